@@ -1,0 +1,1 @@
+/* A folder without sources yet. */ typedef int tfm_empty_folder;

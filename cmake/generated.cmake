@@ -1,0 +1,30 @@
+# What is generated in the build tree: scanner and parser, files embedded as arrays.
+find_package(BISON 3.8 REQUIRED)
+find_package(FLEX 2.6 REQUIRED)
+
+function(tfm_parser target)
+  if(NOT EXISTS ${CMAKE_SOURCE_DIR}/grammar/tfm.y)
+    return()
+  endif()
+  set(dir ${CMAKE_BINARY_DIR}/generated/parse)
+  file(MAKE_DIRECTORY ${dir})
+  bison_target(tfm_y ${CMAKE_SOURCE_DIR}/grammar/tfm.y ${dir}/tfm.tab.c DEFINES_FILE ${dir}/tfm.tab.h
+    COMPILE_FLAGS "-Werror -Wcounterexamples")
+  flex_target(tfm_l ${CMAKE_SOURCE_DIR}/grammar/tfm.l ${dir}/tfm.lex.c DEFINES_FILE ${dir}/tfm.lex.h)
+  add_flex_bison_dependency(tfm_l tfm_y)
+  target_sources(${target} PRIVATE ${BISON_tfm_y_OUTPUTS} ${FLEX_tfm_l_OUTPUTS})
+  set_source_files_properties(${dir}/tfm.tab.c ${dir}/tfm.lex.c PROPERTIES COMPILE_OPTIONS "-w")
+  target_include_directories(${target} PRIVATE ${dir} ${CMAKE_SOURCE_DIR}/compiler/parse)
+endfunction()
+
+# `symbol` and `symbol`_size, in a C file made from `file`.
+function(tfm_embed target file symbol)
+  if(NOT EXISTS ${file})
+    return()
+  endif()
+  set(out ${CMAKE_BINARY_DIR}/generated/${symbol}.c)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DIN=${file} -DOUT=${out} -DSYMBOL=${symbol} -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake)
+  target_sources(${target} PRIVATE ${out})
+endfunction()

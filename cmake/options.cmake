@@ -1,0 +1,31 @@
+# Compiler flags of everything: strict C17, warnings, sanitizers by TFM_SANITIZE, LLVM 19.
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(TFM_SANITIZE "" CACHE STRING "sanitizers, separated by semicolons: address;undefined or thread")
+option(TFM_FUZZ "build the fuzz targets (clang)" OFF)
+option(TFM_WERROR "warnings are errors" ON)
+
+add_library(tfm_options INTERFACE)
+target_compile_definitions(tfm_options INTERFACE _POSIX_C_SOURCE=200809L)
+target_compile_options(tfm_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wformat=2 -Wvla -Wstrict-prototypes
+  -fno-strict-aliasing -fvisibility=hidden)
+if(TFM_WERROR)
+  target_compile_options(tfm_options INTERFACE -Werror)
+endif()
+foreach(sanitizer ${TFM_SANITIZE})
+  target_compile_options(tfm_options INTERFACE -fsanitize=${sanitizer} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(tfm_options INTERFACE -fsanitize=${sanitizer})
+endforeach()
+if(TFM_FUZZ)
+  target_compile_options(tfm_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# find_package(LLVM 19) is refused by LLVM's own version file, which wants the minor version too.
+find_package(LLVM 19.1 REQUIRED CONFIG PATHS /usr/lib/llvm-19)
+add_library(tfm_llvm INTERFACE)
+target_include_directories(tfm_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
+target_link_libraries(tfm_llvm INTERFACE LLVM)
+target_link_directories(tfm_llvm INTERFACE ${LLVM_LIBRARY_DIRS})

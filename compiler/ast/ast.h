@@ -1,0 +1,40 @@
+/* AST: what a .tfm file says, node by node, each with its span.
+ *
+ * In: nodes made by parse. Out: a tree that elaborate walks and ast_print prints. Nodes are never changed after
+ * parsing. Kinds and their children: ast_nodes.def. */
+#ifndef TFM_AST_AST_H
+#define TFM_AST_AST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/strbuf.h"
+#include "diag/source.h"
+
+typedef enum AstKind {
+#define AST(Enum, text, children, meaning) AST_##Enum,
+#include "ast/ast_nodes.def"
+  N_AST_KINDS
+} AstKind;
+
+typedef struct Ast Ast;
+struct Ast {
+  AstKind kind;
+  SrcSpan span;
+  const char *name; /* interned: equal names are equal pointers */
+  const char *text; /* a string, a path after `as`, a message */
+  bool flag, is_integer;
+  int64_t integer;
+  double number;
+  uint32_t n_children;
+  Ast **children;
+};
+
+const char *ast_kind_text(AstKind kind);
+/* The tree as .tfm text again: parsing it gives the same tree. */
+void ast_print(StrBuf *out, const Ast *node);
+/* The tree one node a line, indented, with line:column: for `dump --stage=ast`. */
+void ast_dump(StrBuf *out, Arena *arena, const Ast *node);
+
+#endif

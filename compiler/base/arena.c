@@ -1,0 +1,110 @@
+#include "base/arena.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Chunk Chunk;
+struct Chunk {
+  Chunk *next;
+  size_t size, used;
+  _Alignas(16) char bytes[];
+};
+
+struct Arena {
+  Chunk *chunks; /* the newest first */
+};
+
+enum { FIRST_CHUNK = 64 * 1024, LARGEST_CHUNK = 4 * 1024 * 1024, ALIGNMENT = 16 };
+
+_Noreturn void out_of_memory(void) {
+  fputs("tfmc: error: out of memory\n", stderr);
+  exit(4);
+}
+
+Arena *arena_create(void) {
+  Arena *arena = calloc(1, sizeof *arena);
+  if (!arena) out_of_memory();
+  return arena;
+}
+
+static void free_chunks(Chunk *chunk) {
+  while (chunk) {
+    Chunk *next = chunk->next;
+    free(chunk);
+    chunk = next;
+  }
+}
+
+void arena_destroy(Arena *arena) {
+  if (!arena) return;
+  free_chunks(arena->chunks);
+  free(arena);
+}
+
+void arena_reset(Arena *arena) {
+  free_chunks(arena->chunks);
+  arena->chunks = NULL;
+}
+
+static Chunk *add_chunk(Arena *arena, size_t size) {
+  size_t capacity = arena->chunks ? arena->chunks->size * 2 : FIRST_CHUNK;
+  if (capacity > LARGEST_CHUNK) capacity = LARGEST_CHUNK;
+  if (capacity < size) capacity = size;
+  if (capacity > SIZE_MAX - sizeof(Chunk)) out_of_memory();
+  Chunk *chunk = malloc(sizeof(Chunk) + capacity);
+  if (!chunk) out_of_memory();
+  chunk->size = capacity;
+  chunk->used = 0;
+  chunk->next = arena->chunks;
+  return arena->chunks = chunk;
+}
+
+void *arena_alloc(Arena *arena, size_t size) {
+  if (size > SIZE_MAX - ALIGNMENT) out_of_memory();
+  size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  Chunk *chunk = arena->chunks;
+  if (!chunk || chunk->size - chunk->used < size) chunk = add_chunk(arena, size);
+  void *memory = chunk->bytes + chunk->used;
+  chunk->used += size;
+  return memset(memory, 0, size);
+}
+
+void *arena_array(Arena *arena, size_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) out_of_memory();
+  return arena_alloc(arena, bytes);
+}
+
+void *arena_copy(Arena *arena, const void *bytes, size_t size) {
+  void *copy = arena_alloc(arena, size);
+  if (size) memcpy(copy, bytes, size);
+  return copy;
+}
+
+char *arena_strndup(Arena *arena, const char *text, size_t length) {
+  char *copy = arena_alloc(arena, length + 1);
+  if (length) memcpy(copy, text, length);
+  return copy;
+}
+
+char *arena_strdup(Arena *arena, const char *text) { return arena_strndup(arena, text, strlen(text)); }
+
+char *arena_vprintf(Arena *arena, const char *format, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, args);
+  char *text = arena_alloc(arena, length < 0 ? 1 : (size_t)length + 1);
+  if (length >= 0) vsnprintf(text, (size_t)length + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+char *arena_printf(Arena *arena, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *text = arena_vprintf(arena, format, args);
+  va_end(args);
+  return text;
+}

@@ -1,0 +1,57 @@
+#include "base/strbuf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+StrBuf strbuf_new(Arena *arena) {
+  StrBuf buf = {.arena = arena, .capacity = 64};
+  buf.text = arena_alloc(arena, buf.capacity);
+  return buf;
+}
+
+static void reserve(StrBuf *buf, size_t more) {
+  if (buf->capacity - buf->length > more) return;
+  size_t capacity = buf->capacity * 2;
+  if (capacity < buf->length + more + 1) capacity = buf->length + more + 1;
+  char *wider = arena_alloc(buf->arena, capacity);
+  memcpy(wider, buf->text, buf->length);
+  buf->text = wider;
+  buf->capacity = capacity;
+}
+
+void strbuf_add_n(StrBuf *buf, const char *text, size_t length) {
+  reserve(buf, length);
+  if (length) memcpy(buf->text + buf->length, text, length);
+  buf->length += length;
+  buf->text[buf->length] = '\0';
+}
+
+void strbuf_add(StrBuf *buf, const char *text) { strbuf_add_n(buf, text, strlen(text)); }
+
+void strbuf_add_char(StrBuf *buf, char c) { strbuf_add_n(buf, &c, 1); }
+
+void strbuf_printf(StrBuf *buf, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, args);
+  if (length > 0) {
+    reserve(buf, (size_t)length);
+    vsnprintf(buf->text + buf->length, (size_t)length + 1, format, again);
+    buf->length += (size_t)length;
+  }
+  va_end(again);
+  va_end(args);
+}
+
+void strbuf_add_quoted(StrBuf *buf, const char *text) {
+  strbuf_add_char(buf, '"');
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    if (*c == '"' || *c == '\\') strbuf_printf(buf, "\\%c", *c);
+    else if (*c == '\n') strbuf_add(buf, "\\n");
+    else if (*c == '\t') strbuf_add(buf, "\\t");
+    else if (*c < 0x20 || *c == 0x7f) strbuf_printf(buf, "\\x%02x", *c);
+    else strbuf_add_char(buf, (char)*c);
+  }
+  strbuf_add_char(buf, '"');
+}

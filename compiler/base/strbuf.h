@@ -1,0 +1,21 @@
+/* StrBuf: text that grows, in an arena. Always ends with a NUL; `length` does not count it. */
+#ifndef TFM_BASE_STRBUF_H
+#define TFM_BASE_STRBUF_H
+
+#include "base/arena.h"
+
+typedef struct StrBuf {
+  Arena *arena;
+  char *text; /* never NULL after strbuf_new */
+  size_t length, capacity;
+} StrBuf;
+
+StrBuf strbuf_new(Arena *arena);
+void strbuf_add(StrBuf *buf, const char *text);
+void strbuf_add_n(StrBuf *buf, const char *text, size_t length);
+void strbuf_add_char(StrBuf *buf, char c);
+void strbuf_printf(StrBuf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The text with quotes around it and control bytes, quotes and backslashes escaped (\n, \t, \xNN). */
+void strbuf_add_quoted(StrBuf *buf, const char *text);
+
+#endif

@@ -1,0 +1,27 @@
+/* Elaborate: the interpreter of the language whose tensors are graph nodes.
+ *
+ * In: a parsed program, the name of the model (NULL: the only one of the main file), -D definitions. Out: the graph of
+ * the model's forward with every shape, check, output, ragged size and the generate block; numbers, modules, `if` and
+ * repetition are gone. Refuses what docs/language.md calls an error, with the place, both shapes and the calls.
+ * The standard layers (std.tfm) are in scope. At most 1,000,000 operations. */
+#ifndef TFM_ELABORATE_ELABORATE_H
+#define TFM_ELABORATE_ELABORATE_H
+
+#include "graph/graph.h"
+#include "parse/include.h"
+
+typedef struct Definition { /* -D name=expression */
+  const char *name, *expression;
+} Definition;
+
+typedef struct ElaborateOptions {
+  const char *model;
+  const Definition *definitions;
+  uint32_t n_definitions;
+  const char *weights_prefix; /* put before every weight path; NULL: nothing */
+} ElaborateOptions;
+
+/* NULL after an error. */
+Graph *elaborate(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program, const ElaborateOptions *options);
+
+#endif

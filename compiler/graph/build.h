@@ -1,0 +1,44 @@
+/* Build: one function per operation that makes a node with the shape and type of its result.
+ *
+ * In: operands that are valid (the language's messages are elaborate's; infer checks what is read from text). Out: the
+ * node, at the end of the graph or before `b->before`. Where two sizes must be equal and are different polynomials,
+ * the first that is no constant is taken; whoever calls adds the check of the run. */
+#ifndef TFM_GRAPH_BUILD_H
+#define TFM_GRAPH_BUILD_H
+
+#include "graph/graph.h"
+
+typedef struct Builder {
+  Graph *graph;
+  Node *before;  /* NULL: at the end */
+  Origin origin; /* of the nodes that are made */
+} Builder;
+
+Node *build_input(Builder *b, const char *name, DType dtype, uint32_t rank, const Size *const *dims);
+Node *build_weight(Builder *b, const char *name, uint32_t rank, const Size *const *dims); /* f32 */
+Node *build_full(Builder *b, double number, uint32_t rank, const Size *const *dims);      /* f32 */
+Node *build_scalar(Builder *b, DType dtype, double number, int64_t integer);              /* rank 0 FULL */
+Node *build_size(Builder *b, DType dtype, const Size *size);                              /* rank 0, f32 or i32 */
+Node *build_positions(Builder *b, const Size *n);
+Node *build_causal_mask(Builder *b, const Size *q, const Size *k);
+Node *build_unary(Builder *b, OpKind op, Node *x);
+Node *build_binary(Builder *b, OpKind op, Node *x, Node *y);
+Node *build_where(Builder *b, Node *condition, Node *x, Node *y);
+Node *build_slice(Builder *b, Node *x, const Size *const *starts, const Size *const *dims);
+Node *build_reshape(Builder *b, Node *x, uint32_t rank, const Size *const *dims);
+Node *build_permute(Builder *b, Node *x, const uint8_t *axes);
+Node *build_transpose(Builder *b, Node *x, uint32_t i, uint32_t j);
+Node *build_concat(Builder *b, uint32_t n, Node *const *xs, int32_t axis);
+Node *build_gather(Builder *b, Node *table, Node *ids);
+Node *build_reduce(Builder *b, OpKind op, Node *x, int32_t axis, bool keepdim); /* SUM MEAN MAX MIN ARGMAX */
+Node *build_softmax(Builder *b, OpKind op, Node *x, int32_t axis);              /* SOFTMAX LOG_SOFTMAX */
+Node *build_layer_norm(Builder *b, Node *x, Node *w, Node *bias, double eps);   /* w, bias may be NULL */
+Node *build_rms_norm(Builder *b, Node *x, Node *w, double eps);                 /* w may be NULL */
+Node *build_sinusoid(Builder *b, Node *pos, int64_t d, double base, bool interleaved);
+Node *build_rotary(Builder *b, Node *x, Node *pos, double base, bool interleaved);
+Node *build_matmul(Builder *b, Node *x, Node *y);
+Node *build_linear(Builder *b, Node *x, Node *w);
+/* The broadcast of n shapes; false if two constants differ and neither is 1, or the rank exceeds MAX_RANK. */
+bool broadcast_dims(SizeTable *sizes, uint32_t n, Node *const *xs, uint32_t *rank, const Size **dims);
+
+#endif

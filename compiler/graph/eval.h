@@ -1,0 +1,38 @@
+/* Eval: the reference interpreter of graphs, slow plain C, the oracle of every numeric test and of `tfmc verify`.
+ *
+ * It shares no code with the kernels: each operation is computed as its definition says, in double where a sum is
+ * involved, rounded to f32 at the end of each node. Ragged sizes: each item alone, results put together with zeros. */
+#ifndef TFM_GRAPH_EVAL_H
+#define TFM_GRAPH_EVAL_H
+
+#include "graph/graph.h"
+
+typedef struct Tensor {
+  DType dtype;
+  uint32_t rank;
+  int64_t dims[MAX_RANK];
+  void *data; /* row-major; f32, i32 or uint8_t (0 or 1) */
+} Tensor;
+
+/* How eval gets weights; the tensor stays the owner's. NULL after reporting an error. */
+typedef const Tensor *(*WeightLookup)(void *context, const char *name);
+
+typedef struct EvalInputs {
+  const char *const *names; /* of inputs, and "time.lengths" for ragged sizes */
+  const Tensor *tensors;
+  uint32_t n;
+} EvalInputs;
+
+int64_t tensor_elements(const Tensor *tensor);
+Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims);
+
+/* Computes all outputs into arena memory, in the order of graph->outputs. Checks inputs (names, types, shapes, sizes
+ * that differ, ids) and the graph's checks with the messages of the golden cases. False after an error. */
+bool graph_eval(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context, const EvalInputs *inputs,
+                Tensor *outputs);
+/* The value of one static node (node_is_static): constants and weights only. NULL after an error. */
+Tensor *graph_eval_static(Arena *arena, Diag *diag, const Graph *graph, const Node *node, WeightLookup weights,
+                          void *context);
+
+
+#endif

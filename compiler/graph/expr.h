@@ -1,0 +1,69 @@
+/* Expr: a small pointwise expression, the body of fused nodes: epilogues, prologues, scores, leftover elementwise work.
+ *
+ * In: leaves and operations of the categories UNARY, BINARY, TERNARY of ops.def. Out: a tree (shared subtrees allowed:
+ * a DAG) that kernels turn into vector code and eval computes. Every Expr has a dtype. Shapes are those of the node
+ * that owns it: each leaf broadcasts to the shape the expression is computed over (its *domain*). */
+#ifndef TFM_GRAPH_EXPR_H
+#define TFM_GRAPH_EXPR_H
+
+#include "base/strbuf.h"
+#include "graph/size.h"
+
+typedef enum OpKind {
+#define OP(Enum, text, category, least, most, line) OP_##Enum,
+#include "graph/ops.def"
+  N_OPS
+} OpKind;
+
+typedef enum DType {
+#define DTYPE(Enum, name, bytes) DTYPE_##Enum,
+#include "graph/dtype.def"
+  N_DTYPES
+} DType;
+
+typedef enum ExprKind {
+  EXPR_OP,      /* op of 1 to 3 arguments */
+  EXPR_ACC,     /* what the owning node computes itself: x wT, q kT, x y; f32 */
+  EXPR_INPUT,   /* input number `input` of the owning node, broadcast to the domain */
+  EXPR_CONST,   /* `number` (f32) or `integer` (i32, bool) */
+  EXPR_SIZE,    /* a run-time size as i32 or f32 */
+  EXPR_INDEX,   /* i32: the coordinate along axis `axis` of the domain, counted from the last: 0 is the last axis */
+  EXPR_GATHER,  /* row args.ids of a rank-2 input table: table[ids], where the ids broadcast to the domain without its
+                   last axis and the table's last axis is the domain's last. `input` = the table, `ids` = the ids */
+} ExprKind;
+
+typedef struct Expr Expr;
+struct Expr {
+  ExprKind kind;
+  DType dtype;
+  OpKind op;
+  uint32_t n_args;
+  Expr *args[3];
+  uint32_t input, ids;
+  uint32_t axis;
+  double number;
+  int64_t integer;
+  const Size *size;
+};
+
+Expr *expr_op(Arena *arena, OpKind op, DType dtype, Expr *a, Expr *b, Expr *c); /* b, c may be NULL */
+Expr *expr_acc(Arena *arena);
+Expr *expr_input(Arena *arena, DType dtype, uint32_t input);
+Expr *expr_number(Arena *arena, double number);                    /* f32 */
+Expr *expr_integer(Arena *arena, DType dtype, int64_t integer);    /* i32 or bool */
+Expr *expr_size(Arena *arena, DType dtype, const Size *size);
+Expr *expr_index(Arena *arena, uint32_t axis);
+Expr *expr_gather(Arena *arena, DType dtype, uint32_t table, uint32_t ids);
+
+bool expr_equal(const Expr *a, const Expr *b);
+/* A copy in which every INPUT i (and table, ids of GATHER) is renamed to inputs[i], and ACC is replaced by `acc`
+ * (NULL: stays). */
+Expr *expr_rename(Arena *arena, const Expr *expr, const uint32_t *inputs, Expr *acc);
+uint32_t expr_count(const Expr *expr); /* operations in it, shared ones once */
+bool expr_uses_acc(const Expr *expr);
+
+/* Prefix form: "gelu(add(acc, $2))", "where(gt(index0, index1), -inf, mul(acc, 0.125))", "gather($0, $1)",
+ * "size(i32, time)". Numbers print with the digits that give the same f32 (i32) back. */
+void expr_print(StrBuf *out, const SizeTable *sizes, const Expr *expr);
+
+#endif

@@ -1,0 +1,167 @@
+/* Graph: what a model computes, as tensors in single assignment with symbolic shapes.
+ *
+ * In: nodes added in an order in which they can be computed. Out: what passes rewrite and plan turns into steps. Layers,
+ * repetition and `if` are gone; each node remembers the source text, the module path and the calls it came from.
+ * A node's inputs stand before it in the list. Users are kept up to date by the functions below, never by hand. */
+#ifndef TFM_GRAPH_GRAPH_H
+#define TFM_GRAPH_GRAPH_H
+
+#include "base/vec.h"
+#include "diag/diag.h"
+#include "graph/expr.h"
+
+enum { MAX_RANK = 8 };
+
+typedef struct Frame Frame;
+struct Frame { /* a call that was being evaluated: "in Linear, called here" */
+  const Frame *caller;
+  SrcSpan span;
+  const char *name;
+};
+
+typedef struct Origin {
+  SrcSpan span;
+  const char *path; /* module path such as "layers.3.self_attn"; "" for the model itself; never NULL */
+  const Frame *frame;
+} Origin;
+
+typedef struct NodeAttr {
+  const char *name;             /* INPUT, WEIGHT */
+  double number;                /* FULL f32 */
+  int64_t integer;              /* FULL i32, bool */
+  const Size *size;             /* SIZE */
+  const Size *starts[MAX_RANK]; /* SLICE */
+  uint8_t axes[MAX_RANK];       /* PERMUTE */
+  int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
+  bool keepdim;
+  bool has_weight, has_bias;
+  bool interleaved;
+  double eps, base;
+  OpKind reduction;             /* REDUCE, NORM: which one */
+  uint8_t rank_in;              /* REDUCE: the domain of expr */
+  const Size *dims_in[MAX_RANK];
+  Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
+} NodeAttr;
+
+typedef struct Node Node;
+struct Node {
+  OpKind op;
+  DType dtype;
+  uint8_t rank;
+  uint32_t id; /* unique in the graph; dense after graph_renumber */
+  const Size *dims[MAX_RANK];
+  NodeAttr attr;
+  Origin origin;
+  VEC(Node *) inputs;
+  VEC(Node *) users; /* once per use; a node that uses another twice stands here twice */
+  Node *prev, *next; /* the list of the graph */
+  bool deleted;
+};
+
+/* A truth that depends on run-time sizes. */
+typedef enum CondKind { COND_COMPARE, COND_AND, COND_OR, COND_NOT } CondKind;
+typedef struct Cond Cond;
+struct Cond {
+  CondKind kind;
+  OpKind op; /* COMPARE: EQ NE LT GT LE GE */
+  const Size *left, *right;
+  const Cond *a, *b;
+};
+
+typedef struct CheckPart {
+  const char *text; /* then the value of size, if any */
+  const Size *size;
+  bool named; /* "time = 7" instead of "7" */
+} CheckPart;
+
+typedef struct Check { /* must hold in every run, else the message is an error of the run */
+  const Cond *condition;
+  VEC(CheckPart) message;
+  Origin origin;
+} Check;
+
+typedef struct GraphOutput {
+  const char *name;
+  Node *node;
+} GraphOutput;
+
+typedef struct GenerateSetting {
+  const char *name;
+  VEC(double) values; /* one, or a list */
+} GenerateSetting;
+
+typedef struct Graph {
+  Arena *arena;
+  SizeTable *sizes;
+  const char *name; /* the model's */
+  Node *first, *last;
+  uint32_t next_id;
+  VEC(Node *) inputs;  /* INPUT nodes in order of declaration, used or not */
+  VEC(GraphOutput) outputs;
+  VEC(Check) checks;
+  /* Ragged sizes: symbols whose value differs from item to item, and the symbol of the batch. */
+  bool ragged[SIZE_MAX_SYMBOLS];
+  int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
+  /* The generate block, if there is one. */
+  const char *generate_input, *generate_output;
+  VEC(GenerateSetting) generate_settings;
+  /* Every weight path that was declared, used or not (checked against the file for warnings): name -> Node *. */
+  Map declared_weights;
+} Graph;
+
+typedef struct OpInfo {
+  const char *name;
+  enum OpCategory { CATEGORY_SOURCE, CATEGORY_UNARY, CATEGORY_BINARY, CATEGORY_TERNARY, CATEGORY_VIEW, CATEGORY_REDUCE,
+                    CATEGORY_CONTRACT, CATEGORY_OTHER } category;
+  int least, most;
+  const char *line;
+} OpInfo;
+
+extern const OpInfo op_table[N_OPS];
+extern const char *const dtype_names[N_DTYPES];
+extern const uint8_t dtype_bytes[N_DTYPES];
+
+static inline bool op_is_pointwise(OpKind op) {
+  return op_table[op].category == CATEGORY_UNARY || op_table[op].category == CATEGORY_BINARY ||
+         op_table[op].category == CATEGORY_TERNARY;
+}
+
+Graph *graph_new(Arena *arena, const char *name);
+/* A new node at the end of the list, or before `before` if that is not NULL. Dims and inputs are copied. */
+Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t rank, const Size *const *dims,
+                uint32_t n_inputs, Node *const *inputs, Origin origin);
+void graph_set_input(Node *node, uint32_t index, Node *input);
+void graph_add_input(Graph *graph, Node *node, Node *input);
+void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs);
+/* Every use of `node`, outputs included, becomes a use of `by`. */
+void graph_replace_uses(Graph *graph, Node *node, Node *by);
+/* Unlinks a node that has no uses left. */
+void graph_delete(Graph *graph, Node *node);
+bool graph_is_output(const Graph *graph, const Node *node);
+/* Moves a node in the list to just before another (its inputs must stand before that place). */
+void graph_move_before(Graph *graph, Node *node, Node *before);
+/* Ids 0, 1, 2 ... in list order. */
+void graph_renumber(Graph *graph);
+uint32_t graph_count(const Graph *graph);
+/* Whether the value depends on weights and constants only (it can be computed before any run). */
+bool node_is_static(const Node *node);
+Graph *graph_clone(Arena *arena, const Graph *graph);
+
+bool node_same_shape(const Node *a, const Node *b);
+const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
+void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
+
+/* Text form (print.c, read.c): what is printed is read back to the same text. */
+void graph_print(StrBuf *out, Graph *graph); /* renumbers */
+void graph_print_with_origins(StrBuf *out, Graph *graph);
+Graph *graph_read(Arena *arena, Diag *diag, Source *source); /* NULL after an error */
+/* Every broken rule gives a diagnostic (DIAG_GRAPH_INVALID, text form of the node); false if there was one.
+ * `fused`: operations that only exist after fusion are allowed. */
+bool graph_verify(Graph *graph, Diag *diag);
+void graph_dot(StrBuf *out, Graph *graph); /* Graphviz, modules as clusters */
+
+/* For the debugger. */
+void graph_dump(Graph *graph);
+void node_dump(const Graph *graph, const Node *node);
+
+#endif

@@ -1,0 +1,57 @@
+/* Size: a polynomial of run-time sizes with integer coefficients, such as `2*batch*time + 1`.
+ *
+ * Sizes of one SizeTable are interned: two are equal exactly if their pointers are. A constant is a Size too. */
+#ifndef TFM_GRAPH_SIZE_H
+#define TFM_GRAPH_SIZE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/map.h"
+#include "base/strbuf.h"
+
+enum { SIZE_MAX_SYMBOLS = 64, SIZE_MAX_DEGREE = 8 };
+
+typedef struct SizeTerm {
+  int64_t coefficient;              /* never 0 */
+  uint8_t degree;                   /* how many symbols */
+  uint8_t symbols[SIZE_MAX_DEGREE]; /* indexes, ascending; repeated for powers */
+} SizeTerm;
+
+typedef struct Size {
+  uint32_t n_terms; /* 0: the size is 0. Terms are in one fixed order */
+  SizeTerm terms[];
+} Size;
+
+typedef struct SizeTable {
+  Arena *arena;
+  Map sizes;
+  const char *symbols[SIZE_MAX_SYMBOLS]; /* names of the run-time sizes, in order of declaration */
+  uint32_t n_symbols;
+} SizeTable;
+
+SizeTable *size_table_new(Arena *arena);
+const Size *size_const(SizeTable *table, int64_t value);
+/* Declares the symbol if it is new. NULL if there are SIZE_MAX_SYMBOLS already. */
+const Size *size_symbol(SizeTable *table, const char *name);
+
+/* NULL on overflow of a coefficient or of the degree. */
+const Size *size_add(SizeTable *table, const Size *a, const Size *b);
+const Size *size_sub(SizeTable *table, const Size *a, const Size *b);
+const Size *size_mul(SizeTable *table, const Size *a, const Size *b);
+/* The exact quotient by a size of one term; NULL if there is none. */
+const Size *size_div(SizeTable *table, const Size *a, const Size *b);
+
+bool size_is_const(const Size *size, int64_t *value); /* `value` may be NULL */
+bool size_equals(const Size *size, int64_t value);
+/* Whether the symbol with this index occurs. */
+bool size_involves(const Size *size, uint32_t symbol);
+/* The value for given values of the symbols; false on overflow. */
+bool size_value(const Size *size, const int64_t *symbols, int64_t *value);
+
+void size_print(StrBuf *out, const SizeTable *table, const Size *size); /* "2*batch*time + 1" */
+/* Reads what size_print wrote (and any polynomial with + - * and integers) from *text, which is moved past it.
+ * NULL if there is none. */
+const Size *size_read(SizeTable *table, const char **text);
+
+#endif

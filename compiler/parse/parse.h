@@ -1,0 +1,18 @@
+/* The only door to flex and bison: text in, AST out.
+ *
+ * Refuses: what design/grammar.y does not allow, bytes that are not UTF-8, NUL, bidi controls, nesting over 256, names
+ * over 255 bytes, strings over 4096, files over 16 MiB. Several faults give one message each. Never crashes, never
+ * exits, keeps no state between calls; its stack use does not grow with the input beyond the nesting limit. */
+#ifndef TFM_PARSE_PARSE_H
+#define TFM_PARSE_PARSE_H
+
+#include "ast/ast.h"
+#include "base/map.h"
+#include "diag/diag.h"
+
+/* A file: AST_FILE, or NULL after an error. `names` interns the names. */
+Ast *parse_file(Arena *arena, Map *names, Diag *diag, Source *source);
+/* One expression, the value of a -D. */
+Ast *parse_expression(Arena *arena, Map *names, Diag *diag, Source *source);
+
+#endif

@@ -1,0 +1,47 @@
+/* Passes: rewriting a graph, in the order of the rows of passes.def.
+ *
+ * In: a verified graph. Out: the same values computed by fewer, larger operations. What was fused, and what was not
+ * and why, is recorded for --report. */
+#ifndef TFM_PASSES_PASSES_H
+#define TFM_PASSES_PASSES_H
+
+#include <stdio.h>
+
+#include "graph/graph.h"
+
+typedef struct PassOptions {
+  int level;                    /* -O: 0 runs only what later stages need, 2 everything */
+  const char *const *only;      /* run these alone; n_only 0: all */
+  uint32_t n_only;
+  const char *const *disabled;
+  uint32_t n_disabled;
+  const char *stop_after;       /* NULL: the end */
+  const char *print_after;      /* a pass, "all" or "changed"; NULL: nothing */
+  FILE *print_to;
+  bool time_passes;             /* a table on print_to */
+  bool verify_each;
+  const char *dump_dir;         /* NULL, or a folder for NN-pass.graph files */
+} PassOptions;
+
+typedef struct FusionRecord {
+  const char *fusion; /* "attention", "qkv", "epilogue", "prologue", "pointwise", "weight-fold" */
+  bool done;
+  const char *reason; /* what was fused into what, or why not */
+  Origin origin;
+} FusionRecord;
+
+typedef struct PassLog {
+  Arena *arena;
+  VEC(FusionRecord) records;
+} PassLog;
+
+/* False after an error (unknown pass name; a verifier fault is an internal error). `log` may be NULL. */
+bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log);
+/* The names in order, for help and for "did you mean". */
+const char *const *pass_names(uint32_t *n);
+/* The report: fused operations, refusals with source lines, FLOPs and bytes as polynomials of the run-time sizes. */
+void passes_report(StrBuf *out, Graph *graph, const PassLog *log);
+/* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named. */
+bool passes_require(Diag *diag, const PassLog *log, const char *fusion);
+
+#endif
