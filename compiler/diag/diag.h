@@ -40,7 +40,13 @@ typedef struct Diag {
   VEC(DiagMessage) messages;
   int n_errors; /* all of them, also those beyond the limit, which are not kept */
   int exit_code; /* of the first error; 0 as long as there is none */
+  bool newest_was_dropped; /* beyond the limit, so its notes are dropped too */
 } Diag;
+
+/* The id that messages carry, "E0202". */
+const char *diag_id(DiagCode code);
+/* What a code is about, in a few words. */
+const char *diag_title(DiagCode code);
 
 enum { DIAG_MAX_ERRORS = 20 };
 
@@ -60,8 +66,8 @@ void diag_note(Diag *diag, SrcSpan span, const char *format, ...) __attribute__(
 
 static inline bool diag_has_errors(const Diag *diag) { return diag->n_errors > 0; }
 
-/* "did you mean": the candidate nearest to `name` within an edit distance of 2 (1 for names of up to 3 letters), or
- * NULL. Candidates are looked at in order, the first of equally near ones wins. */
+/* "did you mean": the candidate nearest to `name` within an edit distance of 2 (1 for names of up to 3 letters, 0
+ * for one letter), or NULL. Candidates are looked at in order, the first of equally near ones wins. */
 const char *diag_nearest(const char *name, const char *const *candidates, size_t n);
 
 #endif
