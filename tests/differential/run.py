@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Differential test: random programs, compiled code on every instruction set against the reference interpreter.
+
+usage: run.py TFMC [--count N] [--first SEED] [--keep DIR]
+
+Each program runs with the same random weights and inputs by `tfmc run --engine=reference` and by the compiler for
+x86-64, x86-64-v3 and x86-64-v4. Every output must agree within 1e-5 + 1e-5 |want|, scaled as the golden cases do; NaN
+equals NaN. An instruction set that this machine lacks is printed and counted as not run. At least half of the programs
+must fuse something (seen in `tfmc dump --stage=fused`). The last line is 'N passed, N failed'. Needs numpy, safetensors.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import numpy as np
+from safetensors.numpy import load_file, save_file
+from generate import program
+
+TARGETS = ["x86-64", "x86-64-v3", "x86-64-v4"]
+
+
+def random_inputs(seed, inputs):
+    rng, values = np.random.default_rng(seed), {}
+    for name, (dtype, shape, limit) in inputs.items():
+        if dtype == "i32":
+            values[name] = rng.integers(0, limit, shape).astype(np.int32)
+        elif dtype == "bool":
+            values[name] = rng.random(shape) < limit
+        else:
+            values[name] = rng.standard_normal(shape).astype(np.float32)
+    return values
+
+
+def run(tfmc, folder, seed, out, options):
+    command = [tfmc, "run", f"{folder}/model.tfm", "--random-weights", str(seed), "--output", out] + options
+    if os.path.exists(f"{folder}/inputs.safetensors"):
+        command += ["--inputs", f"{folder}/inputs.safetensors"]
+    proc = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return proc.returncode, proc.stderr
+
+
+def differences(want, got):
+    for name, w in want.items():
+        g = got.get(name)
+        if g is None or g.shape != w.shape or g.dtype != w.dtype:
+            return f"{name}: missing, or another shape or type"
+        if w.dtype.kind != "f":
+            if not np.array_equal(g, w):
+                return f"{name}: integers differ"
+            continue
+        g, w = g.astype(np.float64), w.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            bad = ~((np.abs(g - w) <= 1e-5 + 1e-5 * np.abs(w)) | (g == w) | (np.isnan(g) & np.isnan(w)))
+        if bad.any():
+            i = np.unravel_index(np.argmax(np.where(bad, np.nan_to_num(np.abs(g - w), nan=np.inf), 0)), bad.shape)
+            return f"{name}: {bad.sum()} of {bad.size} differ, worst at {tuple(map(int, i))}: {g[i]} wanted {w[i]}"
+    return None
+
+
+def fuses(tfmc, folder):
+    proc = subprocess.run([tfmc, "dump", f"{folder}/model.tfm", "--stage=fused"], capture_output=True, text=True, timeout=300)
+    return any(op in proc.stdout for op in ("= attention ", "acc", "= norm "))
+
+
+def one(tfmc, seed, folder, counts):
+    source, inputs = program(seed)
+    with open(f"{folder}/model.tfm", "w") as f:
+        f.write(source)
+    values = random_inputs(seed, inputs)
+    if values:
+        save_file(values, f"{folder}/inputs.safetensors")
+    code, err = run(tfmc, folder, seed, f"{folder}/want.safetensors", ["--engine=reference"])
+    if code:
+        return f"reference: exit {code}: {err[:400]}"
+    want = load_file(f"{folder}/want.safetensors")
+    counts["fused"] += fuses(tfmc, folder)
+    for target in TARGETS:
+        code, err = run(tfmc, folder, seed, f"{folder}/got.safetensors", [f"-march={target}"])
+        if code == 3 and "lacks" in err:
+            counts["not run"] += 1
+            continue
+        if code:
+            return f"{target}: exit {code}: {err[:400]}"
+        why = differences(want, load_file(f"{folder}/got.safetensors"))
+        if why:
+            return f"{target}: {why}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tfmc")
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--keep", help="write failing programs into this folder")
+    args = parser.parse_args()
+    passed = failed = 0
+    counts = {"fused": 0, "not run": 0}
+    for seed in range(args.first, args.first + args.count):
+        with tempfile.TemporaryDirectory() as folder:
+            why = one(args.tfmc, seed, folder, counts)
+            if why:
+                print(f"FAIL program {seed}: {why}", flush=True)
+                if args.keep:
+                    os.makedirs(args.keep, exist_ok=True)
+                    with open(f"{args.keep}/{seed}.tfm", "w") as f:
+                        f.write(program(seed)[0])
+        passed, failed = passed + (why is None), failed + (why is not None)
+    print(f"{counts['fused']} of {args.count} programs fused something; {counts['not run']} runs not run (no such CPU)")
+    if 2 * counts["fused"] < args.count:
+        print("FAIL fewer than half of the programs fused something")
+        failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""The same bits: rows of outputs compared byte for byte over threads, batch, position in the batch, right padding,
+instruction sets, and lengths.
+
+usage: test_bits.py TFMC GOLDENS
+
+Models: hf-bert (padding mask, pooled output), hf-llama (causal, rotary, grouped heads), model-translator (encoder and
+decoder, cross attention), hf-gpt2 and a longer encoder whose keys fill more than one block of 512. The last line is
+'N passed, N failed'. An instruction set that this machine lacks is printed and not counted as passed.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+LONG = """
+model Long(d = 32) {
+  layers = 2 * EncoderLayer(d, 2, 48, gelu)
+  forward(x: f32[batch, time, d], pad: bool[batch, time]) {
+    return free = layers(x, src_key_padding_mask = pad), causal = layers(x, src_key_padding_mask = pad, is_causal = true)
+  }
+}
+"""
+
+
+class Session:
+    def __init__(self, tfmc, model, weights):
+        self.tfmc, self.model, self.weights = tfmc, model, weights
+
+    def run(self, inputs, *options):
+        with tempfile.TemporaryDirectory() as tmp:
+            given, out = os.path.join(tmp, "in.safetensors"), os.path.join(tmp, "out.safetensors")
+            save_file({k: np.ascontiguousarray(v) for k, v in inputs.items()}, given)
+            proc = subprocess.run([self.tfmc, "run", self.model, *self.weights, "--inputs", given, "--output", out, *options],
+                                  capture_output=True, text=True, timeout=600)
+            if proc.returncode == 3 and "lacks" in proc.stderr:
+                return None
+            if proc.returncode:
+                raise RuntimeError(proc.stderr[:500])
+            return load_file(out)
+
+
+class Tally:
+    passed = failed = not_run = 0
+
+    def same(self, what, a, b):
+        """Outputs a and b (dicts) must be equal to the bit."""
+        if a is None or b is None:
+            self.not_run += 1
+            print(f"not run: {what}: this machine lacks the instruction set")
+            return
+        bad = [k for k in a if a[k].shape != b[k].shape or a[k].tobytes() != b[k].tobytes()]
+        self.passed, self.failed = self.passed + (not bad), self.failed + bool(bad)
+        if bad:
+            k = bad[0]
+            n = np.sum(a[k] != b[k]) if a[k].shape == b[k].shape else f"{a[k].shape} and {b[k].shape}:"
+            print(f"FAIL {what}: {n} elements of {k} differ")
+
+
+def rows(values, index):
+    return {k: v[index:index + 1] for k, v in values.items()}
+
+
+def vary(tally, name, session, inputs):
+    """Threads, instruction sets, batch sizes and places of a row. Every input and output begins with the batch."""
+    batch = len(next(iter(inputs.values())))
+    base = session.run(inputs, "--threads", "1")
+    for threads in (2, 4):
+        tally.same(f"{name}: {threads} threads", base, session.run(inputs, "--threads", str(threads)))
+    tally.same(f"{name}: x86-64-v3 and x86-64-v4", session.run(inputs, "-march=x86-64-v3"), session.run(inputs, "-march=x86-64-v4"))
+    for size in (1, 2, 5, 8):
+        pick = [(3 * i + 1) % batch for i in range(size)]
+        got = session.run({k: v[pick] for k, v in inputs.items()})
+        for place, row in enumerate(pick):
+            tally.same(f"{name}: row {row} at place {place} of {size}", rows(base, row), rows(got, place))
+
+
+def padded(tally, name, session, inputs, fill, outputs, extra):
+    """`extra` more positions on the right, masked: outputs at the old positions are the same bits."""
+    base = session.run(inputs)
+    wide = {k: np.concatenate([v, np.full(v.shape[:1] + (extra,) + v.shape[2:], fill[k], v.dtype)], 1) if k in fill else v
+            for k, v in inputs.items()}
+    got = session.run(wide)
+    cut = {k: got[k][tuple(slice(n) for n in base[k].shape)] for k in outputs}
+    tally.same(f"{name}: {extra} positions of padding on the right", {k: base[k] for k in outputs}, cut)
+
+
+def prefixes(tally, name, session, inputs, growing, output, lengths):
+    """Position t of a causal model has the same bits for every length that includes it."""
+    base = session.run(inputs)
+    for length in lengths:
+        got = session.run({k: v[:, :length] if k in growing else v for k, v in inputs.items()})
+        tally.same(f"{name}: length {length}", {output: base[output][:, :length]}, {output: got[output]})
+
+
+def main(tfmc, goldens):
+    tally = Tally()
+    case = lambda name: Session(tfmc, f"{goldens}/{name}/model.tfm", ["--weights", f"{goldens}/{name}/weights.safetensors"])
+    rng = np.random.default_rng(1)
+    ids = lambda shape, high: rng.integers(1, high, shape).astype(np.int32)
+
+    bert, length = case("hf-bert"), np.array([11, 7, 3, 10, 1, 11, 5, 8])
+    mask = (np.arange(11) < length[:, None]).astype(np.int32)
+    given = {"input_ids": ids((8, 11), 60), "attention_mask": mask, "token_type_ids": ids((8, 11), 2)}
+    vary(tally, "bert", bert, given)
+    fill = {"input_ids": 0, "attention_mask": 0, "token_type_ids": 1}
+    for extra in (1, 5, 13):
+        padded(tally, "bert", bert, given, fill, ["last_hidden_state", "pooler_output"], extra)
+
+    llama, given = case("hf-llama"), {"input_ids": ids((8, 37), 64)}
+    vary(tally, "llama", llama, given)
+    prefixes(tally, "llama", llama, given, ["input_ids"], "logits", (1, 2, 8, 15, 16, 17, 31, 36))
+    prefixes(tally, "gpt2", case("hf-gpt2"), given | {"input_ids": ids((3, 29), 60)}, ["input_ids"], "logits", (1, 5, 16, 28))
+
+    translator = case("model-translator")
+    given = {"src": ids((8, 17), 23), "tgt": ids((8, 9), 29)}
+    vary(tally, "translator", translator, given)
+    prefixes(tally, "translator", translator, given, ["tgt"], "logits", (1, 4, 8))
+    for extra in (2, 16):
+        padded(tally, "translator", translator, given, {"src": 0}, ["logits"], extra)
+
+    with tempfile.TemporaryDirectory() as tmp:
+        with open(f"{tmp}/long.tfm", "w") as f:
+            f.write(LONG)
+        long = Session(tfmc, f"{tmp}/long.tfm", ["--random-weights", "5"])
+        given = {"x": rng.standard_normal((3, 1100, 32)).astype(np.float32), "pad": np.zeros((3, 1100), bool)}
+        given["pad"][1, 600:] = True
+        vary(tally, "long", long, given)
+        causal = Session(tfmc, f"{tmp}/long.tfm", ["--random-weights", "5"])
+        base = causal.run(given)
+        for n in (511, 512, 513, 700, 1024):
+            got = causal.run({"x": given["x"][:, :n], "pad": given["pad"][:, :n]})
+            tally.same(f"long: causal, length {n}", {"causal": base["causal"][:, :n]}, {"causal": got["causal"]})
+        padded(tally, "long", long, {"x": given["x"][:, :500], "pad": given["pad"][:, :500]}, {"x": np.nan, "pad": True},
+               ["free", "causal"], 300)
+    print(f"{tally.passed} passed, {tally.failed} failed" + (f", {tally.not_run} not run" if tally.not_run else ""))
+    return tally.failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))
