@@ -18,9 +18,13 @@ typedef enum AstKind {
   N_AST_KINDS
 } AstKind;
 
+/* A recursive walk over the deepest tree that parse makes fits a stack of 8 MiB with frames of up to 2 KiB per level. */
+enum { AST_MAX_DEPTH = 2000 };
+
 typedef struct Ast Ast;
 struct Ast {
   AstKind kind;
+  uint32_t depth; /* 1 for a leaf, else one more than the deepest child */
   SrcSpan span;
   const char *name; /* interned: equal names are equal pointers */
   const char *text; /* a string, a path after `as`, a message */
