@@ -1,0 +1,92 @@
+#include "weights/convert.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weight files are little-endian, and so must the host be");
+
+const char *const file_dtype_names[N_FILE_DTYPES] = {
+#define FILE_DTYPE(Enum, name, bits) [FILE_##Enum] = name,
+#include "weights/file_dtype.def"
+};
+
+const uint8_t file_dtype_bits[N_FILE_DTYPES] = {
+#define FILE_DTYPE(Enum, name, bits) [FILE_##Enum] = bits,
+#include "weights/file_dtype.def"
+};
+
+FileDType file_dtype_find(const char *name) {
+  for (int i = 0; i < N_FILE_DTYPES; i++)
+    if (strcmp(name, file_dtype_names[i]) == 0) return (FileDType)i;
+  return FILE_UNKNOWN;
+}
+
+bool can_convert(FileDType from, DType to) {
+  switch (to) {
+    case DTYPE_F32: return from == FILE_F32 || from == FILE_F16 || from == FILE_BF16;
+    case DTYPE_I32: return from == FILE_I32 || from == FILE_I64;
+    case DTYPE_BOOL: return from == FILE_BOOL || from == FILE_U8;
+    default: return false;
+  }
+}
+
+const char *convertible_names(DType to) {
+  return to == DTYPE_F32 ? "F32, F16 or BF16" : to == DTYPE_I32 ? "I32 or I64" : "BOOL or U8";
+}
+
+// ---- half precision ----
+
+static float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+float bf16_to_f32(uint16_t bits) { return float_of((uint32_t)bits << 16); }
+
+float f16_to_f32(uint16_t bits) {
+  uint32_t sign = (uint32_t)(bits >> 15) << 31, exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  if (exponent == 31) return float_of(sign | 0x7f800000u | mantissa << 13);
+  if (exponent) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+  if (!mantissa) return float_of(sign);
+  unsigned shift = (unsigned)__builtin_clz(mantissa) - 21; /* subnormal: the leading 1 becomes the implicit one */
+  return float_of(sign | (113 - shift) << 23 | (mantissa << (shift + 13) & 0x7fffff));
+}
+
+// ---- runs of elements ----
+
+static void widen(FileDType from, size_t n, const unsigned char *bytes, float *out) {
+  for (size_t i = 0; i < n; i++) {
+    uint16_t bits;
+    memcpy(&bits, bytes + 2 * i, sizeof bits);
+    out[i] = from == FILE_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+  }
+}
+
+static size_t narrow(size_t n, const unsigned char *bytes, int32_t *out, int64_t *value) {
+  for (size_t i = 0; i < n; i++) {
+    memcpy(value, bytes + 8 * i, sizeof *value);
+    if (*value < INT32_MIN || *value > INT32_MAX) return i;
+    out[i] = (int32_t)*value;
+  }
+  return n;
+}
+
+static size_t copy_bools(size_t n, const unsigned char *bytes, unsigned char *out, int64_t *value) {
+  for (size_t i = 0; i < n; i++) {
+    *value = bytes[i];
+    if (bytes[i] > 1) return i;
+    out[i] = bytes[i];
+  }
+  return n;
+}
+
+size_t convert_elements(FileDType from, DType to, size_t n, const unsigned char *bytes, void *out, int64_t *value) {
+  CHECK(can_convert(from, to), "no conversion from %s", file_dtype_names[from]);
+  if (to == DTYPE_BOOL) return copy_bools(n, bytes, out, value);
+  if (from == FILE_I64) return narrow(n, bytes, out, value);
+  if (from == FILE_F16 || from == FILE_BF16) widen(from, n, bytes, out);
+  else if (n) memcpy(out, bytes, 4 * n);
+  return n;
+}

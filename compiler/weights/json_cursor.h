@@ -1,0 +1,36 @@
+/* JsonCursor: the header of a safetensors file, byte by byte, as strict JSON.
+ *
+ * In: a file and the range of its header. Out: strings, integers, punctuation. The header is read in pieces: what it
+ * claims costs no memory. The first fault is reported with its byte in the header; after it every function fails.
+ * Refuses what JSON does not allow: malformed UTF-8, raw control bytes, lone surrogates, numbers that are not whole. */
+#ifndef TFM_WEIGHTS_JSON_CURSOR_H
+#define TFM_WEIGHTS_JSON_CURSOR_H
+
+#include "base/strbuf.h"
+#include "weights/in_file.h"
+
+typedef struct JsonCursor {
+  Diag *diag;
+  const InFile *file;
+  int64_t begin, size; /* the header: `size` bytes from `begin` on in the file */
+  int64_t at;          /* the next byte, counted in the header */
+  bool failed;
+  int64_t piece_begin;
+  size_t piece_size;
+  unsigned char piece[1 << 15];
+} JsonCursor;
+
+/* Reports a fault at byte `at` of the header, and fails. */
+bool json_fail(JsonCursor *cursor, int64_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The next byte that is no blank, without passing it; -1 at the end or after a fault. */
+int json_peek(JsonCursor *cursor);
+/* Passes the byte `c`, which must be the next that is no blank. */
+bool json_expect(JsonCursor *cursor, char c);
+/* Passes `,` or the closing byte; *more is true after a comma. */
+bool json_separator(JsonCursor *cursor, char close, bool *more);
+/* A string; its first `limit` bytes replace what `text` holds, *length is that of all of it. */
+bool json_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length);
+/* A whole number from 0 to 2^63 - 1. */
+bool json_integer(JsonCursor *cursor, int64_t *value);
+
+#endif

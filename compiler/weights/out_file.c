@@ -1,0 +1,174 @@
+#define _GNU_SOURCE /* O_TMPFILE */
+#include "weights/out_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool fail(OutFile *file, const char *what) {
+  if (!file->failed) diag_error_at(file->diag, file->path, DIAG_FILE, "cannot %s: %s", what, strerror(errno));
+  file->failed = true;
+  return false;
+}
+
+// ---- where it goes ----
+
+/* The file that `path` leads to, whether it exists or not, or NULL with errno set. */
+static const char *target_of(Arena *arena, const char *path) {
+  if (strlen(path) >= PATH_MAX) {
+    errno = ENAMETOOLONG;
+    return NULL;
+  }
+  char *real = realpath(path, NULL);
+  if (!real) {
+    return errno == ENOENT ? path : NULL; /* a link that leads nowhere is replaced itself */
+  }
+  const char *copy = arena_strdup(arena, real);
+  free(real);
+  return copy;
+}
+
+static const char *folder_of(Arena *arena, const char *path) {
+  const char *slash = strrchr(path, '/');
+  if (!slash) return ".";
+  return slash == path ? "/" : arena_strndup(arena, path, (size_t)(slash - path));
+}
+
+static bool find_target(OutFile *file, Diag *diag, const char *path) {
+  *file = (OutFile){.diag = diag, .path = path, .fd = -1};
+  file->target = *path ? target_of(diag->arena, path) : NULL;
+  if (!*path) errno = ENOENT;
+  if (!file->target) return fail(file, "write the file");
+  file->folder = folder_of(diag->arena, file->target);
+  const char *slash = strrchr(file->target, '/');
+  const char *name = slash ? slash + 1 : file->target;
+  struct stat status;
+  if (!*name) errno = EISDIR;
+  if (strlen(name) > NAME_MAX) errno = ENAMETOOLONG;
+  if (!*name || strlen(name) > NAME_MAX) return fail(file, "write the file");
+  if (stat(file->target, &status) == 0 && !S_ISREG(status.st_mode)) {
+    errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+    return fail(file, "write the file");
+  }
+  return true;
+}
+
+// ---- the file without its name ----
+
+/* A name in the folder that no other file has; it is used only by the process and for as short as can be. */
+static const char *temporary_name(const OutFile *file, unsigned attempt) {
+  return arena_printf(file->diag->arena, "%s/.tfmc-%ld-%u.tmp", file->folder, (long)getpid(), attempt);
+}
+
+static bool open_temporary(OutFile *file) {
+  file->fd = open(file->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (file->fd >= 0) return true;
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT) return false;
+  for (unsigned attempt = 0; attempt < 100; attempt++) {
+    file->temporary = temporary_name(file, attempt);
+    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file->fd >= 0) return true;
+    if (errno != EEXIST) break;
+  }
+  file->temporary = NULL;
+  return false;
+}
+
+bool out_file_open(OutFile *file, Diag *diag, const char *path) {
+  if (!find_target(file, diag, path)) return false;
+  return open_temporary(file) || fail(file, "write the file");
+}
+
+bool out_file_check(Diag *diag, const char *path) {
+  OutFile *file = ARENA_NEW(diag->arena, OutFile);
+  if (!out_file_open(file, diag, path)) return false;
+  out_file_abandon(file);
+  return true;
+}
+
+// ---- writing ----
+
+static void flush(OutFile *file) {
+  const unsigned char *from = file->buffer;
+  while (file->n_buffered && !file->failed) {
+    ssize_t n = write(file->fd, from, file->n_buffered);
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = EIO;
+    if (n <= 0) {
+      fail(file, "write the file");
+      return;
+    }
+    from += n;
+    file->n_buffered -= (size_t)n;
+  }
+}
+
+void out_file_write(OutFile *file, const void *bytes, size_t size) {
+  const unsigned char *from = bytes;
+  while (size && !file->failed) {
+    size_t room = sizeof file->buffer - file->n_buffered;
+    size_t n = size < room ? size : room;
+    memcpy(file->buffer + file->n_buffered, from, n);
+    file->n_buffered += n;
+    from += n;
+    size -= n;
+    if (file->n_buffered == sizeof file->buffer) flush(file);
+  }
+}
+
+// ---- giving it its name ----
+
+static mode_t mode_for(const OutFile *file) {
+  struct stat status;
+  if (stat(file->target, &status) == 0) return status.st_mode & 07777;
+  mode_t mask = umask(0);
+  umask(mask);
+  return 0666 & ~mask;
+}
+
+static bool name_it(OutFile *file) {
+  char proc[64];
+  snprintf(proc, sizeof proc, "/proc/self/fd/%d", file->fd);
+  for (unsigned attempt = 0; attempt < 100 && !file->temporary; attempt++) {
+    const char *name = temporary_name(file, attempt);
+    if (linkat(AT_FDCWD, proc, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0) file->temporary = name;
+    else if (errno != EEXIST) return false;
+  }
+  return file->temporary != NULL;
+}
+
+static void sync_folder(const OutFile *file) {
+  int fd = open(file->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  fsync(fd); /* the new file is complete whether this works or not */
+  close(fd);
+}
+
+bool out_file_commit(OutFile *file) {
+  if (!file->failed) flush(file);
+  if (!file->failed && fchmod(file->fd, mode_for(file)) != 0) fail(file, "set the permissions of the file");
+  if (!file->failed && fsync(file->fd) != 0) fail(file, "write the file");
+  if (!file->failed && !name_it(file)) fail(file, "name the file");
+  if (!file->failed && rename(file->temporary, file->target) != 0) fail(file, "rename the file");
+  if (file->failed) {
+    out_file_abandon(file);
+    return false;
+  }
+  file->temporary = NULL;
+  if (close(file->fd) != 0) fail(file, "close the file");
+  file->fd = -1;
+  sync_folder(file);
+  return !file->failed;
+}
+
+void out_file_abandon(OutFile *file) {
+  if (file->fd >= 0) close(file->fd);
+  if (file->temporary) unlink(file->temporary);
+  file->fd = -1;
+  file->temporary = NULL;
+}

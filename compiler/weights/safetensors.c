@@ -1,0 +1,146 @@
+#include "weights/safetensors.h"
+
+#include <string.h>
+
+#include "weights/safetensors_header.h"
+
+void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
+  strbuf_add_char(out, '[');
+  for (uint32_t i = 0; i < rank; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)dims[i]);
+  strbuf_add_char(out, ']');
+}
+
+// ---- opening ----
+
+static bool read_length(Diag *diag, SafeTensors *file, int64_t *header_size) {
+  unsigned char bytes[8];
+  const char *path = file->file.path;
+  if (file->file.size < 8) {
+    diag_error_at(diag, path, DIAG_SAFETENSORS, "file too small for the header length (8 bytes): it has %lld",
+                  (long long)file->file.size);
+    return false;
+  }
+  if (!in_file_read(&file->file, diag, 0, bytes, sizeof bytes)) return false;
+  uint64_t size = 0;
+  for (int i = 8; i-- > 0;) size = size << 8 | bytes[i];
+  if (size > SAFETENSORS_MAX_HEADER) {
+    diag_error_at(diag, path, DIAG_SAFETENSORS, "the header length is %llu; at most 100,000,000 bytes are allowed",
+                  (unsigned long long)size);
+    return false;
+  }
+  if ((int64_t)size > file->file.size - 8) {
+    diag_error_at(diag, path, DIAG_SAFETENSORS, "the header length is %llu, but only %lld bytes follow",
+                  (unsigned long long)size, (long long)(file->file.size - 8));
+    return false;
+  }
+  *header_size = (int64_t)size;
+  return true;
+}
+
+static bool read_index(Arena *arena, Diag *diag, SafeTensors *file) {
+  int64_t header_size;
+  if (!read_length(diag, file, &header_size)) return false;
+  file->by_name = map_new(arena);
+  file->data_begin = 8 + header_size;
+  file->data_size = file->file.size - file->data_begin;
+  return safetensors_read_header(arena, diag, file, header_size) && safetensors_check_tiling(arena, diag, file);
+}
+
+static SafeTensors *open_index(Arena *arena, Diag *diag, const char *path, bool follow_link) {
+  SafeTensors *file = ARENA_NEW(arena, SafeTensors);
+  if (!in_file_open(&file->file, diag, arena_strdup(arena, path), follow_link)) return NULL;
+  if (read_index(arena, diag, file)) return file;
+  safetensors_close(file);
+  return NULL;
+}
+
+SafeTensors *safetensors_open(Arena *arena, Diag *diag, const char *path) { return open_index(arena, diag, path, true); }
+
+SafeTensors *safetensors_open_contained(Arena *arena, Diag *diag, const char *path) {
+  return open_index(arena, diag, path, false);
+}
+
+void safetensors_close(SafeTensors *file) {
+  if (file) in_file_close(&file->file);
+}
+
+const StTensor *safetensors_find(const SafeTensors *file, const char *name) { return map_get(&file->by_name, name); }
+
+// ---- reading ----
+
+enum { PIECE_BYTES = 1 << 18 };
+
+typedef struct PieceReader {
+  const SafeTensors *file;
+  Diag *diag;
+  const StTensor *tensor;
+  size_t element_bytes;
+  unsigned char *bytes; /* PIECE_BYTES of them */
+  int64_t at;           /* the first element of the piece */
+  size_t n;             /* elements in it; 0 at the end */
+} PieceReader;
+
+static bool next_piece(PieceReader *reader) {
+  reader->at += (int64_t)reader->n;
+  int64_t rest = reader->tensor->elements - reader->at, most = PIECE_BYTES / (int64_t)reader->element_bytes;
+  reader->n = (size_t)(rest < most ? rest : most);
+  return in_file_read(&reader->file->file, reader->diag,
+                      reader->file->data_begin + reader->tensor->begin + reader->at * (int64_t)reader->element_bytes,
+                      reader->bytes, reader->n * reader->element_bytes);
+}
+
+static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out) {
+  const StTensor *tensor = reader->tensor;
+  for (;;) {
+    if (!next_piece(reader)) return false;
+    if (!reader->n) return true;
+    int64_t value = 0;
+    size_t done = convert_elements(tensor->dtype, dtype, reader->n, reader->bytes,
+                                   out + (size_t)reader->at * dtype_bytes[dtype], &value);
+    if (done == reader->n) continue;
+    diag_error_at(reader->diag, reader->file->file.path, DIAG_SAFETENSORS,
+                  "tensor \"%s\": element %lld is %lld, which is no %s", tensor->name,
+                  (long long)(reader->at + (int64_t)done), (long long)value, dtype == DTYPE_BOOL ? "bool (0 or 1)" : "i32");
+    return false;
+  }
+}
+
+bool safetensors_read(const SafeTensors *file, Diag *diag, const StTensor *tensor, DType dtype, void *out) {
+  size_t element_bytes = file_dtype_bits[tensor->dtype] / 8;
+  /* What needs no conversion is read in place. */
+  if (tensor->dtype == FILE_F32 || tensor->dtype == FILE_I32)
+    return in_file_read(&file->file, diag, file->data_begin + tensor->begin, out,
+                        (size_t)(tensor->end - tensor->begin));
+  Arena *scratch = arena_create();
+  PieceReader reader = {file, diag, tensor, element_bytes, arena_alloc(scratch, PIECE_BYTES), 0, 0};
+  bool read = convert_pieces(&reader, dtype, out);
+  arena_destroy(scratch);
+  return read;
+}
+
+// ---- counting ----
+
+static void count(StCounts *counts, const float *values, size_t n, float smallest_normal) {
+  for (size_t i = 0; i < n; i++) {
+    float magnitude = __builtin_fabsf(values[i]);
+    counts->nan += __builtin_isnan(values[i]) != 0;
+    counts->infinite += __builtin_isinf(values[i]) != 0;
+    counts->subnormal += magnitude > 0 && magnitude < smallest_normal;
+  }
+}
+
+bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tensor, StCounts *counts) {
+  *counts = (StCounts){0};
+  Arena *scratch = arena_create();
+  PieceReader reader = {file, diag, tensor, file_dtype_bits[tensor->dtype] / 8, arena_alloc(scratch, PIECE_BYTES), 0, 0};
+  float *values = ARENA_ARRAY(scratch, float, PIECE_BYTES / reader.element_bytes);
+  float smallest_normal = tensor->dtype == FILE_F16 ? 0x1p-14f : 0x1p-126f;
+  bool read;
+  while ((read = next_piece(&reader)) && reader.n) {
+    int64_t value;
+    convert_elements(tensor->dtype, DTYPE_F32, reader.n, reader.bytes, values, &value);
+    count(counts, values, reader.n, smallest_normal);
+  }
+  arena_destroy(scratch);
+  return read;
+}

@@ -1,0 +1,29 @@
+/* WeightSet: the tensors of a model's weights, from one safetensors file or from several that an index lists.
+ *
+ * An index (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. Its files must lie in its own
+ * folder or below it: absolute paths, `..` and symbolic links are refused, as is a tensor that the file it is mapped to
+ * does not have. Each file is opened once. */
+#ifndef TFM_WEIGHTS_WEIGHT_SET_H
+#define TFM_WEIGHTS_WEIGHT_SET_H
+
+#include "weights/safetensors.h"
+
+typedef struct WeightEntry {
+  const SafeTensors *file;
+  const StTensor *tensor;
+} WeightEntry;
+
+typedef struct WeightSet {
+  const char *path; /* as the user gave it */
+  VEC(SafeTensors *) files;
+  VEC(WeightEntry) entries; /* all tensors, in the order of the file or of the index */
+  Map by_name;              /* name -> index in entries + 1, as a pointer */
+} WeightSet;
+
+/* A path that ends in .json is an index. NULL after an error; else weight_set_close when done. */
+WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path);
+void weight_set_close(WeightSet *set); /* NULL is ignored */
+/* NULL if there is none. */
+const WeightEntry *weight_set_find(const WeightSet *set, const char *name);
+
+#endif
