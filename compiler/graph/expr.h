@@ -15,6 +15,8 @@ typedef enum OpKind {
   N_OPS
 } OpKind;
 
+enum { EXPR_MAX_OPERATIONS = 4096 }; /* of one expression; verify refuses more */
+
 typedef enum DType {
 #define DTYPE(Enum, name, bytes) DTYPE_##Enum,
 #include "graph/dtype.def"
@@ -62,8 +64,24 @@ Expr *expr_rename(Arena *arena, const Expr *expr, const uint32_t *inputs, Expr *
 uint32_t expr_count(const Expr *expr); /* operations in it, shared ones once */
 bool expr_uses_acc(const Expr *expr);
 
+/* The different expressions in `root`, each after its arguments; `root` is the last. */
+typedef struct ExprList {
+  const Expr **items;
+  uint32_t n;
+  uint32_t *args[3]; /* for each item the numbers of its arguments; `ids` of a GATHER is no argument */
+} ExprList;
+ExprList expr_list(Arena *arena, const Expr *root);
+
 /* Prefix form: "gelu(add(acc, $2))", "where(gt(index0, index1), -inf, mul(acc, 0.125))", "gather($0, $1)",
- * "size(i32, time)". Numbers print with the digits that give the same f32 (i32) back. */
+ * "size(i32, time)". Numbers print with the digits that give the same f32 (i32) back; an f32 has a point, an exponent
+ * or is inf or nan. An operation that is used several times is named first: "t0 = mul($0, $0); mul(t0, t0)". */
 void expr_print(StrBuf *out, const SizeTable *sizes, const Expr *expr);
+/* Reads what expr_print wrote from *text, which is moved past it. `inputs` are the types of the node's inputs. NULL
+ * after an error: *text is where, *error what. */
+Expr *expr_read(Arena *arena, SizeTable *sizes, const char **text, uint32_t n_inputs, const DType *inputs,
+                const char **error);
+/* The shortest digits that give the f32 (the double) back, with a point or an exponent if it is a finite number. */
+void print_f32(StrBuf *out, double number);
+void print_f64(StrBuf *out, double number);
 
 #endif

@@ -55,6 +55,7 @@ struct Node {
   VEC(Node *) inputs;
   VEC(Node *) users; /* once per use; a node that uses another twice stands here twice */
   Node *prev, *next; /* the list of the graph */
+  Arena *arena;      /* the graph's */
   bool deleted;
 };
 
@@ -127,15 +128,16 @@ static inline bool op_is_pointwise(OpKind op) {
 }
 
 Graph *graph_new(Arena *arena, const char *name);
-/* A new node at the end of the list, or before `before` if that is not NULL. Dims and inputs are copied. */
+/* A new node at the end of the list, or before `before` if that is not NULL. Dims and inputs are copied. An INPUT is
+ * added to graph->inputs too. */
 Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t rank, const Size *const *dims,
                 uint32_t n_inputs, Node *const *inputs, Origin origin);
 void graph_set_input(Node *node, uint32_t index, Node *input);
 void graph_add_input(Graph *graph, Node *node, Node *input);
 void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs);
-/* Every use of `node`, outputs included, becomes a use of `by`. */
+/* Every use of `node`, outputs included, becomes a use of `by`, which must not use `node` itself. */
 void graph_replace_uses(Graph *graph, Node *node, Node *by);
-/* Unlinks a node that has no uses left. */
+/* Unlinks a node that has no uses left and is no INPUT; its own inputs lose a use. */
 void graph_delete(Graph *graph, Node *node);
 bool graph_is_output(const Graph *graph, const Node *node);
 /* Moves a node in the list to just before another (its inputs must stand before that place). */
@@ -143,8 +145,13 @@ void graph_move_before(Graph *graph, Node *node, Node *before);
 /* Ids 0, 1, 2 ... in list order. */
 void graph_renumber(Graph *graph);
 uint32_t graph_count(const Graph *graph);
-/* Whether the value depends on weights and constants only (it can be computed before any run). */
+/* Whether the value depends on weights and constants only (it can be computed before any run). Walks what the node is
+ * computed from, each node once; for all nodes of a graph use graph_static_flags. */
 bool node_is_static(const Node *node);
+/* The same for every node, by id. The ids must be dense (graph_renumber). */
+bool *graph_static_flags(Arena *arena, const Graph *graph);
+/* A copy of everything in another arena (source texts and their spans are shared), with a SizeTable of its own. Nodes
+ * keep their ids. */
 Graph *graph_clone(Arena *arena, const Graph *graph);
 
 bool node_same_shape(const Node *a, const Node *b);
@@ -152,6 +159,8 @@ const Size *node_elements(SizeTable *table, const Node *node); /* the product of
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 
 /* Text form (print.c, read.c): what is printed is read back to the same text. */
+void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "(time <= 64) and (not (time < 2))" */
+void node_print(StrBuf *out, const SizeTable *table, const Node *node); /* "%3 = add %1, %2 : f32[batch]" */
 void graph_print(StrBuf *out, Graph *graph); /* renumbers */
 void graph_print_with_origins(StrBuf *out, Graph *graph);
 Graph *graph_read(Arena *arena, Diag *diag, Source *source); /* NULL after an error */

@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "base/strbuf.h"
 
-enum { SIZE_MAX_SYMBOLS = 64, SIZE_MAX_DEGREE = 8 };
+enum { SIZE_MAX_SYMBOLS = 64, SIZE_MAX_DEGREE = 8, SIZE_MAX_TERMS = 256 };
 
 typedef struct SizeTerm {
   int64_t coefficient;              /* never 0 */
@@ -35,7 +35,7 @@ const Size *size_const(SizeTable *table, int64_t value);
 /* Declares the symbol if it is new. NULL if there are SIZE_MAX_SYMBOLS already. */
 const Size *size_symbol(SizeTable *table, const char *name);
 
-/* NULL on overflow of a coefficient or of the degree. */
+/* NULL on overflow of a coefficient, of the degree or of the number of terms. */
 const Size *size_add(SizeTable *table, const Size *a, const Size *b);
 const Size *size_sub(SizeTable *table, const Size *a, const Size *b);
 const Size *size_mul(SizeTable *table, const Size *a, const Size *b);
@@ -48,10 +48,14 @@ bool size_equals(const Size *size, int64_t value);
 bool size_involves(const Size *size, uint32_t symbol);
 /* The value for given values of the symbols; false on overflow. */
 bool size_value(const Size *size, const int64_t *symbols, int64_t *value);
+/* Whether the two can be the same number: not if they differ by a constant that is not 0. */
+bool size_may_equal(SizeTable *table, const Size *a, const Size *b);
+/* The same polynomial in another table, which must know the same symbols under the same indexes. */
+const Size *size_copy(SizeTable *table, const Size *size);
 
 void size_print(StrBuf *out, const SizeTable *table, const Size *size); /* "2*batch*time + 1" */
 /* Reads what size_print wrote (and any polynomial with + - * and integers) from *text, which is moved past it.
- * NULL if there is none. */
+ * NULL if there is none, if it overflows, or if it names a size that was not declared. */
 const Size *size_read(SizeTable *table, const char **text);
 
 #endif

@@ -1,0 +1,220 @@
+/* In: requests to add, rewire and remove nodes. Out: a list in which inputs stand before their users and every use is
+ * recorded at both ends. Refuses, as our own fault: deleting what is used, and using a node before it is computed is
+ * found by graph_verify. */
+#include "graph/graph.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+const OpInfo op_table[N_OPS] = {
+#define OP(Enum, text, category, least, most, line) [OP_##Enum] = {text, CATEGORY_##category, least, most, line},
+#include "graph/ops.def"
+};
+
+const char *const dtype_names[N_DTYPES] = {
+#define DTYPE(Enum, name, bytes) [DTYPE_##Enum] = name,
+#include "graph/dtype.def"
+};
+
+const uint8_t dtype_bytes[N_DTYPES] = {
+#define DTYPE(Enum, name, bytes) [DTYPE_##Enum] = bytes,
+#include "graph/dtype.def"
+};
+
+Graph *graph_new(Arena *arena, const char *name) {
+  Graph *graph = ARENA_NEW(arena, Graph);
+  graph->arena = arena;
+  graph->sizes = size_table_new(arena);
+  graph->name = arena_strdup(arena, name);
+  graph->ragged_batch = -1;
+  graph->declared_weights = map_new(arena);
+  return graph;
+}
+
+// ---- the list ----
+
+static void link_before(Graph *graph, Node *node, Node *before) {
+  node->next = before;
+  node->prev = before ? before->prev : graph->last;
+  *(node->prev ? &node->prev->next : &graph->first) = node;
+  *(before ? &before->prev : &graph->last) = node;
+}
+
+static void unlink_node(Graph *graph, Node *node) {
+  *(node->prev ? &node->prev->next : &graph->first) = node->next;
+  *(node->next ? &node->next->prev : &graph->last) = node->prev;
+  node->prev = node->next = NULL;
+}
+
+void graph_move_before(Graph *graph, Node *node, Node *before) {
+  if (node == before) return;
+  unlink_node(graph, node);
+  link_before(graph, node, before);
+}
+
+Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t rank, const Size *const *dims,
+                uint32_t n_inputs, Node *const *inputs, Origin origin) {
+  CHECK(rank <= MAX_RANK, "%s of rank %u", op_table[op].name, rank);
+  Node *node = ARENA_NEW(graph->arena, Node);
+  node->op = op;
+  node->dtype = dtype;
+  node->rank = (uint8_t)rank;
+  node->id = graph->next_id++;
+  for (uint32_t i = 0; i < rank; i++) node->dims[i] = dims[i];
+  node->origin = origin;
+  if (!node->origin.path) node->origin.path = "";
+  for (uint32_t i = 0; i < n_inputs; i++) graph_add_input(graph, node, inputs[i]);
+  link_before(graph, node, before);
+  if (op == OP_INPUT) vec_push(graph->arena, &graph->inputs, node);
+  return node;
+}
+
+void graph_renumber(Graph *graph) {
+  graph->next_id = 0;
+  for (Node *node = graph->first; node; node = node->next) node->id = graph->next_id++;
+}
+
+uint32_t graph_count(const Graph *graph) {
+  uint32_t count = 0;
+  for (const Node *node = graph->first; node; node = node->next) count++;
+  return count;
+}
+
+// ---- uses ----
+
+static void remove_user(Node *node, const Node *user) {
+  size_t i = node->users.n; /* from the end: what is removed was mostly added late */
+  while (i > 0 && node->users.items[i - 1] != user) i--;
+  CHECK(i > 0, "%%%u does not know its user %%%u", node->id, user->id);
+  memmove(&node->users.items[i - 1], &node->users.items[i], (node->users.n - i) * sizeof(Node *));
+  node->users.n--;
+}
+
+static void add_user(Node *node, Node *user) { vec_push(node->arena, &node->users, user); }
+
+void graph_set_input(Node *node, uint32_t index, Node *input) {
+  CHECK(index < node->inputs.n, "%%%u has no input %u", node->id, index);
+  Node *old = node->inputs.items[index];
+  if (old == input) return;
+  remove_user(old, node);
+  node->inputs.items[index] = input;
+  add_user(input, node);
+}
+
+void graph_add_input(Graph *graph, Node *node, Node *input) {
+  CHECK(input && !input->deleted, "an input of %s is missing or deleted", op_table[node->op].name);
+  vec_push(graph->arena, &node->inputs, input);
+  add_user(input, node);
+}
+
+void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs) {
+  Node **kept = arena_copy(graph->arena, inputs, n * sizeof *inputs); /* `inputs` may be the node's own */
+  for (size_t i = node->inputs.n; i > 0; i--) remove_user(node->inputs.items[i - 1], node);
+  node->inputs.n = 0;
+  for (uint32_t i = 0; i < n; i++) graph_add_input(graph, node, kept[i]);
+}
+
+void graph_replace_uses(Graph *graph, Node *node, Node *by) {
+  if (node == by) return;
+  for (size_t i = 0; i < node->users.n; i++) {
+    Node *user = node->users.items[i];
+    CHECK(user != by, "%%%u would become its own input", by->id);
+    size_t slot = 0; /* one use for each time the user stands in the list */
+    while (user->inputs.items[slot] != node) slot++;
+    user->inputs.items[slot] = by;
+    add_user(by, user);
+  }
+  node->users.n = 0;
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    if (graph->outputs.items[i].node == node) graph->outputs.items[i].node = by;
+  }
+}
+
+void graph_delete(Graph *graph, Node *node) {
+  CHECK(node->users.n == 0, "%%%u is deleted, but has %zu uses", node->id, node->users.n);
+  CHECK(node->op != OP_INPUT && !graph_is_output(graph, node), "%%%u is deleted, but is an input or output", node->id);
+  for (size_t i = node->inputs.n; i > 0; i--) remove_user(node->inputs.items[i - 1], node);
+  node->inputs.n = 0;
+  unlink_node(graph, node);
+  node->deleted = true;
+}
+
+bool graph_is_output(const Graph *graph, const Node *node) {
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    if (graph->outputs.items[i].node == node) return true;
+  }
+  return false;
+}
+
+// ---- shapes ----
+
+bool node_same_shape(const Node *a, const Node *b) {
+  return a->rank == b->rank && (!a->rank || memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0);
+}
+
+const Size *node_elements(SizeTable *table, const Node *node) {
+  const Size *product = size_const(table, 1);
+  for (uint8_t i = 0; i < node->rank && product; i++) product = size_mul(table, product, node->dims[i]);
+  return product;
+}
+
+// ---- what is known before any run ----
+
+static bool all_const(const Size *const *sizes, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (sizes[i] && !size_is_const(sizes[i], NULL)) return false;
+  }
+  return true;
+}
+
+static bool expr_is_static(const Expr *expr) {
+  if (!expr) return true;
+  Arena *scratch = arena_create();
+  ExprList list = expr_list(scratch, expr);
+  bool is_static = true;
+  for (uint32_t i = 0; i < list.n; i++) {
+    if (list.items[i]->kind == EXPR_SIZE) is_static &= size_is_const(list.items[i]->size, NULL);
+  }
+  arena_destroy(scratch);
+  return is_static;
+}
+
+/* As far as the node itself goes. */
+static bool static_by_itself(const Node *node) {
+  return node->op != OP_INPUT && all_const(node->dims, node->rank) && all_const(&node->attr.size, 1) &&
+         all_const(node->attr.starts, node->rank) && all_const(node->attr.dims_in, node->attr.rank_in) &&
+         expr_is_static(node->attr.expr);
+}
+
+bool *graph_static_flags(Arena *arena, const Graph *graph) {
+  bool *flags = ARENA_ARRAY(arena, bool, graph->next_id);
+  for (const Node *node = graph->first; node; node = node->next) {
+    bool is_static = static_by_itself(node);
+    for (size_t i = 0; i < node->inputs.n && is_static; i++) is_static = flags[node->inputs.items[i]->id];
+    flags[node->id] = is_static;
+  }
+  return flags;
+}
+
+bool node_is_static(const Node *node) {
+  if (!static_by_itself(node)) return false;
+  if (!node->inputs.n) return true;
+  Arena *scratch = arena_create();
+  Map seen = map_new(scratch);
+  VEC(const Node *) open = {0};
+  vec_push(scratch, &open, node);
+  bool is_static = true;
+  while (open.n && is_static) {
+    const Node *next = open.items[--open.n];
+    for (size_t i = 0; i < next->inputs.n && is_static; i++) {
+      const Node *input = next->inputs.items[i];
+      if (map_find(&seen, &input, sizeof input)) continue;
+      map_put_n(&seen, &input, sizeof input, NULL);
+      is_static = static_by_itself(input);
+      vec_push(scratch, &open, input);
+    }
+  }
+  arena_destroy(scratch);
+  return is_static;
+}

@@ -1,0 +1,54 @@
+/* Infer: the type and shape that an operation's result must have.
+ *
+ * In: a node whose op, attributes and inputs are set. Operations that carry their own shape (sources, slice, reshape,
+ * sinusoid, fused nodes) say it in the node's rank and dims; these are checked. Out: the type of the result, or a text
+ * that says what is wrong. Unequal sizes that depend on the run are accepted, the first that is no constant is taken;
+ * sizes that differ by a constant are refused. Only a constant 1 broadcasts. */
+#ifndef TFM_GRAPH_INFER_H
+#define TFM_GRAPH_INFER_H
+
+#include "graph/graph.h"
+
+typedef struct NodeType {
+  DType dtype;
+  uint32_t rank;
+  const Size *dims[MAX_RANK];
+} NodeType;
+
+/* NULL if all is well, else the fault, in the memory of `sizes`. The number of inputs must be one the operation takes
+ * (infer_arity). */
+const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type);
+const char *infer_arity(SizeTable *sizes, const Node *node);
+/* The type of a pointwise operation on operands of these types; NULL or the fault. */
+const char *infer_pointwise(OpKind op, const DType *args, DType *result);
+/* The fault of an expression over `domain`, whose type is that of the expression; NULL: none. `acc`: it may be used. */
+const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc);
+/* Broadcasts `dims` into `into`, aligned at the last axis; false if they don't agree or the rank is too great. */
+bool infer_broadcast(SizeTable *sizes, NodeType *into, uint32_t rank, const Size *const *dims);
+/* Whether a tensor of these dims broadcasts to the domain without enlarging it. */
+bool infer_broadcasts_to(SizeTable *sizes, uint32_t rank, const Size *const *dims, const NodeType *domain);
+bool infer_same_type(SizeTable *sizes, const NodeType *a, const NodeType *b);
+/* The shape over which a fused node's expression is computed: that of the result, of acc, or dims_in. */
+const char *infer_domain(SizeTable *sizes, const Node *node, NodeType *domain);
+void type_print(StrBuf *out, const SizeTable *sizes, const NodeType *type); /* "f32[batch, 64]" */
+NodeType type_of(const Node *node);
+
+/* infer_fused.c: rules of the operations that only exist after fusion. */
+typedef struct Infer {
+  SizeTable *sizes;
+  const Node *node;
+  NodeType *type; /* the result; at first what the node says */
+} Infer;
+const char *infer_fault(const Infer *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *infer_matrix_product(const Infer *in);
+const char *infer_linear(const Infer *in);
+const char *infer_pointwise_node(const Infer *in);
+const char *infer_reduce_node(const Infer *in);
+const char *infer_norm_node(const Infer *in);
+const char *infer_attention(const Infer *in);
+const char *infer_attention_weights(const Infer *in);
+/* infer.c: shared with them. */
+const char *infer_reduction(const Infer *in, OpKind reduction, const NodeType *of);
+const char *infer_norm_weights(const Infer *in, OpKind norm, uint32_t first);
+
+#endif

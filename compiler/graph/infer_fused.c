@@ -1,0 +1,208 @@
+/* In: a product of matrices or a node that only exists after fusion. Out: the type of its result, or what is wrong:
+ * the shapes of the fixed inputs, and an expression whose leaves do not fit the domain it is computed over. */
+#include <string.h>
+
+#include "graph/infer.h"
+
+static const Node *input(const Infer *in, uint32_t i) { return in->node->inputs.items[i]; }
+
+static bool is_matrix(const Node *x) { return x->dtype == DTYPE_F32 && x->rank >= 2; }
+
+static const Size *from_last(const Node *x, uint32_t i) { return x->dims[x->rank - i]; }
+
+/* Broadcasts the axes before the last two. */
+static bool broadcast_lead(const Infer *in, NodeType *into, const Node *x) {
+  return infer_broadcast(in->sizes, into, x->rank - 2u, (const Size *const *)x->dims);
+}
+
+static void append(NodeType *type, const Size *dim) { type->dims[type->rank++] = dim; }
+
+// ---- expressions ----
+
+typedef struct Body {
+  SizeTable *sizes;
+  const Node *node;
+  const NodeType *domain;
+  bool acc;
+} Body;
+
+static const char *gather_fault(const Body *body, const Expr *expr) {
+  if (expr->input >= body->node->inputs.n || expr->ids >= body->node->inputs.n) return "there is no such input";
+  const Node *table = body->node->inputs.items[expr->input], *ids = body->node->inputs.items[expr->ids];
+  const NodeType *domain = body->domain;
+  if (table->rank != 2 || ids->dtype != DTYPE_I32 || !domain->rank) return "gather needs a table of two axes and i32 ids";
+  if (expr->dtype != table->dtype) return "gather has another type than its table";
+  NodeType rows = *domain;
+  rows.rank--;
+  bool fits = infer_broadcasts_to(body->sizes, ids->rank, (const Size *const *)ids->dims, &rows) &&
+              size_may_equal(body->sizes, table->dims[1], domain->dims[domain->rank - 1]);
+  return fits ? NULL : "table or ids of gather do not fit the shape that is computed";
+}
+
+static const char *input_fault(const Body *body, const Expr *expr) {
+  if (expr->input >= body->node->inputs.n) return "there is no such input";
+  const Node *x = body->node->inputs.items[expr->input];
+  if (x->dtype != expr->dtype) return "the input has another type";
+  bool fits = infer_broadcasts_to(body->sizes, x->rank, (const Size *const *)x->dims, body->domain);
+  return fits ? NULL : "the input does not broadcast to the shape that is computed";
+}
+
+static const char *op_fault(const Expr *expr) {
+  DType args[3], result;
+  if (!op_is_pointwise(expr->op) || (int)expr->n_args != op_table[expr->op].most) return "it is no pointwise operation";
+  for (uint32_t i = 0; i < expr->n_args; i++) args[i] = expr->args[i]->dtype;
+  const char *fault = infer_pointwise(expr->op, args, &result);
+  return fault || result == expr->dtype ? fault : "it has another type";
+}
+
+static const char *leaf_fault(const Body *body, const Expr *expr) {
+  switch (expr->kind) {
+    case EXPR_OP: return op_fault(expr);
+    case EXPR_ACC: return !body->acc ? "there is no acc here" : expr->dtype != DTYPE_F32 ? "acc is f32" : NULL;
+    case EXPR_INPUT: return input_fault(body, expr);
+    case EXPR_CONST: return expr->dtype == DTYPE_I32 && expr->integer != (int32_t)expr->integer ? "it is no i32" : NULL;
+    case EXPR_SIZE: return !expr->size || expr->dtype == DTYPE_BOOL ? "a size is f32 or i32" : NULL;
+    case EXPR_INDEX: return expr->axis >= body->domain->rank ? "there is no such axis" : NULL;
+    case EXPR_GATHER: return gather_fault(body, expr);
+  }
+  return "unknown kind of expression";
+}
+
+const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc) {
+  Body body = {.sizes = sizes, .node = node, .domain = domain, .acc = acc};
+  Arena *scratch = arena_create();
+  ExprList list = expr_list(scratch, node->attr.expr);
+  const char *fault = NULL;
+  uint32_t i = 0;
+  for (; i < list.n && !fault; i++) fault = leaf_fault(&body, list.items[i]);
+  if (fault) {
+    StrBuf out = strbuf_new(sizes->arena);
+    strbuf_printf(&out, "%s: ", fault);
+    expr_print(&out, sizes, list.items[i - 1]);
+    fault = out.text;
+  } else if (list.n > EXPR_MAX_OPERATIONS) {
+    fault = "the expression has too many operations";
+  }
+  arena_destroy(scratch);
+  return fault;
+}
+
+/* The rule of an expression after acc of this shape: `type` gets its type, the shape stays. */
+static const char *infer_epilogue(const Infer *in, const NodeType *domain) {
+  if (!in->node->attr.expr) return NULL;
+  in->type->dtype = in->node->attr.expr->dtype;
+  return infer_expr(in->sizes, in->node, domain, true);
+}
+
+// ---- products ----
+
+const char *infer_matrix_product(const Infer *in) {
+  const Node *x = input(in, 0), *y = input(in, 1);
+  NodeType type = {.dtype = DTYPE_F32};
+  bool fits = is_matrix(x) && is_matrix(y) && size_may_equal(in->sizes, from_last(x, 1), from_last(y, 2)) &&
+              broadcast_lead(in, &type, x) && broadcast_lead(in, &type, y);
+  if (!fits) return "it needs f32 [..., m, k] and [..., k, n] whose other axes agree";
+  append(&type, from_last(x, 2));
+  append(&type, from_last(y, 1));
+  *in->type = type;
+  return infer_epilogue(in, &type);
+}
+
+const char *infer_linear(const Infer *in) {
+  const Node *x = input(in, 0), *w = input(in, 1);
+  bool fits = x->dtype == DTYPE_F32 && x->rank >= 1 && is_matrix(w) && w->rank == 2 &&
+              size_may_equal(in->sizes, from_last(x, 1), w->dims[1]);
+  if (!fits) return "it needs f32 [..., k] and [n, k]";
+  if (in->node->inputs.n > 2 && !in->node->attr.expr) return "it has operands but no expression";
+  NodeType type = type_of(x);
+  type.dims[type.rank - 1] = w->dims[0];
+  *in->type = type;
+  return infer_epilogue(in, &type);
+}
+
+// ---- attention ----
+
+/* The shape of the scores, [lead..., t, s]. */
+static const char *score_domain(const Infer *in, NodeType *domain) {
+  const Node *q = input(in, 0), *k = input(in, 1), *v = input(in, 2);
+  *domain = (NodeType){.dtype = DTYPE_F32};
+  bool fits = is_matrix(q) && is_matrix(k) && is_matrix(v) && broadcast_lead(in, domain, q) &&
+              broadcast_lead(in, domain, k) && broadcast_lead(in, domain, v) &&
+              size_may_equal(in->sizes, from_last(q, 1), from_last(k, 1)) &&
+              size_may_equal(in->sizes, from_last(k, 2), from_last(v, 2));
+  if (!fits) return "it needs f32 q [..., t, h], k [..., s, h], v [..., s, e] whose other axes agree";
+  append(domain, from_last(q, 2));
+  append(domain, from_last(k, 2));
+  return NULL;
+}
+
+const char *infer_attention(const Infer *in) {
+  NodeType domain;
+  const char *fault = score_domain(in, &domain);
+  if (fault) return fault;
+  fault = infer_epilogue(in, &domain);
+  if (!fault && in->type->dtype != DTYPE_F32) fault = "the scores must be f32";
+  *in->type = domain;
+  in->type->dims[domain.rank - 1] = from_last(input(in, 2), 1);
+  return fault;
+}
+
+const char *infer_attention_weights(const Infer *in) {
+  if (input(in, 0)->op != OP_ATTENTION) return "its input must be an attention";
+  Infer of = {.sizes = in->sizes, .node = input(in, 0), .type = in->type};
+  return score_domain(&of, in->type);
+}
+
+// ---- expressions with a shape of their own ----
+
+static const char *expr_over(const Infer *in, const NodeType *domain) {
+  if (!in->node->attr.expr) return "it has no expression";
+  for (uint32_t i = 0; i < domain->rank; i++) {
+    int64_t value;
+    if (!domain->dims[i] || (size_is_const(domain->dims[i], &value) && value < 0)) return "a size is missing or negative";
+  }
+  return infer_expr(in->sizes, in->node, domain, false);
+}
+
+const char *infer_pointwise_node(const Infer *in) {
+  const char *fault = expr_over(in, in->type);
+  if (!fault) in->type->dtype = in->node->attr.expr->dtype;
+  return fault;
+}
+
+const char *infer_norm_node(const Infer *in) {
+  OpKind norm = in->node->attr.reduction;
+  if (norm != OP_LAYER_NORM && norm != OP_RMS_NORM) return "reduction must be layer_norm or rms_norm";
+  const char *fault = expr_over(in, in->type);
+  if (fault) return fault;
+  if (in->node->attr.expr->dtype != DTYPE_F32) return "what is normalized must be f32";
+  in->type->dtype = DTYPE_F32;
+  size_t n_weights = (size_t)in->node->attr.has_weight + in->node->attr.has_bias;
+  if (in->node->inputs.n < n_weights) return "weight or bias are missing";
+  return infer_norm_weights(in, norm, (uint32_t)(in->node->inputs.n - n_weights));
+}
+
+const char *infer_reduce_node(const Infer *in) {
+  OpKind reduction = in->node->attr.reduction;
+  bool known = op_table[reduction].category == CATEGORY_REDUCE || reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX;
+  if (!known) return "unknown reduction";
+  NodeType domain = {.rank = in->node->attr.rank_in};
+  memcpy(domain.dims, in->node->attr.dims_in, sizeof domain.dims);
+  const char *fault = expr_over(in, &domain);
+  if (fault) return fault;
+  domain.dtype = in->node->attr.expr->dtype;
+  return infer_reduction(in, reduction, &domain);
+}
+
+// ---- domains ----
+
+const char *infer_domain(SizeTable *sizes, const Node *node, NodeType *domain) {
+  Infer in = {.sizes = sizes, .node = node, .type = domain};
+  *domain = type_of(node);
+  if (node->op == OP_ATTENTION) return score_domain(&in, domain);
+  if (node->op == OP_REDUCE) {
+    domain->rank = node->attr.rank_in;
+    memcpy(domain->dims, node->attr.dims_in, sizeof domain->dims);
+  }
+  return NULL;
+}
