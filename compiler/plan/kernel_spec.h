@@ -1,0 +1,50 @@
+/* KernelSpec: what a kernel has to be, without LLVM. Equal specs are one kernel, whatever layer asked for it.
+ *
+ * In: what plan knows statically. Out: what kernels/ turns into a function. Types of the functions: tfm/program.h. */
+#ifndef TFM_PLAN_KERNEL_SPEC_H
+#define TFM_PLAN_KERNEL_SPEC_H
+
+#include "graph/expr.h"
+#include "tfm/program.h"
+
+typedef enum KernelFamily {
+#define KERNEL(Enum, text, line) KERNEL_##Enum,
+#include "plan/kernels.def"
+  N_KERNEL_FAMILIES
+} KernelFamily;
+
+typedef enum ColumnAccess {
+  COLUMN_CONTIGUOUS, /* column stride = size of an element */
+  COLUMN_BROADCAST,  /* column stride 0: one value per row */
+  COLUMN_STRIDED     /* any column stride, read from the arguments */
+} ColumnAccess;
+
+typedef struct RowOperandSpec {
+  DType dtype;
+  ColumnAccess access;
+  uint8_t gathered; /* number of the operand that holds its row numbers; 0: none */
+} RowOperandSpec;
+
+typedef struct KernelSpec {
+  KernelFamily family;
+  /* TILE */
+  uint8_t rows, width;
+  int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
+  bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
+  /* PACK: width too; which stride of the source is 1 */
+  bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
+  /* ROW */
+  OpKind reduction;           /* OP_POINTWISE, or SUM MEAN MAX MIN ARGMAX SOFTMAX LOG_SOFTMAX LAYER_NORM RMS_NORM */
+  uint8_t reduce;             /* as in tfm_row_step */
+  uint8_t n_operands;         /* [0] the result */
+  RowOperandSpec operands[TFM_MAX_OPERANDS];
+  Expr *expr;                 /* EXPR_INPUT i is operand i; EXPR_ACC is operand 0 before it is overwritten;
+                                 EXPR_INDEX axis as in tfm_row_args.coordinates; EXPR_GATHER input = the table's operand */
+  uint8_t weight, bias;       /* norms: numbers of the operands w, b; 0: none */
+  double eps;
+} KernelSpec;
+
+/* A canonical text: equal exactly for equal specs; hashed into the function's name. */
+void kernel_spec_print(StrBuf *out, const KernelSpec *spec);
+
+#endif

@@ -1,0 +1,43 @@
+/* Plan: what is executed: steps over buffers, kernels by specification, weights by recipe.
+ *
+ * In: a fused graph (passes) and a TargetInfo. Out: a Plan whose `program` is complete but for the addresses of the
+ * kernels, the list of kernels to generate, and for each packed weight the recipe that makes it. */
+#ifndef TFM_PLAN_PLAN_H
+#define TFM_PLAN_PLAN_H
+
+#include "graph/graph.h"
+#include "plan/kernel_spec.h"
+#include "target/target.h"
+#include "tfm/program.h"
+
+typedef enum WeightLayout {
+  WEIGHT_PLAIN,  /* row-major, as the node's shape and dtype say */
+  WEIGHT_PANELS  /* [n / width][k blocks][k][width] from a node [n, k], zero-padded: B of a gemm */
+} WeightLayout;
+
+typedef struct WeightRecipe {
+  const Node *node;    /* a static subgraph of the graph that was planned: its value is what is packed */
+  WeightLayout layout;
+  uint32_t width;      /* PANELS */
+  uint64_t offset, bytes;
+} WeightRecipe;
+
+typedef struct PlannedKernel {
+  KernelSpec spec;
+  const char *name; /* symbol of the function: the same for equal specs */
+} PlannedKernel;
+
+typedef struct Plan {
+  Arena *arena;
+  Graph *graph;
+  const TargetInfo *target;
+  VEC(PlannedKernel) kernels;  /* in the order of program.kernels */
+  VEC(WeightRecipe) recipes;   /* in the order of program.weights */
+  tfm_program program;         /* kernels NULL */
+} Plan;
+
+/* NULL after an error (a limit of the runtime, reported with the node's place). */
+Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target);
+void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
+
+#endif
