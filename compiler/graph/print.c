@@ -1,0 +1,256 @@
+/* In: a graph. Out: its text form, one node a line, which read.c reads back:
+ *
+ *   graph Tiny(sizes batch, time; ragged time of batch) {
+ *     %0 = input "ids" : i32[batch, time]
+ *     %1 = weight "embed.weight" : f32[1000, 64]
+ *     %2 = gather %1, %0 : f32[batch, time, 64]
+ *     check time <= 64, "the sequence is {time} long"
+ *     output hidden = %2
+ *   }
+ *
+ * Deterministic: no addresses, no hash order. Names are quoted and escaped where they are not plain identifiers. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/attributes.h"
+#include "graph/infer.h"
+#include "graph/scan.h"
+
+static void print_name(StrBuf *out, const char *name) {
+  if (text_is_name(name)) strbuf_add(out, name);
+  else strbuf_add_quoted(out, name);
+}
+
+// ---- attributes ----
+
+static void print_sizes(StrBuf *out, const SizeTable *table, uint32_t n, const Size *const *sizes) {
+  strbuf_add_char(out, '[');
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) strbuf_add(out, ", ");
+    if (sizes[i]) size_print(out, table, sizes[i]);
+    else strbuf_add_char(out, '?');
+  }
+  strbuf_add_char(out, ']');
+}
+
+static void print_axes(StrBuf *out, uint32_t n, const uint8_t *axes) {
+  strbuf_add_char(out, '[');
+  for (uint32_t i = 0; i < n; i++) strbuf_printf(out, "%s%u", i ? ", " : "", axes[i]);
+  strbuf_add_char(out, ']');
+}
+
+static void print_value(StrBuf *out, const Node *node) {
+  if (node->dtype == DTYPE_F32) print_f32(out, node->attr.number);
+  else if (node->dtype == DTYPE_BOOL) strbuf_add(out, node->attr.integer ? "true" : "false");
+  else strbuf_printf(out, "%lld", (long long)node->attr.integer);
+}
+
+/* Whether it has the value that reading supposes when it is left out. */
+static bool left_out(const NodeAttr *attr, Attribute attribute) {
+  switch (attribute) {
+    case ATTRIBUTE_NAME: return !attr->name;
+    case ATTRIBUTE_SIZE: return !attr->size;
+    case ATTRIBUTE_KEEPDIM: return !attr->keepdim;
+    case ATTRIBUTE_WEIGHT: return !attr->has_weight;
+    case ATTRIBUTE_BIAS: return !attr->has_bias;
+    case ATTRIBUTE_INTERLEAVED: return !attr->interleaved;
+    case ATTRIBUTE_EXPR: return !attr->expr;
+    default: return false;
+  }
+}
+
+static void print_attribute(StrBuf *out, const SizeTable *table, const Node *node, Attribute attribute) {
+  const NodeAttr *attr = &node->attr;
+  switch (attribute) {
+    case ATTRIBUTE_NAME: strbuf_add_quoted(out, attr->name); break;
+    case ATTRIBUTE_VALUE: print_value(out, node); break;
+    case ATTRIBUTE_SIZE: size_print(out, table, attr->size); break;
+    case ATTRIBUTE_STARTS: print_sizes(out, table, node->rank, attr->starts); break;
+    case ATTRIBUTE_AXES: print_axes(out, node->rank, attr->axes); break;
+    case ATTRIBUTE_REDUCTION: strbuf_add(out, op_table[attr->reduction].name); break;
+    case ATTRIBUTE_AXIS: strbuf_printf(out, "%d", attr->axis); break;
+    case ATTRIBUTE_EPS: print_f64(out, attr->eps); break;
+    case ATTRIBUTE_BASE: print_f64(out, attr->base); break;
+    case ATTRIBUTE_DOMAIN: print_sizes(out, table, attr->rank_in, attr->dims_in); break;
+    case ATTRIBUTE_EXPR:
+      strbuf_add(out, "{ ");
+      expr_print(out, table, attr->expr);
+      strbuf_add(out, " }");
+      break;
+    default: strbuf_add(out, "true"); break; /* the booleans: left out if false */
+  }
+}
+
+static bool has_no_label(Attribute attribute) {
+  return attribute == ATTRIBUTE_NAME || attribute == ATTRIBUTE_VALUE || attribute == ATTRIBUTE_SIZE ||
+         attribute == ATTRIBUTE_EXPR;
+}
+
+void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
+  strbuf_printf(out, "%%%u = %s", node->id, op_table[node->op].name);
+  const char *separator = " ";
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    strbuf_printf(out, "%s%%%u", separator, node->inputs.items[i]->id);
+    separator = ", ";
+  }
+  for (int i = 0; i < N_ATTRIBUTES; i++) {
+    Attribute attribute = (Attribute)i;
+    if (!op_has_attribute(node->op, attribute) || left_out(&node->attr, attribute)) continue;
+    strbuf_add(out, separator);
+    separator = ", ";
+    if (!has_no_label(attribute)) strbuf_printf(out, "%s=", attribute_names[i]);
+    print_attribute(out, table, node, attribute);
+  }
+  strbuf_printf(out, " : %s", dtype_names[node->dtype]);
+  print_sizes(out, table, node->rank, (const Size *const *)node->dims);
+}
+
+// ---- the rest of the graph ----
+
+static void print_operand(StrBuf *out, const SizeTable *table, const Cond *cond) {
+  if (cond->kind != COND_COMPARE) strbuf_add_char(out, '(');
+  cond_print(out, table, cond);
+  if (cond->kind != COND_COMPARE) strbuf_add_char(out, ')');
+}
+
+void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond) {
+  static const char *const signs[N_OPS] = {[OP_EQ] = "==", [OP_NE] = "!=", [OP_LT] = "<",
+                                           [OP_GT] = ">",  [OP_LE] = "<=", [OP_GE] = ">="};
+  switch (cond->kind) {
+    case COND_COMPARE:
+      size_print(out, table, cond->left);
+      strbuf_printf(out, " %s ", signs[cond->op]);
+      size_print(out, table, cond->right);
+      break;
+    case COND_NOT:
+      strbuf_add(out, "not ");
+      print_operand(out, table, cond->a);
+      break;
+    case COND_AND:
+    case COND_OR:
+      print_operand(out, table, cond->a);
+      strbuf_add(out, cond->kind == COND_AND ? " and " : " or ");
+      print_operand(out, table, cond->b);
+      break;
+  }
+}
+
+/* Braces of the text itself are doubled. */
+static void print_check(StrBuf *out, const SizeTable *table, const Check *check) {
+  StrBuf message = strbuf_new(out->arena);
+  for (size_t i = 0; i < check->message.n; i++) {
+    const CheckPart *part = &check->message.items[i];
+    for (const char *c = part->text ? part->text : ""; *c; c++) {
+      strbuf_add_char(&message, *c);
+      if (*c == '{' || *c == '}') strbuf_add_char(&message, *c);
+    }
+    if (!part->size) continue;
+    strbuf_add_char(&message, '{');
+    size_print(&message, table, part->size);
+    strbuf_add(&message, part->named ? "=}" : "}");
+  }
+  strbuf_add(out, "check ");
+  cond_print(out, table, check->condition);
+  strbuf_add(out, ", ");
+  strbuf_add_quoted(out, message.text);
+}
+
+static void print_setting_value(StrBuf *out, double value) {
+  if (value == floor(value) && fabs(value) < 1e15 && !(value == 0 && signbit(value))) strbuf_printf(out, "%.0f", value);
+  else print_f64(out, value);
+}
+
+static void print_generate(StrBuf *out, const Graph *graph) {
+  strbuf_add(out, "  generate ");
+  print_name(out, graph->generate_input);
+  strbuf_add(out, " from ");
+  print_name(out, graph->generate_output);
+  strbuf_add(out, " {");
+  for (size_t i = 0; i < graph->generate_settings.n; i++) {
+    const GenerateSetting *setting = &graph->generate_settings.items[i];
+    strbuf_add(out, i ? ", " : " ");
+    print_name(out, setting->name);
+    strbuf_add(out, setting->values.n == 1 ? " = " : " = [");
+    for (size_t j = 0; j < setting->values.n; j++) {
+      if (j) strbuf_add(out, ", ");
+      print_setting_value(out, setting->values.items[j]);
+    }
+    if (setting->values.n != 1) strbuf_add_char(out, ']');
+  }
+  strbuf_add(out, graph->generate_settings.n ? " }\n" : "}\n");
+}
+
+static void print_header(StrBuf *out, const Graph *graph) {
+  const SizeTable *table = graph->sizes;
+  strbuf_add(out, "graph ");
+  print_name(out, graph->name);
+  strbuf_add_char(out, '(');
+  for (uint32_t i = 0; i < table->n_symbols; i++) strbuf_printf(out, "%s%s", i ? ", " : "sizes ", table->symbols[i]);
+  const char *separator = "; ragged ";
+  for (uint32_t i = 0; i < table->n_symbols && graph->ragged_batch >= 0; i++) {
+    if (!graph->ragged[i]) continue;
+    strbuf_printf(out, "%s%s", separator, table->symbols[i]);
+    separator = ", ";
+  }
+  if (separator[0] == ',') strbuf_printf(out, " of %s", table->symbols[graph->ragged_batch]);
+  strbuf_add(out, ") {\n");
+}
+
+/* "  # model.tfm:3 layers.0.self_attn"; a path may hold any byte, a comment no line end. */
+static void print_origin(StrBuf *out, const Origin *origin) {
+  StrBuf text = strbuf_new(out->arena);
+  if (origin->span.source) {
+    SrcPlace place = source_place(out->arena, origin->span.source, origin->span.begin);
+    strbuf_printf(&text, " %s:%u", origin->span.source->path, place.line);
+  }
+  if (origin->path && *origin->path) strbuf_printf(&text, " %s", origin->path);
+  for (char *c = text.text; *c; c++) {
+    if ((unsigned char)*c < ' ') *c = '?';
+  }
+  if (text.length) strbuf_printf(out, "  #%s", text.text);
+}
+
+static void print_all(StrBuf *out, Graph *graph, bool origins) {
+  graph_renumber(graph);
+  print_header(out, graph);
+  for (const Node *node = graph->first; node; node = node->next) {
+    strbuf_add(out, "  ");
+    node_print(out, graph->sizes, node);
+    if (origins) print_origin(out, &node->origin);
+    strbuf_add_char(out, '\n');
+  }
+  for (size_t i = 0; i < graph->checks.n; i++) {
+    strbuf_add(out, "  ");
+    print_check(out, graph->sizes, &graph->checks.items[i]);
+    if (origins) print_origin(out, &graph->checks.items[i].origin);
+    strbuf_add_char(out, '\n');
+  }
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    strbuf_add(out, "  output ");
+    print_name(out, graph->outputs.items[i].name);
+    strbuf_printf(out, " = %%%u\n", graph->outputs.items[i].node->id);
+  }
+  if (graph->generate_input) print_generate(out, graph);
+  strbuf_add(out, "}\n");
+}
+
+void graph_print(StrBuf *out, Graph *graph) { print_all(out, graph, false); }
+
+void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph, true); }
+
+void graph_dump(Graph *graph) {
+  Arena *scratch = arena_create();
+  StrBuf out = strbuf_new(scratch);
+  graph_print_with_origins(&out, graph);
+  fputs(out.text, stderr);
+  arena_destroy(scratch);
+}
+
+void node_dump(const Graph *graph, const Node *node) {
+  Arena *scratch = arena_create();
+  StrBuf out = strbuf_new(scratch);
+  node_print(&out, graph->sizes, node);
+  fprintf(stderr, "%s\n", out.text);
+  arena_destroy(scratch);
+}
