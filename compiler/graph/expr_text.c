@@ -16,8 +16,10 @@ static void add_digits(StrBuf *out, const char *digits) {
   if (!strpbrk(digits, ".e")) strbuf_add(out, ".0");
 }
 
+/* What is written in a way of its own: nan, inf, and moderate integers in full. */
 static bool add_special(StrBuf *out, double number) {
   if (isnan(number)) strbuf_add(out, "nan");
+  else if (fabs(number) < 1e7 && number == floor(number)) strbuf_printf(out, "%.1f", number);
   else if (isinf(number)) strbuf_add(out, number < 0 ? "-inf" : "inf");
   else return false;
   return true;

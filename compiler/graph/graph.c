@@ -57,6 +57,7 @@ Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t ran
                 uint32_t n_inputs, Node *const *inputs, Origin origin) {
   CHECK(rank <= MAX_RANK, "%s of rank %u", op_table[op].name, rank);
   Node *node = ARENA_NEW(graph->arena, Node);
+  node->arena = graph->arena;
   node->op = op;
   node->dtype = dtype;
   node->rank = (uint8_t)rank;

@@ -159,7 +159,7 @@ const Size *node_elements(SizeTable *table, const Node *node); /* the product of
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 
 /* Text form (print.c, read.c): what is printed is read back to the same text. */
-void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "(time <= 64) and (not (time < 2))" */
+void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64 and (not time < 2)" */
 void node_print(StrBuf *out, const SizeTable *table, const Node *node); /* "%3 = add %1, %2 : f32[batch]" */
 void graph_print(StrBuf *out, Graph *graph); /* renumbers */
 void graph_print_with_origins(StrBuf *out, Graph *graph);

@@ -1,0 +1,168 @@
+/* The text form of graphs: what is printed is read back to the same text; what is no graph is refused with its place. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "graph/build.h"
+
+static Arena *arena;
+static Diag diag;
+
+static void setup(void) {
+  arena = arena_create();
+  diag = diag_new(arena);
+}
+static void teardown(void) { arena_destroy(arena); }
+TestSuite(graph_text, .init = setup, .fini = teardown);
+
+static Graph *read(const char *text) {
+  return graph_read(arena, &diag, source_new(arena, "test.graph", text, (uint32_t)strlen(text)));
+}
+
+static const char *print(Graph *graph) {
+  StrBuf out = strbuf_new(arena);
+  graph_print(&out, graph);
+  return out.text;
+}
+
+/* Reads, verifies, and compares the text. */
+static void same(const char *text) {
+  Graph *graph = read(text);
+  cr_assert_not_null(graph, "%s", diag.messages.n ? diag.messages.items[0].text : "");
+  cr_assert(graph_verify(graph, &diag), "%s", diag.messages.n ? diag.messages.items[0].text : "");
+  cr_assert_str_eq(print(graph), text);
+  cr_assert_str_eq(print(graph_clone(arena, graph)), text);
+}
+
+Test(graph_text, every_operation) {
+  same("graph All(sizes batch, time; ragged time of batch) {\n"
+       "  %0 = input \"ids\" : i32[batch, time]\n"
+       "  %1 = input \"x\" : f32[batch, time, 64]\n"
+       "  %2 = input \"keep\" : bool[batch, time]\n"
+       "  %3 = weight \"table\" : f32[100, 64]\n"
+       "  %4 = weight \"b\" : f32[64]\n"
+       "  %5 = full 0.5 : f32[batch, 1]\n"
+       "  %6 = full -3 : i32[]\n"
+       "  %7 = full true : bool[]\n"
+       "  %8 = size 2*batch*time + 1 : f32[]\n"
+       "  %9 = positions : i32[time]\n"
+       "  %10 = causal_mask : bool[time, time]\n"
+       "  %11 = neg %0 : i32[batch, time]\n"
+       "  %12 = gelu %1 : f32[batch, time, 64]\n"
+       "  %13 = not %2 : bool[batch, time]\n"
+       "  %14 = to_f32 %0 : f32[batch, time]\n"
+       "  %15 = to_i32 %14 : i32[batch, time]\n"
+       "  %16 = add %1, %4 : f32[batch, time, 64]\n"
+       "  %17 = floordiv %0, %6 : i32[batch, time]\n"
+       "  %18 = le %0, %15 : bool[batch, time]\n"
+       "  %19 = and %18, %7 : bool[batch, time]\n"
+       "  %20 = where %19, %5, %14 : f32[batch, time]\n"
+       "  %21 = slice %1, starts=[0, 0, 8] : f32[batch, time, 16]\n"
+       "  %22 = reshape %1 : f32[batch, time, 4, 16]\n"
+       "  %23 = permute %22, axes=[0, 2, 1, 3] : f32[batch, 4, time, 16]\n"
+       "  %24 = permute %22, axes=[0, 2, 3, 1] : f32[batch, 4, 16, time]\n"
+       "  %25 = concat %1, %16, %12, axis=2 : f32[batch, time, 192]\n"
+       "  %26 = gather %3, %0 : f32[batch, time, 64]\n"
+       "  %27 = sum %1, axis=2 : f32[batch, time]\n"
+       "  %28 = max %1, axis=1, keepdim=true : f32[batch, 1, 64]\n"
+       "  %29 = argmax %1, axis=2 : i32[batch, time]\n"
+       "  %30 = softmax %1, axis=1 : f32[batch, time, 64]\n"
+       "  %31 = log_softmax %1, axis=2 : f32[batch, time, 64]\n"
+       "  %32 = layer_norm %1, %4, %4, weight=true, bias=true, eps=1e-05 : f32[batch, time, 64]\n"
+       "  %33 = layer_norm %1, %4, bias=true, eps=1e-12 : f32[batch, time, 64]\n"
+       "  %34 = rms_norm %1, eps=1e-06 : f32[batch, time, 64]\n"
+       "  %35 = sinusoid %9, base=10000.0, interleaved=true : f32[time, 7]\n"
+       "  %36 = rotary %23, %9, base=10000.0 : f32[batch, 4, time, 16]\n"
+       "  %37 = rotary_table %9, base=500000.0 : f32[time, 2, 8]\n"
+       "  %38 = matmul %23, %24 : f32[batch, 4, time, time]\n"
+       "  %39 = linear %1, %3 : f32[batch, time, 100]\n"
+       "  %40 = linear %1, %3, %5, { gelu(add(acc, mul($2, 2.0))) } : f32[batch, time, 100]\n"
+       "  %41 = pointwise %1, %4, { where(gt(index0, index1), $0, $1) } : f32[batch, time, 64]\n"
+       "  %42 = pointwise { to_f32(index0) } : f32[time]\n"
+       "  %43 = reduce %1, %4, reduction=mean, axis=2, domain=[batch, time, 64], { add($0, $1) } : f32[batch, time]\n"
+       "  %44 = reduce %1, reduction=softmax, axis=2, domain=[batch, time, 64], { neg($0) } : f32[batch, time, 64]\n"
+       "  %45 = norm %1, %26, %4, reduction=rms_norm, weight=true, eps=1e-05, { add($0, $1) } : f32[batch, time, 64]\n"
+       "  %46 = matmul_fused %23, %24, %10, { where($2, -inf, acc) } : f32[batch, 4, time, time]\n"
+       "  %47 = attention %23, %23, %23, %10, { where($3, -inf, mul(acc, 0.25)) } : f32[batch, 4, time, 16]\n"
+       "  %48 = attention_weights %47 : f32[batch, 4, time, time]\n"
+       "  %49 = pointwise %0, %3, { gather($1, $0) } : f32[batch, time, 64]\n"
+       "  check time <= 5000 and (not batch == 0), \"the sequence is {time} long, {{not}} {time=}\"\n"
+       "  output logits = %26\n"
+       "  output maps = %48\n"
+       "  generate ids from logits { bos = 1, eos = [2, 3], scale = 0.5 }\n"
+       "}\n");
+}
+
+Test(graph_text, a_hostile_name_survives) {
+  const char *hostile = "a\"b\\c\n\t\x01\x7f # { } %0 = input \xc3\xa9";
+  Graph *graph = graph_new(arena, hostile);
+  Builder b = {.graph = graph, .origin = {.path = hostile}};
+  const Size *dims[] = {size_const(graph->sizes, 2)};
+  Node *x = build_input(&b, hostile, DTYPE_F32, 1, dims);
+  Node *y = build_binary(&b, OP_ADD, x, build_weight(&b, hostile, 1, dims));
+  vec_push(arena, &graph->outputs, (GraphOutput){hostile, y});
+  graph->generate_input = graph->generate_output = hostile;
+  vec_push(arena, &graph->generate_settings, (GenerateSetting){.name = hostile});
+  Check check = {.condition = arena_copy(arena, &(Cond){.op = OP_EQ, .left = dims[0], .right = dims[0]}, sizeof(Cond))};
+  vec_push(arena, &check.message, (CheckPart){.text = hostile});
+  vec_push(arena, &graph->checks, check);
+  const char *text = print(graph);
+  Graph *back = read(text);
+  cr_assert_not_null(back, "%s", diag.messages.items[0].text);
+  cr_assert_str_eq(print(back), text);
+  cr_assert_str_eq(back->inputs.items[0]->attr.name, hostile);
+  cr_assert_str_eq(back->outputs.items[0].name, hostile);
+  StrBuf out = strbuf_new(arena);
+  graph_print_with_origins(&out, graph);
+  back = read(out.text);
+  cr_assert_not_null(back, "%s", diag.messages.items[0].text);
+  cr_assert_str_eq(print(back), text);
+}
+
+/* The error stands at this line and column. */
+static void refused(const char *text, uint32_t line, uint32_t column) {
+  diag = diag_new(arena);
+  cr_assert_null(read(text), "%s", text);
+  cr_assert_eq(diag.n_errors, 1);
+  const DiagMessage *message = &diag.messages.items[0];
+  cr_assert_eq(message->code, DIAG_GRAPH_SYNTAX);
+  SrcPlace place = source_place(arena, message->span.source, message->span.begin);
+  cr_assert(place.line == line && place.column == column, "%s: %u:%u %s", text, place.line, place.column, message->text);
+}
+
+Test(graph_text, what_is_no_graph_is_refused) {
+  refused("", 1, 1);
+  refused("graph", 1, 6);
+  refused("graph G(sizes) {}", 1, 14);
+  refused("graph G() {\n  %0 = input \"x\" : f32[time]\n}", 2, 24);
+  refused("graph G() {\n  %0 = inputs \"x\" : f32[]\n}", 2, 8);
+  refused("graph G() {\n  %0 = input \"x : f32[]\n}", 2, 14);
+  refused("graph G() {\n  %0 = input \"x\" : f16[]\n}", 2, 20);
+  refused("graph G() {\n  %0 = neg %0 : f32[]\n}", 2, 12);
+  refused("graph G() {\n  %0 = full 1.5 : i32[]\n}", 3, 1);
+  refused("graph G() {\n  %0 = full 1.0 : f32[1,1,1,1,1,1,1,1,1]\n}", 2, 39);
+  refused("graph G() {\n  %0 = full 1.0 : f32[]\n  %0 = full 1.0 : f32[]\n}", 3, 6);
+  refused("graph G() {\n  %0 = full 1.0, axis=1 : f32[]\n}", 2, 23);
+  refused("graph G() {\n  %0 = pointwise { $0 } : f32[]\n}", 2, 21);
+  refused("graph G() {\n  %0 = pointwise { 1.0 : f32[]\n}", 2, 24);
+  refused("graph G() {\n  output x = %0\n}", 2, 14);
+  refused("graph G() {\n  check 1 <= 2, \"{x}\"\n}", 2, 17);
+  refused("graph G() {\n", 2, 1);
+  refused("graph G() {} x", 1, 14);
+  refused("graph G(sizes a; ragged b of a) {}", 1, 25);
+}
+
+Test(graph_text, no_prefix_of_a_graph_crashes) {
+  const char *text = "graph G(sizes b, t; ragged t of b) {\n"
+                     "  %0 = input \"x\" : f32[b, t, 4]\n"
+                     "  %1 = slice %0, starts=[0, t - 1, 0] : f32[b, 1, 4]\n"
+                     "  %2 = pointwise %0, { t0 = exp($0); mul(t0, add(t0, size(f32, t))) } : f32[b, t, 4]\n"
+                     "  check t >= 1 or (t == 0 and b == 0), \"t is {t}\"\n"
+                     "  output y = %2\n  generate x from y { bos = [1, 2.5] }\n}\n";
+  for (size_t length = 0; length + 1 < strlen(text); length++) {
+    char *prefix = arena_strndup(arena, text, length);
+    diag = diag_new(arena);
+    Graph *graph = read(prefix);
+    cr_assert(graph == NULL && diag.n_errors == 1, "%s", prefix);
+  }
+  cr_assert_not_null(read(text));
+}
