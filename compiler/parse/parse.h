@@ -1,7 +1,7 @@
 /* The only door to flex and bison: text in, AST out.
  *
- * Refuses: what design/grammar.y does not allow, bytes that are not UTF-8, NUL, bidi controls, nesting over 256, names
- * over 255 bytes, strings over 4096, files over 16 MiB. Several faults give one message each. Never crashes, never
+ * Refuses: what grammar/tfm.y does not allow, bytes that are not UTF-8, NUL, bidi controls, nesting over 256, names
+ * over 1024 bytes, strings over 4096, files over 16 MiB. Several faults give one message each. Never crashes, never
  * exits, keeps no state between calls; its stack use does not grow with the input beyond the nesting limit. */
 #ifndef TFM_PARSE_PARSE_H
 #define TFM_PARSE_PARSE_H

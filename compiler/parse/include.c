@@ -1,0 +1,170 @@
+#include "parse/include.h"
+
+#include <string.h>
+
+#include "parse/parser.h"
+#include "parse/read_file.h"
+
+enum { MAX_DEPTH = 32 };
+
+/* A file that is being read; its includer is `outer`. */
+typedef struct OpenFile {
+  const struct OpenFile *outer;
+  const char *resolved;
+  const char *shown;  /* the path in messages */
+  const char *folder; /* of the file, below the root: "", "parts/common/" */
+  unsigned depth;
+} OpenFile;
+
+typedef struct Reader {
+  Arena *arena;
+  Map *names;
+  Diag *diag;
+  Map seen;          /* resolved paths of files that are done or being read */
+  const char *root;  /* the folder of the main file, resolved */
+  const char *prefix; /* what the user wrote before the name of the main file */
+  ParsedProgram *program;
+} Reader;
+
+static void read_file(Reader *reader, const OpenFile *file, FileText text);
+
+// ---- paths ----
+
+/* `folder` and `path` as one path without `.` and `..`; NULL if it leaves the root. */
+static const char *join_below(Arena *arena, const char *folder, const char *path) {
+  StrBuf joined = strbuf_new(arena);
+  strbuf_add(&joined, folder);
+  while (*path) {
+    size_t length = strcspn(path, "/");
+    if (length == 2 && path[0] == '.' && path[1] == '.') {
+      if (joined.length == 0) return NULL;
+      do joined.length--;
+      while (joined.length > 0 && joined.text[joined.length - 1] != '/');
+      joined.text[joined.length] = '\0';
+    } else if (length > 0 && !(length == 1 && path[0] == '.')) {
+      strbuf_add_n(&joined, path, length);
+      strbuf_add_char(&joined, '/');
+    }
+    path += length + (path[length] == '/');
+  }
+  if (joined.length > 0) joined.text[--joined.length] = '\0';
+  return joined.text;
+}
+
+static const char *folder_of(Arena *arena, const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? arena_strndup(arena, path, (size_t)(slash - path) + 1) : "";
+}
+
+// ---- includes ----
+
+static bool refuse(Reader *reader, const Ast *include, const char *why) {
+  diag_error(reader->diag, include->span, DIAG_INCLUDE, "cannot include '%s': %s", include->name, why);
+  return false;
+}
+
+static void report_cycle(Reader *reader, const Ast *include, const OpenFile *file, const char *resolved) {
+  StrBuf chain = strbuf_new(reader->arena);
+  const char *shown = "";
+  /* From the innermost file outwards, so each goes before what is there. */
+  for (const OpenFile *open = file; open; open = open->outer) {
+    shown = open->shown;
+    if (strcmp(open->resolved, resolved) == 0) break;
+    StrBuf longer = strbuf_new(reader->arena);
+    strbuf_printf(&longer, "%s -> %s", shown, chain.text);
+    chain = longer;
+  }
+  diag_error(reader->diag, include->span, DIAG_INCLUDE, "include cycle: %s -> %s%s", shown, chain.text, shown);
+}
+
+static bool is_open(const OpenFile *file, const char *resolved) {
+  for (; file; file = file->outer)
+    if (strcmp(file->resolved, resolved) == 0) return true;
+  return false;
+}
+
+/* Where the include leads; false, with a message, if it may not be followed. */
+static bool find_target(Reader *reader, const Ast *include, const OpenFile *file, OpenFile *target) {
+  const char *below, *fault = NULL;
+  if (include->name[0] == '/') return refuse(reader, include, "the path must be relative to this file");
+  if (!(below = join_below(reader->arena, file->folder, include->name)))
+    return refuse(reader, include, "it lies outside of the folder of the main file");
+  target->outer = file;
+  target->depth = file->depth + 1;
+  target->shown = arena_printf(reader->arena, "%s%s", reader->prefix, below);
+  target->folder = folder_of(reader->arena, below);
+  target->resolved = resolve_path(reader->arena, arena_printf(reader->arena, "%s/%s", reader->root, below), &fault);
+  if (!target->resolved) return refuse(reader, include, fault);
+  if (!path_below(reader->root, target->resolved))
+    return refuse(reader, include, "it is a link to outside of the folder of the main file");
+  if (target->depth > MAX_DEPTH)
+    return refuse(reader, include, arena_printf(reader->arena, "more than %d files deep", MAX_DEPTH));
+  return true;
+}
+
+static void follow_include(Reader *reader, const Ast *include, const OpenFile *file) {
+  OpenFile target = {0};
+  if (!find_target(reader, include, file, &target)) return;
+  if (is_open(file, target.resolved)) {
+    report_cycle(reader, include, file, target.resolved);
+    return;
+  }
+  if (map_has(&reader->seen, target.resolved)) return;
+  FileText text = read_file_below(reader->arena, reader->root, target.resolved);
+  if (text.text) read_file(reader, &target, text);
+  else if (text.is_too_long) diag_error_at(reader->diag, target.shown, DIAG_TOO_LONG, "%s", text.fault);
+  else refuse(reader, include, text.fault);
+}
+
+/* The files that it includes, then itself. */
+static void read_file(Reader *reader, const OpenFile *file, FileText text) {
+  map_put(&reader->seen, file->resolved, NULL);
+  Source *source = source_new(reader->arena, file->shown, text.text, text.size);
+  Ast *ast = parse_file(reader->arena, reader->names, reader->diag, source);
+  if (!ast) return;
+  for (uint32_t i = 0; i < ast->n_children; i++)
+    if (ast->children[i]->kind == AST_INCLUDE) follow_include(reader, ast->children[i], file);
+  vec_push(reader->arena, &reader->program->files, (ParsedFile){source, ast, file->outer == NULL});
+}
+
+// ---- entry ----
+
+ParsedProgram *parse_program(Arena *arena, Map *names, Diag *diag, const char *path) {
+  int n_errors = diag->n_errors;
+  FileText text = read_main_file(arena, path);
+  if (!text.text) {
+    diag_error_at(diag, path, text.is_too_long ? DIAG_TOO_LONG : DIAG_FILE, "%s", text.fault);
+    return NULL;
+  }
+  Reader reader = {.arena = arena, .names = names, .diag = diag, .seen = map_new(arena)};
+  reader.program = ARENA_NEW(arena, ParsedProgram);
+  reader.prefix = folder_of(arena, path);
+  const char *fault = NULL, *folder = *reader.prefix ? reader.prefix : ".";
+  OpenFile file = {.shown = path, .folder = "", .depth = 1, .resolved = resolve_path(arena, path, &fault)};
+  reader.root = resolve_path(arena, folder, &fault);
+  if (!file.resolved || !reader.root) {
+    diag_error_at(diag, path, DIAG_FILE, "%s", fault);
+    return NULL;
+  }
+  read_file(&reader, &file, text);
+  return diag->n_errors == n_errors ? reader.program : NULL;
+}
+
+ParsedProgram *parse_text(Arena *arena, Map *names, Diag *diag, const char *path, const char *text, size_t size) {
+  if (size > PARSE_MAX_SIZE) {
+    diag_error_at(diag, path, DIAG_TOO_LONG, "%zu bytes, a text may have at most 16 MiB", size);
+    return NULL;
+  }
+  int n_errors = diag->n_errors;
+  /* The caller's text need not end with a NUL, nor live as long as the tree. */
+  Source *source = source_new(arena, arena_strdup(arena, path), arena_strndup(arena, text, size), (uint32_t)size);
+  Ast *ast = parse_file(arena, names, diag, source);
+  for (uint32_t i = 0; ast && i < ast->n_children; i++)
+    if (ast->children[i]->kind == AST_INCLUDE)
+      diag_error(diag, ast->children[i]->span, DIAG_INCLUDE, "a text in memory cannot include '%s'",
+                 ast->children[i]->name);
+  if (diag->n_errors != n_errors) return NULL;
+  ParsedProgram *program = ARENA_NEW(arena, ParsedProgram);
+  vec_push(arena, &program->files, (ParsedFile){source, ast, true});
+  return program;
+}

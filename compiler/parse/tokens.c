@@ -1,0 +1,265 @@
+#include "parse/tokens.h"
+
+#include <string.h>
+
+#include "parse/scanner.h"
+#include "tfm.tab.h"
+
+typedef struct Token {
+  int kind;
+  TFM_YYSTYPE value;
+  SrcSpan span;
+} Token;
+
+/* What may stand in a pair of braces. */
+typedef enum BlockKind { BLOCK_TOP, BLOCK_MEMBERS, BLOCK_STATEMENTS, BLOCK_SETTINGS } BlockKind;
+
+typedef struct OpenBracket {
+  int kind;        /* the opening token */
+  BlockKind block; /* of braces */
+  SrcSpan span;
+} OpenBracket;
+
+struct TokenStream {
+  void *scanner;
+  int first_token; /* 0 once it is given */
+  OpenBracket open[PARSE_MAX_NESTING];
+  unsigned n_open;
+  BlockKind next_block; /* of the next opening brace */
+  Token newest;
+  OpenBracket closed; /* what `newest` closed, if it did */
+  bool newest_opened, newest_closed;
+  /* What comes before the next token of the scanner. */
+  bool sync_is_next, kept_is_next;
+  unsigned n_missing_braces;
+  Token kept;
+  SrcSpan resumed; /* where reading went on after the last fault */
+};
+
+TokenStream *token_stream_new(Arena *arena, void *scanner, int first_token) {
+  TokenStream *stream = ARENA_NEW(arena, TokenStream);
+  stream->scanner = scanner;
+  stream->first_token = first_token;
+  return stream;
+}
+
+// ---- brackets ----
+
+static int opening_of(int closing) {
+  return closing == TOK_RPAREN ? TOK_LPAREN : closing == TOK_RBRACKET ? TOK_LBRACKET : TOK_LBRACE;
+}
+
+static bool is_opening(int kind) { return kind == TOK_LPAREN || kind == TOK_LBRACKET || kind == TOK_LBRACE; }
+static bool is_closing(int kind) { return kind == TOK_RPAREN || kind == TOK_RBRACKET || kind == TOK_RBRACE; }
+
+static BlockKind block_of(const TokenStream *stream) {
+  for (unsigned i = stream->n_open; i > 0; i--)
+    if (stream->open[i - 1].kind == TOK_LBRACE) return stream->open[i - 1].block;
+  return BLOCK_TOP;
+}
+
+static bool is_in_braces(const TokenStream *stream) {
+  return stream->n_open == 0 || stream->open[stream->n_open - 1].kind == TOK_LBRACE;
+}
+
+/* The head of a construct tells what its braces will hold; those of `if` and `else` hold what stands around them. */
+static void note_head(TokenStream *stream, int kind) {
+  if (!is_in_braces(stream)) return;
+  if (kind == TOK_LAYER || kind == TOK_MODEL) stream->next_block = BLOCK_MEMBERS;
+  else if (kind == TOK_FN || kind == TOK_FORWARD) stream->next_block = BLOCK_STATEMENTS;
+  else if (kind == TOK_GENERATE) stream->next_block = BLOCK_SETTINGS;
+  else if (kind == TOK_IF || kind == TOK_ELSE) stream->next_block = block_of(stream);
+}
+
+/* False if the token nests too deep. */
+static bool count_brackets(TokenStream *stream, const Token *token) {
+  stream->newest_opened = stream->newest_closed = false;
+  if (is_opening(token->kind)) {
+    if (stream->n_open == PARSE_MAX_NESTING) return false;
+    stream->open[stream->n_open++] = (OpenBracket){token->kind, stream->next_block, token->span};
+    stream->newest_opened = true;
+  } else if (is_closing(token->kind) && stream->n_open > 0 &&
+             stream->open[stream->n_open - 1].kind == opening_of(token->kind)) {
+    stream->closed = stream->open[--stream->n_open];
+    stream->newest_closed = true;
+  } else {
+    note_head(stream, token->kind);
+  }
+  return true;
+}
+
+/* The count as it was before the newest token. */
+static void uncount_newest(TokenStream *stream) {
+  if (stream->newest_opened) stream->n_open--;
+  if (stream->newest_closed) stream->open[stream->n_open++] = stream->closed;
+  stream->newest_opened = stream->newest_closed = false;
+}
+
+SrcSpan token_stream_open_bracket(const Parser *parser) {
+  const TokenStream *stream = parser->tokens;
+  if (stream->newest_closed) return stream->closed.span;
+  unsigned n = stream->n_open - (stream->newest_opened ? 1 : 0);
+  return n > 0 ? stream->open[n - 1].span : NO_SPAN;
+}
+
+// ---- tokens ----
+
+static Token scan(Parser *parser) {
+  Token token = {.kind = 0};
+  if (parser->is_stopped) token.span = (SrcSpan){parser->source, parser->source->size, parser->source->size};
+  else token.kind = scanner_next(parser, parser->tokens->scanner, &token.value, &token.span);
+  return token;
+}
+
+static Token take(Parser *parser) {
+  TokenStream *stream = parser->tokens;
+  SrcSpan here = stream->kept_is_next ? stream->kept.span : stream->newest.span;
+  here.end = here.begin;
+  if (stream->first_token) {
+    Token token = {.kind = stream->first_token, .span = {parser->source, 0, 0}};
+    stream->first_token = 0;
+    return token;
+  }
+  if (stream->sync_is_next) {
+    stream->sync_is_next = false;
+    return (Token){.kind = TOK_SYNC, .span = here};
+  }
+  if (stream->n_missing_braces) {
+    stream->n_missing_braces--;
+    return (Token){.kind = TOK_RBRACE, .span = here};
+  }
+  if (stream->kept_is_next) {
+    stream->kept_is_next = false;
+    return stream->kept;
+  }
+  return scan(parser);
+}
+
+int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser) {
+  TokenStream *stream = parser->tokens;
+  stream->newest = take(parser);
+  if (!count_brackets(stream, &stream->newest)) {
+    parser_stop(parser, stream->newest.span, DIAG_NESTING, "nested too deep: more than %d brackets are open",
+                PARSE_MAX_NESTING);
+    stream->newest.kind = TOK_YYEOF;
+  }
+  *value = stream->newest.value;
+  *span = stream->newest.span;
+  if (stream->newest.kind == TOK_TFM_YYerror) token_stream_recover(parser);
+  return stream->newest.kind;
+}
+
+// ---- recovery ----
+
+/* Where the line of a byte begins, and its first byte that is no blank. */
+static uint32_t first_on_line(const Source *source, uint32_t offset) {
+  uint32_t begin = offset;
+  while (begin > 0 && source->text[begin - 1] != '\n' && source->text[begin - 1] != '\r') begin--;
+  while (begin < offset && strchr(" \t\f", source->text[begin])) begin++;
+  return begin;
+}
+
+static uint32_t column_of(Parser *parser, uint32_t offset) {
+  return source_place(parser->arena, parser->source, offset).column;
+}
+
+static char next_mark(const Source *source, uint32_t offset) {
+  while (offset < source->size && strchr(" \t\f\r\n", source->text[offset])) offset++;
+  return offset < source->size ? source->text[offset] : '\0';
+}
+
+typedef struct Search {
+  BlockKind block;    /* the innermost braces around the fault */
+  bool is_in_round;   /* the fault lies in ( or [ */
+  uint32_t indent;    /* first column of the line where the outermost of these opens */
+  unsigned n_deeper;  /* braces opened since */
+} Search;
+
+#define IN(block) (1u << (block))
+
+/* The blocks in which a token can begin a line of its own. What is a member's alone also ends the other blocks. */
+static unsigned blocks_begun_by(int kind) {
+  static const struct {
+    int kind;
+    unsigned blocks;
+  } rows[] = {
+      {TOK_NAME, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
+      {TOK_IF, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS)},
+      {TOK_REQUIRE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS)},
+      {TOK_RETURN, IN(BLOCK_STATEMENTS)},
+      {TOK_WEIGHT, IN(BLOCK_MEMBERS)},
+      {TOK_FN, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
+      {TOK_FORWARD, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
+      {TOK_GENERATE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].kind == kind) return rows[i].blocks;
+  return 0;
+}
+
+static bool begins_file_item(int kind) { return kind == TOK_LAYER || kind == TOK_MODEL || kind == TOK_INCLUDE; }
+
+/* Does a line begin with this token, and can it begin what stands in the block? */
+static bool begins_item(Parser *parser, const Search *search, const Token *token) {
+  if (first_on_line(parser->source, token->span.begin) != token->span.begin) return false;
+  if (begins_file_item(token->kind)) return true;
+  if (search->n_deeper > 0 || !(blocks_begun_by(token->kind) & IN(search->block))) return false;
+  /* In brackets these may go on with an expression. */
+  if (token->kind == TOK_IF || token->kind == TOK_WEIGHT) return !search->is_in_round;
+  if (token->kind != TOK_NAME) return true;
+  char mark = next_mark(parser->source, token->span.end);
+  if (search->is_in_round) return mark == '=' && column_of(parser, token->span.begin) <= search->indent;
+  return mark == '=' || (mark == ',' && search->block == BLOCK_STATEMENTS);
+}
+
+/* Can reading go on with this token? */
+static bool is_place_to_go_on(Parser *parser, Search *search, const Token *token) {
+  if (token->kind == TOK_YYEOF) return true;
+  if (token->kind == TOK_LBRACE) search->n_deeper++;
+  if (token->kind == TOK_RBRACE) {
+    if (search->n_deeper == 0) return search->block != BLOCK_TOP;
+    search->n_deeper--;
+    return false;
+  }
+  return begins_item(parser, search, token);
+}
+
+/* Drops the round and square brackets that the fault leaves open. */
+static Search start_search(Parser *parser) {
+  TokenStream *stream = parser->tokens;
+  Search search = {0};
+  while (!is_in_braces(stream)) {
+    stream->n_open--;
+    search.is_in_round = true;
+  }
+  if (search.is_in_round)
+    search.indent = column_of(parser, first_on_line(parser->source, stream->open[stream->n_open].span.begin));
+  search.block = block_of(stream);
+  return search;
+}
+
+/* How many braces must be closed so that `token` can stand next. */
+static unsigned braces_before(const TokenStream *stream, const Token *token) {
+  unsigned n = stream->n_open;
+  if (token->kind == TOK_YYEOF || begins_file_item(token->kind)) return n;
+  if (token->kind != TOK_FN && token->kind != TOK_FORWARD && token->kind != TOK_GENERATE) return 0;
+  while (n > 0 && stream->open[n - 1].block != BLOCK_MEMBERS) n--;
+  return stream->n_open - n;
+}
+
+void token_stream_recover(Parser *parser) {
+  TokenStream *stream = parser->tokens;
+  uncount_newest(stream);
+  Search search = start_search(parser);
+  parser->is_skipping = true;
+  Token token = stream->newest;
+  bool is_used_up = token.kind == TOK_TFM_YYerror || token.kind == TOK_SYNC ||
+                    (stream->resumed.source && token.span.begin == stream->resumed.begin && token.kind != TOK_YYEOF);
+  if (is_used_up) token = scan(parser);
+  while (!is_place_to_go_on(parser, &search, &token)) token = scan(parser);
+  parser->is_skipping = false;
+  stream->sync_is_next = stream->kept_is_next = true;
+  stream->n_missing_braces = braces_before(stream, &token);
+  stream->kept = token;
+  stream->resumed = token.span;
+}

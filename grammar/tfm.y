@@ -1,0 +1,221 @@
+/* The grammar of .tfm: IELR(1), no conflicts; the binding of operators is in the rules.
+ *
+ * In: tokens from the TokenStream. Out: parser->result, a tree of ast/ast_nodes.def. After a fault the token SYNC says
+ * where to go on; the tree is then not used. Lists grow to the left, so the stack only grows with nesting. */
+%define api.pure full
+%define api.prefix {tfm_yy}
+%define api.token.prefix {TOK_}
+%define api.token.raw
+%define api.location.type {SrcSpan}
+%define parse.error custom
+%define parse.lac full
+%define lr.type ielr
+%locations
+%expect 0
+%parse-param {Parser *parser}
+%lex-param {Parser *parser}
+%initial-action { @$ = (SrcSpan){parser->source, 0, 0}; }
+
+%code requires {
+#include "parse/nodes.h"
+}
+
+%code {
+#include "parse/syntax_error.h"
+#include "parse/tokens.h"
+
+#define YYLLOC_DEFAULT(Current, Rhs, N)                                                              \
+  do {                                                                                               \
+    SrcSpan before = YYRHSLOC(Rhs, 0);                                                               \
+    (Current) = (N) ? span_join(YYRHSLOC(Rhs, 1), YYRHSLOC(Rhs, N)) : span_join(before, before);     \
+    if (!(N)) (Current).begin = before.end;                                                          \
+  } while (0)
+
+/* Brackets are counted by the TokenStream; what else nests, `if .. then .. else if`, ends here. */
+#define YYMAXDEPTH 10000
+
+#define NODE(kind, span, name, ...) node_new(parser, AST_##kind, span, name, __VA_ARGS__)
+#define NODE_OF(kind, span, name, first, list) node_of_list(parser, AST_##kind, span, name, first, list)
+
+static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
+}
+
+%union {
+  const char *text;
+  Ast *node;
+  AstList *list;
+}
+
+%token START_FILE "start of a file" START_EXPRESSION "start of an expression" SYNC "place to go on"
+%token YYEOF 0 "end of the text"
+%token <text> NAME "name" STRING "string"
+%token <node> NUMBER "number"
+%token INCLUDE "include" LAYER "layer" MODEL "model" WEIGHT "weight" FN "fn" FORWARD "forward" GENERATE "generate"
+%token FROM "from" RETURN "return" IF "if" THEN "then" ELSE "else" REQUIRE "require" AS "as" RAGGED "ragged"
+%token AND "and" OR "or" NOT "not" NONE "none" TRUE "true" FALSE "false"
+%token LPAREN "(" RPAREN ")" LBRACKET "[" RBRACKET "]" LBRACE "{" RBRACE "}"
+%token COMMA "," COLON ":" DOT "." ELLIPSIS "..." ASSIGN "=" ARROW "->"
+%token PLUS "+" MINUS "-" STAR "*" SLASH "/" DSLASH "//" PERCENT "%" AT "@"
+%token EQ "==" NE "!=" LT "<" GT ">" LE "<=" GE ">="
+
+%type <list> file params params1 sizes sizes1 dims dims1 members settings stmts names results args args1 indices
+%type <node> top config param annot default type size member else_m block_m body block_s stmt else_s result expr pipe
+%type <node> or and not cmp sum product unary postfix arg index opt atom setting
+%type <text> as word cmpop mulop
+
+%%
+start: START_FILE file               { parser->result = NODE_OF(FILE, @2, NULL, NULL, $2); }
+ | START_EXPRESSION expr             { parser->result = $2; } ;
+
+file: %empty                         { $$ = list_new(parser); }
+ | file top                          { $$ = list_add(parser, $1, $2); } ;
+top: "include" STRING                { $$ = NODE(INCLUDE, @$, $2, NO_CHILDREN); }
+ | "layer" NAME config block_m       { $$ = NODE(LAYER, span_join(@1, @2), $2, CHILDREN($3, $4)); }
+ | "model" NAME config block_m       { $$ = NODE(LAYER, span_join(@1, @2), $2, CHILDREN($3, $4)); $$->flag = true; }
+ | error SYNC                        { $$ = NULL; yyerrok; } ;
+
+config: %empty                       { $$ = NODE(PARAMS, @$, NULL, NO_CHILDREN); }
+ | "(" params ")"                    { $$ = NODE_OF(PARAMS, @$, NULL, NULL, $2); } ;
+params: %empty                       { $$ = list_new(parser); }
+ | params1
+ | params1 ","                       { $$ = $1; } ;
+params1: param                       { $$ = list_add(parser, list_new(parser), $1); }
+ | params1 "," param                 { $$ = list_add(parser, $1, $3); } ;
+param: NAME annot default            { $$ = NODE(PARAM, @1, $1, CHILDREN($2, $3)); } ;
+annot: %empty                        { $$ = NULL; }
+ | ":" type                          { $$ = $2; } ;
+default: %empty                      { $$ = NULL; }
+ | "=" expr                          { $$ = $2; } ;
+type: NAME "[" sizes "]"             { $$ = NODE_OF(TYPE, @$, $1, NULL, $3); } ;
+sizes: %empty                        { $$ = list_new(parser); }
+ | sizes1 ;
+sizes1: size                         { $$ = list_add(parser, list_new(parser), $1); }
+ | sizes1 "," size                   { $$ = list_add(parser, $1, $3); } ;
+size: expr
+ | "ragged" expr                     { $$ = NODE(RAGGED, @$, NULL, CHILDREN($2)); } ;
+dims: %empty                         { $$ = list_new(parser); }
+ | dims1 ;
+dims1: expr                          { $$ = list_add(parser, list_new(parser), $1); }
+ | dims1 "," expr                    { $$ = list_add(parser, $1, $3); } ;
+
+members: %empty                      { $$ = list_new(parser); }
+ | members member                    { $$ = list_add(parser, $1, $2); } ;
+member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); $$->text = $4; }
+ | "weight" word ":" "[" dims "]" as {
+     Ast *shape = NODE_OF(LIST, span_join(@4, @6), NULL, NULL, $5);
+     $$ = NODE(WEIGHT, span_join(@1, @2), $2, CHILDREN(shape));
+     $$->text = $7;
+   }
+ | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
+ | "if" expr block_m else_m          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
+ | "fn" NAME "(" params ")" body {
+     Ast *params = NODE_OF(PARAMS, span_join(@3, @5), NULL, NULL, $4);
+     $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN(params, $6));
+   }
+ | "forward" "(" params ")" body {
+     Ast *params = NODE_OF(PARAMS, span_join(@2, @4), NULL, NULL, $3);
+     $$ = NODE(FN, @1, intern(parser, "forward"), CHILDREN(params, $5));
+     $$->flag = true;
+   }
+ | "generate" NAME "from" NAME "{" settings "}" { $$ = NODE_OF(GENERATE, @$, $2, NULL, $6); $$->text = $4; }
+ | error SYNC                        { $$ = NULL; yyerrok; } ;
+settings: %empty                     { $$ = list_new(parser); }
+ | settings setting                  { $$ = list_add(parser, $1, $2); } ;
+setting: NAME "=" expr               { $$ = NODE(SETTING, @1, $1, CHILDREN($3)); }
+ | error SYNC                        { $$ = NULL; yyerrok; } ;
+as: %empty                           { $$ = NULL; }
+ | "as" STRING                       { $$ = $2; } ;
+block_m: "{" members "}"             { $$ = NODE_OF(BLOCK, @$, NULL, NULL, $2); } ;
+else_m: %empty                       { $$ = NULL; }
+ | "else" block_m                    { $$ = $2; }
+ | "else" "if" expr block_m else_m   { $$ = NODE(IF, span_join(@2, @5), NULL, CHILDREN($3, $4, $5)); } ;
+
+body: "=" expr                       { $$ = $2; }
+ | block_s ;
+block_s: "{" stmts "}"               { $$ = NODE_OF(BLOCK, @$, NULL, NULL, $2); } ;
+stmts: %empty                        { $$ = list_new(parser); }
+ | stmts stmt                        { $$ = list_add(parser, $1, $2); } ;
+stmt: names "=" expr                 { $$ = NODE(ASSIGN, @$, NULL, CHILDREN(NODE_OF(NAMES, @1, NULL, NULL, $1), $3)); }
+ | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
+ | "if" expr block_s else_s          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
+ | "return" results                  { $$ = NODE_OF(RETURN, @$, NULL, NULL, $2); }
+ | error SYNC                        { $$ = NULL; yyerrok; } ;
+else_s: %empty                       { $$ = NULL; }
+ | "else" block_s                    { $$ = $2; }
+ | "else" "if" expr block_s else_s   { $$ = NODE(IF, span_join(@2, @5), NULL, CHILDREN($3, $4, $5)); } ;
+names: NAME                          { $$ = list_add(parser, list_new(parser), NODE(NAME, @1, $1, NO_CHILDREN)); }
+ | names "," NAME                    { $$ = list_add(parser, $1, NODE(NAME, @3, $3, NO_CHILDREN)); } ;
+results: result                      { $$ = list_add(parser, list_new(parser), $1); }
+ | results "," result                { $$ = list_add(parser, $1, $3); } ;
+result: expr                         { $$ = NODE(RESULT, @$, NULL, CHILDREN($1)); }
+ | NAME "=" expr                     { $$ = NODE(RESULT, @$, $1, CHILDREN($3)); } ;
+
+expr: pipe
+ | "if" pipe "then" expr "else" expr { $$ = NODE(CHOICE, @$, NULL, CHILDREN($2, $4, $6)); } ;
+pipe: or
+ | pipe "->" product                 { $$ = NODE(PIPE, @$, NULL, CHILDREN($1, $3)); } ;
+or: and
+ | or "or" and                       { $$ = NODE(OR, @$, NULL, CHILDREN($1, $3)); } ;
+and: not
+ | and "and" not                     { $$ = NODE(AND, @$, NULL, CHILDREN($1, $3)); } ;
+not: cmp
+ | "not" cmp                         { $$ = NODE(NOT, @$, NULL, CHILDREN($2)); } ;
+cmp: sum
+ | sum cmpop sum                     { $$ = NODE(COMPARE, @$, intern(parser, $2), CHILDREN($1, $3)); } ;
+cmpop: "==" { $$ = "=="; } | "!=" { $$ = "!="; } | "<" { $$ = "<"; } | ">" { $$ = ">"; } | "<=" { $$ = "<="; }
+ | ">=" { $$ = ">="; } ;
+sum: product
+ | sum "+" product                   { $$ = NODE(BINARY, @$, intern(parser, "+"), CHILDREN($1, $3)); }
+ | sum "-" product                   { $$ = NODE(BINARY, @$, intern(parser, "-"), CHILDREN($1, $3)); } ;
+product: unary
+ | product mulop unary               { $$ = NODE(BINARY, @$, intern(parser, $2), CHILDREN($1, $3)); } ;
+mulop: "*" { $$ = "*"; } | "/" { $$ = "/"; } | "//" { $$ = "//"; } | "%" { $$ = "%"; } | "@" { $$ = "@"; } ;
+unary: postfix
+ | "-" postfix                       { $$ = NODE(NEGATE, @$, NULL, CHILDREN($2)); } ;
+postfix: atom
+ | postfix "(" args ")"              { $$ = NODE_OF(CALL, @$, NULL, $1, $3); }
+ | postfix "[" indices "]"           { $$ = NODE_OF(INDEX, @$, NULL, $1, $3); }
+ | postfix "." word                  { $$ = NODE(DOT, @$, $3, CHILDREN($1)); } ;
+args: %empty                         { $$ = list_new(parser); }
+ | args1
+ | args1 ","                         { $$ = $1; } ;
+args1: arg                           { $$ = list_add(parser, list_new(parser), $1); }
+ | args1 "," arg                     { $$ = list_add_argument(parser, $1, $3); } ;
+arg: expr                            { $$ = NODE(ARG, @$, NULL, CHILDREN($1)); }
+ | NAME "=" expr                     { $$ = NODE(ARG, @$, $1, CHILDREN($3)); } ;
+indices: index                       { $$ = list_add(parser, list_new(parser), $1); }
+ | indices "," index                 { $$ = list_add(parser, $1, $3); } ;
+index: expr
+ | opt ":" opt                       { $$ = NODE(RANGE, @$, NULL, CHILDREN($1, $3)); }
+ | "..."                             { $$ = NODE(ELLIPSIS, @$, NULL, NO_CHILDREN); } ;
+opt: %empty                          { $$ = NULL; }
+ | expr ;
+atom: word                           { $$ = NODE(NAME, @$, $1, NO_CHILDREN); }
+ | NUMBER
+ | STRING                            { $$ = NODE(STRING, @$, NULL, NO_CHILDREN); $$->text = $1; }
+ | "none"                            { $$ = NODE(NONE, @$, NULL, NO_CHILDREN); }
+ | "true"                            { $$ = NODE(TRUE, @$, NULL, NO_CHILDREN); }
+ | "false"                           { $$ = NODE(FALSE, @$, NULL, NO_CHILDREN); }
+ | "(" expr ")"                      { $$ = $2; $$->flag = true; $$->span = @$; }
+ | "[" dims "]"                      { $$ = NODE_OF(LIST, @$, NULL, NULL, $2); } ;
+word: NAME
+ | "weight"                          { $$ = intern(parser, "weight"); } ;
+%%
+
+/* Only an exhausted stack is reported here, syntax errors below. */
+static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message) {
+  (void)message;
+  parser_stop(parser, *at, DIAG_NESTING, "too complex: 'if' and 'else' are nested too deep");
+}
+
+static int yyreport_syntax_error(const yypcontext_t *context, Parser *parser) {
+  int expected[YYNTOKENS];
+  yysymbol_kind_t kinds[YYNTOKENS];
+  int n = yypcontext_expected_tokens(context, kinds, YYNTOKENS);
+  for (int i = 0; i < n; i++) expected[i] = (int)kinds[i];
+  syntax_error_report(parser, (int)yypcontext_token(context), *yypcontext_location(context), expected, n);
+  token_stream_recover(parser);
+  return 0;
+}
+
+const char *token_name(int token) { return yysymbol_name((yysymbol_kind_t)token); }
