@@ -1,0 +1,284 @@
+/* tfm/program.h: a compiled model as the runtime sees it. C99.
+ *
+ * Plain constant structs, the same whether built in memory (JIT) or emitted into a library (AOT). Who makes a program
+ * is the compiler's plan; who runs it is runtime/src. Nothing here is parsed, and nothing refers to LLVM.
+ *
+ * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`. When a context
+ * is bound to sizes, all polynomials are evaluated once into an array of int64_t; steps read their numbers there.
+ * Polynomial 0 is the constant 0, polynomial 1 the constant 1.
+ *
+ * Steps are executed in order, with a barrier after each; all threads work on each step. A step with `prepare` set
+ * depends on sizes alone: it is run when the sizes change, and its results stay valid for the runs that follow.
+ *
+ * Kernels. Code is generated for the inner blocks only (see the tfm_*_kernel types); the loops around them, the split
+ * over threads and all addresses are C code of the runtime (runtime/src). Strides are in elements unless it says bytes. */
+#ifndef TFM_PROGRAM_H
+#define TFM_PROGRAM_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  TFM_PROGRAM_VERSION = 1,
+  TFM_MAX_RANK = 8,
+  TFM_MAX_TILE_ROWS = 16,
+  TFM_MAX_OPERANDS = 32,
+  TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0 */
+  TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between the rows of a score strip, and of a packed left operand */
+  TFM_K_BLOCK = 768, /* most k steps of one call of a tile kernel in a gemm */
+  TFM_PREFETCH_LINES = 2 /* lines of 64 bytes that a tile prefetches, from `next` on, per 4 steps of k */
+};
+#define TFM_NONE UINT32_MAX
+
+typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
+
+typedef uint32_t tfm_size; /* index of a polynomial */
+
+typedef struct tfm_term {
+  int64_t coefficient;
+  uint8_t degree, symbols[7]; /* indexes of run-time sizes, repeated for powers */
+} tfm_term;
+
+typedef struct tfm_polynomial {
+  uint32_t first_term, n_terms; /* in tfm_program.terms; no term: 0 */
+} tfm_polynomial;
+
+typedef struct tfm_tensor_info { /* an input or output of the model */
+  const char *name;
+  uint8_t dtype, rank;
+  tfm_size dims[TFM_MAX_RANK];
+  const char *shape; /* for messages: "f32[batch, time, 64]" */
+} tfm_tensor_info;
+
+/* --- Checks of a run, made before anything is computed ------------------------------------------------------------- */
+
+typedef enum tfm_test { TFM_EQ, TFM_NE, TFM_LT, TFM_GT, TFM_LE, TFM_GE, TFM_AND, TFM_OR, TFM_NOT } tfm_test;
+
+typedef struct tfm_condition { /* postfix: comparisons push, AND, OR, NOT combine */
+  uint8_t test;
+  tfm_size left, right;
+} tfm_condition;
+
+typedef struct tfm_message_part {
+  const char *text; /* never NULL */
+  tfm_size value;   /* printed after the text unless TFM_NONE */
+} tfm_message_part;
+
+typedef struct tfm_check {
+  uint32_t first_condition, n_conditions;
+  uint32_t first_part, n_parts;
+  const char *place; /* "model.tfm:12:5" or NULL */
+} tfm_check;
+
+typedef struct tfm_id_limit { /* every element of an i32 input must lie in [0, limit) */
+  uint32_t input;
+  tfm_size limit;
+  const char *place;
+} tfm_id_limit;
+
+/* --- Memory -------------------------------------------------------------------------------------------------------- */
+
+typedef enum tfm_space {
+  TFM_SPACE_INPUT,  /* memory of the caller, row-major, any alignment */
+  TFM_SPACE_OUTPUT, /* memory of the caller; NULL: the output is not wanted and the step is skipped */
+  TFM_SPACE_WEIGHT, /* packed weights */
+  TFM_SPACE_BUFFER, /* workspace, 64-byte aligned */
+  TFM_SPACE_SIZE    /* the value of a tfm_size as a scalar of the operand's dtype */
+} tfm_space;
+
+typedef struct tfm_operand {
+  uint8_t space, dtype;
+  uint8_t gathered; /* row kernels: the operand with this number holds the row numbers (i32) of this one, a table:
+                       its stride along the row axis is the distance of table rows and is not walked; 0: no table */
+  uint32_t index;   /* of the input, output, weight, buffer; or the tfm_size */
+  tfm_size offset;  /* elements from its beginning */
+  tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */
+} tfm_operand;
+
+typedef struct tfm_buffer {
+  tfm_size elements;
+  uint8_t dtype;
+  uint8_t persistent; /* written by a prepare step: keeps its own memory between runs */
+  uint32_t first_step, last_step; /* steps from the first write to the last use */
+} tfm_buffer;
+
+typedef struct tfm_weight {
+  uint64_t offset, bytes; /* in the packed weights; offsets are multiples of 64 */
+} tfm_weight;
+
+/* --- Kernels: what generated code looks like from outside --------------------------------------------------------- */
+
+typedef struct tfm_row_operand {
+  char *base;
+  int64_t row_stride, column_stride; /* bytes */
+} tfm_row_operand;
+
+typedef struct tfm_row_args {
+  int64_t rows, columns;
+  int64_t coordinates[TFM_MAX_RANK]; /* of the first element of the block: [0] column, [1] row, [2] ... outer axes */
+  int32_t *faults;                   /* kernels set bits of tfm_fault, atomically or not: only ever to the same value */
+  tfm_row_operand operands[TFM_MAX_OPERANDS]; /* [0] is the result */
+} tfm_row_args;
+
+enum tfm_fault { TFM_FAULT_DIVISION = 1 };
+
+/* A block of rows x columns: pointwise, or a reduction along the columns (or rows) of the block. */
+typedef void (*tfm_row_kernel)(const tfm_row_args *args);
+
+/* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width, the strides of a and b are part of the kernel.
+ * accumulate: c is added to, else overwritten. columns <= width: how many columns of c are stored.
+ * next: this tile's share of the memory that is read next, prefetched (TFM_PREFETCH_LINES * (k / 4) lines); may be any
+ * address. */
+typedef void (*tfm_tile_kernel)(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,
+                                int64_t accumulate, int64_t columns, const float *next);
+
+/* packed[k][width] = source[k * k_stride + column * column_stride], columns beyond `columns` zero. Strides in elements. */
+typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns,
+                                float *packed);
+
+/* Softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats), with the state of
+ * each row carried from block to block: maximum[r], sum[r]. scale[r] gets what the row's output so far must be
+ * multiplied by. The first block comes with maximum -inf, sum 0. A block of -inf leaves maximum and sum untouched
+ * (scale 1). Columns from `columns` up to the next multiple of 16 are written as 0. */
+typedef void (*tfm_softmax_kernel)(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum, float *scale);
+
+/* Whether all of rows x columns floats are finite: 1 or 0. row_stride in elements. */
+typedef int32_t (*tfm_finite_kernel)(const float *x, int64_t row_stride, int64_t rows, int64_t columns);
+
+/* --- Steps --------------------------------------------------------------------------------------------------------- */
+
+typedef enum tfm_step_kind {
+  TFM_STEP_ROW,       /* row kernels: pointwise, reductions, norms, gathers, copies */
+  TFM_STEP_GEMM,      /* x wT with packed weights */
+  TFM_STEP_MATMUL,    /* a product of two activations */
+  TFM_STEP_ATTENTION,
+  TFM_STEP_TABLE,     /* sines and cosines of positions, in double */
+  TFM_STEP_CHECK_IDS  /* computed ids must lie in [0, limit) */
+} tfm_step_kind;
+
+typedef struct tfm_step {
+  uint8_t kind, prepare;
+  uint32_t index;   /* in the program's array of that kind */
+  tfm_size work;    /* estimate of the arithmetic and memory work, in units of about a nanosecond of one core */
+  const char *name; /* for profiles and dumps: operation and module path */
+} tfm_step;
+
+/* Operands [first_operand, + n_operands) over axes dims[0..rank): the last is the column axis, the one before it the
+ * row axis (rank >= 2; axes of 1 are put in front). Operand 0 is the result. `reduce`: 0 pointwise, 1 along columns,
+ * 2 along rows (then the row axis is never split). A reduction along columns may also write rows (softmax, norms). */
+typedef struct tfm_row_step {
+  uint32_t kernel;
+  uint8_t rank, reduce, n_operands;
+  uint32_t first_operand;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_row_step;
+
+/* Rows of a (all axes but the last, as one axis with stride a.strides[0]) times packed weights. Panels: n is cut into
+ * panels of `width` columns, each [k blocks of TFM_K_BLOCK][k][width], zero-padded. Then the epilogue, a pointwise row
+ * kernel in place on c, over axes dims[0..rank) (last: n); its operand 0 is c. */
+typedef struct tfm_gemm_step {
+  uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; those over tile_rows are TFM_NONE */
+  uint8_t tile_rows, width, rank, n_operands;
+  uint32_t weight;
+  tfm_size rows;
+  int64_t k, n;
+  tfm_operand a, c; /* strides[0]: between rows; columns are contiguous */
+  uint32_t epilogue; /* kernel or TFM_NONE */
+  uint32_t first_operand;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_gemm_step;
+
+/* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
+ * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are
+ * packed into scratch (x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k). Epilogue as in a gemm. */
+typedef struct tfm_matmul_step {
+  uint32_t tiles[TFM_MAX_TILE_ROWS + 1];
+  uint32_t pack;
+  uint8_t tile_rows, width, rank, n_operands;
+  tfm_size k;
+  tfm_operand x, y, c;
+  uint32_t epilogue;
+  uint32_t first_operand;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_matmul_step;
+
+/* softmax(score(q kT)) v over batch axes dims[0..rank-2); dims[rank-2] is t (queries), dims[rank-1] is s (keys).
+ * q.strides: batch axes, t (contiguous in h); k: batch axes, s, h; v: batch axes, s (contiguous in e);
+ * c: batch axes, t (contiguous in e); weights (has_weights): batch axes, t, s.
+ * score: a pointwise row kernel in place on a strip of rows x keys whose operand 0 is the strip; its operands
+ * [first_operand + 1, + n_operands - 1) have strides over all axes (t and s too). */
+typedef struct tfm_attention_step {
+  uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
+  uint32_t pv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = strip, b = v in place (v_packed: packed) */
+  uint32_t pv_exact_tiles[TFM_MAX_TILE_ROWS + 1]; /* the same where a weight of 0 contributes 0 whatever v holds */
+  uint32_t pack_keys, pack_values; /* pack_values TFM_NONE unless v_packed */
+  uint32_t score;                  /* TFM_NONE: the scores as they are */
+  uint32_t softmax, scale_rows;    /* scale_rows: row kernel, result = operand 1 * operand 2 (one number per row) */
+  uint32_t finite;
+  uint8_t tile_rows, qk_width, pv_width, v_packed;
+  uint8_t rank, n_operands, has_weights;
+  uint8_t causal;      /* every key after the query's own position is -inf in `score` */
+  uint8_t padding;     /* number of a bool operand (1...) that doesn't depend on t: keys where it is true (padding_true 1)
+                          or false (0) are -inf; 0: none */
+  uint8_t padding_true;
+  int64_t h, e;
+  tfm_operand q, k, v, c, weights;
+  uint32_t first_operand;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_attention_step;
+
+typedef struct tfm_table_step { /* result [..., d] contiguous rows from positions over axes dims[0..rank) */
+  uint8_t rotary;      /* 0: sinusoid, 1: cosines then sines of rotary's angles, d = 2 * (h / 2) */
+  uint8_t interleaved; /* sinusoid only */
+  uint8_t rank;
+  int64_t d;
+  double base;
+  tfm_operand positions, c; /* positions i32 or f32; c: strides of the axes, columns contiguous */
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_table_step;
+
+typedef struct tfm_ids_step {
+  uint8_t rank;
+  tfm_operand ids;
+  tfm_size limit;
+  tfm_size dims[TFM_MAX_RANK];
+  const char *place;
+} tfm_ids_step;
+
+/* --- The program --------------------------------------------------------------------------------------------------- */
+
+typedef struct tfm_program {
+  uint32_t version; /* TFM_PROGRAM_VERSION */
+  const char *name;
+  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" */
+  uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
+      n_steps, n_operands;
+  const char *const *symbols; /* names of the run-time sizes */
+  const tfm_term *terms;
+  const tfm_polynomial *polynomials;
+  const tfm_tensor_info *inputs, *outputs;
+  const tfm_check *checks;
+  const tfm_condition *conditions;
+  const tfm_message_part *parts;
+  const tfm_id_limit *id_limits;
+  const tfm_weight *weights;
+  uint64_t weights_bytes;
+  const tfm_buffer *buffers;
+  void *const *kernels; /* addresses of generated functions */
+  const tfm_step *steps;
+  const tfm_operand *operands;
+  const tfm_row_step *rows;
+  const tfm_gemm_step *gemms;
+  const tfm_matmul_step *matmuls;
+  const tfm_attention_step *attentions;
+  const tfm_table_step *tables;
+  const tfm_ids_step *ids;
+} tfm_program;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

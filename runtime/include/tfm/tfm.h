@@ -1,0 +1,84 @@
+/* tfm/tfm.h: running compiled models. C99 and C++.
+ *
+ * A model is constant and may be shared by any number of threads; a context belongs to one caller at a time. No
+ * function prints, exits, installs handlers or keeps global state. Every fallible function returns a tfm_status and
+ * fills the caller's tfm_error (which may be NULL); on failure outputs are untouched and the context stays usable. */
+#ifndef TFM_TFM_H
+#define TFM_TFM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef TFM_API
+#define TFM_API __attribute__((visibility("default")))
+#endif
+
+typedef enum tfm_status {
+  TFM_OK = 0,
+  TFM_E_INPUT = 1,    /* an input, size, id or mask was rejected */
+  TFM_E_USAGE = 2,    /* the function was called wrongly */
+  TFM_E_ENV = 3,      /* file, CPU feature, version */
+  TFM_E_NOMEM = 4,    /* memory */
+  TFM_E_INTERNAL = 70
+} tfm_status;
+
+typedef enum tfm_reason { /* what an error is about, finer than the status */
+  TFM_REASON_OTHER,
+  TFM_REASON_TYPE,       /* an input of another type */
+  TFM_REASON_SHAPE,      /* an input of another shape, or sizes that differ */
+  TFM_REASON_VALUE,      /* an id out of its range */
+  TFM_REASON_CHECK,      /* a check of the model */
+  TFM_REASON_ARITHMETIC  /* integer division by zero */
+} tfm_reason;
+
+typedef struct tfm_error {
+  tfm_status status;
+  char message[512]; /* ends with a NUL; cut if longer */
+  tfm_reason reason;
+  const char *place; /* "model.tfm:12:5", the program's text; NULL: none */
+} tfm_error;
+
+struct tfm_program;
+
+typedef struct tfm_context tfm_context;
+
+typedef struct tfm_context_options {
+  size_t struct_size; /* sizeof(tfm_context_options) */
+  int32_t threads;    /* 0: TFM_NUM_THREADS, else the CPUs this process may use (affinity, cgroup quota) */
+} tfm_context_options;
+
+typedef struct tfm_value { /* a tensor of the caller: row-major, any alignment */
+  void *data;
+  int32_t dtype; /* tfm_dtype of program.h: 0 f32, 1 i32, 2 bool (one byte, 0 or 1) */
+  int32_t rank;
+  const int64_t *dims;
+} tfm_value;
+
+/* A context for a program and its packed weights (both must outlive it; weights 64-byte aligned). */
+TFM_API tfm_status tfm_context_create(const struct tfm_program *program, const void *weights,
+                                      const tfm_context_options *options, tfm_context **context, tfm_error *error);
+TFM_API void tfm_context_destroy(tfm_context *context); /* NULL is ignored */
+
+/* Binds the run-time sizes from the shapes of the inputs (in the program's order), checks shapes, types, the model's
+ * own checks and ids, and makes room. After it, tfm_context_output_dims is valid. Values are looked at for ids only. */
+TFM_API tfm_status tfm_context_bind(tfm_context *context, const tfm_value *inputs, tfm_error *error);
+/* The dims of output number `output` for the bound sizes; valid until the next bind. */
+TFM_API const int64_t *tfm_context_output_dims(const tfm_context *context, uint32_t output, int32_t *rank);
+/* Computes. `outputs[i].data` NULL: not wanted; else room for all elements of output i (dims are not read). */
+TFM_API tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const tfm_value *outputs,
+                                   tfm_error *error);
+/* Bytes of workspace for the bound sizes. */
+TFM_API uint64_t tfm_context_workspace_bytes(const tfm_context *context);
+/* Threads that work on a large run: may be fewer than asked for if the system gave no more. */
+TFM_API int32_t tfm_context_threads(const tfm_context *context);
+/* From now on each run adds the nanoseconds of each step to nanoseconds[step]; NULL: no longer. */
+TFM_API void tfm_context_profile(tfm_context *context, uint64_t *nanoseconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,51 @@
+/* Attention: what the driver of the step (step_attention.c) and the work on one strip of queries (attention_strip.c)
+ * know of each other. */
+#ifndef TFM_RUNTIME_ATTENTION_H
+#define TFM_RUNTIME_ATTENTION_H
+
+#include "steps.h"
+
+enum {
+  CHUNK_STRIPS = 8, /* strips that go through the blocks of keys together */
+  CHUNK_ROWS = CHUNK_STRIPS * TFM_MAX_TILE_ROWS
+};
+
+typedef struct Attention {
+  const tfm_attention_step *step;
+  const Operand *q, *k, *v, *c, *weights, *padding; /* weights NULL: not wanted; padding NULL: no hint */
+  bool c_wanted;
+  int64_t items, queries, keys, key_blocks;
+  int64_t strips, parts;                       /* per item; parts: units of an item */
+  int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
+  int64_t key_slot_floats, value_slot_floats;
+  Epilogue score;
+} Attention;
+
+typedef struct AttentionScratch { /* of one thread; lies in its scratch */
+  float *keys, *values; /* a slot per packed block */
+  float *strip;         /* TFM_MAX_TILE_ROWS rows of scores */
+  float *maximum, *sum, *scale; /* of the rows of a chunk */
+  int64_t *loaded;      /* per slot: the block in it, -1: none */
+  int64_t *finite;      /* per slot: whether all its values are finite */
+} AttentionScratch;
+
+typedef struct AttentionItem { /* the batch item that a thread works on */
+  int64_t number, limit; /* keys from `limit` on are masked for every query */
+  const char *q, *k, *v;
+  char *c, *weights;
+} AttentionItem;
+
+/* The keys that rows up to `last_row` may see. */
+static inline int64_t keys_seen(const Attention *attention, const AttentionItem *item, int64_t last_row) {
+  return attention->step->causal ? least_of(item->limit, last_row + 1) : item->limit;
+}
+
+/* One strip of queries against one block of keys: scores, softmax, sums of values. `state` is the strip's first row in
+ * the chunk's arrays. The block must be loaded in `slot`. */
+void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                     const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot);
+/* After all blocks: divides by the sums; rows that saw no key become 0. */
+void attention_finish(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state);
+
+#endif

@@ -1,0 +1,117 @@
+/* The context: a program with its weights, bound to sizes, and the memory it works in.
+ *
+ * What depends on sizes only is worked out by bind and kept: values of the polynomials, offsets of the buffers, addresses
+ * and strides of all operands, how many threads each step is worth. A run adds the caller's addresses, nothing else. */
+#ifndef TFM_RUNTIME_CONTEXT_H
+#define TFM_RUNTIME_CONTEXT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "error.h"
+#include "share.h"
+#include "threads.h"
+#include "tfm/program.h"
+
+enum {
+  ALIGNMENT = 64,
+  STEP_OPERANDS = 5,     /* operands that a step holds itself (attention: q, k, v, c, weights) */
+  FAULT_IDS = 1 << 16    /* beside the bits of tfm_fault: a computed id is out of its range */
+};
+
+typedef struct Operand {
+  uintptr_t address;             /* slot -1: of the first element; else bytes from the beginning of the caller's tensor */
+  int32_t slot;                  /* the caller's tensor in context.callers, or -1 */
+  uint8_t bytes, gathered;       /* bytes of an element */
+  int64_t strides[TFM_MAX_RANK]; /* bytes */
+} Operand;
+
+typedef struct StepState {
+  int64_t work;     /* ns of one core */
+  bool parallel;    /* worth all threads of the run */
+  bool skipped;     /* in this run: its output is not wanted */
+  uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
+} StepState;
+
+struct tfm_context {
+  const tfm_program *program;
+  const char *weights;
+  Pool *pool;
+  Claims claims; /* one slot per thread */
+
+  bool bound, prepared; /* sizes are known; the results of the prepare steps are valid for them */
+  int64_t *input_dims;  /* TFM_MAX_RANK per input */
+  int64_t *output_dims; /* TFM_MAX_RANK per output */
+  int64_t *symbols;     /* values of the run-time sizes */
+  int32_t *symbol_inputs; /* for messages: the input that bound each, -1: none yet */
+  int64_t *values;      /* of the polynomials */
+  float *values_f32;    /* the same as scalars that kernels read */
+  int32_t *values_i32;
+  bool *condition_stack;
+
+  int64_t *buffer_bytes;   /* planned for; at most what later sizes may need without a new plan */
+  int64_t *buffer_offsets; /* in the workspace */
+  uint32_t *buffer_order;  /* scratch of the planner */
+  char *workspace;
+  int64_t workspace_bytes; /* what is there */
+  int64_t buffers_bytes, scratch_bytes, used_bytes; /* all buffers; scratch of one thread; both for all threads */
+
+  Operand *operands;      /* of program.operands */
+  Operand *step_operands; /* STEP_OPERANDS per step */
+  StepState *steps;
+  void **callers;         /* addresses of inputs, then outputs, in this run */
+  int32_t active;         /* threads for a run with the bound sizes */
+  int32_t last_active;
+  uint64_t *profile;      /* NULL: not asked for */
+  _Atomic int32_t faults; /* of this run */
+  _Atomic uint32_t faulty_step;
+};
+
+static inline int64_t value_of(const tfm_context *context, tfm_size size) { return context->values[size]; }
+
+static inline char *operand_address(const tfm_context *context, const Operand *operand) {
+  uintptr_t base = operand->slot < 0 ? 0 : (uintptr_t)context->callers[operand->slot];
+  return (char *)(base + operand->address);
+}
+
+/* Whether the operand lies in an output that the caller doesn't want. */
+static inline bool operand_unwanted(const tfm_context *context, const Operand *operand) {
+  return operand->slot >= 0 && !context->callers[operand->slot];
+}
+
+static inline const Operand *step_operand(const tfm_context *context, const tfm_step *step, int number) {
+  return &context->step_operands[(step - context->program->steps) * STEP_OPERANDS + number];
+}
+
+static inline uint8_t dtype_size(uint8_t dtype) { return dtype == TFM_BOOL ? 1 : 4; }
+static inline int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t greatest_of(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/* sizes.c: values of the polynomials and the scalars made of them. False on overflow. */
+bool sizes_evaluate(tfm_context *context);
+
+/* inputs.c: types and shapes of the inputs against the program; binds the symbols. */
+tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
+bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs);
+tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tfm_error *error);
+/* Every dimension must be what the polynomial says. */
+tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error);
+
+/* checks.c: the checks of the model, with their messages. */
+tfm_status checks_hold(tfm_context *context, tfm_error *error);
+
+/* ids.c: ids that are inputs, before anything is computed; ids that were computed, in their step. */
+tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
+tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_error *error);
+
+/* memory.c: places the buffers and makes room for them and the scratch of all threads. */
+tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error);
+void memory_release(tfm_context *context);
+
+/* resolve.c: addresses and strides of all operands, threads of all steps. */
+void resolve_operands(tfm_context *context);
+void resolve_threads(tfm_context *context);
+
+#endif

@@ -1,0 +1,13 @@
+/* Errors of the runtime: one function that fills the caller's tfm_error and returns its status. */
+#ifndef TFM_RUNTIME_ERROR_H
+#define TFM_RUNTIME_ERROR_H
+
+#include "tfm/tfm.h"
+
+/* Fills `error` (may be NULL) and returns `status`. */
+tfm_status tfm_fail(tfm_error *error, tfm_status status, tfm_reason reason, const char *place, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The status TFM_OK, with an empty message. */
+tfm_status tfm_succeed(tfm_error *error);
+
+#endif

@@ -1,0 +1,123 @@
+/* Ids: every element of an i32 tensor must lie in [0, limit).
+ *
+ * The scan has no branch per element, so compilers turn it into vector code; the place of a bad id is looked for only
+ * when there is one. Input tensors may have any alignment. */
+#include <stdio.h>
+#include <string.h>
+
+#include "steps.h"
+
+/* As unsigned numbers ids of [0, limit) are those below the limit: what is negative is large. */
+static bool all_below(const char *ids, int64_t n, uint32_t limit) {
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t id;
+    memcpy(&id, ids + 4 * i, 4);
+    bad |= id >= limit;
+  }
+  return !bad;
+}
+
+static uint32_t unsigned_limit(int64_t limit) {
+  return limit <= 0 ? 0 : limit > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)limit;
+}
+
+static void print_coordinates(char *text, size_t size, const int64_t *dims, int32_t rank, int64_t element) {
+  int64_t coordinates[TFM_MAX_RANK];
+  for (int32_t i = rank - 1; i >= 0; i--) {
+    coordinates[i] = element % dims[i];
+    element /= dims[i];
+  }
+  size_t length = 0;
+  text[0] = 0;
+  for (int32_t i = 0; i < rank && length < size; i++)
+    length += (size_t)snprintf(text + length, size - length, "%s%lld%s", i ? "," : "[", (long long)coordinates[i],
+                               i == rank - 1 ? "]" : "");
+}
+
+static tfm_status report_input(const tfm_context *context, const tfm_id_limit *rule, const tfm_value *value, int64_t n,
+                               tfm_error *error) {
+  int64_t limit = value_of(context, rule->limit);
+  int32_t id = 0;
+  int64_t element = 0;
+  for (; element < n; element++) {
+    memcpy(&id, (const char *)value->data + 4 * element, 4);
+    if (id < 0 || id >= limit) break;
+  }
+  char where[TFM_MAX_RANK * 24];
+  print_coordinates(where, sizeof where, value->dims, value->rank, element);
+  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, rule->place, "input \"%s\"%s = %d, legal range is [0, %lld)",
+                  context->program->inputs[rule->input].name, where, id, (long long)limit);
+}
+
+tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs, tfm_error *error) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_id_limits; i++) {
+    const tfm_id_limit *rule = &program->id_limits[i];
+    const tfm_value *value = &inputs[rule->input];
+    int64_t n = 1;
+    for (int32_t axis = 0; axis < value->rank; axis++) n *= value->dims[axis];
+    if (!all_below(value->data, n, unsigned_limit(value_of(context, rule->limit))))
+      return report_input(context, rule, value, n, error);
+  }
+  return TFM_OK;
+}
+
+/* --- Computed ids -------------------------------------------------------------------------------------------------- */
+
+/* The number of the first bad element of rows [first, end) of all axes but the last, or -1. */
+static int64_t first_bad(const tfm_context *context, const tfm_step *step, int64_t first, int64_t end) {
+  const tfm_ids_step *ids = &context->program->ids[step->index];
+  const Operand *operand = step_operand(context, step, 0);
+  int64_t columns = ids->rank ? value_of(context, ids->dims[ids->rank - 1]) : 1;
+  int64_t stride = ids->rank ? operand->strides[ids->rank - 1] : 0, limit = value_of(context, ids->limit);
+  const char *base = operand_address(context, operand);
+  for (int64_t row = first; row < end; row++) {
+    int64_t rest = row, offset = 0;
+    for (int axis = ids->rank - 2; axis >= 0; axis--) {
+      int64_t dim = value_of(context, ids->dims[axis]);
+      offset += rest % dim * operand->strides[axis];
+      rest /= dim;
+    }
+    if (stride == 4 && all_below(base + offset, columns, unsigned_limit(limit))) continue;
+    for (int64_t column = 0; column < columns; column++) {
+      int32_t id;
+      memcpy(&id, base + offset + column * stride, 4);
+      if (id < 0 || id >= limit) return row * columns + column;
+    }
+  }
+  return -1;
+}
+
+static int64_t rows_of(const tfm_context *context, const tfm_ids_step *ids) {
+  int64_t rows = 1;
+  for (int axis = 0; axis < ids->rank - 1; axis++) rows *= value_of(context, ids->dims[axis]);
+  return rows;
+}
+
+void step_check_ids(Walker *walker, const tfm_step *step) {
+  tfm_context *context = walker->context;
+  int64_t rows = rows_of(context, &context->program->ids[step->index]);
+  int64_t first = rows * walker->thread / walker->threads, end = rows * (walker->thread + 1) / walker->threads;
+  if (first_bad(context, step, first, end) < 0) return;
+  atomic_store(&context->faulty_step, (uint32_t)(step - context->program->steps));
+  atomic_fetch_or(&context->faults, FAULT_IDS);
+}
+
+tfm_status ids_report_computed(const tfm_context *context, uint32_t number, tfm_error *error) {
+  const tfm_step *step = &context->program->steps[number];
+  const tfm_ids_step *ids = &context->program->ids[step->index];
+  int64_t element = first_bad(context, step, 0, rows_of(context, ids)), dims[TFM_MAX_RANK], rest = element;
+  intptr_t offset = 0;
+  for (int axis = ids->rank - 1; axis >= 0; axis--) {
+    dims[axis] = value_of(context, ids->dims[axis]);
+    offset += rest % dims[axis] * step_operand(context, step, 0)->strides[axis];
+    rest /= dims[axis];
+  }
+  int32_t id;
+  memcpy(&id, operand_address(context, step_operand(context, step, 0)) + offset, 4);
+  char where[TFM_MAX_RANK * 24];
+  print_coordinates(where, sizeof where, dims, ids->rank, element);
+  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, ids->place, "computed id %s%s%d, legal range is [0, %lld)",
+                  where, ids->rank ? " = " : "", id, (long long)value_of(context, ids->limit));
+}

@@ -1,0 +1,124 @@
+/* The workspace: one block of memory for all buffers and the scratch of all threads.
+ *
+ * Buffers that are never alive in the same step share memory: they are placed from the largest to the smallest, each
+ * into the lowest gap between those already placed that live at the same time. The plan is kept as long as every buffer
+ * fits in what was planned for it, and the block as long as it is large enough. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "context.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
+  if (a->persistent || b->persistent) return true;
+  return a->first_step <= b->last_step && b->first_step <= a->last_step;
+}
+
+/* The bytes of each buffer for the bound sizes. False on overflow or a negative size. */
+static bool buffer_size(const tfm_context *context, uint32_t buffer, int64_t *bytes) {
+  const tfm_buffer *info = &context->program->buffers[buffer];
+  int64_t elements = value_of(context, info->elements);
+  if (elements < 0 || elements > INT64_MAX / 8) return false;
+  *bytes = round_up(elements * dtype_size(info->dtype), ALIGNMENT);
+  return true;
+}
+
+static void sort_by_size(tfm_context *context) {
+  uint32_t n = context->program->n_buffers, *order = context->buffer_order;
+  const int64_t *bytes = context->buffer_bytes;
+  for (uint32_t gap = n / 2; gap > 0; gap /= 2) { /* Shell's sort: no recursion, no memory; ties by number */
+    for (uint32_t i = gap; i < n; i++) {
+      uint32_t item = order[i], j = i;
+      for (; j >= gap; j -= gap) {
+        uint32_t other = order[j - gap];
+        if (bytes[other] > bytes[item] || (bytes[other] == bytes[item] && other < item)) break;
+        order[j] = other;
+      }
+      order[j] = item;
+    }
+  }
+}
+
+/* The lowest offset at which `buffer` overlaps none of the first `placed` buffers that live at the same time. */
+static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t placed) {
+  const tfm_buffer *buffers = context->program->buffers;
+  int64_t offset = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (uint32_t i = 0; i < placed; i++) {
+      uint32_t other = context->buffer_order[i];
+      if (!live_together(&buffers[buffer], &buffers[other])) continue;
+      int64_t begin = context->buffer_offsets[other], end = begin + context->buffer_bytes[other];
+      if (offset >= end || offset + context->buffer_bytes[buffer] <= begin) continue;
+      offset = end;
+      moved = true;
+    }
+  }
+  return offset;
+}
+
+static bool place_buffers(tfm_context *context) {
+  uint32_t n = context->program->n_buffers;
+  for (uint32_t i = 0; i < n; i++) context->buffer_order[i] = i;
+  sort_by_size(context);
+  context->buffers_bytes = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t buffer = context->buffer_order[i];
+    context->buffer_offsets[buffer] = lowest_gap(context, buffer, i);
+    int64_t end;
+    if (__builtin_add_overflow(context->buffer_offsets[buffer], context->buffer_bytes[buffer], &end)) return false;
+    context->buffers_bytes = greatest_of(context->buffers_bytes, end);
+  }
+  return true;
+}
+
+/* Plans anew only if a buffer outgrew its place. */
+static bool plan_buffers(tfm_context *context) {
+  bool fits = true;
+  for (uint32_t i = 0; i < context->program->n_buffers; i++) {
+    int64_t bytes;
+    if (!buffer_size(context, i, &bytes)) return false;
+    fits = fits && bytes <= context->buffer_bytes[i];
+  }
+  if (fits) return true;
+  for (uint32_t i = 0; i < context->program->n_buffers; i++) buffer_size(context, i, &context->buffer_bytes[i]);
+  return place_buffers(context);
+}
+
+static bool reserve(tfm_context *context, int64_t bytes) {
+  if (context->workspace && bytes <= context->workspace_bytes) return true;
+  bytes = greatest_of(bytes, ALIGNMENT);
+  int64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
+  if (bytes > INT64_MAX - alignment) return false;
+  bytes = round_up(bytes, alignment);
+  char *memory = aligned_alloc((size_t)alignment, (size_t)bytes);
+  if (!memory) return false;
+  if (alignment == HUGE_PAGE) madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* only faster */
+  free(context->workspace);
+  context->workspace = memory;
+  context->workspace_bytes = bytes;
+  return true;
+}
+
+static tfm_status forget_plan(tfm_context *context, tfm_error *error, int64_t bytes) {
+  memset(context->buffer_bytes, 0, sizeof(int64_t) * context->program->n_buffers);
+  if (bytes < 0) return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the sizes of this run are too large");
+  return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a workspace of %lld bytes",
+                  (long long)bytes);
+}
+
+tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error) {
+  int64_t bytes;
+  if (scratch_bytes < 0 || !plan_buffers(context) ||
+      __builtin_mul_overflow(round_up(scratch_bytes, ALIGNMENT), (int64_t)pool_threads(context->pool), &bytes) ||
+      __builtin_add_overflow(bytes, context->buffers_bytes, &bytes))
+    return forget_plan(context, error, -1);
+  if (!reserve(context, bytes)) return forget_plan(context, error, bytes);
+  context->scratch_bytes = round_up(scratch_bytes, ALIGNMENT);
+  context->used_bytes = bytes;
+  return TFM_OK;
+}
+
+void memory_release(tfm_context *context) { free(context->workspace); }

@@ -1,0 +1,90 @@
+/* After sizes are bound: addresses and strides of all operands, and how many threads each step is worth. */
+#include "steps.h"
+
+enum {
+  NS_WORTH_SHARING = 3000,  /* a step below is done by thread 0 alone */
+  NS_WORTH_A_THREAD = 12000 /* work of a run per thread that is woken for it */
+};
+
+static void set_place(const tfm_context *context, const tfm_operand *source, Operand *operand) {
+  int64_t offset = value_of(context, source->offset) * operand->bytes;
+  operand->slot = -1;
+  switch ((tfm_space)source->space) {
+    case TFM_SPACE_INPUT: operand->slot = (int32_t)source->index; break;
+    case TFM_SPACE_OUTPUT: operand->slot = (int32_t)(context->program->n_inputs + source->index); break;
+    case TFM_SPACE_WEIGHT:
+      operand->address = (uintptr_t)context->weights + context->program->weights[source->index].offset;
+      break;
+    case TFM_SPACE_BUFFER:
+      operand->address = (uintptr_t)context->workspace + (uintptr_t)context->buffer_offsets[source->index];
+      break;
+    case TFM_SPACE_SIZE:
+      operand->address = source->dtype == TFM_F32 ? (uintptr_t)&context->values_f32[source->index]
+                                                  : (uintptr_t)&context->values_i32[source->index];
+      return;
+  }
+  operand->address += (uintptr_t)offset;
+}
+
+static Operand resolve(const tfm_context *context, const tfm_operand *source) {
+  Operand operand = {.bytes = dtype_size(source->dtype), .gathered = source->gathered};
+  set_place(context, source, &operand);
+  for (int axis = 0; axis < TFM_MAX_RANK; axis++)
+    operand.strides[axis] = value_of(context, source->strides[axis]) * operand.bytes;
+  return operand;
+}
+
+/* The operands that a step holds itself, in their order. */
+static void resolve_step(tfm_context *context, const tfm_step *step, Operand *operands) {
+  const tfm_program *program = context->program;
+  const tfm_operand *sources[STEP_OPERANDS] = {0};
+  switch ((tfm_step_kind)step->kind) {
+    case TFM_STEP_ROW: break;
+    case TFM_STEP_GEMM:
+      sources[0] = &program->gemms[step->index].a;
+      sources[1] = &program->gemms[step->index].c;
+      break;
+    case TFM_STEP_MATMUL:
+      sources[0] = &program->matmuls[step->index].x;
+      sources[1] = &program->matmuls[step->index].y;
+      sources[2] = &program->matmuls[step->index].c;
+      break;
+    case TFM_STEP_ATTENTION: {
+      const tfm_attention_step *attention = &program->attentions[step->index];
+      sources[0] = &attention->q;
+      sources[1] = &attention->k;
+      sources[2] = &attention->v;
+      sources[3] = &attention->c;
+      sources[4] = attention->has_weights ? &attention->weights : NULL;
+      break;
+    }
+    case TFM_STEP_TABLE:
+      sources[0] = &program->tables[step->index].positions;
+      sources[1] = &program->tables[step->index].c;
+      break;
+    case TFM_STEP_CHECK_IDS: sources[0] = &program->ids[step->index].ids; break;
+  }
+  for (int i = 0; i < STEP_OPERANDS && sources[i]; i++) operands[i] = resolve(context, sources[i]);
+}
+
+void resolve_operands(tfm_context *context) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_operands; i++) context->operands[i] = resolve(context, &program->operands[i]);
+  for (uint32_t i = 0; i < program->n_steps; i++)
+    resolve_step(context, &program->steps[i], &context->step_operands[i * STEP_OPERANDS]);
+}
+
+void resolve_threads(tfm_context *context) {
+  const tfm_program *program = context->program;
+  int64_t total = 0;
+  uint32_t next_gemm = TFM_NONE;
+  for (uint32_t i = program->n_steps; i-- > 0;) {
+    StepState *state = &context->steps[i];
+    state->work = value_of(context, program->steps[i].work);
+    state->parallel = state->work >= NS_WORTH_SHARING;
+    state->next_gemm = next_gemm;
+    if (program->steps[i].kind == TFM_STEP_GEMM) next_gemm = i;
+    if (state->parallel && __builtin_add_overflow(total, state->work, &total)) total = INT64_MAX;
+  }
+  context->active = (int32_t)greatest_of(1, least_of(pool_threads(context->pool), total / NS_WORTH_A_THREAD));
+}

@@ -1,0 +1,199 @@
+/* Attention: cuts the step into units, packs keys and values, and leads the strips of queries through the key blocks.
+ *
+ * A unit is a range of strips of one batch item (a head of a sequence). Strips go through the blocks of TFM_KEY_BLOCK
+ * keys in chunks, so that a block is used while it is in the cache. Blocks count from key 0 in every row, and keys that
+ * are left out (after the query in causal attention, padding at the end) have weight exactly 0. */
+#include <math.h>
+#include <string.h>
+
+#include "attention.h"
+
+enum { UNITS_PER_THREAD = 8 };
+
+/* --- Sizes --------------------------------------------------------------------------------------------------------- */
+
+static void choose_slots(Attention *attention) {
+  const tfm_attention_step *step = attention->step;
+  int64_t key_panels = ceil_div(TFM_KEY_BLOCK, step->qk_width);
+  if (attention->keys < TFM_KEY_BLOCK) key_panels = ceil_div(attention->keys, step->qk_width);
+  int64_t line = ALIGNMENT / (int64_t)sizeof(float);
+  attention->key_slot_floats = round_up(key_panels * step->qk_width * step->h, line);
+  if (step->v_packed)
+    attention->value_slot_floats = round_up(ceil_div(step->e, step->pv_width) * step->pv_width * TFM_KEY_BLOCK, line);
+  /* A block is used once if no other chunk of queries and no other head needs it. */
+  bool keys_are_shared = step->rank > 2 && attention->k->strides[step->rank - 3] == 0;
+  bool once = attention->strips <= CHUNK_STRIPS && !keys_are_shared;
+  attention->slots = once ? least_of(1, attention->key_blocks) : attention->key_blocks;
+}
+
+static Attention attention_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
+  const tfm_attention_step *info = &context->program->attentions[step->index];
+  Attention a = {.step = info,
+                 .q = step_operand(context, step, 0),
+                 .k = step_operand(context, step, 1),
+                 .v = step_operand(context, step, 2),
+                 .c = step_operand(context, step, 3),
+                 .items = 1,
+                 .queries = value_of(context, info->dims[info->rank - 2]),
+                 .keys = value_of(context, info->dims[info->rank - 1]),
+                 .padding = info->padding ? &context->operands[info->first_operand + info->padding] : NULL};
+  for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
+  a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
+  a.strips = ceil_div(a.queries, info->tile_rows);
+  a.parts = 1;
+  if (a.items > 0 && a.items < UNITS_PER_THREAD * (int64_t)threads)
+    a.parts = greatest_of(1, least_of(ceil_div(UNITS_PER_THREAD * (int64_t)threads, a.items), a.strips / CHUNK_STRIPS));
+  choose_slots(&a);
+  a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
+  return a;
+}
+
+/* The parts of a thread's scratch, one behind the other from `base`; returns their bytes. */
+static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch *scratch) {
+  int64_t floats[] = {a->slots * a->key_slot_floats,
+                      a->slots * a->value_slot_floats,
+                      (int64_t)TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE,
+                      CHUNK_ROWS,
+                      CHUNK_ROWS,
+                      CHUNK_ROWS};
+  float **places[] = {&scratch->keys,    &scratch->values, &scratch->strip,
+                      &scratch->maximum, &scratch->sum,    &scratch->scale};
+  int64_t bytes = 0;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    if (base) *places[i] = (float *)(base + bytes);
+    bytes += round_up(floats[i] * (int64_t)sizeof(float), ALIGNMENT);
+  }
+  if (base) {
+    scratch->loaded = (int64_t *)(base + bytes);
+    scratch->finite = scratch->loaded + a->slots;
+  }
+  return bytes + 2 * a->slots * (int64_t)sizeof(int64_t);
+}
+
+int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  const tfm_attention_step *info = &context->program->attentions[step->index];
+  int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
+  if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
+  Attention a = attention_of(context, step, 1);
+  /* Strides of the operands are not yet resolved here: keys may be shared by heads. */
+  a.slots = a.key_blocks;
+  AttentionScratch scratch;
+  return lay_out_scratch(&a, NULL, &scratch);
+}
+
+/* --- Items --------------------------------------------------------------------------------------------------------- */
+
+static char *item_address(const tfm_context *context, const Attention *a, const Operand *operand, int64_t item) {
+  char *address = operand_address(context, operand);
+  for (int axis = a->step->rank - 3; axis >= 0; axis--) {
+    int64_t dim = value_of(context, a->step->dims[axis]);
+    address += item % dim * operand->strides[axis];
+    item /= dim;
+  }
+  return address;
+}
+
+/* One past the last key that is not padding. */
+static int64_t last_key(const tfm_context *context, const Attention *a, int64_t item) {
+  if (!a->padding) return a->keys;
+  const char *padding = item_address(context, a, a->padding, item);
+  int64_t stride = a->padding->strides[a->step->rank - 1], key = a->keys;
+  while (key > 0 && (padding[(key - 1) * stride] != 0) == a->step->padding_true) key--;
+  return key;
+}
+
+/* Forgets what is packed if the item has other keys or values than the one before. */
+static AttentionItem enter_item(const tfm_context *context, const Attention *a, const AttentionScratch *scratch,
+                                const AttentionItem *before, int64_t number) {
+  AttentionItem item = {.number = number,
+                        .limit = last_key(context, a, number),
+                        .q = item_address(context, a, a->q, number),
+                        .k = item_address(context, a, a->k, number),
+                        .v = item_address(context, a, a->v, number),
+                        .c = item_address(context, a, a->c, number),
+                        .weights = a->weights ? item_address(context, a, a->weights, number) : NULL};
+  bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
+  if (!same)
+    for (int64_t i = 0; i < a->slots; i++) scratch->loaded[i] = -1;
+  return item;
+}
+
+static void pack_values(const Walker *walker, const Attention *a, const float *values, int64_t n, float *packed) {
+  const tfm_attention_step *step = a->step;
+  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, step->pack_values);
+  int64_t stride = a->v->strides[step->rank - 2] / (int64_t)sizeof(float);
+  for (int64_t column = 0; column < step->e; column += step->pv_width)
+    pack(values + column, stride, 1, n, least_of(step->pv_width, step->e - column), packed + column * TFM_KEY_BLOCK);
+}
+
+/* Packs a block of keys (and values) unless it is there; returns its slot. */
+static int64_t load_block(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                          const AttentionItem *item, int64_t block) {
+  int64_t slot = a->slots == 1 ? 0 : block;
+  if (scratch->loaded[slot] == block) return slot;
+  scratch->loaded[slot] = block;
+  const tfm_attention_step *step = a->step;
+  int64_t first = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, item->limit - first);
+  const int64_t *k_strides = a->k->strides + step->rank - 2;
+  int64_t v_stride = a->v->strides[step->rank - 2];
+  const float *keys = (const float *)(item->k + first * k_strides[0]);
+  const float *values = (const float *)(item->v + first * v_stride);
+  float *packed = scratch->keys + slot * a->key_slot_floats;
+  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, step->pack_keys);
+  int64_t key_stride = k_strides[0] / (int64_t)sizeof(float), h_stride = k_strides[1] / (int64_t)sizeof(float);
+  for (int64_t key = 0; key < n; key += step->qk_width)
+    pack(keys + key * key_stride, h_stride, key_stride, step->h, least_of(step->qk_width, n - key),
+         packed + key * step->h);
+  if (!a->c_wanted) return slot;
+  scratch->finite[slot] = KERNEL_OF(tfm_finite_kernel, walker->context, step->finite)(
+      values, v_stride / (int64_t)sizeof(float), n, step->e);
+  if (step->v_packed) pack_values(walker, a, values, n, scratch->values + slot * a->value_slot_floats);
+  return slot;
+}
+
+/* --- Units --------------------------------------------------------------------------------------------------------- */
+
+static int64_t strip_row(const Attention *a, int64_t strip) { return a->queries * strip / a->strips; }
+
+static void run_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t first, int64_t end) {
+  int64_t first_row = strip_row(a, first), rows = strip_row(a, end) - first_row;
+  for (int64_t i = 0; i < rows; i++) {
+    scratch->maximum[i] = -INFINITY;
+    scratch->sum[i] = 0;
+  }
+  int64_t seen = keys_seen(a, item, first_row + rows - 1);
+  for (int64_t block = 0; block * TFM_KEY_BLOCK < seen; block++) {
+    int64_t slot = load_block(walker, a, scratch, item, block);
+    for (int64_t strip = first; strip < end; strip++) {
+      int64_t row = strip_row(a, strip);
+      attention_block(walker, a, scratch, item, row, strip_row(a, strip + 1) - row, row - first_row, block, slot);
+    }
+  }
+  for (int64_t strip = first; strip < end; strip++) {
+    int64_t row = strip_row(a, strip);
+    attention_finish(walker, a, scratch, item, row, strip_row(a, strip + 1) - row, row - first_row);
+  }
+}
+
+void step_attention(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  Attention a = attention_of(context, step, walker->threads);
+  if (a.items <= 0 || a.queries <= 0) return;
+  a.c_wanted = !operand_unwanted(context, a.c);
+  const Operand *weights = step_operand(context, step, 4);
+  if (a.step->has_weights && !operand_unwanted(context, weights)) a.weights = weights;
+  AttentionScratch scratch;
+  lay_out_scratch(&a, walker->scratch, &scratch);
+  AttentionItem item = {.number = -1};
+  int64_t units = a.items * a.parts, lump = share_coarsen(units), ignored, number;
+  Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
+  while (share_claim(&claimer, &ignored, &number)) {
+    for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
+      if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);
+      int64_t part = unit % a.parts, end = a.strips * (part + 1) / a.parts;
+      for (int64_t strip = a.strips * part / a.parts; strip < end; strip += CHUNK_STRIPS)
+        run_chunk(walker, &a, &scratch, &item, strip, least_of(end, strip + CHUNK_STRIPS));
+    }
+  }
+}

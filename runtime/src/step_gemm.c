@@ -1,0 +1,120 @@
+/* Products with packed weights: x wT, tile by tile, each tile's epilogue right after its last block of k.
+ *
+ * A unit of work is a block of rows times a group of panels. Panels are cut over threads first, so that each streams its
+ * own weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way:
+ * each tile names its share of it (`next`), and the last unit of a step names the first panel of the next gemm. */
+#include "steps.h"
+
+enum {
+  BLOCK_ROWS = 128,           /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
+  RESIDENT_BYTES = 512 << 10, /* of that cache for the rows of a: beyond, several panels share what was loaded */
+  PANELS_PER_LOAD = 4,
+  LEAST_UNIT_WORK = 1 << 19   /* flops: a claim costs less than a hundredth */
+};
+
+typedef struct Gemm {
+  const tfm_gemm_step *step;
+  const float *a, *weights, *after; /* after: what is read when this step is done */
+  float *c;
+  int64_t a_stride, c_stride; /* elements */
+  int64_t rows, tiles, panels, blocks, panels_per_group, k_blocks;
+  Epilogue epilogue;
+} Gemm;
+
+static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->width; }
+
+static void size_units(Gemm *gemm, int32_t threads) {
+  const tfm_gemm_step *step = gemm->step;
+  gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
+  gemm->panels = ceil_div(step->n, step->width);
+  gemm->blocks = ceil_div(gemm->rows, BLOCK_ROWS);
+  if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
+  gemm->blocks = least_of(gemm->blocks, gemm->tiles);
+  gemm->k_blocks = greatest_of(1, ceil_div(step->k, TFM_K_BLOCK));
+  int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
+  int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * panel_floats(step));
+  if (gemm->k_blocks > 1 && block_rows * step->k * (int64_t)sizeof(float) > RESIDENT_BYTES)
+    group = greatest_of(group, PANELS_PER_LOAD);
+  group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
+  group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
+  gemm->panels_per_group = greatest_of(1, group);
+}
+
+static const float *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
+  return gemm->weights + panel * panel_floats(gemm->step) + k_block * TFM_K_BLOCK * gemm->step->width;
+}
+
+/* The tiles [first, end) of the rows against one block of k of one panel. */
+static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int64_t end, int64_t panel,
+                      int64_t k_block, const float *next) {
+  const tfm_gemm_step *step = gemm->step;
+  int64_t column = panel * step->width, columns = least_of(step->width, step->n - column);
+  int64_t k = least_of(TFM_K_BLOCK, step->k - k_block * TFM_K_BLOCK);
+  const float *weights = panel_at(gemm, panel, k_block);
+  int64_t share = k * step->width / (end - first) / 16 * 16; /* whole cache lines */
+  for (int64_t tile = first; tile < end; tile++) {
+    int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
+    float *c = gemm->c + row * gemm->c_stride + column;
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
+    kernel(gemm->a + row * gemm->a_stride + k_block * TFM_K_BLOCK, weights, c, gemm->c_stride, k, k_block > 0, columns,
+           next + (tile - first) * share);
+    if (k_block == gemm->k_blocks - 1)
+      epilogue_run(walker, &gemm->epilogue, (char *)c, gemm->c_stride * (int64_t)sizeof(float), row, rows, column,
+                   columns);
+  }
+}
+
+/* What is read after the unit: the next one of this thread's part, or the next gemm. */
+static const float *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
+  Part part = share_part(&claimer->grid, claimer->thread);
+  if (group + 1 < part.end_group) return panel_at(gemm, (group + 1) * gemm->panels_per_group, 0);
+  if (block + 1 < part.end_block) return panel_at(gemm, part.first_group * gemm->panels_per_group, 0);
+  return gemm->after;
+}
+
+static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
+  int64_t first = gemm->tiles * block / gemm->blocks, end = gemm->tiles * (block + 1) / gemm->blocks;
+  int64_t first_panel = group * gemm->panels_per_group;
+  int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
+  for (int64_t k_block = 0; k_block < gemm->k_blocks; k_block++) {
+    for (int64_t panel = first_panel; panel < end_panel; panel++) {
+      const float *next = panel + 1 < end_panel          ? panel_at(gemm, panel + 1, k_block)
+                          : k_block + 1 < gemm->k_blocks ? panel_at(gemm, first_panel, k_block + 1)
+                                                         : after_unit(gemm, claimer, block, group);
+      run_panel(walker, gemm, first, end, panel, k_block, next);
+    }
+  }
+}
+
+/* The first panel of this thread in the next gemm; the last memory of this one if there is none. */
+static const float *first_panel_after(const Walker *walker, const Gemm *gemm, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  uint32_t next = context->steps[step - context->program->steps].next_gemm;
+  if (next == TFM_NONE) return gemm->weights;
+  const tfm_gemm_step *after = &context->program->gemms[context->program->steps[next].index];
+  int64_t panels = ceil_div(after->n, after->width);
+  const tfm_weight *weight = &context->program->weights[after->weight];
+  return (const float *)(context->weights + weight->offset) +
+         panels * walker->thread / walker->threads * panel_floats(after);
+}
+
+void step_gemm(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  const tfm_gemm_step *info = &context->program->gemms[step->index];
+  const Operand *a = step_operand(context, step, 0), *c = step_operand(context, step, 1);
+  Gemm gemm = {.step = info,
+               .a = (const float *)operand_address(context, a),
+               .weights = (const float *)(context->weights + context->program->weights[info->weight].offset),
+               .c = (float *)operand_address(context, c),
+               .a_stride = a->strides[0] / (int64_t)sizeof(float),
+               .c_stride = c->strides[0] / (int64_t)sizeof(float),
+               .rows = value_of(context, info->rows),
+               .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
+                                       info->dims)};
+  if (gemm.rows <= 0 || info->n <= 0) return;
+  gemm.after = first_panel_after(walker, &gemm, step);
+  size_units(&gemm, walker->threads);
+  Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
+  for (int64_t block, group; share_claim(&claimer, &block, &group);)
+    run_unit(walker, &gemm, &claimer, block, group);
+}

@@ -1,0 +1,151 @@
+/* Products of two activations: both are packed into scratch, then the same tiles as in a gemm.
+ *
+ * A unit is one batch item, a range of row strips and a group of panels. A thread packs the panels of a group once for
+ * all its strips. The blocks of k ascend from 0, whatever the unit. */
+#include <string.h>
+
+#include "steps.h"
+
+enum {
+  GROUP_BYTES = 512 << 10, /* packed panels of a group: with a strip they stay in a second-level cache */
+  LEAST_STRIPS = 8         /* of a unit, so that packing panels is worth it */
+};
+
+typedef struct Matmul {
+  const tfm_matmul_step *step;
+  const Operand *x, *y, *c;
+  tfm_pack_kernel pack;
+  int64_t items, rows, columns, k;
+  int64_t strips, panels, panels_per_group, strip_units;
+  Epilogue epilogue;
+} Matmul;
+
+static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
+  const tfm_matmul_step *info = &context->program->matmuls[step->index];
+  Matmul m = {.step = info,
+              .x = step_operand(context, step, 0),
+              .y = step_operand(context, step, 1),
+              .c = step_operand(context, step, 2),
+              .pack = KERNEL_OF(tfm_pack_kernel, context, info->pack),
+              .items = 1,
+              .rows = value_of(context, info->dims[info->rank - 2]),
+              .columns = value_of(context, info->dims[info->rank - 1]),
+              .k = value_of(context, info->k)};
+  for (int axis = 0; axis < info->rank - 2; axis++) m.items *= value_of(context, info->dims[axis]);
+  m.strips = ceil_div(m.rows, info->tile_rows);
+  m.panels = ceil_div(m.columns, info->width);
+  int64_t panel_bytes = greatest_of(1, m.k * info->width * (int64_t)sizeof(float));
+  m.panels_per_group = greatest_of(1, least_of(m.panels, GROUP_BYTES / panel_bytes));
+  int64_t units = m.items * ceil_div(m.panels, m.panels_per_group);
+  m.strip_units = 1;
+  if (units > 0 && units < 4 * (int64_t)threads)
+    m.strip_units = greatest_of(1, least_of(ceil_div(4 * (int64_t)threads, units), m.strips / LEAST_STRIPS));
+  m.epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand, info->dims);
+  return m;
+}
+
+int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  Matmul m = matmul_of(context, step, 1);
+  if (m.k < 0 || m.k > INT64_MAX / 4096) return -1;
+  int64_t panel = round_up(m.k * m.step->width, ALIGNMENT / (int64_t)sizeof(float)), floats;
+  if (__builtin_mul_overflow(panel, m.panels_per_group, &floats)) return -1;
+  return (floats + (int64_t)m.step->tile_rows * TFM_STRIP_STRIDE) * (int64_t)sizeof(float);
+}
+
+/* The first element of batch item `item`. */
+static char *item_address(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand,
+                          int64_t item) {
+  char *address = operand_address(context, operand);
+  for (int axis = step->rank - 3; axis >= 0; axis--) {
+    int64_t dim = value_of(context, step->dims[axis]);
+    address += item % dim * operand->strides[axis];
+    item /= dim;
+  }
+  return address;
+}
+
+static void pack_panels(const Matmul *m, const char *y, int64_t first_panel, int64_t end_panel, float *packed) {
+  int rank = m->step->rank;
+  int64_t k_stride = m->y->strides[rank - 2] / (int64_t)sizeof(float);
+  int64_t column_stride = m->y->strides[rank - 1] / (int64_t)sizeof(float);
+  for (int64_t panel = first_panel; panel < end_panel; panel++) {
+    int64_t column = panel * m->step->width, columns = least_of(m->step->width, m->columns - column);
+    m->pack((const float *)y + column * column_stride, k_stride, column_stride, m->k, columns,
+            packed + (panel - first_panel) * m->k * m->step->width);
+  }
+}
+
+/* packed[row][k], rows TFM_STRIP_STRIDE floats apart. */
+static void pack_strip(const Matmul *m, const char *x, int64_t rows, int64_t k, float *packed) {
+  int64_t row_stride = m->x->strides[m->step->rank - 2], k_stride = m->x->strides[m->step->rank - 1];
+  for (int64_t row = 0; row < rows; row++) {
+    const char *source = x + row * row_stride;
+    float *target = packed + row * TFM_STRIP_STRIDE;
+    if (k_stride == sizeof(float))
+      memcpy(target, source, (size_t)k * sizeof(float));
+    else
+      for (int64_t i = 0; i < k; i++) memcpy(target + i, source + i * k_stride, sizeof(float));
+  }
+}
+
+typedef struct MatmulUnit {
+  const char *x;
+  char *c;
+  int64_t item, first_panel, end_panel;
+  const float *panels;
+  float *strip;
+} MatmulUnit;
+
+static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
+  const tfm_matmul_step *step = m->step;
+  int64_t c_stride = m->c->strides[step->rank - 2], x_stride = m->x->strides[step->rank - 2];
+  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
+  char *c = unit->c + row * c_stride;
+  int64_t k = 0;
+  do {
+    int64_t block = least_of(TFM_KEY_BLOCK, m->k - k);
+    const char *x = unit->x + row * x_stride + k * m->x->strides[step->rank - 1];
+    pack_strip(m, x, rows, block, unit->strip);
+    for (int64_t panel = unit->first_panel; panel < unit->end_panel; panel++) {
+      const float *packed = unit->panels + ((panel - unit->first_panel) * m->k + k) * step->width;
+      int64_t column = panel * step->width;
+      kernel(unit->strip, packed, (float *)c + column, c_stride / (int64_t)sizeof(float), block, k > 0,
+             least_of(step->width, m->columns - column), packed);
+    }
+    k += block;
+  } while (k < m->k);
+  int64_t column = unit->first_panel * step->width, end = least_of(m->columns, unit->end_panel * step->width);
+  epilogue_run(walker, &m->epilogue, c + column * (int64_t)sizeof(float), c_stride, unit->item * m->rows + row, rows,
+               column, end - column);
+}
+
+/* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */
+static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
+  const tfm_context *context = walker->context;
+  int64_t groups = ceil_div(m->panels, m->panels_per_group), part = number % m->strip_units,
+          group = number / m->strip_units;
+  float *strip = (float *)walker->scratch, *panels = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
+  MatmulUnit unit = {.item = group / groups, .first_panel = group % groups * m->panels_per_group, .panels = panels,
+                     .strip = strip};
+  unit.end_panel = least_of(m->panels, unit.first_panel + m->panels_per_group);
+  unit.x = item_address(context, m->step, m->x, unit.item);
+  unit.c = item_address(context, m->step, m->c, unit.item);
+  if (*packed != group)
+    pack_panels(m, item_address(context, m->step, m->y, unit.item), unit.first_panel, unit.end_panel, panels);
+  *packed = group;
+  int64_t first = m->strips * part / m->strip_units, end = m->strips * (part + 1) / m->strip_units;
+  for (int64_t tile = first; tile < end; tile++) {
+    int64_t row = m->rows * tile / m->strips;
+    run_strip(walker, m, &unit, row, m->rows * (tile + 1) / m->strips - row);
+  }
+}
+
+void step_matmul(Walker *walker, const tfm_step *step) {
+  Matmul m = matmul_of(walker->context, step, walker->threads);
+  if (m.items <= 0 || m.rows <= 0 || m.columns <= 0) return;
+  int64_t units = m.items * ceil_div(m.panels, m.panels_per_group) * m.strip_units;
+  int64_t lump = share_coarsen(units), packed = -1, ignored, number;
+  Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
+  while (share_claim(&claimer, &ignored, &number))
+    for (int64_t i = number * lump; i < least_of(units, (number + 1) * lump); i++) run_unit(walker, &m, i, &packed);
+}

@@ -1,0 +1,139 @@
+/* Row steps: a generated kernel over blocks of rows of a tensor with any number of outer axes.
+ *
+ * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are fewer
+ * rows than threads); reductions along rows are cut over outer axes and columns. */
+#include "steps.h"
+
+enum { COLUMN_CUT = 64 }; /* columns are cut at multiples of this, so that threads share no cache line of a result */
+
+/* Points the arguments at row `row` of the outer index `outer`, and at column `column`. */
+static void place_block(const tfm_context *context, tfm_row_args *args, const Operand *operands, uint8_t n_operands,
+                        const tfm_size *dims, uint8_t rank, int64_t outer, int64_t row, int64_t column) {
+  args->coordinates[0] = column;
+  args->coordinates[1] = row;
+  for (int axis = rank - 3; axis >= 0; axis--) {
+    int64_t dim = value_of(context, dims[axis]);
+    args->coordinates[rank - 1 - axis] = outer % dim;
+    outer /= dim;
+  }
+  for (uint8_t i = 0; i < n_operands; i++) {
+    const Operand *operand = &operands[i];
+    char *base = operand_address(context, operand) + column * operand->strides[rank - 1];
+    if (!operand->gathered) base += row * operand->strides[rank - 2];
+    for (int axis = rank - 3; axis >= 0; axis--) base += args->coordinates[rank - 1 - axis] * operand->strides[axis];
+    args->operands[i] = (tfm_row_operand){base, operand->strides[rank - 2], operand->strides[rank - 1]};
+  }
+}
+
+typedef struct RowWork {
+  const tfm_row_step *step;
+  const Operand *operands;
+  tfm_row_kernel kernel;
+  int64_t outer, rows, columns;
+} RowWork;
+
+static void run_block(const Walker *walker, const RowWork *work, int64_t outer, int64_t row, int64_t rows,
+                      int64_t column, int64_t columns) {
+  tfm_row_args args;
+  args.rows = rows;
+  args.columns = columns;
+  args.faults = (int32_t *)&walker->context->faults;
+  place_block(walker->context, &args, work->operands, work->step->n_operands, work->step->dims, work->step->rank, outer,
+              row, column);
+  work->kernel(&args);
+}
+
+/* Rows [first, end) of all outer axes and the row axis taken as one, columns [column, column + columns). */
+static void run_rows(const Walker *walker, const RowWork *work, int64_t first, int64_t end, int64_t column,
+                     int64_t columns) {
+  while (first < end) {
+    int64_t row = first % work->rows, rows = least_of(work->rows - row, end - first);
+    run_block(walker, work, first / work->rows, row, rows, column, columns);
+    first += rows;
+  }
+}
+
+/* Part number `part` of `parts` of the columns: from a multiple of COLUMN_CUT to one, or to the end. */
+static int64_t column_cut(int64_t columns, int64_t part, int64_t parts) {
+  return part == parts ? columns : columns * part / parts / COLUMN_CUT * COLUMN_CUT;
+}
+
+static void share_rows(const Walker *walker, const RowWork *work) {
+  int64_t total = work->outer * work->rows, parts = 1;
+  if (work->step->reduce == 0 && total < walker->threads)
+    parts = greatest_of(1, least_of(walker->threads / total, work->columns / COLUMN_CUT));
+  int64_t units = total * parts, first = units * walker->thread / walker->threads,
+          end = units * (walker->thread + 1) / walker->threads;
+  if (parts == 1) {
+    run_rows(walker, work, first, end, 0, work->columns);
+    return;
+  }
+  for (int64_t unit = first; unit < end; unit++) {
+    int64_t column = column_cut(work->columns, unit % parts, parts);
+    int64_t columns = column_cut(work->columns, unit % parts + 1, parts) - column;
+    run_rows(walker, work, unit / parts, unit / parts + 1, column, columns);
+  }
+}
+
+static void share_columns(const Walker *walker, const RowWork *work) {
+  int64_t parts = greatest_of(1, least_of(ceil_div(walker->threads, work->outer), work->columns / COLUMN_CUT));
+  int64_t units = work->outer * parts, first = units * walker->thread / walker->threads,
+          end = units * (walker->thread + 1) / walker->threads;
+  for (int64_t unit = first; unit < end; unit++) {
+    int64_t column = column_cut(work->columns, unit % parts, parts);
+    int64_t columns = column_cut(work->columns, unit % parts + 1, parts) - column;
+    run_block(walker, work, unit / parts, 0, work->rows, column, columns);
+  }
+}
+
+void step_row(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  const tfm_row_step *row = &context->program->rows[step->index];
+  RowWork work = {.step = row,
+                  .operands = &context->operands[row->first_operand],
+                  .kernel = KERNEL_OF(tfm_row_kernel, context, row->kernel),
+                  .outer = 1,
+                  .rows = value_of(context, row->dims[row->rank - 2]),
+                  .columns = value_of(context, row->dims[row->rank - 1])};
+  for (int axis = 0; axis < row->rank - 2; axis++) work.outer *= value_of(context, row->dims[axis]);
+  /* A reduction over nothing still has results. */
+  bool empty = work.outer <= 0 || (row->reduce != 2 && work.rows <= 0) || (row->reduce != 1 && work.columns <= 0);
+  if (empty) return;
+  if (row->reduce == 2)
+    share_columns(walker, &work);
+  else
+    share_rows(walker, &work);
+}
+
+/* --- Epilogues ----------------------------------------------------------------------------------------------------- */
+
+Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, uint8_t n_operands,
+                     uint32_t first_operand, const tfm_size *dims) {
+  return (Epilogue){.kernel = KERNEL_OF(tfm_row_kernel, context, kernel),
+                    .rank = rank,
+                    .n_operands = n_operands,
+                    .operands = &context->operands[first_operand],
+                    .dims = dims};
+}
+
+/* A block may cross the end of the row axis: then it is done in pieces, since other operands' strides may jump there. */
+void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
+                  int64_t rows, int64_t column, int64_t columns) {
+  if (!epilogue->kernel) return;
+  const tfm_context *context = walker->context;
+  int64_t axis_rows = value_of(context, epilogue->dims[epilogue->rank - 2]);
+  tfm_row_args args;
+  args.columns = columns;
+  args.faults = (int32_t *)&walker->context->faults;
+  while (rows > 0) {
+    int64_t inner = row % axis_rows;
+    args.rows = least_of(axis_rows - inner, rows);
+    place_block(context, &args, epilogue->operands, epilogue->n_operands, epilogue->dims, epilogue->rank,
+                row / axis_rows, inner, column);
+    args.operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
+    epilogue->kernel(&args);
+    tile += args.rows * tile_stride;
+    row += args.rows;
+    rows -= args.rows;
+  }
+}

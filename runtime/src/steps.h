@@ -1,0 +1,53 @@
+/* The drivers of steps: the loops around generated kernels, one function per kind of step.
+ *
+ * Each is called by every thread that works on the step and does that thread's part. Work is cut over results only, so
+ * no number depends on how many threads there are. */
+#ifndef TFM_RUNTIME_STEPS_H
+#define TFM_RUNTIME_STEPS_H
+
+#include "context.h"
+
+typedef struct Walker { /* a thread on its way through the steps */
+  tfm_context *context;
+  PoolMember *member;
+  int32_t thread, threads; /* for the present step */
+  char *scratch;           /* context.scratch_bytes, 64-byte aligned */
+  uint32_t serial;         /* of the claims */
+} Walker;
+
+void step_row(Walker *walker, const tfm_step *step);
+void step_gemm(Walker *walker, const tfm_step *step);
+void step_matmul(Walker *walker, const tfm_step *step);
+void step_attention(Walker *walker, const tfm_step *step);
+void step_table(Walker *walker, const tfm_step *step);
+void step_check_ids(Walker *walker, const tfm_step *step);
+
+/* Bytes of scratch that a thread needs for a step with the bound sizes. */
+int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step);
+int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step);
+int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step);
+
+/* Shares `blocks` x `groups` units among the threads of the step. */
+Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups);
+
+/* A pointwise kernel in place on a tile: rows [row, row + rows) of all axes of dims[0..rank) but the last taken as one,
+ * columns [column, column + columns). Operand 0 is at `tile` with rows `tile_stride` bytes apart. */
+typedef struct Epilogue {
+  tfm_row_kernel kernel; /* NULL: none */
+  uint8_t rank, n_operands;
+  const Operand *operands;
+  const tfm_size *dims;
+} Epilogue;
+Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, uint8_t n_operands,
+                     uint32_t first_operand, const tfm_size *dims);
+void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
+                  int64_t rows, int64_t column, int64_t columns);
+
+static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
+  return kernel == TFM_NONE ? NULL : context->program->kernels[kernel];
+}
+
+/* Converting a pointer to an object into one to a function is no C, so it goes through memory. */
+#define KERNEL_OF(Type, context, kernel) (((union { void *object; Type function; }){kernel_of((context), (kernel))}).function)
+
+#endif

@@ -1,0 +1,187 @@
+/* The pool. Workers wait for `signal` to change: its low bits say how many threads take part, the others count runs.
+ * The barrier counts arrivals; the last one moves `phase`, which the others watch. Phases never go back, so a thread
+ * that sleeps through the end of a run still sees that its phase is over. */
+#include "threads.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  CACHE_LINE = 64,
+  ACTIVE_BITS = 10, /* of the signal: POOL_MAX_THREADS fits */
+  RELAX_BEFORE_YIELD = 4096,
+  WORKER_STACK = 512 << 10
+};
+
+struct Pool {
+  _Alignas(CACHE_LINE) _Atomic uint32_t signal;
+  _Atomic uint32_t sleeping;
+  _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
+  _Alignas(CACHE_LINE) _Atomic uint32_t phase;
+  _Alignas(CACHE_LINE) PoolWork work;
+  void *argument;
+  uint32_t first_phase; /* of the run */
+  int32_t n_threads;
+  int64_t spin_ns;
+  _Atomic bool stop;
+  pid_t process;
+  volatile char *own; /* a page that fork() wipes: 1 in the process that made the pool */
+  struct Worker {
+    Pool *pool;
+    int32_t number;
+    pthread_t thread;
+  } workers[];
+};
+
+static int64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* --- Waiting for a run --------------------------------------------------------------------------------------------- */
+
+static bool spin(Pool *pool, uint32_t seen) {
+  int64_t start = 0;
+  for (unsigned i = 1;; i++) {
+    if (atomic_load_explicit(&pool->signal, memory_order_acquire) != seen) return true;
+    cpu_relax();
+    if (i % 64) continue;
+    int64_t now = now_ns();
+    if (!start) start = now;
+    if (now - start >= pool->spin_ns) return false;
+  }
+}
+
+static uint32_t wait_for_signal(Pool *pool, uint32_t seen) {
+  if (!spin(pool, seen)) {
+    atomic_fetch_add(&pool->sleeping, 1);
+    while (atomic_load(&pool->signal) == seen)
+      syscall(SYS_futex, (uint32_t *)&pool->signal, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    atomic_fetch_sub(&pool->sleeping, 1);
+  }
+  return atomic_load_explicit(&pool->signal, memory_order_acquire);
+}
+
+static void *worker_main(void *argument) {
+  struct Worker *self = argument;
+  Pool *pool = self->pool;
+  for (uint32_t seen = 0;;) {
+    seen = wait_for_signal(pool, seen);
+    if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return NULL;
+    int32_t active = (int32_t)(seen & ((1u << ACTIVE_BITS) - 1));
+    if (self->number >= active) continue;
+    PoolMember member = {pool, self->number, active, pool->first_phase};
+    pool->work(pool->argument, &member);
+    pool_barrier(&member);
+  }
+}
+
+static void wake_all(Pool *pool, int32_t active) {
+  uint32_t signal = atomic_load_explicit(&pool->signal, memory_order_relaxed);
+  uint32_t count = (signal >> ACTIVE_BITS) + 1;
+  atomic_store(&pool->signal, count << ACTIVE_BITS | (uint32_t)active);
+  if (atomic_load(&pool->sleeping))
+    syscall(SYS_futex, (uint32_t *)&pool->signal, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* --- A run --------------------------------------------------------------------------------------------------------- */
+
+void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {
+  PoolMember member = {pool, 0, active, atomic_load_explicit(&pool->phase, memory_order_relaxed)};
+  if (active > 1) {
+    pool->work = work;
+    pool->argument = argument;
+    pool->first_phase = member.phase;
+    wake_all(pool, active);
+  }
+  work(argument, &member);
+  pool_barrier(&member);
+}
+
+void pool_barrier(PoolMember *member) {
+  if (member->active == 1) return;
+  Pool *pool = member->pool;
+  uint32_t phase = ++member->phase;
+  if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == (uint32_t)member->active - 1) {
+    atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->phase, phase, memory_order_release);
+    return;
+  }
+  for (unsigned i = 0; (int32_t)(atomic_load_explicit(&pool->phase, memory_order_acquire) - phase) < 0; i++) {
+    if (i < RELAX_BEFORE_YIELD)
+      cpu_relax();
+    else
+      sched_yield(); /* more threads than CPUs: let the one that is waited for run */
+  }
+}
+
+/* --- Beginning and end --------------------------------------------------------------------------------------------- */
+
+static void start_workers(Pool *pool, int32_t threads) {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes)) return;
+  pthread_attr_setstacksize(&attributes, WORKER_STACK);
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the host's, never a worker's */
+  for (; pool->n_threads < threads; pool->n_threads++) {
+    struct Worker *worker = &pool->workers[pool->n_threads - 1];
+    *worker = (struct Worker){.pool = pool, .number = pool->n_threads};
+    if (pthread_create(&worker->thread, &attributes, worker_main, worker)) break;
+  }
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  pthread_attr_destroy(&attributes);
+}
+
+static volatile char *page_of_this_process(void) {
+  size_t size = (size_t)sysconf(_SC_PAGESIZE);
+  char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return NULL;
+  if (madvise(page, size, MADV_WIPEONFORK)) {
+    munmap(page, size);
+    return NULL;
+  }
+  *page = 1;
+  return page;
+}
+
+Pool *pool_create(int32_t threads, int64_t spin_ns) {
+  if (threads > POOL_MAX_THREADS) threads = POOL_MAX_THREADS;
+  size_t size = sizeof(Pool) + sizeof(struct Worker) * (size_t)(threads - 1);
+  Pool *pool = aligned_alloc(CACHE_LINE, (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+  if (!pool) return NULL;
+  *pool = (Pool){.n_threads = 1, .spin_ns = spin_ns, .process = getpid()};
+  if (threads > 1) {
+    pool->own = page_of_this_process();
+    start_workers(pool, threads);
+  }
+  return pool;
+}
+
+int32_t pool_threads(const Pool *pool) { return pool->n_threads; }
+
+bool pool_alive(const Pool *pool) {
+  if (pool->n_threads == 1) return true;
+  return pool->own ? *pool->own == 1 : getpid() == pool->process;
+}
+
+void pool_destroy(Pool *pool) {
+  if (!pool) return;
+  if (pool_alive(pool)) {
+    atomic_store(&pool->stop, true);
+    wake_all(pool, 0);
+    for (int32_t i = 1; i < pool->n_threads; i++) pthread_join(pool->workers[i - 1].thread, NULL);
+  }
+  if (pool->own) munmap((void *)pool->own, (size_t)sysconf(_SC_PAGESIZE));
+  free(pool);
+}

@@ -1,0 +1,45 @@
+/* A pool of threads that work on one thing at a time: one wake-up per run, barriers inside it.
+ *
+ * In: a function and how many threads shall run it; the caller is thread 0. Out: returns when all have finished.
+ * Between runs workers spin for a while, then sleep. A pool that went through fork() has no workers in the child:
+ * pool_alive says so, and it can still be destroyed there. Creating fewer threads than asked for is no error. */
+#ifndef TFM_RUNTIME_THREADS_H
+#define TFM_RUNTIME_THREADS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct Pool Pool;
+
+typedef struct PoolMember { /* a thread inside a run */
+  Pool *pool;
+  int32_t thread, active; /* its number, how many there are */
+  uint32_t phase;
+} PoolMember;
+
+typedef void (*PoolWork)(void *argument, PoolMember *member);
+
+enum { POOL_MAX_THREADS = 1023 };
+
+/* NULL if there is no memory. `spin_ns`: how long idle workers spin before they sleep. */
+Pool *pool_create(int32_t threads, int64_t spin_ns);
+void pool_destroy(Pool *pool); /* NULL is ignored */
+int32_t pool_threads(const Pool *pool); /* the caller included */
+bool pool_alive(const Pool *pool);
+/* active <= pool_threads; 1 if the pool is not alive. */
+void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument);
+/* Returns when every active thread of the run has called it. */
+void pool_barrier(PoolMember *member);
+
+/* How many CPUs this process may use: affinity mask and quota of its control groups; at least 1. */
+int32_t cpus_available(void);
+
+static inline void cpu_relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+#endif
