@@ -55,3 +55,13 @@ void strbuf_add_quoted(StrBuf *buf, const char *text) {
   }
   strbuf_add_char(buf, '"');
 }
+
+void strbuf_add_json(StrBuf *buf, const char *text) {
+  strbuf_add_char(buf, '"');
+  for (; *text; text++) {
+    if (*text == '"' || *text == '\\') strbuf_add_char(buf, '\\');
+    if ((unsigned char)*text < 0x20) strbuf_printf(buf, "\\u%04x", (unsigned)*text);
+    else strbuf_add_char(buf, *text);
+  }
+  strbuf_add_char(buf, '"');
+}

@@ -17,5 +17,7 @@ void strbuf_add_char(StrBuf *buf, char c);
 void strbuf_printf(StrBuf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The text with quotes around it and control bytes, quotes and backslashes escaped (\n, \t, \xNN). */
 void strbuf_add_quoted(StrBuf *buf, const char *text);
+/* The text, which is UTF-8, as a JSON string. */
+void strbuf_add_json(StrBuf *buf, const char *text);
 
 #endif

@@ -1,17 +1,5 @@
-#include <string.h>
-
 #include "weights/out_file.h"
 #include "weights/safetensors.h"
-
-static void add_json_string(StrBuf *out, const char *text) {
-  strbuf_add_char(out, '"');
-  for (; *text; text++) {
-    if (*text == '"' || *text == '\\') strbuf_add_char(out, '\\');
-    if ((unsigned char)*text < 0x20) strbuf_printf(out, "\\u%04x", (unsigned)*text);
-    else strbuf_add_char(out, *text);
-  }
-  strbuf_add_char(out, '"');
-}
 
 static size_t bytes_of(const Tensor *tensor) {
   return (size_t)tensor_elements(tensor) * dtype_bytes[tensor->dtype];
@@ -40,7 +28,7 @@ static StrBuf header_of(Arena *arena, const char *const *names, const Tensor *te
   for (uint32_t i = 0; i < n; i++) {
     size_t begin = offset_of(tensors, n, i), end = begin + bytes_of(&tensors[i]);
     if (i) strbuf_add_char(&header, ',');
-    add_json_string(&header, names[i]);
+    strbuf_add_json(&header, names[i]);
     strbuf_printf(&header, ":{\"dtype\":\"%s\",\"shape\":[", file_dtype_names[types[tensors[i].dtype]]);
     for (uint32_t axis = 0; axis < tensors[i].rank; axis++)
       strbuf_printf(&header, "%s%lld", axis ? "," : "", (long long)tensors[i].dims[axis]);

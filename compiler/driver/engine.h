@@ -1,0 +1,36 @@
+/* Engine: what computes the outputs of a graph: compiled code or the reference interpreter.
+ *
+ * In: a graph, the weights, inputs. Out: the outputs, as often as wanted. Everything that does not depend on the inputs
+ * is done when the engine is made. One row of `engines` per engine: the verbs know nothing else of them. */
+#ifndef TFM_DRIVER_ENGINE_H
+#define TFM_DRIVER_ENGINE_H
+
+#include "driver/session.h"
+#include "driver/weight_source.h"
+#include "graph/eval.h"
+
+typedef struct Engine Engine;
+
+typedef struct EngineKind {
+  const char *name; /* what --engine= takes */
+  /* The graph becomes the engine's. NULL after an error. */
+  Engine *(*create)(Session *session, Graph *graph, WeightSource *weights);
+  /* Computes all outputs; their memory is the engine's until the next run, or in the session's arena. */
+  bool (*run)(Engine *engine, const EvalInputs *inputs, Tensor *outputs);
+  void (*destroy)(Engine *engine);
+} EngineKind;
+
+struct Engine { /* the first member of what each engine keeps */
+  const EngineKind *kind;
+  Session *session;
+};
+
+extern const EngineKind engine_native, engine_reference;
+
+/* The engine of --engine. NULL after an error; else engine_destroy when done. */
+Engine *engine_create(Session *session, Graph *graph, WeightSource *weights);
+Engine *engine_create_kind(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights);
+bool engine_run(Engine *engine, const EvalInputs *inputs, Tensor *outputs);
+void engine_destroy(Engine *engine); /* NULL is ignored */
+
+#endif

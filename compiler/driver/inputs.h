@@ -1,0 +1,17 @@
+/* Inputs: the tensors of one run, from files or random.
+ *
+ * In: --inputs, --input, and the model. Out: one tensor per input that was given, in the order of the model's inputs,
+ * then the lengths of ragged sizes. Refuses unknown names, inputs given twice, missing ones, other types; shapes and
+ * values are checked by the engine that runs them. */
+#ifndef TFM_DRIVER_INPUTS_H
+#define TFM_DRIVER_INPUTS_H
+
+#include "driver/session.h"
+#include "graph/eval.h"
+
+/* NULL after an error. */
+EvalInputs *inputs_load(Session *session, const Graph *graph);
+/* The files that --inputs and --input name, for the check that no output overwrites them. */
+void inputs_list_files(Session *session, const char ***paths, size_t *n);
+
+#endif

@@ -1,0 +1,21 @@
+/* Model: from the file and the options to the graph, and what the graph needs. */
+#ifndef TFM_DRIVER_MODEL_H
+#define TFM_DRIVER_MODEL_H
+
+#include "driver/session.h"
+#include "graph/graph.h"
+#include "parse/include.h"
+
+/* The program that the first file of the command line holds. NULL after an error. */
+ParsedProgram *model_parse(Session *session);
+/* Its graph, elaborated with -D, --model and --weights-prefix. NULL after an error. */
+Graph *model_load(Session *session);
+
+typedef struct NodeList {
+  VEC(Node *) nodes;
+} NodeList;
+
+/* The WEIGHT nodes that some output needs, in the order of the graph. Renumbers. */
+NodeList model_needed_weights(Arena *arena, Graph *graph);
+
+#endif

@@ -1,0 +1,83 @@
+/* Options: what the command line says, checked.
+ *
+ * In: argc and argv. Out: the verb, its files, and the values of its options, each of them valid for its kind. What is
+ * wrong is reported (DIAG_USAGE): unknown verbs and options with the nearest known one, options of other verbs, options
+ * given twice, numbers that are none. options.def and verbs.def are the only lists. */
+#ifndef TFM_DRIVER_OPTIONS_H
+#define TFM_DRIVER_OPTIONS_H
+
+#include <stdint.h>
+
+#include "base/strbuf.h"
+#include "diag/diag.h"
+
+typedef enum Verb {
+#define VERB(Enum, name, arguments, least, most, line, details) VERB_##Enum,
+#include "driver/verbs.def"
+  N_VERBS
+} Verb;
+
+enum {
+#define VERB(Enum, name, arguments, least, most, line, details) V_##Enum = 1 << VERB_##Enum,
+#include "driver/verbs.def"
+  V_EXECUTE = V_RUN | V_VERIFY | V_BENCH,
+  V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH,
+  V_PASSES = V_DUMP | V_OPT,
+  V_ALL = (1 << N_VERBS) - 1
+};
+
+typedef enum Option {
+#define OPTION(Enum, letter, name, kind, argument, rule, verbs, help) OPTION_##Enum,
+#include "driver/options.def"
+  N_OPTIONS
+} Option;
+
+typedef enum OptionKind { KIND_FLAG, KIND_ONCE, KIND_MANY, KIND_COUNT, KIND_NUMBER, KIND_CHOICE } OptionKind;
+
+typedef struct OptionInfo {
+  char letter;
+  const char *name; /* NULL: there is only the letter */
+  OptionKind kind;
+  const char *argument, *rule;
+  unsigned verbs;
+  const char *help;
+} OptionInfo;
+
+typedef struct VerbInfo {
+  const char *name, *arguments;
+  unsigned least, most;
+  const char *line, *details;
+} VerbInfo;
+
+extern const OptionInfo option_table[N_OPTIONS];
+extern const VerbInfo verb_table[N_VERBS];
+
+typedef struct OptionValues {
+  VEC(const char *) texts; /* "" for a flag */
+} OptionValues;
+
+typedef struct Options {
+  Verb verb;
+  bool wants_version;
+  VEC(const char *) files;
+  OptionValues values[N_OPTIONS];
+} Options;
+
+/* False after an error. `options` can be read even then, as far as they were understood. */
+bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *options);
+/* N_VERBS if there is none. */
+Verb verb_find(const char *name);
+/* "--weights" or "-O" */
+const char *option_spelling(Arena *arena, Option option);
+
+bool option_given(const Options *options, Option option);
+/* The text given last, or `otherwise`. */
+const char *option_text(const Options *options, Option option, const char *otherwise);
+uint64_t option_count(const Options *options, Option option, uint64_t otherwise);
+double option_number(const Options *options, Option option, double otherwise);
+/* Whether the text given, or `otherwise`, is `word`. */
+bool option_is(const Options *options, Option option, const char *otherwise, const char *word);
+/* Reports an error of the command line about an option: "--threads: ...". */
+void option_error(Diag *diag, Option option, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,22 @@
+/* Outputs: what a run computed, written to files or shown. */
+#ifndef TFM_DRIVER_OUTPUTS_H
+#define TFM_DRIVER_OUTPUTS_H
+
+#include "driver/session.h"
+#include "graph/eval.h"
+
+/* Whether the files that --output names can be written and are none of `inputs`: before anything is computed. */
+bool outputs_check_files(Session *session, const char *const *inputs, size_t n);
+/* Whether the outputs that --output names are the model's. */
+bool outputs_check_names(Session *session, const Graph *graph);
+/* Writes what --output asks for, else prints a summary. */
+void outputs_write(Session *session, const Graph *graph, const Tensor *outputs);
+
+/* A tensor for people: name, shape, range, and its first elements. */
+void tensor_print_summary(StrBuf *out, const char *name, const Tensor *tensor);
+/* One element as text, with the digits that it needs. */
+void tensor_print_element(StrBuf *out, const Tensor *tensor, int64_t index);
+/* "[1, 0, 3]", the coordinates of an element. */
+void tensor_print_place(StrBuf *out, const Tensor *tensor, int64_t index);
+
+#endif

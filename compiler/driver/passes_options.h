@@ -1,0 +1,11 @@
+/* What the options say about passes, and the graph after them. */
+#ifndef TFM_DRIVER_PASSES_OPTIONS_H
+#define TFM_DRIVER_PASSES_OPTIONS_H
+
+#include "driver/session.h"
+#include "passes/passes.h"
+
+/* Runs the passes that the options ask for, and prints --report. False after an error, --require-fusion included. */
+bool run_passes(Session *session, Graph *graph);
+
+#endif

@@ -1,0 +1,27 @@
+/* Session: what one run of the command shares: memory, messages, options, and where output goes. */
+#ifndef TFM_DRIVER_SESSION_H
+#define TFM_DRIVER_SESSION_H
+
+#include "base/map.h"
+#include "base/strbuf.h"
+#include "driver/options.h"
+
+typedef struct Session {
+  Arena *arena;
+  Diag diag;
+  Map names; /* interned names of the language */
+  Options options;
+  bool wrote_output; /* a file was written */
+} Session;
+
+/* Writes a text that was asked for to stdout, or to the file of -o if there is one. */
+void session_write(Session *session, const StrBuf *text);
+/* Writes to stdout at once. */
+void session_print(const StrBuf *text);
+/* What -o names, for verbs that write one text; NULL: stdout. False (with an error) if it is given twice or names an
+ * input. `inputs` are the n files that are read. */
+bool session_check_output(Session *session, const char *output, const char *const *inputs, size_t n);
+/* Prints the messages on stderr. Returns the exit code. */
+int session_finish(Session *session);
+
+#endif

@@ -1,0 +1,131 @@
+/* What of a weight file fits the model and what does not. All of it is listed, not only the first. */
+#include <string.h>
+
+#include "driver/weight_source.h"
+
+typedef struct Comparison {
+  Session *session;
+  Graph *graph;
+  const WeightSet *set;
+  const char **names; /* of the file, for "did you mean" */
+} Comparison;
+
+static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
+  for (uint32_t i = 0; i < node->rank; i++) size_is_const(node->dims[i], &dims[i]);
+}
+
+// ---- one weight ----
+
+static const char *missing_hint(const Comparison *c, const char *name) {
+  const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
+  if (nearest) return arena_printf(c->session->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
+  size_t length = strlen(name);
+  for (size_t i = 0; i < c->set->entries.n; i++) {
+    const char *other = c->names[i];
+    size_t n = strlen(other);
+    if (n > length + 1 && other[n - length - 1] == '.' && strcmp(other + n - length, name) == 0)
+      return arena_printf(c->session->arena, ", but \"%s\"; try --weights-prefix %.*s", other, (int)(n - length), other);
+  }
+  return "";
+}
+
+static bool is_transposed(const StTensor *tensor, const int64_t *dims, uint32_t rank) {
+  if (tensor->rank != rank || rank < 2) return false;
+  for (uint32_t i = 0; i + 2 < rank; i++)
+    if (tensor->dims[i] != dims[i]) return false;
+  return tensor->dims[rank - 1] == dims[rank - 2] && tensor->dims[rank - 2] == dims[rank - 1];
+}
+
+static void check_shape(const Comparison *c, const Node *node, const WeightEntry *entry) {
+  int64_t dims[MAX_RANK];
+  static_dims(node, dims);
+  const StTensor *tensor = entry->tensor;
+  if (tensor->rank == node->rank && memcmp(tensor->dims, dims, node->rank * sizeof *dims) == 0) return;
+  StrBuf found = strbuf_new(c->session->arena), wanted = strbuf_new(c->session->arena);
+  print_dims(&found, tensor->dims, tensor->rank);
+  print_dims(&wanted, dims, node->rank);
+  diag_error_at(&c->session->diag, entry->file->file.path, DIAG_WEIGHT_SHAPE,
+                "tensor \"%s\": shape %s, the model wants %s%s", tensor->name, found.text, wanted.text,
+                is_transposed(tensor, dims, node->rank) ? " (transposed?)" : "");
+  diag_note(&c->session->diag, node->origin.span, "the weight is declared here");
+}
+
+static void check_finite(const Comparison *c, const WeightEntry *entry) {
+  StCounts counts;
+  if (!option_given(&c->session->options, OPTION_REJECT_NONFINITE)) return;
+  if (!safetensors_count(entry->file, &c->session->diag, entry->tensor, &counts)) return;
+  if (!counts.nan && !counts.infinite) return;
+  diag_error_at(&c->session->diag, entry->file->file.path, DIAG_NONFINITE, "tensor \"%s\": %lld NaN and %lld infinite values",
+                entry->tensor->name, (long long)counts.nan, (long long)counts.infinite);
+}
+
+static void check_weight(const Comparison *c, const Node *node) {
+  const WeightEntry *entry = weight_set_find(c->set, node->attr.name);
+  Diag *diag = &c->session->diag;
+  if (!entry) {
+    diag_error_at(diag, c->set->path, DIAG_WEIGHT_MISSING, "there is no tensor \"%s\"%s", node->attr.name,
+                  missing_hint(c, node->attr.name));
+    diag_note(diag, node->origin.span, "the weight is declared here");
+    return;
+  }
+  if (!can_convert(entry->tensor->dtype, DTYPE_F32)) {
+    diag_error_at(diag, entry->file->file.path, DIAG_WEIGHT_DTYPE, "tensor \"%s\": type %s; a weight is %s",
+                  entry->tensor->name, entry->tensor->dtype_name, convertible_names(DTYPE_F32));
+    return;
+  }
+  check_shape(c, node, entry);
+  check_finite(c, entry);
+}
+
+// ---- what the model does not have ----
+
+/* The paths of the model's modules with a dot at the end. The prefix of --weights-prefix is none of them. */
+static Map module_paths(const Comparison *c) {
+  const char *prefix = option_text(&c->session->options, OPTION_WEIGHTS_PREFIX, "");
+  size_t skipped = strlen(prefix);
+  Map paths = map_new(c->session->arena);
+  for (size_t i = 0; i < c->graph->declared_weights.n; i++) {
+    const char *name = c->graph->declared_weights.items[i].key;
+    for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+      size_t length = (size_t)(dot - name) + 1;
+      if (length > skipped) map_put_n(&paths, name, length, NULL);
+    }
+  }
+  return paths;
+}
+
+static bool is_below(const Map *paths, const char *name) {
+  for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.'))
+    if (map_find(paths, name, (size_t)(dot - name) + 1)) return true;
+  return false;
+}
+
+static void warn_of_extra(const Comparison *c) {
+  enum { MOST_LISTED = 20 };
+  Map paths = module_paths(c);
+  size_t n = 0;
+  for (size_t i = 0; i < c->set->entries.n; i++) {
+    const WeightEntry *entry = &c->set->entries.items[i];
+    const char *name = entry->tensor->name;
+    if (map_has(&c->graph->declared_weights, name) || !is_below(&paths, name) || ++n > MOST_LISTED) continue;
+    diag_warning_at(&c->session->diag, entry->file->file.path, DIAG_WEIGHT_EXTRA,
+                    "tensor \"%s\" lies below a module of the model, which does not declare it", name);
+  }
+  if (n > MOST_LISTED)
+    diag_warning_at(&c->session->diag, c->set->path, DIAG_WEIGHT_EXTRA, "%zu more tensors of this kind", n - MOST_LISTED);
+}
+
+size_t weight_set_check(Session *session, Graph *graph, const WeightSet *set) {
+  Comparison c = {session, graph, set, ARENA_ARRAY(session->arena, const char *, set->entries.n)};
+  for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].tensor->name;
+  NodeList needed = model_needed_weights(session->arena, graph);
+  Map used = map_new(session->arena);
+  for (size_t i = 0; i < needed.nodes.n; i++) {
+    check_weight(&c, needed.nodes.items[i]);
+    map_put(&used, needed.nodes.items[i]->attr.name, NULL);
+  }
+  warn_of_extra(&c);
+  size_t unused = 0;
+  for (size_t i = 0; i < set->entries.n; i++) unused += !map_has(&used, c.names[i]);
+  return unused;
+}
