@@ -1,0 +1,183 @@
+/* Constant factors move into weights: they are packed once, the products run always.
+ *
+ *   %4 = linear %x, %w                       %5 = mul %w, 0.125          static: part of the weight's recipe
+ *   %5 = attention ... mul(acc, 0.125)       %4 = linear %x, %5
+ *   %6 = mul (linear %x, %w), 0.5            %6 = linear %x, (mul %w, 0.5)
+ *   %7 = mul (gather %table, %ids), 22.6     %7 = gather (mul %table, 22.6), %ids
+ *
+ * Legal:
+ *   1. the factor lies on all that the projection makes (or, where q is a part of the columns, on all of that part),
+ *      through views that nobody else uses; a bias between is scaled too;
+ *   2. every use of these rows of the weight agrees, else the weight would be copied: then the factor stays where it
+ *      is, in an expression;
+ *   3. the factor is a normal number: the results differ by one rounding.
+ * Runs before siblings are merged, so that in a merged projection only the rows of q are scaled. */
+#include <math.h>
+
+#include "passes/fold_weights.h"
+
+// ---- which projections ----
+
+static bool is_static_bias(Pass *pass, const Node *bias, const Node *linear) {
+  return match_is_static(pass, bias) && bias->rank == 1 && bias->dims[0] == dim_from_end(linear, 0);
+}
+
+/* linear, or linear + bias; false if it is anything else. */
+static bool match_projection(Pass *pass, Node *node, FoldCandidate *c) {
+  c->add = NULL;
+  c->linear = node;
+  if (node->op == OP_ADD) {
+    Node *x = node->inputs.items[0], *y = node->inputs.items[1];
+    bool bias_left = y->op == OP_LINEAR && x->op != OP_LINEAR;
+    c->add = node;
+    c->bias_input = bias_left ? 0 : 1;
+    c->linear = bias_left ? y : x;
+    if (c->linear->op != OP_LINEAR || match_only_user(pass, c->linear) != node) return false;
+    if (!is_static_bias(pass, node->inputs.items[c->bias_input], c->linear)) return false;
+  }
+  if (c->linear->op != OP_LINEAR || c->linear->attr.expr) return false;
+  return match_is_static(pass, c->linear->inputs.items[1]);
+}
+
+static bool columns_of_slice(const Node *slice, int64_t *from, int64_t *to) {
+  int64_t length;
+  uint32_t last = slice->rank - 1u;
+  if (!size_is_const(slice->attr.starts[last], from) || !size_is_const(slice->dims[last], &length)) return false;
+  for (uint32_t i = 0; i < last; i++)
+    if (slice->dims[i] != slice->inputs.items[0]->dims[i]) return false;
+  *to = *from + length;
+  return true;
+}
+
+/* A part of a packed projection: every other use is a slice of other columns. */
+static bool match_part(Pass *pass, Node *slice, FoldCandidate *c) {
+  Node *packed = slice->inputs.items[0];
+  if (!columns_of_slice(slice, &c->from, &c->to) || graph_is_output(pass->graph, packed)) return false;
+  for (size_t i = 0; i < packed->users.n; i++) {
+    Node *other = packed->users.items[i];
+    int64_t from, to;
+    if (other == slice) continue;
+    if (other->op != OP_SLICE || !columns_of_slice(other, &from, &to)) return false;
+    if (from < c->to && c->from < to) return false;
+  }
+  return match_projection(pass, packed, c);
+}
+
+/* Why the factor on `node` cannot move to a weight; NULL if it can: then the candidate is complete. */
+static const char *match_source(Pass *pass, Node *node, const Node *user, FoldCandidate *c) {
+  c->from = 0;
+  c->to = -1;
+  for (;;) {
+    if (node->op == OP_SLICE && match_only_user(pass, node) == user && match_part(pass, node, c)) return NULL;
+    if (match_only_user(pass, node) != user) return "what it lies on is used elsewhere too";
+    if (op_table[node->op].category != CATEGORY_VIEW) break;
+    user = node;
+    node = node->inputs.items[0];
+  }
+  if (node->op == OP_GATHER && match_is_static(pass, node->inputs.items[0])) {
+    c->linear = node;
+    return NULL;
+  }
+  return match_projection(pass, node, c) ? NULL : "what it lies on is no projection by a weight";
+}
+
+// ---- which factors ----
+
+static bool is_moderate(double number) { return fabs(number) >= 0x1p-60 && fabs(number) <= 0x1p60; }
+
+/* The factor on acc, if every use of acc is this product with it. */
+static bool factor_of_acc(Pass *pass, const Expr *expr, double *factor) {
+  if (!expr) return false;
+  ExprList list = expr_list(pass->scratch, expr);
+  bool found = false;
+  for (uint32_t i = 0; i < list.n; i++) {
+    const Expr *op = list.items[i];
+    for (uint32_t j = 0; j < op->n_args; j++) {
+      if (op->args[j]->kind != EXPR_ACC) continue;
+      bool product = op->op == OP_MUL && j == 0 && op->args[1]->kind == EXPR_CONST;
+      if (!product || (found && op->args[1]->number != *factor)) return false;
+      *factor = op->args[1]->number;
+      found = true;
+    }
+  }
+  return found && is_moderate(*factor);
+}
+
+static void add_candidate(Folding *f, Node *scaled, Node *source, double factor) {
+  FoldCandidate c = {.scaled = scaled, .factor = factor};
+  const char *reason = match_source(f->pass, source, scaled, &c);
+  if (reason) {
+    if (scaled->op == OP_ATTENTION)
+      pass_record(f->pass, "weight-fold", false, scaled, "the factor %g stays on the scores: %s", factor, reason);
+    return;
+  }
+  uint32_t weight = c.linear->op == OP_GATHER ? 0 : 1;
+  c.region = weight_region(c.linear->inputs.items[weight], c.from, c.to);
+  vec_push(f->pass->scratch, &f->candidates, c);
+}
+
+static void find_candidates(Folding *f) {
+  double factor;
+  for (Node *node = f->pass->graph->first; node; node = node->next) {
+    if (node->op == OP_ATTENTION && factor_of_acc(f->pass, node->attr.expr, &factor))
+      add_candidate(f, node, node->inputs.items[0], factor);
+    if (node->op == OP_MUL && node->dtype == DTYPE_F32 && match_number(node->inputs.items[1], &factor) &&
+        is_moderate(factor) && node_same_shape(node, node->inputs.items[0]))
+      add_candidate(f, node, node->inputs.items[0], factor);
+  }
+}
+
+// ---- whether the weight's users agree ----
+
+typedef struct Asked {
+  const Folding *folding;
+  const FoldCandidate *candidate;
+} Asked;
+
+static bool agrees(const void *context, const Node *user, const Node *as) {
+  const Asked *asked = context;
+  for (size_t i = 0; i < asked->folding->candidates.n; i++) {
+    const FoldCandidate *other = &asked->folding->candidates.items[i];
+    if (other->linear == user && user->inputs.items[user->op == OP_GATHER ? 0 : 1] == as &&
+        other->factor == asked->candidate->factor && weight_region_equal(&other->region, &asked->candidate->region))
+      return true;
+  }
+  return false;
+}
+
+static bool bias_agrees(const void *context, const Node *user, const Node *as) {
+  const Asked *asked = context;
+  for (size_t i = 0; i < asked->folding->candidates.n; i++) {
+    const FoldCandidate *other = &asked->folding->candidates.items[i];
+    if (other->add == user && user->inputs.items[other->bias_input] == as && other->from == asked->candidate->from &&
+        other->to == asked->candidate->to && other->factor == asked->candidate->factor)
+      return true;
+  }
+  return false;
+}
+
+static bool all_agree(Folding *f, const FoldCandidate *c) {
+  Asked asked = {f, c};
+  if (!weight_uses_agree(f->pass, &c->region, agrees, &asked)) return false;
+  if (!c->add) return true;
+  WeightRegion bias = weight_region(c->add->inputs.items[c->bias_input], c->from, c->to);
+  return weight_uses_agree(f->pass, &bias, bias_agrees, &asked);
+}
+
+bool pass_fold_weights(Pass *pass) {
+  Folding f = {.pass = pass};
+  find_candidates(&f);
+  for (size_t i = 0; i < f.candidates.n; i++) f.candidates.items[i].agreed = all_agree(&f, &f.candidates.items[i]);
+  bool changed = false;
+  for (size_t i = 0; i < f.candidates.n; i++) {
+    const FoldCandidate *c = &f.candidates.items[i];
+    if (c->agreed) {
+      fold_apply(&f, c);
+      changed = true;
+    } else {
+      pass_record(pass, "weight-fold", false, c->scaled, "the factor %g stays in an expression: the weight is used elsewhere too",
+                  c->factor);
+    }
+  }
+  return changed;
+}

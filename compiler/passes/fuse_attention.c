@@ -1,0 +1,196 @@
+/* Attention: a product of queries and keys, any pointwise work on the scores, softmax, the product with values.
+ *
+ *   %4 = matmul %q, %kt                          k: permute %kt, the view that keys had before
+ *   %5 = mul %4, 0.125
+ *   %6 = where %mask, -inf, %5            %9 = attention %q, %k, %v, %mask, { where($3, -inf, mul(acc, 0.125)) }
+ *   %7 = softmax %6, axis=3
+ *   %8 = matmul %7, %v
+ *
+ * Legal:
+ *   1. softmax runs over the keys, the last axis;
+ *   2. the scores and what is made of them have no other use; the probabilities may: they become attention_weights;
+ *   3. every operand of the scores broadcasts to their shape, and the scores are no larger than the product;
+ *   4. the values do not depend on the probabilities.
+ * A factor on the whole of q or k, behind views, is taken to the scores.
+ * Pays: the scores are never written to memory, keys that are masked are skipped. */
+#include <string.h>
+
+#include "passes/attention_views.h"
+#include "passes/grow.h"
+
+typedef struct Attention {
+  Node *matmul, *softmax, *product;
+  Node *q, *k, *v;
+  bool rewritten; /* views were moved */
+} Attention;
+
+static bool refuse(Pass *pass, const Node *node, const char *reason) {
+  pass_record(pass, "attention", false, node, "%s", reason);
+  return false;
+}
+
+// ---- the scores ----
+
+/* The first product above `root` that has an element for every score, through pointwise nodes. */
+static Node *find_product(Pass *pass, Attention *a) {
+  VEC(Node *) pending = {0};
+  vec_push(pass->scratch, &pending, a->softmax->inputs.items[0]);
+  for (size_t i = 0; i < pending.n && pending.n <= GROW_MAX_OPERATIONS * 3; i++) {
+    Node *node = pending.items[i];
+    if (!match_fills_node(node, a->softmax)) continue;
+    if (node->op == OP_RESHAPE) node = attention_sink_reshape(pass, node);
+    a->rewritten |= node != pending.items[i];
+    if (node->op == OP_MATMUL) return node;
+    if (!op_is_pointwise(node->op)) continue;
+    for (size_t j = 0; j < node->inputs.n; j++) vec_push(pass->scratch, &pending, node->inputs.items[j]);
+  }
+  return NULL;
+}
+
+static bool used_elsewhere(const Grow *g, const Node *node, const Node *softmax) {
+  if (graph_is_output(g->pass->graph, node)) return true;
+  for (size_t i = 0; i < node->users.n; i++)
+    if (node->users.items[i] != softmax && !grow_has(g, node->users.items[i])) return true;
+  return false;
+}
+
+/* The expression of the scores; false if the product isn't the heart of it. */
+static bool grow_scores(Grow *g, const Attention *a, Expr **expr) {
+  Node *root = a->softmax->inputs.items[0];
+  *expr = grow_expr(g, root, a->softmax);
+  if (used_elsewhere(g, root, a->softmax) || used_elsewhere(g, a->product, a->softmax))
+    return refuse(g->pass, a->softmax, "the scores are used elsewhere too, so they must be written out");
+  if (!expr_uses_acc(*expr))
+    return refuse(g->pass, a->softmax, "what lies between the scores and softmax is used elsewhere, or too large");
+  return true;
+}
+
+// ---- factors on q and k ----
+
+static Node *rebuild_view(Builder *b, const Node *view, Node *x) {
+  if (view->op == OP_RESHAPE) return match_reshape(b, x, view->rank, view->dims);
+  if (view->op == OP_PERMUTE) return match_permute(b, x, view->attr.axes);
+  return build_slice(b, x, view->attr.starts, view->dims);
+}
+
+/* The node without a constant factor that lies on all of it, behind views nobody else uses. */
+static Node *without_factor(Pass *pass, Builder *b, Node *node, const Node *user, double *factor) {
+  double number;
+  if (match_only_user(pass, node) != user) return node;
+  if (node->op == OP_MUL && match_number(node->inputs.items[1], &number) &&
+      node_same_shape(node, node->inputs.items[0])) {
+    *factor *= number;
+    return without_factor(pass, b, node->inputs.items[0], node, factor);
+  }
+  if (op_table[node->op].category != CATEGORY_VIEW) return node;
+  Node *x = without_factor(pass, b, node->inputs.items[0], node, factor);
+  return x == node->inputs.items[0] ? node : rebuild_view(b, node, x);
+}
+
+/* The expression with acc multiplied by the factor. */
+static Expr *scaled(Pass *pass, Expr *expr, double factor, size_t n_inputs) {
+  if (factor == 1) return expr;
+  Arena *arena = pass->graph->arena;
+  Expr *product = expr_op(arena, OP_MUL, DTYPE_F32, expr_acc(arena), expr_number(arena, factor), NULL);
+  uint32_t *same = ARENA_ARRAY(pass->scratch, uint32_t, n_inputs);
+  for (uint32_t i = 0; i < n_inputs; i++) same[i] = i;
+  return expr_rename(arena, expr, same, product);
+}
+
+// ---- the node ----
+
+static Node *with_rank(Builder *b, Node *x, uint32_t rank) {
+  const Size *dims[MAX_RANK];
+  if (x->rank == rank) return x;
+  uint32_t added = rank - x->rank;
+  for (uint32_t i = 0; i < rank; i++) dims[i] = i < added ? size_const(b->graph->sizes, 1) : x->dims[i - added];
+  return match_reshape(b, x, rank, dims);
+}
+
+static Node *add_weights(Pass *pass, Node *attention, const Attention *a) {
+  Builder b = pass_builder(pass, a->matmul, a->softmax);
+  const Size *dims[MAX_RANK];
+  memcpy(dims, attention->dims, sizeof dims);
+  dims[attention->rank - 1] = dim_from_end(a->softmax, 0);
+  dims[attention->rank - 2] = dim_from_end(a->softmax, 1);
+  Node *weights = graph_add(pass->graph, a->matmul, OP_ATTENTION_WEIGHTS, DTYPE_F32, attention->rank, dims, 1,
+                            &attention, a->softmax->origin);
+  return match_reshape(&b, weights, a->softmax->rank, a->softmax->dims);
+}
+
+static Node *add_attention(Pass *pass, Attention *a, Grow *g, Expr *expr) {
+  Builder b = pass_builder(pass, a->matmul, a->matmul);
+  uint32_t rank = a->matmul->rank;
+  double factor = 1;
+  Node *q = without_factor(pass, &b, a->q, a->product, &factor);
+  Node *k = without_factor(pass, &b, a->k, a->product, &factor);
+  expr = scaled(pass, expr, factor, g->inputs.n);
+  g->inputs.items[0] = with_rank(&b, q, rank);
+  g->inputs.items[1] = with_rank(&b, match_swap_last_two(&b, k), rank);
+  g->inputs.items[2] = with_rank(&b, a->v, rank);
+  Node *attention = graph_add(pass->graph, a->matmul, OP_ATTENTION, DTYPE_F32, rank,
+                              (const Size *const *)a->matmul->dims, (uint32_t)g->inputs.n, g->inputs.items,
+                              a->matmul->origin);
+  attention->attr.expr = expr->kind == EXPR_ACC ? NULL : expr;
+  return attention;
+}
+
+static void replace_by_attention(Pass *pass, Attention *a, Node *attention) {
+  bool wanted = match_only_user(pass, a->softmax) != a->matmul;
+  Node *weights = wanted ? add_weights(pass, attention, a) : NULL;
+  graph_replace_uses(pass->graph, a->matmul, attention);
+  graph_delete(pass->graph, a->matmul);
+  if (weights) graph_replace_uses(pass->graph, a->softmax, weights);
+  match_delete_unused(pass, a->softmax);
+  match_delete_unused(pass, a->v);
+  pass_record(pass, "attention", true, attention, "softmax of %s, times values%s",
+              attention->attr.expr ? "what is made of the scores" : "the scores",
+              weights ? "; the probabilities are written out" : "");
+}
+
+// ---- finding it ----
+
+static bool shapes_fit(Pass *pass, const Attention *a) {
+  if ((uint32_t)a->softmax->attr.axis + 1 != a->softmax->rank)
+    return refuse(pass, a->softmax, "softmax does not run over the last axis");
+  if (a->matmul->rank < a->product->rank || !match_fills_node(a->product, a->softmax))
+    return refuse(pass, a->softmax, "a mask or bias makes the scores larger than the product of q and k");
+  const Size *lead[MAX_RANK];
+  memcpy(lead, a->matmul->dims, sizeof lead);
+  lead[a->matmul->rank - 1] = dim_from_end(a->softmax, 0);
+  if (!match_fills(a->softmax, a->matmul->rank, lead))
+    return refuse(pass, a->matmul, "the values have more axes than the scores");
+  if (!match_only_user(pass, a->softmax) && match_depends(pass, a->v, a->softmax))
+    return refuse(pass, a->matmul, "the values are computed from the probabilities");
+  return true;
+}
+
+static bool fuse(Pass *pass, Node *matmul) {
+  Attention a = {.matmul = matmul, .softmax = matmul->inputs.items[0], .v = matmul->inputs.items[1]};
+  a.product = find_product(pass, &a);
+  if (!a.product) return refuse(pass, a.softmax, "the scores are no product of queries and keys of their shape");
+  if (!shapes_fit(pass, &a)) return a.rewritten;
+  a.q = a.product->inputs.items[0];
+  a.k = a.product->inputs.items[1];
+  Grow g = grow_over(pass, a.softmax->rank, (const Size *const *)a.softmax->dims);
+  g.acc = a.product;
+  g.recompute = true;
+  for (unsigned i = 0; i < 3; i++) vec_push(pass->scratch, &g.inputs, NULL);
+  Expr *expr;
+  if (!grow_scores(&g, &a, &expr)) return a.rewritten;
+  replace_by_attention(pass, &a, add_attention(pass, &a, &g, expr));
+  return true;
+}
+
+bool pass_fuse_attention(Pass *pass) {
+  bool changed = false;
+  for (Node *node = pass->graph->first, *next; node; node = next) {
+    next = node->next;
+    if (node->op != OP_MATMUL) continue;
+    Node *matmul = attention_lift_reshape(pass, node);
+    if (matmul->inputs.items[0]->op == OP_SOFTMAX) changed |= fuse(pass, matmul);
+    changed |= matmul != node;
+  }
+  if (changed) match_sort(pass);
+  return changed;
+}

@@ -1,0 +1,198 @@
+/* Sibling projections of one input become one.
+ *
+ *   %4 = linear %x, %wq                   %4 = concat %wq, %wk, %wv, axis=0        static: the weight's recipe
+ *   %5 = add %4, %bq                      %5 = linear %x, %4
+ *   %6 = linear %x, %wk          ->       %6 = add %5, (concat %bq, (full 0.0), %bv, axis=0)
+ *   %7 = linear %x, %wv                   %7 = slice %6, starts=[0, 0, 0]          views: q, k, v
+ *   %8 = add %7, %bv                      ...
+ *
+ * Legal:
+ *   1. siblings have the same input, weights that are known before any run, and biases of one axis or none;
+ *   2. they belong together: they feed the same attention, or, where there is none, stand in the same module;
+ *   3. what becomes of each is used through views: a projection with an activation or a gate keeps it as an epilogue,
+ *      which saves more than merging; outputs of the model are not merged, they would be copied;
+ *   4. every other use of the weights is merged in the same way, else they would be packed twice.
+ * Pays: one pass over the input, fewer barriers. K and V of the memory in a decoder are siblings too. */
+#include "passes/weight_uses.h"
+
+typedef struct Sibling {
+  Node *linear, *result; /* result: the ADD of the bias, or the linear */
+  Node *bias;            /* NULL */
+  const Node *attention; /* NULL */
+  int32_t group;         /* -1: alone */
+} Sibling;
+
+typedef struct Siblings {
+  Pass *pass;
+  VEC(Sibling) items;
+  int32_t n_groups;
+} Siblings;
+
+// ---- what may be merged ----
+
+static bool is_bias(Pass *pass, const Node *bias, const Node *linear) {
+  return bias->rank == 1 && bias->dims[0] == dim_from_end(linear, 0) && match_is_static(pass, bias);
+}
+
+/* linear + bias, in either order; the bias or NULL. */
+static Node *bias_of(Pass *pass, const Node *linear, const Node *add) {
+  if (!add || add->op != OP_ADD) return NULL;
+  for (unsigned i = 0; i < 2; i++)
+    if (add->inputs.items[i] == linear && is_bias(pass, add->inputs.items[1 - i], linear))
+      return add->inputs.items[1 - i];
+  return NULL;
+}
+
+static bool has_pointwise_user(const Node *node) {
+  for (size_t i = 0; i < node->users.n; i++)
+    if (op_is_pointwise(node->users.items[i]->op)) return true;
+  return false;
+}
+
+/* What carries a projection to its attention. */
+static bool carries(const Node *node) {
+  return op_table[node->op].category == CATEGORY_VIEW || node->op == OP_ROTARY || node->op == OP_CONCAT ||
+         node->op == OP_LAYER_NORM || node->op == OP_RMS_NORM;
+}
+
+static const Node *attention_fed_by(Pass *pass, const Node *result) {
+  enum { MAX_LOOKED_AT = 64 };
+  VEC(const Node *) pending = {0};
+  vec_push(pass->scratch, &pending, result);
+  for (size_t i = 0; i < pending.n && i < MAX_LOOKED_AT; i++)
+    for (size_t j = 0; j < pending.items[i]->users.n; j++) {
+      const Node *user = pending.items[i]->users.items[j];
+      if (user->op == OP_ATTENTION) return user;
+      if (carries(user)) vec_push(pass->scratch, &pending, user);
+    }
+  return NULL;
+}
+
+static void add_if_mergeable(Siblings *s, Node *linear) {
+  Pass *pass = s->pass;
+  if (linear->attr.expr || !match_is_static(pass, linear->inputs.items[1]) || match_is_static(pass, linear)) return;
+  Sibling sibling = {.linear = linear, .result = linear, .group = -1};
+  Node *user = match_only_user(pass, linear);
+  sibling.bias = bias_of(pass, linear, user);
+  if (sibling.bias) sibling.result = user;
+  if (has_pointwise_user(sibling.result) || graph_is_output(pass->graph, sibling.result)) return;
+  sibling.attention = attention_fed_by(pass, sibling.result);
+  vec_push(pass->scratch, &s->items, sibling);
+}
+
+// ---- groups ----
+
+static bool belong_together(const Sibling *a, const Sibling *b) {
+  if (a->linear->inputs.items[0] != b->linear->inputs.items[0] || a->attention != b->attention) return false;
+  return a->attention || match_sibling_paths(a->linear->origin.path, b->linear->origin.path);
+}
+
+static void form_groups(Siblings *s) {
+  for (size_t i = 0; i < s->items.n; i++)
+    for (size_t j = i + 1; j < s->items.n; j++) {
+      Sibling *a = &s->items.items[i], *b = &s->items.items[j];
+      if (b->group >= 0 || !belong_together(a, b)) continue;
+      if (a->group < 0) a->group = s->n_groups++;
+      b->group = a->group;
+    }
+}
+
+/* The next member of a group from the i-th sibling on; NULL: no more. */
+static const Sibling *next_member(const Siblings *s, size_t *i, int32_t group) {
+  while (*i < s->items.n && s->items.items[*i].group != group) ++*i;
+  return *i < s->items.n ? &s->items.items[(*i)++] : NULL;
+}
+
+static bool same_weights(const Siblings *s, int32_t a, int32_t b) {
+  size_t i = 0, j = 0;
+  const Sibling *x, *y;
+  do {
+    x = next_member(s, &i, a);
+    y = next_member(s, &j, b);
+    if (x && y && (x->linear->inputs.items[1] != y->linear->inputs.items[1] || x->bias != y->bias)) return false;
+  } while (x && y);
+  return x == y;
+}
+
+// ---- the other users of the weights ----
+
+typedef struct Asked {
+  const Siblings *siblings;
+  int32_t group;
+} Asked;
+
+static bool merged_alike(const void *context, const Node *user, const Node *as) {
+  const Asked *asked = context;
+  for (size_t i = 0; i < asked->siblings->items.n; i++) {
+    const Sibling *other = &asked->siblings->items.items[i];
+    if (other->linear == user && other->group >= 0 && user->inputs.items[1] == as)
+      return other->group == asked->group || same_weights(asked->siblings, other->group, asked->group);
+  }
+  return false;
+}
+
+static bool weights_agree(const Siblings *s, int32_t group) {
+  Asked asked = {s, group};
+  const Sibling *member;
+  for (size_t i = 0; (member = next_member(s, &i, group));) {
+    WeightRegion region = weight_region(member->linear->inputs.items[1], 0, -1);
+    if (!weight_uses_agree(s->pass, &region, merged_alike, &asked)) return false;
+  }
+  return true;
+}
+
+// ---- the merged projection ----
+
+static Node *merged_bias(const Siblings *s, Builder *b, int32_t group) {
+  VEC(Node *) parts = {0};
+  bool any = false;
+  const Sibling *member;
+  for (size_t i = 0; (member = next_member(s, &i, group));) any |= member->bias != NULL;
+  if (!any) return NULL;
+  for (size_t i = 0; (member = next_member(s, &i, group));) {
+    Node *zeros = member->bias ? NULL : build_full(b, 0, 1, &member->linear->inputs.items[1]->dims[0]);
+    vec_push(s->pass->scratch, &parts, member->bias ? member->bias : zeros);
+  }
+  return build_concat(b, (uint32_t)parts.n, parts.items, 0);
+}
+
+static void merge(const Siblings *s, int32_t group) {
+  Pass *pass = s->pass;
+  VEC(Node *) weights = {0};
+  const Sibling *member, *first = NULL;
+  for (size_t i = 0; (member = next_member(s, &i, group));) {
+    if (!first) first = member;
+    vec_push(pass->scratch, &weights, member->linear->inputs.items[1]);
+  }
+  Builder b = pass_builder(pass, first->linear, first->linear);
+  Node *weight = build_concat(&b, (uint32_t)weights.n, weights.items, 0);
+  Node *merged = build_linear(&b, first->linear->inputs.items[0], weight);
+  Node *bias = merged_bias(s, &b, group);
+  if (bias) merged = build_binary(&b, OP_ADD, merged, bias);
+  pass_record(pass, "qkv", true, first->linear, "%zu projections of one input as one", weights.n);
+  int64_t column = 0, n;
+  for (size_t i = 0; (member = next_member(s, &i, group)); column += n) {
+    size_is_const(dim_from_end(member->linear, 0), &n);
+    Builder here = pass_builder(pass, first->linear, member->linear);
+    graph_replace_uses(pass->graph, member->result, match_slice(&here, merged, merged->rank - 1u, column, n));
+  }
+  for (size_t i = 0; (member = next_member(s, &i, group));) match_delete_unused(pass, member->result);
+}
+
+bool pass_fuse_qkv(Pass *pass) {
+  Siblings s = {.pass = pass};
+  for (Node *node = pass->graph->first; node; node = node->next)
+    if (node->op == OP_LINEAR) add_if_mergeable(&s, node);
+  form_groups(&s);
+  bool *agreed = ARENA_ARRAY(pass->scratch, bool, s.n_groups + 1);
+  for (int32_t group = 0; group < s.n_groups; group++) agreed[group] = weights_agree(&s, group);
+  bool changed = false;
+  for (int32_t group = 0; group < s.n_groups; group++) {
+    size_t i = 0;
+    if (agreed[group]) merge(&s, group);
+    else pass_record(pass, "qkv", false, next_member(&s, &i, group)->linear, "a weight is used elsewhere too, it would be packed twice");
+    changed |= agreed[group];
+  }
+  if (changed) match_sort(pass);
+  return changed;
+}

@@ -1,0 +1,157 @@
+/* In: a tree (a DAG) of nodes and a domain. Out: one expression and its operands, within the limits of grow.h. */
+#include "passes/grow.h"
+
+bool grow_has(const Grow *g, const Node *node) {
+  for (size_t i = 0; i < g->inside.n; i++)
+    if (g->inside.items[i] == node) return true;
+  return false;
+}
+
+// ---- which nodes are taken in ----
+
+/* Same elements as the domain, and no value that is computed before any run. */
+static bool could_be_inside(const Grow *g, const Node *node) {
+  return op_is_pointwise(node->op) && match_fills(node, g->rank, g->dims) && !match_is_static(g->pass, node);
+}
+
+static bool used_only_inside(const Grow *g, const Node *node) {
+  if (graph_is_output(g->pass->graph, node)) return false;
+  for (size_t i = 0; i < node->users.n; i++)
+    if (!grow_has(g, node->users.items[i])) return false;
+  return true;
+}
+
+static bool used_only_by(const Grow *g, const Node *node, const Node *user) {
+  return !user || match_only_user(g->pass, node) == user;
+}
+
+static bool listed(Node *const *items, size_t n, const Node *node) {
+  for (size_t i = 0; i < n; i++)
+    if (items[i] == node) return true;
+  return false;
+}
+
+/* Pointwise nodes above the root, then those whose users all are inside, until nothing changes. */
+static void choose_inside(Grow *g, Node *root, uint32_t limit) {
+  VEC(Node *) candidates = {0};
+  vec_push(g->pass->scratch, &candidates, root);
+  for (size_t i = 0; i < candidates.n && candidates.n < limit; i++) {
+    Node *node = candidates.items[i];
+    for (size_t j = 0; j < node->inputs.n && candidates.n < limit; j++) {
+      Node *x = node->inputs.items[j];
+      if (x != g->acc && could_be_inside(g, x) && !listed(candidates.items, candidates.n, x))
+        vec_push(g->pass->scratch, &candidates, x);
+    }
+  }
+  vec_push(g->pass->scratch, &g->inside, root);
+  for (bool grown = true; grown;) {
+    grown = false;
+    for (size_t i = 1; i < candidates.n; i++) {
+      Node *node = candidates.items[i];
+      if (grow_has(g, node) || !used_only_inside(g, node)) continue;
+      vec_push(g->pass->scratch, &g->inside, node);
+      grown = true;
+    }
+  }
+}
+
+// ---- the expression ----
+
+static Expr *grow_node(Grow *g, Node *node);
+
+static uint32_t operand(Grow *g, Node *node) {
+  for (size_t i = 0; i < g->inputs.n; i++)
+    if (g->inputs.items[i] == node) return (uint32_t)i;
+  vec_push(g->pass->scratch, &g->inputs, node);
+  g->n_leaves++;
+  return (uint32_t)g->inputs.n - 1;
+}
+
+static Expr *grow_operation(Grow *g, const Node *node) {
+  Expr *args[3] = {0};
+  for (size_t i = 0; i < node->inputs.n; i++) args[i] = grow_node(g, node->inputs.items[i]);
+  g->n_operations++;
+  return expr_op(g->pass->graph->arena, node->op, node->dtype, args[0], args[1], args[2]);
+}
+
+/* Without views that only add axes of 1 in front. */
+static Node *without_leading_ones(Node *node) {
+  while (node->op == OP_RESHAPE) {
+    Node *x = node->inputs.items[0];
+    uint32_t least = x->rank < node->rank ? x->rank : node->rank;
+    for (uint32_t i = 0; i < node->rank || i < x->rank; i++) {
+      if (i < least && dim_from_end(x, i) != dim_from_end(node, i)) return node;
+      if (i >= least && !dim_is_one(dim_from_end(x->rank > node->rank ? x : node, i))) return node;
+    }
+    node = x;
+  }
+  return node;
+}
+
+/* A cheap operation over rows and columns: written out it would cost as much to read. */
+static bool worth_recomputing(const Grow *g, const Node *node) {
+  return g->recompute && op_is_pointwise(node->op) && op_is_cheap(node->op) && node->rank >= 2 && node->rank <= g->rank &&
+         dim_from_end(node, 0) == g->dims[g->rank - 1] && dim_from_end(node, 1) == g->dims[g->rank - 2] &&
+         !match_is_static(g->pass, node);
+}
+
+/* Rows of a rank-2 table, one per row of the domain. */
+static bool is_row_gather(const Grow *g, const Node *node) {
+  return node->op == OP_GATHER && node->inputs.items[0]->rank == 2 && g->rank > 0 && node->rank > 0 &&
+         node->rank <= g->rank && dim_from_end(node, 0) == g->dims[g->rank - 1] && !match_is_static(g->pass, node);
+}
+
+static Expr *grow_gather(Grow *g, const Node *node) {
+  uint32_t table = operand(g, node->inputs.items[0]), ids = operand(g, node->inputs.items[1]);
+  return expr_gather(g->pass->graph->arena, node->dtype, table, ids);
+}
+
+static Expr *grow_leaf(Grow *g, Node *node) {
+  AxisMap map = axis_map_of(g->pass->graph->sizes, node, g->rank, g->dims);
+  Expr *index = grow_index(g->pass->graph, node, &map);
+  if (index) {
+    if (index->kind != EXPR_CONST) g->n_leaves++;
+    g->n_operations += expr_count(index);
+    return index;
+  }
+  Node *plain = without_leading_ones(node);
+  if (g->n_operations < GROW_MAX_OPERATIONS && worth_recomputing(g, plain)) return grow_operation(g, plain);
+  if (g->gathers && is_row_gather(g, node) && used_only_inside(g, node)) return grow_gather(g, node);
+  return expr_input(g->pass->graph->arena, node->dtype, operand(g, node));
+}
+
+static Expr *grow_node(Grow *g, Node *node) {
+  if (node == g->acc) return expr_acc(g->pass->graph->arena);
+  for (size_t i = 0; i < g->memo.n; i++)
+    if (g->memo.items[i].node == node) return g->memo.items[i].expr;
+  Expr *expr = op_is_pointwise(node->op) && grow_has(g, node) ? grow_operation(g, node) : grow_leaf(g, node);
+  vec_push(g->pass->scratch, &g->memo, (GrowMemo){node, expr});
+  return expr;
+}
+
+static Expr *grow_root(Grow *g, Node *root, const Node *user, uint32_t limit) {
+  g->inside.n = g->memo.n = 0;
+  g->n_leaves = g->n_operations = 0;
+  bool whole = used_only_by(g, root, user) && !match_is_static(g->pass, root);
+  if (whole && op_is_pointwise(root->op) && (g->operations || !user)) {
+    choose_inside(g, root, g->operations ? limit : 1);
+    return grow_node(g, root);
+  }
+  if (whole && is_row_gather(g, root) && (g->gathers || !user)) return grow_gather(g, root);
+  return grow_node(g, root);
+}
+
+Expr *grow_expr(Grow *g, Node *root, const Node *user) {
+  size_t fixed = g->inputs.n;
+  bool recompute = g->recompute;
+  for (uint32_t limit = GROW_MAX_OPERATIONS;; limit /= 2) {
+    g->recompute = recompute && limit > 1;
+    Expr *expr = grow_root(g, root, user, limit);
+    bool fits = g->n_leaves <= GROW_MAX_OPERANDS && g->n_operations <= 2 * GROW_MAX_OPERATIONS;
+    if (fits || limit == 1) {
+      g->recompute = recompute;
+      return expr;
+    }
+    g->inputs.n = fixed;
+  }
+}

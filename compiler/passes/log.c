@@ -1,0 +1,39 @@
+/* In: what a pass fused or would have liked to fuse. Out: one record per fusion, place and reason. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "passes/pass.h"
+
+static bool same_record(const FusionRecord *record, const char *fusion, bool done, const Node *node,
+                        const char *reason) {
+  return record->done == done && !strcmp(record->fusion, fusion) && !strcmp(record->reason, reason) &&
+         !strcmp(record->origin.path, node->origin.path) && record->origin.span.source == node->origin.span.source &&
+         record->origin.span.begin == node->origin.span.begin;
+}
+
+void pass_record(Pass *pass, const char *fusion, bool done, const Node *node, const char *format, ...) {
+  PassLog *log = pass->log;
+  if (!log) return;
+  va_list args;
+  va_start(args, format);
+  char *reason = arena_vprintf(log->arena, format, args);
+  va_end(args);
+  for (size_t i = log->records.n; i-- > 0 && !done;)
+    if (same_record(&log->records.items[i], fusion, done, node, reason)) return;
+  vec_push(log->arena, &log->records,
+           (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
+}
+
+bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
+  bool met = true;
+  for (size_t i = 0; i < log->records.n; i++) {
+    const FusionRecord *record = &log->records.items[i];
+    if (record->done || strcmp(record->fusion, fusion) != 0) continue;
+    diag_error(diag, record->origin.span, DIAG_REQUIRED_FUSION, "%s was asked for but not done%s%s: %s", fusion,
+               record->origin.path[0] ? " in " : "", record->origin.path, record->reason);
+    for (const Frame *frame = record->origin.frame; frame; frame = frame->caller)
+      diag_note(diag, frame->span, "in %s, called here", frame->name);
+    met = false;
+  }
+  return met;
+}

@@ -1,0 +1,179 @@
+/* The pass manager.
+ *
+ * In: a graph and options. Out: the graph after the rows of passes.def that the options select, with what was asked
+ * for printed, timed or written between them. Refuses unknown names. A pass that breaks the graph is our fault: the
+ * message names it. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "passes/pass.h"
+
+typedef struct PassRow {
+  bool (*run)(Pass *pass);
+  const char *name;
+  unsigned needs, gives, breaks;
+  int least;
+  const char *line;
+} PassRow;
+
+static const PassRow rows[] = {
+#define PASS(function, name, needs, gives, breaks, least, line) {pass_##function, name, needs, gives, breaks, least, line},
+#include "passes/passes.def"
+};
+
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static const char *const row_names[] = {
+#define PASS(function, name, needs, gives, breaks, least, line) name,
+#include "passes/passes.def"
+};
+
+const char *const *pass_names(uint32_t *n) {
+  *n = N_ROWS;
+  return row_names;
+}
+
+const char *pass_line(uint32_t row) { return rows[row].line; }
+
+static bool is_pass(const char *name) {
+  for (uint32_t i = 0; i < N_ROWS; i++)
+    if (!strcmp(rows[i].name, name)) return true;
+  return false;
+}
+
+static bool check_name(Diag *diag, const char *name, const char *option) {
+  if (is_pass(name)) return true;
+  const char *nearest = diag_nearest(name, row_names, N_ROWS);
+  if (nearest)
+    diag_error_at(diag, option, DIAG_PASS_NAME, "there is no pass \"%s\"; did you mean \"%s\"?", name, nearest);
+  else
+    diag_error_at(diag, option, DIAG_PASS_NAME, "there is no pass \"%s\"", name);
+  return false;
+}
+
+static bool check_names(Diag *diag, const PassOptions *options) {
+  bool good = true;
+  for (uint32_t i = 0; i < options->n_only; i++) good &= check_name(diag, options->only[i], "--only");
+  for (uint32_t i = 0; i < options->n_disabled; i++) good &= check_name(diag, options->disabled[i], "--disable");
+  if (options->stop_after) good &= check_name(diag, options->stop_after, "--stop-after");
+  const char *after = options->print_after;
+  if (after && strcmp(after, "all") != 0 && strcmp(after, "changed") != 0)
+    good &= check_name(diag, after, "--print-after");
+  return good;
+}
+
+/* The order of the rows gives every row what it needs, with and without the optional ones. */
+static void check_order(void) {
+  for (int level = 0; level <= 2; level++) {
+    unsigned properties = 0;
+    for (uint32_t i = 0; i < N_ROWS; i++) {
+      if (rows[i].least > level) continue;
+      CHECK((rows[i].needs & ~properties) == 0, "passes.def: row %u (%s) stands too early at -O%d", i, rows[i].name,
+            level);
+      properties = (properties & ~rows[i].breaks) | rows[i].gives;
+    }
+    CHECK(properties & PROP_LOWERED, "passes.def: nothing lowers the graph at -O%d", level);
+  }
+}
+
+static bool listed(const char *const *names, uint32_t n, const char *name) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(names[i], name)) return true;
+  return false;
+}
+
+static bool selected(const PassOptions *options, const PassRow *row) {
+  if (listed(options->disabled, options->n_disabled, row->name)) return false;
+  if (options->n_only) return listed(options->only, options->n_only, row->name);
+  return row->least <= options->level;
+}
+
+// ---- what happens between passes ----
+
+static void print_after(const PassOptions *options, Graph *graph, const PassRow *row, bool changed, Arena *scratch) {
+  const char *after = options->print_after;
+  if (!after || !options->print_to) return;
+  bool all = !strcmp(after, "all");
+  if (!all && strcmp(after, row->name) != 0 && (!changed || strcmp(after, "changed") != 0)) return;
+  if (all && !changed) {
+    fprintf(options->print_to, "# after %s: (unchanged)\n", row->name);
+    return;
+  }
+  StrBuf text = strbuf_new(scratch);
+  graph_print(&text, graph);
+  fprintf(options->print_to, "# after %s\n%s\n", row->name, text.text);
+}
+
+static bool dump_after(const PassOptions *options, Diag *diag, Graph *graph, const PassRow *row, unsigned number,
+                       Arena *scratch) {
+  if (!options->dump_dir) return true;
+  const char *path = arena_printf(scratch, "%s/%02u-%s.graph", options->dump_dir, number, row->name);
+  FILE *file = fopen(path, "w");
+  StrBuf text = strbuf_new(scratch);
+  graph_print(&text, graph);
+  bool written = file && fputs(text.text, file) >= 0;
+  if (file && fclose(file) != 0) written = false;
+  if (!written) diag_error_at(diag, path, DIAG_FILE, "cannot be written: %s", strerror(errno));
+  return written;
+}
+
+static void verify_after(const PassOptions *options, Graph *graph, const PassRow *row, Arena *scratch) {
+  if (!options->verify_each) return;
+  Diag faults = diag_new(scratch);
+  if (graph_verify(graph, &faults)) return;
+  const char *text = faults.messages.n ? faults.messages.items[0].text : "no message";
+  internal_error(__FILE__, __LINE__, "pass %s broke the graph: %s", row->name, text);
+}
+
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+typedef struct RunTimes {
+  double seconds[N_ROWS];
+  bool ran[N_ROWS], changed[N_ROWS];
+} RunTimes;
+
+static void print_times(FILE *to, const RunTimes *times) {
+  double total = 0;
+  for (uint32_t i = 0; i < N_ROWS; i++) total += times->seconds[i];
+  fprintf(to, "%12s  %5s  %s\n", "microseconds", "share", "pass");
+  for (uint32_t i = 0; i < N_ROWS; i++) {
+    if (!times->ran[i]) continue;
+    fprintf(to, "%12.1f  %4.0f%%  %s%s\n", times->seconds[i] * 1e6, total > 0 ? 100 * times->seconds[i] / total : 0,
+            rows[i].name, times->changed[i] ? "" : " (unchanged)");
+  }
+  fprintf(to, "%12.1f  %5s  total\n", total * 1e6, "");
+}
+
+bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log) {
+  check_order();
+  if (!check_names(diag, options)) return false;
+  Arena *scratch = arena_create();
+  RunTimes times = {0};
+  unsigned number = 0;
+  bool good = true, stopped = false;
+  for (uint32_t i = 0; i < N_ROWS && good && !stopped; i++) {
+    const PassRow *row = &rows[i];
+    if (!selected(options, row)) continue;
+    Pass pass = {.graph = graph, .scratch = scratch, .log = log};
+    double start = seconds_now();
+    graph_renumber(graph); /* passes compare places in the list by id */
+    times.changed[i] = row->run(&pass);
+    times.seconds[i] = seconds_now() - start;
+    times.ran[i] = true;
+    arena_reset(scratch);
+    verify_after(options, graph, row, scratch);
+    print_after(options, graph, row, times.changed[i], scratch);
+    good = dump_after(options, diag, graph, row, number++, scratch);
+    arena_reset(scratch);
+    stopped = options->stop_after && !strcmp(options->stop_after, row->name);
+  }
+  if (options->time_passes && options->print_to) print_times(options->print_to, &times);
+  arena_destroy(scratch);
+  return good;
+}

@@ -1,0 +1,58 @@
+/* Match: small questions about nodes, and views that come out simple.
+ *
+ * What is asked here is cheap: a walk of a few nodes, or of the list once where it says so. */
+#ifndef TFM_PASSES_MATCH_H
+#define TFM_PASSES_MATCH_H
+
+#include "passes/pass.h"
+
+// ---- constants ----
+
+/* An f32 whose elements all are one number known now (FULL, also through views). */
+bool match_number(const Node *node, double *number);
+/* The same for i32 and bool. */
+bool match_integer(const Node *node, int64_t *integer);
+/* A node that is the same number everywhere, of the shape of `like` (f32), placed before it. */
+Node *match_full_like(Pass *pass, const Node *like, Node *before, double number);
+
+/* node_is_static, remembered for the time of the pass. */
+bool match_is_static(Pass *pass, const Node *node);
+
+// ---- shapes ----
+
+static inline const Size *dim_from_end(const Node *node, uint32_t axis) { return node->dims[node->rank - 1 - axis]; }
+/* A 1 known now. Every other size is, where shapes were broadcast, equal to the result's (checked at the run). */
+static inline bool dim_is_one(const Size *size) { return size_equals(size, 1); }
+/* Whether a node's elements and those of a domain correspond one to one: axes of 1 in front apart, nothing broadcasts. */
+bool match_fills(const Node *node, uint32_t rank, const Size *const *dims);
+static inline bool match_fills_node(const Node *node, const Node *domain) {
+  return match_fills(node, domain->rank, domain->dims);
+}
+/* Whether `dims` broadcast to `rank`, `onto` without enlarging it. */
+bool match_broadcasts(const Node *node, uint32_t rank, const Size *const *onto);
+
+// ---- uses ----
+
+/* The node that alone uses this one (perhaps twice); NULL if there are more, none, or if it is an output. */
+Node *match_only_user(const Pass *pass, const Node *node);
+/* Whether `node` is computed from `from`, or is it. Walks as much of the graph as it must. */
+bool match_depends(Pass *pass, const Node *node, const Node *from);
+/* Whether the module paths are equal, or siblings: "a.b.query" and "a.b.key". */
+bool match_sibling_paths(const char *a, const char *b);
+
+// ---- rewriting ----
+
+/* Views that are composed with the view they are put on, and left out where they change nothing. */
+Node *match_reshape(Builder *b, Node *x, uint32_t rank, const Size *const *dims);
+Node *match_permute(Builder *b, Node *x, const uint8_t *axes);
+Node *match_swap_last_two(Builder *b, Node *x);
+/* Elements [start, start + n) of one axis. */
+Node *match_slice(Builder *b, Node *x, uint32_t axis, int64_t start, int64_t n);
+/* Every use of `node` becomes one of `by`; `node` and what it alone used is deleted. */
+void match_replace(Pass *pass, Node *node, Node *by);
+/* Deletes a node nobody uses, and then those it alone used. Inputs of the model stay. */
+void match_delete_unused(Pass *pass, Node *node);
+/* Puts nodes behind their inputs again, otherwise in the order in which they stand. */
+void match_sort(Pass *pass);
+
+#endif

@@ -1,0 +1,134 @@
+/* The report of a compilation: what was fused, what was not and why, and what a run costs.
+ *
+ * In: the log of the passes and the graph they left. Out: lines with the place in the source and the module path;
+ * equal lines of repeated layers become one with a count, their numbers written as *. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+typedef struct ReportLine {
+  const FusionRecord *first;
+  const char *path; /* of the first; with * for numbers if there are more */
+  unsigned count;
+} ReportLine;
+
+typedef struct Report {
+  StrBuf *out;
+  Arena *arena;
+  Graph *graph;
+  VEC(ReportLine) lines;
+} Report;
+
+// ---- lines ----
+
+/* "layers.3.self_attn" -> "layers.*.self_attn" */
+static const char *without_numbers(Arena *arena, const char *path) {
+  StrBuf out = strbuf_new(arena);
+  while (*path) {
+    size_t length = strcspn(path, "."), digits = strspn(path, "0123456789");
+    if (length && digits == length) strbuf_add_char(&out, '*');
+    else strbuf_add_n(&out, path, length);
+    path += length;
+    if (*path) strbuf_add_char(&out, *path++);
+  }
+  return out.text;
+}
+
+static bool same_line(Arena *arena, const ReportLine *line, const FusionRecord *record) {
+  const FusionRecord *first = line->first;
+  return first->done == record->done && !strcmp(first->fusion, record->fusion) &&
+         !strcmp(first->reason, record->reason) && first->origin.span.source == record->origin.span.source &&
+         first->origin.span.begin == record->origin.span.begin &&
+         !strcmp(without_numbers(arena, first->origin.path), without_numbers(arena, record->origin.path));
+}
+
+static void add_record(Report *r, const FusionRecord *record) {
+  for (size_t i = 0; i < r->lines.n; i++) {
+    ReportLine *line = &r->lines.items[i];
+    if (!same_line(r->arena, line, record)) continue;
+    line->count++;
+    if (strcmp(line->first->origin.path, record->origin.path) != 0)
+      line->path = without_numbers(r->arena, record->origin.path);
+    return;
+  }
+  vec_push(r->arena, &r->lines, (ReportLine){.first = record, .path = record->origin.path, .count = 1});
+}
+
+static const char *place(Arena *arena, SrcSpan span) {
+  if (!span.source) return "-";
+  return arena_printf(arena, "%s:%u", span.source->path, source_place(arena, span.source, span.begin).line);
+}
+
+static void print_lines(Report *r, bool done) {
+  bool any = false;
+  for (size_t i = 0; i < r->lines.n; i++) {
+    const ReportLine *line = &r->lines.items[i];
+    if (line->first->done != done) continue;
+    if (!any) strbuf_add(r->out, done ? "fused\n" : "not fused\n");
+    any = true;
+    strbuf_printf(r->out, "  %-11s  %s", line->first->fusion, place(r->arena, line->first->origin.span));
+    if (line->path[0]) strbuf_printf(r->out, "  %s", line->path);
+    if (line->count > 1) strbuf_printf(r->out, "  (%u times)", line->count);
+    strbuf_printf(r->out, "\n               %s\n", line->first->reason);
+  }
+}
+
+// ---- costs ----
+
+static const Size *product(SizeTable *sizes, const Size *a, const Size *b) { return a && b ? size_mul(sizes, a, b) : NULL; }
+
+/* Multiplications and additions of a product of matrices; 0 for everything else. */
+static const Size *flops(SizeTable *sizes, const Node *node) {
+  if (op_table[node->op].category != CATEGORY_CONTRACT) return size_const(sizes, 0);
+  const Node *x = node->inputs.items[0];
+  const Size *inner = x->dims[x->rank - 1];
+  const Size *elements = node_elements(sizes, node);
+  if (node->op != OP_ATTENTION) return product(sizes, size_const(sizes, 2), product(sizes, elements, inner));
+  /* [..., t, e]: the scores take h per pair of query and key, the values e. */
+  const Size *lead = size_const(sizes, 2);
+  for (uint32_t i = 0; i + 1u < node->rank; i++) lead = product(sizes, lead, node->dims[i]);
+  const Node *keys = node->inputs.items[1];
+  const Size *widths = size_add(sizes, inner, node->dims[node->rank - 1]);
+  return product(sizes, product(sizes, lead, keys->dims[keys->rank - 2]), widths);
+}
+
+static void print_size_line(Report *r, const char *label, const Size *size) {
+  strbuf_printf(r->out, "  %-14s ", label);
+  if (size) size_print(r->out, r->graph->sizes, size);
+  else strbuf_add(r->out, "too large a polynomial");
+  strbuf_add_char(r->out, '\n');
+}
+
+static void print_costs(Report *r) {
+  SizeTable *sizes = r->graph->sizes;
+  const Size *total = size_const(sizes, 0), *bytes = size_const(sizes, 0);
+  unsigned n_weights = 0, n_operations = 0;
+  bool *is_static = graph_static_flags(r->arena, r->graph);
+  for (const Node *node = r->graph->first; node; node = node->next) {
+    if (node->op == OP_WEIGHT) {
+      const Size *elements = node_elements(sizes, node);
+      const Size *more = product(sizes, elements, size_const(sizes, dtype_bytes[node->dtype]));
+      bytes = bytes && more ? size_add(sizes, bytes, more) : NULL;
+      n_weights++;
+    }
+    bool view = op_table[node->op].category == CATEGORY_VIEW;
+    if (is_static[node->id] || node->op == OP_INPUT || view) continue;
+    n_operations++;
+    const Size *more = flops(sizes, node);
+    total = total && more ? size_add(sizes, total, more) : NULL;
+  }
+  strbuf_add(r->out, "cost\n");
+  strbuf_printf(r->out, "  %-14s %u\n", "operations", n_operations);
+  print_size_line(r, "FLOP", total);
+  print_size_line(r, "weight bytes", bytes);
+  strbuf_printf(r->out, "  %-14s %u\n", "weights", n_weights);
+}
+
+void passes_report(StrBuf *out, Graph *graph, const PassLog *log) {
+  Report r = {.out = out, .arena = arena_create(), .graph = graph};
+  for (size_t i = 0; i < log->records.n; i++) add_record(&r, &log->records.items[i]);
+  print_lines(&r, true);
+  print_lines(&r, false);
+  print_costs(&r);
+  arena_destroy(r.arena);
+}
