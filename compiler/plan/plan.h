@@ -39,5 +39,11 @@ typedef struct Plan {
 /* NULL after an error (a limit of the runtime, reported with the node's place). */
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
+void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size); /* "128*batch*time" */
+
+/* memory.c: what the runtime will need for these values of the run-time sizes (in the order of program.symbols). */
+int64_t plan_evaluate(const Plan *plan, tfm_size size, const int64_t *symbols); /* saturates */
+/* Bytes of workspace, persistent buffers included. `offsets` (one per buffer) may be NULL. */
+uint64_t plan_workspace_bytes(const Plan *plan, const int64_t *symbols, uint64_t *offsets);
 
 #endif

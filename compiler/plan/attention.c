@@ -1,0 +1,198 @@
+/* In: ATTENTION and the ATTENTION_WEIGHTS that reads it. Out: an attention step. */
+#include <string.h>
+
+#include "base/check.h"
+#include "plan/contract.h"
+#include "plan/mask.h"
+
+typedef struct Attention {
+  const Node *node;
+  const Node *weights; /* ATTENTION_WEIGHTS; NULL: the probabilities are not asked for */
+  View q, k, v, c, weights_view;
+  int64_t h, e;
+  uint32_t value_width; /* of the tiles of p v */
+  bool v_packed;
+} Attention;
+
+enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_C, OTHER_WEIGHTS };
+
+static const Node *live_weights(Planner *p, const Node *node) {
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (user->op == OP_ATTENTION_WEIGHTS && p->values[user->id].is_live) return user;
+  }
+  return NULL;
+}
+
+/* [first axis, t, other axes, e]: then merging the heads is a view. */
+static View result_layout(Planner *p, const Node *node, const Size **elements) {
+  uint32_t rank = node->rank, t = rank - 2;
+  if (rank < 4) {
+    View rows = place_default(p, DTYPE_F32, rank, (const Size *const *)node->dims);
+    *elements = NULL;
+    return rows;
+  }
+  const Size *dims[3] = {node->dims[0], node->dims[t], p->math.one};
+  dims[2] = math_mul(&p->math, math_product(&p->math, t - 1, (const Size *const *)node->dims + 1), node->dims[t + 1]);
+  View rows = place_default(p, DTYPE_F32, 3, dims);
+  const Size *row = rows.strides[1];
+  if (size_equals(dims[1], 1)) row = dims[2];
+  View view = view_rows(&p->math, DTYPE_F32, rank, (const Size *const *)node->dims, NULL, NULL);
+  const Size *stride = node->dims[t + 1];
+  for (uint32_t i = t; i-- > 1;) {
+    view.strides[i] = size_equals(node->dims[i], 1) ? p->math.zero : stride;
+    stride = math_mul(&p->math, stride, node->dims[i]);
+  }
+  view.strides[t] = size_equals(node->dims[t], 1) ? p->math.zero : row;
+  const Size *item = math_mul(&p->math, row, node->dims[t]);
+  view.strides[0] = size_equals(node->dims[0], 1) ? p->math.zero : item;
+  *elements = math_mul(&p->math, item, node->dims[0]);
+  return view;
+}
+
+/* Values are read in place if their rows have one static stride and a tile's width divides them. */
+static void choose_values(Planner *p, Attention *a) {
+  const uint32_t *widths = p->target->attention_value_widths;
+  size_t n = sizeof p->target->attention_value_widths / sizeof *widths;
+  a->v_packed = !view_has_contiguous_columns(&a->v) || !size_is_const(a->v.strides[a->v.rank - 2], NULL);
+  for (size_t i = 0; i < n && widths[i]; i++) {
+    a->value_width = widths[i];
+    if (!a->v_packed && a->e % widths[i] == 0) return;
+  }
+  a->v_packed = true;
+}
+
+static View rows_of(Planner *p, const View *view) { return view_drop(&p->math, view, view->rank - 1); }
+static View keys_of(Planner *p, const View *view) {
+  View keys = rows_of(p, view);
+  uint32_t rank = view->rank;
+  keys.dims[rank - 1] = view->dims[rank - 2];
+  keys.strides[rank - 1] = view->strides[rank - 2];
+  return view_drop(&p->math, &keys, rank - 2);
+}
+
+/* Loops over [..., t, s]. The strip is operand 0, so the batch axes may merge whatever the scores' layout is. */
+static bool init_nest(Planner *p, Attention *a, Nest *nest) {
+  uint32_t rank = a->node->rank;
+  const Size *dims[MAX_RANK];
+  memcpy(dims, a->node->dims, rank * sizeof *dims);
+  dims[rank - 1] = a->k.dims[a->k.rank - 2];
+  const Expr *expr = a->node->attr.expr ? a->node->attr.expr : expr_acc(p->arena);
+  Body body = body_new(a->node, rank, dims, expr);
+  body_split_gathers(p, &body);
+  if (!body_split(p, &body, TFM_MAX_OPERANDS - 1)) {
+    plan_limit(p, "the scores of this attention depend on too many tensors");
+    return false;
+  }
+  View strip = {.dtype = DTYPE_F32, .rank = 2, .dims = {dims[rank - 2], dims[rank - 1]}, .offset = p->math.zero,
+                .strides = {math_const(&p->math, TFM_STRIP_STRIDE), p->math.one}};
+  View none = {.dtype = DTYPE_F32, .offset = p->math.zero};
+  nest_init(p, nest, &body, &strip);
+  View others[NEST_MAX_OTHERS] = {rows_of(p, &a->q), keys_of(p, &a->k), keys_of(p, &a->v), rows_of(p, &a->c),
+                                  a->weights ? a->weights_view : none};
+  for (uint32_t i = 0; i < NEST_MAX_OTHERS; i++) nest_add_other(p, nest, &others[i]);
+  nest_simplify(p, nest, 2, 2);
+  return true;
+}
+
+/* Strides of q, v, c: the batch axes, then t or s. */
+static tfm_operand row_operand(Planner *p, const Nest *nest, const View *view, uint32_t other, uint32_t axis) {
+  tfm_operand operand = plan_operand(p, view);
+  const NestOperand *walked = &nest->others[other];
+  for (uint32_t i = 0; i + 2 < nest->rank; i++) operand.strides[i] = plan_size(p, walked->strides[i]);
+  operand.strides[nest->rank - 2] = plan_size(p, walked->strides[axis]);
+  return operand;
+}
+
+static int64_t static_stride(const Size *stride) {
+  int64_t floats = 0;
+  CHECK(size_is_const(stride, &floats), "a stride that should be static");
+  return floats;
+}
+
+static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
+  TileShape keys = p->target->attention_keys;
+  TileShape values = {keys.rows, (uint8_t)a->value_width};
+  const View *k = &a->k, *v = &a->v;
+  TileKind qk = {.shape = keys, .a_stride = static_stride(a->q.strides[a->q.rank - 2]), .b_stride = keys.width};
+  TileKind pv = {.shape = values, .a_stride = TFM_STRIP_STRIDE, .b_stride = a->value_width};
+  if (!a->v_packed) pv.b_stride = static_stride(v->strides[v->rank - 2]);
+  contract_tiles(p, &qk, step->qk_tiles);
+  contract_tiles(p, &pv, step->pv_tiles);
+  pv.exact_zero = true;
+  contract_tiles(p, &pv, step->pv_exact_tiles);
+  step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);
+  step->pack_values = TFM_NONE;
+  if (a->v_packed)
+    step->pack_values = contract_pack(p, a->value_width, v->strides[v->rank - 2], v->strides[v->rank - 1]);
+  step->score = contract_kernel(p, nest);
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
+  step->finite = plan_kernel(p, &(KernelSpec){.family = KERNEL_FINITE});
+  KernelSpec scale = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 3,
+                      .operands = {{DTYPE_F32, COLUMN_CONTIGUOUS, 0}, {DTYPE_F32, COLUMN_CONTIGUOUS, 0},
+                                   {DTYPE_F32, COLUMN_BROADCAST, 0}}};
+  scale.expr = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
+                       expr_input(p->arena, DTYPE_F32, 2), NULL);
+  step->scale_rows = plan_kernel(p, &scale);
+}
+
+static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
+  uint32_t t = nest->rank - 2, s = nest->rank - 1;
+  step->q = row_operand(p, nest, &a->q, OTHER_Q, t);
+  step->k = row_operand(p, nest, &a->k, OTHER_K, s);
+  step->k.strides[s] = plan_size(p, a->k.strides[a->k.rank - 1]);
+  step->v = row_operand(p, nest, &a->v, OTHER_V, s);
+  step->c = row_operand(p, nest, &a->c, OTHER_C, t);
+  if (a->weights) {
+    step->weights = row_operand(p, nest, &a->weights_view, OTHER_WEIGHTS, t);
+    step->weights.strides[s] = plan_size(p, nest->others[OTHER_WEIGHTS].strides[s]);
+  }
+  step->first_operand = (uint32_t)p->operands.n;
+  tfm_operand strip = {.space = TFM_SPACE_BUFFER, .index = TFM_NONE};
+  vec_push(p->arena, &p->operands, strip);
+  for (uint32_t i = 1; i < nest->n_operands; i++)
+    vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
+}
+
+static void add_step(Planner *p, const Attention *a, const Nest *nest) {
+  MaskHints hints = mask_hints(nest);
+  tfm_attention_step step = {.tile_rows = p->target->attention_keys.rows,
+                             .qk_width = p->target->attention_keys.width,
+                             .pv_width = (uint8_t)a->value_width,
+                             .v_packed = a->v_packed,
+                             .rank = (uint8_t)nest->rank,
+                             .n_operands = (uint8_t)nest->n_operands,
+                             .has_weights = a->weights != NULL,
+                             .causal = hints.causal,
+                             .padding = hints.padding,
+                             .padding_true = hints.padding_true,
+                             .h = a->h,
+                             .e = a->e};
+  choose_kernels(p, a, nest, &step);
+  fill_operands(p, a, nest, &step);
+  nest_dims(p, nest, step.dims);
+  vec_push(p->arena, &p->attentions, step);
+  const Size *scores = math_product(&p->math, nest->rank, nest->dims);
+  int64_t per_score = 2 * (a->h + a->e) * 10 + 12 * nest_cost(nest) + 300;
+  plan_step(p, TFM_STEP_ATTENTION, p->attentions.n - 1, plan_scaled(p, scores, per_score, 1000), "attention");
+}
+
+void plan_attention(Planner *p, const Node *node) {
+  Attention a = {.node = node, .weights = live_weights(p, node)};
+  const Node *q = node->inputs.items[0], *v = node->inputs.items[2];
+  if (!size_is_const(q->dims[q->rank - 1], &a.h) || !size_is_const(v->dims[v->rank - 1], &a.e)) {
+    plan_limit(p, "the size of a head must be known when the model is compiled");
+    return;
+  }
+  plan_check_gathers(p, node);
+  a.q = plan_compact(p, q, false);
+  a.k = plan_view(p, node->inputs.items[1]);
+  a.v = plan_view(p, v);
+  choose_values(p, &a);
+  const Size *elements;
+  View layout = result_layout(p, node, &elements);
+  a.c = place_result(p, node, layout_has_columns, elements ? &layout : NULL, elements);
+  if (a.weights) a.weights_view = place_result(p, a.weights, layout_has_columns, NULL, NULL);
+  Nest nest;
+  if (init_nest(p, &a, &nest)) add_step(p, &a, &nest);
+}

@@ -1,0 +1,80 @@
+/* In: a KernelSpec. Out: its canonical text, one line per operand and per different operation of the expression, so
+ * that it does not depend on what is shared in the expression's DAG. */
+#include "plan/kernel_spec.h"
+
+#include <math.h>
+
+#include "base/map.h"
+#include "graph/graph.h"
+
+static const char *const family_names[] = {
+#define KERNEL(Enum, text, line) text,
+#include "plan/kernels.def"
+};
+
+static const char *const access_names[] = {"contiguous", "broadcast", "strided"};
+
+static void print_number(StrBuf *out, const Expr *expr) {
+  if (expr->dtype != DTYPE_F32) strbuf_printf(out, "%lld", (long long)expr->integer);
+  else if (isnan(expr->number)) strbuf_add(out, "nan");
+  else strbuf_printf(out, "%a", (double)(float)expr->number);
+}
+
+static void print_leaf(StrBuf *out, const Expr *expr) {
+  switch (expr->kind) {
+    case EXPR_OP: strbuf_add(out, op_table[expr->op].name); break;
+    case EXPR_ACC: strbuf_add(out, "acc"); break;
+    case EXPR_INPUT: strbuf_printf(out, "operand %u", expr->input); break;
+    case EXPR_CONST: print_number(out, expr); break;
+    case EXPR_SIZE: strbuf_add(out, "size"); break;
+    case EXPR_INDEX: strbuf_printf(out, "index %u", expr->axis); break;
+    case EXPR_GATHER: strbuf_printf(out, "gather %u %u", expr->input, expr->ids); break;
+  }
+  strbuf_printf(out, " %s", dtype_names[expr->dtype]);
+}
+
+/* Every different subexpression once: "t3 = add f32 t1 t2". */
+static void print_expr(StrBuf *out, const Expr *root) {
+  Arena *scratch = arena_create();
+  Map classes = map_new(scratch);
+  ExprList list = expr_list(scratch, root);
+  uint32_t *class = ARENA_ARRAY(scratch, uint32_t, list.n);
+  for (uint32_t i = 0; i < list.n; i++) {
+    StrBuf line = strbuf_new(scratch);
+    print_leaf(&line, list.items[i]);
+    for (uint32_t j = 0; j < list.items[i]->n_args; j++) strbuf_printf(&line, " t%u", class[list.args[j][i]]);
+    MapEntry *known = map_find(&classes, line.text, line.length);
+    class[i] = known ? (uint32_t)(uintptr_t)known->value : (uint32_t)classes.n;
+    if (known) continue;
+    map_put_n(&classes, line.text, line.length, (void *)(uintptr_t)class[i]);
+    strbuf_printf(out, "  t%u = %s\n", class[i], line.text);
+  }
+  arena_destroy(scratch);
+}
+
+static void print_row(StrBuf *out, const KernelSpec *spec) {
+  strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a\n", op_table[spec->reduction].name, spec->reduce,
+                spec->weight, spec->bias, spec->eps);
+  for (uint32_t i = 0; i < spec->n_operands; i++) {
+    const RowOperandSpec *operand = &spec->operands[i];
+    strbuf_printf(out, "  operand %u: %s %s", i, dtype_names[operand->dtype], access_names[operand->access]);
+    if (operand->gathered) strbuf_printf(out, " rows from %d", operand->gathered);
+    strbuf_add_char(out, '\n');
+  }
+  print_expr(out, spec->expr);
+}
+
+void kernel_spec_print(StrBuf *out, const KernelSpec *spec) {
+  strbuf_add(out, family_names[spec->family]);
+  switch (spec->family) {
+    case KERNEL_TILE:
+      strbuf_printf(out, " %dx%d a %lld b %lld%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+                    (long long)spec->b_stride, spec->exact_zero ? " exact_zero" : "");
+      break;
+    case KERNEL_PACK:
+      strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");
+      break;
+    case KERNEL_ROW: print_row(out, spec); break;
+    default: strbuf_add_char(out, '\n');
+  }
+}

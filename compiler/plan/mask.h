@@ -1,0 +1,16 @@
+/* Mask: which keys of an attention can be left out, read from the expression of its scores. Private to plan/. */
+#ifndef TFM_PLAN_MASK_H
+#define TFM_PLAN_MASK_H
+
+#include "plan/nest.h"
+
+typedef struct MaskHints {
+  bool causal;          /* every key after the query's own position is -inf */
+  uint8_t padding;      /* a bool operand without a stride along t; 0: none */
+  bool padding_true;    /* keys are -inf where it is true, else where it is false */
+} MaskHints;
+
+/* `nest` has the axes [..., t, s]. */
+MaskHints mask_hints(const Nest *nest);
+
+#endif

@@ -1,0 +1,276 @@
+/* In: axes and operands. Out: fewer axes, kernel specs and operands of steps. See nest.h. */
+#include "plan/nest.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+// ---- operands ----
+
+/* The view's strides over the nest's axes, aligned at the last; 0 where one element serves the whole axis. */
+static NestOperand operand_of(Planner *p, const Nest *nest, const View *view) {
+  NestOperand operand = {.space = view->space, .dtype = view->dtype, .index = view->index, .offset = view->offset};
+  for (uint32_t i = 0; i < nest->rank; i++) {
+    operand.strides[i] = p->math.zero;
+    uint32_t missing = nest->rank - view->rank;
+    if (i < missing || size_equals(nest->dims[i], 1) || size_equals(view->dims[i - missing], 1)) continue;
+    operand.strides[i] = view->strides[i - missing];
+  }
+  return operand;
+}
+
+static bool same_operand(const Nest *nest, const NestOperand *a, const NestOperand *b) {
+  return a->space == b->space && a->dtype == b->dtype && a->index == b->index && a->size == b->size &&
+         a->offset == b->offset && a->ids == b->ids && a->table_stride == b->table_stride &&
+         memcmp(a->strides, b->strides, nest->rank * sizeof *a->strides) == 0;
+}
+
+static uint32_t add(Nest *nest, const NestOperand *operand) {
+  for (uint32_t i = 1; i < nest->n_operands; i++)
+    if (same_operand(nest, &nest->operands[i], operand)) return i;
+  CHECK(nest->n_operands < TFM_MAX_OPERANDS, "a row kernel with too many operands");
+  nest->operands[nest->n_operands] = *operand;
+  return nest->n_operands++;
+}
+
+uint32_t nest_add(Planner *p, Nest *nest, const View *view) {
+  NestOperand operand = operand_of(p, nest, view);
+  return add(nest, &operand);
+}
+
+void nest_add_other(Planner *p, Nest *nest, const View *view) {
+  CHECK(nest->n_others < NEST_MAX_OTHERS, "too many operands beside the row kernel's");
+  nest->others[nest->n_others++] = operand_of(p, nest, view);
+}
+
+static uint32_t add_size(Planner *p, Nest *nest, const Expr *expr) {
+  NestOperand operand = {.space = TFM_SPACE_SIZE, .dtype = expr->dtype, .size = expr->size, .offset = p->math.zero};
+  for (uint32_t i = 0; i < nest->rank; i++) operand.strides[i] = p->math.zero;
+  return add(nest, &operand);
+}
+
+static View input_view(Planner *p, const Body *body, uint32_t input) {
+  uint32_t n = (uint32_t)body->node->inputs.n;
+  return input < n ? plan_view(p, body->node->inputs.items[input]) : body->parts.items[input - n];
+}
+
+/* Rows of a table: ids are one per row of the nest, the table's columns are the nest's. */
+static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
+  View ids = input_view(p, body, expr->ids), table = input_view(p, body, expr->input);
+  ids.dims[ids.rank] = p->math.one;
+  ids.strides[ids.rank++] = p->math.zero;
+  expr->ids = nest_add(p, nest, &ids);
+  View first = view_drop(&p->math, &table, 0);
+  NestOperand operand = operand_of(p, nest, &first);
+  operand.ids = expr->ids;
+  operand.table_stride = table.strides[0];
+  expr->input = add(nest, &operand);
+}
+
+/* The body's expression over the operands of the nest. */
+static Expr *lower(Planner *p, Nest *nest, const Body *body) {
+  ExprList list = expr_list(p->arena, body->expr);
+  Expr **copies = ARENA_ARRAY(p->arena, Expr *, list.n);
+  for (uint32_t i = 0; i < list.n; i++) {
+    Expr *copy = copies[i] = arena_copy(p->arena, list.items[i], sizeof **list.items);
+    for (uint32_t j = 0; j < copy->n_args; j++) copy->args[j] = copies[list.args[j][i]];
+    if (copy->kind == EXPR_GATHER) add_gather(p, nest, body, copy);
+    View view;
+    if (copy->kind == EXPR_INPUT) view = input_view(p, body, copy->input);
+    else if (copy->kind == EXPR_ACC && body->acc) view = *body->acc;
+    else if (copy->kind == EXPR_SIZE) {
+      copies[i] = expr_input(p->arena, copy->dtype, add_size(p, nest, copy));
+      continue;
+    } else continue;
+    copies[i] = expr_input(p->arena, view.dtype, nest_add(p, nest, &view));
+  }
+  return copies[list.n - 1];
+}
+
+void nest_init(Planner *p, Nest *nest, const Body *body, const View *result) {
+  memset(nest, 0, sizeof *nest);
+  nest->rank = body->rank;
+  memcpy(nest->dims, body->dims, sizeof nest->dims);
+  nest->operands[0] = operand_of(p, nest, result);
+  nest->n_operands = 1;
+  nest->expr = lower(p, nest, body);
+}
+
+// ---- axes ----
+
+typedef struct Axes {
+  uint32_t n;
+  uint32_t from[MAX_RANK]; /* the last of the old axes that became this one */
+  bool indexed[MAX_RANK];  /* old axes whose coordinate the expression reads */
+} Axes;
+
+static void find_indexed(Planner *p, const Nest *nest, Axes *axes) {
+  ExprList list = expr_list(p->arena, nest->expr);
+  for (uint32_t i = 0; i < list.n; i++)
+    if (list.items[i]->kind == EXPR_INDEX) axes->indexed[nest->rank - 1 - list.items[i]->axis] = true;
+}
+
+/* The coordinates renumbered; those of dropped axes are 0. */
+static void rename_indexes(Planner *p, Nest *nest, const uint32_t *places) {
+  ExprList list = expr_list(p->arena, nest->expr);
+  Expr **copies = ARENA_ARRAY(p->arena, Expr *, list.n);
+  for (uint32_t i = 0; i < list.n; i++) {
+    Expr *copy = copies[i] = arena_copy(p->arena, list.items[i], sizeof **list.items);
+    for (uint32_t j = 0; j < copy->n_args; j++) copy->args[j] = copies[list.args[j][i]];
+    if (copy->kind != EXPR_INDEX) continue;
+    uint32_t place = places[nest->rank - 1 - copy->axis];
+    copies[i] = place ? expr_index(p->arena, place - 1) : expr_integer(p->arena, DTYPE_I32, 0);
+  }
+  nest->expr = copies[list.n - 1];
+}
+
+static NestOperand *operand_at(Nest *nest, uint32_t i) {
+  return i < nest->n_operands ? &nest->operands[i] : &nest->others[i - nest->n_operands];
+}
+
+/* The axes become `old[0]` ... `old[n - 1]`; `places[i]` is set to the place of old axis i from the last, from 1. */
+static void select_axes(Planner *p, Nest *nest, uint32_t n, const uint32_t *old) {
+  uint32_t places[MAX_RANK] = {0};
+  for (uint32_t i = 0; i < n; i++) places[old[i]] = n - i;
+  rename_indexes(p, nest, places);
+  for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
+    NestOperand *operand = operand_at(nest, k);
+    const Size *strides[MAX_RANK];
+    for (uint32_t i = 0; i < n; i++) strides[i] = operand->strides[old[i]];
+    memcpy(operand->strides, strides, n * sizeof *strides);
+  }
+  const Size *dims[MAX_RANK];
+  for (uint32_t i = 0; i < n; i++) dims[i] = nest->dims[old[i]];
+  memcpy(nest->dims, dims, n * sizeof *dims);
+  nest->rank = n;
+}
+
+void nest_move_axis(Planner *p, Nest *nest, uint32_t axis, uint32_t place) {
+  uint32_t old[MAX_RANK], n = 0, at = nest->rank - place;
+  for (uint32_t i = 0; i < nest->rank; i++) {
+    if (n == at) old[n++] = axis;
+    if (i != axis) old[n++] = i;
+  }
+  if (n < nest->rank) old[n++] = axis;
+  select_axes(p, nest, n, old);
+}
+
+static void drop_ones(Planner *p, Nest *nest, uint32_t kept) {
+  uint32_t old[MAX_RANK], n = 0;
+  for (uint32_t i = 0; i < nest->rank; i++)
+    if (i + kept >= nest->rank || !size_equals(nest->dims[i], 1)) old[n++] = i;
+  if (n < nest->rank) select_axes(p, nest, n, old);
+}
+
+/* Whether walking axis i is walking axis i + 1 further, for every operand. */
+static bool can_merge(Planner *p, Nest *nest, uint32_t i) {
+  for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
+    const NestOperand *operand = operand_at(nest, k);
+    if (operand->strides[i] != math_mul(&p->math, operand->strides[i + 1], nest->dims[i + 1])) return false;
+  }
+  return true;
+}
+
+/* Columns are only made longer while they are short: long ones are work enough, and rows are what threads share. */
+static bool columns_are_short(const Nest *nest) {
+  int64_t columns;
+  return size_is_const(nest->dims[nest->rank - 1], &columns) && columns < 64;
+}
+
+static void merge_axes(Planner *p, Nest *nest, uint32_t apart) {
+  Axes axes = {0};
+  find_indexed(p, nest, &axes);
+  uint32_t i = nest->rank;
+  while (i-- > 1) {
+    if (i + apart >= nest->rank || axes.indexed[i] || axes.indexed[i - 1] || !can_merge(p, nest, i - 1)) continue;
+    if (i == nest->rank - 1 && !columns_are_short(nest)) continue;
+    uint32_t old[MAX_RANK], n = 0;
+    const Size *dim = math_mul(&p->math, nest->dims[i - 1], nest->dims[i]);
+    for (uint32_t j = 0; j < nest->rank; j++)
+      if (j != i - 1) old[n++] = j;
+    for (uint32_t j = i - 1; j + 1 < nest->rank; j++) axes.indexed[j] = axes.indexed[j + 1];
+    nest->dims[i] = dim;
+    select_axes(p, nest, n, old);
+  }
+}
+
+static void widen(Planner *p, Nest *nest) {
+  while (nest->rank < 2) {
+    for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
+      NestOperand *operand = operand_at(nest, k);
+      operand->strides[1] = operand->strides[0];
+      operand->strides[0] = p->math.zero;
+      if (!operand->strides[1]) operand->strides[1] = p->math.zero;
+    }
+    nest->dims[1] = nest->rank ? nest->dims[0] : p->math.one;
+    nest->dims[0] = p->math.one;
+    nest->rank++;
+  }
+}
+
+void nest_simplify(Planner *p, Nest *nest, uint32_t kept, uint32_t apart) {
+  drop_ones(p, nest, kept);
+  merge_axes(p, nest, apart);
+  widen(p, nest);
+}
+
+// ---- what becomes of it ----
+
+static ColumnAccess access_of(const Nest *nest, const NestOperand *operand) {
+  const Size *stride = operand->strides[nest->rank - 1];
+  if (size_equals(stride, 0)) return COLUMN_BROADCAST;
+  return size_equals(stride, 1) ? COLUMN_CONTIGUOUS : COLUMN_STRIDED;
+}
+
+KernelSpec nest_spec(const Nest *nest) {
+  KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = (uint8_t)nest->n_operands,
+                     .expr = nest->expr};
+  for (uint32_t i = 0; i < nest->n_operands; i++) {
+    spec.operands[i] = (RowOperandSpec){.dtype = nest->operands[i].dtype,
+                                        .access = access_of(nest, &nest->operands[i]),
+                                        .gathered = (uint8_t)nest->operands[i].ids};
+  }
+  if (spec.operands[0].access == COLUMN_BROADCAST) spec.operands[0].access = COLUMN_CONTIGUOUS; /* one column */
+  return spec;
+}
+
+tfm_operand nest_operand(Planner *p, const Nest *nest, const NestOperand *operand) {
+  tfm_operand result = {.space = operand->space, .dtype = (uint8_t)operand->dtype, .index = operand->index,
+                        .gathered = (uint8_t)operand->ids, .offset = plan_size(p, operand->offset)};
+  if (operand->space == TFM_SPACE_SIZE) result.index = plan_size(p, operand->size);
+  for (uint32_t i = 0; i < nest->rank; i++) result.strides[i] = plan_size(p, operand->strides[i]);
+  if (operand->ids) result.strides[nest->rank - 2] = plan_size(p, operand->table_stride);
+  plan_use(p, operand->space, operand->index);
+  return result;
+}
+
+uint32_t nest_operands(Planner *p, const Nest *nest) {
+  uint32_t first = (uint32_t)p->operands.n;
+  for (uint32_t i = 0; i < nest->n_operands; i++)
+    vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
+  return first;
+}
+
+void nest_dims(Planner *p, const Nest *nest, tfm_size *dims) {
+  for (uint32_t i = 0; i < nest->rank; i++) dims[i] = plan_size(p, nest->dims[i]);
+}
+
+int64_t nest_cost(const Nest *nest) {
+  int64_t cost = 0;
+  for (uint32_t i = 0; i < nest->n_operands; i++)
+    if (!size_equals(nest->operands[i].strides[nest->rank - 1], 0)) cost += dtype_bytes[nest->operands[i].dtype];
+  return cost + (int64_t)expr_count(nest->expr);
+}
+
+void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *operation) {
+  tfm_row_step step = {.kernel = plan_kernel(p, spec),
+                       .rank = (uint8_t)nest->rank,
+                       .reduce = spec->reduce,
+                       .n_operands = (uint8_t)nest->n_operands,
+                       .first_operand = nest_operands(p, nest)};
+  nest_dims(p, nest, step.dims);
+  const Size *elements = math_product(&p->math, nest->rank, nest->dims);
+  tfm_size work = plan_scaled(p, elements, nest_cost(nest), 8);
+  vec_push(p->arena, &p->rows, step);
+  plan_step(p, TFM_STEP_ROW, p->rows.n - 1, work, operation);
+}

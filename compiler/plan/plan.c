@@ -1,0 +1,168 @@
+/* In: a fused graph and a target. Out: a Plan. See plan.h.
+ *
+ * 1. Which nodes are live, static (weights), or depend on run-time sizes alone (prepared once).
+ * 2. Steps of the live nodes in list order, then the copies to the outputs.
+ * 3. Everything that was collected becomes the program. */
+#include "plan/plan.h"
+
+#include "base/check.h"
+#include "plan/planner.h"
+
+typedef void (*PlanNode)(Planner *p, const Node *node);
+
+static const PlanNode plan_node[N_OPS] = {
+    [OP_POINTWISE] = plan_pointwise, [OP_REDUCE] = plan_reduce,    [OP_NORM] = plan_norm,
+    [OP_CONCAT] = plan_concat,       [OP_LINEAR] = plan_linear,    [OP_MATMUL] = plan_matmul,
+    [OP_MATMUL_FUSED] = plan_matmul, [OP_ATTENTION] = plan_attention,
+    [OP_SINUSOID] = plan_table,      [OP_ROTARY_TABLE] = plan_table,
+};
+
+// ---- what there is to do ----
+
+static void mark_live(Planner *p) {
+  for (size_t i = 0; i < p->graph->outputs.n; i++) p->values[p->graph->outputs.items[i].node->id].is_live = true;
+  for (const Node *node = p->graph->last; node; node = node->prev) {
+    const Value *value = &p->values[node->id];
+    if (!value->is_live || value->is_static) continue;
+    for (size_t i = 0; i < node->inputs.n; i++) p->values[node->inputs.items[i]->id].is_live = true;
+  }
+}
+
+static bool has_gather(const Node *node) {
+  if (!node->attr.expr) return false;
+  Arena *scratch = arena_create();
+  ExprList list = expr_list(scratch, node->attr.expr);
+  bool found = false;
+  for (uint32_t i = 0; i < list.n; i++) found |= list.items[i]->kind == EXPR_GATHER;
+  arena_destroy(scratch);
+  return found;
+}
+
+/* Products stay out: what they compute is worth no memory of its own. */
+static bool is_prepare(const Planner *p, const Node *node) {
+  bool may_be = op_table[node->op].category == CATEGORY_VIEW || node->op == OP_POINTWISE || node->op == OP_CONCAT ||
+                node->op == OP_SINUSOID || node->op == OP_ROTARY_TABLE || node->op == OP_REDUCE || node->op == OP_NORM;
+  if (!may_be || p->values[node->id].is_static || has_gather(node)) return false;
+  for (size_t i = 0; i < node->inputs.n; i++)
+    if (!p->values[node->inputs.items[i]->id].is_prepare) return false;
+  return true;
+}
+
+static void classify(Planner *p) {
+  const bool *is_static = graph_static_flags(p->arena, p->graph);
+  for (const Node *node = p->graph->first; node; node = node->next) {
+    p->values[node->id].is_static = is_static[node->id];
+    p->values[node->id].is_prepare = is_prepare(p, node);
+  }
+  mark_live(p);
+}
+
+static bool plan_nodes(Planner *p) {
+  for (const Node *node = p->graph->first; node && !diag_has_errors(p->diag); node = node->next) {
+    const Value *value = &p->values[node->id];
+    bool is_resolved_on_use = op_table[node->op].category == CATEGORY_VIEW || node->op == OP_INPUT ||
+                              node->op == OP_ATTENTION_WEIGHTS;
+    if (!value->is_live || value->is_static || is_resolved_on_use) continue;
+    CHECK(plan_node[node->op], "%s is no operation of a fused graph", op_table[node->op].name);
+    p->node = node;
+    p->prepare = value->is_prepare;
+    plan_node[node->op](p, node);
+    if (p->math.overflowed) plan_limit(p, "a size of this value is too large for the runtime");
+  }
+  return !diag_has_errors(p->diag);
+}
+
+// ---- the program ----
+
+static void describe_tensors(Planner *p) {
+  tfm_program *program = &p->plan->program;
+  program->n_inputs = (uint32_t)p->graph->inputs.n;
+  program->n_outputs = (uint32_t)p->graph->outputs.n;
+  tfm_tensor_info *inputs = ARENA_ARRAY(p->arena, tfm_tensor_info, program->n_inputs);
+  tfm_tensor_info *outputs = ARENA_ARRAY(p->arena, tfm_tensor_info, program->n_outputs);
+  for (uint32_t i = 0; i < program->n_inputs; i++) {
+    const Node *node = p->graph->inputs.items[i];
+    inputs[i] = plan_tensor_info(p, node->attr.name, node);
+  }
+  for (uint32_t i = 0; i < program->n_outputs; i++) {
+    const GraphOutput *output = &p->graph->outputs.items[i];
+    outputs[i] = plan_tensor_info(p, output->name, output->node);
+  }
+  program->inputs = inputs;
+  program->outputs = outputs;
+}
+
+static const tfm_weight *weights_of(Planner *p) {
+  tfm_weight *weights = ARENA_ARRAY(p->arena, tfm_weight, p->plan->recipes.n);
+  for (size_t i = 0; i < p->plan->recipes.n; i++)
+    weights[i] = (tfm_weight){p->plan->recipes.items[i].offset, p->plan->recipes.items[i].bytes};
+  return weights;
+}
+
+static void fill_program(Planner *p) {
+  tfm_program *program = &p->plan->program;
+  program->version = TFM_PROGRAM_VERSION;
+  program->name = p->graph->name;
+  program->isa = p->target->name;
+  program->n_symbols = p->math.table->n_symbols;
+  program->symbols = p->math.table->symbols;
+  program->n_polynomials = (uint32_t)p->polynomial_list.n;
+  program->terms = p->terms.items;
+  program->polynomials = p->polynomial_list.items;
+  program->n_checks = (uint32_t)p->checks.n;
+  program->checks = p->checks.items;
+  program->conditions = p->conditions.items;
+  program->parts = p->parts.items;
+  program->n_id_limits = (uint32_t)p->id_limits.n;
+  program->id_limits = p->id_limits.items;
+  program->n_weights = (uint32_t)p->plan->recipes.n;
+  program->weights = weights_of(p);
+  program->weights_bytes += 64; /* reading a little past the last panel is harmless */
+  program->n_buffers = (uint32_t)p->buffers.n;
+  program->buffers = p->buffers.items;
+  program->n_kernels = (uint32_t)p->plan->kernels.n;
+  program->n_steps = (uint32_t)p->steps.n;
+  program->steps = p->steps.items;
+  program->n_operands = (uint32_t)p->operands.n;
+  program->operands = p->operands.items;
+  program->rows = p->rows.items;
+  program->gemms = p->gemms.items;
+  program->matmuls = p->matmuls.items;
+  program->attentions = p->attentions.items;
+  program->tables = p->tables.items;
+  program->ids = p->ids.items;
+}
+
+static Planner planner_new(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target) {
+  Planner p = {.arena = arena, .diag = diag, .graph = graph, .target = target, .math = size_math(graph->sizes),
+               .polynomials = map_new(arena), .kernels = map_new(arena), .recipes = map_new(arena),
+               .id_checks = map_new(arena)};
+  p.plan = ARENA_NEW(arena, Plan);
+  p.plan->arena = arena;
+  p.plan->graph = graph;
+  p.plan->target = target;
+  p.values = ARENA_ARRAY(arena, Value, graph->next_id);
+  return p;
+}
+
+Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target) {
+  if (graph->ragged_batch >= 0) {
+    diag_error(diag, NO_SPAN, DIAG_LIMIT, "models with ragged sizes run with --engine=reference only");
+    return NULL;
+  }
+  graph_renumber(graph);
+  Planner p = planner_new(arena, diag, graph, target);
+  plan_size(&p, p.math.zero);
+  plan_size(&p, p.math.one);
+  classify(&p);
+  if (!plan_nodes(&p)) return NULL;
+  plan_outputs(&p);
+  plan_checks(&p);
+  describe_tensors(&p);
+  if (p.math.overflowed) {
+    plan_limit(&p, "a size of this model is too large for the runtime");
+    return NULL;
+  }
+  fill_program(&p);
+  return p.plan;
+}

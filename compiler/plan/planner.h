@@ -1,0 +1,108 @@
+/* Planner: the state of planning, and what the files of plan/ do for each other. Private to plan/.
+ *
+ * Nodes are planned in list order; each live node that is no view gets a result view and the steps that write it.
+ * Views, inputs and static subgraphs are resolved when they are first asked for. */
+#ifndef TFM_PLAN_PLANNER_H
+#define TFM_PLAN_PLANNER_H
+
+#include "plan/layout.h"
+#include "plan/plan.h"
+
+typedef struct Value {
+  bool is_live, is_static;
+  bool is_prepare; /* depends on run-time sizes alone */
+  bool has_view, has_compact, has_weights_view;
+  View view;
+  View compact;      /* a copy whose rows have one static stride */
+  View weights_view; /* ATTENTION: the probabilities */
+} Value;
+
+typedef struct Planner {
+  Plan *plan;
+  Arena *arena;
+  Diag *diag;
+  Graph *graph;
+  const TargetInfo *target;
+  SizeMath math;
+  Value *values;    /* by node id */
+  const Node *node; /* that is being planned: place of messages and names of steps */
+  bool prepare;     /* of the steps and buffers that are made now */
+  Map polynomials, kernels, recipes, id_checks;
+  VEC(tfm_term) terms;
+  VEC(tfm_polynomial) polynomial_list;
+  VEC(tfm_buffer) buffers;
+  VEC(tfm_step) steps;
+  VEC(tfm_operand) operands;
+  VEC(tfm_row_step) rows;
+  VEC(tfm_gemm_step) gemms;
+  VEC(tfm_matmul_step) matmuls;
+  VEC(tfm_attention_step) attentions;
+  VEC(tfm_table_step) tables;
+  VEC(tfm_ids_step) ids;
+  VEC(tfm_id_limit) id_limits;
+  VEC(tfm_check) checks;
+  VEC(tfm_condition) conditions;
+  VEC(tfm_message_part) parts;
+} Planner;
+
+// ---- numbers.c: polynomials of the program ----
+
+tfm_size plan_size(Planner *p, const Size *size);
+/* size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
+tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator);
+
+// ---- memory of results: place.c ----
+
+uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements);
+/* The layout of a result of this shape: rows of f32 are padded if they are static. */
+View place_default(Planner *p, DType dtype, uint32_t rank, const Size *const *dims);
+/* A new buffer with that layout. */
+View place_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims);
+/* What a layout must be for the step that writes it. */
+typedef bool (*LayoutTest)(Planner *p, const View *view);
+bool layout_has_columns(Planner *p, const View *view);
+bool layout_has_rows(Planner *p, const View *view); /* also one stride between all rows */
+/* Where `node` writes its result: where its only user wants it if the test agrees, else in `fallback` (NULL: the
+ * default layout). */
+View place_result(Planner *p, const Node *node, LayoutTest test, const View *fallback, const Size *fallback_elements);
+
+// ---- values.c ----
+
+/* Where the value of a node lies; makes weights of static subgraphs and copies for views without strides. */
+View plan_view(Planner *p, const Node *node);
+void plan_set_view(Planner *p, const Node *node, const View *view);
+/* The same, with neighbouring columns and one static stride between all rows (all_rows) or along the axis before the
+ * last: the value itself or a copy. */
+View plan_compact(Planner *p, const Node *node, bool all_rows);
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width);
+/* A step that copies `from` to `to`. */
+void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
+/* Limits of inputs used as ids, steps that check computed ids, for every gather in the node's expression. */
+void plan_check_gathers(Planner *p, const Node *node);
+
+// ---- steps ----
+
+uint32_t plan_kernel(Planner *p, const KernelSpec *spec);
+tfm_operand plan_operand(Planner *p, const View *view); /* strides 0 */
+void plan_use(Planner *p, uint8_t space, uint32_t index); /* by the step that is about to be added */
+void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, const char *operation);
+/* "model.tfm:12:5" in the arena; NULL if the node has no place. */
+const char *plan_place(Planner *p, const Node *node);
+void plan_limit(Planner *p, const char *what);
+
+// ---- one function per operation ----
+
+void plan_pointwise(Planner *p, const Node *node);
+void plan_reduce(Planner *p, const Node *node);
+void plan_norm(Planner *p, const Node *node);
+void plan_concat(Planner *p, const Node *node);
+void plan_linear(Planner *p, const Node *node);
+void plan_matmul(Planner *p, const Node *node);
+void plan_attention(Planner *p, const Node *node);
+void plan_table(Planner *p, const Node *node);
+
+void plan_outputs(Planner *p);
+void plan_checks(Planner *p);
+tfm_tensor_info plan_tensor_info(Planner *p, const char *name, const Node *node);
+
+#endif

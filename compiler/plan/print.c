@@ -1,0 +1,231 @@
+/* In: a Plan. Out: its text: inputs, weights, buffers, steps with their kernels and operands, then the kernels. For
+ * people and tests; it is not read back. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "plan/plan.h"
+
+static const char *const space_names[] = {"input", "output", "weight", "buffer", "size"};
+
+// ---- numbers ----
+
+static void print_term(StrBuf *out, const Plan *plan, const tfm_term *term, bool is_first) {
+  if (!is_first) strbuf_add(out, term->coefficient < 0 ? " - " : " + ");
+  int64_t coefficient = term->coefficient < 0 && !is_first ? -term->coefficient : term->coefficient;
+  if (!term->degree || coefficient != 1) strbuf_printf(out, "%" PRId64 "%s", coefficient, term->degree ? "*" : "");
+  for (uint32_t i = 0; i < term->degree; i++)
+    strbuf_printf(out, "%s%s", i ? "*" : "", plan->program.symbols[term->symbols[i]]);
+}
+
+void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size) {
+  const tfm_polynomial *polynomial = &plan->program.polynomials[size];
+  for (uint32_t i = 0; i < polynomial->n_terms; i++)
+    print_term(out, plan, &plan->program.terms[polynomial->first_term + i], i == 0);
+  if (!polynomial->n_terms) strbuf_add(out, "0");
+}
+
+static void print_sizes(StrBuf *out, const Plan *plan, uint32_t n, const tfm_size *sizes) {
+  strbuf_add_char(out, '[');
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) strbuf_add(out, ", ");
+    plan_print_size(out, plan, sizes[i]);
+  }
+  strbuf_add_char(out, ']');
+}
+
+static void print_operand(StrBuf *out, const Plan *plan, const char *role, const tfm_operand *operand,
+                          uint32_t n_strides) {
+  strbuf_printf(out, "      %s: %s ", role, dtype_names[operand->dtype]);
+  if (operand->index == TFM_NONE) {
+    strbuf_add(out, "strip\n");
+    return;
+  }
+  if (operand->space == TFM_SPACE_SIZE) {
+    plan_print_size(out, plan, operand->index);
+    strbuf_add_char(out, '\n');
+    return;
+  }
+  strbuf_printf(out, "%s %u", space_names[operand->space], operand->index);
+  if (operand->offset) {
+    strbuf_add(out, " + ");
+    plan_print_size(out, plan, operand->offset);
+  }
+  strbuf_add_char(out, ' ');
+  print_sizes(out, plan, n_strides, operand->strides);
+  if (operand->gathered) strbuf_printf(out, " rows from operand %d", operand->gathered);
+  strbuf_add_char(out, '\n');
+}
+
+static void print_operands(StrBuf *out, const Plan *plan, uint32_t first, uint32_t n, uint32_t rank) {
+  char role[16];
+  for (uint32_t i = 0; i < n; i++) {
+    snprintf(role, sizeof role, "%u", i);
+    print_operand(out, plan, role, &plan->program.operands[first + i], rank);
+  }
+}
+
+static void print_kernel(StrBuf *out, const Plan *plan, const char *role, uint32_t kernel) {
+  if (kernel != TFM_NONE) strbuf_printf(out, "      %s: %s\n", role, plan->kernels.items[kernel].name);
+}
+
+static void print_tiles(StrBuf *out, const Plan *plan, const char *role, const uint32_t *tiles, uint32_t rows) {
+  print_kernel(out, plan, role, tiles[rows]);
+}
+
+static void print_dims(StrBuf *out, const Plan *plan, const tfm_size *dims, uint32_t rank) {
+  strbuf_add(out, " over ");
+  print_sizes(out, plan, rank, dims);
+}
+
+// ---- steps ----
+
+static void print_row(StrBuf *out, const Plan *plan, uint32_t index) {
+  const tfm_row_step *row = &plan->program.rows[index];
+  print_dims(out, plan, row->dims, row->rank);
+  strbuf_printf(out, " reduce %d\n", row->reduce);
+  print_kernel(out, plan, "kernel", row->kernel);
+  print_operands(out, plan, row->first_operand, row->n_operands, row->rank);
+}
+
+static void print_gemm(StrBuf *out, const Plan *plan, uint32_t index) {
+  const tfm_gemm_step *gemm = &plan->program.gemms[index];
+  strbuf_add(out, " rows ");
+  plan_print_size(out, plan, gemm->rows);
+  strbuf_printf(out, " n %" PRId64 " k %" PRId64 " tile %dx%d weight %u", gemm->n, gemm->k, gemm->tile_rows, gemm->width,
+                gemm->weight);
+  print_dims(out, plan, gemm->dims, gemm->rank);
+  strbuf_add_char(out, '\n');
+  print_tiles(out, plan, "tile", gemm->tiles, gemm->tile_rows);
+  print_kernel(out, plan, "epilogue", gemm->epilogue);
+  print_operand(out, plan, "a", &gemm->a, 1);
+  print_operand(out, plan, "c", &gemm->c, 1);
+  print_operands(out, plan, gemm->first_operand, gemm->n_operands, gemm->rank);
+}
+
+static void print_matmul(StrBuf *out, const Plan *plan, uint32_t index) {
+  const tfm_matmul_step *matmul = &plan->program.matmuls[index];
+  strbuf_add(out, " k ");
+  plan_print_size(out, plan, matmul->k);
+  strbuf_printf(out, " tile %dx%d", matmul->tile_rows, matmul->width);
+  print_dims(out, plan, matmul->dims, matmul->rank);
+  strbuf_add_char(out, '\n');
+  print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
+  print_kernel(out, plan, "pack", matmul->pack);
+  print_kernel(out, plan, "epilogue", matmul->epilogue);
+  print_operand(out, plan, "x", &matmul->x, matmul->rank);
+  print_operand(out, plan, "y", &matmul->y, matmul->rank);
+  print_operand(out, plan, "c", &matmul->c, matmul->rank);
+  print_operands(out, plan, matmul->first_operand, matmul->n_operands, matmul->rank);
+}
+
+static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
+  const tfm_attention_step *attention = &plan->program.attentions[index];
+  strbuf_printf(out, " h %" PRId64 " e %" PRId64, attention->h, attention->e);
+  print_dims(out, plan, attention->dims, attention->rank);
+  if (attention->causal) strbuf_add(out, " causal");
+  if (attention->padding)
+    strbuf_printf(out, " padding where operand %d is %s", attention->padding,
+                  attention->padding_true ? "true" : "false");
+  strbuf_add_char(out, '\n');
+  print_tiles(out, plan, "qk tile", attention->qk_tiles, attention->tile_rows);
+  print_tiles(out, plan, "pv tile", attention->pv_tiles, attention->tile_rows);
+  print_tiles(out, plan, "pv exact tile", attention->pv_exact_tiles, attention->tile_rows);
+  print_kernel(out, plan, "pack keys", attention->pack_keys);
+  print_kernel(out, plan, "pack values", attention->pack_values);
+  print_kernel(out, plan, "score", attention->score);
+  print_operand(out, plan, "q", &attention->q, attention->rank - 1u);
+  print_operand(out, plan, "k", &attention->k, attention->rank);
+  print_operand(out, plan, "v", &attention->v, attention->rank - 1u);
+  print_operand(out, plan, "c", &attention->c, attention->rank - 1u);
+  if (attention->has_weights) print_operand(out, plan, "weights", &attention->weights, attention->rank);
+  print_operands(out, plan, attention->first_operand, attention->n_operands, attention->rank);
+}
+
+static void print_table(StrBuf *out, const Plan *plan, uint32_t index) {
+  const tfm_table_step *table = &plan->program.tables[index];
+  strbuf_printf(out, " %s d %" PRId64 " base %g",
+                table->rotary ? "rotary" : table->interleaved ? "interleaved" : "concatenated", table->d, table->base);
+  print_dims(out, plan, table->dims, table->rank);
+  strbuf_add_char(out, '\n');
+  print_operand(out, plan, "positions", &table->positions, table->rank);
+  print_operand(out, plan, "c", &table->c, table->rank);
+}
+
+static void print_ids(StrBuf *out, const Plan *plan, uint32_t index) {
+  const tfm_ids_step *ids = &plan->program.ids[index];
+  strbuf_add(out, " below ");
+  plan_print_size(out, plan, ids->limit);
+  print_dims(out, plan, ids->dims, ids->rank);
+  strbuf_add_char(out, '\n');
+  print_operand(out, plan, "ids", &ids->ids, ids->rank);
+}
+
+typedef void (*PrintStep)(StrBuf *out, const Plan *plan, uint32_t index);
+static const PrintStep print_step[] = {
+    [TFM_STEP_ROW] = print_row,           [TFM_STEP_GEMM] = print_gemm,   [TFM_STEP_MATMUL] = print_matmul,
+    [TFM_STEP_ATTENTION] = print_attention, [TFM_STEP_TABLE] = print_table, [TFM_STEP_CHECK_IDS] = print_ids};
+
+static void print_steps(StrBuf *out, const Plan *plan) {
+  strbuf_add(out, "  steps\n");
+  for (uint32_t i = 0; i < plan->program.n_steps; i++) {
+    const tfm_step *step = &plan->program.steps[i];
+    strbuf_printf(out, "    %u: %s%s", i, step->prepare ? "prepare " : "", step->name);
+    print_step[step->kind](out, plan, step->index);
+    strbuf_add(out, "      work: ");
+    plan_print_size(out, plan, step->work);
+    strbuf_add_char(out, '\n');
+  }
+}
+
+// ---- the rest ----
+
+static void print_tensors(StrBuf *out, const char *what, uint32_t n, const tfm_tensor_info *tensors) {
+  for (uint32_t i = 0; i < n; i++) strbuf_printf(out, "  %s %u: %s %s\n", what, i, tensors[i].name, tensors[i].shape);
+}
+
+static void print_limits(StrBuf *out, const Plan *plan) {
+  for (uint32_t i = 0; i < plan->program.n_id_limits; i++) {
+    const tfm_id_limit *limit = &plan->program.id_limits[i];
+    strbuf_printf(out, "  ids of input %u below ", limit->input);
+    plan_print_size(out, plan, limit->limit);
+    strbuf_add_char(out, '\n');
+  }
+  strbuf_printf(out, "  checks: %u\n", plan->program.n_checks);
+}
+
+static void print_weights(StrBuf *out, const Plan *plan) {
+  for (size_t i = 0; i < plan->recipes.n; i++) {
+    const WeightRecipe *recipe = &plan->recipes.items[i];
+    strbuf_printf(out, "  weight %zu: ", i);
+    if (recipe->node->op == OP_WEIGHT) strbuf_add_quoted(out, recipe->node->attr.name);
+    else strbuf_printf(out, "%%%u %s", recipe->node->id, op_table[recipe->node->op].name);
+    strbuf_add_char(out, ' ');
+    node_print_shape(out, plan->graph->sizes, recipe->node);
+    if (recipe->layout == WEIGHT_PANELS) strbuf_printf(out, " in panels of %u", recipe->width);
+    strbuf_printf(out, ", %" PRIu64 " bytes at %" PRIu64 "\n", recipe->bytes, recipe->offset);
+  }
+}
+
+static void print_buffers(StrBuf *out, const Plan *plan) {
+  for (uint32_t i = 0; i < plan->program.n_buffers; i++) {
+    const tfm_buffer *buffer = &plan->program.buffers[i];
+    strbuf_printf(out, "  buffer %u: %s[", i, dtype_names[buffer->dtype]);
+    plan_print_size(out, plan, buffer->elements);
+    strbuf_printf(out, "] steps %u-%u%s\n", buffer->first_step, buffer->last_step,
+                  buffer->persistent ? " persistent" : "");
+  }
+}
+
+void plan_print(StrBuf *out, const Plan *plan) {
+  strbuf_printf(out, "plan %s for %s\n", plan->program.name, plan->target->name);
+  print_tensors(out, "input", plan->program.n_inputs, plan->program.inputs);
+  print_tensors(out, "output", plan->program.n_outputs, plan->program.outputs);
+  print_limits(out, plan);
+  print_weights(out, plan);
+  print_buffers(out, plan);
+  print_steps(out, plan);
+  for (size_t i = 0; i < plan->kernels.n; i++) {
+    strbuf_printf(out, "kernel %s: ", plan->kernels.items[i].name);
+    kernel_spec_print(out, &plan->kernels.items[i].spec);
+  }
+}

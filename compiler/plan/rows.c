@@ -1,0 +1,141 @@
+/* In: POINTWISE, REDUCE, NORM, CONCAT. Out: row steps. */
+#include <string.h>
+
+#include "plan/nest.h"
+
+static const Size *const *dims_of(const Node *node) { return (const Size *const *)node->dims; }
+
+/* The last axes that must stay the columns (and rows) as they are. */
+static uint32_t fixed_axes(Planner *p, const Body *body) { return expr_has_kind(p, body->expr, EXPR_GATHER); }
+
+void plan_body(Planner *p, const Node *node, Body *body) {
+  body_split(p, body, TFM_MAX_OPERANDS - 1);
+  View result = place_result(p, node, layout_has_columns, NULL, NULL);
+  Nest nest;
+  nest_init(p, &nest, body, &result);
+  uint32_t fixed = fixed_axes(p, body);
+  nest_simplify(p, &nest, fixed, fixed);
+  KernelSpec spec = nest_spec(&nest);
+  plan_row_step(p, &nest, &spec, "pointwise");
+}
+
+void plan_pointwise(Planner *p, const Node *node) {
+  Body body = body_new(node, node->rank, dims_of(node), node->attr.expr);
+  plan_check_gathers(p, node);
+  plan_body(p, node, &body);
+}
+
+// ---- reductions ----
+
+static bool writes_rows(OpKind reduction) { return reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX; }
+
+/* The result with an axis of 1 where it was reduced, so that it lies over the domain. */
+static View over_domain(Planner *p, const Node *node, const View *result) {
+  View view = *result;
+  if (writes_rows(node->attr.reduction) || node->attr.keepdim) return view;
+  uint32_t axis = (uint32_t)node->attr.axis;
+  for (uint32_t i = view.rank; i > axis; i--) {
+    view.dims[i] = view.dims[i - 1];
+    view.strides[i] = view.strides[i - 1];
+  }
+  view.dims[axis] = p->math.one;
+  view.strides[axis] = p->math.zero;
+  view.rank++;
+  return view;
+}
+
+/* An expression with a gather is computed before, unless its columns are what is reduced. */
+static void free_columns(Planner *p, Body *body, uint32_t axis) {
+  if (axis + 1 != body->rank) body_split_gathers(p, body);
+}
+
+static bool only_ones_follow(const Body *body, uint32_t axis) {
+  for (uint32_t i = axis + 1; i < body->rank; i++)
+    if (!size_equals(body->dims[i], 1)) return false;
+  return true;
+}
+
+/* The reduced axis becomes the columns, or the rows if the columns lie side by side. Returns `reduce`. */
+static uint8_t arrange(Planner *p, Nest *nest, const Body *body, uint32_t axis, OpKind reduction) {
+  if (axis + 1 == body->rank) {
+    nest_simplify(p, nest, 1, 1);
+    return 1;
+  }
+  if (only_ones_follow(body, axis) || writes_rows(reduction) || reduction == OP_ARGMAX) {
+    nest_move_axis(p, nest, axis, 1);
+    nest_simplify(p, nest, 1, 1);
+    return 1;
+  }
+  nest_move_axis(p, nest, axis, 2);
+  nest_simplify(p, nest, 2, 2);
+  return 2;
+}
+
+void plan_reduce(Planner *p, const Node *node) {
+  OpKind reduction = node->attr.reduction;
+  uint32_t axis = (uint32_t)node->attr.axis;
+  Body body = body_new(node, node->attr.rank_in, (const Size *const *)node->attr.dims_in, node->attr.expr);
+  plan_check_gathers(p, node);
+  free_columns(p, &body, axis);
+  body_split(p, &body, TFM_MAX_OPERANDS - 1);
+  View result = place_result(p, node, layout_has_columns, NULL, NULL);
+  View over = over_domain(p, node, &result);
+  Nest nest;
+  nest_init(p, &nest, &body, &over);
+  uint8_t reduce = arrange(p, &nest, &body, axis, reduction);
+  KernelSpec spec = nest_spec(&nest);
+  spec.reduction = reduction;
+  spec.reduce = reduce;
+  if (reduce == 1 && !writes_rows(reduction)) spec.operands[0].access = COLUMN_BROADCAST;
+  plan_row_step(p, &nest, &spec, op_table[reduction].name);
+}
+
+void plan_norm(Planner *p, const Node *node) {
+  uint32_t n_weights = (uint32_t)node->attr.has_weight + node->attr.has_bias;
+  Node *const *weights = node->inputs.items + node->inputs.n - n_weights;
+  Body body = body_new(node, node->rank, dims_of(node), node->attr.expr);
+  plan_check_gathers(p, node);
+  body_split(p, &body, TFM_MAX_OPERANDS - 1 - n_weights);
+  View result = place_result(p, node, layout_has_columns, NULL, NULL);
+  Nest nest;
+  nest_init(p, &nest, &body, &result);
+  uint32_t numbers[2] = {0};
+  for (uint32_t i = 0; i < n_weights; i++) {
+    View view = plan_view(p, weights[i]);
+    numbers[i] = nest_add(p, &nest, &view);
+  }
+  nest_simplify(p, &nest, 1, 1);
+  KernelSpec spec = nest_spec(&nest);
+  spec.reduction = node->attr.reduction;
+  spec.reduce = 1;
+  spec.eps = node->attr.eps;
+  if (node->attr.has_weight) spec.weight = (uint8_t)numbers[0];
+  if (node->attr.has_bias) spec.bias = (uint8_t)numbers[node->attr.has_weight];
+  plan_row_step(p, &nest, &spec, op_table[spec.reduction].name);
+}
+
+// ---- concat and outputs ----
+
+void plan_concat(Planner *p, const Node *node) {
+  View whole = place_result(p, node, layout_has_columns, NULL, NULL);
+  const Size *starts[MAX_RANK];
+  for (uint32_t i = 0; i < node->rank; i++) starts[i] = p->math.zero;
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    const Node *input = node->inputs.items[i];
+    View part = view_slice(&p->math, &whole, starts, dims_of(input)), view = plan_view(p, input);
+    if (!view_equal(&part, &view)) plan_copy(p, &view, &part, "concat");
+    starts[node->attr.axis] = math_add(&p->math, starts[node->attr.axis], input->dims[node->attr.axis]);
+  }
+}
+
+void plan_outputs(Planner *p) {
+  p->prepare = false;
+  for (size_t i = 0; i < p->graph->outputs.n; i++) {
+    const Node *node = p->node = p->graph->outputs.items[i].node;
+    View from = plan_view(p, node);
+    View to = view_rows(&p->math, node->dtype, node->rank, dims_of(node), NULL, NULL);
+    to.space = TFM_SPACE_OUTPUT;
+    to.index = (uint32_t)i;
+    plan_copy(p, &from, &to, "output");
+  }
+}

@@ -1,0 +1,178 @@
+/* In: nodes. Out: where their values lie; weight recipes for static subgraphs, copies where strides cannot say it,
+ * checks of ids. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "plan/nest.h"
+
+// ---- weights ----
+
+static uint64_t recipe_bytes(const WeightRecipe *recipe) {
+  int64_t elements = 1, dim = 0;
+  for (uint32_t i = 0; i < recipe->node->rank; i++) {
+    size_is_const(recipe->node->dims[i], &dim);
+    if (recipe->layout == WEIGHT_PANELS && i == 0) dim = (dim + recipe->width - 1) / recipe->width * recipe->width;
+    elements *= dim;
+  }
+  return (uint64_t)elements * dtype_bytes[recipe->node->dtype];
+}
+
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width) {
+  uint32_t key[3] = {node->id, layout, width};
+  MapEntry *known = map_find(&p->recipes, key, sizeof key);
+  if (known) return (uint32_t)(uintptr_t)known->value;
+  WeightRecipe recipe = {.node = node, .layout = layout, .width = width};
+  recipe.bytes = recipe_bytes(&recipe);
+  recipe.offset = p->plan->program.weights_bytes;
+  p->plan->program.weights_bytes = (recipe.offset + recipe.bytes + 63) / 64 * 64;
+  uint32_t index = (uint32_t)p->plan->recipes.n;
+  vec_push(p->arena, &p->plan->recipes, recipe);
+  map_put_n(&p->recipes, key, sizeof key, (void *)(uintptr_t)index);
+  return index;
+}
+
+// ---- views ----
+
+void plan_set_view(Planner *p, const Node *node, const View *view) {
+  p->values[node->id].view = *view;
+  p->values[node->id].has_view = true;
+}
+
+static uint32_t input_number(const Planner *p, const Node *node) {
+  for (size_t i = 0; i < p->graph->inputs.n; i++)
+    if (p->graph->inputs.items[i] == node) return (uint32_t)i;
+  UNREACHABLE("an input that the graph does not list");
+}
+
+static View source_view(Planner *p, const Node *node, uint8_t space, uint32_t index) {
+  View view = view_rows(&p->math, node->dtype, node->rank, (const Size *const *)node->dims, NULL, NULL);
+  view.space = space;
+  view.index = index;
+  return view;
+}
+
+/* Row-major memory without gaps, so that any reshape of it is a view. */
+static View contiguous_copy(Planner *p, const View *from, const char *operation) {
+  const Size *elements;
+  View copy = view_rows(&p->math, from->dtype, from->rank, (const Size *const *)from->dims, NULL, &elements);
+  copy.index = plan_buffer(p, from->dtype, elements);
+  plan_copy(p, from, &copy, operation);
+  return copy;
+}
+
+static View reshaped(Planner *p, const Node *node) {
+  View from = plan_view(p, node->inputs.items[0]), view;
+  if (view_reshape(&p->math, &from, node->rank, (const Size *const *)node->dims, &view)) return view;
+  const Node *outer = p->node;
+  bool outer_prepare = p->prepare;
+  p->node = node;
+  p->prepare = p->values[node->id].is_prepare;
+  View copy = contiguous_copy(p, &from, "reshape");
+  p->node = outer;
+  p->prepare = outer_prepare;
+  if (!view_reshape(&p->math, &copy, node->rank, (const Size *const *)node->dims, &view)) {
+    /* Equal only by a check of the run: elements lie in the same order all the same. */
+    view = source_view(p, node, copy.space, copy.index);
+  }
+  return view;
+}
+
+View plan_view(Planner *p, const Node *node) {
+  Value *value = &p->values[node->id];
+  if (value->has_view) return value->view;
+  View view;
+  if (value->is_static) {
+    view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0));
+  } else {
+    switch (node->op) {
+      case OP_INPUT: view = source_view(p, node, TFM_SPACE_INPUT, input_number(p, node)); break;
+      case OP_RESHAPE: view = reshaped(p, node); break;
+      case OP_PERMUTE: view = plan_view(p, node->inputs.items[0]), view = view_permute(&view, node->attr.axes); break;
+      case OP_SLICE:
+        view = plan_view(p, node->inputs.items[0]);
+        view = view_slice(&p->math, &view, (const Size *const *)node->attr.starts, (const Size *const *)node->dims);
+        break;
+      default: UNREACHABLE("a %s is used before it was planned", op_table[node->op].name);
+    }
+  }
+  plan_set_view(p, node, &view);
+  return view;
+}
+
+// ---- copies ----
+
+void plan_copy(Planner *p, const View *from, const View *to, const char *operation) {
+  Body body = body_new(p->node, to->rank, (const Size *const *)to->dims, expr_acc(p->arena));
+  body.acc = from;
+  Nest nest;
+  nest_init(p, &nest, &body, to);
+  nest_simplify(p, &nest, 0, 0);
+  KernelSpec spec = nest_spec(&nest);
+  plan_row_step(p, &nest, &spec, operation);
+}
+
+/* Rows of the caller's that lie a multiple of 4096 bytes apart share few sets of the cache. */
+static bool is_good_stride(const View *view, const Size *stride) {
+  int64_t floats;
+  return size_is_const(stride, &floats) && !(view->space == TFM_SPACE_INPUT && floats >= 1024 && floats % 1024 == 0);
+}
+
+static bool is_compact(Planner *p, const View *view, bool all_rows) {
+  const Size *rows, *stride;
+  if (!view_has_contiguous_columns(view)) return false;
+  if (!all_rows) return is_good_stride(view, view->strides[view->rank - 2]);
+  return view_collapse(&p->math, view, &rows, &stride) && is_good_stride(view, stride);
+}
+
+View plan_compact(Planner *p, const Node *node, bool all_rows) {
+  View view = plan_view(p, node);
+  Value *value = &p->values[node->id];
+  if (is_compact(p, &view, all_rows)) return view;
+  if (!value->has_compact) {
+    value->compact = place_new(p, node->dtype, node->rank, (const Size *const *)node->dims);
+    plan_copy(p, &view, &value->compact, "copy");
+    value->has_compact = true;
+  }
+  return value->compact;
+}
+
+// ---- ids ----
+
+/* The input whose elements are exactly those of `node`; NULL if it is computed or a part. */
+static const Node *whole_input(const Node *node) {
+  while (node->op == OP_RESHAPE || node->op == OP_PERMUTE) node = node->inputs.items[0];
+  return node->op == OP_INPUT ? node : NULL;
+}
+
+static void check_ids(Planner *p, const Node *user, const Node *ids, const Size *limit) {
+  const Node *input = whole_input(ids);
+  struct { const Node *node; const Size *limit; } key = {input ? input : ids, limit};
+  if (map_find(&p->id_checks, &key, sizeof key)) return;
+  map_put_n(&p->id_checks, &key, sizeof key, NULL);
+  const char *place = plan_place(p, user);
+  if (input) {
+    vec_push(p->arena, &p->id_limits, (tfm_id_limit){input_number(p, input), plan_size(p, limit), place});
+    return;
+  }
+  View view = plan_view(p, ids);
+  tfm_ids_step step = {.rank = (uint8_t)view.rank, .ids = plan_operand(p, &view), .limit = plan_size(p, limit),
+                       .place = place};
+  for (uint32_t i = 0; i < view.rank; i++) {
+    step.dims[i] = plan_size(p, view.dims[i]);
+    step.ids.strides[i] = plan_size(p, view.strides[i]);
+  }
+  vec_push(p->arena, &p->ids, step);
+  const Size *elements = math_product(&p->math, view.rank, view.dims);
+  plan_step(p, TFM_STEP_CHECK_IDS, p->ids.n - 1, plan_size(p, elements), "check_ids");
+}
+
+void plan_check_gathers(Planner *p, const Node *node) {
+  if (!node->attr.expr) return;
+  ExprList list = expr_list(p->arena, node->attr.expr);
+  for (uint32_t i = 0; i < list.n; i++) {
+    const Expr *expr = list.items[i];
+    if (expr->kind != EXPR_GATHER) continue;
+    check_ids(p, node, node->inputs.items[expr->ids], node->inputs.items[expr->input]->dims[0]);
+  }
+}
