@@ -21,6 +21,7 @@ enum {
 #define VERB(Enum, name, arguments, least, most, line, details) V_##Enum = 1 << VERB_##Enum,
 #include "driver/verbs.def"
   V_EXECUTE = V_RUN | V_VERIFY | V_BENCH,
+  V_TRIED = V_EXECUTE | V_CHECK, /* what says how to run is allowed where nothing is run, so that check takes what run does */
   V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH,
   V_PASSES = V_DUMP | V_OPT,
   V_ALL = (1 << N_VERBS) - 1

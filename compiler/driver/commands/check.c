@@ -1,5 +1,6 @@
 /* tfmc check: what a model takes, gives and needs; with --weights, whether a file has it. */
 #include "driver/commands/commands.h"
+#include "driver/host.h"
 #include "driver/model.h"
 #include "driver/weight_source.h"
 
@@ -55,6 +56,7 @@ static void check_file(Session *session, Graph *graph, StrBuf *out) {
 }
 
 void command_check(Session *session) {
+  if (option_given(&session->options, OPTION_MARCH) && !host_choose_target(session, false)) return;
   Graph *graph = model_load(session);
   if (!graph) return;
   NodeList weights = model_needed_weights(session->arena, graph);

