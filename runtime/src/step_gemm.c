@@ -9,7 +9,8 @@ enum {
   BLOCK_ROWS = 128,           /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
   RESIDENT_BYTES = 512 << 10, /* of that cache for the rows of a: beyond, several panels share what was loaded */
   PANELS_PER_LOAD = 4,
-  LEAST_UNIT_WORK = 1 << 19   /* flops: a claim costs less than a hundredth */
+  LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
+  LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
 
 typedef struct Gemm {
@@ -51,7 +52,9 @@ static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int
   int64_t column = panel * step->width, columns = least_of(step->width, step->n - column);
   int64_t k = least_of(TFM_K_BLOCK, step->k - k_block * TFM_K_BLOCK);
   const float *weights = panel_at(gemm, panel, k_block);
-  int64_t share = k * step->width / (end - first) / 16 * 16; /* whole cache lines */
+  /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
+  int64_t reach = TFM_PREFETCH_LINES * (k / 4) * LINE_FLOATS;
+  int64_t share = least_of(reach, k * step->width / (end - first) / LINE_FLOATS * LINE_FLOATS);
   for (int64_t tile = first; tile < end; tile++) {
     int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
     float *c = gemm->c + row * gemm->c_stride + column;

@@ -1,0 +1,190 @@
+/* Programs made by hand, and kernels in plain C. */
+#include "hand_program.h"
+
+#include <math.h>
+#include <string.h>
+
+void hand_open(HandProgram *hand, const char *name) {
+  memset(hand, 0, sizeof *hand);
+  hand->program.version = TFM_PROGRAM_VERSION;
+  hand->program.name = name;
+  hand->program.isa = "C";
+  hand_constant(hand, 0);
+  hand_constant(hand, 1);
+}
+
+void hand_close(HandProgram *hand) {
+  tfm_program *program = &hand->program;
+  program->symbols = hand->symbols;
+  program->terms = hand->terms;
+  program->polynomials = hand->polynomials;
+  program->inputs = hand->inputs;
+  program->outputs = hand->outputs;
+  program->checks = hand->checks;
+  program->conditions = hand->conditions;
+  program->parts = hand->parts;
+  program->id_limits = hand->id_limits;
+  program->weights = hand->weights;
+  program->buffers = hand->buffers;
+  program->kernels = hand->kernels;
+  program->steps = hand->steps;
+  program->operands = hand->operands;
+  program->rows = hand->rows;
+  program->gemms = hand->gemms;
+  program->matmuls = hand->matmuls;
+  program->attentions = hand->attentions;
+  program->tables = hand->tables;
+  program->ids = hand->ids;
+}
+
+/* --- Parts --------------------------------------------------------------------------------------------------------- */
+
+tfm_size hand_product(HandProgram *hand, int64_t coefficient, int n, const uint8_t *symbols) {
+  tfm_term *term = &hand->terms[hand->n_terms];
+  term->coefficient = coefficient;
+  term->degree = (uint8_t)n;
+  if (n) memcpy(term->symbols, symbols, (size_t)n);
+  hand->polynomials[hand->program.n_polynomials] = (tfm_polynomial){hand->n_terms++, 1};
+  return hand->program.n_polynomials++;
+}
+
+tfm_size hand_constant(HandProgram *hand, int64_t value) { return hand_product(hand, value, 0, NULL); }
+
+tfm_size hand_symbol(HandProgram *hand, const char *name) {
+  uint8_t number = (uint8_t)hand->program.n_symbols++;
+  hand->symbols[number] = name;
+  return hand_product(hand, 1, 1, &number);
+}
+
+static tfm_tensor_info tensor_info(const char *name, int dtype, const char *shape, int rank, const tfm_size *dims) {
+  tfm_tensor_info info = {.name = name, .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .shape = shape};
+  for (int i = 0; i < rank; i++) info.dims[i] = dims[i];
+  return info;
+}
+
+uint32_t hand_input(HandProgram *hand, const char *name, int dtype, const char *shape, int rank, const tfm_size *dims) {
+  hand->inputs[hand->program.n_inputs] = tensor_info(name, dtype, shape, rank, dims);
+  return hand->program.n_inputs++;
+}
+
+uint32_t hand_output(HandProgram *hand, const char *name, int dtype, const char *shape, int rank, const tfm_size *dims) {
+  hand->outputs[hand->program.n_outputs] = tensor_info(name, dtype, shape, rank, dims);
+  return hand->program.n_outputs++;
+}
+
+uint32_t hand_buffer(HandProgram *hand, int dtype, tfm_size elements, uint32_t first_step, uint32_t last_step) {
+  hand->buffers[hand->program.n_buffers] =
+      (tfm_buffer){.elements = elements, .dtype = (uint8_t)dtype, .first_step = first_step, .last_step = last_step};
+  return hand->program.n_buffers++;
+}
+
+uint32_t hand_kernel(HandProgram *hand, void (*function)(void)) {
+  union {
+    void (*function)(void);
+    void *object;
+  } kernel = {function};
+  hand->kernels[hand->program.n_kernels] = kernel.object;
+  return hand->program.n_kernels++;
+}
+
+tfm_operand hand_operand(int space, uint32_t index, int dtype, int rank, const tfm_size *strides) {
+  tfm_operand operand = {.space = (uint8_t)space, .dtype = (uint8_t)dtype, .index = index};
+  for (int i = 0; i < rank; i++) operand.strides[i] = strides[i];
+  return operand;
+}
+
+uint32_t hand_operands(HandProgram *hand, int n, const tfm_operand *operands) {
+  uint32_t first = hand->program.n_operands;
+  for (int i = 0; i < n; i++) hand->operands[hand->program.n_operands++] = operands[i];
+  return first;
+}
+
+uint32_t hand_step(HandProgram *hand, int kind, uint32_t index, tfm_size work) {
+  hand->steps[hand->program.n_steps] = (tfm_step){.kind = (uint8_t)kind, .index = index, .work = work, .name = "step"};
+  return hand->program.n_steps++;
+}
+
+/* --- Kernels ------------------------------------------------------------------------------------------------------- */
+
+static void tile(const float *a, int64_t a_stride, const float *b, float *c, int64_t c_stride, int64_t rows, int64_t k,
+                 int64_t accumulate, int64_t columns, int exact) {
+  for (int64_t i = 0; i < rows; i++) {
+    for (int64_t j = 0; j < columns; j++) {
+      float sum = accumulate ? c[i * c_stride + j] : 0;
+      for (int64_t n = 0; n < k; n++) {
+        float x = a[i * a_stride + n];
+        if (!exact || x != 0) sum += x * b[n * HAND_WIDTH + j];
+      }
+      c[i * c_stride + j] = sum;
+    }
+  }
+}
+
+#define TILE(name, rows, stride, exact)                                                                            \
+  static void name##_##rows(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,                 \
+                            int64_t accumulate, int64_t columns, const float *next) {                              \
+    (void)next;                                                                                                    \
+    tile(a, stride, b, c, c_stride, rows, k, accumulate, columns, exact);                                          \
+  }
+#define TILES(name, stride, exact) \
+  TILE(name, 1, stride, exact) TILE(name, 2, stride, exact) TILE(name, 3, stride, exact) TILE(name, 4, stride, exact)
+TILES(wide, HAND_A_STRIDE, 0)
+TILES(strip, TFM_STRIP_STRIDE, 0)
+TILES(strip_exact, TFM_STRIP_STRIDE, 1)
+TILES(query, HAND_H, 0)
+const hand_tile hand_tiles[N_HAND_TILES][HAND_TILE_ROWS + 1] = {
+    [HAND_A_768] = {0, wide_1, wide_2, wide_3, wide_4},
+    [HAND_A_STRIP] = {0, strip_1, strip_2, strip_3, strip_4},
+    [HAND_A_STRIP_EXACT] = {0, strip_exact_1, strip_exact_2, strip_exact_3, strip_exact_4},
+    [HAND_A_H] = {0, query_1, query_2, query_3, query_4}};
+
+void hand_use_tiles(HandProgram *hand, int which, uint32_t *tiles) {
+  for (int i = 0; i <= TFM_MAX_TILE_ROWS; i++) tiles[i] = TFM_NONE;
+  for (int i = 1; i <= HAND_TILE_ROWS; i++) tiles[i] = hand_kernel(hand, (void (*)(void))hand_tiles[which][i]);
+}
+
+void hand_pack(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns, float *packed) {
+  for (int64_t i = 0; i < k; i++)
+    for (int64_t j = 0; j < HAND_WIDTH; j++)
+      packed[i * HAND_WIDTH + j] = j < columns ? source[i * k_stride + j * column_stride] : 0;
+}
+
+void hand_softmax(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum, float *scale) {
+  for (int64_t i = 0; i < rows; i++) {
+    float *row = strip + i * TFM_STRIP_STRIDE, most = maximum[i];
+    for (int64_t j = 0; j < columns; j++) most = row[j] > most ? row[j] : most;
+    scale[i] = most == maximum[i] ? 1 : expf(maximum[i] - most);
+    maximum[i] = most;
+    sum[i] *= scale[i];
+    for (int64_t j = 0; j < columns; j++) {
+      row[j] = row[j] == -INFINITY ? 0 : expf(row[j] - most);
+      sum[i] += row[j];
+    }
+    for (int64_t j = columns; j % 16; j++) row[j] = 0;
+  }
+}
+
+int32_t hand_finite(const float *x, int64_t row_stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++)
+      if (!isfinite(x[i * row_stride + j])) return 0;
+  return 1;
+}
+
+static float *row_float(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
+  const tfm_row_operand *o = &args->operands[operand];
+  return (float *)(o->base + row * o->row_stride + column * o->column_stride);
+}
+
+void hand_multiply(const tfm_row_args *args) {
+  for (int64_t i = 0; i < args->rows; i++)
+    for (int64_t j = 0; j < args->columns; j++)
+      *row_float(args, 0, i, j) = *row_float(args, 1, i, j) * *row_float(args, 2, i, j);
+}
+
+void hand_fill(float *numbers, int64_t n, uint32_t seed) {
+  for (int64_t i = 0; i < n; i++) {
+    seed = seed * 1664525u + 1013904223u;
+    numbers[i] = (float)((int32_t)(seed >> 8) - (1 << 23)) / (float)(1 << 23);
+  }
+}
