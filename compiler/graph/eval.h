@@ -26,13 +26,23 @@ typedef struct EvalInputs {
 int64_t tensor_elements(const Tensor *tensor);
 Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims);
 
+/* Called with the value of each node when it was computed; with ragged sizes once for each item. The value is valid
+ * during the call only. */
+typedef void (*EvalObserver)(void *context, const Node *node, const Tensor *value);
+
+typedef struct EvalOptions {
+  EvalObserver observer; /* NULL: none */
+  void *observer_context;
+} EvalOptions;
+
 /* Computes all outputs into arena memory, in the order of graph->outputs. Checks inputs (names, types, shapes, sizes
  * that differ, ids) and the graph's checks with the messages of the golden cases. False after an error. */
 bool graph_eval(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context, const EvalInputs *inputs,
                 Tensor *outputs);
+bool graph_eval_with(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context,
+                     const EvalInputs *inputs, const EvalOptions *options, Tensor *outputs);
 /* The value of one static node (node_is_static): constants and weights only. NULL after an error. */
 Tensor *graph_eval_static(Arena *arena, Diag *diag, const Graph *graph, const Node *node, WeightLookup weights,
                           void *context);
-
 
 #endif

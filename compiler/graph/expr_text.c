@@ -138,10 +138,12 @@ static Expr *read_expr(Reader *r);
 /* "$3" */
 static bool read_input(Reader *r, uint32_t *input) {
   int64_t number;
-  if (!scan_char(&r->text, '$') || !scan_integer(&r->text, &number) || number < 0 || number >= r->n_inputs) {
+  const char *rest = r->text;
+  if (!scan_char(&rest, '$') || !scan_integer(&rest, &number) || number < 0 || number >= r->n_inputs) {
     fail(r, "expected an input of the node, such as $0");
     return false;
   }
+  r->text = rest;
   *input = (uint32_t)number;
   return true;
 }
