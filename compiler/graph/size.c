@@ -26,6 +26,7 @@ static int term_order(const SizeTerm *a, const SizeTerm *b) {
 /* `terms` are in order, without equal symbols and without zeros. */
 static const Size *intern(SizeTable *table, const SizeTerm *terms, uint32_t n) {
   unsigned char key[SIZE_MAX_TERMS * TERM_KEY_BYTES];
+  key[0] = 0; /* the size 0 has the empty key */
   for (uint32_t i = 0; i < n; i++) {
     unsigned char *place = key + (size_t)i * TERM_KEY_BYTES;
     memset(place, 0, TERM_KEY_BYTES);

@@ -1,0 +1,275 @@
+/* bench-compare: a worker that times compiled models beside other engines.
+ *
+ *   bench-compare WORKLOAD FOLDER        WORKLOAD: W1, W2 or W4; FOLDER: weights.safetensors and CASE.* files
+ *
+ * In: commands on standard input, one a line (see bench/README.md): out CASE FILE, go CASE WARM N, drop CASE, quit.
+ * Out: one line each on standard output, beginning with '@'. Threads: PEERS_THREADS, else 2. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "codegen/codegen.h"
+#include "diag/render.h"
+#include "elaborate/elaborate.h"
+#include "jit/jit.h"
+#include "passes/passes.h"
+#include "tfm/tfm.h"
+#include "weights/pack.h"
+#include "weights/weight_set.h"
+
+enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16, HUGE_PAGE = 2 * 1024 * 1024 };
+
+typedef struct Workload {
+  const char *name, *file, *plain, *masked; /* models of the file for cases without and with padding */
+  const char *first_input;                  /* ending of the file of the first input */
+  tfm_dtype first_dtype;
+  int64_t width; /* of the first input's last axis; 0: it has two axes */
+  Definition definitions[MAX_DEFINITIONS];
+  uint32_t n_definitions;
+} Workload;
+
+static const Workload workloads[] = {
+    {"W1", "bench/models/encoder.tfm", "Encoder", "MaskedEncoder", "x.f32", TFM_F32, 768, {{0}}, 0},
+    {"W2", "examples/minilm/minilm.tfm", "MiniLM", "MiniLM", "ids.i32", TFM_I32, 0, {{0}}, 0},
+    {"W4", "bench/models/encoder.tfm", "Encoder", "MaskedEncoder", "x.f32", TFM_F32, 128,
+     {{"d", "128"}, {"heads", "8"}, {"ffn", "512"}, {"depth", "2"}}, 4},
+};
+
+typedef struct Compiled { /* a model ready to run */
+  Arena *arena;
+  Diag diag;
+  WeightSet *set;
+  Jit *jit;
+  char *weights;
+  tfm_context *context;
+} Compiled;
+
+typedef struct Case {
+  char name[32];
+  Compiled *model;
+  tfm_value inputs[MAX_INPUTS];
+  int64_t dims[MAX_INPUTS][3];
+  tfm_value output;
+  size_t output_bytes;
+} Case;
+
+static const Workload *workload;
+static const char *folder;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(const char *reason) { printf("@fail %s\n", reason); }
+
+// ---- compiling ----
+
+static const Tensor *read_weight(void *context, const char *name) {
+  Compiled *model = context;
+  const WeightEntry *entry = weight_set_find(model->set, name);
+  if (!entry) {
+    diag_error_at(&model->diag, NULL, DIAG_WEIGHT_MISSING, "no weight %s", name);
+    return NULL;
+  }
+  Tensor *tensor = tensor_new(model->arena, DTYPE_F32, entry->tensor->rank, entry->tensor->dims);
+  return safetensors_read(entry->file, &model->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
+}
+
+static const Plan *plan_model(Compiled *model, const char *name) {
+  Map *names = ARENA_NEW(model->arena, Map);
+  *names = map_new(model->arena);
+  char *path = arena_printf(model->arena, "%s/%s", TFM_SOURCE_DIR, workload->file);
+  ParsedProgram *program = parse_program(model->arena, names, &model->diag, path);
+  if (!program) return NULL;
+  ElaborateOptions options = {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions};
+  Graph *graph = elaborate(model->arena, names, &model->diag, program, &options);
+  PassOptions passes = {.level = 2};
+  if (!graph || !passes_run(graph, &model->diag, &passes, NULL)) return NULL;
+  return plan_graph(model->arena, &model->diag, graph, host_target());
+}
+
+static bool link_model(Compiled *model, const Plan *plan) {
+  size_t bytes = (plan->program.weights_bytes + 63) / 64 * 64 + 64;
+  bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  model->weights = aligned_alloc(HUGE_PAGE, bytes);
+  if (model->weights) madvise(model->weights, bytes, MADV_HUGEPAGE); /* only faster */
+  char *path = arena_printf(model->arena, "%s/weights.safetensors", folder);
+  model->set = weight_set_open(model->arena, &model->diag, path);
+  if (!model->weights || !model->set || !pack_weights(model->arena, &model->diag, plan, read_weight, model, model->weights))
+    return false;
+  model->jit = jit_create(model->arena, &model->diag, plan, NULL);
+  const char *threads = getenv("PEERS_THREADS");
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads ? atoi(threads) : 2};
+  return model->jit &&
+         tfm_context_create(jit_program(model->jit), model->weights, &options, &model->context, NULL) == TFM_OK;
+}
+
+/* The model of a workload, compiled on first use; NULL after printing why not. */
+static Compiled *compiled(bool masked) {
+  static Compiled models[2];
+  Compiled *model = &models[masked];
+  if (model->context) return model;
+  model->arena = arena_create();
+  model->diag = diag_new(model->arena);
+  const Plan *plan = plan_model(model, masked ? workload->masked : workload->plain);
+  if (plan && link_model(model, plan)) return model;
+  StrBuf text = strbuf_new(model->arena);
+  render_text(&text, &model->diag, false);
+  fputs(text.text, stderr);
+  return NULL;
+}
+
+// ---- cases ----
+
+static void *read_file(const char *name, const char *ending, size_t bytes) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s.%s", folder, name, ending);
+  FILE *file = fopen(path, "rb");
+  void *data = calloc(1, bytes + 1);
+  bool whole = file && data && fread(data, 1, bytes, file) == bytes;
+  if (file) fclose(file);
+  if (whole) return data;
+  free(data);
+  return NULL;
+}
+
+/* batch, length, and whether the case has padding, from CASE.json. */
+static bool read_shape(const char *name, int64_t *batch, int64_t *length, bool *padded) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s.json", folder, name);
+  json_t *json = json_load_file(path, 0, NULL);
+  if (!json) return false;
+  *batch = json_integer_value(json_object_get(json, "batch"));
+  *length = json_integer_value(json_object_get(json, "length"));
+  *padded = *batch > 1;
+  json_decref(json);
+  return *batch > 0 && *length > 0;
+}
+
+static bool bind_output(Case *item) {
+  tfm_error error;
+  if (tfm_context_bind(item->model->context, item->inputs, &error) != TFM_OK) {
+    fprintf(stderr, "%s\n", error.message);
+    return false;
+  }
+  int32_t rank;
+  const int64_t *dims = tfm_context_output_dims(item->model->context, 0, &rank);
+  item->output_bytes = sizeof(float);
+  for (int32_t i = 0; i < rank; i++) item->output_bytes *= (size_t)dims[i];
+  item->output.data = malloc(item->output_bytes);
+  return item->output.data != NULL;
+}
+
+static bool prepare(Case *item, const char *name) {
+  int64_t batch, length;
+  bool padded;
+  if (!read_shape(name, &batch, &length, &padded)) return false;
+  bool masked = padded || workload->width == 0;
+  item->model = compiled(masked);
+  if (!item->model) return false;
+  size_t rows = (size_t)(batch * length), width = workload->width ? (size_t)workload->width : 1;
+  for (int i = 0; i < MAX_INPUTS; i++) memcpy(item->dims[i], (int64_t[]){batch, length, workload->width}, sizeof item->dims[i]);
+  item->inputs[0] = (tfm_value){read_file(name, workload->first_input, rows * width * 4), workload->first_dtype,
+                                workload->width ? 3 : 2, item->dims[0]};
+  item->inputs[1] = (tfm_value){masked ? read_file(name, "mask.i32", rows * 4) : NULL, TFM_I32, 2, item->dims[1]};
+  if (!item->inputs[0].data || (masked && !item->inputs[1].data)) return false;
+  snprintf(item->name, sizeof item->name, "%s", name);
+  return bind_output(item);
+}
+
+static void drop(Case *item) {
+  for (int i = 0; i < MAX_INPUTS; i++) free(item->inputs[i].data);
+  free(item->output.data);
+  *item = (Case){0};
+}
+
+/* The slot of this name, or a free one for "". NULL: none. */
+static Case *slot(const char *name) {
+  static Case cases[MAX_CASES];
+  for (size_t i = 0; i < MAX_CASES; i++)
+    if (strcmp(cases[i].name, name) == 0) return &cases[i];
+  return NULL;
+}
+
+/* The case, prepared if it is asked for the first time. NULL if that fails. */
+static Case *find(const char *name) {
+  Case *item = slot(name);
+  if (item) return item;
+  item = slot("");
+  if (!item || prepare(item, name)) return item;
+  drop(item);
+  return NULL;
+}
+
+static bool run(Case *item) {
+  return tfm_context_run(item->model->context, item->inputs, &item->output, NULL) == TFM_OK;
+}
+
+// ---- commands ----
+
+static void command_out(Case *item, const char *path) {
+  FILE *file = run(item) ? fopen(path, "wb") : NULL;
+  bool written = file && fwrite(item->output.data, 1, item->output_bytes, file) == item->output_bytes;
+  if (file) written = fclose(file) == 0 && written;
+  if (written) puts("@ok");
+  else fail("the output could not be written");
+}
+
+static void command_go(Case *item, int warm, int n) {
+  double *times = malloc(sizeof *times * (size_t)(n > 0 ? n : 1));
+  bool ok = times != NULL && tfm_context_bind(item->model->context, item->inputs, NULL) == TFM_OK;
+  for (int i = 0; ok && i < warm; i++) ok = run(item);
+  for (int i = 0; ok && i < n; i++) {
+    double start = now();
+    ok = run(item);
+    times[i] = now() - start;
+  }
+  if (ok) {
+    fputs("@times", stdout);
+    for (int i = 0; i < n; i++) printf(" %.9f", times[i]);
+    putchar('\n');
+  } else {
+    fail("a run failed");
+  }
+  free(times);
+}
+
+static void answer(char *line) {
+  char name[32] = "", path[2048] = "";
+  int warm = 0, n = 0;
+  if (sscanf(line, "drop %31s", name) == 1) {
+    Case *item = slot(name);
+    if (item) drop(item);
+    puts("@ok");
+    return;
+  }
+  bool out = sscanf(line, "out %31s %2047[^\n]", name, path) == 2;
+  if (!out && sscanf(line, "go %31s %d %d", name, &warm, &n) != 3) {
+    fail("unknown command");
+    return;
+  }
+  Case *item = find(name);
+  if (!item) fail("the case could not be prepared");
+  else if (out) command_out(item, path);
+  else command_go(item, warm, n);
+}
+
+int main(int argc, char **argv) {
+  for (size_t i = 0; argc == 3 && i < sizeof workloads / sizeof *workloads; i++)
+    if (strcmp(argv[1], workloads[i].name) == 0) workload = &workloads[i];
+  if (!workload) {
+    fputs("usage: bench-compare W1|W2|W4 FOLDER\n", stderr);
+    return 2;
+  }
+  folder = argv[2];
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  puts("@ready");
+  char line[4096];
+  while (fgets(line, sizeof line, stdin) && strncmp(line, "quit", 4) != 0) answer(line);
+  return 0;
+}
