@@ -33,6 +33,14 @@ static Module *module_of(Dot *dot, const char *path, size_t length) {
   return module;
 }
 
+enum { MAX_DEPTH = 100 }; /* of boxes; what lies deeper is drawn in the outermost */
+
+static bool too_deep(const char *path) {
+  int depth = 0;
+  for (; *path; path++) depth += *path == '.';
+  return depth >= MAX_DEPTH;
+}
+
 static const char *label_of(const Dot *dot, const Node *node) {
   StrBuf label = strbuf_new(dot->out->arena);
   strbuf_add(&label, op_table[node->op].name);
@@ -89,7 +97,8 @@ void graph_dot(StrBuf *out, Graph *graph) {
   graph_renumber(graph);
   Module *root = module_of(&dot, "", 0);
   for (const Node *node = graph->first; node; node = node->next) {
-    Module *module = module_of(&dot, node->origin.path, strlen(node->origin.path));
+    const char *path = too_deep(node->origin.path) ? "" : node->origin.path;
+    Module *module = module_of(&dot, path, strlen(path));
     vec_push(out->arena, &module->nodes, node);
   }
   strbuf_add(out, "digraph ");

@@ -42,7 +42,7 @@ Test(expr, text_is_read_back) {
       "t0 = exp($0); add(t0, t0)",
       "t0 = exp($0); t1 = mul(t0, t0); sub(t1, add(t1, acc))",
       "add(1.0, mul(0.1, nan))",
-      "add(1.6777216e+07, 1.1754944e-38)",
+      "add(16777216.0, 1.1754944e-38)",
       "inf",
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -142,7 +142,7 @@ Test(graph_text, what_is_no_graph_is_refused) {
   refused("graph G() {\n  %0 = full 1.0 : f32[1,1,1,1,1,1,1,1,1]\n}", 2, 39);
   refused("graph G() {\n  %0 = full 1.0 : f32[]\n  %0 = full 1.0 : f32[]\n}", 3, 6);
   refused("graph G() {\n  %0 = full 1.0, axis=1 : f32[]\n}", 2, 23);
-  refused("graph G() {\n  %0 = pointwise { $0 } : f32[]\n}", 2, 21);
+  refused("graph G() {\n  %0 = pointwise { $0 } : f32[]\n}", 2, 20);
   refused("graph G() {\n  %0 = pointwise { 1.0 : f32[]\n}", 2, 24);
   refused("graph G() {\n  output x = %0\n}", 2, 14);
   refused("graph G() {\n  check 1 <= 2, \"{x}\"\n}", 2, 17);
