@@ -148,8 +148,8 @@ static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_
     step->weights.strides[s] = plan_size(p, nest->others[OTHER_WEIGHTS].strides[s]);
   }
   step->first_operand = (uint32_t)p->operands.n;
-  tfm_operand strip = {.space = TFM_SPACE_BUFFER, .index = TFM_NONE};
-  vec_push(p->arena, &p->operands, strip);
+  /* Operand 0 is scratch of the runtime: its place here is held by an operand that is never read. */
+  vec_push(p->arena, &p->operands, (tfm_operand){.space = TFM_SPACE_SIZE});
   for (uint32_t i = 1; i < nest->n_operands; i++)
     vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
 }

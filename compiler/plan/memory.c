@@ -1,7 +1,7 @@
 /* In: buffers with lifetimes, values of the run-time sizes. Out: an offset per buffer and the bytes of all.
  *
- * Greedy by size: the largest buffer first; each goes into the smallest gap between those that live at the same time
- * and were placed before, or after them. Persistent buffers share with nobody. */
+ * Greedy by size: the largest buffer first; each goes into the lowest gap between those that live at the same time and
+ * were placed before, or after them. Persistent buffers share with nobody. */
 #include "base/checked_size.h"
 #include "plan/plan.h"
 
@@ -20,6 +20,7 @@ int64_t plan_evaluate(const Plan *plan, tfm_size size, const int64_t *symbols) {
 
 typedef struct Block {
   uint32_t buffer, first_step, last_step;
+  bool persistent;
   uint64_t bytes, offset;
 } Block;
 
@@ -30,62 +31,57 @@ static uint64_t buffer_bytes(const Plan *plan, const tfm_buffer *buffer, const i
   return (bytes * dtype_bytes[buffer->dtype] + 63) / 64 * 64;
 }
 
-/* Sorted insertion: larger first, equal ones in the order of their first step. */
+/* Sorted insertion: larger first, equal ones in their order. */
 static void insert(Block *blocks, uint32_t n, Block block) {
   uint32_t i = n;
   for (; i > 0; i--) {
     const Block *before = &blocks[i - 1];
-    bool stays = before->bytes > block.bytes || (before->bytes == block.bytes && before->first_step <= block.first_step);
-    if (stays) break;
+    if (before->bytes >= block.bytes) break;
     blocks[i] = *before;
   }
   blocks[i] = block;
 }
 
-/* The smallest gap between the placed blocks (ordered by offset) that live together with `block`. */
-static uint64_t best_gap(Block *const *placed, uint32_t n, const Block *block) {
-  uint64_t end = 0, best = 0, least = UINT64_MAX;
+static bool live_together(const Block *a, const Block *b) {
+  if (a->persistent || b->persistent) return true;
+  return a->first_step <= b->last_step && b->first_step <= a->last_step;
+}
+
+/* The lowest gap between the placed blocks (ordered by offset) that live together with `block`. */
+static uint64_t lowest_gap(Block *const *placed, uint32_t n, const Block *block) {
+  uint64_t end = 0;
   for (uint32_t i = 0; i < n; i++) {
     const Block *other = placed[i];
-    if (other->last_step < block->first_step || other->first_step > block->last_step) continue;
-    if (other->offset > end && other->offset - end >= block->bytes && other->offset - end < least) {
-      best = end;
-      least = other->offset - end;
-    }
+    if (!live_together(other, block)) continue;
+    if (other->offset >= end + block->bytes) break;
     if (other->offset + other->bytes > end) end = other->offset + other->bytes;
   }
-  return least == UINT64_MAX ? end : best;
+  return end;
 }
 
 static void place(Block **placed, uint32_t n, Block *block) {
-  block->offset = best_gap(placed, n, block);
+  block->offset = lowest_gap(placed, n, block);
   uint32_t i = n;
   for (; i > 0 && placed[i - 1]->offset > block->offset; i--) placed[i] = placed[i - 1];
   placed[i] = block;
 }
 
 uint64_t plan_workspace_bytes(const Plan *plan, const int64_t *symbols, uint64_t *offsets) {
-  uint32_t n = plan->program.n_buffers, n_blocks = 0;
+  uint32_t n = plan->program.n_buffers;
   Arena *scratch = arena_create();
   Block *blocks = ARENA_ARRAY(scratch, Block, n + 1);
   Block **placed = ARENA_ARRAY(scratch, Block *, n + 1);
-  uint64_t persistent = 0, shared = 0;
+  uint64_t all = 0;
   for (uint32_t i = 0; i < n; i++) {
     const tfm_buffer *buffer = &plan->program.buffers[i];
-    uint64_t bytes = buffer_bytes(plan, buffer, symbols);
-    if (!buffer->persistent) {
-      insert(blocks, n_blocks++, (Block){i, buffer->first_step, buffer->last_step, bytes, 0});
-      continue;
-    }
-    if (offsets) offsets[i] = persistent;
-    persistent += bytes;
+    insert(blocks, i, (Block){.buffer = i, .first_step = buffer->first_step, .last_step = buffer->last_step,
+                              .persistent = buffer->persistent, .bytes = buffer_bytes(plan, buffer, symbols)});
   }
-  for (uint32_t i = 0; i < n_blocks; i++) {
-    Block *block = &blocks[i];
-    place(placed, i, block);
-    if (block->offset + block->bytes > shared) shared = block->offset + block->bytes;
+  for (uint32_t i = 0; i < n; i++) {
+    place(placed, i, &blocks[i]);
+    if (blocks[i].offset + blocks[i].bytes > all) all = blocks[i].offset + blocks[i].bytes;
+    if (offsets) offsets[blocks[i].buffer] = blocks[i].offset;
   }
-  for (uint32_t i = 0; i < n_blocks && offsets; i++) offsets[blocks[i].buffer] = persistent + blocks[i].offset;
   arena_destroy(scratch);
-  return persistent + shared;
+  return all;
 }

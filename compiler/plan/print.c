@@ -36,10 +36,6 @@ static void print_sizes(StrBuf *out, const Plan *plan, uint32_t n, const tfm_siz
 static void print_operand(StrBuf *out, const Plan *plan, const char *role, const tfm_operand *operand,
                           uint32_t n_strides) {
   strbuf_printf(out, "      %s: %s ", role, dtype_names[operand->dtype]);
-  if (operand->index == TFM_NONE) {
-    strbuf_add(out, "strip\n");
-    return;
-  }
   if (operand->space == TFM_SPACE_SIZE) {
     plan_print_size(out, plan, operand->index);
     strbuf_add_char(out, '\n');
@@ -56,9 +52,10 @@ static void print_operand(StrBuf *out, const Plan *plan, const char *role, const
   strbuf_add_char(out, '\n');
 }
 
-static void print_operands(StrBuf *out, const Plan *plan, uint32_t first, uint32_t n, uint32_t rank) {
+/* Operands [from, n) of those that begin at `first`. */
+static void print_operands(StrBuf *out, const Plan *plan, uint32_t first, uint32_t from, uint32_t n, uint32_t rank) {
   char role[16];
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = from; i < n; i++) {
     snprintf(role, sizeof role, "%u", i);
     print_operand(out, plan, role, &plan->program.operands[first + i], rank);
   }
@@ -84,7 +81,7 @@ static void print_row(StrBuf *out, const Plan *plan, uint32_t index) {
   print_dims(out, plan, row->dims, row->rank);
   strbuf_printf(out, " reduce %d\n", row->reduce);
   print_kernel(out, plan, "kernel", row->kernel);
-  print_operands(out, plan, row->first_operand, row->n_operands, row->rank);
+  print_operands(out, plan, row->first_operand, 0, row->n_operands, row->rank);
 }
 
 static void print_gemm(StrBuf *out, const Plan *plan, uint32_t index) {
@@ -99,7 +96,7 @@ static void print_gemm(StrBuf *out, const Plan *plan, uint32_t index) {
   print_kernel(out, plan, "epilogue", gemm->epilogue);
   print_operand(out, plan, "a", &gemm->a, 1);
   print_operand(out, plan, "c", &gemm->c, 1);
-  print_operands(out, plan, gemm->first_operand, gemm->n_operands, gemm->rank);
+  print_operands(out, plan, gemm->first_operand, 0, gemm->n_operands, gemm->rank);
 }
 
 static void print_matmul(StrBuf *out, const Plan *plan, uint32_t index) {
@@ -115,7 +112,7 @@ static void print_matmul(StrBuf *out, const Plan *plan, uint32_t index) {
   print_operand(out, plan, "x", &matmul->x, matmul->rank);
   print_operand(out, plan, "y", &matmul->y, matmul->rank);
   print_operand(out, plan, "c", &matmul->c, matmul->rank);
-  print_operands(out, plan, matmul->first_operand, matmul->n_operands, matmul->rank);
+  print_operands(out, plan, matmul->first_operand, 0, matmul->n_operands, matmul->rank);
 }
 
 static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
@@ -138,7 +135,7 @@ static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
   print_operand(out, plan, "v", &attention->v, attention->rank - 1u);
   print_operand(out, plan, "c", &attention->c, attention->rank - 1u);
   if (attention->has_weights) print_operand(out, plan, "weights", &attention->weights, attention->rank);
-  print_operands(out, plan, attention->first_operand, attention->n_operands, attention->rank);
+  print_operands(out, plan, attention->first_operand, 1, attention->n_operands, attention->rank);
 }
 
 static void print_table(StrBuf *out, const Plan *plan, uint32_t index) {
