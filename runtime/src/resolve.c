@@ -9,6 +9,7 @@ enum {
 static void set_place(const tfm_context *context, const tfm_operand *source, Operand *operand) {
   int64_t offset = value_of(context, source->offset) * operand->bytes;
   operand->slot = -1;
+  if (source->index == TFM_NONE) return; /* the tile itself, whose address each call brings */
   switch ((tfm_space)source->space) {
     case TFM_SPACE_INPUT: operand->slot = (int32_t)source->index; break;
     case TFM_SPACE_OUTPUT: operand->slot = (int32_t)(context->program->n_inputs + source->index); break;

@@ -6,9 +6,10 @@
 
 enum { COLUMN_CUT = 64 }; /* columns are cut at multiples of this, so that threads share no cache line of a result */
 
-/* Points the arguments at row `row` of the outer index `outer`, and at column `column`. */
-static void place_block(const tfm_context *context, tfm_row_args *args, const Operand *operands, uint8_t n_operands,
-                        const tfm_size *dims, uint8_t rank, int64_t outer, int64_t row, int64_t column) {
+/* Points the arguments from operand number `first` on at row `row` of the outer index `outer`, and at column `column`. */
+static void place_block(const tfm_context *context, tfm_row_args *args, const Operand *operands, uint8_t first,
+                        uint8_t n_operands, const tfm_size *dims, uint8_t rank, int64_t outer, int64_t row,
+                        int64_t column) {
   args->coordinates[0] = column;
   args->coordinates[1] = row;
   for (int axis = rank - 3; axis >= 0; axis--) {
@@ -16,7 +17,7 @@ static void place_block(const tfm_context *context, tfm_row_args *args, const Op
     args->coordinates[rank - 1 - axis] = outer % dim;
     outer /= dim;
   }
-  for (uint8_t i = 0; i < n_operands; i++) {
+  for (uint8_t i = first; i < n_operands; i++) {
     const Operand *operand = &operands[i];
     char *base = operand_address(context, operand) + column * operand->strides[rank - 1];
     if (!operand->gathered) base += row * operand->strides[rank - 2];
@@ -38,8 +39,8 @@ static void run_block(const Walker *walker, const RowWork *work, int64_t outer, 
   args.rows = rows;
   args.columns = columns;
   args.faults = (int32_t *)&walker->context->faults;
-  place_block(walker->context, &args, work->operands, work->step->n_operands, work->step->dims, work->step->rank, outer,
-              row, column);
+  place_block(walker->context, &args, work->operands, 0, work->step->n_operands, work->step->dims, work->step->rank,
+              outer, row, column);
   work->kernel(&args);
 }
 
@@ -128,7 +129,7 @@ void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, in
   while (rows > 0) {
     int64_t inner = row % axis_rows;
     args.rows = least_of(axis_rows - inner, rows);
-    place_block(context, &args, epilogue->operands, epilogue->n_operands, epilogue->dims, epilogue->rank,
+    place_block(context, &args, epilogue->operands, 1, epilogue->n_operands, epilogue->dims, epilogue->rank,
                 row / axis_rows, inner, column);
     args.operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
     epilogue->kernel(&args);

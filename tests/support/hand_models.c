@@ -171,7 +171,7 @@ void hand_attention(HandProgram *hand, int causal) {
   attention->weights = hand_operand(TFM_SPACE_OUTPUT, 1, TFM_F32, 0, NULL);
   attention_weights_strides(hand, &attention->weights, keys);
   attention_kernels(hand, attention, causal);
-  const tfm_operand operands[] = {attention->weights,
+  const tfm_operand operands[] = {hand_operand(TFM_SPACE_BUFFER, TFM_NONE, TFM_F32, 0, NULL),
                                   hand_operand(TFM_SPACE_INPUT, 3, TFM_BOOL, 4, (const tfm_size[]){keys, 0, 0, 1})};
   attention->first_operand = hand_operands(hand, 2, operands);
   hand_step(hand, TFM_STEP_ATTENTION, hand->n_attentions++, hand_constant(hand, 1000000));

@@ -208,7 +208,8 @@ typedef struct tfm_matmul_step {
 /* softmax(score(q kT)) v over batch axes dims[0..rank-2); dims[rank-2] is t (queries), dims[rank-1] is s (keys).
  * q.strides: batch axes, t (contiguous in h); k: batch axes, s, h; v: batch axes, s (contiguous in e);
  * c: batch axes, t (contiguous in e); weights (has_weights): batch axes, t, s.
- * score: a pointwise row kernel in place on a strip of rows x keys whose operand 0 is the strip; its operands
+ * score: a pointwise row kernel in place on a strip of rows x keys whose operand 0 is the strip (a buffer with index
+ * TFM_NONE: the runtime knows where it is); its operands
  * [first_operand + 1, + n_operands - 1) have strides over all axes (t and s too). */
 typedef struct tfm_attention_step {
   uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
