@@ -1,0 +1,164 @@
+/* In: a module and a target. Out: functions, blocks, scalars and memory accesses for those who emit kernels. */
+#include "codegen/emitter.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+Emitter emitter_new(Arena *arena, LLVMModuleRef module, const TargetInfo *target) {
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  return (Emitter){
+      .arena = arena,
+      .context = context,
+      .module = module,
+      .builder = LLVMCreateBuilderInContext(context),
+      .target = target,
+      .n_vectors = 1,
+      .i1 = LLVMInt1TypeInContext(context),
+      .i8 = LLVMInt8TypeInContext(context),
+      .i16 = LLVMInt16TypeInContext(context),
+      .i32 = LLVMInt32TypeInContext(context),
+      .i64 = LLVMInt64TypeInContext(context),
+      .f32 = LLVMFloatTypeInContext(context),
+      .f64 = LLVMDoubleTypeInContext(context),
+      .pointer = LLVMPointerTypeInContext(context, 0),
+      .nothing = LLVMVoidTypeInContext(context),
+  };
+}
+
+void emitter_destroy(Emitter *e) { LLVMDisposeBuilder(e->builder); }
+
+/* ---- functions and blocks ---- */
+
+static LLVMAttributeRef enum_attribute(Emitter *e, const char *name) {
+  unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+  CHECK(kind, "LLVM has no attribute %s", name);
+  return LLVMCreateEnumAttribute(e->context, kind, 0);
+}
+
+static void function_text_attribute(Emitter *e, const char *name, const char *value) {
+  LLVMAttributeRef attribute =
+      LLVMCreateStringAttribute(e->context, name, (unsigned)strlen(name), value, (unsigned)strlen(value));
+  LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
+}
+
+LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n, const LLVMTypeRef *parameters) {
+  enum { MOST = 8 };
+  LLVMTypeRef types[MOST];
+  CHECK(n <= MOST, "a kernel of %u parameters", n);
+  memcpy(types, parameters, n * sizeof *types);
+  e->function = LLVMAddFunction(e->module, name, LLVMFunctionType(result, types, n, 0));
+  LLVMSetVisibility(e->function, LLVMHiddenVisibility);
+  LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, enum_attribute(e, "nounwind"));
+  char bits[16];
+  snprintf(bits, sizeof bits, "%u", e->target->vector_floats * 32);
+  function_text_attribute(e, "prefer-vector-width", bits);
+  function_text_attribute(e, "min-legal-vector-width", bits);
+  function_text_attribute(e, "no-builtins", "true");
+  emit_at(e, emit_block(e, "entry"));
+  return e->function;
+}
+
+void emit_parameter_noalias(Emitter *e, unsigned i) {
+  LLVMAddAttributeAtIndex(e->function, i + 1, enum_attribute(e, "noalias"));
+}
+
+void emit_parameter_readonly(Emitter *e, unsigned i) {
+  LLVMAddAttributeAtIndex(e->function, i + 1, enum_attribute(e, "readonly"));
+}
+
+LLVMBasicBlockRef emit_block(Emitter *e, const char *name) {
+  return LLVMAppendBasicBlockInContext(e->context, e->function, name);
+}
+
+void emit_jump(Emitter *e, LLVMBasicBlockRef block) { LLVMBuildBr(e->builder, block); }
+
+void emit_branch(Emitter *e, LLVMValueRef condition, LLVMBasicBlockRef yes, LLVMBasicBlockRef no) {
+  LLVMBuildCondBr(e->builder, condition, yes, no);
+}
+
+void emit_at(Emitter *e, LLVMBasicBlockRef block) { LLVMPositionBuilderAtEnd(e->builder, block); }
+
+/* ---- scalars ---- */
+
+LLVMValueRef emit_i64(Emitter *e, int64_t value) { return LLVMConstInt(e->i64, (unsigned long long)value, 1); }
+LLVMValueRef emit_i32(Emitter *e, int64_t value) { return LLVMConstInt(e->i32, (unsigned long long)value, 1); }
+LLVMValueRef emit_f32(Emitter *e, double value) { return LLVMConstReal(e->f32, value); }
+
+LLVMValueRef emit_add(Emitter *e, LLVMValueRef a, LLVMValueRef b) { return LLVMBuildAdd(e->builder, a, b, ""); }
+LLVMValueRef emit_sub(Emitter *e, LLVMValueRef a, LLVMValueRef b) { return LLVMBuildSub(e->builder, a, b, ""); }
+LLVMValueRef emit_mul(Emitter *e, LLVMValueRef a, LLVMValueRef b) { return LLVMBuildMul(e->builder, a, b, ""); }
+
+LLVMValueRef emit_icmp(Emitter *e, LLVMIntPredicate predicate, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildICmp(e->builder, predicate, a, b, "");
+}
+
+LLVMValueRef emit_select(Emitter *e, LLVMValueRef condition, LLVMValueRef yes, LLVMValueRef no) {
+  return LLVMBuildSelect(e->builder, condition, yes, no, "");
+}
+
+LLVMValueRef emit_least(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
+  return emit_select(e, emit_icmp(e, LLVMIntULT, a, b), a, b);
+}
+
+/* ---- memory ---- */
+
+LLVMValueRef emit_offset(Emitter *e, LLVMValueRef pointer, LLVMValueRef bytes) {
+  return LLVMBuildGEP2(e->builder, e->i8, pointer, &bytes, 1, "");
+}
+
+LLVMValueRef emit_load(Emitter *e, LLVMTypeRef type, LLVMValueRef pointer, unsigned alignment) {
+  LLVMValueRef load = LLVMBuildLoad2(e->builder, type, pointer, "");
+  LLVMSetAlignment(load, alignment);
+  return load;
+}
+
+LLVMValueRef emit_store(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, unsigned alignment) {
+  LLVMValueRef store = LLVMBuildStore(e->builder, value, pointer);
+  LLVMSetAlignment(store, alignment);
+  return store;
+}
+
+LLVMValueRef emit_stack(Emitter *e, LLVMTypeRef type, unsigned alignment) {
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
+  LLVMBasicBlockRef entry = LLVMGetEntryBasicBlock(e->function);
+  LLVMValueRef first = LLVMGetFirstInstruction(entry);
+  if (first) LLVMPositionBuilderBefore(e->builder, first);
+  else emit_at(e, entry);
+  LLVMValueRef memory = LLVMBuildAlloca(e->builder, type, "");
+  LLVMSetAlignment(memory, alignment);
+  emit_at(e, here);
+  return memory;
+}
+
+void emit_prefetch(Emitter *e, LLVMValueRef pointer, unsigned locality) {
+  LLVMValueRef arguments[] = {pointer, emit_i32(e, 0), emit_i32(e, locality), emit_i32(e, 1)};
+  emit_intrinsic(e, "llvm.prefetch", e->pointer, 4, arguments);
+}
+
+static EmittedIntrinsic *declare_intrinsic(Emitter *e, const char *name, LLVMTypeRef first, LLVMTypeRef second) {
+  for (unsigned i = 0; i < e->n_intrinsics; i++) {
+    EmittedIntrinsic *known = &e->intrinsics[i];
+    if (known->types[0] == first && known->types[1] == second && strcmp(known->name, name) == 0) return known;
+  }
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  CHECK(id, "LLVM has no intrinsic %s", name);
+  CHECK(e->n_intrinsics < EMIT_MAX_INTRINSICS, "more than %d different intrinsics", EMIT_MAX_INTRINSICS);
+  EmittedIntrinsic *entry = &e->intrinsics[e->n_intrinsics++];
+  *entry = (EmittedIntrinsic){.name = name, .types = {first, second}};
+  size_t n_types = second ? 2 : first ? 1 : 0;
+  entry->declaration = LLVMGetIntrinsicDeclaration(e->module, id, entry->types, n_types);
+  entry->function_type = LLVMIntrinsicGetType(e->context, id, entry->types, n_types);
+  return entry;
+}
+
+LLVMValueRef emit_intrinsic2(Emitter *e, const char *name, LLVMTypeRef first, LLVMTypeRef second, unsigned n,
+                             LLVMValueRef *arguments) {
+  EmittedIntrinsic *entry = declare_intrinsic(e, name, first, second);
+  return LLVMBuildCall2(e->builder, entry->function_type, entry->declaration, arguments, n, "");
+}
+
+LLVMValueRef emit_intrinsic(Emitter *e, const char *name, LLVMTypeRef type, unsigned n, LLVMValueRef *arguments) {
+  return emit_intrinsic2(e, name, type, NULL, n, arguments);
+}

@@ -1,0 +1,72 @@
+/* Emitter: what every function that emits code has at hand: builder, types, the target, the function being written.
+ *
+ * In: a module and a target. Out: instructions at the builder's place. Nothing here knows a kernel. */
+#ifndef TFM_CODEGEN_EMITTER_H
+#define TFM_CODEGEN_EMITTER_H
+
+#include <llvm-c/Core.h>
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "target/target.h"
+
+enum { EMIT_MAX_INTRINSICS = 32 };
+
+typedef struct EmittedIntrinsic { /* declarations already made, looked up by name and type */
+  const char *name;
+  LLVMTypeRef types[2];
+  LLVMValueRef declaration;
+  LLVMTypeRef function_type;
+} EmittedIntrinsic;
+
+typedef struct Emitter {
+  Arena *arena; /* for what is needed while code is emitted */
+  LLVMContextRef context;
+  LLVMModuleRef module;
+  LLVMBuilderRef builder;
+  const TargetInfo *target;
+  LLVMValueRef function;
+  unsigned n_vectors; /* vectors of a Lanes that are in use (vector.h) */
+  LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, pointer, nothing;
+  EmittedIntrinsic intrinsics[EMIT_MAX_INTRINSICS];
+  unsigned n_intrinsics;
+} Emitter;
+
+Emitter emitter_new(Arena *arena, LLVMModuleRef module, const TargetInfo *target);
+void emitter_destroy(Emitter *e);
+
+/* A new function whose entry block the builder stands in. It unwinds nothing and is hidden from other libraries. */
+LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n, const LLVMTypeRef *parameters);
+/* Promises about pointer parameter `i`: nothing else in the function reaches what it points to; it is only read. */
+void emit_parameter_noalias(Emitter *e, unsigned i);
+void emit_parameter_readonly(Emitter *e, unsigned i);
+LLVMBasicBlockRef emit_block(Emitter *e, const char *name);
+void emit_jump(Emitter *e, LLVMBasicBlockRef block);
+void emit_branch(Emitter *e, LLVMValueRef condition, LLVMBasicBlockRef yes, LLVMBasicBlockRef no);
+void emit_at(Emitter *e, LLVMBasicBlockRef block);
+
+LLVMValueRef emit_i64(Emitter *e, int64_t value);
+LLVMValueRef emit_i32(Emitter *e, int64_t value);
+LLVMValueRef emit_f32(Emitter *e, double value);
+
+LLVMValueRef emit_add(Emitter *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_sub(Emitter *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_mul(Emitter *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_icmp(Emitter *e, LLVMIntPredicate predicate, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_select(Emitter *e, LLVMValueRef condition, LLVMValueRef yes, LLVMValueRef no);
+/* The smaller of two i64, unsigned. */
+LLVMValueRef emit_least(Emitter *e, LLVMValueRef a, LLVMValueRef b);
+
+LLVMValueRef emit_offset(Emitter *e, LLVMValueRef pointer, LLVMValueRef bytes);
+LLVMValueRef emit_load(Emitter *e, LLVMTypeRef type, LLVMValueRef pointer, unsigned alignment);
+LLVMValueRef emit_store(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, unsigned alignment);
+/* Memory of the stack frame, made once however often the place is executed. */
+LLVMValueRef emit_stack(Emitter *e, LLVMTypeRef type, unsigned alignment);
+/* A request to bring a cache line near; harmless at any address. `locality` 3: L1, 2: L2. */
+void emit_prefetch(Emitter *e, LLVMValueRef pointer, unsigned locality);
+/* Calls the intrinsic `name` (a literal) overloaded by `type` (NULL: not overloaded), or by two types. */
+LLVMValueRef emit_intrinsic(Emitter *e, const char *name, LLVMTypeRef type, unsigned n, LLVMValueRef *arguments);
+LLVMValueRef emit_intrinsic2(Emitter *e, const char *name, LLVMTypeRef first, LLVMTypeRef second, unsigned n,
+                             LLVMValueRef *arguments);
+
+#endif

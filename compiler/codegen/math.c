@@ -1,0 +1,193 @@
+/* In: vectors of f32. Out: the functions of math.h as straight code without branches.
+ *
+ * The coefficients are minimax fits of our own (relative error of the result, rounded to f32 from the lowest on). */
+#include "codegen/math.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* c[0] + c[1] x + ... by Horner's rule. */
+static Lanes polynomial(Emitter *e, Lanes x, const float *c, size_t n) {
+  Lanes sum = lanes_number(e, c[n - 1]);
+  for (size_t i = n - 1; i-- > 0;) sum = lanes_fma(e, sum, x, lanes_number(e, c[i]));
+  return sum;
+}
+#define POLYNOMIAL(e, x, array) polynomial((e), (x), (array), COUNT(array))
+
+/* The larger of x and a number; NaN stays. */
+static Lanes at_least(Emitter *e, Lanes x, double number) {
+  Lanes bound = lanes_number(e, number);
+  return lanes_select(e, lanes_compare(e, LLVMRealOLT, x, bound), bound, x);
+}
+
+static Lanes at_most(Emitter *e, Lanes x, double number) {
+  Lanes bound = lanes_number(e, number);
+  return lanes_select(e, lanes_compare(e, LLVMRealOGT, x, bound), bound, x);
+}
+
+/* |a| with the sign of b. */
+static Lanes with_sign(Emitter *e, Lanes a, Lanes b) {
+  Lanes sign = lanes_binary(e, LLVMBuildAnd, lanes_as_i32(e, b), lanes_bits(e, 0x80000000u));
+  Lanes magnitude = lanes_binary(e, LLVMBuildAnd, lanes_as_i32(e, a), lanes_bits(e, 0x7fffffffu));
+  return lanes_as_f32(e, lanes_binary(e, LLVMBuildOr, sign, magnitude));
+}
+
+/* ---- exp ---- */
+
+static const double ln2_high = 0x1.62e4p-1, ln2_low = 0x1.7f7d1cp-20; /* n * ln2_high is exact */
+static const double log2_e = 0x1.715476p+0;
+
+/* x = n ln 2 + r with |r| <= ln 2 / 2; returns e^r. */
+static Lanes exp_reduced(Emitter *e, Lanes x, Lanes *n, Lanes *whole) {
+  static const float c[] = {0x1p0f,         0x1p0f,         0x1.fffffcp-2f, 0x1.55548cp-3f,
+                            0x1.555858p-5f, 0x1.123de0p-7f, 0x1.6ac744p-10f};
+  *n = lanes_round(e, x, log2_e, whole);
+  Lanes r = lanes_fma(e, *n, lanes_number(e, -ln2_high), x);
+  r = lanes_fma(e, *n, lanes_number(e, -ln2_low), r);
+  return POLYNOMIAL(e, r, c);
+}
+
+/* Between -104, below which everything is 0, and 89, above which everything is infinite. */
+Lanes math_exp(Emitter *e, Lanes x) {
+  Lanes n, whole;
+  Lanes p = exp_reduced(e, at_most(e, at_least(e, x, -104), 89), &n, &whole);
+  return lanes_scale(e, p, n, whole);
+}
+
+Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
+  const double least = -0x1.5d58ap+6; /* exp of it is 2^-126 */
+  Lanes n, whole;
+  Lanes p = exp_reduced(e, at_least(e, x, least), &n, &whole);
+  Lanes below = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, least));
+  return lanes_select(e, below, lanes_number(e, 0), lanes_scale_normal(e, p, n, whole));
+}
+
+/* ---- log ---- */
+
+/* x = m 2^n with m in [sqrt 1/2, sqrt 2); log x = n ln 2 + log m. */
+Lanes math_log(Emitter *e, Lanes x) {
+  static const float c[] = {0x1.555548p-2f, -0x1.000070p-2f, 0x1.99a542p-3f,  -0x1.552f10p-3f, 0x1.2302f8p-3f,
+                            -0x1.00ff0ep-3f, 0x1.f04542p-4f, -0x1.bf2912p-4f, 0x1.b09e5ap-5f};
+  const uint32_t root_half = 0x3f3504f3;
+  Lanes tiny = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, 0x1p-126));
+  Lanes normal = lanes_select(e, tiny, lanes_mul(e, x, lanes_number(e, 0x1p23)), x);
+  Lanes bits = lanes_binary(e, LLVMBuildSub, lanes_as_i32(e, normal), lanes_bits(e, root_half));
+  Lanes n = lanes_convert(e, LLVMSIToFP, lanes_binary(e, LLVMBuildAShr, bits, lanes_bits(e, 23)), e->f32);
+  n = lanes_sub(e, n, lanes_select(e, tiny, lanes_number(e, 23), lanes_number(e, 0)));
+  bits = lanes_binary(e, LLVMBuildAnd, bits, lanes_bits(e, 0x007fffff));
+  Lanes m = lanes_as_f32(e, lanes_binary(e, LLVMBuildAdd, bits, lanes_bits(e, root_half)));
+  Lanes f = lanes_sub(e, m, lanes_number(e, 1)), square = lanes_mul(e, f, f);
+  Lanes tail = lanes_mul(e, lanes_mul(e, POLYNOMIAL(e, f, c), f), square);
+  tail = lanes_fma(e, n, lanes_number(e, ln2_low), tail);
+  tail = lanes_fma(e, square, lanes_number(e, -0.5), tail);
+  Lanes result = lanes_fma(e, n, lanes_number(e, ln2_high), lanes_add(e, f, tail));
+  Lanes infinity = lanes_number(e, (double)__builtin_inff()), zero = lanes_number(e, 0);
+  result = lanes_select(e, lanes_compare(e, LLVMRealOEQ, x, infinity), infinity, result);
+  result = lanes_select(e, lanes_compare(e, LLVMRealOEQ, x, zero), lanes_neg(e, infinity), result);
+  Lanes outside = lanes_compare(e, LLVMRealULT, x, zero); /* below 0, or NaN */
+  return lanes_select(e, outside, lanes_number(e, (double)__builtin_nanf("")), result);
+}
+
+/* ---- erf, tanh ---- */
+
+/* Near 0: x + x p(x^2). Else 1 - exp(-(|x| + |x| q(|x|))). */
+Lanes math_erf(Emitter *e, Lanes x) {
+  static const float near[] = {0x1.06eba8p-3f,  -0x1.812740p-2f,  0x1.ce2d62p-4f, -0x1.b800d6p-6f,
+                               0x1.5446f6p-8f, -0x1.a5eb02p-11f, 0x1.4ef872p-14f};
+  static const float far[] = {0x1.0772d8p-3f, 0x1.4538b6p-1f,   0x1.b2d358p-4f, -0x1.843468p-6f,
+                              0x1.d92fa4p-9f, -0x1.4a1810p-12f, 0x1.5de57ap-17f};
+  Lanes a = lanes_abs(e, x), square = lanes_mul(e, a, a), bounded = at_most(e, a, 3.95);
+  Lanes small = lanes_fma(e, POLYNOMIAL(e, square, near), a, a);
+  Lanes exponent = lanes_fma(e, POLYNOMIAL(e, bounded, far), bounded, bounded);
+  Lanes large = lanes_sub(e, lanes_number(e, 1), math_exp_nonpositive(e, lanes_neg(e, exponent)));
+  Lanes is_far = lanes_compare(e, LLVMRealOGT, a, lanes_number(e, 0.921875));
+  return with_sign(e, lanes_select(e, is_far, large, small), x);
+}
+
+/* Near 0: x + x^3 p(x^2). Else 1 - 2 / (exp(2 |x|) + 1). */
+Lanes math_tanh(Emitter *e, Lanes x) {
+  static const float near[] = {-0x1.55552ep-2f, 0x1.110614p-3f, -0x1.b81740p-5f, 0x1.512de6p-6f, -0x1.7172ecp-8f};
+  Lanes a = lanes_abs(e, x), square = lanes_mul(e, a, a), one = lanes_number(e, 1), n, whole;
+  Lanes small = lanes_fma(e, lanes_mul(e, POLYNOMIAL(e, square, near), square), a, a);
+  Lanes p = exp_reduced(e, at_most(e, lanes_add(e, a, a), 40), &n, &whole);
+  Lanes power = lanes_scale_normal(e, p, n, whole);
+  Lanes quotient = lanes_div(e, lanes_number(e, 2), lanes_add(e, power, one));
+  Lanes is_far = lanes_compare(e, LLVMRealOGT, a, lanes_number(e, 0.625));
+  return with_sign(e, lanes_select(e, is_far, lanes_sub(e, one, quotient), small), x);
+}
+
+/* ---- sigmoid and what is made from it ---- */
+
+/* With z = exp(-|x|): 1 / (1 + z), or z / (1 + z) for negative x, which is accurate at both ends. */
+Lanes math_sigmoid(Emitter *e, Lanes x) {
+  Lanes n, whole, one = lanes_number(e, 1);
+  Lanes p = exp_reduced(e, at_least(e, lanes_neg(e, lanes_abs(e, x)), -104), &n, &whole);
+  Lanes z = lanes_scale(e, p, n, whole);
+  Lanes negative = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, 0));
+  return lanes_div(e, lanes_select(e, negative, z, one), lanes_add(e, one, z));
+}
+
+Lanes math_silu(Emitter *e, Lanes x) { return lanes_mul(e, x, math_sigmoid(e, x)); }
+
+Lanes math_gelu(Emitter *e, Lanes x) {
+  Lanes half = lanes_mul(e, x, lanes_number(e, 0.5));
+  Lanes erf = math_erf(e, lanes_mul(e, x, lanes_number(e, 0x1.6a09e667f3bcdp-1)));
+  return lanes_fma(e, half, erf, half);
+}
+
+/* x/2 (1 + tanh u) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3) */
+Lanes math_gelu_tanh(Emitter *e, Lanes x) {
+  const double factor = 2 * 0x1.9884533d43651p-1;
+  Lanes square = lanes_mul(e, x, x);
+  Lanes inner = lanes_fma(e, square, lanes_number(e, factor * 0.044715), lanes_number(e, factor));
+  return lanes_mul(e, x, math_sigmoid(e, lanes_mul(e, x, inner)));
+}
+
+Lanes math_quick_gelu(Emitter *e, Lanes x) {
+  return lanes_mul(e, x, math_sigmoid(e, lanes_mul(e, x, lanes_number(e, 1.702))));
+}
+
+/* ---- sin, cos ---- */
+
+static Lanes wide(Emitter *e, double number) { return lanes_splat(e, LLVMConstReal(e->f64, number)); }
+
+/* x = q pi/2 + r with |r| <= pi/4, in double with pi/2 in three pieces; products of the first two with q < 2^20 are
+ * exact, so no FMA is asked for. Where q has no meaning any more r is kept small. */
+static Lanes reduce_angle(Emitter *e, Lanes x, Lanes *quadrant) {
+  Lanes angle = lanes_convert(e, LLVMFPExt, x, e->f64), magic = wide(e, 0x1.8p52);
+  Lanes shifted = lanes_add(e, lanes_mul(e, angle, wide(e, 0x1.45f306dc9c883p-1)), magic);
+  Lanes q = lanes_sub(e, shifted, magic);
+  *quadrant = lanes_convert(e, LLVMTrunc, lanes_convert(e, LLVMBitCast, shifted, e->i64), e->i32);
+  Lanes r = lanes_sub(e, angle, lanes_mul(e, q, wide(e, 0x1.921fb544p+0)));
+  r = lanes_sub(e, r, lanes_mul(e, q, wide(e, 0x1.0b4611a6p-34)));
+  r = lanes_sub(e, r, lanes_mul(e, q, wide(e, 0x1.3198a2e037074p-69)));
+  return at_least(e, at_most(e, lanes_convert(e, LLVMFPTrunc, r, e->f32), 0.8), -0.8);
+}
+
+/* The sine of the reduced angle in even quadrants, the cosine in odd ones; the sign changes every two. */
+static Lanes sine_in(Emitter *e, Lanes r, Lanes quadrant, Lanes x) {
+  static const float odd[] = {-0x1.555556p-3f, 0x1.111174p-7f, -0x1.a05954p-13f, 0x1.7c2c4ep-19f};
+  static const float even[] = {0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e80cp-16f};
+  Lanes square = lanes_mul(e, r, r), one = lanes_bits(e, 1);
+  Lanes sine = lanes_fma(e, lanes_mul(e, POLYNOMIAL(e, square, odd), square), r, r);
+  Lanes rest = lanes_fma(e, POLYNOMIAL(e, square, even), square, lanes_number(e, -0.5));
+  Lanes cosine = lanes_fma(e, rest, square, lanes_number(e, 1));
+  Lanes is_odd = lanes_icompare(e, LLVMIntEQ, lanes_binary(e, LLVMBuildAnd, quadrant, one), one);
+  Lanes turned = lanes_binary(e, LLVMBuildAnd, lanes_binary(e, LLVMBuildLShr, quadrant, one), one);
+  Lanes sign = lanes_binary(e, LLVMBuildShl, turned, lanes_bits(e, 31));
+  Lanes bits = lanes_as_i32(e, lanes_select(e, is_odd, cosine, sine));
+  Lanes result = lanes_as_f32(e, lanes_binary(e, LLVMBuildXor, bits, sign));
+  Lanes infinity = lanes_number(e, (double)__builtin_inff());
+  Lanes finite = lanes_compare(e, LLVMRealOLT, lanes_abs(e, x), infinity);
+  return lanes_select(e, finite, result, lanes_number(e, (double)__builtin_nanf("")));
+}
+
+Lanes math_sin(Emitter *e, Lanes x) {
+  Lanes quadrant, r = reduce_angle(e, x, &quadrant);
+  Lanes is_zero = lanes_compare(e, LLVMRealOEQ, x, lanes_number(e, 0)); /* keeps the sign of -0 */
+  return lanes_select(e, is_zero, x, sine_in(e, r, quadrant, x));
+}
+
+Lanes math_cos(Emitter *e, Lanes x) {
+  Lanes quadrant, r = reduce_angle(e, x, &quadrant);
+  return sine_in(e, r, lanes_binary(e, LLVMBuildAdd, quadrant, lanes_bits(e, 1)), x);
+}

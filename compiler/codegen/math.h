@@ -1,0 +1,26 @@
+/* Math: the functions of the language on bundles of vectors, in code of our own, so that a number doesn't depend on a
+ * library, on the instruction set (with FMA) or on its place in a vector.
+ *
+ * In: any f32, infinities and NaN included (NaN gives NaN). Out: errors in units of the last place of the result:
+ *   exp, log, erf, sin, cos, sigmoid 1.5 to 2; tanh 2; silu, quick_gelu 3; gelu, gelu_tanh 5e-7 absolute below |x| = 8.
+ * tests/unit/test_vector_math.c measures them. sqrt and division are exact to half a unit and need nothing from here. */
+#ifndef TFM_CODEGEN_MATH_H
+#define TFM_CODEGEN_MATH_H
+
+#include "codegen/vector.h"
+
+Lanes math_exp(Emitter *e, Lanes x);
+/* exp of x <= 0: results below 2^-126 are 0. What softmax uses. */
+Lanes math_exp_nonpositive(Emitter *e, Lanes x);
+Lanes math_log(Emitter *e, Lanes x);
+Lanes math_erf(Emitter *e, Lanes x);
+Lanes math_tanh(Emitter *e, Lanes x);
+Lanes math_sigmoid(Emitter *e, Lanes x);
+Lanes math_silu(Emitter *e, Lanes x);
+Lanes math_gelu(Emitter *e, Lanes x);
+Lanes math_gelu_tanh(Emitter *e, Lanes x);
+Lanes math_quick_gelu(Emitter *e, Lanes x);
+Lanes math_sin(Emitter *e, Lanes x); /* reduced in double: full accuracy up to 1e6, graceful loss beyond */
+Lanes math_cos(Emitter *e, Lanes x);
+
+#endif

@@ -1,0 +1,145 @@
+/* In: bundles of vectors. Out: one instruction per vector, those of a bundle side by side. */
+#include "codegen/vector.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+LLVMTypeRef lanes_type(LLVMTypeRef element) { return LLVMVectorType(element, LANES); }
+
+LLVMValueRef emit_splat(Emitter *e, LLVMValueRef scalar, unsigned n) {
+  if (LLVMIsConstant(scalar)) {
+    LLVMValueRef items[LANES];
+    CHECK(n <= LANES, "a vector of %u", n);
+    for (unsigned i = 0; i < n; i++) items[i] = scalar;
+    return LLVMConstVector(items, n);
+  }
+  LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), n);
+  LLVMValueRef first = LLVMBuildInsertElement(e->builder, LLVMGetPoison(type), scalar, emit_i32(e, 0), "");
+  return LLVMBuildShuffleVector(e->builder, first, LLVMGetPoison(type), LLVMConstNull(LLVMVectorType(e->i32, n)), "");
+}
+
+LLVMValueRef emit_ramp(Emitter *e) {
+  LLVMValueRef items[LANES];
+  for (unsigned i = 0; i < LANES; i++) items[i] = emit_i32(e, i);
+  return LLVMConstVector(items, LANES);
+}
+
+LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
+  if (!e->target->has_fma) return LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, a, b, ""), c, "");
+  return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, (LLVMValueRef[]){a, b, c});
+}
+
+/* ---- bundles ---- */
+
+Lanes lanes_same(LLVMValueRef vector) {
+  Lanes lanes;
+  for (unsigned i = 0; i < LANES_MAX_VECTORS; i++) lanes.v[i] = vector;
+  return lanes;
+}
+
+Lanes lanes_splat(Emitter *e, LLVMValueRef scalar) { return lanes_same(emit_splat(e, scalar, LANES)); }
+Lanes lanes_number(Emitter *e, double number) { return lanes_splat(e, emit_f32(e, number)); }
+Lanes lanes_bits(Emitter *e, uint32_t bits) { return lanes_splat(e, emit_i32(e, (int32_t)bits)); }
+
+Lanes lanes_unary(Emitter *e, BuildUnary build, Lanes a) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = build(e->builder, a.v[i], "");
+  return r;
+}
+
+Lanes lanes_binary(Emitter *e, BuildBinary build, Lanes a, Lanes b) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = build(e->builder, a.v[i], b.v[i], "");
+  return r;
+}
+
+Lanes lanes_intrinsic(Emitter *e, const char *name, Lanes a) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = emit_intrinsic(e, name, LLVMTypeOf(a.v[i]), 1, &a.v[i]);
+  return r;
+}
+
+Lanes lanes_add(Emitter *e, Lanes a, Lanes b) { return lanes_binary(e, LLVMBuildFAdd, a, b); }
+Lanes lanes_sub(Emitter *e, Lanes a, Lanes b) { return lanes_binary(e, LLVMBuildFSub, a, b); }
+Lanes lanes_mul(Emitter *e, Lanes a, Lanes b) { return lanes_binary(e, LLVMBuildFMul, a, b); }
+Lanes lanes_div(Emitter *e, Lanes a, Lanes b) { return lanes_binary(e, LLVMBuildFDiv, a, b); }
+Lanes lanes_neg(Emitter *e, Lanes a) { return lanes_unary(e, LLVMBuildFNeg, a); }
+Lanes lanes_abs(Emitter *e, Lanes a) { return lanes_intrinsic(e, "llvm.fabs", a); }
+Lanes lanes_sqrt(Emitter *e, Lanes a) { return lanes_intrinsic(e, "llvm.sqrt", a); }
+
+Lanes lanes_fma(Emitter *e, Lanes a, Lanes b, Lanes c) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = emit_fma(e, a.v[i], b.v[i], c.v[i]);
+  return r;
+}
+
+Lanes lanes_compare(Emitter *e, LLVMRealPredicate predicate, Lanes a, Lanes b) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = LLVMBuildFCmp(e->builder, predicate, a.v[i], b.v[i], "");
+  return r;
+}
+
+Lanes lanes_icompare(Emitter *e, LLVMIntPredicate predicate, Lanes a, Lanes b) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = emit_icmp(e, predicate, a.v[i], b.v[i]);
+  return r;
+}
+
+Lanes lanes_select(Emitter *e, Lanes condition, Lanes yes, Lanes no) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = emit_select(e, condition.v[i], yes.v[i], no.v[i]);
+  return r;
+}
+
+Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++)
+    r.v[i] = LLVMBuildCast(e->builder, opcode, a.v[i], lanes_type(element), "");
+  return r;
+}
+
+Lanes lanes_as_i32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a, e->i32); }
+Lanes lanes_as_f32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a, e->f32); }
+
+/* ---- rounding, powers of two ---- */
+
+/* Adding 1.5 * 2^23 leaves the integer in the low bits, rounded to nearest even, without an instruction for it. */
+Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole) {
+  Lanes magic = lanes_number(e, 0x1.8p23);
+  Lanes shifted = lanes_fma(e, a, lanes_number(e, factor), magic);
+  *whole = lanes_binary(e, LLVMBuildSub, lanes_as_i32(e, shifted), lanes_bits(e, 0x4b400000));
+  return lanes_sub(e, shifted, magic);
+}
+
+static bool has_scalef(const Emitter *e) {
+  return e->target->vector_floats == LANES && strncmp(e->target->llvm_triple, "x86_64", 6) == 0;
+}
+
+/* 2^n by its bits, n in [-126, 127]. */
+static Lanes power_of_two(Emitter *e, Lanes n) {
+  Lanes biased = lanes_binary(e, LLVMBuildAdd, n, lanes_bits(e, 127));
+  return lanes_as_f32(e, lanes_binary(e, LLVMBuildShl, biased, lanes_bits(e, 23)));
+}
+
+static Lanes scalef(Emitter *e, Lanes a, Lanes n) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) {
+    LLVMValueRef all = LLVMConstAllOnes(e->i16), current_rounding = emit_i32(e, 4);
+    LLVMValueRef arguments[] = {a.v[i], n.v[i], LLVMConstNull(lanes_type(e->f32)), all, current_rounding};
+    r.v[i] = emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 5, arguments);
+  }
+  return r;
+}
+
+/* In two halves, the first of which is exact. AVX-512 has an instruction that gives the same bits. */
+Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole) {
+  if (has_scalef(e)) return scalef(e, a, n);
+  Lanes half = lanes_binary(e, LLVMBuildAShr, whole, lanes_bits(e, 1));
+  Lanes rest = lanes_binary(e, LLVMBuildSub, whole, half);
+  return lanes_mul(e, lanes_mul(e, a, power_of_two(e, half)), power_of_two(e, rest));
+}
+
+Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole) {
+  return has_scalef(e) ? scalef(e, a, n) : lanes_mul(e, a, power_of_two(e, whole));
+}

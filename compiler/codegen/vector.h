@@ -1,0 +1,57 @@
+/* Vectors: Lanes is a bundle of vectors of 16 lanes that are computed side by side, so that the latency of one is
+ * hidden behind the others. e->n_vectors of them are in use.
+ *
+ * 16 lanes on every target: LLVM splits them where registers are shorter, so the numbers are the same everywhere. The
+ * operations are those of one vector, done for each of the bundle. Kinds: f32, i32, bool (i1). */
+#ifndef TFM_CODEGEN_VECTOR_H
+#define TFM_CODEGEN_VECTOR_H
+
+#include "codegen/emitter.h"
+
+enum { LANES = 16, LANES_MAX_VECTORS = 4 };
+
+typedef struct Lanes {
+  LLVMValueRef v[LANES_MAX_VECTORS];
+} Lanes;
+
+typedef LLVMValueRef (*BuildUnary)(LLVMBuilderRef, LLVMValueRef, const char *);
+typedef LLVMValueRef (*BuildBinary)(LLVMBuilderRef, LLVMValueRef, LLVMValueRef, const char *);
+
+LLVMTypeRef lanes_type(LLVMTypeRef element); /* <16 x element> */
+/* `n` times the same scalar in a vector: constants stay constants. */
+LLVMValueRef emit_splat(Emitter *e, LLVMValueRef scalar, unsigned n);
+LLVMValueRef emit_ramp(Emitter *e);          /* <16 x i32> 0 1 2 ... 15 */
+/* a * b + c of vectors or scalars: one rounding where the target has FMA, else two. */
+LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+
+Lanes lanes_same(LLVMValueRef vector);       /* the same vector in every place */
+Lanes lanes_number(Emitter *e, double number);
+Lanes lanes_bits(Emitter *e, uint32_t bits); /* i32 */
+Lanes lanes_splat(Emitter *e, LLVMValueRef scalar);
+
+Lanes lanes_unary(Emitter *e, BuildUnary build, Lanes a);
+Lanes lanes_binary(Emitter *e, BuildBinary build, Lanes a, Lanes b);
+Lanes lanes_intrinsic(Emitter *e, const char *name, Lanes a);
+
+Lanes lanes_add(Emitter *e, Lanes a, Lanes b); /* f32, as sub, mul, div, fma */
+Lanes lanes_sub(Emitter *e, Lanes a, Lanes b);
+Lanes lanes_mul(Emitter *e, Lanes a, Lanes b);
+Lanes lanes_div(Emitter *e, Lanes a, Lanes b);
+Lanes lanes_fma(Emitter *e, Lanes a, Lanes b, Lanes c);
+Lanes lanes_neg(Emitter *e, Lanes a);
+Lanes lanes_abs(Emitter *e, Lanes a);
+Lanes lanes_sqrt(Emitter *e, Lanes a);
+Lanes lanes_compare(Emitter *e, LLVMRealPredicate predicate, Lanes a, Lanes b);
+Lanes lanes_icompare(Emitter *e, LLVMIntPredicate predicate, Lanes a, Lanes b);
+Lanes lanes_select(Emitter *e, Lanes condition, Lanes yes, Lanes no);
+Lanes lanes_as_i32(Emitter *e, Lanes a); /* the same bits */
+Lanes lanes_as_f32(Emitter *e, Lanes a);
+Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element);
+/* The integer nearest to a * factor, of less than 2^22; also as i32 in `*whole`. NaN gives NaN and any integer. */
+Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole);
+/* a * 2^n with one rounding, for a in [0.5, 2] and n in [-200, 200], given as f32 and as i32. */
+Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole);
+/* The same for n in [-126, 127]; elsewhere any number, or NaN if a is. */
+Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole);
+
+#endif

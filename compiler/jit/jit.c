@@ -1,0 +1,114 @@
+/* In: a plan. Out: its kernels in executable memory, by way of one object file; ORC's memory manager writes pages
+ * first and makes them executable, and no longer writable, before the first address is handed out. */
+#include "jit/jit.h"
+
+#include <llvm-c/LLJIT.h>
+#include <llvm-c/Object.h>
+#include <string.h>
+#include <time.h>
+
+#include "codegen/codegen.h"
+#include "kernels/kernels.h"
+
+struct Jit {
+  LLVMOrcLLJITRef lljit;
+  tfm_program program;
+};
+
+/* Reports and frees an error of LLVM; true if there was one. */
+static bool failed(Diag *diag, LLVMErrorRef error) {
+  if (!error) return false;
+  char *message = LLVMGetErrorMessage(error);
+  diag_error_at(diag, NULL, DIAG_TOOL, "LLVM's JIT: %s", message);
+  LLVMDisposeErrorMessage(message);
+  return true;
+}
+
+static double thread_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan) {
+  LLVMTargetMachineRef machine = target_machine(diag, plan->target);
+  if (!machine) return NULL;
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMModuleRef module = kernels_module(context, plan);
+  LLVMMemoryBufferRef object = emit_object(diag, module, machine, false);
+  LLVMDisposeModule(module);
+  LLVMContextDispose(context);
+  LLVMDisposeTargetMachine(machine);
+  return object;
+}
+
+/* The sizes of all sections of instructions. */
+static uint64_t code_bytes(LLVMMemoryBufferRef object) {
+  uint64_t bytes = 0;
+  char *message = NULL;
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMBinaryRef binary = LLVMCreateBinary(object, context, &message);
+  if (binary) {
+    LLVMSectionIteratorRef section = LLVMObjectFileCopySectionIterator(binary);
+    for (; !LLVMObjectFileIsSectionIteratorAtEnd(binary, section); LLVMMoveToNextSection(section)) {
+      const char *name = LLVMGetSectionName(section);
+      if (name && strncmp(name, ".text", 5) == 0) bytes += LLVMGetSectionSize(section);
+    }
+    LLVMDisposeSectionIterator(section);
+    LLVMDisposeBinary(binary);
+  }
+  LLVMDisposeMessage(message);
+  LLVMContextDispose(context);
+  return bytes;
+}
+
+static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
+  void **addresses = ARENA_ARRAY(arena, void *, plan->kernels.n);
+  for (size_t i = 0; i < plan->kernels.n; i++) {
+    LLVMOrcExecutorAddress address = 0;
+    if (failed(diag, LLVMOrcLLJITLookup(jit->lljit, &address, plan->kernels.items[i].name))) return false;
+    addresses[i] = (void *)(uintptr_t)address;
+  }
+  jit->program = plan->program;
+  jit->program.kernels = addresses;
+  jit->program.n_kernels = (uint32_t)plan->kernels.n;
+  return true;
+}
+
+static bool load(Arena *arena, Diag *diag, const Plan *plan, LLVMMemoryBufferRef object, Jit *jit) {
+  if (failed(diag, LLVMOrcCreateLLJIT(&jit->lljit, NULL))) {
+    LLVMDisposeMemoryBuffer(object);
+    return false;
+  }
+  LLVMOrcJITDylibRef dylib = LLVMOrcLLJITGetMainJITDylib(jit->lljit);
+  if (failed(diag, LLVMOrcLLJITAddObjectFile(jit->lljit, dylib, object))) return false;
+  return look_up(arena, diag, plan, jit);
+}
+
+Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics) {
+  const char *lacks = host_lacks(plan->target);
+  if (lacks) {
+    diag_error_at(diag, NULL, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", plan->target->name, lacks);
+    return NULL;
+  }
+  double begin = thread_seconds();
+  LLVMMemoryBufferRef object = generate(diag, plan);
+  if (!object) return NULL;
+  uint64_t bytes = statistics ? code_bytes(object) : 0;
+  Jit *jit = ARENA_NEW(arena, Jit);
+  if (!load(arena, diag, plan, object, jit)) {
+    jit_destroy(jit);
+    return NULL;
+  }
+  if (statistics) *statistics = (JitStatistics){thread_seconds() - begin, bytes, (uint32_t)plan->kernels.n};
+  return jit;
+}
+
+const tfm_program *jit_program(const Jit *jit) { return &jit->program; }
+
+void jit_destroy(Jit *jit) {
+  if (!jit || !jit->lljit) return;
+  LLVMErrorRef error = LLVMOrcDisposeLLJIT(jit->lljit);
+  if (error) LLVMConsumeError(error);
+  jit->lljit = NULL;
+}

@@ -1,0 +1,23 @@
+/* JIT: code for a plan in this process, by ORC LLJIT.
+ *
+ * In: a plan. Out: plan->program with the addresses of its kernels, valid until jit_destroy. No page is ever writable
+ * and executable at once. */
+#ifndef TFM_JIT_JIT_H
+#define TFM_JIT_JIT_H
+
+#include "plan/plan.h"
+
+typedef struct Jit Jit;
+
+typedef struct JitStatistics {
+  double seconds;      /* code generation, CPU time of this thread */
+  uint64_t code_bytes;
+  uint32_t n_kernels;
+} JitStatistics;
+
+/* NULL after an error. `statistics` may be NULL. */
+Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics);
+const tfm_program *jit_program(const Jit *jit);
+void jit_destroy(Jit *jit);
+
+#endif

@@ -1,0 +1,23 @@
+/* In: the kernels of a plan. Out: a module with a function for each different one. */
+#include "kernels/kernels.h"
+
+#include "kernels/emit.h"
+
+typedef void (*EmitKernel)(Emitter *e, const KernelSpec *spec, const char *name);
+
+LLVMModuleRef kernels_module(LLVMContextRef context, const Plan *plan) {
+  static const EmitKernel families[N_KERNEL_FAMILIES] = {
+#define KERNEL(Enum, text, line) emit_##Enum,
+#include "plan/kernels.def"
+  };
+  LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernels", context);
+  Arena *arena = arena_create();
+  Emitter e = emitter_new(arena, module, plan->target);
+  for (size_t i = 0; i < plan->kernels.n; i++) {
+    const PlannedKernel *kernel = &plan->kernels.items[i];
+    if (!LLVMGetNamedFunction(module, kernel->name)) families[kernel->spec.family](&e, &kernel->spec, kernel->name);
+  }
+  emitter_destroy(&e);
+  arena_destroy(arena);
+  return module;
+}

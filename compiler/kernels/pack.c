@@ -1,0 +1,178 @@
+/* PACK: packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are 0.
+ *
+ * In: a strided matrix. Out: a panel that tiles read as b (or, for the left operand, as a). Where k is contiguous in the
+ * source (keys), squares of one vector's side are transposed in registers; else a line of the panel is one of the
+ * source, copied as vectors where columns are contiguous. Edges are copied number by number. */
+#include "base/check.h"
+#include "codegen/loops.h"
+#include "codegen/vector.h"
+#include "kernels/emit.h"
+
+enum { ARG_SOURCE, ARG_K_STRIDE, ARG_COLUMN_STRIDE, ARG_K, ARG_COLUMNS, ARG_PACKED, N_ARGS };
+
+typedef struct Pack {
+  Emitter *e;
+  int64_t width;
+  unsigned lanes;
+  LLVMTypeRef vector;
+  LLVMValueRef args[N_ARGS];
+} Pack;
+
+static LLVMValueRef source(Pack *p, LLVMValueRef k, LLVMValueRef column) {
+  Emitter *e = p->e;
+  LLVMValueRef at = emit_add(e, emit_mul(e, k, p->args[ARG_K_STRIDE]),
+                             emit_mul(e, column, p->args[ARG_COLUMN_STRIDE]));
+  return emit_offset(e, p->args[ARG_SOURCE], emit_mul(e, at, emit_i64(e, 4)));
+}
+
+static LLVMValueRef packed(Pack *p, LLVMValueRef k, LLVMValueRef column) {
+  Emitter *e = p->e;
+  LLVMValueRef at = emit_add(e, emit_mul(e, k, emit_i64(e, p->width)), column);
+  return emit_offset(e, p->args[ARG_PACKED], emit_mul(e, at, emit_i64(e, 4)));
+}
+
+static LLVMValueRef plus(Pack *p, LLVMValueRef value, unsigned more) {
+  return more ? emit_add(p->e, value, emit_i64(p->e, more)) : value;
+}
+
+/* Numbers [k, k_end) x [column, column_end), one by one. */
+static void copy_scalars(Pack *p, LLVMValueRef k, LLVMValueRef k_end, LLVMValueRef column, LLVMValueRef column_end) {
+  Emitter *e = p->e;
+  Loop ks = loop_begin(e, k, k_end, 1);
+  Loop columns = loop_begin(e, column, column_end, 1);
+  emit_store(e, emit_load(e, e->f32, source(p, ks.index, columns.index), 4), packed(p, ks.index, columns.index), 4);
+  loop_end(e, &columns);
+  loop_end(e, &ks);
+}
+
+static void zero_columns(Pack *p) {
+  Emitter *e = p->e;
+  Loop ks = loop_begin(e, emit_i64(e, 0), p->args[ARG_K], 1);
+  Loop columns = loop_begin(e, p->args[ARG_COLUMNS], emit_i64(e, p->width), 1);
+  emit_store(e, emit_f32(e, 0), packed(p, ks.index, columns.index), 4);
+  loop_end(e, &columns);
+  loop_end(e, &ks);
+}
+
+// ---- transposing ----
+
+static LLVMValueRef shuffle(Pack *p, LLVMValueRef a, LLVMValueRef b, const unsigned *lanes) {
+  LLVMValueRef mask[LANES];
+  for (unsigned i = 0; i < p->lanes; i++) mask[i] = emit_i32(p->e, lanes[i]);
+  return LLVMBuildShuffleVector(p->e->builder, a, b, LLVMConstVector(mask, p->lanes), "");
+}
+
+/* Within each quarter of 4 lanes: pieces of `size` lanes from a and b in turn, from the lower or upper half. */
+static LLVMValueRef unpack(Pack *p, LLVMValueRef a, LLVMValueRef b, unsigned size, bool upper) {
+  unsigned lanes[LANES];
+  for (unsigned i = 0; i < p->lanes; i++) {
+    unsigned quarter = i & ~3u, within = i & 3u;
+    unsigned piece = within / size, from = quarter + (upper ? 2 : 0) + piece / 2 * size + within % size;
+    lanes[i] = piece % 2 ? p->lanes + from : from;
+  }
+  return shuffle(p, a, b, lanes);
+}
+
+/* The even (or odd) quarters of a, then those of b. */
+static LLVMValueRef every_other_quarter(Pack *p, LLVMValueRef a, LLVMValueRef b, bool odd) {
+  unsigned lanes[LANES], quarters = p->lanes / 4;
+  for (unsigned i = 0; i < p->lanes; i++) lanes[i] = ((i / 4) * 2 + odd) % (2 * quarters) * 4 + i % 4;
+  return shuffle(p, a, b, lanes);
+}
+
+/* After this, r[i] holds in quarter q what was lane i (i < 4) of rows 4 q ... 4 q + 3, and r[4 j + i] the lanes 4 q' + i. */
+static void transpose_quarters(Pack *p, LLVMValueRef *r) {
+  LLVMValueRef t[LANES];
+  for (unsigned i = 0; i < p->lanes; i += 4) {
+    for (unsigned j = 0; j < 2; j++) {
+      t[i + 2 * j] = unpack(p, r[i + 2 * j], r[i + 2 * j + 1], 1, false);
+      t[i + 2 * j + 1] = unpack(p, r[i + 2 * j], r[i + 2 * j + 1], 1, true);
+    }
+    r[i] = unpack(p, t[i], t[i + 2], 2, false);
+    r[i + 1] = unpack(p, t[i], t[i + 2], 2, true);
+    r[i + 2] = unpack(p, t[i + 1], t[i + 3], 2, false);
+    r[i + 3] = unpack(p, t[i + 1], t[i + 3], 2, true);
+  }
+}
+
+/* Transposes the square of quarters: log2 turns of taking even and odd quarters of pairs. */
+static void transpose_squares(Pack *p, LLVMValueRef *r) {
+  unsigned quarters = p->lanes / 4;
+  for (unsigned i = 0; i < 4; i++) {
+    LLVMValueRef q[4], t[4];
+    for (unsigned j = 0; j < quarters; j++) q[j] = r[4 * j + i];
+    for (unsigned turn = 1; turn < quarters; turn *= 2) {
+      for (unsigned j = 0; j < quarters / 2; j++) {
+        t[j] = every_other_quarter(p, q[2 * j], q[2 * j + 1], false);
+        t[quarters / 2 + j] = every_other_quarter(p, q[2 * j], q[2 * j + 1], true);
+      }
+      for (unsigned j = 0; j < quarters; j++) q[j] = t[j];
+    }
+    for (unsigned j = 0; j < quarters; j++) r[4 * j + i] = q[j];
+  }
+}
+
+/* One square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. */
+static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column) {
+  LLVMValueRef r[LANES];
+  for (unsigned i = 0; i < p->lanes; i++) r[i] = emit_load(p->e, p->vector, source(p, k, plus(p, column, i)), 4);
+  transpose_quarters(p, r);
+  transpose_squares(p, r);
+  for (unsigned i = 0; i < p->lanes; i++) emit_store(p->e, r[i], packed(p, plus(p, k, i), column), 4);
+}
+
+static void pack_transposed(Pack *p) {
+  Emitter *e = p->e;
+  LLVMValueRef zero = emit_i64(e, 0), last = emit_i64(e, p->lanes - 1);
+  Loop columns = loop_begin(e, zero, emit_sub(e, p->args[ARG_COLUMNS], last), p->lanes);
+  Loop ks = loop_begin(e, zero, emit_sub(e, p->args[ARG_K], last), p->lanes);
+  transpose_square(p, ks.index, columns.index);
+  loop_end(e, &ks);
+  copy_scalars(p, ks.last, p->args[ARG_K], columns.index, plus(p, columns.index, p->lanes));
+  loop_end(e, &columns);
+  copy_scalars(p, zero, p->args[ARG_K], columns.last, p->args[ARG_COLUMNS]);
+}
+
+// ---- copying lines ----
+
+static void copy_whole_lines(Pack *p) {
+  Emitter *e = p->e;
+  Loop ks = loop_begin(e, emit_i64(e, 0), p->args[ARG_K], 1);
+  LLVMValueRef from = source(p, ks.index, emit_i64(e, 0)), to = packed(p, ks.index, emit_i64(e, 0));
+  for (int64_t column = 0; column < p->width; column += p->lanes) {
+    LLVMValueRef bytes = emit_i64(e, column * 4);
+    emit_store(e, emit_load(e, p->vector, emit_offset(e, from, bytes), 4), emit_offset(e, to, bytes), 4);
+  }
+  loop_end(e, &ks);
+}
+
+static void pack_lines(Pack *p) {
+  Emitter *e = p->e;
+  LLVMValueRef contiguous = emit_icmp(e, LLVMIntEQ, p->args[ARG_COLUMN_STRIDE], emit_i64(e, 1));
+  LLVMValueRef full = emit_icmp(e, LLVMIntEQ, p->args[ARG_COLUMNS], emit_i64(e, p->width));
+  LLVMBasicBlockRef lines = emit_block(e, "lines"), numbers = emit_block(e, "numbers"), done = emit_block(e, "done");
+  emit_branch(e, LLVMBuildAnd(e->builder, contiguous, full, ""), lines, numbers);
+  emit_at(e, lines);
+  copy_whole_lines(p);
+  emit_jump(e, done);
+  emit_at(e, numbers);
+  copy_scalars(p, emit_i64(e, 0), p->args[ARG_K], emit_i64(e, 0), p->args[ARG_COLUMNS]);
+  emit_jump(e, done);
+  emit_at(e, done);
+}
+
+void emit_PACK(Emitter *e, const KernelSpec *spec, const char *name) {
+  LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
+  Pack p = {.e = e, .width = spec->width, .lanes = e->target->vector_floats};
+  CHECK(p.width > 0 && p.width % p.lanes == 0 && p.lanes >= 4, "a panel of %d columns", (int)p.width);
+  p.vector = LLVMVectorType(e->f32, p.lanes);
+  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  for (unsigned i = 0; i < N_ARGS; i++) p.args[i] = LLVMGetParam(function, i);
+  if (spec->pack_transposes) p.args[ARG_K_STRIDE] = emit_i64(e, 1);
+  emit_parameter_noalias(e, ARG_SOURCE), emit_parameter_readonly(e, ARG_SOURCE);
+  emit_parameter_noalias(e, ARG_PACKED);
+  if (spec->pack_transposes) pack_transposed(&p);
+  else pack_lines(&p);
+  zero_columns(&p);
+  LLVMBuildRetVoid(e->builder);
+}

@@ -1,0 +1,56 @@
+/* Row: what all row kernels share: operands, rows, walking along the columns of a row.
+ *
+ * In: a spec of the family ROW. Out: inside the function, the values of its expression at the lanes that a walk has
+ * come to, and stores of results. A walk goes over 16 columns at a time (some vectors at once where that hides
+ * latency), the last ones with a mask; lanes that are not in use hold any numbers. */
+#ifndef TFM_KERNELS_ROW_H
+#define TFM_KERNELS_ROW_H
+
+#include "codegen/loops.h"
+#include "kernels/emit_expr.h"
+#include "plan/kernel_spec.h"
+
+typedef struct RowKernel {
+  Emitter *e;
+  const KernelSpec *spec;
+  ExprProgram program;
+  LLVMValueRef args, rows, columns;
+  LLVMValueRef fault; /* stack: bits of tfm_fault */
+  LLVMValueRef stage; /* stack: 16 elements of an operand that is not read as a vector */
+  /* The row that the builder stands in */
+  LLVMValueRef row;
+  LLVMValueRef pointers[TFM_MAX_OPERANDS]; /* its first element */
+  LLVMValueRef strides[TFM_MAX_OPERANDS];  /* between columns, in bytes */
+  /* The vectors: 16 columns each from `column` on */
+  LLVMValueRef column;
+  LLVMValueRef count; /* columns in use of the only vector, i64; NULL: all */
+  LLVMValueRef mask;  /* the same as <16 x i1>, NULL: all */
+} RowKernel;
+
+/* Begins the function; row_kernel_end returns from it. */
+RowKernel row_kernel_begin(Emitter *e, const KernelSpec *spec, const char *name);
+void row_kernel_end(RowKernel *k);
+
+/* Moves to a row: addresses, and what is the same in all its columns. */
+void row_begin(RowKernel *k, LLVMValueRef row);
+/* The expression at the vectors of the walk. */
+Lanes row_values(RowKernel *k);
+/* Operand `i` at the vectors of the walk, and the place of a row where it has one value. */
+Lanes row_load(RowKernel *k, uint32_t i);
+void row_store(RowKernel *k, Lanes values);             /* operand 0 */
+void row_store_scalar(RowKernel *k, LLVMValueRef value); /* operand 0, first column of the row */
+/* Lanes not in use are replaced. */
+Lanes row_or(RowKernel *k, Lanes values, Lanes otherwise);
+
+/* Calls `body` for all columns of the row, with k->column, count, mask and e->n_vectors (up to `unroll`) set. `state`
+ * is carried from turn to turn: the body reads it and writes the new values there. */
+void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *context, LLVMValueRef *state),
+              void *context, unsigned n_state, LLVMValueRef *state);
+/* How many vectors at once suit the expression. */
+unsigned row_unroll(const RowKernel *k);
+
+void emit_row_reduction(RowKernel *k); /* SUM MEAN MAX MIN ARGMAX */
+void emit_row_softmax(RowKernel *k);   /* SOFTMAX LOG_SOFTMAX */
+void emit_row_norm(RowKernel *k);      /* LAYER_NORM RMS_NORM */
+
+#endif

@@ -1,0 +1,35 @@
+/* SUM MEAN MAX MIN ARGMAX: one number per line. In: lines of the expression. Out: the result's element of each line. */
+#include "base/check.h"
+#include "kernels/row_line.h"
+
+static const Reducer *reducer_of(OpKind reduction) {
+  switch (reduction) {
+    case OP_SUM:
+    case OP_MEAN: return &reducer_sum;
+    case OP_MAX: return &reducer_max;
+    case OP_MIN: return &reducer_min;
+    case OP_ARGMAX: return &reducer_argmax;
+    default: UNREACHABLE("reduction %d", reduction);
+  }
+}
+
+static Lanes element(RowKernel *k, const Lanes *values) {
+  (void)values;
+  return row_values(k);
+}
+
+static void reduce_line(RowKernel *k) {
+  Emitter *e = k->e;
+  LLVMValueRef state[REDUCER_MAX_STATE];
+  row_pass(k, reducer_of(k->spec->reduction), element, NULL, state);
+  LLVMValueRef result = k->spec->reduction == OP_ARGMAX ? state[1] : state[0];
+  if (k->spec->reduction == OP_MEAN) result = LLVMBuildFDiv(e->builder, result, row_line_length(k), "");
+  if (k->spec->reduce == 2) {
+    row_begin(k, emit_i64(e, 0));
+    row_store(k, lanes_same(result));
+  } else {
+    row_store_scalar(k, LLVMBuildExtractElement(e->builder, result, emit_i32(e, 0), ""));
+  }
+}
+
+void emit_row_reduction(RowKernel *k) { row_lines(k, reduce_line); }

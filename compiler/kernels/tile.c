@@ -1,0 +1,187 @@
+/* TILE: c[rows x width] (+)= a[rows x k] b[k x width], all of c in registers.
+ *
+ * In: rows, width, the distances of rows of a and b (baked). Out: a tfm_tile_kernel. Every element is one chain of FMAs
+ * with k ascending from 0 (or from what c holds), whatever the tile.
+ *
+ *   start:  c from memory if `accumulate`, else 0
+ *   steps:  four k per turn; B is loaded as vectors, a as broadcast scalars; B is prefetched into L1 some steps
+ *           ahead, `next` into L2
+ *   rest:   k % 4, one per turn
+ *   finish: whole rows, or `columns` of them by way of the stack */
+#include "base/check.h"
+#include "codegen/loops.h"
+#include "codegen/vector.h"
+#include "kernels/emit.h"
+
+enum { MAX_VECTORS = 32, UNROLL = 4, AHEAD = 8 };
+
+enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, N_ARGS };
+
+typedef struct Tile {
+  Emitter *e;
+  const KernelSpec *spec;
+  unsigned lanes, n; /* floats of a vector; vectors of a row */
+  LLVMTypeRef vector;
+  LLVMValueRef args[N_ARGS];
+  LLVMValueRef c[MAX_VECTORS]; /* row by row */
+} Tile;
+
+static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) {
+  return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
+}
+
+/* ---- the steps along k ---- */
+
+static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c, LLVMValueRef is_zero) {
+  LLVMValueRef zero = LLVMConstNull(t->vector);
+  return emit_fma(t->e, a, is_zero ? emit_select(t->e, is_zero, zero, b) : b, c);
+}
+
+/* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
+static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  Emitter *e = t->e;
+  LLVMValueRef line[MAX_VECTORS];
+  for (unsigned j = 0; j < t->n; j++)
+    line[j] = emit_load(e, t->vector, float_offset(t, b, u * t->spec->b_stride + j * t->lanes), 4);
+  for (unsigned i = 0; i < t->spec->rows; i++) {
+    LLVMValueRef scalar = emit_load(e, e->f32, float_offset(t, a, i * t->spec->a_stride + u), 4);
+    LLVMValueRef element = emit_splat(e, scalar, t->lanes), is_zero = NULL;
+    if (t->spec->exact_zero)
+      is_zero = LLVMBuildFCmp(e->builder, LLVMRealOEQ, element, LLVMConstNull(t->vector), "");
+    for (unsigned j = 0; j < t->n; j++)
+      t->c[i * t->n + j] = step(t, element, line[j], t->c[i * t->n + j], is_zero);
+  }
+}
+
+static void prefetch_ahead(Tile *t, LLVMValueRef b, unsigned u) {
+  for (int64_t at = 0; at < t->spec->width; at += 16)
+    emit_prefetch(t->e, float_offset(t, b, (u + AHEAD) * t->spec->b_stride + at), 3);
+}
+
+typedef struct Place { /* where along k */
+  LLVMValueRef a, b, next;
+} Place;
+
+static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Place from) {
+  Emitter *e = t->e;
+  unsigned n_c = t->spec->rows * t->n;
+  Loop loop = loop_begin(e, begin, end, unroll);
+  Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
+  at.next = loop_carry(e, &loop, from.next);
+  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
+  if (unroll > 1)
+    for (int64_t line = 0; line < TFM_PREFETCH_LINES; line++) emit_prefetch(e, float_offset(t, at.next, line * 16), 2);
+  for (unsigned u = 0; u < unroll; u++) {
+    if (unroll > 1) prefetch_ahead(t, at.b, u);
+    emit_step(t, at.a, at.b, u);
+  }
+  loop_next(&loop, 0, float_offset(t, at.a, unroll));
+  loop_next(&loop, 1, float_offset(t, at.b, unroll * t->spec->b_stride));
+  if (unroll > 1) loop_next(&loop, 2, float_offset(t, at.next, TFM_PREFETCH_LINES * 16));
+  for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
+  loop_end(e, &loop);
+  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
+  return (Place){loop.results[0], loop.results[1], loop.results[2]};
+}
+
+/* ---- start and finish ---- */
+
+static LLVMValueRef row_of_c(Tile *t, unsigned row) {
+  LLVMValueRef distance = emit_mul(t->e, t->args[ARG_C_STRIDE], emit_i64(t->e, 4 * (int64_t)row));
+  return emit_offset(t->e, t->args[ARG_C], distance);
+}
+
+static LLVMValueRef is_whole(Tile *t) {
+  return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, t->spec->width));
+}
+
+/* Copies `columns` floats of each row, from c to the stack or back. */
+static void copy_part(Tile *t, LLVMValueRef stack, bool to_stack) {
+  Emitter *e = t->e;
+  Loop rows = loop_begin(e, emit_i64(e, 0), emit_i64(e, t->spec->rows), 1);
+  LLVMValueRef c_distance = emit_mul(e, rows.index, t->args[ARG_C_STRIDE]);
+  LLVMValueRef s_distance = emit_mul(e, rows.index, emit_i64(e, t->spec->width));
+  Loop columns = loop_begin(e, emit_i64(e, 0), t->args[ARG_COLUMNS], 1);
+  LLVMValueRef four = emit_i64(e, 4);
+  LLVMValueRef c = emit_offset(e, t->args[ARG_C], emit_mul(e, emit_add(e, c_distance, columns.index), four));
+  LLVMValueRef s = emit_offset(e, stack, emit_mul(e, emit_add(e, s_distance, columns.index), four));
+  emit_store(e, emit_load(e, e->f32, to_stack ? c : s, 4), to_stack ? s : c, 4);
+  loop_end(e, &columns);
+  loop_end(e, &rows);
+}
+
+static void load_rows(Tile *t, LLVMValueRef *values, LLVMValueRef stack) {
+  for (unsigned i = 0; i < t->spec->rows; i++) {
+    LLVMValueRef row = stack ? float_offset(t, stack, (int64_t)i * t->spec->width) : row_of_c(t, i);
+    for (unsigned j = 0; j < t->n; j++)
+      values[i * t->n + j] = emit_load(t->e, t->vector, float_offset(t, row, j * t->lanes), 4);
+  }
+}
+
+static void store_rows(Tile *t, LLVMValueRef stack) {
+  for (unsigned i = 0; i < t->spec->rows; i++) {
+    LLVMValueRef row = stack ? float_offset(t, stack, (int64_t)i * t->spec->width) : row_of_c(t, i);
+    for (unsigned j = 0; j < t->n; j++)
+      emit_store(t->e, t->c[i * t->n + j], float_offset(t, row, j * t->lanes), 4);
+  }
+}
+
+/* c from 0, from memory, or from the part of it that there is. */
+static void emit_start(Tile *t, LLVMValueRef stack) {
+  Emitter *e = t->e;
+  unsigned n_c = t->spec->rows * t->n;
+  LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
+  LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
+  LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load"), cut = emit_block(e, "load_part");
+  LLVMBasicBlockRef start = emit_block(e, "start");
+  emit_branch(e, emit_icmp(e, LLVMIntNE, t->args[ARG_ACCUMULATE], emit_i64(e, 0)), added, start);
+  emit_at(e, added);
+  emit_branch(e, is_whole(t), full, cut);
+  emit_at(e, full);
+  load_rows(t, whole, NULL);
+  blocks[1] = full;
+  emit_jump(e, start);
+  emit_at(e, cut);
+  copy_part(t, stack, true);
+  load_rows(t, part, stack);
+  blocks[2] = LLVMGetInsertBlock(e->builder);
+  emit_jump(e, start);
+  emit_at(e, start);
+  for (unsigned i = 0; i < n_c; i++) {
+    t->c[i] = LLVMBuildPhi(e->builder, t->vector, "");
+    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){LLVMConstNull(t->vector), whole[i], part[i]}, blocks, 3);
+  }
+}
+
+static void emit_finish(Tile *t, LLVMValueRef stack) {
+  Emitter *e = t->e;
+  LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part");
+  emit_branch(e, is_whole(t), full, cut);
+  emit_at(e, full);
+  store_rows(t, NULL);
+  LLVMBuildRetVoid(e->builder);
+  emit_at(e, cut);
+  store_rows(t, stack);
+  copy_part(t, stack, false);
+  LLVMBuildRetVoid(e->builder);
+}
+
+void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
+  LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
+  Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats, .n = spec->width / e->target->vector_floats};
+  CHECK(spec->rows > 0 && t.n > 0 && t.n * t.lanes == spec->width && spec->rows * t.n < LOOP_MAX_CARRIED - 3,
+        "a tile of %u x %u", spec->rows, spec->width);
+  t.vector = LLVMVectorType(e->f32, t.lanes);
+  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  for (unsigned i = 0; i < N_ARGS; i++) t.args[i] = LLVMGetParam(function, i);
+  emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
+  emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);
+  emit_parameter_noalias(e, ARG_C);
+  LLVMValueRef stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 64);
+  emit_start(&t, stack);
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, t.args[ARG_K], emit_i64(e, -UNROLL), "");
+  Place place = {t.args[ARG_A], t.args[ARG_B], t.args[ARG_NEXT]};
+  place = emit_steps(&t, emit_i64(e, 0), whole, UNROLL, place);
+  emit_steps(&t, whole, t.args[ARG_K], 1, place);
+  emit_finish(&t, stack);
+}
