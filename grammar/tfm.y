@@ -59,7 +59,7 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %token EQ "==" NE "!=" LT "<" GT ">" LE "<=" GE ">="
 
 %type <list> file params params1 sizes sizes1 dims dims1 members settings stmts names results args args1 indices
-%type <node> top config param annot default type size member else_m block_m body block_s stmt else_s result expr pipe
+%type <node> top config header param annot default type size member else_m block_m body block_s stmt else_s result expr pipe
 %type <node> or and not cmp sum product unary postfix arg index opt atom setting
 %type <text> as word cmpop mulop
 
@@ -75,10 +75,12 @@ top: "include" STRING                { $$ = NODE(INCLUDE, @$, $2, NO_CHILDREN); 
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 
 config: %empty                       { $$ = NODE(PARAMS, @$, NULL, NO_CHILDREN); }
- | "(" params ")"                    { $$ = NODE_OF(PARAMS, @$, NULL, NULL, $2); } ;
+ | header ;
+header: "(" params ")"               { $$ = NODE_OF(PARAMS, @$, NULL, NULL, $2); } ;
 params: %empty                       { $$ = list_new(parser); }
  | params1
- | params1 ","                       { $$ = $1; } ;
+ | params1 ","                       { $$ = $1; }
+ | error SYNC                        { $$ = list_new(parser); yyerrok; } ;
 params1: param                       { $$ = list_add(parser, list_new(parser), $1); }
  | params1 "," param                 { $$ = list_add(parser, $1, $3); } ;
 param: NAME annot default            { $$ = NODE(PARAM, @1, $1, CHILDREN($2, $3)); } ;
@@ -108,15 +110,8 @@ member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); 
    }
  | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
  | "if" expr block_m else_m          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
- | "fn" NAME "(" params ")" body {
-     Ast *params = NODE_OF(PARAMS, span_join(@3, @5), NULL, NULL, $4);
-     $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN(params, $6));
-   }
- | "forward" "(" params ")" body {
-     Ast *params = NODE_OF(PARAMS, span_join(@2, @4), NULL, NULL, $3);
-     $$ = NODE(FN, @1, intern(parser, "forward"), CHILDREN(params, $5));
-     $$->flag = true;
-   }
+ | "fn" NAME header body             { $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN($3, $4)); }
+ | "forward" header body             { $$ = NODE(FN, @1, intern(parser, "forward"), CHILDREN($2, $3)); $$->flag = true; }
  | "generate" NAME "from" NAME "{" settings "}" { $$ = NODE_OF(GENERATE, @$, $2, NULL, $6); $$->text = $4; }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 settings: %empty                     { $$ = list_new(parser); }

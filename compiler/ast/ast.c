@@ -14,8 +14,10 @@ const char *ast_kind_text(AstKind kind) { return kind_texts[kind]; }
 static void dump_attributes(StrBuf *out, const Ast *node) {
   if (node->name) {
     strbuf_add_char(out, ' ');
-    if (node->kind == AST_INCLUDE) strbuf_add_quoted(out, node->name);
-    else strbuf_add(out, node->name);
+    if (node->kind == AST_INCLUDE)
+      strbuf_add_quoted(out, node->name);
+    else
+      strbuf_add(out, node->name);
   }
   if (node->text) {
     strbuf_add_char(out, ' ');
@@ -23,8 +25,10 @@ static void dump_attributes(StrBuf *out, const Ast *node) {
   }
   if (node->kind == AST_NUMBER) {
     strbuf_add_char(out, ' ');
-    if (node->is_integer) strbuf_printf(out, "%lld", (long long)node->integer);
-    else number_add(out, node->number);
+    if (node->is_integer)
+      strbuf_printf(out, "%lld", (long long)node->integer);
+    else
+      number_add(out, node->number);
   }
   if (node->flag) strbuf_add(out, node->kind == AST_LAYER ? " model" : node->kind == AST_FN ? "" : " (bracketed)");
 }

@@ -18,8 +18,9 @@ typedef enum AstKind {
   N_AST_KINDS
 } AstKind;
 
-/* A recursive walk over the deepest tree that parse makes fits a stack of 8 MiB with frames of up to 2 KiB per level. */
-enum { AST_MAX_DEPTH = 2000 };
+/* A recursive walk over the deepest tree that parse makes fits a stack of 8 MiB with frames of up to 1.5 KiB per level.
+ */
+enum { AST_MAX_DEPTH = 4000 };
 
 typedef struct Ast Ast;
 struct Ast {

@@ -9,19 +9,31 @@
 
 /* How tightly an expression holds together; an operand that holds less than its place asks for gets brackets. */
 typedef enum Level {
-  LEVEL_CHOICE, LEVEL_PIPE, LEVEL_OR, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_SUM, LEVEL_PRODUCT, LEVEL_UNARY,
+  LEVEL_CHOICE,
+  LEVEL_PIPE,
+  LEVEL_OR,
+  LEVEL_AND,
+  LEVEL_NOT,
+  LEVEL_COMPARE,
+  LEVEL_SUM,
+  LEVEL_PRODUCT,
+  LEVEL_UNARY,
   LEVEL_POSTFIX
 } Level;
 
 static void print_expression(StrBuf *out, const Ast *node, Level level);
 static void print_block(StrBuf *out, const Ast *block, unsigned indent);
+static void print_item(StrBuf *out, const Ast *node, unsigned indent);
 
 static void print_quoted(StrBuf *out, const char *text) {
   strbuf_add_char(out, '"');
   for (; *text; text++) {
-    if (*text == '\n') strbuf_add(out, "\\n");
-    else if (*text == '"' || *text == '\\') strbuf_printf(out, "\\%c", *text);
-    else strbuf_add_char(out, *text);
+    if (*text == '\n')
+      strbuf_add(out, "\\n");
+    else if (*text == '"' || *text == '\\')
+      strbuf_printf(out, "\\%c", *text);
+    else
+      strbuf_add_char(out, *text);
   }
   strbuf_add_char(out, '"');
 }
@@ -37,9 +49,9 @@ static void print_list(StrBuf *out, const Ast *node, uint32_t first) {
 // ---- expressions ----
 
 typedef struct ExpressionRow {
-  Level level;              /* of the whole */
-  Level left, right;        /* what its operands must have */
-  const char *text;         /* between two operands, before one */
+  Level level;       /* of the whole */
+  Level left, right; /* what its operands must have */
+  const char *text;  /* between two operands, before one */
 } ExpressionRow;
 
 static const ExpressionRow operators[N_AST_KINDS] = {
@@ -106,29 +118,41 @@ static void print_range(StrBuf *out, const Ast *node) {
 }
 
 static void print_leaf(StrBuf *out, const Ast *node) {
-  if (node->kind == AST_NUMBER && node->is_integer) strbuf_printf(out, "%lld", (long long)node->integer);
-  else if (node->kind == AST_NUMBER) number_add(out, node->number);
-  else if (node->kind == AST_STRING) print_quoted(out, node->text);
-  else if (node->kind == AST_NAME) strbuf_add(out, node->name);
-  else if (node->kind == AST_ELLIPSIS) strbuf_add(out, "...");
-  else strbuf_add(out, ast_kind_text(node->kind));
+  if (node->kind == AST_NUMBER && node->is_integer)
+    strbuf_printf(out, "%lld", (long long)node->integer);
+  else if (node->kind == AST_NUMBER)
+    number_add(out, node->number);
+  else if (node->kind == AST_STRING)
+    print_quoted(out, node->text);
+  else if (node->kind == AST_NAME)
+    strbuf_add(out, node->name);
+  else if (node->kind == AST_ELLIPSIS)
+    strbuf_add(out, "...");
+  else
+    strbuf_add(out, ast_kind_text(node->kind));
 }
 
+static void print_sizes(StrBuf *out, const Ast *node) {
+  strbuf_printf(out, "%s[", node->name ? node->name : "");
+  print_list(out, node, 0);
+  strbuf_add_char(out, ']');
+}
+
+/* Kinds without a row are leaves. */
+static void (*const printers[N_AST_KINDS])(StrBuf *, const Ast *) = {
+    [AST_CHOICE] = print_choice,   [AST_PIPE] = print_operator,   [AST_OR] = print_operator,
+    [AST_AND] = print_operator,    [AST_NOT] = print_operator,    [AST_COMPARE] = print_operator,
+    [AST_BINARY] = print_operator, [AST_NEGATE] = print_operator, [AST_RAGGED] = print_operator,
+    [AST_CALL] = print_postfix,    [AST_INDEX] = print_postfix,   [AST_DOT] = print_postfix,
+    [AST_ARG] = print_named,       [AST_RESULT] = print_named,    [AST_RANGE] = print_range,
+    [AST_LIST] = print_sizes,      [AST_TYPE] = print_sizes,
+};
+
 static void print_bare(StrBuf *out, const Ast *node) {
-  switch (node->kind) {
-    case AST_CHOICE: print_choice(out, node); break;
-    case AST_PIPE: case AST_OR: case AST_AND: case AST_NOT: case AST_COMPARE: case AST_BINARY: case AST_NEGATE:
-    case AST_RAGGED: print_operator(out, node); break;
-    case AST_CALL: case AST_INDEX: case AST_DOT: print_postfix(out, node); break;
-    case AST_ARG: case AST_RESULT: print_named(out, node); break;
-    case AST_RANGE: print_range(out, node); break;
-    case AST_LIST: case AST_TYPE:
-      strbuf_printf(out, "%s[", node->name ? node->name : "");
-      print_list(out, node, 0);
-      strbuf_add_char(out, ']');
-      break;
-    default: print_leaf(out, node);
-  }
+  if (printers[node->kind])
+    printers[node->kind](out, node);
+  else
+    print_leaf(out, node);
 }
 
 static bool needs_brackets(const Ast *node, Level level) {
@@ -146,7 +170,8 @@ static void print_expression(StrBuf *out, const Ast *node, Level level) {
 
 // ---- members and statements ----
 
-static void print_param(StrBuf *out, const Ast *param) {
+static void print_param(StrBuf *out, const Ast *param, unsigned indent) {
+  (void)indent;
   strbuf_add(out, param->name);
   if (param->children[0]) {
     strbuf_add(out, ": ");
@@ -158,11 +183,11 @@ static void print_param(StrBuf *out, const Ast *param) {
   }
 }
 
-static void print_params(StrBuf *out, const Ast *params) {
+static void print_params(StrBuf *out, const Ast *params, unsigned indent) {
   strbuf_add_char(out, '(');
   for (uint32_t i = 0; i < params->n_children; i++) {
     if (i) strbuf_add(out, ", ");
-    print_param(out, params->children[i]);
+    print_param(out, params->children[i], indent);
   }
   strbuf_add_char(out, ')');
 }
@@ -190,11 +215,13 @@ static void print_as(StrBuf *out, const Ast *node) {
 
 static void print_fn(StrBuf *out, const Ast *node, unsigned indent) {
   strbuf_printf(out, "%s%s", node->flag ? "" : "fn ", node->name);
-  print_params(out, node->children[0]);
+  print_params(out, node->children[0], indent);
   const Ast *body = node->children[1];
   strbuf_add(out, body->kind == AST_BLOCK ? " " : " = ");
-  if (body->kind == AST_BLOCK) print_block(out, body, indent);
-  else print_expression(out, body, LEVEL_CHOICE);
+  if (body->kind == AST_BLOCK)
+    print_block(out, body, indent);
+  else
+    print_expression(out, body, LEVEL_CHOICE);
 }
 
 static void print_generate(StrBuf *out, const Ast *node, unsigned indent) {
@@ -207,41 +234,42 @@ static void print_generate(StrBuf *out, const Ast *node, unsigned indent) {
   strbuf_printf(out, "%*s}", (int)(2 * indent), "");
 }
 
-static void print_require(StrBuf *out, const Ast *node) {
+static void print_require(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
   strbuf_add(out, "require ");
   print_expression(out, node->children[0], LEVEL_CHOICE);
   strbuf_add(out, ", ");
   print_quoted(out, node->text);
 }
 
-static void print_names(StrBuf *out, const Ast *names) {
-  for (uint32_t i = 0; i < names->n_children; i++)
-    strbuf_printf(out, "%s%s", i ? ", " : "", names->children[i]->name);
+static void print_value(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
+  print_named(out, node);
+  print_as(out, node);
 }
 
-static void print_item(StrBuf *out, const Ast *node, unsigned indent) {
-  switch (node->kind) {
-    case AST_MEMBER: case AST_SETTING: print_named(out, node); print_as(out, node); break;
-    case AST_WEIGHT:
-      strbuf_printf(out, "weight %s: ", node->name);
-      print_expression(out, node->children[0], LEVEL_CHOICE);
-      print_as(out, node);
-      break;
-    case AST_REQUIRE: print_require(out, node); break;
-    case AST_IF: print_if(out, node, indent); break;
-    case AST_FN: print_fn(out, node, indent); break;
-    case AST_GENERATE: print_generate(out, node, indent); break;
-    case AST_ASSIGN:
-      print_names(out, node->children[0]);
-      strbuf_add(out, " = ");
-      print_expression(out, node->children[1], LEVEL_CHOICE);
-      break;
-    case AST_RETURN:
-      strbuf_add(out, "return ");
-      print_list(out, node, 0);
-      break;
-    default: print_expression(out, node, LEVEL_CHOICE);
-  }
+static void print_weight(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
+  strbuf_printf(out, "weight %s: ", node->name);
+  print_expression(out, node->children[0], LEVEL_CHOICE);
+  print_as(out, node);
+}
+
+static void print_names(StrBuf *out, const Ast *names, unsigned indent) {
+  (void)indent;
+  for (uint32_t i = 0; i < names->n_children; i++) strbuf_printf(out, "%s%s", i ? ", " : "", names->children[i]->name);
+}
+
+static void print_assign(StrBuf *out, const Ast *node, unsigned indent) {
+  print_names(out, node->children[0], indent);
+  strbuf_add(out, " = ");
+  print_expression(out, node->children[1], LEVEL_CHOICE);
+}
+
+static void print_return(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
+  strbuf_add(out, "return ");
+  print_list(out, node, 0);
 }
 
 static void print_block(StrBuf *out, const Ast *block, unsigned indent) {
@@ -256,34 +284,43 @@ static void print_block(StrBuf *out, const Ast *block, unsigned indent) {
 
 // ---- files ----
 
-static void print_layer(StrBuf *out, const Ast *node) {
+static void print_layer(StrBuf *out, const Ast *node, unsigned indent) {
   strbuf_printf(out, "%s %s", node->flag ? "model" : "layer", node->name);
-  if (node->children[0]->n_children) print_params(out, node->children[0]);
+  if (node->children[0]->n_children) print_params(out, node->children[0], indent);
   strbuf_add_char(out, ' ');
-  print_block(out, node->children[1], 0);
+  print_block(out, node->children[1], indent);
   strbuf_add_char(out, '\n');
 }
 
-static void print_top(StrBuf *out, const Ast *node) {
-  if (node->kind == AST_LAYER) {
-    print_layer(out, node);
-    return;
-  }
+static void print_include(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
   strbuf_add(out, "include ");
   print_quoted(out, node->name);
   strbuf_add_char(out, '\n');
 }
 
-void ast_print(StrBuf *out, const Ast *node) {
-  if (node->kind == AST_FILE) {
-    for (uint32_t i = 0; i < node->n_children; i++) {
-      if (i) strbuf_add_char(out, '\n');
-      print_top(out, node->children[i]);
-    }
-  } else if (node->kind == AST_LAYER || node->kind == AST_INCLUDE) print_top(out, node);
-  else if (node->kind == AST_PARAMS) print_params(out, node);
-  else if (node->kind == AST_PARAM) print_param(out, node);
-  else if (node->kind == AST_BLOCK) print_block(out, node, 0);
-  else if (node->kind == AST_NAMES) print_names(out, node);
-  else print_item(out, node, 0);
+static void print_file(StrBuf *out, const Ast *node, unsigned indent) {
+  for (uint32_t i = 0; i < node->n_children; i++) {
+    if (i) strbuf_add_char(out, '\n');
+    print_item(out, node->children[i], indent);
+  }
 }
+
+/* Kinds without a row are expressions. */
+static void (*const item_printers[N_AST_KINDS])(StrBuf *, const Ast *, unsigned) = {
+    [AST_FILE] = print_file,         [AST_INCLUDE] = print_include, [AST_LAYER] = print_layer,
+    [AST_PARAMS] = print_params,     [AST_PARAM] = print_param,     [AST_BLOCK] = print_block,
+    [AST_MEMBER] = print_value,      [AST_SETTING] = print_value,   [AST_WEIGHT] = print_weight,
+    [AST_REQUIRE] = print_require,   [AST_IF] = print_if,           [AST_FN] = print_fn,
+    [AST_GENERATE] = print_generate, [AST_ASSIGN] = print_assign,   [AST_NAMES] = print_names,
+    [AST_RETURN] = print_return,
+};
+
+static void print_item(StrBuf *out, const Ast *node, unsigned indent) {
+  if (item_printers[node->kind])
+    item_printers[node->kind](out, node, indent);
+  else
+    print_expression(out, node, LEVEL_CHOICE);
+}
+
+void ast_print(StrBuf *out, const Ast *node) { print_item(out, node, 0); }

@@ -38,8 +38,8 @@ typedef struct DiagMessage {
 typedef struct Diag {
   Arena *arena; /* texts live here */
   VEC(DiagMessage) messages;
-  int n_errors; /* all of them, also those beyond the limit, which are not kept */
-  int exit_code; /* of the first error; 0 as long as there is none */
+  int n_errors;            /* all of them, also those beyond the limit, which are not kept */
+  int exit_code;           /* of the first error; 0 as long as there is none */
   bool newest_was_dropped; /* beyond the limit, so its notes are dropped too */
 } Diag;
 

@@ -106,8 +106,10 @@ static void add_excerpt(Renderer *r, SrcSpan span) {
   uint32_t i = w.begin;
   for (unsigned units = 0; i < w.length && units < SHOWN_UNITS; units++) {
     unsigned width = 1, bytes = 1;
-    if (w.line[i] == '\t') strbuf_add_char(r->out, '\t');
-    else bytes = utf8_add_unit(r->out, w.line + i, w.length - i, &width);
+    if (w.line[i] == '\t')
+      strbuf_add_char(r->out, '\t');
+    else
+      bytes = utf8_add_unit(r->out, w.line + i, w.length - i, &width);
     if (i < w.end) add_mark(&marks, &w, i, bytes, width);
     i += bytes;
   }
@@ -145,8 +147,10 @@ void render_summary(StrBuf *out, const Diag *diag, const char *addition) {
   for (size_t i = 0; i < diag->messages.n; i++) n_warnings += diag->messages.items[i].severity == DIAG_WARNING;
   if (!diag->n_errors && !n_warnings) return;
   strbuf_add(out, "tfmc: ");
-  if (diag->n_errors > DIAG_MAX_ERRORS) strbuf_printf(out, "too many errors, the first %d are shown", DIAG_MAX_ERRORS);
-  else if (diag->n_errors) strbuf_printf(out, "%d error%s", diag->n_errors, diag->n_errors == 1 ? "" : "s");
+  if (diag->n_errors > DIAG_MAX_ERRORS)
+    strbuf_printf(out, "too many errors, the first %d are shown", DIAG_MAX_ERRORS);
+  else if (diag->n_errors)
+    strbuf_printf(out, "%d error%s", diag->n_errors, diag->n_errors == 1 ? "" : "s");
   if (n_warnings)
     strbuf_printf(out, "%s%u warning%s", diag->n_errors ? ", " : "", n_warnings, n_warnings == 1 ? "" : "s");
   strbuf_add(out, addition);

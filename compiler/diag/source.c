@@ -50,8 +50,10 @@ SrcPlace source_place(Arena *arena, Source *source, uint32_t offset) {
   uint32_t low = 0, high = source->n_lines;
   while (high - low > 1) {
     uint32_t middle = low + (high - low) / 2;
-    if (source->line_starts[middle] <= offset) low = middle;
-    else high = middle;
+    if (source->line_starts[middle] <= offset)
+      low = middle;
+    else
+      high = middle;
   }
   uint32_t start = source->line_starts[low];
   return (SrcPlace){low + 1, offset < start ? 1 : offset - start + 1};

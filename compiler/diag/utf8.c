@@ -6,10 +6,10 @@ typedef struct Interval {
 
 /* Combining marks, joiners and variation selectors of the scripts that are likely in a comment. */
 static const Interval zero_width[] = {
-    {0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd}, {0x0610, 0x061a}, {0x064b, 0x065f}, {0x0900, 0x0902},
-    {0x093c, 0x093c}, {0x0941, 0x0948}, {0x0e31, 0x0e31}, {0x0e34, 0x0e3a}, {0x0e47, 0x0e4e}, {0x1ab0, 0x1aff},
-    {0x1dc0, 0x1dff}, {0x200b, 0x200d}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xfeff, 0xfeff},
-    {0xe0100, 0xe01ef},
+    {0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd}, {0x0610, 0x061a},   {0x064b, 0x065f},
+    {0x0900, 0x0902}, {0x093c, 0x093c}, {0x0941, 0x0948}, {0x0e31, 0x0e31},   {0x0e34, 0x0e3a},
+    {0x0e47, 0x0e4e}, {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200d},   {0x20d0, 0x20ff},
+    {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xfeff, 0xfeff}, {0xe0100, 0xe01ef},
 };
 
 /* East Asian wide and fullwidth blocks, emoji. */
@@ -67,10 +67,14 @@ unsigned utf8_add_unit(StrBuf *out, const char *text, size_t size, unsigned *wid
     *width = utf8_width(character);
     return length;
   }
-  if (length && character == '\n') strbuf_add(out, "\\n");
-  else if (length && character == '\t') strbuf_add(out, "\\t");
-  else if (length > 1) strbuf_printf(out, "\\u%04x", character);
-  else strbuf_printf(out, "\\x%02x", (unsigned char)text[0]);
+  if (length && character == '\n')
+    strbuf_add(out, "\\n");
+  else if (length && character == '\t')
+    strbuf_add(out, "\\t");
+  else if (length > 1)
+    strbuf_printf(out, "\\u%04x", character);
+  else
+    strbuf_printf(out, "\\x%02x", (unsigned char)text[0]);
   *width = (unsigned)(out->length - before);
   return length ? length : 1;
 }

@@ -20,8 +20,8 @@ typedef struct Reader {
   Arena *arena;
   Map *names;
   Diag *diag;
-  Map seen;          /* resolved paths of files that are done or being read */
-  const char *root;  /* the folder of the main file, resolved */
+  Map seen;           /* resolved paths of files that are done or being read */
+  const char *root;   /* the folder of the main file, resolved */
   const char *prefix; /* what the user wrote before the name of the main file */
   ParsedProgram *program;
 } Reader;
@@ -111,9 +111,12 @@ static void follow_include(Reader *reader, const Ast *include, const OpenFile *f
   }
   if (map_has(&reader->seen, target.resolved)) return;
   FileText text = read_file_below(reader->arena, reader->root, target.resolved);
-  if (text.text) read_file(reader, &target, text);
-  else if (text.is_too_long) diag_error_at(reader->diag, target.shown, DIAG_TOO_LONG, "%s", text.fault);
-  else refuse(reader, include, text.fault);
+  if (text.text)
+    read_file(reader, &target, text);
+  else if (text.is_too_long)
+    diag_error_at(reader->diag, target.shown, DIAG_TOO_LONG, "%s", text.fault);
+  else
+    refuse(reader, include, text.fault);
 }
 
 /* The files that it includes, then itself. */

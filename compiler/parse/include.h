@@ -8,8 +8,8 @@
 
 typedef struct ParsedFile {
   Source *source;
-  Ast *ast;        /* AST_FILE */
-  bool is_main;    /* the file the user named; not an included one */
+  Ast *ast;     /* AST_FILE */
+  bool is_main; /* the file the user named; not an included one */
 } ParsedFile;
 
 typedef struct ParsedProgram {

@@ -64,7 +64,8 @@ int lexical_number(Parser *parser, const char *text, SrcSpan span, Ast **number)
     return TOK_NUMBER;
   }
   node->number = number_read(text);
-  if (isinf(node->number)) parser_error(parser, span, DIAG_LITERAL, "%s is too large for a double", text);
+  if (isinf(node->number))
+    parser_error(parser, span, DIAG_LITERAL, "%s is too large for a double", text);
   else if (node->number == 0 && !is_zero(text))
     parser_error(parser, span, DIAG_LITERAL, "%s is too small for a double", text);
   return TOK_NUMBER;
@@ -78,10 +79,10 @@ int lexical_infinity(Parser *parser, SrcSpan span, Ast **number) {
 int lexical_malformed_number(Parser *parser, const char *text, SrcSpan span, Ast **number) {
   *number = number_node(parser, span, 0);
   unsigned length = length_of(span);
-  const char *hint = text[0] == '.'             ? "; a digit must stand before the point"
-                     : text[length - 1] == '.'  ? "; a digit must stand after the point"
-                     : strchr("xXbBoO", text[1]) ? "; numbers are decimal"
-                                                 : "";
+  const char *hint = text[0] == '.'                                ? "; a digit must stand before the point"
+                     : text[length - 1] == '.'                     ? "; a digit must stand after the point"
+                     : text[0] == '0' && strchr("xXbBoO", text[1]) ? "; numbers are decimal"
+                                                                   : "";
   parser_error(parser, span, DIAG_LITERAL, "'%.40s%s' is no number%s", text, length > 40 ? "..." : "", hint);
   return TOK_NUMBER;
 }
@@ -101,8 +102,10 @@ int lexical_string(Parser *parser, const char *text, SrcSpan span, const char **
     }
     char c = escaped(text[++i]);
     SrcSpan here = {span.source, span.begin + i - 1, span.begin + i + 1};
-    if (!c) parser_error(parser, here, DIAG_LITERAL, "an escape that does not exist; there are \\n, \\\" and \\\\");
-    else copy[n++] = c;
+    if (!c)
+      parser_error(parser, here, DIAG_LITERAL, "an escape that does not exist; there are \\n, \\\" and \\\\");
+    else
+      copy[n++] = c;
   }
   if (n > PARSE_MAX_STRING)
     parser_error(parser, span, DIAG_TOO_LONG, "a text of %u bytes, at most %d are allowed", n, PARSE_MAX_STRING);
@@ -164,9 +167,10 @@ bool lexical_check_bytes(Parser *parser) {
     else if ((character < 0x20 && !strchr("\t\n\f\r", (int)character)) || (character >= 0x7f && character < 0xa0))
       parser_error(parser, here, DIAG_ENCODING, "a control character (0x%02x) at byte %u", character, i);
     else if (utf8_is_bidi_control(character))
-      parser_error(parser, here, DIAG_ENCODING,
-                   "U+%04X at byte %u changes the direction of what follows, so the text would read otherwise than it is",
-                   character, i);
+      parser_error(
+          parser, here, DIAG_ENCODING,
+          "U+%04X at byte %u changes the direction of what follows, so the text would read otherwise than it is",
+          character, i);
     else {
       i += length;
       continue;

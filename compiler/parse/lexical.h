@@ -16,7 +16,8 @@ int lexical_unterminated_string(Parser *parser, SrcSpan span, const char **value
 int lexical_single_quotes(Parser *parser, SrcSpan span, const char **value);
 int lexical_unexpected(Parser *parser, const char *text, SrcSpan span);
 
-/* Reports the first byte that may not stand in a text: NUL, other control bytes, malformed UTF-8, direction controls. */
+/* Reports the first byte that may not stand in a text: NUL, other control bytes, malformed UTF-8, direction controls.
+ */
 bool lexical_check_bytes(Parser *parser);
 
 #endif

@@ -33,17 +33,22 @@ static ssize_t read_all(int file, char *bytes, size_t size) {
 static FileText read_open_file(Arena *arena, int file) {
   FileText result = {0};
   struct stat status;
-  if (fstat(file, &status) != 0) result = fault_of(arena, errno);
-  else if (S_ISDIR(status.st_mode)) result = fault_of(arena, EISDIR);
-  else if (!S_ISREG(status.st_mode)) result.fault = "Not a regular file";
+  if (fstat(file, &status) != 0)
+    result = fault_of(arena, errno);
+  else if (S_ISDIR(status.st_mode))
+    result = fault_of(arena, EISDIR);
+  else if (!S_ISREG(status.st_mode))
+    result.fault = "Not a regular file";
   else if (status.st_size > PARSE_MAX_SIZE) {
     result.is_too_long = true;
     result.fault = arena_printf(arena, "%lld bytes, a file may have at most 16 MiB", (long long)status.st_size);
   } else {
     char *bytes = arena_alloc(arena, (size_t)status.st_size + 1);
     ssize_t size = read_all(file, bytes, (size_t)status.st_size);
-    if (size < 0) result = fault_of(arena, errno);
-    else result = (FileText){.text = bytes, .size = (uint32_t)size};
+    if (size < 0)
+      result = fault_of(arena, errno);
+    else
+      result = (FileText){.text = bytes, .size = (uint32_t)size};
   }
   close(file);
   return result;
@@ -66,7 +71,8 @@ FileText read_file_below(Arena *arena, const char *root, const char *resolved) {
     size_t length = strcspn(rest, "/");
     const char *name = arena_strndup(arena, rest, length);
     bool is_last = rest[length] == '\0';
-    int next = openat(folder, name, is_last ? OPEN_FLAGS | O_NOFOLLOW : O_RDONLY | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW);
+    int next =
+        openat(folder, name, is_last ? OPEN_FLAGS | O_NOFOLLOW : O_RDONLY | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW);
     int error = errno;
     close(folder);
     if (next < 0) return fault_of(arena, error);

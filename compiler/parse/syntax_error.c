@@ -6,7 +6,7 @@
 #include "parse/tokens.h"
 #include "tfm.tab.h"
 
-enum { LISTED = 6 }; /* the longest list of what was expected that still helps */
+enum { LISTED = 4 }; /* the longest list of what was expected that still helps */
 
 /* Tokens that a reader thinks of as one thing. The group is named if its mark is expected, and covers the others. */
 typedef struct Group {
@@ -15,14 +15,17 @@ typedef struct Group {
   int members[24];
 } Group;
 
+static const char operator_text[] = "an operator";
+
 static const Group groups[] = {
     {TOK_NUMBER,
      "an expression",
      {TOK_NAME, TOK_NUMBER, TOK_STRING, TOK_WEIGHT, TOK_NONE, TOK_TRUE, TOK_FALSE, TOK_LPAREN, TOK_LBRACKET, TOK_MINUS,
       TOK_NOT, TOK_IF}},
-    {TOK_PLUS, "an operator", {TOK_LPAREN, TOK_LBRACKET, TOK_DOT,   TOK_PLUS, TOK_MINUS, TOK_STAR, TOK_SLASH,
-                               TOK_DSLASH, TOK_PERCENT,  TOK_AT,    TOK_EQ,   TOK_NE,    TOK_LT,   TOK_GT,
-                               TOK_LE,     TOK_GE,       TOK_AND,   TOK_OR,   TOK_ARROW}},
+    {TOK_PLUS,
+     operator_text,
+     {TOK_LPAREN, TOK_LBRACKET, TOK_DOT, TOK_PLUS, TOK_MINUS, TOK_STAR, TOK_SLASH, TOK_DSLASH, TOK_PERCENT, TOK_AT,
+      TOK_EQ, TOK_NE, TOK_LT, TOK_GT, TOK_LE, TOK_GE, TOK_AND, TOK_OR, TOK_ARROW}},
     {TOK_RETURN, "a statement", {TOK_NAME, TOK_RETURN, TOK_REQUIRE, TOK_IF}},
     {TOK_FN, "a member", {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE}},
 };
@@ -41,10 +44,14 @@ static bool is_keyword(int token) {
 // ---- what was expected ----
 
 static void add_token(StrBuf *out, int token) {
-  if (token == TOK_NAME) strbuf_add(out, "a name");
-  else if (token == TOK_STRING) strbuf_add(out, "a text in quotes");
-  else if (token == TOK_YYEOF) strbuf_add(out, "the end of the text");
-  else strbuf_printf(out, "'%s'", token_name(token));
+  if (token == TOK_NAME)
+    strbuf_add(out, "a name");
+  else if (token == TOK_STRING)
+    strbuf_add(out, "a text in quotes");
+  else if (token == TOK_YYEOF)
+    strbuf_add(out, "the end of the text");
+  else
+    strbuf_printf(out, "'%s'", token_name(token));
 }
 
 /* ", expected a, b or c"; nothing if it would be a long list. */
@@ -63,6 +70,11 @@ static void add_expected(StrBuf *out, Arena *arena, const int *expected, int n) 
     add_token(&text, expected[i]);
     vec_push(arena, &texts, text.text);
   }
+  /* An operator can stand after any expression, and is seldom what is missing. */
+  if (texts.n > 1 && strcmp(texts.items[0], operator_text) == 0) {
+    texts.items++;
+    texts.n--;
+  }
   if (texts.n > LISTED) return;
   for (size_t i = 0; i < texts.n; i++)
     strbuf_printf(out, "%s%s", i == 0 ? ", expected " : i + 1 == texts.n ? " or " : ", ", texts.items[i]);
@@ -72,11 +84,16 @@ static void add_expected(StrBuf *out, Arena *arena, const int *expected, int n) 
 
 static void add_found(StrBuf *out, const Parser *parser, int token, SrcSpan span) {
   int length = (int)(span.end - span.begin < 40 ? span.end - span.begin : 40);
-  if (token == TOK_YYEOF) strbuf_add(out, "the text ends here");
-  else if (token == TOK_NAME) strbuf_printf(out, "unexpected name '%.*s'", length, parser->source->text + span.begin);
-  else if (token == TOK_NUMBER) strbuf_printf(out, "unexpected number %.*s", length, parser->source->text + span.begin);
-  else if (token == TOK_STRING) strbuf_add(out, "unexpected text in quotes");
-  else strbuf_printf(out, "unexpected '%s'", token_name(token));
+  if (token == TOK_YYEOF)
+    strbuf_add(out, "the text ends here");
+  else if (token == TOK_NAME)
+    strbuf_printf(out, "unexpected name '%.*s'", length, parser->source->text + span.begin);
+  else if (token == TOK_NUMBER)
+    strbuf_printf(out, "unexpected number %.*s", length, parser->source->text + span.begin);
+  else if (token == TOK_STRING)
+    strbuf_add(out, "unexpected text in quotes");
+  else
+    strbuf_printf(out, "unexpected '%s'", token_name(token));
 }
 
 /* A keyword where the writer meant a name: what follows it could only follow a name. */
@@ -107,10 +124,12 @@ static void note_open_bracket(Parser *parser, int token, SrcSpan span) {
   char bracket = parser->source->text[open.begin];
   bool is_brace = bracket == '{';
   bool ends_file_item = token == TOK_YYEOF || token == TOK_LAYER || token == TOK_MODEL || token == TOK_INCLUDE;
-  bool is_closing = token == TOK_RPAREN || token == TOK_RBRACKET || token == TOK_RBRACE;
+  bool ends_statements = token == TOK_FN || token == TOK_FORWARD || token == TOK_GENERATE || ends_file_item;
+  bool closes_other = (token == TOK_RPAREN && bracket != '(') || (token == TOK_RBRACKET && bracket != '[') ||
+                      (token == TOK_RBRACE && !is_brace);
   bool is_on_other_line = source_place(parser->arena, parser->source, open.begin).line !=
                           source_place(parser->arena, parser->source, span.begin).line;
-  if (is_brace ? ends_file_item : is_closing || ends_file_item || is_on_other_line)
+  if (is_brace ? ends_statements : closes_other || ends_file_item || is_on_other_line)
     diag_note(parser->diag, open, "this '%c' is still open", bracket);
 }
 

@@ -17,20 +17,25 @@ typedef enum BlockKind { BLOCK_TOP, BLOCK_MEMBERS, BLOCK_STATEMENTS, BLOCK_SETTI
 typedef struct OpenBracket {
   int kind;        /* the opening token */
   BlockKind block; /* of braces */
+  bool is_header;  /* ( after the name of a layer or function */
   SrcSpan span;
 } OpenBracket;
 
 struct TokenStream {
   void *scanner;
+  bool is_at_end;  /* the scanner has nothing more */
   int first_token; /* 0 once it is given */
   OpenBracket open[PARSE_MAX_NESTING];
   unsigned n_open;
   BlockKind next_block; /* of the next opening brace */
+  bool header_is_next;
   Token newest;
   OpenBracket closed; /* what `newest` closed, if it did */
   bool newest_opened, newest_closed;
   /* What comes before the next token of the scanner. */
   bool sync_is_next, kept_is_next;
+  bool header_end_is_missing; /* ) */
+  bool body_is_missing;       /* { } */
   unsigned n_missing_braces;
   Token kept;
   SrcSpan resumed; /* where reading went on after the last fault */
@@ -65,10 +70,15 @@ static bool is_in_braces(const TokenStream *stream) {
 /* The head of a construct tells what its braces will hold; those of `if` and `else` hold what stands around them. */
 static void note_head(TokenStream *stream, int kind) {
   if (!is_in_braces(stream)) return;
-  if (kind == TOK_LAYER || kind == TOK_MODEL) stream->next_block = BLOCK_MEMBERS;
-  else if (kind == TOK_FN || kind == TOK_FORWARD) stream->next_block = BLOCK_STATEMENTS;
-  else if (kind == TOK_GENERATE) stream->next_block = BLOCK_SETTINGS;
-  else if (kind == TOK_IF || kind == TOK_ELSE) stream->next_block = block_of(stream);
+  if (kind == TOK_LAYER || kind == TOK_MODEL || kind == TOK_FN || kind == TOK_FORWARD) stream->header_is_next = true;
+  if (kind == TOK_LAYER || kind == TOK_MODEL)
+    stream->next_block = BLOCK_MEMBERS;
+  else if (kind == TOK_FN || kind == TOK_FORWARD)
+    stream->next_block = BLOCK_STATEMENTS;
+  else if (kind == TOK_GENERATE)
+    stream->next_block = BLOCK_SETTINGS;
+  else if (kind == TOK_IF || kind == TOK_ELSE)
+    stream->next_block = block_of(stream);
 }
 
 /* False if the token nests too deep. */
@@ -76,8 +86,10 @@ static bool count_brackets(TokenStream *stream, const Token *token) {
   stream->newest_opened = stream->newest_closed = false;
   if (is_opening(token->kind)) {
     if (stream->n_open == PARSE_MAX_NESTING) return false;
-    stream->open[stream->n_open++] = (OpenBracket){token->kind, stream->next_block, token->span};
+    bool is_header = stream->header_is_next && token->kind == TOK_LPAREN;
+    stream->open[stream->n_open++] = (OpenBracket){token->kind, stream->next_block, is_header, token->span};
     stream->newest_opened = true;
+    stream->header_is_next = false;
   } else if (is_closing(token->kind) && stream->n_open > 0 &&
              stream->open[stream->n_open - 1].kind == opening_of(token->kind)) {
     stream->closed = stream->open[--stream->n_open];
@@ -104,35 +116,52 @@ SrcSpan token_stream_open_bracket(const Parser *parser) {
 
 // ---- tokens ----
 
+static Token end_of_text(const Parser *parser) {
+  return (Token){.kind = TOK_YYEOF, .span = {parser->source, parser->source->size, parser->source->size}};
+}
+
 static Token scan(Parser *parser) {
-  Token token = {.kind = 0};
-  if (parser->is_stopped) token.span = (SrcSpan){parser->source, parser->source->size, parser->source->size};
-  else token.kind = scanner_next(parser, parser->tokens->scanner, &token.value, &token.span);
+  TokenStream *stream = parser->tokens;
+  Token token = end_of_text(parser);
+  if (!stream->is_at_end) token.kind = scanner_next(parser, stream->scanner, &token.value, &token.span);
+  if (token.kind == TOK_YYEOF) stream->is_at_end = true;
   return token;
+}
+
+/* A token that the text lacks: 0 if there is none. */
+static int take_missing(TokenStream *stream) {
+  if (stream->first_token) {
+    int first = stream->first_token;
+    stream->first_token = 0;
+    return first;
+  }
+  if (stream->sync_is_next) {
+    stream->sync_is_next = false;
+    return TOK_SYNC;
+  }
+  if (stream->header_end_is_missing) {
+    stream->header_end_is_missing = false;
+    return TOK_RPAREN;
+  }
+  if (stream->body_is_missing) {
+    stream->body_is_missing = false;
+    stream->n_missing_braces++;
+    return TOK_LBRACE;
+  }
+  if (!stream->n_missing_braces) return 0;
+  stream->n_missing_braces--;
+  return TOK_RBRACE;
 }
 
 static Token take(Parser *parser) {
   TokenStream *stream = parser->tokens;
-  SrcSpan here = stream->kept_is_next ? stream->kept.span : stream->newest.span;
-  here.end = here.begin;
-  if (stream->first_token) {
-    Token token = {.kind = stream->first_token, .span = {parser->source, 0, 0}};
-    stream->first_token = 0;
-    return token;
-  }
-  if (stream->sync_is_next) {
-    stream->sync_is_next = false;
-    return (Token){.kind = TOK_SYNC, .span = here};
-  }
-  if (stream->n_missing_braces) {
-    stream->n_missing_braces--;
-    return (Token){.kind = TOK_RBRACE, .span = here};
-  }
-  if (stream->kept_is_next) {
-    stream->kept_is_next = false;
-    return stream->kept;
-  }
-  return scan(parser);
+  SrcSpan here = stream->kept_is_next ? stream->kept.span : (SrcSpan){parser->source, 0, 0};
+  if (parser->is_stopped) return end_of_text(parser);
+  int missing = take_missing(stream);
+  if (missing) return (Token){.kind = missing, .span = {here.source, here.begin, here.begin}};
+  if (!stream->kept_is_next) return scan(parser);
+  stream->kept_is_next = false;
+  return stream->kept;
 }
 
 int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser) {
@@ -169,10 +198,12 @@ static char next_mark(const Source *source, uint32_t offset) {
 }
 
 typedef struct Search {
-  BlockKind block;    /* the innermost braces around the fault */
-  bool is_in_round;   /* the fault lies in ( or [ */
-  uint32_t indent;    /* first column of the line where the outermost of these opens */
-  unsigned n_deeper;  /* braces opened since */
+  BlockKind block;   /* the innermost braces around the fault */
+  bool is_in_round;  /* the fault lies in ( or [ */
+  bool is_in_header; /* the outermost of these is the ( of a layer or function */
+  uint32_t indent;   /* first column of the line where it opens */
+  unsigned n_round;  /* ( within a header that are open */
+  unsigned n_deeper; /* braces opened since */
 } Search;
 
 #define IN(block) (1u << (block))
@@ -212,9 +243,18 @@ static bool begins_item(Parser *parser, const Search *search, const Token *token
   return mark == '=' || (mark == ',' && search->block == BLOCK_STATEMENTS);
 }
 
+/* Does the header end with this token, or before it? */
+static bool ends_header(Search *search, const Token *token) {
+  if (!search->is_in_header || search->n_deeper > 0) return false;
+  if (token->kind == TOK_LBRACE) return true;
+  if (token->kind == TOK_LPAREN) search->n_round++;
+  if (token->kind != TOK_RPAREN) return false;
+  return search->n_round-- == 0;
+}
+
 /* Can reading go on with this token? */
 static bool is_place_to_go_on(Parser *parser, Search *search, const Token *token) {
-  if (token->kind == TOK_YYEOF) return true;
+  if (token->kind == TOK_YYEOF || ends_header(search, token)) return true;
   if (token->kind == TOK_LBRACE) search->n_deeper++;
   if (token->kind == TOK_RBRACE) {
     if (search->n_deeper == 0) return search->block != BLOCK_TOP;
@@ -229,8 +269,10 @@ static Search start_search(Parser *parser) {
   TokenStream *stream = parser->tokens;
   Search search = {0};
   while (!is_in_braces(stream)) {
-    stream->n_open--;
+    const OpenBracket *open = &stream->open[--stream->n_open];
     search.is_in_round = true;
+    search.is_in_header = open->is_header;
+    if (open->kind == TOK_LPAREN && !open->is_header) search.n_round++;
   }
   if (search.is_in_round)
     search.indent = column_of(parser, first_on_line(parser->source, stream->open[stream->n_open].span.begin));
@@ -247,19 +289,31 @@ static unsigned braces_before(const TokenStream *stream, const Token *token) {
   return stream->n_open - n;
 }
 
+/* What must be given before `token` so that it can stand next. */
+static void plan_missing(TokenStream *stream, const Search *search, const Token *token) {
+  stream->sync_is_next = stream->kept_is_next = true;
+  stream->kept = *token;
+  stream->resumed = token->span;
+  stream->n_missing_braces = 0;
+  bool is_header_end = token->kind == TOK_RPAREN || token->kind == TOK_LBRACE;
+  if (!is_header_end) stream->n_missing_braces = braces_before(stream, token);
+  stream->header_end_is_missing = search->is_in_header && token->kind != TOK_RPAREN;
+  stream->body_is_missing = search->is_in_header && !is_header_end;
+  if (search->is_in_header) stream->n_open++; /* its ( is still there */
+}
+
 void token_stream_recover(Parser *parser) {
   TokenStream *stream = parser->tokens;
+  if (parser->is_stopped) return;
   uncount_newest(stream);
   Search search = start_search(parser);
   parser->is_skipping = true;
   Token token = stream->newest;
-  bool is_used_up = token.kind == TOK_TFM_YYerror || token.kind == TOK_SYNC ||
-                    (stream->resumed.source && token.span.begin == stream->resumed.begin && token.kind != TOK_YYEOF);
-  if (is_used_up) token = scan(parser);
+  /* Reading went on here already, and did not get further: never twice at one place. */
+  bool is_used_up = stream->resumed.source && token.span.begin <= stream->resumed.begin;
+  if (is_used_up && stream->is_at_end) parser->is_stopped = true;
+  if (is_used_up || token.kind == TOK_TFM_YYerror) token = scan(parser);
   while (!is_place_to_go_on(parser, &search, &token)) token = scan(parser);
   parser->is_skipping = false;
-  stream->sync_is_next = stream->kept_is_next = true;
-  stream->n_missing_braces = braces_before(stream, &token);
-  stream->kept = token;
-  stream->resumed = token.span;
+  plan_missing(stream, &search, &token);
 }

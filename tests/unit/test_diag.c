@@ -74,18 +74,20 @@ Test(diag, error_with_line_caret_and_note) {
   Source *source = source_of("weight w_q: [3]\n\nh = matmul(x, w_k)\n");
   diag_error(&diag, span_of(source, "w_k"), DIAG_UNKNOWN_NAME, "unknown name '%s', did you mean 'w_q'?", "w_k");
   diag_note(&diag, span_of(source, "w_q"), "'w_q' is declared here");
-  expect_text("model.tfm:3:15: error: unknown name 'w_k', did you mean 'w_q'? [E0202]\n"
-              "    3 | h = matmul(x, w_k)\n"
-              "      |               ^~~\n"
-              "model.tfm:1:8: note: 'w_q' is declared here\n");
+  expect_text(
+      "model.tfm:3:15: error: unknown name 'w_k', did you mean 'w_q'? [E0202]\n"
+      "    3 | h = matmul(x, w_k)\n"
+      "      |               ^~~\n"
+      "model.tfm:1:8: note: 'w_q' is declared here\n");
 }
 
 Test(diag, tabs_stay_and_wide_characters_count_twice) {
   Source *source = source_of("\tx = \"\xe6\xb3\xa8\xe6\x84\x8f\" * bad\n");
   diag_error(&diag, span_of(source, "bad"), DIAG_KIND, "no");
-  expect_text("model.tfm:1:17: error: no [E0204]\n"
-              "    1 | \tx = \"\xe6\xb3\xa8\xe6\x84\x8f\" * bad\n"
-              "      | \t             ^~~\n");
+  expect_text(
+      "model.tfm:1:17: error: no [E0204]\n"
+      "    1 | \tx = \"\xe6\xb3\xa8\xe6\x84\x8f\" * bad\n"
+      "      | \t             ^~~\n");
 }
 
 Test(diag, combining_marks_count_nothing) {
@@ -97,9 +99,10 @@ Test(diag, combining_marks_count_nothing) {
 Test(diag, control_bytes_and_malformed_bytes_are_escaped) {
   Source *source = source_of("\x1b[31m \xff bad");
   diag_error(&diag, span_of(source, "bad"), DIAG_KIND, "say '\x1b[2J\n\xe2\x80\xae'");
-  expect_text("model.tfm:1:9: error: say '\\x1b[2J\\n\\u202e' [E0204]\n"
-              "    1 | \\x1b[31m \\xff bad\n"
-              "      |               ^~~\n");
+  expect_text(
+      "model.tfm:1:9: error: say '\\x1b[2J\\n\\u202e' [E0204]\n"
+      "    1 | \\x1b[31m \\xff bad\n"
+      "      |               ^~~\n");
 }
 
 Test(diag, a_place_without_source) {
@@ -205,8 +208,16 @@ Test(diag, nearest) {
 // ---- UTF-8 ----
 
 Test(diag, utf8_refuses_what_is_malformed) {
-  static const char *const bad[] = {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
-                                    "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xe2\x82", "\xff"};
+  static const char *const bad[] = {"\x80",
+                                    "\xc0\x80",
+                                    "\xc1\xbf",
+                                    "\xe0\x80\x80",
+                                    "\xed\xa0\x80",
+                                    "\xf0\x80\x80\x80",
+                                    "\xf4\x90\x80\x80",
+                                    "\xf8\x88\x80\x80\x80",
+                                    "\xe2\x82",
+                                    "\xff"};
   uint32_t character;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     cr_expect(utf8_decode(bad[i], strlen(bad[i]), &character) == 0, "case %zu", i);
