@@ -15,8 +15,16 @@ static bool has_lead_of(const Node *x, const Node *like) {
   return x->rank == like->rank && !memcmp(x->dims, like->dims, (like->rank - 2u) * sizeof *x->dims);
 }
 
-/* x with the axes of `like` before its last two. */
+static bool swaps_last_two(const Node *node) {
+  if (node->op != OP_PERMUTE || node->attr.axes[node->rank - 1] + 2 != node->rank) return false;
+  for (uint32_t i = 0; i + 2u < node->rank; i++)
+    if (node->attr.axes[i] != i) return false;
+  return true;
+}
+
+/* x with the axes of `like` before its last two. Keys stay transposed last, so that attention finds them as they are. */
 static Node *with_lead_of(Builder *b, Node *x, const Node *like) {
+  if (swaps_last_two(x)) return match_swap_last_two(b, with_lead_of(b, x->inputs.items[0], like));
   const Size *dims[MAX_RANK];
   memcpy(dims, like->dims, sizeof dims);
   dims[like->rank - 1] = dim_from_end(x, 0);
@@ -30,7 +38,9 @@ Node *attention_sink_reshape(Pass *pass, Node *reshape) {
   Node *q = product->inputs.items[0], *k = product->inputs.items[1];
   if (!has_lead_of(q, product) || !has_lead_of(k, product)) return reshape;
   Builder b = pass_builder(pass, reshape, product);
-  Node *by = build_matmul(&b, with_lead_of(&b, q, reshape), with_lead_of(&b, k, reshape));
+  q = with_lead_of(&b, q, reshape);
+  k = with_lead_of(&b, k, reshape);
+  Node *by = build_matmul(&b, q, k);
   match_replace(pass, reshape, by);
   return by;
 }

@@ -153,8 +153,6 @@ static void replace_by_attention(Pass *pass, Attention *a, Node *attention) {
 static bool shapes_fit(Pass *pass, const Attention *a) {
   if ((uint32_t)a->softmax->attr.axis + 1 != a->softmax->rank)
     return refuse(pass, a->softmax, "softmax does not run over the last axis");
-  if (a->matmul->rank < a->product->rank || !match_fills_node(a->product, a->softmax))
-    return refuse(pass, a->softmax, "a mask or bias makes the scores larger than the product of q and k");
   const Size *lead[MAX_RANK];
   memcpy(lead, a->matmul->dims, sizeof lead);
   lead[a->matmul->rank - 1] = dim_from_end(a->softmax, 0);

@@ -103,7 +103,6 @@ static bool fuse(Pass *pass, Node *product) {
   reach(pass, product, &reached);
   for (size_t i = 0; i < reached.n; i++)
     if (fuse_up_to(pass, product, reached.items[i])) return true;
-  record_refusal(pass, product);
   return false;
 }
 
@@ -115,5 +114,7 @@ bool pass_fuse_epilogues(Pass *pass) {
   }
   bool changed = false;
   for (size_t i = 0; i < products.n; i++) changed |= fuse(pass, products.items[i]);
+  for (size_t i = 0; i < products.n; i++)
+    if (!products.items[i]->deleted) record_refusal(pass, products.items[i]);
   return changed;
 }

@@ -60,7 +60,7 @@ static void choose_inside(Grow *g, Node *root, uint32_t limit) {
 static Expr *grow_node(Grow *g, Node *node);
 
 static uint32_t operand(Grow *g, Node *node) {
-  for (size_t i = 0; i < g->inputs.n; i++)
+  for (size_t i = g->n_fixed; i < g->inputs.n; i++)
     if (g->inputs.items[i] == node) return (uint32_t)i;
   vec_push(g->pass->scratch, &g->inputs, node);
   g->n_leaves++;
@@ -142,7 +142,7 @@ static Expr *grow_root(Grow *g, Node *root, const Node *user, uint32_t limit) {
 }
 
 Expr *grow_expr(Grow *g, Node *root, const Node *user) {
-  size_t fixed = g->inputs.n;
+  g->n_fixed = g->inputs.n;
   bool recompute = g->recompute;
   for (uint32_t limit = GROW_MAX_OPERATIONS;; limit /= 2) {
     g->recompute = recompute && limit > 1;
@@ -152,6 +152,6 @@ Expr *grow_expr(Grow *g, Node *root, const Node *user) {
       g->recompute = recompute;
       return expr;
     }
-    g->inputs.n = fixed;
+    g->inputs.n = g->n_fixed;
   }
 }

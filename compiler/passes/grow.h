@@ -25,10 +25,11 @@ typedef struct Grow {
   bool operations;    /* take in pointwise producers */
   bool gathers;       /* take in gathers of rows */
   bool recompute;     /* take in cheap operations over [t, s] though others use them too (attention) */
-  VEC(Node *) inputs; /* the operands; the fixed inputs of the node stand first, put there by the caller */
+  VEC(Node *) inputs; /* the operands; the fixed inputs of the node stand first: the caller puts them or NULL there */
   /* Private. */
   VEC(const Node *) inside; /* taken in; the first is the root, if it is */
   VEC(GrowMemo) memo;
+  size_t n_fixed;
   uint32_t n_leaves, n_operations;
 } Grow;
 

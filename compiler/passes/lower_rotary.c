@@ -33,14 +33,13 @@ static Node *table_row(Builder *b, Node *table, int64_t row, bool interleaved) {
   return build_reshape(b, slice, rank, dims);
 }
 
-static Node *product(Builder *b, Node *x, Node *y) { return build_binary(b, OP_MUL, x, y); }
-
 /* x [..., n] or [..., n/2, 2] in two halves along its last axis, rotated, put together again. */
 static Node *rotate(Builder *b, Node *x, int64_t half, Node *cosines, Node *sines) {
   Node *a = match_slice(b, x, x->rank - 1u, 0, half), *c = match_slice(b, x, x->rank - 1u, half, half);
-  Node *parts[] = {build_binary(b, OP_SUB, product(b, a, cosines), product(b, c, sines)),
-                   build_binary(b, OP_ADD, product(b, c, cosines), product(b, a, sines))};
-  return build_concat(b, 2, parts, x->rank - 1);
+  Node *a_cos = build_binary(b, OP_MUL, a, cosines), *c_sin = build_binary(b, OP_MUL, c, sines);
+  Node *c_cos = build_binary(b, OP_MUL, c, cosines), *a_sin = build_binary(b, OP_MUL, a, sines);
+  Node *first = build_binary(b, OP_SUB, a_cos, c_sin), *second = build_binary(b, OP_ADD, c_cos, a_sin);
+  return build_concat(b, 2, (Node *const[]){first, second}, x->rank - 1);
 }
 
 static void lower(Pass *pass, Node *node) {

@@ -1,5 +1,5 @@
 /* In: a graph whose products and reductions have taken what they could. Out: one POINTWISE node for each value that is
- * still needed. From the end of the list: what a node takes in is gone when its turn comes. */
+ * still needed. From the end of the list: what a node takes in, and views of it, are gone when their turn comes. */
 #include "passes/pointwise.h"
 
 static bool needs_replacing(Pass *pass, const Node *node) {
@@ -31,8 +31,9 @@ bool pointwise_replace_all(Pass *pass, bool fuse) {
   bool changed = false;
   for (Node *node = pass->graph->last, *prev; node; node = prev) {
     prev = node->prev;
-    if (!needs_replacing(pass, node)) continue;
-    if (is_used(pass, node)) replace(pass, node, fuse);
+    bool used = is_used(pass, node);
+    if (node->op == OP_INPUT || (used && !needs_replacing(pass, node))) continue;
+    if (used) replace(pass, node, fuse);
     graph_delete(pass->graph, node);
     changed = true;
   }

@@ -120,7 +120,7 @@ static inline Tensor *evaluated(Arena *arena, Graph *graph, const Graph *weights
 /* `before` knows all weights that `after` may ask for. */
 static inline bool same_values(Arena *arena, Graph *before, Graph *after) {
   Tensor *want = evaluated(arena, before, before), *got = evaluated(arena, after, before);
-  if (!want || !got) return !want && !got;
+  if (!want || !got) return false;
   bool same = true;
   for (size_t i = 0; i < before->outputs.n; i++) same &= same_tensor(&got[i], &want[i], before->outputs.items[i].name);
   return same;

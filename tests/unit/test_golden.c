@@ -1,0 +1,199 @@
+/* Golden cases of the passes: every file tests/golden/<pass>/<name>.case, without registration.
+ *
+ *   --- run: opt --only=fuse-qkv
+ *   --- input
+ *   graph ... { ... }
+ *   --- expect              the graph afterwards; or
+ *   --- expect-error        lines that messages must contain
+ *   --- log                 may be left out: what was fused and refused, "fused qkv: reason", "refused qkv: reason"
+ *
+ * A case is also computed before and after: the outputs must agree. TFM_UPDATE_GOLDEN=1 writes what came out into the
+ * files; refused where CI is set. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../support/same_values.h"
+#include "passes/passes.h"
+
+typedef struct Case {
+  const char *path;
+  const char *options;
+  char *input, *expect, *error, *log; /* NULL: no such section */
+} Case;
+
+static Arena *arena;
+
+static void setup(void) { arena = arena_create(); }
+static void teardown(void) { arena_destroy(arena); }
+TestSuite(golden, .init = setup, .fini = teardown);
+
+static bool updating(void) { return getenv("TFM_UPDATE_GOLDEN") && !getenv("CI"); }
+
+// ---- files ----
+
+static char *read_file(const char *path) {
+  FILE *file = fopen(path, "rb");
+  cr_assert_not_null(file, "%s", path);
+  StrBuf text = strbuf_new(arena);
+  char block[4096];
+  for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0;) strbuf_add_n(&text, block, n);
+  fclose(file);
+  return text.text;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+typedef VEC(const char *) Names;
+
+static Names entries(const char *folder, const char *suffix) {
+  Names names = {0};
+  DIR *dir = opendir(folder);
+  if (!dir) return names;
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    size_t length = strlen(entry->d_name), end = strlen(suffix);
+    if (entry->d_name[0] != '.' && length > end && !strcmp(entry->d_name + length - end, suffix))
+      vec_push(arena, &names, arena_printf(arena, "%s/%s", folder, entry->d_name));
+  }
+  closedir(dir);
+  if (names.n) qsort(names.items, names.n, sizeof *names.items, by_name);
+  return names;
+}
+
+// ---- cases ----
+
+static char **section_of(Case *c, const char *name) {
+  if (!strcmp(name, "input")) return &c->input;
+  if (!strcmp(name, "expect")) return &c->expect;
+  if (!strcmp(name, "expect-error")) return &c->error;
+  if (!strcmp(name, "log")) return &c->log;
+  return NULL;
+}
+
+static Case read_case(const char *path) {
+  Case c = {.path = path, .options = ""};
+  StrBuf *text = NULL, buffers[8];
+  char **section = NULL;
+  unsigned n = 0;
+  for (char *line = read_file(path), *next; line && *line; line = next) {
+    char *end = strchr(line, '\n');
+    next = end ? end + 1 : NULL;
+    if (end) *end = 0;
+    if (!strncmp(line, "--- run: opt", 12)) {
+      c.options = line + 12;
+    } else if (!strncmp(line, "--- ", 4)) {
+      section = section_of(&c, line + 4);
+      cr_assert(section && n < 8, "%s: unknown section %s", path, line);
+      text = &buffers[n++];
+      *text = strbuf_new(arena);
+      *section = text->text;
+    } else if (text) {
+      strbuf_add(text, line);
+      strbuf_add_char(text, '\n');
+      *section = text->text;
+    }
+  }
+  cr_assert(c.input, "%s: no input", path);
+  return c;
+}
+
+static const char **split(const char *list, uint32_t *n) {
+  Names names = {0};
+  char *rest = arena_strdup(arena, list);
+  for (char *name; (name = strtok_r(rest, ",", &rest));) vec_push(arena, &names, name);
+  *n = (uint32_t)names.n;
+  return names.items;
+}
+
+static PassOptions read_options(const Case *c) {
+  PassOptions options = {.level = 2, .verify_each = true};
+  char *rest = arena_strdup(arena, c->options);
+  for (char *word; (word = strtok_r(rest, " ", &rest));) {
+    if (!strncmp(word, "--only=", 7)) options.only = split(word + 7, &options.n_only);
+    else if (!strncmp(word, "--disable=", 10)) options.disabled = split(word + 10, &options.n_disabled);
+    else if (!strncmp(word, "--stop-after=", 13)) options.stop_after = word + 13;
+    else if (!strncmp(word, "-O", 2)) options.level = atoi(word + 2);
+    else cr_assert_fail("%s: unknown option %s", c->path, word);
+  }
+  return options;
+}
+
+static const char *log_text(const PassLog *log) {
+  StrBuf out = strbuf_new(arena);
+  for (size_t i = 0; i < log->records.n; i++) {
+    const FusionRecord *record = &log->records.items[i];
+    strbuf_printf(&out, "%s %s: %s\n", record->done ? "fused" : "refused", record->fusion, record->reason);
+  }
+  return out.text;
+}
+
+static void rewrite(const Case *c, const char *expect, const char *log) {
+  FILE *file = fopen(c->path, "wb");
+  cr_assert_not_null(file, "%s", c->path);
+  fprintf(file, "--- run: opt%s\n--- input\n%s--- expect\n%s", c->options, c->input, expect);
+  if (c->log) fprintf(file, "--- log\n%s", log);
+  fclose(file);
+}
+
+// ---- checks ----
+
+static bool complain(const Case *c, const char *what, const char *want, const char *got) {
+  fprintf(stderr, "%s: %s\nexpected:\n%s\ncame out:\n%s\n", c->path, what, want, got);
+  return false;
+}
+
+static const char *messages(const Diag *diag) {
+  StrBuf out = strbuf_new(arena);
+  for (size_t i = 0; i < diag->messages.n; i++) {
+    strbuf_add(&out, diag->messages.items[i].text);
+    strbuf_add_char(&out, '\n');
+  }
+  return out.text;
+}
+
+static bool has_errors(const Case *c, const char *got) {
+  char *rest = arena_strdup(arena, c->error);
+  for (char *line; (line = strtok_r(rest, "\n", &rest));)
+    if (!strstr(got, line)) return complain(c, "another message", c->error, got);
+  return *got || complain(c, "no error", c->error, got);
+}
+
+static bool check_result(const Case *c, Graph *before, Graph *after, const PassLog *log) {
+  StrBuf text = strbuf_new(arena);
+  graph_print(&text, after);
+  if (!same_values(arena, before, after)) return complain(c, "other values", c->input, text.text);
+  if (updating()) {
+    rewrite(c, text.text, log_text(log));
+    return true;
+  }
+  if (!c->expect || strcmp(c->expect, text.text) != 0)
+    return complain(c, "another graph (TFM_UPDATE_GOLDEN=1 rewrites)", c->expect ? c->expect : "", text.text);
+  if (c->log && strcmp(c->log, log_text(log)) != 0) return complain(c, "another log", c->log, log_text(log));
+  return true;
+}
+
+static bool run_case(const char *path) {
+  Case c = read_case(path);
+  Diag diag = diag_new(arena);
+  Source *source = source_new(arena, path, c.input, (uint32_t)strlen(c.input));
+  Graph *before = graph_read(arena, &diag, source);
+  bool good = before && graph_verify(before, &diag);
+  PassLog log = {.arena = arena};
+  PassOptions options = read_options(&c);
+  Graph *after = good ? graph_clone(arena, before) : NULL;
+  good = good && passes_run(after, &diag, &options, &log);
+  if (c.error) return has_errors(&c, messages(&diag));
+  return good ? check_result(&c, before, after, &log) : complain(&c, "errors", "none", messages(&diag));
+}
+
+Test(golden, passes) {
+  Names folders = entries(TFM_SOURCE_DIR "/tests/golden", "");
+  unsigned n = 0, failed = 0;
+  for (size_t i = 0; i < folders.n; i++) {
+    Names cases = entries(folders.items[i], ".case");
+    for (size_t j = 0; j < cases.n; j++, n++) failed += !run_case(cases.items[j]);
+  }
+  cr_assert(n > 0, "no cases in tests/golden");
+  cr_assert_eq(failed, 0, "%u of %u cases failed", failed, n);
+}
