@@ -32,34 +32,34 @@ static const Cond *read_compare(GraphReader *r) {
   return cond->right ? cond : NULL;
 }
 
-/* A comparison, or any condition in parentheses. */
+static const Cond *make_cond(GraphReader *r, CondKind kind, const Cond *a, const Cond *b) {
+  Cond *cond = ARENA_NEW(r->arena, Cond);
+  *cond = (Cond){.kind = kind, .a = a, .b = b};
+  return cond;
+}
+
+/* A comparison, the contrary of one, or any condition in parentheses. */
 static const Cond *read_simple(GraphReader *r, int depth) {
+  if (depth > MAX_DEPTH) {
+    read_fault(r, "conditions are nested more than %d deep", MAX_DEPTH);
+    return NULL;
+  }
+  if (scan_word(&r->text, "not")) {
+    const Cond *cond = read_simple(r, depth + 1);
+    return cond ? make_cond(r, COND_NOT, cond, NULL) : NULL;
+  }
   if (!scan_char(&r->text, '(')) return read_compare(r);
   const Cond *cond = read_cond(r, depth + 1);
   return cond && read_expect(r, ')') ? cond : NULL;
 }
 
 static const Cond *read_cond(GraphReader *r, int depth) {
-  if (depth > MAX_DEPTH) {
-    read_fault(r, "conditions are nested more than %d deep", MAX_DEPTH);
-    return NULL;
-  }
-  bool negated = scan_word(&r->text, "not");
   const Cond *a = read_simple(r, depth);
   if (!a) return NULL;
-  if (negated) {
-    Cond *cond = ARENA_NEW(r->arena, Cond);
-    cond->kind = COND_NOT;
-    cond->a = a;
-    return cond;
-  }
   bool both = scan_word(&r->text, "and");
   if (!both && !scan_word(&r->text, "or")) return a;
-  Cond *cond = ARENA_NEW(r->arena, Cond);
-  cond->kind = both ? COND_AND : COND_OR;
-  cond->a = a;
-  cond->b = read_simple(r, depth);
-  return cond->b ? cond : NULL;
+  const Cond *b = read_simple(r, depth);
+  return b ? make_cond(r, both ? COND_AND : COND_OR, a, b) : NULL;
 }
 
 /* "{time=}" at *text; false if it is none. */
