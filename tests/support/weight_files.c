@@ -1,0 +1,108 @@
+#include "weight_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+Bench bench_new(void) {
+  Bench bench = {.arena = arena_create()};
+  bench.diag = diag_new(bench.arena);
+  snprintf(bench.path, sizeof bench.path, "/tmp/tfm-test-XXXXXX");
+  int fd = mkstemp(bench.path);
+  if (fd < 0) abort();
+  close(fd);
+  return bench;
+}
+
+void bench_destroy(Bench *bench) {
+  unlink(bench->path);
+  arena_destroy(bench->arena);
+}
+
+const char *bench_message(const Bench *bench) {
+  return bench->diag.messages.n ? bench->diag.messages.items[0].text : "";
+}
+
+void bench_write(Bench *bench, const void *bytes, size_t size) {
+  FILE *file = fopen(bench->path, "wb");
+  if (!file || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) abort();
+}
+
+void bench_write_safetensors(Bench *bench, const char *header, size_t header_size, size_t data_size) {
+  StrBuf text = strbuf_new(bench->arena);
+  for (int i = 0; i < 8; i++) strbuf_add_char(&text, (char)((uint64_t)header_size >> 8 * i));
+  strbuf_add_n(&text, header, header_size);
+  for (size_t i = 0; i < data_size; i++) strbuf_add_char(&text, (char)i);
+  bench_write(bench, text.text, text.length);
+}
+
+void bench_write_npy(Bench *bench, int version, const char *header, size_t data_size) {
+  StrBuf text = strbuf_new(bench->arena);
+  size_t size = strlen(header) + 1;
+  strbuf_add_n(&text, "\x93NUMPY", 6);
+  strbuf_add_char(&text, (char)version);
+  strbuf_add_char(&text, 0);
+  for (int i = 0; i < (version == 1 ? 2 : 4); i++) strbuf_add_char(&text, (char)(size >> 8 * i));
+  strbuf_add(&text, header);
+  strbuf_add_char(&text, '\n');
+  for (size_t i = 0; i < data_size; i++) strbuf_add_char(&text, 0);
+  bench_write(bench, text.text, text.length);
+}
+
+// ---- verdicts ----
+
+static bool open_safetensors(Bench *bench, const char *header, size_t data_size) {
+  bench_write_safetensors(bench, header, strlen(header), data_size);
+  SafeTensors *file = safetensors_open(bench->arena, &bench->diag, bench->path);
+  safetensors_close(file);
+  return file != NULL;
+}
+
+static bool open_npy(Bench *bench, int version, const char *header, size_t data_size) {
+  NpyFile npy;
+  bench_write_npy(bench, version, header, data_size);
+  bool opened = npy_open(&npy, &bench->diag, bench->path);
+  if (opened) npy_close(&npy);
+  return opened;
+}
+
+/* One message, with the text, and exit code 1: anything else is printed and wrong. */
+static bool is_refusal(const Bench *bench, bool opened, const char *text) {
+  bool right = !opened && bench->diag.n_errors == 1 && bench->diag.exit_code == 1 && strstr(bench_message(bench), text);
+  if (!right) fprintf(stderr, "wanted \"%s\"; opened %d, message \"%s\"\n", text, opened, bench_message(bench));
+  return right;
+}
+
+static bool is_acceptance(const Bench *bench, bool opened) {
+  if (!opened) fprintf(stderr, "refused: %s\n", bench_message(bench));
+  return opened && bench->diag.messages.n == 0;
+}
+
+bool safetensors_refused(const char *header, size_t data_size, const char *text) {
+  Bench bench = bench_new();
+  bool right = is_refusal(&bench, open_safetensors(&bench, header, data_size), text);
+  bench_destroy(&bench);
+  return right;
+}
+
+bool safetensors_accepted(const char *header, size_t data_size) {
+  Bench bench = bench_new();
+  bool right = is_acceptance(&bench, open_safetensors(&bench, header, data_size));
+  bench_destroy(&bench);
+  return right;
+}
+
+bool npy_refused(int version, const char *header, size_t data_size, const char *text) {
+  Bench bench = bench_new();
+  bool right = is_refusal(&bench, open_npy(&bench, version, header, data_size), text);
+  bench_destroy(&bench);
+  return right;
+}
+
+bool npy_accepted(int version, const char *header, size_t data_size) {
+  Bench bench = bench_new();
+  bool right = is_acceptance(&bench, open_npy(&bench, version, header, data_size));
+  bench_destroy(&bench);
+  return right;
+}
