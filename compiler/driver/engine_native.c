@@ -18,11 +18,20 @@ typedef struct NativeEngine {
   tfm_context *context;
 } NativeEngine;
 
+static DiagCode code_of(const tfm_error *error) {
+  static const DiagCode of_status[] = {[TFM_E_INPUT] = DIAG_RUN_CHECK, [TFM_E_USAGE] = DIAG_RUN_CHECK, [TFM_E_ENV] = DIAG_TOOL,
+                                       [TFM_E_NOMEM] = DIAG_MEMORY};
+  static const DiagCode of_reason[] = {[TFM_REASON_TYPE] = DIAG_INPUT_TYPE,
+                                       [TFM_REASON_SHAPE] = DIAG_INPUT_SHAPE,
+                                       [TFM_REASON_VALUE] = DIAG_INPUT_VALUE,
+                                       [TFM_REASON_CHECK] = DIAG_RUN_CHECK,
+                                       [TFM_REASON_ARITHMETIC] = DIAG_RUN_ARITHMETIC};
+  if (error->reason != TFM_REASON_OTHER) return of_reason[error->reason];
+  return error->status <= TFM_E_NOMEM ? of_status[error->status] : DIAG_TOOL;
+}
+
 static void report(Session *session, const tfm_error *error) {
-  static const DiagCode codes[] = {[TFM_E_INPUT] = DIAG_RUN_CHECK, [TFM_E_USAGE] = DIAG_RUN_CHECK, [TFM_E_ENV] = DIAG_TOOL,
-                                   [TFM_E_NOMEM] = DIAG_MEMORY};
-  DiagCode code = error->status <= TFM_E_NOMEM ? codes[error->status] : DIAG_TOOL;
-  diag_error_at(&session->diag, "run", code, "%s", error->message);
+  diag_error_at(&session->diag, error->place ? error->place : "run", code_of(error), "%s", error->message);
 }
 
 static void destroy(Engine *base) {
