@@ -109,7 +109,8 @@ static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span,
   bool is_comparison = token == TOK_EQ || token == TOK_NE || (token >= TOK_LT && token <= TOK_GE);
   if (is_meant_as_name(parser, token, span, expected, n))
     strbuf_printf(out, "; '%s' is a keyword and cannot be a name", token_name(token));
-  else if (token == TOK_ASSIGN && contains(expected, n, TOK_EQ))
+  else if (token == TOK_ASSIGN && (contains(expected, n, TOK_LBRACE) || contains(expected, n, TOK_THEN)) &&
+           contains(expected, n, TOK_EQ))
     strbuf_add(out, "; a comparison is written '=='");
   else if (is_comparison && contains(expected, n, TOK_AND))
     strbuf_add(out, "; comparisons do not chain, write 'a < b and b < c'");
@@ -133,8 +134,15 @@ static void note_open_bracket(Parser *parser, int token, SrcSpan span) {
     diag_note(parser->diag, open, "this '%c' is still open", bracket);
 }
 
+/* A word that is wrong in itself has its message already. */
+static bool is_reported(const Parser *parser, SrcSpan span) {
+  if (!parser->diag->messages.n) return false;
+  SrcSpan newest = parser->diag->messages.items[parser->diag->messages.n - 1].span;
+  return newest.source == span.source && newest.begin == span.begin;
+}
+
 void syntax_error_report(Parser *parser, int token, SrcSpan span, const int *expected, int n_expected) {
-  if (parser->is_stopped || parser->is_skipping) return;
+  if (parser->is_stopped || parser->is_skipping || is_reported(parser, span)) return;
   StrBuf text = strbuf_new(parser->arena);
   add_found(&text, parser, token, span);
   add_expected(&text, parser->arena, expected, n_expected);
