@@ -1,0 +1,259 @@
+/* Call: arguments to parameters, recursion, types of parameters. */
+#include "elaborate/call.h"
+
+#include <string.h>
+
+#include "elaborate/eval.h"
+#include "elaborate/modules.h"
+#include "elaborate/primitives.h"
+#include "elaborate/repeat.h"
+#include "elaborate/statements.h"
+#include "elaborate/tensors.h"
+
+// ---- arguments ----
+
+bool eval_arguments(Elaborator *e, const Ast *call, Value first, Scope *scope, Arguments *arguments) {
+  bool has_first = first.kind != VALUE_MISSING, good = !is_poison(first);
+  *arguments = (Arguments){.items = ARENA_ARRAY(e->arena, Argument, call->n_children)};
+  if (has_first) arguments->items[arguments->n++] = (Argument){NULL, first, call->span};
+  for (uint32_t i = 1; i < call->n_children; i++) {
+    const Ast *arg = call->children[i];
+    Argument *argument = &arguments->items[arguments->n++];
+    *argument = (Argument){arg->name, eval(e, arg->children[0], scope), arg->span};
+    good &= !is_poison(argument->value);
+    if (!arg->name && i > 1 && call->children[i - 1]->name) {
+      fail_at(e, arg->span, DIAG_ARGUMENT, "an argument without a name after one with a name");
+      good = false;
+    }
+  }
+  while (arguments->n_by_place < arguments->n && !arguments->items[arguments->n_by_place].name) arguments->n_by_place++;
+  return good;
+}
+
+void arguments_of_one(Elaborator *e, Value value, Arguments *arguments) {
+  Argument *item = ARENA_NEW(e->arena, Argument);
+  *item = (Argument){NULL, value, e->here};
+  *arguments = (Arguments){1, 1, item};
+}
+
+const char *const *parameter_names(Elaborator *e, const Ast *params) {
+  const char **names = ARENA_ARRAY(e->arena, const char *, params->n_children);
+  for (uint32_t i = 0; i < params->n_children; i++) names[i] = params->children[i]->name;
+  return names;
+}
+
+static Value unknown_argument(Elaborator *e, const char *title, uint32_t n, const char *const *names, const Argument *a) {
+  const char *nearest = diag_nearest(a->name, names, n);
+  if (nearest || n == 0) {
+    return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'%s", title, a->name,
+                   nearest ? did_you_mean(e, nearest) : "; it takes none");
+  }
+  StrBuf list = strbuf_new(e->arena);
+  for (uint32_t i = 0; i < n; i++) strbuf_printf(&list, "%s%s", i ? ", " : "", names[i]);
+  return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'; it takes %s", title, a->name, list.text);
+}
+
+bool bind_arguments(Elaborator *e, const char *title, uint32_t n, const char *const *names, const Arguments *arguments,
+                    Value *values) {
+  bool good = true;
+  for (uint32_t i = 0; i < n; i++) values[i] = i < arguments->n_by_place ? arguments->items[i].value : MISSING;
+  if (arguments->n_by_place > n) {
+    fail(e, DIAG_ARGUMENT, "%s takes %d argument%s, %d are given", title, (int)n, n == 1 ? "" : "s",
+         (int)arguments->n_by_place);
+    good = false;
+  }
+  for (uint32_t k = arguments->n_by_place; k < arguments->n; k++) {
+    const Argument *a = &arguments->items[k];
+    uint32_t i = 0;
+    while (i < n && names[i] != a->name) i++;
+    if (i == n) unknown_argument(e, title, n, names, a);
+    else if (values[i].kind != VALUE_MISSING) {
+      fail_at(e, a->span, DIAG_ARGUMENT, "argument '%s' of %s is given twice", a->name, title);
+    } else {
+      values[i] = a->value;
+      continue;
+    }
+    good = false;
+  }
+  return good;
+}
+
+// ---- primitives ----
+
+static Value call_primitive(Elaborator *e, const Primitive *p, const Arguments *arguments) {
+  PrimitiveCall call = {.primitive = p};
+  Arguments bound = *arguments;
+  if (p->is_variadic) {
+    Value *rest = ARENA_ARRAY(e->arena, Value, arguments->n_by_place);
+    for (uint32_t i = 0; i < arguments->n_by_place; i++) rest[i] = arguments->items[i].value;
+    call.rest = rest;
+    call.n_rest = arguments->n_by_place;
+    bound = (Arguments){0, arguments->n - arguments->n_by_place, arguments->items + arguments->n_by_place};
+  }
+  if (!bind_arguments(e, p->name, p->n_parameters, p->parameters, &bound, call.arguments)) return POISON;
+  for (uint32_t i = 0; i < p->n_parameters; i++) {
+    if (call.arguments[i].kind != VALUE_MISSING) continue;
+    if (p->defaults[i].kind == VALUE_MISSING) {
+      return fail(e, DIAG_ARGUMENT, "%s needs the argument '%s'", p->name, p->parameters[i]);
+    }
+    call.arguments[i] = p->defaults[i];
+  }
+  return p->function(e, &call);
+}
+
+// ---- types ----
+
+bool dtype_of(Elaborator *e, const Ast *type, DType *dtype) {
+  for (int i = 0; i < N_DTYPES; i++) {
+    *dtype = (DType)i;
+    if (strcmp(dtype_names[i], type->name) == 0) return true;
+  }
+  fail_at(e, type->span, DIAG_INPUT_DECLARATION, "'%s' is no type: f32, i32 or bool", type->name);
+  return false;
+}
+
+const char *free_size(const Ast *dim, const Scope *scope) {
+  if (dim->kind != AST_NAME) return NULL;
+  char first = dim->name[0];
+  if (!(first >= 'a' && first <= 'z') && first != '_') return NULL;
+  for (; scope && scope->module; scope = scope->parent) { /* what a file or the language defines does not count */
+    if (scope_find(scope, dim->name)) return NULL;
+  }
+  return dim->name;
+}
+
+/* One dimension of a typed parameter: checked, or its name bound. */
+static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim, const Size *have, Scope *scope) {
+  if (dim->kind == AST_RAGGED) {
+    if (!scope->module->layer->is_model) {
+      fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged is for the inputs of a model");
+      return false;
+    }
+    dim = dim->children[0];
+  }
+  const char *free = free_size(dim, scope);
+  if (free) {
+    scope_put(e->arena, scope, free, value_size(have));
+    return true;
+  }
+  Value v = eval(e, dim, scope);
+  if (is_poison(v)) return false;
+  if (!is_size(v)) {
+    fail_at(e, dim->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);
+    return false;
+  }
+  return need_same(e, size_of(e->sizes, v), have, "argument '%s' has shape %T, its type says %V", name, x, v);
+}
+
+/* A typed parameter: the type is checked, sizes not seen before get their names. */
+static bool match_type(Elaborator *e, const Ast *param, Value v, Scope *scope) {
+  const Ast *type = param->children[0];
+  SrcSpan saved = e->here;
+  DType dtype;
+  e->here = type->span;
+  Node *x = dtype_of(e, type, &dtype) ? tensor_of(e, v, 1u << dtype, "argument ", param->name) : NULL;
+  bool good = x != NULL;
+  if (good && x->rank != type->n_children) {
+    fail(e, DIAG_SHAPE, "argument '%s' has shape %T, its type has %d axes", param->name, x, (int)type->n_children);
+    good = false;
+  }
+  for (uint32_t i = 0; good && i < type->n_children; i++) {
+    good = match_size(e, param->name, x, type->children[i], x->dims[i], scope);
+  }
+  e->here = saved;
+  return good;
+}
+
+// ---- functions ----
+
+static bool has_all(Elaborator *e, const Function *f, const char *title, const Value *values, const Ast *place) {
+  const Ast *params = f->ast->children[0];
+  bool good = true;
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    const Ast *param = params->children[i];
+    if (values[i].kind != VALUE_MISSING || param->children[1]) continue;
+    fail_with_note(e, place->span, DIAG_ARGUMENT, param->span, "the parameter is declared here",
+                   "%s needs the argument '%s'", title, param->name);
+    good = false;
+  }
+  return good;
+}
+
+static bool bind_parameters(Elaborator *e, const Function *f, const Value *values, Scope *scope) {
+  const Ast *params = f->ast->children[0];
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    const Ast *param = params->children[i];
+    Value v = values[i].kind == VALUE_MISSING ? eval(e, param->children[1], scope) : values[i];
+    scope_put(e->arena, scope, param->name, v);
+    if (is_poison(v)) return false;
+    if (param->children[0] && v.kind != VALUE_NONE && !match_type(e, param, v, scope)) return false;
+  }
+  return true;
+}
+
+static Result run_body(Elaborator *e, const Function *f, const char *title, Scope *scope) {
+  const Ast *body = f->ast->children[1];
+  if (body->kind != AST_BLOCK) return (Result){eval(e, body, scope), body};
+  Result result = {MISSING, NULL};
+  run_block(e, body, scope, &result);
+  if (result.value.kind != VALUE_MISSING) return result;
+  return (Result){fail_at(e, f->ast->span, DIAG_RESULTS, "%s ends without return", title), NULL};
+}
+
+static void report_recursion(Elaborator *e, const Function *f, const char *title) {
+  StrBuf chain = strbuf_new(e->arena);
+  const Frame *frame = e->frame;
+  strbuf_add(&chain, title);
+  for (; frame && frame->name != title; frame = frame->caller) {
+    char *inner = chain.text;
+    chain = strbuf_new(e->arena);
+    strbuf_printf(&chain, "%s -> %s", frame->name, inner);
+  }
+  fail_with_note(e, e->here, DIAG_RECURSION, f->ast->span, "it is defined here", "recursion: %s calls itself: %s -> %s",
+                 title, title, chain.text);
+}
+
+Result call_function(Elaborator *e, Function *f, const char *title, const Arguments *arguments, const Ast *place) {
+  const Ast *params = f->ast->children[0];
+  Result result = {POISON, NULL};
+  if (f->active) {
+    report_recursion(e, f, title);
+    return result;
+  }
+  Value *values = ARENA_ARRAY(e->arena, Value, params->n_children);
+  if (!bind_arguments(e, title, params->n_children, parameter_names(e, params), arguments, values) ||
+      !has_all(e, f, title, values, place) || !enter_call(e, place->span, title)) {
+    return result;
+  }
+  Module *saved = e->module;
+  SrcSpan here = e->here;
+  Scope *scope = scope_new(e->arena, f->scope, NULL);
+  e->module = scope->module;
+  f->active = true;
+  if (bind_parameters(e, f, values, scope)) result = run_body(e, f, title, scope);
+  f->active = false;
+  e->module = saved;
+  e->here = here;
+  leave_call(e);
+  return result;
+}
+
+// ---- apply ----
+
+Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place, Scope *scope) {
+  switch (f.kind) {
+    case VALUE_POISON: return POISON;
+    case VALUE_PRIMITIVE: return call_primitive(e, f.as.primitive, arguments);
+    case VALUE_FUNCTION: return call_function(e, f.as.function, f.as.function->name, arguments, place).value;
+    case VALUE_LAYER: return configure(e, f.as.layer, arguments, place, NULL);
+    case VALUE_TEMPLATE: return apply(e, inline_module(e, f.as.template, scope), arguments, place, scope);
+    case VALUE_REPETITION: return call_repetition(e, f.as.repetition, arguments, place, scope);
+    case VALUE_MODULE: {
+      Module *m = f.as.module;
+      if (!m->forward && m->is_faulty) return POISON;
+      if (!m->forward) return fail(e, DIAG_KIND, "%s has no forward", m->layer->name);
+      return call_function(e, m->forward, m->layer->name, arguments, place).value;
+    }
+    default: return fail(e, DIAG_KIND, "%K can't be called", f);
+  }
+}

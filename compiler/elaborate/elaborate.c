@@ -1,0 +1,185 @@
+/* Elaborate: from parsed files to the graph of one model. */
+#include "elaborate/elaborate.h"
+
+#include <string.h>
+
+#include "elaborate/inputs.h"
+#include "elaborate/modules.h"
+#include "elaborate/primitives.h"
+#include "elaborate/unused.h"
+
+extern const char std_tfm[];
+extern const unsigned std_tfm_size;
+
+typedef VEC(Layer *) Layers;
+
+// ---- what is in scope ----
+
+static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_main, Layers *models) {
+  const Binding *other = scope_find(scope, node->name);
+  if (other) {
+    fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the other one", "layer %s is defined twice", node->name);
+    return;
+  }
+  parameters_differ(e, "config", node->children[0]);
+  Layer *layer = ARENA_NEW(e->arena, Layer);
+  *layer = (Layer){.name = node->name, .ast = node, .scope = scope, .is_model = node->flag, .is_main = is_main};
+  scope_put(e->arena, scope, node->name, (Value){VALUE_LAYER, {.layer = layer}})->span = node->span;
+  if (layer->is_model) vec_push(e->arena, models, layer);
+}
+
+static void declare_file(Elaborator *e, const Ast *file, Scope *scope, bool is_main, Layers *models) {
+  for (uint32_t i = 0; i < file->n_children; i++) {
+    const Ast *node = file->children[i];
+    if (node->kind == AST_LAYER) declare_layer(e, node, scope, is_main, models);
+  }
+}
+
+/* Primitives, standard layers, the layers of the files. False after an error. */
+static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *models) {
+  Scope *primitives = scope_new(e->arena, NULL, NULL);
+  primitives_define(e, primitives);
+  for (int i = 0; i < N_DTYPES; i++) {
+    e->dtypes[i] = scope_find(primitives, map_intern(e->names, dtype_names[i], strlen(dtype_names[i])))->value;
+  }
+  Scope *standard = scope_new(e->arena, primitives, NULL);
+  e->std_source = source_new(e->arena, "<std>", std_tfm, std_tfm_size);
+  const Ast *std = parse_file(e->arena, e->names, e->diag, e->std_source);
+  if (!std) return false;
+  Layers none = {0};
+  declare_file(e, std, standard, false, &none);
+  e->files = scope_new(e->arena, standard, NULL);
+  for (size_t i = 0; i < program->files.n; i++) {
+    declare_file(e, program->files.items[i].ast, e->files, program->files.items[i].is_main, models);
+  }
+  return !diag_has_errors(e->diag);
+}
+
+// ---- which model ----
+
+static SrcSpan start_of(const ParsedProgram *program) {
+  for (size_t i = 0; i < program->files.n; i++) {
+    if (program->files.items[i].is_main) return (SrcSpan){program->files.items[i].source, 0, 0};
+  }
+  return NO_SPAN;
+}
+
+/* The model of that name, or the only one of the main file. NULL after an error. */
+static Layer *choose_model(Elaborator *e, const ParsedProgram *program, const Layers *models, const char *name) {
+  Layer *found = NULL;
+  VEC(const char *) known = {0};
+  StrBuf list = strbuf_new(e->arena);
+  uint32_t n_found = 0;
+  for (size_t i = 0; i < models->n; i++) {
+    Layer *model = models->items[i];
+    if (!name && !model->is_main) continue;
+    strbuf_printf(&list, "%s%s", known.n ? ", " : "", model->name);
+    vec_push(e->arena, &known, model->name);
+    if (name && strcmp(name, model->name) != 0) continue;
+    found = model;
+    n_found++;
+  }
+  if (n_found == 1) return found;
+  const char *why = name      ? arena_printf(e->arena, "there is no model %s", name)
+                    : known.n ? "there are several models"
+                              : "there is no model";
+  const char *nearest = name ? diag_nearest(name, known.items, known.n) : NULL;
+  fail_at(e, start_of(program), DIAG_NO_MODEL, "%s in the file (models: %s)%s%s", why, known.n ? list.text : "none",
+          known.n > 1 ? "; choose one with --model" : "", did_you_mean(e, nearest));
+  return NULL;
+}
+
+// ---- definitions ----
+
+static bool read_definition(Elaborator *e, const Definition *definition, const Layer *model, Overrides *overrides) {
+  const Ast *params = model->ast->children[0];
+  const char *const *names = parameter_names(e, params);
+  const char *name = map_intern(e->names, definition->name, strlen(definition->name));
+  const char *text = arena_strdup(e->arena, definition->expression);
+  Source *source = source_new(e->arena, arena_printf(e->arena, "-D %s", name), text, (uint32_t)strlen(text));
+  StrBuf list = strbuf_new(e->arena);
+  bool is_known = false;
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    strbuf_printf(&list, "%s%s", i ? ", " : "; it has ", names[i]);
+    is_known |= names[i] == name;
+  }
+  if (!is_known) {
+    const char *nearest = diag_nearest(name, names, params->n_children);
+    fail_at(e, (SrcSpan){source, 0, source->size}, DIAG_DEFINE, "-D %s: %s has no config value '%s'%s", name, model->name,
+            name, nearest ? did_you_mean(e, nearest) : list.text);
+    return false;
+  }
+  const Ast *expression = parse_expression(e->arena, e->names, e->diag, source);
+  if (expression) vec_push(e->arena, &overrides->items, (Override){name, expression});
+  return expression != NULL;
+}
+
+static bool read_definitions(Elaborator *e, const ElaborateOptions *options, const Layer *model, Overrides *overrides) {
+  bool good = true;
+  for (uint32_t i = 0; i < options->n_definitions; i++) {
+    good &= read_definition(e, &options->definitions[i], model, overrides);
+  }
+  return good;
+}
+
+// ---- the model ----
+
+static void run_forward(Elaborator *e, Module *model) {
+  Arguments arguments;
+  SrcSpan saved = e->here;
+  e->here = model->forward->ast->span;
+  if (declare_inputs(e, model, &arguments)) {
+    Result result = call_function(e, model->forward, model->layer->name, &arguments, model->forward->ast);
+    declare_outputs(e, model, &result);
+    if (!diag_has_errors(e->diag)) declare_generate(e, model);
+  }
+  e->here = saved;
+}
+
+static void elaborate_model(Elaborator *e, Layer *layer, const Overrides *overrides) {
+  const Arguments none = {0};
+  e->here = layer->ast->span;
+  Value template = configure(e, layer, &none, layer->ast, overrides);
+  Value value = is_poison(template) ? POISON : make_module(e, template.as.template, "");
+  if (is_poison(value)) return;
+  Module *model = value.as.module;
+  if (model->forward) run_forward(e, model);
+  else if (!model->is_faulty) fail(e, DIAG_KIND, "model %s has no forward", layer->name);
+}
+
+/* Nodes that no output needs go away, but for inputs. */
+static void delete_unneeded(Graph *graph) {
+  for (Node *node = graph->last, *prev; node; node = prev) {
+    prev = node->prev;
+    if (node->op != OP_INPUT && node->users.n == 0 && !graph_is_output(graph, node)) graph_delete(graph, node);
+  }
+  graph_renumber(graph);
+}
+
+static Elaborator elaborator_new(Arena *arena, Map *names, Diag *diag, const char *weights_prefix) {
+  return (Elaborator){.arena = arena,
+                      .names = names,
+                      .diag = diag,
+                      .weights_prefix = weights_prefix ? weights_prefix : "",
+                      .weights = map_new(arena),
+                      .reported = map_new(arena),
+                      .checked = map_new(arena)};
+}
+
+Graph *elaborate(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program, const ElaborateOptions *options) {
+  Elaborator e = elaborator_new(arena, names, diag, options->weights_prefix);
+  Layers models = {0};
+  Overrides overrides = {0};
+  int errors = diag->n_errors;
+  if (!declare_all(&e, program, &models)) return NULL;
+  Layer *model = choose_model(&e, program, &models, options->model);
+  if (!model || !read_definitions(&e, options, model, &overrides)) return NULL;
+  e.graph = graph_new(arena, model->name);
+  e.sizes = e.graph->sizes;
+  e.builder.graph = e.graph;
+  elaborate_model(&e, model, &overrides);
+  if (diag->n_errors != errors) return NULL;
+  warn_unused(&e, program);
+  delete_unneeded(e.graph);
+  return e.graph;
+}

@@ -1,0 +1,75 @@
+/* Elaborator: the state of one elaboration, shared by the files of this folder, and how they report faults.
+ *
+ * In: nothing of the caller's but what elaborate.h names. Functions return POISON, NULL or false after reporting; a
+ * fault is reported once, at the place `here`, with notes for the calls that led there. */
+#ifndef TFM_ELABORATE_ELABORATOR_H
+#define TFM_ELABORATE_ELABORATOR_H
+
+#include "elaborate/elaborate.h"
+#include "elaborate/scope.h"
+#include "elaborate/values.h"
+#include "graph/build.h"
+
+enum {
+  MAX_OPERATIONS = 1000000,  /* nodes of the graph */
+  MAX_MODULES = 1000000,     /* modules made */
+  MAX_STEPS = 10000000,      /* expressions and statements evaluated */
+  MAX_CALL_DEPTH = 256,      /* calls and modules in one another */
+  MAX_EVALUATION_DEPTH = 4000, /* expressions in one another, through all calls */
+  MAX_CONDITION = 1000,      /* comparisons in one check of a run */
+  MAX_CHECKS = 10000,        /* checks of a run */
+  MAX_NOTES = 8,
+};
+static const int64_t MAX_DIMENSION = INT32_MAX;
+static const int64_t MAX_ELEMENTS = (int64_t)1 << 40;
+
+typedef struct Elaborator {
+  Arena *arena;
+  Map *names;
+  Diag *diag;
+  Graph *graph;
+  SizeTable *sizes;
+  Builder builder;
+  const char *weights_prefix;
+  Scope *files;       /* the layers of the user's files; its parents: the standard ones, the primitives */
+  Source *std_source;
+  SrcSpan here;       /* what is being evaluated */
+  const Frame *frame; /* the calls, innermost first */
+  Module *module;     /* whose function is running or whose members are evaluated; NULL: none */
+  VEC(const Ast *) spine; /* eval: what still waits for its left operand */
+  uint32_t depth, call_depth;
+  uint32_t n_operations, n_modules, n_steps;
+  Value dtypes[N_DTYPES]; /* the primitives f32, i32, bool */
+  bool stopped;       /* after too many errors or a limit: nothing is evaluated any more */
+  Map weights;        /* path without prefix -> WEIGHT node */
+  Map reported;       /* places that have an error already */
+  Map checked;        /* comparisons that every run checks already */
+} Elaborator;
+
+/* Formats of messages: %s text, %d int, %D int64_t, %Z const Size *, %V Value (its text), %K Value (its kind, for a
+ * tensor with type and shape), %T Node * (its shape), %J uint32_t and Node *const * (shapes joined by "and"),
+ * %L const SizeList *. In a check of a run, sizes print with their values. */
+Value fail(Elaborator *e, DiagCode code, const char *format, ...);
+Value fail_at(Elaborator *e, SrcSpan span, DiagCode code, const char *format, ...);
+/* With a note at another place, put before the notes about calls. */
+Value fail_with_note(Elaborator *e, SrcSpan span, DiagCode code, SrcSpan other, const char *note, const char *format,
+                     ...);
+/* Fails unless the condition holds; one that depends on run-time sizes becomes a check of every run. A poisoned
+ * condition says that a size was too large. */
+bool need(Elaborator *e, Value condition, DiagCode code, const char *format, ...);
+bool need_same(Elaborator *e, const Size *a, const Size *b, const char *format, ...);
+/* The text of `require`, with {name} filled in. */
+bool need_required(Elaborator *e, Value condition, const char *text, const Scope *scope);
+/* ", did you mean 'x'?" or "". */
+const char *did_you_mean(Elaborator *e, const char *nearest);
+
+/* One more expression or call; false (after reporting) when there were too many. */
+bool count_step(Elaborator *e);
+/* One more call or module; false (after reporting) when they nest too deep. */
+bool enter_call(Elaborator *e, SrcSpan span, const char *name);
+void leave_call(Elaborator *e);
+
+/* Origin of nodes: what is evaluated now. */
+Origin origin_of(const Elaborator *e);
+
+#endif

@@ -1,0 +1,321 @@
+/* Inputs: a size that stands alone in some input is bound by it at each run; every other must be made of such ones. */
+#include "elaborate/inputs.h"
+
+#include <string.h>
+
+#include "elaborate/eval.h"
+#include "elaborate/modules.h"
+#include "elaborate/tensors.h"
+
+static const Ast *bare(const Ast *dim) { return dim->kind == AST_RAGGED ? dim->children[0] : dim; }
+
+static int32_t symbol_named(const Elaborator *e, const char *name) {
+  for (uint32_t i = 0; i < e->sizes->n_symbols; i++) {
+    if (strcmp(e->sizes->symbols[i], name) == 0) return (int32_t)i;
+  }
+  return -1;
+}
+
+// ---- sizes ----
+
+/* The sizes that stand alone in this parameter. */
+static bool bind_sizes(Elaborator *e, const Ast *param, Scope *scope) {
+  const Ast *type = param->children[0];
+  if (!type) {
+    fail_at(e, param->span, DIAG_INPUT_DECLARATION, "input '%s' needs a type such as f32[batch, time]", param->name);
+    return false;
+  }
+  if (param->children[1]) {
+    fail_at(e, param->span, DIAG_INPUT_DECLARATION, "input '%s' of a model can't have a default", param->name);
+    return false;
+  }
+  for (uint32_t i = 0; i < type->n_children; i++) {
+    const char *name = free_size(bare(type->children[i]), scope);
+    if (!name) continue;
+    const Size *size = size_symbol(e->sizes, name);
+    if (!size) {
+      fail_at(e, type->span, DIAG_LIMIT, "a model can have at most %d run-time sizes", (int)SIZE_MAX_SYMBOLS);
+      return false;
+    }
+    scope_put(e->arena, scope, name, value_size(size));
+  }
+  return true;
+}
+
+static bool mark_ragged(Elaborator *e, const Ast *param, const Scope *scope) {
+  const Ast *type = param->children[0];
+  for (uint32_t i = 0; i < type->n_children; i++) {
+    const Ast *dim = type->children[i], *name = bare(dim);
+    if (dim->kind != AST_RAGGED) continue;
+    const Binding *binding = name->kind == AST_NAME ? scope_find(scope, name->name) : NULL;
+    if (!binding) {
+      fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged stands before the name of a run-time size");
+      return false;
+    }
+    e->graph->ragged[symbol_named(e, name->name)] = true;
+  }
+  return true;
+}
+
+/* Every name in the expression that is a run-time size is bound by some input. */
+static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope) {
+  VEC(const Ast *) waiting = {0};
+  bool good = true;
+  vec_push(e->arena, &waiting, dim);
+  while (waiting.n) {
+    const Ast *node = waiting.items[--waiting.n];
+    const char *name = free_size(node, scope);
+    if (name) {
+      fail_at(e, node->span, DIAG_INPUT_DECLARATION,
+              "the run-time size '%s' stands alone in no input, so nothing binds it", name);
+      good = false;
+    }
+    for (uint32_t i = 0; i < node->n_children; i++) {
+      if (node->children[i]) vec_push(e->arena, &waiting, node->children[i]);
+    }
+  }
+  return good;
+}
+
+static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope) {
+  if (!is_bound(e, dim, scope)) return NULL;
+  Value v = eval(e, dim, scope);
+  int64_t value = 0;
+  if (is_poison(v)) return NULL;
+  if (!is_size(v)) fail_at(e, dim->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);
+  else if (size_is_const(size_of(e->sizes, v), &value) && value < 0) {
+    fail_at(e, dim->span, DIAG_RANGE, "negative size %D", value);
+  } else {
+    return size_of(e->sizes, v);
+  }
+  return NULL;
+}
+
+// ---- inputs ----
+
+static bool declare_input(Elaborator *e, const Ast *param, Scope *scope, Argument *argument) {
+  const Ast *type = param->children[0];
+  SizeList list = {type->n_children, ARENA_ARRAY(e->arena, const Size *, type->n_children)};
+  DType dtype;
+  bool good = dtype_of(e, type, &dtype);
+  e->here = param->span;
+  for (uint32_t i = 0; i < list.n; i++) {
+    list.items[i] = input_size(e, bare(type->children[i]), scope);
+    good &= list.items[i] != NULL;
+  }
+  if (!good || !rank_fits(e, "an input", list.n) || !dims_fit(e, list.n, list.items)) return false;
+  if (symbol_named(e, param->name) >= 0) {
+    fail(e, DIAG_INPUT_DECLARATION, "'%s' is an input and a run-time size", param->name);
+    return false;
+  }
+  Node *input = made(e, build_input(build_here(e), param->name, dtype, list.n, list.items));
+  *argument = (Argument){param->name, value_tensor(input), param->span};
+  return input != NULL;
+}
+
+/* The index of the symbol that a size is, or -1. */
+static int32_t symbol_of(const Size *size) {
+  bool is_symbol = size->n_terms == 1 && size->terms[0].degree == 1 && size->terms[0].coefficient == 1;
+  return is_symbol ? size->terms[0].symbols[0] : -1;
+}
+
+static bool is_ragged(const Elaborator *e, const Size *dim) {
+  for (uint32_t i = 0; i < e->sizes->n_symbols; i++) {
+    if (e->graph->ragged[i] && size_involves(dim, i)) return true;
+  }
+  return false;
+}
+
+static bool has_ragged_size(const Elaborator *e, const Node *x) {
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if (is_ragged(e, x->dims[i])) return true;
+  }
+  return false;
+}
+
+/* The batch comes first, the same one everywhere. */
+static bool find_batch(Elaborator *e) {
+  Graph *graph = e->graph;
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    const Node *x = graph->inputs.items[i];
+    if (!has_ragged_size(e, x)) continue;
+    int32_t batch = symbol_of(x->dims[0]);
+    if (batch < 0 || graph->ragged[batch] || (graph->ragged_batch >= 0 && batch != graph->ragged_batch)) {
+      fail_at(e, x->origin.span, DIAG_RAGGED, "input '%s' has a ragged size, so its first axis must be the batch",
+              x->attr.name);
+      return false;
+    }
+    graph->ragged_batch = batch;
+  }
+  return true;
+}
+
+static bool check_batch(Elaborator *e) {
+  for (size_t i = 0; i < e->graph->inputs.n; i++) {
+    const Node *x = e->graph->inputs.items[i];
+    for (uint32_t k = 0; k < x->rank; k++) {
+      if (!involves_items(e, x->dims[k]) || (k == 0 && symbol_of(x->dims[0]) == e->graph->ragged_batch)) continue;
+      fail_at(e, x->origin.span, DIAG_RAGGED, "'%s' has ragged items, so it must be the first axis of input '%s'",
+              e->sizes->symbols[e->graph->ragged_batch], x->attr.name);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool declare_inputs(Elaborator *e, Module *model, Arguments *arguments) {
+  const Ast *params = model->forward->ast->children[0];
+  Scope *scope = scope_new(e->arena, model->scope, NULL);
+  bool good = true;
+  *arguments = (Arguments){.n = params->n_children, .items = ARENA_ARRAY(e->arena, Argument, params->n_children)};
+  for (uint32_t i = 0; i < params->n_children; i++) good &= bind_sizes(e, params->children[i], scope);
+  for (uint32_t i = 0; good && i < params->n_children; i++) good = mark_ragged(e, params->children[i], scope);
+  if (!good) return false;
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    good &= declare_input(e, params->children[i], scope, &arguments->items[i]);
+  }
+  return good && find_batch(e) && check_batch(e);
+}
+
+// ---- outputs ----
+
+static const char *name_of_result(const Ast *node) {
+  const Ast *expression = node->kind == AST_RESULT ? node->children[0] : node;
+  if (node->kind == AST_RESULT && node->name) return node->name;
+  return expression->kind == AST_NAME ? expression->name : NULL;
+}
+
+/* What a ragged output is put together from: one axis of items. */
+static bool belongs_to_items(Elaborator *e, const Node *x) {
+  uint32_t n = 0, n_batch = 0;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    n += involves_items(e, x->dims[i]);
+    n_batch += symbol_of(x->dims[i]) == e->graph->ragged_batch;
+  }
+  return (n == 1 && n_batch == 1) || (n == 0 && !has_ragged_size(e, x));
+}
+
+static void declare_output(Elaborator *e, const Ast *node, Value v) {
+  const char *name = name_of_result(node);
+  Graph *graph = e->graph;
+  e->here = node->span;
+  if (!name) {
+    fail(e, DIAG_INPUT_DECLARATION, "an output needs a name: return NAME = ...");
+    return;
+  }
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    if (strcmp(graph->outputs.items[i].name, name) != 0) continue;
+    fail(e, DIAG_REDEFINED, "two outputs are called '%s'", name);
+    return;
+  }
+  Node *x = tensor_of(e, v, ANY_DTYPE, "output ", name);
+  if (!x) return;
+  if (graph->ragged_batch >= 0 && !belongs_to_items(e, x)) {
+    fail(e, DIAG_RAGGED, "output '%s' %T has a ragged size, so it needs the axis '%s'", name, x,
+         e->sizes->symbols[graph->ragged_batch]);
+    return;
+  }
+  vec_push(graph->arena, &graph->outputs, (GraphOutput){name, x});
+}
+
+void declare_outputs(Elaborator *e, const Module *model, const Result *result) {
+  SrcSpan saved = e->here;
+  const Ast *place = result->place;
+  (void)model;
+  if (!place) return;
+  if (place->kind == AST_RETURN && place->n_children > 1) {
+    const Tuple *tuple = result->value.as.tuple;
+    for (uint32_t i = 0; i < place->n_children; i++) {
+      declare_output(e, place->children[i], value_tensor(tuple->items[i]));
+    }
+  } else {
+    declare_output(e, place->kind == AST_RETURN ? place->children[0] : place, result->value);
+  }
+  e->here = saved;
+}
+
+// ---- generate ----
+
+/* What a generate block may set: the model's own tokens and length, and the options of generation. */
+static const char *const settings[] = {
+    "bos", "eos", "pad", "max_length", "max_new_tokens", "min_new_tokens", "num_beams", "num_return_sequences",
+    "length_penalty", "early_stopping", "repetition_penalty", "no_repeat_ngram_size", "forced_bos_token_id",
+    "forced_eos_token_id", "suppress_tokens", "do_sample", "temperature", "top_k", "top_p"};
+enum { N_SETTINGS = sizeof settings / sizeof *settings };
+
+static bool is_setting(Elaborator *e, const Ast *node) {
+  for (size_t i = 0; i < N_SETTINGS; i++) {
+    if (strcmp(settings[i], node->name) == 0) return true;
+  }
+  fail(e, DIAG_INPUT_DECLARATION, "generate has no setting '%s'%s", node->name,
+       did_you_mean(e, diag_nearest(node->name, settings, N_SETTINGS)));
+  return false;
+}
+
+static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
+  GenerateSetting setting = {.name = node->name};
+  int64_t value = 0;
+  e->here = node->span;
+  if (!is_setting(e, node)) return;
+  for (size_t i = 0; i < e->graph->generate_settings.n; i++) {
+    if (e->graph->generate_settings.items[i].name != node->name) continue;
+    fail(e, DIAG_REDEFINED, "the setting '%s' stands twice", node->name);
+    return;
+  }
+  Value v = eval(e, node->children[0], scope);
+  if (v.kind == VALUE_NONE || is_poison(v)) return;
+  bool is_list = v.kind == VALUE_LIST;
+  if (is_number(v)) vec_push(e->arena, &setting.values, number_of(v));
+  else if (v.kind == VALUE_BOOL) vec_push(e->arena, &setting.values, v.as.boolean ? 1 : 0);
+  else if (!is_list) fail(e, DIAG_KIND, "the setting '%s' must be a number or a list of integers, not %K", node->name, v);
+  for (uint32_t i = 0; is_list && i < v.as.list->n; i++) {
+    if (size_is_const(v.as.list->items[i], &value)) vec_push(e->arena, &setting.values, (double)value);
+    else fail(e, DIAG_KIND, "the setting '%s' must be a list of integers, not %V", node->name, v);
+  }
+  vec_push(e->graph->arena, &e->graph->generate_settings, setting);
+}
+
+/* Only the input that grows may have the size that grows. */
+static void check_growth(Elaborator *e, const Node *target) {
+  int32_t time = symbol_of(target->dims[1]);
+  if (time < 0) {
+    fail(e, DIAG_INPUT_DECLARATION, "generate: '%s' %T must have a run-time size as its second axis", target->attr.name,
+         target);
+    return;
+  }
+  for (size_t i = 0; i < e->graph->inputs.n; i++) {
+    Node *x = e->graph->inputs.items[i];
+    for (uint32_t k = 0; k < x->rank && x != target; k++) {
+      if (!size_involves(x->dims[k], (uint32_t)time)) continue;
+      fail(e, DIAG_INPUT_DECLARATION, "generate: input '%s' has the size '%s' too, which grows with '%s'", x->attr.name,
+           e->sizes->symbols[time], target->attr.name);
+      break;
+    }
+  }
+}
+
+void declare_generate(Elaborator *e, const Module *model) {
+  const Ast *node = model->generate;
+  const Graph *graph = e->graph;
+  Node *target = NULL, *scores = NULL;
+  if (!node) return;
+  SrcSpan saved = e->here;
+  e->here = node->span;
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    if (strcmp(graph->inputs.items[i]->attr.name, node->name) == 0) target = graph->inputs.items[i];
+  }
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    if (strcmp(graph->outputs.items[i].name, node->text) == 0) scores = graph->outputs.items[i].node;
+  }
+  if (!target || target->dtype != DTYPE_I32 || target->rank != 2) {
+    fail(e, DIAG_INPUT_DECLARATION, "generate: '%s' must be an input i32[batch, time]", node->name);
+  } else if (!scores || scores->dtype != DTYPE_F32 || scores->rank != 3) {
+    fail(e, DIAG_INPUT_DECLARATION, "generate: '%s' must be an output f32[batch, time, vocab]", node->text);
+  } else {
+    check_growth(e, target);
+  }
+  e->graph->generate_input = node->name;
+  e->graph->generate_output = node->text;
+  for (uint32_t i = 0; i < node->n_children; i++) declare_setting(e, node->children[i], model->scope);
+  e->here = saved;
+}

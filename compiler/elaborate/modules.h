@@ -1,0 +1,26 @@
+/* Modules: layers with a configuration, their members, weights and paths. */
+#ifndef TFM_ELABORATE_MODULES_H
+#define TFM_ELABORATE_MODULES_H
+
+#include "elaborate/call.h"
+
+/* What -D says about a model's config: an expression in place of a default. */
+typedef struct Override {
+  const char *name;
+  const Ast *expression;
+} Override;
+
+typedef struct Overrides {
+  VEC(Override) items;
+} Overrides;
+
+/* The layer with its configuration: a template. `overrides` is of a model only, else NULL. */
+Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const Ast *place, const Overrides *overrides);
+/* Makes the module of a template, with its weights under the path. */
+Value make_module(Elaborator *e, const Template *t, const char *path);
+/* The module made where it is applied: one for each place in the text and each module that holds it. */
+Value inline_module(Elaborator *e, const Template *t, Scope *scope);
+/* False (after reporting) if a parameter stands twice; `what` is "config" or "parameter". */
+bool parameters_differ(Elaborator *e, const char *what, const Ast *params);
+
+#endif

@@ -1,0 +1,220 @@
+/* Operators: each on numbers, on run-time sizes (polynomials, or checks of the run) and on tensors. */
+#include "elaborate/operators.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/checked_size.h"
+#include "elaborate/tensors.h"
+
+// ---- arithmetic ----
+
+typedef struct Arithmetic {
+  const char *text;
+  OpKind op;
+  unsigned dtypes; /* of tensors */
+  bool divides;
+  bool (*integers)(int64_t a, int64_t b, int64_t *result); /* false: overflow; NULL: the result is a double */
+  double (*numbers)(double a, double b);
+  const Size *(*sizes)(SizeTable *table, const Size *a, const Size *b); /* NULL: no size */
+} Arithmetic;
+
+static bool floor_divide(int64_t a, int64_t b, int64_t *result) {
+  if (b == -1) return checked_sub(0, a, result);
+  *result = a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+  return true;
+}
+
+static bool floor_modulo(int64_t a, int64_t b, int64_t *result) {
+  *result = b == -1 ? 0 : a % b;
+  if (*result != 0 && (*result < 0) != (b < 0)) *result += b;
+  return true;
+}
+
+static double number_modulo(double a, double b) {
+  double rest = fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static const Size *size_modulo(SizeTable *table, const Size *a, const Size *b) {
+  return size_div(table, a, b) ? size_const(table, 0) : NULL;
+}
+
+static double add_numbers(double a, double b) { return a + b; }
+static double subtract_numbers(double a, double b) { return a - b; }
+static double multiply_numbers(double a, double b) { return a * b; }
+static double divide_numbers(double a, double b) { return a / b; }
+static double floor_divide_numbers(double a, double b) { return (a - number_modulo(a, b)) / b; }
+
+static bool add_integers(int64_t a, int64_t b, int64_t *result) { return checked_add(a, b, result); }
+static bool subtract_integers(int64_t a, int64_t b, int64_t *result) { return checked_sub(a, b, result); }
+static bool multiply_integers(int64_t a, int64_t b, int64_t *result) { return checked_mul(a, b, result); }
+
+static const Arithmetic arithmetic_table[] = {
+    {"+", OP_ADD, F32 | I32, false, add_integers, add_numbers, size_add},
+    {"-", OP_SUB, F32 | I32, false, subtract_integers, subtract_numbers, size_sub},
+    {"*", OP_MUL, F32 | I32, false, multiply_integers, multiply_numbers, size_mul},
+    {"/", OP_DIV, F32, true, NULL, divide_numbers, NULL},
+    {"//", OP_FLOORDIV, I32, true, floor_divide, floor_divide_numbers, size_div},
+    {"%", OP_FLOORMOD, I32, true, floor_modulo, number_modulo, size_modulo},
+};
+
+static const Arithmetic *arithmetic_named(const char *text) {
+  for (size_t i = 0; i < sizeof arithmetic_table / sizeof *arithmetic_table; i++) {
+    if (strcmp(arithmetic_table[i].text, text) == 0) return &arithmetic_table[i];
+  }
+  return NULL;
+}
+
+static Value on_sizes(Elaborator *e, const Arithmetic *row, Value a, Value b) {
+  if (!is_size(a) || !is_size(b) || !row->sizes) {
+    return fail(e, DIAG_KIND, "'%s' of %K and %K: a size must be a sum or product of integers and run-time sizes",
+                row->text, a, b);
+  }
+  bool is_zero = b.kind == VALUE_INTEGER && b.as.integer == 0;
+  if (row->divides && is_zero) return fail(e, DIAG_RANGE, "division of %V by zero", a);
+  const Size *result = row->sizes(e->sizes, size_of(e->sizes, a), size_of(e->sizes, b));
+  if (result) return value_size(result);
+  if (!row->divides) return fail(e, DIAG_LIMIT, "%V %s %V is too large to be computed", a, row->text, b);
+  return fail(e, DIAG_KIND, "%V %s %V is not a size: the division must come out even whatever the run-time sizes are",
+              a, row->text, b);
+}
+
+static Value on_numbers(Elaborator *e, const Arithmetic *row, Value a, Value b) {
+  if (row->divides && number_of(b) == 0) return fail(e, DIAG_RANGE, "division of %V by zero", a);
+  if (a.kind == VALUE_NUMBER || b.kind == VALUE_NUMBER || !row->integers) {
+    return value_number(row->numbers(number_of(a), number_of(b)));
+  }
+  int64_t result;
+  if (row->integers(a.as.integer, b.as.integer, &result)) return value_integer(result);
+  return fail(e, DIAG_RANGE, "%V %s %V doesn't fit in 64 bits", a, row->text, b);
+}
+
+static bool is_numeric(Value v) { return is_number(v) || v.kind == VALUE_SIZE; }
+
+static const char *quoted(Elaborator *e, const char *op) { return arena_printf(e->arena, "'%s'", op); }
+
+Value operator_binary(Elaborator *e, const char *op, Value a, Value b) {
+  if (is_poison(a) || is_poison(b)) return POISON;
+  if (strcmp(op, "@") == 0) {
+    Node *x = tensor_of(e, a, F32, "the left operand of '@'", "");
+    Node *y = x ? tensor_of(e, b, F32, "the right operand of '@'", "") : NULL;
+    return y ? value_tensor(matrix_product(e, x, y)) : POISON;
+  }
+  const Arithmetic *row = arithmetic_named(op);
+  if (is_tensor(a) || is_tensor(b)) {
+    Node *xs[2];
+    const char *what = quoted(e, op);
+    return operands_of(e, what, 2, (Value[]){a, b}, row->dtypes, xs) ? elementwise(e, what, row->op, 2, xs) : POISON;
+  }
+  if (!is_numeric(a) || !is_numeric(b)) return fail(e, DIAG_KIND, "'%s' of %K and %K", op, a, b);
+  bool has_size = a.kind == VALUE_SIZE || b.kind == VALUE_SIZE;
+  return has_size ? on_sizes(e, row, a, b) : on_numbers(e, row, a, b);
+}
+
+Value operator_negate(Elaborator *e, Value v) {
+  if (is_poison(v)) return POISON;
+  if (is_tensor(v)) {
+    Node *x;
+    return operands_of(e, "'-'", 1, &v, F32 | I32, &x) ? elementwise(e, "'-'", OP_NEG, 1, &x) : POISON;
+  }
+  if (v.kind == VALUE_NUMBER) return value_number(-v.as.number);
+  if (is_size(v)) return operator_binary(e, "-", value_integer(0), v);
+  return fail(e, DIAG_KIND, "what '-' negates must be a number, not %K", v);
+}
+
+Node *matrix_product(Elaborator *e, Node *a, Node *b) {
+  if (a->rank < 2 || b->rank < 2) {
+    fail(e, DIAG_SHAPE, "'@' of shapes %T and %T: both need two axes or more", a, b);
+    return NULL;
+  }
+  if (!within_items(e, "'@'", 2, a->dims + a->rank - 2) || !within_items(e, "'@'", 2, b->dims + b->rank - 2)) return NULL;
+  if (!need_same(e, a->dims[a->rank - 1], b->dims[b->rank - 2], "'@': the inner sizes don't agree: %T and %T", a, b)) {
+    return NULL;
+  }
+  Shape result;
+  if (!broadcast_shapes(e, "'@'", 2, (Shape[]){leading(a, 2), leading(b, 2)}, (Node *[]){a, b}, &result)) return NULL;
+  return made(e, build_matmul(build_here(e), a, b));
+}
+
+// ---- comparison ----
+
+static const struct Comparison {
+  const char *text;
+  OpKind op;
+} comparisons[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT}, {">", OP_GT}, {"<=", OP_LE}, {">=", OP_GE}};
+
+static OpKind comparison_named(const char *text) {
+  size_t i = 0;
+  while (strcmp(comparisons[i].text, text) != 0) i++;
+  return comparisons[i].op;
+}
+
+static bool compare_numbers(OpKind op, Value a, Value b) {
+  bool exact = a.kind == VALUE_INTEGER && b.kind == VALUE_INTEGER;
+  double x = exact ? (double)((a.as.integer > b.as.integer) - (a.as.integer < b.as.integer)) : number_of(a);
+  double y = exact ? 0 : number_of(b);
+  switch (op) {
+    case OP_LT: return x < y;
+    case OP_GT: return x > y;
+    case OP_LE: return x <= y;
+    case OP_GE: return x >= y;
+    default: return values_equal(a, b) == (op == OP_EQ);
+  }
+}
+
+static Value compare_tensors(Elaborator *e, const char *text, OpKind op, Value a, Value b) {
+  Node *xs[2];
+  const char *what = quoted(e, text);
+  return operands_of(e, what, 2, (Value[]){a, b}, F32 | I32, xs) ? elementwise(e, what, op, 2, xs) : POISON;
+}
+
+static Value compare_sizes(Elaborator *e, OpKind op, Value a, Value b) {
+  Value result = value_compare(e->arena, e->sizes, op, size_of(e->sizes, a), size_of(e->sizes, b));
+  return is_poison(result) ? fail(e, DIAG_LIMIT, "the difference of %V and %V is too large to be computed", a, b) : result;
+}
+
+Value operator_compare(Elaborator *e, const char *text, Value a, Value b) {
+  if (is_poison(a) || is_poison(b)) return POISON;
+  OpKind op = comparison_named(text);
+  bool is_equality = op == OP_EQ || op == OP_NE;
+  bool has_none = a.kind == VALUE_NONE || b.kind == VALUE_NONE;
+  if ((is_tensor(a) || is_tensor(b)) && !has_none) return compare_tensors(e, text, op, a, b);
+  if (is_number(a) && is_number(b)) return value_bool(compare_numbers(op, a, b));
+  if (is_size(a) && is_size(b)) return compare_sizes(e, op, a, b);
+  /* What a run decides has no truth here, so neither has its comparison with something else. */
+  bool is_open = a.kind == VALUE_CONDITION || b.kind == VALUE_CONDITION || (is_numeric(a) && is_numeric(b));
+  if (!is_equality || is_open) return fail(e, DIAG_KIND, "'%s' of %K and %K", text, a, b);
+  return value_bool(values_equal(a, b) == (op == OP_EQ));
+}
+
+// ---- logic ----
+
+Value truth_of(Elaborator *e, Value v, const char *what) {
+  if (v.kind == VALUE_BOOL || v.kind == VALUE_CONDITION || is_poison(v)) return v;
+  return fail(e, DIAG_KIND, "%s must be true or false, not %K", what, v);
+}
+
+Value operator_not(Elaborator *e, Value v) {
+  if (is_tensor(v)) {
+    Node *x = tensor_of(e, v, BOOL, "what 'not' negates", "");
+    return x ? elementwise(e, "'not'", OP_NOT, 1, &x) : POISON;
+  }
+  v = truth_of(e, v, "what 'not' negates");
+  if (v.kind == VALUE_BOOL) return value_bool(!v.as.boolean);
+  return is_poison(v) ? v : value_condition(e->arena, COND_NOT, v.as.condition, NULL);
+}
+
+Value operator_logic(Elaborator *e, bool is_or, Value a, Value b) {
+  if (is_poison(a) || is_poison(b)) return POISON;
+  if (is_tensor(a) || is_tensor(b)) {
+    Node *xs[2];
+    xs[0] = tensor_of(e, a, BOOL, is_or ? "the left side of 'or'" : "the left side of 'and'", "");
+    xs[1] = xs[0] ? tensor_of(e, b, BOOL, is_or ? "the right side of 'or'" : "the right side of 'and'", "") : NULL;
+    return xs[1] ? elementwise(e, is_or ? "'or'" : "'and'", is_or ? OP_OR : OP_AND, 2, xs) : POISON;
+  }
+  b = truth_of(e, b, "a condition");
+  if (is_poison(b) || a.kind == VALUE_BOOL) return b;
+  if (b.kind == VALUE_BOOL) return b.as.boolean == is_or ? b : a;
+  return value_condition(e->arena, is_or ? COND_OR : COND_AND, a.as.condition, b.as.condition);
+}

@@ -1,0 +1,185 @@
+/* Primitives that put the same elements into other shapes, and those that ask for shapes. */
+#include "elaborate/primitives.h"
+#include "elaborate/tensors.h"
+
+// ---- concat, stack ----
+
+/* The tensors, of one dtype and rank. NULL after an error. */
+static Node **joined(Elaborator *e, const char *name, uint32_t n, const Value *values) {
+  Node **xs = ARENA_ARRAY(e->arena, Node *, n);
+  if (n == 0) fail(e, DIAG_ARGUMENT, "%s of nothing", name);
+  for (uint32_t i = 0; i < n; i++) {
+    xs[i] = tensor_of(e, values[i], ANY_DTYPE, "an argument of ", name);
+    if (!xs[i]) return NULL;
+    if (xs[i]->dtype == xs[0]->dtype && xs[i]->rank == xs[0]->rank) continue;
+    fail(e, xs[i]->dtype != xs[0]->dtype ? DIAG_DTYPE : DIAG_SHAPE, "%s of %K and %K: type and rank must be the same",
+         name, value_tensor(xs[0]), value_tensor(xs[i]));
+    return NULL;
+  }
+  return n ? xs : NULL;
+}
+
+/* All axes but `axis` (-1: all) have the same sizes. */
+static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, int32_t axis) {
+  for (uint32_t i = 0; i < xs[0]->rank; i++) {
+    const Size *dim = xs[0]->dims[i];
+    for (uint32_t k = 1; k < n && (int32_t)i != axis; k++) {
+      const Size *other = xs[k]->dims[i];
+      if (!need_same(e, dim, other, "%s: the shapes don't agree: %T and %T", name, xs[0], xs[k])) return false;
+      if (!size_is_const(dim, NULL)) dim = other;
+    }
+  }
+  return true;
+}
+
+Value primitive_concat(Elaborator *e, const PrimitiveCall *call) {
+  uint32_t n = call->n_rest;
+  Node **xs = joined(e, "concat", n, call->rest);
+  int32_t axis = xs ? axis_of(e, call->arguments[0], xs[0]->rank) : -1;
+  if (axis < 0) return POISON;
+  const Size *total = size_const(e->sizes, 0);
+  for (uint32_t i = 0; i < n && total; i++) {
+    if (!within_items(e, "concat", 1, &xs[i]->dims[axis])) return POISON;
+    total = size_add(e->sizes, total, xs[i]->dims[axis]);
+  }
+  if (!total) return fail(e, DIAG_LIMIT, "the sum of the sizes is too large to be computed");
+  if (!agree(e, "concat", n, xs, axis)) return POISON;
+  return n == 1 ? value_tensor(xs[0]) : made_value(e, build_concat(build_here(e), n, xs, axis));
+}
+
+/* x with a new axis of 1. */
+static Node *with_axis(Elaborator *e, Node *x, int32_t axis) {
+  const Size *dims[MAX_RANK];
+  for (int32_t i = 0; i <= x->rank; i++) {
+    dims[i] = i < axis ? x->dims[i] : i == axis ? size_const(e->sizes, 1) : x->dims[i - 1];
+  }
+  return made(e, build_reshape(build_here(e), x, x->rank + 1u, dims));
+}
+
+Node *stack_tensors(Elaborator *e, const char *name, uint32_t n, const Value *values, Value axis_value) {
+  Node **xs = joined(e, name, n, values);
+  if (!xs || !rank_fits(e, "the result", xs[0]->rank + 1)) return NULL;
+  int32_t axis = axis_of(e, axis_value, xs[0]->rank + 1u);
+  if (axis < 0 || !agree(e, name, n, xs, -1)) return NULL;
+  for (uint32_t i = 0; i < n; i++) {
+    xs[i] = with_axis(e, xs[i], axis);
+    if (!xs[i]) return NULL;
+  }
+  return n == 1 ? xs[0] : made(e, build_concat(build_here(e), n, xs, axis));
+}
+
+Value primitive_stack(Elaborator *e, const PrimitiveCall *call) {
+  return value_tensor(stack_tensors(e, "stack", call->n_rest, call->rest, call->arguments[0]));
+}
+
+// ---- reshape, transpose, heads ----
+
+/* The list of sizes of a shape. NULL after an error. */
+static const SizeList *sizes_of(Elaborator *e, Value v) {
+  if (is_poison(v)) return NULL;
+  if (v.kind != VALUE_LIST) {
+    fail(e, DIAG_KIND, "the shape must be a list of sizes such as [batch, 8], not %K", v);
+    return NULL;
+  }
+  const SizeList *list = v.as.list;
+  const Size *zero = size_const(e->sizes, 0);
+  for (uint32_t i = 0; i < list->n; i++) {
+    Value holds = value_compare(e->arena, e->sizes, OP_GE, list->items[i], zero);
+    if (!need(e, holds, DIAG_RANGE, "the shape: negative size in %L", list)) return NULL;
+  }
+  return rank_fits(e, "the shape", list->n) && dims_fit(e, list->n, list->items) ? list : NULL;
+}
+
+/* An axis of items of a ragged batch must stay what it is: as many of them, each after as many elements. */
+static bool keeps_items(Elaborator *e, const Node *x, const SizeList *list) {
+  const Size *before[2] = {size_const(e->sizes, 1), size_const(e->sizes, 1)};
+  uint32_t at[2] = {0, 0}, n[2] = {x->rank, list->n};
+  const Size *const *dims[2] = {x->dims, list->items};
+  for (;;) {
+    for (int side = 0; side < 2; side++) {
+      while (at[side] < n[side] && before[side] && !involves_items(e, dims[side][at[side]])) {
+        before[side] = size_mul(e->sizes, before[side], dims[side][at[side]++]);
+      }
+      if (!before[side]) return true; /* too large: said elsewhere */
+    }
+    bool ends[2] = {at[0] == n[0], at[1] == n[1]};
+    if (ends[0] && ends[1]) return true;
+    if (ends[0] || ends[1] || before[0] != before[1] || dims[0][at[0]] != dims[1][at[1]]) break;
+    for (int side = 0; side < 2; side++) before[side] = size_mul(e->sizes, before[side], dims[side][at[side]++]);
+  }
+  return within_items(e, "reshape", x->rank, x->dims) && within_items(e, "reshape", list->n, list->items);
+}
+
+Value primitive_reshape(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of reshape", "");
+  const SizeList *list = sizes_of(e, call->arguments[1]);
+  if (!x || !list) return POISON;
+  const Size *have = product_of(e, x->rank, x->dims), *want = have ? product_of(e, list->n, list->items) : NULL;
+  if (!want || !need_same(e, have, want, "reshape: %T has not as many elements as %L", x, list)) return POISON;
+  if (!keeps_items(e, x, list)) return POISON;
+  return made_value(e, build_reshape(build_here(e), x, list->n, list->items));
+}
+
+Value primitive_transpose(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of transpose", "");
+  int32_t i = x ? axis_of(e, call->arguments[1], x->rank) : -1;
+  int32_t j = i < 0 ? -1 : axis_of(e, call->arguments[2], x->rank);
+  if (j < 0) return POISON;
+  return i == j ? value_tensor(x) : made_value(e, build_transpose(build_here(e), x, (uint32_t)i, (uint32_t)j));
+}
+
+Value primitive_split_heads(Elaborator *e, const PrimitiveCall *call) {
+  int64_t n;
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of split_heads", "");
+  if (!x || !integer_of(e, call->arguments[1], "the number of heads", &n)) return POISON;
+  if (x->rank < 2 || n < 1) return fail(e, DIAG_RANGE, "split_heads of %K into %D heads", value_tensor(x), n);
+  if (!within_items(e, "split_heads", 2, x->dims + x->rank - 2) || !rank_fits(e, "the result", x->rank + 1)) return POISON;
+  const Size *heads = size_const(e->sizes, n), *head = size_div(e->sizes, x->dims[x->rank - 1], heads);
+  if (!head) return fail(e, DIAG_SHAPE, "split_heads: the last axis of %T is not a multiple of %D heads", x, n);
+  const Size *dims[MAX_RANK];
+  for (uint32_t i = 0; i + 1 < x->rank; i++) dims[i] = x->dims[i];
+  dims[x->rank - 1] = heads;
+  dims[x->rank] = head;
+  Node *split = made(e, build_reshape(build_here(e), x, x->rank + 1u, dims));
+  return split ? made_value(e, build_transpose(build_here(e), split, x->rank - 2u, x->rank - 1u)) : POISON;
+}
+
+Value primitive_merge_heads(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of merge_heads", "");
+  if (!x) return POISON;
+  uint32_t rank = x->rank;
+  if (rank < 3) return fail(e, DIAG_SHAPE, "merge_heads of %K: it needs [..., heads, time, head_dim]", value_tensor(x));
+  if (!within_items(e, "merge_heads", 3, x->dims + rank - 3)) return POISON;
+  const Size *dims[MAX_RANK];
+  for (uint32_t i = 0; i + 3 < rank; i++) dims[i] = x->dims[i];
+  dims[rank - 3] = x->dims[rank - 2];
+  dims[rank - 2] = product_of(e, 2, (const Size *[]){x->dims[rank - 3], x->dims[rank - 1]});
+  if (!dims[rank - 2]) return POISON;
+  Node *swapped = made(e, build_transpose(build_here(e), x, rank - 3, rank - 2));
+  return swapped ? made_value(e, build_reshape(build_here(e), swapped, rank - 1, dims)) : POISON;
+}
+
+Value primitive_full(Elaborator *e, const PrimitiveCall *call) {
+  double number;
+  const SizeList *list = sizes_of(e, call->arguments[0]);
+  if (!list || !real_of(e, call->arguments[1], "the number", &number)) return POISON;
+  return made_value(e, build_full(build_here(e), number, list->n, list->items));
+}
+
+// ---- questions ----
+
+Value primitive_shape(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of shape", "");
+  int32_t i = x ? axis_of(e, call->arguments[1], x->rank) : -1;
+  return i < 0 ? POISON : value_size(x->dims[i]);
+}
+
+Value primitive_rank(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of rank", "");
+  return x ? value_integer(x->rank) : POISON;
+}
+
+Value primitive_dtype(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of dtype", "");
+  return x ? e->dtypes[x->dtype] : POISON;
+}

@@ -1,0 +1,105 @@
+/* Statements: assignment, require, if, return. After an error the next statement is run, what the faulty one would have
+ * defined is poison. */
+#include "elaborate/statements.h"
+
+#include "base/check.h"
+#include "elaborate/eval.h"
+#include "elaborate/operators.h"
+#include "elaborate/tensors.h"
+
+typedef void (*Statement)(Elaborator *e, const Ast *node, Scope *scope, Result *result);
+
+static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  (void)result;
+  const Ast *names = node->children[0];
+  Value v = eval(e, node->children[1], scope);
+  if (names->n_children == 1) {
+    scope_put(e->arena, scope, names->children[0]->name, v);
+    return;
+  }
+  uint32_t n = v.kind == VALUE_TUPLE ? v.as.tuple->n : 1;
+  if (!is_poison(v) && n != names->n_children) {
+    v = fail(e, DIAG_RESULTS, "%d names for %d result%s", (int)names->n_children, (int)n, n == 1 ? "" : "s");
+  }
+  for (uint32_t i = 0; i < names->n_children; i++) {
+    Value item = is_poison(v) ? POISON : value_tensor(v.as.tuple->items[i]);
+    scope_put(e->arena, scope, names->children[i]->name, item);
+  }
+}
+
+void run_require(Elaborator *e, const Ast *node, Scope *scope) {
+  Value condition = truth_of(e, eval(e, node->children[0], scope), "what is required");
+  if (!is_poison(condition)) need_required(e, condition, node->text, scope);
+}
+
+static void run_require_statement(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  (void)result;
+  run_require(e, node, scope);
+}
+
+bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **block) {
+  while (node && node->kind == AST_IF) {
+    bool decision;
+    e->here = node->span;
+    if (!eval_decision(e, node->children[0], scope, &decision)) return false;
+    node = node->children[decision ? 1 : 2];
+  }
+  *block = node;
+  return true;
+}
+
+/* After an error in a condition: what either branch would define is poison; so is the result if one returns. */
+static void poison_branches(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  VEC(const Ast *) waiting = {0};
+  vec_push(e->arena, &waiting, node);
+  while (waiting.n) {
+    node = waiting.items[--waiting.n];
+    if (node->kind == AST_RETURN) *result = (Result){POISON, NULL};
+    if (node->kind == AST_ASSIGN) {
+      const Ast *names = node->children[0];
+      for (uint32_t i = 0; i < names->n_children; i++) scope_put(e->arena, scope, names->children[i]->name, POISON);
+    }
+    if (node->kind != AST_IF && node->kind != AST_BLOCK) continue;
+    for (uint32_t i = node->kind == AST_IF; i < node->n_children; i++) {
+      if (node->children[i]) vec_push(e->arena, &waiting, node->children[i]);
+    }
+  }
+}
+
+static void run_if(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  const Ast *block;
+  if (!chosen_branch(e, node, scope, &block)) poison_branches(e, node, scope, result);
+  else if (block) run_block(e, block, scope, result);
+}
+
+static void run_return(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  result->place = node;
+  if (node->n_children == 1) {
+    result->value = eval(e, node->children[0]->children[0], scope);
+    return;
+  }
+  Tuple *tuple = ARENA_NEW(e->arena, Tuple);
+  tuple->n = node->n_children;
+  tuple->items = ARENA_ARRAY(e->arena, Node *, tuple->n);
+  for (uint32_t i = 0; i < tuple->n; i++) {
+    const Ast *expression = node->children[i]->children[0];
+    Value v = eval(e, expression, scope);
+    e->here = expression->span;
+    tuple->items[i] = tensor_of(e, v, ANY_DTYPE, "each of several results", "");
+  }
+  result->value = (Value){VALUE_TUPLE, {.tuple = tuple}};
+}
+
+static const Statement statements[N_AST_KINDS] = {
+    [AST_ASSIGN] = run_assign, [AST_REQUIRE] = run_require_statement, [AST_IF] = run_if, [AST_RETURN] = run_return};
+
+void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result) {
+  for (uint32_t i = 0; i < block->n_children && result->value.kind == VALUE_MISSING && !e->stopped; i++) {
+    const Ast *node = block->children[i];
+    SrcSpan saved = e->here;
+    e->here = node->span;
+    CHECK(statements[node->kind], "no statement: %s", ast_kind_text(node->kind));
+    statements[node->kind](e, node, scope, result);
+    e->here = saved;
+  }
+}

@@ -1,0 +1,243 @@
+/* Tensors: dtypes, shapes, axes and ragged items of operands. */
+#include "elaborate/tensors.h"
+
+#include "base/checked_size.h"
+
+// ---- nodes ----
+
+Builder *build_here(Elaborator *e) {
+  e->builder.origin = origin_of(e);
+  return &e->builder;
+}
+
+bool rank_fits(Elaborator *e, const char *what, int64_t rank) {
+  if (rank <= MAX_RANK) return true;
+  fail(e, DIAG_LIMIT, "%s has %D axes, at most %d are possible", what, rank, (int)MAX_RANK);
+  return false;
+}
+
+bool dims_fit(Elaborator *e, uint32_t rank, const Size *const *dims) {
+  int64_t elements = 1, value;
+  bool is_constant = true;
+  SizeList list = {rank, (const Size **)dims};
+  for (uint32_t i = 0; i < rank; i++) {
+    if (!dims[i]) {
+      fail(e, DIAG_LIMIT, "a size is too large to be computed");
+      return false;
+    }
+    if (!size_is_const(dims[i], &value)) {
+      is_constant = false;
+      continue;
+    }
+    if (value > MAX_DIMENSION) {
+      fail(e, DIAG_LIMIT, "the size %D in %L is larger than %D", value, &list, MAX_DIMENSION);
+      return false;
+    }
+    if (value == 0) elements = 0;
+    else if (!checked_mul(elements, value, &elements)) elements = MAX_ELEMENTS + 1;
+    if (elements > MAX_ELEMENTS) elements = MAX_ELEMENTS + 1;
+  }
+  if (!is_constant || elements <= MAX_ELEMENTS) return true;
+  fail(e, DIAG_LIMIT, "a tensor %L has more than 2^40 elements", &list);
+  return false;
+}
+
+Node *made(Elaborator *e, Node *node) {
+  if (!node || !dims_fit(e, node->rank, node->dims)) return NULL;
+  if (++e->n_operations <= MAX_OPERATIONS) return node;
+  fail(e, DIAG_LIMIT, "the model has more than %d operations", (int)MAX_OPERATIONS);
+  return NULL;
+}
+
+Value made_value(Elaborator *e, Node *node) { return value_tensor(made(e, node)); }
+
+// ---- operands ----
+
+static const char *dtypes_text(Elaborator *e, unsigned dtypes) {
+  StrBuf text = strbuf_new(e->arena);
+  for (int i = 0; i < N_DTYPES; i++) {
+    if (!(dtypes & 1u << i)) continue;
+    if (text.length) strbuf_add(&text, " or ");
+    strbuf_add(&text, dtype_names[i]);
+  }
+  return text.text;
+}
+
+Node *tensor_of(Elaborator *e, Value v, unsigned dtypes, const char *what, const char *name) {
+  if (is_poison(v)) return NULL;
+  if (v.kind == VALUE_TUPLE) v = value_tensor(v.as.tuple->items[0]);
+  if (is_poison(v)) return NULL;
+  if (v.kind != VALUE_TENSOR) {
+    fail(e, DIAG_KIND, "%s%s must be a tensor, not %K", what, name, v);
+    return NULL;
+  }
+  if (dtypes && !(dtypes & 1u << v.as.tensor->dtype)) {
+    fail(e, DIAG_DTYPE, "%s%s must be %s, not %s", what, name, dtypes_text(e, dtypes), dtype_names[v.as.tensor->dtype]);
+    return NULL;
+  }
+  return v.as.tensor;
+}
+
+/* A number or run-time size as a tensor of the other operand's type. */
+static Node *scalar(Elaborator *e, Value v, DType dtype) {
+  if (v.kind == VALUE_SIZE && !within_items(e, "this number", 1, &v.as.size)) return NULL;
+  bool fits = dtype == DTYPE_F32   ? is_number(v) || v.kind == VALUE_SIZE
+              : dtype == DTYPE_I32 ? is_size(v) || v.kind == VALUE_NUMBER
+                                   : false;
+  if (!fits) {
+    fail(e, DIAG_KIND, "%K beside a tensor of type %s", v, dtype_names[dtype]);
+    return NULL;
+  }
+  if (dtype == DTYPE_I32 && (v.kind == VALUE_NUMBER || (v.kind == VALUE_INTEGER && v.as.integer != (int32_t)v.as.integer))) {
+    fail(e, DIAG_DTYPE, "%V is no i32, but it stands beside an i32 tensor", v);
+    return NULL;
+  }
+  Builder *b = build_here(e);
+  if (v.kind == VALUE_SIZE) return made(e, build_size(b, dtype, v.as.size));
+  if (dtype == DTYPE_I32) return made(e, build_scalar(b, dtype, 0, v.as.integer));
+  return made(e, build_scalar(b, dtype, number_of(v), 0));
+}
+
+/* The dtype that the operands have; false after an error. */
+static bool common_dtype(Elaborator *e, const char *what, uint32_t n, const Value *values, unsigned dtypes, DType *dtype) {
+  bool found = false;
+  *dtype = DTYPE_F32;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!is_tensor(values[i])) continue;
+    Node *x = tensor_of(e, values[i], ANY_DTYPE, what, "");
+    if (!x) return false;
+    if (!(dtypes & 1u << x->dtype)) {
+      fail(e, DIAG_DTYPE, "%s of a %s tensor: it takes %s", what, dtype_names[x->dtype], dtypes_text(e, dtypes));
+      return false;
+    }
+    if (found && x->dtype != *dtype) {
+      fail(e, DIAG_DTYPE, "%s of %s and %s tensors: convert one with f32(x) or i32(x)", what, dtype_names[*dtype],
+           dtype_names[x->dtype]);
+      return false;
+    }
+    *dtype = x->dtype;
+    found = true;
+  }
+  return true;
+}
+
+bool operands_of(Elaborator *e, const char *what, uint32_t n, const Value *values, unsigned dtypes, Node **nodes) {
+  DType dtype;
+  for (uint32_t i = 0; i < n; i++) {
+    if (is_poison(values[i])) return false;
+  }
+  if (!common_dtype(e, what, n, values, dtypes, &dtype)) return false;
+  for (uint32_t i = 0; i < n; i++) {
+    nodes[i] = is_tensor(values[i]) ? tensor_of(e, values[i], ANY_DTYPE, what, "") : scalar(e, values[i], dtype);
+    if (!nodes[i]) return false;
+  }
+  return true;
+}
+
+bool integer_of(Elaborator *e, Value v, const char *what, int64_t *integer) {
+  *integer = v.kind == VALUE_INTEGER ? v.as.integer : 0;
+  if (v.kind == VALUE_INTEGER) return true;
+  if (v.kind == VALUE_SIZE) fail(e, DIAG_KIND, "%s must be an integer known when compiling, not the run-time size %V", what, v);
+  else if (!is_poison(v)) fail(e, DIAG_KIND, "%s must be an integer known when compiling, not %K", what, v);
+  return false;
+}
+
+bool real_of(Elaborator *e, Value v, const char *what, double *number) {
+  if (is_number(v)) *number = number_of(v);
+  else if (!is_poison(v)) fail(e, DIAG_KIND, "%s must be a number, not %K", what, v);
+  return is_number(v);
+}
+
+int32_t axis_of(Elaborator *e, Value axis, uint32_t rank) {
+  int64_t value;
+  if (!integer_of(e, axis, "axis", &value)) return -1;
+  if (value < -(int64_t)rank || value >= (int64_t)rank) {
+    fail(e, DIAG_RANGE, "axis %D of a tensor of rank %d", value, (int)rank);
+    return -1;
+  }
+  return (int32_t)(value < 0 ? value + rank : value);
+}
+
+int32_t own_axis(Elaborator *e, const char *what, const Node *x, Value axis) {
+  int32_t i = axis_of(e, axis, x->rank);
+  return i < 0 || !within_items(e, what, 1, &x->dims[i]) ? -1 : i;
+}
+
+// ---- shapes ----
+
+Shape leading(const Node *node, uint32_t n) {
+  Shape shape = {.rank = node->rank - n};
+  for (uint32_t i = 0; i < shape.rank; i++) shape.dims[i] = node->dims[i];
+  return shape;
+}
+
+Shape shape_of(const Node *node) { return leading(node, 0); }
+
+bool involves_items(const Elaborator *e, const Size *dim) {
+  return e->graph->ragged_batch >= 0 && size_involves(dim, (uint32_t)e->graph->ragged_batch);
+}
+
+bool within_items(Elaborator *e, const char *what, uint32_t n, const Size *const *dims) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (!involves_items(e, dims[i])) continue;
+    fail(e, DIAG_RAGGED, "%s mixes the items of '%s': they have ragged sizes, so each is computed alone", what,
+         e->sizes->symbols[e->graph->ragged_batch]);
+    return false;
+  }
+  return true;
+}
+
+/* Only a 1 known when compiling broadcasts. */
+static bool merge(Elaborator *e, const char *what, uint32_t n, Node *const *nodes, const Size **dim, const Size *other) {
+  if (size_equals(other, 1)) return true;
+  if (!size_equals(*dim, 1) && *dim != other) {
+    if (!need_same(e, *dim, other, "%s: the shapes don't agree: %J", what, n, nodes)) return false;
+    if (size_is_const(*dim, NULL)) return true;
+  }
+  *dim = other;
+  return true;
+}
+
+bool broadcast_shapes(Elaborator *e, const char *what, uint32_t n, const Shape *shapes, Node *const *nodes,
+                      Shape *result) {
+  uint32_t n_items = 0;
+  result->rank = 0;
+  for (uint32_t k = 0; k < n; k++) result->rank = shapes[k].rank > result->rank ? shapes[k].rank : result->rank;
+  for (uint32_t i = 1; i <= result->rank; i++) {
+    const Size *dim = size_const(e->sizes, 1);
+    for (uint32_t k = 0; k < n; k++) {
+      if (i > shapes[k].rank) continue;
+      if (!merge(e, what, n, nodes, &dim, shapes[k].dims[shapes[k].rank - i])) return false;
+    }
+    result->dims[result->rank - i] = dim;
+    n_items += involves_items(e, dim);
+  }
+  return n_items < 2 || within_items(e, what, result->rank, result->dims);
+}
+
+const Size *product_of(Elaborator *e, uint32_t n, const Size *const *dims) {
+  const Size *product = size_const(e->sizes, 1);
+  for (uint32_t i = 0; i < n && product; i++) product = size_mul(e->sizes, product, dims[i]);
+  if (!product) fail(e, DIAG_LIMIT, "a product of sizes is too large to be computed");
+  return product;
+}
+
+/* Where a run-time size must equal a number, it is that number from here on. */
+static Value known_dims(Elaborator *e, Node *node, const Shape *shape) {
+  for (uint32_t i = 0; i < shape->rank; i++) {
+    if (shape->dims[i] == node->dims[i] || !size_is_const(shape->dims[i], NULL)) continue;
+    return made_value(e, build_reshape(build_here(e), node, shape->rank, shape->dims));
+  }
+  return value_tensor(node);
+}
+
+Value elementwise(Elaborator *e, const char *what, OpKind op, uint32_t n, Node *const *xs) {
+  Shape shapes[3], result;
+  for (uint32_t i = 0; i < n; i++) shapes[i] = shape_of(xs[i]);
+  if (!broadcast_shapes(e, what, n, shapes, xs, &result)) return POISON;
+  Builder *b = build_here(e);
+  Node *node = made(e, n == 1   ? build_unary(b, op, xs[0])
+                       : n == 2 ? build_binary(b, op, xs[0], xs[1])
+                                : build_where(b, xs[0], xs[1], xs[2]));
+  return node ? known_dims(e, node, &result) : POISON;
+}

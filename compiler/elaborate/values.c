@@ -1,0 +1,101 @@
+/* Values: sizes that decide themselves, comparison, names of kinds. */
+#include "elaborate/values.h"
+
+#include <string.h>
+
+#include "elaborate/scope.h"
+
+const char *value_kind_text(ValueKind kind) {
+  static const char *const texts[] = {
+#define VALUE(Enum, text) text,
+      VALUE_KINDS(VALUE)
+#undef VALUE
+  };
+  return texts[kind];
+}
+
+Value value_size(const Size *size) {
+  int64_t value;
+  if (!size) return POISON;
+  return size_is_const(size, &value) ? value_integer(value) : (Value){VALUE_SIZE, {.size = size}};
+}
+
+const Size *size_of(SizeTable *sizes, Value v) {
+  return v.kind == VALUE_INTEGER ? size_const(sizes, v.as.integer) : v.as.size;
+}
+
+double number_of(Value v) { return v.kind == VALUE_INTEGER ? (double)v.as.integer : v.as.number; }
+
+static bool holds(OpKind op, int64_t difference) {
+  switch (op) {
+    case OP_EQ: return difference == 0;
+    case OP_NE: return difference != 0;
+    case OP_LT: return difference < 0;
+    case OP_GT: return difference > 0;
+    case OP_LE: return difference <= 0;
+    default: return difference >= 0;
+  }
+}
+
+Value value_compare(Arena *arena, SizeTable *sizes, OpKind op, const Size *left, const Size *right) {
+  int64_t value;
+  const Size *difference = size_sub(sizes, left, right);
+  if (!difference) return POISON;
+  if (size_is_const(difference, &value)) return value_bool(holds(op, value));
+  Cond *condition = ARENA_NEW(arena, Cond);
+  *condition = (Cond){.kind = COND_COMPARE, .op = op, .left = left, .right = right};
+  return (Value){VALUE_CONDITION, {.condition = condition}};
+}
+
+Value value_condition(Arena *arena, CondKind kind, const Cond *a, const Cond *b) {
+  Cond *condition = ARENA_NEW(arena, Cond);
+  *condition = (Cond){.kind = kind, .a = a, .b = b};
+  return (Value){VALUE_CONDITION, {.condition = condition}};
+}
+
+static bool lists_equal(const SizeList *a, const SizeList *b) {
+  if (a->n != b->n) return false;
+  for (uint32_t i = 0; i < a->n; i++) {
+    if (a->items[i] != b->items[i]) return false;
+  }
+  return true;
+}
+
+static bool same_number(Value a, Value b) {
+  if (a.kind == VALUE_INTEGER && b.kind == VALUE_INTEGER) return a.as.integer == b.as.integer;
+  return number_of(a) == number_of(b);
+}
+
+bool values_equal(Value a, Value b) {
+  if (is_number(a) && is_number(b)) return same_number(a, b);
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case VALUE_NONE: return true;
+    case VALUE_BOOL: return a.as.boolean == b.as.boolean;
+    case VALUE_SIZE: return a.as.size == b.as.size;
+    case VALUE_STRING: return strcmp(a.as.string, b.as.string) == 0;
+    case VALUE_LIST: return lists_equal(a.as.list, b.as.list);
+    case VALUE_PRIMITIVE: return a.as.primitive == b.as.primitive;
+    case VALUE_FUNCTION: return a.as.function == b.as.function;
+    case VALUE_LAYER: return a.as.layer == b.as.layer;
+    case VALUE_TEMPLATE: return templates_equal(a.as.template, b.as.template);
+    case VALUE_MODULE: return a.as.module == b.as.module;
+    case VALUE_REPETITION: return a.as.repetition == b.as.repetition;
+    case VALUE_TENSOR: return a.as.tensor == b.as.tensor;
+    case VALUE_TUPLE: return a.as.tuple == b.as.tuple;
+    default: return false;
+  }
+}
+
+bool templates_equal(const Template *a, const Template *b) {
+  for (; a != b; a = a->inner, b = b->inner) {
+    if (!a || !b || a->layer != b->layer || a->count != b->count) return false;
+    if (!a->layer) continue;
+    if (a->config->bindings.n != b->config->bindings.n) return false;
+    for (size_t i = 0; i < a->config->bindings.n; i++) {
+      if (!values_equal(a->config->bindings.items[i].value, b->config->bindings.items[i].value)) return false;
+    }
+    return true;
+  }
+  return true;
+}

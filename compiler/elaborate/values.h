@@ -1,0 +1,169 @@
+/* Values: what the language computes with while a model is compiled.
+ *
+ * A tensor is a node of the graph; everything else is gone after elaboration. After an error a value is POISON:
+ * whatever it touches is poison too, and silent. */
+#ifndef TFM_ELABORATE_VALUES_H
+#define TFM_ELABORATE_VALUES_H
+
+#include "ast/ast.h"
+#include "graph/graph.h"
+
+/* VALUE(Enum, "how messages call it") */
+#define VALUE_KINDS(VALUE)                                \
+  VALUE(POISON, "a value in error")                       \
+  VALUE(MISSING, "nothing") /* an argument not given */   \
+  VALUE(NONE, "none")                                     \
+  VALUE(BOOL, "a boolean")                                \
+  VALUE(INTEGER, "a number")                              \
+  VALUE(NUMBER, "a number")                               \
+  VALUE(SIZE, "a run-time size") /* never constant */     \
+  VALUE(CONDITION, "a comparison of run-time sizes")      \
+  VALUE(STRING, "a string")                               \
+  VALUE(LIST, "a list of sizes")                          \
+  VALUE(PRIMITIVE, "a function")                          \
+  VALUE(FUNCTION, "a function")                           \
+  VALUE(LAYER, "a layer")                                 \
+  VALUE(TEMPLATE, "a module")                             \
+  VALUE(MODULE, "a module")                               \
+  VALUE(REPETITION, "a repetition")                       \
+  VALUE(TENSOR, "a tensor")                               \
+  VALUE(TUPLE, "a tuple of tensors")
+
+typedef enum ValueKind {
+#define VALUE(Enum, text) VALUE_##Enum,
+  VALUE_KINDS(VALUE)
+#undef VALUE
+  N_VALUE_KINDS
+} ValueKind;
+
+typedef struct Primitive Primitive;
+typedef struct Function Function;
+typedef struct Layer Layer;
+typedef struct Template Template;
+typedef struct Module Module;
+typedef struct Repetition Repetition;
+typedef struct Scope Scope;
+
+typedef struct SizeList {
+  uint32_t n;
+  const Size **items;
+} SizeList;
+
+typedef struct Tuple {
+  uint32_t n; /* at least 2 */
+  Node **items; /* NULL: poison */
+} Tuple;
+
+typedef struct Value {
+  ValueKind kind;
+  union {
+    bool boolean;
+    int64_t integer;
+    double number;
+    const Size *size;
+    const Cond *condition;
+    const char *string;
+    const SizeList *list;
+    const Primitive *primitive;
+    Function *function;
+    Layer *layer;
+    const Template *template;
+    Module *module;
+    const Repetition *repetition;
+    Node *tensor;
+    const Tuple *tuple;
+  } as;
+} Value;
+
+/* An `fn` or `forward` of one module, or of no module. */
+struct Function {
+  const char *name;
+  const Ast *ast; /* AST_FN */
+  Scope *scope;
+  bool active; /* being called: a second call is recursion */
+};
+
+struct Layer {
+  const char *name;
+  const Ast *ast; /* AST_LAYER */
+  Scope *scope; /* the file's names */
+  bool is_model, is_main; /* is_main: of the file that the user named */
+  bool active; /* being made: making it again is recursion */
+};
+
+/* A module that has no name yet: a layer with its configuration, or `count` of `inner`. */
+struct Template {
+  const Ast *place; /* where it was written */
+  Layer *layer;     /* NULL: a repetition */
+  Scope *config;
+  int64_t count;
+  const Template *inner;
+  uint32_t depth; /* of templates in one another */
+};
+
+typedef struct PathPart { /* the first part of the path of a submodule */
+  const char *part;
+  bool is_inline;
+} PathPart;
+
+typedef struct WeightPart {
+  const char *part; /* the path of a weight below its module */
+  Node *weight;
+} WeightPart;
+
+struct Module {
+  Layer *layer;
+  const char *path; /* "layers.3.self_attn"; "" for the model */
+  Scope *scope;
+  Function *forward;
+  const Ast *generate;
+  bool is_faulty; /* a member has an error: what seems to be missing may be that one */
+  VEC(PathPart) parts;
+  VEC(WeightPart) weights;
+  Map inline_modules; /* place in the text (a pointer) -> InlineModule of modules.c */
+};
+
+/* `count` modules called one after the other; if it is shared, all are modules[0] (also if there are none). */
+struct Repetition {
+  int64_t count;
+  bool is_shared;
+  const Value *modules;
+  uint32_t depth;
+};
+
+#define POISON ((Value){.kind = VALUE_POISON})
+#define MISSING ((Value){.kind = VALUE_MISSING})
+#define NONE_VALUE ((Value){.kind = VALUE_NONE})
+
+static inline Value value_bool(bool b) { return (Value){VALUE_BOOL, {.boolean = b}}; }
+static inline Value value_integer(int64_t i) { return (Value){VALUE_INTEGER, {.integer = i}}; }
+static inline Value value_number(double d) { return (Value){VALUE_NUMBER, {.number = d}}; }
+static inline Value value_string(const char *text) { return (Value){VALUE_STRING, {.string = text}}; }
+/* A node, or poison if it is NULL. */
+static inline Value value_tensor(Node *node) { return node ? (Value){VALUE_TENSOR, {.tensor = node}} : POISON; }
+/* An integer if the size is constant; poison if it is NULL. */
+Value value_size(const Size *size);
+/* The condition `left op right`, already decided if that is possible; poison if a size is too large. */
+Value value_compare(Arena *arena, SizeTable *sizes, OpKind op, const Size *left, const Size *right);
+Value value_condition(Arena *arena, CondKind kind, const Cond *a, const Cond *b);
+
+static inline bool is_poison(Value v) { return v.kind == VALUE_POISON; }
+static inline bool is_size(Value v) { return v.kind == VALUE_INTEGER || v.kind == VALUE_SIZE; }
+static inline bool is_number(Value v) { return v.kind == VALUE_INTEGER || v.kind == VALUE_NUMBER; }
+static inline bool is_tensor(Value v) { return v.kind == VALUE_TENSOR || v.kind == VALUE_TUPLE; }
+static inline bool is_module(Value v) {
+  return v.kind == VALUE_TEMPLATE || v.kind == VALUE_MODULE || v.kind == VALUE_REPETITION;
+}
+/* Of a size: as a polynomial. */
+const Size *size_of(SizeTable *sizes, Value v);
+/* Of a number. */
+double number_of(Value v);
+
+/* `==` of values that are no tensors and no run-time sizes: of one kind and with the same contents. */
+bool values_equal(Value a, Value b);
+/* Whether two templates make equal modules. */
+bool templates_equal(const Template *a, const Template *b);
+
+const char *value_kind_text(ValueKind kind);
+
+#endif
