@@ -2,7 +2,8 @@
  *
  * Rows of f32 that are 64 floats or longer get 16 floats of space between them, so that rows of a power of two do not
  * fall into one set of the cache. A result whose only user is a view gets the layout that suits the view, and one whose
- * only user is a concat is written into the concat's memory. */
+ * only user is a concat is written into the concat's memory. What is an output and nothing else is written into the
+ * caller's memory if nothing can fail from there on. */
 #include "plan/planner.h"
 
 uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements) {
@@ -47,17 +48,25 @@ bool layout_has_rows(Planner *p, const View *view) {
 
 // ---- where a user wants a result ----
 
-/* The only live user, and which of its inputs the node is; NULL if there is none or are several. The probabilities of
- * an attention are no use of its result. */
-static const Node *only_user(Planner *p, const Node *node) {
+/* The only live user; NULL if there is none or are several. `n` gets how many uses there are, as an output included. The
+ * probabilities of an attention are no use of its result. */
+static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
   const Node *only = NULL;
+  *n = 0;
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
     if (!p->values[user->id].is_live || user->op == OP_ATTENTION_WEIGHTS) continue;
-    if (only) return NULL;
     only = user;
+    ++*n;
   }
-  return only;
+  for (size_t i = 0; i < p->graph->outputs.n; i++) *n += p->graph->outputs.items[i].node == node;
+  return *n == 1 ? only : NULL;
+}
+
+static uint32_t output_number(const Planner *p, const Node *node) {
+  uint32_t i = 0;
+  while (p->graph->outputs.items[i].node != node) i++;
+  return i;
 }
 
 /* A layout and, if it is not in a buffer yet, how much memory it needs. */
@@ -86,7 +95,14 @@ static Place part_of_concat(Planner *p, const Node *concat, const Node *input) {
 }
 
 static Place wanted(Planner *p, const Node *node) {
-  const Node *user = only_user(p, node);
+  uint32_t n_uses;
+  const Node *user = only_user(p, node, &n_uses);
+  if (n_uses == 1 && !user && p->may_write_outputs && !p->values[node->id].is_prepare) {
+    View whole = view_rows(&p->math, node->dtype, node->rank, (const Size *const *)node->dims, NULL, NULL);
+    whole.space = TFM_SPACE_OUTPUT;
+    whole.index = output_number(p, node);
+    return (Place){.view = whole};
+  }
   bool same_life = user && p->values[user->id].is_prepare == p->values[node->id].is_prepare;
   if (same_life && user->op == OP_CONCAT) return part_of_concat(p, user, node);
   if (same_life && user->op == OP_PERMUTE) {

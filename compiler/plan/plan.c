@@ -57,7 +57,17 @@ static void classify(Planner *p) {
   mark_live(p);
 }
 
+/* The last live node that can report a fault; NULL if none can. */
+static const Node *last_that_can_fail(Planner *p) {
+  for (const Node *node = p->graph->last; node; node = node->prev) {
+    const Value *value = &p->values[node->id];
+    if (value->is_live && !value->is_static && plan_can_fail(p, node)) return node;
+  }
+  return NULL;
+}
+
 static bool plan_nodes(Planner *p) {
+  const Node *last = last_that_can_fail(p);
   for (const Node *node = p->graph->first; node && !diag_has_errors(p->diag); node = node->next) {
     const Value *value = &p->values[node->id];
     bool is_resolved_on_use = op_table[node->op].category == CATEGORY_VIEW || node->op == OP_INPUT ||
@@ -66,6 +76,7 @@ static bool plan_nodes(Planner *p) {
     CHECK(plan_node[node->op], "%s is no operation of a fused graph", op_table[node->op].name);
     p->node = node;
     p->prepare = value->is_prepare;
+    p->may_write_outputs = !last || node->id > last->id;
     plan_node[node->op](p, node);
     if (p->math.overflowed) plan_limit(p, "a size of this value is too large for the runtime");
   }

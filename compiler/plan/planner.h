@@ -27,6 +27,7 @@ typedef struct Planner {
   Value *values;    /* by node id */
   const Node *node; /* that is being planned: place of messages and names of steps */
   bool prepare;     /* of the steps and buffers that are made now */
+  bool may_write_outputs; /* no step from here on can report a fault: then outputs must be untouched */
   Map polynomials, kernels, recipes, id_checks;
   VEC(tfm_term) terms;
   VEC(tfm_polynomial) polynomial_list;
@@ -79,6 +80,8 @@ uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
 /* Limits of inputs used as ids, steps that check computed ids, for every gather in the node's expression. */
 void plan_check_gathers(Planner *p, const Node *node);
+/* Whether computing the node can report a fault. */
+bool plan_can_fail(Planner *p, const Node *node);
 
 // ---- steps ----
 

@@ -136,6 +136,6 @@ void plan_outputs(Planner *p) {
     View to = view_rows(&p->math, node->dtype, node->rank, dims_of(node), NULL, NULL);
     to.space = TFM_SPACE_OUTPUT;
     to.index = (uint32_t)i;
-    plan_copy(p, &from, &to, "output");
+    if (!view_equal(&from, &to)) plan_copy(p, &from, &to, "output");
   }
 }

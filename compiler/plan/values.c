@@ -176,3 +176,14 @@ void plan_check_gathers(Planner *p, const Node *node) {
     check_ids(p, node, node->inputs.items[expr->ids], node->inputs.items[expr->input]->dims[0]);
   }
 }
+
+bool plan_can_fail(Planner *p, const Node *node) {
+  if (!node->attr.expr) return false;
+  ExprList list = expr_list(p->arena, node->attr.expr);
+  for (uint32_t i = 0; i < list.n; i++) {
+    const Expr *expr = list.items[i];
+    if (expr->kind == EXPR_GATHER && !whole_input(node->inputs.items[expr->ids])) return true;
+    if (expr->kind == EXPR_OP && (expr->op == OP_FLOORDIV || expr->op == OP_FLOORMOD)) return true;
+  }
+  return false;
+}
