@@ -20,11 +20,16 @@ enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, AR
 typedef struct Tile {
   Emitter *e;
   const KernelSpec *spec;
-  unsigned lanes, n; /* floats of a vector; vectors of a row */
+  unsigned lanes;    /* floats of a vector */
+  unsigned first, n; /* the vectors of a row that are computed together */
   LLVMTypeRef vector;
   LLVMValueRef args[N_ARGS];
+  LLVMValueRef stack;          /* rows x width */
   LLVMValueRef c[MAX_VECTORS]; /* row by row */
 } Tile;
+
+static int64_t first_column(const Tile *t) { return (int64_t)t->first * t->lanes; }
+static int64_t end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t->lanes; }
 
 static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) {
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
@@ -32,9 +37,9 @@ static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) 
 
 /* ---- the steps along k ---- */
 
-static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c, LLVMValueRef is_zero) {
-  LLVMValueRef zero = LLVMConstNull(t->vector);
-  return emit_fma(t->e, a, is_zero ? emit_select(t->e, is_zero, zero, b) : b, c);
+static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c, LLVMValueRef counts) {
+  LLVMValueRef sum = emit_fma(t->e, a, b, c);
+  return counts ? emit_select(t->e, counts, sum, c) : sum;
 }
 
 /* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
@@ -42,19 +47,19 @@ static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   Emitter *e = t->e;
   LLVMValueRef line[MAX_VECTORS];
   for (unsigned j = 0; j < t->n; j++)
-    line[j] = emit_load(e, t->vector, float_offset(t, b, u * t->spec->b_stride + j * t->lanes), 4);
+    line[j] = emit_load(e, t->vector, float_offset(t, b, u * t->spec->b_stride + first_column(t) + j * t->lanes), 4);
   for (unsigned i = 0; i < t->spec->rows; i++) {
     LLVMValueRef scalar = emit_load(e, e->f32, float_offset(t, a, i * t->spec->a_stride + u), 4);
-    LLVMValueRef element = emit_splat(e, scalar, t->lanes), is_zero = NULL;
+    LLVMValueRef element = emit_splat(e, scalar, t->lanes), counts = NULL;
     if (t->spec->exact_zero)
-      is_zero = LLVMBuildFCmp(e->builder, LLVMRealOEQ, element, LLVMConstNull(t->vector), "");
+      counts = LLVMBuildFCmp(e->builder, LLVMRealUNE, element, LLVMConstNull(t->vector), "");
     for (unsigned j = 0; j < t->n; j++)
-      t->c[i * t->n + j] = step(t, element, line[j], t->c[i * t->n + j], is_zero);
+      t->c[i * t->n + j] = step(t, element, line[j], t->c[i * t->n + j], counts);
   }
 }
 
 static void prefetch_ahead(Tile *t, LLVMValueRef b, unsigned u) {
-  for (int64_t at = 0; at < t->spec->width; at += 16)
+  for (int64_t at = first_column(t); at < end_column(t); at += 16)
     emit_prefetch(t->e, float_offset(t, b, (u + AHEAD) * t->spec->b_stride + at), 3);
 }
 
@@ -69,7 +74,7 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
-  if (unroll > 1)
+  if (unroll > 1 && t->first == 0)
     for (int64_t line = 0; line < TFM_PREFETCH_LINES; line++) emit_prefetch(e, float_offset(t, at.next, line * 16), 2);
   for (unsigned u = 0; u < unroll; u++) {
     if (unroll > 1) prefetch_ahead(t, at.b, u);
@@ -91,45 +96,45 @@ static LLVMValueRef row_of_c(Tile *t, unsigned row) {
   return emit_offset(t->e, t->args[ARG_C], distance);
 }
 
-static LLVMValueRef is_whole(Tile *t) {
-  return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, t->spec->width));
+static LLVMValueRef vector_of(Tile *t, unsigned row, unsigned j, bool on_stack) {
+  LLVMValueRef start = on_stack ? float_offset(t, t->stack, (int64_t)row * t->spec->width) : row_of_c(t, row);
+  return float_offset(t, start, first_column(t) + j * t->lanes);
 }
 
-/* Copies `columns` floats of each row, from c to the stack or back. */
-static void copy_part(Tile *t, LLVMValueRef stack, bool to_stack) {
+static LLVMValueRef is_whole(Tile *t) {
+  return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, end_column(t)));
+}
+
+/* Copies the columns that there are, from c to the stack or back. */
+static void copy_part(Tile *t, bool to_stack) {
   Emitter *e = t->e;
+  LLVMValueRef four = emit_i64(e, 4), end = emit_least(e, t->args[ARG_COLUMNS], emit_i64(e, end_column(t)));
   Loop rows = loop_begin(e, emit_i64(e, 0), emit_i64(e, t->spec->rows), 1);
   LLVMValueRef c_distance = emit_mul(e, rows.index, t->args[ARG_C_STRIDE]);
   LLVMValueRef s_distance = emit_mul(e, rows.index, emit_i64(e, t->spec->width));
-  Loop columns = loop_begin(e, emit_i64(e, 0), t->args[ARG_COLUMNS], 1);
-  LLVMValueRef four = emit_i64(e, 4);
+  Loop columns = loop_begin(e, emit_i64(e, first_column(t)), end, 1);
   LLVMValueRef c = emit_offset(e, t->args[ARG_C], emit_mul(e, emit_add(e, c_distance, columns.index), four));
-  LLVMValueRef s = emit_offset(e, stack, emit_mul(e, emit_add(e, s_distance, columns.index), four));
+  LLVMValueRef s = emit_offset(e, t->stack, emit_mul(e, emit_add(e, s_distance, columns.index), four));
   emit_store(e, emit_load(e, e->f32, to_stack ? c : s, 4), to_stack ? s : c, 4);
   loop_end(e, &columns);
   loop_end(e, &rows);
 }
 
-static void load_rows(Tile *t, LLVMValueRef *values, LLVMValueRef stack) {
-  for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef row = stack ? float_offset(t, stack, (int64_t)i * t->spec->width) : row_of_c(t, i);
+static void load_rows(Tile *t, LLVMValueRef *values, bool from_stack) {
+  for (unsigned i = 0; i < t->spec->rows; i++)
     for (unsigned j = 0; j < t->n; j++)
-      values[i * t->n + j] = emit_load(t->e, t->vector, float_offset(t, row, j * t->lanes), 4);
-  }
+      values[i * t->n + j] = emit_load(t->e, t->vector, vector_of(t, i, j, from_stack), 4);
 }
 
-static void store_rows(Tile *t, LLVMValueRef stack) {
-  for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef row = stack ? float_offset(t, stack, (int64_t)i * t->spec->width) : row_of_c(t, i);
+static void store_rows(Tile *t, bool to_stack) {
+  for (unsigned i = 0; i < t->spec->rows; i++)
     for (unsigned j = 0; j < t->n; j++)
-      emit_store(t->e, t->c[i * t->n + j], float_offset(t, row, j * t->lanes), 4);
-  }
+      emit_store(t->e, t->c[i * t->n + j], vector_of(t, i, j, to_stack), 4);
 }
 
 /* c from 0, from memory, or from the part of it that there is. */
-static void emit_start(Tile *t, LLVMValueRef stack) {
+static void emit_start(Tile *t) {
   Emitter *e = t->e;
-  unsigned n_c = t->spec->rows * t->n;
   LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
   LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
   LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load"), cut = emit_block(e, "load_part");
@@ -138,38 +143,55 @@ static void emit_start(Tile *t, LLVMValueRef stack) {
   emit_at(e, added);
   emit_branch(e, is_whole(t), full, cut);
   emit_at(e, full);
-  load_rows(t, whole, NULL);
+  load_rows(t, whole, false);
   blocks[1] = full;
   emit_jump(e, start);
   emit_at(e, cut);
-  copy_part(t, stack, true);
-  load_rows(t, part, stack);
+  copy_part(t, true);
+  load_rows(t, part, true);
   blocks[2] = LLVMGetInsertBlock(e->builder);
   emit_jump(e, start);
   emit_at(e, start);
-  for (unsigned i = 0; i < n_c; i++) {
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
     t->c[i] = LLVMBuildPhi(e->builder, t->vector, "");
     LLVMAddIncoming(t->c[i], (LLVMValueRef[]){LLVMConstNull(t->vector), whole[i], part[i]}, blocks, 3);
   }
 }
 
-static void emit_finish(Tile *t, LLVMValueRef stack) {
+static void emit_finish(Tile *t) {
   Emitter *e = t->e;
-  LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part");
+  LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");
   emit_branch(e, is_whole(t), full, cut);
   emit_at(e, full);
-  store_rows(t, NULL);
-  LLVMBuildRetVoid(e->builder);
+  store_rows(t, false);
+  emit_jump(e, done);
   emit_at(e, cut);
-  store_rows(t, stack);
-  copy_part(t, stack, false);
-  LLVMBuildRetVoid(e->builder);
+  store_rows(t, true);
+  copy_part(t, false);
+  emit_jump(e, done);
+  emit_at(e, done);
+}
+
+static void emit_columns(Tile *t) {
+  Emitter *e = t->e;
+  Place place = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -UNROLL), "");
+  emit_start(t);
+  place = emit_steps(t, emit_i64(e, 0), whole, UNROLL, place);
+  emit_steps(t, whole, t->args[ARG_K], 1, place);
+  emit_finish(t);
+}
+
+/* Choosing takes registers that only AVX-512, which has masks, can spare; others take one vector of columns at a time. */
+static unsigned vectors_at_once(const Tile *t, unsigned all) {
+  return t->spec->exact_zero && t->lanes < LANES ? 1 : all;
 }
 
 void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
-  Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats, .n = spec->width / e->target->vector_floats};
-  CHECK(spec->rows > 0 && t.n > 0 && t.n * t.lanes == spec->width && spec->rows * t.n < LOOP_MAX_CARRIED - 3,
+  Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
+  unsigned all = spec->width / t.lanes;
+  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * all < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
   t.vector = LLVMVectorType(e->f32, t.lanes);
   LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
@@ -177,11 +199,8 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);
   emit_parameter_noalias(e, ARG_C);
-  LLVMValueRef stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 64);
-  emit_start(&t, stack);
-  LLVMValueRef whole = LLVMBuildAnd(e->builder, t.args[ARG_K], emit_i64(e, -UNROLL), "");
-  Place place = {t.args[ARG_A], t.args[ARG_B], t.args[ARG_NEXT]};
-  place = emit_steps(&t, emit_i64(e, 0), whole, UNROLL, place);
-  emit_steps(&t, whole, t.args[ARG_K], 1, place);
-  emit_finish(&t, stack);
+  t.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 64);
+  t.n = vectors_at_once(&t, all);
+  for (t.first = 0; t.first < all; t.first += t.n) emit_columns(&t);
+  LLVMBuildRetVoid(e->builder);
 }
