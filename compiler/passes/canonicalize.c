@@ -6,8 +6,9 @@
  *
  * Legal:
  *   1. what is left out changes no element (x + 0 and x * 1 of x's own shape; identical views);
- *   2. x / c becomes x * (1/c) only if 1/c is a normal number: the results differ by one rounding;
- *   3. factors are multiplied in double, and only if neither they nor their product is extreme;
+ *   2. x / c becomes x * (1/c) only if 1/c is a normal number, and exact or x made of a product of matrices: the
+ *      results differ by one rounding, which must not move what was exact (positions) across a threshold;
+ *   3. factors are multiplied in double under the same condition, and only if neither they nor their product is extreme;
  *   4. no rule removes a product with 0, which may be NaN.
  * Pays: attention, masks and siblings have one form to be found in. */
 #include "base/check.h"

@@ -6,6 +6,27 @@
 /* A number that is finite in f32, not 0, not subnormal, and far from overflow. */
 static bool is_moderate(double number) { return fabs(number) >= 0x1p-60 && fabs(number) <= 0x1p60; }
 
+static bool is_power_of_two(double number) {
+  int exponent;
+  return fabs(frexp(number, &exponent)) == 0.5;
+}
+
+/* Whether a number is (made of) a product of matrices, which is rounded anyway. What is exact, such as positions, must
+ * stay so: one rounding more may change what is truncated or compared later. */
+static bool is_rounded(const Node *node, unsigned depth) {
+  if (depth == 0) return false;
+  if (op_table[node->op].category == CATEGORY_CONTRACT || node->op == OP_SOFTMAX) return true;
+  if (op_table[node->op].category != CATEGORY_VIEW && !op_is_pointwise(node->op)) return false;
+  for (size_t i = 0; i < node->inputs.n; i++)
+    if (is_rounded(node->inputs.items[i], depth - 1)) return true;
+  return false;
+}
+
+static bool may_round_again(const Node *node) {
+  enum { MAX_DEPTH = 8 };
+  return is_rounded(node, MAX_DEPTH);
+}
+
 static Node *left(const Node *node) { return node->inputs.items[0]; }
 static Node *right(const Node *node) { return node->inputs.items[1]; }
 
@@ -69,7 +90,8 @@ static Node *multiply_factor(Pass *pass, Builder *b, Node *node, double factor) 
   if (x->op == OP_NEG) return build_binary(b, OP_MUL, left(x), constant(b, right(node), -factor));
   if (!is_moderate(factor)) return NULL;
   if (x->op == OP_MUL && match_number(right(x), &inner) && is_moderate(inner) && is_moderate(inner * factor) &&
-      match_only_user(pass, x) == node && node_same_shape(left(x), node))
+      match_only_user(pass, x) == node && node_same_shape(left(x), node) &&
+      (is_power_of_two(inner) || is_power_of_two(factor) || may_round_again(left(x))))
     return build_binary(b, OP_MUL, left(x), build_scalar(b, DTYPE_F32, inner * factor, 0));
   return scale_inside_where(pass, b, node, factor);
 }
@@ -86,6 +108,7 @@ Node *rule_div(Pass *pass, Builder *b, Node *node) {
   (void)pass;
   double divisor;
   if (!match_number(right(node), &divisor) || !is_moderate(divisor)) return NULL;
+  if (!is_power_of_two(divisor) && !may_round_again(left(node))) return NULL;
   return build_binary(b, OP_MUL, left(node), constant(b, right(node), 1 / divisor));
 }
 

@@ -7,7 +7,7 @@
  *
  * Legal:
  *   1. the factor lies on all that the projection makes (or, where q is a part of the columns, on all of that part),
- *      through views that nobody else uses; a bias between is scaled too;
+ *      through views and rotations that nobody else uses; a bias between is scaled too;
  *   2. every use of these rows of the weight agrees, else the weight would be copied: then the factor stays where it
  *      is, in an expression;
  *   3. the factor is a normal number: the results differ by one rounding.
@@ -70,7 +70,8 @@ static const char *match_source(Pass *pass, Node *node, const Node *user, FoldCa
   for (;;) {
     if (node->op == OP_SLICE && match_only_user(pass, node) == user && match_part(pass, node, c)) return NULL;
     if (match_only_user(pass, node) != user) return "what it lies on is used elsewhere too";
-    if (op_table[node->op].category != CATEGORY_VIEW) break;
+    /* A rotation of what is scaled is what is rotated, scaled. */
+    if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_ROTARY) break;
     user = node;
     node = node->inputs.items[0];
   }

@@ -8,7 +8,8 @@
  *
  * Legal:
  *   1. softmax runs over the keys, the last axis;
- *   2. the scores and what is made of them have no other use; the probabilities may: they become attention_weights;
+ *   2. the scores and what is made of them have no other use than other attentions, which compute them again; the
+ *      probabilities may have: they become attention_weights;
  *   3. every operand of the scores broadcasts to their shape, and the scores are no larger than the product;
  *   4. the values do not depend on the probabilities.
  * A factor on the whole of q or k, behind views, is taken to the scores.
@@ -47,7 +48,31 @@ static Node *find_product(Pass *pass, Attention *a) {
   return NULL;
 }
 
+static bool feeds_values(const Node *softmax) {
+  for (size_t i = 0; i < softmax->users.n; i++)
+    if (softmax->users.items[i]->op == OP_MATMUL && softmax->users.items[i]->inputs.items[0] == softmax) return true;
+  return false;
+}
+
+/* Whether all that is made of a node's scores is an attention's. */
+static bool only_attentions_use(const Pass *pass, const Node *node, const Grow *g, unsigned depth) {
+  if (depth == 0 || graph_is_output(pass->graph, node)) return false;
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (user->op == OP_SOFTMAX && feeds_values(user)) continue;
+    if (!op_is_pointwise(user->op) || !match_fills(user, g->rank, g->dims)) return false;
+    if (!only_attentions_use(pass, user, g, depth - 1)) return false;
+  }
+  return true;
+}
+
+static bool is_shared_score(const Grow *g, const Node *node) {
+  enum { MAX_DEPTH = 8 };
+  return node->op != OP_GATHER && only_attentions_use(g->pass, node, g, MAX_DEPTH);
+}
+
 static bool used_elsewhere(const Grow *g, const Node *node, const Node *softmax) {
+  if (is_shared_score(g, node)) return false;
   if (graph_is_output(g->pass->graph, node)) return true;
   for (size_t i = 0; i < node->users.n; i++)
     if (node->users.items[i] != softmax && !grow_has(g, node->users.items[i])) return true;
@@ -77,9 +102,9 @@ static Node *rebuild_view(Builder *b, const Node *view, Node *x) {
 static Node *without_factor(Pass *pass, Builder *b, Node *node, const Node *user, double *factor) {
   double number;
   if (match_only_user(pass, node) != user) return node;
-  if (node->op == OP_MUL && match_number(node->inputs.items[1], &number) &&
-      node_same_shape(node, node->inputs.items[0])) {
-    *factor *= number;
+  bool scales = (node->op == OP_MUL || node->op == OP_DIV) && node_same_shape(node, node->inputs.items[0]);
+  if (scales && match_number(node->inputs.items[1], &number) && number != 0) {
+    *factor *= node->op == OP_MUL ? number : 1 / number;
     return without_factor(pass, b, node->inputs.items[0], node, factor);
   }
   if (op_table[node->op].category != CATEGORY_VIEW) return node;
@@ -173,6 +198,7 @@ static bool fuse(Pass *pass, Node *matmul) {
   Grow g = grow_over(pass, a.softmax->rank, (const Size *const *)a.softmax->dims);
   g.acc = a.product;
   g.recompute = true;
+  g.may_copy = is_shared_score;
   for (unsigned i = 0; i < 3; i++) vec_push(pass->scratch, &g.inputs, NULL);
   Expr *expr;
   if (!grow_scores(&g, &a, &expr)) return a.rewritten;

@@ -15,6 +15,7 @@ static bool could_be_inside(const Grow *g, const Node *node) {
 }
 
 static bool used_only_inside(const Grow *g, const Node *node) {
+  if (g->may_copy && g->may_copy(g, node)) return true;
   if (graph_is_output(g->pass->graph, node)) return false;
   for (size_t i = 0; i < node->users.n; i++)
     if (!grow_has(g, node->users.items[i])) return false;
@@ -22,7 +23,7 @@ static bool used_only_inside(const Grow *g, const Node *node) {
 }
 
 static bool used_only_by(const Grow *g, const Node *node, const Node *user) {
-  return !user || match_only_user(g->pass, node) == user;
+  return !user || match_only_user(g->pass, node) == user || (g->may_copy && g->may_copy(g, node));
 }
 
 static bool listed(Node *const *items, size_t n, const Node *node) {

@@ -17,7 +17,8 @@ typedef struct GrowMemo {
   Expr *expr;
 } GrowMemo;
 
-typedef struct Grow {
+typedef struct Grow Grow;
+struct Grow {
   Pass *pass;
   uint32_t rank; /* the domain */
   const Size *dims[MAX_RANK];
@@ -25,13 +26,14 @@ typedef struct Grow {
   bool operations;    /* take in pointwise producers */
   bool gathers;       /* take in gathers of rows */
   bool recompute;     /* take in cheap operations over [t, s] though others use them too (attention) */
+  bool (*may_copy)(const Grow *g, const Node *node); /* taken in though others use it; NULL: never */
   VEC(Node *) inputs; /* the operands; the fixed inputs of the node stand first: the caller puts them or NULL there */
   /* Private. */
   VEC(const Node *) inside; /* taken in; the first is the root, if it is */
   VEC(GrowMemo) memo;
   size_t n_fixed;
   uint32_t n_leaves, n_operations;
-} Grow;
+};
 
 /* `user`: the node whose use of `root` is replaced; NULL: root itself is replaced, so it is always taken in. The
  * fixed inputs must stand in g->inputs already. */

@@ -24,7 +24,22 @@ void pass_record(Pass *pass, const char *fusion, bool done, const Node *node, co
            (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
 }
 
+static bool is_fusion(Diag *diag, const char *name) {
+  static const char *const names[] = {"attention", "qkv", "weight-fold", "epilogue", "prologue", "pointwise"};
+  enum { N_NAMES = sizeof names / sizeof *names };
+  for (unsigned i = 0; i < N_NAMES; i++)
+    if (!strcmp(names[i], name)) return true;
+  const char *nearest = diag_nearest(name, names, N_NAMES);
+  if (nearest)
+    diag_error_at(diag, NULL, DIAG_PASS_NAME, "there is no fusion \"%s\"; did you mean \"%s\"?", name, nearest);
+  else
+    diag_error_at(diag, NULL, DIAG_PASS_NAME,
+                  "there is no fusion \"%s\"; there are attention, qkv, weight-fold, epilogue, prologue, pointwise", name);
+  return false;
+}
+
 bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
+  if (!is_fusion(diag, fusion)) return false;
   bool met = true;
   for (size_t i = 0; i < log->records.n; i++) {
     const FusionRecord *record = &log->records.items[i];

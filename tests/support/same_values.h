@@ -54,6 +54,8 @@ static inline const Tensor *random_weight(void *context, const char *name) {
   for (uint32_t i = 0; i < node->rank; i++) size_is_const(node->dims[i], &dims[i]);
   Tensor *tensor = tensor_new(weights->arena, DTYPE_F32, node->rank, dims);
   random_fill(tensor, name);
+  for (int64_t i = 0; node->rank == 2 && i < tensor_elements(tensor); i++)
+    ((float *)tensor->data)[i] *= 1.5f / sqrtf((float)dims[1]); /* so that activations stay near 1 */
   map_put(&weights->made, name, tensor);
   return tensor;
 }
