@@ -250,7 +250,7 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
     case VALUE_REPETITION: return call_repetition(e, f.as.repetition, arguments, place, scope);
     case VALUE_MODULE: {
       Module *m = f.as.module;
-      if (!m->forward && m->is_faulty) return POISON;
+      if (m->is_refused || (!m->forward && m->is_faulty)) return POISON;
       if (!m->forward) return fail(e, DIAG_KIND, "%s has no forward", m->layer->name);
       return call_function(e, m->forward, m->layer->name, arguments, place).value;
     }

@@ -143,6 +143,7 @@ static void elaborate_model(Elaborator *e, Layer *layer, const Overrides *overri
   Value value = is_poison(template) ? POISON : make_module(e, template.as.template, "");
   if (is_poison(value)) return;
   Module *model = value.as.module;
+  if (model->is_refused) return;
   if (model->forward) run_forward(e, model);
   else if (!model->is_faulty) fail(e, DIAG_KIND, "model %s has no forward", layer->name);
 }

@@ -5,8 +5,6 @@
  * of what stands left of it into its own. What nests through brackets and calls is recursion, of bounded depth. */
 #include "elaborate/eval.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "elaborate/call.h"
 #include "elaborate/operators.h"
@@ -167,7 +165,7 @@ static Value step_pipe(Elaborator *e, const Ast *node, Value x, Scope *scope) {
 static const char *nearest_member(Elaborator *e, const Module *m, const char *name) {
   VEC(const char *) known = {0};
   for (size_t i = 0; i < m->scope->bindings.n; i++) vec_push(e->arena, &known, m->scope->bindings.items[i].name);
-  for (size_t i = 0; i < m->weights.n; i++) vec_push(e->arena, &known, m->weights.items[i].part);
+  for (size_t i = 0; i < m->weights.n; i++) vec_push(e->arena, &known, m->weights.items[i].key);
   return diag_nearest(name, known.items, known.n);
 }
 
@@ -184,9 +182,7 @@ static Value step_dot(Elaborator *e, const Ast *node, Value left, Scope *scope) 
   const Module *m = left.as.module;
   const Binding *binding = scope_find(m->scope, node->name);
   if (binding && binding->is_member) return binding->value;
-  for (size_t i = 0; i < m->weights.n; i++) {
-    if (strcmp(m->weights.items[i].part, node->name) == 0) return value_tensor(m->weights.items[i].weight);
-  }
+  if (map_has(&m->weights, node->name)) return value_tensor(map_get(&m->weights, node->name));
   if (binding) return binding->value;
   if (m->is_faulty) return POISON;
   return fail(e, DIAG_UNKNOWN_NAME, "%s has no member '%s'%s", m->layer->name, node->name,

@@ -1,8 +1,6 @@
 /* Members: submodules and values, weights, require, if, functions, the generate block. */
 #include "elaborate/members.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "elaborate/eval.h"
 #include "elaborate/modules.h"
@@ -31,12 +29,11 @@ static void define(Elaborator *e, Module *m, const Ast *node, Value v) {
 
 static Value named_module(Elaborator *e, const Ast *node, Module *m, const Template *t) {
   const char *part = node->text ? node->text : node->name;
-  for (size_t i = 0; i < m->parts.n && *part; i++) {
-    if (m->parts.items[i].is_inline && strcmp(m->parts.items[i].part, part) == 0) {
-      return fail(e, DIAG_REDEFINED, "the path '%s' is taken by a module without a name", part);
-    }
+  const PathPart *taken = map_get(&m->parts, part);
+  if (taken && taken->is_inline) {
+    return fail(e, DIAG_REDEFINED, "the path '%s' is taken by a module without a name", part);
   }
-  if (*part) vec_push(e->arena, &m->parts, (PathPart){part, false});
+  if (*part) map_put(&m->parts, part, ARENA_NEW(e->arena, PathPart));
   return make_module(e, t, join_path(e, m->path, part));
 }
 
@@ -98,13 +95,15 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
 static void member_weight(Elaborator *e, const Ast *node, Module *m) {
   const char *part = node->text ? node->text : node->name;
   Node *weight = weight_of(e, node, m, part);
-  if (weight) vec_push(e->arena, &m->weights, (WeightPart){part, weight});
+  map_put(&m->weights, part, weight);
   define(e, m, node, value_tensor(weight));
 }
 
 // ---- others ----
 
-static void member_require(Elaborator *e, const Ast *node, Module *m) { run_require(e, node, m->scope); }
+static void member_require(Elaborator *e, const Ast *node, Module *m) {
+  if (!run_require(e, node, m->scope)) m->is_refused = true;
+}
 
 /* After an error in the condition: what either branch would define is poison. */
 static void poison_branches(Elaborator *e, const Ast *node, Module *m) {

@@ -97,7 +97,7 @@ static bool make_config(Elaborator *e, Module *m, const Scope *config) {
       if (first < i) v = m->scope->bindings.items[first].value;
       else {
         v = make_module(e, v.as.template, join_path(e, m->path, b->name));
-        vec_push(e->arena, &m->parts, (PathPart){b->name, false});
+        map_put(&m->parts, b->name, ARENA_NEW(e->arena, PathPart));
       }
       if (is_poison(v)) return false;
     }
@@ -147,6 +147,8 @@ Value make_module(Elaborator *e, const Template *t, const char *path) {
   m->layer = t->layer;
   m->path = path;
   m->scope = scope_new(e->arena, t->layer->scope, m);
+  m->parts = map_new(e->arena);
+  m->weights = map_new(e->arena);
   m->inline_modules = map_new(e->arena);
   return fill_module(e, m, t) ? (Value){VALUE_MODULE, {.module = m}} : POISON;
 }
@@ -171,26 +173,21 @@ static const char *snake_case(Elaborator *e, const char *name) {
   return out.text;
 }
 
-static const PathPart *part_named(const Module *m, const char *part) {
-  for (size_t i = 0; i < m->parts.n; i++) {
-    if (strcmp(m->parts.items[i].part, part) == 0) return &m->parts.items[i];
-  }
-  return NULL;
-}
-
 static Value make_inline(Elaborator *e, const Template *t, Module *owner) {
   const Template *innermost = t;
   while (!innermost->layer) innermost = innermost->inner;
   const char *base = snake_case(e, innermost->layer->name), *name = base;
-  const PathPart *taken = part_named(owner, name);
-  for (int n = 2; taken && taken->is_inline; n++) {
-    name = arena_printf(e->arena, "%s_%d", base, n);
-    taken = part_named(owner, name);
+  PathPart *first = map_get(&owner->parts, base), *taken = first;
+  while (taken && taken->is_inline) {
+    name = arena_printf(e->arena, "%s_%d", base, ++first->n_same);
+    taken = map_get(&owner->parts, name);
   }
   if (taken) {
     return fail(e, DIAG_REDEFINED, "the path '%s' of this module is that of a member: give the module a name", name);
   }
-  vec_push(e->arena, &owner->parts, (PathPart){name, true});
+  PathPart *part = ARENA_NEW(e->arena, PathPart);
+  *part = (PathPart){.is_inline = true, .n_same = 1};
+  map_put(&owner->parts, name, part);
   return make_module(e, t, join_path(e, owner->path, name));
 }
 

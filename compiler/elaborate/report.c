@@ -1,27 +1,23 @@
 /* Report: faults, checks of every run, the text of `require`, and how deep calls nest.
  *
  * A fault is reported once: with the tensors it is about, if they were declared, and the calls that led there. */
-#include <string.h>
-
 #include "elaborate/message.h"
 
 // ---- reporting ----
 
 /* A fault in a layer is met again in every module of it. Faults in the standard layers are told apart by the place in
  * the user's files that led there. */
-static bool is_new(Elaborator *e, SrcSpan span, DiagCode code) {
+static bool is_new(Elaborator *e, SrcSpan span, DiagCode code, const char *text) {
   const Frame *frame = e->frame;
   while (frame && span.source == e->std_source) {
     span = frame->span;
     frame = frame->caller;
   }
-  struct { const Source *source; uint32_t begin, code; } key;
-  memset(&key, 0, sizeof key);
-  key.source = span.source;
-  key.begin = span.begin;
-  key.code = code;
-  if (map_find(&e->reported, &key, sizeof key)) return false;
-  map_put_n(&e->reported, &key, sizeof key, NULL);
+  /* One call may lack several arguments; else what is wrong in one place is one fault. */
+  const char *key = arena_printf(e->arena, "%s:%u:%d:%s", span.source ? span.source->path : "", span.begin, (int)code,
+                                 code == DIAG_ARGUMENT ? text : "");
+  if (map_has(&e->reported, key)) return false;
+  map_put(&e->reported, key, NULL);
   return true;
 }
 
@@ -40,8 +36,9 @@ static void note_declarations(Elaborator *e, const Message *m, SrcSpan span) {
 }
 
 static Value report(Elaborator *e, SrcSpan span, DiagCode code, const Message *m, SrcSpan other, const char *note) {
-  if (e->stopped || !is_new(e, span, code)) return POISON;
-  diag_error(e->diag, span, code, "%s", message_text(m));
+  const char *text = message_text(m);
+  if (e->stopped || !is_new(e, span, code, text)) return POISON;
+  diag_error(e->diag, span, code, "%s", text);
   if (note) diag_note(e->diag, other, "%s", note);
   note_declarations(e, m, span);
   uint32_t n = 0; /* the outermost frame is the model itself */

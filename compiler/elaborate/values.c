@@ -66,7 +66,11 @@ static bool same_number(Value a, Value b) {
   return number_of(a) == number_of(b);
 }
 
-bool values_equal(Value a, Value b) {
+static bool same_templates(const Template *a, const Template *b, uint32_t *budget);
+
+static bool same_values(Value a, Value b, uint32_t *budget) {
+  if (!*budget) return false;
+  (*budget)--;
   if (is_number(a) && is_number(b)) return same_number(a, b);
   if (a.kind != b.kind) return false;
   switch (a.kind) {
@@ -78,7 +82,7 @@ bool values_equal(Value a, Value b) {
     case VALUE_PRIMITIVE: return a.as.primitive == b.as.primitive;
     case VALUE_FUNCTION: return a.as.function == b.as.function;
     case VALUE_LAYER: return a.as.layer == b.as.layer;
-    case VALUE_TEMPLATE: return templates_equal(a.as.template, b.as.template);
+    case VALUE_TEMPLATE: return same_templates(a.as.template, b.as.template, budget);
     case VALUE_MODULE: return a.as.module == b.as.module;
     case VALUE_REPETITION: return a.as.repetition == b.as.repetition;
     case VALUE_TENSOR: return a.as.tensor == b.as.tensor;
@@ -87,15 +91,27 @@ bool values_equal(Value a, Value b) {
   }
 }
 
-bool templates_equal(const Template *a, const Template *b) {
+static bool same_templates(const Template *a, const Template *b, uint32_t *budget) {
   for (; a != b; a = a->inner, b = b->inner) {
     if (!a || !b || a->layer != b->layer || a->count != b->count) return false;
     if (!a->layer) continue;
     if (a->config->bindings.n != b->config->bindings.n) return false;
     for (size_t i = 0; i < a->config->bindings.n; i++) {
-      if (!values_equal(a->config->bindings.items[i].value, b->config->bindings.items[i].value)) return false;
+      if (!same_values(a->config->bindings.items[i].value, b->config->bindings.items[i].value, budget)) return false;
     }
     return true;
   }
   return true;
+}
+
+enum { MAX_COMPARED = 10000 };
+
+bool values_equal(Value a, Value b) {
+  uint32_t budget = MAX_COMPARED;
+  return same_values(a, b, &budget);
+}
+
+bool templates_equal(const Template *a, const Template *b) {
+  uint32_t budget = MAX_COMPARED;
+  return same_templates(a, b, &budget);
 }

@@ -101,15 +101,10 @@ struct Template {
   uint32_t depth; /* of templates in one another */
 };
 
-typedef struct PathPart { /* the first part of the path of a submodule */
-  const char *part;
-  bool is_inline;
+typedef struct PathPart { /* the path of a submodule below its module */
+  bool is_inline; /* made where it is applied, without a name */
+  int n_same;     /* how many inline ones have this name, with _2, _3 ... */
 } PathPart;
-
-typedef struct WeightPart {
-  const char *part; /* the path of a weight below its module */
-  Node *weight;
-} WeightPart;
 
 struct Module {
   Layer *layer;
@@ -118,8 +113,9 @@ struct Module {
   Function *forward;
   const Ast *generate;
   bool is_faulty; /* a member has an error: what seems to be missing may be that one */
-  VEC(PathPart) parts;
-  VEC(WeightPart) weights;
+  bool is_refused; /* a `require` among the members failed: nothing else is said about the module */
+  Map parts;       /* path below this module -> PathPart */
+  Map weights;     /* path of a weight below this module -> Node, NULL: poison */
   Map inline_modules; /* place in the text (a pointer) -> InlineModule of modules.c */
 };
 
@@ -159,9 +155,9 @@ const Size *size_of(SizeTable *sizes, Value v);
 /* Of a number. */
 double number_of(Value v);
 
-/* `==` of values that are no tensors and no run-time sizes: of one kind and with the same contents. */
+/* `==` of values that are no tensors and no run-time sizes: of one kind and with the same contents. Modules without a
+ * name are equal if they would be made equal; beyond 10,000 values in one another they count as different. */
 bool values_equal(Value a, Value b);
-/* Whether two templates make equal modules. */
 bool templates_equal(const Template *a, const Template *b);
 
 const char *value_kind_text(ValueKind kind);
