@@ -1,0 +1,100 @@
+/* Workspace: what lives at the same time does not overlap, and an encoder needs no more than the best layout by hand. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "elaborate/elaborate.h"
+#include "passes/passes.h"
+#include "plan/plan.h"
+
+static Arena *arena;
+static Diag diag;
+
+static void setup(void) {
+  arena = arena_create();
+  diag = diag_new(arena);
+}
+static void teardown(void) { arena_destroy(arena); }
+TestSuite(memory, .init = setup, .fini = teardown);
+
+static Plan *plan_model(const char *text, int level) {
+  Map names = map_new(arena);
+  ParsedProgram *program = parse_text(arena, &names, &diag, "model.tfm", text, strlen(text));
+  Graph *graph = program ? elaborate(arena, &names, &diag, program, &(ElaborateOptions){0}) : NULL;
+  cr_assert_not_null(graph, "%s", diag.messages.n ? diag.messages.items[0].text : "");
+  cr_assert(passes_run(graph, &diag, &(PassOptions){.level = level}, NULL));
+  Plan *plan = plan_graph(arena, &diag, graph, target_find("x86-64-v4"));
+  cr_assert_not_null(plan);
+  return plan;
+}
+
+static const char *const encoder =
+    "model M() {\n"
+    "  layers = 6 * EncoderLayer(512, 8, 2048, gelu)\n"
+    "  last = LayerNorm(512)\n"
+    "  forward(x: f32[batch, time, 512]) { return y = last(layers(x + 1)) }\n"
+    "}\n";
+
+static uint64_t bytes_of(const Plan *plan, const tfm_buffer *buffer, const int64_t *symbols) {
+  return ((uint64_t)plan_evaluate(plan, buffer->elements, symbols) * dtype_bytes[buffer->dtype] + 63) / 64 * 64;
+}
+
+static void expect_apart(const Plan *plan, const int64_t *symbols) {
+  uint32_t n = plan->program.n_buffers;
+  uint64_t *offsets = ARENA_ARRAY(arena, uint64_t, n);
+  uint64_t all = plan_workspace_bytes(plan, symbols, offsets);
+  for (uint32_t i = 0; i < n; i++) {
+    const tfm_buffer *a = &plan->program.buffers[i];
+    cr_assert(a->first_step <= a->last_step && a->last_step < plan->program.n_steps);
+    cr_assert(offsets[i] % 64 == 0 && offsets[i] + bytes_of(plan, a, symbols) <= all);
+    for (uint32_t j = 0; j < i; j++) {
+      const tfm_buffer *b = &plan->program.buffers[j];
+      bool together = a->persistent || b->persistent ||
+                      (a->first_step <= b->last_step && b->first_step <= a->last_step);
+      bool apart = offsets[i] + bytes_of(plan, a, symbols) <= offsets[j] ||
+                   offsets[j] + bytes_of(plan, b, symbols) <= offsets[i];
+      cr_assert(!together || apart, "buffers %u and %u", i, j);
+    }
+  }
+}
+
+/* Residual, its norm and a hidden layer of 4 d: 6 d floats per token, and the space between rows. */
+Test(memory, an_encoder_needs_six_d_per_token) {
+  const Plan *plan = plan_model(encoder, 2);
+  const int64_t symbols[] = {1, 128};
+  uint64_t best = (uint64_t)(4 * 512 + 16 + 2 * (512 + 16)) * 128 * 4;
+  cr_assert_leq(plan_workspace_bytes(plan, symbols, NULL), best);
+  expect_apart(plan, symbols);
+}
+
+Test(memory, depth_needs_no_more) {
+  const int64_t symbols[] = {2, 100};
+  uint64_t six = plan_workspace_bytes(plan_model(encoder, 2), symbols, NULL);
+  char *deeper = arena_strdup(arena, encoder);
+  *strchr(deeper, '6') = '9';
+  cr_assert_eq(plan_workspace_bytes(plan_model(deeper, 2), symbols, NULL), six);
+}
+
+Test(memory, everything_materialized) {
+  const Plan *plan = plan_model(
+      "model M() {\n"
+      "  one = EncoderLayer(64, 4, 100)\n"
+      "  two = DecoderLayer(64, 4, 100)\n"
+      "  pos = PositionalEncoding(64)\n"
+      "  forward(x: f32[batch, source, 64], y: f32[batch, time, 64]) {\n"
+      "    a, w = one(pos(x))\n"
+      "    b, s, c = two(pos(y), a, tgt_is_causal = true)\n"
+      "    return a, w, b, s, c\n"
+      "  }\n"
+      "}\n", 0);
+  const int64_t sizes[][3] = {{1, 1, 1}, {3, 7, 2}, {2, 0, 5}, {0, 3, 4}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) expect_apart(plan, sizes[i]);
+}
+
+Test(memory, polynomials_saturate) {
+  const Plan *plan = plan_model("model M() { forward(x: f32[a, b, c]) { return y = softmax(x + 1, 0) + x } }", 0);
+  const int64_t huge[] = {INT64_MAX / 2, INT64_MAX / 2, 4};
+  bool saturated = false;
+  for (uint32_t i = 0; i < plan->program.n_polynomials; i++)
+    saturated |= plan_evaluate(plan, i, huge) == INT64_MAX;
+  cr_assert(saturated);
+}
