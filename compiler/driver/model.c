@@ -12,6 +12,7 @@ ParsedProgram *model_parse(Session *session) {
 static bool read_definitions(Session *session, ElaborateOptions *options) {
   const OptionValues *values = &session->options.values[OPTION_DEFINE];
   Definition *definitions = ARENA_ARRAY(session->arena, Definition, values->texts.n);
+  Map seen = map_new(session->arena);
   for (size_t i = 0; i < values->texts.n; i++) {
     const char *text = values->texts.items[i], *equals = strchr(text, '=');
     if (!equals || equals == text) {
@@ -19,6 +20,11 @@ static bool read_definitions(Session *session, ElaborateOptions *options) {
       return false;
     }
     definitions[i] = (Definition){arena_strndup(session->arena, text, (size_t)(equals - text)), equals + 1};
+    if (map_has(&seen, definitions[i].name)) {
+      diag_error_at(&session->diag, NULL, DIAG_DEFINE, "-D %s: '%s' is given twice", text, definitions[i].name);
+      return false;
+    }
+    map_put(&seen, definitions[i].name, NULL);
   }
   options->definitions = definitions;
   options->n_definitions = (uint32_t)values->texts.n;

@@ -17,8 +17,6 @@ static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
 // ---- one weight ----
 
 static const char *missing_hint(const Comparison *c, const char *name) {
-  const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
-  if (nearest) return arena_printf(c->session->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   size_t length = strlen(name);
   for (size_t i = 0; i < c->set->entries.n; i++) {
     const char *other = c->names[i];
@@ -26,6 +24,8 @@ static const char *missing_hint(const Comparison *c, const char *name) {
     if (n > length + 1 && other[n - length - 1] == '.' && strcmp(other + n - length, name) == 0)
       return arena_printf(c->session->arena, ", but \"%s\"; try --weights-prefix %.*s", other, (int)(n - length), other);
   }
+  const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
+  if (nearest) return arena_printf(c->session->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   return "";
 }
 
@@ -107,7 +107,9 @@ static void warn_of_extra(const Comparison *c) {
   for (size_t i = 0; i < c->set->entries.n; i++) {
     const WeightEntry *entry = &c->set->entries.items[i];
     const char *name = entry->tensor->name;
-    if (map_has(&c->graph->declared_weights, name) || !is_below(&paths, name) || ++n > MOST_LISTED) continue;
+    bool may_be_weight = can_convert(entry->tensor->dtype, DTYPE_F32); /* buffers of ids are left behind on purpose */
+    if (!may_be_weight || map_has(&c->graph->declared_weights, name) || !is_below(&paths, name)) continue;
+    if (++n > MOST_LISTED) continue;
     diag_warning_at(&c->session->diag, entry->file->file.path, DIAG_WEIGHT_EXTRA,
                     "tensor \"%s\" lies below a module of the model, which does not declare it", name);
   }

@@ -5,7 +5,7 @@
 #include "base/checked_size.h"
 #include "diag/utf8.h"
 
-bool json_fail(JsonCursor *cursor, int64_t at, const char *format, ...) {
+bool cursor_fail(JsonCursor *cursor, int64_t at, const char *format, ...) {
   if (cursor->failed) return false;
   cursor->failed = true;
   va_list args;
@@ -38,7 +38,7 @@ static int next_byte(JsonCursor *cursor) {
   return c;
 }
 
-int json_peek(JsonCursor *cursor) {
+int cursor_peek(JsonCursor *cursor) {
   int c = peek_byte(cursor);
   while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
     cursor->at++;
@@ -53,18 +53,18 @@ static const char *describe(const JsonCursor *cursor, int c) {
   return arena_printf(cursor->diag->arena, c >= ' ' && c < 127 ? "'%c'" : "byte 0x%02x", c);
 }
 
-bool json_expect(JsonCursor *cursor, char c) {
-  int found = json_peek(cursor);
-  if (found != c) return json_fail(cursor, cursor->at, "expected '%c', found %s", c, describe(cursor, found));
+bool cursor_expect(JsonCursor *cursor, char c) {
+  int found = cursor_peek(cursor);
+  if (found != c) return cursor_fail(cursor, cursor->at, "expected '%c', found %s", c, describe(cursor, found));
   cursor->at++;
   return true;
 }
 
-bool json_separator(JsonCursor *cursor, char close, bool *more) {
-  int found = json_peek(cursor);
+bool cursor_separator(JsonCursor *cursor, char close, bool *more) {
+  int found = cursor_peek(cursor);
   *more = found == ',';
   if (found != ',' && found != close)
-    return json_fail(cursor, cursor->at, "expected ',' or '%c', found %s", close, describe(cursor, found));
+    return cursor_fail(cursor, cursor->at, "expected ',' or '%c', found %s", close, describe(cursor, found));
   cursor->at++;
   return true;
 }
@@ -94,7 +94,7 @@ static bool read_hex4(JsonCursor *cursor, uint32_t *value) {
   for (int i = 0; i < 4; i++) {
     int c = next_byte(cursor);
     int digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-    if (digit < 0) return json_fail(cursor, cursor->at - 1, "\\u wants four hexadecimal digits");
+    if (digit < 0) return cursor_fail(cursor, cursor->at - 1, "\\u wants four hexadecimal digits");
     *value = *value << 4 | (uint32_t)digit;
   }
   return true;
@@ -103,11 +103,11 @@ static bool read_hex4(JsonCursor *cursor, uint32_t *value) {
 static bool read_unicode_escape(JsonCursor *cursor, StringOut *out, int64_t at) {
   uint32_t high, low;
   if (!read_hex4(cursor, &high)) return false;
-  if (high >= 0xdc00 && high < 0xe000) return json_fail(cursor, at, "a lone surrogate");
+  if (high >= 0xdc00 && high < 0xe000) return cursor_fail(cursor, at, "a lone surrogate");
   if (high >= 0xd800 && high < 0xdc00) {
-    if (next_byte(cursor) != '\\' || next_byte(cursor) != 'u') return json_fail(cursor, at, "a lone surrogate");
+    if (next_byte(cursor) != '\\' || next_byte(cursor) != 'u') return cursor_fail(cursor, at, "a lone surrogate");
     if (!read_hex4(cursor, &low)) return false;
-    if (low < 0xdc00 || low >= 0xe000) return json_fail(cursor, at, "a lone surrogate");
+    if (low < 0xdc00 || low >= 0xe000) return cursor_fail(cursor, at, "a lone surrogate");
     high = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
   }
   add_character(out, high);
@@ -120,7 +120,7 @@ static bool read_escape(JsonCursor *cursor, StringOut *out) {
   int c = next_byte(cursor);
   if (c == 'u') return read_unicode_escape(cursor, out, at);
   const char *letter = c > 0 ? strchr(letters, c) : NULL;
-  if (!letter) return json_fail(cursor, at, "an escape that JSON does not have");
+  if (!letter) return cursor_fail(cursor, at, "an escape that JSON does not have");
   add_bytes(out, &meanings[letter - letters], 1);
   return true;
 }
@@ -131,27 +131,27 @@ static bool read_multibyte(JsonCursor *cursor, StringOut *out, int first) {
   size_t n = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
   for (size_t i = 1; i < n; i++) {
     int c = next_byte(cursor);
-    if (c < 0x80) return json_fail(cursor, at, "the text is not UTF-8");
+    if (c < 0x80) return cursor_fail(cursor, at, "the text is not UTF-8");
     bytes[i] = (char)c;
   }
   uint32_t character;
-  if (utf8_decode(bytes, n, &character) != n) return json_fail(cursor, at, "the text is not UTF-8");
+  if (utf8_decode(bytes, n, &character) != n) return cursor_fail(cursor, at, "the text is not UTF-8");
   add_bytes(out, bytes, n);
   return true;
 }
 
-bool json_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length) {
+bool cursor_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length) {
   StringOut out = {text, limit, 0};
   text->length = 0;
   text->text[0] = '\0';
-  int found = json_peek(cursor);
-  if (found != '"') return json_fail(cursor, cursor->at, "expected a string, found %s", describe(cursor, found));
+  int found = cursor_peek(cursor);
+  if (found != '"') return cursor_fail(cursor, cursor->at, "expected a string, found %s", describe(cursor, found));
   int64_t at = cursor->at++;
   for (;;) {
     int c = next_byte(cursor);
     if (c == '"') break;
-    if (c < 0) return json_fail(cursor, at, "a string without an end");
-    if (c < 0x20) return json_fail(cursor, cursor->at - 1, "control byte 0x%02x in a string", (unsigned)c);
+    if (c < 0) return cursor_fail(cursor, at, "a string without an end");
+    if (c < 0x20) return cursor_fail(cursor, cursor->at - 1, "control byte 0x%02x in a string", (unsigned)c);
     if (c == '\\') {
       if (!read_escape(cursor, &out)) return false;
     } else if (c >= 0x80) {
@@ -166,18 +166,18 @@ bool json_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length)
 
 // ---- numbers ----
 
-bool json_integer(JsonCursor *cursor, int64_t *value) {
-  int c = json_peek(cursor);
+bool cursor_integer(JsonCursor *cursor, int64_t *value) {
+  int c = cursor_peek(cursor);
   int64_t at = cursor->at;
   *value = 0;
-  if (c < '0' || c > '9') return json_fail(cursor, at, "expected a whole number, found %s", describe(cursor, c));
+  if (c < '0' || c > '9') return cursor_fail(cursor, at, "expected a whole number, found %s", describe(cursor, c));
   bool leading_zero = c == '0';
   for (c = peek_byte(cursor); c >= '0' && c <= '9'; c = peek_byte(cursor)) {
-    if (leading_zero && cursor->at > at) return json_fail(cursor, at, "a number with a leading zero");
+    if (leading_zero && cursor->at > at) return cursor_fail(cursor, at, "a number with a leading zero");
     if (!checked_mul(*value, 10, value) || !checked_add(*value, c - '0', value))
-      return json_fail(cursor, at, "the number is larger than 2^63 - 1");
+      return cursor_fail(cursor, at, "the number is larger than 2^63 - 1");
     cursor->at++;
   }
-  if (c == '.' || c == 'e' || c == 'E') return json_fail(cursor, at, "the number is not written as a whole number");
+  if (c == '.' || c == 'e' || c == 'E') return cursor_fail(cursor, at, "the number is not written as a whole number");
   return !cursor->failed;
 }

@@ -21,16 +21,16 @@ typedef struct JsonCursor {
 } JsonCursor;
 
 /* Reports a fault at byte `at` of the header, and fails. */
-bool json_fail(JsonCursor *cursor, int64_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool cursor_fail(JsonCursor *cursor, int64_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The next byte that is no blank, without passing it; -1 at the end or after a fault. */
-int json_peek(JsonCursor *cursor);
+int cursor_peek(JsonCursor *cursor);
 /* Passes the byte `c`, which must be the next that is no blank. */
-bool json_expect(JsonCursor *cursor, char c);
+bool cursor_expect(JsonCursor *cursor, char c);
 /* Passes `,` or the closing byte; *more is true after a comma. */
-bool json_separator(JsonCursor *cursor, char close, bool *more);
+bool cursor_separator(JsonCursor *cursor, char close, bool *more);
 /* A string; its first `limit` bytes replace what `text` holds, *length is that of all of it. */
-bool json_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length);
+bool cursor_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length);
 /* A whole number from 0 to 2^63 - 1. */
-bool json_integer(JsonCursor *cursor, int64_t *value);
+bool cursor_integer(JsonCursor *cursor, int64_t *value);
 
 #endif

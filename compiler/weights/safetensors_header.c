@@ -21,8 +21,8 @@ static const char *const keys[N_KEYS] = {"dtype", "shape", "data_offsets"};
 static bool read_dtype(HeaderReader *reader, StTensor *tensor) {
   size_t length;
   int64_t at = reader->cursor.at;
-  if (!json_string(&reader->cursor, &reader->text, 64, &length)) return false;
-  if (length > 64) return json_fail(&reader->cursor, at, "tensor \"%s\": the name of the type is too long", tensor->name);
+  if (!cursor_string(&reader->cursor, &reader->text, 64, &length)) return false;
+  if (length > 64) return cursor_fail(&reader->cursor, at, "tensor \"%s\": the name of the type is too long", tensor->name);
   tensor->dtype_name = arena_strndup(reader->arena, reader->text.text, length);
   tensor->dtype = strlen(tensor->dtype_name) == length ? file_dtype_find(tensor->dtype_name) : FILE_UNKNOWN;
   return true;
@@ -31,12 +31,12 @@ static bool read_dtype(HeaderReader *reader, StTensor *tensor) {
 static bool read_numbers(HeaderReader *reader, uint32_t *n, const int64_t **numbers) {
   JsonCursor *cursor = &reader->cursor;
   VEC(int64_t) found = {0};
-  if (!json_expect(cursor, '[')) return false;
-  bool more = json_peek(cursor) != ']';
+  if (!cursor_expect(cursor, '[')) return false;
+  bool more = cursor_peek(cursor) != ']';
   if (!more) cursor->at++;
   while (more) {
     int64_t number;
-    if (!json_integer(cursor, &number) || !json_separator(cursor, ']', &more)) return false;
+    if (!cursor_integer(cursor, &number) || !cursor_separator(cursor, ']', &more)) return false;
     vec_push(reader->arena, &found, number);
   }
   *n = (uint32_t)found.n;
@@ -50,7 +50,7 @@ static bool read_offsets(HeaderReader *reader, StTensor *tensor) {
   int64_t at = reader->cursor.at;
   if (!read_numbers(reader, &n, &offsets)) return false;
   if (n != 2)
-    return json_fail(&reader->cursor, at, "tensor \"%s\": data_offsets has %u numbers, it must have 2", tensor->name, n);
+    return cursor_fail(&reader->cursor, at, "tensor \"%s\": data_offsets has %u numbers, it must have 2", tensor->name, n);
   tensor->begin = offsets[0];
   tensor->end = offsets[1];
   return true;
@@ -59,19 +59,19 @@ static bool read_offsets(HeaderReader *reader, StTensor *tensor) {
 static bool read_entry(HeaderReader *reader, StTensor *tensor, int64_t *seen) {
   JsonCursor *cursor = &reader->cursor;
   size_t length;
-  json_peek(cursor);
+  cursor_peek(cursor);
   int64_t at = cursor->at;
-  if (!json_string(cursor, &reader->text, 64, &length)) return false;
+  if (!cursor_string(cursor, &reader->text, 64, &length)) return false;
   int key = 0;
   while (key < N_KEYS && (strcmp(reader->text.text, keys[key]) != 0 || length != strlen(keys[key]))) key++;
   if (key == N_KEYS)
-    return json_fail(cursor, at, "tensor \"%s\": unknown key \"%s\"; there are dtype, shape and data_offsets",
+    return cursor_fail(cursor, at, "tensor \"%s\": unknown key \"%s\"; there are dtype, shape and data_offsets",
                      tensor->name, reader->text.text);
   if (seen[key] >= 0)
-    return json_fail(cursor, at, "tensor \"%s\": duplicate key \"%s\", which stands at byte %lld too", tensor->name,
+    return cursor_fail(cursor, at, "tensor \"%s\": duplicate key \"%s\", which stands at byte %lld too", tensor->name,
                      keys[key], (long long)seen[key]);
   seen[key] = at;
-  if (!json_expect(cursor, ':')) return false;
+  if (!cursor_expect(cursor, ':')) return false;
   if (key == KEY_DTYPE) return read_dtype(reader, tensor);
   if (key == KEY_SHAPE) return read_numbers(reader, &tensor->rank, &tensor->dims);
   return read_offsets(reader, tensor);
@@ -87,31 +87,31 @@ static bool check_tensor(HeaderReader *reader, StTensor *tensor) {
     fits = fits && checked_mul(tensor->elements, tensor->dims[i], &tensor->elements);
   if (tensor->dtype != FILE_UNKNOWN)
     fits = fits && checked_mul(tensor->elements, file_dtype_bits[tensor->dtype], &bits);
-  if (!fits) return json_fail(cursor, at, "tensor \"%s\": the product of its shape overflows", tensor->name);
+  if (!fits) return cursor_fail(cursor, at, "tensor \"%s\": the product of its shape overflows", tensor->name);
   long long begin = tensor->begin, end = tensor->end, size = reader->file->data_size;
-  if (begin > end) return json_fail(cursor, at, "tensor \"%s\": offsets [%lld, %lld) run backwards", tensor->name, begin, end);
+  if (begin > end) return cursor_fail(cursor, at, "tensor \"%s\": offsets [%lld, %lld) run backwards", tensor->name, begin, end);
   if (end > size)
-    return json_fail(cursor, at, "tensor \"%s\": offsets [%lld, %lld) end after the data, which has %lld bytes",
+    return cursor_fail(cursor, at, "tensor \"%s\": offsets [%lld, %lld) end after the data, which has %lld bytes",
                      tensor->name, begin, end, size);
   if (tensor->dtype == FILE_UNKNOWN) return true;
   if (bits % 8 == 0 && bits / 8 == end - begin) return true;
   StrBuf shape = strbuf_new(cursor->diag->arena);
   print_dims(&shape, tensor->dims, tensor->rank);
-  return json_fail(cursor, at, "tensor \"%s\": %s%s takes %lld bits, but offsets [%lld, %lld) hold %lld bytes",
+  return cursor_fail(cursor, at, "tensor \"%s\": %s%s takes %lld bits, but offsets [%lld, %lld) hold %lld bytes",
                    tensor->name, tensor->dtype_name, shape.text, (long long)bits, begin, end, end - begin);
 }
 
 static bool read_tensor(HeaderReader *reader, StTensor *tensor) {
   JsonCursor *cursor = &reader->cursor;
   int64_t seen[N_KEYS] = {-1, -1, -1};
-  if (!json_expect(cursor, '{')) return false;
-  bool more = json_peek(cursor) != '}';
+  if (!cursor_expect(cursor, '{')) return false;
+  bool more = cursor_peek(cursor) != '}';
   if (!more) cursor->at++;
   while (more)
-    if (!read_entry(reader, tensor, seen) || !json_separator(cursor, '}', &more)) return false;
+    if (!read_entry(reader, tensor, seen) || !cursor_separator(cursor, '}', &more)) return false;
   for (int key = 0; key < N_KEYS; key++)
     if (seen[key] < 0)
-      return json_fail(cursor, tensor->header_offset, "tensor \"%s\" has no %s", tensor->name, keys[key]);
+      return cursor_fail(cursor, tensor->header_offset, "tensor \"%s\" has no %s", tensor->name, keys[key]);
   return check_tensor(reader, tensor);
 }
 
@@ -120,27 +120,27 @@ static bool read_tensor(HeaderReader *reader, StTensor *tensor) {
 static bool read_metadata(HeaderReader *reader) {
   JsonCursor *cursor = &reader->cursor;
   Map seen = map_new(reader->arena);
-  if (json_peek(cursor) != '{') return json_fail(cursor, cursor->at, "__metadata__ must be an object of strings");
+  if (cursor_peek(cursor) != '{') return cursor_fail(cursor, cursor->at, "__metadata__ must be an object of strings");
   cursor->at++;
-  bool more = json_peek(cursor) != '}';
+  bool more = cursor_peek(cursor) != '}';
   if (!more) cursor->at++;
   while (more) {
     size_t length;
-    json_peek(cursor);
+    cursor_peek(cursor);
     int64_t at = cursor->at;
-    if (!json_string(cursor, &reader->text, SAFETENSORS_MAX_NAME, &length)) return false;
-    if (length > SAFETENSORS_MAX_NAME) return json_fail(cursor, at, "a key of __metadata__ over 4,096 bytes");
+    if (!cursor_string(cursor, &reader->text, SAFETENSORS_MAX_NAME, &length)) return false;
+    if (length > SAFETENSORS_MAX_NAME) return cursor_fail(cursor, at, "a key of __metadata__ over 4,096 bytes");
     if (map_find(&seen, reader->text.text, length))
-      return json_fail(cursor, at, "duplicate key \"%s\" in __metadata__", reader->text.text);
+      return cursor_fail(cursor, at, "duplicate key \"%s\" in __metadata__", reader->text.text);
     const char *key = map_put_n(&seen, reader->text.text, length, NULL)->key;
-    if (seen.n > SAFETENSORS_MAX_TENSORS) return json_fail(cursor, at, "more than 1,000,000 entries in __metadata__");
-    if (!json_expect(cursor, ':')) return false;
-    if (json_peek(cursor) != '"')
-      return json_fail(cursor, cursor->at, "__metadata__ \"%s\": expected a string", key);
-    if (!json_string(cursor, &reader->text, SAFETENSORS_MAX_METADATA, &length)) return false;
+    if (seen.n > SAFETENSORS_MAX_TENSORS) return cursor_fail(cursor, at, "more than 1,000,000 entries in __metadata__");
+    if (!cursor_expect(cursor, ':')) return false;
+    if (cursor_peek(cursor) != '"')
+      return cursor_fail(cursor, cursor->at, "__metadata__ \"%s\": expected a string", key);
+    if (!cursor_string(cursor, &reader->text, SAFETENSORS_MAX_METADATA, &length)) return false;
     const char *value = arena_strndup(reader->arena, reader->text.text, reader->text.length);
     vec_push(reader->arena, &reader->file->metadata, (StMetadata){key, value});
-    if (!json_separator(cursor, '}', &more)) return false;
+    if (!cursor_separator(cursor, '}', &more)) return false;
   }
   return true;
 }
@@ -148,50 +148,50 @@ static bool read_metadata(HeaderReader *reader) {
 // ---- the header ----
 
 static bool check_name(JsonCursor *cursor, int64_t at, const StrBuf *name, size_t length) {
-  if (length == 0) return json_fail(cursor, at, "a tensor without a name");
+  if (length == 0) return cursor_fail(cursor, at, "a tensor without a name");
   if (length > SAFETENSORS_MAX_NAME)
-    return json_fail(cursor, at, "a name of %zu bytes; at most 4,096 are allowed", length);
+    return cursor_fail(cursor, at, "a name of %zu bytes; at most 4,096 are allowed", length);
   for (size_t i = 0; i < length; i++)
     if ((unsigned char)name->text[i] < 0x20 || name->text[i] == 0x7f)
-      return json_fail(cursor, at, "control byte 0x%02x in the name of a tensor", (unsigned)name->text[i]);
+      return cursor_fail(cursor, at, "control byte 0x%02x in the name of a tensor", (unsigned)name->text[i]);
   return true;
 }
 
 static bool read_member(HeaderReader *reader, int64_t *metadata_at) {
   JsonCursor *cursor = &reader->cursor;
   size_t length;
-  json_peek(cursor);
+  cursor_peek(cursor);
   int64_t at = cursor->at;
-  if (!json_string(cursor, &reader->text, SAFETENSORS_MAX_NAME, &length)) return false;
+  if (!cursor_string(cursor, &reader->text, SAFETENSORS_MAX_NAME, &length)) return false;
   if (!check_name(cursor, at, &reader->text, length)) return false;
   if (strcmp(reader->text.text, "__metadata__") == 0) {
     if (*metadata_at >= 0)
-      return json_fail(cursor, at, "duplicate key \"__metadata__\", which stands at byte %lld too",
+      return cursor_fail(cursor, at, "duplicate key \"__metadata__\", which stands at byte %lld too",
                        (long long)*metadata_at);
     *metadata_at = at;
-    return json_expect(cursor, ':') && read_metadata(reader);
+    return cursor_expect(cursor, ':') && read_metadata(reader);
   }
   MapEntry *entry = map_find(&reader->file->by_name, reader->text.text, length);
   if (entry)
-    return json_fail(cursor, at, "duplicate key \"%s\", which stands at byte %lld too", entry->key,
+    return cursor_fail(cursor, at, "duplicate key \"%s\", which stands at byte %lld too", entry->key,
                      (long long)((StTensor *)entry->value)->header_offset);
-  if (reader->file->tensors.n == SAFETENSORS_MAX_TENSORS) return json_fail(cursor, at, "more than 1,000,000 tensors");
+  if (reader->file->tensors.n == SAFETENSORS_MAX_TENSORS) return cursor_fail(cursor, at, "more than 1,000,000 tensors");
   StTensor *tensor = ARENA_NEW(reader->arena, StTensor);
   tensor->name = map_put_n(&reader->file->by_name, reader->text.text, length, tensor)->key;
   tensor->header_offset = at;
   vec_push(reader->arena, &reader->file->tensors, tensor);
-  return json_expect(cursor, ':') && read_tensor(reader, tensor);
+  return cursor_expect(cursor, ':') && read_tensor(reader, tensor);
 }
 
 static bool read_members(HeaderReader *reader) {
   JsonCursor *cursor = &reader->cursor;
   int64_t metadata_at = -1;
-  if (!json_expect(cursor, '{')) return false;
-  bool more = json_peek(cursor) != '}';
+  if (!cursor_expect(cursor, '{')) return false;
+  bool more = cursor_peek(cursor) != '}';
   if (!more && !cursor->failed) cursor->at++;
   while (more)
-    if (!read_member(reader, &metadata_at) || !json_separator(cursor, '}', &more)) return false;
-  if (json_peek(cursor) >= 0) return json_fail(cursor, cursor->at, "bytes after the closing brace");
+    if (!read_member(reader, &metadata_at) || !cursor_separator(cursor, '}', &more)) return false;
+  if (cursor_peek(cursor) >= 0) return cursor_fail(cursor, cursor->at, "bytes after the closing brace");
   return !cursor->failed;
 }
 

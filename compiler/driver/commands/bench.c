@@ -4,7 +4,9 @@
 
 #include "driver/commands/commands.h"
 #include "driver/engine.h"
+#include "driver/host.h"
 #include "driver/inputs.h"
+#include "driver/probe.h"
 #include "driver/progress.h"
 #include "driver/work.h"
 
@@ -12,6 +14,7 @@ typedef struct Measurement {
   double *seconds; /* sorted */
   size_t n;
   double flops; /* of one run */
+  Probe most;   /* what the machine can do; zeroes where that does not apply */
 } Measurement;
 
 static double now(void) {
@@ -43,12 +46,25 @@ static bool measure(Session *session, Engine *engine, const EvalInputs *inputs, 
   return done;
 }
 
+/* What the machine can do with the same code and threads; the interpreter is not compared with that. */
+static void probe(Session *session, Measurement *m) {
+  if (!option_is(&session->options, OPTION_ENGINE, "native", "native")) return;
+  enum { PROBED_BYTES = 256 << 20 };
+  int threads = (int)option_count(&session->options, OPTION_THREADS, (uint64_t)host_info(session->arena).cpus);
+  const TargetInfo *target = host_choose_target(session, true);
+  if (!target || !probe_measure(target, threads, PROBED_BYTES, &m->most)) m->most = (Probe){0, 0};
+}
+
 static void print_text(StrBuf *out, const Measurement *m, const char *model) {
   double median = m->seconds[m->n / 2];
   strbuf_printf(out, "%s: median %.3f ms of %zu runs, from %.3f to %.3f ms\n", model, median * 1e3, m->n,
                 m->seconds[0] * 1e3, m->seconds[m->n - 1] * 1e3);
-  if (m->flops > 0)
-    strbuf_printf(out, "%.3f GFLOP a run in matrix products, %.1f GFLOP/s\n", m->flops * 1e-9, m->flops / median * 1e-9);
+  if (m->flops == 0) return;
+  strbuf_printf(out, "%.3f GFLOP a run in matrix products, %.1f GFLOP/s", m->flops * 1e-9, m->flops / median * 1e-9);
+  if (m->most.flops > 0)
+    strbuf_printf(out, ", %.0f %% of the %.1f that these threads can do", 100 * m->flops / median / m->most.flops,
+                  m->most.flops * 1e-9);
+  strbuf_add_char(out, '\n');
 }
 
 static void print_json(StrBuf *out, const Measurement *m, const char *model) {
@@ -57,7 +73,8 @@ static void print_json(StrBuf *out, const Measurement *m, const char *model) {
   strbuf_add_json(out, model);
   strbuf_printf(out, ", \"runs\": %zu, \"median_seconds\": %.9f, \"least_seconds\": %.9f, \"most_seconds\": %.9f", m->n,
                 median, m->seconds[0], m->seconds[m->n - 1]);
-  strbuf_printf(out, ", \"flop\": %.0f, \"flop_per_second\": %.0f}\n", m->flops, m->flops / median);
+  strbuf_printf(out, ", \"flop\": %.0f, \"flop_per_second\": %.0f, \"machine_flop_per_second\": %.0f}\n", m->flops,
+                m->flops / median, m->most.flops);
 }
 
 static void bench(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
@@ -67,6 +84,7 @@ static void bench(Session *session, Graph *graph, WeightSource *weights, const E
   Engine *engine = engine_create(session, graph, weights);
   StrBuf text = strbuf_new(session->arena);
   if (engine && measure(session, engine, inputs, n_outputs, &m)) {
+    probe(session, &m);
     if (option_given(&session->options, OPTION_JSON)) print_json(&text, &m, model);
     else print_text(&text, &m, model);
   }

@@ -1,0 +1,440 @@
+#!/usr/bin/env python3
+"""The command line: arguments, exit codes, files. usage: test_cli.py TFMC [unittest arguments]
+
+Needs nothing but Python's own library. The numbers (C01 ...) name the kinds of faults.
+"""
+import json
+import os
+import pathlib
+import resource
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TFMC = None
+MODEL = """model M(n = 3) {
+  up = Linear(n, 2)
+  forward(x: f32[batch, n], ids: i32[batch]) {
+    return y = up(x), twice = ids * 2, big = x > 0.5
+  }
+}
+"""
+TYPES = {"F32": "<f", "I32": "<i", "I64": "<q", "U8": "B", "BOOL": "B", "F64": "<d"}
+
+
+def save(path, tensors):
+    """tensors: {name: (type, shape, values)}"""
+    header, data = {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        raw = b"".join(struct.pack(TYPES[dtype], v) for v in values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def load(path):
+    raw = pathlib.Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", raw[:8])
+    data, tensors = raw[8 + size:], {}
+    for name, t in json.loads(raw[8:8 + size]).items():
+        begin, end = t["data_offsets"]
+        form = TYPES[t["dtype"]]
+        tensors[name] = (t["dtype"], t["shape"], [v for (v,) in struct.iter_unpack(form, data[begin:end])])
+    return tensors
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path("model.tfm").write_text(MODEL)
+        save(self.path("w.safetensors"), {"up.weight": ("F32", [2, 3], [1, 2, 3, 4, 5, 6]), "up.bias": ("F32", [2], [1, -1])})
+        save(self.path("in.safetensors"), {"x": ("F32", [1, 3], [1, 0, 2]), "ids": ("I64", [1], [21])})
+
+    def path(self, name):
+        return pathlib.Path(self.folder.name) / name
+
+    def tfmc(self, *args, code=0, says=(), **kwargs):
+        proc = subprocess.run([TFMC, *map(str, args)], capture_output=True, cwd=self.folder.name, timeout=120, **kwargs)
+        proc.out, proc.err = proc.stdout.decode(errors="replace"), proc.stderr.decode(errors="replace")
+        self.assertEqual(proc.returncode, code, f"{args[:20]}: {proc.out}{proc.err}")
+        for word in [says] if isinstance(says, str) else says:
+            self.assertIn(word, proc.err)
+        if code == 2:
+            self.assertEqual(proc.out, "", "nothing is printed on stdout after a usage error")
+        return proc
+
+    def run_model(self, *args, **kwargs):
+        return self.tfmc("run", "model.tfm", "--weights", "w.safetensors", "--inputs", "in.safetensors", *args, **kwargs)
+
+    def files(self):
+        return sorted(os.listdir(self.folder.name))
+
+
+class Arguments(Case):
+    def test_C01_no_command(self):
+        self.assertIn("usage: tfmc", self.tfmc(code=2).err)
+
+    def test_C01_unknown(self):
+        self.tfmc("rnu", code=2, says="did you mean 'run'")
+        self.tfmc("--verbose", code=2, says="a command must come before")
+        self.tfmc("run", code=2, says="`tfmc run` wants FILE.tfm")
+        self.tfmc("run", "a", "b", code=2, says="one argument too many: 'b'")
+        self.tfmc("run", "--foo", "a", code=2, says="unknown option --foo")
+        self.tfmc("run", "--weight", "a", code=2, says="did you mean --weights")
+        self.tfmc("run", "-z", "a", code=2, says="unknown option -z")
+        self.tfmc("dump", "--weights", "w", "model.tfm", code=2, says="`tfmc dump` has no such option")
+        self.tfmc("info", "--golden=x", code=2, says="no such option")
+        self.tfmc("help", "rnu", code=2, says="no command 'rnu'")
+
+    def test_C01_missing_and_unwanted_values(self):
+        self.tfmc("run", "model.tfm", "--weights", code=2, says="--weights")
+        self.tfmc("run", "model.tfm", "--weights=", code=2, says="its argument is empty")
+        self.tfmc("run", "model.tfm", "--report=yes", code=2, says="--report")
+
+    def test_C01_repeated(self):
+        self.tfmc("run", "model.tfm", "--threads=1", "--threads=2", code=2, says="--threads: given twice")
+        self.tfmc("check", "model.tfm", "-Dn=3", "-D", "n=3", code=1, says="'n' is given twice")
+
+    def test_C01_end_of_options(self):
+        self.path("-odd.tfm").write_text(MODEL)
+        self.tfmc("check", "-q", "--", "-odd.tfm")
+        self.tfmc("check", "./-odd.tfm")
+
+    def test_C01_help_and_version(self):
+        for args in [("--help",), ("-h",), ("help",)]:
+            proc = self.tfmc(*args)
+            self.assertIn("usage: tfmc", proc.out)
+            self.assertEqual(proc.err, "")
+        self.assertRegex(self.tfmc("--version").out, r"^tfmc \d+\.\d+\.\d+\n$")
+        for verb in "check run dump opt graph verify bench info help".split():
+            self.assertIn(f"usage: tfmc {verb}", self.tfmc(verb, "--help").out)
+            self.assertEqual(self.tfmc(verb, "--help").out, self.tfmc("help", verb).out)
+
+    def test_C02_numbers(self):
+        for value in ["0", "-1", "1e9", "4x", "", "18446744073709551616", " 4", "+4", "0x4", "1025"]:
+            self.tfmc("run", "model.tfm", f"--threads={value}", code=2, says="--threads")
+        self.tfmc("run", "model.tfm", "--threads", "1025", code=2, says="from 1 to 1024")
+        self.run_model("--threads=1024")
+        for value in ["nan", "-1", "1e999", "x", "1e-5x"]:
+            self.tfmc("verify", "model.tfm", f"--atol={value}", code=2, says="--atol")
+        self.tfmc("run", "model.tfm", "--seed=18446744073709551616", code=2, says="--seed")
+
+    def test_C03_values_and_conflicts(self):
+        self.tfmc("check", "model.tfm", "-march=x86-64-v9", code=2, says=["native", "x86-64-v3", "x86-64-v4"])
+        self.tfmc("run", "model.tfm", "--engine=fast", code=2, says="native or reference")
+        self.tfmc("run", "model.tfm", "-O1", code=2, says="0 or 2")
+        self.tfmc("dump", "model.tfm", "--stage=fusd", code=2, says="did you mean fused")
+        self.run_model("--random-weights=1", code=2, says="exclude each other")
+        self.tfmc("run", "model.tfm", "--inputs", "in.safetensors", code=2, says="the model has weights")
+
+    def test_define(self):
+        self.tfmc("check", "model.tfm", "-D", "n", code=1, says="expected NAME=VALUE")
+        self.tfmc("check", "model.tfm", "-D", "m=4", code=1, says="m")
+        self.assertIn("f32[batch, 5]", self.tfmc("check", "model.tfm", "-Dn=5").out)
+
+    def test_C14_no_argv0_and_many_arguments(self):
+        self.tfmc("info", *["a"] * 20000, code=2, says="one argument too many")
+        program = self.path("exec.py")
+        program.write_text("import ctypes, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+                           "argv = (ctypes.c_char_p * 1)(None)\nlibc.execv(sys.argv[1].encode(), argv)\nsys.exit(99)\n")
+        proc = subprocess.run([sys.executable, program, TFMC], capture_output=True, timeout=60)
+        self.assertEqual(proc.returncode, 2, proc.stderr)
+
+
+class Runs(Case):
+    def test_outputs(self):
+        self.run_model("--output", "out.safetensors")
+        self.assertEqual(load(self.path("out.safetensors")),
+                         {"y": ("F32", [1, 2], [8, 15]), "twice": ("I32", [1], [42]), "big": ("BOOL", [1, 3], [1, 0, 1])})
+        summary = self.run_model().out
+        self.assertIn("y: f32[1, 2]", summary)
+        self.assertIn("8 15", summary)
+        self.assertIn("true false true", summary)
+
+    def test_reference_agrees(self):
+        self.run_model("-o", "a.safetensors")
+        self.run_model("-o", "b.safetensors", "--engine=reference")
+        self.assertEqual(self.path("a.safetensors").read_bytes(), self.path("b.safetensors").read_bytes())
+
+    def test_one_by_one(self):
+        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }\n"
+        npy = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + struct.pack("<3f", 1, 0, 2)
+        self.path("x.npy").write_bytes(npy)
+        self.tfmc("run", "model.tfm", "--weights", "w.safetensors", "--input", "x=@x.npy", "--input", "ids=1",
+                  "--output", "y=@y.npy", "--output", "big=@big.npy")
+        self.assertTrue(self.path("y.npy").read_bytes().endswith(struct.pack("<2f", 8, 15)))
+        self.assertTrue(self.path("big.npy").read_bytes().endswith(b"\1\0\1"))
+
+    def test_random(self):
+        args = ["run", "model.tfm", "--random-weights=7", "--input", "x=4x3", "--input", "ids=4", "-o"]
+        self.tfmc(*args, "a.safetensors")
+        self.tfmc(*args, "b.safetensors")
+        self.tfmc(*args, "c.safetensors", "--seed=1")
+        self.assertEqual(self.path("a.safetensors").read_bytes(), self.path("b.safetensors").read_bytes())
+        self.assertNotEqual(self.path("a.safetensors").read_bytes(), self.path("c.safetensors").read_bytes())
+
+    def test_inputs_that_are_wrong(self):
+        run = ["run", "model.tfm", "--weights", "w.safetensors", "-o", "out.safetensors"]
+        for text, code, says in [("xx=2", 1, 'did you mean "x"'), ("x", 2, "expected NAME"), ("x=2y3", 2, "2x7"),
+                                 ("x=@none.npy", 3, "none.npy"), ("x=99999999999", 2, "2x7"), ("x=", 2, "2x7"),
+                                 ("x=1x1x1x1x1x1x1x1x1", 2, "2x7"), ("x=2000000000x2000000000", 2, "2^40")]:
+            self.tfmc(*run, "--input", text, code=code, says=says)
+        self.tfmc(*run, "--input=x=1x3", code=1, says=['"ids"', "is not given"])
+        self.tfmc(*run, "--input=x=1x3", "--input=x=1x3", "--input=ids=1", code=2, says="given twice")
+        self.tfmc(*run, "--input=x=1x4", "--input=ids=1", code=1, says=["4", "3"])
+        self.tfmc(*run, "--input=x=1x3", "--input=ids=2", code=1, says="batch")
+        self.run_model("--output", "z=@z.npy", code=2, says='no output "z"')
+        self.assertEqual(self.files(), ["in.safetensors", "model.tfm", "w.safetensors"])
+
+    def test_ids_that_do_not_fit(self):
+        save(self.path("in.safetensors"), {"x": ("F32", [1, 3], [1, 0, 2]), "ids": ("I64", [1], [1 << 31])})
+        self.run_model(code=1, says=['"ids"', "2147483648"])
+        save(self.path("in.safetensors"), {"x": ("F64", [1, 3], [1, 0, 2]), "ids": ("I32", [1], [1])})
+        self.run_model(code=1, says=['"x"', "F64", "f32"])
+
+    def test_verify(self):
+        self.run_model("-o", "golden.safetensors")
+        base = ["verify", "model.tfm", "--weights", "w.safetensors", "--inputs", "in.safetensors"]
+        self.assertIn("y: 2 elements agree", self.tfmc(*base).out)
+        self.tfmc(*base, "--golden", "golden.safetensors")
+        tensors = load(self.path("golden.safetensors"))
+        tensors["y"][2][1] += 0.5
+        save(self.path("golden.safetensors"), tensors)
+        self.tfmc(*base, "--golden", "golden.safetensors", code=5, says="1 of 2 elements differ, first at [0, 1]: 15, expected 15.5")
+        self.tfmc(*base, "--golden", "golden.safetensors", "--atol=1")
+
+    def test_bench(self):
+        report = json.loads(self.tfmc("bench", "model.tfm", "--random-weights=1", "--input=x=4x3", "--input=ids=4",
+                                      "--json", "--iterations=3", "--warmup=0").out)
+        self.assertEqual(report["runs"], 3)
+        self.assertEqual(report["flop"], 2 * 4 * 3 * 2)
+        self.assertGreater(report["median_seconds"], 0)
+
+
+class Weights(Case):
+    def check(self, weights, **kwargs):
+        save(self.path("w.safetensors"), weights)
+        return self.tfmc("check", "model.tfm", "--weights", "w.safetensors", **kwargs)
+
+    def test_W15_all_that_does_not_fit_is_listed(self):
+        self.check({"up.weight": ("F32", [3, 2], [0] * 6), "up.bais": ("F32", [2], [0] * 2)}, code=1,
+                   says=["shape [3, 2], the model wants [2, 3] (transposed?)", '"up.bias"', "up.bais", "2 errors"])
+        self.check({"up.weight": ("F64", [2, 3], [0] * 6), "up.bias": ("F32", [3], [0] * 3)}, code=1,
+                   says=["type F64; a weight is F32, F16 or BF16", "shape [3], the model wants [2]"])
+
+    def test_W15_extra(self):
+        good = {"up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0] * 2)}
+        proc = self.check({**good, "down.x": ("F32", [1], [0]), "up.ids": ("I64", [1], [0])})
+        self.assertEqual(proc.err, "")
+        self.assertIn("2 tensors that the model does not use", proc.out)
+        self.check({**good, "up.scale": ("F32", [1], [0])}, says=["warning", '"up.scale"'])
+
+    def test_prefix(self):
+        self.check({"m.up.weight": ("F32", [2, 3], [0] * 6), "m.up.bias": ("F32", [2], [0] * 2)}, code=1,
+                   says="--weights-prefix m.")
+        self.tfmc("check", "model.tfm", "--weights", "w.safetensors", "--weights-prefix", "m.")
+
+    def test_W13_not_finite(self):
+        weights = {"up.weight": ("F32", [2, 3], [0] * 5 + [float("nan")]), "up.bias": ("F32", [2], [0, float("inf")])}
+        self.check(weights)
+        self.tfmc("check", "model.tfm", "--weights", "w.safetensors", "--reject-nonfinite", code=1, says=["1 NaN", "1 infinite"])
+        self.assertIn("1 NaN, 1 infinite", self.tfmc("info", "w.safetensors").out)
+
+    def shards(self, weight_map):
+        os.makedirs(self.path("s/deep"), exist_ok=True)
+        save(self.path("s/a.safetensors"), {"up.weight": ("F32", [2, 3], [1, 2, 3, 4, 5, 6])})
+        save(self.path("s/deep/b.safetensors"), {"up.bias": ("F32", [2], [1, -1])})
+        self.path("s/index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+    def test_W20_shards(self):
+        self.shards({"up.weight": "a.safetensors", "up.bias": "deep/b.safetensors"})
+        self.tfmc("check", "model.tfm", "--weights", "s/index.json")
+        self.tfmc("run", "model.tfm", "--weights", "s/index.json", "--inputs", "in.safetensors")
+
+    def test_W20_shards_elsewhere(self):
+        for name in ["../w.safetensors", str(self.path("w.safetensors")), "a/../a.safetensors", "./a.safetensors", ""]:
+            self.shards({"up.weight": name, "up.bias": "deep/b.safetensors"})
+            self.tfmc("check", "model.tfm", "--weights", "s/index.json", code=1, says="must lie in its folder")
+        self.shards({"up.weight": "link.safetensors", "up.bias": "deep/b.safetensors"})
+        os.symlink(self.path("w.safetensors"), self.path("s/link.safetensors"))
+        self.tfmc("check", "model.tfm", "--weights", "s/index.json", code=3, says="symbolic link")
+        self.shards({"up.weight": "a.safetensors", "up.bias": "dir/b.safetensors"})
+        os.symlink(self.path("s/deep"), self.path("s/dir"))
+        self.tfmc("check", "model.tfm", "--weights", "s/index.json", code=1, says="must lie in its folder")
+
+    def test_W20_broken_index(self):
+        self.shards({"up.weight": "a.safetensors", "up.bias": "a.safetensors"})
+        self.tfmc("check", "model.tfm", "--weights", "s/index.json", code=1, says='"up.bias" is not in "a.safetensors"')
+        self.shards({"up.weight": "a.safetensors", "up.bias": "none.safetensors"})
+        self.tfmc("check", "model.tfm", "--weights", "s/index.json", code=3, says="none.safetensors")
+        for text in ["", "[]", "{", '{"weight_map": []}', '{"weight_map": {"a": 1}}', '{"weight_map": {}, "weight_map": {}}']:
+            self.path("s/index.json").write_text(text)
+            self.tfmc("check", "model.tfm", "--weights", "s/index.json", code=1)
+
+    def test_W18_truncated_while_read(self):
+        self.path("w.safetensors").write_bytes(self.path("w.safetensors").read_bytes()[:-1])
+        self.run_model(code=1, says="w.safetensors")
+
+
+class Files(Case):
+    def test_C04_output_is_an_input(self):
+        os.symlink(self.path("w.safetensors"), self.path("link"))
+        os.link(self.path("in.safetensors"), self.path("hard"))
+        before = {name: self.path(name).read_bytes() for name in self.files()}
+        for name in ["w.safetensors", "./w.safetensors", "in.safetensors", "model.tfm", "link", "hard"]:
+            self.run_model("--output", name, code=2, says="would overwrite the input")
+            self.run_model("--output", f"y=@{name}", code=2, says="would overwrite the input")
+        self.tfmc("dump", "model.tfm", "-o", "model.tfm", code=2, says="would overwrite the input")
+        self.assertEqual({name: self.path(name).read_bytes() for name in self.files()}, before)
+
+    def test_C05_output_that_exists(self):
+        out = self.path("out.safetensors")
+        out.write_text("old")
+        out.chmod(0o640)
+        self.run_model("-o", "out.safetensors")
+        self.assertEqual(stat.S_IMODE(out.stat().st_mode), 0o640)
+        self.assertIn("y", load(out))
+        os.symlink("out.safetensors", self.path("link.safetensors"))
+        out.write_text("old")
+        self.run_model("-o", "link.safetensors")
+        self.assertTrue(self.path("link.safetensors").is_symlink())
+        self.assertIn("y", load(out))
+
+    def test_C05_output_stays_after_an_error(self):
+        self.path("out.safetensors").write_text("old")
+        self.path("model.tfm").write_text(MODEL.replace("up(x)", "upp(x)"))
+        self.run_model("-o", "out.safetensors", code=1)
+        self.assertEqual(self.path("out.safetensors").read_text(), "old")
+
+    def test_C06_output_that_cannot_be(self):
+        self.path("model.tfm").write_text("this is no model")  # an error of the model would be 1: the file is looked at first
+        self.path("sub").mkdir()
+        for name in ["none/out", "model.tfm/out", "sub", "n" * 256, "x/" * 2048 + "n", "/proc/out", "/dev/full"]:
+            self.run_model("-o", name, code=3, says="cannot write the file")
+        if os.getuid() != 0:
+            self.path("sub").chmod(0o500)
+            self.run_model("-o", "sub/out", code=3, says="Permission denied")
+        self.assertEqual(self.files(), ["in.safetensors", "model.tfm", "sub", "w.safetensors"])
+
+    def test_C07_odd_names(self):
+        for name in ["a b", "$(touch hit)", "; touch hit", "a\nb", "`x`", "-o", "ü", "x=y"]:
+            self.path(name + ".tfm").write_text(MODEL)
+            self.tfmc("run", "./" + name + ".tfm", "--random-weights=1", "--input=x=1x3", "--input=ids=1", f"--output=./{name}.out")
+            self.assertTrue(self.path(name + ".out").exists())
+        raw = os.fsencode(self.folder.name) + b"/\xff.safetensors"
+        subprocess.run([TFMC, "run", "model.tfm", "--random-weights=1", "--input=x=1x3", "--input=ids=1", b"--output=" + raw],
+                       cwd=self.folder.name, check=True, capture_output=True)
+        self.assertTrue(os.path.exists(raw))
+        self.assertFalse(self.path("hit").exists())
+        self.tfmc("check", "no\x1b[31m.tfm", code=3, says="\\x1b")
+
+    def test_C08_output_that_does_not_arrive(self):
+        with open("/dev/full", "w") as full:
+            proc = subprocess.run([TFMC, "dump", "model.tfm"], stdout=full, stderr=subprocess.PIPE, cwd=self.folder.name)
+        self.assertEqual(proc.returncode, 3, proc.stderr)
+        self.assertIn(b"No space left", proc.stderr)
+        read, write = os.pipe()
+        os.close(read)
+        proc = subprocess.run([TFMC, "dump", "model.tfm"], stdout=write, stderr=subprocess.PIPE, cwd=self.folder.name)
+        os.close(write)
+        self.assertEqual(proc.returncode, 3, proc.stderr)
+        for closed in [(0,), (1,), (2,), (0, 1, 2)]:
+            proc = subprocess.run([TFMC, "run", "model.tfm", "--random-weights=1", "--input=x=1x3", "--input=ids=1", "-o", "o"],
+                                  cwd=self.folder.name, preexec_fn=lambda: [os.close(fd) for fd in closed])
+            self.assertEqual(proc.returncode, 0, closed)
+            self.assertIn("y", load(self.path("o")))
+
+    def test_C09_a_tool_that_is_missing(self):
+        proc = self.tfmc("graph", "model.tfm", "--format=svg", "-o", "m.svg", code=3, says="install graphviz", env={"PATH": ""})
+        self.path("bin").mkdir()
+        self.path("bin/dot").write_text("#!/bin/sh\necho rubbish\nexit 1\n")
+        self.path("bin/dot").chmod(0o755)
+        self.tfmc("graph", "model.tfm", "--format=svg", "-o", "m.svg", code=3, says="`dot` failed", env={"PATH": str(self.path("bin"))})
+        self.assertFalse(self.path("m.svg").exists())
+        self.tfmc("graph", "model.tfm", env={"PATH": ""})
+
+    def test_C10_interrupted(self):
+        big = "model B { l = 200 * EncoderLayer(256, 8)\n forward(x: f32[batch, time, 256]) = l(x) }"
+        self.path("big.tfm").write_text(big.replace("= l(x)", "{ return y = l(x) }"))
+        for number in [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]:
+            for delay in [0.05, 0.3]:
+                proc = subprocess.Popen([TFMC, "run", "big.tfm", "--random-weights=1", "--input=x=8x128x256", "-o", "out"],
+                                        cwd=self.folder.name, stderr=subprocess.DEVNULL)
+                try:
+                    proc.wait(delay)
+                except subprocess.TimeoutExpired:
+                    proc.send_signal(number)
+                self.assertIn(proc.wait(60), [-number, 0])
+                self.assertEqual([f for f in self.files() if f.startswith(".")], [])
+
+    def test_C12_two_at_once(self):
+        procs = [subprocess.Popen([TFMC, "run", "model.tfm", "--random-weights=1", "--input=x=64x3", "--input=ids=64", "-o", "out",
+                                   f"--seed={seed}"], cwd=self.folder.name) for seed in range(8)]
+        self.assertEqual([p.wait(60) for p in procs], [0] * 8)
+        self.assertIn("y", load(self.path("out")))
+
+    def test_C13_file_size_limit(self):
+        self.path("out").write_text("old")
+        small = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+        self.tfmc("run", "model.tfm", "--random-weights=1", "--input=x=999x3", "--input=ids=999", "-o", "out", code=3,
+                  says="cannot write", preexec_fn=small)
+        self.assertEqual(self.path("out").read_text(), "old")
+        self.assertEqual(self.files(), ["in.safetensors", "model.tfm", "out", "w.safetensors"])
+
+    def test_inputs_that_are_no_files(self):
+        os.mkfifo(self.path("pipe"))
+        for name in ["pipe", ".", "/dev/zero", "none"]:
+            self.tfmc("run", "model.tfm", "--weights", name, "--inputs", "in.safetensors", code=3, says=name)
+            self.tfmc("info", name, code=3)
+        self.tfmc("check", "none.tfm", code=3)
+
+
+class Texts(Case):
+    def test_diagnostics(self):
+        self.path("model.tfm").write_text(MODEL.replace("up(x)", "upp(x)"))
+        proc = self.tfmc("check", "model.tfm", code=1)
+        self.assertIn("model.tfm:4:16: error: ", proc.err)
+        self.assertNotIn("\x1b", proc.err)
+        self.assertIn("\x1b[", self.tfmc("check", "model.tfm", "--color=always", code=1).err)
+        line = self.tfmc("check", "model.tfm", "--diagnostics=json", code=1).err.splitlines()[0]
+        message = json.loads(line)
+        self.assertEqual((message["severity"], message["line"], message["column"]), ("error", 4, 16))
+
+    def test_quiet(self):
+        self.assertEqual(self.tfmc("check", "model.tfm", "-q").out, "")
+
+    def test_stages(self):
+        for stage in ["ast", "graph", "fused", "plan", "llvm", "asm"]:
+            text = self.tfmc("dump", "model.tfm", f"--stage={stage}").out
+            self.assertGreater(len(text), 50, stage)
+            self.tfmc("dump", "model.tfm", f"--stage={stage}", "-o", "out.txt")
+            self.assertEqual(self.path("out.txt").read_text(), text)
+
+    def test_C15_opt_reads_what_dump_prints(self):
+        graph = self.tfmc("dump", "model.tfm").out
+        fused = self.tfmc("dump", "model.tfm", "--stage=fused").out
+        self.path("m.graph").write_text(graph)
+        self.assertEqual(self.tfmc("opt", "m.graph").out, fused)
+        self.assertEqual(self.tfmc("opt", "-", input=graph.encode()).out, fused)
+        self.tfmc("opt", "m.graph", "--only=no-such-pass", code=2, says="no-such-pass")
+        self.tfmc("opt", "-", input=b"rubbish", code=1)
+
+    def test_picture(self):
+        self.assertIn("digraph", self.tfmc("graph", "model.tfm").out)
+
+    def test_info(self):
+        self.assertIn("CPU:", self.tfmc("info").out)
+        self.assertIn("march", json.loads(self.tfmc("info", "--json").out))
+        tensors = json.loads(self.tfmc("info", "w.safetensors", "--json").out)["tensors"]
+        self.assertEqual(tensors[0], {"name": "up.weight", "dtype": "F32", "shape": [2, 3]})
+
+
+if __name__ == "__main__":
+    TFMC = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
