@@ -197,6 +197,12 @@ static char next_mark(const Source *source, uint32_t offset) {
   return offset < source->size ? source->text[offset] : '\0';
 }
 
+/* Does the line before end with a comma, so that this one goes on with its list? */
+static bool goes_on_with_list(const Source *source, uint32_t offset) {
+  while (offset > 0 && strchr(" \t\f\r\n", source->text[offset - 1])) offset--;
+  return offset > 0 && source->text[offset - 1] == ',';
+}
+
 typedef struct Search {
   BlockKind block;   /* the innermost braces around the fault */
   bool is_in_round;  /* the fault lies in ( or [ */
@@ -238,6 +244,7 @@ static bool begins_item(Parser *parser, const Search *search, const Token *token
   /* In brackets these may go on with an expression. */
   if (token->kind == TOK_IF || token->kind == TOK_WEIGHT) return !search->is_in_round;
   if (token->kind != TOK_NAME) return true;
+  if (goes_on_with_list(parser->source, token->span.begin)) return false;
   char mark = next_mark(parser->source, token->span.end);
   if (search->is_in_round) return mark == '=' && column_of(parser, token->span.begin) <= search->indent;
   return mark == '=' || (mark == ',' && search->block == BLOCK_STATEMENTS);
@@ -257,6 +264,9 @@ static bool is_place_to_go_on(Parser *parser, Search *search, const Token *token
   if (token->kind == TOK_YYEOF || ends_header(search, token)) return true;
   if (token->kind == TOK_LBRACE) search->n_deeper++;
   if (token->kind == TOK_RBRACE) {
+    /* Among round brackets that are closed after it, a brace is a slip. */
+    char mark = next_mark(parser->source, token->span.end);
+    if (search->is_in_round && mark && strchr(")],", mark)) return false;
     if (search->n_deeper == 0) return search->block != BLOCK_TOP;
     search->n_deeper--;
     return false;
