@@ -23,6 +23,7 @@ typedef enum tfm_status {
   TFM_E_USAGE = 2,    /* the function was called wrongly */
   TFM_E_ENV = 3,      /* file, CPU feature, version */
   TFM_E_NOMEM = 4,    /* memory */
+  TFM_E_CANCELLED = 6, /* tfm_context_cancel */
   TFM_E_INTERNAL = 70
 } tfm_status;
 
@@ -43,12 +44,26 @@ typedef struct tfm_error {
 } tfm_error;
 
 struct tfm_program;
+struct tfm_library;
 
-typedef struct tfm_context tfm_context;
+typedef struct tfm_model tfm_model;     /* a program and its weights: constant, shared by any number of contexts */
+typedef struct tfm_context tfm_context; /* sizes, workspace, threads: one caller at a time */
+typedef struct tfm_pool tfm_pool;       /* threads that contexts of several models take turns to use */
+
+typedef struct tfm_allocator { /* all memory of a model or context; both functions or neither */
+  void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: not enough memory */
+  void (*release)(void *user, void *memory, size_t bytes);
+  void *user;
+} tfm_allocator;
 
 typedef struct tfm_context_options {
-  size_t struct_size; /* sizeof(tfm_context_options) */
+  size_t struct_size; /* sizeof(tfm_context_options); 0: that of the first version */
   int32_t threads;    /* 0: TFM_NUM_THREADS, else the CPUs this process may use (affinity, cgroup quota) */
+  int32_t spin_us;    /* how long idle threads spin before they sleep; 0: TFM_SPIN_US, else 50; negative: not at all */
+  tfm_pool *pool;     /* NULL: threads of its own. A pool must outlive its contexts */
+  tfm_allocator allocator;
+  void (*log)(void *user, const char *message); /* NULL: silent. Called while making a context, never in a run */
+  void *log_user;
 } tfm_context_options;
 
 typedef struct tfm_value { /* a tensor of the caller: row-major, any alignment */
@@ -77,6 +92,24 @@ TFM_API uint64_t tfm_context_workspace_bytes(const tfm_context *context);
 TFM_API int32_t tfm_context_threads(const tfm_context *context);
 /* From now on each run adds the nanoseconds of each step to nanoseconds[step]; NULL: no longer. */
 TFM_API void tfm_context_profile(tfm_context *context, uint64_t *nanoseconds);
+
+/* --- Models from libraries, without their headers ------------------------------------------------------------------ */
+
+/* Opens a library made by `tfmc compile` (path: libx.so) and its weights (NULL: x.tfmw beside it, or embedded ones).
+ * Loading a library runs its code: open only what you trust. */
+TFM_API tfm_status tfm_model_open(const char *library_path, const char *weights_path, tfm_model **model,
+                                  tfm_error *error);
+TFM_API void tfm_model_close(tfm_model *model); /* NULL is ignored. Contexts must be gone */
+TFM_API const struct tfm_program *tfm_model_program(const tfm_model *model);
+TFM_API const struct tfm_library *tfm_model_library(const tfm_model *model);
+TFM_API tfm_status tfm_model_context(tfm_model *model, const tfm_context_options *options, tfm_context **context,
+                                     tfm_error *error);
+
+/* Ends a run of this context soon, from any thread or signal handler: it returns TFM_E_CANCELLED, outputs untouched. */
+TFM_API void tfm_context_cancel(tfm_context *context);
+
+TFM_API tfm_status tfm_pool_create(int32_t threads, tfm_pool **pool, tfm_error *error);
+TFM_API void tfm_pool_destroy(tfm_pool *pool); /* NULL is ignored */
 
 #ifdef __cplusplus
 }
