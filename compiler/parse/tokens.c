@@ -180,12 +180,20 @@ int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser) {
 
 // ---- recovery ----
 
-/* Where the line of a byte begins, and its first byte that is no blank. */
-static uint32_t first_on_line(const Source *source, uint32_t offset) {
-  uint32_t begin = offset;
-  while (begin > 0 && source->text[begin - 1] != '\n' && source->text[begin - 1] != '\r') begin--;
-  while (begin < offset && strchr(" \t\f", source->text[begin])) begin++;
-  return begin;
+/* The loops over blanks look at each of them once for all tokens, so a search takes linear time. */
+static bool is_first_on_line(const Source *source, uint32_t offset) {
+  while (offset > 0 && strchr(" \t\f", source->text[offset - 1])) offset--;
+  bool is_after_mark = offset == 3 && memcmp(source->text, "\xef\xbb\xbf", 3) == 0;
+  return offset == 0 || is_after_mark || strchr("\r\n", source->text[offset - 1]);
+}
+
+/* Column of what stands first on the line of a byte. */
+static uint32_t indent_of(Parser *parser, uint32_t offset) {
+  SrcPlace place = source_place(parser->arena, parser->source, offset);
+  uint32_t length, blanks = 0;
+  const char *line = source_line(parser->arena, parser->source, place.line, &length);
+  while (blanks < length && strchr(" \t\f", line[blanks])) blanks++;
+  return blanks + 1;
 }
 
 static uint32_t column_of(Parser *parser, uint32_t offset) {
@@ -238,7 +246,7 @@ static bool begins_file_item(int kind) { return kind == TOK_LAYER || kind == TOK
 
 /* Does a line begin with this token, and can it begin what stands in the block? */
 static bool begins_item(Parser *parser, const Search *search, const Token *token) {
-  if (first_on_line(parser->source, token->span.begin) != token->span.begin) return false;
+  if (!is_first_on_line(parser->source, token->span.begin)) return false;
   if (begins_file_item(token->kind)) return true;
   if (search->n_deeper > 0 || !(blocks_begun_by(token->kind) & IN(search->block))) return false;
   /* In brackets these may go on with an expression. */
@@ -284,8 +292,7 @@ static Search start_search(Parser *parser) {
     search.is_in_header = open->is_header;
     if (open->kind == TOK_LPAREN && !open->is_header) search.n_round++;
   }
-  if (search.is_in_round)
-    search.indent = column_of(parser, first_on_line(parser->source, stream->open[stream->n_open].span.begin));
+  if (search.is_in_round) search.indent = indent_of(parser, stream->open[stream->n_open].span.begin);
   search.block = block_of(stream);
   return search;
 }

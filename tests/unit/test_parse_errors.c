@@ -273,6 +273,16 @@ Test(parse_errors, a_definition_is_one_expression) {
   }
 }
 
+/* What is skipped after a fault is looked at once: these texts would take hours if it were quadratic. */
+Test(parse_errors, D25_recovery_takes_linear_time, .timeout = 60) {
+  static const char *const parts[] = {"a ", "   ", "( ", "} ", "\n=,", "a=\n", ";", "$"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const char *text = repeated("layer A { a = f(= ", parts[i], 1000000, "");
+    parse_bad(text, strlen(text));
+    diag = diag_new(arena);
+  }
+}
+
 /* Every prefix of a text, and the text with each byte replaced, ends with a tree or with messages. */
 Test(parse_errors, D31_every_prefix_and_many_mutations) {
   const char *text =
