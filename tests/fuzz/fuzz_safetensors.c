@@ -1,0 +1,43 @@
+/* The reader of safetensors files against a slow judge: both accept the same files. What is accepted is read. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "oracle_safetensors.h"
+#include "weights/safetensors.h"
+
+static void read_all(Arena *arena, Diag *diag, const SafeTensors *file) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < file->tensors.n; i++) {
+    const StTensor *tensor = file->tensors.items[i];
+    bytes += tensor->end - tensor->begin;
+    for (DType dtype = 0; dtype < N_DTYPES; dtype++)
+      if (can_convert(tensor->dtype, dtype))
+        safetensors_read(file, diag, tensor, dtype, arena_array(arena, (size_t)tensor->elements, dtype_bytes[dtype]));
+  }
+  if (bytes != file->data_size) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  char path[64];
+  int fd = memfd_create("fuzz", MFD_CLOEXEC);
+  if (fd < 0 || write(fd, data, size) != (ssize_t)size) abort();
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  Arena *arena = arena_create();
+  Diag diag = diag_new(arena);
+  SafeTensors *file = safetensors_open(arena, &diag, path);
+  bool wanted = oracle_safetensors(data, size);
+  if ((file != NULL) != wanted || (file == NULL) != (diag.n_errors == 1)) {
+    fprintf(stderr, "the judge says %d, the reader %d: %s\n", wanted, file != NULL,
+            diag.messages.n ? diag.messages.items[0].text : "");
+    abort();
+  }
+  if (file) read_all(arena, &diag, file);
+  safetensors_close(file);
+  arena_destroy(arena);
+  close(fd);
+  return 0;
+}
