@@ -44,7 +44,7 @@ static void function_text_attribute(Emitter *e, const char *name, const char *va
 }
 
 LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n, const LLVMTypeRef *parameters) {
-  enum { MOST = 8 };
+  enum { MOST = 9 };
   LLVMTypeRef types[MOST];
   CHECK(n <= MOST, "a kernel of %u parameters", n);
   memcpy(types, parameters, n * sizeof *types);
@@ -161,4 +161,15 @@ LLVMValueRef emit_intrinsic2(Emitter *e, const char *name, LLVMTypeRef first, LL
 
 LLVMValueRef emit_intrinsic(Emitter *e, const char *name, LLVMTypeRef type, unsigned n, LLVMValueRef *arguments) {
   return emit_intrinsic2(e, name, type, NULL, n, arguments);
+}
+
+LLVMValueRef emit_load_masked(Emitter *e, LLVMTypeRef vector, LLVMValueRef pointer, LLVMValueRef mask,
+                              unsigned alignment) {
+  LLVMValueRef arguments[] = {pointer, emit_i32(e, alignment), mask, LLVMConstNull(vector)};
+  return emit_intrinsic2(e, "llvm.masked.load", vector, e->pointer, 4, arguments);
+}
+
+void emit_store_masked(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask, unsigned alignment) {
+  LLVMValueRef arguments[] = {value, pointer, emit_i32(e, alignment), mask};
+  emit_intrinsic2(e, "llvm.masked.store", LLVMTypeOf(value), e->pointer, 4, arguments);
 }

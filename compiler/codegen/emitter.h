@@ -60,6 +60,10 @@ LLVMValueRef emit_least(Emitter *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_offset(Emitter *e, LLVMValueRef pointer, LLVMValueRef bytes);
 LLVMValueRef emit_load(Emitter *e, LLVMTypeRef type, LLVMValueRef pointer, unsigned alignment);
 LLVMValueRef emit_store(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, unsigned alignment);
+/* Lanes whose mask is false are not touched; they are loaded as 0. */
+LLVMValueRef emit_load_masked(Emitter *e, LLVMTypeRef vector, LLVMValueRef pointer, LLVMValueRef mask,
+                              unsigned alignment);
+void emit_store_masked(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask, unsigned alignment);
 /* Memory of the stack frame, made once however often the place is executed. */
 LLVMValueRef emit_stack(Emitter *e, LLVMTypeRef type, unsigned alignment);
 /* A request to bring a cache line near; harmless at any address. `locality` 3: L1, 2: L2. */

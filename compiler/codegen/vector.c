@@ -19,10 +19,11 @@ LLVMValueRef emit_splat(Emitter *e, LLVMValueRef scalar, unsigned n) {
   return LLVMBuildShuffleVector(e->builder, first, LLVMGetPoison(type), LLVMConstNull(LLVMVectorType(e->i32, n)), "");
 }
 
-LLVMValueRef emit_ramp(Emitter *e) {
+LLVMValueRef emit_ramp(Emitter *e, unsigned n) {
   LLVMValueRef items[LANES];
-  for (unsigned i = 0; i < LANES; i++) items[i] = emit_i32(e, i);
-  return LLVMConstVector(items, LANES);
+  CHECK(n <= LANES, "a vector of %u", n);
+  for (unsigned i = 0; i < n; i++) items[i] = emit_i32(e, i);
+  return LLVMConstVector(items, n);
 }
 
 LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {

@@ -20,7 +20,7 @@ typedef LLVMValueRef (*BuildBinary)(LLVMBuilderRef, LLVMValueRef, LLVMValueRef, 
 LLVMTypeRef lanes_type(LLVMTypeRef element); /* <16 x element> */
 /* `n` times the same scalar in a vector: constants stay constants. */
 LLVMValueRef emit_splat(Emitter *e, LLVMValueRef scalar, unsigned n);
-LLVMValueRef emit_ramp(Emitter *e);          /* <16 x i32> 0 1 2 ... 15 */
+LLVMValueRef emit_ramp(Emitter *e, unsigned n); /* <n x i32> 0 1 2 ... */
 /* a * b + c of vectors or scalars: one rounding where the target has FMA, else two. */
 LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 

@@ -99,7 +99,7 @@ static Lanes emit_index(RowKernel *k, uint32_t axis) {
   if (axis != 0) return same;
   Lanes offsets;
   for (uint32_t i = 0; i < LANES_MAX_VECTORS; i++)
-    offsets.v[i] = emit_add(e, emit_ramp(e), emit_splat(e, emit_i32(e, i * LANES), LANES));
+    offsets.v[i] = emit_add(e, emit_ramp(e, LANES), emit_splat(e, emit_i32(e, i * LANES), LANES));
   return lanes_binary(e, LLVMBuildAdd, same, offsets);
 }
 
@@ -155,7 +155,7 @@ static LLVMValueRef walk_part(RowKernel *k, Walk *walk, LLVMValueRef begin, LLVM
   if (masked) {
     k->count = emit_least(e, emit_sub(e, k->columns, loop.index), emit_i64(e, LANES));
     LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, k->count, e->i32, ""), LANES);
-    k->mask = emit_icmp(e, LLVMIntULT, emit_ramp(e), count);
+    k->mask = emit_icmp(e, LLVMIntULT, emit_ramp(e, LANES), count);
   }
   walk->body(k, walk->context, walk->state);
   for (unsigned i = 0; i < walk->n_state; i++) loop_next(&loop, i, walk->state[i]);

@@ -49,16 +49,6 @@ static void copy_staged(RowKernel *k, uint32_t i, LLVMValueRef pointer, bool loa
   loop_end(e, &loop);
 }
 
-static LLVMValueRef load_masked(RowKernel *k, LLVMTypeRef vector, LLVMValueRef pointer, unsigned bytes) {
-  LLVMValueRef arguments[] = {pointer, emit_i32(k->e, bytes), k->mask, LLVMConstNull(vector)};
-  return emit_intrinsic2(k->e, "llvm.masked.load", vector, k->e->pointer, 4, arguments);
-}
-
-static void store_masked(RowKernel *k, LLVMValueRef value, LLVMValueRef pointer, unsigned bytes) {
-  LLVMValueRef arguments[] = {value, pointer, emit_i32(k->e, bytes), k->mask};
-  emit_intrinsic2(k->e, "llvm.masked.store", LLVMTypeOf(value), k->e->pointer, 4, arguments);
-}
-
 static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
   const RowOperandSpec *operand = &k->spec->operands[i];
   LLVMTypeRef type = lanes_type(memory_type(k, operand->dtype));
@@ -68,7 +58,7 @@ static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
     copy_staged(k, i, pointer, true);
     return emit_load(k->e, type, k->stage, 16);
   }
-  return k->mask ? load_masked(k, type, pointer, bytes) : emit_load(k->e, type, pointer, bytes);
+  return k->mask ? emit_load_masked(k->e, type, pointer, k->mask, bytes) : emit_load(k->e, type, pointer, bytes);
 }
 
 Lanes row_load(RowKernel *k, uint32_t i) {
@@ -98,7 +88,7 @@ void row_store(RowKernel *k, Lanes values) {
       emit_store(e, values.v[v], k->stage, 16);
       copy_staged(k, 0, pointer, false);
     } else if (k->mask) {
-      store_masked(k, values.v[v], pointer, bytes);
+      emit_store_masked(e, values.v[v], pointer, k->mask, bytes);
     } else {
       emit_store(e, values.v[v], pointer, bytes);
     }

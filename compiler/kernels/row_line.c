@@ -46,7 +46,7 @@ static void row_body(RowKernel *k, void *context, LLVMValueRef *state) {
   for (unsigned v = 0; v < e->n_vectors; v++) {
     LLVMValueRef before[REDUCER_MAX_STATE] = {state[0], pass->reducer->n_state > 1 ? state[1] : NULL};
     LLVMValueRef start = emit_add(e, first, emit_splat(e, emit_i32(e, v * LANES), LANES));
-    pass->reducer->step(e, state, x.v[v], emit_add(e, start, emit_ramp(e)));
+    pass->reducer->step(e, state, x.v[v], emit_add(e, start, emit_ramp(e, LANES)));
     for (unsigned i = 0; k->mask && i < pass->reducer->n_state; i++)
       state[i] = emit_select(e, k->mask, state[i], before[i]);
   }

@@ -30,7 +30,7 @@ static Lanes load_scores(Strip *s) {
     x.v[v] = emit_load(e, lanes_type(e->f32), pointer_to(e, s->row, s->column, (int64_t)v * LANES), 4);
   if (!s->cut) return x;
   LLVMValueRef left = LLVMBuildTrunc(e->builder, emit_sub(e, s->args[ARG_COLUMNS], s->column), e->i32, "");
-  LLVMValueRef inside = emit_icmp(e, LLVMIntSLT, emit_ramp(e), emit_splat(e, left, LANES));
+  LLVMValueRef inside = emit_icmp(e, LLVMIntSLT, emit_ramp(e, LANES), emit_splat(e, left, LANES));
   return lanes_select(e, lanes_same(inside), x, lanes_number(e, -__builtin_inf()));
 }
 

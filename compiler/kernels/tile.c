@@ -5,17 +5,18 @@
  *
  *   start:  c from memory if `accumulate`, else 0
  *   steps:  four k per turn; B is loaded as vectors, a as broadcast scalars; B is prefetched into L1 some steps
- *           ahead, `next` into L2
+ *           ahead, `next` into L2, a line per step of k (a line again where fewer are asked for: that costs nothing)
  *   rest:   k % 4, one per turn
- *   finish: whole rows, or `columns` of them by way of the stack */
+ *   finish: whole rows, or `columns` of them under masks (by way of the stack where the target has none) */
 #include "base/check.h"
 #include "codegen/loops.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MAX_VECTORS = 32, UNROLL = 4, AHEAD = 8 };
+enum { MAX_VECTORS = 32, UNROLL = TFM_PREFETCH_LINES, AHEAD = 8 };
+_Static_assert(UNROLL == 4, "a line per step of k");
 
-enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, N_ARGS };
+enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, ARG_NEXT_LINES, N_ARGS };
 
 typedef struct Tile {
   Emitter *e;
@@ -24,7 +25,8 @@ typedef struct Tile {
   unsigned first, n; /* the vectors of a row that are computed together */
   LLVMTypeRef vector;
   LLVMValueRef args[N_ARGS];
-  LLVMValueRef stack;          /* rows x width */
+  LLVMValueRef next_offset[UNROLL], next_advance; /* of the lines that are prefetched from `next` on */
+  LLVMValueRef stack;          /* rows x width, where there are no masks */
   LLVMValueRef c[MAX_VECTORS]; /* row by row */
 } Tile;
 
@@ -58,14 +60,25 @@ static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   }
 }
 
-static void prefetch_ahead(Tile *t, LLVMValueRef b, unsigned u) {
-  for (int64_t at = first_column(t); at < end_column(t); at += 16)
-    emit_prefetch(t->e, float_offset(t, b, (u + AHEAD) * t->spec->b_stride + at), 3);
-}
-
 typedef struct Place { /* where along k */
   LLVMValueRef a, b, next;
 } Place;
+
+static void emit_prefetches(Tile *t, Place at, unsigned u) {
+  for (int64_t column = first_column(t); column < end_column(t); column += 16)
+    emit_prefetch(t->e, float_offset(t, at.b, (u + AHEAD) * t->spec->b_stride + column), 3);
+  if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
+}
+
+/* Line u of a turn, or the last one that is asked for. */
+static void prepare_prefetches(Tile *t) {
+  Emitter *e = t->e;
+  LLVMValueRef line = emit_i64(e, 64), lines = t->args[ARG_NEXT_LINES];
+  LLVMValueRef none = emit_icmp(e, LLVMIntEQ, lines, emit_i64(e, 0));
+  LLVMValueRef last = emit_select(e, none, emit_i64(e, 0), emit_sub(e, lines, emit_i64(e, 1)));
+  for (unsigned u = 0; u < UNROLL; u++) t->next_offset[u] = emit_mul(e, emit_least(e, emit_i64(e, u), last), line);
+  t->next_advance = emit_mul(e, lines, line);
+}
 
 static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Place from) {
   Emitter *e = t->e;
@@ -74,15 +87,13 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
-  if (unroll > 1 && t->first == 0)
-    for (int64_t line = 0; line < TFM_PREFETCH_LINES; line++) emit_prefetch(e, float_offset(t, at.next, line * 16), 2);
   for (unsigned u = 0; u < unroll; u++) {
-    if (unroll > 1) prefetch_ahead(t, at.b, u);
+    if (unroll > 1) emit_prefetches(t, at, u);
     emit_step(t, at.a, at.b, u);
   }
   loop_next(&loop, 0, float_offset(t, at.a, unroll));
   loop_next(&loop, 1, float_offset(t, at.b, unroll * t->spec->b_stride));
-  if (unroll > 1) loop_next(&loop, 2, float_offset(t, at.next, TFM_PREFETCH_LINES * 16));
+  if (unroll > 1) loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
   for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
   loop_end(e, &loop);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
@@ -120,16 +131,40 @@ static void copy_part(Tile *t, bool to_stack) {
   loop_end(e, &rows);
 }
 
-static void load_rows(Tile *t, LLVMValueRef *values, bool from_stack) {
-  for (unsigned i = 0; i < t->spec->rows; i++)
-    for (unsigned j = 0; j < t->n; j++)
-      values[i * t->n + j] = emit_load(t->e, t->vector, vector_of(t, i, j, from_stack), 4);
+typedef enum Memory { WHOLE, MASKED, STAGED } Memory;
+
+static Memory memory_of_part(const Tile *t) { return t->lanes > 4 ? MASKED : STAGED; }
+
+/* Which lanes of vector j are columns of c. */
+static LLVMValueRef mask_of(Tile *t, unsigned j) {
+  Emitter *e = t->e;
+  LLVMValueRef left = emit_sub(e, t->args[ARG_COLUMNS], emit_i64(e, first_column(t) + j * t->lanes));
+  LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, left, e->i32, ""), t->lanes);
+  return emit_icmp(e, LLVMIntSLT, emit_ramp(e, t->lanes), count);
 }
 
-static void store_rows(Tile *t, bool to_stack) {
-  for (unsigned i = 0; i < t->spec->rows; i++)
-    for (unsigned j = 0; j < t->n; j++)
-      emit_store(t->e, t->c[i * t->n + j], vector_of(t, i, j, to_stack), 4);
+static void load_rows(Tile *t, LLVMValueRef *values, Memory memory) {
+  Emitter *e = t->e;
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef mask = memory == MASKED ? mask_of(t, j) : NULL;
+    for (unsigned i = 0; i < t->spec->rows; i++) {
+      LLVMValueRef pointer = vector_of(t, i, j, memory == STAGED);
+      values[i * t->n + j] = mask ? emit_load_masked(e, t->vector, pointer, mask, 4)
+                                  : emit_load(e, t->vector, pointer, 4);
+    }
+  }
+}
+
+static void store_rows(Tile *t, Memory memory) {
+  Emitter *e = t->e;
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef mask = memory == MASKED ? mask_of(t, j) : NULL;
+    for (unsigned i = 0; i < t->spec->rows; i++) {
+      LLVMValueRef pointer = vector_of(t, i, j, memory == STAGED), value = t->c[i * t->n + j];
+      if (mask) emit_store_masked(e, value, pointer, mask, 4);
+      else emit_store(e, value, pointer, 4);
+    }
+  }
 }
 
 /* c from 0, from memory, or from the part of it that there is. */
@@ -143,12 +178,12 @@ static void emit_start(Tile *t) {
   emit_at(e, added);
   emit_branch(e, is_whole(t), full, cut);
   emit_at(e, full);
-  load_rows(t, whole, false);
+  load_rows(t, whole, WHOLE);
   blocks[1] = full;
   emit_jump(e, start);
   emit_at(e, cut);
-  copy_part(t, true);
-  load_rows(t, part, true);
+  if (memory_of_part(t) == STAGED) copy_part(t, true);
+  load_rows(t, part, memory_of_part(t));
   blocks[2] = LLVMGetInsertBlock(e->builder);
   emit_jump(e, start);
   emit_at(e, start);
@@ -163,11 +198,11 @@ static void emit_finish(Tile *t) {
   LLVMBasicBlockRef full = emit_block(e, "store"), cut = emit_block(e, "store_part"), done = emit_block(e, "done");
   emit_branch(e, is_whole(t), full, cut);
   emit_at(e, full);
-  store_rows(t, false);
+  store_rows(t, WHOLE);
   emit_jump(e, done);
   emit_at(e, cut);
-  store_rows(t, true);
-  copy_part(t, false);
+  store_rows(t, memory_of_part(t));
+  if (memory_of_part(t) == STAGED) copy_part(t, false);
   emit_jump(e, done);
   emit_at(e, done);
 }
@@ -188,7 +223,7 @@ static unsigned vectors_at_once(const Tile *t, unsigned all) {
 }
 
 void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
-  LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
+  LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer, e->i64};
   Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
   unsigned all = spec->width / t.lanes;
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * all < LOOP_MAX_CARRIED - 3,
@@ -199,7 +234,9 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);
   emit_parameter_noalias(e, ARG_C);
-  t.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 64);
+  if (memory_of_part(&t) == STAGED)
+    t.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 16);
+  prepare_prefetches(&t);
   t.n = vectors_at_once(&t, all);
   for (t.first = 0; t.first < all; t.first += t.n) emit_columns(&t);
   LLVMBuildRetVoid(e->builder);

@@ -72,7 +72,7 @@ static void add_values(const Walker *walker, const Attention *attention, const A
   for (int64_t column = 0; column < step->e; column += step->pv_width) {
     const float *v = step->v_packed ? packed + column * TFM_KEY_BLOCK : in_place + column;
     kernel(scratch->strip, v, c + column, c_stride / (int64_t)sizeof(float), n, block > 0,
-           least_of(step->pv_width, step->e - column), v);
+           least_of(step->pv_width, step->e - column), v, 0);
   }
 }
 
@@ -87,7 +87,7 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
   for (int64_t column = 0; column < n; column += step->qk_width)
     kernel(q, keys + column * step->h, scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
-           least_of(step->qk_width, n - column), keys + column * step->h);
+           least_of(step->qk_width, n - column), keys + column * step->h, 0);
   epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
                item->number * attention->queries + row, rows, first_key, n);
   float *scale = scratch->scale + state;

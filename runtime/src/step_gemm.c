@@ -53,14 +53,14 @@ static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int
   int64_t k = least_of(TFM_K_BLOCK, step->k - k_block * TFM_K_BLOCK);
   const float *weights = panel_at(gemm, panel, k_block);
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
-  int64_t reach = TFM_PREFETCH_LINES * (k / 4) * LINE_FLOATS;
-  int64_t share = least_of(reach, k * step->width / (end - first) / LINE_FLOATS * LINE_FLOATS);
+  int64_t lines = least_of(TFM_PREFETCH_LINES, ceil_div(4 * step->width, LINE_FLOATS * (end - first)));
+  int64_t share = least_of(lines * (k / 4), k * step->width / (end - first) / LINE_FLOATS) * LINE_FLOATS;
   for (int64_t tile = first; tile < end; tile++) {
     int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
     float *c = gemm->c + row * gemm->c_stride + column;
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
     kernel(gemm->a + row * gemm->a_stride + k_block * TFM_K_BLOCK, weights, c, gemm->c_stride, k, k_block > 0, columns,
-           next + (tile - first) * share);
+           next + (tile - first) * share, lines);
     if (k_block == gemm->k_blocks - 1)
       epilogue_run(walker, &gemm->epilogue, (char *)c, gemm->c_stride * (int64_t)sizeof(float), row, rows, column,
                    columns);

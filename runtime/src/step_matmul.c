@@ -110,7 +110,7 @@ static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *u
       const float *packed = unit->panels + ((panel - unit->first_panel) * m->k + k) * step->width;
       int64_t column = panel * step->width;
       kernel(unit->strip, packed, (float *)c + column, c_stride / (int64_t)sizeof(float), block, k > 0,
-             least_of(step->width, m->columns - column), packed);
+             least_of(step->width, m->columns - column), packed, 0);
     }
     k += block;
   } while (k < m->k);

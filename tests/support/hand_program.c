@@ -122,8 +122,8 @@ static void tile(const float *a, int64_t a_stride, const float *b, float *c, int
 
 #define TILE(name, rows, stride, exact)                                                                            \
   static void name##_##rows(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,                 \
-                            int64_t accumulate, int64_t columns, const float *next) {                              \
-    (void)next;                                                                                                    \
+                            int64_t accumulate, int64_t columns, const float *next, int64_t next_lines) {          \
+    (void)next, (void)next_lines;                                                                                  \
     tile(a, stride, b, c, c_stride, rows, k, accumulate, columns, exact);                                          \
   }
 #define TILES(name, stride, exact) \

@@ -51,7 +51,8 @@ uint32_t hand_operands(HandProgram *hand, int n, const tfm_operand *operands);
 uint32_t hand_step(HandProgram *hand, int kind, uint32_t index, tfm_size work);
 
 /* Tile kernels by rows, for a row stride of a and of b that the caller sets first (one program at a time). */
-typedef void (*hand_tile)(const float *, const float *, float *, int64_t, int64_t, int64_t, int64_t, const float *);
+typedef void (*hand_tile)(const float *, const float *, float *, int64_t, int64_t, int64_t, int64_t, const float *,
+                          int64_t);
 enum { HAND_A_768, HAND_A_STRIP, HAND_A_STRIP_EXACT, HAND_A_H, N_HAND_TILES };
 extern const hand_tile hand_tiles[N_HAND_TILES][HAND_TILE_ROWS + 1];
 void hand_use_tiles(HandProgram *hand, int which, uint32_t *tiles);

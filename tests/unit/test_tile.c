@@ -31,7 +31,7 @@ static void check(KernelBench *bench, const Case *c, const float *a, const float
   fill(before, 16 * 80, &seed);
   memcpy(out, before, sizeof out);
   tfm_tile_kernel kernel = (tfm_tile_kernel)(uintptr_t)kernel_get(bench, c->kernel);
-  kernel(a, b, out, stride, k, accumulate, columns, (const float *)(uintptr_t)64);
+  kernel(a, b, out, stride, k, accumulate, columns, (const float *)(uintptr_t)64, k % 5);
   for (int i = 0; i < 16; i++)
     for (int j = 0; j < stride; j++) {
       bool inside = i < c->spec.rows && j < columns;

@@ -29,7 +29,7 @@ enum {
   TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0 */
   TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between the rows of a score strip, and of a packed left operand */
   TFM_K_BLOCK = 768, /* most k steps of one call of a tile kernel in a gemm */
-  TFM_PREFETCH_LINES = 2 /* lines of 64 bytes that a tile prefetches, from `next` on, per 4 steps of k */
+  TFM_PREFETCH_LINES = 4 /* most lines of 64 bytes that a tile prefetches per 4 steps of k */
 };
 #define TFM_NONE UINT32_MAX
 
@@ -130,10 +130,10 @@ typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width, the strides of a and b are part of the kernel.
  * accumulate: c is added to, else overwritten. columns <= width: how many columns of c are stored.
- * next: this tile's share of the memory that is read next, prefetched (TFM_PREFETCH_LINES * (k / 4) lines); may be any
- * address. */
+ * next: this tile's share of the memory that is read next, prefetched: next_lines (0 to TFM_PREFETCH_LINES) lines per
+ * 4 steps of k, no more than are needed, because each has its price; may be any address. */
 typedef void (*tfm_tile_kernel)(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,
-                                int64_t accumulate, int64_t columns, const float *next);
+                                int64_t accumulate, int64_t columns, const float *next, int64_t next_lines);
 
 /* packed[k][width] = source[k * k_stride + column * column_stride], columns beyond `columns` zero. Strides in elements. */
 typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns,
