@@ -52,15 +52,24 @@ static bool columns_of_slice(const Node *slice, int64_t *from, int64_t *to) {
 /* A part of a packed projection: every other use is a slice of other columns. */
 static bool match_part(Pass *pass, Node *slice, FoldCandidate *c) {
   Node *packed = slice->inputs.items[0];
-  if (!columns_of_slice(slice, &c->from, &c->to) || graph_is_output(pass->graph, packed)) return false;
+  int64_t from, to;
+  if (!columns_of_slice(slice, &from, &to) || graph_is_output(pass->graph, packed)) return false;
   for (size_t i = 0; i < packed->users.n; i++) {
     Node *other = packed->users.items[i];
-    int64_t from, to;
+    int64_t other_from, other_to;
     if (other == slice) continue;
-    if (other->op != OP_SLICE || !columns_of_slice(other, &from, &to)) return false;
-    if (from < c->to && c->from < to) return false;
+    if (other->op != OP_SLICE || !columns_of_slice(other, &other_from, &other_to)) return false;
+    if (other_from < to && from < other_to) return false;
   }
-  return match_projection(pass, packed, c);
+  if (!match_projection(pass, packed, c)) return false;
+  c->from = from;
+  c->to = to;
+  return true;
+}
+
+/* The attention of x with itself uses x three times. */
+static bool used_once_by(const Pass *pass, const Node *node, const Node *user) {
+  return node->users.n == 1 && match_only_user(pass, node) == user;
 }
 
 /* Why the factor on `node` cannot move to a weight; NULL if it can: then the candidate is complete. */
@@ -68,8 +77,8 @@ static const char *match_source(Pass *pass, Node *node, const Node *user, FoldCa
   c->from = 0;
   c->to = -1;
   for (;;) {
-    if (node->op == OP_SLICE && match_only_user(pass, node) == user && match_part(pass, node, c)) return NULL;
-    if (match_only_user(pass, node) != user) return "what it lies on is used elsewhere too";
+    if (node->op == OP_SLICE && used_once_by(pass, node, user) && match_part(pass, node, c)) return NULL;
+    if (!used_once_by(pass, node, user)) return "what it lies on is used elsewhere too";
     /* A rotation of what is scaled is what is rotated, scaled. */
     if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_ROTARY) break;
     user = node;

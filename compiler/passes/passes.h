@@ -37,8 +37,10 @@ typedef struct PassLog {
 
 /* False after an error (unknown pass name; a verifier fault is an internal error). `log` may be NULL. */
 bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log);
-/* The names in order, for help and for "did you mean". */
+/* The names in the order of the rows, for help and for "did you mean"; a pass that runs again stands there again. */
 const char *const *pass_names(uint32_t *n);
+/* What the pass of a row does, in one line. */
+const char *pass_line(uint32_t row);
 /* The report: fused operations, refusals with source lines, FLOPs and bytes as polynomials of the run-time sizes. */
 void passes_report(StrBuf *out, Graph *graph, const PassLog *log);
 /* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named. */
