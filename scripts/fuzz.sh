@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# usage: fuzz.sh [SECONDS [TARGET...]]
+# Builds the fuzz targets and runs each for so many seconds (60), from the golden cases and what earlier runs found.
+# Ends with 1 if one of them finds something; the input that shows it lies in build/fuzz/corpus/TARGET.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+shift || true
+[ -f build/fuzz/build.ninja ] || cmake --preset fuzz || exit 1
+ninja -C build/fuzz fuzz_targets || exit 1
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || for file in tests/fuzz/fuzz_*.c; do targets+=("$(basename "$file" .c)"); done
+
+# Small files of the kind that a target reads.
+seeds() {
+  case $1 in
+    fuzz_safetensors) find tests/goldens -name '*.safetensors' -size -8k ;;
+    fuzz_npy) find tests/fuzz/seeds -name '*.npy' ;;
+    fuzz_graph) find tests/fuzz/corpus_graph -name '*.graph' ;;
+    *) find tests/goldens examples -name '*.tfm' -size -16k ;;
+  esac
+}
+
+result=0
+for target in "${targets[@]}"; do
+  corpus=build/fuzz/corpus/$target
+  mkdir -p "$corpus"
+  number=0
+  for file in $(seeds "$target"); do cp -n "$file" "$corpus/seed-$((number++))"; done
+  dictionary=()
+  [ -f "tests/fuzz/$target.dict" ] && dictionary=("-dict=tests/fuzz/$target.dict")
+  echo "== $target, $seconds s"
+  build/fuzz/tests/fuzz/$target -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -max_len=8192 -print_final_stats=1 \
+    -artifact_prefix="$corpus/found-" "${dictionary[@]}" "$corpus" 2>&1 | grep -E 'stat::number_of_executed|ERROR|judge|SUMMARY'
+  [ "${PIPESTATUS[0]}" = 0 ] || { echo "FAIL $target"; result=1; }
+done
+exit $result
