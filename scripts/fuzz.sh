@@ -11,13 +11,21 @@ ninja -C build/fuzz fuzz_targets || exit 1
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || for file in tests/fuzz/fuzz_*.c; do targets+=("$(basename "$file" .c)"); done
 
-# Small files of the kind that a target reads.
+# What a target starts from: small files of the kind that it reads.
 seeds() {
   case $1 in
     fuzz_safetensors) find tests/goldens -name '*.safetensors' -size -8k ;;
-    fuzz_npy) find tests/fuzz/seeds -name '*.npy' ;;
-    fuzz_graph) find tests/fuzz/corpus_graph -name '*.graph' ;;
-    *) find tests/goldens examples -name '*.tfm' -size -16k ;;
+    fuzz_npy) find tests/fuzz/corpus_npy -type f ;;
+    fuzz_graph) find tests/fuzz/corpus_graph -type f ;;
+    *) find tests/fuzz/corpus_tfm tests/goldens examples compiler/elaborate/std -name '*.tfm' -size -16k ;;
+  esac
+  find tests/fuzz/regressions -type f -name "$1*"
+}
+
+dictionary() {
+  case $1 in
+    fuzz_parse) echo tests/fuzz/tfm.dict ;;
+    *) echo "tests/fuzz/$1.dict" ;;
   esac
 }
 
@@ -27,11 +35,11 @@ for target in "${targets[@]}"; do
   mkdir -p "$corpus"
   number=0
   for file in $(seeds "$target"); do cp -n "$file" "$corpus/seed-$((number++))"; done
-  dictionary=()
-  [ -f "tests/fuzz/$target.dict" ] && dictionary=("-dict=tests/fuzz/$target.dict")
+  words=()
+  [ -f "$(dictionary "$target")" ] && words=("-dict=$(dictionary "$target")")
   echo "== $target, $seconds s"
   build/fuzz/tests/fuzz/$target -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -max_len=8192 -print_final_stats=1 \
-    -artifact_prefix="$corpus/found-" "${dictionary[@]}" "$corpus" 2>&1 | grep -E 'stat::number_of_executed|ERROR|judge|SUMMARY'
+    -artifact_prefix="$corpus/found-" "${words[@]}" "$corpus" 2>&1 | grep -E 'stat::number_of_executed|ERROR|judge|SUMMARY'
   [ "${PIPESTATUS[0]}" = 0 ] || { echo "FAIL $target"; result=1; }
 done
 exit $result

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/checked_size.h"
-#include "diag/utf8.h"
 
 typedef struct HeaderReader {
   Arena *arena;
@@ -115,6 +114,18 @@ static bool read_tensor(HeaderReader *reader, StTensor *tensor) {
   return check_tensor(reader, tensor);
 }
 
+// ---- names ----
+
+static bool check_name(JsonCursor *cursor, int64_t at, const StrBuf *name, size_t length) {
+  if (length == 0) return cursor_fail(cursor, at, "an empty name");
+  if (length > SAFETENSORS_MAX_NAME)
+    return cursor_fail(cursor, at, "a name of %zu bytes; at most 4,096 are allowed", length);
+  for (size_t i = 0; i < length; i++)
+    if ((unsigned char)name->text[i] < 0x20 || name->text[i] == 0x7f)
+      return cursor_fail(cursor, at, "control byte 0x%02x in a name", (unsigned)name->text[i]);
+  return true;
+}
+
 // ---- metadata ----
 
 static bool read_metadata(HeaderReader *reader) {
@@ -129,7 +140,7 @@ static bool read_metadata(HeaderReader *reader) {
     cursor_peek(cursor);
     int64_t at = cursor->at;
     if (!cursor_string(cursor, &reader->text, SAFETENSORS_MAX_NAME, &length)) return false;
-    if (length > SAFETENSORS_MAX_NAME) return cursor_fail(cursor, at, "a key of __metadata__ over 4,096 bytes");
+    if (!check_name(cursor, at, &reader->text, length)) return false;
     if (map_find(&seen, reader->text.text, length))
       return cursor_fail(cursor, at, "duplicate key \"%s\" in __metadata__", reader->text.text);
     const char *key = map_put_n(&seen, reader->text.text, length, NULL)->key;
@@ -146,16 +157,6 @@ static bool read_metadata(HeaderReader *reader) {
 }
 
 // ---- the header ----
-
-static bool check_name(JsonCursor *cursor, int64_t at, const StrBuf *name, size_t length) {
-  if (length == 0) return cursor_fail(cursor, at, "a tensor without a name");
-  if (length > SAFETENSORS_MAX_NAME)
-    return cursor_fail(cursor, at, "a name of %zu bytes; at most 4,096 are allowed", length);
-  for (size_t i = 0; i < length; i++)
-    if ((unsigned char)name->text[i] < 0x20 || name->text[i] == 0x7f)
-      return cursor_fail(cursor, at, "control byte 0x%02x in the name of a tensor", (unsigned)name->text[i]);
-  return true;
-}
 
 static bool read_member(HeaderReader *reader, int64_t *metadata_at) {
   JsonCursor *cursor = &reader->cursor;

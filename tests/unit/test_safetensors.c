@@ -278,9 +278,9 @@ Test(safetensors, W19_every_prefix_and_every_bit) {
 
 Test(safetensors, W21_names) {
   StrBuf header = strbuf_new(arena_create());
-  cr_assert(safetensors_refused("{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "without a name"));
-  cr_assert(safetensors_refused("{\"a\\u0000b\":{}}", 0, "control byte 0x00 in the name"));
-  cr_assert(safetensors_refused("{\"a\\nb\":{}}", 0, "control byte 0x0a in the name"));
+  cr_assert(safetensors_refused("{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "an empty name"));
+  cr_assert(safetensors_refused("{\"a\\u0000b\":{}}", 0, "control byte 0x00 in a name"));
+  cr_assert(safetensors_refused("{\"a\\nb\":{}}", 0, "control byte 0x0a in a name"));
   cr_assert(safetensors_refused("{\"a\nb\":{}}", 0, "control byte 0x0a in a string"));
   cr_assert(safetensors_accepted("{\"a/b c\\\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0));
   for (int length = 4096; length <= 4097; length++) {
