@@ -11,7 +11,8 @@
  *   2. the scores and what is made of them have no other use than other attentions, which compute them again; the
  *      probabilities may have: they become attention_weights;
  *   3. every operand of the scores broadcasts to their shape, and the scores are no larger than the product;
- *   4. the values do not depend on the probabilities.
+ *   4. the values do not depend on the probabilities;
+ *   5. the widths of queries, keys and values are known.
  * A factor on the whole of q or k, behind views, is taken to the scores.
  * Pays: the scores are never written to memory, keys that are masked are skipped. */
 #include <string.h>
@@ -178,6 +179,8 @@ static void replace_by_attention(Pass *pass, Attention *a, Node *attention) {
 static bool shapes_fit(Pass *pass, const Attention *a) {
   if ((uint32_t)a->softmax->attr.axis + 1 != a->softmax->rank)
     return refuse(pass, a->softmax, "softmax does not run over the last axis");
+  if (!size_is_const(dim_from_end(a->product->inputs.items[0], 0), NULL) || !size_is_const(dim_from_end(a->v, 0), NULL))
+    return refuse(pass, a->matmul, "the width of queries, keys or values is only known at the run");
   const Size *lead[MAX_RANK];
   memcpy(lead, a->matmul->dims, sizeof lead);
   lead[a->matmul->rank - 1] = dim_from_end(a->softmax, 0);

@@ -54,7 +54,12 @@ static void add_record(Report *r, const FusionRecord *record) {
   vec_push(r->arena, &r->lines, (ReportLine){.first = record, .path = record->origin.path, .count = 1});
 }
 
-static const char *place(Arena *arena, SrcSpan span) {
+/* Where the user's own text comes to it: the standard layers are skipped. */
+static const char *place(Arena *arena, const Origin *origin) {
+  SrcSpan span = origin->span;
+  for (const Frame *frame = origin->frame; frame && span.source && !strcmp(span.source->path, "<std>");
+       frame = frame->caller)
+    span = frame->span;
   if (!span.source) return "-";
   return arena_printf(arena, "%s:%u", span.source->path, source_place(arena, span.source, span.begin).line);
 }
@@ -66,7 +71,7 @@ static void print_lines(Report *r, bool done) {
     if (line->first->done != done) continue;
     if (!any) strbuf_add(r->out, done ? "fused\n" : "not fused\n");
     any = true;
-    strbuf_printf(r->out, "  %-11s  %s", line->first->fusion, place(r->arena, line->first->origin.span));
+    strbuf_printf(r->out, "  %-11s  %s", line->first->fusion, place(r->arena, &line->first->origin));
     if (line->path[0]) strbuf_printf(r->out, "  %s", line->path);
     if (line->count > 1) strbuf_printf(r->out, "  (%u times)", line->count);
     strbuf_printf(r->out, "\n               %s\n", line->first->reason);

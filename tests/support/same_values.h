@@ -72,14 +72,22 @@ static inline EvalInputs random_inputs(Arena *arena, const Graph *graph) {
   int64_t sizes[SIZE_MAX_SYMBOLS], dims[MAX_RANK];
   choose_sizes(graph, sizes);
   uint32_t n = (uint32_t)graph->inputs.n;
-  const char **names = ARENA_ARRAY(arena, const char *, n + 1);
-  Tensor *tensors = ARENA_ARRAY(arena, Tensor, n + 1);
+  const char **names = ARENA_ARRAY(arena, const char *, n + graph->sizes->n_symbols + 1);
+  Tensor *tensors = ARENA_ARRAY(arena, Tensor, n + graph->sizes->n_symbols + 1);
   for (uint32_t i = 0; i < n; i++) {
     const Node *node = graph->inputs.items[i];
     for (uint32_t j = 0; j < node->rank; j++) size_value(node->dims[j], sizes, &dims[j]);
     tensors[i] = *tensor_new(arena, node->dtype, node->rank, dims);
     random_fill(&tensors[i], node->attr.name);
     names[i] = node->attr.name;
+  }
+  for (uint32_t i = 0; i < graph->sizes->n_symbols && graph->ragged_batch >= 0; i++) {
+    if (!graph->ragged[i]) continue;
+    names[n] = arena_printf(arena, "%s.lengths", graph->sizes->symbols[i]);
+    tensors[n] = *tensor_new(arena, DTYPE_I32, 1, &sizes[graph->ragged_batch]);
+    for (int64_t j = 0; j < sizes[graph->ragged_batch]; j++)
+      ((int32_t *)tensors[n].data)[j] = (int32_t)(j % 2 ? sizes[i] : sizes[i] / 2 + 1);
+    n++;
   }
   return (EvalInputs){.names = names, .tensors = tensors, .n = n};
 }
