@@ -33,8 +33,18 @@ static void dump_attributes(StrBuf *out, const Ast *node) {
   if (node->flag) strbuf_add(out, node->kind == AST_LAYER ? " model" : node->kind == AST_FN ? "" : " (bracketed)");
 }
 
+/* Deeper nodes carry the number of their level instead: a dump stays linear in the size of the tree. */
+enum { DEEPEST_INDENT = 60 };
+
+static void add_indent(StrBuf *out, unsigned level) {
+  if (level <= DEEPEST_INDENT)
+    strbuf_printf(out, "%*s", (int)(2 * level), "");
+  else
+    strbuf_printf(out, "%*s[%u] ", 2 * DEEPEST_INDENT, "", level);
+}
+
 static void dump_node(StrBuf *out, Arena *arena, const Ast *node, unsigned indent) {
-  strbuf_printf(out, "%*s", (int)(2 * indent), "");
+  add_indent(out, indent);
   if (!node) {
     strbuf_add(out, "-\n");
     return;

@@ -250,3 +250,9 @@ Test(parse, dump_names_every_node) {
                    "        number 2  # 1:13\n    block  # 1:16\n      member y \"p\"  # 2:3\n"
                    "        name x (bracketed)  # 2:7\n");
 }
+
+Test(parse, a_dump_of_a_deep_tree_stays_short) {
+  StrBuf out = strbuf_new(arena);
+  ast_dump(&out, arena, expression_ok(repeated("a", "+a", AST_MAX_DEPTH - 1, "")));
+  cr_expect(out.length < 300 * AST_MAX_DEPTH && strstr(out.text, "[3999] name a"));
+}
