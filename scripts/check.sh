@@ -47,7 +47,7 @@ unit_tests() {
   [ -n "$total" ] && [ "$total" -gt 0 ] && echo "$((total - bad)) passed, $bad failed"
 }
 
-goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged "$@"; }
+goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens "$@"; }
 
 echo "== build"
 if ! cmake --build "$build" --target tfmc unit_tests; then
@@ -57,7 +57,8 @@ fi
 
 have_python=yes
 scripts/python-environment.sh || have_python=
-[ -n "$have_python" ] && { scripts/fetch-weights.sh || not_run "the golden case minilm" "its weights could not be downloaded"; }
+have_weights=
+[ -n "$have_python" ] && scripts/fetch-weights.sh && have_weights=yes
 
 stage "unit tests" unit_tests
 
@@ -71,9 +72,14 @@ else
   done
   stage "golden cases, nothing fused" goldens --option=-O0
   stage "golden cases, one thread" goldens --option=--threads=1
-  stage "golden cases, reference interpreter" goldens --option=--engine=reference
+  stage "golden cases, reference interpreter" goldens tests/goldens/ragged --option=--engine=reference
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "the same bits" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+  if [ -n "$have_weights" ]; then
+    stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
+  else
+    not_run "the golden case minilm, the example" "their weights could not be downloaded"
+  fi
 fi
 
 echo "$passed passed, $failed failed"

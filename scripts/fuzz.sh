@@ -19,7 +19,7 @@ seeds() {
     fuzz_graph) find tests/fuzz/corpus_graph -type f ;;
     *) find tests/fuzz/corpus_tfm tests/goldens examples compiler/elaborate/std -name '*.tfm' -size -16k ;;
   esac
-  find tests/fuzz/regressions -type f -name "$1*"
+  find tests/fuzz/regressions -type f
 }
 
 dictionary() {

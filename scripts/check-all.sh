@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# usage: check-all.sh
+# What `make check` leaves out because it takes long: another compiler's warnings, sanitizers, fuzzing (TFM_FUZZ_SECONDS
+# for each target, 60), faults of the disk, kills, more random programs. The last line is `N passed, N failed`.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+scripts/install-dependencies.sh all || exit 1
+passed=0 failed=0
+
+stage() {
+  local name=$1
+  shift
+  echo "== $name"
+  if "$@"; then passed=$((passed + 1)); else
+    failed=$((failed + 1))
+    echo "FAIL $name"
+  fi
+}
+
+# preset NAME TARGET...: configures and builds.
+preset() {
+  local name=$1
+  shift
+  [ -f "build/$name/build.ninja" ] || cmake --preset "$name" >/dev/null || return 1
+  cmake --build "build/$name" --target "$@" | tail -n 3
+}
+
+tests_of() { ctest --test-dir "build/$1" --output-on-failure -j "$(nproc)" | grep -vE 'Passed|Start '; }
+
+sanitized_goldens() {
+  GOLDEN_WEIGHTS=build/weights ASAN_OPTIONS=detect_leaks=1 build/venv/bin/python tests/goldens/check.py build/asan/tfmc \
+    tests/goldens "$@" | tail -n 5
+}
+
+stage "warnings of clang" preset clang tfmc unit_tests
+if preset asan tfmc unit_tests; then
+  stage "unit tests, addresses and undefined behaviour" tests_of asan
+  stage "golden cases, the same" sanitized_goldens
+  stage "golden cases, the same, reference interpreter" sanitized_goldens tests/goldens/ragged --option=--engine=reference
+else
+  stage "build with the address sanitizer" false
+fi
+if preset tsan unit_tests; then stage "threads" tests_of tsan; else stage "build with the thread sanitizer" false; fi
+stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-60}"
+stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
+stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
