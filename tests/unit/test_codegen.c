@@ -1,0 +1,210 @@
+/* What the compiler emits, seen from outside: objects that need nothing from anybody, loops of tiles that keep
+ * everything in registers, sections that are never writable and executable, hosts that are told apart. */
+#include <elf.h>
+
+#include "../support/kernel_bench.h"
+#include "kernels/kernels.h"
+
+static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
+
+static LLVMMemoryBufferRef emit(KernelBench *bench, bool assembly) {
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMModuleRef module = kernels_module(context, &bench->plan);
+  LLVMTargetMachineRef machine = target_machine(&bench->diag, bench->plan.target);
+  cr_assert(machine);
+  LLVMMemoryBufferRef buffer = emit_object(&bench->diag, module, machine, assembly);
+  cr_assert(buffer, "%s", bench->diag.messages.n ? bench->diag.messages.items[0].text : "?");
+  LLVMDisposeTargetMachine(machine);
+  LLVMDisposeModule(module);
+  LLVMContextDispose(context);
+  return buffer;
+}
+
+// ---- a kernel of every kind ----
+
+static void add_tiles(KernelBench *bench, TileShape shape) {
+  for (int rows = 1; rows <= shape.rows; rows++)
+    for (int exact_zero = 0; exact_zero < 2; exact_zero++) {
+      KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shape.width};
+      spec.a_stride = 784, spec.b_stride = shape.width, spec.exact_zero = exact_zero;
+      kernel_add(bench, spec);
+    }
+}
+
+static void add_all_tiles(KernelBench *bench) {
+  const TargetInfo *target = bench->plan.target;
+  for (int i = 0; i < 3; i++)
+    if (target->gemm_tiles[i].rows) add_tiles(bench, target->gemm_tiles[i]);
+  add_tiles(bench, target->attention_keys);
+  for (int i = 0; i < 3; i++)
+    if (target->attention_value_widths[i])
+      add_tiles(bench, (TileShape){target->attention_keys.rows, (uint8_t)target->attention_value_widths[i]});
+}
+
+static void add_row(KernelBench *bench, OpKind op, DType in, DType out, uint32_t n_args, ColumnAccess access) {
+  Expr *args[3] = {NULL};
+  KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = (uint8_t)(n_args + 1)};
+  spec.operands[0] = (RowOperandSpec){.dtype = out, .access = access};
+  for (uint32_t i = 0; i < n_args; i++) {
+    spec.operands[i + 1] = (RowOperandSpec){.dtype = in, .access = access};
+    args[i] = expr_input(bench->arena, in, i + 1);
+  }
+  spec.expr = expr_op(bench->arena, op, out, args[0], args[1], args[2]);
+  kernel_add(bench, spec);
+}
+
+static void add_rows(KernelBench *bench) {
+  for (OpKind op = OP_NEG; op <= OP_QUICK_GELU; op++) add_row(bench, op, DTYPE_F32, DTYPE_F32, 1, COLUMN_CONTIGUOUS);
+  for (OpKind op = OP_ADD; op <= OP_MINIMUM; op++) {
+    if (op == OP_FLOORDIV || op == OP_FLOORMOD) add_row(bench, op, DTYPE_I32, DTYPE_I32, 2, COLUMN_STRIDED);
+    else add_row(bench, op, DTYPE_F32, DTYPE_F32, 2, COLUMN_STRIDED);
+  }
+  for (OpKind op = OP_EQ; op <= OP_GE; op++) add_row(bench, op, DTYPE_I32, DTYPE_BOOL, 2, COLUMN_CONTIGUOUS);
+  add_row(bench, OP_AND, DTYPE_BOOL, DTYPE_BOOL, 2, COLUMN_CONTIGUOUS);
+  add_row(bench, OP_TO_I32, DTYPE_F32, DTYPE_I32, 1, COLUMN_CONTIGUOUS);
+  add_row(bench, OP_TO_F32, DTYPE_BOOL, DTYPE_F32, 1, COLUMN_STRIDED);
+}
+
+static void add_reductions(KernelBench *bench) {
+  static const OpKind ops[] = {OP_SUM,     OP_MEAN,        OP_MAX,        OP_MIN,     OP_ARGMAX,
+                               OP_SOFTMAX, OP_LOG_SOFTMAX, OP_LAYER_NORM, OP_RMS_NORM};
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+    for (uint8_t reduce = 1; reduce <= 2; reduce++) {
+      KernelSpec spec = {.family = KERNEL_ROW, .reduction = ops[i], .reduce = reduce, .n_operands = 2};
+      if (ops[i] == OP_ARGMAX) spec.operands[0].dtype = DTYPE_I32;
+      spec.expr = expr_op(bench->arena, OP_EXP, DTYPE_F32, expr_input(bench->arena, DTYPE_F32, 1), NULL, NULL);
+      kernel_add(bench, spec);
+    }
+}
+
+static void add_everything(KernelBench *bench) {
+  add_all_tiles(bench);
+  add_rows(bench);
+  add_reductions(bench);
+  for (int transposes = 0; transposes < 2; transposes++)
+    kernel_add(bench, (KernelSpec){.family = KERNEL_PACK, .width = 64, .pack_transposes = transposes});
+  kernel_add(bench, (KernelSpec){.family = KERNEL_SOFTMAX});
+  kernel_add(bench, (KernelSpec){.family = KERNEL_FINITE});
+}
+
+// ---- objects ----
+
+static void check_symbols(const char *name, const char *object) {
+  const Elf64_Ehdr *header = (const Elf64_Ehdr *)object;
+  const Elf64_Shdr *sections = (const Elf64_Shdr *)(object + header->e_shoff);
+  size_t n_functions = 0;
+  for (int i = 0; i < header->e_shnum; i++) {
+    cr_assert((sections[i].sh_flags & (SHF_WRITE | SHF_EXECINSTR)) != (SHF_WRITE | SHF_EXECINSTR));
+    if (sections[i].sh_type != SHT_SYMTAB) continue;
+    const Elf64_Sym *symbols = (const Elf64_Sym *)(object + sections[i].sh_offset);
+    const char *texts = object + sections[sections[i].sh_link].sh_offset;
+    for (size_t s = 1; s < sections[i].sh_size / sizeof *symbols; s++) {
+      cr_expect(symbols[s].st_shndx != SHN_UNDEF, "%s: the object needs %s", name, texts + symbols[s].st_name);
+      n_functions += ELF64_ST_TYPE(symbols[s].st_info) == STT_FUNC;
+      if (ELF64_ST_TYPE(symbols[s].st_info) == STT_FUNC) cr_expect(ELF64_ST_VISIBILITY(symbols[s].st_other) == STV_HIDDEN);
+    }
+  }
+  cr_assert(n_functions > 60);
+}
+
+Test(codegen, objects_need_nothing) {
+  for (int t = 0; t < 3; t++) {
+    KernelBench bench = kernel_bench_new(names[t]);
+    add_everything(&bench);
+    LLVMMemoryBufferRef object = emit(&bench, false);
+    check_symbols(names[t], LLVMGetBufferStart(object));
+    LLVMDisposeMemoryBuffer(object);
+    kernel_bench_free(&bench);
+  }
+}
+
+Test(codegen, same_object_every_time) {
+  LLVMMemoryBufferRef objects[2];
+  for (int i = 0; i < 2; i++) {
+    KernelBench bench = kernel_bench_new("x86-64-v3");
+    add_everything(&bench);
+    objects[i] = emit(&bench, false);
+    kernel_bench_free(&bench);
+  }
+  size_t size = LLVMGetBufferSize(objects[0]);
+  cr_assert(size == LLVMGetBufferSize(objects[1]));
+  cr_assert(memcmp(LLVMGetBufferStart(objects[0]), LLVMGetBufferStart(objects[1]), size) == 0);
+  for (int i = 0; i < 2; i++) LLVMDisposeMemoryBuffer(objects[i]);
+}
+
+// ---- loops of tiles ----
+
+/* Where the block that begins at `at` ends: at the next label. */
+static const char *block_end(const char *at) {
+  for (const char *line = strchr(at, '\n'); line; line = strchr(line + 1, '\n'))
+    if (line[1] == '.' && line[2] == 'L') return line + 1;
+  return at + strlen(at);
+}
+
+static bool contains(const char *begin, const char *end, const char *text) {
+  const char *at = strstr(begin, text);
+  return at && at < end;
+}
+
+Test(codegen, tiles_stay_in_registers) {
+  for (int t = 0; t < 3; t++) {
+    KernelBench bench = kernel_bench_new(names[t]);
+    add_all_tiles(&bench);
+    LLVMMemoryBufferRef assembly = emit(&bench, true);
+    const char *multiply = bench.plan.target->has_fma ? "vfmadd" : "mulps";
+    size_t n_loops = 0;
+    for (const char *at = LLVMGetBufferStart(assembly), *end; (at = strstr(at, "\n.LBB")); at = end - 1) {
+      end = block_end(++at);
+      if (!contains(at, end, multiply)) continue; /* products stand in loops only */
+      n_loops++;
+      cr_expect(!contains(at, end, "Spill") && !contains(at, end, "Reload") && !contains(at, end, "%rsp"),
+                "%s: a loop of a tile uses the stack: %.*s", names[t], (int)(end - at), at);
+    }
+    cr_assert(n_loops >= 2 * bench.plan.kernels.n, "%zu loops in %zu tiles", n_loops, bench.plan.kernels.n);
+    LLVMDisposeMemoryBuffer(assembly);
+    kernel_bench_free(&bench);
+  }
+}
+
+// ---- host and errors ----
+
+Test(codegen, host) {
+  const TargetInfo *host = host_target();
+  cr_assert(!host_lacks(host));
+  Arena *arena = arena_create();
+  cr_assert(host_cpu_name(arena)[0]);
+  arena_destroy(arena);
+}
+
+Test(codegen, hosts_lack_what_they_lack) {
+  TargetInfo other = targets[0];
+  other.llvm_triple = "aarch64-unknown-linux-gnu";
+  cr_assert(host_lacks(&other));
+  other = targets[0];
+  other.llvm_features = "+sse2,+no-such-feature";
+  cr_assert(host_lacks(&other));
+}
+
+Test(codegen, errors_are_reported) {
+  KernelBench bench = kernel_bench_new("x86-64");
+  TargetInfo other = targets[0];
+  other.llvm_triple = "no-such-machine";
+  cr_assert(!target_machine(&bench.diag, &other));
+  cr_assert(bench.diag.n_errors == 1 && bench.diag.messages.items[0].code == DIAG_TOOL);
+  bench.plan.target = &other;
+  cr_assert(!jit_create(bench.arena, &bench.diag, &bench.plan, NULL));
+  cr_assert(bench.diag.messages.items[1].code == DIAG_CPU);
+  kernel_bench_free(&bench);
+}
+
+Test(codegen, statistics) {
+  KernelBench bench = kernel_bench_new(host_target()->name);
+  add_all_tiles(&bench);
+  kernels_compile(&bench);
+  cr_assert(bench.statistics.n_kernels == bench.plan.kernels.n);
+  cr_assert(bench.statistics.code_bytes > 1000 && bench.statistics.seconds > 0);
+  if (getenv("TFM_TEST_VERBOSE"))
+    printf("%u tiles: %.3f s, %llu bytes\n", bench.statistics.n_kernels, bench.statistics.seconds,
+           (unsigned long long)bench.statistics.code_bytes);
+  kernel_bench_free(&bench);
+}
