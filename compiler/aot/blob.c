@@ -1,5 +1,6 @@
 #include "aot/blob.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/check.h"
