@@ -1,12 +1,14 @@
-/* Rotary positions: a table of cosines and sines, and products of the two halves (or neighbours) of the last axis.
+/* Rotary positions: a table of cosines and sines, and one pointwise expression over pairs.
  *
- *   %3 = rotary %x, %pos      %3 = rotary_table %pos                       [..., 2, h/2]
- *                             %4 = reshape (slice %3, row 0)               cos [..., h/2]
- *                             %5 = reshape (slice %3, row 1)               sin
- *                             %6 = concat (a cos - b sin), (b cos + a sin)     a, b: the halves of x
+ *   %3 = rotary %x, %pos      %3 = rotary_table %pos                      [..., 2, h/2]: cosines, then sines
+ *                             %4 = reshape %x : [..., t, 2, h/2]          a, b: rows 0 and 1, slices of it
+ *                             %5 = pointwise %a, %b, %cos, %sin,
+ *                                  { where(eq(index1, 0), a cos - b sin, b cos + a sin) }
+ *                             %6 = reshape %5 : [..., t, h]
  *
- * Neighbours: x is seen as [..., h/2, 2], so a and b are its columns. Equal tables of several layers are merged by cse.
- * Always legal; plan has no rotary. */
+ * Neighbours (interleaved): x is seen as [..., t, h/2, 2], a and b are its columns, told apart by index0. a and b
+ * broadcast along the axis of 2: that costs each product twice, but no pass to put the halves together. Equal tables of several layers are merged by cse. Always legal; plan has no rotary. Where
+ * there is no room for one axis more, the first two axes are seen as one meanwhile. */
 #include <string.h>
 
 #include "passes/match.h"
@@ -22,55 +24,70 @@ static Node *rotary_table(Pass *pass, Node *rotary, const Size *half) {
   return table;
 }
 
-/* Row `row` of the table: [..., h/2], and for neighbours [..., h/2, 1]. */
+/* Row `row` of the table: [..., 1, h/2], for neighbours [..., h/2, 1]. */
 static Node *table_row(Builder *b, Node *table, int64_t row, bool interleaved) {
-  const Size *dims[MAX_RANK];
-  uint32_t rank = table->rank - 1u;
   Node *slice = match_slice(b, table, table->rank - 2u, row, 1);
-  memcpy(dims, table->dims, sizeof dims);
-  dims[rank - 1] = dim_from_end(table, 0);
-  if (interleaved) dims[rank++] = size_const(b->graph->sizes, 1);
-  return build_reshape(b, slice, rank, dims);
+  return interleaved ? match_swap_last_two(b, slice) : slice;
 }
 
-/* x [..., n] or [..., n/2, 2] in two halves along its last axis, rotated, put together again. */
-static Node *rotate(Builder *b, Node *x, int64_t half, Node *cosines, Node *sines) {
-  Node *a = match_slice(b, x, x->rank - 1u, 0, half), *c = match_slice(b, x, x->rank - 1u, half, half);
-  Node *a_cos = build_binary(b, OP_MUL, a, cosines), *c_sin = build_binary(b, OP_MUL, c, sines);
-  Node *c_cos = build_binary(b, OP_MUL, c, cosines), *a_sin = build_binary(b, OP_MUL, a, sines);
-  Node *first = build_binary(b, OP_SUB, a_cos, c_sin), *second = build_binary(b, OP_ADD, c_cos, a_sin);
-  return build_concat(b, 2, (Node *const[]){first, second}, x->rank - 1);
+/* where(index == 0, a cos - b sin, b cos + a sin) of inputs a, b, cos, sin. */
+static Expr *rotation(Arena *arena, uint32_t pair_axis) {
+  Expr *in[4];
+  for (uint32_t i = 0; i < 4; i++) in[i] = expr_input(arena, DTYPE_F32, i);
+  Expr *a_cos = expr_op(arena, OP_MUL, DTYPE_F32, in[0], in[2], NULL);
+  Expr *b_sin = expr_op(arena, OP_MUL, DTYPE_F32, in[1], in[3], NULL);
+  Expr *b_cos = expr_op(arena, OP_MUL, DTYPE_F32, in[1], in[2], NULL);
+  Expr *a_sin = expr_op(arena, OP_MUL, DTYPE_F32, in[0], in[3], NULL);
+  Expr *zero = expr_integer(arena, DTYPE_I32, 0);
+  Expr *is_first = expr_op(arena, OP_EQ, DTYPE_BOOL, expr_index(arena, pair_axis), zero, NULL);
+  return expr_op(arena, OP_WHERE, DTYPE_F32, is_first, expr_op(arena, OP_SUB, DTYPE_F32, a_cos, b_sin, NULL),
+                 expr_op(arena, OP_ADD, DTYPE_F32, b_cos, a_sin, NULL));
 }
 
-static void lower(Pass *pass, Node *node) {
+/* pairs [..., 2, h/2] or [..., h/2, 2], rotated. */
+static Node *rotate(Builder *b, Node *pairs, Node *table, bool interleaved) {
+  uint32_t axis = pairs->rank - (interleaved ? 1u : 2u);
+  Node *inputs[4];
+  for (uint32_t i = 0; i < 2; i++) inputs[i] = match_slice(b, pairs, axis, i, 1);
+  for (uint32_t i = 0; i < 2; i++) inputs[2 + i] = table_row(b, table, i, interleaved);
+  Node *rotated = graph_add(b->graph, b->before, OP_POINTWISE, DTYPE_F32, pairs->rank,
+                            (const Size *const *)pairs->dims, 4, inputs, b->origin);
+  rotated->attr.expr = rotation(b->graph->arena, interleaved ? 0 : 1);
+  return rotated;
+}
+
+/* The dims of x with its last axis as pairs; how many there are. False: there is no room. */
+static bool dims_of_pairs(Pass *pass, const Node *node, const Size *half, uint32_t *rank, const Size **dims) {
+  const Node *x = node->inputs.items[0];
+  uint32_t merged = x->rank == MAX_RANK ? 1 : 0, n = 0;
+  if (merged && node->inputs.items[1]->rank + 2u > x->rank - 1u) return false;
+  for (uint32_t i = merged; i + 1u < x->rank; i++) dims[n++] = x->dims[i];
+  if (merged) dims[0] = size_mul(pass->graph->sizes, x->dims[0], x->dims[1]);
+  const Size *two = size_const(pass->graph->sizes, 2);
+  dims[n++] = node->attr.interleaved ? half : two;
+  dims[n++] = node->attr.interleaved ? two : half;
+  *rank = n;
+  return dims[0] != NULL;
+}
+
+static bool lower(Pass *pass, Node *node) {
   Node *x = node->inputs.items[0];
-  bool interleaved = node->attr.interleaved;
-  int64_t width;
-  size_is_const(dim_from_end(x, 0), &width);
+  const Size *half = size_div(pass->graph->sizes, dim_from_end(x, 0), size_const(pass->graph->sizes, 2));
+  const Size *dims[MAX_RANK];
+  uint32_t rank;
+  if (!half || !dims_of_pairs(pass, node, half, &rank, dims)) return false;
   Builder b = pass_builder(pass, node, node);
-  Node *table = rotary_table(pass, node, size_const(pass->graph->sizes, width / 2));
-  Node *cosines = table_row(&b, table, 0, interleaved), *sines = table_row(&b, table, 1, interleaved);
-  Node *by;
-  if (interleaved) {
-    const Size *dims[MAX_RANK];
-    memcpy(dims, x->dims, sizeof dims);
-    dims[x->rank - 1] = size_const(pass->graph->sizes, width / 2);
-    dims[x->rank] = size_const(pass->graph->sizes, 2);
-    by = rotate(&b, build_reshape(&b, x, x->rank + 1u, dims), 1, cosines, sines);
-    by = build_reshape(&b, by, node->rank, node->dims);
-  } else {
-    by = rotate(&b, x, width / 2, cosines, sines);
-  }
-  match_replace(pass, node, by);
+  Node *table = rotary_table(pass, node, half);
+  Node *by = rotate(&b, match_reshape(&b, x, rank, dims), table, node->attr.interleaved);
+  match_replace(pass, node, match_reshape(&b, by, node->rank, node->dims));
+  return true;
 }
 
 bool pass_lower_rotary(Pass *pass) {
   bool changed = false;
   for (Node *node = pass->graph->first, *next; node; node = next) {
     next = node->next;
-    if (node->op != OP_ROTARY || match_is_static(pass, node)) continue;
-    lower(pass, node);
-    changed = true;
+    if (node->op == OP_ROTARY && !match_is_static(pass, node)) changed |= lower(pass, node);
   }
   return changed;
 }

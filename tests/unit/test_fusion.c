@@ -343,6 +343,8 @@ Test(fusion, llama_with_grouped_heads) {
   expect(graph, OP_LINEAR, 11);
   expect(graph, OP_ATTENTION, 2);
   expect(graph, OP_ROTARY_TABLE, 1);
+  expect(graph, OP_POINTWISE, 4); /* the embedding, positions, and a rotation of q and k together per layer */
+  expect(graph, OP_CONCAT, 0);
   expect(graph, OP_NORM, 5);
   expect_expr(graph, OP_ATTENTION, 1, "where(gt(index0, index1), -inf, acc)");
 }
