@@ -21,6 +21,19 @@ static int64_t number_from_environment(const char *name, int64_t least, int64_t 
   return *end || value < least || value > most ? otherwise : value;
 }
 
+/* Whether the caller's struct has the member; struct_size 0 means that it is the first version's. */
+#define OPTION_IS_GIVEN(options, member)                                                        \
+  ((options) && ((options)->struct_size ? (options)->struct_size : FIRST_OPTIONS_SIZE) >=       \
+                    offsetof(tfm_context_options, member) + sizeof(options)->member)
+enum { FIRST_OPTIONS_SIZE = offsetof(tfm_context_options, threads) + sizeof(int32_t) };
+
+static int64_t spin_ns(const tfm_context_options *options) {
+  int32_t spin_us = OPTION_IS_GIVEN(options, spin_us) ? options->spin_us : 0;
+  if (spin_us < 0) return 0;
+  if (spin_us > 0) return spin_us * INT64_C(1000);
+  return number_from_environment("TFM_SPIN_US", 0, MOST_SPIN_US, DEFAULT_SPIN_US) * 1000;
+}
+
 static int32_t thread_count(const tfm_context_options *options) {
   int32_t threads = options ? options->threads : 0;
   if (threads <= 0) threads = (int32_t)number_from_environment("TFM_NUM_THREADS", 1, POOL_MAX_THREADS, 0);
@@ -50,8 +63,7 @@ static bool allocate_condition_stack(tfm_context *context) {
 }
 
 static bool allocate_threads(tfm_context *context, const tfm_context_options *options) {
-  int64_t spin_us = number_from_environment("TFM_SPIN_US", 0, MOST_SPIN_US, DEFAULT_SPIN_US);
-  context->pool = pool_create(thread_count(options), spin_us * 1000);
+  context->pool = pool_create(thread_count(options), spin_ns(options));
   if (!context->pool) return false;
   size_t bytes = sizeof(ClaimSlot) * (size_t)pool_threads(context->pool);
   context->claims.slots = aligned_alloc(ALIGNMENT, bytes);
@@ -66,8 +78,8 @@ static tfm_status check_arguments(const tfm_program *program, const void *weight
   if (program->version != TFM_PROGRAM_VERSION)
     return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "the program has version %u, this runtime needs %d",
                     program->version, TFM_PROGRAM_VERSION);
-  if (options && options->struct_size < offsetof(tfm_context_options, threads) + sizeof options->threads)
-    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "struct_size of the options is not set");
+  if (options && !OPTION_IS_GIVEN(options, threads))
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "struct_size of the options is too small");
   if (!weights && program->weights_bytes)
     return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the weights are a null pointer");
   if ((uintptr_t)weights % ALIGNMENT)

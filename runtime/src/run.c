@@ -6,13 +6,9 @@
 
 #include <string.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
+#include "fp_mode.h"
 #include "steps.h"
-
-enum { MXCSR_DEFAULT = 0x1f80 }; /* round to nearest, subnormal numbers kept, no exception traps */
 
 typedef void (*StepFunction)(Walker *walker, const tfm_step *step);
 
@@ -57,10 +53,7 @@ static void walk(void *argument, PoolMember *member) {
   uint64_t *profile = member->thread == 0 ? context->profile : NULL;
   uint64_t start = profile ? now_ns() : 0;
   bool any = false, others = false; /* steps before this one: any at all; the last one by all threads */
-#if defined(__x86_64__)
-  unsigned control = _mm_getcsr();
-  _mm_setcsr(MXCSR_DEFAULT);
-#endif
+  uint64_t fp_mode = fp_mode_enter();
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (context->steps[i].skipped) continue;
     bool parallel = step_is_parallel(context, i, member->active);
@@ -73,9 +66,7 @@ static void walk(void *argument, PoolMember *member) {
     profile[i] += now - start;
     start = now;
   }
-#if defined(__x86_64__)
-  _mm_setcsr(control);
-#endif
+  fp_mode_leave(fp_mode);
   if (member->thread == 0) context->claims.serial = walker.serial;
 }
 

@@ -1,5 +1,6 @@
 /* Values of the program's polynomials for given run-time sizes. */
 #include "context.h"
+#include "fp_mode.h"
 
 static bool term_value(const tfm_term *term, const int64_t *symbols, int64_t *value) {
   int64_t product = term->coefficient;
@@ -22,10 +23,13 @@ static bool polynomial_value(const tfm_program *program, uint32_t index, const i
 }
 
 bool sizes_evaluate(tfm_context *context) {
-  for (uint32_t i = 0; i < context->program->n_polynomials; i++) {
+  for (uint32_t i = 0; i < context->program->n_polynomials; i++)
     if (!polynomial_value(context->program, i, context->symbols, &context->values[i])) return false;
+  uint64_t fp_mode = fp_mode_enter();
+  for (uint32_t i = 0; i < context->program->n_polynomials; i++) {
     context->values_f32[i] = (float)context->values[i];
     context->values_i32[i] = (int32_t)(uint32_t)context->values[i];
   }
+  fp_mode_leave(fp_mode);
   return true;
 }

@@ -209,7 +209,7 @@ Test(runtime, wrong_arguments_are_refused) {
   cr_expect_eq(tfm_context_create(NULL, weights, NULL, &context, NULL), TFM_E_USAGE);
   cr_expect_eq(tfm_context_create(&hand.program, NULL, NULL, &context, NULL), TFM_E_USAGE);
   cr_expect_eq(tfm_context_create(&hand.program, weights + 1, NULL, &context, NULL), TFM_E_USAGE);
-  cr_expect_eq(tfm_context_create(&hand.program, weights, &(tfm_context_options){0}, &context, NULL), TFM_E_USAGE);
+  cr_expect_eq(tfm_context_create(&hand.program, weights, &(tfm_context_options){.struct_size = 4}, &context, NULL), TFM_E_USAGE);
   hand.program.version++;
   cr_expect_eq(tfm_context_create(&hand.program, weights, NULL, &context, NULL), TFM_E_ENV);
   cr_expect_eq(tfm_context_bind(NULL, NULL, NULL), TFM_E_USAGE);
