@@ -28,3 +28,15 @@ function(tfm_embed target file symbol)
     DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake)
   target_sources(${target} PRIVATE ${out})
 endfunction()
+
+# `symbol` and `symbol`_end around the bytes of a file that another target makes.
+function(tfm_incbin target maker file symbol)
+  set(out ${CMAKE_BINARY_DIR}/generated/${symbol}.c)
+  file(CONFIGURE OUTPUT ${out} @ONLY CONTENT "__asm__(\".section .rodata\\n.balign 16\\n.global ${symbol}\\n${symbol}:\\n\"
+        \".incbin \\\"${file}\\\"\\n.global ${symbol}_end\\n${symbol}_end:\\n.byte 0\\n.previous\\n\");
+typedef int ${symbol}_is_in_the_section_above;
+")
+  target_sources(${target} PRIVATE ${out})
+  set_source_files_properties(${out} PROPERTIES OBJECT_DEPENDS ${file} COMPILE_OPTIONS "-w")
+  add_dependencies(${target} ${maker})
+endfunction()

@@ -1,0 +1,82 @@
+#include "aot/aot.h"
+
+#include <string.h>
+
+#include "aot/emit_library.h"
+#include "aot/header.h"
+#include "base/check.h"
+#include "codegen/codegen.h"
+#include "kernels/kernels.h"
+
+static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) {
+  return (LibraryParts){.plans = request->plans, .n_plans = request->n_plans, .names = names,
+                        .weights = request->weights, .version = request->version};
+}
+
+/* The object of a module, which is disposed of. NULL data after an error. */
+static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const TargetInfo *target) {
+  Bytes bytes = {0};
+  LLVMTargetMachineRef machine = target_machine(diag, target);
+  LLVMMemoryBufferRef buffer = machine ? emit_object(diag, module, machine, false) : NULL;
+  if (buffer) {
+    bytes.size = LLVMGetBufferSize(buffer);
+    bytes.data = arena_copy(arena, LLVMGetBufferStart(buffer), bytes.size);
+    LLVMDisposeMemoryBuffer(buffer);
+  }
+  LLVMDisposeModule(module);
+  if (machine) LLVMDisposeTargetMachine(machine);
+  return bytes;
+}
+
+/* The kernels of a plan under names that tell its instruction set. */
+static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const Plan *plan) {
+  LLVMModuleRef module = kernels_module(context, plan);
+  const char *suffix = library_kernel_suffix(arena, plan);
+  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f)) {
+    if (LLVMIsDeclaration(f)) continue;
+    size_t length;
+    const char *name = LLVMGetValueName2(f, &length);
+    const char *suffixed = arena_printf(arena, "%.*s%s", (int)length, name, suffix);
+    LLVMSetValueName2(f, suffixed, length + strlen(suffix));
+  }
+  return module;
+}
+
+const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
+  Bytes *objects = ARENA_ARRAY(arena, Bytes, request->n_plans + 1);
+  LLVMContextRef context = LLVMContextCreate();
+  bool ok = true;
+  for (uint32_t i = 0; ok && i < request->n_plans; i++) {
+    const Plan *plan = request->plans[i];
+    objects[i] = object_of(arena, diag, suffixed_kernels(arena, context, plan), plan->target);
+    ok = objects[i].data != NULL;
+  }
+  if (ok) {
+    ArgsNames names = args_names(arena, &request->plans[0]->program);
+    LibraryParts parts = parts_of(request, &names);
+    const TargetInfo *any = target_find("x86-64"); /* what runs before the CPU is known */
+    CHECK(any, "no baseline target");
+    objects[request->n_plans] = object_of(arena, diag, emit_library(arena, context, &parts), any);
+    ok = objects[request->n_plans].data != NULL;
+  }
+  LLVMContextDispose(context);
+  return ok ? objects : NULL;
+}
+
+Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname) {
+  const Bytes *objects = aot_objects(arena, diag, request);
+  if (!objects) return (Bytes){0};
+  const char *prefix = model_prefix(arena, request->plans[0]->program.name);
+  return link_library(arena, diag, request->compiler, prefix, soname, objects, request->n_plans + 1);
+}
+
+Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {
+  const Bytes *objects = aot_objects(arena, diag, request);
+  return objects ? link_object(arena, diag, request->compiler, objects, request->n_plans + 1) : (Bytes){0};
+}
+
+void aot_header(StrBuf *out, const AotRequest *request) {
+  ArgsNames names = args_names(out->arena, &request->plans[0]->program);
+  LibraryParts parts = parts_of(request, &names);
+  write_header(out, &parts);
+}

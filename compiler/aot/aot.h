@@ -1,0 +1,29 @@
+/* AOT: a model as a library, made before it is needed.
+ *
+ * In: plans of one graph for one or more instruction sets, and packed weights if they are to be embedded. Out: object
+ * code, library and header as bytes; who calls it writes files. The same input gives the same bytes. */
+#ifndef TFM_AOT_AOT_H
+#define TFM_AOT_AOT_H
+
+#include "aot/link.h"
+#include "aot/names.h"
+#include "base/strbuf.h"
+#include "plan/plan.h"
+
+typedef struct AotRequest {
+  const Plan *const *plans; /* one per instruction set, the best first */
+  uint32_t n_plans;
+  const void *weights;      /* packed, to be embedded; NULL: none */
+  const char *version;      /* of tfmc */
+  const char *compiler;     /* that links */
+} AotRequest;
+
+/* The objects: the kernels of each instruction set, then the rest. NULL after an error; n_plans + 1 of them. */
+const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request);
+/* A library with the name `soname`. NULL data after an error. */
+Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname);
+/* One object, for linking with the runtime archive. NULL data after an error. */
+Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request);
+void aot_header(StrBuf *out, const AotRequest *request);
+
+#endif

@@ -1,0 +1,123 @@
+#include "aot/emit_library.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "aot/blob.h"
+#include "aot/describe.h"
+#include "aot/emit_program.h"
+#include "tfm/library.h"
+
+typedef struct FunctionInfo {
+  const char *suffix, *runtime;
+  bool gets_library;
+  const char *result, *arguments;
+} FunctionInfo;
+
+enum { LIBRARY = 1, PLAIN = 0 };
+
+static const FunctionInfo functions[] = {
+#define FUNCTION(suffix, runtime, kind, result, parameters, arguments, comment) {#suffix, #runtime, kind, result, arguments},
+#include "aot/library_functions.def"
+};
+
+const char *library_kernel_suffix(Arena *arena, const Plan *plan) {
+  char *suffix = arena_printf(arena, ".%s", plan->target->name);
+  for (char *c = suffix; *c; c++)
+    if (*c == '-') *c = '_';
+  return suffix;
+}
+
+// ---- exported functions ----
+
+static LLVMTypeRef type_of(LLVMContextRef context, char letter) {
+  if (letter == 'p') return LLVMPointerTypeInContext(context, 0);
+  return letter == 'w' ? LLVMInt32TypeInContext(context) : LLVMInt64TypeInContext(context);
+}
+
+static LLVMTypeRef result_of(LLVMContextRef context, const char *result) {
+  if (strcmp(result, "void") == 0) return LLVMVoidTypeInContext(context);
+  return type_of(context, strcmp(result, "tfm_status") == 0 ? 'w' : strcmp(result, "int64_t") == 0 ? 'i' : 'p');
+}
+
+/* <prefix>_<suffix>: hands its arguments on to the runtime, after the library if that wants it. */
+static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix, const FunctionInfo *info,
+                         LLVMValueRef library) {
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  unsigned n = (unsigned)strlen(info->arguments), first = info->gets_library;
+  LLVMTypeRef types[8] = {LLVMPointerTypeInContext(context, 0)};
+  for (unsigned i = 0; i < n; i++) types[first + i] = type_of(context, info->arguments[i]);
+  LLVMTypeRef result = result_of(context, info->result);
+  LLVMTypeRef inner_type = LLVMFunctionType(result, types, first + n, false);
+  LLVMTypeRef outer_type = LLVMFunctionType(result, types + first, n, false);
+  LLVMValueRef inner = LLVMAddFunction(module, info->runtime, inner_type);
+  LLVMSetVisibility(inner, LLVMHiddenVisibility);
+  LLVMValueRef outer = LLVMAddFunction(module, arena_printf(arena, "%s_%s", prefix, info->suffix), outer_type);
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
+  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, outer, ""));
+  LLVMValueRef arguments[8] = {library};
+  for (unsigned i = 0; i < n; i++) arguments[first + i] = LLVMGetParam(outer, i);
+  LLVMValueRef call = LLVMBuildCall2(builder, inner_type, inner, arguments, first + n, "");
+  LLVMSetTailCall(call, true);
+  if (LLVMGetTypeKind(result) == LLVMVoidTypeKind) LLVMBuildRetVoid(builder);
+  else LLVMBuildRet(builder, call);
+  LLVMDisposeBuilder(builder);
+}
+
+// ---- the tfm_library ----
+
+static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name, uint32_t first, uint32_t step, uint32_t n) {
+  uint32_t *values = ARENA_ARRAY(arena, uint32_t, n);
+  for (uint32_t i = 0; i < n; i++) values[i] = first + step * i;
+  Blob blob = blob_new(arena, module);
+  return blob_finish(&blob, name, values, n * sizeof *values);
+}
+
+/* Members of the args struct are 8 bytes each: struct_size, sizes, inputs, then pairs of output and capacity. */
+static void emit_args(Blob *top, const tfm_program *p) {
+  size_t base = offsetof(tfm_library, args);
+  uint32_t inputs = 8 + 8 * p->n_symbols, outputs = inputs + 8 * p->n_inputs;
+  blob_pointer(top, base + offsetof(tfm_args_layout, symbols), offsets(top->arena, top->module, "args_symbols", 8, 8, p->n_symbols));
+  blob_pointer(top, base + offsetof(tfm_args_layout, inputs), offsets(top->arena, top->module, "args_inputs", inputs, 8, p->n_inputs));
+  blob_pointer(top, base + offsetof(tfm_args_layout, outputs), offsets(top->arena, top->module, "args_outputs", outputs, 16, p->n_outputs));
+  blob_pointer(top, base + offsetof(tfm_args_layout, capacities),
+               offsets(top->arena, top->module, "args_capacities", outputs + 8, 16, p->n_outputs));
+}
+
+static LLVMValueRef emit_programs(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
+  void **nothing = ARENA_ARRAY(arena, void *, parts->n_plans);
+  Blob blob = blob_new(arena, module);
+  for (uint32_t i = 0; i < parts->n_plans; i++)
+    blob_pointer(&blob, i * sizeof *nothing,
+                 emit_program(arena, module, parts->plans[i], library_kernel_suffix(arena, parts->plans[i])));
+  return blob_finish(&blob, "programs", nothing, parts->n_plans * sizeof *nothing);
+}
+
+static LLVMValueRef emit_weights(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
+  if (!parts->weights) return NULL;
+  Blob blob = blob_new(arena, module);
+  return blob_finish(&blob, "weights", parts->weights, parts->plans[0]->program.weights_bytes);
+}
+
+static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
+  const tfm_program *p = &parts->plans[0]->program;
+  tfm_library library = {.abi = TFM_LIBRARY_ABI, .n_programs = parts->n_plans};
+  library.args.struct_size = 8 + 8 * p->n_symbols + 8 * p->n_inputs + 16 * p->n_outputs;
+  library_layout(arena, parts->plans[0], library.layout);
+  Blob top = blob_new(arena, module);
+  blob_text(&top, offsetof(tfm_library, model), parts->names->prefix);
+  blob_text(&top, offsetof(tfm_library, version), parts->version);
+  blob_pointer(&top, offsetof(tfm_library, programs), emit_programs(arena, module, parts));
+  emit_args(&top, p);
+  blob_pointer(&top, offsetof(tfm_library, weights), emit_weights(arena, module, parts));
+  blob_text(&top, offsetof(tfm_library, description), describe_library(arena, parts));
+  return blob_finish(&top, "library", &library, sizeof library);
+}
+
+LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts) {
+  LLVMModuleRef module = LLVMModuleCreateWithNameInContext("library", context);
+  LLVMValueRef library = emit_tfm_library(arena, module, parts);
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    emit_wrapper(arena, module, parts->names->prefix, &functions[i], library);
+  return module;
+}

@@ -1,0 +1,187 @@
+#define _GNU_SOURCE /* memfd_create, mkostemp */
+#include "aot/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern const char tfm_runtime_archive[], tfm_runtime_archive_end[];
+extern char **environ;
+
+enum { MAX_MESSAGE = 4000 };
+
+typedef struct Linking {
+  Arena *arena;
+  Diag *diag;
+  const char *compiler;
+  VEC(char *) arguments;
+  VEC(int) files; /* descriptors that the compiler inherits */
+} Linking;
+
+Bytes runtime_archive(void) {
+  return (Bytes){tfm_runtime_archive, (size_t)(tfm_runtime_archive_end - tfm_runtime_archive)};
+}
+
+static bool fail(Linking *l, const char *what) {
+  diag_error_at(l->diag, NULL, DIAG_TOOL, "%s: %s", what, strerror(errno));
+  return false;
+}
+
+static void argument(Linking *l, const char *text) { vec_push(l->arena, &l->arguments, arena_strdup(l->arena, text)); }
+
+// ---- what the compiler reads ----
+
+static bool write_all(int fd, const char *data, size_t size) {
+  while (size) {
+    ssize_t n = write(fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    data += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+/* Puts bytes into a file without a name; its path for the compiler, or NULL. */
+static const char *nameless_file(Linking *l, Bytes bytes) {
+  int fd = memfd_create("tfmc", 0);
+  if (fd >= 0) vec_push(l->arena, &l->files, fd);
+  if (fd >= 0 && write_all(fd, bytes.data, bytes.size)) return arena_printf(l->arena, "/proc/self/fd/%d", fd);
+  fail(l, "a temporary file cannot be written");
+  return NULL;
+}
+
+static bool add_files(Linking *l, const Bytes *files, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    const char *path = nameless_file(l, files[i]);
+    if (!path) return false;
+    argument(l, path);
+  }
+  return true;
+}
+
+static void close_files(Linking *l) {
+  for (size_t i = 0; i < l->files.n; i++) close(l->files.items[i]);
+}
+
+// ---- running it ----
+
+/* What a file holds, from its beginning. */
+static Bytes read_whole(Arena *arena, int fd) {
+  struct stat info;
+  if (fstat(fd, &info) || info.st_size < 0) return (Bytes){0};
+  size_t size = (size_t)info.st_size, done = 0;
+  char *data = arena_alloc(arena, size + 1);
+  for (ssize_t n; done < size; done += (size_t)n)
+    if ((n = pread(fd, data + done, size - done, (off_t)done)) <= 0) return (Bytes){0};
+  return (Bytes){data, size};
+}
+
+/* The child gets the signals that its parent holds back until the temporary file is gone. */
+static bool start(Linking *l, int messages, const sigset_t *signals, pid_t *child) {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, signals);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, messages, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, messages, STDERR_FILENO);
+  vec_push(l->arena, &l->arguments, NULL);
+  errno = posix_spawnp(child, l->compiler, &actions, &attributes, l->arguments.items, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (!errno) return true;
+  diag_error_at(l->diag, NULL, DIAG_TOOL, "the C compiler '%s' cannot be started: %s (it links the library; choose one with --cc)",
+                l->compiler, strerror(errno));
+  return false;
+}
+
+/* Runs the compiler to its end. */
+static bool run(Linking *l, const sigset_t *signals) {
+  int messages = memfd_create("tfmc messages", MFD_CLOEXEC), status = 0;
+  pid_t child;
+  if (messages < 0) return fail(l, "a temporary file cannot be made");
+  bool ended = start(l, messages, signals, &child);
+  while (ended && waitpid(child, &status, 0) < 0) ended = errno == EINTR;
+  bool ok = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (ended && !ok) {
+    Bytes text = read_whole(l->arena, messages);
+    diag_error_at(l->diag, NULL, DIAG_TOOL, "the C compiler '%s' could not link the library:\n%.*s", l->compiler,
+                  text.size > MAX_MESSAGE ? MAX_MESSAGE : (int)text.size, text.data ? (const char *)text.data : "");
+  }
+  close(messages);
+  return ok;
+}
+
+/* Links into a temporary file and reads it; the file is removed whatever happens, interruption included. */
+static Bytes run_to_bytes(Linking *l) {
+  const char *folder = getenv("TMPDIR");
+  char *path = arena_printf(l->arena, "%s/tfmc-XXXXXX", folder && *folder ? folder : "/tmp");
+  sigset_t interruptions, before;
+  sigemptyset(&interruptions);
+  sigaddset(&interruptions, SIGINT);
+  sigaddset(&interruptions, SIGTERM);
+  sigaddset(&interruptions, SIGHUP);
+  sigprocmask(SIG_BLOCK, &interruptions, &before);
+  Bytes result = {0};
+  int fd = mkostemp(path, O_CLOEXEC);
+  if (fd < 0) fail(l, "no temporary file can be made");
+  else close(fd);
+  argument(l, "-o");
+  argument(l, path);
+  if (fd >= 0 && run(l, &before)) {
+    int out = open(path, O_RDONLY | O_CLOEXEC);
+    if (out >= 0) result = read_whole(l->arena, out);
+    if (!result.data) fail(l, path);
+    if (out >= 0) close(out);
+  }
+  if (fd >= 0) unlink(path);
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  return result;
+}
+
+// ---- libraries and objects ----
+
+static Linking begin(Arena *arena, Diag *diag, const char *compiler) {
+  Linking l = {.arena = arena, .diag = diag, .compiler = compiler};
+  argument(&l, compiler);
+  return l;
+}
+
+Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,
+                   const Bytes *objects, size_t n_objects) {
+  static const char *const flags[] = {"-shared", "-s", "-nostartfiles", "-Wl,-z,relro,-z,now,-z,noexecstack,--as-needed",
+                                      "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,--no-undefined"};
+  Linking l = begin(arena, diag, compiler);
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) argument(&l, flags[i]);
+  argument(&l, arena_printf(arena, "-Wl,-soname,%s", soname));
+  const char *script = arena_printf(arena, "{ global: %s_*; local: *; };\n", prefix);
+  const char *script_path = nameless_file(&l, (Bytes){script, strlen(script)});
+  if (script_path) argument(&l, arena_printf(arena, "-Wl,--version-script=%s", script_path));
+  Bytes result = {0}, archive = runtime_archive();
+  if (script_path && add_files(&l, objects, n_objects) && add_files(&l, &archive, 1)) {
+    argument(&l, "-lm");
+    argument(&l, "-lpthread");
+    result = run_to_bytes(&l);
+  }
+  close_files(&l);
+  return result;
+}
+
+Bytes link_object(Arena *arena, Diag *diag, const char *compiler, const Bytes *objects, size_t n_objects) {
+  Linking l = begin(arena, diag, compiler);
+  argument(&l, "-r");
+  argument(&l, "-nostdlib");
+  Bytes result = {0};
+  if (add_files(&l, objects, n_objects)) result = run_to_bytes(&l);
+  close_files(&l);
+  return result;
+}

@@ -1,0 +1,13 @@
+/* The file of packed weights, .tfmw, as the compiler writes it; its form is in tfm/weights_file.h.
+ *
+ * In: packed weights and the layout that they have. Out: a file that appears complete or not at all. */
+#ifndef TFM_AOT_WEIGHTS_FILE_H
+#define TFM_AOT_WEIGHTS_FILE_H
+
+#include "diag/diag.h"
+
+/* `model` is the prefix of the library's functions. False after an error. */
+bool weights_file_write(Diag *diag, const char *path, const char *model, const uint8_t layout[16], const void *packed,
+                        uint64_t bytes);
+
+#endif
