@@ -53,8 +53,9 @@ Lanes math_exp(Emitter *e, Lanes x) {
   return lanes_scale(e, p, n, whole);
 }
 
+/* Just above 2^-126 at the least, so no product is denormal, which would cost a hundred cycles. */
 Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
-  const double least = -0x1.5d58ap+6; /* exp of it is 2^-126 */
+  const double least = -87.25;
   Lanes n, whole;
   Lanes p = exp_reduced(e, at_least(e, x, least), &n, &whole);
   Lanes below = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, least));
@@ -119,9 +120,7 @@ Lanes math_tanh(Emitter *e, Lanes x) {
 
 /* With z = exp(-|x|): 1 / (1 + z), or z / (1 + z) for negative x, which is accurate at both ends. */
 Lanes math_sigmoid(Emitter *e, Lanes x) {
-  Lanes n, whole, one = lanes_number(e, 1);
-  Lanes p = exp_reduced(e, at_least(e, lanes_neg(e, lanes_abs(e, x)), -104), &n, &whole);
-  Lanes z = lanes_scale(e, p, n, whole);
+  Lanes one = lanes_number(e, 1), z = math_exp_nonpositive(e, lanes_neg(e, lanes_abs(e, x)));
   Lanes negative = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, 0));
   return lanes_div(e, lanes_select(e, negative, z, one), lanes_add(e, one, z));
 }

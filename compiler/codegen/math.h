@@ -11,12 +11,12 @@
 #include "codegen/vector.h"
 
 Lanes math_exp(Emitter *e, Lanes x);
-/* exp of x <= 0: results below 2^-126 are 0. What softmax uses. */
+/* exp of x <= 0, and 0 for x < -87.25, where results come near the denormal numbers. For softmax, sigmoid, erf. */
 Lanes math_exp_nonpositive(Emitter *e, Lanes x);
 Lanes math_log(Emitter *e, Lanes x);
 Lanes math_erf(Emitter *e, Lanes x);
 Lanes math_tanh(Emitter *e, Lanes x);
-Lanes math_sigmoid(Emitter *e, Lanes x);
+Lanes math_sigmoid(Emitter *e, Lanes x); /* 0 for x < -87.25 */
 Lanes math_silu(Emitter *e, Lanes x);
 Lanes math_gelu(Emitter *e, Lanes x);
 Lanes math_gelu_tanh(Emitter *e, Lanes x);
