@@ -21,10 +21,6 @@ bool eval_arguments(Elaborator *e, const Ast *call, Value first, Scope *scope, A
     Argument *argument = &arguments->items[arguments->n++];
     *argument = (Argument){arg->name, eval(e, arg->children[0], scope), arg->span};
     good &= !is_poison(argument->value);
-    if (!arg->name && i > 1 && call->children[i - 1]->name) {
-      fail_at(e, arg->span, DIAG_ARGUMENT, "an argument without a name after one with a name");
-      good = false;
-    }
   }
   while (arguments->n_by_place < arguments->n && !arguments->items[arguments->n_by_place].name) arguments->n_by_place++;
   return good;
@@ -132,7 +128,7 @@ static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim,
     dim = dim->children[0];
   }
   const char *free = free_size(dim, scope);
-  if (free) {
+  if (free && !dim->flag) {
     scope_put(e->arena, scope, free, value_size(have));
     return true;
   }
@@ -151,7 +147,8 @@ static bool match_type(Elaborator *e, const Ast *param, Value v, Scope *scope) {
   SrcSpan saved = e->here;
   DType dtype;
   e->here = type->span;
-  Node *x = dtype_of(e, type, &dtype) ? tensor_of(e, v, 1u << dtype, "argument ", param->name) : NULL;
+  const char *what = arena_printf(e->arena, "argument '%s'", param->name);
+  Node *x = dtype_of(e, type, &dtype) ? tensor_of(e, v, 1u << dtype, what, "") : NULL;
   bool good = x != NULL;
   if (good && x->rank != type->n_children) {
     fail(e, DIAG_SHAPE, "argument '%s' has shape %T, its type has %d axes", param->name, x, (int)type->n_children);
@@ -228,6 +225,7 @@ Result call_function(Elaborator *e, Function *f, const char *title, const Argume
   Module *saved = e->module;
   SrcSpan here = e->here;
   Scope *scope = scope_new(e->arena, f->scope, NULL);
+  scope_reserve(e->arena, scope, params->n_children);
   e->module = scope->module;
   f->active = true;
   if (bind_parameters(e, f, values, scope)) result = run_body(e, f, title, scope);

@@ -21,7 +21,8 @@ typedef struct Result {
   const Ast *place; /* AST_RETURN, or the expression of `= expr`; NULL after an error */
 } Result;
 
-/* The arguments of an AST_CALL, `first` before them unless it is MISSING. False after an error. */
+/* The arguments of an AST_CALL (parse sees to it that those by place stand first), `first` before them unless it is
+ * MISSING. False after an error. */
 bool eval_arguments(Elaborator *e, const Ast *call, Value first, Scope *scope, Arguments *arguments);
 void arguments_of_one(Elaborator *e, Value value, Arguments *arguments);
 

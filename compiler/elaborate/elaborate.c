@@ -130,7 +130,7 @@ static void run_forward(Elaborator *e, Module *model) {
   e->here = model->forward->ast->span;
   if (declare_inputs(e, model, &arguments)) {
     Result result = call_function(e, model->forward, model->layer->name, &arguments, model->forward->ast);
-    declare_outputs(e, model, &result);
+    declare_outputs(e, &result);
     if (!diag_has_errors(e->diag)) declare_generate(e, model);
   }
   e->here = saved;

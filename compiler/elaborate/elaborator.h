@@ -13,7 +13,7 @@
 enum {
   MAX_OPERATIONS = 1000000,  /* nodes of the graph */
   MAX_MODULES = 1000000,     /* modules made */
-  MAX_STEPS = 10000000,      /* expressions and statements evaluated */
+  MAX_STEPS = 8000000,       /* expressions and statements evaluated */
   MAX_CALL_DEPTH = 256,      /* calls and modules in one another */
   MAX_EVALUATION_DEPTH = 4000, /* expressions in one another, through all calls */
   MAX_CONDITION = 1000,      /* comparisons in one check of a run */

@@ -86,8 +86,7 @@ const SizeList *eval_sizes(Elaborator *e, const Ast *node, Scope *scope) {
   list->items = ARENA_ARRAY(e->arena, const Size *, list->n);
   for (uint32_t i = 0; i < list->n; i++) {
     const Ast *item = node->children[i];
-    if (item->kind == AST_RAGGED) fail_at(e, item->span, DIAG_INPUT_DECLARATION, "ragged is for the inputs of a model");
-    Value v = item->kind == AST_RAGGED ? POISON : eval(e, item, scope);
+    Value v = eval(e, item, scope);
     if (is_size(v)) list->items[i] = size_of(e->sizes, v);
     else if (!is_poison(v)) {
       fail_at(e, item->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);

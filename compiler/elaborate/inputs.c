@@ -30,8 +30,9 @@ static bool bind_sizes(Elaborator *e, const Ast *param, Scope *scope) {
     return false;
   }
   for (uint32_t i = 0; i < type->n_children; i++) {
-    const char *name = free_size(bare(type->children[i]), scope);
-    if (!name) continue;
+    const Ast *dim = bare(type->children[i]);
+    const char *name = free_size(dim, scope);
+    if (!name || dim->flag) continue; /* (batch) is an expression like others */
     const Size *size = size_symbol(e->sizes, name);
     if (!size) {
       fail_at(e, type->span, DIAG_LIMIT, "a model can have at most %d run-time sizes", (int)SIZE_MAX_SYMBOLS);
@@ -47,7 +48,7 @@ static bool mark_ragged(Elaborator *e, const Ast *param, const Scope *scope) {
   for (uint32_t i = 0; i < type->n_children; i++) {
     const Ast *dim = type->children[i], *name = bare(dim);
     if (dim->kind != AST_RAGGED) continue;
-    const Binding *binding = name->kind == AST_NAME ? scope_find(scope, name->name) : NULL;
+    const Binding *binding = name->kind == AST_NAME && !name->flag ? scope_find(scope, name->name) : NULL;
     if (!binding) {
       fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged stands before the name of a run-time size");
       return false;
@@ -182,7 +183,7 @@ bool declare_inputs(Elaborator *e, Module *model, Arguments *arguments) {
 static const char *name_of_result(const Ast *node) {
   const Ast *expression = node->kind == AST_RESULT ? node->children[0] : node;
   if (node->kind == AST_RESULT && node->name) return node->name;
-  return expression->kind == AST_NAME ? expression->name : NULL;
+  return expression->kind == AST_NAME && !expression->flag ? expression->name : NULL;
 }
 
 /* What a ragged output is put together from: one axis of items. */
@@ -208,7 +209,7 @@ static void declare_output(Elaborator *e, const Ast *node, Value v) {
     fail(e, DIAG_REDEFINED, "two outputs are called '%s'", name);
     return;
   }
-  Node *x = tensor_of(e, v, ANY_DTYPE, "output ", name);
+  Node *x = tensor_of(e, v, ANY_DTYPE, arena_printf(e->arena, "output '%s'", name), "");
   if (!x) return;
   if (graph->ragged_batch >= 0 && !belongs_to_items(e, x)) {
     fail(e, DIAG_RAGGED, "output '%s' %T has a ragged size, so it needs the axis '%s'", name, x,
@@ -218,10 +219,9 @@ static void declare_output(Elaborator *e, const Ast *node, Value v) {
   vec_push(graph->arena, &graph->outputs, (GraphOutput){name, x});
 }
 
-void declare_outputs(Elaborator *e, const Module *model, const Result *result) {
+void declare_outputs(Elaborator *e, const Result *result) {
   SrcSpan saved = e->here;
   const Ast *place = result->place;
-  (void)model;
   if (!place) return;
   if (place->kind == AST_RETURN && place->n_children > 1) {
     const Tuple *tuple = result->value.as.tuple;

@@ -7,7 +7,7 @@
 /* INPUT nodes for the parameters of forward, by name in *arguments. False after an error. */
 bool declare_inputs(Elaborator *e, Module *model, Arguments *arguments);
 /* The results of forward as outputs of the graph. */
-void declare_outputs(Elaborator *e, const Module *model, const Result *result);
+void declare_outputs(Elaborator *e, const Result *result);
 /* The generate block, if the model has one, against inputs and outputs. */
 void declare_generate(Elaborator *e, const Module *model);
 

@@ -13,13 +13,16 @@ const char *join_path(Elaborator *e, const char *a, const char *b) {
   return !*a ? b : !*b ? a : arena_printf(e->arena, "%s.%s", a, b);
 }
 
+/* A name is defined once in a layer: false (after reporting) if it is already. */
+static bool is_new_name(Elaborator *e, const Module *m, const Ast *node) {
+  const Binding *other = scope_find(m->scope, node->name);
+  if (!other) return true;
+  fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the other one", "'%s' is already defined in %s",
+                 node->name, m->layer->name);
+  return false;
+}
+
 static void define(Elaborator *e, Module *m, const Ast *node, Value v) {
-  Binding *other = scope_find(m->scope, node->name);
-  if (other) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the other one", "'%s' is already defined in %s",
-                   node->name, m->layer->name);
-    return;
-  }
   Binding *binding = scope_put(e->arena, m->scope, node->name, v);
   binding->span = node->span;
   binding->is_member = true;
@@ -38,6 +41,7 @@ static Value named_module(Elaborator *e, const Ast *node, Module *m, const Templ
 }
 
 static void member_value(Elaborator *e, const Ast *node, Module *m) {
+  if (!is_new_name(e, m, node)) return;
   Value v = eval(e, node->children[0], m->scope);
   if (v.kind == VALUE_TEMPLATE) v = named_module(e, node, m, v.as.template);
   else if (node->text && !is_poison(v)) {
@@ -48,12 +52,10 @@ static void member_value(Elaborator *e, const Ast *node, Module *m) {
 
 // ---- weights ----
 
-static Node *declare_weight(Elaborator *e, const Ast *node, const char *path, const SizeList *sizes) {
+static Node *declare_weight(Elaborator *e, const char *path, const SizeList *sizes) {
   const char *name = arena_printf(e->arena, "%s%s", e->weights_prefix, path);
   Node *weight = made(e, build_weight(build_here(e), name, sizes->n, sizes->items));
-  (void)node;
   map_put(&e->weights, path, weight);
-  if (weight) map_put(&e->graph->declared_weights, name, weight);
   return weight;
 }
 
@@ -84,7 +86,7 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
     fail(e, DIAG_RANGE, "a weight needs a path");
     return NULL;
   }
-  if (!map_has(&e->weights, path)) return declare_weight(e, node, path, sizes);
+  if (!map_has(&e->weights, path)) return declare_weight(e, path, sizes);
   Node *weight = map_get(&e->weights, path);
   if (!weight || same_dims(weight, sizes)) return weight;
   fail_with_note(e, node->span, DIAG_SHAPE, weight->origin.span, "the other one", "weight '%s' is %L here and %V elsewhere",
@@ -93,6 +95,7 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
 }
 
 static void member_weight(Elaborator *e, const Ast *node, Module *m) {
+  if (!is_new_name(e, m, node)) return;
   const char *part = node->text ? node->text : node->name;
   Node *weight = weight_of(e, node, m, part);
   map_put(&m->weights, part, weight);
@@ -130,8 +133,9 @@ static void member_fn(Elaborator *e, const Ast *node, Module *m) {
   bool good = parameters_differ(e, "parameter", node->children[0]);
   Function *f = ARENA_NEW(e->arena, Function);
   *f = (Function){.name = node->name, .ast = node, .scope = m->scope};
-  if (!node->flag) define(e, m, node, good ? (Value){VALUE_FUNCTION, {.function = f}} : POISON);
-  else if (m->forward) {
+  if (!node->flag) {
+    if (is_new_name(e, m, node)) define(e, m, node, good ? (Value){VALUE_FUNCTION, {.function = f}} : POISON);
+  } else if (m->forward) {
     fail_with_note(e, node->span, DIAG_REDEFINED, m->forward->ast->span, "the other one", "%s has a forward already",
                    m->layer->name);
   } else if (good) {

@@ -75,7 +75,7 @@ static Value on_sizes(Elaborator *e, const Arithmetic *row, Value a, Value b) {
   if (row->divides && is_zero) return fail(e, DIAG_RANGE, "division of %V by zero", a);
   const Size *result = row->sizes(e->sizes, size_of(e->sizes, a), size_of(e->sizes, b));
   if (result) return value_size(result);
-  if (!row->divides) return fail(e, DIAG_LIMIT, "%V %s %V is too large to be computed", a, row->text, b);
+  if (!row->divides) return fail(e, DIAG_LIMIT, "'%s' of two sizes gives one that is too large to be computed", row->text);
   return fail(e, DIAG_KIND, "%V %s %V is not a size: the division must come out even whatever the run-time sizes are",
               a, row->text, b);
 }
@@ -134,7 +134,7 @@ Node *matrix_product(Elaborator *e, Node *a, Node *b) {
   }
   Shape result;
   if (!broadcast_shapes(e, "'@'", 2, (Shape[]){leading(a, 2), leading(b, 2)}, (Node *[]){a, b}, &result)) return NULL;
-  return made(e, build_matmul(build_here(e), a, b));
+  return with_known_dims(e, made(e, build_matmul(build_here(e), a, b)), result.rank, result.dims);
 }
 
 // ---- comparison ----

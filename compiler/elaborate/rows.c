@@ -52,17 +52,17 @@ Value primitive_argmax(Elaborator *e, const PrimitiveCall *call) {
 // ---- norms ----
 
 /* A parameter of a norm: [size of the last axis of x]; NULL for `none`. False after an error. */
-static bool norm_parameter(Elaborator *e, const char *name, const char *which, Node *x, Value v, Node **parameter) {
+static bool norm_parameter(Elaborator *e, const char *name, const char *letter, Node *x, Value v, Node **parameter) {
   *parameter = NULL;
   if (v.kind == VALUE_NONE) return true;
-  Node *p = tensor_of(e, v, F32, which, name);
+  Node *p = tensor_of(e, v, F32, letter[0] == 'w' ? "w of " : "b of ", name);
   if (!p) return false;
   if (p->rank != 1) {
-    fail(e, DIAG_SHAPE, "%s%s must have one axis, not %T", which, name, p);
+    fail(e, DIAG_SHAPE, "%s: %s must have one axis, not %T", name, letter, p);
     return false;
   }
   *parameter = p;
-  return need_same(e, x->dims[x->rank - 1], p->dims[0], "%s: x %T and %s%s %T don't agree", name, x, which, name, p);
+  return need_same(e, x->dims[x->rank - 1], p->dims[0], "%s: x %T and %s %T don't agree", name, x, letter, p);
 }
 
 static Node *norm_operand(Elaborator *e, const char *name, Value v, Value eps, double *epsilon) {
@@ -79,8 +79,8 @@ static Node *norm_operand(Elaborator *e, const char *name, Value v, Value eps, d
 Value primitive_layer_norm(Elaborator *e, const PrimitiveCall *call) {
   double eps;
   Node *w, *b, *x = norm_operand(e, "layer_norm", call->arguments[0], call->arguments[3], &eps);
-  if (!x || !norm_parameter(e, "layer_norm", "w of ", x, call->arguments[1], &w) ||
-      !norm_parameter(e, "layer_norm", "b of ", x, call->arguments[2], &b)) {
+  if (!x || !norm_parameter(e, "layer_norm", "w", x, call->arguments[1], &w) ||
+      !norm_parameter(e, "layer_norm", "b", x, call->arguments[2], &b)) {
     return POISON;
   }
   return made_value(e, build_layer_norm(build_here(e), x, w, b, eps));
@@ -89,6 +89,6 @@ Value primitive_layer_norm(Elaborator *e, const PrimitiveCall *call) {
 Value primitive_rms_norm(Elaborator *e, const PrimitiveCall *call) {
   double eps;
   Node *w, *x = norm_operand(e, "rms_norm", call->arguments[0], call->arguments[2], &eps);
-  if (!x || !norm_parameter(e, "rms_norm", "w of ", x, call->arguments[1], &w)) return POISON;
+  if (!x || !norm_parameter(e, "rms_norm", "w", x, call->arguments[1], &w)) return POISON;
   return made_value(e, build_rms_norm(build_here(e), x, w, eps));
 }

@@ -12,6 +12,12 @@ Scope *scope_new(Arena *arena, Scope *parent, Module *module) {
   return scope;
 }
 
+void scope_reserve(Arena *arena, Scope *scope, uint32_t n) {
+  if (scope->bindings.cap) return;
+  scope->bindings.items = ARENA_ARRAY(arena, Binding, n);
+  scope->bindings.cap = n;
+}
+
 static uint32_t *slot_of(const Scope *scope, const char *name) {
   uint64_t hash = (uint64_t)(uintptr_t)name * 0x9e3779b97f4a7c15u;
   for (uint32_t i = (uint32_t)(hash >> 40) & (scope->n_slots - 1);; i = (i + 1) & (scope->n_slots - 1)) {

@@ -22,6 +22,8 @@ struct Scope {
 };
 
 Scope *scope_new(Arena *arena, Scope *parent, Module *module);
+/* Room for n more names; more than that grow it. */
+void scope_reserve(Arena *arena, Scope *scope, uint32_t n);
 /* In this scope alone; NULL if it is not there. Valid until the next scope_put. */
 Binding *scope_find(const Scope *scope, const char *name);
 /* In this scope or an outer one. */

@@ -19,8 +19,8 @@ static Node **joined(Elaborator *e, const char *name, uint32_t n, const Value *v
   return n ? xs : NULL;
 }
 
-/* All axes but `axis` (-1: all) have the same sizes. */
-static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, int32_t axis) {
+/* All axes but `axis` (-1: all) have the same sizes: these are put into dims. */
+static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, int32_t axis, const Size **dims) {
   for (uint32_t i = 0; i < xs[0]->rank; i++) {
     const Size *dim = xs[0]->dims[i];
     for (uint32_t k = 1; k < n && (int32_t)i != axis; k++) {
@@ -28,6 +28,7 @@ static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, 
       if (!need_same(e, dim, other, "%s: the shapes don't agree: %T and %T", name, xs[0], xs[k])) return false;
       if (!size_is_const(dim, NULL)) dim = other;
     }
+    dims[i] = dim;
   }
   return true;
 }
@@ -43,8 +44,12 @@ Value primitive_concat(Elaborator *e, const PrimitiveCall *call) {
     total = size_add(e->sizes, total, xs[i]->dims[axis]);
   }
   if (!total) return fail(e, DIAG_LIMIT, "the sum of the sizes is too large to be computed");
-  if (!agree(e, "concat", n, xs, axis)) return POISON;
-  return n == 1 ? value_tensor(xs[0]) : made_value(e, build_concat(build_here(e), n, xs, axis));
+  const Size *dims[MAX_RANK];
+  if (!agree(e, "concat", n, xs, axis, dims)) return POISON;
+  if (n == 1) return value_tensor(xs[0]);
+  dims[axis] = total;
+  Node *node = made(e, build_concat(build_here(e), n, xs, axis));
+  return value_tensor(with_known_dims(e, node, xs[0]->rank, dims));
 }
 
 /* x with a new axis of 1. */
@@ -60,9 +65,11 @@ Node *stack_tensors(Elaborator *e, const char *name, uint32_t n, const Value *va
   Node **xs = joined(e, name, n, values);
   if (!xs || !rank_fits(e, "the result", xs[0]->rank + 1)) return NULL;
   int32_t axis = axis_of(e, axis_value, xs[0]->rank + 1u);
-  if (axis < 0 || !agree(e, name, n, xs, -1)) return NULL;
+  const Size *dims[MAX_RANK];
+  if (axis < 0 || !agree(e, name, n, xs, -1, dims)) return NULL;
   for (uint32_t i = 0; i < n; i++) {
-    xs[i] = with_axis(e, xs[i], axis);
+    xs[i] = with_known_dims(e, xs[i], xs[i]->rank, dims);
+    xs[i] = xs[i] ? with_axis(e, xs[i], axis) : NULL;
     if (!xs[i]) return NULL;
   }
   return n == 1 ? xs[0] : made(e, build_concat(build_here(e), n, xs, axis));

@@ -29,7 +29,7 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
 
 bool run_require(Elaborator *e, const Ast *node, Scope *scope) {
   Value condition = truth_of(e, eval(e, node->children[0], scope), "what is required");
-  return !is_poison(condition) && need_required(e, condition, node->text, scope);
+  return is_poison(condition) || need_required(e, condition, node->text, scope);
 }
 
 static void run_require_statement(Elaborator *e, const Ast *node, Scope *scope, Result *result) {

@@ -6,7 +6,7 @@
 
 /* Runs the statements of an AST_BLOCK up to a `return`; then *result is set, else left as it is. */
 void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result);
-/* `require`, a member or a statement. False after an error. */
+/* `require`, a member or a statement. False if what it requires does not hold. */
 bool run_require(Elaborator *e, const Ast *node, Scope *scope);
 /* The branch of an AST_IF that is taken: a block, or NULL. False after an error. */
 bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **block);

@@ -222,13 +222,15 @@ const Size *product_of(Elaborator *e, uint32_t n, const Size *const *dims) {
   return product;
 }
 
-/* Where a run-time size must equal a number, it is that number from here on. */
-static Value known_dims(Elaborator *e, Node *node, const Shape *shape) {
-  for (uint32_t i = 0; i < shape->rank; i++) {
-    if (shape->dims[i] == node->dims[i] || !size_is_const(shape->dims[i], NULL)) continue;
-    return made_value(e, build_reshape(build_here(e), node, shape->rank, shape->dims));
+Node *with_known_dims(Elaborator *e, Node *node, uint32_t rank, const Size *const *dims) {
+  const Size *known[MAX_RANK];
+  bool differs = false;
+  for (uint32_t i = 0; node && i < rank; i++) {
+    bool is_number = size_is_const(dims[i], NULL);
+    known[i] = is_number ? dims[i] : node->dims[i];
+    differs |= known[i] != node->dims[i];
   }
-  return value_tensor(node);
+  return differs ? made(e, build_reshape(build_here(e), node, rank, known)) : node;
 }
 
 Value elementwise(Elaborator *e, const char *what, OpKind op, uint32_t n, Node *const *xs) {
@@ -239,5 +241,5 @@ Value elementwise(Elaborator *e, const char *what, OpKind op, uint32_t n, Node *
   Node *node = made(e, n == 1   ? build_unary(b, op, xs[0])
                        : n == 2 ? build_binary(b, op, xs[0], xs[1])
                                 : build_where(b, xs[0], xs[1], xs[2]));
-  return node ? known_dims(e, node, &result) : POISON;
+  return value_tensor(with_known_dims(e, node, result.rank, result.dims));
 }

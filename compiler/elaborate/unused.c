@@ -33,7 +33,9 @@ static void read_mentions(Elaborator *e, const Ast *root, Map *names, Map *dots)
   }
 }
 
-static void warn_in_layer(Elaborator *e, const Ast *layer, const Map *dots) {
+enum { MAX_WARNINGS = 20 };
+
+static void warn_in_layer(Elaborator *e, const Ast *layer, const Map *dots, uint32_t *n) {
   Map names = map_new(e->arena);
   VEC(const Ast *) waiting = {0};
   read_mentions(e, layer, &names, NULL);
@@ -48,6 +50,7 @@ static void warn_in_layer(Elaborator *e, const Ast *layer, const Map *dots) {
     }
     if (!is_member(node) || map_has(&names, node->name) || map_has(dots, node->name)) continue;
     if (node->text && map_has(dots, node->text)) continue;
+    if (++*n > MAX_WARNINGS) return;
     diag_warning(e->diag, node->span, DIAG_UNUSED, "%s '%s' of %s is not used",
                  node->kind == AST_WEIGHT ? "weight" : "member", node->name, layer->name);
   }
@@ -55,11 +58,12 @@ static void warn_in_layer(Elaborator *e, const Ast *layer, const Map *dots) {
 
 void warn_unused(Elaborator *e, const ParsedProgram *program) {
   Map dots = map_new(e->arena);
+  uint32_t n = 0;
   for (size_t i = 0; i < program->files.n; i++) read_mentions(e, program->files.items[i].ast, NULL, &dots);
   for (size_t i = 0; i < program->files.n; i++) {
     const Ast *file = program->files.items[i].ast;
     for (uint32_t k = 0; k < file->n_children; k++) {
-      if (file->children[k]->kind == AST_LAYER) warn_in_layer(e, file->children[k], &dots);
+      if (file->children[k]->kind == AST_LAYER) warn_in_layer(e, file->children[k], &dots, &n);
     }
   }
 }
