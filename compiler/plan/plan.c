@@ -170,10 +170,8 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   plan_outputs(&p);
   plan_checks(&p);
   describe_tensors(&p);
-  if (p.math.overflowed) {
-    plan_limit(&p, "a size of this model is too large for the runtime");
-    return NULL;
-  }
+  if (p.math.overflowed) plan_limit(&p, "a size of this model is too large for the runtime");
+  if (diag_has_errors(diag)) return NULL;
   fill_program(&p);
   return p.plan;
 }

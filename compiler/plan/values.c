@@ -4,18 +4,23 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/checked_size.h"
 #include "plan/nest.h"
 
 // ---- weights ----
 
-static uint64_t recipe_bytes(const WeightRecipe *recipe) {
-  int64_t elements = 1, dim = 0;
+enum { MAX_WEIGHT_BYTES_LOG2 = 46 }; /* what an address can hold */
+
+/* False if it is more than memory can hold. */
+static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
+  int64_t elements = dtype_bytes[recipe->node->dtype], dim = 0;
   for (uint32_t i = 0; i < recipe->node->rank; i++) {
     size_is_const(recipe->node->dims[i], &dim);
-    if (recipe->layout == WEIGHT_PANELS && i == 0) dim = (dim + recipe->width - 1) / recipe->width * recipe->width;
-    elements *= dim;
+    int64_t width = recipe->layout == WEIGHT_PANELS && i == 0 ? recipe->width : 1;
+    if (!checked_add(dim, (width - dim % width) % width, &dim) || !checked_mul(elements, dim, &elements)) return false;
   }
-  return (uint64_t)elements * dtype_bytes[recipe->node->dtype];
+  *bytes = (uint64_t)elements;
+  return elements <= (int64_t)1 << MAX_WEIGHT_BYTES_LOG2;
 }
 
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width) {
@@ -23,7 +28,10 @@ uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t
   MapEntry *known = map_find(&p->recipes, key, sizeof key);
   if (known) return (uint32_t)(uintptr_t)known->value;
   WeightRecipe recipe = {.node = node, .layout = layout, .width = width};
-  recipe.bytes = recipe_bytes(&recipe);
+  if (!recipe_bytes(&recipe, &recipe.bytes)) {
+    plan_limit(p, "a weight is larger than memory can be");
+    recipe.bytes = 0;
+  }
   recipe.offset = p->plan->program.weights_bytes;
   p->plan->program.weights_bytes = (recipe.offset + recipe.bytes + 63) / 64 * 64;
   uint32_t index = (uint32_t)p->plan->recipes.n;

@@ -279,7 +279,7 @@ Test(plan, linear_runs_its_expression_in_place) {
   const tfm_program *p = plan(LINEAR("b, t, 64", "gelu(acc)", "f32"));
   cr_assert_eq(p->n_steps, 1);
   cr_assert_neq(p->gemms[0].epilogue, TFM_NONE);
-  cr_assert_eq(p->gemms[0].width, 64); /* 48 and 32 waste as much or more */
+  cr_assert_eq(p->gemms[0].panel, 64); /* 48 and 32 waste as much or more */
   cr_assert_eq(p->weights[0].bytes, 128 * 64 * 4);
 }
 
@@ -471,4 +471,24 @@ Test(plan, sizes_beyond_the_runtime_are_refused) {
                       "}\n");
   cr_assert_null(plan_graph(arena, &diag, graph, target_find("x86-64-v4")));
   cr_assert_eq(diag.messages.items[0].code, DIAG_LIMIT);
+}
+
+Test(plan, weights_beyond_memory_are_refused) {
+  static const char *const uses[] = {"linear %0, %1 : f32[t, 3000000000000]", "matmul %2, %3 : f32[8, t]"};
+  for (int i = 0; i < 2; i++) {
+    const char *text = arena_printf(arena,
+                                    "graph G(sizes t) {\n"
+                                    "  %%0 = input \"x\" : f32[t, 8000000]\n"
+                                    "  %%1 = weight \"w\" : f32[3000000000000, 8000000]\n"
+                                    "  %%2 = weight \"v\" : f32[8, 3000000000000]\n"
+                                    "  %%3 = input \"y\" : f32[3000000000000, t]\n"
+                                    "  %%4 = %s\n"
+                                    "  output y = %%4\n"
+                                    "}\n", uses[i]);
+    diag = diag_new(arena);
+    Graph *graph = read(text);
+    cr_assert_not_null(graph, "%s", fault());
+    cr_assert_null(plan_graph(arena, &diag, graph, target_find("x86-64")));
+    cr_assert_eq(diag.messages.items[0].code, DIAG_LIMIT);
+  }
 }
