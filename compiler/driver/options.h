@@ -22,8 +22,8 @@ enum {
 #include "driver/verbs.def"
   V_EXECUTE = V_RUN | V_VERIFY | V_BENCH,
   V_TRIED = V_EXECUTE | V_CHECK, /* what says how to run is allowed where nothing is run, so that check takes what run does */
-  V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH,
-  V_PASSES = V_DUMP | V_OPT,
+  V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE,
+  V_PASSES = V_DUMP | V_OPT | V_COMPILE,
   V_ALL = (1 << N_VERBS) - 1
 };
 

@@ -1,0 +1,184 @@
+/* tfmc compile: a model as a shared library with its C header and its weights. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aot/aot.h"
+#include "aot/code_text.h"
+#include "aot/emit_library.h"
+#include "aot/weights_file.h"
+#include "codegen/codegen.h"
+#include "driver/commands/commands.h"
+#include "driver/passes_options.h"
+#include "driver/weight_source.h"
+#include "weights/out_file.h"
+#include "weights/pack.h"
+
+enum { MAX_TARGETS = 8 };
+
+typedef struct Compilation {
+  Session *session;
+  const char *output, *header, *weights_path; /* what is written; weights_path NULL: no weights */
+  const TargetInfo *targets[MAX_TARGETS];     /* the best first */
+  const Plan *plans[MAX_TARGETS];
+  uint32_t n_targets;
+  char *packed;
+} Compilation;
+
+// ---- what is to be made ----
+
+static bool add_target(Compilation *c, const char *name) {
+  Diag *diag = &c->session->diag;
+  const TargetInfo *target = strcmp(name, "native") == 0 ? host_target() : target_find(name);
+  if (!target) {
+    StrBuf list = strbuf_new(c->session->arena);
+    for (const TargetInfo *t = targets; t->name; t++) strbuf_printf(&list, ", %s", t->name);
+    option_error(diag, OPTION_MARCH, "unknown instruction set '%s'; there are native%s", name, list.text);
+    return false;
+  }
+  uint32_t place = 0;
+  while (place < c->n_targets && c->targets[place] > target) place++; /* the table goes from the least to the most */
+  if (place < c->n_targets && c->targets[place] == target) return true;
+  memmove(c->targets + place + 1, c->targets + place, (c->n_targets - place) * sizeof *c->targets);
+  c->targets[place] = target;
+  c->n_targets++;
+  return true;
+}
+
+static bool choose_targets(Compilation *c) {
+  char *names = arena_strdup(c->session->arena, option_text(&c->session->options, OPTION_MARCH, "x86-64-v3"));
+  for (char *rest = NULL, *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+    if (c->n_targets == MAX_TARGETS) {
+      option_error(&c->session->diag, OPTION_MARCH, "more than %d instruction sets", MAX_TARGETS);
+      return false;
+    }
+    if (!add_target(c, name)) return false;
+  }
+  if (!c->n_targets) option_error(&c->session->diag, OPTION_MARCH, "no instruction set");
+  return c->n_targets > 0;
+}
+
+/* "out/libx.so" and ".h" give "out/x.h". */
+static const char *beside(Arena *arena, const char *output, const char *ending) {
+  const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output;
+  size_t folder = (size_t)(base - output);
+  if (strncmp(base, "lib", 3) == 0 && base[3]) base += 3;
+  const char *dot = strrchr(base, '.');
+  size_t length = dot && dot != base ? (size_t)(dot - base) : strlen(base);
+  return arena_printf(arena, "%.*s%.*s%s", (int)folder, output, (int)length, base, ending);
+}
+
+static const char *emitted(const Compilation *c) { return option_text(&c->session->options, OPTION_EMIT, "lib"); }
+
+static bool choose_files(Compilation *c) {
+  Session *session = c->session;
+  Arena *arena = session->arena;
+  c->output = option_text(&session->options, OPTION_OUTPUT, NULL);
+  if (!c->output) {
+    option_error(&session->diag, OPTION_OUTPUT, "say where the library goes: -o libNAME.so");
+    return false;
+  }
+  const char *weights = option_text(&session->options, OPTION_WEIGHTS, NULL);
+  const char *inputs[] = {session->options.files.items[0], weights};
+  c->header = beside(arena, c->output, ".h");
+  bool embed = option_given(&session->options, OPTION_EMBED_WEIGHTS);
+  if (weights && !embed) c->weights_path = beside(arena, c->output, ".tfmw");
+  if (embed && !weights) {
+    option_error(&session->diag, OPTION_EMBED_WEIGHTS, "there are no weights without --weights");
+    return false;
+  }
+  const char *written[] = {c->output, c->header, c->weights_path};
+  for (size_t i = 0; i < 3; i++)
+    if (written[i] && !session_check_output(session, written[i], inputs, weights ? 2 : 1)) return false;
+  return true;
+}
+
+// ---- making it ----
+
+static bool make_plans(Compilation *c, Graph *graph) {
+  if (!run_passes(c->session, graph)) return false;
+  for (uint32_t i = 0; i < c->n_targets; i++) {
+    c->plans[i] = plan_graph(c->session->arena, &c->session->diag, graph, c->targets[i]);
+    if (!c->plans[i]) return false;
+  }
+  return true;
+}
+
+static bool pack(Compilation *c, WeightSource *weights) {
+  size_t bytes = (c->plans[0]->program.weights_bytes + 63) / 64 * 64;
+  c->packed = aligned_alloc(64, bytes ? bytes : 64);
+  if (!c->packed) {
+    diag_error_at(&c->session->diag, NULL, DIAG_MEMORY, "not enough memory for %zu bytes of weights", bytes);
+    return false;
+  }
+  memset(c->packed, 0, bytes ? bytes : 64);
+  return pack_weights(c->session->arena, &c->session->diag, c->plans[0], weight_source_get, weights, c->packed);
+}
+
+static bool publish(Session *session, const char *path, Bytes bytes) {
+  OutFile *file = ARENA_NEW(session->arena, OutFile);
+  if (!out_file_open(file, &session->diag, path)) return false;
+  out_file_write(file, bytes.data, bytes.size);
+  if (!out_file_commit(file)) return false;
+  session->wrote_output = true;
+  return true;
+}
+
+static bool publish_weights(Compilation *c) {
+  if (!c->weights_path) return true;
+  uint8_t layout[16];
+  library_layout(c->session->arena, c->plans[0], layout);
+  const char *prefix = model_prefix(c->session->arena, c->plans[0]->program.name);
+  return weights_file_write(&c->session->diag, c->weights_path, prefix, layout, c->packed,
+                            c->plans[0]->program.weights_bytes);
+}
+
+static const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
+
+static void say_what_was_made(const Compilation *c) {
+  StrBuf text = strbuf_new(c->session->arena);
+  strbuf_printf(&text, "%s: for", c->output);
+  for (uint32_t i = 0; i < c->n_targets; i++) strbuf_printf(&text, "%s %s", i ? "," : "", c->targets[i]->name);
+  strbuf_printf(&text, "; header %s", c->header);
+  if (c->weights_path) strbuf_printf(&text, "; weights %s", c->weights_path);
+  strbuf_add_char(&text, '\n');
+  session_print(&text);
+}
+
+/* LLVM IR or assembly of the best instruction set, in place of a library. */
+static void write_code(Compilation *c) {
+  Session *session = c->session;
+  StrBuf text = strbuf_new(session->arena);
+  if (code_text(&session->diag, c->plans[0], strcmp(emitted(c), "asm") == 0, &text))
+    publish(session, c->output, (Bytes){text.text, text.length});
+}
+
+/* The weights come first and the library last: who finds the library finds all of it. */
+static void write_library(Compilation *c) {
+  Session *session = c->session;
+  AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION,
+                        .weights = option_given(&session->options, OPTION_EMBED_WEIGHTS) ? c->packed : NULL,
+                        .compiler = option_text(&session->options, OPTION_CC, "cc")};
+  bool object = option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
+  Bytes code = object ? aot_object(session->arena, &session->diag, &request)
+                      : aot_library(session->arena, &session->diag, &request, base_name(c->output));
+  StrBuf header = strbuf_new(session->arena);
+  aot_header(&header, &request);
+  if (code.data && publish_weights(c) && publish(session, c->header, (Bytes){header.text, header.length}) &&
+      publish(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
+    say_what_was_made(c);
+}
+
+void command_compile(Session *session) {
+  Compilation c = {.session = session};
+  if (!choose_targets(&c) || !choose_files(&c)) return;
+  Graph *graph = model_load(session);
+  if (!graph) return;
+  bool with_weights = option_given(&session->options, OPTION_WEIGHTS);
+  WeightSource *weights = with_weights ? weight_source_open(session, graph) : NULL;
+  if ((!with_weights || weights) && make_plans(&c, graph) && (!with_weights || pack(&c, weights))) {
+    if (strcmp(emitted(&c), "llvm") == 0 || strcmp(emitted(&c), "asm") == 0) write_code(&c);
+    else write_library(&c);
+  }
+  weight_source_close(weights);
+  free(c.packed);
+}

@@ -1,0 +1,25 @@
+/* tfm/weights_file.h: the form of a .tfmw file, packed weights that libraries map. C99.
+ *
+ *   4096 bytes: tfm_weights_header, zeroes | the packed weights, as tfm_program.weights places them
+ *
+ * Numbers are in the byte order of the machine that wrote them; `byte_order` tells. The file ends with the weights. */
+#ifndef TFM_WEIGHTS_FILE_H
+#define TFM_WEIGHTS_FILE_H
+
+#include <stdint.h>
+
+enum { TFM_WEIGHTS_HEADER_BYTES = 4096, TFM_WEIGHTS_VERSION = 1, TFM_WEIGHTS_MODEL_BYTES = 256 };
+#define TFM_WEIGHTS_MAGIC "TFMWGHT" /* with its NUL: 8 bytes */
+#define TFM_WEIGHTS_BYTE_ORDER 0x01020304u
+
+typedef struct tfm_weights_header {
+  char magic[8];
+  uint32_t byte_order, version;
+  uint8_t layout[16];  /* tfm_library.layout */
+  uint64_t bytes;      /* of the weights */
+  uint8_t content[16]; /* XXH3-128, canonical form, of the weights */
+  char model[TFM_WEIGHTS_MODEL_BYTES]; /* prefix of the functions of its libraries; ends with a NUL; cut if longer */
+  uint8_t header[16];  /* XXH3-128 of the 4096 bytes with this member zero */
+} tfm_weights_header;
+
+#endif
