@@ -76,8 +76,7 @@ static uint32_t count(const Needs *needs, uint32_t item) {
   return n;
 }
 
-uint32_t body_operands(Planner *p, const Body *body) {
-  (void)p;
+uint32_t body_operands(const Body *body) {
   Arena *scratch = arena_create();
   Needs needs = needs_of(scratch, body->expr, body->acc != NULL);
   uint32_t n = count(&needs, needs.list.n - 1);
@@ -139,7 +138,7 @@ static void compute_part(Planner *p, Body *body, const Expr *part) {
 }
 
 bool body_split(Planner *p, Body *body, uint32_t limit) {
-  while (body_operands(p, body) > limit) {
+  while (body_operands(body) > limit) {
     Arena *scratch = arena_create();
     Needs needs = needs_of(scratch, body->expr, body->acc != NULL);
     const Expr *part = largest_part(&needs, limit);

@@ -41,7 +41,7 @@ typedef struct Body {
 
 Body body_new(const Node *node, uint32_t rank, const Size *const *dims, const Expr *expr);
 /* How many operands the expression needs. */
-uint32_t body_operands(Planner *p, const Body *body);
+uint32_t body_operands(const Body *body);
 /* Computes subexpressions without ACC into buffers until `limit` operands suffice; false if that is impossible. */
 bool body_split(Planner *p, Body *body, uint32_t limit);
 /* Computes every gather into a buffer. */
