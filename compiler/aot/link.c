@@ -15,7 +15,7 @@
 extern const char tfm_runtime_archive[], tfm_runtime_archive_end[];
 extern char **environ;
 
-enum { MAX_MESSAGE = 4000 };
+enum { MAX_LINES = 12, MAX_LINE = 400 };
 
 typedef struct Linking {
   Arena *arena;
@@ -104,6 +104,17 @@ static bool start(Linking *l, int messages, const sigset_t *signals, pid_t *chil
   return false;
 }
 
+/* The first lines that the compiler printed, each as a note. */
+static void note_lines(Linking *l, Bytes text) {
+  const char *at = text.data, *end = at ? at + text.size : at;
+  for (int i = 0; i < MAX_LINES && at < end; i++) {
+    const char *newline = memchr(at, '\n', (size_t)(end - at));
+    const char *stop = newline ? newline : end;
+    diag_note(l->diag, NO_SPAN, "%.*s", stop - at > MAX_LINE ? MAX_LINE : (int)(stop - at), at);
+    at = stop + 1;
+  }
+}
+
 /* Runs the compiler to its end. */
 static bool run(Linking *l, const sigset_t *signals) {
   int messages = memfd_create("tfmc messages", MFD_CLOEXEC), status = 0;
@@ -114,8 +125,8 @@ static bool run(Linking *l, const sigset_t *signals) {
   bool ok = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (ended && !ok) {
     Bytes text = read_whole(l->arena, messages);
-    diag_error_at(l->diag, NULL, DIAG_TOOL, "the C compiler '%s' could not link the library:\n%.*s", l->compiler,
-                  text.size > MAX_MESSAGE ? MAX_MESSAGE : (int)text.size, text.data ? (const char *)text.data : "");
+    diag_error_at(l->diag, NULL, DIAG_TOOL, "the C compiler '%s' could not link the library", l->compiler);
+    note_lines(l, text);
   }
   close(messages);
   return ok;
