@@ -19,13 +19,14 @@ static tfm_size gemm_work(Planner *p, const Nest *nest, const Size *rows, int64_
   return plan_scaled(p, work, 1, 100);
 }
 
-static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c, uint32_t weight, TileShape shape,
+static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c, uint32_t weight, uint32_t panel,
                      int64_t n, int64_t k) {
   const Size *rows, *c_rows, *c_stride;
-  TileKind kind = {.shape = shape, .a_stride = row_stride(p, a, &rows, k), .b_stride = shape.width};
+  TileShape shape = target_panel_tile(p->target, panel);
+  TileKind kind = {.shape = shape, .a_stride = row_stride(p, a, &rows, k), .b_stride = panel};
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
-  tfm_gemm_step step = {.tile_rows = shape.rows, .width = shape.width, .rank = (uint8_t)nest->rank,
-                        .n_operands = (uint8_t)nest->n_operands, .weight = weight, .rows = plan_size(p, rows),
+  tfm_gemm_step step = {.tile_rows = shape.rows, .width = shape.width, .panel = (uint8_t)panel,
+                        .rank = (uint8_t)nest->rank, .n_operands = (uint8_t)nest->n_operands, .weight = weight, .rows = plan_size(p, rows),
                         .k = k, .n = n, .a = plan_operand(p, a), .c = plan_operand(p, c)};
   step.a.strides[0] = plan_size(p, math_const(&p->math, kind.a_stride));
   step.c.strides[0] = plan_size(p, c_stride);
@@ -48,14 +49,14 @@ void plan_linear(Planner *p, const Node *node) {
   }
   int64_t n, k;
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
-  TileShape shape = target_gemm_tile(p->target, n);
+  uint32_t panel = target_panel_width(n);
   View a = plan_compact(p, x, true);
   Epilogue epilogue = contract_begin(p, node, layout_has_rows);
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);
   nest_simplify(p, &nest, 1, 1);
-  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, shape.width);
-  add_gemm(p, &nest, &a, &epilogue.c, weight, shape, n, k);
+  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, panel);
+  add_gemm(p, &nest, &a, &epilogue.c, weight, panel, n, k);
   contract_finish(p, node, &epilogue);
 }
 

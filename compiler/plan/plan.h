@@ -12,7 +12,7 @@
 
 typedef enum WeightLayout {
   WEIGHT_PLAIN,  /* row-major, as the node's shape and dtype say */
-  WEIGHT_PANELS  /* [n / width][k blocks][k][width] from a node [n, k], zero-padded: B of a gemm */
+  WEIGHT_PANELS  /* [n / width][k][width] from a node [n, k], zero-padded: B of a gemm */
 } WeightLayout;
 
 typedef struct WeightRecipe {

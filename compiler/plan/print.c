@@ -88,8 +88,8 @@ static void print_gemm(StrBuf *out, const Plan *plan, uint32_t index) {
   const tfm_gemm_step *gemm = &plan->program.gemms[index];
   strbuf_add(out, " rows ");
   plan_print_size(out, plan, gemm->rows);
-  strbuf_printf(out, " n %" PRId64 " k %" PRId64 " tile %dx%d weight %u", gemm->n, gemm->k, gemm->tile_rows, gemm->width,
-                gemm->weight);
+  strbuf_printf(out, " n %" PRId64 " k %" PRId64 " tile %dx%d panel %d weight %u", gemm->n, gemm->k, gemm->tile_rows,
+                gemm->width, gemm->panel, gemm->weight);
   print_dims(out, plan, gemm->dims, gemm->rank);
   strbuf_add_char(out, '\n');
   print_tiles(out, plan, "tile", gemm->tiles, gemm->tile_rows);

@@ -1,8 +1,12 @@
-/* In: a name, or a number of columns. Out: a row of targets.def, or one of its tiles. */
+/* In: a name, or a number of columns. Out: a row of targets.def, one of its tiles, the width of a panel. */
 #include "target/target.h"
+
+#include "base/check.h"
 
 #include <stddef.h>
 #include <string.h>
+
+enum { N_GEMM_TILES = sizeof ((TargetInfo *)0)->gemm_tiles / sizeof(TileShape) };
 
 #define TARGET(Name, Triple, Cpu, Features, Floats, Registers, Fma, Gemm, Keys, Values, L1, L2)                     \
   {.name = Name,                                                                                                    \
@@ -29,17 +33,26 @@ const TargetInfo *target_find(const char *name) {
   return NULL;
 }
 
+/* How many of the columns that n is rounded up to are none of n's. */
+static int64_t wasted_columns(int64_t n, int64_t width) { return (width - n % width) % width; }
+
 TileShape target_gemm_tile(const TargetInfo *target, int64_t n) {
   TileShape best = target->gemm_tiles[0];
-  int64_t least = INT64_MAX;
-  for (size_t i = 0; i < sizeof target->gemm_tiles / sizeof *target->gemm_tiles; i++) {
-    TileShape tile = target->gemm_tiles[i];
-    if (!tile.rows) break;
-    int64_t wasted = (tile.width - n % tile.width) % tile.width;
-    if (wasted < least) {
-      least = wasted;
-      best = tile;
-    }
-  }
+  for (size_t i = 1; i < N_GEMM_TILES && target->gemm_tiles[i].rows; i++)
+    if (wasted_columns(n, target->gemm_tiles[i].width) < wasted_columns(n, best.width)) best = target->gemm_tiles[i];
   return best;
+}
+
+uint32_t target_panel_width(int64_t n) {
+  static const uint32_t widths[] = {48, 64, 32};
+  uint32_t best = widths[0];
+  for (size_t i = 1; i < sizeof widths / sizeof *widths; i++)
+    if (wasted_columns(n, widths[i]) < wasted_columns(n, best)) best = widths[i];
+  return best;
+}
+
+TileShape target_panel_tile(const TargetInfo *target, uint32_t panel) {
+  for (size_t i = 0; i < N_GEMM_TILES && target->gemm_tiles[i].rows; i++)
+    if (panel % target->gemm_tiles[i].width == 0) return target->gemm_tiles[i];
+  UNREACHABLE("no tile of %s divides a panel of %u", target->name, panel);
 }

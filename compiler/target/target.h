@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef struct TileShape {
-  uint8_t rows, width; /* most rows of a tile, columns of a panel (floats) */
+  uint8_t rows, width; /* most rows of a tile, its columns (floats) */
 } TileShape;
 
 typedef struct TargetInfo {
@@ -28,7 +28,11 @@ extern const TargetInfo targets[]; /* ends with a row whose name is NULL; from t
 
 /* By name; NULL if there is none. */
 const TargetInfo *target_find(const char *name);
-/* The gemm tile for n columns: the first whose width divides n, else the one that wastes least. */
+/* The tile for a product of n columns: the first whose width divides n, else the one that wastes least. */
 TileShape target_gemm_tile(const TargetInfo *target, int64_t n);
+/* Columns of a panel of packed weights with n columns: the same on every target, so that they share the weights. */
+uint32_t target_panel_width(int64_t n);
+/* The tile that walks such a panel: the first whose width divides it. */
+TileShape target_panel_tile(const TargetInfo *target, uint32_t panel);
 
 #endif

@@ -22,12 +22,12 @@ typedef struct Gemm {
   Epilogue epilogue;
 } Gemm;
 
-static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->width; }
+static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
 
 static void size_units(Gemm *gemm, int32_t threads) {
   const tfm_gemm_step *step = gemm->step;
   gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
-  gemm->panels = ceil_div(step->n, step->width);
+  gemm->panels = ceil_div(step->n, step->panel);
   gemm->blocks = ceil_div(gemm->rows, BLOCK_ROWS);
   if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
   gemm->blocks = least_of(gemm->blocks, gemm->tiles);
@@ -42,28 +42,49 @@ static void size_units(Gemm *gemm, int32_t threads) {
 }
 
 static const float *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
-  return gemm->weights + panel * panel_floats(gemm->step) + k_block * TFM_K_BLOCK * gemm->step->width;
+  return gemm->weights + panel * panel_floats(gemm->step) + k_block * TFM_K_BLOCK * gemm->step->panel;
 }
 
-/* The tiles [first, end) of the rows against one block of k of one panel. */
+typedef struct Strip { /* of one panel: the columns of one tile */
+  const float *weights, *next; /* next: what is read after it */
+  int64_t column, columns, k_block;
+  int64_t share, lines; /* floats of `next` for each tile; lines per 4 steps of k */
+} Strip;
+
+/* The tiles [first, end) of the rows against one block of k of one strip. */
+static void run_strip(const Walker *walker, const Gemm *gemm, int64_t first, int64_t end, const Strip *strip) {
+  const tfm_gemm_step *step = gemm->step;
+  int64_t k = least_of(TFM_K_BLOCK, step->k - strip->k_block * TFM_K_BLOCK);
+  for (int64_t tile = first; tile < end; tile++) {
+    int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
+    float *c = gemm->c + row * gemm->c_stride + strip->column;
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
+    kernel(gemm->a + row * gemm->a_stride + strip->k_block * TFM_K_BLOCK, strip->weights, c, gemm->c_stride, k,
+           strip->k_block > 0, strip->columns, strip->next + (tile - first) * strip->share, strip->lines);
+    if (strip->k_block == gemm->k_blocks - 1)
+      epilogue_run(walker, &gemm->epilogue, (char *)c, gemm->c_stride * (int64_t)sizeof(float), row, rows,
+                   strip->column, strip->columns);
+  }
+}
+
+/* The same against a panel, strip after strip: a strip's weights stay near while the rows go by. */
 static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int64_t end, int64_t panel,
                       int64_t k_block, const float *next) {
   const tfm_gemm_step *step = gemm->step;
-  int64_t column = panel * step->width, columns = least_of(step->width, step->n - column);
+  int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
   int64_t k = least_of(TFM_K_BLOCK, step->k - k_block * TFM_K_BLOCK);
-  const float *weights = panel_at(gemm, panel, k_block);
+  int64_t calls = ceil_div(columns, step->width) * (end - first);
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
-  int64_t lines = least_of(TFM_PREFETCH_LINES, ceil_div(4 * step->width, LINE_FLOATS * (end - first)));
-  int64_t share = least_of(lines * (k / 4), k * step->width / (end - first) / LINE_FLOATS) * LINE_FLOATS;
-  for (int64_t tile = first; tile < end; tile++) {
-    int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
-    float *c = gemm->c + row * gemm->c_stride + column;
-    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
-    kernel(gemm->a + row * gemm->a_stride + k_block * TFM_K_BLOCK, weights, c, gemm->c_stride, k, k_block > 0, columns,
-           next + (tile - first) * share, lines);
-    if (k_block == gemm->k_blocks - 1)
-      epilogue_run(walker, &gemm->epilogue, (char *)c, gemm->c_stride * (int64_t)sizeof(float), row, rows, column,
-                   columns);
+  int64_t lines = least_of(TFM_PREFETCH_LINES, ceil_div(4 * step->panel, LINE_FLOATS * calls));
+  int64_t share = least_of(lines * (k / 4), k * step->panel / calls / LINE_FLOATS) * LINE_FLOATS;
+  Strip strip = {.weights = panel_at(gemm, panel, k_block), .next = next, .k_block = k_block,
+                 .share = share, .lines = lines};
+  for (int64_t done = 0; done < columns; done += step->width) {
+    strip.column = column + done;
+    strip.columns = least_of(step->width, columns - done);
+    run_strip(walker, gemm, first, end, &strip);
+    strip.weights += step->width;
+    strip.next += (end - first) * share;
   }
 }
 
@@ -95,7 +116,7 @@ static const float *first_panel_after(const Walker *walker, const Gemm *gemm, co
   uint32_t next = context->steps[step - context->program->steps].next_gemm;
   if (next == TFM_NONE) return gemm->weights;
   const tfm_gemm_step *after = &context->program->gemms[context->program->steps[next].index];
-  int64_t panels = ceil_div(after->n, after->width);
+  int64_t panels = ceil_div(after->n, after->panel);
   const tfm_weight *weight = &context->program->weights[after->weight];
   return (const float *)(context->weights + weight->offset) +
          panels * walker->thread / walker->threads * panel_floats(after);

@@ -218,11 +218,13 @@ static void run_gemm(Machine *m, uint32_t index) {
   const float *a = (const float *)base_of(m, &step->a);
   float *c = (float *)base_of(m, &step->c);
   cr_assert_eq(tile->a_stride, a_stride);
+  cr_assert_eq(tile->b_stride, step->panel);
+  cr_assert_eq(step->panel % step->width, 0);
   for (int64_t row = 0; row < value_of(m, step->rows); row++) {
     for (int64_t j = 0; j < step->n; j++) {
-      const float *panel = panels + j / step->width * step->width * step->k + j % step->width;
+      const float *panel = panels + j / step->panel * step->panel * step->k + j % step->panel;
       double sum = 0;
-      for (int64_t k = 0; k < step->k; k++) sum += (double)a[row * a_stride + k] * panel[k * step->width];
+      for (int64_t k = 0; k < step->k; k++) sum += (double)a[row * a_stride + k] * panel[k * step->panel];
       c[row * c_stride + j] = (float)sum;
     }
   }

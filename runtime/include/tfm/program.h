@@ -177,11 +177,12 @@ typedef struct tfm_row_step {
 } tfm_row_step;
 
 /* Rows of a (all axes but the last, as one axis with stride a.strides[0]) times packed weights. Panels: n is cut into
- * panels of `width` columns, each [k blocks of TFM_K_BLOCK][k][width], zero-padded. Then the epilogue, a pointwise row
- * kernel in place on c, over axes dims[0..rank) (last: n); its operand 0 is c. */
+ * panels of `panel` columns, each [k][panel], zero-padded; a tile walks `width` of them, a divisor, with rows of b
+ * `panel` apart. Panels depend on n alone: programs for several instruction sets share the packed weights. Then the
+ * epilogue, a pointwise row kernel in place on c, over axes dims[0..rank) (last: n); its operand 0 is c. */
 typedef struct tfm_gemm_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; those over tile_rows are TFM_NONE */
-  uint8_t tile_rows, width, rank, n_operands;
+  uint8_t tile_rows, width, panel, rank, n_operands;
   uint32_t weight;
   tfm_size rows;
   int64_t k, n;
