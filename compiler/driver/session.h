@@ -18,8 +18,8 @@ typedef struct Session {
 void session_write(Session *session, const StrBuf *text);
 /* Writes to stdout at once. */
 void session_print(const StrBuf *text);
-/* What -o names, for verbs that write one text; NULL: stdout. False (with an error) if it is given twice or names an
- * input. `inputs` are the n files that are read. */
+/* Whether the file `output` can be written and is none of the n files that are read (those that are NULL aside). False
+ * after an error. */
 bool session_check_output(Session *session, const char *output, const char *const *inputs, size_t n);
 /* Prints the messages on stderr. Returns the exit code. */
 int session_finish(Session *session);
