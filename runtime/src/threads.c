@@ -1,12 +1,15 @@
 /* The pool. Workers wait for `signal` to change: its low bits say how many threads take part, the others count runs.
  * The barrier counts arrivals; the last one moves `phase`, which the others watch. Phases never go back, so a thread
- * that sleeps through the end of a run still sees that its phase is over. */
+ * that sleeps through the end of a run still sees that its phase is over.
+ *
+ * Whoever waits spins first, then sleeps: between runs, and inside a run when there are more threads than free CPUs.
+ * A sleeper counts itself before it looks at the word for the last time, and who changes the word looks at the count
+ * after it, so no sleeper is forgotten. */
 #include "threads.h"
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -18,7 +21,6 @@
 enum {
   CACHE_LINE = 64,
   ACTIVE_BITS = 10, /* of the signal: POOL_MAX_THREADS fits */
-  RELAX_BEFORE_YIELD = 4096,
   WORKER_STACK = 512 << 10
 };
 
@@ -27,6 +29,7 @@ struct Pool {
   _Atomic uint32_t sleeping;
   _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
   _Alignas(CACHE_LINE) _Atomic uint32_t phase;
+  _Atomic uint32_t sleeping_inside; /* at a barrier */
   _Alignas(CACHE_LINE) PoolWork work;
   void *argument;
   uint32_t first_phase; /* of the run */
@@ -48,35 +51,37 @@ static int64_t now_ns(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* --- Waiting for a run --------------------------------------------------------------------------------------------- */
+/* --- Waiting ------------------------------------------------------------------------------------------------------- */
 
-static bool spin(Pool *pool, uint32_t seen) {
+static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
+  syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word) {
+  syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Returns when the word is greater than `value`: numbers that only grow, compared modulo 2^32. */
+static void wait_beyond(const Pool *pool, _Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *sleeping) {
   int64_t start = 0;
-  for (unsigned i = 1;; i++) {
-    if (atomic_load_explicit(&pool->signal, memory_order_acquire) != seen) return true;
+  for (unsigned i = 1; (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) <= 0; i++) {
     cpu_relax();
     if (i % 64) continue;
     int64_t now = now_ns();
     if (!start) start = now;
-    if (now - start >= pool->spin_ns) return false;
+    if (now - start < pool->spin_ns) continue;
+    atomic_fetch_add(sleeping, 1);
+    for (uint32_t seen; (int32_t)((seen = atomic_load(word)) - value) <= 0;) futex_wait(word, seen);
+    atomic_fetch_sub(sleeping, 1);
   }
-}
-
-static uint32_t wait_for_signal(Pool *pool, uint32_t seen) {
-  if (!spin(pool, seen)) {
-    atomic_fetch_add(&pool->sleeping, 1);
-    while (atomic_load(&pool->signal) == seen)
-      syscall(SYS_futex, (uint32_t *)&pool->signal, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-    atomic_fetch_sub(&pool->sleeping, 1);
-  }
-  return atomic_load_explicit(&pool->signal, memory_order_acquire);
 }
 
 static void *worker_main(void *argument) {
   struct Worker *self = argument;
   Pool *pool = self->pool;
   for (uint32_t seen = 0;;) {
-    seen = wait_for_signal(pool, seen);
+    wait_beyond(pool, &pool->signal, seen, &pool->sleeping);
+    seen = atomic_load_explicit(&pool->signal, memory_order_acquire);
     if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return NULL;
     int32_t active = (int32_t)(seen & ((1u << ACTIVE_BITS) - 1));
     if (self->number >= active) continue;
@@ -90,8 +95,7 @@ static void wake_all(Pool *pool, int32_t active) {
   uint32_t signal = atomic_load_explicit(&pool->signal, memory_order_relaxed);
   uint32_t count = (signal >> ACTIVE_BITS) + 1;
   atomic_store(&pool->signal, count << ACTIVE_BITS | (uint32_t)active);
-  if (atomic_load(&pool->sleeping))
-    syscall(SYS_futex, (uint32_t *)&pool->signal, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+  if (atomic_load(&pool->sleeping)) futex_wake_all(&pool->signal);
 }
 
 /* --- A run --------------------------------------------------------------------------------------------------------- */
@@ -114,15 +118,11 @@ void pool_barrier(PoolMember *member) {
   uint32_t phase = ++member->phase;
   if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == (uint32_t)member->active - 1) {
     atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->phase, phase, memory_order_release);
+    atomic_store(&pool->phase, phase);
+    if (atomic_load(&pool->sleeping_inside)) futex_wake_all(&pool->phase);
     return;
   }
-  for (unsigned i = 0; (int32_t)(atomic_load_explicit(&pool->phase, memory_order_acquire) - phase) < 0; i++) {
-    if (i < RELAX_BEFORE_YIELD)
-      cpu_relax();
-    else
-      sched_yield(); /* more threads than CPUs: let the one that is waited for run */
-  }
+  wait_beyond(pool, &pool->phase, phase - 1, &pool->sleeping_inside);
 }
 
 /* --- Beginning and end --------------------------------------------------------------------------------------------- */
