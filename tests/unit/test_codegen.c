@@ -197,6 +197,26 @@ Test(codegen, errors_are_reported) {
   kernel_bench_free(&bench);
 }
 
+/* No page of the process is writable and executable while kernels are in memory. */
+Test(codegen, no_writable_code) {
+  KernelBench bench = kernel_bench_new(host_target()->name);
+  add_rows(&bench);
+  kernels_compile(&bench);
+  FILE *maps = fopen("/proc/self/maps", "r");
+  char line[512];
+  size_t n_executable = 0;
+  cr_assert(maps);
+  while (fgets(line, sizeof line, maps)) {
+    const char *rights = strchr(line, ' ');
+    if (!rights || rights[3] != 'x') continue;
+    n_executable++;
+    cr_assert(rights[2] != 'w', "%s", line);
+  }
+  fclose(maps);
+  cr_assert(n_executable > 0);
+  kernel_bench_free(&bench);
+}
+
 Test(codegen, statistics) {
   KernelBench bench = kernel_bench_new(host_target()->name);
   add_all_tiles(&bench);
