@@ -42,6 +42,10 @@ else
 fi
 if preset tsan unit_tests; then stage "threads" tests_of tsan; else stage "build with the thread sanitizer" false; fi
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-60}"
+stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
+if cmake --build build/release --target bench-compare >/dev/null; then
+  stage "beside PyTorch" build/venv/bin/python bench/versus_torch.py build/release/bench-compare
+else stage "bench-compare" false; fi
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
 

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""What compiling costs: BERT-base in under 1 s of CPU time and 200 MB (without weights), the same kernels for 2 and 48
+layers.
+
+usage: test_compile_cost.py TFMC          The last line is 'N passed, N failed'.
+
+CPU time is that of the child process alone, so other work on the machine does not count.
+"""
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+MODEL = os.path.join(os.path.dirname(__file__), "../../bench/models/encoder.tfm")
+
+
+def assembly(tfmc, *options):
+    """(text, CPU seconds, most memory in MB) of compiling the encoder of BERT to assembly."""
+    with tempfile.NamedTemporaryFile() as out:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([tfmc, "dump", MODEL, "--model", "Encoder", "--stage=asm", "-o", out.name, *options], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return open(out.name).read(), seconds, after.ru_maxrss / 1024
+
+
+def kernels(text):
+    return sorted(re.findall(r"^(\S+):\s*#\s*@", text, re.M))
+
+
+def main(tfmc):
+    tests = []
+    for march in ("x86-64", "x86-64-v3", "x86-64-v4"):
+        text, seconds, megabytes = assembly(tfmc, f"-march={march}")
+        print(f"BERT-base, {march}: {seconds:.2f} s of CPU time, {megabytes:.0f} MB, {len(kernels(text))} kernels")
+        tests += [seconds < 1, megabytes < 200, len(kernels(text)) > 0]
+        two, many = (kernels(assembly(tfmc, f"-march={march}", "-D", f"depth={depth}")[0]) for depth in (2, 48))
+        tests.append(two == many)
+        if two != many:
+            print(f"FAIL {march}: {len(two)} kernels for 2 layers, {len(many)} for 48")
+    print(f"{sum(tests)} passed, {len(tests) - sum(tests)} failed")
+    return not all(tests)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
