@@ -11,12 +11,13 @@
 #include "error.h"
 #include "share.h"
 #include "threads.h"
-#include "tfm/program.h"
+#include "tfm/library.h"
 
 enum {
   ALIGNMENT = 64,
   STEP_OPERANDS = 5,     /* operands that a step holds itself (attention: q, k, v, c, weights) */
-  FAULT_IDS = 1 << 16    /* beside the bits of tfm_fault: a computed id is out of its range */
+  FAULT_IDS = 1 << 16,   /* beside the bits of tfm_fault: a computed id is out of its range */
+  FAULT_CANCELLED = 1 << 17
 };
 
 typedef struct Operand {
@@ -35,7 +36,12 @@ typedef struct StepState {
 
 struct tfm_context {
   const tfm_program *program;
+  const tfm_library *library; /* NULL: made from a program alone */
   const char *weights;
+  tfm_allocator allocator;
+  size_t bytes;    /* of the block that holds the context and all its arrays */
+  int32_t threads; /* of the pool, the caller included */
+  bool owns_pool;
   Pool *pool;
   Claims claims; /* one slot per thread */
 
@@ -43,6 +49,8 @@ struct tfm_context {
   int64_t *input_dims;  /* TFM_MAX_RANK per input */
   int64_t *output_dims; /* TFM_MAX_RANK per output */
   int64_t *symbols;     /* values of the run-time sizes */
+  int64_t *asked;       /* the same as a call's args say */
+  tfm_value *given;     /* of a call's args: inputs, then outputs */
   int32_t *symbol_inputs; /* for messages: the input that bound each, -1: none yet */
   int64_t *values;      /* of the polynomials */
   float *values_f32;    /* the same as scalars that kernels read */
@@ -63,6 +71,9 @@ struct tfm_context {
   int32_t active;         /* threads for a run with the bound sizes */
   int32_t last_active;
   uint64_t *profile;      /* NULL: not asked for */
+  _Atomic bool running;   /* a call is working with this context */
+  _Atomic bool cancelled; /* tfm_context_cancel was called during this run */
+  uint32_t committed;     /* of this run: the first step that writes an output; from it on nothing is cancelled */
   _Atomic int32_t faults; /* of this run */
   _Atomic uint32_t faulty_step;
 };
@@ -96,6 +107,8 @@ bool sizes_evaluate(tfm_context *context);
 tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
 bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs);
 tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tfm_error *error);
+/* The dims of all inputs as the values of the sizes say; refused if one is negative or an input is too large. */
+tfm_status inputs_set_dims(tfm_context *context, tfm_error *error);
 /* Every dimension must be what the polynomial says. */
 tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error);
 
@@ -106,9 +119,19 @@ tfm_status checks_hold(tfm_context *context, tfm_error *error);
 tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
 tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_error *error);
 
+/* create.c: a context without threads, for the sizes' sake. Its arrays are zero. NULL: no memory. */
+tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);
+
+/* context.c: binds the run-time sizes themselves, in the order of the program's symbols. */
+tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* Bytes of workspace for these sizes, without making room; -1 if a size is out of range. */
+int64_t context_measure(tfm_context *context, const int64_t *symbols);
+
 /* memory.c: places the buffers and makes room for them and the scratch of all threads. */
 tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error);
 void memory_release(tfm_context *context);
+/* Bytes of workspace, or -1; makes no room. */
+int64_t memory_measure(tfm_context *context, int64_t scratch_bytes);
 
 /* resolve.c: addresses and strides of all operands, threads of all steps. */
 void resolve_operands(tfm_context *context);

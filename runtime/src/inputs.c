@@ -112,3 +112,20 @@ tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error) {
   }
   return TFM_OK;
 }
+
+tfm_status inputs_set_dims(tfm_context *context, tfm_error *error) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_inputs; i++) {
+    const tfm_tensor_info *info = &program->inputs[i];
+    int64_t bytes = 4;
+    for (uint32_t axis = 0; axis < info->rank; axis++) {
+      int64_t dim = context->input_dims[i * TFM_MAX_RANK + axis] = value_of(context, info->dims[axis]);
+      if (dim < 0)
+        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\": axis %u would be %lld: %s",
+                        info->name, axis, (long long)dim, info->shape);
+      if (dim && __builtin_mul_overflow(bytes, dim, &bytes))
+        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" is too large", info->name);
+    }
+  }
+  return TFM_OK;
+}

@@ -3,10 +3,10 @@
  * Buffers that are never alive in the same step share memory: they are placed from the largest to the smallest, each
  * into the lowest gap between those already placed that live at the same time. The plan is kept as long as every buffer
  * fits in what was planned for it, and the block as long as it is large enough. */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "allocate.h"
 #include "context.h"
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -93,10 +93,10 @@ static bool reserve(tfm_context *context, int64_t bytes) {
   int64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
   if (bytes > INT64_MAX - alignment) return false;
   bytes = round_up(bytes, alignment);
-  char *memory = aligned_alloc((size_t)alignment, (size_t)bytes);
+  char *memory = allocate(&context->allocator, (size_t)bytes, (size_t)alignment);
   if (!memory) return false;
   if (alignment == HUGE_PAGE) madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* only faster */
-  free(context->workspace);
+  memory_release(context);
   context->workspace = memory;
   context->workspace_bytes = bytes;
   return true;
@@ -109,16 +109,24 @@ static tfm_status forget_plan(tfm_context *context, tfm_error *error, int64_t by
                   (long long)bytes);
 }
 
-tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error) {
+int64_t memory_measure(tfm_context *context, int64_t scratch_bytes) {
   int64_t bytes;
   if (scratch_bytes < 0 || !plan_buffers(context) ||
-      __builtin_mul_overflow(round_up(scratch_bytes, ALIGNMENT), (int64_t)pool_threads(context->pool), &bytes) ||
+      __builtin_mul_overflow(round_up(scratch_bytes, ALIGNMENT), (int64_t)context->threads, &bytes) ||
       __builtin_add_overflow(bytes, context->buffers_bytes, &bytes))
-    return forget_plan(context, error, -1);
+    return -1;
+  return bytes;
+}
+
+tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error) {
+  int64_t bytes = memory_measure(context, scratch_bytes);
+  if (bytes < 0) return forget_plan(context, error, -1);
   if (!reserve(context, bytes)) return forget_plan(context, error, bytes);
   context->scratch_bytes = round_up(scratch_bytes, ALIGNMENT);
   context->used_bytes = bytes;
   return TFM_OK;
 }
 
-void memory_release(tfm_context *context) { free(context->workspace); }
+void memory_release(tfm_context *context) {
+  release(&context->allocator, context->workspace, (size_t)context->workspace_bytes);
+}

@@ -87,5 +87,5 @@ void resolve_threads(tfm_context *context) {
     if (program->steps[i].kind == TFM_STEP_GEMM) next_gemm = i;
     if (state->parallel && __builtin_add_overflow(total, state->work, &total)) total = INT64_MAX;
   }
-  context->active = (int32_t)greatest_of(1, least_of(pool_threads(context->pool), total / NS_WORTH_A_THREAD));
+  context->active = (int32_t)greatest_of(1, least_of(context->threads, total / NS_WORTH_A_THREAD));
 }

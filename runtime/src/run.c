@@ -1,7 +1,8 @@
 /* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone.
  *
  * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that ends
- * its step, so all threads see it at the same step. */
+ * its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between two
+ * steps; once a step that writes into an output may have begun, it is too late for it. */
 #include "run.h"
 
 #include <string.h>
@@ -46,6 +47,13 @@ static void do_step(Walker *walker, uint32_t number) {
   step_functions[step->kind](walker, step);
 }
 
+/* Before the barrier in front of a step: threads that are late may even skip the step before it, which no longer counts. */
+static void poll_cancelled(tfm_context *context, const PoolMember *member, uint32_t step) {
+  if (member->thread || step > context->committed) return;
+  if (atomic_load_explicit(&context->cancelled, memory_order_relaxed))
+    atomic_fetch_or(&context->faults, FAULT_CANCELLED);
+}
+
 static void walk(void *argument, PoolMember *member) {
   tfm_context *context = argument;
   char *scratch = context->workspace + context->buffers_bytes + context->scratch_bytes * member->thread;
@@ -57,6 +65,7 @@ static void walk(void *argument, PoolMember *member) {
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (context->steps[i].skipped) continue;
     bool parallel = step_is_parallel(context, i, member->active);
+    if (any) poll_cancelled(context, member, i);
     if (any && (others || parallel)) pool_barrier(member);
     do_step(&walker, i);
     any = true;
@@ -70,28 +79,37 @@ static void walk(void *argument, PoolMember *member) {
   if (member->thread == 0) context->claims.serial = walker.serial;
 }
 
-/* Prepare steps are left out while their results are valid; a step whose output is not wanted is too. */
+/* What a step writes: one or two operands; NULL: none. */
+static void results_of(const tfm_context *context, uint32_t number, const Operand *results[2]) {
+  const tfm_program *program = context->program;
+  const tfm_step *step = &program->steps[number];
+  const Operand *own = &context->step_operands[(size_t)number * STEP_OPERANDS];
+  results[0] = results[1] = NULL;
+  switch ((tfm_step_kind)step->kind) {
+    case TFM_STEP_ROW: results[0] = &context->operands[program->rows[step->index].first_operand]; break;
+    case TFM_STEP_GEMM:
+    case TFM_STEP_TABLE: results[0] = own + 1; break;
+    case TFM_STEP_MATMUL: results[0] = own + 2; break;
+    case TFM_STEP_ATTENTION:
+      results[0] = own + 3;
+      if (program->attentions[step->index].has_weights) results[1] = own + 4;
+      break;
+    case TFM_STEP_CHECK_IDS: break;
+  }
+}
+
+/* Prepare steps are left out while their results are valid; a step none of whose results is wanted is too. */
 static void choose_steps(tfm_context *context) {
   const tfm_program *program = context->program;
+  context->committed = program->n_steps;
   for (uint32_t i = 0; i < program->n_steps; i++) {
-    const tfm_step *step = &program->steps[i];
-    const Operand *c = &context->step_operands[i * STEP_OPERANDS];
-    bool unwanted = false;
-    switch ((tfm_step_kind)step->kind) {
-      case TFM_STEP_ROW: {
-        unwanted = operand_unwanted(context, &context->operands[program->rows[step->index].first_operand]);
-        break;
-      }
-      case TFM_STEP_GEMM:
-      case TFM_STEP_TABLE: unwanted = operand_unwanted(context, c + 1); break;
-      case TFM_STEP_MATMUL: unwanted = operand_unwanted(context, c + 2); break;
-      case TFM_STEP_ATTENTION:
-        unwanted = operand_unwanted(context, c + 3) &&
-                   (!program->attentions[step->index].has_weights || operand_unwanted(context, c + 4));
-        break;
-      case TFM_STEP_CHECK_IDS: break;
-    }
-    context->steps[i].skipped = unwanted || (step->prepare && context->prepared);
+    const Operand *results[2];
+    results_of(context, i, results);
+    bool unwanted = results[0] && operand_unwanted(context, results[0]) &&
+                    (!results[1] || operand_unwanted(context, results[1]));
+    context->steps[i].skipped = unwanted || (program->steps[i].prepare && context->prepared);
+    bool writes_output = (results[0] && results[0]->slot >= 0) || (results[1] && results[1]->slot >= 0);
+    if (writes_output && !context->steps[i].skipped && context->committed == program->n_steps) context->committed = i;
   }
 }
 
@@ -99,21 +117,31 @@ static void reset_claims(tfm_context *context, int32_t active) {
   Claims *claims = &context->claims;
   bool room = claims->serial < SHARE_MAX_SERIAL - context->program->n_steps;
   if (room && context->last_active == active) return;
-  for (int32_t i = 0; i < pool_threads(context->pool); i++) atomic_store(&claims->slots[i].state, 0);
+  for (int32_t i = 0; i < context->threads; i++) atomic_store(&claims->slots[i].state, 0);
   claims->serial = 0; /* steps count from 1: an untouched slot belongs to none */
   context->last_active = active;
 }
 
-tfm_status run_steps(tfm_context *context, tfm_error *error) {
-  int32_t active = pool_alive(context->pool) ? context->active : 1;
-  atomic_store_explicit(&context->faults, 0, memory_order_relaxed);
-  choose_steps(context);
-  reset_claims(context, active);
-  pool_run(context->pool, active, walk, context);
-  int32_t faults = atomic_load(&context->faults);
+/* Threads that skipped steps at different places count them differently: the next run counts anew. */
+static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *error) {
+  context->last_active = 0;
   if (faults & FAULT_IDS) return ids_report_computed(context, atomic_load(&context->faulty_step), error);
   if (faults & TFM_FAULT_DIVISION)
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_ARITHMETIC, NULL, "integer division by zero");
+  return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the run was cancelled");
+}
+
+tfm_status run_steps(tfm_context *context, tfm_error *error) {
+  bool claimed = context->active > 1 && pool_claim(context->pool);
+  int32_t active = claimed ? context->active : 1;
+  atomic_store_explicit(&context->faults, 0, memory_order_relaxed);
+  atomic_store_explicit(&context->cancelled, false, memory_order_relaxed);
+  choose_steps(context);
+  reset_claims(context, active);
+  pool_run(context->pool, active, walk, context);
+  if (claimed) pool_release(context->pool);
+  int32_t faults = atomic_load(&context->faults);
+  if (faults) return report_fault(context, faults, error);
   context->prepared = true;
   return tfm_succeed(error);
 }

@@ -12,11 +12,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "allocate.h"
+#include "options.h"
 
 enum {
   CACHE_LINE = 64,
@@ -24,7 +26,7 @@ enum {
   WORKER_STACK = 512 << 10
 };
 
-struct Pool {
+struct tfm_pool {
   _Alignas(CACHE_LINE) _Atomic uint32_t signal;
   _Atomic uint32_t sleeping;
   _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
@@ -35,8 +37,10 @@ struct Pool {
   uint32_t first_phase; /* of the run */
   int32_t n_threads;
   int64_t spin_ns;
-  _Atomic bool stop;
+  _Atomic bool stop, claimed;
+  tfm_allocator allocator;
   pid_t process;
+  size_t bytes;
   volatile char *own; /* a page that fork() wipes: 1 in the process that made the pool */
   struct Worker {
     Pool *pool;
@@ -155,12 +159,12 @@ static volatile char *page_of_this_process(void) {
   return page;
 }
 
-Pool *pool_create(int32_t threads, int64_t spin_ns) {
+Pool *pool_create(int32_t threads, int64_t spin_ns, const tfm_allocator *allocator) {
   if (threads > POOL_MAX_THREADS) threads = POOL_MAX_THREADS;
-  size_t size = sizeof(Pool) + sizeof(struct Worker) * (size_t)(threads - 1);
-  Pool *pool = aligned_alloc(CACHE_LINE, (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+  size_t bytes = sizeof(Pool) + sizeof(struct Worker) * (size_t)(threads - 1);
+  Pool *pool = allocate(allocator, bytes, CACHE_LINE);
   if (!pool) return NULL;
-  *pool = (Pool){.n_threads = 1, .spin_ns = spin_ns, .process = getpid()};
+  *pool = (Pool){.n_threads = 1, .spin_ns = spin_ns, .process = getpid(), .allocator = *allocator, .bytes = bytes};
   if (threads > 1) {
     pool->own = page_of_this_process();
     start_workers(pool, threads);
@@ -169,6 +173,12 @@ Pool *pool_create(int32_t threads, int64_t spin_ns) {
 }
 
 int32_t pool_threads(const Pool *pool) { return pool->n_threads; }
+
+bool pool_claim(Pool *pool) {
+  return pool_alive(pool) && !atomic_exchange_explicit(&pool->claimed, true, memory_order_acquire);
+}
+
+void pool_release(Pool *pool) { atomic_store_explicit(&pool->claimed, false, memory_order_release); }
 
 bool pool_alive(const Pool *pool) {
   if (pool->n_threads == 1) return true;
@@ -183,5 +193,17 @@ void pool_destroy(Pool *pool) {
     for (int32_t i = 1; i < pool->n_threads; i++) pthread_join(pool->workers[i - 1].thread, NULL);
   }
   if (pool->own) munmap((void *)pool->own, (size_t)sysconf(_SC_PAGESIZE));
-  free(pool);
+  const tfm_allocator allocator = pool->allocator;
+  release(&allocator, pool, pool->bytes);
 }
+
+/* --- Pools that contexts share ------------------------------------------------------------------------------------- */
+
+tfm_status tfm_pool_create(int32_t threads, tfm_pool **pool, tfm_error *error) {
+  if (!pool) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the pool");
+  *pool = pool_create(options_threads(threads), options_spin_ns(0), &(tfm_allocator){0});
+  if (*pool) return tfm_succeed(error);
+  return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a pool");
+}
+
+void tfm_pool_destroy(tfm_pool *pool) { pool_destroy(pool); }

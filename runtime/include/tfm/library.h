@@ -46,8 +46,10 @@ tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *
 tfm_status tfm_library_forward(tfm_context *context, const void *args, tfm_error *error);
 /* Makes room for the sizes of `args` (its pointers are not looked at): runs within them allocate nothing. */
 tfm_status tfm_library_reserve(tfm_context *context, const void *args, tfm_error *error);
-/* Bytes of workspace that a context needs for the sizes of `args`; -1 if a size is out of range. */
+/* Bytes of workspace that a context with the default options needs for the sizes of `args`; -1 if one is out of range. */
 int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args);
+const char *tfm_library_version(const tfm_library *library);
+const tfm_library *tfm_library_self(const tfm_library *library);
 
 #ifdef __cplusplus
 }

@@ -44,9 +44,13 @@ TFM_API const struct tfm_library *tfm_model_library(const tfm_model *model);
 TFM_API tfm_status tfm_model_context(tfm_model *model, const tfm_context_options *options, tfm_context **context,
                                      tfm_error *error);
 
-/* Ends a run of this context soon, from any thread or signal handler: it returns TFM_E_CANCELLED, outputs untouched. */
+/* Ends the run that is under way in this context, from any thread or signal handler: before the next step it returns
+ * TFM_E_CANCELLED, outputs untouched. A run that already writes its outputs goes on to its end and succeeds. Without a
+ * run under way nothing happens: the next run is not affected. */
 TFM_API void tfm_context_cancel(tfm_context *context);
 
+/* Threads for contexts that name the pool in their options. It works for one run at a time: a run that finds it busy does
+ * all its work in the thread that called it, with the same bits. `threads` as in tfm_context_options. */
 TFM_API tfm_status tfm_pool_create(int32_t threads, tfm_pool **pool, tfm_error *error);
 TFM_API void tfm_pool_destroy(tfm_pool *pool); /* NULL is ignored */
 

@@ -48,7 +48,7 @@ typedef struct tfm_model tfm_model;     /* a program and its weights: constant, 
 typedef struct tfm_context tfm_context; /* sizes, workspace, threads: one caller at a time */
 typedef struct tfm_pool tfm_pool;       /* threads that contexts of several models take turns to use */
 
-typedef struct tfm_allocator { /* all memory of a model or context; both functions or neither */
+typedef struct tfm_allocator { /* all memory of a context but the stacks of its threads; both functions or neither */
   void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: not enough memory */
   void (*release)(void *user, void *memory, size_t bytes);
   void *user;

@@ -8,6 +8,12 @@
 
 #include <stdint.h>
 
+#include "tfm/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { TFM_WEIGHTS_HEADER_BYTES = 4096, TFM_WEIGHTS_VERSION = 1, TFM_WEIGHTS_MODEL_BYTES = 256 };
 #define TFM_WEIGHTS_MAGIC "TFMWGHT" /* with its NUL: 8 bytes */
 #define TFM_WEIGHTS_BYTE_ORDER 0x01020304u
@@ -22,4 +28,12 @@ typedef struct tfm_weights_header {
   uint8_t header[16];  /* XXH3-128 of the 4096 bytes with this member zero */
 } tfm_weights_header;
 
+/* The header of a file, if it is one and its size is what the header says. */
+tfm_status tfm_weights_file_read(const char *path, tfm_weights_header *header, tfm_error *error);
+/* The same, and the weights must have the hash that the header says: all of them are read. */
+tfm_status tfm_weights_file_check(const char *path, tfm_weights_header *header, tfm_error *error);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

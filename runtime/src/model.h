@@ -1,0 +1,18 @@
+/* A model: the program of a library that this CPU can run, and its weights. Constant once it is open. */
+#ifndef TFM_RUNTIME_MODEL_H
+#define TFM_RUNTIME_MODEL_H
+
+#include "weights_file.h"
+
+struct tfm_model {
+  const tfm_library *library;
+  const tfm_program *program;
+  Weights weights;
+  void *handle;           /* of the loaded library; NULL: somebody else loaded it */
+  int (*unload)(void *handle);
+};
+
+/* The first program of the library that this CPU can run. */
+tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm_program **program, tfm_error *error);
+
+#endif
