@@ -20,6 +20,11 @@
 #include "parse/nodes.h"
 }
 
+%code provides {
+/* The TokenStream's (parse/tokens.c). */
+int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser);
+}
+
 %code {
 #include "parse/syntax_error.h"
 #include "parse/tokens.h"

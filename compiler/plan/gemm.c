@@ -1,5 +1,6 @@
 /* In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps (static weights, packed into panels) and matmul steps. */
 #include "base/check.h"
+#include "base/checked_size.h"
 #include "plan/contract.h"
 
 // ---- gemm ----
@@ -12,10 +13,16 @@ static int64_t row_stride(Planner *p, const View *a, const Size **rows, int64_t 
   return size_equals(*rows, 1) ? k + 16 : floats;
 }
 
+/* a * b, or a number that is large enough to stand for it: estimates need no more. */
+static int64_t roughly(int64_t a, int64_t b) {
+  int64_t product;
+  return checked_mul(a, b, &product) && product < INT64_MAX / 64 ? product : INT64_MAX / 64;
+}
+
 /* Arithmetic at 100 operations a nanosecond, weights at 10 bytes, the epilogue at 8 bytes or operations. */
 static tfm_size gemm_work(Planner *p, const Nest *nest, const Size *rows, int64_t n, int64_t k) {
-  const Size *per_row = math_const(&p->math, 2 * n * k + 12 * n * nest_cost(nest));
-  const Size *work = math_add(&p->math, math_mul(&p->math, rows, per_row), math_const(&p->math, 40 * n * k));
+  const Size *per_row = math_const(&p->math, 2 * roughly(n, k) + 12 * roughly(n, nest_cost(nest)));
+  const Size *work = math_add(&p->math, math_mul(&p->math, rows, per_row), math_const(&p->math, 40 * roughly(n, k)));
   return plan_scaled(p, work, 1, 100);
 }
 
