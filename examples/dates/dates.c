@@ -1,0 +1,72 @@
+/* Translates written dates, one a line of standard input, to ISO dates. usage: dates [WEIGHTS], else dates.tfmw.
+ *
+ * A line without a date gives some date all the same; a line that cannot be read gives an empty line and a message. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dates.h"
+#include "vocabulary.h"
+
+enum { MAX_OUTPUT = ISO_LENGTH + 2 }; /* with beginning and end */
+
+/* The ids of a line; their number, or 0 after a message. */
+static int read_ids(const char *line, int number, int32_t ids[LONGEST]) {
+  int n = 0;
+  const char *fault = NULL;
+  for (; !fault && *line && *line != '\n' && *line != '\r'; line++) {
+    char small = *line >= 'A' && *line <= 'Z' ? (char)(*line - 'A' + 'a') : *line;
+    const char *place = strchr(CHARACTERS, small);
+    if (!place) fault = "a date is written with letters, digits, blanks and , . / - '";
+    else if (n == LONGEST) fault = "it is too long";
+    else ids[n++] = FIRST_ID + (int32_t)(place - CHARACTERS);
+  }
+  if (!fault && !n) fault = "it is empty";
+  if (fault) fprintf(stderr, "line %d, character %d: %s\n", number, n + 1, fault);
+  return fault ? 0 : n;
+}
+
+static int32_t best(const float *logits) {
+  int32_t best = 0;
+  for (int32_t id = 1; id < VOCABULARY; id++)
+    if (logits[id] > logits[best]) best = id;
+  return best;
+}
+
+/* Appends the likeliest character until it is the end. */
+static tfm_status translate(dates_context *context, const int32_t *src, int n, char *date, tfm_error *error) {
+  static float logits[MAX_OUTPUT * VOCABULARY];
+  int32_t tgt[MAX_OUTPUT] = {BEGINNING};
+  for (int time = 1; time < MAX_OUTPUT; time++) {
+    dates_args args = {.batch = 1, .source = n, .time = time, .src = src, .tgt = tgt, .logits = logits,
+                       .logits_capacity = MAX_OUTPUT * VOCABULARY};
+    if (dates_forward(context, &args, error)) return error->status;
+    tgt[time] = best(logits + (time - 1) * VOCABULARY);
+    if (tgt[time] < FIRST_ID) break;
+    *date++ = CHARACTERS[tgt[time] - FIRST_ID];
+  }
+  *date = 0;
+  return TFM_OK;
+}
+
+int main(int argc, char **argv) {
+  dates_model *model = NULL;
+  dates_context *context = NULL;
+  tfm_error error;
+  tfm_status status = dates_open(argc > 1 ? argv[1] : "dates.tfmw", &model, &error);
+  if (!status) status = dates_context_new(model, &(tfm_context_options){.threads = 1}, &context, &error);
+  char *line = NULL, date[MAX_OUTPUT];
+  size_t room = 0;
+  int32_t src[LONGEST];
+  for (int number = 1; !status && getline(&line, &room, stdin) >= 0; number++) {
+    int n = read_ids(line, number, src);
+    if (n > 0) status = translate(context, src, n, date, &error);
+    if (!status) puts(n > 0 ? date : "");
+  }
+  if (status) fprintf(stderr, "dates: %s\n", error.message);
+  free(line);
+  dates_context_free(context);
+  dates_close(model);
+  return status;
+}
