@@ -11,9 +11,9 @@
 static char *weights_beside(const char *library) {
   const char *slash = strrchr(library, '/'), *name = slash ? slash + 1 : library;
   size_t folder = (size_t)(name - library);
-  if (strncmp(name, "lib", 3) == 0) name += 3;
-  const char *end = strstr(name, ".so");
-  size_t length = end ? (size_t)(end - name) : strlen(name);
+  if (strncmp(name, "lib", 3) == 0 && name[3]) name += 3;
+  const char *end = strrchr(name, '.');
+  size_t length = end && end != name ? (size_t)(end - name) : strlen(name);
   char *path = malloc(folder + length + sizeof ".tfmw");
   if (!path) return NULL;
   memcpy(path, library, folder);
