@@ -225,12 +225,12 @@ const Size *product_of(Elaborator *e, uint32_t n, const Size *const *dims) {
 Node *with_known_dims(Elaborator *e, Node *node, uint32_t rank, const Size *const *dims) {
   const Size *known[MAX_RANK];
   bool differs = false;
-  for (uint32_t i = 0; node && i < rank; i++) {
-    bool is_number = size_is_const(dims[i], NULL);
+  for (uint32_t i = 0; node && i < node->rank; i++) {
+    bool is_number = i < rank && size_is_const(dims[i], NULL);
     known[i] = is_number ? dims[i] : node->dims[i];
     differs |= known[i] != node->dims[i];
   }
-  return differs ? made(e, build_reshape(build_here(e), node, rank, known)) : node;
+  return differs ? made(e, build_reshape(build_here(e), node, node->rank, known)) : node;
 }
 
 Value elementwise(Elaborator *e, const char *what, OpKind op, uint32_t n, Node *const *xs) {

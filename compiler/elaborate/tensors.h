@@ -48,8 +48,8 @@ Shape leading(const Node *node, uint32_t n);
 /* The product; NULL after an error. */
 const Size *product_of(Elaborator *e, uint32_t n, const Size *const *dims);
 
-/* The node, in another shape where the rules of `shape` know a number for a size of the run that the node has: it must
- * equal that number, so it is that number from here on. NULL after an error. */
+/* The node, in another shape where `dims` (of its first axes) have a number for a size of the run that it has: the size
+ * must equal that number, so it is that number from here on. NULL after an error. */
 Node *with_known_dims(Elaborator *e, Node *node, uint32_t rank, const Size *const *dims);
 /* A pointwise operation on tensors of agreeing dtypes; `what` names it in messages. */
 Value elementwise(Elaborator *e, const char *what, OpKind op, uint32_t n, Node *const *xs);
