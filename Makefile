@@ -1,13 +1,14 @@
 # make            the compiler: build/release/tfmc (installs what is missing first)
 # make check      everything that is quick: unit tests, golden cases on every instruction set, the command line
 # make check-all  what takes long too: sanitizers, fuzzing, fault injection, other compilers
-# make demo       sentence search with a trained model
+# make demo       a compiled model in a C program: written dates to ISO dates
+# make demo-minilm  sentence search with a trained model (downloads 84 MB)
 # make bench      how fast models run
 # make clean      removes build/
 BUILD := build/release
 TFMC := $(BUILD)/tfmc
 
-.PHONY: all check check-all demo bench clean dependencies configure
+.PHONY: all check check-all demo demo-minilm bench clean dependencies configure
 
 all: configure
 	ninja -C $(BUILD) tfmc
@@ -26,6 +27,9 @@ check-all: check
 	@scripts/check-all.sh
 
 demo: all
+	@examples/dates/demo.sh $(TFMC)
+
+demo-minilm: all
 	@examples/minilm/demo.sh $(TFMC)
 
 bench: all

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""usage: test.py DATES [COUNT]
+"""usage: test.py TFMC [COUNT]
 
-Gives the compiled program DATES COUNT written dates (2,000) of years that training never saw, and counts how many it
-translates exactly; at least 99 % must be right. Then lines that it must refuse. Needs Python alone. The last line is
-'N passed, N failed'.
+Builds the C program, gives it COUNT written dates (2,000) of years that training never saw, and counts how many it
+translates exactly; at least 99 % must be right. Then lines that it must refuse, and weights that are not there. Needs
+Python alone. The last line is 'N passed, N failed'.
 """
 import pathlib
 import subprocess
 import sys
+import tempfile
 import dates_data as data
 
 NEEDED = 0.99
@@ -16,7 +17,6 @@ REFUSED = ["", "5 june 1984 !", "5 juin 1984 à midi", "x" * (data.LONGEST + 1),
 
 def translated(program, lines):
     """Standard output and standard error as lists of lines."""
-    program = pathlib.Path(program).resolve()
     run = subprocess.run([program], input="".join(f"{line}\n" for line in lines), cwd=program.parent,
                          capture_output=True, text=True, check=True)
     return run.stdout.splitlines(), run.stderr.splitlines()
@@ -42,8 +42,17 @@ def refused(program):
     return found == ["", "2001-05-03"] * len(REFUSED) and numbers == [2 * i + 1 for i in range(len(REFUSED))]
 
 
-def main(program, count=2000):
-    results = {"dates of years held out": held_out(program, int(count)), "lines that are no dates": refused(program)}
+def without_weights(program):
+    run = subprocess.run([program, "nowhere.tfmw"], input="", capture_output=True, text=True)
+    return run.returncode == 3 and "nowhere.tfmw" in run.stderr and run.stdout == ""
+
+
+def main(tfmc, count=2000):
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([pathlib.Path(__file__).with_name("build.sh"), tfmc, folder], check=True)
+        program = pathlib.Path(folder, "dates")
+        results = {"dates of years held out": held_out(program, int(count)), "lines that are no dates": refused(program),
+                   "no weights": without_weights(program)}
     for name, passed in results.items():
         if not passed:
             print(f"FAIL {name}")
