@@ -2,6 +2,7 @@
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
 
+#include "base/check.h"
 #include "codegen/codegen.h"
 
 /* Registers the backend once per call; LLVM ignores repetitions. */
@@ -27,12 +28,11 @@ LLVMTargetMachineRef target_machine(Diag *diag, const TargetInfo *target) {
   return machine;
 }
 
-static bool verify_module(Diag *diag, LLVMModuleRef module) {
+static void verify_module(LLVMModuleRef module) {
   char *message = NULL;
   bool broken = LLVMVerifyModule(module, LLVMReturnStatusAction, &message);
-  if (broken) diag_error_at(diag, NULL, DIAG_TOOL, "tfmc made invalid code, which is a fault of tfmc: %s", message);
+  CHECK(!broken, "invalid code: %s", message);
   LLVMDisposeMessage(message);
-  return !broken;
 }
 
 LLVMMemoryBufferRef emit_object(Diag *diag, LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly) {
@@ -42,7 +42,7 @@ LLVMMemoryBufferRef emit_object(Diag *diag, LLVMModuleRef module, LLVMTargetMach
   char *triple = LLVMGetTargetMachineTriple(machine);
   LLVMSetTarget(module, triple);
   LLVMDisposeMessage(triple);
-  if (!verify_module(diag, module)) return NULL;
+  verify_module(module);
   LLVMSetTargetMachineAsmVerbosity(machine, assembly);
   char *message = NULL;
   LLVMMemoryBufferRef buffer = NULL;

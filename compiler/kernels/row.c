@@ -39,8 +39,6 @@ RowKernel row_kernel_begin(Emitter *e, const KernelSpec *spec, const char *name)
   k.args = LLVMGetParam(function, 0);
   k.rows = argument(&k, e->i64, offsetof(tfm_row_args, rows));
   k.columns = argument(&k, e->i64, offsetof(tfm_row_args, columns));
-  k.stage = emit_stack(e, lanes_type(e->i32), 64);
-  emit_store(e, LLVMConstNull(lanes_type(e->i32)), k.stage, 64);
   if (expr_divides(&k.program)) {
     k.fault = emit_stack(e, e->i32, 4);
     emit_store(e, emit_i32(e, 0), k.fault, 4);
@@ -123,10 +121,6 @@ Lanes row_values(RowKernel *k) {
                          .fault = k->fault,
                          .use = k->mask ? use : NULL};
   return emit_expr(&emitter);
-}
-
-Lanes row_or(RowKernel *k, Lanes values, Lanes otherwise) {
-  return k->mask ? lanes_select(k->e, lanes_same(k->mask), values, otherwise) : values;
 }
 
 // ---- walks along the columns ----

@@ -16,7 +16,7 @@ typedef struct RowKernel {
   ExprProgram program;
   LLVMValueRef args, rows, columns;
   LLVMValueRef fault; /* stack: bits of tfm_fault */
-  LLVMValueRef stage; /* stack: 16 elements of an operand that is not read as a vector */
+  LLVMValueRef stage; /* stack: 16 elements of an operand that is not a vector in memory; NULL: none so far */
   /* The row that the builder stands in */
   LLVMValueRef row;
   LLVMValueRef pointers[TFM_MAX_OPERANDS]; /* its first element */
@@ -39,8 +39,6 @@ Lanes row_values(RowKernel *k);
 Lanes row_load(RowKernel *k, uint32_t i);
 void row_store(RowKernel *k, Lanes values);             /* operand 0 */
 void row_store_scalar(RowKernel *k, LLVMValueRef value); /* operand 0, first column of the row */
-/* Lanes not in use are replaced. */
-Lanes row_or(RowKernel *k, Lanes values, Lanes otherwise);
 
 /* Calls `body` for all columns of the row, with k->column, count, mask and e->n_vectors (up to `unroll`) set. `state`
  * is carried from turn to turn: the body reads it and writes the new values there. */

@@ -26,6 +26,12 @@ static bool is_staged(const RowKernel *k, const RowOperandSpec *operand) {
   return operand->access == COLUMN_STRIDED || (k->count && !target_masks(k, operand->dtype));
 }
 
+/* One place for all operands. What it holds beyond the elements in use reaches no result. */
+static LLVMValueRef stage_of(RowKernel *k) {
+  if (!k->stage) k->stage = emit_stack(k->e, lanes_type(k->e->i32), 16);
+  return k->stage;
+}
+
 /* Address of column k->column + 16 * vector. */
 static LLVMValueRef vector_pointer(RowKernel *k, uint32_t i, unsigned vector) {
   Emitter *e = k->e;
@@ -44,7 +50,7 @@ static void copy_staged(RowKernel *k, uint32_t i, LLVMValueRef pointer, bool loa
   LLVMValueRef stride = operand->access == COLUMN_STRIDED ? k->strides[i] : emit_i64(e, bytes);
   Loop loop = loop_begin(e, emit_i64(e, 0), k->count ? k->count : emit_i64(e, LANES), 1);
   LLVMValueRef memory = emit_offset(e, pointer, emit_mul(e, loop.index, stride));
-  LLVMValueRef stage = emit_offset(e, k->stage, emit_mul(e, loop.index, emit_i64(e, bytes)));
+  LLVMValueRef stage = emit_offset(e, stage_of(k), emit_mul(e, loop.index, emit_i64(e, bytes)));
   emit_store(e, emit_load(e, type, load ? memory : stage, bytes), load ? stage : memory, bytes);
   loop_end(e, &loop);
 }
@@ -56,7 +62,7 @@ static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
   LLVMValueRef pointer = vector_pointer(k, i, vector);
   if (is_staged(k, operand)) {
     copy_staged(k, i, pointer, true);
-    return emit_load(k->e, type, k->stage, 16);
+    return emit_load(k->e, type, stage_of(k), 16);
   }
   return k->mask ? emit_load_masked(k->e, type, pointer, k->mask, bytes) : emit_load(k->e, type, pointer, bytes);
 }
@@ -85,7 +91,7 @@ void row_store(RowKernel *k, Lanes values) {
   for (unsigned v = 0; v < e->n_vectors; v++) {
     LLVMValueRef pointer = vector_pointer(k, 0, v);
     if (is_staged(k, operand)) {
-      emit_store(e, values.v[v], k->stage, 16);
+      emit_store(e, values.v[v], stage_of(k), 16);
       copy_staged(k, 0, pointer, false);
     } else if (k->mask) {
       emit_store_masked(e, values.v[v], pointer, k->mask, bytes);
