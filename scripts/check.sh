@@ -47,7 +47,7 @@ unit_tests() {
   [ -n "$total" ] && [ "$total" -gt 0 ] && echo "$((total - bad)) passed, $bad failed"
 }
 
-goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens "$@"; }
+goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged "$@"; }
 
 echo "== build"
 if ! cmake --build "$build" --target tfmc unit_tests; then
@@ -72,7 +72,7 @@ else
   done
   stage "golden cases, nothing fused" goldens --option=-O0
   stage "golden cases, one thread" goldens --option=--threads=1
-  stage "golden cases, reference interpreter" goldens tests/goldens/ragged --option=--engine=reference
+  stage "golden cases, reference interpreter" goldens --option=--engine=reference
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "the same bits" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   if [ -n "$have_weights" ]; then

@@ -26,6 +26,7 @@ struct Engine { /* the first member of what each engine keeps */
 };
 
 extern const EngineKind engine_native, engine_reference;
+extern const EngineKind engine_ragged; /* native, for graphs with ragged sizes; engine_create_kind chooses it */
 
 /* The engine of --engine. NULL after an error; else engine_destroy when done. */
 Engine *engine_create(Session *session, Graph *graph, WeightSource *weights);

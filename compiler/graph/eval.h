@@ -30,9 +30,15 @@ Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims
  * during the call only. */
 typedef void (*EvalObserver)(void *context, const Node *node, const Tensor *value);
 
+/* Computes one item of a ragged batch, or all of a batch without items: its inputs in the order of graph->inputs, whose
+ * checks and ids were looked at. The outputs' memory must last until the next call. */
+typedef bool (*EvalItem)(void *context, const Tensor *const *inputs, Tensor *outputs);
+
 typedef struct EvalOptions {
   EvalObserver observer; /* NULL: none */
   void *observer_context;
+  EvalItem item; /* NULL: items are interpreted; else no weights are asked for */
+  void *item_context;
 } EvalOptions;
 
 /* Computes all outputs into arena memory, in the order of graph->outputs. Checks inputs (names, types, shapes, sizes

@@ -130,12 +130,18 @@ static bool check_item(const Ragged *r, const bool *needed, int64_t item) {
   return ok;
 }
 
+/* The outputs of a run, by who computes items. */
+static bool compute(EvalRun *run, Tensor *outputs, Arena *arena) {
+  const EvalOptions *options = &run->options;
+  return options->item ? options->item(options->item_context, run->inputs, outputs) : eval_outputs(run, outputs, arena);
+}
+
 static bool compute_item(const Ragged *r, int64_t item, Tensor *outputs) {
   const Graph *graph = r->whole->graph;
   Arena *scratch = arena_create();
   Tensor *parts = ARENA_ARRAY(scratch, Tensor, graph->outputs.n);
   EvalRun *run = item_run(r, scratch, item);
-  bool ok = run && eval_outputs(run, parts, scratch);
+  bool ok = run && compute(run, parts, scratch);
   for (size_t i = 0; ok && i < graph->outputs.n; i++) {
     const Node *node = graph->outputs.items[i].node;
     int64_t begin[MAX_RANK];
@@ -164,7 +170,7 @@ static bool make_outputs(const EvalRun *run, Arena *arena, Tensor *outputs) {
 bool eval_ragged(EvalRun *whole, const EvalInputs *inputs, const bool *needed, Arena *arena, Tensor *outputs) {
   Ragged r = {.whole = whole, .items = whole->symbols[whole->graph->ragged_batch]};
   if (!find_lengths(&r, inputs)) return false;
-  if (r.items == 0) return eval_checks(whole) && eval_outputs(whole, outputs, arena);
+  if (r.items == 0) return eval_checks(whole) && compute(whole, outputs, arena);
   if (!make_outputs(whole, arena, outputs)) return false;
   for (int64_t i = 0; i < r.items; i++) {
     if (!check_item(&r, needed, i)) return false;

@@ -158,7 +158,8 @@ static Planner planner_new(Arena *arena, Diag *diag, Graph *graph, const TargetI
 
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target) {
   if (graph->ragged_batch >= 0) {
-    diag_error(diag, NO_SPAN, DIAG_LIMIT, "models with ragged sizes run with --engine=reference only");
+    diag_error(diag, NO_SPAN, DIAG_LIMIT,
+               "a model with ragged sizes runs item by item with 'tfmc run'; it cannot become a library");
     return NULL;
   }
   graph_renumber(graph);
