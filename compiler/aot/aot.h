@@ -6,6 +6,7 @@
 #define TFM_AOT_AOT_H
 
 #include "aot/link.h"
+#include "aot/model_text.h"
 #include "aot/names.h"
 #include "base/strbuf.h"
 #include "plan/plan.h"
@@ -15,6 +16,7 @@ typedef struct AotRequest {
   uint32_t n_plans;
   const void *weights;      /* packed, to be embedded; NULL: none */
   const char *version;      /* of tfmc */
+  const ModelText *text;    /* what the plans were made from; NULL: `tfmc pack` cannot use the library */
   const char *compiler;     /* that links */
 } AotRequest;
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aot/library_file.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -59,12 +61,15 @@ const char *describe_library(Arena *arena, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0]->program;
   const char **sets = ARENA_ARRAY(arena, const char *, parts->n_plans);
   for (uint32_t i = 0; i < parts->n_plans; i++) sets[i] = parts->plans[i]->target->name;
+  uint8_t layout[16];
+  library_layout(arena, parts->plans[0], layout);
   json_t *json = json_pack(
-      "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:b}", "model", p->name, "prefix", parts->names->prefix, "version",
+      "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:b, s:s, s:o?}", "model", p->name, "prefix", parts->names->prefix, "version",
       parts->version, "instruction_sets", describe_texts(sets, parts->n_plans), "sizes",
       describe_texts(p->symbols, p->n_symbols), "inputs", describe_tensors(p->inputs, p->n_inputs, parts->names->inputs),
       "outputs", describe_tensors(p->outputs, p->n_outputs, parts->names->outputs), "weights_bytes",
-      (json_int_t)p->weights_bytes, "weights_embedded", parts->weights != NULL);
+      (json_int_t)p->weights_bytes, "weights_embedded", parts->weights != NULL, "layout", layout_text(arena, layout),
+      "source", parts->text ? model_text_write(parts->text) : NULL);
   char *text = json_dumps(json, JSON_COMPACT);
   char *copy = arena_strdup(arena, text ? text : "{}");
   free(text);

@@ -6,6 +6,7 @@
 #include "aot/blob.h"
 #include "aot/describe.h"
 #include "aot/emit_program.h"
+#include "aot/library_file.h"
 #include "tfm/library.h"
 
 typedef struct FunctionInfo {
@@ -110,7 +111,10 @@ static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const L
   blob_pointer(&top, offsetof(tfm_library, programs), emit_programs(arena, module, parts));
   emit_args(&top, p);
   blob_pointer(&top, offsetof(tfm_library, weights), emit_weights(arena, module, parts));
-  blob_text(&top, offsetof(tfm_library, description), describe_library(arena, parts));
+  LLVMValueRef description = module_text(module, describe_library(arena, parts));
+  LLVMSetUnnamedAddress(description, LLVMNoUnnamedAddr); /* else it could share a section with texts of its end */
+  LLVMSetSection(description, LIBRARY_SECTION);
+  blob_pointer(&top, offsetof(tfm_library, description), description);
   return blob_finish(&top, "library", &library, sizeof library);
 }
 

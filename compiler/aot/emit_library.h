@@ -4,6 +4,7 @@
 
 #include <llvm-c/Core.h>
 
+#include "aot/model_text.h"
 #include "aot/names.h"
 #include "plan/plan.h"
 
@@ -13,6 +14,7 @@ typedef struct LibraryParts {
   const ArgsNames *names;
   const void *weights;      /* packed, to be embedded; NULL: none */
   const char *version;
+  const ModelText *text;    /* for `tfmc pack` */
 } LibraryParts;
 
 /* A module that refers to the kernels of plan i as name + library_kernel_suffix(plan i), and to the runtime. */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "aot/library_file.h"
 #include "driver/commands/commands.h"
 #include "driver/help.h"
 
@@ -32,6 +33,7 @@ int driver_main(int argc, char **argv) {
   Session session = {.arena = arena, .diag = diag_new(arena), .names = map_new(arena)};
   obey(&session, argc, argv);
   int exit_code = session_finish(&session);
+  library_file_close(session.library);
   arena_destroy(arena);
   return exit_code;
 }

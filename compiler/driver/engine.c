@@ -10,6 +10,7 @@ Engine *engine_create_kind(const EngineKind *kind, Session *session, Graph *grap
 }
 
 Engine *engine_create(Session *session, Graph *graph, WeightSource *weights) {
+  if (session->library) return engine_create_kind(&engine_library, session, graph, weights);
   bool is_native = option_is(&session->options, OPTION_ENGINE, "native", "native");
   return engine_create_kind(is_native ? &engine_native : &engine_reference, session, graph, weights);
 }

@@ -1,4 +1,4 @@
-/* Engine: what computes the outputs of a graph: compiled code or the reference interpreter.
+/* Engine: what computes the outputs of a graph: code compiled now, code of a library, or the reference interpreter.
  *
  * In: a graph, the weights, inputs. Out: the outputs, as often as wanted. Everything that does not depend on the inputs
  * is done when the engine is made. One row of `engines` per engine: the verbs know nothing else of them. */
@@ -23,12 +23,14 @@ typedef struct EngineKind {
 struct Engine { /* the first member of what each engine keeps */
   const EngineKind *kind;
   Session *session;
+  const struct tfm_program *program; /* compiled code, and what runs it; NULL: it is interpreted */
+  struct tfm_context *context;
 };
 
-extern const EngineKind engine_native, engine_reference;
+extern const EngineKind engine_native, engine_reference, engine_library;
 extern const EngineKind engine_ragged; /* native, for graphs with ragged sizes; engine_create_kind chooses it */
 
-/* The engine of --engine. NULL after an error; else engine_destroy when done. */
+/* The engine of --engine, or that of session->library. NULL after an error; else engine_destroy when done. */
 Engine *engine_create(Session *session, Graph *graph, WeightSource *weights);
 Engine *engine_create_kind(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights);
 bool engine_run(Engine *engine, const EvalInputs *inputs, Tensor *outputs);

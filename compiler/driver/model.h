@@ -1,4 +1,5 @@
-/* Model: from the file and the options to the graph, and what the graph needs. */
+/* Model: from the file and the options to the graph, and what the graph needs. The file is a .tfm file or, since a library
+ * carries the text of its model, a compiled library. */
 #ifndef TFM_DRIVER_MODEL_H
 #define TFM_DRIVER_MODEL_H
 
@@ -8,7 +9,8 @@
 
 /* The program that the first file of the command line holds. NULL after an error. */
 ParsedProgram *model_parse(Session *session);
-/* Its graph, elaborated with -D, --model and --weights-prefix. NULL after an error. */
+/* Its graph, elaborated with -D, --model and --weights-prefix. If the file is a compiled library (and the verb is one of
+ * V_LIBRARY), the graph of the model in it, and session->library. NULL after an error. */
 Graph *model_load(Session *session);
 
 typedef struct NodeList {

@@ -36,10 +36,14 @@ const char *option_spelling(Arena *arena, Option option) {
 
 static void unknown_verb(Arena *arena, Diag *diag, const char *name) {
   const char *names[N_VERBS];
-  for (int i = 0; i < N_VERBS; i++) names[i] = verb_table[i].name;
-  const char *nearest = diag_nearest(name, names, N_VERBS);
+  size_t n = 0;
   StrBuf list = strbuf_new(arena);
-  for (int i = 0; i < N_VERBS; i++) strbuf_printf(&list, "%s%s", i ? " " : "", names[i]);
+  for (int i = 0; i < N_VERBS; i++) {
+    if (!verb_is_listed(i)) continue;
+    strbuf_printf(&list, "%s%s", n ? " " : "", verb_table[i].name);
+    names[n++] = verb_table[i].name;
+  }
+  const char *nearest = diag_nearest(name, names, n);
   if (nearest)
     diag_error_at(diag, NULL, DIAG_USAGE, "unknown command '%s', did you mean '%s'?", name, nearest);
   else
@@ -62,15 +66,19 @@ static bool read_verb(Arena *arena, Diag *diag, const char *text, Options *optio
 
 // ---- options ----
 
-static void fill_popt_table(struct poptOption table[N_OPTIONS + 1]) {
-  for (int i = 0; i < N_OPTIONS; i++) {
+/* The options of the verb first: of several rows with one name its own is found. */
+static void fill_popt_table(struct poptOption table[N_OPTIONS + 1], Verb verb) {
+  int n = 0;
+  for (int pass = 0; pass < 2 * N_OPTIONS; pass++) {
+    int i = pass % N_OPTIONS;
     const OptionInfo *info = &option_table[i];
+    if ((pass < N_OPTIONS) != (info->verbs >> verb & 1)) continue;
     unsigned kind = info->kind == KIND_FLAG ? POPT_ARG_NONE : POPT_ARG_STRING;
     if (is_one_dash((Option)i)) kind |= POPT_ARGFLAG_ONEDASH;
-    table[i] = (struct poptOption){.longName = info->name,
-                                   .shortName = is_one_dash((Option)i) ? '\0' : info->letter,
-                                   .argInfo = kind,
-                                   .val = i + 1};
+    table[n++] = (struct poptOption){.longName = info->name,
+                                     .shortName = is_one_dash((Option)i) ? '\0' : info->letter,
+                                     .argInfo = kind,
+                                     .val = i + 1};
   }
   table[N_OPTIONS] = (struct poptOption){0};
 }
@@ -122,7 +130,7 @@ bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *opt
   }
   if (!read_verb(arena, diag, argv[1], options)) return false;
   struct poptOption table[N_OPTIONS + 1];
-  fill_popt_table(table);
+  fill_popt_table(table, options->verb);
   /* The context takes the verb for the program's name and passes over it. */
   poptContext context = poptGetContext("tfmc", argc - 1, (const char **)argv + 1, table, 0);
   if (!context) out_of_memory();

@@ -20,10 +20,11 @@ typedef enum Verb {
 enum {
 #define VERB(Enum, name, arguments, least, most, line, details) V_##Enum = 1 << VERB_##Enum,
 #include "driver/verbs.def"
-  V_EXECUTE = V_RUN | V_VERIFY | V_BENCH,
+  V_EXECUTE = V_RUN | V_VERIFY | V_BENCH | V_PROFILE,
   V_TRIED = V_EXECUTE | V_CHECK, /* what says how to run is allowed where nothing is run, so that check takes what run does */
-  V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE,
-  V_PASSES = V_DUMP | V_OPT | V_COMPILE,
+  V_LIBRARY = V_TRIED | V_PACK, /* what takes a compiled library in place of a .tfm file */
+  V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE | V_PACK | V_WORKER,
+  V_PASSES = V_DUMP | V_OPT | V_COMPILE | V_PACK,
   V_ALL = (1 << N_VERBS) - 1
 };
 
@@ -52,6 +53,9 @@ typedef struct VerbInfo {
 
 extern const OptionInfo option_table[N_OPTIONS];
 extern const VerbInfo verb_table[N_VERBS];
+
+/* Whether people are told of it. */
+static inline bool verb_is_listed(int verb) { return *verb_table[verb].line; }
 
 typedef struct OptionValues {
   VEC(const char *) texts; /* "" for a flag */

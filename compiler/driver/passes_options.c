@@ -2,7 +2,9 @@
 
 #include <stdio.h>
 
-static PassOptions read_options(const Options *options) {
+#include "aot/model_text.h"
+
+PassOptions passes_options(const Options *options) {
   const OptionValues *only = &options->values[OPTION_ONLY], *disabled = &options->values[OPTION_DISABLE];
   return (PassOptions){.level = option_is(options, OPTION_OPTIMIZE, "2", "2") ? 2 : 0,
                        .only = only->texts.items,
@@ -18,7 +20,7 @@ static PassOptions read_options(const Options *options) {
 
 bool run_passes(Session *session, Graph *graph) {
   const Options *options = &session->options;
-  PassOptions pass_options = read_options(options);
+  PassOptions pass_options = session->library ? session->model->passes : passes_options(options);
   PassLog log = {.arena = session->arena};
   if (!passes_run(graph, &session->diag, &pass_options, &log)) return false;
   if (option_given(options, OPTION_REPORT)) {

@@ -5,7 +5,8 @@
 #include "driver/session.h"
 #include "passes/passes.h"
 
-/* Runs the passes that the options ask for, and prints --report. False after an error, --require-fusion included. */
+PassOptions passes_options(const Options *options);
+/* Runs the passes that the options ask for, or those that a library was made with, and prints --report. False after an error, --require-fusion included. */
 bool run_passes(Session *session, Graph *graph);
 
 #endif

@@ -6,12 +6,19 @@
 #include "base/strbuf.h"
 #include "driver/options.h"
 
+struct LibraryFile;
+struct ModelText;
+
 typedef struct Session {
   Arena *arena;
   Diag diag;
   Map names; /* interned names of the language */
   Options options;
-  bool wrote_output; /* a file was written */
+  struct LibraryFile *library;   /* what the command line names is this compiled library; NULL: it is a .tfm file */
+  const struct ModelText *model; /* what the graph was made from */
+  const char *text;              /* the source, in place of the file; NULL: the file is read */
+  size_t text_size;
+  bool wrote_output;             /* a file was written */
 } Session;
 
 /* Writes a text that was asked for to stdout, or to the file of -o if there is one. */

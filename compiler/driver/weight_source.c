@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "aot/weights_file.h"
 #include "base/check.h"
 #include "driver/random.h"
 
@@ -33,13 +34,32 @@ static bool check_options(const WeightSource *source) {
   return !diag_has_errors(diag);
 }
 
+/* Whether a library brings its weights, or --weights names a file of packed ones. */
+static bool choose_packed(WeightSource *source) {
+  const Options *options = &source->session->options;
+  bool may_be_packed = source->session->library && options->verb != VERB_PACK && options->verb != VERB_CHECK;
+  source->packed_path = option_text(options, OPTION_WEIGHTS, NULL);
+  source->is_packed = may_be_packed && !option_given(options, OPTION_RANDOM_WEIGHTS) &&
+                      (!source->packed_path || is_packed_file(source->session->arena, source->packed_path));
+  return source->is_packed;
+}
+
 WeightSource *weight_source_open(Session *session, Graph *graph) {
   WeightSource *source = ARENA_NEW(session->arena, WeightSource);
   source->session = session;
+  if (choose_packed(source)) {
+    source->loaded = arena_create();
+    return source;
+  }
   note_shapes(source, graph);
   if (!check_options(source)) return NULL;
   source->seed = option_count(&session->options, OPTION_RANDOM_WEIGHTS, 0);
   const char *path = option_text(&session->options, OPTION_WEIGHTS, NULL);
+  if (path && is_packed_file(session->arena, path)) {
+    diag_error_at(&session->diag, path, DIAG_LIBRARY,
+                  "packed weights are for running a compiled library; here the file that they were made from is wanted");
+    return NULL;
+  }
   if (path) {
     source->set = weight_set_open(session->arena, &session->diag, path);
     if (!source->set) return NULL;

@@ -1,4 +1,4 @@
-/* WeightSource: where the weights of a run come from: a file, or random numbers.
+/* WeightSource: where the weights of a run come from: a file, random numbers, or the packed weights of a library.
  *
  * In: --weights or --random-weights, and the graph as it was elaborated. Out: tensors by name, read when they are asked
  * for. Everything that is missing or does not fit is listed before that (weight_source_check). */
@@ -13,6 +13,8 @@ typedef struct WeightSource {
   Session *session;
   WeightSet *set; /* NULL: random */
   uint64_t seed;
+  bool is_packed; /* the weights are those of a compiled library, packed: there are no tensors by name */
+  const char *packed_path; /* the .tfmw file; NULL: the one beside the library, or those in it */
   Map shapes;     /* name -> Tensor * without data: what the model needs */
   Arena *loaded;  /* of the tensors that were read */
   Map by_name;    /* name -> Tensor *, in `loaded` */

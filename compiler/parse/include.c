@@ -127,7 +127,7 @@ static void read_file(Reader *reader, const OpenFile *file, FileText text) {
   if (!ast) return;
   for (uint32_t i = 0; i < ast->n_children; i++)
     if (ast->children[i]->kind == AST_INCLUDE) follow_include(reader, ast->children[i], file);
-  vec_push(reader->arena, &reader->program->files, (ParsedFile){source, ast, file->outer == NULL});
+  vec_push(reader->arena, &reader->program->files, (ParsedFile){source, ast, file->shown + strlen(reader->prefix), file->outer == NULL});
 }
 
 // ---- entry ----
@@ -153,21 +153,34 @@ ParsedProgram *parse_program(Arena *arena, Map *names, Diag *diag, const char *p
   return diag->n_errors == n_errors ? reader.program : NULL;
 }
 
-ParsedProgram *parse_text(Arena *arena, Map *names, Diag *diag, const char *path, const char *text, size_t size) {
-  if (size > PARSE_MAX_SIZE) {
-    diag_error_at(diag, path, DIAG_TOO_LONG, "%zu bytes, a text may have at most 16 MiB", size);
-    return NULL;
+/* A text of the caller as a file; it need not end with a NUL, nor live as long as the tree. */
+static ParsedFile parse_named(Arena *arena, Map *names, Diag *diag, const NamedText *named) {
+  if (named->size > PARSE_MAX_SIZE) {
+    diag_error_at(diag, named->name, DIAG_TOO_LONG, "%zu bytes, a text may have at most 16 MiB", named->size);
+    return (ParsedFile){0};
   }
+  const char *name = arena_strdup(arena, named->name);
+  Source *source = source_new(arena, name, arena_strndup(arena, named->text, named->size), (uint32_t)named->size);
+  return (ParsedFile){source, parse_file(arena, names, diag, source), name, named->is_main};
+}
+
+ParsedProgram *parse_texts(Arena *arena, Map *names, Diag *diag, const NamedText *texts, size_t n) {
   int n_errors = diag->n_errors;
-  /* The caller's text need not end with a NUL, nor live as long as the tree. */
-  Source *source = source_new(arena, arena_strdup(arena, path), arena_strndup(arena, text, size), (uint32_t)size);
-  Ast *ast = parse_file(arena, names, diag, source);
+  ParsedProgram *program = ARENA_NEW(arena, ParsedProgram);
+  for (size_t i = 0; i < n; i++) vec_push(arena, &program->files, parse_named(arena, names, diag, &texts[i]));
+  return diag->n_errors == n_errors ? program : NULL;
+}
+
+ParsedProgram *parse_text(Arena *arena, Map *names, Diag *diag, const char *path, const char *text, size_t size) {
+  int n_errors = diag->n_errors;
+  ParsedFile file = parse_named(arena, names, diag, &(NamedText){path, text, size, true});
+  Ast *ast = file.ast;
   for (uint32_t i = 0; ast && i < ast->n_children; i++)
     if (ast->children[i]->kind == AST_INCLUDE)
       diag_error(diag, ast->children[i]->span, DIAG_INCLUDE, "a text in memory cannot include '%s'",
                  ast->children[i]->name);
   if (diag->n_errors != n_errors) return NULL;
   ParsedProgram *program = ARENA_NEW(arena, ParsedProgram);
-  vec_push(arena, &program->files, (ParsedFile){source, ast, true});
+  vec_push(arena, &program->files, file);
   return program;
 }

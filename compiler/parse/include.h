@@ -9,16 +9,25 @@
 typedef struct ParsedFile {
   Source *source;
   Ast *ast;     /* AST_FILE */
-  bool is_main; /* the file the user named; not an included one */
+  const char *name; /* its path from the folder of the main file: "model.tfm", "parts/head.tfm" */
+  bool is_main;     /* the file the user named; not an included one */
 } ParsedFile;
 
 typedef struct ParsedProgram {
   VEC(ParsedFile) files; /* in the order in which they were finished: included files before the includer */
 } ParsedProgram;
 
+typedef struct NamedText {
+  const char *name, *text;
+  size_t size;
+  bool is_main;
+} NamedText;
+
 /* NULL after an error. */
 ParsedProgram *parse_program(Arena *arena, Map *names, Diag *diag, const char *path);
 /* The same from text in memory (libtfm, tests): includes are errors. */
 ParsedProgram *parse_text(Arena *arena, Map *names, Diag *diag, const char *path, const char *text, size_t size);
+/* The same from the files of a program that was parsed before, in its order: includes are not followed again. */
+ParsedProgram *parse_texts(Arena *arena, Map *names, Diag *diag, const NamedText *texts, size_t n);
 
 #endif

@@ -9,6 +9,7 @@
 #include "driver/probe.h"
 #include "driver/progress.h"
 #include "driver/work.h"
+#include "tfm/program.h"
 
 typedef struct Measurement {
   double *seconds; /* sorted */
@@ -47,11 +48,11 @@ static bool measure(Session *session, Engine *engine, const EvalInputs *inputs, 
 }
 
 /* What the machine can do with the same code and threads; the interpreter is not compared with that. */
-static void probe(Session *session, Measurement *m) {
-  if (!option_is(&session->options, OPTION_ENGINE, "native", "native")) return;
+static void probe(Session *session, const Engine *engine, Measurement *m) {
+  if (!engine->program) return;
   enum { PROBED_BYTES = 256 << 20 };
   int threads = (int)option_count(&session->options, OPTION_THREADS, (uint64_t)host_info(session->arena).cpus);
-  const TargetInfo *target = host_choose_target(session, true);
+  const TargetInfo *target = target_find(engine->program->isa);
   if (!target || !probe_measure(target, threads, PROBED_BYTES, &m->most)) m->most = (Probe){0, 0};
 }
 
@@ -84,7 +85,7 @@ static void bench(Session *session, Graph *graph, WeightSource *weights, const E
   Engine *engine = engine_create(session, graph, weights);
   StrBuf text = strbuf_new(session->arena);
   if (engine && measure(session, engine, inputs, n_outputs, &m)) {
-    probe(session, &m);
+    probe(session, engine, &m);
     if (option_given(&session->options, OPTION_JSON)) print_json(&text, &m, model);
     else print_text(&text, &m, model);
   }

@@ -4,14 +4,12 @@
 
 #include "aot/aot.h"
 #include "aot/code_text.h"
-#include "aot/emit_library.h"
-#include "aot/weights_file.h"
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
+#include "driver/packing.h"
 #include "driver/passes_options.h"
 #include "driver/weight_source.h"
 #include "weights/out_file.h"
-#include "weights/pack.h"
 
 enum { MAX_TARGETS = 8 };
 
@@ -57,16 +55,6 @@ static bool choose_targets(Compilation *c) {
   return c->n_targets > 0;
 }
 
-/* "out/libx.so" and ".h" give "out/x.h". */
-static const char *beside(Arena *arena, const char *output, const char *ending) {
-  const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output;
-  size_t folder = (size_t)(base - output);
-  if (strncmp(base, "lib", 3) == 0 && base[3]) base += 3;
-  const char *dot = strrchr(base, '.');
-  size_t length = dot && dot != base ? (size_t)(dot - base) : strlen(base);
-  return arena_printf(arena, "%.*s%.*s%s", (int)folder, output, (int)length, base, ending);
-}
-
 static const char *emitted(const Compilation *c) { return option_text(&c->session->options, OPTION_EMIT, "lib"); }
 
 static bool choose_files(Compilation *c) {
@@ -79,9 +67,9 @@ static bool choose_files(Compilation *c) {
   }
   const char *weights = option_text(&session->options, OPTION_WEIGHTS, NULL);
   const char *inputs[] = {session->options.files.items[0], weights};
-  c->header = beside(arena, c->output, ".h");
+  c->header = file_beside(arena, c->output, ".h");
   bool embed = option_given(&session->options, OPTION_EMBED_WEIGHTS);
-  if (weights && !embed) c->weights_path = beside(arena, c->output, ".tfmw");
+  if (weights && !embed) c->weights_path = file_beside(arena, c->output, ".tfmw");
   if (embed && !weights) {
     option_error(&session->diag, OPTION_EMBED_WEIGHTS, "there are no weights without --weights");
     return false;
@@ -97,21 +85,10 @@ static bool choose_files(Compilation *c) {
 static bool make_plans(Compilation *c, Graph *graph) {
   if (!run_passes(c->session, graph)) return false;
   for (uint32_t i = 0; i < c->n_targets; i++) {
-    c->plans[i] = plan_graph(c->session->arena, &c->session->diag, graph, c->targets[i]);
+    c->plans[i] = plan_for_library(c->session, graph, c->targets[i]);
     if (!c->plans[i]) return false;
   }
   return true;
-}
-
-static bool pack(Compilation *c, WeightSource *weights) {
-  size_t bytes = (c->plans[0]->program.weights_bytes + 63) / 64 * 64;
-  c->packed = aligned_alloc(64, bytes ? bytes : 64);
-  if (!c->packed) {
-    diag_error_at(&c->session->diag, NULL, DIAG_MEMORY, "not enough memory for %zu bytes of weights", bytes);
-    return false;
-  }
-  memset(c->packed, 0, bytes ? bytes : 64);
-  return pack_weights(c->session->arena, &c->session->diag, c->plans[0], weight_source_get, weights, c->packed);
 }
 
 static bool publish(Session *session, const char *path, Bytes bytes) {
@@ -121,15 +98,6 @@ static bool publish(Session *session, const char *path, Bytes bytes) {
   if (!out_file_commit(file)) return false;
   session->wrote_output = true;
   return true;
-}
-
-static bool publish_weights(Compilation *c) {
-  if (!c->weights_path) return true;
-  uint8_t layout[16];
-  library_layout(c->session->arena, c->plans[0], layout);
-  const char *prefix = model_prefix(c->session->arena, c->plans[0]->program.name);
-  return weights_file_write(&c->session->diag, c->weights_path, prefix, layout, c->packed,
-                            c->plans[0]->program.weights_bytes);
 }
 
 static const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
@@ -155,7 +123,7 @@ static void write_code(Compilation *c) {
 /* The weights come first and the library last: who finds the library finds all of it. */
 static void write_library(Compilation *c) {
   Session *session = c->session;
-  AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION,
+  AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION, .text = session->model,
                         .weights = option_given(&session->options, OPTION_EMBED_WEIGHTS) ? c->packed : NULL,
                         .compiler = option_text(&session->options, OPTION_CC, "cc")};
   bool object = option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
@@ -163,7 +131,8 @@ static void write_library(Compilation *c) {
                       : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
-  if (code.data && publish_weights(c) && publish(session, c->header, (Bytes){header.text, header.length}) &&
+  bool weights = !c->weights_path || !code.data || write_packed(session, c->plans[0], c->weights_path, c->packed);
+  if (code.data && weights && publish(session, c->header, (Bytes){header.text, header.length}) &&
       publish(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
     say_what_was_made(c);
 }
@@ -175,7 +144,7 @@ void command_compile(Session *session) {
   if (!graph) return;
   bool with_weights = option_given(&session->options, OPTION_WEIGHTS);
   WeightSource *weights = with_weights ? weight_source_open(session, graph) : NULL;
-  if ((!with_weights || weights) && make_plans(&c, graph) && (!with_weights || pack(&c, weights))) {
+  if ((!with_weights || weights) && make_plans(&c, graph) && (!with_weights || (c.packed = pack_in_memory(session, c.plans[0], weights)))) {
     if (strcmp(emitted(&c), "llvm") == 0 || strcmp(emitted(&c), "asm") == 0) write_code(&c);
     else write_library(&c);
   }

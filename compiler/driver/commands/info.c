@@ -1,8 +1,11 @@
-/* tfmc info: what this machine is, or what a weight file holds. */
+/* tfmc info: what this machine is, what a weight file holds, or what a compiled library says of itself. */
 #include <string.h>
 
+#include "aot/elf_section.h"
+#include "aot/weights_file.h"
 #include "driver/commands/commands.h"
 #include "driver/host.h"
+#include "driver/info_library.h"
 #include "weights/weight_set.h"
 
 // ---- a weight file ----
@@ -118,7 +121,10 @@ static void tell_machine(Session *session, StrBuf *out) {
 
 void command_info(Session *session) {
   StrBuf text = strbuf_new(session->arena);
-  if (session->options.files.n) tell_file(session, &text, session->options.files.items[0]);
+  const char *path = session->options.files.n ? session->options.files.items[0] : NULL;
+  if (path && is_elf_file(session->arena, path)) tell_library(session, &text, path);
+  else if (path && is_packed_file(session->arena, path)) tell_packed(session, &text, path);
+  else if (path) tell_file(session, &text, path);
   else tell_machine(session, &text);
   session_print(&text);
 }

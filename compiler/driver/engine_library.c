@@ -1,0 +1,85 @@
+/* The code of a compiled library as an engine. Its weights are the .tfmw file beside it, those in it, or those of --weights;
+ * what is no .tfmw file is packed into one that has no name and goes away with this process. */
+#define _GNU_SOURCE /* memfd_create */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "aot/library_file.h"
+#include "aot/weights_file.h"
+#include "driver/engine_compiled.h"
+#include "driver/packing.h"
+#include "tfm/weights_file.h"
+#include "weights/pack.h"
+
+typedef struct LibraryEngine {
+  Engine base;
+  tfm_model *model;
+} LibraryEngine;
+
+static void destroy(Engine *base) {
+  LibraryEngine *engine = (LibraryEngine *)base;
+  tfm_context_destroy(base->context);
+  tfm_model_close(engine->model);
+}
+
+// ---- weights that are packed now ----
+
+static bool pack_into(Session *session, const Plan *plan, WeightSource *weights, int fd, size_t bytes) {
+  const LibraryFile *library = session->library;
+  char *map = ftruncate(fd, (off_t)bytes) == 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+  if (map == MAP_FAILED) {
+    diag_error_at(&session->diag, NULL, DIAG_MEMORY, "%zu bytes of weights: %s", bytes, strerror(errno));
+    return false;
+  }
+  char *packed = map + TFM_WEIGHTS_HEADER_BYTES;
+  bool done = pack_weights(session->arena, &session->diag, plan, weight_source_get, weights, packed);
+  if (done) weights_file_header(map, library->prefix, library->layout, packed, plan->program.weights_bytes);
+  munmap(map, bytes);
+  weight_source_release(weights);
+  return done;
+}
+
+/* The descriptor of a .tfmw file in memory; -1 after an error. */
+static int pack_nameless(Session *session, Graph *graph, WeightSource *weights) {
+  const Plan *plan = plan_of_library(session, graph);
+  if (!plan) return -1;
+  int fd = memfd_create("tfmw", MFD_CLOEXEC);
+  if (fd < 0) diag_error_at(&session->diag, NULL, DIAG_TOOL, "a file in memory cannot be made: %s", strerror(errno));
+  else if (pack_into(session, plan, weights, fd, TFM_WEIGHTS_HEADER_BYTES + plan->program.weights_bytes)) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+// ---- making it ----
+
+static bool open_model(LibraryEngine *engine, Session *session, const char *weights) {
+  tfm_error error = {0};
+  tfm_context_options options = compiled_options(session);
+  if (tfm_model_open(session->library->path, weights, &engine->model, &error) == TFM_OK) {
+    engine->base.program = tfm_model_program(engine->model);
+    if (tfm_model_context(engine->model, &options, &engine->base.context, &error) == TFM_OK) return true;
+  }
+  error.place = session->library->path;
+  compiled_report(session, &error);
+  return false;
+}
+
+static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
+  LibraryEngine *engine = ARENA_NEW(session->arena, LibraryEngine);
+  const char *path = weights->packed_path;
+  int fd = -1;
+  if (!weights->is_packed) {
+    fd = pack_nameless(session, graph, weights);
+    if (fd < 0) return NULL;
+    path = arena_printf(session->arena, "/proc/self/fd/%d", fd);
+  }
+  bool is_open = open_model(engine, session, path);
+  if (fd >= 0) close(fd); /* it is mapped */
+  if (is_open) return &engine->base;
+  destroy(&engine->base);
+  return NULL;
+}
+
+const EngineKind engine_library = {"library", create, compiled_run, destroy};

@@ -1,0 +1,191 @@
+#include "driver/profile.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+
+static int compare_times(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Of column `step`; `times` has room for a number per run. */
+static double median(const uint64_t *nanoseconds, size_t runs, size_t n_steps, size_t step, uint64_t *times) {
+  for (size_t run = 0; run < runs; run++) times[run] = nanoseconds[run * n_steps + step];
+  qsort(times, runs, sizeof *times, compare_times);
+  return (double)times[runs / 2];
+}
+
+Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads) {
+  Profile *profile = ARENA_NEW(arena, Profile);
+  *profile = (Profile){.arena = arena, .model = program->name, .isa = program->isa, .threads = threads, .runs = runs};
+  uint64_t *times = ARENA_ARRAY(arena, uint64_t, runs);
+  for (uint32_t i = 0; i < program->n_steps; i++) {
+    const char *name = program->steps[i].name, *space = strchr(name, ' ');
+    ProfiledStep step = {.operation = space ? arena_strndup(arena, name, (size_t)(space - name)) : name,
+                         .path = space ? space + 1 : "",
+                         .microseconds = median(nanoseconds, runs, program->n_steps, i, times) * 1e-3,
+                         .prepare = program->steps[i].prepare};
+    vec_push(arena, &profile->steps, step);
+    profile->microseconds += step.microseconds;
+  }
+  return profile;
+}
+
+// ---- modules as spans ----
+
+/* How many bytes of `path` its first `parts` parts take; all of it if there are fewer. */
+static size_t prefix_length(const char *path, uint32_t parts) {
+  size_t length = 0;
+  while (parts && path[length]) {
+    length++;
+    if (path[length] == '.' || !path[length]) parts--;
+  }
+  return length;
+}
+
+static uint32_t count_parts(const char *path) {
+  uint32_t n = *path != '\0';
+  for (; *path; path++) n += *path == '.';
+  return n;
+}
+
+/* How many parts two paths begin with in common. */
+static uint32_t common_parts(const char *a, const char *b) {
+  uint32_t parts = 0, most = count_parts(a);
+  while (parts < most) {
+    size_t length = prefix_length(a, parts + 1);
+    if (strncmp(a, b, length) != 0 || (b[length] && b[length] != '.')) break;
+    parts++;
+  }
+  return parts;
+}
+
+/* Opens the modules of `path` from `from` parts on; `open` gets the numbers of their spans. */
+static void open_modules(const Profile *profile, ProfileSpans *all, size_t *open, const char *path, uint32_t from, double at) {
+  uint32_t parts = count_parts(path);
+  for (uint32_t i = from; i < parts; i++) {
+    const char *module = arena_strndup(profile->arena, path, prefix_length(path, i + 1));
+    const char *dot = strrchr(module, '.');
+    open[i] = all->spans.n;
+    vec_push(profile->arena, &all->spans, (ProfileSpan){dot ? dot + 1 : module, module, i + 1, at, at, false});
+  }
+}
+
+ProfileSpans profile_spans(const Profile *profile) {
+  ProfileSpans all = {0};
+  uint32_t deepest = 0;
+  for (size_t i = 0; i < profile->steps.n; i++) {
+    uint32_t parts = count_parts(profile->steps.items[i].path);
+    deepest = parts > deepest ? parts : deepest;
+  }
+  size_t *open = ARENA_ARRAY(profile->arena, size_t, deepest);
+  vec_push(profile->arena, &all.spans, (ProfileSpan){profile->model, "", 0, 0, profile->microseconds, false});
+  const char *path = "";
+  double at = 0;
+  for (size_t i = 0; i < profile->steps.n; i++) {
+    const ProfiledStep *step = &profile->steps.items[i];
+    open_modules(profile, &all, open, step->path, common_parts(path, step->path), at);
+    path = step->path;
+    uint32_t parts = count_parts(path);
+    vec_push(profile->arena, &all.spans,
+             (ProfileSpan){step->operation, path, parts + 1, at, at + step->microseconds, true});
+    at += step->microseconds;
+    for (uint32_t k = 0; k < parts; k++) all.spans.items[open[k]].end = at;
+  }
+  all.depth = deepest + 1;
+  return all;
+}
+
+// ---- sums ----
+
+typedef struct Sum {
+  const char *name;
+  double microseconds;
+  size_t steps;
+} Sum;
+
+static void add_to(Arena *arena, Map *sums, const char *name, double microseconds) {
+  Sum *sum = map_get(sums, name);
+  if (!sum) {
+    sum = ARENA_NEW(arena, Sum);
+    map_put(sums, name, sum);
+    sum->name = name;
+  }
+  sum->microseconds += microseconds;
+  sum->steps++;
+}
+
+static int by_time(const void *a, const void *b) {
+  const Sum *x = *(const Sum *const *)a, *y = *(const Sum *const *)b;
+  int order = (x->microseconds < y->microseconds) - (x->microseconds > y->microseconds);
+  return order ? order : strcmp(x->name, y->name);
+}
+
+static void print_time(StrBuf *out, const Profile *profile, double microseconds) {
+  double share = profile->microseconds > 0 ? 100 * microseconds / profile->microseconds : 0;
+  strbuf_printf(out, "%12.1f %6.1f", microseconds, share);
+}
+
+static void print_operations(StrBuf *out, const Profile *profile) {
+  Map sums = map_new(profile->arena);
+  for (size_t i = 0; i < profile->steps.n; i++)
+    add_to(profile->arena, &sums, profile->steps.items[i].operation, profile->steps.items[i].microseconds);
+  const Sum **sorted = ARENA_ARRAY(profile->arena, const Sum *, sums.n);
+  for (size_t i = 0; i < sums.n; i++) sorted[i] = sums.items[i].value;
+  qsort(sorted, sums.n, sizeof *sorted, by_time);
+  strbuf_add(out, "\noperations\n          us      %  steps\n");
+  for (size_t i = 0; i < sums.n; i++) {
+    print_time(out, profile, sorted[i]->microseconds);
+    strbuf_printf(out, "  %5zu  %s\n", sorted[i]->steps, sorted[i]->name);
+  }
+}
+
+/* Each module once, where it is first met; what it does at several places is added up. */
+static void print_modules(StrBuf *out, const Profile *profile) {
+  ProfileSpans all = profile_spans(profile);
+  Map sums = map_new(profile->arena);
+  for (size_t i = 0; i < all.spans.n; i++)
+    if (!all.spans.items[i].is_step) add_to(profile->arena, &sums, all.spans.items[i].path, all.spans.items[i].end - all.spans.items[i].begin);
+  strbuf_add(out, "\nmodules\n          us      %\n");
+  for (size_t i = 0; i < sums.n; i++) {
+    const Sum *sum = sums.items[i].value;
+    print_time(out, profile, sum->microseconds);
+    strbuf_printf(out, "  %s\n", *sum->name ? sum->name : profile->model);
+  }
+}
+
+void profile_table(StrBuf *out, const Profile *profile) {
+  strbuf_printf(out, "%s: %.1f us in %zu steps, median of %zu runs, %s, %d thread%s\n", profile->model, profile->microseconds,
+                profile->steps.n, profile->runs, profile->isa, profile->threads, profile->threads == 1 ? "" : "s");
+  print_operations(out, profile);
+  print_modules(out, profile);
+  strbuf_add(out, "\nsteps\n          us      %\n");
+  for (size_t i = 0; i < profile->steps.n; i++) {
+    const ProfiledStep *step = &profile->steps.items[i];
+    print_time(out, profile, step->microseconds);
+    strbuf_printf(out, "  %s %s%s\n", step->operation, step->path, step->prepare ? " (when sizes change)" : "");
+  }
+}
+
+// ---- trace ----
+
+void profile_chrome(StrBuf *out, const Profile *profile) {
+  ProfileSpans all = profile_spans(profile);
+  json_t *events = json_array();
+  for (size_t i = 0; i < all.spans.n; i++) {
+    const ProfileSpan *span = &all.spans.items[i];
+    json_array_append_new(events, json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:s}}", "name", span->name, "cat",
+                                            span->is_step ? "step" : "module", "ph", "X", "ts", span->begin, "dur",
+                                            span->end - span->begin, "pid", 1, "tid", 1, "args", "path", span->path));
+  }
+  json_t *trace = json_pack("{s:o, s:s, s:{s:s, s:s, s:i, s:I}}", "traceEvents", events, "displayTimeUnit", "ms", "otherData",
+                            "model", profile->model, "instruction_set", profile->isa, "threads", profile->threads, "runs",
+                            (json_int_t)profile->runs);
+  char *text = json_dumps(trace, JSON_COMPACT | JSON_REAL_PRECISION(9));
+  strbuf_printf(out, "%s\n", text ? text : "{}");
+  free(text);
+  json_decref(trace);
+}
