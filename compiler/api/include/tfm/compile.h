@@ -1,0 +1,63 @@
+/* tfm/compile.h: models from source text, compiled while a program runs. C99 and C++; link with libtfm.
+ *
+ * In: a text or file in the language of models, its configuration and its weights. Out: a tfm_model, as if it came from a
+ * library, for the functions of tfm/tfm.h. Code is made in a child process, the command tfmc: whatever goes wrong there,
+ * running out of memory or a fault of the code generator included, this process gets a status. No compiler or linker of
+ * the system is needed. Nothing is printed, and no signal handler, thread, open file or setting of the process remains. */
+#ifndef TFM_COMPILE_H
+#define TFM_COMPILE_H
+
+#include "tfm/tfm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tfm_compiled tfm_compiled; /* a model with its code and its packed weights */
+
+typedef struct tfm_tensor { /* a weight in memory: row-major, any alignment */
+  const char *name;
+  const char *dtype; /* as in safetensors files: "F32" (so NULL too), "F16", "BF16" */
+  int32_t rank;
+  const int64_t *dims;
+  const void *data;
+} tfm_tensor;
+
+typedef struct tfm_compile_options {
+  size_t struct_size;             /* sizeof(tfm_compile_options); 0: that of the first version */
+  const char *path;               /* a .tfm file, whose includes are followed; beside `text`: its name in messages */
+  const char *text;               /* the source itself, which can include nothing; NULL: `path` is read */
+  size_t text_size;               /* 0: `text` ends with a NUL */
+  const char *model;              /* NULL: the only one of the file */
+  const char *const *definitions; /* "layers=2": values of the model's configuration */
+  size_t n_definitions;
+  const char *weights_path;       /* a safetensors file, or an index of several (.json); NULL: `weights` */
+  const tfm_tensor *weights;      /* copied */
+  size_t n_weights;
+  const char *weights_prefix;     /* put before every weight path of the model; NULL: nothing */
+  const char *march;              /* "x86-64-v3"; NULL: the best that this CPU runs */
+  int32_t no_fusion;              /* not 0: as with -O0 */
+  int32_t in_process;             /* not 0: no child process. A fault of the code generator, or memory running out while
+                                     it works, then ends this process; deadline and memory_limit are not heeded */
+  int64_t deadline_ms;            /* the child is stopped after it, and the status is TFM_E_CANCELLED; 0: none */
+  uint64_t memory_limit;          /* bytes of address space that the child may use; 0: as many as there are */
+  const char *compiler;           /* the command; NULL: the variable TFM_COMPILER, else tfmc as installed with libtfm */
+  void (*message)(void *user, const char *json); /* called for each error and warning, before tfm_compile returns */
+  void *message_user;
+} tfm_compile_options;
+
+/* TFM_E_INPUT: the model, a definition or the weights are wrong, error->message is the first fault. TFM_E_ENV: a file
+ * cannot be read, or the command cannot be started. TFM_E_NOMEM, TFM_E_CANCELLED (deadline_ms), TFM_E_INTERNAL. */
+TFM_API tfm_status tfm_compile(const tfm_compile_options *options, tfm_compiled **compiled, tfm_error *error);
+/* The model; it belongs to `compiled` and must not be closed. */
+TFM_API tfm_model *tfm_compiled_model(const tfm_compiled *compiled);
+/* NULL is ignored. The model's contexts must be gone. */
+TFM_API void tfm_compiled_free(tfm_compiled *compiled);
+
+/* "0.1.0" */
+TFM_API const char *tfm_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,36 @@
+/* Parts: what `tfmc worker` makes of a model, for the program that started it: one file, objects and packed weights.
+ *
+ *   PartsHeader, zeroes up to PARTS_ALIGNMENT | the ranges, each at a multiple of PARTS_ALIGNMENT
+ *
+ * Plain numbers, no pointers. Both sides are of the same version of tfmc, which the header says, and on one machine. */
+#ifndef TFM_API_PARTS_H
+#define TFM_API_PARTS_H
+
+#include <stdint.h>
+
+enum {
+  PARTS_FORM = 1,
+  PARTS_ALIGNMENT = 4096,
+  PARTS_MAX_OBJECTS = 4,
+  PARTS_VERSION_BYTES = 32,
+  PARTS_MESSAGE_BYTES = 512
+};
+#define PARTS_MAGIC "TFMPART" /* with its NUL: 8 bytes */
+
+typedef struct PartsRange {
+  uint64_t offset, size;
+} PartsRange;
+
+typedef struct PartsHeader {
+  char magic[8];
+  uint32_t form;
+  int32_t exit_code;                  /* of the command; unless it is 0 there is nothing but the message */
+  char version[PARTS_VERSION_BYTES];  /* of tfmc */
+  char message[PARTS_MESSAGE_BYTES];  /* the first error */
+  PartsRange symbol;                  /* name of the function that returns the tfm_library, with its NUL */
+  PartsRange weights;                 /* what would be a .tfmw file */
+  uint32_t n_objects;
+  PartsRange objects[PARTS_MAX_OBJECTS];
+} PartsHeader;
+
+#endif
