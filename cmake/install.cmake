@@ -1,0 +1,3 @@
+# What `make install` installs.
+install(TARGETS tfmc RUNTIME)
+install(TARGETS tfm_shared LIBRARY)
