@@ -55,6 +55,11 @@ if ! cmake --build "$build" --target tfmc unit_tests; then
   exit 1
 fi
 
+# A locale whose numbers have commas, for the tests that numbers are read the same everywhere.
+mkdir -p build/locales
+[ -d build/locales/de_DE.UTF-8 ] || localedef -i de_DE -f UTF-8 "$PWD/build/locales/de_DE.UTF-8"
+export LOCPATH=$PWD/build/locales
+
 have_python=yes
 scripts/python-environment.sh || have_python=
 have_weights=
@@ -74,6 +79,7 @@ else
   stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
+  stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "the same bits" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 needed=(ca-certificates gcc libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev
-  libcriterion-dev graphviz python3 python3-venv universal-ctags)
+  libcriterion-dev locales graphviz python3 python3-venv universal-ctags)
 [ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14 strace abigail-tools)
 
 if ! command -v dpkg-query >/dev/null; then

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""What a run does with bad and unusual inputs: ids, sizes, masks, NaN (I01 to I10 of the catalogue of bad inputs).
+
+usage: test_inputs.py TFMC          Needs numpy, safetensors. The last line is 'N passed, N failed'.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+TFMC = None
+
+EMBED = """
+model Embed(vocab = 40, d = 32) {
+  word  = Embedding(vocab, d)
+  place = PositionalEncoding(d, max_len = 20)
+  block = EncoderLayer(d, 4, 48)
+  forward(ids: i32[batch, time], pad: bool[batch, time]) {
+    hidden = word(ids) -> place -> block(src_key_padding_mask = pad)
+    return hidden
+  }
+}
+"""
+
+ATTEND = """
+model Attend(d = 32) {
+  attention = MultiheadAttention(d, 4)
+  forward(x: f32[batch, time, d], pad: bool[batch, time], mask: bool[time, time]) {
+    y, weights = attention(x, x, x, pad, mask)
+    return y, weights
+  }
+}
+"""
+
+MASKS = """
+model Masks(d = 16) {
+  attention = MultiheadAttention(d, 2)
+  forward(x: f32[batch, time, d], pad: bool[batch, time], mask: f32[batch, 1, time, time]) {
+    return y = attention(x, x, x, pad, mask)
+  }
+}
+"""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.rng = np.random.default_rng(7)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def run_model(self, source, inputs, *options):
+        """(exit code, stderr, outputs or None)"""
+        with open(self.path("m.tfm"), "w") as f:
+            f.write(source)
+        save_file({k: np.ascontiguousarray(v) for k, v in inputs.items()}, self.path("in.safetensors"))
+        if os.path.exists(self.path("out.safetensors")):
+            os.unlink(self.path("out.safetensors"))
+        proc = subprocess.run([TFMC, "run", self.path("m.tfm"), "--random-weights", "3", "--inputs", self.path("in.safetensors"),
+                               "--output", self.path("out.safetensors"), *options], capture_output=True, text=True, timeout=120)
+        written = os.path.exists(self.path("out.safetensors"))
+        self.assertEqual(written, proc.returncode == 0, proc.stderr)
+        return proc.returncode, proc.stderr, load_file(self.path("out.safetensors")) if written else None
+
+    def good(self, source, inputs, *options):
+        code, err, outputs = self.run_model(source, inputs, *options)
+        self.assertEqual(code, 0, err)
+        return outputs
+
+    def refused(self, source, inputs, *words):
+        for engine in ("native", "reference"):
+            code, err, _ = self.run_model(source, inputs, f"--engine={engine}")
+            self.assertEqual(code, 1, f"{engine}: {err}")
+            for word in words:
+                self.assertIn(word, err, engine)
+
+    def ids(self, *shape):
+        return self.rng.integers(0, 40, shape).astype(np.int32)
+
+    def embed(self, batch, time):
+        return {"ids": self.ids(batch, time), "pad": np.zeros((batch, time), bool)}
+
+    def attend(self, batch, time):
+        return {"x": self.rng.standard_normal((batch, time, 32)).astype(np.float32), "pad": np.zeros((batch, time), bool),
+                "mask": np.zeros((time, time), bool)}
+
+    # ---- ids and sizes ----
+
+    def test_I01_ids_out_of_range(self):
+        for bad in (40, 41, -1, -2**31, 2**31 - 1):
+            inputs = self.embed(3, 9)
+            inputs["ids"][2, 7] = bad
+            self.refused(EMBED, inputs, "ids", "[2,7]", str(bad), "[0, 40)")
+
+    def test_I01_wide_ids_are_not_truncated(self):
+        inputs = self.embed(3, 9)
+        wide = inputs["ids"].astype(np.int64)
+        wide[1, 1] = 2**32 + 5
+        self.refused(EMBED, inputs | {"ids": wide}, "ids", str(2**32 + 5))
+
+    def test_I02_empty_batch_and_sequence(self):
+        for batch, time in ((0, 5), (2, 0), (0, 0)):
+            self.assertEqual(self.good(EMBED, self.embed(batch, time))["hidden"].shape, (batch, time, 32))
+
+    def test_I03_sequence_longer_than_the_table(self):
+        self.good(EMBED, self.embed(2, 20))
+        self.refused(EMBED, self.embed(2, 21), "21", "20")
+
+    # ---- masks ----
+
+    def test_I04_all_keys_masked(self):
+        inputs = self.attend(3, 7)
+        clean = self.good(ATTEND, inputs)
+        inputs["pad"][1] = True
+        masked = self.good(ATTEND, inputs)
+        self.assertTrue(np.all(masked["weights"][1] == 0))
+        self.assertTrue(np.isfinite(masked["y"]).all())
+        self.assertTrue(np.all(masked["y"][1] == masked["y"][1][0]))    # the bias of the projection, in every row
+        for row in (0, 2):
+            self.assertEqual(clean["y"][row].tobytes(), masked["y"][row].tobytes())
+
+    def test_I05_nan_at_masked_keys_stays_there(self):
+        inputs = self.attend(2, 18)
+        inputs["pad"][:, 11:] = True
+        clean = self.good(ATTEND, inputs)
+        for poison in (np.nan, np.inf, -np.inf):
+            inputs["x"][:, 11:] = poison
+            got = self.good(ATTEND, inputs)
+            self.assertEqual(clean["y"][:, :11].tobytes(), got["y"][:, :11].tobytes())
+
+    def test_I06_nan_in_one_row_of_a_batch(self):
+        inputs = self.attend(3, 9)
+        clean = self.good(ATTEND, inputs)
+        inputs["x"][1, 4, 3] = np.nan
+        got = self.good(ATTEND, inputs)
+        self.assertTrue(np.isnan(got["y"][1]).any())
+        for row in (0, 2):
+            self.assertEqual(clean["y"][row].tobytes(), got["y"][row].tobytes())
+
+    def test_I07_true_means_not_allowed(self):
+        inputs = self.attend(1, 6)
+        inputs["pad"][0, 4] = True
+        inputs["mask"][2, 1] = True
+        weights = self.good(ATTEND, inputs)["weights"]
+        self.assertTrue(np.all(weights[:, :, :, 4] == 0))
+        self.assertTrue(np.all(weights[:, :, 2, 1] == 0))
+        self.assertTrue(np.all(np.delete(weights[:, :, 0], 4, axis=-1) > 0))
+
+    def test_I08_numbers_where_a_bool_mask_is_declared(self):
+        inputs = self.attend(2, 5)
+        for values in (np.zeros((5, 5), np.float32), np.full((5, 5), 0.5, np.float32)):
+            self.refused(ATTEND, inputs | {"mask": values}, "mask", "bool")
+        self.refused(ATTEND, inputs | {"mask": np.full((5, 5), 2, np.uint8)}, "mask")
+        self.good(ATTEND, inputs | {"mask": np.zeros((5, 5), np.uint8)})
+
+    def test_I09_right_padding_keeps_the_bits(self):
+        alone = self.embed(1, 9)
+        wide = {"ids": np.concatenate([alone["ids"], self.ids(1, 6)], 1), "pad": np.arange(15)[None] >= 9}
+        a, b = self.good(EMBED, alone)["hidden"], self.good(EMBED, wide)["hidden"]
+        self.assertEqual(a.tobytes(), np.ascontiguousarray(b[:, :9]).tobytes())
+
+    def test_I09_left_padding_agrees_within_tolerance(self):
+        x = self.attend(1, 9)
+        left = {"x": np.concatenate([np.zeros((1, 4, 32), np.float32), x["x"]], 1), "pad": np.arange(13)[None] < 4,
+                "mask": np.zeros((13, 13), bool)}
+        a, b = self.good(ATTEND, x)["y"], self.good(ATTEND, left)["y"]
+        np.testing.assert_allclose(b[:, 4:], a, atol=1e-5, rtol=1e-5)
+
+    def test_I10_masks_of_other_shapes(self):
+        inputs = {"x": self.rng.standard_normal((2, 5, 16)).astype(np.float32), "pad": np.zeros((2, 5), bool),
+                  "mask": np.zeros((2, 1, 5, 5), np.float32)}
+        self.good(MASKS, inputs)
+        self.refused(MASKS, inputs | {"mask": np.zeros((2, 5), np.float32)}, "mask", "[batch, 1, time, time]")
+        self.refused(MASKS, inputs | {"mask": np.zeros((2, 1, 5, 6), np.float32)}, "mask", "5", "6")
+        self.refused(MASKS, inputs | {"pad": np.zeros((2, 4), bool)}, "4", "5")
+        self.refused(MASKS, {k: v for k, v in inputs.items() if k != "mask"}, "mask", "not given")
+
+
+if __name__ == "__main__":
+    TFMC = sys.argv.pop(1)
+    result = unittest.main(exit=False, verbosity=0).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    sys.exit(bad != 0)
