@@ -38,7 +38,8 @@ const char *const *parameter_names(Elaborator *e, const Ast *params) {
   return names;
 }
 
-static Value unknown_argument(Elaborator *e, const char *title, uint32_t n, const char *const *names, const Argument *a) {
+static Value unknown_argument(Elaborator *e, const char *title, uint32_t n, const char *const *names,
+                              const Argument *a) {
   const char *nearest = diag_nearest(a->name, names, n);
   if (nearest || n == 0) {
     return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'%s", title, a->name,

@@ -18,7 +18,8 @@ typedef VEC(Layer *) Layers;
 static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_main, Layers *models) {
   const Binding *other = scope_find(scope, node->name);
   if (other) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the other one", "layer %s is defined twice", node->name);
+    fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the other one", "layer %s is defined twice",
+                   node->name);
     return;
   }
   parameters_differ(e, "config", node->children[0]);
@@ -105,8 +106,8 @@ static bool read_definition(Elaborator *e, const Definition *definition, const L
   }
   if (!is_known) {
     const char *nearest = diag_nearest(name, names, params->n_children);
-    fail_at(e, (SrcSpan){source, 0, source->size}, DIAG_DEFINE, "-D %s: %s has no config value '%s'%s", name, model->name,
-            name, nearest ? did_you_mean(e, nearest) : list.text);
+    fail_at(e, (SrcSpan){source, 0, source->size}, DIAG_DEFINE, "-D %s: %s has no config value '%s'%s", name,
+            model->name, name, nearest ? did_you_mean(e, nearest) : list.text);
     return false;
   }
   const Ast *expression = parse_expression(e->arena, e->names, e->diag, source);

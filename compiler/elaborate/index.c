@@ -134,7 +134,7 @@ static Value bound(Elaborator *e, const Ast *node, Scope *scope) {
   return fail_at(e, node->span, DIAG_KIND, "a bound of a slice must be a number, not %K", v);
 }
 
-/* False after an error. `first` keeps the value of an item that is no index of an axis. */
+/* False after an error. */
 static bool eval_item(Elaborator *e, const Ast *node, Scope *scope, Item *item) {
   *item = (Item){.kind = ITEM_INDEX, .first = MISSING, .last = MISSING};
   if (node->kind == AST_ELLIPSIS) {
@@ -151,7 +151,8 @@ static bool eval_item(Elaborator *e, const Ast *node, Scope *scope, Item *item) 
 }
 
 static Value one_of(Elaborator *e, const Repetition *r, uint32_t n, const Item *items) {
-  int64_t i = items[0].kind == ITEM_INDEX && items[0].first.kind == VALUE_INTEGER ? items[0].first.as.integer : r->count;
+  int64_t i =
+      items[0].kind == ITEM_INDEX && items[0].first.kind == VALUE_INTEGER ? items[0].first.as.integer : r->count;
   if (n != 1 || i < -r->count || i >= r->count) {
     return fail(e, DIAG_RANGE, "a repetition of %D modules is indexed by one number below %D", r->count, r->count);
   }

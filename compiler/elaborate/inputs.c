@@ -267,7 +267,8 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   bool is_list = v.kind == VALUE_LIST;
   if (is_number(v)) vec_push(e->arena, &setting.values, number_of(v));
   else if (v.kind == VALUE_BOOL) vec_push(e->arena, &setting.values, v.as.boolean ? 1 : 0);
-  else if (!is_list) fail(e, DIAG_KIND, "the setting '%s' must be a number or a list of integers, not %K", node->name, v);
+  else if (!is_list)
+    fail(e, DIAG_KIND, "the setting '%s' must be a number or a list of integers, not %K", node->name, v);
   for (uint32_t i = 0; is_list && i < v.as.list->n; i++) {
     if (size_is_const(v.as.list->items[i], &value)) vec_push(e->arena, &setting.values, (double)value);
     else fail(e, DIAG_KIND, "the setting '%s' must be a list of integers, not %V", node->name, v);

@@ -89,8 +89,9 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
   if (!map_has(&e->weights, path)) return declare_weight(e, path, sizes);
   Node *weight = map_get(&e->weights, path);
   if (!weight || same_dims(weight, sizes)) return weight;
-  fail_with_note(e, node->span, DIAG_SHAPE, weight->origin.span, "the other one", "weight '%s' is %L here and %V elsewhere",
-                 path, sizes, (Value){VALUE_LIST, {.list = &(SizeList){weight->rank, weight->dims}}});
+  fail_with_note(e, node->span, DIAG_SHAPE, weight->origin.span, "the other one",
+                 "weight '%s' is %L here and %V elsewhere", path, sizes,
+                 (Value){VALUE_LIST, {.list = &(SizeList){weight->rank, weight->dims}}});
   return NULL;
 }
 

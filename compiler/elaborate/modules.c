@@ -65,7 +65,8 @@ Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const A
     scope_put(e->arena, t->config, param->name, v)->span = param->span;
     good &= !is_poison(v);
   }
-  if (t->depth > MAX_TEMPLATE_DEPTH) return fail(e, DIAG_LIMIT, "modules are nested deeper than %d", (int)MAX_TEMPLATE_DEPTH);
+  if (t->depth > MAX_TEMPLATE_DEPTH)
+    return fail(e, DIAG_LIMIT, "modules are nested deeper than %d", (int)MAX_TEMPLATE_DEPTH);
   return good ? (Value){VALUE_TEMPLATE, {.template = t}} : POISON;
 }
 
@@ -106,19 +107,25 @@ static bool make_config(Elaborator *e, Module *m, const Scope *config) {
   return true;
 }
 
+/* Whether the layer is among those whose text led here: it would make itself. */
+static bool is_recursion(const Elaborator *e, const Layer *layer) {
+  const Module *m = e->module;
+  while (m && m->layer != layer) m = m->maker;
+  return m != NULL;
+}
+
 static Value report_recursion(Elaborator *e, const Template *t) {
   const Layer *layer = t->layer;
-  const char *title = arena_printf(e->arena, "layer %s", layer->name);
   StrBuf chain = strbuf_new(e->arena);
-  strbuf_add(&chain, layer->name);
-  for (const Frame *frame = e->frame; frame && strcmp(frame->name, title) != 0; frame = frame->caller) {
+  const Module *m = e->module;
+  for (; m->layer != layer; m = m->maker) {
     char *inner = chain.text;
     chain = strbuf_new(e->arena);
-    const char *name = strncmp(frame->name, "layer ", 6) == 0 ? frame->name + 6 : frame->name;
-    strbuf_printf(&chain, "%s -> %s", name, inner);
+    strbuf_printf(&chain, "%s -> %s", m->layer->name, inner);
   }
   return fail_with_note(e, t->place->span, DIAG_RECURSION, layer->ast->span, "it is defined here",
-                        "recursion: layer %s contains itself: %s -> %s", layer->name, layer->name, chain.text);
+                        "recursion: layer %s contains itself: %s -> %s%s", layer->name, layer->name, chain.text,
+                        layer->name);
 }
 
 /* Evaluates config values and members; false if it could not be done at all. */
@@ -129,9 +136,7 @@ static bool fill_module(Elaborator *e, Module *m, const Template *t) {
   bool good = make_config(e, m, t->config);
   if (!good || !enter_call(e, t->place->span, arena_printf(e->arena, "layer %s", layer->name))) return false;
   e->module = m;
-  layer->active = true;
   run_members(e, layer->ast->children[1], m);
-  layer->active = false;
   e->module = saved;
   leave_call(e);
   m->is_faulty = errors != e->diag->n_errors;
@@ -142,9 +147,10 @@ Value make_module(Elaborator *e, const Template *t, const char *path) {
   if (e->stopped) return POISON;
   if (++e->n_modules > MAX_MODULES) return fail(e, DIAG_LIMIT, "the model has more than %d modules", (int)MAX_MODULES);
   if (!t->layer) return make_repetition(e, t, path);
-  if (t->layer->active) return report_recursion(e, t);
+  if (is_recursion(e, t->layer)) return report_recursion(e, t);
   Module *m = ARENA_NEW(e->arena, Module);
   m->layer = t->layer;
+  m->maker = e->module;
   m->path = path;
   m->scope = scope_new(e->arena, t->layer->scope, m);
   m->parts = map_new(e->arena);

@@ -75,7 +75,8 @@ static Value on_sizes(Elaborator *e, const Arithmetic *row, Value a, Value b) {
   if (row->divides && is_zero) return fail(e, DIAG_RANGE, "division of %V by zero", a);
   const Size *result = row->sizes(e->sizes, size_of(e->sizes, a), size_of(e->sizes, b));
   if (result) return value_size(result);
-  if (!row->divides) return fail(e, DIAG_LIMIT, "'%s' of two sizes gives one that is too large to be computed", row->text);
+  if (!row->divides)
+    return fail(e, DIAG_LIMIT, "'%s' of two sizes gives one that is too large to be computed", row->text);
   return fail(e, DIAG_KIND, "%V %s %V is not a size: the division must come out even whatever the run-time sizes are",
               a, row->text, b);
 }
@@ -128,7 +129,8 @@ Node *matrix_product(Elaborator *e, Node *a, Node *b) {
     fail(e, DIAG_SHAPE, "'@' of shapes %T and %T: both need two axes or more", a, b);
     return NULL;
   }
-  if (!within_items(e, "'@'", 2, a->dims + a->rank - 2) || !within_items(e, "'@'", 2, b->dims + b->rank - 2)) return NULL;
+  if (!within_items(e, "'@'", 2, a->dims + a->rank - 2) || !within_items(e, "'@'", 2, b->dims + b->rank - 2))
+    return NULL;
   if (!need_same(e, a->dims[a->rank - 1], b->dims[b->rank - 2], "'@': the inner sizes don't agree: %T and %T", a, b)) {
     return NULL;
   }
@@ -171,7 +173,8 @@ static Value compare_tensors(Elaborator *e, const char *text, OpKind op, Value a
 
 static Value compare_sizes(Elaborator *e, OpKind op, Value a, Value b) {
   Value result = value_compare(e->arena, e->sizes, op, size_of(e->sizes, a), size_of(e->sizes, b));
-  return is_poison(result) ? fail(e, DIAG_LIMIT, "the difference of %V and %V is too large to be computed", a, b) : result;
+  return is_poison(result) ? fail(e, DIAG_LIMIT, "the difference of %V and %V is too large to be computed", a, b)
+                           : result;
 }
 
 Value operator_compare(Elaborator *e, const char *text, Value a, Value b) {

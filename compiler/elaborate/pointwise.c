@@ -14,7 +14,9 @@ Value primitive_unary_or_number(Elaborator *e, const PrimitiveCall *call) {
   if (!is_number(v)) return primitive_unary(e, call);
   double x = number_of(v);
   double y = call->primitive->op == OP_EXP ? exp(x) : call->primitive->op == OP_LOG ? log(x) : sqrt(x);
-  bool is_defined = call->primitive->op == OP_LOG ? x > 0 : call->primitive->op == OP_SQRT ? x >= 0 : !isinf(y) || isinf(x);
+  bool is_defined = call->primitive->op == OP_LOG    ? x > 0
+                    : call->primitive->op == OP_SQRT ? x >= 0
+                                                     : !isinf(y) || isinf(x);
   if (is_defined || isnan(x)) return value_number(y);
   return fail(e, DIAG_RANGE, "%s(%V) is not a number", call->primitive->name, v);
 }

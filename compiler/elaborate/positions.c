@@ -66,7 +66,8 @@ Value primitive_rotary(Elaborator *e, const PrimitiveCall *call) {
     return fail(e, DIAG_SHAPE, "rotary of %K: the last axis must be even", value_tensor(x));
   }
   Shape result;
-  if (!broadcast_shapes(e, "rotary", 2, (Shape[]){leading(x, 1), shape_of(pos)}, (Node *[]){x, pos}, &result)) return POISON;
+  if (!broadcast_shapes(e, "rotary", 2, (Shape[]){leading(x, 1), shape_of(pos)}, (Node *[]){x, pos}, &result))
+    return POISON;
   if (result.rank + 1 != x->rank) {
     return fail(e, DIAG_SHAPE, "rotary: pos %T has more axes than x %T without the last", pos, x);
   }

@@ -2,30 +2,28 @@
 #include "elaborate/repeat.h"
 
 #include "elaborate/primitives.h"
+#include "elaborate/tensors.h"
 
 enum { MAX_REPETITION_DEPTH = 256 };
 
 static Value repeat_template(Elaborator *e, int64_t n, const Template *inner, const Ast *place) {
   Template *t = ARENA_NEW(e->arena, Template);
   *t = (Template){.place = place, .count = n, .inner = inner, .depth = inner->depth + 1};
-  if (t->depth > MAX_REPETITION_DEPTH) return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
+  if (t->depth > MAX_REPETITION_DEPTH)
+    return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
   return (Value){VALUE_TEMPLATE, {.template = t}};
 }
 
 Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place) {
-  int64_t count = n.kind == VALUE_INTEGER ? n.as.integer : 0;
-  if (n.kind == VALUE_SIZE) {
-    return fail(e, DIAG_KIND, "how often a module is repeated must be an integer known when compiling, not the run-time size %V", n);
-  }
-  if (n.kind != VALUE_INTEGER) {
-    return fail(e, DIAG_KIND, "how often a module is repeated must be an integer known when compiling, not %K", n);
-  }
+  int64_t count;
+  if (!integer_of(e, n, "how often a module is repeated", &count)) return POISON;
   if (count < 0) return fail(e, DIAG_RANGE, "a module can't be repeated %D times", count);
   if (module.kind == VALUE_TEMPLATE) return repeat_template(e, count, module.as.template, place);
   Repetition *r = ARENA_NEW(e->arena, Repetition);
   *r = (Repetition){.count = count, .is_shared = true, .modules = arena_copy(e->arena, &module, sizeof module)};
   r->depth = 1 + (module.kind == VALUE_REPETITION ? module.as.repetition->depth : 0);
-  if (r->depth > MAX_REPETITION_DEPTH) return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
+  if (r->depth > MAX_REPETITION_DEPTH)
+    return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
   return (Value){VALUE_REPETITION, {.repetition = r}};
 }
 
@@ -78,7 +76,8 @@ static Value stacked(Elaborator *e, Node *first, const Tuples *tuples) {
   Value *column = ARENA_ARRAY(e->arena, Value, tuples->n);
   for (uint32_t k = 1; k < n; k++) {
     for (size_t i = 0; i < tuples->n; i++) column[i] = value_tensor(tuples->items[i]->items[k]);
-    result->items[k] = stack_tensors(e, "stacking the results of a repetition", (uint32_t)tuples->n, column, value_integer(0));
+    result->items[k] =
+        stack_tensors(e, "stacking the results of a repetition", (uint32_t)tuples->n, column, value_integer(0));
   }
   return (Value){VALUE_TUPLE, {.tuple = result}};
 }

@@ -1,4 +1,4 @@
-/* Scope: a list of bindings, searched from its end while it is short, through a hash of the pointers when it is long. */
+/* Scope: a list of bindings, searched from its end while it is short, by a hash of the pointers when it is long. */
 #include "elaborate/scope.h"
 
 #include "diag/diag.h"

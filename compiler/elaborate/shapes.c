@@ -140,7 +140,8 @@ Value primitive_split_heads(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of split_heads", "");
   if (!x || !integer_of(e, call->arguments[1], "the number of heads", &n)) return POISON;
   if (x->rank < 2 || n < 1) return fail(e, DIAG_RANGE, "split_heads of %K into %D heads", value_tensor(x), n);
-  if (!within_items(e, "split_heads", 2, x->dims + x->rank - 2) || !rank_fits(e, "the result", x->rank + 1)) return POISON;
+  if (!within_items(e, "split_heads", 2, x->dims + x->rank - 2) || !rank_fits(e, "the result", x->rank + 1))
+    return POISON;
   const Size *heads = size_const(e->sizes, n), *head = size_div(e->sizes, x->dims[x->rank - 1], heads);
   if (!head) return fail(e, DIAG_SHAPE, "split_heads: the last axis of %T is not a multiple of %D heads", x, n);
   const Size *dims[MAX_RANK];

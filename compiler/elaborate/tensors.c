@@ -88,7 +88,8 @@ static Node *scalar(Elaborator *e, Value v, DType dtype) {
     fail(e, DIAG_KIND, "%K beside a tensor of type %s", v, dtype_names[dtype]);
     return NULL;
   }
-  if (dtype == DTYPE_I32 && (v.kind == VALUE_NUMBER || (v.kind == VALUE_INTEGER && v.as.integer != (int32_t)v.as.integer))) {
+  if (dtype == DTYPE_I32 &&
+      (v.kind == VALUE_NUMBER || (v.kind == VALUE_INTEGER && v.as.integer != (int32_t)v.as.integer))) {
     fail(e, DIAG_DTYPE, "%V is no i32, but it stands beside an i32 tensor", v);
     return NULL;
   }
@@ -99,7 +100,8 @@ static Node *scalar(Elaborator *e, Value v, DType dtype) {
 }
 
 /* The dtype that the operands have; false after an error. */
-static bool common_dtype(Elaborator *e, const char *what, uint32_t n, const Value *values, unsigned dtypes, DType *dtype) {
+static bool common_dtype(Elaborator *e, const char *what, uint32_t n, const Value *values, unsigned dtypes,
+                         DType *dtype) {
   bool found = false;
   *dtype = DTYPE_F32;
   for (uint32_t i = 0; i < n; i++) {
@@ -137,7 +139,8 @@ bool operands_of(Elaborator *e, const char *what, uint32_t n, const Value *value
 bool integer_of(Elaborator *e, Value v, const char *what, int64_t *integer) {
   *integer = v.kind == VALUE_INTEGER ? v.as.integer : 0;
   if (v.kind == VALUE_INTEGER) return true;
-  if (v.kind == VALUE_SIZE) fail(e, DIAG_KIND, "%s must be an integer known when compiling, not the run-time size %V", what, v);
+  if (v.kind == VALUE_SIZE)
+    fail(e, DIAG_KIND, "%s must be an integer known when compiling, not the run-time size %V", what, v);
   else if (!is_poison(v)) fail(e, DIAG_KIND, "%s must be an integer known when compiling, not %K", what, v);
   return false;
 }
@@ -188,7 +191,8 @@ bool within_items(Elaborator *e, const char *what, uint32_t n, const Size *const
 }
 
 /* Only a 1 known when compiling broadcasts. */
-static bool merge(Elaborator *e, const char *what, uint32_t n, Node *const *nodes, const Size **dim, const Size *other) {
+static bool merge(Elaborator *e, const char *what, uint32_t n, Node *const *nodes, const Size **dim,
+                  const Size *other) {
   if (size_equals(other, 1)) return true;
   if (!size_equals(*dim, 1) && *dim != other) {
     if (!need_same(e, *dim, other, "%s: the shapes don't agree: %J", what, n, nodes)) return false;

@@ -24,7 +24,7 @@ bool dims_fit(Elaborator *e, uint32_t rank, const Size *const *dims);
 /* The value as a tensor, the first one of a tuple; of one of the dtypes, if any are given. `what` and `name` together
  * say which operand it is. NULL after an error. */
 Node *tensor_of(Elaborator *e, Value v, unsigned dtypes, const char *what, const char *name);
-/* The values as tensors of one dtype: numbers become that of the tensors, f32 if there is none. False after an error. */
+/* The values as tensors of one dtype: numbers become that of the tensors, else f32. False after an error. */
 bool operands_of(Elaborator *e, const char *what, uint32_t n, const Value *values, unsigned dtypes, Node **nodes);
 
 /* The axis counted from the front; -1 after an error. */

@@ -1,5 +1,5 @@
 /* Unused: what a layer defines and no text mentions: not the layer itself, not `m.name` anywhere, not the text of a
- * `require`. Whether a branch is taken plays no part, so a model that is right for other config values has no warning. */
+ * `require`. Whether a branch is taken plays no part, so what other config values need gives no warning. */
 #include "elaborate/unused.h"
 
 #include <string.h>

@@ -88,7 +88,6 @@ struct Layer {
   const Ast *ast; /* AST_LAYER */
   Scope *scope; /* the file's names */
   bool is_model, is_main; /* is_main: of the file that the user named */
-  bool active; /* being made: making it again is recursion */
 };
 
 /* A module that has no name yet: a layer with its configuration, or `count` of `inner`. */
@@ -108,6 +107,7 @@ typedef struct PathPart { /* the path of a submodule below its module */
 
 struct Module {
   Layer *layer;
+  const Module *maker; /* the module whose text made this one; NULL: the model */
   const char *path; /* "layers.3.self_attn"; "" for the model */
   Scope *scope;
   Function *forward;

@@ -156,13 +156,33 @@ Test(elaborate, numbers) {
     const char *expression;
     double want;
   } cases[] = {
-      {"a // 2", 3}, {"-a // 2", -4}, {"a // -2", -4}, {"-a % 3", 2}, {"a % -3", -2}, {"a / 2", 3.5}, {"2 * 3.5", 7},
-      {"-7.5 // 2", -4}, {"-7.5 % 2", 0.5}, {"sqrt(16)", 4}, {"maximum(2, 3.5)", 3.5}, {"minimum(a, 3)", 3}, {"1e-5", 1e-5},
-      {"if a > 3 and not (a == 8) then 1 else 2", 1}, {"if a != 7 or a >= 8 then 1 else 2", 2},
-      {"if a == 7.0 then 1 else 2", 1}, {"if relu == relu then 1 else 2", 1}, {"if \"a\" == \"b\" then 1 else 2", 2},
-      {"if none == a then 1 else 2", 2}, {"if [1, a] == [1, 7] then 1 else 2", 1}, {"if true == 1 then 1 else 2", 2},
-      {"rank(x)", 1}, {"if dtype(x) == f32 then 1 else 2", 1}, {"if true or missing then 1 else 2", 1},
-      {"9223372036854775807 - 1 + 1", 9223372036854775807.0}, {"-inf", -1.0 / 0.0}, {"if 9007199254740993 > 9007199254740992 then 1 else 2", 1},
+      {"a // 2", 3},
+      {"-a // 2", -4},
+      {"a // -2", -4},
+      {"-a % 3", 2},
+      {"a % -3", -2},
+      {"a / 2", 3.5},
+      {"2 * 3.5", 7},
+      {"-7.5 // 2", -4},
+      {"-7.5 % 2", 0.5},
+      {"sqrt(16)", 4},
+      {"maximum(2, 3.5)", 3.5},
+      {"minimum(a, 3)", 3},
+      {"1e-5", 1e-5},
+      {"if a > 3 and not (a == 8) then 1 else 2", 1},
+      {"if a != 7 or a >= 8 then 1 else 2", 2},
+      {"if a == 7.0 then 1 else 2", 1},
+      {"if relu == relu then 1 else 2", 1},
+      {"if \"a\" == \"b\" then 1 else 2", 2},
+      {"if none == a then 1 else 2", 2},
+      {"if [1, a] == [1, 7] then 1 else 2", 1},
+      {"if true == 1 then 1 else 2", 2},
+      {"rank(x)", 1},
+      {"if dtype(x) == f32 then 1 else 2", 1},
+      {"if true or missing then 1 else 2", 1},
+      {"9223372036854775807 - 1 + 1", 9223372036854775807.0},
+      {"-inf", -1.0 / 0.0},
+      {"if 9007199254740993 > 9007199254740992 then 1 else 2", 1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_number(cases[i].expression, cases[i].want);
 }
@@ -177,10 +197,12 @@ Test(elaborate, sizes_are_polynomials) {
 // ---- paths ----
 
 Test(elaborate, paths_of_weights) {
-  expect_weights("layer Step(d) { proj = Linear(d, d, bias = false) as \"\"  weight scale: [d] as \"s\"  forward(x) = proj(x) * scale }\n"
-                 "model M { own = 2 * Step(2)  deep = Step(2) as \"a.b\"  flat = Step(2) as \"\"  shared = 3 * deep\n"
-                 "forward(x: f32[n, 2]) { return y = x -> own -> deep -> flat -> shared } }",
-                 "own.0.weight own.0.s own.1.weight own.1.s a.b.weight a.b.s weight s");
+  expect_weights(
+      "layer Step(d) { proj = Linear(d, d, bias = false) as \"\"  weight scale: [d] as \"s\"  forward(x) = proj(x) * "
+      "scale }\n"
+      "model M { own = 2 * Step(2)  deep = Step(2) as \"a.b\"  flat = Step(2) as \"\"  shared = 3 * deep\n"
+      "forward(x: f32[n, 2]) { return y = x -> own -> deep -> flat -> shared } }",
+      "own.0.weight own.0.s own.1.weight own.1.s a.b.weight a.b.s weight s");
 }
 
 Test(elaborate, modules_without_a_name) {
@@ -216,16 +238,19 @@ Test(elaborate, members_are_found_before_weights_and_config) {
 // ---- calls ----
 
 Test(elaborate, repetitions_thread_and_stack) {
-  expect_lines("layer Step(d) { forward(x, by = 1) { h = x * by return x + h, h } }\n"
-               "model M { own = 2 * Step(2)  none_ = 0 * Step(2)\n"
-               "forward(x: f32[n]) { y, hs = own(x, by = 3)  return y, hs, same = none_(x), last = own[-1](x), z = x -> 2 * (2 * own) } }",
-               LINES("mul", "add", "reshape", "f32[1, n]", "concat", "f32[2, n]", "output y", "output same = %0"));
+  expect_lines(
+      "layer Step(d) { forward(x, by = 1) { h = x * by return x + h, h } }\n"
+      "model M { own = 2 * Step(2)  none_ = 0 * Step(2)\n"
+      "forward(x: f32[n]) { y, hs = own(x, by = 3)  return y, hs, same = none_(x), last = own[-1](x), z = x -> 2 * (2 "
+      "* own) } }",
+      LINES("mul", "add", "reshape", "f32[1, n]", "concat", "f32[2, n]", "output y", "output same = %0"));
 }
 
 Test(elaborate, tuples_stand_for_their_first) {
-  expect_lines("layer Two { forward(x) { return x * 2, x * 3 } }\n"
-               "model M { two = Two() forward(x: f32[n]) { a, b = two(x) return y = x -> two -> relu, z = two(x) + 1, b } }",
-               LINES("mul", "relu", "add"));
+  expect_lines(
+      "layer Two { forward(x) { return x * 2, x * 3 } }\n"
+      "model M { two = Two() forward(x: f32[n]) { a, b = two(x) return y = x -> two -> relu, z = two(x) + 1, b } }",
+      LINES("mul", "relu", "add"));
 }
 
 Test(elaborate, pipes_and_brackets) {
@@ -255,25 +280,31 @@ Test(elaborate, typed_parameters_name_free_sizes) {
 // ---- tensors ----
 
 Test(elaborate, slices) {
-  expect_lines("model M { forward(x: f32[b, t, 6], i: i32[t]) { return a = x[0], c = x[:, -1], d = x[..., 2:-1], e = x[:, none],"
-               " f = x[...], g = x[:, 1:], h = i[-3:], k = x[0, :2, ..., none] } }",
-               LINES("slice %0, starts=[0, 0, 0] : f32[1, t, 6]", "reshape %2 : f32[t, 6]",
-                     "slice %0, starts=[0, t - 1, 0] : f32[b, 1, 6]", "slice %0, starts=[0, 0, 2] : f32[b, t, 3]",
-                     "reshape %0 : f32[b, 1, t, 6]", "slice %0, starts=[0, 1, 0] : f32[b, t - 1, 6]",
-                     "slice %1, starts=[t - 3] : i32[3]", "f32[1, 2, 6]", "f32[2, 6, 1]", "output f = %0"));
+  expect_lines(
+      "model M { forward(x: f32[b, t, 6], i: i32[t]) { return a = x[0], c = x[:, -1], d = x[..., 2:-1], e = x[:, none],"
+      " f = x[...], g = x[:, 1:], h = i[-3:], k = x[0, :2, ..., none] } }",
+      LINES("slice %0, starts=[0, 0, 0] : f32[1, t, 6]", "reshape %2 : f32[t, 6]",
+            "slice %0, starts=[0, t - 1, 0] : f32[b, 1, 6]", "slice %0, starts=[0, 0, 2] : f32[b, t, 3]",
+            "reshape %0 : f32[b, 1, t, 6]", "slice %0, starts=[0, 1, 0] : f32[b, t - 1, 6]",
+            "slice %1, starts=[t - 3] : i32[3]", "f32[1, 2, 6]", "f32[2, 6, 1]", "output f = %0"));
 }
 
 Test(elaborate, heads_and_transposes) {
-  expect_lines("model M { forward(x: f32[b, t, 6]) { h = split_heads(x, 3) return h, y = merge_heads(h), z = transpose(x, 0, -1) } }",
-               LINES("reshape %0 : f32[b, t, 3, 2]", "permute %1, axes=[0, 2, 1, 3] : f32[b, 3, t, 2]",
-                     "permute %2, axes=[0, 2, 1, 3] : f32[b, t, 3, 2]", "reshape %3 : f32[b, t, 6]",
-                     "permute %0, axes=[2, 1, 0] : f32[6, t, b]"));
+  expect_lines(
+      "model M { forward(x: f32[b, t, 6]) { h = split_heads(x, 3) return h, y = merge_heads(h), z = transpose(x, 0, "
+      "-1) } }",
+      LINES("reshape %0 : f32[b, t, 3, 2]", "permute %1, axes=[0, 2, 1, 3] : f32[b, 3, t, 2]",
+            "permute %2, axes=[0, 2, 1, 3] : f32[b, t, 3, 2]", "reshape %3 : f32[b, t, 6]",
+            "permute %0, axes=[2, 1, 0] : f32[6, t, b]"));
 }
 
 Test(elaborate, numbers_beside_tensors) {
-  expect_lines("model M { forward(x: f32[n], i: i32[n], b: bool[n]) { return a = x * 2, c = i // 2, d = 1 / x, e = x + n, f = i * n,"
-               " g = where(b, 1, 2.5), h = where(b, i, -1) } }",
-               LINES("full 2.0 : f32[]", "full 2 : i32[]", "full 1.0", "size n : f32[]", "size n : i32[]", "where %2", "full -1 : i32[]"));
+  expect_lines(
+      "model M { forward(x: f32[n], i: i32[n], b: bool[n]) { return a = x * 2, c = i // 2, d = 1 / x, e = x + n, f = i "
+      "* n,"
+      " g = where(b, 1, 2.5), h = where(b, i, -1) } }",
+      LINES("full 2.0 : f32[]", "full 2 : i32[]", "full 1.0", "size n : f32[]", "size n : i32[]", "where %2",
+            "full -1 : i32[]"));
 }
 
 Test(elaborate, a_size_that_must_be_a_number_is_one) {
@@ -284,8 +315,9 @@ Test(elaborate, a_size_that_must_be_a_number_is_one) {
 // ---- checks of the run ----
 
 Test(elaborate, checks_stand_once) {
-  const char *graph = printed(good("layer L { forward(x, m) = x + m }\n"
-                                   "model M { ls = 3 * L() forward(x: f32[b, t], m: f32[r, c]) { return y = ls(x, m)[:, 1:3][:, :] } }"));
+  const char *graph = printed(
+      good("layer L { forward(x, m) = x + m }\n"
+           "model M { ls = 3 * L() forward(x: f32[b, t], m: f32[r, c]) { return y = ls(x, m)[:, 1:3][:, :] } }"));
   const char *first = strstr(graph, "check t == c"), *rows = strstr(graph, "check b == r");
   cr_expect(first && rows && !strstr(first + 1, "check t == c"), "%s", graph);
   cr_expect(strstr(graph, "[{b=}, {t=}] and [{r=}, {c=}]"), "%s", graph);
@@ -294,9 +326,11 @@ Test(elaborate, checks_stand_once) {
 }
 
 Test(elaborate, require_fills_in_sizes) {
-  expect_lines("layer L(limit) { forward(x) { n = shape(x, 0) require n <= limit or not (n != 9), \"{n} of {limit}, {x}\" return x } }\n"
-               "model M { l = L(5) forward(x: f32[time]) { return y = l(x) } }",
-               LINES("check time <= 5 or", "\"{time} of 5, a tensor f32[{time=}]\""));
+  expect_lines(
+      "layer L(limit) { forward(x) { n = shape(x, 0) require n <= limit or not (n != 9), \"{n} of {limit}, {x}\" "
+      "return x } }\n"
+      "model M { l = L(5) forward(x: f32[time]) { return y = l(x) } }",
+      LINES("check time <= 5 or", "\"{time} of 5, a tensor f32[{time=}]\""));
 }
 
 // ---- declarations ----
@@ -308,9 +342,10 @@ Test(elaborate, ragged_sizes) {
 }
 
 Test(elaborate, generate_blocks) {
-  Graph *graph = good("model M(vocab = 9) { table = Embedding(vocab, vocab)\n"
-                      "forward(tgt: i32[batch, time], src: i32[batch, source]) { return logits = table(tgt) + f32(src[0, 0]) }\n"
-                      "generate tgt from logits { bos = vocab - 1  eos = [2, 3]  do_sample = true  pad = none } }");
+  Graph *graph = good(
+      "model M(vocab = 9) { table = Embedding(vocab, vocab)\n"
+      "forward(tgt: i32[batch, time], src: i32[batch, source]) { return logits = table(tgt) + f32(src[0, 0]) }\n"
+      "generate tgt from logits { bos = vocab - 1  eos = [2, 3]  do_sample = true  pad = none } }");
   cr_expect_str_eq(graph->generate_input, "tgt");
   cr_expect_str_eq(graph->generate_output, "logits");
   cr_assert_eq(graph->generate_settings.n, 3);
@@ -344,15 +379,18 @@ Test(elaborate, messages_say_which_calls_led_there) {
 }
 
 Test(elaborate, at_most_eight_calls_are_shown) {
-  expect_refused("model M { fn a(x) = y\n fn b(x) = a(x)\n fn c(x) = b(x)\n fn d(x) = c(x)\n fn e(x) = d(x)\n fn f(x) = e(x)\n"
-                 "fn g(x) = f(x)\n fn h(x) = g(x)\n fn i(x) = h(x)\n forward(x: f32[n]) { return z = i(x) } }",
-                 "in h, called here");
+  expect_refused(
+      "model M { fn a(x) = y\n fn b(x) = a(x)\n fn c(x) = b(x)\n fn d(x) = c(x)\n fn e(x) = d(x)\n fn f(x) = e(x)\n"
+      "fn g(x) = f(x)\n fn h(x) = g(x)\n fn i(x) = h(x)\n forward(x: f32[n]) { return z = i(x) } }",
+      "in h, called here");
   cr_expect_null(strstr(messages(), "in i, called here"));
 }
 
 Test(elaborate, one_fault_is_said_once) {
-  expect_refused("layer L { w = oops  forward(x) = x + oops }\n"
-                 "model M { ls = 12 * L() forward(x: f32[n]) { y = ls(x)  z = ls(x) + y return z } }", "unknown name 'oops'");
+  expect_refused(
+      "layer L { w = oops  forward(x) = x + oops }\n"
+      "model M { ls = 12 * L() forward(x: f32[n]) { y = ls(x)  z = ls(x) + y return z } }",
+      "unknown name 'oops'");
   cr_expect_eq(diag.n_errors, 2, "%s", messages());
 }
 

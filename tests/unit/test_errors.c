@@ -1,11 +1,12 @@
-/* Errors: every file tests/errors/<name>.tfm, without registration, gives the messages that its comments say and no others.
+/* Errors: every file tests/errors/<name>.tfm, without registration, gives the messages that its comments say and no
+ * others.
  *
- *   k = Linaer(d, d)   # error: unknown name 'Linaer'      stands on the line of the fault; several may follow each other
- *   # define: depth=3  # model: Name                       on the first lines: what the command line would say
+ *   k = Linaer(d, d)   # error: unknown name 'Linaer'      stands on the line of the fault; several may follow each
+ * other # define: depth=3  # model: Name                       on the first lines: what the command line would say
  *
  * The text must stand in the message. A fault in another file (the standard layers, an include) counts where
- * its notes say that it was called in this file; one in a definition, or with no place here, on line 1 or at the line after `# define:`, `# model:`.
- * Every code that the language can produce has a case. */
+ * its notes say that it was called in this file; one in a definition, or with no place here, on line 1 or at the line
+ * after `# define:`, `# model:`. Every code that the language can produce has a case. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
