@@ -238,7 +238,7 @@ Node *with_known_dims(Elaborator *e, Node *node, uint32_t rank, const Size *cons
 }
 
 Value elementwise(Elaborator *e, const char *what, OpKind op, uint32_t n, Node *const *xs) {
-  Shape shapes[3], result;
+  Shape shapes[3] = {0}, result;
   for (uint32_t i = 0; i < n; i++) shapes[i] = shape_of(xs[i]);
   if (!broadcast_shapes(e, what, n, shapes, xs, &result)) return POISON;
   Builder *b = build_here(e);
