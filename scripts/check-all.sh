@@ -32,6 +32,11 @@ sanitized_goldens() {
     tests/goldens "$@" | tail -n 5
 }
 
+threaded_goldens() {
+  build/venv/bin/python tests/goldens/check.py build/tsan/tfmc tests/goldens/{encoder-long,hf-bert,hf-llama,model-translator} \
+    --option=--threads=4 | tail -n 5
+}
+
 stage "warnings of clang" preset clang tfmc unit_tests
 if preset asan tfmc unit_tests; then
   stage "unit tests, addresses and undefined behaviour" tests_of asan
@@ -40,7 +45,12 @@ if preset asan tfmc unit_tests; then
 else
   stage "build with the address sanitizer" false
 fi
-if preset tsan unit_tests; then stage "threads" tests_of tsan; else stage "build with the thread sanitizer" false; fi
+if preset tsan tfmc unit_tests; then
+  stage "threads" tests_of tsan
+  stage "golden cases, four threads" threaded_goldens
+else
+  stage "build with the thread sanitizer" false
+fi
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-60}"
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 if cmake --build build/release --target bench-compare >/dev/null; then
