@@ -1,7 +1,7 @@
 /* The file of packed weights, .tfmw, as the compiler writes it; its form is in tfm/weights_file.h.
  *
- * In: packed weights and the layout that they have. Out: a file that appears complete or not at all. For
- * `tfmc info`, the way back; running it is the runtime's. */
+ * In: packed weights and the layout that they have. Out: a file that appears complete or not at all. Reading
+ * it is the runtime's. */
 #ifndef TFM_AOT_WEIGHTS_FILE_H
 #define TFM_AOT_WEIGHTS_FILE_H
 
@@ -16,7 +16,5 @@ bool weights_file_write(Diag *diag, const char *path, const char *model, const u
 
 /* Whether a file can be read and begins as .tfmw files do. Reports nothing. */
 bool is_packed_file(Arena *arena, const char *path);
-/* Reads the header and checks all of it and the hash of the weights. False after an error. */
-bool weights_file_check(Arena *arena, Diag *diag, const char *path, tfm_weights_header *header);
 
 #endif

@@ -11,6 +11,7 @@
 #include "driver/engine_compiled.h"
 #include "driver/packing.h"
 #include "tfm/weights_file.h"
+#include "weights/in_file.h"
 #include "weights/pack.h"
 
 typedef struct LibraryEngine {
@@ -52,6 +53,42 @@ static int pack_nameless(Session *session, Graph *graph, WeightSource *weights) 
   return -1;
 }
 
+// ---- weights that were packed before ----
+
+static bool refuse(Session *session, const char *message) {
+  diag_error_at(&session->diag, NULL, DIAG_LIBRARY, "%s", message); /* it names the file */
+  return false;
+}
+
+/* Whether the file is there, whole as far as its header tells, and has the library's layout. */
+static bool check_packed(Session *session, const char *path) {
+  const LibraryFile *library = session->library;
+  InFile file;
+  tfm_weights_header header;
+  tfm_error error;
+  if (!in_file_open(&file, &session->diag, path, true)) {
+    diag_note(&session->diag, NO_SPAN, "%s needs weights: make them with `tfmc pack`, or name a file with --weights", library->path);
+    return false;
+  }
+  in_file_close(&file);
+  if (tfm_weights_file_read(path, &header, &error) != TFM_OK) return refuse(session, error.message);
+  if (memcmp(header.layout, library->layout, sizeof header.layout) == 0) return true;
+  return refuse(session,
+                arena_printf(session->arena,
+                             "%s was packed for the model %s with the layout %s; %s has the model %s and wants the layout %s",
+                             path, header.model, layout_text(session->arena, header.layout), library->path,
+                             library->prefix, layout_text(session->arena, library->layout)));
+}
+
+/* The file that the runtime will open; "" if it opens none. NULL after an error. */
+static const char *find_packed(Session *session, const WeightSource *weights) {
+  const LibraryFile *library = session->library;
+  const char *path = weights->packed_path;
+  if (!path && (library->weights_embedded || !library->weights_bytes)) return "";
+  if (!path) path = file_beside(session->arena, library->path, ".tfmw");
+  return check_packed(session, path) ? path : NULL;
+}
+
 // ---- making it ----
 
 static bool open_model(LibraryEngine *engine, Session *session, const char *weights) {
@@ -68,14 +105,11 @@ static bool open_model(LibraryEngine *engine, Session *session, const char *weig
 
 static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
   LibraryEngine *engine = ARENA_NEW(session->arena, LibraryEngine);
-  const char *path = weights->packed_path;
-  int fd = -1;
-  if (!weights->is_packed) {
-    fd = pack_nameless(session, graph, weights);
-    if (fd < 0) return NULL;
-    path = arena_printf(session->arena, "/proc/self/fd/%d", fd);
-  }
-  bool is_open = open_model(engine, session, path);
+  int fd = weights->is_packed ? -1 : pack_nameless(session, graph, weights);
+  if (!weights->is_packed && fd < 0) return NULL;
+  const char *path = fd < 0 ? find_packed(session, weights) : arena_printf(session->arena, "/proc/self/fd/%d", fd);
+  if (!path) return NULL;
+  bool is_open = open_model(engine, session, *path ? path : NULL);
   if (fd >= 0) close(fd); /* it is mapped */
   if (is_open) return &engine->base;
   destroy(&engine->base);

@@ -8,6 +8,7 @@
 #include "aot/weights_file.h"
 #include "driver/host.h"
 #include "driver/packing.h"
+#include "tfm/weights_file.h"
 
 // ---- a library ----
 
@@ -75,7 +76,11 @@ void tell_library(Session *session, StrBuf *out, const char *path) {
 
 void tell_packed(Session *session, StrBuf *out, const char *path) {
   tfm_weights_header header;
-  if (!weights_file_check(session->arena, &session->diag, path, &header)) return;
+  tfm_error error;
+  if (tfm_weights_file_check(path, &header, &error) != TFM_OK) {
+    diag_error_at(&session->diag, NULL, DIAG_LIBRARY, "%s", error.message); /* names the file */
+    return;
+  }
   const char *layout = layout_text(session->arena, header.layout), *content = layout_text(session->arena, header.content);
   const char *model = arena_strndup(session->arena, header.model, strnlen(header.model, sizeof header.model));
   unsigned long long bytes = header.bytes;
