@@ -17,7 +17,7 @@ class Dates(nn.Module):
         self.src_embed = nn.Embedding(vocab, d_model)
         self.tgt_embed = nn.Embedding(vocab, d_model)
         self.transformer = nn.Transformer(d_model, nhead, layers, layers, 2 * d_model, dropout=0.0, batch_first=True)
-        self.transformer.encoder.enable_nested_tensor = False  # else it warns of a prototype
+        self.transformer.encoder.use_nested_tensor = False  # else it warns of a prototype
         self.generator = nn.Linear(d_model, vocab)
         self.register_buffer("position", sinusoid(data.LONGEST, d_model), persistent=False)
         for embedding in (self.src_embed, self.tgt_embed):
