@@ -20,6 +20,7 @@ typedef struct Compilation {
   const Plan *plans[MAX_TARGETS];
   uint32_t n_targets;
   char *packed;
+  bool embeds;
 } Compilation;
 
 // ---- what is to be made ----
@@ -124,7 +125,7 @@ static void write_code(Compilation *c) {
 static void write_library(Compilation *c) {
   Session *session = c->session;
   AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION, .text = session->model,
-                        .weights = option_given(&session->options, OPTION_EMBED_WEIGHTS) ? c->packed : NULL,
+                        .weights = c->embeds ? c->packed : NULL,
                         .compiler = option_text(&session->options, OPTION_CC, "cc")};
   bool object = option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
   Bytes code = object ? aot_object(session->arena, &session->diag, &request)
@@ -137,17 +138,30 @@ static void write_library(Compilation *c) {
     say_what_was_made(c);
 }
 
+/* Weights are packed if there is a file of them. What is packed of a model without any consists of constants of its text:
+ * it goes into the library, which needs no file then. */
+static bool choose_weights(Compilation *c, Graph *graph) {
+  bool has_weights = model_needed_weights(c->session->arena, graph).nodes.n > 0;
+  c->embeds = !has_weights || option_given(&c->session->options, OPTION_EMBED_WEIGHTS);
+  if (!has_weights) c->weights_path = NULL;
+  return !has_weights || option_given(&c->session->options, OPTION_WEIGHTS);
+}
+
+static void make(Compilation *c, Graph *graph, WeightSource *weights) {
+  if (!make_plans(c, graph)) return;
+  if (weights && !(c->packed = pack_in_memory(c->session, c->plans[0], weights))) return;
+  if (strcmp(emitted(c), "llvm") == 0 || strcmp(emitted(c), "asm") == 0) write_code(c);
+  else write_library(c);
+}
+
 void command_compile(Session *session) {
   Compilation c = {.session = session};
   if (!choose_targets(&c) || !choose_files(&c)) return;
   Graph *graph = model_load(session);
   if (!graph) return;
-  bool with_weights = option_given(&session->options, OPTION_WEIGHTS);
-  WeightSource *weights = with_weights ? weight_source_open(session, graph) : NULL;
-  if ((!with_weights || weights) && make_plans(&c, graph) && (!with_weights || (c.packed = pack_in_memory(session, c.plans[0], weights)))) {
-    if (strcmp(emitted(&c), "llvm") == 0 || strcmp(emitted(&c), "asm") == 0) write_code(&c);
-    else write_library(&c);
-  }
+  bool packs = choose_weights(&c, graph);
+  WeightSource *weights = packs ? weight_source_open(session, graph) : NULL;
+  if (!packs || weights) make(&c, graph, weights);
   weight_source_close(weights);
   free(c.packed);
 }
