@@ -24,7 +24,7 @@ seeds() {
 
 dictionary() {
   case $1 in
-    fuzz_parse) echo tests/fuzz/tfm.dict ;;
+    fuzz_parse | fuzz_language) echo tests/fuzz/tfm.dict ;;
     *) echo "tests/fuzz/$1.dict" ;;
   esac
 }

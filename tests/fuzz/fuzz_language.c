@@ -1,0 +1,48 @@
+/* Fuzz target: any bytes as a .tfm file, from text to the fused graph.
+ *
+ * The elaborator must come back with a graph or with messages, never both or neither; the graph must satisfy the
+ * verifier, before and after the passes; all messages must render. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "diag/render.h"
+#include "elaborate/elaborate.h"
+#include "passes/passes.h"
+
+enum { MAX_NODES = 3000 }; /* of graphs that go through the passes: size alone finds nothing */
+
+static void fail(Arena *arena, const char *what, const Diag *diag) {
+  StrBuf out = strbuf_new(arena);
+  render_text(&out, diag, false);
+  fprintf(stderr, "%s\n%s", what, out.text);
+  abort();
+}
+
+static void check_graph(Arena *arena, Diag *diag, Graph *graph) {
+  if (!graph_verify(graph, diag)) fail(arena, "the elaborated graph breaks a rule", diag);
+  if (graph_count(graph) > MAX_NODES) return;
+  PassOptions options = {.level = 2, .verify_each = true};
+  if (!passes_run(graph, diag, &options, NULL)) fail(arena, "the passes fail", diag);
+  if (!graph_verify(graph, diag)) fail(arena, "the fused graph breaks a rule", diag);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+  Arena *arena = arena_create();
+  Diag diag = diag_new(arena);
+  Map names = map_new(arena);
+  ParsedProgram *program = parse_text(arena, &names, &diag, "fuzz.tfm", (const char *)bytes, size);
+  if (program) {
+    ElaborateOptions options = {0};
+    Graph *graph = elaborate(arena, &names, &diag, program, &options);
+    if ((graph != NULL) == diag_has_errors(&diag)) fail(arena, "neither a graph nor messages, or both", &diag);
+    if (graph) check_graph(arena, &diag, graph);
+  }
+  StrBuf out = strbuf_new(arena);
+  render_text(&out, &diag, true);
+  render_json(&out, &diag);
+  arena_destroy(arena);
+  return 0;
+}
