@@ -4,15 +4,21 @@
 # make demo       a compiled model in a C program: written dates to ISO dates
 # make demo-minilm  sentence search with a trained model (downloads 84 MB)
 # make bench      how fast models run
+# make install    into PREFIX (/usr/local), below DESTDIR if that is given
 # make clean      removes build/
 BUILD := build/release
 TFMC := $(BUILD)/tfmc
+PREFIX ?= /usr/local
 
-.PHONY: all check check-all demo demo-minilm bench clean dependencies configure
+.PHONY: all install check check-all demo demo-minilm bench clean dependencies configure
 
 all: configure
 	ninja -C $(BUILD) tfmc
 	@echo "$(TFMC) is ready; $(TFMC) help says what it does"
+
+install: configure
+	ninja -C $(BUILD) install_parts
+	DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
 
 dependencies:
 	@scripts/install-dependencies.sh

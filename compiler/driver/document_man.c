@@ -1,0 +1,130 @@
+/* In: the tables. Out: a manual page in the man macros of roff, the same bytes each time (no date). */
+#include <string.h>
+
+#include "driver/document.h"
+
+/* Text in which hyphens stay hyphens, no line is a request, and what stands between two ` is bold. */
+static void add_text(StrBuf *out, const char *text) {
+  bool begins_line = true, is_bold = false;
+  for (const char *c = text; *c; c++) {
+    if (begins_line && (*c == '.' || *c == '\'')) strbuf_add(out, "\\&");
+    begins_line = *c == '\n';
+    if (*c == '-') strbuf_add(out, "\\-");
+    else if (*c == '\\') strbuf_add(out, "\\e");
+    else if (*c == '`') strbuf_add(out, (is_bold = !is_bold) ? "\\fB" : "\\fR");
+    else strbuf_add_char(out, *c);
+  }
+}
+
+static void add_line(StrBuf *out, const char *macro, const char *text) {
+  strbuf_add(out, macro);
+  add_text(out, text);
+  strbuf_add_char(out, '\n');
+}
+
+// ---- commands ----
+
+static void add_verb(StrBuf *out, int verb) {
+  const VerbInfo *info = &verb_table[verb];
+  strbuf_printf(out, ".SS tfmc %s\n", info->name);
+  strbuf_printf(out, ".B tfmc %s\n", info->name);
+  strbuf_add(out, "\\fI");
+  add_text(out, info->arguments);
+  strbuf_add(out, "\\fR [options]\n.PP\n");
+  StrBuf line = strbuf_new(out->arena);
+  strbuf_printf(&line, "%c%s.", *info->line - 'a' + 'A', info->line + 1);
+  add_line(out, "", line.text);
+  if (*info->details) add_text(out, info->details);
+}
+
+// ---- options ----
+
+static void add_spelling(StrBuf *out, Option option) {
+  const OptionInfo *info = &option_table[option];
+  const char *argument = info->kind == KIND_CHOICE ? info->rule : info->argument;
+  bool has_letter = info->letter && info->letter != '-';
+  StrBuf names = strbuf_new(out->arena);
+  if (has_letter) strbuf_printf(&names, "-%c%s", info->letter, info->name ? ", " : "");
+  if (info->name) strbuf_add(&names, option_spelling(out->arena, option));
+  strbuf_add(out, "\\fB");
+  add_text(out, names.text);
+  strbuf_add(out, "\\fR");
+  if (*argument) {
+    strbuf_add(out, has_letter ? " \\fI" : "=\\fI");
+    add_text(out, argument);
+    strbuf_add(out, "\\fR");
+  }
+  strbuf_add_char(out, '\n');
+}
+
+static void add_verbs_of(StrBuf *out, Option option) {
+  unsigned listed = 0, verbs = option_table[option].verbs;
+  for (int verb = 0; verb < N_VERBS; verb++) listed |= verb_is_listed(verb) ? 1u << verb : 0;
+  if ((verbs & listed) == listed) return;
+  const char *separator = "\nCommands: ";
+  for (int verb = 0; verb < N_VERBS; verb++) {
+    if (!(verbs & listed & 1u << verb)) continue;
+    strbuf_printf(out, "%s%s", separator, verb_table[verb].name);
+    separator = ", ";
+  }
+  strbuf_add_char(out, '.');
+}
+
+static void add_option(StrBuf *out, Option option) {
+  const OptionInfo *info = &option_table[option];
+  strbuf_add(out, ".TP\n");
+  add_spelling(out, option);
+  StrBuf line = strbuf_new(out->arena);
+  bool is_letter = *info->help >= 'a' && *info->help <= 'z';
+  strbuf_printf(&line, "%c%s.", is_letter ? *info->help - 'a' + 'A' : *info->help, info->help + 1);
+  add_text(out, line.text);
+  if (info->kind == KIND_MANY) strbuf_add(out, "\nMore than once if need be.");
+  add_verbs_of(out, option);
+  strbuf_add_char(out, '\n');
+}
+
+// ---- the page ----
+
+static const char *const pairs[][2] = {
+    {".SH EXIT STATUS", NULL},
+    {"0", "done"},
+    {"1", "the model, a definition, the weights or the inputs are wrong"},
+    {"2", "the command line is wrong"},
+    {"3", "a file cannot be read or written, a tool fails, or the CPU lacks a feature"},
+    {"4", "not enough memory or time"},
+    {"5", "verify found a difference"},
+    {"70", "a fault of tfmc"},
+    {".SH ENVIRONMENT", NULL},
+    {"TFM_NUM_THREADS", "how many threads models run with, unless --threads says it"},
+    {"TFM_SPIN_US", "how many microseconds idle threads spin before they sleep (50)"},
+    {"TFM_COMPILER", "the command that libtfm starts in place of the tfmc it is installed with"},
+    {"NO_COLOR", "if it is not empty, messages have no colour"},
+    {"TMPDIR", "where the linker's temporary file lies (/tmp)"},
+};
+
+static void add_pairs(StrBuf *out) {
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    if (!pairs[i][1]) {
+      strbuf_printf(out, "%s\n", pairs[i][0]);
+      continue;
+    }
+    strbuf_printf(out, ".TP\n.B %s\n", pairs[i][0]);
+    add_line(out, "", pairs[i][1]);
+  }
+}
+
+void document_man(StrBuf *out) {
+  strbuf_add(out, ".TH TFMC 1 \"\" \"tfmc " TFM_VERSION "\" \"User Commands\"\n.SH NAME\n"
+                  "tfmc \\- compile and run Transformer models\n.SH SYNOPSIS\n.B tfmc\n.I VERB\n[\\fIFILE\\fR] [options]\n"
+                  ".br\n.B tfmc help\n[\\fIVERB\\fR]\n.SH DESCRIPTION\n"
+                  "tfmc compiles Transformer models written in .tfm, a language of layers, to native code, and runs them.\n"
+                  ".SH COMMANDS\n");
+  for (int i = 0; i < N_VERBS; i++)
+    if (verb_is_listed(i)) add_verb(out, i);
+  strbuf_add(out, ".SH OPTIONS\n");
+  for (int i = 0; i < N_OPTIONS; i++) add_option(out, (Option)i);
+  add_pairs(out);
+  strbuf_add(out, ".SH EXAMPLES\n.EX\ntfmc check model.tfm \\-\\-weights w.safetensors\n"
+                  "tfmc run model.tfm \\-\\-weights w.safetensors \\-\\-inputs in.safetensors\n"
+                  "tfmc compile model.tfm \\-\\-weights w.safetensors \\-o libmodel.so\n.EE\n");
+}

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""What is installed, used as others use it. usage: test_install.py BUILD [unittest arguments]
+
+Installs the build into a temporary folder, moves it, and builds a C program against the CMake package and another with
+pkg-config. Needs nothing but Python's own library; what a machine lacks (pkg-config, man, zsh) is said and skipped.
+"""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = None
+MODEL = """include "part.tfm"
+model Small(n = 3) {
+  up = Linear(n, 2)
+  twice = Twice()
+  forward(x: f32[batch, n]) { return y = twice(up(x)) }
+}
+"""
+PART = "layer Twice {\n  forward(x) { return x * 2 }\n}\n"
+USE_LIBRARY = r"""
+#include <stdio.h>
+#include "small.h"
+int main(int argc, char **argv) {
+  tfm_error error;
+  small_model *model = NULL;
+  small_context *context = NULL;
+  float x[3] = {1, 0, 2}, y[2];
+  small_args args = {0};
+  if (small_open(argc > 1 ? argv[1] : NULL, &model, &error) || small_context_new(model, NULL, &context, &error)) {
+    puts(error.message);
+    return 1;
+  }
+  args.struct_size = sizeof args;
+  args.batch = 1;
+  args.x = x;
+  args.y = y;
+  args.y_capacity = 2;
+  if (small_forward(context, &args, &error)) {
+    puts(error.message);
+    return 1;
+  }
+  printf("%g %g\n", y[0], y[1]);
+  small_context_free(context);
+  small_close(model);
+  return 0;
+}
+"""
+USE_LIBTFM = r"""
+#include <stdio.h>
+#include <string.h>
+#include <tfm/compile.h>
+int main(int argc, char **argv) {
+  tfm_error error;
+  tfm_compiled *compiled = NULL;
+  tfm_compile_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.path = argv[1];
+  options.weights_path = argv[2];
+  options.in_process = argc > 3;
+  if (tfm_compile(&options, &compiled, &error)) {
+    puts(error.message);
+    return 1;
+  }
+  tfm_context *context = NULL;
+  float x[3] = {1, 0, 2}, y[2];
+  const int64_t x_dims[2] = {1, 3}, y_dims[2] = {1, 2};
+  tfm_value input = {x, 0, 2, x_dims}, output = {y, 0, 2, y_dims};
+  if (tfm_model_context(tfm_compiled_model(compiled), NULL, &context, &error) || tfm_context_bind(context, &input, &error) ||
+      tfm_context_run(context, &input, &output, &error)) {
+    puts(error.message);
+    return 1;
+  }
+  printf("%g %g\n", y[0], y[1]);
+  tfm_context_destroy(context);
+  tfm_compiled_free(compiled);
+  return 0;
+}
+"""
+CMAKE = """cmake_minimum_required(VERSION 3.25)
+project(use LANGUAGES C CXX)
+find_package(Tfm 0.1 REQUIRED)
+tfm_add_model(small model.tfm WEIGHTS w.safetensors MARCH x86-64 x86-64-v3 DEFINE n=3 DEPENDS part.tfm)
+add_executable(use use.c)
+target_link_libraries(use PRIVATE small)
+get_target_property(weights small TFM_WEIGHTS_FILE)
+target_compile_definitions(use PRIVATE WEIGHTS="${weights}")
+tfm_add_model(embedded model.tfm WEIGHTS w.safetensors EMBED_WEIGHTS MODEL Small)
+add_executable(use_embedded use_embedded.c)
+target_link_libraries(use_embedded PRIVATE embedded)
+add_executable(use_libtfm libtfm.c)
+target_link_libraries(use_libtfm PRIVATE Tfm::tfm)
+add_executable(use_libtfm_cxx libtfm.cpp)
+target_link_libraries(use_libtfm_cxx PRIVATE Tfm::tfm)
+file(GENERATE OUTPUT weights.txt CONTENT "${weights}")
+"""
+EXPECTED = "16 30\n"
+
+
+def save_weights(path):
+    values = struct.pack("<8f", 1, 2, 3, 4, 5, 6, 1, -1)
+    header = json.dumps({"up.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+                         "up.bias": {"dtype": "F32", "shape": [2], "data_offsets": [24, 32]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + values)
+
+
+def run(*args, **kwargs):
+    environment = {k: v for k, v in os.environ.items() if k != "TFM_COMPILER"}
+    environment.update(kwargs.pop("env", {}))
+    proc = subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=300, env=environment, **kwargs)
+    if proc.returncode:
+        raise AssertionError(f"{args}: exit {proc.returncode}\n{proc.stdout}\n{proc.stderr}")
+    return proc.stdout
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        root = pathlib.Path(cls.folder.name)
+        run("cmake", "--install", BUILD, "--prefix", "/opt/tfm", env={"DESTDIR": str(root / "stage")})
+        cls.prefix = root / "moved"
+        shutil.move(root / "stage/opt/tfm", cls.prefix)
+        cls.rest = [str(p) for p in (root / "stage").rglob("*") if p.is_file()]
+        cls.project = root / "project"
+        cls.project.mkdir()
+        for name, text in {"model.tfm": MODEL, "part.tfm": PART, "use.c": USE_LIBRARY, "libtfm.c": USE_LIBTFM,
+                           "libtfm.cpp": USE_LIBTFM, "CMakeLists.txt": CMAKE,
+                           "use_embedded.c": USE_LIBRARY.replace("small.h", "embedded.h")}.items():
+            (cls.project / name).write_text(text)
+        save_weights(cls.project / "w.safetensors")
+
+    def find(self, pattern):
+        found = sorted(self.prefix.rglob(pattern))
+        self.assertEqual(len(found), 1, f"{pattern}: {found}")
+        return found[0]
+
+    def test_files(self):
+        self.assertEqual(self.rest, [], "something was installed outside of the prefix")
+        for name in ("bin/tfmc", "include/tfm/tfm.h", "include/tfm/types.h", "include/tfm/program.h", "include/tfm/library.h",
+                     "include/tfm/compile.h"):
+            self.assertTrue((self.prefix / name).is_file(), name)
+        for pattern in ("libtfm.so", "libtfm.so.0", "libtfm_runtime.a", "tfm.pc", "TfmConfig.cmake", "TfmConfigVersion.cmake",
+                        "tfmc.1", "bash-completion/completions/tfmc", "_tfmc", "tfm/tfm-worker.so"):
+            self.find(pattern)
+        self.assertEqual(run(self.prefix / "bin/tfmc", "--version").split()[0], "tfmc")
+
+    def test_headers_stand_alone(self):
+        for language, standard in (("c", "c99"), ("c++", "c++17")):
+            for header in sorted((self.prefix / "include/tfm").glob("*.h")):
+                run("c++" if language == "c++" else "cc", f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x",
+                    language, "-fsyntax-only", f"-I{self.prefix}/include", header)
+
+    def test_cmake(self):
+        build = self.project / "build"
+        run("cmake", "-S", self.project, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run("cmake", "--build", build)
+        weights = (build / "weights.txt").read_text()
+        self.assertEqual(run(build / "use", weights), EXPECTED)
+        self.assertEqual(run(build / "use_embedded"), EXPECTED)
+        for name in ("use_libtfm", "use_libtfm_cxx"):
+            self.assertEqual(run(build / name, "model.tfm", "w.safetensors", cwd=self.project), EXPECTED)
+        again = run("cmake", "--build", build)
+        self.assertNotIn("Compiling the model", again)
+        (self.project / "part.tfm").write_text(PART + "\n")
+        self.assertIn("Compiling the model small", run("cmake", "--build", build))
+
+    def test_pkg_config(self):
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        env = {"PKG_CONFIG_PATH": str(self.find("tfm.pc").parent)}
+        flags = run("pkg-config", "--cflags", "--libs", "tfm", env=env).split()
+        program = self.project / "use_pkg_config"
+        run("cc", "-o", program, self.project / "libtfm.c", *flags)
+        env["LD_LIBRARY_PATH"] = str(self.find("libtfm.so").parent)
+        self.assertEqual(run(program, "model.tfm", "w.safetensors", cwd=self.project, env=env), EXPECTED)
+        self.assertEqual(run(program, "model.tfm", "w.safetensors", "here", cwd=self.project, env=env), EXPECTED)
+        command = run("pkg-config", "--variable=tfmc", "tfm", env=env).strip()
+        self.assertTrue(os.path.samefile(command, self.prefix / "bin/tfmc"))
+
+    def test_object_and_runtime_archive(self):
+        folder = self.project / "object"
+        folder.mkdir()
+        run(self.prefix / "bin/tfmc", "compile", self.project / "model.tfm", "-c", "-o", folder / "small.o", "--weights",
+            self.project / "w.safetensors", "-q")
+        run("cc", "-o", folder / "use", self.project / "use.c", folder / "small.o", f"-I{folder}", self.find("libtfm_runtime.a"),
+            "-lm", "-lpthread")
+        self.assertEqual(run(folder / "use", folder / "small.tfmw"), EXPECTED)
+
+    def test_manual_page(self):
+        if not shutil.which("man"):
+            self.skipTest("no man")
+        proc = subprocess.run(["man", "-l", "--warnings", self.find("tfmc.1")], capture_output=True, text=True,
+                              env=os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANROFFOPT": ""})
+        self.assertEqual((proc.returncode, proc.stderr), (0, ""))
+        for word in ("compile", "--weights", "EXIT STATUS", "TFM_NUM_THREADS"):
+            self.assertIn(word, proc.stdout)
+        self.assertNotIn("worker", proc.stdout)
+
+    def complete(self, *words):
+        script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tfmc; printf "%s\\n" "${COMPREPLY[@]}"')
+        return run("bash", "-c", script, "bash", self.find("bash-completion/completions/tfmc"), "tfmc", *words,
+                   cwd=self.project).split()
+
+    def test_bash(self):
+        self.assertEqual(self.complete("comp"), ["compile"])
+        self.assertEqual(self.complete("compile", "--emb"), ["--embed-weights"])
+        self.assertEqual(self.complete("compile", "--emit", "=", "l"), ["lib", "llvm"])
+        self.assertEqual(self.complete("run", "-march", "="), ["native", "x86-64", "x86-64-v3", "x86-64-v4"])
+        self.assertEqual(self.complete("check", "mod"), ["model.tfm"])
+        self.assertEqual(self.complete("help", "ver"), ["verify"])
+        self.assertNotIn("worker", self.complete(""))
+
+    def test_zsh(self):
+        if not shutil.which("zsh"):
+            self.skipTest("no zsh")
+        run("zsh", "-n", self.find("_tfmc"))
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
