@@ -106,16 +106,19 @@ uint32_t hand_step(HandProgram *hand, int kind, uint32_t index, tfm_size work) {
 
 /* --- Kernels ------------------------------------------------------------------------------------------------------- */
 
+/* c may have any alignment: it may be the caller's memory. */
 static void tile(const float *a, int64_t a_stride, const float *b, float *c, int64_t c_stride, int64_t rows, int64_t k,
                  int64_t accumulate, int64_t columns, int exact) {
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t j = 0; j < columns; j++) {
-      float sum = accumulate ? c[i * c_stride + j] : 0;
+      char *place = (char *)c + (i * c_stride + j) * (int64_t)sizeof(float);
+      float sum = 0;
+      if (accumulate) memcpy(&sum, place, sizeof sum);
       for (int64_t n = 0; n < k; n++) {
         float x = a[i * a_stride + n];
         if (!exact || x != 0) sum += x * b[n * HAND_WIDTH + j];
       }
-      c[i * c_stride + j] = sum;
+      memcpy(place, &sum, sizeof sum);
     }
   }
 }

@@ -1,6 +1,7 @@
 /* Compiled libraries, made by hand: what opening refuses, args and what is wrong with them, sizes, options, shared pools,
  * cancelling, the stack. Linked with --wrap for the functions that allocate. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -10,10 +11,12 @@
 
 #include "cpu_features.h"
 #include "hand_library.h"
+#include "model.h"
 
 /* --- Allocations counted ------------------------------------------------------------------------------------------- */
 
-static atomic_long n_allocations;
+static atomic_long n_allocations, failing = -1; /* the allocation with this number fails */
+static atomic_int threads_left = 1000;          /* that the system still gives */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -22,10 +25,20 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 
-void *__wrap_malloc(size_t size) { return atomic_fetch_add(&n_allocations, 1), __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return atomic_fetch_add(&n_allocations, 1), __real_calloc(n, size); }
+static bool allocation_fails(void) { return atomic_fetch_add(&n_allocations, 1) == atomic_load(&failing); }
+
+void *__wrap_malloc(size_t size) { return allocation_fails() ? NULL : __real_malloc(size); }
+void *__wrap_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : __real_calloc(n, size); }
 void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-  return atomic_fetch_add(&n_allocations, 1), __real_aligned_alloc(alignment, size);
+  return allocation_fails() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+typedef void *(*ThreadFunction)(void *);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, ThreadFunction function, void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, ThreadFunction function, void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, ThreadFunction function, void *argument) {
+  if (atomic_fetch_sub(&threads_left, 1) <= 0) return EAGAIN;
+  return __real_pthread_create(thread, attributes, function, argument);
 }
 
 /* --- The model ----------------------------------------------------------------------------------------------------- */
@@ -121,6 +134,18 @@ Test(library, a_missing_feature_is_named) {
   cr_expect_str_eq(cpu_missing("x86-64-v4", UINT32_MAX & ~(uint32_t)CPU_AVX512VL, &known), "AVX512VL");
   cr_expect_null(cpu_missing("x86-64-v9", UINT32_MAX, &known));
   cr_expect_not(known);
+}
+
+Test(library, the_best_program_that_the_cpu_can_run_is_chosen) {
+  uint32_t avx2_only = CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_BMI1 | CPU_BMI2 | CPU_LZCNT | CPU_MOVBE | CPU_POPCNT;
+  const tfm_program wide = {.isa = "x86-64-v4"}, narrow = {.isa = "x86-64-v3"}, *programs[] = {&wide, &narrow}, *chosen;
+  const tfm_library both = {.model = "m", .n_programs = 2, .programs = programs};
+  cr_expect_eq(model_choose(&both, UINT32_MAX, &chosen, &error), TFM_OK);
+  cr_expect_eq(chosen, &wide);
+  cr_expect_eq(model_choose(&both, avx2_only, &chosen, &error), TFM_OK);
+  cr_expect_eq(chosen, &narrow);
+  cr_expect_eq(model_choose(&both, CPU_AVX, &chosen, &error), TFM_E_ENV);
+  cr_expect_str_eq(error.message, "\"m\" is compiled for x86-64-v3: this CPU lacks AVX2");
 }
 #endif
 
@@ -273,6 +298,22 @@ Test(library, memory_comes_from_the_callers_functions) {
     cr_expect_eq(hooks.allocated, hooks.released);
     cr_expect_eq(atomic_load(&n_allocations), before, "memory from elsewhere");
     cr_assert_lt(n, 20);
+  }
+}
+
+Test(library, opening_may_find_no_memory) {
+  atomic_store(&failing, atomic_load(&n_allocations));
+  does_not_open(TFM_E_NOMEM, "no memory");
+  atomic_store(&failing, -1);
+}
+
+Test(library, fewer_threads_than_asked_for_give_the_same_bits) {
+  for (int given = 0; given < 4; given++) {
+    atomic_store(&threads_left, given);
+    tfm_context *context = context_of(4);
+    cr_expect_eq(tfm_context_threads(context), 1 + (given < 3 ? given : 3));
+    runs(context);
+    tfm_context_destroy(context);
   }
 }
 
