@@ -32,9 +32,22 @@ const char *model_prefix(Arena *arena, const char *model) {
   return ours ? arena_printf(arena, "model_%s", prefix) : prefix;
 }
 
+/* Whether the header, or one that it includes, may have a macro of this name. */
+static bool may_be_macro(const char *name) {
+  static const char *const endings[] = {"_MAX", "_MIN", "_C"};
+  size_t length = strlen(name);
+  if (strncmp(name, "TFM_", 4) == 0) return true;
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    size_t n = strlen(endings[i]);
+    if (length > n && strcmp(name + length - n, endings[i]) == 0) return true;
+  }
+  return false;
+}
+
 /* `name`, with underscores behind it until it is free; one that begins with an underscore gets a letter before it. */
 static const char *take(Arena *arena, Map *taken, const char *name) {
   if (name[0] == '_') name = arena_printf(arena, "m%s", name);
+  if (may_be_macro(name)) name = arena_printf(arena, "%s_", name);
   while (map_has(taken, name)) name = arena_printf(arena, "%s_", name);
   map_put(taken, name, NULL);
   return name;

@@ -1,0 +1,83 @@
+/* usage: repeat LIBRARY WEIGHTS TIMES: loads, opens, runs, closes and unloads the model "m" again and again; then neither
+ * memory, mappings, descriptors nor threads may have grown. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "m.h"
+
+typedef struct Held { /* by this process */
+  long pages, mappings, descriptors, threads;
+} Held;
+
+static long count_entries(const char *folder) {
+  long n = 0;
+  DIR *dir = opendir(folder);
+  while (dir && readdir(dir)) n++;
+  if (dir) closedir(dir);
+  return n;
+}
+
+static Held measure(void) {
+  Held held = {0, 0, count_entries("/proc/self/fd"), count_entries("/proc/self/task")};
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (!file || fscanf(file, "%*d %ld", &held.pages) != 1) exit(2);
+  fclose(file);
+  file = fopen("/proc/self/maps", "r");
+  for (int c; file && (c = fgetc(file)) != EOF;) held.mappings += c == '\n';
+  if (file) fclose(file);
+  return held;
+}
+
+static void *find(void *library, const char *name) {
+  void *found = dlsym(library, name);
+  if (!found) exit(3);
+  return found;
+}
+
+/* As the header declares them; a pointer to data becomes one to a function. */
+#define FUNCTION(library, name) \
+  __typeof__(&name) p_##name;   \
+  *(void **)&p_##name = find(library, #name)
+
+static void once(const char *path, const char *weights) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    fprintf(stderr, "%s\n", dlerror());
+    exit(3);
+  }
+  FUNCTION(library, m_open);
+  FUNCTION(library, m_close);
+  FUNCTION(library, m_context_new);
+  FUNCTION(library, m_context_free);
+  FUNCTION(library, m_forward);
+  m_model *model;
+  m_context *context;
+  tfm_error error;
+  tfm_context_options options = {.struct_size = sizeof options, .threads = 2};
+  float x[6] = {1, 0, 2, 1, 1, 1}, y[4];
+  int32_t ids[2] = {3, 4};
+  m_args args = {.struct_size = sizeof args, .batch = 2, .x = x, .ids = ids, .y = y, .y_capacity = 4};
+  if (p_m_open(weights, &model, &error) || p_m_context_new(model, &options, &context, &error) ||
+      p_m_forward(context, &args, &error)) {
+    fprintf(stderr, "%s\n", error.message);
+    exit(4);
+  }
+  p_m_context_free(context);
+  p_m_close(model);
+  dlclose(library);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 4) return 2;
+  for (int i = 0; i < 20; i++) once(argv[1], argv[2]);
+  Held before = measure();
+  for (int i = 0, times = atoi(argv[3]); i < times; i++) once(argv[1], argv[2]);
+  Held after = measure();
+  printf("pages %ld %ld, mappings %ld %ld, descriptors %ld %ld, threads %ld %ld\n", before.pages, after.pages, before.mappings,
+         after.mappings, before.descriptors, after.descriptors, before.threads, after.threads);
+  return after.pages > before.pages + 64 || after.mappings > before.mappings + 4 ||
+         after.descriptors != before.descriptors || after.threads != before.threads;
+}

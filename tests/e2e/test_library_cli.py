@@ -1,0 +1,448 @@
+#!/usr/bin/env python3
+"""Compiled libraries and the command line: pack, run, check, verify, bench, profile, info; what a library is to a C program.
+
+usage: test_library_cli.py TFMC [unittest arguments]
+
+Needs Python's own library and a C compiler; valgrind for one test, which says so where there is none. The numbers (A01 ...)
+name the kinds of faults.
+"""
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import unittest
+
+import test_cli
+from test_cli import MODEL, load, save
+
+HOST = pathlib.Path(__file__).resolve().parent / "host"
+STRICT = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
+RUN = ["--inputs", "in.safetensors"]
+
+
+class Case(test_cli.Case):
+    def compile(self, *args, model="model.tfm", out="libm.so", **kwargs):
+        return self.tfmc("compile", model, "-o", out, *args, **kwargs)
+
+    def compile_with_weights(self, *args, **kwargs):
+        return self.compile("--weights", "w.safetensors", *args, **kwargs)
+
+    def shell(self, *command, code=0, **kwargs):
+        proc = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=self.folder.name, timeout=300, **kwargs)
+        self.assertEqual(proc.returncode, code, f"{command}: {proc.stdout}{proc.stderr}")
+        return proc.stdout
+
+    def bytes(self, name):
+        return self.path(name).read_bytes()
+
+
+class Pack(Case):
+    def test_pack_makes_what_compile_makes(self):
+        self.compile_with_weights()
+        wanted = self.bytes("m.tfmw")
+        self.path("m.tfmw").unlink()
+        self.compile()
+        self.assertFalse(self.path("m.tfmw").exists())
+        self.tfmc("run", "libm.so", *RUN, code=3, says=["m.tfmw", "tfmc pack"])
+        self.assertIn("m.tfmw", self.tfmc("pack", "libm.so", "--weights", "w.safetensors").out)
+        self.assertEqual(self.bytes("m.tfmw"), wanted)
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", "-o", "other.tfmw", "-q")
+        self.tfmc("pack", "model.tfm", "--weights", "w.safetensors", "-o", "again.tfmw")
+        self.assertEqual(self.bytes("other.tfmw"), wanted)
+        self.assertEqual(self.bytes("again.tfmw"), wanted)
+
+    def test_the_library_has_the_model_in_it(self):
+        self.path("sub/parts").mkdir(parents=True)
+        self.path("sub/parts/head.tfm").write_text("layer Head(n) { l = Linear(n, 2)\n forward(x) = l(x) }")
+        self.path("sub/model.tfm").write_text(
+            'include "parts/head.tfm"\nmodel A { forward(x: f32[batch, 1]) { return y = x } }\n'
+            "model M(n = 4, act = gelu) { up = Head(n)\n forward(x: f32[batch, n]) { return y = act(up(x)) } }")
+        weights = {"p.up.l.weight": ("F32", [2, 3], [1, 2, 3, 4, 5, 6]), "p.up.l.bias": ("F32", [2], [1, -1])}
+        save(self.path("w.safetensors"), weights)
+        save(self.path("in.safetensors"), {"x": ("F32", [1, 3], [1, 0, 2])})
+        options = ["-Dn=3", "-D", "act=relu", "--model=M", "--weights-prefix=p.", "-O0", "--disable=fuse-epilogues"]
+        plain = self.tfmc("run", "sub/model.tfm", "--weights", "w.safetensors", *RUN, *options[:-1], "-o", "want").out
+        self.assertEqual(plain, "")
+        self.compile(*options, model="sub/model.tfm")
+        shutil.rmtree(self.path("sub"))
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors")
+        self.tfmc("run", "libm.so", *RUN, "-o", "out")
+        self.assertEqual(load(self.path("out"))["y"], ("F32", [1, 2], [8, 15]))
+        self.assertEqual(self.bytes("out"), self.bytes("want"))
+        self.assertNotIn(os.fsencode(self.folder.name), self.bytes("libm.so"))
+
+    def test_faults(self):
+        self.compile()
+        self.tfmc("pack", "libm.so", code=2, says="--weights")
+        self.tfmc("pack", "libm.so", "--weights", "none", code=3, says="none")
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", "-o", "libm.so", code=2, says="would overwrite")
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", "-o", "w.safetensors", code=2, says="would overwrite")
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", "-o", "none/x", code=3, says="none/x")
+        save(self.path("few.safetensors"), {"up.bias": ("F32", [2], [1, 2])})
+        self.tfmc("pack", "libm.so", "--weights", "few.safetensors", code=1, says="up.weight")
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", "-Dn=3", code=2, says="--define")
+        self.assertFalse(self.path("m.tfmw").exists())
+
+    def test_a_library_of_another_compiler(self):
+        """The layout that the library has is not the one that its plan gives: as if tfmc had changed."""
+        self.compile_with_weights()
+        raw = self.bytes("libm.so")
+        layout = re.search(rb'"layout":"([0-9a-f]{32})"', raw).group(1)
+        self.path("libm.so").write_bytes(raw.replace(layout, b"0" * 32))
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", code=1, says=["made the library", "tfmc 0."])
+
+
+class Run(Case):
+    def test_the_same_as_the_model(self):
+        self.compile_with_weights("-march=native")
+        for args in [(), ("--threads=1",), ("--threads=3",), ("-v",), ("-q",)]:
+            self.assertEqual(self.tfmc("run", "libm.so", *RUN, *args).out, self.run_model(*args).out)
+        self.tfmc("run", "libm.so", *RUN, "-o", "a.safetensors")
+        self.run_model("-o", "b.safetensors")
+        self.assertEqual(self.bytes("a.safetensors"), self.bytes("b.safetensors"))
+        self.tfmc("run", "libm.so", *RUN, "-o", "y=@y.npy")
+        self.run_model("-o", "y=@want.npy")
+        self.assertEqual(self.bytes("y.npy"), self.bytes("want.npy"))
+        shown = [self.tfmc("run", file, "--input=x=5x3", "--input=ids=5", "--seed=4", *more).out
+                 for file, more in [("libm.so", []), ("model.tfm", ["--weights", "w.safetensors"])]]
+        self.assertEqual(*shown)
+
+    def test_weights(self):
+        self.compile_with_weights()
+        want = self.tfmc("run", "libm.so", *RUN).out
+        self.path("m.tfmw").rename(self.path("elsewhere"))
+        self.assertEqual(self.tfmc("run", "libm.so", *RUN, "--weights", "elsewhere").out, want)
+        self.assertEqual(self.tfmc("run", "libm.so", *RUN, "--weights", "w.safetensors").out, want)
+        self.path("i.json").write_text('{"weight_map": {"up.weight": "w.safetensors", "up.bias": "w.safetensors"}}')
+        self.assertEqual(self.tfmc("run", "libm.so", *RUN, "--weights", "i.json").out, want)
+        self.assertEqual(self.tfmc("run", "libm.so", *RUN, "--random-weights=3").out,
+                         self.tfmc("run", "model.tfm", *RUN, "--random-weights=3", "-march=x86-64-v3").out)
+        self.compile_with_weights("--embed-weights", out="libe.so")
+        self.assertFalse(self.path("e.tfmw").exists())
+        self.assertEqual(self.tfmc("run", "libe.so", *RUN).out, want)
+        self.tfmc("run", "libm.so", *RUN, "--weights", "none", code=3, says="none")
+        self.tfmc("run", "model.tfm", *RUN, "--weights", "elsewhere", code=1, says="packed weights")
+        self.tfmc("pack", "libm.so", "--weights", "elsewhere", code=1, says="packed weights")
+
+    def test_constants_need_no_file(self):
+        self.path("c.tfm").write_text("model C { forward(x: f32[b, 4]) { return y = x + sinusoid(positions(x, 1), 4)[0] } }")
+        self.compile(model="c.tfm", out="libc.so")
+        self.assertFalse(self.path("c.tfmw").exists())
+        self.assertEqual(self.tfmc("run", "libc.so", "--input=x=2x4").out, self.tfmc("run", "c.tfm", "--input=x=2x4").out)
+
+    def test_messages_of_inputs(self):
+        self.compile_with_weights()
+        for args in [("--input=x=1x3",), ("--input=x=1x4", "--input=ids=1"), ("--input=x=1x3", "--input=ids=2"),
+                     ("--input=z=1",), ("--input=x=3", "--input=ids=1")]:
+            texts = [self.tfmc("run", file, *more, *args, code=1).err
+                     for file, more in [("libm.so", []), ("model.tfm", ["--weights", "w.safetensors"])]]
+            self.assertEqual(*texts)
+        self.tfmc("run", "libm.so", *RUN, "-o", "q=@q.npy", code=2, says='no output "q"')
+        self.tfmc("run", "libm.so", *RUN, "-o", "libm.so", code=2, says="would overwrite")
+
+    def test_checks_name_the_text_of_the_model(self):
+        self.path("model.tfm").write_text('model M { forward(x: f32[b, t]) { require t < 3, "t is {t}"\n return y = x } }')
+        self.compile(model=str(self.path("model.tfm")))
+        self.tfmc("run", "libm.so", "--input=x=1x3", code=1, says=["model.tfm:1:", "t is 3"])
+
+    def test_what_is_fixed(self):
+        self.compile_with_weights()
+        for option in ["-Dn=3", "--model=M", "--weights-prefix=p", "-march=x86-64-v3", "-O0", "--engine=reference", "--report",
+                       "--require-fusion=attention"]:
+            self.tfmc("run", "libm.so", *RUN, option, code=2, says="a compiled library has no such choice")
+
+    def test_other_verbs(self):
+        self.compile_with_weights()
+        self.assertIn("has all of them", self.tfmc("check", "libm.so", "--weights", "w.safetensors").out)
+        self.tfmc("run", "model.tfm", "--weights", "w.safetensors", *RUN, "-o", "g.safetensors")
+        self.tfmc("verify", "libm.so", *RUN, "--golden", "g.safetensors")
+        self.tfmc("verify", "libm.so", *RUN, "--weights", "w.safetensors")
+        self.tfmc("verify", "libm.so", *RUN, code=2, says="--weights")
+        self.tfmc("dump", "libm.so", code=1)
+
+
+class Damage(Case):
+    def setUp(self):
+        super().setUp()
+        self.compile_with_weights()
+
+    def test_W16_weights_of_something_else(self):
+        self.path("other.tfm").write_text(MODEL.replace("model M", "model Other").replace("Linear(n, 2)", "Linear(n, 3)"))
+        save(self.path("o.safetensors"), {"up.weight": ("F32", [3, 3], [0] * 9), "up.bias": ("F32", [3], [0] * 3)})
+        self.compile("--weights", "o.safetensors", model="other.tfm", out="libother.so")
+        self.tfmc("run", "libm.so", *RUN, "--weights", "other.tfmw", code=1, says=["other.tfmw was packed for the model other", "layout"])
+
+    def test_W17_damaged_weights(self):
+        whole = self.bytes("m.tfmw")
+        for name, raw in {"empty": b"", "short": whole[:100], "page": whole[:4096], "cut": whole[:-1], "long": whole + b"x",
+                          "version": whole[:12] + b"\x09" + whole[13:], "order": whole[:8] + whole[11:7:-1] + whole[12:],
+                          "model": whole[:70] + b"q" + whole[71:], "hash": whole[:320] + b"qqqq" + whole[324:]}.items():
+            self.path("m.tfmw").write_bytes(raw)
+            self.tfmc("run", "libm.so", *RUN, code=1, says="m.tfmw")
+            self.tfmc("info", "m.tfmw", code=1, says="m.tfmw")
+
+    def test_A08_changed_weights(self):
+        raw = bytearray(self.bytes("m.tfmw"))
+        self.tfmc("info", "m.tfmw")
+        raw[4096] ^= 1
+        self.path("m.tfmw").write_bytes(raw)
+        self.tfmc("info", "m.tfmw", code=1, says="hash")
+
+    def test_weights_that_are_no_files(self):
+        os.mkfifo(self.path("pipe"))
+        for name in ["pipe", ".", "/dev/zero"]:
+            self.tfmc("run", "libm.so", *RUN, "--weights", name, code=3, says=name)
+            self.path("m.tfmw").unlink()
+            os.symlink(name, self.path("m.tfmw"))
+            self.tfmc("run", "libm.so", *RUN, code=3, says="m.tfmw")
+
+    def test_no_library_of_ours(self):
+        raw = self.bytes("libm.so")
+        for name, content in {"head": raw[:4], "cut": raw[:2000], "objects": pathlib.Path(sys.executable).read_bytes()[:100000]}.items():
+            self.path("libm.so").write_bytes(content)
+            for verb in ["run", "info"]:
+                self.tfmc(verb, "libm.so", code=1, says="no library made by `tfmc compile`")
+
+    def test_headers_of_elf_files(self):
+        """Every byte of the ELF header and of the section table changed: a message or none, never a crash."""
+        raw = bytearray(self.bytes("libm.so"))
+        (table,) = struct.unpack_from("<Q", raw, 0x28)
+        for at in [*range(4, 64), *range(table, len(raw), 23)]:
+            for value in (0, 0x7F, 0xFF):
+                changed = raw.copy()
+                changed[at] = value
+                self.path("x.so").write_bytes(changed)
+                proc = subprocess.run([test_cli.TFMC, "info", "x.so"], cwd=self.folder.name, capture_output=True, timeout=60)
+                self.assertIn(proc.returncode, (0, 1), f"byte {at} = {value}: {proc.stderr}")
+
+    def test_a_description_that_is_damaged(self):
+        raw = self.bytes("libm.so")
+        for old, new in [(b'"files":[{', b'"flies":[{'), (b'"prefix":', b'"prefex":'), (b'{"model":', b'["model":'),
+                         (b"forward(x: f32", b"forwart(x: f32")]:
+            self.assertIn(old, raw)
+            self.path("x.so").write_bytes(raw.replace(old, new))
+            self.tfmc("run", "x.so", *RUN, "--weights", "m.tfmw", code=1, says="x.so")
+
+
+class Info(Case):
+    def test_library(self):
+        self.compile_with_weights("-march=x86-64-v3,x86-64")
+        text = self.tfmc("info", "libm.so").out
+        for word in ["the model M", "m_...", "f32[batch, 3]", "i32[batch]", "x86-64-v3", "x86-64 ", "from m.tfmw"]:
+            self.assertIn(word, text)
+        about = json.loads(self.tfmc("info", "libm.so", "--json").out)
+        self.assertEqual((about["model"], about["prefix"], about["instruction_sets"]), ("M", "m", ["x86-64-v3", "x86-64"]))
+        self.assertEqual(about["inputs"][0], {"name": "x", "type": "f32[batch, 3]", "member": "x"})
+        self.assertNotIn("source", about)
+        self.path("m.tfmw").unlink()
+        self.assertIn("which is not there", self.tfmc("info", "libm.so").out)
+
+    def test_object(self):
+        self.compile("-c", out="m.o")
+        self.assertIn("the model M", self.tfmc("info", "m.o").out)
+
+    def test_weights(self):
+        self.compile_with_weights()
+        layout = json.loads(self.tfmc("info", "libm.so", "--json").out)["layout"]
+        about = json.loads(self.tfmc("info", "m.tfmw", "--json").out)
+        self.assertEqual((about["model"], about["layout"]), ("m", layout))
+        self.assertEqual(about["weights_bytes"] + 4096, len(self.bytes("m.tfmw")))
+        self.assertIn(layout, self.tfmc("info", "m.tfmw").out)
+
+
+class Measuring(Case):
+    LAYERS = "model L { layers = 2 * EncoderLayer(16, 2, 32)\n forward(x: f32[b, t, 16]) { return y = layers(x) } }"
+
+    def setUp(self):
+        super().setUp()
+        self.path("l.tfm").write_text(self.LAYERS)
+        self.compile(model="l.tfm", out="libl.so")
+        self.given = ["--random-weights=1", "--input=x=2x5x16", "--iterations=3", "--warmup=1"]
+
+    def test_bench(self):
+        for file in ["libl.so", "l.tfm"]:
+            about = json.loads(self.tfmc("bench", file, "--json", *self.given).out)
+            self.assertEqual((about["model"], about["runs"]), ("L", 3))
+            self.assertGreater(about["flop"], 0)
+        self.tfmc("bench", "libl.so", "--input=x=2x5x16", code=3, says="tfmc pack")
+
+    def test_profile_table(self):
+        for file in ["libl.so", "l.tfm"]:
+            text = self.tfmc("profile", file, *self.given).out
+            for word in ["L: ", "median of 3 runs", "operations", "modules", "steps", "layers.0.linear1", "layers.1.self_attn", "attention"]:
+                self.assertIn(word, text)
+        self.tfmc("profile", "l.tfm", *self.given, "--engine=reference", code=2, says="--engine")
+        self.tfmc("profile", "l.tfm", *self.given, "--format=dot", code=2, says="table, chrome or html")
+        self.tfmc("graph", "l.tfm", "--format=html", code=2, says="dot or svg")
+
+    def test_profile_trace(self):
+        self.tfmc("profile", "libl.so", *self.given, "--format=chrome", "-o", "trace.json")
+        trace = json.loads(self.path("trace.json").read_text())
+        events = trace["traceEvents"]
+        steps = [e for e in events if e["cat"] == "step"]
+        self.assertTrue({"L", "layers", "0", "1"} <= {e["name"] for e in events if e["cat"] == "module"})
+        self.assertEqual({e["ph"] for e in events}, {"X"})
+        self.assertAlmostEqual(sum(e["dur"] for e in steps), events[0]["dur"], places=2)
+        for before, after in zip(steps, steps[1:]):
+            self.assertAlmostEqual(before["ts"] + before["dur"], after["ts"], places=2)
+
+    def test_profile_page(self):
+        page = self.tfmc("profile", "libl.so", *self.given, "--format=html").out
+        self.assertTrue(page.startswith("<!DOCTYPE html>") and page.endswith("</html>\n"))
+        self.assertIn("layers.1", page)
+        self.assertNotRegex(page, r"(src|href)=|https?:")
+        self.path("odd.tfm").write_text('model O { l = Linear(4, 4) as "<b>&"\n forward(x: f32[b, 4]) { return y = l(x) } }')
+        page = self.tfmc("profile", "odd.tfm", "--random-weights=1", "--input=x=2x4", "--format=html").out
+        self.assertNotIn("<b>", page)
+
+
+class Reproducible(Case):
+    def test_A09(self):
+        made = []
+        for number, (zone, language, mask) in enumerate([("UTC", "C", 0o22), ("Asia/Tokyo", "tr_TR.UTF-8", 0o77)]):
+            folder = self.path(f"d{number}" + "x" * 20 * number)
+            (folder / "tmp").mkdir(parents=True)
+            for name in ["model.tfm", "w.safetensors"]:
+                shutil.copy(self.path(name), folder / name)
+            env = os.environ | {"TZ": zone, "LC_ALL": language, "HOME": str(folder), "USER": f"u{number}", "TMPDIR": str(folder / "tmp"),
+                                "SOURCE_DATE_EPOCH": str(number)}
+            model = folder / "model.tfm" if number else "model.tfm"
+            run = lambda *args: subprocess.run([test_cli.TFMC, *map(str, args)], cwd=folder, env=env, check=True, capture_output=True,
+                                               preexec_fn=lambda: os.umask(mask))
+            run("compile", model, "--weights", folder / "w.safetensors", "-o", folder / "libm.so", "-march=x86-64-v3,x86-64-v4")
+            run("compile", model, "-c", "-o", "m.o")
+            run("pack", folder / "libm.so", "--weights", "w.safetensors", "-o", "packed.tfmw")
+            made.append({name: (folder / name).read_bytes() for name in ["libm.so", "m.h", "m.tfmw", "m.o", "packed.tfmw"]})
+        for name in made[0]:
+            self.assertEqual(made[0][name], made[1][name], name)
+        self.assertEqual(made[0]["m.tfmw"], made[0]["packed.tfmw"])
+        for trace in [os.fsencode(self.folder.name), b"/work", b"/tmp", b"/home", b"/usr"]:
+            self.assertNotIn(trace, made[0]["libm.so"])
+
+
+class Host(Case):
+    """A library in a C program."""
+
+    def cc(self, source, out, *args, **kwargs):
+        self.shell("cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I.", HOST / source, "-o", out, *args, **kwargs)
+
+    def test_exports_and_needs(self):
+        self.compile_with_weights()
+        names = [line.split()[-1] for line in self.shell("nm", "-D", "--defined-only", "libm.so").splitlines()]
+        self.assertTrue(names and all(name.startswith("m_") for name in names), names)
+        needed = re.findall(r"NEEDED.*\[(.*)\]", self.shell("readelf", "-d", "libm.so"))
+        self.assertTrue(set(needed) <= {"libc.so.6", "libm.so.6", "libpthread.so.0"}, needed)
+
+    def test_A03_two_models(self):
+        self.compile_with_weights()
+        self.path("o.tfm").write_text("model Other { up = Linear(3, 3)\n forward(x: f32[batch, 3]) { return y = up(x) } }")
+        save(self.path("o.safetensors"), {"up.weight": ("F32", [3, 3], [1, 0, 0, 0, 2, 0, 0, 0, 3]), "up.bias": ("F32", [3], [0, 0, 1])})
+        self.compile("--weights", "o.safetensors", model="o.tfm", out="libother.so")
+        shutil.copy(self.path("libm.so"), self.path("copy.so"))
+        self.cc("two_models.c", "two", "-ldl")
+        out = self.shell("./two", "./libm.so", "m.tfmw", "./libother.so", "other.tfmw", "./copy.so")
+        self.assertEqual(out, "8 15 7 14\n1 4 10\n")
+
+    def test_A04_open_and_close(self):
+        self.compile_with_weights()
+        self.cc("repeat.c", "repeat", "-ldl")
+        self.shell("./repeat", "./libm.so", "m.tfmw", "1000")
+
+    def test_A01_a_cpu_that_lacks_features(self):
+        self.compile_with_weights("-march=x86-64-v4")
+        self.cc("open_only.c", "open", "./libm.so", "-Wl,-rpath,$ORIGIN")
+        if shutil.which("valgrind"):  # its CPU has no AVX-512
+            proc = subprocess.run(["valgrind", "-q", "./open", "m.tfmw"], cwd=self.folder.name, capture_output=True, text=True)
+            self.assertEqual(proc.returncode, 3, proc.stdout + proc.stderr)
+            self.assertRegex(proc.stdout, "(?i)avx512|avx-512")
+        else:
+            print("not run: A01 on a CPU without AVX-512 (there is no valgrind)")
+
+    def test_A02_another_abi(self):
+        """The number in the library is one that this runtime does not have."""
+        self.compile_with_weights()
+        raw = bytearray(self.bytes("libm.so"))
+        library = ctypes.CDLL(str(self.path("libm.so")))
+        library.m_program.restype = ctypes.c_void_p
+        address = library.m_program()
+        mappings = pathlib.Path("/proc/self/maps").read_text().splitlines()
+        base = min(int(line.split("-")[0], 16) for line in mappings if line.endswith(str(self.path("libm.so"))))
+        (segments, size, n) = struct.unpack_from("<Q", raw, 0x20)[0], *struct.unpack_from("<HH", raw, 0x36)
+        for i in range(n):
+            kind, _, offset, virtual, _, length = struct.unpack_from("<IIQQQQ", raw, segments + i * size)
+            if kind == 1 and virtual <= address - base < virtual + length:
+                at = address - base - virtual + offset
+        self.assertEqual(struct.unpack_from("<I", raw, at), (1,))
+        struct.pack_into("<I", raw, at, 99)
+        self.path("liba.so").write_bytes(raw)
+        self.tfmc("run", "liba.so", *RUN, "--weights", "m.tfmw", code=3, says="liba.so")
+
+    def test_A02_args_of_another_version(self):
+        self.compile_with_weights()
+        library = ctypes.CDLL(str(self.path("libm.so")))
+        model, context = ctypes.c_void_p(), ctypes.c_void_p()
+        self.assertEqual(library.m_open(str(self.path("m.tfmw")).encode(), ctypes.byref(model), None), 0)
+        self.assertEqual(library.m_context_new(model, None, ctypes.byref(context), None), 0)
+        error = ctypes.create_string_buffer(1024)
+        args = (ctypes.c_int64 * 16)(24)
+        self.assertEqual(library.m_forward(context, args, error), 2)
+        self.assertIn(b"struct_size", error.raw)
+        library.m_context_free(context)
+        library.m_close(model)
+
+    def test_size_of_a_large_model(self):
+        layers = "model B(v = 30522, d = 768) { e = Embedding(v, d)\n p = Embedding(512, d)\n n = LayerNorm(d)\n"
+        layers += " l = 12 * EncoderLayer(d, 12, 3072, gelu)\n forward(ids: i32[b, t]) {\n"
+        layers += " return y = l(n(e(ids) + p(positions(ids, 1))), src_key_padding_mask = ids == 0) } }"
+        self.path("b.tfm").write_text(layers)
+        self.compile(model="b.tfm", out="libb.so")
+        self.assertLess(len(self.bytes("libb.so")), 200_000)
+
+
+class Headers(Case):
+    def check_header(self, name):
+        self.path("h.c").write_text(f'#include "{name}"\n#include "{name}"\nint main(void) {{ return 0; }}\n')
+        shutil.copy(self.path("h.c"), self.path("h.cc"))
+        self.shell("cc", "-std=c99", *STRICT, "-fsyntax-only", "h.c")
+        self.shell("c++", "-std=c++17", *STRICT, "-fsyntax-only", "h.cc")
+
+    def test_plain(self):
+        self.compile()
+        self.check_header("m.h")
+        self.path("h.c").write_text('#include "m.h"\nint main(void) { m_args a = {.batch = 2}; return (int)a.batch - 2; }\n')
+        self.shell("cc", "-std=c99", *STRICT, "h.c", "-o", "h")
+        self.shell("./h")
+
+    def test_D23_hostile_names(self):
+        names = ["int", "class", "this", "struct_size", "NULL", "errno", "linux", "unix", "y_capacity", "y_", "int64_t", "size_t",
+                 "TFM_API", "INT64_MAX", "SIZE_MAX", "TFM_TYPES_H", "offsetof", "_Bool", "_x", "m_x", "__init", "and_eq", "bool",
+                 "batch", "batch_", "tfm_error", "tfm_context", "class_args", "x", "X"]
+        inputs = ", ".join(f"{name}: f32[batch, size{i}]" for i, name in enumerate(names[:-5]) if name not in ("batch", "batch_"))
+        total = " + ".join(f"sum({name})" for name in names[:-5] if name not in ("batch", "batch_"))
+        for model in ["class", "Tfm", "TfmError", "int", "X__", "A" * 200]:
+            self.path("h.tfm").write_text(
+                f"model {model} {{ forward({inputs}, batch_: f32[batch, int_], float: i32[batch, batch]) {{\n"
+                f" return y = {total}, y_ = batch_ * 2, double = float, y_capacity_ = batch_, const = float + 1 }} }}")
+            self.compile(model="h.tfm", out="libh.so")
+            self.check_header("h.h")
+            text = self.path("h.h").read_text()
+            members = re.findall(r"^  [^/;]*?(\w+);", text[text.index("_args {"):text.index("_args;")], re.M)
+            self.assertEqual(len(members), len(set(members)))
+
+    def test_the_two_headers_of_two_models(self):
+        self.compile()
+        self.path("o.tfm").write_text("model Other { forward(x: f32[batch]) { return y = x } }")
+        self.compile(model="o.tfm", out="libother.so")
+        self.path("h.c").write_text('#include "m.h"\n#include "other.h"\nint main(void) { return 0; }\n')
+        self.shell("cc", "-std=c99", *STRICT, "-fsyntax-only", "h.c")
+        self.shell("c++", "-x", "c++", "-std=c++17", *STRICT, "-fsyntax-only", "h.c")
+
+
+if __name__ == "__main__":
+    test_cli.TFMC = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The golden cases through compiled libraries.
+
+usage: test_library_goldens.py TFMC CASE... [--march=NAME ...] [-v]
+
+CASE is a case folder or a folder of them (tests/goldens/README.md). For every instruction set (x86-64-v3 and native unless
+others are named) each case is compiled to a library with its weights beside it; what `tfmc run libmodel.so` gives must
+agree with the expected outputs and be the same file, byte for byte, as what `tfmc run model.tfm` gives. Bad cases that
+fail at a run must fail with the same words, those that fail with their weights when they are packed. Needs numpy and
+safetensors. The last line is 'N passed, N failed'; instruction sets that this machine lacks are named and not counted.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "goldens"))
+import check  # noqa: E402
+
+
+def call(*command):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, errors="replace", timeout=300)
+
+
+def lacks(tfmc, march):
+    """What this machine lacks for an instruction set, or an empty text."""
+    for line in call(tfmc, "info").stdout.splitlines():
+        if line.startswith(f"-march={march} cannot run here: "):
+            return line
+    return ""
+
+
+class Case:
+    def __init__(self, folder, spec, tmp):
+        self.folder, self.spec, self.tmp = folder, spec, tmp
+        weights = check.packaged_weights(spec) if "weights_from" in spec else os.path.join(folder, "weights.safetensors")
+        self.weights = ["--weights", weights] if os.path.exists(weights) else []
+        inputs = os.path.join(folder, "inputs.safetensors")
+        self.inputs = ["--inputs", inputs] if os.path.exists(inputs) else []
+        self.defines = [f"-D{name}={value}" for name, value in spec.get("defines", {}).items()]
+
+    def compile(self, tfmc, march):
+        return call(tfmc, "compile", f"{self.folder}/model.tfm", *self.defines, *self.weights, f"-march={march}", "-q",
+                    "-o", f"{self.tmp}/libmodel.so")
+
+    def run(self, tfmc, model, out, *options):
+        return call(tfmc, "run", model, *self.inputs, "--output", out, *options)
+
+
+def numeric(tfmc, case, march):
+    """What is wrong with a case, or None."""
+    made = case.compile(tfmc, march)
+    if made.returncode:
+        return f"compile: exit {made.returncode}: {made.stderr[:300]!r}"
+    out, jit = f"{case.tmp}/library.safetensors", f"{case.tmp}/jit.safetensors"
+    proc = case.run(tfmc, f"{case.tmp}/libmodel.so", out)
+    why = check.judge(case.folder, case.spec, proc, out)
+    if why:
+        return why
+    case.run(tfmc, f"{case.folder}/model.tfm", jit, f"-march={march}", *case.defines, *case.weights)
+    same = pathlib.Path(out).read_bytes() == pathlib.Path(jit).read_bytes()
+    return None if same else "not the bits of `tfmc run model.tfm`"
+
+
+def bad(tfmc, case, march):
+    made = case.compile(tfmc, march)
+    out = f"{case.tmp}/out.safetensors"
+    if case.spec["stage"] == "load":
+        why = check.judge(case.folder, case.spec, made, out)
+        left = os.listdir(case.tmp)
+        return why or (f"left behind: {left}" if left else None)
+    if made.returncode:
+        return f"compile: exit {made.returncode}: {made.stderr[:300]!r}"
+    return check.judge(case.folder, case.spec, case.run(tfmc, f"{case.tmp}/libmodel.so", out), out)
+
+
+def try_case(tfmc, folder, spec, march):
+    tmp = tempfile.mkdtemp()
+    try:
+        return (bad if "expect_error" in spec else numeric)(tfmc, Case(folder, spec, tmp), march)
+    except Exception as error:  # a harness fault is a failed case, never a skipped one
+        return repr(error)
+    finally:
+        shutil.rmtree(tmp)
+
+
+def concerned(spec):
+    """Whether a library can be made of the case at all: generation and errors of the model are tested elsewhere."""
+    return "generate" not in spec and ("expect_error" not in spec or spec["stage"] in ("load", "run"))
+
+
+def main(argv):
+    marches = [a.split("=", 1)[1] for a in argv if a.startswith("--march=")] or ["x86-64-v3", "native"]
+    tfmc, *roots = [a for a in argv if not a.startswith("-")]
+    passed = failed = 0
+    for march in marches:
+        if lacks(tfmc, march):
+            print(f"not run: {lacks(tfmc, march)}")
+            continue
+        for folder in (case for root in roots for case in check.cases_in(root)):
+            spec = json.load(open(os.path.join(folder, "case.json")))
+            if not concerned(spec):
+                continue
+            if "weights_from" in spec and not check.packaged_weights(spec):
+                print(f"not run: {folder} needs {spec['weights_from']}")
+                continue
+            why = try_case(tfmc, folder, spec, march)
+            passed, failed = passed + (why is None), failed + (why is not None)
+            if why or "-v" in argv:
+                print(f"{'FAIL' if why else 'ok  '} {folder} -march={march}{': ' + why if why else ''}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
