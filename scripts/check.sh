@@ -78,6 +78,7 @@ else
   stage "golden cases, nothing fused" goldens --option=-O0
   stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
+  stage "golden cases through libraries" env GOLDEN_WEIGHTS=build/weights "$python" tests/e2e/test_library_goldens.py "$tfmc" tests/goldens
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "the same bits" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
