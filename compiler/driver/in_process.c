@@ -48,8 +48,6 @@ static void *do_work(void *context) {
   return NULL;
 }
 
-__attribute__((visibility("default"))) int tfm_worker(int n_arguments, char **arguments, int text, int output,
-                                                      int messages);
 int tfm_worker(int n_arguments, char **arguments, int text, int output, int messages) {
   Work work = {n_arguments, arguments, text, output, messages, EXIT_MEMORY};
   pthread_attr_t attributes;
