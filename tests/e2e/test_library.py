@@ -3,7 +3,7 @@
 
 usage: test_library.py TFMC SOURCE
 
-Links the programs of tests/e2e/hosts with a library made of tests/goldens/encoder-stack, and with libtfm_runtime.a that
+Links the programs of tests/e2e/host with a library made of tests/goldens/encoder-stack, and with libtfm_runtime.a that
 stands beside TFMC. The last line is 'N passed, N failed'; without strace, the tests that need it are 'not run'.
 """
 import os
@@ -106,7 +106,7 @@ def test_exports(library):
 
 def main():
     tfmc, source = (os.path.abspath(path) for path in sys.argv[1:3])
-    golden, hosts = (os.path.join(source, "tests", *path) for path in (("goldens", "encoder-stack"), ("e2e", "hosts")))
+    golden, hosts = (os.path.join(source, "tests", *path) for path in (("goldens", "encoder-stack"), ("e2e", "host")))
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         strict = [CC, "-std=c99", "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-Wno-overlength-strings"]
