@@ -10,7 +10,8 @@ bool is_elf_file(Arena *arena, const char *path) {
   InFile file;
   char magic[SELFMAG];
   if (!in_file_open(&file, &silent, path, true)) return false;
-  bool is_elf = file.size >= SELFMAG && in_file_read(&file, &silent, 0, magic, SELFMAG) && memcmp(magic, ELFMAG, SELFMAG) == 0;
+  bool is_elf =
+      file.size >= SELFMAG && in_file_read(&file, &silent, 0, magic, SELFMAG) && memcmp(magic, ELFMAG, SELFMAG) == 0;
   in_file_close(&file);
   return is_elf;
 }
@@ -41,7 +42,9 @@ const char *elf_section(Arena *arena, Diag *diag, const InFile *file, const char
     const Elf64_Shdr *section = &sections[i];
     if (section->sh_name >= texts->sh_size || strcmp(names + section->sh_name, name) != 0) continue;
     *size = section->sh_size;
-    return section->sh_type == SHT_NOBITS ? NULL : read_range(arena, diag, file, section->sh_offset, section->sh_size, MOST_BYTES);
+    return section->sh_type == SHT_NOBITS
+               ? NULL
+               : read_range(arena, diag, file, section->sh_offset, section->sh_size, MOST_BYTES);
   }
   return NULL;
 }

@@ -12,14 +12,14 @@
 
 typedef struct LibraryFile {
   const char *path;
-  const char *prefix;             /* of its functions */
-  const char *version;            /* of the tfmc that made it */
-  const char **instruction_sets;  /* the best first */
+  const char *prefix;            /* of its functions */
+  const char *version;           /* of the tfmc that made it */
+  const char **instruction_sets; /* the best first */
   uint32_t n_instruction_sets;
   uint8_t layout[16];
   uint64_t weights_bytes;
   bool weights_embedded;
-  const json_t *description;      /* all of it; library_file_close releases it */
+  const json_t *description; /* all of it; library_file_close releases it */
 } LibraryFile;
 
 /* NULL after an error; else library_file_close when done. */

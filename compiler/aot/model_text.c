@@ -14,8 +14,9 @@ static json_t *write_files(const ParsedProgram *program) {
   json_t *files = json_array();
   for (size_t i = 0; i < program->files.n; i++) {
     const ParsedFile *file = &program->files.items[i];
-    json_array_append_new(files, json_pack("{s:o, s:o, s:b}", "name", safe_string(file->name), "text",
-                                           json_stringn(file->source->text, file->source->size), "main", file->is_main));
+    json_array_append_new(files,
+                          json_pack("{s:o, s:o, s:b}", "name", safe_string(file->name), "text",
+                                    json_stringn(file->source->text, file->source->size), "main", file->is_main));
   }
   return files;
 }

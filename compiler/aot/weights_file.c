@@ -17,8 +17,8 @@ static void hash(const void *bytes, size_t size, uint8_t digest[16]) {
 
 void weights_file_header(char *page, const char *model, const uint8_t layout[16], const void *packed, uint64_t bytes) {
   memset(page, 0, TFM_WEIGHTS_HEADER_BYTES);
-  tfm_weights_header header = {.magic = TFM_WEIGHTS_MAGIC, .byte_order = TFM_WEIGHTS_BYTE_ORDER,
-                               .version = TFM_WEIGHTS_VERSION, .bytes = bytes};
+  tfm_weights_header header = {
+      .magic = TFM_WEIGHTS_MAGIC, .byte_order = TFM_WEIGHTS_BYTE_ORDER, .version = TFM_WEIGHTS_VERSION, .bytes = bytes};
   memcpy(header.layout, layout, sizeof header.layout);
   snprintf(header.model, sizeof header.model, "%s", model);
   hash(packed, bytes, header.content);

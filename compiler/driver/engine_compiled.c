@@ -3,7 +3,9 @@
 #include <string.h>
 
 static DiagCode code_of(const tfm_error *error) {
-  static const DiagCode of_status[] = {[TFM_E_INPUT] = DIAG_RUN_CHECK, [TFM_E_USAGE] = DIAG_RUN_CHECK, [TFM_E_ENV] = DIAG_TOOL,
+  static const DiagCode of_status[] = {[TFM_E_INPUT] = DIAG_RUN_CHECK,
+                                       [TFM_E_USAGE] = DIAG_RUN_CHECK,
+                                       [TFM_E_ENV] = DIAG_TOOL,
                                        [TFM_E_NOMEM] = DIAG_MEMORY};
   static const DiagCode of_reason[] = {[TFM_REASON_TYPE] = DIAG_INPUT_TYPE,
                                        [TFM_REASON_SHAPE] = DIAG_INPUT_SHAPE,
@@ -29,8 +31,8 @@ static tfm_value *order_inputs(Arena *arena, const tfm_program *program, const E
   for (uint32_t i = 0; i < program->n_inputs; i++)
     for (uint32_t k = 0; k < inputs->n; k++)
       if (strcmp(program->inputs[i].name, inputs->names[k]) == 0)
-        values[i] = (tfm_value){inputs->tensors[k].data, (int32_t)inputs->tensors[k].dtype, (int32_t)inputs->tensors[k].rank,
-                                inputs->tensors[k].dims};
+        values[i] = (tfm_value){inputs->tensors[k].data, (int32_t)inputs->tensors[k].dtype,
+                                (int32_t)inputs->tensors[k].rank, inputs->tensors[k].dims};
   return values;
 }
 

@@ -1,5 +1,5 @@
-/* The code of a compiled library as an engine. Its weights are the .tfmw file beside it, those in it, or those of --weights;
- * what is no .tfmw file is packed into one that has no name and goes away with this process. */
+/* The code of a compiled library as an engine. Its weights are the .tfmw file beside it, those in it, or those of
+ * --weights; what is no .tfmw file is packed into one that has no name and goes away with this process. */
 #define _GNU_SOURCE /* memfd_create */
 #include <errno.h>
 #include <string.h>
@@ -29,7 +29,8 @@ static void destroy(Engine *base) {
 
 static bool pack_into(Session *session, const Plan *plan, WeightSource *weights, int fd, size_t bytes) {
   const LibraryFile *library = session->library;
-  char *map = ftruncate(fd, (off_t)bytes) == 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+  char *map =
+      ftruncate(fd, (off_t)bytes) == 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
   if (map == MAP_FAILED) {
     diag_error_at(&session->diag, NULL, DIAG_MEMORY, "%zu bytes of weights: %s", bytes, strerror(errno));
     return false;
@@ -47,8 +48,10 @@ static int pack_nameless(Session *session, Graph *graph, WeightSource *weights) 
   const Plan *plan = plan_of_library(session, graph);
   if (!plan) return -1;
   int fd = memfd_create("tfmw", MFD_CLOEXEC);
-  if (fd < 0) diag_error_at(&session->diag, NULL, DIAG_TOOL, "a file in memory cannot be made: %s", strerror(errno));
-  else if (pack_into(session, plan, weights, fd, TFM_WEIGHTS_HEADER_BYTES + plan->program.weights_bytes)) return fd;
+  if (fd < 0)
+    diag_error_at(&session->diag, NULL, DIAG_TOOL, "a file in memory cannot be made: %s", strerror(errno));
+  else if (pack_into(session, plan, weights, fd, TFM_WEIGHTS_HEADER_BYTES + plan->program.weights_bytes))
+    return fd;
   if (fd >= 0) close(fd);
   return -1;
 }
@@ -67,17 +70,19 @@ static bool check_packed(Session *session, const char *path) {
   tfm_weights_header header;
   tfm_error error;
   if (!in_file_open(&file, &session->diag, path, true)) {
-    diag_note(&session->diag, NO_SPAN, "%s needs weights: make them with `tfmc pack`, or name a file with --weights", library->path);
+    diag_note(&session->diag, NO_SPAN, "%s needs weights: make them with `tfmc pack`, or name a file with --weights",
+              library->path);
     return false;
   }
   in_file_close(&file);
   if (tfm_weights_file_read(path, &header, &error) != TFM_OK) return refuse(session, error.message);
   if (memcmp(header.layout, library->layout, sizeof header.layout) == 0) return true;
-  return refuse(session,
-                arena_printf(session->arena,
-                             "%s was packed for the model %s with the layout %s; %s has the model %s and wants the layout %s",
-                             path, header.model, layout_text(session->arena, header.layout), library->path,
-                             library->prefix, layout_text(session->arena, library->layout)));
+  return refuse(
+      session,
+      arena_printf(session->arena,
+                   "%s was packed for the model %s with the layout %s; %s has the model %s and wants the layout %s",
+                   path, header.model, layout_text(session->arena, header.layout), library->path, library->prefix,
+                   layout_text(session->arena, library->layout)));
 }
 
 /* The file that the runtime will open; "" if it opens none. NULL after an error. */

@@ -33,8 +33,8 @@ static void print_instruction_sets(StrBuf *out, const LibraryFile *library) {
   for (uint32_t i = 0; i < library->n_instruction_sets; i++) {
     const TargetInfo *target = target_find(library->instruction_sets[i]);
     const char *missing = target ? host_missing(target) : "what tfmc does not know";
-    strbuf_printf(out, "  %-24s %s%s\n", library->instruction_sets[i], missing ? "cannot run here: the CPU lacks " : "runs here",
-                  missing ? missing : "");
+    strbuf_printf(out, "  %-24s %s%s\n", library->instruction_sets[i],
+                  missing ? "cannot run here: the CPU lacks " : "runs here", missing ? missing : "");
   }
 }
 
@@ -43,9 +43,12 @@ static void print_weights(Session *session, StrBuf *out, const LibraryFile *libr
   strbuf_printf(out, "weights: %llu bytes, layout %s", (unsigned long long)library->weights_bytes,
                 layout_text(session->arena, library->layout));
   const char *beside = file_beside(session->arena, library->path, ".tfmw");
-  if (library->weights_embedded) strbuf_add(out, ", in the library\n");
-  else if (library->weights_bytes) strbuf_printf(out, ", from %s%s\n", beside, access(beside, R_OK) ? ", which is not there" : "");
-  else strbuf_add_char(out, '\n');
+  if (library->weights_embedded)
+    strbuf_add(out, ", in the library\n");
+  else if (library->weights_bytes)
+    strbuf_printf(out, ", from %s%s\n", beside, access(beside, R_OK) ? ", which is not there" : "");
+  else
+    strbuf_add_char(out, '\n');
 }
 
 static void print_library_json(StrBuf *out, const LibraryFile *library) {
@@ -64,8 +67,8 @@ void tell_library(Session *session, StrBuf *out, const char *path) {
     print_library_json(out, library);
     return;
   }
-  strbuf_printf(out, "%s: the model %s, made by tfmc %s; functions %s_...\n", path, text_of(library->description, "model"),
-                library->version, library->prefix);
+  strbuf_printf(out, "%s: the model %s, made by tfmc %s; functions %s_...\n", path,
+                text_of(library->description, "model"), library->version, library->prefix);
   print_tensors(out, "inputs", json_object_get(library->description, "inputs"));
   print_tensors(out, "outputs", json_object_get(library->description, "outputs"));
   print_instruction_sets(out, library);
@@ -81,7 +84,8 @@ void tell_packed(Session *session, StrBuf *out, const char *path) {
     diag_error_at(&session->diag, NULL, DIAG_LIBRARY, "%s", error.message); /* names the file */
     return;
   }
-  const char *layout = layout_text(session->arena, header.layout), *content = layout_text(session->arena, header.content);
+  const char *layout = layout_text(session->arena, header.layout),
+             *content = layout_text(session->arena, header.content);
   const char *model = arena_strndup(session->arena, header.model, strnlen(header.model, sizeof header.model));
   unsigned long long bytes = header.bytes;
   if (option_given(&session->options, OPTION_JSON)) {
@@ -90,6 +94,6 @@ void tell_packed(Session *session, StrBuf *out, const char *path) {
     strbuf_printf(out, ", \"weights_bytes\": %llu, \"layout\": \"%s\", \"content\": \"%s\"}\n", bytes, layout, content);
     return;
   }
-  strbuf_printf(out, "%s: packed weights of the model %s, whole\n%llu bytes, layout %s, content %s\n", path, model, bytes, layout,
-                content);
+  strbuf_printf(out, "%s: packed weights of the model %s, whole\n%llu bytes, layout %s, content %s\n", path, model,
+                bytes, layout, content);
 }

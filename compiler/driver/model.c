@@ -48,8 +48,10 @@ static bool read_file(Session *session, ModelText *text) {
 
 /* What was decided when the library was made cannot be chosen again. */
 static bool check_fixed(Session *session) {
-  static const Option fixed[] = {OPTION_DEFINE, OPTION_MODEL, OPTION_WEIGHTS_PREFIX, OPTION_ENGINE, OPTION_MARCH, OPTION_OPTIMIZE,
-                                 OPTION_REPORT, OPTION_REQUIRE_FUSION, OPTION_ONLY, OPTION_DISABLE, OPTION_STOP_AFTER};
+  static const Option fixed[] = {OPTION_DEFINE, OPTION_MODEL,    OPTION_WEIGHTS_PREFIX,
+                                 OPTION_ENGINE, OPTION_MARCH,    OPTION_OPTIMIZE,
+                                 OPTION_REPORT, OPTION_REQUIRE_FUSION, OPTION_ONLY,
+                                 OPTION_DISABLE, OPTION_STOP_AFTER};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
     if (option_given(&session->options, fixed[i]))
       option_error(&session->diag, fixed[i], "a compiled library has no such choice any more");
@@ -68,7 +70,8 @@ static bool read_library(Session *session, ModelText *text) {
 }
 
 Graph *model_load(Session *session) {
-  bool is_library = V_LIBRARY & 1u << session->options.verb && is_elf_file(session->arena, session->options.files.items[0]);
+  bool may_be_library = V_LIBRARY & 1u << session->options.verb && !session->text;
+  bool is_library = may_be_library && is_elf_file(session->arena, session->options.files.items[0]);
   ModelText *text = ARENA_NEW(session->arena, ModelText);
   if (!(is_library ? read_library(session, text) : read_file(session, text))) return NULL;
   session->model = text;

@@ -39,7 +39,8 @@ const Plan *plan_of_library(Session *session, Graph *graph) {
   if (plan && memcmp(layout, library->layout, sizeof layout) == 0) return plan;
   if (!diag_has_errors(&session->diag))
     diag_error_at(&session->diag, library->path, DIAG_LIBRARY,
-                  "tfmc " TFM_VERSION " packs weights in another way than tfmc %s, which made the library: compile it again",
+                  "tfmc " TFM_VERSION
+                  " packs weights in another way than tfmc %s, which made the library: compile it again",
                   library->version);
   return NULL;
 }

@@ -6,7 +6,8 @@
 #include "passes/passes.h"
 
 PassOptions passes_options(const Options *options);
-/* Runs the passes that the options ask for, or those that a library was made with, and prints --report. False after an error, --require-fusion included. */
+/* Runs the passes that the options ask for, or those that a library was made with, and prints --report. False after an
+ * error, --require-fusion included. */
 bool run_passes(Session *session, Graph *graph);
 
 #endif

@@ -64,7 +64,8 @@ static uint32_t common_parts(const char *a, const char *b) {
 }
 
 /* Opens the modules of `path` from `from` parts on; `open` gets the numbers of their spans. */
-static void open_modules(const Profile *profile, ProfileSpans *all, size_t *open, const char *path, uint32_t from, double at) {
+static void open_modules(const Profile *profile, ProfileSpans *all, size_t *open, const char *path, uint32_t from,
+                         double at) {
   uint32_t parts = count_parts(path);
   for (uint32_t i = from; i < parts; i++) {
     const char *module = arena_strndup(profile->arena, path, prefix_length(path, i + 1));
@@ -148,7 +149,8 @@ static void print_modules(StrBuf *out, const Profile *profile) {
   ProfileSpans all = profile_spans(profile);
   Map sums = map_new(profile->arena);
   for (size_t i = 0; i < all.spans.n; i++)
-    if (!all.spans.items[i].is_step) add_to(profile->arena, &sums, all.spans.items[i].path, all.spans.items[i].end - all.spans.items[i].begin);
+    if (!all.spans.items[i].is_step)
+      add_to(profile->arena, &sums, all.spans.items[i].path, all.spans.items[i].end - all.spans.items[i].begin);
   strbuf_add(out, "\nmodules\n          us      %\n");
   for (size_t i = 0; i < sums.n; i++) {
     const Sum *sum = sums.items[i].value;
@@ -158,8 +160,9 @@ static void print_modules(StrBuf *out, const Profile *profile) {
 }
 
 void profile_table(StrBuf *out, const Profile *profile) {
-  strbuf_printf(out, "%s: %.1f us in %zu steps, median of %zu runs, %s, %d thread%s\n", profile->model, profile->microseconds,
-                profile->steps.n, profile->runs, profile->isa, profile->threads, profile->threads == 1 ? "" : "s");
+  strbuf_printf(out, "%s: %.1f us in %zu steps, median of %zu runs, %s, %d thread%s\n", profile->model,
+                profile->microseconds, profile->steps.n, profile->runs, profile->isa, profile->threads,
+                profile->threads == 1 ? "" : "s");
   print_operations(out, profile);
   print_modules(out, profile);
   strbuf_add(out, "\nsteps\n          us      %\n");
@@ -181,9 +184,9 @@ void profile_chrome(StrBuf *out, const Profile *profile) {
                                             span->is_step ? "step" : "module", "ph", "X", "ts", span->begin, "dur",
                                             span->end - span->begin, "pid", 1, "tid", 1, "args", "path", span->path));
   }
-  json_t *trace = json_pack("{s:o, s:s, s:{s:s, s:s, s:i, s:I}}", "traceEvents", events, "displayTimeUnit", "ms", "otherData",
-                            "model", profile->model, "instruction_set", profile->isa, "threads", profile->threads, "runs",
-                            (json_int_t)profile->runs);
+  json_t *trace = json_pack("{s:o, s:s, s:{s:s, s:s, s:i, s:I}}", "traceEvents", events, "displayTimeUnit", "ms",
+                            "otherData", "model", profile->model, "instruction_set", profile->isa, "threads",
+                            profile->threads, "runs", (json_int_t)profile->runs);
   char *text = json_dumps(trace, JSON_COMPACT | JSON_REAL_PRECISION(9));
   strbuf_printf(out, "%s\n", text ? text : "{}");
   free(text);

@@ -1,7 +1,8 @@
 /* Profile: where the time of a run goes, by step, by module and by operation.
  *
- * In: the steps of a program with their times in several runs; the median of each counts. Out: a table, a trace in Chrome's format, or an HTML page without
- * anything from elsewhere. In the last two the steps stand one after another, with the modules that they belong to
+ * In: the steps of a program with their times in several runs; the median of each counts.
+ * Out: a table, a trace in Chrome's format, or an HTML page
+ * without anything from elsewhere. In the last two the steps stand one after another, with the modules that they belong to
  * above them. */
 #ifndef TFM_DRIVER_PROFILE_H
 #define TFM_DRIVER_PROFILE_H
@@ -19,7 +20,7 @@ typedef struct ProfiledStep {
 } ProfiledStep;
 
 typedef struct ProfileSpan { /* a step or a run of steps of one module */
-  const char *name;  /* of a module: the last part of its path; of a step: the operation */
+  const char *name;          /* of a module: the last part of its path; of a step: the operation */
   const char *path;
   uint32_t depth;    /* 0: the model */
   double begin, end; /* microseconds */

@@ -6,7 +6,8 @@ static const char head[] =
     "<style>\n"
     "body { font: 14px/1.4 sans-serif; margin: 2em; color: #222; background: #fff }\n"
     ".bars { position: relative; border: 1px solid #ccc; background: #fafafa; overflow: hidden }\n"
-    ".bars div { position: absolute; box-sizing: border-box; height: 20px; border: 1px solid #fff; background: #9ec5e8;\n"
+    ".bars div { position: absolute; box-sizing: border-box; height: 20px; border: 1px solid #fff; background: "
+    "#9ec5e8;\n"
     "  font-size: 11px; overflow: hidden; white-space: nowrap; padding: 1px 3px }\n"
     ".bars div.step { background: #f0c890 }\n"
     ".bars div:hover { background: #ffe680 }\n"
@@ -19,11 +20,16 @@ enum { BAR_HEIGHT = 21 };
 
 static void add_escaped(StrBuf *out, const char *text) {
   for (; *text; text++) {
-    if (*text == '<') strbuf_add(out, "&lt;");
-    else if (*text == '>') strbuf_add(out, "&gt;");
-    else if (*text == '&') strbuf_add(out, "&amp;");
-    else if (*text == '"') strbuf_add(out, "&quot;");
-    else strbuf_add_char(out, *text);
+    if (*text == '<')
+      strbuf_add(out, "&lt;");
+    else if (*text == '>')
+      strbuf_add(out, "&gt;");
+    else if (*text == '&')
+      strbuf_add(out, "&amp;");
+    else if (*text == '"')
+      strbuf_add(out, "&quot;");
+    else
+      strbuf_add_char(out, *text);
   }
 }
 
@@ -38,8 +44,9 @@ static void add_bars(StrBuf *out, const Profile *profile) {
     const ProfileSpan *span = &all.spans.items[i];
     double duration = span->end - span->begin;
     if (duration <= 0) continue;
-    strbuf_printf(out, "<div%s style=\"left:%.4f%%;width:%.4f%%;top:%upx\" title=\"", span->is_step ? " class=\"step\"" : "",
-                  percent(profile, span->begin), percent(profile, duration), span->depth * BAR_HEIGHT);
+    strbuf_printf(out, "<div%s style=\"left:%.4f%%;width:%.4f%%;top:%upx\" title=\"",
+                  span->is_step ? " class=\"step\"" : "", percent(profile, span->begin), percent(profile, duration),
+                  span->depth * BAR_HEIGHT);
     add_escaped(out, span->is_step ? span->name : *span->path ? span->path : profile->model);
     if (span->is_step && *span->path) {
       strbuf_add_char(out, ' ');
@@ -53,12 +60,16 @@ static void add_bars(StrBuf *out, const Profile *profile) {
 }
 
 static void add_steps(StrBuf *out, const Profile *profile) {
-  strbuf_add(out, "<table><tr><th>us</th><th>%</th><th></th><th class=\"name\">step</th><th class=\"name\">module</th></tr>\n");
+  strbuf_add(
+      out,
+      "<table><tr><th>us</th><th>%</th><th></th><th class=\"name\">step</th><th class=\"name\">module</th></tr>\n");
   for (size_t i = 0; i < profile->steps.n; i++) {
     const ProfiledStep *step = &profile->steps.items[i];
     double share = percent(profile, step->microseconds);
-    strbuf_printf(out, "<tr><td>%.1f</td><td>%.1f</td><td class=\"bar\"><span style=\"width:%.2f%%\"></span></td><td class=\"name\">",
-                  step->microseconds, share, share);
+    strbuf_printf(
+        out,
+        "<tr><td>%.1f</td><td>%.1f</td><td class=\"bar\"><span style=\"width:%.2f%%\"></span></td><td class=\"name\">",
+        step->microseconds, share, share);
     add_escaped(out, step->operation);
     strbuf_add(out, "</td><td class=\"name\">");
     add_escaped(out, step->path);

@@ -127,7 +127,8 @@ static void read_file(Reader *reader, const OpenFile *file, FileText text) {
   if (!ast) return;
   for (uint32_t i = 0; i < ast->n_children; i++)
     if (ast->children[i]->kind == AST_INCLUDE) follow_include(reader, ast->children[i], file);
-  vec_push(reader->arena, &reader->program->files, (ParsedFile){source, ast, file->shown + strlen(reader->prefix), file->outer == NULL});
+  const char *name = file->shown + strlen(reader->prefix);
+  vec_push(reader->arena, &reader->program->files, (ParsedFile){source, ast, name, file->outer == NULL});
 }
 
 // ---- entry ----

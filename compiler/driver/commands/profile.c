@@ -36,9 +36,12 @@ static Profile *measure(Session *session, Engine *engine, const EvalInputs *inpu
 static void print(Session *session, const Profile *profile) {
   const char *format = option_text(&session->options, OPTION_PROFILE_FORMAT, "table");
   StrBuf text = strbuf_new(session->arena);
-  if (strcmp(format, "chrome") == 0) profile_chrome(&text, profile);
-  else if (strcmp(format, "html") == 0) profile_html(&text, profile);
-  else profile_table(&text, profile);
+  if (strcmp(format, "chrome") == 0)
+    profile_chrome(&text, profile);
+  else if (strcmp(format, "html") == 0)
+    profile_html(&text, profile);
+  else
+    profile_table(&text, profile);
   session_write(session, &text);
 }
 

@@ -1,5 +1,5 @@
-/* usage: repeat LIBRARY WEIGHTS TIMES: loads, opens, runs, closes and unloads the model "m" again and again; then neither
- * memory, mappings, descriptors nor threads may have grown. */
+/* usage: repeat LIBRARY WEIGHTS TIMES: loads, opens, runs, closes and unloads the model "m" again and again; then
+ * neither memory, mappings, descriptors nor threads may have grown. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -76,8 +76,8 @@ int main(int argc, char **argv) {
   Held before = measure();
   for (int i = 0, times = atoi(argv[3]); i < times; i++) once(argv[1], argv[2]);
   Held after = measure();
-  printf("pages %ld %ld, mappings %ld %ld, descriptors %ld %ld, threads %ld %ld\n", before.pages, after.pages, before.mappings,
-         after.mappings, before.descriptors, after.descriptors, before.threads, after.threads);
+  printf("pages %ld %ld, mappings %ld %ld, descriptors %ld %ld, threads %ld %ld\n", before.pages, after.pages,
+         before.mappings, after.mappings, before.descriptors, after.descriptors, before.threads, after.threads);
   return after.pages > before.pages + 64 || after.mappings > before.mappings + 4 ||
          after.descriptors != before.descriptors || after.threads != before.threads;
 }

@@ -1,5 +1,5 @@
-/* usage: two_models LIBM WEIGHTS LIBOTHER WEIGHTS COPY_OF_LIBM: two models, and one of them twice, loaded into the global
- * scope of one process. Prints what each computes; the copy must give what the original gives. */
+/* usage: two_models LIBM WEIGHTS LIBOTHER WEIGHTS COPY_OF_LIBM: two models, and one of them twice, loaded into the
+ * global scope of one process. Prints what each computes; the copy must give what the original gives. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
