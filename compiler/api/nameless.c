@@ -3,8 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/fault.h"
@@ -17,19 +21,30 @@ int nameless_create(tfm_error *error) {
   return file;
 }
 
-bool nameless_write(int file, const void *bytes, size_t size, tfm_error *error) {
-  const char *from = bytes;
+/* False after a fault; errno tells. */
+static bool write_all(int file, const char *from, size_t size) {
   while (size) {
     ssize_t n = write(file, from, size);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      fault_of_system(error, TFM_E_NOMEM, errno, "a file in memory cannot be written");
-      return false;
-    }
+    if (n <= 0) return false;
     from += n;
     size -= (size_t)n;
   }
   return true;
+}
+
+/* A limit on the size of files is an error of the write; the signal that comes with it would end the host. */
+tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *error) {
+  sigset_t too_large, before;
+  sigemptyset(&too_large);
+  sigaddset(&too_large, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &too_large, &before);
+  bool ok = write_all(file, bytes, size);
+  int number = errno;
+  if (!ok && number == EFBIG) sigtimedwait(&too_large, NULL, &(struct timespec){0});
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (ok) return TFM_OK;
+  return fault_of_system(error, number == EFBIG ? TFM_E_ENV : TFM_E_NOMEM, number, "a file in memory cannot be written");
 }
 
 tfm_status nameless_map(int file, Mapping *mapping, tfm_error *error) {

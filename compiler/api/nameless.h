@@ -2,7 +2,6 @@
 #ifndef TFM_API_NAMELESS_H
 #define TFM_API_NAMELESS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "tfm/tfm.h"
@@ -11,8 +10,8 @@ enum { FIRST_DESCRIPTOR = 10 }; /* of ours: they never stand where the child's a
 
 /* A new empty file; -1 after a fault. Not inherited. */
 int nameless_create(tfm_error *error);
-/* Appends. False after a fault. */
-bool nameless_write(int file, const void *bytes, size_t size, tfm_error *error);
+/* Appends. */
+tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *error);
 
 typedef struct Mapping {
   const char *data; /* read-only; NULL: nothing */

@@ -160,7 +160,7 @@ static tfm_status finish(Linker *l, const char *symbol, LoadedCode *code) {
   if (!entry || entry >= l->memory + l->code_size) return broken(l, "it lacks its entry");
   if (mprotect(l->memory, l->code_size, PROT_READ | PROT_EXEC) ||
       (l->size > l->code_size && mprotect(l->memory + l->code_size, l->size - l->code_size, PROT_READ)))
-    return fault(l->error, TFM_E_ENV, "this system does not let the code be executed");
+    return fault(l->error, TFM_E_ENV, "this system lets no program make code while it runs; a library made by `tfmc compile` has it already");
   *code = (LoadedCode){.memory = l->memory, .size = l->size};
   memcpy(&code->entry, &entry, sizeof entry);
   return TFM_OK;

@@ -71,8 +71,8 @@ static tfm_status make_files(const tfm_compile_options *options, Request *reques
   if (request->messages < 0) return TFM_E_ENV;
   if (options->text) {
     size_t size = options->text_size ? options->text_size : strlen(options->text);
-    if (!nameless_write(request->text, options->text, size, error)) return TFM_E_NOMEM;
-    if (lseek(request->text, 0, SEEK_SET)) return fault(error, TFM_E_INTERNAL, "a file in memory cannot be rewound");
+    tfm_status status = nameless_write(request->text, options->text, size, error);
+    if (status != TFM_OK) return status;
   }
   if (!options->n_weights) return TFM_OK;
   request->tensors = nameless_create(error);

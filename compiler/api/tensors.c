@@ -1,6 +1,7 @@
 #include "api/tensors.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,14 +77,13 @@ tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_erro
   if (out) print_header(out, tensors, n);
   bool ok = out && !ferror(out);
   if (out && fclose(out)) ok = false;
-  if (!ok) {
-    free(header);
-    return fault(error, TFM_E_NOMEM, "not enough memory for the names of the weights");
-  }
+  if (!ok) status = fault(error, TFM_E_NOMEM, "not enough memory for the names of the weights");
   unsigned char length[8];
   for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)size >> (8 * i));
-  ok = nameless_write(file, length, sizeof length, error) && nameless_write(file, header, size, error);
-  for (size_t i = 0; ok && i < n; i++) ok = nameless_write(file, tensors[i].data, (size_t)bytes_of(&tensors[i]), error);
+  if (status == TFM_OK) status = nameless_write(file, length, sizeof length, error);
+  if (status == TFM_OK) status = nameless_write(file, header, size, error);
+  for (size_t i = 0; status == TFM_OK && i < n; i++)
+    status = nameless_write(file, tensors[i].data, (size_t)bytes_of(&tensors[i]), error);
   free(header);
-  return ok ? TFM_OK : TFM_E_NOMEM;
+  return status;
 }
