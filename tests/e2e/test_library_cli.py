@@ -171,13 +171,13 @@ class Damage(Case):
         super().setUp()
         self.compile_with_weights()
 
-    def test_W16_weights_of_something_else(self):
+    def test_A02_weights_of_something_else(self):
         self.path("other.tfm").write_text(MODEL.replace("model M", "model Other").replace("Linear(n, 2)", "Linear(n, 3)"))
         save(self.path("o.safetensors"), {"up.weight": ("F32", [3, 3], [0] * 9), "up.bias": ("F32", [3], [0] * 3)})
         self.compile("--weights", "o.safetensors", model="other.tfm", out="libother.so")
         self.tfmc("run", "libm.so", *RUN, "--weights", "other.tfmw", code=1, says=["other.tfmw was packed for the model other", "layout"])
 
-    def test_W17_damaged_weights(self):
+    def test_W19_W22_damaged_weights(self):
         whole = self.bytes("m.tfmw")
         for name, raw in {"empty": b"", "short": whole[:100], "page": whole[:4096], "cut": whole[:-1], "long": whole + b"x",
                           "version": whole[:12] + b"\x09" + whole[13:], "order": whole[:8] + whole[11:7:-1] + whole[12:],
@@ -185,6 +185,28 @@ class Damage(Case):
             self.path("m.tfmw").write_bytes(raw)
             self.tfmc("run", "libm.so", *RUN, code=1, says="m.tfmw")
             self.tfmc("info", "m.tfmw", code=1, says="m.tfmw")
+        for at in range(8, 328, 5):
+            raw = bytearray(whole)
+            raw[at] ^= 1 << at % 8
+            self.path("m.tfmw").write_bytes(raw)
+            self.tfmc("info", "m.tfmw", code=1, says="m.tfmw")
+
+    def test_W17_weights_replaced_while_they_are_used(self):
+        library = ctypes.CDLL(str(self.path("libm.so")))
+        model, context = ctypes.c_void_p(), ctypes.c_void_p()
+        self.assertEqual(library.m_open(str(self.path("m.tfmw")).encode(), ctypes.byref(model), None), 0)
+        self.assertEqual(library.m_context_new(model, None, ctypes.byref(context), None), 0)
+        save(self.path("w2.safetensors"), {"up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0, 0])})
+        self.tfmc("pack", "libm.so", "--weights", "w2.safetensors")
+        x, ids, y = (ctypes.c_float * 3)(1, 0, 2), (ctypes.c_int32 * 1)(3), (ctypes.c_float * 2)()
+        members = re.findall(r"^  [^/;]*?(\w+);", self.path("m.h").read_text().split("typedef struct m_args {")[1], re.M)
+        values = {"batch": 1, "x": ctypes.addressof(x), "ids": ctypes.addressof(ids), "y": ctypes.addressof(y)}
+        args = (ctypes.c_int64 * 16)(*(values.get(name, 0) for name in members))
+        self.assertEqual(library.m_forward(context, args, None), 0)
+        self.assertEqual(list(y), [8, 15])
+        library.m_context_free(context)
+        library.m_close(model)
+        self.assertIn("0 0", self.tfmc("run", "libm.so", *RUN).out)
 
     def test_A08_changed_weights(self):
         raw = bytearray(self.bytes("m.tfmw"))
