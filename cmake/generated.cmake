@@ -40,3 +40,18 @@ typedef int ${symbol}_is_in_the_section_above;
   set_source_files_properties(${out} PROPERTIES OBJECT_DEPENDS ${file} COMPILE_OPTIONS "-w")
   add_dependencies(${target} ${maker})
 endfunction()
+
+# `code_identity`, the same exactly for compilers that generate the same code for the same kernels.
+function(tfm_code_identity target)
+  foreach(folder base target graph plan codegen kernels)
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
+    list(APPEND files ${found})
+  endforeach()
+  list(APPEND files ${CMAKE_SOURCE_DIR}/runtime/include/tfm/program.h)
+  set(out ${CMAKE_BINARY_DIR}/generated/code_identity.c)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR} -DVERSION=${PROJECT_VERSION} "-DFILES=${files}"
+            -P ${CMAKE_SOURCE_DIR}/cmake/identity.cmake
+    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/identity.cmake VERBATIM)
+  target_sources(${target} PRIVATE ${out})
+endfunction()

@@ -44,7 +44,8 @@ static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
   NativeEngine *engine = ARENA_NEW(session->arena, NativeEngine);
   engine->plan = plan_graph(session->arena, &session->diag, graph, target);
   if (!engine->plan) return NULL;
-  engine->jit = jit_create(session->arena, &session->diag, engine->plan, NULL);
+  const CodeCache *cache = cache_open(session->arena, cache_default_folder(session->arena), CACHE_MOST_BYTES);
+  engine->jit = jit_create_cached(session->arena, &session->diag, engine->plan, cache, NULL);
   if (engine->jit && pack(engine, session, weights) && make_context(engine, session)) return &engine->base;
   destroy(&engine->base);
   return NULL;

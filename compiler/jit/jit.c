@@ -30,14 +30,34 @@ static double thread_seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan) {
-  LLVMTargetMachineRef machine = target_machine(diag, plan->target);
-  if (!machine) return NULL;
+static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine) {
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef module = kernels_module(context, plan);
   LLVMMemoryBufferRef object = emit_object(diag, module, machine, false);
   LLVMDisposeModule(module);
   LLVMContextDispose(context);
+  return object;
+}
+
+static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine, const CodeCache *cache) {
+  if (!cache) return generate(diag, plan, machine);
+  Arena *scratch = arena_create();
+  CacheKey key = cache_key(plan);
+  size_t size;
+  const char *known = cache_read(scratch, cache, &key, &size);
+  LLVMMemoryBufferRef object = known ? LLVMCreateMemoryBufferWithMemoryRangeCopy(known, size, "cached") : NULL;
+  arena_destroy(scratch);
+  if (object) return object;
+  object = generate(diag, plan, machine);
+  if (object) cache_write(cache, &key, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
+  return object;
+}
+
+/* The target machine registers the backend, which loading an object needs too. */
+static LLVMMemoryBufferRef find_object(Diag *diag, const Plan *plan, const CodeCache *cache) {
+  LLVMTargetMachineRef machine = target_machine(diag, plan->target);
+  if (!machine) return NULL;
+  LLVMMemoryBufferRef object = generate_cached(diag, plan, machine, cache);
   LLVMDisposeTargetMachine(machine);
   return object;
 }
@@ -86,13 +106,17 @@ static bool load(Arena *arena, Diag *diag, const Plan *plan, LLVMMemoryBufferRef
 }
 
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics) {
+  return jit_create_cached(arena, diag, plan, NULL, statistics);
+}
+
+Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics) {
   const char *lacks = host_lacks(plan->target);
   if (lacks) {
     diag_error_at(diag, NULL, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", plan->target->name, lacks);
     return NULL;
   }
   double begin = thread_seconds();
-  LLVMMemoryBufferRef object = generate(diag, plan);
+  LLVMMemoryBufferRef object = find_object(diag, plan, cache);
   if (!object) return NULL;
   uint64_t bytes = statistics ? code_bytes(object) : 0;
   Jit *jit = ARENA_NEW(arena, Jit);

@@ -5,18 +5,20 @@
 #ifndef TFM_JIT_JIT_H
 #define TFM_JIT_JIT_H
 
-#include "plan/plan.h"
+#include "jit/cache.h"
 
 typedef struct Jit Jit;
 
 typedef struct JitStatistics {
-  double seconds;      /* code generation, CPU time of this thread */
+  double seconds;      /* code generation, or reading it from the cache, CPU time of this thread */
   uint64_t code_bytes;
   uint32_t n_kernels;
 } JitStatistics;
 
 /* NULL after an error. `statistics` may be NULL. */
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics);
+/* The same with the code of the cache, if it is there; else it is there afterwards. `cache` may be NULL. */
+Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics);
 const tfm_program *jit_program(const Jit *jit);
 void jit_destroy(Jit *jit);
 

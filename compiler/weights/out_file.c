@@ -125,6 +125,7 @@ void out_file_write(OutFile *file, const void *bytes, size_t size) {
 
 static mode_t mode_for(const OutFile *file) {
   struct stat status;
+  if (file->permissions) return (mode_t)file->permissions;
   if (stat(file->target, &status) == 0) return status.st_mode & 07777;
   mode_t mask = umask(0);
   umask(mask);

@@ -20,6 +20,7 @@ typedef struct OutFile {
   const char *temporary; /* NULL: the file has no name */
   int fd;
   bool failed;
+  unsigned permissions; /* what the file gets; 0, as out_file_open leaves it: those of the target, else what the umask says */
   size_t n_buffered;
   unsigned char buffer[1 << 16];
 } OutFile;
