@@ -1,0 +1,197 @@
+/* Generation. In: a model that scores, prompts, options. Out: rows of tokens, and for beam search their scores.
+ *
+ * This file holds what the loops share: memory, rows of tokens, the call for scores. Refused: scores that are no numbers,
+ * or all -inf. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generation.h"
+
+// ---- memory and errors ----
+
+void *generation_allocate(Generation *g, int64_t count, size_t size) {
+  void *block = calloc(count > 0 ? (size_t)count : 1, size);
+  if (block) g->blocks[g->n_blocks++] = block;
+  return block;
+}
+
+tfm_status generation_no_memory(Generation *g) {
+  return tfm_fail(g->error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
+}
+
+tfm_status generation_refuse(Generation *g, const char *format, ...) {
+  char text[256];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return tfm_fail(g->error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "%s", text);
+}
+
+bool token_rows_make(TokenRows *rows, int64_t n, int64_t length) {
+  enum { ROOM = 64 };
+  int64_t elements;
+  *rows = (TokenRows){NULL, n > 0 ? n : 1, length + ROOM};
+  if (__builtin_mul_overflow(rows->n, rows->stride, &elements)) return false;
+  rows->tokens = calloc((size_t)elements, sizeof *rows->tokens);
+  return rows->tokens != NULL;
+}
+
+bool token_rows_reserve(TokenRows *rows, int64_t length) {
+  if (length <= rows->stride) return true;
+  TokenRows wider;
+  if (!token_rows_make(&wider, rows->n, 2 * length)) return false;
+  for (int64_t i = 0; i < rows->n; i++)
+    memcpy(token_row(&wider, i), token_row(rows, i), (size_t)rows->stride * sizeof *rows->tokens);
+  free(rows->tokens);
+  *rows = wider;
+  return true;
+}
+
+void token_rows_free(TokenRows *rows) { free(rows->tokens); }
+
+void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row) {
+  const int32_t *prompt = g->prompts->tokens + item * g->prompts->width;
+  memcpy(row, prompt, (size_t)g->items[item].start * sizeof *row);
+}
+
+// ---- the call for scores ----
+
+void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length) {
+  int64_t row = g->n_rows++;
+  g->row_tokens[row] = tokens;
+  g->row_lengths[row] = length;
+  g->row_items[row] = item;
+  g->row_parents[row] = parent;
+}
+
+float *generation_row_scores(const Generation *g, int64_t row) { return g->scores + row * g->vocab; }
+
+bool generation_is_eos(const Generation *g, int64_t token) {
+  for (uint64_t i = 0; i < g->options.n_eos_token_ids; i++)
+    if (g->options.eos_token_ids[i] == token) return true;
+  return false;
+}
+
+/* NaN and +inf are no scores; -inf is that of a token which is never said. */
+static tfm_status check_scores(Generation *g, int64_t row) {
+  const float *scores = generation_row_scores(g, row);
+  bool is_number = true, is_possible = false;
+  for (int64_t i = 0; i < g->vocab; i++) {
+    is_number &= scores[i] < INFINITY;
+    is_possible |= scores[i] > -INFINITY;
+  }
+  if (is_number && is_possible) return TFM_OK;
+  return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
+                           (long long)g->row_lengths[row], is_number ? "all -inf" : "not finite");
+}
+
+tfm_status generation_check_choice(Generation *g, int64_t row) {
+  const float *scores = generation_row_scores(g, row);
+  for (int64_t i = 0; i < g->vocab; i++)
+    if (scores[i] > -INFINITY) return TFM_OK;
+  return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)g->row_items[row],
+                           (long long)g->row_lengths[row]);
+}
+
+tfm_status generation_call(Generation *g) {
+  const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
+  tfm_status status = g->model->scores(g->model->user, &rows, g->scores, g->error);
+  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = check_scores(g, row);
+  return status;
+}
+
+// ---- beginning and end ----
+
+static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_error *error) {
+  g->error = error;
+  g->n_items = g->prompts->n;
+  if (g->n_items < 0 || g->prompts->width < 0) return generation_refuse(g, "the prompts have a negative size");
+  if (!(g->items = generation_allocate(g, g->n_items, sizeof *g->items))) return generation_no_memory(g);
+  tfm_status status = generation_read_options(g, options);
+  if (status != TFM_OK) return status;
+  const uint64_t n_eos = g->options.n_eos_token_ids;
+  const int64_t rows = g->n_items * g->beams, all = g->beams * g->vocab;
+  const int64_t candidates = (n_eos < 1 ? 2 : 1 + (int64_t)n_eos) * g->beams;
+  g->heap_size = g->beams == 1 ? g->vocab : candidates < all ? candidates : all;
+  int64_t elements;
+  if (__builtin_mul_overflow(rows, g->vocab, &elements)) return generation_no_memory(g);
+  g->row_tokens = generation_allocate(g, rows, sizeof *g->row_tokens);
+  g->row_lengths = generation_allocate(g, rows, sizeof *g->row_lengths);
+  g->row_items = generation_allocate(g, rows, sizeof *g->row_items);
+  g->row_parents = generation_allocate(g, rows, sizeof *g->row_parents);
+  g->scores = generation_allocate(g, elements, sizeof *g->scores);
+  g->stamps = generation_allocate(g, g->vocab, sizeof *g->stamps);
+  g->heap = generation_allocate(g, g->heap_size, sizeof *g->heap);
+  bool has_all = g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->stamps && g->heap;
+  return has_all ? TFM_OK : generation_no_memory(g);
+}
+
+static void end(Generation *g) {
+  while (g->n_blocks) free(g->blocks[--g->n_blocks]);
+}
+
+tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, int64_t width, bool has_scores) {
+  int64_t elements;
+  if (__builtin_mul_overflow(n, width, &elements)) return generation_no_memory(g);
+  generated->sequences = calloc((size_t)elements + 1, sizeof *generated->sequences);
+  generated->lengths = calloc((size_t)n + 1, sizeof *generated->lengths);
+  generated->scores = has_scores ? calloc((size_t)n + 1, sizeof *generated->scores) : NULL;
+  if (!generated->sequences || !generated->lengths || (has_scores && !generated->scores)) return generation_no_memory(g);
+  for (int64_t i = 0; i < elements; i++) generated->sequences[i] = g->pad;
+  generated->n = n;
+  generated->width = width;
+  return TFM_OK;
+}
+
+void tfm_generated_free(tfm_generated *generated) {
+  free(generated->sequences);
+  free(generated->lengths);
+  free(generated->scores);
+  *generated = (tfm_generated){0};
+}
+
+tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts, const tfm_generate_options *options,
+                        tfm_generated *generated, tfm_error *error) {
+  Generation g = {.model = model, .prompts = prompts};
+  tfm_generated result = {0};
+  tfm_status status = begin(&g, options, error);
+  if (status == TFM_OK) status = g.beams > 1 ? generate_beams(&g, &result) : generate_single(&g, &result);
+  end(&g);
+  if (status != TFM_OK) {
+    tfm_generated_free(&result);
+    return status;
+  }
+  *generated = result;
+  return tfm_succeed(error);
+}
+
+// ---- the first step ----
+
+static tfm_status first_step(Generation *g, float *probabilities) {
+  for (int64_t i = 0; i < g->n_items; i++)
+    generation_add_row(g, i, -1, g->prompts->tokens + i * g->prompts->width, g->items[i].start);
+  tfm_status status = g->n_items ? generation_call(g) : TFM_OK;
+  for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
+    float *scores = generation_row_scores(g, i);
+    if (g->beams > 1) process_log_softmax(scores, g->vocab);
+    process_scores(g, i);
+    status = generation_check_choice(g, i);
+    if (status != TFM_OK) return status;
+    if (g->options.do_sample) sample_restrict(g, scores);
+    sample_softmax(scores, g->vocab, probabilities + i * g->vocab);
+  }
+  return status;
+}
+
+tfm_status tfm_generate_first_step(const tfm_generate_model *model, const tfm_prompts *prompts,
+                                   const tfm_generate_options *options, float *probabilities, tfm_error *error) {
+  Generation g = {.model = model, .prompts = prompts};
+  tfm_status status = begin(&g, options, error);
+  if (status == TFM_OK) status = first_step(&g, probabilities);
+  end(&g);
+  return status == TFM_OK ? tfm_succeed(error) : status;
+}

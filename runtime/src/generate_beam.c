@@ -1,0 +1,282 @@
+/* Beam search, as transformers does it. The items do not influence each other; one that is done leaves the batch.
+ *
+ * A step of an item of length L, with K beams:
+ *  1. The best candidates, beam's sum + log probability of the token; equal ones: the lower beam, then the lower token.
+ *  2. Those of the best K that have ended become finished, with the score sum / (L + 1 - start) ^ length_penalty; the
+ *     best K finished are kept.
+ *  3. The best K that have not ended run on. (One that has ended counts as if its sum were 1e9 less.)
+ *  4. The item is done when all candidates have ended, or K are finished and no running beam can win any more. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generation.h"
+
+#define NEVER (-1e9) /* the sum of a beam that does not exist; real ones stay far above it */
+
+typedef struct Candidate {
+  double sum;
+  int64_t beam, token;
+  bool has_ended;
+} Candidate;
+
+typedef struct Finished {
+  double score;
+  int64_t slot, length; /* of its tokens among the item's finished rows */
+} Finished;
+
+typedef struct Beams { /* of one item */
+  int64_t length, n_finished, first_row; /* first_row: of the last call */
+  bool is_done;
+  double *sums;       /* K running beams */
+  Finished *finished; /* K, the best first */
+} Beams;
+
+typedef struct Search {
+  Generation *g;
+  Beams *items;
+  TokenRows running, next, finished; /* K rows per item */
+  int64_t *parents;                  /* of each running beam: its row in the last call */
+  Candidate *candidates;             /* of the item that is looked at */
+  int64_t n_candidates;
+  Candidate **kept; /* its K best by what runs on */
+  bool is_first;    /* all beams of an item are the same row, which is scored once */
+} Search;
+
+// ---- 1: candidates ----
+
+static void collect_candidates(Search *s, const Beams *beams) {
+  Generation *g = s->g;
+  int64_t n = 0;
+  for (int64_t beam = 0; beam < g->beams; beam++) {
+    const float *scores = generation_row_scores(g, beams->first_row + (s->is_first ? 0 : beam));
+    for (int64_t token = 0; token < g->vocab; token++) {
+      const HeapEntry entry = {-(beams->sums[beam] + (double)scores[token]), beam * g->vocab + token};
+      if (n < g->heap_size) {
+        g->heap[n++] = entry;
+        if (n == g->heap_size) heap_order(g->heap, n);
+      } else if (entry.key < g->heap[0].key) { /* an equal one stands further back */
+        g->heap[0] = entry;
+        heap_sink(g->heap, n, 0);
+      }
+    }
+  }
+  for (s->n_candidates = n; n > 0; n--) {
+    HeapEntry entry = heap_pop(g->heap, n);
+    Candidate *c = &s->candidates[n - 1];
+    *c = (Candidate){-entry.key, entry.id / g->vocab, entry.id % g->vocab, false};
+    c->has_ended = generation_is_eos(g, c->token);
+  }
+}
+
+// ---- 2: finished rows ----
+
+/* The power may be infinite or 0 for penalties that no one means; a score is never NaN. */
+static double score_of(const Generation *g, double sum, int64_t new_length) {
+  if (sum == 0 || sum == -INFINITY) return sum;
+  return sum / pow((double)new_length, g->options.length_penalty);
+}
+
+static int64_t free_slot(const Search *s, const Beams *beams) {
+  int64_t n = beams->n_finished;
+  return n < s->g->beams ? n : beams->finished[n - 1].slot;
+}
+
+/* Of equal scores the one that finished first is better. False if the row is not among the best. */
+static bool finish(Search *s, Beams *beams, int64_t item, double score, const int32_t *tokens, int64_t length, int64_t last) {
+  const int64_t k = s->g->beams;
+  int64_t place = beams->n_finished;
+  while (place > 0 && beams->finished[place - 1].score < score) place--;
+  if (place == k) return false;
+  int64_t slot = free_slot(s, beams);
+  if (beams->n_finished < k) beams->n_finished++;
+  memmove(beams->finished + place + 1, beams->finished + place,
+          (size_t)(beams->n_finished - 1 - place) * sizeof *beams->finished);
+  beams->finished[place] = (Finished){score, slot, length + (last >= 0)};
+  int32_t *row = token_row(&s->finished, item * k + slot);
+  memcpy(row, tokens, (size_t)length * sizeof *row);
+  if (last >= 0) row[length] = (int32_t)last;
+  return true;
+}
+
+static void finish_ended(Search *s, Beams *beams, int64_t item) {
+  const Generation *g = s->g;
+  const int64_t new_length = beams->length + 1 - g->items[item].start;
+  if (g->options.early_stopping == TFM_EARLY_TRUE && beams->n_finished == g->beams) return;
+  for (int64_t i = 0; i < g->beams; i++) {
+    const Candidate *c = &s->candidates[i];
+    if (!c->has_ended) continue;
+    finish(s, beams, item, score_of(g, c->sum, new_length), token_row(&s->running, item * g->beams + c->beam),
+           beams->length, c->token);
+  }
+}
+
+// ---- 3: what runs on ----
+
+static double running_sum(const Candidate *c) { return c->has_ended ? c->sum + NEVER : c->sum; }
+
+static void keep_best(Search *s) {
+  const int64_t k = s->g->beams;
+  int64_t n = 0;
+  for (int64_t i = 0; i < s->n_candidates; i++) {
+    Candidate *c = &s->candidates[i];
+    int64_t place = n;
+    while (place > 0 && running_sum(s->kept[place - 1]) < running_sum(c)) place--;
+    if (place == k) continue;
+    if (n < k) n++;
+    memmove(s->kept + place + 1, s->kept + place, (size_t)(n - 1 - place) * sizeof *s->kept);
+    s->kept[place] = c;
+  }
+}
+
+static void run_on(Search *s, Beams *beams, int64_t item) {
+  const int64_t k = s->g->beams, length = beams->length;
+  for (int64_t i = 0; i < k; i++) {
+    const Candidate *c = s->kept[i];
+    int32_t *row = token_row(&s->next, item * k + i);
+    memcpy(row, token_row(&s->running, item * k + c->beam), (size_t)length * sizeof *row);
+    row[length] = (int32_t)c->token;
+    s->parents[item * k + i] = beams->first_row + (s->is_first ? 0 : c->beam);
+    beams->sums[i] = running_sum(c);
+  }
+  beams->length++;
+}
+
+// ---- 4: the end ----
+
+static bool is_done(const Search *s, const Beams *beams, int64_t item) {
+  const Generation *g = s->g;
+  const Item *row = &g->items[item];
+  bool all_ended = true;
+  for (int64_t i = 0; i < s->n_candidates; i++) all_ended &= s->candidates[i].has_ended;
+  if (all_ended) return true;
+  if (beams->n_finished < g->beams) return false;
+  if (g->options.early_stopping == TFM_EARLY_TRUE) return true;
+  bool is_far = g->options.early_stopping == TFM_EARLY_NEVER && g->options.length_penalty > 0;
+  double best = score_of(g, running_sum(s->kept[0]), (is_far ? row->limit : beams->length + 1) - row->start);
+  return !(best > beams->finished[g->beams - 1].score);
+}
+
+static tfm_status advance(Search *s, int64_t item) {
+  Generation *g = s->g;
+  Beams *beams = &s->items[item];
+  collect_candidates(s, beams);
+  if (s->candidates[0].sum == -INFINITY)
+    return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)item, (long long)beams->length);
+  for (int64_t i = 0; i < s->n_candidates; i++) s->candidates[i].has_ended |= beams->length + 1 >= g->items[item].limit;
+  finish_ended(s, beams, item);
+  keep_best(s);
+  beams->is_done = is_done(s, beams, item);
+  int32_t best = (int32_t)s->kept[0]->token;
+  run_on(s, beams, item);
+  if (g->options.on_token && g->options.on_token(g->options.on_token_user, item, best)) g->is_stopped = true;
+  return TFM_OK;
+}
+
+// ---- the loop ----
+
+static void add_rows(Search *s, int64_t item) {
+  Generation *g = s->g;
+  Beams *beams = &s->items[item];
+  beams->first_row = g->n_rows;
+  for (int64_t i = 0; i < (s->is_first ? 1 : g->beams); i++) {
+    int64_t row = item * g->beams + i;
+    generation_add_row(g, item, s->is_first ? -1 : s->parents[row], token_row(&s->running, row), beams->length);
+  }
+}
+
+static tfm_status step(Search *s) {
+  Generation *g = s->g;
+  int64_t longest = 0;
+  g->n_rows = 0;
+  for (int64_t i = 0; i < g->n_items; i++) {
+    if (s->items[i].is_done) continue;
+    longest = s->items[i].length > longest ? s->items[i].length : longest;
+    add_rows(s, i);
+  }
+  tfm_status status = generation_call(g);
+  for (int64_t i = 0; i < g->n_rows && status == TFM_OK; i++) {
+    process_log_softmax(generation_row_scores(g, i), g->vocab);
+    process_scores(g, i);
+  }
+  bool has_room = token_rows_reserve(&s->running, longest + 1) && token_rows_reserve(&s->next, longest + 1) &&
+                  token_rows_reserve(&s->finished, longest + 1);
+  if (status == TFM_OK && !has_room) status = generation_no_memory(g);
+  for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++)
+    if (!s->items[i].is_done) status = advance(s, i);
+  TokenRows running = s->running;
+  s->running = s->next;
+  s->next = running;
+  s->is_first = false;
+  return status;
+}
+
+static bool any_running(const Search *s) {
+  for (int64_t i = 0; i < s->g->n_items; i++)
+    if (!s->items[i].is_done) return true;
+  return false;
+}
+
+/* After a stop by the caller: beams are finished as they are. */
+static void finish_running(Search *s, int64_t item) {
+  const Generation *g = s->g;
+  Beams *beams = &s->items[item];
+  for (int64_t i = 0; i < g->beams && !beams->is_done; i++)
+    finish(s, beams, item, score_of(g, beams->sums[i], beams->length - g->items[item].start),
+           token_row(&s->running, item * g->beams + i), beams->length, -1);
+}
+
+static tfm_status collect(Search *s, tfm_generated *generated) {
+  Generation *g = s->g;
+  const int64_t k = g->beams, returned = g->options.num_return_sequences;
+  int64_t width = g->n_items ? 0 : g->prompts->width;
+  for (int64_t i = 0; i < g->n_items * returned; i++) {
+    int64_t length = s->items[i / returned].finished[i % returned].length;
+    width = length > width ? length : width;
+  }
+  tfm_status status = generated_make(g, generated, g->n_items * returned, width, true);
+  for (int64_t i = 0; i < g->n_items * returned && status == TFM_OK; i++) {
+    const Finished *f = &s->items[i / returned].finished[i % returned];
+    generated->lengths[i] = f->length;
+    generated->n_tokens += f->length - g->items[i / returned].start;
+    generated->scores[i] = (float)f->score;
+    memcpy(generated->sequences + i * width, token_row(&s->finished, i / returned * k + f->slot),
+           (size_t)f->length * sizeof(int32_t));
+  }
+  return status;
+}
+
+static bool make(Search *s) {
+  Generation *g = s->g;
+  const int64_t rows = g->n_items * g->beams;
+  s->items = generation_allocate(g, g->n_items, sizeof *s->items);
+  s->parents = generation_allocate(g, rows, sizeof *s->parents);
+  s->candidates = generation_allocate(g, g->heap_size, sizeof *s->candidates);
+  s->kept = generation_allocate(g, g->beams + 1, sizeof *s->kept);
+  double *sums = generation_allocate(g, rows, sizeof *sums);
+  Finished *finished = generation_allocate(g, rows + 1, sizeof *finished);
+  if (!s->items || !s->parents || !s->candidates || !s->kept || !sums || !finished) return false;
+  if (!token_rows_make(&s->running, rows, g->widest) || !token_rows_make(&s->next, rows, g->widest) ||
+      !token_rows_make(&s->finished, rows, g->widest))
+    return false;
+  for (int64_t i = 0; i < g->n_items; i++) {
+    s->items[i] = (Beams){.length = g->items[i].start, .sums = sums + i * g->beams, .finished = finished + i * g->beams};
+    for (int64_t beam = 0; beam < g->beams; beam++) {
+      s->items[i].sums[beam] = beam ? NEVER : 0;
+      generation_copy_prompt(g, i, token_row(&s->running, i * g->beams + beam));
+    }
+  }
+  return true;
+}
+
+tfm_status generate_beams(Generation *g, tfm_generated *generated) {
+  Search s = {.g = g, .is_first = true};
+  tfm_status status = make(&s) ? TFM_OK : generation_no_memory(g);
+  while (status == TFM_OK && !g->is_stopped && any_running(&s)) status = step(&s);
+  for (int64_t i = 0; i < g->n_items && status == TFM_OK && g->is_stopped; i++) finish_running(&s, i);
+  if (status == TFM_OK) status = collect(&s, generated);
+  token_rows_free(&s.running);
+  token_rows_free(&s.next);
+  token_rows_free(&s.finished);
+  return status;
+}

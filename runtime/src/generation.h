@@ -1,0 +1,87 @@
+/* Generation: what the parts of the decoding loop share while it runs. */
+#ifndef TFM_RUNTIME_GENERATION_H
+#define TFM_RUNTIME_GENERATION_H
+
+#include <stdbool.h>
+
+#include "error.h"
+#include "generate_heap.h"
+#include "tfm/generate.h"
+
+typedef struct Item { /* a row of the batch */
+  int64_t start, limit; /* the length of its prompt; that of the whole row at most */
+  int64_t padding;      /* tokens at its beginning that are padding */
+} Item;
+
+/* Rows of tokens that grow: row i begins at tokens + i * stride. */
+typedef struct TokenRows {
+  int32_t *tokens;
+  int64_t n, stride;
+} TokenRows;
+
+typedef struct Generation {
+  const tfm_generate_model *model;
+  const tfm_prompts *prompts;
+  tfm_generate_options options; /* complete and legal */
+  int32_t pad;
+  int64_t n_items, vocab, beams;
+  int64_t widest; /* start */
+  Item *items;
+  /* The call for scores: rows are added to it, then it is made. */
+  int64_t n_rows;
+  const int32_t **row_tokens;
+  int64_t *row_lengths, *row_items, *row_parents;
+  float *scores; /* [n_rows][vocab] */
+  uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
+  HeapEntry *heap;         /* of `heap_size` entries */
+  int64_t heap_size;
+  bool is_stopped; /* by the caller */
+  void *blocks[16];
+  int n_blocks;
+  tfm_error *error;
+} Generation;
+
+/* Memory of the generation, zeroes; NULL if there is none. */
+void *generation_allocate(Generation *g, int64_t count, size_t size);
+tfm_status generation_no_memory(Generation *g);
+tfm_status generation_refuse(Generation *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Room for n rows of a first length of at least `length`; false: no memory. Freed by token_rows_free. */
+bool token_rows_make(TokenRows *rows, int64_t n, int64_t length);
+bool token_rows_reserve(TokenRows *rows, int64_t length);
+void token_rows_free(TokenRows *rows);
+static inline int32_t *token_row(const TokenRows *rows, int64_t i) { return rows->tokens + i * rows->stride; }
+void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row);
+
+void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length);
+/* Asks the model for the scores of the rows that were added; a row whose scores are no numbers is an error. */
+tfm_status generation_call(Generation *g);
+/* Refuses a row all of whose tokens are forbidden: there is nothing to choose. */
+tfm_status generation_check_choice(Generation *g, int64_t row);
+float *generation_row_scores(const Generation *g, int64_t row);
+bool generation_is_eos(const Generation *g, int64_t token);
+
+/* generate_options.c: completes and checks the options against the prompts. */
+tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
+/* generate_process.c: the processors of scores, for one row of the call. */
+void process_log_softmax(float *scores, int64_t vocab);
+void process_scores(Generation *g, int64_t row);
+/* generate_sample.c */
+void sample_restrict(Generation *g, float *scores); /* temperature, top_k, top_p */
+/* Scores to probabilities. */
+void sample_softmax(const float *scores, int64_t vocab, float *probabilities);
+
+typedef struct Stream { /* PCG-XSH-RR 64/32 (O'Neill 2014) */
+  uint64_t state, increment;
+} Stream;
+
+Stream stream_new(uint64_t seed, uint64_t number);
+int64_t sample_draw(const float *scores, int64_t vocab, Stream *stream);
+
+/* The loops. Both fill `generated`, whose memory is the caller's from then on, even after an error. */
+tfm_status generate_single(Generation *g, tfm_generated *generated);
+tfm_status generate_beams(Generation *g, tfm_generated *generated);
+/* Memory for n rows of `width` tokens, all padding. */
+tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, int64_t width, bool has_scores);
+
+#endif
