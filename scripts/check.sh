@@ -60,6 +60,9 @@ mkdir -p build/locales
 [ -d build/locales/de_DE.UTF-8 ] || localedef -i de_DE -f UTF-8 "$PWD/build/locales/de_DE.UTF-8"
 export LOCPATH=$PWD/build/locales
 
+# Tests compile anew, and leave nothing behind; tests of the cache say where theirs is.
+export TFM_CACHE_DIR=
+
 have_python=yes
 scripts/python-environment.sh || have_python=
 have_weights=

@@ -36,14 +36,13 @@ const char *cache_default_folder(Arena *arena) {
   return home && *home == '/' ? arena_printf(arena, "%s/.cache/tfmc", home) : NULL;
 }
 
-/* Makes the folder and those above it; what goes wrong shows when it is opened. */
-static void make_folders(Arena *arena, const char *folder) {
-  char *path = arena_strdup(arena, folder);
-  for (char *at = path + 1; *path && *at; at++) {
-    if (*at != '/') continue;
-    *at = 0;
+/* Makes the folder and the one above it, no more; what goes wrong shows when it is looked at again. */
+static void make_folder(Arena *arena, const char *folder) {
+  char *path = arena_strdup(arena, folder), *slash = strrchr(path, '/');
+  if (slash && slash != path) {
+    *slash = 0;
     mkdir(path, 0700);
-    *at = '/';
+    *slash = '/';
   }
   mkdir(path, 0700);
 }
@@ -56,7 +55,7 @@ static bool is_private(const struct stat *status) {
 const CodeCache *cache_open(Arena *arena, const char *folder, uint64_t most_bytes) {
   struct stat status;
   if (!folder) return NULL;
-  if (stat(folder, &status) != 0 && errno == ENOENT) make_folders(arena, folder);
+  if (stat(folder, &status) != 0 && errno == ENOENT) make_folder(arena, folder);
   if (stat(folder, &status) != 0 || !S_ISDIR(status.st_mode) || !is_private(&status)) return NULL;
   CodeCache *cache = ARENA_NEW(arena, CodeCache);
   *cache = (CodeCache){folder, most_bytes};

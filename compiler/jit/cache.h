@@ -24,7 +24,7 @@ typedef struct CacheKey {
 /* TFM_CACHE_DIR, else tfmc in XDG_CACHE_HOME, else .cache/tfmc in HOME. NULL: none is named, or caching is switched off by
  * an empty TFM_CACHE_DIR. */
 const char *cache_default_folder(Arena *arena);
-/* Makes the folder if it is missing. NULL if it may not be used, or if `folder` is NULL. */
+/* Makes the folder, and the one above it, if they are missing. NULL if it may not be used, or if `folder` is NULL. */
 const CodeCache *cache_open(Arena *arena, const char *folder, uint64_t most_bytes);
 
 CacheKey cache_key(const Plan *plan);
