@@ -47,7 +47,7 @@ unit_tests() {
   [ -n "$total" ] && [ "$total" -gt 0 ] && echo "$((total - bad)) passed, $bad failed"
 }
 
-goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged "$@"; }
+goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged tests/cases "$@"; }
 
 echo "== build"
 if ! cmake --build "$build" --target tfmc unit_tests; then

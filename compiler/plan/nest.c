@@ -9,6 +9,7 @@
 
 /* The view's strides over the nest's axes, aligned at the last; 0 where one element serves the whole axis. */
 static NestOperand operand_of(Planner *p, const Nest *nest, const View *view) {
+  CHECK(view->rank <= nest->rank, "an operand with more axes than the loops over it");
   NestOperand operand = {.space = view->space, .dtype = view->dtype, .index = view->index, .offset = view->offset};
   for (uint32_t i = 0; i < nest->rank; i++) {
     operand.strides[i] = p->math.zero;
@@ -60,8 +61,10 @@ static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
   ids.dims[ids.rank] = p->math.one;
   ids.strides[ids.rank++] = p->math.zero;
   expr->ids = nest_add(p, nest, &ids);
-  View first = view_drop(&p->math, &table, 0);
-  NestOperand operand = operand_of(p, nest, &first);
+  View row = {.space = table.space, .dtype = table.dtype, .index = table.index, .rank = table.rank - 1, .offset = table.offset};
+  memcpy(row.dims, table.dims + 1, row.rank * sizeof *row.dims);
+  memcpy(row.strides, table.strides + 1, row.rank * sizeof *row.strides);
+  NestOperand operand = operand_of(p, nest, &row);
   operand.ids = expr->ids;
   operand.table_stride = table.strides[0];
   expr->input = add(nest, &operand);
