@@ -57,6 +57,7 @@ if cmake --build build/release --target bench-compare >/dev/null; then
   stage "beside PyTorch" build/venv/bin/python bench/versus_torch.py build/release/bench-compare
 else stage "bench-compare" false; fi
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
+stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
 
 echo "$passed passed, $failed failed"
