@@ -36,7 +36,10 @@ static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
   memset(graph->ragged, 0, sizeof graph->ragged);
   graph->ragged_batch = -1;
   engine->items = engine_create_kind(&engine_native, session, graph, weights);
-  return engine->items ? &engine->base : NULL;
+  if (!engine->items) return NULL;
+  engine->base.program = engine->items->program;
+  engine->base.context = engine->items->context;
+  return &engine->base;
 }
 
 const EngineKind engine_ragged = {"native", create, run, destroy};
