@@ -5,7 +5,7 @@
 void help_usage(StrBuf *out) {
   strbuf_add(out, "tfmc compiles Transformer models written in .tfm and runs them.\n\nusage: tfmc VERB [FILE] [options]\n\n");
   for (int i = 0; i < N_VERBS; i++)
-    if (verb_is_listed(i)) strbuf_printf(out, "  %-7s %-20s %s\n", verb_table[i].name, verb_table[i].arguments, verb_table[i].line);
+    if (verb_is_listed(i)) strbuf_printf(out, "  %-8s %-20s %s\n", verb_table[i].name, verb_table[i].arguments, verb_table[i].line);
   strbuf_add(out, "\n`tfmc help VERB` lists the options of a command; `tfmc --version` says which version this is.\n"
                   "Ends with 0: done; 1: the model, weights or inputs are wrong; 2: the command line is; 3: files, tools,\n"
                   "CPU; 4: memory; 5: verify found a difference; 70: a fault of tfmc.\n");

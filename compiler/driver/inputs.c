@@ -179,10 +179,10 @@ static void load_one(Loader *loader, const char *text) {
   else load_random(loader, slot, equals + 1);
 }
 
-static void report_missing(Loader *loader) {
+static void report_missing(Loader *loader, const char *optional) {
   for (size_t i = 0; i < loader->slots.n; i++) {
     const Slot *slot = &loader->slots.items[i];
-    if (slot->given || !slot->node) continue;
+    if (slot->given || !slot->node || (optional && strcmp(slot->name, optional) == 0)) continue;
     StrBuf shape = strbuf_new(loader->session->arena);
     node_print_shape(&shape, loader->graph->sizes, slot->node);
     diag_error_at(&loader->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\": %s is not given", slot->name, shape.text);
@@ -203,16 +203,18 @@ static EvalInputs *collect(const Loader *loader) {
   return inputs;
 }
 
-EvalInputs *inputs_load(Session *session, const Graph *graph) {
+EvalInputs *inputs_load_except(Session *session, const Graph *graph, const char *optional) {
   Loader loader = {.session = session, .graph = graph};
   list_slots(&loader);
   const char *path = option_text(&session->options, OPTION_INPUTS, NULL);
   if (path) load_file(&loader, path);
   const OptionValues *values = &session->options.values[OPTION_INPUT];
   for (size_t i = 0; i < values->texts.n; i++) load_one(&loader, values->texts.items[i]);
-  if (!diag_has_errors(&session->diag)) report_missing(&loader);
+  if (!diag_has_errors(&session->diag)) report_missing(&loader, optional);
   return diag_has_errors(&session->diag) ? NULL : collect(&loader);
 }
+
+EvalInputs *inputs_load(Session *session, const Graph *graph) { return inputs_load_except(session, graph, NULL); }
 
 void inputs_list_files(Session *session, const char ***paths, size_t *n) {
   const OptionValues *values = &session->options.values[OPTION_INPUT];

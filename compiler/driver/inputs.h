@@ -11,6 +11,8 @@
 
 /* NULL after an error. */
 EvalInputs *inputs_load(Session *session, const Graph *graph);
+/* The same, but the input `optional` may be left out. */
+EvalInputs *inputs_load_except(Session *session, const Graph *graph, const char *optional);
 /* The files that --inputs and --input name, for the check that no output overwrites them. */
 void inputs_list_files(Session *session, const char ***paths, size_t *n);
 

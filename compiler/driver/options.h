@@ -20,7 +20,7 @@ typedef enum Verb {
 enum {
 #define VERB(Enum, name, arguments, least, most, line, details) V_##Enum = 1 << VERB_##Enum,
 #include "driver/verbs.def"
-  V_EXECUTE = V_RUN | V_VERIFY | V_BENCH | V_PROFILE,
+  V_EXECUTE = V_RUN | V_GENERATE | V_VERIFY | V_BENCH | V_PROFILE,
   V_TRIED = V_EXECUTE | V_CHECK, /* what says how to run is allowed where nothing is run, so that check takes what run does */
   V_LIBRARY = V_TRIED | V_PACK, /* what takes a compiled library in place of a .tfm file */
   V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE | V_PACK | V_WORKER,

@@ -44,7 +44,7 @@ static bool wants_color(const Options *options) {
 }
 
 static bool has_output(const Options *options) {
-  return option_given(options, OPTION_OUTPUT) && (options->verb == VERB_RUN || options->verb == VERB_DUMP);
+  return option_given(options, OPTION_OUTPUT) && (options->verb == VERB_RUN || options->verb == VERB_GENERATE || options->verb == VERB_DUMP);
 }
 
 static void drop_warnings(Diag *diag) {

@@ -1,0 +1,197 @@
+/* tfmc generate: rows of tokens that a model writes, to a file or as JSON lines. */
+#include <inttypes.h>
+#include <string.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "driver/commands/commands.h"
+#include "driver/engine_compiled.h"
+#include "driver/generation_settings.h"
+#include "driver/inputs.h"
+#include "driver/scorer.h"
+#include "weights/safetensors.h"
+
+// ---- before ----
+
+static bool check_output(Session *session) {
+  const OptionValues *output = &session->options.values[OPTION_OUTPUT];
+  const char **inputs;
+  size_t n;
+  if (output->texts.n > 1) option_error(&session->diag, OPTION_OUTPUT, "given twice");
+  if (output->texts.n != 1) return !output->texts.n;
+  inputs_list_files(session, &inputs, &n);
+  const char **all = ARENA_ARRAY(session->arena, const char *, n + 3);
+  for (size_t i = 0; i < n; i++) all[i] = inputs[i];
+  all[n] = session->options.files.items[0];
+  all[n + 1] = option_text(&session->options, OPTION_WEIGHTS, NULL);
+  all[n + 2] = option_text(&session->options, OPTION_GENERATION_CONFIG, NULL);
+  return session_check_output(session, output->texts.items[0], all, n + 3);
+}
+
+/* Outputs that the block does not name need not be computed; a library computes them all the same. */
+static void keep_scores(const Session *session, Graph *graph) {
+  if (session->library) return;
+  size_t i = 0;
+  while (strcmp(graph->outputs.items[i].name, graph->generate_output) != 0) i++;
+  graph->outputs.items[0] = graph->outputs.items[i];
+  graph->outputs.n = 1;
+}
+
+static Graph *load_graph(Session *session) {
+  Graph *graph = model_load(session);
+  if (!graph) return NULL;
+  if (graph->generate_input) {
+    keep_scores(session, graph);
+    return graph;
+  }
+  diag_error_at(&session->diag, session->options.files.items[0], DIAG_INPUT_DECLARATION,
+                "the model %s has no generate block: `generate INPUT from OUTPUT { bos = 1  eos = 2 }`", graph->name);
+  return NULL;
+}
+
+// ---- prompts ----
+
+/* How many tokens at the beginning of a row are padding. */
+static int64_t count_padding(const int32_t *tokens, int64_t length, int64_t pad) {
+  int64_t n = 0;
+  while (n < length && tokens[n] == pad) n++;
+  return n;
+}
+
+static bool read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm_prompts *prompts) {
+  const Tensor *prompt = scorer->prompt, *given = scorer->prompt_lengths;
+  int64_t n = prompt->dims[0], width = prompt->dims[1];
+  int64_t *lengths = ARENA_ARRAY(session->arena, int64_t, n), *padding = ARENA_ARRAY(session->arena, int64_t, n);
+  for (int64_t i = 0; i < n; i++) {
+    lengths[i] = given ? ((const int32_t *)given->data)[i] : width;
+    bool is_padded = scorer->is_decoder && lengths[i] >= 0 && lengths[i] <= width;
+    if (is_padded) padding[i] = count_padding((const int32_t *)prompt->data + i * width, lengths[i], pad);
+  }
+  *prompts = (tfm_prompts){n, width, prompt->data, lengths, padding};
+  return true;
+}
+
+/* What the rows start with: the input that grows, or the start token. */
+static bool make_prompts(Session *session, const Scorer *scorer, const GenerationSettings *settings, tfm_prompts *prompts) {
+  if (scorer->prompt) return read_prompt(session, scorer, settings->options.pad_token_id, prompts);
+  if (settings->start == TFM_NO_TOKEN) {
+    diag_error_at(&session->diag, "generate", DIAG_INPUT_MISSING,
+                  "nothing to begin with: give the input \"%s\", or set `bos` (decoder_start_token_id)", scorer->grows);
+    return false;
+  }
+  if (settings->start < 0 || settings->start > INT32_MAX) {
+    diag_error_at(&session->diag, "generate", DIAG_INPUT_VALUE, "the start token %" PRId64 " does not exist", settings->start);
+    return false;
+  }
+  int32_t *tokens = ARENA_ARRAY(session->arena, int32_t, scorer->batch);
+  for (int64_t i = 0; i < scorer->batch; i++) tokens[i] = (int32_t)settings->start;
+  *prompts = (tfm_prompts){.n = scorer->batch, .width = 1, .tokens = tokens};
+  return true;
+}
+
+// ---- results ----
+
+static void write_tensors(Session *session, const char *const *names, const Tensor *tensors, uint32_t n) {
+  session->wrote_output = safetensors_write(&session->diag, option_text(&session->options, OPTION_OUTPUT, NULL), names, tensors, n);
+}
+
+static void write_rows(Session *session, const tfm_generated *generated) {
+  const char *const names[] = {"sequences", "scores"};
+  const Tensor tensors[] = {
+      {.dtype = DTYPE_I32, .rank = 2, .dims = {generated->n, generated->width}, .data = generated->sequences},
+      {.dtype = DTYPE_F32, .rank = 1, .dims = {generated->n}, .data = generated->scores}};
+  if (option_given(&session->options, OPTION_OUTPUT)) {
+    write_tensors(session, names, tensors, generated->scores ? 2 : 1);
+    return;
+  }
+  StrBuf text = strbuf_new(session->arena);
+  for (int64_t i = 0; i < generated->n; i++) {
+    for (int64_t t = 0; t < generated->lengths[i]; t++)
+      strbuf_printf(&text, "%s%" PRId32, t ? ", " : "[", generated->sequences[i * generated->width + t]);
+    strbuf_add(&text, "]\n");
+  }
+  session_print(&text);
+}
+
+static void write_probabilities(Session *session, int64_t n, int64_t vocab, float *probabilities) {
+  const char *const names[] = {"probabilities"};
+  const Tensor tensor = {.dtype = DTYPE_F32, .rank = 2, .dims = {n, vocab}, .data = probabilities};
+  if (option_given(&session->options, OPTION_OUTPUT)) {
+    write_tensors(session, names, &tensor, 1);
+    return;
+  }
+  StrBuf text = strbuf_new(session->arena);
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t t = 0; t < vocab; t++)
+      strbuf_printf(&text, "%s%.9g", t ? ", " : "[", (double)probabilities[i * vocab + t]);
+    strbuf_add(&text, "]\n");
+  }
+  session_print(&text);
+}
+
+// ---- the work ----
+
+static double now(void) {
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
+}
+
+static void say_speed(const Session *session, int64_t n_tokens, double seconds) {
+  if (option_given(&session->options, OPTION_QUIET) || option_is(&session->options, OPTION_DIAGNOSTICS, "text", "json")) return;
+  fprintf(stderr, "%" PRId64 " new tokens in %.3f s, %.1f tokens/s\n", n_tokens, seconds, (double)n_tokens / seconds);
+}
+
+/* The model's own errors were reported when they were met. */
+static void report(Session *session, const tfm_error *error) {
+  if (!diag_has_errors(&session->diag)) compiled_report(session, error);
+}
+
+static void write_first_step(Session *session, const tfm_generate_model *model, const tfm_prompts *prompts,
+                             const tfm_generate_options *options) {
+  tfm_error error;
+  float *probabilities = ARENA_ARRAY(session->arena, float, prompts->n * model->vocab);
+  if (tfm_generate_first_step(model, prompts, options, probabilities, &error) != TFM_OK) report(session, &error);
+  else write_probabilities(session, prompts->n, model->vocab, probabilities);
+}
+
+static void write_all(Session *session, const tfm_generate_model *model, const tfm_prompts *prompts,
+                      const tfm_generate_options *options) {
+  tfm_error error;
+  tfm_generated generated;
+  double begin = now();
+  if (tfm_generate(model, prompts, options, &generated, &error) != TFM_OK) {
+    report(session, &error);
+    return;
+  }
+  double end = now();
+  write_rows(session, &generated);
+  if (!diag_has_errors(&session->diag)) say_speed(session, generated.n_tokens, end - begin);
+  tfm_generated_free(&generated);
+}
+
+static void generate(Session *session, Graph *graph, WeightSource *weights, Scorer *scorer) {
+  GenerationSettings settings;
+  tfm_prompts prompts;
+  if (!generation_settings_read(session, graph, scorer->is_decoder, &settings) ||
+      !make_prompts(session, scorer, &settings, &prompts))
+    return;
+  scorer->engine = engine_create(session, graph, weights);
+  if (!scorer->engine) return;
+  const tfm_generate_model model = scorer_model(scorer);
+  if (option_given(&session->options, OPTION_FIRST_STEP_PROBABILITIES))
+    write_first_step(session, &model, &prompts, &settings.options);
+  else write_all(session, &model, &prompts, &settings.options);
+  engine_destroy(scorer->engine);
+}
+
+void command_generate(Session *session) {
+  if (!check_output(session)) return;
+  Graph *graph = load_graph(session);
+  WeightSource *weights = graph ? weight_source_open(session, graph) : NULL;
+  const EvalInputs *inputs = weights ? inputs_load_except(session, graph, graph->generate_input) : NULL;
+  Scorer *scorer = inputs ? scorer_new(session, graph, inputs) : NULL;
+  if (scorer) generate(session, graph, weights, scorer);
+  scorer_destroy(scorer);
+  weight_source_close(weights);
+}

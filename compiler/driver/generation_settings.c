@@ -1,0 +1,243 @@
+#include "driver/generation_settings.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "weights/in_file.h"
+
+typedef enum SettingKind { COUNT, REAL, FLAG, TOKEN, TOKENS, EARLY, WORDS, START, FALLBACK, IGNORED } SettingKind;
+
+typedef struct Setting {
+  const char *name;
+  SettingKind kind;
+  size_t offset; /* of the member */
+} Setting;
+
+static const Setting settings_table[] = {
+#define SETTING(name, kind, member) {name, kind, offsetof(tfm_generate_options, member)},
+#include "driver/generation_settings.def"
+};
+enum { N_SETTINGS = sizeof settings_table / sizeof *settings_table };
+
+/* One source of settings: a JSON object, whatever it was written as. */
+typedef struct Layer {
+  Session *session;
+  const json_t *object;
+  const char *place; /* the file; NULL: the command line */
+} Layer;
+
+typedef struct Reader {
+  Session *session;
+  GenerationSettings *settings;
+  int64_t fallback; /* TFM_NO_TOKEN: none */
+} Reader;
+
+// ---- values ----
+
+static bool refuse(const Layer *layer, const char *name, const char *wanted) {
+  Diag *diag = &layer->session->diag;
+  const char *text = layer->place ? "" : "--";
+  char *shown = arena_strdup(diag->arena, name);
+  for (char *c = shown; *c && !layer->place; c++)
+    if (*c == '_') *c = '-';
+  diag_error_at(diag, layer->place, layer->place ? DIAG_INPUT_TYPE : DIAG_USAGE, "%s%s must be %s", text, shown, wanted);
+  return false;
+}
+
+static bool read_integer(const json_t *value, int64_t *to) {
+  if (json_is_integer(value)) *to = json_integer_value(value);
+  else if (json_is_real(value) && fabs(json_real_value(value)) < 0x1p53 && trunc(json_real_value(value)) == json_real_value(value))
+    *to = (int64_t)json_real_value(value);
+  else return false;
+  return true;
+}
+
+static bool read_flag(const json_t *value, int32_t *to) {
+  int64_t number;
+  if (json_is_boolean(value)) *to = json_is_true(value);
+  else if (read_integer(value, &number) && (number == 0 || number == 1)) *to = (int32_t)number;
+  else return false;
+  return true;
+}
+
+static bool read_early(const json_t *value, tfm_early_stopping *to) {
+  int32_t flag;
+  if (json_is_string(value) && strcmp(json_string_value(value), "never") == 0) *to = TFM_EARLY_NEVER;
+  else if (read_flag(value, &flag)) *to = flag ? TFM_EARLY_TRUE : TFM_EARLY_FALSE;
+  else return false;
+  return true;
+}
+
+/* A list of ids and the number of them, which stand one after the other in the options. */
+typedef struct TokenList {
+  const int64_t *tokens;
+  uint64_t n;
+} TokenList;
+_Static_assert(offsetof(tfm_generate_options, n_eos_token_ids) == offsetof(tfm_generate_options, eos_token_ids) + offsetof(TokenList, n) &&
+                   offsetof(tfm_generate_options, n_suppress_tokens) == offsetof(tfm_generate_options, suppress_tokens) + offsetof(TokenList, n),
+               "a list and its length stand together");
+
+static bool read_tokens(Arena *arena, const json_t *value, TokenList *to) {
+  size_t n = json_is_array(value) ? json_array_size(value) : 1;
+  int64_t *tokens = ARENA_ARRAY(arena, int64_t, n);
+  for (size_t i = 0; i < n; i++)
+    if (!read_integer(json_is_array(value) ? json_array_get(value, i) : value, &tokens[i])) return false;
+  *to = (TokenList){tokens, n};
+  return true;
+}
+
+static bool is_eos(const tfm_generate_options *options, int64_t token) {
+  for (uint64_t i = 0; i < options->n_eos_token_ids; i++)
+    if (options->eos_token_ids[i] == token) return true;
+  return false;
+}
+
+/* Words of one token each; one that is an end token stays allowed. */
+static bool read_words(Arena *arena, const json_t *value, const tfm_generate_options *options, TokenList *to) {
+  int64_t *tokens = ARENA_ARRAY(arena, int64_t, json_array_size(value));
+  uint64_t n = 0;
+  for (size_t i = 0; i < json_array_size(value); i++) {
+    const json_t *word = json_array_get(value, i);
+    if (json_array_size(word) != 1 || !read_integer(json_array_get(word, 0), &tokens[n])) return false;
+    if (!is_eos(options, tokens[n])) n++;
+  }
+  *to = (TokenList){tokens, n};
+  return json_is_array(value);
+}
+
+static bool apply(Reader *reader, const Layer *layer, const Setting *setting, const json_t *value) {
+  static const char *const wanted[] = {[COUNT] = "a whole number", [REAL] = "a number", [FLAG] = "true or false",
+                                       [TOKEN] = "a token's id", [TOKENS] = "an id or a list of ids",
+                                       [EARLY] = "true, false or \"never\"", [WORDS] = "a list of lists of one id each",
+                                       [START] = "a token's id", [FALLBACK] = "a token's id", [IGNORED] = ""};
+  char *member = (char *)&reader->settings->options + setting->offset;
+  Arena *arena = reader->session->arena;
+  bool done = true;
+  switch (setting->kind) {
+    case COUNT:
+    case TOKEN: done = read_integer(value, (int64_t *)(void *)member); break;
+    case REAL: done = json_is_number(value); if (done) *(double *)(void *)member = json_number_value(value); break;
+    case FLAG: done = read_flag(value, (int32_t *)(void *)member); break;
+    case TOKENS: done = read_tokens(arena, value, (TokenList *)(void *)member); break;
+    case EARLY: done = read_early(value, (tfm_early_stopping *)(void *)member); break;
+    case WORDS: done = read_words(arena, value, &reader->settings->options, (TokenList *)(void *)member); break;
+    case START: done = read_integer(value, &reader->settings->start); break;
+    case FALLBACK: done = read_integer(value, &reader->fallback); break;
+    case IGNORED: break;
+  }
+  return done || refuse(layer, setting->name, wanted[setting->kind]);
+}
+
+// ---- layers ----
+
+static void warn_unknown(const Layer *layer) {
+  const char *names[N_SETTINGS], *key;
+  const json_t *value;
+  for (size_t i = 0; i < N_SETTINGS; i++) names[i] = settings_table[i].name;
+  json_object_foreach((json_t *)(uintptr_t)layer->object, key, value) {
+    size_t i = 0;
+    while (i < N_SETTINGS && strcmp(names[i], key) != 0) i++;
+    if (i < N_SETTINGS) continue;
+    const char *nearest = diag_nearest(key, names, N_SETTINGS);
+    diag_warning_at(&layer->session->diag, layer->place, DIAG_UNUSED, "\"%s\" is no option of generation%s%s%s", key,
+                    nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+  }
+}
+
+static bool has(const json_t *object, const char *name) {
+  const json_t *value = json_object_get(object, name);
+  return value && !json_is_null(value);
+}
+
+static bool is_of_eos(const Setting *setting) { return setting->offset == offsetof(tfm_generate_options, eos_token_ids); }
+
+/* The end tokens come first: words that are forbidden must leave them allowed. */
+static void apply_layer(Reader *reader, const Layer *layer) {
+  tfm_generate_options *options = &reader->settings->options;
+  if (has(layer->object, "max_length") || has(layer->object, "max_new_tokens")) options->max_length = options->max_new_tokens = -1;
+  for (size_t i = 0; i < 2 * N_SETTINGS; i++) {
+    const Setting *setting = &settings_table[i % N_SETTINGS];
+    if (is_of_eos(setting) == (i < N_SETTINGS) && has(layer->object, setting->name))
+      apply(reader, layer, setting, json_object_get(layer->object, setting->name));
+  }
+  warn_unknown(layer);
+}
+
+static json_t *number(double value) {
+  if (fabs(value) < 0x1p53 && trunc(value) == value) return json_integer((json_int_t)value);
+  return json_real(value); /* NULL for what JSON cannot say; then the setting is null, that is, not given */
+}
+
+static json_t *of_block(const Graph *graph) {
+  json_t *object = json_object();
+  for (size_t i = 0; i < graph->generate_settings.n; i++) {
+    const GenerateSetting *setting = &graph->generate_settings.items[i];
+    json_t *list = json_array();
+    for (size_t k = 0; k < setting->values.n; k++) json_array_append_new(list, number(setting->values.items[k]));
+    json_object_set(object, setting->name, setting->values.n == 1 ? json_array_get(list, 0) : list);
+    json_decref(list);
+  }
+  return object;
+}
+
+static json_t *of_file(Session *session, const char *path) {
+  enum { MOST_BYTES = 16 << 20 };
+  InFile file;
+  json_t *object = NULL;
+  if (!in_file_open(&file, &session->diag, path, true)) return NULL;
+  if (file.size > MOST_BYTES) {
+    diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "%lld bytes are no generation config", (long long)file.size);
+  } else {
+    json_error_t error;
+    char *text = ARENA_ARRAY(session->arena, char, file.size + 1);
+    bool is_read = in_file_read(&file, &session->diag, 0, text, (size_t)file.size);
+    if (is_read) object = json_loadb(text, (size_t)file.size, JSON_REJECT_DUPLICATES, &error);
+    if (is_read && !object) diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "line %d: %s", error.line, error.text);
+  }
+  in_file_close(&file);
+  if (!object || json_is_object(object)) return object;
+  diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "a generation config is a JSON object");
+  json_decref(object);
+  return NULL;
+}
+
+/* "4", "0.5", "never", "2,5" or "[2, 5]" */
+static json_t *of_text(Arena *arena, const char *text) {
+  json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+  if (!value && strchr(text, ',')) value = json_loads(arena_printf(arena, "[%s]", text), 0, NULL);
+  return value ? value : json_string(text);
+}
+
+static json_t *of_flags(Session *session) {
+  json_t *object = json_object();
+  for (int option = OPTION_MAX_LENGTH; option <= OPTION_DECODER_START_TOKEN_ID; option++) {
+    if (!option_given(&session->options, (Option)option)) continue;
+    char *name = arena_strdup(session->arena, option_table[option].name);
+    for (char *c = name; *c; c++)
+      if (*c == '-') *c = '_';
+    const char *text = option_text(&session->options, (Option)option, "");
+    json_object_set_new(object, name, *text ? of_text(session->arena, text) : json_true());
+  }
+  return object;
+}
+
+static void read_layer(Reader *reader, json_t *object, const char *place) {
+  const Layer layer = {reader->session, object, place};
+  if (object) apply_layer(reader, &layer);
+  json_decref(object);
+}
+
+bool generation_settings_read(Session *session, const Graph *graph, bool is_decoder, GenerationSettings *settings) {
+  Reader reader = {session, settings, TFM_NO_TOKEN};
+  const char *path = option_text(&session->options, OPTION_GENERATION_CONFIG, NULL);
+  tfm_generate_defaults(&settings->options);
+  settings->start = TFM_NO_TOKEN;
+  settings->options.seed = option_count(&session->options, OPTION_SEED, 0);
+  read_layer(&reader, of_block(graph), "generate");
+  if (path) read_layer(&reader, of_file(session, path), path);
+  if (reader.fallback != TFM_NO_TOKEN && (is_decoder || settings->start == TFM_NO_TOKEN)) settings->start = reader.fallback;
+  read_layer(&reader, of_flags(session), NULL);
+  return !diag_has_errors(&session->diag);
+}

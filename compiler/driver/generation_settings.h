@@ -1,0 +1,21 @@
+/* GenerationSettings: the options of generation, from the model's generate block, --generation-config and flags.
+ *
+ * A later one of these wins over an earlier one; where a length limit is set, both of the earlier limits are forgotten.
+ * Unknown names in a config are a warning. Whether the values are in their range is for the runtime to say. */
+#ifndef TFM_DRIVER_GENERATION_SETTINGS_H
+#define TFM_DRIVER_GENERATION_SETTINGS_H
+
+#include "driver/session.h"
+#include "graph/graph.h"
+#include "tfm/generate.h"
+
+typedef struct GenerationSettings {
+  tfm_generate_options options;
+  int64_t start; /* the token that rows begin with; TFM_NO_TOKEN: none */
+} GenerationSettings;
+
+/* False after an error. The lists of the options live in the session's arena. `is_decoder`: the model has no source, so
+ * that bos_token_id of a config is what its rows begin with. */
+bool generation_settings_read(Session *session, const Graph *graph, bool is_decoder, GenerationSettings *settings);
+
+#endif

@@ -1,0 +1,233 @@
+#include "driver/scorer.h"
+
+#include <string.h>
+
+#include "weights/safetensors.h"
+
+// ---- the model ----
+
+static int32_t symbol_of(const Size *size) {
+  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
+  return is_symbol ? size->terms[0].symbols[0] : -1;
+}
+
+static const Node *find_input(const Graph *graph, const char *name) {
+  for (size_t i = 0; i < graph->inputs.n; i++)
+    if (strcmp(graph->inputs.items[i]->attr.name, name) == 0) return graph->inputs.items[i];
+  return NULL;
+}
+
+static void find_output(Scorer *s, const Graph *graph) {
+  s->n_outputs = graph->outputs.n;
+  while (strcmp(graph->outputs.items[s->output].name, graph->generate_output) != 0) s->output++;
+}
+
+static bool refuse_model(Scorer *s, const char *what) {
+  diag_error_at(&s->session->diag, "generate", DIAG_INPUT_DECLARATION, "%s", what);
+  return false;
+}
+
+/* The symbol of the batch is -1 for a model that takes one row. */
+static bool read_model(Scorer *s, const Graph *graph, const Node *grows, int32_t *batch, int32_t *time) {
+  find_output(s, graph);
+  *batch = symbol_of(grows->dims[0]);
+  *time = symbol_of(grows->dims[1]);
+  s->is_single = size_equals(grows->dims[0], 1);
+  if (*batch < 0 && !s->is_single) return refuse_model(s, "the number of rows must be a run-time size, or 1");
+  if (*time < 0) return refuse_model(s, "the length of the rows must be a run-time size");
+  if (!size_is_const(graph->outputs.items[s->output].node->dims[2], &s->vocab))
+    return refuse_model(s, "the number of tokens must be known when the model is compiled");
+  if (graph->ragged[*time]) s->lengths = arena_printf(s->session->arena, "%s.lengths", graph->sizes->symbols[*time]);
+  return true;
+}
+
+// ---- the inputs ----
+
+static bool check_rank(Scorer *s, const Graph *graph, const Node *node, const Tensor *tensor) {
+  if (tensor->rank == node->rank) return true;
+  StrBuf got = strbuf_new(s->session->arena), wanted = strbuf_new(s->session->arena);
+  print_dims(&got, tensor->dims, tensor->rank);
+  node_print_shape(&wanted, graph->sizes, node);
+  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE, "input \"%s\": shape %s, the model wants %s", node->attr.name,
+                got.text, wanted.text);
+  return false;
+}
+
+/* The first axis that holds nothing but the items says how many there are. */
+static bool take_batch(Scorer *s, const char *name, int64_t dim, bool is_exact) {
+  if (s->batch < 0 && is_exact) s->batch = dim;
+  if (s->batch < 0 || (is_exact ? dim == s->batch : s->batch && dim % s->batch == 0)) return true;
+  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE, "input \"%s\" has a batch of %lld, another input one of %lld", name,
+                (long long)dim, (long long)s->batch);
+  return false;
+}
+
+static bool take_input(Scorer *s, const Graph *graph, const EvalInputs *inputs, uint32_t i, int32_t batch) {
+  ScorerInput input = {.name = inputs->names[i], .tensor = inputs->tensors[i]};
+  const Node *node = find_input(graph, input.name);
+  bool is_given = true;
+  if (node && !check_rank(s, graph, node, &input.tensor)) return false;
+  for (uint32_t axis = 0; axis < input.tensor.rank && batch >= 0; axis++) {
+    input.of_batch[axis] = node ? size_involves(node->dims[axis], (uint32_t)batch) : axis == 0;
+    bool is_exact = !node || symbol_of(node->dims[axis]) == batch;
+    if (input.of_batch[axis]) is_given &= take_batch(s, input.name, input.tensor.dims[axis], is_exact);
+  }
+  if (strcmp(input.name, s->grows) == 0) s->prompt = &inputs->tensors[i];
+  else if (s->lengths && strcmp(input.name, s->lengths) == 0) s->prompt_lengths = &inputs->tensors[i];
+  else vec_push(s->session->arena, &s->inputs, input);
+  return is_given;
+}
+
+static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs, int32_t batch) {
+  s->batch = s->is_single ? 1 : -1;
+  for (int round = 0; round < 2; round++) { /* the second time with a batch that is known */
+    s->inputs.n = 0;
+    for (uint32_t i = 0; i < inputs->n; i++)
+      if (!take_input(s, graph, inputs, i, batch)) return false;
+  }
+  if (s->batch < 0) s->batch = 1;
+  if (s->prompt_lengths && s->prompt_lengths->rank != 1) return refuse_model(s, "the lengths have one axis");
+  if (!s->prompt_lengths || s->prompt) return true;
+  diag_error_at(&s->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\" is not given, only its lengths", s->grows);
+  return false;
+}
+
+Scorer *scorer_new(Session *session, const Graph *graph, const EvalInputs *inputs) {
+  Scorer *s = ARENA_NEW(session->arena, Scorer);
+  const Node *grows = find_input(graph, graph->generate_input);
+  int32_t batch, time;
+  s->session = session;
+  s->grows = graph->generate_input;
+  s->is_decoder = graph->inputs.n == 1;
+  if (!read_model(s, graph, grows, &batch, &time) || !take_inputs(s, graph, inputs, batch)) return NULL;
+  s->scratch = arena_create();
+  return s;
+}
+
+void scorer_destroy(Scorer *scorer) {
+  if (scorer) arena_destroy(scorer->scratch);
+}
+
+// ---- one run ----
+
+typedef struct Rows { /* of a call: those numbers of it that are run together */
+  const tfm_step_rows *call;
+  int64_t *numbers, n, longest;
+} Rows;
+
+/* The tensor with the items of the rows along one axis. */
+static Tensor gather_axis(Scorer *s, const Tensor *from, uint32_t axis, const Rows *rows) {
+  Tensor to = *from;
+  const int64_t part = s->batch ? from->dims[axis] / s->batch : 0;
+  int64_t outer = 1, inner = dtype_bytes[from->dtype];
+  for (uint32_t i = 0; i < axis; i++) outer *= from->dims[i];
+  for (uint32_t i = axis + 1; i < from->rank; i++) inner *= from->dims[i];
+  to.dims[axis] = part * rows->n;
+  to.data = tensor_new(s->scratch, to.dtype, to.rank, to.dims)->data;
+  const size_t block = (size_t)(part * inner);
+  for (int64_t i = 0; i < outer; i++)
+    for (int64_t row = 0; row < rows->n; row++) {
+      int64_t item = rows->call->items[rows->numbers[row]];
+      memcpy((char *)to.data + (size_t)(i * rows->n + row) * block,
+             (const char *)from->data + (size_t)(i * s->batch + item) * block, block);
+    }
+  return to;
+}
+
+static Tensor gather(Scorer *s, const ScorerInput *input, const Rows *rows) {
+  Tensor tensor = input->tensor;
+  bool is_whole = rows->n == s->batch; /* as it was given */
+  for (int64_t i = 0; i < rows->n && is_whole; i++) is_whole = rows->call->items[rows->numbers[i]] == i;
+  for (uint32_t axis = 0; axis < tensor.rank && !is_whole; axis++)
+    if (input->of_batch[axis]) tensor = gather_axis(s, &tensor, axis, rows);
+  return tensor;
+}
+
+static Tensor rows_tensor(Scorer *s, const Rows *rows) {
+  Tensor tensor = *tensor_new(s->scratch, DTYPE_I32, 2, (int64_t[]){rows->n, rows->longest});
+  for (int64_t i = 0; i < rows->n; i++)
+    memcpy((int32_t *)tensor.data + i * rows->longest, rows->call->tokens[rows->numbers[i]],
+           (size_t)rows->call->lengths[rows->numbers[i]] * sizeof(int32_t));
+  return tensor;
+}
+
+static Tensor lengths_tensor(Scorer *s, const Rows *rows) {
+  Tensor tensor = *tensor_new(s->scratch, DTYPE_I32, 1, &rows->n);
+  for (int64_t i = 0; i < rows->n; i++) ((int32_t *)tensor.data)[i] = (int32_t)rows->call->lengths[rows->numbers[i]];
+  return tensor;
+}
+
+static EvalInputs make_inputs(Scorer *s, const Rows *rows) {
+  uint32_t n = (uint32_t)s->inputs.n;
+  const char **names = ARENA_ARRAY(s->scratch, const char *, n + 2);
+  Tensor *tensors = ARENA_ARRAY(s->scratch, Tensor, n + 2);
+  for (uint32_t i = 0; i < n; i++) {
+    names[i] = s->inputs.items[i].name;
+    tensors[i] = gather(s, &s->inputs.items[i], rows);
+  }
+  names[n] = s->grows;
+  tensors[n++] = rows_tensor(s, rows);
+  if (s->lengths) {
+    names[n] = s->lengths;
+    tensors[n++] = lengths_tensor(s, rows);
+  }
+  return (EvalInputs){names, tensors, n};
+}
+
+static bool take_scores(Scorer *s, const Rows *rows, const Tensor *output, float *scores) {
+  if (output->dims[0] != rows->n || output->dims[1] < 1 || output->dims[2] != s->vocab) {
+    StrBuf shape = strbuf_new(s->session->arena);
+    print_dims(&shape, output->dims, output->rank);
+    return refuse_model(s, arena_printf(s->session->arena, "the scores of %lld rows have the shape %s", (long long)rows->n, shape.text));
+  }
+  for (int64_t i = 0; i < rows->n; i++) {
+    int64_t number = rows->numbers[i], length = rows->call->lengths[number];
+    int64_t last = s->lengths && output->dims[1] == rows->longest ? length - 1 : output->dims[1] - 1;
+    memcpy(scores + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
+           (size_t)s->vocab * sizeof *scores);
+  }
+  return true;
+}
+
+/* What an engine allocates in a run is of no use after it. */
+static bool run(Scorer *s, const Rows *rows, float *scores) {
+  Arena *kept = s->session->arena;
+  EvalInputs inputs = make_inputs(s, rows);
+  Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->n_outputs);
+  s->session->arena = s->scratch;
+  bool done = engine_run(s->engine, &inputs, outputs);
+  s->session->arena = kept;
+  return done && take_scores(s, rows, &outputs[s->output], scores);
+}
+
+// ---- a call ----
+
+/* Whether two rows can be run together. */
+static bool fits(const Scorer *s, const tfm_step_rows *call, int64_t a, int64_t b) {
+  return !s->is_single && (s->lengths || call->lengths[a] == call->lengths[b]);
+}
+
+static tfm_status scores_of(void *context, const tfm_step_rows *call, float *scores, tfm_error *error) {
+  Scorer *s = context;
+  arena_reset(s->scratch);
+  bool *is_taken = ARENA_ARRAY(s->scratch, bool, call->n);
+  Rows rows = {call, ARENA_ARRAY(s->scratch, int64_t, call->n), 0, 0};
+  for (int64_t first = 0; first < call->n; first++) {
+    if (is_taken[first]) continue;
+    rows.n = rows.longest = 0;
+    for (int64_t i = first; i < call->n; i++) {
+      if (is_taken[i] || (i > first && !fits(s, call, first, i))) continue;
+      is_taken[i] = true;
+      rows.numbers[rows.n++] = i;
+      if (call->lengths[i] > rows.longest) rows.longest = call->lengths[i];
+    }
+    if (run(s, &rows, scores)) continue;
+    *error = (tfm_error){.status = TFM_E_INPUT};
+    return TFM_E_INPUT;
+  }
+  return TFM_OK;
+}
+
+tfm_generate_model scorer_model(Scorer *scorer) {
+  return (tfm_generate_model){.vocab = scorer->vocab, .user = scorer, .scores = scores_of};
+}
