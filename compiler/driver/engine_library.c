@@ -9,6 +9,7 @@
 #include "aot/library_file.h"
 #include "aot/weights_file.h"
 #include "driver/engine_compiled.h"
+#include "driver/host.h"
 #include "driver/packing.h"
 #include "tfm/weights_file.h"
 #include "weights/in_file.h"
@@ -96,6 +97,17 @@ static const char *find_packed(Session *session, const WeightSource *weights) {
 
 // ---- making it ----
 
+/* The same words as for a .tfm file. What the compiler does not know is left to the runtime. */
+static bool check_cpu(Session *session) {
+  const LibraryFile *library = session->library;
+  const TargetInfo *least = target_find(library->instruction_sets[library->n_instruction_sets - 1]);
+  const char *missing = least ? host_missing(least) : NULL;
+  if (missing)
+    diag_error_at(&session->diag, library->path, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", least->name,
+                  missing);
+  return !missing;
+}
+
 static bool open_model(LibraryEngine *engine, Session *session, const char *weights) {
   tfm_error error = {0};
   tfm_context_options options = compiled_options(session);
@@ -109,6 +121,7 @@ static bool open_model(LibraryEngine *engine, Session *session, const char *weig
 }
 
 static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
+  if (!check_cpu(session)) return NULL;
   LibraryEngine *engine = ARENA_NEW(session->arena, LibraryEngine);
   int fd = weights->is_packed ? -1 : pack_nameless(session, graph, weights);
   if (!weights->is_packed && fd < 0) return NULL;

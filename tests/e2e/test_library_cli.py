@@ -382,6 +382,9 @@ class Host(Case):
             proc = subprocess.run(["valgrind", "-q", "./open", "m.tfmw"], cwd=self.folder.name, capture_output=True, text=True)
             self.assertEqual(proc.returncode, 3, proc.stdout + proc.stderr)
             self.assertRegex(proc.stdout, "(?i)avx512|avx-512")
+            proc = subprocess.run(["valgrind", "-q", test_cli.TFMC, "run", "libm.so", *RUN], cwd=self.folder.name, capture_output=True, text=True)
+            self.assertEqual(proc.returncode, 3, proc.stdout + proc.stderr)
+            self.assertRegex(proc.stderr, "cannot run x86-64-v4 code: it lacks (?i:avx)")
         else:
             print("not run: A01 on a CPU without AVX-512 (there is no valgrind)")
 
