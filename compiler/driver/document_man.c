@@ -97,6 +97,7 @@ static const char *const pairs[][2] = {
     {".SH ENVIRONMENT", NULL},
     {"TFM_NUM_THREADS", "how many threads models run with, unless --threads says it"},
     {"TFM_SPIN_US", "how many microseconds idle threads spin before they sleep (50)"},
+    {"TFM_CACHE_DIR", "where generated code is kept for the next run; empty: nowhere (tfmc in XDG_CACHE_HOME, or ~/.cache/tfmc)"},
     {"TFM_COMPILER", "the command that libtfm starts in place of the tfmc it is installed with"},
     {"NO_COLOR", "if it is not empty, messages have no colour"},
     {"TMPDIR", "where the linker's temporary file lies (/tmp)"},

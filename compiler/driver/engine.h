@@ -25,6 +25,7 @@ struct Engine { /* the first member of what each engine keeps */
   Session *session;
   const struct tfm_program *program; /* compiled code, and what runs it; NULL: it is interpreted */
   struct tfm_context *context;
+  bool reuses_outputs; /* for who times runs: outputs that an earlier run filled get the new values where they are */
 };
 
 extern const EngineKind engine_native, engine_reference, engine_library;

@@ -36,12 +36,19 @@ static tfm_value *order_inputs(Arena *arena, const tfm_program *program, const E
   return values;
 }
 
+static bool fits(const Tensor *tensor, DType dtype, int32_t rank, const int64_t *dims) {
+  return tensor->data && tensor->dtype == dtype && tensor->rank == (uint32_t)rank &&
+         memcmp(tensor->dims, dims, (size_t)rank * sizeof *dims) == 0;
+}
+
 static void make_outputs(const Engine *base, Tensor *outputs, tfm_value *values) {
   const tfm_program *program = base->program;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     int32_t rank;
     const int64_t *dims = tfm_context_output_dims(base->context, i, &rank);
-    outputs[i] = *tensor_new(base->session->arena, (DType)program->outputs[i].dtype, (uint32_t)rank, dims);
+    DType dtype = (DType)program->outputs[i].dtype;
+    if (!base->reuses_outputs || !fits(&outputs[i], dtype, rank, dims))
+      outputs[i] = *tensor_new(base->session->arena, dtype, (uint32_t)rank, dims);
     values[i] = (tfm_value){outputs[i].data, (int32_t)outputs[i].dtype, rank, outputs[i].dims};
   }
 }

@@ -1,17 +1,51 @@
-/* Probes: loops with intrinsics, one per instruction set, run by all threads between two barriers. */
+/* In: an instruction set, threads, how much memory. Out: flops and bytes per second. All threads start together. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "driver/probe.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
-enum { LEAST_BYTES = 64 << 20, MOST_BYTES = 512 << 20, HUGE_PAGE = 2 << 20, MOST_THREADS = 1024, ROUNDS = 4, CHAINS = 12 };
+#include "driver/probe_loops.h"
+
+enum {
+  MOST_BYTES = 512 << 20,
+  HUGE_PAGE = 2 << 20,
+  MOST_THREADS = 1024,
+  ROUNDS = 4,
+  PIECE_BYTES = 4 << 20, /* read between two looks at the clock */
+  PIECE_STEPS = 50 * 1000,
+  FLOP_PIECES = 16,
+  LEAST_READ_PIECES = 8,
+  MOST_PIECES = MOST_BYTES / PIECE_BYTES
+};
+
+typedef struct Start { /* threads begin when all are there, and go home if one could not be started */
+  _Atomic int go;      /* 1, or -1; 0: not known yet */
+  pthread_barrier_t barrier;
+} Start;
+
+typedef struct Prober { /* one thread */
+  pthread_t thread;
+  Start *start;
+  uint32_t lanes;
+  bool touched;
+  char *bytes;
+  size_t n_bytes, at;
+  Probe round;
+  volatile float float_sink;
+  volatile uint64_t word_sink;
+} Prober;
+
+struct ProbeSet {
+  Prober *probers;
+  int32_t n;
+  char *bytes;
+};
 
 static double now(void) {
   struct timespec time;
@@ -19,132 +53,131 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* --- Arithmetic: CHAINS independent chains of n steps; the result keeps the compiler from dropping them ------------- */
+static int compare_doubles(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
 
-#if defined(__x86_64__)
-/* Named variables, since compilers may keep an array in memory. */
-#define EACH_CHAIN(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
+static double median(double *seconds, size_t n) {
+  qsort(seconds, n, sizeof *seconds, compare_doubles);
+  return seconds[n / 2];
+}
 
-#define CHAINS_FUNCTION(name, Vector, splat, STEP, first)             \
-  static float name(int64_t n) {                                     \
-    const Vector x = splat(0.999f), y = splat(1e-6f);                \
-    EACH_CHAIN(DECLARE_##name)                                       \
-    for (int64_t step = 0; step < n; step++) { EACH_CHAIN(STEP) }    \
-    Vector sum = y;                                                  \
-    EACH_CHAIN(SUM_##name)                                           \
-    return first(sum);                                               \
+// ---- one thread ----
+
+/* PIECE_BYTES from where the last piece ended, round the thread's memory. */
+static void read_piece(Prober *prober) {
+  for (size_t left = PIECE_BYTES; left;) {
+    size_t n = prober->n_bytes - prober->at;
+    if (n > left) n = left;
+    prober->word_sink = probe_read(prober->lanes, prober->bytes + prober->at, n);
+    prober->at = (prober->at + n) % prober->n_bytes;
+    left -= n;
   }
-
-#define DECLARE_chains_of_16(i) __m512 s##i = _mm512_set1_ps((float)i);
-#define STEP_16(i) s##i = _mm512_fmadd_ps(s##i, x, y);
-#define SUM_chains_of_16(i) sum = _mm512_add_ps(sum, s##i);
-__attribute__((target("avx512f")))
-CHAINS_FUNCTION(chains_of_16, __m512, _mm512_set1_ps, STEP_16, _mm512_cvtss_f32)
-
-#define DECLARE_chains_of_8(i) __m256 s##i = _mm256_set1_ps((float)i);
-#define STEP_8(i) s##i = _mm256_fmadd_ps(s##i, x, y);
-#define SUM_chains_of_8(i) sum = _mm256_add_ps(sum, s##i);
-__attribute__((target("avx2,fma")))
-CHAINS_FUNCTION(chains_of_8, __m256, _mm256_set1_ps, STEP_8, _mm256_cvtss_f32)
-
-#define DECLARE_chains_of_4(i) __m128 s##i = _mm_set1_ps((float)i);
-#define STEP_4(i) s##i = _mm_add_ps(_mm_mul_ps(s##i, x), y);
-#define SUM_chains_of_4(i) sum = _mm_add_ps(sum, s##i);
-CHAINS_FUNCTION(chains_of_4, __m128, _mm_set1_ps, STEP_4, _mm_cvtss_f32)
-
-static float chains(uint32_t lanes, int64_t n) {
-  return lanes == 16 ? chains_of_16(n) : lanes == 8 ? chains_of_8(n) : chains_of_4(n);
-}
-#else
-static float chains(uint32_t lanes, int64_t n) {
-  float sums[CHAINS * 16] = {0};
-  for (int64_t step = 0; step < n; step++)
-    for (uint32_t i = 0; i < CHAINS * lanes; i++) sums[i] = sums[i] * 0.999f + 1e-6f;
-  return sums[0];
-}
-#endif
-
-/* --- Memory -------------------------------------------------------------------------------------------------------- */
-
-static uint64_t read_all(const uint64_t *words, size_t n) {
-  uint64_t sums[8] = {0};
-  for (size_t i = 0; i + 8 <= n; i += 8)
-    for (size_t j = 0; j < 8; j++) sums[j] ^= words[i + j];
-  for (size_t j = 1; j < 8; j++) sums[0] ^= sums[j];
-  return sums[0];
 }
 
-/* --- Threads ------------------------------------------------------------------------------------------------------- */
+static double measure_flops(Prober *prober) {
+  double seconds[FLOP_PIECES];
+  for (int i = 0; i < FLOP_PIECES; i++) {
+    double start = now();
+    prober->float_sink = probe_chains(prober->lanes, PIECE_STEPS);
+    seconds[i] = now() - start;
+  }
+  return 2.0 * PROBE_CHAINS * prober->lanes * PIECE_STEPS / median(seconds, FLOP_PIECES);
+}
 
-typedef struct Prober {
-  pthread_t thread;
-  pthread_barrier_t *barrier;
-  uint32_t lanes;
-  uint64_t *words;
-  size_t n_words;
-  Probe best; /* of all rounds: a neighbour on the machine can only slow them down */
-  volatile float float_sink;
-  volatile uint64_t word_sink;
-} Prober;
-
-static void measure_round(Prober *prober) {
-  const int64_t steps = 500 * 1000;
-  pthread_barrier_wait(prober->barrier);
-  double start = now();
-  prober->float_sink = chains(prober->lanes, steps);
-  double flops = 2.0 * CHAINS * prober->lanes * (double)steps / (now() - start);
-  pthread_barrier_wait(prober->barrier);
-  start = now();
-  prober->word_sink = read_all(prober->words, prober->n_words);
-  double bytes = (double)(prober->n_words * sizeof(uint64_t)) / (now() - start);
-  if (flops > prober->best.flops) prober->best.flops = flops;
-  if (bytes > prober->best.bytes) prober->best.bytes = bytes;
+static double measure_bytes(Prober *prober) {
+  double seconds[MOST_PIECES];
+  size_t n = prober->n_bytes / PIECE_BYTES;
+  if (n < LEAST_READ_PIECES) n = LEAST_READ_PIECES;
+  for (size_t i = 0; i < n; i++) {
+    double start = now();
+    read_piece(prober);
+    seconds[i] = now() - start;
+  }
+  return PIECE_BYTES / median(seconds, n);
 }
 
 static void *probe_main(void *argument) {
   Prober *prober = argument;
-  memset(prober->words, 1, prober->n_words * sizeof(uint64_t)); /* by the thread that will read it */
-  for (int round = 0; round < ROUNDS; round++) measure_round(prober);
+  if (!prober->touched) memset(prober->bytes, 1, prober->n_bytes); /* by a thread like the one that will read it */
+  prober->touched = true;
+  int go;
+  while ((go = atomic_load(&prober->start->go)) == 0) sched_yield();
+  if (go < 0) return NULL;
+  pthread_barrier_wait(&prober->start->barrier);
+  prober->round.flops = measure_flops(prober);
+  pthread_barrier_wait(&prober->start->barrier);
+  prober->round.bytes = measure_bytes(prober);
   return NULL;
 }
 
-/* False if a thread could not be started; those that were would wait for ever, so none is started then. */
+// ---- all of them ----
+
+/* False if a thread could not be started. */
 static bool run_probers(Prober *probers, int32_t n) {
-  pthread_barrier_t barrier;
-  if (pthread_barrier_init(&barrier, NULL, (unsigned)n)) return false;
+  Start start = {.go = 0};
+  if (pthread_barrier_init(&start.barrier, NULL, (unsigned)n)) return false;
   int32_t started = 1;
-  for (int32_t i = 0; i < n; i++) probers[i].barrier = &barrier;
+  for (int32_t i = 0; i < n; i++) probers[i].start = &start;
   while (started < n && !pthread_create(&probers[started].thread, NULL, probe_main, &probers[started])) started++;
+  atomic_store(&start.go, started == n ? 1 : -1);
   if (started == n) probe_main(&probers[0]);
-  for (int32_t i = 1; i < started; i++) {
-    if (started < n) pthread_cancel(probers[i].thread);
-    pthread_join(probers[i].thread, NULL);
-  }
-  pthread_barrier_destroy(&barrier);
+  for (int32_t i = 1; i < started; i++) pthread_join(probers[i].thread, NULL);
+  pthread_barrier_destroy(&start.barrier);
   return started == n;
 }
 
-bool probe_measure(const TargetInfo *target, int32_t threads, size_t bytes, Probe *probe) {
+static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   int32_t n = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
-  bytes = bytes < LEAST_BYTES ? LEAST_BYTES : bytes > MOST_BYTES ? MOST_BYTES : bytes;
-  bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  size_t n_words = bytes / sizeof(uint64_t) / (size_t)n;
-  Prober *probers = calloc((size_t)n, sizeof *probers);
-  uint64_t *words = aligned_alloc(HUGE_PAGE, bytes);
-  bool done = probers && words;
-  if (words) madvise(words, bytes, MADV_HUGEPAGE); /* as packed weights have; only faster */
-  for (int32_t i = 0; i < n && done; i++) {
-    probers[i].lanes = target->vector_floats;
-    probers[i].words = words + n_words * (size_t)i;
-    probers[i].n_words = n_words;
+  size_t share = (bytes < MOST_BYTES ? bytes : MOST_BYTES) / (size_t)n / PROBE_LINE * PROBE_LINE;
+  if (share < PROBE_LINE) share = PROBE_LINE;
+  size_t all = round_up(share * (size_t)n, HUGE_PAGE);
+  ProbeSet *set = calloc(1, sizeof *set);
+  if (!set) return NULL;
+  *set = (ProbeSet){calloc((size_t)n, sizeof *set->probers), n, aligned_alloc(HUGE_PAGE, all)};
+  if (!set->probers || !set->bytes) {
+    probe_close(set);
+    return NULL;
   }
-  done = done && run_probers(probers, n);
-  *probe = (Probe){0};
-  for (int32_t i = 0; i < n && done; i++) {
-    probe->flops += probers[i].best.flops;
-    probe->bytes += probers[i].best.bytes;
+  madvise(set->bytes, all, MADV_HUGEPAGE); /* as packed weights have; only faster */
+  for (int32_t i = 0; i < n; i++) {
+    set->probers[i].lanes = target->vector_floats;
+    set->probers[i].bytes = set->bytes + share * (size_t)i;
+    set->probers[i].n_bytes = share;
   }
-  free(words);
-  free(probers);
+  return set;
+}
+
+bool probe_round(ProbeSet *set, Probe *probe) {
+  *probe = (Probe){0, 0};
+  if (!run_probers(set->probers, set->n)) return false;
+  for (int32_t i = 0; i < set->n; i++) {
+    probe->flops += set->probers[i].round.flops;
+    probe->bytes += set->probers[i].round.bytes;
+  }
+  return true;
+}
+
+void probe_close(ProbeSet *set) {
+  if (!set) return;
+  free(set->bytes);
+  free(set->probers);
+  free(set);
+}
+
+bool probe_measure(const TargetInfo *target, int32_t threads, size_t bytes, Probe *probe) {
+  ProbeSet *set = probe_open(target, threads, bytes);
+  bool done = set != NULL;
+  *probe = (Probe){0, 0};
+  for (int round = 0; round < ROUNDS && done; round++) {
+    Probe one;
+    done = probe_round(set, &one);
+    if (done && one.flops > probe->flops) probe->flops = one.flops;
+    if (done && one.bytes > probe->bytes) probe->bytes = one.bytes;
+  }
+  probe_close(set);
   return done;
 }

@@ -1,7 +1,9 @@
 /* Probe: what this machine can do at most, measured: arithmetic and reading of memory, by n threads at once.
  *
- * `tfmc bench` compares with it. The arithmetic is that of an instruction set, independent chains in registers; the
- * memory is read in order, from a block as large as what the model reads. */
+ * Benchmarks compare with it, in the same minute. The arithmetic is that of an instruction set, independent chains in
+ * registers. Memory is read in order by vectors, each thread its share of `bytes`, over and over: what fits a cache is
+ * read from there. Both are timed in pieces of well under a millisecond, and a round's figure is the median of a thread's
+ * pieces, added up over the threads: so the pieces in which something else had the CPU do not count. */
 #ifndef TFM_DRIVER_PROBE_H
 #define TFM_DRIVER_PROBE_H
 
@@ -16,8 +18,16 @@ typedef struct Probe {
   double bytes; /* per second */
 } Probe;
 
-/* Takes about a tenth of a second. `bytes`: how much memory is read in one pass, brought into [64 MiB, 512 MiB]. The CPU
- * must be able to run `target`. False if there is no memory or no thread. */
+typedef struct ProbeSet ProbeSet;
+
+/* The CPU must be able to run `target`. `bytes` of all threads, at most 512 MiB. NULL if there is no memory. */
+ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes);
+/* One round, of some milliseconds. False if a thread could not be started. */
+bool probe_round(ProbeSet *set, Probe *probe);
+void probe_close(ProbeSet *set); /* NULL is ignored */
+
+/* The best of several rounds: a neighbour on the machine can only slow them down. False if there is no memory or no
+ * thread. */
 bool probe_measure(const TargetInfo *target, int32_t threads, size_t bytes, Probe *probe);
 
 #endif

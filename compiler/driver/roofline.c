@@ -1,0 +1,87 @@
+/* In: steps and sizes. Out: work and time. Steps of preparation, which a run does not repeat, do not count. */
+#include "driver/roofline.h"
+
+enum { MOST_SYMBOLS = 256 };
+
+typedef struct Sizes {
+  const tfm_program *program;
+  int64_t symbols[MOST_SYMBOLS];
+} Sizes;
+
+static double value_of(const Sizes *sizes, tfm_size size) {
+  const tfm_polynomial *polynomial = &sizes->program->polynomials[size];
+  double sum = 0;
+  for (uint32_t i = 0; i < polynomial->n_terms; i++) {
+    const tfm_term *term = &sizes->program->terms[polynomial->first_term + i];
+    double product = (double)term->coefficient;
+    for (uint8_t j = 0; j < term->degree; j++) product *= (double)sizes->symbols[term->symbols[j]];
+    sum += product;
+  }
+  return sum;
+}
+
+/* A dimension that is a size and nothing else tells the size. */
+static void bind(Sizes *sizes, tfm_size size, int64_t dim) {
+  const tfm_polynomial *polynomial = &sizes->program->polynomials[size];
+  const tfm_term *term = &sizes->program->terms[polynomial->first_term];
+  if (polynomial->n_terms == 1 && term->degree == 1 && term->coefficient == 1) sizes->symbols[term->symbols[0]] = dim;
+}
+
+static Sizes sizes_of(const tfm_program *program, const int64_t *const *dims) {
+  Sizes sizes = {.program = program};
+  for (uint32_t i = 0; i < program->n_inputs; i++)
+    for (uint8_t axis = 0; dims[i] && axis < program->inputs[i].rank; axis++)
+      bind(&sizes, program->inputs[i].dims[axis], dims[i][axis]);
+  return sizes;
+}
+
+static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank) {
+  double product = 1;
+  for (uint8_t i = 0; i < rank; i++) product *= value_of(sizes, dims[i]);
+  return product;
+}
+
+static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
+  double rows = value_of(sizes, step->rows);
+  return (Work){2 * rows * (double)step->n * (double)step->k, (double)sizes->program->weights[step->weight].bytes};
+}
+
+/* Under a causal mask, only the pairs that it leaves. */
+static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
+  double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
+  double pairs = product_of(sizes, step->dims, step->rank);
+  if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
+  return (Work){2 * pairs * (double)(step->h + step->e), 0};
+}
+
+static Work step_work(const Sizes *sizes, const tfm_step *step) {
+  const tfm_program *program = sizes->program;
+  if (step->prepare) return (Work){0, 0};
+  if (step->kind == TFM_STEP_GEMM) return gemm_work(sizes, &program->gemms[step->index]);
+  if (step->kind == TFM_STEP_ATTENTION) return attention_work(sizes, &program->attentions[step->index]);
+  if (step->kind != TFM_STEP_MATMUL) return (Work){0, 0};
+  const tfm_matmul_step *matmul = &program->matmuls[step->index];
+  return (Work){2 * value_of(sizes, matmul->k) * product_of(sizes, matmul->dims, matmul->rank), 0};
+}
+
+Work roofline_work(const tfm_program *program, const int64_t *const *dims) {
+  Sizes sizes = sizes_of(program, dims);
+  Work sum = {0, 0};
+  for (uint32_t i = 0; i < program->n_steps; i++) {
+    Work work = step_work(&sizes, &program->steps[i]);
+    sum.flops += work.flops;
+    sum.weight_bytes += work.weight_bytes;
+  }
+  return sum;
+}
+
+double roofline_seconds(const tfm_program *program, const int64_t *const *dims, const Probe *most) {
+  Sizes sizes = sizes_of(program, dims);
+  double sum = 0;
+  for (uint32_t i = 0; i < program->n_steps; i++) {
+    Work work = step_work(&sizes, &program->steps[i]);
+    double computing = work.flops / most->flops, reading = work.weight_bytes / most->bytes;
+    sum += computing > reading ? computing : reading;
+  }
+  return sum;
+}
