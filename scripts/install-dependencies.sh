@@ -3,9 +3,9 @@
 # installs; if nothing is missing it does nothing. With the argument `all`, also what `make check-all` needs.
 set -euo pipefail
 
-needed=(ca-certificates gcc libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev
+needed=(ca-certificates gcc g++ libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev
   libcriterion-dev locales graphviz python3 python3-venv universal-ctags)
-[ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14 strace abigail-tools)
+[ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14 strace abigail-tools valgrind)
 
 if ! command -v dpkg-query >/dev/null; then
   echo "this is no Debian: please install what scripts/install-dependencies.sh lists by hand" >&2
