@@ -2,8 +2,9 @@
 """usage: abi.py LIBTFM SOURCE [--write]
 
 Types and functions of libtfm (built with debug information) must be those of libtfm.abi: programs that were built against
-an earlier one go on working. More functions are welcome (exported_symbols.txt has them). Who changes them on purpose makes the list anew with --write, and before 1.0 says so in the
-changelog. Needs abidw and abidiff (abigail-tools). The last line is `N passed, N failed`.
+an earlier one go on working. More functions are welcome (exported_symbols.txt has them). Who changes others on purpose
+makes the list anew with --write, and says so in the changelog. Needs abidw and abidiff (abigail-tools).
+The last line is `N passed, N failed`.
 """
 import pathlib
 import shutil
