@@ -51,6 +51,11 @@ if preset tsan tfmc unit_tests; then
 else
   stage "build with the thread sanitizer" false
 fi
+for option in -march=x86-64-v3 -march=x86-64 --engine=reference; do
+  stage "golden cases of generation, $option" build/venv/bin/python tests/goldens/check.py build/release/tfmc tests/goldens \
+    --generate "--option=$option"
+done
+stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 --count 20000
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-60}"
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 if cmake --build build/release --target bench-compare >/dev/null; then

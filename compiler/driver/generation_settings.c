@@ -70,32 +70,23 @@ static bool read_early(const json_t *value, tfm_early_stopping *to) {
   return true;
 }
 
-/* A list of ids and the number of them, which stand one after the other in the options. */
-typedef struct TokenList {
-  const int64_t *tokens;
-  uint64_t n;
-} TokenList;
-_Static_assert(offsetof(tfm_generate_options, n_eos_token_ids) == offsetof(tfm_generate_options, eos_token_ids) + offsetof(TokenList, n) &&
-                   offsetof(tfm_generate_options, n_suppress_tokens) == offsetof(tfm_generate_options, suppress_tokens) + offsetof(TokenList, n),
-               "a list and its length stand together");
-
-static bool read_tokens(Arena *arena, const json_t *value, TokenList *to) {
+static bool read_tokens(Arena *arena, const json_t *value, tfm_token_list *to) {
   size_t n = json_is_array(value) ? json_array_size(value) : 1;
   int64_t *tokens = ARENA_ARRAY(arena, int64_t, n);
   for (size_t i = 0; i < n; i++)
     if (!read_integer(json_is_array(value) ? json_array_get(value, i) : value, &tokens[i])) return false;
-  *to = (TokenList){tokens, n};
+  *to = (tfm_token_list){tokens, n};
   return true;
 }
 
 static bool is_eos(const tfm_generate_options *options, int64_t token) {
-  for (uint64_t i = 0; i < options->n_eos_token_ids; i++)
-    if (options->eos_token_ids[i] == token) return true;
+  for (uint64_t i = 0; i < options->eos_token_ids.n; i++)
+    if (options->eos_token_ids.tokens[i] == token) return true;
   return false;
 }
 
 /* Words of one token each; one that is an end token stays allowed. */
-static bool read_words(Arena *arena, const json_t *value, const tfm_generate_options *options, TokenList *to) {
+static bool read_words(Arena *arena, const json_t *value, const tfm_generate_options *options, tfm_token_list *to) {
   int64_t *tokens = ARENA_ARRAY(arena, int64_t, json_array_size(value));
   uint64_t n = 0;
   for (size_t i = 0; i < json_array_size(value); i++) {
@@ -103,7 +94,7 @@ static bool read_words(Arena *arena, const json_t *value, const tfm_generate_opt
     if (json_array_size(word) != 1 || !read_integer(json_array_get(word, 0), &tokens[n])) return false;
     if (!is_eos(options, tokens[n])) n++;
   }
-  *to = (TokenList){tokens, n};
+  *to = (tfm_token_list){tokens, n};
   return json_is_array(value);
 }
 
@@ -120,9 +111,9 @@ static bool apply(Reader *reader, const Layer *layer, const Setting *setting, co
     case TOKEN: done = read_integer(value, (int64_t *)(void *)member); break;
     case REAL: done = json_is_number(value); if (done) *(double *)(void *)member = json_number_value(value); break;
     case FLAG: done = read_flag(value, (int32_t *)(void *)member); break;
-    case TOKENS: done = read_tokens(arena, value, (TokenList *)(void *)member); break;
+    case TOKENS: done = read_tokens(arena, value, (tfm_token_list *)(void *)member); break;
     case EARLY: done = read_early(value, (tfm_early_stopping *)(void *)member); break;
-    case WORDS: done = read_words(arena, value, &reader->settings->options, (TokenList *)(void *)member); break;
+    case WORDS: done = read_words(arena, value, &reader->settings->options, (tfm_token_list *)(void *)member); break;
     case START: done = read_integer(value, &reader->settings->start); break;
     case FALLBACK: done = read_integer(value, &reader->fallback); break;
     case IGNORED: break;

@@ -71,8 +71,8 @@ void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32
 float *generation_row_scores(const Generation *g, int64_t row) { return g->scores + row * g->vocab; }
 
 bool generation_is_eos(const Generation *g, int64_t token) {
-  for (uint64_t i = 0; i < g->options.n_eos_token_ids; i++)
-    if (g->options.eos_token_ids[i] == token) return true;
+  for (uint64_t i = 0; i < g->options.eos_token_ids.n; i++)
+    if (g->options.eos_token_ids.tokens[i] == token) return true;
   return false;
 }
 
@@ -113,7 +113,7 @@ static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_
   if (!(g->items = generation_allocate(g, g->n_items, sizeof *g->items))) return generation_no_memory(g);
   tfm_status status = generation_read_options(g, options);
   if (status != TFM_OK) return status;
-  const uint64_t n_eos = g->options.n_eos_token_ids;
+  const uint64_t n_eos = g->options.eos_token_ids.n;
   const int64_t rows = g->n_items * g->beams, all = g->beams * g->vocab;
   const int64_t candidates = (n_eos < 1 ? 2 : 1 + (int64_t)n_eos) * g->beams;
   g->heap_size = g->beams == 1 ? g->vocab : candidates < all ? candidates : all;

@@ -37,16 +37,16 @@ static tfm_status check_token(Generation *g, const char *name, int64_t token) {
                            (long long)g->vocab - 1);
 }
 
-static tfm_status check_tokens(Generation *g, const char *name, const int64_t *tokens, uint64_t n) {
+static tfm_status check_tokens(Generation *g, const char *name, const tfm_token_list *list) {
   tfm_status status = TFM_OK;
-  for (uint64_t i = 0; i < n && status == TFM_OK; i++) status = check_token(g, name, tokens[i]);
+  for (uint64_t i = 0; i < list->n && status == TFM_OK; i++) status = check_token(g, name, list->tokens[i]);
   return status;
 }
 
 static tfm_status check_all_tokens(Generation *g) {
   const tfm_generate_options *o = &g->options;
-  tfm_status status = check_tokens(g, "eos_token_id", o->eos_token_ids, o->n_eos_token_ids);
-  if (status == TFM_OK) status = check_tokens(g, "suppress_tokens", o->suppress_tokens, o->n_suppress_tokens);
+  tfm_status status = check_tokens(g, "eos_token_id", &o->eos_token_ids);
+  if (status == TFM_OK) status = check_tokens(g, "suppress_tokens", &o->suppress_tokens);
   if (status == TFM_OK && o->forced_bos_token_id != TFM_NO_TOKEN)
     status = check_token(g, "forced_bos_token_id", o->forced_bos_token_id);
   if (status == TFM_OK && o->forced_eos_token_id != TFM_NO_TOKEN)
@@ -142,7 +142,7 @@ tfm_status generation_read_options(Generation *g, const tfm_generate_options *gi
   if (status == TFM_OK) status = read_rows(g);
   if (status != TFM_OK) return status;
   g->beams = o->num_beams;
-  g->pad = (int32_t)(o->pad_token_id != TFM_NO_TOKEN ? o->pad_token_id : o->n_eos_token_ids ? o->eos_token_ids[0] : 0);
+  g->pad = (int32_t)(o->pad_token_id != TFM_NO_TOKEN ? o->pad_token_id : o->eos_token_ids.n ? o->eos_token_ids.tokens[0] : 0);
   if (o->temperature == 0) o->do_sample = 0;
   return TFM_OK;
 }

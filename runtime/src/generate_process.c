@@ -41,8 +41,8 @@ static void force(const Generation *g, float *scores, int64_t token) {
   for (int64_t i = 0; i < g->vocab; i++) scores[i] = i == token ? 0 : -INFINITY;
 }
 
-static void forbid(float *scores, const int64_t *tokens, uint64_t n) {
-  for (uint64_t i = 0; i < n; i++) scores[tokens[i]] = -INFINITY;
+static void forbid(float *scores, const tfm_token_list *list) {
+  for (uint64_t i = 0; i < list->n; i++) scores[list->tokens[i]] = -INFINITY;
 }
 
 void process_scores(Generation *g, int64_t row) {
@@ -53,8 +53,8 @@ void process_scores(Generation *g, int64_t row) {
   float *scores = generation_row_scores(g, row);
   if (o->repetition_penalty != 1) penalise_repetition(g, scores, tokens, length, item->padding);
   if (o->no_repeat_ngram_size && length >= o->no_repeat_ngram_size) forbid_ngrams(g, scores, tokens, length);
-  if (length - item->start < o->min_new_tokens || length < o->min_length) forbid(scores, o->eos_token_ids, o->n_eos_token_ids);
+  if (length - item->start < o->min_new_tokens || length < o->min_length) forbid(scores, &o->eos_token_ids);
   if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(g, scores, o->forced_bos_token_id);
   if (o->forced_eos_token_id != TFM_NO_TOKEN && length == item->limit - 1) force(g, scores, o->forced_eos_token_id);
-  forbid(scores, o->suppress_tokens, o->n_suppress_tokens);
+  forbid(scores, &o->suppress_tokens);
 }

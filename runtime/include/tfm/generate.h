@@ -21,6 +21,11 @@ typedef enum tfm_early_stopping {
   TFM_EARLY_NEVER  /* stop when the best running beam, at its best possible length, cannot win any more */
 } tfm_early_stopping;
 
+typedef struct tfm_token_list {
+  const int64_t *tokens;
+  uint64_t n;
+} tfm_token_list;
+
 typedef struct tfm_generate_options { /* tfm_generate_defaults sets them all */
   size_t struct_size;
   int64_t max_length;     /* of a whole row, its start included; -1: start + max_new_tokens */
@@ -35,10 +40,8 @@ typedef struct tfm_generate_options { /* tfm_generate_defaults sets them all */
   int64_t no_repeat_ngram_size;
   int64_t forced_bos_token_id, forced_eos_token_id; /* TFM_NO_TOKEN: none */
   int64_t pad_token_id;                             /* TFM_NO_TOKEN: the first eos, else 0 */
-  const int64_t *eos_token_ids;
-  uint64_t n_eos_token_ids; /* 0: only the length ends a row */
-  const int64_t *suppress_tokens;
-  uint64_t n_suppress_tokens;
+  tfm_token_list eos_token_ids; /* none: only the length ends a row */
+  tfm_token_list suppress_tokens;
   int32_t do_sample;
   double temperature; /* 0: no sampling, the largest score */
   int64_t top_k;      /* 0: off; more than there are tokens: all of them */
