@@ -8,19 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include "codegen/codegen.h"
-#include "diag/render.h"
-#include "elaborate/elaborate.h"
+#include "compiling.h"
 #include "jit/jit.h"
-#include "passes/passes.h"
 #include "tfm/tfm.h"
 #include "weights/pack.h"
 #include "weights/weight_set.h"
 
-enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16, HUGE_PAGE = 2 * 1024 * 1024 };
+enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16 };
 
 typedef struct Workload {
   const char *name, *file, *plain, *masked; /* models of the file for cases without and with padding */
@@ -59,12 +55,6 @@ typedef struct Case {
 static const Workload *workload;
 static const char *folder;
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void fail(const char *reason) { printf("@fail %s\n", reason); }
 
 // ---- compiling ----
@@ -81,23 +71,12 @@ static const Tensor *read_weight(void *context, const char *name) {
 }
 
 static const Plan *plan_model(Compiled *model, const char *name) {
-  Map *names = ARENA_NEW(model->arena, Map);
-  *names = map_new(model->arena);
-  char *path = arena_printf(model->arena, "%s/%s", TFM_SOURCE_DIR, workload->file);
-  ParsedProgram *program = parse_program(model->arena, names, &model->diag, path);
-  if (!program) return NULL;
   ElaborateOptions options = {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions};
-  Graph *graph = elaborate(model->arena, names, &model->diag, program, &options);
-  PassOptions passes = {.level = 2};
-  if (!graph || !passes_run(graph, &model->diag, &passes, NULL)) return NULL;
-  return plan_graph(model->arena, &model->diag, graph, host_target());
+  return plan_file(model->arena, &model->diag, workload->file, host_target(), &options);
 }
 
 static bool link_model(Compiled *model, const Plan *plan) {
-  size_t bytes = (plan->program.weights_bytes + 63) / 64 * 64 + 64;
-  bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  model->weights = aligned_alloc(HUGE_PAGE, bytes);
-  if (model->weights) madvise(model->weights, bytes, MADV_HUGEPAGE); /* only faster */
+  model->weights = weights_room(plan);
   char *path = arena_printf(model->arena, "%s/weights.safetensors", folder);
   model->set = weight_set_open(model->arena, &model->diag, path);
   if (!model->weights || !model->set || !pack_weights(model->arena, &model->diag, plan, read_weight, model, model->weights))
@@ -118,9 +97,7 @@ static Compiled *compiled(bool masked) {
   model->diag = diag_new(model->arena);
   const Plan *plan = plan_model(model, masked ? workload->masked : workload->plain);
   if (plan && link_model(model, plan)) return model;
-  StrBuf text = strbuf_new(model->arena);
-  render_text(&text, &model->diag, false);
-  fputs(text.text, stderr);
+  print_messages(&model->diag);
   return NULL;
 }
 
@@ -225,9 +202,9 @@ static void command_go(Case *item, int warm, int n) {
   bool ok = times != NULL && tfm_context_bind(item->model->context, item->inputs, NULL) == TFM_OK;
   for (int i = 0; ok && i < warm; i++) ok = run(item);
   for (int i = 0; ok && i < n; i++) {
-    double start = now();
+    double start = seconds_now();
     ok = run(item);
-    times[i] = now() - start;
+    times[i] = seconds_now() - start;
   }
   if (ok) {
     fputs("@times", stdout);

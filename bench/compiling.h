@@ -1,0 +1,16 @@
+/* What programs that measure share: from a file of this repository to a plan, and memory for packed weights. */
+#ifndef TFM_BENCH_COMPILING_H
+#define TFM_BENCH_COMPILING_H
+
+#include "elaborate/elaborate.h"
+#include "plan/plan.h"
+
+/* `file` from the root of the sources. NULL after an error. */
+const Plan *plan_file(Arena *arena, Diag *diag, const char *file, const TargetInfo *target, const ElaborateOptions *options);
+/* Room for the packed weights of a plan on huge pages, to be freed; NULL: no memory. */
+char *weights_room(const Plan *plan);
+void print_messages(const Diag *diag); /* on stderr */
+
+double seconds_now(void);
+
+#endif

@@ -1,0 +1,88 @@
+/* In: subjects. Out: their times and probes, round by round. */
+#include "subject.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compiling.h"
+
+static const double turn_seconds = 0.005;
+enum { MOST_REPEATS = 10000 };
+
+Subject *subject_add(Bench *bench, const char *group, const char *name, int32_t threads, size_t probe_bytes) {
+  enum { LEAST_BYTES = 32 << 10, MOST_BYTES = 128 << 20 };
+  Subject *subject = ARENA_NEW(bench->arena, Subject);
+  subject->group = group;
+  subject->name = arena_strdup(bench->arena, name);
+  subject->threads = threads;
+  subject->probe_bytes = probe_bytes < LEAST_BYTES ? LEAST_BYTES : probe_bytes > MOST_BYTES ? MOST_BYTES : probe_bytes;
+  vec_push(bench->arena, &bench->subjects, subject);
+  return subject;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+Spread spread_of(const double *values, int n) {
+  double sorted[MOST_ROUNDS];
+  memcpy(sorted, values, (size_t)n * sizeof *values);
+  qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
+  return (Spread){sorted[n / 2], sorted[0], sorted[n - 1]};
+}
+
+/* Subjects with equal probes share one. */
+static bool open_probes(Bench *bench) {
+  for (size_t i = 0; i < bench->subjects.n; i++) {
+    Subject *subject = bench->subjects.items[i];
+    for (size_t k = 0; k < i && !subject->probe; k++) {
+      const Subject *other = bench->subjects.items[k];
+      if (other->threads == subject->threads && other->probe_bytes == subject->probe_bytes) subject->probe = other->probe;
+    }
+    if (!subject->probe) subject->probe = probe_open(bench->target, subject->threads, subject->probe_bytes);
+    if (!subject->probe) return false;
+  }
+  return true;
+}
+
+static void close_probes(Bench *bench) {
+  for (size_t i = 0; i < bench->subjects.n; i++) {
+    ProbeSet *probe = bench->subjects.items[i]->probe;
+    probe_close(probe);
+    for (size_t k = i; k < bench->subjects.n; k++)
+      if (bench->subjects.items[k]->probe == probe) bench->subjects.items[k]->probe = NULL;
+  }
+}
+
+/* Seconds of one run, the mean of a turn. */
+static double take_turn(Subject *subject) {
+  double start = seconds_now();
+  subject->run(subject->context);
+  double once = seconds_now() - start;
+  int repeats = once > 0 && turn_seconds / once < MOST_REPEATS ? (int)(turn_seconds / once) + 1 : MOST_REPEATS;
+  start = seconds_now();
+  for (int i = 0; i < repeats; i++) subject->run(subject->context);
+  return (seconds_now() - start) / repeats;
+}
+
+static bool measure_one(Subject *subject, int round) {
+  Probe *probe = &subject->probes[round];
+  if (!probe_round(subject->probe, probe)) return false;
+  if (!subject->run) return true;
+  subject->seconds[round] = take_turn(subject);
+  subject->shares[round] = subject->least(subject->context, probe) / subject->seconds[round];
+  return true;
+}
+
+bool subjects_measure(Bench *bench) {
+  bool done = open_probes(bench);
+  for (int round = 0; round < bench->rounds && done; round++) {
+    fprintf(stderr, "round %d of %d\n", round + 1, bench->rounds);
+    for (size_t i = 0; i < bench->subjects.n && done; i++) done = measure_one(bench->subjects.items[i], round);
+  }
+  close_probes(bench);
+  if (!done) fputs("a probe of the machine could not run: no memory, or no thread\n", stderr);
+  return done;
+}

@@ -1,0 +1,58 @@
+/* Subjects: what is measured, in rounds, each next to a probe of the machine.
+ *
+ * In every round each subject gets a probe with its number of threads and about as much memory as it reads, and then its
+ * turn: one run that does not count, and enough runs to last some milliseconds. A figure is reported as the median and the
+ * best of the rounds; shares of what is possible are taken within a round and their median is reported, so that a machine
+ * that slows down for a while slows both. */
+#ifndef TFM_BENCH_SUBJECT_H
+#define TFM_BENCH_SUBJECT_H
+
+#include "base/arena.h"
+#include "base/vec.h"
+#include "driver/probe.h"
+
+enum { MOST_ROUNDS = 200 };
+
+typedef struct Subject {
+  const char *group, *name;
+  int32_t threads;
+  size_t probe_bytes;            /* memory of its probe */
+  void (*run)(void *context);    /* NULL: the probe itself is what is measured */
+  double (*least)(void *context, const Probe *probe); /* seconds of one run at best */
+  void *context;
+  double flops, bytes, elements; /* of one run; 0: does not apply */
+  ProbeSet *probe;
+  double seconds[MOST_ROUNDS], shares[MOST_ROUNDS]; /* share: of what was possible in that round */
+  Probe probes[MOST_ROUNDS];
+} Subject;
+
+typedef struct Bench {
+  Arena *arena;
+  const TargetInfo *target;
+  int32_t threads; /* at most */
+  int rounds;
+  VEC(Subject *) subjects;
+} Bench;
+
+/* A subject to be filled in by the caller. `name` is copied. */
+Subject *subject_add(Bench *bench, const char *group, const char *name, int32_t threads, size_t probe_bytes);
+/* False if a probe could not run. */
+bool subjects_measure(Bench *bench);
+
+typedef struct Spread {
+  double median, least, most;
+} Spread;
+
+Spread spread_of(const double *values, int n);
+
+/* report.c */
+void report_table(const Bench *bench);
+bool report_json(const Bench *bench, const char *path);
+
+/* What is measured: each adds its subjects; false after a message. */
+bool machine_subjects(Bench *bench);
+bool tile_subjects(Bench *bench);
+bool kernel_subjects(Bench *bench); /* cold products, and rows */
+bool model_subjects(Bench *bench);
+
+#endif
