@@ -16,14 +16,33 @@ static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
 
 // ---- one weight ----
 
-static const char *missing_hint(const Comparison *c, const char *name) {
-  size_t length = strlen(name);
+/* The model's own name of a weight, without the text of --weights-prefix. */
+static const char *own_name(const Comparison *c, const char *name) {
+  return name + strlen(option_text(&c->session->options, OPTION_WEIGHTS_PREFIX, ""));
+}
+
+/* The text before the weight's own name where the file has it below something else ("" too); NULL: it has it nowhere. */
+static const char *prefix_in_file(const Comparison *c, const char *name) {
+  const char *own = own_name(c, name);
+  size_t length = strlen(own);
   for (size_t i = 0; i < c->set->entries.n; i++) {
     const char *other = c->names[i];
     size_t n = strlen(other);
-    if (n > length + 1 && other[n - length - 1] == '.' && strcmp(other + n - length, name) == 0)
-      return arena_printf(c->session->arena, ", but \"%s\"; try --weights-prefix %.*s", other, (int)(n - length), other);
+    if (n < length || strcmp(other + n - length, own) != 0) continue;
+    if (n == length || (n > length + 1 && other[n - length - 1] == '.'))
+      return arena_printf(c->session->arena, "%.*s", (int)(n - length), other);
   }
+  return NULL;
+}
+
+static const char *prefix_advice(const Comparison *c, const char *prefix) {
+  return *prefix ? arena_printf(c->session->arena, "try --weights-prefix %s", prefix) : "try it without --weights-prefix";
+}
+
+static const char *missing_hint(const Comparison *c, const char *name) {
+  const char *prefix = prefix_in_file(c, name);
+  if (prefix)
+    return arena_printf(c->session->arena, ", but \"%s%s\"; %s", prefix, own_name(c, name), prefix_advice(c, prefix));
   const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
   if (nearest) return arena_printf(c->session->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   return "";
@@ -77,6 +96,25 @@ static void check_weight(const Comparison *c, const Node *node) {
   check_finite(c, entry);
 }
 
+/* One error, if more than one weight is missing and the file has every missing one below the same prefix. */
+static bool is_prefix_fault(const Comparison *c, const NodeList *needed) {
+  const char *first = NULL, *prefix = NULL;
+  size_t n = 0;
+  for (size_t i = 0; i < needed->nodes.n; i++) {
+    const char *name = needed->nodes.items[i]->attr.name;
+    if (weight_set_find(c->set, name)) continue;
+    if (!first) prefix = prefix_in_file(c, first = name);
+    if (!prefix) return false;
+    if (!weight_set_find(c->set, arena_printf(c->session->arena, "%s%s", prefix, own_name(c, name)))) return false;
+    n++;
+  }
+  if (n < 2) return false;
+  diag_error_at(&c->session->diag, c->set->path, DIAG_WEIGHT_MISSING,
+                "there is no tensor \"%s\", but \"%s%s\", and likewise for %zu more; %s", first, prefix,
+                own_name(c, first), n - 1, prefix_advice(c, prefix));
+  return true;
+}
+
 // ---- what the model does not have ----
 
 /* The paths of the model's modules with a dot at the end. The prefix of --weights-prefix is none of them. */
@@ -121,6 +159,7 @@ size_t weight_set_check(Session *session, Graph *graph, const WeightSet *set) {
   Comparison c = {session, graph, set, ARENA_ARRAY(session->arena, const char *, set->entries.n)};
   for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].tensor->name;
   NodeList needed = model_needed_weights(session->arena, graph);
+  if (is_prefix_fault(&c, &needed)) return 0;
   Map used = map_new(session->arena);
   for (size_t i = 0; i < needed.nodes.n; i++) {
     check_weight(&c, needed.nodes.items[i]);

@@ -9,6 +9,7 @@
 #include "elaborate/repeat.h"
 #include "elaborate/statements.h"
 #include "elaborate/tensors.h"
+#include "elaborate/torch_names.h"
 
 // ---- arguments ----
 
@@ -40,6 +41,8 @@ const char *const *parameter_names(Elaborator *e, const Ast *params) {
 
 static Value unknown_argument(Elaborator *e, const char *title, uint32_t n, const char *const *names,
                               const Argument *a) {
+  const char *hint = torch_argument_hint(a->name);
+  if (hint) return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s': %s", title, a->name, hint);
   const char *nearest = diag_nearest(a->name, names, n);
   if (nearest || n == 0) {
     return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'%s", title, a->name,
@@ -253,6 +256,7 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
       if (!m->forward) return fail(e, DIAG_KIND, "%s has no forward", m->layer->name);
       return call_function(e, m->forward, m->layer->name, arguments, place).value;
     }
+    case VALUE_STRING: return fail(e, DIAG_KIND, "%K can't be called; a function is named without quotes", f);
     default: return fail(e, DIAG_KIND, "%K can't be called", f);
   }
 }

@@ -10,6 +10,7 @@
 #include "elaborate/operators.h"
 #include "elaborate/repeat.h"
 #include "elaborate/tensors.h"
+#include "elaborate/torch_names.h"
 
 // ---- leaves ----
 
@@ -34,6 +35,8 @@ Value name_value(Elaborator *e, const char *name, const Scope *scope) {
     return fail_with_note(e, e->here, DIAG_UNKNOWN_NAME, later->span, "it is defined here, after its use",
                           "unknown name '%s'", name);
   }
+  const char *hint = torch_name_hint(name);
+  if (hint) return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s': %s", name, hint);
   bool is_crowded = e->diag->n_errors >= DIAG_MAX_ERRORS;
   const char *nearest = is_crowded ? NULL : scope_nearest(e->arena, scope, name);
   return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s'%s", name, did_you_mean(e, nearest));

@@ -12,6 +12,22 @@ void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
 
 // ---- opening ----
 
+/* How files begin that are given in the place of a safetensors file. Read as a length, each is far too large. */
+static const char *other_kind(const unsigned char bytes[8]) {
+  static const struct {
+    const char *start, *what;
+  } kinds[] = {
+    {"PK\3\4", "a file of torch.save; safetensors.torch.save_file(model.state_dict(), ...) writes what is read here"},
+    {"\x80\2\x8a\n", "a file of torch.save; safetensors.torch.save_file(model.state_dict(), ...) writes what is read here"},
+    {"\x93NUMPY", "a .npy file, not a safetensors file"},
+    {"GGUF", "a GGUF file, not a safetensors file"},
+    {"version ", "not a safetensors file; if it came from git, 'git lfs pull' gets the file itself"},
+  };
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (memcmp(bytes, kinds[i].start, strlen(kinds[i].start)) == 0) return kinds[i].what;
+  return NULL;
+}
+
 static bool read_length(Diag *diag, SafeTensors *file, int64_t *header_size) {
   unsigned char bytes[8];
   const char *path = file->file.path;
@@ -23,6 +39,11 @@ static bool read_length(Diag *diag, SafeTensors *file, int64_t *header_size) {
   if (!in_file_read(&file->file, diag, 0, bytes, sizeof bytes)) return false;
   uint64_t size = 0;
   for (int i = 8; i-- > 0;) size = size << 8 | bytes[i];
+  const char *kind = other_kind(bytes);
+  if (size > SAFETENSORS_MAX_HEADER && kind) {
+    diag_error_at(diag, path, DIAG_SAFETENSORS, "this is %s", kind);
+    return false;
+  }
   if (size > SAFETENSORS_MAX_HEADER) {
     diag_error_at(diag, path, DIAG_SAFETENSORS, "the header length is %llu; at most 100,000,000 bytes are allowed",
                   (unsigned long long)size);

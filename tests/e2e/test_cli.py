@@ -218,9 +218,9 @@ class Runs(Case):
 
 
 class Weights(Case):
-    def check(self, weights, **kwargs):
+    def check(self, weights, options=(), **kwargs):
         save(self.path("w.safetensors"), weights)
-        return self.tfmc("check", "model.tfm", "--weights", "w.safetensors", **kwargs)
+        return self.tfmc("check", "model.tfm", "--weights", "w.safetensors", *options, **kwargs)
 
     def test_W15_all_that_does_not_fit_is_listed(self):
         self.check({"up.weight": ("F32", [3, 2], [0] * 6), "up.bais": ("F32", [2], [0] * 2)}, code=1,
@@ -237,8 +237,14 @@ class Weights(Case):
 
     def test_prefix(self):
         self.check({"m.up.weight": ("F32", [2, 3], [0] * 6), "m.up.bias": ("F32", [2], [0] * 2)}, code=1,
-                   says="--weights-prefix m.")
+                   says=["--weights-prefix m.", "and likewise for 1 more", "1 error"])
         self.tfmc("check", "model.tfm", "--weights", "w.safetensors", "--weights-prefix", "m.")
+        self.check({"n.m.up.weight": ("F32", [2, 3], [0] * 6), "n.m.up.bias": ("F32", [2], [0] * 2)}, code=1,
+                   options=["--weights-prefix", "m."], says="try --weights-prefix n.m.")
+        self.check({"up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0] * 2)}, code=1,
+                   options=["--weights-prefix", "m."], says="try it without --weights-prefix")
+        self.check({"m.up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0] * 2)}, code=1,
+                   says="try --weights-prefix m.")
 
     def test_W13_not_finite(self):
         weights = {"up.weight": ("F32", [2, 3], [0] * 5 + [float("nan")]), "up.bias": ("F32", [2], [0, float("inf")])}

@@ -36,6 +36,14 @@ Test(safetensors, W02_lengths_of_the_header) {
   cr_assert(raw_refused("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "at most 100,000,000"));
 }
 
+Test(safetensors, W02_files_of_another_kind) {
+  cr_assert(raw_refused("PK\3\4\0\0\10\10", 8, "this is a file of torch.save"));
+  cr_assert(raw_refused("\x80\2\x8a\nl\xfc\x9c""F", 8, "this is a file of torch.save"));
+  cr_assert(raw_refused("\x93NUMPY\1\0", 8, "this is a .npy file"));
+  cr_assert(raw_refused("GGUF\3\0\0\0", 8, "this is a GGUF file"));
+  cr_assert(raw_refused("version https://", 16, "git lfs pull"));
+}
+
 Test(safetensors, W03_headers_that_are_no_JSON_object) {
   cr_assert(safetensors_refused("[]", 0, "header byte 0: expected '{'"));
   cr_assert(safetensors_refused("1", 0, "expected '{'"));
