@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/codegen.h"
 #include "subject.h"
 
 static Spread probe_spread(const Bench *bench, const Subject *subject, bool flops) {
@@ -83,7 +84,7 @@ static json_t *subject_json(const Bench *bench, const Subject *subject) {
 bool report_json(const Bench *bench, const char *path) {
   json_t *subjects = json_array();
   for (size_t i = 0; i < bench->subjects.n; i++) json_array_append_new(subjects, subject_json(bench, bench->subjects.items[i]));
-  json_t *all = json_pack("{s:s, s:i, s:i, s:o}", "isa", bench->target->name, "rounds", bench->rounds, "threads",
+  json_t *all = json_pack("{s:s, s:s, s:i, s:i, s:o}", "cpu", host_cpu_name(bench->arena), "isa", bench->target->name, "rounds", bench->rounds, "threads",
                           (int)bench->threads, "subjects", subjects);
   bool written = all && json_dump_file(all, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;
   json_decref(all);

@@ -7,8 +7,8 @@
 
 #include "compiling.h"
 
-static const double turn_seconds = 0.005;
-enum { MOST_REPEATS = 10000 };
+static const double turn_seconds = 0.005, piece_seconds = 0.0002;
+enum { MOST_PIECES = 25, MOST_REPEATS = 10000 };
 
 Subject *subject_add(Bench *bench, const char *group, const char *name, int32_t threads, size_t probe_bytes) {
   enum { LEAST_BYTES = 32 << 10, MOST_BYTES = 128 << 20 };
@@ -56,15 +56,21 @@ static void close_probes(Bench *bench) {
   }
 }
 
-/* Seconds of one run, the mean of a turn. */
+/* a / b as a number from 1 to `most`. */
+static int times(double a, double b, int most) { return a / b < 1 ? 1 : a / b < most ? (int)(a / b) : most; }
+
+/* Seconds of one run: the median of the pieces of a turn, as in the probe. Pieces hold as many runs as the clock needs. */
 static double take_turn(Subject *subject) {
-  double start = seconds_now();
+  double start = seconds_now(), pieces[MOST_PIECES];
   subject->run(subject->context);
-  double once = seconds_now() - start;
-  int repeats = once > 0 && turn_seconds / once < MOST_REPEATS ? (int)(turn_seconds / once) + 1 : MOST_REPEATS;
-  start = seconds_now();
-  for (int i = 0; i < repeats; i++) subject->run(subject->context);
-  return (seconds_now() - start) / repeats;
+  double once = seconds_now() - start + 1e-9;
+  int repeats = times(piece_seconds, once, MOST_REPEATS), n = times(turn_seconds, once * repeats, MOST_PIECES);
+  for (int i = 0; i < n; i++) {
+    start = seconds_now();
+    for (int k = 0; k < repeats; k++) subject->run(subject->context);
+    pieces[i] = (seconds_now() - start) / repeats;
+  }
+  return spread_of(pieces, n).median;
 }
 
 static bool measure_one(Subject *subject, int round) {

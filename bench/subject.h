@@ -1,7 +1,7 @@
 /* Subjects: what is measured, in rounds, each next to a probe of the machine.
  *
  * In every round each subject gets a probe with its number of threads and about as much memory as it reads, and then its
- * turn: one run that does not count, and enough runs to last some milliseconds. A figure is reported as the median and the
+ * turn: one run that does not count, then runs for some milliseconds (at least one), whose median counts. A figure is reported as the median and the
  * best of the rounds; shares of what is possible are taken within a round and their median is reported, so that a machine
  * that slows down for a while slows both. */
 #ifndef TFM_BENCH_SUBJECT_H

