@@ -95,12 +95,8 @@ static const char *const pairs[][2] = {
     {"5", "verify found a difference"},
     {"70", "a fault of tfmc"},
     {".SH ENVIRONMENT", NULL},
-    {"TFM_NUM_THREADS", "how many threads models run with, unless --threads says it"},
-    {"TFM_SPIN_US", "how many microseconds idle threads spin before they sleep (50)"},
-    {"TFM_CACHE_DIR", "where generated code is kept for the next run; empty: nowhere (tfmc in XDG_CACHE_HOME, or ~/.cache/tfmc)"},
-    {"TFM_COMPILER", "the command that libtfm starts in place of the tfmc it is installed with"},
-    {"NO_COLOR", "if it is not empty, messages have no colour"},
-    {"TMPDIR", "where the linker's temporary file lies (/tmp)"},
+#define VARIABLE(name, what) {name, what},
+#include "driver/environment.def"
 };
 
 static void add_pairs(StrBuf *out) {

@@ -2,6 +2,13 @@
 
 #include <string.h>
 
+static const struct {
+  const char *name, *line;
+} variables[] = {
+#define VARIABLE(name, line) {name, line},
+#include "driver/environment.def"
+};
+
 void help_usage(StrBuf *out) {
   strbuf_add(out, "tfmc compiles Transformer models written in .tfm and runs them.\n\nusage: tfmc VERB [FILE] [options]\n\n");
   for (int i = 0; i < N_VERBS; i++)
@@ -9,6 +16,9 @@ void help_usage(StrBuf *out) {
   strbuf_add(out, "\n`tfmc help VERB` lists the options of a command; `tfmc --version` says which version this is.\n"
                   "Ends with 0: done; 1: the model, weights or inputs are wrong; 2: the command line is; 3: files, tools,\n"
                   "CPU; 4: memory; 5: verify found a difference; 70: a fault of tfmc.\n");
+  strbuf_add(out, "\nEnvironment:\n");
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+    strbuf_printf(out, "  %-15s %s\n", variables[i].name, variables[i].line);
 }
 
 enum { HELP_COLUMN = 30 };
