@@ -85,6 +85,7 @@ else
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS=build/weights "$python" tests/libtfm/goldens.py "$build/libtfm.so" \
     "$tfmc" tests/goldens
   stage "golden cases of generation" goldens --generate
+  stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "random decoding" "$python" tests/differential/decoding.py "$build/libtfm.so"
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"

@@ -92,8 +92,9 @@ static tfm_status check_numbers(Generation *g) {
 static tfm_status check_room(Generation *g, int64_t row) {
   const Item *item = &g->items[row];
   const tfm_generate_options *o = &g->options;
-  if (item->start < 1 || item->start > g->prompts->width)
-    return generation_refuse(g, "row %lld: the prompt has %lld tokens; it must have 1 to %lld", (long long)row,
+  if (item->start < 1) return generation_refuse(g, "row %lld: the prompt is empty", (long long)row);
+  if (item->start > g->prompts->width)
+    return generation_refuse(g, "row %lld: the prompt has %lld tokens, more than the %lld that were given", (long long)row,
                              (long long)item->start, (long long)g->prompts->width);
   if (item->start >= item->limit)
     return generation_refuse(g, "row %lld: the prompt has %lld tokens, and max_length is %lld", (long long)row,

@@ -4,8 +4,8 @@
 usage: test_library_goldens.py TFMC CASE... [--march=NAME ...] [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). For every instruction set (x86-64-v3 and native unless
-others are named) each case is compiled to a library with its weights beside it; what `tfmc run libmodel.so` gives must
-agree with the expected outputs and be the same file, byte for byte, as what `tfmc run model.tfm` gives. Bad cases that
+others are named) each case is compiled to a library with its weights beside it; what `tfmc run libmodel.so` gives (or
+`tfmc generate`) must agree with the expected outputs and be the same file, byte for byte, as `model.tfm` gives. Bad cases that
 fail at a run must fail with the same words, those that fail with their weights when they are packed. Needs numpy and
 safetensors. The last line is 'N passed, N failed'; instruction sets that this machine lacks are named and not counted.
 """
@@ -41,14 +41,23 @@ class Case:
         self.weights = ["--weights", weights] if os.path.exists(weights) else []
         inputs = os.path.join(folder, "inputs.safetensors")
         self.inputs = ["--inputs", inputs] if os.path.exists(inputs) else []
+        self.verb = "generate" if "generate" in spec else "run"
+        self.generation = self.options_of_generation() if self.verb == "generate" else []
         self.defines = [f"-D{name}={value}" for name, value in spec.get("defines", {}).items()]
+
+    def options_of_generation(self):
+        config = os.path.join(self.tmp, "generation.json")
+        with open(config, "w") as file:
+            json.dump(self.spec["generate"], file)
+        sampled = ["--first-step-probabilities"] if self.spec["generate"].get("do_sample") else []
+        return ["--generation-config", config, *sampled]
 
     def compile(self, tfmc, march):
         return call(tfmc, "compile", f"{self.folder}/model.tfm", *self.defines, *self.weights, f"-march={march}", "-q",
                     "-o", f"{self.tmp}/libmodel.so")
 
     def run(self, tfmc, model, out, *options):
-        return call(tfmc, "run", model, *self.inputs, "--output", out, *options)
+        return call(tfmc, self.verb, model, *self.inputs, *self.generation, "--output", out, *options)
 
 
 def numeric(tfmc, case, march):
@@ -89,8 +98,8 @@ def try_case(tfmc, folder, spec, march):
 
 
 def concerned(spec):
-    """Whether a library can be made of the case at all: generation and errors of the model are tested elsewhere."""
-    return "generate" not in spec and ("expect_error" not in spec or spec["stage"] in ("load", "run"))
+    """Whether a library can be made of the case at all: errors of the model are tested elsewhere."""
+    return "expect_error" not in spec or spec["stage"] in ("load", "run")
 
 
 def main(argv):

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""tfmc generate: what begins a row, options and where they come from, what is refused (I19 to I26 of the catalogue of bad
+inputs), the same tokens whatever the batch, the threads and the form of the inputs.
+
+usage: test_generate.py TFMC          Needs numpy, safetensors. The last line is 'N passed, N failed'.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+TFMC = None
+
+LANGUAGE = """
+model Language(vocab = 20, d = 16, end = 2) {
+  embed = Embedding(vocab, d)
+  encoder = Encoder(d, 2, 2, 32)
+  head = Linear(d, vocab)
+  forward(ids: i32[BATCH, TIME]) {
+    hidden = embed(ids) -> encoder(is_causal = true)
+    return logits = head(hidden), hidden
+  }
+  generate ids from logits { bos = 3  eos = end  pad = 0  max_length = 12 }
+}
+"""
+
+TRANSLATOR = """
+model Translator(vocab = 20, d = 16) {
+  embed = Embedding(vocab, d)
+  transformer = Transformer(d, 2, 1, 1, 32)
+  head = Linear(d, vocab)
+  forward(src: i32[batch, SOURCE], scale: f32[SCALE], tgt: i32[batch, time]) {
+    factors = FACTORS
+    memory = embed(src) * mean(factors, keepdim = true)
+    logits = transformer(memory, embed(tgt), tgt_is_causal = true) -> head
+    return logits
+  }
+  generate tgt from logits { bos = 1  eos = 2  pad = 0  max_length = 12 }
+}
+"""
+
+SILENT = "model Silent() { forward(x: f32[batch]) { return y = x } }"
+
+
+def language(batch="batch", time="time"):
+    return LANGUAGE.replace("BATCH", batch).replace("TIME", time)
+
+
+def translator(source, scale, factors):
+    return TRANSLATOR.replace("SOURCE", source).replace("SCALE", scale).replace("FACTORS", factors)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def tfmc(self, source, inputs, *options, config=None):
+        with open(self.path("m.tfm"), "w") as file:
+            file.write(source)
+        arguments = [TFMC, "generate", self.path("m.tfm"), "--random-weights", "7"]
+        if inputs is not None:
+            save_file({k: np.ascontiguousarray(v) for k, v in inputs.items()}, self.path("in.safetensors"))
+            arguments += ["--inputs", self.path("in.safetensors")]
+        if config is not None:
+            with open(self.path("config.json"), "w") as file:
+                file.write(config if isinstance(config, str) else json.dumps(config))
+            arguments += ["--generation-config", self.path("config.json")]
+        return subprocess.run([*arguments, *options], capture_output=True, text=True, timeout=120)
+
+    def rows(self, source, inputs, *options, config=None):
+        """The rows that are printed."""
+        proc = self.tfmc(source, inputs, "-q", *options, config=config)
+        self.assertEqual((proc.returncode, proc.stderr), (0, ""))
+        return [json.loads(line) for line in proc.stdout.splitlines()]
+
+    def refused(self, source, inputs, *options, config=None, code=1, says=()):
+        out = self.path("refused.safetensors")
+        proc = self.tfmc(source, inputs, "--output", out, *options, config=config)
+        self.assertEqual(proc.returncode, code, proc.stderr)
+        self.assertFalse(os.path.exists(out))
+        self.assertEqual(proc.stdout, "")
+        for word in [says] if isinstance(says, str) else says:
+            self.assertIn(word, proc.stderr)
+
+
+PROMPTS = np.array([[5, 6, 7], [8, 9, 4]], np.int32)
+
+
+class Beginnings(Case):
+    def test_start_token(self):
+        rows = self.rows(language(), None)
+        self.assertEqual((len(rows), rows[0][0], len(rows[0])), (1, 3, 12))
+        self.assertEqual(self.rows(language(), None, "--decoder-start-token-id", "5")[0][0], 5)
+        self.assertEqual(self.rows(language(), None, config={"bos_token_id": 6})[0][0], 6)
+
+    def test_nothing_to_begin_with(self):
+        self.refused(language().replace("bos = 3", ""), None, says='give the input "ids"')
+
+    def test_prompt(self):
+        for row, prompt in zip(self.rows(language(), {"ids": PROMPTS}), PROMPTS):
+            self.assertEqual(row[:3], list(prompt))
+
+    def test_rows_do_not_depend_on_the_batch_or_its_form(self):
+        for options in ((), ("--num-beams", "3"), ("--repetition-penalty", "1.5")):
+            alone = [self.rows(language(), {"ids": PROMPTS[i:i + 1]}, *options)[0] for i in range(2)]
+            for source in (language(), language(batch="1"), language(time="ragged time")):
+                self.assertEqual(self.rows(source, {"ids": PROMPTS}, *options), alone)
+            self.assertEqual(self.rows(language(), {"ids": PROMPTS}, "--threads=1", *options), alone)
+
+    def test_ragged_prompts(self):
+        padded = np.array([[5, 6, 7], [8, 9, 1000]], np.int32)
+        inputs = {"ids": padded, "time.lengths": np.array([3, 2], np.int32)}
+        for options in ((), ("--num-beams", "3", "--num-return-sequences", "2")):
+            wanted = self.rows(language(), {"ids": padded[:1]}, *options) + self.rows(language(), {"ids": padded[1:, :2]}, *options)
+            for engine in ("native", "reference"):
+                self.assertEqual(self.rows(language(time="ragged time"), inputs, f"--engine={engine}", *options), wanted)
+        self.refused(language(time="ragged time"), {"time.lengths": np.array([3], np.int32)}, says="is not given, only its lengths")
+
+    def test_sources(self):
+        src, scale = np.array([[5, 6, 7, 8], [8, 9, 0, 0]], np.int32), np.array([[1], [2], [3], [-1]], np.float32)
+        plain = translator("source", "batch * 2, 1", "reshape(scale, [shape(src, 0), 1, 2])")
+        ragged = translator("ragged source", "batch, 2", "scale[:, none]")
+        for options in ((), ("--num-beams", "4")):
+            wanted = [self.rows(plain, {"src": src[:1], "scale": scale[:2]}, *options)[0],
+                      self.rows(plain, {"src": src[1:, :2], "scale": scale[2:]}, *options)[0]]
+            given = {"src": src, "scale": scale.reshape(2, 2), "source.lengths": np.array([4, 2], np.int32)}
+            self.assertEqual(self.rows(ragged, given, *options), wanted)
+        prefix = {"src": src, "scale": scale, "tgt": np.array([[1, 7], [1, 8]], np.int32)}
+        self.assertEqual([row[:2] for row in self.rows(plain, prefix)], [[1, 7], [1, 8]])
+        self.refused(plain, {**prefix, "tgt": prefix["tgt"][:1]}, says="batch of")
+        self.refused(plain, {"src": src, "scale": scale[:3]}, says='"scale"')
+        self.refused(plain, {"src": src[0], "scale": scale}, says="shape [4]")
+        self.refused(plain, {"src": src}, says='"scale"')
+
+    def test_no_rows_and_no_tokens(self):
+        out = self.path("out.safetensors")
+        proc = self.tfmc(language(), {"ids": PROMPTS[:0]}, "--output", out)
+        self.assertEqual(proc.returncode, 0, proc.stderr)
+        self.assertEqual(load_file(out)["sequences"].shape, (0, 3))
+        self.refused(language(), {"ids": PROMPTS[:, :0]}, says="the prompt is empty")
+
+    def test_ids_and_shapes_of_prompts(self):
+        self.refused(language(), {"ids": np.array([[5, 99]], np.int32)}, says=('"ids"[0,1] = 99', "[0, 20)"))
+        self.refused(language(), {"ids": PROMPTS[0]}, says="shape [3]")
+
+    def test_models_that_do_not_write(self):
+        self.refused(SILENT, None, says="no generate block")
+
+
+class Options(Case):
+    def test_later_ones_win(self):
+        length = lambda *options, **kw: len(self.rows(language(), {"ids": PROMPTS}, *options, **kw)[0])
+        self.assertEqual(length(), 12)
+        self.assertEqual(length(config={"max_length": 8}), 8)
+        self.assertEqual(length(config={"max_new_tokens": 4, "max_length": 9}), 7)
+        self.assertEqual(length("--max-length=10", config={"max_new_tokens": 4}), 10)
+        self.assertEqual(length("--max-new-tokens", "2", config={"max_new_tokens": 4}), 5)
+
+    def test_flags_mean_what_a_config_means(self):
+        config = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": -0.5, "early_stopping": "never",
+                  "suppress_tokens": [4, 5], "eos_token_id": [2, 7], "min_new_tokens": 2, "no_repeat_ngram_size": 2,
+                  "forced_eos_token_id": 7, "repetition_penalty": 1.1}
+        flags = []
+        for name, value in config.items():
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            flags += ["--" + name.replace("_", "-"), text]
+        rows = self.rows(language(), {"ids": PROMPTS}, config=config)
+        self.assertEqual(self.rows(language(), {"ids": PROMPTS}, *flags), rows)
+        self.assertEqual(len(rows), 4)
+
+    def test_names_of_other_configs(self):
+        rows = self.rows(language(), None, "--suppress-tokens=18", "--max-length=5")
+        config = {"bad_words_ids": [[18], [2]], "max_length": 5, "top_k": None, "transformers_version": "5.23"}
+        self.assertEqual(self.rows(language(), None, config=config), rows)
+        proc = self.tfmc(language(), None, config={"temprature": 2, "penalty_alpha": 0.6})
+        self.assertEqual(proc.returncode, 0, proc.stderr)
+        self.assertIn('did you mean "temperature"', proc.stderr)
+        self.assertIn('"penalty_alpha" is no option', proc.stderr)
+
+    def test_configs_that_are_none(self):
+        self.refused(language(), None, config='{"num_beams": 2', says="config.json")
+        self.refused(language(), None, config="[1]", says="JSON object")
+        self.refused(language(), None, config={"num_beams": "2"}, says="num_beams must be a whole number")
+        self.refused(language(), None, config={"bad_words_ids": [[1, 2]]}, says="one id each")
+        self.refused(language(), None, config={"early_stopping": "soon"}, says="early_stopping")
+        self.refused(language(), None, "--generation-config", self.path("none.json"), code=3)
+        self.refused(language(), None, "--num-beams", "x", code=2, says="--num-beams")
+        self.refused(language(), None, "--output", self.path("m.tfm"), code=2)
+
+    def test_speed_is_said_on_stderr(self):
+        proc = self.tfmc(language(), {"ids": PROMPTS})
+        self.assertRegex(proc.stderr, r"^18 new tokens in [0-9.]+ s, [0-9.]+ tokens/s\n$")
+
+    def test_output(self):
+        out = self.path("out.safetensors")
+        self.assertEqual(self.tfmc(language(), {"ids": PROMPTS}, "--num-beams=2", "--output", out).returncode, 0)
+        found = load_file(out)
+        self.assertEqual((found["sequences"].dtype, found["scores"].dtype), (np.int32, np.float32))
+        self.assertEqual(found["scores"].shape, (2,))
+
+
+class Sampling(Case):
+    def test_the_seed_decides(self):
+        draw = lambda seed, *more: self.rows(language(), {"ids": PROMPTS}, "--do-sample", f"--seed={seed}", *more)
+        self.assertEqual(draw(1), draw(1, "--threads=1"))
+        self.assertNotEqual(draw(1), draw(2))
+        self.assertEqual(draw(1, "--temperature=0"), self.rows(language(), {"ids": PROMPTS}))
+        self.assertEqual(draw(1, "--top-k=1"), self.rows(language(), {"ids": PROMPTS}))
+
+    def test_first_step(self):
+        out = self.path("out.safetensors")
+        proc = self.tfmc(language(), {"ids": PROMPTS}, "--do-sample", "--top-k=5", "--first-step-probabilities", "--output", out)
+        self.assertEqual(proc.returncode, 0, proc.stderr)
+        found = load_file(out)
+        self.assertEqual(list(found), ["probabilities"])
+        np.testing.assert_allclose(found["probabilities"].sum(1), 1, atol=1e-6)
+        self.assertEqual((found["probabilities"] > 0).sum(1).tolist(), [5, 5])
+
+
+class Refusals(Case):
+    """I19 to I25: one option is out of its range."""
+
+    def test_ranges(self):
+        nan = '{"%s": NaN}'
+        for config, says in [({"num_beams": 0}, "num_beams"), ({"num_beams": -1}, "num_beams"), ({"num_beams": 21}, "20 tokens"),
+                             ({"num_beams": 2000}, "1024"), ({"num_return_sequences": 2}, "num_return_sequences"),
+                             ({"top_k": -1}, "top_k"), ({"top_p": 0}, "top_p"), ({"top_p": 1.1}, "top_p"),
+                             ({"temperature": -1}, "temperature"), (nan % "temperature", "config.json"),
+                             ({"eos_token_id": 20}, "eos_token_id"), ({"eos_token_id": [2, -1]}, "eos_token_id"),
+                             ({"pad_token_id": 20}, "pad_token_id"), ({"length_penalty": 1e999}, "config.json"),
+                             ({"min_new_tokens": 12}, "min_new_tokens"), ({"max_new_tokens": 0}, "max_new_tokens"),
+                             ({"max_length": 3}, "max_length is 3"), ({"min_length": 13}, "min_length"),
+                             ({"repetition_penalty": 0}, "repetition_penalty"), ({"suppress_tokens": [20]}, "suppress_tokens"),
+                             ({"suppress_tokens": list(range(20))}, "every token is forbidden"),
+                             ({"num_beams": 2, "do_sample": True}, "do_sample"), ({"decoder_start_token_id": -5}, "start token")]:
+            with self.subTest(config=config):
+                inputs = None if "start" in says else {"ids": PROMPTS}
+                self.refused(language(), inputs, config=config, says=says)
+
+    def test_I21_ends(self):
+        self.assertEqual([len(row) for row in self.rows(language(), {"ids": PROMPTS}, "--eos-token-id", ",".join(map(str, range(20))))],
+                         [4, 4])
+        self.assertEqual([len(row) for row in self.rows(language(), {"ids": PROMPTS}, "--eos-token-id=[]")], [12, 12])
+
+    def test_I24_scores_that_are_none(self):
+        for bad, says in (("-inf", "all -inf"), ("inf - inf", "not finite")):
+            source = language().replace("logits = head(hidden)", f"logits = where(head(hidden) < inf, {bad}, 0.0) + 0 * head(hidden)")
+            self.refused(source, None, says=says)
+            self.refused(source, None, "--num-beams=2", says=says)
+
+
+def main():
+    global TFMC
+    TFMC = os.path.abspath(sys.argv.pop(1))
+    result = unittest.main(exit=False, verbosity=1).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    return bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
