@@ -5,6 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-dependencies.sh all || exit 1
+export TFM_CACHE_DIR= # tests compile anew
 passed=0 failed=0
 
 stage() {
