@@ -23,7 +23,7 @@ static const FunctionInfo functions[] = {
 };
 
 const char *library_kernel_suffix(Arena *arena, const Plan *plan) {
-  char *suffix = arena_printf(arena, ".%s", plan->target->name);
+  char *suffix = arena_printf(arena, ".%s.%s", model_prefix(arena, plan->program.name), plan->target->name);
   for (char *c = suffix; *c; c++)
     if (*c == '-') *c = '_';
   return suffix;
