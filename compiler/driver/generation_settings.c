@@ -36,22 +36,28 @@ typedef struct Reader {
 
 // ---- values ----
 
-static bool refuse(const Layer *layer, const char *name, const char *wanted) {
+static void refuse(const Layer *layer, const char *name, const char *wanted) {
   Diag *diag = &layer->session->diag;
   const char *text = layer->place ? "" : "--";
   char *shown = arena_strdup(diag->arena, name);
   for (char *c = shown; *c && !layer->place; c++)
     if (*c == '_') *c = '-';
-  diag_error_at(diag, layer->place, layer->place ? DIAG_INPUT_TYPE : DIAG_USAGE, "%s%s must be %s", text, shown, wanted);
-  return false;
+  diag_error_at(diag, layer->place, layer->place ? DIAG_INPUT_TYPE : DIAG_USAGE, "%s%s must be %s", text, shown,
+                wanted);
 }
 
 static bool read_integer(const json_t *value, int64_t *to) {
   if (json_is_integer(value)) *to = json_integer_value(value);
-  else if (json_is_real(value) && fabs(json_real_value(value)) < 0x1p53 && trunc(json_real_value(value)) == json_real_value(value))
+  else if (json_is_real(value) && fabs(json_real_value(value)) < 0x1p53 &&
+           trunc(json_real_value(value)) == json_real_value(value))
     *to = (int64_t)json_real_value(value);
   else return false;
   return true;
+}
+
+static bool read_real(const json_t *value, double *to) {
+  if (json_is_number(value)) *to = json_number_value(value);
+  return json_is_number(value);
 }
 
 static bool read_flag(const json_t *value, int32_t *to) {
@@ -98,7 +104,7 @@ static bool read_words(Arena *arena, const json_t *value, const tfm_generate_opt
   return json_is_array(value);
 }
 
-static bool apply(Reader *reader, const Layer *layer, const Setting *setting, const json_t *value) {
+static void apply(Reader *reader, const Layer *layer, const Setting *setting, const json_t *value) {
   static const char *const wanted[] = {[COUNT] = "a whole number", [REAL] = "a number", [FLAG] = "true or false",
                                        [TOKEN] = "a token's id", [TOKENS] = "an id or a list of ids",
                                        [EARLY] = "true, false or \"never\"", [WORDS] = "a list of lists of one id each",
@@ -109,7 +115,7 @@ static bool apply(Reader *reader, const Layer *layer, const Setting *setting, co
   switch (setting->kind) {
     case COUNT:
     case TOKEN: done = read_integer(value, (int64_t *)(void *)member); break;
-    case REAL: done = json_is_number(value); if (done) *(double *)(void *)member = json_number_value(value); break;
+    case REAL: done = read_real(value, (double *)(void *)member); break;
     case FLAG: done = read_flag(value, (int32_t *)(void *)member); break;
     case TOKENS: done = read_tokens(arena, value, (tfm_token_list *)(void *)member); break;
     case EARLY: done = read_early(value, (tfm_early_stopping *)(void *)member); break;
@@ -118,7 +124,7 @@ static bool apply(Reader *reader, const Layer *layer, const Setting *setting, co
     case FALLBACK: done = read_integer(value, &reader->fallback); break;
     case IGNORED: break;
   }
-  return done || refuse(layer, setting->name, wanted[setting->kind]);
+  if (!done) refuse(layer, setting->name, wanted[setting->kind]);
 }
 
 // ---- layers ----
@@ -142,12 +148,15 @@ static bool has(const json_t *object, const char *name) {
   return value && !json_is_null(value);
 }
 
-static bool is_of_eos(const Setting *setting) { return setting->offset == offsetof(tfm_generate_options, eos_token_ids); }
+static bool is_of_eos(const Setting *setting) {
+  return setting->offset == offsetof(tfm_generate_options, eos_token_ids);
+}
 
 /* The end tokens come first: words that are forbidden must leave them allowed. */
 static void apply_layer(Reader *reader, const Layer *layer) {
   tfm_generate_options *options = &reader->settings->options;
-  if (has(layer->object, "max_length") || has(layer->object, "max_new_tokens")) options->max_length = options->max_new_tokens = -1;
+  if (has(layer->object, "max_length") || has(layer->object, "max_new_tokens"))
+    options->max_length = options->max_new_tokens = -1;
   for (size_t i = 0; i < 2 * N_SETTINGS; i++) {
     const Setting *setting = &settings_table[i % N_SETTINGS];
     if (is_of_eos(setting) == (i < N_SETTINGS) && has(layer->object, setting->name))
@@ -185,7 +194,8 @@ static json_t *of_file(Session *session, const char *path) {
     char *text = ARENA_ARRAY(session->arena, char, file.size + 1);
     bool is_read = in_file_read(&file, &session->diag, 0, text, (size_t)file.size);
     if (is_read) object = json_loadb(text, (size_t)file.size, JSON_REJECT_DUPLICATES, &error);
-    if (is_read && !object) diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "line %d: %s", error.line, error.text);
+    if (is_read && !object)
+      diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "line %d: %s", error.line, error.text);
   }
   in_file_close(&file);
   if (!object || json_is_object(object)) return object;
@@ -228,7 +238,8 @@ bool generation_settings_read(Session *session, const Graph *graph, bool is_deco
   settings->options.seed = option_count(&session->options, OPTION_SEED, 0);
   read_layer(&reader, of_block(graph), "generate");
   if (path) read_layer(&reader, of_file(session, path), path);
-  if (reader.fallback != TFM_NO_TOKEN && (is_decoder || settings->start == TFM_NO_TOKEN)) settings->start = reader.fallback;
+  if (reader.fallback != TFM_NO_TOKEN && (is_decoder || settings->start == TFM_NO_TOKEN))
+    settings->start = reader.fallback;
   read_layer(&reader, of_flags(session), NULL);
   return !diag_has_errors(&session->diag);
 }

@@ -48,8 +48,8 @@ static bool check_rank(Scorer *s, const Graph *graph, const Node *node, const Te
   StrBuf got = strbuf_new(s->session->arena), wanted = strbuf_new(s->session->arena);
   print_dims(&got, tensor->dims, tensor->rank);
   node_print_shape(&wanted, graph->sizes, node);
-  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE, "input \"%s\": shape %s, the model wants %s", node->attr.name,
-                got.text, wanted.text);
+  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE, "input \"%s\": shape %s, the model wants %s",
+                node->attr.name, got.text, wanted.text);
   return false;
 }
 
@@ -57,8 +57,9 @@ static bool check_rank(Scorer *s, const Graph *graph, const Node *node, const Te
 static bool take_batch(Scorer *s, const char *name, int64_t dim, bool is_exact) {
   if (s->batch < 0 && is_exact) s->batch = dim;
   if (s->batch < 0 || (is_exact ? dim == s->batch : s->batch && dim % s->batch == 0)) return true;
-  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE, "input \"%s\" has a batch of %lld, another input one of %lld", name,
-                (long long)dim, (long long)s->batch);
+  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE,
+                "input \"%s\" has a batch of %lld, another input one of %lld", name, (long long)dim,
+                (long long)s->batch);
   return false;
 }
 
@@ -86,9 +87,15 @@ static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs,
       if (!take_input(s, graph, inputs, i, batch)) return false;
   }
   if (s->batch < 0) s->batch = 1;
-  if (s->prompt_lengths && s->prompt_lengths->rank != 1) return refuse_model(s, "the lengths have one axis");
-  if (!s->prompt_lengths || s->prompt) return true;
-  diag_error_at(&s->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\" is not given, only its lengths", s->grows);
+  const Tensor *lengths = s->prompt_lengths;
+  if (!lengths || (s->prompt && lengths->rank == 1 && lengths->dims[0] == s->prompt->dims[0])) return true;
+  if (s->prompt)
+    diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE,
+                  "input \"%s\" must have a length for each of the %lld rows of \"%s\"", s->lengths,
+                  (long long)s->prompt->dims[0], s->grows);
+  else
+    diag_error_at(&s->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\" is not given, only its lengths",
+                  s->grows);
   return false;
 }
 
@@ -178,7 +185,8 @@ static bool take_scores(Scorer *s, const Rows *rows, const Tensor *output, float
   if (output->dims[0] != rows->n || output->dims[1] < 1 || output->dims[2] != s->vocab) {
     StrBuf shape = strbuf_new(s->session->arena);
     print_dims(&shape, output->dims, output->rank);
-    return refuse_model(s, arena_printf(s->session->arena, "the scores of %lld rows have the shape %s", (long long)rows->n, shape.text));
+    return refuse_model(s, arena_printf(s->session->arena, "the scores of %lld rows have the shape %s",
+                                        (long long)rows->n, shape.text));
   }
   for (int64_t i = 0; i < rows->n; i++) {
     int64_t number = rows->numbers[i], length = rows->call->lengths[number];

@@ -1,4 +1,5 @@
-/* Scorer: a model with a generate block, as the decoding loop of the runtime sees it: scores of the token after some rows.
+/* Scorer: a model with a generate block, as the decoding loop of the runtime sees it: scores of the token after some
+ * rows.
  *
  * In: the graph, an engine made from it, the inputs that do not grow. Out: for each row the last position of the output
  * that the block names. Every call computes whole rows; rows of one length go together, rows of a ragged size all do.

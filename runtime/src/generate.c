@@ -1,7 +1,7 @@
 /* Generation. In: a model that scores, prompts, options. Out: rows of tokens, and for beam search their scores.
  *
- * This file holds what the loops share: memory, rows of tokens, the call for scores. Refused: scores that are no numbers,
- * or all -inf. */
+ * This file holds what the loops share: memory, rows of tokens, the call for scores. Refused: scores that are no
+ * numbers, or all -inf. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -140,7 +140,8 @@ tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, in
   generated->sequences = calloc((size_t)elements + 1, sizeof *generated->sequences);
   generated->lengths = calloc((size_t)n + 1, sizeof *generated->lengths);
   generated->scores = has_scores ? calloc((size_t)n + 1, sizeof *generated->scores) : NULL;
-  if (!generated->sequences || !generated->lengths || (has_scores && !generated->scores)) return generation_no_memory(g);
+  if (!generated->sequences || !generated->lengths || (has_scores && !generated->scores))
+    return generation_no_memory(g);
   for (int64_t i = 0; i < elements; i++) generated->sequences[i] = g->pad;
   generated->n = n;
   generated->width = width;
@@ -154,8 +155,8 @@ void tfm_generated_free(tfm_generated *generated) {
   *generated = (tfm_generated){0};
 }
 
-tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts, const tfm_generate_options *options,
-                        tfm_generated *generated, tfm_error *error) {
+tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts,
+                        const tfm_generate_options *options, tfm_generated *generated, tfm_error *error) {
   Generation g = {.model = model, .prompts = prompts};
   tfm_generated result = {0};
   tfm_status status = begin(&g, options, error);

@@ -82,21 +82,22 @@ static int64_t free_slot(const Search *s, const Beams *beams) {
   return n < s->g->beams ? n : beams->finished[n - 1].slot;
 }
 
-/* Of equal scores the one that finished first is better. False if the row is not among the best. */
-static bool finish(Search *s, Beams *beams, int64_t item, double score, const int32_t *tokens, int64_t length, int64_t last) {
+/* Keeps a row if it is among the best; of equal scores the one that finished first is better. `last` is the token after
+ * `tokens`, TFM_NO_TOKEN if there is none. */
+static void finish(Search *s, Beams *beams, int64_t item, double score, const int32_t *tokens, int64_t length,
+                   int64_t last) {
   const int64_t k = s->g->beams;
   int64_t place = beams->n_finished;
   while (place > 0 && beams->finished[place - 1].score < score) place--;
-  if (place == k) return false;
+  if (place == k) return;
   int64_t slot = free_slot(s, beams);
   if (beams->n_finished < k) beams->n_finished++;
   memmove(beams->finished + place + 1, beams->finished + place,
           (size_t)(beams->n_finished - 1 - place) * sizeof *beams->finished);
-  beams->finished[place] = (Finished){score, slot, length + (last >= 0)};
+  beams->finished[place] = (Finished){score, slot, length + (last != TFM_NO_TOKEN)};
   int32_t *row = token_row(&s->finished, item * k + slot);
   memcpy(row, tokens, (size_t)length * sizeof *row);
-  if (last >= 0) row[length] = (int32_t)last;
-  return true;
+  if (last != TFM_NO_TOKEN) row[length] = (int32_t)last;
 }
 
 static void finish_ended(Search *s, Beams *beams, int64_t item) {
@@ -162,7 +163,8 @@ static tfm_status advance(Search *s, int64_t item) {
   Beams *beams = &s->items[item];
   collect_candidates(s, beams);
   if (s->candidates[0].sum == -INFINITY)
-    return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)item, (long long)beams->length);
+    return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)item,
+                             (long long)beams->length);
   for (int64_t i = 0; i < s->n_candidates; i++) s->candidates[i].has_ended |= beams->length + 1 >= g->items[item].limit;
   finish_ended(s, beams, item);
   keep_best(s);
@@ -223,7 +225,7 @@ static void finish_running(Search *s, int64_t item) {
   Beams *beams = &s->items[item];
   for (int64_t i = 0; i < g->beams && !beams->is_done; i++)
     finish(s, beams, item, score_of(g, beams->sums[i], beams->length - g->items[item].start),
-           token_row(&s->running, item * g->beams + i), beams->length, -1);
+           token_row(&s->running, item * g->beams + i), beams->length, TFM_NO_TOKEN);
 }
 
 static tfm_status collect(Search *s, tfm_generated *generated) {
@@ -260,7 +262,8 @@ static bool make(Search *s) {
       !token_rows_make(&s->finished, rows, g->widest))
     return false;
   for (int64_t i = 0; i < g->n_items; i++) {
-    s->items[i] = (Beams){.length = g->items[i].start, .sums = sums + i * g->beams, .finished = finished + i * g->beams};
+    s->items[i] =
+        (Beams){.length = g->items[i].start, .sums = sums + i * g->beams, .finished = finished + i * g->beams};
     for (int64_t beam = 0; beam < g->beams; beam++) {
       s->items[i].sums[beam] = beam ? NEVER : 0;
       generation_copy_prompt(g, i, token_row(&s->running, i * g->beams + beam));

@@ -94,8 +94,8 @@ static tfm_status check_room(Generation *g, int64_t row) {
   const tfm_generate_options *o = &g->options;
   if (item->start < 1) return generation_refuse(g, "row %lld: the prompt is empty", (long long)row);
   if (item->start > g->prompts->width)
-    return generation_refuse(g, "row %lld: the prompt has %lld tokens, more than the %lld that were given", (long long)row,
-                             (long long)item->start, (long long)g->prompts->width);
+    return generation_refuse(g, "row %lld: the prompt has %lld tokens, more than the %lld that were given",
+                             (long long)row, (long long)item->start, (long long)g->prompts->width);
   if (item->start >= item->limit)
     return generation_refuse(g, "row %lld: the prompt has %lld tokens, and max_length is %lld", (long long)row,
                              (long long)item->start, (long long)item->limit);
@@ -143,7 +143,9 @@ tfm_status generation_read_options(Generation *g, const tfm_generate_options *gi
   if (status == TFM_OK) status = read_rows(g);
   if (status != TFM_OK) return status;
   g->beams = o->num_beams;
-  g->pad = (int32_t)(o->pad_token_id != TFM_NO_TOKEN ? o->pad_token_id : o->eos_token_ids.n ? o->eos_token_ids.tokens[0] : 0);
+  g->pad = (int32_t)(o->pad_token_id != TFM_NO_TOKEN ? o->pad_token_id
+                     : o->eos_token_ids.n            ? o->eos_token_ids.tokens[0]
+                                                     : 0);
   if (o->temperature == 0) o->do_sample = 0;
   return TFM_OK;
 }

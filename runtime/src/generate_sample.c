@@ -1,9 +1,10 @@
 /* Sampling: what may be drawn, and the draw.
  *
- * The generator is PCG-XSH-RR 64/32: state = state * 6364136223846793005 + increment; from the old state x the output is
- * (x >> 18 ^ x) >> 27, 32 bits of it, rotated right by x >> 59. Stream number i has the increment 2 i + 1; it starts from
- * state 0 with a step, the seed added, a step. A draw takes two outputs, the first as the upper half; the upper 53 bits
- * make a number u in [0, 1), and the first token at which the running sum of the probabilities exceeds u is taken. */
+ * The generator is PCG-XSH-RR 64/32: state = state * 6364136223846793005 + increment; from the old state x the output
+ * is (x >> 18 ^ x) >> 27, 32 bits of it, rotated right by x >> 59. Stream number i has the increment 2 i + 1; it starts
+ * from state 0 with a step, the seed added, a step. A draw takes two outputs, the first as the upper half; the upper 53
+ * bits make a number u in [0, 1), and the token at which the running sum of the probabilities first exceeds u is
+ * taken. */
 #include <math.h>
 
 #include "generation.h"

@@ -1,5 +1,5 @@
-/* The decoding loop on score functions made by hand: ties, ends, limits, every option out of its range (I19 to I26), the
- * generator of random numbers, the order of rows in calls. */
+/* The decoding loop on score functions made by hand: ties, ends, limits, every option out of its range (I19 to I26),
+ * the generator of random numbers, the order of rows in calls. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -55,14 +55,15 @@ static tfm_status run(Script *script, int64_t n, const int32_t *tokens, const tf
   return tfm_generate(&model, &prompts, options, generated, error);
 }
 
-static void expect_rows(Script *script, int64_t n, const int32_t *tokens, const tfm_generate_options *options, int64_t width,
-                        const int32_t *wanted) {
+static void expect_rows(Script *script, int64_t n, const int32_t *tokens, const tfm_generate_options *options,
+                        int64_t width, const int32_t *wanted) {
   tfm_generated generated;
   tfm_error error;
   cr_assert_eq(run(script, n, tokens, options, &generated, &error), TFM_OK, "%s", error.message);
   cr_assert_eq(generated.width, width, "width %lld", (long long)generated.width);
   for (int64_t i = 0; i < generated.n * width; i++)
-    cr_assert_eq(generated.sequences[i], wanted[i], "element %lld is %d, not %d", (long long)i, generated.sequences[i], wanted[i]);
+    cr_assert_eq(generated.sequences[i], wanted[i], "element %lld is %d, not %d", (long long)i, generated.sequences[i],
+                 wanted[i]);
   tfm_generated_free(&generated);
 }
 
@@ -215,7 +216,8 @@ Test(generate, prompts_of_different_lengths) {
   Script script = counting();
   const tfm_generate_model model = {VOCAB, &script, scores_of};
   const int64_t lengths[] = {1, 3};
-  const tfm_prompts prompts = {.n = 2, .width = 3, .tokens = (const int32_t[]){2, 9999, -5, 3, 3, 2}, .lengths = lengths};
+  const tfm_prompts prompts = {
+      .n = 2, .width = 3, .tokens = (const int32_t[]){2, 9999, -5, 3, 3, 2}, .lengths = lengths};
   const tfm_generate_options options = options_of(1);
   tfm_generated generated;
   tfm_error error;
@@ -266,7 +268,8 @@ Test(generate, draws_come_from_the_distribution) {
   cr_assert_neq(memcmp(among.sequences, among.sequences + among.width, DRAWS * sizeof(int32_t)), 0);
   int counts[VOCAB] = {0};
   for (int t = 1; t <= DRAWS; t++) counts[alone.sequences[t]]++;
-  for (int i = 0; i < 3; i++) cr_assert_lt(fabs(counts[i] / (double)DRAWS - (i + 1) / 6.0), 0.03, "token %d: %d", i, counts[i]);
+  for (int i = 0; i < 3; i++)
+    cr_assert_lt(fabs(counts[i] / (double)DRAWS - (i + 1) / 6.0), 0.03, "token %d: %d", i, counts[i]);
   cr_assert_eq(counts[3] + counts[4] + counts[5], 0);
   tfm_generated_free(&alone);
   tfm_generated_free(&among);
@@ -396,9 +399,10 @@ Test(generate, I24_scores_that_are_none) {
 Test(generate, I24_everything_is_forbidden) {
   static const int64_t all[] = {0, 1, 2, 3, 4, 5};
   REFUSED("every token is forbidden as token 1", options.suppress_tokens = (tfm_token_list){all, 6});
-  REFUSED("every token is forbidden as token 1", options.suppress_tokens = (tfm_token_list){all, 6}; options.num_beams = 1);
-  REFUSED("every token is forbidden", options.no_repeat_ngram_size = 1; options.max_new_tokens = 9; options.num_beams = 1;
-          options.eos_token_ids.n = 0);
+  REFUSED("every token is forbidden as token 1", options.suppress_tokens = (tfm_token_list){all, 6};
+          options.num_beams = 1);
+  REFUSED("every token is forbidden", options.no_repeat_ngram_size = 1; options.max_new_tokens = 9;
+          options.num_beams = 1; options.eos_token_ids.n = 0);
 }
 
 Test(generate, I25_repetition) {

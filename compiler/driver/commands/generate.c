@@ -1,7 +1,7 @@
 /* tfmc generate: rows of tokens that a model writes, to a file or as JSON lines. */
 #include <inttypes.h>
-#include <string.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "driver/commands/commands.h"
@@ -58,7 +58,7 @@ static int64_t count_padding(const int32_t *tokens, int64_t length, int64_t pad)
   return n;
 }
 
-static bool read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm_prompts *prompts) {
+static void read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm_prompts *prompts) {
   const Tensor *prompt = scorer->prompt, *given = scorer->prompt_lengths;
   int64_t n = prompt->dims[0], width = prompt->dims[1];
   int64_t *lengths = ARENA_ARRAY(session->arena, int64_t, n), *padding = ARENA_ARRAY(session->arena, int64_t, n);
@@ -68,19 +68,23 @@ static bool read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm
     if (is_padded) padding[i] = count_padding((const int32_t *)prompt->data + i * width, lengths[i], pad);
   }
   *prompts = (tfm_prompts){n, width, prompt->data, lengths, padding};
-  return true;
 }
 
 /* What the rows start with: the input that grows, or the start token. */
-static bool make_prompts(Session *session, const Scorer *scorer, const GenerationSettings *settings, tfm_prompts *prompts) {
-  if (scorer->prompt) return read_prompt(session, scorer, settings->options.pad_token_id, prompts);
+static bool make_prompts(Session *session, const Scorer *scorer, const GenerationSettings *settings,
+                         tfm_prompts *prompts) {
+  if (scorer->prompt) {
+    read_prompt(session, scorer, settings->options.pad_token_id, prompts);
+    return true;
+  }
   if (settings->start == TFM_NO_TOKEN) {
     diag_error_at(&session->diag, "generate", DIAG_INPUT_MISSING,
                   "nothing to begin with: give the input \"%s\", or set `bos` (decoder_start_token_id)", scorer->grows);
     return false;
   }
   if (settings->start < 0 || settings->start > INT32_MAX) {
-    diag_error_at(&session->diag, "generate", DIAG_INPUT_VALUE, "the start token %" PRId64 " does not exist", settings->start);
+    diag_error_at(&session->diag, "generate", DIAG_INPUT_VALUE, "the start token %" PRId64 " does not exist",
+                  settings->start);
     return false;
   }
   int32_t *tokens = ARENA_ARRAY(session->arena, int32_t, scorer->batch);
@@ -92,7 +96,8 @@ static bool make_prompts(Session *session, const Scorer *scorer, const Generatio
 // ---- results ----
 
 static void write_tensors(Session *session, const char *const *names, const Tensor *tensors, uint32_t n) {
-  session->wrote_output = safetensors_write(&session->diag, option_text(&session->options, OPTION_OUTPUT, NULL), names, tensors, n);
+  session->wrote_output =
+      safetensors_write(&session->diag, option_text(&session->options, OPTION_OUTPUT, NULL), names, tensors, n);
 }
 
 static void write_rows(Session *session, const tfm_generated *generated) {
@@ -138,7 +143,8 @@ static double now(void) {
 }
 
 static void say_speed(const Session *session, int64_t n_tokens, double seconds) {
-  if (option_given(&session->options, OPTION_QUIET) || option_is(&session->options, OPTION_DIAGNOSTICS, "text", "json")) return;
+  if (option_given(&session->options, OPTION_QUIET) || option_is(&session->options, OPTION_DIAGNOSTICS, "text", "json"))
+    return;
   fprintf(stderr, "%" PRId64 " new tokens in %.3f s, %.1f tokens/s\n", n_tokens, seconds, (double)n_tokens / seconds);
 }
 

@@ -3,7 +3,7 @@
  * The loop knows of the model only what tfm_generate_model says: how many tokens there are, and one function that gives
  * the scores of the next token for some rows. Whether that function runs the whole model anew or keeps what it computed
  * for earlier tokens is its own matter: each row says which row of the call before it continues.
- * Names, defaults and results of the options are those of `generate` in Hugging Face transformers; docs/generation.md. */
+ * Names, defaults and results of the options are those of `generate` in Hugging Face transformers. */
 #ifndef TFM_GENERATE_H
 #define TFM_GENERATE_H
 
@@ -58,7 +58,7 @@ typedef struct tfm_step_rows { /* one call for scores */
   const int32_t *const *tokens; /* tokens[i]: the whole row, left padding included */
   const int64_t *lengths;
   const int64_t *items;   /* the batch item that the row belongs to */
-  const int64_t *parents; /* the row of the call before that this one continues by its last token; -1 in the first call */
+  const int64_t *parents; /* the row of the call before that it continues by its last token; -1 in the first call */
 } tfm_step_rows;
 
 typedef struct tfm_generate_model {
@@ -84,8 +84,8 @@ typedef struct tfm_generated {
 } tfm_generated;
 
 TFM_API void tfm_generate_defaults(tfm_generate_options *options);
-/* `generated` is set on success only; tfm_generated_free gives its memory back. Fails with TFM_E_INPUT when an option is
- * out of its range, when a prompt leaves no room, when scores are NaN, or when every token is forbidden. */
+/* `generated` is set on success only; tfm_generated_free gives its memory back. Fails with TFM_E_INPUT when an option
+ * is out of its range, when a prompt leaves no room, when scores are NaN or +inf, or when every token is forbidden. */
 TFM_API tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts,
                                 const tfm_generate_options *options, tfm_generated *generated, tfm_error *error);
 TFM_API void tfm_generated_free(tfm_generated *generated); /* zeroes are ignored */
