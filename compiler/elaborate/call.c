@@ -180,8 +180,27 @@ static bool has_all(Elaborator *e, const Function *f, const char *title, const V
   return good;
 }
 
+static bool is_parameter(const Ast *params, const char *name) {
+  for (uint32_t i = 0; i < params->n_children; i++)
+    if (strcmp(params->children[i]->name, name) == 0) return true;
+  return false;
+}
+
+/* Sizes that stand alone in the type of a tensor, wherever among the parameters: types before it may compute with them. */
+static void bind_free_sizes(Elaborator *e, const Ast *params, const Value *values, Scope *scope) {
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    const Ast *type = params->children[i]->children[0];
+    if (!type || values[i].kind != VALUE_TENSOR || values[i].as.tensor->rank != type->n_children) continue;
+    for (uint32_t k = 0; k < type->n_children; k++) {
+      const char *free = type->children[k]->flag ? NULL : free_size(type->children[k], scope);
+      if (free && !is_parameter(params, free)) scope_put(e->arena, scope, free, value_size(values[i].as.tensor->dims[k]));
+    }
+  }
+}
+
 static bool bind_parameters(Elaborator *e, const Function *f, const Value *values, Scope *scope) {
   const Ast *params = f->ast->children[0];
+  bind_free_sizes(e, params, values, scope);
   for (uint32_t i = 0; i < params->n_children; i++) {
     const Ast *param = params->children[i];
     Value v = values[i].kind == VALUE_MISSING ? eval(e, param->children[1], scope) : values[i];
