@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""docs/library.md and README.md, followed to the letter. usage: test_documents.py BUILD [unittest arguments]
+
+Writes the files that docs/library.md shows (blocks whose first line names one), installs BUILD and runs the page's
+commands, in their order and in one shell. README.md: the commands on its own model. Needs numpy and safetensors. model.py
+runs if TFM_TORCH names a Python with PyTorch; else random weights stand for trained ones, and the reference interpreter
+says what PyTorch would.
+"""
+import os
+import pathlib
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = None
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = PROJECT / "docs" / "library.md"
+README = PROJECT / "README.md"
+BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"(?:# |/\* )([\w.]+)(?: \*/)?\n")
+# usage: STAND_IN TFMC MODEL WEIGHTS INPUTS OUTPUTS: writes the three files and prints the best class of each token.
+STAND_IN = r"""
+import re, subprocess, sys
+import numpy as np
+from safetensors.numpy import load_file, save_file
+tfmc, model, weights_path, inputs_path, outputs_path = sys.argv[1:]
+listed = subprocess.run([tfmc, "check", "-v", model], capture_output=True, text=True, check=True).stdout
+listed = listed[listed.index("weights:"):]
+random = np.random.default_rng(1)
+weights = {name: random.normal(0, 0.05, [int(n) for n in dims.split(", ")]).astype(np.float32)
+           for name, dims in re.findall(r"^  (\S+) +f32\[(.*)\]$", listed, re.MULTILINE)}
+save_file(weights, weights_path)
+save_file({"ids": np.array([[5, 81, 32, 7, 499], [14, 3, 90, 0, 0]])}, inputs_path)
+subprocess.run([tfmc, "run", model, "--weights", weights_path, "--inputs", inputs_path, "--engine=reference", "-o",
+                outputs_path], check=True)
+for row in load_file(outputs_path)["scores"].argmax(-1).tolist():
+    print(*row if isinstance(row, list) else [row])
+"""
+PROGRAM = r"""
+#include "model.h"
+int main(void) {
+  classifier_model *model;
+  if (classifier_open("model.tfmw", &model, 0)) return 1;
+  classifier_close(model);
+  return 0;
+}
+"""
+
+
+def blocks(page):
+    return BLOCK.findall(page.read_text())
+
+
+class Page(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = pathlib.Path(folder.name)
+        self.folder = self.home / "folder"
+        self.folder.mkdir()
+
+    def bash(self, commands, **environment):
+        proc = subprocess.run(["bash", "-c", "set -e\n" + commands], cwd=self.folder, env={**os.environ, **environment},
+                              capture_output=True, text=True, timeout=600)
+        self.assertEqual(proc.returncode, 0, proc.stdout + proc.stderr)
+        return proc.stdout
+
+
+class Readme(Page):
+    def test_every_command(self):
+        (self.folder / "build").mkdir()
+        (self.folder / "build" / "release").symlink_to(BUILD)
+        (self.folder / "model.tfm").write_text(next(text for kind, text in blocks(README) if kind == "tfm"))
+        (self.folder / "program.c").write_text(PROGRAM)
+        subprocess.run([sys.executable, "-c", STAND_IN, os.path.join(BUILD, "tfmc"), "model.tfm", "w.safetensors",
+                        "in.safetensors", "out.safetensors"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-c", "import numpy; from safetensors.numpy import load_file;"
+                        "numpy.save('ids.npy', load_file('in.safetensors')['ids'])"], cwd=self.folder, check=True)
+        commands = [text for kind, text in blocks(README) if kind == "sh" and not text.startswith("make")]
+        self.assertGreater(len(commands), 2)
+        out = self.bash("".join(commands) + "./program\n")
+        self.assertIn("8 elements agree", out)
+
+
+class Library(Page):
+    def stand_in(self, name, text):
+        path = self.home / "stand-ins" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def write_files(self):
+        for language, text in blocks(PAGE):
+            name = FILE.match(text)
+            if language != "sh":
+                self.assertTrue(name, f"a block without a file: {text[:60]}")
+                (self.folder / name[1]).write_text(text)
+
+    def test_every_command(self):
+        self.write_files()
+        torch = os.environ.get("TFM_TORCH")
+        if not torch:
+            files = ["tfmc", "tagger.tfm", "tagger.safetensors", "in.safetensors", "out.safetensors"]
+            (self.folder / "model.py").write_text(f"import sys\nsys.argv[1:] = {files}\n" + STAND_IN)
+        self.stand_in("make", f'cmake --install "{BUILD}" --prefix "${{2#PREFIX=}}"\n')
+        self.stand_in("python3", f'exec "{torch or sys.executable}" "$@"\n')
+        out = self.bash("".join(text for kind, text in blocks(PAGE) if kind == "sh"), HOME=str(self.home),
+                        PATH=f"{self.home}/stand-ins:{os.environ['PATH']}")
+        self.compare(out)
+
+    def compare(self, printed):
+        lines = printed.splitlines()
+        tags = [line for line in lines if re.fullmatch(r"\d( \d){4}", line)]
+        self.assertEqual(len(tags), 8, printed)  # model.py, tag, tag_alone, tagging
+        self.assertEqual(tags, tags[:2] * 4)
+        firsts = [line for line in lines if line.startswith("5: ")]
+        self.assertEqual(len(firsts), 3, printed)  # serve, any, any.py
+        self.assertEqual(firsts, firsts[:1] * 3)
+        for line in PAGE.read_text().splitlines():
+            if line.startswith("The second worker is told: "):
+                self.assertIn(line.split("`")[1], lines)
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    run = unittest.main(exit=False).result
+    failed = len(run.failures) + len(run.errors)
+    print(f"{run.testsRun - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
