@@ -37,6 +37,7 @@ typedef struct StepState {
 struct tfm_context {
   const tfm_program *program;
   const tfm_library *library; /* NULL: made from a program alone */
+  tfm_model *model;           /* the same; kept while the context lives */
   const char *weights;
   tfm_allocator allocator;
   size_t bytes;    /* of the block that holds the context and all its arrays */

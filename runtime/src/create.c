@@ -4,6 +4,7 @@
 
 #include "allocate.h"
 #include "context.h"
+#include "model.h"
 #include "options.h"
 
 /* The next `bytes` of a block, or of nothing while its size is added up. */
@@ -114,5 +115,7 @@ void tfm_context_destroy(tfm_context *context) {
   if (context->owns_pool) pool_destroy(context->pool);
   memory_release(context);
   const tfm_allocator allocator = context->allocator;
+  tfm_model *model = context->model;
   release(&allocator, context, context->bytes);
+  if (model) model_release(model);
 }

@@ -171,8 +171,11 @@ tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *
   *context = NULL;
   if (!model) return usage(error, "the model is a null pointer");
   tfm_status status = tfm_context_create(model->program, model->weights.packed, options, context, error);
-  if (!status) (*context)->library = model->library;
-  return status;
+  if (status) return status;
+  (*context)->library = model->library;
+  (*context)->model = model;
+  model_keep(model);
+  return TFM_OK;
 }
 
 tfm_status tfm_model_context(tfm_model *model, const tfm_context_options *options, tfm_context **context,

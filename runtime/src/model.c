@@ -47,7 +47,7 @@ static tfm_status new_model(const tfm_library *library, tfm_model **model, tfm_e
   if (status) return status;
   tfm_model *made = malloc(sizeof *made);
   if (!made) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a model");
-  *made = (tfm_model){.library = library, .program = program};
+  *made = (tfm_model){.library = library, .program = program, .users = 1};
   *model = made;
   return TFM_OK;
 }
@@ -82,11 +82,17 @@ tfm_status tfm_library_open_memory(const tfm_library *library, const void *bytes
   return finish(model, weights_in_memory(library, bytes, size, &(*model)->weights, error), error);
 }
 
-void tfm_model_close(tfm_model *model) {
-  if (!model) return;
+void model_keep(tfm_model *model) { atomic_fetch_add_explicit(&model->users, 1, memory_order_relaxed); }
+
+void model_release(tfm_model *model) {
+  if (atomic_fetch_sub_explicit(&model->users, 1, memory_order_acq_rel) > 1) return;
   weights_unmap(&model->weights);
   if (model->handle) model->unload(model->handle);
   free(model);
+}
+
+void tfm_model_close(tfm_model *model) {
+  if (model) model_release(model);
 }
 
 const tfm_program *tfm_model_program(const tfm_model *model) { return model ? model->program : NULL; }

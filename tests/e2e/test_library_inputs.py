@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What compiled libraries do with unusual inputs, weights and callers: I11 to I18, W16 to W18, W23, H10, H16 of the
-catalogue of bad inputs. Libraries are loaded into this process and called with NumPy arrays.
+"""What compiled libraries do with unusual inputs, weights and callers: I11 to I18, W16 to W18, W23, H05, H10, H13, H16 of
+the catalogue of bad inputs. Libraries are loaded into this process and called with NumPy arrays.
 
 usage: test_library_inputs.py TFMC          Needs numpy, safetensors. The last line is 'N passed, N failed'.
 """
 import ctypes
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -422,16 +423,56 @@ class Hosts(Case):
         library = self.block(threads=3)
         inputs = self.block_inputs(4, 50)
         want = library.run(inputs)
+
+        def act():
+            good = all(library.run(inputs)[k].tobytes() == want[k].tobytes() for k in want)
+            fresh = library.run(inputs, library.new_context(2))
+            library.close()
+            return good and all(fresh[k].tobytes() == want[k].tobytes() for k in want)
+
         for _ in range(10):
-            child = os.fork()
-            if child == 0:
-                good = all(library.run(inputs)[k].tobytes() == want[k].tobytes() for k in want)
-                fresh = library.run(inputs, library.new_context(2))
-                good = good and all(fresh[k].tobytes() == want[k].tobytes() for k in want)
-                library.close()
-                os._exit(0 if good else 1)
-            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.in_child(act)
         self.same(want, library.run(inputs))
+
+    def in_child(self, act):
+        child = os.fork()
+        if child == 0:
+            good = False
+            try:
+                good = act()
+            finally:
+                os._exit(0 if good else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_H05_no_new_code_is_needed(self):
+        """A process that may not make memory executable (PR_SET_MDWE) opens and runs a library."""
+        library = self.block()
+        inputs = self.block_inputs(2, 9)
+        want = library.run(inputs)
+        shutil.copy(self.path("libblock.so"), self.path("copy.so"))
+
+        def act():
+            if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+                return True  # an older system
+            other = Library(TFMC, self.path("copy.so"), threads=2)
+            return all(other.run(inputs)[k].tobytes() == want[k].tobytes() for k in want)
+
+        self.in_child(act)
+
+    def test_H13_beside_other_libraries(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("there is no PyTorch: its threads and OpenMP are not tried")
+        library = self.block(threads=2)
+        inputs = self.block_inputs(2, 30)
+        want = library.run(inputs)
+        torch.set_num_threads(2)
+        x = torch.from_numpy(inputs["x"])
+        before = (x @ x.transpose(1, 2)).numpy().tobytes()
+        for _ in range(20):
+            self.same(want, library.run(inputs))
+            self.assertEqual((x @ x.transpose(1, 2)).numpy().tobytes(), before)
 
     def test_H16_cancelled_from_another_thread(self):
         library = self.block()

@@ -417,6 +417,18 @@ Test(library, a_context_in_use_refuses_a_second_caller) {
   tfm_context_destroy(running);
 }
 
+/* A debatable order, but one that programs have: the model is closed while contexts of it exist. */
+Test(library, H09_a_model_ends_with_its_last_context) {
+  tfm_context *first = context_of(1), *second = context_of(2);
+  tfm_model_close(model);
+  runs(first);
+  tfm_context_destroy(first);
+  runs(second);
+  cr_assert_eq(tfm_library_open(&hand.library, NULL, &model, &error), TFM_OK);
+  runs(second);
+  tfm_context_destroy(second);
+}
+
 /* --- The stack ----------------------------------------------------------------------------------------------------- */
 
 enum { STACK = 64 << 10, MOST_STACK = 16 << 10 };

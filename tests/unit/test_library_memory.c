@@ -165,9 +165,10 @@ static tfm_status bind_and_run(Use *use) {
 typedef tfm_status (*Step)(Use *);
 
 static void end(Use *use) {
+  if (use->threads == 2) tfm_model_close(use->model); /* in any order */
   tfm_context_destroy(use->context);
   tfm_pool_destroy(use->pool);
-  tfm_model_close(use->model);
+  if (use->threads != 2) tfm_model_close(use->model);
 }
 
 /* Does the steps in order; one that lacks memory must say so and succeeds when there is some again. */

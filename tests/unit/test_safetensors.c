@@ -301,6 +301,41 @@ Test(safetensors, W21_names) {
   arena_destroy(header.arena);
 }
 
+static float read_one(Bench *bench, const SafeTensors *tensors, const char *name, bool *good) {
+  float value = -1;
+  *good = safetensors_read(tensors, &bench->diag, safetensors_find(tensors, name), DTYPE_F32, &value);
+  return value;
+}
+
+/* Nothing is mapped: what others do to the file is an error or other numbers, never a signal. */
+Test(safetensors, W18_files_changed_while_they_are_open) {
+  Bench bench = bench_new();
+  const char *header = "{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
+                       "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4,8]}}";
+  bool good;
+  bench_write_safetensors(&bench, header, strlen(header), 8);
+  SafeTensors *tensors = safetensors_open(bench.arena, &bench.diag, bench.path);
+  cr_assert_not_null(tensors);
+  read_one(&bench, tensors, "b", &good);
+  cr_assert(good);
+  FILE *file = fopen(bench.path, "r+b"); /* overwritten, its header too */
+  for (size_t i = 0; i < 8 + strlen(header); i++) fputc('x', file);
+  fwrite(&(float){3}, 4, 1, file);
+  fclose(file);
+  cr_assert_eq(read_one(&bench, tensors, "a", &good), 3.0f);
+  cr_assert(good);
+  cr_assert_eq(truncate(bench.path, (off_t)(8 + strlen(header) + 4)), 0);
+  cr_assert_eq(read_one(&bench, tensors, "a", &good), 3.0f);
+  read_one(&bench, tensors, "b", &good);
+  cr_assert_not(good);
+  cr_assert_eq(bench.diag.n_errors, 1);
+  cr_assert_eq(truncate(bench.path, 0), 0);
+  read_one(&bench, tensors, "a", &good);
+  cr_assert_not(good);
+  safetensors_close(tensors);
+  bench_destroy(&bench);
+}
+
 /* 4.5 GB of zeroes that take no room on the disk: the last elements lie beyond 2^32 bytes and 2^30 elements. */
 Test(safetensors, W23_large_tensors) {
   Bench bench = bench_new();

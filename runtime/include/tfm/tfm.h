@@ -38,7 +38,7 @@ TFM_API void tfm_context_profile(tfm_context *context, uint64_t *nanoseconds);
  * Loading a library runs its code: open only what you trust. */
 TFM_API tfm_status tfm_model_open(const char *library_path, const char *weights_path, tfm_model **model,
                                   tfm_error *error);
-TFM_API void tfm_model_close(tfm_model *model); /* NULL is ignored. Contexts must be gone */
+TFM_API void tfm_model_close(tfm_model *model); /* NULL is ignored. Its contexts keep what they need */
 TFM_API const struct tfm_program *tfm_model_program(const tfm_model *model);
 TFM_API const struct tfm_library *tfm_model_library(const tfm_model *model);
 TFM_API tfm_status tfm_model_context(tfm_model *model, const tfm_context_options *options, tfm_context **context,

@@ -1,7 +1,9 @@
-/* usage: repeat LIBRARY WEIGHTS TIMES: loads, opens, runs, closes and unloads the model "m" again and again; then
- * neither memory, mappings, descriptors nor threads may have grown. */
+/* usage: repeat LIBRARY WEIGHTS TIMES: loads, opens, runs, closes and unloads the model "m" again and again, on this thread
+ * and on others, closing the model before and after its context; then neither memory, mappings, descriptors nor threads
+ * may have grown. */
 #include <dirent.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +44,7 @@ static void *find(void *library, const char *name) {
   __typeof__(&name) p_##name;   \
   *(void **)&p_##name = find(library, #name)
 
-static void once(const char *path, const char *weights) {
+static void once(const char *path, const char *weights, int order) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     fprintf(stderr, "%s\n", dlerror());
@@ -65,16 +67,31 @@ static void once(const char *path, const char *weights) {
     fprintf(stderr, "%s\n", error.message);
     exit(4);
   }
+  if (order) p_m_close(model);
   p_m_context_free(context);
-  p_m_close(model);
+  if (!order) p_m_close(model);
   dlclose(library);
+}
+
+static void *once_elsewhere(void *argument) {
+  char **paths = argument;
+  once(paths[1], paths[2], 1);
+  return NULL;
+}
+
+static void repeat(char **argv, int times) {
+  for (int i = 0; i < times; i++) {
+    pthread_t thread;
+    once(argv[1], argv[2], i % 2);
+    if (i % 3 == 0 && (pthread_create(&thread, NULL, once_elsewhere, argv) || pthread_join(thread, NULL))) exit(5);
+  }
 }
 
 int main(int argc, char **argv) {
   if (argc != 4) return 2;
-  for (int i = 0; i < 20; i++) once(argv[1], argv[2]);
+  repeat(argv, 20);
   Held before = measure();
-  for (int i = 0, times = atoi(argv[3]); i < times; i++) once(argv[1], argv[2]);
+  repeat(argv, atoi(argv[3]));
   Held after = measure();
   printf("pages %ld %ld, mappings %ld %ld, descriptors %ld %ld, threads %ld %ld\n", before.pages, after.pages,
          before.mappings, after.mappings, before.descriptors, after.descriptors, before.threads, after.threads);
