@@ -57,6 +57,10 @@ for option in -march=x86-64-v3 -march=x86-64 --engine=reference; do
     --generate "--option=$option"
 done
 stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 --count 20000
+threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release/tfmc . "$@"; }
+stage "sixteen threads on four libraries, thread sanitizer" threads_of_libraries --alone=200 --sanitize=thread
+stage "the same, addresses and undefined behaviour" threads_of_libraries --alone=2000 --sanitize=address --sanitize=undefined
+stage "the same, and a million runs of each alone" threads_of_libraries --alone=1000000
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-60}"
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 if cmake --build build/release --target bench-compare >/dev/null; then
