@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generate_row.h"
 #include "generation.h"
 
 // ---- memory and errors ----
@@ -79,20 +80,15 @@ bool generation_is_eos(const Generation *g, int64_t token) {
 /* NaN and +inf are no scores; -inf is that of a token which is never said. */
 static tfm_status check_scores(Generation *g, int64_t row) {
   const float *scores = generation_row_scores(g, row);
-  bool is_number = true, is_possible = false;
-  for (int64_t i = 0; i < g->vocab; i++) {
-    is_number &= scores[i] < INFINITY;
-    is_possible |= scores[i] > -INFINITY;
-  }
-  if (is_number && is_possible) return TFM_OK;
+  bool is_number = row_is_number(scores, g->vocab);
+  if (is_number && row_max(scores, g->vocab) > -INFINITY) return TFM_OK;
   return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
                            (long long)g->row_lengths[row], is_number ? "all -inf" : "not finite");
 }
 
 tfm_status generation_check_choice(Generation *g, int64_t row) {
   const float *scores = generation_row_scores(g, row);
-  for (int64_t i = 0; i < g->vocab; i++)
-    if (scores[i] > -INFINITY) return TFM_OK;
+  if (row_max(scores, g->vocab) > -INFINITY) return TFM_OK;
   return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)g->row_items[row],
                            (long long)g->row_lengths[row]);
 }

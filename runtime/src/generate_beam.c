@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generate_row.h"
 #include "generation.h"
 
 #define NEVER (-1e9) /* the sum of a beam that does not exist; real ones stay far above it */
@@ -45,20 +46,33 @@ typedef struct Search {
 
 // ---- 1: candidates ----
 
+/* The heap holds the best so far, the worst of them as its root. Of `count` tokens from `first` on those that are better
+ * are taken in; one that is equal to the root stands further back. Returns how many the heap holds now. */
+static int64_t take_tokens(Generation *g, int64_t n, double sum, const float *scores, int64_t first, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    const HeapEntry entry = {-(sum + (double)scores[i]), first + i};
+    if (n < g->heap_size) {
+      g->heap[n++] = entry;
+      if (n == g->heap_size) heap_order(g->heap, n);
+    } else if (entry.key < g->heap[0].key) {
+      g->heap[0] = entry;
+      heap_sink(g->heap, n, 0);
+    }
+  }
+  return n;
+}
+
 static void collect_candidates(Search *s, const Beams *beams) {
+  enum { BLOCK = 256 }; /* tokens that are passed over together if the best of them is not good enough */
   Generation *g = s->g;
   int64_t n = 0;
   for (int64_t beam = 0; beam < g->beams; beam++) {
     const float *scores = generation_row_scores(g, beams->first_row + (s->is_first ? 0 : beam));
-    for (int64_t token = 0; token < g->vocab; token++) {
-      const HeapEntry entry = {-(beams->sums[beam] + (double)scores[token]), beam * g->vocab + token};
-      if (n < g->heap_size) {
-        g->heap[n++] = entry;
-        if (n == g->heap_size) heap_order(g->heap, n);
-      } else if (entry.key < g->heap[0].key) { /* an equal one stands further back */
-        g->heap[0] = entry;
-        heap_sink(g->heap, n, 0);
-      }
+    const double sum = beams->sums[beam];
+    for (int64_t token = 0; token < g->vocab; token += BLOCK) {
+      int64_t count = g->vocab - token < BLOCK ? g->vocab - token : BLOCK;
+      if (n == g->heap_size && -(sum + (double)row_max(scores + token, count)) >= g->heap[0].key) continue;
+      n = take_tokens(g, n, sum, scores + token, beam * g->vocab + token, count);
     }
   }
   for (s->n_candidates = n; n > 0; n--) {

@@ -2,14 +2,12 @@
  * n-grams, least length, forced first and last token, suppressed tokens. Nothing is normalised again afterwards. */
 #include <math.h>
 
+#include "generate_row.h"
 #include "generation.h"
 
 void process_log_softmax(float *scores, int64_t vocab) {
-  float most = scores[0];
-  double sum = 0;
-  for (int64_t i = 1; i < vocab; i++) most = scores[i] > most ? scores[i] : most;
-  for (int64_t i = 0; i < vocab; i++) sum += exp((double)scores[i] - (double)most);
-  double shift = (double)most + log(sum);
+  const float most = row_max(scores, vocab);
+  const double shift = (double)most + log(row_exp_sum(scores, vocab, most));
   for (int64_t i = 0; i < vocab; i++) scores[i] = (float)((double)scores[i] - shift);
 }
 

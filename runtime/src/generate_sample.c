@@ -7,6 +7,7 @@
  * taken. */
 #include <math.h>
 
+#include "generate_row.h"
 #include "generation.h"
 
 // ---- numbers ----
@@ -33,12 +34,6 @@ static double stream_uniform(Stream *stream) {
 
 // ---- what may be drawn ----
 
-static float largest(const float *scores, int64_t vocab) {
-  float most = scores[0];
-  for (int64_t i = 1; i < vocab; i++) most = scores[i] > most ? scores[i] : most;
-  return most;
-}
-
 static int64_t fill_heap(Generation *g, const float *scores) {
   int64_t n = 0;
   for (int64_t i = 0; i < g->vocab; i++)
@@ -47,13 +42,20 @@ static int64_t fill_heap(Generation *g, const float *scores) {
   return n;
 }
 
+/* The heap holds the k largest so far, the least of them as its root. */
 static void keep_top_k(Generation *g, float *scores) {
-  int64_t n = fill_heap(g, scores);
-  if (n <= g->options.top_k) return;
-  for (int64_t taken = 1; taken < g->options.top_k; taken++) heap_pop(g->heap, n--);
-  float least = (float)g->heap[0].key;
-  for (int64_t i = 0; i < g->vocab; i++)
-    if (scores[i] < least) scores[i] = -INFINITY;
+  const int64_t k = g->options.top_k;
+  HeapEntry *heap = g->heap;
+  if (k >= g->vocab) return;
+  for (int64_t i = 0; i < k; i++) heap[i] = (HeapEntry){-(double)scores[i], i};
+  heap_order(heap, k);
+  for (int64_t i = k; i < g->vocab; i++) {
+    if (-(double)scores[i] >= heap[0].key) continue;
+    heap[0] = (HeapEntry){-(double)scores[i], i};
+    heap_sink(heap, k, 0);
+  }
+  const float least = (float)-heap[0].key;
+  for (int64_t i = 0; i < g->vocab; i++) scores[i] = scores[i] < least ? -INFINITY : scores[i];
 }
 
 /* From the largest down: a token stays while it and all smaller ones have together more than 1 - top_p. */
@@ -69,7 +71,7 @@ static void keep_top_p(Generation *g, float *scores) {
 
 void sample_restrict(Generation *g, float *scores) {
   const tfm_generate_options *o = &g->options;
-  const double most = (double)largest(scores, g->vocab); /* taken away first: a low temperature must not overflow */
+  const double most = (double)row_max(scores, g->vocab); /* taken away first: a low temperature must not overflow */
   for (int64_t i = 0; i < g->vocab && o->temperature != 1; i++)
     scores[i] = (float)(((double)scores[i] - most) / o->temperature);
   if (o->top_k) keep_top_k(g, scores);
@@ -79,22 +81,17 @@ void sample_restrict(Generation *g, float *scores) {
 // ---- the draw ----
 
 void sample_softmax(const float *scores, int64_t vocab, float *probabilities) {
-  const double most = (double)largest(scores, vocab);
-  double total = 0;
-  for (int64_t i = 0; i < vocab; i++) total += exp((double)scores[i] - most);
-  for (int64_t i = 0; i < vocab; i++) probabilities[i] = (float)(exp((double)scores[i] - most) / total);
+  const double total = row_exp(scores, vocab, row_max(scores, vocab), probabilities);
+  for (int64_t i = 0; i < vocab; i++) probabilities[i] = (float)((double)probabilities[i] / total);
 }
 
-int64_t sample_draw(const float *scores, int64_t vocab, Stream *stream) {
-  const double most = (double)largest(scores, vocab);
-  double total = 0, sum = 0;
-  for (int64_t i = 0; i < vocab; i++) total += exp((double)scores[i] - most);
-  const double at = stream_uniform(stream) * total;
+int64_t sample_draw(float *scores, int64_t vocab, Stream *stream) {
+  const double at = stream_uniform(stream) * row_exp(scores, vocab, row_max(scores, vocab), scores);
+  double sum = 0;
   int64_t last = 0;
   for (int64_t i = 0; i < vocab && sum <= at; i++) {
-    double weight = exp((double)scores[i] - most);
-    if (weight > 0) last = i;
-    sum += weight;
+    if (scores[i] > 0) last = i;
+    sum += (double)scores[i];
   }
   return last;
 }

@@ -1,6 +1,5 @@
 /* Greedy decoding and sampling: one row per item. A row that has ended leaves the batch and costs nothing more. */
-#include <math.h>
-
+#include "generate_row.h"
 #include "generation.h"
 
 typedef struct Single {
@@ -17,9 +16,9 @@ static int64_t choose(Generation *g, float *scores, Stream *stream) {
     sample_restrict(g, scores);
     return sample_draw(scores, g->vocab, stream);
   }
+  const float most = row_max(scores, g->vocab);
   int64_t best = 0;
-  for (int64_t i = 1; i < g->vocab; i++)
-    if (scores[i] > scores[best]) best = i;
+  while (scores[best] < most) best++;
   return best;
 }
 

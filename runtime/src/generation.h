@@ -76,7 +76,7 @@ typedef struct Stream { /* PCG-XSH-RR 64/32 (O'Neill 2014) */
 } Stream;
 
 Stream stream_new(uint64_t seed, uint64_t number);
-int64_t sample_draw(const float *scores, int64_t vocab, Stream *stream);
+int64_t sample_draw(float *scores, int64_t vocab, Stream *stream); /* the scores are overwritten */
 
 /* The loops. Both fill `generated`, whose memory is the caller's from then on, even after an error. */
 tfm_status generate_single(Generation *g, tfm_generated *generated);

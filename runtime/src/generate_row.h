@@ -1,0 +1,17 @@
+/* Passes over the scores of one row, in plain C that compilers turn into vector code: 16 lanes side by side, combined in
+ * one order, so that the numbers are the same on every machine. No score is NaN or +inf unless it says so. */
+#ifndef TFM_RUNTIME_GENERATE_ROW_H
+#define TFM_RUNTIME_GENERATE_ROW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether no score is NaN or +inf. */
+bool row_is_number(const float *scores, int64_t n);
+float row_max(const float *scores, int64_t n); /* -inf if there is none */
+/* exp(scores[i] - most), for most >= all of them; may be in place. Less than 1e-37 becomes 0. Returns the sum. */
+double row_exp(const float *scores, int64_t n, float most, float *weights);
+/* The sum without the weights. */
+double row_exp_sum(const float *scores, int64_t n, float most);
+
+#endif
