@@ -171,8 +171,15 @@ static const char *nearest_member(Elaborator *e, const Module *m, const char *na
   return diag_nearest(name, known.items, known.n);
 }
 
+/* x.mean(...) is how it is written elsewhere. */
+static Value no_member(Elaborator *e, const char *name, Value left, const Scope *scope) {
+  const Binding *binding = left.kind == VALUE_TENSOR ? scope_search(scope, name) : NULL;
+  bool is_function = binding && (binding->value.kind == VALUE_PRIMITIVE || binding->value.kind == VALUE_FUNCTION);
+  if (is_function) return fail(e, DIAG_KIND, "%K has no member '%s'; write %s(...) or -> %s", left, name, name, name);
+  return fail(e, DIAG_KIND, "%K has no member '%s'", left, name);
+}
+
 static Value step_dot(Elaborator *e, const Ast *node, Value left, Scope *scope) {
-  (void)scope;
   if (is_poison(left)) return POISON;
   if (left.kind == VALUE_REPETITION) {
     return fail(e, DIAG_KIND, "a repetition has no members: take one of its modules with [i]");
@@ -180,7 +187,7 @@ static Value step_dot(Elaborator *e, const Ast *node, Value left, Scope *scope) 
   if (left.kind == VALUE_TEMPLATE) {
     return fail(e, DIAG_KIND, "a module needs a name before its members can be read: m = ...");
   }
-  if (left.kind != VALUE_MODULE) return fail(e, DIAG_KIND, "%K has no member '%s'", left, node->name);
+  if (left.kind != VALUE_MODULE) return no_member(e, node->name, left, scope);
   const Module *m = left.as.module;
   const Binding *binding = scope_find(m->scope, node->name);
   if (binding && binding->is_member) return binding->value;
