@@ -423,6 +423,38 @@ Test(generate, errors_of_the_model_are_passed_on) {
   }
 }
 
+// ---- memory ----
+
+static int64_t allocations_left = -1; /* -1: any number */
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size) {
+  if (allocations_left == 0) return NULL;
+  if (allocations_left > 0) allocations_left--;
+  return __real_calloc(count, size);
+}
+
+Test(generate, every_allocation_may_fail) {
+  for (int64_t beams = 1; beams <= 3; beams += 2) {
+    tfm_status status = TFM_E_NOMEM;
+    int64_t n = 0;
+    for (; status == TFM_E_NOMEM; n++) {
+      Script script = counting();
+      tfm_generate_options options = options_of(beams);
+      options.max_new_tokens = 200;
+      options.suppress_tokens = options.eos_token_ids;
+      tfm_generated generated = {0};
+      allocations_left = n;
+      status = run(&script, 2, (const int32_t[]){2, 4}, &options, &generated, NULL);
+      allocations_left = -1;
+      tfm_generated_free(&generated);
+    }
+    cr_assert_eq(status, TFM_OK, "status %d", (int)status);
+    cr_assert_gt(n, 15, "only %lld allocations", (long long)n);
+  }
+}
+
 // ---- the caller's function ----
 
 typedef struct Heard {
