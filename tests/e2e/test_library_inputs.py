@@ -8,6 +8,7 @@ import ctypes
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -437,6 +438,7 @@ class Hosts(Case):
     def in_child(self, act):
         child = os.fork()
         if child == 0:
+            signal.alarm(60)  # one that hangs fails
             good = False
             try:
                 good = act()

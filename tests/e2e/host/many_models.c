@@ -1,6 +1,6 @@
 /* Four compiled models in one program, linked as objects with the runtime (H08, H14, H15).
  *
- * usage: many_models RUNS ALONE. Sixteen threads run every model RUNS times each, with contexts of one or two threads or
+ * usage: many_models RUNS ALONE. Sixteen threads run every model RUNS times each, with contexts of one to three threads or
  * of a shared pool, made anew now and then; then one thread runs each model ALONE times within what was reserved, which
  * must allocate nothing. All results must be the bits that one thread gave before. Linked with --wrap for malloc, calloc,
  * aligned_alloc. */
@@ -81,7 +81,8 @@ static tfm_pool *pool;
 static float x[MOST_ROWS * WIDTH], expected[MODELS][MOST_ROWS + 1][MOST_ROWS * WIDTH];
 
 static void *context_of(int model, int32_t threads, tfm_pool *shared) {
-  const tfm_context_options options = {.struct_size = sizeof options, .threads = threads, .pool = shared};
+  const tfm_context_options options = {.struct_size = sizeof options, .threads = threads, .spin_us = threads > 2 ? -1 : 20,
+                                       .pool = shared};
   tfm_error error;
   void *context = NULL;
   if (!kinds[model]->context_new(models[model], &options, &context, &error)) return context;
@@ -104,7 +105,7 @@ typedef struct Caller {
 } Caller;
 
 static void *context_of_caller(const Caller *caller, int model) {
-  return context_of(model, 1 + caller->number % 2, caller->number % 4 == 3 ? pool : NULL);
+  return context_of(model, 1 + caller->number % 3, caller->number % 4 == 3 ? pool : NULL);
 }
 
 static void *call(void *argument) {
