@@ -50,11 +50,17 @@ static View result_layout(Planner *p, const Node *node, const Size **elements) {
   return view;
 }
 
+/* The columns of values stand side by side, whatever the distance of their rows. */
+static View view_of_values(Planner *p, const Node *v) {
+  View view = plan_view(p, v);
+  return view_has_contiguous_columns(&view) ? view : plan_compact(p, v, false);
+}
+
 /* Values are read in place if their rows have one static stride and a tile's width divides them. */
 static void choose_values(Planner *p, Attention *a) {
   const uint32_t *widths = p->target->attention_value_widths;
   size_t n = sizeof p->target->attention_value_widths / sizeof *widths;
-  a->v_packed = !view_has_contiguous_columns(&a->v) || !size_is_const(a->v.strides[a->v.rank - 2], NULL);
+  a->v_packed = !size_is_const(a->v.strides[a->v.rank - 2], NULL);
   for (size_t i = 0; i < n && widths[i]; i++) {
     a->value_width = widths[i];
     if (!a->v_packed && a->e % widths[i] == 0) return;
@@ -187,7 +193,7 @@ void plan_attention(Planner *p, const Node *node) {
   plan_check_gathers(p, node);
   a.q = plan_compact(p, q, false);
   a.k = plan_view(p, node->inputs.items[1]);
-  a.v = plan_view(p, v);
+  a.v = view_of_values(p, v);
   choose_values(p, &a);
   const Size *elements;
   View layout = result_layout(p, node, &elements);
