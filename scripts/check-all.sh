@@ -61,6 +61,10 @@ threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release
 stage "sixteen threads on four libraries, thread sanitizer" threads_of_libraries --alone=200 --sanitize=thread
 stage "the same, addresses and undefined behaviour" threads_of_libraries --alone=2000 --sanitize=address --sanitize=undefined
 stage "the same, and a million runs of each alone" threads_of_libraries --alone=1000000
+if cmake --build build/release --target libtfm_limits >/dev/null; then
+  stage "a thousand models compiled, run and freed" env TFM_TEST_CYCLES=1000 TFM_COMPILER=build/release/tfmc \
+    build/release/tests/libtfm/libtfm_limits
+else stage "libtfm_limits" false; fi
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-60}"
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 if cmake --build build/release --target bench-compare >/dev/null; then
