@@ -5,7 +5,7 @@ usage: versus_torch.py BENCH_COMPARE [--rounds N] [--tokens N ...]
 
 Prints the best and median time of each and the median of the ratios round by round. Ends with 0 if that ratio is at
 most 1 for every length, and the largest difference of the outputs at most 2e-5. Needs torch and safetensors; without
-torch it prints 'not run' and ends with 0. Threads: PEERS_THREADS, else 2.
+torch it prints 'not run' and ends with 77. Threads: PEERS_THREADS, else 2.
 """
 import argparse
 import json
@@ -115,7 +115,7 @@ def main():
         from safetensors.numpy import save_file
     except ImportError as missing:
         print(f"not run: comparison with PyTorch ({missing})")
-        return 0
+        return 77
     torch.set_num_threads(THREADS)
     weights = random_weights()
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
