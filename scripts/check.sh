@@ -40,11 +40,12 @@ unit_tests() {
   local log
   log=$(mktemp)
   ctest --test-dir "$build" --output-on-failure -j "$(nproc)" 2>&1 | tee "$log" | grep -vE 'Passed|Start ' >&2
-  local total bad
+  local total bad skipped
   total=$(grep -Eo 'out of [0-9]+' "$log" | tail -n 1 | grep -Eo '[0-9]+')
   bad=$(grep -Eo '[0-9]+ tests? failed' "$log" | tail -n 1 | grep -Eo '^[0-9]+')
+  skipped=$(grep -c '\*\*\*Skipped' "$log")
   rm -f "$log"
-  [ -n "$total" ] && [ "$total" -gt 0 ] && echo "$((total - bad)) passed, $bad failed"
+  [ -n "$total" ] && [ "$total" -gt 0 ] && echo "$((total - bad - skipped)) passed, $bad failed, $skipped not run"
 }
 
 goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged tests/cases "$@"; }

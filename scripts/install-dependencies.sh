@@ -4,8 +4,9 @@
 set -euo pipefail
 
 needed=(ca-certificates gcc g++ libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev
-  libcriterion-dev locales graphviz python3 python3-venv universal-ctags)
-[ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14 strace abigail-tools valgrind)
+  libcriterion-dev locales graphviz python3 python3-venv universal-ctags strace
+  abigail-tools valgrind)
+[ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14)
 
 if ! command -v dpkg-query >/dev/null; then
   echo "this is no Debian: please install what scripts/install-dependencies.sh lists by hand" >&2

@@ -28,7 +28,7 @@ def main():
     if not shutil.which("abidw"):
         print("not run: the interface of libtfm (no abidw; install abigail-tools)")
         print("0 passed, 0 failed")
-        return 0
+        return 77
     if sys.argv[3:] == ["--write"]:
         write(library, source, BASELINE)
     with tempfile.TemporaryDirectory() as folder:
