@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* pipe2, prlimit, posix_spawn_file_actions_addclosefrom_np */
+#define _GNU_SOURCE /* pipe2, posix_spawn_file_actions_addclosefrom_np */
 #include "api/child.h"
 
 #include <errno.h>
@@ -8,7 +8,6 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -123,13 +122,7 @@ tfm_status child_run(const char *compiler, const Request *request, const tfm_com
   pid_t child;
   status = start(compiler, request, life[1], &child, error);
   close(life[1]);
-  if (status == TFM_OK) {
-    if (options->memory_limit) {
-      struct rlimit limit = {options->memory_limit, options->memory_limit};
-      prlimit(child, RLIMIT_AS, &limit, NULL);
-    }
-    wait_for(child, life[0], options->deadline_ms, end);
-  }
+  if (status == TFM_OK) wait_for(child, life[0], options->deadline_ms, end);
   close(life[0]);
   return status;
 }

@@ -45,6 +45,7 @@ static void fill_arguments(const tfm_compile_options *options, Request *request)
   add_option(request, "-march", options->march);
   add_option(request, "--weights-prefix", options->weights_prefix);
   add_option(request, "--weights", options->n_weights ? request->weights : options->weights_path);
+  if (options->memory_limit && !options->in_process) add_option(request, "--memory-limit", request->memory_limit);
   for (size_t i = 0; i < options->n_definitions; i++) add_option(request, "-D", options->definitions[i]);
   add(request, "--");
   add(request, options->path ? options->path : "<text>");
@@ -55,6 +56,7 @@ static void fill_arguments(const tfm_compile_options *options, Request *request)
 static tfm_status make_arguments(const tfm_compile_options *options, Request *request, tfm_error *error) {
   int descriptor = options->in_process ? request->tensors : CHILD_TENSORS;
   snprintf(request->weights, sizeof request->weights, "/proc/self/fd/%d", descriptor);
+  snprintf(request->memory_limit, sizeof request->memory_limit, "%llu", (unsigned long long)options->memory_limit);
   if (options->n_definitions > INT32_MAX / 4) return fault(error, TFM_E_USAGE, "too many definitions");
   request->arguments = calloc(MOST_FIXED_ARGUMENTS + 2 * options->n_definitions, sizeof *request->arguments);
   if (!request->arguments) return fault(error, TFM_E_NOMEM, "not enough memory for the request");

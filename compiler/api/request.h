@@ -8,6 +8,7 @@ typedef struct Request {
   char **arguments;     /* of `tfmc worker`, the command's name first, NULL last */
   int n_arguments;
   char weights[32];     /* the path under which the compiler finds weights that were given in memory */
+  char memory_limit[24];
   int text, tensors;    /* nameless files: the source text; weights given in memory, -1: none */
   int output, messages; /* nameless files for the parts, and for messages as lines of JSON */
 } Request;
