@@ -215,7 +215,9 @@ static bool fits(const Scorer *s, const tfm_step_rows *call, int64_t a, int64_t 
   return !s->is_single && (s->lengths || call->lengths[a] == call->lengths[b]);
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *call, float *scores, tfm_error *error) {
+static tfm_status scores_of(void *context, const tfm_step_rows *call, float *scores, float *log_sums,
+                            tfm_error *error) {
+  (void)log_sums; /* not given */
   Scorer *s = context;
   arena_reset(s->scratch);
   bool *is_taken = ARENA_ARRAY(s->scratch, bool, call->n);

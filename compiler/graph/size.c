@@ -202,7 +202,7 @@ static const Size *read_integer(SizeTable *table, const char **text, bool negati
 
 static const Size *read_symbol(SizeTable *table, const char **text) {
   const char *begin = *text;
-  while (isalnum((unsigned char)**text) || **text == '_') ++*text;
+  while (isalnum((unsigned char)**text) || **text == '_' || **text == '.') ++*text;
   size_t length = (size_t)(*text - begin);
   for (uint32_t i = 0; i < table->n_symbols && length; i++) {
     if (strlen(table->symbols[i]) == length && memcmp(table->symbols[i], begin, length) == 0) {

@@ -170,6 +170,8 @@ static void add_step(Planner *p, const Attention *a, const Nest *nest) {
                              .n_operands = (uint8_t)nest->n_operands,
                              .has_weights = a->weights != NULL,
                              .causal = hints.causal,
+                             .k_cache = TFM_NONE,
+                             .v_cache = TFM_NONE,
                              .padding = hints.padding,
                              .padding_true = hints.padding_true,
                              .h = a->h,

@@ -95,7 +95,7 @@ tfm_status generation_check_choice(Generation *g, int64_t row) {
 
 tfm_status generation_call(Generation *g) {
   const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
-  tfm_status status = g->model->scores(g->model->user, &rows, g->scores, g->error);
+  tfm_status status = g->model->scores(g->model->user, &rows, g->scores, NULL, g->error);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = check_scores(g, row);
   return status;
 }

@@ -64,6 +64,7 @@ static void resolve_step(tfm_context *context, const tfm_step *step, Operand *op
       sources[1] = &program->tables[step->index].c;
       break;
     case TFM_STEP_CHECK_IDS: sources[0] = &program->ids[step->index].ids; break;
+    case TFM_STEP_APPEND: sources[0] = &program->appends[step->index].x; break;
   }
   for (int i = 0; i < STEP_OPERANDS && sources[i]; i++) operands[i] = resolve(context, sources[i]);
 }

@@ -94,6 +94,7 @@ static void results_of(const tfm_context *context, uint32_t number, const Operan
       results[0] = own + 3;
       if (program->attentions[step->index].has_weights) results[1] = own + 4;
       break;
+    case TFM_STEP_APPEND:
     case TFM_STEP_CHECK_IDS: break;
   }
 }

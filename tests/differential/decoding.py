@@ -34,7 +34,7 @@ Scores = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, POINTER(StepRows), POIN
 
 
 class Model(ctypes.Structure):
-    _fields_ = [("vocab", INT64), ("user", ctypes.c_void_p), ("scores", Scores)]
+    _fields_ = [("vocab", INT64), ("user", ctypes.c_void_p), ("scores", Scores), ("gives_log_sums", ctypes.c_int32)]
 
 
 class GenerateOptions(ctypes.Structure):
@@ -104,14 +104,14 @@ def given_options(library, o, kept):
 def run_ours(library, vocab, table, prompt, lead, options):
     kept = []
 
-    def scores(_, rows, out, error):
+    def scores(_, rows, out, log_sums, error):
         for i in range(rows[0].n):
             tokens = rows[0].tokens[i][:rows[0].lengths[i]]
             for t, value in enumerate(table(rows[0].items[i], tokens)):
                 out[i * vocab + t] = value
         return 0
 
-    model = Model(vocab, None, Scores(scores))
+    model = Model(vocab, None, Scores(scores), 0)
     tokens = (ctypes.c_int32 * prompt.size)(*prompt.ravel().tolist())
     prompts = Prompts(prompt.shape[0], prompt.shape[1], tokens, None, (INT64 * len(lead))(*lead))
     error, generated = Error(), Generated()

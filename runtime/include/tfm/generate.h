@@ -64,8 +64,10 @@ typedef struct tfm_step_rows { /* one call for scores */
 typedef struct tfm_generate_model {
   int64_t vocab; /* at least 1 */
   void *user;
-  /* Writes the scores of the token that follows each row to scores[n][vocab]. An error ends the generation with it. */
-  tfm_status (*scores)(void *user, const tfm_step_rows *rows, float *scores, tfm_error *error);
+  /* Writes the scores of the token that follows each row to scores[n][vocab]. An error ends the generation with it.
+   * log_sums: NULL, or room for n numbers: a model with `gives_log_sums` writes log(sum(exp(scores))) of each row there. */
+  tfm_status (*scores)(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error);
+  int32_t gives_log_sums;
 } tfm_generate_model;
 
 typedef struct tfm_prompts { /* what the rows start with: at least one token each */

@@ -22,14 +22,15 @@ extern "C" {
 #endif
 
 enum {
-  TFM_PROGRAM_VERSION = 1,
+  TFM_PROGRAM_VERSION = 2,
   TFM_MAX_RANK = 8,
   TFM_MAX_TILE_ROWS = 16,
   TFM_MAX_OPERANDS = 32,
   TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0 */
   TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between the rows of a score strip, and of a packed left operand */
   TFM_K_BLOCK = 768, /* most k steps of one call of a tile kernel in a gemm */
-  TFM_PREFETCH_LINES = 4 /* most lines of 64 bytes that a tile prefetches per 4 steps of k */
+  TFM_PREFETCH_LINES = 4, /* most lines of 64 bytes that a tile prefetches per 4 steps of k */
+  TFM_CACHE_PAGE = 16     /* positions of a row that a page of the caches holds */
 };
 #define TFM_NONE UINT32_MAX
 
@@ -109,6 +110,21 @@ typedef struct tfm_weight {
   uint64_t offset, bytes; /* in the packed weights; offsets are multiples of 64 */
 } tfm_weight;
 
+/* --- Caches: what a step of decoding keeps of earlier positions ------------------------------------------------------ */
+
+/* Caches live in pages of TFM_CACHE_PAGE positions. Each row of a step has a list of pages for what it wrote itself and
+ * one for the source that it reads (of_source; rows of one source share it). A page holds every cache of its kind of
+ * list, one behind the other: `columns` numbers for each position, KEYS as [columns][TFM_CACHE_PAGE], VALUES as
+ * [TFM_CACHE_PAGE][columns]. Positions that are not written yet are 0. */
+typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
+
+typedef struct tfm_cache {
+  uint8_t kind, of_source;
+  uint32_t number;  /* N of the step graph's input "cache.N", or "source.N" (of_source) */
+  int64_t columns;
+  int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
+} tfm_cache;
+
 /* --- Kernels: what generated code looks like from outside --------------------------------------------------------- */
 
 typedef struct tfm_row_operand {
@@ -156,7 +172,8 @@ typedef enum tfm_step_kind {
   TFM_STEP_MATMUL,    /* a product of two activations */
   TFM_STEP_ATTENTION,
   TFM_STEP_TABLE,     /* sines and cosines of positions, in double */
-  TFM_STEP_CHECK_IDS  /* computed ids must lie in [0, limit) */
+  TFM_STEP_CHECK_IDS, /* computed ids must lie in [0, limit) */
+  TFM_STEP_APPEND     /* new positions go into a cache */
 } tfm_step_kind;
 
 typedef struct tfm_step {
@@ -222,15 +239,30 @@ typedef struct tfm_attention_step {
   uint32_t finite;
   uint8_t tile_rows, qk_width, pv_width, v_packed;
   uint8_t rank, n_operands, has_weights;
-  uint8_t causal;      /* every key after the query's own position is -inf in `score` */
+  uint8_t causal;      /* every key after the query's own position, its row + causal_offset, is -inf in `score` */
   uint8_t padding;     /* number of a bool operand (1...) that doesn't depend on t: keys where it is true (padding_true 1)
                           or false (0) are -inf; 0: none */
   uint8_t padding_true;
+  /* Keys and values in caches (both, or TFM_NONE both): dims[0] are the rows of the step. Then k and v are no operands in
+   * memory (space SIZE, index 0): their offset and strides, but those of dims[0] and of s, count columns of the cache; a head's h (or e) columns
+   * stand side by side. qk_width is TFM_CACHE_PAGE, pv tiles have the cache's columns as row stride, v_packed is 0. */
+  uint32_t k_cache, v_cache;
+  tfm_size causal_offset;
   int64_t h, e;
   tfm_operand q, k, v, c, weights;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
 } tfm_attention_step;
+
+/* x over axes dims[0..rank): dims[0] the rows of the step, dims[1] its new positions, the others, in order, the columns.
+ * They are written to the row's own pages at the positions from `past` on. */
+typedef struct tfm_append_step {
+  uint32_t cache;
+  uint8_t rank;
+  tfm_size past;
+  tfm_operand x;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_append_step;
 
 typedef struct tfm_table_step { /* result [..., d] contiguous rows from positions over axes dims[0..rank) */
   uint8_t rotary;      /* 0: sinusoid, 1: cosines then sines of rotary's angles, d = 2 * (h / 2) */
@@ -278,7 +310,38 @@ typedef struct tfm_program {
   const tfm_attention_step *attentions;
   const tfm_table_step *tables;
   const tfm_ids_step *ids;
+  const tfm_append_step *appends;
+  uint32_t n_caches;
+  const tfm_cache *caches;
+  int64_t own_page_floats, source_page_floats; /* sizes of the two kinds of pages */
 } tfm_program;
+
+/* --- Decoding ------------------------------------------------------------------------------------------------------- */
+
+/* An input of the step program that is neither the tokens nor in a cache's pages. */
+typedef struct tfm_step_input {
+  uint8_t is_cache;     /* 1: a cache that is passed on as a tensor: output `number` of the step is its next value */
+  uint32_t number;      /* 0: from output `number` of the source program */
+  uint32_t batch_axis;  /* the axis whose dim the number of rows divides; TFM_NONE: the same for all rows */
+  uint32_t past_axis;   /* is_cache: the axis whose dim is `past` */
+} tfm_step_input;
+
+/* A model with a `generate` block in its incremental form: `source` computes, once per batch of sources, all that does
+ * not depend on the tokens written; `step` takes the new tokens of some rows, and gives the scores after the last `kept`
+ * of them. All rows of a call of `step` have the same number of earlier positions, `past`. */
+typedef struct tfm_decoding {
+  const tfm_program *source; /* NULL: there is nothing that does not depend on the tokens */
+  const tfm_program *step;
+  uint32_t tokens;             /* the step's input with the new tokens, i32 [rows, fresh] */
+  const tfm_step_input *inputs; /* of the step, in its order; the one of `tokens` is not read */
+  uint32_t past, fresh, kept, rows; /* the step's run-time sizes with these meanings, by their number. rows TFM_NONE: one */
+  uint32_t source_rows;        /* the source's run-time size that counts the sources; TFM_NONE: there is one */
+  const uint32_t *sizes;       /* n_symbols of the step: the source program's size of the same name, TFM_NONE: one of the above */
+  uint32_t scores;             /* output of the step: f32 [rows, kept, vocab] */
+  uint32_t log_sum;            /* output f32 [rows, kept]: log of the sum of exp(scores); TFM_NONE: there is none */
+  int64_t vocab;
+  const uint32_t *cache_sources; /* n_caches of the step: output of the source program that fills it (of_source) */
+} tfm_decoding;
 
 #ifdef __cplusplus
 }

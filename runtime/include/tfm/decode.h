@@ -1,0 +1,58 @@
+/* tfm/decode.h: writing with a model in its incremental form: what earlier tokens gave is kept, not computed anew. C99.
+ *
+ * A decoder holds rows of tokens. A row reads one source (an item of the batch that tfm_decoder_begin was given) and knows
+ * what it computed for each of its positions. Rows that continue the same row share what they have in common. Scores are
+ * the same bits as those of the whole model run on the whole row, however the row was cut into steps and whichever
+ * other rows were computed with it. One thread at a time may use a decoder. */
+#ifndef TFM_DECODE_H
+#define TFM_DECODE_H
+
+#include "tfm/generate.h"
+#include "tfm/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tfm_decoder tfm_decoder;
+
+typedef struct tfm_decoder_row { /* one row's part of a step */
+  int64_t row;           /* its number */
+  const int32_t *tokens; /* the new ones */
+  int64_t n_tokens;      /* at least 1 */
+} tfm_decoder_row;
+
+/* `decoding`, the packed weights of its two programs (64-byte aligned; the same pointer if they share them; NULL for no
+ * source program) must outlive the decoder. Both programs work with the same threads. */
+TFM_API tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_weights, const void *step_weights,
+                                      const tfm_context_options *options, tfm_decoder **decoder, tfm_error *error);
+TFM_API void tfm_decoder_destroy(tfm_decoder *decoder); /* NULL is ignored */
+
+/* Forgets all rows, computes what depends on the sources alone, and makes room: `max_rows` rows of `max_length` tokens;
+ * until the next begin nothing within them is allocated. `inputs` are those of the source program, in its order (NULL if
+ * there is none). There are no rows after it. */
+TFM_API tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int64_t max_rows, int64_t max_length,
+                                     tfm_error *error);
+/* A new, empty row that reads source `item`; *row is its number, which stays the same until it leaves. */
+TFM_API tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tfm_error *error);
+TFM_API tfm_status tfm_decoder_leave(tfm_decoder *decoder, int64_t row, tfm_error *error);
+/* Rows 0 to n - 1 become copies of the rows parents[0] to parents[n - 1] as they were before; others leave. */
+TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *parents, tfm_error *error);
+/* The row forgets its tokens from `length` on. */
+TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
+/* Appends tokens to rows, each row at most once, any number of tokens each. scores[i]: after each of the last `kept`
+ * tokens of rows[i] the scores of the next, [n][kept][vocab]; log_sums[n][kept] may be NULL. On an error no row has
+ * changed. */
+TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
+                                    float *scores, float *log_sums, tfm_error *error);
+TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row); /* tokens; -1: there is no such row */
+TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder); /* workspaces, and caches for all that was reserved */
+TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);  /* sources of the last begin; 1 if there is no source */
+
+/* For tfm_generate: a model that continues the decoder's rows. tfm_decoder_begin comes first. */
+TFM_API tfm_generate_model tfm_decoder_model(tfm_decoder *decoder);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
