@@ -16,12 +16,6 @@ extern "C" {
 
 typedef struct tfm_decoder tfm_decoder;
 
-typedef struct tfm_decoder_row { /* one row's part of a step */
-  int64_t row;           /* its number */
-  const int32_t *tokens; /* the new ones */
-  int64_t n_tokens;      /* at least 1 */
-} tfm_decoder_row;
-
 /* `decoding`, the packed weights of its two programs (64-byte aligned; the same pointer if they share them; NULL for no
  * source program) must outlive the decoder. Both programs work with the same threads. */
 TFM_API tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_weights, const void *step_weights,
