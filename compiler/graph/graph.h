@@ -161,6 +161,8 @@ void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /*
 /* Text form (print.c, read.c): what is printed is read back to the same text. */
 void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64 and (not time < 2)" */
 void node_print(StrBuf *out, const SizeTable *table, const Node *node); /* "%3 = add %1, %2 : f32[batch]" */
+/* What follows its inputs, `separator` before the first attribute: ", axis=1 : f32[batch]". */
+void node_print_attributes(StrBuf *out, const SizeTable *table, const Node *node, const char *separator);
 void graph_print(StrBuf *out, Graph *graph); /* renumbers */
 void graph_print_with_origins(StrBuf *out, Graph *graph);
 Graph *graph_read(Arena *arena, Diag *diag, Source *source); /* NULL after an error */

@@ -87,13 +87,7 @@ static bool has_no_label(Attribute attribute) {
          attribute == ATTRIBUTE_EXPR;
 }
 
-void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
-  strbuf_printf(out, "%%%u = %s", node->id, op_table[node->op].name);
-  const char *separator = " ";
-  for (size_t i = 0; i < node->inputs.n; i++) {
-    strbuf_printf(out, "%s%%%u", separator, node->inputs.items[i]->id);
-    separator = ", ";
-  }
+void node_print_attributes(StrBuf *out, const SizeTable *table, const Node *node, const char *separator) {
   for (int i = 0; i < N_ATTRIBUTES; i++) {
     Attribute attribute = (Attribute)i;
     if (!op_has_attribute(node->op, attribute) || left_out(&node->attr, attribute)) continue;
@@ -104,6 +98,16 @@ void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
   }
   strbuf_printf(out, " : %s", dtype_names[node->dtype]);
   print_sizes(out, table, node->rank, (const Size *const *)node->dims);
+}
+
+void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
+  strbuf_printf(out, "%%%u = %s", node->id, op_table[node->op].name);
+  const char *separator = " ";
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    strbuf_printf(out, "%s%%%u", separator, node->inputs.items[i]->id);
+    separator = ", ";
+  }
+  node_print_attributes(out, table, node, separator);
 }
 
 // ---- the rest of the graph ----

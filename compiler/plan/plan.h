@@ -20,6 +20,7 @@ typedef struct WeightRecipe {
   WeightLayout layout;
   uint32_t width;      /* PANELS */
   uint64_t offset, bytes;
+  bool is_shared;      /* share_weights.h: another plan's recipe has put the same bytes there */
 } WeightRecipe;
 
 typedef struct PlannedKernel {

@@ -120,6 +120,7 @@ bool pack_weights(Arena *arena, Diag *diag, const Plan *plan, WeightLookup weigh
   bool packed_all = true;
   for (size_t i = 0; i < plan->recipes.n && packed_all; i++) {
     const WeightRecipe *recipe = &plan->recipes.items[i];
+    if (recipe->is_shared) continue;
     packed_all = pack_recipe(scratch, diag, plan, recipe, weights, context, packed + recipe->offset);
     arena_reset(scratch);
   }
