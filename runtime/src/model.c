@@ -39,6 +39,13 @@ tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm
                   library->model, isa, missing);
 }
 
+/* Of the instruction set of `program`. */
+static const tfm_decoding *decoding_of(const tfm_library *library, const tfm_program *program) {
+  uint32_t i = 0;
+  while (library->programs[i] != program) i++;
+  return library->decodings ? library->decodings[i] : NULL;
+}
+
 /* A model without weights. */
 static tfm_status new_model(const tfm_library *library, tfm_model **model, tfm_error *error) {
   const tfm_program *program = NULL;
@@ -47,7 +54,7 @@ static tfm_status new_model(const tfm_library *library, tfm_model **model, tfm_e
   if (status) return status;
   tfm_model *made = malloc(sizeof *made);
   if (!made) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a model");
-  *made = (tfm_model){.library = library, .program = program, .users = 1};
+  *made = (tfm_model){.library = library, .program = program, .decoding = decoding_of(library, program), .users = 1};
   *model = made;
   return TFM_OK;
 }

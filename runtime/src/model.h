@@ -10,6 +10,7 @@
 struct tfm_model {
   const tfm_library *library;
   const tfm_program *program;
+  const tfm_decoding *decoding; /* NULL: the model is not incremental */
   Weights weights;
   void *handle;           /* of the loaded library; NULL: somebody else loaded it */
   int (*unload)(void *handle);
