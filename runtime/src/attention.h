@@ -15,6 +15,7 @@ typedef struct Attention {
   const Operand *q, *k, *v, *c, *weights, *padding; /* weights NULL: not wanted; padding NULL: no hint */
   bool c_wanted;
   int64_t items, queries, keys, key_blocks;
+  int64_t causal_offset;                       /* see tfm_attention_step */
   int64_t strips, parts;                       /* per item; parts: units of an item */
   int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
   int64_t key_slot_floats, value_slot_floats;
@@ -37,15 +38,36 @@ typedef struct AttentionItem { /* the batch item that a thread works on */
 
 /* The keys that rows up to `last_row` may see. */
 static inline int64_t keys_seen(const Attention *attention, const AttentionItem *item, int64_t last_row) {
-  return attention->step->causal ? least_of(item->limit, last_row + 1) : item->limit;
+  if (!attention->step->causal) return item->limit;
+  return least_of(item->limit, greatest_of(0, last_row + 1 + attention->causal_offset));
 }
 
 /* One strip of queries against one block of keys: scores, softmax, sums of values. `state` is the strip's first row in
  * the chunk's arrays. The block must be loaded in `slot`. */
 void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot);
+/* The part of it between the two products: scores of n keys from first_key on, in the strip, become weights; what the rows
+ * gathered so far is scaled. False: nobody wants the sums of values. */
+bool attention_weigh(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                     const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key, int64_t n);
 /* After all blocks: divides by the sums; rows that saw no key become 0. */
 void attention_finish(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state);
+
+/* step_attention.c: the sizes and operands of a step that both kinds of attention need. */
+Attention attention_describe(const tfm_context *context, const tfm_step *step);
+void attention_choose_outputs(const tfm_context *context, const tfm_step *step, Attention *attention);
+/* The first element of a batch item. */
+char *attention_address(const tfm_context *context, const Attention *attention, const Operand *operand, int64_t item);
+/* One past the last key that is not padding. */
+int64_t attention_last_key(const tfm_context *context, const Attention *attention, int64_t item);
+/* The first query of a strip. */
+static inline int64_t strip_row(const Attention *attention, int64_t strip) {
+  return attention->queries * strip / attention->strips;
+}
+
+/* step_attention_cached.c: attention whose keys and values are in pages. */
+void step_attention_cached(Walker *walker, const tfm_step *step);
+int64_t attention_cached_scratch_bytes(void);
 
 #endif

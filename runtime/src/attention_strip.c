@@ -76,6 +76,19 @@ static void add_values(const Walker *walker, const Attention *attention, const A
   }
 }
 
+bool attention_weigh(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                     const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key, int64_t n) {
+  epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+               item->number * attention->queries + row, rows, first_key, n);
+  float *scale = scratch->scale + state;
+  KERNEL_OF(tfm_softmax_kernel, walker->context, attention->step->softmax)
+  (scratch->strip, rows, n, scratch->maximum + state, scratch->sum + state, scale);
+  if (attention->weights) store_weights(attention, item, scratch->strip, scale, row, rows, first_key, n);
+  if (!attention->c_wanted) return false;
+  if (first_key > 0 && !all_one(scale, rows)) scale_rows(walker, attention, item, row, rows, scale);
+  return true;
+}
+
 void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot) {
   const tfm_attention_step *step = attention->step;
@@ -88,14 +101,7 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   for (int64_t column = 0; column < n; column += step->qk_width)
     kernel(q, keys + column * step->h, scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
            least_of(step->qk_width, n - column), keys + column * step->h, 0);
-  epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
-               item->number * attention->queries + row, rows, first_key, n);
-  float *scale = scratch->scale + state;
-  KERNEL_OF(tfm_softmax_kernel, walker->context, step->softmax)
-  (scratch->strip, rows, n, scratch->maximum + state, scratch->sum + state, scale);
-  if (attention->weights) store_weights(attention, item, scratch->strip, scale, row, rows, first_key, n);
-  if (!attention->c_wanted) return;
-  if (block > 0 && !all_one(scale, rows)) scale_rows(walker, attention, item, row, rows, scale);
+  if (!attention_weigh(walker, attention, scratch, item, row, rows, state, first_key, n)) return;
   add_values(walker, attention, scratch, item, row, rows, block, n, slot);
 }
 

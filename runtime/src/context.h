@@ -34,6 +34,11 @@ typedef struct StepState {
   uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
 } StepState;
 
+typedef struct CacheRows { /* of a run: the pages of each of its rows */
+  float *const *const *own;
+  float *const *const *source;
+} CacheRows;
+
 struct tfm_context {
   const tfm_program *program;
   const tfm_library *library; /* NULL: made from a program alone */
@@ -69,6 +74,7 @@ struct tfm_context {
   Operand *step_operands; /* STEP_OPERANDS per step */
   StepState *steps;
   void **callers;         /* addresses of inputs, then outputs, in this run */
+  const CacheRows *caches; /* NULL: the program has none */
   int32_t active;         /* threads for a run with the bound sizes */
   int32_t last_active;
   uint64_t *profile;      /* NULL: not asked for */

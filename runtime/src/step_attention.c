@@ -26,7 +26,7 @@ static void choose_slots(Attention *attention) {
   attention->slots = once ? least_of(1, attention->key_blocks) : attention->key_blocks;
 }
 
-static Attention attention_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
+Attention attention_describe(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
   Attention a = {.step = info,
                  .q = step_operand(context, step, 0),
@@ -36,15 +36,27 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
                  .items = 1,
                  .queries = value_of(context, info->dims[info->rank - 2]),
                  .keys = value_of(context, info->dims[info->rank - 1]),
+                 .causal_offset = value_of(context, info->causal_offset),
                  .padding = info->padding ? &context->operands[info->first_operand + info->padding] : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.strips = ceil_div(a.queries, info->tile_rows);
   a.parts = 1;
+  a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
+  return a;
+}
+
+void attention_choose_outputs(const tfm_context *context, const tfm_step *step, Attention *a) {
+  a->c_wanted = !operand_unwanted(context, a->c);
+  const Operand *weights = step_operand(context, step, 4);
+  if (a->step->has_weights && !operand_unwanted(context, weights)) a->weights = weights;
+}
+
+static Attention attention_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
+  Attention a = attention_describe(context, step);
   if (a.items > 0 && a.items < UNITS_PER_THREAD * (int64_t)threads)
     a.parts = greatest_of(1, least_of(ceil_div(UNITS_PER_THREAD * (int64_t)threads, a.items), a.strips / CHUNK_STRIPS));
   choose_slots(&a);
-  a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
   return a;
 }
 
@@ -72,6 +84,7 @@ static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch 
 
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
+  if (info->k_cache != TFM_NONE) return attention_cached_scratch_bytes();
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
   Attention a = attention_of(context, step, 1);
@@ -83,7 +96,7 @@ int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step
 
 /* --- Items --------------------------------------------------------------------------------------------------------- */
 
-static char *item_address(const tfm_context *context, const Attention *a, const Operand *operand, int64_t item) {
+char *attention_address(const tfm_context *context, const Attention *a, const Operand *operand, int64_t item) {
   char *address = operand_address(context, operand);
   for (int axis = a->step->rank - 3; axis >= 0; axis--) {
     int64_t dim = value_of(context, a->step->dims[axis]);
@@ -93,10 +106,9 @@ static char *item_address(const tfm_context *context, const Attention *a, const 
   return address;
 }
 
-/* One past the last key that is not padding. */
-static int64_t last_key(const tfm_context *context, const Attention *a, int64_t item) {
+int64_t attention_last_key(const tfm_context *context, const Attention *a, int64_t item) {
   if (!a->padding) return a->keys;
-  const char *padding = item_address(context, a, a->padding, item);
+  const char *padding = attention_address(context, a, a->padding, item);
   int64_t stride = a->padding->strides[a->step->rank - 1], key = a->keys;
   while (key > 0 && (padding[(key - 1) * stride] != 0) == a->step->padding_true) key--;
   return key;
@@ -106,12 +118,12 @@ static int64_t last_key(const tfm_context *context, const Attention *a, int64_t 
 static AttentionItem enter_item(const tfm_context *context, const Attention *a, const AttentionScratch *scratch,
                                 const AttentionItem *before, int64_t number) {
   AttentionItem item = {.number = number,
-                        .limit = last_key(context, a, number),
-                        .q = item_address(context, a, a->q, number),
-                        .k = item_address(context, a, a->k, number),
-                        .v = item_address(context, a, a->v, number),
-                        .c = item_address(context, a, a->c, number),
-                        .weights = a->weights ? item_address(context, a, a->weights, number) : NULL};
+                        .limit = attention_last_key(context, a, number),
+                        .q = attention_address(context, a, a->q, number),
+                        .k = attention_address(context, a, a->k, number),
+                        .v = attention_address(context, a, a->v, number),
+                        .c = attention_address(context, a, a->c, number),
+                        .weights = a->weights ? attention_address(context, a, a->weights, number) : NULL};
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)
     for (int64_t i = 0; i < a->slots; i++) scratch->loaded[i] = -1;
@@ -153,8 +165,6 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
 
 /* --- Units --------------------------------------------------------------------------------------------------------- */
 
-static int64_t strip_row(const Attention *a, int64_t strip) { return a->queries * strip / a->strips; }
-
 static void run_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t first, int64_t end) {
   int64_t first_row = strip_row(a, first), rows = strip_row(a, end) - first_row;
@@ -178,11 +188,13 @@ static void run_chunk(const Walker *walker, const Attention *a, const AttentionS
 
 void step_attention(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
+  if (context->program->attentions[step->index].k_cache != TFM_NONE) {
+    step_attention_cached(walker, step);
+    return;
+  }
   Attention a = attention_of(context, step, walker->threads);
   if (a.items <= 0 || a.queries <= 0) return;
-  a.c_wanted = !operand_unwanted(context, a.c);
-  const Operand *weights = step_operand(context, step, 4);
-  if (a.step->has_weights && !operand_unwanted(context, weights)) a.weights = weights;
+  attention_choose_outputs(context, step, &a);
   AttentionScratch scratch;
   lay_out_scratch(&a, walker->scratch, &scratch);
   AttentionItem item = {.number = -1};

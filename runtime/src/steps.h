@@ -21,6 +21,7 @@ void step_matmul(Walker *walker, const tfm_step *step);
 void step_attention(Walker *walker, const tfm_step *step);
 void step_table(Walker *walker, const tfm_step *step);
 void step_check_ids(Walker *walker, const tfm_step *step);
+void step_append(Walker *walker, const tfm_step *step);
 
 /* Bytes of scratch that a thread needs for a step with the bound sizes. */
 int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step);

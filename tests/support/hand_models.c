@@ -135,6 +135,7 @@ static void attention_kernels(HandProgram *hand, tfm_attention_step *attention, 
   hand_use_tiles(hand, HAND_A_STRIP, attention->pv_tiles);
   hand_use_tiles(hand, HAND_A_STRIP_EXACT, attention->pv_exact_tiles);
   attention->pack_keys = attention->pack_values = hand_kernel(hand, (void (*)(void))hand_pack);
+  attention->k_cache = attention->v_cache = TFM_NONE;
   attention->score = hand_kernel(hand, causal ? (void (*)(void))score_causal : (void (*)(void))score_padding);
   attention->softmax = hand_kernel(hand, (void (*)(void))hand_softmax);
   attention->scale_rows = hand_kernel(hand, (void (*)(void))hand_multiply);

@@ -1,0 +1,113 @@
+/* Taking, sharing and writing pages. */
+#include "cache_pages.h"
+
+#include <string.h>
+
+/* --- The pool ------------------------------------------------------------------------------------------------------ */
+
+int64_t cache_page_bytes(int64_t floats) {
+  return round_up(floats * (int64_t)sizeof(float) + (int64_t)sizeof(PageTail), ALIGNMENT);
+}
+
+int64_t page_pool_array_bytes(int64_t n_pages) { return 2 * round_up(n_pages * (int64_t)sizeof(uint32_t), ALIGNMENT); }
+
+void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays) {
+  pool->memory = memory;
+  pool->page_bytes = page_bytes;
+  pool->n_pages = n_pages;
+  pool->n_free = pool->n_touched = 0;
+  pool->references = (uint32_t *)arrays;
+  pool->free_pages = (uint32_t *)(arrays + page_pool_array_bytes(n_pages) / 2);
+}
+
+static uint32_t page_number(const PagePool *pool, const void *page) {
+  return (uint32_t)(((const char *)page - pool->memory) / pool->page_bytes);
+}
+
+void *page_take(PagePool *pool) {
+  bool fresh = pool->n_free == 0;
+  uint32_t number = fresh ? (uint32_t)pool->n_touched++ : pool->free_pages[--pool->n_free];
+  char *page = pool->memory + number * pool->page_bytes;
+  if (fresh) memset(page, 0, (size_t)pool->page_bytes);
+  pool->references[number] = 1;
+  return page;
+}
+
+void page_keep(PagePool *pool, const void *page) { pool->references[page_number(pool, page)]++; }
+
+void page_drop(PagePool *pool, const void *page) {
+  uint32_t number = page_number(pool, page);
+  if (--pool->references[number] == 0) pool->free_pages[pool->n_free++] = number;
+}
+
+bool page_is_shared(const PagePool *pool, const void *page) { return pool->references[page_number(pool, page)] > 1; }
+
+/* --- Lists --------------------------------------------------------------------------------------------------------- */
+
+void page_list_copy(PagePool *pool, PageList *list, const PageList *from) {
+  list->n = from->n;
+  for (int64_t i = 0; i < from->n; i++) {
+    list->pages[i] = from->pages[i];
+    page_keep(pool, from->pages[i]);
+  }
+}
+
+void page_list_cut(PagePool *pool, PageList *list, int64_t length) {
+  int64_t n = ceil_div(length, TFM_CACHE_PAGE);
+  while (list->n > n) page_drop(pool, list->pages[--list->n]);
+}
+
+void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wanted) {
+  int64_t last = length / TFM_CACHE_PAGE;
+  if (wanted > length && last < list->n && page_is_shared(pool, list->pages[last])) {
+    float *shared = list->pages[last];
+    page_drop(pool, shared);
+    list->pages[last] = page_take(pool); /* another one: `shared` is still referred to */
+    memcpy(list->pages[last], shared, (size_t)pool->page_bytes);
+  }
+  for (int64_t n = ceil_div(wanted, TFM_CACHE_PAGE); list->n < n;) list->pages[list->n++] = page_take(pool);
+}
+
+/* --- Writing ------------------------------------------------------------------------------------------------------- */
+
+static bool is_infinite(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return (bits & 0x7f800000) == 0x7f800000;
+}
+
+static float read_float(const char *source) {
+  float x;
+  memcpy(&x, source, sizeof x);
+  return x;
+}
+
+static void write_keys(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
+                       int64_t position_stride, int64_t column_stride) {
+  float *target = slice->page + slice->cache->offset + column * TFM_CACHE_PAGE + slice->first;
+  for (int64_t i = 0; i < columns; i++, target += TFM_CACHE_PAGE, source += column_stride)
+    for (int64_t position = 0; position < slice->n; position++)
+      target[position] = read_float(source + position * position_stride);
+}
+
+static void write_values(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
+                         int64_t position_stride, int64_t column_stride) {
+  float *target = slice->page + slice->cache->offset + slice->first * slice->cache->columns + column;
+  bool infinite = false;
+  for (int64_t position = 0; position < slice->n; position++) {
+    if (column_stride == sizeof(float))
+      memcpy(target, source, (size_t)columns * sizeof(float));
+    else
+      for (int64_t i = 0; i < columns; i++) target[i] = read_float(source + i * column_stride);
+    for (int64_t i = 0; i < columns; i++) infinite |= is_infinite(target[i]);
+    target += slice->cache->columns;
+    source += position_stride;
+  }
+  if (infinite) atomic_store_explicit(&page_tail(slice->page, slice->floats)->has_infinite, 1, memory_order_relaxed);
+}
+
+void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
+                int64_t column_stride) {
+  (slice->cache->kind == TFM_CACHE_KEYS ? write_keys : write_values)(slice, column, columns, source, position_stride,
+                                                                      column_stride);
+}

@@ -1,0 +1,63 @@
+/* Pages of caches: a pool of equal blocks of memory, counted by who refers to them; and what is written into pages.
+ *
+ * All memory is there from the beginning, so taking a page cannot fail as long as no more references are asked for than the
+ * pool has pages: pages that several lists share are counted once in the pool, and once in each list. */
+#ifndef TFM_RUNTIME_CACHE_PAGES_H
+#define TFM_RUNTIME_CACHE_PAGES_H
+
+#include <stdbool.h>
+
+#include "context.h"
+
+typedef struct PagePool {
+  char *memory;
+  int64_t memory_bytes, page_bytes; /* page_bytes: a multiple of 64 */
+  int64_t n_pages, n_free, n_touched; /* n_touched: pages from here on were never taken */
+  uint32_t *references;    /* of each page */
+  uint32_t *free_pages;    /* the first n_free: pages that were given back */
+} PagePool;
+
+/* What lies behind the numbers of a page of caches. */
+typedef struct PageTail {
+  _Atomic uint32_t has_infinite; /* a value that is infinite or no number was written to it once */
+} PageTail;
+
+/* Bytes of a page of `floats` numbers and its tail. */
+int64_t cache_page_bytes(int64_t floats);
+static inline PageTail *page_tail(float *page, int64_t floats) { return (PageTail *)(page + floats); }
+
+/* Bytes of the arrays of a pool of n pages; pool_place puts them at `arrays`. */
+int64_t page_pool_array_bytes(int64_t n_pages);
+/* Nothing is taken then. The memory is not touched. */
+void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays);
+
+/* A page with one reference. What was never taken before is zero; the rest is as it was left. */
+void *page_take(PagePool *pool);
+void page_keep(PagePool *pool, const void *page); /* one more reference */
+void page_drop(PagePool *pool, const void *page); /* one less */
+bool page_is_shared(const PagePool *pool, const void *page);
+
+/* The lists of rows: `pages` has room for all that a row can have. */
+typedef struct PageList {
+  float **pages;
+  int64_t n;
+} PageList;
+
+void page_list_copy(PagePool *pool, PageList *list, const PageList *from); /* what was in `list` is not given back */
+/* Pages for `length` positions remain. */
+void page_list_cut(PagePool *pool, PageList *list, int64_t length);
+/* Makes the positions from `length` to `wanted` writable: a shared page among them is replaced by a copy. */
+void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wanted);
+
+/* Positions of one cache that lie in one page: numbers[n][columns], whose strides are given in bytes. */
+typedef struct PageSlice {
+  const tfm_cache *cache;
+  float *page;
+  int64_t floats;       /* of a page */
+  int64_t first, n;     /* positions in the page */
+} PageSlice;
+/* Writes columns [column, column + columns), `source` being the first of them at the first position. */
+void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
+                int64_t column_stride);
+
+#endif
