@@ -82,6 +82,11 @@ tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tf
   return status;
 }
 
+tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+  context->bound = context->prepared = false;
+  return set_sizes(context, symbols, error);
+}
+
 int64_t context_measure(tfm_context *context, const int64_t *symbols) {
   if (set_sizes(context, symbols, NULL) || checks_hold(context, NULL) || set_output_dims(context, NULL)) return -1;
   return memory_measure(context, scratch_needed(context));
@@ -135,5 +140,7 @@ tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const 
 }
 
 void tfm_context_cancel(tfm_context *context) {
-  if (context) atomic_store(&context->cancelled, true);
+  if (!context) return;
+  atomic_store(&context->stopped, true);
+  atomic_store(&context->cancelled, true);
 }

@@ -78,6 +78,10 @@ struct tfm_context {
   int32_t active;         /* threads for a run with the bound sizes */
   int32_t last_active;
   uint64_t *profile;      /* NULL: not asked for */
+  struct tfm_decoder *decoder; /* of a model that writes: made when it is first needed */
+  bool decodes;                /* the decoder's rows are those of <model>_begin */
+  void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */
+  _Atomic bool stopped;   /* tfm_context_cancel was called during this generation */
   _Atomic bool running;   /* a call is working with this context */
   _Atomic bool cancelled; /* tfm_context_cancel was called during this run */
   uint32_t committed;     /* of this run: the first step that writes an output; from it on nothing is cancelled */
@@ -131,6 +135,8 @@ tfm_context *context_new(const tfm_program *program, const tfm_allocator *alloca
 
 /* context.c: binds the run-time sizes themselves, in the order of the program's symbols. */
 tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* The dims of all inputs for these sizes. The context is not bound then: nothing else is looked at. */
+tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* Bytes of workspace for these sizes, without making room; -1 if a size is out of range. */
 int64_t context_measure(tfm_context *context, const int64_t *symbols);
 

@@ -112,6 +112,7 @@ tfm_status tfm_context_create(const tfm_program *program, const void *weights, c
 
 void tfm_context_destroy(tfm_context *context) {
   if (!context) return;
+  if (context->end_decoding) context->end_decoding(context); /* it uses the pool */
   if (context->owns_pool) pool_destroy(context->pool);
   memory_release(context);
   const tfm_allocator allocator = context->allocator;

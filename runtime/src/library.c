@@ -4,7 +4,7 @@
  * little room, an output that overlaps an input or another output, a context that another thread is using. */
 #include <string.h>
 
-#include "context.h"
+#include "library_calls.h"
 #include "model.h"
 #include "options.h"
 #include "run.h"
@@ -19,21 +19,21 @@ static int64_t number_at(const void *args, uint32_t offset) {
   return value;
 }
 
-static void *pointer_at(const void *args, uint32_t offset) {
+void *library_pointer(const void *args, uint32_t offset) {
   void *value;
   memcpy(&value, member(args, offset), sizeof value);
   return value;
 }
 
-static tfm_status usage(tfm_error *error, const char *what) {
+tfm_status library_usage(tfm_error *error, const char *what) {
   return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "%s", what);
 }
 
 static tfm_status check_args(const tfm_library *library, const void *args, tfm_error *error) {
   size_t size;
-  if (!args) return usage(error, "args is a null pointer");
+  if (!args) return library_usage(error, "args is a null pointer");
   memcpy(&size, args, sizeof size);
-  if (size && size < library->args.struct_size) return usage(error, "struct_size of args is too small");
+  if (size && size < library->args.struct_size) return library_usage(error, "struct_size of args is too small");
   return TFM_OK;
 }
 
@@ -41,12 +41,16 @@ static void read_sizes(const tfm_library *library, const void *args, uint32_t n,
   for (uint32_t i = 0; i < n; i++) sizes[i] = number_at(args, library->args.symbols[i]);
 }
 
+tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error) {
+  tfm_status status = check_args(context->library, args, error);
+  if (!status) read_sizes(context->library, args, context->program->n_symbols, context->asked);
+  return status;
+}
+
 /* Sizes of args, bound. */
 static tfm_status bind_args(tfm_context *context, const void *args, tfm_error *error) {
-  tfm_status status = check_args(context->library, args, error);
-  if (status) return status;
-  read_sizes(context->library, args, context->program->n_symbols, context->asked);
-  return context_bind_symbols(context, context->asked, error);
+  tfm_status status = library_read_sizes(context, args, error);
+  return status ? status : context_bind_symbols(context, context->asked, error);
 }
 
 /* --- Memory of the caller ------------------------------------------------------------------------------------------ */
@@ -61,13 +65,13 @@ static tfm_value value_at(const tfm_tensor_info *info, const int64_t *dims, void
   return (tfm_value){.data = data, .dtype = info->dtype, .rank = info->rank, .dims = dims};
 }
 
-static tfm_status read_inputs(tfm_context *context, const void *args, tfm_error *error) {
+tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t optional, tfm_error *error) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     tfm_value *value = &context->given[i];
     *value = value_at(&program->inputs[i], context->input_dims + (size_t)i * TFM_MAX_RANK,
-                      pointer_at(args, context->library->args.inputs[i]));
-    if (!value->data && elements_of(value))
+                      library_pointer(args, context->library->args.inputs[i]));
+    if (!value->data && elements_of(value) && i != optional)
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_OTHER, NULL, "input \"%s\" is a null pointer",
                       program->inputs[i].name);
   }
@@ -80,7 +84,7 @@ static tfm_status read_outputs(tfm_context *context, const void *args, tfm_error
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     tfm_value *value = &context->given[program->n_inputs + i];
     *value = value_at(&program->outputs[i], context->output_dims + (size_t)i * TFM_MAX_RANK,
-                      pointer_at(args, layout->outputs[i]));
+                      library_pointer(args, layout->outputs[i]));
     int64_t capacity = number_at(args, layout->capacities[i]), needed = elements_of(value);
     if (value->data && capacity && capacity < needed) /* 0: the caller vouches for the room */
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL,
@@ -118,7 +122,7 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
 
 static tfm_status forward(tfm_context *context, const void *args, tfm_error *error) {
   tfm_status status = bind_args(context, args, error);
-  if (!status) status = read_inputs(context, args, error);
+  if (!status) status = library_read_inputs(context, args, TFM_NONE, error);
   if (!status) status = read_outputs(context, args, error);
   if (!status) status = check_overlap(context, error);
   if (!status) status = ids_check_inputs(context, context->given, error);
@@ -133,15 +137,22 @@ static tfm_status reserve(tfm_context *context, const void *args, tfm_error *err
   return status ? status : tfm_succeed(error);
 }
 
-/* One caller at a time: a second one is told, instead of both computing garbage. */
+tfm_status library_enter(tfm_context *context, tfm_error *error) {
+  if (!context) return library_usage(error, "the context is a null pointer");
+  if (!context->library) return library_usage(error, "the context was not made from a compiled library");
+  if (atomic_exchange_explicit(&context->running, true, memory_order_acquire))
+    return library_usage(error, "another thread is using this context");
+  return TFM_OK;
+}
+
+void library_leave(tfm_context *context) { atomic_store_explicit(&context->running, false, memory_order_release); }
+
 static tfm_status alone(tfm_context *context, const void *args, tfm_error *error,
                         tfm_status (*call)(tfm_context *, const void *, tfm_error *)) {
-  if (!context) return usage(error, "the context is a null pointer");
-  if (!context->library) return usage(error, "the context was not made from a compiled library");
-  if (atomic_exchange_explicit(&context->running, true, memory_order_acquire))
-    return usage(error, "another thread is using this context");
-  tfm_status status = call(context, args, error);
-  atomic_store_explicit(&context->running, false, memory_order_release);
+  tfm_status status = library_enter(context, error);
+  if (status) return status;
+  status = call(context, args, error);
+  library_leave(context);
   return status;
 }
 
@@ -167,9 +178,9 @@ int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args) {
 
 tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *options, tfm_context **context,
                                    tfm_error *error) {
-  if (!context) return usage(error, "there is no place for the context");
+  if (!context) return library_usage(error, "there is no place for the context");
   *context = NULL;
-  if (!model) return usage(error, "the model is a null pointer");
+  if (!model) return library_usage(error, "the model is a null pointer");
   tfm_status status = tfm_context_create(model->program, model->weights.packed, options, context, error);
   if (status) return status;
   (*context)->library = model->library;

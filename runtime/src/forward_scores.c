@@ -1,0 +1,216 @@
+/* See forward_scores.h. Refused: an input whose batch cannot be divided into items, scores of another shape than the
+ * generate block promises. */
+#include "forward_scores.h"
+
+#include <string.h>
+
+#include "allocate.h"
+
+typedef struct Group { /* rows of a call that are run together: they have one length */
+  const tfm_step_rows *call;
+  int64_t *numbers, n, length;
+} Group;
+
+// ---- memory ----
+
+static int64_t bytes_of(const tfm_value *value) {
+  int64_t bytes = dtype_size((uint8_t)value->dtype);
+  for (int32_t axis = 0; axis < value->rank; axis++) bytes *= value->dims[axis];
+  return bytes;
+}
+
+/* A block of at least so many bytes; what was in it is lost. */
+static bool make_room(const ForwardScores *f, Block *block, size_t bytes) {
+  if (bytes <= block->bytes) return true;
+  const tfm_allocator *allocator = &f->context->allocator;
+  release(allocator, block->memory, block->bytes);
+  *block = (Block){0};
+  block->memory = allocate(allocator, bytes + bytes / 2, ALIGNMENT);
+  if (block->memory) block->bytes = bytes + bytes / 2;
+  return block->memory != NULL;
+}
+
+void forward_scores_free(ForwardScores *f) {
+  release(&f->context->allocator, f->values.memory, f->values.bytes);
+  release(&f->context->allocator, f->order.memory, f->order.bytes);
+}
+
+static tfm_status no_memory(tfm_error *error) {
+  return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
+}
+
+// ---- inputs ----
+
+typedef struct Gather { /* the items of a group's rows, from an input as it was given */
+  const Group *group;
+  const tfm_value *from;
+  uint8_t item_axes;
+  int64_t batch;
+  int64_t strides[TFM_MAX_RANK]; /* bytes */
+} Gather;
+
+static char *copy_bytes(char *to, const char *from, int64_t bytes) {
+  memcpy(to, from, (size_t)bytes);
+  return to + bytes;
+}
+
+/* Copies what lies below one index of the axes before `axis`; returns where the copy ends. */
+static char *copy_axis(const Gather *g, int32_t axis, const char *from, char *to) {
+  const int64_t dim = g->from->dims[axis], stride = g->strides[axis];
+  const bool holds_items = g->item_axes >> axis & 1, is_last = g->item_axes >> axis == 1;
+  if (!holds_items) {
+    for (int64_t i = 0; i < dim; i++) to = copy_axis(g, axis + 1, from + i * stride, to);
+    return to;
+  }
+  const int64_t part = g->batch ? dim / g->batch : 0;
+  for (int64_t i = 0; i < g->group->n; i++) {
+    const char *item = from + g->group->call->items[g->group->numbers[i]] * part * stride;
+    if (is_last) to = copy_bytes(to, item, part * stride);
+    for (int64_t k = 0; k < part && !is_last; k++) to = copy_axis(g, axis + 1, item + k * stride, to);
+  }
+  return to;
+}
+
+static void gather(const ForwardScores *f, const Group *group, uint32_t input, char *to) {
+  const tfm_value *from = &f->inputs[input];
+  Gather g = {.group = group, .from = from, .item_axes = f->generation->item_axes[input], .batch = f->batch};
+  int64_t stride = dtype_size((uint8_t)from->dtype);
+  for (int32_t axis = from->rank - 1; axis >= 0; axis--) {
+    g.strides[axis] = stride;
+    stride *= from->dims[axis];
+  }
+  if (bytes_of(from)) copy_axis(&g, 0, from->data, to);
+}
+
+/* Whether the rows are the items, one after the other. */
+static bool is_whole(const ForwardScores *f, const Group *group) {
+  bool whole = group->n == f->batch;
+  for (int64_t i = 0; i < group->n && whole; i++) whole = group->call->items[group->numbers[i]] == i;
+  return whole;
+}
+
+static bool can_be_gathered(const ForwardScores *f, const Group *group, uint32_t input, const int64_t *dims) {
+  const tfm_value *from = &f->inputs[input];
+  for (int32_t axis = 0; axis < from->rank; axis++) {
+    bool holds_items = f->generation->item_axes[input] >> axis & 1;
+    int64_t part = holds_items && f->batch ? from->dims[axis] / f->batch : 0;
+    if (holds_items ? part * f->batch != from->dims[axis] || part * group->n != dims[axis] : from->dims[axis] != dims[axis])
+      return false;
+  }
+  return true;
+}
+
+static void write_tokens(const Group *group, int32_t *to) {
+  for (int64_t i = 0; i < group->n; i++)
+    memcpy(to + i * group->length, group->call->tokens[group->numbers[i]], (size_t)group->length * sizeof *to);
+}
+
+// ---- one run ----
+
+static tfm_status bind_group(ForwardScores *f, const Group *group, tfm_error *error) {
+  tfm_context *context = f->context;
+  memcpy(context->asked, f->sizes, sizeof *f->sizes * context->program->n_symbols);
+  if (f->generation->batch != TFM_NONE) context->asked[f->generation->batch] = group->n;
+  context->asked[f->generation->length] = group->length;
+  tfm_status status = context_bind_symbols(context, context->asked, error);
+  if (status) return status;
+  const int64_t *dims = tfm_context_output_dims(context, f->generation->scores, NULL);
+  if (dims[0] != group->n || dims[1] < 1 || dims[2] != f->generation->vocab)
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the scores of %lld rows have the shape [%lld, %lld, %lld]",
+                    (long long)group->n, (long long)dims[0], (long long)dims[1], (long long)dims[2]);
+  return TFM_OK;
+}
+
+/* Whether a value of a run needs memory that is the adapter's: tokens, gathered inputs, the scores. */
+static bool is_own(const ForwardScores *f, uint32_t i, bool whole) {
+  const uint32_t n_inputs = f->context->program->n_inputs;
+  if (i >= n_inputs) return i == n_inputs + f->generation->scores;
+  return i == f->generation->tokens || (!whole && f->generation->item_axes[i]);
+}
+
+/* The values of a run in context.given, those of its own without memory yet; adds up their bytes. */
+static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, size_t *bytes, tfm_error *error) {
+  const tfm_context *context = f->context;
+  const uint32_t n_inputs = context->program->n_inputs, n = n_inputs + context->program->n_outputs;
+  *bytes = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    bool is_input = i < n_inputs;
+    const tfm_tensor_info *info = is_input ? &context->program->inputs[i] : &context->program->outputs[i - n_inputs];
+    const int64_t *dims = is_input ? context->input_dims + (size_t)i * TFM_MAX_RANK
+                                   : context->output_dims + (size_t)(i - n_inputs) * TFM_MAX_RANK;
+    tfm_value *value = &context->given[i];
+    *value = (tfm_value){.data = is_input ? f->inputs[i].data : NULL, .dtype = info->dtype, .rank = info->rank, .dims = dims};
+    if (!is_own(f, i, whole)) continue;
+    *bytes += (size_t)round_up(bytes_of(value), ALIGNMENT);
+    if (is_input && i != f->generation->tokens && !can_be_gathered(f, group, i, dims))
+      return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" cannot be divided into %lld items",
+                      info->name, (long long)f->batch);
+  }
+  return TFM_OK;
+}
+
+static void fill_values(ForwardScores *f, const Group *group, bool whole) {
+  const uint32_t n_inputs = f->context->program->n_inputs, n = n_inputs + f->context->program->n_outputs;
+  char *at = f->values.memory;
+  for (uint32_t i = 0; i < n; i++) {
+    tfm_value *value = &f->context->given[i];
+    if (!is_own(f, i, whole)) continue;
+    value->data = at;
+    at += round_up(bytes_of(value), ALIGNMENT);
+    if (i == f->generation->tokens) write_tokens(group, value->data);
+    else if (i < n_inputs) gather(f, group, i, value->data);
+  }
+}
+
+static void take_scores(const ForwardScores *f, const Group *group, float *scores) {
+  const int64_t vocab = f->generation->vocab;
+  const tfm_value *output = &f->context->given[f->context->program->n_inputs + f->generation->scores];
+  for (int64_t i = 0; i < group->n; i++)
+    memcpy(scores + group->numbers[i] * vocab, (const float *)output->data + ((i + 1) * output->dims[1] - 1) * vocab,
+           (size_t)vocab * sizeof *scores);
+}
+
+static tfm_status run_group(ForwardScores *f, const Group *group, float *scores, tfm_error *error) {
+  tfm_context *context = f->context;
+  const bool whole = is_whole(f, group);
+  size_t bytes;
+  tfm_status status = bind_group(f, group, error);
+  if (!status) status = list_values(f, group, whole, &bytes, error);
+  if (status) return status;
+  if (!make_room(f, &f->values, bytes)) return no_memory(error);
+  fill_values(f, group, whole);
+  status = tfm_context_run(context, context->given, context->given + context->program->n_inputs, error);
+  if (!status) take_scores(f, group, scores);
+  return status;
+}
+
+// ---- a call ----
+
+/* The numbers of the rows, those of one length together, else as they come. */
+static void sort_by_length(const tfm_step_rows *call, int64_t *order) {
+  for (int64_t i = 0; i < call->n; i++) {
+    int64_t place = i;
+    for (; place > 0 && call->lengths[order[place - 1]] > call->lengths[i]; place--) order[place] = order[place - 1];
+    order[place] = i;
+  }
+}
+
+static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores, float *log_sums, tfm_error *error) {
+  (void)log_sums; /* not given */
+  ForwardScores *f = user;
+  if (!make_room(f, &f->order, (size_t)call->n * sizeof(int64_t))) return no_memory(error);
+  int64_t *order = (int64_t *)(void *)f->order.memory;
+  sort_by_length(call, order);
+  tfm_status status = TFM_OK;
+  for (int64_t first = 0, end; first < call->n && !status; first = end) {
+    const int64_t length = call->lengths[order[first]];
+    for (end = first + 1; end < call->n && call->lengths[order[end]] == length; end++)
+      if (f->generation->batch == TFM_NONE) break;
+    status = run_group(f, &(Group){call, order + first, end - first, length}, scores, error);
+  }
+  return status;
+}
+
+tfm_generate_model forward_scores_model(ForwardScores *forward) {
+  return (tfm_generate_model){.vocab = forward->generation->vocab, .user = forward, .scores = scores_of};
+}

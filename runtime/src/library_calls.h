@@ -1,0 +1,21 @@
+/* What the functions behind <model>_forward, <model>_generate and the like share: one caller at a time, and args. */
+#ifndef TFM_RUNTIME_LIBRARY_CALLS_H
+#define TFM_RUNTIME_LIBRARY_CALLS_H
+
+#include "context.h"
+
+tfm_status library_usage(tfm_error *error, const char *what);
+/* The context is the caller's until library_leave: a second one is told, instead of both computing garbage. */
+tfm_status library_enter(tfm_context *context, tfm_error *error);
+void library_leave(tfm_context *context);
+
+/* The run-time sizes of args, into context.asked. */
+tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error);
+/* The inputs of args, into context.given, with the dims that the context has. Input number `optional` may be missing. */
+tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t optional, tfm_error *error);
+void *library_pointer(const void *args, uint32_t offset);
+
+/* library_decode.c: <model>_begin for a context that is the caller's. */
+tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length, tfm_error *error);
+
+#endif
