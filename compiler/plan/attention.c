@@ -1,7 +1,8 @@
-/* In: ATTENTION and the ATTENTION_WEIGHTS that reads it. Out: an attention step. */
+/* In: ATTENTION and the ATTENTION_WEIGHTS that reads it. Out: an attention step, over tensors or over caches. */
 #include <string.h>
 
 #include "base/check.h"
+#include "plan/caches.h"
 #include "plan/contract.h"
 #include "plan/mask.h"
 
@@ -12,6 +13,9 @@ typedef struct Attention {
   int64_t h, e;
   uint32_t value_width; /* of the tiles of p v */
   bool v_packed;
+  bool has_caches; /* k and v count columns of caches */
+  uint32_t k_cache, v_cache;
+  int64_t v_columns; /* of v_cache */
 } Attention;
 
 enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_C, OTHER_WEIGHTS };
@@ -68,6 +72,16 @@ static void choose_values(Planner *p, Attention *a) {
   a->v_packed = true;
 }
 
+/* Values in pages: a tile that is wider than what is left of e reads on, but does not store. */
+static void choose_cached_values(Planner *p, Attention *a) {
+  const uint32_t *widths = p->target->attention_value_widths;
+  size_t n = sizeof p->target->attention_value_widths / sizeof *widths;
+  for (size_t i = 0; i < n && widths[i]; i++) {
+    a->value_width = widths[i];
+    if (a->e % widths[i] == 0) return;
+  }
+}
+
 static View rows_of(Planner *p, const View *view) { return view_drop(&p->math, view, view->rank - 1); }
 static View keys_of(Planner *p, const View *view) {
   View keys = rows_of(p, view);
@@ -116,19 +130,28 @@ static int64_t static_stride(const Size *stride) {
   return floats;
 }
 
+/* A page of keys is a panel. */
+static TileShape key_tile(const Planner *p, const Attention *a) {
+  TileShape tile = p->target->attention_keys;
+  if (a->has_caches) tile.width = TFM_CACHE_PAGE;
+  return tile;
+}
+
 static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
-  TileShape keys = p->target->attention_keys;
+  TileShape keys = key_tile(p, a);
   TileShape values = {keys.rows, (uint8_t)a->value_width};
   const View *k = &a->k, *v = &a->v;
   TileKind qk = {.shape = keys, .a_stride = static_stride(a->q.strides[a->q.rank - 2]), .b_stride = keys.width};
   TileKind pv = {.shape = values, .a_stride = TFM_STRIP_STRIDE, .b_stride = a->value_width};
-  if (!a->v_packed) pv.b_stride = static_stride(v->strides[v->rank - 2]);
+  if (a->has_caches) pv.b_stride = a->v_columns;
+  else if (!a->v_packed) pv.b_stride = static_stride(v->strides[v->rank - 2]);
   contract_tiles(p, &qk, step->qk_tiles);
   contract_tiles(p, &pv, step->pv_tiles);
   pv.exact_zero = true;
   contract_tiles(p, &pv, step->pv_exact_tiles);
-  step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);
-  step->pack_values = TFM_NONE;
+  step->pack_keys = step->pack_values = TFM_NONE;
+  if (!a->has_caches)
+    step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);
   if (a->v_packed)
     step->pack_values = contract_pack(p, a->value_width, v->strides[v->rank - 2], v->strides[v->rank - 1]);
   step->score = contract_kernel(p, nest);
@@ -161,17 +184,19 @@ static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_
 }
 
 static void add_step(Planner *p, const Attention *a, const Nest *nest) {
-  MaskHints hints = mask_hints(nest);
-  tfm_attention_step step = {.tile_rows = p->target->attention_keys.rows,
-                             .qk_width = p->target->attention_keys.width,
+  MaskHints hints = mask_hints(p, nest);
+  TileShape keys = key_tile(p, a);
+  tfm_attention_step step = {.tile_rows = keys.rows,
+                             .qk_width = keys.width,
                              .pv_width = (uint8_t)a->value_width,
                              .v_packed = a->v_packed,
                              .rank = (uint8_t)nest->rank,
                              .n_operands = (uint8_t)nest->n_operands,
                              .has_weights = a->weights != NULL,
                              .causal = hints.causal,
-                             .k_cache = TFM_NONE,
-                             .v_cache = TFM_NONE,
+                             .k_cache = a->k_cache,
+                             .v_cache = a->v_cache,
+                             .causal_offset = hints.causal ? plan_size(p, hints.causal_offset) : 0,
                              .padding = hints.padding,
                              .padding_true = hints.padding_true,
                              .h = a->h,
@@ -185,6 +210,32 @@ static void add_step(Planner *p, const Attention *a, const Nest *nest) {
   plan_step(p, TFM_STEP_ATTENTION, p->attentions.n - 1, plan_scaled(p, scores, per_score, 1000), "attention");
 }
 
+static void find_keys_and_values(Planner *p, Attention *a) {
+  a->has_caches = caches_serve(p, a->node);
+  a->k_cache = a->v_cache = TFM_NONE;
+  if (!a->has_caches) {
+    a->k = plan_view(p, a->node->inputs.items[1]);
+    a->v = view_of_values(p, a->node->inputs.items[2]);
+    choose_values(p, a);
+    return;
+  }
+  CacheView k = caches_view(p, a->node, 1), v = caches_view(p, a->node, 2);
+  a->k = k.view;
+  a->v = v.view;
+  a->k_cache = k.cache;
+  a->v_cache = v.cache;
+  a->v_columns = v.columns;
+  choose_cached_values(p, a);
+}
+
+/* Rows of caches are found by the first axis: it stands for the rows of the step, be it of 1. The strides along rows and
+ * positions, which no memory has, become 0. */
+static void finish_cached_nest(Planner *p, const Attention *a, Nest *nest) {
+  if (size_equals(a->node->dims[0], 1)) nest_add_axis(p, nest);
+  for (uint32_t i = OTHER_K; i <= OTHER_V; i++)
+    nest->others[i].strides[0] = nest->others[i].strides[nest->rank - 1] = p->math.zero;
+}
+
 void plan_attention(Planner *p, const Node *node) {
   Attention a = {.node = node, .weights = live_weights(p, node)};
   const Node *q = node->inputs.items[0], *v = node->inputs.items[2];
@@ -194,13 +245,13 @@ void plan_attention(Planner *p, const Node *node) {
   }
   plan_check_gathers(p, node);
   a.q = plan_compact(p, q, false);
-  a.k = plan_view(p, node->inputs.items[1]);
-  a.v = view_of_values(p, v);
-  choose_values(p, &a);
+  find_keys_and_values(p, &a);
   const Size *elements;
   View layout = result_layout(p, node, &elements);
   a.c = place_result(p, node, layout_has_columns, elements ? &layout : NULL, elements);
   if (a.weights) a.weights_view = place_result(p, a.weights, layout_has_columns, NULL, NULL);
   Nest nest;
-  if (init_nest(p, &a, &nest)) add_step(p, &a, &nest);
+  if (!init_nest(p, &a, &nest)) return;
+  if (a.has_caches) finish_cached_nest(p, &a, &nest);
+  add_step(p, &a, &nest);
 }

@@ -10,17 +10,45 @@ static bool is_minus_infinity(const Expr *expr) {
   return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == -INFINITY;
 }
 
-static bool is_index(const Expr *expr, uint32_t axis) { return expr->kind == EXPR_INDEX && expr->axis == axis; }
+// ---- causal masks ----
 
-/* Whether `expr` is (masked true) or is not (masked false) true for every key after the query. */
-static bool covers_the_future(const Expr *expr, bool masked) {
-  if (expr->n_args != 2) return false;
-  OpKind op = expr->op;
-  bool key_first = is_index(expr->args[0], 0) && is_index(expr->args[1], 1);
-  bool query_first = is_index(expr->args[0], 1) && is_index(expr->args[1], 0);
-  if (masked) return (key_first && (op == OP_GT || op == OP_GE)) || (query_first && (op == OP_LT || op == OP_LE));
-  return (key_first && (op == OP_LE || op == OP_LT)) || (query_first && (op == OP_GE || op == OP_GT));
+/* keys * key + queries * query + rest. */
+typedef struct Linear {
+  int keys, queries;
+  const Size *rest; /* NULL: it is nothing of the kind */
+} Linear;
+
+static Linear linear_of(Planner *p, const Nest *nest, const Expr *expr, unsigned depth) {
+  enum { MAX_DEPTH = 8 };
+  Linear none = {0};
+  if (expr->dtype != DTYPE_I32 || depth > MAX_DEPTH) return none;
+  if (expr->kind == EXPR_INDEX && expr->axis < 2) return (Linear){expr->axis == 0, expr->axis == 1, p->math.zero};
+  if (expr->kind == EXPR_CONST) return (Linear){0, 0, math_const(&p->math, expr->integer)};
+  if (expr->kind == EXPR_INPUT && nest->operands[expr->input].space == TFM_SPACE_SIZE)
+    return (Linear){0, 0, nest->operands[expr->input].size};
+  if (expr->kind != EXPR_OP || (expr->op != OP_ADD && expr->op != OP_SUB)) return none;
+  Linear x = linear_of(p, nest, expr->args[0], depth + 1), y = linear_of(p, nest, expr->args[1], depth + 1);
+  if (!x.rest || !y.rest) return none;
+  if (expr->op == OP_ADD) return (Linear){x.keys + y.keys, x.queries + y.queries, size_add(p->math.table, x.rest, y.rest)};
+  return (Linear){x.keys - y.keys, x.queries - y.queries, size_sub(p->math.table, x.rest, y.rest)};
 }
+
+/* If `expr` is (masked true) or is not (masked false) true for every key after query + offset: the least such offset, or
+ * one more; else NULL. */
+static const Size *covers_the_future(Planner *p, const Nest *nest, const Expr *expr, bool masked) {
+  if (expr->n_args != 2) return NULL;
+  Linear x = linear_of(p, nest, expr->args[0], 0), y = linear_of(p, nest, expr->args[1], 0);
+  if (!x.rest || !y.rest) return NULL;
+  OpKind op = expr->op;
+  bool is_above = op == OP_GT || op == OP_GE, is_below = op == OP_LT || op == OP_LE;
+  int keys = x.keys - y.keys, queries = x.queries - y.queries;
+  if (keys * queries != -1) return NULL;
+  bool key_first = keys == 1;
+  if (masked ? !(key_first ? is_above : is_below) : !(key_first ? is_below : is_above)) return NULL;
+  return key_first ? size_sub(p->math.table, y.rest, x.rest) : size_sub(p->math.table, x.rest, y.rest);
+}
+
+// ---- conditions ----
 
 /* A bool operand that is the same for all queries. */
 static bool is_padding(const Nest *nest, const Expr *expr) {
@@ -29,27 +57,29 @@ static bool is_padding(const Nest *nest, const Expr *expr) {
 }
 
 /* Keys are masked where `expr` equals `masked`. */
-static void read_condition(const Nest *nest, const Expr *expr, bool masked, MaskHints *hints) {
+static void read_condition(Planner *p, const Nest *nest, const Expr *expr, bool masked, MaskHints *hints) {
+  const Size *offset;
   if (expr->kind == EXPR_OP && expr->op == OP_NOT) {
-    read_condition(nest, expr->args[0], !masked, hints);
+    read_condition(p, nest, expr->args[0], !masked, hints);
   } else if (expr->kind == EXPR_OP && expr->op == (masked ? OP_OR : OP_AND)) {
-    read_condition(nest, expr->args[0], masked, hints);
-    read_condition(nest, expr->args[1], masked, hints);
-  } else if (expr->kind == EXPR_OP && covers_the_future(expr, masked)) {
+    read_condition(p, nest, expr->args[0], masked, hints);
+    read_condition(p, nest, expr->args[1], masked, hints);
+  } else if (!hints->causal && expr->kind == EXPR_OP && (offset = covers_the_future(p, nest, expr, masked))) {
     hints->causal = true;
+    hints->causal_offset = offset;
   } else if (!hints->padding && is_padding(nest, expr)) {
     hints->padding = (uint8_t)expr->input;
     hints->padding_true = masked;
   }
 }
 
-MaskHints mask_hints(const Nest *nest) {
+MaskHints mask_hints(Planner *p, const Nest *nest) {
   MaskHints hints = {0};
   const Expr *expr = nest->expr;
   while (expr->kind == EXPR_OP && expr->op == OP_WHERE) {
     bool masked = is_minus_infinity(expr->args[1]);
     if (!masked && !is_minus_infinity(expr->args[2])) break;
-    read_condition(nest, expr->args[0], masked, &hints);
+    read_condition(p, nest, expr->args[0], masked, &hints);
     expr = masked ? expr->args[2] : expr->args[1];
   }
   return hints;

@@ -5,12 +5,13 @@
 #include "plan/nest.h"
 
 typedef struct MaskHints {
-  bool causal;          /* every key after the query's own position is -inf */
+  bool causal;          /* every key after the query's row + causal_offset is -inf */
+  const Size *causal_offset;
   uint8_t padding;      /* a bool operand without a stride along t; 0: none */
   bool padding_true;    /* keys are -inf where it is true, else where it is false */
 } MaskHints;
 
 /* `nest` has the axes [..., t, s]. */
-MaskHints mask_hints(const Nest *nest);
+MaskHints mask_hints(Planner *p, const Nest *nest);
 
 #endif

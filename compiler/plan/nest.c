@@ -197,6 +197,18 @@ static void merge_axes(Planner *p, Nest *nest, uint32_t apart) {
   }
 }
 
+void nest_add_axis(Planner *p, Nest *nest) {
+  CHECK(nest->rank < MAX_RANK, "a nest of too many axes");
+  for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
+    NestOperand *operand = operand_at(nest, k);
+    memmove(operand->strides + 1, operand->strides, nest->rank * sizeof *operand->strides);
+    operand->strides[0] = p->math.zero;
+  }
+  memmove(nest->dims + 1, nest->dims, nest->rank * sizeof *nest->dims);
+  nest->dims[0] = p->math.one;
+  nest->rank++;
+}
+
 static void widen(Planner *p, Nest *nest) {
   while (nest->rank < 2) {
     for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {

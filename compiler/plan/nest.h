@@ -56,6 +56,8 @@ void nest_add_other(Planner *p, Nest *nest, const View *view);
 /* Drops axes of 1 and merges neighbours, but not the last `kept` axes, which are never dropped, and the last `apart`,
  * into which nothing is merged. At least two axes remain or are made. */
 void nest_simplify(Planner *p, Nest *nest, uint32_t kept, uint32_t apart);
+/* Puts an axis of 1 in front. */
+void nest_add_axis(Planner *p, Nest *nest);
 /* The axis becomes the place'th from the last (1: the last). */
 void nest_move_axis(Planner *p, Nest *nest, uint32_t axis, uint32_t place);
 /* The spec of the row kernel; the reduction is the caller's to set. */

@@ -4,7 +4,7 @@
  * fall into one set of the cache. A result whose only user is a view gets the layout that suits the view, and one whose
  * only user is a concat is written into the concat's memory. What is an output and nothing else is written into the
  * caller's memory if nothing can fail from there on. */
-#include "plan/planner.h"
+#include "plan/caches.h"
 
 uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements) {
   tfm_buffer buffer = {.elements = plan_size(p, elements), .dtype = (uint8_t)dtype, .persistent = p->prepare,
@@ -59,13 +59,13 @@ static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
     only = user;
     ++*n;
   }
-  for (size_t i = 0; i < p->graph->outputs.n; i++) *n += p->graph->outputs.items[i].node == node;
+  for (size_t i = 0; i < p->outputs.n; i++) *n += p->outputs.items[i].node == node;
   return *n == 1 ? only : NULL;
 }
 
 static uint32_t output_number(const Planner *p, const Node *node) {
   uint32_t i = 0;
-  while (p->graph->outputs.items[i].node != node) i++;
+  while (p->outputs.items[i].node != node) i++;
   return i;
 }
 
@@ -104,7 +104,7 @@ static Place wanted(Planner *p, const Node *node) {
     return (Place){.view = whole};
   }
   bool same_life = user && p->values[user->id].is_prepare == p->values[node->id].is_prepare;
-  if (same_life && user->op == OP_CONCAT) return part_of_concat(p, user, node);
+  if (same_life && user->op == OP_CONCAT && !caches_has(p, user)) return part_of_concat(p, user, node);
   if (same_life && user->op == OP_PERMUTE) {
     Place place = wanted(p, user);
     place.view = view_unpermute(&place.view, user->attr.axes);

@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 #include "base/check.h"
-#include "plan/planner.h"
+#include "plan/caches.h"
 
 typedef void (*PlanNode)(Planner *p, const Node *node);
 
@@ -19,12 +19,30 @@ static const PlanNode plan_node[N_OPS] = {
 
 // ---- what there is to do ----
 
-static void mark_live(Planner *p) {
-  for (size_t i = 0; i < p->graph->outputs.n; i++) p->values[p->graph->outputs.items[i].node->id].is_live = true;
+static void mark_live(Planner *p, size_t n, const GraphOutput *outputs) {
+  for (const Node *node = p->graph->first; node; node = node->next) p->values[node->id].is_live = false;
+  for (size_t i = 0; i < n; i++) p->values[outputs[i].node->id].is_live = true;
   for (const Node *node = p->graph->last; node; node = node->prev) {
     const Value *value = &p->values[node->id];
     if (!value->is_live || value->is_static) continue;
     for (size_t i = 0; i < node->inputs.n; i++) p->values[node->inputs.items[i]->id].is_live = true;
+  }
+}
+
+static void serve(Value *value, uint32_t output) {
+  if (value->only_for == TFM_NONE) value->only_for = output;
+  else if (value->only_for != output) value->only_for = 0;
+}
+
+/* Which output each value is for, if it is one alone. What is appended to a cache is for all steps that follow. */
+static void find_outputs_served(Planner *p) {
+  for (const Node *node = p->graph->first; node; node = node->next) p->values[node->id].only_for = TFM_NONE;
+  for (size_t i = 0; i < p->outputs.n; i++) serve(&p->values[p->outputs.items[i].node->id], (uint32_t)i + 1);
+  for (const Node *node = p->graph->last; node; node = node->prev) {
+    Value *value = &p->values[node->id];
+    if (!value->is_live) continue;
+    if (caches_has(p, node)) value->only_for = 0;
+    for (size_t i = 0; i < node->inputs.n; i++) serve(&p->values[node->inputs.items[i]->id], value->only_for);
   }
 }
 
@@ -54,7 +72,7 @@ static void classify(Planner *p) {
     p->values[node->id].is_static = is_static[node->id];
     p->values[node->id].is_prepare = is_prepare(p, node);
   }
-  mark_live(p);
+  mark_live(p, p->graph->outputs.n, p->graph->outputs.items);
 }
 
 /* The last live node that can report a fault; NULL if none can. */
@@ -87,16 +105,16 @@ static bool plan_nodes(Planner *p) {
 
 static void describe_tensors(Planner *p) {
   tfm_program *program = &p->plan->program;
-  program->n_inputs = (uint32_t)p->graph->inputs.n;
-  program->n_outputs = (uint32_t)p->graph->outputs.n;
+  program->n_inputs = (uint32_t)p->inputs.n;
+  program->n_outputs = (uint32_t)p->outputs.n;
   tfm_tensor_info *inputs = ARENA_ARRAY(p->arena, tfm_tensor_info, program->n_inputs);
   tfm_tensor_info *outputs = ARENA_ARRAY(p->arena, tfm_tensor_info, program->n_outputs);
   for (uint32_t i = 0; i < program->n_inputs; i++) {
-    const Node *node = p->graph->inputs.items[i];
+    const Node *node = p->inputs.items[i];
     inputs[i] = plan_tensor_info(p, node->attr.name, node);
   }
   for (uint32_t i = 0; i < program->n_outputs; i++) {
-    const GraphOutput *output = &p->graph->outputs.items[i];
+    const GraphOutput *output = &p->outputs.items[i];
     outputs[i] = plan_tensor_info(p, output->name, output->node);
   }
   program->inputs = inputs;
@@ -142,6 +160,9 @@ static void fill_program(Planner *p) {
   program->attentions = p->attentions.items;
   program->tables = p->tables.items;
   program->ids = p->ids.items;
+  program->appends = p->appends.items;
+  program->n_caches = (uint32_t)p->caches.n;
+  program->caches = p->caches.items;
 }
 
 static Planner planner_new(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target) {
@@ -167,6 +188,9 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   plan_size(&p, p.math.zero);
   plan_size(&p, p.math.one);
   classify(&p);
+  caches_find(&p);
+  mark_live(&p, p.outputs.n, p.outputs.items);
+  find_outputs_served(&p);
   if (!plan_nodes(&p)) return NULL;
   plan_outputs(&p);
   plan_checks(&p);

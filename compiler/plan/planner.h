@@ -12,10 +12,13 @@ typedef struct Value {
   bool is_live, is_static;
   bool is_prepare; /* depends on run-time sizes alone */
   bool has_view, has_compact, has_weights_view;
+  uint32_t only_for; /* 1 + the output that the value is for, and nothing else; 0: for several; TFM_NONE: for none */
   View view;
   View compact;      /* a copy whose rows have one static stride */
   View weights_view; /* ATTENTION: the probabilities */
 } Value;
+
+typedef struct PagedValue PagedValue; /* caches.c */
 
 typedef struct Planner {
   Plan *plan;
@@ -25,6 +28,9 @@ typedef struct Planner {
   const TargetInfo *target;
   SizeMath math;
   Value *values;    /* by node id */
+  VEC(const Node *) inputs;  /* of the program: the graph's, but those that lie in pages */
+  VEC(GraphOutput) outputs;
+  VEC(PagedValue) paged;
   const Node *node; /* that is being planned: place of messages and names of steps */
   bool prepare;     /* of the steps and buffers that are made now */
   bool may_write_outputs; /* no step from here on can report a fault: then outputs must be untouched */
@@ -40,6 +46,8 @@ typedef struct Planner {
   VEC(tfm_attention_step) attentions;
   VEC(tfm_table_step) tables;
   VEC(tfm_ids_step) ids;
+  VEC(tfm_append_step) appends;
+  VEC(tfm_cache) caches;
   VEC(tfm_id_limit) id_limits;
   VEC(tfm_check) checks;
   VEC(tfm_condition) conditions;

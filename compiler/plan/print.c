@@ -115,11 +115,30 @@ static void print_matmul(StrBuf *out, const Plan *plan, uint32_t index) {
   print_operands(out, plan, matmul->first_operand, 0, matmul->n_operands, matmul->rank);
 }
 
+/* Keys or values: a tensor, or columns of a cache. */
+static void print_part(StrBuf *out, const Plan *plan, uint32_t cache, const char *role, const tfm_operand *operand,
+                       uint32_t n_strides) {
+  if (cache == TFM_NONE) {
+    print_operand(out, plan, role, operand, n_strides);
+    return;
+  }
+  strbuf_printf(out, "      %s: cache %u + ", role, cache);
+  plan_print_size(out, plan, operand->offset);
+  strbuf_add_char(out, ' ');
+  print_sizes(out, plan, n_strides, operand->strides);
+  strbuf_add_char(out, '\n');
+}
+
 static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
   const tfm_attention_step *attention = &plan->program.attentions[index];
   strbuf_printf(out, " h %" PRId64 " e %" PRId64, attention->h, attention->e);
   print_dims(out, plan, attention->dims, attention->rank);
   if (attention->causal) strbuf_add(out, " causal");
+  if (attention->causal_offset) {
+    strbuf_add(out, " from ");
+    plan_print_size(out, plan, attention->causal_offset);
+  }
+  if (attention->k_cache != TFM_NONE) strbuf_printf(out, " in caches %u and %u", attention->k_cache, attention->v_cache);
   if (attention->padding)
     strbuf_printf(out, " padding where operand %d is %s", attention->padding,
                   attention->padding_true ? "true" : "false");
@@ -131,8 +150,8 @@ static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
   print_kernel(out, plan, "pack values", attention->pack_values);
   print_kernel(out, plan, "score", attention->score);
   print_operand(out, plan, "q", &attention->q, attention->rank - 1u);
-  print_operand(out, plan, "k", &attention->k, attention->rank);
-  print_operand(out, plan, "v", &attention->v, attention->rank - 1u);
+  print_part(out, plan, attention->k_cache, "k", &attention->k, attention->rank);
+  print_part(out, plan, attention->v_cache, "v", &attention->v, attention->rank - 1u);
   print_operand(out, plan, "c", &attention->c, attention->rank - 1u);
   if (attention->has_weights) print_operand(out, plan, "weights", &attention->weights, attention->rank);
   print_operands(out, plan, attention->first_operand, 1, attention->n_operands, attention->rank);
@@ -157,10 +176,20 @@ static void print_ids(StrBuf *out, const Plan *plan, uint32_t index) {
   print_operand(out, plan, "ids", &ids->ids, ids->rank);
 }
 
+static void print_append(StrBuf *out, const Plan *plan, uint32_t index) {
+  const tfm_append_step *append = &plan->program.appends[index];
+  strbuf_printf(out, " to cache %u from ", append->cache);
+  plan_print_size(out, plan, append->past);
+  print_dims(out, plan, append->dims, append->rank);
+  strbuf_add_char(out, '\n');
+  print_operand(out, plan, "x", &append->x, append->rank);
+}
+
 typedef void (*PrintStep)(StrBuf *out, const Plan *plan, uint32_t index);
 static const PrintStep print_step[] = {
     [TFM_STEP_ROW] = print_row,           [TFM_STEP_GEMM] = print_gemm,   [TFM_STEP_MATMUL] = print_matmul,
-    [TFM_STEP_ATTENTION] = print_attention, [TFM_STEP_TABLE] = print_table, [TFM_STEP_CHECK_IDS] = print_ids};
+    [TFM_STEP_ATTENTION] = print_attention, [TFM_STEP_TABLE] = print_table, [TFM_STEP_CHECK_IDS] = print_ids,
+    [TFM_STEP_APPEND] = print_append};
 
 static void print_steps(StrBuf *out, const Plan *plan) {
   strbuf_add(out, "  steps\n");
@@ -203,6 +232,19 @@ static void print_weights(StrBuf *out, const Plan *plan) {
   }
 }
 
+static void print_caches(StrBuf *out, const Plan *plan) {
+  const tfm_program *program = &plan->program;
+  for (uint32_t i = 0; i < program->n_caches; i++) {
+    const tfm_cache *cache = &program->caches[i];
+    strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64 "\n", i,
+                  cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_source ? "source" : "cache",
+                  cache->number, cache->columns, cache->offset);
+  }
+  if (program->n_caches)
+    strbuf_printf(out, "  floats of a page: %" PRId64 ", of a source's page: %" PRId64 "\n", program->own_page_floats,
+                  program->source_page_floats);
+}
+
 static void print_buffers(StrBuf *out, const Plan *plan) {
   for (uint32_t i = 0; i < plan->program.n_buffers; i++) {
     const tfm_buffer *buffer = &plan->program.buffers[i];
@@ -219,6 +261,7 @@ void plan_print(StrBuf *out, const Plan *plan) {
   print_tensors(out, "output", plan->program.n_outputs, plan->program.outputs);
   print_limits(out, plan);
   print_weights(out, plan);
+  print_caches(out, plan);
   print_buffers(out, plan);
   print_steps(out, plan);
   for (size_t i = 0; i < plan->kernels.n; i++) {

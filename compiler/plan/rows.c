@@ -1,6 +1,7 @@
 /* In: POINTWISE, REDUCE, NORM, CONCAT. Out: row steps. */
 #include <string.h>
 
+#include "plan/caches.h"
 #include "plan/nest.h"
 
 static const Size *const *dims_of(const Node *node) { return (const Size *const *)node->dims; }
@@ -117,6 +118,10 @@ void plan_norm(Planner *p, const Node *node) {
 // ---- concat and outputs ----
 
 void plan_concat(Planner *p, const Node *node) {
+  if (caches_has(p, node)) {
+    caches_append(p, node);
+    return;
+  }
   View whole = place_result(p, node, layout_has_columns, NULL, NULL);
   const Size *starts[MAX_RANK];
   for (uint32_t i = 0; i < node->rank; i++) starts[i] = p->math.zero;
@@ -130,8 +135,8 @@ void plan_concat(Planner *p, const Node *node) {
 
 void plan_outputs(Planner *p) {
   p->prepare = false;
-  for (size_t i = 0; i < p->graph->outputs.n; i++) {
-    const Node *node = p->node = p->graph->outputs.items[i].node;
+  for (size_t i = 0; i < p->outputs.n; i++) {
+    const Node *node = p->node = p->outputs.items[i].node;
     View from = plan_view(p, node);
     View to = view_rows(&p->math, node->dtype, node->rank, dims_of(node), NULL, NULL);
     to.space = TFM_SPACE_OUTPUT;

@@ -46,6 +46,9 @@ void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, cons
   const char *path = p->node ? p->node->origin.path : NULL;
   const char *name = path && *path ? arena_printf(p->arena, "%s %s", operation, path) : operation;
   tfm_step step = {.kind = (uint8_t)kind, .prepare = p->prepare, .index = (uint32_t)index, .work = work, .name = name};
+  /* Prepared results stay for runs that want other outputs; ids are checked whatever is wanted. */
+  uint32_t only_for = p->node ? p->values[p->node->id].only_for : 0;
+  if (!p->prepare && kind != TFM_STEP_CHECK_IDS && only_for != TFM_NONE) step.only_for = only_for;
   vec_push(p->arena, &p->steps, step);
 }
 

@@ -48,9 +48,9 @@ void plan_set_view(Planner *p, const Node *node, const View *view) {
 }
 
 static uint32_t input_number(const Planner *p, const Node *node) {
-  for (size_t i = 0; i < p->graph->inputs.n; i++)
-    if (p->graph->inputs.items[i] == node) return (uint32_t)i;
-  UNREACHABLE("an input that the graph does not list");
+  for (size_t i = 0; i < p->inputs.n; i++)
+    if (p->inputs.items[i] == node) return (uint32_t)i;
+  UNREACHABLE("an input that the program does not have");
 }
 
 static View source_view(Planner *p, const Node *node, uint8_t space, uint32_t index) {
@@ -138,8 +138,11 @@ View plan_compact(Planner *p, const Node *node, bool all_rows) {
   Value *value = &p->values[node->id];
   if (is_compact(p, &view, all_rows)) return view;
   if (!value->has_compact) {
+    const Node *user = p->node;
+    p->node = node; /* other users will find the copy */
     value->compact = place_new(p, node->dtype, node->rank, (const Size *const *)node->dims);
     plan_copy(p, &view, &value->compact, "copy");
+    p->node = user;
     value->has_compact = true;
   }
   return value->compact;

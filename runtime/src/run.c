@@ -100,6 +100,10 @@ static void results_of(const tfm_context *context, uint32_t number, const Operan
   }
 }
 
+static bool serves_unwanted_output(const tfm_context *context, const tfm_step *step) {
+  return step->only_for && !context->callers[context->program->n_inputs + step->only_for - 1];
+}
+
 /* Prepare steps are left out while their results are valid; a step none of whose results is wanted is too. */
 static void choose_steps(tfm_context *context) {
   const tfm_program *program = context->program;
@@ -109,6 +113,7 @@ static void choose_steps(tfm_context *context) {
     results_of(context, i, results);
     bool unwanted = results[0] && operand_unwanted(context, results[0]) &&
                     (!results[1] || operand_unwanted(context, results[1]));
+    unwanted = unwanted || serves_unwanted_output(context, &program->steps[i]);
     context->steps[i].skipped = unwanted || (program->steps[i].prepare && context->prepared);
     bool writes_output = (results[0] && results[0]->slot >= 0) || (results[1] && results[1]->slot >= 0);
     if (writes_output && !context->steps[i].skipped && context->committed == program->n_steps) context->committed = i;

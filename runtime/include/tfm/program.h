@@ -179,6 +179,7 @@ typedef enum tfm_step_kind {
 typedef struct tfm_step {
   uint8_t kind, prepare;
   uint32_t index;   /* in the program's array of that kind */
+  uint32_t only_for; /* 1 + the output that this step is for, and nothing else: it is skipped with it; 0: for several */
   tfm_size work;    /* estimate of the arithmetic and memory work, in units of about a nanosecond of one core */
   const char *name; /* for profiles and dumps: operation and module path */
 } tfm_step;

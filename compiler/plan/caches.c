@@ -1,0 +1,308 @@
+/* In: a step graph. Out: its caches. See caches.h.
+ *
+ * The value that lies in pages is concat("cache.N", new positions), or the input "source.N". Its views are followed with
+ * the arithmetic of layouts over a memory that no page has: columns side by side, and marks as strides of the positions
+ * and of the rows. A view that keeps the marks apart, one on each axis where attention expects it, can be read in pages. */
+#include "plan/caches.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "passes/incremental.h"
+
+enum { MAX_COLUMNS = 1 << 20 };
+static const int64_t POSITION_MARK = (int64_t)1 << 30, ROW_MARK = (int64_t)1 << 45;
+
+struct PagedValue {
+  const Node *node;  /* the value: CONCAT or INPUT */
+  const Node *input; /* "cache.N" or "source.N" */
+  bool of_source;
+  uint32_t number;
+  int32_t row_axis;       /* -1: the step has one row */
+  uint32_t position_axis;
+  int64_t columns;
+  View base;
+  uint32_t caches[2]; /* by tfm_cache_kind; TFM_NONE: not read as such */
+};
+
+// ---- candidates ----
+
+/* The number of rows of the step: the first axis of its tokens. */
+static const Size *rows_of_step(const Planner *p) {
+  for (size_t i = 0; i < p->graph->inputs.n; i++) {
+    const Node *input = p->graph->inputs.items[i];
+    bool is_token = incremental_cache_number(input) < 0 && incremental_source_number(input) < 0;
+    if (is_token && input->rank > 0) return input->dims[0];
+  }
+  return NULL;
+}
+
+/* Finds the axis of the rows and lays the columns side by side; false if a page cannot hold the value. */
+static bool lay_out(Planner *p, const Size *rows, PagedValue *value) {
+  const Node *node = value->node;
+  if (node->dtype != DTYPE_F32 || !rows) return false;
+  value->row_axis = -1;
+  for (uint32_t i = 0; i < node->rank && value->row_axis < 0; i++)
+    if (i != value->position_axis && node->dims[i] == rows && !size_equals(rows, 1)) value->row_axis = (int32_t)i;
+  if (value->row_axis < 0 && !size_equals(rows, 1)) return false;
+  View view = {.space = TFM_SPACE_SIZE, .dtype = DTYPE_F32, .rank = node->rank, .offset = p->math.zero};
+  value->columns = 1;
+  for (uint32_t i = node->rank; i-- > 0;) {
+    int64_t stride = (int32_t)i == value->row_axis ? ROW_MARK : POSITION_MARK, dim;
+    if ((int32_t)i != value->row_axis && i != value->position_axis) {
+      stride = value->columns;
+      if (!size_is_const(node->dims[i], &dim) || dim < 1 || dim > MAX_COLUMNS / value->columns) return false;
+      value->columns *= dim;
+    }
+    view.dims[i] = node->dims[i];
+    view.strides[i] = size_equals(node->dims[i], 1) ? p->math.zero : math_const(&p->math, stride);
+  }
+  value->base = view;
+  return true;
+}
+
+/* The only live user of a cache, if it joins the cache with new positions. */
+static const Node *joined(const Planner *p, const Node *input) {
+  const Node *only = NULL;
+  for (size_t i = 0; i < input->users.n; i++) {
+    const Node *user = input->users.items[i];
+    if (!p->values[user->id].is_live) continue;
+    if (only) return NULL;
+    only = user;
+  }
+  bool is_join = only && only->op == OP_CONCAT && only->inputs.n == 2 && only->inputs.items[0] == input &&
+                 only->inputs.items[1] != input;
+  return is_join && !graph_is_output(p->graph, input) ? only : NULL;
+}
+
+static bool is_candidate(Planner *p, const Size *rows, const Node *input, PagedValue *value) {
+  int32_t own = incremental_cache_number(input), source = incremental_source_number(input);
+  *value = (PagedValue){.input = input, .of_source = source >= 0, .caches = {TFM_NONE, TFM_NONE}};
+  if (!p->values[input->id].is_live || (own < 0 && source < 0)) return false;
+  value->number = (uint32_t)(source >= 0 ? source : own);
+  value->node = source >= 0 ? input : joined(p, input);
+  if (!value->node) return false;
+  value->position_axis = source >= 0 ? 1 : (uint32_t)value->node->attr.axis;
+  if (source >= 0 && value->node->rank < 3) return false;
+  bool fits = lay_out(p, rows, value);
+  return fits && (source < 0 || value->row_axis <= 0); /* sources lie as [items, positions, columns] */
+}
+
+// ---- views ----
+
+/* The view of a node made by views of the value; false if strides cannot say it, or if it is made of another. */
+static bool follow(Planner *p, const PagedValue *value, const Node *node, View *view) {
+  if (node == value->node) {
+    *view = value->base;
+    return true;
+  }
+  if (op_table[node->op].category != CATEGORY_VIEW || !follow(p, value, node->inputs.items[0], view)) return false;
+  const Size *const *dims = (const Size *const *)node->dims;
+  if (node->op == OP_RESHAPE) return view_reshape(&p->math, view, node->rank, dims, view);
+  *view = node->op == OP_PERMUTE ? view_permute(view, node->attr.axes)
+                                 : view_slice(&p->math, view, (const Size *const *)node->attr.starts, dims);
+  return true;
+}
+
+static bool has_stride(const View *view, uint32_t axis, int64_t stride) {
+  return size_equals(view->dims[axis], 1) || size_equals(view->strides[axis], stride);
+}
+
+/* [rows, ..., positions, columns]: marks where they belong, everything else within the columns. */
+static bool is_readable(const PagedValue *value, const Node *attention, const View *view) {
+  uint32_t rank = view->rank, position = rank - 2;
+  bool has_rows = value->row_axis >= 0;
+  if (rank != attention->rank || rank < 3 || view->dims[position] != value->node->dims[value->position_axis]) return false;
+  if (!has_stride(view, position, POSITION_MARK) || !has_stride(view, rank - 1, 1)) return false;
+  if (has_rows && (attention->dims[0] != value->node->dims[value->row_axis] || view->dims[0] != attention->dims[0] ||
+                   !has_stride(view, 0, ROW_MARK)))
+    return false;
+  int64_t last, dim, stride;
+  if (!size_is_const(view->offset, &last)) return false;
+  for (uint32_t i = has_rows; i < rank; i++) {
+    if (i == position) continue;
+    if (!size_is_const(view->dims[i], &dim) || !size_is_const(view->strides[i], &stride) || stride >= POSITION_MARK)
+      return false;
+    last += (dim - 1) * stride;
+  }
+  return last < value->columns;
+}
+
+static PagedValue *value_of_view(const Planner *p, const Node *node) {
+  while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
+  for (size_t i = 0; i < p->paged.n; i++)
+    if (p->paged.items[i].node == node) return &p->paged.items[i];
+  return NULL;
+}
+
+// ---- which of them are kept in pages ----
+
+/* Both keys and values, in lists of pages of the same kind. */
+static bool attention_reads_pages(Planner *p, const Node *attention) {
+  const PagedValue *values[2];
+  if (!size_is_const(attention->inputs.items[0]->dims[attention->inputs.items[0]->rank - 1], NULL)) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Node *node = attention->inputs.items[1 + i];
+    View view;
+    values[i] = value_of_view(p, node);
+    if (!values[i] || !follow(p, values[i], node, &view) || !is_readable(values[i], attention, &view)) return false;
+  }
+  return values[0]->of_source == values[1]->of_source;
+}
+
+/* Whether every use of the node, which is a view of a candidate, is as keys or values in pages. */
+static bool only_pages_read(Planner *p, const Node *node) {
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (!p->values[user->id].is_live) continue;
+    if (op_table[user->op].category == CATEGORY_VIEW) {
+      if (graph_is_output(p->graph, user) || !only_pages_read(p, user)) return false;
+      continue;
+    }
+    if (user->op != OP_ATTENTION || user->inputs.items[0] == node || !attention_reads_pages(p, user)) return false;
+    for (size_t k = 3; k < user->inputs.n; k++)
+      if (user->inputs.items[k] == node) return false;
+  }
+  return true;
+}
+
+static bool is_own_output(const PagedValue *value, const GraphOutput *output) {
+  Node name = {.op = OP_INPUT, .attr = {.name = output->name}};
+  return !value->of_source && incremental_cache_number(&name) == (int32_t)value->number;
+}
+
+static bool only_own_outputs(const Planner *p, const PagedValue *value) {
+  for (size_t i = 0; i < p->graph->outputs.n; i++) {
+    const GraphOutput *output = &p->graph->outputs.items[i];
+    if (output->node == value->node && !is_own_output(value, output)) return false;
+  }
+  return true;
+}
+
+/* What one attention cannot read takes the other value of that attention with it, until nothing changes. */
+static void drop_unreadable(Planner *p) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = 0; i < p->paged.n; i++) {
+      const PagedValue *value = &p->paged.items[i];
+      if (only_own_outputs(p, value) && only_pages_read(p, value->node)) continue;
+      memmove(p->paged.items + i, p->paged.items + i + 1, (p->paged.n - i - 1) * sizeof *p->paged.items);
+      p->paged.n--;
+      changed = true;
+      break;
+    }
+  }
+}
+
+// ---- the caches ----
+
+static void add_cache(Planner *p, PagedValue *value, tfm_cache_kind kind) {
+  if (value->caches[kind] != TFM_NONE) return;
+  int64_t *floats = value->of_source ? &p->plan->program.source_page_floats : &p->plan->program.own_page_floats;
+  tfm_cache cache = {.kind = (uint8_t)kind, .of_source = value->of_source, .number = value->number,
+                     .columns = value->columns, .offset = *floats};
+  *floats += value->columns * TFM_CACHE_PAGE;
+  value->caches[kind] = (uint32_t)p->caches.n;
+  vec_push(p->arena, &p->caches, cache);
+}
+
+/* Tiles of values may read the rest of their width behind the last column: there is a line of room behind a page. */
+static void add_caches(Planner *p) {
+  for (const Node *node = p->graph->first; node; node = node->next) {
+    if (node->op != OP_ATTENTION || !caches_serve(p, node)) continue;
+    add_cache(p, value_of_view(p, node->inputs.items[1]), TFM_CACHE_KEYS);
+    add_cache(p, value_of_view(p, node->inputs.items[2]), TFM_CACHE_VALUES);
+  }
+  tfm_program *program = &p->plan->program;
+  if (program->own_page_floats) program->own_page_floats += TFM_CACHE_PAGE;
+  if (program->source_page_floats) program->source_page_floats += TFM_CACHE_PAGE;
+}
+
+static bool is_paged_input(const Planner *p, const Node *input) {
+  for (size_t i = 0; i < p->paged.n; i++)
+    if (p->paged.items[i].input == input) return true;
+  return false;
+}
+
+static bool is_paged_output(const Planner *p, const GraphOutput *output) {
+  for (size_t i = 0; i < p->paged.n; i++)
+    if (p->paged.items[i].node == output->node) return true;
+  return false;
+}
+
+static void choose_tensors(Planner *p) {
+  for (size_t i = 0; i < p->graph->inputs.n; i++)
+    if (!is_paged_input(p, p->graph->inputs.items[i])) vec_push(p->arena, &p->inputs, p->graph->inputs.items[i]);
+  for (size_t i = 0; i < p->graph->outputs.n; i++)
+    if (!is_paged_output(p, &p->graph->outputs.items[i])) vec_push(p->arena, &p->outputs, p->graph->outputs.items[i]);
+}
+
+void caches_find(Planner *p) {
+  const Size *rows = rows_of_step(p);
+  PagedValue value;
+  for (const Node *node = p->graph->first; node; node = node->next)
+    if (node->op == OP_INPUT && is_candidate(p, rows, node, &value)) vec_push(p->arena, &p->paged, value);
+  drop_unreadable(p);
+  add_caches(p);
+  choose_tensors(p);
+}
+
+// ---- questions of the planner ----
+
+bool caches_has(const Planner *p, const Node *node) {
+  for (size_t i = 0; i < p->paged.n; i++)
+    if (p->paged.items[i].node == node) return true;
+  return false;
+}
+
+bool caches_serve(const Planner *p, const Node *attention) {
+  return p->values[attention->id].is_live && value_of_view(p, attention->inputs.items[1]) &&
+         value_of_view(p, attention->inputs.items[2]);
+}
+
+CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
+  const Node *node = attention->inputs.items[input];
+  const PagedValue *value = value_of_view(p, node);
+  CacheView result = {.cache = value->caches[input == 1 ? TFM_CACHE_KEYS : TFM_CACHE_VALUES], .columns = value->columns};
+  bool followed = follow(p, value, node, &result.view);
+  CHECK(followed && result.cache != TFM_NONE, "an attention that does not read pages");
+  return result;
+}
+
+// ---- appending ----
+
+/* Rows, new positions, then the columns in order. */
+static View in_order(Planner *p, const PagedValue *value, const View *view) {
+  View ordered = *view;
+  ordered.rank = 0;
+  const Size *row = value->row_axis < 0 ? p->math.one : view->dims[value->row_axis];
+  const Size *stride = value->row_axis < 0 ? p->math.zero : view->strides[value->row_axis];
+  ordered.dims[ordered.rank] = row;
+  ordered.strides[ordered.rank++] = stride;
+  ordered.dims[ordered.rank] = view->dims[value->position_axis];
+  ordered.strides[ordered.rank++] = view->strides[value->position_axis];
+  for (uint32_t i = 0; i < view->rank; i++) {
+    if ((int32_t)i == value->row_axis || i == value->position_axis || size_equals(view->dims[i], 1)) continue;
+    ordered.dims[ordered.rank] = view->dims[i];
+    ordered.strides[ordered.rank++] = view->strides[i];
+  }
+  return ordered;
+}
+
+void caches_append(Planner *p, const Node *concat) {
+  const PagedValue *value = value_of_view(p, concat);
+  const Node *fresh = concat->inputs.items[1];
+  View view = plan_view(p, fresh), x = in_order(p, value, &view);
+  for (uint32_t kind = 0; kind < 2; kind++) {
+    if (value->caches[kind] == TFM_NONE) continue;
+    tfm_append_step step = {.cache = value->caches[kind], .rank = (uint8_t)x.rank,
+                            .past = plan_size(p, value->input->dims[value->position_axis]), .x = plan_operand(p, &x)};
+    for (uint32_t i = 0; i < x.rank; i++) {
+      step.dims[i] = plan_size(p, x.dims[i]);
+      step.x.strides[i] = plan_size(p, x.strides[i]);
+    }
+    vec_push(p->arena, &p->appends, step);
+    const Size *elements = math_product(&p->math, x.rank, x.dims);
+    plan_step(p, TFM_STEP_APPEND, p->appends.n - 1, plan_size(p, elements), "append");
+  }
+}
