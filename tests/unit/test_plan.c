@@ -400,7 +400,21 @@ Test(plan, no_hints_where_keys_may_count) {
   expect_hints(ATTENTION("64", "where($4, -inf, acc)"), false, 0, false);
   expect_hints(ATTENTION("64", "add(where($3, -inf, acc), 1.0)"), false, 0, false);
   expect_hints(ATTENTION("64", "where($3, 0.0, where($3, -inf, acc))"), false, 0, false);
-  expect_hints(ATTENTION("64", "where(gt(index0, add(index1, 1)), -inf, acc)"), false, 0, false);
+  expect_hints(ATTENTION("64", "where(gt(index0, add(index1, index1)), -inf, acc)"), false, 0, false);
+}
+
+static void expect_offset(const char *text, const char *offset) {
+  const tfm_program *p = plan(text);
+  cr_assert(p->attentions[0].causal, "\n%s", text);
+  expect_size(p, p->attentions[0].causal_offset, offset);
+}
+
+Test(plan, a_causal_mask_may_count_from_another_key) {
+  expect_offset(ATTENTION("64", "where(gt(index0, index1), -inf, acc)"), "0");
+  expect_offset(ATTENTION("64", "where(gt(index0, add(index1, 1)), -inf, acc)"), "1");
+  expect_offset(ATTENTION("64", "where(gt(index0, add(size(i32, b), index1)), -inf, acc)"), "b");
+  expect_offset(ATTENTION("64", "where(lt(sub(index1, size(i32, t)), index0), -inf, acc)"), "-1*t");
+  expect_offset(ATTENTION("64", "where(le(index0, add(index1, size(i32, b))), acc, -inf)"), "b");
 }
 
 // ---- whole models ----
