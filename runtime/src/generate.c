@@ -32,10 +32,16 @@ tfm_status generation_refuse(Generation *g, const char *format, ...) {
   return tfm_fail(g->error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "%s", text);
 }
 
+int64_t generation_first_length(const Generation *g) {
+  enum { ROOM = 4096 }; /* new tokens */
+  int64_t longest = g->widest + 1;
+  for (int64_t i = 0; i < g->n_items; i++) longest = g->items[i].limit > longest ? g->items[i].limit : longest;
+  return longest < g->widest + ROOM ? longest : g->widest + ROOM;
+}
+
 bool token_rows_make(TokenRows *rows, int64_t n, int64_t length) {
-  enum { ROOM = 64 };
   int64_t elements;
-  *rows = (TokenRows){NULL, n > 0 ? n : 1, length + ROOM};
+  *rows = (TokenRows){NULL, n > 0 ? n : 1, length};
   if (__builtin_mul_overflow(rows->n, rows->stride, &elements)) return false;
   rows->tokens = calloc((size_t)elements, sizeof *rows->tokens);
   return rows->tokens != NULL;
@@ -77,30 +83,55 @@ bool generation_is_eos(const Generation *g, int64_t token) {
   return false;
 }
 
-/* NaN and +inf are no scores; -inf is that of a token which is never said. */
-static tfm_status check_scores(Generation *g, int64_t row) {
+/* Passes over the scores of a row. NaN and +inf are no scores; -inf is that of a token which is never said. */
+static tfm_status take_scores(Generation *g, int64_t row) {
   const float *scores = generation_row_scores(g, row);
-  bool is_number = row_is_number(scores, g->vocab);
-  if (is_number && row_max(scores, g->vocab) > -INFINITY) return TFM_OK;
-  return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
-                           (long long)g->row_lengths[row], is_number ? "all -inf" : "not finite");
+  const int64_t n_blocks = row_blocks(g->vocab);
+  float *bounds = g->bounds + row * n_blocks;
+  bool is_number = row_scan(scores, g->vocab, bounds);
+  const float most = row_max(bounds, n_blocks);
+  if (!is_number || !(most > -INFINITY))
+    return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
+                             (long long)g->row_lengths[row], is_number ? "all -inf" : "not finite");
+  if (g->beams == 1) return TFM_OK;
+  g->shifts[row] = g->log_sums ? (double)g->log_sums[row] : (double)most + log(row_exp_sum(scores, g->vocab, most));
+  if (isfinite(g->shifts[row])) return TFM_OK;
+  return generation_refuse(g, "row %lld: the model's sum for token %lld is not finite", (long long)g->row_items[row],
+                           (long long)g->row_lengths[row]);
 }
 
-tfm_status generation_check_choice(Generation *g, int64_t row) {
-  const float *scores = generation_row_scores(g, row);
-  if (row_max(scores, g->vocab) > -INFINITY) return TFM_OK;
-  return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)g->row_items[row],
-                           (long long)g->row_lengths[row]);
+tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length) {
+  return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)item, (long long)length);
 }
 
 tfm_status generation_call(Generation *g) {
   const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
-  tfm_status status = g->model->scores(g->model->user, &rows, g->scores, NULL, g->error);
-  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = check_scores(g, row);
+  tfm_status status = g->model->scores(g->model->user, &rows, g->scores, g->log_sums, g->error);
+  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_scores(g, row);
   return status;
 }
 
 // ---- beginning and end ----
+
+/* Room for a call of `rows` rows, and for looking at one of them. */
+static bool make_room(Generation *g, int64_t rows) {
+  int64_t elements;
+  if (__builtin_mul_overflow(rows, g->vocab, &elements)) return false;
+  const bool wants_sums = g->beams > 1 && g->model->gives_log_sums;
+  g->row_tokens = generation_allocate(g, rows, sizeof *g->row_tokens);
+  g->row_lengths = generation_allocate(g, rows, sizeof *g->row_lengths);
+  g->row_items = generation_allocate(g, rows, sizeof *g->row_items);
+  g->row_parents = generation_allocate(g, rows, sizeof *g->row_parents);
+  g->scores = generation_allocate(g, elements, sizeof *g->scores);
+  g->bounds = generation_allocate(g, rows * row_blocks(g->vocab), sizeof *g->bounds);
+  g->shifts = generation_allocate(g, rows, sizeof *g->shifts);
+  g->log_sums = wants_sums ? generation_allocate(g, rows, sizeof *g->log_sums) : NULL;
+  g->changed = generation_allocate(g, g->vocab, sizeof *g->changed);
+  g->stamps = generation_allocate(g, g->vocab, sizeof *g->stamps);
+  g->heap = generation_allocate(g, g->heap_size, sizeof *g->heap);
+  return g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->bounds && g->shifts &&
+         (g->log_sums || !wants_sums) && g->changed && g->stamps && g->heap;
+}
 
 static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_error *error) {
   g->error = error;
@@ -110,20 +141,10 @@ static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_
   tfm_status status = generation_read_options(g, options);
   if (status != TFM_OK) return status;
   const uint64_t n_eos = g->options.eos_token_ids.n;
-  const int64_t rows = g->n_items * g->beams, all = g->beams * g->vocab;
+  const int64_t all = g->beams * g->vocab;
   const int64_t candidates = (n_eos < 1 ? 2 : 1 + (int64_t)n_eos) * g->beams;
   g->heap_size = g->beams == 1 ? g->vocab : candidates < all ? candidates : all;
-  int64_t elements;
-  if (__builtin_mul_overflow(rows, g->vocab, &elements)) return generation_no_memory(g);
-  g->row_tokens = generation_allocate(g, rows, sizeof *g->row_tokens);
-  g->row_lengths = generation_allocate(g, rows, sizeof *g->row_lengths);
-  g->row_items = generation_allocate(g, rows, sizeof *g->row_items);
-  g->row_parents = generation_allocate(g, rows, sizeof *g->row_parents);
-  g->scores = generation_allocate(g, elements, sizeof *g->scores);
-  g->stamps = generation_allocate(g, g->vocab, sizeof *g->stamps);
-  g->heap = generation_allocate(g, g->heap_size, sizeof *g->heap);
-  bool has_all = g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->stamps && g->heap;
-  return has_all ? TFM_OK : generation_no_memory(g);
+  return make_room(g, g->n_items * g->beams) ? TFM_OK : generation_no_memory(g);
 }
 
 static void end(Generation *g) {
@@ -173,13 +194,13 @@ static tfm_status first_step(Generation *g, float *probabilities) {
     generation_add_row(g, i, -1, g->prompts->tokens + i * g->prompts->width, g->items[i].start);
   tfm_status status = g->n_items ? generation_call(g) : TFM_OK;
   for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
-    float *scores = generation_row_scores(g, i);
-    if (g->beams > 1) process_log_softmax(scores, g->vocab);
-    process_scores(g, i);
-    status = generation_check_choice(g, i);
+    RowScores row;
+    status = process_row(g, i, &row);
     if (status != TFM_OK) return status;
-    if (g->options.do_sample) sample_restrict(g, scores);
-    sample_softmax(scores, g->vocab, probabilities + i * g->vocab);
+    row_settle(g, &row);
+    if (row_best(g, &row) == TFM_NO_TOKEN) return generation_refuse_row(g, i, g->row_lengths[i]);
+    if (g->options.do_sample) sample_restrict(g, &row);
+    sample_probabilities(g, &row, probabilities + i * g->vocab);
   }
   return status;
 }

@@ -39,48 +39,95 @@ typedef struct Search {
   TokenRows running, next, finished; /* K rows per item */
   int64_t *parents;                  /* of each running beam: its row in the last call */
   Candidate *candidates;             /* of the item that is looked at */
-  int64_t n_candidates;
+  int64_t n_candidates;              /* in Generation.heap until they are in order */
   Candidate **kept; /* its K best by what runs on */
   bool is_first;    /* all beams of an item are the same row, which is scored once */
 } Search;
 
 // ---- 1: candidates ----
 
-/* The heap holds the best so far, the worst of them as its root. Of `count` tokens from `first` on those that are better
- * are taken in; one that is equal to the root stands further back. Returns how many the heap holds now. */
-static int64_t take_tokens(Generation *g, int64_t n, double sum, const float *scores, int64_t first, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    const HeapEntry entry = {-(sum + (double)scores[i]), first + i};
-    if (n < g->heap_size) {
-      g->heap[n++] = entry;
-      if (n == g->heap_size) heap_order(g->heap, n);
-    } else if (entry.key < g->heap[0].key) {
-      g->heap[0] = entry;
-      heap_sink(g->heap, n, 0);
-    }
-  }
-  return n;
+/* Of the candidates, numbered beam * vocab + token, the heap holds the best so far, the worst of them as its root. */
+static bool is_good(const Search *s, HeapEntry entry) {
+  return s->n_candidates < s->g->heap_size || heap_is_before(s->g->heap[0], entry);
 }
 
-static void collect_candidates(Search *s, const Beams *beams) {
-  enum { BLOCK = 256 }; /* tokens that are passed over together if the best of them is not good enough */
-  Generation *g = s->g;
-  int64_t n = 0;
-  for (int64_t beam = 0; beam < g->beams; beam++) {
-    const float *scores = generation_row_scores(g, beams->first_row + (s->is_first ? 0 : beam));
-    const double sum = beams->sums[beam];
-    for (int64_t token = 0; token < g->vocab; token += BLOCK) {
-      int64_t count = g->vocab - token < BLOCK ? g->vocab - token : BLOCK;
-      if (n == g->heap_size && -(sum + (double)row_max(scores + token, count)) >= g->heap[0].key) continue;
-      n = take_tokens(g, n, sum, scores + token, beam * g->vocab + token, count);
-    }
+static void take(Search *s, HeapEntry entry) {
+  HeapEntry *heap = s->g->heap;
+  const int64_t size = s->g->heap_size;
+  if (s->n_candidates == size) {
+    heap[0] = entry;
+    heap_sink(heap, size, 0);
+    return;
   }
-  for (s->n_candidates = n; n > 0; n--) {
+  heap[s->n_candidates++] = entry;
+  if (s->n_candidates == size) heap_order(heap, size);
+}
+
+/* No score up to this one is good enough. It is a little lower than need be, because scores are rounded; those above it
+ * are looked at one by one. */
+static float worst_score(const Search *s, const RowScores *row, double sum) {
+  if (s->n_candidates < s->g->heap_size) return -INFINITY;
+  const double worst = -s->g->heap[0].key;
+  const double error = (fabs(worst) + fabs(sum) + fabs(row->shift)) * 1e-6;
+  return (float)(worst - sum + row->shift - error);
+}
+
+static void take_block(Search *s, const RowScores *row, double sum, int64_t first_id, int64_t first) {
+  const int64_t end = first + ROW_BLOCK < s->g->vocab ? first + ROW_BLOCK : s->g->vocab;
+  float worst = worst_score(s, row, sum);
+  for (int64_t token = first; token < end; token++) {
+    if (!(row->scores[token] > worst)) continue;
+    const HeapEntry entry = {-(sum + (double)row_score(row, token)), first_id + token};
+    if (!is_good(s, entry)) continue;
+    take(s, entry);
+    worst = worst_score(s, row, sum);
+  }
+}
+
+static void take_beam(Search *s, const RowScores *row, double sum, int64_t first_id) {
+  const Generation *g = s->g;
+  for (int64_t i = 0; i < row->n_changed; i++) {
+    const HeapEntry entry = {-(sum + (double)g->changed[i].score), first_id + g->changed[i].token};
+    if (is_good(s, entry)) take(s, entry);
+  }
+  for (int64_t block = 0; block < row->n_blocks; block++) {
+    const double bound = sum + (double)(float)((double)row->bounds[block] - row->shift);
+    if (bound > -INFINITY && is_good(s, (HeapEntry){-bound, first_id + block * ROW_BLOCK}))
+      take_block(s, row, sum, first_id, block * ROW_BLOCK);
+  }
+}
+
+/* All candidates that are possible are in the heap: those that are not follow, -inf, the lower beam and token first. */
+static void fill_up(Search *s) {
+  HeapEntry *heap = s->g->heap;
+  const int64_t n_possible = s->n_candidates;
+  for (int64_t id = 0; s->n_candidates < s->g->heap_size; id++) {
+    int64_t i = 0;
+    while (i < n_possible && heap[i].id != id) i++;
+    if (i == n_possible) heap[s->n_candidates++] = (HeapEntry){INFINITY, id};
+  }
+  if (n_possible < s->n_candidates) heap_order(heap, s->n_candidates);
+}
+
+static tfm_status collect_candidates(Search *s, const Beams *beams) {
+  Generation *g = s->g;
+  RowScores row;
+  s->n_candidates = 0;
+  for (int64_t beam = 0; beam < g->beams; beam++) {
+    if (!beam || !s->is_first) {
+      tfm_status status = process_row(g, beams->first_row + beam, &row);
+      if (status != TFM_OK) return status;
+    }
+    take_beam(s, &row, beams->sums[beam], beam * g->vocab);
+  }
+  fill_up(s);
+  for (int64_t n = s->n_candidates; n > 0; n--) {
     HeapEntry entry = heap_pop(g->heap, n);
     Candidate *c = &s->candidates[n - 1];
     *c = (Candidate){-entry.key, entry.id / g->vocab, entry.id % g->vocab, false};
     c->has_ended = generation_is_eos(g, c->token);
   }
+  return TFM_OK;
 }
 
 // ---- 2: finished rows ----
@@ -175,10 +222,9 @@ static bool is_done(const Search *s, const Beams *beams, int64_t item) {
 static tfm_status advance(Search *s, int64_t item) {
   Generation *g = s->g;
   Beams *beams = &s->items[item];
-  collect_candidates(s, beams);
-  if (s->candidates[0].sum == -INFINITY)
-    return generation_refuse(g, "row %lld: every token is forbidden as token %lld", (long long)item,
-                             (long long)beams->length);
+  tfm_status status = collect_candidates(s, beams);
+  if (status != TFM_OK) return status;
+  if (s->candidates[0].sum == -INFINITY) return generation_refuse_row(g, item, beams->length);
   for (int64_t i = 0; i < s->n_candidates; i++) s->candidates[i].has_ended |= beams->length + 1 >= g->items[item].limit;
   finish_ended(s, beams, item);
   keep_best(s);
@@ -201,23 +247,21 @@ static void add_rows(Search *s, int64_t item) {
   }
 }
 
+static bool reserve(Search *s) {
+  int64_t longest = 0;
+  for (int64_t i = 0; i < s->g->n_items; i++)
+    if (!s->items[i].is_done && s->items[i].length > longest) longest = s->items[i].length;
+  return token_rows_reserve(&s->running, longest + 1) && token_rows_reserve(&s->next, longest + 1) &&
+         token_rows_reserve(&s->finished, longest + 1);
+}
+
 static tfm_status step(Search *s) {
   Generation *g = s->g;
-  int64_t longest = 0;
+  if (!reserve(s)) return generation_no_memory(g);
   g->n_rows = 0;
-  for (int64_t i = 0; i < g->n_items; i++) {
-    if (s->items[i].is_done) continue;
-    longest = s->items[i].length > longest ? s->items[i].length : longest;
-    add_rows(s, i);
-  }
+  for (int64_t i = 0; i < g->n_items; i++)
+    if (!s->items[i].is_done) add_rows(s, i);
   tfm_status status = generation_call(g);
-  for (int64_t i = 0; i < g->n_rows && status == TFM_OK; i++) {
-    process_log_softmax(generation_row_scores(g, i), g->vocab);
-    process_scores(g, i);
-  }
-  bool has_room = token_rows_reserve(&s->running, longest + 1) && token_rows_reserve(&s->next, longest + 1) &&
-                  token_rows_reserve(&s->finished, longest + 1);
-  if (status == TFM_OK && !has_room) status = generation_no_memory(g);
   for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++)
     if (!s->items[i].is_done) status = advance(s, i);
   TokenRows running = s->running;
@@ -272,8 +316,9 @@ static bool make(Search *s) {
   double *sums = generation_allocate(g, rows, sizeof *sums);
   Finished *finished = generation_allocate(g, rows + 1, sizeof *finished);
   if (!s->items || !s->parents || !s->candidates || !s->kept || !sums || !finished) return false;
-  if (!token_rows_make(&s->running, rows, g->widest) || !token_rows_make(&s->next, rows, g->widest) ||
-      !token_rows_make(&s->finished, rows, g->widest))
+  const int64_t length = generation_first_length(g);
+  if (!token_rows_make(&s->running, rows, length) || !token_rows_make(&s->next, rows, length) ||
+      !token_rows_make(&s->finished, rows, length))
     return false;
   for (int64_t i = 0; i < g->n_items; i++) {
     s->items[i] =

@@ -1,27 +1,31 @@
 /* What is done to the scores of a row before a token is chosen, in the order of transformers: repetition, repeated
- * n-grams, least length, forced first and last token, suppressed tokens. Nothing is normalised again afterwards. */
+ * n-grams, least length, forced first and last token, suppressed tokens, the caller's own. Nothing is normalised again
+ * afterwards.
+ *
+ * Only the tokens concerned are touched: a token that is forbidden becomes -inf where it stands; one that gets another
+ * score becomes -inf too, and its score goes to the list of changed ones. What forbids comes first, so that a forbidden
+ * token is not changed: the result is the same in either order, because -inf stays what it is. */
 #include <math.h>
 
 #include "generate_row.h"
 #include "generation.h"
 
-void process_log_softmax(float *scores, int64_t vocab) {
-  const float most = row_max(scores, vocab);
-  const double shift = (double)most + log(row_exp_sum(scores, vocab, most));
-  for (int64_t i = 0; i < vocab; i++) scores[i] = (float)((double)scores[i] - shift);
-}
-
 /* Ids beyond the scores may stand in a row (a start token of its own), they have no score. */
 static bool is_scored(const Generation *g, int32_t token) { return token >= 0 && token < g->vocab; }
 
-static void penalise_repetition(Generation *g, float *scores, const int32_t *tokens, int64_t length, int64_t padding) {
+static void change(Generation *g, RowScores *row, int64_t token, float score) {
+  row->scores[token] = -INFINITY;
+  g->changed[row->n_changed++] = (ChangedScore){token, score};
+}
+
+static void penalise_repetition(Generation *g, RowScores *row, const int32_t *tokens, int64_t length) {
   const float penalty = (float)g->options.repetition_penalty;
   g->stamp++;
-  for (int64_t i = padding; i < length; i++) {
+  for (int64_t i = g->items[row->item].padding; i < length; i++) {
     if (!is_scored(g, tokens[i]) || g->stamps[tokens[i]] == g->stamp) continue;
     g->stamps[tokens[i]] = g->stamp;
-    float *score = &scores[tokens[i]];
-    *score = *score < 0 ? *score * penalty : *score / penalty;
+    const float score = row_score(row, tokens[i]);
+    if (score > -INFINITY) change(g, row, tokens[i], score < 0 ? score * penalty : score / penalty);
   }
 }
 
@@ -35,24 +39,65 @@ static void forbid_ngrams(const Generation *g, float *scores, const int32_t *tok
   }
 }
 
-static void force(const Generation *g, float *scores, int64_t token) {
-  for (int64_t i = 0; i < g->vocab; i++) scores[i] = i == token ? 0 : -INFINITY;
-}
-
 static void forbid(float *scores, const tfm_token_list *list) {
   for (uint64_t i = 0; i < list->n; i++) scores[list->tokens[i]] = -INFINITY;
 }
 
-void process_scores(Generation *g, int64_t row) {
+/* This token alone has a score, 0. It may be suppressed all the same. */
+static void force(Generation *g, RowScores *row, int64_t token) {
+  row->n_blocks = row->n_changed = 0;
+  for (uint64_t i = 0; i < g->options.suppress_tokens.n; i++)
+    if (g->options.suppress_tokens.tokens[i] == token) return;
+  g->changed[row->n_changed++] = (ChangedScore){token, 0};
+}
+
+void row_settle(const Generation *g, RowScores *row) {
+  const int64_t n = row->n_blocks ? g->vocab : 0;
+  for (int64_t i = 0; i < n && row->shift != 0; i++) row->scores[i] = row_score(row, i);
+  for (int64_t i = n; i < g->vocab; i++) row->scores[i] = -INFINITY;
+  for (int64_t i = 0; i < row->n_changed; i++) row->scores[g->changed[i].token] = g->changed[i].score;
+  row_scan(row->scores, g->vocab, row->bounds);
+  row->n_blocks = row_blocks(g->vocab);
+  row->n_changed = 0;
+  row->shift = 0;
+}
+
+static tfm_status ask_caller(Generation *g, RowScores *row, const int32_t *tokens, int64_t length) {
+  row_settle(g, row);
+  g->options.on_scores(g->options.on_scores_user, row->item, tokens, length, row->scores);
+  if (row_scan(row->scores, g->vocab, row->bounds)) return TFM_OK;
+  return generation_refuse(g, "row %lld: the scores of token %lld are not finite after on_scores",
+                           (long long)row->item, (long long)length);
+}
+
+tfm_status process_row(Generation *g, int64_t number, RowScores *row) {
   const tfm_generate_options *o = &g->options;
-  const Item *item = &g->items[g->row_items[row]];
-  const int32_t *tokens = g->row_tokens[row];
-  const int64_t length = g->row_lengths[row];
-  float *scores = generation_row_scores(g, row);
-  if (o->repetition_penalty != 1) penalise_repetition(g, scores, tokens, length, item->padding);
+  const Item *item = &g->items[g->row_items[number]];
+  const int32_t *tokens = g->row_tokens[number];
+  const int64_t length = g->row_lengths[number], n_blocks = row_blocks(g->vocab);
+  float *scores = generation_row_scores(g, number);
+  *row = (RowScores){scores, g->bounds + number * n_blocks, n_blocks, g->row_items[number], 0, g->shifts[number]};
   if (o->no_repeat_ngram_size && length >= o->no_repeat_ngram_size) forbid_ngrams(g, scores, tokens, length);
   if (length - item->start < o->min_new_tokens || length < o->min_length) forbid(scores, &o->eos_token_ids);
-  if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(g, scores, o->forced_bos_token_id);
-  if (o->forced_eos_token_id != TFM_NO_TOKEN && length == item->limit - 1) force(g, scores, o->forced_eos_token_id);
   forbid(scores, &o->suppress_tokens);
+  if (o->repetition_penalty != 1) penalise_repetition(g, row, tokens, length);
+  if (o->forced_bos_token_id != TFM_NO_TOKEN && length == 1) force(g, row, o->forced_bos_token_id);
+  if (o->forced_eos_token_id != TFM_NO_TOKEN && length == item->limit - 1) force(g, row, o->forced_eos_token_id);
+  return o->on_scores ? ask_caller(g, row, tokens, length) : TFM_OK;
+}
+
+int64_t row_best(const Generation *g, const RowScores *row) {
+  float most = -INFINITY;
+  int64_t best = TFM_NO_TOKEN;
+  for (int64_t i = 0; i < row->n_changed; i++) {
+    const ChangedScore *c = &g->changed[i];
+    if (c->score > most || (c->score == most && c->token < best)) most = c->score, best = c->token;
+  }
+  for (int64_t block = 0; block < row->n_blocks; block++) {
+    const int64_t first = block * ROW_BLOCK, end = first + ROW_BLOCK < g->vocab ? first + ROW_BLOCK : g->vocab;
+    if (row->bounds[block] < most || (row->bounds[block] == most && first > best)) continue;
+    for (int64_t i = first; i < end; i++)
+      if (row->scores[i] > most || (row->scores[i] == most && i < best)) most = row->scores[i], best = i;
+  }
+  return best;
 }

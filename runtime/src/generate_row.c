@@ -3,35 +3,71 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 16 };
-
-bool row_is_number(const float *scores, int64_t n) {
-  int32_t bad[LANES] = {0}, any = 0;
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int lane = 0; lane < LANES; lane++) bad[lane] |= !(scores[i + lane] < INFINITY);
-  for (; i < n; i++) any |= !(scores[i] < INFINITY);
-  for (int lane = 0; lane < LANES; lane++) any |= bad[lane];
-  return !any;
-}
-
-float row_max(const float *scores, int64_t n) {
-  float most[LANES], best = -INFINITY;
-  int64_t i = 0;
-  for (int lane = 0; lane < LANES; lane++) most[lane] = -INFINITY;
-  for (; i + LANES <= n; i += LANES)
-    for (int lane = 0; lane < LANES; lane++)
-      most[lane] = scores[i + lane] > most[lane] ? scores[i + lane] : most[lane];
-  for (; i < n; i++) best = scores[i] > best ? scores[i] : best;
-  for (int lane = 0; lane < LANES; lane++) best = most[lane] > best ? most[lane] : best;
-  return best;
-}
-
-/* Vectors of the language of gcc and clang, not of a machine: the loop over exp is none that they find by themselves. */
-enum { WIDTH = 4 };
+/* Vectors of the language of gcc and clang, not of a machine: the loop over exp is none that they find by themselves.
+ * Four of them are the 16 lanes. */
+enum { WIDTH = 4, LANES = 16 };
 typedef float Floats __attribute__((vector_size(WIDTH * sizeof(float))));
 typedef int32_t Ints __attribute__((vector_size(WIDTH * sizeof(int32_t))));
 typedef double Doubles __attribute__((vector_size(WIDTH * sizeof(double))));
+
+static inline Floats load(const float *from) {
+  Floats x;
+  memcpy(&x, from, sizeof x);
+  return x;
+}
+
+// ---- the largest ----
+
+static inline Floats larger(Floats a, Floats b) {
+  Floats c;
+  for (int i = 0; i < WIDTH; i++) c[i] = a[i] > b[i] ? a[i] : b[i];
+  return c;
+}
+
+static inline Ints is_number(Floats x) { return x < (Floats){INFINITY, INFINITY, INFINITY, INFINITY}; }
+
+/* The largest of n scores, n a multiple of 16; `fine` loses the lanes that met NaN or +inf. */
+static inline float max_of_lanes(const float *scores, int64_t n, Ints *fine) {
+  const Floats none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  Floats a = none, b = none, c = none, d = none;
+  Ints all = *fine;
+  for (int64_t i = 0; i < n; i += LANES) {
+    Floats w = load(scores + i), x = load(scores + i + 4), y = load(scores + i + 8), z = load(scores + i + 12);
+    all &= is_number(w) & is_number(x) & is_number(y) & is_number(z);
+    a = larger(w, a), b = larger(x, b), c = larger(y, c), d = larger(z, d);
+  }
+  *fine = all;
+  a = larger(larger(a, b), larger(c, d));
+  float most = a[0];
+  for (int i = 1; i < WIDTH; i++) most = a[i] > most ? a[i] : most;
+  return most;
+}
+
+static float max_of_rest(const float *scores, int64_t n, float most, bool *fine) {
+  for (int64_t i = 0; i < n; i++) {
+    *fine &= scores[i] < INFINITY;
+    most = scores[i] > most ? scores[i] : most;
+  }
+  return most;
+}
+
+bool row_scan(const float *scores, int64_t n, float *bounds) {
+  const int64_t whole = n / ROW_BLOCK * ROW_BLOCK;
+  Ints fine = {-1, -1, -1, -1};
+  for (int64_t i = 0; i < whole; i += ROW_BLOCK) *bounds++ = max_of_lanes(scores + i, ROW_BLOCK, &fine);
+  bool is_fine = fine[0] && fine[1] && fine[2] && fine[3];
+  if (whole < n) *bounds = max_of_rest(scores + whole, n - whole, -INFINITY, &is_fine);
+  return is_fine;
+}
+
+float row_max(const float *scores, int64_t n) {
+  const int64_t whole = n / LANES * LANES;
+  Ints ignored = {0};
+  bool ignored_too = true;
+  return max_of_rest(scores + whole, n - whole, max_of_lanes(scores, whole, &ignored), &ignored_too);
+}
+
+// ---- exponentials ----
 
 /* exp for x <= 0: x = k ln 2 + r with |r| <= ln 2 / 2, the series of e^r to the 7th power, times 2^k. The error is about
  * one unit in the last place. What is below -85 is computed as -85 and masked out. */
@@ -71,10 +107,23 @@ double row_exp(const float *scores, int64_t n, float most, float *weights) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/* Blocks of lanes in f32, the blocks and the lanes in f64. */
 double row_exp_sum(const float *scores, int64_t n, float most) {
-  enum { BLOCK = 512 }; /* stays in the first cache */
-  float weights[BLOCK];
+  enum { BLOCK = 512 };
   double total = 0;
-  for (int64_t i = 0; i < n; i += BLOCK) total += row_exp(scores + i, n - i < BLOCK ? n - i : BLOCK, most, weights);
-  return total;
+  const int64_t whole = n / LANES * LANES;
+  for (int64_t block = 0; block < whole; block += BLOCK) {
+    const int64_t end = block + BLOCK < whole ? block + BLOCK : whole;
+    Floats a = {0}, b = {0}, c = {0}, d = {0};
+    for (int64_t i = block; i < end; i += LANES) {
+      a += exp_of(load(scores + i) - most);
+      b += exp_of(load(scores + i + 4) - most);
+      c += exp_of(load(scores + i + 8) - most);
+      d += exp_of(load(scores + i + 12) - most);
+    }
+    const Doubles sum = __builtin_convertvector((a + b) + (c + d), Doubles);
+    total += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+  float weights[LANES];
+  return total + row_exp(scores + whole, n - whole, most, weights);
 }

@@ -6,8 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether no score is NaN or +inf. */
-bool row_is_number(const float *scores, int64_t n);
+enum { ROW_BLOCK = 128 }; /* scores that are passed over together */
+
+static inline int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_BLOCK; }
+
+/* The largest score of each block; false if a score is NaN or +inf. */
+bool row_scan(const float *scores, int64_t n, float *bounds);
 float row_max(const float *scores, int64_t n); /* -inf if there is none */
 /* exp(scores[i] - most), for most >= all of them; may be in place. Less than 1e-37 becomes 0. Returns the sum. */
 double row_exp(const float *scores, int64_t n, float most, float *weights);

@@ -34,64 +34,124 @@ static double stream_uniform(Stream *stream) {
 
 // ---- what may be drawn ----
 
-static int64_t fill_heap(Generation *g, const float *scores) {
-  int64_t n = 0;
-  for (int64_t i = 0; i < g->vocab; i++)
-    if (scores[i] > -INFINITY) g->heap[n++] = (HeapEntry){(double)scores[i], i};
-  heap_order(g->heap, n);
-  return n;
+static float tempered(float score, float most, double temperature) {
+  return (float)(((double)score - (double)most) / temperature);
 }
 
-/* The heap holds the k largest so far, the least of them as its root. */
-static void keep_top_k(Generation *g, float *scores) {
-  const int64_t k = g->options.top_k;
-  HeapEntry *heap = g->heap;
-  if (k >= g->vocab) return;
-  for (int64_t i = 0; i < k; i++) heap[i] = (HeapEntry){-(double)scores[i], i};
-  heap_order(heap, k);
-  for (int64_t i = k; i < g->vocab; i++) {
-    if (-(double)scores[i] >= heap[0].key) continue;
-    heap[0] = (HeapEntry){-(double)scores[i], i};
-    heap_sink(heap, k, 0);
+/* Makes the row a list: the tokens with scores of at least `least`, in their order. */
+static void keep_from(Generation *g, RowScores *row, float least) {
+  for (int64_t block = 0; block < row->n_blocks; block++) {
+    if (row->bounds[block] < least) continue;
+    const int64_t first = block * ROW_BLOCK, end = first + ROW_BLOCK < g->vocab ? first + ROW_BLOCK : g->vocab;
+    for (int64_t i = first; i < end; i++)
+      if (row->scores[i] >= least) g->changed[row->n_changed++] = (ChangedScore){i, row->scores[i]};
   }
-  const float least = (float)-heap[0].key;
-  for (int64_t i = 0; i < g->vocab; i++) scores[i] = scores[i] < least ? -INFINITY : scores[i];
+  row->n_blocks = 0;
 }
 
-/* From the largest down: a token stays while it and all smaller ones have together more than 1 - top_p. */
-static void keep_top_p(Generation *g, float *scores) {
-  int64_t n = fill_heap(g, scores);
-  double most = n ? g->heap[0].key : 0, total = 0;
-  for (int64_t i = 0; i < n; i++) total += exp(g->heap[i].key - most);
+/* The k-th largest score. The heap holds the k largest so far, the least of them as its root. */
+static float find_kth(Generation *g, const RowScores *row, int64_t k) {
+  HeapEntry *heap = g->heap;
+  for (int64_t i = 0; i < k; i++) heap[i] = (HeapEntry){-(double)row->scores[i], i};
+  heap_order(heap, k);
+  float least = (float)-heap[0].key;
+  for (int64_t block = k / ROW_BLOCK; block < row->n_blocks; block++) {
+    if (row->bounds[block] <= least) continue;
+    const int64_t first = block * ROW_BLOCK, end = first + ROW_BLOCK < g->vocab ? first + ROW_BLOCK : g->vocab;
+    for (int64_t i = first > k ? first : k; i < end; i++) {
+      if (!(row->scores[i] > least)) continue;
+      heap[0] = (HeapEntry){-(double)row->scores[i], i};
+      heap_sink(heap, k, 0);
+      least = (float)-heap[0].key;
+    }
+  }
+  return least;
+}
+
+/* All that equal the k-th stay; so they do if the temperature makes them equal. */
+static void keep_top_k(Generation *g, RowScores *row, float most) {
+  const double temperature = g->options.temperature;
+  const float kth = find_kth(g, row, g->options.top_k), least = tempered(kth, most, temperature);
+  float from = kth;
+  while (from > -INFINITY && tempered(nextafterf(from, -INFINITY), most, temperature) >= least)
+    from = nextafterf(from, -INFINITY);
+  keep_from(g, row, from);
+}
+
+/* exp of the scores of a list, relative to the largest, in the place of its first scores; their sum. */
+static double weigh_list(const Generation *g, const RowScores *row) {
+  float most = -INFINITY;
+  for (int64_t i = 0; i < row->n_changed; i++) {
+    row->scores[i] = g->changed[i].score;
+    most = row->scores[i] > most ? row->scores[i] : most;
+  }
+  return row_exp(row->scores, row->n_changed, most, row->scores);
+}
+
+/* From the largest down: a token stays while it and all smaller ones have together more than 1 - top_p; of equal ones
+ * the higher token counts as larger. `total` is the sum of all weights, of those in no list too. */
+static void keep_top_p(Generation *g, RowScores *row, double total) {
+  int64_t n = 0, kept = 0;
+  for (; n < row->n_changed; n++) g->heap[n] = (HeapEntry){(double)g->changed[n].score, n};
+  heap_order(g->heap, n);
   double rest = total;
-  for (bool is_first = true; n && (is_first || rest > (1 - g->options.top_p) * total); is_first = false)
-    rest -= exp(heap_pop(g->heap, n--).key - most);
-  for (int64_t i = 0; i < n; i++) scores[g->heap[i].id] = -INFINITY;
+  HeapEntry last = {0};
+  for (bool is_first = true; n && (is_first || rest > (1 - g->options.top_p) * total); is_first = false) {
+    last = heap_pop(g->heap, n--);
+    rest -= (double)row->scores[last.id];
+  }
+  for (int64_t i = 0; i < row->n_changed; i++)
+    if (!heap_is_before(last, (HeapEntry){(double)g->changed[i].score, i})) g->changed[kept++] = g->changed[i];
+  row->n_changed = kept;
 }
 
-void sample_restrict(Generation *g, float *scores) {
+/* A row of all tokens: those that have together no more than 1 - top_p because they are so small go at once. */
+static double shorten(Generation *g, RowScores *row, float most) {
+  const double total = row_exp_sum(row->scores, g->vocab, most);
+  keep_from(g, row, most + (float)log((1 - g->options.top_p) * total / (double)g->vocab) - 0.001f);
+  weigh_list(g, row);
+  return total;
+}
+
+void sample_restrict(Generation *g, RowScores *row) {
   const tfm_generate_options *o = &g->options;
-  const double most = (double)row_max(scores, g->vocab); /* taken away first: a low temperature must not overflow */
-  for (int64_t i = 0; i < g->vocab && o->temperature != 1; i++)
-    scores[i] = (float)(((double)scores[i] - most) / o->temperature);
-  if (o->top_k) keep_top_k(g, scores);
-  if (o->top_p < 1) keep_top_p(g, scores);
+  if (!row->n_blocks) return; /* one token is forced */
+  row_settle(g, row);
+  float most = row_max(row->bounds, row->n_blocks); /* taken away first: a low temperature must not overflow */
+  if (o->top_k && o->top_k < g->vocab) keep_top_k(g, row, most);
+  if (o->temperature != 1) {
+    for (int64_t i = 0; i < row->n_changed; i++)
+      g->changed[i].score = tempered(g->changed[i].score, most, o->temperature);
+    for (int64_t i = 0; row->n_blocks && i < g->vocab; i++) row->scores[i] = tempered(row->scores[i], most, o->temperature);
+    for (int64_t i = 0; i < row->n_blocks; i++) row->bounds[i] = tempered(row->bounds[i], most, o->temperature);
+    most = 0;
+  }
+  if (o->top_p < 1) keep_top_p(g, row, row->n_blocks ? shorten(g, row, most) : weigh_list(g, row));
 }
 
 // ---- the draw ----
 
-void sample_softmax(const float *scores, int64_t vocab, float *probabilities) {
-  const double total = row_exp(scores, vocab, row_max(scores, vocab), probabilities);
-  for (int64_t i = 0; i < vocab; i++) probabilities[i] = (float)((double)probabilities[i] / total);
+/* The weights of all tokens, or of those of the list, in the place of the scores; their sum. */
+static double weigh(const Generation *g, const RowScores *row) {
+  if (!row->n_blocks) return weigh_list(g, row);
+  return row_exp(row->scores, g->vocab, row_max(row->bounds, row->n_blocks), row->scores);
 }
 
-int64_t sample_draw(float *scores, int64_t vocab, Stream *stream) {
-  const double at = stream_uniform(stream) * row_exp(scores, vocab, row_max(scores, vocab), scores);
+void sample_probabilities(const Generation *g, const RowScores *row, float *probabilities) {
+  const double total = weigh(g, row);
+  for (int64_t i = 0; i < g->vocab; i++) probabilities[i] = row->n_blocks ? (float)((double)row->scores[i] / total) : 0;
+  for (int64_t i = 0; i < row->n_changed; i++)
+    probabilities[g->changed[i].token] = (float)((double)row->scores[i] / total);
+}
+
+int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream) {
+  const double at = stream_uniform(stream) * weigh(g, row);
+  const int64_t n = row->n_blocks ? g->vocab : row->n_changed;
   double sum = 0;
   int64_t last = 0;
-  for (int64_t i = 0; i < vocab && sum <= at; i++) {
-    if (scores[i] > 0) last = i;
-    sum += (double)scores[i];
+  for (int64_t i = 0; i < n && sum <= at; i++) {
+    if (row->scores[i] > 0) last = i;
+    sum += (double)row->scores[i];
   }
-  return last;
+  return row->n_blocks ? last : g->changed[last].token;
 }

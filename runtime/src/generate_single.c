@@ -1,5 +1,4 @@
 /* Greedy decoding and sampling: one row per item. A row that has ended leaves the batch and costs nothing more. */
-#include "generate_row.h"
 #include "generation.h"
 
 typedef struct Single {
@@ -8,18 +7,21 @@ typedef struct Single {
   Stream *streams;   /* of each item */
   int64_t *running;  /* items, ascending */
   int64_t *parents;  /* their rows in the call before */
+  int64_t *chosen;   /* their next tokens */
   int64_t n_running;
 } Single;
 
-static int64_t choose(Generation *g, float *scores, Stream *stream) {
-  if (g->options.do_sample) {
-    sample_restrict(g, scores);
-    return sample_draw(scores, g->vocab, stream);
-  }
-  const float most = row_max(scores, g->vocab);
-  int64_t best = 0;
-  while (scores[best] < most) best++;
-  return best;
+/* The next token of row `number` of the call. */
+static tfm_status choose(Generation *g, int64_t number, Stream *stream, int64_t *token) {
+  RowScores row;
+  tfm_status status = process_row(g, number, &row);
+  if (status != TFM_OK) return status;
+  *token = row_best(g, &row);
+  if (*token == TFM_NO_TOKEN) return generation_refuse_row(g, row.item, g->row_lengths[number]);
+  if (!g->options.do_sample) return TFM_OK;
+  sample_restrict(g, &row);
+  *token = sample_draw(g, &row, stream);
+  return TFM_OK;
 }
 
 /* Adds a token to a row; false if the row has ended. */
@@ -32,17 +34,16 @@ static bool append(Generation *g, Single *s, int64_t item, int64_t token) {
 static tfm_status ask(Generation *g, Single *s) {
   g->n_rows = 0;
   int64_t longest = 0;
+  for (int64_t i = 0; i < s->n_running; i++)
+    longest = s->lengths[s->running[i]] > longest ? s->lengths[s->running[i]] : longest;
+  if (!token_rows_reserve(&s->rows, longest + 1)) return generation_no_memory(g);
   for (int64_t i = 0; i < s->n_running; i++) {
     int64_t item = s->running[i];
-    longest = s->lengths[item] > longest ? s->lengths[item] : longest;
     generation_add_row(g, item, s->parents[i], token_row(&s->rows, item), s->lengths[item]);
   }
   tfm_status status = generation_call(g);
-  for (int64_t i = 0; i < s->n_running && status == TFM_OK; i++) {
-    process_scores(g, i);
-    status = generation_check_choice(g, i);
-  }
-  if (status == TFM_OK && !token_rows_reserve(&s->rows, longest + 1)) status = generation_no_memory(g);
+  for (int64_t i = 0; i < s->n_running && status == TFM_OK; i++)
+    status = choose(g, i, &s->streams[s->running[i]], &s->chosen[i]);
   return status;
 }
 
@@ -54,7 +55,7 @@ static tfm_status run(Generation *g, Single *s) {
     s->n_running = 0;
     for (int64_t i = 0; i < n; i++) {
       int64_t item = s->running[i];
-      if (!append(g, s, item, choose(g, generation_row_scores(g, i), &s->streams[item]))) continue;
+      if (!append(g, s, item, s->chosen[i])) continue;
       s->running[s->n_running] = item;
       s->parents[s->n_running++] = i;
     }
@@ -80,7 +81,9 @@ tfm_status generate_single(Generation *g, tfm_generated *generated) {
   s.streams = generation_allocate(g, g->n_items, sizeof *s.streams);
   s.running = generation_allocate(g, g->n_items, sizeof *s.running);
   s.parents = generation_allocate(g, g->n_items, sizeof *s.parents);
-  if (!s.lengths || !s.streams || !s.running || !s.parents || !token_rows_make(&s.rows, g->n_items, g->widest))
+  s.chosen = generation_allocate(g, g->n_items, sizeof *s.chosen);
+  if (!s.lengths || !s.streams || !s.running || !s.parents || !s.chosen ||
+      !token_rows_make(&s.rows, g->n_items, generation_first_length(g)))
     return generation_no_memory(g);
   for (int64_t i = 0; i < g->n_items; i++) {
     s.lengths[i] = g->items[i].start;

@@ -19,6 +19,11 @@ typedef struct TokenRows {
   int64_t n, stride;
 } TokenRows;
 
+typedef struct ChangedScore {
+  int64_t token;
+  float score;
+} ChangedScore;
+
 typedef struct Generation {
   const tfm_generate_model *model;
   const tfm_prompts *prompts;
@@ -32,11 +37,15 @@ typedef struct Generation {
   const int32_t **row_tokens;
   int64_t *row_lengths, *row_items, *row_parents;
   float *scores; /* [n_rows][vocab] */
+  float *bounds; /* [n_rows][blocks]: the largest score of each ROW_BLOCK tokens */
+  float *log_sums; /* [n_rows], if the model gives them */
+  double *shifts;  /* [n_rows]: what is taken from each score: in beam search the log of the sum of exponentials, else 0 */
+  ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
   HeapEntry *heap;         /* of `heap_size` entries */
   int64_t heap_size;
   bool is_stopped; /* by the caller */
-  void *blocks[16];
+  void *blocks[24];
   int n_blocks;
   tfm_error *error;
 } Generation;
@@ -46,7 +55,9 @@ void *generation_allocate(Generation *g, int64_t count, size_t size);
 tfm_status generation_no_memory(Generation *g);
 tfm_status generation_refuse(Generation *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Room for n rows of a first length of at least `length`; false: no memory. Freed by token_rows_free. */
+/* The length of the longest row, or so much of it that a longer one is rare. */
+int64_t generation_first_length(const Generation *g);
+/* Room for n rows of `length`; false: no memory. Freed by token_rows_free. */
 bool token_rows_make(TokenRows *rows, int64_t n, int64_t length);
 bool token_rows_reserve(TokenRows *rows, int64_t length);
 void token_rows_free(TokenRows *rows);
@@ -54,29 +65,47 @@ static inline int32_t *token_row(const TokenRows *rows, int64_t i) { return rows
 void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row);
 
 void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length);
-/* Asks the model for the scores of the rows that were added; a row whose scores are no numbers is an error. */
+/* Asks the model for the scores of the rows that were added, and passes over them once; a row whose scores are no
+ * numbers is an error. */
 tfm_status generation_call(Generation *g);
-/* Refuses a row all of whose tokens are forbidden: there is nothing to choose. */
-tfm_status generation_check_choice(Generation *g, int64_t row);
+/* All tokens of a row are forbidden: there is nothing to choose. */
+tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
 float *generation_row_scores(const Generation *g, int64_t row);
 bool generation_is_eos(const Generation *g, int64_t token);
 
 /* generate_options.c: completes and checks the options against the prompts. */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
-/* generate_process.c: the processors of scores, for one row of the call. */
-void process_log_softmax(float *scores, int64_t vocab);
-void process_scores(Generation *g, int64_t row);
-/* generate_sample.c */
-void sample_restrict(Generation *g, float *scores); /* temperature, top_k, top_p */
-/* Scores to probabilities. */
-void sample_softmax(const float *scores, int64_t vocab, float *probabilities);
+/* generate_process.c: the scores of one row, as a token is chosen from them. That of a token is scores[token] - shift; or,
+ * for the tokens in Generation.changed, the one there, and scores[token] is -inf. */
+typedef struct RowScores {
+  float *scores;
+  float *bounds;    /* of each block: no score is greater */
+  int64_t n_blocks; /* 0: only the changed tokens have scores */
+  int64_t item, n_changed;
+  double shift;
+} RowScores;
+
+static inline float row_score(const RowScores *row, int64_t token) {
+  return (float)((double)row->scores[token] - row->shift);
+}
+
+/* What the options do to row `number` of the call. The row is valid until the next one is processed. */
+tfm_status process_row(Generation *g, int64_t number, RowScores *row);
+/* Writes all scores where they belong: no token is changed, the shift is 0, the bounds are the largest. */
+void row_settle(const Generation *g, RowScores *row);
+/* The token with the largest score, the lowest of equal ones, if the shift is 0; TFM_NO_TOKEN: all are forbidden. */
+int64_t row_best(const Generation *g, const RowScores *row);
+/* generate_sample.c: rows without a shift, of which some token is allowed. */
+void sample_restrict(Generation *g, RowScores *row); /* temperature, top_k, top_p */
+/* The scores are overwritten, here and by a draw. */
+void sample_probabilities(const Generation *g, const RowScores *row, float *probabilities);
 
 typedef struct Stream { /* PCG-XSH-RR 64/32 (O'Neill 2014) */
   uint64_t state, increment;
 } Stream;
 
 Stream stream_new(uint64_t seed, uint64_t number);
-int64_t sample_draw(float *scores, int64_t vocab, Stream *stream); /* the scores are overwritten */
+int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream);
 
 /* The loops. Both fill `generated`, whose memory is the caller's from then on, even after an error. */
 tfm_status generate_single(Generation *g, tfm_generated *generated);
