@@ -1,0 +1,203 @@
+/* In: the graph of a model with a generate block. Out: its source and step graphs, or why there are none. The work is done
+ * on a copy that the harmless passes have simplified; roles, soundness and the new graphs are in incremental_*.c. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "passes/incremental_parts.h"
+
+bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) {
+  va_list args;
+  if (cut->reason) return false;
+  va_start(args, format);
+  cut->reason = arena_vprintf(cut->arena, format, args);
+  va_end(args);
+  cut->origin = node->origin;
+  return false;
+}
+
+uint8_t length_axes(const Cut *cut, const Node *node) {
+  uint8_t axes = 0;
+  for (uint32_t i = 0; i < node->rank; i++)
+    if (is_length(cut, node->dims[i])) axes |= (uint8_t)(1u << i);
+  return axes;
+}
+
+// ---- the model ----
+
+static int32_t symbol_of(const Size *size) {
+  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
+  return is_symbol ? size->terms[0].symbols[0] : -1;
+}
+
+static const Node *find_input(const Graph *graph, const char *name) {
+  for (size_t i = 0; i < graph->inputs.n; i++)
+    if (!strcmp(graph->inputs.items[i]->attr.name, name)) return graph->inputs.items[i];
+  return NULL;
+}
+
+/* Other outputs are not asked for. */
+static void keep_scores(Graph *graph) {
+  for (size_t i = 0; i < graph->outputs.n; i++)
+    if (!strcmp(graph->outputs.items[i].name, graph->generate_output)) graph->outputs.items[0] = graph->outputs.items[i];
+  graph->outputs.n = 1;
+}
+
+static bool simplify(Graph *graph, Diag *diag) {
+  static const char *const only[] = {"canonicalize", "fold-constants", "combine-masks", "cse", "dce"};
+  const PassOptions options = {.level = 2, .only = only, .n_only = sizeof only / sizeof *only};
+  return passes_run(graph, diag, &options, NULL);
+}
+
+static bool other_size_is_ragged(const Cut *cut) {
+  for (uint32_t i = 0; i < cut->graph->sizes->n_symbols; i++)
+    if (cut->graph->ragged[i] && i != cut->time) return true;
+  return false;
+}
+
+static bool read_model(Cut *cut) {
+  const Node *tokens = cut->tokens = find_input(cut->graph, cut->graph->generate_input), *scores = cut->scores;
+  int32_t time = symbol_of(tokens->dims[1]);
+  cut->batch = symbol_of(tokens->dims[0]);
+  if (time < 0 || (cut->batch < 0 && !size_equals(tokens->dims[0], 1)))
+    return cut_refuse(cut, tokens, "the input that grows is not [rows, length] of run-time sizes");
+  cut->time = (uint32_t)time;
+  cut->length = tokens->dims[1];
+  if (other_size_is_ragged(cut)) return cut_refuse(cut, tokens, "sources of different lengths in one batch");
+  if (scores->rank != 3 || scores->dims[0] != tokens->dims[0] || !is_length(cut, scores->dims[1]))
+    return cut_refuse(cut, scores, "the scores are not those of every position");
+  return size_is_const(scores->dims[2], NULL) || cut_refuse(cut, scores, "the number of tokens is a run-time size");
+}
+
+static bool node_has_length(const Cut *cut, const Node *node) {
+  bool has = node->attr.size && has_length(cut, node->attr.size);
+  for (uint32_t i = 0; i < node->rank; i++) {
+    has |= has_length(cut, node->dims[i]);
+    has |= node->attr.starts[i] && has_length(cut, node->attr.starts[i]);
+  }
+  return has;
+}
+
+static void find_dependences(Cut *cut) {
+  for (const Node *node = cut->graph->first; node; node = node->next) {
+    uint8_t on = node == cut->tokens ? ON_TOKENS : node->op == OP_INPUT ? ON_INPUTS : 0;
+    if (node_has_length(cut, node)) on |= ON_LENGTH;
+    for (size_t i = 0; i < node->inputs.n; i++) on |= cut->depends[node->inputs.items[i]->id];
+    cut->depends[node->id] = on;
+  }
+}
+
+// ---- the report ----
+
+static void record(const Cut *cut, PassLog *log, bool done, Origin origin, const char *text) {
+  (void)cut;
+  if (log) vec_push(log->arena, &log->records, (FusionRecord){"incremental", done, text, origin});
+}
+
+/* What one position of a row (or one source) takes; NULL: it depends on more than that. */
+static const Size *bytes_of(SizeTable *sizes, const Node *node, const Size *per, const Size *rows) {
+  const Size *elements = node_elements(sizes, node);
+  if (elements && per) elements = size_div(sizes, elements, per);
+  if (elements && rows && !size_equals(rows, 1)) elements = size_div(sizes, elements, rows);
+  return elements ? size_mul(sizes, elements, size_const(sizes, dtype_bytes[node->dtype])) : NULL;
+}
+
+static const Size *record_value(const Cut *cut, PassLog *log, const Node *node, bool is_cache) {
+  SizeTable *sizes = cut->graph->sizes;
+  const Size *bytes = bytes_of(sizes, node, is_cache ? cut->length : NULL, cut->tokens->dims[0]);
+  StrBuf text = strbuf_new(log->arena);
+  strbuf_add(&text, is_cache ? "kept of earlier positions: " : "computed once for a source: ");
+  node_print_shape(&text, sizes, node);
+  if (bytes) {
+    strbuf_add(&text, ", ");
+    size_print(&text, sizes, bytes);
+    strbuf_add(&text, is_cache ? " bytes a token" : " bytes");
+  }
+  record(cut, log, true, node->origin, text.text);
+  return bytes ? bytes : size_const(sizes, 0);
+}
+
+static bool is_kept(const Cut *cut, const Node *node) {
+  const Uses *uses = &cut->uses[node->id];
+  for (size_t i = 0; i < uses->items.n; i++)
+    if (uses->items.items[i].form == USE_CACHED) return true;
+  return false;
+}
+
+static void record_result(const Cut *cut, PassLog *log, const Incremental *result) {
+  SizeTable *sizes = cut->graph->sizes;
+  const Size *total[2] = {size_const(sizes, 0), size_const(sizes, 0)};
+  for (const Node *node = cut->graph->first; node; node = node->next)
+    for (int is_cache = 0; is_cache < 2; is_cache++) {
+      if (is_cache ? !is_kept(cut, node) : !cut->is_read[node->id]) continue;
+      const Size *bytes = record_value(cut, log, node, is_cache);
+      if (total[is_cache]) total[is_cache] = size_add(sizes, total[is_cache], bytes);
+    }
+  StrBuf text = strbuf_new(log->arena);
+  strbuf_printf(&text, "a step computes new positions only; kept: %u values of earlier positions, ", result->n_caches);
+  if (total[1]) size_print(&text, sizes, total[1]);
+  strbuf_printf(&text, " bytes a token, and %u of the source", result->n_sources);
+  if (result->n_sources && total[0]) {
+    strbuf_add(&text, ", ");
+    size_print(&text, sizes, total[0]);
+    strbuf_add(&text, " bytes");
+  }
+  record(cut, log, true, cut->scores->origin, text.text);
+}
+
+// ---- the cut ----
+
+static bool is_valid(const Cut *cut, Graph *graph) {
+  Diag faults = diag_new(cut->scratch);
+  graph_renumber(graph);
+  return graph_verify(graph, &faults);
+}
+
+/* Whether the step is about sizes that it can know: those of the source, or of its own. */
+static bool sizes_are_known(const Cut *cut, const Graph *step) {
+  for (const Node *node = step->first; node; node = node->next)
+    for (uint32_t i = 0; i < cut->graph->sizes->n_symbols; i++) {
+      if (i == cut->time || (int32_t)i == cut->batch) continue;
+      const Size *symbol = size_symbol(step->sizes, cut->graph->sizes->symbols[i]);
+      for (uint32_t axis = 0; axis < node->rank; axis++)
+        if (size_involves(node->dims[axis], symbol->terms[0].symbols[0])) return false;
+    }
+  return true;
+}
+
+static bool derive(Cut *cut, Incremental *result) {
+  graph_renumber(cut->graph);
+  const uint32_t n = cut->graph->next_id;
+  cut->depends = ARENA_ARRAY(cut->scratch, uint8_t, n);
+  cut->uses = ARENA_ARRAY(cut->scratch, Uses, n);
+  cut->of_source = ARENA_ARRAY(cut->scratch, bool, n);
+  cut->is_read = ARENA_ARRAY(cut->scratch, bool, n);
+  cut->scores = cut->graph->outputs.items[0].node;
+  if (!read_model(cut)) return false;
+  find_dependences(cut);
+  if (!find_roles(cut)) return false;
+  if (!build_step(cut, result) || (result->n_sources && !build_source(cut, result)))
+    return cut_refuse(cut, cut->scores, "its sizes are too large polynomials");
+  if (!result->source && !sizes_are_known(cut, result->step))
+    return cut_refuse(cut, cut->scores, "a size of an input that is not read");
+  if (is_valid(cut, result->step) && (!result->source || is_valid(cut, result->source))) return true;
+  return cut_refuse(cut, cut->scores, "its sizes do not fit those of new positions");
+}
+
+Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, PassLog *log) {
+  Incremental result = {0};
+  if (!graph->generate_input) {
+    result.reason = "the model has no generate block";
+    return result;
+  }
+  Arena *scratch = arena_create();
+  Cut cut = {.arena = arena, .scratch = scratch, .graph = graph_clone(arena, graph), .later = map_new(scratch)};
+  keep_scores(cut.graph);
+  if (!simplify(cut.graph, diag) || !derive(&cut, &result)) {
+    result = (Incremental){.reason = cut.reason, .origin = cut.origin};
+    record(&cut, log, false, cut.origin, result.reason);
+  } else if (log) {
+    record_result(&cut, log, &result);
+  }
+  arena_destroy(scratch);
+  return result;
+}

@@ -1,0 +1,293 @@
+/* In: the model and in which forms the step needs each node. Out: the graphs `step` and `source`. Operations are those of
+ * the model on other sizes; only what counts positions is written anew, from the first new position on. */
+#include <string.h>
+
+#include "passes/incremental_parts.h"
+
+typedef struct Stepper {
+  Cut *cut;
+  Graph *graph;
+  SizeMap map; /* the length is past + fresh there */
+  const Size *past, *fresh, *kept, *all;
+  Node **inputs;  /* by id of the model's node: the tokens, "source.N" */
+  Node **earlier; /* by id: "cache.N" */
+  Node **caches;  /* by id: that and the new positions */
+} Stepper;
+
+static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
+
+// ---- sizes ----
+
+static bool is_new(const Stepper *s, const Node *node, uint8_t whole, uint32_t axis) {
+  return is_length(s->cut, node->dims[axis]) && !(whole & 1u << axis);
+}
+
+/* False: a size is too large. */
+static bool map_dims(const Stepper *s, const Node *node, uint8_t whole, const Size **dims) {
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    dims[axis] = is_new(s, node, whole, axis) ? s->fresh : map_size(&s->map, node->dims[axis]);
+    if (!dims[axis]) return false;
+  }
+  return true;
+}
+
+static bool map_attr(const SizeMap *map, NodeAttr *attr) {
+  if (attr->size) attr->size = map_size(map, attr->size);
+  for (uint32_t i = 0; i < MAX_RANK; i++) {
+    if (!attr->starts[i]) continue;
+    attr->starts[i] = map_size(map, attr->starts[i]);
+    if (!attr->starts[i]) return false;
+  }
+  return true;
+}
+
+// ---- what counts positions ----
+
+/* Positions 0 1 2 ... of an axis, or those of the new ones. */
+static Node *axis_positions(const Stepper *s, Builder *b, const Node *node, uint8_t whole, uint32_t axis,
+                            const Size *dim) {
+  Node *positions = build_positions(b, dim);
+  if (!is_new(s, node, whole, axis)) return positions;
+  return build_binary(b, OP_ADD, positions, build_size(b, DTYPE_I32, s->past));
+}
+
+static Node *build_later(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
+  if (!is_new(s, node, use->whole, 0) && !is_new(s, node, use->whole, 1)) return build_causal_mask(b, dims[0], dims[1]);
+  const Size *one = size_const(s->graph->sizes, 1);
+  Node *rows = axis_positions(s, b, node, use->whole, 0, dims[0]);
+  Node *columns = axis_positions(s, b, node, use->whole, 1, dims[1]);
+  return build_binary(b, OP_GT, build_reshape(b, columns, 2, (const Size *const[]){one, dims[1]}),
+                      build_reshape(b, rows, 2, (const Size *const[]){dims[0], one}));
+}
+
+/* Rows of a table that are those of positions. */
+static bool shift_starts(const Stepper *s, const Node *node, const Use *use, NodeAttr *attr) {
+  for (uint32_t axis = 0; axis < node->rank && node->op == OP_SLICE; axis++) {
+    if (!is_new(s, node, use->whole, axis) || is_length(s->cut, input(node, 0)->dims[axis])) continue;
+    attr->starts[axis] = size_add(s->graph->sizes, attr->starts[axis], s->past);
+    if (!attr->starts[axis]) return false;
+  }
+  return true;
+}
+
+// ---- one use ----
+
+static Node *operand_of(const Stepper *s, const Node *node, size_t i, const Use *use) {
+  const Cut *cut = s->cut;
+  return find_use(cut, input(node, i), operand_whole(cut, node, i, use->whole), operand_bare(cut, node, i, use))->node;
+}
+
+static Node *copy_node(Graph *graph, const Node *node, const NodeAttr *attr, const Size *const *dims,
+                       Node *const *operands) {
+  Node *copy = graph_add(graph, NULL, node->op, node->dtype, node->rank, dims, (uint32_t)node->inputs.n, operands,
+                         node->origin);
+  copy->attr = *attr;
+  if (node->op == OP_WEIGHT) map_put(&graph->declared_weights, attr->name, copy);
+  return copy;
+}
+
+static Node *build_computed(Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
+  if (node == s->cut->tokens) return s->inputs[node->id];
+  if (node->op == OP_POSITIONS) return axis_positions(s, b, node, use->whole, 0, dims[0]);
+  if (node->op == OP_CAUSAL_MASK) return build_later(s, b, node, use, dims);
+  NodeAttr attr = node->attr;
+  if (!map_attr(&s->map, &attr) || !shift_starts(s, node, use, &attr)) return NULL;
+  Node **operands = ARENA_ARRAY(s->cut->scratch, Node *, node->inputs.n);
+  for (size_t i = 0; i < node->inputs.n; i++) operands[i] = operand_of(s, node, i, use);
+  return copy_node(s->graph, node, &attr, dims, operands);
+}
+
+static uint32_t first_axis(uint8_t axes) { return (uint32_t)__builtin_ctz(axes); }
+
+static Node *build_cached(Stepper *s, Builder *b, const Node *node, const Use *use) {
+  Node *parts[] = {s->earlier[node->id], find_use(s->cut, node, 0, false)->node};
+  if (!s->caches[node->id]) s->caches[node->id] = build_concat(b, 2, parts, (int32_t)first_axis(use->whole));
+  return s->caches[node->id];
+}
+
+static Node *build_cut(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
+  const Size *starts[MAX_RANK];
+  uint8_t whole = use->whole;
+  if (node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX) whole |= (uint8_t)(1u << node->attr.axis);
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    starts[axis] = is_new(s, node, use->whole, axis) && whole & 1u << axis ? s->past : size_const(s->graph->sizes, 0);
+  return build_slice(b, find_use(s->cut, node, whole, use->bare)->node, starts, dims);
+}
+
+static bool build_use(Stepper *s, const Node *node, Use *use) {
+  Builder b = {.graph = s->graph, .origin = node->origin};
+  const Size *dims[MAX_RANK];
+  if (!map_dims(s, node, use->whole, dims)) return false;
+  switch (use->form) {
+    case USE_COMPUTED: use->node = build_computed(s, &b, node, use, dims); break;
+    case USE_CACHED: use->node = build_cached(s, &b, node, use); break;
+    case USE_READ: use->node = s->inputs[node->id]; break;
+    case USE_CUT: use->node = build_cut(s, &b, node, use, dims); break;
+  }
+  return use->node != NULL;
+}
+
+/* What is kept or cut is made of another use of the same node, which was asked for later. */
+static bool build_uses(Stepper *s, const Node *node) {
+  Uses *uses = &s->cut->uses[node->id];
+  for (size_t i = uses->items.n; i-- > 0;)
+    if (uses->items.items[i].form != USE_CUT && uses->items.items[i].form != USE_CACHED &&
+        !build_use(s, node, &uses->items.items[i]))
+      return false;
+  for (size_t i = uses->items.n; i-- > 0;)
+    if (!uses->items.items[i].node && uses->items.items[i].form == USE_CACHED && !build_use(s, node, &uses->items.items[i]))
+      return false;
+  for (size_t i = uses->items.n; i-- > 0;)
+    if (!uses->items.items[i].node && !build_use(s, node, &uses->items.items[i])) return false;
+  return true;
+}
+
+// ---- inputs and outputs ----
+
+static Node *named_input(Stepper *s, const Node *node, const char *name, const Size *const *dims) {
+  Builder b = {.graph = s->graph, .origin = node->origin};
+  return build_input(&b, name, node->dtype, node->rank, dims);
+}
+
+static const Use *cached_use(const Cut *cut, const Node *node) {
+  const Uses *uses = &cut->uses[node->id];
+  for (size_t i = 0; i < uses->items.n; i++)
+    if (uses->items.items[i].form == USE_CACHED) return &uses->items.items[i];
+  return NULL;
+}
+
+static bool add_inputs(Stepper *s, Incremental *result) {
+  Cut *cut = s->cut;
+  const Size *dims[MAX_RANK];
+  if (!map_dims(s, cut->tokens, 0, dims)) return false;
+  s->inputs[cut->tokens->id] = named_input(s, cut->tokens, cut->tokens->attr.name, dims);
+  for (const Node *node = cut->graph->first; node; node = node->next) {
+    if (!cut->is_read[node->id]) continue;
+    if (!map_dims(s, node, 0, dims)) return false;
+    s->inputs[node->id] = named_input(s, node, arena_printf(cut->scratch, "source.%u", result->n_sources++), dims);
+  }
+  for (const Node *node = cut->graph->first; node; node = node->next) {
+    const Use *use = cached_use(cut, node);
+    if (!use) continue;
+    if (!map_dims(s, node, 0, dims)) return false;
+    dims[first_axis(use->whole)] = s->past;
+    s->earlier[node->id] = named_input(s, node, arena_printf(cut->scratch, "cache.%u", result->n_caches++), dims);
+  }
+  return true;
+}
+
+static void add_output(Graph *graph, const char *name, Node *node) {
+  vec_push(graph->arena, &graph->outputs, (GraphOutput){name, node});
+}
+
+/* log(sum(exp(x))) along the last axis. */
+static Node *build_log_sum(Builder *b, Node *x) {
+  Node *largest = build_reduce(b, OP_MAX, x, (int32_t)x->rank - 1, true);
+  Node *powers = build_unary(b, OP_EXP, build_binary(b, OP_SUB, x, largest));
+  Node *sum = build_unary(b, OP_LOG, build_reduce(b, OP_SUM, powers, (int32_t)x->rank - 1, false));
+  return build_binary(b, OP_ADD, sum, build_reshape(b, largest, sum->rank, (const Size *const *)sum->dims));
+}
+
+static void add_outputs(Stepper *s) {
+  const Cut *cut = s->cut;
+  SizeTable *sizes = s->graph->sizes;
+  Builder b = {.graph = s->graph, .origin = cut->scores->origin};
+  Node *scores = find_use(cut, cut->scores, 0, false)->node;
+  const Size *zero = size_const(sizes, 0), *start = size_sub(sizes, s->fresh, s->kept);
+  scores = build_slice(&b, scores, (const Size *const[]){zero, start, zero},
+                       (const Size *const[]){scores->dims[0], s->kept, scores->dims[2]});
+  add_output(s->graph, cut->graph->generate_output, scores);
+  add_output(s->graph, "log_sum", build_log_sum(&b, scores));
+  for (const Node *node = cut->graph->first; node; node = node->next)
+    if (s->caches[node->id]) add_output(s->graph, s->earlier[node->id]->attr.name, s->caches[node->id]);
+}
+
+// ---- sizes and checks ----
+
+/* The model's sizes but the length. */
+static bool add_sizes(const Cut *cut, SizeMap *map) {
+  const SizeTable *from = cut->graph->sizes;
+  for (uint32_t i = 0; i < from->n_symbols; i++) {
+    if (i == cut->time) continue;
+    map->of[i] = size_symbol(map->to, arena_strdup(map->to->arena, from->symbols[i]));
+    if (!map->of[i]) return false;
+  }
+  return true;
+}
+
+static const Size *part_of_length(const Stepper *s, const char *part) {
+  const char *length = s->cut->graph->sizes->symbols[s->cut->time];
+  return size_symbol(s->graph->sizes, arena_printf(s->graph->arena, "%s.%s", length, part));
+}
+
+static bool add_step_sizes(Stepper *s) {
+  s->map.to = s->graph->sizes;
+  if (!add_sizes(s->cut, &s->map)) return false;
+  s->past = part_of_length(s, "past");
+  s->fresh = part_of_length(s, "fresh");
+  s->kept = part_of_length(s, "kept");
+  if (!s->past || !s->fresh || !s->kept) return false;
+  s->map.of[s->cut->time] = s->all = size_add(s->graph->sizes, s->past, s->fresh);
+  return s->all != NULL;
+}
+
+static void check_kept(Stepper *s) {
+  Arena *arena = s->graph->arena;
+  Cond *cond = ARENA_NEW(arena, Cond);
+  *cond = (Cond){.kind = COND_COMPARE, .op = OP_LE, .left = s->kept, .right = s->fresh};
+  Check check = {.condition = cond, .origin = s->cut->tokens->origin};
+  vec_push(arena, &check.message, (CheckPart){.text = "scores are wanted for ", .size = s->kept});
+  vec_push(arena, &check.message, (CheckPart){.text = " new positions of ", .size = s->fresh});
+  vec_push(arena, &s->graph->checks, check);
+}
+
+// ---- the graphs ----
+
+bool build_step(Cut *cut, Incremental *result) {
+  Stepper s = {.cut = cut, .graph = graph_new(cut->arena, cut->graph->name)};
+  s.inputs = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
+  s.earlier = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
+  s.caches = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
+  if (!add_step_sizes(&s) || !add_inputs(&s, result)) return false;
+  for (const Node *node = cut->graph->first; node; node = node->next)
+    if (!build_uses(&s, node)) return false;
+  add_outputs(&s);
+  check_kept(&s);
+  result->step = s.graph;
+  return map_checks(cut, s.graph, &s.map, true);
+}
+
+static bool copy_to_source(Cut *cut, const SizeMap *map, Graph *graph, const Node *node, Node **copies) {
+  const Size *dims[MAX_RANK];
+  NodeAttr attr = node->attr;
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    if (!(dims[axis] = map_size(map, node->dims[axis]))) return false;
+  if (!map_attr(map, &attr)) return false;
+  Node **operands = ARENA_ARRAY(cut->scratch, Node *, node->inputs.n);
+  for (size_t i = 0; i < node->inputs.n; i++) operands[i] = copies[input(node, i)->id];
+  copies[node->id] = copy_node(graph, node, &attr, dims, operands);
+  return true;
+}
+
+/* Every input of the model stays one, in its place. */
+static bool copy_inputs(Cut *cut, const SizeMap *map, Graph *graph, Node **copies) {
+  for (size_t i = 0; i < cut->graph->inputs.n; i++) {
+    const Node *node = cut->graph->inputs.items[i];
+    if (node != cut->tokens && !copy_to_source(cut, map, graph, node, copies)) return false;
+  }
+  return true;
+}
+
+bool build_source(Cut *cut, Incremental *result) {
+  Graph *graph = graph_new(cut->arena, cut->graph->name);
+  SizeMap map = {.to = graph->sizes};
+  Node **copies = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
+  if (!add_sizes(cut, &map) || !copy_inputs(cut, &map, graph, copies)) return false;
+  for (const Node *node = cut->graph->first; node; node = node->next)
+    if (cut->of_source[node->id] && node->op != OP_INPUT && !copy_to_source(cut, &map, graph, node, copies)) return false;
+  uint32_t n = 0;
+  for (const Node *node = cut->graph->first; node; node = node->next)
+    if (cut->is_read[node->id]) add_output(graph, arena_printf(graph->arena, "source.%u", n++), copies[node->id]);
+  result->source = graph;
+  return map_checks(cut, graph, &map, false);
+}

@@ -1,0 +1,229 @@
+/* In: a value with two axes of the length, k and q. Out: what it is wherever k's coordinate is greater than q's: a number,
+ * or a linear form of the two coordinates; else nothing is known.
+ *
+ * A causal mask is true there, and so is any mask with it in an `or`; a selection by such a mask is its fill. Nothing is
+ * supposed of scores, weights and inputs but that they are finite: -inf stays -inf when they are added, 0 stays 0 when
+ * they are multiplied. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "passes/incremental_parts.h"
+
+typedef enum LaterKind { LATER_UNKNOWN, LATER_NUMBER, LATER_LINEAR } LaterKind;
+
+typedef struct Later {
+  LaterKind kind;
+  double number;     /* truths are 0 and 1 */
+  int64_t k, q, one; /* k * coordinate + q * coordinate + one */
+} Later;
+
+typedef struct Places { /* the axes of a node that are k and q; -1: it has no such axis */
+  int32_t k, q;
+} Places;
+
+enum { MAX_DEPTH = 200, MAX_FACTOR = 8, MAX_ADDEND = 1 << 20 }; /* so that i32 and f32 hold every value exactly */
+
+static const Later unknown = {.kind = LATER_UNKNOWN};
+
+static Later number_of(double number) {
+  return isnan(number) ? unknown : (Later){.kind = LATER_NUMBER, .number = number};
+}
+
+static Later linear(int64_t k, int64_t q, int64_t one) {
+  if (llabs(k) > MAX_FACTOR || llabs(q) > MAX_FACTOR || llabs(one) > MAX_ADDEND) return unknown;
+  return (Later){.kind = LATER_LINEAR, .k = k, .q = q, .one = one};
+}
+
+static bool is_number(Later x, double number) { return x.kind == LATER_NUMBER && x.number == number; }
+
+static Later look(Cut *cut, const Node *node, Places at, unsigned depth);
+
+static Later look_at_operand(Cut *cut, const Node *node, size_t i, Places at, unsigned depth) {
+  const Places own = {at.k < 0 ? -1 : operand_axis(cut, node, i, (uint32_t)at.k),
+                      at.q < 0 ? -1 : operand_axis(cut, node, i, (uint32_t)at.q)};
+  return look(cut, node->inputs.items[i], own, depth - 1);
+}
+
+// ---- sources ----
+
+static Later of_source(const Node *node, Places at) {
+  if (node->op == OP_FULL) return number_of(node->dtype == DTYPE_F32 ? node->attr.number : (double)node->attr.integer);
+  if (node->op == OP_POSITIONS && (at.k == 0 || at.q == 0)) return linear(at.k == 0, at.q == 0, 0);
+  if (node->op == OP_CAUSAL_MASK && at.k == 1 && at.q == 0) return number_of(1);
+  if (node->op == OP_CAUSAL_MASK && at.k == 0 && at.q == 1) return number_of(0);
+  return unknown;
+}
+
+// ---- arithmetic ----
+
+static bool as_linear(Later x, Later *out) {
+  *out = x;
+  if (x.kind == LATER_NUMBER && x.number == floor(x.number) && fabs(x.number) <= MAX_ADDEND)
+    *out = linear(0, 0, (int64_t)x.number);
+  return out->kind == LATER_LINEAR;
+}
+
+static Later linear_result(OpKind op, Later x, Later y) {
+  Later a, b;
+  if (!as_linear(x, &a) || !as_linear(y, &b)) return unknown;
+  if (op == OP_ADD) return linear(a.k + b.k, a.q + b.q, a.one + b.one);
+  if (op == OP_SUB) return linear(a.k - b.k, a.q - b.q, a.one - b.one);
+  if (op != OP_MUL) return unknown;
+  if (!a.k && !a.q) return linear(a.one * b.k, a.one * b.q, a.one * b.one);
+  return !b.k && !b.q ? linear(b.one * a.k, b.one * a.q, b.one * a.one) : unknown;
+}
+
+/* The sign of a linear form wherever k > q >= 0: with d = k - q >= 1 it is x.k * d + (x.k + x.q) * q + x.one. */
+static bool at_least_one(Later x) { return x.k >= 0 && x.k + x.q >= 0 && x.k + x.one >= 1; }
+static bool at_most_zero(Later x) { return x.k <= 0 && x.k + x.q <= 0 && x.k + x.one <= 0; }
+
+/* Whether x > y, if that is known. */
+static Later greater(Later x, Later y) {
+  Later difference = linear_result(OP_SUB, x, y);
+  if (difference.kind == LATER_LINEAR && at_least_one(difference)) return number_of(1);
+  return difference.kind == LATER_LINEAR && at_most_zero(difference) ? number_of(0) : unknown;
+}
+
+static Later opposite(Later x) { return x.kind == LATER_NUMBER ? number_of(x.number == 0) : unknown; }
+
+static Later compared(OpKind op, Later x, Later y) {
+  switch (op) {
+    case OP_GT: return greater(x, y);
+    case OP_LT: return greater(y, x);
+    case OP_LE: return opposite(greater(x, y));
+    case OP_GE: return opposite(greater(y, x));
+    default: return unknown;
+  }
+}
+
+static Later arithmetic(OpKind op, double x, double y) {
+  switch (op) {
+    case OP_ADD: return number_of(x + y);
+    case OP_SUB: return number_of(x - y);
+    case OP_MUL: return number_of(x * y);
+    case OP_DIV: return number_of(x / y);
+    case OP_MAXIMUM: return number_of(x > y ? x : y);
+    case OP_MINIMUM: return number_of(x < y ? x : y);
+    case OP_EQ: return number_of(x == y);
+    case OP_NE: return number_of(x != y);
+    case OP_LT: return number_of(x < y);
+    case OP_GT: return number_of(x > y);
+    case OP_LE: return number_of(x <= y);
+    case OP_GE: return number_of(x >= y);
+    case OP_AND: return number_of(x != 0 && y != 0);
+    case OP_OR: return number_of(x != 0 || y != 0);
+    default: return unknown;
+  }
+}
+
+/* One operand decides whatever the other is. */
+static Later absorbed(OpKind op, Later x, Later y) {
+  if (op == OP_OR && (is_number(x, 1) || is_number(y, 1))) return number_of(1);
+  if (op == OP_AND && (is_number(x, 0) || is_number(y, 0))) return number_of(0);
+  if (op == OP_MUL && (is_number(x, 0) || is_number(y, 0))) return number_of(0);
+  if (op == OP_DIV && is_number(x, 0)) return number_of(0);
+  if ((op == OP_ADD || op == OP_SUB) && is_number(x, -INFINITY)) return x;
+  if (op == OP_ADD && is_number(y, -INFINITY)) return y;
+  if (op == OP_MINIMUM && (is_number(x, -INFINITY) || is_number(y, -INFINITY))) return number_of(-INFINITY);
+  return unknown;
+}
+
+static Later of_binary(OpKind op, Later x, Later y) {
+  if (x.kind == LATER_NUMBER && y.kind == LATER_NUMBER) return arithmetic(op, x.number, y.number);
+  Later result = absorbed(op, x, y);
+  if (result.kind == LATER_UNKNOWN) result = compared(op, x, y);
+  return result.kind == LATER_UNKNOWN ? linear_result(op, x, y) : result;
+}
+
+static Later of_unary(OpKind op, Later x) {
+  bool is_zero = is_number(x, 0), is_lowest = is_number(x, -INFINITY);
+  switch (op) {
+    case OP_NEG: return x.kind == LATER_LINEAR ? linear(-x.k, -x.q, -x.one) : x.kind ? number_of(-x.number) : unknown;
+    case OP_TO_F32: return x;
+    case OP_TO_I32: return x.kind == LATER_LINEAR || is_zero || is_number(x, 1) ? x : unknown;
+    case OP_NOT: return opposite(x);
+    case OP_EXP: return is_lowest ? number_of(0) : is_zero ? number_of(1) : unknown;
+    case OP_LOG: return is_zero ? number_of(-INFINITY) : is_number(x, 1) ? number_of(0) : unknown;
+    case OP_RELU: return is_lowest || is_zero ? number_of(0) : unknown;
+    case OP_SIGMOID: return is_lowest ? number_of(0) : unknown;
+    default: return unknown;
+  }
+}
+
+// ---- operations ----
+
+static Later of_where(Cut *cut, const Node *node, Places at, unsigned depth) {
+  Later condition = look_at_operand(cut, node, 0, at, depth);
+  if (condition.kind == LATER_NUMBER) return look_at_operand(cut, node, condition.number != 0 ? 1 : 2, at, depth);
+  Later x = look_at_operand(cut, node, 1, at, depth);
+  Later y = x.kind == LATER_NUMBER ? look_at_operand(cut, node, 2, at, depth) : unknown;
+  return is_number(y, x.number) ? x : unknown;
+}
+
+static Later of_pointwise(Cut *cut, const Node *node, Places at, unsigned depth) {
+  if (node->op == OP_WHERE) return of_where(cut, node, at, depth);
+  Later x = look_at_operand(cut, node, 0, at, depth);
+  if (node->inputs.n == 1) return of_unary(node->op, x);
+  return of_binary(node->op, x, look_at_operand(cut, node, 1, at, depth));
+}
+
+/* The coordinates must be those of the operand. */
+static Later of_slice(Cut *cut, const Node *node, Places at, unsigned depth) {
+  Places own = at;
+  if (at.k >= 0 && !size_equals(node->attr.starts[at.k], 0)) return unknown;
+  if (at.q >= 0 && !size_equals(node->attr.starts[at.q], 0)) return unknown;
+  return look(cut, node->inputs.items[0], own, depth - 1);
+}
+
+static Later of_softmax(Cut *cut, const Node *node, Places at, unsigned depth) {
+  if (node->attr.axis != at.k) return unknown;
+  Later x = look(cut, node->inputs.items[0], at, depth - 1); /* its axes are the operand's */
+  return is_number(x, -INFINITY) ? number_of(node->op == OP_SOFTMAX ? 0 : -INFINITY) : unknown;
+}
+
+static Later of_reduction(Cut *cut, const Node *node, Places at, unsigned depth) {
+  Later x = look_at_operand(cut, node, 0, at, depth);
+  bool keeps = node->op == OP_MAX || node->op == OP_MIN || (node->op == OP_SUM && is_number(x, 0));
+  return keeps && x.kind == LATER_NUMBER ? x : unknown;
+}
+
+static Later of_concat(Cut *cut, const Node *node, Places at, unsigned depth) {
+  Later first = look_at_operand(cut, node, 0, at, depth);
+  for (size_t i = 1; i < node->inputs.n && first.kind == LATER_NUMBER; i++)
+    if (!is_number(look_at_operand(cut, node, i, at, depth), first.number)) return unknown;
+  return first.kind == LATER_NUMBER ? first : unknown;
+}
+
+static Later of_operation(Cut *cut, const Node *node, Places at, unsigned depth) {
+  if (op_table[node->op].category == CATEGORY_SOURCE) return of_source(node, at);
+  if (op_is_pointwise(node->op)) return of_pointwise(cut, node, at, depth);
+  if (op_table[node->op].category == CATEGORY_REDUCE) return of_reduction(cut, node, at, depth);
+  switch (node->op) {
+    case OP_SLICE: return of_slice(cut, node, at, depth);
+    case OP_PERMUTE:
+    case OP_RESHAPE: return look_at_operand(cut, node, 0, at, depth);
+    case OP_SOFTMAX:
+    case OP_LOG_SOFTMAX: return of_softmax(cut, node, at, depth);
+    case OP_CONCAT: return of_concat(cut, node, at, depth);
+    default: return unknown;
+  }
+}
+
+/* Each question is answered once: masks are shared by layers. */
+static Later look(Cut *cut, const Node *node, Places at, unsigned depth) {
+  if (depth == 0) return unknown;
+  const int64_t key[] = {node->id, at.k, at.q};
+  MapEntry *known = map_find(&cut->later, key, sizeof key);
+  if (known) return *(Later *)known->value;
+  Later result = of_operation(cut, node, at, depth);
+  map_put_n(&cut->later, key, sizeof key, arena_copy(cut->scratch, &result, sizeof result));
+  return result;
+}
+
+bool later_is(Cut *cut, const Node *x, uint32_t axis, double number) {
+  for (uint32_t q = 0; q < x->rank; q++) {
+    if (q == axis || !is_length(cut, x->dims[q])) continue;
+    if (is_number(look(cut, x, (Places){(int32_t)axis, (int32_t)q}, MAX_DEPTH), number)) return true;
+  }
+  return false;
+}

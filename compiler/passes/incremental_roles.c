@@ -1,0 +1,111 @@
+/* In: the model, the scores that are wanted for new positions. Out: for each node in which forms the step needs it: which
+ * axes whole, and whether it is computed there, kept from earlier steps, or read from the source graph.
+ *
+ * From the last node to the first: a node's uses are known when it is met. What is kept lies below views, so that keys
+ * and values are kept as the projections make them; and below a conversion or comparison that would only make it larger. */
+#include "passes/incremental_parts.h"
+
+static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
+
+// ---- uses ----
+
+const Use *find_use(const Cut *cut, const Node *node, uint8_t whole, bool bare) {
+  const Uses *uses = &cut->uses[node->id];
+  for (size_t i = 0; i < uses->items.n; i++)
+    if (uses->items.items[i].whole == whole && uses->items.items[i].bare == bare) return &uses->items.items[i];
+  return NULL;
+}
+
+static void need(Cut *cut, const Node *node, uint8_t whole, bool bare) {
+  if (find_use(cut, node, whole, bare)) return;
+  vec_push(cut->scratch, &cut->uses[node->id].items, (Use){.whole = whole, .bare = bare});
+}
+
+/* A factor that the fusion of attention takes out of the keys, into the scores: it must find it above what is kept. */
+static bool is_factor(const Cut *cut, const Node *node) {
+  double number;
+  return (node->op == OP_MUL || node->op == OP_DIV) && node_same_shape(node, input(node, 0)) &&
+         match_number(input(node, 1), &number) && node->users.n == 1 && !graph_is_output(cut->graph, node);
+}
+
+static bool is_source_value(const Cut *cut, const Node *node) {
+  return depends_on(cut, node, ON_INPUTS) && !depends_on(cut, node, ON_TOKENS | ON_LENGTH);
+}
+
+bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *use) {
+  const Node *x = input(node, operand);
+  bool is_kept = operand_whole(cut, node, operand, use->whole) || is_source_value(cut, x);
+  if (!is_kept) return false;
+  if (node->op == OP_MATMUL) return size_is_const(input(node, 0)->dims[input(node, 0)->rank - 1], NULL); /* scores */
+  return use->bare && (op_table[node->op].category == CATEGORY_VIEW || (operand == 0 && is_factor(cut, node)));
+}
+
+static void need_operands(Cut *cut, const Node *node, const Use *use) {
+  const Use own = *use; /* the list of uses may grow */
+  for (size_t i = 0; i < node->inputs.n; i++)
+    need(cut, input(node, i), operand_whole(cut, node, i, own.whole), operand_bare(cut, node, i, &own));
+}
+
+// ---- what is kept ----
+
+/* The one operand that depends on these; -1: there are more, or none. */
+static int only_operand(const Cut *cut, const Node *node, unsigned on) {
+  int found = -1;
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    if (!depends_on(cut, input(node, i), on)) continue;
+    if (found >= 0 && input(node, (size_t)found) != input(node, i)) return -1;
+    found = (int)i;
+  }
+  return found;
+}
+
+/* Whether it is better to keep the operand and to compute the node of it every time. */
+static bool keeps_operand(const Cut *cut, const Node *node, unsigned on, bool bare) {
+  if (node->op == OP_RESHAPE || node->op == OP_PERMUTE) return true;
+  if (bare && is_factor(cut, node)) return true;
+  int i = op_is_pointwise(node->op) ? only_operand(cut, node, on) : -1;
+  if (i < 0) return false;
+  DType dtype = input(node, (size_t)i)->dtype;
+  return dtype != DTYPE_F32 && dtype_bytes[dtype] <= dtype_bytes[node->dtype];
+}
+
+static unsigned count_axes(uint8_t axes) { return (unsigned)__builtin_popcount(axes); }
+
+/* The axis along which softmax runs is computed whole in any case. */
+static uint8_t least_whole(const Cut *cut, const Node *node) {
+  bool is_softmax = node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX;
+  return is_softmax ? length_axes(cut, node) & (uint8_t)(1u << node->attr.axis) : 0;
+}
+
+static UseForm form_of(const Cut *cut, const Node *node, const Use *use) {
+  const unsigned given = ON_TOKENS | ON_INPUTS;
+  if (is_source_value(cut, node)) return keeps_operand(cut, node, given, use->bare) ? USE_COMPUTED : USE_READ;
+  if (least_whole(cut, node) & (uint8_t)~use->whole) return USE_CUT;
+  if (!use->whole || !depends_on(cut, node, ON_TOKENS) || count_axes(length_axes(cut, node)) > 1) return USE_COMPUTED;
+  return keeps_operand(cut, node, ON_TOKENS, use->bare) ? USE_COMPUTED : USE_CACHED;
+}
+
+// ---- one node ----
+
+static void choose_form(Cut *cut, const Node *node, size_t i) {
+  Use *use = &cut->uses[node->id].items.items[i];
+  use->form = form_of(cut, node, use);
+  switch (use->form) {
+    case USE_COMPUTED: need_operands(cut, node, use); break;
+    case USE_CACHED: need(cut, node, 0, false); break;
+    case USE_CUT: need(cut, node, use->whole | least_whole(cut, node), use->bare); break;
+    case USE_READ: cut->is_read[node->id] = cut->of_source[node->id] = true; break;
+  }
+}
+
+bool find_roles(Cut *cut) {
+  need(cut, cut->scores, 0, false);
+  for (const Node *node = cut->graph->last; node; node = node->prev) {
+    const Uses *uses = &cut->uses[node->id];
+    if (!uses->items.n && !cut->of_source[node->id]) continue;
+    if (!node_is_sound(cut, node)) return false;
+    for (size_t i = 0; i < uses->items.n; i++) choose_form(cut, node, i);
+    for (size_t i = 0; i < node->inputs.n && cut->of_source[node->id]; i++) cut->of_source[input(node, i)->id] = true;
+  }
+  return true;
+}

@@ -1,0 +1,184 @@
+/* In: a node of the model. Out: whether its first positions stay what they are when tokens follow, or why not.
+ *
+ * Two rules are enough, node by node. Where an operation makes elements of an axis of the length one by one, position t of
+ * the result is made of position t of the operands. Where it looks at all positions (a sum, a softmax, a product over
+ * them), those behind the position of another axis must be neutral: 0 in a sum, -inf under a softmax. Everything else that
+ * looks at the length is refused, and so is what looks from one item of the batch at another. */
+#include <math.h>
+
+#include "passes/incremental_parts.h"
+
+static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
+
+static bool matters(const Cut *cut, const Size *size) { return has_length(cut, size) || has_batch(cut, size); }
+
+static const char *length_name(const Cut *cut) { return cut->graph->sizes->symbols[cut->time]; }
+
+static bool refuse_batch(Cut *cut, const Node *node) {
+  return cut_refuse(cut, node, "%s looks from one row of the batch at others", op_table[node->op].name);
+}
+
+// ---- shapes and sizes ----
+
+static bool axes_are_sound(Cut *cut, const Node *node) {
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    const Size *dim = node->dims[axis];
+    if (!has_length(cut, dim) || is_length(cut, dim)) continue;
+    StrBuf text = strbuf_new(cut->scratch);
+    size_print(&text, cut->graph->sizes, dim);
+    return cut_refuse(cut, node, "an axis of size %s: positions can only be followed on an axis of size %s", text.text,
+                      length_name(cut));
+  }
+  return true;
+}
+
+static bool sources_are_sound(Cut *cut, const Node *node) {
+  if (node->op == OP_SIZE && has_length(cut, node->attr.size))
+    return cut_refuse(cut, node, "the value depends on how long the row is: %s is used as a number", length_name(cut));
+  if (node->op == OP_SIZE && has_batch(cut, node->attr.size)) return refuse_batch(cut, node);
+  bool counts = node->op == OP_POSITIONS || node->op == OP_CAUSAL_MASK;
+  for (uint32_t axis = 0; axis < node->rank && counts; axis++)
+    if (has_batch(cut, node->dims[axis])) return refuse_batch(cut, node);
+  if (node->op == OP_INPUT && node != cut->tokens && length_axes(cut, node))
+    return cut_refuse(cut, node, "the input has the size %s too", length_name(cut));
+  return true;
+}
+
+/* Where sizes that differ were made to agree by a check of the run, rows cannot be told apart any more. */
+static bool operand_agrees(Cut *cut, const Node *node, const Node *x, uint32_t axis, int32_t own) {
+  const Size *dim = node->dims[axis], *other = x->dims[own];
+  if (other == dim || dim_is_one(other) || (!matters(cut, dim) && !matters(cut, other))) return true;
+  return cut_refuse(cut, node, "an axis of size %s meets one of another size", length_name(cut));
+}
+
+static bool operands_agree(Cut *cut, const Node *node) {
+  for (size_t i = 0; i < node->inputs.n; i++)
+    for (uint32_t axis = 0; axis < node->rank; axis++) {
+      int32_t own = operand_axis(cut, node, i, axis);
+      if (own >= 0 && !operand_agrees(cut, node, input(node, i), axis, own)) return false;
+    }
+  return true;
+}
+
+// ---- what is used whole ----
+
+/* What must stand behind a position so that it changes nothing there. */
+static bool neutral_of(OpKind op, double *number) {
+  switch (op) {
+    case OP_SUM: *number = 0; return true;
+    case OP_MAX:
+    case OP_SOFTMAX:
+    case OP_LOG_SOFTMAX: *number = -INFINITY; return true;
+    case OP_MIN: *number = INFINITY; return true;
+    default: return false;
+  }
+}
+
+static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uint32_t axis) {
+  const Node *x = input(node, operand);
+  const char *name = op_table[node->op].name;
+  double number;
+  if (has_batch(cut, x->dims[axis])) return refuse_batch(cut, node);
+  if (!neutral_of(node->op, &number))
+    return cut_refuse(cut, node, "%s over all positions: it changes with every token that follows", name);
+  if (later_is(cut, x, axis, number)) return true;
+  if (node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX)
+    return cut_refuse(cut, node, "%s over positions that are not masked by -inf", name);
+  return cut_refuse(cut, node, "%s over positions that are not masked", name);
+}
+
+/* Either operand may be neutral. */
+static bool product_is_sound(Cut *cut, const Node *node) {
+  const Node *x = input(node, 0), *y = input(node, 1);
+  uint32_t column = x->rank - 1u, row = y->rank - 2u;
+  const Size *k = x->dims[column], *other = y->dims[row];
+  if (has_batch(cut, k) || has_batch(cut, other)) return refuse_batch(cut, node);
+  if (!has_length(cut, k) && !has_length(cut, other)) return true;
+  if (k != other) return cut_refuse(cut, node, "an axis of size %s meets one of another size", length_name(cut));
+  if (later_is(cut, x, column, 0) || later_is(cut, y, row, 0)) return true;
+  return cut_refuse(cut, node, "a product over positions that are not masked");
+}
+
+static bool is_followed(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
+  for (uint32_t i = 0; i < node->rank; i++)
+    if (operand_axis(cut, node, operand, i) == (int32_t)axis) return true;
+  return false;
+}
+
+static bool contractions_are_sound(Cut *cut, const Node *node) {
+  if (node->op == OP_MATMUL) return product_is_sound(cut, node);
+  for (size_t i = 0; i < node->inputs.n; i++)
+    for (uint32_t axis = 0; axis < input(node, i)->rank; axis++)
+      if (matters(cut, input(node, i)->dims[axis]) && !is_followed(cut, node, i, axis) &&
+          !contraction_is_sound(cut, node, i, axis))
+        return false;
+  return true;
+}
+
+// ---- operations with rules of their own ----
+
+static bool slice_is_sound(Cut *cut, const Node *node) {
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    const Size *from = input(node, 0)->dims[axis], *to = node->dims[axis], *start = node->attr.starts[axis];
+    if (!matters(cut, from) && !matters(cut, to) && !matters(cut, start)) continue;
+    if (matters(cut, from) && (from != to || !size_equals(start, 0)))
+      return cut_refuse(cut, node, "positions are cut out of a row: only whole rows can be followed");
+    if (!matters(cut, from) && (!is_length(cut, to) || matters(cut, start)))
+      return cut_refuse(cut, node, "which part is cut out depends on how long the row is");
+  }
+  return true;
+}
+
+/* The one axis whose size has the batch in it; `rank` if there is none, or more than one. */
+static uint32_t batch_axis(const Cut *cut, const Node *node) {
+  uint32_t found = node->rank;
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    if (!has_batch(cut, node->dims[axis])) continue;
+    if (found < node->rank) return node->rank;
+    found = axis;
+  }
+  return found;
+}
+
+static const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis) {
+  const Size *product = size_const(sizes, 1);
+  for (uint32_t i = 0; i < axis && product; i++) product = size_mul(sizes, product, node->dims[i]);
+  return product;
+}
+
+/* Axes may be merged with that of the batch, as long as the rows of an item stay together. */
+static bool reshape_is_sound(Cut *cut, const Node *node) {
+  const Node *x = input(node, 0);
+  for (uint32_t axis = 0; axis < x->rank; axis++)
+    if (has_length(cut, x->dims[axis]) && !is_followed(cut, node, 0, axis))
+      return cut_refuse(cut, node, "reshape moves positions out of their axis");
+  uint32_t from = batch_axis(cut, x), to = batch_axis(cut, node);
+  bool has_none = from == x->rank && to == node->rank;
+  if (has_none) return true;
+  if (from == x->rank || to == node->rank) return refuse_batch(cut, node);
+  const Size *before = elements_before(cut->graph->sizes, x, from);
+  if (before && before == elements_before(cut->graph->sizes, node, to)) return true;
+  return refuse_batch(cut, node);
+}
+
+static bool concat_is_sound(Cut *cut, const Node *node) {
+  uint32_t axis = (uint32_t)node->attr.axis;
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    if (has_batch(cut, input(node, i)->dims[axis])) return refuse_batch(cut, node);
+    if (has_length(cut, input(node, i)->dims[axis]))
+      return cut_refuse(cut, node, "concat along the positions: they can only be followed where they stand");
+  }
+  return true;
+}
+
+bool node_is_sound(Cut *cut, const Node *node) {
+  if (!axes_are_sound(cut, node) || !sources_are_sound(cut, node)) return false;
+  if (op_table[node->op].category == CATEGORY_SOURCE) return true;
+  if (node->attr.expr || node->op == OP_ATTENTION || node->op == OP_ATTENTION_WEIGHTS || node->op == OP_NORM ||
+      node->op == OP_REDUCE || node->op == OP_POINTWISE || node->op == OP_MATMUL_FUSED)
+    return cut_refuse(cut, node, "%s was fused already", op_table[node->op].name);
+  if (node->op == OP_SLICE) return slice_is_sound(cut, node);
+  if (node->op == OP_RESHAPE) return reshape_is_sound(cut, node);
+  if (node->op == OP_CONCAT && !concat_is_sound(cut, node)) return false;
+  return operands_agree(cut, node) && contractions_are_sound(cut, node);
+}
