@@ -2,6 +2,9 @@
 #include "allocate.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+
+enum { LEAST_ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
 void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment) {
   if (bytes > SIZE_MAX - alignment) return NULL;
@@ -10,6 +13,16 @@ void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment) {
   if (!memory || (uintptr_t)memory % alignment == 0) return memory;
   allocator->release(allocator->user, memory, bytes);
   return NULL;
+}
+
+void *allocate_large(const tfm_allocator *allocator, int64_t *bytes) {
+  int64_t alignment = *bytes >= HUGE_PAGE ? HUGE_PAGE : LEAST_ALIGNMENT;
+  if (*bytes > INT64_MAX - alignment) return NULL;
+  *bytes = (*bytes < alignment ? alignment : *bytes) + alignment - 1;
+  *bytes -= *bytes % alignment;
+  void *memory = allocate(allocator, (size_t)*bytes, (size_t)alignment);
+  if (memory && alignment == HUGE_PAGE) madvise(memory, (size_t)*bytes, MADV_HUGEPAGE); /* only faster */
+  return memory;
 }
 
 void release(const tfm_allocator *allocator, void *memory, size_t bytes) {

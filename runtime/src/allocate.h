@@ -6,6 +6,9 @@
 
 /* NULL if there is none. `alignment`: a power of two, at least that of a pointer. The bytes are not cleared. */
 void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment);
+/* Room that may be large: then aligned to huge pages, and the system is asked for them. *bytes becomes what `release` is
+ * to be told. */
+void *allocate_large(const tfm_allocator *allocator, int64_t *bytes);
 void release(const tfm_allocator *allocator, void *memory, size_t bytes); /* NULL is ignored */
 
 #endif

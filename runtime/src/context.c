@@ -87,8 +87,20 @@ tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm
   return set_sizes(context, symbols, error);
 }
 
+tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+  tfm_status status = context_set_symbols(context, symbols, error);
+  if (!status) status = checks_hold(context, error);
+  return status ? status : set_output_dims(context, error);
+}
+
+tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+  context->keeps_room = true;
+  tfm_status status = context_set_shapes(context, symbols, error);
+  return status ? status : memory_plan(context, scratch_needed(context), error);
+}
+
 int64_t context_measure(tfm_context *context, const int64_t *symbols) {
-  if (set_sizes(context, symbols, NULL) || checks_hold(context, NULL) || set_output_dims(context, NULL)) return -1;
+  if (context_set_shapes(context, symbols, NULL)) return -1;
   return memory_measure(context, scratch_needed(context));
 }
 

@@ -51,6 +51,7 @@ struct tfm_context {
   Pool *pool;
   Claims claims; /* one slot per thread */
 
+  bool keeps_room;      /* see context_reserve_symbols */
   bool bound, prepared; /* sizes are known; the results of the prepare steps are valid for them */
   int64_t *input_dims;  /* TFM_MAX_RANK per input */
   int64_t *output_dims; /* TFM_MAX_RANK per output */
@@ -137,6 +138,10 @@ tfm_context *context_new(const tfm_program *program, const tfm_allocator *alloca
 tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The dims of all inputs for these sizes. The context is not bound then: nothing else is looked at. */
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* The same with the dims of the outputs, after the checks of the model. */
+tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* From now on the context has room for these sizes, and for those of other calls; it is not bound. */
+tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* Bytes of workspace for these sizes, without making room; -1 if a size is out of range. */
 int64_t context_measure(tfm_context *context, const int64_t *symbols);
 

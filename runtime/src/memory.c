@@ -2,14 +2,12 @@
  *
  * Buffers that are never alive in the same step share memory: they are placed from the largest to the smallest, each
  * into the lowest gap between those already placed that live at the same time. The plan is kept as long as every buffer
- * fits in what was planned for it, and the block as long as it is large enough. */
+ * fits in what was planned for it, and the block as long as it is large enough. A context that keeps room plans for the
+ * most that each buffer ever needed. */
 #include <string.h>
-#include <sys/mman.h>
 
 #include "allocate.h"
 #include "context.h"
-
-enum { HUGE_PAGE = 2 << 20 };
 
 static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
   if (a->persistent || b->persistent) return true;
@@ -83,19 +81,18 @@ static bool plan_buffers(tfm_context *context) {
     fits = fits && bytes <= context->buffer_bytes[i];
   }
   if (fits) return true;
-  for (uint32_t i = 0; i < context->program->n_buffers; i++) buffer_size(context, i, &context->buffer_bytes[i]);
+  for (uint32_t i = 0; i < context->program->n_buffers; i++) {
+    int64_t before = context->buffer_bytes[i];
+    buffer_size(context, i, &context->buffer_bytes[i]);
+    if (context->keeps_room) context->buffer_bytes[i] = greatest_of(before, context->buffer_bytes[i]);
+  }
   return place_buffers(context);
 }
 
 static bool reserve(tfm_context *context, int64_t bytes) {
   if (context->workspace && bytes <= context->workspace_bytes) return true;
-  bytes = greatest_of(bytes, ALIGNMENT);
-  int64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
-  if (bytes > INT64_MAX - alignment) return false;
-  bytes = round_up(bytes, alignment);
-  char *memory = allocate(&context->allocator, (size_t)bytes, (size_t)alignment);
+  char *memory = allocate_large(&context->allocator, &bytes);
   if (!memory) return false;
-  if (alignment == HUGE_PAGE) madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* only faster */
   memory_release(context);
   context->workspace = memory;
   context->workspace_bytes = bytes;
@@ -119,6 +116,7 @@ int64_t memory_measure(tfm_context *context, int64_t scratch_bytes) {
 }
 
 tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error) {
+  if (context->keeps_room && scratch_bytes >= 0) scratch_bytes = greatest_of(scratch_bytes, context->scratch_bytes);
   int64_t bytes = memory_measure(context, scratch_bytes);
   if (bytes < 0) return forget_plan(context, error, -1);
   if (!reserve(context, bytes)) return forget_plan(context, error, bytes);

@@ -1,0 +1,96 @@
+/* The decoder: rows of tokens over a tfm_decoding, the memory of what they computed, and its two contexts.
+ *
+ * All memory is there after begin (decoder_begin.c): tables, pages, room for the tensors of a run. Rows are made, copied and
+ * ended in decoder_rows.c; decoder_step.c cuts a step into runs of rows that have the same number of positions; decoder_run.c
+ * executes one of them. */
+#ifndef TFM_RUNTIME_DECODER_H
+#define TFM_RUNTIME_DECODER_H
+
+#include "cache_pages.h"
+#include "tfm/decode.h"
+
+typedef struct DecoderRow {
+  bool exists, in_call; /* in_call: the present step has it */
+  int64_t item, length;
+  PageList own;
+  char *flat; /* caches that are tensors, of this row alone; NULL: nothing was written yet */
+  char *next_flat; /* what they become when the step succeeds; NULL: as they are */
+} DecoderRow;
+
+typedef struct StepInput { /* of the step program, beside tfm_step_input */
+  char *staging;           /* where its tensor for a run is put together */
+  char *result;            /* is_cache: where a run writes its next value */
+  int64_t flat_offset;     /* is_cache: in a row's flat block */
+  const char *kept;        /* others: the output of the source program */
+} StepInput;
+
+typedef struct DecoderBlock {
+  char *memory;
+  int64_t bytes;
+} DecoderBlock;
+
+enum { BLOCK_TABLES, BLOCK_OWN, BLOCK_SOURCE, BLOCK_FLAT, BLOCK_OUTPUTS, BLOCK_STAGING, N_BLOCKS };
+
+enum {
+  RUN_TOKENS = 512, /* most new tokens of a run that has several of one row: bounds the workspace */
+  LEAST_KEPT = 16   /* so many rows of scores per run have their room from the beginning */
+};
+
+struct tfm_decoder {
+  const tfm_decoding *decoding;
+  tfm_allocator allocator;
+  size_t bytes; /* of the block that holds the decoder and the two arrays behind it */
+  tfm_context *source, *step; /* source: NULL if there is none; the threads are those of `step` */
+  StepInput *inputs;
+  int64_t *symbols; /* of the step */
+  DecoderBlock blocks[N_BLOCKS];
+
+  /* Since the last begin. */
+  bool begun;
+  int64_t items, max_rows, max_length;
+  int64_t pages_per_row, pages_per_item, flat_bytes; /* flat_bytes: of a row; 0: no such caches */
+  PagePool own_pages, flat_pages;
+  DecoderRow *rows, *spare; /* max_rows each; spare: what reorder puts the new rows into */
+  float **item_pages;       /* [items][pages_per_item] */
+  /* Of the present step and run. */
+  int64_t *members;         /* [max_rows] numbers in the call: the rows of a group */
+  uint8_t *done;            /* [max_rows] of the call */
+  DecoderRow **run_rows;    /* [max_rows] */
+  const char **parts;       /* [max_rows] for gathering */
+  float *const **own_lists, *const **source_lists; /* [max_rows] */
+  CacheRows caches;
+  int64_t *gathered_items;  /* [max_rows] the items whose tensors are in staging now */
+  int64_t n_gathered;
+  int32_t *tokens;          /* [most tokens of a run] */
+  float *scores;            /* [max_rows][vocab], for rows that are not side by side in the caller's memory */
+  float *log_sums;          /* [max_rows] */
+  tfm_decoder_row *model_rows; /* [max_rows] for tfm_decoder_model */
+};
+
+static inline bool decoder_has_rows(const tfm_decoder *decoder) { return decoder->decoding->rows != TFM_NONE; }
+/* New tokens per row of a run of n rows, at most. */
+static inline int64_t decoder_chunk(int64_t n) { return greatest_of(1, RUN_TOKENS / n); }
+
+/* A tensor in which each of several rows has a part per outer index: [outer][rows][bytes]. */
+typedef struct Parts {
+  int64_t outer, bytes;
+} Parts;
+Parts parts_of(const tfm_tensor_info *info, const int64_t *dims, uint32_t batch_axis, int64_t rows);
+
+/* The sizes of a run in decoder->symbols. */
+void decoder_set_symbols(tfm_decoder *decoder, int64_t rows, int64_t past, int64_t fresh, int64_t kept);
+
+typedef struct DecoderRun { /* decoder->run_rows[0..rows) with the new tokens in decoder->tokens */
+  int64_t rows, past, fresh, kept;
+  float *scores, *log_sums; /* NULL: not wanted */
+} DecoderRun;
+/* Executes; the pages are ready. Rows change in their pages behind `past` and in next_flat. */
+tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *run, tfm_error *error);
+
+tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Refuses a row that does not exist. */
+tfm_status decoder_check_row(const tfm_decoder *decoder, int64_t row, tfm_error *error);
+void decoder_forget_rows(tfm_decoder *decoder);
+
+#endif

@@ -1,0 +1,36 @@
+/* For tfm_generate: rows that continue rows of the call before. Row i of a call is the decoder's row i. */
+#include "decoder.h"
+
+/* The rows of a first call join anew. */
+static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
+  decoder_forget_rows(decoder);
+  tfm_status status = TFM_OK;
+  for (int64_t i = 0, row; i < rows->n && !status; i++) status = tfm_decoder_join(decoder, rows->items[i], &row, error);
+  return status;
+}
+
+static bool is_first_call(const tfm_step_rows *rows) {
+  for (int64_t i = 0; i < rows->n; i++)
+    if (rows->parents[i] >= 0) return false;
+  return true;
+}
+
+static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *scores, float *log_sums,
+                               tfm_error *error) {
+  tfm_decoder *decoder = user;
+  if (!decoder->begun) return decoder_check_row(decoder, 0, error);
+  tfm_status status = is_first_call(rows) ? start_rows(decoder, rows, error)
+                                          : tfm_decoder_reorder(decoder, rows->n, rows->parents, error);
+  for (int64_t i = 0; i < rows->n && !status; i++) {
+    int64_t known = decoder->rows[i].length;
+    decoder->model_rows[i] = (tfm_decoder_row){i, rows->tokens[i] + known, rows->lengths[i] - known};
+  }
+  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, log_sums, error);
+}
+
+tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
+  return (tfm_generate_model){.vocab = decoder->decoding->vocab,
+                              .user = decoder,
+                              .scores = model_scores,
+                              .gives_log_sums = decoder->decoding->log_sum != TFM_NONE};
+}
