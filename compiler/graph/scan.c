@@ -32,7 +32,7 @@ bool scan_name(const char **text, const char **begin, size_t *length) {
   scan_blanks(&p);
   if (!begins_name(*p)) return false;
   *begin = p;
-  while (continues_name(*p)) p++;
+  while (continues_name(*p) || (*p == '.' && continues_name(p[1]))) p++;
   *length = (size_t)(p - *begin);
   *text = p;
   return true;

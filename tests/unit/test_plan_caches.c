@@ -1,0 +1,229 @@
+/* Plans of steps of decoding: which values lie in pages, what is appended, what remains a tensor, what a pair of plans
+ * tells the decoder. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "plan/decoding.h"
+
+static Arena *arena;
+static Diag diag;
+
+static void setup(void) {
+  arena = arena_create();
+  diag = diag_new(arena);
+}
+static void teardown(void) { arena_destroy(arena); }
+TestSuite(plan_caches, .init = setup, .fini = teardown);
+
+static Graph *read(const char *text) {
+  Graph *graph = graph_read(arena, &diag, source_new(arena, "step.graph", text, (uint32_t)strlen(text)));
+  cr_assert(graph && graph_verify(graph, &diag), "%s\n%s", diag.messages.n ? diag.messages.items[0].text : "", text);
+  return graph;
+}
+
+static const Plan *plan_on(const char *text, const char *target) {
+  Plan *plan = plan_graph(arena, &diag, read(text), target_find(target));
+  cr_assert_not_null(plan, "%s", diag.messages.n ? diag.messages.items[0].text : "");
+  return plan;
+}
+static const tfm_program *plan(const char *text) { return &plan_on(text, "x86-64-v4")->program; }
+
+static uint32_t count(const tfm_program *program, tfm_step_kind kind) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < program->n_steps; i++) n += program->steps[i].kind == kind;
+  return n;
+}
+
+static void expect_size(const tfm_program *program, tfm_size size, const char *text) {
+  StrBuf out = strbuf_new(arena);
+  plan_print_size(&out, (const Plan *)(const void *)((const char *)program - offsetof(Plan, program)), size);
+  cr_assert_str_eq(out.text, text);
+}
+
+/* A layer of 8 heads of 8: the projection of all three, attention to itself, then `rest`. */
+#define HEAD                                                                               \
+  "graph S(sizes batch, source, time.past, time.fresh, time.kept) {\n"                     \
+  "  %0 = input \"tgt\" : i32[batch, time.fresh]\n"                                        \
+  "  %1 = input \"cache.0\" : f32[batch, time.past, 64]\n"                                 \
+  "  %2 = input \"cache.1\" : f32[batch, time.past, 64]\n"                                 \
+  "  %3 = input \"source.0\" : f32[batch, source, 2, 64]\n"                                \
+  "  %4 = weight \"embed\" : f32[100, 64]\n"                                               \
+  "  %5 = weight \"w\" : f32[192, 64]\n"                                                   \
+  "  %6 = pointwise %4, %0, { gather($0, $1) } : f32[batch, time.fresh, 64]\n"             \
+  "  %7 = linear %6, %5 : f32[batch, time.fresh, 192]\n"                                   \
+  "  %8 = slice %7, starts=[0, 0, 0] : f32[batch, time.fresh, 64]\n"                       \
+  "  %9 = slice %7, starts=[0, 0, 64] : f32[batch, time.fresh, 64]\n"                      \
+  "  %10 = slice %7, starts=[0, 0, 128] : f32[batch, time.fresh, 64]\n"                    \
+  "  %11 = concat %1, %9, axis=1 : f32[batch, time.past + time.fresh, 64]\n"               \
+  "  %12 = concat %2, %10, axis=1 : f32[batch, time.past + time.fresh, 64]\n"              \
+  "  %13 = reshape %8 : f32[batch, time.fresh, 8, 8]\n"                                    \
+  "  %14 = reshape %11 : f32[batch, time.past + time.fresh, 8, 8]\n"                       \
+  "  %15 = reshape %12 : f32[batch, time.past + time.fresh, 8, 8]\n"                       \
+  "  %16 = permute %13, axes=[0, 2, 1, 3] : f32[batch, 8, time.fresh, 8]\n"                \
+  "  %17 = permute %14, axes=[0, 2, 1, 3] : f32[batch, 8, time.past + time.fresh, 8]\n"    \
+  "  %18 = permute %15, axes=[0, 2, 1, 3] : f32[batch, 8, time.past + time.fresh, 8]\n"    \
+  "  %19 = attention %16, %17, %18, { where(gt(index0, add(index1, size(i32, time.past))), -inf, acc) }" \
+  " : f32[batch, 8, time.fresh, 8]\n"                                                      \
+  "  %20 = permute %19, axes=[0, 2, 1, 3] : f32[batch, time.fresh, 8, 8]\n"                \
+  "  %21 = reshape %20 : f32[batch, time.fresh, 64]\n"
+#define CACHE_OUTPUTS "  output \"cache.0\" = %11\n  output \"cache.1\" = %12\n}\n"
+#define SELF HEAD "  output scores = %21\n" CACHE_OUTPUTS
+
+Test(plan_caches, keys_and_values_lie_in_pages) {
+  for (const TargetInfo *target = targets; target->name; target++) {
+    const tfm_program *p = &plan_on(SELF, target->name)->program;
+    cr_assert_eq(p->n_inputs, 2); /* source.0 is not used: it stays what it is */
+    cr_assert_str_eq(p->inputs[0].name, "tgt");
+    cr_assert_eq(p->n_outputs, 1);
+    cr_assert_eq(p->n_caches, 2);
+    cr_assert_eq(p->own_page_floats, 2 * 64 * TFM_CACHE_PAGE + 16);
+    cr_assert_eq(p->source_page_floats, 0);
+    cr_assert_eq(count(p, TFM_STEP_APPEND), 2);
+    cr_assert_eq(p->n_steps, 5, "gather, projection, two appends, attention; nothing is copied");
+    const tfm_attention_step *attention = &p->attentions[0];
+    cr_assert_eq(p->caches[attention->k_cache].kind, TFM_CACHE_KEYS);
+    cr_assert_eq(p->caches[attention->v_cache].kind, TFM_CACHE_VALUES);
+    cr_assert_eq(p->caches[attention->v_cache].number, 1);
+    cr_assert_eq(p->caches[attention->v_cache].offset, 64 * TFM_CACHE_PAGE);
+    cr_assert_eq(attention->qk_width, TFM_CACHE_PAGE);
+    cr_assert_eq(attention->v_packed, 0);
+    cr_assert_eq(attention->rank, 4);
+    expect_size(p, attention->k.strides[0], "0");
+    expect_size(p, attention->k.strides[1], "8");
+    expect_size(p, attention->k.strides[2], "0");
+    expect_size(p, attention->dims[0], "batch");
+    cr_assert(attention->causal);
+    expect_size(p, attention->causal_offset, "time.past");
+  }
+}
+
+Test(plan_caches, what_is_appended_is_read_where_the_projection_wrote_it) {
+  const tfm_program *p = plan(SELF);
+  const tfm_append_step *keys = &p->appends[0], *values = &p->appends[1];
+  cr_assert_eq(keys->rank, 3);
+  expect_size(p, keys->past, "time.past");
+  expect_size(p, keys->dims[1], "time.fresh");
+  expect_size(p, keys->x.offset, "64");
+  expect_size(p, values->x.offset, "128");
+  expect_size(p, values->x.strides[2], "1");
+}
+
+Test(plan_caches, memory_does_not_grow_with_earlier_positions) {
+  const Plan *plan = plan_on(SELF, "x86-64-v4");
+  int64_t sizes[] = {3, 7, 0, 1, 1}, later[] = {3, 7, 1000000, 1, 1};
+  cr_assert_eq(plan_workspace_bytes(plan, sizes, NULL), plan_workspace_bytes(plan, later, NULL));
+}
+
+/* Keys and values of a source as the two halves of one value. */
+#define CROSS                                                                                  \
+  HEAD "  %22 = slice %3, starts=[0, 0, 0, 0] : f32[batch, source, 1, 64]\n"                   \
+       "  %23 = slice %3, starts=[0, 0, 1, 0] : f32[batch, source, 1, 64]\n"                   \
+       "  %24 = reshape %22 : f32[batch, source, 4, 16]\n"                                     \
+       "  %25 = reshape %23 : f32[batch, source, 4, 16]\n"                                     \
+       "  %26 = permute %24, axes=[0, 2, 1, 3] : f32[batch, 4, source, 16]\n"                  \
+       "  %27 = permute %25, axes=[0, 2, 1, 3] : f32[batch, 4, source, 16]\n"                  \
+       "  %28 = reshape %21 : f32[batch, time.fresh, 4, 16]\n"                                 \
+       "  %29 = permute %28, axes=[0, 2, 1, 3] : f32[batch, 4, time.fresh, 16]\n"              \
+       "  %30 = attention %29, %26, %27 : f32[batch, 4, time.fresh, 16]\n"
+
+Test(plan_caches, sources_lie_in_pages_of_their_own) {
+  const tfm_program *p = plan(CROSS "  output scores = %30\n" CACHE_OUTPUTS);
+  cr_assert_eq(p->n_inputs, 1);
+  cr_assert_eq(p->n_caches, 4, "the same value as keys and as values is two caches");
+  const tfm_attention_step *attention = &p->attentions[1];
+  cr_assert(p->caches[attention->k_cache].of_source && p->caches[attention->v_cache].of_source);
+  cr_assert_eq(p->caches[attention->k_cache].columns, 128);
+  expect_size(p, attention->k.offset, "0");
+  expect_size(p, attention->v.offset, "64");
+  cr_assert_eq(p->source_page_floats, 2 * 128 * TFM_CACHE_PAGE + 16);
+  cr_assert_eq(count(p, TFM_STEP_APPEND), 2);
+  cr_assert_eq(attention->causal_offset, 0);
+}
+
+Test(plan_caches, what_is_read_otherwise_stays_a_tensor) {
+  const tfm_program *p = plan(HEAD "  %22 = reduce %11, reduction=sum, axis=1, keepdim=false, domain=[batch, time.past "
+                                   "+ time.fresh, 64], { $0 } : f32[batch, 64]\n"
+                                   "  output scores = %21\n  output sum = %22\n" CACHE_OUTPUTS);
+  cr_assert_eq(p->n_caches, 0, "the values go with the keys");
+  cr_assert_eq(p->n_inputs, 4);
+  cr_assert_eq(p->n_outputs, 4);
+  cr_assert_eq(p->attentions[0].k_cache, TFM_NONE);
+  cr_assert_eq(count(p, TFM_STEP_APPEND), 0);
+  expect_size(p, p->attentions[0].causal_offset, "time.past");
+}
+
+Test(plan_caches, only_whole_histories_are_read_in_pages) {
+  const tfm_program *p =
+      plan("graph S(sizes batch, time.past, time.fresh) {\n"
+           "  %0 = input \"tgt\" : i32[batch, time.fresh]\n"
+           "  %1 = input \"x\" : f32[batch, 2, time.fresh, 8]\n"
+           "  %2 = input \"cache.0\" : f32[batch, 2, time.past, 8]\n"
+           "  %3 = concat %2, %1, axis=2 : f32[batch, 2, time.past + time.fresh, 8]\n"
+           "  %4 = slice %3, starts=[0, 0, 1, 0] : f32[batch, 2, time.past + time.fresh - 1, 8]\n"
+           "  %5 = attention %1, %4, %4 : f32[batch, 2, time.fresh, 8]\n"
+           "  output scores = %5\n  output \"cache.0\" = %3\n}\n");
+  cr_assert_eq(p->n_caches, 0);
+}
+
+Test(plan_caches, a_model_of_one_row_has_an_axis_of_one) {
+  const tfm_program *p =
+      plan("graph S(sizes time.past, time.fresh) {\n"
+           "  %0 = input \"tgt\" : i32[1, time.fresh]\n"
+           "  %1 = input \"x\" : f32[1, 2, time.fresh, 8]\n"
+           "  %2 = input \"cache.0\" : f32[1, 2, time.past, 8]\n"
+           "  %3 = concat %2, %1, axis=2 : f32[1, 2, time.past + time.fresh, 8]\n"
+           "  %4 = attention %1, %3, %3 : f32[1, 2, time.fresh, 8]\n"
+           "  output scores = %4\n  output \"cache.0\" = %3\n}\n");
+  cr_assert_eq(p->n_caches, 2);
+  cr_assert_eq(p->attentions[0].rank, 4);
+  expect_size(p, p->attentions[0].dims[0], "1");
+  expect_size(p, p->attentions[0].k.strides[1], "8");
+  expect_size(p, p->appends[0].dims[0], "1");
+  cr_assert_eq(p->appends[0].rank, 4);
+  expect_size(p, p->appends[0].dims[2], "2"); /* heads and columns in the order of the cache */
+}
+
+Test(plan_caches, steps_for_one_output_are_marked) {
+  const tfm_program *p = plan(HEAD "  %22 = reduce %21, reduction=max, axis=2, keepdim=false, domain=[batch, time.fresh, "
+                                   "64], { $0 } : f32[batch, time.fresh]\n"
+                                   "  output scores = %21\n  output log_sum = %22\n" CACHE_OUTPUTS);
+  uint32_t n_log_sum = 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    const tfm_step *step = &p->steps[i];
+    bool is_shared = step->kind == TFM_STEP_GEMM || step->kind == TFM_STEP_APPEND || step->kind == TFM_STEP_ATTENTION;
+    if (is_shared) cr_assert_eq(step->only_for, 0, "%s", step->name);
+    n_log_sum += step->only_for == 2;
+  }
+  cr_assert_eq(n_log_sum, 1);
+}
+
+// ---- what the decoder is told ----
+
+Test(plan_caches, a_pair_of_plans_says_what_is_what) {
+  Incremental pair = {.step = read(CROSS "  %31 = permute %30, axes=[0, 2, 1, 3] : f32[batch, time.fresh, 4, 16]\n"
+                                         "  %32 = reshape %31 : f32[batch, time.fresh, 64]\n"
+                                         "  %33 = slice %32, starts=[0, time.fresh - time.kept, 0] : f32[batch, "
+                                         "time.kept, 64]\n"
+                                         "  output scores = %33\n" CACHE_OUTPUTS),
+                      .source = read("graph M(sizes batch, source) {\n"
+                                     "  %0 = input \"src\" : f32[batch, source, 2, 64]\n"
+                                     "  %1 = pointwise %0, { neg($0) } : f32[batch, source, 2, 64]\n"
+                                     "  output \"source.0\" = %1\n}\n")};
+  const DecodingPlan *plans = plan_decoding(arena, &diag, &pair, target_find("x86-64-v4"));
+  cr_assert_not_null(plans);
+  const tfm_decoding *d = &plans->decoding;
+  cr_assert_eq(d->tokens, 0);
+  cr_assert_eq(d->rows, 0);
+  cr_assert_eq(d->past, 2);
+  cr_assert_eq(d->fresh, 3);
+  cr_assert_eq(d->kept, 4);
+  cr_assert_eq(d->source_rows, 0);
+  cr_assert_eq(d->sizes[1], 1);
+  cr_assert_eq(d->sizes[2], TFM_NONE);
+  cr_assert_eq(d->scores, 0);
+  cr_assert_eq(d->log_sum, TFM_NONE);
+  cr_assert_eq(d->vocab, 64);
+  cr_assert_eq(d->cache_sources[0], TFM_NONE);
+  cr_assert_eq(d->cache_sources[2], 0);
+  cr_assert_eq(d->cache_sources[3], 0);
+}
