@@ -34,9 +34,16 @@ typedef void (*EvalObserver)(void *context, const Node *node, const Tensor *valu
  * checks and ids were looked at. The outputs' memory must last until the next call. */
 typedef bool (*EvalItem)(void *context, const Tensor *const *inputs, Tensor *outputs);
 
+typedef struct EvalSize {
+  const char *name;
+  int64_t value;
+} EvalSize;
+
 typedef struct EvalOptions {
   EvalObserver observer; /* NULL: none */
   void *observer_context;
+  const EvalSize *sizes; /* run-time sizes that need not stand in the shape of an input; names the graph lacks are ignored */
+  uint32_t n_sizes;
   EvalItem item; /* NULL: items are interpreted; else no weights are asked for */
   void *item_context;
 } EvalOptions;

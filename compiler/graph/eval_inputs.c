@@ -116,6 +116,7 @@ static bool bind_input(EvalRun *run, const Node *node, const Tensor *given, cons
     if (!size_is_symbol(node->dims[axis], &symbol)) continue;
     int64_t value = given->dims[axis];
     if (run->bound[symbol] && run->symbols[symbol] != value) {
+      if (!owners[symbol]) return refuse_shape(run->scratch, run->diag, run, run->graph, node, given);
       diag_error(run->diag, node->origin.span, DIAG_INPUT_SHAPE, "%s is %lld in input '%s' and %lld in input '%s'",
                  run->graph->sizes->symbols[symbol], (long long)run->symbols[symbol], owners[symbol]->attr.name,
                  (long long)value, node->attr.name);
@@ -128,9 +129,19 @@ static bool bind_input(EvalRun *run, const Node *node, const Tensor *given, cons
   return true;
 }
 
+static void bind_given(EvalRun *run, const EvalSize *given) {
+  const SizeTable *sizes = run->graph->sizes;
+  for (uint32_t i = 0; i < sizes->n_symbols; i++) {
+    if (strcmp(sizes->symbols[i], given->name) != 0) continue;
+    run->bound[i] = true;
+    run->symbols[i] = given->value;
+  }
+}
+
 bool eval_bind(EvalRun *run, const Tensor *const *inputs) {
   const Graph *graph = run->graph;
-  const Node *owners[SIZE_MAX_SYMBOLS];
+  const Node *owners[SIZE_MAX_SYMBOLS] = {NULL};
+  for (uint32_t i = 0; i < run->options.n_sizes; i++) bind_given(run, &run->options.sizes[i]);
   for (size_t i = 0; i < graph->inputs.n; i++) {
     if (!bind_input(run, graph->inputs.items[i], inputs[i], owners)) return false;
   }
