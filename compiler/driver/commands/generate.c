@@ -8,7 +8,8 @@
 #include "driver/engine_compiled.h"
 #include "driver/generation_settings.h"
 #include "driver/inputs.h"
-#include "driver/scorer.h"
+#include "driver/native_decoder.h"
+#include "driver/scorer_steps.h"
 #include "weights/safetensors.h"
 
 // ---- before ----
@@ -176,19 +177,72 @@ static void write_all(Session *session, const tfm_generate_model *model, const t
   tfm_generated_free(&generated);
 }
 
+static void write_with(Session *session, const tfm_generate_model *model, const tfm_prompts *prompts,
+                       const tfm_generate_options *options) {
+  if (option_given(&session->options, OPTION_FIRST_STEP_PROBABILITIES))
+    write_first_step(session, model, prompts, options);
+  else write_all(session, model, prompts, options);
+}
+
+/* The longest row that there can be. */
+static int64_t longest_row(const tfm_prompts *prompts, const tfm_generate_options *options) {
+  bool is_whole = options->max_new_tokens < 0 && options->max_length >= 0;
+  int64_t more = options->max_new_tokens >= 0 ? options->max_new_tokens : TFM_DEFAULT_NEW_TOKENS;
+  int64_t length = is_whole ? options->max_length : more > INT64_MAX - prompts->width ? INT64_MAX : prompts->width + more;
+  return length > prompts->width ? length : prompts->width;
+}
+
+/* Whole rows for each token. */
+static void generate_anew(Session *session, Graph *graph, WeightSource *weights, Scorer *scorer,
+                          const tfm_prompts *prompts, const tfm_generate_options *options) {
+  scorer->engine = engine_create(session, graph, weights);
+  if (!scorer->engine) return;
+  const tfm_generate_model model = scorer_model(scorer);
+  write_with(session, &model, prompts, options);
+  engine_destroy(scorer->engine);
+}
+
+/* The interpreter with what earlier positions gave. False: the model is not incremental. */
+static bool generate_by_steps(Session *session, const Graph *graph, WeightSource *weights, const Scorer *scorer,
+                              const tfm_prompts *prompts, const tfm_generate_options *options) {
+  bool is_asked_for = !session->library && !option_given(&session->options, OPTION_RECOMPUTE) &&
+                      !option_is(&session->options, OPTION_ENGINE, "native", "native");
+  if (!is_asked_for) return false;
+  const Incremental parts = incremental_derive(session->arena, &session->diag, graph, NULL);
+  if (!parts.step) return false;
+  StepScorer *steps = step_scorer_new(scorer, &parts, weights);
+  if (!steps) return true;
+  const tfm_generate_model model = step_scorer_model(steps);
+  write_with(session, &model, prompts, options);
+  step_scorer_destroy(steps);
+  return true;
+}
+
+static bool may_decode(const Session *session) {
+  return !session->library && !option_given(&session->options, OPTION_RECOMPUTE) &&
+         option_is(&session->options, OPTION_ENGINE, "native", "native");
+}
+
 static void generate(Session *session, Graph *graph, WeightSource *weights, Scorer *scorer) {
   GenerationSettings settings;
   tfm_prompts prompts;
   if (!generation_settings_read(session, graph, scorer->is_decoder, &settings) ||
       !make_prompts(session, scorer, &settings, &prompts))
     return;
-  scorer->engine = engine_create(session, graph, weights);
-  if (!scorer->engine) return;
-  const tfm_generate_model model = scorer_model(scorer);
-  if (option_given(&session->options, OPTION_FIRST_STEP_PROBABILITIES))
-    write_first_step(session, &model, &prompts, &settings.options);
-  else write_all(session, &model, &prompts, &settings.options);
-  engine_destroy(scorer->engine);
+  if (generate_by_steps(session, graph, weights, scorer, &prompts, &settings.options)) return;
+  NativeDecoder *decoder = may_decode(session) ? native_decoder_create(session, graph, weights) : NULL;
+  if (diag_has_errors(&session->diag)) return;
+  if (!decoder) {
+    generate_anew(session, graph, weights, scorer, &prompts, &settings.options);
+    return;
+  }
+  int64_t beams = settings.options.num_beams; /* the loop will say if there cannot be so many */
+  beams = beams < 1 ? 1 : beams > TFM_MAX_BEAMS ? TFM_MAX_BEAMS : beams;
+  if (native_decoder_begin(decoder, scorer, prompts.n * beams, longest_row(&prompts, &settings.options))) {
+    const tfm_generate_model model = native_decoder_model(decoder);
+    write_with(session, &model, &prompts, &settings.options);
+  }
+  native_decoder_destroy(decoder);
 }
 
 void command_generate(Session *session) {

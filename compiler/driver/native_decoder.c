@@ -1,0 +1,104 @@
+#include "driver/native_decoder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/engine_compiled.h"
+#include "driver/host.h"
+#include "driver/incremental.h"
+#include "driver/packing.h"
+#include "jit/jit.h"
+#include "plan/decoding.h"
+#include "plan/share_weights.h"
+
+struct NativeDecoder {
+  Session *session;
+  Jit *source, *step;
+  char *packed;
+  tfm_decoding decoding;
+  tfm_decoder *decoder;
+};
+
+void native_decoder_destroy(NativeDecoder *decoder) {
+  if (!decoder) return;
+  tfm_decoder_destroy(decoder->decoder);
+  free(decoder->packed);
+  jit_destroy(decoder->source);
+  jit_destroy(decoder->step);
+}
+
+// ---- making it ----
+
+static bool compile(NativeDecoder *decoder, const DecodingPlan *plans) {
+  Session *session = decoder->session;
+  const CodeCache *cache = cache_open(session->arena, cache_default_folder(session->arena), CACHE_MOST_BYTES);
+  decoder->step = jit_create_cached(session->arena, &session->diag, plans->step, cache, NULL);
+  if (!decoder->step) return false;
+  decoder->decoding = plans->decoding;
+  decoder->decoding.step = jit_program(decoder->step);
+  if (!plans->source) return true;
+  decoder->source = jit_create_cached(session->arena, &session->diag, plans->source, cache, NULL);
+  if (!decoder->source) return false;
+  decoder->decoding.source = jit_program(decoder->source);
+  return true;
+}
+
+/* The step's weights come first: they are read for every token. */
+static bool pack(NativeDecoder *decoder, const DecodingPlan *plans, WeightSource *weights) {
+  Plan *const both[] = {plans->step, plans->source};
+  uint32_t n = plans->source ? 2 : 1;
+  share_weights(decoder->session->arena, both, n);
+  decoder->packed = pack_in_memory(decoder->session, both, n, weights);
+  weight_source_release(weights);
+  return decoder->packed != NULL;
+}
+
+static bool open_decoder(NativeDecoder *decoder) {
+  tfm_error error;
+  tfm_context_options options = compiled_options(decoder->session);
+  if (tfm_decoder_create(&decoder->decoding, decoder->packed, decoder->packed, &options, &decoder->decoder, &error) ==
+      TFM_OK)
+    return true;
+  compiled_report(decoder->session, &error);
+  return false;
+}
+
+NativeDecoder *native_decoder_create(Session *session, const Graph *graph, WeightSource *weights) {
+  Incremental made;
+  if (!make_incremental(session, graph, &made) || !made.step) return NULL;
+  if (made.source && made.source->ragged_batch >= 0) return NULL;
+  const TargetInfo *target = host_choose_target(session, true);
+  const DecodingPlan *plans = target ? plan_decoding(session->arena, &session->diag, &made, target) : NULL;
+  if (!plans) return NULL;
+  NativeDecoder *decoder = ARENA_NEW(session->arena, NativeDecoder);
+  decoder->session = session;
+  if (pack(decoder, plans, weights) && compile(decoder, plans) && open_decoder(decoder)) return decoder;
+  native_decoder_destroy(decoder);
+  return NULL;
+}
+
+// ---- using it ----
+
+static tfm_value *source_inputs(const NativeDecoder *decoder, const Scorer *scorer) {
+  const tfm_program *source = decoder->decoding.source;
+  if (!source) return NULL;
+  tfm_value *values = ARENA_ARRAY(decoder->session->arena, tfm_value, source->n_inputs);
+  for (uint32_t i = 0; i < source->n_inputs; i++)
+    for (size_t k = 0; k < scorer->inputs.n; k++) {
+      const ScorerInput *input = &scorer->inputs.items[k];
+      if (strcmp(source->inputs[i].name, input->name) == 0)
+        values[i] = (tfm_value){input->tensor.data, (int32_t)input->tensor.dtype, (int32_t)input->tensor.rank,
+                                input->tensor.dims};
+    }
+  return values;
+}
+
+bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t max_rows, int64_t max_length) {
+  tfm_error error;
+  const tfm_value *inputs = source_inputs(decoder, scorer);
+  if (tfm_decoder_begin(decoder->decoder, inputs, max_rows, max_length, &error) == TFM_OK) return true;
+  compiled_report(decoder->session, &error);
+  return false;
+}
+
+tfm_generate_model native_decoder_model(NativeDecoder *decoder) { return tfm_decoder_model(decoder->decoder); }
