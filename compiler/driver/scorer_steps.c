@@ -1,0 +1,274 @@
+#include "driver/scorer_steps.h"
+
+#include <string.h>
+
+typedef struct StepInput { /* of the step graph */
+  int32_t cache, source; /* its number as one of these, or -1 */
+  int32_t batch_axis;    /* -1: the same for all rows */
+} StepInput;
+
+typedef struct Row { /* of the call before */
+  int64_t length;
+  Tensor *caches; /* by number, each of one row */
+} Row;
+
+struct StepScorer {
+  Session *session;
+  Graph *step;
+  WeightSource *weights;
+  int64_t items, vocab;
+  bool is_single;
+  StepInput *inputs;  /* of the step, in their order */
+  uint32_t n_caches, n_sizes;
+  EvalSize *sizes;    /* of the source; room for those of the step behind them */
+  Tensor *sources;    /* by number, all items */
+  const char *length; /* the name of the run-time size that grows */
+  Row *rows;
+  int64_t n_rows;
+  Arena *kept, *next; /* what the rows of the call before keep; of this one */
+  Arena *scratch;
+};
+
+// ---- parts of tensors ----
+
+/* Copies part `from_row` of `from_n` along an axis to part `to_row` of `to_n`. */
+static void copy_part(Tensor *to, int64_t to_row, int64_t to_n, const Tensor *from, int64_t from_row, int64_t from_n,
+                      int32_t axis) {
+  int64_t outer = 1, inner = dtype_bytes[from->dtype];
+  for (int32_t i = 0; i < axis; i++) outer *= from->dims[i];
+  for (uint32_t i = (uint32_t)axis; i < from->rank; i++) inner *= from->dims[i];
+  const size_t bytes = (size_t)(inner / from_n);
+  for (int64_t i = 0; i < outer && bytes; i++)
+    memcpy((char *)to->data + (size_t)(i * to_n + to_row) * bytes,
+           (const char *)from->data + (size_t)(i * from_n + from_row) * bytes, bytes);
+}
+
+/* A tensor of `to_n` parts along an axis, each as long as one of `from_n`. */
+static Tensor with_parts(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, int32_t axis) {
+  int64_t dims[MAX_RANK];
+  memcpy(dims, like->dims, sizeof dims);
+  dims[axis] = from_n ? dims[axis] / from_n * to_n : 0;
+  return *tensor_new(arena, like->dtype, like->rank, dims);
+}
+
+// ---- making it ----
+
+static int32_t symbol_of(const Size *size) {
+  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
+  return is_symbol ? size->terms[0].symbols[0] : -1;
+}
+
+static int32_t batch_axis(const Graph *step, const Node *input) {
+  int32_t batch = symbol_of(step->inputs.items[0]->dims[0]); /* the first input holds the tokens */
+  for (uint32_t axis = 0; axis < input->rank && batch >= 0; axis++)
+    if (size_involves(input->dims[axis], (uint32_t)batch)) return (int32_t)axis;
+  return -1;
+}
+
+static void read_step(StepScorer *s) {
+  s->inputs = ARENA_ARRAY(s->session->arena, StepInput, s->step->inputs.n);
+  for (size_t i = 0; i < s->step->inputs.n; i++) {
+    const Node *node = s->step->inputs.items[i];
+    s->inputs[i] = (StepInput){incremental_cache_number(node), incremental_source_number(node), batch_axis(s->step, node)};
+  }
+}
+
+/* Sizes of the source by their names; that of the batch is the step's own. */
+static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *given) {
+  s->sizes = ARENA_ARRAY(s->session->arena, EvalSize, SIZE_MAX_SYMBOLS + 4);
+  int32_t batch = symbol_of(s->step->inputs.items[0]->dims[0]);
+  const char *rows = batch >= 0 ? s->step->sizes->symbols[batch] : "";
+  bool is_known[SIZE_MAX_SYMBOLS] = {false};
+  for (size_t i = 0; i < source->inputs.n; i++)
+    for (uint32_t j = 0; j < given->n; j++)
+      for (uint32_t axis = 0; axis < given->tensors[j].rank; axis++) {
+        if (strcmp(given->names[j], source->inputs.items[i]->attr.name) != 0) continue;
+        int32_t symbol = symbol_of(source->inputs.items[i]->dims[axis]);
+        if (symbol < 0 || is_known[symbol] || !strcmp(source->sizes->symbols[symbol], rows)) continue;
+        is_known[symbol] = true;
+        s->sizes[s->n_sizes++] = (EvalSize){source->sizes->symbols[symbol], given->tensors[j].dims[axis]};
+      }
+}
+
+static bool run_source(StepScorer *s, const Scorer *scorer, Graph *source) {
+  uint32_t n = (uint32_t)scorer->inputs.n;
+  EvalInputs given = {ARENA_ARRAY(s->session->arena, const char *, n), NULL, n};
+  Tensor *tensors = ARENA_ARRAY(s->session->arena, Tensor, n);
+  for (uint32_t i = 0; i < n; i++) {
+    ((const char **)given.names)[i] = scorer->inputs.items[i].name;
+    tensors[i] = scorer->inputs.items[i].tensor;
+  }
+  given.tensors = tensors;
+  s->sources = ARENA_ARRAY(s->session->arena, Tensor, source->outputs.n);
+  if (!graph_eval(s->session->arena, &s->session->diag, source, weight_source_get, s->weights, &given, s->sources))
+    return false;
+  read_sizes(s, source, &given);
+  return true;
+}
+
+StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, WeightSource *weights) {
+  Session *session = scorer->session;
+  StepScorer *s = ARENA_NEW(session->arena, StepScorer);
+  *s = (StepScorer){.session = session, .step = parts->step, .weights = weights, .items = scorer->batch,
+                    .vocab = scorer->vocab, .is_single = scorer->is_single, .n_caches = parts->n_caches};
+  const Node *tokens = parts->step->inputs.items[0];
+  const char *fresh = parts->step->sizes->symbols[symbol_of(tokens->dims[1])];
+  s->length = arena_strndup(session->arena, fresh, (size_t)(strrchr(fresh, '.') - fresh));
+  s->sizes = ARENA_ARRAY(session->arena, EvalSize, 4);
+  read_step(s);
+  if (parts->source && !run_source(s, scorer, parts->source)) return NULL;
+  s->kept = arena_create();
+  s->next = arena_create();
+  s->scratch = arena_create();
+  return s;
+}
+
+void step_scorer_destroy(StepScorer *s) {
+  if (!s) return;
+  arena_destroy(s->kept);
+  arena_destroy(s->next);
+  arena_destroy(s->scratch);
+}
+
+// ---- a step ----
+
+typedef struct Group { /* rows of a call that go together */
+  const tfm_step_rows *call;
+  int64_t *numbers, n, past, fresh;
+} Group;
+
+static const Row *parent_of(const StepScorer *s, const tfm_step_rows *call, int64_t i) {
+  int64_t parent = call->parents[i];
+  bool is_there = parent >= 0 && parent < s->n_rows && s->rows[parent].length < call->lengths[i];
+  return is_there ? &s->rows[parent] : NULL;
+}
+
+static int64_t past_of(const StepScorer *s, const tfm_step_rows *call, int64_t i) {
+  const Row *parent = parent_of(s, call, i);
+  return parent ? parent->length : 0;
+}
+
+static Tensor new_tokens(StepScorer *s, const Group *group) {
+  Tensor tensor = *tensor_new(s->scratch, DTYPE_I32, 2, (int64_t[]){group->n, group->fresh});
+  for (int64_t i = 0; i < group->n; i++)
+    memcpy((int32_t *)tensor.data + i * group->fresh, group->call->tokens[group->numbers[i]] + group->past,
+           (size_t)group->fresh * sizeof(int32_t));
+  return tensor;
+}
+
+static Tensor gather_source(StepScorer *s, const Group *group, const StepInput *input) {
+  const Tensor *whole = &s->sources[input->source];
+  if (input->batch_axis < 0) return *whole;
+  Tensor tensor = with_parts(s->scratch, whole, s->items, group->n, input->batch_axis);
+  for (int64_t i = 0; i < group->n; i++)
+    copy_part(&tensor, i, group->n, whole, group->call->items[group->numbers[i]], s->items, input->batch_axis);
+  return tensor;
+}
+
+/* What no row has yet: a tensor without positions. */
+static Tensor empty_cache(StepScorer *s, const Group *group, const Node *node) {
+  int64_t values[SIZE_MAX_SYMBOLS] = {0}, dims[MAX_RANK];
+  int32_t batch = symbol_of(s->step->inputs.items[0]->dims[0]);
+  if (batch >= 0) values[batch] = group->n;
+  for (uint32_t j = 0; j < s->step->sizes->n_symbols; j++)
+    for (uint32_t i = 0; i < s->n_sizes; i++)
+      if (!strcmp(s->sizes[i].name, s->step->sizes->symbols[j])) values[j] = s->sizes[i].value;
+  for (uint32_t i = 0; i < node->rank; i++) size_value(node->dims[i], values, &dims[i]);
+  return *tensor_new(s->scratch, node->dtype, node->rank, dims);
+}
+
+static Tensor gather_cache(StepScorer *s, const Group *group, size_t i) {
+  const StepInput *input = &s->inputs[i];
+  if (group->past == 0) return empty_cache(s, group, s->step->inputs.items[i]);
+  const Tensor *first = &parent_of(s, group->call, group->numbers[0])->caches[input->cache];
+  if (input->batch_axis < 0) return *first; /* one row, or the same for all */
+  Tensor tensor = with_parts(s->scratch, first, 1, group->n, input->batch_axis);
+  for (int64_t row = 0; row < group->n; row++)
+    copy_part(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->cache], 0, 1,
+              input->batch_axis);
+  return tensor;
+}
+
+static EvalInputs make_inputs(StepScorer *s, const Group *group) {
+  uint32_t n = (uint32_t)s->step->inputs.n;
+  const char **names = ARENA_ARRAY(s->scratch, const char *, n);
+  Tensor *tensors = ARENA_ARRAY(s->scratch, Tensor, n);
+  for (uint32_t i = 0; i < n; i++) {
+    names[i] = s->step->inputs.items[i]->attr.name;
+    if (s->inputs[i].cache >= 0) tensors[i] = gather_cache(s, group, i);
+    else if (s->inputs[i].source >= 0) tensors[i] = gather_source(s, group, &s->inputs[i]);
+    else tensors[i] = new_tokens(s, group);
+  }
+  return (EvalInputs){names, tensors, n};
+}
+
+/* Each row gets its part of the caches. */
+static void keep_caches(StepScorer *s, const Group *group, const Tensor *outputs, Row *rows) {
+  for (int64_t i = 0; i < group->n; i++) {
+    Row *row = &rows[group->numbers[i]];
+    *row = (Row){group->past + group->fresh, ARENA_ARRAY(s->next, Tensor, s->n_caches)};
+    for (size_t j = 0; j < s->step->inputs.n; j++) {
+      const StepInput *input = &s->inputs[j];
+      if (input->cache < 0) continue;
+      const Tensor *cache = &outputs[2 + input->cache]; /* behind the scores and their sums */
+      int32_t axis = input->batch_axis < 0 ? 0 : input->batch_axis;
+      int64_t n = input->batch_axis < 0 ? 1 : group->n;
+      row->caches[input->cache] = with_parts(s->next, cache, n, 1, axis);
+      copy_part(&row->caches[input->cache], 0, 1, cache, n == 1 ? 0 : i, n, axis);
+    }
+  }
+}
+
+static bool run(StepScorer *s, const Group *group, Row *rows, float *scores, float *log_sums) {
+  const EvalInputs inputs = make_inputs(s, group);
+  const int64_t values[] = {group->past, group->fresh, 1};
+  static const char *const parts[] = {"past", "fresh", "kept"};
+  for (uint32_t i = 0; i < 3; i++)
+    s->sizes[s->n_sizes + i] = (EvalSize){arena_printf(s->scratch, "%s.%s", s->length, parts[i]), values[i]};
+  const EvalOptions options = {.sizes = s->sizes, .n_sizes = s->n_sizes + 3};
+  Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->step->outputs.n);
+  if (!graph_eval_with(s->scratch, &s->session->diag, s->step, weight_source_get, s->weights, &inputs, &options, outputs))
+    return false;
+  for (int64_t i = 0; i < group->n; i++) {
+    memcpy(scores + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,
+           (size_t)s->vocab * sizeof *scores);
+    if (log_sums) log_sums[group->numbers[i]] = ((const float *)outputs[1].data)[i];
+  }
+  keep_caches(s, group, outputs, rows);
+  return true;
+}
+
+static tfm_status scores_of(void *context, const tfm_step_rows *call, float *scores, float *log_sums,
+                            tfm_error *error) {
+  StepScorer *s = context;
+  arena_reset(s->scratch);
+  arena_reset(s->next);
+  Row *rows = ARENA_ARRAY(s->next, Row, call->n);
+  bool *is_taken = ARENA_ARRAY(s->scratch, bool, call->n);
+  Group group = {.call = call, .numbers = ARENA_ARRAY(s->scratch, int64_t, call->n)};
+  for (int64_t first = 0; first < call->n; first++) {
+    if (is_taken[first]) continue;
+    group.n = 0;
+    group.past = past_of(s, call, first);
+    group.fresh = call->lengths[first] - group.past;
+    for (int64_t i = first; i < call->n; i++) {
+      bool fits = i == first || (!s->is_single && call->lengths[i] == call->lengths[first] && past_of(s, call, i) == group.past);
+      if (is_taken[i] || !fits) continue;
+      is_taken[i] = true;
+      group.numbers[group.n++] = i;
+    }
+    if (run(s, &group, rows, scores, log_sums)) continue;
+    *error = (tfm_error){.status = TFM_E_INPUT};
+    return TFM_E_INPUT;
+  }
+  Arena *kept = s->kept;
+  s->kept = s->next;
+  s->next = kept;
+  s->rows = rows;
+  s->n_rows = call->n;
+  return TFM_OK;
+}
+
+tfm_generate_model step_scorer_model(StepScorer *scorer) {
+  return (tfm_generate_model){.vocab = scorer->vocab, .user = scorer, .scores = scores_of, .gives_log_sums = 1};
+}
