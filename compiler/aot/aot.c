@@ -10,6 +10,7 @@
 
 static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) {
   return (LibraryParts){.plans = request->plans, .n_plans = request->n_plans, .names = names,
+                        .generation = request->generation, .not_incremental = request->not_incremental,
                         .weights = request->weights, .version = request->version, .text = request->text};
 }
 
@@ -28,10 +29,11 @@ static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const Tar
   return bytes;
 }
 
-/* The kernels of a plan under names that tell its instruction set. */
-static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const Plan *plan) {
-  LLVMModuleRef module = kernels_module(context, plan);
-  const char *suffix = library_kernel_suffix(arena, plan);
+/* The kernels of all programs under names that tell their instruction set. */
+static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const LibraryPlans *plans) {
+  const Plan kernels = library_kernels(arena, plans);
+  LLVMModuleRef module = kernels_module(context, &kernels);
+  const char *suffix = library_kernel_suffix(arena, plans->forward);
   for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f)) {
     if (LLVMIsDeclaration(f)) continue;
     size_t length;
@@ -47,12 +49,12 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
   LLVMContextRef context = LLVMContextCreate();
   bool ok = true;
   for (uint32_t i = 0; ok && i < request->n_plans; i++) {
-    const Plan *plan = request->plans[i];
-    objects[i] = object_of(arena, diag, suffixed_kernels(arena, context, plan), plan->target);
+    const LibraryPlans *plans = &request->plans[i];
+    objects[i] = object_of(arena, diag, suffixed_kernels(arena, context, plans), plans->forward->target);
     ok = objects[i].data != NULL;
   }
   if (ok) {
-    ArgsNames names = args_names(arena, &request->plans[0]->program);
+    ArgsNames names = args_names(arena, &request->plans[0].forward->program);
     LibraryParts parts = parts_of(request, &names);
     const TargetInfo *any = target_find("x86-64"); /* what runs before the CPU is known */
     CHECK(any, "no baseline target");
@@ -66,7 +68,7 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
 Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname) {
   const Bytes *objects = aot_objects(arena, diag, request);
   if (!objects) return (Bytes){0};
-  const char *prefix = model_prefix(arena, request->plans[0]->program.name);
+  const char *prefix = model_prefix(arena, request->plans[0].forward->program.name);
   return link_library(arena, diag, request->compiler, prefix, soname, objects, request->n_plans + 1);
 }
 
@@ -76,7 +78,7 @@ Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {
 }
 
 void aot_header(StrBuf *out, const AotRequest *request) {
-  ArgsNames names = args_names(out->arena, &request->plans[0]->program);
+  ArgsNames names = args_names(out->arena, &request->plans[0].forward->program);
   LibraryParts parts = parts_of(request, &names);
   write_header(out, &parts);
 }

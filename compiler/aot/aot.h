@@ -1,19 +1,22 @@
 /* AOT: a model as a library, made before it is needed.
  *
- * In: plans of one graph for one or more instruction sets, and packed weights if they are to be embedded. Out: object
+ * In: plans of one model for one or more instruction sets, and packed weights if they are to be embedded. Out: object
  * code, library and header as bytes; who calls it writes files. The same input gives the same bytes. */
 #ifndef TFM_AOT_AOT_H
 #define TFM_AOT_AOT_H
 
+#include "aot/library_plans.h"
 #include "aot/link.h"
 #include "aot/model_text.h"
 #include "aot/names.h"
 #include "base/strbuf.h"
-#include "plan/plan.h"
+#include "tfm/library.h"
 
 typedef struct AotRequest {
-  const Plan *const *plans; /* one per instruction set, the best first */
+  const LibraryPlans *plans; /* one per instruction set, the best first */
   uint32_t n_plans;
+  const tfm_generation *generation; /* NULL: the model doesn't write */
+  const char *not_incremental;      /* why the plans have no decoding, if they have none */
   const void *weights;      /* packed, to be embedded; NULL: none */
   const char *version;      /* of tfmc */
   const ModelText *text;    /* what the plans were made from; NULL: `tfmc pack` cannot use the library */

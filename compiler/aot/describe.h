@@ -4,7 +4,7 @@
 
 #include "aot/emit_library.h"
 
-/* {"model", "version", "instruction_sets", "sizes", "inputs", "outputs", "weights_bytes", "layout", "source"}: deterministic text. */
+/* {"model", "version", "instruction_sets", "sizes", "inputs", "outputs", "generate", "weights_bytes", "layout", "source"}: deterministic text. */
 const char *describe_library(Arena *arena, const LibraryParts *parts);
 
 #endif

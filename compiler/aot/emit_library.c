@@ -5,25 +5,32 @@
 
 #include "aot/blob.h"
 #include "aot/describe.h"
+#include "aot/emit_decoding.h"
 #include "aot/emit_program.h"
 #include "aot/library_file.h"
-#include "tfm/library.h"
 
 typedef struct FunctionInfo {
   const char *suffix, *runtime;
   bool gets_library;
+  LibraryKind least;
   const char *result, *arguments;
 } FunctionInfo;
 
 enum { LIBRARY = 1, PLAIN = 0 };
 
 static const FunctionInfo functions[] = {
-#define FUNCTION(suffix, runtime, kind, result, parameters, arguments, comment) {#suffix, #runtime, kind, result, arguments},
+#define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) \
+  {#suffix, #runtime, kind, LIBRARY_##least, result, arguments},
 #include "aot/library_functions.def"
 };
 
-const char *library_kernel_suffix(Arena *arena, const Plan *plan) {
-  char *suffix = arena_printf(arena, ".%s.%s", model_prefix(arena, plan->program.name), plan->target->name);
+LibraryKind library_kind(const LibraryParts *parts) {
+  if (!parts->generation) return LIBRARY_ANY;
+  return parts->plans[0].decoding ? LIBRARY_DECODES : LIBRARY_WRITES;
+}
+
+const char *library_kernel_suffix(Arena *arena, const Plan *forward) {
+  char *suffix = arena_printf(arena, ".%s.%s", model_prefix(arena, forward->program.name), forward->target->name);
   for (char *c = suffix; *c; c++)
     if (*c == '-') *c = '_';
   return suffix;
@@ -85,36 +92,52 @@ static void emit_args(Blob *top, const tfm_program *p) {
                offsets(top->arena, top->module, "args_capacities", outputs + 8, 16, p->n_outputs));
 }
 
-static LLVMValueRef emit_programs(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
+/* The programs of all instruction sets, and how they decode; NULL: they don't. */
+typedef struct Programs {
+  LLVMValueRef programs, decodings;
+} Programs;
+
+static Programs emit_programs(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   void **nothing = ARENA_ARRAY(arena, void *, parts->n_plans);
-  Blob blob = blob_new(arena, module);
-  for (uint32_t i = 0; i < parts->n_plans; i++)
-    blob_pointer(&blob, i * sizeof *nothing,
-                 emit_program(arena, module, parts->plans[i], library_kernel_suffix(arena, parts->plans[i])));
-  return blob_finish(&blob, "programs", nothing, parts->n_plans * sizeof *nothing);
+  const size_t bytes = parts->n_plans * sizeof *nothing;
+  Blob programs = blob_new(arena, module), decodings = blob_new(arena, module);
+  for (uint32_t i = 0; i < parts->n_plans; i++) {
+    const LibraryPlans *plans = &parts->plans[i];
+    const char *suffix = library_kernel_suffix(arena, plans->forward);
+    blob_pointer(&programs, i * sizeof *nothing, emit_program(arena, module, plans->forward, suffix));
+    if (plans->decoding)
+      blob_pointer(&decodings, i * sizeof *nothing, emit_decoding(arena, module, plans->decoding, suffix));
+  }
+  Programs made = {.programs = blob_finish(&programs, "programs", nothing, bytes)};
+  if (parts->plans[0].decoding) made.decodings = blob_finish(&decodings, "decodings", nothing, bytes);
+  return made;
 }
 
 static LLVMValueRef emit_weights(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   if (!parts->weights) return NULL;
   Blob blob = blob_new(arena, module);
-  return blob_finish(&blob, "weights", parts->weights, parts->plans[0]->program.weights_bytes);
+  return blob_finish(&blob, "weights", parts->weights, parts->plans[0].forward->program.weights_bytes);
 }
 
 static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
-  const tfm_program *p = &parts->plans[0]->program;
+  const tfm_program *p = &parts->plans[0].forward->program;
   tfm_library library = {.abi = TFM_LIBRARY_ABI, .n_programs = parts->n_plans};
   library.args.struct_size = 8 + 8 * p->n_symbols + 8 * p->n_inputs + 16 * p->n_outputs;
-  library_layout(arena, parts->plans[0], library.layout);
+  library_layout(arena, &parts->plans[0], library.layout);
+  const Programs programs = emit_programs(arena, module, parts);
   Blob top = blob_new(arena, module);
   blob_text(&top, offsetof(tfm_library, model), parts->names->prefix);
   blob_text(&top, offsetof(tfm_library, version), parts->version);
-  blob_pointer(&top, offsetof(tfm_library, programs), emit_programs(arena, module, parts));
+  blob_pointer(&top, offsetof(tfm_library, programs), programs.programs);
   emit_args(&top, p);
   blob_pointer(&top, offsetof(tfm_library, weights), emit_weights(arena, module, parts));
   LLVMValueRef description = module_text(module, describe_library(arena, parts));
   LLVMSetUnnamedAddress(description, LLVMNoUnnamedAddr); /* else it could share a section with texts of its end */
   LLVMSetSection(description, LIBRARY_SECTION);
   blob_pointer(&top, offsetof(tfm_library, description), description);
+  blob_pointer(&top, offsetof(tfm_library, generation),
+               parts->generation ? emit_generation(arena, module, parts->generation, p->n_inputs) : NULL);
+  blob_pointer(&top, offsetof(tfm_library, decodings), programs.decodings);
   return blob_finish(&top, "library", &library, sizeof library);
 }
 
@@ -122,6 +145,7 @@ LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryPa
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("library", context);
   LLVMValueRef library = emit_tfm_library(arena, module, parts);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-    emit_wrapper(arena, module, parts->names->prefix, &functions[i], library);
+    if (functions[i].least <= library_kind(parts))
+      emit_wrapper(arena, module, parts->names->prefix, &functions[i], library);
   return module;
 }

@@ -64,7 +64,7 @@ static void kernels(Emission *e, size_t member, const Plan *plan, const char *su
 // ---- how long the arrays are whose lengths the program does not hold ----
 
 typedef struct Lengths {
-  size_t terms, conditions, parts, steps[TFM_STEP_CHECK_IDS + 1];
+  size_t terms, conditions, parts, steps[TFM_STEP_APPEND + 1];
 } Lengths;
 
 static Lengths measure(const tfm_program *p) {
@@ -116,6 +116,8 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   PLAIN(attentions, n.steps[TFM_STEP_ATTENTION]);
   PLAIN(tables, n.steps[TFM_STEP_TABLE]);
   WITH_TEXT(ids, n.steps[TFM_STEP_CHECK_IDS], tfm_ids_step, place);
+  PLAIN(appends, n.steps[TFM_STEP_APPEND]);
+  PLAIN(caches, p->n_caches);
 }
 
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix) {

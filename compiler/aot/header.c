@@ -3,8 +3,8 @@
 #include <ctype.h>
 #include <string.h>
 
-/* runtime/include/tfm/types.h, embedded */
-extern const char types_h[];
+/* runtime/include/tfm/types.h and generate_types.h, embedded */
+extern const char types_h[], generate_types_h[];
 
 static const char *const c_types[] = {[TFM_F32] = "float", [TFM_I32] = "int32_t", [TFM_BOOL] = "uint8_t"};
 
@@ -36,7 +36,7 @@ static void add_limit(StrBuf *out, const tfm_program *p, uint32_t input) {
 }
 
 static void add_inputs(StrBuf *out, const LibraryParts *parts) {
-  const tfm_program *p = &parts->plans[0]->program;
+  const tfm_program *p = &parts->plans[0].forward->program;
   for (uint32_t i = 0; i < p->n_inputs; i++) {
     const tfm_tensor_info *input = &p->inputs[i];
     strbuf_printf(out, "  const %s *%s; /* %s", c_types[input->dtype], parts->names->inputs[i], input->shape);
@@ -47,7 +47,7 @@ static void add_inputs(StrBuf *out, const LibraryParts *parts) {
 }
 
 static void add_outputs(StrBuf *out, const LibraryParts *parts) {
-  const tfm_program *p = &parts->plans[0]->program;
+  const tfm_program *p = &parts->plans[0].forward->program;
   for (uint32_t i = 0; i < p->n_outputs; i++) {
     strbuf_printf(out, "  %s *%s; /* %s; NULL: not wanted */\n", c_types[p->outputs[i].dtype], parts->names->outputs[i],
                   p->outputs[i].shape);
@@ -57,7 +57,7 @@ static void add_outputs(StrBuf *out, const LibraryParts *parts) {
 }
 
 static void add_args(StrBuf *out, const LibraryParts *parts) {
-  const tfm_program *p = &parts->plans[0]->program;
+  const tfm_program *p = &parts->plans[0].forward->program;
   const char *prefix = parts->names->prefix;
   strbuf_printf(out, "/* What a run takes and gives. Tensors are row-major and may have any alignment. Outputs must not overlap\n"
                      " * inputs or each other. */\ntypedef struct %s_args {\n", prefix);
@@ -70,19 +70,28 @@ static void add_args(StrBuf *out, const LibraryParts *parts) {
 
 // ---- functions ----
 
-static void add_functions(StrBuf *out, const char *prefix) {
+static void add_functions(StrBuf *out, const LibraryParts *parts) {
   static const struct {
-    const char *suffix, *result, *parameters, *comment;
+    const char *suffix;
+    LibraryKind least;
+    const char *result, *parameters, *comment;
   } functions[] = {
-#define FUNCTION(suffix, runtime, kind, result, parameters, arguments, comment) {#suffix, result, parameters, comment},
+#define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) \
+  {#suffix, LIBRARY_##least, result, parameters, comment},
 #include "aot/library_functions.def"
   };
+  const char *prefix = parts->names->prefix;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-    strbuf_printf(out, "/* %s */\n%s%s%s_%s(", functions[i].comment, functions[i].result,
-                  strchr(functions[i].result, '*') ? "" : " ", prefix, functions[i].suffix);
+    if (functions[i].least > library_kind(parts)) continue;
+    strbuf_add(out, "/* ");
+    add_text(out, functions[i].comment, prefix);
+    strbuf_printf(out, " */\n%s%s%s_%s(", functions[i].result, strchr(functions[i].result, '*') ? "" : " ", prefix,
+                  functions[i].suffix);
     add_text(out, functions[i].parameters, prefix);
     strbuf_add(out, ");\n");
   }
+  if (library_kind(parts) == LIBRARY_WRITES && parts->not_incremental)
+    strbuf_printf(out, "/* Nothing is kept between tokens, so there is no %s_begin: %s. */\n", prefix, parts->not_incremental);
 }
 
 void write_header(StrBuf *out, const LibraryParts *parts) {
@@ -91,14 +100,15 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
                      " * Every function that can fail returns a tfm_status and fills the tfm_error, which may be NULL. Nothing here\n"
                      " * prints, exits or keeps global state. A model may be used by any number of threads, a context by one at a\n"
                      " * time. Link with the library and -lm -lpthread. */\n",
-                prefix, parts->plans[0]->program.name, parts->version);
+                prefix, parts->plans[0].forward->program.name, parts->version);
   strbuf_printf(out, "#ifndef %s_MODEL_H\n#define %s_MODEL_H\n\n", guard, guard);
   strbuf_add(out, types_h);
+  if (library_kind(parts) != LIBRARY_ANY) strbuf_add(out, generate_types_h);
   strbuf_printf(out, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
                      "typedef struct %s_model %s_model;     /* code and weights */\n"
                      "typedef struct %s_context %s_context; /* what one caller runs it with */\n\n",
                 prefix, prefix, prefix, prefix);
   add_args(out, parts);
-  add_functions(out, prefix);
+  add_functions(out, parts);
   strbuf_printf(out, "\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }

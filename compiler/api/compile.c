@@ -10,6 +10,7 @@
 #include "api/in_process.h"
 #include "api/objects.h"
 #include "api/outcome.h"
+#include "tfm/generate.h"
 #include "tfm/library.h"
 
 struct tfm_compiled {
@@ -22,7 +23,7 @@ enum { MOST_PATH = 4096 };
 
 /* The functions of the runtime that a compiled model's own functions call. */
 static const OutsideFunction runtime_functions[] = {
-#define FUNCTION(suffix, runtime, kind, result, parameters, arguments, comment) {#runtime, (AnyFunction)runtime},
+#define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#runtime, (AnyFunction)runtime},
 #include "aot/library_functions.def"
 };
 

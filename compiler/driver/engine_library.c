@@ -10,10 +10,10 @@
 #include "aot/weights_file.h"
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
+#include "driver/library_model.h"
 #include "driver/packing.h"
 #include "tfm/weights_file.h"
 #include "weights/in_file.h"
-#include "weights/pack.h"
 
 typedef struct LibraryEngine {
   Engine base;
@@ -28,7 +28,7 @@ static void destroy(Engine *base) {
 
 // ---- weights that are packed now ----
 
-static bool pack_into(Session *session, const Plan *plan, WeightSource *weights, int fd, size_t bytes) {
+static bool pack_into(Session *session, const LibraryPlans *plans, WeightSource *weights, int fd, size_t bytes) {
   const LibraryFile *library = session->library;
   char *map =
       ftruncate(fd, (off_t)bytes) == 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
@@ -37,8 +37,9 @@ static bool pack_into(Session *session, const Plan *plan, WeightSource *weights,
     return false;
   }
   char *packed = map + TFM_WEIGHTS_HEADER_BYTES;
-  bool done = pack_weights(session->arena, &session->diag, plan, weight_source_get, weights, packed);
-  if (done) weights_file_header(map, library->prefix, library->layout, packed, plan->program.weights_bytes);
+  const PlanList list = library_plan_list(plans);
+  bool done = pack_all(session, list.plans, list.n, weights, packed);
+  if (done) weights_file_header(map, library->prefix, library->layout, packed, plans->forward->program.weights_bytes);
   munmap(map, bytes);
   weight_source_release(weights);
   return done;
@@ -46,12 +47,12 @@ static bool pack_into(Session *session, const Plan *plan, WeightSource *weights,
 
 /* The descriptor of a .tfmw file in memory; -1 after an error. */
 static int pack_nameless(Session *session, Graph *graph, WeightSource *weights) {
-  const Plan *plan = plan_of_library(session, graph);
-  if (!plan) return -1;
+  LibraryPlans plans;
+  if (!plans_of_library(session, graph, &plans)) return -1;
   int fd = memfd_create("tfmw", MFD_CLOEXEC);
   if (fd < 0)
     diag_error_at(&session->diag, NULL, DIAG_TOOL, "a file in memory cannot be made: %s", strerror(errno));
-  else if (pack_into(session, plan, weights, fd, TFM_WEIGHTS_HEADER_BYTES + plan->program.weights_bytes))
+  else if (pack_into(session, &plans, weights, fd, TFM_WEIGHTS_HEADER_BYTES + plans.forward->program.weights_bytes))
     return fd;
   if (fd >= 0) close(fd);
   return -1;

@@ -9,7 +9,7 @@
 
 typedef struct NativeEngine {
   Engine base;
-  const Plan *plan;
+  Plan *plan;
   Jit *jit;
   char *packed;
 } NativeEngine;
@@ -24,7 +24,7 @@ static void destroy(Engine *base) {
 // ---- making it ----
 
 static bool pack(NativeEngine *engine, Session *session, WeightSource *weights) {
-  engine->packed = pack_in_memory(session, engine->plan, weights);
+  engine->packed = pack_in_memory(session, &engine->plan, 1, weights);
   weight_source_release(weights);
   return engine->packed != NULL;
 }

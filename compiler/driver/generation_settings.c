@@ -230,6 +230,15 @@ static void read_layer(Reader *reader, json_t *object, const char *place) {
   json_decref(object);
 }
 
+bool generation_settings_of_block(Session *session, const Graph *graph, GenerationSettings *settings) {
+  Reader reader = {session, settings, TFM_NO_TOKEN};
+  tfm_generate_defaults(&settings->options);
+  settings->start = TFM_NO_TOKEN;
+  read_layer(&reader, of_block(graph), "generate");
+  if (settings->start == TFM_NO_TOKEN) settings->start = reader.fallback;
+  return !diag_has_errors(&session->diag);
+}
+
 bool generation_settings_read(Session *session, const Graph *graph, bool is_decoder, GenerationSettings *settings) {
   Reader reader = {session, settings, TFM_NO_TOKEN};
   const char *path = option_text(&session->options, OPTION_GENERATION_CONFIG, NULL);

@@ -18,4 +18,7 @@ typedef struct GenerationSettings {
  * that bos_token_id of a config is what its rows begin with. */
 bool generation_settings_read(Session *session, const Graph *graph, bool is_decoder, GenerationSettings *settings);
 
+/* Those of the block alone: what a library's functions begin from. False after an error. */
+bool generation_settings_of_block(Session *session, const Graph *graph, GenerationSettings *settings);
+
 #endif

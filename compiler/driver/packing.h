@@ -1,20 +1,19 @@
-/* Packing: the plan of a library and its weights in the form that the plan wants, for compile, pack and run. */
+/* Packing: weights in the form that plans want, for compile, pack and run. */
 #ifndef TFM_DRIVER_PACKING_H
 #define TFM_DRIVER_PACKING_H
 
+#include "aot/library_plans.h"
 #include "driver/weight_source.h"
-#include "plan/plan.h"
 
 /* "out/libx.so" and ".h" give "out/x.h". */
 const char *file_beside(Arena *arena, const char *output, const char *ending);
-/* A plan of a graph that went through the passes. Places in it name files from the folder of the model, so that it does
- * not depend on where that lies. NULL after an error. */
-const Plan *plan_for_library(Session *session, Graph *graph, const TargetInfo *target);
-/* The plan of session->library, made again, with the layout of its weights. NULL after an error. */
-const Plan *plan_of_library(Session *session, Graph *graph);
-/* All weights, 64-byte aligned, to be freed. NULL after an error. */
-char *pack_in_memory(Session *session, const Plan *plan, WeightSource *weights);
-/* The .tfmw file of a plan. False after an error. */
-bool write_packed(Session *session, const Plan *plan, const char *path, const char *packed);
+/* All weights of plans that share them (plan/share_weights.h), to `packed`: zeroes, weights_bytes long, 64-byte aligned. False
+ * after an error. */
+bool pack_all(Session *session, Plan *const *plans, uint32_t n, WeightSource *weights, char *packed);
+/* The same in memory of its own, to be freed. NULL after an error. */
+char *pack_in_memory(Session *session, Plan *const *plans, uint32_t n, WeightSource *weights);
+char *pack_library(Session *session, const LibraryPlans *plans, WeightSource *weights);
+/* The .tfmw file of a library. False after an error. */
+bool write_packed(Session *session, const LibraryPlans *plans, const char *path, const char *packed);
 
 #endif

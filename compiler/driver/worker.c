@@ -8,20 +8,20 @@
 #include <unistd.h>
 
 #include "aot/aot.h"
-#include "aot/emit_library.h"
 #include "aot/weights_file.h"
 #include "api/parts.h"
 #include "driver/host.h"
-#include "driver/passes_options.h"
+#include "driver/library_model.h"
+#include "driver/packing.h"
 #include "driver/weight_source.h"
 #include "tfm/weights_file.h"
-#include "weights/pack.h"
 
 typedef struct Worker {
   Session *session;
   int output;
   TargetInfo target;
-  const Plan *plan;
+  LibraryModel model;
+  LibraryPlans plans;
   WeightSource *weights; /* NULL after an error */
   PartsHeader header;
 } Worker;
@@ -47,14 +47,13 @@ static bool read_text(Worker *w, int text) {
   return true;
 }
 
-static bool make_plan(Worker *w) {
+static bool make_plans(Worker *w) {
   Session *session = w->session;
   Graph *graph = model_load(session);
   if (!graph) return false;
   w->weights = weight_source_open(session, graph);
-  if (!w->weights || !run_passes(session, graph)) return false;
-  w->plan = plan_graph(session->arena, &session->diag, graph, &w->target);
-  return w->plan != NULL;
+  return w->weights && library_model_make(session, graph, &w->model) &&
+         library_model_plan(session, &w->model, &w->target, &w->plans);
 }
 
 // ---- what goes out ----
@@ -80,8 +79,8 @@ static PartsRange range_at(uint64_t *offset, uint64_t size) {
 
 static bool write_objects(Worker *w, uint64_t *offset) {
   Session *session = w->session;
-  const Plan *plan = w->plan;
-  AotRequest request = {.plans = &plan, .n_plans = 1, .version = TFM_VERSION};
+  AotRequest request = {.plans = &w->plans, .n_plans = 1, .version = TFM_VERSION, .generation = w->model.generation,
+                        .not_incremental = w->model.not_incremental};
   const Bytes *objects = aot_objects(session->arena, &session->diag, &request);
   w->header.n_objects = objects ? 2 : 0;
   bool ok = objects != NULL;
@@ -95,7 +94,7 @@ static bool write_objects(Worker *w, uint64_t *offset) {
 /* Packs into the file itself: the weights are in memory once. */
 static bool write_weights(Worker *w, uint64_t *offset) {
   Session *session = w->session;
-  const tfm_program *program = &w->plan->program;
+  const tfm_program *program = &w->plans.forward->program;
   uint64_t bytes = program->weights_bytes;
   w->header.weights = range_at(offset, TFM_WEIGHTS_HEADER_BYTES + bytes);
   size_t size = w->header.weights.size;
@@ -106,9 +105,10 @@ static bool write_weights(Worker *w, uint64_t *offset) {
     return false;
   }
   char *packed = page + TFM_WEIGHTS_HEADER_BYTES;
-  bool ok = pack_weights(session->arena, &session->diag, w->plan, weight_source_get, w->weights, packed);
+  const PlanList list = library_plan_list(&w->plans);
+  bool ok = pack_all(session, list.plans, list.n, w->weights, packed);
   uint8_t layout[16];
-  library_layout(session->arena, w->plan, layout);
+  library_layout(session->arena, &w->plans, layout);
   if (ok) weights_file_header(page, model_prefix(session->arena, program->name), layout, packed, bytes);
   munmap(page, size);
   return ok;
@@ -117,7 +117,7 @@ static bool write_weights(Worker *w, uint64_t *offset) {
 static bool write_parts(Worker *w) {
   Arena *arena = w->session->arena;
   uint64_t offset = PARTS_ALIGNMENT;
-  const char *symbol = arena_printf(arena, "%s_program", model_prefix(arena, w->plan->program.name));
+  const char *symbol = arena_printf(arena, "%s_program", model_prefix(arena, w->plans.forward->program.name));
   w->header.symbol = range_at(&offset, strlen(symbol) + 1);
   return write_at(w, symbol, strlen(symbol) + 1, w->header.symbol.offset) && write_objects(w, &offset) &&
          write_weights(w, &offset);
@@ -156,7 +156,7 @@ void worker_run(Session *session, int text, int output, const char *features) {
     w.target = *target;
     if (features) w.target.llvm_features = features;
   }
-  bool ok = target && read_text(&w, text) && make_plan(&w) && write_parts(&w);
+  bool ok = target && read_text(&w, text) && make_plans(&w) && write_parts(&w);
   weight_source_close(w.weights);
   rename_weights(session);
   if (!ok) w.header = (PartsHeader){.exit_code = session->diag.exit_code};

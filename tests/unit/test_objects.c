@@ -22,7 +22,7 @@ static void not_called(void) { nothing_is_called++; }
 static const tfm_library *self(const tfm_library *library) { return library; }
 
 static const OutsideFunction outside[] = {
-#define FUNCTION(suffix, runtime, kind, result, parameters, arguments, comment) {#runtime, not_called},
+#define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#runtime, not_called},
 #include "aot/library_functions.def"
 };
 

@@ -6,8 +6,8 @@
 #include "aot/code_text.h"
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
+#include "driver/library_model.h"
 #include "driver/packing.h"
-#include "driver/passes_options.h"
 #include "driver/weight_source.h"
 #include "weights/out_file.h"
 
@@ -17,7 +17,8 @@ typedef struct Compilation {
   Session *session;
   const char *output, *header, *weights_path; /* what is written; weights_path NULL: no weights */
   const TargetInfo *targets[MAX_TARGETS];     /* the best first */
-  const Plan *plans[MAX_TARGETS];
+  LibraryModel model;
+  LibraryPlans plans[MAX_TARGETS];
   uint32_t n_targets;
   char *packed;
   bool embeds;
@@ -84,12 +85,10 @@ static bool choose_files(Compilation *c) {
 // ---- making it ----
 
 static bool make_plans(Compilation *c, Graph *graph) {
-  if (!run_passes(c->session, graph)) return false;
-  for (uint32_t i = 0; i < c->n_targets; i++) {
-    c->plans[i] = plan_for_library(c->session, graph, c->targets[i]);
-    if (!c->plans[i]) return false;
-  }
-  return true;
+  bool done = library_model_make(c->session, graph, &c->model);
+  for (uint32_t i = 0; i < c->n_targets && done; i++)
+    done = library_model_plan(c->session, &c->model, c->targets[i], &c->plans[i]);
+  return done;
 }
 
 static bool publish(Session *session, const char *path, Bytes bytes) {
@@ -117,7 +116,8 @@ static void say_what_was_made(const Compilation *c) {
 static void write_code(Compilation *c) {
   Session *session = c->session;
   StrBuf text = strbuf_new(session->arena);
-  if (code_text(&session->diag, c->plans[0], strcmp(emitted(c), "asm") == 0, &text))
+  const Plan kernels = library_kernels(session->arena, &c->plans[0]);
+  if (code_text(&session->diag, &kernels, strcmp(emitted(c), "asm") == 0, &text))
     publish(session, c->output, (Bytes){text.text, text.length});
 }
 
@@ -125,6 +125,7 @@ static void write_code(Compilation *c) {
 static void write_library(Compilation *c) {
   Session *session = c->session;
   AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION, .text = session->model,
+                        .generation = c->model.generation, .not_incremental = c->model.not_incremental,
                         .weights = c->embeds ? c->packed : NULL,
                         .compiler = option_text(&session->options, OPTION_CC, "cc")};
   bool object = option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
@@ -132,7 +133,7 @@ static void write_library(Compilation *c) {
                       : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
-  bool weights = !c->weights_path || !code.data || write_packed(session, c->plans[0], c->weights_path, c->packed);
+  bool weights = !c->weights_path || !code.data || write_packed(session, &c->plans[0], c->weights_path, c->packed);
   if (code.data && weights && publish(session, c->header, (Bytes){header.text, header.length}) &&
       publish(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
     say_what_was_made(c);
@@ -149,7 +150,7 @@ static bool choose_weights(Compilation *c, Graph *graph) {
 
 static void make(Compilation *c, Graph *graph, WeightSource *weights) {
   if (!make_plans(c, graph)) return;
-  if (weights && !(c->packed = pack_in_memory(c->session, c->plans[0], weights))) return;
+  if (weights && !(c->packed = pack_library(c->session, &c->plans[0], weights))) return;
   if (strcmp(emitted(c), "llvm") == 0 || strcmp(emitted(c), "asm") == 0) write_code(c);
   else write_library(c);
 }

@@ -3,22 +3,23 @@
 
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
+#include "driver/library_model.h"
 #include "driver/packing.h"
-#include "driver/passes_options.h"
 
 /* Every instruction set has the same layout of weights, so that of the host does for a .tfm file. */
-static const Plan *make_plan(Session *session, Graph *graph) {
-  if (session->library) return plan_of_library(session, graph);
-  return run_passes(session, graph) ? plan_for_library(session, graph, host_target()) : NULL;
+static bool make_plans(Session *session, Graph *graph, LibraryPlans *plans) {
+  LibraryModel model;
+  if (session->library) return plans_of_library(session, graph, plans);
+  return library_model_make(session, graph, &model) && library_model_plan(session, &model, host_target(), plans);
 }
 
 static void pack(Session *session, Graph *graph, WeightSource *weights, const char *path) {
-  const Plan *plan = make_plan(session, graph);
-  char *packed = plan ? pack_in_memory(session, plan, weights) : NULL;
-  if (packed && write_packed(session, plan, path, packed)) {
+  LibraryPlans plans;
+  char *packed = make_plans(session, graph, &plans) ? pack_library(session, &plans, weights) : NULL;
+  if (packed && write_packed(session, &plans, path, packed)) {
     session->wrote_output = true;
     StrBuf text = strbuf_new(session->arena);
-    strbuf_printf(&text, "%s: %llu bytes of weights\n", path, (unsigned long long)plan->program.weights_bytes);
+    strbuf_printf(&text, "%s: %llu bytes of weights\n", path, (unsigned long long)plans.forward->program.weights_bytes);
     if (!option_given(&session->options, OPTION_QUIET)) session_print(&text);
   }
   free(packed);

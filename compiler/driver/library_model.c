@@ -1,0 +1,93 @@
+#include "driver/library_model.h"
+
+#include <string.h>
+
+#include "aot/generation.h"
+#include "aot/library_file.h"
+#include "aot/model_text.h"
+#include "driver/generation_settings.h"
+#include "driver/incremental.h"
+#include "driver/passes_options.h"
+#include "plan/share_weights.h"
+
+// ---- names of files ----
+
+/* Files are called as the model calls them; for `paths`: NULL, or what they were called before. Returns that. */
+static const char **rename_files(Session *session, const char **paths) {
+  const ParsedProgram *program = session->model->program;
+  const char **before = ARENA_ARRAY(session->arena, const char *, program->files.n);
+  for (size_t i = 0; i < program->files.n; i++) {
+    before[i] = program->files.items[i].source->path;
+    program->files.items[i].source->path = paths ? paths[i] : program->files.items[i].name;
+  }
+  return before;
+}
+
+// ---- the model ----
+
+static const char *why_not(Session *session, const Incremental *incremental) {
+  if (incremental->step || !incremental->reason) return NULL;
+  const SrcSpan span = incremental->origin.span;
+  if (!span.source) return incremental->reason;
+  const char **paths = rename_files(session, NULL);
+  SrcPlace place = source_place(session->arena, span.source, span.begin);
+  const char *text =
+      arena_printf(session->arena, "%s (%s:%u:%u)", incremental->reason, span.source->path, place.line, place.column);
+  rename_files(session, paths);
+  return text;
+}
+
+static bool read_block(Session *session, const Graph *graph, LibraryModel *model) {
+  tfm_generation *generation = generation_of(session->arena, graph);
+  GenerationSettings settings;
+  model->generation = generation;
+  if (!generation) return true;
+  bool is_read = generation_settings_of_block(session, graph, &settings);
+  generation->defaults = settings.options;
+  generation->bos = settings.start;
+  return is_read;
+}
+
+bool library_model_make(Session *session, Graph *graph, LibraryModel *model) {
+  *model = (LibraryModel){.graph = graph};
+  if (!read_block(session, graph, model)) return false;
+  if (model->generation && !make_incremental(session, graph, &model->incremental)) return false;
+  model->not_incremental = why_not(session, &model->incremental);
+  return run_passes(session, graph);
+}
+
+// ---- plans ----
+
+static bool plan_forms(Session *session, const LibraryModel *model, const TargetInfo *target, LibraryPlans *plans) {
+  Diag *diag = &session->diag;
+  *plans = (LibraryPlans){.forward = plan_graph(session->arena, diag, model->graph, target)};
+  if (!plans->forward || !model->incremental.step) return plans->forward != NULL;
+  plans->decoding = plan_decoding(session->arena, diag, &model->incremental, target);
+  return plans->decoding != NULL;
+}
+
+bool library_model_plan(Session *session, const LibraryModel *model, const TargetInfo *target, LibraryPlans *plans) {
+  const char **paths = rename_files(session, NULL);
+  bool done = plan_forms(session, model, target, plans);
+  rename_files(session, paths); /* for messages */
+  if (!done) return false;
+  PlanList list = library_plan_list(plans);
+  share_weights(session->arena, list.plans, list.n);
+  return true;
+}
+
+bool plans_of_library(Session *session, Graph *graph, LibraryPlans *plans) {
+  const LibraryFile *library = session->library;
+  const TargetInfo *target = target_find(library->instruction_sets[0]);
+  LibraryModel model;
+  bool done = target && library_model_make(session, graph, &model) && library_model_plan(session, &model, target, plans);
+  uint8_t layout[16] = {0};
+  if (done) library_layout(session->arena, plans, layout);
+  if (done && memcmp(layout, library->layout, sizeof layout) == 0) return true;
+  if (!diag_has_errors(&session->diag))
+    diag_error_at(&session->diag, library->path, DIAG_LIBRARY,
+                  "tfmc " TFM_VERSION
+                  " packs weights in another way than tfmc %s, which made the library: compile it again",
+                  library->version);
+  return false;
+}

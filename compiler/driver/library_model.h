@@ -1,0 +1,27 @@
+/* LibraryModel: a model as a library is made from it, or as one that exists was made.
+ *
+ * In: a graph as the elaborator made it, the options for passes. Out: its forms after the passes, its generate block,
+ * plans of them for an instruction set, which share their packed weights. */
+#ifndef TFM_DRIVER_LIBRARY_MODEL_H
+#define TFM_DRIVER_LIBRARY_MODEL_H
+
+#include "aot/library_plans.h"
+#include "driver/session.h"
+#include "tfm/library.h"
+
+typedef struct LibraryModel {
+  Graph *graph;
+  Incremental incremental; /* step NULL: none */
+  const tfm_generation *generation; /* NULL: the model doesn't write */
+  const char *not_incremental;      /* why it is not, if it writes: "... (model.tfm:3:5)" */
+} LibraryModel;
+
+/* The graph becomes the model's. False after an error. */
+bool library_model_make(Session *session, Graph *graph, LibraryModel *model);
+/* Places in the plans name files from the folder of the model, so that they do not depend on where that lies. False after an
+ * error. */
+bool library_model_plan(Session *session, const LibraryModel *model, const TargetInfo *target, LibraryPlans *plans);
+/* The plans of session->library, made again, with the layout of its weights. False after an error. */
+bool plans_of_library(Session *session, Graph *graph, LibraryPlans *plans);
+
+#endif

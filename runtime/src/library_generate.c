@@ -1,0 +1,182 @@
+/* The functions behind <model>_generate: prompts and options from a call, a model that scores, the loop of generate.c.
+ *
+ * A model with decodings goes on from what its context's decoder keeps; any other runs whole for each token. Refused:
+ * neither a prompt nor a start token, and what forward and the options refuse. */
+#include <string.h>
+
+#include "allocate.h"
+#include "forward_scores.h"
+#include "library_calls.h"
+#include "model.h"
+#include "tfm/decode.h"
+#include "tfm/generate.h"
+
+typedef struct Call {
+  tfm_context *context;
+  const tfm_generation *generation;
+  tfm_generate_options options;
+  tfm_prompts prompts;
+  tfm_generate_model scorer; /* what is asked for scores unless the call is cancelled */
+  ForwardScores forward;
+  void *memory; /* of the prompts and inputs */
+  size_t bytes;
+} Call;
+
+static void read_options(Call *call, const tfm_generate_options *given) {
+  size_t size = given && given->struct_size ? given->struct_size : sizeof *given;
+  call->options = call->generation->defaults;
+  if (given) memcpy(&call->options, given, size < sizeof *given ? size : sizeof *given);
+  call->options.struct_size = sizeof call->options;
+}
+
+// ---- prompts ----
+
+typedef struct Memory { /* of a call, or its size while there is none */
+  char *begin;
+  size_t bytes;
+} Memory;
+
+static void *take(Memory *memory, size_t bytes) {
+  char *taken = memory->begin ? memory->begin + memory->bytes : NULL;
+  memory->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return taken;
+}
+
+static int64_t items_of(const Call *call) {
+  return call->generation->batch == TFM_NONE ? 1 : call->context->asked[call->generation->batch];
+}
+
+/* Padding in front counts for nothing but the model; a model with a source has its padding there. */
+static int64_t count_padding(const Call *call, const int32_t *tokens, int64_t length) {
+  int64_t n = 0;
+  if (call->context->program->n_inputs > 1 || length > call->prompts.width) return 0;
+  while (n < length && tokens[n] == call->options.pad_token_id) n++;
+  return n;
+}
+
+static void fill_prompts(Call *call, const int32_t *given, const int64_t *lengths, int32_t *tokens, int64_t *padding) {
+  tfm_prompts *prompts = &call->prompts;
+  for (int64_t i = 0; i < prompts->n && !given; i++) tokens[i] = (int32_t)call->generation->bos;
+  for (int64_t i = 0; i < prompts->n && given; i++)
+    padding[i] = count_padding(call, given + i * prompts->width, lengths ? lengths[i] : prompts->width);
+  prompts->tokens = given ? given : tokens;
+  prompts->lengths = lengths;
+  prompts->padding = given ? padding : NULL;
+}
+
+/* Copies of what the context is used for otherwise: inputs, their dims, sizes. */
+static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *sizes) {
+  const tfm_context *context = call->context;
+  const tfm_program *program = context->program;
+  memcpy(inputs, context->given, program->n_inputs * sizeof *inputs);
+  memcpy(dims, context->input_dims, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
+  memcpy(sizes, context->asked, program->n_symbols * sizeof *sizes);
+  for (uint32_t i = 0; i < program->n_inputs; i++) inputs[i].dims = dims + (size_t)i * TFM_MAX_RANK;
+  call->forward = (ForwardScores){
+      .context = call->context, .generation = call->generation, .inputs = inputs, .sizes = sizes, .batch = items_of(call)};
+}
+
+/* Memory for everything that a call copies or makes; once to learn its size. */
+static void lay_out(Call *call, Memory memory, const int32_t *given, const int64_t *lengths) {
+  const tfm_program *program = call->context->program;
+  size_t n = (size_t)call->prompts.n;
+  int32_t *tokens = take(&memory, n * sizeof *tokens);
+  int64_t *padding = take(&memory, n * sizeof *padding);
+  tfm_value *inputs = take(&memory, program->n_inputs * sizeof *inputs);
+  int64_t *dims = take(&memory, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
+  int64_t *sizes = take(&memory, program->n_symbols * sizeof *sizes);
+  call->bytes = memory.bytes;
+  if (!memory.begin) return;
+  fill_prompts(call, given, lengths, tokens, padding);
+  fill_forward(call, inputs, dims, sizes);
+}
+
+static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
+  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_OTHER, NULL,
+                  "nothing to begin with: give the input \"%s\", or set `bos` in the model's generate block",
+                  call->context->program->inputs[call->generation->tokens].name);
+}
+
+/* Sizes, inputs, prompts. */
+static tfm_status read_call(Call *call, const void *args, const int64_t *lengths, tfm_error *error) {
+  tfm_context *context = call->context;
+  const tfm_generation *generation = call->generation;
+  tfm_status status = library_read_sizes(context, args, error);
+  if (!status) status = context_set_symbols(context, context->asked, error);
+  if (!status) status = library_read_inputs(context, args, generation->tokens, error);
+  if (status) return status;
+  const int32_t *given = library_pointer(args, context->library->args.inputs[generation->tokens]);
+  if (!given && lengths) return library_usage(error, "there are lengths of prompts, but no prompts");
+  if (!given && generation->bos == TFM_NO_TOKEN) return nothing_to_begin_with(call, error);
+  call->prompts = (tfm_prompts){.n = items_of(call), .width = given ? context->asked[generation->length] : 1};
+  lay_out(call, (Memory){0}, given, lengths);
+  call->memory = allocate(&context->allocator, call->bytes, ALIGNMENT);
+  if (!call->memory) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
+  lay_out(call, (Memory){call->memory, 0}, given, lengths);
+  return TFM_OK;
+}
+
+// ---- the model ----
+
+/* Between two runs nobody else would hear that the call was cancelled. */
+static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+  Call *call = user;
+  if (atomic_load(&call->context->stopped))
+    return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the generation was cancelled");
+  return call->scorer.scores(call->scorer.user, rows, scores, log_sums, error);
+}
+
+/* Tokens that the longest row may get; the options are checked later, so they may say anything. */
+static int64_t longest_row(const Call *call) {
+  const tfm_generate_options *o = &call->options;
+  int64_t more = o->max_new_tokens != -1 ? o->max_new_tokens : TFM_DEFAULT_NEW_TOKENS;
+  int64_t length = o->max_new_tokens == -1 && o->max_length != -1 ? o->max_length
+                   : more < INT32_MAX - call->prompts.width       ? call->prompts.width + more
+                                                                  : INT32_MAX;
+  return greatest_of(length, call->prompts.width);
+}
+
+static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
+  tfm_context *context = call->context;
+  if (!context->model->decoding) {
+    call->scorer = forward_scores_model(&call->forward);
+    return TFM_OK;
+  }
+  int64_t beams = least_of(greatest_of(call->options.num_beams, 1), TFM_MAX_BEAMS);
+  tfm_status status = library_begin(context, args, greatest_of(call->prompts.n * beams, 1), longest_row(call), error);
+  if (!status) call->scorer = tfm_decoder_model(context->decoder);
+  return status;
+}
+
+static tfm_status generate(Call *call, const void *args, const int64_t *lengths, tfm_generated *generated, tfm_error *error) {
+  atomic_store(&call->context->stopped, false);
+  tfm_status status = read_call(call, args, lengths, error);
+  if (!status) status = make_scorer(call, args, error);
+  if (status) return status;
+  const tfm_generate_model model = {.vocab = call->scorer.vocab,
+                                    .user = call,
+                                    .scores = scores_of,
+                                    .gives_log_sums = call->scorer.gives_log_sums};
+  return tfm_generate(&model, &call->prompts, &call->options, generated, error);
+}
+
+// ---- calls ----
+
+void tfm_library_generate_defaults(const tfm_library *library, tfm_generate_options *options) {
+  if (options) *options = library->generation->defaults;
+}
+
+tfm_status tfm_library_generate(tfm_context *context, const void *args, const int64_t *lengths,
+                                const tfm_generate_options *options, tfm_generated *generated, tfm_error *error) {
+  if (!generated) return library_usage(error, "there is no place for what is generated");
+  *generated = (tfm_generated){0};
+  tfm_status status = library_enter(context, error);
+  if (status) return status;
+  Call call = {.context = context, .generation = context->library->generation};
+  read_options(&call, options);
+  status = generate(&call, args, lengths, generated, error);
+  if (call.forward.context) forward_scores_free(&call.forward);
+  release(&context->allocator, call.memory, call.bytes);
+  library_leave(context);
+  return status;
+}
