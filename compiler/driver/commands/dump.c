@@ -7,12 +7,27 @@
 #include "passes/incremental.h"
 #include "plan/plan.h"
 
-typedef enum Stage { STAGE_GRAPH, STAGE_SOURCE, STAGE_STEP, STAGE_FUSED, STAGE_PLAN, STAGE_LLVM, STAGE_ASM } Stage;
+typedef enum Stage { STAGE_GRAPH, STAGE_FUSED, STAGE_PLAN, STAGE_LLVM, STAGE_ASM } Stage;
+typedef enum Part { PART_MODEL, PART_SOURCE, PART_STEP } Part; /* of the incremental form, or all of it */
 
-static Stage stage_of(const Options *options) {
-  static const char *const names[] = {"graph", "source", "step", "fused", "plan", "llvm", "asm"};
-  Stage stage = STAGE_GRAPH;
-  while (!option_is(options, OPTION_STAGE, "graph", names[stage])) stage++;
+typedef struct StageName {
+  const char *name;
+  Part part;
+  Stage stage;
+} StageName;
+
+static const StageName stage_names[] = {
+    {"graph", PART_MODEL, STAGE_GRAPH},        {"fused", PART_MODEL, STAGE_FUSED},
+    {"plan", PART_MODEL, STAGE_PLAN},          {"llvm", PART_MODEL, STAGE_LLVM},
+    {"asm", PART_MODEL, STAGE_ASM},            {"source", PART_SOURCE, STAGE_GRAPH},
+    {"source-fused", PART_SOURCE, STAGE_FUSED}, {"source-plan", PART_SOURCE, STAGE_PLAN},
+    {"step", PART_STEP, STAGE_GRAPH},          {"step-fused", PART_STEP, STAGE_FUSED},
+    {"step-plan", PART_STEP, STAGE_PLAN},
+};
+
+static const StageName *stage_of(const Options *options) {
+  const StageName *stage = stage_names;
+  while (!option_is(options, OPTION_STAGE, "graph", stage->name)) stage++;
   return stage;
 }
 
@@ -36,31 +51,29 @@ static void print_plan(Session *session, StrBuf *text, Graph *graph, Stage stage
   else code_text(&session->diag, plan, stage == STAGE_ASM, text);
 }
 
-/* The parts of the incremental form, not yet fused. */
-static void print_part(Session *session, StrBuf *text, const Graph *graph, Stage stage) {
+/* A part of the incremental form; NULL if there is none, with an error. */
+static Graph *find_part(Session *session, const Graph *graph, const StageName *stage) {
   PassLog log = {.arena = session->arena};
   const Incremental parts = incremental_derive(session->arena, &session->diag, graph, &log);
-  Graph *part = stage == STAGE_SOURCE ? parts.source : parts.step;
-  if (option_given(&session->options, OPTION_REPORT)) {
+  Graph *part = stage->part == PART_SOURCE ? parts.source : parts.step;
+  if (stage->stage == STAGE_GRAPH && option_given(&session->options, OPTION_REPORT)) {
     StrBuf report = strbuf_new(session->arena);
     passes_report(&report, part ? part : graph_clone(session->arena, graph), &log);
     session_print(&report);
   }
-  if (part) print_graph(session, text, part);
-  else if (parts.step) diag_error_at(&session->diag, "dump", DIAG_REQUIRED_FUSION, "a step reads nothing that depends on other inputs alone");
+  if (part) return part;
+  if (parts.step) diag_error_at(&session->diag, "dump", DIAG_REQUIRED_FUSION, "a step reads nothing that depends on other inputs alone");
   else diag_error(&session->diag, parts.origin.span, DIAG_REQUIRED_FUSION, "the model is not incremental: %s", parts.reason);
+  return NULL;
 }
 
 static void print_stage(Session *session, StrBuf *text) {
-  Stage stage = stage_of(&session->options);
+  const StageName *stage = stage_of(&session->options);
   Graph *graph = model_load(session);
-  if (graph && (stage == STAGE_SOURCE || stage == STAGE_STEP)) {
-    print_part(session, text, graph, stage);
-    return;
-  }
-  if (!graph || (stage != STAGE_GRAPH && !run_passes(session, graph))) return;
-  if (stage <= STAGE_FUSED) print_graph(session, text, graph);
-  else print_plan(session, text, graph, stage);
+  if (graph && stage->part != PART_MODEL) graph = find_part(session, graph, stage);
+  if (!graph || (stage->stage != STAGE_GRAPH && !run_passes(session, graph))) return;
+  if (stage->stage <= STAGE_FUSED) print_graph(session, text, graph);
+  else print_plan(session, text, graph, stage->stage);
 }
 
 void command_dump(Session *session) {
