@@ -220,10 +220,15 @@ static Later look(Cut *cut, const Node *node, Places at, unsigned depth) {
   return result;
 }
 
+bool later_number(Cut *cut, const Node *x, uint32_t axis, uint32_t other, double *number) {
+  Later later = look(cut, x, (Places){(int32_t)axis, (int32_t)other}, MAX_DEPTH);
+  *number = later.number;
+  return later.kind == LATER_NUMBER;
+}
+
 bool later_is(Cut *cut, const Node *x, uint32_t axis, double number) {
-  for (uint32_t q = 0; q < x->rank; q++) {
-    if (q == axis || !is_length(cut, x->dims[q])) continue;
-    if (is_number(look(cut, x, (Places){(int32_t)axis, (int32_t)q}, MAX_DEPTH), number)) return true;
-  }
+  double known;
+  for (uint32_t q = 0; q < x->rank; q++)
+    if (q != axis && is_length(cut, x->dims[q]) && later_number(cut, x, axis, q, &known) && known == number) return true;
   return false;
 }

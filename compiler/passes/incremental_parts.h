@@ -70,6 +70,8 @@ uint8_t operand_whole(const Cut *cut, const Node *node, size_t operand, uint8_t 
 /* Whether every element of x whose coordinate on `axis` is greater than that on some other axis of the length is this
  * number: positions that come later add nothing to what is summed up over `axis`. */
 bool later_is(Cut *cut, const Node *x, uint32_t axis, double number);
+/* What they are if they all are one number, for one other axis. */
+bool later_number(Cut *cut, const Node *x, uint32_t axis, uint32_t other, double *number);
 
 // ---- incremental_sound.c ----
 

@@ -74,6 +74,18 @@ static bool neutral_of(OpKind op, double *number) {
   }
 }
 
+/* What hides later positions from a softmax is -inf; another number is looked at where nothing else is seen. */
+static bool refuse_softmax(Cut *cut, const Node *node) {
+  const Node *x = input(node, 0);
+  double number;
+  for (uint32_t axis = 0; axis < x->rank; axis++)
+    if (axis != (uint32_t)node->attr.axis && is_length(cut, x->dims[axis]) &&
+        later_number(cut, x, (uint32_t)node->attr.axis, axis, &number))
+      return cut_refuse(cut, node, "%s over positions whose later ones are masked by %g, not by -inf",
+                        op_table[node->op].name, number);
+  return cut_refuse(cut, node, "%s over positions whose later ones are not masked", op_table[node->op].name);
+}
+
 static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   const Node *x = input(node, operand);
   const char *name = op_table[node->op].name;
@@ -82,9 +94,14 @@ static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uin
   if (!neutral_of(node->op, &number))
     return cut_refuse(cut, node, "%s over all positions: it changes with every token that follows", name);
   if (later_is(cut, x, axis, number)) return true;
-  if (node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX)
-    return cut_refuse(cut, node, "%s over positions that are not masked by -inf", name);
-  return cut_refuse(cut, node, "%s over positions that are not masked", name);
+  if (node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX) return refuse_softmax(cut, node);
+  return cut_refuse(cut, node, "%s over positions whose later ones are not masked", name);
+}
+
+/* The softmax over these columns that the left operand of a product is, behind views; NULL. */
+static const Node *softmax_behind(const Cut *cut, const Node *x) {
+  while (op_table[x->op].category == CATEGORY_VIEW) x = input(x, 0);
+  return x->op == OP_SOFTMAX && is_length(cut, x->dims[x->attr.axis]) ? x : NULL;
 }
 
 /* Either operand may be neutral. */
@@ -96,7 +113,10 @@ static bool product_is_sound(Cut *cut, const Node *node) {
   if (!has_length(cut, k) && !has_length(cut, other)) return true;
   if (k != other) return cut_refuse(cut, node, "an axis of size %s meets one of another size", length_name(cut));
   if (later_is(cut, x, column, 0) || later_is(cut, y, row, 0)) return true;
-  return cut_refuse(cut, node, "a product over positions that are not masked");
+  const Node *softmax = softmax_behind(cut, x);
+  if (softmax && !later_is(cut, input(softmax, 0), (uint32_t)softmax->attr.axis, -INFINITY))
+    return refuse_softmax(cut, softmax);
+  return cut_refuse(cut, node, "a product over positions whose later ones are not masked");
 }
 
 static bool is_followed(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
