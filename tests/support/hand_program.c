@@ -35,6 +35,8 @@ void hand_close(HandProgram *hand) {
   program->attentions = hand->attentions;
   program->tables = hand->tables;
   program->ids = hand->ids;
+  program->appends = hand->appends;
+  program->caches = hand->caches;
 }
 
 /* --- Parts --------------------------------------------------------------------------------------------------------- */
@@ -107,8 +109,8 @@ uint32_t hand_step(HandProgram *hand, int kind, uint32_t index, tfm_size work) {
 /* --- Kernels ------------------------------------------------------------------------------------------------------- */
 
 /* c may have any alignment: it may be the caller's memory. */
-static void tile(const float *a, int64_t a_stride, const float *b, float *c, int64_t c_stride, int64_t rows, int64_t k,
-                 int64_t accumulate, int64_t columns, int exact) {
+static void tile(const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c, int64_t c_stride,
+                 int64_t rows, int64_t k, int64_t accumulate, int64_t columns, int exact) {
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t j = 0; j < columns; j++) {
       char *place = (char *)c + (i * c_stride + j) * (int64_t)sizeof(float);
@@ -116,30 +118,37 @@ static void tile(const float *a, int64_t a_stride, const float *b, float *c, int
       if (accumulate) memcpy(&sum, place, sizeof sum);
       for (int64_t n = 0; n < k; n++) {
         float x = a[i * a_stride + n];
-        if (!exact || x != 0) sum += x * b[n * HAND_WIDTH + j];
+        if (!exact || x != 0) sum += x * b[n * b_stride + j];
       }
       memcpy(place, &sum, sizeof sum);
     }
   }
 }
 
-#define TILE(name, rows, stride, exact)                                                                            \
+#define TILE(name, rows, a_stride, b_stride, exact)                                                                \
   static void name##_##rows(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,                 \
                             int64_t accumulate, int64_t columns, const float *next, int64_t next_lines) {          \
     (void)next, (void)next_lines;                                                                                  \
-    tile(a, stride, b, c, c_stride, rows, k, accumulate, columns, exact);                                          \
+    tile(a, a_stride, b, b_stride, c, c_stride, rows, k, accumulate, columns, exact);                              \
   }
-#define TILES(name, stride, exact) \
-  TILE(name, 1, stride, exact) TILE(name, 2, stride, exact) TILE(name, 3, stride, exact) TILE(name, 4, stride, exact)
-TILES(wide, HAND_A_STRIDE, 0)
-TILES(strip, TFM_STRIP_STRIDE, 0)
-TILES(strip_exact, TFM_STRIP_STRIDE, 1)
-TILES(query, HAND_H, 0)
+#define TILES(name, a_stride, b_stride, exact)                                          \
+  TILE(name, 1, a_stride, b_stride, exact) TILE(name, 2, a_stride, b_stride, exact)     \
+  TILE(name, 3, a_stride, b_stride, exact) TILE(name, 4, a_stride, b_stride, exact)
+TILES(wide, HAND_A_STRIDE, HAND_WIDTH, 0)
+TILES(strip, TFM_STRIP_STRIDE, HAND_WIDTH, 0)
+TILES(strip_exact, TFM_STRIP_STRIDE, HAND_WIDTH, 1)
+TILES(query, HAND_H, HAND_WIDTH, 0)
+TILES(page_keys, HAND_PAGE_QUERY, TFM_CACHE_PAGE, 0)
+TILES(page_values, TFM_STRIP_STRIDE, HAND_PAGE_COLUMNS, 0)
+TILES(page_values_exact, TFM_STRIP_STRIDE, HAND_PAGE_COLUMNS, 1)
 const hand_tile hand_tiles[N_HAND_TILES][HAND_TILE_ROWS + 1] = {
     [HAND_A_768] = {0, wide_1, wide_2, wide_3, wide_4},
     [HAND_A_STRIP] = {0, strip_1, strip_2, strip_3, strip_4},
     [HAND_A_STRIP_EXACT] = {0, strip_exact_1, strip_exact_2, strip_exact_3, strip_exact_4},
-    [HAND_A_H] = {0, query_1, query_2, query_3, query_4}};
+    [HAND_A_H] = {0, query_1, query_2, query_3, query_4},
+    [HAND_PAGE_KEYS] = {0, page_keys_1, page_keys_2, page_keys_3, page_keys_4},
+    [HAND_PAGE_VALUES] = {0, page_values_1, page_values_2, page_values_3, page_values_4},
+    [HAND_PAGE_VALUES_EXACT] = {0, page_values_exact_1, page_values_exact_2, page_values_exact_3, page_values_exact_4}};
 
 void hand_use_tiles(HandProgram *hand, int which, uint32_t *tiles) {
   for (int i = 0; i <= TFM_MAX_TILE_ROWS; i++) tiles[i] = TFM_NONE;

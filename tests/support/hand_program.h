@@ -30,6 +30,8 @@ typedef struct HandProgram {
   tfm_attention_step attentions[8];
   tfm_table_step tables[8];
   tfm_ids_step ids[8];
+  tfm_append_step appends[8];
+  tfm_cache caches[8];
   uint32_t n_terms, n_rows, n_gemms, n_matmuls, n_attentions, n_tables, n_ids, n_conditions, n_parts;
 } HandProgram;
 
@@ -53,12 +55,16 @@ uint32_t hand_step(HandProgram *hand, int kind, uint32_t index, tfm_size work);
 /* Tile kernels by rows, for a row stride of a and of b that the caller sets first (one program at a time). */
 typedef void (*hand_tile)(const float *, const float *, float *, int64_t, int64_t, int64_t, int64_t, const float *,
                           int64_t);
-enum { HAND_A_768, HAND_A_STRIP, HAND_A_STRIP_EXACT, HAND_A_H, N_HAND_TILES };
+enum { HAND_A_768, HAND_A_STRIP, HAND_A_STRIP_EXACT, HAND_A_H, HAND_PAGE_KEYS, HAND_PAGE_VALUES,
+       HAND_PAGE_VALUES_EXACT, N_HAND_TILES };
 extern const hand_tile hand_tiles[N_HAND_TILES][HAND_TILE_ROWS + 1];
 void hand_use_tiles(HandProgram *hand, int which, uint32_t *tiles);
 
 /* Strides that the tiles are made for. */
 enum { HAND_A_STRIDE = 816, HAND_H = 12 };
+/* For pages of caches: queries stand HAND_PAGE_QUERY apart, and b is a page of keys or a cache of values with
+ * HAND_PAGE_COLUMNS columns. */
+enum { HAND_PAGE_QUERY = 48, HAND_PAGE_COLUMNS = 16 };
 
 void hand_pack(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns, float *packed);
 void hand_softmax(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum, float *scale);

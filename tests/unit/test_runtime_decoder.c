@@ -1,0 +1,308 @@
+/* The decoder on a model made by hand: whichever way rows are cut into steps, copied, cut back and mixed, their scores
+ * are the same bits, and those that plain loops give. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decoder.h"
+#include "hand_decoding.h"
+
+enum { ITEMS = 2, SOURCE = 40 };
+
+typedef struct Fixture {
+  HandDecoding hand;
+  int32_t source[ITEMS * SOURCE];
+  uint8_t masked[ITEMS * SOURCE];
+  tfm_decoder *decoder;
+} Fixture;
+
+static Fixture fixture;
+
+static void begin(int64_t rows, int64_t length) {
+  static const int64_t dims[] = {ITEMS, SOURCE};
+  const tfm_value inputs[] = {{fixture.source, TFM_I32, 2, dims}, {fixture.masked, TFM_BOOL, 2, dims}};
+  tfm_error error;
+  cr_assert_eq(tfm_decoder_begin(fixture.decoder, inputs, rows, length, &error), TFM_OK, "%s", error.message);
+}
+
+static void setup(int32_t threads) {
+  hand_writer(&fixture.hand);
+  for (int i = 0; i < ITEMS * SOURCE; i++) fixture.source[i] = (i * 7 + 3) % (WRITER_VOCAB - 1);
+  for (int i = 0; i < SOURCE; i++) fixture.masked[SOURCE + i] = i >= 21 || i == 3;
+  fixture.source[SOURCE + 3] = WRITER_VOCAB - 1; /* masked: no number is seen */
+  const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  tfm_error error;
+  cr_assert_eq(tfm_decoder_create(&fixture.hand.decoding, NULL, NULL, &options, &fixture.decoder, &error), TFM_OK, "%s",
+               error.message);
+}
+
+static void teardown(void) { tfm_decoder_destroy(fixture.decoder); }
+
+static void tokens_fill(int32_t *tokens, int64_t n, int seed) {
+  for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)((i * i * 3 + i * 11 + seed * 5 + i / 7) % (WRITER_VOCAB - 1));
+}
+
+static int64_t join(int64_t item) {
+  int64_t row = -1;
+  tfm_error error;
+  cr_assert_eq(tfm_decoder_join(fixture.decoder, item, &row, &error), TFM_OK, "%s", error.message);
+  return row;
+}
+
+static void step(int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores, float *log_sums) {
+  tfm_error error;
+  cr_assert_eq(tfm_decoder_step(fixture.decoder, n, rows, kept, scores, log_sums, &error), TFM_OK, "%s", error.message);
+}
+
+static void step_one(int64_t row, const int32_t *tokens, int64_t n, int64_t kept, float *scores) {
+  const tfm_decoder_row part = {row, tokens, n};
+  step(1, &part, kept, scores, NULL);
+}
+
+static void check_scores(const float *scores, int64_t item, const int32_t *tokens, int64_t n) {
+  float expected[WRITER_VOCAB];
+  const WriterSource source = {fixture.source + item * SOURCE, fixture.masked + item * SOURCE, SOURCE};
+  hand_writer_scores(&source, tokens, n, expected);
+  for (int i = 0; i < WRITER_VOCAB; i++)
+    cr_assert_float_eq(scores[i], expected[i], 2e-5, "after %lld tokens, score %d: %g, expected %g", (long long)n, i,
+                       (double)scores[i], (double)expected[i]);
+}
+
+static int64_t pages_in_use(void) {
+  return fixture.decoder->own_pages.n_touched - fixture.decoder->own_pages.n_free;
+}
+
+#define SAME(a, b, n) cr_assert_eq(memcmp((a), (b), (size_t)(n) * WRITER_VOCAB * sizeof(float)), 0)
+
+Test(runtime_decoder, splits_make_no_difference) {
+  static int32_t tokens[WRITER_MOST];
+  static float whole[WRITER_MOST * WRITER_VOCAB], cut[WRITER_MOST * WRITER_VOCAB];
+  tokens_fill(tokens, WRITER_MOST, 1);
+  for (int32_t threads = 1; threads <= 3; threads++) {
+    setup(threads);
+    begin(3, WRITER_MOST);
+    int64_t row = join(1);
+    step_one(row, tokens, WRITER_MOST, WRITER_MOST, threads == 1 ? whole : cut);
+    if (threads > 1) SAME(whole, cut, WRITER_MOST);
+    static const int64_t positions[] = {0, 1, 14, 15, 16, 17, 100, 511, 512, 513, 599};
+    for (size_t i = 0; i < sizeof positions / sizeof *positions; i++)
+      check_scores(whole + positions[i] * WRITER_VOCAB, 1, tokens, positions[i] + 1);
+    tfm_decoder_truncate(fixture.decoder, row, 0, NULL);
+    cr_expect_eq(pages_in_use(), 0);
+    static const int64_t lengths[] = {1, 1, 14, 1, 30, 3, 200, 263, 1, 85, 1};
+    for (int64_t i = 0, done = 0; i < 11; done += lengths[i++])
+      step_one(row, tokens + done, lengths[i], lengths[i], cut + done * WRITER_VOCAB);
+    SAME(whole, cut, WRITER_MOST);
+    teardown();
+  }
+}
+
+Test(runtime_decoder, rows_of_all_lengths_together) {
+  enum { ROWS = 7 };
+  static const int64_t beginnings[ROWS] = {5, 20, 5, 33, 20, 5, 600}, items[ROWS] = {0, 1, 1, 0, 0, 0, 1};
+  static int32_t tokens[ROWS][WRITER_MOST];
+  static float scores[ROWS * 2 * WRITER_VOCAB], log_sums[ROWS * 2];
+  setup(2);
+  begin(ROWS, WRITER_MOST);
+  tfm_decoder_row rows[ROWS];
+  for (int i = 0; i < ROWS; i++) {
+    tokens_fill(tokens[i], beginnings[i], i);
+    rows[i] = (tfm_decoder_row){join(items[i]), tokens[i], beginnings[i]};
+    cr_expect_eq(rows[i].row, i);
+  }
+  step(ROWS, rows, 2, scores, log_sums);
+  for (int i = 0; i < ROWS; i++) {
+    check_scores(scores + (2 * i) * WRITER_VOCAB, items[i], tokens[i], beginnings[i] - 1);
+    check_scores(scores + (2 * i + 1) * WRITER_VOCAB, items[i], tokens[i], beginnings[i]);
+    double sum = 0;
+    for (int j = 0; j < WRITER_VOCAB; j++) sum += exp((double)scores[(2 * i + 1) * WRITER_VOCAB + j]);
+    cr_expect_float_eq(log_sums[2 * i + 1], log(sum), 1e-5);
+    cr_expect_eq(tfm_decoder_length(fixture.decoder, i), beginnings[i]);
+  }
+  /* Rows come and go: numbers stay. */
+  cr_assert_eq(tfm_decoder_leave(fixture.decoder, 1, NULL), TFM_OK);
+  cr_expect_eq(tfm_decoder_length(fixture.decoder, 1), -1);
+  cr_expect_eq(join(0), 1);
+  int32_t more[] = {3, 4};
+  const tfm_decoder_row next[] = {{4, more, 1}, {1, more, 2}, {0, more, 1}, {2, more + 1, 1}, {5, more, 1}};
+  step(5, next, 1, scores, NULL);
+  for (int i = 0; i < 5; i++) {
+    int64_t row = next[i].row, length = row == 1 ? 0 : beginnings[row];
+    memcpy(tokens[row] + length, next[i].tokens, (size_t)next[i].n_tokens * sizeof(int32_t));
+    check_scores(scores + i * WRITER_VOCAB, row == 1 ? 0 : items[row], tokens[row], length + next[i].n_tokens);
+  }
+  teardown();
+}
+
+Test(runtime_decoder, copies_share_pages_until_they_differ) {
+  enum { START = 35, BEAMS = 4 };
+  static int32_t tokens[BEAMS][WRITER_MOST], others[BEAMS][WRITER_MOST];
+  static float scores[BEAMS * WRITER_VOCAB];
+  setup(2);
+  begin(BEAMS, 100);
+  tokens_fill(tokens[0], START, 3);
+  step_one(join(1), tokens[0], START, 1, scores);
+  cr_expect_eq(pages_in_use(), 3);
+  int64_t parents[BEAMS] = {0};
+  for (int round = 0; round < 40; round++) {
+    cr_assert_eq(tfm_decoder_reorder(fixture.decoder, BEAMS, parents, NULL), TFM_OK);
+    if (round == 0) cr_expect_eq(pages_in_use(), 3);
+    tfm_decoder_row rows[BEAMS];
+    memcpy(others, tokens, sizeof others);
+    for (int i = 0; i < BEAMS; i++) {
+      memcpy(tokens[i], others[parents[i]], sizeof tokens[i]);
+      tokens[i][START + round] = (round * 3 + i * 5 + 1) % (WRITER_VOCAB - 1);
+      rows[i] = (tfm_decoder_row){i, tokens[i] + START + round, 1};
+    }
+    step(BEAMS, rows, 1, scores, NULL);
+    if (round == 0) cr_expect_eq(pages_in_use(), 2 + BEAMS, "each has its own last page: %lld", (long long)pages_in_use());
+    for (int i = 0; i < BEAMS; i++) check_scores(scores + i * WRITER_VOCAB, 1, tokens[i], START + round + 1);
+    for (int i = 0; i < BEAMS; i++) parents[i] = (i * 7 + round) % 5 % BEAMS;
+  }
+  cr_assert_eq(tfm_decoder_reorder(fixture.decoder, 0, NULL, NULL), TFM_OK);
+  cr_expect_eq(pages_in_use(), 0);
+  teardown();
+}
+
+Test(runtime_decoder, truncated_rows_go_on) {
+  static int32_t tokens[WRITER_MOST];
+  float scores[WRITER_VOCAB], copy[WRITER_VOCAB];
+  setup(2);
+  begin(2, 80);
+  tokens_fill(tokens, 70, 5);
+  int64_t row = join(0), parents[] = {0, 0};
+  step_one(row, tokens, 70, 1, scores);
+  cr_assert_eq(tfm_decoder_reorder(fixture.decoder, 2, parents, NULL), TFM_OK);
+  static const int64_t lengths[] = {64, 33, 32, 31, 0};
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    cr_assert_eq(tfm_decoder_truncate(fixture.decoder, 0, lengths[i], NULL), TFM_OK);
+    cr_expect_eq(tfm_decoder_length(fixture.decoder, 0), lengths[i]);
+    tokens[lengths[i]] = (tokens[lengths[i]] + 1) % 7;
+    step_one(0, tokens + lengths[i], 1, 1, scores);
+    check_scores(scores, 0, tokens, lengths[i] + 1);
+  }
+  tokens_fill(tokens, 71, 5);
+  step_one(1, tokens + 70, 1, 1, copy); /* the copy knows nothing of it */
+  check_scores(copy, 0, tokens, 71);
+  teardown();
+}
+
+/* --- Errors -------------------------------------------------------------------------------------------------------- */
+
+static void expect_error(tfm_status status, tfm_status expected, const tfm_error *error, const char *message) {
+  cr_expect_eq(status, expected, "%s: %d", error->message, status);
+  cr_expect_str_eq(error->message, message);
+}
+
+Test(runtime_decoder, errors_change_nothing) {
+  enum { START = 20 };
+  int32_t tokens[WRITER_MOST], bad[] = {5, WRITER_VOCAB};
+  float scores[4 * WRITER_VOCAB];
+  tfm_error error;
+  int64_t row;
+  setup(2);
+  tfm_decoder *d = fixture.decoder;
+  expect_error(tfm_decoder_join(d, 0, &row, &error), TFM_E_USAGE, &error,
+               "the decoder has not begun: tfm_decoder_begin comes first");
+  expect_error(tfm_decoder_step(d, 0, NULL, 1, scores, NULL, &error), TFM_E_USAGE, &error,
+               "the decoder has not begun: tfm_decoder_begin comes first");
+  expect_error(tfm_decoder_begin(d, NULL, 0, 5, &error), TFM_E_INPUT, &error,
+               "0 rows of 5 tokens: both must be from 1 to 16777216");
+  begin(2, START + 4);
+  tokens_fill(tokens, START, 2);
+  expect_error(tfm_decoder_join(d, ITEMS, &row, &error), TFM_E_INPUT, &error, "there is no item 2: there are 2");
+  join(0), join(1);
+  expect_error(tfm_decoder_join(d, 0, &row, &error), TFM_E_INPUT, &error, "there is room for 2 rows, and all are there");
+  const tfm_decoder_row first[] = {{0, tokens, START}, {1, tokens, START - 1}};
+  step(2, first, 1, scores, NULL);
+  tfm_decoder_row rows[] = {{0, tokens, 3}, {1, bad, 2}};
+  expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error,
+               "input \"tgt\"[0,1] = 32, legal range is [0, 32)");
+  cr_expect_eq(tfm_decoder_length(d, 0), START);
+  cr_expect_eq(pages_in_use(), 4);
+  rows[1] = (tfm_decoder_row){0, tokens, 1};
+  expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error, "row 0 is there twice");
+  rows[1] = (tfm_decoder_row){1, tokens, 0};
+  expect_error(tfm_decoder_step(d, 2, rows, 0, scores, NULL, &error), TFM_E_INPUT, &error, "row 1 gets no tokens");
+  rows[1] = (tfm_decoder_row){2, tokens, 1};
+  expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error, "there is no row 2");
+  rows[1] = (tfm_decoder_row){1, tokens, 6};
+  expect_error(tfm_decoder_step(d, 2, rows, 1, scores, NULL, &error), TFM_E_INPUT, &error,
+               "row 1 has 19 tokens and gets 6: there is room for 24");
+  rows[1] = (tfm_decoder_row){1, tokens, 2};
+  expect_error(tfm_decoder_step(d, 2, rows, 3, scores, NULL, &error), TFM_E_INPUT, &error,
+               "row 1 gets 2 tokens: there are no scores after the last 3");
+  const int64_t parents[] = {1, 5};
+  expect_error(tfm_decoder_reorder(d, 2, parents, &error), TFM_E_INPUT, &error, "there is no row 5");
+  expect_error(tfm_decoder_truncate(d, 0, START + 1, &error), TFM_E_INPUT, &error, "row 0 has 20 tokens, not 21");
+  step(2, rows, 1, scores, NULL);
+  memcpy(tokens + START, tokens, 3 * sizeof *tokens);
+  check_scores(scores, 0, tokens, START + 3);
+  teardown();
+}
+
+Test(runtime_decoder, checks_of_the_model_speak_when_a_row_gets_there) {
+  static int32_t tokens[WRITER_MOST + 1];
+  float scores[WRITER_VOCAB];
+  tfm_error error;
+  setup(1);
+  begin(1, 1000);
+  tokens_fill(tokens, WRITER_MOST + 1, 4);
+  tfm_decoder_row row = {join(0), tokens, WRITER_MOST};
+  step(1, &row, 1, scores, NULL);
+  check_scores(scores, 0, tokens, WRITER_MOST);
+  row = (tfm_decoder_row){0, tokens + WRITER_MOST, 1};
+  expect_error(tfm_decoder_step(fixture.decoder, 1, &row, 1, scores, NULL, &error), TFM_E_INPUT, &error,
+               "a row of 601 tokens is too long");
+  cr_expect_str_eq(error.place, "writer.tfm:5:5");
+  cr_expect_eq(tfm_decoder_length(fixture.decoder, 0), WRITER_MOST);
+  teardown();
+}
+
+/* --- Generation ---------------------------------------------------------------------------------------------------- */
+
+/* A model that computes every row anew. */
+static tfm_status anew(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+  (void)user, (void)error, (void)log_sums;
+  for (int64_t i = 0; i < rows->n; i++) {
+    const WriterSource source = {fixture.source + rows->items[i] * SOURCE, fixture.masked + rows->items[i] * SOURCE, SOURCE};
+    hand_writer_scores(&source, rows->tokens[i], rows->lengths[i], scores + i * WRITER_VOCAB);
+  }
+  return TFM_OK;
+}
+
+static void generate_both(int64_t beams) {
+  const int64_t lengths[] = {3, 1};
+  const int32_t starts[] = {1, 2, 3, 4, 0, 0};
+  const tfm_prompts prompts = {.n = 2, .width = 3, .tokens = starts, .lengths = lengths};
+  const int64_t eos[] = {9}, no_number[] = {WRITER_VOCAB - 1};
+  tfm_generate_options options;
+  tfm_generate_defaults(&options);
+  options.num_beams = options.num_return_sequences = beams;
+  options.max_new_tokens = 40;
+  options.repetition_penalty = 1.3;
+  options.eos_token_ids = (tfm_token_list){eos, 1};
+  options.suppress_tokens = (tfm_token_list){no_number, 1};
+  const tfm_generate_model whole = {.vocab = WRITER_VOCAB, .scores = anew};
+  const tfm_generate_model model = tfm_decoder_model(fixture.decoder);
+  tfm_generated expected, written;
+  tfm_error error;
+  begin(2 * beams, 50);
+  cr_assert_eq(tfm_generate(&whole, &prompts, &options, &expected, &error), TFM_OK, "%s", error.message);
+  for (int again = 0; again < 2; again++) {
+    cr_assert_eq(tfm_generate(&model, &prompts, &options, &written, &error), TFM_OK, "%s", error.message);
+    cr_expect_eq(written.width, expected.width);
+    for (int64_t i = 0; i < written.n * written.width; i++) cr_expect_eq(written.sequences[i], expected.sequences[i]);
+    for (int64_t i = 0; beams > 1 && i < written.n; i++) cr_expect_float_eq(written.scores[i], expected.scores[i], 1e-4);
+    tfm_generated_free(&written);
+  }
+  tfm_generated_free(&expected);
+}
+
+Test(runtime_decoder, generation) {
+  setup(2);
+  generate_both(1);
+  generate_both(4);
+  teardown();
+}
