@@ -42,6 +42,7 @@ static bool read_description(Arena *arena, LibraryFile *library, const json_t *j
   library->version = text_at(arena, json, "version");
   library->weights_bytes = (uint64_t)json_integer_value(json_object_get(json, "weights_bytes"));
   library->weights_embedded = json_is_true(json_object_get(json, "weights_embedded"));
+  library->is_incremental = json_is_true(json_object_get(json_object_get(json, "generate"), "incremental"));
   return library->prefix && library->version &&
          read_layout(json_string_value(json_object_get(json, "layout")), library->layout) &&
          read_instruction_sets(arena, library, json_object_get(json, "instruction_sets"));

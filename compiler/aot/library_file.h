@@ -19,6 +19,7 @@ typedef struct LibraryFile {
   uint8_t layout[16];
   uint64_t weights_bytes;
   bool weights_embedded;
+  bool is_incremental; /* it writes, and keeps what it computed for earlier tokens */
   const json_t *description; /* all of it; library_file_close releases it */
 } LibraryFile;
 

@@ -13,4 +13,8 @@ bool compiled_run(Engine *engine, const EvalInputs *inputs, Tensor *outputs);
 /* An error of the runtime as a message of the command. */
 void compiled_report(Session *session, const tfm_error *error);
 
+/* The model of session->library, with the weights that the options name: see engine_library.c. The graph is the library's.
+ * NULL after an error; else tfm_model_close. */
+tfm_model *library_open(Session *session, Graph *graph, WeightSource *weights);
+
 #endif

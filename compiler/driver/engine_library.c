@@ -109,28 +109,39 @@ static bool check_cpu(Session *session) {
   return !missing;
 }
 
-static bool open_model(LibraryEngine *engine, Session *session, const char *weights) {
+static tfm_model *open_model(Session *session, const char *weights) {
   tfm_error error = {0};
+  tfm_model *model;
+  if (tfm_model_open(session->library->path, weights, &model, &error) == TFM_OK) return model;
+  error.place = session->library->path;
+  compiled_report(session, &error);
+  return NULL;
+}
+
+tfm_model *library_open(Session *session, Graph *graph, WeightSource *weights) {
+  if (!check_cpu(session)) return NULL;
+  int fd = weights->is_packed ? -1 : pack_nameless(session, graph, weights);
+  if (!weights->is_packed && fd < 0) return NULL;
+  const char *path = fd < 0 ? find_packed(session, weights) : arena_printf(session->arena, "/proc/self/fd/%d", fd);
+  tfm_model *model = path ? open_model(session, *path ? path : NULL) : NULL;
+  if (fd >= 0) close(fd); /* it is mapped */
+  return model;
+}
+
+static bool make_context(LibraryEngine *engine, Session *session) {
+  tfm_error error;
   tfm_context_options options = compiled_options(session);
-  if (tfm_model_open(session->library->path, weights, &engine->model, &error) == TFM_OK) {
-    engine->base.program = tfm_model_program(engine->model);
-    if (tfm_model_context(engine->model, &options, &engine->base.context, &error) == TFM_OK) return true;
-  }
+  engine->base.program = tfm_model_program(engine->model);
+  if (tfm_model_context(engine->model, &options, &engine->base.context, &error) == TFM_OK) return true;
   error.place = session->library->path;
   compiled_report(session, &error);
   return false;
 }
 
 static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
-  if (!check_cpu(session)) return NULL;
   LibraryEngine *engine = ARENA_NEW(session->arena, LibraryEngine);
-  int fd = weights->is_packed ? -1 : pack_nameless(session, graph, weights);
-  if (!weights->is_packed && fd < 0) return NULL;
-  const char *path = fd < 0 ? find_packed(session, weights) : arena_printf(session->arena, "/proc/self/fd/%d", fd);
-  if (!path) return NULL;
-  bool is_open = open_model(engine, session, *path ? path : NULL);
-  if (fd >= 0) close(fd); /* it is mapped */
-  if (is_open) return &engine->base;
+  engine->model = library_open(session, graph, weights);
+  if (engine->model && make_context(engine, session)) return &engine->base;
   destroy(&engine->base);
   return NULL;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aot/library_file.h"
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
 #include "driver/incremental.h"
@@ -15,6 +16,7 @@ struct NativeDecoder {
   Session *session;
   Jit *source, *step;
   char *packed;
+  tfm_model *model; /* of a library, in place of the three above */
   tfm_decoding decoding;
   tfm_decoder *decoder;
 };
@@ -25,6 +27,7 @@ void native_decoder_destroy(NativeDecoder *decoder) {
   free(decoder->packed);
   jit_destroy(decoder->source);
   jit_destroy(decoder->step);
+  tfm_model_close(decoder->model);
 }
 
 // ---- making it ----
@@ -63,7 +66,28 @@ static bool open_decoder(NativeDecoder *decoder) {
   return false;
 }
 
-NativeDecoder *native_decoder_create(Session *session, const Graph *graph, WeightSource *weights) {
+static bool open_library(NativeDecoder *decoder, Graph *graph, WeightSource *weights) {
+  tfm_error error;
+  tfm_context_options options = compiled_options(decoder->session);
+  decoder->model = library_open(decoder->session, graph, weights);
+  if (!decoder->model) return false;
+  decoder->decoding = *tfm_model_decoding(decoder->model);
+  if (tfm_model_decoder(decoder->model, &options, &decoder->decoder, &error) == TFM_OK) return true;
+  compiled_report(decoder->session, &error);
+  return false;
+}
+
+static NativeDecoder *of_library(Session *session, Graph *graph, WeightSource *weights) {
+  if (!session->library->is_incremental) return NULL;
+  NativeDecoder *decoder = ARENA_NEW(session->arena, NativeDecoder);
+  decoder->session = session;
+  if (open_library(decoder, graph, weights)) return decoder;
+  native_decoder_destroy(decoder);
+  return NULL;
+}
+
+NativeDecoder *native_decoder_create(Session *session, Graph *graph, WeightSource *weights) {
+  if (session->library) return of_library(session, graph, weights);
   Incremental made;
   if (!make_incremental(session, graph, &made) || !made.step) return NULL;
   if (made.source && made.source->ragged_batch >= 0) return NULL;

@@ -1,4 +1,4 @@
-/* NativeDecoder: a model that writes, compiled in its incremental form in this process.
+/* NativeDecoder: a model that writes, in its incremental form, compiled in this process or part of a library.
  *
  * In: the graph as it was elaborated, the weights. Out: what the decoding loop of the runtime calls. There is none for
  * models that are not incremental, or whose sources are ragged; the whole forward serves these (scorer.h). */
@@ -11,7 +11,7 @@
 typedef struct NativeDecoder NativeDecoder;
 
 /* NULL after an error, or, without one, if the model has no such form. */
-NativeDecoder *native_decoder_create(Session *session, const Graph *graph, WeightSource *weights);
+NativeDecoder *native_decoder_create(Session *session, Graph *graph, WeightSource *weights);
 void native_decoder_destroy(NativeDecoder *decoder); /* NULL is ignored */
 /* Computes what depends on the scorer's inputs alone and makes room. False after an error. */
 bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t max_rows, int64_t max_length);

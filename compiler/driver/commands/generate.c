@@ -219,8 +219,8 @@ static bool generate_by_steps(Session *session, const Graph *graph, WeightSource
 }
 
 static bool may_decode(const Session *session) {
-  return !session->library && !option_given(&session->options, OPTION_RECOMPUTE) &&
-         option_is(&session->options, OPTION_ENGINE, "native", "native");
+  return !option_given(&session->options, OPTION_RECOMPUTE) &&
+         (session->library || option_is(&session->options, OPTION_ENGINE, "native", "native"));
 }
 
 static void generate(Session *session, Graph *graph, WeightSource *weights, Scorer *scorer) {

@@ -46,6 +46,14 @@ TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);  /* sources of th
 /* For tfm_generate: a model that continues the decoder's rows. tfm_decoder_begin comes first. */
 TFM_API tfm_generate_model tfm_decoder_model(tfm_decoder *decoder);
 
+/* --- Models from libraries ----------------------------------------------------------------------------------------- */
+
+/* NULL: the model is not incremental. */
+TFM_API const tfm_decoding *tfm_model_decoding(const tfm_model *model);
+/* A decoder for a model that is; the model must outlive it. */
+TFM_API tfm_status tfm_model_decoder(tfm_model *model, const tfm_context_options *options, tfm_decoder **decoder,
+                                     tfm_error *error);
+
 #ifdef __cplusplus
 }
 #endif
