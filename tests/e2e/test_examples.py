@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """The examples do what their pages say. usage: test_examples.py TFMC
 
-Needs build/venv and build/weights (scripts/python-environment.sh, scripts/fetch-weights.sh). The last line is
-'N passed, N failed'.
+Needs build/venv and build/weights (scripts/python-environment.sh, scripts/fetch-weights.sh); gpt2 and translate run on
+the small checkpoints of tests/goldens. The last line is 'N passed, N failed'.
 """
+import json
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
 import numpy as np
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 ROOT = pathlib.Path(__file__).parents[2]
 BEST = {"pets that are sleeping": "The cat is asleep on the warm windowsill.",
@@ -69,8 +72,80 @@ def embed_c(tfmc):
                                      bad.stdout.splitlines()[4:] == serve(questions).stdout.splitlines())
 
 
+def words(ids):
+    return " ".join(f"w{i}" for i in ids)
+
+
+def script(path, tfmc, folder, lines, *options):
+    """The lines that a script of an example writes, and what it says."""
+    done = subprocess.run([PYTHON, ROOT / "examples" / path, tfmc, folder, *options], input="\n".join(lines) + "\n",
+                          capture_output=True, text=True)
+    return done.stdout.splitlines(), done.stderr
+
+
+def gpt2(tfmc):
+    """A checkpoint of 60 tokens, words; what is written is what the golden case of transformers holds."""
+    golden = ROOT / "tests/goldens/gen-gpt2-greedy"
+    prompts = load_file(golden / "inputs.safetensors")["input_ids"]
+    wanted = [words(np.trim_zeros(row)) for row in load_file(golden / "expected.safetensors")["sequences"]]
+    config = {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 40}
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(1, 60)} | {"<end>": 0}))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+        tokenizer.save(f"{folder}/tokenizer.json")
+        weights = load_file(golden / "weights.safetensors")
+        options = "--max-new-tokens=18", "--eos-token-id=0"
+        for name, prefix in (("names with transformer.", "transformer."), ("names without", "")):
+            save_file({n.replace("transformer.", prefix, 1): w for n, w in weights.items()}, f"{folder}/model.safetensors")
+            found, said = script("gpt2/write.py", tfmc, folder, [words(np.trim_zeros(row)) for row in prompts], *options)
+            yield f"gpt2, {name}", [line.replace(" <end>", "") for line in found] == wanted or print(found, wanted, said)
+        yield "gpt2, a line without text", script("gpt2/write.py", tfmc, folder, ["w3", ""])[0] == []
+
+
+def message(*fields):
+    """A protobuf message of fields (number, value): texts, bytes, numbers of 32 bits, or small whole numbers."""
+    made = b""
+    for number, value in fields:
+        if isinstance(value, float):
+            made += bytes([number << 3 | 5]) + struct.pack("<f", value)
+        elif isinstance(value, int):
+            made += bytes([number << 3, value])
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            made += bytes([number << 3 | 2, len(data)]) + data
+    return made
+
+
+def translate(tfmc):
+    """A Marian checkpoint of 60 tokens, words; the golden's own model file writes the same tokens."""
+    golden = ROOT / "tests/goldens/gen-marian-greedy"
+    config = {"vocab_size": 60, "d_model": 32, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "encoder_layers": 2,
+              "decoder_layers": 2, "decoder_start_token_id": 59, "eos_token_id": 0, "pad_token_id": 59,
+              "activation_function": "swish"}
+    names = ["</s>", "<unk>"] + [f"▁w{i}" for i in range(2, 59)] + ["<pad>"]
+    known = message(*((1, message((1, name), (2, 0.0), (3, 2 if name == "<unk>" else 1))) for name in names[1:-1]))
+    sources = [[55, 43, 40, 10, 10, 43, 43, 45], [46, 33, 53], [56, 1, 20, 33, 8]]
+    lines = [words(row).replace("w1 ", "nonsense ") for row in sources]
+    mask = (np.arange(9) < np.array([[9], [4], [6]])).astype(np.int32)
+    given = {"input_ids": np.array([row + [0] * (9 - len(row)) for row in sources], np.int32), "attention_mask": mask}
+    options = "--num-beams=3", "--max-new-tokens=16", "--suppress-tokens=1"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, value in (("config.json", config), ("vocab.json", {name: i for i, name in enumerate(names)})):
+            pathlib.Path(folder, name).write_text(json.dumps(value))
+        pathlib.Path(folder, "source.spm").write_bytes(known)
+        weights = load_file(golden / "weights.safetensors")
+        save_file(weights, f"{folder}/model.safetensors")
+        save_file(given, f"{folder}/in.safetensors")
+        direct = subprocess.run([tfmc, "generate", golden / "model.tfm", "--weights", golden / "weights.safetensors",
+                                 "--inputs", f"{folder}/in.safetensors", *options], capture_output=True, text=True, check=True)
+        wanted = [[i for i in json.loads(line) if i not in (0, 59)] for line in direct.stdout.splitlines()]
+        found, said = script("translate/translate.py", tfmc, folder, lines, *options)
+        yield "translate", found == [words(row) for row in wanted] or print(found, wanted, said)
+
+
 def main(tfmc):
-    results = [*search(tfmc), *embed_c(tfmc)]
+    results = [*gpt2(tfmc), *translate(tfmc), *search(tfmc), *embed_c(tfmc)]
     for name, passed in results:
         if not passed:
             print(f"FAIL {name}")
