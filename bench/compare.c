@@ -1,6 +1,6 @@
 /* bench-compare: a worker that times compiled models beside other engines.
  *
- *   bench-compare WORKLOAD FOLDER        WORKLOAD: W1, W2 or W4; FOLDER: weights.safetensors and CASE.* files
+ *   bench-compare WORKLOAD FOLDER        WORKLOAD: W1 to W5; FOLDER: weights.safetensors and CASE.* files
  *
  * In: commands on standard input, one a line (see bench/README.md): out CASE FILE, go CASE WARM N, drop CASE, quit.
  * Out: one line each on standard output, beginning with '@'. Threads: PEERS_THREADS, else 2. */
@@ -15,6 +15,7 @@
 #include "tfm/tfm.h"
 #include "weights/pack.h"
 #include "weights/weight_set.h"
+#include "writer.h"
 
 enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16 };
 
@@ -25,13 +26,19 @@ typedef struct Workload {
   int64_t width; /* of the first input's last axis; 0: it has two axes */
   Definition definitions[MAX_DEFINITIONS];
   uint32_t n_definitions;
+  const WriterModel *writer; /* W3 and W5: tokens are written, and nothing above but the name is used */
 } Workload;
 
+static const WriterModel translator = {"bench/models/nmt.tfm", 32000, 0};
+static const WriterModel language = {"examples/gpt2/gpt2.tfm", -1, 50256};
+
 static const Workload workloads[] = {
-    {"W1", "bench/models/encoder.tfm", "Encoder", "MaskedEncoder", "x.f32", TFM_F32, 768, {{0}}, 0},
-    {"W2", "examples/minilm/minilm.tfm", "MiniLM", "MiniLM", "ids.i32", TFM_I32, 0, {{0}}, 0},
+    {"W1", "bench/models/encoder.tfm", "Encoder", "MaskedEncoder", "x.f32", TFM_F32, 768, {{0}}, 0, NULL},
+    {"W2", "examples/minilm/minilm.tfm", "MiniLM", "MiniLM", "ids.i32", TFM_I32, 0, {{0}}, 0, NULL},
+    {.name = "W3", .writer = &translator},
     {"W4", "bench/models/encoder.tfm", "Encoder", "MaskedEncoder", "x.f32", TFM_F32, 128,
-     {{"d", "128"}, {"heads", "8"}, {"ffn", "512"}, {"depth", "2"}}, 4},
+     {{"d", "128"}, {"heads", "8"}, {"ffn", "512"}, {"depth", "2"}}, 4, NULL},
+    {.name = "W5", .writer = &language},
 };
 
 typedef struct Compiled { /* a model ready to run */
@@ -50,12 +57,19 @@ typedef struct Case {
   int64_t dims[MAX_INPUTS][3];
   tfm_value output;
   size_t output_bytes;
+  Writer *writer; /* for tokens; then `written` says which, and there is no model */
+  WriterCase written;
 } Case;
 
 static const Workload *workload;
 static const char *folder;
 
 static void fail(const char *reason) { printf("@fail %s\n", reason); }
+
+static int32_t n_threads(void) {
+  const char *threads = getenv("PEERS_THREADS");
+  return threads ? atoi(threads) : 2;
+}
 
 // ---- compiling ----
 
@@ -82,8 +96,7 @@ static bool link_model(Compiled *model, const Plan *plan) {
   if (!model->weights || !model->set || !pack_weights(model->arena, &model->diag, plan, read_weight, model, model->weights))
     return false;
   model->jit = jit_create(model->arena, &model->diag, plan, NULL);
-  const char *threads = getenv("PEERS_THREADS");
-  tfm_context_options options = {.struct_size = sizeof options, .threads = threads ? atoi(threads) : 2};
+  tfm_context_options options = {.struct_size = sizeof options, .threads = n_threads()};
   return model->jit &&
          tfm_context_create(jit_program(model->jit), model->weights, &options, &model->context, NULL) == TFM_OK;
 }
@@ -115,17 +128,18 @@ static void *read_file(const char *name, const char *ending, size_t bytes) {
   return NULL;
 }
 
-/* batch, length, and whether the case has padding, from CASE.json. */
-static bool read_shape(const char *name, int64_t *batch, int64_t *length, bool *padded) {
+/* What CASE.json says. */
+static bool read_shape(const char *name, WriterCase *shape) {
   char path[4096];
   snprintf(path, sizeof path, "%s/%s.json", folder, name);
   json_t *json = json_load_file(path, 0, NULL);
   if (!json) return false;
-  *batch = json_integer_value(json_object_get(json, "batch"));
-  *length = json_integer_value(json_object_get(json, "length"));
-  *padded = *batch > 1;
+  *shape = (WriterCase){.batch = json_integer_value(json_object_get(json, "batch")),
+                        .length = json_integer_value(json_object_get(json, "length")),
+                        .beams = json_integer_value(json_object_get(json, "beam")),
+                        .new_tokens = json_integer_value(json_object_get(json, "new"))};
   json_decref(json);
-  return *batch > 0 && *length > 0;
+  return shape->batch > 0 && shape->length > 0;
 }
 
 static bool bind_output(Case *item) {
@@ -142,11 +156,26 @@ static bool bind_output(Case *item) {
   return item->output.data != NULL;
 }
 
+/* The model is compiled for the first case. */
+static bool prepare_writer(Case *item, const char *name, const WriterCase *shape) {
+  static Writer *writer;
+  if (!writer) writer = writer_create(workload->writer, folder, n_threads());
+  item->writer = writer;
+  item->written = *shape;
+  item->inputs[0].data = read_file(name, "ids.i32", (size_t)(shape->batch * shape->length) * sizeof(int32_t));
+  item->written.ids = item->inputs[0].data;
+  item->output_bytes = (size_t)(shape->batch * shape->new_tokens) * sizeof(int32_t);
+  item->output.data = malloc(item->output_bytes);
+  snprintf(item->name, sizeof item->name, "%s", name);
+  return writer && item->written.ids && item->output.data && shape->beams > 0 && shape->new_tokens > 0;
+}
+
 static bool prepare(Case *item, const char *name) {
-  int64_t batch, length;
-  bool padded;
-  if (!read_shape(name, &batch, &length, &padded)) return false;
-  bool masked = padded || workload->width == 0;
+  WriterCase shape;
+  if (!read_shape(name, &shape)) return false;
+  if (workload->writer) return prepare_writer(item, name, &shape);
+  const int64_t batch = shape.batch, length = shape.length;
+  bool masked = batch > 1 || workload->width == 0;
   item->model = compiled(masked);
   if (!item->model) return false;
   size_t rows = (size_t)(batch * length), width = workload->width ? (size_t)workload->width : 1;
@@ -184,6 +213,7 @@ static Case *find(const char *name) {
 }
 
 static bool run(Case *item) {
+  if (item->writer) return writer_run(item->writer, &item->written, item->output.data);
   return tfm_context_run(item->model->context, item->inputs, &item->output, NULL) == TFM_OK;
 }
 
@@ -199,7 +229,7 @@ static void command_out(Case *item, const char *path) {
 
 static void command_go(Case *item, int warm, int n) {
   double *times = malloc(sizeof *times * (size_t)(n > 0 ? n : 1));
-  bool ok = times != NULL && tfm_context_bind(item->model->context, item->inputs, NULL) == TFM_OK;
+  bool ok = times && (item->writer || tfm_context_bind(item->model->context, item->inputs, NULL) == TFM_OK);
   for (int i = 0; ok && i < warm; i++) ok = run(item);
   for (int i = 0; ok && i < n; i++) {
     double start = seconds_now();
@@ -240,7 +270,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; argc == 3 && i < sizeof workloads / sizeof *workloads; i++)
     if (strcmp(argv[1], workloads[i].name) == 0) workload = &workloads[i];
   if (!workload) {
-    fputs("usage: bench-compare W1|W2|W4 FOLDER\n", stderr);
+    fputs("usage: bench-compare W1|W2|W3|W4|W5 FOLDER\n", stderr);
     return 2;
   }
   folder = argv[2];

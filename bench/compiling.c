@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -12,11 +13,15 @@
 
 enum { HUGE_PAGE = 2 * 1024 * 1024 };
 
-const Plan *plan_file(Arena *arena, Diag *diag, const char *file, const TargetInfo *target, const ElaborateOptions *options) {
+Graph *elaborate_file(Arena *arena, Diag *diag, const char *file, const ElaborateOptions *options) {
   Map *names = ARENA_NEW(arena, Map);
   *names = map_new(arena);
   ParsedProgram *program = parse_program(arena, names, diag, arena_printf(arena, "%s/%s", TFM_SOURCE_DIR, file));
-  Graph *graph = program ? elaborate(arena, names, diag, program, options) : NULL;
+  return program ? elaborate(arena, names, diag, program, options) : NULL;
+}
+
+const Plan *plan_file(Arena *arena, Diag *diag, const char *file, const TargetInfo *target, const ElaborateOptions *options) {
+  Graph *graph = elaborate_file(arena, diag, file, options);
   PassOptions passes = {.level = 2};
   if (!graph || !passes_run(graph, diag, &passes, NULL)) return NULL;
   return plan_graph(arena, diag, graph, target);
@@ -25,8 +30,9 @@ const Plan *plan_file(Arena *arena, Diag *diag, const char *file, const TargetIn
 char *weights_room(const Plan *plan) {
   size_t bytes = (plan->program.weights_bytes / HUGE_PAGE + 1) * HUGE_PAGE;
   char *room = aligned_alloc(HUGE_PAGE, bytes);
-  if (room) madvise(room, bytes, MADV_HUGEPAGE); /* only faster */
-  return room;
+  if (!room) return NULL;
+  madvise(room, bytes, MADV_HUGEPAGE); /* only faster */
+  return memset(room, 0, bytes);
 }
 
 void print_messages(const Diag *diag) {

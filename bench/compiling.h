@@ -1,4 +1,4 @@
-/* What programs that measure share: from a file of this repository to a plan, and memory for packed weights. */
+/* What programs that measure share: from a file of this repository to a graph or a plan, and memory for packed weights. */
 #ifndef TFM_BENCH_COMPILING_H
 #define TFM_BENCH_COMPILING_H
 
@@ -6,8 +6,9 @@
 #include "plan/plan.h"
 
 /* `file` from the root of the sources. NULL after an error. */
+Graph *elaborate_file(Arena *arena, Diag *diag, const char *file, const ElaborateOptions *options);
 const Plan *plan_file(Arena *arena, Diag *diag, const char *file, const TargetInfo *target, const ElaborateOptions *options);
-/* Room for the packed weights of a plan on huge pages, to be freed; NULL: no memory. */
+/* Zeroes, room for the packed weights of a plan on huge pages, to be freed; NULL: no memory. */
 char *weights_room(const Plan *plan);
 void print_messages(const Diag *diag); /* on stderr */
 

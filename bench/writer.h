@@ -1,0 +1,27 @@
+/* Models that write, for bench-compare: rows of tokens from rows of tokens. */
+#ifndef TFM_BENCH_WRITER_H
+#define TFM_BENCH_WRITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct Writer Writer;
+
+typedef struct WriterModel {
+  const char *file;
+  int64_t start; /* the token that rows begin with; -1: they begin with what is given */
+  int64_t end;   /* the token that is not chosen before the number of new tokens is reached */
+} WriterModel;
+
+typedef struct WriterCase {
+  int64_t batch, length, beams, new_tokens;
+  const int32_t *ids; /* [batch][length]: what is translated, or continued */
+} WriterCase;
+
+/* Compiles the model, with the weights of FOLDER/weights.safetensors; NULL after printing why not. It lives as long as
+ * the program. */
+Writer *writer_create(const WriterModel *model, const char *folder, int32_t threads);
+/* Everything that a row of ids costs; tokens[batch][new_tokens]. False after printing why not. */
+bool writer_run(Writer *writer, const WriterCase *item, int32_t *tokens);
+
+#endif
