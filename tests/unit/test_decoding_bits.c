@@ -1,0 +1,353 @@
+/* What a decoder gives is what the whole forward gives, bit for bit: for every golden model that writes and is
+ * incremental, scores after every token, however the rows are cut into steps, whichever rows go together, with 1, 2 and 4
+ * threads, on every instruction set of this CPU. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "elaborate/elaborate.h"
+#include "jit/jit.h"
+#include "plan/decoding.h"
+#include "plan/share_weights.h"
+#include "codegen/codegen.h"
+#include "tfm/decode.h"
+#include "tfm/tfm.h"
+#include "weights/pack.h"
+#include "weights/safetensors.h"
+
+enum { LENGTH = 19, MAX_ITEMS = 4, MAX_INPUTS = 4 };
+
+typedef struct Model {
+  Arena *arena;
+  Diag diag;
+  SafeTensors *weights;
+  char *whole_packed, *packed;
+  Jit *whole, *source, *step;
+  tfm_decoding decoding;
+  int32_t grows, scores;      /* of the whole program */
+  tfm_value inputs[MAX_INPUTS]; /* of the whole program */
+  int64_t items, vocab;
+  int32_t tokens[2][MAX_ITEMS][LENGTH]; /* two different rows for each item */
+  float *expected[2];                   /* [items][LENGTH][vocab] */
+} Model;
+
+static void good(const Model *m, bool condition) {
+  cr_assert(condition, "%s", m->diag.messages.n ? m->diag.messages.items[0].text : "no message");
+}
+static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status, TFM_OK, "%s", error->message); }
+
+// ---- reading a case ----
+
+static const Tensor *look_up(void *context, const char *name) {
+  Model *m = context;
+  const StTensor *tensor = safetensors_find(m->weights, name);
+  cr_assert_not_null(tensor, "no weight '%s'", name);
+  Tensor *out = tensor_new(m->arena, DTYPE_F32, tensor->rank, tensor->dims);
+  good(m, safetensors_read(m->weights, &m->diag, tensor, DTYPE_F32, out->data));
+  return out;
+}
+
+static Graph *elaborated(Model *m, const char *folder) {
+  Map names = map_new(m->arena);
+  Definition definitions[32];
+  ElaborateOptions options = {.definitions = definitions};
+  json_t *json = json_load_file(arena_printf(m->arena, "%s/case.json", folder), 0, NULL), *value;
+  const char *key;
+  json_object_foreach(json_object_get(json, "defines"), key, value)
+    definitions[options.n_definitions++] = (Definition){key, arena_strdup(m->arena, json_string_value(value))};
+  json_decref(json);
+  ParsedProgram *program = parse_program(m->arena, &names, &m->diag, arena_printf(m->arena, "%s/model.tfm", folder));
+  Graph *graph = program ? elaborate(m->arena, &names, &m->diag, program, &options) : NULL;
+  good(m, graph);
+  return graph;
+}
+
+/* Everything but the tokens, which are not those of the case. */
+static void read_inputs(Model *m, const char *folder) {
+  const tfm_program *p = jit_program(m->whole);
+  SafeTensors *file = safetensors_open(m->arena, &m->diag, arena_printf(m->arena, "%s/inputs.safetensors", folder));
+  good(m, file && p->n_inputs <= MAX_INPUTS);
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    const StTensor *tensor = safetensors_find(file, p->inputs[i].name);
+    if (!tensor) continue;
+    Tensor *out = tensor_new(m->arena, (DType)p->inputs[i].dtype, tensor->rank, tensor->dims);
+    good(m, safetensors_read(file, &m->diag, tensor, out->dtype, out->data));
+    m->inputs[i] = (tfm_value){out->data, (int32_t)out->dtype, (int32_t)out->rank, out->dims};
+    m->items = out->dims[0];
+  }
+  safetensors_close(file);
+  cr_assert(m->items > 0 && m->items <= MAX_ITEMS);
+}
+
+// ---- compiling it ----
+
+/* Gives the weights their places too: before the code is made. */
+static char *packed(Model *m, Plan *const *plans, uint32_t n) {
+  share_weights(m->arena, plans, n);
+  size_t bytes = (plans[0]->program.weights_bytes / 64 + 1) * 64;
+  char *block = aligned_alloc(64, bytes);
+  memset(block, 0, bytes);
+  for (uint32_t i = 0; i < n; i++) good(m, pack_weights(m->arena, &m->diag, plans[i], look_up, m, block));
+  return block;
+}
+
+static Jit *compiled(Model *m, const Plan *plan) {
+  Jit *jit = plan ? jit_create(m->arena, &m->diag, plan, NULL) : NULL;
+  good(m, jit);
+  return jit;
+}
+
+static void run_passes(Model *m, Graph *graph) {
+  if (graph) good(m, passes_run(graph, &m->diag, &(PassOptions){.level = 2}, NULL));
+}
+
+static void compile_whole(Model *m, Graph *graph, const TargetInfo *target) {
+  const char *grows = graph->generate_input, *scores = graph->generate_output;
+  run_passes(m, graph);
+  Plan *plan = plan_graph(m->arena, &m->diag, graph, target);
+  good(m, plan);
+  m->whole_packed = packed(m, &plan, 1);
+  m->whole = compiled(m, plan);
+  for (uint32_t i = 0; i < plan->program.n_inputs; i++)
+    if (strcmp(plan->program.inputs[i].name, grows) == 0) m->grows = (int32_t)i;
+  for (uint32_t i = 0; i < plan->program.n_outputs; i++)
+    if (strcmp(plan->program.outputs[i].name, scores) == 0) m->scores = (int32_t)i;
+}
+
+/* False for a model that is not incremental. */
+static bool compile(Model *m, const char *folder, const TargetInfo *target) {
+  m->weights = safetensors_open(m->arena, &m->diag, arena_printf(m->arena, "%s/weights.safetensors", folder));
+  good(m, m->weights);
+  Graph *graph = elaborated(m, folder);
+  Incremental parts = incremental_derive(m->arena, &m->diag, graph, NULL);
+  if (!parts.step) return false;
+  compile_whole(m, graph, target);
+  run_passes(m, parts.source);
+  run_passes(m, parts.step);
+  const DecodingPlan *plans = plan_decoding(m->arena, &m->diag, &parts, target);
+  good(m, plans);
+  m->packed = packed(m, (Plan *[]){plans->step, plans->source}, plans->source ? 2 : 1);
+  m->decoding = plans->decoding;
+  m->step = compiled(m, plans->step);
+  m->decoding.step = jit_program(m->step);
+  if (plans->source) m->source = compiled(m, plans->source), m->decoding.source = jit_program(m->source);
+  m->vocab = m->decoding.vocab;
+  read_inputs(m, folder);
+  return true;
+}
+
+static void close_model(Model *m) {
+  jit_destroy(m->whole);
+  jit_destroy(m->source);
+  jit_destroy(m->step);
+  free(m->whole_packed);
+  free(m->packed);
+  safetensors_close(m->weights);
+  arena_destroy(m->arena);
+}
+
+// ---- the whole forward ----
+
+/* The scores after token `length` - 1 of all rows, to expected. */
+static void run_whole(Model *m, tfm_context *context, int set, int64_t length) {
+  const tfm_program *p = jit_program(m->whole);
+  int32_t tokens[MAX_ITEMS * LENGTH], rank;
+  tfm_error error;
+  for (int64_t i = 0; i < m->items; i++)
+    memcpy(tokens + i * length, m->tokens[set][i], (size_t)length * sizeof *tokens);
+  m->inputs[m->grows] = (tfm_value){tokens, TFM_I32, 2, (int64_t[]){m->items, length}};
+  ok(tfm_context_bind(context, m->inputs, &error), &error);
+  tfm_value outputs[8] = {0};
+  const int64_t *dims = tfm_context_output_dims(context, (uint32_t)m->scores, &rank);
+  cr_assert(rank == 3 && p->n_outputs <= 8);
+  float *scores = calloc((size_t)(dims[0] * dims[1] * dims[2]), sizeof *scores);
+  for (uint32_t i = 0; i < p->n_outputs; i++)
+    outputs[i] = (tfm_value){NULL, p->outputs[i].dtype, p->outputs[i].rank, tfm_context_output_dims(context, i, NULL)};
+  outputs[m->scores].data = scores;
+  ok(tfm_context_run(context, m->inputs, outputs, &error), &error);
+  for (int64_t i = 0; i < m->items; i++)
+    memcpy(m->expected[set] + (i * LENGTH + length - 1) * m->vocab, scores + (i * dims[1] + dims[1] - 1) * m->vocab,
+           (size_t)m->vocab * sizeof *scores);
+  free(scores);
+}
+
+static void find_expected(Model *m) {
+  tfm_context *context;
+  tfm_error error;
+  tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
+  ok(tfm_context_create(jit_program(m->whole), m->whole_packed, &options, &context, &error), &error);
+  uint32_t random = 12345;
+  for (int set = 0; set < 2; set++) {
+    for (int64_t i = 0; i < m->items; i++)
+      for (int64_t t = 0; t < LENGTH; t++)
+        m->tokens[set][i][t] = (int32_t)((random = random * 1664525 + 1013904223) >> 8) % (int32_t)m->vocab;
+    m->expected[set] = arena_alloc(m->arena, (size_t)(m->items * LENGTH * m->vocab) * sizeof(float));
+    for (int64_t length = 1; length <= LENGTH; length++) run_whole(m, context, set, length);
+  }
+  tfm_context_destroy(context);
+}
+
+// ---- decoding ----
+
+typedef struct Decoding {
+  const Model *m;
+  const char *name;
+  tfm_decoder *decoder;
+} Decoding;
+
+static Decoding begin(const Model *m, const char *name, int32_t threads) {
+  Decoding d = {.m = m, .name = name};
+  tfm_error error;
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  ok(tfm_decoder_create(&m->decoding, m->packed, m->packed, &options, &d.decoder, &error), &error);
+  tfm_value inputs[MAX_INPUTS];
+  const tfm_program *whole = jit_program(m->whole), *source = m->decoding.source;
+  for (uint32_t i = 0; source && i < source->n_inputs; i++)
+    for (uint32_t k = 0; k < whole->n_inputs; k++)
+      if (strcmp(source->inputs[i].name, whole->inputs[k].name) == 0) inputs[i] = m->inputs[k];
+  ok(tfm_decoder_begin(d.decoder, source ? inputs : NULL, 2 * m->items, LENGTH, &error), &error);
+  return d;
+}
+
+static int64_t join(Decoding *d, int64_t item) {
+  tfm_error error;
+  int64_t row;
+  ok(tfm_decoder_join(d->decoder, item, &row, &error), &error);
+  return row;
+}
+
+static void compare(const Decoding *d, int set, int64_t item, int64_t position, const float *got) {
+  int64_t vocab = d->m->vocab;
+  const float *want = d->m->expected[set] + (item * LENGTH + position) * vocab;
+  for (int64_t i = 0; i < vocab; i++)
+    cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0, "%s: set %d, item %lld, position %lld, score %lld: %.9g, not %.9g",
+              d->name, set, (long long)item, (long long)position, (long long)i, (double)got[i], (double)want[i]);
+}
+
+static void compare_log_sum(const Decoding *d, const float *scores, float log_sum) {
+  double most = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < d->m->vocab; i++) most = scores[i] > most ? scores[i] : most;
+  for (int64_t i = 0; i < d->m->vocab; i++) sum += exp(scores[i] - most);
+  cr_assert_float_eq(log_sum, log(sum) + most, 1e-5 * (1 + fabs(most)), "%s", d->name);
+}
+
+/* Appends n tokens to rows [0, n_rows), where row r is of item r % items and set r / items; compares the scores after
+ * the last `kept`. */
+static void step(const Decoding *d, int64_t first_row, int64_t n_rows, int64_t n, int64_t kept) {
+  const Model *m = d->m;
+  tfm_decoder_row rows[2 * MAX_ITEMS];
+  tfm_error error;
+  float *scores = calloc((size_t)(n_rows * kept * m->vocab), sizeof *scores);
+  float *log_sums = calloc((size_t)(n_rows * kept), sizeof *log_sums);
+  int64_t length = tfm_decoder_length(d->decoder, first_row);
+  for (int64_t r = 0; r < n_rows; r++) {
+    int64_t row = first_row + r;
+    rows[r] = (tfm_decoder_row){row, m->tokens[row / m->items][row % m->items] + length, n};
+  }
+  ok(tfm_decoder_step(d->decoder, n_rows, rows, kept, scores, length % 2 ? log_sums : NULL, &error), &error);
+  for (int64_t r = 0; r < n_rows; r++)
+    for (int64_t k = 0; k < kept; k++) {
+      int64_t row = first_row + r;
+      const float *got = scores + (r * kept + k) * m->vocab;
+      compare(d, (int)(row / m->items), row % m->items, length + n - kept + k, got);
+      if (length % 2) compare_log_sum(d, got, log_sums[r * kept + k]);
+    }
+  free(scores);
+  free(log_sums);
+}
+
+static void join_all(Decoding *d) {
+  for (int64_t row = 0; row < 2 * d->m->items; row++) cr_assert_eq(join(d, row % d->m->items), row);
+}
+
+/* All rows in chunks of these lengths, until LENGTH. */
+static void in_chunks(const Model *m, const char *name, int32_t threads, int64_t chunk, int64_t then, bool together) {
+  Decoding d = begin(m, name, threads);
+  join_all(&d);
+  int64_t group = together ? 2 * m->items : 1;
+  for (int64_t length = 0; length < LENGTH;) {
+    int64_t n = length ? then : chunk;
+    if (n > LENGTH - length) n = LENGTH - length;
+    for (int64_t row = 0; row < 2 * m->items; row += group) step(&d, row, group, n, length % 3 ? n : 1);
+    length += n;
+  }
+  tfm_decoder_destroy(d.decoder);
+}
+
+/* Rows go back, change places and go on. */
+static void back_and_forth(const Model *m, const char *name) {
+  Decoding d = begin(m, name, 2);
+  tfm_error error;
+  int64_t n = 2 * m->items, parents[2 * MAX_ITEMS];
+  join_all(&d);
+  step(&d, 0, n, 17, 1);
+  for (int64_t row = 0; row < n; row++) ok(tfm_decoder_truncate(d.decoder, row, 3, &error), &error);
+  step(&d, 0, n, 1, 1);
+  for (int64_t row = 0; row < n; row++) parents[row] = row < m->items ? row : row - m->items; /* set 0 twice */
+  ok(tfm_decoder_reorder(d.decoder, n, parents, &error), &error);
+  step(&d, 0, m->items, 4, 2);
+  for (int64_t row = 0; row < m->items; row++) parents[row] = row + m->items; /* the copies have 4 tokens */
+  ok(tfm_decoder_reorder(d.decoder, m->items, parents, &error), &error);
+  cr_assert_eq(tfm_decoder_length(d.decoder, 0), 4);
+  step(&d, 0, m->items, 1, 1);
+  step(&d, 0, m->items, 14, 14);
+  tfm_decoder_destroy(d.decoder);
+}
+
+static void check_decoding(const Model *m, const char *name) {
+  for (int32_t threads = 1; threads <= 4; threads *= 2) {
+    in_chunks(m, name, threads, 1, 1, true);
+    in_chunks(m, name, threads, LENGTH, 1, true);
+    in_chunks(m, name, threads, 5, 3, true);
+  }
+  in_chunks(m, name, 1, 4, 1, false);
+  in_chunks(m, name, 2, 1, 7, false);
+  back_and_forth(m, name);
+}
+
+// ---- cases ----
+
+static bool check_case(const char *name, const TargetInfo *target) {
+  char folder[1024];
+  snprintf(folder, sizeof folder, TFM_SOURCE_DIR "/tests/goldens/%s", name);
+  Model m = {.arena = arena_create()};
+  m.diag = diag_new(m.arena);
+  bool is_incremental = compile(&m, folder, target);
+  if (is_incremental) {
+    find_expected(&m);
+    check_decoding(&m, name);
+  }
+  close_model(&m);
+  return is_incremental;
+}
+
+/* Cases of one model differ in how tokens are chosen. */
+static bool is_another_of_a_model(const char *name) {
+  static const char *const endings[] = {"-beam-early", "-beam-never", "-forced", "-greedy", "-min", "-ngram", "-no-repeat",
+                                        "-repetition", "-sample"};
+  if (strncmp(name, "gen-lm-", 7) == 0 || strncmp(name, "gen-seed-", 9) == 0) return strstr(name, "-beam") != NULL;
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    if (strlen(name) > strlen(endings[i]) && strcmp(name + strlen(name) - strlen(endings[i]), endings[i]) == 0) return true;
+  return false;
+}
+
+static void check_all(const TargetInfo *target) {
+  struct dirent **entries;
+  int n = scandir(TFM_SOURCE_DIR "/tests/goldens", &entries, NULL, alphasort), n_incremental = 0;
+  for (int i = 0; i < n; i++) {
+    const char *name = entries[i]->d_name;
+    if (strncmp(name, "gen-", 4) == 0 && !is_another_of_a_model(name)) n_incremental += check_case(name, target);
+    free(entries[i]);
+  }
+  free(entries);
+  cr_assert_geq(n_incremental, 6);
+}
+
+Test(decoding_bits, every_instruction_set) {
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (!host_lacks(target)) check_all(target);
+}
