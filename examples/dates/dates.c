@@ -9,8 +9,6 @@
 #include "dates.h"
 #include "vocabulary.h"
 
-enum { MAX_OUTPUT = ISO_LENGTH + 2 }; /* with beginning and end */
-
 /* The ids of a line; their number, or 0 after a message. */
 static int read_ids(const char *line, int number, int32_t ids[LONGEST]) {
   int n = 0;
@@ -27,26 +25,18 @@ static int read_ids(const char *line, int number, int32_t ids[LONGEST]) {
   return fault ? 0 : n;
 }
 
-static int32_t best(const float *logits) {
-  int32_t best = 0;
-  for (int32_t id = 1; id < VOCABULARY; id++)
-    if (logits[id] > logits[best]) best = id;
-  return best;
-}
-
-/* Appends the likeliest character until it is the end. */
-static tfm_status translate(dates_context *context, const int32_t *src, int n, char *date, tfm_error *error) {
-  static float logits[MAX_OUTPUT * VOCABULARY];
-  int32_t tgt[MAX_OUTPUT] = {BEGINNING};
-  for (int time = 1; time < MAX_OUTPUT; time++) {
-    dates_args args = {.batch = 1, .source = n, .time = time, .src = src, .tgt = tgt, .logits = logits,
-                       .logits_capacity = MAX_OUTPUT * VOCABULARY};
-    if (dates_forward(context, &args, error)) return error->status;
-    tgt[time] = best(logits + (time - 1) * VOCABULARY);
-    if (tgt[time] < FIRST_ID) break;
-    *date++ = CHARACTERS[tgt[time] - FIRST_ID];
-  }
-  *date = 0;
+/* Prints the likeliest date. */
+static tfm_status translate(dates_context *context, const int32_t *src, int n, tfm_error *error) {
+  tfm_generate_options options;
+  dates_generate_defaults(&options);
+  options.num_beams = 4;
+  tfm_generated written;
+  const dates_args args = {.batch = 1, .source = n, .src = src};
+  if (dates_generate(context, &args, NULL, &options, &written, error)) return error->status;
+  for (int64_t i = 0; i < written.lengths[0]; i++)
+    if (written.sequences[i] >= FIRST_ID) putchar(CHARACTERS[written.sequences[i] - FIRST_ID]);
+  putchar('\n');
+  dates_generated_free(&written);
   return TFM_OK;
 }
 
@@ -54,15 +44,16 @@ int main(int argc, char **argv) {
   dates_model *model = NULL;
   dates_context *context = NULL;
   tfm_error error;
+  setvbuf(stdout, NULL, _IOLBF, 0); /* each line is answered at once */
   tfm_status status = dates_open(argc > 1 ? argv[1] : "dates.tfmw", &model, &error);
   if (!status) status = dates_context_new(model, &(tfm_context_options){.threads = 1}, &context, &error);
-  char *line = NULL, date[MAX_OUTPUT];
+  char *line = NULL;
   size_t room = 0;
   int32_t src[LONGEST];
   for (int number = 1; !status && getline(&line, &room, stdin) >= 0; number++) {
     int n = read_ids(line, number, src);
-    if (n > 0) status = translate(context, src, n, date, &error);
-    if (!status) puts(n > 0 ? date : "");
+    if (n > 0) status = translate(context, src, n, &error);
+    else putchar('\n');
   }
   if (status) fprintf(stderr, "dates: %s\n", error.message);
   free(line);
