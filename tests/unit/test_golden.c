@@ -7,19 +7,21 @@
  *   --- expect-error        lines that messages must contain
  *   --- log                 may be left out: what was fused and refused, "fused qkv: reason", "refused qkv: reason"
  *
- * A case is also computed before and after: the outputs must agree. TFM_UPDATE_GOLDEN=1 writes what came out into the
- * files; refused where CI is set. */
+ * A case is also computed before and after: the outputs must agree. `--- run: step` and `--- run: source` give that part
+ * of the incremental form of a graph with a generate block; it must read back to the same text. TFM_UPDATE_GOLDEN=1
+ * writes what came out into the files; refused where CI is set. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "../support/same_values.h"
-#include "passes/passes.h"
+#include "passes/incremental.h"
 
 typedef struct Case {
   const char *path;
-  const char *options;
+  const char *run;     /* "opt --only=...", "step" or "source" */
+  const char *options; /* of opt */
   char *input, *expect, *error, *log; /* NULL: no such section */
 } Case;
 
@@ -72,7 +74,7 @@ static char **section_of(Case *c, const char *name) {
 }
 
 static Case read_case(const char *path) {
-  Case c = {.path = path, .options = ""};
+  Case c = {.path = path, .run = "opt", .options = ""};
   StrBuf *text = NULL, buffers[8];
   char **section = NULL;
   unsigned n = 0;
@@ -80,8 +82,9 @@ static Case read_case(const char *path) {
     char *end = strchr(line, '\n');
     next = end ? end + 1 : NULL;
     if (end) *end = 0;
-    if (!strncmp(line, "--- run: opt", 12)) {
-      c.options = line + 12;
+    if (!strncmp(line, "--- run: ", 9)) {
+      c.run = line + 9;
+      if (!strncmp(c.run, "opt", 3)) c.options = c.run + 3;
     } else if (!strncmp(line, "--- ", 4)) {
       section = section_of(&c, line + 4);
       cr_assert(section && n < 8, "%s: unknown section %s", path, line);
@@ -131,7 +134,7 @@ static const char *log_text(const PassLog *log) {
 static void rewrite(const Case *c, const char *expect, const char *log) {
   FILE *file = fopen(c->path, "wb");
   cr_assert_not_null(file, "%s", c->path);
-  fprintf(file, "--- run: opt%s\n--- input\n%s--- expect\n%s", c->options, c->input, expect);
+  fprintf(file, "--- run: %s\n--- input\n%s--- expect\n%s", c->run, c->input, expect);
   if (c->log) fprintf(file, "--- log\n%s", log);
   fclose(file);
 }
@@ -159,18 +162,37 @@ static bool has_errors(const Case *c, const char *got) {
   return *got || complain(c, "no error", c->error, got);
 }
 
+static bool check_text(const Case *c, const StrBuf *text, const PassLog *log) {
+  if (updating()) {
+    rewrite(c, text->text, log_text(log));
+    return true;
+  }
+  if (!c->expect || strcmp(c->expect, text->text) != 0)
+    return complain(c, "another graph (TFM_UPDATE_GOLDEN=1 rewrites)", c->expect ? c->expect : "", text->text);
+  if (c->log && strcmp(c->log, log_text(log)) != 0) return complain(c, "another log", c->log, log_text(log));
+  return true;
+}
+
 static bool check_result(const Case *c, Graph *before, Graph *after, const PassLog *log) {
   StrBuf text = strbuf_new(arena);
   graph_print(&text, after);
   if (!same_values(arena, before, after)) return complain(c, "other values", c->input, text.text);
-  if (updating()) {
-    rewrite(c, text.text, log_text(log));
-    return true;
-  }
-  if (!c->expect || strcmp(c->expect, text.text) != 0)
-    return complain(c, "another graph (TFM_UPDATE_GOLDEN=1 rewrites)", c->expect ? c->expect : "", text.text);
-  if (c->log && strcmp(c->log, log_text(log)) != 0) return complain(c, "another log", c->log, log_text(log));
-  return true;
+  return check_text(c, &text, log);
+}
+
+static bool check_part(const Case *c, Diag *diag, const Graph *graph) {
+  PassLog log = {.arena = arena};
+  StrBuf text = strbuf_new(arena), again = strbuf_new(arena);
+  const Incremental parts = incremental_derive(arena, diag, graph, &log);
+  Graph *part = strcmp(c->run, "step") ? parts.source : parts.step;
+  if (c->error) return has_errors(c, parts.reason ? parts.reason : "");
+  if (!part) return complain(c, "no such part", "", parts.reason ? parts.reason : "");
+  graph_print(&text, part);
+  Graph *read = graph_read(arena, diag, source_new(arena, c->path, text.text, (uint32_t)text.length));
+  if (!read || !graph_verify(read, diag)) return complain(c, "it cannot be read back", text.text, messages(diag));
+  graph_print(&again, read);
+  if (strcmp(text.text, again.text) != 0) return complain(c, "it reads back as another", text.text, again.text);
+  return check_text(c, &text, &log);
 }
 
 static bool run_case(const char *path) {
@@ -179,6 +201,7 @@ static bool run_case(const char *path) {
   Source *source = source_new(arena, path, c.input, (uint32_t)strlen(c.input));
   Graph *before = graph_read(arena, &diag, source);
   bool good = before && graph_verify(before, &diag);
+  if (good && strncmp(c.run, "opt", 3) != 0) return check_part(&c, &diag, before);
   PassLog log = {.arena = arena};
   PassOptions options = read_options(&c);
   Graph *after = good ? graph_clone(arena, before) : NULL;
