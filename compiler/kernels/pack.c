@@ -2,7 +2,7 @@
  *
  * In: a strided matrix. Out: a panel that tiles read as b (or, for the left operand, as a). Where k is contiguous in the
  * source (keys), squares of one vector's side are transposed in registers; else a line of the panel is one of the
- * source, copied as vectors where columns are contiguous. Edges are copied number by number. */
+ * source, copied as vectors where columns are contiguous. What else is left is copied number by number. */
 #include "base/check.h"
 #include "codegen/loops.h"
 #include "codegen/vector.h"
@@ -45,13 +45,21 @@ static void copy_scalars(Pack *p, LLVMValueRef k, LLVMValueRef k_end, LLVMValueR
   loop_end(e, &ks);
 }
 
-static void zero_columns(Pack *p) {
+/* Zeros behind the columns: in lines [k, K) up to the next whole vector, in all lines from there on. */
+static void zero_columns(Pack *p, LLVMValueRef k) {
   Emitter *e = p->e;
-  Loop ks = loop_begin(e, emit_i64(e, 0), p->args[ARG_K], 1);
-  Loop columns = loop_begin(e, p->args[ARG_COLUMNS], emit_i64(e, p->width), 1);
-  emit_store(e, emit_f32(e, 0), packed(p, ks.index, columns.index), 4);
-  loop_end(e, &columns);
+  LLVMValueRef columns = p->args[ARG_COLUMNS], more = emit_add(e, columns, emit_i64(e, p->lanes - 1));
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, more, emit_i64(e, -(int64_t)p->lanes), "");
+  Loop ks = loop_begin(e, k, p->args[ARG_K], 1);
+  Loop numbers = loop_begin(e, columns, whole, 1);
+  emit_store(e, emit_f32(e, 0), packed(p, ks.index, numbers.index), 4);
+  loop_end(e, &numbers);
   loop_end(e, &ks);
+  Loop vectors = loop_begin(e, whole, emit_i64(e, p->width), p->lanes);
+  Loop lines = loop_begin(e, emit_i64(e, 0), p->args[ARG_K], 1);
+  emit_store(e, LLVMConstNull(p->vector), packed(p, lines.index, vectors.index), 4);
+  loop_end(e, &lines);
+  loop_end(e, &vectors);
 }
 
 // ---- transposing ----
@@ -112,25 +120,35 @@ static void transpose_squares(Pack *p, LLVMValueRef *r) {
   }
 }
 
-/* One square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. */
-static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column) {
-  LLVMValueRef r[LANES];
-  for (unsigned i = 0; i < p->lanes; i++) r[i] = emit_load(p->e, p->vector, source(p, k, plus(p, column, i)), 4);
+/* One square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. Columns that there
+ * are not are read from `zeros`. */
+static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column, LLVMValueRef zeros) {
+  Emitter *e = p->e;
+  LLVMValueRef r[LANES], from = source(p, k, column), left = emit_sub(e, p->args[ARG_COLUMNS], column);
+  LLVMValueRef distance = emit_mul(e, p->args[ARG_COLUMN_STRIDE], emit_i64(e, 4));
+  for (unsigned i = 0; i < p->lanes; i++) {
+    LLVMValueRef exists = emit_icmp(e, LLVMIntSGT, left, emit_i64(e, i));
+    r[i] = emit_load(e, p->vector, emit_select(e, exists, from, zeros), 4);
+    from = emit_offset(e, from, distance);
+  }
   transpose_quarters(p, r);
   transpose_squares(p, r);
-  for (unsigned i = 0; i < p->lanes; i++) emit_store(p->e, r[i], packed(p, plus(p, k, i), column), 4);
+  for (unsigned i = 0; i < p->lanes; i++) emit_store(e, r[i], packed(p, plus(p, k, i), column), 4);
 }
 
-static void pack_transposed(Pack *p) {
+/* Returns the first k whose lines are copied number by number. */
+static LLVMValueRef pack_transposed(Pack *p) {
   Emitter *e = p->e;
-  LLVMValueRef zero = emit_i64(e, 0), last = emit_i64(e, p->lanes - 1);
-  Loop columns = loop_begin(e, zero, emit_sub(e, p->args[ARG_COLUMNS], last), p->lanes);
-  Loop ks = loop_begin(e, zero, emit_sub(e, p->args[ARG_K], last), p->lanes);
-  transpose_square(p, ks.index, columns.index);
+  LLVMValueRef zero = emit_i64(e, 0), zeros = emit_stack(e, p->vector, 4 * p->lanes);
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, p->args[ARG_K], emit_i64(e, -(int64_t)p->lanes), "");
+  emit_store(e, LLVMConstNull(p->vector), zeros, 4);
+  Loop columns = loop_begin(e, zero, p->args[ARG_COLUMNS], p->lanes);
+  Loop ks = loop_begin(e, zero, whole, p->lanes);
+  transpose_square(p, ks.index, columns.index, zeros);
   loop_end(e, &ks);
-  copy_scalars(p, ks.last, p->args[ARG_K], columns.index, plus(p, columns.index, p->lanes));
   loop_end(e, &columns);
-  copy_scalars(p, zero, p->args[ARG_K], columns.last, p->args[ARG_COLUMNS]);
+  copy_scalars(p, whole, p->args[ARG_K], zero, p->args[ARG_COLUMNS]);
+  return whole;
 }
 
 // ---- copying lines ----
@@ -171,8 +189,7 @@ void emit_PACK(Emitter *e, const KernelSpec *spec, const char *name) {
   if (spec->pack_transposes) p.args[ARG_K_STRIDE] = emit_i64(e, 1);
   emit_parameter_noalias(e, ARG_SOURCE), emit_parameter_readonly(e, ARG_SOURCE);
   emit_parameter_noalias(e, ARG_PACKED);
-  if (spec->pack_transposes) pack_transposed(&p);
-  else pack_lines(&p);
-  zero_columns(&p);
+  if (spec->pack_transposes) zero_columns(&p, pack_transposed(&p));
+  else pack_lines(&p), zero_columns(&p, emit_i64(e, 0));
   LLVMBuildRetVoid(e->builder);
 }
