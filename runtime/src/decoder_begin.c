@@ -314,8 +314,8 @@ static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
 static tfm_status check_begin(const tfm_decoder *decoder, int64_t max_rows, int64_t max_length, tfm_error *error) {
   enum { MOST = 1 << 24 };
   if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
-  if (max_rows < 1 || max_rows > MOST || max_length < 1 || max_length > MOST)
-    return decoder_refuse(error, TFM_E_INPUT, "%lld rows of %lld tokens: both must be from 1 to %d", (long long)max_rows,
+  if (max_rows < 0 || max_rows > MOST || max_length < 1 || max_length > MOST)
+    return decoder_refuse(error, TFM_E_INPUT, "%lld rows of %lld tokens: there may be 0 and 1 to %d", (long long)max_rows,
                           (long long)max_length, MOST);
   return TFM_OK;
 }
@@ -325,7 +325,7 @@ tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int6
   tfm_status status = check_begin(decoder, max_rows, max_length, error);
   if (status) return status;
   decoder->begun = false;
-  decoder->max_rows = max_rows;
+  decoder->max_rows = max_rows ? max_rows : 1; /* memory is for at least one */
   decoder->max_length = max_length;
   int64_t length;
   if ((status = bind_source(decoder, inputs, error))) return status;

@@ -207,8 +207,8 @@ Test(runtime_decoder, errors_change_nothing) {
                "the decoder has not begun: tfm_decoder_begin comes first");
   expect_error(tfm_decoder_step(d, 0, NULL, 1, scores, NULL, &error), TFM_E_USAGE, &error,
                "the decoder has not begun: tfm_decoder_begin comes first");
-  expect_error(tfm_decoder_begin(d, NULL, 0, 5, &error), TFM_E_INPUT, &error,
-               "0 rows of 5 tokens: both must be from 1 to 16777216");
+  expect_error(tfm_decoder_begin(d, NULL, -1, 5, &error), TFM_E_INPUT, &error,
+               "-1 rows of 5 tokens: there may be 0 and 1 to 16777216");
   begin(2, START + 4);
   tokens_fill(tokens, START, 2);
   expect_error(tfm_decoder_join(d, ITEMS, &row, &error), TFM_E_INPUT, &error, "there is no item 2: there are 2");
