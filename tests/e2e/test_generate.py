@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""tfmc generate: what begins a row, options and where they come from, what is refused (I19 to I26 of the catalogue of bad
-inputs), the same tokens whatever the batch, the threads and the form of the inputs.
+"""tfmc generate: what begins a row, options and where they come from, what is refused (I19 to I27 of the catalogue of bad
+inputs), the same tokens whatever the batch, the threads and the form of the inputs. All of it twice: with what earlier
+tokens gave kept, and computed anew for each token.
 
 usage: test_generate.py TFMC          Needs numpy, safetensors. The last line is 'N passed, N failed'.
 """
@@ -43,6 +44,21 @@ model Translator(vocab = 20, d = 16) {
 }
 """
 
+MASKED = """
+model Masked(vocab = 20, d = 16) {
+  embed = Embedding(vocab, d)
+  table = Embedding(6, d)
+  decoder = Decoder(d, 2, 1, 32)
+  head = Linear(d, vocab)
+  forward(src: i32[batch, source], mask: i32[batch, source], tgt: i32[batch, time]) {
+    memory = embed(src) + table.weight[positions(src, 1)]
+    logits = decoder(embed(tgt), memory, tgt_is_causal = true, memory_key_padding_mask = mask == 0) -> head
+    return logits
+  }
+  generate tgt from logits { bos = 1  pad = 0  max_length = 8 }
+}
+"""
+
 SILENT = "model Silent() { forward(x: f32[batch]) { return y = x } }"
 
 
@@ -55,6 +71,8 @@ def translator(source, scale, factors):
 
 
 class Case(unittest.TestCase):
+    PATH = ()
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
@@ -73,7 +91,7 @@ class Case(unittest.TestCase):
             with open(self.path("config.json"), "w") as file:
                 file.write(config if isinstance(config, str) else json.dumps(config))
             arguments += ["--generation-config", self.path("config.json")]
-        return subprocess.run([*arguments, *options], capture_output=True, text=True, timeout=120)
+        return subprocess.run([*arguments, *self.PATH, *options], capture_output=True, text=True, timeout=120)
 
     def rows(self, source, inputs, *options, config=None):
         """The rows that are printed."""
@@ -245,6 +263,81 @@ class Refusals(Case):
                 inputs = None if "start" in says else {"ids": PROMPTS}
                 self.refused(language(), inputs, config=config, says=says)
 
+    def test_I19_as_many_beams_as_tokens(self):
+        rows = self.rows(language(), {"ids": PROMPTS}, "--num-beams=20", "--num-return-sequences=20")
+        self.assertEqual(len(rows), 40)
+        self.assertEqual(len(set(map(tuple, rows))), 40)
+
+    def test_I19_one_token(self):
+        source = language().replace("vocab = 20", "vocab = 1").replace("bos = 3  eos = end", "bos = 0")
+        self.assertEqual(self.rows(source, None, "--max-length=4"), [[0, 0, 0, 0]])
+        self.refused(source, None, "--num-beams=2", says="only 1 tokens")
+
+    def test_I20_all_tokens(self):
+        drawn = self.rows(language(), {"ids": PROMPTS}, "--do-sample")
+        self.assertEqual(self.rows(language(), {"ids": PROMPTS}, "--do-sample", "--top-k=99", "--top-p=1"), drawn)
+
+    def test_I21_every_beam_ends_at_once(self):
+        every = "--eos-token-id=" + ",".join(map(str, range(20)))
+        for stopping in ("false", "true", "never"):
+            rows = self.rows(language(), {"ids": PROMPTS}, every, "--num-beams=3", "--num-return-sequences=3",
+                             "--early-stopping=" + stopping)
+            self.assertEqual([len(row) for row in rows], [4] * 6)
+        self.refused(language(), {"ids": PROMPTS}, every, "--num-beams=3", "--min-new-tokens=9", says="every token is forbidden")
+
+    def test_I21_one_row_ends_long_before_another(self):
+        rows = self.rows(language(), {"ids": PROMPTS}, "--eos-token-id=[]")
+        alone = set(rows[0][3:]) - set(rows[1][3:])
+        end = next(iter(alone), None)
+        self.assertIsNotNone(end, rows)
+        found = self.rows(language(), {"ids": PROMPTS}, f"--eos-token-id={end}")
+        self.assertEqual(found, [rows[0][:rows[0].index(end, 3) + 1], rows[1]])
+
+    def test_I22_all_scores_are_equal(self):
+        source = language().replace("logits = head(hidden)", "logits = 0 * head(hidden)")
+        self.assertEqual(self.rows(source, {"ids": PROMPTS}, "--max-length=5"), [[5, 6, 7, 0, 0], [8, 9, 4, 0, 0]])
+        for penalty in ("0", "-1", "1e9"):
+            rows = self.rows(source, {"ids": PROMPTS}, "--num-beams=3", "--num-return-sequences=3", "--max-length=5",
+                             "--eos-token-id=[]", "--length-penalty=" + penalty)
+            self.assertEqual([row[3:] for row in rows], [[0, 0], [0, 1], [0, 2]] * 2)
+
+    def test_I23_prompts_and_limits(self):
+        self.refused(language(), {"ids": PROMPTS}, "--max-length=2", says="max_length is 2")
+        self.refused(language(), {"ids": PROMPTS}, "--max-length=5", "--min-new-tokens=3", says="min_new_tokens is 3")
+        self.assertEqual(len(self.rows(language(), {"ids": PROMPTS}, "--max-length=4")[0]), 4)
+
+    def test_I23_longer_than_the_model(self):
+        """A table of 8 positions: the limit of the model speaks where a row reaches it, whatever max_length says."""
+        source = language().replace("embed(ids) ->", "embed(ids) + table.weight[positions(ids, 1)] ->")
+        source = source.replace("head = ", "table = Embedding(8, d)\n  head = ")
+        self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=9")[0]), 9)
+        self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=9", "--num-beams=2")[0]), 9)
+        self.refused(source, {"ids": PROMPTS}, "--max-length=10", says="8")
+        self.refused(source, {"ids": PROMPTS}, "--max-length=1000", "--num-beams=2", says="8")
+        self.refused(source, {"ids": np.zeros((1, 9), np.int32)}, says="8")
+
+    def test_I24_scores_that_are_none_later(self):
+        """Positions from 4 on give no scores: the message says for which token."""
+        for bad, says in (("-inf", "token 5 are all -inf"), ("inf - inf", "token 5 are not finite")):
+            late = f"logits = where((positions(ids, 1) > 3)[:, none], {bad}, head(hidden))"
+            source = language().replace("logits = head(hidden)", late)
+            self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=5")[0]), 5)
+            for beams in ("1", "3"):
+                self.refused(source, {"ids": PROMPTS}, "--num-beams", beams, says=says)
+
+    def test_I27_sources(self):
+        """No source, a source that is longer than its mask, and one that the model has no positions for."""
+        mask = np.ones((2, 4), np.int32)
+        src = np.array([[5, 6, 7, 8], [8, 9, 0, 0]], np.int32)
+        for options in ((), ("--num-beams=3",)):
+            whole = self.rows(MASKED, {"src": src, "mask": mask}, *options)
+            self.assertEqual([len(row) for row in whole], [8, 8])
+            none = self.rows(MASKED, {"src": src[:, :0], "mask": mask[:, :0]}, *options)
+            self.assertEqual(none, self.rows(MASKED, {"src": src, "mask": 0 * mask}, *options))
+        self.refused(MASKED, {"src": src, "mask": mask[:, :3]}, says="source")
+        self.refused(MASKED, {"src": src, "mask": mask[:1]}, says="batch")
+        self.refused(MASKED, {"src": np.ones((1, 7), np.int32), "mask": np.ones((1, 7), np.int32)}, says="6")
+
     def test_I21_ends(self):
         self.assertEqual([len(row) for row in self.rows(language(), {"ids": PROMPTS}, "--eos-token-id", ",".join(map(str, range(20))))],
                          [4, 4])
@@ -255,6 +348,14 @@ class Refusals(Case):
             source = language().replace("logits = head(hidden)", f"logits = where(head(hidden) < inf, {bad}, 0.0) + 0 * head(hidden)")
             self.refused(source, None, says=says)
             self.refused(source, None, "--num-beams=2", says=says)
+
+
+def anew(case):
+    """The same tests without the incremental form."""
+    return type(case.__name__ + "Anew", (case,), {"PATH": ("--recompute",)})
+
+
+BeginningsAnew, OptionsAnew, SamplingAnew, RefusalsAnew = map(anew, (Beginnings, Options, Sampling, Refusals))
 
 
 def main():
