@@ -108,6 +108,8 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
                      "typedef struct %s_model %s_model;     /* code and weights */\n"
                      "typedef struct %s_context %s_context; /* what one caller runs it with */\n\n",
                 prefix, prefix, prefix, prefix);
+  if (parts->generation)
+    strbuf_printf(out, "#define %s_VOCAB %lld /* tokens: what a row of scores has */\n\n", guard, (long long)parts->generation->vocab);
   add_args(out, parts);
   add_functions(out, parts);
   strbuf_printf(out, "\n#ifdef __cplusplus\n}\n#endif\n#endif\n");

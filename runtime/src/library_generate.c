@@ -126,14 +126,15 @@ static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores
   return call->scorer.scores(call->scorer.user, rows, scores, log_sums, error);
 }
 
-/* Tokens that the longest row may get; the options are checked later, so they may say anything. */
+/* Tokens that the longest row may get, as far as there can be room for them; the options are checked later, so they may
+ * say anything. */
 static int64_t longest_row(const Call *call) {
+  enum { MOST = 1 << 24 }; /* of a decoder */
   const tfm_generate_options *o = &call->options;
+  int64_t width = greatest_of(call->prompts.width, 1);
   int64_t more = o->max_new_tokens != -1 ? o->max_new_tokens : TFM_DEFAULT_NEW_TOKENS;
-  int64_t length = o->max_new_tokens == -1 && o->max_length != -1 ? o->max_length
-                   : more < INT32_MAX - call->prompts.width       ? call->prompts.width + more
-                                                                  : INT32_MAX;
-  return greatest_of(length, call->prompts.width);
+  int64_t length = o->max_new_tokens == -1 && o->max_length != -1 ? o->max_length : least_of(more, MOST) + width;
+  return least_of(greatest_of(length, width), MOST);
 }
 
 static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {

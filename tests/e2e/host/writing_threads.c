@@ -1,0 +1,161 @@
+/* Threads that write with the same models at once get what one thread got alone: sequences of whole generations, and scores
+ * of steps. usage: writing_threads RUNS */
+#include <pthread.h>
+
+#include "writing.h"
+
+enum { CALLERS = 8, KINDS = 4 /* of what a caller does */, WIDTH = 5 };
+
+static translator_model *translator;
+static speaker_model *speaker;
+static averager_model *averager;
+static tfm_pool *pool;
+static int32_t src[ITEMS * SOURCE], tgt[ITEMS * WIDTH];
+
+typedef struct Contexts { /* of one caller */
+  translator_context *translator;
+  speaker_context *speaker;
+  averager_context *averager;
+} Contexts;
+
+typedef struct Result {
+  int64_t n, width;
+  int32_t tokens[ITEMS * LONGEST];
+  float scores[ITEMS * VOCAB];
+} Result;
+
+static Result expected[KINDS];
+
+static tfm_status make(Contexts *made, int32_t threads, tfm_pool *shared, tfm_error *error) {
+  const tfm_context_options options = {.struct_size = sizeof options, .threads = threads, .spin_us = threads > 2 ? -1 : 20,
+                                       .pool = shared};
+  tfm_status status = translator_context_new(translator, &options, &made->translator, error);
+  if (!status) status = speaker_context_new(speaker, &options, &made->speaker, error);
+  return status ? status : averager_context_new(averager, &options, &made->averager, error);
+}
+
+static void drop(Contexts *made) {
+  translator_context_free(made->translator);
+  speaker_context_free(made->speaker);
+  averager_context_free(made->averager);
+}
+
+static void keep(tfm_generated *written, Result *result) {
+  result->n = written->n;
+  result->width = written->width;
+  memcpy(result->tokens, written->sequences, sizeof(int32_t) * (size_t)(written->n * written->width));
+  if (written->scores) memcpy(result->scores, written->scores, sizeof(float) * (size_t)written->n);
+  translator_generated_free(written);
+}
+
+static tfm_status translate(Contexts *with, Result *result, tfm_error *error) {
+  const translator_args args = {.batch = ITEMS, .source = SOURCE, .src = src};
+  tfm_generate_options options;
+  tfm_generated written;
+  translator_generate_defaults(&options);
+  options.num_beams = 4;
+  tfm_status status = translator_generate(with->translator, &args, NULL, &options, &written, error);
+  if (!status) keep(&written, result);
+  return status;
+}
+
+static tfm_status speak(Contexts *with, Result *result, tfm_error *error) {
+  const speaker_args args = {.batch = ITEMS, .time = WIDTH, .tgt = tgt};
+  tfm_generate_options options;
+  tfm_generated written;
+  speaker_generate_defaults(&options);
+  options.do_sample = 1;
+  options.max_new_tokens = 30;
+  tfm_status status = speaker_generate(with->speaker, &args, (const int64_t[]){5, 2, 5}, &options, &written, error);
+  if (!status) keep(&written, result);
+  return status;
+}
+
+static tfm_status average(Contexts *with, Result *result, tfm_error *error) {
+  const averager_args args = {.batch = ITEMS, .time = WIDTH, .tgt = tgt};
+  tfm_generated written;
+  tfm_status status = averager_generate(with->averager, &args, NULL, NULL, &written, error);
+  if (!status) keep(&written, result);
+  return status;
+}
+
+/* Steps of one's own: the scores of the last one. */
+static tfm_status search(Contexts *with, Result *result, tfm_error *error) {
+  const translator_args args = {.batch = ITEMS, .source = SOURCE, .src = src};
+  tfm_decoder_row rows[ITEMS];
+  tfm_status status = translator_begin(with->translator, &args, ITEMS, LONGEST, error);
+  for (int64_t i = 0; i < ITEMS && !status; i++) {
+    rows[i] = (tfm_decoder_row){.tokens = tgt + i * WIDTH, .n_tokens = 3};
+    status = translator_join(with->translator, i, &rows[i].row, error);
+  }
+  if (!status) status = translator_step(with->translator, ITEMS, rows, 1, result->scores, NULL, error);
+  if (!status) status = translator_reorder(with->translator, ITEMS, (const int64_t[]){2, 2, 0}, error);
+  for (int k = 0; k < WIDTH && !status; k++) {
+    for (int64_t i = 0; i < ITEMS; i++) rows[i] = (tfm_decoder_row){i, tgt + i * WIDTH + k, 1};
+    status = translator_step(with->translator, ITEMS, rows, 1, result->scores, NULL, error);
+  }
+  return status;
+}
+
+static tfm_status (*const kinds[KINDS])(Contexts *, Result *, tfm_error *) = {translate, speak, average, search};
+
+typedef struct Caller {
+  pthread_t thread;
+  int number, runs, failed;
+  tfm_error error;
+} Caller;
+
+static void *call(void *argument) {
+  Caller *caller = argument;
+  Contexts with = {0};
+  caller->failed = make(&with, 1 + caller->number % 3, caller->number % 4 == 3 ? pool : NULL, &caller->error) != TFM_OK;
+  for (int run = 0; run < caller->runs && !caller->failed; run++) {
+    Result result = {0};
+    int kind = (run + caller->number) % KINDS;
+    caller->failed = kinds[kind](&with, &result, &caller->error) || memcmp(&result, &expected[kind], sizeof result) != 0;
+  }
+  drop(&with);
+  return NULL;
+}
+
+static int run_callers(int runs) {
+  static Caller callers[CALLERS];
+  int failed = 0;
+  for (int i = 0; i < CALLERS; i++) {
+    callers[i].number = i;
+    callers[i].runs = runs;
+    if (pthread_create(&callers[i].thread, NULL, call, &callers[i])) return 1;
+  }
+  for (int i = 0; i < CALLERS; i++) {
+    pthread_join(callers[i].thread, NULL);
+    if (callers[i].failed) fprintf(stderr, "caller %d: other results; %s\n", i, callers[i].error.message);
+    failed += callers[i].failed;
+  }
+  return failed;
+}
+
+static int prepare(tfm_error *error) {
+  Contexts alone = {0};
+  fill_tokens(src, ITEMS * SOURCE, 3);
+  fill_tokens(tgt, ITEMS * WIDTH, 4);
+  tfm_status status = translator_open(NULL, &translator, error);
+  if (!status) status = speaker_open(NULL, &speaker, error);
+  if (!status) status = averager_open(NULL, &averager, error);
+  if (!status) status = speaker_pool_new(2, &pool, error);
+  if (!status) status = make(&alone, 1, NULL, error);
+  for (int i = 0; i < KINDS && !status; i++) status = kinds[i](&alone, &expected[i], error);
+  drop(&alone);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  tfm_error error;
+  if (argc != 2) return 2;
+  if (prepare(&error)) return fprintf(stderr, "%s\n", error.message), 1;
+  int failed = run_callers(atoi(argv[1]));
+  speaker_pool_free(pool);
+  translator_close(translator);
+  speaker_close(speaker);
+  averager_close(averager);
+  return failed || n_wrong;
+}

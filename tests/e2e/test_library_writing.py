@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Compiled models that write, in C programs: a program's own search beside forward, generate beside a loop of forwards, no
+allocation after the first token, many threads, the header alone. Models are objects (tfmc compile -c) in one program; the
+runtime is compiled from its source, so that sanitizers can watch it.
+
+usage: test_library_writing.py TFMC SOURCE [--runs=40] [--sanitize=thread]...
+Needs Python's own library and C and C++ compilers (clang-14 with --sanitize). The last line is 'N passed, N failed'.
+"""
+import argparse
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from test_library_threads import save
+
+EMBED = "fn embed(ids) = shared(ids) * sqrt(d) + sinusoid(positions(ids, 1), d)"
+MODELS = {
+    "translator": f"""model Translator(vocab = 50, d = 32) {{
+  shared = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 2, 64)
+  decoder = Decoder(d, 4, 2, 64)
+  {EMBED}
+  forward(src: i32[batch, source], tgt: i32[batch, time]) {{
+    logits = linear(decoder(embed(tgt), encoder(embed(src)), tgt_is_causal = true), shared.weight)
+    return logits
+  }}
+  generate tgt from logits {{ bos = 1  pad = 0  max_length = 24 }}
+}}
+""",
+    "speaker": f"""model Speaker(vocab = 50, d = 32) {{
+  shared = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 2, 64, norm = true)
+  {EMBED}
+  forward(tgt: i32[batch, time]) {{
+    logits = linear(embed(tgt) -> encoder(is_causal = true), shared.weight)
+    return logits
+  }}
+  generate tgt from logits {{ bos = 1  eos = [2, 40]  pad = 0 }}
+}}
+""",
+    "averager": f"""model Averager(vocab = 50, d = 32) {{
+  shared = Embedding(vocab, d)
+  {EMBED}
+  forward(tgt: i32[batch, time]) {{
+    hidden = embed(tgt)
+    logits = linear(hidden + mean(hidden, axis = 1, keepdim = true), shared.weight)
+    return logits
+  }}
+  generate tgt from logits {{ max_length = 10 }}
+}}
+""",
+    "silent": "model Silent {\n  forward(x: f32[n]) { return y = x * 2 }\n}\n",
+}
+WRITES = {"generate", "generate_defaults", "generated_free"}
+DECODES = {"begin", "join", "leave", "step", "reorder", "truncate", "length", "end"}
+STRICT = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+passed = failed = 0
+
+
+def check(good, what):
+    global passed, failed
+    passed, failed = passed + bool(good), failed + (not good)
+    if not good:
+        print("FAIL", what[:5000])
+
+
+def run(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, **options)
+
+
+def make_models(tfmc):
+    for name, text in MODELS.items():
+        with open(f"{name}.tfm", "w") as f:
+            f.write(text)
+        listed = subprocess.run([tfmc, "check", "-v", f"{name}.tfm"], check=True, capture_output=True, text=True).stdout
+        shapes = re.findall(r"^  (\S+) +f32\[(.*)\]$", listed[listed.index("weights:"):], re.MULTILINE)
+        options = []
+        if shapes:
+            save(f"{name}.safetensors", {weight: [int(n) for n in dims.split(", ")] for weight, dims in shapes})
+            options = ["--embed-weights", "--weights", f"{name}.safetensors"]
+        subprocess.run([tfmc, "compile", f"{name}.tfm", "-c", "-o", f"{name}.o", *options], check=True, capture_output=True, text=True)
+
+
+def test_headers():
+    """Each alone and all together, as C and as C++; functions for what a model can do and no others."""
+    for name in [*MODELS, "all"]:
+        with open(f"{name}_alone.c", "w") as f:
+            f.write("".join(f'#include "{each}.h"\n' for each in (MODELS if name == "all" else [name])))
+        check(run("cc", "-std=c99", *STRICT, f"{name}_alone.c").returncode == 0, f"{name}.h as C")
+        proc = run("c++", "-std=c++17", *STRICT, "-x", "c++", f"{name}_alone.c")
+        check(proc.returncode == 0, f"{name}.h as C++: {proc.stderr}")
+    for name, wanted in ("silent", set()), ("averager", WRITES), ("speaker", WRITES | DECODES), ("translator", WRITES | DECODES):
+        text = open(f"{name}.h").read()
+        functions = set(re.findall(rf"\b{name}_(\w+)\(", text))
+        check(functions & (WRITES | DECODES) == wanted, f"functions of {name}.h: {sorted(functions)}")
+        symbols = set(re.findall(rf" T {name}_(\w+)$", run("nm", f"{name}.o").stdout, re.MULTILINE))
+        check(functions == symbols, f"{name}.o defines {sorted(symbols)}")
+        check(("TFM_GENERATE_TYPES_H" in text) == bool(wanted), f"types of {name}.h")
+    check("no averager_begin: " in open("averager.h").read(), "averager.h says why it has no averager_begin")
+    check("#define SPEAKER_VOCAB 50" in open("speaker.h").read(), "the number of tokens is in the header")
+
+
+def build(source, program, sanitizers):
+    compiler = "clang-14" if sanitizers else os.environ.get("CC", "cc")
+    flags = ["-std=gnu17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", *(f"-fsanitize={s}" for s in sanitizers)]
+    flags += ["-fno-sanitize-recover=all"] if "undefined" in sanitizers else []
+    wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc"))
+    proc = run(compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include", "-I", f"{source}/runtime/src",
+               f"{source}/tests/e2e/host/{program}.c", *sorted(glob.glob(f"{source}/runtime/src/*.c")),
+               *(f"{name}.o" for name in MODELS if name != "silent"), "-o", program, "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}")
+    check(proc.returncode == 0, f"{program}: {proc.stderr}")
+    return proc.returncode == 0
+
+
+def test_program(*command):
+    proc = run(*command)
+    check(proc.returncode == 0 and not proc.stdout and not proc.stderr,
+          f"{' '.join(command)}: exit {proc.returncode}: {proc.stdout}{proc.stderr}")
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("tfmc")
+    options.add_argument("source")
+    options.add_argument("--runs", default="40")
+    options.add_argument("--sanitize", action="append", default=[])
+    given = options.parse_args()
+    tfmc, source = os.path.abspath(given.tfmc), os.path.abspath(given.source)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        make_models(tfmc)
+        test_headers()
+        if build(source, "writing", given.sanitize):
+            test_program("./writing", "1")
+            test_program("./writing", "2")
+        if build(source, "writing_threads", given.sanitize):
+            test_program("./writing_threads", given.runs)
+        os.chdir("/")
+    print(f"{passed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
