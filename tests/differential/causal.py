@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Incremental decoding on random models: what earlier positions gave, kept, writes what whole rows computed anew write.
 
-usage: causal.py TFMC [--count N] [--first SEED] [--engine reference|native] [--keep DIR]
+usage: causal.py TFMC [--count N] [--first SEED] [--engine reference|native] [--keep DIR] [--write-cases DIR]
 
 Each model of causal_models.py writes twice with the same random weights and prompts, as it is compiled and with
---recompute. Sequences must be equal; scores of beams within 1e-5 (reference), or bit for bit (native). A model in which
-a position sees what comes after it must be refused (`tfmc dump --stage=step`), and of the others at least nine in ten must
-not be. As many models of causal_soup.py are tried: those that are made incremental must write the same. The last line is
-'N passed, N failed'. Needs numpy, safetensors.
+--recompute. Sequences must be equal, scores of beams within 1e-5. A model in which a position sees what comes after it
+must be refused (`tfmc dump --stage=step`), and of the others at least nine in ten must not be. As many models of
+causal_soup.py are tried: those that are made incremental must write the same. The last line is 'N passed, N failed'. Needs
+numpy, safetensors.
+
+With --write-cases nothing is tested: the models that are incremental are written with weights and inputs, as cases in
+which test_decoding_bits looks for every bit (TFM_DECODING_CASES=DIR).
 """
 import argparse
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,13 +45,12 @@ def generate(tfmc, seed, folder, model, options):
     return (None, f"exit {code}: {err[:400]}") if code else (load_file(out), None)
 
 
-def differences(got, want, exact):
+def differences(got, want):
     if not np.array_equal(got["sequences"], want["sequences"]):
         return f"sequences {got['sequences'].tolist()} wanted {want['sequences'].tolist()}"
     if "scores" not in want:
         return None
-    same = np.array_equal(got["scores"], want["scores"]) if exact else np.allclose(got["scores"], want["scores"], atol=1e-5)
-    return None if same else f"scores {got['scores'].tolist()} wanted {want['scores'].tolist()}"
+    return None if np.allclose(got["scores"], want["scores"], atol=1e-5) else f"scores {got['scores'].tolist()} wanted {want['scores'].tolist()}"
 
 
 def compare(tfmc, seed, folder, model, engine):
@@ -60,7 +64,7 @@ def compare(tfmc, seed, folder, model, engine):
         if fault:
             return f"{' '.join(more)} {fault}"
         results.append(result)
-    return differences(results[1], results[0], exact=engine == "native")
+    return differences(results[1], results[0])
 
 
 def step_of(tfmc, folder, model):
@@ -95,6 +99,39 @@ def unplanned(tfmc, seed, folder, engine, counts):
     return why or None
 
 
+def random_weights(seed, graph):
+    """As large as those of a model that was trained: activations stay near 1."""
+    rng, weights = np.random.default_rng(seed), {}
+    for name, shape in re.findall(r'= weight "([^"]+)" : f32\[([^\]]*)\]', graph):
+        dims = [int(n) for n in shape.split(",")]
+        spread = dims[-1] ** -0.5 if len(dims) > 1 else 0.1
+        weights[name] = (rng.standard_normal(dims) * spread + (len(dims) == 1 and name.endswith("weight"))).astype(np.float32)
+    return weights
+
+
+def write_case(tfmc, seed, model, folder):
+    os.makedirs(folder, exist_ok=True)
+    is_incremental, _ = step_of(tfmc, folder, model)
+    if not is_incremental or model.ragged:
+        os.remove(f"{folder}/model.tfm")
+        os.rmdir(folder)
+        return False
+    graph = subprocess.run([tfmc, "dump", f"{folder}/model.tfm"], capture_output=True, text=True).stdout
+    save_file(random_weights(seed, graph), f"{folder}/weights.safetensors")
+    save_file(random_inputs(seed, model.inputs), f"{folder}/inputs.safetensors")
+    with open(f"{folder}/case.json", "w") as f:
+        json.dump({}, f)
+    return True
+
+
+def write_cases(args):
+    n = 0
+    for seed in range(args.first, args.first + args.count):
+        for make in (causal_model, soup_model):
+            n += write_case(args.tfmc, seed, make(seed), f"{args.write_cases}/gen-{make.__name__}-{seed}")
+    print(f"{n} cases written")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("tfmc")
@@ -102,7 +139,11 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--engine", choices=["reference", "native"], default="native")
     parser.add_argument("--keep", help="write failing models into this folder")
+    parser.add_argument("--write-cases", metavar="DIR", help="write cases for test_decoding_bits")
     args = parser.parse_args()
+    if args.write_cases:
+        write_cases(args)
+        return 0
     passed = failed = 0
     counts = dict.fromkeys(["incremental", "sound", "refused", "soups", "silent"], 0)
     for seed in range(args.first, args.first + args.count):
