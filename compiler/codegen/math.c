@@ -53,11 +53,12 @@ Lanes math_exp(Emitter *e, Lanes x) {
   return lanes_scale(e, p, n, whole);
 }
 
-/* Just above 2^-126 at the least, so no product is denormal, which would cost a hundred cycles. */
+/* Just above 2^-126 at the least, so no product is denormal, which would cost a hundred cycles. What comes out for less
+ * than that is not looked at. */
 Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
   const double least = -87.25;
   Lanes n, whole;
-  Lanes p = exp_reduced(e, at_least(e, x, least), &n, &whole);
+  Lanes p = exp_reduced(e, x, &n, &whole);
   Lanes below = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, least));
   return lanes_select(e, below, lanes_number(e, 0), lanes_scale_normal(e, p, n, whole));
 }

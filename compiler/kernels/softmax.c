@@ -16,6 +16,7 @@ typedef struct Strip {
   LLVMValueRef row;    /* its first score */
   LLVMValueRef column; /* of the vectors at hand */
   bool cut;            /* whether the last of them may reach beyond the columns */
+  LLVMValueRef before, maximum, sum, scale; /* on the stack, one per row: maximum so far and now, this block's sum, ... */
 } Strip;
 
 static LLVMValueRef pointer_to(Emitter *e, LLVMValueRef base, LLVMValueRef index, int64_t more) {
@@ -85,32 +86,70 @@ static LLVMValueRef reduce_row(Strip *s, const Reducer *reducer,
   return state;
 }
 
-/* exp(old - new), 1 where they are equal (both may be -inf). */
-static LLVMValueRef scale_of(Emitter *e, LLVMValueRef before, LLVMValueRef maximum) {
-  LLVMValueRef same = LLVMBuildFCmp(e->builder, LLVMRealOEQ, before, maximum, "");
-  LLVMValueRef difference = LLVMBuildFSub(e->builder, before, maximum, "");
-  LLVMValueRef power = math_exp_nonpositive(e, lanes_splat(e, difference)).v[0];
-  power = LLVMBuildExtractElement(e->builder, power, emit_i32(e, 0), "");
-  return emit_select(e, same, emit_f32(e, 1), power);
+static LLVMValueRef row_of(Strip *s, LLVMValueRef row) {
+  return pointer_to(s->e, s->args[ARG_STRIP], emit_mul(s->e, row, emit_i64(s->e, TFM_STRIP_STRIDE)), 0);
 }
 
-static void emit_row(Strip *s, LLVMValueRef row) {
+static LLVMValueRef load_number(Emitter *e, LLVMValueRef numbers, LLVMValueRef row) {
+  return emit_load(e, e->f32, pointer_to(e, numbers, row, 0), 4);
+}
+
+static void store_number(Emitter *e, LLVMValueRef number, LLVMValueRef numbers, LLVMValueRef row) {
+  emit_store(e, number, pointer_to(e, numbers, row, 0), 4);
+}
+
+// ---- the passes: maxima of all rows, then powers of all rows, then the states of all rows in one vector ----
+
+static void emit_maximum(Strip *s, LLVMValueRef row) {
   Emitter *e = s->e;
-  LLVMValueRef least = emit_f32(e, -__builtin_inf());
-  s->row = pointer_to(e, s->args[ARG_STRIP], emit_mul(e, row, emit_i64(e, TFM_STRIP_STRIDE)), 0);
-  LLVMValueRef maximum_place = pointer_to(e, s->args[ARG_MAXIMUM], row, 0);
-  LLVMValueRef sum_place = pointer_to(e, s->args[ARG_SUM], row, 0);
-  LLVMValueRef before = emit_load(e, e->f32, maximum_place, 4);
+  LLVMValueRef before = load_number(e, s->args[ARG_MAXIMUM], row);
+  s->row = row_of(s, row);
   LLVMValueRef maximum = reduce_row(s, &reducer_number_max, visit_maximum, (Lanes){{NULL}});
   reducer_number_max.combine(e, &maximum, &before);
+  store_number(e, before, s->before, row);
+  store_number(e, maximum, s->maximum, row);
+}
+
+static void emit_powers(Strip *s, LLVMValueRef row) {
+  Emitter *e = s->e;
+  LLVMValueRef maximum = load_number(e, s->maximum, row), least = emit_f32(e, -__builtin_inf());
   LLVMValueRef none = LLVMBuildFCmp(e->builder, LLVMRealOEQ, maximum, least, "");
   LLVMValueRef shift = emit_select(e, none, emit_f32(e, 0), maximum);
-  LLVMValueRef sum = reduce_row(s, &reducer_sum, visit_power, lanes_splat(e, shift));
-  LLVMValueRef scale = scale_of(e, before, maximum);
-  LLVMValueRef sum_before = emit_load(e, e->f32, sum_place, 4);
-  emit_store(e, maximum, maximum_place, 4);
-  emit_store(e, emit_fma(e, sum_before, scale, sum), sum_place, 4);
-  emit_store(e, scale, pointer_to(e, s->args[ARG_SCALE], row, 0), 4);
+  s->row = row_of(s, row);
+  store_number(e, reduce_row(s, &reducer_sum, visit_power, lanes_splat(e, shift)), s->sum, row);
+}
+
+/* exp(before - maximum), 1 where they are equal (both may be -inf): what the rows have gathered so far is worth now. */
+static void emit_scales(Strip *s) {
+  Emitter *e = s->e;
+  LLVMTypeRef vector = lanes_type(e->f32);
+  Lanes before = lanes_same(emit_load(e, vector, s->before, 64));
+  Lanes maximum = lanes_same(emit_load(e, vector, s->maximum, 64));
+  Lanes same = lanes_compare(e, LLVMRealOEQ, before, maximum);
+  Lanes power = math_exp_nonpositive(e, lanes_sub(e, before, maximum));
+  emit_store(e, lanes_select(e, same, lanes_number(e, 1), power).v[0], s->scale, 64);
+}
+
+static void emit_state(Strip *s, LLVMValueRef row) {
+  Emitter *e = s->e;
+  LLVMValueRef scale = load_number(e, s->scale, row), before = load_number(e, s->args[ARG_SUM], row);
+  store_number(e, load_number(e, s->maximum, row), s->args[ARG_MAXIMUM], row);
+  store_number(e, emit_fma(e, before, scale, load_number(e, s->sum, row)), s->args[ARG_SUM], row);
+  store_number(e, scale, s->args[ARG_SCALE], row);
+}
+
+static void for_rows(Strip *s, void (*body)(Strip *s, LLVMValueRef row)) {
+  Loop rows = loop_begin(s->e, emit_i64(s->e, 0), s->args[ARG_ROWS], 1);
+  body(s, rows.index);
+  loop_end(s->e, &rows);
+}
+
+/* Memory for a number per row, zeroes. */
+static LLVMValueRef numbers_of_rows(Emitter *e) {
+  _Static_assert((int)TFM_MAX_TILE_ROWS <= (int)LANES, "the rows of a strip fit into one vector");
+  LLVMValueRef numbers = emit_stack(e, lanes_type(e->f32), 64);
+  emit_store(e, LLVMConstNull(lanes_type(e->f32)), numbers, 64);
+  return numbers;
 }
 
 void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
@@ -121,8 +160,11 @@ void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
   for (unsigned i = 0; i < N_ARGS; i++) s.args[i] = LLVMGetParam(function, i);
   emit_parameter_noalias(e, ARG_STRIP), emit_parameter_noalias(e, ARG_MAXIMUM);
   emit_parameter_noalias(e, ARG_SUM), emit_parameter_noalias(e, ARG_SCALE);
-  Loop rows = loop_begin(e, emit_i64(e, 0), s.args[ARG_ROWS], 1);
-  emit_row(&s, rows.index);
-  loop_end(e, &rows);
+  s.before = numbers_of_rows(e), s.maximum = numbers_of_rows(e);
+  s.sum = numbers_of_rows(e), s.scale = numbers_of_rows(e);
+  for_rows(&s, emit_maximum);
+  for_rows(&s, emit_powers);
+  emit_scales(&s);
+  for_rows(&s, emit_state);
   LLVMBuildRetVoid(e->builder);
 }
