@@ -76,10 +76,8 @@ static void add_values(const Walker *walker, const Attention *attention, const A
   }
 }
 
-bool attention_weigh(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                     const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key, int64_t n) {
-  epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
-               item->number * attention->queries + row, rows, first_key, n);
+bool attention_soften(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key, int64_t n) {
   float *scale = scratch->scale + state;
   KERNEL_OF(tfm_softmax_kernel, walker->context, attention->step->softmax)
   (scratch->strip, rows, n, scratch->maximum + state, scratch->sum + state, scale);
@@ -101,7 +99,9 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   for (int64_t column = 0; column < n; column += step->qk_width)
     kernel(q, keys + column * step->h, scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
            least_of(step->qk_width, n - column), keys + column * step->h, 0);
-  if (!attention_weigh(walker, attention, scratch, item, row, rows, state, first_key, n)) return;
+  epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+               item->number * attention->queries + row, rows, first_key, n);
+  if (!attention_soften(walker, attention, scratch, item, row, rows, state, first_key, n)) return;
   add_values(walker, attention, scratch, item, row, rows, block, n, slot);
 }
 
@@ -117,9 +117,8 @@ static void finish_weights(const Attention *attention, const AttentionItem *item
 }
 
 void attention_finish(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state) {
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t seen) {
   const tfm_attention_step *step = attention->step;
-  int64_t seen = greatest_of(0, keys_seen(attention, item, row + rows - 1));
   float *factor = scratch->scale + state;
   for (int64_t i = 0; i < rows; i++) factor[i] = scratch->sum[state + i] == 0 ? 0 : 1 / scratch->sum[state + i];
   if (attention->weights) finish_weights(attention, item, factor, row, rows, seen);

@@ -181,8 +181,8 @@ static void run_chunk(const Walker *walker, const Attention *a, const AttentionS
     }
   }
   for (int64_t strip = first; strip < end; strip++) {
-    int64_t row = strip_row(a, strip);
-    attention_finish(walker, a, scratch, item, row, strip_row(a, strip + 1) - row, row - first_row);
+    int64_t row = strip_row(a, strip), end_row = strip_row(a, strip + 1);
+    attention_finish(walker, a, scratch, item, row, end_row - row, row - first_row, keys_seen(a, item, end_row - 1));
   }
 }
 

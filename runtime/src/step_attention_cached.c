@@ -1,21 +1,30 @@
 /* Attention whose keys and values are in pages of caches: the same numbers as step_attention.c gives for the same rows.
  *
- * A unit is a range of strips of one group: the batch items of a row that read the same columns of the cache. Its strips
- * go through the blocks of TFM_KEY_BLOCK keys together, so that several heads of queries read a head of keys while it is
- * near. Within a block the pages are walked one by one: a score is one chain over a head's columns, and the sum of values
- * goes on from page to page through memory, which is the chain that one product over the whole block would be. */
+ * Rows of a step that have one new position each go together, as the rows of a tile: where their pages are the same (beams
+ * that read one source, or share what they wrote) a page is read once for all of them. Otherwise the rows of a tile are
+ * positions of one row. The heads of queries that read one head of keys are done side by side too, while it is near.
+ *
+ * Within a block of TFM_KEY_BLOCK keys the pages are walked one by one: a score is one chain over a head's columns, and the
+ * sum of values goes on from page to page through memory: the chain that one product over the whole block would be. */
 #include <math.h>
 
 #include "attention.h"
 #include "cache_pages.h"
 
-enum { UNITS_PER_THREAD = 4, BLOCK_PAGES = TFM_KEY_BLOCK / TFM_CACHE_PAGE };
+enum {
+  UNITS_PER_THREAD = 4,
+  BLOCK_PAGES = TFM_KEY_BLOCK / TFM_CACHE_PAGE,
+  KEY_LINES_AHEAD = 4, /* lines of the next page that a tile fetches per 4 steps of k: all of a head's keys */
+  LINE_FLOATS = ALIGNMENT / sizeof(float)
+};
 
 typedef struct Cached {
   Attention a;
   const tfm_cache *keys, *values;
-  int64_t items_per_row, group; /* items of a group */
-  int64_t strips;               /* of a group */
+  int64_t value_floats;  /* of a page of values */
+  int64_t rows, per_row; /* rows of the step; items of one */
+  int64_t gang, gangs;   /* rows of the step that go together; how often */
+  int64_t group, strips; /* items that read the same columns; strips of a group */
 } Cached;
 
 /* Items that stand side by side and read the same keys and values: the last batch axes along which both stand still. */
@@ -30,17 +39,32 @@ static int64_t group_of(const tfm_context *context, const tfm_attention_step *st
   return group;
 }
 
+/* Rows go together if a tile can walk from one to the next: as it walks from query to query. */
+static bool rows_can_gang(const Attention *a) {
+  int axis = a->step->rank - 2;
+  return a->queries == 1 && !a->weights && a->q->strides[0] == a->q->strides[axis] &&
+         a->c->strides[0] == a->c->strides[axis];
+}
+
 static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
   Cached c = {.a = attention_describe(context, step)};
   const tfm_attention_step *info = c.a.step;
-  c.keys = &context->program->caches[info->k_cache];
-  c.values = &context->program->caches[info->v_cache];
   if (c.a.items <= 0 || c.a.queries <= 0) return c;
-  c.items_per_row = c.a.items / value_of(context, info->dims[0]);
+  attention_choose_outputs(context, step, &c.a);
+  const tfm_program *program = context->program;
+  c.keys = &program->caches[info->k_cache];
+  c.values = &program->caches[info->v_cache];
+  c.value_floats = c.values->of_source ? program->source_page_floats : program->own_page_floats;
+  c.rows = value_of(context, info->dims[0]);
+  c.per_row = c.a.items / c.rows;
   c.group = group_of(context, info);
   c.strips = c.group * c.a.strips;
-  int64_t groups = c.a.items / c.group, wanted = UNITS_PER_THREAD * (int64_t)threads;
-  if (groups < wanted && threads > 1) c.a.parts = greatest_of(1, least_of(ceil_div(wanted, groups), c.strips));
+  int64_t groups = c.per_row / c.group, wanted = threads > 1 ? UNITS_PER_THREAD * (int64_t)threads : 1;
+  c.gang = rows_can_gang(&c.a) ? least_of(c.rows, info->tile_rows) : 1;
+  while (c.gang > 1 && ceil_div(c.rows, c.gang) * groups < wanted) c.gang--;
+  c.gangs = ceil_div(c.rows, c.gang);
+  int64_t units = c.gangs * groups;
+  if (units < wanted) c.a.parts = greatest_of(1, least_of(ceil_div(wanted, units), c.strips));
   return c;
 }
 
@@ -58,12 +82,12 @@ static AttentionScratch scratch_at(char *base) {
       .strip = strip, .maximum = maximum, .sum = maximum + CHUNK_ROWS, .scale = maximum + 2 * CHUNK_ROWS};
 }
 
-/* --- Items --------------------------------------------------------------------------------------------------------- */
+/* --- Pages --------------------------------------------------------------------------------------------------------- */
 
-typedef struct Pages { /* what a group reads */
-  float *const *keys, *const *values; /* pages of the row */
-  int64_t key_offset, value_offset;   /* floats from the beginning of a page to the head's columns */
-  int64_t value_page_floats;
+typedef struct Pages { /* what a group of the rows of a gang reads */
+  float *const *keys[TFM_MAX_TILE_ROWS], *const *values[TFM_MAX_TILE_ROWS]; /* of each row of the gang */
+  int64_t lists;                    /* rows of the gang */
+  int64_t key_offset, value_offset; /* floats from the beginning of a page to the head's columns */
 } Pages;
 
 /* Columns of the cache from its first to the item's first. */
@@ -82,18 +106,35 @@ static float *const *pages_of(const tfm_context *context, const tfm_cache *cache
   return cache->of_source ? context->caches->source[row] : context->caches->own[row];
 }
 
-static Pages enter_group(const tfm_context *context, const Cached *c, int64_t group) {
-  int64_t item = group * c->group, row = item / c->items_per_row;
-  const tfm_program *program = context->program;
-  return (Pages){
-      .keys = pages_of(context, c->keys, row),
-      .values = pages_of(context, c->values, row),
-      .key_offset = c->keys->offset + column_of(context, c->a.step, &c->a.step->k, item) * TFM_CACHE_PAGE,
-      .value_offset = c->values->offset + column_of(context, c->a.step, &c->a.step->v, item),
-      .value_page_floats = c->values->of_source ? program->source_page_floats : program->own_page_floats};
+/* Rows [row, row + rows) of the step, and the group that begins with the item. */
+static void find_pages(const tfm_context *context, const Cached *c, int64_t row, int64_t rows, int64_t item,
+                       Pages *pages) {
+  pages->lists = rows;
+  for (int64_t i = 0; i < rows; i++) {
+    pages->keys[i] = pages_of(context, c->keys, row + i);
+    pages->values[i] = pages_of(context, c->values, row + i);
+  }
+  pages->key_offset = c->keys->offset + column_of(context, c->a.step, &c->a.step->k, item) * TFM_CACHE_PAGE;
+  pages->value_offset = c->values->offset + column_of(context, c->a.step, &c->a.step->v, item);
 }
 
-static AttentionItem enter_item(const tfm_context *context, const Attention *a, int64_t number) {
+/* How many rows of a strip, from `row` on, read the same page. */
+static inline int64_t rows_alike(float *const *const *lists, int64_t n_lists, int64_t row, int64_t rows, int64_t page) {
+  if (n_lists == 1) return rows - row;
+  int64_t end = row + 1;
+  while (end < rows && lists[end][page] == lists[row][page]) end++;
+  return end - row;
+}
+
+/* --- Strips -------------------------------------------------------------------------------------------------------- */
+
+typedef struct Strip {
+  AttentionItem item;       /* of its first row */
+  int64_t row, rows, state; /* queries, or rows of the step; state: the first in the arrays of the chunk */
+  int64_t seen;             /* keys that its last row may see */
+} Strip;
+
+static AttentionItem item_at(const tfm_context *context, const Attention *a, int64_t number) {
   return (AttentionItem){.number = number,
                          .limit = attention_last_key(context, a, number),
                          .q = attention_address(context, a, a->q, number),
@@ -101,48 +142,68 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
                          .weights = a->weights ? attention_address(context, a, a->weights, number) : NULL};
 }
 
-/* --- Strips -------------------------------------------------------------------------------------------------------- */
-
-typedef struct Strip {
-  AttentionItem item;
-  int64_t row, rows, state; /* queries; state: the first row in the arrays of the chunk */
-  int64_t seen;             /* keys that its last row may see */
-} Strip;
-
-/* How many lines of the next page a tile fetches per 4 steps of k, so that a head's keys arrive one page ahead. */
-enum { KEY_LINES_AHEAD = 4 };
+/* The values of a head in one page are many short rows, which no hardware fetches ahead. */
+static void fetch_values(const Cached *c, const float *values, int64_t n) {
+  for (int64_t position = 0; position < n; position++, values += c->values->columns)
+    for (int64_t column = 0; column < c->a.step->e; column += LINE_FLOATS) __builtin_prefetch(values + column);
+}
 
 static void score_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
                         const Strip *strip, int64_t block, int64_t n) {
   const tfm_attention_step *step = c->a.step;
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[strip->rows]);
-  const float *q = (const float *)(strip->item.q + strip->row * c->a.q->strides[step->rank - 2]);
-  float *const *page = pages->keys + block * BLOCK_PAGES;
-  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE, page++) {
-    const float *next = (key + TFM_CACHE_PAGE < n ? page[1] : page[0]) + pages->key_offset;
-    kernel(q, *page + pages->key_offset, scratch->strip + key, TFM_STRIP_STRIDE, step->h, 0,
-           least_of(TFM_CACHE_PAGE, n - key), next, KEY_LINES_AHEAD);
+  int64_t q_stride = c->a.q->strides[step->rank - 2];
+  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE) {
+    int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, columns = least_of(TFM_CACHE_PAGE, n - key);
+    for (int64_t row = 0, rows; row < strip->rows; row += rows) {
+      rows = rows_alike(pages->keys, pages->lists, row, strip->rows, page);
+      const float *keys = pages->keys[pages->lists == 1 ? 0 : row][page] + pages->key_offset;
+      const float *next = key + TFM_CACHE_PAGE < n
+                              ? pages->keys[pages->lists == 1 ? 0 : row][page + 1] + pages->key_offset
+                              : keys + step->h * TFM_CACHE_PAGE; /* the next head's */
+      if (c->a.c_wanted)
+        fetch_values(c, pages->values[pages->lists == 1 ? 0 : row][page] + pages->value_offset, columns);
+      KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows])
+      ((const float *)(strip->item.q + (strip->row + row) * q_stride), keys,
+       scratch->strip + row * TFM_STRIP_STRIDE + key, TFM_STRIP_STRIDE, step->h, 0, columns, next, KEY_LINES_AHEAD);
+    }
   }
 }
 
 static void add_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
                       const Strip *strip, int64_t block, int64_t n) {
   const tfm_attention_step *step = c->a.step;
-  tfm_tile_kernel finite = KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[strip->rows]);
-  tfm_tile_kernel exact = KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_exact_tiles[strip->rows]);
   int64_t c_stride = c->a.c->strides[step->rank - 2];
-  float *result = (float *)(strip->item.c + strip->row * c_stride);
-  float *const *page = pages->values + block * BLOCK_PAGES;
-  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE, page++) {
-    PageTail *tail = page_tail(*page, pages->value_page_floats);
-    bool infinite = atomic_load_explicit(&tail->has_infinite, memory_order_relaxed);
-    tfm_tile_kernel kernel = infinite ? exact : finite;
-    for (int64_t column = 0; column < step->e; column += step->pv_width) {
-      const float *v = *page + pages->value_offset + column;
-      kernel(scratch->strip + key, v, result + column, c_stride / (int64_t)sizeof(float),
-             least_of(TFM_CACHE_PAGE, n - key), block > 0 || key > 0, least_of(step->pv_width, step->e - column), v, 0);
+  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE) {
+    int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, k = least_of(TFM_CACHE_PAGE, n - key);
+    for (int64_t row = 0, rows; row < strip->rows; row += rows) {
+      rows = rows_alike(pages->values, pages->lists, row, strip->rows, page);
+      float *values = pages->values[pages->lists == 1 ? 0 : row][page];
+      bool infinite =
+          atomic_load_explicit(&page_tail(values, c->value_floats)->has_infinite, memory_order_relaxed);
+      tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context,
+                                         infinite ? step->pv_exact_tiles[rows] : step->pv_tiles[rows]);
+      float *result = (float *)(strip->item.c + (strip->row + row) * c_stride);
+      values += pages->value_offset;
+      for (int64_t column = 0; column < step->e; column += step->pv_width)
+        kernel(scratch->strip + row * TFM_STRIP_STRIDE + key, values + column, result + column,
+               c_stride / (int64_t)sizeof(float), k, block > 0 || key > 0, least_of(step->pv_width, step->e - column),
+               values, 0);
     }
   }
+}
+
+/* The score expression: rows of a gang are rows of different items, `per_row` apart. */
+static void finish_scores(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Strip *strip,
+                          int64_t first_key, int64_t n) {
+  const int64_t stride = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
+  if (c->gang == 1) {
+    epilogue_run(walker, &c->a.score, (char *)scratch->strip, stride, strip->item.number * c->a.queries + strip->row,
+                 strip->rows, first_key, n);
+    return;
+  }
+  for (int64_t i = 0; c->a.score.kernel && i < strip->rows; i++)
+    epilogue_run(walker, &c->a.score, (char *)scratch->strip + i * stride, stride,
+                 strip->item.number + i * c->per_row, 1, first_key, n);
 }
 
 static void run_block(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
@@ -150,26 +211,35 @@ static void run_block(const Walker *walker, const Cached *c, const AttentionScra
   int64_t first_key = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, strip->seen - first_key);
   if (n <= 0) return;
   score_pages(walker, c, scratch, pages, strip, block, n);
-  if (attention_weigh(walker, &c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, first_key, n))
+  finish_scores(walker, c, scratch, strip, first_key, n);
+  if (attention_soften(walker, &c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, first_key, n))
     add_pages(walker, c, scratch, pages, strip, block, n);
 }
 
 /* --- Units --------------------------------------------------------------------------------------------------------- */
 
+/* Strip `number` of the group that begins with the item. A gang is one strip; keys that one of its rows must not see are
+ * masked by the score expression, so the most that any of them may see is right for all. */
+static void enter_strip(const tfm_context *context, const Cached *c, int64_t first_item, int64_t number, int64_t rows,
+                        const Strip *before, Strip *strip) {
+  int64_t item = first_item + number / c->a.strips, part = number % c->a.strips;
+  strip->item = before && before->item.number == item ? before->item : item_at(context, &c->a, item);
+  strip->row = strip_row(&c->a, part);
+  strip->rows = c->gang > 1 ? rows : strip_row(&c->a, part + 1) - strip->row;
+  for (int64_t i = 1; c->gang > 1 && c->a.padding && i < rows; i++)
+    strip->item.limit = greatest_of(strip->item.limit, attention_last_key(context, &c->a, item + i * c->per_row));
+  strip->seen = keys_seen(&c->a, &strip->item, strip->row + (c->gang > 1 ? 1 : strip->rows) - 1);
+}
+
 /* The strips [first, first + n) of a group, n <= CHUNK_STRIPS. */
 static void run_chunk(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
-                      int64_t group, int64_t first, int64_t n) {
+                      int64_t first_item, int64_t first, int64_t n) {
   Strip strips[CHUNK_STRIPS];
   int64_t states = 0, seen = 0;
   for (int64_t i = 0; i < n; i++) {
-    int64_t item = group * c->group + (first + i) / c->a.strips, strip = (first + i) % c->a.strips;
-    bool same = i > 0 && strips[i - 1].item.number == item;
-    strips[i].item = same ? strips[i - 1].item : enter_item(walker->context, &c->a, item);
-    strips[i].row = strip_row(&c->a, strip);
-    strips[i].rows = strip_row(&c->a, strip + 1) - strips[i].row;
+    enter_strip(walker->context, c, first_item, first + i, pages->lists, i ? &strips[i - 1] : NULL, &strips[i]);
     strips[i].state = states;
     states += strips[i].rows;
-    strips[i].seen = keys_seen(&c->a, &strips[i].item, strips[i].row + strips[i].rows - 1);
     seen = greatest_of(seen, strips[i].seen);
   }
   for (int64_t i = 0; i < states; i++) {
@@ -179,24 +249,30 @@ static void run_chunk(const Walker *walker, const Cached *c, const AttentionScra
   for (int64_t block = 0; block * TFM_KEY_BLOCK < seen; block++)
     for (int64_t i = 0; i < n; i++) run_block(walker, c, scratch, pages, &strips[i], block);
   for (int64_t i = 0; i < n; i++)
-    attention_finish(walker, &c->a, scratch, &strips[i].item, strips[i].row, strips[i].rows, strips[i].state);
+    attention_finish(walker, &c->a, scratch, &strips[i].item, strips[i].row, strips[i].rows, strips[i].state,
+                     strips[i].seen);
+}
+
+/* Unit `number` of gangs x groups x parts. */
+static void run_unit(const Walker *walker, const Cached *c, const AttentionScratch *scratch, int64_t number) {
+  int64_t part = number % c->a.parts, groups = c->per_row / c->group, group = number / c->a.parts % groups,
+          gang = number / c->a.parts / groups;
+  int64_t row = c->rows * gang / c->gangs, rows = c->rows * (gang + 1) / c->gangs - row;
+  int64_t item = row * c->per_row + group * c->group;
+  Pages pages;
+  find_pages(walker->context, c, row, rows, item, &pages);
+  int64_t first = c->strips * part / c->a.parts, end = c->strips * (part + 1) / c->a.parts;
+  for (; first < end; first += CHUNK_STRIPS)
+    run_chunk(walker, c, scratch, &pages, item, first, least_of(end - first, CHUNK_STRIPS));
 }
 
 void step_attention_cached(Walker *walker, const tfm_step *step) {
-  const tfm_context *context = walker->context;
-  Cached c = cached_of(context, step, walker->threads);
+  Cached c = cached_of(walker->context, step, walker->threads);
   if (c.a.items <= 0 || c.a.queries <= 0) return;
-  attention_choose_outputs(context, step, &c.a);
   AttentionScratch scratch = scratch_at(walker->scratch);
-  int64_t units = c.a.items / c.group * c.a.parts, lump = share_coarsen(units), ignored, number;
+  int64_t units = c.gangs * (c.per_row / c.group) * c.a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
-  while (share_claim(&claimer, &ignored, &number)) {
-    for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
-      int64_t group = unit / c.a.parts, part = unit % c.a.parts;
-      int64_t first = c.strips * part / c.a.parts, end = c.strips * (part + 1) / c.a.parts;
-      Pages pages = enter_group(context, &c, group);
-      for (; first < end; first += CHUNK_STRIPS)
-        run_chunk(walker, &c, &scratch, &pages, group, first, least_of(end - first, CHUNK_STRIPS));
-    }
-  }
+  while (share_claim(&claimer, &ignored, &number))
+    for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++)
+      run_unit(walker, &c, &scratch, unit);
 }
