@@ -167,8 +167,10 @@ static tfm_status run_source(tfm_decoder *decoder, const tfm_value *inputs, tfm_
 
 /* --- The rows ------------------------------------------------------------------------------------------------------ */
 
+/* n rows of at most RUN_TOKENS / n tokens each, or of one. */
 static int64_t most_run_tokens(const tfm_decoder *decoder) {
-  return greatest_of(decoder->max_rows, least_of(RUN_TOKENS, decoder->max_length) + decoder->max_rows);
+  int64_t length = least_of(RUN_TOKENS, decoder->max_length), rows = least_of(RUN_TOKENS, decoder->max_rows);
+  return greatest_of(decoder->max_rows, least_of(RUN_TOKENS, rows * length));
 }
 
 static void place_tables(tfm_decoder *decoder, Layout *layout) {
