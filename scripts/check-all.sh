@@ -63,6 +63,9 @@ threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release
 stage "sixteen threads on four libraries, thread sanitizer" threads_of_libraries --alone=200 --sanitize=thread
 stage "the same, addresses and undefined behaviour" threads_of_libraries --alone=2000 --sanitize=address --sanitize=undefined
 stage "the same, and a million runs of each alone" threads_of_libraries --alone=1000000
+writing() { python3 tests/e2e/test_library_writing.py build/release/tfmc . "$@"; }
+stage "libraries that write, thread sanitizer" writing --runs=100 --sanitize=thread
+stage "the same, addresses and undefined behaviour" writing --runs=100 --sanitize=address --sanitize=undefined
 if cmake --build build/release --target libtfm_limits >/dev/null; then
   stage "a thousand models compiled, run and freed" env TFM_TEST_CYCLES=1000 TFM_COMPILER=build/release/tfmc \
     build/release/tests/libtfm/libtfm_limits

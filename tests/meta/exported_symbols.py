@@ -12,8 +12,17 @@ import sys
 import tempfile
 
 LIST = pathlib.Path(__file__).with_suffix(".txt")
-MODEL = "model Listed {\n  forward(x: f32[n]) { return y = x * 2 }\n}\n"
-HEAD = """# Names that libraries export, and the libraries they need (besides the loader). <model>: the prefix of the model.
+MODELS = {
+    "model": "model Listed {\n  forward(x: f32[n]) { return y = x * 2 }\n}\n",
+    "writer": """model Listed {
+  table = Embedding(8, 8)
+  forward(ids: i32[batch, time]) { return scores = table(ids) }
+  generate ids from scores { bos = 1 }
+}
+""",
+}
+HEAD = """# Names that libraries export, and the libraries they need (besides the loader). <model>: the prefix of the model; model: one
+# without a generate block, writer: one with it.
 # Checked by exported_symbols.py, which also writes this list.
 """
 
@@ -41,9 +50,12 @@ def main():
     tfmc, libtfm = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as folder:
         model, library = pathlib.Path(folder, "listed.tfm"), pathlib.Path(folder, "liblisted.so")
-        model.write_text(MODEL)
-        output(tfmc, "compile", model, "-o", library, "-q")
-        found = describe("model", library) + describe("libtfm", libtfm)
+        found = []
+        for kind, text in MODELS.items():
+            model.write_text(text)
+            output(tfmc, "compile", model, "-o", library, "-q")
+            found += describe(kind, library)
+        found += describe("libtfm", libtfm)
     if sys.argv[3:] == ["--write"]:
         LIST.write_text(HEAD + "\n".join(found) + "\n")
     wanted = [line for line in LIST.read_text().splitlines() if not line.startswith("#")]
