@@ -35,6 +35,7 @@ typedef struct NodeAttr {
   int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
   bool keepdim;
   bool has_weight, has_bias;
+  bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved;
   double eps, base;
   OpKind reduction;             /* REDUCE, NORM: which one */

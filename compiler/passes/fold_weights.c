@@ -122,6 +122,8 @@ static void add_candidate(Folding *f, Node *scaled, Node *source, double factor)
   }
   uint32_t weight = c.linear->op == OP_GATHER ? 0 : 1;
   c.region = weight_region(c.linear->inputs.items[weight], c.from, c.to);
+  /* A row gains little, and the whole table would be packed twice. */
+  if (c.linear->op == OP_GATHER && c.region.root->attr.is_shared) return;
   vec_push(f->pass->scratch, &f->candidates, c);
 }
 

@@ -183,6 +183,19 @@ static bool derive(Cut *cut, Incremental *result) {
   return cut_refuse(cut, cut->scores, "its sizes do not fit those of new positions");
 }
 
+static Node *weight_named(const Graph *graph, const char *name) {
+  for (Node *node = graph->first; node; node = node->next)
+    if (node->op == OP_WEIGHT && node->users.n && strcmp(node->attr.name, name) == 0) return node;
+  return NULL;
+}
+
+static void mark_shared_weights(const Incremental *parts) {
+  for (Node *node = parts->source ? parts->source->first : NULL; node; node = node->next) {
+    Node *same = node->op == OP_WEIGHT && node->users.n ? weight_named(parts->step, node->attr.name) : NULL;
+    if (same) node->attr.is_shared = same->attr.is_shared = true;
+  }
+}
+
 Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, PassLog *log) {
   Incremental result = {0};
   if (!graph->generate_input) {
@@ -195,8 +208,9 @@ Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, Pas
   if (!simplify(cut.graph, diag) || !derive(&cut, &result)) {
     result = (Incremental){.reason = cut.reason, .origin = cut.origin};
     record(&cut, log, false, cut.origin, result.reason);
-  } else if (log) {
-    record_result(&cut, log, &result);
+  } else {
+    mark_shared_weights(&result);
+    if (log) record_result(&cut, log, &result);
   }
   arena_destroy(scratch);
   return result;
