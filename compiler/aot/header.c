@@ -70,6 +70,16 @@ static void add_args(StrBuf *out, const LibraryParts *parts) {
 
 // ---- functions ----
 
+/* Why functions are missing. The name of a file may hold what ends a comment. */
+static void add_reason(StrBuf *out, const LibraryParts *parts) {
+  strbuf_printf(out, "/* Nothing is kept between tokens, so there is no %s_begin: ", parts->names->prefix);
+  for (const char *c = parts->not_incremental ? parts->not_incremental : ""; *c; c++) {
+    strbuf_add_char(out, *c);
+    if (c[0] == '*' && c[1] == '/') strbuf_add_char(out, ' ');
+  }
+  strbuf_add(out, ". */\n");
+}
+
 static void add_functions(StrBuf *out, const LibraryParts *parts) {
   static const struct {
     const char *suffix;
@@ -90,8 +100,7 @@ static void add_functions(StrBuf *out, const LibraryParts *parts) {
     add_text(out, functions[i].parameters, prefix);
     strbuf_add(out, ");\n");
   }
-  if (library_kind(parts) == LIBRARY_WRITES && parts->not_incremental)
-    strbuf_printf(out, "/* Nothing is kept between tokens, so there is no %s_begin: %s. */\n", prefix, parts->not_incremental);
+  if (library_kind(parts) == LIBRARY_WRITES) add_reason(out, parts);
 }
 
 void write_header(StrBuf *out, const LibraryParts *parts) {

@@ -28,6 +28,21 @@ static void print_tensors(StrBuf *out, const char *title, const json_t *tensors)
   }
 }
 
+/* What a model with a generate block writes, and what that costs. */
+static void print_generation(StrBuf *out, const json_t *generate) {
+  if (!generate) return;
+  long long own = json_integer_value(json_object_get(generate, "bytes_per_token"));
+  long long source = json_integer_value(json_object_get(generate, "bytes_per_source_position"));
+  strbuf_printf(out, "writes: %s from %s\n", text_of(generate, "input"), text_of(generate, "output"));
+  if (!json_is_true(json_object_get(generate, "incremental"))) {
+    strbuf_printf(out, "  not incremental, the whole model runs for each token: %s\n", text_of(generate, "reason"));
+    return;
+  }
+  strbuf_printf(out, "  incremental; keeps %lld bytes for each token of a row", own);
+  if (source) strbuf_printf(out, ", %lld for each position of a source", source);
+  strbuf_add_char(out, '\n');
+}
+
 static void print_instruction_sets(StrBuf *out, const LibraryFile *library) {
   strbuf_add(out, "instruction sets:\n");
   for (uint32_t i = 0; i < library->n_instruction_sets; i++) {
@@ -71,6 +86,7 @@ void tell_library(Session *session, StrBuf *out, const char *path) {
                 text_of(library->description, "model"), library->version, library->prefix);
   print_tensors(out, "inputs", json_object_get(library->description, "inputs"));
   print_tensors(out, "outputs", json_object_get(library->description, "outputs"));
+  print_generation(out, json_object_get(library->description, "generate"));
   print_instruction_sets(out, library);
   print_weights(session, out, library);
 }
