@@ -25,6 +25,22 @@ void *allocate_large(const tfm_allocator *allocator, int64_t *bytes) {
   return memory;
 }
 
+void *allocate_room(const tfm_allocator *allocator, int64_t *bytes) {
+  if (allocator->allocate) return allocate_large(allocator, bytes);
+  if (*bytes > INT64_MAX - HUGE_PAGE) return NULL;
+  if (*bytes < LEAST_ALIGNMENT) *bytes = LEAST_ALIGNMENT;
+  void *memory = mmap(NULL, (size_t)*bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return NULL;
+  if (*bytes >= HUGE_PAGE) madvise(memory, (size_t)*bytes, MADV_HUGEPAGE); /* only faster */
+  return memory;
+}
+
+void release_room(const tfm_allocator *allocator, void *memory, int64_t bytes) {
+  if (!memory) return;
+  if (allocator->allocate) allocator->release(allocator->user, memory, (size_t)bytes);
+  else munmap(memory, (size_t)bytes);
+}
+
 void release(const tfm_allocator *allocator, void *memory, size_t bytes) {
   if (!memory) return;
   if (allocator->allocate) allocator->release(allocator->user, memory, bytes);

@@ -9,6 +9,10 @@ void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment);
 /* Room that may be large: then aligned to huge pages, and the system is asked for them. *bytes becomes what `release` is
  * to be told. */
 void *allocate_large(const tfm_allocator *allocator, int64_t *bytes);
+/* Room of which perhaps only a part will ever be used: without functions of the caller it is address space that takes memory
+ * when it is touched. Ends with release_room. */
+void *allocate_room(const tfm_allocator *allocator, int64_t *bytes);
+void release_room(const tfm_allocator *allocator, void *memory, int64_t bytes); /* NULL is ignored */
 void release(const tfm_allocator *allocator, void *memory, size_t bytes); /* NULL is ignored */
 
 #endif

@@ -68,9 +68,15 @@ void tfm_decoder_destroy(tfm_decoder *decoder) {
   tfm_context_destroy(decoder->source);
   tfm_context_destroy(decoder->step);
   for (int i = 0; i < N_BLOCKS; i++)
-    release(&decoder->allocator, decoder->blocks[i].memory, (size_t)decoder->blocks[i].bytes);
+    release_room(&decoder->allocator, decoder->blocks[i].memory, decoder->blocks[i].bytes);
   const tfm_allocator allocator = decoder->allocator;
   release(&allocator, decoder, decoder->bytes);
+}
+
+void tfm_decoder_cancel(tfm_decoder *decoder) {
+  if (!decoder) return;
+  tfm_context_cancel(decoder->source);
+  tfm_context_cancel(decoder->step);
 }
 
 uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {

@@ -48,6 +48,7 @@ struct tfm_decoder {
   /* Since the last begin. */
   bool begun;
   int64_t items, max_rows, max_length;
+  int64_t longest; /* at most max_length: what the checks of the model allow */
   int64_t pages_per_row, pages_per_item, flat_bytes; /* flat_bytes: of a row; 0: no such caches */
   PagePool own_pages, flat_pages;
   DecoderRow *rows, *spare; /* max_rows each; spare: what reorder puts the new rows into */

@@ -14,9 +14,9 @@
 static bool block_reserve(tfm_decoder *decoder, int number, int64_t bytes) {
   DecoderBlock *block = &decoder->blocks[number];
   if (bytes <= block->bytes) return true;
-  release(&decoder->allocator, block->memory, (size_t)block->bytes);
+  release_room(&decoder->allocator, block->memory, block->bytes);
   *block = (DecoderBlock){.bytes = bytes};
-  block->memory = allocate_large(&decoder->allocator, &block->bytes);
+  block->memory = allocate_room(&decoder->allocator, &block->bytes);
   if (!block->memory) block->bytes = 0;
   return block->memory;
 }
@@ -150,7 +150,7 @@ static tfm_status run_source(tfm_decoder *decoder, const tfm_value *inputs, tfm_
   Layout kept = {.base = decoder->blocks[BLOCK_OUTPUTS].memory}, passing = {0};
   place_outputs(decoder, &kept, &passing);
   int64_t bytes = passing.bytes;
-  char *room = bytes ? allocate_large(&decoder->allocator, &bytes) : NULL;
+  char *room = bytes ? allocate_room(&decoder->allocator, &bytes) : NULL;
   if (bytes && !room) return no_memory(error, "what the sources give");
   kept.bytes = 0;
   passing = (Layout){.base = room};
@@ -161,7 +161,7 @@ static tfm_status run_source(tfm_decoder *decoder, const tfm_value *inputs, tfm_
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
     if (i != decoding->tokens && !decoding->inputs[i].is_cache)
       decoder->inputs[i].kept = source->callers[source->program->n_inputs + decoding->inputs[i].number];
-  release(&decoder->allocator, room, (size_t)bytes);
+  release_room(&decoder->allocator, room, bytes);
   return status;
 }
 
@@ -214,14 +214,14 @@ static bool has_own_pages(const tfm_decoding *decoding) {
 
 static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
   int64_t rows = decoder->max_rows, bytes, flat;
-  decoder->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(decoder->max_length, TFM_CACHE_PAGE) : 0;
+  decoder->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(decoder->longest, TFM_CACHE_PAGE) : 0;
   decoder->own_pages.n_pages = rows * decoder->pages_per_row;
   if (decoder->own_pages.n_pages >= UINT32_MAX ||
       !product(&bytes, decoder->own_pages.n_pages, cache_page_bytes(decoder->decoding->step->own_page_floats)) ||
       !product(&flat, 2 * rows, decoder->flat_bytes) || !block_reserve(decoder, BLOCK_OWN, bytes) ||
       !block_reserve(decoder, BLOCK_FLAT, flat))
     return decoder_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,
-                          (long long)decoder->max_length);
+                          (long long)decoder->longest);
   Layout layout = {0};
   place_tables(decoder, &layout);
   if (!block_reserve(decoder, BLOCK_TABLES, layout.bytes)) return no_memory(error, "the tables of a decoder");
@@ -241,9 +241,9 @@ static tfm_status reserve_run(tfm_decoder *decoder, int64_t rows, int64_t length
 }
 
 /* The longest row of at most max_length that the checks of the model allow: a longer one is refused when it is there. */
-static tfm_status longest_row(tfm_decoder *decoder, int64_t *length, tfm_error *error) {
+static tfm_status find_longest(tfm_decoder *decoder, tfm_error *error) {
   tfm_status status = reserve_run(decoder, 1, decoder->max_length, 1, 1, error);
-  *length = decoder->max_length;
+  decoder->longest = decoder->max_length;
   if (status != TFM_E_INPUT) return status;
   int64_t least = 0, most = decoder->max_length; /* `least` is allowed or 0, `most` isn't */
   while (most - least > 1) {
@@ -253,22 +253,22 @@ static tfm_status longest_row(tfm_decoder *decoder, int64_t *length, tfm_error *
     if (tried) most = middle;
     else least = middle;
   }
-  *length = least;
+  decoder->longest = least;
   return least ? TFM_OK : status;
 }
 
 /* Rows of a buffer grow with rows, new tokens, or both; their product is bounded, so the most is at an end. */
-static tfm_status reserve_runs(tfm_decoder *decoder, int64_t length, tfm_error *error) {
-  int64_t rows = decoder_has_rows(decoder) ? decoder->max_rows : 1;
+static tfm_status reserve_runs(tfm_decoder *decoder, tfm_error *error) {
+  int64_t length = decoder->longest, rows = decoder_has_rows(decoder) ? decoder->max_rows : 1;
   tfm_status status = reserve_run(decoder, 1, length, RUN_TOKENS, greatest_of(LEAST_KEPT, rows), error);
   if (!status) status = reserve_run(decoder, rows, length, decoder_chunk(rows), greatest_of(1, LEAST_KEPT / rows), error);
   return status;
 }
 
-/* Bytes of all caches that are tensors of a row of `length`: those that a run of one row that ends there gives. */
-static tfm_status measure_flat(tfm_decoder *decoder, int64_t length, tfm_error *error) {
+/* Bytes of all caches that are tensors of the longest row: those that a run of one row that ends there gives. */
+static tfm_status measure_flat(tfm_decoder *decoder, tfm_error *error) {
   const tfm_decoding *decoding = decoder->decoding;
-  decoder_set_symbols(decoder, 1, length - 1, 1, 1);
+  decoder_set_symbols(decoder, 1, decoder->longest - 1, 1, 1);
   tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
   Layout flat = {0};
   for (uint32_t i = 0; i < decoding->step->n_inputs && !status; i++) {
@@ -329,11 +329,10 @@ tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int6
   decoder->begun = false;
   decoder->max_rows = max_rows ? max_rows : 1; /* memory is for at least one */
   decoder->max_length = max_length;
-  int64_t length;
   if ((status = bind_source(decoder, inputs, error))) return status;
-  if ((status = longest_row(decoder, &length, error))) return status;
-  if ((status = reserve_runs(decoder, length, error))) return status;
-  if ((status = measure_flat(decoder, length, error))) return status;
+  if ((status = find_longest(decoder, error))) return status;
+  if ((status = reserve_runs(decoder, error))) return status;
+  if ((status = measure_flat(decoder, error))) return status;
   if ((status = reserve_staging(decoder, error))) return status;
   if ((status = reserve_rows(decoder, error))) return status;
   place_item_pages(decoder);

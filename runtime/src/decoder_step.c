@@ -16,7 +16,14 @@ typedef struct Call {
 
 /* --- Checks -------------------------------------------------------------------------------------------------------- */
 
-static tfm_status check_part(const tfm_decoder *decoder, const tfm_decoder_row *part, int64_t kept, tfm_error *error) {
+/* A row that is longer than the model allows: its own check says so. */
+static tfm_status refuse_length(tfm_decoder *decoder, int64_t length, tfm_error *error) {
+  decoder_set_symbols(decoder, 1, length - 1, 1, 1);
+  tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
+  return status ? status : decoder_refuse(error, TFM_E_INPUT, "a row of %lld tokens is too long", (long long)length);
+}
+
+static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, int64_t kept, tfm_error *error) {
   tfm_status status = decoder_check_row(decoder, part->row, error);
   if (status) return status;
   const DecoderRow *row = &decoder->rows[part->row];
@@ -30,6 +37,8 @@ static tfm_status check_part(const tfm_decoder *decoder, const tfm_decoder_row *
   if (part->n_tokens > decoder->max_length - row->length)
     return decoder_refuse(error, TFM_E_INPUT, "row %lld has %lld tokens and gets %lld: there is room for %lld", number,
                           (long long)row->length, (long long)part->n_tokens, (long long)decoder->max_length);
+  if (part->n_tokens > decoder->longest - row->length)
+    return refuse_length(decoder, row->length + part->n_tokens, error);
   return TFM_OK;
 }
 

@@ -188,6 +188,40 @@ Test(runtime_decoder, truncated_rows_go_on) {
   teardown();
 }
 
+/* Rows that go together in a tile give what each gives alone. */
+Test(runtime_decoder, company_makes_no_difference) {
+  enum { ROWS = 11, START = 30, ROUNDS = 20 };
+  static int32_t tokens[ROWS][WRITER_MOST];
+  static float together[ROUNDS][ROWS * WRITER_VOCAB], alone[WRITER_VOCAB];
+  static const int64_t parents[ROWS] = {0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 1};
+  for (int32_t threads = 1; threads <= 5; threads += 2) {
+    setup(threads);
+    begin(ROWS + 1, START + ROUNDS);
+    for (int i = 0; i < ROWS; i++) {
+      tokens_fill(tokens[i], START + ROUNDS, 3);
+      for (int j = START; j < START + ROUNDS; j++) tokens[i][j] = (tokens[i][j] + i) % (WRITER_VOCAB - 1);
+    }
+    const tfm_decoder_row starts[] = {{join(0), tokens[0], START}, {join(1), tokens[0], START}};
+    step(2, starts, 1, together[0], NULL);
+    cr_assert_eq(tfm_decoder_reorder(fixture.decoder, ROWS, parents, NULL), TFM_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+      tfm_decoder_row rows[ROWS];
+      for (int i = 0; i < ROWS; i++) rows[i] = (tfm_decoder_row){i, tokens[i] + START + round, 1};
+      step(ROWS, rows, 1, together[round], NULL);
+    }
+    for (int i = 0; i < ROWS; i++) {
+      int64_t row = join(parents[i]);
+      step_one(row, tokens[i], START, 1, alone);
+      for (int round = 0; round < ROUNDS; round++) {
+        step_one(row, tokens[i] + START + round, 1, 1, alone);
+        SAME(alone, together[round] + i * WRITER_VOCAB, 1);
+      }
+      tfm_decoder_leave(fixture.decoder, row, NULL);
+    }
+    teardown();
+  }
+}
+
 /* --- Errors -------------------------------------------------------------------------------------------------------- */
 
 static void expect_error(tfm_status status, tfm_status expected, const tfm_error *error, const char *message) {
@@ -256,6 +290,7 @@ Test(runtime_decoder, checks_of_the_model_speak_when_a_row_gets_there) {
   expect_error(tfm_decoder_step(fixture.decoder, 1, &row, 1, scores, NULL, &error), TFM_E_INPUT, &error,
                "a row of 601 tokens is too long");
   cr_expect_str_eq(error.place, "writer.tfm:5:5");
+  cr_expect_eq(fixture.decoder->longest, WRITER_MOST, "no memory for what cannot be");
   cr_expect_eq(tfm_decoder_length(fixture.decoder, 0), WRITER_MOST);
   teardown();
 }

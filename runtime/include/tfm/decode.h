@@ -39,6 +39,9 @@ TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64
  * changed. */
 TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
                                     float *scores, float *log_sums, tfm_error *error);
+/* Ends the step or begin that is under way, from any thread or signal handler: it returns TFM_E_CANCELLED, no row has
+ * changed. Between two of their runs nothing is under way, so a call may have to be repeated. */
+TFM_API void tfm_decoder_cancel(tfm_decoder *decoder);
 TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row); /* tokens; -1: there is no such row */
 TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder); /* workspaces, and caches for all that was reserved */
 TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);  /* sources of the last begin; 1 if there is no source */
