@@ -17,10 +17,16 @@ static Destination destination_of(Arena *arena, const char *text) {
   return (Destination){arena_strndup(arena, text, (size_t)(at - text)), at + 2};
 }
 
-static int64_t find_output(const Graph *graph, const char *name) {
-  for (size_t i = 0; i < graph->outputs.n; i++)
-    if (strcmp(graph->outputs.items[i].name, name) == 0) return (int64_t)i;
+static int64_t find_name(const char *const *names, uint32_t n, const char *name) {
+  for (uint32_t i = 0; i < n; i++)
+    if (strcmp(names[i], name) == 0) return i;
   return -1;
+}
+
+static const char **names_of(Arena *arena, const Graph *graph) {
+  const char **names = ARENA_ARRAY(arena, const char *, graph->outputs.n);
+  for (size_t i = 0; i < graph->outputs.n; i++) names[i] = graph->outputs.items[i].name;
+  return names;
 }
 
 // ---- before the run ----
@@ -37,40 +43,37 @@ bool outputs_check_files(Session *session, const char *const *inputs, size_t n) 
   return !diag_has_errors(&session->diag);
 }
 
-static void report_unknown(Session *session, const Graph *graph, const char *name) {
-  const char **names = ARENA_ARRAY(session->arena, const char *, graph->outputs.n);
-  for (size_t i = 0; i < graph->outputs.n; i++) names[i] = graph->outputs.items[i].name;
-  const char *nearest = diag_nearest(name, names, graph->outputs.n);
-  option_error(&session->diag, OPTION_OUTPUT, "the model has no output \"%s\"%s%s%s", name, nearest ? ", did you mean \"" : "",
-               nearest ? nearest : "", nearest ? "\"?" : "");
-}
-
-bool outputs_check_names(Session *session, const Graph *graph) {
+bool outputs_check_named(Session *session, const char *of, const char *const *names, uint32_t n) {
   const OptionValues *values = &session->options.values[OPTION_OUTPUT];
   for (size_t i = 0; i < values->texts.n; i++) {
     Destination to = destination_of(session->arena, values->texts.items[i]);
-    if (to.name && find_output(graph, to.name) < 0) report_unknown(session, graph, to.name);
+    if (!to.name || find_name(names, n, to.name) >= 0) continue;
+    const char *nearest = diag_nearest(to.name, names, n);
+    option_error(&session->diag, OPTION_OUTPUT, "%s has no output \"%s\"%s%s%s", of, to.name,
+                 nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
   }
   return !diag_has_errors(&session->diag);
 }
 
-// ---- after it ----
-
-static bool write_all(Session *session, const Graph *graph, const Tensor *outputs, const char *path) {
-  const char **names = ARENA_ARRAY(session->arena, const char *, graph->outputs.n);
-  for (size_t i = 0; i < graph->outputs.n; i++) names[i] = graph->outputs.items[i].name;
-  return safetensors_write(&session->diag, path, names, outputs, (uint32_t)graph->outputs.n);
+bool outputs_check_names(Session *session, const Graph *graph) {
+  return outputs_check_named(session, "the model", names_of(session->arena, graph), (uint32_t)graph->outputs.n);
 }
 
-void outputs_write(Session *session, const Graph *graph, const Tensor *outputs) {
+// ---- after it ----
+
+void outputs_write_named(Session *session, const char *const *names, const Tensor *tensors, uint32_t n) {
   const OptionValues *values = &session->options.values[OPTION_OUTPUT];
   for (size_t i = 0; i < values->texts.n; i++) {
     Destination to = destination_of(session->arena, values->texts.items[i]);
-    bool written = to.name ? npy_write(&session->diag, to.path, &outputs[find_output(graph, to.name)])
-                           : write_all(session, graph, outputs, to.path);
+    bool written = to.name ? npy_write(&session->diag, to.path, &tensors[find_name(names, n, to.name)])
+                           : safetensors_write(&session->diag, to.path, names, tensors, n);
     session->wrote_output = session->wrote_output || written;
   }
-  if (values->texts.n) return;
+}
+
+void outputs_write(Session *session, const Graph *graph, const Tensor *outputs) {
+  outputs_write_named(session, names_of(session->arena, graph), outputs, (uint32_t)graph->outputs.n);
+  if (option_given(&session->options, OPTION_OUTPUT)) return;
   StrBuf text = strbuf_new(session->arena);
   for (size_t i = 0; i < graph->outputs.n; i++) tensor_print_summary(&text, graph->outputs.items[i].name, &outputs[i]);
   session_print(&text);

@@ -12,6 +12,11 @@ bool outputs_check_names(Session *session, const Graph *graph);
 /* Writes what --output asks for, else prints a summary. */
 void outputs_write(Session *session, const Graph *graph, const Tensor *outputs);
 
+/* The same for tensors that are no outputs of a model. `of` is whose they are: "the model". */
+bool outputs_check_named(Session *session, const char *of, const char *const *names, uint32_t n);
+/* Only to the files of --output. */
+void outputs_write_named(Session *session, const char *const *names, const Tensor *tensors, uint32_t n);
+
 /* A tensor for people: name, shape, range, and its first elements. */
 void tensor_print_summary(StrBuf *out, const char *name, const Tensor *tensor);
 /* One element as text, with the digits that it needs. */

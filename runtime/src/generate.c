@@ -48,7 +48,7 @@ bool token_rows_make(TokenRows *rows, int64_t n, int64_t length) {
 }
 
 bool token_rows_reserve(TokenRows *rows, int64_t length) {
-  if (length <= rows->stride) return true;
+  if (length <= rows->stride || !rows->tokens) return true;
   TokenRows wider;
   if (!token_rows_make(&wider, rows->n, 2 * length)) return false;
   for (int64_t i = 0; i < rows->n; i++)
@@ -157,7 +157,10 @@ tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, in
   generated->sequences = calloc((size_t)elements + 1, sizeof *generated->sequences);
   generated->lengths = calloc((size_t)n + 1, sizeof *generated->lengths);
   generated->scores = has_scores ? calloc((size_t)n + 1, sizeof *generated->scores) : NULL;
-  if (!generated->sequences || !generated->lengths || (has_scores && !generated->scores))
+  const bool of_tokens = g->options.return_token_scores;
+  generated->token_scores = of_tokens ? calloc((size_t)elements + 1, sizeof *generated->token_scores) : NULL;
+  if (!generated->sequences || !generated->lengths || (has_scores && !generated->scores) ||
+      (of_tokens && !generated->token_scores))
     return generation_no_memory(g);
   for (int64_t i = 0; i < elements; i++) generated->sequences[i] = g->pad;
   generated->n = n;
@@ -169,6 +172,7 @@ void tfm_generated_free(tfm_generated *generated) {
   free(generated->sequences);
   free(generated->lengths);
   free(generated->scores);
+  free(generated->token_scores);
   *generated = (tfm_generated){0};
 }
 

@@ -33,10 +33,14 @@ typedef struct Beams { /* of one item */
   Finished *finished; /* K, the best first */
 } Beams;
 
+typedef struct BeamRows { /* K rows per item */
+  TokenRows tokens, scores; /* scores: of the tokens, if they are asked for */
+} BeamRows;
+
 typedef struct Search {
   Generation *g;
   Beams *items;
-  TokenRows running, next, finished; /* K rows per item */
+  BeamRows running, next, finished;
   int64_t *parents;                  /* of each running beam: its row in the last call */
   Candidate *candidates;             /* of the item that is looked at */
   int64_t n_candidates;              /* in Generation.heap until they are in order */
@@ -132,6 +136,19 @@ static tfm_status collect_candidates(Search *s, const Beams *beams) {
 
 // ---- 2: finished rows ----
 
+/* Row `from` of the running ones and the token that follows, if there is one. */
+static void copy_row(const Search *s, const Beams *beams, BeamRows *to, int64_t row, int64_t from,
+                     const Candidate *last) {
+  const size_t n = (size_t)beams->length;
+  memcpy(token_row(&to->tokens, row), token_row(&s->running.tokens, from), n * sizeof(int32_t));
+  if (last) token_row(&to->tokens, row)[n] = (int32_t)last->token;
+  if (!to->scores.tokens) return;
+  memcpy(score_row(&to->scores, row), score_row(&s->running.scores, from), n * sizeof(float));
+  if (!last) return;
+  const double before = beams->sums[last->beam];
+  score_row(&to->scores, row)[n] = last->sum == -INFINITY ? -INFINITY : (float)(last->sum - before);
+}
+
 /* The power may be infinite or 0 for penalties that no one means; a score is never NaN. */
 static double score_of(const Generation *g, double sum, int64_t new_length) {
   if (sum == 0 || sum == -INFINITY) return sum;
@@ -143,10 +160,9 @@ static int64_t free_slot(const Search *s, const Beams *beams) {
   return n < s->g->beams ? n : beams->finished[n - 1].slot;
 }
 
-/* Keeps a row if it is among the best; of equal scores the one that finished first is better. `last` is the token after
- * `tokens`, TFM_NO_TOKEN if there is none. */
-static void finish(Search *s, Beams *beams, int64_t item, double score, const int32_t *tokens, int64_t length,
-                   int64_t last) {
+/* Keeps beam number `beam`, and the token that follows, if there is one, if it is among the best; of equal scores the one
+ * that finished first is better. */
+static void finish(Search *s, Beams *beams, int64_t item, double score, int64_t beam, const Candidate *last) {
   const int64_t k = s->g->beams;
   int64_t place = beams->n_finished;
   while (place > 0 && beams->finished[place - 1].score < score) place--;
@@ -155,10 +171,8 @@ static void finish(Search *s, Beams *beams, int64_t item, double score, const in
   if (beams->n_finished < k) beams->n_finished++;
   memmove(beams->finished + place + 1, beams->finished + place,
           (size_t)(beams->n_finished - 1 - place) * sizeof *beams->finished);
-  beams->finished[place] = (Finished){score, slot, length + (last != TFM_NO_TOKEN)};
-  int32_t *row = token_row(&s->finished, item * k + slot);
-  memcpy(row, tokens, (size_t)length * sizeof *row);
-  if (last != TFM_NO_TOKEN) row[length] = (int32_t)last;
+  beams->finished[place] = (Finished){score, slot, beams->length + (last != NULL)};
+  copy_row(s, beams, &s->finished, item * k + slot, item * k + beam, last);
 }
 
 static void finish_ended(Search *s, Beams *beams, int64_t item) {
@@ -167,9 +181,7 @@ static void finish_ended(Search *s, Beams *beams, int64_t item) {
   if (g->options.early_stopping == TFM_EARLY_TRUE && beams->n_finished == g->beams) return;
   for (int64_t i = 0; i < g->beams; i++) {
     const Candidate *c = &s->candidates[i];
-    if (!c->has_ended) continue;
-    finish(s, beams, item, score_of(g, c->sum, new_length), token_row(&s->running, item * g->beams + c->beam),
-           beams->length, c->token);
+    if (c->has_ended) finish(s, beams, item, score_of(g, c->sum, new_length), c->beam, c);
   }
 }
 
@@ -192,15 +204,13 @@ static void keep_best(Search *s) {
 }
 
 static void run_on(Search *s, Beams *beams, int64_t item) {
-  const int64_t k = s->g->beams, length = beams->length;
+  const int64_t k = s->g->beams;
   for (int64_t i = 0; i < k; i++) {
     const Candidate *c = s->kept[i];
-    int32_t *row = token_row(&s->next, item * k + i);
-    memcpy(row, token_row(&s->running, item * k + c->beam), (size_t)length * sizeof *row);
-    row[length] = (int32_t)c->token;
+    copy_row(s, beams, &s->next, item * k + i, item * k + c->beam, c);
     s->parents[item * k + i] = beams->first_row + (s->is_first ? 0 : c->beam);
-    beams->sums[i] = running_sum(c);
   }
+  for (int64_t i = 0; i < k; i++) beams->sums[i] = running_sum(s->kept[i]);
   beams->length++;
 }
 
@@ -243,16 +253,20 @@ static void add_rows(Search *s, int64_t item) {
   beams->first_row = g->n_rows;
   for (int64_t i = 0; i < (s->is_first ? 1 : g->beams); i++) {
     int64_t row = item * g->beams + i;
-    generation_add_row(g, item, s->is_first ? -1 : s->parents[row], token_row(&s->running, row), beams->length);
+    generation_add_row(g, item, s->is_first ? -1 : s->parents[row], token_row(&s->running.tokens, row), beams->length);
   }
+}
+
+static bool reserve_rows(BeamRows *rows, int64_t length) {
+  return token_rows_reserve(&rows->tokens, length) && token_rows_reserve(&rows->scores, length);
 }
 
 static bool reserve(Search *s) {
   int64_t longest = 0;
   for (int64_t i = 0; i < s->g->n_items; i++)
     if (!s->items[i].is_done && s->items[i].length > longest) longest = s->items[i].length;
-  return token_rows_reserve(&s->running, longest + 1) && token_rows_reserve(&s->next, longest + 1) &&
-         token_rows_reserve(&s->finished, longest + 1);
+  return reserve_rows(&s->running, longest + 1) && reserve_rows(&s->next, longest + 1) &&
+         reserve_rows(&s->finished, longest + 1);
 }
 
 static tfm_status step(Search *s) {
@@ -264,7 +278,7 @@ static tfm_status step(Search *s) {
   tfm_status status = generation_call(g);
   for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++)
     if (!s->items[i].is_done) status = advance(s, i);
-  TokenRows running = s->running;
+  BeamRows running = s->running;
   s->running = s->next;
   s->next = running;
   s->is_first = false;
@@ -282,8 +296,7 @@ static void finish_running(Search *s, int64_t item) {
   const Generation *g = s->g;
   Beams *beams = &s->items[item];
   for (int64_t i = 0; i < g->beams && !beams->is_done; i++)
-    finish(s, beams, item, score_of(g, beams->sums[i], beams->length - g->items[item].start),
-           token_row(&s->running, item * g->beams + i), beams->length, TFM_NO_TOKEN);
+    finish(s, beams, item, score_of(g, beams->sums[i], beams->length - g->items[item].start), i, NULL);
 }
 
 static tfm_status collect(Search *s, tfm_generated *generated) {
@@ -300,10 +313,23 @@ static tfm_status collect(Search *s, tfm_generated *generated) {
     generated->lengths[i] = f->length;
     generated->n_tokens += f->length - g->items[i / returned].start;
     generated->scores[i] = (float)f->score;
-    memcpy(generated->sequences + i * width, token_row(&s->finished, i / returned * k + f->slot),
-           (size_t)f->length * sizeof(int32_t));
+    const int64_t row = i / returned * k + f->slot;
+    memcpy(generated->sequences + i * width, token_row(&s->finished.tokens, row), (size_t)f->length * sizeof(int32_t));
+    if (generated->token_scores)
+      memcpy(generated->token_scores + i * width, score_row(&s->finished.scores, row), (size_t)f->length * sizeof(float));
   }
   return status;
+}
+
+static bool make_rows(const Generation *g, BeamRows *rows) {
+  const int64_t n = g->n_items * g->beams, length = generation_first_length(g);
+  return token_rows_make(&rows->tokens, n, length) &&
+         (!g->options.return_token_scores || token_rows_make(&rows->scores, n, length));
+}
+
+static void free_rows(BeamRows *rows) {
+  token_rows_free(&rows->tokens);
+  token_rows_free(&rows->scores);
 }
 
 static bool make(Search *s) {
@@ -316,16 +342,13 @@ static bool make(Search *s) {
   double *sums = generation_allocate(g, rows, sizeof *sums);
   Finished *finished = generation_allocate(g, rows + 1, sizeof *finished);
   if (!s->items || !s->parents || !s->candidates || !s->kept || !sums || !finished) return false;
-  const int64_t length = generation_first_length(g);
-  if (!token_rows_make(&s->running, rows, length) || !token_rows_make(&s->next, rows, length) ||
-      !token_rows_make(&s->finished, rows, length))
-    return false;
+  if (!make_rows(g, &s->running) || !make_rows(g, &s->next) || !make_rows(g, &s->finished)) return false;
   for (int64_t i = 0; i < g->n_items; i++) {
     s->items[i] =
         (Beams){.length = g->items[i].start, .sums = sums + i * g->beams, .finished = finished + i * g->beams};
     for (int64_t beam = 0; beam < g->beams; beam++) {
       s->items[i].sums[beam] = beam ? NEVER : 0;
-      generation_copy_prompt(g, i, token_row(&s->running, i * g->beams + beam));
+      generation_copy_prompt(g, i, token_row(&s->running.tokens, i * g->beams + beam));
     }
   }
   return true;
@@ -337,8 +360,8 @@ tfm_status generate_beams(Generation *g, tfm_generated *generated) {
   while (status == TFM_OK && !g->is_stopped && any_running(&s)) status = step(&s);
   for (int64_t i = 0; i < g->n_items && status == TFM_OK && g->is_stopped; i++) finish_running(&s, i);
   if (status == TFM_OK) status = collect(&s, generated);
-  token_rows_free(&s.running);
-  token_rows_free(&s.next);
-  token_rows_free(&s.finished);
+  free_rows(&s.running);
+  free_rows(&s.next);
+  free_rows(&s.finished);
   return status;
 }

@@ -144,8 +144,8 @@ void sample_probabilities(const Generation *g, const RowScores *row, float *prob
     probabilities[g->changed[i].token] = (float)((double)row->scores[i] / total);
 }
 
-int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream) {
-  const double at = stream_uniform(stream) * weigh(g, row);
+int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream, float *score) {
+  const double total = weigh(g, row), at = stream_uniform(stream) * total;
   const int64_t n = row->n_blocks ? g->vocab : row->n_changed;
   double sum = 0;
   int64_t last = 0;
@@ -153,5 +153,6 @@ int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream) {
     if (row->scores[i] > 0) last = i;
     sum += (double)row->scores[i];
   }
+  *score = (float)log((double)row->scores[last] / total);
   return row->n_blocks ? last : g->changed[last].token;
 }

@@ -59,9 +59,11 @@ tfm_status generation_refuse(Generation *g, const char *format, ...) __attribute
 int64_t generation_first_length(const Generation *g);
 /* Room for n rows of `length`; false: no memory. Freed by token_rows_free. */
 bool token_rows_make(TokenRows *rows, int64_t n, int64_t length);
-bool token_rows_reserve(TokenRows *rows, int64_t length);
+bool token_rows_reserve(TokenRows *rows, int64_t length); /* rows that were not made stay so */
 void token_rows_free(TokenRows *rows);
 static inline int32_t *token_row(const TokenRows *rows, int64_t i) { return rows->tokens + i * rows->stride; }
+/* Rows that hold the scores of tokens in place of tokens. */
+static inline float *score_row(const TokenRows *rows, int64_t i) { return (float *)(void *)token_row(rows, i); }
 void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row);
 
 void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length);
@@ -105,7 +107,8 @@ typedef struct Stream { /* PCG-XSH-RR 64/32 (O'Neill 2014) */
 } Stream;
 
 Stream stream_new(uint64_t seed, uint64_t number);
-int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream);
+/* The token that is drawn; the log of its probability. */
+int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream, float *score);
 
 /* The loops. Both fill `generated`, whose memory is the caller's from then on, even after an error. */
 tfm_status generate_single(Generation *g, tfm_generated *generated);

@@ -47,7 +47,8 @@ class GenerateOptions(ctypes.Structure):
                 ("suppress_tokens", POINTER(INT64)), ("n_suppress_tokens", ctypes.c_uint64), ("do_sample", ctypes.c_int32),
                 ("temperature", ctypes.c_double), ("top_k", INT64), ("top_p", ctypes.c_double), ("seed", ctypes.c_uint64),
                 ("on_token", ctypes.c_void_p), ("on_token_user", ctypes.c_void_p),
-                ("on_scores", ctypes.c_void_p), ("on_scores_user", ctypes.c_void_p)]
+                ("on_scores", ctypes.c_void_p), ("on_scores_user", ctypes.c_void_p),
+                ("return_token_scores", ctypes.c_int32)]
 
 
 class Prompts(ctypes.Structure):
@@ -57,7 +58,7 @@ class Prompts(ctypes.Structure):
 
 class Generated(ctypes.Structure):
     _fields_ = [("n", INT64), ("width", INT64), ("sequences", POINTER(ctypes.c_int32)), ("lengths", POINTER(INT64)),
-                ("scores", POINTER(ctypes.c_float)), ("n_tokens", INT64)]
+                ("scores", POINTER(ctypes.c_float)), ("n_tokens", INT64), ("token_scores", POINTER(ctypes.c_float))]
 
 
 def table_of(seed, vocab):

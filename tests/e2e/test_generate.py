@@ -223,6 +223,27 @@ class Options(Case):
         found = load_file(out)
         self.assertEqual((found["sequences"].dtype, found["scores"].dtype), (np.int32, np.float32))
         self.assertEqual(found["scores"].shape, (2,))
+        files = ["-o", "sequences=@" + self.path("s.npy"), "-o", "scores=@" + self.path("x.npy")]
+        self.assertEqual(self.tfmc(language(), {"ids": PROMPTS}, "--num-beams=2", *files).returncode, 0)
+        np.testing.assert_array_equal(np.load(self.path("s.npy")), found["sequences"])
+        np.testing.assert_array_equal(np.load(self.path("x.npy")), found["scores"])
+        proc = self.tfmc(language(), {"ids": PROMPTS}, "-o", "scores=@" + self.path("y.npy"))
+        self.assertEqual(proc.returncode, 2)
+        self.assertIn('this generation has no output "scores"', proc.stderr)
+        self.assertFalse(os.path.exists(self.path("y.npy")))
+
+    def test_scores_of_tokens(self):
+        out = self.path("out.safetensors")
+        for beams in (1, 3):
+            proc = self.tfmc(language(), {"ids": PROMPTS}, f"--num-beams={beams}", "--return-token-scores", "--output", out)
+            self.assertEqual(proc.returncode, 0, proc.stderr)
+            found = load_file(out)
+            scores = found["token_scores"]
+            self.assertEqual(scores.shape, found["sequences"].shape)
+            self.assertTrue((scores[:, :3] == 0).all() and (scores[:, 3:] <= 0).all() and (scores[:, 3] < 0).all())
+            if beams > 1:
+                new = (scores != 0).sum(1)
+                np.testing.assert_allclose(scores.sum(1) / new, found["scores"], atol=1e-5)
 
 
 class Sampling(Case):

@@ -149,6 +149,58 @@ Test(generate_scores, forced_tokens) {
   tfm_generated_free(&generated);
 }
 
+// ---- scores of tokens ----
+
+static double log_sum_of(const Model *model, const int32_t *row, int64_t length) {
+  double sum = 0;
+  for (int64_t t = 0; t < VOCAB; t++) sum += exp((double)score_of(model, row, length, t));
+  return log(sum);
+}
+
+/* Of beams: what was added for each token; its sum is that of the row. */
+Test(generate_scores, scores_of_tokens_of_beams) {
+  Model model = {0};
+  tfm_generate_options options = options_of(4);
+  options.return_token_scores = 1;
+  options.length_penalty = 0;
+  tfm_generated generated = written_by(&model, true, &options);
+  for (int64_t i = 0; i < generated.n; i++) {
+    const int32_t *row = generated.sequences + i * generated.width;
+    const float *scores = generated.token_scores + i * generated.width;
+    double sum = 0;
+    for (int64_t length = 1; length < generated.lengths[i]; length++) {
+      sum += (double)scores[length];
+      cr_assert_float_eq(scores[length], (double)score_of(&model, row, length, row[length]) - log_sum_of(&model, row, length),
+                         1e-4);
+    }
+    cr_assert_eq(scores[0], 0);
+    cr_assert_float_eq(sum, generated.scores[i], 1e-4);
+    for (int64_t t = generated.lengths[i]; t < generated.width; t++) cr_assert_eq(scores[t], 0);
+  }
+  tfm_generated_free(&generated);
+}
+
+/* Among what is allowed: all tokens but one, and of these the k largest when drawing. */
+Test(generate_scores, scores_of_tokens_of_single_rows) {
+  for (int is_drawn = 0; is_drawn < 2; is_drawn++) {
+    Model model = {0};
+    tfm_generate_options options = options_of(1);
+    options.return_token_scores = 1;
+    options.do_sample = is_drawn;
+    options.temperature = 0.5;
+    options.top_k = is_drawn ? 1 : 0;
+    options.suppress_tokens = (tfm_token_list){(const int64_t[]){11}, 1};
+    tfm_generated generated = written_by(&model, true, &options);
+    for (int64_t length = 1; length < generated.lengths[0]; length++) {
+      const int32_t *row = generated.sequences;
+      double rest = exp(log_sum_of(&model, row, length)) - exp((double)score_of(&model, row, length, 11));
+      double wanted = is_drawn ? 0 : (double)score_of(&model, row, length, row[length]) - log(rest);
+      cr_assert_float_eq(generated.token_scores[length], wanted, 1e-4);
+    }
+    tfm_generated_free(&generated);
+  }
+}
+
 // ---- the caller's function ----
 
 typedef struct Caller {

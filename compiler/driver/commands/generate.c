@@ -6,28 +6,13 @@
 
 #include "driver/commands/commands.h"
 #include "driver/engine_compiled.h"
+#include "driver/generation_output.h"
 #include "driver/generation_settings.h"
 #include "driver/inputs.h"
 #include "driver/native_decoder.h"
 #include "driver/scorer_steps.h"
-#include "weights/safetensors.h"
 
 // ---- before ----
-
-static bool check_output(Session *session) {
-  const OptionValues *output = &session->options.values[OPTION_OUTPUT];
-  const char **inputs;
-  size_t n;
-  if (output->texts.n > 1) option_error(&session->diag, OPTION_OUTPUT, "given twice");
-  if (output->texts.n != 1) return !output->texts.n;
-  inputs_list_files(session, &inputs, &n);
-  const char **all = ARENA_ARRAY(session->arena, const char *, n + 3);
-  for (size_t i = 0; i < n; i++) all[i] = inputs[i];
-  all[n] = session->options.files.items[0];
-  all[n + 1] = option_text(&session->options, OPTION_WEIGHTS, NULL);
-  all[n + 2] = option_text(&session->options, OPTION_GENERATION_CONFIG, NULL);
-  return session_check_output(session, output->texts.items[0], all, n + 3);
-}
 
 /* Outputs that the block does not name need not be computed; a library computes them all the same. */
 static void keep_scores(const Session *session, Graph *graph) {
@@ -94,47 +79,6 @@ static bool make_prompts(Session *session, const Scorer *scorer, const Generatio
   return true;
 }
 
-// ---- results ----
-
-static void write_tensors(Session *session, const char *const *names, const Tensor *tensors, uint32_t n) {
-  session->wrote_output =
-      safetensors_write(&session->diag, option_text(&session->options, OPTION_OUTPUT, NULL), names, tensors, n);
-}
-
-static void write_rows(Session *session, const tfm_generated *generated) {
-  const char *const names[] = {"sequences", "scores"};
-  const Tensor tensors[] = {
-      {.dtype = DTYPE_I32, .rank = 2, .dims = {generated->n, generated->width}, .data = generated->sequences},
-      {.dtype = DTYPE_F32, .rank = 1, .dims = {generated->n}, .data = generated->scores}};
-  if (option_given(&session->options, OPTION_OUTPUT)) {
-    write_tensors(session, names, tensors, generated->scores ? 2 : 1);
-    return;
-  }
-  StrBuf text = strbuf_new(session->arena);
-  for (int64_t i = 0; i < generated->n; i++) {
-    for (int64_t t = 0; t < generated->lengths[i]; t++)
-      strbuf_printf(&text, "%s%" PRId32, t ? ", " : "[", generated->sequences[i * generated->width + t]);
-    strbuf_add(&text, "]\n");
-  }
-  session_print(&text);
-}
-
-static void write_probabilities(Session *session, int64_t n, int64_t vocab, float *probabilities) {
-  const char *const names[] = {"probabilities"};
-  const Tensor tensor = {.dtype = DTYPE_F32, .rank = 2, .dims = {n, vocab}, .data = probabilities};
-  if (option_given(&session->options, OPTION_OUTPUT)) {
-    write_tensors(session, names, &tensor, 1);
-    return;
-  }
-  StrBuf text = strbuf_new(session->arena);
-  for (int64_t i = 0; i < n; i++) {
-    for (int64_t t = 0; t < vocab; t++)
-      strbuf_printf(&text, "%s%.9g", t ? ", " : "[", (double)probabilities[i * vocab + t]);
-    strbuf_add(&text, "]\n");
-  }
-  session_print(&text);
-}
-
 // ---- the work ----
 
 static double now(void) {
@@ -159,7 +103,7 @@ static void write_first_step(Session *session, const tfm_generate_model *model, 
   tfm_error error;
   float *probabilities = ARENA_ARRAY(session->arena, float, prompts->n * model->vocab);
   if (tfm_generate_first_step(model, prompts, options, probabilities, &error) != TFM_OK) report(session, &error);
-  else write_probabilities(session, prompts->n, model->vocab, probabilities);
+  else generation_output_probabilities(session, prompts->n, model->vocab, probabilities);
 }
 
 static void write_all(Session *session, const tfm_generate_model *model, const tfm_prompts *prompts,
@@ -172,7 +116,7 @@ static void write_all(Session *session, const tfm_generate_model *model, const t
     return;
   }
   double end = now();
-  write_rows(session, &generated);
+  generation_output_rows(session, &generated);
   if (!diag_has_errors(&session->diag)) say_speed(session, generated.n_tokens, end - begin);
   tfm_generated_free(&generated);
 }
@@ -227,6 +171,7 @@ static void generate(Session *session, Graph *graph, WeightSource *weights, Scor
   GenerationSettings settings;
   tfm_prompts prompts;
   if (!generation_settings_read(session, graph, scorer->is_decoder, &settings) ||
+      !generation_output_check_names(session, &settings.options) ||
       !make_prompts(session, scorer, &settings, &prompts))
     return;
   if (generate_by_steps(session, graph, weights, scorer, &prompts, &settings.options)) return;
@@ -246,7 +191,7 @@ static void generate(Session *session, Graph *graph, WeightSource *weights, Scor
 }
 
 void command_generate(Session *session) {
-  if (!check_output(session)) return;
+  if (!generation_output_check_files(session)) return;
   Graph *graph = load_graph(session);
   WeightSource *weights = graph ? weight_source_open(session, graph) : NULL;
   const EvalInputs *inputs = weights ? inputs_load_except(session, graph, graph->generate_input) : NULL;

@@ -54,6 +54,7 @@ typedef struct tfm_generate_options { /* tfm_generate_defaults sets them all */
    * them (log probabilities in beam search); -inf forbids a token. `tokens` is the whole row. */
   void (*on_scores)(void *user, int64_t item, const int32_t *tokens, int64_t length, float *scores);
   void *on_scores_user;
+  int32_t return_token_scores; /* 1: tfm_generated.token_scores */
 } tfm_generate_options;
 
 typedef struct tfm_generated {
@@ -62,6 +63,9 @@ typedef struct tfm_generated {
   int64_t *lengths;   /* without that padding */
   float *scores;      /* [n] of beam search; NULL otherwise */
   int64_t n_tokens;   /* of these, the tokens that stand in no prompt */
+  /* [n][width], if asked for: the log of the probability that each token had among those it was chosen from, after all
+   * that the options do to scores (in beam search what was added for it); 0 where nothing was chosen. NULL otherwise. */
+  float *token_scores;
 } tfm_generated;
 
 typedef struct tfm_decoder_row { /* one row's part of a step of decoding */

@@ -1,0 +1,88 @@
+#include "driver/generation_output.h"
+
+#include <inttypes.h>
+
+#include "driver/inputs.h"
+#include "driver/outputs.h"
+
+enum { MOST_TENSORS = 3 };
+
+typedef struct Written { /* tensors by their names */
+  const char *names[MOST_TENSORS];
+  Tensor tensors[MOST_TENSORS];
+  uint32_t n;
+} Written;
+
+static void add(Written *written, const char *name, Tensor tensor) {
+  written->names[written->n] = name;
+  written->tensors[written->n++] = tensor;
+}
+
+// ---- before ----
+
+bool generation_output_check_files(Session *session) {
+  const char **inputs;
+  size_t n;
+  inputs_list_files(session, &inputs, &n);
+  const char **all = ARENA_ARRAY(session->arena, const char *, n + 3);
+  for (size_t i = 0; i < n; i++) all[i] = inputs[i];
+  all[n] = session->options.files.items[0];
+  all[n + 1] = option_text(&session->options, OPTION_WEIGHTS, NULL);
+  all[n + 2] = option_text(&session->options, OPTION_GENERATION_CONFIG, NULL);
+  return outputs_check_files(session, all, n + 3);
+}
+
+bool generation_output_check_names(Session *session, const tfm_generate_options *options) {
+  const Tensor none = {0};
+  Written written = {.n = 0};
+  if (option_given(&session->options, OPTION_FIRST_STEP_PROBABILITIES)) {
+    add(&written, "probabilities", none);
+  } else {
+    add(&written, "sequences", none);
+    if (options->num_beams > 1) add(&written, "scores", none);
+    if (options->return_token_scores) add(&written, "token_scores", none);
+  }
+  return outputs_check_named(session, "this generation", written.names, written.n);
+}
+
+// ---- after ----
+
+static void print_rows(Session *session, const tfm_generated *generated) {
+  StrBuf text = strbuf_new(session->arena);
+  for (int64_t i = 0; i < generated->n; i++) {
+    for (int64_t t = 0; t < generated->lengths[i]; t++)
+      strbuf_printf(&text, "%s%" PRId32, t ? ", " : "[", generated->sequences[i * generated->width + t]);
+    strbuf_add(&text, "]\n");
+  }
+  session_print(&text);
+}
+
+void generation_output_rows(Session *session, const tfm_generated *generated) {
+  const int64_t n = generated->n, width = generated->width;
+  Written written = {.n = 0};
+  add(&written, "sequences", (Tensor){.dtype = DTYPE_I32, .rank = 2, .dims = {n, width}, .data = generated->sequences});
+  if (generated->scores)
+    add(&written, "scores", (Tensor){.dtype = DTYPE_F32, .rank = 1, .dims = {n}, .data = generated->scores});
+  if (generated->token_scores)
+    add(&written, "token_scores",
+        (Tensor){.dtype = DTYPE_F32, .rank = 2, .dims = {n, width}, .data = generated->token_scores});
+  if (option_given(&session->options, OPTION_OUTPUT))
+    outputs_write_named(session, written.names, written.tensors, written.n);
+  else print_rows(session, generated);
+}
+
+void generation_output_probabilities(Session *session, int64_t n, int64_t vocab, float *probabilities) {
+  const char *const names[] = {"probabilities"};
+  const Tensor tensor = {.dtype = DTYPE_F32, .rank = 2, .dims = {n, vocab}, .data = probabilities};
+  if (option_given(&session->options, OPTION_OUTPUT)) {
+    outputs_write_named(session, names, &tensor, 1);
+    return;
+  }
+  StrBuf text = strbuf_new(session->arena);
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t t = 0; t < vocab; t++)
+      strbuf_printf(&text, "%s%.9g", t ? ", " : "[", (double)probabilities[i * vocab + t]);
+    strbuf_add(&text, "]\n");
+  }
+  session_print(&text);
+}
