@@ -39,6 +39,9 @@ subprocess.run([tfmc, "run", model, "--weights", weights_path, "--inputs", input
 for row in load_file(outputs_path)["scores"].argmax(-1).tolist():
     print(*row if isinstance(row, list) else [row])
 """
+# usage: WEIGHTS_OF TFMC MODEL WEIGHTS: writes random weights for a model.
+WEIGHTS_OF = STAND_IN[:STAND_IN.index("save_file({\"ids\"")].replace(
+    "tfmc, model, weights_path, inputs_path, outputs_path = ", "tfmc, model, weights_path = ")
 PROGRAM = r"""
 #include "model.h"
 int main(void) {
@@ -105,6 +108,8 @@ class Library(Page):
         if not torch:
             files = ["tfmc", "tagger.tfm", "tagger.safetensors", "in.safetensors", "out.safetensors"]
             (self.folder / "model.py").write_text(f"import sys\nsys.argv[1:] = {files}\n" + STAND_IN)
+        subprocess.run([sys.executable, "-c", WEIGHTS_OF, os.path.join(BUILD, "tfmc"), "speaker.tfm", "speaker.safetensors"],
+                       cwd=self.folder, check=True)
         self.stand_in("make", f'cmake --install "{BUILD}" --prefix "${{2#PREFIX=}}"\n')
         self.stand_in("python3", f'exec "{torch or sys.executable}" "$@"\n')
         out = self.bash("".join(text for kind, text in blocks(PAGE) if kind == "sh"), HOME=str(self.home),
@@ -119,6 +124,13 @@ class Library(Page):
         firsts = [line for line in lines if line.startswith("5: ")]
         self.assertEqual(len(firsts), 3, printed)  # serve, any, any.py
         self.assertEqual(firsts, firsts[:1] * 3)
+        heard, = re.findall(r"^(.*), heard of row 0$", printed, re.MULTILINE)
+        written = re.findall(r"^(.*) written$", printed, re.MULTILINE)
+        branched = re.findall(r"^(.*) branched$", printed, re.MULTILINE)
+        self.assertEqual((len(written), len(branched)), (2, 3), printed)
+        self.assertEqual(written[0], "5, 9, 3, 7, " + heard)
+        self.assertTrue(heard.startswith(branched[0].split(", 2")[0]), printed)  # greedy too, but for the end
+        self.assertIn("incremental; keeps 512 bytes for each token of a row", printed)
         for line in PAGE.read_text().splitlines():
             if line.startswith("The second worker is told: "):
                 self.assertIn(line.split("`")[1], lines)
