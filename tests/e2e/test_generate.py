@@ -52,8 +52,8 @@ model Masked(vocab = 20, d = 16) {
   head = Linear(d, vocab)
   forward(src: i32[batch, source], mask: i32[batch, source], tgt: i32[batch, time]) {
     memory = embed(src) + table.weight[positions(src, 1)]
-    logits = decoder(embed(tgt), memory, tgt_is_causal = true, memory_key_padding_mask = mask == 0) -> head
-    return logits
+    hidden, own, weights = decoder(embed(tgt), memory, tgt_is_causal = true, memory_key_padding_mask = mask == 0)
+    return logits = head(hidden), weights
   }
   generate tgt from logits { bos = 1  pad = 0  max_length = 8 }
 }
@@ -246,6 +246,20 @@ class Options(Case):
                 np.testing.assert_allclose(scores.sum(1) / new, found["scores"], atol=1e-5)
 
 
+class Outputs(Case):
+    def test_attention_weights_of_what_was_written(self):
+        inputs = {"src": np.array([[5, 6, 7], [8, 9, 0]], np.int32), "mask": np.array([[1, 1, 1], [1, 1, 0]], np.int32)}
+        written, weights = self.path("tokens.npy"), self.path("weights.npy")
+        proc = self.tfmc(MASKED, inputs, "--num-beams=3", "-o", "sequences=@" + written)
+        self.assertEqual(proc.returncode, 0, proc.stderr)
+        subprocess.run([TFMC, "run", self.path("m.tfm"), "--random-weights", "7", "--inputs", self.path("in.safetensors"),
+                        "--input", "tgt=@" + written, "-o", "weights=@" + weights], check=True)
+        found = np.load(weights)
+        self.assertEqual(found.shape, (1, 2, 2, np.load(written).shape[1], 3))
+        np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
+        self.assertTrue((found[:, 1, ..., 2] == 0).all())
+
+
 class Sampling(Case):
     def test_the_seed_decides(self):
         draw = lambda seed, *more: self.rows(language(), {"ids": PROMPTS}, "--do-sample", f"--seed={seed}", *more)
@@ -376,7 +390,7 @@ def anew(case):
     return type(case.__name__ + "Anew", (case,), {"PATH": ("--recompute",)})
 
 
-BeginningsAnew, OptionsAnew, SamplingAnew, RefusalsAnew = map(anew, (Beginnings, Options, Sampling, Refusals))
+BeginningsAnew, OptionsAnew, OutputsAnew, SamplingAnew, RefusalsAnew = map(anew, (Beginnings, Options, Outputs, Sampling, Refusals))
 
 
 def main():
