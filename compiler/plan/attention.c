@@ -199,6 +199,7 @@ static void add_step(Planner *p, const Attention *a, const Nest *nest) {
                              .causal_offset = hints.causal ? plan_size(p, hints.causal_offset) : 0,
                              .padding = hints.padding,
                              .padding_true = hints.padding_true,
+                             .padding_only = hints.padding_only,
                              .h = a->h,
                              .e = a->e};
   choose_kernels(p, a, nest, &step);

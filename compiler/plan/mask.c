@@ -73,6 +73,12 @@ static void read_condition(Planner *p, const Nest *nest, const Expr *expr, bool 
   }
 }
 
+/* `expr` is a bool operand, perhaps not once or more. */
+static bool is_operand(const Expr *expr) {
+  while (expr->kind == EXPR_OP && expr->op == OP_NOT) expr = expr->args[0];
+  return expr->kind == EXPR_INPUT;
+}
+
 MaskHints mask_hints(Planner *p, const Nest *nest) {
   MaskHints hints = {0};
   const Expr *expr = nest->expr;
@@ -80,7 +86,9 @@ MaskHints mask_hints(Planner *p, const Nest *nest) {
     bool masked = is_minus_infinity(expr->args[1]);
     if (!masked && !is_minus_infinity(expr->args[2])) break;
     read_condition(p, nest, expr->args[0], masked, &hints);
+    const Expr *condition = expr->args[0];
     expr = masked ? expr->args[2] : expr->args[1];
+    hints.padding_only = hints.padding && expr->kind == EXPR_ACC && nest->n_operands == 2 && is_operand(condition);
   }
   return hints;
 }

@@ -9,6 +9,7 @@ typedef struct MaskHints {
   const Size *causal_offset;
   uint8_t padding;      /* a bool operand without a stride along t; 0: none */
   bool padding_true;    /* keys are -inf where it is true, else where it is false */
+  bool padding_only;    /* the scores of other keys stay as they are */
 } MaskHints;
 
 /* `nest` has the axes [..., t, s]. */

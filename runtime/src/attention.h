@@ -32,6 +32,7 @@ typedef struct AttentionScratch { /* of one thread; lies in its scratch */
 
 typedef struct AttentionItem { /* the batch item that a thread works on */
   int64_t number, limit; /* keys from `limit` on are masked for every query */
+  bool is_plain;         /* below it the scores are used as they are */
   const char *q, *k, *v;
   char *c, *weights;
 } AttentionItem;

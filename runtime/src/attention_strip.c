@@ -99,8 +99,9 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   for (int64_t column = 0; column < n; column += step->qk_width)
     kernel(q, keys + column * step->h, scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
            least_of(step->qk_width, n - column), keys + column * step->h, 0);
-  epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
-               item->number * attention->queries + row, rows, first_key, n);
+  if (!item->is_plain)
+    epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+                 item->number * attention->queries + row, rows, first_key, n);
   if (!attention_soften(walker, attention, scratch, item, row, rows, state, first_key, n)) return;
   add_values(walker, attention, scratch, item, row, rows, block, n, slot);
 }

@@ -96,14 +96,25 @@ int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step
 
 /* --- Items --------------------------------------------------------------------------------------------------------- */
 
-char *attention_address(const tfm_context *context, const Attention *a, const Operand *operand, int64_t item) {
-  char *address = operand_address(context, operand);
+static void locate_item(const tfm_context *context, const Attention *a, int64_t item, int64_t *coordinates) {
   for (int axis = a->step->rank - 3; axis >= 0; axis--) {
     int64_t dim = value_of(context, a->step->dims[axis]);
-    address += item % dim * operand->strides[axis];
+    coordinates[axis] = item % dim;
     item /= dim;
   }
+}
+
+static char *address_at(const tfm_context *context, const Attention *a, const Operand *operand,
+                        const int64_t *coordinates) {
+  char *address = operand_address(context, operand);
+  for (int axis = 0; axis < a->step->rank - 2; axis++) address += coordinates[axis] * operand->strides[axis];
   return address;
+}
+
+char *attention_address(const tfm_context *context, const Attention *a, const Operand *operand, int64_t item) {
+  int64_t coordinates[TFM_MAX_RANK];
+  locate_item(context, a, item, coordinates);
+  return address_at(context, a, operand, coordinates);
 }
 
 int64_t attention_last_key(const tfm_context *context, const Attention *a, int64_t item) {
@@ -114,16 +125,28 @@ int64_t attention_last_key(const tfm_context *context, const Attention *a, int64
   return key;
 }
 
+/* Whether the scores of all keys before `limit` are used as they are. */
+static bool has_plain_scores(const Attention *a, const char *padding, int64_t limit) {
+  if (!a->step->padding_only) return a->step->score == TFM_NONE;
+  int64_t stride = a->padding->strides[a->step->rank - 1];
+  for (int64_t key = 0; key < limit; key++)
+    if ((padding[key * stride] != 0) == a->step->padding_true) return false;
+  return true;
+}
+
 /* Forgets what is packed if the item has other keys or values than the one before. */
 static AttentionItem enter_item(const tfm_context *context, const Attention *a, const AttentionScratch *scratch,
                                 const AttentionItem *before, int64_t number) {
+  int64_t at[TFM_MAX_RANK];
+  locate_item(context, a, number, at);
   AttentionItem item = {.number = number,
                         .limit = attention_last_key(context, a, number),
-                        .q = attention_address(context, a, a->q, number),
-                        .k = attention_address(context, a, a->k, number),
-                        .v = attention_address(context, a, a->v, number),
-                        .c = attention_address(context, a, a->c, number),
-                        .weights = a->weights ? attention_address(context, a, a->weights, number) : NULL};
+                        .q = address_at(context, a, a->q, at),
+                        .k = address_at(context, a, a->k, at),
+                        .v = address_at(context, a, a->v, at),
+                        .c = address_at(context, a, a->c, at),
+                        .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
+  item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)
     for (int64_t i = 0; i < a->slots; i++) scratch->loaded[i] = -1;
@@ -165,6 +188,17 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
 
 /* --- Units --------------------------------------------------------------------------------------------------------- */
 
+/* All strips at once, unless some saw other keys and somebody asks which, or saw none. */
+static void finish_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                         const AttentionItem *item, int64_t first, int64_t end) {
+  int64_t first_row = strip_row(a, first);
+  int64_t strips = a->weights || keys_seen(a, item, first_row) == 0 ? 1 : end - first;
+  for (int64_t strip = first; strip < end; strip += strips) {
+    int64_t row = strip_row(a, strip), end_row = strip_row(a, strip + strips);
+    attention_finish(walker, a, scratch, item, row, end_row - row, row - first_row, keys_seen(a, item, end_row - 1));
+  }
+}
+
 static void run_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t first, int64_t end) {
   int64_t first_row = strip_row(a, first), rows = strip_row(a, end) - first_row;
@@ -180,10 +214,7 @@ static void run_chunk(const Walker *walker, const Attention *a, const AttentionS
       attention_block(walker, a, scratch, item, row, strip_row(a, strip + 1) - row, row - first_row, block, slot);
     }
   }
-  for (int64_t strip = first; strip < end; strip++) {
-    int64_t row = strip_row(a, strip), end_row = strip_row(a, strip + 1);
-    attention_finish(walker, a, scratch, item, row, end_row - row, row - first_row, keys_seen(a, item, end_row - 1));
-  }
+  finish_chunk(walker, a, scratch, item, first, end);
 }
 
 void step_attention(Walker *walker, const tfm_step *step) {

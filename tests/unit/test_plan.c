@@ -393,6 +393,15 @@ Test(plan, hints_of_masks) {
   expect_hints(ATTENTION("64", "where($4, -inf, where($3, -inf, mul(acc, 0.5)))"), false, 2, true);
 }
 
+Test(plan, a_mask_that_does_nothing_else) {
+  cr_assert(attention(ATTENTION("64", "where($3, -inf, acc)"))->padding_only);
+  cr_assert(attention(ATTENTION("64", "where(not($3), acc, -inf)"))->padding_only);
+  cr_assert(!attention(ATTENTION("64", "where($3, -inf, mul(acc, 0.5))"))->padding_only);
+  cr_assert(!attention(ATTENTION("64", "where(or($3, gt(index0, index1)), -inf, acc)"))->padding_only);
+  cr_assert(!attention(ATTENTION("64", "where($4, -inf, where($3, -inf, acc))"))->padding_only);
+  cr_assert(!attention(ATTENTION("64", "where(gt(index0, index1), -inf, acc)"))->padding_only);
+}
+
 Test(plan, no_hints_where_keys_may_count) {
   expect_hints(ATTENTION("64", "where(gt(index1, index0), -inf, acc)"), false, 0, false);
   expect_hints(ATTENTION("64", "where(gt(index0, index1), -10000000000.0, acc)"), false, 0, false);

@@ -51,6 +51,7 @@ typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
   uint8_t dtype, rank;
   tfm_size dims[TFM_MAX_RANK];
+  uint32_t stand_in; /* outputs that later steps read: 1 + the buffer that holds it in runs that don't want it; else 0 */
   const char *shape; /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;
 
@@ -179,7 +180,7 @@ typedef enum tfm_step_kind {
 typedef struct tfm_step {
   uint8_t kind, prepare;
   uint32_t index;   /* in the program's array of that kind */
-  uint32_t only_for; /* 1 + the output that this step is for, and nothing else: it is skipped with it; 0: for several */
+  uint64_t serves;  /* bit min(i, 63): output i needs this step, which is skipped in runs that want none; 0: all runs do */
   tfm_size work;    /* estimate of the arithmetic and memory work, in units of about a nanosecond of one core */
   const char *name; /* for profiles and dumps: operation and module path */
 } tfm_step;
@@ -244,6 +245,7 @@ typedef struct tfm_attention_step {
   uint8_t padding;     /* number of a bool operand (1...) that doesn't depend on t: keys where it is true (padding_true 1)
                           or false (0) are -inf; 0: none */
   uint8_t padding_true;
+  uint8_t padding_only; /* `score` does nothing else */
   /* Keys and values in caches (both, or TFM_NONE both): dims[0] are the rows of the step. Then k and v are no operands in
    * memory (space SIZE, index 0): their offset and strides, but those of dims[0] and of s, count columns of the cache; a head's h (or e) columns
    * stand side by side. qk_width is TFM_CACHE_PAGE, pv tiles have the cache's columns as row stride, v_packed is 0. */
