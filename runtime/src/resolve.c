@@ -2,7 +2,7 @@
 #include "steps.h"
 
 enum {
-  NS_WORTH_SHARING = 3000,  /* a step below is done by thread 0 alone */
+  NS_WORTH_A_SHARE = 150,   /* of a step, per thread: one that has less is done by thread 0 alone */
   NS_WORTH_A_THREAD = 12000 /* work of a run per thread that is woken for it */
 };
 
@@ -83,7 +83,7 @@ void resolve_threads(tfm_context *context) {
   for (uint32_t i = program->n_steps; i-- > 0;) {
     StepState *state = &context->steps[i];
     state->work = value_of(context, program->steps[i].work);
-    state->parallel = state->work >= NS_WORTH_SHARING;
+    state->parallel = state->work >= NS_WORTH_A_SHARE * (int64_t)context->threads;
     state->next_gemm = next_gemm;
     if (program->steps[i].kind == TFM_STEP_GEMM) next_gemm = i;
     if (state->parallel && __builtin_add_overflow(total, state->work, &total)) total = INT64_MAX;
