@@ -54,7 +54,7 @@ static tfm_status too_large(tfm_error *error) {
 static tfm_status bind_sizes(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   tfm_status status = inputs_bind_symbols(context, inputs, error);
   if (status) return status;
-  if (!sizes_evaluate(context)) return too_large(error);
+  if (!sizes_evaluate(context, ALL_SYMBOLS)) return too_large(error);
   if ((status = inputs_check_dims(context, error))) return status;
   return plan_for_sizes(context, error);
 }
@@ -62,13 +62,16 @@ static tfm_status bind_sizes(tfm_context *context, const tfm_value *inputs, tfm_
 /* The dims of all inputs from the sizes. */
 static tfm_status set_sizes(tfm_context *context, const int64_t *symbols, tfm_error *error) {
   const tfm_program *program = context->program;
+  uint64_t changed = sizes_changed(context, symbols);
   for (uint32_t i = 0; i < program->n_symbols; i++) {
-    if (symbols[i] < 0)
+    if (symbols[i] < 0) {
+      context->values_stale = true;
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "%s is negative (%lld)", program->symbols[i],
                       (long long)symbols[i]);
+    }
     context->symbols[i] = symbols[i];
   }
-  if (!sizes_evaluate(context)) return too_large(error);
+  if (!sizes_evaluate(context, changed)) return too_large(error);
   return inputs_set_dims(context, error);
 }
 
@@ -155,4 +158,8 @@ void tfm_context_cancel(tfm_context *context) {
   if (!context) return;
   atomic_store(&context->stopped, true);
   atomic_store(&context->cancelled, true);
+  atomic_fetch_add(&context->cancelling, 1);
+  void (*cancel_decoding)(tfm_context *) = atomic_load(&context->cancel_decoding);
+  if (cancel_decoding) cancel_decoding(context);
+  atomic_fetch_sub(&context->cancelling, 1);
 }

@@ -60,6 +60,9 @@ struct tfm_context {
   tfm_value *given;     /* of a call's args: inputs, then outputs */
   int32_t *symbol_inputs; /* for messages: the input that bound each, -1: none yet */
   int64_t *values;      /* of the polynomials */
+  uint64_t *value_symbols; /* the sizes that each depends on */
+  bool values_stale;       /* some values are not those of the symbols */
+  uint64_t operands_stale; /* sizes that changed since the operands were resolved */
   float *values_f32;    /* the same as scalars that kernels read */
   int32_t *values_i32;
   bool *condition_stack;
@@ -73,6 +76,7 @@ struct tfm_context {
 
   Operand *operands;      /* of program.operands */
   Operand *step_operands; /* STEP_OPERANDS per step */
+  uint64_t *operand_symbols, *step_symbols; /* the sizes that each operand, and the operands of each step, depend on */
   StepState *steps;
   void **callers;         /* addresses of inputs, then outputs, in this run */
   const CacheRows *caches; /* NULL: the program has none */
@@ -82,6 +86,8 @@ struct tfm_context {
   struct tfm_decoder *decoder; /* of a model that writes: made when it is first needed */
   bool decodes;                /* the decoder's rows are those of <model>_begin */
   void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */
+  _Atomic(void (*)(tfm_context *)) cancel_decoding; /* the same */
+  _Atomic int32_t cancelling; /* calls of tfm_context_cancel that may be looking at the decoder */
   _Atomic bool stopped;   /* tfm_context_cancel was called during this generation */
   _Atomic bool running;   /* a call is working with this context */
   _Atomic bool cancelled; /* tfm_context_cancel was called during this run */
@@ -112,8 +118,16 @@ static inline int64_t greatest_of(int64_t a, int64_t b) { return a > b ? a : b; 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/* sizes.c: values of the polynomials and the scalars made of them. False on overflow. */
-bool sizes_evaluate(tfm_context *context);
+/* Sets of run-time sizes; those from number 63 on are one member. */
+#define ALL_SYMBOLS UINT64_MAX
+static inline uint64_t symbol_bit(uint32_t symbol) { return (uint64_t)1 << least_of(symbol, 63); }
+
+/* sizes.c: which of these sizes differ from the context's. */
+uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols);
+/* On which sizes each polynomial depends: once, when the context is made. */
+void sizes_find_symbols(tfm_context *context);
+/* Values of the polynomials that depend on changed sizes, and the scalars made of them. False on overflow. */
+bool sizes_evaluate(tfm_context *context, uint64_t changed);
 
 /* inputs.c: types and shapes of the inputs against the program; binds the symbols. */
 tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
@@ -151,7 +165,8 @@ void memory_release(tfm_context *context);
 /* Bytes of workspace, or -1; makes no room. */
 int64_t memory_measure(tfm_context *context, int64_t scratch_bytes);
 
-/* resolve.c: addresses and strides of all operands, threads of all steps. */
+/* resolve.c: addresses and strides of the operands that depend on sizes that changed (operands_stale), threads of all steps. */
+void resolve_find_symbols(tfm_context *context); /* once, when the context is made */
 void resolve_operands(tfm_context *context);
 void resolve_threads(tfm_context *context);
 

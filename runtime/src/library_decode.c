@@ -6,7 +6,12 @@
 #include "model.h"
 #include "tfm/decode.h"
 
+static void cancel_decoding(tfm_context *context) { tfm_decoder_cancel(context->decoder); }
+
+/* Whoever is just cancelling has finished with the decoder before it goes. */
 static void end_decoding(tfm_context *context) {
+  atomic_store(&context->cancel_decoding, NULL);
+  while (atomic_load(&context->cancelling)) cpu_relax();
   tfm_decoder_destroy(context->decoder);
   context->decoder = NULL;
   context->decodes = false;
@@ -21,8 +26,10 @@ static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
   if (context->decoder) return TFM_OK;
   tfm_status status = tfm_decoder_create(decoding, decoding->source ? context->weights : NULL, context->weights, &options,
                                          &context->decoder, error);
-  if (!status) context->end_decoding = end_decoding;
-  return status;
+  if (status) return status;
+  context->end_decoding = end_decoding;
+  atomic_store(&context->cancel_decoding, cancel_decoding);
+  return TFM_OK;
 }
 
 /* The inputs of the source program: the model's but the one that grows. They replace those of the call. */

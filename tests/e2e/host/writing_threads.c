@@ -134,6 +134,51 @@ static int run_callers(int runs) {
   return failed;
 }
 
+// ---- cancelling ----
+
+enum { MOST_TOKENS = 4000, TIMES = 20 };
+
+typedef struct Cancelled {
+  speaker_context *context;
+  atomic_int ended, n_cancelled; /* how many runs have ended, so many of them cancelled */
+} Cancelled;
+
+static void *write_long(void *argument) {
+  Cancelled *c = argument;
+  const speaker_args args = {.batch = ITEMS, .time = WIDTH, .tgt = tgt};
+  tfm_generate_options options;
+  tfm_generated written;
+  speaker_generate_defaults(&options);
+  options.eos_token_ids.n = 0;
+  options.max_new_tokens = MOST_TOKENS;
+  for (int i = 0; i < TIMES; i++) {
+    tfm_status status = speaker_generate(c->context, &args, NULL, &options, &written, NULL);
+    speaker_generated_free(&written);
+    if (i % 3 == 0) speaker_end(c->context);
+    if (status == TFM_E_CANCELLED) atomic_fetch_add(&c->n_cancelled, 1);
+    atomic_fetch_add(&c->ended, 1);
+  }
+  return NULL;
+}
+
+/* Each of the runs is cancelled at some moment, or before it began; then no run is lost but that one. */
+static int test_cancelling(void) {
+  static Cancelled c;
+  Contexts with = {0};
+  pthread_t thread;
+  tfm_error error;
+  if (make(&with, 2, NULL, &error)) return 1;
+  c.context = with.speaker;
+  if (pthread_create(&thread, NULL, write_long, &c)) return 1;
+  while (atomic_load(&c.ended) < TIMES) speaker_cancel(c.context);
+  pthread_join(thread, NULL);
+  Result result = {0};
+  int failed = speak(&with, &result, &error) || memcmp(&result, &expected[1], sizeof result) != 0;
+  drop(&with);
+  if (!atomic_load(&c.n_cancelled)) fprintf(stderr, "no run was cancelled\n");
+  return failed || !atomic_load(&c.n_cancelled);
+}
+
 static int prepare(tfm_error *error) {
   Contexts alone = {0};
   fill_tokens(src, ITEMS * SOURCE, 3);
@@ -152,7 +197,7 @@ int main(int argc, char **argv) {
   tfm_error error;
   if (argc != 2) return 2;
   if (prepare(&error)) return fprintf(stderr, "%s\n", error.message), 1;
-  int failed = run_callers(atoi(argv[1]));
+  int failed = run_callers(atoi(argv[1])) + test_cancelling();
   speaker_pool_free(pool);
   translator_close(translator);
   speaker_close(speaker);
