@@ -18,7 +18,7 @@ bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) {
 uint8_t length_axes(const Cut *cut, const Node *node) {
   uint8_t axes = 0;
   for (uint32_t i = 0; i < node->rank; i++)
-    if (is_length(cut, node->dims[i])) axes |= (uint8_t)(1u << i);
+    if (is_length(cut, node->dims[i]) || is_merged(cut, node->dims[i])) axes |= (uint8_t)(1u << i);
   return axes;
 }
 
@@ -55,14 +55,20 @@ static bool other_size_is_ragged(const Cut *cut) {
 }
 
 static bool read_model(Cut *cut) {
-  const Node *tokens = cut->tokens = find_input(cut->graph, cut->graph->generate_input), *scores = cut->scores;
+  const Node *tokens = cut->tokens = find_input(cut->graph, cut->graph->generate_input);
   int32_t time = symbol_of(tokens->dims[1]);
   cut->batch = symbol_of(tokens->dims[0]);
   if (time < 0 || (cut->batch < 0 && !size_equals(tokens->dims[0], 1)))
     return cut_refuse(cut, tokens, "the input that grows is not [rows, length] of run-time sizes");
   cut->time = (uint32_t)time;
   cut->length = tokens->dims[1];
-  if (other_size_is_ragged(cut)) return cut_refuse(cut, tokens, "sources of different lengths in one batch");
+  if (cut->batch >= 0) cut->merged = size_mul(cut->graph->sizes, tokens->dims[0], cut->length);
+  return !other_size_is_ragged(cut) || cut_refuse(cut, tokens, "sources of different lengths in one batch");
+}
+
+static bool find_scores(Cut *cut) {
+  widen_last_rows(cut);
+  const Node *tokens = cut->tokens, *scores = cut->scores = cut->graph->outputs.items[0].node;
   if (scores->rank != 3 || scores->dims[0] != tokens->dims[0] || !is_length(cut, scores->dims[1]))
     return cut_refuse(cut, scores, "the scores are not those of every position");
   return size_is_const(scores->dims[2], NULL) || cut_refuse(cut, scores, "the number of tokens is a run-time size");
@@ -165,14 +171,13 @@ static bool sizes_are_known(const Cut *cut, const Graph *step) {
 }
 
 static bool derive(Cut *cut, Incremental *result) {
+  if (!read_model(cut) || !find_scores(cut)) return false;
   graph_renumber(cut->graph);
   const uint32_t n = cut->graph->next_id;
   cut->depends = ARENA_ARRAY(cut->scratch, uint8_t, n);
   cut->uses = ARENA_ARRAY(cut->scratch, Uses, n);
   cut->of_source = ARENA_ARRAY(cut->scratch, bool, n);
   cut->is_read = ARENA_ARRAY(cut->scratch, bool, n);
-  cut->scores = cut->graph->outputs.items[0].node;
-  if (!read_model(cut)) return false;
   find_dependences(cut);
   if (!find_roles(cut)) return false;
   if (!build_step(cut, result) || (result->n_sources && !build_source(cut, result)))

@@ -73,13 +73,22 @@ static const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t 
   return product;
 }
 
-/* The axis stays an axis: the same size, behind as many elements. */
+/* The elements before an axis, those of the batch in it too if it is merged. */
+static const Size *batches_before(const Cut *cut, const Node *node, uint32_t axis) {
+  const Size *before = elements_before(cut->graph->sizes, node, axis);
+  bool is_both = before && is_merged(cut, node->dims[axis]);
+  return is_both ? size_mul(cut->graph->sizes, before, cut->tokens->dims[0]) : before;
+}
+
+/* The axis stays an axis: the same size, behind as many elements. That of the length may come out of a merged one. */
 static int32_t axis_of_reshape(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   const Node *x = input(node, operand);
-  SizeTable *sizes = cut->graph->sizes;
-  const Size *before = elements_before(sizes, node, axis);
-  for (uint32_t i = 0; i < x->rank && before; i++)
-    if (x->dims[i] == node->dims[axis] && elements_before(sizes, x, i) == before) return (int32_t)i;
+  const Size *dim = node->dims[axis], *before = batches_before(cut, node, axis);
+  bool has_role = is_length(cut, dim) || is_merged(cut, dim);
+  for (uint32_t i = 0; i < x->rank && before; i++) {
+    bool fits = x->dims[i] == dim || (has_role && (is_length(cut, x->dims[i]) || is_merged(cut, x->dims[i])));
+    if (fits && batches_before(cut, x, i) == before) return (int32_t)i;
+  }
   return -1;
 }
 

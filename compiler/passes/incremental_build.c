@@ -7,8 +7,8 @@
 typedef struct Stepper {
   Cut *cut;
   Graph *graph;
-  SizeMap map; /* the length is past + fresh there */
-  const Size *past, *fresh, *kept, *all;
+  SizeMap map, of_new; /* the length is past + fresh; fresh */
+  const Size *past, *fresh, *kept;
   Node **inputs;  /* by id of the model's node: the tokens, "source.N" */
   Node **earlier; /* by id: "cache.N" */
   Node **caches;  /* by id: that and the new positions */
@@ -19,13 +19,14 @@ static const Node *input(const Node *node, size_t i) { return node->inputs.items
 // ---- sizes ----
 
 static bool is_new(const Stepper *s, const Node *node, uint8_t whole, uint32_t axis) {
-  return is_length(s->cut, node->dims[axis]) && !(whole & 1u << axis);
+  const Size *dim = node->dims[axis];
+  return (is_length(s->cut, dim) || is_merged(s->cut, dim)) && !(whole & 1u << axis);
 }
 
 /* False: a size is too large. */
 static bool map_dims(const Stepper *s, const Node *node, uint8_t whole, const Size **dims) {
   for (uint32_t axis = 0; axis < node->rank; axis++) {
-    dims[axis] = is_new(s, node, whole, axis) ? s->fresh : map_size(&s->map, node->dims[axis]);
+    dims[axis] = map_size(is_new(s, node, whole, axis) ? &s->of_new : &s->map, node->dims[axis]);
     if (!dims[axis]) return false;
   }
   return true;
@@ -227,8 +228,9 @@ static bool add_step_sizes(Stepper *s) {
   s->fresh = part_of_length(s, "fresh");
   s->kept = part_of_length(s, "kept");
   if (!s->past || !s->fresh || !s->kept) return false;
-  s->map.of[s->cut->time] = s->all = size_add(s->graph->sizes, s->past, s->fresh);
-  return s->all != NULL;
+  s->of_new = s->map;
+  s->of_new.of[s->cut->time] = s->fresh;
+  return (s->map.of[s->cut->time] = size_add(s->graph->sizes, s->past, s->fresh)) != NULL;
 }
 
 static void check_kept(Stepper *s) {

@@ -175,6 +175,16 @@ static Later of_slice(Cut *cut, const Node *node, Places at, unsigned depth) {
   return look(cut, node->inputs.items[0], own, depth - 1);
 }
 
+/* A coordinate of merged axes is no position. */
+static Later of_reshape(Cut *cut, const Node *node, Places at, unsigned depth) {
+  const int32_t axes[] = {at.k, at.q};
+  for (int i = 0; i < 2; i++) {
+    int32_t own = axes[i] < 0 ? -1 : operand_axis(cut, node, 0, (uint32_t)axes[i]);
+    if (own >= 0 && node->dims[axes[i]] != node->inputs.items[0]->dims[own]) return unknown;
+  }
+  return look_at_operand(cut, node, 0, at, depth);
+}
+
 static Later of_softmax(Cut *cut, const Node *node, Places at, unsigned depth) {
   if (node->attr.axis != at.k) return unknown;
   Later x = look(cut, node->inputs.items[0], at, depth - 1); /* its axes are the operand's */
@@ -183,8 +193,18 @@ static Later of_softmax(Cut *cut, const Node *node, Places at, unsigned depth) {
 
 static Later of_reduction(Cut *cut, const Node *node, Places at, unsigned depth) {
   Later x = look_at_operand(cut, node, 0, at, depth);
-  bool keeps = node->op == OP_MAX || node->op == OP_MIN || (node->op == OP_SUM && is_number(x, 0));
-  return keeps && x.kind == LATER_NUMBER ? x : unknown;
+  bool keeps = node->op == OP_MAX || node->op == OP_MIN;
+  bool is_zero = (node->op == OP_SUM || node->op == OP_MEAN) && is_number(x, 0);
+  return (keeps && x.kind == LATER_NUMBER) || is_zero ? x : unknown;
+}
+
+/* A sum of products with 0, over another axis. */
+static Later of_product(Cut *cut, const Node *node, Places at, unsigned depth) {
+  for (size_t i = 0; i < 2 && at.k >= 0 && at.q >= 0; i++) {
+    bool has_both = operand_axis(cut, node, i, (uint32_t)at.k) >= 0 && operand_axis(cut, node, i, (uint32_t)at.q) >= 0;
+    if (has_both && is_number(look_at_operand(cut, node, i, at, depth), 0)) return number_of(0);
+  }
+  return unknown;
 }
 
 static Later of_concat(Cut *cut, const Node *node, Places at, unsigned depth) {
@@ -200,8 +220,10 @@ static Later of_operation(Cut *cut, const Node *node, Places at, unsigned depth)
   if (op_table[node->op].category == CATEGORY_REDUCE) return of_reduction(cut, node, at, depth);
   switch (node->op) {
     case OP_SLICE: return of_slice(cut, node, at, depth);
-    case OP_PERMUTE:
-    case OP_RESHAPE: return look_at_operand(cut, node, 0, at, depth);
+    case OP_RESHAPE: return of_reshape(cut, node, at, depth);
+    case OP_PERMUTE: return look_at_operand(cut, node, 0, at, depth);
+    case OP_LINEAR:
+    case OP_MATMUL: return of_product(cut, node, at, depth);
     case OP_SOFTMAX:
     case OP_LOG_SOFTMAX: return of_softmax(cut, node, at, depth);
     case OP_CONCAT: return of_concat(cut, node, at, depth);

@@ -1,7 +1,8 @@
 /* IncrementalParts: what the files of incremental*.c share: the model that is cut, and what is known of its nodes.
  *
  * The length is the run-time size of the input that grows. An axis of that size is needed either for the new positions
- * alone or whole, from position 0 on; that is its role, and it may differ from use to use of one value. */
+ * alone or whole, from position 0 on; that is its role, and it may differ from use to use of one value. The axes of batch
+ * and length may be merged into one of size batch*length: then it has a role too, but its coordinates are no positions. */
 #ifndef TFM_PASSES_INCREMENTAL_PARTS_H
 #define TFM_PASSES_INCREMENTAL_PARTS_H
 
@@ -31,7 +32,7 @@ typedef struct Uses {
 typedef struct Cut {
   Arena *arena, *scratch;
   Graph *graph; /* a copy of the model's */
-  const Size *length;
+  const Size *length, *merged; /* merged: batch*length; NULL for one item */
   uint32_t time;    /* the symbol of the length */
   int32_t batch;    /* the symbol of the batch; -1: one item */
   const Node *tokens, *scores;
@@ -48,12 +49,13 @@ typedef struct Cut {
 bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 static inline bool is_length(const Cut *cut, const Size *size) { return size == cut->length; }
+static inline bool is_merged(const Cut *cut, const Size *size) { return cut->merged && size == cut->merged; }
 static inline bool has_length(const Cut *cut, const Size *size) { return size_involves(size, cut->time); }
 static inline bool has_batch(const Cut *cut, const Size *size) {
   return cut->batch >= 0 && size_involves(size, (uint32_t)cut->batch);
 }
 static inline bool depends_on(const Cut *cut, const Node *node, unsigned on) { return cut->depends[node->id] & on; }
-/* Bit i: axis i has the length. */
+/* Bit i: axis i has the length, or the merged one. */
 uint8_t length_axes(const Cut *cut, const Node *node);
 
 // ---- incremental_axes.c ----
@@ -73,6 +75,11 @@ bool later_is(Cut *cut, const Node *x, uint32_t axis, double number);
 /* What they are if they all are one number, for one other axis. */
 bool later_number(Cut *cut, const Node *x, uint32_t axis, uint32_t other, double *number);
 
+// ---- incremental_last.c ----
+
+/* Scores of the last position become those of every position, where what lies between keeps rows apart. */
+void widen_last_rows(Cut *cut);
+
 // ---- incremental_sound.c ----
 
 /* Whether the node's values at the first n positions are the same for every length from n on, and no item of the batch
@@ -81,7 +88,7 @@ bool node_is_sound(Cut *cut, const Node *node);
 
 // ---- incremental_roles.c ----
 
-/* In which forms the step needs each node, from the scores to the inputs. */
+/* In which forms the step needs each node, from the scores to the inputs. False: it is not sound. */
 bool find_roles(Cut *cut);
 const Use *find_use(const Cut *cut, const Node *node, uint8_t whole, bool bare);
 /* How a use asks for an operand of the node. */

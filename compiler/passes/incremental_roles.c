@@ -59,9 +59,17 @@ static int only_operand(const Cut *cut, const Node *node, unsigned on) {
   return found;
 }
 
+/* Positions cannot be put behind others there. */
+static bool has_merged_axis(const Cut *cut, const Node *node) {
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    if (is_merged(cut, node->dims[axis])) return true;
+  return false;
+}
+
 /* Whether it is better to keep the operand and to compute the node of it every time. */
 static bool keeps_operand(const Cut *cut, const Node *node, unsigned on, bool bare) {
-  if (node->op == OP_RESHAPE || node->op == OP_PERMUTE) return true;
+  if (node->op == OP_RESHAPE) return !has_merged_axis(cut, input(node, 0));
+  if (node->op == OP_PERMUTE) return true;
   if (bare && is_factor(cut, node)) return true;
   int i = op_is_pointwise(node->op) ? only_operand(cut, node, on) : -1;
   if (i < 0) return false;
@@ -98,6 +106,13 @@ static void choose_form(Cut *cut, const Node *node, size_t i) {
   }
 }
 
+static bool keeps_merged(const Cut *cut, const Node *node) {
+  bool is_kept = false;
+  for (size_t i = 0; i < cut->uses[node->id].items.n; i++)
+    is_kept |= cut->uses[node->id].items.items[i].form == USE_CACHED;
+  return is_kept && has_merged_axis(cut, node);
+}
+
 bool find_roles(Cut *cut) {
   need(cut, cut->scores, 0, false);
   for (const Node *node = cut->graph->last; node; node = node->prev) {
@@ -105,6 +120,7 @@ bool find_roles(Cut *cut) {
     if (!uses->items.n && !cut->of_source[node->id]) continue;
     if (!node_is_sound(cut, node)) return false;
     for (size_t i = 0; i < uses->items.n; i++) choose_form(cut, node, i);
+    if (keeps_merged(cut, node)) return cut_refuse(cut, node, "rows of all items are needed as one");
     for (size_t i = 0; i < node->inputs.n && cut->of_source[node->id]; i++) cut->of_source[input(node, i)->id] = true;
   }
   return true;

@@ -23,7 +23,7 @@ static bool refuse_batch(Cut *cut, const Node *node) {
 static bool axes_are_sound(Cut *cut, const Node *node) {
   for (uint32_t axis = 0; axis < node->rank; axis++) {
     const Size *dim = node->dims[axis];
-    if (!has_length(cut, dim) || is_length(cut, dim)) continue;
+    if (!has_length(cut, dim) || is_length(cut, dim) || is_merged(cut, dim)) continue;
     StrBuf text = strbuf_new(cut->scratch);
     size_print(&text, cut->graph->sizes, dim);
     return cut_refuse(cut, node, "an axis of size %s: positions can only be followed on an axis of size %s", text.text,

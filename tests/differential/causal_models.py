@@ -20,7 +20,7 @@ class CausalModel:
         self.has_source = r.random() < 0.4
         self.ragged = not self.has_source and r.random() < 0.2
         self.pads = not self.ragged and r.random() < 0.4
-        self.where, self.kind = r.choice(["learned", "table", "sinusoid", "rotary", "alibi", "none"]), None
+        self.where, self.kind = r.choice(["learned", "table", "sinusoid", "rotary", "alibi", "buckets", "none"]), None
         self.layers, self.members, self.body, self.count = [], [], [], 0
         self.build()
         self.options = self.choose_options()
@@ -98,18 +98,27 @@ class CausalModel:
         name, members, lines = self.name("Attention"), [], []
         self.projections(groups, lines, members)
         scale = self.scale(lines)
+        share = self.heads // groups
         if groups != self.heads:
-            share = self.heads // groups
             lines += ["    batch = shape(x, 0)", "    time = shape(x, 1)",
                       f"    q = reshape(q, [batch, {groups}, {share}, time, {self.head}])",
                       "    k = k[:, :, none]", "    v = v[:, :, none]"]
         lines.append(f"    s = q @ transpose(k, -1, -2){scale}")
         if self.rng.random() < 0.15:
             lines.append("    s = tanh(s / 10) * 10")
+        if self.where == "buckets":
+            table = f"bias{len(members)}"
+            members.append(f"  {table} = Embedding(6, {self.heads})")
+            lines += ["    far = maximum(minimum(positions(x, 1)[:, none] - positions(x, 1), 5), 0)",
+                      f"    near = transpose(transpose({table}(far), 0, 2), 1, 2)",
+                      f"    s = s + {'reshape(near, [%d, %d, time, time])' % (groups, share) if groups != self.heads else 'near'}"]
         if self.where == "alibi":
             lines.append("    s = s + f32(positions(x, 1) - positions(x, 1)[:, none]) * 0.25")
         lines += ["    " + NEAR_MISSES[miss] if miss else "    " + self.hide("s", self.pads)]
         self.normalized(lines, not self.pads and not miss)
+        if groups == self.heads and self.rng.random() < 0.1:
+            members.append(f"  mix = Linear({self.heads}, {self.heads}, bias = false)")
+            lines.append("    a = transpose(mix(transpose(a, 1, 3)), 1, 3)")
         lines.append("    o = a @ v")
         if groups != self.heads:
             lines.append(f"    o = reshape(o, [batch, {self.heads}, time, {self.head}])")
@@ -161,7 +170,9 @@ class CausalModel:
         gate = self.rng.random() < 0.3
         self.layers += [f"layer {name}() {{", f"  up = Linear({self.d}, {width})", f"  down = Linear({width}, {self.d})"]
         self.layers += [f"  gate = Linear({self.d}, {width})", f"  forward(x) = down({f}(gate(x)) * up(x))", "}"] if gate else \
-                       [f"  forward(x) = x -> up -> {f} -> down", "}"]
+                       [f"  forward(x) = x -> up -> {f} -> down", "}"] if self.ragged or self.rng.random() < 0.8 else \
+                       ["  forward(x) {", f"    y = reshape(x, [shape(x, 0) * shape(x, 1), {self.d}]) -> up -> {f} -> down",
+                        f"    return reshape(y, [shape(x, 0), shape(x, 1), {self.d}])", "  }", "}"]
         return self.member("feed", f"{name}()"), "({x})"
 
     def residual(self, x, made, call):
@@ -250,6 +261,8 @@ class CausalModel:
         if self.near_miss and r.random() < 0.5:
             x = self.layer(x)
         head = self.member("head", f"Linear({self.d}, {self.vocab})")
+        if not self.ragged and r.random() < 0.1:
+            self.say(f"{x} = {x}[:, -1:]")
         scores = f"{head}(LayerNorm({self.d})({x})) * 2"
         self.say(f"logits = {f'log_softmax({scores})' if r.random() < 0.2 else scores}")
 

@@ -51,6 +51,16 @@ static void print_plan(Session *session, StrBuf *text, Graph *graph, Stage stage
   else code_text(&session->diag, plan, stage == STAGE_ASM, text);
 }
 
+static void refuse_part(Session *session, const Incremental *parts) {
+  if (parts->step) {
+    diag_error_at(&session->diag, "dump", DIAG_REQUIRED_FUSION, "a step reads nothing that depends on other inputs alone");
+    return;
+  }
+  diag_error(&session->diag, parts->origin.span, DIAG_REQUIRED_FUSION, "the model is not incremental: %s", parts->reason);
+  for (const Frame *frame = parts->origin.frame; frame; frame = frame->caller)
+    diag_note(&session->diag, frame->span, "in %s, called here", frame->name);
+}
+
 /* A part of the incremental form; NULL if there is none, with an error. */
 static Graph *find_part(Session *session, const Graph *graph, const StageName *stage) {
   PassLog log = {.arena = session->arena};
@@ -61,10 +71,8 @@ static Graph *find_part(Session *session, const Graph *graph, const StageName *s
     passes_report(&report, part ? part : graph_clone(session->arena, graph), &log);
     session_print(&report);
   }
-  if (part) return part;
-  if (parts.step) diag_error_at(&session->diag, "dump", DIAG_REQUIRED_FUSION, "a step reads nothing that depends on other inputs alone");
-  else diag_error(&session->diag, parts.origin.span, DIAG_REQUIRED_FUSION, "the model is not incremental: %s", parts.reason);
-  return NULL;
+  if (!part) refuse_part(session, &parts);
+  return part;
 }
 
 static void print_stage(Session *session, StrBuf *text) {
