@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "aot/model_text.h"
+#include "passes/incremental.h"
 
 PassOptions passes_options(const Options *options) {
   const OptionValues *only = &options->values[OPTION_ONLY], *disabled = &options->values[OPTION_DISABLE];
@@ -18,19 +19,24 @@ PassOptions passes_options(const Options *options) {
                        .dump_dir = option_text(options, OPTION_DUMP_DIR, NULL)};
 }
 
-bool run_passes(Session *session, Graph *graph) {
+bool report_passes(Session *session, Graph *graph, const PassLog *log) {
   const Options *options = &session->options;
-  PassOptions pass_options = session->library ? session->model->passes : passes_options(options);
-  PassLog log = {.arena = session->arena};
-  if (!passes_run(graph, &session->diag, &pass_options, &log)) return false;
   if (option_given(options, OPTION_REPORT)) {
     StrBuf report = strbuf_new(session->arena);
-    passes_report(&report, graph, &log);
+    passes_report(&report, graph, log);
     session_print(&report);
   }
   bool all_there = true;
   const OptionValues *required = &options->values[OPTION_REQUIRE_FUSION];
   for (size_t i = 0; i < required->texts.n; i++)
-    all_there = passes_require(&session->diag, &log, required->texts.items[i]) && all_there;
+    all_there = passes_require(&session->diag, log, required->texts.items[i]) && all_there;
   return all_there;
+}
+
+bool run_passes(Session *session, Graph *graph) {
+  PassOptions options = session->library ? session->model->passes : passes_options(&session->options);
+  PassLog log = {.arena = session->arena};
+  bool is_reported = option_given(&session->options, OPTION_REPORT) && graph->generate_input;
+  if (is_reported) incremental_derive(session->arena, &session->diag, graph, &log); /* what is kept, or why nothing is */
+  return passes_run(graph, &session->diag, &options, &log) && report_passes(session, graph, &log);
 }

@@ -10,6 +10,7 @@
 #include "driver/generation_settings.h"
 #include "driver/inputs.h"
 #include "driver/native_decoder.h"
+#include "driver/passes_options.h"
 #include "driver/scorer_steps.h"
 
 // ---- before ----
@@ -152,7 +153,9 @@ static bool generate_by_steps(Session *session, const Graph *graph, WeightSource
   bool is_asked_for = !session->library && !option_given(&session->options, OPTION_RECOMPUTE) &&
                       !option_is(&session->options, OPTION_ENGINE, "native", "native");
   if (!is_asked_for) return false;
-  const Incremental parts = incremental_derive(session->arena, &session->diag, graph, NULL);
+  PassLog log = {.arena = session->arena};
+  const Incremental parts = incremental_derive(session->arena, &session->diag, graph, &log);
+  if (!report_passes(session, parts.step ? parts.step : graph_clone(session->arena, graph), &log)) return true;
   if (!parts.step) return false;
   StepScorer *steps = step_scorer_new(scorer, &parts, weights);
   if (!steps) return true;
