@@ -269,6 +269,30 @@ static void test_callbacks(void) {
   REFUSED(translator_step(context, 0, NULL, 1, NULL, NULL, &error), TFM_E_USAGE);
 }
 
+// ---- memory ----
+
+/* Each allocation fails once; then the context works as if nothing had been. */
+static void test_no_memory(int64_t beams) {
+  const translator_args args = args_of(0, NULL);
+  tfm_generate_options options;
+  tfm_generated wanted, got;
+  translator_generate_defaults(&options);
+  options.num_beams = beams;
+  SUCCEEDS(translator_generate(context, &args, NULL, &options, &wanted, &error));
+  int n_failed = 0;
+  for (tfm_status status = TFM_E_NOMEM; status == TFM_E_NOMEM; n_failed++) {
+    translator_end(context);
+    atomic_store(&failing, atomic_load(&n_allocations) + n_failed);
+    status = translator_generate(context, &args, NULL, &options, &got, &error);
+    atomic_store(&failing, -1);
+    CHECK(status == TFM_E_NOMEM ? !got.sequences && error.message[0] : status == TFM_OK);
+  }
+  CHECK(n_failed > 8);
+  CHECK(got.sequences && memcmp(got.sequences, wanted.sequences, sizeof(int32_t) * (size_t)(got.n * got.width)) == 0);
+  translator_generated_free(&wanted);
+  translator_generated_free(&got);
+}
+
 // ---- a model that is not incremental ----
 
 static void test_whole_runs(int32_t threads) {
@@ -312,6 +336,8 @@ int main(int argc, char **argv) {
   test_errors();
   test_generating();
   test_callbacks();
+  test_no_memory(1);
+  test_no_memory(4);
   test_whole_runs(threads);
   translator_context_free(context);
   translator_context_free(other);
