@@ -48,6 +48,12 @@ bool layout_has_rows(Planner *p, const View *view) {
 
 // ---- where a user wants a result ----
 
+static uint32_t count_outputs(const Planner *p, const Node *node) {
+  uint32_t n = 0;
+  for (size_t i = 0; i < p->outputs.n; i++) n += p->outputs.items[i].node == node;
+  return n;
+}
+
 /* The only live user; NULL if there is none or are several. `n` gets how many uses there are, as an output included. The
  * probabilities of an attention are no use of its result. */
 static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
@@ -59,7 +65,7 @@ static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
     only = user;
     ++*n;
   }
-  for (size_t i = 0; i < p->outputs.n; i++) *n += p->outputs.items[i].node == node;
+  *n += count_outputs(p, node);
   return *n == 1 ? only : NULL;
 }
 
@@ -69,11 +75,42 @@ static uint32_t output_number(const Planner *p, const Node *node) {
   return i;
 }
 
+/* Whether nothing but pointwise work and reductions reads the value: they take rows as they lie. */
+static bool only_rows_read(Planner *p, const Node *node) {
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (p->values[user->id].is_live && user->op != OP_POINTWISE && user->op != OP_REDUCE) return false;
+  }
+  return true;
+}
+
 /* A layout and, if it is not in a buffer yet, how much memory it needs. */
 typedef struct Place {
   View view;
   const Size *elements; /* NULL: the buffer exists */
+  const Size *stand_in; /* in an output that is read too: what its stand-in needs; else NULL */
 } Place;
+
+/* Makes the memory that the place needs. */
+static void take_place(Planner *p, DType dtype, Place *place) {
+  if (place->elements) place->view.index = plan_buffer(p, dtype, place->elements);
+  if (place->stand_in) p->stand_ins[place->view.index] = plan_buffer(p, dtype, place->stand_in) + 1;
+  place->elements = place->stand_in = NULL;
+}
+
+static bool may_be_in_output(Planner *p, const Node *node, bool is_only_output) {
+  if (!p->may_write_outputs || p->values[node->id].is_prepare) return false;
+  return is_only_output || (count_outputs(p, node) == 1 && only_rows_read(p, node));
+}
+
+/* `is_read`: by other steps too, which may be wanted when the output is not. */
+static Place place_in_output(Planner *p, const Node *node, bool is_read) {
+  const Size *elements;
+  View whole = view_rows(&p->math, node->dtype, node->rank, (const Size *const *)node->dims, NULL, &elements);
+  whole.space = TFM_SPACE_OUTPUT;
+  whole.index = output_number(p, node);
+  return (Place){.view = whole, .stand_in = is_read ? elements : NULL};
+}
 
 static Place wanted(Planner *p, const Node *node);
 
@@ -82,7 +119,7 @@ static Place part_of_concat(Planner *p, const Node *concat, const Node *input) {
   Value *value = &p->values[concat->id];
   if (!value->has_view) {
     Place whole = wanted(p, concat);
-    if (whole.elements) whole.view.index = plan_buffer(p, concat->dtype, whole.elements);
+    take_place(p, concat->dtype, &whole);
     plan_set_view(p, concat, &whole.view);
   }
   const Size *starts[MAX_RANK];
@@ -97,12 +134,7 @@ static Place part_of_concat(Planner *p, const Node *concat, const Node *input) {
 static Place wanted(Planner *p, const Node *node) {
   uint32_t n_uses;
   const Node *user = only_user(p, node, &n_uses);
-  if (n_uses == 1 && !user && p->may_write_outputs && !p->values[node->id].is_prepare) {
-    View whole = view_rows(&p->math, node->dtype, node->rank, (const Size *const *)node->dims, NULL, NULL);
-    whole.space = TFM_SPACE_OUTPUT;
-    whole.index = output_number(p, node);
-    return (Place){.view = whole};
-  }
+  if (may_be_in_output(p, node, n_uses == 1 && !user)) return place_in_output(p, node, n_uses > 1);
   bool same_life = user && p->values[user->id].is_prepare == p->values[node->id].is_prepare;
   if (same_life && user->op == OP_CONCAT && !caches_has(p, user)) return part_of_concat(p, user, node);
   if (same_life && user->op == OP_PERMUTE) {
@@ -114,7 +146,7 @@ static Place wanted(Planner *p, const Node *node) {
     Place place = wanted(p, user);
     if (view_reshape(&p->math, &place.view, node->rank, (const Size *const *)node->dims, &place.view)) return place;
   }
-  Place place;
+  Place place = {0};
   place.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &place.elements);
   return place;
 }
@@ -126,10 +158,11 @@ View place_result(Planner *p, const Node *node, LayoutTest test, const View *fal
   if (!value->has_view) {
     place = wanted(p, node);
     if (!test(p, &place.view)) {
-      if (fallback) place = (Place){*fallback, fallback_elements};
+      place = (Place){0};
+      if (fallback) place = (Place){.view = *fallback, .elements = fallback_elements};
       else place.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &place.elements);
     }
-    if (place.elements) place.view.index = plan_buffer(p, node->dtype, place.elements);
+    take_place(p, node->dtype, &place);
     plan_set_view(p, node, &place.view);
   }
   return place.view;

@@ -29,20 +29,15 @@ static void mark_live(Planner *p, size_t n, const GraphOutput *outputs) {
   }
 }
 
-static void serve(Value *value, uint32_t output) {
-  if (value->only_for == TFM_NONE) value->only_for = output;
-  else if (value->only_for != output) value->only_for = 0;
-}
-
-/* Which output each value is for, if it is one alone. What is appended to a cache is for all steps that follow. */
+/* Which outputs each value is for. What is appended to a cache is for all steps that follow. */
 static void find_outputs_served(Planner *p) {
-  for (const Node *node = p->graph->first; node; node = node->next) p->values[node->id].only_for = TFM_NONE;
-  for (size_t i = 0; i < p->outputs.n; i++) serve(&p->values[p->outputs.items[i].node->id], (uint32_t)i + 1);
+  for (size_t i = 0; i < p->outputs.n; i++)
+    p->values[p->outputs.items[i].node->id].serves |= (uint64_t)1 << (i < 63 ? i : 63);
   for (const Node *node = p->graph->last; node; node = node->prev) {
     Value *value = &p->values[node->id];
     if (!value->is_live) continue;
-    if (caches_has(p, node)) value->only_for = 0;
-    for (size_t i = 0; i < node->inputs.n; i++) serve(&p->values[node->inputs.items[i]->id], value->only_for);
+    if (caches_has(p, node)) value->serves = ALL_RUNS;
+    for (size_t i = 0; i < node->inputs.n; i++) p->values[node->inputs.items[i]->id].serves |= value->serves;
   }
 }
 
@@ -116,6 +111,7 @@ static void describe_tensors(Planner *p) {
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     const GraphOutput *output = &p->outputs.items[i];
     outputs[i] = plan_tensor_info(p, output->name, output->node);
+    outputs[i].stand_in = p->stand_ins[i];
   }
   program->inputs = inputs;
   program->outputs = outputs;
@@ -191,6 +187,7 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   caches_find(&p);
   mark_live(&p, p.outputs.n, p.outputs.items);
   find_outputs_served(&p);
+  p.stand_ins = ARENA_ARRAY(arena, uint32_t, p.outputs.n);
   if (!plan_nodes(&p)) return NULL;
   plan_outputs(&p);
   plan_checks(&p);

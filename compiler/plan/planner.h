@@ -12,11 +12,13 @@ typedef struct Value {
   bool is_live, is_static;
   bool is_prepare; /* depends on run-time sizes alone */
   bool has_view, has_compact, has_weights_view;
-  uint32_t only_for; /* 1 + the output that the value is for, and nothing else; 0: for several; TFM_NONE: for none */
+  uint64_t serves;   /* as in tfm_step; ALL_RUNS: also for what no output shows */
   View view;
   View compact;      /* a copy whose rows have one static stride */
   View weights_view; /* ATTENTION: the probabilities */
 } Value;
+
+#define ALL_RUNS UINT64_MAX
 
 typedef struct PagedValue PagedValue; /* caches.c */
 
@@ -30,6 +32,7 @@ typedef struct Planner {
   Value *values;    /* by node id */
   VEC(const Node *) inputs;  /* of the program: the graph's, but those that lie in pages */
   VEC(GraphOutput) outputs;
+  uint32_t *stand_ins; /* as in tfm_tensor_info, of the outputs */
   VEC(PagedValue) paged;
   const Node *node; /* that is being planned: place of messages and names of steps */
   bool prepare;     /* of the steps and buffers that are made now */

@@ -206,7 +206,11 @@ static void print_steps(StrBuf *out, const Plan *plan) {
 // ---- the rest ----
 
 static void print_tensors(StrBuf *out, const char *what, uint32_t n, const tfm_tensor_info *tensors) {
-  for (uint32_t i = 0; i < n; i++) strbuf_printf(out, "  %s %u: %s %s\n", what, i, tensors[i].name, tensors[i].shape);
+  for (uint32_t i = 0; i < n; i++) {
+    strbuf_printf(out, "  %s %u: %s %s", what, i, tensors[i].name, tensors[i].shape);
+    if (tensors[i].stand_in) strbuf_printf(out, ", if not wanted in buffer %u", tensors[i].stand_in - 1);
+    strbuf_add_char(out, '\n');
+  }
 }
 
 static void print_limits(StrBuf *out, const Plan *plan) {

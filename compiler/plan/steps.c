@@ -29,7 +29,8 @@ uint32_t plan_kernel(Planner *p, const KernelSpec *spec) {
 }
 
 void plan_use(Planner *p, uint8_t space, uint32_t index) {
-  if (space != TFM_SPACE_BUFFER) return;
+  if (space == TFM_SPACE_OUTPUT && p->stand_ins[index]) index = p->stand_ins[index] - 1;
+  else if (space != TFM_SPACE_BUFFER) return;
   tfm_buffer *buffer = &p->buffers.items[index];
   uint32_t step = (uint32_t)p->steps.n;
   if (buffer->first_step == TFM_NONE) buffer->first_step = step;
@@ -47,8 +48,8 @@ void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, cons
   const char *name = path && *path ? arena_printf(p->arena, "%s %s", operation, path) : operation;
   tfm_step step = {.kind = (uint8_t)kind, .prepare = p->prepare, .index = (uint32_t)index, .work = work, .name = name};
   /* Prepared results stay for runs that want other outputs; ids are checked whatever is wanted. */
-  uint32_t only_for = p->node ? p->values[p->node->id].only_for : 0;
-  if (!p->prepare && kind != TFM_STEP_CHECK_IDS && only_for != TFM_NONE) step.only_for = only_for;
+  uint64_t serves = p->node ? p->values[p->node->id].serves : ALL_RUNS;
+  if (!p->prepare && kind != TFM_STEP_CHECK_IDS && serves != ALL_RUNS) step.serves = serves;
   vec_push(p->arena, &p->steps, step);
 }
 

@@ -100,20 +100,36 @@ static void results_of(const tfm_context *context, uint32_t number, const Operan
   }
 }
 
-static bool serves_unwanted_output(const tfm_context *context, const tfm_step *step) {
-  return step->only_for && !context->callers[context->program->n_inputs + step->only_for - 1];
+/* As in tfm_step.serves. */
+static uint64_t wanted_outputs(const tfm_context *context) {
+  uint64_t wanted = 0;
+  for (uint32_t i = 0; i < context->program->n_outputs; i++)
+    if (context->callers[context->program->n_inputs + i]) wanted |= (uint64_t)1 << least_of(i, 63);
+  return wanted;
+}
+
+/* Outputs that are not wanted, but are read by steps that may be, get memory of their own. */
+static void place_stand_ins(tfm_context *context) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_outputs; i++) {
+    void **place = &context->callers[program->n_inputs + i];
+    if (*place || !program->outputs[i].stand_in) continue;
+    *place = context->workspace + context->buffer_offsets[program->outputs[i].stand_in - 1];
+  }
 }
 
 /* Prepare steps are left out while their results are valid; a step none of whose results is wanted is too. */
 static void choose_steps(tfm_context *context) {
   const tfm_program *program = context->program;
   context->committed = program->n_steps;
+  uint64_t wanted = wanted_outputs(context);
+  place_stand_ins(context);
   for (uint32_t i = 0; i < program->n_steps; i++) {
     const Operand *results[2];
     results_of(context, i, results);
     bool unwanted = results[0] && operand_unwanted(context, results[0]) &&
                     (!results[1] || operand_unwanted(context, results[1]));
-    unwanted = unwanted || serves_unwanted_output(context, &program->steps[i]);
+    unwanted = unwanted || (program->steps[i].serves && !(program->steps[i].serves & wanted));
     context->steps[i].skipped = unwanted || (program->steps[i].prepare && context->prepared);
     bool writes_output = (results[0] && results[0]->slot >= 0) || (results[1] && results[1]->slot >= 0);
     if (writes_output && !context->steps[i].skipped && context->committed == program->n_steps) context->committed = i;

@@ -225,7 +225,8 @@ static void compare(const Decoding *d, int set, int64_t item, int64_t position, 
   int64_t vocab = d->m->vocab;
   const float *want = d->m->expected[set] + (item * LENGTH + position) * vocab;
   for (int64_t i = 0; i < vocab; i++)
-    cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0, "%s: set %d, item %lld, position %lld, score %lld: %.9g, not %.9g",
+    cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0,
+              "%s: set %d, item %lld, position %lld, score %lld: %.9g, not %.9g",
               d->name, set, (long long)item, (long long)position, (long long)i, (double)got[i], (double)want[i]);
 }
 
@@ -299,6 +300,23 @@ static void back_and_forth(const Model *m, const char *name) {
   tfm_decoder_destroy(d.decoder);
 }
 
+/* Sums of scores that nobody wants, then neither: rows only learn their tokens. */
+static void without_scores(const Model *m, const char *name) {
+  Decoding d = begin(m, name, 2);
+  tfm_decoder_row rows[MAX_ITEMS];
+  float log_sums[MAX_ITEMS];
+  tfm_error error;
+  join_all(&d);
+  for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i], 6};
+  ok(tfm_decoder_step(d.decoder, m->items, rows, 1, NULL, log_sums, &error), &error);
+  for (int64_t i = 0; i < m->items; i++)
+    compare_log_sum(&d, m->expected[0] + (i * LENGTH + 5) * m->vocab, log_sums[i]);
+  for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i] + 6, 4};
+  ok(tfm_decoder_step(d.decoder, m->items, rows, 1, NULL, NULL, &error), &error);
+  step(&d, 0, m->items, 3, 2);
+  tfm_decoder_destroy(d.decoder);
+}
+
 static void check_decoding(const Model *m, const char *name) {
   for (int32_t threads = 1; threads <= 4; threads *= 2) {
     in_chunks(m, name, threads, 1, 1, true);
@@ -308,6 +326,7 @@ static void check_decoding(const Model *m, const char *name) {
   in_chunks(m, name, 1, 4, 1, false);
   in_chunks(m, name, 2, 1, 7, false);
   back_and_forth(m, name);
+  without_scores(m, name);
 }
 
 // ---- cases ----

@@ -160,9 +160,13 @@ Test(plan, parts_of_a_concat_are_written_in_place) {
                               "  output y = %4\n"
                               "  output z = %5\n"
                               "}\n");
-  cr_assert_eq(p->n_steps, 5); /* neg, exp, the copy of x, the second neg, the copy to y */
+  cr_assert_eq(p->n_steps, 4); /* neg, exp, the copy of x, the second neg */
+  cr_assert_eq(p->operands[row(p, 1)->first_operand].space, TFM_SPACE_OUTPUT);
+  expect_size(p, p->operands[row(p, 1)->first_operand].offset, "128*t");
   cr_assert_eq(p->n_buffers, 1);
-  expect_size(p, p->operands[row(p, 1)->first_operand].offset, "160*t");
+  cr_assert_eq(p->outputs[0].stand_in, 1); /* z may be wanted when y is not */
+  cr_assert_eq(p->buffers[0].last_step, 3);
+  cr_assert_eq(p->outputs[1].stand_in, 0);
 }
 
 Test(plan, outputs_stay_untouched_until_nothing_can_fail) {

@@ -191,8 +191,9 @@ Test(plan_caches, steps_for_one_output_are_marked) {
   for (uint32_t i = 0; i < p->n_steps; i++) {
     const tfm_step *step = &p->steps[i];
     bool is_shared = step->kind == TFM_STEP_GEMM || step->kind == TFM_STEP_APPEND || step->kind == TFM_STEP_ATTENTION;
-    if (is_shared) cr_assert_eq(step->only_for, 0, "%s", step->name);
-    n_log_sum += step->only_for == 2;
+    if (is_shared && step->kind != TFM_STEP_ATTENTION) cr_assert_eq(step->serves, 0, "%s", step->name);
+    if (step->kind == TFM_STEP_ATTENTION) cr_assert_eq(step->serves, 3);
+    n_log_sum += step->serves == 2;
   }
   cr_assert_eq(n_log_sum, 1);
 }
