@@ -52,6 +52,7 @@ static tfm_status too_large(tfm_error *error) {
 }
 
 static tfm_status bind_sizes(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
+  context->values_stale = true;
   tfm_status status = inputs_bind_symbols(context, inputs, error);
   if (status) return status;
   if (!sizes_evaluate(context, ALL_SYMBOLS)) return too_large(error);

@@ -35,6 +35,7 @@ static size_t place_arrays(tfm_context *context, char *block) {
   ARRAY(symbol_inputs, program->n_symbols);
   ARRAY(given, values);
   ARRAY(values, program->n_polynomials);
+  ARRAY(value_symbols, program->n_polynomials);
   ARRAY(values_f32, program->n_polynomials);
   ARRAY(values_i32, program->n_polynomials);
   ARRAY(condition_stack, (size_t)deepest_check(program) + 1);
@@ -43,6 +44,8 @@ static size_t place_arrays(tfm_context *context, char *block) {
   ARRAY(buffer_order, program->n_buffers);
   ARRAY(operands, program->n_operands);
   ARRAY(step_operands, steps * STEP_OPERANDS);
+  ARRAY(operand_symbols, program->n_operands);
+  ARRAY(step_symbols, steps);
   ARRAY(steps, steps);
   ARRAY(callers, values);
 #undef ARRAY
@@ -58,6 +61,10 @@ tfm_context *context_new(const tfm_program *program, const tfm_allocator *alloca
   place_arrays(&shape, block);
   tfm_context *context = (tfm_context *)block;
   *context = shape;
+  context->values_stale = true;
+  context->operands_stale = ALL_SYMBOLS;
+  sizes_find_symbols(context);
+  resolve_find_symbols(context);
   return context;
 }
 

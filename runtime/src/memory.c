@@ -58,6 +58,7 @@ static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t 
 }
 
 static bool place_buffers(tfm_context *context) {
+  context->operands_stale = ALL_SYMBOLS;
   uint32_t n = context->program->n_buffers;
   for (uint32_t i = 0; i < n; i++) context->buffer_order[i] = i;
   sort_by_size(context);
@@ -95,6 +96,7 @@ static bool reserve(tfm_context *context, int64_t bytes) {
   if (!memory) return false;
   memory_release(context);
   context->workspace = memory;
+  context->operands_stale = ALL_SYMBOLS;
   context->workspace_bytes = bytes;
   return true;
 }

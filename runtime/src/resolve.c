@@ -36,9 +36,8 @@ static Operand resolve(const tfm_context *context, const tfm_operand *source) {
 }
 
 /* The operands that a step holds itself, in their order. */
-static void resolve_step(tfm_context *context, const tfm_step *step, Operand *operands) {
-  const tfm_program *program = context->program;
-  const tfm_operand *sources[STEP_OPERANDS] = {0};
+static void operands_of(const tfm_program *program, const tfm_step *step, const tfm_operand *sources[STEP_OPERANDS]) {
+  for (int i = 0; i < STEP_OPERANDS; i++) sources[i] = NULL;
   switch ((tfm_step_kind)step->kind) {
     case TFM_STEP_ROW: break;
     case TFM_STEP_GEMM:
@@ -66,14 +65,42 @@ static void resolve_step(tfm_context *context, const tfm_step *step, Operand *op
     case TFM_STEP_CHECK_IDS: sources[0] = &program->ids[step->index].ids; break;
     case TFM_STEP_APPEND: sources[0] = &program->appends[step->index].x; break;
   }
-  for (int i = 0; i < STEP_OPERANDS && sources[i]; i++) operands[i] = resolve(context, sources[i]);
+}
+
+/* An operand of a buffer depends on sizes by way of its place too; buffers that move make all operands stale. */
+static uint64_t symbols_of(const tfm_context *context, const tfm_operand *source) {
+  uint64_t symbols = context->value_symbols[source->offset];
+  for (int axis = 0; axis < TFM_MAX_RANK; axis++) symbols |= context->value_symbols[source->strides[axis]];
+  return symbols;
+}
+
+void resolve_find_symbols(tfm_context *context) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_operands; i++)
+    context->operand_symbols[i] = symbols_of(context, &program->operands[i]);
+  for (uint32_t i = 0; i < program->n_steps; i++) {
+    const tfm_operand *sources[STEP_OPERANDS];
+    operands_of(program, &program->steps[i], sources);
+    for (int k = 0; k < STEP_OPERANDS && sources[k]; k++) context->step_symbols[i] |= symbols_of(context, sources[k]);
+  }
+}
+
+static void resolve_step(tfm_context *context, uint32_t number) {
+  const tfm_operand *sources[STEP_OPERANDS];
+  operands_of(context->program, &context->program->steps[number], sources);
+  for (int i = 0; i < STEP_OPERANDS && sources[i]; i++)
+    context->step_operands[(size_t)number * STEP_OPERANDS + (size_t)i] = resolve(context, sources[i]);
 }
 
 void resolve_operands(tfm_context *context) {
-  const tfm_program *program = context->program;
-  for (uint32_t i = 0; i < program->n_operands; i++) context->operands[i] = resolve(context, &program->operands[i]);
-  for (uint32_t i = 0; i < program->n_steps; i++)
-    resolve_step(context, &program->steps[i], &context->step_operands[i * STEP_OPERANDS]);
+  uint64_t stale = context->operands_stale;
+  bool all = stale == ALL_SYMBOLS;
+  for (uint32_t i = 0; i < context->program->n_operands; i++)
+    if (all || context->operand_symbols[i] & stale)
+      context->operands[i] = resolve(context, &context->program->operands[i]);
+  for (uint32_t i = 0; i < context->program->n_steps; i++)
+    if (all || context->step_symbols[i] & stale) resolve_step(context, i);
+  context->operands_stale = 0;
 }
 
 void resolve_threads(tfm_context *context) {
