@@ -1,6 +1,6 @@
-/* Fuzz target: any bytes as a .tfm file, from text to the fused graph.
+/* Fuzz target: any bytes as a .tfm file, from text to the fused graph, and to those of the incremental form.
  *
- * The elaborator must come back with a graph or with messages, never both or neither; the graph must satisfy the
+ * The elaborator must come back with a graph or with messages, never both or neither; every graph must satisfy the
  * verifier, before and after the passes; all messages must render. */
 #include <stdint.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "diag/render.h"
 #include "elaborate/elaborate.h"
-#include "passes/passes.h"
+#include "passes/incremental.h"
 
 enum { MAX_NODES = 3000 }; /* of graphs that go through the passes: size alone finds nothing */
 
@@ -27,6 +27,13 @@ static void check_graph(Arena *arena, Diag *diag, Graph *graph) {
   if (!graph_verify(graph, diag)) fail(arena, "the fused graph breaks a rule", diag);
 }
 
+static void check_incremental(Arena *arena, Diag *diag, const Graph *graph) {
+  Incremental made = incremental_derive(arena, diag, graph, NULL);
+  if (!made.step && !made.reason) fail(arena, "neither a step nor a reason", diag);
+  if (made.step) check_graph(arena, diag, made.step);
+  if (made.step && made.source) check_graph(arena, diag, made.source);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
@@ -38,6 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     ElaborateOptions options = {0};
     Graph *graph = elaborate(arena, &names, &diag, program, &options);
     if ((graph != NULL) == diag_has_errors(&diag)) fail(arena, "neither a graph nor messages, or both", &diag);
+    if (graph && graph->generate_input && graph_count(graph) <= MAX_NODES) check_incremental(arena, &diag, graph);
     if (graph) check_graph(arena, &diag, graph);
   }
   StrBuf out = strbuf_new(arena);
