@@ -8,8 +8,10 @@ name the kinds of faults.
 """
 import ctypes
 import json
+import math
 import os
 import pathlib
+import random
 import re
 import shutil
 import struct
@@ -466,6 +468,79 @@ class Headers(Case):
         self.path("h.c").write_text('#include "m.h"\n#include "other.h"\nint main(void) { return 0; }\n')
         self.shell("cc", "-std=c99", *STRICT, "-fsyntax-only", "h.c")
         self.shell("c++", "-x", "c++", "-std=c++17", *STRICT, "-fsyntax-only", "h.c")
+
+
+class Generation(Case):
+    """Libraries with three programs: the model, its source, its step."""
+    GENERATE = ["--inputs", "src.safetensors", "--num-beams", "3", "-q"]
+
+    def setUp(self):
+        super().setUp()
+        self.path("model.tfm").write_text("""model M(vocab = 20, d = 16) {
+  words = Embedding(vocab, d)
+  body = Transformer(d, 2, 1, 2, 32)
+  forward(src: i32[batch, source], tgt: i32[batch, time]) {
+    return logits = linear(body(words(src), words(tgt), tgt_is_causal = true), words.weight)
+  }
+  generate tgt from logits { bos = 1  eos = [2, 3]  max_length = 12 }
+}
+""")
+        save(self.path("src.safetensors"), {"src": ("I32", [2, 3], [4, 5, 6, 7, 8, 9])})
+        self.save_weights("w.safetensors", 1)
+        self.wanted = self.generate("model.tfm", "--weights", "w.safetensors")
+
+    def save_weights(self, name, seed):
+        listed, numbers = self.tfmc("check", "-v", "model.tfm").out, random.Random(seed)
+        shapes = re.findall(r"^  (\S+) +f32\[(.*)\]$", listed[listed.index("weights:"):], re.MULTILINE)
+        dims = {path: [int(n) for n in shape.split(", ")] for path, shape in shapes}
+        save(self.path(name), {path: ("F32", shape, [numbers.uniform(-0.5, 0.5) for _ in range(math.prod(shape))])
+                               for path, shape in dims.items()})
+
+    def generate(self, model, *args, **kwargs):
+        return self.tfmc("generate", model, *self.GENERATE, *args, **kwargs).out
+
+    def test_all_ways_to_its_weights(self):
+        self.compile_with_weights()
+        self.assertEqual(self.generate("libm.so"), self.wanted)
+        self.assertEqual(self.generate("libm.so", "--recompute"), self.wanted)
+        packed = self.bytes("m.tfmw")
+        self.compile("-march=x86-64,x86-64-v3")
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors")
+        self.assertEqual(self.bytes("m.tfmw"), packed)
+        self.tfmc("pack", "model.tfm", "--weights", "w.safetensors", "-o", "again.tfmw")
+        self.assertEqual(self.bytes("again.tfmw"), packed)
+        self.path("m.tfmw").rename(self.path("there.tfmw"))
+        self.assertEqual(self.generate("libm.so", "--weights", "there.tfmw"), self.wanted)
+        self.assertEqual(self.generate("libm.so", "--weights", "w.safetensors"), self.wanted)
+        self.compile_with_weights("--embed-weights", out="libwhole.so")
+        self.assertEqual(self.generate("libwhole.so"), self.wanted)
+        self.assertFalse(self.path("whole.tfmw").exists())
+        self.save_weights("v.safetensors", 2)
+        self.assertNotEqual(self.generate("libm.so", "--weights", "v.safetensors"), self.wanted)
+
+    def test_each_instruction_set_writes_the_same(self):
+        for march in "x86-64", "x86-64-v3", "native":
+            self.compile_with_weights(f"-march={march}")
+            self.assertEqual(self.generate("libm.so"), self.wanted)
+
+    def test_weights_are_shared(self):
+        self.compile_with_weights()
+        self.path("plain.tfm").write_text(re.sub("generate.*", "", self.path("model.tfm").read_text()))
+        self.compile_with_weights(model="plain.tfm", out="libplain.so")
+        self.assertLess(len(self.bytes("m.tfmw")), 1.3 * len(self.bytes("plain.tfmw")))
+        self.tfmc("generate", "libm.so", "--weights", "plain.tfmw", *self.GENERATE, code=1, says=["layout"])
+        self.tfmc("generate", "libplain.so", *self.GENERATE, code=1, says=["no generate block"])
+
+    def test_info(self):
+        self.compile_with_weights()
+        self.assertIn("writes: tgt from logits\n  incremental; keeps 256 bytes for each token of a row, 256 for each position of a source",
+                      self.tfmc("info", "libm.so").out)
+        told = json.loads(self.tfmc("info", "libm.so", "--json").out)["generate"]
+        self.assertEqual((told["input"], told["output"], told["incremental"]), ("tgt", "logits", True))
+        self.path("model.tfm").write_text(self.path("model.tfm").read_text().replace("words(tgt),", "words(tgt) + mean(words(tgt), axis = 1, keepdim = true),"))
+        self.compile_with_weights()
+        self.assertIn("not incremental, the whole model runs for each token: mean over", self.tfmc("info", "libm.so").out)
+        self.assertEqual(self.generate("libm.so"), self.generate("model.tfm", "--weights", "w.safetensors"))
 
 
 if __name__ == "__main__":
