@@ -131,10 +131,12 @@ static void write_with(Session *session, const tfm_generate_model *model, const 
 
 /* The longest row that there can be. */
 static int64_t longest_row(const tfm_prompts *prompts, const tfm_generate_options *options) {
+  enum { MOST = 1 << 24 }; /* of a decoder; the options are checked later, so they may say anything */
   bool is_whole = options->max_new_tokens < 0 && options->max_length >= 0;
   int64_t more = options->max_new_tokens >= 0 ? options->max_new_tokens : TFM_DEFAULT_NEW_TOKENS;
-  int64_t length = is_whole ? options->max_length : more > INT64_MAX - prompts->width ? INT64_MAX : prompts->width + more;
-  return length > prompts->width ? length : prompts->width;
+  int64_t length = is_whole ? options->max_length : prompts->width + (more < MOST ? more : MOST);
+  if (length < prompts->width) length = prompts->width;
+  return length < 1 ? 1 : length < MOST ? length : MOST;
 }
 
 /* Whole rows for each token. */
