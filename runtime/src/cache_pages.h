@@ -31,7 +31,8 @@ int64_t page_pool_array_bytes(int64_t n_pages);
 /* Nothing is taken then. The memory is not touched. */
 void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays);
 
-/* A page with one reference. What was never taken before is zero; the rest is as it was left. */
+/* A page with one reference. What was never taken before is zero (numbers that are nearly 0 would make tiles slow), the
+ * rest is as it was left. */
 void *page_take(PagePool *pool);
 void page_keep(PagePool *pool, const void *page); /* one more reference */
 void page_drop(PagePool *pool, const void *page); /* one less */

@@ -33,12 +33,15 @@ static tfm_status no_memory(tfm_error *error, const char *what) {
 /* Parts of a block, one behind the other; only their sizes as long as `base` is NULL. */
 typedef struct Layout {
   char *base;
-  int64_t bytes;
+  int64_t bytes; /* -1: too many */
 } Layout;
 
-static void *take(Layout *layout, int64_t n, size_t size) {
+static void *take(Layout *layout, int64_t n, int64_t size) {
   char *place = layout->base ? layout->base + layout->bytes : NULL;
-  layout->bytes += round_up(n * (int64_t)size, ALIGNMENT);
+  int64_t bytes;
+  bool fits = layout->bytes >= 0 && product(&bytes, n, size) &&
+              !__builtin_add_overflow(layout->bytes, round_up(bytes, ALIGNMENT), &layout->bytes);
+  if (!fits) layout->bytes = -1;
   return place;
 }
 
@@ -135,7 +138,8 @@ static tfm_status bind_source(tfm_decoder *decoder, const tfm_value *inputs, tfm
   Layout kept = {0}, passing = {0};
   place_outputs(decoder, &kept, &passing);
   int64_t pages;
-  if (!product(&pages, decoder->items * decoder->pages_per_item,
+  if (kept.bytes < 0 || passing.bytes < 0 ||
+      !product(&pages, decoder->items * decoder->pages_per_item,
                cache_page_bytes(decoder->decoding->step->source_page_floats)) ||
       !block_reserve(decoder, BLOCK_OUTPUTS, kept.bytes) || !block_reserve(decoder, BLOCK_SOURCE, pages))
     return no_memory(error, "what the sources give");
@@ -224,7 +228,7 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
                           (long long)decoder->longest);
   Layout layout = {0};
   place_tables(decoder, &layout);
-  if (!block_reserve(decoder, BLOCK_TABLES, layout.bytes)) return no_memory(error, "the tables of a decoder");
+  if (layout.bytes < 0 || !block_reserve(decoder, BLOCK_TABLES, layout.bytes)) return no_memory(error, "the tables of a decoder");
   layout = (Layout){.base = decoder->blocks[BLOCK_TABLES].memory};
   place_tables(decoder, &layout);
   decoder->n_gathered = 0;
@@ -277,7 +281,7 @@ static tfm_status measure_flat(tfm_decoder *decoder, tfm_error *error) {
     take(&flat, output_bytes(decoder->step, decoding->inputs[i].number), 1);
   }
   decoder->flat_bytes = flat.bytes;
-  return status;
+  return status || flat.bytes >= 0 ? status : no_memory(error, "the longest row");
 }
 
 static int64_t input_bytes(const tfm_context *context, uint32_t input) {
@@ -296,8 +300,8 @@ static void place_staging(tfm_decoder *decoder, Layout *layout) {
     StepInput *state = &decoder->inputs[i];
     int64_t rows = info->batch_axis == TFM_NONE ? 1 : decoder->max_rows;
     if (info->is_cache || info->batch_axis != TFM_NONE)
-      state->staging = take(layout, rows, (size_t)input_bytes(decoder->step, i));
-    if (info->is_cache) state->result = take(layout, rows, (size_t)output_bytes(decoder->step, info->number));
+      state->staging = take(layout, rows, input_bytes(decoder->step, i));
+    if (info->is_cache) state->result = take(layout, rows, output_bytes(decoder->step, info->number));
   }
 }
 

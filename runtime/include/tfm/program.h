@@ -116,7 +116,7 @@ typedef struct tfm_weight {
 /* Caches live in pages of TFM_CACHE_PAGE positions. Each row of a step has a list of pages for what it wrote itself and
  * one for the source that it reads (of_source; rows of one source share it). A page holds every cache of its kind of
  * list, one behind the other: `columns` numbers for each position, KEYS as [columns][TFM_CACHE_PAGE], VALUES as
- * [TFM_CACHE_PAGE][columns]. Positions that are not written yet are 0. */
+ * [TFM_CACHE_PAGE][columns]. What stands at positions that are not written yet has no meaning, but may be read. */
 typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
