@@ -6,6 +6,7 @@
  * bits make a number u in [0, 1), and the token at which the running sum of the probabilities first exceeds u is
  * taken. */
 #include <math.h>
+#include <string.h>
 
 #include "generate_row.h"
 #include "generation.h"
@@ -68,14 +69,36 @@ static float find_kth(Generation *g, const RowScores *row, int64_t k) {
   return least;
 }
 
+/* Floats in their order as whole numbers. */
+static int64_t number_of(float x) {
+  int32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits < 0 ? (int64_t)INT32_MIN - bits : bits;
+}
+
+static float float_of(int64_t number) {
+  const int32_t bits = (int32_t)(number < 0 ? INT32_MIN - number : number);
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* The lowest score that the temperature makes equal to `score`. */
+static float lowest_equal(float score, float most, double temperature) {
+  const float wanted = tempered(score, most, temperature);
+  int64_t below = number_of(-INFINITY) - 1, equal = number_of(score);
+  while (equal - below > 1) {
+    const int64_t middle = below + (equal - below) / 2;
+    if (tempered(float_of(middle), most, temperature) >= wanted) equal = middle;
+    else below = middle;
+  }
+  return float_of(equal);
+}
+
 /* All that equal the k-th stay; so they do if the temperature makes them equal. */
 static void keep_top_k(Generation *g, RowScores *row, float most) {
-  const double temperature = g->options.temperature;
-  const float kth = find_kth(g, row, g->options.top_k), least = tempered(kth, most, temperature);
-  float from = kth;
-  while (from > -INFINITY && tempered(nextafterf(from, -INFINITY), most, temperature) >= least)
-    from = nextafterf(from, -INFINITY);
-  keep_from(g, row, from);
+  const float kth = find_kth(g, row, g->options.top_k);
+  keep_from(g, row, g->options.temperature == 1 ? kth : lowest_equal(kth, most, g->options.temperature));
 }
 
 /* exp of the scores of a list, relative to the largest, in the place of its first scores; their sum. */

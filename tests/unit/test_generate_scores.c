@@ -299,6 +299,17 @@ Test(generate_scores, short_lists_hold_what_sorting_finds) {
   }
 }
 
+/* A temperature that makes all scores equal: then all are the k-th. */
+Test(generate_scores, I20_a_high_temperature) {
+  static float found[VOCAB];
+  tfm_generate_options options = options_of(1);
+  options.do_sample = 1;
+  options.temperature = 1e300;
+  options.top_k = 2;
+  probabilities_of(&options, found);
+  for (int64_t t = 0; t < VOCAB; t++) cr_assert_float_eq(found[t], 1.0 / VOCAB, 1e-6);
+}
+
 Test(generate_scores, draws_are_of_the_list) {
   Model model = {0};
   tfm_generate_options options = options_of(1);
