@@ -60,6 +60,14 @@ static uint32_t find_tokens(const tfm_program *step) {
   UNREACHABLE("a step without tokens");
 }
 
+/* The source program's size with this name, if its inputs say what it is. */
+static uint32_t counted_by_inputs(const tfm_program *source, const char *name) {
+  uint32_t symbol = symbol_named(source, name, "");
+  for (uint32_t i = 0; symbol != TFM_NONE && i < source->n_inputs; i++)
+    if (axis_of(source, &source->inputs[i], symbol) != TFM_NONE) return symbol;
+  return TFM_NONE;
+}
+
 /* "time.fresh" is the length of the tokens; "time.past" and "time.kept" belong to it. */
 static void find_sizes(Arena *arena, tfm_decoding *d) {
   const tfm_program *step = d->step;
@@ -78,7 +86,7 @@ static void find_sizes(Arena *arena, tfm_decoding *d) {
     sizes[i] = is_own ? TFM_NONE : symbol_named(d->source, step->symbols[i], "");
   }
   d->sizes = sizes;
-  d->source_rows = d->rows == TFM_NONE ? TFM_NONE : symbol_named(d->source, step->symbols[d->rows], "");
+  d->source_rows = d->rows == TFM_NONE ? TFM_NONE : counted_by_inputs(d->source, step->symbols[d->rows]);
 }
 
 static void find_inputs(Arena *arena, tfm_decoding *d) {
