@@ -1,7 +1,7 @@
 /* NativeDecoder: a model that writes, in its incremental form, compiled in this process or part of a library.
  *
  * In: the graph as it was elaborated, the weights. Out: what the decoding loop of the runtime calls. There is none for
- * models that are not incremental, or whose sources are ragged; the whole forward serves these (scorer.h). */
+ * models that are not incremental; the whole forward serves these (scorer.h). */
 #ifndef TFM_DRIVER_NATIVE_DECODER_H
 #define TFM_DRIVER_NATIVE_DECODER_H
 
