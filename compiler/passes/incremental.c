@@ -170,7 +170,7 @@ static bool sizes_are_known(const Cut *cut, const Graph *step) {
   return true;
 }
 
-static bool derive(Cut *cut, Incremental *result) {
+static bool derive(Cut *cut, Diag *diag, Incremental *result) {
   if (!read_model(cut) || !find_scores(cut)) return false;
   graph_renumber(cut->graph);
   const uint32_t n = cut->graph->next_id;
@@ -178,8 +178,9 @@ static bool derive(Cut *cut, Incremental *result) {
   cut->uses = ARENA_ARRAY(cut->scratch, Uses, n);
   cut->of_source = ARENA_ARRAY(cut->scratch, bool, n);
   cut->is_read = ARENA_ARRAY(cut->scratch, bool, n);
+  cut->is_scores = ARENA_ARRAY(cut->scratch, bool, n);
   find_dependences(cut);
-  if (!find_roles(cut)) return false;
+  if (!find_scores_of_attention(cut, diag) || !find_roles(cut)) return false;
   if (!build_step(cut, result) || (result->n_sources && !build_source(cut, result)))
     return cut_refuse(cut, cut->scores, "its sizes are too large polynomials");
   if (!result->source && !sizes_are_known(cut, result->step))
@@ -210,7 +211,7 @@ Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, Pas
   Arena *scratch = arena_create();
   Cut cut = {.arena = arena, .scratch = scratch, .graph = graph_clone(arena, graph), .later = map_new(scratch)};
   keep_scores(cut.graph);
-  if (!simplify(cut.graph, diag) || !derive(&cut, &result)) {
+  if (!simplify(cut.graph, diag) || !derive(&cut, diag, &result)) {
     result = (Incremental){.reason = cut.reason, .origin = cut.origin};
     record(&cut, log, false, cut.origin, result.reason);
   } else {

@@ -38,6 +38,7 @@ typedef struct Cut {
   const Node *tokens, *scores;
   uint8_t *depends; /* by id: ON_... */
   Uses *uses;       /* by id */
+  bool *is_scores;  /* by id: a product that an attention will be fused from */
   bool *of_source;  /* by id: the source graph computes it */
   bool *is_read;    /* by id: and the step reads it */
   Map later;        /* what incremental_neutral.c found out */
@@ -79,6 +80,11 @@ bool later_number(Cut *cut, const Node *x, uint32_t axis, uint32_t other, double
 
 /* Scores of the last position become those of every position, where what lies between keeps rows apart. */
 void widen_last_rows(Cut *cut);
+
+// ---- incremental_scores.c ----
+
+/* Sets cut->is_scores; the ids must be dense. False after an error. */
+bool find_scores_of_attention(Cut *cut, Diag *diag);
 
 // ---- incremental_sound.c ----
 

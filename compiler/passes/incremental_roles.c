@@ -36,7 +36,7 @@ bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *u
   const Node *x = input(node, operand);
   bool is_kept = operand_whole(cut, node, operand, use->whole) || is_source_value(cut, x);
   if (!is_kept) return false;
-  if (node->op == OP_MATMUL) return size_is_const(input(node, 0)->dims[input(node, 0)->rank - 1], NULL); /* scores */
+  if (node->op == OP_MATMUL) return cut->is_scores[node->id] && operand == 1;
   return use->bare && (op_table[node->op].category == CATEGORY_VIEW || (operand == 0 && is_factor(cut, node)));
 }
 
