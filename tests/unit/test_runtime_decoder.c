@@ -222,6 +222,89 @@ Test(runtime_decoder, company_makes_no_difference) {
   }
 }
 
+/* --- Anything in any order ----------------------------------------------------------------------------------------- */
+
+enum { CROWD = 6, LONGEST = 70 };
+
+typedef struct Mirror { /* what the rows should be */
+  int64_t length[CROWD], item[CROWD]; /* length -1: no such row */
+  int32_t tokens[CROWD][LONGEST];
+  uint32_t seed;
+} Mirror;
+
+static int64_t draw(Mirror *m, int64_t n) {
+  m->seed = m->seed * 1664525u + 1013904223u;
+  return (int64_t)(m->seed >> 8) % n;
+}
+
+static void random_step(Mirror *m) {
+  static float scores[CROWD * 2 * WRITER_VOCAB];
+  tfm_decoder_row rows[CROWD];
+  int64_t n = 0, kept = 1 + draw(m, 2);
+  for (int64_t i = 0; i < CROWD; i++) {
+    int64_t n_tokens = kept + (draw(m, 4) ? 0 : draw(m, 25));
+    if (m->length[i] < 0 || m->length[i] + n_tokens > LONGEST || draw(m, 5) == 0) continue;
+    int32_t *tokens = m->tokens[i] + m->length[i];
+    for (int64_t k = 0; k < n_tokens; k++) tokens[k] = (int32_t)draw(m, WRITER_VOCAB - 1);
+    rows[n++] = (tfm_decoder_row){i, tokens, n_tokens};
+    m->length[i] += n_tokens;
+  }
+  step(n, rows, kept, scores, NULL);
+  for (int64_t i = 0; i < n * kept; i++) {
+    int64_t row = rows[i / kept].row;
+    check_scores(scores + i * WRITER_VOCAB, m->item[row], m->tokens[row], m->length[row] - kept + 1 + i % kept);
+  }
+}
+
+static void random_reorder(Mirror *m) {
+  static Mirror before;
+  before = *m;
+  int64_t parents[CROWD], n = draw(m, CROWD + 1);
+  for (int64_t i = 0; i < n; i++) {
+    parents[i] = draw(m, CROWD);
+    if (m->length[parents[i]] < 0) n = i;
+  }
+  cr_assert_eq(tfm_decoder_reorder(fixture.decoder, n, parents, NULL), TFM_OK);
+  for (int64_t i = 0; i < CROWD; i++) {
+    m->length[i] = i < n ? before.length[parents[i]] : -1;
+    m->item[i] = i < n ? before.item[parents[i]] : 0;
+    if (i < n) memcpy(m->tokens[i], before.tokens[parents[i]], sizeof m->tokens[i]);
+  }
+}
+
+static void random_change(Mirror *m) {
+  int64_t row = draw(m, CROWD), what = draw(m, 8);
+  if (what == 0) {
+    random_reorder(m);
+  } else if (m->length[row] < 0) {
+    int64_t item = draw(m, ITEMS), number = join(item);
+    m->length[number] = 0;
+    m->item[number] = item;
+  } else if (what == 1) {
+    cr_assert_eq(tfm_decoder_leave(fixture.decoder, row, NULL), TFM_OK);
+    m->length[row] = -1;
+  } else if (what < 4) {
+    m->length[row] = draw(m, m->length[row] + 1);
+    cr_assert_eq(tfm_decoder_truncate(fixture.decoder, row, m->length[row], NULL), TFM_OK);
+  }
+}
+
+Test(runtime_decoder, anything_in_any_order) {
+  static Mirror m = {.seed = 5};
+  for (int i = 0; i < CROWD; i++) m.length[i] = -1;
+  setup(2);
+  begin(CROWD, LONGEST);
+  for (int round = 0; round < 600; round++) {
+    random_change(&m);
+    random_step(&m);
+    for (int i = 0; i < CROWD; i++) cr_assert_eq(tfm_decoder_length(fixture.decoder, i), m.length[i]);
+  }
+  cr_assert_eq(tfm_decoder_reorder(fixture.decoder, 0, NULL, NULL), TFM_OK);
+  cr_expect_eq(pages_in_use(), 0);
+  cr_expect_eq(fixture.decoder->flat_pages.n_touched, fixture.decoder->flat_pages.n_free);
+  teardown();
+}
+
 /* --- Errors -------------------------------------------------------------------------------------------------------- */
 
 static void expect_error(tfm_status status, tfm_status expected, const tfm_error *error, const char *message) {
