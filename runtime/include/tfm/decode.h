@@ -23,8 +23,9 @@ TFM_API tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *
 TFM_API void tfm_decoder_destroy(tfm_decoder *decoder); /* NULL is ignored */
 
 /* Forgets all rows, computes what depends on the sources alone, and makes room: `max_rows` rows of `max_length` tokens;
- * until the next begin nothing within them is allocated. `inputs` are those of the source program, in its order (NULL if
- * there is none). There are no rows after it. */
+ * until the next begin nothing within them is allocated, as long as a step asks for one score per row, or 16 in all. Long
+ * rows take memory when they are there. `inputs` are those of the source program, in its order (NULL if there is none).
+ * There are no rows after it. */
 TFM_API tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int64_t max_rows, int64_t max_length,
                                      tfm_error *error);
 /* A new, empty row that reads source `item`; *row is its number, which stays the same until it leaves. */
@@ -35,8 +36,8 @@ TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const in
 /* The row forgets its tokens from `length` on. */
 TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
 /* Appends tokens to rows, each row at most once, any number of tokens each. scores[i]: after each of the last `kept`
- * tokens of rows[i] the scores of the next, [n][kept][vocab]; log_sums[n][kept] may be NULL. On an error no row has
- * changed. */
+ * tokens of rows[i] the scores of the next, [n][kept][vocab]; log_sums[n][kept]. Both may be NULL. Rows of the same length
+ * that get equally many tokens are computed together. On an error no row has changed. */
 TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
                                     float *scores, float *log_sums, tfm_error *error);
 /* Ends the step or begin that is under way, from any thread or signal handler: it returns TFM_E_CANCELLED, no row has
