@@ -77,6 +77,17 @@ if cmake --build build/release --target bench-compare >/dev/null; then
 else stage "bench-compare" false; fi
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400
+for engine in native reference; do
+  stage "random models that write, $engine" build/venv/bin/python tests/differential/causal.py build/release/tfmc --first 1000 \
+    --count 500 --engine "$engine"
+done
+random_decoding_bits() {
+  rm -rf build/causal
+  build/venv/bin/python tests/differential/causal.py build/release/tfmc --count 40 --write-cases build/causal &&
+    cmake --build build/release --target test_decoding_bits >/dev/null &&
+    TFM_DECODING_CASES="$PWD/build/causal" build/release/tests/test_decoding_bits
+}
+stage "bits of decoding, random models" random_decoding_bits
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
 
 echo "$passed passed, $failed failed"
