@@ -1,5 +1,5 @@
 /* What a decoder gives is what the whole forward gives, bit for bit: for every golden model that writes and is
- * incremental, scores after every token, however the rows are cut into steps, whichever rows go together, with 1, 2 and 4
+ * incremental, and for models that are written here, scores after every token, however the rows are cut into steps, whichever rows go together, with 1, 2 and 4
  * threads, on every instruction set of this CPU. TFM_DECODING_CASES names another folder of cases (those that
  * tests/differential/causal.py writes). */
 #include <criterion/criterion.h>
@@ -25,7 +25,9 @@ enum { LENGTH = 19, MAX_ITEMS = 4, MAX_INPUTS = 4 };
 typedef struct Model {
   Arena *arena;
   Diag diag;
-  SafeTensors *weights;
+  const Graph *graph;   /* as it was elaborated */
+  SafeTensors *weights; /* NULL: random ones, and random inputs */
+  uint32_t random;
   char *whole_packed, *packed;
   Jit *whole, *source, *step;
   tfm_decoding decoding;
@@ -41,10 +43,35 @@ static void good(const Model *m, bool condition) {
 }
 static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status, TFM_OK, "%s", error->message); }
 
+// ---- random numbers ----
+
+static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 + 1013904223) >> 8; }
+
+static void fill_randomly(Model *m, const Tensor *tensor) {
+  for (int64_t i = 0; i < tensor_elements(tensor); i++) {
+    uint32_t number = next_random(m);
+    if (tensor->dtype == DTYPE_F32) ((float *)tensor->data)[i] = (float)(number % 2001) / 2000 - 0.5f;
+    else if (tensor->dtype == DTYPE_I32) ((int32_t *)tensor->data)[i] = (int32_t)(number % 10);
+    else ((uint8_t *)tensor->data)[i] = number % 4 == 0;
+  }
+}
+
+/* The same whenever the weight is asked for. */
+static const Tensor *random_weight(Model *m, const char *name) {
+  const Node *weight = map_find(&m->graph->declared_weights, name, strlen(name))->value;
+  int64_t dims[MAX_RANK];
+  for (uint32_t i = 0; i < weight->rank; i++) size_is_const(weight->dims[i], &dims[i]);
+  Tensor *out = tensor_new(m->arena, DTYPE_F32, weight->rank, dims);
+  m->random = (uint32_t)strlen(name) * 7919 + (unsigned char)name[strlen(name) / 2];
+  fill_randomly(m, out);
+  return out;
+}
+
 // ---- reading a case ----
 
 static const Tensor *look_up(void *context, const char *name) {
   Model *m = context;
+  if (!m->weights) return random_weight(m, name);
   const StTensor *tensor = safetensors_find(m->weights, name);
   cr_assert_not_null(tensor, "no weight '%s'", name);
   Tensor *out = tensor_new(m->arena, DTYPE_F32, tensor->rank, tensor->dims);
@@ -84,6 +111,23 @@ static void read_inputs(Model *m, const char *folder) {
   cr_assert(m->items > 0 && m->items <= MAX_ITEMS);
 }
 
+/* 3 items, 5 of everything else. */
+static void make_inputs(Model *m, const Plan *plan) {
+  const tfm_program *p = &plan->program;
+  int64_t symbols[SIZE_MAX_SYMBOLS];
+  for (uint32_t i = 0; i < p->n_symbols; i++) symbols[i] = strcmp(p->symbols[i], "batch") == 0 ? 3 : 5;
+  m->random = 1;
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    const tfm_tensor_info *info = &p->inputs[i];
+    int64_t dims[TFM_MAX_RANK];
+    for (uint32_t k = 0; k < info->rank; k++) dims[k] = plan_evaluate(plan, info->dims[k], symbols);
+    Tensor *tensor = tensor_new(m->arena, (DType)info->dtype, info->rank, dims);
+    fill_randomly(m, tensor);
+    m->inputs[i] = (tfm_value){tensor->data, info->dtype, info->rank, tensor->dims};
+  }
+  m->items = m->inputs[m->grows].dims[0];
+}
+
 // ---- compiling it ----
 
 /* Gives the weights their places too: before the code is made. */
@@ -106,7 +150,7 @@ static void run_passes(Model *m, Graph *graph) {
   if (graph) good(m, passes_run(graph, &m->diag, &(PassOptions){.level = 2}, NULL));
 }
 
-static void compile_whole(Model *m, Graph *graph, const TargetInfo *target) {
+static const Plan *compile_whole(Model *m, Graph *graph, const TargetInfo *target) {
   const char *grows = graph->generate_input, *scores = graph->generate_output;
   run_passes(m, graph);
   Plan *plan = plan_graph(m->arena, &m->diag, graph, target);
@@ -117,16 +161,15 @@ static void compile_whole(Model *m, Graph *graph, const TargetInfo *target) {
     if (strcmp(plan->program.inputs[i].name, grows) == 0) m->grows = (int32_t)i;
   for (uint32_t i = 0; i < plan->program.n_outputs; i++)
     if (strcmp(plan->program.outputs[i].name, scores) == 0) m->scores = (int32_t)i;
+  return plan;
 }
 
-/* False for a model that is not incremental. */
-static bool compile(Model *m, const char *folder, const TargetInfo *target) {
-  m->weights = safetensors_open(m->arena, &m->diag, arena_printf(m->arena, "%s/weights.safetensors", folder));
-  good(m, m->weights);
-  Graph *graph = elaborated(m, folder);
+/* NULL for a model that is not incremental; else the plan of the whole. */
+static const Plan *compile(Model *m, Graph *graph, const TargetInfo *target) {
   Incremental parts = incremental_derive(m->arena, &m->diag, graph, NULL);
-  if (!parts.step) return false;
-  compile_whole(m, graph, target);
+  if (!parts.step) return NULL;
+  m->graph = graph_clone(m->arena, graph);
+  const Plan *whole = compile_whole(m, graph, target);
   run_passes(m, parts.source);
   run_passes(m, parts.step);
   const DecodingPlan *plans = plan_decoding(m->arena, &m->diag, &parts, target);
@@ -137,8 +180,7 @@ static bool compile(Model *m, const char *folder, const TargetInfo *target) {
   m->decoding.step = jit_program(m->step);
   if (plans->source) m->source = compiled(m, plans->source), m->decoding.source = jit_program(m->source);
   m->vocab = m->decoding.vocab;
-  read_inputs(m, folder);
-  return true;
+  return whole;
 }
 
 static void close_model(Model *m) {
@@ -181,11 +223,11 @@ static void find_expected(Model *m) {
   tfm_error error;
   tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
   ok(tfm_context_create(jit_program(m->whole), m->whole_packed, &options, &context, &error), &error);
-  uint32_t random = 12345;
+  m->random = 12345;
   for (int set = 0; set < 2; set++) {
     for (int64_t i = 0; i < m->items; i++)
       for (int64_t t = 0; t < LENGTH; t++)
-        m->tokens[set][i][t] = (int32_t)((random = random * 1664525 + 1013904223) >> 8) % (int32_t)m->vocab;
+        m->tokens[set][i][t] = (int32_t)next_random(m) % (int32_t)m->vocab;
     m->expected[set] = arena_alloc(m->arena, (size_t)(m->items * LENGTH * m->vocab) * sizeof(float));
     for (int64_t length = 1; length <= LENGTH; length++) run_whole(m, context, set, length);
   }
@@ -341,13 +383,31 @@ static bool check_case(const char *name, const TargetInfo *target) {
   snprintf(folder, sizeof folder, "%s/%s", cases(), name);
   Model m = {.arena = arena_create()};
   m.diag = diag_new(m.arena);
-  bool is_incremental = compile(&m, folder, target);
+  m.weights = safetensors_open(m.arena, &m.diag, arena_printf(m.arena, "%s/weights.safetensors", folder));
+  good(&m, m.weights);
+  bool is_incremental = compile(&m, elaborated(&m, folder), target);
   if (is_incremental) {
+    read_inputs(&m, folder);
     find_expected(&m);
     check_decoding(&m, name);
   }
   close_model(&m);
   return is_incremental;
+}
+
+static void check_text(const char *name, const char *text, const TargetInfo *target) {
+  Model m = {.arena = arena_create()};
+  m.diag = diag_new(m.arena);
+  Map names = map_new(m.arena);
+  ParsedProgram *program = parse_text(m.arena, &names, &m.diag, "model.tfm", text, strlen(text));
+  Graph *graph = program ? elaborate(m.arena, &names, &m.diag, program, &(ElaborateOptions){0}) : NULL;
+  good(&m, graph);
+  const Plan *whole = compile(&m, graph, target);
+  cr_assert_not_null(whole, "%s is not incremental", name);
+  make_inputs(&m, whole);
+  find_expected(&m);
+  check_decoding(&m, name);
+  close_model(&m);
 }
 
 /* Cases of one model differ in how tokens are chosen. */
@@ -372,7 +432,77 @@ static void check_all(const TargetInfo *target) {
   cr_assert_geq(n_incremental, getenv("TFM_DECODING_CASES") ? 1 : 6);
 }
 
-Test(decoding_bits, every_instruction_set) {
+Test(decoding_bits, golden_models) {
   for (const TargetInfo *target = targets; target->name; target++)
     if (!host_lacks(target)) check_all(target);
+}
+
+// ---- models of other shapes ----
+
+#define GENERATES "  generate ids from logits { bos = 1  eos = 2  pad = 0  max_length = 30 }\n}\n"
+
+/* One memory for all rows; heads of 24, which no tile of values divides. */
+static const char one_memory[] =
+    "model M(vocab = 30, d = 48) {\n"
+    "  embed = Embedding(vocab, d)\n"
+    "  decoder = Decoder(d, 2, 2, 64)\n"
+    "  head = Linear(d, vocab)\n"
+    "  forward(memory: f32[source, 48], ids: i32[batch, time]) {\n"
+    "    logits = decoder(embed(ids), memory[none], tgt_is_causal = true) -> head\n"
+    "    return logits\n"
+    "  }\n" GENERATES;
+
+static const char one_row[] =
+    "model M(vocab = 30, d = 32) {\n"
+    "  embed = Embedding(vocab, d)\n"
+    "  encoder = Encoder(d, 2, 2, 64)\n"
+    "  head = Linear(d, vocab)\n"
+    "  forward(ids: i32[1, time]) {\n"
+    "    logits = embed(ids) -> encoder(is_causal = true) -> head\n"
+    "    return logits\n"
+    "  }\n" GENERATES;
+
+/* One head of keys and values for four of queries, a window of 6 positions, factors on both sides; then sums over
+ * earlier positions that are no attention, whose caches are tensors. */
+static const char other_attention[] =
+    "layer Shared(d, heads) {\n"
+    "  q = Linear(d, d)\n"
+    "  k = Linear(d, d // heads)\n"
+    "  v = Linear(d, d // heads)\n"
+    "  out = Linear(d, d)\n"
+    "  forward(x) {\n"
+    "    place = positions(x, 1)\n"
+    "    far = place[none, :] > place[:, none] or place[none, :] < place[:, none] - 5\n"
+    "    queries = split_heads(q(x) * 0.6, heads)\n"
+    "    keys = (k(x) * 0.6)[:, none]\n"
+    "    scores = queries @ transpose(keys, -1, -2)\n"
+    "    return out(merge_heads(softmax(where(far, -inf, scores)) @ v(x)[:, none]))\n"
+    "  }\n"
+    "}\n"
+    "layer Summed(d) {\n"
+    "  q = Linear(d, d)\n"
+    "  k = Linear(d, d)\n"
+    "  v = Linear(d, d)\n"
+    "  forward(x) = where(causal_mask(x, x), 0, relu(q(x) @ transpose(k(x), -1, -2))) @ v(x)\n"
+    "}\n"
+    "model M(vocab = 30, d = 32) {\n"
+    "  embed = Embedding(vocab, d)\n"
+    "  shared = 2 * Shared(d, 4)\n"
+    "  summed = Summed(d)\n"
+    "  norm = LayerNorm(d)\n"
+    "  head = Linear(d, vocab)\n"
+    "  forward(ids: i32[batch, time]) {\n"
+    "    x = embed(ids)\n"
+    "    x = norm(x + shared(x))\n"
+    "    logits = head(norm(x + summed(x)))\n"
+    "    return logits\n"
+    "  }\n" GENERATES;
+
+Test(decoding_bits, other_models) {
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    check_text("one memory", one_memory, target);
+    check_text("one row", one_row, target);
+    check_text("other attention", other_attention, target);
+  }
 }
