@@ -106,11 +106,15 @@ Lanes lanes_as_f32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a
 /* ---- rounding, powers of two ---- */
 
 /* Adding 1.5 * 2^23 leaves the integer in the low bits, rounded to nearest even, without an instruction for it. */
-Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole) {
+Lanes lanes_round_product(Emitter *e, Lanes a, Lanes b, Lanes *whole) {
   Lanes magic = lanes_number(e, 0x1.8p23);
-  Lanes shifted = lanes_fma(e, a, lanes_number(e, factor), magic);
+  Lanes shifted = lanes_fma(e, a, b, magic);
   *whole = lanes_binary(e, LLVMBuildSub, lanes_as_i32(e, shifted), lanes_bits(e, 0x4b400000));
   return lanes_sub(e, shifted, magic);
+}
+
+Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole) {
+  return lanes_round_product(e, a, lanes_number(e, factor), whole);
 }
 
 static bool has_scalef(const Emitter *e) {

@@ -49,6 +49,7 @@ Lanes lanes_as_f32(Emitter *e, Lanes a);
 Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element);
 /* The integer nearest to a * factor, of less than 2^22; also as i32 in `*whole`. NaN gives NaN and any integer. */
 Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole);
+Lanes lanes_round_product(Emitter *e, Lanes a, Lanes b, Lanes *whole); /* a * b, the same */
 /* a * 2^n with one rounding, for a in [0.5, 2] and n in [-200, 200], given as f32 and as i32. */
 Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole);
 /* The same for n in [-126, 127]; elsewhere any number, or NaN if a is. */

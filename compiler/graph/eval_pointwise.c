@@ -14,7 +14,7 @@ static double reciprocal_root(double x) { return 1 / sqrt(x); }
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double relu(double x) { return x < 0 ? 0 : x; }
 static double silu(double x) { return x * sigmoid(x); }
-static double gelu(double x) { return x / 2 * (1 + erf(x / sqrt(2))); }
+static double gelu(double x) { return x == -INFINITY ? 0 : x / 2 * (1 + erf(x / sqrt(2))); }
 static double gelu_tanh(double x) { return x / 2 * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x))); }
 static double quick_gelu(double x) { return x * sigmoid(1.702 * x); }
 
