@@ -117,23 +117,47 @@ Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, 
                     .dims = dims};
 }
 
+/* Points operand 0 at the tile, and sets what is the same for all its rows. */
+static void begin_tile(const Walker *walker, tfm_row_args *args, char *tile, int64_t tile_stride, int64_t columns) {
+  args->columns = columns;
+  args->faults = (int32_t *)&walker->context->faults;
+  args->operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
+}
+
+/* The common case: all rows are one axis. */
+static void run_on_rows(const Walker *walker, const Epilogue *epilogue, tfm_row_args *args, int64_t row, int64_t rows,
+                        int64_t column) {
+  args->rows = rows;
+  args->coordinates[0] = column;
+  args->coordinates[1] = row;
+  for (uint8_t i = 1; i < epilogue->n_operands; i++) {
+    const Operand *operand = &epilogue->operands[i];
+    char *base = operand_address(walker->context, operand) + column * operand->strides[1];
+    if (!operand->gathered) base += row * operand->strides[0];
+    args->operands[i] = (tfm_row_operand){base, operand->strides[0], operand->strides[1]};
+  }
+  epilogue->kernel(args);
+}
+
 /* A block may cross the end of the row axis: then it is done in pieces, since other operands' strides may jump there. */
 void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
                   int64_t rows, int64_t column, int64_t columns) {
   if (!epilogue->kernel) return;
   const tfm_context *context = walker->context;
-  int64_t axis_rows = value_of(context, epilogue->dims[epilogue->rank - 2]);
   tfm_row_args args;
-  args.columns = columns;
-  args.faults = (int32_t *)&walker->context->faults;
+  begin_tile(walker, &args, tile, tile_stride, columns);
+  if (epilogue->rank == 2) {
+    run_on_rows(walker, epilogue, &args, row, rows, column);
+    return;
+  }
+  int64_t axis_rows = value_of(context, epilogue->dims[epilogue->rank - 2]);
   while (rows > 0) {
     int64_t inner = row % axis_rows;
     args.rows = least_of(axis_rows - inner, rows);
     place_block(context, &args, epilogue->operands, 1, epilogue->n_operands, epilogue->dims, epilogue->rank,
                 row / axis_rows, inner, column);
-    args.operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
     epilogue->kernel(&args);
-    tile += args.rows * tile_stride;
+    args.operands[0].base += args.rows * tile_stride;
     row += args.rows;
     rows -= args.rows;
   }
