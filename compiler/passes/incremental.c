@@ -56,6 +56,8 @@ static bool other_size_is_ragged(const Cut *cut) {
 
 static bool read_model(Cut *cut) {
   const Node *tokens = cut->tokens = find_input(cut->graph, cut->graph->generate_input);
+  if (tokens->rank != 2 || tokens->dtype != DTYPE_I32)
+    return cut_refuse(cut, tokens, "the input that grows is not i32[rows, length]");
   int32_t time = symbol_of(tokens->dims[1]);
   cut->batch = symbol_of(tokens->dims[0]);
   if (time < 0 || (cut->batch < 0 && !size_equals(tokens->dims[0], 1)))

@@ -44,11 +44,19 @@ static bool sources_are_sound(Cut *cut, const Node *node) {
   return true;
 }
 
+static bool refuse_sizes(Cut *cut, const Node *node, const Size *a, const Size *b) {
+  StrBuf text = strbuf_new(cut->scratch);
+  size_print(&text, cut->graph->sizes, a);
+  strbuf_add(&text, " meets one of size ");
+  size_print(&text, cut->graph->sizes, b);
+  return cut_refuse(cut, node, "an axis of size %s", text.text);
+}
+
 /* Where sizes that differ were made to agree by a check of the run, rows cannot be told apart any more. */
 static bool operand_agrees(Cut *cut, const Node *node, const Node *x, uint32_t axis, int32_t own) {
   const Size *dim = node->dims[axis], *other = x->dims[own];
   if (other == dim || dim_is_one(other) || (!matters(cut, dim) && !matters(cut, other))) return true;
-  return cut_refuse(cut, node, "an axis of size %s meets one of another size", length_name(cut));
+  return refuse_sizes(cut, node, dim, other);
 }
 
 static bool operands_agree(Cut *cut, const Node *node) {
@@ -111,7 +119,7 @@ static bool product_is_sound(Cut *cut, const Node *node) {
   const Size *k = x->dims[column], *other = y->dims[row];
   if (has_batch(cut, k) || has_batch(cut, other)) return refuse_batch(cut, node);
   if (!has_length(cut, k) && !has_length(cut, other)) return true;
-  if (k != other) return cut_refuse(cut, node, "an axis of size %s meets one of another size", length_name(cut));
+  if (k != other) return refuse_sizes(cut, node, k, other);
   if (later_is(cut, x, column, 0) || later_is(cut, y, row, 0)) return true;
   const Node *softmax = softmax_behind(cut, x);
   if (softmax && !later_is(cut, input(softmax, 0), (uint32_t)softmax->attr.axis, -INFINITY))
