@@ -3,7 +3,8 @@
 
 #include "driver/document.h"
 
-/* Text in which hyphens stay hyphens, no line is a request, and what stands between two ` is bold. */
+/* Text in which hyphens stay hyphens, no line is a request, and what stands between two ` is bold. A line may end behind a |:
+ * choices can be longer than one. */
 static void add_text(StrBuf *out, const char *text) {
   bool begins_line = true, is_bold = false;
   for (const char *c = text; *c; c++) {
@@ -11,6 +12,7 @@ static void add_text(StrBuf *out, const char *text) {
     begins_line = *c == '\n';
     if (*c == '-') strbuf_add(out, "\\-");
     else if (*c == '\\') strbuf_add(out, "\\e");
+    else if (*c == '|') strbuf_add(out, "|\\:");
     else if (*c == '`') strbuf_add(out, (is_bold = !is_bold) ? "\\fB" : "\\fR");
     else strbuf_add_char(out, *c);
   }
@@ -111,7 +113,7 @@ static void add_pairs(StrBuf *out) {
 }
 
 void document_man(StrBuf *out) {
-  strbuf_add(out, ".TH TFMC 1 \"\" \"tfmc " TFM_VERSION "\" \"User Commands\"\n.SH NAME\n"
+  strbuf_add(out, ".TH TFMC 1 \"\" \"tfmc " TFM_VERSION "\" \"User Commands\"\n.ad l\n.SH NAME\n"
                   "tfmc \\- compile and run Transformer models\n.SH SYNOPSIS\n.B tfmc\n.I VERB\n[\\fIFILE\\fR] [options]\n"
                   ".br\n.B tfmc help\n[\\fIVERB\\fR]\n.SH DESCRIPTION\n"
                   "tfmc compiles Transformer models written in .tfm, a language of layers, to native code, and runs them.\n"
