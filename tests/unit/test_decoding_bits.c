@@ -86,7 +86,8 @@ static Graph *elaborated(Model *m, const char *folder) {
   json_t *json = json_load_file(arena_printf(m->arena, "%s/case.json", folder), 0, NULL), *value;
   const char *key;
   json_object_foreach(json_object_get(json, "defines"), key, value)
-    definitions[options.n_definitions++] = (Definition){key, arena_strdup(m->arena, json_string_value(value))};
+    definitions[options.n_definitions++] =
+        (Definition){arena_strdup(m->arena, key), arena_strdup(m->arena, json_string_value(value))};
   json_decref(json);
   ParsedProgram *program = parse_program(m->arena, &names, &m->diag, arena_printf(m->arena, "%s/model.tfm", folder));
   Graph *graph = program ? elaborate(m->arena, &names, &m->diag, program, &options) : NULL;
