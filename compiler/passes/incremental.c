@@ -71,6 +71,8 @@ static bool read_model(Cut *cut) {
 static bool find_scores(Cut *cut) {
   widen_last_rows(cut);
   const Node *tokens = cut->tokens, *scores = cut->scores = cut->graph->outputs.items[0].node;
+  if (!strcmp(cut->graph->generate_output, log_sum_name))
+    return cut_refuse(cut, scores, "the output has the name of what a step adds: %s", log_sum_name);
   if (scores->rank != 3 || scores->dims[0] != tokens->dims[0] || !is_length(cut, scores->dims[1]))
     return cut_refuse(cut, scores, "the scores are not those of every position");
   return size_is_const(scores->dims[2], NULL) || cut_refuse(cut, scores, "the number of tokens is a run-time size");
@@ -96,8 +98,7 @@ static void find_dependences(Cut *cut) {
 
 // ---- the report ----
 
-static void record(const Cut *cut, PassLog *log, bool done, Origin origin, const char *text) {
-  (void)cut;
+static void record(PassLog *log, bool done, Origin origin, const char *text) {
   if (log) vec_push(log->arena, &log->records, (FusionRecord){"incremental", done, text, origin});
 }
 
@@ -120,7 +121,7 @@ static const Size *record_value(const Cut *cut, PassLog *log, const Node *node, 
     size_print(&text, sizes, bytes);
     strbuf_add(&text, is_cache ? " bytes a token" : " bytes");
   }
-  record(cut, log, true, node->origin, text.text);
+  record(log, true, node->origin, text.text);
   return bytes ? bytes : size_const(sizes, 0);
 }
 
@@ -149,7 +150,7 @@ static void record_result(const Cut *cut, PassLog *log, const Incremental *resul
     size_print(&text, sizes, total[0]);
     strbuf_add(&text, " bytes");
   }
-  record(cut, log, true, cut->scores->origin, text.text);
+  record(log, true, cut->scores->origin, text.text);
 }
 
 // ---- the cut ----
@@ -215,7 +216,7 @@ Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, Pas
   keep_scores(cut.graph);
   if (!simplify(cut.graph, diag) || !derive(&cut, diag, &result)) {
     result = (Incremental){.reason = cut.reason, .origin = cut.origin};
-    record(&cut, log, false, cut.origin, result.reason);
+    record(log, false, cut.origin, result.reason);
   } else {
     mark_shared_weights(&result);
     if (log) record_result(&cut, log, &result);

@@ -67,7 +67,7 @@ static int32_t axis_of_slice(const Cut *cut, const Node *node, size_t operand, u
   return input(node, operand)->dims[axis] == node->dims[axis] ? (int32_t)axis : -1;
 }
 
-static const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis) {
+const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis) {
   const Size *product = size_const(sizes, 1);
   for (uint32_t i = 0; i < axis && product; i++) product = size_mul(sizes, product, node->dims[i]);
   return product;

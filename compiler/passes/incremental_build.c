@@ -4,6 +4,8 @@
 
 #include "passes/incremental_parts.h"
 
+const char log_sum_name[] = "log_sum";
+
 typedef struct Stepper {
   Cut *cut;
   Graph *graph;
@@ -198,7 +200,7 @@ static void add_outputs(Stepper *s) {
   scores = build_slice(&b, scores, (const Size *const[]){zero, start, zero},
                        (const Size *const[]){scores->dims[0], s->kept, scores->dims[2]});
   add_output(s->graph, cut->graph->generate_output, scores);
-  add_output(s->graph, "log_sum", build_log_sum(&b, scores));
+  add_output(s->graph, log_sum_name, build_log_sum(&b, scores));
   for (const Node *node = cut->graph->first; node; node = node->next)
     if (s->caches[node->id]) add_output(s->graph, s->earlier[node->id]->attr.name, s->caches[node->id]);
 }

@@ -65,6 +65,8 @@ uint8_t length_axes(const Cut *cut, const Node *node);
  * there, or the axis is not made of one of its axes. An axis of an operand that no axis of the result is made of is used
  * whole. */
 int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis);
+/* The product of the sizes before an axis; NULL: too large a polynomial. */
+const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis);
 /* Which axes of an operand are needed whole for these of the result. */
 uint8_t operand_whole(const Cut *cut, const Node *node, size_t operand, uint8_t whole);
 
@@ -102,6 +104,7 @@ bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *u
 
 // ---- incremental_build.c ----
 
+extern const char log_sum_name[]; /* the output with the logs of sums of exponentials */
 /* False: a size is too large. */
 bool build_step(Cut *cut, Incremental *result);
 bool build_source(Cut *cut, Incremental *result);

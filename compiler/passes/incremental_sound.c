@@ -168,12 +168,6 @@ static uint32_t batch_axis(const Cut *cut, const Node *node) {
   return found;
 }
 
-static const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = 0; i < axis && product; i++) product = size_mul(sizes, product, node->dims[i]);
-  return product;
-}
-
 /* Axes may be merged with that of the batch, as long as the rows of an item stay together. */
 static bool reshape_is_sound(Cut *cut, const Node *node) {
   const Node *x = input(node, 0);
