@@ -10,6 +10,7 @@
 
 #include "diag/render.h"
 #include "passes/passes.h"
+#include "plan/share_weights.h"
 
 enum { HUGE_PAGE = 2 * 1024 * 1024 };
 
@@ -25,6 +26,32 @@ const Plan *plan_file(Arena *arena, Diag *diag, const char *file, const TargetIn
   PassOptions passes = {.level = 2};
   if (!graph || !passes_run(graph, diag, &passes, NULL)) return NULL;
   return plan_graph(arena, diag, graph, target);
+}
+
+const DecodingPlan *plan_decoding_file(Arena *arena, Diag *diag, const char *file, const TargetInfo *target) {
+  const ElaborateOptions options = {0};
+  const PassOptions passes = {.level = 2};
+  Graph *graph = elaborate_file(arena, diag, file, &options);
+  if (!graph) return NULL;
+  const Incremental made = incremental_derive(arena, diag, graph, NULL);
+  if (!made.step) fprintf(stderr, "%s is not incremental: %s\n", file, made.reason);
+  if (!made.step || !passes_run(made.step, diag, &passes, NULL)) return NULL;
+  if (made.source && !passes_run(made.source, diag, &passes, NULL)) return NULL;
+  const DecodingPlan *plans = plan_decoding(arena, diag, &made, target);
+  if (!plans) return NULL;
+  Plan *const both[] = {plans->step, plans->source};
+  share_weights(arena, both, plans->source ? 2 : 1);
+  return plans;
+}
+
+bool link_decoding(Arena *arena, Diag *diag, const DecodingPlan *plans, tfm_decoding *decoding) {
+  Jit *step = jit_create(arena, diag, plans->step, NULL);
+  Jit *source = step && plans->source ? jit_create(arena, diag, plans->source, NULL) : NULL;
+  if (!step || (plans->source && !source)) return false;
+  *decoding = plans->decoding;
+  decoding->step = jit_program(step);
+  decoding->source = source ? jit_program(source) : NULL;
+  return true;
 }
 
 char *weights_room(const Plan *plan) {

@@ -3,11 +3,16 @@
 #define TFM_BENCH_COMPILING_H
 
 #include "elaborate/elaborate.h"
-#include "plan/plan.h"
+#include "jit/jit.h"
+#include "plan/decoding.h"
 
 /* `file` from the root of the sources. NULL after an error. */
 Graph *elaborate_file(Arena *arena, Diag *diag, const char *file, const ElaborateOptions *options);
 const Plan *plan_file(Arena *arena, Diag *diag, const char *file, const TargetInfo *target, const ElaborateOptions *options);
+/* Of a model that writes, in its incremental form; both programs share one block of weights. */
+const DecodingPlan *plan_decoding_file(Arena *arena, Diag *diag, const char *file, const TargetInfo *target);
+/* Its programs with code that runs. Jits live as long as the program. False after an error. */
+bool link_decoding(Arena *arena, Diag *diag, const DecodingPlan *plans, tfm_decoding *decoding);
 /* Zeroes, room for the packed weights of a plan on huge pages, to be freed; NULL: no memory. */
 char *weights_room(const Plan *plan);
 void print_messages(const Diag *diag); /* on stderr */

@@ -8,7 +8,7 @@
 #include "compiling.h"
 #include "driver/random.h"
 
-static void fill(float *numbers, uint64_t n, float most, const char *name) {
+void fill_random(float *numbers, uint64_t n, float most, const char *name) {
   Random random = random_new(1, name);
   for (uint64_t i = 0; i < n; i++) numbers[i] = most * random_float(&random);
 }
@@ -34,7 +34,7 @@ bool loaded_model(LoadedModel *model, const ModelRow *row, const TargetInfo *tar
     return false;
   }
   model->program = jit_program(model->jit);
-  fill((float *)(void *)model->weights, plan->program.weights_bytes / sizeof(float), 0.03f, row->name);
+  fill_random((float *)(void *)model->weights, plan->program.weights_bytes / sizeof(float), 0.03f, row->name);
   return true;
 }
 
@@ -75,7 +75,7 @@ static bool make_input(LoadedCase *item, uint32_t i, const int64_t *sizes) {
   void *data = malloc(bytes);
   item->inputs[i] = (tfm_value){data, info->dtype, info->rank, item->sizes[i]};
   if (!data) return false;
-  if (info->dtype == TFM_F32) fill(data, bytes / sizeof(float), 1, info->name);
+  if (info->dtype == TFM_F32) fill_random(data, bytes / sizeof(float), 1, info->name);
   for (size_t k = 0; info->dtype == TFM_I32 && k < bytes / sizeof(int32_t); k++) ((int32_t *)data)[k] = 1;
   return true;
 }

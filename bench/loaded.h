@@ -31,6 +31,8 @@ typedef struct LoadedCase {
 /* The model, or false after a message. The arena is the model's from then on. */
 bool loaded_model(LoadedModel *model, const ModelRow *row, const TargetInfo *target);
 void loaded_model_free(LoadedModel *model);
+/* Numbers in [-most, most); the same for the same name. */
+void fill_random(float *numbers, uint64_t n, float most, const char *name);
 
 /* Numbers in [-1, 1) where the inputs are f32, ones where they are i32. Both sizes are those of the inputs' axes in their
  * order; the others are constant. False after a message. */

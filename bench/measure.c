@@ -14,7 +14,8 @@
 static const struct {
   const char *name;
   bool (*add)(Bench *bench);
-} groups[] = {{"machine", machine_subjects}, {"tiles", tile_subjects}, {"kernels", kernel_subjects}, {"models", model_subjects}};
+} groups[] = {{"machine", machine_subjects}, {"tiles", tile_subjects}, {"kernels", kernel_subjects}, {"models", model_subjects},
+              {"decoding", decoding_subjects}};
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
 static int rounds = 15, threads;
@@ -24,7 +25,7 @@ static struct poptOption options[] = {
     {"rounds", 'r', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &rounds, 0, "interleaved rounds", "N"},
     {"threads", 't', POPT_ARG_INT, &threads, 0, "most threads (all CPUs)", "N"},
     {"march", 0, POPT_ARG_STRING, &march, 0, "instruction set (the best of this machine)", "SET"},
-    {"only", 0, POPT_ARG_STRING, &only, 0, "machine, tiles, kernels or models", "GROUP"},
+    {"only", 0, POPT_ARG_STRING, &only, 0, "machine, tiles, kernels, models or decoding", "GROUP"},
     {"json", 0, POPT_ARG_STRING, &json, 0, "where the figures go too", "FILE"},
     POPT_AUTOHELP POPT_TABLEEND};
 
@@ -36,7 +37,7 @@ static const char *fault_of(const TargetInfo *target) {
   if (threads < 1) return "--threads: at least 1";
   for (int i = 0; i < N_GROUPS; i++)
     if (!only || strcmp(only, groups[i].name) == 0) return NULL;
-  return "--only: machine, tiles, kernels or models";
+  return "--only: machine, tiles, kernels, models or decoding";
 }
 
 static int measure(const TargetInfo *target) {

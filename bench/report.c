@@ -43,6 +43,19 @@ static void print_head(const Subject *subject) {
     printf("%-26s %3s %10s %10s %8s %8s %6s %6s %7s\n", "", "thr", "ms", "best", "GFLOP/s", "GB/s", "% of", "best", "ns/elem");
 }
 
+static void print_growths(const Bench *bench) {
+  bool begun = false;
+  for (size_t i = 0; i < bench->subjects.n; i++) {
+    const Subject *subject = bench->subjects.items[i];
+    if (!subject->smaller) continue;
+    if (!begun) printf("\n== growth\n%-26s %-26s %10s %10s %10s\n", "", "over", "ms", "MB", "reading ms");
+    begun = true;
+    Growth growth = growth_of(bench, subject);
+    printf("%-26s %-26s %10.4f %10.1f %10.4f\n", subject->name, subject->smaller->name, growth.seconds.median * 1e3,
+           (subject->bytes - subject->smaller->bytes) * 1e-6, growth.reading.median * 1e3);
+  }
+}
+
 void report_table(const Bench *bench) {
   printf("%s, %d rounds; medians, and the best round. '%% of': what the probe of the same round allows\n", bench->target->name,
          bench->rounds);
@@ -52,6 +65,7 @@ void report_table(const Bench *bench) {
     if (subject->run) print_measured(bench, subject);
     else print_machine(bench, subject);
   }
+  print_growths(bench);
 }
 
 // ---- the JSON file ----
@@ -66,6 +80,12 @@ static json_t *list_json(const double *values, int n) {
   return list;
 }
 
+static json_t *growth_json(const Bench *bench, const Subject *subject) {
+  Growth growth = growth_of(bench, subject);
+  return json_pack("{s:s, s:o, s:f, s:o}", "over", subject->smaller->name, "seconds", spread_json(growth.seconds), "bytes",
+                   subject->bytes - subject->smaller->bytes, "reading_seconds", spread_json(growth.reading));
+}
+
 static json_t *subject_json(const Bench *bench, const Subject *subject) {
   json_t *object = json_pack("{s:s, s:s, s:i, s:o, s:o}", "group", subject->group, "name", subject->name, "threads",
                              (int)subject->threads, "probe_flop_per_second", spread_json(probe_spread(bench, subject, true)),
@@ -78,6 +98,7 @@ static json_t *subject_json(const Bench *bench, const Subject *subject) {
   if (subject->flops > 0) json_object_set_new(object, "flop", json_real(subject->flops));
   if (subject->bytes > 0) json_object_set_new(object, "bytes", json_real(subject->bytes));
   if (subject->elements > 0) json_object_set_new(object, "elements", json_real(subject->elements));
+  if (subject->smaller) json_object_set_new(object, "growth", growth_json(bench, subject));
   return object;
 }
 

@@ -33,6 +33,16 @@ Spread spread_of(const double *values, int n) {
   return (Spread){sorted[n / 2], sorted[0], sorted[n - 1]};
 }
 
+Growth growth_of(const Bench *bench, const Subject *subject) {
+  const Subject *smaller = subject->smaller;
+  double seconds[MOST_ROUNDS], reading[MOST_ROUNDS];
+  for (int i = 0; i < bench->rounds; i++) {
+    seconds[i] = subject->seconds[i] - smaller->seconds[i];
+    reading[i] = (subject->bytes - smaller->bytes) / subject->probes[i].bytes;
+  }
+  return (Growth){spread_of(seconds, bench->rounds), spread_of(reading, bench->rounds)};
+}
+
 /* Subjects with equal probes share one. */
 static bool open_probes(Bench *bench) {
   for (size_t i = 0; i < bench->subjects.n; i++) {

@@ -21,6 +21,7 @@ typedef struct Subject {
   double (*least)(void *context, const Probe *probe); /* seconds of one run at best */
   void *context;
   double flops, bytes, elements; /* of one run; 0: does not apply */
+  const struct Subject *smaller; /* the same work with fewer bytes: how much longer than that it takes is reported */
   ProbeSet *probe;
   double seconds[MOST_ROUNDS], shares[MOST_ROUNDS]; /* share: of what was possible in that round */
   Probe probes[MOST_ROUNDS];
@@ -45,6 +46,13 @@ typedef struct Spread {
 
 Spread spread_of(const double *values, int n);
 
+/* Growth of one subject over its smaller one, round by round: how much longer it took; how long reading the bytes that it
+ * has more took, at the rate of the probe. */
+typedef struct Growth {
+  Spread seconds, reading;
+} Growth;
+Growth growth_of(const Bench *bench, const Subject *subject);
+
 /* report.c */
 void report_table(const Bench *bench);
 bool report_json(const Bench *bench, const char *path);
@@ -54,5 +62,6 @@ bool machine_subjects(Bench *bench);
 bool tile_subjects(Bench *bench);
 bool kernel_subjects(Bench *bench); /* cold products, and rows */
 bool model_subjects(Bench *bench);
+bool decoding_subjects(Bench *bench);
 
 #endif

@@ -7,10 +7,6 @@
 
 #include "codegen/codegen.h"
 #include "compiling.h"
-#include "jit/jit.h"
-#include "passes/incremental.h"
-#include "plan/decoding.h"
-#include "plan/share_weights.h"
 #include "tfm/decode.h"
 #include "weights/pack.h"
 #include "weights/weight_set.h"
@@ -20,7 +16,6 @@ struct Writer {
   Arena *arena;
   Diag diag;
   WeightSet *set;
-  Jit *source, *step;
   tfm_decoding decoding;
   tfm_decoder *decoder;
 };
@@ -38,22 +33,9 @@ static const Tensor *read_weight(void *context, const char *name) {
   return safetensors_read(entry->file, &writer->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
 }
 
-static const DecodingPlan *plan_writer(Writer *writer) {
-  const ElaborateOptions options = {0};
-  const PassOptions passes = {.level = 2};
-  Graph *graph = elaborate_file(writer->arena, &writer->diag, writer->model->file, &options);
-  if (!graph) return NULL;
-  const Incremental made = incremental_derive(writer->arena, &writer->diag, graph, NULL);
-  if (!made.step) fprintf(stderr, "%s is not incremental: %s\n", writer->model->file, made.reason);
-  if (!made.step || !passes_run(made.step, &writer->diag, &passes, NULL)) return NULL;
-  if (made.source && !passes_run(made.source, &writer->diag, &passes, NULL)) return NULL;
-  return plan_decoding(writer->arena, &writer->diag, &made, host_target());
-}
-
 static char *pack(Writer *writer, const DecodingPlan *plans) {
   Plan *const both[] = {plans->step, plans->source};
   const uint32_t n = plans->source ? 2 : 1;
-  share_weights(writer->arena, both, n);
   char *packed = weights_room(plans->step);
   for (uint32_t i = 0; i < n && packed; i++)
     if (!pack_weights(writer->arena, &writer->diag, both[i], read_weight, writer, packed)) return NULL;
@@ -63,15 +45,7 @@ static char *pack(Writer *writer, const DecodingPlan *plans) {
 static bool link_writer(Writer *writer, const DecodingPlan *plans, int32_t threads) {
   const char *packed = pack(writer, plans);
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
-  writer->step = packed ? jit_create(writer->arena, &writer->diag, plans->step, NULL) : NULL;
-  if (!writer->step) return false;
-  writer->decoding = plans->decoding;
-  writer->decoding.step = jit_program(writer->step);
-  if (plans->source) {
-    writer->source = jit_create(writer->arena, &writer->diag, plans->source, NULL);
-    if (!writer->source) return false;
-    writer->decoding.source = jit_program(writer->source);
-  }
+  if (!packed || !link_decoding(writer->arena, &writer->diag, plans, &writer->decoding)) return false;
   return tfm_decoder_create(&writer->decoding, packed, packed, &options, &writer->decoder, NULL) == TFM_OK;
 }
 
@@ -80,7 +54,8 @@ Writer *writer_create(const WriterModel *model, const char *folder, int32_t thre
   Writer *writer = ARENA_NEW(arena, Writer);
   *writer = (Writer){.model = model, .arena = arena, .diag = diag_new(arena)};
   writer->set = weight_set_open(arena, &writer->diag, arena_printf(arena, "%s/weights.safetensors", folder));
-  const DecodingPlan *plans = writer->set ? plan_writer(writer) : NULL;
+  const DecodingPlan *plans =
+      writer->set ? plan_decoding_file(arena, &writer->diag, model->file, host_target()) : NULL;
   if (plans && link_writer(writer, plans, threads)) return writer;
   print_messages(&writer->diag);
   return NULL;
@@ -91,8 +66,8 @@ Writer *writer_create(const WriterModel *model, const char *folder, int32_t thre
 static bool begin(Writer *writer, const WriterCase *item, tfm_error *error) {
   const int64_t dims[] = {item->batch, item->length};
   const tfm_value ids = {(void *)(uintptr_t)item->ids, TFM_I32, 2, dims};
-  const int64_t length = (writer->source ? 1 : item->length) + item->new_tokens;
-  return tfm_decoder_begin(writer->decoder, writer->source ? &ids : NULL, item->batch * item->beams, length, error) ==
+  const int64_t length = (writer->decoding.source ? 1 : item->length) + item->new_tokens;
+  return tfm_decoder_begin(writer->decoder, writer->decoding.source ? &ids : NULL, item->batch * item->beams, length, error) ==
          TFM_OK;
 }
 
@@ -113,7 +88,7 @@ bool writer_run(Writer *writer, const WriterCase *item, int32_t *tokens) {
   tfm_prompts prompts = {.n = item->batch, .width = item->length, .tokens = item->ids};
   int32_t *starts = calloc((size_t)item->batch, sizeof *starts);
   for (int64_t i = 0; i < item->batch && starts; i++) starts[i] = (int32_t)writer->model->start;
-  if (writer->source) prompts = (tfm_prompts){.n = item->batch, .width = 1, .tokens = starts};
+  if (writer->decoding.source) prompts = (tfm_prompts){.n = item->batch, .width = 1, .tokens = starts};
   bool done = starts && begin(writer, item, &error) && write_tokens(writer, item, &prompts, &generated, &error);
   free(starts);
   if (!done) {

@@ -5,7 +5,7 @@ enum { MOST_SYMBOLS = 256 };
 
 typedef struct Sizes {
   const tfm_program *program;
-  int64_t symbols[MOST_SYMBOLS];
+  const int64_t *symbols;
 } Sizes;
 
 static double value_of(const Sizes *sizes, tfm_size size) {
@@ -21,18 +21,16 @@ static double value_of(const Sizes *sizes, tfm_size size) {
 }
 
 /* A dimension that is a size and nothing else tells the size. */
-static void bind(Sizes *sizes, tfm_size size, int64_t dim) {
-  const tfm_polynomial *polynomial = &sizes->program->polynomials[size];
-  const tfm_term *term = &sizes->program->terms[polynomial->first_term];
-  if (polynomial->n_terms == 1 && term->degree == 1 && term->coefficient == 1) sizes->symbols[term->symbols[0]] = dim;
+static void bind(const tfm_program *program, tfm_size size, int64_t dim, int64_t *symbols) {
+  const tfm_polynomial *polynomial = &program->polynomials[size];
+  const tfm_term *term = &program->terms[polynomial->first_term];
+  if (polynomial->n_terms == 1 && term->degree == 1 && term->coefficient == 1) symbols[term->symbols[0]] = dim;
 }
 
-static Sizes sizes_of(const tfm_program *program, const int64_t *const *dims) {
-  Sizes sizes = {.program = program};
+static void find_symbols(const tfm_program *program, const int64_t *const *dims, int64_t symbols[MOST_SYMBOLS]) {
   for (uint32_t i = 0; i < program->n_inputs; i++)
     for (uint8_t axis = 0; dims[i] && axis < program->inputs[i].rank; axis++)
-      bind(&sizes, program->inputs[i].dims[axis], dims[i][axis]);
-  return sizes;
+      bind(program, program->inputs[i].dims[axis], dims[i][axis], symbols);
 }
 
 static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank) {
@@ -43,7 +41,16 @@ static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank)
 
 static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
   double rows = value_of(sizes, step->rows);
-  return (Work){2 * rows * (double)step->n * (double)step->k, (double)sizes->program->weights[step->weight].bytes};
+  return (Work){.flops = 2 * rows * (double)step->n * (double)step->k,
+                .weight_bytes = (double)sizes->program->weights[step->weight].bytes};
+}
+
+/* Keys and values of all positions of all rows. */
+static double cache_bytes(const Sizes *sizes, const tfm_attention_step *step) {
+  if (step->k_cache == TFM_NONE) return 0;
+  const tfm_cache *caches = sizes->program->caches;
+  double columns = (double)(caches[step->k_cache].columns + caches[step->v_cache].columns);
+  return value_of(sizes, step->dims[0]) * value_of(sizes, step->dims[step->rank - 1]) * columns * sizeof(float);
 }
 
 /* Under a causal mask, only the pairs that it leaves. */
@@ -51,37 +58,50 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
   double pairs = product_of(sizes, step->dims, step->rank);
   if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
-  return (Work){2 * pairs * (double)(step->h + step->e), 0};
+  return (Work){.flops = 2 * pairs * (double)(step->h + step->e), .cache_bytes = cache_bytes(sizes, step)};
 }
 
 static Work step_work(const Sizes *sizes, const tfm_step *step) {
   const tfm_program *program = sizes->program;
-  if (step->prepare) return (Work){0, 0};
+  if (step->prepare) return (Work){0};
   if (step->kind == TFM_STEP_GEMM) return gemm_work(sizes, &program->gemms[step->index]);
   if (step->kind == TFM_STEP_ATTENTION) return attention_work(sizes, &program->attentions[step->index]);
-  if (step->kind != TFM_STEP_MATMUL) return (Work){0, 0};
+  if (step->kind != TFM_STEP_MATMUL) return (Work){0};
   const tfm_matmul_step *matmul = &program->matmuls[step->index];
-  return (Work){2 * value_of(sizes, matmul->k) * product_of(sizes, matmul->dims, matmul->rank), 0};
+  return (Work){.flops = 2 * value_of(sizes, matmul->k) * product_of(sizes, matmul->dims, matmul->rank)};
 }
 
-Work roofline_work(const tfm_program *program, const int64_t *const *dims) {
-  Sizes sizes = sizes_of(program, dims);
-  Work sum = {0, 0};
+Work roofline_work_at(const tfm_program *program, const int64_t *symbols) {
+  const Sizes sizes = {program, symbols};
+  Work sum = {0};
   for (uint32_t i = 0; i < program->n_steps; i++) {
     Work work = step_work(&sizes, &program->steps[i]);
     sum.flops += work.flops;
     sum.weight_bytes += work.weight_bytes;
+    sum.cache_bytes += work.cache_bytes;
   }
   return sum;
 }
 
-double roofline_seconds(const tfm_program *program, const int64_t *const *dims, const Probe *most) {
-  Sizes sizes = sizes_of(program, dims);
+double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, const Probe *most) {
+  const Sizes sizes = {program, symbols};
   double sum = 0;
   for (uint32_t i = 0; i < program->n_steps; i++) {
     Work work = step_work(&sizes, &program->steps[i]);
-    double computing = work.flops / most->flops, reading = work.weight_bytes / most->bytes;
+    double computing = work.flops / most->flops, reading = (work.weight_bytes + work.cache_bytes) / most->bytes;
     sum += computing > reading ? computing : reading;
   }
   return sum;
+}
+
+Work roofline_work(const tfm_program *program, const int64_t *const *dims) {
+  int64_t symbols[MOST_SYMBOLS] = {0};
+  find_symbols(program, dims, symbols);
+  return roofline_work_at(program, symbols);
+}
+
+double roofline_seconds(const tfm_program *program, const int64_t *const *dims, const Probe *most) {
+  int64_t symbols[MOST_SYMBOLS] = {0};
+  find_symbols(program, dims, symbols);
+  return roofline_seconds_at(program, symbols, most);
 }

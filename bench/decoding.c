@@ -1,0 +1,143 @@
+/* Decoding: one step of some rows that have a given number of earlier positions, through the decoder, against the roofline
+ * of the probe of the same round: weights read once, the caches of every row.
+ *
+ * All rows are written once, up to the last position. The rows of the other positions are copies that forgot what is
+ * behind: they share pages with the long rows, but no two rows of a step share one. A step is undone by truncating. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiling.h"
+#include "driver/roofline.h"
+#include "loaded.h"
+#include "subject.h"
+#include "tfm/decode.h"
+
+static const char file[] = "bench/models/nmt.tfm";
+static const int64_t positions[] = {1024, 512, 64}, row_counts[] = {1, 8, 32}; /* the longest rows, the most rows */
+enum {
+  N_POSITIONS = sizeof positions / sizeof *positions,
+  N_COUNTS = sizeof row_counts / sizeof *row_counts,
+  LONGEST = 1024,
+  MOST_ROWS = 32,
+  SOURCE = 32 /* positions of a source; every row has its own */
+};
+
+typedef struct Decoding { /* lives as long as the program */
+  tfm_decoding decoding;
+  tfm_decoder *decoder;
+  char *weights;
+  float *scores;
+} Decoding;
+
+typedef struct DecodingCase {
+  const Decoding *decoding;
+  int64_t position, n, *symbols;
+  tfm_decoder_row rows[MOST_ROWS];
+} DecodingCase;
+
+// ---- one step ----
+
+static void run(void *context) {
+  DecodingCase *item = context;
+  tfm_decoder *decoder = item->decoding->decoder;
+  tfm_decoder_step(decoder, item->n, item->rows, 1, item->decoding->scores, NULL, NULL); /* it worked before */
+  for (int64_t i = 0; i < item->n; i++) tfm_decoder_truncate(decoder, item->rows[i].row, item->position, NULL);
+}
+
+static double least(void *context, const Probe *probe) {
+  const DecodingCase *item = context;
+  return roofline_seconds_at(item->decoding->decoding.step, item->symbols, probe);
+}
+
+static int64_t *symbols_of(Arena *arena, const tfm_decoding *decoding, int64_t rows, int64_t past) {
+  const tfm_program *step = decoding->step;
+  int64_t *symbols = ARENA_ARRAY(arena, int64_t, step->n_symbols);
+  for (uint32_t i = 0; i < step->n_symbols; i++)
+    symbols[i] = i == decoding->rows ? rows : i == decoding->past ? past : decoding->sizes[i] == TFM_NONE ? 1 : SOURCE;
+  return symbols;
+}
+
+static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, int at) {
+  static const int32_t token = 7;
+  DecodingCase *item = ARENA_NEW(bench->arena, DecodingCase);
+  *item = (DecodingCase){.decoding = decoding, .position = positions[at], .n = rows};
+  for (int64_t i = 0; i < rows; i++) item->rows[i] = (tfm_decoder_row){at * MOST_ROWS + i, &token, 1};
+  item->symbols = symbols_of(bench->arena, &decoding->decoding, rows, item->position);
+  Work work = roofline_work_at(decoding->decoding.step, item->symbols);
+  char name[64];
+  snprintf(name, sizeof name, "rows %d, position %d", (int)rows, (int)item->position);
+  Subject *subject = subject_add(bench, "decoding", name, bench->threads, (size_t)(work.weight_bytes + work.cache_bytes));
+  subject->run = run;
+  subject->least = least;
+  subject->context = item;
+  subject->flops = work.flops;
+  subject->bytes = work.weight_bytes + work.cache_bytes;
+  return subject;
+}
+
+// ---- the rows ----
+
+static bool load(Bench *bench, Decoding *decoding) {
+  Diag diag = diag_new(bench->arena);
+  const tfm_context_options options = {.struct_size = sizeof options, .threads = bench->threads};
+  tfm_error error = {.message = "no memory"};
+  const DecodingPlan *plans = plan_decoding_file(bench->arena, &diag, file, bench->target);
+  bool linked = plans && link_decoding(bench->arena, &diag, plans, &decoding->decoding);
+  print_messages(&diag);
+  decoding->weights = linked ? weights_room(plans->step) : NULL;
+  decoding->scores = linked ? malloc(MOST_ROWS * (size_t)decoding->decoding.vocab * sizeof(float)) : NULL;
+  if (!decoding->weights || !decoding->scores) return false;
+  fill_random((float *)(void *)decoding->weights, decoding->decoding.step->weights_bytes / sizeof(float), 0.03f, file);
+  if (tfm_decoder_create(&decoding->decoding, decoding->weights, decoding->weights, &options, &decoding->decoder, &error) ==
+      TFM_OK)
+    return true;
+  fprintf(stderr, "%s: %s\n", file, error.message);
+  return false;
+}
+
+static tfm_status begin(tfm_decoder *decoder, tfm_error *error) {
+  static int32_t ids[MOST_ROWS * SOURCE];
+  static const int64_t dims[] = {MOST_ROWS, SOURCE};
+  for (int32_t i = 0; i < MOST_ROWS * SOURCE; i++) ids[i] = i;
+  const tfm_value source = {ids, TFM_I32, 2, dims};
+  return tfm_decoder_begin(decoder, &source, N_POSITIONS * MOST_ROWS, LONGEST + 1, error);
+}
+
+/* Row i of each position reads source i. */
+static tfm_status write_rows(tfm_decoder *decoder, tfm_error *error) {
+  static int32_t tokens[LONGEST];
+  tfm_decoder_row rows[MOST_ROWS];
+  int64_t parents[N_POSITIONS * MOST_ROWS];
+  tfm_status status = begin(decoder, error);
+  for (int32_t i = 0; i < LONGEST; i++) tokens[i] = i;
+  for (int64_t i = 0; i < MOST_ROWS && !status; i++) {
+    rows[i] = (tfm_decoder_row){.tokens = tokens, .n_tokens = LONGEST};
+    status = tfm_decoder_join(decoder, i, &rows[i].row, error);
+  }
+  for (int64_t i = 0; i < N_POSITIONS * MOST_ROWS; i++) parents[i] = i % MOST_ROWS;
+  if (!status) status = tfm_decoder_step(decoder, MOST_ROWS, rows, 1, NULL, NULL, error);
+  if (!status) status = tfm_decoder_reorder(decoder, N_POSITIONS * MOST_ROWS, parents, error);
+  for (int64_t i = 0; i < N_POSITIONS * MOST_ROWS && !status; i++)
+    status = tfm_decoder_truncate(decoder, i, positions[i / MOST_ROWS], error);
+  return status;
+}
+
+bool decoding_subjects(Bench *bench) {
+  Decoding *decoding = ARENA_NEW(bench->arena, Decoding);
+  tfm_error error;
+  if (!load(bench, decoding)) return false;
+  fprintf(stderr, "%s writes %d rows of %d tokens\n", file, MOST_ROWS, LONGEST);
+  if (write_rows(decoding->decoder, &error)) {
+    fprintf(stderr, "%s: %s\n", file, error.message);
+    return false;
+  }
+  for (int i = 0; i < N_COUNTS; i++) {
+    const Subject *smallest = NULL;
+    for (int at = N_POSITIONS - 1; at >= 0; at--) {
+      Subject *subject = add_case(bench, decoding, row_counts[i], at);
+      subject->smaller = smallest;
+      if (!smallest) smallest = subject;
+    }
+  }
+  return true;
+}
