@@ -52,7 +52,7 @@ static void dump_node(StrBuf *out, Arena *arena, const Ast *node, unsigned inden
   strbuf_add(out, kind_texts[node->kind]);
   dump_attributes(out, node);
   SrcPlace place = {0, 0};
-  if (node->span.source) place = source_place(arena, node->span.source, node->span.begin);
+  if (node->span.source) place = source_place(node->span.source, node->span.begin);
   strbuf_printf(out, "  # %u:%u\n", place.line, place.column);
   for (uint32_t i = 0; i < node->n_children; i++) dump_node(out, arena, node->children[i], indent + 1);
 }

@@ -28,7 +28,7 @@ static void add_color(Renderer *r, const char *color) {
 
 static void add_place(Renderer *r, SrcSpan span, const char *place) {
   if (span.source) {
-    SrcPlace at = source_place(r->arena, span.source, span.begin);
+    SrcPlace at = source_place(span.source, span.begin);
     utf8_add_escaped(r->out, span.source->path, strlen(span.source->path));
     strbuf_printf(r->out, ":%u:%u: ", at.line, at.column);
   } else {
@@ -64,10 +64,10 @@ static uint32_t unit_before(const char *line, uint32_t at) {
   return at - 1;
 }
 
-static Window window_around(Arena *arena, SrcSpan span) {
-  SrcPlace at = source_place(arena, span.source, span.begin);
+static Window window_around(SrcSpan span) {
+  SrcPlace at = source_place(span.source, span.begin);
   Window w = {0};
-  w.line = source_line(arena, span.source, at.line, &w.length);
+  w.line = source_line(span.source, at.line, &w.length);
   w.caret = at.column - 1 < w.length ? at.column - 1 : w.length;
   uint32_t marked = span.end > span.begin ? span.end - span.begin : 1;
   w.end = marked < w.length - w.caret ? w.caret + marked : w.length;
@@ -96,9 +96,9 @@ static void add_mark(StrBuf *marks, const Window *w, uint32_t at, unsigned bytes
 }
 
 static void add_excerpt(Renderer *r, SrcSpan span) {
-  Window w = window_around(r->arena, span);
+  Window w = window_around(span);
   StrBuf marks = strbuf_new(r->arena);
-  strbuf_printf(r->out, "%5u | ", source_place(r->arena, span.source, span.begin).line);
+  strbuf_printf(r->out, "%5u | ", source_place(span.source, span.begin).line);
   if (w.is_cut_before) {
     strbuf_add(r->out, "...");
     strbuf_add(&marks, "   ");

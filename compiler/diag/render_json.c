@@ -35,8 +35,8 @@ static void set_place(Arena *arena, json_t *object, SrcSpan span, const char *pl
     if (place) set_text(arena, object, "file", place);
     return;
   }
-  SrcPlace begin = source_place(arena, span.source, span.begin);
-  SrcPlace end = source_place(arena, span.source, span.end > span.begin ? span.end : span.begin);
+  SrcPlace begin = source_place(span.source, span.begin);
+  SrcPlace end = source_place(span.source, span.end > span.begin ? span.end : span.begin);
   set_text(arena, object, "file", span.source->path);
   set_number(object, "line", begin.line);
   set_number(object, "column", begin.column);

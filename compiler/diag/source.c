@@ -4,6 +4,7 @@
 
 Source *source_new(Arena *arena, const char *path, const char *text, uint32_t size) {
   Source *source = ARENA_NEW(arena, Source);
+  source->arena = arena;
   source->path = path;
   source->text = text;
   source->size = size;
@@ -38,15 +39,15 @@ static uint32_t find_lines(const Source *source, uint32_t *starts) {
   return n;
 }
 
-static void need_lines(Arena *arena, Source *source) {
+static void need_lines(Source *source) {
   if (source->line_starts) return;
   source->n_lines = find_lines(source, NULL);
-  source->line_starts = ARENA_ARRAY(arena, uint32_t, source->n_lines);
+  source->line_starts = ARENA_ARRAY(source->arena, uint32_t, source->n_lines);
   find_lines(source, source->line_starts);
 }
 
-SrcPlace source_place(Arena *arena, Source *source, uint32_t offset) {
-  need_lines(arena, source);
+SrcPlace source_place(Source *source, uint32_t offset) {
+  need_lines(source);
   uint32_t low = 0, high = source->n_lines;
   while (high - low > 1) {
     uint32_t middle = low + (high - low) / 2;
@@ -59,8 +60,8 @@ SrcPlace source_place(Arena *arena, Source *source, uint32_t offset) {
   return (SrcPlace){low + 1, offset < start ? 1 : offset - start + 1};
 }
 
-const char *source_line(Arena *arena, Source *source, uint32_t line, uint32_t *length) {
-  need_lines(arena, source);
+const char *source_line(Source *source, uint32_t line, uint32_t *length) {
+  need_lines(source);
   if (line < 1 || line > source->n_lines) {
     *length = 0;
     return "";

@@ -13,6 +13,7 @@ typedef struct Source {
   const char *path; /* as the user gave it; "<std>" for the standard layers, "-D name" for a definition */
   const char *text; /* `size` bytes and a NUL */
   uint32_t size;
+  Arena *arena; /* the one it lives in: line_starts must live as long */
   uint32_t *line_starts; /* n_lines of them, made on first use */
   uint32_t n_lines;
 } Source;
@@ -29,9 +30,9 @@ typedef struct SrcPlace {
 
 /* `text` is kept, not copied; it must outlive the source. */
 Source *source_new(Arena *arena, const char *path, const char *text, uint32_t size);
-SrcPlace source_place(Arena *arena, Source *source, uint32_t offset);
+SrcPlace source_place(Source *source, uint32_t offset);
 /* The line (from 1) without its end; `*length` gets its bytes. */
-const char *source_line(Arena *arena, Source *source, uint32_t line, uint32_t *length);
+const char *source_line(Source *source, uint32_t line, uint32_t *length);
 
 #define NO_SPAN ((SrcSpan){0})
 

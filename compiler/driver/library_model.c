@@ -30,7 +30,7 @@ static const char *why_not(Session *session, const Incremental *incremental) {
   const SrcSpan span = incremental->origin.span;
   if (!span.source) return incremental->reason;
   const char **paths = rename_files(session, NULL);
-  SrcPlace place = source_place(session->arena, span.source, span.begin);
+  SrcPlace place = source_place(span.source, span.begin);
   const char *text =
       arena_printf(session->arena, "%s (%s:%u:%u)", incremental->reason, span.source->path, place.line, place.column);
   rename_files(session, paths);

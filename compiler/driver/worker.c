@@ -133,7 +133,7 @@ static void print_message(Worker *w, char *out, size_t size) {
   const DiagMessage *message = &diag->messages.items[i];
   const char *place = message->place ? arena_printf(arena, "%s: ", message->place) : "";
   if (message->span.source) {
-    SrcPlace at = source_place(arena, message->span.source, message->span.begin);
+    SrcPlace at = source_place(message->span.source, message->span.begin);
     place = arena_printf(arena, "%s:%u:%u: ", message->span.source->path, at.line, at.column);
   }
   snprintf(out, size, "%s%s [%s]", place, message->text, diag_id(message->code));

@@ -205,7 +205,7 @@ static void print_header(StrBuf *out, const Graph *graph) {
 static void print_origin(StrBuf *out, const Origin *origin) {
   StrBuf text = strbuf_new(out->arena);
   if (origin->span.source) {
-    SrcPlace place = source_place(out->arena, origin->span.source, origin->span.begin);
+    SrcPlace place = source_place(origin->span.source, origin->span.begin);
     strbuf_printf(&text, " %s:%u", origin->span.source->path, place.line);
   }
   if (origin->path && *origin->path) strbuf_printf(&text, " %s", origin->path);

@@ -128,8 +128,8 @@ static void note_open_bracket(Parser *parser, int token, SrcSpan span) {
   bool ends_statements = token == TOK_FN || token == TOK_FORWARD || token == TOK_GENERATE || ends_file_item;
   bool closes_other = (token == TOK_RPAREN && bracket != '(') || (token == TOK_RBRACKET && bracket != '[') ||
                       (token == TOK_RBRACE && !is_brace);
-  bool is_on_other_line = source_place(parser->arena, parser->source, open.begin).line !=
-                          source_place(parser->arena, parser->source, span.begin).line;
+  bool is_on_other_line = source_place(parser->source, open.begin).line !=
+                          source_place(parser->source, span.begin).line;
   if (is_brace ? ends_statements : closes_other || ends_file_item || is_on_other_line)
     diag_note(parser->diag, open, "this '%c' is still open", bracket);
 }

@@ -189,15 +189,15 @@ static bool is_first_on_line(const Source *source, uint32_t offset) {
 
 /* Column of what stands first on the line of a byte. */
 static uint32_t indent_of(Parser *parser, uint32_t offset) {
-  SrcPlace place = source_place(parser->arena, parser->source, offset);
+  SrcPlace place = source_place(parser->source, offset);
   uint32_t length, blanks = 0;
-  const char *line = source_line(parser->arena, parser->source, place.line, &length);
+  const char *line = source_line(parser->source, place.line, &length);
   while (blanks < length && strchr(" \t\f", line[blanks])) blanks++;
   return blanks + 1;
 }
 
 static uint32_t column_of(Parser *parser, uint32_t offset) {
-  return source_place(parser->arena, parser->source, offset).column;
+  return source_place(parser->source, offset).column;
 }
 
 static char next_mark(const Source *source, uint32_t offset) {

@@ -61,7 +61,7 @@ static const char *place(Arena *arena, const Origin *origin) {
        frame = frame->caller)
     span = frame->span;
   if (!span.source) return "-";
-  return arena_printf(arena, "%s:%u", span.source->path, source_place(arena, span.source, span.begin).line);
+  return arena_printf(arena, "%s:%u", span.source->path, source_place(span.source, span.begin).line);
 }
 
 static void print_lines(Report *r, bool done) {

@@ -40,7 +40,7 @@ static void expect_text(const char *want) {
 // ---- places ----
 
 static void expect_place(Source *source, uint32_t offset, uint32_t line, uint32_t column) {
-  SrcPlace place = source_place(arena, source, offset);
+  SrcPlace place = source_place(source, offset);
   cr_expect(place.line == line && place.column == column, "offset %u is at %u:%u, want %u:%u", offset, place.line,
             place.column, line, column);
 }
@@ -54,9 +54,9 @@ Test(diag, places_with_every_line_end) {
   expect_place(source, 10, 4, 1);
   expect_place(source, 12, 4, 3);
   uint32_t length;
-  cr_expect(strncmp(source_line(arena, source, 2, &length), "cd", 2) == 0 && length == 2);
-  cr_expect(strncmp(source_line(arena, source, 3, &length), "ef", 2) == 0 && length == 2);
-  source_line(arena, source, 5, &length);
+  cr_expect(strncmp(source_line(source, 2, &length), "cd", 2) == 0 && length == 2);
+  cr_expect(strncmp(source_line(source, 3, &length), "ef", 2) == 0 && length == 2);
+  source_line(source, 5, &length);
   cr_expect(length == 0);
 }
 

@@ -93,7 +93,7 @@ static void read_expectations(Case *c) {
 
 static uint32_t line_here(const Case *c, SrcSpan span) {
   bool is_here = span.source && strcmp(span.source->path, c->path) == 0;
-  return is_here ? source_place(c->arena, span.source, span.begin).line : 0;
+  return is_here ? source_place(span.source, span.begin).line : 0;
 }
 
 /* The line of the file at which the message counts; 0: none. */

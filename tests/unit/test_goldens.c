@@ -154,7 +154,7 @@ static bool is_said(const Golden *g, const char *word) {
     const DiagMessage *m = &g->diag.messages.items[i];
     if (contains(m->text, word) || contains(m->place, word)) return true;
     if (!m->span.source) continue;
-    SrcPlace place = source_place(g->arena, m->span.source, m->span.begin);
+    SrcPlace place = source_place(m->span.source, m->span.begin);
     if (contains(arena_printf(g->arena, "%s:%u:", m->span.source->path, place.line), word)) return true;
   }
   return false;

@@ -125,7 +125,7 @@ static void refused(const char *text, uint32_t line, uint32_t column) {
   cr_assert_eq(diag.n_errors, 1);
   const DiagMessage *message = &diag.messages.items[0];
   cr_assert_eq(message->code, DIAG_GRAPH_SYNTAX);
-  SrcPlace place = source_place(arena, message->span.source, message->span.begin);
+  SrcPlace place = source_place(message->span.source, message->span.begin);
   cr_assert(place.line == line && place.column == column, "%s: %u:%u %s", text, place.line, place.column, message->text);
 }
 

@@ -133,7 +133,7 @@ static void expect_refusal(const Graph *graph, unsigned line, const char *reason
   cr_assert_null(parts.step, "it should be refused: %s", reason);
   cr_assert_null(parts.source);
   cr_expect(strstr(parts.reason, reason), "%s", parts.reason);
-  cr_expect_eq(source_place(arena, parts.origin.span.source, parts.origin.span.begin).line, line);
+  cr_expect_eq(source_place(parts.origin.span.source, parts.origin.span.begin).line, line);
   cr_assert_eq(log.records.n, 1);
   cr_expect(!log.records.items[0].done && !strcmp(log.records.items[0].reason, parts.reason));
 }
@@ -234,7 +234,7 @@ static Tensor tokens(const Trial *t, int64_t first, int64_t n) {
 
 static Trial trial(const char *text) {
   Trial t = {.whole = elaborated(text)};
-  for (int64_t i = 0; i < ROWS * LENGTH; i++) t.ids[0][i] = (int32_t)(i * 7 % 5 % 3);
+  for (int32_t i = 0; i < ROWS * LENGTH; i++) t.ids[i / LENGTH][i % LENGTH] = i * 7 % 5 % 3;
   t.parts = incremental_derive(arena, &diag, t.whole, NULL);
   cr_assert_not_null(t.parts.step, "%s", t.parts.reason);
   t.weights = (RandomWeights){.arena = arena, .graph = t.whole, .made = map_new(arena)};

@@ -158,7 +158,7 @@ Test(parse, D01_nothing_but_blanks_and_comments) {
 
 Test(parse, D03_a_byte_order_mark_is_skipped) {
   Ast *file = parse_ok("\xef\xbb\xbfmodel M { }");
-  SrcPlace place = source_place(arena, file->children[0]->span.source, file->children[0]->span.begin);
+  SrcPlace place = source_place(file->children[0]->span.source, file->children[0]->span.begin);
   cr_expect(place.line == 1 && place.column == 1);
 }
 
@@ -167,7 +167,7 @@ Test(parse, D04_every_line_end) {
                                       "layer A {\r  b = 1\r}"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     const Ast *member = parse_ok(texts[i])->children[0]->children[1]->children[0];
-    SrcPlace place = source_place(arena, member->span.source, member->span.begin);
+    SrcPlace place = source_place(member->span.source, member->span.begin);
     cr_expect(place.line == 2 && place.column == 3, "text %zu: %u:%u", i, place.line, place.column);
   }
 }

@@ -35,7 +35,7 @@ static void expect_errors(const char *text, const char *want) {
   StrBuf got = strbuf_new(arena);
   for (size_t i = 0; i < diag.messages.n; i++) {
     const DiagMessage *message = &diag.messages.items[i];
-    SrcPlace at = source_place(arena, message->span.source, message->span.begin);
+    SrcPlace at = source_place(message->span.source, message->span.begin);
     strbuf_printf(&got, "%u:%u: %s\n", at.line, at.column, message->text);
   }
   cr_expect(strcmp(got.text, want) == 0, "%s\ngot\n%swant\n%s", text, got.text, want);
@@ -188,9 +188,9 @@ Test(parse_errors, a_bracket_that_is_not_closed) {
   const char *text = "model M {\n  forward(x: f32[n]) {\n    y = (x + 1\n    z = 2\n    return y\n  }\n}\n";
   parse_bad(text, strlen(text));
   cr_assert(diag.n_errors == 1 && diag.messages.items[0].notes.n == 1, "%s", messages());
-  cr_expect(source_place(arena, diag.messages.items[0].span.source, diag.messages.items[0].span.begin).line == 4);
+  cr_expect(source_place(diag.messages.items[0].span.source, diag.messages.items[0].span.begin).line == 4);
   const DiagNote *note = &diag.messages.items[0].notes.items[0];
-  cr_expect(source_place(arena, note->span.source, note->span.begin).line == 3);
+  cr_expect(source_place(note->span.source, note->span.begin).line == 3);
 }
 
 Test(parse_errors, a_keyword_is_no_name) {
