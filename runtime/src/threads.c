@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -23,7 +24,8 @@
 enum {
   CACHE_LINE = 64,
   ACTIVE_BITS = 10, /* of the signal: POOL_MAX_THREADS fits */
-  WORKER_STACK = 512 << 10
+  WORKER_STACK = 512 << 10,
+  NS_BEFORE_YIELDING = 2000
 };
 
 struct tfm_pool {
@@ -73,7 +75,10 @@ static void wait_beyond(const Pool *pool, _Atomic uint32_t *word, uint32_t value
     if (i % 64) continue;
     int64_t now = now_ns();
     if (!start) start = now;
-    if (now - start < pool->spin_ns) continue;
+    if (now - start < pool->spin_ns) {
+      if (now - start > NS_BEFORE_YIELDING) sched_yield();
+      continue;
+    }
     atomic_fetch_add(sleeping, 1);
     for (uint32_t seen; (int32_t)((seen = atomic_load(word)) - value) <= 0;) futex_wait(word, seen);
     atomic_fetch_sub(sleeping, 1);
