@@ -20,6 +20,7 @@ static const Node *find_input(const Graph *graph, const char *name) {
 static void find_output(Scorer *s, const Graph *graph) {
   s->n_outputs = graph->outputs.n;
   while (strcmp(graph->outputs.items[s->output].name, graph->generate_output) != 0) s->output++;
+  s->gives_log_sums = !s->session->library && s->n_outputs == 2;
 }
 
 static bool refuse_model(Scorer *s, const char *what) {
@@ -117,6 +118,10 @@ void scorer_destroy(Scorer *scorer) {
 
 // ---- one run ----
 
+typedef struct Wanted { /* of a call, by row */
+  float *scores, *log_sums; /* log_sums: NULL, not wanted */
+} Wanted;
+
 typedef struct Rows { /* of a call: those numbers of it that are run together */
   const tfm_step_rows *call;
   int64_t *numbers, n, longest;
@@ -181,7 +186,8 @@ static EvalInputs make_inputs(Scorer *s, const Rows *rows) {
   return (EvalInputs){names, tensors, n};
 }
 
-static bool take_scores(Scorer *s, const Rows *rows, const Tensor *output, float *scores) {
+/* `sums`: NULL, or the output that has them. */
+static bool take_scores(Scorer *s, const Rows *rows, const Tensor *output, const Tensor *sums, const Wanted *wanted) {
   if (output->dims[0] != rows->n || output->dims[1] < 1 || output->dims[2] != s->vocab) {
     StrBuf shape = strbuf_new(s->session->arena);
     print_dims(&shape, output->dims, output->rank);
@@ -191,21 +197,23 @@ static bool take_scores(Scorer *s, const Rows *rows, const Tensor *output, float
   for (int64_t i = 0; i < rows->n; i++) {
     int64_t number = rows->numbers[i], length = rows->call->lengths[number];
     int64_t last = s->lengths && output->dims[1] == rows->longest ? length - 1 : output->dims[1] - 1;
-    memcpy(scores + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
-           (size_t)s->vocab * sizeof *scores);
+    memcpy(wanted->scores + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
+           (size_t)s->vocab * sizeof *wanted->scores);
+    if (sums) wanted->log_sums[number] = ((const float *)sums->data)[i * output->dims[1] + last];
   }
   return true;
 }
 
 /* What an engine allocates in a run is of no use after it. */
-static bool run(Scorer *s, const Rows *rows, float *scores) {
+static bool run(Scorer *s, const Rows *rows, const Wanted *wanted) {
   Arena *kept = s->session->arena;
   EvalInputs inputs = make_inputs(s, rows);
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->n_outputs);
   s->session->arena = s->scratch;
   bool done = engine_run(s->engine, &inputs, outputs);
   s->session->arena = kept;
-  return done && take_scores(s, rows, &outputs[s->output], scores);
+  const Tensor *sums = wanted->log_sums ? &outputs[s->n_outputs - 1] : NULL;
+  return done && take_scores(s, rows, &outputs[s->output], sums, wanted);
 }
 
 // ---- a call ----
@@ -217,8 +225,8 @@ static bool fits(const Scorer *s, const tfm_step_rows *call, int64_t a, int64_t 
 
 static tfm_status scores_of(void *context, const tfm_step_rows *call, float *scores, float *log_sums,
                             tfm_error *error) {
-  (void)log_sums; /* not given */
   Scorer *s = context;
+  const Wanted wanted = {scores, log_sums};
   arena_reset(s->scratch);
   bool *is_taken = ARENA_ARRAY(s->scratch, bool, call->n);
   Rows rows = {call, ARENA_ARRAY(s->scratch, int64_t, call->n), 0, 0};
@@ -231,7 +239,7 @@ static tfm_status scores_of(void *context, const tfm_step_rows *call, float *sco
       rows.numbers[rows.n++] = i;
       if (call->lengths[i] > rows.longest) rows.longest = call->lengths[i];
     }
-    if (run(s, &rows, scores)) continue;
+    if (run(s, &rows, &wanted)) continue;
     *error = (tfm_error){.status = TFM_E_INPUT};
     return TFM_E_INPUT;
   }
@@ -239,5 +247,6 @@ static tfm_status scores_of(void *context, const tfm_step_rows *call, float *sco
 }
 
 tfm_generate_model scorer_model(Scorer *scorer) {
-  return (tfm_generate_model){.vocab = scorer->vocab, .user = scorer, .scores = scores_of};
+  return (tfm_generate_model){
+      .vocab = scorer->vocab, .user = scorer, .scores = scores_of, .gives_log_sums = scorer->gives_log_sums};
 }

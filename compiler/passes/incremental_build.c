@@ -191,6 +191,12 @@ static Node *build_log_sum(Builder *b, Node *x) {
   return build_binary(b, OP_ADD, sum, build_reshape(b, largest, sum->rank, (const Size *const *)sum->dims));
 }
 
+void incremental_add_log_sum(Graph *graph) {
+  Node *scores = graph->outputs.items[0].node;
+  Builder b = {.graph = graph, .origin = scores->origin};
+  add_output(graph, log_sum_name, build_log_sum(&b, scores));
+}
+
 static void add_outputs(Stepper *s) {
   const Cut *cut = s->cut;
   SizeTable *sizes = s->graph->sizes;
