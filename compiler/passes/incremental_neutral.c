@@ -198,13 +198,23 @@ static Later of_reduction(Cut *cut, const Node *node, Places at, unsigned depth)
   return (keeps && x.kind == LATER_NUMBER) || is_zero ? x : unknown;
 }
 
+/* A product of two values that both are 0 there is 0 there: of x[q, i] y[i, k] one is, whether i is greater than q or not. */
+static bool is_triangular(Cut *cut, const Node *node, Places at, unsigned depth) {
+  const Node *x = node->inputs.items[0], *y = node->inputs.items[1];
+  int32_t row = (int32_t)x->rank - 2, column = (int32_t)y->rank - 1;
+  if (node->op != OP_MATMUL || at.q + 2 != node->rank || at.k + 1 != node->rank) return false;
+  if (!is_length(cut, x->dims[row + 1]) || y->dims[column - 1] != x->dims[row + 1]) return false;
+  return is_number(look(cut, x, (Places){row + 1, row}, depth - 1), 0) &&
+         is_number(look(cut, y, (Places){column, column - 1}, depth - 1), 0);
+}
+
 /* A sum of products with 0, over another axis. */
 static Later of_product(Cut *cut, const Node *node, Places at, unsigned depth) {
   for (size_t i = 0; i < 2 && at.k >= 0 && at.q >= 0; i++) {
     bool has_both = operand_axis(cut, node, i, (uint32_t)at.k) >= 0 && operand_axis(cut, node, i, (uint32_t)at.q) >= 0;
     if (has_both && is_number(look_at_operand(cut, node, i, at, depth), 0)) return number_of(0);
   }
-  return unknown;
+  return is_triangular(cut, node, at, depth) ? number_of(0) : unknown;
 }
 
 static Later of_concat(Cut *cut, const Node *node, Places at, unsigned depth) {

@@ -347,6 +347,27 @@ Test(incremental, sums_over_what_came_before) {
       "  generate ids from y { bos = 1 } }");
 }
 
+Test(incremental, attention_of_attention) {
+  expect_same_scores(
+      "model M(d = 4) { embed = Embedding(3, d)  mix = Linear(2, 2, bias = false)\n"
+      "  forward(ids: i32[batch, time]) { x = embed(ids)\n"
+      "    q = split_heads(x, 2)\n"
+      "    a = softmax(where(causal_mask(q, q), -inf, q @ transpose(q, 2, 3)))\n"
+      "    b = transpose(mix(transpose(a @ a, 1, 3)), 1, 3)\n"
+      "    return y = linear(merge_heads(b @ q) + mean(b, axis = 1) @ x, embed.weight) }\n"
+      "  generate ids from y { bos = 1 } }");
+}
+
+Test(incremental, rows_of_all_items_as_one) {
+  expect_same_scores(
+      "model M(d = 4) { embed = Embedding(3, d)  f = Linear(d, d)\n"
+      "  forward(ids: i32[batch, time]) { x = embed(ids)\n"
+      "    y = reshape(tanh(f(reshape(x, [batch * time, d]))), [batch, time, d])\n"
+      "    a = softmax(where(causal_mask(x, y), -inf, x @ transpose(y, 1, 2)))\n"
+      "    return y = linear(a @ y, embed.weight) }\n"
+      "  generate ids from y { bos = 1 } }");
+}
+
 Test(incremental, probabilities_used_whole_and_in_part) {
   expect_same_scores(
       "model M(d = 4) { embed = Embedding(3, d)\n"
