@@ -5,7 +5,8 @@
  *
  *   start:  c from memory if `accumulate`, else 0
  *   steps:  four k per turn; B is loaded as vectors, a as broadcast scalars; B is prefetched into L1 some steps
- *           ahead, `next` into L2, a line per step of k (a line again where fewer are asked for: that costs nothing)
+ *           ahead (but for a page of a cache, behind which something else lies), `next` into L2, a line per step of k
+ *           (a line again where fewer are asked for: that costs nothing)
  *   rest:   k % 4, one per turn
  *   finish: whole rows, or `columns` of them under masks (by way of the stack where the target has none) */
 #include "base/check.h"
@@ -65,7 +66,7 @@ typedef struct Place { /* where along k */
 } Place;
 
 static void emit_prefetches(Tile *t, Place at, unsigned u) {
-  for (int64_t column = first_column(t); column < end_column(t); column += 16)
+  for (int64_t column = first_column(t); column < end_column(t) && !t->spec->b_is_page; column += 16)
     emit_prefetch(t->e, float_offset(t, at.b, (u + AHEAD) * t->spec->b_stride + column), 3);
   if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
 }

@@ -143,6 +143,7 @@ static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm
   const View *k = &a->k, *v = &a->v;
   TileKind qk = {.shape = keys, .a_stride = static_stride(a->q.strides[a->q.rank - 2]), .b_stride = keys.width};
   TileKind pv = {.shape = values, .a_stride = TFM_STRIP_STRIDE, .b_stride = a->value_width};
+  pv.b_is_page = a->has_caches;
   if (a->has_caches) pv.b_stride = a->v_columns;
   else if (!a->v_packed) pv.b_stride = static_stride(v->strides[v->rank - 2]);
   contract_tiles(p, &qk, step->qk_tiles);

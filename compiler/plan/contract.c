@@ -10,7 +10,8 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
     tiles[rows] = TFM_NONE;
     if (rows < 1 || rows > kind->shape.rows) continue;
     KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = kind->shape.width,
-                       .a_stride = kind->a_stride, .b_stride = kind->b_stride, .exact_zero = kind->exact_zero};
+                       .a_stride = kind->a_stride, .b_stride = kind->b_stride, .b_is_page = kind->b_is_page,
+                       .exact_zero = kind->exact_zero};
     tiles[rows] = plan_kernel(p, &spec);
   }
 }

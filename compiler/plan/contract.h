@@ -7,7 +7,7 @@
 typedef struct TileKind {
   TileShape shape;
   int64_t a_stride, b_stride;
-  bool exact_zero;
+  bool b_is_page, exact_zero;
 } TileKind;
 
 /* Kernels for 1 ... shape.rows rows; the others TFM_NONE. */

@@ -68,8 +68,8 @@ void kernel_spec_print(StrBuf *out, const KernelSpec *spec) {
   strbuf_add(out, family_names[spec->family]);
   switch (spec->family) {
     case KERNEL_TILE:
-      strbuf_printf(out, " %dx%d a %lld b %lld%s\n", spec->rows, spec->width, (long long)spec->a_stride,
-                    (long long)spec->b_stride, spec->exact_zero ? " exact_zero" : "");
+      strbuf_printf(out, " %dx%d a %lld b %lld%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+                    (long long)spec->b_stride, spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
       break;
     case KERNEL_PACK:
       strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");

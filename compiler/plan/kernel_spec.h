@@ -30,6 +30,7 @@ typedef struct KernelSpec {
   /* TILE */
   uint8_t rows, width;
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
+  bool b_is_page;             /* rows of b end after a few steps of k: who calls prefetches them, the tile does not */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */

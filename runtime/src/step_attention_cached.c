@@ -253,17 +253,30 @@ static void run_chunk(const Walker *walker, const Cached *c, const AttentionScra
                      strips[i].seen);
 }
 
-/* Unit `number` of gangs x groups x parts. */
+/* How many rows of the step, from `row` on, have anything in common: what rows share is their beginning, or a source. */
+static int64_t rows_akin(const tfm_context *context, const Cached *c, int64_t row, int64_t end) {
+  if (c->a.keys <= 0) return end - row;
+  float *const *first = pages_of(context, c->keys, row);
+  int64_t next = row + 1;
+  while (next < end && pages_of(context, c->keys, next)[0] == first[0]) next++;
+  return next - row;
+}
+
+/* Unit `number` of gangs x groups x parts. Rows of a gang that share no page follow one another: what is fetched ahead for
+ * one of them is used before the next one's would displace it. */
 static void run_unit(const Walker *walker, const Cached *c, const AttentionScratch *scratch, int64_t number) {
   int64_t part = number % c->a.parts, groups = c->per_row / c->group, group = number / c->a.parts % groups,
           gang = number / c->a.parts / groups;
-  int64_t row = c->rows * gang / c->gangs, rows = c->rows * (gang + 1) / c->gangs - row;
-  int64_t item = row * c->per_row + group * c->group;
-  Pages pages;
-  find_pages(walker->context, c, row, rows, item, &pages);
-  int64_t first = c->strips * part / c->a.parts, end = c->strips * (part + 1) / c->a.parts;
-  for (; first < end; first += CHUNK_STRIPS)
-    run_chunk(walker, c, scratch, &pages, item, first, least_of(end - first, CHUNK_STRIPS));
+  int64_t row = c->rows * gang / c->gangs, end_row = c->rows * (gang + 1) / c->gangs;
+  int64_t begin = c->strips * part / c->a.parts, end = c->strips * (part + 1) / c->a.parts;
+  for (int64_t rows; row < end_row; row += rows) {
+    rows = rows_akin(walker->context, c, row, end_row);
+    int64_t item = row * c->per_row + group * c->group;
+    Pages pages;
+    find_pages(walker->context, c, row, rows, item, &pages);
+    for (int64_t first = begin; first < end; first += CHUNK_STRIPS)
+      run_chunk(walker, c, scratch, &pages, item, first, least_of(end - first, CHUNK_STRIPS));
+  }
 }
 
 void step_attention_cached(Walker *walker, const tfm_step *step) {
