@@ -59,8 +59,9 @@ static Node *build_later(const Stepper *s, Builder *b, const Node *node, const U
   const Size *one = size_const(s->graph->sizes, 1);
   Node *rows = axis_positions(s, b, node, use->whole, 0, dims[0]);
   Node *columns = axis_positions(s, b, node, use->whole, 1, dims[1]);
-  return build_binary(b, OP_GT, build_reshape(b, columns, 2, (const Size *const[]){one, dims[1]}),
-                      build_reshape(b, rows, 2, (const Size *const[]){dims[0], one}));
+  rows = build_reshape(b, rows, 2, (const Size *const[]){dims[0], one}); /* one after the other: the order is printed */
+  columns = build_reshape(b, columns, 2, (const Size *const[]){one, dims[1]});
+  return build_binary(b, OP_GT, columns, rows);
 }
 
 /* Rows of a table that are those of positions. */
