@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aot/library_file.h"
+#include "driver/decoding_memory.h"
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
 #include "driver/incremental.h"
@@ -121,6 +122,13 @@ static const Graph *ragged_again(Session *session, const Graph *source, const Gr
   return ragged;
 }
 
+static void report_memory(Session *session, const Graph *graph, const tfm_decoding *decoding) {
+  if (!option_given(&session->options, OPTION_REPORT)) return;
+  StrBuf text = strbuf_new(session->arena);
+  decoding_memory_print(&text, decoding, graph);
+  session_print(&text);
+}
+
 NativeDecoder *native_decoder_create(Session *session, Graph *graph, WeightSource *weights) {
   if (session->library) return of_library(session, graph, weights);
   Incremental made;
@@ -134,10 +142,21 @@ NativeDecoder *native_decoder_create(Session *session, Graph *graph, WeightSourc
   NativeDecoder *decoder = ARENA_NEW(session->arena, NativeDecoder);
   decoder->session = session;
   if (plain != graph) decoder->ragged_sources = ragged_again(session, made.source, graph);
-  if (pack(decoder, plans, weights) && compile(decoder, plans) && (plain != graph || open_decoder(decoder)))
+  bool packed = pack(decoder, plans, weights);
+  if (packed) report_memory(session, graph, &plans->decoding);
+  if (packed && compile(decoder, plans) && (plain != graph || open_decoder(decoder)))
     return decoder;
   native_decoder_destroy(decoder);
   return NULL;
+}
+
+/* Printed once: the decoder has the memory of all rows from then on. */
+static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int64_t max_length) {
+  if (!option_given(&decoder->session->options, OPTION_REPORT)) return;
+  StrBuf text = strbuf_new(decoder->session->arena);
+  strbuf_printf(&text, "memory: room for %lld rows of %lld tokens and their workspaces %llu bytes\n", (long long)max_rows,
+                (long long)max_length, (unsigned long long)tfm_decoder_bytes(decoder->decoder));
+  session_print(&text);
 }
 
 // ---- using it ----
@@ -168,7 +187,10 @@ bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t 
   tfm_error error;
   if (decoder->ragged_sources) return begin_items(decoder, scorer, max_rows, max_length);
   const tfm_value *inputs = source_inputs(decoder, scorer);
-  if (tfm_decoder_begin(decoder->decoder, inputs, max_rows, max_length, &error) == TFM_OK) return true;
+  if (tfm_decoder_begin(decoder->decoder, inputs, max_rows, max_length, &error) == TFM_OK) {
+    report_reserved(decoder, max_rows, max_length);
+    return true;
+  }
   compiled_report(decoder->session, &error);
   return false;
 }

@@ -1,0 +1,154 @@
+/* What --report says of memory against what a decoder reserves: the caches of its rows and of its sources, to the byte. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/codegen.h"
+#include "driver/decoding_memory.h"
+#include "elaborate/elaborate.h"
+#include "jit/jit.h"
+#include "plan/share_weights.h"
+#include "tfm/decode.h"
+
+enum { MOST_BLOCKS = 256 };
+
+/* The memory that a decoder has. */
+typedef struct Watched {
+  size_t sizes[MOST_BLOCKS];
+  void *blocks[MOST_BLOCKS];
+} Watched;
+
+static void *watched_allocate(void *user, size_t bytes, size_t alignment) {
+  Watched *watched = user;
+  int i = 0;
+  while (i < MOST_BLOCKS && watched->blocks[i]) i++;
+  cr_assert_lt(i, MOST_BLOCKS);
+  watched->sizes[i] = bytes;
+  return watched->blocks[i] = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void watched_release(void *user, void *memory, size_t bytes) {
+  Watched *watched = user;
+  for (int i = 0; i < MOST_BLOCKS; i++)
+    if (watched->blocks[i] == memory) {
+      cr_expect_eq(watched->sizes[i], bytes);
+      watched->blocks[i] = NULL;
+    }
+  free(memory);
+}
+
+/* Large blocks are whole huge pages. */
+static bool has_block(const Watched *watched, int64_t bytes) {
+  const int64_t huge = 2 << 20;
+  if (bytes >= huge) bytes = (bytes + huge - 1) / huge * huge;
+  for (int i = 0; i < MOST_BLOCKS; i++)
+    if (watched->blocks[i] && watched->sizes[i] == (size_t)bytes) return true;
+  return false;
+}
+
+static int64_t bytes_of_all(const Watched *watched) {
+  int64_t sum = 0;
+  for (int i = 0; i < MOST_BLOCKS; i++)
+    if (watched->blocks[i]) sum += (int64_t)watched->sizes[i];
+  return sum;
+}
+
+typedef struct Model {
+  Arena *arena;
+  const Graph *graph;
+  Jit *source, *step;
+  tfm_decoding decoding;
+  char *weights; /* zeroes */
+} Model;
+
+static void make_model(Model *m, const char *file, const Definition *definitions, uint32_t n) {
+  *m = (Model){.arena = arena_create()};
+  Diag diag = diag_new(m->arena);
+  Map names = map_new(m->arena);
+  const ElaborateOptions options = {.definitions = definitions, .n_definitions = n};
+  const PassOptions passes = {.level = 2};
+  ParsedProgram *program = parse_program(m->arena, &names, &diag, arena_printf(m->arena, TFM_SOURCE_DIR "/%s", file));
+  cr_assert(program);
+  Graph *graph = elaborate(m->arena, &names, &diag, program, &options);
+  cr_assert(graph);
+  m->graph = graph;
+  const Incremental made = incremental_derive(m->arena, &diag, graph, NULL);
+  cr_assert(made.step && passes_run(made.step, &diag, &passes, NULL));
+  cr_assert(!made.source || passes_run(made.source, &diag, &passes, NULL));
+  const DecodingPlan *plans = plan_decoding(m->arena, &diag, &made, host_target());
+  cr_assert(plans);
+  Plan *const both[] = {plans->step, plans->source};
+  share_weights(m->arena, both, plans->source ? 2 : 1);
+  m->step = jit_create(m->arena, &diag, plans->step, NULL);
+  m->source = plans->source ? jit_create(m->arena, &diag, plans->source, NULL) : NULL;
+  cr_assert(m->step && (m->source || !plans->source));
+  m->decoding = plans->decoding;
+  m->decoding.step = jit_program(m->step);
+  m->decoding.source = m->source ? jit_program(m->source) : NULL;
+  size_t bytes = (m->decoding.step->weights_bytes + 64) / 64 * 64;
+  m->weights = aligned_alloc(64, bytes);
+  memset(m->weights, 0, bytes);
+}
+
+static void free_model(Model *m) {
+  jit_destroy(m->source);
+  jit_destroy(m->step);
+  free(m->weights);
+  arena_destroy(m->arena);
+}
+
+/* A decoder that begins with `rows` rows of `length` tokens reserves what is said of the caches. */
+static void check_rows(const Model *m, const tfm_value *source, int64_t rows, int64_t length) {
+  Watched watched = {0};
+  tfm_error error = {0};
+  tfm_decoder *decoder;
+  const tfm_context_options options = {.struct_size = sizeof options, .threads = 1,
+                                       .allocator = {watched_allocate, watched_release, &watched}};
+  cr_assert_eq(tfm_decoder_create(&m->decoding, m->weights, m->weights, &options, &decoder, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_decoder_begin(decoder, source, rows, length, &error), TFM_OK, "%s", error.message);
+  int64_t own = rows * decoding_row_bytes(&m->decoding, length);
+  cr_expect(has_block(&watched, own), "%lld rows of %lld tokens: %lld bytes", (long long)rows, (long long)length, (long long)own);
+  if (source) {
+    int64_t read = source->dims[0] * decoding_source_bytes(&m->decoding, source->dims[1]);
+    cr_expect(has_block(&watched, read), "%lld sources: %lld bytes", (long long)source->dims[0], (long long)read);
+    own += read;
+  }
+  cr_expect_geq((int64_t)tfm_decoder_bytes(decoder), own);
+  cr_expect_leq((int64_t)tfm_decoder_bytes(decoder), bytes_of_all(&watched));
+  tfm_decoder_destroy(decoder);
+  cr_expect_eq(bytes_of_all(&watched), 0);
+}
+
+static const int64_t lengths[] = {1, 16, 17, 500, 512};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
+
+Test(decoding_memory, a_translator_reserves_what_is_said) {
+  const Definition definitions[] = {{"vocab", "101"}, {"d", "32"}, {"heads", "2"}, {"ffn", "64"}, {"encoder_depth", "1"}, {"decoder_depth", "3"}};
+  static int32_t ids[3 * 33];
+  Model m;
+  make_model(&m, "bench/models/nmt.tfm", definitions, 6);
+  for (int i = 0; i < N_LENGTHS; i++)
+    for (int64_t rows = 1; rows <= 7; rows += 3) {
+      const int64_t dims[] = {3, 15 + 9 * (rows / 3)};
+      const tfm_value source = {ids, TFM_I32, 2, dims};
+      check_rows(&m, &source, rows, lengths[i]);
+    }
+  int64_t numbers = 3 * 2 * 32 * TFM_CACHE_PAGE * (int64_t)sizeof(float), page = decoding_row_bytes(&m.decoding, 1);
+  cr_expect(page >= numbers && page <= numbers + 128, "keys and values of three layers");
+  free_model(&m);
+}
+
+Test(decoding_memory, a_language_model_reserves_what_is_said) {
+  const Definition definitions[] = {{"vocab", "101"}, {"d", "32"}, {"heads", "2"}, {"depth", "2"}};
+  Model m;
+  make_model(&m, "examples/gpt2/gpt2.tfm", definitions, 4);
+  for (int i = 0; i < N_LENGTHS; i++)
+    for (int64_t rows = 1; rows <= 7; rows += 3) check_rows(&m, NULL, rows, lengths[i]);
+  StrBuf text = strbuf_new(m.arena);
+  decoding_memory_print(&text, &m.decoding, m.graph);
+  const char *wanted = arena_printf(m.arena, "memory: weights %llu bytes\nmemory: 16 tokens of a row %lld bytes, a row of 1024 tokens %lld\n",
+                                    (unsigned long long)m.decoding.step->weights_bytes,
+                                    (long long)decoding_row_bytes(&m.decoding, 16), (long long)decoding_row_bytes(&m.decoding, 1024));
+  cr_expect_str_eq(text.text, wanted);
+  free_model(&m);
+}
