@@ -117,6 +117,17 @@ class Options(Case):
         proc = self.tfmc(language(), {"ids": PROMPTS})
         self.assertRegex(proc.stderr, r"^18 new tokens in [0-9.]+ s, [0-9.]+ tokens/s\n$")
 
+    def test_memory_is_reported(self):
+        printed = self.tfmc(language(), {"ids": PROMPTS}, "--report").stdout.splitlines()
+        memory = [line for line in printed if line.startswith("memory: ")]
+        if self.PATH:
+            self.assertEqual(memory, [])
+            return
+        page = 2 * 2 * 16 * 16 * 4 + 128  # keys and values of two layers, 16 columns, 16 positions
+        self.assertEqual(memory[1], f"memory: 16 tokens of a row {page} bytes, a row of 12 tokens {page}")
+        self.assertRegex(memory[2], r"^memory: room for 2 rows of 12 tokens and their workspaces [0-9]+ bytes$")
+        self.assertGreater(int(memory[2].split()[-2]), 2 * page)
+
     def test_output(self):
         out = self.path("out.safetensors")
         self.assertEqual(self.tfmc(language(), {"ids": PROMPTS}, "--num-beams=2", "--output", out).returncode, 0)
