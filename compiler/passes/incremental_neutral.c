@@ -86,8 +86,14 @@ static Later greater(Later x, Later y) {
 
 static Later opposite(Later x) { return x.kind == LATER_NUMBER ? number_of(x.number == 0) : unknown; }
 
+static Later equal(Later x, Later y) {
+  return is_number(greater(x, y), 1) || is_number(greater(y, x), 1) ? number_of(0) : unknown;
+}
+
 static Later compared(OpKind op, Later x, Later y) {
   switch (op) {
+    case OP_EQ: return equal(x, y);
+    case OP_NE: return opposite(equal(x, y));
     case OP_GT: return greater(x, y);
     case OP_LT: return greater(y, x);
     case OP_LE: return opposite(greater(x, y));

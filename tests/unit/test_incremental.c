@@ -144,6 +144,7 @@ Test(incremental, masks_that_let_something_through) {
       "where(not causal_mask(x, x), -inf, s)", "where(causal_mask(x, x) and (ids == 0)[:, none, none], -inf, s)",
       "where(positions(x, 1) > positions(x, 1)[:, none] + 1, -inf, s)",
       "where(positions(x, 1) // 2 > (positions(x, 1) // 2)[:, none], -inf, s)", "s + where(causal_mask(x, x), -1e9, 0)",
+      "where(positions(x, 1) == positions(x, 1)[:, none] + 1, s, -inf)",
       "where(causal_mask(x, x), -inf, s) * x[..., :1][:, none]", "abs(where(causal_mask(x, x), -inf, s))"};
   for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
     expect_refusal(attention_model(masks[i]), 5, "softmax over positions whose later ones are not masked");
@@ -160,6 +161,8 @@ Test(incremental, masks_that_let_nothing_through) {
       "where(positions(x, 1)[:, none] - positions(x, 1) < 0, -inf, s)",
       "where(f32(positions(x, 1)) - f32(positions(x, 1)[:, none]) > 0.0, -inf, s)",
       "where(positions(x, 1) >= positions(x, 1)[:, none], -inf, s)",
+      "where(positions(x, 1) == positions(x, 1)[:, none] - 1, s, -inf)",
+      "where(positions(x, 1) + 2 != positions(x, 1)[:, none], -inf, s)",
       "where((ids == 0)[:, none, none], 1, where(causal_mask(x, x), -inf, s)) + where(causal_mask(x, x), -inf, 0)",
       "s + log(f32(not causal_mask(x, x)))", "minimum(s, where(causal_mask(x, x), -inf, 5))"};
   for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
