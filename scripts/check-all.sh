@@ -54,8 +54,8 @@ if preset tsan tfmc unit_tests; then
 else
   stage "build with the thread sanitizer" false
 fi
-for option in -march=x86-64-v3 -march=x86-64 --engine=reference; do
-  stage "golden cases of generation, $option" build/venv/bin/python tests/goldens/check.py build/release/tfmc tests/goldens \
+for option in -march=x86-64-v3 -march=x86-64 --engine=reference --recompute; do
+  stage "golden cases of generation, $option" build/venv/bin/python tests/goldens/check.py build/release/tfmc tests/goldens tests/cases \
     --generate "--option=$option"
 done
 stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 --count 20000

@@ -15,15 +15,16 @@
 
 // ---- before ----
 
-/* Outputs that the block does not name need not be computed; a library computes them all the same. Their sums are those that
- * a step would give. */
-static void keep_scores(const Session *session, Graph *graph) {
+/* Outputs that the block does not name need not be computed; a library computes them all the same. Whole rows in place of
+ * steps give the sums of their scores as the steps do; where there are no steps, here as in a library, the loop sums. */
+static void keep_scores(Session *session, Graph *graph) {
   if (session->library) return;
   size_t i = 0;
   while (strcmp(graph->outputs.items[i].name, graph->generate_output) != 0) i++;
   graph->outputs.items[0] = graph->outputs.items[i];
   graph->outputs.n = 1;
-  incremental_add_log_sum(graph);
+  if (!option_given(&session->options, OPTION_RECOMPUTE)) return;
+  if (incremental_derive(session->arena, &session->diag, graph, NULL).step) incremental_add_log_sum(graph);
 }
 
 static Graph *load_graph(Session *session) {
