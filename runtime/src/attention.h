@@ -67,8 +67,4 @@ static inline int64_t strip_row(const Attention *attention, int64_t strip) {
   return attention->queries * strip / attention->strips;
 }
 
-/* step_attention_cached.c: attention whose keys and values are in pages. */
-void step_attention_cached(Walker *walker, const tfm_step *step);
-int64_t attention_cached_scratch_bytes(void);
-
 #endif

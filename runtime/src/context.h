@@ -80,6 +80,7 @@ struct tfm_context {
   StepState *steps;
   void **callers;         /* addresses of inputs, then outputs, in this run */
   const CacheRows *caches; /* NULL: the program has none */
+  const struct CachedSteps *cached_steps; /* for a program with caches; NULL: it has none */
   int32_t active;         /* threads for a run with the bound sizes */
   int32_t last_active;
   uint64_t *profile;      /* NULL: not asked for */

@@ -7,6 +7,7 @@
 
 #include "allocate.h"
 #include "options.h"
+#include "steps.h"
 
 tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...) {
   char text[256];
@@ -38,7 +39,9 @@ static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocato
 static tfm_status create_contexts(tfm_decoder *decoder, const void *source_weights, const void *step_weights,
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
-  if (status || !decoder->decoding->source) return status;
+  if (status) return status;
+  decoder->step->cached_steps = &cached_steps;
+  if (!decoder->decoding->source) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,
                                 .allocator = decoder->allocator};

@@ -13,10 +13,12 @@
 
 typedef void (*StepFunction)(Walker *walker, const tfm_step *step);
 
+static void append(Walker *walker, const tfm_step *step) { walker->context->cached_steps->append(walker, step); }
+
 static const StepFunction step_functions[] = {
     [TFM_STEP_ROW] = step_row,             [TFM_STEP_GEMM] = step_gemm,   [TFM_STEP_MATMUL] = step_matmul,
     [TFM_STEP_ATTENTION] = step_attention, [TFM_STEP_TABLE] = step_table, [TFM_STEP_CHECK_IDS] = step_check_ids,
-    [TFM_STEP_APPEND] = step_append};
+    [TFM_STEP_APPEND] = append};
 
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
   if (walker->threads > 1) walker->serial++;

@@ -84,7 +84,7 @@ static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch 
 
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
-  if (info->k_cache != TFM_NONE) return attention_cached_scratch_bytes();
+  if (info->k_cache != TFM_NONE) return context->cached_steps->attention_scratch_bytes();
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
   Attention a = attention_of(context, step, 1);
@@ -220,7 +220,7 @@ static void run_chunk(const Walker *walker, const Attention *a, const AttentionS
 void step_attention(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   if (context->program->attentions[step->index].k_cache != TFM_NONE) {
-    step_attention_cached(walker, step);
+    context->cached_steps->attention(walker, step);
     return;
   }
   Attention a = attention_of(context, step, walker->threads);

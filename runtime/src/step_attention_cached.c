@@ -72,7 +72,7 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
 
 enum { STRIP_FLOATS = TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE };
 
-int64_t attention_cached_scratch_bytes(void) {
+static int64_t scratch_bytes(void) {
   return (STRIP_FLOATS + 3 * CHUNK_ROWS) * (int64_t)sizeof(float);
 }
 
@@ -279,7 +279,7 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
   }
 }
 
-void step_attention_cached(Walker *walker, const tfm_step *step) {
+static void attention(Walker *walker, const tfm_step *step) {
   Cached c = cached_of(walker->context, step, walker->threads);
   if (c.a.items <= 0 || c.a.queries <= 0) return;
   AttentionScratch scratch = scratch_at(walker->scratch);
@@ -289,3 +289,5 @@ void step_attention_cached(Walker *walker, const tfm_step *step) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++)
       run_unit(walker, &c, &scratch, unit);
 }
+
+const CachedSteps cached_steps = {.append = step_append, .attention = attention, .attention_scratch_bytes = scratch_bytes};

@@ -21,6 +21,15 @@ void step_matmul(Walker *walker, const tfm_step *step);
 void step_attention(Walker *walker, const tfm_step *step);
 void step_table(Walker *walker, const tfm_step *step);
 void step_check_ids(Walker *walker, const tfm_step *step);
+
+/* What only a decoder's step program has. It reaches the runtime by its context, which the decoder gives them to: libraries
+ * of models that do not write are linked without them. */
+typedef struct CachedSteps {
+  void (*append)(Walker *walker, const tfm_step *step);
+  void (*attention)(Walker *walker, const tfm_step *step);
+  int64_t (*attention_scratch_bytes)(void);
+} CachedSteps;
+extern const CachedSteps cached_steps; /* step_attention_cached.c */
 void step_append(Walker *walker, const tfm_step *step);
 
 /* Bytes of scratch that a thread needs for a step with the bound sizes. */
