@@ -12,6 +12,7 @@ int64_t cache_page_bytes(int64_t floats) {
 int64_t page_pool_array_bytes(int64_t n_pages) { return 2 * round_up(n_pages * (int64_t)sizeof(uint32_t), ALIGNMENT); }
 
 void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays) {
+  if (pool->memory != memory || pool->page_bytes != page_bytes) pool->n_cleared = 0;
   pool->memory = memory;
   pool->page_bytes = page_bytes;
   pool->n_pages = n_pages;
@@ -28,7 +29,10 @@ void *page_take(PagePool *pool) {
   bool fresh = pool->n_free == 0;
   uint32_t number = fresh ? (uint32_t)pool->n_touched++ : pool->free_pages[--pool->n_free];
   char *page = pool->memory + number * pool->page_bytes;
-  if (fresh) memset(page, 0, (size_t)pool->page_bytes);
+  if (number >= pool->n_cleared) {
+    memset(page, 0, (size_t)pool->page_bytes);
+    pool->n_cleared = (int64_t)number + 1;
+  }
   pool->references[number] = 1;
   return page;
 }

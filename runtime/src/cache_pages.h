@@ -12,7 +12,8 @@
 typedef struct PagePool {
   char *memory;
   int64_t memory_bytes, page_bytes; /* page_bytes: a multiple of 64 */
-  int64_t n_pages, n_free, n_touched; /* n_touched: pages from here on were never taken */
+  int64_t n_pages, n_free, n_touched; /* n_touched: pages from here on were not taken since the pool was placed */
+  int64_t n_cleared;         /* pages from here on were never taken in this memory; NULL for `memory` forgets them */
   uint32_t *references;    /* of each page */
   uint32_t *free_pages;    /* the first n_free: pages that were given back */
 } PagePool;

@@ -16,6 +16,8 @@ static bool block_reserve(tfm_decoder *decoder, int number, int64_t bytes) {
   if (bytes <= block->bytes) return true;
   release_room(&decoder->allocator, block->memory, block->bytes);
   *block = (DecoderBlock){.bytes = bytes};
+  if (number == BLOCK_OWN) decoder->own_pages.memory = NULL;
+  if (number == BLOCK_FLAT) decoder->flat_pages.memory = NULL;
   block->memory = allocate_room(&decoder->allocator, &block->bytes);
   if (!block->memory) block->bytes = 0;
   return block->memory;

@@ -1,5 +1,6 @@
 /* For tfm_generate: rows that continue rows of the call before. Row i of a call is the decoder's row i. */
 #include "decoder.h"
+#include "fp_mode.h"
 
 /* The rows of a first call join anew. */
 static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
@@ -28,9 +29,32 @@ static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *sco
   return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, log_sums, error);
 }
 
+typedef struct SharedWork {
+  void (*work)(void *context, int64_t part, int64_t parts);
+  void *context;
+} SharedWork;
+
+static void do_part(void *argument, PoolMember *member) {
+  const SharedWork *shared = argument;
+  uint64_t fp_mode = fp_mode_enter();
+  shared->work(shared->context, member->thread, member->active);
+  fp_mode_leave(fp_mode);
+}
+
+/* By the threads of the step, which are still awake. */
+static void model_share(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context) {
+  const tfm_decoder *decoder = user;
+  Pool *pool = decoder->step->pool;
+  SharedWork shared = {work, context};
+  bool claimed = decoder->step->threads > 1 && pool_claim(pool);
+  pool_run(pool, claimed ? pool_threads(pool) : 1, do_part, &shared);
+  if (claimed) pool_release(pool);
+}
+
 tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
   return (tfm_generate_model){.vocab = decoder->decoding->vocab,
                               .user = decoder,
                               .scores = model_scores,
-                              .gives_log_sums = decoder->decoding->log_sum != TFM_NONE};
+                              .gives_log_sums = decoder->decoding->log_sum != TFM_NONE,
+                              .share = model_share};
 }

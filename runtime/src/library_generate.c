@@ -149,6 +149,12 @@ static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
   return status;
 }
 
+static void share(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context) {
+  const Call *call = user;
+  if (call->scorer.share) call->scorer.share(call->scorer.user, work, context);
+  else work(context, 0, 1);
+}
+
 static tfm_status generate(Call *call, const void *args, const int64_t *lengths, tfm_generated *generated, tfm_error *error) {
   atomic_store(&call->context->stopped, false);
   tfm_status status = read_call(call, args, lengths, error);
@@ -157,7 +163,8 @@ static tfm_status generate(Call *call, const void *args, const int64_t *lengths,
   const tfm_generate_model model = {.vocab = call->scorer.vocab,
                                     .user = call,
                                     .scores = scores_of,
-                                    .gives_log_sums = call->scorer.gives_log_sums};
+                                    .gives_log_sums = call->scorer.gives_log_sums,
+                                    .share = share};
   return tfm_generate(&model, &call->prompts, &call->options, generated, error);
 }
 

@@ -35,7 +35,8 @@ Scores = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, POINTER(StepRows), POIN
 
 
 class Model(ctypes.Structure):
-    _fields_ = [("vocab", INT64), ("user", ctypes.c_void_p), ("scores", Scores), ("gives_log_sums", ctypes.c_int32)]
+    _fields_ = [("vocab", INT64), ("user", ctypes.c_void_p), ("scores", Scores), ("gives_log_sums", ctypes.c_int32),
+                ("share", ctypes.c_void_p)]
 
 
 class GenerateOptions(ctypes.Structure):
@@ -116,7 +117,7 @@ def run_ours(library, vocab, table, prompt, lead, options, gives_log_sums):
                 log_sums[i] = np.log(np.exp(row.astype(float)).sum())
         return 0
 
-    model = Model(vocab, None, Scores(scores), gives_log_sums)
+    model = Model(vocab, None, Scores(scores), gives_log_sums, None)
     tokens = (ctypes.c_int32 * prompt.size)(*prompt.ravel().tolist())
     prompts = Prompts(prompt.shape[0], prompt.shape[1], tokens, None, (INT64 * len(lead))(*lead))
     error, generated = Error(), Generated()

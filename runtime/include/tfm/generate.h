@@ -29,6 +29,9 @@ typedef struct tfm_generate_model {
    * log_sums: NULL, or room for n numbers: a model with `gives_log_sums` writes log(sum(exp(scores))) of each row there. */
   tfm_status (*scores)(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error);
   int32_t gives_log_sums;
+  /* Does work(context, part, parts) for every part, with several threads if it has them: passes over all scores. May be
+   * NULL: the thread that called does them alone. */
+  void (*share)(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context);
 } tfm_generate_model;
 
 typedef struct tfm_prompts { /* what the rows start with: at least one token each */
