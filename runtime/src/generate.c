@@ -83,39 +83,46 @@ bool generation_is_eos(const Generation *g, int64_t token) {
   return false;
 }
 
-/* Passes over the scores of a row. */
-static void scan_row(Generation *g, int64_t row) {
-  const float *scores = generation_row_scores(g, row);
-  const int64_t n_blocks = row_blocks(g->vocab);
-  float *bounds = g->bounds + row * n_blocks;
-  g->are_numbers[row] = row_scan(scores, g->vocab, bounds);
-  if (g->beams == 1) return;
-  const float most = row_max(bounds, n_blocks);
-  g->shifts[row] = g->log_sums ? (double)g->log_sums[row] : (double)most + log(row_exp_sum(scores, g->vocab, most));
-}
-
+/* The same columns of all rows: those that the same thread is likely to have computed. A bound of NaN says that there is
+ * no number among its scores. */
 static void scan_part(void *context, int64_t part, int64_t parts) {
   Generation *g = context;
-  const int64_t end = g->n_rows * (part + 1) / parts;
-  for (int64_t row = g->n_rows * part / parts; row < end; row++) scan_row(g, row);
+  const int64_t n_blocks = row_blocks(g->vocab), first = n_blocks * part / parts, end = n_blocks * (part + 1) / parts;
+  if (first == end) return;
+  const int64_t n = (end == n_blocks ? g->vocab : end * ROW_BLOCK) - first * ROW_BLOCK;
+  for (int64_t row = 0; row < g->n_rows; row++) {
+    float *bounds = g->bounds + row * n_blocks + first;
+    if (!row_scan(generation_row_scores(g, row) + first * ROW_BLOCK, n, bounds)) *bounds = NAN;
+  }
 }
 
 /* Waking a thread costs some microseconds: so many scores are looked at meanwhile. */
 enum { WORTH_SHARING = 1 << 17 };
 
 static void scan_rows(Generation *g) {
-  if (g->model->share && g->n_rows > 1 && g->n_rows * g->vocab >= WORTH_SHARING)
-    g->model->share(g->model->user, scan_part, g);
+  if (g->model->share && g->n_rows * g->vocab >= WORTH_SHARING) g->model->share(g->model->user, scan_part, g);
   else scan_part(g, 0, 1);
 }
 
+static bool has_nan(const float *bounds, int64_t n) {
+  bool is_nan = false;
+  for (int64_t i = 0; i < n; i++) is_nan |= isnan(bounds[i]);
+  return is_nan;
+}
+
 /* NaN and +inf are no scores; -inf is that of a token which is never said. */
-static tfm_status check_row(Generation *g, int64_t row) {
+static tfm_status take_row(Generation *g, int64_t row) {
   const int64_t n_blocks = row_blocks(g->vocab);
-  if (!g->are_numbers[row] || !(row_max(g->bounds + row * n_blocks, n_blocks) > -INFINITY))
+  const float *bounds = g->bounds + row * n_blocks;
+  const bool are_numbers = !has_nan(bounds, n_blocks);
+  const float most = are_numbers ? row_max(bounds, n_blocks) : -INFINITY;
+  if (!(most > -INFINITY))
     return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
-                             (long long)g->row_lengths[row], g->are_numbers[row] ? "all -inf" : "not finite");
-  if (g->beams == 1 || isfinite(g->shifts[row])) return TFM_OK;
+                             (long long)g->row_lengths[row], are_numbers ? "all -inf" : "not finite");
+  if (g->beams == 1) return TFM_OK;
+  g->shifts[row] = g->log_sums ? (double)g->log_sums[row]
+                               : (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most));
+  if (isfinite(g->shifts[row])) return TFM_OK;
   return generation_refuse(g, "row %lld: the model's sum for token %lld is not finite", (long long)g->row_items[row],
                            (long long)g->row_lengths[row]);
 }
@@ -128,7 +135,7 @@ tfm_status generation_call(Generation *g) {
   const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
   tfm_status status = g->model->scores(g->model->user, &rows, g->scores, g->log_sums, g->error);
   if (status == TFM_OK) scan_rows(g);
-  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = check_row(g, row);
+  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_row(g, row);
   return status;
 }
 
@@ -145,13 +152,12 @@ static bool make_room(Generation *g, int64_t rows) {
   g->row_parents = generation_allocate(g, rows, sizeof *g->row_parents);
   g->scores = generation_allocate(g, elements, sizeof *g->scores);
   g->bounds = generation_allocate(g, rows * row_blocks(g->vocab), sizeof *g->bounds);
-  g->are_numbers = generation_allocate(g, rows, sizeof *g->are_numbers);
   g->shifts = generation_allocate(g, rows, sizeof *g->shifts);
   g->log_sums = wants_sums ? generation_allocate(g, rows, sizeof *g->log_sums) : NULL;
   g->changed = generation_allocate(g, g->vocab, sizeof *g->changed);
   g->stamps = generation_allocate(g, g->vocab, sizeof *g->stamps);
   g->heap = generation_allocate(g, g->heap_size, sizeof *g->heap);
-  return g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->bounds && g->are_numbers && g->shifts &&
+  return g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->bounds && g->shifts &&
          (g->log_sums || !wants_sums) && g->changed && g->stamps && g->heap;
 }
 

@@ -39,7 +39,6 @@ typedef struct Generation {
   float *scores; /* [n_rows][vocab] */
   float *bounds; /* [n_rows][blocks]: the largest score of each ROW_BLOCK tokens */
   float *log_sums; /* [n_rows], if the model gives them */
-  bool *are_numbers; /* [n_rows]: no score is NaN or +inf */
   double *shifts;  /* [n_rows]: what is taken from each score: in beam search the log of the sum of exponentials, else 0 */
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
