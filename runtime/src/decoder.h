@@ -69,6 +69,13 @@ struct tfm_decoder {
 };
 
 static inline bool decoder_has_rows(const tfm_decoder *decoder) { return decoder->decoding->rows != TFM_NONE; }
+/* The step's inputs are the tokens, caches that are passed on as tensors, and what comes from the source program. */
+static inline bool input_is_flat_cache(const tfm_decoding *decoding, uint32_t input) {
+  return input != decoding->tokens && decoding->inputs[input].is_cache;
+}
+static inline bool input_is_of_source(const tfm_decoding *decoding, uint32_t input) {
+  return input != decoding->tokens && !decoding->inputs[input].is_cache;
+}
 /* New tokens per row of a run of n rows, at most. */
 static inline int64_t decoder_chunk(int64_t n) { return greatest_of(1, RUN_TOKENS / n); }
 

@@ -49,11 +49,14 @@ static void *take(Layout *layout, int64_t n, int64_t size) {
 
 /* --- The sources --------------------------------------------------------------------------------------------------- */
 
-static int64_t output_bytes(const tfm_context *context, uint32_t output) {
-  const tfm_tensor_info *info = &context->program->outputs[output];
+static int64_t tensor_bytes(const tfm_tensor_info *info, const int64_t *dims) {
   int64_t bytes = dtype_size(info->dtype);
-  for (uint32_t i = 0; i < info->rank; i++) bytes *= context->output_dims[output * TFM_MAX_RANK + i];
+  for (uint32_t i = 0; i < info->rank; i++) bytes *= dims[i];
   return bytes;
+}
+
+static int64_t output_bytes(const tfm_context *context, uint32_t output) {
+  return tensor_bytes(&context->program->outputs[output], context->output_dims + (size_t)output * TFM_MAX_RANK);
 }
 
 static bool fills_pages(const tfm_decoding *decoding, uint32_t output) {
@@ -64,7 +67,7 @@ static bool fills_pages(const tfm_decoding *decoding, uint32_t output) {
 
 static bool is_kept(const tfm_decoding *decoding, uint32_t output) {
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (i != decoding->tokens && !decoding->inputs[i].is_cache && decoding->inputs[i].number == output) return true;
+    if (input_is_of_source(decoding, i) && decoding->inputs[i].number == output) return true;
   return false;
 }
 
@@ -165,7 +168,7 @@ static tfm_status run_source(tfm_decoder *decoder, const tfm_value *inputs, tfm_
   tfm_status status = run_steps(source, error);
   if (!status) fill_pages(decoder);
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (i != decoding->tokens && !decoding->inputs[i].is_cache)
+    if (input_is_of_source(decoding, i))
       decoder->inputs[i].kept = source->callers[source->program->n_inputs + decoding->inputs[i].number];
   release_room(&decoder->allocator, room, bytes);
   return status;
@@ -278,7 +281,7 @@ static tfm_status measure_flat(tfm_decoder *decoder, tfm_error *error) {
   tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
   Layout flat = {0};
   for (uint32_t i = 0; i < decoding->step->n_inputs && !status; i++) {
-    if (i == decoding->tokens || !decoding->inputs[i].is_cache) continue;
+    if (!input_is_flat_cache(decoding, i)) continue;
     decoder->inputs[i].flat_offset = flat.bytes;
     take(&flat, output_bytes(decoder->step, decoding->inputs[i].number), 1);
   }
@@ -287,10 +290,7 @@ static tfm_status measure_flat(tfm_decoder *decoder, tfm_error *error) {
 }
 
 static int64_t input_bytes(const tfm_context *context, uint32_t input) {
-  const tfm_tensor_info *info = &context->program->inputs[input];
-  int64_t bytes = dtype_size(info->dtype);
-  for (uint32_t i = 0; i < info->rank; i++) bytes *= context->input_dims[input * TFM_MAX_RANK + i];
-  return bytes;
+  return tensor_bytes(&context->program->inputs[input], context->input_dims + (size_t)input * TFM_MAX_RANK);
 }
 
 /* Room for the tensors of the largest run: with the sizes that measure_flat set, times the rows. */
@@ -320,11 +320,10 @@ static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
 /* --- Beginning ----------------------------------------------------------------------------------------------------- */
 
 static tfm_status check_begin(const tfm_decoder *decoder, int64_t max_rows, int64_t max_length, tfm_error *error) {
-  enum { MOST = 1 << 24 };
   if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
-  if (max_rows < 0 || max_rows > MOST || max_length < 1 || max_length > MOST)
+  if (max_rows < 0 || max_rows > TFM_DECODER_MOST || max_length < 1 || max_length > TFM_DECODER_MOST)
     return decoder_refuse(error, TFM_E_INPUT, "%lld rows of %lld tokens: there may be 0 and 1 to %d", (long long)max_rows,
-                          (long long)max_length, MOST);
+                          (long long)max_length, TFM_DECODER_MOST);
   return TFM_OK;
 }
 

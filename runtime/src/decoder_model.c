@@ -1,6 +1,12 @@
 /* For tfm_generate: rows that continue rows of the call before. Row i of a call is the decoder's row i. */
 #include "decoder.h"
 #include "fp_mode.h"
+#include "generation.h"
+
+int64_t tfm_decoder_longest_row(const tfm_generate_options *options, int64_t start) {
+  int64_t least = least_of(greatest_of(start, 1), TFM_DECODER_MOST);
+  return least_of(greatest_of(generation_limit(options, least), least), TFM_DECODER_MOST);
+}
 
 /* The rows of a first call join anew. */
 static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {

@@ -139,7 +139,7 @@ static tfm_status truncate_flat(tfm_decoder *decoder, DecoderRow *row, int64_t l
   bool shared = page_is_shared(&decoder->flat_pages, from);
   if (shared) row->flat = page_take(&decoder->flat_pages);
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
-    if (i != decoder->decoding->tokens && decoder->decoding->inputs[i].is_cache)
+    if (input_is_flat_cache(decoder->decoding, i))
       cut_flat(decoder, i, row->flat, from, row->length, length);
   if (shared) page_drop(&decoder->flat_pages, from);
   return TFM_OK;

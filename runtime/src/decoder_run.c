@@ -62,8 +62,7 @@ static void gather_items(tfm_decoder *decoder, int64_t rows) {
   decoder->n_gathered = rows;
   for (int64_t i = 0; i < rows; i++) decoder->gathered_items[i] = decoder->run_rows[i]->item;
   for (uint32_t input = 0; input < decoding->step->n_inputs; input++) {
-    if (input == decoding->tokens || decoding->inputs[input].is_cache) continue;
-    if (decoding->inputs[input].batch_axis == TFM_NONE) continue;
+    if (!input_is_of_source(decoding, input) || decoding->inputs[input].batch_axis == TFM_NONE) continue;
     Parts parts = input_parts(decoder, input, rows);
     for (int64_t i = 0; i < rows; i++)
       decoder->parts[i] = decoder->inputs[input].kept + decoder->run_rows[i]->item * parts.bytes;
@@ -116,7 +115,7 @@ static void set_outputs(tfm_decoder *decoder, const DecoderRun *run) {
   outputs[decoding->scores] = run->scores;
   if (decoding->log_sum != TFM_NONE) outputs[decoding->log_sum] = run->log_sums;
   for (uint32_t i = 0; i < step->program->n_inputs; i++)
-    if (i != decoding->tokens && decoding->inputs[i].is_cache)
+    if (input_is_flat_cache(decoding, i))
       outputs[decoding->inputs[i].number] = decoder->inputs[i].result;
 }
 
@@ -139,7 +138,7 @@ static void take_results(tfm_decoder *decoder, int64_t rows) {
   for (int64_t i = 0; i < rows; i++)
     if (!decoder->run_rows[i]->next_flat) decoder->run_rows[i]->next_flat = page_take(&decoder->flat_pages);
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
-    if (i != decoder->decoding->tokens && decoder->decoding->inputs[i].is_cache) take_flat(decoder, i, rows);
+    if (input_is_flat_cache(decoder->decoding, i)) take_flat(decoder, i, rows);
 }
 
 /* --- The run ------------------------------------------------------------------------------------------------------- */

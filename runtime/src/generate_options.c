@@ -113,17 +113,20 @@ static tfm_status check_room(Generation *g, int64_t row) {
   return TFM_OK;
 }
 
+int64_t generation_limit(const tfm_generate_options *options, int64_t start) {
+  if (options->max_new_tokens == -1 && options->max_length != -1) return options->max_length;
+  int64_t more = options->max_new_tokens != -1 ? options->max_new_tokens : TFM_DEFAULT_NEW_TOKENS, limit;
+  return __builtin_add_overflow(start, more, &limit) ? INT64_MAX : limit;
+}
+
 static tfm_status read_rows(Generation *g) {
   const tfm_prompts *prompts = g->prompts;
-  const tfm_generate_options *o = &g->options;
-  int64_t more = o->max_new_tokens != -1 ? o->max_new_tokens : TFM_DEFAULT_NEW_TOKENS;
-  bool is_whole = o->max_new_tokens == -1 && o->max_length != -1;
   tfm_status status = TFM_OK;
   for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
     Item *item = &g->items[i];
     item->start = prompts->lengths ? prompts->lengths[i] : prompts->width;
     item->padding = prompts->padding ? prompts->padding[i] : 0;
-    item->limit = is_whole ? o->max_length : item->start + more;
+    item->limit = generation_limit(&g->options, item->start);
     if (item->start > g->widest) g->widest = item->start;
     status = check_room(g, i);
   }

@@ -76,6 +76,7 @@ float *generation_row_scores(const Generation *g, int64_t row);
 bool generation_is_eos(const Generation *g, int64_t token);
 
 /* generate_options.c: completes and checks the options against the prompts. */
+int64_t generation_limit(const tfm_generate_options *options, int64_t start); /* longest row of one that starts so long */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
 /* generate_process.c: the scores of one row, as a token is chosen from them. That of a token is scores[token] - shift; or,
  * for the tokens in Generation.changed, the one there, and scores[token] is -inf. */

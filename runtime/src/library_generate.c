@@ -126,17 +126,6 @@ static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores
   return call->scorer.scores(call->scorer.user, rows, scores, log_sums, error);
 }
 
-/* Tokens that the longest row may get, as far as there can be room for them; the options are checked later, so they may
- * say anything. */
-static int64_t longest_row(const Call *call) {
-  enum { MOST = 1 << 24 }; /* of a decoder */
-  const tfm_generate_options *o = &call->options;
-  int64_t width = greatest_of(call->prompts.width, 1);
-  int64_t more = o->max_new_tokens != -1 ? o->max_new_tokens : TFM_DEFAULT_NEW_TOKENS;
-  int64_t length = o->max_new_tokens == -1 && o->max_length != -1 ? o->max_length : least_of(more, MOST) + width;
-  return least_of(greatest_of(length, width), MOST);
-}
-
 static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
   tfm_context *context = call->context;
   if (!context->model->decoding) {
@@ -144,7 +133,8 @@ static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
     return TFM_OK;
   }
   int64_t beams = least_of(greatest_of(call->options.num_beams, 1), TFM_MAX_BEAMS);
-  tfm_status status = library_begin(context, args, greatest_of(call->prompts.n * beams, 1), longest_row(call), error);
+  int64_t longest = tfm_decoder_longest_row(&call->options, call->prompts.width);
+  tfm_status status = library_begin(context, args, greatest_of(call->prompts.n * beams, 1), longest, error);
   if (!status) call->scorer = tfm_decoder_model(context->decoder);
   return status;
 }

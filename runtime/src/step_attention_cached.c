@@ -148,6 +148,11 @@ static void fetch_values(const Cached *c, const float *values, int64_t n) {
     for (int64_t column = 0; column < c->a.step->e; column += LINE_FLOATS) __builtin_prefetch(values + column);
 }
 
+/* The pages of a row of the strip. */
+static float *const *list_of(float *const *const *lists, const Pages *pages, int64_t row) {
+  return lists[pages->lists == 1 ? 0 : row];
+}
+
 static void score_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
                         const Strip *strip, int64_t block, int64_t n) {
   const tfm_attention_step *step = c->a.step;
@@ -156,12 +161,11 @@ static void score_pages(const Walker *walker, const Cached *c, const AttentionSc
     int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, columns = least_of(TFM_CACHE_PAGE, n - key);
     for (int64_t row = 0, rows; row < strip->rows; row += rows) {
       rows = rows_alike(pages->keys, pages->lists, row, strip->rows, page);
-      const float *keys = pages->keys[pages->lists == 1 ? 0 : row][page] + pages->key_offset;
-      const float *next = key + TFM_CACHE_PAGE < n
-                              ? pages->keys[pages->lists == 1 ? 0 : row][page + 1] + pages->key_offset
-                              : keys + step->h * TFM_CACHE_PAGE; /* the next head's */
-      if (c->a.c_wanted)
-        fetch_values(c, pages->values[pages->lists == 1 ? 0 : row][page] + pages->value_offset, columns);
+      float *const *list = list_of(pages->keys, pages, row);
+      const float *keys = list[page] + pages->key_offset;
+      const float *next = key + TFM_CACHE_PAGE < n ? list[page + 1] + pages->key_offset
+                                                   : keys + step->h * TFM_CACHE_PAGE; /* the next head's */
+      if (c->a.c_wanted) fetch_values(c, list_of(pages->values, pages, row)[page] + pages->value_offset, columns);
       KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows])
       ((const float *)(strip->item.q + (strip->row + row) * q_stride), keys,
        scratch->strip + row * TFM_STRIP_STRIDE + key, TFM_STRIP_STRIDE, step->h, 0, columns, next, KEY_LINES_AHEAD);
@@ -177,7 +181,7 @@ static void add_pages(const Walker *walker, const Cached *c, const AttentionScra
     int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, k = least_of(TFM_CACHE_PAGE, n - key);
     for (int64_t row = 0, rows; row < strip->rows; row += rows) {
       rows = rows_alike(pages->values, pages->lists, row, strip->rows, page);
-      float *values = pages->values[pages->lists == 1 ? 0 : row][page];
+      float *values = list_of(pages->values, pages, row)[page];
       bool infinite =
           atomic_load_explicit(&page_tail(values, c->value_floats)->has_infinite, memory_order_relaxed);
       tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context,

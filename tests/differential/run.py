@@ -5,10 +5,11 @@ usage: run.py TFMC [--count N] [--first SEED] [--keep DIR]
 
 Each program runs with the same random weights and inputs by `tfmc run --engine=reference` and by the compiler for
 x86-64, x86-64-v3 and x86-64-v4. Every output must agree within 1e-5 (1 + |want|). Some programs magnify rounding (norms of
-nearly constant rows, sums that cancel): where a difference is larger, the interpreter runs again on weights that are
-rounded otherwise (by up to one part in 2^24), and the difference may be ROUNDINGS times what that changes; such programs
-are counted and printed. NaN equals NaN. An instruction set that this machine lacks is printed and counted as not run. At least half of the programs
-must fuse something (seen in `tfmc dump --stage=fused`). The last line is 'N passed, N failed'. Needs numpy, safetensors.
+nearly constant rows, sums that cancel): where a difference is larger, the interpreter runs again on the same weights rounded
+otherwise, by up to one part in 2^24, and the difference may be ROUNDINGS times what that changes, but in no case more than
+1e-5 (1 + |want| + the largest |want| of that output). Such programs are counted and printed. NaN equals NaN. An instruction set
+that this machine lacks is printed and counted as not run. At least half of the programs must fuse something (seen in
+`tfmc dump --stage=fused`). The last line is 'N passed, N failed'. Needs numpy, safetensors.
 """
 import argparse
 import os
@@ -44,8 +45,8 @@ def run(tfmc, folder, weights, out, options):
     return proc.returncode, proc.stderr
 
 
-def differences(want, got, allowed=None):
-    """What is wrong, or None. allowed: for each output the differences that are within rounding."""
+def differences(want, got, changes=None):
+    """What is wrong, or None. changes: of each output, what rounding the weights otherwise changes at most."""
     for name, w in want.items():
         g = got.get(name)
         if g is None or g.shape != w.shape or g.dtype != w.dtype:
@@ -55,8 +56,11 @@ def differences(want, got, allowed=None):
                 return f"{name}: integers differ"
             continue
         g, w = g.astype(np.float64), w.astype(np.float64)
+        limit = 1e-5 * (1 + np.abs(w))
+        if changes:
+            largest = np.max(np.abs(w[np.isfinite(w)]), initial=0)
+            limit = np.clip(ROUNDINGS * changes[name], limit, limit + 1e-5 * largest)
         with np.errstate(invalid="ignore"):
-            limit = np.maximum(1e-5 * (1 + np.abs(w)), allowed[name] if allowed else 0)
             bad = ~((np.abs(g - w) <= limit) | (g == w) | (np.isnan(g) & np.isnan(w)))
         if bad.any():
             i = np.unravel_index(np.argmax(np.where(bad, np.nan_to_num(np.abs(g - w), nan=np.inf), 0)), bad.shape)
@@ -69,39 +73,44 @@ def fuses(tfmc, folder):
     return any(op in proc.stdout for op in ("= attention ", "acc", "= norm "))
 
 
-def rounded_otherwise(weights, rng):
-    return {name: (w.astype(np.float64) * (1 + rng.uniform(-1, 1, w.shape) * 2.0**-24)).astype(np.float32)
-            for name, w in weights.items()}
-
-
 def random_weights(tfmc, folder, seed):
-    """Weights of our own by name: those of --random-weights are in no file."""
     dump = subprocess.run([tfmc, "dump", f"{folder}/model.tfm"], capture_output=True, text=True, timeout=300).stdout
     rng, weights = np.random.default_rng(seed), {}
     for name, dims in re.findall(r'= weight "?([\w.]+)"?.*?: f32\[([^\]]*)\]', dump):
         shape = [int(dim) for dim in dims.split(",") if dim.strip()]
-        weights[name] = (rng.standard_normal(shape) / np.sqrt(shape[-1] if shape else 1)).astype(np.float32)
+        values = rng.standard_normal(shape)
+        if len(shape) > 1:
+            values /= np.sqrt(shape[-1])
+        elif name.endswith("weight"):
+            values = 1 + values / 4
+        weights[name] = values.astype(np.float32)
     return weights
 
 
-def beyond_rounding(tfmc, seed, folder, target):
-    """None if the difference on this target is what rounding does to the interpreter's own results."""
-    def results(weights, options):
-        save_file(weights, f"{folder}/weights.safetensors")
-        code, err = run(tfmc, folder, ["--weights", f"{folder}/weights.safetensors"], f"{folder}/out.safetensors", options)
-        return load_file(f"{folder}/out.safetensors") if code == 0 else err[:400]
-    weights, rng = random_weights(tfmc, folder, seed), np.random.default_rng(seed)
-    want, got = results(weights, ["--engine=reference"]), results(weights, [f"-march={target}"])
-    if isinstance(want, str) or isinstance(got, str):
-        return f"{want if isinstance(want, str) else got}"
-    allowed = {name: 0.0 for name in want}
+def save_weights(folder, weights):
+    """The arguments that name them."""
+    if not weights:
+        return []
+    save_file(weights, f"{folder}/weights.safetensors")
+    return ["--weights", f"{folder}/weights.safetensors"]
+
+
+def changes_by_rounding(tfmc, folder, seed, weights, want):
+    """Of each output, how much it changes at most when the weights are rounded otherwise; None if it cannot be computed."""
+    rng, changes = np.random.default_rng(seed), {name: 0.0 for name in want}
     for _ in range(4):
-        other = results(rounded_otherwise(weights, rng), ["--engine=reference"])
+        rounded = {name: (w.astype(np.float64) * (1 + rng.uniform(-1, 1, w.shape) * 2.0**-24)).astype(np.float32)
+                   for name, w in weights.items()}
+        code, _ = run(tfmc, folder, save_weights(folder, rounded), f"{folder}/other.safetensors", ["--engine=reference"])
+        if code:
+            return None
+        other = load_file(f"{folder}/other.safetensors")
         for name, w in want.items():
             if w.dtype.kind == "f":
-                change = np.abs(other[name].astype(np.float64) - w.astype(np.float64))
-                allowed[name] = max(allowed[name], ROUNDINGS * float(np.nanmax(change, initial=0)))
-    return differences(want, got, allowed)
+                difference = np.abs(other[name].astype(np.float64) - w.astype(np.float64))
+                changes[name] = max(changes[name], float(np.max(difference[np.isfinite(difference)], initial=0)))
+    save_weights(folder, weights)
+    return changes
 
 
 def one(tfmc, seed, folder, counts):
@@ -111,25 +120,29 @@ def one(tfmc, seed, folder, counts):
     values = random_inputs(seed, inputs)
     if values:
         save_file(values, f"{folder}/inputs.safetensors")
-    weights = ["--random-weights", str(seed)]
-    code, err = run(tfmc, folder, weights, f"{folder}/want.safetensors", ["--engine=reference"])
+    weights = random_weights(tfmc, folder, seed)
+    named = save_weights(folder, weights)
+    code, err = run(tfmc, folder, named, f"{folder}/want.safetensors", ["--engine=reference"])
     if code:
         return f"reference: exit {code}: {err[:400]}"
     want = load_file(f"{folder}/want.safetensors")
     counts["fused"] += fuses(tfmc, folder)
     for target in TARGETS:
-        code, err = run(tfmc, folder, weights, f"{folder}/got.safetensors", [f"-march={target}"])
+        code, err = run(tfmc, folder, named, f"{folder}/got.safetensors", [f"-march={target}"])
         if code == 3 and "lacks" in err:
             counts["not run"] += 1
             continue
         if code:
             return f"{target}: exit {code}: {err[:400]}"
-        why = differences(want, load_file(f"{folder}/got.safetensors"))
-        if why and beyond_rounding(tfmc, seed, folder, target):
-            return f"{target}: {why}"
-        if why:
-            counts["magnify"].add(seed)
-            print(f"program {seed} magnifies rounding, {target}: {why}")
+        got = load_file(f"{folder}/got.safetensors")
+        why = differences(want, got)
+        if not why:
+            continue
+        changes = changes_by_rounding(tfmc, folder, seed, weights, want)
+        if not changes or differences(want, got, changes):
+            return f"{target}: {why}; rounding the weights otherwise changes {changes}"
+        counts["magnify"].add(seed)
+        print(f"program {seed} magnifies rounding, {target}: {why}", flush=True)
     return None
 
 

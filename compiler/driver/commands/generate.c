@@ -132,16 +132,6 @@ static void write_with(Session *session, const tfm_generate_model *model, const 
   else write_all(session, model, prompts, options);
 }
 
-/* The longest row that there can be. */
-static int64_t longest_row(const tfm_prompts *prompts, const tfm_generate_options *options) {
-  enum { MOST = 1 << 24 }; /* of a decoder; the options are checked later, so they may say anything */
-  bool is_whole = options->max_new_tokens < 0 && options->max_length >= 0;
-  int64_t more = options->max_new_tokens >= 0 ? options->max_new_tokens : TFM_DEFAULT_NEW_TOKENS;
-  int64_t length = is_whole ? options->max_length : prompts->width + (more < MOST ? more : MOST);
-  if (length < prompts->width) length = prompts->width;
-  return length < 1 ? 1 : length < MOST ? length : MOST;
-}
-
 /* Whole rows for each token. */
 static void generate_anew(Session *session, Graph *graph, WeightSource *weights, Scorer *scorer,
                           const tfm_prompts *prompts, const tfm_generate_options *options) {
@@ -191,7 +181,7 @@ static void generate(Session *session, Graph *graph, WeightSource *weights, Scor
   }
   int64_t beams = settings.options.num_beams; /* the loop will say if there cannot be so many */
   beams = beams < 1 ? 1 : beams > TFM_MAX_BEAMS ? TFM_MAX_BEAMS : beams;
-  if (native_decoder_begin(decoder, scorer, prompts.n * beams, longest_row(&prompts, &settings.options))) {
+  if (native_decoder_begin(decoder, scorer, prompts.n * beams, tfm_decoder_longest_row(&settings.options, prompts.width))) {
     const tfm_generate_model model = native_decoder_model(decoder);
     write_with(session, &model, &prompts, &settings.options);
   }

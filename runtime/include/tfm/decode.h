@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+enum { TFM_DECODER_MOST = 1 << 24 }; /* rows, and tokens of a row, that a decoder can have room for */
+
 typedef struct tfm_decoder tfm_decoder;
 
 /* `decoding`, the packed weights of its two programs (64-byte aligned; the same pointer if they share them; NULL for no
@@ -46,6 +48,10 @@ TFM_API void tfm_decoder_cancel(tfm_decoder *decoder);
 TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row); /* tokens; -1: there is no such row */
 TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder); /* workspaces, and caches for all that was reserved */
 TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);  /* sources of the last begin; 1 if there is no source */
+
+/* max_length for tfm_decoder_begin: the longest row that tfm_generate can make with these options of one that starts with so
+ * many tokens. The options need not be valid: tfm_generate says so. */
+TFM_API int64_t tfm_decoder_longest_row(const tfm_generate_options *options, int64_t start);
 
 /* For tfm_generate: a model that continues the decoder's rows. tfm_decoder_begin comes first. */
 TFM_API tfm_generate_model tfm_decoder_model(tfm_decoder *decoder);
