@@ -6,11 +6,6 @@
 
 // ---- the model ----
 
-static int32_t symbol_of(const Size *size) {
-  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
-  return is_symbol ? size->terms[0].symbols[0] : -1;
-}
-
 static const Node *find_input(const Graph *graph, const char *name) {
   for (size_t i = 0; i < graph->inputs.n; i++)
     if (strcmp(graph->inputs.items[i]->attr.name, name) == 0) return graph->inputs.items[i];
@@ -31,8 +26,8 @@ static bool refuse_model(Scorer *s, const char *what) {
 /* The symbol of the batch is -1 for a model that takes one row. */
 static bool read_model(Scorer *s, const Graph *graph, const Node *grows, int32_t *batch, int32_t *time) {
   find_output(s, graph);
-  *batch = symbol_of(grows->dims[0]);
-  *time = symbol_of(grows->dims[1]);
+  *batch = size_symbol_of(grows->dims[0]);
+  *time = size_symbol_of(grows->dims[1]);
   s->is_single = size_equals(grows->dims[0], 1);
   if (*batch < 0 && !s->is_single) return refuse_model(s, "the number of rows must be a run-time size, or 1");
   if (*time < 0) return refuse_model(s, "the length of the rows must be a run-time size");
@@ -71,7 +66,7 @@ static bool take_input(Scorer *s, const Graph *graph, const EvalInputs *inputs, 
   if (node && !check_rank(s, graph, node, &input.tensor)) return false;
   for (uint32_t axis = 0; axis < input.tensor.rank && batch >= 0; axis++) {
     input.of_batch[axis] = node ? size_involves(node->dims[axis], (uint32_t)batch) : axis == 0;
-    bool is_exact = !node || symbol_of(node->dims[axis]) == batch;
+    bool is_exact = !node || size_symbol_of(node->dims[axis]) == batch;
     if (input.of_batch[axis]) is_given &= take_batch(s, input.name, input.tensor.dims[axis], is_exact);
   }
   if (strcmp(input.name, s->grows) == 0) s->prompt = &inputs->tensors[i];

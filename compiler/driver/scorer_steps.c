@@ -53,13 +53,8 @@ static Tensor with_parts(Arena *arena, const Tensor *like, int64_t from_n, int64
 
 // ---- making it ----
 
-static int32_t symbol_of(const Size *size) {
-  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
-  return is_symbol ? size->terms[0].symbols[0] : -1;
-}
-
 static int32_t batch_axis(const Graph *step, const Node *input) {
-  int32_t batch = symbol_of(step->inputs.items[0]->dims[0]); /* the first input holds the tokens */
+  int32_t batch = size_symbol_of(step->inputs.items[0]->dims[0]); /* the first input holds the tokens */
   for (uint32_t axis = 0; axis < input->rank && batch >= 0; axis++)
     if (size_involves(input->dims[axis], (uint32_t)batch)) return (int32_t)axis;
   return -1;
@@ -76,14 +71,14 @@ static void read_step(StepScorer *s) {
 /* Sizes of the source by their names; that of the batch is the step's own. */
 static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *given) {
   s->sizes = ARENA_ARRAY(s->session->arena, EvalSize, SIZE_MAX_SYMBOLS + 4);
-  int32_t batch = symbol_of(s->step->inputs.items[0]->dims[0]);
+  int32_t batch = size_symbol_of(s->step->inputs.items[0]->dims[0]);
   const char *rows = batch >= 0 ? s->step->sizes->symbols[batch] : "";
   bool is_known[SIZE_MAX_SYMBOLS] = {false};
   for (size_t i = 0; i < source->inputs.n; i++)
     for (uint32_t j = 0; j < given->n; j++)
       for (uint32_t axis = 0; axis < given->tensors[j].rank; axis++) {
         if (strcmp(given->names[j], source->inputs.items[i]->attr.name) != 0) continue;
-        int32_t symbol = symbol_of(source->inputs.items[i]->dims[axis]);
+        int32_t symbol = size_symbol_of(source->inputs.items[i]->dims[axis]);
         if (symbol < 0 || is_known[symbol] || !strcmp(source->sizes->symbols[symbol], rows)) continue;
         is_known[symbol] = true;
         s->sizes[s->n_sizes++] = (EvalSize){source->sizes->symbols[symbol], given->tensors[j].dims[axis]};
@@ -112,7 +107,7 @@ StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, Weig
   *s = (StepScorer){.session = session, .step = parts->step, .weights = weights, .items = scorer->batch,
                     .vocab = scorer->vocab, .is_single = scorer->is_single, .n_caches = parts->n_caches};
   const Node *tokens = parts->step->inputs.items[0];
-  const char *fresh = parts->step->sizes->symbols[symbol_of(tokens->dims[1])];
+  const char *fresh = parts->step->sizes->symbols[size_symbol_of(tokens->dims[1])];
   s->length = arena_strndup(session->arena, fresh, (size_t)(strrchr(fresh, '.') - fresh));
   s->sizes = ARENA_ARRAY(session->arena, EvalSize, 4);
   read_step(s);
@@ -168,7 +163,7 @@ static Tensor gather_source(StepScorer *s, const Group *group, const StepInput *
 /* What no row has yet: a tensor without positions. */
 static Tensor empty_cache(StepScorer *s, const Group *group, const Node *node) {
   int64_t values[SIZE_MAX_SYMBOLS] = {0}, dims[MAX_RANK];
-  int32_t batch = symbol_of(s->step->inputs.items[0]->dims[0]);
+  int32_t batch = size_symbol_of(s->step->inputs.items[0]->dims[0]);
   if (batch >= 0) values[batch] = group->n;
   for (uint32_t j = 0; j < s->step->sizes->n_symbols; j++)
     for (uint32_t i = 0; i < s->n_sizes; i++)

@@ -10,9 +10,8 @@ static void bind_symbols(const Graph *graph, const EvalInputs *inputs, int64_t s
     for (uint32_t k = 0; k < inputs->n; k++) {
       if (strcmp(inputs->names[k], node->attr.name) != 0 || inputs->tensors[k].rank != node->rank) continue;
       for (uint32_t axis = 0; axis < node->rank; axis++) {
-        const Size *dim = node->dims[axis];
-        if (dim->n_terms == 1 && dim->terms[0].degree == 1 && dim->terms[0].coefficient == 1)
-          symbols[dim->terms[0].symbols[0]] = inputs->tensors[k].dims[axis];
+        int32_t symbol = size_symbol_of(node->dims[axis]);
+        if (symbol >= 0) symbols[symbol] = inputs->tensors[k].dims[axis];
       }
     }
   }

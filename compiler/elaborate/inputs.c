@@ -114,12 +114,6 @@ static bool declare_input(Elaborator *e, const Ast *param, Scope *scope, Argumen
   return input != NULL;
 }
 
-/* The index of the symbol that a size is, or -1. */
-static int32_t symbol_of(const Size *size) {
-  bool is_symbol = size->n_terms == 1 && size->terms[0].degree == 1 && size->terms[0].coefficient == 1;
-  return is_symbol ? size->terms[0].symbols[0] : -1;
-}
-
 static bool is_ragged(const Elaborator *e, const Size *dim) {
   for (uint32_t i = 0; i < e->sizes->n_symbols; i++) {
     if (e->graph->ragged[i] && size_involves(dim, i)) return true;
@@ -140,7 +134,7 @@ static bool find_batch(Elaborator *e) {
   for (size_t i = 0; i < graph->inputs.n; i++) {
     const Node *x = graph->inputs.items[i];
     if (!has_ragged_size(e, x)) continue;
-    int32_t batch = symbol_of(x->dims[0]);
+    int32_t batch = size_symbol_of(x->dims[0]);
     if (batch < 0 || graph->ragged[batch] || (graph->ragged_batch >= 0 && batch != graph->ragged_batch)) {
       fail_at(e, x->origin.span, DIAG_RAGGED, "input '%s' has a ragged size, so its first axis must be the batch",
               x->attr.name);
@@ -155,7 +149,7 @@ static bool check_batch(Elaborator *e) {
   for (size_t i = 0; i < e->graph->inputs.n; i++) {
     const Node *x = e->graph->inputs.items[i];
     for (uint32_t k = 0; k < x->rank; k++) {
-      if (!involves_items(e, x->dims[k]) || (k == 0 && symbol_of(x->dims[0]) == e->graph->ragged_batch)) continue;
+      if (!involves_items(e, x->dims[k]) || (k == 0 && size_symbol_of(x->dims[0]) == e->graph->ragged_batch)) continue;
       fail_at(e, x->origin.span, DIAG_RAGGED, "'%s' has ragged items, so it must be the first axis of input '%s'",
               e->sizes->symbols[e->graph->ragged_batch], x->attr.name);
       return false;
@@ -191,7 +185,7 @@ static bool belongs_to_items(Elaborator *e, const Node *x) {
   uint32_t n = 0, n_batch = 0;
   for (uint32_t i = 0; i < x->rank; i++) {
     n += involves_items(e, x->dims[i]);
-    n_batch += symbol_of(x->dims[i]) == e->graph->ragged_batch;
+    n_batch += size_symbol_of(x->dims[i]) == e->graph->ragged_batch;
   }
   return (n == 1 && n_batch == 1) || (n == 0 && !has_ragged_size(e, x));
 }
@@ -278,7 +272,7 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
 
 /* Only the input that grows may have the size that grows. */
 static void check_growth(Elaborator *e, const Node *target) {
-  int32_t time = symbol_of(target->dims[1]);
+  int32_t time = size_symbol_of(target->dims[1]);
   if (time < 0) {
     fail(e, DIAG_INPUT_DECLARATION, "generate: '%s' %T must have a run-time size as its second axis", target->attr.name,
          target);

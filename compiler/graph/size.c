@@ -147,6 +147,11 @@ bool size_involves(const Size *size, uint32_t symbol) {
   return false;
 }
 
+int32_t size_symbol_of(const Size *size) {
+  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
+  return is_symbol ? size->terms[0].symbols[0] : -1;
+}
+
 bool size_value(const Size *size, const int64_t *symbols, int64_t *value) {
   int64_t sum = 0;
   for (uint32_t i = 0; i < size->n_terms; i++) {

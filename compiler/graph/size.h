@@ -46,6 +46,8 @@ bool size_is_const(const Size *size, int64_t *value); /* `value` may be NULL */
 bool size_equals(const Size *size, int64_t value);
 /* Whether the symbol with this index occurs. */
 bool size_involves(const Size *size, uint32_t symbol);
+/* The index of the symbol that a size is and nothing more, or -1. */
+int32_t size_symbol_of(const Size *size);
 /* The value for given values of the symbols; false on overflow. */
 bool size_value(const Size *size, const int64_t *symbols, int64_t *value);
 /* Whether the two can be the same number: not if they differ by a constant that is not 0. */

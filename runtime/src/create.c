@@ -4,15 +4,9 @@
 
 #include "allocate.h"
 #include "context.h"
+#include "layout.h"
 #include "model.h"
 #include "options.h"
-
-/* The next `bytes` of a block, or of nothing while its size is added up. */
-static void *take(char *block, size_t *used, size_t bytes) {
-  size_t at = *used;
-  *used += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  return block ? block + at : NULL;
-}
 
 static uint32_t deepest_check(const tfm_program *program) {
   uint32_t deepest = 0;
@@ -21,15 +15,16 @@ static uint32_t deepest_check(const tfm_program *program) {
   return deepest;
 }
 
-/* Places the context's arrays behind it; returns the size of the block. */
-static size_t place_arrays(tfm_context *context, char *block) {
+/* Places the context's arrays behind it; returns the size of the block, or -1. */
+static int64_t place_arrays(tfm_context *context, char *block) {
   const tfm_program *program = context->program;
-  size_t used = 0, steps = program->n_steps, values = (size_t)program->n_inputs + program->n_outputs;
-  take(block, &used, sizeof *context);
-#define ARRAY(field, count) (context->field = take(block, &used, (count) * sizeof *context->field))
-  ARRAY(claims.slots, (size_t)context->threads);
-  ARRAY(input_dims, (size_t)program->n_inputs * TFM_MAX_RANK);
-  ARRAY(output_dims, (size_t)program->n_outputs * TFM_MAX_RANK);
+  const int64_t steps = program->n_steps, values = (int64_t)program->n_inputs + program->n_outputs;
+  Layout layout = {.block = block};
+  layout_take(&layout, 1, sizeof *context);
+#define ARRAY(field, count) (context->field = layout_take(&layout, (count), sizeof *context->field))
+  ARRAY(claims.slots, context->threads);
+  ARRAY(input_dims, (int64_t)program->n_inputs * TFM_MAX_RANK);
+  ARRAY(output_dims, (int64_t)program->n_outputs * TFM_MAX_RANK);
   ARRAY(symbols, program->n_symbols);
   ARRAY(asked, program->n_symbols);
   ARRAY(symbol_inputs, program->n_symbols);
@@ -38,7 +33,7 @@ static size_t place_arrays(tfm_context *context, char *block) {
   ARRAY(value_symbols, program->n_polynomials);
   ARRAY(values_f32, program->n_polynomials);
   ARRAY(values_i32, program->n_polynomials);
-  ARRAY(condition_stack, (size_t)deepest_check(program) + 1);
+  ARRAY(condition_stack, (int64_t)deepest_check(program) + 1);
   ARRAY(buffer_bytes, program->n_buffers);
   ARRAY(buffer_offsets, program->n_buffers);
   ARRAY(buffer_order, program->n_buffers);
@@ -49,12 +44,14 @@ static size_t place_arrays(tfm_context *context, char *block) {
   ARRAY(steps, steps);
   ARRAY(callers, values);
 #undef ARRAY
-  return used;
+  return layout.bytes;
 }
 
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads) {
   tfm_context shape = {.program = program, .allocator = *allocator, .threads = threads};
-  shape.bytes = place_arrays(&shape, NULL);
+  int64_t bytes = place_arrays(&shape, NULL);
+  if (bytes < 0) return NULL;
+  shape.bytes = (size_t)bytes;
   char *block = allocate(allocator, shape.bytes, ALIGNMENT);
   if (!block) return NULL;
   memset(block, 0, shape.bytes);

@@ -6,6 +6,7 @@
 
 #include "allocate.h"
 #include "decoder.h"
+#include "layout.h"
 #include "run.h"
 
 /* --- Memory -------------------------------------------------------------------------------------------------------- */
@@ -23,28 +24,8 @@ static bool block_reserve(tfm_decoder *decoder, int number, int64_t bytes) {
   return block->memory;
 }
 
-/* A product of sizes that are not negative; false if it is too large. */
-static bool product(int64_t *result, int64_t a, int64_t b) {
-  return !__builtin_mul_overflow(a, b, result) && *result < INT64_MAX / 64;
-}
-
 static tfm_status no_memory(tfm_error *error, const char *what) {
   return decoder_refuse(error, TFM_E_NOMEM, "no memory for %s", what);
-}
-
-/* Parts of a block, one behind the other; only their sizes as long as `base` is NULL. */
-typedef struct Layout {
-  char *base;
-  int64_t bytes; /* -1: too many */
-} Layout;
-
-static void *take(Layout *layout, int64_t n, int64_t size) {
-  char *place = layout->base ? layout->base + layout->bytes : NULL;
-  int64_t bytes;
-  bool fits = layout->bytes >= 0 && product(&bytes, n, size) &&
-              !__builtin_add_overflow(layout->bytes, round_up(bytes, ALIGNMENT), &layout->bytes);
-  if (!fits) layout->bytes = -1;
-  return place;
 }
 
 /* --- The sources --------------------------------------------------------------------------------------------------- */
@@ -77,8 +58,8 @@ static void place_outputs(tfm_decoder *decoder, Layout *kept, Layout *passing) {
   void **outputs = source->callers + source->program->n_inputs;
   for (uint32_t i = 0; i < source->program->n_outputs; i++) {
     outputs[i] = NULL;
-    if (is_kept(decoder->decoding, i)) outputs[i] = take(kept, output_bytes(source, i), 1);
-    else if (fills_pages(decoder->decoding, i)) outputs[i] = take(passing, output_bytes(source, i), 1);
+    if (is_kept(decoder->decoding, i)) outputs[i] = layout_take(kept, output_bytes(source, i), 1);
+    else if (fills_pages(decoder->decoding, i)) outputs[i] = layout_take(passing, output_bytes(source, i), 1);
   }
 }
 
@@ -144,7 +125,7 @@ static tfm_status bind_source(tfm_decoder *decoder, const tfm_value *inputs, tfm
   place_outputs(decoder, &kept, &passing);
   int64_t pages;
   if (kept.bytes < 0 || passing.bytes < 0 ||
-      !product(&pages, decoder->items * decoder->pages_per_item,
+      !size_product(&pages, decoder->items * decoder->pages_per_item,
                cache_page_bytes(decoder->decoding->step->source_page_floats)) ||
       !block_reserve(decoder, BLOCK_OUTPUTS, kept.bytes) || !block_reserve(decoder, BLOCK_SOURCE, pages))
     return no_memory(error, "what the sources give");
@@ -156,13 +137,13 @@ static tfm_status run_source(tfm_decoder *decoder, const tfm_value *inputs, tfm_
   tfm_context *source = decoder->source;
   const tfm_decoding *decoding = decoder->decoding;
   if (!source) return TFM_OK;
-  Layout kept = {.base = decoder->blocks[BLOCK_OUTPUTS].memory}, passing = {0};
+  Layout kept = {.block = decoder->blocks[BLOCK_OUTPUTS].memory}, passing = {0};
   place_outputs(decoder, &kept, &passing);
   int64_t bytes = passing.bytes;
   char *room = bytes ? allocate_room(&decoder->allocator, &bytes) : NULL;
   if (bytes && !room) return no_memory(error, "what the sources give");
   kept.bytes = 0;
-  passing = (Layout){.base = room};
+  passing = (Layout){.block = room};
   place_outputs(decoder, &kept, &passing);
   for (uint32_t i = 0; i < source->program->n_inputs; i++) source->callers[i] = inputs[i].data;
   tfm_status status = run_steps(source, error);
@@ -186,7 +167,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   int64_t rows = decoder->max_rows, pages = decoder->own_pages.n_pages, vocab = decoder->decoding->vocab;
   char *own_arrays, *flat_arrays;
   float **lists;
-#define ARRAY(place, count) ((place) = take(layout, (count), sizeof *(place)))
+#define ARRAY(place, count) ((place) = layout_take(layout, (count), sizeof *(place)))
   ARRAY(decoder->rows, rows);
   ARRAY(decoder->spare, rows);
   ARRAY(lists, 2 * pages);
@@ -205,7 +186,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(decoder->log_sums, rows);
   ARRAY(decoder->scores, rows > 1 ? rows * vocab : 0);
 #undef ARRAY
-  if (!layout->base) return;
+  if (!layout->block) return;
   page_pool_place(&decoder->own_pages, decoder->blocks[BLOCK_OWN].memory,
                   cache_page_bytes(decoder->decoding->step->own_page_floats), pages, own_arrays);
   page_pool_place(&decoder->flat_pages, decoder->blocks[BLOCK_FLAT].memory, decoder->flat_bytes, 2 * rows, flat_arrays);
@@ -226,15 +207,15 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
   decoder->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(decoder->longest, TFM_CACHE_PAGE) : 0;
   decoder->own_pages.n_pages = rows * decoder->pages_per_row;
   if (decoder->own_pages.n_pages >= UINT32_MAX ||
-      !product(&bytes, decoder->own_pages.n_pages, cache_page_bytes(decoder->decoding->step->own_page_floats)) ||
-      !product(&flat, 2 * rows, decoder->flat_bytes) || !block_reserve(decoder, BLOCK_OWN, bytes) ||
+      !size_product(&bytes, decoder->own_pages.n_pages, cache_page_bytes(decoder->decoding->step->own_page_floats)) ||
+      !size_product(&flat, 2 * rows, decoder->flat_bytes) || !block_reserve(decoder, BLOCK_OWN, bytes) ||
       !block_reserve(decoder, BLOCK_FLAT, flat))
     return decoder_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,
                           (long long)decoder->longest);
   Layout layout = {0};
   place_tables(decoder, &layout);
   if (layout.bytes < 0 || !block_reserve(decoder, BLOCK_TABLES, layout.bytes)) return no_memory(error, "the tables of a decoder");
-  layout = (Layout){.base = decoder->blocks[BLOCK_TABLES].memory};
+  layout = (Layout){.block = decoder->blocks[BLOCK_TABLES].memory};
   place_tables(decoder, &layout);
   decoder->n_gathered = 0;
   return TFM_OK;
@@ -283,7 +264,7 @@ static tfm_status measure_flat(tfm_decoder *decoder, tfm_error *error) {
   for (uint32_t i = 0; i < decoding->step->n_inputs && !status; i++) {
     if (!input_is_flat_cache(decoding, i)) continue;
     decoder->inputs[i].flat_offset = flat.bytes;
-    take(&flat, output_bytes(decoder->step, decoding->inputs[i].number), 1);
+    layout_take(&flat, output_bytes(decoder->step, decoding->inputs[i].number), 1);
   }
   decoder->flat_bytes = flat.bytes;
   return status || flat.bytes >= 0 ? status : no_memory(error, "the longest row");
@@ -302,8 +283,8 @@ static void place_staging(tfm_decoder *decoder, Layout *layout) {
     StepInput *state = &decoder->inputs[i];
     int64_t rows = info->batch_axis == TFM_NONE ? 1 : decoder->max_rows;
     if (info->is_cache || info->batch_axis != TFM_NONE)
-      state->staging = take(layout, rows, input_bytes(decoder->step, i));
-    if (info->is_cache) state->result = take(layout, rows, output_bytes(decoder->step, info->number));
+      state->staging = layout_take(layout, rows, input_bytes(decoder->step, i));
+    if (info->is_cache) state->result = layout_take(layout, rows, output_bytes(decoder->step, info->number));
   }
 }
 
@@ -312,7 +293,7 @@ static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
   place_staging(decoder, &layout);
   if (layout.bytes < 0 || !block_reserve(decoder, BLOCK_STAGING, layout.bytes))
     return no_memory(error, "the tensors of the rows");
-  layout = (Layout){.base = decoder->blocks[BLOCK_STAGING].memory};
+  layout = (Layout){.block = decoder->blocks[BLOCK_STAGING].memory};
   place_staging(decoder, &layout);
   return TFM_OK;
 }

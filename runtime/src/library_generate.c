@@ -6,6 +6,7 @@
 
 #include "allocate.h"
 #include "forward_scores.h"
+#include "layout.h"
 #include "library_calls.h"
 #include "model.h"
 #include "tfm/decode.h"
@@ -31,34 +32,21 @@ static void read_options(Call *call, const tfm_generate_options *given) {
 
 // ---- prompts ----
 
-typedef struct Memory { /* of a call, or its size while there is none */
-  char *begin;
-  size_t bytes;
-} Memory;
-
-static void *take(Memory *memory, size_t bytes) {
-  char *taken = memory->begin ? memory->begin + memory->bytes : NULL;
-  memory->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  return taken;
-}
-
 static int64_t items_of(const Call *call) {
   return call->generation->batch == TFM_NONE ? 1 : call->context->asked[call->generation->batch];
 }
 
 /* Padding in front counts for nothing but the model; a model with a source has its padding there. */
-static int64_t count_padding(const Call *call, const int32_t *tokens, int64_t length) {
-  int64_t n = 0;
+static int64_t padding_of(const Call *call, const int32_t *tokens, int64_t length) {
   if (call->context->program->n_inputs > 1 || length > call->prompts.width) return 0;
-  while (n < length && tokens[n] == call->options.pad_token_id) n++;
-  return n;
+  return tfm_prompt_padding(tokens, length, call->options.pad_token_id);
 }
 
 static void fill_prompts(Call *call, const int32_t *given, const int64_t *lengths, int32_t *tokens, int64_t *padding) {
   tfm_prompts *prompts = &call->prompts;
   for (int64_t i = 0; i < prompts->n && !given; i++) tokens[i] = (int32_t)call->generation->bos;
   for (int64_t i = 0; i < prompts->n && given; i++)
-    padding[i] = count_padding(call, given + i * prompts->width, lengths ? lengths[i] : prompts->width);
+    padding[i] = padding_of(call, given + i * prompts->width, lengths ? lengths[i] : prompts->width);
   prompts->tokens = given ? given : tokens;
   prompts->lengths = lengths;
   prompts->padding = given ? padding : NULL;
@@ -76,19 +64,20 @@ static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *
       .context = call->context, .generation = call->generation, .inputs = inputs, .sizes = sizes, .batch = items_of(call)};
 }
 
-/* Memory for everything that a call copies or makes; once to learn its size. */
-static void lay_out(Call *call, Memory memory, const int32_t *given, const int64_t *lengths) {
+/* Places everything that a call copies or makes in a block and fills it; returns the block's size, or -1. */
+static int64_t lay_out(Call *call, char *block, const int32_t *given, const int64_t *lengths) {
   const tfm_program *program = call->context->program;
-  size_t n = (size_t)call->prompts.n;
-  int32_t *tokens = take(&memory, n * sizeof *tokens);
-  int64_t *padding = take(&memory, n * sizeof *padding);
-  tfm_value *inputs = take(&memory, program->n_inputs * sizeof *inputs);
-  int64_t *dims = take(&memory, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
-  int64_t *sizes = take(&memory, program->n_symbols * sizeof *sizes);
-  call->bytes = memory.bytes;
-  if (!memory.begin) return;
+  const int64_t n = call->prompts.n;
+  Layout layout = {.block = block};
+  int32_t *tokens = layout_take(&layout, n, sizeof *tokens);
+  int64_t *padding = layout_take(&layout, n, sizeof *padding);
+  tfm_value *inputs = layout_take(&layout, program->n_inputs, sizeof *inputs);
+  int64_t *dims = layout_take(&layout, (int64_t)program->n_inputs * TFM_MAX_RANK, sizeof *dims);
+  int64_t *sizes = layout_take(&layout, program->n_symbols, sizeof *sizes);
+  if (!block) return layout.bytes;
   fill_prompts(call, given, lengths, tokens, padding);
   fill_forward(call, inputs, dims, sizes);
+  return layout.bytes;
 }
 
 static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
@@ -109,10 +98,11 @@ static tfm_status read_call(Call *call, const void *args, const int64_t *lengths
   if (!given && lengths) return library_usage(error, "there are lengths of prompts, but no prompts");
   if (!given && generation->bos == TFM_NO_TOKEN) return nothing_to_begin_with(call, error);
   call->prompts = (tfm_prompts){.n = items_of(call), .width = given ? context->asked[generation->length] : 1};
-  lay_out(call, (Memory){0}, given, lengths);
-  call->memory = allocate(&context->allocator, call->bytes, ALIGNMENT);
+  int64_t bytes = lay_out(call, NULL, given, lengths);
+  call->memory = bytes < 0 ? NULL : allocate(&context->allocator, (size_t)bytes, ALIGNMENT);
   if (!call->memory) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "not enough memory for generation");
-  lay_out(call, (Memory){call->memory, 0}, given, lengths);
+  call->bytes = (size_t)bytes;
+  lay_out(call, call->memory, given, lengths);
   return TFM_OK;
 }
 

@@ -36,6 +36,13 @@ Test(size, equal_polynomials_are_one_pointer) {
   cr_assert_str_eq(text_of(size_const(table, 0)), "0");
 }
 
+Test(size, a_size_that_is_a_symbol_and_nothing_more) {
+  cr_assert_eq(size_symbol_of(read("batch")), 0);
+  cr_assert_eq(size_symbol_of(read("time")), 1);
+  static const char *const others[] = {"0", "1", "2*time", "-1*time", "time + 1", "batch*time", "time*time"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) cr_assert_eq(size_symbol_of(read(others[i])), -1, "%s", others[i]);
+}
+
 Test(size, division_must_come_out_even) {
   const Size *x = read("6*batch*time - 4*time");
   cr_assert_str_eq(text_of(size_div(table, x, read("2*time"))), "3*batch - 2");

@@ -41,13 +41,6 @@ static Graph *load_graph(Session *session) {
 
 // ---- prompts ----
 
-/* How many tokens at the beginning of a row are padding. */
-static int64_t count_padding(const int32_t *tokens, int64_t length, int64_t pad) {
-  int64_t n = 0;
-  while (n < length && tokens[n] == pad) n++;
-  return n;
-}
-
 static void read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm_prompts *prompts) {
   const Tensor *prompt = scorer->prompt, *given = scorer->prompt_lengths;
   int64_t n = prompt->dims[0], width = prompt->dims[1];
@@ -55,7 +48,7 @@ static void read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm
   for (int64_t i = 0; i < n; i++) {
     lengths[i] = given ? ((const int32_t *)given->data)[i] : width;
     bool is_padded = scorer->is_decoder && lengths[i] >= 0 && lengths[i] <= width;
-    if (is_padded) padding[i] = count_padding((const int32_t *)prompt->data + i * width, lengths[i], pad);
+    if (is_padded) padding[i] = tfm_prompt_padding((const int32_t *)prompt->data + i * width, lengths[i], pad);
   }
   *prompts = (tfm_prompts){n, width, prompt->data, lengths, padding};
 }

@@ -41,6 +41,13 @@ typedef struct tfm_prompts { /* what the rows start with: at least one token eac
   const int64_t *padding; /* how many tokens at the beginning of each row are padding; NULL: none */
 } tfm_prompts;
 
+/* What tfm_prompts.padding says of a row of `length` tokens that was filled up in front. */
+static inline int64_t tfm_prompt_padding(const int32_t *tokens, int64_t length, int64_t pad) {
+  int64_t n = 0;
+  while (n < length && tokens[n] == pad) n++;
+  return n;
+}
+
 TFM_API void tfm_generate_defaults(tfm_generate_options *options);
 /* `generated` is set on success only; tfm_generated_free gives its memory back. Fails with TFM_E_INPUT when an option
  * is out of its range, when a prompt leaves no room, when scores are NaN or +inf, or when every token is forbidden. */
