@@ -60,14 +60,7 @@ static bool begin_item(void *context, const Tensor *const *inputs, Tensor *outpu
 /* The interpreter checks the batch and takes it apart. */
 static bool begin_items(ItemDecoders *d, const Scorer *scorer) {
   Arena *arena = d->session->arena;
-  uint32_t n = (uint32_t)scorer->inputs.n;
-  const char **names = ARENA_ARRAY(arena, const char *, n);
-  Tensor *tensors = ARENA_ARRAY(arena, Tensor, n);
-  for (uint32_t i = 0; i < n; i++) {
-    names[i] = scorer->inputs.items[i].name;
-    tensors[i] = scorer->inputs.items[i].tensor;
-  }
-  const EvalInputs inputs = {names, tensors, n};
+  const EvalInputs inputs = scorer_inputs(scorer);
   const EvalOptions options = {.item = begin_item, .item_context = d};
   Graph *graph = graph_clone(arena, d->need.sources);
   graph->outputs.n = 0;

@@ -107,64 +107,44 @@ Scorer *scorer_new(Session *session, const Graph *graph, const EvalInputs *input
   return s;
 }
 
+EvalInputs scorer_inputs(const Scorer *s) {
+  uint32_t n = (uint32_t)s->inputs.n;
+  const char **names = ARENA_ARRAY(s->session->arena, const char *, n);
+  Tensor *tensors = ARENA_ARRAY(s->session->arena, Tensor, n);
+  for (uint32_t i = 0; i < n; i++) {
+    names[i] = s->inputs.items[i].name;
+    tensors[i] = s->inputs.items[i].tensor;
+  }
+  return (EvalInputs){names, tensors, n};
+}
+
 void scorer_destroy(Scorer *scorer) {
   if (scorer) arena_destroy(scorer->scratch);
 }
 
 // ---- one run ----
 
-typedef struct Wanted { /* of a call, by row */
-  float *scores, *log_sums; /* log_sums: NULL, not wanted */
-} Wanted;
+typedef struct Call {
+  Scorer *scorer;
+  float *scores, *log_sums; /* of its rows; log_sums: NULL, not wanted */
+} Call;
 
-typedef struct Rows { /* of a call: those numbers of it that are run together */
-  const tfm_step_rows *call;
-  int64_t *numbers, n, longest;
-} Rows;
-
-/* The tensor with the items of the rows along one axis. */
-static Tensor gather_axis(Scorer *s, const Tensor *from, uint32_t axis, const Rows *rows) {
-  Tensor to = *from;
-  const int64_t part = s->batch ? from->dims[axis] / s->batch : 0;
-  int64_t outer = 1, inner = dtype_bytes[from->dtype];
-  for (uint32_t i = 0; i < axis; i++) outer *= from->dims[i];
-  for (uint32_t i = axis + 1; i < from->rank; i++) inner *= from->dims[i];
-  to.dims[axis] = part * rows->n;
-  to.data = tensor_new(s->scratch, to.dtype, to.rank, to.dims)->data;
-  const size_t block = (size_t)(part * inner);
-  for (int64_t i = 0; i < outer; i++)
-    for (int64_t row = 0; row < rows->n; row++) {
-      int64_t item = rows->call->items[rows->numbers[row]];
-      memcpy((char *)to.data + (size_t)(i * rows->n + row) * block,
-             (const char *)from->data + (size_t)(i * s->batch + item) * block, block);
-    }
-  return to;
-}
-
-static Tensor gather(Scorer *s, const ScorerInput *input, const Rows *rows) {
+static Tensor gather(Scorer *s, const ScorerInput *input, const RowGroup *rows) {
   Tensor tensor = input->tensor;
   bool is_whole = rows->n == s->batch; /* as it was given */
   for (int64_t i = 0; i < rows->n && is_whole; i++) is_whole = rows->call->items[rows->numbers[i]] == i;
   for (uint32_t axis = 0; axis < tensor.rank && !is_whole; axis++)
-    if (input->of_batch[axis]) tensor = gather_axis(s, &tensor, axis, rows);
+    if (input->of_batch[axis]) tensor = parts_gather(s->scratch, &tensor, s->batch, axis, rows);
   return tensor;
 }
 
-static Tensor rows_tensor(Scorer *s, const Rows *rows) {
-  Tensor tensor = *tensor_new(s->scratch, DTYPE_I32, 2, (int64_t[]){rows->n, rows->longest});
-  for (int64_t i = 0; i < rows->n; i++)
-    memcpy((int32_t *)tensor.data + i * rows->longest, rows->call->tokens[rows->numbers[i]],
-           (size_t)rows->call->lengths[rows->numbers[i]] * sizeof(int32_t));
-  return tensor;
-}
-
-static Tensor lengths_tensor(Scorer *s, const Rows *rows) {
+static Tensor lengths_tensor(Scorer *s, const RowGroup *rows) {
   Tensor tensor = *tensor_new(s->scratch, DTYPE_I32, 1, &rows->n);
   for (int64_t i = 0; i < rows->n; i++) ((int32_t *)tensor.data)[i] = (int32_t)rows->call->lengths[rows->numbers[i]];
   return tensor;
 }
 
-static EvalInputs make_inputs(Scorer *s, const Rows *rows) {
+static EvalInputs make_inputs(Scorer *s, const RowGroup *rows) {
   uint32_t n = (uint32_t)s->inputs.n;
   const char **names = ARENA_ARRAY(s->scratch, const char *, n + 2);
   Tensor *tensors = ARENA_ARRAY(s->scratch, Tensor, n + 2);
@@ -173,7 +153,7 @@ static EvalInputs make_inputs(Scorer *s, const Rows *rows) {
     tensors[i] = gather(s, &s->inputs.items[i], rows);
   }
   names[n] = s->grows;
-  tensors[n++] = rows_tensor(s, rows);
+  tensors[n++] = group_tokens(s->scratch, rows, 0);
   if (s->lengths) {
     names[n] = s->lengths;
     tensors[n++] = lengths_tensor(s, rows);
@@ -181,8 +161,9 @@ static EvalInputs make_inputs(Scorer *s, const Rows *rows) {
   return (EvalInputs){names, tensors, n};
 }
 
-/* `sums`: NULL, or the output that has them. */
-static bool take_scores(Scorer *s, const Rows *rows, const Tensor *output, const Tensor *sums, const Wanted *wanted) {
+static bool take_scores(const Call *call, const RowGroup *rows, const Tensor *outputs) {
+  Scorer *s = call->scorer;
+  const Tensor *output = &outputs[s->output], *sums = &outputs[s->n_outputs - 1];
   if (output->dims[0] != rows->n || output->dims[1] < 1 || output->dims[2] != s->vocab) {
     StrBuf shape = strbuf_new(s->session->arena);
     print_dims(&shape, output->dims, output->rank);
@@ -192,53 +173,39 @@ static bool take_scores(Scorer *s, const Rows *rows, const Tensor *output, const
   for (int64_t i = 0; i < rows->n; i++) {
     int64_t number = rows->numbers[i], length = rows->call->lengths[number];
     int64_t last = s->lengths && output->dims[1] == rows->longest ? length - 1 : output->dims[1] - 1;
-    memcpy(wanted->scores + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
-           (size_t)s->vocab * sizeof *wanted->scores);
-    if (sums) wanted->log_sums[number] = ((const float *)sums->data)[i * output->dims[1] + last];
+    memcpy(call->scores + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
+           (size_t)s->vocab * sizeof *call->scores);
+    if (call->log_sums) call->log_sums[number] = ((const float *)sums->data)[i * output->dims[1] + last];
   }
   return true;
 }
 
 /* What an engine allocates in a run is of no use after it. */
-static bool run(Scorer *s, const Rows *rows, const Wanted *wanted) {
+static bool run(void *context, const RowGroup *rows) {
+  const Call *call = context;
+  Scorer *s = call->scorer;
   Arena *kept = s->session->arena;
   EvalInputs inputs = make_inputs(s, rows);
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->n_outputs);
   s->session->arena = s->scratch;
   bool done = engine_run(s->engine, &inputs, outputs);
   s->session->arena = kept;
-  const Tensor *sums = wanted->log_sums ? &outputs[s->n_outputs - 1] : NULL;
-  return done && take_scores(s, rows, &outputs[s->output], sums, wanted);
+  return done && take_scores(call, rows, outputs);
 }
 
 // ---- a call ----
 
-/* Whether two rows can be run together. */
-static bool fits(const Scorer *s, const tfm_step_rows *call, int64_t a, int64_t b) {
-  return !s->is_single && (s->lengths || call->lengths[a] == call->lengths[b]);
+static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int64_t b) {
+  const Scorer *s = ((const Call *)context)->scorer;
+  return !s->is_single && (s->lengths || rows->lengths[a] == rows->lengths[b]);
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *call, float *scores, float *log_sums,
-                            tfm_error *error) {
-  Scorer *s = context;
-  const Wanted wanted = {scores, log_sums};
-  arena_reset(s->scratch);
-  bool *is_taken = ARENA_ARRAY(s->scratch, bool, call->n);
-  Rows rows = {call, ARENA_ARRAY(s->scratch, int64_t, call->n), 0, 0};
-  for (int64_t first = 0; first < call->n; first++) {
-    if (is_taken[first]) continue;
-    rows.n = rows.longest = 0;
-    for (int64_t i = first; i < call->n; i++) {
-      if (is_taken[i] || (i > first && !fits(s, call, first, i))) continue;
-      is_taken[i] = true;
-      rows.numbers[rows.n++] = i;
-      if (call->lengths[i] > rows.longest) rows.longest = call->lengths[i];
-    }
-    if (run(s, &rows, &wanted)) continue;
-    *error = (tfm_error){.status = TFM_E_INPUT};
-    return TFM_E_INPUT;
-  }
-  return TFM_OK;
+static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+  Call call = {context, scores, log_sums};
+  arena_reset(call.scorer->scratch);
+  if (row_groups_run(call.scorer->scratch, rows, &(RowGrouping){&call, fits, run})) return TFM_OK;
+  *error = (tfm_error){.status = TFM_E_INPUT};
+  return TFM_E_INPUT;
 }
 
 tfm_generate_model scorer_model(Scorer *scorer) {

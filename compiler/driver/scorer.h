@@ -8,7 +8,7 @@
 #define TFM_DRIVER_SCORER_H
 
 #include "driver/engine.h"
-#include "tfm/generate.h"
+#include "driver/row_groups.h"
 
 typedef struct ScorerInput { /* an input that does not grow, or the lengths of a ragged size */
   const char *name;
@@ -35,6 +35,7 @@ typedef struct Scorer {
 Scorer *scorer_new(Session *session, const Graph *graph, const EvalInputs *inputs);
 /* What the runtime calls; scorer->engine must be set. After an error the message is in the session's diag. */
 tfm_generate_model scorer_model(Scorer *scorer);
+EvalInputs scorer_inputs(const Scorer *scorer); /* those that do not grow, of all items */
 void scorer_destroy(Scorer *scorer); /* NULL is ignored; the engine is not the scorer's */
 
 #endif

@@ -29,28 +29,6 @@ struct StepScorer {
   Arena *scratch;
 };
 
-// ---- parts of tensors ----
-
-/* Copies part `from_row` of `from_n` along an axis to part `to_row` of `to_n`. */
-static void copy_part(Tensor *to, int64_t to_row, int64_t to_n, const Tensor *from, int64_t from_row, int64_t from_n,
-                      int32_t axis) {
-  int64_t outer = 1, inner = dtype_bytes[from->dtype];
-  for (int32_t i = 0; i < axis; i++) outer *= from->dims[i];
-  for (uint32_t i = (uint32_t)axis; i < from->rank; i++) inner *= from->dims[i];
-  const size_t bytes = (size_t)(inner / from_n);
-  for (int64_t i = 0; i < outer && bytes; i++)
-    memcpy((char *)to->data + (size_t)(i * to_n + to_row) * bytes,
-           (const char *)from->data + (size_t)(i * from_n + from_row) * bytes, bytes);
-}
-
-/* A tensor of `to_n` parts along an axis, each as long as one of `from_n`. */
-static Tensor with_parts(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, int32_t axis) {
-  int64_t dims[MAX_RANK];
-  memcpy(dims, like->dims, sizeof dims);
-  dims[axis] = from_n ? dims[axis] / from_n * to_n : 0;
-  return *tensor_new(arena, like->dtype, like->rank, dims);
-}
-
 // ---- making it ----
 
 static int32_t batch_axis(const Graph *step, const Node *input) {
@@ -86,14 +64,7 @@ static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *giv
 }
 
 static bool run_source(StepScorer *s, const Scorer *scorer, Graph *source) {
-  uint32_t n = (uint32_t)scorer->inputs.n;
-  EvalInputs given = {ARENA_ARRAY(s->session->arena, const char *, n), NULL, n};
-  Tensor *tensors = ARENA_ARRAY(s->session->arena, Tensor, n);
-  for (uint32_t i = 0; i < n; i++) {
-    ((const char **)given.names)[i] = scorer->inputs.items[i].name;
-    tensors[i] = scorer->inputs.items[i].tensor;
-  }
-  given.tensors = tensors;
+  const EvalInputs given = scorer_inputs(scorer);
   s->sources = ARENA_ARRAY(s->session->arena, Tensor, source->outputs.n);
   if (!graph_eval(s->session->arena, &s->session->diag, source, weight_source_get, s->weights, &given, s->sources))
     return false;
@@ -127,10 +98,11 @@ void step_scorer_destroy(StepScorer *s) {
 
 // ---- a step ----
 
-typedef struct Group { /* rows of a call that go together */
-  const tfm_step_rows *call;
-  int64_t *numbers, n, past, fresh;
-} Group;
+typedef struct Call { /* of the decoding loop */
+  StepScorer *scorer;
+  Row *rows;
+  float *scores, *log_sums; /* log_sums: NULL, not wanted */
+} Call;
 
 static const Row *parent_of(const StepScorer *s, const tfm_step_rows *call, int64_t i) {
   int64_t parent = call->parents[i];
@@ -143,25 +115,17 @@ static int64_t past_of(const StepScorer *s, const tfm_step_rows *call, int64_t i
   return parent ? parent->length : 0;
 }
 
-static Tensor new_tokens(StepScorer *s, const Group *group) {
-  Tensor tensor = *tensor_new(s->scratch, DTYPE_I32, 2, (int64_t[]){group->n, group->fresh});
-  for (int64_t i = 0; i < group->n; i++)
-    memcpy((int32_t *)tensor.data + i * group->fresh, group->call->tokens[group->numbers[i]] + group->past,
-           (size_t)group->fresh * sizeof(int32_t));
-  return tensor;
-}
+/* All rows of a group have as many earlier tokens. */
+static int64_t group_past(const StepScorer *s, const RowGroup *group) { return past_of(s, group->call, group->numbers[0]); }
 
-static Tensor gather_source(StepScorer *s, const Group *group, const StepInput *input) {
+static Tensor gather_source(StepScorer *s, const RowGroup *group, const StepInput *input) {
   const Tensor *whole = &s->sources[input->source];
-  if (input->batch_axis < 0) return *whole;
-  Tensor tensor = with_parts(s->scratch, whole, s->items, group->n, input->batch_axis);
-  for (int64_t i = 0; i < group->n; i++)
-    copy_part(&tensor, i, group->n, whole, group->call->items[group->numbers[i]], s->items, input->batch_axis);
-  return tensor;
+  return input->batch_axis < 0 ? *whole
+                               : parts_gather(s->scratch, whole, s->items, (uint32_t)input->batch_axis, group);
 }
 
 /* What no row has yet: a tensor without positions. */
-static Tensor empty_cache(StepScorer *s, const Group *group, const Node *node) {
+static Tensor empty_cache(StepScorer *s, const RowGroup *group, const Node *node) {
   int64_t values[SIZE_MAX_SYMBOLS] = {0}, dims[MAX_RANK];
   int32_t batch = size_symbol_of(s->step->inputs.items[0]->dims[0]);
   if (batch >= 0) values[batch] = group->n;
@@ -172,19 +136,19 @@ static Tensor empty_cache(StepScorer *s, const Group *group, const Node *node) {
   return *tensor_new(s->scratch, node->dtype, node->rank, dims);
 }
 
-static Tensor gather_cache(StepScorer *s, const Group *group, size_t i) {
+static Tensor gather_cache(StepScorer *s, const RowGroup *group, size_t i) {
   const StepInput *input = &s->inputs[i];
-  if (group->past == 0) return empty_cache(s, group, s->step->inputs.items[i]);
+  if (group_past(s, group) == 0) return empty_cache(s, group, s->step->inputs.items[i]);
   const Tensor *first = &parent_of(s, group->call, group->numbers[0])->caches[input->cache];
   if (input->batch_axis < 0) return *first; /* one row, or the same for all */
-  Tensor tensor = with_parts(s->scratch, first, 1, group->n, input->batch_axis);
+  const uint32_t axis = (uint32_t)input->batch_axis;
+  Tensor tensor = parts_tensor(s->scratch, first, 1, group->n, axis);
   for (int64_t row = 0; row < group->n; row++)
-    copy_part(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->cache], 0, 1,
-              input->batch_axis);
+    parts_copy(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->cache], 0, 1, axis);
   return tensor;
 }
 
-static EvalInputs make_inputs(StepScorer *s, const Group *group) {
+static EvalInputs make_inputs(StepScorer *s, const RowGroup *group) {
   uint32_t n = (uint32_t)s->step->inputs.n;
   const char **names = ARENA_ARRAY(s->scratch, const char *, n);
   Tensor *tensors = ARENA_ARRAY(s->scratch, Tensor, n);
@@ -192,31 +156,34 @@ static EvalInputs make_inputs(StepScorer *s, const Group *group) {
     names[i] = s->step->inputs.items[i]->attr.name;
     if (s->inputs[i].cache >= 0) tensors[i] = gather_cache(s, group, i);
     else if (s->inputs[i].source >= 0) tensors[i] = gather_source(s, group, &s->inputs[i]);
-    else tensors[i] = new_tokens(s, group);
+    else tensors[i] = group_tokens(s->scratch, group, group_past(s, group));
   }
   return (EvalInputs){names, tensors, n};
 }
 
 /* Each row gets its part of the caches. */
-static void keep_caches(StepScorer *s, const Group *group, const Tensor *outputs, Row *rows) {
+static void keep_caches(const Call *call, const RowGroup *group, const Tensor *outputs) {
+  StepScorer *s = call->scorer;
   for (int64_t i = 0; i < group->n; i++) {
-    Row *row = &rows[group->numbers[i]];
-    *row = (Row){group->past + group->fresh, ARENA_ARRAY(s->next, Tensor, s->n_caches)};
+    Row *row = &call->rows[group->numbers[i]];
+    *row = (Row){group->longest, ARENA_ARRAY(s->next, Tensor, s->n_caches)};
     for (size_t j = 0; j < s->step->inputs.n; j++) {
       const StepInput *input = &s->inputs[j];
       if (input->cache < 0) continue;
       const Tensor *cache = &outputs[2 + input->cache]; /* behind the scores and their sums */
-      int32_t axis = input->batch_axis < 0 ? 0 : input->batch_axis;
+      uint32_t axis = input->batch_axis < 0 ? 0 : (uint32_t)input->batch_axis;
       int64_t n = input->batch_axis < 0 ? 1 : group->n;
-      row->caches[input->cache] = with_parts(s->next, cache, n, 1, axis);
-      copy_part(&row->caches[input->cache], 0, 1, cache, n == 1 ? 0 : i, n, axis);
+      row->caches[input->cache] = parts_tensor(s->next, cache, n, 1, axis);
+      parts_copy(&row->caches[input->cache], 0, 1, cache, n == 1 ? 0 : i, n, axis);
     }
   }
 }
 
-static bool run(StepScorer *s, const Group *group, Row *rows, float *scores, float *log_sums) {
+static bool run(void *context, const RowGroup *group) {
+  const Call *call = context;
+  StepScorer *s = call->scorer;
   const EvalInputs inputs = make_inputs(s, group);
-  const int64_t values[] = {group->past, group->fresh, 1};
+  const int64_t past = group_past(s, group), values[] = {past, group->longest - past, 1};
   static const char *const parts[] = {"past", "fresh", "kept"};
   for (uint32_t i = 0; i < 3; i++)
     s->sizes[s->n_sizes + i] = (EvalSize){arena_printf(s->scratch, "%s.%s", s->length, parts[i]), values[i]};
@@ -225,42 +192,33 @@ static bool run(StepScorer *s, const Group *group, Row *rows, float *scores, flo
   if (!graph_eval_with(s->scratch, &s->session->diag, s->step, weight_source_get, s->weights, &inputs, &options, outputs))
     return false;
   for (int64_t i = 0; i < group->n; i++) {
-    memcpy(scores + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,
-           (size_t)s->vocab * sizeof *scores);
-    if (log_sums) log_sums[group->numbers[i]] = ((const float *)outputs[1].data)[i];
+    memcpy(call->scores + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,
+           (size_t)s->vocab * sizeof *call->scores);
+    if (call->log_sums) call->log_sums[group->numbers[i]] = ((const float *)outputs[1].data)[i];
   }
-  keep_caches(s, group, outputs, rows);
+  keep_caches(call, group, outputs);
   return true;
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *call, float *scores, float *log_sums,
-                            tfm_error *error) {
+static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int64_t b) {
+  const StepScorer *s = ((const Call *)context)->scorer;
+  return !s->is_single && rows->lengths[a] == rows->lengths[b] && past_of(s, rows, a) == past_of(s, rows, b);
+}
+
+static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
   StepScorer *s = context;
   arena_reset(s->scratch);
   arena_reset(s->next);
-  Row *rows = ARENA_ARRAY(s->next, Row, call->n);
-  bool *is_taken = ARENA_ARRAY(s->scratch, bool, call->n);
-  Group group = {.call = call, .numbers = ARENA_ARRAY(s->scratch, int64_t, call->n)};
-  for (int64_t first = 0; first < call->n; first++) {
-    if (is_taken[first]) continue;
-    group.n = 0;
-    group.past = past_of(s, call, first);
-    group.fresh = call->lengths[first] - group.past;
-    for (int64_t i = first; i < call->n; i++) {
-      bool fits = i == first || (!s->is_single && call->lengths[i] == call->lengths[first] && past_of(s, call, i) == group.past);
-      if (is_taken[i] || !fits) continue;
-      is_taken[i] = true;
-      group.numbers[group.n++] = i;
-    }
-    if (run(s, &group, rows, scores, log_sums)) continue;
+  Call call = {s, ARENA_ARRAY(s->next, Row, rows->n), scores, log_sums};
+  if (!row_groups_run(s->scratch, rows, &(RowGrouping){&call, fits, run})) {
     *error = (tfm_error){.status = TFM_E_INPUT};
     return TFM_E_INPUT;
   }
   Arena *kept = s->kept;
   s->kept = s->next;
   s->next = kept;
-  s->rows = rows;
-  s->n_rows = call->n;
+  s->rows = call.rows;
+  s->n_rows = rows->n;
   return TFM_OK;
 }
 
