@@ -26,7 +26,8 @@ static int64_t scratch_needed(const tfm_context *context) {
   int64_t most = 0;
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     const tfm_step *step = &context->program->steps[i];
-    int64_t bytes = step->kind == TFM_STEP_MATMUL      ? matmul_scratch_bytes(context, step)
+    int64_t bytes = step->kind == TFM_STEP_GEMM        ? gemm_scratch_bytes(context, step)
+                    : step->kind == TFM_STEP_MATMUL    ? matmul_scratch_bytes(context, step)
                     : step->kind == TFM_STEP_ATTENTION ? attention_scratch_bytes(context, step)
                     : step->kind == TFM_STEP_TABLE     ? table_scratch_bytes(context, step)
                                                        : 0;

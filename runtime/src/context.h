@@ -39,6 +39,19 @@ typedef struct CacheRows { /* of a run: the pages of each of its rows */
   float *const *const *source;
 } CacheRows;
 
+typedef struct GemmUnit { /* of the results of a gemm */
+  int64_t first_row, rows, first_column, columns;
+} GemmUnit;
+
+/* Takes the results of a gemm step, unit by unit, in place of a matrix; each unit once, several threads at a time. */
+typedef struct GemmConsumer GemmConsumer;
+struct GemmConsumer {
+  uint32_t step;
+  bool wanted; /* in this run */
+  /* `c`: the rows of the unit, `stride` elements apart; they may be overwritten. */
+  void (*take)(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit);
+};
+
 struct tfm_context {
   const tfm_program *program;
   const tfm_library *library; /* NULL: made from a program alone */
@@ -81,6 +94,7 @@ struct tfm_context {
   void **callers;         /* addresses of inputs, then outputs, in this run */
   const CacheRows *caches; /* NULL: the program has none */
   const struct CachedSteps *cached_steps; /* for a program with caches; NULL: it has none */
+  const GemmConsumer *consumer; /* NULL: there is none; else there is scratch for its units */
   int32_t active;         /* threads for a run with the bound sizes */
   int32_t last_active;
   uint64_t *profile;      /* NULL: not asked for */

@@ -7,6 +7,7 @@
 #define TFM_RUNTIME_DECODER_H
 
 #include "cache_pages.h"
+#include "decoder_best.h"
 #include "tfm/decode.h"
 
 typedef struct DecoderRow {
@@ -40,6 +41,7 @@ struct tfm_decoder {
   const tfm_decoding *decoding;
   tfm_allocator allocator;
   size_t bytes; /* of the block that holds the decoder and the two arrays behind it */
+  BestSearch best; /* if step->consumer is there */
   tfm_context *source, *step; /* source: NULL if there is none; the threads are those of `step` */
   StepInput *inputs;
   int64_t *symbols; /* of the step */
@@ -91,9 +93,15 @@ void decoder_set_symbols(tfm_decoder *decoder, int64_t rows, int64_t past, int64
 typedef struct DecoderRun { /* decoder->run_rows[0..rows) with the new tokens in decoder->tokens */
   int64_t rows, past, fresh, kept;
   float *scores, *log_sums; /* NULL: not wanted */
+  const BestCall *best;     /* wanted in place of the scores, of rows with these numbers in the call; or NULL */
+  const int64_t *members;
 } DecoderRun;
 /* Executes; the pages are ready. Rows change in their pages behind `past` and in next_flat. */
 tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *run, tfm_error *error);
+
+/* A step that gives the best token after the last one of each row; the decoder must have it (step->consumer). */
+tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const BestCall *best,
+                             tfm_error *error);
 
 tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -22,9 +22,8 @@ static bool is_first_call(const tfm_step_rows *rows) {
   return true;
 }
 
-static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *scores, float *log_sums,
-                               tfm_error *error) {
-  tfm_decoder *decoder = user;
+/* The decoder's rows become those of the call; the tokens that they have not got yet are in decoder->model_rows. */
+static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
   if (!decoder->begun) return decoder_check_row(decoder, 0, error);
   tfm_status status = is_first_call(rows) ? start_rows(decoder, rows, error)
                                           : tfm_decoder_reorder(decoder, rows->n, rows->parents, error);
@@ -32,7 +31,22 @@ static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *sco
     int64_t known = decoder->rows[i].length;
     decoder->model_rows[i] = (tfm_decoder_row){i, rows->tokens[i] + known, rows->lengths[i] - known};
   }
+  return status;
+}
+
+static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *scores, float *log_sums,
+                               tfm_error *error) {
+  tfm_decoder *decoder = user;
+  tfm_status status = continue_rows(decoder, rows, error);
   return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, log_sums, error);
+}
+
+static tfm_status model_best(void *user, const tfm_step_rows *rows, const uint64_t *apart, float *scores,
+                             tfm_best_token *best, tfm_error *error) {
+  tfm_decoder *decoder = user;
+  const BestCall call = {apart, scores, best};
+  tfm_status status = continue_rows(decoder, rows, error);
+  return status ? status : decoder_step_best(decoder, rows->n, decoder->model_rows, &call, error);
 }
 
 typedef struct SharedWork {
@@ -62,5 +76,6 @@ tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
                               .user = decoder,
                               .scores = model_scores,
                               .gives_log_sums = decoder->decoding->log_sum != TFM_NONE,
-                              .share = model_share};
+                              .share = model_share,
+                              .best = decoder->step->consumer ? model_best : NULL};
 }

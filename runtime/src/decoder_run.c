@@ -112,7 +112,7 @@ static void set_outputs(tfm_decoder *decoder, const DecoderRun *run) {
   const tfm_decoding *decoding = decoder->decoding;
   void **outputs = step->callers + step->program->n_inputs;
   for (uint32_t i = 0; i < step->program->n_outputs; i++) outputs[i] = NULL;
-  outputs[decoding->scores] = run->scores;
+  outputs[decoding->scores] = run->best ? (void *)run->best->best : run->scores; /* wanted; the best are not written there */
   if (decoding->log_sum != TFM_NONE) outputs[decoding->log_sum] = run->log_sums;
   for (uint32_t i = 0; i < step->program->n_inputs; i++)
     if (input_is_flat_cache(decoding, i))
@@ -160,7 +160,10 @@ tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *run, tfm_error *e
   set_outputs(decoder, run);
   set_pages(decoder, run->rows);
   if ((status = ids_check_inputs(decoder->step, decoder->step->given, error))) return status;
-  if ((status = run_steps(decoder->step, error))) return status;
+  if (run->best) best_begin(&decoder->best, run->best, run->members, run->rows, decoder->step->threads);
+  status = run_steps(decoder->step, error);
+  if (run->best) best_end(&decoder->best, run->rows, decoder->step->threads);
+  if (status) return status;
   take_results(decoder, run->rows);
   return TFM_OK;
 }

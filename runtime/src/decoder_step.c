@@ -12,6 +12,7 @@ typedef struct Call {
   const tfm_decoder_row *rows;
   int64_t n, kept;
   float *scores, *log_sums;
+  const BestCall *best; /* NULL, or in place of the scores and sums: kept is 1 */
 } Call;
 
 /* --- Checks -------------------------------------------------------------------------------------------------------- */
@@ -110,6 +111,8 @@ static tfm_status run_chunk(tfm_decoder *decoder, const Call *call, const Chunk 
     run.log_sums = direct ? place_of(call, call->log_sums, 1, chunk->members[0], number) : decoder->log_sums;
     if (!call->scores) run.scores = NULL;
     if (!call->log_sums) run.log_sums = NULL;
+    run.best = call->best;
+    run.members = chunk->members;
   }
   tfm_status status = decoder_run(decoder, &run, error);
   if (status || direct || !kept) return status;
@@ -121,7 +124,7 @@ static tfm_status run_chunk(tfm_decoder *decoder, const Call *call, const Chunk 
 /* How many of the members go into one run: with several, its scores are all of one chunk. */
 static int64_t batch_size(const tfm_decoder *decoder, const Call *call, const int64_t *members, int64_t n) {
   if (!decoder_has_rows(decoder)) return 1;
-  if (call->kept > 1) n = greatest_of(1, least_of(n, RUN_TOKENS / call->kept));
+  if (call->kept > 1 || call->best) n = greatest_of(1, least_of(n, RUN_TOKENS / call->kept));
   if (side_by_side(members, n) || call->kept == 0) return n;
   return greatest_of(1, least_of(n, decoder->max_rows / call->kept));
 }
@@ -189,17 +192,27 @@ static void finish_row(tfm_decoder *decoder, DecoderRow *row, int64_t n_tokens, 
   row->next_flat = NULL;
 }
 
-tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
-                            float *log_sums, tfm_error *error) {
-  const Call call = {rows, n, kept, scores, log_sums};
-  tfm_status status = check_call(decoder, &call, error);
+static tfm_status take_step(tfm_decoder *decoder, const Call *call, tfm_error *error) {
+  tfm_status status = check_call(decoder, call, error);
   if (status) return status;
   if (decoder->own_pages.n_pages)
-    for (int64_t i = 0; i < n; i++) {
-      DecoderRow *row = row_of(decoder, &call, i);
-      page_list_extend(&decoder->own_pages, &row->own, row->length, row->length + rows[i].n_tokens);
+    for (int64_t i = 0; i < call->n; i++) {
+      DecoderRow *row = row_of(decoder, call, i);
+      page_list_extend(&decoder->own_pages, &row->own, row->length, row->length + call->rows[i].n_tokens);
     }
-  status = run_all(decoder, &call, error);
-  for (int64_t i = 0; i < n; i++) finish_row(decoder, row_of(decoder, &call, i), rows[i].n_tokens, !status);
+  status = run_all(decoder, call, error);
+  for (int64_t i = 0; i < call->n; i++) finish_row(decoder, row_of(decoder, call, i), call->rows[i].n_tokens, !status);
   return status ? status : tfm_succeed(error);
+}
+
+tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
+                            float *log_sums, tfm_error *error) {
+  const Call call = {.rows = rows, .n = n, .kept = kept, .scores = scores, .log_sums = log_sums};
+  return take_step(decoder, &call, error);
+}
+
+tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const BestCall *best,
+                             tfm_error *error) {
+  const Call call = {.rows = rows, .n = n, .kept = 1, .best = best};
+  return take_step(decoder, &call, error);
 }

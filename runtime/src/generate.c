@@ -110,15 +110,18 @@ static bool has_nan(const float *bounds, int64_t n) {
   return is_nan;
 }
 
+tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers) {
+  return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
+                           (long long)g->row_lengths[row], are_numbers ? "all -inf" : "not finite");
+}
+
 /* NaN and +inf are no scores; -inf is that of a token which is never said. */
 static tfm_status take_row(Generation *g, int64_t row) {
   const int64_t n_blocks = row_blocks(g->vocab);
   const float *bounds = g->bounds + row * n_blocks;
   const bool are_numbers = !has_nan(bounds, n_blocks);
   const float most = are_numbers ? row_max(bounds, n_blocks) : -INFINITY;
-  if (!(most > -INFINITY))
-    return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
-                             (long long)g->row_lengths[row], are_numbers ? "all -inf" : "not finite");
+  if (!(most > -INFINITY)) return generation_refuse_scores(g, row, are_numbers);
   if (g->beams == 1) return TFM_OK;
   g->shifts[row] = g->log_sums ? (double)g->log_sums[row]
                                : (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most));

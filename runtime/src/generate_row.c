@@ -60,11 +60,19 @@ bool row_scan(const float *scores, int64_t n, float *bounds) {
   return is_fine;
 }
 
-float row_max(const float *scores, int64_t n) {
+bool row_peak(const float *scores, int64_t n, float *most) {
   const int64_t whole = n / LANES * LANES;
-  Ints ignored = {0};
-  bool ignored_too = true;
-  return max_of_rest(scores + whole, n - whole, max_of_lanes(scores, whole, &ignored), &ignored_too);
+  Ints fine = {-1, -1, -1, -1};
+  *most = max_of_lanes(scores, whole, &fine);
+  bool is_fine = fine[0] && fine[1] && fine[2] && fine[3];
+  *most = max_of_rest(scores + whole, n - whole, *most, &is_fine);
+  return is_fine;
+}
+
+float row_max(const float *scores, int64_t n) {
+  float most;
+  row_peak(scores, n, &most);
+  return most;
 }
 
 // ---- exponentials ----

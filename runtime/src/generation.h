@@ -42,6 +42,9 @@ typedef struct Generation {
   double *shifts;  /* [n_rows]: what is taken from each score: in beam search the log of the sum of exponentials, else 0 */
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
+  /* In place of scores, bounds and shifts, if `best` is there: see generate_best.c. */
+  tfm_best_token *best;    /* [n_rows] */
+  uint64_t *apart;         /* [n_rows][row_words]; NULL: the options concern no tokens */
   HeapEntry *heap;         /* of `heap_size` entries */
   int64_t heap_size;
   bool is_stopped; /* by the caller */
@@ -70,6 +73,8 @@ void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32
 /* Asks the model for the scores of the rows that were added, and passes over them once; a row whose scores are no
  * numbers is an error. */
 tfm_status generation_call(Generation *g);
+/* Scores of a row of the call that are no numbers, or all -inf. */
+tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers);
 /* All tokens of a row are forbidden: there is nothing to choose. */
 tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
 float *generation_row_scores(const Generation *g, int64_t row);
@@ -98,6 +103,11 @@ tfm_status process_row(Generation *g, int64_t number, RowScores *row);
 void row_settle(const Generation *g, RowScores *row);
 /* The token with the largest score, the lowest of equal ones, if the shift is 0; TFM_NO_TOKEN: all are forbidden. */
 int64_t row_best(const Generation *g, const RowScores *row);
+/* generate_best.c: what greedy decoding asks for in place of scores, if the model and the options allow it. */
+bool best_is_possible(const Generation *g);
+bool best_make(Generation *g);       /* room; false: no memory */
+tfm_status best_call(Generation *g); /* as generation_call */
+tfm_status best_choose(Generation *g, int64_t number, int64_t *token); /* an error if all are forbidden */
 /* generate_sample.c: rows without a shift, of which some token is allowed. */
 void sample_restrict(Generation *g, RowScores *row); /* temperature, top_k, top_p */
 /* The scores are overwritten, here and by a draw. */

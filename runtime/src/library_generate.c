@@ -109,11 +109,22 @@ static tfm_status read_call(Call *call, const void *args, const int64_t *lengths
 // ---- the model ----
 
 /* Between two runs nobody else would hear that the call was cancelled. */
+static tfm_status check_stopped(const Call *call, tfm_error *error) {
+  if (!atomic_load(&call->context->stopped)) return TFM_OK;
+  return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the generation was cancelled");
+}
+
 static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
   Call *call = user;
-  if (atomic_load(&call->context->stopped))
-    return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the generation was cancelled");
-  return call->scorer.scores(call->scorer.user, rows, scores, log_sums, error);
+  tfm_status status = check_stopped(call, error);
+  return status ? status : call->scorer.scores(call->scorer.user, rows, scores, log_sums, error);
+}
+
+static tfm_status best_of(void *user, const tfm_step_rows *rows, const uint64_t *apart, float *scores,
+                          tfm_best_token *best, tfm_error *error) {
+  Call *call = user;
+  tfm_status status = check_stopped(call, error);
+  return status ? status : call->scorer.best(call->scorer.user, rows, apart, scores, best, error);
 }
 
 static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
@@ -144,7 +155,8 @@ static tfm_status generate(Call *call, const void *args, const int64_t *lengths,
                                     .user = call,
                                     .scores = scores_of,
                                     .gives_log_sums = call->scorer.gives_log_sums,
-                                    .share = share};
+                                    .share = share,
+                                    .best = call->scorer.best ? best_of : NULL};
   return tfm_generate(&model, &call->prompts, &call->options, generated, error);
 }
 

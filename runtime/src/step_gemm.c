@@ -2,13 +2,16 @@
  *
  * A unit of work is a block of rows times a group of panels. Panels are cut over threads first, so that each streams its
  * own weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way:
- * each tile names its share of it (`next`), and the last unit of a step names the first panel of the next gemm. */
+ * each tile names its share of it (`next`), and the last unit of a step names the first panel of the next gemm.
+ *
+ * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit. */
 #include "steps.h"
 
 enum {
   BLOCK_ROWS = 128,           /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
   RESIDENT_BYTES = 512 << 10, /* of that cache for the rows of a: beyond, several panels share what was loaded */
   PANELS_PER_LOAD = 4,
+  UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
   LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
@@ -17,12 +20,18 @@ typedef struct Gemm {
   const tfm_gemm_step *step;
   const float *a, *weights, *after; /* after: what is read when this step is done */
   float *c;
+  int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
   int64_t rows, tiles, panels, blocks, panels_per_group, k_blocks;
   Epilogue epilogue;
+  const GemmConsumer *consumer; /* NULL: c is the whole matrix */
 } Gemm;
 
 static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
+
+static int64_t block_rows_most(const Gemm *gemm) {
+  return ceil_div(gemm->tiles, gemm->blocks) * ceil_div(gemm->rows, gemm->tiles);
+}
 
 static void size_units(Gemm *gemm, int32_t threads) {
   const tfm_gemm_step *step = gemm->step;
@@ -38,6 +47,7 @@ static void size_units(Gemm *gemm, int32_t threads) {
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
+  if (gemm->consumer) group = least_of(group, UNIT_ROWS / greatest_of(1, block_rows_most(gemm)));
   gemm->panels_per_group = greatest_of(1, group);
 }
 
@@ -57,7 +67,7 @@ static void run_strip(const Walker *walker, const Gemm *gemm, int64_t first, int
   int64_t k = least_of(TFM_K_BLOCK, step->k - strip->k_block * TFM_K_BLOCK);
   for (int64_t tile = first; tile < end; tile++) {
     int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
-    float *c = gemm->c + row * gemm->c_stride + strip->column;
+    float *c = gemm->c + (row - gemm->c_row) * gemm->c_stride + strip->column - gemm->c_column;
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
     kernel(gemm->a + row * gemm->a_stride + strip->k_block * TFM_K_BLOCK, strip->weights, c, gemm->c_stride, k,
            strip->k_block > 0, strip->columns, strip->next + (tile - first) * strip->share, strip->lines);
@@ -110,6 +120,22 @@ static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *clai
   }
 }
 
+/* The same with the results in scratch. */
+static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
+  Gemm part = *gemm;
+  int64_t end_row = gemm->rows * (gemm->tiles * (block + 1) / gemm->blocks) / gemm->tiles;
+  part.c = (float *)walker->scratch;
+  part.c_row = gemm->rows * (gemm->tiles * block / gemm->blocks) / gemm->tiles;
+  part.c_column = group * gemm->panels_per_group * gemm->step->panel;
+  part.c_stride = gemm->panels_per_group * gemm->step->panel;
+  run_unit(walker, &part, claimer, block, group);
+  const GemmUnit unit = {.first_row = part.c_row,
+                         .rows = end_row - part.c_row,
+                         .first_column = part.c_column,
+                         .columns = least_of(part.c_stride, gemm->step->n - part.c_column)};
+  gemm->consumer->take(gemm->consumer, walker->thread, part.c, part.c_stride, &unit);
+}
+
 /* The first panel of this thread in the next gemm; the last memory of this one if there is none. */
 static const float *first_panel_after(const Walker *walker, const Gemm *gemm, const tfm_step *step) {
   const tfm_context *context = walker->context;
@@ -120,6 +146,15 @@ static const float *first_panel_after(const Walker *walker, const Gemm *gemm, co
   const tfm_weight *weight = &context->program->weights[after->weight];
   return (const float *)(context->weights + weight->offset) +
          panels * walker->thread / walker->threads * panel_floats(after);
+}
+
+static bool has_consumer(const tfm_context *context, const tfm_step *step) {
+  return context->consumer && context->consumer->step == step - context->program->steps;
+}
+
+int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  if (!has_consumer(context, step)) return 0;
+  return UNIT_ROWS * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
 }
 
 void step_gemm(Walker *walker, const tfm_step *step) {
@@ -134,11 +169,12 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .c_stride = c->strides[0] / (int64_t)sizeof(float),
                .rows = value_of(context, info->rows),
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
-                                       info->dims)};
+                                       info->dims),
+               .consumer = has_consumer(context, step) && context->consumer->wanted ? context->consumer : NULL};
   if (gemm.rows <= 0 || info->n <= 0) return;
   gemm.after = first_panel_after(walker, &gemm, step);
   size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
   for (int64_t block, group; share_claim(&claimer, &block, &group);)
-    run_unit(walker, &gemm, &claimer, block, group);
+    (gemm.consumer ? run_consumed : run_unit)(walker, &gemm, &claimer, block, group);
 }

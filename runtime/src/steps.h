@@ -33,6 +33,7 @@ extern const CachedSteps cached_steps; /* step_attention_cached.c */
 void step_append(Walker *walker, const tfm_step *step);
 
 /* Bytes of scratch that a thread needs for a step with the bound sizes. */
+int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step);
 int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step);
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step);
 int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step);
