@@ -87,8 +87,10 @@ static void take_row(const BestSearch *search, tfm_best_token *best, int64_t row
   const int64_t member = search->members[row];
   float most;
   bool are_fine = true;
-  if (call->apart)
-    are_fine = set_apart(call->apart + member * row_words(search->vocab), call->scores + member * search->vocab, c, first, n);
+  if (call->apart) {
+    const uint64_t *apart = call->apart + member * row_words(search->vocab);
+    are_fine = set_apart(apart, call->scores + member * search->vocab, c, first, n);
+  }
   are_fine &= row_peak(c, n, &most);
   if (!are_fine) best->score = NAN;
   if (most == -INFINITY || !(most > best->score || (most == best->score && first < best->token))) return;

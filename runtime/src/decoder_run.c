@@ -112,7 +112,8 @@ static void set_outputs(tfm_decoder *decoder, const DecoderRun *run) {
   const tfm_decoding *decoding = decoder->decoding;
   void **outputs = step->callers + step->program->n_inputs;
   for (uint32_t i = 0; i < step->program->n_outputs; i++) outputs[i] = NULL;
-  outputs[decoding->scores] = run->best ? (void *)run->best->best : run->scores; /* wanted; the best are not written there */
+  /* The best are taken by the consumer; any address says that the steps which lead to them are wanted. */
+  outputs[decoding->scores] = run->best ? (void *)run->best->best : run->scores;
   if (decoding->log_sum != TFM_NONE) outputs[decoding->log_sum] = run->log_sums;
   for (uint32_t i = 0; i < step->program->n_inputs; i++)
     if (input_is_flat_cache(decoding, i))

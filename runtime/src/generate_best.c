@@ -51,7 +51,8 @@ static void choose_apart(const Generation *g, int64_t row) {
   for (int64_t i = 0; concerns_own_tokens(o) && i < g->row_lengths[row]; i++) set_apart(g, apart, g->row_tokens[row][i]);
 }
 
-/* Puts the tokens that are set apart and have a score above -inf into the list of changed ones, behind n others; how many there are. */
+/* Puts the tokens that are set apart and have a score above -inf into the list of changed ones, behind n others. Returns how
+ * many there are then. */
 static int64_t list_apart(Generation *g, int64_t row, int64_t n) {
   const float *scores = generation_row_scores(g, row);
   for (int64_t word = 0; g->apart && word < row_words(g->vocab); word++)

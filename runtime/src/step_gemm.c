@@ -29,7 +29,8 @@ typedef struct Gemm {
 
 static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
 
-static int64_t block_rows_most(const Gemm *gemm) {
+/* At most UNIT_ROWS. */
+static int64_t most_block_rows(const Gemm *gemm) {
   return ceil_div(gemm->tiles, gemm->blocks) * ceil_div(gemm->rows, gemm->tiles);
 }
 
@@ -47,7 +48,7 @@ static void size_units(Gemm *gemm, int32_t threads) {
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
-  if (gemm->consumer) group = least_of(group, UNIT_ROWS / greatest_of(1, block_rows_most(gemm)));
+  if (gemm->consumer) group = least_of(group, UNIT_ROWS / most_block_rows(gemm));
   gemm->panels_per_group = greatest_of(1, group);
 }
 
@@ -67,7 +68,7 @@ static void run_strip(const Walker *walker, const Gemm *gemm, int64_t first, int
   int64_t k = least_of(TFM_K_BLOCK, step->k - strip->k_block * TFM_K_BLOCK);
   for (int64_t tile = first; tile < end; tile++) {
     int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
-    float *c = gemm->c + (row - gemm->c_row) * gemm->c_stride + strip->column - gemm->c_column;
+    float *c = gemm->c + (row - gemm->c_row) * gemm->c_stride + (strip->column - gemm->c_column);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
     kernel(gemm->a + row * gemm->a_stride + strip->k_block * TFM_K_BLOCK, strip->weights, c, gemm->c_stride, k,
            strip->k_block > 0, strip->columns, strip->next + (tile - first) * strip->share, strip->lines);

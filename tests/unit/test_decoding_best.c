@@ -69,10 +69,12 @@ static const Tensor *weight_named(void *context, const char *name) {
   m->random = (uint32_t)strlen(name) * 7919;
   const int64_t columns = is_bias ? 1 : d;
   for (int64_t i = 0; i < vocab * columns; i++)
-    weights[i] = is_head && i >= period * columns ? weights[i - period * columns] : (float)(next_random(m) % 2001) / 2000 - 0.5f;
+    weights[i] = is_head && i >= period * columns ? weights[i - period * columns]
+                                                  : (float)(next_random(m) % 2001) / 2000 - 0.5f;
   for (int64_t t = 0; t < vocab && is_bias; t++)
     if (t % 5 == 4) weights[t] = -INFINITY;
-  for (int64_t t = 0; t < vocab && is_head && !is_bias; t++) weights[t * d] = 1, weights[t * d + 1] = t == vocab / 2 ? 10 : 0;
+  for (int64_t t = 0; t < vocab && is_head && !is_bias; t++)
+    weights[t * d] = 1, weights[t * d + 1] = t == vocab / 2 ? 10 : 0;
   if (strcmp(name, "embed.weight") == 0) {
     for (int64_t t = 0; t < vocab; t++) weights[t * d] = weights[t * d + 1] = 0;
     weights[(vocab - GIVES_NAN) * d] = NAN;
@@ -151,7 +153,8 @@ typedef struct Rows { /* of a call, and what each way gives */
 
 static int32_t random_token(Model *m) {
   const int64_t vocab = m->shape.vocab;
-  return (int32_t)(next_random(m) % 16 ? next_random(m) % (uint32_t)(vocab - N_SPECIAL) : vocab - 1 - next_random(m) % (N_SPECIAL - 1));
+  if (next_random(m) % 16) return (int32_t)(next_random(m) % (uint32_t)(vocab - N_SPECIAL));
+  return (int32_t)(vocab - 1 - next_random(m) % (N_SPECIAL - 1));
 }
 
 /* Prompts of different lengths; rows of one length do not stand side by side. */
@@ -186,7 +189,8 @@ static void compare_row(const Model *m, int64_t row, const float *all, const uin
   for (int64_t t = 0; t < m->shape.vocab; t++) {
     are_numbers &= all[t] < INFINITY;
     if (!is_apart(apart, t) && all[t] > want.score) want = (tfm_best_token){all[t], (int32_t)t};
-    if (is_apart(apart, t)) cr_assert(memcmp(&given[t], &all[t], sizeof *all) == 0, "row %lld, token %lld", (long long)row, (long long)t);
+    if (is_apart(apart, t))
+      cr_assert(memcmp(&given[t], &all[t], sizeof *all) == 0, "row %lld, token %lld", (long long)row, (long long)t);
     else cr_assert_eq(given[t], 12345.0f, "row %lld: a score that nobody wants, %lld", (long long)row, (long long)t);
   }
   if (are_numbers) cr_assert(best->score == want.score && best->token == want.token, "row %lld: token %d (%g), not %d (%g)",
@@ -231,7 +235,8 @@ static void compare_calls(Model *m, int32_t threads, int64_t n) {
   tfm_decoder_destroy(decoders[1]);
 }
 
-static const Shape fused_shapes[] = {{"", 30, 8}, {"", 64, 24}, {" * 0.5", 133, 32}, {"", 1500, 16}, {" -> tanh", 700, 12}, {"", 90, 800}};
+static const Shape fused_shapes[] = {{"", 30, 8},    {"", 64, 24},         {" * 0.5", 133, 32},
+                                     {"", 1500, 16}, {" -> tanh", 700, 12}, {"", 90, 800}};
 
 Test(decoding_best, is_the_one_that_the_scores_give, .timeout = 300) {
   for (const TargetInfo *target = targets; target->name; target++)
@@ -289,7 +294,8 @@ static tfm_prompts random_prompts(Model *m, int32_t *tokens, int64_t *lengths, i
   for (int64_t i = 0; i < N_PROMPTS; i++) {
     lengths[i] = 1 + (int64_t)(next_random(m) % WIDTH);
     padding[i] = (int64_t)next_random(m) % lengths[i];
-    for (int64_t t = 0; t < WIDTH; t++) tokens[i * WIDTH + t] = (int32_t)(next_random(m) % (uint32_t)(m->shape.vocab - N_SPECIAL));
+    for (int64_t t = 0; t < WIDTH; t++)
+      tokens[i * WIDTH + t] = (int32_t)(next_random(m) % (uint32_t)(m->shape.vocab - N_SPECIAL));
   }
   if (next_random(m) % 4 == 0) tokens[3 * WIDTH + lengths[3] - 1] = random_token(m);
   return (tfm_prompts){N_PROMPTS, WIDTH, tokens, lengths, padding};

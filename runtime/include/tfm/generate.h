@@ -37,10 +37,10 @@ typedef struct tfm_generate_model {
   /* Does work(context, part, parts) for every part, with several threads if it has them: passes over all scores. May be
    * NULL: the thread that called does them alone. */
   void (*share)(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context);
-  /* In place of `scores`, for a search that takes the largest one and changes few: best[i] is the token of row i with the
-   * largest score, the lowest of equal ones; -inf and TFM_NO_TOKEN if all are -inf; NaN if a score of the row is NaN or +inf.
-   * apart: NULL, or for each row a bit per token, token t in word t / 64 of ceil(vocab / 64). Tokens whose bits are set are
-   * not among those that `best` is chosen from: their scores, and no others, are written to scores[n][vocab]. May be NULL. */
+  /* In place of `scores`, for a search that takes the largest one and changes few; may be NULL. best[i] is the token of row
+   * i with the largest score, the lowest of equal ones; -inf and TFM_NO_TOKEN if all are -inf; NaN if a score of the row is
+   * NaN or +inf. apart: NULL, or for each row a bit per token, token t in word t / 64 of ceil(vocab / 64). Tokens whose bits
+   * are set are not among those that `best` is chosen from: their scores, no others, are written to scores[n][vocab]. */
   tfm_status (*best)(void *user, const tfm_step_rows *rows, const uint64_t *apart, float *scores, tfm_best_token *best,
                      tfm_error *error);
 } tfm_generate_model;
