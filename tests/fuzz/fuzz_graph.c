@@ -2,17 +2,10 @@
  *
  * Reading must give a graph or messages, never both or neither. A graph that is read prints to a text that is read
  * back to the same text, and so does its copy; the verifier and the picture take whatever was read. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "graph/graph.h"
-
-static void fail(const char *what, const char *text, const char *again) {
-  fprintf(stderr, "%s\n---- first ----\n%s\n---- second ----\n%s\n", what, text, again);
-  abort();
-}
 
 static const char *printed(Arena *arena, Graph *graph) {
   StrBuf out = strbuf_new(arena);
@@ -26,21 +19,19 @@ static void check(Arena *arena, Diag *diag, Graph *graph) {
   graph_dot(&picture, graph);
   const char *once = printed(arena, graph);
   const char *copied = printed(arena, graph_clone(arena, graph));
-  if (strcmp(once, copied) != 0) fail("the copy differs", once, copied);
+  if (strcmp(once, copied) != 0) fuzz_fail("the copy differs", once, copied);
   Graph *again = graph_read(arena, diag, source_new(arena, "again.graph", once, (uint32_t)strlen(once)));
-  if (!again) fail("what was printed is not read", once, diag->messages.items[diag->messages.n - 1].text);
+  if (!again) fuzz_fail("what was printed is not read", once, diag->messages.items[diag->messages.n - 1].text);
   const char *twice = printed(arena, again);
-  if (strcmp(once, twice) != 0) fail("printed differently the second time", once, twice);
+  if (strcmp(once, twice) != 0) fuzz_fail("printed differently the second time", once, twice);
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   Arena *arena = arena_create();
   Diag diag = diag_new(arena), more = diag_new(arena);
   const char *text = arena_strndup(arena, (const char *)bytes, size);
   Graph *graph = graph_read(arena, &diag, source_new(arena, "fuzz.graph", text, (uint32_t)size));
-  if ((graph != NULL) == diag_has_errors(&diag)) fail("neither a graph nor messages, or both", text, "");
+  if ((graph != NULL) == diag_has_errors(&diag)) fuzz_fail("neither a graph nor messages, or both", text, "");
   if (graph) check(arena, &more, graph);
   arena_destroy(arena);
   return 0;

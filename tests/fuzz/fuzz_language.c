@@ -2,12 +2,9 @@
  *
  * The elaborator must come back with a graph or with messages, never both or neither; every graph must satisfy the
  * verifier, before and after the passes; all messages must render. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "diag/render.h"
 #include "elaborate/elaborate.h"
+#include "fuzz.h"
 #include "passes/incremental.h"
 
 enum { MAX_NODES = 3000 }; /* of graphs that go through the passes: size alone finds nothing */
@@ -33,8 +30,6 @@ static void check_incremental(Arena *arena, Diag *diag, const Graph *graph) {
   if (made.step) check_graph(arena, diag, made.step);
   if (made.step && made.source) check_graph(arena, diag, made.source);
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   Arena *arena = arena_create();

@@ -2,20 +2,13 @@
  *
  * The parser must come back with a tree or with messages, never both or neither; all messages must render; a tree that
  * is printed must parse again and print the same. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "diag/render.h"
+#include "fuzz.h"
 #include "parse/parse.h"
 
 typedef Ast *(*ParseFunction)(Arena *, Map *, Diag *, Source *);
-
-static void fail(const char *what, const char *text, const char *again) {
-  fprintf(stderr, "%s\n---- first ----\n%s\n---- second ----\n%s\n", what, text, again);
-  abort();
-}
 
 static Ast *parsed(Arena *arena, Diag *diag, ParseFunction parse, const char *text, size_t size) {
   Map names = map_new(arena);
@@ -34,21 +27,19 @@ static void check(ParseFunction parse, const uint8_t *bytes, size_t size) {
   Diag diag = diag_new(arena);
   const char *text = arena_strndup(arena, (const char *)bytes, size);
   const Ast *first = parsed(arena, &diag, parse, text, size);
-  if ((first != NULL) == diag_has_errors(&diag)) fail("neither a tree nor messages, or both", text, "");
+  if ((first != NULL) == diag_has_errors(&diag)) fuzz_fail("neither a tree nor messages, or both", text, "");
   render_all(arena, &diag);
   if (first) {
     StrBuf once = strbuf_new(arena), twice = strbuf_new(arena), dump = strbuf_new(arena);
     ast_print(&once, first);
     ast_dump(&dump, arena, first);
     const Ast *second = parsed(arena, &diag, parse, once.text, once.length);
-    if (!second) fail("what was printed does not parse", text, once.text);
+    if (!second) fuzz_fail("what was printed does not parse", text, once.text);
     ast_print(&twice, second);
-    if (strcmp(once.text, twice.text) != 0) fail("printed differently the second time", once.text, twice.text);
+    if (strcmp(once.text, twice.text) != 0) fuzz_fail("printed differently the second time", once.text, twice.text);
   }
   arena_destroy(arena);
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   check(parse_file, bytes, size);

@@ -1,9 +1,5 @@
 /* The reader of safetensors files against a slow judge: both accept the same files. What is accepted is read. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
+#include "fuzz.h"
 #include "oracle_safetensors.h"
 #include "weights/safetensors.h"
 
@@ -19,25 +15,15 @@ static void read_all(Arena *arena, Diag *diag, const SafeTensors *file) {
   if (bytes != file->data_size) abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  char path[64];
-  int fd = memfd_create("fuzz", MFD_CLOEXEC);
-  if (fd < 0 || write(fd, data, size) != (ssize_t)size) abort();
-  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  const FuzzFile bytes = fuzz_file(data, size);
   Arena *arena = arena_create();
   Diag diag = diag_new(arena);
-  SafeTensors *file = safetensors_open(arena, &diag, path);
-  bool wanted = oracle_safetensors(data, size);
-  if ((file != NULL) != wanted || (file == NULL) != (diag.n_errors == 1)) {
-    fprintf(stderr, "the judge says %d, the reader %d: %s\n", wanted, file != NULL,
-            diag.messages.n ? diag.messages.items[0].text : "");
-    abort();
-  }
+  SafeTensors *file = safetensors_open(arena, &diag, bytes.path);
+  fuzz_compare(oracle_safetensors(data, size), file != NULL, &diag);
   if (file) read_all(arena, &diag, file);
   safetensors_close(file);
   arena_destroy(arena);
-  close(fd);
+  close(bytes.fd);
   return 0;
 }

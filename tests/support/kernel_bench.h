@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
+#include "first_message.h"
 #include "jit/jit.h"
 
 typedef struct KernelBench {
@@ -41,7 +42,7 @@ static inline size_t kernel_add(KernelBench *bench, KernelSpec spec) {
 
 static inline void kernels_compile(KernelBench *bench) {
   bench->jit = jit_create(bench->arena, &bench->diag, &bench->plan, &bench->statistics);
-  cr_assert(bench->jit, "%s", bench->diag.messages.n ? bench->diag.messages.items[0].text : "?");
+  cr_assert(bench->jit, "%s", first_message(&bench->diag));
 }
 
 static inline void *kernel_get(const KernelBench *bench, size_t i) { return jit_program(bench->jit)->kernels[i]; }

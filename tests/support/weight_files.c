@@ -20,10 +20,6 @@ void bench_destroy(Bench *bench) {
   arena_destroy(bench->arena);
 }
 
-const char *bench_message(const Bench *bench) {
-  return bench->diag.messages.n ? bench->diag.messages.items[0].text : "";
-}
-
 void bench_write(Bench *bench, const void *bytes, size_t size) {
   FILE *file = fopen(bench->path, "wb");
   if (!file || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) abort();
@@ -69,13 +65,14 @@ static bool open_npy(Bench *bench, int version, const char *header, size_t data_
 
 /* One message, with the text, and exit code 1: anything else is printed and wrong. */
 static bool is_refusal(const Bench *bench, bool opened, const char *text) {
-  bool right = !opened && bench->diag.n_errors == 1 && bench->diag.exit_code == 1 && strstr(bench_message(bench), text);
-  if (!right) fprintf(stderr, "wanted \"%s\"; opened %d, message \"%s\"\n", text, opened, bench_message(bench));
+  bool right = !opened && bench->diag.n_errors == 1 && bench->diag.exit_code == 1 &&
+               strstr(first_message(&bench->diag), text);
+  if (!right) fprintf(stderr, "wanted \"%s\"; opened %d, message \"%s\"\n", text, opened, first_message(&bench->diag));
   return right;
 }
 
 static bool is_acceptance(const Bench *bench, bool opened) {
-  if (!opened) fprintf(stderr, "refused: %s\n", bench_message(bench));
+  if (!opened) fprintf(stderr, "refused: %s\n", first_message(&bench->diag));
   return opened && bench->diag.messages.n == 0;
 }
 

@@ -3,7 +3,7 @@
 #define TFM_TESTS_WEIGHT_FILES_H
 
 #include "base/strbuf.h"
-#include "diag/diag.h"
+#include "first_message.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"
 
@@ -15,8 +15,6 @@ typedef struct Bench { /* what one test needs */
 
 Bench bench_new(void);
 void bench_destroy(Bench *bench); /* removes the file */
-/* The text of the first message; "" if there is none. */
-const char *bench_message(const Bench *bench);
 
 void bench_write(Bench *bench, const void *bytes, size_t size);
 /* A safetensors file: the length of the header, the header, then `data_size` bytes 0, 1, 2 ... */

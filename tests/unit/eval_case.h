@@ -3,22 +3,12 @@
 #ifndef TFM_TESTS_EVAL_CASE_H
 #define TFM_TESTS_EVAL_CASE_H
 
-#include <criterion/criterion.h>
 #include <limits.h>
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
 
+#include "../support/compiled_graph.h"
 #include "graph/eval.h"
-
-static Arena *arena;
-static Diag diag;
-
-static inline void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static inline void teardown(void) { arena_destroy(arena); }
 
 enum { MAX_INPUTS = 8 };
 static const char *names[MAX_INPUTS];
@@ -45,8 +35,8 @@ static inline void give(const char *name, DType dtype, Shape shape, const void *
 
 static inline Graph *read(const char *header, const char *body) {
   const char *text = arena_printf(arena, "graph G(%s) {\n%s\n}\n", header, body);
-  Graph *graph = graph_read(arena, &diag, source_new(arena, "g", text, (uint32_t)strlen(text)));
-  cr_assert(graph && graph_verify(graph, &diag), "%s: %s", body, diag.messages.n ? diag.messages.items[0].text : "");
+  Graph *graph = graph_from_text(text);
+  cr_assert(graph && graph_verify(graph, &diag), "%s: %s", body, fault());
   return graph;
 }
 
@@ -61,7 +51,7 @@ static inline bool run_sized(const char *header, const char *body) {
 }
 
 static inline void run(const char *body) {
-  cr_assert(run_sized("", body), "%s: %s", body, diag.messages.n ? diag.messages.items[0].text : "");
+  cr_assert(run_sized("", body), "%s: %s", body, fault());
 }
 
 static inline void fails(const char *header, const char *body, DiagCode code, const char *words) {

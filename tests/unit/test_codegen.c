@@ -13,7 +13,7 @@ static LLVMMemoryBufferRef emit(KernelBench *bench, bool assembly) {
   LLVMTargetMachineRef machine = target_machine(&bench->diag, bench->plan.target);
   cr_assert(machine);
   LLVMMemoryBufferRef buffer = emit_object(&bench->diag, module, machine, assembly);
-  cr_assert(buffer, "%s", bench->diag.messages.n ? bench->diag.messages.items[0].text : "?");
+  cr_assert(buffer, "%s", first_message(&bench->diag));
   LLVMDisposeTargetMachine(machine);
   LLVMDisposeModule(module);
   LLVMContextDispose(context);

@@ -1,16 +1,14 @@
 /* What a decoder gives is what the whole forward gives, bit for bit: for every golden model that writes and is
- * incremental, and for models that are written here, scores after every token, however the rows are cut into steps, whichever rows go together, with 1, 2 and 4
- * threads, on every instruction set of this CPU. TFM_DECODING_CASES names another folder of cases (those that
- * tests/differential/causal.py writes). */
-#include <criterion/criterion.h>
+ * incremental, and for models that are written here, scores after every token, however the rows are cut into steps,
+ * whichever rows go together, with 1, 2 and 4 threads, on every instruction set of this CPU. TFM_DECODING_CASES names
+ * another folder of cases (those that tests/differential/causal.py writes). */
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "elaborate/elaborate.h"
+#include "../support/elaborate_text.h"
 #include "jit/jit.h"
 #include "plan/decoding.h"
 #include "plan/share_weights.h"
@@ -39,7 +37,7 @@ typedef struct Model {
 } Model;
 
 static void good(const Model *m, bool condition) {
-  cr_assert(condition, "%s", m->diag.messages.n ? m->diag.messages.items[0].text : "no message");
+  cr_assert(condition, "%s", first_message(&m->diag));
 }
 static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status, TFM_OK, "%s", error->message); }
 
@@ -79,8 +77,7 @@ static const Tensor *look_up(void *context, const char *name) {
   return out;
 }
 
-static Graph *elaborated(Model *m, const char *folder) {
-  Map names = map_new(m->arena);
+static Graph *elaborate_case(Model *m, const char *folder) {
   Definition definitions[32];
   ElaborateOptions options = {.definitions = definitions};
   json_t *json = json_load_file(arena_printf(m->arena, "%s/case.json", folder), 0, NULL), *value;
@@ -89,8 +86,7 @@ static Graph *elaborated(Model *m, const char *folder) {
     definitions[options.n_definitions++] =
         (Definition){arena_strdup(m->arena, key), arena_strdup(m->arena, json_string_value(value))};
   json_decref(json);
-  ParsedProgram *program = parse_program(m->arena, &names, &m->diag, arena_printf(m->arena, "%s/model.tfm", folder));
-  Graph *graph = program ? elaborate(m->arena, &names, &m->diag, program, &options) : NULL;
+  Graph *graph = elaborate_file(m->arena, &m->diag, arena_printf(m->arena, "%s/model.tfm", folder), &options);
   good(m, graph);
   return graph;
 }
@@ -386,7 +382,7 @@ static bool check_case(const char *name, const TargetInfo *target) {
   m.diag = diag_new(m.arena);
   m.weights = safetensors_open(m.arena, &m.diag, arena_printf(m.arena, "%s/weights.safetensors", folder));
   good(&m, m.weights);
-  bool is_incremental = compile(&m, elaborated(&m, folder), target);
+  bool is_incremental = compile(&m, elaborate_case(&m, folder), target);
   if (is_incremental) {
     read_inputs(&m, folder);
     find_expected(&m);
@@ -399,9 +395,7 @@ static bool check_case(const char *name, const TargetInfo *target) {
 static void check_text(const char *name, const char *text, const TargetInfo *target) {
   Model m = {.arena = arena_create()};
   m.diag = diag_new(m.arena);
-  Map names = map_new(m.arena);
-  ParsedProgram *program = parse_text(m.arena, &names, &m.diag, "model.tfm", text, strlen(text));
-  Graph *graph = program ? elaborate(m.arena, &names, &m.diag, program, &(ElaborateOptions){0}) : NULL;
+  Graph *graph = elaborate_text(m.arena, &m.diag, text, &(ElaborateOptions){0});
   good(&m, graph);
   const Plan *whole = compile(&m, graph, target);
   cr_assert_not_null(whole, "%s is not incremental", name);

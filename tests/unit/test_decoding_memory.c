@@ -1,11 +1,9 @@
 /* What --report says of memory against what a decoder reserves: the caches of its rows and of its sources, to the byte. */
-#include <criterion/criterion.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "../support/elaborate_text.h"
 #include "codegen/codegen.h"
 #include "driver/decoding_memory.h"
-#include "elaborate/elaborate.h"
 #include "jit/jit.h"
 #include "plan/share_weights.h"
 #include "tfm/decode.h"
@@ -64,13 +62,11 @@ typedef struct Model {
 static void make_model(Model *m, const char *file, const Definition *definitions, uint32_t n) {
   *m = (Model){.arena = arena_create()};
   Diag diag = diag_new(m->arena);
-  Map names = map_new(m->arena);
   const ElaborateOptions options = {.definitions = definitions, .n_definitions = n};
   const PassOptions passes = {.level = 2};
-  ParsedProgram *program = parse_program(m->arena, &names, &diag, arena_printf(m->arena, TFM_SOURCE_DIR "/%s", file));
-  cr_assert(program);
-  Graph *graph = elaborate(m->arena, &names, &diag, program, &options);
-  cr_assert(graph);
+  Graph *graph = elaborate_file(m->arena, &diag, arena_printf(m->arena, TFM_SOURCE_DIR "/%s", file), &options);
+  cr_assert(graph, "%s", first_message(&diag));
+  cr_assert_eq(diag.n_errors, 0);
   m->graph = graph;
   const Incremental made = incremental_derive(m->arena, &diag, graph, NULL);
   cr_assert(made.step && passes_run(made.step, &diag, &passes, NULL));

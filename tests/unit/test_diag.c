@@ -1,20 +1,11 @@
 /* Diagnostics: places in a text, what is collected, how it is rendered, the nearest name. */
-#include <criterion/criterion.h>
 #include <jansson.h>
-#include <string.h>
 
+#include "../support/compiled_graph.h"
 #include "diag/render.h"
 #include "diag/utf8.h"
 
-static Arena *arena;
-static Diag diag;
-
-static void set_up(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void tear_down(void) { arena_destroy(arena); }
-TestSuite(diag, .init = set_up, .fini = tear_down);
+TestSuite(diag, .init = setup, .fini = teardown);
 
 static Source *source_of(const char *text) { return source_new(arena, "model.tfm", text, (uint32_t)strlen(text)); }
 

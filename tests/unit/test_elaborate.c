@@ -1,53 +1,29 @@
 /* Elaboration of small programs: the lines of the graph, the paths of weights, checks of the run, origins, warnings.
  * What is refused, and how, is in tests/errors. */
-#include <criterion/criterion.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "diag/render.h"
-#include "elaborate/elaborate.h"
+#include "../support/compiled_graph.h"
 
-static Arena *arena;
-static Map names;
-static Diag diag;
 static ElaborateOptions options;
 static Definition definitions[4];
 
-static void set_up(void) {
-  arena = arena_create();
-  names = map_new(arena);
-  diag = diag_new(arena);
+static void setup_options(void) {
+  setup();
   options = (ElaborateOptions){.definitions = definitions};
 }
-static void tear_down(void) { arena_destroy(arena); }
-TestSuite(elaborate, .init = set_up, .fini = tear_down);
+TestSuite(elaborate, .init = setup_options, .fini = teardown);
 
 static void define(const char *name, const char *expression) {
   definitions[options.n_definitions++] = (Definition){name, expression};
 }
 
-static const char *messages(void) {
-  StrBuf out = strbuf_new(arena);
-  render_text(&out, &diag, false);
-  return out.text;
-}
-
-static Graph *elaborated(const char *text) {
-  ParsedProgram *program = parse_text(arena, &names, &diag, "m.tfm", text, strlen(text));
-  return program ? elaborate(arena, &names, &diag, program, &options) : NULL;
-}
+static Graph *tried(const char *text) { return elaborate_text(arena, &diag, text, &options); }
 
 static Graph *good(const char *text) {
-  Graph *graph = elaborated(text);
+  Graph *graph = tried(text);
   cr_assert(graph, "%s\n%s", text, messages());
   cr_assert(graph_verify(graph, &diag), "%s\n%s", text, messages());
   return graph;
-}
-
-static const char *printed(Graph *graph) {
-  StrBuf out = strbuf_new(arena);
-  graph_print(&out, graph);
-  return out.text;
 }
 
 /* The lines stand in the printed graph, in this order. */
@@ -71,7 +47,7 @@ static void expect_weights(const char *text, const char *want) {
 }
 
 static void expect_refused(const char *text, const char *message) {
-  cr_expect(!elaborated(text), "%s", text);
+  cr_expect(!tried(text), "%s", text);
   cr_expect(strstr(messages(), message), "%s\nlacks %s in\n%s", text, message, messages());
 }
 
@@ -371,11 +347,11 @@ Test(elaborate, messages_say_which_calls_led_there) {
   expect_refused("layer Inner { proj = Linear(3, 3)  forward(x) = proj(x) }\n"
                  "layer Outer { inner = Inner()  forward(x) = x -> inner }\n"
                  "model M {\n  outer = Outer()\n  forward(x: f32[n, 4]) { return y = outer(x) }\n}",
-                 "m.tfm:5:11: note: input 'x' is declared f32[n, 4] here\n"
+                 "model.tfm:5:11: note: input 'x' is declared f32[n, 4] here\n"
                  "<std>:5:3: note: weight 'outer.inner.proj.weight' is declared f32[3, 3] here\n"
-                 "m.tfm:1:49: note: in Linear, called here\n"
-                 "m.tfm:2:50: note: in Inner, called here\n"
-                 "m.tfm:5:38: note: in Outer, called here\n");
+                 "model.tfm:1:49: note: in Linear, called here\n"
+                 "model.tfm:2:50: note: in Inner, called here\n"
+                 "model.tfm:5:38: note: in Outer, called here\n");
 }
 
 Test(elaborate, at_most_eight_calls_are_shown) {
@@ -399,7 +375,7 @@ Test(elaborate, many_faults_stop_at_the_limit) {
   strbuf_add(&text, "model M { forward(x: f32[n]) {");
   for (int i = 0; i < 10000; i++) strbuf_printf(&text, " a%d = b%d", i, i);
   strbuf_add(&text, " return x } }");
-  cr_expect(!elaborated(text.text));
+  cr_expect(!tried(text.text));
   cr_expect(diag.n_errors > DIAG_MAX_ERRORS);
 }
 

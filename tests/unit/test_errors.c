@@ -7,13 +7,11 @@
  * The text must stand in the message. A fault in another file (the standard layers, an include) counts where
  * its notes say that it was called in this file; one in a definition, or with no place here, on line 1 or at the line
  * after `# define:`, `# model:`. Every code that the language can produce has a case. */
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "elaborate/elaborate.h"
+#include "../support/elaborate_text.h"
 
 typedef struct Expectation {
   uint32_t line;
@@ -34,16 +32,6 @@ typedef struct Case {
 
 static unsigned n_failed;
 static bool covered[N_DIAG_CODES];
-
-static const char *read_text(Arena *arena, const char *path) {
-  FILE *file = fopen(path, "rb");
-  cr_assert_not_null(file, "%s", path);
-  StrBuf text = strbuf_new(arena);
-  char block[4096];
-  for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0;) strbuf_add_n(&text, block, n);
-  fclose(file);
-  return text.text;
-}
 
 // ---- what is expected ----
 
@@ -138,14 +126,12 @@ static void check_messages(Case *c, const Diag *diag) {
 
 static void run_case(const char *folder, const char *name) {
   Case c = {.arena = arena_create(), .name = name};
-  Map names = map_new(c.arena);
   Diag diag = diag_new(c.arena);
   c.path = arena_printf(c.arena, "%s/%s", folder, name);
   c.source = read_text(c.arena, c.path);
   read_expectations(&c);
   ElaborateOptions options = {c.model, c.definitions.items, (uint32_t)c.definitions.n, NULL};
-  ParsedProgram *program = parse_program(c.arena, &names, &diag, c.path);
-  Graph *graph = program ? elaborate(c.arena, &names, &diag, program, &options) : NULL;
+  Graph *graph = elaborate_file(c.arena, &diag, c.path, &options);
   cr_expect_eq(graph == NULL, diag_has_errors(&diag), "%s", name);
   cr_expect(!diag_has_errors(&diag) || diag.exit_code == 1, "%s: exit code %d", name, diag.exit_code);
   check_messages(&c, &diag);

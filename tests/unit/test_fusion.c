@@ -1,35 +1,16 @@
 /* What is fused in models as users write them: the standard layers, attention written out in several ways, blocks of
  * well-known architectures. Each is compiled from source; the fused graph is looked at, and computes what the graph
  * before did. */
-#include <criterion/criterion.h>
-
+#include "../support/compiled_graph.h"
 #include "../support/same_values.h"
-#include "elaborate/elaborate.h"
-#include "passes/passes.h"
 
-static Arena *arena;
-static Diag diag;
 static PassLog fusion_log;
 
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
+static void setup_log(void) {
+  setup();
   fusion_log = (PassLog){.arena = arena};
 }
-static void teardown(void) { arena_destroy(arena); }
-TestSuite(fusion, .init = setup, .fini = teardown);
-
-static const char *first_message(void) { return diag.messages.n ? diag.messages.items[0].text : "no message"; }
-
-static Graph *elaborated(const char *text) {
-  Map names = map_new(arena);
-  ParsedProgram *program = parse_text(arena, &names, &diag, "model.tfm", text, strlen(text));
-  cr_assert_not_null(program, "%s", first_message());
-  ElaborateOptions options = {0};
-  Graph *graph = elaborate(arena, &names, &diag, program, &options);
-  cr_assert_not_null(graph, "%s", first_message());
-  return graph;
-}
+TestSuite(fusion, .init = setup_log, .fini = teardown);
 
 static bool is_taken_by_plan(const Node *node) {
   switch (node->op) {
@@ -53,23 +34,17 @@ static bool is_taken_by_plan(const Node *node) {
   }
 }
 
-static const char *text_of(Graph *graph) {
-  StrBuf out = strbuf_new(arena);
-  graph_print(&out, graph);
-  return out.text;
-}
-
 /* The graph after all passes of a level, checked: what is in it, and that it computes the same. */
 static Graph *compiled(Graph *before, int level) {
   Graph *after = graph_clone(arena, before);
   PassOptions options = {.level = level, .verify_each = true};
-  cr_assert(passes_run(after, &diag, &options, &fusion_log), "%s", first_message());
+  cr_assert(passes_run(after, &diag, &options, &fusion_log), "%s", fault());
   graph_renumber(after);
   bool *is_static = graph_static_flags(arena, after);
   for (const Node *node = after->first; node; node = node->next)
     cr_assert(is_static[node->id] || is_taken_by_plan(node), "-O%d left %s in\n%s", level, op_table[node->op].name,
-              text_of(after));
-  cr_assert(same_values(arena, before, after), "-O%d computes something else:\n%s", level, text_of(after));
+              printed(after));
+  cr_assert(same_values(arena, before, after), "-O%d computes something else:\n%s", level, printed(after));
   return after;
 }
 
@@ -90,7 +65,7 @@ static unsigned count(const Graph *graph, OpKind op) {
 
 static void expect(Graph *graph, OpKind op, unsigned n) {
   cr_assert_eq(count(graph, op), n, "%u of %s, expected %u, in\n%s", count(graph, op), op_table[op].name, n,
-               text_of(graph));
+               printed(graph));
 }
 
 static const Node *the(const Graph *graph, OpKind op, unsigned index) {
@@ -387,13 +362,13 @@ Test(fusion, a_required_fusion_that_is_refused) {
   cr_assert(refusal("attention"));
   cr_assert(passes_require(&diag, &fusion_log, "qkv"));
   cr_assert(!passes_require(&diag, &fusion_log, "attention"));
-  cr_assert(strstr(first_message(), "the scores are used elsewhere too"), "%s", first_message());
+  cr_assert(strstr(fault(), "the scores are used elsewhere too"), "%s", fault());
   cr_assert_eq(diag.messages.items[0].code, DIAG_REQUIRED_FUSION);
 }
 
 Test(fusion, a_required_fusion_that_does_not_exist) {
   cr_assert(!passes_require(&diag, &fusion_log, "atention"));
-  cr_assert(strstr(first_message(), "did you mean \"attention\""), "%s", first_message());
+  cr_assert(strstr(fault(), "did you mean \"attention\""), "%s", fault());
 }
 
 Test(fusion, the_report_folds_repeated_layers) {

@@ -10,11 +10,11 @@
  * A case is also computed before and after: the outputs must agree. `--- run: step` and `--- run: source` give that part
  * of the incremental form of a graph with a generate block; it must read back to the same text. TFM_UPDATE_GOLDEN=1
  * writes what came out into the files; refused where CI is set. */
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../support/elaborate_text.h"
 #include "../support/same_values.h"
 #include "passes/incremental.h"
 
@@ -34,16 +34,6 @@ TestSuite(golden, .init = setup, .fini = teardown);
 static bool updating(void) { return getenv("TFM_UPDATE_GOLDEN") && !getenv("CI"); }
 
 // ---- files ----
-
-static char *read_file(const char *path) {
-  FILE *file = fopen(path, "rb");
-  cr_assert_not_null(file, "%s", path);
-  StrBuf text = strbuf_new(arena);
-  char block[4096];
-  for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0;) strbuf_add_n(&text, block, n);
-  fclose(file);
-  return text.text;
-}
 
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
@@ -78,7 +68,7 @@ static Case read_case(const char *path) {
   StrBuf *text = NULL, buffers[8];
   char **section = NULL;
   unsigned n = 0;
-  for (char *line = read_file(path), *next; line && *line; line = next) {
+  for (char *line = read_text(arena, path), *next; line && *line; line = next) {
     char *end = strchr(line, '\n');
     next = end ? end + 1 : NULL;
     if (end) *end = 0;

@@ -1,22 +1,19 @@
 /* Golden cases (tests/goldens, README.md there): every model elaborates and the reference interpreter computes what
  * PyTorch did; every bad case is refused, at its stage, with its words. No registration. Cases of generation are only
  * elaborated; faults of weight files (stage `load`) are tested with the command line. */
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include "elaborate/elaborate.h"
+#include "../support/elaborate_text.h"
 #include "graph/eval.h"
 #include "weights/safetensors.h"
 
 typedef struct Golden {
   Arena *arena;
-  Map names;
   Diag diag;
   const char *folder;
   json_t *json; /* case.json */
@@ -113,7 +110,7 @@ static const char *check_outputs(Golden *g, const Graph *graph, const Tensor *ou
 
 // ---- stages ----
 
-static Graph *elaborated(Golden *g) {
+static Graph *elaborate_case(Golden *g) {
   Definition definitions[32];
   ElaborateOptions options = {.definitions = definitions};
   const char *model = text_of(g, "model"), *key;
@@ -122,8 +119,7 @@ static Graph *elaborated(Golden *g) {
   json_object_foreach(json_object_get(g->json, "defines"), key, value) {
     definitions[options.n_definitions++] = (Definition){key, json_string_value(value)};
   }
-  ParsedProgram *program = parse_program(g->arena, &g->names, &g->diag, file_of(g, "model.tfm"));
-  Graph *graph = program ? elaborate(g->arena, &g->names, &g->diag, program, &options) : NULL;
+  Graph *graph = elaborate_file(g->arena, &g->diag, file_of(g, "model.tfm"), &options);
   if (graph && !graph_verify(graph, &g->diag)) return NULL;
   return graph;
 }
@@ -174,7 +170,7 @@ static const char *check_words(const Golden *g) {
 static const char *judge(Golden *g) {
   const char *stage = text_of(g, "stage");
   bool is_bad = json_object_get(g->json, "expect_error") != NULL;
-  Graph *graph = elaborated(g);
+  Graph *graph = elaborate_case(g);
   if (is_bad && strcmp(stage, "check") == 0) return check_words(g);
   if (!graph) return "it does not elaborate";
   if (g->diag.messages.n) return "a warning";
@@ -188,7 +184,6 @@ static const char *judge(Golden *g) {
 
 static bool passes(const char *folder) {
   Golden g = {.arena = arena_create(), .folder = folder};
-  g.names = map_new(g.arena);
   g.diag = diag_new(g.arena);
   g.json = json_load_file(file_of(&g, "case.json"), 0, NULL);
   const char *fault = g.json ? judge(&g) : "case.json can't be read";

@@ -1,27 +1,21 @@
 /* Graphs: building, uses, replacing, deleting, what is static, and every fault that graph_verify must find. */
-#include <criterion/criterion.h>
-#include <string.h>
-
+#include "../support/compiled_graph.h"
 #include "graph/build.h"
 
-static Arena *arena;
-static Diag diag;
 static Graph *graph;
 static Builder b;
 static const Size *batch, *time_;
 
 static const Size *number(int64_t value) { return size_const(graph->sizes, value); }
 
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
+static void setup_graph(void) {
+  setup();
   graph = graph_new(arena, "G");
   b = (Builder){.graph = graph, .origin = {.path = "layers.0"}};
   batch = size_symbol(graph->sizes, "batch");
   time_ = size_symbol(graph->sizes, "time");
 }
-static void teardown(void) { arena_destroy(arena); }
-TestSuite(graph, .init = setup, .fini = teardown);
+TestSuite(graph, .init = setup_graph, .fini = teardown);
 
 static const char *shape(const Node *node) {
   StrBuf out = strbuf_new(arena);
@@ -119,8 +113,8 @@ Test(graph, what_is_static) {
 static void faults(const char *body, int n, const char *words) {
   const char *text = arena_printf(arena, "graph F(sizes batch, time) {\n%s\n}\n", body);
   diag = diag_new(arena);
-  Graph *read = graph_read(arena, &diag, source_new(arena, "f", text, (uint32_t)strlen(text)));
-  cr_assert_not_null(read, "%s: %s", body, diag.messages.n ? diag.messages.items[0].text : "");
+  Graph *read = graph_from_text(text);
+  cr_assert_not_null(read, "%s: %s", body, fault());
   cr_assert_not(graph_verify(read, &diag), "%s", body);
   cr_assert_eq(diag.n_errors, n, "%s: %d, %s", body, diag.n_errors, diag.messages.items[0].text);
   cr_assert_eq(diag.messages.items[0].code, DIAG_GRAPH_INVALID);

@@ -1,36 +1,14 @@
 /* The text form of graphs: what is printed is read back to the same text; what is no graph is refused with its place. */
-#include <criterion/criterion.h>
-#include <string.h>
-
+#include "../support/compiled_graph.h"
 #include "graph/build.h"
 
-static Arena *arena;
-static Diag diag;
-
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void teardown(void) { arena_destroy(arena); }
 TestSuite(graph_text, .init = setup, .fini = teardown);
-
-static Graph *read(const char *text) {
-  return graph_read(arena, &diag, source_new(arena, "test.graph", text, (uint32_t)strlen(text)));
-}
-
-static const char *print(Graph *graph) {
-  StrBuf out = strbuf_new(arena);
-  graph_print(&out, graph);
-  return out.text;
-}
 
 /* Reads, verifies, and compares the text. */
 static void same(const char *text) {
-  Graph *graph = read(text);
-  cr_assert_not_null(graph, "%s", diag.messages.n ? diag.messages.items[0].text : "");
-  cr_assert(graph_verify(graph, &diag), "%s", diag.messages.n ? diag.messages.items[0].text : "");
-  cr_assert_str_eq(print(graph), text);
-  cr_assert_str_eq(print(graph_clone(arena, graph)), text);
+  Graph *graph = read_graph(text);
+  cr_assert_str_eq(printed(graph), text);
+  cr_assert_str_eq(printed(graph_clone(arena, graph)), text);
 }
 
 Test(graph_text, every_operation) {
@@ -105,23 +83,23 @@ Test(graph_text, a_hostile_name_survives) {
   Check check = {.condition = arena_copy(arena, &(Cond){.op = OP_EQ, .left = dims[0], .right = dims[0]}, sizeof(Cond))};
   vec_push(arena, &check.message, (CheckPart){.text = hostile});
   vec_push(arena, &graph->checks, check);
-  const char *text = print(graph);
-  Graph *back = read(text);
+  const char *text = printed(graph);
+  Graph *back = graph_from_text(text);
   cr_assert_not_null(back, "%s", diag.messages.items[0].text);
-  cr_assert_str_eq(print(back), text);
+  cr_assert_str_eq(printed(back), text);
   cr_assert_str_eq(back->inputs.items[0]->attr.name, hostile);
   cr_assert_str_eq(back->outputs.items[0].name, hostile);
   StrBuf out = strbuf_new(arena);
   graph_print_with_origins(&out, graph);
-  back = read(out.text);
+  back = graph_from_text(out.text);
   cr_assert_not_null(back, "%s", diag.messages.items[0].text);
-  cr_assert_str_eq(print(back), text);
+  cr_assert_str_eq(printed(back), text);
 }
 
 /* The error stands at this line and column. */
 static void refused(const char *text, uint32_t line, uint32_t column) {
   diag = diag_new(arena);
-  cr_assert_null(read(text), "%s", text);
+  cr_assert_null(graph_from_text(text), "%s", text);
   cr_assert_eq(diag.n_errors, 1);
   const DiagMessage *message = &diag.messages.items[0];
   cr_assert_eq(message->code, DIAG_GRAPH_SYNTAX);
@@ -161,8 +139,8 @@ Test(graph_text, no_prefix_of_a_graph_crashes) {
   for (size_t length = 0; length + 1 < strlen(text); length++) {
     char *prefix = arena_strndup(arena, text, length);
     diag = diag_new(arena);
-    Graph *graph = read(prefix);
+    Graph *graph = graph_from_text(prefix);
     cr_assert(graph == NULL && diag.n_errors == 1, "%s", prefix);
   }
-  cr_assert_not_null(read(text));
+  cr_assert_not_null(graph_from_text(text));
 }

@@ -1,25 +1,17 @@
 /* Programs of several files: order, cycles, depth, and what may not be read. Each test has a folder of its own. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, nftw */
-#include <criterion/criterion.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "diag/render.h"
-#include "parse/include.h"
+#include "../support/compiled_graph.h"
 
-static Arena *arena;
-static Map names;
-static Diag diag;
 static char folder[64];
 
-static void set_up(void) {
-  arena = arena_create();
-  names = map_new(arena);
-  diag = diag_new(arena);
+static void setup_folder(void) {
+  setup();
   strcpy(folder, "/tmp/tfm-include-XXXXXX");
   cr_assert(mkdtemp(folder) != NULL);
 }
@@ -29,11 +21,11 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
   return remove(path);
 }
 
-static void tear_down(void) {
+static void teardown_folder(void) {
   nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-  arena_destroy(arena);
+  teardown();
 }
-TestSuite(include, .init = set_up, .fini = tear_down);
+TestSuite(include, .init = setup_folder, .fini = teardown_folder);
 
 static const char *path_of(const char *name) { return arena_printf(arena, "%s/%s", folder, name); }
 
@@ -44,15 +36,9 @@ static void write_file(const char *name, const char *text) {
 
 static void make_folder(const char *name) { cr_assert(mkdir(path_of(name), 0700) == 0); }
 
-static const char *messages(void) {
-  StrBuf out = strbuf_new(arena);
-  render_text(&out, &diag, false);
-  return out.text;
-}
-
 /* The names of the files in their order, without the folder of the test. */
 static void expect_order(const char *main, const char *want) {
-  ParsedProgram *program = parse_program(arena, &names, &diag, path_of(main));
+  ParsedProgram *program = parse_program(arena, &interned, &diag, path_of(main));
   cr_assert(program, "%s", messages());
   StrBuf got = strbuf_new(arena);
   for (size_t i = 0; i < program->files.n; i++) {
@@ -64,7 +50,7 @@ static void expect_order(const char *main, const char *want) {
 
 /* One error with this code, whose text contains `part`. */
 static void expect_error(const char *path, DiagCode code, int exit_code, const char *part) {
-  cr_expect(!parse_program(arena, &names, &diag, path));
+  cr_expect(!parse_program(arena, &interned, &diag, path));
   cr_assert(diag.messages.n == 1, "%s", messages());
   const DiagMessage *message = &diag.messages.items[0];
   cr_expect(message->code == code && diag.exit_code == exit_code && strstr(message->text, part), "%s", messages());
@@ -99,7 +85,7 @@ Test(include, the_main_file_may_be_named_without_folder) {
   write_file("main.tfm", "include \"a.tfm\" model M { }");
   write_file("a.tfm", "layer A { }");
   cr_assert(chdir(folder) == 0);
-  ParsedProgram *program = parse_program(arena, &names, &diag, "main.tfm");
+  ParsedProgram *program = parse_program(arena, &interned, &diag, "main.tfm");
   cr_assert(program && program->files.n == 2, "%s", messages());
   cr_expect_str_eq(program->files.items[0].source->path, "a.tfm");
 }
@@ -112,7 +98,7 @@ static void write_chain(unsigned n) {
 
 Test(include, depth_at_the_limit) {
   write_chain(32);
-  cr_expect(parse_program(arena, &names, &diag, path_of("1.tfm")), "%s", messages());
+  cr_expect(parse_program(arena, &interned, &diag, path_of("1.tfm")), "%s", messages());
 }
 
 Test(include, depth_over_the_limit) {
@@ -172,7 +158,7 @@ Test(include, faults_in_several_files) {
   write_file("main.tfm", "include \"a.tfm\" include \"b.tfm\" include \"c.tfm\" model M { }");
   write_file("a.tfm", "layer A { x = ) }");
   write_file("b.tfm", "layer B {\n  y = 1 +\n}");
-  cr_expect(!parse_program(arena, &names, &diag, path_of("main.tfm")));
+  cr_expect(!parse_program(arena, &interned, &diag, path_of("main.tfm")));
   cr_assert(diag.n_errors == 3, "%s", messages());
   cr_expect(
       strstr(messages(), "a.tfm:1:15:") && strstr(messages(), "b.tfm:3:1:") && strstr(messages(), "main.tfm:1:33:"),
@@ -181,6 +167,6 @@ Test(include, faults_in_several_files) {
 
 Test(include, a_text_in_memory_includes_nothing) {
   const char *text = "include \"a.tfm\" model M { }";
-  cr_expect(!parse_text(arena, &names, &diag, "memory", text, strlen(text)));
+  cr_expect(!parse_text(arena, &interned, &diag, "memory", text, strlen(text)));
   cr_expect(diag.messages.n == 1 && diag.messages.items[0].code == DIAG_INCLUDE, "%s", messages());
 }

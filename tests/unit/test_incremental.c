@@ -1,33 +1,14 @@
 /* The incremental form of models that write: what is kept, what is computed once, what is refused, and that a step gives
  * the scores of the whole model however the row is cut into steps. */
-#include <criterion/criterion.h>
-#include <string.h>
+#include <math.h>
 
+#include "../support/compiled_graph.h"
 #include "../support/same_values.h"
-#include "elaborate/elaborate.h"
 #include "passes/incremental.h"
 
 enum { ROWS = 2, LENGTH = 6, SOURCE = 3 };
 
-static Arena *arena;
-static Diag diag;
-
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void teardown(void) { arena_destroy(arena); }
 TestSuite(incremental, .init = setup, .fini = teardown);
-
-static const char *fault(void) { return diag.messages.n ? diag.messages.items[0].text : ""; }
-
-static Graph *elaborated(const char *text) {
-  Map names = map_new(arena);
-  ParsedProgram *program = parse_text(arena, &names, &diag, "model.tfm", text, strlen(text));
-  Graph *graph = program ? elaborate(arena, &names, &diag, program, &(ElaborateOptions){0}) : NULL;
-  cr_assert_not_null(graph, "%s", fault());
-  return graph;
-}
 
 static Graph *attention_model(const char *mask) {
   return elaborated(arena_printf(

@@ -1,31 +1,9 @@
 /* Workspace: what lives at the same time does not overlap, and an encoder needs no more than the best layout by hand. */
-#include <criterion/criterion.h>
-#include <string.h>
+#include "../support/compiled_graph.h"
 
-#include "elaborate/elaborate.h"
-#include "passes/passes.h"
-#include "plan/plan.h"
-
-static Arena *arena;
-static Diag diag;
-
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void teardown(void) { arena_destroy(arena); }
 TestSuite(memory, .init = setup, .fini = teardown);
 
-static Plan *plan_model(const char *text, int level) {
-  Map names = map_new(arena);
-  ParsedProgram *program = parse_text(arena, &names, &diag, "model.tfm", text, strlen(text));
-  Graph *graph = program ? elaborate(arena, &names, &diag, program, &(ElaborateOptions){0}) : NULL;
-  cr_assert_not_null(graph, "%s", diag.messages.n ? diag.messages.items[0].text : "");
-  cr_assert(passes_run(graph, &diag, &(PassOptions){.level = level}, NULL));
-  Plan *plan = plan_graph(arena, &diag, graph, target_find("x86-64-v4"));
-  cr_assert_not_null(plan);
-  return plan;
-}
+static Plan *plan_model(const char *text, int level) { return planned(optimized(elaborated(text), level), "x86-64-v4"); }
 
 static const char *const encoder =
     "model M() {\n"

@@ -1,38 +1,22 @@
 /* Rows nobody uses: models that look at some rows of their last layer compute these only, and compute the same. */
-#include <criterion/criterion.h>
-#include <string.h>
-
+#include "../support/compiled_graph.h"
 #include "../support/same_values.h"
-#include "elaborate/elaborate.h"
-#include "passes/passes.h"
-#include "plan/plan.h"
 
-static Arena *arena;
-static Diag diag;
 static PassLog row_log;
 
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
+static void setup_log(void) {
+  setup();
   row_log = (PassLog){.arena = arena};
 }
-static void teardown(void) { arena_destroy(arena); }
-TestSuite(narrow_rows, .init = setup, .fini = teardown);
-
-static const char *fault(void) { return diag.messages.n ? diag.messages.items[0].text : ""; }
+TestSuite(narrow_rows, .init = setup_log, .fini = teardown);
 
 /* The plan of a model whose outputs were computed before and after the passes. */
-static const Plan *planned(const char *text) {
-  Map names = map_new(arena);
-  ParsedProgram *program = parse_text(arena, &names, &diag, "model.tfm", text, strlen(text));
-  Graph *graph = program ? elaborate(arena, &names, &diag, program, &(ElaborateOptions){0}) : NULL;
-  cr_assert_not_null(graph, "%s", fault());
+static const Plan *narrowed(const char *text) {
+  Graph *graph = elaborated(text);
   Graph *after = graph_clone(arena, graph);
   cr_assert(passes_run(after, &diag, &(PassOptions){.level = 2, .verify_each = true}, &row_log), "%s", fault());
   cr_assert(same_values(arena, graph, after));
-  const Plan *plan = plan_graph(arena, &diag, after, target_find("x86-64-v4"));
-  cr_assert_not_null(plan, "%s", fault());
-  return plan;
+  return planned(after, "x86-64-v4");
 }
 
 /* The rows of every product with a weight, in the order of the steps. */
@@ -54,7 +38,7 @@ static unsigned recorded(void) {
 }
 
 Test(narrow_rows, a_classifier_computes_one_row_of_its_last_layer) {
-  const Plan *plan = planned(
+  const Plan *plan = narrowed(
       "model M(d = 8) { layers = 2 * EncoderLayer(d, 2, 16, gelu)  head = Linear(d, 3)\n"
       "  forward(x: f32[batch, time, d], pad: bool[batch, time]) {\n"
       "    hidden = layers(x, src_key_padding_mask = pad)  return y = head(hidden[:, 0]) } }");
@@ -65,7 +49,7 @@ Test(narrow_rows, a_classifier_computes_one_row_of_its_last_layer) {
 }
 
 Test(narrow_rows, the_last_position_of_a_causal_model) {
-  const Plan *plan = planned(
+  const Plan *plan = narrowed(
       "model M(d = 8) { layers = 2 * EncoderLayer(d, 2, 16, norm_first = true)  head = Linear(d, 11)\n"
       "  forward(x: f32[batch, time, d]) { return y = head(layers(x, is_causal = true))[:, -1] } }");
   expect_rows(plan, "batch*time, batch*time, batch*time, batch*time, "
@@ -73,7 +57,7 @@ Test(narrow_rows, the_last_position_of_a_causal_model) {
 }
 
 Test(narrow_rows, what_is_an_output_too_keeps_its_rows) {
-  const Plan *plan = planned(
+  const Plan *plan = narrowed(
       "model M(d = 8) { layers = EncoderLayer(d, 2, 16)  head = Linear(d, 3)\n"
       "  forward(x: f32[batch, time, d]) { hidden = layers(x)  return y = head(hidden[:, 0]), hidden } }");
   expect_rows(plan, "batch*time, batch*time, batch*time, batch*time, batch");
@@ -81,7 +65,7 @@ Test(narrow_rows, what_is_an_output_too_keeps_its_rows) {
 }
 
 Test(narrow_rows, rotated_heads) {
-  const Plan *plan = planned(
+  const Plan *plan = narrowed(
       "model M(d = 16) { q = Linear(d, d)  k = Linear(d, d)\n"
       "  forward(x: f32[batch, 6, d]) {\n"
       "    at = positions(x, 1)  a = rotary(split_heads(q(x), 2), at)  b = rotary(split_heads(k(x), 2), at)\n"

@@ -1,19 +1,8 @@
 /* Packing: panels and plain tensors from weights directly, and what the interpreter must compute first. */
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "plan/plan.h"
+#include "../support/compiled_graph.h"
 #include "weights/pack.h"
 #include "weights/recipe.h"
 
-static Arena *arena;
-static Diag diag;
-
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void teardown(void) { arena_destroy(arena); }
 TestSuite(pack, .init = setup, .fini = teardown);
 
 /* Weight "a" counts from 1000, "b" from 2000, and so on; "none" is missing. */
@@ -44,11 +33,8 @@ typedef struct Packed {
 /* The plan of a graph and memory for its weights. */
 static Packed packed_of(const char *text) {
   Packed packed;
-  packed.graph = graph_read(arena, &diag, source_new(arena, "test.graph", text, (uint32_t)strlen(text)));
-  cr_assert_not_null(packed.graph, "%s", diag.messages.n ? diag.messages.items[0].text : "");
-  cr_assert(graph_verify(packed.graph, &diag), "%s", diag.messages.n ? diag.messages.items[0].text : "");
-  packed.plan = plan_graph(arena, &diag, packed.graph, target_find("x86-64-v4"));
-  cr_assert_not_null(packed.plan);
+  packed.graph = read_graph(text);
+  packed.plan = planned(packed.graph, "x86-64-v4");
   packed.bytes = arena_alloc(arena, packed.plan->program.weights_bytes);
   return packed;
 }

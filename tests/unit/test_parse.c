@@ -1,39 +1,20 @@
 /* What the parser accepts and the trees it makes. Faults: test_parse_errors.c. */
-#include <criterion/criterion.h>
 #include <locale.h>
 #include <math.h>
-#include <string.h>
 
-#include "diag/render.h"
-#include "parse/include.h"
+#include "../support/compiled_graph.h"
 
-static Arena *arena;
-static Map names;
-static Diag diag;
-
-static void set_up(void) {
-  arena = arena_create();
-  names = map_new(arena);
-  diag = diag_new(arena);
-}
-static void tear_down(void) { arena_destroy(arena); }
-TestSuite(parse, .init = set_up, .fini = tear_down);
-
-static const char *messages(void) {
-  StrBuf out = strbuf_new(arena);
-  render_text(&out, &diag, false);
-  return out.text;
-}
+TestSuite(parse, .init = setup, .fini = teardown);
 
 static Ast *parse_ok(const char *text) {
-  ParsedProgram *program = parse_text(arena, &names, &diag, "model.tfm", text, strlen(text));
+  ParsedProgram *program = parse_text(arena, &interned, &diag, "model.tfm", text, strlen(text));
   cr_assert(program && program->files.n == 1, "%s", messages());
   return program->files.items[0].ast;
 }
 
 static Ast *expression_ok(const char *text) {
   Source *source = source_new(arena, "-D x", text, (uint32_t)strlen(text));
-  Ast *ast = parse_expression(arena, &names, &diag, source);
+  Ast *ast = parse_expression(arena, &interned, &diag, source);
   cr_assert(ast, "%s: %s", text, messages());
   return ast;
 }

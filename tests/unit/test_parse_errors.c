@@ -1,31 +1,13 @@
 /* Faults in texts: what is reported, where, and that what follows is still read. D05 and so on are the cases of the
  * project's catalogue of bad inputs. */
-#include <criterion/criterion.h>
-#include <string.h>
 
+#include "../support/compiled_graph.h"
 #include "diag/render.h"
-#include "parse/include.h"
 
-static Arena *arena;
-static Map names;
-static Diag diag;
-
-static void set_up(void) {
-  arena = arena_create();
-  names = map_new(arena);
-  diag = diag_new(arena);
-}
-static void tear_down(void) { arena_destroy(arena); }
-TestSuite(parse_errors, .init = set_up, .fini = tear_down);
-
-static const char *messages(void) {
-  StrBuf out = strbuf_new(arena);
-  render_text(&out, &diag, false);
-  return out.text;
-}
+TestSuite(parse_errors, .init = setup, .fini = teardown);
 
 static void parse_bad(const char *text, size_t size) {
-  cr_assert(!parse_text(arena, &names, &diag, "m", text, size), "no error in %.100s", text);
+  cr_assert(!parse_text(arena, &interned, &diag, "m", text, size), "no error in %.100s", text);
   cr_assert(diag_has_errors(&diag));
 }
 
@@ -268,7 +250,7 @@ Test(parse_errors, a_definition_is_one_expression) {
   static const char *const bad[] = {"", "1 2", "a = 1", "(", ")", "layer A { }", "\xff", "\"a"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     Source *source = source_new(arena, "-D x", bad[i], (uint32_t)strlen(bad[i]));
-    cr_expect(!parse_expression(arena, &names, &diag, source) && diag_has_errors(&diag), "%s", bad[i]);
+    cr_expect(!parse_expression(arena, &interned, &diag, source) && diag_has_errors(&diag), "%s", bad[i]);
     diag = diag_new(arena);
   }
 }
@@ -291,7 +273,7 @@ Test(parse_errors, D31_every_prefix_and_many_mutations) {
       "model M { generate a from b { eos = [1, 2] } require x or not y, \"t\\n\" }";
   size_t size = strlen(text);
   for (size_t n = 0; n < size; n++) {
-    parse_text(arena, &names, &diag, "m", text, n);
+    parse_text(arena, &interned, &diag, "m", text, n);
     diag = diag_new(arena);
   }
   static const char replacements[] = "(){}[]\"#=,x1-\n$\xff";
@@ -299,7 +281,7 @@ Test(parse_errors, D31_every_prefix_and_many_mutations) {
     for (size_t j = 0; j < sizeof replacements; j++) {
       char *mutated = arena_strndup(arena, text, size);
       mutated[i] = replacements[j];
-      ParsedProgram *program = parse_text(arena, &names, &diag, "m", mutated, size);
+      ParsedProgram *program = parse_text(arena, &interned, &diag, "m", mutated, size);
       cr_assert((program != NULL) == (diag.n_errors == 0), "%s", mutated);
       diag = diag_new(arena);
     }

@@ -1,53 +1,11 @@
 /* Plans: which steps, views instead of copies, hints, checks, kernels that are shared. Values are test_plan_run's. */
-#include <criterion/criterion.h>
-#include <string.h>
+#include "../support/compiled_graph.h"
 
-#include "elaborate/elaborate.h"
-#include "passes/passes.h"
-#include "plan/plan.h"
-
-static Arena *arena;
-static Diag diag;
-
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void teardown(void) { arena_destroy(arena); }
 TestSuite(plan, .init = setup, .fini = teardown);
 
-static const char *fault(void) { return diag.messages.n ? diag.messages.items[0].text : ""; }
-
-static const tfm_program *plan_on(Graph *graph, const char *target) {
-  cr_assert_not_null(graph, "%s", fault());
-  cr_assert(graph_verify(graph, &diag), "%s", fault());
-  Plan *plan = plan_graph(arena, &diag, graph, target_find(target));
-  cr_assert_not_null(plan, "%s", fault());
-  return &plan->program;
-}
-
-static Graph *read(const char *text) {
-  return graph_read(arena, &diag, source_new(arena, "test.graph", text, (uint32_t)strlen(text)));
-}
-static const tfm_program *plan(const char *text) { return plan_on(read(text), "x86-64-v4"); }
-static const Plan *plan_of(const tfm_program *program) {
-  return (const Plan *)(const void *)((const char *)program - offsetof(Plan, program));
-}
-
-static Graph *fused(const char *text) {
-  Map names = map_new(arena);
-  ParsedProgram *program = parse_text(arena, &names, &diag, "model.tfm", text, strlen(text));
-  Graph *graph = program ? elaborate(arena, &names, &diag, program, &(ElaborateOptions){0}) : NULL;
-  cr_assert_not_null(graph, "%s", fault());
-  cr_assert(passes_run(graph, &diag, &(PassOptions){.level = 2}, NULL), "%s", fault());
-  return graph;
-}
-
-static uint32_t count(const tfm_program *program, tfm_step_kind kind) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < program->n_steps; i++) n += program->steps[i].kind == kind;
-  return n;
-}
+static const tfm_program *plan_on(Graph *graph, const char *target) { return &planned(graph, target)->program; }
+static const tfm_program *plan(const char *text) { return plan_on(read_graph(text), "x86-64-v4"); }
+static Graph *fused(const char *text) { return optimized(elaborated(text), 2); }
 
 static const tfm_row_step *row(const tfm_program *program, uint32_t step) {
   cr_assert_lt(step, program->n_steps);
@@ -56,13 +14,7 @@ static const tfm_row_step *row(const tfm_program *program, uint32_t step) {
 }
 
 static const KernelSpec *spec(const tfm_program *program, uint32_t kernel) {
-  return &plan_of(program)->kernels.items[kernel].spec;
-}
-
-static void expect_size(const tfm_program *program, tfm_size size, const char *text) {
-  StrBuf out = strbuf_new(arena);
-  plan_print_size(&out, plan_of(program), size);
-  cr_assert_str_eq(out.text, text);
+  return &plan_of_program(program)->kernels.items[kernel].spec;
 }
 
 // ---- row steps ----
@@ -248,7 +200,7 @@ Test(plan, limits_of_inputs_and_of_computed_ids) {
                               "}\n");
   cr_assert_eq(p->n_id_limits, 1);
   expect_size(p, p->id_limits[0].limit, "100");
-  cr_assert_eq(count(p, TFM_STEP_CHECK_IDS), 1);
+  cr_assert_eq(count_steps(p, TFM_STEP_CHECK_IDS), 1);
   cr_assert_eq(p->n_checks, 1);
   cr_assert_eq(p->checks[0].n_conditions, 1);
   cr_assert_eq(p->conditions[0].test, TFM_LE);
@@ -446,9 +398,9 @@ Test(plan, kernels_do_not_grow_with_depth) {
     const tfm_program *many = plan_on(fused(ENCODER("48")), target->name);
     cr_assert_eq(two->n_kernels, many->n_kernels);
     for (uint32_t i = 0; i < two->n_kernels; i++)
-      cr_assert_str_eq(plan_of(two)->kernels.items[i].name, plan_of(many)->kernels.items[i].name);
-    cr_assert_eq(count(many, TFM_STEP_GEMM), 4 * 48);
-    cr_assert_eq(count(many, TFM_STEP_ATTENTION), 48);
+      cr_assert_str_eq(plan_of_program(two)->kernels.items[i].name, plan_of_program(many)->kernels.items[i].name);
+    cr_assert_eq(count_steps(many, TFM_STEP_GEMM), 4 * 48);
+    cr_assert_eq(count_steps(many, TFM_STEP_ATTENTION), 48);
   }
 }
 
@@ -469,7 +421,7 @@ Test(plan, text_is_the_same_every_time) {
   const char *texts[2];
   for (int i = 0; i < 2; i++) {
     StrBuf out = strbuf_new(arena);
-    plan_print(&out, plan_of(plan_on(fused(ENCODER("2")), "x86-64-v3")));
+    plan_print(&out, plan_of_program(plan_on(fused(ENCODER("2")), "x86-64-v3")));
     texts[i] = out.text;
   }
   cr_assert_str_eq(texts[0], texts[1]);
@@ -490,7 +442,7 @@ Test(plan, weights_lie_in_the_order_of_their_use) {
 }
 
 Test(plan, sizes_beyond_the_runtime_are_refused) {
-  Graph *graph = read("graph G(sizes a, b, c, d, e, f, g, h) {\n"
+  Graph *graph = graph_from_text("graph G(sizes a, b, c, d, e, f, g, h) {\n"
                       "  %0 = input \"x\" : f32[a, b, c, d, e, f, g, h]\n"
                       "  %1 = pointwise %0, { neg($0) } : f32[a, b, c, d, e, f, g, h]\n"
                       "  %2 = permute %1, axes=[7, 6, 5, 4, 3, 2, 1, 0] : f32[h, g, f, e, d, c, b, a]\n"
@@ -513,7 +465,7 @@ Test(plan, weights_beyond_memory_are_refused) {
                                     "  output y = %%4\n"
                                     "}\n", uses[i]);
     diag = diag_new(arena);
-    Graph *graph = read(text);
+    Graph *graph = graph_from_text(text);
     cr_assert_not_null(graph, "%s", fault());
     cr_assert_null(plan_graph(arena, &diag, graph, target_find("x86-64")));
     cr_assert_eq(diag.messages.items[0].code, DIAG_LIMIT);

@@ -1,44 +1,12 @@
 /* Plans of steps of decoding: which values lie in pages, what is appended, what remains a tensor, what a pair of plans
  * tells the decoder. */
-#include <criterion/criterion.h>
-#include <string.h>
-
+#include "../support/compiled_graph.h"
 #include "plan/decoding.h"
 
-static Arena *arena;
-static Diag diag;
-
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void teardown(void) { arena_destroy(arena); }
 TestSuite(plan_caches, .init = setup, .fini = teardown);
 
-static Graph *read(const char *text) {
-  Graph *graph = graph_read(arena, &diag, source_new(arena, "step.graph", text, (uint32_t)strlen(text)));
-  cr_assert(graph && graph_verify(graph, &diag), "%s\n%s", diag.messages.n ? diag.messages.items[0].text : "", text);
-  return graph;
-}
-
-static const Plan *plan_on(const char *text, const char *target) {
-  Plan *plan = plan_graph(arena, &diag, read(text), target_find(target));
-  cr_assert_not_null(plan, "%s", diag.messages.n ? diag.messages.items[0].text : "");
-  return plan;
-}
+static const Plan *plan_on(const char *text, const char *target) { return planned(read_graph(text), target); }
 static const tfm_program *plan(const char *text) { return &plan_on(text, "x86-64-v4")->program; }
-
-static uint32_t count(const tfm_program *program, tfm_step_kind kind) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < program->n_steps; i++) n += program->steps[i].kind == kind;
-  return n;
-}
-
-static void expect_size(const tfm_program *program, tfm_size size, const char *text) {
-  StrBuf out = strbuf_new(arena);
-  plan_print_size(&out, (const Plan *)(const void *)((const char *)program - offsetof(Plan, program)), size);
-  cr_assert_str_eq(out.text, text);
-}
 
 /* A layer of 8 heads of 8: the projection of all three, attention to itself, then `rest`. */
 #define HEAD                                                                               \
@@ -78,7 +46,7 @@ Test(plan_caches, keys_and_values_lie_in_pages) {
     cr_assert_eq(p->n_caches, 2);
     cr_assert_eq(p->own_page_floats, 2 * 64 * TFM_CACHE_PAGE + 16);
     cr_assert_eq(p->source_page_floats, 0);
-    cr_assert_eq(count(p, TFM_STEP_APPEND), 2);
+    cr_assert_eq(count_steps(p, TFM_STEP_APPEND), 2);
     cr_assert_eq(p->n_steps, 5, "gather, projection, two appends, attention; nothing is copied");
     const tfm_attention_step *attention = &p->attentions[0];
     cr_assert_eq(p->caches[attention->k_cache].kind, TFM_CACHE_KEYS);
@@ -136,7 +104,7 @@ Test(plan_caches, sources_lie_in_pages_of_their_own) {
   expect_size(p, attention->k.offset, "0");
   expect_size(p, attention->v.offset, "64");
   cr_assert_eq(p->source_page_floats, 2 * 128 * TFM_CACHE_PAGE + 16);
-  cr_assert_eq(count(p, TFM_STEP_APPEND), 2);
+  cr_assert_eq(count_steps(p, TFM_STEP_APPEND), 2);
   cr_assert_eq(attention->causal_offset, 0);
 }
 
@@ -148,7 +116,7 @@ Test(plan_caches, what_is_read_otherwise_stays_a_tensor) {
   cr_assert_eq(p->n_inputs, 4);
   cr_assert_eq(p->n_outputs, 4);
   cr_assert_eq(p->attentions[0].k_cache, TFM_NONE);
-  cr_assert_eq(count(p, TFM_STEP_APPEND), 0);
+  cr_assert_eq(count_steps(p, TFM_STEP_APPEND), 0);
   expect_size(p, p->attentions[0].causal_offset, "time.past");
 }
 
@@ -201,12 +169,12 @@ Test(plan_caches, steps_for_one_output_are_marked) {
 // ---- what the decoder is told ----
 
 Test(plan_caches, a_pair_of_plans_says_what_is_what) {
-  Incremental pair = {.step = read(CROSS "  %31 = permute %30, axes=[0, 2, 1, 3] : f32[batch, time.fresh, 4, 16]\n"
+  Incremental pair = {.step = read_graph(CROSS "  %31 = permute %30, axes=[0, 2, 1, 3] : f32[batch, time.fresh, 4, 16]\n"
                                          "  %32 = reshape %31 : f32[batch, time.fresh, 64]\n"
                                          "  %33 = slice %32, starts=[0, time.fresh - time.kept, 0] : f32[batch, "
                                          "time.kept, 64]\n"
                                          "  output scores = %33\n" CACHE_OUTPUTS),
-                      .source = read("graph M(sizes batch, source) {\n"
+                      .source = read_graph("graph M(sizes batch, source) {\n"
                                      "  %0 = input \"src\" : f32[batch, source, 2, 64]\n"
                                      "  %1 = pointwise %0, { neg($0) } : f32[batch, source, 2, 64]\n"
                                      "  output \"source.0\" = %1\n}\n")};

@@ -4,14 +4,12 @@
  *
  * Buffers are allocated one by one, filled with NaN before their first and after their last step, so that a wrong
  * lifetime, stride or offset shows. */
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "elaborate/elaborate.h"
+#include "../support/elaborate_text.h"
 #include "graph/eval_run.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
@@ -437,12 +435,6 @@ static void expect_same(const char *path, const Tensor *want, const char *got, c
 
 // ---- models ----
 
-static Graph *elaborate_model(Arena *arena, Diag *diag, const char *path) {
-  Map names = map_new(arena);
-  ParsedProgram *program = parse_program(arena, &names, diag, path);
-  return program ? elaborate(arena, &names, diag, program, &(ElaborateOptions){0}) : NULL;
-}
-
 static void compare(Machine *m, Diag *diag, Graph *graph, Weights *weights, const char *path) {
   const char **names = ARENA_ARRAY(m->arena, const char *, m->program->n_inputs);
   for (uint32_t i = 0; i < m->program->n_inputs; i++) names[i] = m->program->inputs[i].name;
@@ -461,13 +453,13 @@ static void compare(Machine *m, Diag *diag, Graph *graph, Weights *weights, cons
 static void run_model(const char *path, int level, const TargetInfo *target, const int64_t *sizes) {
   Arena *arena = arena_create();
   Diag diag = diag_new(arena);
-  Graph *graph = elaborate_model(arena, &diag, path);
+  Graph *graph = elaborate_file(arena, &diag, path, &(ElaborateOptions){0});
   if (graph && graph->ragged_batch < 0) {
     Graph *fused = graph_clone(arena, graph);
     PassOptions options = {.level = level};
     cr_assert(passes_run(fused, &diag, &options, NULL), "%s", path);
     Plan *plan = plan_graph(arena, &diag, fused, target);
-    cr_assert_not_null(plan, "%s: %s", path, diag.messages.n ? diag.messages.items[0].text : "");
+    cr_assert_not_null(plan, "%s: %s", path, first_message(&diag));
     Machine m = {.arena = arena, .plan = plan, .program = &plan->program};
     memcpy(m.symbols, sizes, 8 * sizeof *sizes);
     seed = 7;

@@ -3,6 +3,7 @@
  * Operations are drawn so that values stay near 1 and nothing is decided by a rounding: comparisons are of integers.
  * A graph depends on its seed alone; a failure prints the seed and the graph. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "../support/same_values.h"

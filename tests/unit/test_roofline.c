@@ -1,32 +1,22 @@
 /* The roofline of programs: the work that their steps do against formulas, and the time that a machine would need. */
-#include <criterion/criterion.h>
 #include <math.h>
 
+#include "../support/compiled_graph.h"
 #include "driver/roofline.h"
-#include "elaborate/elaborate.h"
-#include "passes/passes.h"
-#include "plan/plan.h"
 
-static const Plan *plan_of(Arena *arena, const char *file, const char *model, const Definition *definitions, uint32_t n) {
-  Diag diag = diag_new(arena);
-  Map *names = ARENA_NEW(arena, Map);
-  *names = map_new(arena);
-  ParsedProgram *program = parse_program(arena, names, &diag, arena_printf(arena, TFM_SOURCE_DIR "/%s", file));
-  cr_assert(program);
-  ElaborateOptions options = {.model = model, .definitions = definitions, .n_definitions = n};
-  Graph *graph = elaborate(arena, names, &diag, program, &options);
-  PassOptions passes = {.level = 2};
-  cr_assert(graph && passes_run(graph, &diag, &passes, NULL));
-  const Plan *plan = plan_graph(arena, &diag, graph, target_find("x86-64-v3"));
-  cr_assert(plan);
-  return plan;
+TestSuite(roofline, .init = setup, .fini = teardown);
+
+static const Plan *plan_of(const char *file, const char *model, const Definition *definitions, uint32_t n) {
+  const ElaborateOptions options = {.model = model, .definitions = definitions, .n_definitions = n};
+  Graph *graph = elaborate_file(arena, &diag, arena_printf(arena, TFM_SOURCE_DIR "/%s", file), &options);
+  cr_assert_not_null(graph, "%s", fault());
+  return planned(optimized(graph, 2), "x86-64-v3");
 }
 
 /* Per layer 4 d^2 + 2 d f weights, and two products of t x t x d. */
 Test(roofline, an_encoder_does_what_its_formula_says) {
-  Arena *arena = arena_create();
   const Definition definitions[] = {{"d", "128"}, {"heads", "8"}, {"ffn", "512"}, {"depth", "3"}};
-  const Plan *plan = plan_of(arena, "bench/models/encoder.tfm", "Encoder", definitions, 4);
+  const Plan *plan = plan_of("bench/models/encoder.tfm", "Encoder", definitions, 4);
   double weights = 3.0 * (4 * 128 * 128 + 2 * 128 * 512);
   for (int64_t batch = 1; batch <= 2; batch++)
     for (int64_t time = 1; time <= 33; time += 16) {
@@ -36,13 +26,11 @@ Test(roofline, an_encoder_does_what_its_formula_says) {
       cr_expect_float_eq(work.flops, tokens * (2 * weights + 3 * 4 * 128.0 * (double)time), 0.5);
       cr_expect_float_eq(work.weight_bytes, 4 * weights, 0.5);
     }
-  arena_destroy(arena);
 }
 
 Test(roofline, each_step_takes_the_longer_of_the_two) {
-  Arena *arena = arena_create();
   const Definition depth = {"depth", "2"};
-  const Plan *plan = plan_of(arena, "bench/models/kernels.tfm", "ColdGemm", &depth, 1);
+  const Plan *plan = plan_of("bench/models/kernels.tfm", "ColdGemm", &depth, 1);
   const int64_t dims[] = {10, 768}, *const inputs[] = {dims};
   Work work = roofline_work(&plan->program, inputs);
   const Probe no_memory = {1e9, 1e30}, no_arithmetic = {1e30, 1e9}, both = {1e9, 1e6};
@@ -51,7 +39,6 @@ Test(roofline, each_step_takes_the_longer_of_the_two) {
   cr_expect_float_eq(computing, work.flops / 1e9, 1e-9);
   cr_expect_float_eq(reading, work.weight_bytes / 1e9, 1e-9);
   cr_expect_float_eq(roofline_seconds(&plan->program, inputs, &both), fmax(work.flops / 1e9, work.weight_bytes / 1e6), 1e-9);
-  arena_destroy(arena);
 }
 
 Test(roofline, a_probe_finds_something) {

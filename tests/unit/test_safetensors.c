@@ -15,8 +15,8 @@ static bool raw_refused(const void *bytes, size_t size, const char *text) {
   Bench bench = bench_new();
   bench_write(&bench, bytes, size);
   SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
-  bool right = !file && bench.diag.n_errors == 1 && strstr(bench_message(&bench), text);
-  if (!right) fprintf(stderr, "wanted \"%s\", got \"%s\"\n", text, bench_message(&bench));
+  bool right = !file && bench.diag.n_errors == 1 && strstr(first_message(&bench.diag), text);
+  if (!right) fprintf(stderr, "wanted \"%s\", got \"%s\"\n", text, first_message(&bench.diag));
   safetensors_close(file);
   bench_destroy(&bench);
   return right;
@@ -93,7 +93,7 @@ Test(safetensors, W06_deep_and_wide_headers) {
   for (int i = 0; i < 1000000; i++) strbuf_add_char(&text, '{');
   bench_write_safetensors(&bench, text.text, text.length, 0);
   cr_assert_null(safetensors_open(bench.arena, &bench.diag, bench.path));
-  cr_assert(strstr(bench_message(&bench), "expected a string, found '{'"));
+  cr_assert(strstr(first_message(&bench.diag), "expected a string, found '{'"));
   bench_destroy(&bench);
 
   bench = bench_new();
@@ -103,7 +103,7 @@ Test(safetensors, W06_deep_and_wide_headers) {
   strbuf_add_char(&text, '}');
   bench_write_safetensors(&bench, text.text, text.length, 0);
   cr_assert_null(safetensors_open(bench.arena, &bench.diag, bench.path));
-  cr_assert(strstr(bench_message(&bench), "more than 1,000,000 tensors"));
+  cr_assert(strstr(first_message(&bench.diag), "more than 1,000,000 tensors"));
   bench_destroy(&bench);
   cr_assert_lt((double)(clock() - begin) / CLOCKS_PER_SEC, 30.0);
 }
@@ -249,7 +249,7 @@ Test(safetensors, W15_integers_must_fit) {
   int32_t narrow[3];
   unsigned char bools[2];
   cr_assert_not(safetensors_read(file, &bench.diag, safetensors_find(file, "i"), DTYPE_I32, narrow));
-  cr_assert(strstr(bench_message(&bench), "element 2 is 2147483648, which is no i32"));
+  cr_assert(strstr(first_message(&bench.diag), "element 2 is 2147483648, which is no i32"));
   cr_assert_not(safetensors_read(file, &bench.diag, safetensors_find(file, "b"), DTYPE_BOOL, bools));
   cr_assert(strstr(bench.diag.messages.items[1].text, "element 1 is 2, which is no bool"));
   safetensors_close(file);
@@ -370,7 +370,7 @@ Test(safetensors_writer, what_is_written_is_read) {
                       {DTYPE_I32, 1, {2}, i},  {DTYPE_F32, 0, {0}, f}};
   cr_assert(safetensors_write(&bench.diag, bench.path, names, tensors, 5));
   SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
-  cr_assert_not_null(file, "%s", bench_message(&bench));
+  cr_assert_not_null(file, "%s", first_message(&bench.diag));
   cr_assert_eq(file->data_begin % 8, 0);
   for (int k = 0; k < 5; k++) {
     const StTensor *tensor = safetensors_find(file, names[k]);

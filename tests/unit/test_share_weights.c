@@ -1,28 +1,13 @@
 /* Several plans with one block of packed weights: equal recipes have one place, others their own. */
-#include <criterion/criterion.h>
-#include <string.h>
-
+#include "../support/compiled_graph.h"
 #include "plan/share_weights.h"
 #include "weights/pack.h"
 
-static Arena *arena;
-static Diag diag;
 static int n_lookups;
 
-static void setup(void) {
-  arena = arena_create();
-  diag = diag_new(arena);
-}
-static void teardown(void) { arena_destroy(arena); }
 TestSuite(share_weights, .init = setup, .fini = teardown);
 
-static Plan *plan_of(const char *text) {
-  Graph *graph = graph_read(arena, &diag, source_new(arena, "test.graph", text, (uint32_t)strlen(text)));
-  cr_assert_not_null(graph, "%s", diag.messages.n ? diag.messages.items[0].text : "");
-  Plan *plan = plan_graph(arena, &diag, graph, target_find("x86-64-v3"));
-  cr_assert_not_null(plan);
-  return plan;
-}
+static Plan *plan_of(const char *text) { return planned(read_graph(text), "x86-64-v3"); }
 
 /* y = x aT, then a table that is read plainly; `more` are further lines, which use %y : f32[n, 16]. */
 static Plan *plan_with(const char *name, const char *more) {
