@@ -12,10 +12,8 @@ safetensors. The last line is 'N passed, N failed'; instruction sets that this m
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "goldens"))
@@ -87,14 +85,8 @@ def bad(tfmc, case, march):
     return check.judge(case.folder, case.spec, case.run(tfmc, f"{case.tmp}/libmodel.so", out), out)
 
 
-def try_case(tfmc, folder, spec, march):
-    tmp = tempfile.mkdtemp()
-    try:
-        return (bad if "expect_error" in spec else numeric)(tfmc, Case(folder, spec, tmp), march)
-    except Exception as error:  # a harness fault is a failed case, never a skipped one
-        return repr(error)
-    finally:
-        shutil.rmtree(tmp)
+def try_case(tfmc, folder, spec, march, tmp):
+    return (bad if "expect_error" in spec else numeric)(tfmc, Case(folder, spec, tmp), march)
 
 
 def concerned(spec):
@@ -105,24 +97,14 @@ def concerned(spec):
 def main(argv):
     marches = [a.split("=", 1)[1] for a in argv if a.startswith("--march=")] or ["x86-64-v3", "native"]
     tfmc, *roots = [a for a in argv if not a.startswith("-")]
-    passed = failed = 0
+    tally = check.Tally("-v" in argv)
     for march in marches:
         if lacks(tfmc, march):
             print(f"not run: {lacks(tfmc, march)}")
             continue
-        for folder in (case for root in roots for case in check.cases_in(root)):
-            spec = json.load(open(os.path.join(folder, "case.json")))
-            if not concerned(spec):
-                continue
-            if "weights_from" in spec and not check.packaged_weights(spec):
-                print(f"not run: {folder} needs {spec['weights_from']}")
-                continue
-            why = try_case(tfmc, folder, spec, march)
-            passed, failed = passed + (why is None), failed + (why is not None)
-            if why or "-v" in argv:
-                print(f"{'FAIL' if why else 'ok  '} {folder} -march={march}{': ' + why if why else ''}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return failed != 0
+        for folder, spec in tally.cases(roots, concerned):
+            tally.add(f"{folder} -march={march}", try_case, tfmc, folder, spec, march)
+    return tally.end()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -131,21 +130,10 @@ def try_case(tfm, folder, spec, tmp):
 def main(argv):
     libtfm, tfmc, *roots = [a for a in argv if not a.startswith("-")]
     tfm = Tfm(os.path.abspath(libtfm), os.path.abspath(tfmc), int("--in-process" in argv))
-    passed = failed = 0
-    for folder in (case for root in roots for case in check.cases_in(root)):
-        spec = json.load(open(os.path.join(folder, "case.json")))
-        if "generate" in spec or spec.get("stage") == "run" or ("weights_from" in spec and not check.packaged_weights(spec)):
-            continue
-        with tempfile.TemporaryDirectory() as tmp:
-            try:
-                why = try_case(tfm, folder, spec, tmp)
-            except Exception as error:  # a harness fault is a failed case, never a skipped one
-                why = repr(error)
-        passed, failed = passed + (why is None), failed + (why is not None)
-        if why or "-v" in argv:
-            print(f"{'FAIL' if why else 'ok  '} {folder}{': ' + why if why else ''}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return failed != 0
+    tally = check.Tally("-v" in argv)
+    for folder, spec in tally.cases(roots, lambda spec: "generate" not in spec and spec.get("stage") != "run"):
+        tally.add(folder, try_case, tfm, folder, spec)
+    return tally.end()
 
 
 if __name__ == "__main__":

@@ -17,20 +17,9 @@ static float number_of(int which, int64_t id, int64_t column) {
   return (float)((id * 31 + column * 17 + (id ^ column) * 5 + which * 7) % 23 - 11) * 0.1f;
 }
 
-static char *at(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
-  const tfm_row_operand *o = &args->operands[operand];
-  return o->base + row * o->row_stride + column * o->column_stride;
-}
-
-static float float_at(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
-  float x;
-  memcpy(&x, at(args, operand, row, column), sizeof x);
-  return x;
-}
-
 static int32_t int_at(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
   int32_t x;
-  memcpy(&x, at(args, operand, row, column), sizeof x);
+  memcpy(&x, hand_at(args, operand, row, column), sizeof x);
   return x;
 }
 
@@ -42,7 +31,7 @@ static void embed(const tfm_row_args *args, int which) {
     float position = 0.01f * (float)(int_at(args, 2, 0, 0) + args->coordinates[1] + i);
     for (int64_t j = 0; j < args->columns; j++) {
       float x = number_of(which, int_at(args, 1, i, j), args->coordinates[0] + j) + (which == BUFFER_V ? 0 : position);
-      memcpy(at(args, 0, i, j), &x, sizeof x);
+      memcpy(hand_at(args, 0, i, j), &x, sizeof x);
     }
   }
 }
@@ -53,20 +42,20 @@ static void embed_value(const tfm_row_args *args) { embed(args, BUFFER_V); }
 
 static void copy_ints(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++)
-    for (int64_t j = 0; j < args->columns; j++) memcpy(at(args, 0, i, j), at(args, 1, i, j), 4);
+    for (int64_t j = 0; j < args->columns; j++) memcpy(hand_at(args, 0, i, j), hand_at(args, 1, i, j), 4);
 }
 
 static void copy_bytes(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++)
-    for (int64_t j = 0; j < args->columns; j++) *at(args, 0, i, j) = *at(args, 1, i, j);
+    for (int64_t j = 0; j < args->columns; j++) *hand_at(args, 0, i, j) = *hand_at(args, 1, i, j);
 }
 
 static void score(const tfm_row_args *args, int64_t offset, int with_mask) {
   for (int64_t i = 0; i < args->rows; i++)
     for (int64_t j = 0; j < args->columns; j++) {
-      int masked = with_mask ? *at(args, 1, i, j) : args->coordinates[0] + j > args->coordinates[1] + i + offset;
-      float x = masked ? -INFINITY : float_at(args, 0, i, j) * 0.3f;
-      memcpy(at(args, 0, i, j), &x, sizeof x);
+      int masked = with_mask ? *hand_at(args, 1, i, j) : args->coordinates[0] + j > args->coordinates[1] + i + offset;
+      float x = masked ? -INFINITY : hand_float_at(args, 0, i, j) * 0.3f;
+      memcpy(hand_at(args, 0, i, j), &x, sizeof x);
     }
 }
 
@@ -76,19 +65,19 @@ static void score_source(const tfm_row_args *args) { score(args, 0, 1); }
 static void add_up(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++)
     for (int64_t j = 0; j < args->columns; j++) {
-      float x = float_at(args, 1, i, j) + float_at(args, 2, i, j);
+      float x = hand_float_at(args, 1, i, j) + hand_float_at(args, 2, i, j);
       x += (float)int_at(args, 3, i, j) * 0.01f;
       x += (float)((int_at(args, 4, i, j) + args->coordinates[0] + j) % 13) * 0.2f;
-      memcpy(at(args, 0, i, j), &x, sizeof x);
+      memcpy(hand_at(args, 0, i, j), &x, sizeof x);
     }
 }
 
 static void log_sum(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++) {
     double sum = 0;
-    for (int64_t j = 0; j < args->columns; j++) sum += exp((double)float_at(args, 1, i, j));
+    for (int64_t j = 0; j < args->columns; j++) sum += exp((double)hand_float_at(args, 1, i, j));
     float x = (float)log(sum);
-    memcpy(at(args, 0, i, 0), &x, sizeof x);
+    memcpy(hand_at(args, 0, i, 0), &x, sizeof x);
   }
 }
 

@@ -4,28 +4,17 @@
 #include <math.h>
 #include <string.h>
 
-static char *at(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
-  const tfm_row_operand *o = &args->operands[operand];
-  return o->base + row * o->row_stride + column * o->column_stride;
-}
-
-static float number(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
-  float value;
-  memcpy(&value, at(args, operand, row, column), sizeof value);
-  return value;
-}
-
 static void copy(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++)
-    for (int64_t j = 0; j < args->columns; j++) memcpy(at(args, 0, i, j), at(args, 1, i, j), 4);
+    for (int64_t j = 0; j < args->columns; j++) memcpy(hand_at(args, 0, i, j), hand_at(args, 1, i, j), 4);
 }
 
 static void add_relu(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++) {
     for (int64_t j = 0; j < args->columns; j++) {
-      float sum = number(args, 0, i, j) + number(args, 1, i, j);
+      float sum = hand_float_at(args, 0, i, j) + hand_float_at(args, 1, i, j);
       if (sum < 0) sum = 0;
-      memcpy(at(args, 0, i, j), &sum, 4);
+      memcpy(hand_at(args, 0, i, j), &sum, 4);
     }
   }
 }
@@ -112,9 +101,9 @@ void hand_linear_pack(const float *w, float *packed) {
 static void score(const tfm_row_args *args, int causal) {
   for (int64_t i = 0; i < args->rows; i++) {
     for (int64_t j = 0; j < args->columns; j++) {
-      int masked = *at(args, 1, i, j) || (causal && args->coordinates[0] + j > args->coordinates[1] + i);
-      float value = masked ? -INFINITY : number(args, 0, i, j) * 0.3f;
-      memcpy(at(args, 0, i, j), &value, 4);
+      int masked = *hand_at(args, 1, i, j) || (causal && args->coordinates[0] + j > args->coordinates[1] + i);
+      float value = masked ? -INFINITY : hand_float_at(args, 0, i, j) * 0.3f;
+      memcpy(hand_at(args, 0, i, j), &value, 4);
     }
   }
 }

@@ -183,15 +183,23 @@ int32_t hand_finite(const float *x, int64_t row_stride, int64_t rows, int64_t co
   return 1;
 }
 
-static float *row_float(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
+char *hand_at(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
   const tfm_row_operand *o = &args->operands[operand];
-  return (float *)(o->base + row * o->row_stride + column * o->column_stride);
+  return o->base + row * o->row_stride + column * o->column_stride;
+}
+
+float hand_float_at(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
+  float x;
+  memcpy(&x, hand_at(args, operand, row, column), sizeof x);
+  return x;
 }
 
 void hand_multiply(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++)
-    for (int64_t j = 0; j < args->columns; j++)
-      *row_float(args, 0, i, j) = *row_float(args, 1, i, j) * *row_float(args, 2, i, j);
+    for (int64_t j = 0; j < args->columns; j++) {
+      float product = hand_float_at(args, 1, i, j) * hand_float_at(args, 2, i, j);
+      memcpy(hand_at(args, 0, i, j), &product, sizeof product);
+    }
 }
 
 void hand_fill(float *numbers, int64_t n, uint32_t seed) {

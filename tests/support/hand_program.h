@@ -69,6 +69,9 @@ enum { HAND_PAGE_QUERY = 48, HAND_PAGE_COLUMNS = 16 };
 void hand_pack(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns, float *packed);
 void hand_softmax(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum, float *scale);
 int32_t hand_finite(const float *x, int64_t row_stride, int64_t rows, int64_t columns);
+/* An element of an operand of a row kernel. */
+char *hand_at(const tfm_row_args *args, int operand, int64_t row, int64_t column);
+float hand_float_at(const tfm_row_args *args, int operand, int64_t row, int64_t column);
 /* result = operand 1 * operand 2. */
 void hand_multiply(const tfm_row_args *args);
 

@@ -3,35 +3,19 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "counted_allocations.h"
 #include "cpu_features.h"
 #include "hand_library.h"
 #include "model.h"
 
-/* --- Allocations counted ------------------------------------------------------------------------------------------- */
+/* --- Threads counted ----------------------------------------------------------------------------------------------- */
 
-static atomic_long n_allocations, failing = -1; /* the allocation with this number fails */
-static atomic_int threads_left = 1000;          /* that the system still gives */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-
-static bool allocation_fails(void) { return atomic_fetch_add(&n_allocations, 1) == atomic_load(&failing); }
-
-void *__wrap_malloc(size_t size) { return allocation_fails() ? NULL : __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : __real_calloc(n, size); }
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-  return allocation_fails() ? NULL : __real_aligned_alloc(alignment, size);
-}
+static atomic_int threads_left = 1000; /* that the system still gives */
 
 typedef void *(*ThreadFunction)(void *);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, ThreadFunction function, void *argument);

@@ -2,34 +2,18 @@
  * fails and can be repeated. Linked with --wrap for the functions that allocate and map. */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "counted_allocations.h"
 #include "hand_decoding.h"
 #include "tfm/decode.h"
 
-/* --- Allocation under watch ---------------------------------------------------------------------------------------- */
+/* --- Mapping under watch ------------------------------------------------------------------------------------------- */
 
-static atomic_long n_allocations, failing = -1; /* the allocation with this number fails */
-
-static bool allocation_fails(void) { return atomic_fetch_add(&n_allocations, 1) == atomic_load(&failing); }
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
 void *__real_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
-
-void *__wrap_malloc(size_t size) { return allocation_fails() ? NULL : __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : __real_calloc(n, size); }
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-  return allocation_fails() ? NULL : __real_aligned_alloc(alignment, size);
-}
 
 void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
   if (!allocation_fails()) return __real_mmap(at, size, protection, flags, fd, offset);

@@ -2,35 +2,13 @@
  * floating-point environment, what happens after fork(). Linked with --wrap for the functions that allocate. */
 #include <criterion/criterion.h>
 #include <fenv.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "counted_allocations.h"
 #include "hand_models.h"
-
-/* --- Allocation under watch ---------------------------------------------------------------------------------------- */
-
-static atomic_long n_allocations, failing = -1; /* the allocation with this number fails */
-
-static bool allocation_fails(void) {
-  long number = atomic_fetch_add(&n_allocations, 1);
-  return number == atomic_load(&failing);
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-
-void *__wrap_malloc(size_t size) { return allocation_fails() ? NULL : __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : __real_calloc(n, size); }
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-  return allocation_fails() ? NULL : __real_aligned_alloc(alignment, size);
-}
 
 /* --- A model ------------------------------------------------------------------------------------------------------- */
 

@@ -4,36 +4,20 @@
  * of a shared pool, made anew now and then; then one thread runs each model ALONE times within what was reserved, which
  * must allocate nothing. All results must be the bits that one thread gave before. Linked with --wrap for malloc, calloc,
  * aligned_alloc. */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "../../support/counted_allocations.h"
 #include "four.h"
 #include "one.h"
 #include "three.h"
 #include "two.h"
 
+#include "callers.h"
+
 enum { CALLERS = 16, MODELS = 4, MOST_ROWS = 24, WIDTH = 16, LIFETIME = 250 /* runs of a context */ };
-
-/* --- Allocations counted ------------------------------------------------------------------------------------------- */
-
-static atomic_long n_allocations;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-
-void *__wrap_malloc(size_t size) { return atomic_fetch_add(&n_allocations, 1), __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return atomic_fetch_add(&n_allocations, 1), __real_calloc(n, size); }
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-  return atomic_fetch_add(&n_allocations, 1), __real_aligned_alloc(alignment, size);
-}
 
 /* --- The models behind one interface ------------------------------------------------------------------------------- */
 
@@ -99,11 +83,6 @@ static int gives_expected(int model, void *context, int64_t rows) {
 
 /* --- Sixteen threads ----------------------------------------------------------------------------------------------- */
 
-typedef struct Caller {
-  pthread_t thread;
-  int number, runs, failed;
-} Caller;
-
 static void *context_of_caller(const Caller *caller, int model) {
   return context_of(model, 1 + caller->number % 3, caller->number % 4 == 3 ? pool : NULL);
 }
@@ -123,21 +102,6 @@ static void *call(void *argument) {
   }
   for (int i = 0; i < MODELS; i++) kinds[i]->context_free(contexts[i]);
   return NULL;
-}
-
-static int run_callers(int runs) {
-  static Caller callers[CALLERS];
-  int failed = 0;
-  for (int i = 0; i < CALLERS; i++) {
-    callers[i].number = i;
-    callers[i].runs = runs;
-    if (pthread_create(&callers[i].thread, NULL, call, &callers[i])) return 1;
-  }
-  for (int i = 0; i < CALLERS; i++) {
-    pthread_join(callers[i].thread, NULL);
-    failed += callers[i].failed;
-  }
-  return failed;
 }
 
 /* --- One thread ---------------------------------------------------------------------------------------------------- */
@@ -185,7 +149,8 @@ static int prepare(void) {
 
 int main(int argc, char **argv) {
   if (argc != 3 || prepare()) return 2;
-  int failed = run_callers(atoi(argv[1])), alone = run_alone(atoi(argv[2]));
+  static Caller callers[CALLERS];
+  int failed = run_callers(callers, CALLERS, atoi(argv[1]), call), alone = run_alone(atoi(argv[2]));
   if (failed || alone) fprintf(stderr, "wrong: %d runs of many threads, %d of one\n", failed, alone);
   one_pool_free(pool);
   for (int model = 0; model < MODELS; model++) kinds[model]->close(models[model]);

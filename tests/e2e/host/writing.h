@@ -5,38 +5,23 @@
 #ifndef TFM_TESTS_WRITING_H
 #define TFM_TESTS_WRITING_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../support/counted_allocations.h"
 #include "averager.h"
 #include "speaker.h"
 #include "translator.h"
 
 enum { VOCAB = 50, SOURCE = 9, ITEMS = 3, LONGEST = 64 };
 
-static atomic_long n_allocations, failing = -1; /* the allocation with this number fails */
 static int n_wrong;
 
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *old, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-
-static inline int allocation_fails(void) { return atomic_fetch_add(&n_allocations, 1) == atomic_load(&failing); }
-
-void *__wrap_malloc(size_t size) { return allocation_fails() ? NULL : __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : __real_calloc(n, size); }
 void *__wrap_realloc(void *old, size_t size) { return allocation_fails() ? NULL : __real_realloc(old, size); }
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-  return allocation_fails() ? NULL : __real_aligned_alloc(alignment, size);
-}
 
 static inline void wrong(int line, const char *what) {
   fprintf(stderr, "line %d: %s\n", line, what);

@@ -1,8 +1,8 @@
 /* Threads that write with the same models at once get what one thread got alone: sequences of whole generations, and scores
  * of steps. usage: writing_threads RUNS */
-#include <pthread.h>
-
 #include "writing.h"
+
+#include "callers.h"
 
 enum { CALLERS = 8, KINDS = 4 /* of what a caller does */, WIDTH = 5 };
 
@@ -99,12 +99,6 @@ static tfm_status search(Contexts *with, Result *result, tfm_error *error) {
 
 static tfm_status (*const kinds[KINDS])(Contexts *, Result *, tfm_error *) = {translate, speak, average, search};
 
-typedef struct Caller {
-  pthread_t thread;
-  int number, runs, failed;
-  tfm_error error;
-} Caller;
-
 static void *call(void *argument) {
   Caller *caller = argument;
   Contexts with = {0};
@@ -116,22 +110,6 @@ static void *call(void *argument) {
   }
   drop(&with);
   return NULL;
-}
-
-static int run_callers(int runs) {
-  static Caller callers[CALLERS];
-  int failed = 0;
-  for (int i = 0; i < CALLERS; i++) {
-    callers[i].number = i;
-    callers[i].runs = runs;
-    if (pthread_create(&callers[i].thread, NULL, call, &callers[i])) return 1;
-  }
-  for (int i = 0; i < CALLERS; i++) {
-    pthread_join(callers[i].thread, NULL);
-    if (callers[i].failed) fprintf(stderr, "caller %d: other results; %s\n", i, callers[i].error.message);
-    failed += callers[i].failed;
-  }
-  return failed;
 }
 
 // ---- cancelling ----
@@ -197,7 +175,8 @@ int main(int argc, char **argv) {
   tfm_error error;
   if (argc != 2) return 2;
   if (prepare(&error)) return fprintf(stderr, "%s\n", error.message), 1;
-  int failed = run_callers(atoi(argv[1])) + test_cancelling();
+  static Caller callers[CALLERS];
+  int failed = run_callers(callers, CALLERS, atoi(argv[1]), call) + test_cancelling();
   speaker_pool_free(pool);
   translator_close(translator);
   speaker_close(speaker);

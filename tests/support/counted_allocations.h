@@ -1,0 +1,26 @@
+/* Allocations of a program that is linked with --wrap for malloc, calloc, aligned_alloc: counted, and one of them refused. */
+#ifndef TFM_TESTS_COUNTED_ALLOCATIONS_H
+#define TFM_TESTS_COUNTED_ALLOCATIONS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+static atomic_long n_allocations, failing = -1; /* the allocation with this number fails */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+static inline bool allocation_fails(void) { return atomic_fetch_add(&n_allocations, 1) == atomic_load(&failing); }
+
+void *__wrap_malloc(size_t size) { return allocation_fails() ? NULL : __real_malloc(size); }
+void *__wrap_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : __real_calloc(n, size); }
+void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+  return allocation_fails() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+#endif
