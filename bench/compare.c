@@ -73,17 +73,6 @@ static int32_t n_threads(void) {
 
 // ---- compiling ----
 
-static const Tensor *read_weight(void *context, const char *name) {
-  Compiled *model = context;
-  const WeightEntry *entry = weight_set_find(model->set, name);
-  if (!entry) {
-    diag_error_at(&model->diag, NULL, DIAG_WEIGHT_MISSING, "no weight %s", name);
-    return NULL;
-  }
-  Tensor *tensor = tensor_new(model->arena, DTYPE_F32, entry->tensor->rank, entry->tensor->dims);
-  return safetensors_read(entry->file, &model->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
-}
-
 static const Plan *plan_model(Compiled *model, const char *name) {
   ElaborateOptions options = {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions};
   return plan_file(model->arena, &model->diag, workload->file, host_target(), &options);
@@ -93,7 +82,7 @@ static bool link_model(Compiled *model, const Plan *plan) {
   model->weights = weights_room(plan);
   char *path = arena_printf(model->arena, "%s/weights.safetensors", folder);
   model->set = weight_set_open(model->arena, &model->diag, path);
-  if (!model->weights || !model->set || !pack_weights(model->arena, &model->diag, plan, read_weight, model, model->weights))
+  if (!model->weights || !model->set || !pack_set(model->arena, &model->diag, plan, model->set, model->weights))
     return false;
   model->jit = jit_create(model->arena, &model->diag, plan, NULL);
   tfm_context_options options = {.struct_size = sizeof options, .threads = n_threads()};

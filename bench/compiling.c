@@ -11,6 +11,7 @@
 #include "diag/render.h"
 #include "passes/passes.h"
 #include "plan/share_weights.h"
+#include "weights/pack.h"
 
 enum { HUGE_PAGE = 2 * 1024 * 1024 };
 
@@ -60,6 +61,28 @@ char *weights_room(const Plan *plan) {
   if (!room) return NULL;
   madvise(room, bytes, MADV_HUGEPAGE); /* only faster */
   return memset(room, 0, bytes);
+}
+
+typedef struct Reader {
+  Arena *arena;
+  Diag *diag;
+  const WeightSet *set;
+} Reader;
+
+static const Tensor *read_weight(void *context, const char *name) {
+  const Reader *reader = context;
+  const WeightEntry *entry = weight_set_find(reader->set, name);
+  if (!entry) {
+    diag_error_at(reader->diag, NULL, DIAG_WEIGHT_MISSING, "no weight %s", name);
+    return NULL;
+  }
+  Tensor *tensor = tensor_new(reader->arena, DTYPE_F32, entry->tensor->rank, entry->tensor->dims);
+  return safetensors_read(entry->file, reader->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
+}
+
+bool pack_set(Arena *arena, Diag *diag, const Plan *plan, const WeightSet *set, char *packed) {
+  Reader reader = {arena, diag, set};
+  return pack_weights(arena, diag, plan, read_weight, &reader, packed);
 }
 
 void print_messages(const Diag *diag) {

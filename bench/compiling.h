@@ -5,6 +5,7 @@
 #include "elaborate/elaborate.h"
 #include "jit/jit.h"
 #include "plan/decoding.h"
+#include "weights/weight_set.h"
 
 /* `file` from the root of the sources. NULL after an error. */
 Graph *elaborate_file(Arena *arena, Diag *diag, const char *file, const ElaborateOptions *options);
@@ -15,6 +16,8 @@ const DecodingPlan *plan_decoding_file(Arena *arena, Diag *diag, const char *fil
 bool link_decoding(Arena *arena, Diag *diag, const DecodingPlan *plans, tfm_decoding *decoding);
 /* Zeroes, room for the packed weights of a plan on huge pages, to be freed; NULL: no memory. */
 char *weights_room(const Plan *plan);
+/* The weights of a plan, as its programs want them. False after an error. */
+bool pack_set(Arena *arena, Diag *diag, const Plan *plan, const WeightSet *set, char *packed);
 void print_messages(const Diag *diag); /* on stderr */
 
 double seconds_now(void);

@@ -8,8 +8,6 @@
 #include "codegen/codegen.h"
 #include "compiling.h"
 #include "tfm/decode.h"
-#include "weights/pack.h"
-#include "weights/weight_set.h"
 
 struct Writer {
   const WriterModel *model;
@@ -22,23 +20,12 @@ struct Writer {
 
 // ---- compiling ----
 
-static const Tensor *read_weight(void *context, const char *name) {
-  Writer *writer = context;
-  const WeightEntry *entry = weight_set_find(writer->set, name);
-  if (!entry) {
-    diag_error_at(&writer->diag, NULL, DIAG_WEIGHT_MISSING, "no weight %s", name);
-    return NULL;
-  }
-  Tensor *tensor = tensor_new(writer->arena, DTYPE_F32, entry->tensor->rank, entry->tensor->dims);
-  return safetensors_read(entry->file, &writer->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
-}
-
 static char *pack(Writer *writer, const DecodingPlan *plans) {
   Plan *const both[] = {plans->step, plans->source};
   const uint32_t n = plans->source ? 2 : 1;
   char *packed = weights_room(plans->step);
   for (uint32_t i = 0; i < n && packed; i++)
-    if (!pack_weights(writer->arena, &writer->diag, both[i], read_weight, writer, packed)) return NULL;
+    if (!pack_set(writer->arena, &writer->diag, both[i], writer->set, packed)) return NULL;
   return packed;
 }
 
