@@ -1,13 +1,11 @@
 /* The best token of each row is the one that the whole scores give, whatever the number of rows and threads, on every
  * instruction set of this CPU: equal scores, -inf, NaN and +inf among them, tokens that are set apart. Greedy generation
  * writes the same tokens with and without a matrix of scores, and says the same where it cannot go on. */
-#include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "../support/elaborate_text.h"
 #include "codegen/codegen.h"
-#include "elaborate/elaborate.h"
 #include "jit/jit.h"
 #include "plan/decoding.h"
 #include "plan/share_weights.h"
@@ -33,7 +31,7 @@ typedef struct Model {
 
 static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status, TFM_OK, "%s", error->message); }
 static void good(const Model *m, bool condition) {
-  cr_assert(condition, "%s", m->diag.messages.n ? m->diag.messages.items[0].text : "no message");
+  cr_assert(condition, "%s", first_message(&m->diag));
 }
 
 // ---- the model ----
@@ -90,10 +88,8 @@ static const Tensor *weight_named(void *context, const char *name) {
 static void open_model(Model *m, const Shape *shape, const TargetInfo *target) {
   *m = (Model){.arena = arena_create(), .shape = *shape};
   m->diag = diag_new(m->arena);
-  Map names = map_new(m->arena);
   const char *source = arena_printf(m->arena, text, (long long)shape->vocab, (long long)shape->d, shape->last);
-  ParsedProgram *program = parse_text(m->arena, &names, &m->diag, "model.tfm", source, strlen(source));
-  Graph *graph = program ? elaborate(m->arena, &names, &m->diag, program, &(ElaborateOptions){0}) : NULL;
+  Graph *graph = elaborate_text(m->arena, &m->diag, source, &(ElaborateOptions){0});
   good(m, graph);
   const Incremental made = incremental_derive(m->arena, &m->diag, graph, NULL);
   good(m, made.step && !made.source && passes_run(made.step, &m->diag, &(PassOptions){.level = 2}, NULL));
