@@ -3,8 +3,8 @@
 #include <string.h>
 
 static uint32_t symbol_of(const Size *size) {
-  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
-  return is_symbol ? size->terms[0].symbols[0] : TFM_NONE;
+  int32_t symbol = size_symbol_of(size);
+  return symbol < 0 ? TFM_NONE : (uint32_t)symbol;
 }
 
 static uint32_t input_named(const Graph *graph, const char *name) {

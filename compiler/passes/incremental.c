@@ -24,11 +24,6 @@ uint8_t length_axes(const Cut *cut, const Node *node) {
 
 // ---- the model ----
 
-static int32_t symbol_of(const Size *size) {
-  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
-  return is_symbol ? size->terms[0].symbols[0] : -1;
-}
-
 static const Node *find_input(const Graph *graph, const char *name) {
   for (size_t i = 0; i < graph->inputs.n; i++)
     if (!strcmp(graph->inputs.items[i]->attr.name, name)) return graph->inputs.items[i];
@@ -58,8 +53,8 @@ static bool read_model(Cut *cut) {
   const Node *tokens = cut->tokens = find_input(cut->graph, cut->graph->generate_input);
   if (tokens->rank != 2 || tokens->dtype != DTYPE_I32)
     return cut_refuse(cut, tokens, "the input that grows is not i32[rows, length]");
-  int32_t time = symbol_of(tokens->dims[1]);
-  cut->batch = symbol_of(tokens->dims[0]);
+  int32_t time = size_symbol_of(tokens->dims[1]);
+  cut->batch = size_symbol_of(tokens->dims[0]);
   if (time < 0 || (cut->batch < 0 && !size_equals(tokens->dims[0], 1)))
     return cut_refuse(cut, tokens, "the input that grows is not [rows, length] of run-time sizes");
   cut->time = (uint32_t)time;
