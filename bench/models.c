@@ -20,7 +20,7 @@ static const char kernels_file[] = "bench/models/kernels.tfm", encoder_file[] = 
                   minilm_file[] = "examples/minilm/minilm.tfm";
 
 static const MeasuredRow kernel_rows[] = {
-    {"cold products", "768 x 3072", {kernels_file, "ColdGemm", {{0}}}, {{1}, {8}, {32}, {128}}, false},
+    {"cold products", "768 x 3072", {kernels_file, "ColdGemm", {{0}}}, {{1}, {8}, {16}, {32}, {128}}, false},
     {"rows", "softmax", {kernels_file, "Softmax", {{0}}}, {{128}}, true},
     {"rows", "layer_norm", {kernels_file, "Norm", {{0}}}, {{128}}, true},
     {"rows", "gelu", {kernels_file, "Gelu", {{0}}}, {{128}}, true},

@@ -5,8 +5,8 @@
  *
  *   start:  c from memory if `accumulate`, else 0
  *   steps:  four k per turn; B is loaded as vectors, a as broadcast scalars; B is prefetched into L1 some steps
- *           ahead (but for a page of a cache, behind which something else lies), `next` into L2, a line per step of k
- *           (a line again where fewer are asked for: that costs nothing)
+ *           ahead (but for a page of a cache, behind which something else lies), `next` into L2: a line per step of k
+ *           (a line again where fewer are asked for), and more before a turn where more are
  *   rest:   k % 4, one per turn
  *   finish: whole rows, or `columns` of them under masks (by way of the stack where the target has none) */
 #include "base/check.h"
@@ -14,8 +14,8 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MAX_VECTORS = 32, UNROLL = TFM_PREFETCH_LINES, AHEAD = 8 };
-_Static_assert(UNROLL == 4, "a line per step of k");
+enum { MAX_VECTORS = 32, UNROLL = 4, AHEAD = 8, LINE = 64 };
+_Static_assert(TFM_PREFETCH_LINES % UNROLL == 0, "lines that are fetched together");
 
 enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, ARG_NEXT_LINES, N_ARGS };
 
@@ -74,11 +74,26 @@ static void emit_prefetches(Tile *t, Place at, unsigned u) {
 /* Line u of a turn, or the last one that is asked for. */
 static void prepare_prefetches(Tile *t) {
   Emitter *e = t->e;
-  LLVMValueRef line = emit_i64(e, 64), lines = t->args[ARG_NEXT_LINES];
+  LLVMValueRef line = emit_i64(e, LINE), lines = t->args[ARG_NEXT_LINES];
   LLVMValueRef none = emit_icmp(e, LLVMIntEQ, lines, emit_i64(e, 0));
   LLVMValueRef last = emit_select(e, none, emit_i64(e, 0), emit_sub(e, lines, emit_i64(e, 1)));
   for (unsigned u = 0; u < UNROLL; u++) t->next_offset[u] = emit_mul(e, emit_least(e, emit_i64(e, u), last), line);
   t->next_advance = emit_mul(e, lines, line);
+}
+
+/* The lines that one per step of k leaves out. They are asked for where few rows use the weights, which is when reading
+ * them is what takes the time; elsewhere fetching twice what is near would take some. */
+static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
+  Emitter *e = t->e;
+  LLVMBasicBlockRef done = emit_block(e, "fetched");
+  for (unsigned first = UNROLL; first < TFM_PREFETCH_LINES; first += UNROLL) {
+    LLVMBasicBlockRef more = emit_block(e, "fetch");
+    emit_branch(e, emit_icmp(e, LLVMIntSGT, t->args[ARG_NEXT_LINES], emit_i64(e, first)), more, done);
+    emit_at(e, more);
+    for (unsigned i = first; i < first + UNROLL; i++) emit_prefetch(e, emit_offset(e, next, emit_i64(e, i * LINE)), 2);
+  }
+  emit_jump(e, done);
+  emit_at(e, done);
 }
 
 static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Place from) {
@@ -88,6 +103,7 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
+  if (unroll > 1 && t->first == 0) emit_more_prefetches(t, at.next); /* first, so that the steps are one block */
   for (unsigned u = 0; u < unroll; u++) {
     if (unroll > 1) emit_prefetches(t, at, u);
     emit_step(t, at.a, at.b, u);

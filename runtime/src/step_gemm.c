@@ -12,6 +12,8 @@ enum {
   RESIDENT_BYTES = 512 << 10, /* of that cache for the rows of a: beyond, several panels share what was loaded */
   PANELS_PER_LOAD = 4,
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
+  NEAR_FLOATS = 9 << 10, /* of a panel: so much stays in a first-level cache from one tile to the next */
+  NEAR_TILES = 3,        /* few enough to gain more from that than it costs to take up c again */
   LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
@@ -56,46 +58,53 @@ static const float *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
   return gemm->weights + panel * panel_floats(gemm->step) + k_block * TFM_K_BLOCK * gemm->step->panel;
 }
 
-typedef struct Strip { /* of one panel: the columns of one tile */
+typedef struct Strip { /* of one panel: the columns of one tile, some steps of k */
   const float *weights, *next; /* next: what is read after it */
-  int64_t column, columns, k_block;
+  int64_t column, columns, first_k, k;
   int64_t share, lines; /* floats of `next` for each tile; lines per 4 steps of k */
 } Strip;
 
-/* The tiles [first, end) of the rows against one block of k of one strip. */
+/* The tiles [first, end) of the rows against one strip. */
 static void run_strip(const Walker *walker, const Gemm *gemm, int64_t first, int64_t end, const Strip *strip) {
   const tfm_gemm_step *step = gemm->step;
-  int64_t k = least_of(TFM_K_BLOCK, step->k - strip->k_block * TFM_K_BLOCK);
   for (int64_t tile = first; tile < end; tile++) {
     int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
     float *c = gemm->c + (row - gemm->c_row) * gemm->c_stride + (strip->column - gemm->c_column);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
-    kernel(gemm->a + row * gemm->a_stride + strip->k_block * TFM_K_BLOCK, strip->weights, c, gemm->c_stride, k,
-           strip->k_block > 0, strip->columns, strip->next + (tile - first) * strip->share, strip->lines);
-    if (strip->k_block == gemm->k_blocks - 1)
+    kernel(gemm->a + row * gemm->a_stride + strip->first_k, strip->weights, c, gemm->c_stride, strip->k,
+           strip->first_k > 0, strip->columns, strip->next + (tile - first) * strip->share, strip->lines);
+    if (strip->first_k + strip->k == step->k)
       epilogue_run(walker, &gemm->epilogue, (char *)c, gemm->c_stride * (int64_t)sizeof(float), row, rows,
                    strip->column, strip->columns);
   }
 }
 
-/* The same against a panel, strip after strip: a strip's weights stay near while the rows go by. */
+/* Steps of k that go together. Two or three tiles use weights that still come from far away: they take turns on so few
+ * that all but the first tile find them in the nearest cache. */
+static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
+  return tiles > 1 && tiles <= NEAR_TILES ? least_of(k, NEAR_FLOATS / gemm->step->panel / 4 * 4) : k;
+}
+
+/* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
 static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int64_t end, int64_t panel,
                       int64_t k_block, const float *next) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
-  int64_t k = least_of(TFM_K_BLOCK, step->k - k_block * TFM_K_BLOCK);
+  int64_t first_k = k_block * TFM_K_BLOCK, end_k = least_of(first_k + TFM_K_BLOCK, step->k);
   int64_t calls = ceil_div(columns, step->width) * (end - first);
+  int64_t together = steps_together(gemm, end - first, end_k - first_k);
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
-  int64_t lines = least_of(TFM_PREFETCH_LINES, ceil_div(4 * step->panel, LINE_FLOATS * calls));
-  int64_t share = least_of(lines * (k / 4), k * step->panel / calls / LINE_FLOATS) * LINE_FLOATS;
-  Strip strip = {.weights = panel_at(gemm, panel, k_block), .next = next, .k_block = k_block,
-                 .share = share, .lines = lines};
+  Strip strip = {.next = next, .lines = least_of(TFM_PREFETCH_LINES, ceil_div(4 * step->panel, LINE_FLOATS * calls))};
   for (int64_t done = 0; done < columns; done += step->width) {
     strip.column = column + done;
     strip.columns = least_of(step->width, columns - done);
-    run_strip(walker, gemm, first, end, &strip);
-    strip.weights += step->width;
-    strip.next += (end - first) * share;
+    for (strip.first_k = first_k; strip.first_k < end_k; strip.first_k += strip.k) {
+      strip.k = least_of(together, end_k - strip.first_k);
+      strip.share = least_of(strip.lines * (strip.k / 4), strip.k * step->panel / calls / LINE_FLOATS) * LINE_FLOATS;
+      strip.weights = panel_at(gemm, panel, k_block) + (strip.first_k - first_k) * step->panel + done;
+      run_strip(walker, gemm, first, end, &strip);
+      strip.next += (end - first) * strip.share;
+    }
   }
 }
 

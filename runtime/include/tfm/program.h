@@ -29,7 +29,7 @@ enum {
   TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0 */
   TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between the rows of a score strip, and of a packed left operand */
   TFM_K_BLOCK = 768, /* most k steps of one call of a tile kernel in a gemm */
-  TFM_PREFETCH_LINES = 4, /* most lines of 64 bytes that a tile prefetches per 4 steps of k */
+  TFM_PREFETCH_LINES = 12, /* most lines of 64 bytes that a tile prefetches per 4 steps of k */
   TFM_CACHE_PAGE = 16     /* positions of a row that a page of the caches holds */
 };
 #define TFM_NONE UINT32_MAX
