@@ -14,7 +14,8 @@
 enum {
   UNITS_PER_THREAD = 4,
   BLOCK_PAGES = TFM_KEY_BLOCK / TFM_CACHE_PAGE,
-  KEY_LINES_AHEAD = 4, /* lines of the next page that a tile fetches per 4 steps of k: all of a head's keys */
+  PAGES_AHEAD = 2,     /* one is multiplied in less time than memory takes to answer */
+  KEY_LINES_AHEAD = 4, /* lines of such a page that a tile fetches per 4 steps of k: all of a head's keys */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
 
@@ -163,8 +164,8 @@ static void score_pages(const Walker *walker, const Cached *c, const AttentionSc
       rows = rows_alike(pages->keys, pages->lists, row, strip->rows, page);
       float *const *list = list_of(pages->keys, pages, row);
       const float *keys = list[page] + pages->key_offset;
-      const float *next = key + TFM_CACHE_PAGE < n ? list[page + 1] + pages->key_offset
-                                                   : keys + step->h * TFM_CACHE_PAGE; /* the next head's */
+      const float *next = key + PAGES_AHEAD * TFM_CACHE_PAGE < n ? list[page + PAGES_AHEAD] + pages->key_offset
+                                                                 : keys + step->h * TFM_CACHE_PAGE; /* the next head's */
       if (c->a.c_wanted) fetch_values(c, list_of(pages->values, pages, row)[page] + pages->value_offset, columns);
       KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows])
       ((const float *)(strip->item.q + (strip->row + row) * q_stride), keys,
