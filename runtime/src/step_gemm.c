@@ -12,8 +12,8 @@ enum {
   RESIDENT_BYTES = 512 << 10, /* of that cache for the rows of a: beyond, several panels share what was loaded */
   PANELS_PER_LOAD = 4,
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
-  NEAR_FLOATS = 9 << 10, /* of a panel: so much stays in a first-level cache from one tile to the next */
-  NEAR_TILES = 3,        /* few enough to gain more from that than it costs to take up c again */
+  NEAR_FLOATS = 9 << 10,      /* of a panel: so much stays in a first-level cache from one tile to the next */
+  NEAR_TILES = 3,             /* few enough to gain more from that than it costs to take up c again */
   LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
@@ -98,13 +98,15 @@ static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int
   for (int64_t done = 0; done < columns; done += step->width) {
     strip.column = column + done;
     strip.columns = least_of(step->width, columns - done);
-    for (strip.first_k = first_k; strip.first_k < end_k; strip.first_k += strip.k) {
+    strip.first_k = first_k;
+    do { /* once if there are no steps at all: zeroes */
       strip.k = least_of(together, end_k - strip.first_k);
       strip.share = least_of(strip.lines * (strip.k / 4), strip.k * step->panel / calls / LINE_FLOATS) * LINE_FLOATS;
       strip.weights = panel_at(gemm, panel, k_block) + (strip.first_k - first_k) * step->panel + done;
       run_strip(walker, gemm, first, end, &strip);
       strip.next += (end - first) * strip.share;
-    }
+      strip.first_k += strip.k;
+    } while (strip.first_k < end_k);
   }
 }
 
