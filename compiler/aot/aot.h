@@ -17,6 +17,7 @@ typedef struct AotRequest {
   uint32_t n_plans;
   const tfm_generation *generation; /* NULL: the model doesn't write */
   const char *not_incremental;      /* why the plans have no decoding, if they have none */
+  const char *ragged;               /* the model's ragged size, the length of what it writes; NULL: none */
   const void *weights;      /* packed, to be embedded; NULL: none */
   const char *version;      /* of tfmc */
   const ModelText *text;    /* what the plans were made from; NULL: `tfmc pack` cannot use the library */

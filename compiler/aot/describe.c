@@ -29,10 +29,10 @@ static json_t *describe_generation(const LibraryParts *parts) {
     const tfm_cache *cache = &decoding->step->program.caches[i];
     *(cache->of_source ? &source : &own) += cache->columns * (int64_t)sizeof(float);
   }
-  return json_pack("{s:s, s:s, s:b, s:s?, s:I, s:I}", "input", forward->inputs[generation->tokens].name, "output",
+  return json_pack("{s:s, s:s, s:b, s:s?, s:I, s:I, s:s*}", "input", forward->inputs[generation->tokens].name, "output",
                    forward->outputs[generation->scores].name, "incremental", decoding != NULL, "reason",
                    decoding ? NULL : parts->not_incremental, "bytes_per_token", (json_int_t)own, "bytes_per_source_position",
-                   (json_int_t)source);
+                   (json_int_t)source, "ragged", parts->ragged);
 }
 
 const char *describe_library(Arena *arena, const LibraryParts *parts) {

@@ -1,7 +1,7 @@
 #include "driver/engine.h"
 
 Engine *engine_create_kind(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights) {
-  if (kind == &engine_native && graph->ragged_batch >= 0) kind = &engine_ragged;
+  if (kind != &engine_reference && graph->ragged_batch >= 0) kind = &engine_ragged;
   Engine *engine = kind->create(session, graph, weights);
   if (!engine) return NULL;
   engine->kind = kind;

@@ -29,7 +29,7 @@ struct Engine { /* the first member of what each engine keeps */
 };
 
 extern const EngineKind engine_native, engine_reference, engine_library;
-extern const EngineKind engine_ragged; /* native, for graphs with ragged sizes; engine_create_kind chooses it */
+extern const EngineKind engine_ragged; /* native or a library, for graphs with ragged sizes; engine_create_kind chooses it */
 
 /* The engine of --engine, or that of session->library. NULL after an error; else engine_destroy when done. */
 Engine *engine_create(Session *session, Graph *graph, WeightSource *weights);

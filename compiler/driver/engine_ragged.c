@@ -1,8 +1,7 @@
-/* Compiled code for a model with ragged sizes: each item is run alone, as a batch of one with sizes of its own. The
- * interpreter takes the batch apart, checks all items before the first is computed, and puts the results together. */
-#include <string.h>
-
+/* Compiled code, of now or of a library, for a model with ragged sizes: each item is run alone, as a batch of one with sizes of its
+ * own. The interpreter takes the batch apart, checks all items before the first is computed, and puts the results together. */
 #include "driver/engine.h"
+#include "graph/uniform.h"
 
 typedef struct RaggedEngine {
   Engine base;
@@ -33,9 +32,8 @@ static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
   engine->whole = graph_clone(session->arena, graph);
   engine->names = ARENA_ARRAY(session->arena, const char *, graph->inputs.n);
   for (size_t i = 0; i < graph->inputs.n; i++) engine->names[i] = engine->whole->inputs.items[i]->attr.name;
-  memset(graph->ragged, 0, sizeof graph->ragged);
-  graph->ragged_batch = -1;
-  engine->items = engine_create_kind(&engine_native, session, graph, weights);
+  graph_make_uniform(graph);
+  engine->items = engine_create_kind(session->library ? &engine_library : &engine_native, session, graph, weights);
   if (!engine->items) return NULL;
   engine->base.program = engine->items->program;
   engine->base.context = engine->items->context;

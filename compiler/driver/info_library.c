@@ -33,7 +33,9 @@ static void print_generation(StrBuf *out, const json_t *generate) {
   if (!generate) return;
   long long own = json_integer_value(json_object_get(generate, "bytes_per_token"));
   long long source = json_integer_value(json_object_get(generate, "bytes_per_source_position"));
+  const char *ragged = text_of(generate, "ragged");
   strbuf_printf(out, "writes: %s from %s\n", text_of(generate, "input"), text_of(generate, "output"));
+  if (*ragged) strbuf_printf(out, "  rows have their own lengths; those of one call of forward have the same, %s\n", ragged);
   if (!json_is_true(json_object_get(generate, "incremental"))) {
     strbuf_printf(out, "  not incremental, the whole model runs for each token: %s\n", text_of(generate, "reason"));
     return;

@@ -5,9 +5,11 @@
 #include "aot/generation.h"
 #include "aot/library_file.h"
 #include "aot/model_text.h"
+#include "base/check.h"
 #include "driver/generation_settings.h"
 #include "driver/incremental.h"
 #include "driver/passes_options.h"
+#include "graph/uniform.h"
 #include "plan/share_weights.h"
 
 // ---- names of files ----
@@ -23,16 +25,44 @@ static const char **rename_files(Session *session, const char **paths) {
   return before;
 }
 
+// ---- ragged sizes ----
+
+static const Node *input_with(const Graph *graph, uint32_t symbol) {
+  for (size_t i = 0; i < graph->inputs.n; i++)
+    for (uint32_t axis = 0; axis < graph->inputs.items[i]->rank; axis++)
+      if (size_involves(graph->inputs.items[i]->dims[axis], symbol)) return graph->inputs.items[i];
+  UNREACHABLE("a ragged size that no input has");
+}
+
+/* Only rows that are written have lengths of their own. */
+static bool serve_ragged(Session *session, Graph *graph, LibraryModel *model) {
+  const SizeTable *sizes = graph->sizes;
+  for (uint32_t i = 0; i < sizes->n_symbols; i++) {
+    if (!graph->ragged[i]) continue;
+    if (!model->generation || model->generation->length != i) {
+      diag_error(&session->diag, input_with(graph, i)->origin.span, DIAG_LIMIT,
+                 "a library cannot take items with '%s' of their own: in libraries only the length of what a model writes "
+                 "is ragged; 'tfmc run' and 'tfmc generate' take this model as it is", sizes->symbols[i]);
+      return false;
+    }
+    model->ragged = sizes->symbols[i];
+  }
+  graph_make_uniform(graph);
+  return true;
+}
+
 // ---- the model ----
 
 static const char *why_not(Session *session, const Incremental *incremental) {
   if (incremental->step || !incremental->reason) return NULL;
-  const SrcSpan span = incremental->origin.span;
+  const SrcSpan span = passes_place(&incremental->origin);
+  const char *path = incremental->origin.path;
   if (!span.source) return incremental->reason;
   const char **paths = rename_files(session, NULL);
   SrcPlace place = source_place(span.source, span.begin);
   const char *text =
-      arena_printf(session->arena, "%s (%s:%u:%u)", incremental->reason, span.source->path, place.line, place.column);
+      arena_printf(session->arena, "%s (%s:%u:%u%s%s)", incremental->reason, span.source->path, place.line, place.column,
+                   *path ? ", " : "", path);
   rename_files(session, paths);
   return text;
 }
@@ -50,7 +80,7 @@ static bool read_block(Session *session, const Graph *graph, LibraryModel *model
 
 bool library_model_make(Session *session, Graph *graph, LibraryModel *model) {
   *model = (LibraryModel){.graph = graph};
-  if (!read_block(session, graph, model)) return false;
+  if (!read_block(session, graph, model) || !serve_ragged(session, graph, model)) return false;
   if (model->generation && !make_incremental(session, graph, &model->incremental)) return false;
   model->not_incremental = why_not(session, &model->incremental);
   return run_passes(session, graph);

@@ -1,7 +1,8 @@
 /* LibraryModel: a model as a library is made from it, or as one that exists was made.
  *
  * In: a graph as the elaborator made it, the options for passes. Out: its forms after the passes, its generate block,
- * plans of them for an instruction set, which share their packed weights. */
+ * plans of them for an instruction set, which share their packed weights. Refuses ragged sizes but the length of what the
+ * model writes: that is a size of each row for the functions that write, and of all rows of a run for forward. */
 #ifndef TFM_DRIVER_LIBRARY_MODEL_H
 #define TFM_DRIVER_LIBRARY_MODEL_H
 
@@ -13,7 +14,8 @@ typedef struct LibraryModel {
   Graph *graph;
   Incremental incremental; /* step NULL: none */
   const tfm_generation *generation; /* NULL: the model doesn't write */
-  const char *not_incremental;      /* why it is not, if it writes: "... (model.tfm:3:5)" */
+  const char *not_incremental;      /* why it is not, if it writes: "... (model.tfm:3:5, layers.0)" */
+  const char *ragged;               /* the size that was ragged; NULL: none */
 } LibraryModel;
 
 /* The graph becomes the model's. False after an error. */

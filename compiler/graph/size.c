@@ -165,6 +165,24 @@ bool size_value(const Size *size, const int64_t *symbols, int64_t *value) {
   return true;
 }
 
+static const Size *term_with(SizeTable *table, const SizeTerm *term, uint32_t symbol, const Size *number) {
+  const Size *product = size_const(table, term->coefficient);
+  for (uint8_t i = 0; i < term->degree && product; i++) {
+    bool is_it = term->symbols[i] == symbol;
+    product = size_mul(table, product, is_it ? number : size_symbol(table, table->symbols[term->symbols[i]]));
+  }
+  return product;
+}
+
+const Size *size_with(SizeTable *table, const Size *size, uint32_t symbol, int64_t number) {
+  const Size *sum = size_const(table, 0), *by = size_const(table, number);
+  for (uint32_t i = 0; i < size->n_terms && sum; i++) {
+    const Size *term = term_with(table, &size->terms[i], symbol, by);
+    sum = term ? size_add(table, sum, term) : NULL;
+  }
+  return sum;
+}
+
 bool size_may_equal(SizeTable *table, const Size *a, const Size *b) {
   int64_t difference;
   const Size *size = size_sub(table, a, b);

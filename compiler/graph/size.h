@@ -50,6 +50,8 @@ bool size_involves(const Size *size, uint32_t symbol);
 int32_t size_symbol_of(const Size *size);
 /* The value for given values of the symbols; false on overflow. */
 bool size_value(const Size *size, const int64_t *symbols, int64_t *value);
+/* The size with a number in place of a symbol; NULL on overflow. */
+const Size *size_with(SizeTable *table, const Size *size, uint32_t symbol, int64_t number);
 /* Whether the two can be the same number: not if they differ by a constant that is not 0. */
 bool size_may_equal(SizeTable *table, const Size *a, const Size *b);
 /* The same polynomial in another table, which must know the same symbols under the same indexes. */

@@ -41,14 +41,22 @@ static const Cond *map_cond(Arena *arena, const SizeMap *map, const Cond *cond) 
   return copy->a && (copy->b || !cond->b) ? copy : NULL;
 }
 
-/* A part whose size cannot be said here is left as text. */
-static bool map_check(Graph *to, const SizeMap *map, const Check *check) {
+/* What is said of a size keeps the name that the model gives it: "time = 13", never "time.past + time.fresh = 13". A size that
+ * cannot be said here is left out. */
+static CheckPart map_part(Arena *arena, const SizeTable *from, const SizeMap *map, CheckPart part) {
+  const Size *size = part.size ? map_size(map, part.size) : NULL;
+  if (!size || !part.named) return (CheckPart){.text = part.text, .size = size};
+  StrBuf text = strbuf_new(arena);
+  strbuf_add(&text, part.text ? part.text : "");
+  size_print(&text, from, part.size);
+  strbuf_add(&text, " = ");
+  return (CheckPart){.text = text.text, .size = size};
+}
+
+static bool map_check(const SizeTable *from, Graph *to, const SizeMap *map, const Check *check) {
   Check copy = {.condition = map_cond(to->arena, map, check->condition), .origin = check->origin};
-  for (size_t i = 0; i < check->message.n; i++) {
-    CheckPart part = check->message.items[i];
-    if (part.size) part.size = map_size(map, part.size);
-    vec_push(to->arena, &copy.message, part);
-  }
+  for (size_t i = 0; i < check->message.n; i++)
+    vec_push(to->arena, &copy.message, map_part(to->arena, from, map, check->message.items[i]));
   if (copy.condition) vec_push(to->arena, &to->checks, copy);
   return copy.condition != NULL;
 }
@@ -56,7 +64,7 @@ static bool map_check(Graph *to, const SizeMap *map, const Check *check) {
 bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about_length) {
   for (size_t i = 0; i < cut->graph->checks.n; i++) {
     const Check *check = &cut->graph->checks.items[i];
-    if (cond_has(check->condition, cut->time) == about_length && !map_check(to, map, check)) return false;
+    if (cond_has(check->condition, cut->time) == about_length && !map_check(cut->graph->sizes, to, map, check)) return false;
   }
   return true;
 }

@@ -20,15 +20,20 @@ static bool refuse_batch(Cut *cut, const Node *node) {
 
 // ---- shapes and sizes ----
 
+static bool size_can_be_followed(const Cut *cut, const Size *size) {
+  return !has_length(cut, size) || is_length(cut, size) || is_merged(cut, size);
+}
+
+static bool refuse_axis(Cut *cut, const Node *node, const Size *size, const char *what) {
+  StrBuf text = strbuf_new(cut->scratch);
+  size_print(&text, cut->graph->sizes, size);
+  return cut_refuse(cut, node, "%s of size %s: positions can only be followed on an axis of size %s", what, text.text,
+                    length_name(cut));
+}
+
 static bool axes_are_sound(Cut *cut, const Node *node) {
-  for (uint32_t axis = 0; axis < node->rank; axis++) {
-    const Size *dim = node->dims[axis];
-    if (!has_length(cut, dim) || is_length(cut, dim) || is_merged(cut, dim)) continue;
-    StrBuf text = strbuf_new(cut->scratch);
-    size_print(&text, cut->graph->sizes, dim);
-    return cut_refuse(cut, node, "an axis of size %s: positions can only be followed on an axis of size %s", text.text,
-                      length_name(cut));
-  }
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    if (!size_can_be_followed(cut, node->dims[axis])) return refuse_axis(cut, node, node->dims[axis], "an axis");
   return true;
 }
 
@@ -82,16 +87,35 @@ static bool neutral_of(OpKind op, double *number) {
   }
 }
 
+/* Whether a number below 0 is added to what comes later, in a few pointwise operations. */
+static bool is_lowered(Cut *cut, const Node *x, uint32_t axis, uint32_t other, unsigned depth, double *number) {
+  if (!depth || !op_is_pointwise(x->op)) return false;
+  for (size_t i = 0; i < x->inputs.n; i++) {
+    int32_t own = operand_axis(cut, x, i, axis), own_other = operand_axis(cut, x, i, other);
+    if (own < 0 || own_other < 0) continue;
+    bool is_added = x->op == OP_ADD && later_number(cut, input(x, i), (uint32_t)own, (uint32_t)own_other, number);
+    if (is_added && *number < 0) return true;
+    if (is_lowered(cut, input(x, i), (uint32_t)own, (uint32_t)own_other, depth - 1, number)) return true;
+  }
+  return false;
+}
+
 /* What hides later positions from a softmax is -inf; another number is looked at where nothing else is seen. */
 static bool refuse_softmax(Cut *cut, const Node *node) {
+  enum { DEPTH = 6 };
   const Node *x = input(node, 0);
+  const uint32_t keys = (uint32_t)node->attr.axis;
+  const char *name = op_table[node->op].name;
   double number;
-  for (uint32_t axis = 0; axis < x->rank; axis++)
-    if (axis != (uint32_t)node->attr.axis && is_length(cut, x->dims[axis]) &&
-        later_number(cut, x, (uint32_t)node->attr.axis, axis, &number))
-      return cut_refuse(cut, node, "%s over positions whose later ones are masked by %g, not by -inf",
-                        op_table[node->op].name, number);
-  return cut_refuse(cut, node, "%s over positions whose later ones are not masked", op_table[node->op].name);
+  for (uint32_t axis = 0; axis < x->rank; axis++) {
+    if (axis == keys || !is_length(cut, x->dims[axis])) continue;
+    if (later_number(cut, x, keys, axis, &number))
+      return cut_refuse(cut, node, "%s over positions whose later ones are masked by %g, not by -inf", name, number);
+    if (is_lowered(cut, x, keys, axis, DEPTH, &number))
+      return cut_refuse(cut, node, "%s over positions whose later ones are not masked by -inf: the mask adds %g, a finite "
+                        "number; with -inf, or where(mask, -inf, scores), the model is incremental", name, number);
+  }
+  return cut_refuse(cut, node, "%s over positions whose later ones are not masked", name);
 }
 
 static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uint32_t axis) {
@@ -99,6 +123,7 @@ static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uin
   const char *name = op_table[node->op].name;
   double number;
   if (has_batch(cut, x->dims[axis])) return refuse_batch(cut, node);
+  if (!size_can_be_followed(cut, x->dims[axis])) return refuse_axis(cut, node, x->dims[axis], "an axis");
   if (!neutral_of(node->op, &number))
     return cut_refuse(cut, node, "%s over all positions: it changes with every token that follows", name);
   if (later_is(cut, x, axis, number)) return true;
@@ -106,10 +131,21 @@ static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uin
   return cut_refuse(cut, node, "%s over positions whose later ones are not masked", name);
 }
 
+static const Node *behind_views(const Node *x) {
+  while (op_table[x->op].category == CATEGORY_VIEW) x = input(x, 0);
+  return x;
+}
+
 /* The softmax over these columns that the left operand of a product is, behind views; NULL. */
 static const Node *softmax_behind(const Cut *cut, const Node *x) {
-  while (op_table[x->op].category == CATEGORY_VIEW) x = input(x, 0);
+  x = behind_views(x);
   return x->op == OP_SOFTMAX && is_length(cut, x->dims[x->attr.axis]) ? x : NULL;
+}
+
+/* Keys (add_bias_kv, add_zero_attn) that stand behind those of the positions have no position themselves. */
+static bool refuse_longer_product(Cut *cut, const Node *node, const Size *k) {
+  bool is_attention = behind_views(input(node, 0))->op == OP_SOFTMAX && behind_views(input(node, 1))->op == OP_CONCAT;
+  return refuse_axis(cut, node, k, is_attention ? "extra keys are appended to the key axis, which is" : "an axis");
 }
 
 /* Either operand may be neutral. */
@@ -120,6 +156,7 @@ static bool product_is_sound(Cut *cut, const Node *node) {
   if (has_batch(cut, k) || has_batch(cut, other)) return refuse_batch(cut, node);
   if (!has_length(cut, k) && !has_length(cut, other)) return true;
   if (k != other) return refuse_sizes(cut, node, k, other);
+  if (!size_can_be_followed(cut, k)) return refuse_longer_product(cut, node, k);
   if (later_is(cut, x, column, 0) || later_is(cut, y, row, 0)) return true;
   const Node *softmax = softmax_behind(cut, x);
   if (softmax && !later_is(cut, input(softmax, 0), (uint32_t)softmax->attr.axis, -INFINITY))

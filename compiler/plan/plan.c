@@ -174,11 +174,7 @@ static Planner planner_new(Arena *arena, Diag *diag, Graph *graph, const TargetI
 }
 
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target) {
-  if (graph->ragged_batch >= 0) {
-    diag_error(diag, NO_SPAN, DIAG_LIMIT,
-               "a model with ragged sizes runs item by item with 'tfmc run'; it cannot become a library");
-    return NULL;
-  }
+  CHECK(graph->ragged_batch < 0, "items of different sizes have no plan in common");
   graph_renumber(graph);
   Planner p = planner_new(arena, diag, graph, target);
   plan_size(&p, p.math.zero);

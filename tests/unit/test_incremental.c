@@ -114,10 +114,14 @@ static void expect_refusal(const Graph *graph, unsigned line, const char *reason
   cr_assert_null(parts.step, "it should be refused: %s", reason);
   cr_assert_null(parts.source);
   cr_expect(strstr(parts.reason, reason), "%s", parts.reason);
-  cr_expect_eq(source_place(parts.origin.span.source, parts.origin.span.begin).line, line);
+  const SrcSpan place = passes_place(&parts.origin);
+  cr_expect_eq(source_place(place.source, place.begin).line, line);
   cr_assert_eq(log.records.n, 1);
   cr_expect(!log.records.items[0].done && !strcmp(log.records.items[0].reason, parts.reason));
 }
+
+#define ADDED "softmax over positions whose later ones are not masked by -inf: the mask adds -1e+09, a finite number; with -inf, " \
+              "or where(mask, -inf, scores), the model is incremental"
 
 Test(incremental, masks_that_let_something_through) {
   static const char *const masks[] = {
@@ -129,6 +133,10 @@ Test(incremental, masks_that_let_something_through) {
       "where(causal_mask(x, x), -inf, s) * x[..., :1][:, none]", "abs(where(causal_mask(x, x), -inf, s))"};
   for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
     expect_refusal(attention_model(masks[i]), 5, "softmax over positions whose later ones are not masked");
+  expect_refusal(attention_model("s + where(causal_mask(x, x), -1e9, 0)"), 5, ADDED);
+  expect_refusal(attention_model("s + f32(causal_mask(x, x)) * -1e9"), 5, ADDED);
+  expect_refusal(attention_model("where((ids == 0)[:, none, none], -inf, (s + (f32(causal_mask(x, x)) + x[:1, :1, :1]) * 2 + "
+                                 "where(causal_mask(x, x), -1e9, 0)) / 2)"), 5, ADDED);
   expect_refusal(attention_model("where(causal_mask(x, x), -1e9, s)"), 5, "masked by -1e+09, not by -inf");
   expect_refusal(attention_model("where(causal_mask(x, x), 0, s)"), 5, "masked by 0, not by -inf");
   expect_refusal(attention_model("maximum(where(causal_mask(x, x), -inf, s), 0)"), 5, "masked by 0, not by -inf");
@@ -181,6 +189,33 @@ Test(incremental, rows_that_look_at_others) {
                {"x + f32(positions(x, 0))[:, none, none]", "from one row of the batch at others"},
                {"x + softmax(x, axis = 0)", "from one row of the batch at others"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_refusal(row_model(cases[i].rows), 2, cases[i].reason);
+}
+
+Test(incremental, keys_that_belong_to_no_position) {
+  static const char *const configs[] = {"add_bias_kv = true", "add_zero_attn = true", "add_bias_kv = true, add_zero_attn = true"};
+  for (int i = 0; i < 3; i++)
+    expect_refusal(elaborated(arena_printf(arena,
+                                           "model M(d = 4) { embed = Embedding(3, d)  attn = MultiheadAttention(d, 2, %s)\n"
+                                           "  forward(ids: i32[batch, time]) { x = embed(ids)\n"
+                                           "    return y = linear(attn(x, x, x, is_causal = true), embed.weight) }\n"
+                                           "  generate ids from y { bos = 1 } }", configs[i])),
+                   3, arena_printf(arena, "extra keys are appended to the key axis, which is of size time + %d: positions can "
+                                          "only be followed on an axis of size time", i == 2 ? 2 : 1));
+  expect_refusal(row_model("x + sum(concat(x, x[:, :1] * 0, axis = 1) * 1, axis = 1, keepdim = true)"), 2,
+                 "an axis of size time + 1: positions can only be followed on an axis of size time");
+}
+
+Test(incremental, checks_speak_of_the_length_by_its_name) {
+  Graph *graph = elaborated("model M(d = 4) { embed = Embedding(3, d)  weight table: [9, d]\n"
+                            "  forward(ids: i32[batch, time]) { require 2 * time < 99, \"{time} of {batch}\"\n"
+                            "    return y = linear(embed(ids) + table[2:2 + shape(ids, 1)], embed.weight) }\n"
+                            "  generate ids from y { bos = 1 } }");
+  const Incremental parts = incremental_derive(arena, &diag, graph, NULL);
+  StrBuf text = strbuf_new(arena);
+  graph_print(&text, parts.step);
+  cr_expect(strstr(text.text, "\"{time.past + time.fresh} of {batch}\""), "%s", text.text);
+  cr_expect(strstr(text.text, "\"the slice 2 : time + 2 = {time.past + time.fresh + 2} is not within an axis of 9\""), "%s",
+            text.text);
 }
 
 Test(incremental, sources_of_different_lengths) {

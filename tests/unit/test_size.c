@@ -94,6 +94,15 @@ Test(size, questions) {
   cr_assert_not(size_is_const(read("time"), NULL));
 }
 
+Test(size, a_number_in_place_of_a_symbol) {
+  const Size *x = read("3*batch*batch*time - batch + 2*time + 5");
+  cr_assert_eq(size_with(table, x, 0, 1), read("5*time + 4"));
+  cr_assert_eq(size_with(table, x, 0, 2), read("14*time + 3"));
+  cr_assert_eq(size_with(table, x, 1, 0), read("5 - batch"));
+  cr_assert_eq(size_with(table, size_const(table, 7), 1, 0), size_const(table, 7));
+  cr_assert_null(size_with(table, x, 0, INT64_MAX));
+}
+
 Test(size, there_are_limits) {
   char name[16];
   for (int i = 0; i < SIZE_MAX_SYMBOLS - 2; i++) {

@@ -4,6 +4,7 @@
 #include "driver/host.h"
 #include "driver/model.h"
 #include "driver/passes_options.h"
+#include "graph/uniform.h"
 #include "passes/incremental.h"
 #include "plan/plan.h"
 
@@ -42,8 +43,9 @@ static void print_graph(const Session *session, StrBuf *text, Graph *graph) {
   else graph_print(text, graph);
 }
 
-/* What comes after the passes. */
+/* What comes after the passes; of ragged sizes what is run for each item. */
 static void print_plan(Session *session, StrBuf *text, Graph *graph, Stage stage) {
+  graph_make_uniform(graph);
   const TargetInfo *target = host_choose_target(session, false);
   const Plan *plan = target ? plan_graph(session->arena, &session->diag, graph, target) : NULL;
   if (!plan) return;
