@@ -91,6 +91,15 @@ class Refusals(Case):
         self.refused(source, {"ids": PROMPTS}, "--max-length=1000", "--num-beams=2", says="8")
         self.refused(source, {"ids": np.zeros((1, 9), np.int32)}, says="8")
 
+    def test_I23_the_message_names_the_length(self):
+        """A table that is cut: "time", as the model has it, whoever computes it and whatever is kept."""
+        for time in ("time", "ragged time"):
+            source = language(time=time).replace("embed(ids) ->", "embed(ids) + table[:shape(ids, 1)] ->")
+            source = source.replace("head = ", "weight table: [8, d]\n  head = ")
+            for beams in ("--num-beams=1", "--num-beams=2"):
+                self.refused(source, {"ids": PROMPTS}, "--max-length=10", "--eos-token-id=[]", beams,
+                             says="error: the slice 0 : time = 9 is not within an axis of 8 [E0506]\n")
+
     def test_I24_scores_that_are_none_later(self):
         """Positions from 4 on give no scores: the message says for which token."""
         for bad, says in (("-inf", "token 5 are all -inf"), ("inf - inf", "token 5 are not finite")):

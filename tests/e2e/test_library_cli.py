@@ -34,6 +34,13 @@ class Case(test_cli.Case):
     def compile_with_weights(self, *args, **kwargs):
         return self.compile("--weights", "w.safetensors", *args, **kwargs)
 
+    def save_weights(self, name, seed):
+        listed, numbers = self.tfmc("check", "-v", "model.tfm").out, random.Random(seed)
+        shapes = re.findall(r"^  (\S+) +f32\[(.*)\]$", listed[listed.index("weights:"):], re.MULTILINE)
+        dims = {path: [int(n) for n in shape.split(", ")] for path, shape in shapes}
+        save(self.path(name), {path: ("F32", shape, [numbers.uniform(-0.5, 0.5) for _ in range(math.prod(shape))])
+                               for path, shape in dims.items()})
+
     def shell(self, *command, code=0, **kwargs):
         proc = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=self.folder.name, timeout=300, **kwargs)
         self.assertEqual(proc.returncode, code, f"{command}: {proc.stdout}{proc.stderr}")
@@ -489,13 +496,6 @@ class Generation(Case):
         self.save_weights("w.safetensors", 1)
         self.wanted = self.generate("model.tfm", "--weights", "w.safetensors")
 
-    def save_weights(self, name, seed):
-        listed, numbers = self.tfmc("check", "-v", "model.tfm").out, random.Random(seed)
-        shapes = re.findall(r"^  (\S+) +f32\[(.*)\]$", listed[listed.index("weights:"):], re.MULTILINE)
-        dims = {path: [int(n) for n in shape.split(", ")] for path, shape in shapes}
-        save(self.path(name), {path: ("F32", shape, [numbers.uniform(-0.5, 0.5) for _ in range(math.prod(shape))])
-                               for path, shape in dims.items()})
-
     def generate(self, model, *args, **kwargs):
         return self.tfmc("generate", model, *self.GENERATE, *args, **kwargs).out
 
@@ -541,6 +541,103 @@ class Generation(Case):
         self.compile_with_weights()
         self.assertIn("not incremental, the whole model runs for each token: mean over", self.tfmc("info", "libm.so").out)
         self.assertEqual(self.generate("libm.so"), self.generate("model.tfm", "--weights", "w.safetensors"))
+
+
+RAGGED = """model M(vocab = 20, d = 16) {
+  words = Embedding(vocab, d)
+  body = Encoder(d, 2, 1, 32)
+  forward(src: i32[batch, SOURCE], tgt: i32[batch, ragged time]) {
+    require batch < 2, "each item is alone"
+    return logits = linear(ROWS -> body(is_causal = true), words.weight), size = f32(src[:, 0])
+  }
+  GENERATE
+}
+"""
+
+
+def ragged(source="2", rows="words(tgt)", generate="generate tgt from logits { bos = 1  eos = 2  max_length = 12 }"):
+    return RAGGED.replace("SOURCE", source).replace("ROWS", rows).replace("GENERATE", generate)
+
+
+class Ragged(Case):
+    """A model whose rows have their own lengths."""
+    IN = ["--inputs", "rows.safetensors", "-q"]
+
+    def setUp(self):
+        super().setUp()
+        self.write(ragged())
+        self.save_weights("w.safetensors", 1)
+        save(self.path("rows.safetensors"), {"src": ("I32", [3, 2], [1, 2, 3, 4, 5, 6]), "time.lengths": ("I32", [3], [2, 4, 1]),
+                                             "tgt": ("I32", [3, 4], [5, 6, 99, 99, 7, 8, 9, 10, 11, -1, -1, -1])})
+
+    def write(self, source):
+        self.path("model.tfm").write_text(source)
+
+    def expect_the_same(self):
+        """By every verb that takes a library or a model, with steps and without."""
+        self.compile_with_weights()
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", "-o", "again.tfmw", "-q")
+        self.assertEqual(self.bytes("again.tfmw"), self.bytes("m.tfmw"))
+        for model, options in [("libm.so", []), ("libm.so", ["--weights", "w.safetensors"]), ("model.tfm", ["--weights", "w.safetensors"])]:
+            self.tfmc("run", model, *self.IN, *options, "-o", f"{model}.safetensors")
+            self.assertEqual(self.bytes(f"{model}.safetensors"), self.bytes("libm.so.safetensors"))
+            self.tfmc("verify", model, *self.IN, *options, "--golden", "libm.so.safetensors")
+            for more in [], ["--num-beams=3"], ["--recompute"]:
+                rows = self.tfmc("generate", model, *self.IN, *options, *more).out
+                self.assertEqual(rows, self.tfmc("generate", "model.tfm", "--weights", "w.safetensors", *self.IN, *more).out)
+                self.assertEqual([json.loads(row)[:n] for row, n in zip(rows.splitlines(), (2, 4, 1))], [[5, 6], [7, 8, 9, 10], [11]])
+        logits = load(self.path("libm.so.safetensors"))["logits"][2]
+        self.assertEqual([any(logits[20 * i:20 * i + 20]) for i in range(12)], [True, True, False, False] + [True] * 5 + [False] * 3)
+
+    def test_the_same_as_the_model(self):
+        self.expect_the_same()
+        self.write(ragged(rows="words(tgt) + mean(words(tgt), axis = 1, keepdim = true)"))
+        self.expect_the_same()
+
+    def test_info(self):
+        own = "  rows have their own lengths; those of one call of forward have the same, time\n"
+        self.compile_with_weights()
+        told = self.tfmc("info", "libm.so").out
+        self.assertIn(f"writes: tgt from logits\n{own}  incremental; keeps 128 bytes for each token of a row\n", told)
+        self.assertEqual(json.loads(self.tfmc("info", "libm.so", "--json").out)["generate"]["ragged"], "time")
+        self.assertIn('"time" is ragged in the model: m_generate and m_step take any at once', self.path("m.h").read_text())
+        self.write(ragged().replace("ragged ", ""))
+        self.compile_with_weights()
+        self.assertNotIn("lengths", self.tfmc("info", "libm.so").out)
+        self.assertNotIn("ragged", json.loads(self.tfmc("info", "libm.so", "--json").out)["generate"])
+        self.assertNotIn("ragged", self.path("m.h").read_text())
+
+    def test_why_nothing_is_kept(self):
+        """The reason, the user's own line, the module: as --report has them."""
+        whole = "  not incremental, the whole model runs for each token: "
+        for source, reason in [
+                (ragged(rows="words(tgt) + mean(words(tgt), axis = 1, keepdim = true)"),
+                 "mean over all positions: it changes with every token that follows (model.tfm:6:41)"),
+                (ragged().replace("Encoder(d, 2, 1, 32)", "MultiheadAttention(d, 2, add_bias_kv = true)").replace(
+                    "words(tgt) -> body(is_causal = true)", "body(words(tgt), words(tgt), words(tgt), is_causal = true)"),
+                 "extra keys are appended to the key axis, which is of size time + 1: positions can only be followed on an axis of "
+                 "size time (model.tfm:6:28, body)"),
+                (ragged().replace("is_causal = true", "src_mask = f32(causal_mask(tgt[..., none], tgt[..., none])) * -1e9"),
+                 "softmax over positions whose later ones are not masked by -inf: the mask adds -1e+09, a finite number; with -inf, "
+                 "or where(mask, -inf, scores), the model is incremental (model.tfm:6:42, body.layers.0.self_attn)")]:
+            self.write(source)
+            self.compile()
+            self.assertIn(whole + reason + "\n", self.tfmc("info", "libm.so").out)
+            self.assertIn(f"/* Nothing is kept between tokens, so there is no m_begin: {reason}. */", self.path("m.h").read_text())
+
+    def test_other_ragged_sizes_are_refused(self):
+        for source, place, name, text in [
+                (ragged(source="ragged source"), "4:11", "source", "src"),
+                (ragged(generate=""), "4:31", "time", "tgt"),
+                (ragged(generate="").replace("ragged time", "time").replace("SOURCE", "").replace("[batch, 2]", "[batch, ragged n]"),
+                 "4:11", "n", "src")]:
+            self.write(source)
+            for command in ["compile", "model.tfm", "-o", "none.so"], ["compile", "-c", "model.tfm", "-o", "none.o"]:
+                self.tfmc(*command, code=1, says=[
+                    f"model.tfm:{place}: error: a library cannot take items with '{name}' of their own: in libraries only the length of "
+                    "what a model writes is ragged; 'tfmc run' and 'tfmc generate' take this model as it is [E0213]\n", f"^{'~' * (len(text) - 1)}\n"])
+            self.assertFalse(self.path("none.so").exists() or self.path("none.h").exists())
+            self.tfmc("dump", "--stage=plan", "model.tfm")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compiled models that write, in C programs: a program's own search beside forward, generate beside a loop of forwards, no
-allocation after the first token, many threads, the header alone. Models are objects (tfmc compile -c) in one program; the
+allocation after the first token, many threads, rows of their own lengths (ragged), the header alone. Models are objects (tfmc compile -c) in one program; the
 runtime is compiled from its source, so that sanitizers can watch it.
 
 usage: test_library_writing.py TFMC SOURCE [--runs=40] [--sanitize=thread]...
@@ -8,12 +8,14 @@ Needs Python's own library and C and C++ compilers (clang-14 with --sanitize). T
 """
 import argparse
 import glob
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 
+import test_cli
 from test_library_threads import save
 
 EMBED = "fn embed(ids) = shared(ids) * sqrt(d) + sinusoid(positions(ids, 1), d)"
@@ -52,10 +54,35 @@ MODELS = {
   generate tgt from logits {{ max_length = 10 }}
 }}
 """,
+    "teller": """model Teller(vocab = 50, d = 32) {
+  shared = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 2, 64, norm = true)
+  weight places: [40, d]
+  forward(tgt: i32[batch, ragged time]) {
+    hidden = shared(tgt) + places[:shape(tgt, 1)]
+    logits = linear(hidden -> encoder(is_causal = true), shared.weight)
+    return logits
+  }
+  generate tgt from logits { bos = 1  eos = 2  pad = 0 }
+}
+""",
+    "hummer": f"""model Hummer(vocab = 50, d = 32) {{
+  shared = Embedding(vocab, d)
+  {EMBED}
+  forward(tgt: i32[batch, ragged time]) {{
+    hidden = embed(tgt)
+    logits = linear(hidden + mean(hidden, axis = 1, keepdim = true), shared.weight)
+    return logits
+  }}
+  generate tgt from logits {{ bos = 1  pad = 0 }}
+}}
+""",
     "silent": "model Silent {\n  forward(x: f32[n]) { return y = x * 2 }\n}\n",
 }
 WRITES = {"generate", "generate_defaults", "generated_free"}
 DECODES = {"begin", "join", "leave", "step", "reorder", "truncate", "length", "end"}
+RAGGED = {"teller": "teller_generate and teller_step take", "hummer": "hummer_generate takes"}
+PROMPTS = [[3, 14, 15, 9, 26], [27, 1000, -1, 1000, 1000], [31, 8, 32, 1000, 1000]] # of writing_ragged.c
 STRICT = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
 passed = failed = 0
 
@@ -92,7 +119,8 @@ def test_headers():
         check(run("cc", "-std=c99", *STRICT, f"{name}_alone.c").returncode == 0, f"{name}.h as C")
         proc = run("c++", "-std=c++17", *STRICT, "-x", "c++", f"{name}_alone.c")
         check(proc.returncode == 0, f"{name}.h as C++: {proc.stderr}")
-    for name, wanted in ("silent", set()), ("averager", WRITES), ("speaker", WRITES | DECODES), ("translator", WRITES | DECODES):
+    for name, wanted in ("silent", set()), ("averager", WRITES), ("speaker", WRITES | DECODES), ("translator", WRITES | DECODES), \
+            ("teller", WRITES | DECODES), ("hummer", WRITES):
         text = open(f"{name}.h").read()
         functions = set(re.findall(rf"\b{name}_(\w+)\(", text))
         check(functions & (WRITES | DECODES) == wanted, f"functions of {name}.h: {sorted(functions)}")
@@ -100,6 +128,10 @@ def test_headers():
         check(functions == symbols, f"{name}.o defines {sorted(symbols)}")
         check(("TFM_GENERATE_TYPES_H" in text) == bool(wanted), f"types of {name}.h")
     check("no averager_begin: " in open("averager.h").read(), "averager.h says why it has no averager_begin")
+    for name in MODELS:
+        said = (f"Rows have their own lengths, for \"time\" is ragged in the model: {RAGGED.get(name)} any at once.\n"
+                f" * The rows of one call of {name}_forward all have the length `time`; those of another length are another call. */")
+        check((said in open(f"{name}.h").read()) == (name in RAGGED), f"{name}.h on lengths of rows")
     check("#define SPEAKER_VOCAB 50" in open("speaker.h").read(), "the number of tokens is in the header")
 
 
@@ -121,6 +153,27 @@ def test_program(*command):
           f"{' '.join(command)}: exit {proc.returncode}: {proc.stdout}{proc.stderr}")
 
 
+def test_ragged(tfmc):
+    """What the program writes is what the compiler in the process writes, with steps and whole."""
+    test_cli.save("prompts.safetensors", {"tgt": ("I32", [3, 5], sum(PROMPTS, [])), "time.lengths": ("I32", [3], [5, 1, 3])})
+    ways = ["--num-beams=1"], ["--num-beams=3", "--num-return-sequences=2"], ["--do-sample", "--seed=7", "--top-k=10"]
+    written = []
+    for name in RAGGED:
+        for options in ways:
+            command = [tfmc, "generate", f"{name}.tfm", "--weights", f"{name}.safetensors", "--inputs", "prompts.safetensors",
+                       "--max-new-tokens=12", "-q", *options]
+            jit = run(*command)
+            check(jit.returncode == 0 and jit.stdout == run(*command, "--recompute").stdout, f"{command}: {jit.stderr}")
+            written.append(jit.stdout)
+    rows = [json.loads(line) for line in "".join(written).splitlines()]
+    check(len(rows) == 24 and all(row[:len(row) - 12] in ([3, 14, 15, 9, 26], [27], [31, 8, 32]) for row in rows if 2 not in row),
+          f"rows of tfmc generate: {rows}")
+    for threads in "1", "2":
+        proc = run("./writing_ragged", threads)
+        check(proc.returncode == 0 and proc.stdout == "".join(written) and not proc.stderr,
+              f"writing_ragged {threads}: exit {proc.returncode}: {proc.stdout}{proc.stderr}, wanted {written}")
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("tfmc")
@@ -136,6 +189,8 @@ def main():
         if build(source, "writing", given.sanitize):
             test_program("./writing", "1")
             test_program("./writing", "2")
+        if build(source, "writing_ragged", given.sanitize):
+            test_ragged(tfmc)
         if build(source, "writing_threads", given.sanitize):
             test_program("./writing_threads", given.runs)
         os.chdir("/")

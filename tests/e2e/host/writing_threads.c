@@ -3,12 +3,14 @@
 #include "writing.h"
 
 #include "callers.h"
+#include "teller.h"
 
-enum { CALLERS = 8, KINDS = 4 /* of what a caller does */, WIDTH = 5 };
+enum { CALLERS = 8, KINDS = 5 /* of what a caller does */, WIDTH = 5 };
 
 static translator_model *translator;
 static speaker_model *speaker;
 static averager_model *averager;
+static teller_model *teller;
 static tfm_pool *pool;
 static int32_t src[ITEMS * SOURCE], tgt[ITEMS * WIDTH];
 
@@ -16,6 +18,7 @@ typedef struct Contexts { /* of one caller */
   translator_context *translator;
   speaker_context *speaker;
   averager_context *averager;
+  teller_context *teller;
 } Contexts;
 
 typedef struct Result {
@@ -31,13 +34,15 @@ static tfm_status make(Contexts *made, int32_t threads, tfm_pool *shared, tfm_er
                                        .pool = shared};
   tfm_status status = translator_context_new(translator, &options, &made->translator, error);
   if (!status) status = speaker_context_new(speaker, &options, &made->speaker, error);
-  return status ? status : averager_context_new(averager, &options, &made->averager, error);
+  if (!status) status = averager_context_new(averager, &options, &made->averager, error);
+  return status ? status : teller_context_new(teller, &options, &made->teller, error);
 }
 
 static void drop(Contexts *made) {
   translator_context_free(made->translator);
   speaker_context_free(made->speaker);
   averager_context_free(made->averager);
+  teller_context_free(made->teller);
 }
 
 static void keep(tfm_generated *written, Result *result) {
@@ -71,6 +76,18 @@ static tfm_status speak(Contexts *with, Result *result, tfm_error *error) {
   return status;
 }
 
+/* Rows of a ragged size. */
+static tfm_status tell(Contexts *with, Result *result, tfm_error *error) {
+  const teller_args args = {.batch = ITEMS, .time = WIDTH, .tgt = tgt};
+  tfm_generate_options options;
+  tfm_generated written;
+  teller_generate_defaults(&options);
+  options.num_beams = 3;
+  tfm_status status = teller_generate(with->teller, &args, (const int64_t[]){1, 5, 4}, &options, &written, error);
+  if (!status) keep(&written, result);
+  return status;
+}
+
 static tfm_status average(Contexts *with, Result *result, tfm_error *error) {
   const averager_args args = {.batch = ITEMS, .time = WIDTH, .tgt = tgt};
   tfm_generated written;
@@ -97,7 +114,7 @@ static tfm_status search(Contexts *with, Result *result, tfm_error *error) {
   return status;
 }
 
-static tfm_status (*const kinds[KINDS])(Contexts *, Result *, tfm_error *) = {translate, speak, average, search};
+static tfm_status (*const kinds[KINDS])(Contexts *, Result *, tfm_error *) = {translate, speak, average, search, tell};
 
 static void *call(void *argument) {
   Caller *caller = argument;
@@ -164,6 +181,7 @@ static int prepare(tfm_error *error) {
   tfm_status status = translator_open(NULL, &translator, error);
   if (!status) status = speaker_open(NULL, &speaker, error);
   if (!status) status = averager_open(NULL, &averager, error);
+  if (!status) status = teller_open(NULL, &teller, error);
   if (!status) status = speaker_pool_new(2, &pool, error);
   if (!status) status = make(&alone, 1, NULL, error);
   for (int i = 0; i < KINDS && !status; i++) status = kinds[i](&alone, &expected[i], error);
@@ -181,5 +199,6 @@ int main(int argc, char **argv) {
   translator_close(translator);
   speaker_close(speaker);
   averager_close(averager);
+  teller_close(teller);
   return failed || n_wrong;
 }
