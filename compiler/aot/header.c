@@ -58,12 +58,11 @@ static void add_outputs(StrBuf *out, const LibraryParts *parts) {
 
 /* What became of the ragged size. */
 static void add_ragged(StrBuf *out, const LibraryParts *parts) {
-  const char *prefix = parts->names->prefix, *length = parts->names->symbols[parts->generation->length];
-  bool decodes = library_kind(parts) == LIBRARY_DECODES;
-  strbuf_printf(out, "\n *\n * Rows have their own lengths, for \"%s\" is ragged in the model: %s_generate%s%s%s any at once.\n"
-                     " * The rows of one call of %s_forward all have the length `%s`; those of another length are another call. */\n",
-                parts->ragged, prefix, decodes ? " and " : "", decodes ? prefix : "", decodes ? "_step take" : " takes", prefix,
-                length);
+  strbuf_printf(out, "\n *\n * Rows have their own lengths, for \"%s\" is ragged in the model: ", parts->ragged);
+  add_text(out, library_kind(parts) == LIBRARY_DECODES ? "%m_generate and %m_step take" : "%m_generate takes",
+           parts->names->prefix);
+  strbuf_printf(out, " any at once.\n * The rows of one call of %s_forward all have the length `%s`; those of another "
+                     "length are another call.", parts->names->prefix, parts->names->symbols[parts->generation->length]);
 }
 
 static void add_args(StrBuf *out, const LibraryParts *parts) {
@@ -72,8 +71,7 @@ static void add_args(StrBuf *out, const LibraryParts *parts) {
   strbuf_add(out, "/* What a run takes and gives. Tensors are row-major and may have any alignment. Outputs must not overlap\n"
                   " * inputs or each other.");
   if (parts->ragged) add_ragged(out, parts);
-  else strbuf_add(out, " */\n");
-  strbuf_printf(out, "typedef struct %s_args {\n", prefix);
+  strbuf_printf(out, " */\ntypedef struct %s_args {\n", prefix);
   strbuf_printf(out, "  size_t struct_size; /* sizeof(%s_args), or 0 */\n", prefix);
   for (uint32_t i = 0; i < p->n_symbols; i++) strbuf_printf(out, "  int64_t %s;\n", parts->names->symbols[i]);
   add_inputs(out, parts);

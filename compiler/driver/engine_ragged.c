@@ -1,5 +1,6 @@
-/* Compiled code, of now or of a library, for a model with ragged sizes: each item is run alone, as a batch of one with sizes of its
- * own. The interpreter takes the batch apart, checks all items before the first is computed, and puts the results together. */
+/* Compiled code, of now or of a library, for a model with ragged sizes: each item is run alone, as a batch of one with
+ * sizes of its own. The interpreter takes the batch apart, checks all items before the first is computed, and puts the
+ * results together. */
 #include "driver/engine.h"
 #include "graph/uniform.h"
 

@@ -1,7 +1,7 @@
 /* Uniform: a model with ragged sizes as one whose items have the same sizes in a run.
  *
- * In: a graph. Out: the same without ragged sizes. A run of it computes what the language says if all items of the batch
- * have the lengths that the sizes are: no operation mixes items, so each is computed as if it were alone. */
+ * In: a graph. Out: the same without ragged sizes. A run of it computes what the language says if all items of the
+ * batch have the lengths that the sizes are: no operation mixes items, so each is computed as if it were alone. */
 #ifndef TFM_GRAPH_UNIFORM_H
 #define TFM_GRAPH_UNIFORM_H
 

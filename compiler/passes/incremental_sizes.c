@@ -41,8 +41,8 @@ static const Cond *map_cond(Arena *arena, const SizeMap *map, const Cond *cond) 
   return copy->a && (copy->b || !cond->b) ? copy : NULL;
 }
 
-/* What is said of a size keeps the name that the model gives it: "time = 13", never "time.past + time.fresh = 13". A size that
- * cannot be said here is left out. */
+/* What is said of a size keeps the name that the model gives it: "time = 13", never "time.past + time.fresh = 13". A
+ * size that cannot be said here is left out. */
 static CheckPart map_part(Arena *arena, const SizeTable *from, const SizeMap *map, CheckPart part) {
   const Size *size = part.size ? map_size(map, part.size) : NULL;
   if (!size || !part.named) return (CheckPart){.text = part.text, .size = size};

@@ -83,6 +83,28 @@ def script(path, tfmc, folder, lines, *options):
     return done.stdout.splitlines(), done.stderr
 
 
+def continue_c(tfmc, folder, prompts):
+    """The C program writes what `tfmc generate` does, prompts of different lengths as one batch; a bad line ends it."""
+    sizes = "-Dvocab=60", "-Dd=32", "-Dheads=4", "-Ddepth=2", "-Dmax_positions=40", "-Dprefixed=false"
+    model = [ROOT / "examples/gpt2/gpt2.tfm", *sizes, "--weights", f"{folder}/model.safetensors"]
+    subprocess.run([tfmc, "compile", *model, "-o", f"{folder}/libgpt2.so", "-q"], check=True)
+    subprocess.run(["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-I", folder, ROOT / "examples/gpt2/continue.c",
+                    "-L", folder, "-lgpt2", "-lm", "-lpthread", "-Wl,-rpath,$ORIGIN", "-o", f"{folder}/continue"], check=True)
+    serve = lambda text: subprocess.run([f"{folder}/continue", f"{folder}/gpt2.tfmw", "18"], input=text, capture_output=True,
+                                        text=True)
+    width = max(map(len, prompts))
+    save_file({"input_ids": np.array([row + [99] * (width - len(row)) for row in prompts], np.int32),
+               "time.lengths": np.array([len(row) for row in prompts], np.int32)}, f"{folder}/in.safetensors")
+    direct = subprocess.run([tfmc, "generate", *model, "--inputs", f"{folder}/in.safetensors", "--max-new-tokens=18"],
+                            capture_output=True, text=True, check=True)
+    wanted = [json.loads(line) for line in direct.stdout.splitlines()]
+    found = serve("".join(" ".join(map(str, row)) + "\n" for row in prompts))
+    yield "gpt2, in C", [list(map(int, line.split())) for line in found.stdout.splitlines()] == wanted or print(found, wanted)
+    for bad in "", "3 4\n\n", "3 x\n", "3 60\n", "3 " * 41 + "\n":
+        done = serve(bad)
+        yield f"gpt2, in C: {bad!r}", done.returncode == 1 and done.stdout == "" and done.stderr.startswith("continue: ")
+
+
 def gpt2(tfmc):
     """A checkpoint of 60 tokens, words; what is written is what the golden case of transformers holds."""
     golden = ROOT / "tests/goldens/gen-gpt2-greedy"
@@ -100,6 +122,7 @@ def gpt2(tfmc):
             save_file({n.replace("transformer.", prefix, 1): w for n, w in weights.items()}, f"{folder}/model.safetensors")
             found, said = script("gpt2/write.py", tfmc, folder, [words(np.trim_zeros(row)) for row in prompts], *options)
             yield f"gpt2, {name}", [line.replace(" <end>", "") for line in found] == wanted or print(found, wanted, said)
+        yield from continue_c(tfmc, folder, [np.trim_zeros(row).tolist() for row in prompts])
         yield "gpt2, a line without text", script("gpt2/write.py", tfmc, folder, ["w3", ""])[0] == []
 
 

@@ -1,7 +1,7 @@
-/* Models whose rows have their own lengths (ragged time) as a C program sees them: prompts of different lengths side by side,
- * with what is no token behind the short ones; steps of such rows, bit by bit what forward gives for each alone or for rows of
- * one length; a row that grows beyond the model's table. What generate writes goes to standard output, a row a line, for the
- * test to compare with `tfmc generate`.
+/* Models whose rows have their own lengths (ragged time) as a C program sees them: prompts of different lengths side by
+ * side, with what is no token behind the short ones; steps of such rows, bit by bit what forward gives for each alone
+ * or for rows of one length; a row that grows beyond the model's table. What generate writes goes to standard output, a
+ * row a line, for the test to compare with `tfmc generate`.
  *
  * usage: writing_ragged THREADS */
 #include "hummer.h"
@@ -17,7 +17,8 @@ static const int32_t prompts[ITEMS * WIDTH] = {3, 14, 15, 9, 26, 27, 1000, -1, 1
 static void print_rows(const tfm_generated *written) {
   for (int64_t i = 0; i < written->n; i++)
     for (int64_t t = 0; t < written->lengths[i]; t++)
-      printf("%s%d%s", t ? ", " : "[", (int)written->sequences[i * written->width + t], t + 1 < written->lengths[i] ? "" : "]\n");
+      printf("%s%d%s", t ? ", " : "[", (int)written->sequences[i * written->width + t],
+             t + 1 < written->lengths[i] ? "" : "]\n");
 }
 
 /* The options that the test gives `tfmc generate` too. */
@@ -59,9 +60,11 @@ static void hum(hummer_context *context) {
 /* The scores after the last token of each of n rows of one length. */
 static void forward(teller_context *context, int n, int time, const int32_t *tokens, float *last) {
   static float logits[ITEMS * PLACES * VOCAB];
-  const teller_args args = {.batch = n, .time = time, .tgt = tokens, .logits = logits, .logits_capacity = sizeof logits / sizeof *logits};
+  const teller_args args = {
+      .batch = n, .time = time, .tgt = tokens, .logits = logits, .logits_capacity = sizeof logits / sizeof *logits};
   SUCCEEDS(teller_forward(context, &args, &error));
-  for (int i = 0; i < n; i++) memcpy(last + (size_t)i * VOCAB, logits + ((size_t)(i + 1) * (size_t)time - 1) * VOCAB, VOCAB * sizeof *last);
+  for (int i = 0; i < n; i++)
+    memcpy(last + (size_t)i * VOCAB, logits + ((size_t)(i + 1) * (size_t)time - 1) * VOCAB, VOCAB * sizeof *last);
 }
 
 static void test_steps(teller_context *context, teller_context *other) {
