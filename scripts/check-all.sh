@@ -77,7 +77,7 @@ if cmake --build build/release --target bench-compare >/dev/null; then
 else stage "bench-compare" false; fi
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400
-for engine in native reference; do
+for engine in native reference library; do
   stage "random models that write, $engine" build/venv/bin/python tests/differential/causal.py build/release/tfmc --first 1000 \
     --count 500 --engine "$engine"
 done

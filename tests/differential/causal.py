@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Incremental decoding on random models: what earlier positions gave, kept, writes what whole rows computed anew write.
 
-usage: causal.py TFMC [--count N] [--first SEED] [--engine reference|native] [--keep DIR] [--write-cases DIR]
+usage: causal.py TFMC [--count N] [--first SEED] [--engine reference|native|library] [--keep DIR] [--write-cases DIR]
 
 Each model of causal_models.py writes twice with the same random weights and prompts, as it is compiled and with
---recompute. Sequences must be equal; scores of beams too, of the reference interpreter within 1e-5. A model in which a
+--recompute (a compiled library beside the model with --recompute). Sequences must be equal; scores of beams too, of the reference interpreter within 1e-5. A model in which a
 position sees what comes after it must be refused (`tfmc dump --stage=step`), and of the others at least nine in ten must
 not be. As many models of causal_soup.py are tried: those that are made incremental must write the same. The last line is
 'N passed, N failed'. Needs numpy, safetensors.
@@ -38,9 +38,9 @@ def call(command):
     return proc.returncode, proc.stderr
 
 
-def generate(tfmc, seed, folder, model, options):
+def generate(tfmc, seed, folder, model, options, file="model.tfm"):
     out = f"{folder}/out.safetensors"
-    code, err = call([tfmc, "generate", f"{folder}/model.tfm", "--random-weights", str(seed), "--inputs",
+    code, err = call([tfmc, "generate", f"{folder}/{file}", "--random-weights", str(seed), "--inputs",
                       f"{folder}/inputs.safetensors", "--output", out, "--quiet"] + model.options + options)
     return (None, f"exit {code}: {err[:400]}") if code else (load_file(out), None)
 
@@ -56,15 +56,20 @@ def differences(got, want, tolerance):
 def compare(tfmc, seed, folder, model, engine):
     """None if both ways write the same; what differs; "" if its scores are not finite: it writes nothing."""
     save_file(random_inputs(seed, model.inputs), f"{folder}/inputs.safetensors")
-    results = []
-    for more in (["--recompute"], []):
-        result, fault = generate(tfmc, seed, folder, model, [f"--engine={engine}"] + more)
+    results, ways = [], [("model.tfm", [f"--engine={engine}", "--recompute"]), ("model.tfm", [f"--engine={engine}"])]
+    if engine == "library":
+        ways = [("model.tfm", ["--recompute"]), ("libmodel.so", [])]
+        code, fault = call([tfmc, "compile", f"{folder}/model.tfm", "-o", f"{folder}/libmodel.so", "-q"])
+        if code:
+            return f"compile: exit {code}: {fault[:400]}"
+    for file, more in ways:
+        result, fault = generate(tfmc, seed, folder, model, more, file)
         if fault and not results and "not finite" in fault:
             return ""
         if fault:
             return f"{' '.join(more)} {fault}"
         results.append(result)
-    return differences(results[1], results[0], tolerance=0 if engine == "native" else 1e-5)
+    return differences(results[1], results[0], tolerance=1e-5 if engine == "reference" else 0)
 
 
 def step_of(tfmc, folder, model):
@@ -137,7 +142,7 @@ def main():
     parser.add_argument("tfmc")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--engine", choices=["reference", "native"], default="native")
+    parser.add_argument("--engine", choices=["reference", "native", "library"], default="native")
     parser.add_argument("--keep", help="write failing models into this folder")
     parser.add_argument("--write-cases", metavar="DIR", help="write cases for test_decoding_bits")
     args = parser.parse_args()

@@ -59,6 +59,7 @@ MODELS = {
   encoder = Encoder(d, 4, 2, 64, norm = true)
   weight places: [40, d]
   forward(tgt: i32[batch, ragged time]) {
+    require batch < 2, "each row is computed alone, so {batch} is 1"
     hidden = shared(tgt) + places[:shape(tgt, 1)]
     logits = linear(hidden -> encoder(is_causal = true), shared.weight)
     return logits
