@@ -133,16 +133,16 @@ Test(graph_text, what_is_no_graph_is_refused) {
 #define NODES "  %0 = input \"x\" : f32[batch, time]\n  %1 = exp %0 : f32[batch, time]\n"
 
 Test(graph_text, ragged_sizes_become_ordinary_ones) {
-  Graph *graph = read("graph G(sizes batch, time; ragged time of batch) {\n" NODES
+  Graph *graph = read_graph("graph G(sizes batch, time; ragged time of batch) {\n" NODES
                       "  check batch*time <= 9 and (not batch > time), \"{batch*time=} of {batch}\"\n  output y = %1\n}\n");
   graph_make_uniform(graph);
   cr_assert(graph_verify(graph, &diag));
-  cr_assert_str_eq(print(graph), "graph G(sizes batch, time) {\n" NODES
+  cr_assert_str_eq(printed(graph), "graph G(sizes batch, time) {\n" NODES
                                  "  check time <= 9 and (not 1 > time), \"{time=} of {1}\"\n  output y = %1\n}\n");
-  graph = read("graph G(sizes batch, time) {\n" NODES "  check batch <= 9, \"{batch}\"\n  output y = %1\n}\n");
-  const char *before = print(graph);
+  graph = read_graph("graph G(sizes batch, time) {\n" NODES "  check batch <= 9, \"{batch}\"\n  output y = %1\n}\n");
+  const char *before = printed(graph);
   graph_make_uniform(graph);
-  cr_assert_str_eq(print(graph), before, "nothing is ragged");
+  cr_assert_str_eq(printed(graph), before, "nothing is ragged");
 }
 
 Test(graph_text, no_prefix_of_a_graph_crashes) {
