@@ -134,11 +134,11 @@ Test(graph_text, what_is_no_graph_is_refused) {
 
 Test(graph_text, ragged_sizes_become_ordinary_ones) {
   Graph *graph = read_graph("graph G(sizes batch, time; ragged time of batch) {\n" NODES
-                      "  check batch*time <= 9 and (not batch > time), \"{batch*time=} of {batch}\"\n  output y = %1\n}\n");
+                            "  check batch*time <= 9 and (not batch > time), \"{batch*time=} of {batch}\"\n  output y = %1\n}\n");
   graph_make_uniform(graph);
   cr_assert(graph_verify(graph, &diag));
   cr_assert_str_eq(printed(graph), "graph G(sizes batch, time) {\n" NODES
-                                 "  check time <= 9 and (not 1 > time), \"{time=} of {1}\"\n  output y = %1\n}\n");
+                                   "  check time <= 9 and (not 1 > time), \"{time=} of {1}\"\n  output y = %1\n}\n");
   graph = read_graph("graph G(sizes batch, time) {\n" NODES "  check batch <= 9, \"{batch}\"\n  output y = %1\n}\n");
   const char *before = printed(graph);
   graph_make_uniform(graph);
