@@ -3,6 +3,7 @@
  * actual shapes are put through the same rules that typed the graph, so a graph without checks cannot read astray. */
 #include "graph/eval.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -215,12 +216,27 @@ static bool take_input(const EvalNode *in, EvalValue *value) {
   return true;
 }
 
+/* Rows that nobody should look at become NaN: whoever does is found out. */
+static void spoil_rows(const EvalNode *in, Tensor *out) {
+  const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
+  int64_t strides[MAX_RANK], columns = out->dims[out->rank - 1];
+  broadcast_strides(mask->rank, mask->dims, 1, out->rank - 1, strides);
+  Grid grid = grid_of(out->rank - 1, out->dims);
+  for (int64_t row = 0; row < grid.points; row++, grid_next(&grid)) {
+    bool holds = ((const uint8_t *)mask->data)[grid_offset(&grid, strides)] != 0;
+    for (int64_t i = 0; i < columns && holds != in->node->attr.rows_where; i++)
+      ((float *)out->data)[row * columns + i] = NAN;
+  }
+}
+
 static bool compute(const EvalNode *in, EvalValue *value) {
   if (in->node->op == OP_WEIGHT) return take_weight(in, value);
   if (in->node->op == OP_INPUT) return take_input(in, value);
   if (!eval_allocate(in->run, in->node, &value->tensor)) return false;
   value->owned = true;
-  return eval_rules[in->node->op](in, &value->tensor);
+  if (!eval_rules[in->node->op](in, &value->tensor)) return false;
+  if (in->node->attr.rows_mask) spoil_rows(in, &value->tensor);
+  return true;
 }
 
 static void release(EvalRun *run, const Node *node) {

@@ -42,6 +42,8 @@ typedef struct NodeAttr {
   uint8_t rank_in;              /* REDUCE: the domain of expr */
   const Size *dims_in[MAX_RANK];
   Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
+  uint8_t rows_mask;            /* POINTWISE, NORM, LINEAR, ATTENTION: 1 + the input that says which rows are needed; 0: all */
+  bool rows_where;              /* they are where the mask has this value; what the others are does not matter */
 } NodeAttr;
 
 typedef struct Node Node;
@@ -156,6 +158,10 @@ bool *graph_static_flags(Arena *arena, const Graph *graph);
 Graph *graph_clone(Arena *arena, const Graph *graph);
 
 bool node_same_shape(const Node *a, const Node *b);
+/* The bool input that says which rows of the node are needed; NULL: all are. */
+static inline Node *node_rows_mask(const Node *node) {
+  return node->attr.rows_mask ? node->inputs.items[node->attr.rows_mask - 1] : NULL;
+}
 const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 

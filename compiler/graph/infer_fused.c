@@ -113,7 +113,8 @@ const char *infer_linear(const Infer *in) {
   bool fits = x->dtype == DTYPE_F32 && x->rank >= 1 && is_matrix(w) && w->rank == 2 &&
               size_may_equal(in->sizes, from_last(x, 1), w->dims[1]);
   if (!fits) return "it needs f32 [..., k] and [n, k]";
-  if (in->node->inputs.n > 2 && !in->node->attr.expr) return "it has operands but no expression";
+  if (in->node->inputs.n > 2u + (in->node->attr.rows_mask != 0) && !in->node->attr.expr)
+    return "it has operands but no expression";
   NodeType type = type_of(x);
   type.dims[type.rank - 1] = w->dims[0];
   *in->type = type;

@@ -55,6 +55,7 @@ static bool left_out(const NodeAttr *attr, Attribute attribute) {
     case ATTRIBUTE_WEIGHT: return !attr->has_weight;
     case ATTRIBUTE_BIAS: return !attr->has_bias;
     case ATTRIBUTE_INTERLEAVED: return !attr->interleaved;
+    case ATTRIBUTE_ROWS: return !attr->rows_mask;
     case ATTRIBUTE_EXPR: return !attr->expr;
     default: return false;
   }
@@ -73,6 +74,7 @@ static void print_attribute(StrBuf *out, const SizeTable *table, const Node *nod
     case ATTRIBUTE_EPS: print_f64(out, attr->eps); break;
     case ATTRIBUTE_BASE: print_f64(out, attr->base); break;
     case ATTRIBUTE_DOMAIN: print_sizes(out, table, attr->rank_in, attr->dims_in); break;
+    case ATTRIBUTE_ROWS: strbuf_printf(out, "%s$%u", attr->rows_where ? "" : "not ", attr->rows_mask - 1u); break;
     case ATTRIBUTE_EXPR:
       strbuf_add(out, "{ ");
       expr_print(out, table, attr->expr);

@@ -97,6 +97,17 @@ static bool read_domain(GraphReader *r, Pending *p) {
   return true;
 }
 
+/* "$3" or "not $3". */
+static bool read_rows(GraphReader *r, Pending *p) {
+  int64_t input;
+  p->attr.rows_where = !scan_word(&r->text, "not");
+  if (!read_expect(r, '$')) return false;
+  if (!scan_integer(&r->text, &input) || input < 0 || input >= (int64_t)p->inputs.n || input >= UINT8_MAX)
+    return read_fault(r, "expected the number of an input");
+  p->attr.rows_mask = (uint8_t)(input + 1);
+  return true;
+}
+
 static bool read_expr(GraphReader *r, Pending *p) {
   if (!read_expect(r, '{')) return false;
   DType *types = ARENA_ARRAY(r->arena, DType, p->inputs.n);
@@ -115,7 +126,7 @@ static const ReadAttribute readers[N_ATTRIBUTES] = {
     [ATTRIBUTE_WEIGHT] = read_weight,      [ATTRIBUTE_BIAS] = read_bias,
     [ATTRIBUTE_EPS] = read_eps,            [ATTRIBUTE_BASE] = read_base,
     [ATTRIBUTE_INTERLEAVED] = read_interleaved, [ATTRIBUTE_DOMAIN] = read_domain,
-    [ATTRIBUTE_EXPR] = read_expr};
+    [ATTRIBUTE_ROWS] = read_rows,          [ATTRIBUTE_EXPR] = read_expr};
 
 // ---- operands and attributes ----
 
