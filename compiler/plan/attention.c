@@ -5,11 +5,14 @@
 #include "plan/caches.h"
 #include "plan/contract.h"
 #include "plan/mask.h"
+#include "plan/needed.h"
 
 typedef struct Attention {
   const Node *node;
   const Node *weights; /* ATTENTION_WEIGHTS; NULL: the probabilities are not asked for */
   View q, k, v, c, weights_view;
+  View mask;       /* of queries that are needed, over [..., t, 1] */
+  bool has_mask;
   int64_t h, e;
   uint32_t value_width; /* of the tiles of p v */
   bool v_packed;
@@ -18,7 +21,7 @@ typedef struct Attention {
   int64_t v_columns; /* of v_cache */
 } Attention;
 
-enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_C, OTHER_WEIGHTS };
+enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_C, OTHER_WEIGHTS, OTHER_MASK };
 
 static const Node *live_weights(Planner *p, const Node *node) {
   for (size_t i = 0; i < node->users.n; i++) {
@@ -109,7 +112,7 @@ static bool init_nest(Planner *p, Attention *a, Nest *nest) {
   View none = {.dtype = DTYPE_F32, .offset = p->math.zero};
   nest_init(p, nest, &body, &strip);
   View others[NEST_MAX_OTHERS] = {rows_of(p, &a->q), keys_of(p, &a->k), keys_of(p, &a->v), rows_of(p, &a->c),
-                                  a->weights ? a->weights_view : none};
+                                  a->weights ? a->weights_view : none, a->has_mask ? a->mask : none};
   for (uint32_t i = 0; i < NEST_MAX_OTHERS; i++) nest_add_other(p, nest, &others[i]);
   nest_simplify(p, nest, 2, 2);
   return true;
@@ -176,6 +179,10 @@ static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_
   if (a->weights) {
     step->weights = row_operand(p, nest, &a->weights_view, OTHER_WEIGHTS, t);
     step->weights.strides[s] = plan_size(p, nest->others[OTHER_WEIGHTS].strides[s]);
+  }
+  if (a->has_mask) {
+    tfm_operand mask = row_operand(p, nest, &a->mask, OTHER_MASK, t);
+    step->needed = needed_by_operand(p, a->node, &mask);
   }
   step->first_operand = (uint32_t)p->operands.n;
   /* Operand 0 is scratch of the runtime: its place here is held by an operand that is never read. */
@@ -248,6 +255,7 @@ void plan_attention(Planner *p, const Node *node) {
   plan_check_gathers(p, node);
   a.q = plan_compact(p, q, false);
   find_keys_and_values(p, &a);
+  a.has_mask = needed_queries(p, node, &a.mask);
   const Size *elements;
   View layout = result_layout(p, node, &elements);
   a.c = place_result(p, node, layout_has_columns, elements ? &layout : NULL, elements);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "plan/needed.h"
 
 // ---- operands ----
 
@@ -283,6 +284,7 @@ void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *o
                        .reduce = spec->reduce,
                        .n_operands = (uint8_t)nest->n_operands,
                        .first_operand = nest_operands(p, nest)};
+  if (nest->rows_of) step.needed = needed_rows(p, nest->rows_of);
   nest_dims(p, nest, step.dims);
   const Size *elements = math_product(&p->math, nest->rank, nest->dims);
   tfm_size work = plan_scaled(p, elements, nest_cost(nest), 8);

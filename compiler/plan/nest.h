@@ -7,7 +7,7 @@
 
 #include "plan/planner.h"
 
-enum { NEST_MAX_OTHERS = 5 };
+enum { NEST_MAX_OTHERS = 6 };
 
 typedef struct NestOperand {
   uint8_t space; /* tfm_space */
@@ -27,6 +27,7 @@ typedef struct Nest {
   NestOperand operands[TFM_MAX_OPERANDS]; /* [0] the result */
   NestOperand others[NEST_MAX_OTHERS];
   Expr *expr;                             /* over the operands */
+  const Node *rows_of;                    /* only the rows that are needed of this node are computed; NULL: all */
 } Nest;
 
 /* What an expression of a node is computed over. */

@@ -14,7 +14,8 @@ void plan_body(Planner *p, const Node *node, Body *body) {
   View result = place_result(p, node, layout_has_columns, NULL, NULL);
   Nest nest;
   nest_init(p, &nest, body, &result);
-  uint32_t fixed = fixed_axes(p, body);
+  if (node->op == OP_POINTWISE && node->attr.rows_mask) nest.rows_of = node;
+  uint32_t fixed = nest.rows_of ? 1 : fixed_axes(p, body);
   nest_simplify(p, &nest, fixed, fixed);
   KernelSpec spec = nest_spec(&nest);
   plan_row_step(p, &nest, &spec, "pointwise");
@@ -106,6 +107,7 @@ void plan_norm(Planner *p, const Node *node) {
     numbers[i] = nest_add(p, &nest, &view);
   }
   nest_simplify(p, &nest, 1, 1);
+  nest.rows_of = node;
   KernelSpec spec = nest_spec(&nest);
   spec.reduction = node->attr.reduction;
   spec.reduce = 1;

@@ -3,6 +3,7 @@
 #ifndef TFM_RUNTIME_ATTENTION_H
 #define TFM_RUNTIME_ATTENTION_H
 
+#include "needed_rows.h"
 #include "steps.h"
 
 enum {
@@ -13,6 +14,7 @@ enum {
 typedef struct Attention {
   const tfm_attention_step *step;
   const Operand *q, *k, *v, *c, *weights, *padding; /* weights NULL: not wanted; padding NULL: no hint */
+  const Operand *mask; /* of queries that are needed; NULL: all are */
   bool c_wanted;
   int64_t items, queries, keys, key_blocks;
   int64_t causal_offset;                       /* see tfm_attention_step */
@@ -35,7 +37,12 @@ typedef struct AttentionItem { /* the batch item that a thread works on */
   bool is_plain;         /* below it the scores are used as they are */
   const char *q, *k, *v;
   char *c, *weights;
+  NeededRows needed; /* of its queries */
 } AttentionItem;
+
+typedef struct Strips { /* neighbouring queries, cut evenly */
+  int64_t row, rows, n;
+} Strips;
 
 /* The keys that rows up to `last_row` may see. */
 static inline int64_t keys_seen(const Attention *attention, const AttentionItem *item, int64_t last_row) {
@@ -63,8 +70,9 @@ char *attention_address(const tfm_context *context, const Attention *attention, 
 /* One past the last key that is not padding. */
 int64_t attention_last_key(const tfm_context *context, const Attention *attention, int64_t item);
 /* The first query of a strip. */
-static inline int64_t strip_row(const Attention *attention, int64_t strip) {
-  return attention->queries * strip / attention->strips;
+static inline int64_t strip_row(const Strips *strips, int64_t strip) {
+  return strips->row + strips->rows * strip / strips->n;
 }
+static inline Strips all_strips(const Attention *attention) { return (Strips){0, attention->queries, attention->strips}; }
 
 #endif

@@ -15,7 +15,8 @@
 
 enum {
   ALIGNMENT = 64,
-  STEP_OPERANDS = 5,     /* operands that a step holds itself (attention: q, k, v, c, weights) */
+  STEP_OPERANDS = 6,     /* operands that a step holds itself (attention: q, k, v, c, weights, mask of needed rows) */
+  STEP_MASK = STEP_OPERANDS - 1, /* the mask of needed rows is the last, whatever the step */
   FAULT_IDS = 1 << 16,   /* beside the bits of tfm_fault: a computed id is out of its range */
   FAULT_CANCELLED = 1 << 17
 };

@@ -35,14 +35,17 @@ static Operand resolve(const tfm_context *context, const tfm_operand *source) {
   return operand;
 }
 
-/* The operands that a step holds itself, in their order. */
+static const tfm_operand *mask_of(const tfm_needed_rows *needed) { return needed->given ? &needed->mask : NULL; }
+
+/* The operands that a step holds itself, in their places; NULL: it has none there. */
 static void operands_of(const tfm_program *program, const tfm_step *step, const tfm_operand *sources[STEP_OPERANDS]) {
   for (int i = 0; i < STEP_OPERANDS; i++) sources[i] = NULL;
   switch ((tfm_step_kind)step->kind) {
-    case TFM_STEP_ROW: break;
+    case TFM_STEP_ROW: sources[STEP_MASK] = mask_of(&program->rows[step->index].needed); break;
     case TFM_STEP_GEMM:
       sources[0] = &program->gemms[step->index].a;
       sources[1] = &program->gemms[step->index].c;
+      sources[STEP_MASK] = mask_of(&program->gemms[step->index].needed);
       break;
     case TFM_STEP_MATMUL:
       sources[0] = &program->matmuls[step->index].x;
@@ -56,6 +59,7 @@ static void operands_of(const tfm_program *program, const tfm_step *step, const 
       sources[2] = &attention->v;
       sources[3] = &attention->c;
       sources[4] = attention->has_weights ? &attention->weights : NULL;
+      sources[STEP_MASK] = mask_of(&attention->needed);
       break;
     }
     case TFM_STEP_TABLE:
@@ -81,15 +85,16 @@ void resolve_find_symbols(tfm_context *context) {
   for (uint32_t i = 0; i < program->n_steps; i++) {
     const tfm_operand *sources[STEP_OPERANDS];
     operands_of(program, &program->steps[i], sources);
-    for (int k = 0; k < STEP_OPERANDS && sources[k]; k++) context->step_symbols[i] |= symbols_of(context, sources[k]);
+    for (int k = 0; k < STEP_OPERANDS; k++)
+      if (sources[k]) context->step_symbols[i] |= symbols_of(context, sources[k]);
   }
 }
 
 static void resolve_step(tfm_context *context, uint32_t number) {
   const tfm_operand *sources[STEP_OPERANDS];
   operands_of(context->program, &context->program->steps[number], sources);
-  for (int i = 0; i < STEP_OPERANDS && sources[i]; i++)
-    context->step_operands[(size_t)number * STEP_OPERANDS + (size_t)i] = resolve(context, sources[i]);
+  for (int i = 0; i < STEP_OPERANDS; i++)
+    if (sources[i]) context->step_operands[(size_t)number * STEP_OPERANDS + (size_t)i] = resolve(context, sources[i]);
 }
 
 void resolve_operands(tfm_context *context) {

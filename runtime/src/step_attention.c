@@ -37,7 +37,8 @@ Attention attention_describe(const tfm_context *context, const tfm_step *step) {
                  .queries = value_of(context, info->dims[info->rank - 2]),
                  .keys = value_of(context, info->dims[info->rank - 1]),
                  .causal_offset = value_of(context, info->causal_offset),
-                 .padding = info->padding ? &context->operands[info->first_operand + info->padding] : NULL};
+                 .padding = info->padding ? &context->operands[info->first_operand + info->padding] : NULL,
+                 .mask = info->needed.given ? step_operand(context, step, STEP_MASK) : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.strips = ceil_div(a.queries, info->tile_rows);
@@ -146,6 +147,11 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
                         .v = address_at(context, a, a->v, at),
                         .c = address_at(context, a, a->c, at),
                         .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
+  if (a->mask)
+    item.needed = (NeededRows){.mask = address_at(context, a, a->mask, at),
+                               .stride = a->mask->strides[a->step->rank - 2],
+                               .where = a->step->needed.where,
+                               .zeroed = a->step->needed.zeroed};
   item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)
@@ -190,18 +196,18 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
 
 /* All strips at once, unless some saw other keys and somebody asks which, or saw none. */
 static void finish_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                         const AttentionItem *item, int64_t first, int64_t end) {
-  int64_t first_row = strip_row(a, first);
+                         const AttentionItem *item, const Strips *all, int64_t first, int64_t end) {
+  int64_t first_row = strip_row(all, first);
   int64_t strips = a->weights || keys_seen(a, item, first_row) == 0 ? 1 : end - first;
   for (int64_t strip = first; strip < end; strip += strips) {
-    int64_t row = strip_row(a, strip), end_row = strip_row(a, strip + strips);
+    int64_t row = strip_row(all, strip), end_row = strip_row(all, strip + strips);
     attention_finish(walker, a, scratch, item, row, end_row - row, row - first_row, keys_seen(a, item, end_row - 1));
   }
 }
 
 static void run_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t first, int64_t end) {
-  int64_t first_row = strip_row(a, first), rows = strip_row(a, end) - first_row;
+                      const AttentionItem *item, const Strips *all, int64_t first, int64_t end) {
+  int64_t first_row = strip_row(all, first), rows = strip_row(all, end) - first_row;
   for (int64_t i = 0; i < rows; i++) {
     scratch->maximum[i] = -INFINITY;
     scratch->sum[i] = 0;
@@ -210,11 +216,41 @@ static void run_chunk(const Walker *walker, const Attention *a, const AttentionS
   for (int64_t block = 0; block * TFM_KEY_BLOCK < seen; block++) {
     int64_t slot = load_block(walker, a, scratch, item, block);
     for (int64_t strip = first; strip < end; strip++) {
-      int64_t row = strip_row(a, strip);
-      attention_block(walker, a, scratch, item, row, strip_row(a, strip + 1) - row, row - first_row, block, slot);
+      int64_t row = strip_row(all, strip);
+      attention_block(walker, a, scratch, item, row, strip_row(all, strip + 1) - row, row - first_row, block, slot);
     }
   }
-  finish_chunk(walker, a, scratch, item, first, end);
+  finish_chunk(walker, a, scratch, item, all, first, end);
+}
+
+static void run_strips(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                       const AttentionItem *item, const Strips *all, int64_t first, int64_t end) {
+  for (int64_t strip = first; strip < end; strip += CHUNK_STRIPS)
+    run_chunk(walker, a, scratch, item, all, strip, least_of(end, strip + CHUNK_STRIPS));
+}
+
+/* The queries [row, end) that are not needed become 0. */
+static void clear_other_queries(const Attention *a, const AttentionItem *item, int64_t row, int64_t end) {
+  int64_t stride = a->c->strides[a->step->rank - 2], first, rows;
+  for (; (rows = needed_run(&item->needed, false, row, end, &first)) > 0; row = first + rows)
+    for (int64_t i = first; i < first + rows; i++) memset(item->c + i * stride, 0, (size_t)a->step->e * sizeof(float));
+}
+
+/* The strips of a part of an item; of its queries only those that are needed, run by run. */
+static void run_part(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                     const AttentionItem *item, int64_t part) {
+  Strips all = all_strips(a);
+  int64_t begin = a->strips * part / a->parts, end = a->strips * (part + 1) / a->parts;
+  if (!item->needed.mask) {
+    run_strips(walker, a, scratch, item, &all, begin, end);
+    return;
+  }
+  int64_t row = strip_row(&all, begin), end_row = strip_row(&all, end), first, rows;
+  if (item->needed.zeroed) clear_other_queries(a, item, row, end_row);
+  for (; (rows = needed_run(&item->needed, true, row, end_row, &first)) > 0; row = first + rows) {
+    Strips run = {first, rows, ceil_div(rows, a->step->tile_rows)};
+    run_strips(walker, a, scratch, item, &run, 0, run.n);
+  }
 }
 
 void step_attention(Walker *walker, const tfm_step *step) {
@@ -234,9 +270,7 @@ void step_attention(Walker *walker, const tfm_step *step) {
   while (share_claim(&claimer, &ignored, &number)) {
     for (int64_t unit = number * lump; unit < least_of(units, (number + 1) * lump); unit++) {
       if (unit / a.parts != item.number) item = enter_item(context, &a, &scratch, &item, unit / a.parts);
-      int64_t part = unit % a.parts, end = a.strips * (part + 1) / a.parts;
-      for (int64_t strip = a.strips * part / a.parts; strip < end; strip += CHUNK_STRIPS)
-        run_chunk(walker, &a, &scratch, &item, strip, least_of(end, strip + CHUNK_STRIPS));
+      run_part(walker, &a, &scratch, &item, unit % a.parts);
     }
   }
 }

@@ -229,8 +229,9 @@ static void enter_strip(const tfm_context *context, const Cached *c, int64_t fir
                         const Strip *before, Strip *strip) {
   int64_t item = first_item + number / c->a.strips, part = number % c->a.strips;
   strip->item = before && before->item.number == item ? before->item : item_at(context, &c->a, item);
-  strip->row = strip_row(&c->a, part);
-  strip->rows = c->gang > 1 ? rows : strip_row(&c->a, part + 1) - strip->row;
+  Strips all = all_strips(&c->a);
+  strip->row = strip_row(&all, part);
+  strip->rows = c->gang > 1 ? rows : strip_row(&all, part + 1) - strip->row;
   for (int64_t i = 1; c->gang > 1 && c->a.padding && i < rows; i++)
     strip->item.limit = greatest_of(strip->item.limit, attention_last_key(context, &c->a, item + i * c->per_row));
   strip->seen = keys_seen(&c->a, &strip->item, strip->row + (c->gang > 1 ? 1 : strip->rows) - 1);

@@ -4,7 +4,12 @@
  * own weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way:
  * each tile names its share of it (`next`), and the last unit of a step names the first panel of the next gemm.
  *
- * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit. */
+ * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit.
+ *
+ * If only some rows are needed, blocks and tiles are cut from these: a row is computed alike in any tile. */
+#include <string.h>
+
+#include "needed_rows.h"
 #include "steps.h"
 
 enum {
@@ -24,10 +29,22 @@ typedef struct Gemm {
   float *c;
   int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
-  int64_t rows, tiles, panels, blocks, panels_per_group, k_blocks;
+  int64_t all_rows, rows;     /* rows: that are needed */
+  int64_t tiles, panels, blocks, panels_per_group, k_blocks;
+  NeededRows needed;
   Epilogue epilogue;
   const GemmConsumer *consumer; /* NULL: c is the whole matrix */
 } Gemm;
+
+typedef struct Tile {
+  int64_t row, rows;
+} Tile;
+
+typedef struct Block { /* of rows: the one that a thread works on */
+  int64_t number, n;   /* number -1: none yet */
+  NeededCursor cursor;
+  Tile tiles[UNIT_ROWS];
+} Block;
 
 static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
 
@@ -54,6 +71,52 @@ static void size_units(Gemm *gemm, int32_t threads) {
   gemm->panels_per_group = greatest_of(1, group);
 }
 
+// ---- rows ----
+
+/* A run of rows in tiles of nearly equal height. */
+static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
+  int64_t tiles = ceil_div(rows, gemm->step->tile_rows);
+  for (int64_t tile = 0; tile < tiles; tile++) {
+    int64_t first = rows * tile / tiles;
+    block->tiles[block->n++] = (Tile){row + first, rows * (tile + 1) / tiles - first};
+  }
+}
+
+static void cut_all_rows(const Gemm *gemm, Block *block) {
+  int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
+  for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
+    int64_t row = gemm->rows * tile / gemm->tiles;
+    block->tiles[block->n++] = (Tile){row, gemm->rows * (tile + 1) / gemm->tiles - row};
+  }
+}
+
+static void cut_needed_rows(const Gemm *gemm, Block *block) {
+  int64_t end = gemm->rows * (block->number + 1) / gemm->blocks, row;
+  needed_seek(&gemm->needed, &block->cursor, gemm->all_rows, gemm->rows * block->number / gemm->blocks);
+  while (block->cursor.before < end) {
+    int64_t rows = needed_next(&gemm->needed, &block->cursor, gemm->all_rows, end - block->cursor.before, &row);
+    cut_run(gemm, block, row, rows);
+  }
+}
+
+static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
+  if (block->number == number) return;
+  block->number = number;
+  block->n = 0;
+  (gemm->needed.mask ? cut_needed_rows : cut_all_rows)(gemm, block);
+}
+
+/* This thread's share of the rows that are not needed becomes 0. */
+static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
+  int64_t row = gemm->all_rows * walker->thread / walker->threads, first, rows;
+  int64_t end = gemm->all_rows * (walker->thread + 1) / walker->threads;
+  for (; (rows = needed_run(&gemm->needed, false, row, end, &first)) > 0; row = first + rows)
+    for (int64_t i = first; i < first + rows; i++)
+      memset(gemm->c + i * gemm->c_stride, 0, (size_t)gemm->step->n * sizeof(float));
+}
+
+// ---- panels ----
+
 static const float *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
   return gemm->weights + panel * panel_floats(gemm->step) + k_block * TFM_K_BLOCK * gemm->step->panel;
 }
@@ -64,15 +127,15 @@ typedef struct Strip { /* of one panel: the columns of one tile, some steps of k
   int64_t share, lines; /* floats of `next` for each tile; lines per 4 steps of k */
 } Strip;
 
-/* The tiles [first, end) of the rows against one strip. */
-static void run_strip(const Walker *walker, const Gemm *gemm, int64_t first, int64_t end, const Strip *strip) {
+/* The tiles of a block against one strip. */
+static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block, const Strip *strip) {
   const tfm_gemm_step *step = gemm->step;
-  for (int64_t tile = first; tile < end; tile++) {
-    int64_t row = gemm->rows * tile / gemm->tiles, rows = gemm->rows * (tile + 1) / gemm->tiles - row;
+  for (int64_t tile = 0; tile < block->n; tile++) {
+    int64_t row = block->tiles[tile].row, rows = block->tiles[tile].rows;
     float *c = gemm->c + (row - gemm->c_row) * gemm->c_stride + (strip->column - gemm->c_column);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
     kernel(gemm->a + row * gemm->a_stride + strip->first_k, strip->weights, c, gemm->c_stride, strip->k,
-           strip->first_k > 0, strip->columns, strip->next + (tile - first) * strip->share, strip->lines);
+           strip->first_k > 0, strip->columns, strip->next + tile * strip->share, strip->lines);
     if (strip->first_k + strip->k == step->k)
       epilogue_run(walker, &gemm->epilogue, (char *)c, gemm->c_stride * (int64_t)sizeof(float), row, rows,
                    strip->column, strip->columns);
@@ -86,13 +149,13 @@ static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
 }
 
 /* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
-static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int64_t end, int64_t panel,
-                      int64_t k_block, const float *next) {
+static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block, int64_t panel, int64_t k_block,
+                      const float *next) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
   int64_t first_k = k_block * TFM_K_BLOCK, end_k = least_of(first_k + TFM_K_BLOCK, step->k);
-  int64_t calls = ceil_div(columns, step->width) * (end - first);
-  int64_t together = steps_together(gemm, end - first, end_k - first_k);
+  int64_t calls = ceil_div(columns, step->width) * block->n;
+  int64_t together = steps_together(gemm, block->n, end_k - first_k);
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
   Strip strip = {.next = next, .lines = least_of(TFM_PREFETCH_LINES, ceil_div(4 * step->panel, LINE_FLOATS * calls))};
   for (int64_t done = 0; done < columns; done += step->width) {
@@ -103,8 +166,8 @@ static void run_panel(const Walker *walker, const Gemm *gemm, int64_t first, int
       strip.k = least_of(together, end_k - strip.first_k);
       strip.share = least_of(strip.lines * (strip.k / 4), strip.k * step->panel / calls / LINE_FLOATS) * LINE_FLOATS;
       strip.weights = panel_at(gemm, panel, k_block) + (strip.first_k - first_k) * step->panel + done;
-      run_strip(walker, gemm, first, end, &strip);
-      strip.next += (end - first) * strip.share;
+      run_strip(walker, gemm, block, &strip);
+      strip.next += block->n * strip.share;
       strip.first_k += strip.k;
     } while (strip.first_k < end_k);
   }
@@ -118,31 +181,31 @@ static const float *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t
   return gemm->after;
 }
 
-static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
-  int64_t first = gemm->tiles * block / gemm->blocks, end = gemm->tiles * (block + 1) / gemm->blocks;
+static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block, int64_t group) {
   int64_t first_panel = group * gemm->panels_per_group;
   int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
   for (int64_t k_block = 0; k_block < gemm->k_blocks; k_block++) {
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
       const float *next = panel + 1 < end_panel          ? panel_at(gemm, panel + 1, k_block)
                           : k_block + 1 < gemm->k_blocks ? panel_at(gemm, first_panel, k_block + 1)
-                                                         : after_unit(gemm, claimer, block, group);
-      run_panel(walker, gemm, first, end, panel, k_block, next);
+                                                         : after_unit(gemm, claimer, block->number, group);
+      run_panel(walker, gemm, block, panel, k_block, next);
     }
   }
 }
 
 /* The same with the results in scratch. */
-static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
+static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block,
+                         int64_t group) {
   Gemm part = *gemm;
-  int64_t end_row = gemm->rows * (gemm->tiles * (block + 1) / gemm->blocks) / gemm->tiles;
+  const Tile *last = &block->tiles[block->n - 1];
   part.c = (float *)walker->scratch;
-  part.c_row = gemm->rows * (gemm->tiles * block / gemm->blocks) / gemm->tiles;
+  part.c_row = block->tiles[0].row;
   part.c_column = group * gemm->panels_per_group * gemm->step->panel;
   part.c_stride = gemm->panels_per_group * gemm->step->panel;
   run_unit(walker, &part, claimer, block, group);
   const GemmUnit unit = {.first_row = part.c_row,
-                         .rows = end_row - part.c_row,
+                         .rows = last->row + last->rows - part.c_row,
                          .first_column = part.c_column,
                          .columns = least_of(part.c_stride, gemm->step->n - part.c_column)};
   gemm->consumer->take(gemm->consumer, walker->thread, part.c, part.c_stride, &unit);
@@ -169,6 +232,14 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   return UNIT_ROWS * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
 }
 
+/* A consumer gets whole blocks of rows: then those that nobody needs are computed too. */
+static void choose_rows(const tfm_context *context, const tfm_step *step, Gemm *gemm) {
+  gemm->rows = gemm->all_rows = value_of(context, gemm->step->rows);
+  if (gemm->consumer) return;
+  gemm->needed = needed_rows_of(context, step, &gemm->step->needed);
+  if (gemm->needed.mask) gemm->rows = needed_count(&gemm->needed, gemm->all_rows);
+}
+
 void step_gemm(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_gemm_step *info = &context->program->gemms[step->index];
@@ -179,14 +250,21 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .c = (float *)operand_address(context, c),
                .a_stride = a->strides[0] / (int64_t)sizeof(float),
                .c_stride = c->strides[0] / (int64_t)sizeof(float),
-               .rows = value_of(context, info->rows),
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
                .consumer = has_consumer(context, step) && context->consumer->wanted ? context->consumer : NULL};
-  if (gemm.rows <= 0 || info->n <= 0) return;
+  choose_rows(context, step, &gemm);
+  if (gemm.all_rows <= 0 || info->n <= 0) return;
+  if (gemm.needed.zeroed) clear_other_rows(walker, &gemm);
+  if (gemm.rows == 0) return;
   gemm.after = first_panel_after(walker, &gemm, step);
   size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
-  for (int64_t block, group; share_claim(&claimer, &block, &group);)
-    (gemm.consumer ? run_consumed : run_unit)(walker, &gemm, &claimer, block, group);
+  Block block; /* its tiles are set when it is entered */
+  block.number = -1;
+  block.cursor = (NeededCursor){0};
+  for (int64_t number, group; share_claim(&claimer, &number, &group);) {
+    enter_block(&gemm, &block, number);
+    (gemm.consumer ? run_consumed : run_unit)(walker, &gemm, &claimer, &block, group);
+  }
 }

@@ -1,7 +1,11 @@
 /* Row steps: a generated kernel over blocks of rows of a tensor with any number of outer axes.
  *
  * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are fewer
- * rows than threads); reductions along rows are cut over outer axes and columns. */
+ * rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are needed, threads
+ * share these. */
+#include <string.h>
+
+#include "needed_rows.h"
 #include "steps.h"
 
 enum { COLUMN_CUT = 64 }; /* columns are cut at multiples of this, so that threads share no cache line of a result */
@@ -31,6 +35,7 @@ typedef struct RowWork {
   const Operand *operands;
   tfm_row_kernel kernel;
   int64_t outer, rows, columns;
+  NeededRows needed;
 } RowWork;
 
 static void run_block(const Walker *walker, const RowWork *work, int64_t outer, int64_t row, int64_t rows,
@@ -76,6 +81,29 @@ static void share_rows(const Walker *walker, const RowWork *work) {
   }
 }
 
+/* Row number `row` of all outer axes and the row axis taken as one becomes 0. */
+static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
+  tfm_row_args args;
+  place_block(walker->context, &args, work->operands, 0, 1, work->step->dims, work->step->rank, row / work->rows,
+              row % work->rows, 0);
+  memset(args.operands[0].base, 0, (size_t)(work->columns * work->operands[0].bytes));
+}
+
+static void share_needed_rows(const Walker *walker, const RowWork *work) {
+  int64_t total = work->outer * work->rows, row = total * walker->thread / walker->threads, first, rows;
+  int64_t end = total * (walker->thread + 1) / walker->threads;
+  for (; work->needed.zeroed && (rows = needed_run(&work->needed, false, row, end, &first)) > 0; row = first + rows)
+    for (int64_t i = first; i < first + rows; i++) clear_row(walker, work, i);
+  int64_t needed = needed_count(&work->needed, total);
+  NeededCursor cursor = {0};
+  end = needed * (walker->thread + 1) / walker->threads;
+  needed_seek(&work->needed, &cursor, total, needed * walker->thread / walker->threads);
+  while (cursor.before < end) {
+    rows = needed_next(&work->needed, &cursor, total, end - cursor.before, &first);
+    run_rows(walker, work, first, first + rows, 0, work->columns);
+  }
+}
+
 static void share_columns(const Walker *walker, const RowWork *work) {
   int64_t parts = greatest_of(1, least_of(ceil_div(walker->threads, work->outer), work->columns / COLUMN_CUT));
   int64_t units = work->outer * parts, first = units * walker->thread / walker->threads,
@@ -95,13 +123,16 @@ void step_row(Walker *walker, const tfm_step *step) {
                   .kernel = KERNEL_OF(tfm_row_kernel, context, row->kernel),
                   .outer = 1,
                   .rows = value_of(context, row->dims[row->rank - 2]),
-                  .columns = value_of(context, row->dims[row->rank - 1])};
+                  .columns = value_of(context, row->dims[row->rank - 1]),
+                  .needed = needed_rows_of(context, step, &row->needed)};
   for (int axis = 0; axis < row->rank - 2; axis++) work.outer *= value_of(context, row->dims[axis]);
   /* A reduction over nothing still has results. */
   bool empty = work.outer <= 0 || (row->reduce != 2 && work.rows <= 0) || (row->reduce != 1 && work.columns <= 0);
   if (empty) return;
   if (row->reduce == 2)
     share_columns(walker, &work);
+  else if (work.needed.mask)
+    share_needed_rows(walker, &work);
   else
     share_rows(walker, &work);
 }

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 enum {
-  TFM_PROGRAM_VERSION = 2,
+  TFM_PROGRAM_VERSION = 3,
   TFM_MAX_RANK = 8,
   TFM_MAX_TILE_ROWS = 16,
   TFM_MAX_OPERANDS = 32,
@@ -185,6 +185,15 @@ typedef struct tfm_step {
   const char *name; /* for profiles and dumps: operation and module path */
 } tfm_step;
 
+/* Which rows of a step's result somebody looks at: those where the mask, a bool per row, is `where`. The others are left
+ * out: what they hold has no meaning. */
+typedef struct tfm_needed_rows {
+  uint8_t given;  /* 0: all rows, and nothing below is read */
+  uint8_t where;
+  uint8_t zeroed; /* the others become 0, because steps read them that do not look at what they get */
+  tfm_operand mask; /* attention: strides[]: batch axes, t; else all rows (all axes but the last, as one) in order, without gaps */
+} tfm_needed_rows;
+
 /* Operands [first_operand, + n_operands) over axes dims[0..rank): the last is the column axis, the one before it the
  * row axis (rank >= 2; axes of 1 are put in front). Operand 0 is the result. `reduce`: 0 pointwise, 1 along columns,
  * 2 along rows (then the row axis is never split). A reduction along columns may also write rows (softmax, norms). */
@@ -193,6 +202,7 @@ typedef struct tfm_row_step {
   uint8_t rank, reduce, n_operands;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
+  tfm_needed_rows needed; /* not if reduce is 2 */
 } tfm_row_step;
 
 /* Rows of a (all axes but the last, as one axis with stride a.strides[0]) times packed weights. Panels: n is cut into
@@ -209,6 +219,7 @@ typedef struct tfm_gemm_step {
   uint32_t epilogue; /* kernel or TFM_NONE */
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
+  tfm_needed_rows needed;
 } tfm_gemm_step;
 
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
@@ -255,6 +266,7 @@ typedef struct tfm_attention_step {
   tfm_operand q, k, v, c, weights;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
+  tfm_needed_rows needed; /* of queries; not with has_weights or caches */
 } tfm_attention_step;
 
 /* x over axes dims[0..rank): dims[0] the rows of the step, dims[1] its new positions, the others, in order, the columns.

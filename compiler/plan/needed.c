@@ -1,0 +1,80 @@
+/* In: which rows of a node are needed. Out: what its step is told, and whether the rows that it leaves out become 0: they do
+ * if a step reads them that does not leave them out too, be it only to select another value. Attention reads all keys and
+ * values up to the last one that is seen. */
+#include "plan/needed.h"
+
+#include "plan/caches.h"
+
+// ---- who reads what is left out ----
+
+static const Node *mask_itself(const Node *mask) {
+  while (mask->op == OP_RESHAPE) mask = mask->inputs.items[0];
+  return mask;
+}
+
+static bool skips_same_rows(const Planner *p, const Node *node, const Node *user) {
+  const Node *mask = node_rows_mask(user);
+  return mask && mask_itself(mask) == mask_itself(node_rows_mask(node)) &&
+         user->attr.rows_where == node->attr.rows_where && !(user->op == OP_ATTENTION && caches_serve(p, user));
+}
+
+/* Whether the user reads rows of input `i` that are not needed of it. */
+static bool reads_all_rows(const Planner *p, const Node *node, const Node *user, size_t i) {
+  return (user->op == OP_ATTENTION && (i == 1 || i == 2)) || !skips_same_rows(p, node, user);
+}
+
+/* `value`: the node, or a view of it. */
+static bool others_are_read(const Planner *p, const Node *node, const Node *value) {
+  for (size_t i = 0; i < value->users.n; i++) {
+    const Node *user = value->users.items[i];
+    if (!p->values[user->id].is_live) continue;
+    if (op_table[user->op].category == CATEGORY_VIEW && others_are_read(p, node, user)) return true;
+    if (op_table[user->op].category == CATEGORY_VIEW) continue;
+    for (size_t j = 0; j < user->inputs.n; j++)
+      if (user->inputs.items[j] == value && reads_all_rows(p, node, user, j)) return true;
+  }
+  return false;
+}
+
+// ---- masks ----
+
+static bool has_no_gaps(Planner *p, const View *view) {
+  const Size *expected = p->math.one;
+  for (uint32_t i = view->rank; i-- > 0;) {
+    if (size_equals(view->dims[i], 1)) continue;
+    if (view->strides[i] != expected) return false;
+    expected = math_mul(&p->math, expected, view->dims[i]);
+  }
+  return true;
+}
+
+static bool has_all_rows(const Node *node, const View *mask) {
+  if (mask->rank + 1 != node->rank) return false;
+  for (uint32_t i = 0; i < mask->rank; i++)
+    if (mask->dims[i] != node->dims[i]) return false;
+  return true;
+}
+
+tfm_needed_rows needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
+  return (tfm_needed_rows){.given = 1, .where = node->attr.rows_where, .zeroed = others_are_read(p, node, node),
+                           .mask = *mask};
+}
+
+tfm_needed_rows needed_rows(Planner *p, const Node *node) {
+  const Node *mask = node_rows_mask(node);
+  if (!mask) return (tfm_needed_rows){0};
+  View view = plan_view(p, mask);
+  if (!has_all_rows(node, &view) || !has_no_gaps(p, &view)) return (tfm_needed_rows){0};
+  tfm_operand operand = plan_operand(p, &view);
+  return needed_by_operand(p, node, &operand);
+}
+
+bool needed_queries(Planner *p, const Node *attention, View *mask) {
+  const Node *node = node_rows_mask(attention);
+  if (!node || caches_serve(p, attention)) return false;
+  *mask = plan_view(p, node);
+  if (mask->rank + 1 != attention->rank) return false;
+  mask->dims[mask->rank] = p->math.one;
+  mask->strides[mask->rank++] = p->math.zero;
+  return true;
+}

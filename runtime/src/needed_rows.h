@@ -1,0 +1,31 @@
+/* Needed rows: which rows of a step's result are computed, as runs.
+ *
+ * In: the mask of a step (tfm_needed_rows). Out: runs of neighbouring rows that are needed, from any row or from the n-th
+ * needed row on, so that threads share the rows that there are. Nothing is kept: a mask is read faster than a list of it. */
+#ifndef TFM_RUNTIME_NEEDED_ROWS_H
+#define TFM_RUNTIME_NEEDED_ROWS_H
+
+#include "context.h"
+
+typedef struct NeededRows {
+  const char *mask; /* NULL: all rows, and none of the functions below is for it */
+  int64_t stride;   /* bytes from row to row */
+  bool where, zeroed;
+} NeededRows;
+
+typedef struct NeededCursor { /* a place among the rows; zero: the first */
+  int64_t row, before;        /* before: rows that are needed of those in front of it */
+} NeededCursor;
+
+/* Of a step whose mask has no gaps. */
+NeededRows needed_rows_of(const tfm_context *context, const tfm_step *step, const tfm_needed_rows *info);
+/* How many of the first `rows` rows are needed. */
+int64_t needed_count(const NeededRows *needed, int64_t rows);
+/* The next run of rows that are needed (or not: `wanted` false) within [row, end): how many, from *first on. 0: none. */
+int64_t needed_run(const NeededRows *needed, bool wanted, int64_t row, int64_t end, int64_t *first);
+/* Moves the cursor to needed row number `number`, of `rows` rows. */
+void needed_seek(const NeededRows *needed, NeededCursor *cursor, int64_t rows, int64_t number);
+/* The next run of at most `most` needed rows, which the cursor is then behind. */
+int64_t needed_next(const NeededRows *needed, NeededCursor *cursor, int64_t rows, int64_t most, int64_t *first);
+
+#endif
