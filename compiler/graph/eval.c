@@ -235,7 +235,7 @@ static bool compute(const EvalNode *in, EvalValue *value) {
   if (!eval_allocate(in->run, in->node, &value->tensor)) return false;
   value->owned = true;
   if (!eval_rules[in->node->op](in, &value->tensor)) return false;
-  if (in->node->attr.rows_mask) spoil_rows(in, &value->tensor);
+  if (in->node->attr.rows_mask && !in->node->attr.rows_zero) spoil_rows(in, &value->tensor);
   return true;
 }
 

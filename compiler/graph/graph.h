@@ -43,7 +43,8 @@ typedef struct NodeAttr {
   const Size *dims_in[MAX_RANK];
   Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
   uint8_t rows_mask;            /* POINTWISE, NORM, LINEAR, ATTENTION: 1 + the input that says which rows are needed; 0: all */
-  bool rows_where;              /* they are where the mask has this value; what the others are does not matter */
+  bool rows_where;              /* they are where the mask has this value */
+  bool rows_zero;               /* the others are 0, because the expression says so; else it does not matter what they are */
 } NodeAttr;
 
 typedef struct Node Node;

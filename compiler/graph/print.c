@@ -74,7 +74,9 @@ static void print_attribute(StrBuf *out, const SizeTable *table, const Node *nod
     case ATTRIBUTE_EPS: print_f64(out, attr->eps); break;
     case ATTRIBUTE_BASE: print_f64(out, attr->base); break;
     case ATTRIBUTE_DOMAIN: print_sizes(out, table, attr->rank_in, attr->dims_in); break;
-    case ATTRIBUTE_ROWS: strbuf_printf(out, "%s$%u", attr->rows_where ? "" : "not ", attr->rows_mask - 1u); break;
+    case ATTRIBUTE_ROWS:
+      strbuf_printf(out, "%s$%u%s", attr->rows_where ? "" : "not ", attr->rows_mask - 1u, attr->rows_zero ? " else 0" : "");
+      break;
     case ATTRIBUTE_EXPR:
       strbuf_add(out, "{ ");
       expr_print(out, table, attr->expr);

@@ -97,7 +97,7 @@ static bool read_domain(GraphReader *r, Pending *p) {
   return true;
 }
 
-/* "$3" or "not $3". */
+/* "$3", "not $3", "$3 else 0". */
 static bool read_rows(GraphReader *r, Pending *p) {
   int64_t input;
   p->attr.rows_where = !scan_word(&r->text, "not");
@@ -105,7 +105,8 @@ static bool read_rows(GraphReader *r, Pending *p) {
   if (!scan_integer(&r->text, &input) || input < 0 || input >= (int64_t)p->inputs.n || input >= UINT8_MAX)
     return read_fault(r, "expected the number of an input");
   p->attr.rows_mask = (uint8_t)(input + 1);
-  return true;
+  p->attr.rows_zero = scan_word(&r->text, "else");
+  return !p->attr.rows_zero || read_expect(r, '0');
 }
 
 static bool read_expr(GraphReader *r, Pending *p) {

@@ -11,11 +11,13 @@
  *      fill leaves a weight, which may count), at queries that are needed of the result;
  *   4. of several users who need different rows, none says anything: everything is needed. So with the mask's own operands;
  *   5. ids are all looked at, and what can fail does so for all rows, as before.
+ * A product or pointwise work that ends in where(m, y, 0.0) leaves its rows out too, and is 0 there: rows=$2 else 0.
  * A weight of 0 takes nothing from its value, be it infinite or none (decisions/0002-bits.md), so what is not computed
  * cannot be seen in a result. The sum of m * x is no selection: 0 times infinity would be seen.
  * Pays: sentences of different lengths, padded to the longest, cost what their real tokens do. */
 #include "passes/needed_rows.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "passes/match.h"
@@ -82,9 +84,23 @@ static bool names_all_rows(const Node *node, const Size *const *dims) {
   return true;
 }
 
-static bool can_skip_rows(const NeededRows *r, const Node *node) {
-  if (r->needs[node->id].kind != NEED_SOME || node->dtype != DTYPE_F32 || node->rank < 2 || !r->has_input[node->id])
+static bool is_zero(const Expr *expr) {
+  return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == 0 && !signbit(expr->number);
+}
+
+/* Whether the node is 0 but for the rows of `need`. */
+static bool is_zero_elsewhere(const Node *node, RowNeed *need) {
+  const Expr *expr = node->attr.expr;
+  if ((node->op != OP_LINEAR && node->op != OP_POINTWISE) || !expr || expr->kind != EXPR_OP || expr->op != OP_WHERE)
     return false;
+  bool holds = is_zero(expr->args[2]);
+  NodeType domain = type_of(node);
+  return (holds || is_zero(expr->args[1])) &&
+         need_of_condition(node, &domain, expr->args[0], holds, domain.rank - 1, need);
+}
+
+static bool can_skip_rows(const NeededRows *r, const Node *node) {
+  if (node->dtype != DTYPE_F32 || node->rank < 2 || !r->has_input[node->id]) return false;
   if (node->op == OP_LINEAR) return !r->has_input[node->inputs.items[1]->id];
   return node->op == OP_NORM || node->op == OP_POINTWISE || node->op == OP_ATTENTION;
 }
@@ -118,7 +134,7 @@ static void record(NeededRows *r, const Node *node, const Node *mask, bool where
   if (op_table[node->op].category != CATEGORY_CONTRACT) return;
   StrBuf shape = strbuf_new(r->pass->scratch);
   node_print_shape(&shape, r->pass->graph->sizes, mask);
-  pass_record(r->pass, "rows", true, node, "only rows where the mask %s is %s are computed: nobody needs the others",
+  pass_record(r->pass, "needed-rows", true, node, "only rows where the mask %s is %s are computed: nobody needs the others",
               shape.text, where ? "true" : "false");
 }
 
@@ -126,12 +142,15 @@ static bool skip_rows(NeededRows *r, Node *node) {
   enum { MOST_INPUTS = 200 }; /* the number of the mask is a byte */
   const Size *dims[MAX_RANK];
   if (!can_skip_rows(r, node) || node->inputs.n > MOST_INPUTS) return false;
-  const RowNeed *need = &r->needs[node->id];
-  bool fits = shape_of_rows(node, need, dims, size_const(r->pass->graph->sizes, 1)) && names_all_rows(node, dims);
-  if (!fits || match_depends(r->pass, need->mask, node)) return false;
-  Node *mask = view_of_mask(r, need->mask, node->rank - 1u, dims);
-  set_mask(r, node, mask, need->where);
-  record(r, node, mask, need->where);
+  RowNeed need = r->needs[node->id];
+  bool is_zero = need.kind == NEED_ALL && !expr_can_fail(r->pass->scratch, node->attr.expr) && is_zero_elsewhere(node, &need);
+  bool fits = need.kind == NEED_SOME && shape_of_rows(node, &need, dims, size_const(r->pass->graph->sizes, 1)) &&
+              names_all_rows(node, dims);
+  if (!fits || match_depends(r->pass, need.mask, node)) return false;
+  Node *mask = view_of_mask(r, need.mask, node->rank - 1u, dims);
+  set_mask(r, node, mask, need.where);
+  node->attr.rows_zero = is_zero;
+  record(r, node, mask, need.where);
   return true;
 }
 

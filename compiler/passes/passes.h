@@ -24,7 +24,7 @@ typedef struct PassOptions {
 } PassOptions;
 
 typedef struct FusionRecord {
-  const char *fusion; /* "attention", "qkv", "epilogue", "prologue", "pointwise", "weight-fold", "rows" */
+  const char *fusion; /* "attention", "qkv", "epilogue", "prologue", "pointwise", "weight-fold", "rows", "needed-rows" */
   bool done;
   const char *reason; /* what was fused into what, or why not */
   Origin origin;

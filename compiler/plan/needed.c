@@ -56,7 +56,7 @@ static bool has_all_rows(const Node *node, const View *mask) {
 }
 
 tfm_needed_rows needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
-  return (tfm_needed_rows){.given = 1, .where = node->attr.rows_where, .zeroed = others_are_read(p, node, node),
+  return (tfm_needed_rows){.given = 1, .where = node->attr.rows_where, .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
                            .mask = *mask};
 }
 

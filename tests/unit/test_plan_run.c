@@ -203,9 +203,21 @@ static void run_kernel(const Machine *m, uint32_t kernel, uint32_t first_operand
 
 // ---- steps ----
 
+/* A row that is not needed is 0, or has no meaning: NaN, so that who looks at it is found out. `byte` is its mask. */
+static void leave_row_out(const tfm_needed_rows *needed, const char *byte, char *row, int64_t columns) {
+  if ((*byte != 0) != (needed->where != 0)) memset(row, needed->zeroed ? 0 : 0xff, (size_t)columns * sizeof(float));
+}
+
 static void run_row(Machine *m, uint32_t index) {
   const tfm_row_step *step = &m->program->rows[index];
-  run_kernel(m, step->kernel, step->first_operand, step->reduce, loops_of(m, step->rank, step->dims));
+  Loops loops = loops_of(m, step->rank, step->dims);
+  run_kernel(m, step->kernel, step->first_operand, step->reduce, loops);
+  uint32_t last = loops.rank - 1;
+  for (int64_t row = 0; step->needed.given && row < points_of(&loops, last); row++) {
+    go_to(&loops, last, row);
+    leave_row_out(&step->needed, base_of(m, &step->needed.mask) + row,
+                  at(m, &m->program->operands[step->first_operand], &loops, last), loops.dims[last]);
+  }
 }
 
 static void run_gemm(Machine *m, uint32_t index) {
@@ -227,6 +239,8 @@ static void run_gemm(Machine *m, uint32_t index) {
     }
   }
   run_kernel(m, step->epilogue, step->first_operand, 0, loops_of(m, step->rank, step->dims));
+  for (int64_t row = 0; step->needed.given && row < value_of(m, step->rows); row++)
+    leave_row_out(&step->needed, base_of(m, &step->needed.mask) + row, (char *)(c + row * c_stride), step->n);
 }
 
 static void run_matmul(Machine *m, uint32_t index) {
@@ -305,6 +319,8 @@ static void run_attention(Machine *m, uint32_t index) {
     }
     for (loops.index[s] = 0; step->has_weights && loops.index[s] < keys; loops.index[s]++)
       *(float *)at(m, &step->weights, &loops, loops.rank) = ((float *)weights->data)[loops.index[s]];
+    loops.index[s] = 0;
+    if (step->needed.given) leave_row_out(&step->needed, at(m, &step->needed.mask, &loops, s), (char *)c, step->e);
   }
 }
 

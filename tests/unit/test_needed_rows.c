@@ -1,0 +1,264 @@
+/* Rows that masks take out: what a model gives is the same, byte for byte, whether they are computed or left out, whatever
+ * stands in the padding (NaN too), whatever the mask looks like, with 1, 2 and 4 threads, on every instruction set of this
+ * CPU. That rows are left out at all is seen in the plan, and in time. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/codegen.h"
+#include "elaborate/elaborate.h"
+#include "jit/jit.h"
+#include "passes/passes.h"
+#include "tfm/tfm.h"
+#include "weights/pack.h"
+
+enum { MAX_INPUTS = 4, MAX_OUTPUTS = 2 };
+
+typedef struct Compiled {
+  Jit *jit;
+  char *weights;
+} Compiled;
+
+typedef struct Model {
+  Arena *arena;
+  Diag diag;
+  const Graph *graph; /* as it was elaborated */
+  Compiled all, needed; /* without and with the pass */
+  const Plan *plan;     /* of `needed` */
+  uint32_t random;
+} Model;
+
+typedef struct Sizes {
+  int64_t batch, time, other;
+} Sizes;
+
+static void good(const Model *m, bool condition) {
+  cr_assert(condition, "%s", m->diag.messages.n ? m->diag.messages.items[0].text : "no message");
+}
+
+static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 + 1013904223) >> 8; }
+
+// ---- compiling ----
+
+/* The same whenever the weight is asked for. */
+static const Tensor *random_weight(void *context, const char *name) {
+  Model *m = context;
+  const Node *weight = map_find(&m->graph->declared_weights, name, strlen(name))->value;
+  int64_t dims[MAX_RANK];
+  for (uint32_t i = 0; i < weight->rank; i++) size_is_const(weight->dims[i], &dims[i]);
+  Tensor *out = tensor_new(m->arena, DTYPE_F32, weight->rank, dims);
+  m->random = (uint32_t)strlen(name) * 7919 + (unsigned char)name[strlen(name) / 2];
+  for (int64_t i = 0; i < tensor_elements(out); i++) ((float *)out->data)[i] = (float)(next_random(m) % 2001) / 2000 - 0.5f;
+  return out;
+}
+
+static Compiled compiled(Model *m, const TargetInfo *target, bool only_needed) {
+  static const char *const pass[] = {"needed-rows"};
+  PassOptions options = {.level = 2, .disabled = pass, .n_disabled = !only_needed, .verify_each = true};
+  Graph *graph = graph_clone(m->arena, m->graph);
+  good(m, passes_run(graph, &m->diag, &options, NULL));
+  Plan *plan = plan_graph(m->arena, &m->diag, graph, target);
+  good(m, plan);
+  if (only_needed) m->plan = plan;
+  Compiled compiled = {.weights = aligned_alloc(64, (plan->program.weights_bytes / 64 + 1) * 64)};
+  good(m, pack_weights(m->arena, &m->diag, plan, random_weight, m, compiled.weights));
+  compiled.jit = jit_create(m->arena, &m->diag, plan, NULL);
+  good(m, compiled.jit);
+  return compiled;
+}
+
+static Model model_new(const char *text, const TargetInfo *target) {
+  Model m = {.arena = arena_create()};
+  m.diag = diag_new(m.arena);
+  Map names = map_new(m.arena);
+  ParsedProgram *program = parse_text(m.arena, &names, &m.diag, "model.tfm", text, strlen(text));
+  m.graph = program ? elaborate(m.arena, &names, &m.diag, program, &(ElaborateOptions){0}) : NULL;
+  good(&m, m.graph);
+  m.all = compiled(&m, target, false);
+  m.needed = compiled(&m, target, true);
+  return m;
+}
+
+static void model_close(Model *m) {
+  jit_destroy(m->all.jit);
+  jit_destroy(m->needed.jit);
+  free(m->all.weights);
+  free(m->needed.weights);
+  arena_destroy(m->arena);
+}
+
+static unsigned steps_with_mask(const tfm_program *p) {
+  unsigned n = 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    uint32_t index = p->steps[i].index;
+    if (p->steps[i].kind == TFM_STEP_GEMM) n += p->gemms[index].needed.given;
+    if (p->steps[i].kind == TFM_STEP_ROW) n += p->rows[index].needed.given;
+    if (p->steps[i].kind == TFM_STEP_ATTENTION) n += p->attentions[index].needed.given;
+  }
+  return n;
+}
+
+// ---- masks ----
+
+typedef enum Mask {
+  EVERYTHING, NOTHING, ON_THE_RIGHT, ON_THE_LEFT, ONE_ITEM_IS_EMPTY, HERE_AND_THERE, RARELY, N_MASKS
+} Mask;
+
+static bool is_real(Model *m, Mask mask, int64_t item, int64_t position, int64_t length) {
+  switch (mask) {
+    case NOTHING: return false;
+    case ON_THE_RIGHT: return position < length - item * length / 5;
+    case ON_THE_LEFT: return position >= item * length / 4;
+    case ONE_ITEM_IS_EMPTY: return item != 1 && position != 2;
+    case HERE_AND_THERE: return next_random(m) % 3 != 0;
+    case RARELY: return next_random(m) % 16 == 0;
+    default: return true;
+  }
+}
+
+// ---- runs ----
+
+/* Inputs: f32 and ids at random; an input whose name begins with "mask" holds 1 at real positions, 0 at padding, one whose name
+ * begins with "pad" the opposite. */
+static void fill(Model *m, Mask mask, const tfm_tensor_info *info, Tensor *tensor) {
+  bool is_mask = strncmp(info->name, "mask", 4) == 0, is_padding = strncmp(info->name, "pad", 3) == 0;
+  for (int64_t i = 0; i < tensor_elements(tensor); i++) {
+    int64_t length = tensor->dims[tensor->rank - 1];
+    bool real = is_mask || is_padding ? is_real(m, mask, i / length, i % length, length) == is_mask : false;
+    if (tensor->dtype == DTYPE_F32) ((float *)tensor->data)[i] = (float)(next_random(m) % 2001) / 1000 - 1;
+    else if (tensor->dtype == DTYPE_BOOL) ((uint8_t *)tensor->data)[i] = real;
+    else ((int32_t *)tensor->data)[i] = is_mask || is_padding ? real : (int32_t)(next_random(m) % 10);
+  }
+}
+
+static uint32_t input_named(const tfm_program *p, const char *name) {
+  for (uint32_t i = 0; i < p->n_inputs; i++)
+    if (strcmp(p->inputs[i].name, name) == 0) return i;
+  return UINT32_MAX;
+}
+
+/* Rows of x at padding become NaN. */
+static void spoil_padding(const tfm_program *p, tfm_value *inputs) {
+  uint32_t x = input_named(p, "x"), mask = input_named(p, "mask"), pad = input_named(p, "pad");
+  if (x == UINT32_MAX || (mask == UINT32_MAX && pad == UINT32_MAX)) return;
+  const tfm_value *says = &inputs[mask != UINT32_MAX ? mask : pad];
+  int64_t width = inputs[x].dims[2], rows = inputs[x].dims[0] * inputs[x].dims[1];
+  for (int64_t row = 0; row < rows; row++) {
+    bool truth = says->dtype == TFM_BOOL ? ((const uint8_t *)says->data)[row] : ((const int32_t *)says->data)[row] != 0;
+    if (truth == (mask != UINT32_MAX)) continue;
+    for (int64_t i = 0; i < width; i++) ((float *)inputs[x].data)[row * width + i] = NAN;
+  }
+}
+
+static void make_inputs(Model *m, Mask mask, Sizes sizes, tfm_value *inputs) {
+  const tfm_program *p = &m->plan->program;
+  int64_t symbols[SIZE_MAX_SYMBOLS];
+  for (uint32_t i = 0; i < p->n_symbols; i++)
+    symbols[i] = strcmp(p->symbols[i], "batch") == 0 ? sizes.batch : strcmp(p->symbols[i], "time") == 0 ? sizes.time
+                                                                                                        : sizes.other;
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    int64_t dims[TFM_MAX_RANK];
+    for (uint32_t k = 0; k < p->inputs[i].rank; k++) dims[k] = plan_evaluate(m->plan, p->inputs[i].dims[k], symbols);
+    Tensor *tensor = tensor_new(m->arena, (DType)p->inputs[i].dtype, p->inputs[i].rank, dims);
+    fill(m, mask, &p->inputs[i], tensor);
+    inputs[i] = (tfm_value){tensor->data, p->inputs[i].dtype, p->inputs[i].rank, tensor->dims};
+  }
+}
+
+/* The outputs, one behind the other; `bytes` gets how many. */
+static char *outputs_of(const Model *m, const Compiled *c, const tfm_value *inputs, int32_t threads, size_t *bytes) {
+  const tfm_program *p = jit_program(c->jit);
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  tfm_context *context;
+  tfm_error error;
+  tfm_value outputs[MAX_OUTPUTS];
+  cr_assert_eq(tfm_context_create(p, c->weights, &options, &context, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
+  *bytes = 0;
+  char *all = arena_alloc(m->arena, 1 << 22);
+  for (uint32_t i = 0; i < p->n_outputs; i++) {
+    int32_t rank;
+    const int64_t *dims = tfm_context_output_dims(context, i, &rank);
+    outputs[i] = (tfm_value){all + *bytes, p->outputs[i].dtype, rank, dims};
+    size_t size = sizeof(float);
+    for (int32_t k = 0; k < rank; k++) size *= (size_t)dims[k];
+    *bytes += size;
+  }
+  cr_assert_leq(*bytes, 1 << 22);
+  cr_assert_eq(tfm_context_run(context, inputs, outputs, &error), TFM_OK, "%s", error.message);
+  tfm_context_destroy(context);
+  return all;
+}
+
+static void expect_equal(const char *got, const char *want, size_t bytes, const char *what, Mask mask, Sizes sizes) {
+  for (size_t i = 0; i < bytes; i += sizeof(float))
+    cr_assert(memcmp(got + i, want + i, sizeof(float)) == 0, "%s: number %zu differs, mask %d, %d x %d", what,
+              i / sizeof(float), (int)mask, (int)sizes.batch, (int)sizes.time);
+}
+
+static void check_mask(Model *m, Mask mask, Sizes sizes) {
+  tfm_value inputs[MAX_INPUTS];
+  size_t bytes;
+  m->random = 5 + (uint32_t)mask;
+  make_inputs(m, mask, sizes, inputs);
+  const char *want = outputs_of(m, &m->all, inputs, 1, &bytes);
+  for (int32_t threads = 1; threads <= 4; threads *= 2)
+    expect_equal(outputs_of(m, &m->needed, inputs, threads, &bytes), want, bytes, "rows left out", mask, sizes);
+  spoil_padding(&m->plan->program, inputs);
+  expect_equal(outputs_of(m, &m->needed, inputs, 2, &bytes), want, bytes, "NaN in the padding", mask, sizes);
+}
+
+static void check_model(const char *text, unsigned steps) {
+  static const Sizes sizes[] = {{5, 23, 7}, {1, 40, 9}, {3, 1, 1}, {2, 531, 3}, {0, 4, 2}};
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Model m = model_new(text, target);
+    cr_assert_eq(steps_with_mask(&m.plan->program), steps, "%u steps leave rows out", steps_with_mask(&m.plan->program));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+      for (int mask = 0; mask < N_MASKS; mask++) check_mask(&m, (Mask)mask, sizes[i]);
+    model_close(&m);
+  }
+}
+
+// ---- models ----
+
+TestSuite(needed_rows, .timeout = 300);
+
+/* Per layer: queries, keys and values; attention; projection; norm; two products; norm. Then the zeros. */
+Test(needed_rows, an_encoder_with_zeros_at_padding) {
+  check_model("model M(d = 32) { layers = 2 * EncoderLayer(d, 2, 48, gelu)\n"
+              "  forward(x: f32[batch, time, d], mask: i32[batch, time]) {\n"
+              "    y = layers(x, src_key_padding_mask = mask == 0)\n"
+              "    return y = where((mask != 0)[:, :, none], y, 0) } }",
+              15);
+}
+
+/* The norms before, the embedding, and a mean over real tokens. */
+Test(needed_rows, a_sentence_vector) {
+  check_model("model M(d = 24) { embed = Embedding(10, d)  layers = EncoderLayer(d, 3, 40, norm_first = true)\n"
+              "  forward(ids: i32[batch, time], mask: bool[batch, time]) {\n"
+              "    h = layers(embed(ids), src_key_padding_mask = not mask)\n"
+              "    n = sum(f32(mask), axis = 1)\n"
+              "    return y = sum(where(mask[:, :, none], h, 0), axis = 1) / n[:, none] } }",
+              8);
+}
+
+/* All of an encoder is for the keys and values of attentions that see real positions only. */
+Test(needed_rows, the_encoder_of_a_translator) {
+  check_model("model M(d = 32) { encoder = 2 * EncoderLayer(d, 2, 48)  decoder = DecoderLayer(d, 2, 48)\n"
+              "  forward(x: f32[batch, time, d], target: f32[batch, length, d], pad: bool[batch, time]) {\n"
+              "    memory = encoder(x, src_key_padding_mask = pad)\n"
+              "    return y = decoder(target, memory, tgt_is_causal = true, memory_key_padding_mask = pad) } }",
+              15);
+}
+
+Test(needed_rows, rotated_heads) {
+  check_model("model M(d = 32) { q = Linear(d, d)  k = Linear(d, d)  v = Linear(d, d)  o = Linear(d, d)\n"
+              "  forward(x: f32[batch, time, d], mask: bool[batch, time]) {\n"
+              "    at = positions(x, 1)  a = rotary(split_heads(q(x), 4), at)\n"
+              "    b = rotary(split_heads(k(x), 4), at)  c = split_heads(v(x), 4)\n"
+              "    s = where(mask[:, none, none, :], a @ transpose(b, -1, -2), -inf)\n"
+              "    return y = where(mask[:, :, none], x + o(merge_heads(softmax(s) @ c)), 0) } }",
+              3);
+}
