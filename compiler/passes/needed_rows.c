@@ -61,15 +61,15 @@ static void find_inputs(NeededRows *r) {
 
 /* The mask's shape over the rows of the node: all axes but the last, 1 where the mask is the same. False: its axes are not
  * these, or rows of one element, which are not worth it. */
-static bool shape_of_rows(const Node *node, const RowNeed *need, const Size **dims, const Size *one) {
+static bool shape_of_rows(const Node *node, const RowMask *mask, const Size **dims, const Size *one) {
   uint32_t rank = node->rank - 1u, at = 0;
   if (dim_is_one(node->dims[rank])) return false;
   for (uint32_t i = 0; i < rank; i++) dims[i] = one;
-  for (uint32_t i = 0; i < need->n_axes; i++) {
-    uint32_t axis = need->axes[i];
-    while (at < need->mask->rank && dim_is_one(need->mask->dims[at])) at++;
-    bool in_order = axis < rank && (i == 0 || axis > need->axes[i - 1]);
-    if (!in_order || need->mask->dims[at] != node->dims[axis]) return false;
+  for (uint32_t i = 0; i < mask->n_axes; i++) {
+    uint32_t axis = mask->axes[i];
+    while (at < mask->node->rank && dim_is_one(mask->node->dims[at])) at++;
+    bool in_order = axis < rank && (i == 0 || axis > mask->axes[i - 1]);
+    if (!in_order || mask->node->dims[at] != node->dims[axis]) return false;
     dims[axis] = node->dims[axis];
     at++;
   }
@@ -88,15 +88,15 @@ static bool is_zero(const Expr *expr) {
   return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == 0 && !signbit(expr->number);
 }
 
-/* Whether the node is 0 but for the rows of `need`. */
-static bool is_zero_elsewhere(const Node *node, RowNeed *need) {
+/* The rows but for which the node is 0 by its expression. */
+static RowNeed need_unless_zero(const Node *node) {
   const Expr *expr = node->attr.expr;
   if ((node->op != OP_LINEAR && node->op != OP_POINTWISE) || !expr || expr->kind != EXPR_OP || expr->op != OP_WHERE)
-    return false;
+    return NEEDED_EVERYWHERE;
   bool holds = is_zero(expr->args[2]);
+  if (!holds && !is_zero(expr->args[1])) return NEEDED_EVERYWHERE;
   NodeType domain = type_of(node);
-  return (holds || is_zero(expr->args[1])) &&
-         need_of_condition(node, &domain, expr->args[0], holds, domain.rank - 1, need);
+  return need_of_condition(node, &domain, expr->args[0], holds, domain.rank - 1);
 }
 
 static bool can_skip_rows(const NeededRows *r, const Node *node) {
@@ -138,19 +138,30 @@ static void record(NeededRows *r, const Node *node, const Node *mask, bool where
               shape.text, where ? "true" : "false");
 }
 
+/* The first of the masks that says which rows of the node are to be computed; its shape goes to `dims`. */
+static const RowMask *fitting_mask(const NeededRows *r, const Node *node, const RowNeed *need, const Size **dims) {
+  const Size *one = size_const(r->pass->graph->sizes, 1);
+  for (uint32_t i = 0; i < need->n_masks; i++) {
+    const RowMask *mask = &need->masks[i];
+    if (shape_of_rows(node, mask, dims, one) && names_all_rows(node, dims) && !match_depends(r->pass, mask->node, node))
+      return mask;
+  }
+  return NULL;
+}
+
 static bool skip_rows(NeededRows *r, Node *node) {
   enum { MOST_INPUTS = 200 }; /* the number of the mask is a byte */
   const Size *dims[MAX_RANK];
   if (!can_skip_rows(r, node) || node->inputs.n > MOST_INPUTS) return false;
   RowNeed need = r->needs[node->id];
-  bool is_zero = need.kind == NEED_ALL && !expr_can_fail(r->pass->scratch, node->attr.expr) && is_zero_elsewhere(node, &need);
-  bool fits = need.kind == NEED_SOME && shape_of_rows(node, &need, dims, size_const(r->pass->graph->sizes, 1)) &&
-              names_all_rows(node, dims);
-  if (!fits || match_depends(r->pass, need.mask, node)) return false;
-  Node *mask = view_of_mask(r, need.mask, node->rank - 1u, dims);
-  set_mask(r, node, mask, need.where);
+  bool is_zero = need.kind == NEED_ALL && !expr_can_fail(r->pass->scratch, node->attr.expr);
+  if (is_zero) need = need_unless_zero(node);
+  const RowMask *mask = fitting_mask(r, node, &need, dims);
+  if (!mask) return false;
+  Node *view = view_of_mask(r, mask->node, node->rank - 1u, dims);
+  set_mask(r, node, view, mask->where);
   node->attr.rows_zero = is_zero;
-  record(r, node, mask, need.where);
+  record(r, node, view, mask->where);
   return true;
 }
 

@@ -1,7 +1,7 @@
 /* NeededRows: at which rows of a value somebody looks.
  *
- * In: a fused graph. Out: for each node a RowNeed: everywhere, nowhere, or only where a mask has one of its two values. A
- * mask is a bool node; its long axes (those that are not 1) are axes of the value. */
+ * In: a fused graph. Out: for each node a RowNeed: everywhere, nowhere, or only where each of some masks has one of its two
+ * values. A mask is a bool node; its long axes (those that are not 1) are axes of the value. */
 #ifndef TFM_PASSES_NEEDED_ROWS_H
 #define TFM_PASSES_NEEDED_ROWS_H
 
@@ -10,18 +10,27 @@
 
 typedef enum NeedKind { NEED_NOTHING, NEED_SOME, NEED_ALL } NeedKind;
 
-typedef struct RowNeed {
-  NeedKind kind;
-  bool where;             /* SOME: needed where the mask is this */
+typedef struct RowMask {
+  const Node *node;
+  bool where;             /* needed only where the mask is this */
   uint8_t n_axes;
   uint8_t axes[MAX_RANK]; /* of the value, one for each long axis of the mask, in the mask's order */
-  const Node *mask;
+} RowMask;
+
+enum { NEED_MOST_MASKS = 4 };
+
+typedef struct RowNeed {
+  NeedKind kind;
+  uint8_t n_masks; /* SOME: at least one; rows are needed at most where all of them say so */
+  RowMask masks[NEED_MOST_MASKS];
 } RowNeed;
 
 #define NEEDED_EVERYWHERE ((RowNeed){.kind = NEED_ALL})
 
-/* What two users need together. Needs that differ are a need of everything. */
+/* What two users need together: the masks that both heed; none: everything. */
 RowNeed need_join(const RowNeed *a, const RowNeed *b);
+/* What is needed of rows that both say are needed. */
+RowNeed need_both(const RowNeed *a, const RowNeed *b);
 /* The need of an operand, axis i of which `axes` says is made of axis axes[i] of the operand; -1: of none, or of all. */
 RowNeed need_map(const RowNeed *need, const int32_t *axes);
 bool need_has_axis(const RowNeed *need, uint32_t axis);
@@ -30,10 +39,9 @@ void need_aligned_axes(const Node *operand, uint32_t rank, int32_t *axes);
 
 // ---- needed_rows_expr.c: expressions of fused nodes ----
 
-/* The rows over `domain` where the condition, an expression of `node`, may be `holds`: false if no mask says so. The mask
- * must not vary along the axis `apart` of the domain. */
-bool need_of_condition(const Node *node, const NodeType *domain, const Expr *condition, bool holds, uint32_t apart,
-                       RowNeed *need);
+/* The rows over `domain` where the condition, an expression of `node`, may be `holds`: everywhere if no mask says so. Masks
+ * that vary along the axis `apart` of the domain say nothing. */
+RowNeed need_of_condition(const Node *node, const NodeType *domain, const Expr *condition, bool holds, uint32_t apart);
 /* In: what is needed of the node's expression, over the domain. Joins into `operands` what is needed of each input, and
  * into `acc` (over the domain) what is needed of the product. */
 void need_of_expr(Pass *pass, const Node *node, const NodeType *domain, const RowNeed *root, RowNeed *operands,

@@ -83,16 +83,18 @@ static bool is_minus_infinity(const Expr *expr) {
 }
 
 /* The keys that some query may see, over the scores: a score of -inf is a weight of exactly 0, in a row of nothing else
- * too, and a weight of 0 takes nothing from the value. False: all keys. */
-static bool seen_keys(const Node *node, const NodeType *scores, RowNeed *need) {
+ * too, and a weight of 0 takes nothing from the value. */
+static RowNeed seen_keys(const Node *node, const NodeType *scores) {
+  RowNeed seen = NEEDED_EVERYWHERE;
   const Expr *expr = node->attr.expr;
   while (expr && expr->kind == EXPR_OP && expr->op == OP_WHERE) {
     bool masked = is_minus_infinity(expr->args[1]);
-    if (!masked && !is_minus_infinity(expr->args[2])) return false;
-    if (need_of_condition(node, scores, expr->args[0], !masked, scores->rank - 2, need)) return true;
+    if (!masked && !is_minus_infinity(expr->args[2])) break;
+    RowNeed need = need_of_condition(node, scores, expr->args[0], !masked, scores->rank - 2);
+    seen = need_both(&seen, &need);
     expr = expr->args[masked ? 2 : 1];
   }
-  return false;
+  return seen;
 }
 
 static RowNeed need_of_keys(const Node *operand, const RowNeed *seen, uint32_t rank) {
@@ -111,9 +113,8 @@ static void flow_attention(Pass *pass, const Node *node, const RowNeed *need, Ro
   RowNeed root = need_map(need, axes), acc = need_of_acc(pass, node, &scores, &root, operands);
   need_aligned_axes(input(node, 0), node->rank, axes);
   axes[node->rank - 1] = -1;
-  RowNeed q = need_map(&acc, axes), seen;
+  RowNeed q = need_map(&acc, axes), seen = seen_keys(node, &scores);
   operands[0] = need_join(&operands[0], &q);
-  if (!seen_keys(node, &scores, &seen)) seen = NEEDED_EVERYWHERE;
   for (uint32_t i = 1; i <= 2; i++) {
     RowNeed keys = need_of_keys(input(node, i), &seen, scores.rank);
     operands[i] = need_join(&operands[i], &keys);
