@@ -4,14 +4,14 @@
  *   %5 = norm %4, ... : [b, t, 8]                    ->    %5 = norm %4, %m, ..., rows=$1 : [b, t, 8]
  *   %6 = pointwise %m1, %5, { where($0, $1, 0.0) }         %6 = pointwise %m1, %5, { where($0, $1, 0.0) }
  *
- * Legal: nobody looks at a row elsewhere. What looks where:
+ * Legal: nobody looks at the other rows. Who looks where:
  *   1. outputs of the model everywhere; where(m, x, y) at x only where m is, at y only where it is not;
- *   2. products with weights, norms, pointwise work and views at the rows of their operands that are needed of the result;
- *   3. attention at keys and values only where their score is not -inf by a mask that is the same for all queries (a finite
- *      fill leaves a weight, which may count), at queries that are needed of the result;
- *   4. of several users who need different rows, none says anything: everything is needed. So with the mask's own operands;
+ *   2. products with weights, norms, pointwise work and views at the rows of their operands that are needed of theirs;
+ *   3. attention at keys and values only where no mask that is the same for all queries makes their score -inf
+ *      (a finite fill leaves a weight, which may count), at queries that are needed of its result;
+ *   4. several users at the rows that one of them needs: of conjunctions of masks, what they have in common;
  *   5. ids are all looked at, and what can fail does so for all rows, as before.
- * A product or pointwise work that ends in where(m, y, 0.0) leaves its rows out too, and is 0 there: rows=$2 else 0.
+ * A product or pointwise work that ends in where(m, y, 0.0) leaves rows out too, and is 0 there: rows=$2 else 0.
  * A weight of 0 takes nothing from its value, be it infinite or none (decisions/0002-bits.md), so what is not computed
  * cannot be seen in a result. The sum of m * x is no selection: 0 times infinity would be seen.
  * Pays: sentences of different lengths, padded to the longest, cost what their real tokens do. */
@@ -59,8 +59,8 @@ static void find_inputs(NeededRows *r) {
 
 // ---- what becomes of it ----
 
-/* The mask's shape over the rows of the node: all axes but the last, 1 where the mask is the same. False: its axes are not
- * these, or rows of one element, which are not worth it. */
+/* The mask's shape over the rows of the node: all axes but the last, 1 where the mask is the same. False: it has other
+ * axes, or rows have one element, which are not worth it. */
 static bool shape_of_rows(const Node *node, const RowMask *mask, const Size **dims, const Size *one) {
   uint32_t rank = node->rank - 1u, at = 0;
   if (dim_is_one(node->dims[rank])) return false;
@@ -108,7 +108,8 @@ static bool can_skip_rows(const NeededRows *r, const Node *node) {
 static Node *view_of_mask(NeededRows *r, const Node *mask, uint32_t rank, const Size *const *dims) {
   for (size_t i = 0; i < r->views.n; i++) {
     Node *view = r->views.items[i].view;
-    if (r->views.items[i].mask == mask && view->rank == rank && !memcmp(view->dims, dims, rank * sizeof *dims)) return view;
+    if (r->views.items[i].mask == mask && view->rank == rank && !memcmp(view->dims, dims, rank * sizeof *dims))
+      return view;
   }
   Node *node = r->pass->graph->first;
   while (node != mask) node = node->next;
@@ -134,8 +135,9 @@ static void record(NeededRows *r, const Node *node, const Node *mask, bool where
   if (op_table[node->op].category != CATEGORY_CONTRACT) return;
   StrBuf shape = strbuf_new(r->pass->scratch);
   node_print_shape(&shape, r->pass->graph->sizes, mask);
-  pass_record(r->pass, "needed-rows", true, node, "only rows where the mask %s is %s are computed: nobody needs the others",
-              shape.text, where ? "true" : "false");
+  pass_record(r->pass, "needed-rows", true, node,
+              "only rows where the mask %s is %s are computed: nobody needs the others", shape.text,
+              where ? "true" : "false");
 }
 
 /* The first of the masks that says which rows of the node are to be computed; its shape goes to `dims`. */

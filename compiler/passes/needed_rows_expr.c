@@ -1,7 +1,7 @@
 /* In: an expression of a fused node and the rows of it that are needed. Out: the rows of its operands that are.
  *
- * where(condition, x, y) looks at x only where the condition is true: there and nowhere else x is needed, if the condition
- * is a mask, its negation, or holds only where a mask does (`and`; `or` for y). */
+ * where(condition, x, y) looks at x only where the condition is true: there and nowhere else x is needed, if the
+ * condition is a mask, its negation, or holds only where a mask does (`and`; `or` for y). */
 #include <string.h>
 
 #include "passes/match.h"
@@ -103,14 +103,15 @@ static RowNeed need_of_parts(const RowMask *mask, bool holds) {
   return need_map(&parts, axes);
 }
 
-/* The need of whoever looks only where `operand` is `holds`: behind axes of 1 and negations, so that equal masks are one. */
+/* The need of who looks only where `operand` is `holds`: behind axes of 1 and negations, so that equal masks are one. */
 static RowNeed need_of_mask(const Node *operand, const NodeType *domain, bool holds, uint32_t apart) {
   RowMask mask = {.node = operand, .where = holds};
   for (uint32_t i = 0; i < operand->rank; i++) {
     if (dim_is_one(operand->dims[i])) continue;
     mask.axes[mask.n_axes++] = (uint8_t)(domain->rank - operand->rank + i);
   }
-  while ((mask.node->op == OP_RESHAPE || is_negation(mask.node)) && same_long_axes(mask.node, mask.node->inputs.items[0])) {
+  while ((mask.node->op == OP_RESHAPE || is_negation(mask.node)) &&
+         same_long_axes(mask.node, mask.node->inputs.items[0])) {
     if (mask.node->op != OP_RESHAPE) mask.where = !mask.where;
     mask.node = mask.node->inputs.items[0];
   }

@@ -148,9 +148,9 @@ static void flow_axes(Pass *pass, const Node *node, const RowNeed *need, RowNeed
 // ---- all operations ----
 
 static FlowRule *const rules[N_OPS] = {
-    [OP_POINTWISE] = flow_pointwise, [OP_NORM] = flow_norm,           [OP_REDUCE] = flow_reduce,
-    [OP_LINEAR] = flow_linear,       [OP_MATMUL] = flow_matmul,       [OP_MATMUL_FUSED] = flow_matmul,
-    [OP_ATTENTION] = flow_attention, [OP_SLICE] = flow_slice,         [OP_PERMUTE] = flow_axes,
+    [OP_POINTWISE] = flow_pointwise, [OP_NORM] = flow_norm,     [OP_REDUCE] = flow_reduce,
+    [OP_LINEAR] = flow_linear,       [OP_MATMUL] = flow_matmul, [OP_MATMUL_FUSED] = flow_matmul,
+    [OP_ATTENTION] = flow_attention, [OP_SLICE] = flow_slice,   [OP_PERMUTE] = flow_axes,
     [OP_RESHAPE] = flow_axes,        [OP_CONCAT] = flow_axes,
 };
 

@@ -1,6 +1,6 @@
-/* In: which rows of a node are needed. Out: what its step is told, and whether the rows that it leaves out become 0: they do
- * if a step reads them that does not leave them out too, be it only to select another value. Attention reads all keys and
- * values up to the last one that is seen. */
+/* In: which rows of a node are needed. Out: what its step is told, and whether the rows that it leaves out become 0:
+ * they do if a step reads them that does not leave them out too, be it only to select another value. Attention reads
+ * all keys and values up to the last one that is seen. */
 #include "plan/needed.h"
 
 #include "plan/caches.h"
@@ -56,7 +56,9 @@ static bool has_all_rows(const Node *node, const View *mask) {
 }
 
 tfm_needed_rows needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
-  return (tfm_needed_rows){.given = 1, .where = node->attr.rows_where, .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
+  return (tfm_needed_rows){.given = 1,
+                           .where = node->attr.rows_where,
+                           .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
                            .mask = *mask};
 }
 

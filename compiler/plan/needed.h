@@ -6,8 +6,8 @@
 
 #include "plan/planner.h"
 
-/* For the step that is about to be added, which walks all rows of the node in order; nothing is given if there is no mask, or
- * none whose bytes lie side by side. */
+/* For the step that is about to be added, which walks all rows of the node in order; nothing is given if there is no
+ * mask, or none whose bytes lie side by side. */
 tfm_needed_rows needed_rows(Planner *p, const Node *node);
 /* The mask over [..., t, 1], for an attention that skips queries: false if it computes all. */
 bool needed_queries(Planner *p, const Node *attention, View *mask);

@@ -1,7 +1,8 @@
 /* Needed rows: which rows of a step's result are computed, as runs.
  *
- * In: the mask of a step (tfm_needed_rows). Out: runs of neighbouring rows that are needed, from any row or from the n-th
- * needed row on, so that threads share the rows that there are. Nothing is kept: a mask is read faster than a list of it. */
+ * In: the mask of a step (tfm_needed_rows). Out: runs of neighbouring rows that are needed, from any row or from the
+ * n-th needed row on, so that threads share the rows that there are. Nothing is kept: a mask is read faster than a list
+ * of its runs would be. */
 #ifndef TFM_RUNTIME_NEEDED_ROWS_H
 #define TFM_RUNTIME_NEEDED_ROWS_H
 
@@ -21,7 +22,7 @@ typedef struct NeededCursor { /* a place among the rows; zero: the first */
 NeededRows needed_rows_of(const tfm_context *context, const tfm_step *step, const tfm_needed_rows *info);
 /* How many of the first `rows` rows are needed. */
 int64_t needed_count(const NeededRows *needed, int64_t rows);
-/* The next run of rows that are needed (or not: `wanted` false) within [row, end): how many, from *first on. 0: none. */
+/* The next run of rows that are needed (not needed: `wanted` false) within [row, end): how many, from *first on. */
 int64_t needed_run(const NeededRows *needed, bool wanted, int64_t row, int64_t end, int64_t *first);
 /* Moves the cursor to needed row number `number`, of `rows` rows. */
 void needed_seek(const NeededRows *needed, NeededCursor *cursor, int64_t rows, int64_t number);

@@ -1,6 +1,6 @@
-/* Rows that masks take out: what a model gives is the same, byte for byte, whether they are computed or left out, whatever
- * stands in the padding (NaN too), whatever the mask looks like, with 1, 2 and 4 threads, on every instruction set of this
- * CPU. That rows are left out at all is seen in the plan, and in time. */
+/* Rows that masks take out: what a model gives is the same, byte for byte, whether they are computed or left out,
+ * whatever stands in the padding (NaN too), whatever the mask looks like, with 1, 2 and 4 threads, on every instruction
+ * set of this CPU. That rows are left out at all is seen in the plan, and in time. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ typedef struct Compiled {
 typedef struct Model {
   Arena *arena;
   Diag diag;
-  const Graph *graph; /* as it was elaborated */
+  const Graph *graph;   /* as it was elaborated */
   Compiled all, needed; /* without and with the pass */
   const Plan *plan;     /* of `needed` */
   uint32_t random;
@@ -49,7 +49,8 @@ static const Tensor *random_weight(void *context, const char *name) {
   for (uint32_t i = 0; i < weight->rank; i++) size_is_const(weight->dims[i], &dims[i]);
   Tensor *out = tensor_new(m->arena, DTYPE_F32, weight->rank, dims);
   m->random = (uint32_t)strlen(name) * 7919 + (unsigned char)name[strlen(name) / 2];
-  for (int64_t i = 0; i < tensor_elements(out); i++) ((float *)out->data)[i] = (float)(next_random(m) % 2001) / 2000 - 0.5f;
+  for (int64_t i = 0; i < tensor_elements(out); i++)
+    ((float *)out->data)[i] = (float)(next_random(m) % 2001) / 2000 - 0.5f;
   return out;
 }
 
@@ -102,33 +103,50 @@ static unsigned steps_with_mask(const tfm_program *p) {
 // ---- masks ----
 
 typedef enum Mask {
-  EVERYTHING, NOTHING, ON_THE_RIGHT, ON_THE_LEFT, ONE_ITEM_IS_EMPTY, HERE_AND_THERE, RARELY, N_MASKS
+  EVERYTHING,
+  NOTHING,
+  ON_THE_RIGHT,
+  ON_THE_LEFT,
+  ONE_ITEM_IS_EMPTY,
+  HERE_AND_THERE,
+  RARELY,
+  N_MASKS
 } Mask;
 
 static bool is_real(Model *m, Mask mask, int64_t item, int64_t position, int64_t length) {
   switch (mask) {
-    case NOTHING: return false;
-    case ON_THE_RIGHT: return position < length - item * length / 5;
-    case ON_THE_LEFT: return position >= item * length / 4;
-    case ONE_ITEM_IS_EMPTY: return item != 1 && position != 2;
-    case HERE_AND_THERE: return next_random(m) % 3 != 0;
-    case RARELY: return next_random(m) % 16 == 0;
-    default: return true;
+    case NOTHING:
+      return false;
+    case ON_THE_RIGHT:
+      return position < length - item * length / 5;
+    case ON_THE_LEFT:
+      return position >= item * length / 4;
+    case ONE_ITEM_IS_EMPTY:
+      return item != 1 && position != 2;
+    case HERE_AND_THERE:
+      return next_random(m) % 3 != 0;
+    case RARELY:
+      return next_random(m) % 16 == 0;
+    default:
+      return true;
   }
 }
 
 // ---- runs ----
 
-/* Inputs: f32 and ids at random; an input whose name begins with "mask" holds 1 at real positions, 0 at padding, one whose name
- * begins with "pad" the opposite. */
+/* Inputs: f32 and ids at random; an input whose name begins with "mask" holds 1 at real positions, 0 at padding, one
+ * whose name begins with "pad" the opposite. */
 static void fill(Model *m, Mask mask, const tfm_tensor_info *info, Tensor *tensor) {
   bool is_mask = strncmp(info->name, "mask", 4) == 0, is_padding = strncmp(info->name, "pad", 3) == 0;
   for (int64_t i = 0; i < tensor_elements(tensor); i++) {
     int64_t length = tensor->dims[tensor->rank - 1];
     bool real = is_mask || is_padding ? is_real(m, mask, i / length, i % length, length) == is_mask : false;
-    if (tensor->dtype == DTYPE_F32) ((float *)tensor->data)[i] = (float)(next_random(m) % 2001) / 1000 - 1;
-    else if (tensor->dtype == DTYPE_BOOL) ((uint8_t *)tensor->data)[i] = real;
-    else ((int32_t *)tensor->data)[i] = is_mask || is_padding ? real : (int32_t)(next_random(m) % 10);
+    if (tensor->dtype == DTYPE_F32)
+      ((float *)tensor->data)[i] = (float)(next_random(m) % 2001) / 1000 - 1;
+    else if (tensor->dtype == DTYPE_BOOL)
+      ((uint8_t *)tensor->data)[i] = real;
+    else
+      ((int32_t *)tensor->data)[i] = is_mask || is_padding ? real : (int32_t)(next_random(m) % 10);
   }
 }
 
@@ -155,8 +173,9 @@ static void make_inputs(Model *m, Mask mask, Sizes sizes, tfm_value *inputs) {
   const tfm_program *p = &m->plan->program;
   int64_t symbols[SIZE_MAX_SYMBOLS];
   for (uint32_t i = 0; i < p->n_symbols; i++)
-    symbols[i] = strcmp(p->symbols[i], "batch") == 0 ? sizes.batch : strcmp(p->symbols[i], "time") == 0 ? sizes.time
-                                                                                                        : sizes.other;
+    symbols[i] = strcmp(p->symbols[i], "batch") == 0  ? sizes.batch
+                 : strcmp(p->symbols[i], "time") == 0 ? sizes.time
+                                                      : sizes.other;
   for (uint32_t i = 0; i < p->n_inputs; i++) {
     int64_t dims[TFM_MAX_RANK];
     for (uint32_t k = 0; k < p->inputs[i].rank; k++) dims[k] = plan_evaluate(m->plan, p->inputs[i].dims[k], symbols);
@@ -214,7 +233,8 @@ static void check_model(const char *text, unsigned steps) {
   for (const TargetInfo *target = targets; target->name; target++) {
     if (host_lacks(target)) continue;
     Model m = model_new(text, target);
-    cr_assert_eq(steps_with_mask(&m.plan->program), steps, "%u steps leave rows out", steps_with_mask(&m.plan->program));
+    cr_assert_eq(steps_with_mask(&m.plan->program), steps, "%u steps leave rows out",
+                 steps_with_mask(&m.plan->program));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
       for (int mask = 0; mask < N_MASKS; mask++) check_mask(&m, (Mask)mask, sizes[i]);
     model_close(&m);
@@ -227,38 +247,42 @@ TestSuite(needed_rows, .timeout = 300);
 
 /* Per layer: queries, keys and values; attention; projection; norm; two products; norm. Then the zeros. */
 Test(needed_rows, an_encoder_with_zeros_at_padding) {
-  check_model("model M(d = 32) { layers = 2 * EncoderLayer(d, 2, 48, gelu)\n"
-              "  forward(x: f32[batch, time, d], mask: i32[batch, time]) {\n"
-              "    y = layers(x, src_key_padding_mask = mask == 0)\n"
-              "    return y = where((mask != 0)[:, :, none], y, 0) } }",
-              15);
+  check_model(
+      "model M(d = 32) { layers = 2 * EncoderLayer(d, 2, 48, gelu)\n"
+      "  forward(x: f32[batch, time, d], mask: i32[batch, time]) {\n"
+      "    y = layers(x, src_key_padding_mask = mask == 0)\n"
+      "    return y = where((mask != 0)[:, :, none], y, 0) } }",
+      15);
 }
 
 /* The norms before, the embedding, and a mean over real tokens. */
 Test(needed_rows, a_sentence_vector) {
-  check_model("model M(d = 24) { embed = Embedding(10, d)  layers = EncoderLayer(d, 3, 40, norm_first = true)\n"
-              "  forward(ids: i32[batch, time], mask: bool[batch, time]) {\n"
-              "    h = layers(embed(ids), src_key_padding_mask = not mask)\n"
-              "    n = sum(f32(mask), axis = 1)\n"
-              "    return y = sum(where(mask[:, :, none], h, 0), axis = 1) / n[:, none] } }",
-              8);
+  check_model(
+      "model M(d = 24) { embed = Embedding(10, d)  layers = EncoderLayer(d, 3, 40, norm_first = true)\n"
+      "  forward(ids: i32[batch, time], mask: bool[batch, time]) {\n"
+      "    h = layers(embed(ids), src_key_padding_mask = not mask)\n"
+      "    n = sum(f32(mask), axis = 1)\n"
+      "    return y = sum(where(mask[:, :, none], h, 0), axis = 1) / n[:, none] } }",
+      8);
 }
 
 /* All of an encoder is for the keys and values of attentions that see real positions only. */
 Test(needed_rows, the_encoder_of_a_translator) {
-  check_model("model M(d = 32) { encoder = 2 * EncoderLayer(d, 2, 48)  decoder = DecoderLayer(d, 2, 48)\n"
-              "  forward(x: f32[batch, time, d], target: f32[batch, length, d], pad: bool[batch, time]) {\n"
-              "    memory = encoder(x, src_key_padding_mask = pad)\n"
-              "    return y = decoder(target, memory, tgt_is_causal = true, memory_key_padding_mask = pad) } }",
-              15);
+  check_model(
+      "model M(d = 32) { encoder = 2 * EncoderLayer(d, 2, 48)  decoder = DecoderLayer(d, 2, 48)\n"
+      "  forward(x: f32[batch, time, d], target: f32[batch, length, d], pad: bool[batch, time]) {\n"
+      "    memory = encoder(x, src_key_padding_mask = pad)\n"
+      "    return y = decoder(target, memory, tgt_is_causal = true, memory_key_padding_mask = pad) } }",
+      15);
 }
 
 Test(needed_rows, rotated_heads) {
-  check_model("model M(d = 32) { q = Linear(d, d)  k = Linear(d, d)  v = Linear(d, d)  o = Linear(d, d)\n"
-              "  forward(x: f32[batch, time, d], mask: bool[batch, time]) {\n"
-              "    at = positions(x, 1)  a = rotary(split_heads(q(x), 4), at)\n"
-              "    b = rotary(split_heads(k(x), 4), at)  c = split_heads(v(x), 4)\n"
-              "    s = where(mask[:, none, none, :], a @ transpose(b, -1, -2), -inf)\n"
-              "    return y = where(mask[:, :, none], x + o(merge_heads(softmax(s) @ c)), 0) } }",
-              3);
+  check_model(
+      "model M(d = 32) { q = Linear(d, d)  k = Linear(d, d)  v = Linear(d, d)  o = Linear(d, d)\n"
+      "  forward(x: f32[batch, time, d], mask: bool[batch, time]) {\n"
+      "    at = positions(x, 1)  a = rotary(split_heads(q(x), 4), at)\n"
+      "    b = rotary(split_heads(k(x), 4), at)  c = split_heads(v(x), 4)\n"
+      "    s = where(mask[:, none, none, :], a @ transpose(b, -1, -2), -inf)\n"
+      "    return y = where(mask[:, :, none], x + o(merge_heads(softmax(s) @ c)), 0) } }",
+      3);
 }
