@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/elaborate_text.h"
 #include "codegen/codegen.h"
-#include "elaborate/elaborate.h"
 #include "jit/jit.h"
 #include "passes/passes.h"
 #include "tfm/tfm.h"
@@ -33,9 +33,7 @@ typedef struct Sizes {
   int64_t batch, time, other;
 } Sizes;
 
-static void good(const Model *m, bool condition) {
-  cr_assert(condition, "%s", m->diag.messages.n ? m->diag.messages.items[0].text : "no message");
-}
+static void good(const Model *m, bool condition) { cr_assert(condition, "%s", first_message(&m->diag)); }
 
 static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 + 1013904223) >> 8; }
 
@@ -72,9 +70,7 @@ static Compiled compiled(Model *m, const TargetInfo *target, bool only_needed) {
 static Model model_new(const char *text, const TargetInfo *target) {
   Model m = {.arena = arena_create()};
   m.diag = diag_new(m.arena);
-  Map names = map_new(m.arena);
-  ParsedProgram *program = parse_text(m.arena, &names, &m.diag, "model.tfm", text, strlen(text));
-  m.graph = program ? elaborate(m.arena, &names, &m.diag, program, &(ElaborateOptions){0}) : NULL;
+  m.graph = elaborate_text(m.arena, &m.diag, text, &(ElaborateOptions){0});
   good(&m, m.graph);
   m.all = compiled(&m, target, false);
   m.needed = compiled(&m, target, true);
@@ -115,20 +111,13 @@ typedef enum Mask {
 
 static bool is_real(Model *m, Mask mask, int64_t item, int64_t position, int64_t length) {
   switch (mask) {
-    case NOTHING:
-      return false;
-    case ON_THE_RIGHT:
-      return position < length - item * length / 5;
-    case ON_THE_LEFT:
-      return position >= item * length / 4;
-    case ONE_ITEM_IS_EMPTY:
-      return item != 1 && position != 2;
-    case HERE_AND_THERE:
-      return next_random(m) % 3 != 0;
-    case RARELY:
-      return next_random(m) % 16 == 0;
-    default:
-      return true;
+    case NOTHING: return false;
+    case ON_THE_RIGHT: return position < length - item * length / 5;
+    case ON_THE_LEFT: return position >= item * length / 4;
+    case ONE_ITEM_IS_EMPTY: return item != 1 && position != 2;
+    case HERE_AND_THERE: return next_random(m) % 3 != 0;
+    case RARELY: return next_random(m) % 16 == 0;
+    default: return true;
   }
 }
 
