@@ -184,7 +184,7 @@ static char *outputs_of(const Model *m, const Compiled *c, const tfm_value *inpu
   cr_assert_eq(tfm_context_create(p, c->weights, &options, &context, &error), TFM_OK, "%s", error.message);
   cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
   *bytes = 0;
-  char *all = arena_alloc(m->arena, 1 << 22);
+  char *all = memset(arena_alloc(m->arena, 1 << 22), 0xff, 1 << 22); /* what is not written is NaN */
   for (uint32_t i = 0; i < p->n_outputs; i++) {
     int32_t rank;
     const int64_t *dims = tfm_context_output_dims(context, i, &rank);
@@ -274,4 +274,13 @@ Test(needed_rows, rotated_heads) {
       "    s = where(mask[:, none, none, :], a @ transpose(b, -1, -2), -inf)\n"
       "    return y = where(mask[:, :, none], x + o(merge_heads(softmax(s) @ c)), 0) } }",
       3);
+}
+
+/* What the first layer gives is an output, at padding too: only the second leaves rows out, and the keys of the first. */
+Test(needed_rows, a_layer_that_is_looked_at_everywhere) {
+  check_model("model M(d = 32) { embed = Embedding(10, d)  one = EncoderLayer(d, 2, 48)  two = EncoderLayer(d, 2, 48)\n"
+              "  forward(ids: i32[batch, time], mask: bool[batch, time]) {\n"
+              "    first = one(embed(ids), src_key_padding_mask = not mask)\n"
+              "    y = where(mask[:, :, none], two(first, src_key_padding_mask = not mask), 0)  return first, y } }",
+              8);
 }

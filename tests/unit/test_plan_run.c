@@ -459,8 +459,10 @@ static void compare(Machine *m, Diag *diag, Graph *graph, Weights *weights, cons
   bool evaluated = graph_eval(m->arena, diag, graph, find_weight, weights, &inputs, want);
   if (!evaluated) return; /* a check of the model that these sizes do not meet */
   m->outputs = ARENA_ARRAY(m->arena, char *, m->program->n_outputs);
-  for (uint32_t i = 0; i < m->program->n_outputs; i++)
-    m->outputs[i] = arena_array(m->arena, (size_t)tensor_elements(&want[i]) + 1, dtype_bytes[want[i].dtype]);
+  for (uint32_t i = 0; i < m->program->n_outputs; i++) {
+    size_t bytes = (size_t)tensor_elements(&want[i]) * dtype_bytes[want[i].dtype] + 1;
+    m->outputs[i] = memset(arena_alloc(m->arena, bytes), 0xff, bytes);
+  }
   run_program(m);
   for (uint32_t i = 0; i < m->program->n_outputs; i++)
     expect_same(path, &want[i], m->outputs[i], m->program->outputs[i].name);
