@@ -110,6 +110,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   kernels(e, MEMBER(kernels), plan, suffix);
   WITH_TEXT(steps, p->n_steps, tfm_step, name);
   PLAIN(operands, p->n_operands);
+  PLAIN(needed, p->n_needed);
   PLAIN(rows, n.steps[TFM_STEP_ROW]);
   PLAIN(gemms, n.steps[TFM_STEP_GEMM]);
   PLAIN(matmuls, n.steps[TFM_STEP_MATMUL]);

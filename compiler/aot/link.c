@@ -169,8 +169,10 @@ static Linking begin(Arena *arena, Diag *diag, const char *compiler) {
 
 Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,
                    const Bytes *objects, size_t n_objects) {
+  /* noseparate-code: code and tables lie in the same pages, instead of up to three pages of padding between them. */
   static const char *const flags[] = {"-shared", "-s", "-nostartfiles", "-Wl,-z,relro,-z,now,-z,noexecstack,--as-needed",
-                                      "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,--no-undefined"};
+                                      "-Wl,-z,noseparate-code", "-Wl,--gc-sections", "-Wl,--build-id=none",
+                                      "-Wl,--no-undefined"};
   Linking l = begin(arena, diag, compiler);
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) argument(&l, flags[i]);
   argument(&l, arena_printf(arena, "-Wl,-soname,%s", soname));

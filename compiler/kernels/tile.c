@@ -81,6 +81,9 @@ static void prepare_prefetches(Tile *t) {
   t->next_advance = emit_mul(e, lines, line);
 }
 
+/* Tiles of attention read few lines ahead. */
+static bool asks_for_more(const KernelSpec *spec) { return !spec->exact_zero && !spec->b_is_page; }
+
 /* The lines that one per step of k leaves out. They are asked for where few rows use the weights, which is when reading
  * them is what takes the time; elsewhere fetching twice what is near would take some. */
 static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
@@ -103,7 +106,7 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
-  if (unroll > 1 && t->first == 0) emit_more_prefetches(t, at.next); /* first, so that the steps are one block */
+  if (unroll > 1 && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next); /* before the steps: they stay one block */
   for (unsigned u = 0; u < unroll; u++) {
     if (unroll > 1) emit_prefetches(t, at, u);
     emit_step(t, at.a, at.b, u);

@@ -55,18 +55,31 @@ static bool has_all_rows(const Node *node, const View *mask) {
   return true;
 }
 
-tfm_needed_rows needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
-  return (tfm_needed_rows){.given = 1,
-                           .where = node->attr.rows_where,
-                           .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
-                           .mask = *mask};
+static bool same_operand(const tfm_operand *a, const tfm_operand *b) {
+  bool same = a->space == b->space && a->dtype == b->dtype && a->gathered == b->gathered && a->index == b->index &&
+              a->offset == b->offset;
+  for (int axis = 0; axis < TFM_MAX_RANK; axis++) same &= a->strides[axis] == b->strides[axis];
+  return same;
 }
 
-tfm_needed_rows needed_rows(Planner *p, const Node *node) {
+uint32_t needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
+  const tfm_needed_rows wanted = {.where = node->attr.rows_where,
+                                  .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
+                                  .mask = *mask};
+  for (size_t i = 0; i < p->needed.n; i++) {
+    const tfm_needed_rows *known = &p->needed.items[i];
+    if (known->where == wanted.where && known->zeroed == wanted.zeroed && same_operand(&known->mask, mask))
+      return (uint32_t)i + 1;
+  }
+  vec_push(p->arena, &p->needed, wanted);
+  return (uint32_t)p->needed.n;
+}
+
+uint32_t needed_rows(Planner *p, const Node *node) {
   const Node *mask = node_rows_mask(node);
-  if (!mask) return (tfm_needed_rows){0};
+  if (!mask) return 0;
   View view = plan_view(p, mask);
-  if (!has_all_rows(node, &view) || !has_no_gaps(p, &view)) return (tfm_needed_rows){0};
+  if (!has_all_rows(node, &view) || !has_no_gaps(p, &view)) return 0;
   tfm_operand operand = plan_operand(p, &view);
   return needed_by_operand(p, node, &operand);
 }

@@ -6,12 +6,12 @@
 
 #include "plan/planner.h"
 
-/* For the step that is about to be added, which walks all rows of the node in order; nothing is given if there is no
- * mask, or none whose bytes lie side by side. */
-tfm_needed_rows needed_rows(Planner *p, const Node *node);
+/* The number in p->needed, from 1 on, for the step that is about to be added, which walks all rows of the node in order; 0
+ * if there is no mask, or none whose bytes lie side by side. */
+uint32_t needed_rows(Planner *p, const Node *node);
 /* The mask over [..., t, 1], for an attention that skips queries: false if it computes all. */
 bool needed_queries(Planner *p, const Node *attention, View *mask);
 /* The same for a step whose mask is this operand, with its strides. */
-tfm_needed_rows needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask);
+uint32_t needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask);
 
 #endif

@@ -151,6 +151,8 @@ static void fill_program(Planner *p) {
   program->steps = p->steps.items;
   program->n_operands = (uint32_t)p->operands.n;
   program->operands = p->operands.items;
+  program->n_needed = (uint32_t)p->needed.n;
+  program->needed = p->needed.items;
   program->rows = p->rows.items;
   program->gemms = p->gemms.items;
   program->matmuls = p->matmuls.items;

@@ -43,6 +43,7 @@ typedef struct Planner {
   VEC(tfm_buffer) buffers;
   VEC(tfm_step) steps;
   VEC(tfm_operand) operands;
+  VEC(tfm_needed_rows) needed;
   VEC(tfm_row_step) rows;
   VEC(tfm_gemm_step) gemms;
   VEC(tfm_matmul_step) matmuls;

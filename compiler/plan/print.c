@@ -74,8 +74,9 @@ static void print_dims(StrBuf *out, const Plan *plan, const tfm_size *dims, uint
   print_sizes(out, plan, rank, dims);
 }
 
-static void print_needed(StrBuf *out, const Plan *plan, const tfm_needed_rows *needed, uint32_t n_strides) {
-  if (!needed->given) return;
+static void print_needed(StrBuf *out, const Plan *plan, uint32_t number, uint32_t n_strides) {
+  if (!number) return;
+  const tfm_needed_rows *needed = &plan->program.needed[number - 1];
   strbuf_printf(out, "      rows where mask is %s%s\n", needed->where ? "true" : "false", needed->zeroed ? ", else 0" : "");
   print_operand(out, plan, "mask", &needed->mask, n_strides);
 }
@@ -88,7 +89,7 @@ static void print_row(StrBuf *out, const Plan *plan, uint32_t index) {
   strbuf_printf(out, " reduce %d\n", row->reduce);
   print_kernel(out, plan, "kernel", row->kernel);
   print_operands(out, plan, row->first_operand, 0, row->n_operands, row->rank);
-  print_needed(out, plan, &row->needed, 0);
+  print_needed(out, plan, row->needed, 0);
 }
 
 static void print_gemm(StrBuf *out, const Plan *plan, uint32_t index) {
@@ -104,7 +105,7 @@ static void print_gemm(StrBuf *out, const Plan *plan, uint32_t index) {
   print_operand(out, plan, "a", &gemm->a, 1);
   print_operand(out, plan, "c", &gemm->c, 1);
   print_operands(out, plan, gemm->first_operand, 0, gemm->n_operands, gemm->rank);
-  print_needed(out, plan, &gemm->needed, 0);
+  print_needed(out, plan, gemm->needed, 0);
 }
 
 static void print_matmul(StrBuf *out, const Plan *plan, uint32_t index) {
@@ -163,7 +164,7 @@ static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
   print_operand(out, plan, "c", &attention->c, attention->rank - 1u);
   if (attention->has_weights) print_operand(out, plan, "weights", &attention->weights, attention->rank);
   print_operands(out, plan, attention->first_operand, 1, attention->n_operands, attention->rank);
-  print_needed(out, plan, &attention->needed, attention->rank - 1u);
+  print_needed(out, plan, attention->needed, attention->rank - 1u);
 }
 
 static void print_table(StrBuf *out, const Plan *plan, uint32_t index) {

@@ -35,17 +35,19 @@ static Operand resolve(const tfm_context *context, const tfm_operand *source) {
   return operand;
 }
 
-static const tfm_operand *mask_of(const tfm_needed_rows *needed) { return needed->given ? &needed->mask : NULL; }
+static const tfm_operand *mask_of(const tfm_program *program, uint32_t needed) {
+  return needed ? &program->needed[needed - 1].mask : NULL;
+}
 
 /* The operands that a step holds itself, in their places; NULL: it has none there. */
 static void operands_of(const tfm_program *program, const tfm_step *step, const tfm_operand *sources[STEP_OPERANDS]) {
   for (int i = 0; i < STEP_OPERANDS; i++) sources[i] = NULL;
   switch ((tfm_step_kind)step->kind) {
-    case TFM_STEP_ROW: sources[STEP_MASK] = mask_of(&program->rows[step->index].needed); break;
+    case TFM_STEP_ROW: sources[STEP_MASK] = mask_of(program, program->rows[step->index].needed); break;
     case TFM_STEP_GEMM:
       sources[0] = &program->gemms[step->index].a;
       sources[1] = &program->gemms[step->index].c;
-      sources[STEP_MASK] = mask_of(&program->gemms[step->index].needed);
+      sources[STEP_MASK] = mask_of(program, program->gemms[step->index].needed);
       break;
     case TFM_STEP_MATMUL:
       sources[0] = &program->matmuls[step->index].x;
@@ -59,7 +61,7 @@ static void operands_of(const tfm_program *program, const tfm_step *step, const 
       sources[2] = &attention->v;
       sources[3] = &attention->c;
       sources[4] = attention->has_weights ? &attention->weights : NULL;
-      sources[STEP_MASK] = mask_of(&attention->needed);
+      sources[STEP_MASK] = mask_of(program, attention->needed);
       break;
     }
     case TFM_STEP_TABLE:

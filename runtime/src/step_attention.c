@@ -38,7 +38,7 @@ Attention attention_describe(const tfm_context *context, const tfm_step *step) {
                  .keys = value_of(context, info->dims[info->rank - 1]),
                  .causal_offset = value_of(context, info->causal_offset),
                  .padding = info->padding ? &context->operands[info->first_operand + info->padding] : NULL,
-                 .mask = info->needed.given ? step_operand(context, step, STEP_MASK) : NULL};
+                 .mask = info->needed ? step_operand(context, step, STEP_MASK) : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.strips = ceil_div(a.queries, info->tile_rows);
@@ -135,6 +135,14 @@ static bool has_plain_scores(const Attention *a, const char *padding, int64_t li
   return true;
 }
 
+static NeededRows needed_queries_of(const tfm_context *context, const Attention *a, const int64_t *at) {
+  const tfm_needed_rows *info = &context->program->needed[a->step->needed - 1];
+  return (NeededRows){.mask = address_at(context, a, a->mask, at),
+                      .stride = a->mask->strides[a->step->rank - 2],
+                      .where = info->where,
+                      .zeroed = info->zeroed};
+}
+
 /* Forgets what is packed if the item has other keys or values than the one before. */
 static AttentionItem enter_item(const tfm_context *context, const Attention *a, const AttentionScratch *scratch,
                                 const AttentionItem *before, int64_t number) {
@@ -147,11 +155,7 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
                         .v = address_at(context, a, a->v, at),
                         .c = address_at(context, a, a->c, at),
                         .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
-  if (a->mask)
-    item.needed = (NeededRows){.mask = address_at(context, a, a->mask, at),
-                               .stride = a->mask->strides[a->step->rank - 2],
-                               .where = a->step->needed.where,
-                               .zeroed = a->step->needed.zeroed};
+  if (a->mask) item.needed = needed_queries_of(context, a, at);
   item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)

@@ -236,7 +236,7 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 static void choose_rows(const tfm_context *context, const tfm_step *step, Gemm *gemm) {
   gemm->rows = gemm->all_rows = value_of(context, gemm->step->rows);
   if (gemm->consumer) return;
-  gemm->needed = needed_rows_of(context, step, &gemm->step->needed);
+  gemm->needed = needed_rows_of(context, step, gemm->step->needed);
   if (gemm->needed.mask) gemm->rows = needed_count(&gemm->needed, gemm->all_rows);
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compiled libraries in C programs: what a guest leaves alone, no system calls within a run, files that are no libraries.
+"""Compiled libraries in C programs: what a guest leaves alone, no system calls within a run, files that are no libraries;
+how large the library of BERT-base is.
 
 usage: test_library.py TFMC SOURCE
 
@@ -107,6 +108,13 @@ def test_exports(library):
     check(set(needed) <= {"libc.so.6", "libm.so.6", "libpthread.so.0"}, f"only the C library is needed: {needed}")
 
 
+def test_size(tfmc, encoder):
+    for march in ("x86-64-v3", "x86-64-v4"):
+        if succeeds(tfmc, "compile", encoder, "--model=Encoder", f"-march={march}", "-o", "bert.so"):
+            size = os.path.getsize("bert.so")
+            check(size < 200_000, f"the library of BERT-base, without weights, is under 200 KB for {march}: {size} bytes")
+
+
 def main():
     tfmc, source = (os.path.abspath(path) for path in sys.argv[1:3])
     golden, hosts = (os.path.join(source, "tests", *path) for path in (("goldens", "encoder-stack"), ("e2e", "host")))
@@ -124,6 +132,7 @@ def main():
             test_system_calls(guest)
             test_opening(opener, "libstack.so")
             test_exports("libstack.so")
+        test_size(tfmc, os.path.join(source, "bench", "models", "encoder.tfm"))
         os.chdir("/")
     print(f"{passed} passed, {failed} failed" + (f", {not_run} not run" if not_run else ""))
     return failed > 0

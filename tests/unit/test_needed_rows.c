@@ -89,9 +89,9 @@ static unsigned steps_with_mask(const tfm_program *p) {
   unsigned n = 0;
   for (uint32_t i = 0; i < p->n_steps; i++) {
     uint32_t index = p->steps[i].index;
-    if (p->steps[i].kind == TFM_STEP_GEMM) n += p->gemms[index].needed.given;
-    if (p->steps[i].kind == TFM_STEP_ROW) n += p->rows[index].needed.given;
-    if (p->steps[i].kind == TFM_STEP_ATTENTION) n += p->attentions[index].needed.given;
+    if (p->steps[i].kind == TFM_STEP_GEMM) n += p->gemms[index].needed != 0;
+    if (p->steps[i].kind == TFM_STEP_ROW) n += p->rows[index].needed != 0;
+    if (p->steps[i].kind == TFM_STEP_ATTENTION) n += p->attentions[index].needed != 0;
   }
   return n;
 }

@@ -186,9 +186,9 @@ typedef struct tfm_step {
 } tfm_step;
 
 /* Which rows of a step's result somebody looks at: those where the mask, a bool per row, is `where`. The others are left
- * out: what they hold has no meaning. */
+ * out: what they hold has no meaning. Steps that look alike share one; they have its number in the program, counted from 1;
+ * 0: all rows. */
 typedef struct tfm_needed_rows {
-  uint8_t given;  /* 0: all rows, and nothing below is read */
   uint8_t where;
   uint8_t zeroed; /* the others become 0, because steps read them that do not look at what they get */
   tfm_operand mask; /* attention: strides[]: batch axes, t; else all rows (all axes but the last, as one) in order, without gaps */
@@ -202,7 +202,7 @@ typedef struct tfm_row_step {
   uint8_t rank, reduce, n_operands;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
-  tfm_needed_rows needed; /* not if reduce is 2 */
+  uint32_t needed; /* tfm_needed_rows; 0 if reduce is 2 */
 } tfm_row_step;
 
 /* Rows of a (all axes but the last, as one axis with stride a.strides[0]) times packed weights. Panels: n is cut into
@@ -219,7 +219,7 @@ typedef struct tfm_gemm_step {
   uint32_t epilogue; /* kernel or TFM_NONE */
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
-  tfm_needed_rows needed;
+  uint32_t needed; /* tfm_needed_rows */
 } tfm_gemm_step;
 
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
@@ -266,7 +266,7 @@ typedef struct tfm_attention_step {
   tfm_operand q, k, v, c, weights;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
-  tfm_needed_rows needed; /* of queries; not with has_weights or caches */
+  uint32_t needed; /* tfm_needed_rows of queries; 0 with has_weights or caches */
 } tfm_attention_step;
 
 /* x over axes dims[0..rank): dims[0] the rows of the step, dims[1] its new positions, the others, in order, the columns.
@@ -304,7 +304,7 @@ typedef struct tfm_program {
   const char *name;
   const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
-      n_steps, n_operands;
+      n_steps, n_operands, n_needed;
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;
@@ -319,6 +319,7 @@ typedef struct tfm_program {
   void *const *kernels; /* addresses of generated functions */
   const tfm_step *steps;
   const tfm_operand *operands;
+  const tfm_needed_rows *needed;
   const tfm_row_step *rows;
   const tfm_gemm_step *gemms;
   const tfm_matmul_step *matmuls;
