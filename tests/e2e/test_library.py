@@ -54,7 +54,7 @@ def calls_between_markers(guest, threads):
         return ["no markers"]
     between, thread = lines[marks[0] + 1:marks[1]], lines[marks[0]].split()[0]
     if "unfinished" in lines[marks[0]]:  # another thread was traced before the marker returned: its end is not a call
-        between.remove(next(line for line in between if line.startswith(f"{thread} <... write resumed>")))
+        between.remove(next(line for line in between if re.match(rf"{thread} +<\.\.\. write resumed>", line)))
     return [name for line in between for name in re.findall(r"^\d+ +(?:<\.\.\. )?(\w+)", line)]
 
 
