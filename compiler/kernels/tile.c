@@ -106,7 +106,8 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
-  if (unroll > 1 && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next); /* before the steps: they stay one block */
+  /* Before the steps, which stay one block. */
+  if (unroll > 1 && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < unroll; u++) {
     if (unroll > 1) emit_prefetches(t, at, u);
     emit_step(t, at.a, at.b, u);

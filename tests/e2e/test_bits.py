@@ -40,6 +40,19 @@ model Rows(d = 32) {
 """
 
 
+# k in more than one piece and block of a panel, panels of 48 and of 64 columns; no k at all.
+PRODUCTS = """
+model Products(k = 1700) {
+  narrow = Linear(k, 100)
+  wide = Linear(k, 128)
+  empty = Linear(0, 5)
+  forward(x: f32[rows, k], nothing: f32[rows, 0]) {
+    return narrow = narrow(x), wide = wide(x), empty = empty(nothing)
+  }
+}
+"""
+
+
 class Session:
     def __init__(self, tfmc, model, weights):
         self.tfmc, self.model, self.weights = tfmc, model, weights
@@ -75,6 +88,13 @@ class Tally:
             k = bad[0]
             n = np.sum(a[k] != b[k]) if a[k].shape == b[k].shape else f"{a[k].shape} and {b[k].shape}:"
             print(f"FAIL {what}: {n} elements of {k} differ")
+
+    def close(self, what, want, got):
+        """Outputs within 1e-5 (1 + |want|)."""
+        bad = [k for k in want if want[k].shape != got[k].shape or not np.all(np.abs(got[k] - want[k]) <= 1e-5 * (1 + np.abs(want[k])))]
+        self.passed, self.failed = self.passed + (not bad), self.failed + bool(bad)
+        if bad:
+            print(f"FAIL {what}: {bad} is not what the interpreter gives")
 
 
 def rows(values, index):
@@ -149,6 +169,28 @@ def sentences(tally, tfmc, goldens):
         tally.same(f"minilm: sentence {row} alone", rows(batch, row), alone)
 
 
+def products(tally, tfmc, folder, rng):
+    """Any number of rows gives the bits of each row alone, and the values of the interpreter."""
+    with open(f"{folder}/products.tfm", "w") as f:
+        f.write(PRODUCTS)
+    session = Session(tfmc, f"{folder}/products.tfm", ["--random-weights", "3"])
+    x = rng.standard_normal((40, 1700)).astype(np.float32)
+    given = lambda first, end: {"x": x[first:end], "nothing": np.zeros((end - first, 0), np.float32)}
+    want = session.run(given(0, 40), "--engine=reference")
+    for march in ("x86-64", "x86-64-v3", "x86-64-v4"):
+        alone = [session.run(given(row, row + 1), f"-march={march}") for row in range(40)]
+        if None in alone:
+            tally.not_run += 1
+            print(f"not run: products: this machine lacks {march}")
+            continue
+        base = {name: np.concatenate([one[name] for one in alone]) for name in want}
+        tally.close(f"products, {march}", want, base)
+        for n in (2, 3, 5, 8, 9, 12, 13, 16, 17, 18, 24, 25, 32, 40):
+            for threads in ("1", "2"):
+                got = session.run(given(0, n), f"-march={march}", "--threads", threads)
+                tally.same(f"products, {march}: {n} rows, {threads} threads", {k: v[:n] for k, v in base.items()}, got)
+
+
 def main(tfmc, goldens):
     tally = Tally(tfmc)
     sentences(tally, tfmc, goldens)
@@ -178,6 +220,7 @@ def main(tfmc, goldens):
 
     with tempfile.TemporaryDirectory() as tmp:
         narrowed(tally, tmp, rng)
+        products(tally, tfmc, tmp, rng)
         with open(f"{tmp}/long.tfm", "w") as f:
             f.write(LONG)
         long = Session(tfmc, f"{tmp}/long.tfm", ["--random-weights", "5"])
