@@ -2,7 +2,8 @@
  * of the probe of the same round: weights read once, the caches of every row.
  *
  * All rows are written once, up to the last position. The rows of the other positions are copies that forgot what is
- * behind: they share pages with the long rows, but no two rows of a step share one. A step is undone by truncating. */
+ * behind: they share pages with the long rows, but no two rows of a step share one. A step is undone by truncating.
+ * Beside rows of one length there are rows that all have different ones. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,9 +14,14 @@
 #include "tfm/decode.h"
 
 static const char file[] = "bench/models/nmt.tfm";
-static const int64_t positions[] = {1024, 512, 64}, row_counts[] = {1, 8, 32}; /* the longest rows, the most rows */
+typedef struct Lengths {
+  int64_t most, apart; /* positions of row 0; how many fewer each row has than the one before */
+} Lengths;
+static const Lengths lengths[] = {{1024, 0}, {512, 0}, {64, 0}, {512, 1}};
+static const int64_t row_counts[] = {1, 8, 32};
 enum {
-  N_POSITIONS = sizeof positions / sizeof *positions,
+  ALIKE = 3, /* of the lengths: the longest first */
+  N_LENGTHS = sizeof lengths / sizeof *lengths,
   N_COUNTS = sizeof row_counts / sizeof *row_counts,
   LONGEST = 1024,
   MOST_PROBE_BYTES = 512 << 20, /* caches of many rows are larger than the largest L3 */
@@ -32,17 +38,21 @@ typedef struct Decoding { /* lives as long as the program */
 
 typedef struct DecodingCase {
   const Decoding *decoding;
-  int64_t position, n, *symbols;
+  const Lengths *lengths;
+  int64_t n, *symbols;
   tfm_decoder_row rows[MOST_ROWS];
 } DecodingCase;
 
 // ---- one step ----
 
+static int64_t length_of(const Lengths *of, int64_t row) { return of->most - row * of->apart; }
+
 static void run(void *context) {
   DecodingCase *item = context;
   tfm_decoder *decoder = item->decoding->decoder;
   tfm_decoder_step(decoder, item->n, item->rows, 1, item->decoding->scores, NULL, NULL); /* it worked before */
-  for (int64_t i = 0; i < item->n; i++) tfm_decoder_truncate(decoder, item->rows[i].row, item->position, NULL);
+  for (int64_t i = 0; i < item->n; i++)
+    tfm_decoder_truncate(decoder, item->rows[i].row, length_of(item->lengths, i), NULL);
 }
 
 static double least(void *context, const Probe *probe) {
@@ -61,12 +71,14 @@ static int64_t *symbols_of(Arena *arena, const tfm_decoding *decoding, int64_t r
 static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, int at) {
   static const int32_t token = 7;
   DecodingCase *item = ARENA_NEW(bench->arena, DecodingCase);
-  *item = (DecodingCase){.decoding = decoding, .position = positions[at], .n = rows};
+  *item = (DecodingCase){.decoding = decoding, .lengths = &lengths[at], .n = rows};
   for (int64_t i = 0; i < rows; i++) item->rows[i] = (tfm_decoder_row){at * MOST_ROWS + i, &token, 1};
-  item->symbols = symbols_of(bench->arena, &decoding->decoding, rows, item->position);
+  item->symbols = symbols_of(bench->arena, &decoding->decoding, rows, length_of(item->lengths, (rows - 1) / 2));
   Work work = roofline_work_at(decoding->decoding.step, item->symbols);
   char name[64];
-  snprintf(name, sizeof name, "rows %d, position %d", (int)rows, (int)item->position);
+  if (item->lengths->apart)
+    snprintf(name, sizeof name, "rows %d, %d to %d", (int)rows, (int)length_of(item->lengths, rows - 1), (int)item->lengths->most);
+  else snprintf(name, sizeof name, "rows %d, position %d", (int)rows, (int)item->lengths->most);
   double bytes = work.weight_bytes + work.cache_bytes;
   Subject *subject = subject_add(bench, "decoding", name, bench->threads, 0);
   subject->probe_bytes = bytes < MOST_PROBE_BYTES ? (size_t)bytes : MOST_PROBE_BYTES;
@@ -103,25 +115,25 @@ static tfm_status begin(tfm_decoder *decoder, tfm_error *error) {
   static const int64_t dims[] = {MOST_ROWS, SOURCE};
   for (int32_t i = 0; i < MOST_ROWS * SOURCE; i++) ids[i] = i;
   const tfm_value source = {ids, TFM_I32, 2, dims};
-  return tfm_decoder_begin(decoder, &source, N_POSITIONS * MOST_ROWS, LONGEST + 1, error);
+  return tfm_decoder_begin(decoder, &source, N_LENGTHS * MOST_ROWS, LONGEST + 1, error);
 }
 
 /* Row i of each position reads source i. */
 static tfm_status write_rows(tfm_decoder *decoder, tfm_error *error) {
   static int32_t tokens[LONGEST];
   tfm_decoder_row rows[MOST_ROWS];
-  int64_t parents[N_POSITIONS * MOST_ROWS];
+  int64_t parents[N_LENGTHS * MOST_ROWS];
   tfm_status status = begin(decoder, error);
   for (int32_t i = 0; i < LONGEST; i++) tokens[i] = i;
   for (int64_t i = 0; i < MOST_ROWS && !status; i++) {
     rows[i] = (tfm_decoder_row){.tokens = tokens, .n_tokens = LONGEST};
     status = tfm_decoder_join(decoder, i, &rows[i].row, error);
   }
-  for (int64_t i = 0; i < N_POSITIONS * MOST_ROWS; i++) parents[i] = i % MOST_ROWS;
+  for (int64_t i = 0; i < N_LENGTHS * MOST_ROWS; i++) parents[i] = i % MOST_ROWS;
   if (!status) status = tfm_decoder_step(decoder, MOST_ROWS, rows, 1, NULL, NULL, error);
-  if (!status) status = tfm_decoder_reorder(decoder, N_POSITIONS * MOST_ROWS, parents, error);
-  for (int64_t i = 0; i < N_POSITIONS * MOST_ROWS && !status; i++)
-    status = tfm_decoder_truncate(decoder, i, positions[i / MOST_ROWS], error);
+  if (!status) status = tfm_decoder_reorder(decoder, N_LENGTHS * MOST_ROWS, parents, error);
+  for (int64_t i = 0; i < N_LENGTHS * MOST_ROWS && !status; i++)
+    status = tfm_decoder_truncate(decoder, i, length_of(&lengths[i / MOST_ROWS], i % MOST_ROWS), error);
   return status;
 }
 
@@ -136,11 +148,12 @@ bool decoding_subjects(Bench *bench) {
   }
   for (int i = 0; i < N_COUNTS; i++) {
     const Subject *smallest = NULL;
-    for (int at = N_POSITIONS - 1; at >= 0; at--) {
+    for (int at = ALIKE - 1; at >= 0; at--) {
       Subject *subject = add_case(bench, decoding, row_counts[i], at);
       subject->smaller = smallest;
       if (!smallest) smallest = subject;
     }
+    for (int at = ALIKE; at < N_LENGTHS && row_counts[i] > 1; at++) add_case(bench, decoding, row_counts[i], at);
   }
   return true;
 }

@@ -22,7 +22,7 @@ static tfm_status set_output_dims(tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
-static int64_t scratch_needed(const tfm_context *context) {
+int64_t context_scratch_bytes(const tfm_context *context) {
   int64_t most = 0;
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     const tfm_step *step = &context->program->steps[i];
@@ -31,7 +31,7 @@ static int64_t scratch_needed(const tfm_context *context) {
                     : step->kind == TFM_STEP_ATTENTION ? attention_scratch_bytes(context, step)
                     : step->kind == TFM_STEP_TABLE     ? table_scratch_bytes(context, step)
                                                        : 0;
-    if (bytes < 0) return -1; /* too large to count */
+    if (bytes < 0) return -1;
     most = greatest_of(most, bytes);
   }
   return most;
@@ -42,7 +42,7 @@ static tfm_status plan_for_sizes(tfm_context *context, tfm_error *error) {
   tfm_status status = checks_hold(context, error);
   if (status) return status;
   if ((status = set_output_dims(context, error))) return status;
-  if ((status = memory_plan(context, scratch_needed(context), error))) return status;
+  if ((status = memory_plan(context, context_scratch_bytes(context), 1, error))) return status;
   resolve_operands(context);
   resolve_threads(context);
   return TFM_OK;
@@ -98,15 +98,15 @@ tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_
   return status ? status : set_output_dims(context, error);
 }
 
-tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error) {
   context->keeps_room = true;
   tfm_status status = context_set_shapes(context, symbols, error);
-  return status ? status : memory_plan(context, scratch_needed(context), error);
+  return status ? status : memory_plan(context, context_scratch_bytes(context), runs, error);
 }
 
 int64_t context_measure(tfm_context *context, const int64_t *symbols) {
   if (context_set_shapes(context, symbols, NULL)) return -1;
-  return memory_measure(context, scratch_needed(context));
+  return memory_measure(context, context_scratch_bytes(context), 1);
 }
 
 tfm_status tfm_context_bind(tfm_context *context, const tfm_value *inputs, tfm_error *error) {

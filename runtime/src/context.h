@@ -32,6 +32,7 @@ typedef struct StepState {
   int64_t work;     /* ns of one core */
   bool parallel;    /* worth all threads of the run */
   bool skipped;     /* in this run: its output is not wanted */
+  bool idle, shared; /* in this run and those beside it: skipped in all; done by all threads */
   uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
 } StepState;
 
@@ -66,6 +67,7 @@ struct tfm_context {
   Claims claims; /* one slot per thread */
 
   bool keeps_room;      /* see context_reserve_symbols */
+  int64_t spare_bytes;  /* of each buffer: parts of it that runs beside have begin at multiples of ALIGNMENT */
   bool bound, prepared; /* sizes are known; the results of the prepare steps are valid for them */
   int64_t *input_dims;  /* TFM_MAX_RANK per input */
   int64_t *output_dims; /* TFM_MAX_RANK per output */
@@ -83,6 +85,7 @@ struct tfm_context {
 
   int64_t *buffer_bytes;   /* planned for; at most what later sizes may need without a new plan */
   int64_t *buffer_offsets; /* in the workspace */
+  int64_t *buffer_taken;   /* by this run and those beside it */
   uint32_t *buffer_order;  /* scratch of the planner */
   char *workspace;
   int64_t workspace_bytes; /* what is there */
@@ -96,6 +99,8 @@ struct tfm_context {
   const CacheRows *caches; /* NULL: the program has none */
   const struct CachedSteps *cached_steps; /* for a program with caches; NULL: it has none */
   const GemmConsumer *consumer; /* NULL: there is none; else there is scratch for its units */
+  int64_t consumed_before; /* rows that the consumer has of the runs before this one */
+  tfm_context *beside;     /* the next of the runs that are executed together (beside.h); NULL: this is the last */
   int32_t active;         /* threads for a run with the bound sizes */
   int32_t last_active;
   uint64_t *profile;      /* NULL: not asked for */
@@ -170,20 +175,28 @@ tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tf
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The same with the dims of the outputs, after the checks of the model. */
 tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error);
-/* From now on the context has room for these sizes, and for those of other calls; it is not bound. */
-tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
+/* From now on the context has room for so many runs with these sizes (beside.h), and for those of other calls; it is not
+ * bound. */
+tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error);
+/* Bytes of scratch that each thread needs for the sizes that are set; -1 if they are too large to count. */
+int64_t context_scratch_bytes(const tfm_context *context);
 /* Bytes of workspace for these sizes, without making room; -1 if a size is out of range. */
 int64_t context_measure(tfm_context *context, const int64_t *symbols);
 
-/* memory.c: places the buffers and makes room for them and the scratch of all threads. */
-tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error);
+/* memory.c: places the buffers of so many runs and makes room for them and the scratch of all threads. */
+tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, int64_t runs, tfm_error *error);
 void memory_release(tfm_context *context);
+/* Bytes of a buffer for the sizes that are set; -1: they are out of range. */
+int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer);
 /* Bytes of workspace, or -1; makes no room. */
-int64_t memory_measure(tfm_context *context, int64_t scratch_bytes);
+int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs);
 
 /* resolve.c: addresses and strides of the operands that depend on sizes that changed (operands_stale), threads of all steps. */
 void resolve_find_symbols(tfm_context *context); /* once, when the context is made */
 void resolve_operands(tfm_context *context);
 void resolve_threads(tfm_context *context);
+/* Whether a step with so much work (StepState.work) is worth all threads; how many a run is that has so much in such steps. */
+bool resolve_is_parallel(const tfm_context *context, int64_t work);
+int32_t resolve_active(const tfm_context *context, int64_t work);
 
 #endif

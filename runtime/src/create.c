@@ -36,6 +36,7 @@ static int64_t place_arrays(tfm_context *context, char *block) {
   ARRAY(condition_stack, (int64_t)deepest_check(program) + 1);
   ARRAY(buffer_bytes, program->n_buffers);
   ARRAY(buffer_offsets, program->n_buffers);
+  ARRAY(buffer_taken, program->n_buffers);
   ARRAY(buffer_order, program->n_buffers);
   ARRAY(operands, program->n_operands);
   ARRAY(step_operands, steps * STEP_OPERANDS);

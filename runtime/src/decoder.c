@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "allocate.h"
+#include "beside.h"
 #include "options.h"
 #include "steps.h"
 
@@ -72,6 +73,7 @@ tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_w
 void tfm_decoder_destroy(tfm_decoder *decoder) {
   if (!decoder) return;
   tfm_context_destroy(decoder->source);
+  for (int i = 0; i < MOST_TOGETHER - 1; i++) beside_destroy(decoder->beside[i]);
   tfm_context_destroy(decoder->step);
   for (int i = 0; i < N_BLOCKS; i++)
     release_room(&decoder->allocator, decoder->blocks[i].memory, decoder->blocks[i].bytes);
@@ -89,6 +91,8 @@ uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
   if (!decoder) return 0;
   int64_t bytes = decoder->step->workspace_bytes + (decoder->source ? decoder->source->workspace_bytes : 0);
   for (int i = 0; i < N_BLOCKS; i++) bytes += decoder->blocks[i].bytes;
+  for (int i = 0; i < MOST_TOGETHER - 1; i++)
+    if (decoder->beside[i]) bytes += (int64_t)decoder->beside[i]->bytes;
   return (uint64_t)bytes;
 }
 

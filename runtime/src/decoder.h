@@ -1,8 +1,8 @@
 /* The decoder: rows of tokens over a tfm_decoding, the memory of what they computed, and its two contexts.
  *
  * All memory is there after begin (decoder_begin.c): tables, pages, room for the tensors of a run. Rows are made, copied and
- * ended in decoder_rows.c; decoder_step.c cuts a step into runs of rows that have the same number of positions; decoder_run.c
- * executes one of them. */
+ * ended in decoder_rows.c; decoder_step.c is a step as a whole; decoder_cut.c cuts it into runs of rows that have the same
+ * number of positions; decoder_run.c executes them, as many together as there is room for. */
 #ifndef TFM_RUNTIME_DECODER_H
 #define TFM_RUNTIME_DECODER_H
 
@@ -21,6 +21,7 @@ typedef struct DecoderRow {
 typedef struct StepInput { /* of the step program, beside tfm_step_input */
   char *staging;           /* where its tensor for a run is put together */
   char *result;            /* is_cache: where a run writes its next value */
+  int64_t staging_row, result_row; /* bytes of a row there; of a cache: those of the longest */
   int64_t flat_offset;     /* is_cache: in a row's flat block */
   const char *kept;        /* others: the output of the source program */
 } StepInput;
@@ -34,8 +35,13 @@ enum { BLOCK_TABLES, BLOCK_OWN, BLOCK_SOURCE, BLOCK_FLAT, BLOCK_OUTPUTS, BLOCK_S
 
 enum {
   RUN_TOKENS = 512, /* most new tokens of a run that has several of one row: bounds the workspace */
-  LEAST_KEPT = 16   /* so many rows of scores per run have their room from the beginning */
+  LEAST_KEPT = 16,  /* so many rows of scores per run have their room from the beginning */
+  MOST_TOGETHER = 32 /* runs that are executed together */
 };
+
+typedef struct Gathered { /* what is in staging at the place of a row: its item's tensors, in a run of these rows */
+  int64_t item, first, rows;
+} Gathered;
 
 struct tfm_decoder {
   const tfm_decoding *decoding;
@@ -43,6 +49,7 @@ struct tfm_decoder {
   size_t bytes; /* of the block that holds the decoder and the two arrays behind it */
   BestSearch best; /* if step->consumer is there */
   tfm_context *source, *step; /* source: NULL if there is none; the threads are those of `step` */
+  tfm_context *beside[MOST_TOGETHER - 1]; /* for runs together with one of `step`: as many as there may be */
   StepInput *inputs;
   int64_t *symbols; /* of the step */
   DecoderBlock blocks[N_BLOCKS];
@@ -55,15 +62,15 @@ struct tfm_decoder {
   PagePool own_pages, flat_pages;
   DecoderRow *rows, *spare; /* max_rows each; spare: what reorder puts the new rows into */
   float **item_pages;       /* [items][pages_per_item] */
-  /* Of the present step and run. */
-  int64_t *members;         /* [max_rows] numbers in the call: the rows of a group */
+  int64_t most_together;    /* runs */
+  /* Of the present step, and of the present runs together. */
+  int64_t *members;         /* [max_rows] numbers in the call: rows of a kind follow one another */
   uint8_t *done;            /* [max_rows] of the call */
   DecoderRow **run_rows;    /* [max_rows] */
   const char **parts;       /* [max_rows] for gathering */
   float *const **own_lists, *const **source_lists; /* [max_rows] */
-  CacheRows caches;
-  int64_t *gathered_items;  /* [max_rows] the items whose tensors are in staging now */
-  int64_t n_gathered;
+  CacheRows caches[MOST_TOGETHER];
+  Gathered *gathered;       /* [max_rows] */
   int32_t *tokens;          /* [most tokens of a run] */
   float *scores;            /* [max_rows][vocab], for rows that are not side by side in the caller's memory */
   float *log_sums;          /* [max_rows] */
@@ -90,14 +97,31 @@ Parts parts_of(const tfm_tensor_info *info, const int64_t *dims, uint32_t batch_
 /* The sizes of a run in decoder->symbols. */
 void decoder_set_symbols(tfm_decoder *decoder, int64_t rows, int64_t past, int64_t fresh, int64_t kept);
 
-typedef struct DecoderRun { /* decoder->run_rows[0..rows) with the new tokens in decoder->tokens */
-  int64_t rows, past, fresh, kept;
+/* Rows of the call that have the same number of positions, `past`, and get the same number of tokens, `fresh`. */
+typedef struct DecoderRun {
+  const int64_t *members;  /* their numbers in the call */
+  int64_t rows, first;     /* decoder->run_rows[first...first + rows) */
+  int64_t first_token;     /* in decoder->tokens: [rows][fresh] */
+  int64_t past, fresh, kept;
   float *scores, *log_sums; /* NULL: not wanted */
-  const BestCall *best;     /* wanted in place of the scores, of rows with these numbers in the call; or NULL */
-  const int64_t *members;
+  const BestCall *best;    /* wanted in place of the scores, or NULL; the same for all runs together */
 } DecoderRun;
-/* Executes; the pages are ready. Rows change in their pages behind `past` and in next_flat. */
-tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *run, tfm_error *error);
+/* Executes runs whose rows, members and tokens follow one another; the pages are ready. Rows change in their pages behind
+ * `past` and in next_flat. */
+tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error);
+
+/* What tfm_decoder_step is called with. */
+typedef struct DecoderCall {
+  const tfm_decoder_row *rows;
+  int64_t n, kept;
+  float *scores, *log_sums;
+  const BestCall *best; /* NULL, or in place of the scores and sums: kept is 1 */
+} DecoderCall;
+/* decoder_cut.c: executes a call that is checked, of rows whose pages have room. */
+tfm_status decoder_run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error);
+static inline DecoderRow *decoder_row_of(const tfm_decoder *decoder, const DecoderCall *call, int64_t member) {
+  return &decoder->rows[call->rows[member].row];
+}
 
 /* A step that gives the best token after the last one of each row; the decoder must have it (step->consumer). */
 tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const BestCall *best,

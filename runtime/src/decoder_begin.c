@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocate.h"
+#include "beside.h"
 #include "decoder.h"
 #include "layout.h"
 #include "run.h"
@@ -180,7 +181,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(decoder->parts, rows);
   ARRAY(decoder->own_lists, rows);
   ARRAY(decoder->source_lists, rows);
-  ARRAY(decoder->gathered_items, rows);
+  ARRAY(decoder->gathered, rows);
   ARRAY(decoder->model_rows, rows);
   ARRAY(decoder->tokens, most_run_tokens(decoder));
   ARRAY(decoder->log_sums, rows);
@@ -193,6 +194,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
                   cache_page_bytes(decoder->decoding->step->own_page_floats), pages, own_arrays);
   page_pool_place(&decoder->flat_pages, decoder->blocks[BLOCK_FLAT].memory, decoder->flat_bytes, 2 * rows, flat_arrays);
   for (int64_t i = 0; i < rows; i++) {
+    decoder->gathered[i] = (Gathered){0};
     decoder->rows[i] = (DecoderRow){.own.pages = lists + i * decoder->pages_per_row};
     decoder->spare[i] = (DecoderRow){.own.pages = lists + (rows + i) * decoder->pages_per_row};
   }
@@ -219,28 +221,27 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
   if (layout.bytes < 0 || !block_reserve(decoder, BLOCK_TABLES, layout.bytes)) return no_memory(error, "the tables of a decoder");
   layout = (Layout){.block = decoder->blocks[BLOCK_TABLES].memory};
   place_tables(decoder, &layout);
-  decoder->n_gathered = 0;
   return TFM_OK;
 }
 
 /* --- The runs ------------------------------------------------------------------------------------------------------ */
 
 static tfm_status reserve_run(tfm_decoder *decoder, int64_t rows, int64_t length, int64_t fresh, int64_t kept,
-                              tfm_error *error) {
+                              int64_t together, tfm_error *error) {
   fresh = least_of(fresh, length);
   decoder_set_symbols(decoder, rows, length - fresh, fresh, greatest_of(1, least_of(kept, fresh)));
-  return context_reserve_symbols(decoder->step, decoder->symbols, error);
+  return context_reserve_symbols(decoder->step, decoder->symbols, together, error);
 }
 
 /* The longest row of at most max_length that the checks of the model allow: a longer one is refused when it is there. */
 static tfm_status find_longest(tfm_decoder *decoder, tfm_error *error) {
-  tfm_status status = reserve_run(decoder, 1, decoder->max_length, 1, 1, error);
+  tfm_status status = reserve_run(decoder, 1, decoder->max_length, 1, 1, 1, error);
   decoder->longest = decoder->max_length;
   if (status != TFM_E_INPUT) return status;
   int64_t least = 0, most = decoder->max_length; /* `least` is allowed or 0, `most` isn't */
   while (most - least > 1) {
     int64_t middle = least + (most - least) / 2;
-    tfm_status tried = reserve_run(decoder, 1, middle, 1, 1, NULL);
+    tfm_status tried = reserve_run(decoder, 1, middle, 1, 1, 1, NULL);
     if (tried && tried != TFM_E_INPUT) return tried;
     if (tried) most = middle;
     else least = middle;
@@ -249,11 +250,31 @@ static tfm_status find_longest(tfm_decoder *decoder, tfm_error *error) {
   return least ? TFM_OK : status;
 }
 
-/* Rows of a buffer grow with rows, new tokens, or both; their product is bounded, so the most is at an end. */
+/* No more runs than rows go together; for a cache that is the same tensor for all rows there is one place. */
+static int64_t most_together(const tfm_decoder *decoder) {
+  const tfm_decoding *decoding = decoder->decoding;
+  for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
+    if (input_is_flat_cache(decoding, i) && decoding->inputs[i].batch_axis == TFM_NONE) return 1;
+  return decoder_has_rows(decoder) ? least_of(MOST_TOGETHER, decoder->max_rows) : 1;
+}
+
+static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
+  decoder->most_together = most_together(decoder);
+  decoder->step->spare_bytes = decoder->most_together > 1 ? decoder->most_together * ALIGNMENT : 0;
+  for (int64_t i = 0; i < decoder->most_together - 1; i++) {
+    if (!decoder->beside[i]) decoder->beside[i] = beside_create(decoder->step);
+    if (!decoder->beside[i]) return no_memory(error, "the runs of rows of different lengths");
+  }
+  return TFM_OK;
+}
+
+/* Rows of a buffer grow with rows, new tokens, or both; their product is bounded, so the most is at an end. What does not grow
+ * with them, each of several runs together has once. */
 static tfm_status reserve_runs(tfm_decoder *decoder, tfm_error *error) {
-  int64_t length = decoder->longest, rows = decoder_has_rows(decoder) ? decoder->max_rows : 1;
-  tfm_status status = reserve_run(decoder, 1, length, RUN_TOKENS, greatest_of(LEAST_KEPT, rows), error);
-  if (!status) status = reserve_run(decoder, rows, length, decoder_chunk(rows), greatest_of(1, LEAST_KEPT / rows), error);
+  int64_t length = decoder->longest, rows = decoder_has_rows(decoder) ? decoder->max_rows : 1, n = decoder->most_together;
+  tfm_status status = reserve_run(decoder, 1, length, RUN_TOKENS, greatest_of(LEAST_KEPT, rows), 1, error);
+  if (!status) status = reserve_run(decoder, rows, length, decoder_chunk(rows), greatest_of(1, LEAST_KEPT / rows), 1, error);
+  if (!status && n > 1) status = reserve_run(decoder, 1, length, decoder_chunk(n), 1, n, error);
   return status;
 }
 
@@ -284,9 +305,10 @@ static void place_staging(tfm_decoder *decoder, Layout *layout) {
     const tfm_step_input *info = &decoding->inputs[i];
     StepInput *state = &decoder->inputs[i];
     int64_t rows = info->batch_axis == TFM_NONE ? 1 : decoder->max_rows;
-    if (info->is_cache || info->batch_axis != TFM_NONE)
-      state->staging = layout_take(layout, rows, input_bytes(decoder->step, i));
-    if (info->is_cache) state->result = layout_take(layout, rows, output_bytes(decoder->step, info->number));
+    state->staging_row = input_bytes(decoder->step, i);
+    state->result_row = info->is_cache ? output_bytes(decoder->step, info->number) : 0;
+    if (info->is_cache || info->batch_axis != TFM_NONE) state->staging = layout_take(layout, rows, state->staging_row);
+    if (info->is_cache) state->result = layout_take(layout, rows, state->result_row);
   }
 }
 
@@ -318,6 +340,7 @@ tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int6
   decoder->max_rows = max_rows ? max_rows : 1; /* memory is for at least one */
   decoder->max_length = max_length;
   if ((status = bind_source(decoder, inputs, error))) return status;
+  if ((status = make_contexts(decoder, error))) return status;
   if ((status = find_longest(decoder, error))) return status;
   if ((status = reserve_runs(decoder, error))) return status;
   if ((status = measure_flat(decoder, error))) return status;

@@ -1,7 +1,11 @@
-/* One run of the step program: binds its sizes, puts the tensors of its rows together, executes, and takes what caches that
- * are tensors have become. */
+/* Runs of the step program: binds their sizes, puts the tensors of their rows together, executes, and takes what caches that
+ * are tensors have become.
+ *
+ * Runs together have contexts of one list (beside.h). Each has its part of the arrays and of the staging memory: that of its
+ * rows. */
 #include <string.h>
 
+#include "beside.h"
 #include "decoder.h"
 #include "run.h"
 
@@ -29,10 +33,25 @@ void decoder_set_symbols(tfm_decoder *decoder, int64_t rows, int64_t past, int64
 
 /* --- What goes in -------------------------------------------------------------------------------------------------- */
 
-static Parts input_parts(const tfm_decoder *decoder, uint32_t input, int64_t rows) {
-  return parts_of(&decoder->decoding->step->inputs[input],
-                  decoder->step->input_dims + (size_t)input * TFM_MAX_RANK,
-                  decoder->decoding->inputs[input].batch_axis, rows);
+typedef struct Run { /* a run and the context that it is bound to */
+  const DecoderRun *info;
+  tfm_context *context;
+  DecoderRow **rows; /* info->rows of them */
+} Run;
+
+static Parts input_parts(const tfm_decoder *decoder, const Run *run, uint32_t input) {
+  return parts_of(&decoder->decoding->step->inputs[input], run->context->input_dims + (size_t)input * TFM_MAX_RANK,
+                  decoder->decoding->inputs[input].batch_axis, run->info->rows);
+}
+
+static char *staging_of(const tfm_decoder *decoder, const Run *run, uint32_t input) {
+  const StepInput *state = &decoder->inputs[input];
+  return state->staging + run->info->first * state->staging_row;
+}
+
+static char *result_of(const tfm_decoder *decoder, const Run *run, uint32_t input) {
+  const StepInput *state = &decoder->inputs[input];
+  return state->result + run->info->first * state->result_row;
 }
 
 /* Puts a row's part for each outer index, `stride` bytes apart in `sources`, side by side. */
@@ -42,129 +61,187 @@ static void gather(char *target, const Parts *parts, int64_t rows, const char *c
       memcpy(target, sources[row] + outer * stride, (size_t)parts->bytes);
 }
 
-static bool items_in_order(const tfm_decoder *decoder, int64_t rows) {
-  if (rows != decoder->items) return false;
-  for (int64_t i = 0; i < rows; i++)
-    if (decoder->run_rows[i]->item != i) return false;
+/* Whether the rows read one item after the other. */
+static bool items_in_order(const Run *run) {
+  for (int64_t i = 1; i < run->info->rows; i++)
+    if (run->rows[i]->item != run->rows[0]->item + i) return false;
   return true;
 }
 
-static bool items_are_gathered(const tfm_decoder *decoder, int64_t rows) {
-  if (rows != decoder->n_gathered) return false;
-  for (int64_t i = 0; i < rows; i++)
-    if (decoder->run_rows[i]->item != decoder->gathered_items[i]) return false;
+/* The tensor of a source as it is, if the rows' part of it is in one piece; else NULL. */
+static void *kept_in_place(const tfm_decoder *decoder, const Run *run, uint32_t input, bool in_order) {
+  const StepInput *state = &decoder->inputs[input];
+  if (decoder->decoding->inputs[input].batch_axis == TFM_NONE) return (void *)state->kept;
+  Parts parts = input_parts(decoder, run, input);
+  if (!in_order || (parts.outer > 1 && run->info->rows < decoder->items)) return NULL;
+  return (void *)(state->kept + run->rows[0]->item * parts.bytes);
+}
+
+static bool items_are_gathered(const tfm_decoder *decoder, const Run *run) {
+  const Gathered *gathered = decoder->gathered + run->info->first;
+  for (int64_t i = 0; i < run->info->rows; i++)
+    if (gathered[i].item != run->rows[i]->item || gathered[i].first != run->info->first ||
+        gathered[i].rows != run->info->rows)
+      return false;
   return true;
 }
 
 /* The sources' tensors, for the rows that read them. They stay as they are from run to run, as long as the items do. */
-static void gather_items(tfm_decoder *decoder, int64_t rows) {
+static void gather_items(tfm_decoder *decoder, const Run *run) {
   const tfm_decoding *decoding = decoder->decoding;
-  decoder->n_gathered = rows;
-  for (int64_t i = 0; i < rows; i++) decoder->gathered_items[i] = decoder->run_rows[i]->item;
+  for (int64_t i = 0; i < run->info->rows; i++)
+    decoder->gathered[run->info->first + i] = (Gathered){run->rows[i]->item, run->info->first, run->info->rows};
   for (uint32_t input = 0; input < decoding->step->n_inputs; input++) {
     if (!input_is_of_source(decoding, input) || decoding->inputs[input].batch_axis == TFM_NONE) continue;
-    Parts parts = input_parts(decoder, input, rows);
-    for (int64_t i = 0; i < rows; i++)
-      decoder->parts[i] = decoder->inputs[input].kept + decoder->run_rows[i]->item * parts.bytes;
-    gather(decoder->inputs[input].staging, &parts, rows, decoder->parts, decoder->items * parts.bytes);
+    Parts parts = input_parts(decoder, run, input);
+    for (int64_t i = 0; i < run->info->rows; i++)
+      decoder->parts[i] = decoder->inputs[input].kept + run->rows[i]->item * parts.bytes;
+    gather(staging_of(decoder, run, input), &parts, run->info->rows, decoder->parts, decoder->items * parts.bytes);
   }
 }
 
 static const char *flat_of(const DecoderRow *row) { return row->next_flat ? row->next_flat : row->flat; }
 
 /* A cache that is a tensor. One that is the same for all rows is read from the first. */
-static void gather_flat(tfm_decoder *decoder, uint32_t input, int64_t rows) {
-  const StepInput *state = &decoder->inputs[input];
-  Parts parts = input_parts(decoder, input, rows);
-  if (decoder->decoding->inputs[input].batch_axis == TFM_NONE) rows = 1;
+static void gather_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
+  Parts parts = input_parts(decoder, run, input);
+  int64_t rows = decoder->decoding->inputs[input].batch_axis == TFM_NONE ? 1 : run->info->rows;
   if (parts.bytes * parts.outer == 0) return; /* no positions yet */
-  for (int64_t i = 0; i < rows; i++) decoder->parts[i] = flat_of(decoder->run_rows[i]) + state->flat_offset;
-  gather(state->staging, &parts, rows, decoder->parts, parts.bytes);
+  for (int64_t i = 0; i < rows; i++) decoder->parts[i] = flat_of(run->rows[i]) + decoder->inputs[input].flat_offset;
+  gather(staging_of(decoder, run, input), &parts, rows, decoder->parts, parts.bytes);
 }
 
-static void *input_address(tfm_decoder *decoder, uint32_t input, int64_t rows, bool in_order) {
+static void *input_address(tfm_decoder *decoder, const Run *run, uint32_t input, bool in_order) {
   const tfm_decoding *decoding = decoder->decoding;
-  if (input == decoding->tokens) return decoder->tokens;
-  const StepInput *state = &decoder->inputs[input];
-  const tfm_step_input *info = &decoding->inputs[input];
-  if (info->is_cache) {
-    gather_flat(decoder, input, rows);
-    return state->staging;
+  if (input == decoding->tokens) return decoder->tokens + run->info->first_token;
+  if (decoding->inputs[input].is_cache) {
+    gather_flat(decoder, run, input);
+    return staging_of(decoder, run, input);
   }
-  return info->batch_axis == TFM_NONE || in_order ? (void *)state->kept : state->staging;
+  void *kept = kept_in_place(decoder, run, input, in_order);
+  return kept ? kept : staging_of(decoder, run, input);
 }
 
-static void set_inputs(tfm_decoder *decoder, int64_t rows) {
-  tfm_context *step = decoder->step;
-  bool in_order = items_in_order(decoder, rows);
-  if (!in_order && !items_are_gathered(decoder, rows)) gather_items(decoder, rows);
+static bool needs_gathering(const tfm_decoder *decoder, const Run *run, bool in_order) {
+  for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
+    if (input_is_of_source(decoder->decoding, i) && !kept_in_place(decoder, run, i, in_order))
+      return !items_are_gathered(decoder, run);
+  return false;
+}
+
+static void set_inputs(tfm_decoder *decoder, const Run *run) {
+  tfm_context *step = run->context;
+  bool in_order = items_in_order(run);
+  if (needs_gathering(decoder, run, in_order)) gather_items(decoder, run);
   for (uint32_t i = 0; i < step->program->n_inputs; i++) {
     const tfm_tensor_info *info = &step->program->inputs[i];
-    step->callers[i] = input_address(decoder, i, rows, in_order);
+    step->callers[i] = input_address(decoder, run, i, in_order);
     step->given[i] = (tfm_value){step->callers[i], info->dtype, info->rank, step->input_dims + (size_t)i * TFM_MAX_RANK};
   }
 }
 
 /* --- What comes out ------------------------------------------------------------------------------------------------ */
 
-static void set_outputs(tfm_decoder *decoder, const DecoderRun *run) {
-  tfm_context *step = decoder->step;
+static void set_outputs(tfm_decoder *decoder, const Run *run) {
+  tfm_context *step = run->context;
   const tfm_decoding *decoding = decoder->decoding;
   void **outputs = step->callers + step->program->n_inputs;
   for (uint32_t i = 0; i < step->program->n_outputs; i++) outputs[i] = NULL;
   /* The best are taken by the consumer; any address says that the steps which lead to them are wanted. */
-  outputs[decoding->scores] = run->best ? (void *)run->best->best : run->scores;
-  if (decoding->log_sum != TFM_NONE) outputs[decoding->log_sum] = run->log_sums;
+  outputs[decoding->scores] = run->info->best ? (void *)run->info->best->best : run->info->scores;
+  if (decoding->log_sum != TFM_NONE) outputs[decoding->log_sum] = run->info->log_sums;
   for (uint32_t i = 0; i < step->program->n_inputs; i++)
-    if (input_is_flat_cache(decoding, i))
-      outputs[decoding->inputs[i].number] = decoder->inputs[i].result;
+    if (input_is_flat_cache(decoding, i)) outputs[decoding->inputs[i].number] = result_of(decoder, run, i);
 }
 
-static void take_flat(tfm_decoder *decoder, uint32_t input, int64_t rows) {
+static void take_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
   const tfm_step_input *info = &decoder->decoding->inputs[input];
-  const StepInput *state = &decoder->inputs[input];
+  const int64_t rows = run->info->rows;
   Parts parts = parts_of(&decoder->decoding->step->outputs[info->number],
-                         decoder->step->output_dims + (size_t)info->number * TFM_MAX_RANK, info->batch_axis, rows);
+                         run->context->output_dims + (size_t)info->number * TFM_MAX_RANK, info->batch_axis, rows);
   bool same = info->batch_axis == TFM_NONE;
   for (int64_t i = 0; i < rows; i++) {
-    const char *from = state->result + (same ? 0 : i * parts.bytes);
-    char *to = decoder->run_rows[i]->next_flat + state->flat_offset;
+    const char *from = result_of(decoder, run, input) + (same ? 0 : i * parts.bytes);
+    char *to = run->rows[i]->next_flat + decoder->inputs[input].flat_offset;
     for (int64_t outer = 0; outer < parts.outer; outer++, to += parts.bytes)
       memcpy(to, from + outer * parts.bytes * (same ? 1 : rows), (size_t)parts.bytes);
   }
 }
 
-static void take_results(tfm_decoder *decoder, int64_t rows) {
+static void take_results(tfm_decoder *decoder, const Run *run) {
   if (!decoder->flat_bytes) return;
-  for (int64_t i = 0; i < rows; i++)
-    if (!decoder->run_rows[i]->next_flat) decoder->run_rows[i]->next_flat = page_take(&decoder->flat_pages);
+  for (int64_t i = 0; i < run->info->rows; i++)
+    if (!run->rows[i]->next_flat) run->rows[i]->next_flat = page_take(&decoder->flat_pages);
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
-    if (input_is_flat_cache(decoder->decoding, i)) take_flat(decoder, i, rows);
+    if (input_is_flat_cache(decoder->decoding, i)) take_flat(decoder, run, i);
 }
 
-/* --- The run ------------------------------------------------------------------------------------------------------- */
+/* --- The runs ------------------------------------------------------------------------------------------------------ */
 
-static void set_pages(tfm_decoder *decoder, int64_t rows) {
-  for (int64_t i = 0; i < rows; i++) {
-    decoder->own_lists[i] = decoder->run_rows[i]->own.pages;
-    decoder->source_lists[i] = decoder->item_pages + decoder->run_rows[i]->item * decoder->pages_per_item;
+static void set_pages(tfm_decoder *decoder, const Run *run, int64_t number) {
+  const int64_t first = run->info->first;
+  for (int64_t i = 0; i < run->info->rows; i++) {
+    decoder->own_lists[first + i] = run->rows[i]->own.pages;
+    decoder->source_lists[first + i] = decoder->item_pages + run->rows[i]->item * decoder->pages_per_item;
   }
-  decoder->caches = (CacheRows){decoder->own_lists, decoder->source_lists};
-  decoder->step->caches = &decoder->caches;
+  decoder->caches[number] = (CacheRows){decoder->own_lists + first, decoder->source_lists + first};
+  run->context->caches = &decoder->caches[number];
 }
 
-tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *run, tfm_error *error) {
-  decoder_set_symbols(decoder, run->rows, run->past, run->fresh, run->kept);
+static Run run_in(const tfm_decoder *decoder, const DecoderRun *info, tfm_context *context) {
+  return (Run){info, context, decoder->run_rows + info->first};
+}
+
+/* Binds as many runs as there is room for, at least one; *bound: how many. */
+static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, int64_t *bound, tfm_error *error) {
+  decoder_set_symbols(decoder, runs->rows, runs->past, runs->fresh, runs->kept);
   tfm_status status = context_bind_symbols(decoder->step, decoder->symbols, error);
-  if (status) return status;
-  set_inputs(decoder, run->rows);
-  set_outputs(decoder, run);
-  set_pages(decoder, run->rows);
-  if ((status = ids_check_inputs(decoder->step, decoder->step->given, error))) return status;
-  if (run->best) best_begin(&decoder->best, run->best, run->members, run->rows, decoder->step->threads);
-  status = run_steps(decoder->step, error);
-  if (run->best) best_end(&decoder->best, run->rows, decoder->step->threads);
-  if (status) return status;
-  take_results(decoder, run->rows);
-  return TFM_OK;
+  *bound = 1;
+  decoder->step->beside = NULL;
+  if (status || n == 1) return status;
+  beside_none(decoder->step);
+  tfm_context *last = decoder->step;
+  for (bool fits = true; *bound < n && !status;) {
+    tfm_context *context = decoder->beside[*bound - 1];
+    const DecoderRun *run = &runs[*bound];
+    decoder_set_symbols(decoder, run->rows, run->past, run->fresh, run->kept);
+    status = beside_bind(decoder->step, last, context, decoder->symbols, &fits, error);
+    if (status || !fits) break;
+    context->consumed_before = run->first - runs->first;
+    last = context;
+    ++*bound;
+  }
+  return status;
+}
+
+static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
+  tfm_context *context = decoder->step;
+  for (int64_t i = 0; i < n; i++, context = context->beside) {
+    const Run run = run_in(decoder, &runs[i], context);
+    set_inputs(decoder, &run);
+    set_outputs(decoder, &run);
+    set_pages(decoder, &run, i);
+    tfm_status status = ids_check_inputs(context, context->given, error);
+    if (status) return status;
+  }
+  const int64_t rows = runs[n - 1].first + runs[n - 1].rows - runs->first;
+  if (runs->best) best_begin(&decoder->best, runs->best, runs->members, rows, decoder->step->threads);
+  tfm_status status = run_steps(decoder->step, error);
+  if (runs->best) best_end(&decoder->best, rows, decoder->step->threads);
+  context = decoder->step;
+  for (int64_t i = 0; i < n && !status; i++, context = context->beside) {
+    const Run run = run_in(decoder, &runs[i], context);
+    take_results(decoder, &run);
+  }
+  return status;
+}
+
+tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
+  tfm_status status = TFM_OK;
+  for (int64_t first = 0, bound; first < n && !status; first += bound) {
+    status = bind_runs(decoder, runs + first, n - first, &bound, error);
+    if (!status) status = run_bound(decoder, runs + first, bound, error);
+    decoder->step->beside = NULL;
+  }
+  return status;
 }

@@ -14,13 +14,11 @@ static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
   return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
-/* The bytes of each buffer for the bound sizes. False on overflow or a negative size. */
-static bool buffer_size(const tfm_context *context, uint32_t buffer, int64_t *bytes) {
+int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer) {
   const tfm_buffer *info = &context->program->buffers[buffer];
   int64_t elements = value_of(context, info->elements);
-  if (elements < 0 || elements > INT64_MAX / 8) return false;
-  *bytes = round_up(elements * dtype_size(info->dtype), ALIGNMENT);
-  return true;
+  if (elements < 0 || elements > INT64_MAX / 8) return -1;
+  return round_up(elements * dtype_size(info->dtype), ALIGNMENT);
 }
 
 static void sort_by_size(tfm_context *context) {
@@ -73,18 +71,23 @@ static bool place_buffers(tfm_context *context) {
   return true;
 }
 
+static int64_t bytes_for(const tfm_context *context, uint32_t buffer, int64_t runs) {
+  int64_t bytes = memory_buffer_bytes(context, buffer);
+  return bytes < 0 || __builtin_mul_overflow(bytes, runs, &bytes) ? -1 : bytes + context->spare_bytes;
+}
+
 /* Plans anew only if a buffer outgrew its place. */
-static bool plan_buffers(tfm_context *context) {
+static bool plan_buffers(tfm_context *context, int64_t runs) {
   bool fits = true;
   for (uint32_t i = 0; i < context->program->n_buffers; i++) {
-    int64_t bytes;
-    if (!buffer_size(context, i, &bytes)) return false;
+    int64_t bytes = bytes_for(context, i, runs);
+    if (bytes < 0) return false;
     fits = fits && bytes <= context->buffer_bytes[i];
   }
   if (fits) return true;
   for (uint32_t i = 0; i < context->program->n_buffers; i++) {
     int64_t before = context->buffer_bytes[i];
-    buffer_size(context, i, &context->buffer_bytes[i]);
+    context->buffer_bytes[i] = bytes_for(context, i, runs);
     if (context->keeps_room) context->buffer_bytes[i] = greatest_of(before, context->buffer_bytes[i]);
   }
   return place_buffers(context);
@@ -108,18 +111,18 @@ static tfm_status forget_plan(tfm_context *context, tfm_error *error, int64_t by
                   (long long)bytes);
 }
 
-int64_t memory_measure(tfm_context *context, int64_t scratch_bytes) {
+int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs) {
   int64_t bytes;
-  if (scratch_bytes < 0 || !plan_buffers(context) ||
+  if (scratch_bytes < 0 || !plan_buffers(context, runs) ||
       __builtin_mul_overflow(round_up(scratch_bytes, ALIGNMENT), (int64_t)context->threads, &bytes) ||
       __builtin_add_overflow(bytes, context->buffers_bytes, &bytes))
     return -1;
   return bytes;
 }
 
-tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, tfm_error *error) {
+tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, int64_t runs, tfm_error *error) {
   if (context->keeps_room && scratch_bytes >= 0) scratch_bytes = greatest_of(scratch_bytes, context->scratch_bytes);
-  int64_t bytes = memory_measure(context, scratch_bytes);
+  int64_t bytes = memory_measure(context, scratch_bytes, runs);
   if (bytes < 0) return forget_plan(context, error, -1);
   if (!reserve(context, bytes)) return forget_plan(context, error, bytes);
   context->scratch_bytes = round_up(scratch_bytes, ALIGNMENT);

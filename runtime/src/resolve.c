@@ -110,6 +110,14 @@ void resolve_operands(tfm_context *context) {
   context->operands_stale = 0;
 }
 
+bool resolve_is_parallel(const tfm_context *context, int64_t work) {
+  return work >= NS_WORTH_A_SHARE * (int64_t)context->threads;
+}
+
+int32_t resolve_active(const tfm_context *context, int64_t work) {
+  return (int32_t)greatest_of(1, least_of(context->threads, work / NS_WORTH_A_THREAD));
+}
+
 void resolve_threads(tfm_context *context) {
   const tfm_program *program = context->program;
   int64_t total = 0;
@@ -117,10 +125,10 @@ void resolve_threads(tfm_context *context) {
   for (uint32_t i = program->n_steps; i-- > 0;) {
     StepState *state = &context->steps[i];
     state->work = value_of(context, program->steps[i].work);
-    state->parallel = state->work >= NS_WORTH_A_SHARE * (int64_t)context->threads;
+    state->parallel = resolve_is_parallel(context, state->work);
     state->next_gemm = next_gemm;
     if (program->steps[i].kind == TFM_STEP_GEMM) next_gemm = i;
     if (state->parallel && __builtin_add_overflow(total, state->work, &total)) total = INT64_MAX;
   }
-  context->active = (int32_t)greatest_of(1, least_of(context->threads, total / NS_WORTH_A_THREAD));
+  context->active = resolve_active(context, total);
 }

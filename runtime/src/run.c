@@ -1,4 +1,5 @@
-/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone.
+/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone. Runs beside it
+ * (beside.h) go along: each step is done for all of them before the next.
  *
  * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that ends
  * its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between two
@@ -35,25 +36,50 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-static bool step_is_parallel(const tfm_context *context, uint32_t step, int32_t active) {
-  return active > 1 && context->steps[step].parallel;
+static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t active) {
+  return active > 1 && first->steps[step].shared;
 }
 
-static void do_step(Walker *walker, uint32_t number) {
-  tfm_context *context = walker->context;
+/* A step of one context by `threads` threads, of which this one is number `thread`. */
+static void do_in(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
   const tfm_step *step = &context->program->steps[number];
-  bool parallel = step_is_parallel(context, number, walker->member->active);
-  walker->thread = walker->member->thread;
-  walker->threads = parallel ? walker->member->active : 1;
-  if (!parallel && walker->thread != 0) return;
-  if (atomic_load_explicit(&context->faults, memory_order_relaxed)) return;
+  if (context->steps[number].skipped) return;
+  walker->context = context;
+  walker->thread = thread;
+  walker->threads = threads;
   step_functions[step->kind](walker, step);
 }
 
+/* The same step of several contexts. Of those for which it isn't worth all threads each thread has some. */
+static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
+  int32_t place = 0;
+  for (tfm_context *context = first; context; context = context->beside, place++) {
+    if (threads > 1 && context->steps[number].parallel) do_in(walker, context, number, thread, threads);
+    else if (place % threads == thread) do_in(walker, context, number, 0, 1);
+  }
+}
+
+static bool any_has_fault(tfm_context *first) {
+  for (tfm_context *context = first; context; context = context->beside)
+    if (atomic_load_explicit(&context->faults, memory_order_relaxed)) return true;
+  return false;
+}
+
+static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
+  const tfm_step *step = &first->program->steps[number];
+  int32_t threads = step_is_shared(first, number, walker->member->active) ? walker->member->active : 1;
+  int32_t thread = walker->member->thread;
+  if (thread >= threads || any_has_fault(first)) return;
+  walker->of_all = first->beside && step->kind == TFM_STEP_GEMM && first->cached_steps->is_one_product(first, step);
+  if (first->beside && !walker->of_all) do_in_each(walker, first, number, thread, threads);
+  else do_in(walker, first, number, thread, threads);
+}
+
 /* Before the barrier in front of a step: threads that are late may even skip the step before it, which no longer counts. */
-static void poll_cancelled(tfm_context *context, const PoolMember *member, uint32_t step) {
-  if (member->thread || step > context->committed) return;
-  if (atomic_load_explicit(&context->cancelled, memory_order_relaxed))
+static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_t step) {
+  if (member->thread || step > first->committed) return;
+  if (!atomic_load_explicit(&first->cancelled, memory_order_relaxed)) return;
+  for (tfm_context *context = first; context; context = context->beside)
     atomic_fetch_or(&context->faults, FAULT_CANCELLED);
 }
 
@@ -66,13 +92,13 @@ static void walk(void *argument, PoolMember *member) {
   bool any = false, others = false; /* steps before this one: any at all; the last one by all threads */
   uint64_t fp_mode = fp_mode_enter();
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
-    if (context->steps[i].skipped) continue;
-    bool parallel = step_is_parallel(context, i, member->active);
+    if (context->steps[i].idle) continue;
+    bool shared = step_is_shared(context, i, member->active);
     if (any) poll_cancelled(context, member, i);
-    if (any && (others || parallel)) pool_barrier(member);
-    do_step(&walker, i);
+    if (any && (others || shared)) pool_barrier(member);
+    do_step(&walker, context, i);
     any = true;
-    others = parallel;
+    others = shared;
     if (!profile) continue;
     uint64_t now = now_ns();
     profile[i] += now - start;
@@ -133,6 +159,8 @@ static void choose_steps(tfm_context *context) {
                     (!results[1] || operand_unwanted(context, results[1]));
     unwanted = unwanted || (program->steps[i].serves && !(program->steps[i].serves & wanted));
     context->steps[i].skipped = unwanted || (program->steps[i].prepare && context->prepared);
+    context->steps[i].idle = context->steps[i].skipped;
+    context->steps[i].shared = context->steps[i].parallel;
     bool writes_output = (results[0] && results[0]->slot >= 0) || (results[1] && results[1]->slot >= 0);
     if (writes_output && !context->steps[i].skipped && context->committed == program->n_steps) context->committed = i;
   }
@@ -147,6 +175,15 @@ static void reset_claims(tfm_context *context, int32_t active) {
   context->last_active = active;
 }
 
+/* Runs together count their steps together, so each begins anew, and so does the next run of the first one alone. */
+static void reset_all_claims(tfm_context *first, int32_t active) {
+  for (tfm_context *context = first; context; context = context->beside) {
+    if (first->beside) context->last_active = 0;
+    reset_claims(context, active);
+    if (first->beside) context->last_active = 0;
+  }
+}
+
 /* Threads that skipped steps at different places count them differently: the next run counts anew. */
 static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *error) {
   context->last_active = 0;
@@ -156,17 +193,22 @@ static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the run was cancelled");
 }
 
-tfm_status run_steps(tfm_context *context, tfm_error *error) {
-  bool claimed = context->active > 1 && pool_claim(context->pool);
-  int32_t active = claimed ? context->active : 1;
-  atomic_store_explicit(&context->faults, 0, memory_order_relaxed);
-  atomic_store_explicit(&context->cancelled, false, memory_order_relaxed);
-  choose_steps(context);
-  reset_claims(context, active);
-  pool_run(context->pool, active, walk, context);
-  if (claimed) pool_release(context->pool);
-  int32_t faults = atomic_load(&context->faults);
-  if (faults) return report_fault(context, faults, error);
-  context->prepared = true;
+tfm_status run_steps(tfm_context *first, tfm_error *error) {
+  atomic_store_explicit(&first->cancelled, false, memory_order_relaxed);
+  for (tfm_context *context = first; context; context = context->beside) {
+    atomic_store_explicit(&context->faults, 0, memory_order_relaxed);
+    choose_steps(context);
+  }
+  int32_t worth = first->beside ? first->cached_steps->share_steps(first) : first->active;
+  bool claimed = worth > 1 && pool_claim(first->pool);
+  int32_t active = claimed ? worth : 1;
+  reset_all_claims(first, active);
+  pool_run(first->pool, active, walk, first);
+  if (claimed) pool_release(first->pool);
+  for (tfm_context *context = first; context; context = context->beside) {
+    int32_t faults = atomic_load(&context->faults);
+    if (faults) return report_fault(context, faults, error);
+    context->prepared = true;
+  }
   return tfm_succeed(error);
 }

@@ -1,4 +1,4 @@
-/* Executes the steps of a bound context whose `callers` are set. */
+/* Executes the steps of a bound context, and of those beside it, whose `callers` are set. */
 #ifndef TFM_RUNTIME_RUN_H
 #define TFM_RUNTIME_RUN_H
 

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "attention.h"
+#include "beside.h"
 #include "cache_pages.h"
 
 enum {
@@ -296,4 +297,9 @@ static void attention(Walker *walker, const tfm_step *step) {
       run_unit(walker, &c, &scratch, unit);
 }
 
-const CachedSteps cached_steps = {.append = step_append, .attention = attention, .attention_scratch_bytes = scratch_bytes};
+const CachedSteps cached_steps = {.append = step_append,
+                                  .attention = attention,
+                                  .attention_scratch_bytes = scratch_bytes,
+                                  .share_steps = beside_share_steps,
+                                  .is_one_product = beside_is_one_product,
+                                  .finish_tile = beside_finish_tile};

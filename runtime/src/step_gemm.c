@@ -6,7 +6,8 @@
  *
  * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit.
  *
- * If only some rows are needed, blocks and tiles are cut from these: a row is computed alike in any tile. */
+ * If only some rows are needed, blocks and tiles are cut from these: a row is computed alike in any tile. For the same
+ * reason the rows of several runs may be one product (Walker.of_all); only their epilogues are each run's own. */
 #include <string.h>
 
 #include "needed_rows.h"
@@ -127,18 +128,25 @@ typedef struct Strip { /* of one panel: the columns of one tile, some steps of k
   int64_t share, lines; /* floats of `next` for each tile; lines per 4 steps of k */
 } Strip;
 
+static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const Tile *tile, const Strip *strip) {
+  const int64_t stride = gemm->c_stride * (int64_t)sizeof(float);
+  if (!gemm->epilogue.kernel) return;
+  if (walker->of_all)
+    walker->context->cached_steps->finish_tile(walker, gemm->step, c, stride, tile->row, tile->rows, strip->column,
+                                               strip->columns);
+  else epilogue_run(walker, &gemm->epilogue, c, stride, tile->row, tile->rows, strip->column, strip->columns);
+}
+
 /* The tiles of a block against one strip. */
 static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block, const Strip *strip) {
   const tfm_gemm_step *step = gemm->step;
   for (int64_t tile = 0; tile < block->n; tile++) {
-    int64_t row = block->tiles[tile].row, rows = block->tiles[tile].rows;
+    int64_t row = block->tiles[tile].row;
     float *c = gemm->c + (row - gemm->c_row) * gemm->c_stride + (strip->column - gemm->c_column);
-    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[block->tiles[tile].rows]);
     kernel(gemm->a + row * gemm->a_stride + strip->first_k, strip->weights, c, gemm->c_stride, strip->k,
            strip->first_k > 0, strip->columns, strip->next + tile * strip->share, strip->lines);
-    if (strip->first_k + strip->k == step->k)
-      epilogue_run(walker, &gemm->epilogue, (char *)c, gemm->c_stride * (int64_t)sizeof(float), row, rows,
-                   strip->column, strip->columns);
+    if (strip->first_k + strip->k == step->k) finish_tile(walker, gemm, (char *)c, &block->tiles[tile], strip);
   }
 }
 
@@ -204,7 +212,7 @@ static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *
   part.c_column = group * gemm->panels_per_group * gemm->step->panel;
   part.c_stride = gemm->panels_per_group * gemm->step->panel;
   run_unit(walker, &part, claimer, block, group);
-  const GemmUnit unit = {.first_row = part.c_row,
+  const GemmUnit unit = {.first_row = walker->context->consumed_before + part.c_row,
                          .rows = last->row + last->rows - part.c_row,
                          .first_column = part.c_column,
                          .columns = least_of(part.c_stride, gemm->step->n - part.c_column)};
@@ -233,8 +241,12 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 }
 
 /* A consumer gets whole blocks of rows: then those that nobody needs are computed too. */
-static void choose_rows(const tfm_context *context, const tfm_step *step, Gemm *gemm) {
-  gemm->rows = gemm->all_rows = value_of(context, gemm->step->rows);
+static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm) {
+  const tfm_context *context = walker->context;
+  gemm->all_rows = value_of(context, gemm->step->rows);
+  for (const tfm_context *next = context->beside; walker->of_all && next; next = next->beside)
+    gemm->all_rows += value_of(next, gemm->step->rows);
+  gemm->rows = gemm->all_rows;
   if (gemm->consumer) return;
   gemm->needed = needed_rows_of(context, step, gemm->step->needed);
   if (gemm->needed.mask) gemm->rows = needed_count(&gemm->needed, gemm->all_rows);
@@ -253,7 +265,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
                .consumer = has_consumer(context, step) && context->consumer->wanted ? context->consumer : NULL};
-  choose_rows(context, step, &gemm);
+  choose_rows(walker, step, &gemm);
   if (gemm.all_rows <= 0 || info->n <= 0) return;
   if (gemm.needed.zeroed) clear_other_rows(walker, &gemm);
   if (gemm.rows == 0) return;

@@ -48,8 +48,9 @@ static tfm_status write_rows(Caller *caller, tfm_decoder *decoder) {
   if (!status) status = step(caller, decoder, ITEMS, rows, caller->scores[0]);
   for (int round = 0; round < ROUNDS && !status; round++) {
     if (round % 4 == 0) status = tfm_decoder_reorder(decoder, ROWS, parents, NULL);
-    for (int i = 0; i < ROWS; i++) rows[i] = (tfm_decoder_row){i, shared->tokens + START + round + i % 3, 1};
-    if (!status) status = step(caller, decoder, ROWS, rows, caller->scores[round]);
+    int n = round % 4 == 1 ? 3 : ROWS; /* the others get shorter: from then on there are two runs together */
+    for (int i = 0; i < n; i++) rows[i] = (tfm_decoder_row){i, shared->tokens + START + round + i % 3, 1};
+    if (!status) status = step(caller, decoder, n, rows, caller->scores[round]);
   }
   return status;
 }

@@ -276,29 +276,37 @@ static void compare_log_sum(const Decoding *d, const float *scores, float log_su
   cr_assert_float_eq(log_sum, log(sum) + most, 1e-5 * (1 + fabs(most)), "%s", d->name);
 }
 
-/* Appends n tokens to rows [0, n_rows), where row r is of item r % items and set r / items; compares the scores after
- * the last `kept`. */
-static void step(const Decoding *d, int64_t first_row, int64_t n_rows, int64_t n, int64_t kept) {
+/* Appends counts[i] tokens to row first_row + i, where row r is of item r % items and set r / items; compares the scores
+ * after the last `kept` of each row. A row that gets none is left out. */
+static void step_each(const Decoding *d, int64_t first_row, int64_t n_rows, const int64_t *counts, int64_t kept) {
   const Model *m = d->m;
   tfm_decoder_row rows[2 * MAX_ITEMS];
   tfm_error error;
-  float *scores = calloc((size_t)(n_rows * kept * m->vocab), sizeof *scores);
-  float *log_sums = calloc((size_t)(n_rows * kept), sizeof *log_sums);
-  int64_t length = tfm_decoder_length(d->decoder, first_row);
-  for (int64_t r = 0; r < n_rows; r++) {
-    int64_t row = first_row + r;
-    rows[r] = (tfm_decoder_row){row, m->tokens[row / m->items][row % m->items] + length, n};
+  size_t places = (size_t)n_rows * (size_t)kept;
+  float *scores = calloc(places * (size_t)m->vocab, sizeof *scores);
+  float *log_sums = calloc(places, sizeof *log_sums);
+  int64_t n = 0;
+  bool sums = tfm_decoder_length(d->decoder, first_row) % 2;
+  for (int64_t row = first_row; row < first_row + n_rows; row++) {
+    int64_t length = tfm_decoder_length(d->decoder, row), count = counts[row - first_row];
+    if (count) rows[n++] = (tfm_decoder_row){row, m->tokens[row / m->items][row % m->items] + length, count};
   }
-  ok(tfm_decoder_step(d->decoder, n_rows, rows, kept, scores, length % 2 ? log_sums : NULL, &error), &error);
-  for (int64_t r = 0; r < n_rows; r++)
+  ok(tfm_decoder_step(d->decoder, n, rows, kept, scores, sums ? log_sums : NULL, &error), &error);
+  for (int64_t r = 0; r < n; r++)
     for (int64_t k = 0; k < kept; k++) {
-      int64_t row = first_row + r;
+      int64_t row = rows[r].row, length = tfm_decoder_length(d->decoder, row);
       const float *got = scores + (r * kept + k) * m->vocab;
-      compare(d, (int)(row / m->items), row % m->items, length + n - kept + k, got);
-      if (length % 2) compare_log_sum(d, got, log_sums[r * kept + k]);
+      compare(d, (int)(row / m->items), row % m->items, length - kept + k, got);
+      if (sums) compare_log_sum(d, got, log_sums[r * kept + k]);
     }
   free(scores);
   free(log_sums);
+}
+
+static void step(const Decoding *d, int64_t first_row, int64_t n_rows, int64_t n, int64_t kept) {
+  int64_t counts[2 * MAX_ITEMS];
+  for (int64_t i = 0; i < n_rows; i++) counts[i] = n;
+  step_each(d, first_row, n_rows, counts, kept);
 }
 
 static void join_all(Decoding *d) {
@@ -315,6 +323,24 @@ static void in_chunks(const Model *m, const char *name, int32_t threads, int64_t
     if (n > LENGTH - length) n = LENGTH - length;
     for (int64_t row = 0; row < 2 * m->items; row += group) step(&d, row, group, n, length % 3 ? n : 1);
     length += n;
+  }
+  tfm_decoder_destroy(d.decoder);
+}
+
+/* Rows of different lengths, two of each, that get different numbers of tokens, until all have LENGTH. */
+static void staggered(const Model *m, const char *name, int32_t threads) {
+  Decoding d = begin(m, name, threads);
+  int64_t n = 2 * m->items, counts[2 * MAX_ITEMS], left = 1;
+  join_all(&d);
+  for (int64_t i = 0; i < n; i++) counts[i] = 2 + 3 * i / 2 % (LENGTH - 2);
+  for (int64_t round = 0; left; round++) {
+    step_each(&d, 0, n, counts, round ? 1 : 2);
+    left = 0;
+    for (int64_t row = 0; row < n; row++) {
+      int64_t most = LENGTH - tfm_decoder_length(d.decoder, row), wanted = 1 + (row / 2 + round) % 3;
+      counts[row] = wanted < most ? wanted : most;
+      left += counts[row];
+    }
   }
   tfm_decoder_destroy(d.decoder);
 }
@@ -361,6 +387,7 @@ static void check_decoding(const Model *m, const char *name) {
     in_chunks(m, name, threads, 1, 1, true);
     in_chunks(m, name, threads, LENGTH, 1, true);
     in_chunks(m, name, threads, 5, 3, true);
+    staggered(m, name, threads);
   }
   in_chunks(m, name, 1, 4, 1, false);
   in_chunks(m, name, 2, 1, 7, false);

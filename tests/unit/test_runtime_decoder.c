@@ -222,6 +222,40 @@ Test(runtime_decoder, company_makes_no_difference) {
   }
 }
 
+/* Rows of different lengths go together as runs beside one another: with the bits of each alone. */
+Test(runtime_decoder, other_lengths_make_no_difference) {
+  enum { ROWS = 40, ROUNDS = 12, MOST = 3 * ROWS + ROUNDS * 3 };
+  static int32_t tokens[MOST];
+  static float together[ROUNDS][ROWS * WRITER_VOCAB], alone[WRITER_VOCAB];
+  tokens_fill(tokens, MOST, 4);
+  for (int32_t threads = 1; threads <= 5; threads += 2) {
+    setup(threads);
+    begin(ROWS + 1, MOST);
+    for (int64_t i = 0; i < ROWS; i++) join(i % 3 == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+      tfm_decoder_row rows[ROWS];
+      for (int64_t i = 0; i < ROWS; i++) {
+        int64_t row = (i * 7 + round) % ROWS, length = tfm_decoder_length(fixture.decoder, row);
+        rows[i] = (tfm_decoder_row){row, tokens + length, round ? 1 + (row + round) % 3 : 1 + row / 2};
+      }
+      step(ROWS, rows, 1, together[round], NULL);
+    }
+    for (int64_t i = 0; i < MOST_TOGETHER - 1; i++)
+      cr_expect_eq(fixture.decoder->beside[i]->workspace, fixture.decoder->step->workspace, "run %lld waits", (long long)i + 1);
+    for (int64_t row = 0; row < ROWS; row++) {
+      int64_t copy = join(row % 3 == 0), length = 0;
+      for (int round = 0; round < ROUNDS; round++) {
+        int64_t place = ((row - round) * 23 % ROWS + ROWS) % ROWS, n = round ? 1 + (row + round) % 3 : 1 + row / 2;
+        step_one(copy, tokens + length, n, 1, alone);
+        length += n;
+        SAME(alone, together[round] + place * WRITER_VOCAB, 1);
+      }
+      tfm_decoder_leave(fixture.decoder, copy, NULL);
+    }
+    teardown();
+  }
+}
+
 /* --- Anything in any order ----------------------------------------------------------------------------------------- */
 
 enum { CROWD = 6, LONGEST = 70 };
