@@ -37,8 +37,7 @@ typedef struct StepState {
 } StepState;
 
 typedef struct CacheRows { /* of a run: the pages of each of its rows */
-  float *const *const *own;
-  float *const *const *source;
+  float *const *const *own, *const *const *source;
 } CacheRows;
 
 typedef struct GemmUnit { /* of the results of a gemm */
@@ -175,8 +174,7 @@ tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tf
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The same with the dims of the outputs, after the checks of the model. */
 tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error);
-/* From now on the context has room for so many runs with these sizes (beside.h), and for those of other calls; it is not
- * bound. */
+/* From now on there is room for so many runs (beside.h) with these sizes, and for those of other calls; nothing is bound. */
 tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error);
 /* Bytes of scratch that each thread needs for the sizes that are set; -1 if they are too large to count. */
 int64_t context_scratch_bytes(const tfm_context *context);
