@@ -32,7 +32,7 @@ typedef struct StepState {
   int64_t work;     /* ns of one core */
   bool parallel;    /* worth all threads of the run */
   bool skipped;     /* in this run: its output is not wanted */
-  bool idle, shared; /* in this run and those beside it: skipped in all; done by all threads */
+  bool idle, shared; /* with runs beside this one: skipped in all; done by all threads */
   uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
 } StepState;
 

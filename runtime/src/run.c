@@ -36,14 +36,17 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
+static bool step_is_idle(const tfm_context *first, uint32_t step) {
+  return first->beside ? first->steps[step].idle : first->steps[step].skipped;
+}
+
 static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t active) {
-  return active > 1 && first->steps[step].shared;
+  return active > 1 && (first->beside ? first->steps[step].shared : first->steps[step].parallel);
 }
 
 /* A step of one context by `threads` threads, of which this one is number `thread`. */
 static void do_in(Walker *walker, tfm_context *context, uint32_t number, int32_t thread, int32_t threads) {
   const tfm_step *step = &context->program->steps[number];
-  if (context->steps[number].skipped) return;
   walker->context = context;
   walker->thread = thread;
   walker->threads = threads;
@@ -54,6 +57,7 @@ static void do_in(Walker *walker, tfm_context *context, uint32_t number, int32_t
 static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
   int32_t place = 0;
   for (tfm_context *context = first; context; context = context->beside, place++) {
+    if (context->steps[number].skipped) continue;
     if (threads > 1 && context->steps[number].parallel) do_in(walker, context, number, thread, threads);
     else if (place % threads == thread) do_in(walker, context, number, 0, 1);
   }
@@ -92,7 +96,7 @@ static void walk(void *argument, PoolMember *member) {
   bool any = false, others = false; /* steps before this one: any at all; the last one by all threads */
   uint64_t fp_mode = fp_mode_enter();
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
-    if (context->steps[i].idle) continue;
+    if (step_is_idle(context, i)) continue;
     bool shared = step_is_shared(context, i, member->active);
     if (any) poll_cancelled(context, member, i);
     if (any && (others || shared)) pool_barrier(member);
@@ -159,8 +163,6 @@ static void choose_steps(tfm_context *context) {
                     (!results[1] || operand_unwanted(context, results[1]));
     unwanted = unwanted || (program->steps[i].serves && !(program->steps[i].serves & wanted));
     context->steps[i].skipped = unwanted || (program->steps[i].prepare && context->prepared);
-    context->steps[i].idle = context->steps[i].skipped;
-    context->steps[i].shared = context->steps[i].parallel;
     bool writes_output = (results[0] && results[0]->slot >= 0) || (results[1] && results[1]->slot >= 0);
     if (writes_output && !context->steps[i].skipped && context->committed == program->n_steps) context->committed = i;
   }
