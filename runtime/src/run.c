@@ -109,7 +109,7 @@ static void walk(void *argument, PoolMember *member) {
     start = now;
   }
   fp_mode_leave(fp_mode);
-  if (member->thread == 0) context->claims.serial = walker.serial;
+  if (member->thread == 0) context->claims.next = walker.serial;
 }
 
 /* What a step writes: one or two operands; NULL: none. */
@@ -206,6 +206,8 @@ tfm_status run_steps(tfm_context *first, tfm_error *error) {
   int32_t active = claimed ? worth : 1;
   reset_all_claims(first, active);
   pool_run(first->pool, active, walk, first);
+  first->claims.serial = first->claims.next;
+
   if (claimed) pool_release(first->pool);
   for (tfm_context *context = first; context; context = context->beside) {
     int32_t faults = atomic_load(&context->faults);

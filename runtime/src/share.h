@@ -22,6 +22,7 @@ typedef struct ClaimSlot {
 typedef struct Claims {
   ClaimSlot *slots; /* one per thread */
   uint32_t serial;  /* of the last step that used them, carried from run to run */
+  uint32_t next;    /* the same after the present run: a thread may still be on its way into it, and begins with `serial` */
 } Claims;
 
 typedef struct Grid {
