@@ -207,7 +207,6 @@ tfm_status run_steps(tfm_context *first, tfm_error *error) {
   reset_all_claims(first, active);
   pool_run(first->pool, active, walk, first);
   first->claims.serial = first->claims.next;
-
   if (claimed) pool_release(first->pool);
   for (tfm_context *context = first; context; context = context->beside) {
     int32_t faults = atomic_load(&context->faults);
