@@ -211,7 +211,7 @@ tfm_status run_steps(tfm_context *first, tfm_error *error) {
   for (tfm_context *context = first; context; context = context->beside) {
     int32_t faults = atomic_load(&context->faults);
     if (faults) return report_fault(context, faults, error);
-    context->prepared = true;
   }
+  for (tfm_context *context = first; context; context = context->beside) context->prepared = true;
   return tfm_succeed(error);
 }
