@@ -55,7 +55,7 @@ static bool serve_ragged(Session *session, Graph *graph, LibraryModel *model) {
 
 static const char *why_not(Session *session, const Incremental *incremental) {
   if (incremental->step || !incremental->reason) return NULL;
-  const SrcSpan span = passes_place(&incremental->origin);
+  const SrcSpan span = origin_place(&incremental->origin);
   const char *path = incremental->origin.path;
   if (!span.source) return incremental->reason;
   const char **paths = rename_files(session, NULL);

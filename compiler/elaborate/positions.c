@@ -79,11 +79,19 @@ Value primitive_rotary(Elaborator *e, const PrimitiveCall *call) {
   return made_value(e, build_rotary(build_here(e), x, pos, base, !is_half));
 }
 
+/* Positions are 0 1 2 ...: whether the table has a row for each is known before anything is computed. */
+static bool has_rows_for(Elaborator *e, const Node *table, const Node *ids) {
+  if (ids->op != OP_POSITIONS) return true;
+  const Size *n = ids->dims[0], *rows = table->dims[0];
+  return need(e, value_compare(e->arena, e->sizes, OP_LE, n, rows), DIAG_RANGE,
+              "%Z positions, but the table has %Z rows: its legal range is [0, %Z)", n, rows, rows);
+}
+
 Value primitive_gather(Elaborator *e, Node *table, Value v) {
   Node *ids = tensor_of(e, v, I32, "an index", "");
   if (!ids) return POISON;
   if (table->rank < 1) return fail(e, DIAG_SHAPE, "a table needs an axis");
   if (!within_items(e, "a table", 1, table->dims)) return POISON;
-  if (!rank_fits(e, "the result", (int64_t)ids->rank + table->rank - 1)) return POISON;
+  if (!rank_fits(e, "the result", (int64_t)ids->rank + table->rank - 1) || !has_rows_for(e, table, ids)) return POISON;
   return made_value(e, build_gather(build_here(e), table, ids));
 }

@@ -158,6 +158,8 @@ bool *graph_static_flags(Arena *arena, const Graph *graph);
  * keep their ids. */
 Graph *graph_clone(Arena *arena, const Graph *graph);
 
+/* Where the user's own text comes to it: the standard layers are skipped. No source: there is none. */
+SrcSpan origin_place(const Origin *origin);
 bool node_same_shape(const Node *a, const Node *b);
 /* The bool input that says which rows of the node are needed; NULL: all are. */
 static inline Node *node_rows_mask(const Node *node) {

@@ -43,8 +43,6 @@ const char *const *pass_names(uint32_t *n);
 const char *pass_line(uint32_t row);
 /* The report: fused operations, refusals with source lines, FLOPs and bytes as polynomials of the run-time sizes. */
 void passes_report(StrBuf *out, Graph *graph, const PassLog *log);
-/* Where the user's own text comes to it: the standard layers are skipped. No source: there is none. */
-SrcSpan passes_place(const Origin *origin);
 /* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named. */
 bool passes_require(Diag *diag, const PassLog *log, const char *fusion);
 

@@ -54,16 +54,8 @@ static void add_record(Report *r, const FusionRecord *record) {
   vec_push(r->arena, &r->lines, (ReportLine){.first = record, .path = record->origin.path, .count = 1});
 }
 
-SrcSpan passes_place(const Origin *origin) {
-  SrcSpan span = origin->span;
-  for (const Frame *frame = origin->frame; frame && span.source && !strcmp(span.source->path, "<std>");
-       frame = frame->caller)
-    span = frame->span;
-  return span;
-}
-
 static const char *place(Arena *arena, const Origin *origin) {
-  const SrcSpan span = passes_place(origin);
+  const SrcSpan span = origin_place(origin);
   if (!span.source) return "-";
   return arena_printf(arena, "%s:%u", span.source->path, source_place(span.source, span.begin).line);
 }

@@ -54,7 +54,7 @@ void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, cons
 }
 
 const char *plan_place(Planner *p, const Node *node) {
-  SrcSpan span = node->origin.span;
+  SrcSpan span = origin_place(&node->origin);
   if (!span.source) return NULL;
   SrcPlace place = source_place(span.source, span.begin);
   return arena_printf(p->arena, "%s:%u:%u", span.source->path, place.line, place.column);

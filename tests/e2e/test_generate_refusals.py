@@ -87,9 +87,12 @@ class Refusals(Case):
         source = source.replace("head = ", "table = Embedding(8, d)\n  head = ")
         self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=9")[0]), 9)
         self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=9", "--num-beams=2")[0]), 9)
-        self.refused(source, {"ids": PROMPTS}, "--max-length=10", says="8")
-        self.refused(source, {"ids": PROMPTS}, "--max-length=1000", "--num-beams=2", says="8")
-        self.refused(source, {"ids": np.zeros((1, 9), np.int32)}, says="8")
+        says = "error: time = 9 positions, but the table has 8 rows: its legal range is [0, 8) [E0506]\n"
+        self.refused(source, {"ids": PROMPTS}, "--max-length=10", says=says)
+        self.refused(source, {"ids": PROMPTS}, "--max-length=1000", "--num-beams=2", says=says)
+        self.refused(source, {"ids": np.zeros((1, 9), np.int32)}, says="9 positions, but the table has 8 rows")
+        layer = source.replace("table.weight[positions(ids, 1)]", "table(positions(ids, 1))")
+        self.refused(layer, {"ids": PROMPTS}, "--max-length=10", says=["m.tfm:8:27: " + says])  # the user's line
 
     def test_I23_the_message_names_the_length(self):
         """A table that is cut: "time", as the model has it, whoever computes it and whatever is kept."""

@@ -114,7 +114,7 @@ static void expect_refusal(const Graph *graph, unsigned line, const char *reason
   cr_assert_null(parts.step, "it should be refused: %s", reason);
   cr_assert_null(parts.source);
   cr_expect(strstr(parts.reason, reason), "%s", parts.reason);
-  const SrcSpan place = passes_place(&parts.origin);
+  const SrcSpan place = origin_place(&parts.origin);
   cr_expect_eq(source_place(place.source, place.begin).line, line);
   cr_assert_eq(log.records.n, 1);
   cr_expect(!log.records.items[0].done && !strcmp(log.records.items[0].reason, parts.reason));
