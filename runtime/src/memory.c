@@ -73,7 +73,10 @@ static bool place_buffers(tfm_context *context) {
 
 static int64_t bytes_for(const tfm_context *context, uint32_t buffer, int64_t runs) {
   int64_t bytes = memory_buffer_bytes(context, buffer);
-  return bytes < 0 || __builtin_mul_overflow(bytes, runs, &bytes) ? -1 : bytes + context->spare_bytes;
+  if (bytes < 0 || __builtin_mul_overflow(bytes, runs, &bytes) ||
+      __builtin_add_overflow(bytes, context->spare_bytes, &bytes))
+    return -1;
+  return bytes;
 }
 
 /* Plans anew only if a buffer outgrew its place. */

@@ -212,6 +212,7 @@ tfm_status run_steps(tfm_context *first, tfm_error *error) {
     int32_t faults = atomic_load(&context->faults);
     if (faults) return report_fault(context, faults, error);
   }
+  /* Only now: a fault of one run ends all of them, maybe before their prepare steps. */
   for (tfm_context *context = first; context; context = context->beside) context->prepared = true;
   return tfm_succeed(error);
 }

@@ -195,8 +195,10 @@ static void find_expected(Model *m) {
     for (int s = 0; s < SEQUENCES; s++) {
       int64_t row;
       ok(tfm_decoder_join(d, item, &row, &error), &error);
-      for (int t = 0; t < LENGTH; t++)
-        ok(tfm_decoder_step(d, 1, &(tfm_decoder_row){row, &m->tokens[s][t], 1}, 1, m->expected[item][s][t], NULL, &error), &error);
+      for (int t = 0; t < LENGTH; t++) {
+        const tfm_decoder_row part = {row, &m->tokens[s][t], 1};
+        ok(tfm_decoder_step(d, 1, &part, 1, m->expected[item][s][t], NULL, &error), &error);
+      }
       ok(tfm_decoder_leave(d, row, &error), &error);
     }
   tfm_decoder_destroy(d);
@@ -282,8 +284,8 @@ static void compare(const Crowd *crowd, const Call *call, const float *scores) {
     for (int64_t k = 0; k < call->kept; k++) {
       const float *want = crowd->m->expected[row->item][row->sequence][row->length - call->kept + k];
       cr_assert(memcmp(scores + (i * call->kept + k) * VOCAB, want, sizeof(float) * VOCAB) == 0,
-                "row %lld of %lld (item %lld, sequence %lld), %lld tokens, %lld of them new: score %lld of %lld", (long long)i,
-                (long long)call->n, (long long)row->item, (long long)row->sequence, (long long)row->length,
+                "row %lld of %lld (item %lld, sequence %lld), %lld tokens, %lld of them new: score %lld of %lld",
+                (long long)i, (long long)call->n, (long long)row->item, (long long)row->sequence, (long long)row->length,
                 (long long)call->rows[i].n_tokens, (long long)k, (long long)call->kept);
     }
   }
@@ -352,7 +354,8 @@ static void check_crowds(const char *text, const char *d, const TargetInfo *targ
 
 /* Widths that fill whole cache lines, so that rows of all runs are one product, and others. */
 Test(decoding_together, any_mixture_gives_the_bits_of_each_row, .timeout = 300) {
-  const int64_t steps = getenv("TFM_DECODING_STEPS") ? atoll(getenv("TFM_DECODING_STEPS")) : 12;
+  const char *given = getenv("TFM_DECODING_STEPS"); /* more calls after each beginning */
+  const int64_t steps = given ? atoll(given) : 12;
   for (const TargetInfo *target = targets; target->name; target++) {
     if (host_lacks(target)) continue;
     check_crowds(encoder, "32", target, steps);
