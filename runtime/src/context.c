@@ -153,6 +153,7 @@ tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const 
   if ((status = ids_check_inputs(context, inputs, error))) return status;
   for (uint32_t i = 0; i < program->n_inputs; i++) context->callers[i] = inputs[i].data;
   for (uint32_t i = 0; i < program->n_outputs; i++) context->callers[program->n_inputs + i] = outputs[i].data;
+  run_forget_cancelled(context);
   return run_steps(context, error);
 }
 

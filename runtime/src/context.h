@@ -110,7 +110,7 @@ struct tfm_context {
   _Atomic int32_t cancelling; /* calls of tfm_context_cancel that may be looking at the decoder */
   _Atomic bool stopped;   /* tfm_context_cancel was called during this generation */
   _Atomic bool running;   /* a call is working with this context */
-  _Atomic bool cancelled; /* tfm_context_cancel was called during this run */
+  _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
   uint32_t committed;     /* of this run: the first step that writes an output; from it on nothing is cancelled */
   _Atomic int32_t faults; /* of this run */
   _Atomic uint32_t faulty_step;

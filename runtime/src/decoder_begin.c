@@ -147,6 +147,7 @@ static tfm_status run_source(tfm_decoder *decoder, const tfm_value *inputs, tfm_
   passing = (Layout){.block = room};
   place_outputs(decoder, &kept, &passing);
   for (uint32_t i = 0; i < source->program->n_inputs; i++) source->callers[i] = inputs[i].data;
+  run_forget_cancelled(source);
   tfm_status status = run_steps(source, error);
   if (!status) fill_pages(decoder);
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)

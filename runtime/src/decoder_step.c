@@ -1,6 +1,7 @@
 /* A step: checks the call, makes room in the rows' pages, has it executed, and lets the rows have their new tokens only when
  * that has succeeded. */
 #include "decoder.h"
+#include "run.h"
 
 /* --- Checks -------------------------------------------------------------------------------------------------------- */
 
@@ -77,6 +78,7 @@ static tfm_status take_step(tfm_decoder *decoder, const DecoderCall *call, tfm_e
       DecoderRow *row = decoder_row_of(decoder, call, i);
       page_list_extend(&decoder->own_pages, &row->own, row->length, row->length + call->rows[i].n_tokens);
     }
+  run_forget_cancelled(decoder->step);
   status = decoder_run_call(decoder, call, error);
   for (int64_t i = 0; i < call->n; i++) finish_row(decoder, decoder_row_of(decoder, call, i), call->rows[i].n_tokens, !status);
   return status ? status : tfm_succeed(error);

@@ -129,6 +129,7 @@ static tfm_status forward(tfm_context *context, const void *args, tfm_error *err
   if (status) return status;
   uint32_t n = context->program->n_inputs + context->program->n_outputs;
   for (uint32_t i = 0; i < n; i++) context->callers[i] = context->given[i].data;
+  run_forget_cancelled(context);
   return run_steps(context, error);
 }
 

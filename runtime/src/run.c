@@ -196,7 +196,6 @@ static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *
 }
 
 tfm_status run_steps(tfm_context *first, tfm_error *error) {
-  atomic_store_explicit(&first->cancelled, false, memory_order_relaxed);
   for (tfm_context *context = first; context; context = context->beside) {
     atomic_store_explicit(&context->faults, 0, memory_order_relaxed);
     choose_steps(context);

@@ -393,6 +393,44 @@ Test(runtime_decoder, errors_change_nothing) {
   teardown();
 }
 
+/* A kernel that writes into an output, after which its run is not cancelled any more. */
+static tfm_row_kernel writes_tokens;
+static void writes_and_cancels(const tfm_row_args *args) {
+  writes_tokens(args);
+  tfm_decoder_cancel(fixture.decoder);
+}
+
+Test(runtime_decoder, a_step_of_several_runs_is_cancelled_between_them) {
+  static int32_t tokens[WRITER_MOST];
+  static float scores[WRITER_VOCAB];
+  tfm_error error;
+  setup(1);
+  begin(1, WRITER_MOST);
+  tokens_fill(tokens, WRITER_MOST, 2);
+  tfm_decoder_row row = {join(0), tokens, WRITER_MOST};
+  HandProgram *hand = &fixture.hand.step;
+  uint32_t kernel = TFM_NONE;
+  for (uint32_t i = 0; i < hand->n_rows; i++) {
+    const tfm_operand *result = &hand->operands[hand->rows[i].first_operand];
+    if (result->space == TFM_SPACE_OUTPUT && result->index == 2) kernel = hand->rows[i].kernel;
+  }
+  cr_assert_neq(kernel, TFM_NONE);
+  memcpy(&writes_tokens, &hand->kernels[kernel], sizeof writes_tokens);
+  const tfm_row_kernel other = writes_and_cancels;
+  memcpy(&hand->kernels[kernel], &other, sizeof other);
+  expect_error(tfm_decoder_step(fixture.decoder, 1, &row, 1, scores, NULL, &error), TFM_E_CANCELLED, &error,
+               "the run was cancelled");
+  cr_expect_eq(tfm_decoder_length(fixture.decoder, 0), 0);
+  row.n_tokens = 20; /* one run: it is too late for it, and the next call is not affected */
+  step(1, &row, 1, scores, NULL);
+  check_scores(scores, 0, tokens, 20);
+  memcpy(&hand->kernels[kernel], &writes_tokens, sizeof writes_tokens);
+  row = (tfm_decoder_row){0, tokens + 20, 1};
+  step(1, &row, 1, scores, NULL);
+  check_scores(scores, 0, tokens, 21);
+  teardown();
+}
+
 Test(runtime_decoder, checks_of_the_model_speak_when_a_row_gets_there) {
   static int32_t tokens[WRITER_MOST + 1];
   float scores[WRITER_VOCAB];

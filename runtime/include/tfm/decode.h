@@ -38,12 +38,12 @@ TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const in
 /* The row forgets its tokens from `length` on. */
 TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
 /* Appends tokens to rows, each row at most once, any number of tokens each. scores[i]: after each of the last `kept`
- * tokens of rows[i] the scores of the next, [n][kept][vocab]; log_sums[n][kept]. Both may be NULL. Rows of the same length
- * that get equally many tokens are computed together. On an error no row has changed. */
+ * tokens of rows[i] the scores of the next, [n][kept][vocab]; log_sums[n][kept]. Both may be NULL. All rows are
+ * computed together, whatever their lengths: what each gets does not depend on the others. On an error no row has changed. */
 TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
                                     float *scores, float *log_sums, tfm_error *error);
 /* Ends the step or begin that is under way, from any thread or signal handler: it returns TFM_E_CANCELLED, no row has
- * changed. Between two of their runs nothing is under way, so a call may have to be repeated. */
+ * changed. One that already writes its last outputs goes on to its end and succeeds. */
 TFM_API void tfm_decoder_cancel(tfm_decoder *decoder);
 TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row); /* tokens; -1: there is no such row */
 TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder); /* workspaces, and caches for all that was reserved */
