@@ -197,21 +197,20 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
   decoder_set_symbols(decoder, runs->rows, runs->past, runs->fresh, runs->kept);
   tfm_status status = context_bind_symbols(decoder->step, decoder->symbols, error);
   *bound = 1;
-  decoder->step->beside = NULL;
   if (status || n == 1) return status;
   beside_none(decoder->step);
   tfm_context *last = decoder->step;
-  for (bool fits = true; *bound < n && !status;) {
+  for (; *bound < n; ++*bound) {
     tfm_context *context = decoder->beside[*bound - 1];
     const DecoderRun *run = &runs[*bound];
+    bool fits;
     decoder_set_symbols(decoder, run->rows, run->past, run->fresh, run->kept);
     status = beside_bind(decoder->step, last, context, decoder->symbols, &fits, error);
-    if (status || !fits) break;
+    if (status || !fits) return status;
     context->consumed_before = run->first - runs->first;
     last = context;
-    ++*bound;
   }
-  return status;
+  return TFM_OK;
 }
 
 static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
@@ -241,7 +240,7 @@ tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, 
   for (int64_t first = 0, bound; first < n && !status; first += bound) {
     status = bind_runs(decoder, runs + first, n - first, &bound, error);
     if (!status) status = run_bound(decoder, runs + first, bound, error);
-    decoder->step->beside = NULL;
+    decoder->step->beside = NULL; /* others may run it alone */
   }
   return status;
 }

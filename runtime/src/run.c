@@ -168,22 +168,17 @@ static void choose_steps(tfm_context *context) {
   }
 }
 
-static void reset_claims(tfm_context *context, int32_t active) {
-  Claims *claims = &context->claims;
-  bool room = claims->serial < SHARE_MAX_SERIAL - context->program->n_steps;
-  if (room && context->last_active == active) return;
-  for (int32_t i = 0; i < context->threads; i++) atomic_store(&claims->slots[i].state, 0);
-  claims->serial = 0; /* steps count from 1: an untouched slot belongs to none */
-  context->last_active = active;
+static void clear_claims(tfm_context *context) {
+  for (int32_t i = 0; i < context->threads; i++) atomic_store(&context->claims.slots[i].state, 0);
+  context->claims.serial = 0; /* steps count from 1: an untouched slot belongs to none */
 }
 
-/* Runs together count their steps together, so each begins anew, and so does the next run of the first one alone. */
-static void reset_all_claims(tfm_context *first, int32_t active) {
-  for (tfm_context *context = first; context; context = context->beside) {
-    if (first->beside) context->last_active = 0;
-    reset_claims(context, active);
-    if (first->beside) context->last_active = 0;
-  }
+/* Runs together count their steps together, so the contexts beside the first begin anew, and it with them. */
+static void reset_claims(tfm_context *first, int32_t active) {
+  bool room = first->claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
+  if (!first->beside && room && first->last_active == active) return;
+  for (tfm_context *context = first; context; context = context->beside) clear_claims(context);
+  first->last_active = active;
 }
 
 /* Threads that skipped steps at different places count them differently: the next run counts anew. */
@@ -203,7 +198,7 @@ tfm_status run_steps(tfm_context *first, tfm_error *error) {
   int32_t worth = first->beside ? first->cached_steps->share_steps(first) : first->active;
   bool claimed = worth > 1 && pool_claim(first->pool);
   int32_t active = claimed ? worth : 1;
-  reset_all_claims(first, active);
+  reset_claims(first, active);
   pool_run(first->pool, active, walk, first);
   first->claims.serial = first->claims.next;
   if (claimed) pool_release(first->pool);

@@ -39,14 +39,15 @@ TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const in
 TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
 /* Appends tokens to rows, each row at most once, any number of tokens each. scores[i]: after each of the last `kept`
  * tokens of rows[i] the scores of the next, [n][kept][vocab]; log_sums[n][kept]. Both may be NULL. All rows are
- * computed together, whatever their lengths: what each gets does not depend on the others. On an error no row has changed. */
+ * computed together, whatever their lengths; none depends on the others. On an error no row has changed. */
 TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
                                     float *scores, float *log_sums, tfm_error *error);
 /* Ends the step or begin that is under way, from any thread or signal handler: it returns TFM_E_CANCELLED, no row has
  * changed. One that already writes its last outputs goes on to its end and succeeds. */
 TFM_API void tfm_decoder_cancel(tfm_decoder *decoder);
 TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row); /* tokens; -1: there is no such row */
-TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder); /* workspaces, and caches for all that was reserved */
+/* Of workspaces, of what rows of different lengths need to go together, and of the caches that were reserved. */
+TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder);
 TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);  /* sources of the last begin; 1 if there is no source */
 
 /* max_length for tfm_decoder_begin: the longest row that tfm_generate can make with these options of one that starts with so
