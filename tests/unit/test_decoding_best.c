@@ -4,13 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../support/elaborate_text.h"
 #include "codegen/codegen.h"
-#include "jit/jit.h"
-#include "plan/decoding.h"
-#include "plan/share_weights.h"
+#include "compiled_model.h"
+#include "elaborate_text.h"
 #include "tfm/decode.h"
-#include "weights/pack.h"
 
 enum { MOST_ROWS = 600, LENGTH = 24 };
 
@@ -24,9 +21,7 @@ typedef struct Model {
   Diag diag;
   Shape shape;
   uint32_t random;
-  Jit *step;
-  char *packed;
-  tfm_decoding decoding;
+  CompiledDecoding made;
 } Model;
 
 static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status, TFM_OK, "%s", error->message); }
@@ -91,25 +86,12 @@ static void open_model(Model *m, const Shape *shape, const TargetInfo *target) {
   const char *source = arena_printf(m->arena, text, (long long)shape->vocab, (long long)shape->d, shape->last);
   Graph *graph = elaborate_text(m->arena, &m->diag, source, &(ElaborateOptions){0});
   good(m, graph);
-  const Incremental made = incremental_derive(m->arena, &m->diag, graph, NULL);
-  good(m, made.step && !made.source && passes_run(made.step, &m->diag, &(PassOptions){.level = 2}, NULL));
-  const DecodingPlan *plans = plan_decoding(m->arena, &m->diag, &made, target);
-  good(m, plans);
-  share_weights(m->arena, (Plan *[]){plans->step}, 1);
-  const size_t bytes = (plans->step->program.weights_bytes / 64 + 1) * 64;
-  m->packed = aligned_alloc(64, bytes);
-  memset(m->packed, 0, bytes);
-  good(m, pack_weights(m->arena, &m->diag, plans->step, weight_named, m, m->packed));
-  m->step = jit_create(m->arena, &m->diag, plans->step, NULL);
-  good(m, m->step);
-  m->decoding = plans->decoding;
-  m->decoding.step = jit_program(m->step);
+  cr_assert(decoding_compile(&m->made, m->arena, &m->diag, graph, target, weight_named, m) && !m->made.source);
   m->random = 99;
 }
 
 static void close_model(Model *m) {
-  jit_destroy(m->step);
-  free(m->packed);
+  decoding_free(&m->made);
   arena_destroy(m->arena);
 }
 
@@ -133,7 +115,7 @@ static tfm_decoder *decoder_for(const Model *m, int32_t threads, int64_t rows) {
                                        .allocator = {counted_allocate, plain_release, NULL}};
   tfm_decoder *decoder;
   tfm_error error;
-  ok(tfm_decoder_create(&m->decoding, m->packed, m->packed, &options, &decoder, &error), &error);
+  ok(tfm_decoder_create(&m->made.decoding, m->made.packed, m->made.packed, &options, &decoder, &error), &error);
   ok(tfm_decoder_begin(decoder, NULL, rows, LENGTH, &error), &error);
   return decoder;
 }

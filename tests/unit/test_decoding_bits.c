@@ -8,14 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../support/elaborate_text.h"
-#include "jit/jit.h"
-#include "plan/decoding.h"
-#include "plan/share_weights.h"
 #include "codegen/codegen.h"
+#include "compiled_model.h"
+#include "elaborate_text.h"
+#include "same_values.h"
 #include "tfm/decode.h"
 #include "tfm/tfm.h"
-#include "weights/pack.h"
 #include "weights/safetensors.h"
 
 enum { LENGTH = 19, MAX_ITEMS = 4, MAX_INPUTS = 4 };
@@ -23,12 +21,12 @@ enum { LENGTH = 19, MAX_ITEMS = 4, MAX_INPUTS = 4 };
 typedef struct Model {
   Arena *arena;
   Diag diag;
-  const Graph *graph;   /* as it was elaborated */
+  RandomWeights random_weights; /* of the graph as it was elaborated */
   SafeTensors *weights; /* NULL: random ones, and random inputs */
   uint32_t random;
-  char *whole_packed, *packed;
-  Jit *whole, *source, *step;
-  tfm_decoding decoding;
+  char *whole_packed;
+  Jit *whole;
+  CompiledDecoding made;
   int32_t grows, scores;      /* of the whole program */
   tfm_value inputs[MAX_INPUTS]; /* of the whole program */
   int64_t items, vocab;
@@ -45,31 +43,20 @@ static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status,
 
 static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 + 1013904223) >> 8; }
 
-static void fill_randomly(Model *m, const Tensor *tensor) {
-  for (int64_t i = 0; i < tensor_elements(tensor); i++) {
+static void fill_randomly(Model *m, const tfm_value *value) {
+  for (int64_t i = 0; i < value_elements(value); i++) {
     uint32_t number = next_random(m);
-    if (tensor->dtype == DTYPE_F32) ((float *)tensor->data)[i] = (float)(number % 2001) / 2000 - 0.5f;
-    else if (tensor->dtype == DTYPE_I32) ((int32_t *)tensor->data)[i] = (int32_t)(number % 10);
-    else ((uint8_t *)tensor->data)[i] = number % 4 == 0;
+    if (value->dtype == TFM_F32) ((float *)value->data)[i] = (float)(number % 2001) / 2000 - 0.5f;
+    else if (value->dtype == TFM_I32) ((int32_t *)value->data)[i] = (int32_t)(number % 10);
+    else ((uint8_t *)value->data)[i] = number % 4 == 0;
   }
-}
-
-/* The same whenever the weight is asked for. */
-static const Tensor *random_weight(Model *m, const char *name) {
-  const Node *weight = map_find(&m->graph->declared_weights, name, strlen(name))->value;
-  int64_t dims[MAX_RANK];
-  for (uint32_t i = 0; i < weight->rank; i++) size_is_const(weight->dims[i], &dims[i]);
-  Tensor *out = tensor_new(m->arena, DTYPE_F32, weight->rank, dims);
-  m->random = (uint32_t)strlen(name) * 7919 + (unsigned char)name[strlen(name) / 2];
-  fill_randomly(m, out);
-  return out;
 }
 
 // ---- reading a case ----
 
 static const Tensor *look_up(void *context, const char *name) {
   Model *m = context;
-  if (!m->weights) return random_weight(m, name);
+  if (!m->weights) return random_weight(&m->random_weights, name);
   const StTensor *tensor = safetensors_find(m->weights, name);
   cr_assert_not_null(tensor, "no weight '%s'", name);
   Tensor *out = tensor_new(m->arena, DTYPE_F32, tensor->rank, tensor->dims);
@@ -114,46 +101,20 @@ static void make_inputs(Model *m, const Plan *plan) {
   int64_t symbols[SIZE_MAX_SYMBOLS];
   for (uint32_t i = 0; i < p->n_symbols; i++) symbols[i] = strcmp(p->symbols[i], "batch") == 0 ? 3 : 5;
   m->random = 1;
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
-    const tfm_tensor_info *info = &p->inputs[i];
-    int64_t dims[TFM_MAX_RANK];
-    for (uint32_t k = 0; k < info->rank; k++) dims[k] = plan_evaluate(plan, info->dims[k], symbols);
-    Tensor *tensor = tensor_new(m->arena, (DType)info->dtype, info->rank, dims);
-    fill_randomly(m, tensor);
-    m->inputs[i] = (tfm_value){tensor->data, info->dtype, info->rank, tensor->dims};
-  }
+  zero_inputs(m->arena, plan, symbols, m->inputs);
+  for (uint32_t i = 0; i < p->n_inputs; i++) fill_randomly(m, &m->inputs[i]);
   m->items = m->inputs[m->grows].dims[0];
 }
 
 // ---- compiling it ----
 
-/* Gives the weights their places too: before the code is made. */
-static char *packed(Model *m, Plan *const *plans, uint32_t n) {
-  share_weights(m->arena, plans, n);
-  size_t bytes = (plans[0]->program.weights_bytes / 64 + 1) * 64;
-  char *block = aligned_alloc(64, bytes);
-  memset(block, 0, bytes);
-  for (uint32_t i = 0; i < n; i++) good(m, pack_weights(m->arena, &m->diag, plans[i], look_up, m, block));
-  return block;
-}
-
-static Jit *compiled(Model *m, const Plan *plan) {
-  Jit *jit = plan ? jit_create(m->arena, &m->diag, plan, NULL) : NULL;
-  good(m, jit);
-  return jit;
-}
-
-static void run_passes(Model *m, Graph *graph) {
-  if (graph) good(m, passes_run(graph, &m->diag, &(PassOptions){.level = 2}, NULL));
-}
-
 static const Plan *compile_whole(Model *m, Graph *graph, const TargetInfo *target) {
   const char *grows = graph->generate_input, *scores = graph->generate_output;
-  run_passes(m, graph);
+  optimize(&m->diag, graph);
   Plan *plan = plan_graph(m->arena, &m->diag, graph, target);
   good(m, plan);
-  m->whole_packed = packed(m, &plan, 1);
-  m->whole = compiled(m, plan);
+  m->whole_packed = packed_weights(m->arena, &m->diag, &plan, 1, look_up, m);
+  m->whole = jit_of(m->arena, &m->diag, plan);
   for (uint32_t i = 0; i < plan->program.n_inputs; i++)
     if (strcmp(plan->program.inputs[i].name, grows) == 0) m->grows = (int32_t)i;
   for (uint32_t i = 0; i < plan->program.n_outputs; i++)
@@ -163,29 +124,17 @@ static const Plan *compile_whole(Model *m, Graph *graph, const TargetInfo *targe
 
 /* NULL for a model that is not incremental; else the plan of the whole. */
 static const Plan *compile(Model *m, Graph *graph, const TargetInfo *target) {
-  Incremental parts = incremental_derive(m->arena, &m->diag, graph, NULL);
-  if (!parts.step) return NULL;
-  m->graph = graph_clone(m->arena, graph);
+  m->random_weights = (RandomWeights){m->arena, graph_clone(m->arena, graph), map_new(m->arena)};
+  if (!decoding_compile(&m->made, m->arena, &m->diag, graph, target, look_up, m)) return NULL;
   const Plan *whole = compile_whole(m, graph, target);
-  run_passes(m, parts.source);
-  run_passes(m, parts.step);
-  const DecodingPlan *plans = plan_decoding(m->arena, &m->diag, &parts, target);
-  good(m, plans);
-  m->packed = packed(m, (Plan *[]){plans->step, plans->source}, plans->source ? 2 : 1);
-  m->decoding = plans->decoding;
-  m->step = compiled(m, plans->step);
-  m->decoding.step = jit_program(m->step);
-  if (plans->source) m->source = compiled(m, plans->source), m->decoding.source = jit_program(m->source);
-  m->vocab = m->decoding.vocab;
+  m->vocab = m->made.decoding.vocab;
   return whole;
 }
 
 static void close_model(Model *m) {
   jit_destroy(m->whole);
-  jit_destroy(m->source);
-  jit_destroy(m->step);
   free(m->whole_packed);
-  free(m->packed);
+  decoding_free(&m->made);
   safetensors_close(m->weights);
   arena_destroy(m->arena);
 }
@@ -243,9 +192,9 @@ static Decoding begin(const Model *m, const char *name, int32_t threads) {
   Decoding d = {.m = m, .name = name};
   tfm_error error;
   tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
-  ok(tfm_decoder_create(&m->decoding, m->packed, m->packed, &options, &d.decoder, &error), &error);
+  ok(tfm_decoder_create(&m->made.decoding, m->made.packed, m->made.packed, &options, &d.decoder, &error), &error);
   tfm_value inputs[MAX_INPUTS];
-  const tfm_program *whole = jit_program(m->whole), *source = m->decoding.source;
+  const tfm_program *whole = jit_program(m->whole), *source = m->made.decoding.source;
   for (uint32_t i = 0; source && i < source->n_inputs; i++)
     for (uint32_t k = 0; k < whole->n_inputs; k++)
       if (strcmp(source->inputs[i].name, whole->inputs[k].name) == 0) inputs[i] = m->inputs[k];

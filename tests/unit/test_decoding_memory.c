@@ -1,11 +1,10 @@
 /* What --report says of memory against what a decoder reserves: the caches of its rows and of its sources, to the byte. */
 #include <stdlib.h>
 
-#include "../support/elaborate_text.h"
 #include "codegen/codegen.h"
+#include "compiled_model.h"
 #include "driver/decoding_memory.h"
-#include "jit/jit.h"
-#include "plan/share_weights.h"
+#include "elaborate_text.h"
 #include "tfm/decode.h"
 
 enum { MOST_BLOCKS = 256 };
@@ -54,42 +53,22 @@ static int64_t bytes_of_all(const Watched *watched) {
 typedef struct Model {
   Arena *arena;
   const Graph *graph;
-  Jit *source, *step;
-  tfm_decoding decoding;
-  char *weights; /* zeroes */
+  CompiledDecoding made; /* weights are 0 */
 } Model;
 
 static void make_model(Model *m, const char *file, const Definition *definitions, uint32_t n) {
   *m = (Model){.arena = arena_create()};
   Diag diag = diag_new(m->arena);
   const ElaborateOptions options = {.definitions = definitions, .n_definitions = n};
-  const PassOptions passes = {.level = 2};
   Graph *graph = elaborate_file(m->arena, &diag, arena_printf(m->arena, TFM_SOURCE_DIR "/%s", file), &options);
   cr_assert(graph, "%s", first_message(&diag));
   cr_assert_eq(diag.n_errors, 0);
   m->graph = graph;
-  const Incremental made = incremental_derive(m->arena, &diag, graph, NULL);
-  cr_assert(made.step && passes_run(made.step, &diag, &passes, NULL));
-  cr_assert(!made.source || passes_run(made.source, &diag, &passes, NULL));
-  const DecodingPlan *plans = plan_decoding(m->arena, &diag, &made, host_target());
-  cr_assert(plans);
-  Plan *const both[] = {plans->step, plans->source};
-  share_weights(m->arena, both, plans->source ? 2 : 1);
-  m->step = jit_create(m->arena, &diag, plans->step, NULL);
-  m->source = plans->source ? jit_create(m->arena, &diag, plans->source, NULL) : NULL;
-  cr_assert(m->step && (m->source || !plans->source));
-  m->decoding = plans->decoding;
-  m->decoding.step = jit_program(m->step);
-  m->decoding.source = m->source ? jit_program(m->source) : NULL;
-  size_t bytes = (m->decoding.step->weights_bytes + 64) / 64 * 64;
-  m->weights = aligned_alloc(64, bytes);
-  memset(m->weights, 0, bytes);
+  cr_assert(decoding_compile(&m->made, m->arena, &diag, graph, host_target(), NULL, NULL));
 }
 
 static void free_model(Model *m) {
-  jit_destroy(m->source);
-  jit_destroy(m->step);
-  free(m->weights);
+  decoding_free(&m->made);
   arena_destroy(m->arena);
 }
 
@@ -100,12 +79,12 @@ static void check_rows(const Model *m, const tfm_value *source, int64_t rows, in
   tfm_decoder *decoder;
   const tfm_context_options options = {.struct_size = sizeof options, .threads = 1,
                                        .allocator = {watched_allocate, watched_release, &watched}};
-  cr_assert_eq(tfm_decoder_create(&m->decoding, m->weights, m->weights, &options, &decoder, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_decoder_create(&m->made.decoding, m->made.packed, m->made.packed, &options, &decoder, &error), TFM_OK, "%s", error.message);
   cr_assert_eq(tfm_decoder_begin(decoder, source, rows, length, &error), TFM_OK, "%s", error.message);
-  int64_t own = rows * decoding_row_bytes(&m->decoding, length);
+  int64_t own = rows * decoding_row_bytes(&m->made.decoding, length);
   cr_expect(has_block(&watched, own), "%lld rows of %lld tokens: %lld bytes", (long long)rows, (long long)length, (long long)own);
   if (source) {
-    int64_t read = source->dims[0] * decoding_source_bytes(&m->decoding, source->dims[1]);
+    int64_t read = source->dims[0] * decoding_source_bytes(&m->made.decoding, source->dims[1]);
     cr_expect(has_block(&watched, read), "%lld sources: %lld bytes", (long long)source->dims[0], (long long)read);
     own += read;
   }
@@ -129,7 +108,7 @@ Test(decoding_memory, a_translator_reserves_what_is_said) {
       const tfm_value source = {ids, TFM_I32, 2, dims};
       check_rows(&m, &source, rows, lengths[i]);
     }
-  int64_t numbers = 3 * 2 * 32 * TFM_CACHE_PAGE * (int64_t)sizeof(float), page = decoding_row_bytes(&m.decoding, 1);
+  int64_t numbers = 3 * 2 * 32 * TFM_CACHE_PAGE * (int64_t)sizeof(float), page = decoding_row_bytes(&m.made.decoding, 1);
   cr_expect(page >= numbers && page <= numbers + 128, "keys and values of three layers");
   free_model(&m);
 }
@@ -141,10 +120,10 @@ Test(decoding_memory, a_language_model_reserves_what_is_said) {
   for (int i = 0; i < N_LENGTHS; i++)
     for (int64_t rows = 1; rows <= 7; rows += 3) check_rows(&m, NULL, rows, lengths[i]);
   StrBuf text = strbuf_new(m.arena);
-  decoding_memory_print(&text, &m.decoding, m.graph);
+  decoding_memory_print(&text, &m.made.decoding, m.graph);
   const char *wanted = arena_printf(m.arena, "memory: weights %llu bytes\nmemory: 16 tokens of a row %lld bytes, a row of 1024 tokens %lld\n",
-                                    (unsigned long long)m.decoding.step->weights_bytes,
-                                    (long long)decoding_row_bytes(&m.decoding, 16), (long long)decoding_row_bytes(&m.decoding, 1024));
+                                    (unsigned long long)m.made.decoding.step->weights_bytes,
+                                    (long long)decoding_row_bytes(&m.made.decoding, 16), (long long)decoding_row_bytes(&m.made.decoding, 1024));
   cr_expect_str_eq(text.text, wanted);
   free_model(&m);
 }

@@ -4,13 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../support/elaborate_text.h"
 #include "codegen/codegen.h"
-#include "jit/jit.h"
-#include "plan/decoding.h"
-#include "plan/share_weights.h"
+#include "compiled_model.h"
+#include "elaborate_text.h"
+#include "same_values.h"
 #include "tfm/decode.h"
-#include "weights/pack.h"
 
 enum { VOCAB = 60, LENGTH = 70, SEQUENCES = 5, MOST_ITEMS = 3, MOST_ROWS = 100, MOST_INPUTS = 4 };
 
@@ -21,11 +19,7 @@ typedef struct Model {
   Arena *arena;
   Diag diag;
   uint32_t random;
-  char *packed;
-  Jit *source, *step;
-  const Graph *graph; /* as it was elaborated */
-  const Plan *source_plan;
-  tfm_decoding decoding;
+  CompiledDecoding made;
   tfm_value inputs[MOST_INPUTS]; /* of the source program */
   int64_t items;
   int32_t tokens[SEQUENCES][LENGTH];
@@ -85,39 +79,10 @@ static const char sums[] =
     "    x = norm(" DEPENDS_ON_TOKENS ")\n"
     "    logits = head(norm(x + summed(x) + sinusoid(positions(x, 1), d)))\n" GENERATES;
 
-static void fill_randomly(Model *m, const Tensor *tensor) {
-  for (int64_t i = 0; i < tensor_elements(tensor); i++)
-    if (tensor->dtype == DTYPE_F32) ((float *)tensor->data)[i] = (float)draw(m, 2001) / 2000 - 0.5f;
-    else ((uint8_t *)tensor->data)[i] = draw(m, 3) == 0;
-}
-
-/* The same whenever the weight is asked for. */
-static const Tensor *random_weight(void *context, const char *name) {
-  Model *m = context;
-  const Node *weight = map_find(&m->graph->declared_weights, name, strlen(name))->value;
-  int64_t dims[MAX_RANK];
-  for (uint32_t i = 0; i < weight->rank; i++) size_is_const(weight->dims[i], &dims[i]);
-  Tensor *tensor = tensor_new(m->arena, DTYPE_F32, weight->rank, dims);
-  m->random = (uint32_t)strlen(name) * 7919 + (unsigned char)name[strlen(name) / 2];
-  fill_randomly(m, tensor);
-  return tensor;
-}
-
-static void pack_all(Model *m, const DecodingPlan *plans) {
-  Plan *both[] = {plans->step, plans->source};
-  const uint32_t n = plans->source ? 2 : 1;
-  share_weights(m->arena, both, n);
-  const size_t bytes = (plans->step->program.weights_bytes / 64 + 1) * 64;
-  m->packed = aligned_alloc(64, bytes);
-  memset(m->packed, 0, bytes);
-  for (uint32_t i = 0; i < n; i++) good(m, pack_weights(m->arena, &m->diag, both[i], random_weight, m, m->packed));
-}
-
-static const tfm_program *compiled(Model *m, const Plan *plan, Jit **jit) {
-  if (!plan) return NULL;
-  *jit = jit_create(m->arena, &m->diag, plan, NULL);
-  good(m, *jit);
-  return jit_program(*jit);
+static void fill_randomly(Model *m, const tfm_value *value) {
+  for (int64_t i = 0; i < value_elements(value); i++)
+    if (value->dtype == TFM_F32) ((float *)value->data)[i] = (float)draw(m, 2001) / 2000 - 0.5f;
+    else ((uint8_t *)value->data)[i] = draw(m, 3) == 0;
 }
 
 static Model *open_model(const char *text, const char *d, const TargetInfo *target) {
@@ -127,17 +92,8 @@ static Model *open_model(const char *text, const char *d, const TargetInfo *targ
   Definition width = {"d", d};
   Graph *graph = elaborate_text(m->arena, &m->diag, text, &(ElaborateOptions){.definitions = &width, .n_definitions = 1});
   good(m, graph);
-  const Incremental made = incremental_derive(m->arena, &m->diag, graph, NULL);
-  good(m, made.step && passes_run(made.step, &m->diag, &(PassOptions){.level = 2}, NULL));
-  good(m, !made.source || passes_run(made.source, &m->diag, &(PassOptions){.level = 2}, NULL));
-  const DecodingPlan *plans = plan_decoding(m->arena, &m->diag, &made, target);
-  good(m, plans);
-  m->graph = graph;
-  m->source_plan = plans->source;
-  pack_all(m, plans);
-  m->decoding = plans->decoding;
-  m->decoding.step = compiled(m, plans->step, &m->step);
-  m->decoding.source = compiled(m, plans->source, &m->source);
+  RandomWeights weights = {m->arena, graph, map_new(m->arena)};
+  cr_assert(decoding_compile(&m->made, m->arena, &m->diag, graph, target, random_weight, &weights));
   for (int s = 0; s < SEQUENCES; s++)
     for (int t = 0; t < LENGTH; t++)
       do m->tokens[s][t] = (int32_t)draw(m, VOCAB);
@@ -146,9 +102,7 @@ static Model *open_model(const char *text, const char *d, const TargetInfo *targ
 }
 
 static void close_model(Model *m) {
-  jit_destroy(m->source);
-  jit_destroy(m->step);
-  free(m->packed);
+  decoding_free(&m->made);
   arena_destroy(m->arena);
   free(m);
 }
@@ -157,33 +111,28 @@ static void close_model(Model *m) {
 
 /* Other numbers of sources and positions in them, other values. */
 static void make_inputs(Model *m, int64_t items, int64_t positions, uint32_t seed) {
-  const tfm_program *source = m->decoding.source;
+  const tfm_program *source = m->made.decoding.source;
   m->items = source ? items : 1;
   m->random = seed;
+  if (!source) return;
   int64_t symbols[SIZE_MAX_SYMBOLS];
-  for (uint32_t i = 0; source && i < source->n_symbols; i++)
+  for (uint32_t i = 0; i < source->n_symbols; i++)
     symbols[i] = strcmp(source->symbols[i], "batch") == 0 ? items : positions;
-  for (uint32_t i = 0; source && i < source->n_inputs; i++) {
-    const tfm_tensor_info *info = &source->inputs[i];
-    int64_t dims[TFM_MAX_RANK];
-    for (uint32_t k = 0; k < info->rank; k++) dims[k] = plan_evaluate(m->source_plan, info->dims[k], symbols);
-    Tensor *tensor = tensor_new(m->arena, (DType)info->dtype, info->rank, dims);
-    fill_randomly(m, tensor);
-    m->inputs[i] = (tfm_value){tensor->data, info->dtype, info->rank, tensor->dims};
-  }
+  zero_inputs(m->arena, m->made.plans->source, symbols, m->inputs);
+  for (uint32_t i = 0; i < source->n_inputs; i++) fill_randomly(m, &m->inputs[i]);
 }
 
 static tfm_decoder *decoder_new(const Model *m, int32_t threads) {
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   tfm_decoder *made;
   tfm_error error;
-  ok(tfm_decoder_create(&m->decoding, m->packed, m->packed, &options, &made, &error), &error);
+  ok(tfm_decoder_create(&m->made.decoding, m->made.packed, m->made.packed, &options, &made, &error), &error);
   return made;
 }
 
 static void begin(const Model *m, tfm_decoder *d, int64_t rows) {
   tfm_error error;
-  ok(tfm_decoder_begin(d, m->source ? m->inputs : NULL, rows, LENGTH, &error), &error);
+  ok(tfm_decoder_begin(d, m->made.source ? m->inputs : NULL, rows, LENGTH, &error), &error);
 }
 
 /* A row alone, token by token. */

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/elaborate_text.h"
 #include "codegen/codegen.h"
-#include "jit/jit.h"
+#include "compiled_model.h"
+#include "elaborate_text.h"
 #include "passes/passes.h"
+#include "same_values.h"
 #include "tfm/tfm.h"
-#include "weights/pack.h"
 
 enum { MAX_INPUTS = 4, MAX_OUTPUTS = 2 };
 
@@ -39,19 +39,6 @@ static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 
 
 // ---- compiling ----
 
-/* The same whenever the weight is asked for. */
-static const Tensor *random_weight(void *context, const char *name) {
-  Model *m = context;
-  const Node *weight = map_find(&m->graph->declared_weights, name, strlen(name))->value;
-  int64_t dims[MAX_RANK];
-  for (uint32_t i = 0; i < weight->rank; i++) size_is_const(weight->dims[i], &dims[i]);
-  Tensor *out = tensor_new(m->arena, DTYPE_F32, weight->rank, dims);
-  m->random = (uint32_t)strlen(name) * 7919 + (unsigned char)name[strlen(name) / 2];
-  for (int64_t i = 0; i < tensor_elements(out); i++)
-    ((float *)out->data)[i] = (float)(next_random(m) % 2001) / 2000 - 0.5f;
-  return out;
-}
-
 static Compiled compiled(Model *m, const TargetInfo *target, bool only_needed) {
   static const char *const pass[] = {"needed-rows"};
   PassOptions options = {.level = 2, .disabled = pass, .n_disabled = !only_needed, .verify_each = true};
@@ -60,11 +47,9 @@ static Compiled compiled(Model *m, const TargetInfo *target, bool only_needed) {
   Plan *plan = plan_graph(m->arena, &m->diag, graph, target);
   good(m, plan);
   if (only_needed) m->plan = plan;
-  Compiled compiled = {.weights = aligned_alloc(64, (plan->program.weights_bytes / 64 + 1) * 64)};
-  good(m, pack_weights(m->arena, &m->diag, plan, random_weight, m, compiled.weights));
-  compiled.jit = jit_create(m->arena, &m->diag, plan, NULL);
-  good(m, compiled.jit);
-  return compiled;
+  RandomWeights weights = {m->arena, m->graph, map_new(m->arena)};
+  char *packed = packed_weights(m->arena, &m->diag, &plan, 1, random_weight, &weights);
+  return (Compiled){jit_of(m->arena, &m->diag, plan), packed};
 }
 
 static Model model_new(const char *text, const TargetInfo *target) {
@@ -125,14 +110,14 @@ static bool is_real(Model *m, Mask mask, int64_t item, int64_t position, int64_t
 
 /* Inputs: f32 and ids at random; an input whose name begins with "mask" holds 1 at real positions, 0 at padding, one
  * whose name begins with "pad" the opposite. */
-static void fill(Model *m, Mask mask, const tfm_tensor_info *info, Tensor *tensor) {
-  bool is_mask = strncmp(info->name, "mask", 4) == 0, is_padding = strncmp(info->name, "pad", 3) == 0;
-  for (int64_t i = 0; i < tensor_elements(tensor); i++) {
-    int64_t length = tensor->dims[tensor->rank - 1];
+static void fill(Model *m, Mask mask, const char *name, const tfm_value *tensor) {
+  bool is_mask = strncmp(name, "mask", 4) == 0, is_padding = strncmp(name, "pad", 3) == 0;
+  const int64_t n = value_elements(tensor), length = tensor->dims[tensor->rank - 1];
+  for (int64_t i = 0; i < n; i++) {
     bool real = is_mask || is_padding ? is_real(m, mask, i / length, i % length, length) == is_mask : false;
-    if (tensor->dtype == DTYPE_F32)
+    if (tensor->dtype == TFM_F32)
       ((float *)tensor->data)[i] = (float)(next_random(m) % 2001) / 1000 - 1;
-    else if (tensor->dtype == DTYPE_BOOL)
+    else if (tensor->dtype == TFM_BOOL)
       ((uint8_t *)tensor->data)[i] = real;
     else
       ((int32_t *)tensor->data)[i] = is_mask || is_padding ? real : (int32_t)(next_random(m) % 10);
@@ -165,13 +150,8 @@ static void make_inputs(Model *m, Mask mask, Sizes sizes, tfm_value *inputs) {
     symbols[i] = strcmp(p->symbols[i], "batch") == 0  ? sizes.batch
                  : strcmp(p->symbols[i], "time") == 0 ? sizes.time
                                                       : sizes.other;
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
-    int64_t dims[TFM_MAX_RANK];
-    for (uint32_t k = 0; k < p->inputs[i].rank; k++) dims[k] = plan_evaluate(m->plan, p->inputs[i].dims[k], symbols);
-    Tensor *tensor = tensor_new(m->arena, (DType)p->inputs[i].dtype, p->inputs[i].rank, dims);
-    fill(m, mask, &p->inputs[i], tensor);
-    inputs[i] = (tfm_value){tensor->data, p->inputs[i].dtype, p->inputs[i].rank, tensor->dims};
-  }
+  zero_inputs(m->arena, m->plan, symbols, inputs);
+  for (uint32_t i = 0; i < p->n_inputs; i++) fill(m, mask, p->inputs[i].name, &inputs[i]);
 }
 
 /* The outputs, one behind the other; `bytes` gets how many. */
