@@ -18,8 +18,9 @@ enum {
   RESIDENT_BYTES = 512 << 10, /* of that cache for the rows of a: beyond, several panels share what was loaded */
   PANELS_PER_LOAD = 4,
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
-  NEAR_FLOATS = 9 << 10,      /* of a panel: so much stays in a first-level cache from one tile to the next */
+  NEAR_FLOATS = 10 << 10,     /* of a panel and the rows of a: they stay in a first-level cache from tile to tile */
   NEAR_TILES = 3,             /* few enough to gain more from that than it costs to take up c again */
+  NEAR_WIDE_TILES = 6,        /* the same of low and wide tiles, which use what they load less often */
   LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
@@ -150,10 +151,13 @@ static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block
   }
 }
 
-/* Steps of k that go together. Two or three tiles use weights that still come from far away: they take turns on so few
- * that all but the first tile find them in the nearest cache. */
+/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that all
+ * but the first tile find them in the nearest cache. */
 static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
-  return tiles > 1 && tiles <= NEAR_TILES ? least_of(k, NEAR_FLOATS / gemm->step->panel / 4 * 4) : k;
+  const tfm_gemm_step *step = gemm->step;
+  bool is_wide = step->width > 8 * step->tile_rows;
+  if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return k;
+  return least_of(k, NEAR_FLOATS / (step->panel + tiles * step->tile_rows) / 4 * 4);
 }
 
 /* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
