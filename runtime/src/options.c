@@ -9,7 +9,7 @@
 #include "threads.h"
 
 enum {
-  DEFAULT_SPIN_US = 50,
+  DEFAULT_SPIN_US = 200,
   MOST_SPIN_US = 10 * 1000 * 1000,
   LEAST_SIZE = offsetof(tfm_context_options, threads) + sizeof(int32_t),
   FIRST_SIZE = offsetof(tfm_context_options, log_user) + sizeof(void *) /* of the first version */

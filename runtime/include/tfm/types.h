@@ -57,7 +57,7 @@ typedef struct tfm_allocator { /* all memory of a context but the stacks of its 
 typedef struct tfm_context_options {
   size_t struct_size; /* sizeof(tfm_context_options); 0: that of the first version */
   int32_t threads;    /* 0: TFM_NUM_THREADS, else the CPUs this process may use (affinity, cgroup quota) */
-  int32_t spin_us;    /* how long idle threads spin before they sleep; 0: TFM_SPIN_US, else 50; negative: not at all */
+  int32_t spin_us;    /* how long idle threads spin before they sleep; 0: TFM_SPIN_US, else 200; negative: not at all */
   tfm_pool *pool;     /* NULL: threads of its own. A pool must outlive its contexts */
   tfm_allocator allocator;
   void (*log)(void *user, const char *message); /* NULL: silent. Called while making a context, never in a run */
