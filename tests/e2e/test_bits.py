@@ -43,7 +43,7 @@ model Rows(d = 32) {
 # k in more than one piece and block of a panel, panels of 48 and of 64 columns; no k at all.
 PRODUCTS = """
 model Products(k = 1700) {
-  narrow = Linear(k, 100)
+  narrow = Linear(k, 140)
   wide = Linear(k, 128)
   empty = Linear(0, 5)
   forward(x: f32[rows, k], nothing: f32[rows, 0]) {
