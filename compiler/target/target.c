@@ -43,12 +43,9 @@ TileShape target_gemm_tile(const TargetInfo *target, int64_t n) {
   return best;
 }
 
-/* Tiles of 48 columns have 8 rows with AVX-512, those of 64 have 6 and use what they load less often: that is worth a
- * few columns for nothing. */
 uint32_t target_panel_width(int64_t n) {
   static const uint32_t widths[] = {48, 64, 32};
   uint32_t best = widths[0];
-  if (wasted_columns(n, best) <= n / 25) return best;
   for (size_t i = 1; i < sizeof widths / sizeof *widths; i++)
     if (wasted_columns(n, widths[i]) < wasted_columns(n, best)) best = widths[i];
   return best;

@@ -20,7 +20,8 @@ enum {
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
   NEAR_FLOATS = 10 << 10,     /* of a panel and the rows of a: they stay in a first-level cache from tile to tile */
   NEAR_TILES = 3,             /* few enough to gain more from that than it costs to take up c again */
-  NEAR_WIDE_TILES = 6,        /* the same of low and wide tiles, which use what they load less often */
+  NEAR_WIDE_TILES = 6,        /* the same of tiles that use what they load less often: */
+  WIDE_COLUMNS_PER_ROW = 8,   /* they have more columns than this for each row */
   LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
@@ -155,7 +156,7 @@ static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block
  * but the first tile find them in the nearest cache. */
 static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
   const tfm_gemm_step *step = gemm->step;
-  bool is_wide = step->width > 8 * step->tile_rows;
+  bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return k;
   return least_of(k, NEAR_FLOATS / (step->panel + tiles * step->tile_rows) / 4 * 4);
 }
