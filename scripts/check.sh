@@ -89,6 +89,7 @@ else
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"
+  stage "generation, other outputs" "$python" tests/e2e/test_generate_outputs.py "$tfmc"
   stage "random decoding" "$python" tests/differential/decoding.py "$build/libtfm.so"
   stage "random models that write" "$python" tests/differential/causal.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"

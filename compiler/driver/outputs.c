@@ -43,6 +43,15 @@ bool outputs_check_files(Session *session, const char *const *inputs, size_t n) 
   return !diag_has_errors(&session->diag);
 }
 
+bool outputs_names_one(Session *session, const char *name) {
+  const OptionValues *values = &session->options.values[OPTION_OUTPUT];
+  for (size_t i = 0; i < values->texts.n; i++) {
+    Destination to = destination_of(session->arena, values->texts.items[i]);
+    if (to.name && strcmp(to.name, name) == 0) return true;
+  }
+  return false;
+}
+
 bool outputs_check_named(Session *session, const char *of, const char *const *names, uint32_t n) {
   const OptionValues *values = &session->options.values[OPTION_OUTPUT];
   for (size_t i = 0; i < values->texts.n; i++) {

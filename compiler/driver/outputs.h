@@ -14,6 +14,8 @@ void outputs_write(Session *session, const Graph *graph, const Tensor *outputs);
 
 /* The same for tensors that are no outputs of a model. `of` is whose they are: "the model". */
 bool outputs_check_named(Session *session, const char *of, const char *const *names, uint32_t n);
+/* Whether an --output asks for this tensor alone. */
+bool outputs_names_one(Session *session, const char *name);
 /* Only to the files of --output. */
 void outputs_write_named(Session *session, const char *const *names, const Tensor *tensors, uint32_t n);
 

@@ -144,7 +144,7 @@ static Tensor lengths_tensor(Scorer *s, const RowGroup *rows) {
   return tensor;
 }
 
-static EvalInputs make_inputs(Scorer *s, const RowGroup *rows) {
+EvalInputs scorer_row_inputs(Scorer *s, const RowGroup *rows) {
   uint32_t n = (uint32_t)s->inputs.n;
   const char **names = ARENA_ARRAY(s->scratch, const char *, n + 2);
   Tensor *tensors = ARENA_ARRAY(s->scratch, Tensor, n + 2);
@@ -185,7 +185,7 @@ static bool run(void *context, const RowGroup *rows) {
   const Call *call = context;
   Scorer *s = call->scorer;
   Arena *kept = s->session->arena;
-  EvalInputs inputs = make_inputs(s, rows);
+  EvalInputs inputs = scorer_row_inputs(s, rows);
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->n_outputs);
   s->session->arena = s->scratch;
   bool done = engine_run(s->engine, &inputs, outputs);
@@ -195,9 +195,12 @@ static bool run(void *context, const RowGroup *rows) {
 
 // ---- a call ----
 
-static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int64_t b) {
-  const Scorer *s = ((const Call *)context)->scorer;
+bool scorer_fits(const Scorer *s, const tfm_step_rows *rows, int64_t a, int64_t b) {
   return !s->is_single && (s->lengths || rows->lengths[a] == rows->lengths[b]);
+}
+
+static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int64_t b) {
+  return scorer_fits(((const Call *)context)->scorer, rows, a, b);
 }
 
 static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {

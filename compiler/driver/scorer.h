@@ -36,6 +36,9 @@ Scorer *scorer_new(Session *session, const Graph *graph, const EvalInputs *input
 /* What the runtime calls; scorer->engine must be set. After an error the message is in the session's diag. */
 tfm_generate_model scorer_model(Scorer *scorer);
 EvalInputs scorer_inputs(const Scorer *scorer); /* those that do not grow, of all items */
+/* All inputs of a run of some rows, in scorer->scratch, and whether the model takes two rows in one run. */
+EvalInputs scorer_row_inputs(Scorer *scorer, const RowGroup *rows);
+bool scorer_fits(const Scorer *scorer, const tfm_step_rows *rows, int64_t a, int64_t b);
 void scorer_destroy(Scorer *scorer); /* NULL is ignored; the engine is not the scorer's */
 
 #endif

@@ -13,6 +13,20 @@
 #include "driver/passes_options.h"
 #include "driver/scorer_steps.h"
 
+typedef struct Generation {
+  Session *session;
+  Graph *graph; /* its first output: the scores */
+  ReturnedOutputs returned;
+  WeightSource *weights;
+  Scorer *scorer;
+  tfm_prompts prompts;
+  tfm_generate_options options;
+  tfm_generated generated; /* what was written; or, with --first-step-probabilities, these: */
+  float *probabilities;
+  double seconds;
+  bool is_done;
+} Generation;
+
 // ---- before ----
 
 /* Outputs that the block does not name need not be computed; a library computes them all the same. Whole rows in place of
@@ -27,16 +41,28 @@ static void keep_scores(Session *session, Graph *graph) {
   if (incremental_derive(session->arena, &session->diag, graph, NULL).step) incremental_add_log_sum(graph);
 }
 
-static Graph *load_graph(Session *session) {
-  Graph *graph = model_load(session);
-  if (!graph) return NULL;
-  if (graph->generate_input) {
-    keep_scores(session, graph);
-    return graph;
+static bool load_graph(Generation *g) {
+  Session *session = g->session;
+  g->graph = model_load(session);
+  if (!g->graph) return false;
+  if (!g->graph->generate_input) {
+    diag_error_at(&session->diag, session->options.files.items[0], DIAG_INPUT_DECLARATION,
+                  "the model %s has no generate block: `generate INPUT from OUTPUT { bos = 1  eos = 2 }`", g->graph->name);
+    return false;
   }
-  diag_error_at(&session->diag, session->options.files.items[0], DIAG_INPUT_DECLARATION,
-                "the model %s has no generate block: `generate INPUT from OUTPUT { bos = 1  eos = 2 }`", graph->name);
-  return NULL;
+  if (!returned_outputs_read(session, g->graph, &g->returned)) return false;
+  keep_scores(session, g->graph);
+  return true;
+}
+
+/* Outputs that are returned may need weights that the scores do not. */
+static bool load(Generation *g) {
+  Session *session = g->session;
+  if (!load_graph(g)) return false;
+  g->weights = weight_source_open(session, g->returned.graph ? g->returned.graph : g->graph);
+  const EvalInputs *inputs = g->weights ? inputs_load_except(session, g->graph, g->graph->generate_input) : NULL;
+  g->scorer = inputs ? scorer_new(session, g->graph, inputs) : NULL;
+  return g->scorer;
 }
 
 // ---- prompts ----
@@ -54,26 +80,34 @@ static void read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm
 }
 
 /* What the rows start with: the input that grows, or the start token. */
-static bool make_prompts(Session *session, const Scorer *scorer, const GenerationSettings *settings,
-                         tfm_prompts *prompts) {
+static bool make_prompts(Generation *g, int64_t start) {
+  Session *session = g->session;
+  const Scorer *scorer = g->scorer;
   if (scorer->prompt) {
-    read_prompt(session, scorer, settings->options.pad_token_id, prompts);
+    read_prompt(session, scorer, g->options.pad_token_id, &g->prompts);
     return true;
   }
-  if (settings->start == TFM_NO_TOKEN) {
+  if (start == TFM_NO_TOKEN) {
     diag_error_at(&session->diag, "generate", DIAG_INPUT_MISSING,
                   "nothing to begin with: give the input \"%s\", or set `bos` (decoder_start_token_id)", scorer->grows);
     return false;
   }
-  if (settings->start < 0 || settings->start > INT32_MAX) {
-    diag_error_at(&session->diag, "generate", DIAG_INPUT_VALUE, "the start token %" PRId64 " does not exist",
-                  settings->start);
+  if (start < 0 || start > INT32_MAX) {
+    diag_error_at(&session->diag, "generate", DIAG_INPUT_VALUE, "the start token %" PRId64 " does not exist", start);
     return false;
   }
   int32_t *tokens = ARENA_ARRAY(session->arena, int32_t, scorer->batch);
-  for (int64_t i = 0; i < scorer->batch; i++) tokens[i] = (int32_t)settings->start;
-  *prompts = (tfm_prompts){.n = scorer->batch, .width = 1, .tokens = tokens};
+  for (int64_t i = 0; i < scorer->batch; i++) tokens[i] = (int32_t)start;
+  g->prompts = (tfm_prompts){.n = scorer->batch, .width = 1, .tokens = tokens};
   return true;
+}
+
+static bool prepare(Generation *g) {
+  GenerationSettings settings;
+  if (!load(g) || !generation_settings_read(g->session, g->graph, g->scorer->is_decoder, &settings)) return false;
+  g->options = settings.options;
+  return generation_output_check_names(g->session, &g->options, &g->returned) && make_prompts(g, settings.start) &&
+         returned_outputs_place(g->session, &g->returned, g->prompts.n == 1 && g->options.num_return_sequences == 1);
 }
 
 // ---- the work ----
@@ -84,71 +118,49 @@ static double now(void) {
   return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
 }
 
-static void say_speed(const Session *session, int64_t n_tokens, double seconds) {
-  if (option_given(&session->options, OPTION_QUIET) || option_is(&session->options, OPTION_DIAGNOSTICS, "text", "json"))
-    return;
-  fprintf(stderr, "%" PRId64 " new tokens in %.3f s, %.1f tokens/s\n", n_tokens, seconds, (double)n_tokens / seconds);
+static bool wants_first_step(const Generation *g) {
+  return option_given(&g->session->options, OPTION_FIRST_STEP_PROBABILITIES);
+}
+
+static tfm_status write_first_step(Generation *g, const tfm_generate_model *model, tfm_error *error) {
+  g->probabilities = ARENA_ARRAY(g->session->arena, float, g->prompts.n * model->vocab);
+  return tfm_generate_first_step(model, &g->prompts, &g->options, g->probabilities, error);
 }
 
 /* The model's own errors were reported when they were met. */
-static void report(Session *session, const tfm_error *error) {
-  if (!diag_has_errors(&session->diag)) compiled_report(session, error);
-}
-
-static void write_first_step(Session *session, const tfm_generate_model *model, const tfm_prompts *prompts,
-                             const tfm_generate_options *options) {
+static void write_with(Generation *g, const tfm_generate_model *model) {
   tfm_error error;
-  float *probabilities = ARENA_ARRAY(session->arena, float, prompts->n * model->vocab);
-  if (tfm_generate_first_step(model, prompts, options, probabilities, &error) != TFM_OK) report(session, &error);
-  else generation_output_probabilities(session, prompts->n, model->vocab, probabilities);
-}
-
-static void write_all(Session *session, const tfm_generate_model *model, const tfm_prompts *prompts,
-                      const tfm_generate_options *options) {
-  tfm_error error;
-  tfm_generated generated;
   double begin = now();
-  if (tfm_generate(model, prompts, options, &generated, &error) != TFM_OK) {
-    report(session, &error);
-    return;
-  }
-  double end = now();
-  generation_output_rows(session, &generated);
-  if (!diag_has_errors(&session->diag)) say_speed(session, generated.n_tokens, end - begin);
-  tfm_generated_free(&generated);
-}
-
-static void write_with(Session *session, const tfm_generate_model *model, const tfm_prompts *prompts,
-                       const tfm_generate_options *options) {
-  if (option_given(&session->options, OPTION_FIRST_STEP_PROBABILITIES))
-    write_first_step(session, model, prompts, options);
-  else write_all(session, model, prompts, options);
+  tfm_status status = wants_first_step(g) ? write_first_step(g, model, &error)
+                                          : tfm_generate(model, &g->prompts, &g->options, &g->generated, &error);
+  g->seconds = now() - begin;
+  g->is_done = status == TFM_OK;
+  if (!g->is_done && !diag_has_errors(&g->session->diag)) compiled_report(g->session, &error);
 }
 
 /* Whole rows for each token. */
-static void generate_anew(Session *session, Graph *graph, WeightSource *weights, Scorer *scorer,
-                          const tfm_prompts *prompts, const tfm_generate_options *options) {
-  scorer->engine = engine_create(session, graph, weights);
-  if (!scorer->engine) return;
-  const tfm_generate_model model = scorer_model(scorer);
-  write_with(session, &model, prompts, options);
-  engine_destroy(scorer->engine);
+static void generate_anew(Generation *g) {
+  g->scorer->engine = engine_create(g->session, g->graph, g->weights);
+  if (!g->scorer->engine) return;
+  const tfm_generate_model model = scorer_model(g->scorer);
+  write_with(g, &model);
+  engine_destroy(g->scorer->engine);
 }
 
 /* The interpreter with what earlier positions gave. False: the model is not incremental. */
-static bool generate_by_steps(Session *session, const Graph *graph, WeightSource *weights, const Scorer *scorer,
-                              const tfm_prompts *prompts, const tfm_generate_options *options) {
+static bool generate_by_steps(Generation *g) {
+  Session *session = g->session;
   bool is_asked_for = !session->library && !option_given(&session->options, OPTION_RECOMPUTE) &&
                       !option_is(&session->options, OPTION_ENGINE, "native", "native");
   if (!is_asked_for) return false;
   PassLog log = {.arena = session->arena};
-  const Incremental parts = incremental_derive(session->arena, &session->diag, graph, &log);
-  if (!report_passes(session, parts.step ? parts.step : graph_clone(session->arena, graph), &log)) return true;
+  const Incremental parts = incremental_derive(session->arena, &session->diag, g->graph, &log);
+  if (!report_passes(session, parts.step ? parts.step : graph_clone(session->arena, g->graph), &log)) return true;
   if (!parts.step) return false;
-  StepScorer *steps = step_scorer_new(scorer, &parts, weights);
+  StepScorer *steps = step_scorer_new(g->scorer, &parts, g->weights);
   if (!steps) return true;
   const tfm_generate_model model = step_scorer_model(steps);
-  write_with(session, &model, prompts, options);
+  write_with(g, &model);
   step_scorer_destroy(steps);
   return true;
 }
@@ -158,36 +170,51 @@ static bool may_decode(const Session *session) {
          (session->library || option_is(&session->options, OPTION_ENGINE, "native", "native"));
 }
 
-static void generate(Session *session, Graph *graph, WeightSource *weights, Scorer *scorer) {
-  GenerationSettings settings;
-  tfm_prompts prompts;
-  if (!generation_settings_read(session, graph, scorer->is_decoder, &settings) ||
-      !generation_output_check_names(session, &settings.options) ||
-      !make_prompts(session, scorer, &settings, &prompts))
-    return;
-  if (generate_by_steps(session, graph, weights, scorer, &prompts, &settings.options)) return;
-  NativeDecoder *decoder = may_decode(session) ? native_decoder_create(session, graph, weights) : NULL;
+static void generate(Generation *g) {
+  Session *session = g->session;
+  if (generate_by_steps(g)) return;
+  NativeDecoder *decoder = may_decode(session) ? native_decoder_create(session, g->graph, g->weights) : NULL;
   if (diag_has_errors(&session->diag)) return;
   if (!decoder) {
-    generate_anew(session, graph, weights, scorer, &prompts, &settings.options);
+    generate_anew(g);
     return;
   }
-  int64_t beams = settings.options.num_beams; /* the loop will say if there cannot be so many */
+  int64_t beams = g->options.num_beams; /* the loop will say if there cannot be so many */
   beams = beams < 1 ? 1 : beams > TFM_MAX_BEAMS ? TFM_MAX_BEAMS : beams;
-  if (native_decoder_begin(decoder, scorer, prompts.n * beams, tfm_decoder_longest_row(&settings.options, prompts.width))) {
+  const int64_t max_length = tfm_decoder_longest_row(&g->options, g->prompts.width);
+  if (native_decoder_begin(decoder, g->scorer, g->prompts.n * beams, max_length)) {
     const tfm_generate_model model = native_decoder_model(decoder);
-    write_with(session, &model, &prompts, &settings.options);
+    write_with(g, &model);
   }
   native_decoder_destroy(decoder);
 }
 
+// ---- after ----
+
+static void say_speed(const Generation *g) {
+  const Options *options = &g->session->options;
+  if (option_given(options, OPTION_QUIET) || option_is(options, OPTION_DIAGNOSTICS, "text", "json")) return;
+  fprintf(stderr, "%" PRId64 " new tokens in %.3f s, %.1f tokens/s\n", g->generated.n_tokens, g->seconds,
+          (double)g->generated.n_tokens / g->seconds);
+}
+
+/* Nothing is written before everything is computed. */
+static void finish(Generation *g) {
+  if (wants_first_step(g)) {
+    generation_output_probabilities(g->session, g->prompts.n, g->scorer->vocab, g->probabilities);
+    return;
+  }
+  if (returned_outputs_compute(&g->returned, g->scorer, g->weights, &g->generated))
+    generation_output_rows(g->session, &g->generated, &g->returned);
+  if (!diag_has_errors(&g->session->diag)) say_speed(g);
+}
+
 void command_generate(Session *session) {
   if (!generation_output_check_files(session)) return;
-  Graph *graph = load_graph(session);
-  WeightSource *weights = graph ? weight_source_open(session, graph) : NULL;
-  const EvalInputs *inputs = weights ? inputs_load_except(session, graph, graph->generate_input) : NULL;
-  Scorer *scorer = inputs ? scorer_new(session, graph, inputs) : NULL;
-  if (scorer) generate(session, graph, weights, scorer);
-  scorer_destroy(scorer);
-  weight_source_close(weights);
+  Generation g = {.session = session};
+  if (prepare(&g)) generate(&g);
+  if (g.is_done) finish(&g);
+  tfm_generated_free(&g.generated);
+  scorer_destroy(g.scorer);
+  weight_source_close(g.weights);
 }
