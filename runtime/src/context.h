@@ -48,7 +48,8 @@ typedef struct GemmUnit { /* of the results of a gemm */
 typedef struct GemmConsumer GemmConsumer;
 struct GemmConsumer {
   uint32_t step;
-  bool wanted; /* in this run */
+  bool wanted;    /* in this run */
+  int64_t panels; /* of a unit; the last one may have fewer. So the columns of units are the same in all runs */
   /* `c`: the rows of the unit, `stride` elements apart; they may be overwritten. */
   void (*take)(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit);
 };

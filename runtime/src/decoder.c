@@ -42,9 +42,7 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *source_weigh
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
   decoder->step->cached_steps = &cached_steps;
-  const uint32_t best = best_find_step(decoder->decoding);
-  best_create(&decoder->best, decoder->decoding, best);
-  if (best != TFM_NONE) decoder->step->consumer = &decoder->best.consumer;
+  if (best_create(&decoder->best, decoder->decoding, decoder->step)) decoder->step->consumer = &decoder->best.consumer;
   if (!decoder->decoding->source) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,

@@ -104,7 +104,7 @@ typedef struct DecoderRun {
   int64_t first_token;     /* in decoder->tokens: [rows][fresh] */
   int64_t past, fresh, kept;
   float *scores, *log_sums; /* NULL: not wanted */
-  const BestCall *best;    /* wanted in place of the scores, or NULL; the same for all runs together */
+  const tfm_best_call *best;    /* wanted in place of the scores, or NULL; the same for all runs together */
 } DecoderRun;
 /* Executes runs whose rows, members and tokens follow one another; the pages are ready. Rows change in their pages behind
  * `past` and in next_flat. */
@@ -115,7 +115,7 @@ typedef struct DecoderCall {
   const tfm_decoder_row *rows;
   int64_t n, kept;
   float *scores, *log_sums;
-  const BestCall *best; /* NULL, or in place of the scores and sums: kept is 1 */
+  const tfm_best_call *best; /* NULL, or in place of the scores and sums: kept is 1 */
 } DecoderCall;
 /* decoder_cut.c: executes a call that is checked, of rows whose pages have room. */
 tfm_status decoder_run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error);
@@ -124,7 +124,7 @@ static inline DecoderRow *decoder_row_of(const tfm_decoder *decoder, const Decod
 }
 
 /* A step that gives the best token after the last one of each row; the decoder must have it (step->consumer). */
-tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const BestCall *best,
+tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const tfm_best_call *best,
                              tfm_error *error);
 
 tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...)

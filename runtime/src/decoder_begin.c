@@ -187,9 +187,8 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(decoder->tokens, most_run_tokens(decoder));
   ARRAY(decoder->log_sums, rows);
   ARRAY(decoder->scores, rows > 1 ? rows * vocab : 0);
-  decoder->best.stride = round_up(least_of(rows, RUN_TOKENS), ALIGNMENT / sizeof *decoder->best.found);
-  ARRAY(decoder->best.found, decoder->step->consumer ? decoder->step->threads * decoder->best.stride : 0);
 #undef ARRAY
+  best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), decoder->step->consumer ? decoder->step->threads : 0);
   if (!layout->block) return;
   page_pool_place(&decoder->own_pages, decoder->blocks[BLOCK_OWN].memory,
                   cache_page_bytes(decoder->decoding->step->own_page_floats), pages, own_arrays);

@@ -1,15 +1,18 @@
-/* In: tiles of scores. Out: of each row the largest score and its token, and the scores of tokens that are set apart. */
+/* In: tiles of scores. Out: of each row the best tokens, the scores of tokens that are set apart, and the log of the sum. */
 #include "decoder_best.h"
 
 #include <math.h>
 
 #include "generate_row.h"
+#include "steps.h"
 
 /* --- Whether a decoding has it ------------------------------------------------------------------------------------- */
 
 enum {
-  MOST_BEST_VOCAB = 1 << 20, /* beyond, units of a run would have to be coarser than a consumer's are */
-  OWN_BITS = 63              /* outputs from this number on share a bit of tfm_step.serves */
+  MOST_VOCAB = 1 << 20, /* beyond, units of a run would have to be coarser than a consumer's are */
+  MOST_COLUMNS = 256,   /* of a unit: those of some rows stay in a second-level cache */
+  LEAST_UNITS = 64,     /* to share among threads; fewer if there are fewer panels */
+  OWN_BITS = 63         /* outputs from this number on share a bit of tfm_step.serves */
 };
 
 static uint64_t output_bit(uint32_t output) { return output < OWN_BITS ? (uint64_t)1 << output : 0; }
@@ -44,90 +47,176 @@ static bool writes_scores(const tfm_decoding *decoding, const tfm_step *step) {
          is_product(program, gemm->rows, decoding->rows, decoding->kept);
 }
 
-/* The last step that the scores need; steps behind it that read them are for the sums alone, because a step serves what
- * its readers serve. */
-uint32_t best_find_step(const tfm_decoding *decoding) {
+static uint64_t sums_bit(const tfm_decoding *decoding) {
+  return decoding->log_sum == TFM_NONE ? 0 : output_bit(decoding->log_sum);
+}
+
+/* The last step that the scores need, TFM_NONE if it isn't a product that gives them; steps behind it that read them are for
+ * the sums alone, because a step serves what its readers serve. */
+static uint32_t find_product(const tfm_decoding *decoding) {
   const tfm_program *program = decoding->step;
   const uint64_t scores = output_bit(decoding->scores);
-  const uint64_t sums = decoding->log_sum == TFM_NONE ? 0 : output_bit(decoding->log_sum);
-  if (decoding->vocab > MOST_BEST_VOCAB || !scores) return TFM_NONE;
+  if (decoding->vocab > MOST_VOCAB || !scores) return TFM_NONE;
   for (uint32_t i = program->n_steps; i-- > 0;) {
     const uint64_t serves = program->steps[i].serves;
     if (!(serves & scores)) continue;
-    return !(serves & ~(scores | sums)) && writes_scores(decoding, &program->steps[i]) ? i : TFM_NONE;
+    return !(serves & ~(scores | sums_bit(decoding))) && writes_scores(decoding, &program->steps[i]) ? i : TFM_NONE;
   }
   return TFM_NONE;
 }
 
-/* --- The search ---------------------------------------------------------------------------------------------------- */
-
-/* What was no number stays so: nothing is larger than NaN. */
-static void take_if_better(tfm_best_token *best, float score, int64_t token) {
-  if (score > best->score || (score == best->score && token < best->token)) *best = (tfm_best_token){score, (int32_t)token};
+/* The next step from *step on that is for the sums and reduces the scores along the tokens; NULL: there is none. */
+static const tfm_row_step *next_reduction(const tfm_decoding *decoding, uint32_t *step) {
+  const tfm_program *program = decoding->step;
+  while (*step < program->n_steps) {
+    const tfm_step *candidate = &program->steps[(*step)++];
+    if (candidate->serves != sums_bit(decoding) || candidate->kind != TFM_STEP_ROW) continue;
+    const tfm_row_step *row = &program->rows[candidate->index];
+    const tfm_operand *scores = &program->operands[row->first_operand + 1];
+    if (row->reduce == 1 && row->n_operands > 1 && scores->space == TFM_SPACE_OUTPUT && scores->index == decoding->scores)
+      return row;
+  }
+  return NULL;
 }
 
-/* Moves the scores of tokens [first, first + n) that are set apart to where the caller wants them; false: one is NaN or
- * +inf. */
-static bool set_apart(const uint64_t *apart, float *scores, float *c, int64_t first, int64_t n) {
-  bool are_fine = true;
+/* The sums are log(sum(exp(scores - m))) + m: the first reduction gives m, the second, which reads it, the sum. */
+static bool find_kernels(BestSearch *search, const tfm_context *context, uint32_t step) {
+  const tfm_operand *operands = context->program->operands;
+  const tfm_row_step *largest = next_reduction(search->decoding, &step), *sum = next_reduction(search->decoding, &step);
+  if (!largest || !sum || largest->n_operands != 2 || sum->n_operands != 3) return false;
+  const tfm_operand *most = &operands[largest->first_operand], *read = &operands[sum->first_operand + 2];
+  if (most->space != TFM_SPACE_BUFFER || read->space != TFM_SPACE_BUFFER || most->index != read->index) return false;
+  search->largest = KERNEL_OF(tfm_row_kernel, context, largest->kernel);
+  search->exponentials = KERNEL_OF(tfm_row_kernel, context, sum->kernel);
+  return true;
+}
+
+/* --- The search ---------------------------------------------------------------------------------------------------- */
+
+static bool is_better(tfm_best_token a, tfm_best_token b) {
+  return a.score > b.score || (a.score == b.score && a.token < b.token);
+}
+
+/* Puts a token that is better than the last of the n best among them. */
+static void insert(tfm_best_token *best, int64_t n, tfm_best_token token) {
+  int64_t place = n - 1;
+  for (; place > 0 && is_better(token, best[place - 1]); place--) best[place] = best[place - 1];
+  best[place] = token;
+}
+
+/* Moves the scores of tokens [first, first + n) that are set apart to where the caller wants them. */
+static void set_apart(const uint64_t *apart, float *scores, float *c, int64_t first, int64_t n) {
   for (int64_t word = first / 64; word * 64 < first + n; word++) {
     for (uint64_t left = apart[word]; left; left &= left - 1) {
       const int64_t token = word * 64 + __builtin_ctzll(left), column = token - first;
       if (column < 0 || column >= n) continue;
-      are_fine &= c[column] < INFINITY;
       scores[token] = c[column];
       c[column] = -INFINITY;
     }
   }
-  return are_fine;
 }
 
-static void take_row(const BestSearch *search, tfm_best_token *best, int64_t row, float *c, int64_t first, int64_t n) {
-  const BestCall *call = search->call;
-  const int64_t member = search->members[row];
-  float most;
-  bool are_fine = true;
-  if (call->apart) {
-    const uint64_t *apart = call->apart + member * row_words(search->vocab);
-    are_fine = set_apart(apart, call->scores + member * search->vocab, c, first, n);
+/* Takes what is good enough of the scores of tokens [first, first + n); none is greater than `most`. */
+static void take_row(tfm_best_token *best, int64_t n_best, const float *c, int64_t first, int64_t n, float most) {
+  tfm_best_token *last = &best[n_best - 1];
+  if (!(most >= last->score)) return;
+  for (int64_t i = row_find(c, 0, n, last->score); i < n; i = row_find(c, i + 1, n, last->score)) {
+    const tfm_best_token token = {c[i], (int32_t)(first + i)};
+    if (token.score > -INFINITY && is_better(token, *last)) insert(best, n_best, token);
   }
-  are_fine &= row_peak(c, n, &most);
-  if (!are_fine) best->score = NAN;
-  if (most == -INFINITY || !(most > best->score || (most == best->score && first < best->token))) return;
-  int64_t column = 0;
-  while (c[column] != most) column++;
-  take_if_better(best, most, first + column);
+}
+
+/* Runs a kernel over the rows of a unit: one number for each. */
+static void reduce(tfm_row_kernel kernel, const GemmUnit *unit, tfm_row_operand result, tfm_row_operand c,
+                   tfm_row_operand more) {
+  int32_t faults = 0; /* neither can have any */
+  tfm_row_args args = {.rows = unit->rows, .columns = unit->columns, .faults = &faults};
+  args.operands[0] = result;
+  args.operands[1] = c;
+  args.operands[2] = more;
+  kernel(&args);
+}
+
+/* The place of a unit among the numbers of its first row; those of the next row follow `units` further on. */
+static tfm_row_operand numbers_at(const BestSearch *search, float *numbers, const GemmUnit *unit) {
+  return (tfm_row_operand){(char *)(numbers + unit->first_row * search->units + unit->first_column / search->columns),
+                           search->units * (int64_t)sizeof *numbers, 0};
 }
 
 static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit) {
   const BestSearch *search = (const BestSearch *)consumer;
-  tfm_best_token *found = search->found + thread * search->stride + unit->first_row;
-  for (int64_t i = 0; i < unit->rows; i++)
-    take_row(search, &found[i], unit->first_row + i, c + i * stride, unit->first_column, unit->columns);
+  const tfm_best_call *call = search->call;
+  const int64_t vocab = search->decoding->vocab;
+  const tfm_row_operand scores = {(char *)c, stride * (int64_t)sizeof *c, sizeof *c};
+  const tfm_row_operand most = numbers_at(search, search->most, unit), sums = numbers_at(search, search->sums, unit);
+  reduce(search->largest, unit, most, scores, scores);
+  if (call->log_sums) reduce(search->exponentials, unit, sums, scores, most);
+  for (int64_t i = 0; i < unit->rows; i++, c += stride) {
+    const int64_t row = unit->first_row + i, member = search->members[row];
+    if (call->apart)
+      set_apart(call->apart + member * row_words(vocab), call->scores + member * vocab, c, unit->first_column, unit->columns);
+    take_row(search->found + (thread * search->stride + row) * call->n_best, call->n_best, c, unit->first_column,
+             unit->columns, *(const float *)(const void *)(most.base + i * most.row_stride));
+  }
 }
 
-void best_create(BestSearch *search, const tfm_decoding *decoding, uint32_t step) {
-  *search = (BestSearch){.consumer = {.step = step, .take = take_unit}, .vocab = decoding->vocab};
+/* --- A decoder's --------------------------------------------------------------------------------------------------- */
+
+bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_context *context) {
+  *search = (BestSearch){.consumer = {.step = find_product(decoding), .take = take_unit}, .decoding = decoding};
+  if (search->consumer.step == TFM_NONE || !find_kernels(search, context, search->consumer.step)) return false;
+  const tfm_gemm_step *gemm = &decoding->step->gemms[decoding->step->steps[search->consumer.step].index];
+  const int64_t panels = least_of(ceil_div(gemm->n, gemm->panel) / LEAST_UNITS, MOST_COLUMNS / gemm->panel);
+  search->consumer.panels = greatest_of(1, panels);
+  search->columns = search->consumer.panels * gemm->panel;
+  search->units = ceil_div(gemm->n, search->columns);
+  return true;
 }
 
-void best_begin(BestSearch *search, const BestCall *call, const int64_t *members, int64_t rows, int32_t threads) {
+void best_place(BestSearch *search, Layout *layout, int64_t rows, int32_t threads) {
+  enum { APART = ALIGNMENT / sizeof *search->found }; /* threads share no cache line */
+  search->stride = round_up(rows, APART);
+  search->found = layout_take(layout, threads * search->stride * MOST_BEST, sizeof *search->found);
+  search->most = layout_take(layout, threads ? rows * search->units : 0, sizeof *search->most);
+  search->sums = layout_take(layout, threads ? rows * search->units : 0, sizeof *search->sums);
+}
+
+void best_begin(BestSearch *search, const tfm_best_call *call, const int64_t *members, int64_t rows, int32_t threads) {
   search->call = call;
   search->members = members;
   search->consumer.wanted = true;
   for (int32_t thread = 0; thread < threads; thread++)
-    for (int64_t row = 0; row < rows; row++)
-      search->found[thread * search->stride + row] = (tfm_best_token){-INFINITY, TFM_NO_TOKEN};
+    for (int64_t i = 0; i < rows * call->n_best; i++)
+      search->found[thread * search->stride * call->n_best + i] = (tfm_best_token){-INFINITY, TFM_NO_TOKEN};
+}
+
+/* Of a row with these numbers, at least one above -inf. Overwrites them. */
+static float log_sum(float *most, const float *sums, int64_t units, float greatest) {
+  double sum = 0;
+  row_exp(most, units, greatest, most);
+  for (int64_t i = 0; i < units; i++)
+    if (most[i] > 0) sum += (double)most[i] * (double)sums[i]; /* no sum of a unit of -inf, which would be NaN */
+  return (float)((double)greatest + log(sum));
+}
+
+static void end_row(const BestSearch *search, int64_t row, int32_t threads) {
+  const tfm_best_call *call = search->call;
+  const int64_t n = call->n_best, member = search->members[row], place = row * search->units;
+  tfm_best_token *best = call->best + member * n;
+  float greatest;
+  const bool are_numbers = row_peak(search->most + place, search->units, &greatest);
+  for (int64_t i = 0; i < n; i++) best[i] = search->found[row * n + i];
+  for (int32_t thread = 1; thread < threads; thread++) {
+    const tfm_best_token *found = search->found + (thread * search->stride + row) * n;
+    for (int64_t i = 0; i < n && is_better(found[i], best[n - 1]); i++) insert(best, n, found[i]);
+  }
+  if (!are_numbers) best[0].score = NAN;
+  if (!call->log_sums) return;
+  const bool has_sum = are_numbers && greatest > -INFINITY;
+  call->log_sums[member] = has_sum ? log_sum(search->most + place, search->sums + place, search->units, greatest) : NAN;
 }
 
 void best_end(BestSearch *search, int64_t rows, int32_t threads) {
   search->consumer.wanted = false;
-  for (int64_t row = 0; row < rows; row++) {
-    tfm_best_token best = search->found[row];
-    for (int32_t thread = 1; thread < threads; thread++) {
-      const tfm_best_token *found = &search->found[thread * search->stride + row];
-      if (isnan(found->score)) best.score = NAN;
-      else take_if_better(&best, found->score, found->token);
-    }
-    search->call->best[search->members[row]] = best;
-  }
+  for (int64_t row = 0; row < rows; row++) end_row(search, row, threads);
 }

@@ -41,12 +41,10 @@ static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *sco
   return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, log_sums, error);
 }
 
-static tfm_status model_best(void *user, const tfm_step_rows *rows, const uint64_t *apart, float *scores,
-                             tfm_best_token *best, tfm_error *error) {
+static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {
   tfm_decoder *decoder = user;
-  const BestCall call = {apart, scores, best};
   tfm_status status = continue_rows(decoder, rows, error);
-  return status ? status : decoder_step_best(decoder, rows->n, decoder->model_rows, &call, error);
+  return status ? status : decoder_step_best(decoder, rows->n, decoder->model_rows, call, error);
 }
 
 typedef struct SharedWork {
@@ -77,5 +75,6 @@ tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
                               .scores = model_scores,
                               .gives_log_sums = decoder->decoding->log_sum != TFM_NONE,
                               .share = model_share,
-                              .best = decoder->step->consumer ? model_best : NULL};
+                              .best = decoder->step->consumer ? model_best : NULL,
+                              .most_best = decoder->step->consumer ? MOST_BEST : 0};
 }

@@ -90,7 +90,7 @@ tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_r
   return take_step(decoder, &call, error);
 }
 
-tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const BestCall *best,
+tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const tfm_best_call *best,
                              tfm_error *error) {
   const DecoderCall call = {.rows = rows, .n = n, .kept = 1, .best = best};
   return take_step(decoder, &call, error);

@@ -115,6 +115,13 @@ tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers
                            (long long)g->row_lengths[row], are_numbers ? "all -inf" : "not finite");
 }
 
+tfm_status generation_take_sum(Generation *g, int64_t row, double sum) {
+  g->shifts[row] = sum;
+  if (isfinite(sum)) return TFM_OK;
+  return generation_refuse(g, "row %lld: the model's sum for token %lld is not finite", (long long)g->row_items[row],
+                           (long long)g->row_lengths[row]);
+}
+
 /* NaN and +inf are no scores; -inf is that of a token which is never said. */
 static tfm_status take_row(Generation *g, int64_t row) {
   const int64_t n_blocks = row_blocks(g->vocab);
@@ -123,11 +130,8 @@ static tfm_status take_row(Generation *g, int64_t row) {
   const float most = are_numbers ? row_max(bounds, n_blocks) : -INFINITY;
   if (!(most > -INFINITY)) return generation_refuse_scores(g, row, are_numbers);
   if (g->beams == 1) return TFM_OK;
-  g->shifts[row] = g->log_sums ? (double)g->log_sums[row]
-                               : (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most));
-  if (isfinite(g->shifts[row])) return TFM_OK;
-  return generation_refuse(g, "row %lld: the model's sum for token %lld is not finite", (long long)g->row_items[row],
-                           (long long)g->row_lengths[row]);
+  if (g->log_sums) return generation_take_sum(g, row, (double)g->log_sums[row]);
+  return generation_take_sum(g, row, (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most)));
 }
 
 tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length) {
@@ -136,6 +140,7 @@ tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length) {
 
 tfm_status generation_call(Generation *g) {
   const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
+  if (g->best) return best_call(g, &rows);
   tfm_status status = g->model->scores(g->model->user, &rows, g->scores, g->log_sums, g->error);
   if (status == TFM_OK) scan_rows(g);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_row(g, row);

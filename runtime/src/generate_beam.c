@@ -119,7 +119,7 @@ static tfm_status collect_candidates(Search *s, const Beams *beams) {
   s->n_candidates = 0;
   for (int64_t beam = 0; beam < g->beams; beam++) {
     if (!beam || !s->is_first) {
-      tfm_status status = process_row(g, beams->first_row + beam, &row);
+      tfm_status status = (g->best ? best_process_row : process_row)(g, beams->first_row + beam, &row);
       if (status != TFM_OK) return status;
     }
     take_beam(s, &row, beams->sums[beam], beam * g->vocab);
@@ -342,7 +342,7 @@ static bool make(Search *s) {
   double *sums = generation_allocate(g, rows, sizeof *sums);
   Finished *finished = generation_allocate(g, rows + 1, sizeof *finished);
   if (!s->items || !s->parents || !s->candidates || !s->kept || !sums || !finished) return false;
-  if (!make_rows(g, &s->running) || !make_rows(g, &s->next) || !make_rows(g, &s->finished)) return false;
+  if (!best_make(g) || !make_rows(g, &s->running) || !make_rows(g, &s->next) || !make_rows(g, &s->finished)) return false;
   for (int64_t i = 0; i < g->n_items; i++) {
     s->items[i] =
         (Beams){.length = g->items[i].start, .sums = sums + i * g->beams, .finished = finished + i * g->beams};

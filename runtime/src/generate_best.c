@@ -1,17 +1,22 @@
-/* Greedy decoding without a matrix of scores: the model gives each row's best token.
+/* Greedy decoding and beam search without a matrix of scores: the model gives each row's best tokens, as many as a search
+ * looks at, and for beam search the logs of sums.
  *
  * The options forbid or change the scores of some tokens. All that may be among them are set apart: the model gives their
- * scores one by one, they are processed like those of a whole row, and the best of them is compared with the best of the
- * rest. So the token is the one that the whole row gives. */
+ * scores one by one, they are processed like those of a whole row, and compete with the best of the rest. So the tokens are
+ * those that the whole row gives. */
 #include <math.h>
 #include <string.h>
 
 #include "generate_row.h"
 #include "generation.h"
 
-bool best_is_possible(const Generation *g) {
+/* How many of a row are looked at. Of the candidates of a beam search all could be of one row. */
+static int64_t tokens_wanted(const Generation *g) { return g->beams == 1 ? 1 : g->heap_size; }
+
+static bool is_possible(const Generation *g) {
   const tfm_generate_options *o = &g->options;
-  return g->model->best && !o->do_sample && !o->on_scores && !o->return_token_scores;
+  if (!g->model->best || o->on_scores || tokens_wanted(g) > g->model->most_best) return false;
+  return g->beams == 1 ? !o->do_sample && !o->return_token_scores : g->model->gives_log_sums;
 }
 
 /* What a row holds may be forbidden (as the end of an n-gram) or penalised. */
@@ -23,9 +28,12 @@ static bool concerns_ends(const tfm_generate_options *o) { return o->min_new_tok
 
 bool best_make(Generation *g) {
   const tfm_generate_options *o = &g->options;
+  if (!is_possible(g)) return true;
+  const int64_t rows = g->n_items * g->beams;
   const bool wants_apart = concerns_own_tokens(o) || (concerns_ends(o) && o->eos_token_ids.n) || o->suppress_tokens.n;
-  g->best = generation_allocate(g, g->n_items, sizeof *g->best);
-  g->apart = wants_apart ? generation_allocate(g, g->n_items * row_words(g->vocab), sizeof *g->apart) : NULL;
+  g->n_best = tokens_wanted(g);
+  g->best = generation_allocate(g, rows * g->n_best, sizeof *g->best);
+  g->apart = wants_apart ? generation_allocate(g, rows * row_words(g->vocab), sizeof *g->apart) : NULL;
   return g->best && (g->apart || !wants_apart);
 }
 
@@ -51,44 +59,45 @@ static void choose_apart(const Generation *g, int64_t row) {
   for (int64_t i = 0; concerns_own_tokens(o) && i < g->row_lengths[row]; i++) set_apart(g, apart, g->row_tokens[row][i]);
 }
 
-/* Puts the tokens that are set apart and have a score above -inf into the list of changed ones, behind n others. Returns how
- * many there are then. */
-static int64_t list_apart(Generation *g, int64_t row, int64_t n) {
-  const float *scores = generation_row_scores(g, row);
+static const tfm_best_token *best_of(const Generation *g, int64_t row) { return g->best + row * g->n_best; }
+
+static void add_changed(Generation *g, RowScores *row, int64_t token, float score) {
+  if (score > -INFINITY) g->changed[row->n_changed++] = (ChangedScore){token, (float)((double)score - row->shift)};
+}
+
+/* The tokens that are set apart and have a score above -inf become changed ones. */
+static void add_apart(Generation *g, int64_t number, RowScores *row) {
   for (int64_t word = 0; g->apart && word < row_words(g->vocab); word++)
-    for (uint64_t left = apart_of(g, row)[word]; left; left &= left - 1) {
+    for (uint64_t left = apart_of(g, number)[word]; left; left &= left - 1) {
       const int64_t token = word * 64 + __builtin_ctzll(left);
-      if (scores[token] > -INFINITY) g->changed[n++] = (ChangedScore){token, scores[token]};
+      add_changed(g, row, token, row->scores[token]);
     }
-  return n;
 }
 
-static tfm_status take_best(Generation *g, int64_t row) {
-  const float most = g->best[row].score;
-  if (isnan(most)) return generation_refuse_scores(g, row, false);
-  return most > -INFINITY || list_apart(g, row, 0) ? TFM_OK : generation_refuse_scores(g, row, true);
+static tfm_status take_best(Generation *g, int64_t number) {
+  const float most = best_of(g, number)->score;
+  if (isnan(most)) return generation_refuse_scores(g, number, false);
+  RowScores row = {.scores = generation_row_scores(g, number)};
+  if (!(most > -INFINITY)) add_apart(g, number, &row);
+  if (!(most > -INFINITY || row.n_changed)) return generation_refuse_scores(g, number, true);
+  return g->log_sums ? generation_take_sum(g, number, (double)g->log_sums[number]) : TFM_OK;
 }
 
-tfm_status best_call(Generation *g) {
-  const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
+tfm_status best_call(Generation *g, const tfm_step_rows *rows) {
+  const tfm_best_call call = {g->n_best, g->best, g->apart, g->scores, g->log_sums};
   for (int64_t row = 0; g->apart && row < g->n_rows; row++) choose_apart(g, row);
-  tfm_status status = g->model->best(g->model->user, &rows, g->apart, g->scores, g->best, g->error);
+  tfm_status status = g->model->best(g->model->user, rows, &call, g->error);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_best(g, row);
   return status;
 }
 
 // ---- the choice ----
 
-tfm_status best_choose(Generation *g, int64_t number, int64_t *token) {
-  RowScores row;
-  tfm_status status = process_row(g, number, &row);
-  if (status != TFM_OK) return status;
-  if (row.n_blocks) { /* nothing is forced */
-    row.n_changed = list_apart(g, number, row.n_changed);
-    if (g->best[number].score > -INFINITY)
-      g->changed[row.n_changed++] = (ChangedScore){g->best[number].token, g->best[number].score};
-    row.n_blocks = 0;
-  }
-  *token = row_best(g, &row);
-  return *token == TFM_NO_TOKEN ? generation_refuse_row(g, row.item, g->row_lengths[number]) : TFM_OK;
+tfm_status best_process_row(Generation *g, int64_t number, RowScores *row) {
+  tfm_status status = process_row(g, number, row);
+  if (status != TFM_OK || !row->n_blocks) return status; /* a token is forced */
+  add_apart(g, number, row);
+  for (int64_t i = 0; i < g->n_best; i++) add_changed(g, row, best_of(g, number)[i].token, best_of(g, number)[i].score);
+  row->n_blocks = 0;
+  return TFM_OK;
 }

@@ -83,6 +83,17 @@ float row_max(const float *scores, int64_t n) {
   return most;
 }
 
+int64_t row_find(const float *scores, int64_t first, int64_t n, float least) {
+  const Floats bound = {least, least, least, least};
+  for (; first + LANES <= n; first += LANES) {
+    const float *at = scores + first;
+    const Ints some = (load(at) >= bound) | (load(at + 4) >= bound) | (load(at + 8) >= bound) | (load(at + 12) >= bound);
+    if (some[0] | some[1] | some[2] | some[3]) break;
+  }
+  while (first < n && !(scores[first] >= least)) first++;
+  return first;
+}
+
 // ---- exponentials ----
 
 /* exp for x <= 0: x = k ln 2 + r with |r| <= ln 2 / 2, the series of e^r to the 7th power, times 2^k. The error is about

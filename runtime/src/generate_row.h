@@ -17,6 +17,8 @@ static inline int64_t row_words(int64_t n) { return (n + 63) / 64; }
 bool row_scan(const float *scores, int64_t n, float *bounds);
 /* *most: the largest score, -inf if there is none; false if a score is NaN or +inf. */
 bool row_peak(const float *scores, int64_t n, float *most);
+/* The first place from `first` on whose score is at least `least`; n: there is none. */
+int64_t row_find(const float *scores, int64_t first, int64_t n, float least);
 float row_max(const float *scores, int64_t n); /* -inf if there is none */
 /* exp(scores[i] - most), for most >= all of them; may be in place. Less than 1e-37 becomes 0. Returns the sum. */
 double row_exp(const float *scores, int64_t n, float most, float *weights);

@@ -26,8 +26,7 @@ static float log_probability(const Generation *g, RowScores *row, int64_t token)
 /* The next token of row `number` of the call, and its score if that is asked for. */
 static tfm_status choose(Generation *g, int64_t number, Stream *stream, int64_t *token, float *score) {
   RowScores row;
-  if (g->best) return best_choose(g, number, token);
-  tfm_status status = process_row(g, number, &row);
+  tfm_status status = (g->best ? best_process_row : process_row)(g, number, &row);
   if (status != TFM_OK) return status;
   *token = row_best(g, &row);
   if (*token == TFM_NO_TOKEN) return generation_refuse_row(g, row.item, g->row_lengths[number]);
@@ -59,7 +58,7 @@ static tfm_status ask(Generation *g, Single *s) {
     int64_t item = s->running[i];
     generation_add_row(g, item, s->parents[i], token_row(&s->rows, item), s->lengths[item]);
   }
-  tfm_status status = g->best ? best_call(g) : generation_call(g);
+  tfm_status status = generation_call(g);
   for (int64_t i = 0; i < s->n_running && status == TFM_OK; i++)
     status = choose(g, i, &s->streams[s->running[i]], &s->chosen[i], &s->chosen_scores[i]);
   return status;
@@ -105,7 +104,7 @@ static bool make(Generation *g, Single *s) {
   s->chosen = generation_allocate(g, g->n_items, sizeof *s->chosen);
   s->chosen_scores = generation_allocate(g, g->n_items, sizeof *s->chosen_scores);
   return s->lengths && s->streams && s->running && s->parents && s->chosen && s->chosen_scores &&
-         (!best_is_possible(g) || best_make(g)) && token_rows_make(&s->rows, g->n_items, length) &&
+         best_make(g) && token_rows_make(&s->rows, g->n_items, length) &&
          (!g->options.return_token_scores || token_rows_make(&s->scores, g->n_items, length));
 }
 

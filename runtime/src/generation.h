@@ -42,8 +42,9 @@ typedef struct Generation {
   double *shifts;  /* [n_rows]: what is taken from each score: in beam search the log of the sum of exponentials, else 0 */
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
-  /* In place of scores, bounds and shifts, if `best` is there: see generate_best.c. */
-  tfm_best_token *best;    /* [n_rows] */
+  /* In place of scores and bounds, if `best` is there: see generate_best.c. */
+  tfm_best_token *best;    /* [n_rows][n_best] */
+  int64_t n_best;
   uint64_t *apart;         /* [n_rows][row_words]; NULL: the options concern no tokens */
   HeapEntry *heap;         /* of `heap_size` entries */
   int64_t heap_size;
@@ -70,9 +71,11 @@ static inline float *score_row(const TokenRows *rows, int64_t i) { return (float
 void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row);
 
 void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length);
-/* Asks the model for the scores of the rows that were added, and passes over them once; a row whose scores are no
- * numbers is an error. */
+/* Asks the model for the scores of the rows that were added, and passes over them once, or for their best; a row whose
+ * scores are no numbers is an error. */
 tfm_status generation_call(Generation *g);
+/* The log of the sum of exponentials of a row of the call; an error if it is not finite. */
+tfm_status generation_take_sum(Generation *g, int64_t row, double sum);
 /* Scores of a row of the call that are no numbers, or all -inf. */
 tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers);
 /* All tokens of a row are forbidden: there is nothing to choose. */
@@ -97,17 +100,16 @@ static inline float row_score(const RowScores *row, int64_t token) {
   return (float)((double)row->scores[token] - row->shift);
 }
 
-/* What the options do to row `number` of the call. The row is valid until the next one is processed. */
+/* What the options do to row `number` of a call for scores. The row is valid until the next one is processed. */
 tfm_status process_row(Generation *g, int64_t number, RowScores *row);
 /* Writes all scores where they belong: no token is changed, the shift is 0, the bounds are the largest. */
 void row_settle(const Generation *g, RowScores *row);
 /* The token with the largest score, the lowest of equal ones, if the shift is 0; TFM_NO_TOKEN: all are forbidden. */
 int64_t row_best(const Generation *g, const RowScores *row);
-/* generate_best.c: what greedy decoding asks for in place of scores, if the model and the options allow it. */
-bool best_is_possible(const Generation *g);
-bool best_make(Generation *g);       /* room; false: no memory */
-tfm_status best_call(Generation *g); /* as generation_call */
-tfm_status best_choose(Generation *g, int64_t number, int64_t *token); /* an error if all are forbidden */
+/* generate_best.c: what greedy decoding and beam search ask for in place of scores, if the model and the options allow it. */
+bool best_make(Generation *g); /* room, if they do; false: no memory */
+tfm_status best_call(Generation *g, const tfm_step_rows *rows);
+tfm_status best_process_row(Generation *g, int64_t number, RowScores *row); /* its tokens are all changed ones */
 /* generate_sample.c: rows without a shift, of which some token is allowed. */
 void sample_restrict(Generation *g, RowScores *row); /* temperature, top_k, top_p */
 /* The scores are overwritten, here and by a draw. */

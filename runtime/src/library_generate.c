@@ -120,11 +120,10 @@ static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores
   return status ? status : call->scorer.scores(call->scorer.user, rows, scores, log_sums, error);
 }
 
-static tfm_status best_of(void *user, const tfm_step_rows *rows, const uint64_t *apart, float *scores,
-                          tfm_best_token *best, tfm_error *error) {
+static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_call *wanted, tfm_error *error) {
   Call *call = user;
   tfm_status status = check_stopped(call, error);
-  return status ? status : call->scorer.best(call->scorer.user, rows, apart, scores, best, error);
+  return status ? status : call->scorer.best(call->scorer.user, rows, wanted, error);
 }
 
 static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
@@ -156,7 +155,8 @@ static tfm_status generate(Call *call, const void *args, const int64_t *lengths,
                                     .scores = scores_of,
                                     .gives_log_sums = call->scorer.gives_log_sums,
                                     .share = share,
-                                    .best = call->scorer.best ? best_of : NULL};
+                                    .best = call->scorer.best ? best_of : NULL,
+                                    .most_best = call->scorer.most_best};
   return tfm_generate(&model, &call->prompts, &call->options, generated, error);
 }
 

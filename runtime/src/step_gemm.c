@@ -51,11 +51,6 @@ typedef struct Block { /* of rows: the one that a thread works on */
 
 static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
 
-/* At most UNIT_ROWS. */
-static int64_t most_block_rows(const Gemm *gemm) {
-  return ceil_div(gemm->tiles, gemm->blocks) * ceil_div(gemm->rows, gemm->tiles);
-}
-
 static void size_units(Gemm *gemm, int32_t threads) {
   const tfm_gemm_step *step = gemm->step;
   gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
@@ -70,8 +65,7 @@ static void size_units(Gemm *gemm, int32_t threads) {
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
-  if (gemm->consumer) group = least_of(group, UNIT_ROWS / most_block_rows(gemm));
-  gemm->panels_per_group = greatest_of(1, group);
+  gemm->panels_per_group = gemm->consumer ? gemm->consumer->panels : greatest_of(1, group);
 }
 
 // ---- rows ----
@@ -242,7 +236,7 @@ static bool has_consumer(const tfm_context *context, const tfm_step *step) {
 
 int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   if (!has_consumer(context, step)) return 0;
-  return UNIT_ROWS * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
+  return UNIT_ROWS * context->consumer->panels * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
 }
 
 /* A consumer gets whole blocks of rows: then those that nobody needs are computed too. */

@@ -1,6 +1,7 @@
-/* The best token of each row is the one that the whole scores give, whatever the number of rows and threads, on every
- * instruction set of this CPU: equal scores, -inf, NaN and +inf among them, tokens that are set apart. Greedy generation
- * writes the same tokens with and without a matrix of scores, and says the same where it cannot go on. */
+/* The best tokens of each row are those that the whole scores give, whatever the number of rows and threads, on every
+ * instruction set of this CPU: equal scores, -inf, NaN and +inf among them, tokens that are set apart; so are the logs of
+ * sums. Greedy generation and beam search write the same tokens with and without a matrix of scores, and say the same where
+ * they cannot go on. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -160,41 +161,76 @@ static void continue_rows(Model *m, Rows *rows, int64_t n) {
 
 static bool is_apart(const uint64_t *apart, int64_t token) { return apart && apart[token / 64] >> token % 64 & 1; }
 
-static void compare_row(const Model *m, int64_t row, const float *all, const uint64_t *apart, const float *given,
-                        const tfm_best_token *best) {
-  tfm_best_token want = {-INFINITY, TFM_NO_TOKEN};
-  bool are_numbers = true;
+typedef struct Given { /* for one row, in place of its scores */
+  const float *apart_scores;
+  const tfm_best_token *best;
+  float log_sum;
+} Given;
+
+/* The best token that is worse than `before`, of those that are not set apart. */
+static tfm_best_token best_after(const Model *m, const float *all, const uint64_t *apart, tfm_best_token before) {
+  tfm_best_token best = {-INFINITY, TFM_NO_TOKEN};
   for (int64_t t = 0; t < m->shape.vocab; t++) {
-    are_numbers &= all[t] < INFINITY;
-    if (!is_apart(apart, t) && all[t] > want.score) want = (tfm_best_token){all[t], (int32_t)t};
-    if (is_apart(apart, t))
-      cr_assert(memcmp(&given[t], &all[t], sizeof *all) == 0, "row %lld, token %lld", (long long)row, (long long)t);
-    else cr_assert_eq(given[t], 12345.0f, "row %lld: a score that nobody wants, %lld", (long long)row, (long long)t);
+    const bool is_after = all[t] < before.score || (all[t] == before.score && t > before.token);
+    if (is_after && !is_apart(apart, t) && all[t] > best.score) best = (tfm_best_token){all[t], (int32_t)t};
   }
-  if (are_numbers) cr_assert(best->score == want.score && best->token == want.token, "row %lld: token %d (%g), not %d (%g)",
-                             (long long)row, best->token, best->score, want.token, want.score);
-  else cr_assert(isnan(best->score), "row %lld: %g", (long long)row, best->score);
+  return best;
+}
+
+static void compare_best(const Model *m, int64_t row, const float *all, const uint64_t *apart, int64_t n_best,
+                         const Given *given) {
+  tfm_best_token want = {INFINITY, TFM_NO_TOKEN};
+  for (int64_t i = 0; i < n_best; i++) {
+    if (want.score > -INFINITY) want = best_after(m, all, apart, want);
+    cr_assert(given->best[i].score == want.score && given->best[i].token == want.token,
+              "row %lld, number %lld: token %d (%g), not %d (%g)", (long long)row, (long long)i, given->best[i].token,
+              given->best[i].score, want.token, want.score);
+  }
+}
+
+static void compare_row(const Model *m, int64_t row, const float *all, float sum, const uint64_t *apart, int64_t n_best,
+                        const Given *given) {
+  bool are_numbers = true, has_score = false;
+  for (int64_t t = 0; t < m->shape.vocab; t++) {
+    const float score = given->apart_scores[t];
+    are_numbers &= all[t] < INFINITY;
+    has_score |= all[t] > -INFINITY;
+    if (!is_apart(apart, t)) cr_assert_eq(score, 12345.0f, "row %lld: a score that nobody wants, %lld", (long long)row, (long long)t);
+    else cr_assert(memcmp(&score, &all[t], sizeof *all) == 0, "row %lld, token %lld", (long long)row, (long long)t);
+  }
+  if (!are_numbers) {
+    cr_assert(isnan(given->best->score), "row %lld: %g", (long long)row, given->best->score);
+    return;
+  }
+  compare_best(m, row, all, apart, n_best, given);
+  if (has_score)
+    cr_assert(fabsf(given->log_sum - sum) <= 2e-6f * (1 + fabsf(sum)), "row %lld: the sum's log is %.9g, not %.9g",
+              (long long)row, given->log_sum, sum);
 }
 
 /* Both ways for the same rows. */
 static void compare_call(Model *m, const Rows *rows, const tfm_generate_model *whole, const tfm_generate_model *fused,
-                         uint32_t set_apart) {
+                         int64_t n_best, uint32_t set_apart) {
   const int64_t vocab = m->shape.vocab, words = (vocab + 63) / 64;
   const tfm_step_rows call = {rows->n, rows->places, rows->lengths, rows->items, rows->parents};
   float *all = malloc((size_t)(rows->n * vocab) * sizeof *all), *given = malloc((size_t)(rows->n * vocab) * sizeof *given);
+  float *sums = malloc((size_t)rows->n * sizeof *sums), *log_sums = malloc((size_t)rows->n * sizeof *log_sums);
   uint64_t *apart = set_apart ? calloc((size_t)(rows->n * words), sizeof *apart) : NULL;
-  tfm_best_token *best = calloc((size_t)rows->n, sizeof *best);
+  tfm_best_token *best = calloc((size_t)(rows->n * n_best), sizeof *best);
   tfm_error error;
   for (int64_t i = 0; i < rows->n * vocab; i++) given[i] = 12345;
   for (int64_t i = 0; i < rows->n * vocab && apart; i++)
     if (next_random(m) % set_apart == 0) apart[i / vocab * words + i % vocab / 64] |= (uint64_t)1 << i % vocab % 64;
-  ok(whole->scores(whole->user, &call, all, NULL, &error), &error);
+  ok(whole->scores(whole->user, &call, all, sums, &error), &error);
   const int64_t before = allocations;
-  ok(fused->best(fused->user, &call, apart, given, best, &error), &error);
+  const tfm_best_call wanted = {n_best, best, apart, given, n_best > 1 ? log_sums : NULL};
+  ok(fused->best(fused->user, &call, &wanted, &error), &error);
   cr_assert_eq(allocations, before);
-  for (int64_t i = 0; i < rows->n; i++)
-    compare_row(m, i, all + i * vocab, apart ? apart + i * words : NULL, given + i * vocab, &best[i]);
-  free(all), free(given), free(apart), free(best);
+  for (int64_t i = 0; i < rows->n; i++) {
+    const Given of_row = {given + i * vocab, best + i * n_best, n_best > 1 ? log_sums[i] : sums[i]};
+    compare_row(m, i, all + i * vocab, sums[i], apart ? apart + i * words : NULL, n_best, &of_row);
+  }
+  free(all), free(given), free(sums), free(log_sums), free(apart), free(best);
 }
 
 static void compare_calls(Model *m, int32_t threads, int64_t n) {
@@ -204,11 +240,14 @@ static void compare_calls(Model *m, int32_t threads, int64_t n) {
   const tfm_generate_model whole = tfm_decoder_model(decoders[0]), fused = tfm_decoder_model(decoders[1]);
   cr_assert_not_null(fused.best);
   begin_rows(m, &rows, n);
-  compare_call(m, &rows, &whole, &fused, 0);
+  const int64_t n_best[] = {8, fused.most_best, 1};
+  compare_call(m, &rows, &whole, &fused, 1, 0);
   for (int step = 0; step < 3; step++) {
     continue_rows(m, &rows, step < 2 ? n : n / 2 + 1);
-    compare_call(m, &rows, &whole, &fused, step == 0 ? 7 : step == 1 ? 1 : 0); /* some, all, none are set apart */
+    compare_call(m, &rows, &whole, &fused, n_best[step], step == 0 ? 7 : step == 1 ? 1 : 0); /* some, all, none set apart */
   }
+  continue_rows(m, &rows, rows.n);
+  compare_call(m, &rows, &whole, &fused, 5, 0);
   tfm_decoder_destroy(decoders[0]);
   tfm_decoder_destroy(decoders[1]);
 }
@@ -247,7 +286,7 @@ Test(decoding_best, needs_a_product) {
 
 // ---- generation ----
 
-enum { N_PROMPTS = 6, WIDTH = 5 };
+enum { N_PROMPTS = 6, WIDTH = 5, MOST_BEAMS = 5 };
 
 typedef struct Watched {
   tfm_generate_model inner;
@@ -260,11 +299,10 @@ static tfm_status watched_scores(void *user, const tfm_step_rows *rows, float *s
   return watched->inner.scores(watched->inner.user, rows, scores, log_sums, error);
 }
 
-static tfm_status watched_best(void *user, const tfm_step_rows *rows, const uint64_t *apart, float *scores,
-                               tfm_best_token *best, tfm_error *error) {
+static tfm_status watched_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {
   Watched *watched = user;
   watched->bests++;
-  return watched->inner.best(watched->inner.user, rows, apart, scores, best, error);
+  return watched->inner.best(watched->inner.user, rows, call, error);
 }
 
 /* Sometimes a prompt's last token is a special one. */
@@ -296,11 +334,27 @@ static tfm_generate_options random_options(Model *m, int64_t *tokens) {
   return options;
 }
 
-static void generate_both(Model *m, tfm_decoder *decoder, int *written) {
+static void add_beams(Model *m, tfm_generate_options *options) {
+  options->num_beams = 2 + next_random(m) % (MOST_BEAMS - 1);
+  options->num_return_sequences = 1 + next_random(m) % options->num_beams;
+  options->early_stopping = (tfm_early_stopping)(next_random(m) % 3);
+  options->length_penalty = (double)(next_random(m) % 5) / 2 - 0.5;
+  options->return_token_scores = next_random(m) % 2;
+}
+
+/* Logs of sums that differ in the last bit may change scores, not tokens. */
+static void compare_scores(const float *got, const float *expected, int64_t n) {
+  for (int64_t i = 0; i < n && expected; i++)
+    cr_assert(got[i] == expected[i] || fabsf(got[i] - expected[i]) <= 1e-5f * (1 + fabsf(expected[i])), "%.9g, not %.9g",
+              got[i], expected[i]);
+}
+
+static void generate_both(Model *m, tfm_decoder *decoder, bool has_beams, int *written) {
   int32_t tokens[N_PROMPTS * WIDTH];
   int64_t lengths[N_PROMPTS], padding[N_PROMPTS], of_options[40];
   const tfm_prompts prompts = random_prompts(m, tokens, lengths, padding);
-  const tfm_generate_options options = random_options(m, of_options);
+  tfm_generate_options options = random_options(m, of_options);
+  if (has_beams) add_beams(m, &options);
   Watched watched = {.inner = tfm_decoder_model(decoder)};
   tfm_generate_model model = watched.inner;
   model.user = &watched;
@@ -320,6 +374,9 @@ static void generate_both(Model *m, tfm_decoder *decoder, int *written) {
   ++*written;
   cr_assert(got.n == expected.n && got.width == expected.width);
   cr_assert_arr_eq(got.sequences, expected.sequences, (size_t)(got.n * got.width) * sizeof *got.sequences);
+  cr_assert(!got.scores == !has_beams && !got.token_scores == !options.return_token_scores);
+  compare_scores(got.scores, expected.scores, got.n);
+  compare_scores(got.token_scores, expected.token_scores, got.n * got.width);
   tfm_generated_free(&expected);
   tfm_generated_free(&got);
 }
@@ -328,15 +385,19 @@ Test(decoding_best, generation_writes_the_same, .timeout = 300) {
   const Shape shapes[] = {{"", 30, 8}, {"", 200, 32}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     Model m;
-    int written = 0;
+    int written = 0, with_beams = 0;
     open_model(&m, &shapes[i], host_target());
-    tfm_decoder *decoder = decoder_for(&m, 2, N_PROMPTS);
-    for (int round = 0; round < 400; round++) generate_both(&m, decoder, &written);
+    tfm_decoder *decoder = decoder_for(&m, 2, N_PROMPTS * MOST_BEAMS);
+    for (int round = 0; round < 400; round++) generate_both(&m, decoder, false, &written);
+    for (int round = 0; round < 800; round++) generate_both(&m, decoder, true, &with_beams);
     cr_expect(written > 100 && written < 390, "%d", written);
+    cr_expect(with_beams > 60 && with_beams < 790, "%d", with_beams);
     tfm_decoder_destroy(decoder);
     close_model(&m);
   }
 }
+
+enum { TOO_MANY_BEAMS = 17 };
 
 /* Who looks at scores gets them. */
 static void no_change(void *user, int64_t item, const int32_t *tokens, int64_t length, float *scores) {
@@ -346,9 +407,10 @@ static void no_change(void *user, int64_t item, const int32_t *tokens, int64_t l
 Test(decoding_best, is_not_asked_for_by_who_needs_scores) {
   Model m;
   open_model(&m, &fused_shapes[0], host_target());
-  tfm_decoder *decoder = decoder_for(&m, 1, 4);
+  tfm_decoder *decoder = decoder_for(&m, 1, 2 * TOO_MANY_BEAMS);
   Watched watched = {.inner = tfm_decoder_model(decoder)};
-  const tfm_generate_model model = {.vocab = 30, .user = &watched, .scores = watched_scores, .best = watched_best};
+  const tfm_generate_model model = {.vocab = 30, .user = &watched, .scores = watched_scores, .gives_log_sums = 1,
+                                    .best = watched_best, .most_best = watched.inner.most_best};
   const tfm_prompts prompts = {.n = 2, .width = 1, .tokens = (const int32_t[]){3, 7}};
   const int64_t special[] = {26, 27, 28, 29};
   for (int need = 0; need < 5; need++) {
@@ -360,7 +422,7 @@ Test(decoding_best, is_not_asked_for_by_who_needs_scores) {
     if (need == 1) options.on_scores = no_change;
     if (need == 2) options.return_token_scores = 1;
     if (need == 3) options.do_sample = 1;
-    if (need == 4) options.num_beams = 2;
+    if (need == 4) options.num_beams = TOO_MANY_BEAMS; /* with twice as many candidates */
     watched.matrices = watched.bests = 0;
     ok(tfm_generate(&model, &prompts, &options, &generated, &error), &error);
     cr_expect_eq(watched.matrices > 0, need > 0, "%d", need);

@@ -61,7 +61,7 @@ static tfm_generate_options options_of(int64_t beams) {
 
 static tfm_status run(Model *model, bool gives_sums, const tfm_generate_options *options, tfm_generated *generated,
                       tfm_error *error) {
-  const tfm_generate_model asked = {VOCAB, model, scores_of, gives_sums, NULL, NULL};
+  const tfm_generate_model asked = {.vocab = VOCAB, .user = model, .scores = scores_of, .gives_log_sums = gives_sums};
   const tfm_prompts prompts = {.n = 2, .width = 1, .tokens = (const int32_t[]){3, 500}};
   return tfm_generate(&asked, &prompts, options, generated, error);
 }
@@ -263,7 +263,7 @@ Test(generate_scores, I24_the_caller_makes_scores_that_are_none) {
 
 static void probabilities_of(const tfm_generate_options *options, float *probabilities) {
   Model model = {0};
-  const tfm_generate_model asked = {VOCAB, &model, scores_of, 0, NULL, NULL};
+  const tfm_generate_model asked = {.vocab = VOCAB, .user = &model, .scores = scores_of};
   const tfm_prompts prompts = {.n = 1, .width = 1, .tokens = (const int32_t[]){3}};
   cr_assert_eq(tfm_generate_first_step(&asked, &prompts, options, probabilities, NULL), TFM_OK);
 }

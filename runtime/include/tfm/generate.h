@@ -22,10 +22,22 @@ typedef struct tfm_step_rows { /* one call for scores */
   const int64_t *parents; /* the row of the call before that it continues by its last token; -1 in the first call */
 } tfm_step_rows;
 
-typedef struct tfm_best_token { /* the largest score of a row and its token */
+typedef struct tfm_best_token {
   float score;
   int32_t token;
 } tfm_best_token;
+
+typedef struct tfm_best_call { /* what is asked for in place of all scores of some rows */
+  int64_t n_best;        /* so many tokens of each row: 1 to tfm_generate_model.most_best */
+  /* [n][n_best]: the tokens with the largest scores, the best first, the lowest of equal ones. What is missing because the
+   * others are -inf is TFM_NO_TOKEN with -inf. If a score of the row is NaN or +inf, the first score is NaN. */
+  tfm_best_token *best;
+  /* NULL, or for each row a bit per token, token t in word t / 64 of ceil(vocab / 64). Tokens whose bits are set are not
+   * among the best: their scores, no others, are written to scores[n][vocab]. */
+  const uint64_t *apart;
+  float *scores;
+  float *log_sums;       /* as of tfm_generate_model.scores; those of tokens that are set apart belong to it */
+} tfm_best_call;
 
 typedef struct tfm_generate_model {
   int64_t vocab; /* at least 1 */
@@ -37,12 +49,9 @@ typedef struct tfm_generate_model {
   /* Does work(context, part, parts) for every part, with several threads if it has them: passes over all scores. May be
    * NULL: the thread that called does them alone. */
   void (*share)(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context);
-  /* In place of `scores`, for a search that takes the largest one and changes few; may be NULL. best[i] is the token of row
-   * i with the largest score, the lowest of equal ones; -inf and TFM_NO_TOKEN if all are -inf; NaN if a score of the row is
-   * NaN or +inf. apart: NULL, or for each row a bit per token, token t in word t / 64 of ceil(vocab / 64). Tokens whose bits
-   * are set are not among those that `best` is chosen from: their scores, no others, are written to scores[n][vocab]. */
-  tfm_status (*best)(void *user, const tfm_step_rows *rows, const uint64_t *apart, float *scores, tfm_best_token *best,
-                     tfm_error *error);
+  /* In place of `scores`, for a search that takes few of the largest and changes few; may be NULL. */
+  tfm_status (*best)(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error);
+  int64_t most_best;
 } tfm_generate_model;
 
 typedef struct tfm_prompts { /* what the rows start with: at least one token each */
