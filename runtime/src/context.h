@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "error.h"
+#include "gemm_consumer.h"
 #include "share.h"
 #include "threads.h"
 #include "tfm/library.h"
@@ -39,20 +40,6 @@ typedef struct StepState {
 typedef struct CacheRows { /* of a run: the pages of each of its rows */
   float *const *const *own, *const *const *source;
 } CacheRows;
-
-typedef struct GemmUnit { /* of the results of a gemm */
-  int64_t first_row, rows, first_column, columns;
-} GemmUnit;
-
-/* Takes the results of a gemm step, unit by unit, in place of a matrix; each unit once, several threads at a time. */
-typedef struct GemmConsumer GemmConsumer;
-struct GemmConsumer {
-  uint32_t step;
-  bool wanted;    /* in this run */
-  int64_t panels; /* of a unit; the last one may have fewer. So the columns of units are the same in all runs */
-  /* `c`: the rows of the unit, `stride` elements apart; they may be overwritten. */
-  void (*take)(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit);
-};
 
 struct tfm_context {
   const tfm_program *program;
