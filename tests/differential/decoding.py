@@ -36,7 +36,7 @@ Scores = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, POINTER(StepRows), POIN
 
 class Model(ctypes.Structure):
     _fields_ = [("vocab", INT64), ("user", ctypes.c_void_p), ("scores", Scores), ("gives_log_sums", ctypes.c_int32),
-                ("share", ctypes.c_void_p), ("best", ctypes.c_void_p)]
+                ("share", ctypes.c_void_p), ("best", ctypes.c_void_p), ("most_best", INT64)]
 
 
 class GenerateOptions(ctypes.Structure):
