@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "driver/inputs.h"
 #include "driver/outputs.h"
 
 enum { MOST_OWN_TENSORS = 3 };
@@ -31,18 +30,6 @@ static bool is_among(const char *name, const Written *written) {
 }
 
 // ---- before ----
-
-bool generation_output_check_files(Session *session) {
-  const char **inputs;
-  size_t n;
-  inputs_list_files(session, &inputs, &n);
-  const char **all = ARENA_ARRAY(session->arena, const char *, n + 3);
-  for (size_t i = 0; i < n; i++) all[i] = inputs[i];
-  all[n] = session->options.files.items[0];
-  all[n + 1] = option_text(&session->options, OPTION_WEIGHTS, NULL);
-  all[n + 2] = option_text(&session->options, OPTION_GENERATION_CONFIG, NULL);
-  return outputs_check_files(session, all, n + 3);
-}
 
 /* What the model returns and nobody asked for. */
 static bool check_asked_for(Session *session, const ReturnedOutputs *returned, const Written *written) {

@@ -4,8 +4,6 @@
 
 #include "driver/returned_outputs.h"
 
-/* Whether the files that --output names can be written and are none that is read: before anything is computed. */
-bool generation_output_check_files(Session *session);
 /* Whether there will be what --output names. */
 bool generation_output_check_names(Session *session, const tfm_generate_options *options, const ReturnedOutputs *returned);
 void generation_output_rows(Session *session, const tfm_generated *generated, const ReturnedOutputs *returned);

@@ -224,6 +224,23 @@ static json_t *of_flags(Session *session) {
   return object;
 }
 
+/* What somebody typed and will not see: transformers warns of it too. A temperature of 0 asks for no sampling. */
+static void warn_without_effect(Session *session, const tfm_generate_options *options) {
+  static const struct {
+    Option option;
+    bool is_of_sampling;
+  } rows[] = {{OPTION_TEMPERATURE, true},     {OPTION_TOP_K, true},           {OPTION_TOP_P, true},
+              {OPTION_LENGTH_PENALTY, false}, {OPTION_EARLY_STOPPING, false}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bool has_effect = rows[i].is_of_sampling ? options->do_sample : options->num_beams > 1;
+    bool asks_for_none = rows[i].option == OPTION_TEMPERATURE && options->temperature == 0;
+    if (has_effect || asks_for_none || !option_given(&session->options, rows[i].option)) continue;
+    diag_warning_at(&session->diag, NULL, DIAG_UNUSED, "%s has no effect without %s",
+                    option_spelling(session->arena, rows[i].option),
+                    rows[i].is_of_sampling ? "--do-sample" : "--num-beams");
+  }
+}
+
 static void read_layer(Reader *reader, json_t *object, const char *place) {
   const Layer layer = {reader->session, object, place};
   if (object) apply_layer(reader, &layer);
@@ -250,5 +267,6 @@ bool generation_settings_read(Session *session, const Graph *graph, bool is_deco
   if (reader.fallback != TFM_NO_TOKEN && (is_decoder || settings->start == TFM_NO_TOKEN))
     settings->start = reader.fallback;
   read_layer(&reader, of_flags(session), NULL);
+  warn_without_effect(session, &settings->options);
   return !diag_has_errors(&session->diag);
 }

@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+#include "aot/elf_section.h"
+#include "driver/inputs.h"
+#include "driver/packing.h"
+#include "weights/in_file.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"
 
@@ -31,13 +35,64 @@ static const char **names_of(Arena *arena, const Graph *graph) {
 
 // ---- before the run ----
 
-bool outputs_check_files(Session *session, const char *const *inputs, size_t n) {
+/* What the command line has read. A library that is given no weights may read those beside it. */
+static const char **list_read(Session *session, size_t *n) {
+  const Options *options = &session->options;
+  const char **inputs, *model = options->files.items[0];
+  inputs_list_files(session, &inputs, n);
+  const char **all = ARENA_ARRAY(session->arena, const char *, *n + 4);
+  for (size_t i = 0; i < *n; i++) all[i] = inputs[i];
+  const bool has_own_weights = !option_given(options, OPTION_WEIGHTS) && is_elf_file(session->arena, model);
+  all[(*n)++] = model;
+  all[(*n)++] = option_text(options, OPTION_WEIGHTS, NULL);
+  all[(*n)++] = option_text(options, OPTION_GENERATION_CONFIG, NULL);
+  all[(*n)++] = has_own_weights ? file_beside(session->arena, model, ".tfmw") : NULL;
+  return all;
+}
+
+static bool ends_with(const char *text, const char *ending) {
+  size_t length = strlen(text), n = strlen(ending);
+  return length >= n && strcmp(text + length - n, ending) == 0;
+}
+
+/* A name that promises another kind of file than would be written is a slip. */
+static bool check_file_of_all(Session *session, const char *path) {
+  const char *equals = strchr(path, '=');
+  if (!ends_with(path, ".npy")) return true;
+  if (equals)
+    option_error(&session->diag, OPTION_OUTPUT, "\"%s\": one output goes to %.*s=@%s", path, (int)(equals - path), path,
+                 equals + 1);
+  else
+    option_error(&session->diag, OPTION_OUTPUT, "\"%s\": a .npy file has one output, NAME=@%s; all go to a safetensors file",
+                 path, path);
+  return false;
+}
+
+static bool check_file_of_one(Session *session, const char *path) {
+  if (!ends_with(path, ".safetensors")) return true;
+  option_error(&session->diag, OPTION_OUTPUT, "%s: one output goes to a .npy file", path);
+  return false;
+}
+
+static void refuse_taken(Session *session, const char *const *paths, size_t n, const char *path) {
+  size_t i = 0;
+  while (i < n && strcmp(paths[i], path) != 0 && !same_file(paths[i], path)) i++;
+  if (i < n) option_error(&session->diag, OPTION_OUTPUT, "%s is named twice", path);
+}
+
+bool outputs_check_files(Session *session) {
   const OptionValues *values = &session->options.values[OPTION_OUTPUT];
+  const char **paths = ARENA_ARRAY(session->arena, const char *, values->texts.n);
+  size_t n;
+  const char **read = list_read(session, &n);
   bool has_all = false;
   for (size_t i = 0; i < values->texts.n; i++) {
     Destination to = destination_of(session->arena, values->texts.items[i]);
+    paths[i] = to.path;
     if (!to.name && has_all) option_error(&session->diag, OPTION_OUTPUT, "two files for all outputs");
-    else session_check_output(session, to.path, inputs, n);
+    else if ((to.name || check_file_of_all(session, to.path)) && session_check_output(session, to.path, read, n) &&
+             (!to.name || check_file_of_one(session, to.path)))
+      refuse_taken(session, paths, i, to.path);
     has_all = has_all || !to.name;
   }
   return !diag_has_errors(&session->diag);

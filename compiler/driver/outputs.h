@@ -5,8 +5,9 @@
 #include "driver/session.h"
 #include "graph/eval.h"
 
-/* Whether the files that --output names can be written and are none of `inputs`: before anything is computed. */
-bool outputs_check_files(Session *session, const char *const *inputs, size_t n);
+/* Whether the files that --output names can be written, each by one tensor or by all, and are none that the command line has
+ * read: before anything is computed. */
+bool outputs_check_files(Session *session);
 /* Whether the outputs that --output names are the model's. */
 bool outputs_check_names(Session *session, const Graph *graph);
 /* Writes what --output asks for, else prints a summary. */

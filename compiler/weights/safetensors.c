@@ -12,8 +12,17 @@ void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
 
 // ---- opening ----
 
+/* Whether the first member of a zip archive is called NAME.npy: np.savez wrote it, not torch.save. */
+static bool is_npz(Diag *diag, const SafeTensors *file) {
+  enum { MOST = 256, NAME = 30 };
+  char start[MOST + 1] = "";
+  size_t n = file->file.size < MOST ? (size_t)file->file.size : MOST;
+  if (n < NAME || !in_file_read(&file->file, diag, 0, start, n)) return false;
+  return memcmp(start, "PK\3\4", 4) == 0 && strstr(start + NAME, ".npy");
+}
+
 /* How files begin that are given in the place of a safetensors file. Read as a length, each is far too large. */
-static const char *other_kind(const unsigned char bytes[8]) {
+static const char *other_kind(Diag *diag, const SafeTensors *file, const unsigned char bytes[8]) {
   static const struct {
     const char *start, *what;
   } kinds[] = {
@@ -23,6 +32,7 @@ static const char *other_kind(const unsigned char bytes[8]) {
     {"GGUF", "a GGUF file, not a safetensors file"},
     {"version ", "not a safetensors file; if it came from git, 'git lfs pull' gets the file itself"},
   };
+  if (is_npz(diag, file)) return "a .npz archive; safetensors.numpy.save_file writes what is read here";
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (memcmp(bytes, kinds[i].start, strlen(kinds[i].start)) == 0) return kinds[i].what;
   return NULL;
@@ -39,8 +49,8 @@ static bool read_length(Diag *diag, SafeTensors *file, int64_t *header_size) {
   if (!in_file_read(&file->file, diag, 0, bytes, sizeof bytes)) return false;
   uint64_t size = 0;
   for (int i = 8; i-- > 0;) size = size << 8 | bytes[i];
-  const char *kind = other_kind(bytes);
-  if (size > SAFETENSORS_MAX_HEADER && kind) {
+  const char *kind = size > SAFETENSORS_MAX_HEADER ? other_kind(diag, file, bytes) : NULL;
+  if (kind) {
     diag_error_at(diag, path, DIAG_SAFETENSORS, "this is %s", kind);
     return false;
   }

@@ -54,8 +54,10 @@ static char *result_of(const tfm_decoder *decoder, const Run *run, uint32_t inpu
   return state->result + run->info->first * state->result_row;
 }
 
-/* Puts a row's part for each outer index, `stride` bytes apart in `sources`, side by side. */
+/* Puts a row's part for each outer index, `stride` bytes apart in `sources`, side by side. A source without positions has
+ * parts without bytes, and no memory. */
 static void gather(char *target, const Parts *parts, int64_t rows, const char *const *sources, int64_t stride) {
+  if (!parts->bytes) return;
   for (int64_t outer = 0; outer < parts->outer; outer++)
     for (int64_t row = 0; row < rows; row++, target += parts->bytes)
       memcpy(target, sources[row] + outer * stride, (size_t)parts->bytes);

@@ -5,10 +5,11 @@ threads and the form of the inputs. All of it twice: with what earlier tokens ga
 usage: test_generate.py TFMC          Needs numpy, safetensors. The last line is 'N passed, N failed'.
 """
 import os
+import re
 import subprocess
 import sys
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from generating import MASKED, PROMPTS, SILENT, TFMC, Case, anew, language, main, translator
 
 
@@ -113,6 +114,17 @@ class Options(Case):
         self.refused(language(), None, "--num-beams", "x", code=2, says="--num-beams")
         self.refused(language(), None, "--output", self.path("m.tfm"), code=2)
 
+    def test_flags_without_effect(self):
+        """A warning names them; configs of other people's models are full of them and say nothing."""
+        said = lambda *options, **kw: [line for line in self.tfmc(language(), None, *options, **kw).stderr.splitlines() if "effect" in line]
+        for flag, needs in (("--temperature=0.5", "--do-sample"), ("--top-k=3", "--do-sample"), ("--top-p=0.9", "--do-sample"),
+                            ("--length-penalty=2", "--num-beams"), ("--early-stopping=never", "--num-beams")):
+            self.assertEqual(said(flag), [f"tfmc: warning: {flag.split('=')[0]} has no effect without {needs} [W0215]"])
+            self.assertEqual(said(flag, needs if needs == "--do-sample" else "--num-beams=2"), [])
+        self.assertEqual(said("--temperature=0"), [])
+        self.assertEqual(said("--top-k=3", config={"do_sample": True}), [])
+        self.assertEqual(said(config={"temperature": 0.5, "top_k": 3, "length_penalty": 2}), [])
+
     def test_speed_is_said_on_stderr(self):
         proc = self.tfmc(language(), {"ids": PROMPTS})
         self.assertRegex(proc.stderr, r"^18 new tokens in [0-9.]+ s, [0-9.]+ tokens/s\n$")
@@ -142,6 +154,40 @@ class Options(Case):
         self.assertEqual(proc.returncode, 2)
         self.assertIn('this generation has no output "scores"', proc.stderr)
         self.assertFalse(os.path.exists(self.path("y.npy")))
+
+    def test_files_that_are_a_slip(self):
+        """Names of other kinds of files, two results in one file, the weights that a library would read."""
+        def refused(says, *files):
+            flags = [word for file in files for word in ("-o", file)]
+            proc = self.tfmc(language(), {"ids": PROMPTS}, "--num-beams=2", *flags)
+            self.assertEqual((proc.returncode, proc.stdout), (2, ""), proc.stderr)
+            self.assertIn(says, proc.stderr)
+        x, y = self.path("x.npy"), self.path("y.safetensors")
+        refused("a .npy file has one output", x)
+        refused(f"one output goes to sequences=@{x}", "sequences=" + x)
+        refused("one output goes to a .npy file", "sequences=@" + y)
+        refused(f"{x} is named twice", "sequences=@" + x, "scores=@" + x)
+        other = self.path("other")
+        refused(f"{other} is named twice", "sequences=@" + other, other)
+        with open(other, "w"):
+            os.symlink(other, self.path("link"))
+        refused("link is named twice", "sequences=@" + other, self.path("link"))
+        self.assertEqual(os.listdir(self.folder.name).count("x.npy"), 0)
+
+    def test_weights_beside_a_library_are_no_output(self):
+        self.tfmc(language(), {"ids": PROMPTS})
+        library, packed = self.path("libm.so"), self.path("m.tfmw")
+        weights = self.path("w.safetensors")
+        listed = subprocess.run([TFMC, "check", "-v", self.model()], capture_output=True, text=True, check=True).stdout
+        shapes = re.findall(r"^  (\S+) +f32\[(.*)\]$", listed[listed.index("weights:"):], re.MULTILINE)
+        save_file({name: np.full([int(n) for n in dims.split(", ")], 0.1, np.float32) for name, dims in shapes}, weights)
+        subprocess.run([TFMC, "compile", self.model(), "-o", library, "--weights", weights, "-q"], check=True)
+        for verb in ("generate", "run"):
+            proc = subprocess.run([TFMC, verb, library, "--inputs", self.path("in.safetensors"), "-o", packed], capture_output=True, text=True)
+            self.assertEqual(proc.returncode, 2)
+            self.assertIn("would overwrite", proc.stderr)
+        proc = subprocess.run([TFMC, "generate", library, "--inputs", self.path("in.safetensors"), "-q"], capture_output=True, text=True)
+        self.assertEqual((proc.returncode, len(proc.stdout.splitlines())), (0, 2), proc.stderr)
 
     def test_scores_of_tokens(self):
         out = self.path("out.safetensors")

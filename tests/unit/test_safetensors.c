@@ -38,6 +38,8 @@ Test(safetensors, W02_lengths_of_the_header) {
 
 Test(safetensors, W02_files_of_another_kind) {
   cr_assert(raw_refused("PK\3\4\0\0\10\10", 8, "this is a file of torch.save"));
+  cr_assert(raw_refused("PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\7\0\0\0ids.npy", 37, "this is a .npz archive"));
+  cr_assert(raw_refused("PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\10\0\0\0data.pkl", 38, "this is a file of torch.save"));
   cr_assert(raw_refused("\x80\2\x8a\nl\xfc\x9c""F", 8, "this is a file of torch.save"));
   cr_assert(raw_refused("\x93NUMPY\1\0", 8, "this is a .npy file"));
   cr_assert(raw_refused("GGUF\3\0\0\0", 8, "this is a GGUF file"));

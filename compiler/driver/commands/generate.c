@@ -10,6 +10,7 @@
 #include "driver/generation_settings.h"
 #include "driver/inputs.h"
 #include "driver/native_decoder.h"
+#include "driver/outputs.h"
 #include "driver/passes_options.h"
 #include "driver/scorer_steps.h"
 
@@ -210,7 +211,7 @@ static void finish(Generation *g) {
 }
 
 void command_generate(Session *session) {
-  if (!generation_output_check_files(session)) return;
+  if (!outputs_check_files(session)) return;
   Generation g = {.session = session};
   if (prepare(&g)) generate(&g);
   if (g.is_done) finish(&g);

@@ -4,18 +4,6 @@
 #include "driver/inputs.h"
 #include "driver/outputs.h"
 
-/* Outputs must not overwrite what is read, and must be writable: known before anything is compiled. */
-static bool check_outputs(Session *session) {
-  const char **inputs;
-  size_t n;
-  inputs_list_files(session, &inputs, &n);
-  const char **all = ARENA_ARRAY(session->arena, const char *, n + 2);
-  for (size_t i = 0; i < n; i++) all[i] = inputs[i];
-  all[n] = session->options.files.items[0];
-  all[n + 1] = option_text(&session->options, OPTION_WEIGHTS, NULL);
-  return outputs_check_files(session, all, n + 2);
-}
-
 static void run(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
   Tensor *outputs = ARENA_ARRAY(session->arena, Tensor, graph->outputs.n);
   Engine *engine = engine_create(session, graph, weights);
@@ -24,7 +12,7 @@ static void run(Session *session, Graph *graph, WeightSource *weights, const Eva
 }
 
 void command_run(Session *session) {
-  if (!check_outputs(session)) return;
+  if (!outputs_check_files(session)) return; /* known before anything is compiled */
   Graph *graph = model_load(session);
   if (!graph || !outputs_check_names(session, graph)) return;
   WeightSource *weights = weight_source_open(session, graph);
