@@ -23,6 +23,8 @@ LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPla
                plain(arena, module, "step_sizes", d->sizes, step->n_symbols * sizeof *d->sizes));
   blob_pointer(&top, offsetof(tfm_decoding, cache_sources),
                plain(arena, module, "cache_sources", d->cache_sources, step->n_caches * sizeof *d->cache_sources));
+  blob_pointer(&top, offsetof(tfm_decoding, ragged),
+               d->ragged ? plain(arena, module, "ragged_sizes", d->ragged, plan->source->program.n_symbols) : NULL);
   return blob_finish(&top, "decoding", d, sizeof *d);
 }
 

@@ -8,7 +8,6 @@
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
 #include "driver/incremental.h"
-#include "driver/item_decoders.h"
 #include "driver/packing.h"
 #include "jit/jit.h"
 #include "plan/decoding.h"
@@ -20,15 +19,12 @@ struct NativeDecoder {
   char *packed;
   tfm_model *model; /* of a library, in place of the three above */
   tfm_decoding decoding;
-  tfm_decoder *decoder; /* NULL: each item has its own */
-  const Graph *ragged_sources;
-  ItemDecoders *items;
+  tfm_decoder *decoder;
 };
 
 void native_decoder_destroy(NativeDecoder *decoder) {
   if (!decoder) return;
   tfm_decoder_destroy(decoder->decoder);
-  item_decoders_destroy(decoder->items);
   free(decoder->packed);
   jit_destroy(decoder->source);
   jit_destroy(decoder->step);
@@ -91,37 +87,6 @@ static NativeDecoder *of_library(Session *session, Graph *graph, WeightSource *w
   return NULL;
 }
 
-/* Whether the size is ragged and not that of what is written. */
-static bool is_ragged_source(const Graph *graph, uint32_t symbol) {
-  const Node *tokens = NULL;
-  for (size_t i = 0; i < graph->inputs.n; i++)
-    if (strcmp(graph->inputs.items[i]->attr.name, graph->generate_input) == 0) tokens = graph->inputs.items[i];
-  return graph->ragged[symbol] && tokens && !size_involves(tokens->dims[1], symbol);
-}
-
-/* The graph with ordinary sizes for the sources; the graph itself if they are. */
-static const Graph *without_ragged_sources(Session *session, const Graph *graph) {
-  Graph *plain = NULL;
-  for (uint32_t i = 0; i < graph->sizes->n_symbols; i++) {
-    if (!is_ragged_source(graph, i)) continue;
-    if (!plain) plain = graph_clone(session->arena, graph);
-    plain->ragged[i] = false;
-  }
-  return plain ? plain : graph;
-}
-
-/* The source graph with the ragged sizes of the model. */
-static const Graph *ragged_again(Session *session, const Graph *source, const Graph *graph) {
-  Graph *ragged = graph_clone(session->arena, source);
-  for (uint32_t i = 0; i < source->sizes->n_symbols; i++)
-    for (uint32_t k = 0; k < graph->sizes->n_symbols; k++) {
-      if (strcmp(source->sizes->symbols[i], graph->sizes->symbols[k]) != 0) continue;
-      ragged->ragged[i] = is_ragged_source(graph, k);
-      if ((int32_t)k == graph->ragged_batch) ragged->ragged_batch = (int32_t)i;
-    }
-  return ragged;
-}
-
 static void report_memory(Session *session, const Graph *graph, const tfm_decoding *decoding) {
   if (!option_given(&session->options, OPTION_REPORT)) return;
   StrBuf text = strbuf_new(session->arena);
@@ -132,20 +97,15 @@ static void report_memory(Session *session, const Graph *graph, const tfm_decodi
 NativeDecoder *native_decoder_create(Session *session, Graph *graph, WeightSource *weights) {
   if (session->library) return of_library(session, graph, weights);
   Incremental made;
-  const Graph *plain = without_ragged_sources(session, graph);
-  if (!make_incremental(session, plain, &made) || !made.step) return NULL;
-  if (plain != graph && !made.source) return NULL;
-  if (made.source) made.source->ragged_batch = -1;
+  if (!make_incremental(session, graph, &made) || !made.step) return NULL;
   const TargetInfo *target = host_choose_target(session, true);
   const DecodingPlan *plans = target ? plan_decoding(session->arena, &session->diag, &made, target) : NULL;
   if (!plans) return NULL;
   NativeDecoder *decoder = ARENA_NEW(session->arena, NativeDecoder);
   decoder->session = session;
-  if (plain != graph) decoder->ragged_sources = ragged_again(session, made.source, graph);
   bool packed = pack(decoder, plans, weights);
   if (packed) report_memory(session, graph, &plans->decoding);
-  if (packed && compile(decoder, plans) && (plain != graph || open_decoder(decoder)))
-    return decoder;
+  if (packed && compile(decoder, plans) && open_decoder(decoder)) return decoder;
   native_decoder_destroy(decoder);
   return NULL;
 }
@@ -175,19 +135,47 @@ static tfm_value *source_inputs(const NativeDecoder *decoder, const Scorer *scor
   return values;
 }
 
-static bool begin_items(NativeDecoder *decoder, const Scorer *scorer, int64_t max_rows, int64_t max_length) {
-  int64_t items = scorer->batch < 1 ? 1 : scorer->batch;
-  const ItemDecodersNeed need = {decoder->ragged_sources, &decoder->decoding, decoder->packed,
-                                 max_rows < items ? 1 : max_rows / items, max_length};
-  decoder->items = item_decoders_begin(scorer, &need);
-  return decoder->items;
+static bool check_lengths(Session *session, const char *name, const Tensor *given, int64_t items) {
+  if (given->dtype == DTYPE_I32 && given->rank == 1 && given->dims[0] == items) return true;
+  StrBuf have = strbuf_new(session->arena);
+  print_dims(&have, given->dims, given->rank);
+  diag_error_at(&session->diag, "run", DIAG_INPUT_SHAPE, "'%s' must be i32[%lld], a length for each item, not %s%s", name,
+                (long long)items, dtype_names[given->dtype], have.text);
+  return false;
+}
+
+static const Tensor *input_named(const Scorer *scorer, const char *name) {
+  for (size_t i = 0; i < scorer->inputs.n; i++)
+    if (strcmp(scorer->inputs.items[i].name, name) == 0) return &scorer->inputs.items[i].tensor;
+  return NULL;
+}
+
+/* As tfm_decoder_begin_ragged takes them. False after an error. */
+static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, const int64_t *const **lengths) {
+  Arena *arena = decoder->session->arena;
+  const tfm_program *source = decoder->decoding.source;
+  *lengths = NULL;
+  if (!decoder->decoding.ragged) return true;
+  const int64_t **all = ARENA_ARRAY(arena, const int64_t *, source->n_symbols);
+  for (uint32_t i = 0; i < source->n_symbols; i++) {
+    const char *name = arena_printf(arena, "%s.lengths", source->symbols[i]);
+    const Tensor *given = decoder->decoding.ragged[i] ? input_named(scorer, name) : NULL;
+    if (!given) continue;
+    if (!check_lengths(decoder->session, name, given, scorer->batch)) return false;
+    int64_t *values = ARENA_ARRAY(arena, int64_t, scorer->batch);
+    for (int64_t item = 0; item < scorer->batch; item++) values[item] = ((const int32_t *)given->data)[item];
+    all[i] = values;
+  }
+  *lengths = all;
+  return true;
 }
 
 bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t max_rows, int64_t max_length) {
   tfm_error error;
-  if (decoder->ragged_sources) return begin_items(decoder, scorer, max_rows, max_length);
   const tfm_value *inputs = source_inputs(decoder, scorer);
-  if (tfm_decoder_begin(decoder->decoder, inputs, max_rows, max_length, &error) == TFM_OK) {
+  const int64_t *const *lengths;
+  if (!read_lengths(decoder, scorer, &lengths)) return false;
+  if (tfm_decoder_begin_ragged(decoder->decoder, inputs, lengths, max_rows, max_length, &error) == TFM_OK) {
     report_reserved(decoder, max_rows, max_length);
     return true;
   }
@@ -196,5 +184,5 @@ bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t 
 }
 
 tfm_generate_model native_decoder_model(NativeDecoder *decoder) {
-  return decoder->items ? item_decoders_model(decoder->items) : tfm_decoder_model(decoder->decoder);
+  return tfm_decoder_model(decoder->decoder);
 }

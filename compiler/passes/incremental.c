@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "graph/uniform.h"
 #include "passes/incremental_parts.h"
 
 bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) {
@@ -43,13 +44,20 @@ static bool simplify(Graph *graph, Diag *diag) {
   return passes_run(graph, diag, &options, NULL);
 }
 
-static bool other_size_is_ragged(const Cut *cut) {
-  for (uint32_t i = 0; i < cut->graph->sizes->n_symbols; i++)
-    if (cut->graph->ragged[i] && i != cut->time) return true;
-  return false;
+/* Items are computed as if they were alone, so from here on every size is an ordinary one. */
+static bool take_ragged(Cut *cut, Incremental *result) {
+  Graph *graph = cut->graph;
+  const char **names = ARENA_ARRAY(cut->arena, const char *, graph->sizes->n_symbols);
+  for (uint32_t i = 0; i < graph->sizes->n_symbols; i++)
+    if (graph->ragged[i] && i != cut->time) names[result->n_ragged++] = graph->sizes->symbols[i];
+  result->ragged = names;
+  if (result->n_ragged && cut->batch != graph->ragged_batch)
+    return cut_refuse(cut, cut->tokens, "the rows are not the items of its ragged sizes");
+  graph_make_uniform(graph);
+  return true;
 }
 
-static bool read_model(Cut *cut) {
+static bool read_model(Cut *cut, Incremental *result) {
   const Node *tokens = cut->tokens = find_input(cut->graph, cut->graph->generate_input);
   if (tokens->rank != 2 || tokens->dtype != DTYPE_I32)
     return cut_refuse(cut, tokens, "the input that grows is not i32[rows, length]");
@@ -60,7 +68,7 @@ static bool read_model(Cut *cut) {
   cut->time = (uint32_t)time;
   cut->length = tokens->dims[1];
   if (cut->batch >= 0) cut->merged = size_mul(cut->graph->sizes, tokens->dims[0], cut->length);
-  return !other_size_is_ragged(cut) || cut_refuse(cut, tokens, "sources of different lengths in one batch");
+  return take_ragged(cut, result);
 }
 
 static bool find_scores(Cut *cut) {
@@ -169,7 +177,7 @@ static bool sizes_are_known(const Cut *cut, const Graph *step) {
 }
 
 static bool derive(Cut *cut, Diag *diag, Incremental *result) {
-  if (!read_model(cut) || !find_scores(cut)) return false;
+  if (!read_model(cut, result) || !find_scores(cut)) return false;
   graph_renumber(cut->graph);
   const uint32_t n = cut->graph->next_id;
   cut->depends = ARENA_ARRAY(cut->scratch, uint8_t, n);
@@ -181,7 +189,7 @@ static bool derive(Cut *cut, Diag *diag, Incremental *result) {
   if (!find_scores_of_attention(cut, diag) || !find_roles(cut)) return false;
   if (!build_step(cut, result) || (result->n_sources && !build_source(cut, result)))
     return cut_refuse(cut, cut->scores, "its sizes are too large polynomials");
-  if (!result->source && !sizes_are_known(cut, result->step))
+  if (!result->source && (result->n_ragged || !sizes_are_known(cut, result->step)))
     return cut_refuse(cut, cut->scores, "a size of an input that is not read");
   if (is_valid(cut, result->step) && (!result->source || is_valid(cut, result->source))) return true;
   return cut_refuse(cut, cut->scores, "its sizes do not fit those of new positions");

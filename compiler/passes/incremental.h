@@ -10,6 +10,8 @@
  *         "cache.N", concat of the input and the new positions. Sizes: those of the model without that of the length,
  *         and "<length>.past", "<length>.fresh", "<length>.kept".
  *
+ * Neither has ragged sizes: a run of source is one of items, a run of step one of rows, that have the same sizes.
+ *
  * Both are ordinary graphs, not yet fused; the passes, the interpreter, plan take them like any other. What each node of
  * the model is needed for (its own rows, or the whole history) and why a model is not incremental is recorded for
  * --report, with the place. */
@@ -22,6 +24,8 @@ typedef struct Incremental {
   Graph *source;    /* NULL: none */
   Graph *step;      /* NULL: the model is not incremental; the whole forward runs for each token */
   uint32_t n_caches, n_sources;
+  uint32_t n_ragged;
+  const char *const *ragged; /* sizes of `source` that each item of a batch has of its own */
   const char *reason; /* why not: "softmax over positions that are not masked"; NULL if it is */
   Origin origin;      /* of the node that is the reason */
 } Incremental;

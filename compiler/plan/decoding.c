@@ -126,6 +126,17 @@ static void find_sources_of_caches(Arena *arena, tfm_decoding *d) {
   d->cache_sources = outputs;
 }
 
+static void find_ragged(Arena *arena, const Incremental *incremental, tfm_decoding *d) {
+  if (!incremental->n_ragged) return;
+  uint8_t *ragged = ARENA_ARRAY(arena, uint8_t, d->source->n_symbols);
+  for (uint32_t i = 0; i < incremental->n_ragged; i++) {
+    uint32_t symbol = counted_by_inputs(d->source, incremental->ragged[i]);
+    CHECK(symbol != TFM_NONE, "no input has the ragged size %s", incremental->ragged[i]);
+    ragged[symbol] = 1;
+  }
+  d->ragged = ragged;
+}
+
 DecodingPlan *plan_decoding(Arena *arena, Diag *diag, const Incremental *incremental, const TargetInfo *target) {
   DecodingPlan *plans = ARENA_NEW(arena, DecodingPlan);
   plans->step = plan_graph(arena, diag, incremental->step, target);
@@ -139,5 +150,6 @@ DecodingPlan *plan_decoding(Arena *arena, Diag *diag, const Incremental *increme
   find_inputs(arena, d);
   find_outputs(d);
   find_sources_of_caches(arena, d);
+  find_ragged(arena, incremental, d);
   return plans;
 }

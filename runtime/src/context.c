@@ -52,13 +52,14 @@ static tfm_status too_large(tfm_error *error) {
   return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the sizes of this run are too large");
 }
 
-static tfm_status bind_sizes(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
+tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
+  tfm_status status = inputs_read(context, inputs, error);
+  if (status || (context->bound && inputs_same_as_bound(context, inputs))) return status;
+  context->bound = context->prepared = false;
   context->values_stale = true;
-  tfm_status status = inputs_bind_symbols(context, inputs, error);
-  if (status) return status;
+  if ((status = inputs_bind_symbols(context, inputs, error))) return status;
   if (!sizes_evaluate(context, ALL_SYMBOLS)) return too_large(error);
-  if ((status = inputs_check_dims(context, error))) return status;
-  return plan_for_sizes(context, error);
+  return inputs_check_dims(context, error);
 }
 
 /* The dims of all inputs from the sizes. */
@@ -111,14 +112,10 @@ int64_t context_measure(tfm_context *context, const int64_t *symbols) {
 
 tfm_status tfm_context_bind(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   if (!context) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is a null pointer");
-  tfm_status status = inputs_read(context, inputs, error);
+  tfm_status status = context_set_inputs(context, inputs, error);
+  if (!status && !context->bound) status = plan_for_sizes(context, error);
   if (status) return status;
-  if (!context->bound || !inputs_same_as_bound(context, inputs)) {
-    context->bound = false;
-    context->prepared = false;
-    if ((status = bind_sizes(context, inputs, error))) return status;
-    context->bound = true;
-  }
+  context->bound = true;
   if ((status = ids_check_inputs(context, inputs, error))) return status;
   return tfm_succeed(error);
 }

@@ -156,7 +156,10 @@ tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_er
 /* create.c: a context without threads, for the sizes' sake. Its arrays are zero. NULL: no memory. */
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);
 
-/* context.c: binds the run-time sizes themselves, in the order of the program's symbols. */
+/* context.c: the sizes that these inputs have, and their dims. The model's checks are not looked at; the context is bound only
+ * if it was bound to the same before. */
+tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error);
+/* Binds the run-time sizes themselves, in the order of the program's symbols. */
 tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The dims of all inputs for these sizes. The context is not bound then: nothing else is looked at. */
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);

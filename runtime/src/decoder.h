@@ -1,6 +1,7 @@
 /* The decoder: rows of tokens over a tfm_decoding, the memory of what they computed, and its two contexts.
  *
- * All memory is there after begin (decoder_begin.c): tables, pages, room for the tensors of a run. Rows are made, copied and
+ * All memory is there after begin (decoder_begin.c): tables, pages, room for the tensors of a run. Sources are computed in
+ * decoder_sources.c, by groups of items with the same sizes (decoder_groups.c). Rows are made, copied and
  * ended in decoder_rows.c; decoder_step.c is a step as a whole; decoder_cut.c cuts it into runs of rows that have the same
  * number of positions; decoder_run.c executes them, as many together as there is room for. */
 #ifndef TFM_RUNTIME_DECODER_H
@@ -21,17 +22,30 @@ typedef struct DecoderRow {
 typedef struct StepInput { /* of the step program, beside tfm_step_input */
   char *staging;           /* where its tensor for a run is put together */
   char *result;            /* is_cache: where a run writes its next value */
-  int64_t staging_row, result_row; /* bytes of a row there; of a cache: those of the longest */
+  int64_t staging_row, result_row; /* bytes of a row there, at most */
   int64_t flat_offset;     /* is_cache: in a row's flat block */
-  const char *kept;        /* others: the output of the source program */
 } StepInput;
+
+typedef struct SourceItem {
+  int64_t group, place; /* place: which of the group's items it is */
+  float **pages;
+} SourceItem;
+
+typedef struct SourceGroup { /* items whose sources have the same sizes; a run has rows of one group */
+  int64_t first, n;    /* decoder->order[first...first + n) */
+  int64_t *symbols;    /* sizes of the source program */
+  int64_t pages;       /* of each item */
+  int64_t kept_offset; /* of its tensors in BLOCK_OUTPUTS */
+  const char **kept;   /* [inputs of the step]: the output of the source program that it is */
+  int64_t longest;     /* tokens of a row, at most max_length: what the checks of the model allow */
+} SourceGroup;
 
 typedef struct DecoderBlock {
   char *memory;
   int64_t bytes;
 } DecoderBlock;
 
-enum { BLOCK_TABLES, BLOCK_OWN, BLOCK_SOURCE, BLOCK_FLAT, BLOCK_OUTPUTS, BLOCK_STAGING, N_BLOCKS };
+enum { BLOCK_ITEMS, BLOCK_TABLES, BLOCK_OWN, BLOCK_SOURCE, BLOCK_FLAT, BLOCK_OUTPUTS, BLOCK_STAGING, N_BLOCKS };
 
 enum {
   RUN_TOKENS = 512, /* most new tokens of a run that has several of one row: bounds the workspace */
@@ -57,11 +71,15 @@ struct tfm_decoder {
   /* Since the last begin. */
   bool begun;
   int64_t items, max_rows, max_length;
-  int64_t longest; /* at most max_length: what the checks of the model allow */
-  int64_t pages_per_row, pages_per_item, flat_bytes; /* flat_bytes: of a row; 0: no such caches */
+  SourceItem *item;    /* [items] */
+  int64_t *order;      /* [items] numbers of items: those of a group follow one another */
+  SourceGroup *groups; /* without a source program one, without sizes */
+  int64_t n_groups, n_item_pages, passing_bytes; /* passing_bytes: of a group's outputs that only fill pages, at most */
+  int64_t longest;     /* of all groups */
+  int64_t pages_per_row, flat_bytes; /* flat_bytes: of a row; 0: no such caches */
   PagePool own_pages, flat_pages;
   DecoderRow *rows, *spare; /* max_rows each; spare: what reorder puts the new rows into */
-  float **item_pages;       /* [items][pages_per_item] */
+  float **item_pages;       /* [n_item_pages] lists of the items */
   int64_t most_together;    /* runs */
   /* Of the present step, and of the present runs together. */
   int64_t *members;         /* [max_rows] numbers in the call: rows of a kind follow one another */
@@ -95,10 +113,16 @@ typedef struct Parts {
 Parts parts_of(const tfm_tensor_info *info, const int64_t *dims, uint32_t batch_axis, int64_t rows);
 
 /* The sizes of a run in decoder->symbols. */
-void decoder_set_symbols(tfm_decoder *decoder, int64_t rows, int64_t past, int64_t fresh, int64_t kept);
+void decoder_set_symbols(tfm_decoder *decoder, const SourceGroup *group, int64_t rows, int64_t past, int64_t fresh,
+                         int64_t kept);
+static inline const SourceGroup *group_of_row(const tfm_decoder *decoder, const DecoderRow *row) {
+  return &decoder->groups[decoder->item[row->item].group];
+}
 
-/* Rows of the call that have the same number of positions, `past`, and get the same number of tokens, `fresh`. */
+/* Rows of the call that have the same number of positions, `past`, get the same number of tokens, `fresh`, and read sources
+ * of the same sizes. */
 typedef struct DecoderRun {
+  const SourceGroup *group;
   const int64_t *members;  /* their numbers in the call */
   int64_t rows, first;     /* decoder->run_rows[first...first + rows) */
   int64_t first_token;     /* in decoder->tokens: [rows][fresh] */
@@ -126,6 +150,33 @@ static inline DecoderRow *decoder_row_of(const tfm_decoder *decoder, const Decod
 /* A step that gives the best token after the last one of each row; the decoder must have it (step->consumer). */
 tfm_status decoder_step_best(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, const tfm_best_call *best,
                              tfm_error *error);
+
+/* What tfm_decoder_begin is called with. */
+typedef struct SourceInputs {
+  const tfm_value *given;
+  const int64_t *const *lengths; /* [sizes of the source program][items]; NULL: all items have all of it */
+} SourceInputs;
+/* decoder_groups.c: which items there are, and in which groups; sizes, not contents, are looked at. */
+tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
+/* Bytes that groups_gather needs at most. */
+int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs);
+/* decoder->source->given becomes the inputs of these items, as many as decoder->source is bound to with their sizes. What
+ * has to be put together is in `room`. */
+tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room, const int64_t *items,
+                         tfm_error *error);
+/* decoder_sources.c: makes the groups, checks what every item gets, and makes room for what they give. */
+tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
+/* Pages of all items, in the room that sources_bind made and a list that is there since. */
+void sources_place_pages(tfm_decoder *decoder);
+tfm_status sources_run(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
+
+/* The error with the item's number in front of its message. */
+tfm_status decoder_name_item(tfm_status status, int64_t item, tfm_error *error);
+
+/* decoder_begin.c: room of at least `bytes`, whatever was in it before. False: no memory. */
+bool decoder_reserve_block(tfm_decoder *decoder, int block, int64_t bytes);
+/* Of an output of a program for the dims that its context has. */
+int64_t decoder_output_bytes(const tfm_context *context, uint32_t output);
 
 tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,7 +1,7 @@
 /* In: a checked call. Out: its scores, by runs of the step program.
  *
- * Rows of a run have the same number of positions and the same number of new tokens. Runs of few tokens are executed
- * together; the long beginnings of rows are cut into chunks, each a run of its own. Scores are written where the caller
+ * Rows of a run have the same number of positions, the same number of new tokens, and sources of the same sizes. Runs of few
+ * tokens are executed together; the long beginnings of rows are cut into chunks, each a run of its own. Scores are written where the caller
  * wants them if the rows stand side by side there, else by way of the decoder's own memory. */
 #include <string.h>
 
@@ -88,13 +88,15 @@ static bool has_room(const tfm_decoder *decoder, const DecoderCall *call, const 
 /* A run of rows that get all their tokens at once. */
 static void add_run(const tfm_decoder *decoder, const DecoderCall *call, Together *together, const int64_t *members,
                     int64_t rows) {
+  const DecoderRow *row = decoder_row_of(decoder, call, members[0]);
   int64_t fresh = call->rows[members[0]].n_tokens;
   if (!together->n) together->members = members;
-  together->runs[together->n++] = (DecoderRun){.members = members,
+  together->runs[together->n++] = (DecoderRun){.group = group_of_row(decoder, row),
+                                               .members = members,
                                                .rows = rows,
                                                .first = together->rows,
                                                .first_token = together->tokens,
-                                               .past = decoder_row_of(decoder, call, members[0])->length,
+                                               .past = row->length,
                                                .fresh = fresh,
                                                .kept = greatest_of(1, call->kept)};
   together->rows += rows;
@@ -110,10 +112,12 @@ static tfm_status run_chunk(tfm_decoder *decoder, const DecoderCall *call, const
   const int64_t end = done + fresh, first = call->rows[*members].n_tokens - call->kept, vocab = decoder->decoding->vocab;
   const int64_t kept = greatest_of(0, end - greatest_of(done, first)), number = end - kept - first;
   Together chunk = {.members = members, .rows = n, .n = 1};
+  const DecoderRow *row = decoder_row_of(decoder, call, *members);
   DecoderRun *run = &chunk.runs[0];
-  *run = (DecoderRun){.members = members,
+  *run = (DecoderRun){.group = group_of_row(decoder, row),
+                      .members = members,
                       .rows = n,
-                      .past = decoder_row_of(decoder, call, *members)->length + done,
+                      .past = row->length + done,
                       .fresh = fresh,
                       .kept = greatest_of(1, kept)};
   collect_tokens(decoder, call, run, done);
@@ -137,8 +141,9 @@ static tfm_status run_chunks(tfm_decoder *decoder, const DecoderCall *call, cons
 /* --- The call ------------------------------------------------------------------------------------------------------ */
 
 static bool alike(const tfm_decoder *decoder, const DecoderCall *call, int64_t a, int64_t b) {
-  return decoder_row_of(decoder, call, a)->length == decoder_row_of(decoder, call, b)->length &&
-         call->rows[a].n_tokens == call->rows[b].n_tokens;
+  const DecoderRow *row = decoder_row_of(decoder, call, a), *other = decoder_row_of(decoder, call, b);
+  return row->length == other->length && call->rows[a].n_tokens == call->rows[b].n_tokens &&
+         group_of_row(decoder, row) == group_of_row(decoder, other);
 }
 
 /* Puts the rows of the call into decoder->members, each followed by all that are like it. */

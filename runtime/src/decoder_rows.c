@@ -132,7 +132,7 @@ static void cut_flat(const tfm_decoder *decoder, uint32_t input, char *to, const
 }
 
 static tfm_status truncate_flat(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
-  decoder_set_symbols(decoder, 1, row->length, 1, 1);
+  decoder_set_symbols(decoder, group_of_row(decoder, row), 1, row->length, 1, 1);
   tfm_status status = context_set_symbols(decoder->step, decoder->symbols, error);
   if (status) return status;
   char *from = row->flat;

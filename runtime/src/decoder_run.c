@@ -20,14 +20,15 @@ Parts parts_of(const tfm_tensor_info *info, const int64_t *dims, uint32_t batch_
   return parts;
 }
 
-void decoder_set_symbols(tfm_decoder *decoder, int64_t rows, int64_t past, int64_t fresh, int64_t kept) {
+void decoder_set_symbols(tfm_decoder *decoder, const SourceGroup *group, int64_t rows, int64_t past, int64_t fresh,
+                         int64_t kept) {
   const tfm_decoding *decoding = decoder->decoding;
   for (uint32_t i = 0; i < decoding->step->n_symbols; i++) {
     if (i == decoding->past) decoder->symbols[i] = past;
     else if (i == decoding->fresh) decoder->symbols[i] = fresh;
     else if (i == decoding->kept) decoder->symbols[i] = kept;
     else if (i == decoding->rows) decoder->symbols[i] = rows;
-    else decoder->symbols[i] = decoding->sizes[i] == TFM_NONE ? 0 : decoder->source->symbols[decoding->sizes[i]];
+    else decoder->symbols[i] = decoding->sizes[i] == TFM_NONE ? 0 : group->symbols[decoding->sizes[i]];
   }
 }
 
@@ -63,20 +64,25 @@ static void gather(char *target, const Parts *parts, int64_t rows, const char *c
       memcpy(target, sources[row] + outer * stride, (size_t)parts->bytes);
 }
 
-/* Whether the rows read one item after the other. */
-static bool items_in_order(const Run *run) {
+/* Which of its group's items a row of the run reads. */
+static int64_t place_of_item(const tfm_decoder *decoder, const Run *run, int64_t row) {
+  return decoder->item[run->rows[row]->item].place;
+}
+
+/* Whether the rows read one item of the group after the other. */
+static bool items_in_order(const tfm_decoder *decoder, const Run *run) {
   for (int64_t i = 1; i < run->info->rows; i++)
-    if (run->rows[i]->item != run->rows[0]->item + i) return false;
+    if (place_of_item(decoder, run, i) != place_of_item(decoder, run, 0) + i) return false;
   return true;
 }
 
 /* The tensor of a source as it is, if the rows' part of it is in one piece; else NULL. */
 static void *kept_in_place(const tfm_decoder *decoder, const Run *run, uint32_t input, bool in_order) {
-  const StepInput *state = &decoder->inputs[input];
-  if (decoder->decoding->inputs[input].batch_axis == TFM_NONE) return (void *)state->kept;
+  const SourceGroup *group = run->info->group;
+  if (decoder->decoding->inputs[input].batch_axis == TFM_NONE) return (void *)group->kept[input];
   Parts parts = input_parts(decoder, run, input);
-  if (!in_order || (parts.outer > 1 && run->info->rows < decoder->items)) return NULL;
-  return (void *)(state->kept + run->rows[0]->item * parts.bytes);
+  if (!in_order || (parts.outer > 1 && run->info->rows < group->n)) return NULL;
+  return (void *)(group->kept[input] + place_of_item(decoder, run, 0) * parts.bytes);
 }
 
 static bool items_are_gathered(const tfm_decoder *decoder, const Run *run) {
@@ -91,14 +97,15 @@ static bool items_are_gathered(const tfm_decoder *decoder, const Run *run) {
 /* The sources' tensors, for the rows that read them. They stay as they are from run to run, as long as the items do. */
 static void gather_items(tfm_decoder *decoder, const Run *run) {
   const tfm_decoding *decoding = decoder->decoding;
+  const SourceGroup *group = run->info->group;
   for (int64_t i = 0; i < run->info->rows; i++)
     decoder->gathered[run->info->first + i] = (Gathered){run->rows[i]->item, run->info->first, run->info->rows};
   for (uint32_t input = 0; input < decoding->step->n_inputs; input++) {
     if (!input_is_of_source(decoding, input) || decoding->inputs[input].batch_axis == TFM_NONE) continue;
     Parts parts = input_parts(decoder, run, input);
     for (int64_t i = 0; i < run->info->rows; i++)
-      decoder->parts[i] = decoder->inputs[input].kept + run->rows[i]->item * parts.bytes;
-    gather(staging_of(decoder, run, input), &parts, run->info->rows, decoder->parts, decoder->items * parts.bytes);
+      decoder->parts[i] = group->kept[input] + place_of_item(decoder, run, i) * parts.bytes;
+    gather(staging_of(decoder, run, input), &parts, run->info->rows, decoder->parts, group->n * parts.bytes);
   }
 }
 
@@ -133,7 +140,7 @@ static bool needs_gathering(const tfm_decoder *decoder, const Run *run, bool in_
 
 static void set_inputs(tfm_decoder *decoder, const Run *run) {
   tfm_context *step = run->context;
-  bool in_order = items_in_order(run);
+  bool in_order = items_in_order(decoder, run);
   if (needs_gathering(decoder, run, in_order)) gather_items(decoder, run);
   for (uint32_t i = 0; i < step->program->n_inputs; i++) {
     const tfm_tensor_info *info = &step->program->inputs[i];
@@ -184,7 +191,7 @@ static void set_pages(tfm_decoder *decoder, const Run *run, int64_t number) {
   const int64_t first = run->info->first;
   for (int64_t i = 0; i < run->info->rows; i++) {
     decoder->own_lists[first + i] = run->rows[i]->own.pages;
-    decoder->source_lists[first + i] = decoder->item_pages + run->rows[i]->item * decoder->pages_per_item;
+    decoder->source_lists[first + i] = decoder->item[run->rows[i]->item].pages;
   }
   decoder->caches[number] = (CacheRows){decoder->own_lists + first, decoder->source_lists + first};
   run->context->caches = &decoder->caches[number];
@@ -196,7 +203,7 @@ static Run run_in(const tfm_decoder *decoder, const DecoderRun *info, tfm_contex
 
 /* Binds as many runs as there is room for, at least one; *bound: how many. */
 static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, int64_t *bound, tfm_error *error) {
-  decoder_set_symbols(decoder, runs->rows, runs->past, runs->fresh, runs->kept);
+  decoder_set_symbols(decoder, runs->group, runs->rows, runs->past, runs->fresh, runs->kept);
   tfm_status status = context_bind_symbols(decoder->step, decoder->symbols, error);
   *bound = 1;
   if (status || n == 1) return status;
@@ -206,7 +213,7 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
     tfm_context *context = decoder->beside[*bound - 1];
     const DecoderRun *run = &runs[*bound];
     bool fits;
-    decoder_set_symbols(decoder, run->rows, run->past, run->fresh, run->kept);
+    decoder_set_symbols(decoder, run->group, run->rows, run->past, run->fresh, run->kept);
     status = beside_bind(decoder->step, last, context, decoder->symbols, &fits, error);
     if (status || !fits) return status;
     context->consumed_before = run->first - runs->first;

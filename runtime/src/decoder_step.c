@@ -6,8 +6,8 @@
 /* --- Checks -------------------------------------------------------------------------------------------------------- */
 
 /* A row that is longer than the model allows: its own check says so. */
-static tfm_status refuse_length(tfm_decoder *decoder, int64_t length, tfm_error *error) {
-  decoder_set_symbols(decoder, 1, length - 1, 1, 1);
+static tfm_status refuse_length(tfm_decoder *decoder, const SourceGroup *group, int64_t length, tfm_error *error) {
+  decoder_set_symbols(decoder, group, 1, length - 1, 1, 1);
   tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
   return status ? status : decoder_refuse(error, TFM_E_INPUT, "a row of %lld tokens is too long", (long long)length);
 }
@@ -26,8 +26,9 @@ static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, 
   if (part->n_tokens > decoder->max_length - row->length)
     return decoder_refuse(error, TFM_E_INPUT, "row %lld has %lld tokens and gets %lld: there is room for %lld", number,
                           (long long)row->length, (long long)part->n_tokens, (long long)decoder->max_length);
-  if (part->n_tokens > decoder->longest - row->length)
-    return refuse_length(decoder, row->length + part->n_tokens, error);
+  const SourceGroup *group = group_of_row(decoder, row);
+  if (part->n_tokens > group->longest - row->length)
+    return refuse_length(decoder, group, row->length + part->n_tokens, error);
   return TFM_OK;
 }
 

@@ -43,6 +43,27 @@ class Beginnings(Case):
                 self.assertEqual(self.rows(language(time="ragged time"), inputs, f"--engine={engine}", *options), wanted)
         self.refused(language(time="ragged time"), {"time.lengths": np.array([3], np.int32)}, says="is not given, only its lengths")
 
+    def test_sources_of_their_own_lengths(self):
+        """The scores of an item to the last bit, whatever the others, their number and the threads are; its padding is never read."""
+        lengths = np.array([4, 2, 4, 0, 3, 7, 2], np.int32)
+        src = np.array([[3 + (5 * i + j) % 8 if j < n else 2 ** 31 - 1 for j in range(7)] for i, n in enumerate(lengths)], np.int32)
+        scale = np.array([[i % 3 - 0.5, i / 4] for i in range(7)], np.float32)
+        source, plain = translator("ragged source", "batch, 2", "scale[:, none]"), translator("source", "batch, 2", "scale[:, none]")
+
+        def written(model, inputs, *options):
+            out = self.path("out.safetensors")
+            proc = self.tfmc(model, inputs, "-q", "--return-token-scores", "-o", out, *options)
+            self.assertEqual((proc.returncode, proc.stderr), (0, ""))
+            result = load_file(out)
+            return [(tokens.tobytes(), scores.tobytes()) for tokens, scores in zip(result["sequences"], result["token_scores"])]
+        for beams in ("1", "3"):
+            options = ("--num-beams", beams, "--eos-token-id=[]")
+            alone = [written(plain, {"src": src[i:i + 1, :n], "scale": scale[i:i + 1]}, *options)[0] for i, n in enumerate(lengths)]
+            for items in (range(7), [6, 1, 3], [5]):
+                given = {"src": src[items], "scale": scale[items], "source.lengths": lengths[items]}
+                for threads in ("1", "2", "4"):
+                    self.assertEqual(written(source, given, "--threads", threads, *options), [alone[i] for i in items])
+
     def test_sources(self):
         src, scale = np.array([[5, 6, 7, 8], [8, 9, 0, 0]], np.int32), np.array([[1], [2], [3], [-1]], np.float32)
         plain = translator("source", "batch * 2, 1", "reshape(scale, [shape(src, 0), 1, 2])")
@@ -52,6 +73,7 @@ class Beginnings(Case):
                       self.rows(plain, {"src": src[1:, :2], "scale": scale[2:]}, *options)[0]]
             given = {"src": src, "scale": scale.reshape(2, 2), "source.lengths": np.array([4, 2], np.int32)}
             self.assertEqual(self.rows(ragged, given, *options), wanted)
+            self.assertEqual(self.rows(ragged, given, "--engine=reference", *options), wanted)
         prefix = {"src": src, "scale": scale, "tgt": np.array([[1, 7], [1, 8]], np.int32)}
         self.assertEqual([row[:2] for row in self.rows(plain, prefix)], [[1, 7], [1, 8]])
         self.refused(plain, {**prefix, "tgt": prefix["tgt"][:1]}, says="batch of")

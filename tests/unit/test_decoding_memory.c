@@ -113,6 +113,48 @@ Test(decoding_memory, a_translator_reserves_what_is_said) {
   free_model(&m);
 }
 
+static const char ragged[] =
+    "model M(d = 32) {\n"
+    "  embed = Embedding(50, d)\n"
+    "  decoder = Decoder(d, 2, 3, 24)\n"
+    "  forward(src: i32[batch, ragged source], ids: i32[batch, time]) {\n"
+    "    logits = linear(decoder(embed(ids), embed(src), tgt_is_causal = true), embed.weight)\n"
+    "    return logits\n"
+    "  }\n"
+    "  generate ids from logits { bos = 1 }\n"
+    "}\n";
+
+/* Each source has the pages that it fills, not those of the longest. */
+Test(decoding_memory, sources_of_different_lengths_reserve_what_is_said) {
+  enum { ITEMS = 5, POSITIONS = 40 };
+  static int32_t ids[ITEMS * POSITIONS];
+  const int64_t own[ITEMS] = {0, 16, 40, 17, 16}, dims[] = {ITEMS, POSITIONS};
+  const tfm_value source = {ids, TFM_I32, 2, dims};
+  Model m = {.arena = arena_create()};
+  Diag diag = diag_new(m.arena);
+  Graph *graph = elaborate_text(m.arena, &diag, ragged, &(ElaborateOptions){0});
+  cr_assert(decoding_compile(&m.made, m.arena, &diag, graph, host_target(), NULL, NULL));
+  const int64_t *given[SIZE_MAX_SYMBOLS] = {NULL};
+  int64_t said = 0;
+  for (uint32_t i = 0; i < m.made.decoding.source->n_symbols; i++)
+    if (m.made.decoding.ragged[i]) given[i] = own;
+  for (int i = 0; i < ITEMS; i++) said += decoding_source_bytes(&m.made.decoding, own[i]);
+  cr_expect_eq(said, 7 * decoding_source_bytes(&m.made.decoding, 1));
+  Watched watched = {0};
+  tfm_error error;
+  tfm_decoder *decoder;
+  const tfm_context_options options = {.struct_size = sizeof options, .threads = 1,
+                                       .allocator = {watched_allocate, watched_release, &watched}};
+  cr_assert_eq(tfm_decoder_create(&m.made.decoding, m.made.packed, m.made.packed, &options, &decoder, &error), TFM_OK);
+  cr_assert_eq(tfm_decoder_begin_ragged(decoder, &source, given, 3, 20, &error), TFM_OK, "%s", error.message);
+  cr_expect(has_block(&watched, said), "sources: %lld bytes", (long long)said);
+  cr_expect(has_block(&watched, 3 * decoding_row_bytes(&m.made.decoding, 20)));
+  cr_expect_leq((int64_t)tfm_decoder_bytes(decoder), bytes_of_all(&watched));
+  tfm_decoder_destroy(decoder);
+  cr_expect_eq(bytes_of_all(&watched), 0);
+  free_model(&m);
+}
+
 Test(decoding_memory, a_language_model_reserves_what_is_said) {
   const Definition definitions[] = {{"vocab", "101"}, {"d", "32"}, {"heads", "2"}, {"depth", "2"}};
   Model m;

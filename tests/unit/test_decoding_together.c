@@ -1,4 +1,4 @@
-/* Rows of different lengths, in one call, give the bits that each row alone gives: dozens of rows that join, leave, go back
+/* Rows of different lengths, and of sources of different lengths, in one call, give the bits that each row alone gives: dozens of rows that join, leave, go back
  * and become copies of each other between calls of any mixture, with 1 to 8 threads, after several beginnings. Calls that
  * fail change nothing, whichever of the runs together was at fault: the calls after them give the same bits. */
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "same_values.h"
 #include "tfm/decode.h"
 
-enum { VOCAB = 60, LENGTH = 70, SEQUENCES = 5, MOST_ITEMS = 3, MOST_ROWS = 100, MOST_INPUTS = 4 };
+enum { VOCAB = 60, LENGTH = 70, SEQUENCES = 5, MOST_ITEMS = 5, MOST_ROWS = 100, MOST_INPUTS = 4 };
 
 /* Tokens that no row has: the models divide by what they are modulo 7, and one quotient is no id. */
 enum { DIVIDES_BY_ZERO = 7, GIVES_NO_ID = 8, IS_NO_ID = VOCAB };
@@ -21,7 +21,7 @@ typedef struct Model {
   uint32_t random;
   CompiledDecoding made;
   tfm_value inputs[MOST_INPUTS]; /* of the source program */
-  int64_t items;
+  int64_t items, lengths[MOST_ITEMS]; /* lengths: of the ragged size `source` */
   int32_t tokens[SEQUENCES][LENGTH];
   float expected[MOST_ITEMS][SEQUENCES][LENGTH][VOCAB];
 } Model;
@@ -60,6 +60,34 @@ static const char decoder[] =
     "  forward(memory: f32[batch, source, d], hidden: bool[batch, source], ids: i32[batch, time]) {\n"
     "    x = " DEPENDS_ON_TOKENS " + sinusoid(positions(ids, 1), d)\n"
     "    logits = decoder(x, memory, memory_key_padding_mask = hidden, tgt_is_causal = true) -> head\n" GENERATES;
+
+/* The same with sources of their own lengths. */
+static const char ragged[] =
+    "model M(d) {\n"
+    "  embed = Embedding(60, d)\n"
+    "  other = Embedding(60, d)\n"
+    "  decoder = Decoder(d, 2, 2, 48)\n"
+    "  head = Linear(d, 60)\n"
+    "  forward(memory: f32[batch, ragged source, d], hidden: bool[batch, source], ids: i32[batch, time]) {\n"
+    "    require source <= 40, \"one item has {source} positions, one of {batch}\"\n"
+    "    x = " DEPENDS_ON_TOKENS " + sinusoid(positions(ids, 1), d)\n"
+    "    logits = decoder(x, memory, memory_key_padding_mask = hidden, tgt_is_causal = true) -> head\n" GENERATES;
+
+/* What is kept of earlier positions is as long as the source, and a tensor; what is read of the source is too. */
+static const char coverage[] =
+    "model M(d) {\n"
+    "  embed = Embedding(60, d)\n"
+    "  other = Embedding(60, d)\n"
+    "  q = Linear(d, d)\n"
+    "  k = Linear(d, d)\n"
+    "  norm = LayerNorm(d)\n"
+    "  head = Linear(d, 60)\n"
+    "  forward(memory: f32[batch, ragged source, d], ids: i32[batch, time]) {\n"
+    "    x = norm(" DEPENDS_ON_TOKENS " + sinusoid(positions(ids, 1), d))\n"
+    "    read = relu(memory)\n"
+    "    covered = relu(x @ transpose(read, 1, 2))\n"
+    "    before = where(causal_mask(x, x), 0, relu(q(x) @ transpose(k(x), 1, 2)))\n"
+    "    logits = head(norm(x + (before @ covered) @ memory))\n" GENERATES;
 
 /* Sums over earlier positions that are no attention: their caches are tensors. */
 static const char sums[] =
@@ -109,6 +137,21 @@ static void close_model(Model *m) {
 
 // ---- what is expected ----
 
+/* What stands behind the lengths of the items is never looked at. */
+static void spoil_padding(const Model *m, const tfm_value *value, int64_t positions) {
+  const int64_t columns = positions ? value_elements(value) / m->items / positions : 0;
+  for (int64_t item = 0; item < m->items; item++)
+    for (int64_t i = (item * positions + m->lengths[item]) * columns; i < (item + 1) * positions * columns; i++)
+      if (value->dtype == TFM_F32) ((float *)value->data)[i] = NAN;
+      else ((uint8_t *)value->data)[i] = 77;
+}
+
+static void make_ragged(Model *m, int64_t positions) {
+  for (int64_t item = 0; item < m->items; item++)
+    m->lengths[item] = !m->made.decoding.ragged ? positions : item == 1 ? m->lengths[0] : draw(m, positions + 1);
+  for (uint32_t i = 0; i < m->made.decoding.source->n_inputs; i++) spoil_padding(m, &m->inputs[i], positions);
+}
+
 /* Other numbers of sources and positions in them, other values. */
 static void make_inputs(Model *m, int64_t items, int64_t positions, uint32_t seed) {
   const tfm_program *source = m->made.decoding.source;
@@ -120,6 +163,7 @@ static void make_inputs(Model *m, int64_t items, int64_t positions, uint32_t see
     symbols[i] = strcmp(source->symbols[i], "batch") == 0 ? items : positions;
   zero_inputs(m->arena, m->made.plans->source, symbols, m->inputs);
   for (uint32_t i = 0; i < source->n_inputs; i++) fill_randomly(m, &m->inputs[i]);
+  make_ragged(m, positions);
 }
 
 static tfm_decoder *decoder_new(const Model *m, int32_t threads) {
@@ -131,19 +175,40 @@ static tfm_decoder *decoder_new(const Model *m, int32_t threads) {
 }
 
 static void begin(const Model *m, tfm_decoder *d, int64_t rows) {
+  const tfm_program *source = m->made.decoding.source;
+  const int64_t *lengths[SIZE_MAX_SYMBOLS] = {NULL};
   tfm_error error;
-  ok(tfm_decoder_begin(d, m->made.source ? m->inputs : NULL, rows, LENGTH, &error), &error);
+  for (uint32_t i = 0; source && i < source->n_symbols; i++)
+    if (strcmp(source->symbols[i], "source") == 0) lengths[i] = m->lengths;
+  const bool are_ragged = m->made.decoding.ragged;
+  ok(tfm_decoder_begin_ragged(d, source ? m->inputs : NULL, are_ragged ? lengths : NULL, rows, LENGTH, &error), &error);
+}
+
+/* With one item, whose positions are all there are. */
+static void begin_alone(const Model *m, tfm_decoder *d, int64_t item) {
+  tfm_value inputs[MOST_INPUTS];
+  int64_t dims[MOST_INPUTS][TFM_MAX_RANK];
+  tfm_error error;
+  for (uint32_t i = 0; m->made.source && i < m->made.decoding.source->n_inputs; i++) {
+    inputs[i] = m->inputs[i];
+    memcpy(dims[i], inputs[i].dims, (size_t)inputs[i].rank * sizeof *dims[i]);
+    inputs[i].dims = dims[i];
+    dims[i][0] = 1;
+    inputs[i].data = (char *)inputs[i].data + item * value_elements(&inputs[i]) * (inputs[i].dtype == TFM_F32 ? 4 : 1);
+    dims[i][1] = m->lengths[item];
+  }
+  ok(tfm_decoder_begin(d, m->made.source ? inputs : NULL, 1, LENGTH, &error), &error);
 }
 
 /* A row alone, token by token. */
 static void find_expected(Model *m) {
   tfm_decoder *d = decoder_new(m, 1);
   tfm_error error;
-  begin(m, d, 1);
   for (int64_t item = 0; item < m->items; item++)
     for (int s = 0; s < SEQUENCES; s++) {
       int64_t row;
-      ok(tfm_decoder_join(d, item, &row, &error), &error);
+      begin_alone(m, d, item);
+      ok(tfm_decoder_join(d, 0, &row, &error), &error);
       for (int t = 0; t < LENGTH; t++) {
         const tfm_decoder_row part = {row, &m->tokens[s][t], 1};
         ok(tfm_decoder_step(d, 1, &part, 1, m->expected[item][s][t], NULL, &error), &error);
@@ -280,7 +345,7 @@ typedef struct Beginning {
 } Beginning;
 
 static void check_crowds(const char *text, const char *d, const TargetInfo *target, int64_t steps) {
-  static const Beginning beginnings[] = {{11, 3, 20}, {100, 2, 5}, {1, 1, 40}, {40, 3, 17}};
+  static const Beginning beginnings[] = {{11, 3, 20}, {100, 2, 5}, {1, 1, 40}, {40, 5, 17}};
   Model *m = open_model(text, d, target);
   for (int32_t threads = 1; threads <= 8; threads *= 2) {
     Crowd crowd = {.m = m, .decoder = decoder_new(m, threads)};
@@ -310,6 +375,8 @@ Test(decoding_together, any_mixture_gives_the_bits_of_each_row, .timeout = 300) 
     check_crowds(encoder, "32", target, steps);
     check_crowds(encoder, "24", target, steps);
     check_crowds(decoder, "16", target, steps);
+    check_crowds(ragged, "32", target, steps);
+    check_crowds(coverage, "16", target, steps);
     check_crowds(sums, "32", target, steps);
   }
 }

@@ -218,12 +218,34 @@ Test(incremental, checks_speak_of_the_length_by_its_name) {
             text.text);
 }
 
+/* What the forms are made of has ordinary sizes: one run is of items that have the same. */
 Test(incremental, sources_of_different_lengths) {
+  const char *text = "model M(d = 4) { embed = Embedding(3, d)\n"
+                     "  forward(src: i32[batch, ragged source], n: i32[batch, ragged more], ids: i32[batch, ragged time]) {\n"
+                     "    require source <= more * batch, \"{batch}\"\n"
+                     "    x = embed(ids)  m = embed(src)  k = embed(n)\n"
+                     "    return y = linear(softmax(x @ transpose(m, 1, 2)) @ m + softmax(x @ transpose(k, 1, 2)) @ k, embed.weight) }\n"
+                     "  generate ids from y { bos = 1 } }";
+  const Incremental parts = incremental_derive(arena, &diag, elaborated(text), NULL);
+  cr_assert(parts.step && parts.source, "%s", parts.reason);
+  cr_assert_eq(parts.n_ragged, 2);
+  cr_expect_str_eq(parts.ragged[0], "source");
+  cr_expect_str_eq(parts.ragged[1], "more");
+  StrBuf step = strbuf_new(arena), source = strbuf_new(arena);
+  graph_print(&step, parts.step);
+  graph_print(&source, parts.source);
+  cr_expect_null(strstr(step.text, "ragged"), "%s", step.text);
+  cr_expect_null(strstr(source.text, "ragged"), "%s", source.text);
+  cr_expect(strstr(source.text, "source <= more, \"{1}\""), "one item: %s", source.text);
+}
+
+/* The whole model checks what no step looks at. */
+Test(incremental, sources_of_different_lengths_that_are_not_read) {
   expect_refusal(elaborated("model M(d = 4) { embed = Embedding(3, d)\n"
-                            "  forward(src: i32[batch, ragged source], ids: i32[batch, time]) { x = embed(ids)  m = embed(src)\n"
-                            "    return y = linear(softmax(x @ transpose(m, 1, 2)) @ m, embed.weight) }\n"
+                            "  forward(src: i32[batch, ragged source], ids: i32[batch, time]) {\n"
+                            "    return y = linear(embed(ids), embed.weight) }\n"
                             "  generate ids from y { bos = 1 } }"),
-                 2, "sources of different lengths");
+                 3, "a size of an input that is not read");
 }
 
 Test(incremental, a_model_that_does_not_write) {

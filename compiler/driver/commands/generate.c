@@ -157,7 +157,7 @@ static bool generate_by_steps(Generation *g) {
   PassLog log = {.arena = session->arena};
   const Incremental parts = incremental_derive(session->arena, &session->diag, g->graph, &log);
   if (!report_passes(session, parts.step ? parts.step : graph_clone(session->arena, g->graph), &log)) return true;
-  if (!parts.step) return false;
+  if (!parts.step || parts.n_ragged) return false; /* the interpreter has no groups of sources */
   StepScorer *steps = step_scorer_new(g->scorer, &parts, g->weights);
   if (!steps) return true;
   const tfm_generate_model model = step_scorer_model(steps);

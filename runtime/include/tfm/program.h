@@ -357,6 +357,7 @@ typedef struct tfm_decoding {
   uint32_t log_sum;            /* output f32 [rows, kept]: log of the sum of exp(scores); TFM_NONE: there is none */
   int64_t vocab;
   const uint32_t *cache_sources; /* n_caches of the step: output of the source program that fills it (of_source) */
+  const uint8_t *ragged;       /* n_symbols of the source: 1: each source may have its own; NULL: none is ragged */
 } tfm_decoding;
 
 #ifdef __cplusplus
