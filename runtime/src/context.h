@@ -88,8 +88,7 @@ struct tfm_context {
   const GemmConsumer *consumer; /* NULL: there is none; else there is scratch for its units */
   int64_t consumed_before; /* rows that the consumer has of the runs before this one */
   tfm_context *beside;     /* the next of the runs that are executed together (beside.h); NULL: this is the last */
-  int32_t active;         /* threads for a run with the bound sizes */
-  int32_t last_active;
+  int32_t active, last_active; /* threads for a run with the bound sizes; of the last run */
   uint64_t *profile;      /* NULL: not asked for */
   struct tfm_decoder *decoder; /* of a model that writes: made when it is first needed */
   bool decodes;                /* the decoder's rows are those of <model>_begin */
@@ -156,16 +155,14 @@ tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_er
 /* create.c: a context without threads, for the sizes' sake. Its arrays are zero. NULL: no memory. */
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);
 
-/* context.c: the sizes that these inputs have, and their dims. The model's checks are not looked at; the context is bound only
- * if it was bound to the same before. */
+/* context.c: sizes and dims of inputs, without binding them; binds sizes, in the order of the program's symbols. */
 tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error);
-/* Binds the run-time sizes themselves, in the order of the program's symbols. */
 tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The dims of all inputs for these sizes. The context is not bound then: nothing else is looked at. */
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The same with the dims of the outputs, after the checks of the model. */
 tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error);
-/* From now on there is room for so many runs (beside.h) with these sizes, and for those of other calls; nothing is bound. */
+/* From now on there is room for so many runs (beside.h) with these sizes, and for those before; nothing is bound. */
 tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error);
 /* Bytes of scratch that each thread needs for the sizes that are set; -1 if they are too large to count. */
 int64_t context_scratch_bytes(const tfm_context *context);

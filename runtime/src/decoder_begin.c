@@ -105,7 +105,8 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
                           (long long)decoder->longest);
   Layout layout = {0};
   place_tables(decoder, &layout);
-  if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_TABLES, layout.bytes)) return no_memory(error, "the tables of a decoder");
+  if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_TABLES, layout.bytes))
+    return no_memory(error, "the tables of a decoder");
   layout = (Layout){.block = decoder->blocks[BLOCK_TABLES].memory};
   place_tables(decoder, &layout);
   return TFM_OK;

@@ -1,8 +1,8 @@
 /* In: a checked call. Out: its scores, by runs of the step program.
  *
  * Rows of a run have the same number of positions, the same number of new tokens, and sources of the same sizes. Runs of few
- * tokens are executed together; the long beginnings of rows are cut into chunks, each a run of its own. Scores are written where the caller
- * wants them if the rows stand side by side there, else by way of the decoder's own memory. */
+ * tokens are executed together; the long beginnings of rows are cut into chunks, each a run of its own. Scores are written
+ * where the caller wants them if the rows stand side by side there, else by way of the decoder's own memory. */
 #include <string.h>
 
 #include "decoder.h"

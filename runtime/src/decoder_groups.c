@@ -1,8 +1,8 @@
 /* Items whose sources have the same sizes: one run of the source program computes all of them.
  *
- * In: the inputs of the source program, and lengths of items whose sizes differ. Out: the groups; the inputs of some items of
- * a group, without what stands behind their sizes. Refused: lengths that do not lie within the inputs, and of sizes that are
- * the same for all items. */
+ * In: the inputs of the source program, and lengths of items whose sizes differ. Out: the groups; the inputs of some items
+ * of a group, without what stands behind their sizes. Refused: lengths that do not lie within the inputs, and of sizes that
+ * are the same for all items. */
 #include <string.h>
 
 #include "decoder.h"

@@ -23,7 +23,8 @@ static const char translator[] =
     "    require time <= 20 + source, \"{time} tokens for {source} positions\"\n"
     "    memory = encoder(embed(src) + other(12 // src)) * sum(scale, axis = 1, keepdim = true)[:, none]\n"
     "    x = embed(ids) + sinusoid(positions(ids, 1), d)\n"
-    "    logits = linear(decoder(x, memory, tgt_is_causal = true) + sum(memory, axis = 1, keepdim = true) * 0.2, other.weight)\n"
+    "    all = sum(memory, axis = 1, keepdim = true) * 0.2\n"
+    "    logits = linear(decoder(x, memory, tgt_is_causal = true) + all, other.weight)\n"
     "    return logits\n"
     "  }\n"
     "  generate ids from logits { bos = 1  eos = 2  pad = 0 }\n"
@@ -68,8 +69,8 @@ static tfm_decoder *decoder_new(int32_t threads) {
 }
 
 /* Of the size with this number; items first...first + n. */
-static tfm_status begin_part(tfm_decoder *decoder, int64_t first, int64_t n, uint32_t size, const int64_t *given, int64_t rows,
-                             tfm_error *error) {
+static tfm_status begin_part(tfm_decoder *decoder, int64_t first, int64_t n, uint32_t size, const int64_t *given,
+                             int64_t rows, tfm_error *error) {
   const int64_t src_dims[] = {n, POSITIONS}, scale_dims[] = {n, 3};
   const tfm_value inputs[] = {{ids + first * POSITIONS, TFM_I32, 2, src_dims}, {scale + first * 3, TFM_F32, 2, scale_dims}};
   const int64_t *all[SIZE_MAX_SYMBOLS] = {NULL};
@@ -241,7 +242,8 @@ static void check_search(int32_t threads, int32_t beams, int32_t sequences) {
   write(decoder, ITEMS, &options, 0, &together);
   cr_expect(memcmp(&together, &alone, sizeof alone) == 0, "%d threads, %d beams, all items", threads, beams);
   for (int64_t item = 1; item < ITEMS; item++) /* the search has something to find */
-    cr_expect(memcmp(alone.tokens[0], alone.tokens[item * sequences], sizeof alone.tokens[0]) != 0, "item %lld", (long long)item);
+    cr_expect(memcmp(alone.tokens[0], alone.tokens[item * sequences], sizeof alone.tokens[0]) != 0, "item %lld",
+              (long long)item);
   tfm_decoder_destroy(decoder);
 }
 

@@ -1,6 +1,7 @@
-/* Rows of different lengths, and of sources of different lengths, in one call, give the bits that each row alone gives: dozens of rows that join, leave, go back
- * and become copies of each other between calls of any mixture, with 1 to 8 threads, after several beginnings. Calls that
- * fail change nothing, whichever of the runs together was at fault: the calls after them give the same bits. */
+/* Rows of different lengths, and of sources of different lengths, in one call, give the bits that each row alone gives:
+ * dozens of rows that join, leave, go back and become copies of each other between calls of any mixture, with 1 to 8 threads,
+ * after several beginnings. Calls that fail change nothing, whichever of the runs together was at fault: the calls after them
+ * give the same bits. */
 #include <math.h>
 #include <stdlib.h>
 

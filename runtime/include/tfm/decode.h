@@ -31,8 +31,8 @@ TFM_API void tfm_decoder_destroy(tfm_decoder *decoder); /* NULL is ignored */
 TFM_API tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int64_t max_rows, int64_t max_length,
                                      tfm_error *error);
 /* The same for sources of different sizes: lengths[i][item] is what size i of the source program is for the item, at most
- * what it is in the inputs; lengths[i] NULL: it is that for all. Only ragged sizes may have lengths. What stands in the inputs
- * behind them is never read, and each item is computed as if it were alone. `lengths` NULL is tfm_decoder_begin. */
+ * what it is in the inputs; lengths[i] NULL: it is that for all. Only ragged sizes may have lengths. What stands in the
+ * inputs behind them is never read, and each item is computed as if it were alone. `lengths` NULL: tfm_decoder_begin. */
 TFM_API tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_value *inputs, const int64_t *const *lengths,
                                             int64_t max_rows, int64_t max_length, tfm_error *error);
 /* A new, empty row that reads source `item`; *row is its number, which stays the same until it leaves. */

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { TFM_LIBRARY_ABI = 3 };
+enum { TFM_LIBRARY_ABI = 4 };
 
 /* Where a member stands in the model's args struct: int64_t sizes, then for each input a pointer, for each output a
  * pointer and an int64_t capacity in elements. Offsets in bytes; the first member is size_t struct_size. */
