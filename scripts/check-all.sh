@@ -40,6 +40,10 @@ threaded_goldens() {
     --option=--threads=4 | tail -n 5
 }
 
+threaded_generation() {
+  build/venv/bin/python tests/goldens/check.py build/tsan/tfmc tests/goldens --generate --option=--threads=8 | tail -n 5
+}
+
 stage "warnings of clang" preset clang tfmc unit_tests
 if preset asan tfmc unit_tests; then
   stage "unit tests, addresses and undefined behaviour" tests_of asan
@@ -51,6 +55,7 @@ fi
 if preset tsan tfmc unit_tests; then
   stage "threads" tests_of tsan
   stage "golden cases, four threads" threaded_goldens
+  stage "golden cases of generation, eight threads" threaded_generation
 else
   stage "build with the thread sanitizer" false
 fi
