@@ -52,7 +52,7 @@ enum { GIVES_NAN = 1, GIVES_INFINITY, GIVES_NO_SCORE, GIVES_ONE_INFINITY, N_SPEC
 
 static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 + 1013904223) >> 8; }
 
-/* Distant tokens have the same weights, every fifth has -inf as its bias. Component 0 is that of a special token, which
+/* Distant tokens have the same weights, every fifth and a whole stretch have -inf as their bias. Component 0 is that of a special token, which
  * all scores add; component 1 is added by the score of one token. */
 static const Tensor *weight_named(void *context, const char *name) {
   Model *m = context;
@@ -66,7 +66,7 @@ static const Tensor *weight_named(void *context, const char *name) {
     weights[i] = is_head && i >= period * columns ? weights[i - period * columns]
                                                   : (float)(next_random(m) % 2001) / 2000 - 0.5f;
   for (int64_t t = 0; t < vocab && is_bias; t++)
-    if (t % 5 == 4) weights[t] = -INFINITY;
+    if (t % 5 == 4 || (vocab > 400 && t >= 128 && t < 320)) weights[t] = -INFINITY;
   for (int64_t t = 0; t < vocab && is_head && !is_bias; t++)
     weights[t * d] = 1, weights[t * d + 1] = t == vocab / 2 ? 10 : 0;
   if (strcmp(name, "embed.weight") == 0) {
