@@ -79,16 +79,16 @@ static const tfm_row_step *next_reduction(const tfm_decoding *decoding, uint32_t
   return NULL;
 }
 
-/* The sums are log(sum(exp(scores - m))) + m: the first reduction gives m, the second, which reads it, the sum. */
-static bool find_kernels(BestSearch *search, const tfm_context *context, uint32_t step) {
+/* The sums are log(sum(exp(scores - m))) + m: the first reduction gives m, the second, which reads it, the sum. NULL: they
+ * are computed in another way. */
+static tfm_row_kernel find_exponentials(const BestSearch *search, const tfm_context *context) {
+  uint32_t step = search->consumer.step;
   const tfm_operand *operands = context->program->operands;
   const tfm_row_step *largest = next_reduction(search->decoding, &step), *sum = next_reduction(search->decoding, &step);
-  if (!largest || !sum || largest->n_operands != 2 || sum->n_operands != 3) return false;
+  if (!largest || !sum || largest->n_operands != 2 || sum->n_operands != 3) return NULL;
   const tfm_operand *most = &operands[largest->first_operand], *read = &operands[sum->first_operand + 2];
-  if (most->space != TFM_SPACE_BUFFER || read->space != TFM_SPACE_BUFFER || most->index != read->index) return false;
-  search->largest = KERNEL_OF(tfm_row_kernel, context, largest->kernel);
-  search->exponentials = KERNEL_OF(tfm_row_kernel, context, sum->kernel);
-  return true;
+  if (most->space != TFM_SPACE_BUFFER || read->space != TFM_SPACE_BUFFER || most->index != read->index) return NULL;
+  return KERNEL_OF(tfm_row_kernel, context, sum->kernel);
 }
 
 /* --- The search ---------------------------------------------------------------------------------------------------- */
@@ -126,37 +126,35 @@ static void take_row(tfm_best_token *best, int64_t n_best, const float *c, int64
   }
 }
 
-/* Runs a kernel over the rows of a unit: one number for each. */
-static void reduce(tfm_row_kernel kernel, const GemmUnit *unit, tfm_row_operand result, tfm_row_operand c,
-                   tfm_row_operand more) {
-  int32_t faults = 0; /* neither can have any */
-  tfm_row_args args = {.rows = unit->rows, .columns = unit->columns, .faults = &faults};
-  args.operands[0] = result;
-  args.operands[1] = c;
-  args.operands[2] = more;
-  kernel(&args);
+/* The place of a unit among the numbers of its first row; those of the next row follow `units` further on. */
+static float *numbers_at(const BestSearch *search, float *numbers, const GemmUnit *unit) {
+  return numbers + unit->first_row * search->units + unit->first_column / search->columns;
 }
 
-/* The place of a unit among the numbers of its first row; those of the next row follow `units` further on. */
-static tfm_row_operand numbers_at(const BestSearch *search, float *numbers, const GemmUnit *unit) {
-  return (tfm_row_operand){(char *)(numbers + unit->first_row * search->units + unit->first_column / search->columns),
-                           search->units * (int64_t)sizeof *numbers, 0};
+static void sum_exponentials(const BestSearch *search, float *c, int64_t stride, const GemmUnit *unit) {
+  const int64_t bytes = sizeof *c, next = search->units * bytes;
+  int32_t faults = 0; /* there can't be any */
+  tfm_row_args args = {.rows = unit->rows, .columns = unit->columns, .faults = &faults};
+  args.operands[0] = (tfm_row_operand){(char *)numbers_at(search, search->sums, unit), next, 0};
+  args.operands[1] = (tfm_row_operand){(char *)c, stride * bytes, bytes};
+  args.operands[2] = (tfm_row_operand){(char *)numbers_at(search, search->most, unit), next, 0};
+  search->exponentials(&args);
 }
 
 static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit) {
   const BestSearch *search = (const BestSearch *)consumer;
   const tfm_best_call *call = search->call;
   const int64_t vocab = search->decoding->vocab;
-  const tfm_row_operand scores = {(char *)c, stride * (int64_t)sizeof *c, sizeof *c};
-  const tfm_row_operand most = numbers_at(search, search->most, unit), sums = numbers_at(search, search->sums, unit);
-  reduce(search->largest, unit, most, scores, scores);
-  if (call->log_sums) reduce(search->exponentials, unit, sums, scores, most);
+  float *most = numbers_at(search, search->most, unit);
+  for (int64_t i = 0; i < unit->rows; i++)
+    if (!row_peak(c + i * stride, unit->columns, &most[i * search->units])) most[i * search->units] = NAN;
+  if (call->log_sums) sum_exponentials(search, c, stride, unit);
   for (int64_t i = 0; i < unit->rows; i++, c += stride) {
     const int64_t row = unit->first_row + i, member = search->members[row];
     if (call->apart)
       set_apart(call->apart + member * row_words(vocab), call->scores + member * vocab, c, unit->first_column, unit->columns);
     take_row(search->found + (thread * search->stride + row) * call->n_best, call->n_best, c, unit->first_column,
-             unit->columns, *(const float *)(const void *)(most.base + i * most.row_stride));
+             unit->columns, most[i * search->units]);
   }
 }
 
@@ -164,7 +162,7 @@ static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, in
 
 bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_context *context) {
   *search = (BestSearch){.consumer = {.step = find_product(decoding), .take = take_unit}, .decoding = decoding};
-  if (search->consumer.step == TFM_NONE || !find_kernels(search, context, search->consumer.step)) return false;
+  if (search->consumer.step == TFM_NONE || !(search->exponentials = find_exponentials(search, context))) return false;
   const tfm_gemm_step *gemm = &decoding->step->gemms[decoding->step->steps[search->consumer.step].index];
   const int64_t panels = least_of(ceil_div(gemm->n, gemm->panel) / LEAST_UNITS, MOST_COLUMNS / gemm->panel);
   search->consumer.panels = greatest_of(1, panels);

@@ -15,11 +15,11 @@ enum { MOST_BEST = 32 }; /* tokens of a row */
 typedef struct BestSearch {
   GemmConsumer consumer; /* the first member: it knows where the rest is */
   const tfm_decoding *decoding;
-  tfm_row_kernel largest, exponentials; /* of a unit's rows: the largest score m; the sum of exp(score - m) */
-  int64_t columns, units;               /* columns of a unit; units of a row */
+  tfm_row_kernel exponentials; /* of a unit's rows: the sum of exp(score - most) */
+  int64_t columns, units;      /* columns of a unit; units of a row */
   tfm_best_token *found;     /* [threads][rows][n_best]: of each row of a run, by each thread, the best first */
   int64_t stride;            /* rows that there is room for */
-  float *most, *sums;        /* [rows][units]: what the kernels give; most: -inf is never a number's place */
+  float *most, *sums;        /* [rows][units]: the largest score, NaN if one is NaN or +inf; the sum */
   const tfm_best_call *call; /* of this run */
   const int64_t *members;    /* which row of the call each row of the run is */
 } BestSearch;
