@@ -38,6 +38,8 @@ static tfm_status check_token(Generation *g, const char *name, int64_t token) {
 }
 
 static tfm_status check_tokens(Generation *g, const char *name, const tfm_token_list *list) {
+  if (list->n && !list->tokens)
+    return generation_refuse(g, "%s: %llu tokens, but the pointer to them is NULL", name, (unsigned long long)list->n);
   tfm_status status = TFM_OK;
   for (uint64_t i = 0; i < list->n && status == TFM_OK; i++) status = check_token(g, name, list->tokens[i]);
   return status;
