@@ -205,6 +205,7 @@ tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, in
 }
 
 void tfm_generated_free(tfm_generated *generated) {
+  if (!generated) return;
   free(generated->sequences);
   free(generated->lengths);
   free(generated->scores);

@@ -103,6 +103,14 @@ class Refusals(Case):
                 self.refused(source, {"ids": PROMPTS}, "--max-length=10", "--eos-token-id=[]", beams,
                              says="error: the slice 0 : time = 9 is not within an axis of 8 [E0506]\n")
 
+    def test_I23_tokens_that_the_model_cannot_read(self):
+        """It scores more tokens than it has rows for: the message speaks of an input that nobody gave."""
+        source = language().replace("embed = Embedding(vocab, d)", "embed = Embedding(5, d)")
+        for beams in ("--num-beams=1", "--num-beams=2"):
+            self.refused(source, None, "--suppress-tokens=0,1,2,3,4", beams,
+                         says=('input "ids"[', "legal range is [0, 5)", "the tokens that were chosen for it"))
+        self.refused(source, None, "--decoder-start-token-id=7", says=("= 7, legal range", "what a row begins with"))
+
     def test_I24_scores_that_are_none_later(self):
         """Positions from 4 on give no scores: the message says for which token."""
         for bad, says in (("-inf", "token 5 are all -inf"), ("inf - inf", "token 5 are not finite")):

@@ -349,6 +349,14 @@ Test(generate, I21_tokens_that_do_not_exist) {
   REFUSED("forced_bos_token_id: token 6", options.forced_bos_token_id = VOCAB);
   REFUSED("forced_eos_token_id: token -2", options.forced_eos_token_id = -2);
   REFUSED("pad_token_id: token 6", options.pad_token_id = VOCAB);
+  REFUSED("eos_token_id: 2 tokens, but the pointer to them is NULL", options.eos_token_ids = (tfm_token_list){NULL, 2});
+  REFUSED("suppress_tokens: 1 tokens, but the pointer", options.suppress_tokens = (tfm_token_list){NULL, 1});
+}
+
+Test(generate, nothing_to_give_back) {
+  tfm_generated none = {0};
+  tfm_generated_free(NULL);
+  tfm_generated_free(&none);
 }
 
 Test(generate, I22_penalties) {

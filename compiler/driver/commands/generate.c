@@ -128,6 +128,16 @@ static tfm_status write_first_step(Generation *g, const tfm_generate_model *mode
   return tfm_generate_first_step(model, &g->prompts, &g->options, g->probabilities, error);
 }
 
+/* The tokens that a message speaks of need not be those that were given. */
+static void note_tokens(Generation *g) {
+  Diag *diag = &g->session->diag;
+  const DiagMessage *newest = &diag->messages.items[diag->messages.n - 1];
+  const char *named = arena_printf(g->session->arena, "\"%s\"[", g->scorer->grows);
+  if (newest->code == DIAG_INPUT_VALUE && strstr(newest->text, named))
+    diag_note(diag, NO_SPAN, "in generation \"%s\" is what a row begins with, then the tokens that were chosen for it",
+              g->scorer->grows);
+}
+
 /* The model's own errors were reported when they were met. */
 static void write_with(Generation *g, const tfm_generate_model *model) {
   tfm_error error;
@@ -136,7 +146,9 @@ static void write_with(Generation *g, const tfm_generate_model *model) {
                                           : tfm_generate(model, &g->prompts, &g->options, &g->generated, &error);
   g->seconds = now() - begin;
   g->is_done = status == TFM_OK;
-  if (!g->is_done && !diag_has_errors(&g->session->diag)) compiled_report(g->session, &error);
+  if (g->is_done) return;
+  if (!diag_has_errors(&g->session->diag)) compiled_report(g->session, &error);
+  note_tokens(g);
 }
 
 /* Whole rows for each token. */

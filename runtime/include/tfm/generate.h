@@ -73,7 +73,7 @@ TFM_API void tfm_generate_defaults(tfm_generate_options *options);
  * is out of its range, when a prompt leaves no room, when scores are NaN or +inf, or when every token is forbidden. */
 TFM_API tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts,
                                 const tfm_generate_options *options, tfm_generated *generated, tfm_error *error);
-TFM_API void tfm_generated_free(tfm_generated *generated); /* zeroes are ignored */
+TFM_API void tfm_generated_free(tfm_generated *generated); /* NULL and zeroes are ignored */
 /* probabilities[n][vocab]: what the first token of each row is drawn from. */
 TFM_API tfm_status tfm_generate_first_step(const tfm_generate_model *model, const tfm_prompts *prompts,
                                            const tfm_generate_options *options, float *probabilities, tfm_error *error);
