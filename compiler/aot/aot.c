@@ -11,7 +11,7 @@
 static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) {
   return (LibraryParts){.plans = request->plans, .n_plans = request->n_plans, .names = names,
                         .generation = request->generation, .not_incremental = request->not_incremental,
-                        .ragged = request->ragged, .weights = request->weights, .version = request->version,
+                        .ragged = request->ragged, .ragged_sources = request->ragged_sources, .weights = request->weights, .version = request->version,
                         .text = request->text};
 }
 
@@ -55,7 +55,7 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
     ok = objects[i].data != NULL;
   }
   if (ok) {
-    ArgsNames names = args_names(arena, &request->plans[0].forward->program);
+    ArgsNames names = args_names(arena, &request->plans[0].forward->program, request->ragged_sources);
     LibraryParts parts = parts_of(request, &names);
     const TargetInfo *any = target_find("x86-64"); /* what runs before the CPU is known */
     CHECK(any, "no baseline target");
@@ -79,7 +79,7 @@ Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {
 }
 
 void aot_header(StrBuf *out, const AotRequest *request) {
-  ArgsNames names = args_names(out->arena, &request->plans[0].forward->program);
+  ArgsNames names = args_names(out->arena, &request->plans[0].forward->program, request->ragged_sources);
   LibraryParts parts = parts_of(request, &names);
   write_header(out, &parts);
 }

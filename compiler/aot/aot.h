@@ -17,7 +17,8 @@ typedef struct AotRequest {
   uint32_t n_plans;
   const tfm_generation *generation; /* NULL: the model doesn't write */
   const char *not_incremental;      /* why the plans have no decoding, if they have none */
-  const char *ragged;               /* the model's ragged size, the length of what it writes; NULL: none */
+  const char *ragged;               /* the length of what it writes, if it is ragged; NULL: it is not */
+  const bool *ragged_sources;       /* by the sizes of forward: other ragged ones; NULL: none */
   const void *weights;      /* packed, to be embedded; NULL: none */
   const char *version;      /* of tfmc */
   const ModelText *text;    /* what the plans were made from; NULL: `tfmc pack` cannot use the library */

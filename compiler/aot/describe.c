@@ -18,6 +18,17 @@ static json_t *describe_texts(const char *const *texts, uint32_t n) {
   return list;
 }
 
+/* Sizes that items of a batch have of their own, and what their lengths are called in C; NULL: there are none. */
+static json_t *describe_ragged_sources(const LibraryParts *parts) {
+  const tfm_program *p = &parts->plans[0].forward->program;
+  if (!parts->ragged_sources) return NULL;
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < p->n_symbols; i++)
+    if (parts->ragged_sources[i])
+      json_array_append_new(list, json_pack("{s:s, s:s}", "name", p->symbols[i], "member", parts->names->lengths[i]));
+  return list;
+}
+
 /* How a model writes: its input and output, and what a token of a row costs of memory. NULL: it doesn't. */
 static json_t *describe_generation(const LibraryParts *parts) {
   const tfm_generation *generation = parts->generation;
@@ -29,10 +40,11 @@ static json_t *describe_generation(const LibraryParts *parts) {
     const tfm_cache *cache = &decoding->step->program.caches[i];
     *(cache->of_source ? &source : &own) += cache->columns * (int64_t)sizeof(float);
   }
-  return json_pack("{s:s, s:s, s:b, s:s?, s:I, s:I, s:s*}", "input", forward->inputs[generation->tokens].name, "output",
+  return json_pack("{s:s, s:s, s:b, s:s?, s:I, s:I, s:s*, s:o*}", "input", forward->inputs[generation->tokens].name, "output",
                    forward->outputs[generation->scores].name, "incremental", decoding != NULL, "reason",
                    decoding ? NULL : parts->not_incremental, "bytes_per_token", (json_int_t)own, "bytes_per_source_position",
-                   (json_int_t)source, "ragged", parts->ragged);
+                   (json_int_t)source, "ragged", parts->ragged, "ragged_sources",
+                   describe_ragged_sources(parts));
 }
 
 const char *describe_library(Arena *arena, const LibraryParts *parts) {

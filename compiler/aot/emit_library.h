@@ -15,7 +15,8 @@ typedef struct LibraryParts {
   const ArgsNames *names;
   const tfm_generation *generation; /* NULL: the model doesn't write */
   const char *not_incremental;      /* why the plans have no decoding, if they have none */
-  const char *ragged;               /* the model's ragged size, the length of what it writes; NULL: none */
+  const char *ragged;               /* the length of what it writes, if it is ragged; NULL: it is not */
+  const bool *ragged_sources;       /* by the sizes of forward: other ragged ones; NULL: none */
   const void *weights;      /* packed, to be embedded; NULL: none */
   const char *version;
   const ModelText *text;    /* for `tfmc pack` */

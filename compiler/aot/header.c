@@ -65,17 +65,42 @@ static void add_ragged(StrBuf *out, const LibraryParts *parts) {
                      "length are another call.", parts->names->prefix, parts->names->symbols[parts->generation->length]);
 }
 
+/* "source", or "source and words". */
+static void add_ragged_sources(StrBuf *out, const LibraryParts *parts) {
+  const ArgsNames *names = parts->names;
+  const char *separator = "";
+  strbuf_add(out, "\n *\n * Items have their own ");
+  for (uint32_t i = 0; i < parts->plans[0].forward->program.n_symbols; i++) {
+    if (!parts->ragged_sources[i]) continue;
+    strbuf_printf(out, "%s`%s`", separator, names->symbols[i]);
+    separator = " and ";
+  }
+  strbuf_printf(out, ": what stands behind the length of an item in its inputs is never read.\n * %s_forward takes items that "
+                     "all have the same, in other calls others.", names->prefix);
+}
+
+/* Behind all other members. */
+static void add_lengths(StrBuf *out, const LibraryParts *parts) {
+  const ArgsNames *names = parts->names;
+  for (uint32_t i = 0; i < parts->plans[0].forward->program.n_symbols; i++)
+    if (names->lengths[i])
+      strbuf_printf(out, "  const int64_t *%s; /* [%s], at most %s each; NULL: that of all */\n", names->lengths[i],
+                    names->symbols[parts->generation->batch], names->symbols[i]);
+}
+
 static void add_args(StrBuf *out, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   const char *prefix = parts->names->prefix;
   strbuf_add(out, "/* What a run takes and gives. Tensors are row-major and may have any alignment. Outputs must not overlap\n"
                   " * inputs or each other.");
   if (parts->ragged) add_ragged(out, parts);
+  if (parts->ragged_sources) add_ragged_sources(out, parts);
   strbuf_printf(out, " */\ntypedef struct %s_args {\n", prefix);
   strbuf_printf(out, "  size_t struct_size; /* sizeof(%s_args), or 0 */\n", prefix);
   for (uint32_t i = 0; i < p->n_symbols; i++) strbuf_printf(out, "  int64_t %s;\n", parts->names->symbols[i]);
   add_inputs(out, parts);
   add_outputs(out, parts);
+  add_lengths(out, parts);
   strbuf_printf(out, "} %s_args;\n\n", prefix);
 }
 

@@ -53,7 +53,7 @@ static const char *take(Arena *arena, Map *taken, const char *name) {
   return name;
 }
 
-ArgsNames args_names(Arena *arena, const tfm_program *program) {
+ArgsNames args_names(Arena *arena, const tfm_program *program, const bool *ragged) {
   Map taken = map_new(arena);
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) map_put(&taken, reserved[i], NULL);
   ArgsNames names = {.prefix = model_prefix(arena, program->name)};
@@ -66,5 +66,8 @@ ArgsNames args_names(Arena *arena, const tfm_program *program) {
   for (uint32_t i = 0; i < program->n_outputs; i++) names.outputs[i] = take(arena, &taken, program->outputs[i].name);
   for (uint32_t i = 0; i < program->n_outputs; i++)
     names.capacities[i] = take(arena, &taken, arena_printf(arena, "%s_capacity", names.outputs[i]));
+  names.lengths = ARENA_ARRAY(arena, const char *, program->n_symbols);
+  for (uint32_t i = 0; ragged && i < program->n_symbols; i++)
+    if (ragged[i]) names.lengths[i] = take(arena, &taken, arena_printf(arena, "%s_lengths", names.symbols[i]));
   return names;
 }

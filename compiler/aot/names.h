@@ -5,6 +5,8 @@
 #ifndef TFM_AOT_NAMES_H
 #define TFM_AOT_NAMES_H
 
+#include <stdbool.h>
+
 #include "base/arena.h"
 #include "tfm/program.h"
 
@@ -14,10 +16,11 @@ typedef struct ArgsNames {
   const char **inputs;        /* n_inputs */
   const char **outputs;       /* n_outputs */
   const char **capacities;    /* n_outputs */
+  const char **lengths;       /* n_symbols; NULL: the size is not ragged, or the length of what the model writes */
 } ArgsNames;
 
 /* "SentenceEncoder" gives "sentence_encoder", "GPT2" "gpt2". */
 const char *model_prefix(Arena *arena, const char *model);
-ArgsNames args_names(Arena *arena, const tfm_program *program);
+ArgsNames args_names(Arena *arena, const tfm_program *program, const bool *ragged); /* ragged: by symbol, or NULL */
 
 #endif

@@ -1,12 +1,16 @@
 #include "driver/engine.h"
 
-Engine *engine_create_kind(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights) {
-  if (kind != &engine_reference && graph->ragged_batch >= 0) kind = &engine_ragged;
+Engine *engine_create_whole(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights) {
   Engine *engine = kind->create(session, graph, weights);
   if (!engine) return NULL;
   engine->kind = kind;
   engine->session = session;
   return engine;
+}
+
+Engine *engine_create_kind(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights) {
+  if (kind != &engine_reference && graph->ragged_batch >= 0) kind = &engine_ragged;
+  return engine_create_whole(kind, session, graph, weights);
 }
 
 Engine *engine_create(Session *session, Graph *graph, WeightSource *weights) {

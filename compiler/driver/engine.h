@@ -34,6 +34,8 @@ extern const EngineKind engine_ragged; /* native or a library, for graphs with r
 /* The engine of --engine, or that of session->library. NULL after an error; else engine_destroy when done. */
 Engine *engine_create(Session *session, Graph *graph, WeightSource *weights);
 Engine *engine_create_kind(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights);
+/* The same, but that batches with items of different sizes are not taken apart. */
+Engine *engine_create_whole(const EngineKind *kind, Session *session, Graph *graph, WeightSource *weights);
 bool engine_run(Engine *engine, const EvalInputs *inputs, Tensor *outputs);
 void engine_destroy(Engine *engine); /* NULL is ignored */
 

@@ -33,8 +33,8 @@ static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
   engine->whole = graph_clone(session->arena, graph);
   engine->names = ARENA_ARRAY(session->arena, const char *, graph->inputs.n);
   for (size_t i = 0; i < graph->inputs.n; i++) engine->names[i] = engine->whole->inputs.items[i]->attr.name;
-  graph_make_uniform(graph);
-  engine->items = engine_create_kind(session->library ? &engine_library : &engine_native, session, graph, weights);
+  if (!session->library) graph_make_uniform(graph); /* plans of a library are made of the graph as it was */
+  engine->items = engine_create_whole(session->library ? &engine_library : &engine_native, session, graph, weights);
   if (!engine->items) return NULL;
   engine->base.program = engine->items->program;
   engine->base.context = engine->items->context;

@@ -36,6 +36,10 @@ static void print_generation(StrBuf *out, const json_t *generate) {
   const char *ragged = text_of(generate, "ragged");
   strbuf_printf(out, "writes: %s from %s\n", text_of(generate, "input"), text_of(generate, "output"));
   if (*ragged) strbuf_printf(out, "  rows have their own lengths; those of one call of forward have the same, %s\n", ragged);
+  const json_t *sources = json_object_get(generate, "ragged_sources");
+  for (size_t i = 0; i < json_array_size(sources); i++)
+    strbuf_printf(out, "  items have their own %s, in C %s; those of one call of forward have the same\n",
+                  text_of(json_array_get(sources, i), "name"), text_of(json_array_get(sources, i), "member"));
   if (!json_is_true(json_object_get(generate, "incremental"))) {
     strbuf_printf(out, "  not incremental, the whole model runs for each token: %s\n", text_of(generate, "reason"));
     return;

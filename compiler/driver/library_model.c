@@ -34,18 +34,24 @@ static const Node *input_with(const Graph *graph, uint32_t symbol) {
   UNREACHABLE("a ragged size that no input has");
 }
 
-/* Only rows that are written have lengths of their own. */
+/* What forward runs has ordinary sizes; the functions that write know which were ragged. */
 static bool serve_ragged(Session *session, Graph *graph, LibraryModel *model) {
   const SizeTable *sizes = graph->sizes;
+  bool *of_sources = ARENA_ARRAY(session->arena, bool, sizes->n_symbols);
   for (uint32_t i = 0; i < sizes->n_symbols; i++) {
     if (!graph->ragged[i]) continue;
-    if (!model->generation || model->generation->length != i) {
+    if (!model->generation || model->generation->batch != (uint32_t)graph->ragged_batch) {
       diag_error(&session->diag, input_with(graph, i)->origin.span, DIAG_LIMIT,
-                 "a library cannot take items with '%s' of their own: in libraries only the length of what a model writes "
-                 "is ragged; 'tfmc run' and 'tfmc generate' take this model as it is", sizes->symbols[i]);
+                 "a library cannot take items with '%s' of their own: ragged sizes in libraries are for models that write rows "
+                 "for them, with a generate block; 'tfmc run' takes this model as it is", sizes->symbols[i]);
       return false;
     }
-    model->ragged = sizes->symbols[i];
+    if (model->generation->length == i) {
+      model->ragged = sizes->symbols[i];
+    } else {
+      of_sources[i] = true;
+      model->ragged_sources = of_sources;
+    }
   }
   graph_make_uniform(graph);
   return true;
@@ -80,8 +86,9 @@ static bool read_block(Session *session, const Graph *graph, LibraryModel *model
 
 bool library_model_make(Session *session, Graph *graph, LibraryModel *model) {
   *model = (LibraryModel){.graph = graph};
-  if (!read_block(session, graph, model) || !serve_ragged(session, graph, model)) return false;
+  if (!read_block(session, graph, model)) return false;
   if (model->generation && !make_incremental(session, graph, &model->incremental)) return false;
+  if (!serve_ragged(session, graph, model)) return false;
   model->not_incremental = why_not(session, &model->incremental);
   return run_passes(session, graph);
 }

@@ -1,8 +1,8 @@
 /* LibraryModel: a model as a library is made from it, or as one that exists was made.
  *
  * In: a graph as the elaborator made it, the options for passes. Out: its forms after the passes, its generate block,
- * plans of them for an instruction set, which share their packed weights. Refuses ragged sizes but the length of what the
- * model writes: that is a size of each row for the functions that write, and of all rows of a run for forward. */
+ * plans of them for an instruction set, which share their packed weights. Refuses ragged sizes of models that write nothing:
+ * they are sizes of each row and of each item for the functions that write, and of all rows of a run for forward. */
 #ifndef TFM_DRIVER_LIBRARY_MODEL_H
 #define TFM_DRIVER_LIBRARY_MODEL_H
 
@@ -15,7 +15,8 @@ typedef struct LibraryModel {
   Incremental incremental; /* step NULL: none */
   const tfm_generation *generation; /* NULL: the model doesn't write */
   const char *not_incremental;      /* why it is not, if it writes: "... (model.tfm:3:5, layers.0)" */
-  const char *ragged;               /* the size that was ragged; NULL: none */
+  const char *ragged;               /* the length of what it writes, if it was ragged; NULL: it was not */
+  const bool *ragged_sources;       /* by the sizes of the graph: others that were; NULL: none */
 } LibraryModel;
 
 /* The graph becomes the model's. False after an error. */

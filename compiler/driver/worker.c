@@ -80,7 +80,8 @@ static PartsRange range_at(uint64_t *offset, uint64_t size) {
 static bool write_objects(Worker *w, uint64_t *offset) {
   Session *session = w->session;
   AotRequest request = {.plans = &w->plans, .n_plans = 1, .version = TFM_VERSION, .generation = w->model.generation,
-                        .not_incremental = w->model.not_incremental, .ragged = w->model.ragged};
+                        .not_incremental = w->model.not_incremental, .ragged = w->model.ragged,
+                        .ragged_sources = w->model.ragged_sources};
   const Bytes *objects = aot_objects(session->arena, &session->diag, &request);
   w->header.n_objects = objects ? 2 : 0;
   bool ok = objects != NULL;

@@ -6,7 +6,7 @@
 
 #include "allocate.h"
 
-typedef struct Group { /* rows of a call that are run together: they have one length */
+typedef struct Group { /* rows of a call that are run together: they have one length, their items the same sizes */
   const tfm_step_rows *call;
   int64_t *numbers, n, length;
 } Group;
@@ -44,9 +44,11 @@ static tfm_status no_memory(tfm_error *error) {
 typedef struct Gather { /* the items of a group's rows, from an input as it was given */
   const Group *group;
   const tfm_value *from;
+  const int64_t *dims; /* of the copy: at most those of `from`, but for axes that hold items */
   uint8_t item_axes;
+  int32_t plain_axes;  /* the last axes, which hold no items and are copied whole, begin here */
   int64_t batch;
-  int64_t strides[TFM_MAX_RANK]; /* bytes */
+  int64_t strides[TFM_MAX_RANK + 1]; /* bytes; [rank]: of an element */
 } Gather;
 
 static char *copy_bytes(char *to, const char *from, int64_t bytes) {
@@ -56,35 +58,50 @@ static char *copy_bytes(char *to, const char *from, int64_t bytes) {
 
 /* Copies what lies below one index of the axes before `axis`; returns where the copy ends. */
 static char *copy_axis(const Gather *g, int32_t axis, const char *from, char *to) {
-  const int64_t dim = g->from->dims[axis], stride = g->strides[axis];
-  const bool holds_items = g->item_axes >> axis & 1, is_last = g->item_axes >> axis == 1;
-  if (!holds_items) {
-    for (int64_t i = 0; i < dim; i++) to = copy_axis(g, axis + 1, from + i * stride, to);
+  if (axis >= g->plain_axes) return copy_bytes(to, from, g->strides[axis]);
+  const int64_t stride = g->strides[axis + 1];
+  if (!(g->item_axes >> axis & 1)) {
+    for (int64_t i = 0; i < g->dims[axis]; i++) to = copy_axis(g, axis + 1, from + i * stride, to);
     return to;
   }
-  const int64_t part = g->batch ? dim / g->batch : 0;
+  const int64_t part = g->batch ? g->from->dims[axis] / g->batch : 0;
   for (int64_t i = 0; i < g->group->n; i++) {
     const char *item = from + g->group->call->items[g->group->numbers[i]] * part * stride;
-    if (is_last) to = copy_bytes(to, item, part * stride);
-    for (int64_t k = 0; k < part && !is_last; k++) to = copy_axis(g, axis + 1, item + k * stride, to);
+    for (int64_t k = 0; k < part; k++) to = copy_axis(g, axis + 1, item + k * stride, to);
   }
   return to;
 }
 
 static void gather(const ForwardScores *f, const Group *group, uint32_t input, char *to) {
   const tfm_value *from = &f->inputs[input];
-  Gather g = {.group = group, .from = from, .item_axes = f->generation->item_axes[input], .batch = f->batch};
-  int64_t stride = dtype_size((uint8_t)from->dtype);
+  Gather g = {.group = group,
+              .from = from,
+              .dims = f->context->given[input].dims,
+              .item_axes = f->generation->item_axes[input],
+              .plain_axes = from->rank,
+              .batch = f->batch};
+  g.strides[from->rank] = dtype_size((uint8_t)from->dtype);
   for (int32_t axis = from->rank - 1; axis >= 0; axis--) {
-    g.strides[axis] = stride;
-    stride *= from->dims[axis];
+    g.strides[axis] = g.strides[axis + 1] * from->dims[axis];
+    const bool is_plain = g.plain_axes == axis + 1 && !(g.item_axes >> axis & 1) && g.dims[axis] == from->dims[axis];
+    if (is_plain) g.plain_axes = axis;
   }
   if (bytes_of(from)) copy_axis(&g, 0, from->data, to);
 }
 
+static int64_t size_of(const ForwardScores *f, const tfm_step_rows *call, int64_t row, uint32_t symbol) {
+  return f->lengths[symbol] ? f->lengths[symbol][call->items[row]] : f->sizes[symbol];
+}
+
+static bool has_sizes_of_inputs(const ForwardScores *f, const Group *group) {
+  for (uint32_t i = 0; i < f->context->program->n_symbols; i++)
+    if (size_of(f, group->call, group->numbers[0], i) != f->sizes[i]) return false;
+  return true;
+}
+
 /* Whether the rows are the items, one after the other. */
 static bool is_whole(const ForwardScores *f, const Group *group) {
-  bool whole = group->n == f->batch;
+  bool whole = group->n == f->batch && has_sizes_of_inputs(f, group);
   for (int64_t i = 0; i < group->n && whole; i++) whole = group->call->items[group->numbers[i]] == i;
   return whole;
 }
@@ -94,7 +111,7 @@ static bool can_be_gathered(const ForwardScores *f, const Group *group, uint32_t
   for (int32_t axis = 0; axis < from->rank; axis++) {
     bool holds_items = f->generation->item_axes[input] >> axis & 1;
     int64_t part = holds_items && f->batch ? from->dims[axis] / f->batch : 0;
-    if (holds_items ? part * f->batch != from->dims[axis] || part * group->n != dims[axis] : from->dims[axis] != dims[axis])
+    if (holds_items ? part * f->batch != from->dims[axis] || part * group->n != dims[axis] : from->dims[axis] < dims[axis])
       return false;
   }
   return true;
@@ -109,7 +126,8 @@ static void write_tokens(const Group *group, int32_t *to) {
 
 static tfm_status bind_group(ForwardScores *f, const Group *group, tfm_error *error) {
   tfm_context *context = f->context;
-  memcpy(context->asked, f->sizes, sizeof *f->sizes * context->program->n_symbols);
+  for (uint32_t i = 0; i < context->program->n_symbols; i++)
+    context->asked[i] = size_of(f, group->call, group->numbers[0], i);
   if (f->generation->batch != TFM_NONE) context->asked[f->generation->batch] = group->n;
   context->asked[f->generation->length] = group->length;
   tfm_status status = context_bind_symbols(context, context->asked, error);
@@ -186,11 +204,21 @@ static tfm_status run_group(ForwardScores *f, const Group *group, float *scores,
 
 // ---- a call ----
 
-/* The numbers of the rows, those of one length together, else as they come. */
-static void sort_by_length(const tfm_step_rows *call, int64_t *order) {
+static int order_of(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+/* 0: they can be run together. */
+static int compare(const ForwardScores *f, const tfm_step_rows *call, int64_t a, int64_t b) {
+  int order = order_of(call->lengths[a], call->lengths[b]);
+  for (uint32_t i = 0; i < f->context->program->n_symbols && !order; i++)
+    order = order_of(size_of(f, call, a, i), size_of(f, call, b, i));
+  return order;
+}
+
+/* The numbers of the rows, those that can be run together together, else as they come. */
+static void sort(const ForwardScores *f, const tfm_step_rows *call, int64_t *order) {
   for (int64_t i = 0; i < call->n; i++) {
     int64_t place = i;
-    for (; place > 0 && call->lengths[order[place - 1]] > call->lengths[i]; place--) order[place] = order[place - 1];
+    for (; place > 0 && compare(f, call, order[place - 1], i) > 0; place--) order[place] = order[place - 1];
     order[place] = i;
   }
 }
@@ -200,11 +228,11 @@ static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores
   ForwardScores *f = user;
   if (!make_room(f, &f->order, (size_t)call->n * sizeof(int64_t))) return no_memory(error);
   int64_t *order = (int64_t *)(void *)f->order.memory;
-  sort_by_length(call, order);
+  sort(f, call, order);
   tfm_status status = TFM_OK;
   for (int64_t first = 0, end; first < call->n && !status; first = end) {
     const int64_t length = call->lengths[order[first]];
-    for (end = first + 1; end < call->n && call->lengths[order[end]] == length; end++)
+    for (end = first + 1; end < call->n && compare(f, call, order[end], order[first]) == 0; end++)
       if (f->generation->batch == TFM_NONE) break;
     status = run_group(f, &(Group){call, order + first, end - first, length}, scores, error);
   }

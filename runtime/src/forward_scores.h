@@ -1,7 +1,7 @@
 /* Scores of the next token by running the whole model on whole rows: for models that are not incremental.
  *
  * In: a context of a library's forward program, the inputs that do not grow. Out: a model for tfm_generate. Rows of one
- * length are run together, their inputs gathered item by item. */
+ * length, of items with the same sizes, are run together, their inputs gathered item by item. */
 #ifndef TFM_RUNTIME_FORWARD_SCORES_H
 #define TFM_RUNTIME_FORWARD_SCORES_H
 
@@ -18,6 +18,7 @@ typedef struct ForwardScores {
   const tfm_generation *generation;
   const tfm_value *inputs; /* of the program, as the caller gave them; that of the tokens is not looked at */
   const int64_t *sizes;    /* all run-time sizes as the caller gave them */
+  const int64_t *const *lengths; /* by size, NULL: all items have what is in `sizes`; else the lengths of the items */
   int64_t batch;           /* items */
   Block values, order;     /* of one run, of one call; zeroes at first */
 } ForwardScores;

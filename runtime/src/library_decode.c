@@ -45,13 +45,29 @@ static tfm_status source_inputs(tfm_context *context, const void *args, tfm_erro
   return TFM_OK;
 }
 
+enum { MOST_SIZES = UINT8_MAX + 1 }; /* a term holds the number of a size in a byte */
+
+/* What args say of the sizes that the source program has too; NULL: none has lengths. */
+static const int64_t *const *source_lengths(const tfm_context *context, const void *args, const int64_t **lengths) {
+  const tfm_program *source = context->model->decoding->source;
+  if (!context->library->args.lengths || !source) return NULL;
+  for (uint32_t i = 0; i < source->n_symbols; i++) {
+    lengths[i] = NULL;
+    for (uint32_t k = 0; k < context->program->n_symbols; k++)
+      if (strcmp(source->symbols[i], context->program->symbols[k]) == 0)
+        lengths[i] = library_lengths(context->library, args, k);
+  }
+  return lengths;
+}
+
 tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length, tfm_error *error) {
   context->decodes = false;
   tfm_status status = source_inputs(context, args, error);
   if (!status) status = make_decoder(context, error);
   if (status) return status;
   const tfm_value *inputs = context->model->decoding->source ? context->given : NULL;
-  return tfm_decoder_begin(context->decoder, inputs, max_rows, max_length, error);
+  const int64_t *places[MOST_SIZES], *const *lengths = source_lengths(context, args, places);
+  return tfm_decoder_begin_ragged(context->decoder, inputs, lengths, max_rows, max_length, error);
 }
 
 /* --- Calls --------------------------------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 
 typedef struct Call {
   tfm_context *context;
+  const void *args;
   const tfm_generation *generation;
   tfm_generate_options options;
   tfm_prompts prompts;
@@ -53,15 +54,20 @@ static void fill_prompts(Call *call, const int32_t *given, const int64_t *length
 }
 
 /* Copies of what the context is used for otherwise: inputs, their dims, sizes. */
-static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *sizes) {
+static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *sizes, const int64_t **lengths) {
   const tfm_context *context = call->context;
   const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_symbols; i++) lengths[i] = library_lengths(context->library, call->args, i);
   memcpy(inputs, context->given, program->n_inputs * sizeof *inputs);
   memcpy(dims, context->input_dims, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
   memcpy(sizes, context->asked, program->n_symbols * sizeof *sizes);
   for (uint32_t i = 0; i < program->n_inputs; i++) inputs[i].dims = dims + (size_t)i * TFM_MAX_RANK;
-  call->forward = (ForwardScores){
-      .context = call->context, .generation = call->generation, .inputs = inputs, .sizes = sizes, .batch = items_of(call)};
+  call->forward = (ForwardScores){.context = call->context,
+                                  .generation = call->generation,
+                                  .inputs = inputs,
+                                  .sizes = sizes,
+                                  .lengths = lengths,
+                                  .batch = items_of(call)};
 }
 
 /* Places everything that a call copies or makes in a block and fills it; returns the block's size, or -1. */
@@ -74,9 +80,10 @@ static int64_t lay_out(Call *call, char *block, const int32_t *given, const int6
   tfm_value *inputs = layout_take(&layout, program->n_inputs, sizeof *inputs);
   int64_t *dims = layout_take(&layout, (int64_t)program->n_inputs * TFM_MAX_RANK, sizeof *dims);
   int64_t *sizes = layout_take(&layout, program->n_symbols, sizeof *sizes);
+  const int64_t **of_items = layout_take(&layout, program->n_symbols, sizeof *of_items);
   if (!block) return layout.bytes;
   fill_prompts(call, given, lengths, tokens, padding);
-  fill_forward(call, inputs, dims, sizes);
+  fill_forward(call, inputs, dims, sizes, of_items);
   return layout.bytes;
 }
 
@@ -87,10 +94,12 @@ static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
 }
 
 /* Sizes, inputs, prompts. */
-static tfm_status read_call(Call *call, const void *args, const int64_t *lengths, tfm_error *error) {
+static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error) {
   tfm_context *context = call->context;
+  const void *args = call->args;
   const tfm_generation *generation = call->generation;
   tfm_status status = library_read_sizes(context, args, error);
+  if (!status) status = library_check_lengths(context, args, false, error);
   if (!status) status = context_set_symbols(context, context->asked, error);
   if (!status) status = library_read_inputs(context, args, generation->tokens, error);
   if (status) return status;
@@ -126,7 +135,7 @@ static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_
   return status ? status : call->scorer.best(call->scorer.user, rows, wanted, error);
 }
 
-static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
+static tfm_status make_scorer(Call *call, tfm_error *error) {
   tfm_context *context = call->context;
   if (!context->model->decoding) {
     call->scorer = forward_scores_model(&call->forward);
@@ -134,7 +143,7 @@ static tfm_status make_scorer(Call *call, const void *args, tfm_error *error) {
   }
   int64_t beams = least_of(greatest_of(call->options.num_beams, 1), TFM_MAX_BEAMS);
   int64_t longest = tfm_decoder_longest_row(&call->options, call->prompts.width);
-  tfm_status status = library_begin(context, args, greatest_of(call->prompts.n * beams, 1), longest, error);
+  tfm_status status = library_begin(context, call->args, greatest_of(call->prompts.n * beams, 1), longest, error);
   if (!status) call->scorer = tfm_decoder_model(context->decoder);
   return status;
 }
@@ -145,10 +154,10 @@ static void share(void *user, void (*work)(void *context, int64_t part, int64_t 
   else work(context, 0, 1);
 }
 
-static tfm_status generate(Call *call, const void *args, const int64_t *lengths, tfm_generated *generated, tfm_error *error) {
+static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *generated, tfm_error *error) {
   atomic_store(&call->context->stopped, false);
-  tfm_status status = read_call(call, args, lengths, error);
-  if (!status) status = make_scorer(call, args, error);
+  tfm_status status = read_call(call, lengths, error);
+  if (!status) status = make_scorer(call, error);
   if (status) return status;
   const tfm_generate_model model = {.vocab = call->scorer.vocab,
                                     .user = call,
@@ -172,9 +181,9 @@ tfm_status tfm_library_generate(tfm_context *context, const void *args, const in
   *generated = (tfm_generated){0};
   tfm_status status = library_enter(context, error);
   if (status) return status;
-  Call call = {.context = context, .generation = context->library->generation};
+  Call call = {.context = context, .args = args, .generation = context->library->generation};
   read_options(&call, options);
-  status = generate(&call, args, lengths, generated, error);
+  status = generate(&call, lengths, generated, error);
   if (call.forward.context) forward_scores_free(&call.forward);
   release(&context->allocator, call.memory, call.bytes);
   library_leave(context);

@@ -120,6 +120,23 @@ class Refusals(Case):
             for beams in ("1", "3"):
                 self.refused(source, {"ids": PROMPTS}, "--num-beams", beams, says=says)
 
+    def test_I27_sources_of_their_own_lengths(self):
+        """Lengths that are none; what is wrong with one item's own part of the inputs; what stands behind it does not matter."""
+        source = translator("ragged source", "batch, 2", "scale[:, none]").replace(
+            ", tgt: i32[batch, time]) {", ', tgt: i32[batch, time]) {\n    require source < 4, "{source} of {batch} are too many"', 1)
+        self.assertIn("require", source)
+        src = np.array([[5, 6, 7, -1], [8, 9, 1000, 1000]], np.int32)
+        given = {"src": src, "scale": np.ones((2, 2), np.float32), "source.lengths": np.array([3, 2], np.int32)}
+        for options in ((), ("--num-beams=3",)):
+            self.rows(source, given, *options)
+            for lengths, says in (([3, 5], "'source.lengths' has a length of 5, but source is 4"),
+                                  ([-1, 2], "'source.lengths' has a length of -1, but source is 4"),
+                                  ([3, 4], "4 of 1 are too many"), ([3, 3], "= 1000, legal range is ["), ([3], "batch of")):
+                self.refused(source, {**given, "source.lengths": np.array(lengths, np.int32)}, *options, says=says)
+            self.refused(source, {**given, "source.lengths": np.array([3, 2], np.float32)}, *options, says="i32")
+            self.refused(source, {**given, "source.lengths": np.array([[3], [2]], np.int32)}, *options, says="i32")
+            self.refused(source, {"src": src, "scale": given["scale"]}, *options, says="4 of 1 are too many")
+
     def test_I27_sources(self):
         """No source, a source that is longer than its mask, and one that the model has no positions for."""
         mask = np.ones((2, 4), np.int32)
@@ -154,27 +171,7 @@ class RefusalsOfLibraries(Refusals):
         return library
 
 
-class RaggedSources(Case):
-    def test_I27_sources_of_their_own_lengths(self):
-        """Lengths that are none; what is wrong with one item's own part of the inputs; what stands behind it does not matter."""
-        source = translator("ragged source", "batch, 2", "scale[:, none]").replace(
-            ", tgt: i32[batch, time]) {", ', tgt: i32[batch, time]) {\n    require source < 4, "{source} of {batch} are too many"', 1)
-        self.assertIn("require", source)
-        src = np.array([[5, 6, 7, -1], [8, 9, 1000, 1000]], np.int32)
-        given = {"src": src, "scale": np.ones((2, 2), np.float32), "source.lengths": np.array([3, 2], np.int32)}
-        for options in ((), ("--num-beams=3",)):
-            self.rows(source, given, *options)
-            for lengths, says in (([3, 5], "'source.lengths' has a length of 5, but source is 4"),
-                                  ([-1, 2], "'source.lengths' has a length of -1, but source is 4"),
-                                  ([3, 4], "4 of 1 are too many"), ([3, 3], "= 1000, legal range is ["), ([3], "batch of")):
-                self.refused(source, {**given, "source.lengths": np.array(lengths, np.int32)}, *options, says=says)
-            self.refused(source, {**given, "source.lengths": np.array([3, 2], np.float32)}, *options, says="i32")
-            self.refused(source, {**given, "source.lengths": np.array([[3], [2]], np.int32)}, *options, says="i32")
-            self.refused(source, {"src": src, "scale": given["scale"]}, *options, says="4 of 1 are too many")
-
-
 RefusalsAnew = anew(Refusals)
-RaggedSourcesAnew = anew(RaggedSources)
 
 
 if __name__ == "__main__":

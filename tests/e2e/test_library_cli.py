@@ -625,17 +625,40 @@ class Ragged(Case):
             self.assertIn(whole + reason + "\n", self.tfmc("info", "libm.so").out)
             self.assertIn(f"/* Nothing is kept between tokens, so there is no m_begin: {reason}. */", self.path("m.h").read_text())
 
+    def test_sources(self):
+        """A source that what is written depends on, with steps and without, and one that only another output does."""
+        own = "  items have their own source, in C source_lengths; those of one call of forward have the same\n"
+        read = "words(tgt) + sum(words(src), axis = 1, keepdim = true)"
+        for rows in read, read + " + mean(words(tgt), axis = 1, keepdim = true)", "words(tgt)":
+            self.write(ragged(source="ragged source", rows=rows))
+            save(self.path("rows.safetensors"), {
+                "src": ("I32", [3, 3], [1, 2, 3, 4, 99, 99, 5, 6, -1]), "source.lengths": ("I32", [3], [3, 1, 2]),
+                "tgt": ("I32", [3, 4], [5, 6, 99, 99, 7, 8, 9, 10, 11, -1, -1, -1]), "time.lengths": ("I32", [3], [2, 4, 1])})
+            self.expect_the_same()
+            self.assertIn(own, self.tfmc("info", "libm.so").out)
+            told = json.loads(self.tfmc("info", "libm.so", "--json").out)["generate"]
+            self.assertEqual((told["ragged"], told["ragged_sources"]), ("time", [{"name": "source", "member": "source_lengths"}]))
+            bad = ([3, 4, 1], "'source.lengths' has a length of 4, but source is 3"), ([3, 2, 1], "= 99, legal range is")
+            for lengths, says in bad if read in rows else bad[:1]:
+                save(self.path("bad.safetensors"), {"src": ("I32", [3, 3], [1, 2, 3, 4, 99, 99, 5, 6, -1]), "source.lengths": ("I32", [3], lengths)})
+                self.tfmc("generate", "libm.so", "--inputs", "bad.safetensors", code=1, says=[says])
+        self.write(ragged(source="ragged source", rows=read).replace("ragged time", "time"))
+        self.compile_with_weights()
+        self.assertIn(own, self.tfmc("info", "libm.so").out)
+        self.assertNotIn("Rows have their own lengths", self.path("m.h").read_text())
+
     def test_other_ragged_sizes_are_refused(self):
         for source, place, name, text in [
-                (ragged(source="ragged source"), "4:11", "source", "src"),
+                (ragged(source="ragged source", generate=""), "4:11", "source", "src"),
                 (ragged(generate=""), "4:31", "time", "tgt"),
                 (ragged(generate="").replace("ragged time", "time").replace("SOURCE", "").replace("[batch, 2]", "[batch, ragged n]"),
                  "4:11", "n", "src")]:
             self.write(source)
             for command in ["compile", "model.tfm", "-o", "none.so"], ["compile", "-c", "model.tfm", "-o", "none.o"]:
                 self.tfmc(*command, code=1, says=[
-                    f"model.tfm:{place}: error: a library cannot take items with '{name}' of their own: in libraries only the length of "
-                    "what a model writes is ragged; 'tfmc run' and 'tfmc generate' take this model as it is [E0213]\n", f"^{'~' * (len(text) - 1)}\n"])
+                    f"model.tfm:{place}: error: a library cannot take items with '{name}' of their own: ragged sizes in libraries are for "
+                    "models that write rows for them, with a generate block; 'tfmc run' takes this model as it is [E0213]\n",
+                    f"^{'~' * (len(text) - 1)}\n"])
             self.assertFalse(self.path("none.so").exists() or self.path("none.h").exists())
             self.tfmc("dump", "--stage=plan", "model.tfm")
 

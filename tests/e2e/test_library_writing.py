@@ -54,6 +54,33 @@ MODELS = {
   generate tgt from logits {{ max_length = 10 }}
 }}
 """,
+    "reader": f"""model Reader(vocab = 50, d = 32) {{
+  shared = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 2, 64)
+  decoder = Decoder(d, 4, 2, 64)
+  {EMBED}
+  forward(src: i32[batch, ragged source], scale: f32[batch, 2], tgt: i32[batch, ragged time]) {{
+    require batch < 2, "each item is computed alone, so {{batch}} is 1"
+    memory = encoder(embed(src) * sum(scale, axis = 1, keepdim = true)[:, none])
+    logits = linear(decoder(embed(tgt), memory, tgt_is_causal = true), shared.weight)
+    return logits
+  }}
+  generate tgt from logits {{ bos = 1  pad = 0  max_length = 24 }}
+}}
+""",
+    "gatherer": f"""model Gatherer(vocab = 50, d = 32) {{
+  shared = Embedding(vocab, d)
+  {EMBED}
+  forward(src: i32[batch, ragged source], tgt: i32[batch, time]) {{
+    require batch < 2, "each item is computed alone, so {{batch}} is 1"
+    hidden = embed(tgt)
+    of_source = sum(embed(src), axis = 1, keepdim = true) * 0.3
+    logits = linear(hidden + mean(hidden, axis = 1, keepdim = true) + of_source, shared.weight)
+    return logits
+  }}
+  generate tgt from logits {{ bos = 1  max_length = 10 }}
+}}
+""",
     "teller": """model Teller(vocab = 50, d = 32) {
   shared = Embedding(vocab, d)
   encoder = Encoder(d, 4, 2, 64, norm = true)
@@ -83,6 +110,9 @@ MODELS = {
 WRITES = {"generate", "generate_defaults", "generated_free"}
 DECODES = {"begin", "join", "leave", "step", "reorder", "truncate", "length", "end"}
 RAGGED = {"teller": "teller_generate and teller_step take", "hummer": "hummer_generate takes"}
+SOURCES = [[3, 14, 15, 1000, -1, 1000], [26, 27, 28, 29, 30, 31], [1000, 1000, -1, -1, -1, -1], [8, 33, 9, -1, 50, 1000]] # of writing_sources.c
+LENGTHS, SCALE = [3, 6, 0, 3], [1, 2, -1, 0.5, 0.25, 3, -2, 1]
+READS = "reader", "gatherer"
 PROMPTS = [[3, 14, 15, 9, 26], [27, 1000, -1, 1000, 1000], [31, 8, 32, 1000, 1000]] # of writing_ragged.c
 STRICT = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
 passed = failed = 0
@@ -121,7 +151,7 @@ def test_headers():
         proc = run("c++", "-std=c++17", *STRICT, "-x", "c++", f"{name}_alone.c")
         check(proc.returncode == 0, f"{name}.h as C++: {proc.stderr}")
     for name, wanted in ("silent", set()), ("averager", WRITES), ("speaker", WRITES | DECODES), ("translator", WRITES | DECODES), \
-            ("teller", WRITES | DECODES), ("hummer", WRITES):
+            ("teller", WRITES | DECODES), ("hummer", WRITES), ("reader", WRITES | DECODES), ("gatherer", WRITES):
         text = open(f"{name}.h").read()
         functions = set(re.findall(rf"\b{name}_(\w+)\(", text))
         check(functions & (WRITES | DECODES) == wanted, f"functions of {name}.h: {sorted(functions)}")
@@ -130,9 +160,15 @@ def test_headers():
         check(("TFM_GENERATE_TYPES_H" in text) == bool(wanted), f"types of {name}.h")
     check("no averager_begin: " in open("averager.h").read(), "averager.h says why it has no averager_begin")
     for name in MODELS:
-        said = (f"Rows have their own lengths, for \"time\" is ragged in the model: {RAGGED.get(name)} any at once.\n"
-                f" * The rows of one call of {name}_forward all have the length `time`; those of another length are another call. */")
-        check((said in open(f"{name}.h").read()) == (name in RAGGED), f"{name}.h on lengths of rows")
+        takes = "reader_generate and reader_step take" if name == "reader" else RAGGED.get(name)
+        said = (f"Rows have their own lengths, for \"time\" is ragged in the model: {takes} any at once.\n"
+                f" * The rows of one call of {name}_forward all have the length `time`; those of another length are another call.")
+        check((said in open(f"{name}.h").read()) == (takes is not None), f"{name}.h on lengths of rows")
+        said = ("Items have their own `source`: what stands behind the length of an item in its inputs is never read.\n"
+                f" * {name}_forward takes items that all have the same, in other calls others. */")
+        member = "  const int64_t *source_lengths; /* [batch], at most source each; NULL: that of all */\n} " + name + "_args;"
+        for text in said, member:
+            check((text in open(f"{name}.h").read()) == (name in READS), f"{name}.h on lengths of sources")
     check("#define SPEAKER_VOCAB 50" in open("speaker.h").read(), "the number of tokens is in the header")
 
 
@@ -175,6 +211,28 @@ def test_ragged(tfmc):
               f"writing_ragged {threads}: exit {proc.returncode}: {proc.stdout}{proc.stderr}, wanted {written}")
 
 
+def test_sources(tfmc):
+    """The same for sources of their own lengths."""
+    ways = ["--num-beams=1"], ["--num-beams=3", "--num-return-sequences=2"], ["--do-sample", "--seed=7", "--top-k=10"]
+    inputs = {"src": ("I32", [4, 6], sum(SOURCES, [])), "source.lengths": ("I32", [4], LENGTHS)}
+    written = []
+    for name in READS:
+        test_cli.save("sources.safetensors", {**inputs, **({"scale": ("F32", [4, 2], SCALE)} if name == "reader" else {})})
+        for options in ways:
+            command = [tfmc, "generate", f"{name}.tfm", "--weights", f"{name}.safetensors", "--inputs", "sources.safetensors",
+                       "--max-new-tokens=8", "-q", *options]
+            jit = run(*command)
+            for more in ["--recompute"], ["--engine=reference"]:
+                check(jit.returncode == 0 and jit.stdout == run(*command, *more).stdout, f"{command} {more}: {jit.stderr}")
+            written.append(jit.stdout)
+    rows = "".join(written).splitlines()
+    check(len(rows) == 32 and len(set(rows)) > 8, f"rows of tfmc generate: {rows}")
+    for threads in "1", "2", "4":
+        proc = run("./writing_sources", threads)
+        check(proc.returncode == 0 and proc.stdout == "".join(written) and not proc.stderr,
+              f"writing_sources {threads}: exit {proc.returncode}: {proc.stdout}{proc.stderr}, wanted {written}")
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("tfmc")
@@ -192,6 +250,8 @@ def main():
             test_program("./writing", "2")
         if build(source, "writing_ragged", given.sanitize):
             test_ragged(tfmc)
+        if build(source, "writing_sources", given.sanitize):
+            test_sources(tfmc)
         if build(source, "writing_threads", given.sanitize):
             test_program("./writing_threads", given.runs)
         os.chdir("/")

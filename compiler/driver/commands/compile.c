@@ -126,7 +126,8 @@ static void write_library(Compilation *c) {
   Session *session = c->session;
   AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION, .text = session->model,
                         .generation = c->model.generation, .not_incremental = c->model.not_incremental,
-                        .ragged = c->model.ragged, .weights = c->embeds ? c->packed : NULL,
+                        .ragged = c->model.ragged, .ragged_sources = c->model.ragged_sources,
+                        .weights = c->embeds ? c->packed : NULL,
                         .compiler = option_text(&session->options, OPTION_CC, "cc")};
   bool object = option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
   Bytes code = object ? aot_object(session->arena, &session->diag, &request)
