@@ -32,11 +32,16 @@ static LLVMValueRef tokens(Arena *arena, LLVMModuleRef module, const tfm_token_l
   return plain(arena, module, "tokens", list->tokens, list->n * sizeof *list->tokens);
 }
 
-LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation, uint32_t n_inputs) {
+LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
+                             const tfm_program *forward) {
   const tfm_generate_options *defaults = &generation->defaults;
   const size_t base = offsetof(tfm_generation, defaults), list = offsetof(tfm_token_list, tokens);
   Blob top = blob_new(arena, module);
-  blob_pointer(&top, offsetof(tfm_generation, item_axes), plain(arena, module, "item_axes", generation->item_axes, n_inputs));
+  blob_pointer(&top, offsetof(tfm_generation, item_axes),
+               plain(arena, module, "item_axes", generation->item_axes, forward->n_inputs));
+  const size_t bytes = forward->n_symbols * sizeof *generation->lengths;
+  blob_pointer(&top, offsetof(tfm_generation, lengths),
+               generation->lengths ? plain(arena, module, "args_lengths", generation->lengths, bytes) : NULL);
   blob_pointer(&top, base + offsetof(tfm_generate_options, eos_token_ids) + list,
                tokens(arena, module, &defaults->eos_token_ids));
   blob_pointer(&top, base + offsetof(tfm_generate_options, suppress_tokens) + list,

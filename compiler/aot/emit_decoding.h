@@ -9,7 +9,8 @@
 
 /* A private constant tfm_decoding with its two programs. Kernels are referred to as name + suffix. */
 LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
-/* A private constant tfm_generation of a model with so many inputs. */
-LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation, uint32_t n_inputs);
+/* A private constant tfm_generation of a model with this program. */
+LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
+                             const tfm_program *forward);
 
 #endif

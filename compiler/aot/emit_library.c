@@ -81,19 +81,8 @@ static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name
   return blob_finish(&blob, name, values, n * sizeof *values);
 }
 
-/* By symbol where the lengths of its items stand; 0: it has none. Returns the end of the last. */
-static uint32_t place_lengths(const LibraryParts *parts, uint32_t first, uint32_t *places) {
-  for (uint32_t i = 0; i < parts->plans[0].forward->program.n_symbols; i++) {
-    if (!parts->names->lengths[i]) continue;
-    places[i] = first;
-    first += 8;
-  }
-  return first;
-}
-
 /* Members of the args struct are 8 bytes each: struct_size, sizes, inputs, pairs of output and capacity, lengths. */
-static void emit_args(Blob *top, const LibraryParts *parts, tfm_library *library) {
-  const tfm_program *p = &parts->plans[0].forward->program;
+static void emit_args(Blob *top, const tfm_program *p) {
   size_t base = offsetof(tfm_library, args);
   uint32_t inputs = 8 + 8 * p->n_symbols, outputs = inputs + 8 * p->n_inputs;
   blob_pointer(top, base + offsetof(tfm_args_layout, symbols), offsets(top->arena, top->module, "args_symbols", 8, 8, p->n_symbols));
@@ -101,11 +90,20 @@ static void emit_args(Blob *top, const LibraryParts *parts, tfm_library *library
   blob_pointer(top, base + offsetof(tfm_args_layout, outputs), offsets(top->arena, top->module, "args_outputs", outputs, 16, p->n_outputs));
   blob_pointer(top, base + offsetof(tfm_args_layout, capacities),
                offsets(top->arena, top->module, "args_capacities", outputs + 8, 16, p->n_outputs));
-  uint32_t *lengths = ARENA_ARRAY(top->arena, uint32_t, p->n_symbols);
-  library->args.struct_size = place_lengths(parts, outputs + 16 * p->n_outputs, lengths);
-  Blob blob = blob_new(top->arena, top->module);
-  blob_pointer(top, base + offsetof(tfm_args_layout, lengths),
-               parts->ragged_sources ? blob_finish(&blob, "args_lengths", lengths, p->n_symbols * sizeof *lengths) : NULL);
+}
+
+/* The generation with the places of lengths, which begin at `first`. Returns where they end. */
+static uint32_t place_lengths(Arena *arena, const LibraryParts *parts, uint32_t first, tfm_generation *generation) {
+  const uint32_t n = parts->plans[0].forward->program.n_symbols;
+  uint32_t *places = ARENA_ARRAY(arena, uint32_t, n);
+  if (parts->generation) *generation = *parts->generation;
+  if (parts->ragged_sources) generation->lengths = places;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!parts->names->lengths[i]) continue;
+    places[i] = first;
+    first += 8;
+  }
+  return first;
 }
 
 /* The programs of all instruction sets, and how they decode; NULL: they don't. */
@@ -138,20 +136,23 @@ static LLVMValueRef emit_weights(Arena *arena, LLVMModuleRef module, const Libra
 static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   tfm_library library = {.abi = TFM_LIBRARY_ABI, .n_programs = parts->n_plans};
+  tfm_generation generation = {0};
+  library.args.struct_size =
+      place_lengths(arena, parts, 8 + 8 * p->n_symbols + 8 * p->n_inputs + 16 * p->n_outputs, &generation);
   library_layout(arena, &parts->plans[0], library.layout);
   const Programs programs = emit_programs(arena, module, parts);
   Blob top = blob_new(arena, module);
   blob_text(&top, offsetof(tfm_library, model), parts->names->prefix);
   blob_text(&top, offsetof(tfm_library, version), parts->version);
   blob_pointer(&top, offsetof(tfm_library, programs), programs.programs);
-  emit_args(&top, parts, &library);
+  emit_args(&top, p);
   blob_pointer(&top, offsetof(tfm_library, weights), emit_weights(arena, module, parts));
   LLVMValueRef description = module_text(module, describe_library(arena, parts));
   LLVMSetUnnamedAddress(description, LLVMNoUnnamedAddr); /* else it could share a section with texts of its end */
   LLVMSetSection(description, LIBRARY_SECTION);
   blob_pointer(&top, offsetof(tfm_library, description), description);
   blob_pointer(&top, offsetof(tfm_library, generation),
-               parts->generation ? emit_generation(arena, module, parts->generation, p->n_inputs) : NULL);
+               parts->generation ? emit_generation(arena, module, &generation, p) : NULL);
   blob_pointer(&top, offsetof(tfm_library, decodings), programs.decodings);
   return blob_finish(&top, "library", &library, sizeof library);
 }

@@ -25,11 +25,6 @@ void *library_pointer(const void *args, uint32_t offset) {
   return value;
 }
 
-const int64_t *library_lengths(const tfm_library *library, const void *args, uint32_t symbol) {
-  const uint32_t *places = library->args.lengths;
-  return places && places[symbol] ? library_pointer(args, places[symbol]) : NULL;
-}
-
 tfm_status library_usage(tfm_error *error, const char *what) {
   return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "%s", what);
 }
@@ -123,32 +118,25 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
-/* --- Lengths of items ---------------------------------------------------------------------------------------------- */
+/* --- Calls --------------------------------------------------------------------------------------------------------- */
 
-tfm_status library_check_lengths(const tfm_context *context, const void *args, bool are_full, tfm_error *error) {
-  const tfm_library *library = context->library;
-  const uint32_t batch = library->generation ? library->generation->batch : TFM_NONE;
-  for (uint32_t symbol = 0; symbol < context->program->n_symbols && batch != TFM_NONE; symbol++) {
-    const int64_t *lengths = library_lengths(library, args, symbol), most = context->asked[symbol];
-    const char *name = context->program->symbols[symbol];
-    for (int64_t i = 0; lengths && i < context->asked[batch]; i++) {
-      if (lengths[i] < 0 || lengths[i] > most)
-        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "'%s.lengths' has a length of %lld, but %s is %lld", name,
-                        (long long)lengths[i], name, (long long)most);
-      if (are_full && lengths[i] != most)
-        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL,
-                        "item %lld has a %s of %lld, another than %lld: forward takes items that all have the same, others "
-                        "in another call", (long long)i, name, (long long)lengths[i], (long long)most);
-    }
+/* The items of a run are alike. */
+static tfm_status check_lengths(const tfm_context *context, const void *args, tfm_error *error) {
+  const tfm_generation *generation = context->library->generation;
+  if (!generation || !generation->lengths) return TFM_OK;
+  for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
+    const int64_t *lengths = library_lengths(context->library, args, symbol), whole = context->asked[symbol];
+    for (int64_t i = 0; lengths && i < context->asked[generation->batch]; i++)
+      if (lengths[i] != whole)
+        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "forward takes items whose %s is %lld, not %lld",
+                        context->program->symbols[symbol], (long long)whole, (long long)lengths[i]);
   }
   return TFM_OK;
 }
 
-/* --- Calls --------------------------------------------------------------------------------------------------------- */
-
 static tfm_status forward(tfm_context *context, const void *args, tfm_error *error) {
   tfm_status status = library_read_sizes(context, args, error);
-  if (!status) status = library_check_lengths(context, args, true, error);
+  if (!status) status = check_lengths(context, args, error);
   if (!status) status = bind_args(context, args, error);
   if (!status) status = library_read_inputs(context, args, TFM_NONE, error);
   if (!status) status = read_outputs(context, args, error);

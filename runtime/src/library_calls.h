@@ -13,12 +13,12 @@ void library_leave(tfm_context *context);
 tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error);
 /* The inputs of args, into context.given, with the dims that the context has. Input number `optional` may be missing. */
 tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t optional, tfm_error *error);
-/* Lengths that the items have of a size, as args say; NULL: all items have all of it. */
-const int64_t *library_lengths(const tfm_library *library, const void *args, uint32_t symbol);
 void *library_pointer(const void *args, uint32_t offset);
-
-/* Whether all lengths lie within the sizes in context.asked; or, for runs of items that are alike, are these. */
-tfm_status library_check_lengths(const tfm_context *context, const void *args, bool are_full, tfm_error *error);
+/* Lengths that the items have of a size, as args say; NULL: all items have all of it. Of models that write. */
+static inline const int64_t *library_lengths(const tfm_library *library, const void *args, uint32_t symbol) {
+  const uint32_t *places = library->generation->lengths;
+  return places && places[symbol] ? library_pointer(args, places[symbol]) : NULL;
+}
 
 /* library_decode.c: <model>_begin for a context that is the caller's. */
 tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length, tfm_error *error);

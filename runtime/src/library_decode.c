@@ -50,7 +50,7 @@ enum { MOST_SIZES = UINT8_MAX + 1 }; /* a term holds the number of a size in a b
 /* What args say of the sizes that the source program has too; NULL: none has lengths. */
 static const int64_t *const *source_lengths(const tfm_context *context, const void *args, const int64_t **lengths) {
   const tfm_program *source = context->model->decoding->source;
-  if (!context->library->args.lengths || !source) return NULL;
+  if (!context->library->generation->lengths || !source) return NULL;
   for (uint32_t i = 0; i < source->n_symbols; i++) {
     lengths[i] = NULL;
     for (uint32_t k = 0; k < context->program->n_symbols; k++)

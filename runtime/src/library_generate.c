@@ -93,13 +93,26 @@ static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
                   call->context->program->inputs[call->generation->tokens].name);
 }
 
+static tfm_status check_lengths(const Call *call, tfm_error *error) {
+  const tfm_context *context = call->context;
+  for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
+    const int64_t *lengths = library_lengths(context->library, call->args, symbol), most = context->asked[symbol];
+    const char *name = context->program->symbols[symbol];
+    for (int64_t i = 0; lengths && i < items_of(call); i++)
+      if (lengths[i] < 0 || lengths[i] > most)
+        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "'%s.lengths' has a length of %lld, but %s is %lld", name,
+                        (long long)lengths[i], name, (long long)most);
+  }
+  return TFM_OK;
+}
+
 /* Sizes, inputs, prompts. */
 static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error) {
   tfm_context *context = call->context;
   const void *args = call->args;
   const tfm_generation *generation = call->generation;
   tfm_status status = library_read_sizes(context, args, error);
-  if (!status) status = library_check_lengths(context, args, false, error);
+  if (!status) status = check_lengths(call, error);
   if (!status) status = context_set_symbols(context, context->asked, error);
   if (!status) status = library_read_inputs(context, args, generation->tokens, error);
   if (status) return status;

@@ -17,14 +17,14 @@ extern "C" {
 enum { TFM_LIBRARY_ABI = 4 };
 
 /* Where a member stands in the model's args struct: int64_t sizes, then for each input a pointer, for each output a
- * pointer and an int64_t capacity in elements, pointers to lengths. Offsets in bytes; the first member is size_t struct_size. */
+ * pointer and an int64_t capacity in elements, then pointers to lengths. Offsets in bytes; the first member is size_t
+ * struct_size. */
 typedef struct tfm_args_layout {
   uint32_t struct_size;
   const uint32_t *symbols;    /* n_symbols */
   const uint32_t *inputs;     /* n_inputs */
   const uint32_t *outputs;    /* n_outputs: the pointer */
   const uint32_t *capacities; /* n_outputs */
-  const uint32_t *lengths;    /* n_symbols: a pointer to the lengths of the items, 0: there is none; NULL: of no size */
 } tfm_args_layout;
 
 /* The generate block of a model, in terms of its forward program. */
@@ -35,6 +35,7 @@ typedef struct tfm_generation {
   int64_t vocab;
   int64_t bos;              /* what rows begin with that have no prompt; TFM_NO_TOKEN: nothing */
   const uint8_t *item_axes; /* n_inputs: bit i is set if axis i holds the items of the batch, each dims[i] / batch long */
+  const uint32_t *lengths;  /* n_symbols: where args point to the lengths of the items; 0: nowhere; NULL: of no size */
   tfm_generate_options defaults;
 } tfm_generation;
 

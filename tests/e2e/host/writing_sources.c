@@ -127,9 +127,9 @@ static void test_forward(reader_context *context) {
   SUCCEEDS(reader_forward(context, &args, &error));
   CHECK(memcmp(logits, again, sizeof again) == 0);
   own[1] = 2;
-  REFUSED_WITH(reader_forward(context, &args, &error), "item 1 has a source of 2, another than 3");
+  REFUSED_WITH(reader_forward(context, &args, &error), "forward takes items whose source is 3, not 2");
   own[1] = 4;
-  REFUSED_WITH(reader_forward(context, &args, &error), "'source.lengths' has a length of 4, but source is 3");
+  REFUSED_WITH(reader_forward(context, &args, &error), "forward takes items whose source is 3, not 4");
   CHECK(memcmp(logits, again, sizeof again) == 0);
 }
 
