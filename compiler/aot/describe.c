@@ -43,8 +43,7 @@ static json_t *describe_generation(const LibraryParts *parts) {
   return json_pack("{s:s, s:s, s:b, s:s?, s:I, s:I, s:s*, s:o*}", "input", forward->inputs[generation->tokens].name, "output",
                    forward->outputs[generation->scores].name, "incremental", decoding != NULL, "reason",
                    decoding ? NULL : parts->not_incremental, "bytes_per_token", (json_int_t)own, "bytes_per_source_position",
-                   (json_int_t)source, "ragged", parts->ragged, "ragged_sources",
-                   describe_ragged_sources(parts));
+                   (json_int_t)source, "ragged", parts->ragged, "ragged_sources", describe_ragged_sources(parts));
 }
 
 const char *describe_library(Arena *arena, const LibraryParts *parts) {
