@@ -23,15 +23,40 @@ count() {
   passed=$((passed + n)) failed=$((failed + ${m%% *}))
 }
 
-# stage NAME COMMAND...: runs it, shows what it prints, and adds up.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+names=() shown=0
+
+# Of the stages that have ended, in their order: what they printed.
+show_ended() {
+  while [ -e "$work/$shown.ended" ]; do
+    echo "== ${names[shown]}"
+    grep -vE '^ok ' "$work/$shown.log"
+    count "$work/$shown.log" "${names[shown]}"
+    shown=$((shown + 1))
+  done
+}
+
+# stage NAME COMMAND...: begins it as soon as fewer than there are processors run.
 stage() {
-  local name=$1 log
+  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+    wait -n
+    show_ended
+  done
+  local number=${#names[@]}
+  names+=("$1")
   shift
-  log=$(mktemp)
-  echo "== $name"
-  "$@" 2>&1 | tee "$log" | grep -vE '^ok '
-  count "$log" "$name"
-  rm -f "$log"
+  {
+    "$@" > "$work/$number.log" 2>&1
+    touch "$work/$number.ended"
+  } &
+}
+
+# A stage that was killed has ended too: without the line that says how, which counts as a failure.
+finish_stages() {
+  wait
+  for ((number = shown; number < ${#names[@]}; number++)); do touch "$work/$number.log" "$work/$number.ended"; done
+  show_ended
 }
 
 not_run() { echo "not run: $1 ($2)"; }
@@ -69,7 +94,8 @@ scripts/python-environment.sh || have_python=
 have_weights=
 [ -n "$have_python" ] && scripts/fetch-weights.sh && have_weights=yes
 
-stage "unit tests" unit_tests
+stage "unit tests" unit_tests # with all processors
+finish_stages
 
 if [ -z "$have_python" ]; then
   not_run "golden cases, random programs, the same bits" "no Python with numpy and safetensors"
@@ -105,5 +131,6 @@ else
   fi
 fi
 
+finish_stages
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
