@@ -39,4 +39,31 @@ static inline void fill_tokens(int32_t *tokens, int n, uint32_t seed) {
   }
 }
 
+static inline void print_rows(const tfm_generated *written) {
+  for (int64_t i = 0; i < written->n; i++)
+    for (int64_t t = 0; t < written->lengths[i]; t++)
+      printf("%s%d%s", t ? ", " : "[", (int)written->sequences[i * written->width + t],
+             t + 1 < written->lengths[i] ? "" : "]\n");
+}
+
+/* The options that the test gives `tfmc generate` too; 0: there are no more. */
+static inline int set_options(int number, int64_t new_tokens, tfm_generate_options *options) {
+  options->max_new_tokens = new_tokens;
+  if (number == 1) options->num_beams = 3, options->num_return_sequences = 2;
+  if (number == 2) options->do_sample = 1, options->seed = 7, options->top_k = 10;
+  return number < 3;
+}
+
+/* Generates with each set of options, a row a line on standard output. */
+#define WRITES_ROWS(model, context, args, lengths, new_tokens) \
+  do { \
+    tfm_generate_options options; \
+    tfm_generated rows; \
+    for (int i = 0; model##_generate_defaults(&options), set_options(i, (new_tokens), &options); i++) { \
+      SUCCEEDS(model##_generate((context), (args), (lengths), &options, &rows, &error)); \
+      print_rows(&rows); \
+      model##_generated_free(&rows); \
+    } \
+  } while (0)
+
 #endif

@@ -8,51 +8,25 @@
 #include "teller.h"
 #include "writing.h"
 
-enum { WIDTH = 5, PLACES = 40 /* of Teller's table */ };
+enum { WIDTH = 5, NEW_TOKENS = 12, PLACES = 40 /* of Teller's table */ };
 
 static tfm_error error;
 static const int64_t lengths[ITEMS] = {5, 1, 3};
 static const int32_t prompts[ITEMS * WIDTH] = {3, 14, 15, 9, 26, 27, 1000, -1, 1000, 1000, 31, 8, 32, 1000, 1000};
 
-static void print_rows(const tfm_generated *written) {
-  for (int64_t i = 0; i < written->n; i++)
-    for (int64_t t = 0; t < written->lengths[i]; t++)
-      printf("%s%d%s", t ? ", " : "[", (int)written->sequences[i * written->width + t],
-             t + 1 < written->lengths[i] ? "" : "]\n");
-}
-
-/* The options that the test gives `tfmc generate` too. */
-static int set_options(int number, tfm_generate_options *options) {
-  options->max_new_tokens = 12;
-  if (number == 1) options->num_beams = 3, options->num_return_sequences = 2;
-  if (number == 2) options->do_sample = 1, options->seed = 7, options->top_k = 10;
-  return number < 3;
-}
-
 // ---- generate ----
 
 static void tell(teller_context *context) {
   const teller_args args = {.batch = ITEMS, .time = WIDTH, .tgt = prompts};
-  tfm_generate_options options;
   tfm_generated written;
-  for (int i = 0; teller_generate_defaults(&options), set_options(i, &options); i++) {
-    SUCCEEDS(teller_generate(context, &args, lengths, &options, &written, &error));
-    print_rows(&written);
-    teller_generated_free(&written);
-  }
+  WRITES_ROWS(teller, context, &args, lengths, NEW_TOKENS);
   REFUSED(teller_generate(context, &args, NULL, NULL, &written, &error), TFM_E_INPUT); /* then 1000 is a token */
   REFUSED(teller_generate(context, &args, (const int64_t[]){5, 6, 3}, NULL, &written, &error), TFM_E_INPUT);
 }
 
 static void hum(hummer_context *context) {
   const hummer_args args = {.batch = ITEMS, .time = WIDTH, .tgt = prompts};
-  tfm_generate_options options;
-  tfm_generated written;
-  for (int i = 0; hummer_generate_defaults(&options), set_options(i, &options); i++) {
-    SUCCEEDS(hummer_generate(context, &args, lengths, &options, &written, &error));
-    print_rows(&written);
-    hummer_generated_free(&written);
-  }
+  WRITES_ROWS(hummer, context, &args, lengths, NEW_TOKENS);
 }
 
 // ---- steps and forward ----

@@ -7,28 +7,13 @@
 #include "reader.h"
 #include "writing.h"
 
-enum { SOURCES = 4, WIDTH = 6, STEPS = 3 };
+enum { SOURCES = 4, WIDTH = 6, STEPS = 3, NEW_TOKENS = 8 };
 
 static tfm_error error;
 static const int64_t lengths[SOURCES] = {3, 6, 0, 3};
 static const int32_t sources[SOURCES * WIDTH] = {3,    14,   15, 1000, -1, 1000, 26, 27,   28,   29, 30, 31,
                                                  1000, 1000, -1, -1,   -1, -1,   8,  33,   9,    -1, 50, 1000};
 static const float scale[SOURCES * 2] = {1, 2, -1, 0.5f, 0.25f, 3, -2, 1};
-
-static void print_rows(const tfm_generated *written) {
-  for (int64_t i = 0; i < written->n; i++)
-    for (int64_t t = 0; t < written->lengths[i]; t++)
-      printf("%s%d%s", t ? ", " : "[", (int)written->sequences[i * written->width + t],
-             t + 1 < written->lengths[i] ? "" : "]\n");
-}
-
-/* The options that the test gives `tfmc generate` too. */
-static int set_options(int number, tfm_generate_options *options) {
-  options->max_new_tokens = 8;
-  if (number == 1) options->num_beams = 3, options->num_return_sequences = 2;
-  if (number == 2) options->do_sample = 1, options->seed = 7, options->top_k = 10;
-  return number < 3;
-}
 
 // ---- generate ----
 
@@ -44,13 +29,8 @@ static const char *const is_negative = "'source.lengths' has a length of -1, but
 
 static void read_all(reader_context *context) {
   reader_args args = {.batch = SOURCES, .source = WIDTH, .src = sources, .scale = scale, .source_lengths = lengths};
-  tfm_generate_options options;
   tfm_generated written;
-  for (int i = 0; reader_generate_defaults(&options), set_options(i, &options); i++) {
-    SUCCEEDS(reader_generate(context, &args, NULL, &options, &written, &error));
-    print_rows(&written);
-    reader_generated_free(&written);
-  }
+  WRITES_ROWS(reader, context, &args, NULL, NEW_TOKENS);
   args.source_lengths = too_long;
   REFUSED_WITH(reader_generate(context, &args, NULL, NULL, &written, &error), is_too_long);
   REFUSED_WITH(reader_begin(context, &args, SOURCES, 4, &error), is_too_long);
@@ -62,13 +42,8 @@ static void read_all(reader_context *context) {
 
 static void gather_all(gatherer_context *context) {
   gatherer_args args = {.batch = SOURCES, .source = WIDTH, .src = sources, .source_lengths = lengths};
-  tfm_generate_options options;
   tfm_generated written;
-  for (int i = 0; gatherer_generate_defaults(&options), set_options(i, &options); i++) {
-    SUCCEEDS(gatherer_generate(context, &args, NULL, &options, &written, &error));
-    print_rows(&written);
-    gatherer_generated_free(&written);
-  }
+  WRITES_ROWS(gatherer, context, &args, NULL, NEW_TOKENS);
   args.source_lengths = too_long;
   REFUSED_WITH(gatherer_generate(context, &args, NULL, NULL, &written, &error), is_too_long);
   args.source_lengths = negative;
