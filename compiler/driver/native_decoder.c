@@ -135,15 +135,6 @@ static tfm_value *source_inputs(const NativeDecoder *decoder, const Scorer *scor
   return values;
 }
 
-static bool check_lengths(Session *session, const char *name, const Tensor *given, int64_t items) {
-  if (given->dtype == DTYPE_I32 && given->rank == 1 && given->dims[0] == items) return true;
-  StrBuf have = strbuf_new(session->arena);
-  print_dims(&have, given->dims, given->rank);
-  diag_error_at(&session->diag, "run", DIAG_INPUT_SHAPE, "'%s' must be i32[%lld], a length for each item, not %s%s", name,
-                (long long)items, dtype_names[given->dtype], have.text);
-  return false;
-}
-
 static const Tensor *input_named(const Scorer *scorer, const char *name) {
   for (size_t i = 0; i < scorer->inputs.n; i++)
     if (strcmp(scorer->inputs.items[i].name, name) == 0) return &scorer->inputs.items[i].tensor;
@@ -161,7 +152,9 @@ static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, con
     const char *name = arena_printf(arena, "%s.lengths", source->symbols[i]);
     const Tensor *given = decoder->decoding.ragged[i] ? input_named(scorer, name) : NULL;
     if (!given) continue;
-    if (!check_lengths(decoder->session, name, given, scorer->batch)) return false;
+    if (!eval_check_lengths(arena, &decoder->session->diag, name, source->symbols[decoder->decoding.source_rows],
+                            scorer->batch, given))
+      return false;
     int64_t *values = ARENA_ARRAY(arena, int64_t, scorer->batch);
     for (int64_t item = 0; item < scorer->batch; item++) values[item] = ((const int32_t *)given->data)[item];
     all[i] = values;

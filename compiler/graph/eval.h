@@ -54,6 +54,9 @@ bool graph_eval(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, vo
                 Tensor *outputs);
 bool graph_eval_with(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context,
                      const EvalInputs *inputs, const EvalOptions *options, Tensor *outputs);
+/* Whether what is given as the lengths of `items` items, "time.lengths", is one for each; their values are not looked at.
+ * `batch`: the name of the size that counts the items. */
+bool eval_check_lengths(Arena *arena, Diag *diag, const char *name, const char *batch, int64_t items, const Tensor *given);
 /* The value of one static node (node_is_static): constants and weights only. NULL after an error. */
 Tensor *graph_eval_static(Arena *arena, Diag *diag, const Graph *graph, const Node *node, WeightLookup weights,
                           void *context);

@@ -18,16 +18,19 @@ static const Tensor *find_tensor(const EvalInputs *inputs, const char *name) {
   return NULL;
 }
 
+bool eval_check_lengths(Arena *arena, Diag *diag, const char *name, const char *batch, int64_t items, const Tensor *given) {
+  if (given->dtype == DTYPE_I32 && given->rank == 1 && given->dims[0] == items) return true;
+  StrBuf have = strbuf_new(arena);
+  for (uint32_t i = 0; i < given->rank; i++) strbuf_printf(&have, "%s%lld", i ? ", " : "", (long long)given->dims[i]);
+  diag_error_at(diag, NULL, DIAG_INPUT_SHAPE, "'%s' must be i32[%s = %lld], not %s[%s]", name, batch, (long long)items,
+                dtype_names[given->dtype], have.text);
+  return false;
+}
+
 static bool check_lengths(const Ragged *r, uint32_t symbol, const char *key, const Tensor *given) {
   EvalRun *run = r->whole;
   const char *batch = run->graph->sizes->symbols[run->graph->ragged_batch];
-  if (given->dtype != DTYPE_I32 || given->rank != 1 || given->dims[0] != r->items) {
-    StrBuf have = strbuf_new(run->scratch);
-    for (uint32_t i = 0; i < given->rank; i++) strbuf_printf(&have, "%s%lld", i ? ", " : "", (long long)given->dims[i]);
-    diag_error_at(run->diag, NULL, DIAG_INPUT_SHAPE, "'%s' must be i32[%s = %lld], not %s[%s]", key, batch,
-                  (long long)r->items, dtype_names[given->dtype], have.text);
-    return false;
-  }
+  if (!eval_check_lengths(run->scratch, run->diag, key, batch, r->items, given)) return false;
   for (int64_t i = 0; i < r->items; i++) {
     int32_t length = ((const int32_t *)given->data)[i];
     if (length >= 0 && length <= run->symbols[symbol]) continue;
