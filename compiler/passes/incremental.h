@@ -33,8 +33,8 @@ typedef struct Incremental {
 /* Always returns; the graph is not changed. `log` may be NULL. */
 Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, PassLog *log);
 
-/* A second output of a graph whose only output is the scores: "log_sum", as a step has it, so that whole rows computed
- * anew give the same numbers. */
+/* A second output of a graph whose only output is the scores: "log_sum", as a step has it, so that a beam
+ * search which computes whole rows anew gets the sums from generated code too. */
 void incremental_add_log_sum(Graph *graph);
 
 /* Of the inputs of a step graph: N of "cache.N" or "source.N"; -1: another input. */

@@ -31,7 +31,8 @@ typedef struct Generation {
 // ---- before ----
 
 /* Outputs that the block does not name need not be computed; a library computes them all the same. Whole rows in place of
- * steps give the sums of their scores as the steps do; where there are no steps, here as in a library, the loop sums. */
+ * steps get the sums of their scores from the engine, as steps do; where there are no steps, here as in a library, the loop
+ * sums. */
 static void keep_scores(Session *session, Graph *graph) {
   if (session->library) return;
   size_t i = 0;
