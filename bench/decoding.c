@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "compiling.h"
-#include "driver/roofline.h"
+#include "measure/roofline.h"
 #include "loaded.h"
 #include "subject.h"
 #include "tfm/decode.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "driver/roofline.h"
+#include "measure/roofline.h"
 #include "loaded.h"
 #include "subject.h"
 

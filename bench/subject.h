@@ -9,7 +9,7 @@
 
 #include "base/arena.h"
 #include "base/vec.h"
-#include "driver/probe.h"
+#include "measure/probe.h"
 
 enum { MOST_ROUNDS = 200 };
 

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "../support/compiled_graph.h"
-#include "driver/roofline.h"
+#include "measure/roofline.h"
 
 TestSuite(roofline, .init = setup, .fini = teardown);
 

@@ -1,5 +1,5 @@
 /* tfmc profile: how long each step of a run takes, and so each module. */
-#include "driver/profile.h"
+#include "measure/profile.h"
 
 #include <string.h>
 
@@ -7,41 +7,46 @@
 #include "driver/engine.h"
 #include "driver/inputs.h"
 #include "driver/progress.h"
+#include "measure/bench.h"
 #include "tfm/tfm.h"
 
-/* `nanoseconds` gets a row per run; NULL: these runs are not measured. */
-static bool run_all(Session *session, Engine *engine, const EvalInputs *inputs, size_t n, Tensor *outputs,
-                    uint64_t *nanoseconds) {
-  Progress *progress = progress_begin(session, "measuring");
-  bool done = true;
-  for (size_t i = 0; i < n && done; i++) {
-    if (nanoseconds) tfm_context_profile(engine->context, nanoseconds + i * engine->program->n_steps);
-    done = engine_run(engine, inputs, outputs);
-    progress_set(progress, i + 1, n);
-  }
-  progress_end(progress);
-  return done;
+typedef struct Runs {
+  Engine *engine;
+  const EvalInputs *inputs;
+  Tensor *outputs;
+  size_t warmup;
+  uint64_t *nanoseconds; /* a row per run that counts */
+  Progress *progress;
+} Runs;
+
+static bool run_once(void *context, size_t i) {
+  Runs *runs = context;
+  Engine *engine = runs->engine;
+  if (i >= runs->warmup)
+    tfm_context_profile(engine->context, runs->nanoseconds + (i - runs->warmup) * engine->program->n_steps);
+  return engine_run(engine, runs->inputs, runs->outputs);
 }
 
+static void show_progress(void *context, size_t done, size_t all) { progress_set(((Runs *)context)->progress, done, all); }
+
 static Profile *measure(Session *session, Engine *engine, const EvalInputs *inputs, size_t n_outputs) {
-  size_t warmup = option_count(&session->options, OPTION_WARMUP, 3);
-  size_t runs = option_count(&session->options, OPTION_ITERATIONS, 20);
-  Tensor *outputs = ARENA_ARRAY(session->arena, Tensor, n_outputs);
-  uint64_t *nanoseconds = ARENA_ARRAY(session->arena, uint64_t, runs * engine->program->n_steps);
-  if (!run_all(session, engine, inputs, warmup, outputs, NULL)) return NULL;
-  if (!run_all(session, engine, inputs, runs, outputs, nanoseconds)) return NULL;
-  return profile_new(session->arena, engine->program, nanoseconds, runs, tfm_context_threads(engine->context));
+  Arena *arena = session->arena;
+  const size_t warmup = option_count(&session->options, OPTION_WARMUP, 3);
+  const size_t iterations = option_count(&session->options, OPTION_ITERATIONS, 20);
+  Runs runs = {engine, inputs, ARENA_ARRAY(arena, Tensor, n_outputs), warmup,
+               ARENA_ARRAY(arena, uint64_t, iterations * engine->program->n_steps), progress_begin(session, "measuring")};
+  bool done = bench_repeat(&(Repetition){&runs, run_once, show_progress, warmup, iterations}, NULL);
+  progress_end(runs.progress);
+  if (!done) return NULL;
+  return profile_new(arena, engine->program, runs.nanoseconds, iterations, tfm_context_threads(engine->context));
 }
 
 static void print(Session *session, const Profile *profile) {
   const char *format = option_text(&session->options, OPTION_PROFILE_FORMAT, "table");
   StrBuf text = strbuf_new(session->arena);
-  if (strcmp(format, "chrome") == 0)
-    profile_chrome(&text, profile);
-  else if (strcmp(format, "html") == 0)
-    profile_html(&text, profile);
-  else
-    profile_table(&text, profile);
+  if (strcmp(format, "chrome") == 0) profile_chrome(&text, profile);
+  else if (strcmp(format, "html") == 0) profile_html(&text, profile);
+  else profile_table(&text, profile);
   session_write(session, &text);
 }
 

@@ -1,11 +1,10 @@
 /* Profile: where the time of a run goes, by step, by module and by operation.
  *
- * In: the steps of a program with their times in several runs; the median of each counts.
- * Out: a table, a trace in Chrome's format, or an HTML page
- * without anything from elsewhere. In the last two the steps stand one after another, with the modules that they belong to
- * above them. */
-#ifndef TFM_DRIVER_PROFILE_H
-#define TFM_DRIVER_PROFILE_H
+ * In: the steps of a program with their times in several runs; the median of each counts. Out: a table, a trace in
+ * Chrome's format, or an HTML page that needs nothing else. In the last two the steps stand one after another, with the
+ * modules that they belong to above them. */
+#ifndef TFM_MEASURE_PROFILE_H
+#define TFM_MEASURE_PROFILE_H
 
 #include <stdbool.h>
 
@@ -19,14 +18,6 @@ typedef struct ProfiledStep {
   bool prepare; /* runs when sizes change only */
 } ProfiledStep;
 
-typedef struct ProfileSpan { /* a step or a run of steps of one module */
-  const char *name;          /* of a module: the last part of its path; of a step: the operation */
-  const char *path;
-  uint32_t depth;    /* 0: the model */
-  double begin, end; /* microseconds */
-  bool is_step;
-} ProfileSpan;
-
 typedef struct Profile {
   Arena *arena;
   const char *model, *isa;
@@ -38,12 +29,6 @@ typedef struct Profile {
 
 /* `nanoseconds` holds a row per run with a number per step. */
 Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads);
-
-typedef struct ProfileSpans {
-  VEC(ProfileSpan) spans; /* a module stands before what is in it */
-  uint32_t depth;         /* of the deepest */
-} ProfileSpans;
-ProfileSpans profile_spans(const Profile *profile);
 
 void profile_table(StrBuf *out, const Profile *profile);
 void profile_chrome(StrBuf *out, const Profile *profile);

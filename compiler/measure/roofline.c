@@ -1,5 +1,44 @@
-/* In: steps and sizes. Out: work and time. Steps of preparation, which a run does not repeat, do not count. */
-#include "driver/roofline.h"
+#include "measure/roofline.h"
+
+#include <string.h>
+
+// ---- the work that a graph asks for, as it is written ----
+
+/* The symbols that stand alone in a dim of some input; the others are 0. */
+static void bind_graph_symbols(const Graph *graph, const EvalInputs *inputs, int64_t symbols[SIZE_MAX_SYMBOLS]) {
+  memset(symbols, 0, SIZE_MAX_SYMBOLS * sizeof *symbols);
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    const Node *node = graph->inputs.items[i];
+    for (uint32_t k = 0; k < inputs->n; k++) {
+      if (strcmp(inputs->names[k], node->attr.name) != 0 || inputs->tensors[k].rank != node->rank) continue;
+      for (uint32_t axis = 0; axis < node->rank; axis++) {
+        int32_t symbol = size_symbol_of(node->dims[axis]);
+        if (symbol >= 0) symbols[symbol] = inputs->tensors[k].dims[axis];
+      }
+    }
+  }
+}
+
+static double graph_value(const Size *size, const int64_t *symbols) {
+  int64_t value;
+  return size_value(size, symbols, &value) ? (double)value : 0;
+}
+
+double roofline_flops_written(const Graph *graph, const EvalInputs *inputs) {
+  int64_t symbols[SIZE_MAX_SYMBOLS];
+  bind_graph_symbols(graph, inputs, symbols);
+  double flops = 0;
+  for (const Node *node = graph->first; node; node = node->next) {
+    if (node->op != OP_LINEAR && node->op != OP_MATMUL) continue;
+    const Node *x = node->inputs.items[0];
+    double work = 2 * graph_value(x->dims[x->rank - 1], symbols);
+    for (uint32_t axis = 0; axis < node->rank; axis++) work *= graph_value(node->dims[axis], symbols);
+    flops += work;
+  }
+  return flops;
+}
+
+// ---- the work of a program, step by step ----
 
 enum { MOST_SYMBOLS = 256 };
 
@@ -20,7 +59,7 @@ static double value_of(const Sizes *sizes, tfm_size size) {
   return sum;
 }
 
-/* A dimension that is a size and nothing else tells the size. */
+/* A dimension that is a size and nothing else says what the size is. */
 static void bind(const tfm_program *program, tfm_size size, int64_t dim, int64_t *symbols) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   const tfm_term *term = &program->terms[polynomial->first_term];
@@ -45,7 +84,7 @@ static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
                 .weight_bytes = (double)sizes->program->weights[step->weight].bytes};
 }
 
-/* Keys and values of all positions of all rows. */
+/* The keys and values of all positions of all rows. */
 static double cache_bytes(const Sizes *sizes, const tfm_attention_step *step) {
   if (step->k_cache == TFM_NONE) return 0;
   const tfm_cache *caches = sizes->program->caches;
@@ -61,6 +100,7 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   return (Work){.flops = 2 * pairs * (double)(step->h + step->e), .cache_bytes = cache_bytes(sizes, step)};
 }
 
+/* Steps of preparation do not count: a run does not repeat them. */
 static Work step_work(const Sizes *sizes, const tfm_step *step) {
   const tfm_program *program = sizes->program;
   if (step->prepare) return (Work){0};

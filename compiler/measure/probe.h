@@ -1,11 +1,14 @@
-/* Probe: what this machine can do at most, measured: arithmetic and reading of memory, by n threads at once.
+/* Probe: what this machine can do at most, measured: arithmetic and reading from memory, by n threads at once.
  *
- * Benchmarks compare with it, in the same minute. The arithmetic is that of an instruction set, independent chains in
- * registers. Memory is read in order by vectors, each thread its share of `bytes`, over and over: what fits a cache is
- * read from there. Both are timed in pieces of well under a millisecond, and a round's figure is the median of a thread's
- * pieces, added up over the threads: so the pieces in which something else had the CPU do not count. */
-#ifndef TFM_DRIVER_PROBE_H
-#define TFM_DRIVER_PROBE_H
+ * In: an instruction set, a number of threads, an amount of memory. Out: operations and bytes per second. A measurement
+ * is only compared with a probe of the same minute.
+ *
+ * The arithmetic is independent chains of multiply-adds in vector registers. Memory is read in order, by vectors; each
+ * thread reads its share of `bytes` over and over, so what fits into a cache is read from there. Both are timed in
+ * pieces of well under a millisecond. The figure of a round is the median of a thread's pieces, added up over the
+ * threads, so pieces during which something else had the CPU do not count. */
+#ifndef TFM_MEASURE_PROBE_H
+#define TFM_MEASURE_PROBE_H
 
 #include <stdbool.h>
 #include <stddef.h>

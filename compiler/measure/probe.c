@@ -1,0 +1,283 @@
+#define _DEFAULT_SOURCE /* madvise */
+#include "measure/probe.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum {
+  PROBE_CHAINS = 12, /* enough to hide the latency of two multiply-add units */
+  PROBE_LINE = 512,  /* bytes that one turn of a reading loop takes at most */
+  MOST_BYTES = 512 << 20,
+  HUGE_PAGE = 2 << 20,
+  MOST_THREADS = 1024,
+  ROUNDS = 4,
+  PIECE_BYTES = 4 << 20, /* read between two looks at the clock */
+  PIECE_STEPS = 50 * 1000,
+  FLOP_PIECES = 16,
+  LEAST_READ_PIECES = 8,
+  MOST_PIECES = MOST_BYTES / PIECE_BYTES
+};
+
+typedef struct Start { /* the threads begin when all of them are there, and end if one could not be started */
+  _Atomic int go;      /* 1, or -1; 0: not known yet */
+  pthread_barrier_t barrier;
+} Start;
+
+typedef struct Prober { /* one thread */
+  pthread_t thread;
+  Start *start;
+  uint32_t lanes;
+  bool touched;
+  char *bytes;
+  size_t n_bytes, at;
+  Probe round;
+  volatile float float_sink;
+  volatile uint64_t word_sink;
+} Prober;
+
+struct ProbeSet {
+  Prober *probers;
+  int32_t n;
+  char *bytes;
+};
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *seconds, size_t n) {
+  qsort(seconds, n, sizeof *seconds, compare_doubles);
+  return seconds[n / 2];
+}
+
+// ---- the inner loops, one pair per width of vectors ----
+
+/* `lanes` is the number of floats in a vector, 4, 8 or 16; the CPU must have such vectors. run_chains takes n steps of
+ * PROBE_CHAINS chains and returns their sum, which keeps the compiler from dropping the work. read_memory reads `size`
+ * bytes, a multiple of PROBE_LINE, once, in order; `bytes` must be 64-byte aligned. */
+#if defined(__x86_64__)
+
+/* Each chain is a variable of its own, since compilers may keep an array in memory. */
+#define EACH_CHAIN(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
+#define EACH_LOAD(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+
+#define CHAINS_FUNCTION(name, Vector, splat, STEP, first)             \
+  static float name(int64_t n) {                                     \
+    const Vector x = splat(0.999f), y = splat(1e-6f);                \
+    EACH_CHAIN(DECLARE_##name)                                       \
+    for (int64_t step = 0; step < n; step++) { EACH_CHAIN(STEP) }    \
+    Vector sum = y;                                                  \
+    EACH_CHAIN(SUM_##name)                                           \
+    return first(sum);                                               \
+  }
+
+#define READ_FUNCTION(name, Vector, zero)                                              \
+  static uint64_t name(const char *bytes, size_t size) {                               \
+    union {                                                                            \
+      Vector vector;                                                                   \
+      uint64_t word;                                                                   \
+    } result = {zero()};                                                               \
+    EACH_LOAD(DECLARE_##name)                                                          \
+    for (const char *end = bytes + size; bytes < end; bytes += 8 * sizeof(Vector)) {   \
+      const Vector *v = (const Vector *)(const void *)bytes;                           \
+      EACH_LOAD(LOAD_##name)                                                           \
+    }                                                                                  \
+    EACH_LOAD(SUM_##name)                                                              \
+    return result.word;                                                                \
+  }
+
+#define DECLARE_chains_of_16(i) __m512 s##i = _mm512_set1_ps((float)i);
+#define STEP_16(i) s##i = _mm512_fmadd_ps(s##i, x, y);
+#define SUM_chains_of_16(i) sum = _mm512_add_ps(sum, s##i);
+__attribute__((target("avx512f")))
+CHAINS_FUNCTION(chains_of_16, __m512, _mm512_set1_ps, STEP_16, _mm512_cvtss_f32)
+
+#define DECLARE_chains_of_8(i) __m256 s##i = _mm256_set1_ps((float)i);
+#define STEP_8(i) s##i = _mm256_fmadd_ps(s##i, x, y);
+#define SUM_chains_of_8(i) sum = _mm256_add_ps(sum, s##i);
+__attribute__((target("avx2,fma")))
+CHAINS_FUNCTION(chains_of_8, __m256, _mm256_set1_ps, STEP_8, _mm256_cvtss_f32)
+
+#define DECLARE_chains_of_4(i) __m128 s##i = _mm_set1_ps((float)i);
+#define STEP_4(i) s##i = _mm_add_ps(_mm_mul_ps(s##i, x), y);
+#define SUM_chains_of_4(i) sum = _mm_add_ps(sum, s##i);
+CHAINS_FUNCTION(chains_of_4, __m128, _mm_set1_ps, STEP_4, _mm_cvtss_f32)
+
+#define DECLARE_read_by_16(i) __m512i s##i = _mm512_setzero_si512();
+#define LOAD_read_by_16(i) s##i = _mm512_xor_si512(s##i, _mm512_load_si512(v + i));
+#define SUM_read_by_16(i) result.vector = _mm512_xor_si512(result.vector, s##i);
+__attribute__((target("avx512f")))
+READ_FUNCTION(read_by_16, __m512i, _mm512_setzero_si512)
+
+#define DECLARE_read_by_8(i) __m256i s##i = _mm256_setzero_si256();
+#define LOAD_read_by_8(i) s##i = _mm256_xor_si256(s##i, _mm256_load_si256(v + i));
+#define SUM_read_by_8(i) result.vector = _mm256_xor_si256(result.vector, s##i);
+__attribute__((target("avx2")))
+READ_FUNCTION(read_by_8, __m256i, _mm256_setzero_si256)
+
+#define DECLARE_read_by_4(i) __m128i s##i = _mm_setzero_si128();
+#define LOAD_read_by_4(i) s##i = _mm_xor_si128(s##i, _mm_load_si128(v + i));
+#define SUM_read_by_4(i) result.vector = _mm_xor_si128(result.vector, s##i);
+READ_FUNCTION(read_by_4, __m128i, _mm_setzero_si128)
+
+static float run_chains(uint32_t lanes, int64_t n) {
+  return lanes == 16 ? chains_of_16(n) : lanes == 8 ? chains_of_8(n) : chains_of_4(n);
+}
+
+static uint64_t read_memory(uint32_t lanes, const char *bytes, size_t size) {
+  return lanes == 16 ? read_by_16(bytes, size) : lanes == 8 ? read_by_8(bytes, size) : read_by_4(bytes, size);
+}
+
+#else
+
+static float run_chains(uint32_t lanes, int64_t n) {
+  float sums[PROBE_CHAINS * 16] = {0};
+  for (int64_t step = 0; step < n; step++)
+    for (uint32_t i = 0; i < PROBE_CHAINS * lanes; i++) sums[i] = sums[i] * 0.999f + 1e-6f;
+  return sums[0];
+}
+
+static uint64_t read_memory(uint32_t lanes, const char *bytes, size_t size) {
+  const uint64_t *words = (const uint64_t *)(const void *)bytes;
+  uint64_t sums[8] = {lanes};
+  for (size_t i = 0; i + 8 <= size / sizeof *words; i += 8)
+    for (size_t j = 0; j < 8; j++) sums[j] ^= words[i + j];
+  for (size_t j = 1; j < 8; j++) sums[0] ^= sums[j];
+  return sums[0];
+}
+
+#endif
+
+// ---- one thread ----
+
+/* Reads PIECE_BYTES from where the last piece ended, going round in the thread's memory. */
+static void read_piece(Prober *prober) {
+  for (size_t left = PIECE_BYTES; left;) {
+    size_t n = prober->n_bytes - prober->at;
+    if (n > left) n = left;
+    prober->word_sink = read_memory(prober->lanes, prober->bytes + prober->at, n);
+    prober->at = (prober->at + n) % prober->n_bytes;
+    left -= n;
+  }
+}
+
+static double measure_flops(Prober *prober) {
+  double seconds[FLOP_PIECES];
+  for (int i = 0; i < FLOP_PIECES; i++) {
+    double start = now();
+    prober->float_sink = run_chains(prober->lanes, PIECE_STEPS);
+    seconds[i] = now() - start;
+  }
+  return 2.0 * PROBE_CHAINS * prober->lanes * PIECE_STEPS / median(seconds, FLOP_PIECES);
+}
+
+static double measure_bytes(Prober *prober) {
+  double seconds[MOST_PIECES];
+  size_t n = prober->n_bytes / PIECE_BYTES;
+  if (n < LEAST_READ_PIECES) n = LEAST_READ_PIECES;
+  for (size_t i = 0; i < n; i++) {
+    double start = now();
+    read_piece(prober);
+    seconds[i] = now() - start;
+  }
+  return PIECE_BYTES / median(seconds, n);
+}
+
+static void *probe_main(void *argument) {
+  Prober *prober = argument;
+  if (!prober->touched) memset(prober->bytes, 1, prober->n_bytes); /* by a thread like the one that will read it */
+  prober->touched = true;
+  int go;
+  while ((go = atomic_load(&prober->start->go)) == 0) sched_yield();
+  if (go < 0) return NULL;
+  pthread_barrier_wait(&prober->start->barrier);
+  prober->round.flops = measure_flops(prober);
+  pthread_barrier_wait(&prober->start->barrier);
+  prober->round.bytes = measure_bytes(prober);
+  return NULL;
+}
+
+// ---- all of them ----
+
+/* False if a thread could not be started. */
+static bool run_probers(Prober *probers, int32_t n) {
+  Start start = {.go = 0};
+  if (pthread_barrier_init(&start.barrier, NULL, (unsigned)n)) return false;
+  int32_t started = 1;
+  for (int32_t i = 0; i < n; i++) probers[i].start = &start;
+  while (started < n && !pthread_create(&probers[started].thread, NULL, probe_main, &probers[started])) started++;
+  atomic_store(&start.go, started == n ? 1 : -1);
+  if (started == n) probe_main(&probers[0]);
+  for (int32_t i = 1; i < started; i++) pthread_join(probers[i].thread, NULL);
+  pthread_barrier_destroy(&start.barrier);
+  return started == n;
+}
+
+static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
+  int32_t n = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+  size_t share = (bytes < MOST_BYTES ? bytes : MOST_BYTES) / (size_t)n / PROBE_LINE * PROBE_LINE;
+  if (share < PROBE_LINE) share = PROBE_LINE;
+  size_t all = round_up(share * (size_t)n, HUGE_PAGE);
+  ProbeSet *set = calloc(1, sizeof *set);
+  if (!set) return NULL;
+  *set = (ProbeSet){calloc((size_t)n, sizeof *set->probers), n, aligned_alloc(HUGE_PAGE, all)};
+  if (!set->probers || !set->bytes) {
+    probe_close(set);
+    return NULL;
+  }
+  madvise(set->bytes, all, MADV_HUGEPAGE); /* as packed weights have; only faster */
+  for (int32_t i = 0; i < n; i++) {
+    set->probers[i].lanes = target->vector_floats;
+    set->probers[i].bytes = set->bytes + share * (size_t)i;
+    set->probers[i].n_bytes = share;
+  }
+  return set;
+}
+
+bool probe_round(ProbeSet *set, Probe *probe) {
+  *probe = (Probe){0, 0};
+  if (!run_probers(set->probers, set->n)) return false;
+  for (int32_t i = 0; i < set->n; i++) {
+    probe->flops += set->probers[i].round.flops;
+    probe->bytes += set->probers[i].round.bytes;
+  }
+  return true;
+}
+
+void probe_close(ProbeSet *set) {
+  if (!set) return;
+  free(set->bytes);
+  free(set->probers);
+  free(set);
+}
+
+bool probe_measure(const TargetInfo *target, int32_t threads, size_t bytes, Probe *probe) {
+  ProbeSet *set = probe_open(target, threads, bytes);
+  bool done = set != NULL;
+  *probe = (Probe){0, 0};
+  for (int round = 0; round < ROUNDS && done; round++) {
+    Probe one;
+    done = probe_round(set, &one);
+    if (done && one.flops > probe->flops) probe->flops = one.flops;
+    if (done && one.bytes > probe->bytes) probe->bytes = one.bytes;
+  }
+  probe_close(set);
+  return done;
+}

@@ -1,0 +1,30 @@
+/* Roofline: how much work a run is, and how fast it could be at best.
+ *
+ * In: a program, the dims of its inputs or the values of its sizes, what the machine can do. Out: the arithmetic of
+ * matrix products and attention as they are executed, the packed weights and the caches they read, and the sum over the
+ * steps of whichever takes longer, computing or reading. Activations count as free, and so does everything else. */
+#ifndef TFM_MEASURE_ROOFLINE_H
+#define TFM_MEASURE_ROOFLINE_H
+
+#include "graph/eval.h"
+#include "measure/probe.h"
+#include "tfm/program.h"
+
+typedef struct Work {
+  double flops, weight_bytes, cache_bytes; /* of one run; every row reads caches of its own */
+} Work;
+
+/* `dims`: one per input of the program, in its order; NULL for one that was left out. */
+Work roofline_work(const tfm_program *program, const int64_t *const *dims);
+double roofline_seconds(const tfm_program *program, const int64_t *const *dims, const Probe *most);
+
+/* The same where some sizes follow from no input, as the number of earlier positions. `symbols`: the values of the
+ * program's sizes, in its order. */
+Work roofline_work_at(const tfm_program *program, const int64_t *symbols);
+double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, const Probe *most);
+
+/* The multiplications and additions of all matrix products of a graph (two for each multiply-add), as the model is
+ * written, padding and masked keys included, with the sizes of these inputs. */
+double roofline_flops_written(const Graph *graph, const EvalInputs *inputs);
+
+#endif
