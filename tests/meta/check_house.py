@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""usage: check_house.py ROOT [--table]
+
+Measures the product code (compiler/ and runtime/) and holds the limits of CONTRIBUTING.md: how many .c files there are
+and how long they are, how long functions are, that every .c file has a head (its own, or its header's), how long lines
+are, and that files call each other in a circle only where the language itself recurs. --table prints the figures as
+the table of docs/testing.md. Includes are checked by check_layers.py, absolute sizes by check_sizes.py.
+
+Functions are measured by Universal Ctags. Calls are found by name: file A calls file B where A uses a function that B defines
+and that a header which A includes declares. A function reached by a pointer alone is no call.
+"""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+
+MOST_FILES, LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 190, 150, 30, 120, 4
+LEAST_COMMENTS, MOST_COMMENTS = 0.12, 0.18
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+
+
+def product_files(root):
+    return sorted(f for top in ("compiler", "runtime") for f in (root / top).glob("**/*") if f.suffix in (".c", ".h"))
+
+
+def without_texts_and_comments(source):
+    return COMMENT.sub(" ", TEXT.sub('""', source))
+
+
+def has_head(source):
+    """Whether the file begins with a comment of at least 40 characters; a line that asks for features of libc may precede it."""
+    match = COMMENT.match(re.sub(r"\A(\s*#define _\w+[^\n]*\n)+", "", source).lstrip())
+    return bool(match) and len(match[0]) >= 40
+
+
+def headless(files, sources):
+    for file in files:
+        if file.suffix != ".c" or has_head(sources[file]):
+            continue
+        header = file.with_suffix(".h")
+        if not (header in sources and has_head(sources[header])):
+            yield f"{file}: neither it nor its header says what comes in and what goes out"
+
+
+def functions(files):
+    """(file, name, lines, whether it is static) of every function of the .c files."""
+    listed = "\n".join(str(f) for f in files if f.suffix == ".c")
+    command = ["ctags", "--languages=C", "--kinds-C=f", "--fields=+neS", "--fields-C=+{properties}", "--extras-C=",
+               "--output-format=json", "-f", "-", "-L", "-"]
+    for line in subprocess.run(command, input=listed, capture_output=True, text=True, check=True).stdout.splitlines():
+        tag = json.loads(line)
+        yield pathlib.Path(tag["path"]), tag["name"], tag.get("end", tag["line"]) - tag["line"] + 1, tag.get("file", False)
+
+
+def visible_names(root, sources):
+    """file -> the names that stand in the headers it includes, directly or not."""
+    folders = [root / "compiler", root / "runtime" / "include", root / "runtime"]
+    names = {file: set(NAME.findall(without_texts_and_comments(source))) for file, source in sources.items()}
+    included = {}
+    for file, source in sources.items():
+        paths = [folder / name for name in INCLUDE.findall(source) for folder in [file.parent, *folders]]
+        included[file] = {path for path in paths if path in sources}
+
+    def headers_of(file):
+        seen, left = set(), [file]
+        while left:
+            new = included[left.pop()] - seen
+            seen |= new
+            left += new
+        return seen
+
+    return {file: set().union(*(names[header] for header in headers_of(file))) for file in sources}
+
+
+def calls(root, found, sources):
+    """file -> the files whose global functions it uses."""
+    owner, own = {}, {}
+    for file, name, _, is_static in found:
+        own.setdefault(file, set()).add(name)
+        if not is_static:
+            owner.setdefault(name, file)
+    visible = visible_names(root, sources)
+    edges = {}
+    for file, source in sources.items():
+        if file.suffix == ".c":
+            used = set(NAME.findall(without_texts_and_comments(source))) & visible[file]
+            edges[file] = {owner[name] for name in used - own.get(file, set()) if name in owner} - {file}
+    return edges
+
+
+def circles(edges):
+    """The strongly connected components of more than one file (Tarjan, Depth-first search and linear graph algorithms, 1972)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(file):
+        index[file] = low[file] = len(index)
+        stack.append(file)
+        for other in sorted(edges.get(file, ())):
+            if other not in index:
+                visit(other)
+                low[file] = min(low[file], low[other])
+            elif other in stack:
+                low[file] = min(low[file], index[other])
+        if low[file] == index[file]:
+            component = []
+            while not component or component[-1] != file:
+                component.append(stack.pop())
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for file in sorted(edges):
+        if file not in index:
+            visit(file)
+    return found
+
+
+def comment_share(sources):
+    """Lines that hold a comment and no code, as a share of all lines that are not blank."""
+    own = every = 0
+    for source in sources.values():
+        code = COMMENT.sub(lambda match: re.sub(r"[^\n]", "\0", match[0]), TEXT.sub('""', source))
+        lines = [line for line in code.splitlines() if line.strip()]
+        every += len(lines)
+        own += sum("\0" in line and not line.replace("\0", "").strip() for line in lines)
+    return own / every
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=pathlib.Path)
+    parser.add_argument("--table", action="store_true")
+    arguments = parser.parse_args()
+    if not shutil.which("ctags"):
+        sys.exit("check_house.py needs Universal Ctags")
+    sys.setrecursionlimit(10000)
+    files = product_files(arguments.root)
+    sources = {file: file.read_text() for file in files}
+    lengths = sorted(len(sources[f].splitlines()) for f in files if f.suffix == ".c")
+    found = list(functions(files))
+    sizes = sorted(lines for _, _, lines, _ in found)
+    p90 = sizes[int(0.9 * (len(sizes) - 1))]
+    rings = circles(calls(arguments.root, found, sources))
+    comments = comment_share(sources)
+    heads = list(headless(files, sources))
+    rows = [
+        ("product .c files", len(lengths), f"at most {MOST_FILES}", len(lengths) <= MOST_FILES),
+        ("median .c file, lines", int(statistics.median(lengths)), f"at least {LEAST_MEDIAN}",
+         statistics.median(lengths) >= LEAST_MEDIAN),
+        (".c files of fewer than 60 lines", sum(n < 60 for n in lengths), "tables and interfaces alone", True),
+        ("longest .c file", lengths[-1], "at most 600", lengths[-1] <= 600),
+        ("functions, p50 / p90 / longest", f"{int(statistics.median(sizes))} / {p90} / {sizes[-1]}",
+         f"p90 at most {MOST_FUNCTION_P90}, none over 80", p90 <= MOST_FUNCTION_P90 and sizes[-1] <= 80),
+        ("lines that are comments", f"{comments:.1%}", "12 to 18 %", LEAST_COMMENTS <= comments <= MOST_COMMENTS),
+        (".c files without a head", len(heads), "none", not heads),
+        ("groups of files that call each other in a circle", len(rings), f"at most {MOST_CIRCLES}", len(rings) <= MOST_CIRCLES),
+    ]
+    long_lines = [f"{file}:{i}: {len(line)} columns; {MOST_COLUMNS} are allowed" for file in files
+                  for i, line in enumerate(sources[file].splitlines(), 1) if len(line) > MOST_COLUMNS]
+    rows.append((f"lines over {MOST_COLUMNS} columns", len(long_lines), "none", not long_lines))
+    if arguments.table:
+        print("| | here | limit |\n|---|---|---|")
+        for name, value, limit, _ in rows:
+            print(f"| {name} | {value} | {limit} |")
+        for ring in rings:
+            print("circle:", " ".join(str(file.relative_to(arguments.root)) for file in ring))
+        return 0
+    faults = [f"{name}: {value}; the limit is {limit}" for name, value, limit, holds in rows if not holds] + heads + long_lines
+    if len(rings) > MOST_CIRCLES:
+        faults += ["circle: " + " ".join(str(file.relative_to(arguments.root)) for file in ring) for ring in rings]
+    print("\n".join(faults) or f"the house holds: {len(lengths)} .c files")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
