@@ -15,7 +15,7 @@ static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) 
                         .version = request->version, .text = request->text};
 }
 
-/* The object of a module, which is disposed of. NULL data after an error. */
+/* The object code of a module, which this consumes. NULL data after an error. */
 static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const TargetInfo *target) {
   Bytes bytes = {0};
   LLVMTargetMachineRef machine = target_machine(diag, target);
@@ -30,7 +30,7 @@ static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const Tar
   return bytes;
 }
 
-/* The kernels of all programs under names that tell their instruction set. */
+/* The kernels of all programs. A library holds those of several instruction sets, so the suffix is part of their names. */
 static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const LibraryPlans *plans) {
   const Plan kernels = library_kernels(arena, plans);
   LLVMModuleRef module = kernels_module(context, &kernels);
@@ -82,4 +82,34 @@ void aot_header(StrBuf *out, const AotRequest *request) {
   ArgsNames names = args_names(out->arena, &request->plans[0].forward->program, request->ragged_sources);
   LibraryParts parts = parts_of(request, &names);
   write_header(out, &parts);
+}
+
+// ---- code as text ----
+
+static bool add_assembly(Diag *diag, LLVMModuleRef module, const TargetInfo *target, StrBuf *text) {
+  LLVMTargetMachineRef machine = target_machine(diag, target);
+  if (!machine) return false;
+  LLVMMemoryBufferRef buffer = emit_object(diag, module, machine, true);
+  if (buffer) {
+    strbuf_add_n(text, LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer));
+    LLVMDisposeMemoryBuffer(buffer);
+  }
+  LLVMDisposeTargetMachine(machine);
+  return buffer != NULL;
+}
+
+bool code_text(Diag *diag, const Plan *plan, bool assembly, StrBuf *text) {
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMModuleRef module = kernels_module(context, plan);
+  bool done = true;
+  if (assembly) {
+    done = add_assembly(diag, module, plan->target, text);
+  } else {
+    char *ir = LLVMPrintModuleToString(module);
+    strbuf_add(text, ir);
+    LLVMDisposeMessage(ir);
+  }
+  LLVMDisposeModule(module);
+  LLVMContextDispose(context);
+  return done;
 }

@@ -3,11 +3,54 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "aot/blob.h"
-#include "aot/describe.h"
-#include "aot/emit_decoding.h"
+#include "aot/description.h"
 #include "aot/emit_program.h"
 #include "aot/library_file.h"
+
+// ---- the generate block ----
+
+static uint32_t symbol_of(const Size *size) {
+  int32_t symbol = size_symbol_of(size);
+  return symbol < 0 ? TFM_NONE : (uint32_t)symbol;
+}
+
+static uint32_t input_named(const Graph *graph, const char *name) {
+  uint32_t i = 0;
+  while (strcmp(graph->inputs.items[i]->attr.name, name) != 0) i++;
+  return i;
+}
+
+static uint32_t output_named(const Graph *graph, const char *name) {
+  uint32_t i = 0;
+  while (strcmp(graph->outputs.items[i].name, name) != 0) i++;
+  return i;
+}
+
+/* For every input a bit per axis that is the batch: the runtime gathers rows along these. */
+static const uint8_t *find_item_axes(Arena *arena, const Graph *graph, uint32_t batch) {
+  uint8_t *axes = ARENA_ARRAY(arena, uint8_t, graph->inputs.n);
+  for (size_t i = 0; i < graph->inputs.n && batch != TFM_NONE; i++)
+    for (uint32_t axis = 0; axis < graph->inputs.items[i]->rank; axis++)
+      if (size_involves(graph->inputs.items[i]->dims[axis], batch)) axes[i] |= (uint8_t)(1u << axis);
+  return axes;
+}
+
+tfm_generation *generation_of(Arena *arena, const Graph *graph) {
+  if (!graph->generate_input) return NULL;
+  tfm_generation *made = ARENA_NEW(arena, tfm_generation);
+  made->tokens = input_named(graph, graph->generate_input);
+  made->scores = output_named(graph, graph->generate_output);
+  const Node *tokens = graph->inputs.items[made->tokens], *scores = graph->outputs.items[made->scores].node;
+  made->batch = symbol_of(tokens->dims[0]);
+  made->length = symbol_of(tokens->dims[1]);
+  made->bos = TFM_NO_TOKEN;
+  made->item_axes = find_item_axes(arena, graph, made->batch);
+  bool has_rows = made->batch != TFM_NONE || size_equals(tokens->dims[0], 1);
+  bool is_known = has_rows && made->length != TFM_NONE && size_is_const(scores->dims[2], &made->vocab);
+  return is_known ? made : NULL;
+}
+
+// ---- exported functions ----
 
 typedef struct FunctionInfo {
   const char *suffix, *runtime;
@@ -24,19 +67,12 @@ static const FunctionInfo functions[] = {
 #include "aot/library_functions.def"
 };
 
-LibraryKind library_kind(const LibraryParts *parts) {
-  if (!parts->generation) return LIBRARY_ANY;
-  return parts->plans[0].decoding ? LIBRARY_DECODES : LIBRARY_WRITES;
-}
-
 const char *library_kernel_suffix(Arena *arena, const Plan *forward) {
   char *suffix = arena_printf(arena, ".%s.%s", model_prefix(arena, forward->program.name), forward->target->name);
   for (char *c = suffix; *c; c++)
     if (*c == '-') *c = '_';
   return suffix;
 }
-
-// ---- exported functions ----
 
 static LLVMTypeRef type_of(LLVMContextRef context, char letter) {
   if (letter == 'p') return LLVMPointerTypeInContext(context, 0);
@@ -48,7 +84,7 @@ static LLVMTypeRef result_of(LLVMContextRef context, const char *result) {
   return type_of(context, strcmp(result, "tfm_status") == 0 ? 'w' : strcmp(result, "int64_t") == 0 ? 'i' : 'p');
 }
 
-/* <prefix>_<suffix>: hands its arguments on to the runtime, after the library if that wants it. */
+/* <prefix>_<suffix>: passes its arguments on to the runtime, behind the library if that function takes it. */
 static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix, const FunctionInfo *info,
                          LLVMValueRef library) {
   LLVMContextRef context = LLVMGetModuleContext(module);
@@ -74,11 +110,11 @@ static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix,
 
 // ---- the tfm_library ----
 
-static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name, uint32_t first, uint32_t step, uint32_t n) {
+static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name, uint32_t first, uint32_t step,
+                            uint32_t n) {
   uint32_t *values = ARENA_ARRAY(arena, uint32_t, n);
   for (uint32_t i = 0; i < n; i++) values[i] = first + step * i;
-  Blob blob = blob_new(arena, module);
-  return blob_finish(&blob, name, values, n * sizeof *values);
+  return blob_plain(arena, module, name, values, n * sizeof *values);
 }
 
 /* Members of the args struct are 8 bytes each: struct_size, sizes, inputs, pairs of output and capacity, lengths. */
@@ -92,7 +128,7 @@ static void emit_args(Blob *top, const tfm_program *p) {
                offsets(top->arena, top->module, "args_capacities", outputs + 8, 16, p->n_outputs));
 }
 
-/* The generation with the places of lengths, which begin at `first`. Returns where they end. */
+/* A copy of the generation with the offsets of the `lengths` members, which begin at `first`. Returns where they end. */
 static uint32_t place_lengths(Arena *arena, const LibraryParts *parts, uint32_t first, tfm_generation *generation) {
   const uint32_t n = parts->plans[0].forward->program.n_symbols;
   uint32_t *places = ARENA_ARRAY(arena, uint32_t, n);
@@ -106,7 +142,7 @@ static uint32_t place_lengths(Arena *arena, const LibraryParts *parts, uint32_t 
   return first;
 }
 
-/* The programs of all instruction sets, and how they decode; NULL: they don't. */
+/* One pointer per instruction set. `decodings` is NULL if the model has no incremental form. */
 typedef struct Programs {
   LLVMValueRef programs, decodings;
 } Programs;
@@ -129,8 +165,7 @@ static Programs emit_programs(Arena *arena, LLVMModuleRef module, const LibraryP
 
 static LLVMValueRef emit_weights(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
   if (!parts->weights) return NULL;
-  Blob blob = blob_new(arena, module);
-  return blob_finish(&blob, "weights", parts->weights, parts->plans[0].forward->program.weights_bytes);
+  return blob_plain(arena, module, "weights", parts->weights, parts->plans[0].forward->program.weights_bytes);
 }
 
 static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const LibraryParts *parts) {
@@ -148,7 +183,7 @@ static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const L
   emit_args(&top, p);
   blob_pointer(&top, offsetof(tfm_library, weights), emit_weights(arena, module, parts));
   LLVMValueRef description = module_text(module, describe_library(arena, parts));
-  LLVMSetUnnamedAddress(description, LLVMNoUnnamedAddr); /* else it could share a section with texts of its end */
+  LLVMSetUnnamedAddress(description, LLVMNoUnnamedAddr); /* else LLVM may merge it with other texts, elsewhere */
   LLVMSetSection(description, LIBRARY_SECTION);
   blob_pointer(&top, offsetof(tfm_library, description), description);
   blob_pointer(&top, offsetof(tfm_library, generation),

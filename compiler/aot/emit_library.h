@@ -1,37 +1,23 @@
-/* The part of a compiled library that is no kernel: its programs, its tfm_library, its exported functions. */
+/* Everything in a compiled library that is not a kernel: its programs, its tfm_library, its exported functions.
+ *
+ * In: plans for one or more instruction sets and what the library says of itself. Out: a module that refers to the kernels
+ * as name + suffix and to the runtime's functions by their names. Refuses nothing; what a generate block cannot express
+ * is found by generation_of. */
 #ifndef TFM_AOT_EMIT_LIBRARY_H
 #define TFM_AOT_EMIT_LIBRARY_H
 
 #include <llvm-c/Core.h>
 
-#include "aot/library_plans.h"
-#include "aot/model_text.h"
-#include "aot/names.h"
-#include "tfm/library.h"
+#include "aot/header.h"
+#include "graph/graph.h"
 
-typedef struct LibraryParts {
-  const LibraryPlans *plans; /* one per instruction set, the best first; the same but for kernels and tiles */
-  uint32_t n_plans;
-  const ArgsNames *names;
-  const tfm_generation *generation; /* NULL: the model doesn't write */
-  const char *not_incremental;      /* why the plans have no decoding, if they have none */
-  const char *ragged;               /* the length of what it writes, if it is ragged; NULL: it is not */
-  const bool *ragged_sources;       /* by the sizes of forward: other ragged ones; NULL: none */
-  const void *weights;      /* packed, to be embedded; NULL: none */
-  const char *version;
-  const ModelText *text;    /* for `tfmc pack` */
-} LibraryParts;
+/* The generate block as the library holds it. NULL if there is none, or if the library could not generate with it: the
+ * batch must be one run-time size or 1, the length a run-time size, the vocabulary a number. `defaults` and `bos` are left as
+ * the runtime's own; the caller fills in what the block sets. */
+tfm_generation *generation_of(Arena *arena, const Graph *graph);
 
-/* What a library can do; each kind has the functions of those before it. */
-typedef enum LibraryKind {
-  LIBRARY_ANY,
-  LIBRARY_WRITES, /* generate */
-  LIBRARY_DECODES /* begin, step ...: what it has computed is kept */
-} LibraryKind;
-
-LibraryKind library_kind(const LibraryParts *parts);
-/* A module that refers to the kernels of plans i as name + library_kernel_suffix(forward of i), and to the runtime. */
-LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts);
+/* Kernels of different instruction sets live in one library, so their names end in ".prefix.instruction_set". */
 const char *library_kernel_suffix(Arena *arena, const Plan *forward);
+LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts);
 
 #endif

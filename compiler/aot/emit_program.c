@@ -1,9 +1,67 @@
 #include "aot/emit_program.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "aot/blob.h"
+#include "base/check.h"
+
+static LLVMContextRef context_of(LLVMModuleRef module) { return LLVMGetModuleContext(module); }
+
+LLVMValueRef module_null(LLVMModuleRef module) {
+  return LLVMConstNull(LLVMPointerTypeInContext(context_of(module), 0));
+}
+
+static LLVMValueRef add_constant(LLVMModuleRef module, const char *name, LLVMValueRef value, unsigned alignment) {
+  LLVMValueRef global = LLVMAddGlobal(module, LLVMTypeOf(value), name);
+  LLVMSetInitializer(global, value);
+  LLVMSetGlobalConstant(global, true);
+  LLVMSetLinkage(global, LLVMPrivateLinkage);
+  LLVMSetAlignment(global, alignment);
+  return global;
+}
+
+LLVMValueRef module_text(LLVMModuleRef module, const char *text) {
+  LLVMValueRef value = LLVMConstStringInContext(context_of(module), text, (unsigned)strlen(text), false);
+  LLVMValueRef global = add_constant(module, "text", value, 1);
+  LLVMSetUnnamedAddress(global, LLVMGlobalUnnamedAddr);
+  return global;
+}
+
+Blob blob_new(Arena *arena, LLVMModuleRef module) { return (Blob){.arena = arena, .module = module}; }
+
+void blob_pointer(Blob *blob, size_t offset, LLVMValueRef value) {
+  CHECK(!blob->pointers.n || blob->pointers.items[blob->pointers.n - 1].offset < offset, "pointers of a blob out of order");
+  vec_push(blob->arena, &blob->pointers, (BlobPointer){offset, value ? value : module_null(blob->module)});
+}
+
+void blob_text(Blob *blob, size_t offset, const char *text) {
+  blob_pointer(blob, offset, text ? module_text(blob->module, text) : NULL);
+}
+
+LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t size) {
+  if (!size) return module_null(blob->module);
+  LLVMContextRef context = context_of(blob->module);
+  VEC(LLVMValueRef) parts = {0};
+  size_t at = 0;
+  for (size_t i = 0; i <= blob->pointers.n; i++) {
+    size_t end = i < blob->pointers.n ? blob->pointers.items[i].offset : size;
+    if (end > at)
+      vec_push(blob->arena, &parts,
+               LLVMConstStringInContext(context, (const char *)bytes + at, (unsigned)(end - at), true));
+    if (i < blob->pointers.n) vec_push(blob->arena, &parts, blob->pointers.items[i].value);
+    at = end + sizeof(void *);
+  }
+  LLVMValueRef value = LLVMConstStructInContext(context, parts.items, (unsigned)parts.n, true);
+  return add_constant(blob->module, name, value, 64);
+}
+
+LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, const void *bytes, size_t size) {
+  Blob blob = blob_new(arena, module);
+  return blob_finish(&blob, name, bytes, size);
+}
+
+// ---- arrays of a program: plain ones, and structs that hold texts ----
 
 typedef struct Emission {
   Arena *arena;
@@ -12,11 +70,8 @@ typedef struct Emission {
   Blob top; /* the tfm_program itself; its pointers are added in the order of its members */
 } Emission;
 
-// ---- arrays without pointers, and with a text at one or two places ----
-
 static void plain(Emission *e, size_t member, const char *name, const void *items, size_t bytes) {
-  Blob blob = blob_new(e->arena, e->module);
-  blob_pointer(&e->top, member, blob_finish(&blob, name, items, bytes));
+  blob_pointer(&e->top, member, blob_plain(e->arena, e->module, name, items, bytes));
 }
 
 /* `count` items of `size` bytes, each with a const char * at `offset`. */
@@ -61,7 +116,7 @@ static void kernels(Emission *e, size_t member, const Plan *plan, const char *su
   blob_pointer(&e->top, member, blob_finish(&blob, "kernels", nothing, plan->kernels.n * sizeof *nothing));
 }
 
-// ---- how long the arrays are whose lengths the program does not hold ----
+// ---- lengths that the program does not hold, found from the largest index into each array ----
 
 typedef struct Lengths {
   size_t terms, conditions, parts, steps[TFM_STEP_APPEND + 1];
@@ -129,4 +184,44 @@ LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, 
   blob_text(&e.top, MEMBER(isa), copy.isa);
   emit_tables(&e, plan, suffix);
   return blob_finish(&e.top, "program", &copy, sizeof copy);
+}
+
+// ---- decoding and generation ----
+
+LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix) {
+  const tfm_decoding *d = &plan->decoding;
+  const tfm_program *step = &plan->step->program;
+  Blob top = blob_new(arena, module);
+  blob_pointer(&top, offsetof(tfm_decoding, source), plan->source ? emit_program(arena, module, plan->source, suffix) : NULL);
+  blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(arena, module, plan->step, suffix));
+  blob_pointer(&top, offsetof(tfm_decoding, inputs),
+               blob_plain(arena, module, "step_inputs", d->inputs, step->n_inputs * sizeof *d->inputs));
+  blob_pointer(&top, offsetof(tfm_decoding, sizes),
+               blob_plain(arena, module, "step_sizes", d->sizes, step->n_symbols * sizeof *d->sizes));
+  blob_pointer(&top, offsetof(tfm_decoding, cache_sources),
+               blob_plain(arena, module, "cache_sources", d->cache_sources, step->n_caches * sizeof *d->cache_sources));
+  blob_pointer(&top, offsetof(tfm_decoding, ragged),
+               d->ragged ? blob_plain(arena, module, "ragged_sizes", d->ragged, plan->source->program.n_symbols) : NULL);
+  return blob_finish(&top, "decoding", d, sizeof *d);
+}
+
+static LLVMValueRef token_list(Arena *arena, LLVMModuleRef module, const tfm_token_list *list) {
+  return blob_plain(arena, module, "tokens", list->tokens, list->n * sizeof *list->tokens);
+}
+
+LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
+                             const tfm_program *forward) {
+  const tfm_generate_options *defaults = &generation->defaults;
+  const size_t base = offsetof(tfm_generation, defaults), list = offsetof(tfm_token_list, tokens);
+  Blob top = blob_new(arena, module);
+  blob_pointer(&top, offsetof(tfm_generation, item_axes),
+               blob_plain(arena, module, "item_axes", generation->item_axes, forward->n_inputs));
+  const size_t bytes = forward->n_symbols * sizeof *generation->lengths;
+  blob_pointer(&top, offsetof(tfm_generation, lengths),
+               generation->lengths ? blob_plain(arena, module, "args_lengths", generation->lengths, bytes) : NULL);
+  blob_pointer(&top, base + offsetof(tfm_generate_options, eos_token_ids) + list,
+               token_list(arena, module, &defaults->eos_token_ids));
+  blob_pointer(&top, base + offsetof(tfm_generate_options, suppress_tokens) + list,
+               token_list(arena, module, &defaults->suppress_tokens));
+  return blob_finish(&top, "generation", generation, sizeof *generation);
 }

@@ -1,12 +1,51 @@
-/* The constants of a tfm_program in a module: the arrays as they stand in the plan, kernels as external functions. */
+/* Programs as constants: the C structs of tfm/program.h and tfm/library.h become initialised data of a module.
+ *
+ * In: arrays of plain structs in this process's memory, and where in them pointers stand with what they must point to.
+ * Out: private constants with the same bytes and relocated pointers. Target and host must agree on sizes and alignments;
+ * they do, because every target is LP64 and little-endian, like the hosts that the compiler runs on. */
 #ifndef TFM_AOT_EMIT_PROGRAM_H
 #define TFM_AOT_EMIT_PROGRAM_H
 
 #include <llvm-c/Core.h>
 
-#include "plan/plan.h"
+#include "base/vec.h"
+#include "plan/decoding.h"
+#include "tfm/library.h"
 
-/* A private constant tfm_program. Kernels are referred to as `name` + suffix. */
+// ---- blobs ----
+
+typedef struct BlobPointer {
+  size_t offset;      /* of a pointer in the bytes */
+  LLVMValueRef value; /* a constant of pointer type */
+} BlobPointer;
+
+typedef struct Blob { /* a constant that is being put together */
+  Arena *arena;
+  LLVMModuleRef module;
+  VEC(BlobPointer) pointers; /* by rising offset */
+} Blob;
+
+Blob blob_new(Arena *arena, LLVMModuleRef module);
+/* The pointer at `offset` will be `value`; NULL: a null pointer. */
+void blob_pointer(Blob *blob, size_t offset, LLVMValueRef value);
+/* The pointer at `offset` will be a text; NULL: a null pointer. */
+void blob_text(Blob *blob, size_t offset, const char *text);
+/* The constant; a null pointer if `size` is 0. */
+LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t size);
+/* An array without pointers. */
+LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, const void *bytes, size_t size);
+
+LLVMValueRef module_text(LLVMModuleRef module, const char *text);
+LLVMValueRef module_null(LLVMModuleRef module);
+
+// ---- programs ----
+
+/* A constant tfm_program. Its kernels are external functions, each called name + suffix. */
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix);
+/* A constant tfm_decoding with its two programs. */
+LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
+/* A constant tfm_generation; `forward` is the program that it generates with. */
+LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
+                             const tfm_program *forward);
 
 #endif

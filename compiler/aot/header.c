@@ -3,8 +3,82 @@
 #include <ctype.h>
 #include <string.h>
 
-/* runtime/include/tfm/types.h and generate_types.h, embedded */
+#include "base/map.h"
+
+/* runtime/include/tfm/types.h and generate_types.h, embedded by the build */
 extern const char types_h[], generate_types_h[];
+
+// ---- names ----
+
+/* Words that no member of the args struct may have: keywords of C and C++, what the header itself uses, and macros that
+ * compilers define without being asked. */
+static const char *const reserved[] = {
+    "struct_size", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof",
+    "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "_Bool", "_Complex",
+    "_Imaginary", "_Alignas", "_Alignof", "_Atomic", "_Generic", "_Noreturn", "_Static_assert", "_Thread_local", "alignas",
+    "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "char16_t", "char32_t", "char8_t", "class",
+    "co_await", "co_return", "co_yield", "compl", "concept", "const_cast", "consteval", "constexpr", "constinit", "decltype",
+    "delete", "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace", "new", "noexcept", "not",
+    "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "reinterpret_cast", "requires",
+    "static_assert", "static_cast", "template", "this", "thread_local", "throw", "true", "try", "typeid", "typename", "using",
+    "virtual", "wchar_t", "xor", "xor_eq", "linux", "unix", "i386", "NULL", "EOF", "errno", "int8_t", "uint8_t", "int32_t",
+    "int64_t", "size_t"};
+
+const char *model_prefix(Arena *arena, const char *model) {
+  size_t length = strlen(model), n = 0;
+  char *prefix = arena_alloc(arena, 2 * length + 1);
+  for (size_t i = 0; i < length; i++) {
+    bool upper = isupper((unsigned char)model[i]);
+    bool after_lower = i && (islower((unsigned char)model[i - 1]) || isdigit((unsigned char)model[i - 1]));
+    bool before_lower = i && isupper((unsigned char)model[i - 1]) && islower((unsigned char)model[i + 1]);
+    if (upper && (after_lower || before_lower)) prefix[n++] = '_';
+    prefix[n++] = (char)tolower((unsigned char)model[i]);
+  }
+  bool ours = strncmp(prefix, "tfm", 3) == 0 && (!prefix[3] || prefix[3] == '_'); /* the runtime's own prefix */
+  return ours ? arena_printf(arena, "model_%s", prefix) : prefix;
+}
+
+/* Whether a header that ours includes may define a macro of this name. */
+static bool may_be_macro(const char *name) {
+  static const char *const endings[] = {"_MAX", "_MIN", "_C"};
+  size_t length = strlen(name);
+  if (strncmp(name, "TFM_", 4) == 0) return true;
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    size_t n = strlen(endings[i]);
+    if (length > n && strcmp(name + length - n, endings[i]) == 0) return true;
+  }
+  return false;
+}
+
+/* `name` with underscores appended until nobody else has it. C reserves names that begin with an underscore, so those get
+ * a letter in front. */
+static const char *take(Arena *arena, Map *taken, const char *name) {
+  if (name[0] == '_') name = arena_printf(arena, "m%s", name);
+  if (may_be_macro(name)) name = arena_printf(arena, "%s_", name);
+  while (map_has(taken, name)) name = arena_printf(arena, "%s_", name);
+  map_put(taken, name, NULL);
+  return name;
+}
+
+ArgsNames args_names(Arena *arena, const tfm_program *program, const bool *ragged) {
+  Map taken = map_new(arena);
+  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) map_put(&taken, reserved[i], NULL);
+  ArgsNames names = {.prefix = model_prefix(arena, program->name)};
+  names.symbols = ARENA_ARRAY(arena, const char *, program->n_symbols);
+  names.inputs = ARENA_ARRAY(arena, const char *, program->n_inputs);
+  names.outputs = ARENA_ARRAY(arena, const char *, program->n_outputs);
+  names.capacities = ARENA_ARRAY(arena, const char *, program->n_outputs);
+  for (uint32_t i = 0; i < program->n_symbols; i++) names.symbols[i] = take(arena, &taken, program->symbols[i]);
+  for (uint32_t i = 0; i < program->n_inputs; i++) names.inputs[i] = take(arena, &taken, program->inputs[i].name);
+  for (uint32_t i = 0; i < program->n_outputs; i++) names.outputs[i] = take(arena, &taken, program->outputs[i].name);
+  for (uint32_t i = 0; i < program->n_outputs; i++)
+    names.capacities[i] = take(arena, &taken, arena_printf(arena, "%s_capacity", names.outputs[i]));
+  names.lengths = ARENA_ARRAY(arena, const char *, program->n_symbols);
+  for (uint32_t i = 0; ragged && i < program->n_symbols; i++)
+    if (ragged[i]) names.lengths[i] = take(arena, &taken, arena_printf(arena, "%s_lengths", names.symbols[i]));
+  return names;
+}
 
 static const char *const c_types[] = {[TFM_F32] = "float", [TFM_I32] = "int32_t", [TFM_BOOL] = "uint8_t"};
 
@@ -21,6 +95,11 @@ static const char *upper(Arena *arena, const char *text) {
   char *copy = arena_strdup(arena, text);
   for (char *c = copy; *c; c++) *c = (char)toupper((unsigned char)*c);
   return copy;
+}
+
+LibraryKind library_kind(const LibraryParts *parts) {
+  if (!parts->generation) return LIBRARY_ANY;
+  return parts->plans[0].decoding ? LIBRARY_DECODES : LIBRARY_WRITES;
 }
 
 // ---- the args struct ----
@@ -56,7 +135,7 @@ static void add_outputs(StrBuf *out, const LibraryParts *parts) {
   }
 }
 
-/* What became of the ragged size. */
+/* What it means in C that the generated length is ragged. */
 static void add_ragged(StrBuf *out, const LibraryParts *parts) {
   strbuf_printf(out, "\n *\n * Rows have their own lengths, for \"%s\" is ragged in the model: ", parts->ragged);
   add_text(out, library_kind(parts) == LIBRARY_DECODES ? "%m_generate and %m_step take" : "%m_generate takes",
@@ -65,7 +144,7 @@ static void add_ragged(StrBuf *out, const LibraryParts *parts) {
                      "length are another call.", parts->names->prefix, parts->names->symbols[parts->generation->length]);
 }
 
-/* "source", or "source and words". */
+/* The same for other ragged sizes; they are listed as "source and words". */
 static void add_ragged_sources(StrBuf *out, const LibraryParts *parts) {
   const ArgsNames *names = parts->names;
   const char *separator = "";
@@ -79,7 +158,7 @@ static void add_ragged_sources(StrBuf *out, const LibraryParts *parts) {
                      "all have the same, in other calls others.", names->prefix);
 }
 
-/* Behind all other members. */
+/* They come last, so that adding one to a model moves no other member. */
 static void add_lengths(StrBuf *out, const LibraryParts *parts) {
   const ArgsNames *names = parts->names;
   for (uint32_t i = 0; i < parts->plans[0].forward->program.n_symbols; i++)
@@ -106,7 +185,8 @@ static void add_args(StrBuf *out, const LibraryParts *parts) {
 
 // ---- functions ----
 
-/* Why functions are missing. The name of a file may hold what ends a comment. */
+/* Says why the functions of decoding are missing. The reason may quote a file name, and that may hold the end of a
+ * comment. */
 static void add_reason(StrBuf *out, const LibraryParts *parts) {
   strbuf_printf(out, "/* Nothing is kept between tokens, so there is no %s_begin: ", parts->names->prefix);
   for (const char *c = parts->not_incremental ? parts->not_incremental : ""; *c; c++) {
@@ -154,7 +234,8 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
                      "typedef struct %s_context %s_context; /* what one caller runs it with */\n\n",
                 prefix, prefix, prefix, prefix);
   if (parts->generation)
-    strbuf_printf(out, "#define %s_VOCAB %lld /* tokens: what a row of scores has */\n\n", guard, (long long)parts->generation->vocab);
+    strbuf_printf(out, "#define %s_VOCAB %lld /* tokens: what a row of scores has */\n\n", guard,
+                  (long long)parts->generation->vocab);
   add_args(out, parts);
   add_functions(out, parts);
   strbuf_printf(out, "\n#ifdef __cplusplus\n}\n#endif\n#endif\n");

@@ -1,12 +1,22 @@
-/* LibraryFile: what a compiled library says of itself, read without loading it.
+/* LibraryFile: what a compiled library says of itself, read without loading it: nothing in the file is run.
  *
- * In: the path of a library or object made by `tfmc compile`. Out: its description. Refuses other ELF files. */
+ * In: the path of a library or object made by `tfmc compile`. Out: its description. Refuses files that are not 64-bit
+ * little-endian ELF, sections that reach beyond the file, and ELF files without a description of ours. */
 #ifndef TFM_AOT_LIBRARY_FILE_H
 #define TFM_AOT_LIBRARY_FILE_H
 
 #include <jansson.h>
 
-#include "diag/diag.h"
+#include "weights/files.h"
+
+// ---- sections ----
+
+/* Whether the file can be read and begins as ELF files do. Reports nothing. */
+bool is_elf_file(Arena *arena, const char *path);
+/* The bytes of the section and a NUL; NULL after an error, or if there is no such section. */
+const char *elf_section(Arena *arena, Diag *diag, const InFile *file, const char *name, size_t *size);
+
+// ---- descriptions ----
 
 #define LIBRARY_SECTION ".tfm" /* holds the description and a NUL */
 
@@ -19,11 +29,11 @@ typedef struct LibraryFile {
   uint8_t layout[16];
   uint64_t weights_bytes;
   bool weights_embedded;
-  bool is_incremental; /* it writes, and keeps what it computed for earlier tokens */
+  bool is_incremental;       /* it generates, and caches what it computed for earlier tokens */
   const json_t *description; /* all of it; library_file_close releases it */
 } LibraryFile;
 
-/* NULL after an error; else library_file_close when done. */
+/* NULL after an error; otherwise the caller must close it. */
 LibraryFile *library_file_open(Arena *arena, Diag *diag, const char *path);
 void library_file_close(LibraryFile *library); /* NULL is ignored */
 

@@ -1,4 +1,4 @@
-/* In: a module and a target. Out: functions, blocks, scalars and memory accesses for those who emit kernels. */
+/* In: a module and a target. Out: functions, blocks, scalars, memory accesses and loops, as kernels need them. */
 #include "codegen/emitter.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ Emitter emitter_new(Arena *arena, LLVMModuleRef module, const TargetInfo *target
 
 void emitter_destroy(Emitter *e) { LLVMDisposeBuilder(e->builder); }
 
-/* ---- functions and blocks ---- */
+// ---- functions and blocks ----
 
 static LLVMAttributeRef enum_attribute(Emitter *e, const char *name) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
@@ -80,7 +80,7 @@ void emit_branch(Emitter *e, LLVMValueRef condition, LLVMBasicBlockRef yes, LLVM
 
 void emit_at(Emitter *e, LLVMBasicBlockRef block) { LLVMPositionBuilderAtEnd(e->builder, block); }
 
-/* ---- scalars ---- */
+// ---- scalars ----
 
 LLVMValueRef emit_i64(Emitter *e, int64_t value) { return LLVMConstInt(e->i64, (unsigned long long)value, 1); }
 LLVMValueRef emit_i32(Emitter *e, int64_t value) { return LLVMConstInt(e->i32, (unsigned long long)value, 1); }
@@ -102,7 +102,7 @@ LLVMValueRef emit_least(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
   return emit_select(e, emit_icmp(e, LLVMIntULT, a, b), a, b);
 }
 
-/* ---- memory ---- */
+// ---- memory ----
 
 LLVMValueRef emit_offset(Emitter *e, LLVMValueRef pointer, LLVMValueRef bytes) {
   return LLVMBuildGEP2(e->builder, e->i8, pointer, &bytes, 1, "");
@@ -172,4 +172,72 @@ LLVMValueRef emit_load_masked(Emitter *e, LLVMTypeRef vector, LLVMValueRef point
 void emit_store_masked(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask, unsigned alignment) {
   LLVMValueRef arguments[] = {value, pointer, emit_i32(e, alignment), mask};
   emit_intrinsic2(e, "llvm.masked.store", LLVMTypeOf(value), e->pointer, 4, arguments);
+}
+
+// ---- loops and conditions ----
+
+/* A loop is emitted as it should run, since no pass over the IR will rotate it: a test before the first turn, and one at the
+ * end of the body, so that each turn costs one branch. */
+
+Loop loop_begin(Emitter *e, LLVMValueRef start, LLVMValueRef end, int64_t step) {
+  Loop loop = {.before = LLVMGetInsertBlock(e->builder),
+               .body = emit_block(e, "loop"),
+               .after = emit_block(e, "after"),
+               .end = end,
+               .step = emit_i64(e, step)};
+  emit_branch(e, emit_icmp(e, LLVMIntSLT, start, end), loop.body, loop.after);
+  emit_at(e, loop.body);
+  loop.index = loop_carry(e, &loop, start);
+  loop.n = 0;
+  loop.last = start;
+  return loop;
+}
+
+LLVMValueRef loop_carry(Emitter *e, Loop *loop, LLVMValueRef initial) {
+  CHECK(loop->n < LOOP_MAX_CARRIED, "a loop that carries more than %d values", LOOP_MAX_CARRIED);
+  LLVMValueRef phi = LLVMBuildPhi(e->builder, LLVMTypeOf(initial), "");
+  LLVMAddIncoming(phi, &initial, &loop->before, 1);
+  loop->phis[loop->n] = phi;
+  loop->initial[loop->n] = initial;
+  loop->next[loop->n] = phi;
+  loop->n++;
+  return phi;
+}
+
+void loop_next(Loop *loop, unsigned i, LLVMValueRef value) { loop->next[i] = value; }
+
+static LLVMValueRef after_value(Emitter *e, Loop *loop, LLVMBasicBlockRef latch, LLVMValueRef initial,
+                                LLVMValueRef last) {
+  LLVMValueRef phi = LLVMBuildPhi(e->builder, LLVMTypeOf(initial), "");
+  LLVMValueRef values[] = {initial, last};
+  LLVMBasicBlockRef blocks[] = {loop->before, latch};
+  LLVMAddIncoming(phi, values, blocks, 2);
+  return phi;
+}
+
+void loop_end(Emitter *e, Loop *loop) {
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->builder);
+  LLVMValueRef next = LLVMBuildNSWAdd(e->builder, loop->index, loop->step, "");
+  LLVMAddIncoming(loop->index, &next, &latch, 1);
+  for (unsigned i = 0; i < loop->n; i++) LLVMAddIncoming(loop->phis[i], &loop->next[i], &latch, 1);
+  emit_branch(e, emit_icmp(e, LLVMIntSLT, next, loop->end), loop->body, loop->after);
+  LLVMMoveBasicBlockAfter(loop->after, latch);
+  emit_at(e, loop->after);
+  loop->last = after_value(e, loop, latch, loop->last, next);
+  for (unsigned i = 0; i < loop->n; i++)
+    loop->results[i] = after_value(e, loop, latch, loop->initial[i], loop->next[i]);
+}
+
+If if_begin(Emitter *e, LLVMValueRef condition) {
+  LLVMBasicBlockRef yes = emit_block(e, "then");
+  If branch = {.after = emit_block(e, "after")};
+  emit_branch(e, condition, yes, branch.after);
+  emit_at(e, yes);
+  return branch;
+}
+
+void if_end(Emitter *e, If *branch) {
+  emit_jump(e, branch->after);
+  LLVMMoveBasicBlockAfter(branch->after, LLVMGetInsertBlock(e->builder));
+  emit_at(e, branch->after);
 }

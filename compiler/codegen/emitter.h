@@ -1,6 +1,6 @@
 /* Emitter: what every function that emits code has at hand: builder, types, the target, the function being written.
  *
- * In: a module and a target. Out: instructions at the builder's place. Nothing here knows a kernel. */
+ * In: a module and a target. Out: instructions where the builder stands. Nothing here knows any kernel. */
 #ifndef TFM_CODEGEN_EMITTER_H
 #define TFM_CODEGEN_EMITTER_H
 
@@ -72,5 +72,41 @@ void emit_prefetch(Emitter *e, LLVMValueRef pointer, unsigned locality);
 LLVMValueRef emit_intrinsic(Emitter *e, const char *name, LLVMTypeRef type, unsigned n, LLVMValueRef *arguments);
 LLVMValueRef emit_intrinsic2(Emitter *e, const char *name, LLVMTypeRef first, LLVMTypeRef second, unsigned n,
                              LLVMValueRef *arguments);
+
+// ---- loops and conditions ----
+
+/* Loops: counted loops with carried values.
+ *
+ *   Loop loop = loop_begin(e, start, end, step);
+ *   LLVMValueRef sum = loop_carry(e, &loop, zero);       before anything else in the body
+ *   ... loop.index ...
+ *   loop_next(&loop, 0, new_sum);
+ *   loop_end(e, &loop);                                  loop.results[0]: the last value, or zero if nothing ran
+ *
+ * The body runs while index < end (signed), tested before the first time and after each. */
+
+enum { LOOP_MAX_CARRIED = 32 };
+
+typedef struct Loop {
+  LLVMBasicBlockRef before, body, after;
+  LLVMValueRef end, step;
+  LLVMValueRef index; /* i64 */
+  LLVMValueRef last;  /* after loop_end: the first index that was not run */
+  unsigned n;
+  LLVMValueRef phis[LOOP_MAX_CARRIED], initial[LOOP_MAX_CARRIED], next[LOOP_MAX_CARRIED], results[LOOP_MAX_CARRIED];
+} Loop;
+
+Loop loop_begin(Emitter *e, LLVMValueRef start, LLVMValueRef end, int64_t step);
+LLVMValueRef loop_carry(Emitter *e, Loop *loop, LLVMValueRef initial);
+void loop_next(Loop *loop, unsigned i, LLVMValueRef value);
+void loop_end(Emitter *e, Loop *loop);
+
+/* if (condition) { ... }: from if_begin to if_end. */
+typedef struct If {
+  LLVMBasicBlockRef after;
+} If;
+
+If if_begin(Emitter *e, LLVMValueRef condition);
+void if_end(Emitter *e, If *branch);
 
 #endif

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "aot/library_file.h"
-#include "aot/weights_file.h"
+#include "aot/packed_weights.h"
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
 #include "driver/library_model.h"
 #include "driver/packing.h"
 #include "tfm/weights_file.h"
-#include "weights/in_file.h"
+#include "weights/files.h"
 
 typedef struct LibraryEngine {
   Engine base;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "weights/in_file.h"
+#include "weights/files.h"
 
 typedef enum SettingKind { COUNT, REAL, FLAG, TOKEN, TOKENS, EARLY, WORDS, START, FALLBACK, IGNORED } SettingKind;
 

@@ -1,6 +1,6 @@
 #include "driver/incremental.h"
 
-#include "aot/model_text.h"
+#include "aot/description.h"
 #include "driver/passes_options.h"
 
 /* What is printed or written between passes is of the model itself. */

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "aot/library_file.h"
-#include "aot/weights_file.h"
+#include "aot/packed_weights.h"
 #include "driver/host.h"
 #include "driver/packing.h"
 #include "tfm/weights_file.h"

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "aot/generation.h"
+#include "aot/description.h"
+#include "aot/emit_library.h"
 #include "aot/library_file.h"
-#include "aot/model_text.h"
 #include "base/check.h"
 #include "driver/generation_settings.h"
 #include "driver/incremental.h"

@@ -6,7 +6,7 @@
 #ifndef TFM_DRIVER_LIBRARY_MODEL_H
 #define TFM_DRIVER_LIBRARY_MODEL_H
 
-#include "aot/library_plans.h"
+#include "aot/packed_weights.h"
 #include "driver/session.h"
 #include "tfm/library.h"
 

@@ -2,9 +2,8 @@
 
 #include <string.h>
 
-#include "aot/elf_section.h"
+#include "aot/description.h"
 #include "aot/library_file.h"
-#include "aot/model_text.h"
 #include "driver/passes_options.h"
 
 ParsedProgram *model_parse(Session *session) {

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "aot/elf_section.h"
+#include "aot/library_file.h"
 #include "driver/inputs.h"
 #include "driver/packing.h"
-#include "weights/in_file.h"
+#include "weights/files.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"
 

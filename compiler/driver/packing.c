@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "aot/names.h"
-#include "aot/weights_file.h"
+#include "aot/header.h"
+#include "aot/packed_weights.h"
 #include "weights/pack.h"
 
 enum { HUGE_PAGE = 2 * 1024 * 1024 }; /* weights on such pages are read about a tenth faster */

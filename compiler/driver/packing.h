@@ -2,7 +2,7 @@
 #ifndef TFM_DRIVER_PACKING_H
 #define TFM_DRIVER_PACKING_H
 
-#include "aot/library_plans.h"
+#include "aot/packed_weights.h"
 #include "driver/weight_source.h"
 
 /* "out/libx.so" and ".h" give "out/x.h". */

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "aot/model_text.h"
+#include "aot/description.h"
 #include "passes/incremental.h"
 
 PassOptions passes_options(const Options *options) {

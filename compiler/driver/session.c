@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 #include "diag/render.h"
-#include "weights/in_file.h"
-#include "weights/out_file.h"
+#include "weights/files.h"
 
 void session_print(const StrBuf *text) { fwrite(text->text, 1, text->length, stdout); }
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "aot/weights_file.h"
+#include "aot/packed_weights.h"
 #include "base/check.h"
 #include "driver/random.h"
 

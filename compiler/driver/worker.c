@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "aot/aot.h"
-#include "aot/weights_file.h"
+#include "aot/packed_weights.h"
 #include "api/parts.h"
 #include "driver/host.h"
 #include "driver/library_model.h"

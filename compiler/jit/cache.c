@@ -13,7 +13,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "weights/out_file.h"
+#include "weights/files.h"
 
 extern const char code_identity[]; /* made by cmake/identity.cmake */
 

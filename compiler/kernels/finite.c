@@ -1,6 +1,6 @@
 /* FINITE: whether all of rows x columns floats are finite. In: a matrix. Out: 1 or 0. All numbers are looked at: the
  * answer is nearly always 1. x - x is 0 for finite x, else NaN, and a sum keeps NaN. */
-#include "codegen/loops.h"
+#include "codegen/emitter.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 

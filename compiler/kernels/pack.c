@@ -4,7 +4,7 @@
  * source (keys), squares of one vector's side are transposed in registers; else a line of the panel is one of the
  * source, copied as vectors where columns are contiguous. What else is left is copied number by number. */
 #include "base/check.h"
-#include "codegen/loops.h"
+#include "codegen/emitter.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 

@@ -6,7 +6,7 @@
 #ifndef TFM_KERNELS_ROW_H
 #define TFM_KERNELS_ROW_H
 
-#include "codegen/loops.h"
+#include "codegen/emitter.h"
 #include "kernels/emit_expr.h"
 #include "plan/kernel_spec.h"
 

@@ -3,7 +3,7 @@
  * In: rows x columns scores, and per row the maximum and sum of the blocks before. Out: exp(score - new maximum), the
  * columns up to the next multiple of 16 as 0; the new maximum and sum; the factor for what the row has gathered so
  * far. NaN and +inf make the sum NaN, and with it the row. A block of -inf changes nothing. */
-#include "codegen/loops.h"
+#include "codegen/emitter.h"
 #include "codegen/math.h"
 #include "kernels/emit.h"
 #include "kernels/reducer.h"

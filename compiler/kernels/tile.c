@@ -10,7 +10,7 @@
  *   rest:   k % 4, one per turn
  *   finish: whole rows, or `columns` of them under masks (by way of the stack where the target has none) */
 #include "base/check.h"
-#include "codegen/loops.h"
+#include "codegen/emitter.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 

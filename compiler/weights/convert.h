@@ -1,7 +1,7 @@
 /* Convert: elements as they stand in a file to elements as they stand in memory.
  *
- * In: bytes of a file type, little-endian, at any address. Out: f32, i32 or bool. Exact: f16 and bf16 are widened,
- * NaN payloads kept; an i64 must fit in 32 bits, a bool must be 0 or 1. */
+ * In: little-endian bytes of a file type, at any address. Out: f32, i32 or bool, exactly: f16 and bf16 are widened and keep
+ * their NaN payloads. Refuses an i64 that does not fit in 32 bits and a bool that is neither 0 nor 1. */
 #ifndef TFM_WEIGHTS_CONVERT_H
 #define TFM_WEIGHTS_CONVERT_H
 
@@ -22,10 +22,10 @@ extern const char *const file_dtype_names[N_FILE_DTYPES];
 extern const uint8_t file_dtype_bits[N_FILE_DTYPES];
 
 FileDType file_dtype_find(const char *name);
-/* Whether there is a conversion, and if so what types there are: "F32, F16, BF16". */
 bool can_convert(FileDType from, DType to);
+/* The types that convert to `to`, for messages: "F32, F16 or BF16". */
 const char *convertible_names(DType to);
-/* Converts n elements. Returns n, or the index of the first that does not fit, whose value is put in *value. */
+/* Converts n elements. Returns n, or the index of the first that does not fit; *value is then its value. */
 size_t convert_elements(FileDType from, DType to, size_t n, const unsigned char *bytes, void *out, int64_t *value);
 
 float f16_to_f32(uint16_t bits);

@@ -1,13 +1,14 @@
 /* JsonCursor: the header of a safetensors file, byte by byte, as strict JSON.
  *
- * In: a file and the range of its header. Out: strings, integers, punctuation. The header is read in pieces: what it
- * claims costs no memory. The first fault is reported with its byte in the header; after it every function fails.
- * Refuses what JSON does not allow: malformed UTF-8, raw control bytes, lone surrogates, numbers that are not whole. */
+ * In: a file and the range of its header. Out: strings, integers, punctuation. The header is read in pieces, so a hostile one
+ * costs no memory; a library that builds a tree would take many times its size. The first fault is reported with its byte in
+ * the header; from then on every function fails, so callers need not stop at once.
+ * Refuses what JSON does not allow (malformed UTF-8, raw control bytes, lone surrogates), and numbers that are not whole. */
 #ifndef TFM_WEIGHTS_JSON_CURSOR_H
 #define TFM_WEIGHTS_JSON_CURSOR_H
 
 #include "base/strbuf.h"
-#include "weights/in_file.h"
+#include "weights/files.h"
 
 typedef struct JsonCursor {
   Diag *diag;
@@ -22,13 +23,13 @@ typedef struct JsonCursor {
 
 /* Reports a fault at byte `at` of the header, and fails. */
 bool cursor_fail(JsonCursor *cursor, int64_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The next byte that is no blank, without passing it; -1 at the end or after a fault. */
+/* The next byte that is not blank, left where it is; -1 at the end or after a fault. */
 int cursor_peek(JsonCursor *cursor);
-/* Passes the byte `c`, which must be the next that is no blank. */
+/* Consumes the byte `c`, which must be the next that is not blank. */
 bool cursor_expect(JsonCursor *cursor, char c);
-/* Passes `,` or the closing byte; *more is true after a comma. */
+/* Consumes `,` or the closing byte; *more is true after a comma. */
 bool cursor_separator(JsonCursor *cursor, char close, bool *more);
-/* A string; its first `limit` bytes replace what `text` holds, *length is that of all of it. */
+/* A string. Its first `limit` bytes replace the contents of `text`; *length is its whole length. */
 bool cursor_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length);
 /* A whole number from 0 to 2^63 - 1. */
 bool cursor_integer(JsonCursor *cursor, int64_t *value);

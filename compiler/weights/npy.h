@@ -2,15 +2,15 @@
  *
  *   \x93NUMPY | version 1, 2 or 3 | length | {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } | the data
  *
- * In: a path. Out: shape and type, then the elements. Of Python the header may use this one dictionary and nothing else.
- * Refuses headers over 10,000 bytes, types other than f4, i4, i8, b1 and u1 (little-endian), column-major order,
- * shapes that do not take exactly the bytes that follow, archives (.npz). */
+ * In: a path. Out: shape and type, then the elements. The header may hold this one dictionary and no other Python.
+ * Refuses headers over 10,000 bytes, types other than little-endian f4, i4, i8, b1 and u1, column-major order, shapes that
+ * do not account for exactly the bytes that follow, and archives (.npz). */
 #ifndef TFM_WEIGHTS_NPY_H
 #define TFM_WEIGHTS_NPY_H
 
 #include "graph/eval.h"
 #include "weights/convert.h"
-#include "weights/in_file.h"
+#include "weights/files.h"
 
 enum { NPY_MAX_HEADER = 10000, NPY_MAX_RANK = 32 };
 
@@ -23,10 +23,10 @@ typedef struct NpyFile {
   int64_t data_begin;
 } NpyFile;
 
-/* False after an error; else npy_close when done. */
+/* False after an error; otherwise the caller must close it. */
 bool npy_open(NpyFile *npy, Diag *diag, const char *path);
 void npy_close(NpyFile *npy);
-/* Reads all elements as f32, i32 or bool into `out`; the type must be one that can_convert has. False after an error. */
+/* Reads all elements into `out` as f32, i32 or bool; can_convert must have said yes. False after an error. */
 bool npy_read(const NpyFile *npy, Diag *diag, DType dtype, void *out);
 /* The file is complete or absent. False after an error. */
 bool npy_write(Diag *diag, const char *path, const Tensor *tensor);

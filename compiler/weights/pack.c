@@ -1,22 +1,146 @@
-/* In: weight recipes. Out: packed weights. See pack.h.
- *
- * A recipe is first read as rows of tensors (recipe.h); what that refuses is computed whole, then treated as one
- * piece. Rows are copied (PLAIN) or dealt out as columns of panels (PANELS). */
 #include "weights/pack.h"
 
 #include <string.h>
 
-#include "weights/recipe.h"
+// ---- recipes as rows of tensors ----
 
-/* Elements of a row that are handled together while the lines they are written to stay in the cache. */
-enum { ROW_PART = 16 };
+typedef struct Reader {
+  Arena *arena;
+  WeightLookup weights;
+  void *context;
+} Reader;
+
+static RecipeResult read_rows(const Reader *reader, const Node *node, RecipeRows *rows);
+
+static int64_t dim_of(const Node *node, uint32_t axis) {
+  int64_t value = 0;
+  size_is_const(node->dims[axis], &value);
+  return value;
+}
+
+static void shape_rows(const Node *node, RecipeRows *rows) {
+  *rows = (RecipeRows){.rows = 1, .columns = 1};
+  if (node->rank > 1) rows->columns = dim_of(node, node->rank - 1u);
+  for (uint32_t i = 0; i + (node->rank > 1) < node->rank; i++) rows->rows *= dim_of(node, i);
+}
+
+static void add_piece(const Reader *reader, RecipeRows *rows, RecipePiece piece) {
+  if (piece.rows) vec_push(reader->arena, &rows->pieces, piece);
+}
+
+static RecipeResult read_weight(const Reader *reader, const Node *node, RecipeRows *rows) {
+  const Tensor *tensor = reader->weights(reader->context, node->attr.name);
+  if (!tensor) return RECIPE_FAILED;
+  add_piece(reader, rows, (RecipePiece){.rows = rows->rows, .data = tensor->data, .row_stride = rows->columns,
+                                        .column_stride = 1});
+  return RECIPE_ROWS;
+}
+
+static RecipeResult read_full(const Reader *reader, const Node *node, RecipeRows *rows) {
+  float *number = ARENA_NEW(reader->arena, float);
+  *number = (float)node->attr.number;
+  add_piece(reader, rows, (RecipePiece){.rows = rows->rows, .data = number});
+  return RECIPE_ROWS;
+}
+
+static RecipeResult read_concat(const Reader *reader, const Node *node, RecipeRows *rows) {
+  if (node->attr.axis != 0) return RECIPE_REFUSED;
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    RecipeRows part;
+    RecipeResult result = read_rows(reader, node->inputs.items[i], &part);
+    if (result != RECIPE_ROWS) return result;
+    for (size_t j = 0; j < part.pieces.n; j++) add_piece(reader, rows, part.pieces.items[j]);
+  }
+  return RECIPE_ROWS;
+}
+
+/* Rows [first, first + count) of the pieces, from column `column` on. */
+static void cut(const Reader *reader, const RecipeRows *from, int64_t first, int64_t count, int64_t column,
+                RecipeRows *rows) {
+  for (size_t i = 0; i < from->pieces.n && count > 0; i++) {
+    RecipePiece piece = from->pieces.items[i];
+    if (first >= piece.rows) {
+      first -= piece.rows;
+      continue;
+    }
+    piece.data += first * piece.row_stride + column * piece.column_stride;
+    piece.rows = piece.rows - first < count ? piece.rows - first : count;
+    count -= piece.rows;
+    first = 0;
+    add_piece(reader, rows, piece);
+  }
+}
+
+static RecipeResult read_slice(const Reader *reader, const Node *node, RecipeRows *rows) {
+  RecipeRows from;
+  RecipeResult result = node->rank > 2 ? RECIPE_REFUSED : read_rows(reader, node->inputs.items[0], &from);
+  if (result != RECIPE_ROWS) return result;
+  int64_t starts[2] = {0, 0};
+  for (uint32_t i = 0; i < node->rank; i++) size_is_const(node->attr.starts[i], &starts[i]);
+  cut(reader, &from, starts[0], rows->rows, starts[1], rows);
+  return RECIPE_ROWS;
+}
+
+static RecipeResult read_permute(const Reader *reader, const Node *node, RecipeRows *rows) {
+  RecipeRows from;
+  RecipeResult result = node->rank > 2 ? RECIPE_REFUSED : read_rows(reader, node->inputs.items[0], &from);
+  if (result != RECIPE_ROWS) return result;
+  if (node->rank < 2 || node->attr.axes[0] == 0) {
+    rows->pieces.items = from.pieces.items;
+    rows->pieces.n = from.pieces.n;
+    rows->pieces.cap = from.pieces.cap;
+    return RECIPE_ROWS;
+  }
+  if (from.pieces.n != 1) return RECIPE_REFUSED;
+  RecipePiece piece = from.pieces.items[0];
+  piece.rows = from.columns;
+  piece.row_stride = from.pieces.items[0].column_stride;
+  piece.column_stride = from.pieces.items[0].row_stride;
+  add_piece(reader, rows, piece);
+  return RECIPE_ROWS;
+}
+
+static RecipeResult read_product(const Reader *reader, const Node *node, RecipeRows *rows) {
+  const Node *x = node->inputs.items[0], *factor = node->inputs.items[1];
+  if (x->op == OP_FULL) {
+    x = factor;
+    factor = node->inputs.items[0];
+  }
+  if (factor->op != OP_FULL || !node_same_shape(x, node)) return RECIPE_REFUSED;
+  RecipeResult result = read_rows(reader, x, rows);
+  for (size_t i = 0; result == RECIPE_ROWS && i < rows->pieces.n; i++) {
+    RecipePiece *piece = &rows->pieces.items[i];
+    if (piece->n_factors == RECIPE_MAX_FACTORS) return RECIPE_REFUSED;
+    piece->factors[piece->n_factors++] = (float)factor->attr.number;
+  }
+  return result;
+}
+
+static RecipeResult read_rows(const Reader *reader, const Node *node, RecipeRows *rows) {
+  if (node->dtype != DTYPE_F32) return RECIPE_REFUSED;
+  shape_rows(node, rows);
+  switch (node->op) {
+    case OP_WEIGHT: return read_weight(reader, node, rows);
+    case OP_FULL: return read_full(reader, node, rows);
+    case OP_CONCAT: return read_concat(reader, node, rows);
+    case OP_SLICE: return read_slice(reader, node, rows);
+    case OP_PERMUTE: return read_permute(reader, node, rows);
+    case OP_MUL: return read_product(reader, node, rows);
+    default: return RECIPE_REFUSED;
+  }
+}
+
+RecipeResult recipe_rows(Arena *arena, const Node *node, WeightLookup weights, void *context, RecipeRows *rows) {
+  Reader reader = {arena, weights, context};
+  return read_rows(&reader, node, rows);
+}
+
+// ---- plain rows ----
 
 static float factored(const RecipePiece *piece, float value) {
   for (uint32_t i = 0; i < piece->n_factors; i++) value *= piece->factors[i];
   return value;
 }
-
-// ---- plain ----
 
 static void copy_row(const RecipePiece *piece, int64_t row, int64_t columns, float *to) {
   const float *from = piece->data + row * piece->row_stride;
@@ -35,12 +159,17 @@ static void pack_plain(const RecipeRows *rows, float *to) {
 
 // ---- panels ----
 
+/* A row of the recipe becomes a column of a panel, so the writes of a row are `width` floats apart. Rows are taken in parts of
+ * 16 elements, one cache line of reading; the 16 lines of the panel that they are written to stay in L1 until the part
+ * of the last row has filled them. */
+enum { ROW_PART = 16 };
+
 typedef struct PanelColumn {
   const RecipePiece *piece;
   const float *from;
 } PanelColumn;
 
-/* Where the next `width` rows are; `piece` and `row` go on. Returns how many there are. */
+/* Finds the next `width` rows, advancing `piece` and `row`. Returns how many there are. */
 static uint32_t take_columns(const RecipeRows *rows, uint32_t width, size_t *piece, int64_t *row, PanelColumn *columns) {
   uint32_t n = 0;
   while (n < width && *piece < rows->pieces.n) {
@@ -55,7 +184,7 @@ static uint32_t take_columns(const RecipeRows *rows, uint32_t width, size_t *pie
   return n;
 }
 
-/* k blocks follow each other without gaps, so a panel is [k][width] whatever the size of a block. */
+/* Blocks of k follow each other without gaps, so a panel is [k][width] whatever their size. */
 static void fill_panel(const PanelColumn *columns, uint32_t n, int64_t k, uint32_t width, float *panel) {
   for (int64_t begin = 0; begin < k; begin += ROW_PART) {
     int64_t end = begin + ROW_PART < k ? begin + ROW_PART : k;

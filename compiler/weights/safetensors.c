@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "weights/files.h"
 #include "weights/safetensors_header.h"
 
 void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
@@ -21,7 +22,7 @@ static bool is_npz(Diag *diag, const SafeTensors *file) {
   return memcmp(start, "PK\3\4", 4) == 0 && strstr(start + NAME, ".npy");
 }
 
-/* How files begin that are given in the place of a safetensors file. Read as a length, each is far too large. */
+/* How other files begin that people pass as safetensors. Read as a length, each of these is far too large. */
 static const char *other_kind(Diag *diag, const SafeTensors *file, const unsigned char bytes[8]) {
   static const struct {
     const char *start, *what;
@@ -138,7 +139,7 @@ static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out)
 
 bool safetensors_read(const SafeTensors *file, Diag *diag, const StTensor *tensor, DType dtype, void *out) {
   size_t element_bytes = file_dtype_bits[tensor->dtype] / 8;
-  /* What needs no conversion is read in place. */
+  /* Elements that need no conversion are read straight to their destination. */
   if (tensor->dtype == FILE_F32 || tensor->dtype == FILE_I32)
     return in_file_read(&file->file, diag, file->data_begin + tensor->begin, out,
                         (size_t)(tensor->end - tensor->begin));
@@ -174,4 +175,62 @@ bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tens
   }
   arena_destroy(scratch);
   return read;
+}
+
+// ---- writing ----
+
+static size_t bytes_of(const Tensor *tensor) {
+  return (size_t)tensor_elements(tensor) * dtype_bytes[tensor->dtype];
+}
+
+/* Where the data of tensor i begin. Bools come last, so that all others lie at multiples of 4. */
+static size_t offset_of(const Tensor *tensors, uint32_t n, uint32_t i) {
+  size_t offset = 0;
+  bool last = dtype_bytes[tensors[i].dtype] == 1;
+  for (uint32_t k = 0; k < n; k++) {
+    bool is_byte = dtype_bytes[tensors[k].dtype] == 1;
+    if (is_byte == last ? k < i : last) offset += bytes_of(&tensors[k]);
+  }
+  return offset;
+}
+
+static void write_data(OutFile *file, const Tensor *tensors, uint32_t n, bool bytes) {
+  for (uint32_t i = 0; i < n; i++)
+    if ((dtype_bytes[tensors[i].dtype] == 1) == bytes) out_file_write(file, tensors[i].data, bytes_of(&tensors[i]));
+}
+
+static StrBuf written_header(Arena *arena, const char *const *names, const Tensor *tensors, uint32_t n) {
+  static const FileDType types[N_DTYPES] = {[DTYPE_F32] = FILE_F32, [DTYPE_I32] = FILE_I32, [DTYPE_BOOL] = FILE_BOOL};
+  StrBuf header = strbuf_new(arena);
+  strbuf_add_char(&header, '{');
+  for (uint32_t i = 0; i < n; i++) {
+    size_t begin = offset_of(tensors, n, i), end = begin + bytes_of(&tensors[i]);
+    if (i) strbuf_add_char(&header, ',');
+    strbuf_add_json(&header, names[i]);
+    strbuf_printf(&header, ":{\"dtype\":\"%s\",\"shape\":[", file_dtype_names[types[tensors[i].dtype]]);
+    for (uint32_t axis = 0; axis < tensors[i].rank; axis++)
+      strbuf_printf(&header, "%s%lld", axis ? "," : "", (long long)tensors[i].dims[axis]);
+    strbuf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", begin, end);
+  }
+  strbuf_add_char(&header, '}');
+  while (header.length % 8) strbuf_add_char(&header, ' ');
+  return header;
+}
+
+bool safetensors_write(Diag *diag, const char *path, const char *const *names, const Tensor *tensors, uint32_t n) {
+  Arena *scratch = arena_create();
+  OutFile *file = ARENA_NEW(scratch, OutFile);
+  bool written = false;
+  if (out_file_open(file, diag, path)) {
+    StrBuf header = written_header(scratch, names, tensors, n);
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)header.length >> 8 * i);
+    out_file_write(file, length, sizeof length);
+    out_file_write(file, header.text, header.length);
+    write_data(file, tensors, n, false);
+    write_data(file, tensors, n, true);
+    written = out_file_commit(file);
+  }
+  arena_destroy(scratch);
+  return written;
 }

@@ -2,25 +2,24 @@
  *
  *   8 bytes: n, little-endian | n bytes of JSON: {"name": {"dtype", "shape", "data_offsets"}, ...} | the data
  *
- * In: a path. Out: an index of the tensors, and single tensors read and converted on demand. Nothing is believed: the
- * header is checked completely before anything of a size that it claims is allocated. The tensors must cover the data
- * without a hole, an overlap or a rest. Refuses headers over 100,000,000 bytes, more than 1,000,000 tensors, names over
- * 4,096 bytes or with control characters, duplicate keys. Types that this program has no use for are no fault of the
- * file, only of whoever asks for such a tensor.
- * Every fault gives one message with the file, the byte in the header and the tensor. */
+ * In: a path. Out: an index of the tensors, and single tensors, read and converted on demand. The file is not trusted: the
+ * header is checked completely before anything is allocated whose size it states. The tensors must cover the data without
+ * a hole, an overlap or a rest. Refuses headers over 100,000,000 bytes, more than 1,000,000 tensors, names over 4,096
+ * bytes or with control characters, and duplicate keys. An element type that this program cannot use is an error only
+ * once such a tensor is asked for. Every fault gives one message with the file, the byte in the header and the tensor. */
 #ifndef TFM_WEIGHTS_SAFETENSORS_H
 #define TFM_WEIGHTS_SAFETENSORS_H
 
 #include "base/map.h"
 #include "graph/eval.h"
 #include "weights/convert.h"
-#include "weights/in_file.h"
+#include "weights/files.h"
 
 enum {
   SAFETENSORS_MAX_HEADER = 100000000,
   SAFETENSORS_MAX_TENSORS = 1000000,
   SAFETENSORS_MAX_NAME = 4096,
-  SAFETENSORS_MAX_METADATA = 4096 /* bytes of a text of the metadata that are kept */
+  SAFETENSORS_MAX_METADATA = 4096 /* bytes of a value that are kept */
 };
 
 typedef struct StTensor {
@@ -46,15 +45,15 @@ typedef struct SafeTensors {
   Map by_name;
 } SafeTensors;
 
-/* NULL after an error; else safetensors_close when done. The index lives in the arena. */
+/* NULL after an error; otherwise the caller must close it. The index lives in the arena. */
 SafeTensors *safetensors_open(Arena *arena, Diag *diag, const char *path);
-/* The same for a file of a set: a symbolic link as its last part is refused. */
+/* The same for a file that an index names: a symbolic link as the last part of the path is refused. */
 SafeTensors *safetensors_open_contained(Arena *arena, Diag *diag, const char *path);
 void safetensors_close(SafeTensors *file); /* NULL is ignored */
 const StTensor *safetensors_find(const SafeTensors *file, const char *name);
 
-/* Reads a tensor as f32, i32 or bool into `out`, which has room for all of its elements. Its type must be one that
- * can_convert has. False after an error: a value that does not fit, or the file cannot be read. */
+/* Reads a tensor as f32, i32 or bool into `out`, which has room for all of its elements. can_convert must
+ * have said yes. False after an error: a value does not fit, or the file cannot be read. */
 bool safetensors_read(const SafeTensors *file, Diag *diag, const StTensor *tensor, DType dtype, void *out);
 
 typedef struct StCounts {
@@ -64,8 +63,8 @@ typedef struct StCounts {
 /* How many elements of a tensor of F32, F16 or BF16 are special. False after an error. */
 bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tensor, StCounts *counts);
 
-/* Writes tensors: the same bytes for the same tensors, the file complete or absent. The data begins at a multiple of 8
- * bytes, each f32 and i32 tensor at one of 4. False after an error. */
+/* Writes tensors; the same tensors give the same bytes. The data begin at a multiple of 8, every f32 and i32 tensor at a
+ * multiple of 4. False after an error; then there is no file. */
 bool safetensors_write(Diag *diag, const char *path, const char *const *names, const Tensor *tensors, uint32_t n);
 
 /* "[2, 3]" */

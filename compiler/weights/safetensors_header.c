@@ -76,7 +76,7 @@ static bool read_entry(HeaderReader *reader, StTensor *tensor, int64_t *seen) {
   return read_offsets(reader, tensor);
 }
 
-/* That the shape, the type and the offsets agree, and lie in the file. */
+/* Checks that the shape, the type and the offsets agree and lie in the file. */
 static bool check_tensor(HeaderReader *reader, StTensor *tensor) {
   JsonCursor *cursor = &reader->cursor;
   int64_t at = tensor->header_offset, bits = 0;
@@ -197,7 +197,7 @@ static bool read_members(HeaderReader *reader) {
 }
 
 bool safetensors_read_header(Arena *arena, Diag *diag, SafeTensors *file, int64_t header_size) {
-  Arena *scratch = arena_create(); /* the cursor and the last string: as large as the header's largest string */
+  Arena *scratch = arena_create(); /* holds the cursor and the last string */
   HeaderReader *reader = ARENA_NEW(scratch, HeaderReader);
   reader->arena = arena;
   reader->file = file;
@@ -217,7 +217,7 @@ static bool stands_before(const StTensor *a, const StTensor *b) {
   return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
 }
 
-/* Merge sort: stable, and n log n whatever the file says. */
+/* Merge sort: stable, and n log n even for a file made to hurt. */
 static void sort_by_offset(const StTensor **tensors, const StTensor **scratch, size_t n) {
   if (n < 2) return;
   size_t half = n / 2;

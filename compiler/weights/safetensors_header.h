@@ -1,4 +1,6 @@
-/* The JSON header of a safetensors file: what it says of each tensor, and whether that holds together. */
+/* The JSON header of a safetensors file: what it says of each tensor, and whether that is consistent.
+ *
+ * In: the file and the length of its header. Out: its tensors and metadata. Refuses whatever safetensors.h lists. */
 #ifndef TFM_WEIGHTS_SAFETENSORS_HEADER_H
 #define TFM_WEIGHTS_SAFETENSORS_HEADER_H
 
@@ -7,7 +9,7 @@
 
 /* Fills tensors, metadata and by_name of `file`, whose data_begin and data_size are set. False after an error. */
 bool safetensors_read_header(Arena *arena, Diag *diag, SafeTensors *file, int64_t header_size);
-/* The tensors cover the data: none overlap, nothing is left between or after them. False after an error. */
+/* Checks that the tensors cover the data: none overlap, nothing is left between or after them. False after an error. */
 bool safetensors_check_tiling(Arena *arena, Diag *diag, const SafeTensors *file);
 
 #endif

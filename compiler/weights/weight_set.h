@@ -1,8 +1,9 @@
 /* WeightSet: the tensors of a model's weights, from one safetensors file or from several that an index lists.
  *
- * An index (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. Its files must lie in its own
- * folder or below it: absolute paths, `..` and symbolic links are refused, as is a tensor that the file it is mapped to
- * does not have. Each file is opened once. */
+ * In: a path. Out: every tensor by its name. An index (model.safetensors.index.json) is JSON:
+ * {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so its files must lie in its own folder or below:
+ * absolute paths, `..` and symbolic links are refused, as is a tensor that its file does not have. Each file is opened
+ * once. */
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 
@@ -20,7 +21,7 @@ typedef struct WeightSet {
   Map by_name;              /* name -> index in entries + 1, as a pointer */
 } WeightSet;
 
-/* A path that ends in .json is an index. NULL after an error; else weight_set_close when done. */
+/* A path that ends in .json is an index. NULL after an error; otherwise the caller must close it. */
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path);
 void weight_set_close(WeightSet *set); /* NULL is ignored */
 /* NULL if there is none. */

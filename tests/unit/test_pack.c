@@ -1,7 +1,6 @@
 /* Packing: panels and plain tensors from weights directly, and what the interpreter must compute first. */
 #include "../support/compiled_graph.h"
 #include "weights/pack.h"
-#include "weights/recipe.h"
 
 TestSuite(pack, .init = setup, .fini = teardown);
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aot/weights_file.h"
+#include "aot/packed_weights.h"
 #include "tfm/library.h"
 #include "tfm/weights_file.h"
 

@@ -3,13 +3,12 @@
 #include <string.h>
 
 #include "aot/aot.h"
-#include "aot/code_text.h"
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
 #include "driver/library_model.h"
 #include "driver/packing.h"
 #include "driver/weight_source.h"
-#include "weights/out_file.h"
+#include "weights/files.h"
 
 enum { MAX_TARGETS = 8 };
 

@@ -1,5 +1,5 @@
 /* tfmc dump: one stage of compilation as text. */
-#include "aot/code_text.h"
+#include "aot/aot.h"
 #include "driver/commands/commands.h"
 #include "driver/host.h"
 #include "driver/model.h"

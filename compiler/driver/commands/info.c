@@ -1,8 +1,8 @@
 /* tfmc info: what this machine is, what a weight file holds, or what a compiled library says of itself. */
 #include <string.h>
 
-#include "aot/elf_section.h"
-#include "aot/weights_file.h"
+#include "aot/library_file.h"
+#include "aot/packed_weights.h"
 #include "driver/commands/commands.h"
 #include "driver/host.h"
 #include "driver/info_library.h"

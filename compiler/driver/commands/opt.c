@@ -5,7 +5,7 @@
 
 #include "driver/commands/commands.h"
 #include "driver/passes_options.h"
-#include "weights/in_file.h"
+#include "weights/files.h"
 
 enum { MAX_GRAPH_BYTES = 256 << 20 };
 

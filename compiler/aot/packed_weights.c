@@ -1,19 +1,55 @@
-#include "aot/weights_file.h"
+#include "aot/packed_weights.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include "weights/in_file.h"
-#include "weights/out_file.h"
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "plan/share_weights.h"
+#include "weights/files.h"
 
 static void hash(const void *bytes, size_t size, uint8_t digest[16]) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, size));
   memcpy(digest, canonical.digest, 16);
 }
+
+// ---- layout ----
+
+PlanList library_plan_list(const LibraryPlans *plans) {
+  PlanList list = {0};
+  if (plans->decoding) list.plans[list.n++] = plans->decoding->step;
+  if (plans->decoding && plans->decoding->source) list.plans[list.n++] = plans->decoding->source;
+  list.plans[list.n++] = plans->forward;
+  return list;
+}
+
+Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
+  const PlanList list = library_plan_list(plans);
+  Plan all = {.arena = arena, .graph = plans->forward->graph, .target = plans->forward->target};
+  for (uint32_t i = 0; i < list.n; i++)
+    for (size_t k = 0; k < list.plans[i]->kernels.n; k++) vec_push(arena, &all.kernels, list.plans[i]->kernels.items[k]);
+  return all;
+}
+
+static void print_layout(StrBuf *text, const Plan *plan) {
+  for (size_t i = 0; i < plan->recipes.n; i++) {
+    const WeightRecipe *recipe = &plan->recipes.items[i];
+    if (recipe->is_shared) continue;
+    strbuf_printf(text, "%llu %llu ", (unsigned long long)recipe->offset, (unsigned long long)recipe->bytes);
+    recipe_print(text, plan->graph->sizes, recipe);
+    strbuf_add_char(text, '\n');
+  }
+}
+
+void library_layout(Arena *arena, const LibraryPlans *plans, uint8_t layout[16]) {
+  const PlanList list = library_plan_list(plans);
+  StrBuf text = strbuf_new(arena);
+  for (uint32_t i = 0; i < list.n; i++) print_layout(&text, list.plans[i]);
+  hash(text.text, text.length, layout);
+}
+
+// ---- the file ----
 
 void weights_file_header(char *page, const char *model, const uint8_t layout[16], const void *packed, uint64_t bytes) {
   memset(page, 0, TFM_WEIGHTS_HEADER_BYTES);
@@ -37,8 +73,6 @@ bool weights_file_write(Diag *diag, const char *path, const char *model, const u
   out_file_write(file, packed, bytes);
   return out_file_commit(file);
 }
-
-// ---- reading ----
 
 bool is_packed_file(Arena *arena, const char *path) {
   Diag silent = diag_new(arena);

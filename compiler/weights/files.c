@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* O_TMPFILE */
-#include "weights/out_file.h"
+#include "weights/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,13 +10,76 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool fail(OutFile *file, const char *what) {
+// ---- reading ----
+
+static const char *kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+bool in_file_open(InFile *file, Diag *diag, const char *path, bool follow_link) {
+  *file = (InFile){.fd = -1, .path = path};
+  /* O_NONBLOCK: opening a pipe without a writer must not wait; it means nothing for a regular file. */
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow_link ? 0 : O_NOFOLLOW));
+  if (fd < 0) {
+    bool is_link = errno == ELOOP && !follow_link;
+    diag_error_at(diag, path, DIAG_FILE, "cannot open the file: %s",
+                  is_link ? "it is a symbolic link, which is not followed here" : strerror(errno));
+    return false;
+  }
+  struct stat status;
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    diag_error_at(diag, path, DIAG_FILE, "cannot read the file: it is %s, not a regular file", kind_of(status.st_mode));
+    close(fd);
+    return false;
+  }
+  file->fd = fd;
+  file->size = status.st_size;
+  return true;
+}
+
+bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, size_t size) {
+  char *to = bytes;
+  while (size) {
+    ssize_t n = pread(file->fd, to, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      diag_error_at(diag, file->path, DIAG_FILE, "cannot read the file: %s",
+                    n < 0 ? strerror(errno) : "it became shorter while it was read");
+      return false;
+    }
+    to += n;
+    offset += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+void in_file_close(InFile *file) {
+  if (file->fd >= 0) close(file->fd);
+  file->fd = -1;
+}
+
+bool is_symbolic_link(const char *path) {
+  struct stat status;
+  return lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
+}
+
+bool same_file(const char *a, const char *b) {
+  struct stat status_a, status_b;
+  return stat(a, &status_a) == 0 && stat(b, &status_b) == 0 && status_a.st_dev == status_b.st_dev &&
+         status_a.st_ino == status_b.st_ino;
+}
+
+// ---- the target of a file that is written ----
+
+static bool write_failed(OutFile *file, const char *what) {
   if (!file->failed) diag_error_at(file->diag, file->path, DIAG_FILE, "cannot %s: %s", what, strerror(errno));
   file->failed = true;
   return false;
 }
-
-// ---- where it goes ----
 
 /* The file that `path` leads to, whether it exists or not, or NULL with errno set. */
 static const char *target_of(Arena *arena, const char *path) {
@@ -25,9 +88,7 @@ static const char *target_of(Arena *arena, const char *path) {
     return NULL;
   }
   char *real = realpath(path, NULL);
-  if (!real) {
-    return errno == ENOENT ? path : NULL; /* a link that leads nowhere is replaced itself */
-  }
+  if (!real) return errno == ENOENT ? path : NULL; /* a link that leads nowhere is itself replaced */
   const char *copy = arena_strdup(arena, real);
   free(real);
   return copy;
@@ -43,24 +104,24 @@ static bool find_target(OutFile *file, Diag *diag, const char *path) {
   *file = (OutFile){.diag = diag, .path = path, .fd = -1};
   file->target = *path ? target_of(diag->arena, path) : NULL;
   if (!*path) errno = ENOENT;
-  if (!file->target) return fail(file, "write the file");
+  if (!file->target) return write_failed(file, "write the file");
   file->folder = folder_of(diag->arena, file->target);
   const char *slash = strrchr(file->target, '/');
   const char *name = slash ? slash + 1 : file->target;
   struct stat status;
   if (!*name) errno = EISDIR;
   if (strlen(name) > NAME_MAX) errno = ENAMETOOLONG;
-  if (!*name || strlen(name) > NAME_MAX) return fail(file, "write the file");
+  if (!*name || strlen(name) > NAME_MAX) return write_failed(file, "write the file");
   if (stat(file->target, &status) == 0 && !S_ISREG(status.st_mode)) {
     errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-    return fail(file, "write the file");
+    return write_failed(file, "write the file");
   }
   return true;
 }
 
-// ---- the file without its name ----
+// ---- the nameless file ----
 
-/* A name in the folder that no other file has; it is used only by the process and for as short as can be. */
+/* A hidden name that the process takes only for the moment between naming the file and renaming it. */
 static const char *temporary_name(const OutFile *file, unsigned attempt) {
   return arena_printf(file->diag->arena, "%s/.tfmc-%ld-%u.tmp", file->folder, (long)getpid(), attempt);
 }
@@ -81,7 +142,7 @@ static bool open_temporary(OutFile *file) {
 
 bool out_file_open(OutFile *file, Diag *diag, const char *path) {
   if (!find_target(file, diag, path)) return false;
-  return open_temporary(file) || fail(file, "write the file");
+  return open_temporary(file) || write_failed(file, "write the file");
 }
 
 bool out_file_check(Diag *diag, const char *path) {
@@ -100,7 +161,7 @@ static void flush(OutFile *file) {
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) errno = EIO;
     if (n <= 0) {
-      fail(file, "write the file");
+      write_failed(file, "write the file");
       return;
     }
     from += n;
@@ -121,7 +182,7 @@ void out_file_write(OutFile *file, const void *bytes, size_t size) {
   }
 }
 
-// ---- giving it its name ----
+// ---- naming it ----
 
 static mode_t mode_for(const OutFile *file) {
   struct stat status;
@@ -146,22 +207,22 @@ static bool name_it(OutFile *file) {
 static void sync_folder(const OutFile *file) {
   int fd = open(file->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
-  fsync(fd); /* the new file is complete whether this works or not */
+  fsync(fd); /* the file is complete even if this fails; only its name might be lost in a crash */
   close(fd);
 }
 
 bool out_file_commit(OutFile *file) {
   if (!file->failed) flush(file);
-  if (!file->failed && fchmod(file->fd, mode_for(file)) != 0) fail(file, "set the permissions of the file");
-  if (!file->failed && fsync(file->fd) != 0) fail(file, "write the file");
-  if (!file->failed && !name_it(file)) fail(file, "name the file");
-  if (!file->failed && rename(file->temporary, file->target) != 0) fail(file, "rename the file");
+  if (!file->failed && fchmod(file->fd, mode_for(file)) != 0) write_failed(file, "set the permissions of the file");
+  if (!file->failed && fsync(file->fd) != 0) write_failed(file, "write the file");
+  if (!file->failed && !name_it(file)) write_failed(file, "name the file");
+  if (!file->failed && rename(file->temporary, file->target) != 0) write_failed(file, "rename the file");
   if (file->failed) {
     out_file_abandon(file);
     return false;
   }
   file->temporary = NULL;
-  if (close(file->fd) != 0) fail(file, "close the file");
+  if (close(file->fd) != 0) write_failed(file, "close the file");
   file->fd = -1;
   sync_folder(file);
   return !file->failed;
