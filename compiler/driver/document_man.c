@@ -3,8 +3,8 @@
 
 #include "driver/document.h"
 
-/* Text in which hyphens stay hyphens, no line is a request, and what stands between two ` is bold. A line may end behind a |:
- * choices can be longer than one. */
+/* Text in which hyphens stay hyphens, no line is a request, and what stands between two ` is bold. A line may end
+ * behind a |: choices can be longer than one. */
 static void add_text(StrBuf *out, const char *text) {
   bool begins_line = true, is_bold = false;
   for (const char *c = text; *c; c++) {
@@ -26,6 +26,13 @@ static void add_line(StrBuf *out, const char *macro, const char *text) {
 
 // ---- commands ----
 
+static void add_stages(StrBuf *out) {
+  for (int i = 0; i < N_STAGES; i++) {
+    add_line(out, ".TP\n.B ", stage_table[i].name);
+    add_line(out, "", stage_table[i].line);
+  }
+}
+
 static void add_verb(StrBuf *out, int verb) {
   const VerbInfo *info = &verb_table[verb];
   strbuf_printf(out, ".SS tfmc %s\n", info->name);
@@ -37,6 +44,7 @@ static void add_verb(StrBuf *out, int verb) {
   strbuf_printf(&line, "%c%s.", *info->line - 'a' + 'A', info->line + 1);
   add_line(out, "", line.text);
   if (*info->details) add_text(out, info->details);
+  if (verb == VERB_DUMP) add_stages(out);
 }
 
 // ---- options ----
@@ -88,6 +96,9 @@ static void add_option(StrBuf *out, Option option) {
 // ---- the page ----
 
 static const char *const pairs[][2] = {
+    {".SH DIAGNOSTICS", NULL},
+#define DIAG(Enum, id, exit_code, line) {id, line},
+#include "diag/diag_codes.def"
     {".SH EXIT STATUS", NULL},
     {"0", "done"},
     {"1", "the model, a definition, the weights or the inputs are wrong"},

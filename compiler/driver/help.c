@@ -41,10 +41,16 @@ static void add_option(StrBuf *out, Option option) {
   strbuf_add_char(out, '\n');
 }
 
+static void add_stages(StrBuf *out) {
+  for (int i = 0; i < N_STAGES; i++) strbuf_printf(out, "  %-14s %s\n", stage_table[i].name, stage_table[i].line);
+}
+
 void help_verb(StrBuf *out, Verb verb) {
   const VerbInfo *info = &verb_table[verb];
   strbuf_printf(out, "tfmc %s: %s\n\nusage: tfmc %s %s [options]\n\n", info->name, info->line, info->name, info->arguments);
-  if (*info->details) strbuf_printf(out, "%s\n", info->details);
+  strbuf_add(out, info->details);
+  if (verb == VERB_DUMP) add_stages(out);
+  if (*info->details) strbuf_add_char(out, '\n');
   for (int i = 0; i < N_OPTIONS; i++)
     if (option_table[i].verbs & 1u << verb) add_option(out, (Option)i);
 }

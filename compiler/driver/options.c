@@ -6,6 +6,17 @@
 
 #include "driver/option_values.h"
 
+const StageInfo stage_table[N_STAGES] = {
+#define STAGE(name, part, form, line) {name, PART_##part, FORM_##form, line},
+#include "driver/stages.def"
+};
+
+/* The rule of --stage, behind its first character. */
+static const char stage_names[] =
+#define STAGE(name, part, form, line) "|" name
+#include "driver/stages.def"
+    ;
+
 const OptionInfo option_table[N_OPTIONS] = {
 #define OPTION(Enum, letter, name, kind, argument, rule, verbs, help) \
   [OPTION_##Enum] = {letter, name, KIND_##kind, argument, rule, verbs, help},
@@ -83,6 +94,18 @@ static void fill_popt_table(struct poptOption table[N_OPTIONS + 1], Verb verb) {
   table[N_OPTIONS] = (struct poptOption){0};
 }
 
+/* The name that is listed, of a word that has several. */
+static const char *listed_name(Option option, const char *text) {
+  static const char *const stage_aliases[][2] = {
+#define STAGE(name, part, form, line)
+#define STAGE_ALIAS(other, name) {other, name},
+#include "driver/stages.def"
+  };
+  for (size_t i = 0; option == OPTION_STAGE && i < sizeof stage_aliases / sizeof *stage_aliases; i++)
+    if (strcmp(text, stage_aliases[i][0]) == 0) return stage_aliases[i][1];
+  return text;
+}
+
 static void take_option(Arena *arena, Diag *diag, Options *options, Option option, const char *text) {
   const OptionInfo *info = &option_table[option];
   OptionValues *values = &options->values[option];
@@ -140,7 +163,7 @@ bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *opt
       break;
     }
     char *text = poptGetOptArg(context);
-    take_option(arena, diag, options, (Option)(found - 1), text ? text : "");
+    take_option(arena, diag, options, (Option)(found - 1), listed_name((Option)(found - 1), text ? text : ""));
     free(text);
   }
   for (const char *file; (file = poptGetArg(context));) vec_push(arena, &options->files, arena_strdup(arena, file));

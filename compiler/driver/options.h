@@ -34,6 +34,20 @@ typedef enum Option {
   N_OPTIONS
 } Option;
 
+/* What --stage may name. */
+typedef struct StageInfo {
+  const char *name;
+  enum StagePart { PART_MODEL, PART_ENCODER, PART_STEP } part;
+  enum StageForm { FORM_AST, FORM_GRAPH, FORM_FUSED, FORM_PLAN, FORM_LLVM, FORM_ASM } form;
+  const char *line;
+} StageInfo;
+
+enum {
+  N_STAGES = 0
+#define STAGE(name, part, form, line) +1
+#include "driver/stages.def"
+};
+
 typedef enum OptionKind { KIND_FLAG, KIND_ONCE, KIND_MANY, KIND_COUNT, KIND_NUMBER, KIND_CHOICE } OptionKind;
 
 typedef struct OptionInfo {
@@ -53,6 +67,7 @@ typedef struct VerbInfo {
 
 extern const OptionInfo option_table[N_OPTIONS];
 extern const VerbInfo verb_table[N_VERBS];
+extern const StageInfo stage_table[N_STAGES];
 
 /* Whether people are told of it. */
 static inline bool verb_is_listed(int verb) { return *verb_table[verb].line; }

@@ -6,6 +6,7 @@ Needs nothing but Python's own library. The numbers (C01 ...) name the kinds of 
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import stat
@@ -21,6 +22,17 @@ MODEL = """model M(n = 3) {
   forward(x: f32[batch, n], ids: i32[batch]) {
     return y = up(x), twice = ids * 2, big = x > 0.5
   }
+}
+"""
+WRITER = """model Writer(vocab = 20, d = 16) {
+  embed = Embedding(vocab, d)
+  transformer = Transformer(d, 2, 1, 1, 32)
+  head = Linear(d, vocab)
+  forward(src: i32[batch, source], tgt: i32[batch, time]) {
+    logits = transformer(embed(src), embed(tgt), tgt_is_causal = true) -> head
+    return logits
+  }
+  generate tgt from logits { bos = 1  eos = 2 }
 }
 """
 TYPES = {"F32": "<f", "I32": "<i", "I64": "<q", "U8": "B", "BOOL": "B", "F64": "<d"}
@@ -422,6 +434,27 @@ class Texts(Case):
             self.assertGreater(len(text), 50, stage)
             self.tfmc("dump", "model.tfm", f"--stage={stage}", "-o", "out.txt")
             self.assertEqual(self.path("out.txt").read_text(), text)
+
+    def test_stages_of_generative_models(self):
+        self.path("writer.tfm").write_text(WRITER)
+        for other, name in [("source", "encoder"), ("source-fused", "encoder-fused"), ("source-plan", "encoder-plan")]:
+            text = self.tfmc("dump", "writer.tfm", f"--stage={name}").out
+            self.assertGreater(len(text), 20, name)
+            self.assertEqual(self.tfmc("dump", "writer.tfm", f"--stage={other}").out, text)
+            self.assertNotIn(other, self.tfmc("help", "dump").out)
+
+    def test_documents(self):
+        for name in ["options", "stages", "environment", "generate-options", "diagnostics", "primitives", "ops", "passes"]:
+            lines = self.tfmc("document", name).out.splitlines()
+            bars = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
+            self.assertGreater(len(lines), 7, name)
+            self.assertEqual(set(bars), {bars[0]}, name)
+            self.assertRegex(lines[1], r"^(\|---)+\|$")
+        stages = [line.split("`")[1] for line in self.tfmc("document", "stages").out.splitlines()[2:]]
+        for stage in stages:
+            self.assertIn(f"  {stage} ", self.tfmc("help", "dump").out)
+        self.assertIn("--stage=" + "\\|".join(stages), self.tfmc("document", "options").out)
+        self.tfmc("document", "opshuns", code=2, says="there are man, bash, zsh, options")
 
     def test_C15_opt_reads_what_dump_prints(self):
         graph = self.tfmc("dump", "model.tfm").out

@@ -8,26 +8,8 @@
 #include "passes/incremental.h"
 #include "plan/plan.h"
 
-typedef enum Stage { STAGE_GRAPH, STAGE_FUSED, STAGE_PLAN, STAGE_LLVM, STAGE_ASM } Stage;
-typedef enum Part { PART_MODEL, PART_SOURCE, PART_STEP } Part; /* of the incremental form, or all of it */
-
-typedef struct StageName {
-  const char *name;
-  Part part;
-  Stage stage;
-} StageName;
-
-static const StageName stage_names[] = {
-    {"graph", PART_MODEL, STAGE_GRAPH},        {"fused", PART_MODEL, STAGE_FUSED},
-    {"plan", PART_MODEL, STAGE_PLAN},          {"llvm", PART_MODEL, STAGE_LLVM},
-    {"asm", PART_MODEL, STAGE_ASM},            {"source", PART_SOURCE, STAGE_GRAPH},
-    {"source-fused", PART_SOURCE, STAGE_FUSED}, {"source-plan", PART_SOURCE, STAGE_PLAN},
-    {"step", PART_STEP, STAGE_GRAPH},          {"step-fused", PART_STEP, STAGE_FUSED},
-    {"step-plan", PART_STEP, STAGE_PLAN},
-};
-
-static const StageName *stage_of(const Options *options) {
-  const StageName *stage = stage_names;
+static const StageInfo *stage_of(const Options *options) {
+  const StageInfo *stage = stage_table;
   while (!option_is(options, OPTION_STAGE, "graph", stage->name)) stage++;
   return stage;
 }
@@ -44,13 +26,13 @@ static void print_graph(const Session *session, StrBuf *text, Graph *graph) {
 }
 
 /* What comes after the passes; of ragged sizes what is run for each item. */
-static void print_plan(Session *session, StrBuf *text, Graph *graph, Stage stage) {
+static void print_plan(Session *session, StrBuf *text, Graph *graph, enum StageForm form) {
   graph_make_uniform(graph);
   const TargetInfo *target = host_choose_target(session, false);
   const Plan *plan = target ? plan_graph(session->arena, &session->diag, graph, target) : NULL;
   if (!plan) return;
-  if (stage == STAGE_PLAN) plan_print(text, plan);
-  else code_text(&session->diag, plan, stage == STAGE_ASM, text);
+  if (form == FORM_PLAN) plan_print(text, plan);
+  else code_text(&session->diag, plan, form == FORM_ASM, text);
 }
 
 static void refuse_part(Session *session, const Incremental *parts) {
@@ -64,11 +46,11 @@ static void refuse_part(Session *session, const Incremental *parts) {
 }
 
 /* A part of the incremental form; NULL if there is none, with an error. */
-static Graph *find_part(Session *session, const Graph *graph, const StageName *stage) {
+static Graph *find_part(Session *session, const Graph *graph, const StageInfo *stage) {
   PassLog log = {.arena = session->arena};
   const Incremental parts = incremental_derive(session->arena, &session->diag, graph, &log);
-  Graph *part = stage->part == PART_SOURCE ? parts.source : parts.step;
-  if (stage->stage == STAGE_GRAPH && option_given(&session->options, OPTION_REPORT)) {
+  Graph *part = stage->part == PART_ENCODER ? parts.source : parts.step;
+  if (stage->form == FORM_GRAPH && option_given(&session->options, OPTION_REPORT)) {
     StrBuf report = strbuf_new(session->arena);
     passes_report(&report, part ? part : graph_clone(session->arena, graph), &log);
     session_print(&report);
@@ -78,19 +60,22 @@ static Graph *find_part(Session *session, const Graph *graph, const StageName *s
 }
 
 static void print_stage(Session *session, StrBuf *text) {
-  const StageName *stage = stage_of(&session->options);
+  const StageInfo *stage = stage_of(&session->options);
+  if (stage->form == FORM_AST) {
+    print_ast(session, text);
+    return;
+  }
   Graph *graph = model_load(session);
   if (graph && stage->part != PART_MODEL) graph = find_part(session, graph, stage);
-  if (!graph || (stage->stage != STAGE_GRAPH && !run_passes(session, graph))) return;
-  if (stage->stage <= STAGE_FUSED) print_graph(session, text, graph);
-  else print_plan(session, text, graph, stage->stage);
+  if (!graph || (stage->form != FORM_GRAPH && !run_passes(session, graph))) return;
+  if (stage->form == FORM_GRAPH || stage->form == FORM_FUSED) print_graph(session, text, graph);
+  else print_plan(session, text, graph, stage->form);
 }
 
 void command_dump(Session *session) {
   const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
   if (output && !session_check_output(session, output, &session->options.files.items[0], 1)) return;
   StrBuf text = strbuf_new(session->arena);
-  if (option_is(&session->options, OPTION_STAGE, "graph", "ast")) print_ast(session, &text);
-  else print_stage(session, &text);
+  print_stage(session, &text);
   if (!diag_has_errors(&session->diag)) session_write(session, &text);
 }
