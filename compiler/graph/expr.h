@@ -80,8 +80,5 @@ void expr_print(StrBuf *out, const SizeTable *sizes, const Expr *expr);
  * after an error: *text is where, *error what. */
 Expr *expr_read(Arena *arena, SizeTable *sizes, const char **text, uint32_t n_inputs, const DType *inputs,
                 const char **error);
-/* The shortest digits that give the f32 (the double) back, with a point or an exponent if it is a finite number. */
-void print_f32(StrBuf *out, double number);
-void print_f64(StrBuf *out, double number);
 
 #endif

@@ -1,50 +1,10 @@
 /* In: expressions, or their text. Out: the other. The law: what is printed is read back to an equal expression with the
  * same sharing, so to the same text. Reading refuses more than EXPR_MAX_OPERATIONS operations. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "graph/graph.h"
 #include "graph/infer.h"
-#include "graph/scan.h"
-
-// ---- numbers ----
-
-static void add_digits(StrBuf *out, const char *digits) {
-  strbuf_add(out, digits);
-  if (!strpbrk(digits, ".e")) strbuf_add(out, ".0");
-}
-
-/* What is written in a way of its own: nan, inf, and moderate integers in full. */
-static bool add_special(StrBuf *out, double number) {
-  if (isnan(number)) strbuf_add(out, "nan");
-  else if (fabs(number) < 1e7 && number == floor(number)) strbuf_printf(out, "%.1f", number);
-  else if (isinf(number)) strbuf_add(out, number < 0 ? "-inf" : "inf");
-  else return false;
-  return true;
-}
-
-void print_f32(StrBuf *out, double number) {
-  float value = (float)number;
-  if (add_special(out, value)) return;
-  char digits[40];
-  for (int precision = 1;; precision++) {
-    snprintf(digits, sizeof digits, "%.*g", precision, (double)value);
-    if ((float)strtod(digits, NULL) == value || precision == 9) break;
-  }
-  add_digits(out, digits);
-}
-
-void print_f64(StrBuf *out, double number) {
-  if (add_special(out, number)) return;
-  char digits[40];
-  for (int precision = 1;; precision++) {
-    snprintf(digits, sizeof digits, "%.*g", precision, number);
-    if (strtod(digits, NULL) == number || precision == 17) break;
-  }
-  add_digits(out, digits);
-}
+#include "graph/text.h"
 
 // ---- printing ----
 

@@ -168,7 +168,11 @@ static inline Node *node_rows_mask(const Node *node) {
 const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 
-/* Text form (print.c, read.c): what is printed is read back to the same text. */
+/* Text form (print.c, read.c, cond.c): what is printed is read back to the same text. */
+void check_print(StrBuf *out, const SizeTable *table, const Check *check);
+/* Reads what follows the word "check" at *text, which is moved past it; the origin is left alone. False after an error:
+ * *text is where, *error what. */
+bool check_read(Arena *arena, SizeTable *sizes, const char **text, Check *check, const char **error);
 void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64 and (not time < 2)" */
 void node_print(StrBuf *out, const SizeTable *table, const Node *node); /* "%3 = add %1, %2 : f32[batch]" */
 /* What follows its inputs, `separator` before the first attribute: ", axis=1 : f32[batch]". */

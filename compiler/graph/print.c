@@ -15,7 +15,7 @@
 
 #include "graph/attributes.h"
 #include "graph/infer.h"
-#include "graph/scan.h"
+#include "graph/text.h"
 
 static void print_name(StrBuf *out, const char *name) {
   if (text_is_name(name)) strbuf_add(out, name);
@@ -116,54 +116,6 @@ void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
 
 // ---- the rest of the graph ----
 
-static void print_operand(StrBuf *out, const SizeTable *table, const Cond *cond) {
-  if (cond->kind != COND_COMPARE) strbuf_add_char(out, '(');
-  cond_print(out, table, cond);
-  if (cond->kind != COND_COMPARE) strbuf_add_char(out, ')');
-}
-
-void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond) {
-  static const char *const signs[N_OPS] = {[OP_EQ] = "==", [OP_NE] = "!=", [OP_LT] = "<",
-                                           [OP_GT] = ">",  [OP_LE] = "<=", [OP_GE] = ">="};
-  switch (cond->kind) {
-    case COND_COMPARE:
-      size_print(out, table, cond->left);
-      strbuf_printf(out, " %s ", signs[cond->op]);
-      size_print(out, table, cond->right);
-      break;
-    case COND_NOT:
-      strbuf_add(out, "not ");
-      print_operand(out, table, cond->a);
-      break;
-    case COND_AND:
-    case COND_OR:
-      print_operand(out, table, cond->a);
-      strbuf_add(out, cond->kind == COND_AND ? " and " : " or ");
-      print_operand(out, table, cond->b);
-      break;
-  }
-}
-
-/* Braces of the text itself are doubled. */
-static void print_check(StrBuf *out, const SizeTable *table, const Check *check) {
-  StrBuf message = strbuf_new(out->arena);
-  for (size_t i = 0; i < check->message.n; i++) {
-    const CheckPart *part = &check->message.items[i];
-    for (const char *c = part->text ? part->text : ""; *c; c++) {
-      strbuf_add_char(&message, *c);
-      if (*c == '{' || *c == '}') strbuf_add_char(&message, *c);
-    }
-    if (!part->size) continue;
-    strbuf_add_char(&message, '{');
-    size_print(&message, table, part->size);
-    strbuf_add(&message, part->named ? "=}" : "}");
-  }
-  strbuf_add(out, "check ");
-  cond_print(out, table, check->condition);
-  strbuf_add(out, ", ");
-  strbuf_add_quoted(out, message.text);
-}
-
 static void print_setting_value(StrBuf *out, double value) {
   if (value == floor(value) && fabs(value) < 1e15 && !(value == 0 && signbit(value))) strbuf_printf(out, "%.0f", value);
   else print_f64(out, value);
@@ -230,7 +182,7 @@ static void print_all(StrBuf *out, Graph *graph, bool origins) {
   }
   for (size_t i = 0; i < graph->checks.n; i++) {
     strbuf_add(out, "  ");
-    print_check(out, graph->sizes, &graph->checks.items[i]);
+    check_print(out, graph->sizes, &graph->checks.items[i]);
     if (origins) print_origin(out, &graph->checks.items[i].origin);
     strbuf_add_char(out, '\n');
   }
@@ -247,6 +199,8 @@ void graph_print(StrBuf *out, Graph *graph) { print_all(out, graph, false); }
 
 void graph_print_with_origins(StrBuf *out, Graph *graph) { print_all(out, graph, true); }
 
+// ---- for the debugger ----
+
 void graph_dump(Graph *graph) {
   Arena *scratch = arena_create();
   StrBuf out = strbuf_new(scratch);
@@ -261,4 +215,121 @@ void node_dump(const Graph *graph, const Node *node) {
   node_print(&out, graph->sizes, node);
   fprintf(stderr, "%s\n", out.text);
   arena_destroy(scratch);
+}
+
+// ---- Graphviz ----
+
+/* A node is labelled with its operation, an edge with the shape that flows along it. Modules are boxes in boxes:
+ * layers.0.self_attn stands in layers.0, which stands in layers. */
+typedef struct Module Module;
+struct Module {
+  const char *name; /* the last part of the path */
+  VEC(Module *) children;
+  VEC(const Node *) nodes;
+};
+
+typedef struct Dot {
+  StrBuf *out;
+  const Graph *graph;
+  Map modules; /* path -> Module * */
+  int n_clusters;
+} Dot;
+
+/* The module of a path; those around it are made too. */
+static Module *module_of(Dot *dot, const char *path, size_t length) {
+  MapEntry *known = map_find(&dot->modules, path, length);
+  if (known) return known->value;
+  Module *module = ARENA_NEW(dot->out->arena, Module);
+  map_put_n(&dot->modules, path, length, module);
+  if (!length) return module;
+  size_t begin = length;
+  while (begin > 0 && path[begin - 1] != '.') begin--;
+  module->name = arena_strndup(dot->out->arena, path + begin, length - begin);
+  Module *around = module_of(dot, path, begin ? begin - 1 : 0);
+  vec_push(dot->out->arena, &around->children, module);
+  return module;
+}
+
+enum { MAX_DEPTH = 100 }; /* of boxes; what lies deeper is drawn in the outermost */
+
+static bool too_deep(const char *path) {
+  int depth = 0;
+  for (; *path; path++) depth += *path == '.';
+  return depth >= MAX_DEPTH;
+}
+
+static const char *label_of(const Dot *dot, const Node *node) {
+  StrBuf label = strbuf_new(dot->out->arena);
+  strbuf_add(&label, op_table[node->op].name);
+  if (node->attr.name) strbuf_printf(&label, "\n%s", node->attr.name);
+  if (node->attr.expr) {
+    strbuf_add_char(&label, '\n');
+    expr_print(&label, dot->graph->sizes, node->attr.expr);
+  }
+  return label.text;
+}
+
+static const char *look_of(const Node *node) {
+  if (node->op == OP_INPUT) return "shape=ellipse, style=bold";
+  if (node->op == OP_WEIGHT) return "shape=box, style=dashed";
+  if (op_table[node->op].category == CATEGORY_VIEW) return "shape=plaintext";
+  return "shape=box, style=rounded";
+}
+
+static void indent(const Dot *dot, int depth) {
+  for (int i = 0; i < depth; i++) strbuf_add(dot->out, "  ");
+}
+
+static void print_module(Dot *dot, const Module *module, int depth) {
+  for (size_t i = 0; i < module->nodes.n; i++) {
+    const Node *node = module->nodes.items[i];
+    indent(dot, depth);
+    strbuf_printf(dot->out, "n%u [%s, label=", node->id, look_of(node));
+    strbuf_add_quoted(dot->out, label_of(dot, node));
+    strbuf_add(dot->out, "];\n");
+  }
+  for (size_t i = 0; i < module->children.n; i++) {
+    indent(dot, depth);
+    strbuf_printf(dot->out, "subgraph cluster_%d {\n", dot->n_clusters++);
+    indent(dot, depth + 1);
+    strbuf_add(dot->out, "label=");
+    strbuf_add_quoted(dot->out, module->children.items[i]->name);
+    strbuf_add(dot->out, ";\n");
+    print_module(dot, module->children.items[i], depth + 1);
+    indent(dot, depth);
+    strbuf_add(dot->out, "}\n");
+  }
+}
+
+static void print_edge(Dot *dot, const Node *from, const char *to, uint32_t id) {
+  StrBuf shape = strbuf_new(dot->out->arena);
+  node_print_shape(&shape, dot->graph->sizes, from);
+  strbuf_printf(dot->out, "  n%u -> %s%u [label=", from->id, to, id);
+  strbuf_add_quoted(dot->out, shape.text);
+  strbuf_add(dot->out, "];\n");
+}
+
+void graph_dot(StrBuf *out, Graph *graph) {
+  Dot dot = {.out = out, .graph = graph, .modules = map_new(out->arena)};
+  graph_renumber(graph);
+  Module *root = module_of(&dot, "", 0);
+  for (const Node *node = graph->first; node; node = node->next) {
+    const char *path = too_deep(node->origin.path) ? "" : node->origin.path;
+    Module *module = module_of(&dot, path, strlen(path));
+    vec_push(out->arena, &module->nodes, node);
+  }
+  strbuf_add(out, "digraph ");
+  strbuf_add_quoted(out, graph->name);
+  strbuf_add(out, " {\n  node [fontname=\"sans-serif\"];\n  edge [fontname=\"sans-serif\", fontsize=9];\n");
+  print_module(&dot, root, 1);
+  for (uint32_t i = 0; i < graph->outputs.n; i++) {
+    strbuf_printf(out, "  o%u [shape=ellipse, style=bold, label=", i);
+    strbuf_add_quoted(out, graph->outputs.items[i].name);
+    strbuf_add(out, "];\n");
+  }
+  for (const Node *node = graph->first; node; node = node->next) {
+    for (size_t i = 0; i < node->inputs.n; i++) print_edge(&dot, node->inputs.items[i], "n", node->id);
+  }
+  for (uint32_t i = 0; i < graph->outputs.n; i++) print_edge(&dot, graph->outputs.items[i].node, "o", i);
+  strbuf_add(out, "}\n");
 }

@@ -1,11 +1,27 @@
-/* In: the text form of a graph (print.c shows it). Out: the graph, or one error with its line and column: the first thing that
- * is not as expected. What is read has the syntax of a graph and uses only what it defines; whether types and shapes
- * are right is graph_verify's to say. Comments begin with # and may stand wherever blanks may. */
+/* In: the text form of a graph (print.c shows it). Out: the graph, or one error with its line and column: the first
+ * thing that is not what the grammar expects. The reader accepts anything with the syntax of a graph that uses only what
+ * it has defined; whether types and shapes are right is for graph_verify to say. Comments begin with # and may stand
+ * wherever blanks may.
+ *
+ * The sections follow the text from the inside out: words, nodes, checks, the generate block, the header, the whole. */
 #include <string.h>
 
-#include "graph/graph_reader.h"
+#include "graph/attributes.h"
+#include "graph/text.h"
 
-bool read_fault(GraphReader *r, const char *format, ...) {
+typedef struct GraphReader {
+  Arena *arena;
+  Diag *diag;
+  Source *source;
+  const char *text; /* the place in source->text */
+  Graph *graph;
+  Map nodes; /* the number that stands in the text -> Node * */
+} GraphReader;
+
+// ---- words ----
+
+/* Reports that something else was expected here, and returns false. The first error ends the reading. */
+__attribute__((format(printf, 2, 3))) static bool read_fault(GraphReader *r, const char *format, ...) {
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(r->arena, format, args);
@@ -16,9 +32,10 @@ bool read_fault(GraphReader *r, const char *format, ...) {
   return false;
 }
 
-bool read_expect(GraphReader *r, char c) { return scan_char(&r->text, c) || read_fault(r, "expected '%c'", c); }
+static bool read_expect(GraphReader *r, char c) { return scan_char(&r->text, c) || read_fault(r, "expected '%c'", c); }
 
-const char *read_name(GraphReader *r, const char *what) {
+/* A plain name or a quoted string; NULL after an error. */
+static const char *read_name(GraphReader *r, const char *what) {
   const char *name;
   size_t length;
   if (scan_name(&r->text, &name, &length)) return arena_strndup(r->arena, name, length);
@@ -27,7 +44,7 @@ const char *read_name(GraphReader *r, const char *what) {
   return NULL;
 }
 
-const Size *read_size(GraphReader *r) {
+static const Size *read_size(GraphReader *r) {
   scan_blanks(&r->text);
   const char *end = r->text;
   const Size *size = size_read(r->graph->sizes, &end);
@@ -36,7 +53,8 @@ const Size *read_size(GraphReader *r) {
   return size;
 }
 
-bool read_sizes(GraphReader *r, uint32_t *n, const Size **sizes) {
+/* "[a, b]": at most MAX_RANK sizes. */
+static bool read_sizes(GraphReader *r, uint32_t *n, const Size **sizes) {
   *n = 0;
   if (!read_expect(r, '[')) return false;
   if (scan_char(&r->text, ']')) return true;
@@ -48,7 +66,8 @@ bool read_sizes(GraphReader *r, uint32_t *n, const Size **sizes) {
   return read_expect(r, ']');
 }
 
-Node *read_operand(GraphReader *r) {
+/* "%3", a node that an earlier line defined. */
+static Node *read_operand(GraphReader *r) {
   const char *begin = r->text;
   int64_t number;
   if (!scan_char(&r->text, '%') || !scan_integer(&r->text, &number)) {
@@ -60,6 +79,245 @@ Node *read_operand(GraphReader *r) {
   r->text = begin;
   read_fault(r, "%%%lld is not defined before", (long long)number);
   return NULL;
+}
+
+// ---- nodes: "%2 = gather %1, %0 : f32[batch, 8]" ----
+
+/* A node as far as it was read. */
+typedef struct Pending {
+  OpKind op;
+  NodeAttr attr;
+  VEC(Node *) inputs;
+  bool seen[N_ATTRIBUTES];
+  bool real;        /* VALUE has a point or an exponent */
+  bool truth;       /* VALUE is true or false */
+  uint32_t n_starts;
+  DType dtype;
+  uint32_t rank;
+  const Size *dims[MAX_RANK];
+} Pending;
+
+typedef bool (*ReadAttribute)(GraphReader *, Pending *);
+
+static bool read_node_name(GraphReader *r, Pending *p) {
+  return scan_string(r->arena, &r->text, &p->attr.name) || read_fault(r, "expected a name in quotes");
+}
+
+static bool read_value(GraphReader *r, Pending *p) {
+  p->truth = true;
+  p->attr.integer = scan_word(&r->text, "true");
+  if (p->attr.integer || scan_word(&r->text, "false")) return true;
+  p->truth = false;
+  p->real = scan_number(&r->text, &p->attr.number);
+  if (p->real) return true;
+  if (!scan_integer(&r->text, &p->attr.integer)) return read_fault(r, "expected a number, true or false");
+  return true;
+}
+
+static bool read_node_size(GraphReader *r, Pending *p) { return (p->attr.size = read_size(r)) != NULL; }
+
+static bool read_starts(GraphReader *r, Pending *p) { return read_sizes(r, &p->n_starts, p->attr.starts); }
+
+static bool read_axes(GraphReader *r, Pending *p) {
+  if (!read_expect(r, '[')) return false;
+  if (scan_char(&r->text, ']')) return true;
+  uint32_t n = 0;
+  do {
+    int64_t axis;
+    if (n == MAX_RANK || !scan_integer(&r->text, &axis) || axis < 0 || axis >= MAX_RANK) {
+      return read_fault(r, "expected at most %d axes from 0", MAX_RANK);
+    }
+    p->attr.axes[n++] = (uint8_t)axis;
+  } while (scan_char(&r->text, ','));
+  return read_expect(r, ']');
+}
+
+static bool read_reduction(GraphReader *r, Pending *p) {
+  for (int op = 0; op < N_OPS; op++) {
+    if (!scan_word(&r->text, op_table[op].name)) continue;
+    p->attr.reduction = (OpKind)op;
+    return true;
+  }
+  return read_fault(r, "expected the name of a reduction");
+}
+
+static bool read_axis(GraphReader *r, Pending *p) {
+  int64_t axis;
+  if (!scan_integer(&r->text, &axis) || axis < 0 || axis >= MAX_RANK) return read_fault(r, "expected an axis from 0");
+  p->attr.axis = (int32_t)axis;
+  return true;
+}
+
+static bool read_flag(GraphReader *r, bool *flag) {
+  *flag = scan_word(&r->text, "true");
+  return *flag || scan_word(&r->text, "false") || read_fault(r, "expected true or false");
+}
+
+static bool read_keepdim(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.keepdim); }
+static bool read_weight(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_weight); }
+static bool read_bias(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_bias); }
+static bool read_interleaved(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.interleaved); }
+
+static bool read_double(GraphReader *r, double *number) {
+  int64_t integer;
+  if (scan_number(&r->text, number)) return true;
+  if (!scan_integer(&r->text, &integer)) return read_fault(r, "expected a number");
+  *number = (double)integer;
+  return true;
+}
+
+static bool read_eps(GraphReader *r, Pending *p) { return read_double(r, &p->attr.eps); }
+static bool read_base(GraphReader *r, Pending *p) { return read_double(r, &p->attr.base); }
+
+static bool read_domain(GraphReader *r, Pending *p) {
+  uint32_t rank;
+  if (!read_sizes(r, &rank, p->attr.dims_in)) return false;
+  p->attr.rank_in = (uint8_t)rank;
+  return true;
+}
+
+/* "$3", "not $3", "$3 else 0". */
+static bool read_rows(GraphReader *r, Pending *p) {
+  int64_t input;
+  p->attr.rows_where = !scan_word(&r->text, "not");
+  if (!read_expect(r, '$')) return false;
+  if (!scan_integer(&r->text, &input) || input < 0 || input >= (int64_t)p->inputs.n || input >= UINT8_MAX)
+    return read_fault(r, "expected the number of an input");
+  p->attr.rows_mask = (uint8_t)(input + 1);
+  p->attr.rows_zero = scan_word(&r->text, "else");
+  return !p->attr.rows_zero || read_expect(r, '0');
+}
+
+static bool read_expr(GraphReader *r, Pending *p) {
+  if (!read_expect(r, '{')) return false;
+  DType *types = ARENA_ARRAY(r->arena, DType, p->inputs.n);
+  for (size_t i = 0; i < p->inputs.n; i++) types[i] = p->inputs.items[i]->dtype;
+  const char *error;
+  p->attr.expr = expr_read(r->arena, r->graph->sizes, &r->text, (uint32_t)p->inputs.n, types, &error);
+  if (!p->attr.expr) return read_fault(r, "%s", error);
+  return read_expect(r, '}');
+}
+
+static const ReadAttribute readers[N_ATTRIBUTES] = {
+    [ATTRIBUTE_NAME] = read_node_name,     [ATTRIBUTE_VALUE] = read_value,
+    [ATTRIBUTE_SIZE] = read_node_size,     [ATTRIBUTE_STARTS] = read_starts,
+    [ATTRIBUTE_AXES] = read_axes,          [ATTRIBUTE_REDUCTION] = read_reduction,
+    [ATTRIBUTE_AXIS] = read_axis,          [ATTRIBUTE_KEEPDIM] = read_keepdim,
+    [ATTRIBUTE_WEIGHT] = read_weight,      [ATTRIBUTE_BIAS] = read_bias,
+    [ATTRIBUTE_EPS] = read_eps,            [ATTRIBUTE_BASE] = read_base,
+    [ATTRIBUTE_INTERLEAVED] = read_interleaved, [ATTRIBUTE_DOMAIN] = read_domain,
+    [ATTRIBUTE_ROWS] = read_rows,          [ATTRIBUTE_EXPR] = read_expr};
+
+// ---- operands and attributes ----
+
+static bool read_attribute(GraphReader *r, Pending *p, Attribute attribute) {
+  if (!op_has_attribute(p->op, attribute)) {
+    return read_fault(r, "%s has no %s", op_table[p->op].name, attribute_names[attribute]);
+  }
+  if (p->seen[attribute]) return read_fault(r, "%s stands twice", attribute_names[attribute]);
+  p->seen[attribute] = true;
+  return readers[attribute](r, p);
+}
+
+/* "axis=2"; false without an error if no known name and '=' stand here. */
+static bool scan_label(GraphReader *r, Attribute *attribute) {
+  for (int i = 0; i < N_ATTRIBUTES; i++) {
+    const char *rest = r->text;
+    if (!scan_word(&rest, attribute_names[i]) || !scan_char(&rest, '=')) continue;
+    r->text = rest;
+    *attribute = (Attribute)i;
+    return true;
+  }
+  return false;
+}
+
+static bool read_item(GraphReader *r, Pending *p) {
+  Attribute attribute;
+  scan_blanks(&r->text);
+  if (*r->text == '%') {
+    Node *input = read_operand(r);
+    if (input) vec_push(r->arena, &p->inputs, input);
+    return input != NULL;
+  }
+  if (*r->text == '"') return read_attribute(r, p, ATTRIBUTE_NAME);
+  if (*r->text == '{') return read_attribute(r, p, ATTRIBUTE_EXPR);
+  if (scan_label(r, &attribute)) return read_attribute(r, p, attribute);
+  if (op_has_attribute(p->op, ATTRIBUTE_VALUE)) return read_attribute(r, p, ATTRIBUTE_VALUE);
+  if (op_has_attribute(p->op, ATTRIBUTE_SIZE)) return read_attribute(r, p, ATTRIBUTE_SIZE);
+  return read_fault(r, "expected an operand or an attribute of %s", op_table[p->op].name);
+}
+
+static bool read_op(GraphReader *r, Pending *p) {
+  for (int op = 0; op < N_OPS; op++) {
+    if (!scan_word(&r->text, op_table[op].name)) continue;
+    p->op = (OpKind)op;
+    return true;
+  }
+  return read_fault(r, "expected an operation");
+}
+
+static bool read_type(GraphReader *r, Pending *p) {
+  for (int dtype = 0; dtype < N_DTYPES; dtype++) {
+    if (!scan_word(&r->text, dtype_names[dtype])) continue;
+    p->dtype = (DType)dtype;
+    return read_sizes(r, &p->rank, p->dims);
+  }
+  return read_fault(r, "expected f32, i32 or bool");
+}
+
+/* Now that the type is known: an f32 may be written as an integer, nothing else may differ. */
+static bool settle_value(GraphReader *r, Pending *p) {
+  if (!p->seen[ATTRIBUTE_VALUE]) return read_fault(r, "full needs a value before ':'");
+  bool fits = p->dtype == DTYPE_F32 ? !p->truth : p->dtype == DTYPE_I32 ? !p->truth && !p->real : p->truth;
+  if (!fits) return read_fault(r, "the value is no %s", dtype_names[p->dtype]);
+  if (p->dtype == DTYPE_F32 && !p->real) {
+    p->attr.number = (double)p->attr.integer;
+    p->attr.integer = 0;
+  }
+  return true;
+}
+
+static bool add_node(GraphReader *r, Pending *p, int64_t number, uint32_t begin) {
+  Origin origin = {.span = {r->source, begin, (uint32_t)(r->text - r->source->text)}, .path = ""};
+  Node *node = graph_add(r->graph, NULL, p->op, p->dtype, p->rank, p->dims, (uint32_t)p->inputs.n, p->inputs.items,
+                         origin);
+  node->attr = p->attr;
+  if (p->op == OP_WEIGHT && p->attr.name) map_put(&r->graph->declared_weights, p->attr.name, node);
+  map_put_n(&r->nodes, &number, sizeof number, node);
+  return true;
+}
+
+static bool read_node(GraphReader *r) {
+  Pending *p = ARENA_NEW(r->arena, Pending);
+  uint32_t begin = (uint32_t)(r->text - r->source->text);
+  int64_t number;
+  if (!read_expect(r, '%')) return false;
+  if (!scan_integer(&r->text, &number) || number < 0) return read_fault(r, "expected the number of the node");
+  if (map_find(&r->nodes, &number, sizeof number)) return read_fault(r, "%%%lld is defined twice", (long long)number);
+  if (!read_expect(r, '=') || !read_op(r, p)) return false;
+  if (!scan_char(&r->text, ':')) {
+    do {
+      if (!read_item(r, p)) return false;
+    } while (scan_char(&r->text, ','));
+    if (!read_expect(r, ':')) return false;
+  }
+  if (!read_type(r, p)) return false;
+  if (p->op == OP_FULL && !settle_value(r, p)) return false;
+  if (p->op == OP_SLICE && p->n_starts != p->rank) return read_fault(r, "a slice has a start for each axis");
+  return add_node(r, p, number, begin);
+}
+
+// ---- checks ----
+
+static bool read_check(GraphReader *r) {
+  scan_blanks(&r->text);
+  uint32_t begin = (uint32_t)(r->text - r->source->text);
+  const char *error;
+  Check check = {0};
+  if (!check_read(r->arena, r->graph->sizes, &r->text, &check, &error)) return read_fault(r, "%s", error);
+  check.origin = (Origin){.span = {r->source, begin, (uint32_t)(r->text - r->source->text)}, .path = ""};
+  vec_push(r->arena, &r->graph->checks, check);
+  return true;
 }
 
 // ---- the header ----
