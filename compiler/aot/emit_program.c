@@ -119,7 +119,7 @@ static void kernels(Emission *e, size_t member, const Plan *plan, const char *su
 // ---- lengths that the program does not hold, found from the largest index into each array ----
 
 typedef struct Lengths {
-  size_t terms, conditions, parts, steps[TFM_STEP_APPEND + 1];
+  size_t terms, conditions, parts;
 } Lengths;
 
 static Lengths measure(const tfm_program *p) {
@@ -134,10 +134,6 @@ static Lengths measure(const tfm_program *p) {
     if (conditions > n.conditions) n.conditions = conditions;
     if (parts > n.parts) n.parts = parts;
   }
-  for (uint32_t i = 0; i < p->n_steps; i++) {
-    size_t end = p->steps[i].index + 1;
-    if (end > n.steps[p->steps[i].kind]) n.steps[p->steps[i].kind] = end;
-  }
   return n;
 }
 
@@ -147,6 +143,27 @@ static Lengths measure(const tfm_program *p) {
 #define PLAIN(field, count) plain(e, MEMBER(field), #field, p->field, (count) * sizeof *p->field)
 #define WITH_TEXT(field, count, Type, text) \
   with_text(e, MEMBER(field), #field, p->field, (count), sizeof(Type), offsetof(Type, text))
+
+/* The steps of each kind. A text has no pointer before it in a step, so offset 0 says that there is none. */
+static void steps(Emission *e) {
+  const tfm_program *p = e->program;
+#define READ(member, axes)
+#define WRITE(member, axes)
+#define WRITE_IF(flag, member, axes)
+#define CACHED(cache, member, axes)
+#define READ_LIST(from)
+#define WRITE_LIST()
+#define MASK(axes)
+#define TEXT(member) +offsetof(Step, member)
+#define STEP(KIND, name, array, scratch, print, operands)                                                   \
+  {                                                                                                         \
+    typedef tfm_##name##_step Step;                                                                         \
+    const size_t text = 0 operands;                                                                         \
+    if (text) with_text(e, MEMBER(array), #array, p->array, p->n_##array, sizeof(Step), text);              \
+    else PLAIN(array, p->n_##array);                                                                        \
+  }
+#include "tfm/steps.def"
+}
 
 static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   const tfm_program *p = e->program;
@@ -166,13 +183,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   WITH_TEXT(steps, p->n_steps, tfm_step, name);
   PLAIN(operands, p->n_operands);
   PLAIN(needed, p->n_needed);
-  PLAIN(rows, n.steps[TFM_STEP_ROW]);
-  PLAIN(gemms, n.steps[TFM_STEP_GEMM]);
-  PLAIN(matmuls, n.steps[TFM_STEP_MATMUL]);
-  PLAIN(attentions, n.steps[TFM_STEP_ATTENTION]);
-  PLAIN(tables, n.steps[TFM_STEP_TABLE]);
-  WITH_TEXT(ids, n.steps[TFM_STEP_CHECK_IDS], tfm_ids_step, place);
-  PLAIN(appends, n.steps[TFM_STEP_APPEND]);
+  steps(e);
   PLAIN(caches, p->n_caches);
 }
 

@@ -153,13 +153,10 @@ static void fill_program(Planner *p) {
   program->operands = p->operands.items;
   program->n_needed = (uint32_t)p->needed.n;
   program->needed = p->needed.items;
-  program->rows = p->rows.items;
-  program->gemms = p->gemms.items;
-  program->matmuls = p->matmuls.items;
-  program->attentions = p->attentions.items;
-  program->tables = p->tables.items;
-  program->ids = p->ids.items;
-  program->appends = p->appends.items;
+#define STEP(KIND, name, array, ...) \
+  program->array = p->array.items;   \
+  program->n_##array = (uint32_t)p->array.n;
+#include "tfm/steps.def"
   program->n_caches = (uint32_t)p->caches.n;
   program->caches = p->caches.items;
 }

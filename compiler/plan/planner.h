@@ -44,13 +44,8 @@ typedef struct Planner {
   VEC(tfm_step) steps;
   VEC(tfm_operand) operands;
   VEC(tfm_needed_rows) needed;
-  VEC(tfm_row_step) rows;
-  VEC(tfm_gemm_step) gemms;
-  VEC(tfm_matmul_step) matmuls;
-  VEC(tfm_attention_step) attentions;
-  VEC(tfm_table_step) tables;
-  VEC(tfm_ids_step) ids;
-  VEC(tfm_append_step) appends;
+#define STEP(KIND, name, array, ...) VEC(tfm_##name##_step) array;
+#include "tfm/steps.def"
   VEC(tfm_cache) caches;
   VEC(tfm_id_limit) id_limits;
   VEC(tfm_check) checks;

@@ -52,6 +52,20 @@ static void print_operand(StrBuf *out, const Plan *plan, const char *role, const
   strbuf_add_char(out, '\n');
 }
 
+/* Columns of a cache, or a tensor if there is none. */
+static void print_cached(StrBuf *out, const Plan *plan, uint32_t cache, const char *role, const tfm_operand *operand,
+                         uint32_t n_strides) {
+  if (cache == TFM_NONE) {
+    print_operand(out, plan, role, operand, n_strides);
+    return;
+  }
+  strbuf_printf(out, "      %s: cache %u + ", role, cache);
+  plan_print_size(out, plan, operand->offset);
+  strbuf_add_char(out, ' ');
+  print_sizes(out, plan, n_strides, operand->strides);
+  strbuf_add_char(out, '\n');
+}
+
 /* Operands [from, n) of those that begin at `first`. */
 static void print_operands(StrBuf *out, const Plan *plan, uint32_t first, uint32_t from, uint32_t n, uint32_t rank) {
   char role[16];
@@ -74,6 +88,14 @@ static void print_dims(StrBuf *out, const Plan *plan, const tfm_size *dims, uint
   print_sizes(out, plan, rank, dims);
 }
 
+/* The end of the line of a step. */
+static void print_over_dims(StrBuf *out, const Plan *plan, const tfm_size *dims, uint32_t rank) {
+  print_dims(out, plan, dims, rank);
+  strbuf_add_char(out, '\n');
+}
+
+#define print_over(out, plan, step) print_over_dims((out), (plan), (step)->dims, (step)->rank)
+
 static void print_needed(StrBuf *out, const Plan *plan, uint32_t number, uint32_t n_strides) {
   if (!number) return;
   const tfm_needed_rows *needed = &plan->program.needed[number - 1];
@@ -83,63 +105,33 @@ static void print_needed(StrBuf *out, const Plan *plan, uint32_t number, uint32_
 
 // ---- steps ----
 
-static void print_row(StrBuf *out, const Plan *plan, uint32_t index) {
-  const tfm_row_step *row = &plan->program.rows[index];
+static void print_row(StrBuf *out, const Plan *plan, const tfm_row_step *row) {
   print_dims(out, plan, row->dims, row->rank);
   strbuf_printf(out, " reduce %d\n", row->reduce);
   print_kernel(out, plan, "kernel", row->kernel);
-  print_operands(out, plan, row->first_operand, 0, row->n_operands, row->rank);
-  print_needed(out, plan, row->needed, 0);
 }
 
-static void print_gemm(StrBuf *out, const Plan *plan, uint32_t index) {
-  const tfm_gemm_step *gemm = &plan->program.gemms[index];
+static void print_gemm(StrBuf *out, const Plan *plan, const tfm_gemm_step *gemm) {
   strbuf_add(out, " rows ");
   plan_print_size(out, plan, gemm->rows);
   strbuf_printf(out, " n %" PRId64 " k %" PRId64 " tile %dx%d panel %d weight %u", gemm->n, gemm->k, gemm->tile_rows,
                 gemm->width, gemm->panel, gemm->weight);
-  print_dims(out, plan, gemm->dims, gemm->rank);
-  strbuf_add_char(out, '\n');
+  print_over(out, plan, gemm);
   print_tiles(out, plan, "tile", gemm->tiles, gemm->tile_rows);
   print_kernel(out, plan, "epilogue", gemm->epilogue);
-  print_operand(out, plan, "a", &gemm->a, 1);
-  print_operand(out, plan, "c", &gemm->c, 1);
-  print_operands(out, plan, gemm->first_operand, 0, gemm->n_operands, gemm->rank);
-  print_needed(out, plan, gemm->needed, 0);
 }
 
-static void print_matmul(StrBuf *out, const Plan *plan, uint32_t index) {
-  const tfm_matmul_step *matmul = &plan->program.matmuls[index];
+static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *matmul) {
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
   strbuf_printf(out, " tile %dx%d", matmul->tile_rows, matmul->width);
-  print_dims(out, plan, matmul->dims, matmul->rank);
-  strbuf_add_char(out, '\n');
+  print_over(out, plan, matmul);
   print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
   print_kernel(out, plan, "pack", matmul->pack);
   print_kernel(out, plan, "epilogue", matmul->epilogue);
-  print_operand(out, plan, "x", &matmul->x, matmul->rank);
-  print_operand(out, plan, "y", &matmul->y, matmul->rank);
-  print_operand(out, plan, "c", &matmul->c, matmul->rank);
-  print_operands(out, plan, matmul->first_operand, 0, matmul->n_operands, matmul->rank);
 }
 
-/* Keys or values: a tensor, or columns of a cache. */
-static void print_part(StrBuf *out, const Plan *plan, uint32_t cache, const char *role, const tfm_operand *operand,
-                       uint32_t n_strides) {
-  if (cache == TFM_NONE) {
-    print_operand(out, plan, role, operand, n_strides);
-    return;
-  }
-  strbuf_printf(out, "      %s: cache %u + ", role, cache);
-  plan_print_size(out, plan, operand->offset);
-  strbuf_add_char(out, ' ');
-  print_sizes(out, plan, n_strides, operand->strides);
-  strbuf_add_char(out, '\n');
-}
-
-static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
-  const tfm_attention_step *attention = &plan->program.attentions[index];
+static void print_attention(StrBuf *out, const Plan *plan, const tfm_attention_step *attention) {
   strbuf_printf(out, " h %" PRId64 " e %" PRId64, attention->h, attention->e);
   print_dims(out, plan, attention->dims, attention->rank);
   if (attention->causal) strbuf_add(out, " causal");
@@ -158,55 +150,54 @@ static void print_attention(StrBuf *out, const Plan *plan, uint32_t index) {
   print_kernel(out, plan, "pack keys", attention->pack_keys);
   print_kernel(out, plan, "pack values", attention->pack_values);
   print_kernel(out, plan, "score", attention->score);
-  print_operand(out, plan, "q", &attention->q, attention->rank - 1u);
-  print_part(out, plan, attention->k_cache, "k", &attention->k, attention->rank);
-  print_part(out, plan, attention->v_cache, "v", &attention->v, attention->rank - 1u);
-  print_operand(out, plan, "c", &attention->c, attention->rank - 1u);
-  if (attention->has_weights) print_operand(out, plan, "weights", &attention->weights, attention->rank);
-  print_operands(out, plan, attention->first_operand, 1, attention->n_operands, attention->rank);
-  print_needed(out, plan, attention->needed, attention->rank - 1u);
 }
 
-static void print_table(StrBuf *out, const Plan *plan, uint32_t index) {
-  const tfm_table_step *table = &plan->program.tables[index];
+static void print_table(StrBuf *out, const Plan *plan, const tfm_table_step *table) {
   strbuf_printf(out, " %s d %" PRId64 " base %g",
                 table->rotary ? "rotary" : table->interleaved ? "interleaved" : "concatenated", table->d, table->base);
-  print_dims(out, plan, table->dims, table->rank);
-  strbuf_add_char(out, '\n');
-  print_operand(out, plan, "positions", &table->positions, table->rank);
-  print_operand(out, plan, "c", &table->c, table->rank);
+  print_over(out, plan, table);
 }
 
-static void print_ids(StrBuf *out, const Plan *plan, uint32_t index) {
-  const tfm_ids_step *ids = &plan->program.ids[index];
+static void print_ids(StrBuf *out, const Plan *plan, const tfm_ids_step *ids) {
   strbuf_add(out, " below ");
   plan_print_size(out, plan, ids->limit);
-  print_dims(out, plan, ids->dims, ids->rank);
-  strbuf_add_char(out, '\n');
-  print_operand(out, plan, "ids", &ids->ids, ids->rank);
+  print_over(out, plan, ids);
 }
 
-static void print_append(StrBuf *out, const Plan *plan, uint32_t index) {
-  const tfm_append_step *append = &plan->program.appends[index];
+static void print_append(StrBuf *out, const Plan *plan, const tfm_append_step *append) {
   strbuf_printf(out, " to cache %u from ", append->cache);
   plan_print_size(out, plan, append->past);
-  print_dims(out, plan, append->dims, append->rank);
-  strbuf_add_char(out, '\n');
-  print_operand(out, plan, "x", &append->x, append->rank);
+  print_over(out, plan, append);
 }
 
-typedef void (*PrintStep)(StrBuf *out, const Plan *plan, uint32_t index);
-static const PrintStep print_step[] = {
-    [TFM_STEP_ROW] = print_row,           [TFM_STEP_GEMM] = print_gemm,   [TFM_STEP_MATMUL] = print_matmul,
-    [TFM_STEP_ATTENTION] = print_attention, [TFM_STEP_TABLE] = print_table, [TFM_STEP_CHECK_IDS] = print_ids,
-    [TFM_STEP_APPEND] = print_append};
+/* What the table of steps says of every kind: the rest of its line and its kernels, then its operands by name. */
+static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
+  switch ((tfm_step_kind)info->kind) {
+#define READ(member, axes) print_operand(out, plan, #member, &step->member, axes);
+#define WRITE(member, axes) READ(member, axes)
+#define WRITE_IF(flag, member, axes) \
+  if (step->flag) READ(member, axes)
+#define CACHED(cache, member, axes) print_cached(out, plan, step->cache, #member, &step->member, axes);
+#define READ_LIST(from) print_operands(out, plan, step->first_operand, from, step->n_operands, step->rank);
+#define WRITE_LIST() READ_LIST(0)
+#define MASK(axes) print_needed(out, plan, step->needed, axes);
+#define TEXT(member)
+#define STEP(KIND, name, array, scratch, print, operands)                    \
+  case TFM_STEP_##KIND: {                                                     \
+    const tfm_##name##_step *step = &plan->program.array[info->index];        \
+    print(out, plan, step);                                                   \
+    operands                                                                  \
+  } break;
+#include "tfm/steps.def"
+  }
+}
 
 static void print_steps(StrBuf *out, const Plan *plan) {
   strbuf_add(out, "  steps\n");
   for (uint32_t i = 0; i < plan->program.n_steps; i++) {
     const tfm_step *step = &plan->program.steps[i];
     strbuf_printf(out, "    %u: %s%s", i, step->prepare ? "prepare " : "", step->name);
-    print_step[step->kind](out, plan, step->index);
+    print_step(out, plan, step);
     strbuf_add(out, "      work: ");
     plan_print_size(out, plan, step->work);
     strbuf_add_char(out, '\n');

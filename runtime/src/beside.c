@@ -73,9 +73,8 @@ int32_t beside_share_steps(tfm_context *first) {
 }
 
 /* Whether the matrix of `context` begins where the one of `before` ends. */
-static bool continues(const tfm_context *before, const tfm_context *context, const tfm_step *step, int operand,
+static bool continues(const tfm_context *before, const Operand *a, const tfm_context *context, const Operand *b,
                       int64_t rows_before) {
-  const Operand *a = step_operand(before, step, operand), *b = step_operand(context, step, operand);
   return a->strides[0] == b->strides[0] &&
          operand_address(before, a) + rows_before * a->strides[0] == operand_address(context, b);
 }
@@ -87,8 +86,9 @@ bool beside_is_one_product(const tfm_context *first, const tfm_step *step) {
   const bool consumed = first->consumer && first->consumer->wanted && first->consumer->step == number;
   for (const tfm_context *before = first, *next; (next = before->beside); before = next) {
     int64_t rows = value_of(before, gemm->rows);
-    if (next->steps[number].skipped || !continues(before, next, step, 0, rows)) return false;
-    if (!consumed && !continues(before, next, step, 1, rows)) return false;
+    const struct gemm_operands *own = &operands_of(before, step)->gemm, *others = &operands_of(next, step)->gemm;
+    if (next->steps[number].skipped || !continues(before, &own->a, next, &others->a, rows)) return false;
+    if (!consumed && !continues(before, &own->c, next, &others->c, rows)) return false;
   }
   return true;
 }

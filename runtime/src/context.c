@@ -22,15 +22,22 @@ static tfm_status set_output_dims(tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
+int64_t no_scratch(const tfm_context *context, const tfm_step *step) {
+  (void)context;
+  (void)step;
+  return 0;
+}
+
+static int64_t (*const scratch_functions[TFM_STEP_KINDS])(const tfm_context *context, const tfm_step *step) = {
+#define STEP(KIND, name, array, scratch, ...) [TFM_STEP_##KIND] = scratch,
+#include "tfm/steps.def"
+};
+
 int64_t context_scratch_bytes(const tfm_context *context) {
   int64_t most = 0;
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     const tfm_step *step = &context->program->steps[i];
-    int64_t bytes = step->kind == TFM_STEP_GEMM        ? gemm_scratch_bytes(context, step)
-                    : step->kind == TFM_STEP_MATMUL    ? matmul_scratch_bytes(context, step)
-                    : step->kind == TFM_STEP_ATTENTION ? attention_scratch_bytes(context, step)
-                    : step->kind == TFM_STEP_TABLE     ? table_scratch_bytes(context, step)
-                                                       : 0;
+    int64_t bytes = scratch_functions[step->kind](context, step);
     if (bytes < 0) return -1;
     most = greatest_of(most, bytes);
   }

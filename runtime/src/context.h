@@ -16,8 +16,7 @@
 
 enum {
   ALIGNMENT = 64,
-  STEP_OPERANDS = 6,     /* operands that a step holds itself (attention: q, k, v, c, weights, mask of needed rows) */
-  STEP_MASK = STEP_OPERANDS - 1, /* the mask of needed rows is the last, whatever the step */
+  MOST_RESULTS = 2,      /* operands that a step writes */
   FAULT_IDS = 1 << 16,   /* beside the bits of tfm_fault: a computed id is out of its range */
   FAULT_CANCELLED = 1 << 17
 };
@@ -29,12 +28,37 @@ typedef struct Operand {
   int64_t strides[TFM_MAX_RANK]; /* bytes */
 } Operand;
 
+/* The operands that a step holds itself, by the names that the table of steps gives them. What a step does not have is
+ * zero; the mask of the rows that are needed is `mask`, whatever the step. */
+#define READ(member, axes) Operand member;
+#define WRITE(member, axes) Operand member;
+#define WRITE_IF(flag, member, axes) Operand member;
+#define CACHED(cache, member, axes) Operand member;
+#define MASK(axes) Operand mask;
+#define READ_LIST(from)
+#define WRITE_LIST()
+#define TEXT(member)
+#define STEP(KIND, name, array, scratch, print, operands) \
+  struct name##_operands {                                \
+    operands                                              \
+  };
+#include "tfm/steps.def"
+
+typedef union StepOperands {
+#define STEP(KIND, name, ...) struct name##_operands name;
+#include "tfm/steps.def"
+} StepOperands;
+
+enum { MOST_STEP_OPERANDS = sizeof(StepOperands) / sizeof(Operand) };
+_Static_assert(MOST_STEP_OPERANDS * sizeof(Operand) == sizeof(StepOperands), "a step's operands are an array of them");
+
 typedef struct StepState {
   int64_t work;     /* ns of one core */
   bool parallel;    /* worth all threads of the run */
   bool skipped;     /* in this run: its output is not wanted */
   bool idle, shared; /* with runs beside this one: skipped in all; done by all threads */
   uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
+  const Operand *results[MOST_RESULTS]; /* what it writes; NULL: no more */
 } StepState;
 
 typedef struct CacheRows { /* of a run: the pages of each of its rows */
@@ -79,7 +103,7 @@ struct tfm_context {
   int64_t buffers_bytes, scratch_bytes, used_bytes; /* all buffers; scratch of one thread; both for all threads */
 
   Operand *operands;      /* of program.operands */
-  Operand *step_operands; /* STEP_OPERANDS per step */
+  StepOperands *step_operands; /* of each step */
   uint64_t *operand_symbols, *step_symbols; /* the sizes that each operand, and the operands of each step, depend on */
   StepState *steps;
   void **callers;         /* addresses of inputs, then outputs, in this run */
@@ -115,8 +139,8 @@ static inline bool operand_unwanted(const tfm_context *context, const Operand *o
   return operand->slot >= 0 && !context->callers[operand->slot];
 }
 
-static inline const Operand *step_operand(const tfm_context *context, const tfm_step *step, int number) {
-  return &context->step_operands[(step - context->program->steps) * STEP_OPERANDS + number];
+static inline const StepOperands *operands_of(const tfm_context *context, const tfm_step *step) {
+  return &context->step_operands[step - context->program->steps];
 }
 
 static inline uint8_t dtype_size(uint8_t dtype) { return dtype == TFM_BOOL ? 1 : 4; }
@@ -178,7 +202,7 @@ int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer);
 int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs);
 
 /* resolve.c: addresses and strides of the operands that depend on sizes that changed (operands_stale), threads of all steps. */
-void resolve_find_symbols(tfm_context *context); /* once, when the context is made */
+void resolve_prepare(tfm_context *context); /* once, when the context is made: results of the steps, sizes of operands */
 void resolve_operands(tfm_context *context);
 void resolve_threads(tfm_context *context);
 /* Whether a step with so much work (StepState.work) is worth all threads; how many a run is that has so much in such steps. */

@@ -39,7 +39,7 @@ static int64_t place_arrays(tfm_context *context, char *block) {
   ARRAY(buffer_taken, program->n_buffers);
   ARRAY(buffer_order, program->n_buffers);
   ARRAY(operands, program->n_operands);
-  ARRAY(step_operands, steps * STEP_OPERANDS);
+  ARRAY(step_operands, steps);
   ARRAY(operand_symbols, program->n_operands);
   ARRAY(step_symbols, steps);
   ARRAY(steps, steps);
@@ -62,7 +62,7 @@ tfm_context *context_new(const tfm_program *program, const tfm_allocator *alloca
   context->values_stale = true;
   context->operands_stale = ALL_SYMBOLS;
   sizes_find_symbols(context);
-  resolve_find_symbols(context);
+  resolve_prepare(context);
   return context;
 }
 

@@ -68,7 +68,7 @@ tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs,
 /* The number of the first bad element of rows [first, end) of all axes but the last, or -1. */
 static int64_t first_bad(const tfm_context *context, const tfm_step *step, int64_t first, int64_t end) {
   const tfm_ids_step *ids = &context->program->ids[step->index];
-  const Operand *operand = step_operand(context, step, 0);
+  const Operand *operand = &operands_of(context, step)->ids.ids;
   int64_t columns = ids->rank ? value_of(context, ids->dims[ids->rank - 1]) : 1;
   int64_t stride = ids->rank ? operand->strides[ids->rank - 1] : 0, limit = value_of(context, ids->limit);
   const char *base = operand_address(context, operand);
@@ -95,7 +95,7 @@ static int64_t rows_of(const tfm_context *context, const tfm_ids_step *ids) {
   return rows;
 }
 
-void step_check_ids(Walker *walker, const tfm_step *step) {
+void step_ids(Walker *walker, const tfm_step *step) {
   tfm_context *context = walker->context;
   int64_t rows = rows_of(context, &context->program->ids[step->index]);
   int64_t first = rows * walker->thread / walker->threads, end = rows * (walker->thread + 1) / walker->threads;
@@ -111,11 +111,11 @@ tfm_status ids_report_computed(const tfm_context *context, uint32_t number, tfm_
   intptr_t offset = 0;
   for (int axis = ids->rank - 1; axis >= 0; axis--) {
     dims[axis] = value_of(context, ids->dims[axis]);
-    offset += rest % dims[axis] * step_operand(context, step, 0)->strides[axis];
+    offset += rest % dims[axis] * operands_of(context, step)->ids.ids.strides[axis];
     rest /= dims[axis];
   }
   int32_t id;
-  memcpy(&id, operand_address(context, step_operand(context, step, 0)) + offset, 4);
+  memcpy(&id, operand_address(context, &operands_of(context, step)->ids.ids) + offset, 4);
   char where[TFM_MAX_RANK * 24];
   print_coordinates(where, sizeof where, dims, ids->rank, element);
   return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, ids->place, "computed id %s%s%d, legal range is [0, %lld)",

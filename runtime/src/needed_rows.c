@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-NeededRows needed_rows_of(const tfm_context *context, const tfm_step *step, uint32_t number) {
+NeededRows needed_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
   if (!number) return (NeededRows){0};
   const tfm_needed_rows *info = &context->program->needed[number - 1];
-  return (NeededRows){.mask = operand_address(context, step_operand(context, step, STEP_MASK)),
+  return (NeededRows){.mask = operand_address(context, mask),
                       .stride = 1,
                       .where = info->where,
                       .zeroed = info->zeroed};

@@ -19,7 +19,7 @@ typedef struct NeededCursor { /* a place among the rows; zero: the first */
 } NeededCursor;
 
 /* Of a step whose mask has no gaps; `number`: what the step says is needed. */
-NeededRows needed_rows_of(const tfm_context *context, const tfm_step *step, uint32_t number);
+NeededRows needed_rows_of(const tfm_context *context, const Operand *mask, uint32_t number);
 /* How many of the first `rows` rows are needed. */
 int64_t needed_count(const NeededRows *needed, int64_t rows);
 /* The next run of rows that are needed (not needed: `wanted` false) within [row, end): how many, from *first on. */

@@ -39,38 +39,50 @@ static const tfm_operand *mask_of(const tfm_program *program, uint32_t needed) {
   return needed ? &program->needed[needed - 1].mask : NULL;
 }
 
-/* The operands that a step holds itself, in their places; NULL: it has none there. */
-static void operands_of(const tfm_program *program, const tfm_step *step, const tfm_operand *sources[STEP_OPERANDS]) {
-  for (int i = 0; i < STEP_OPERANDS; i++) sources[i] = NULL;
-  switch ((tfm_step_kind)step->kind) {
-    case TFM_STEP_ROW: sources[STEP_MASK] = mask_of(program, program->rows[step->index].needed); break;
-    case TFM_STEP_GEMM:
-      sources[0] = &program->gemms[step->index].a;
-      sources[1] = &program->gemms[step->index].c;
-      sources[STEP_MASK] = mask_of(program, program->gemms[step->index].needed);
-      break;
-    case TFM_STEP_MATMUL:
-      sources[0] = &program->matmuls[step->index].x;
-      sources[1] = &program->matmuls[step->index].y;
-      sources[2] = &program->matmuls[step->index].c;
-      break;
-    case TFM_STEP_ATTENTION: {
-      const tfm_attention_step *attention = &program->attentions[step->index];
-      sources[0] = &attention->q;
-      sources[1] = &attention->k;
-      sources[2] = &attention->v;
-      sources[3] = &attention->c;
-      sources[4] = attention->has_weights ? &attention->weights : NULL;
-      sources[STEP_MASK] = mask_of(program, attention->needed);
-      break;
-    }
-    case TFM_STEP_TABLE:
-      sources[0] = &program->tables[step->index].positions;
-      sources[1] = &program->tables[step->index].c;
-      break;
-    case TFM_STEP_CHECK_IDS: sources[0] = &program->ids[step->index].ids; break;
-    case TFM_STEP_APPEND: sources[0] = &program->appends[step->index].x; break;
+/* The operands that a step holds itself, in the order of its StepOperands. */
+typedef struct Roles {
+  uint32_t n;
+  const tfm_operand *sources[MOST_STEP_OPERANDS]; /* NULL: the step has none in this role */
+  bool is_written[MOST_STEP_OPERANDS];
+  uint32_t written_list; /* in the program's operands: the step's list, whose first is written; TFM_NONE: none is */
+} Roles;
+
+#define READ(member, axes)
+#define WRITE(member, axes) +1
+#define WRITE_IF(flag, member, axes) +1
+#define CACHED(cache, member, axes)
+#define MASK(axes)
+#define READ_LIST(from)
+#define WRITE_LIST() +1
+#define TEXT(member)
+#define STEP(KIND, name, array, scratch, print, operands) \
+  _Static_assert(0 operands <= MOST_RESULTS, "more results than StepState holds");
+#include "tfm/steps.def"
+
+static void add_role(Roles *roles, const tfm_operand *source, bool is_written) {
+  roles->sources[roles->n] = source;
+  roles->is_written[roles->n++] = is_written;
+}
+
+static Roles roles_of(const tfm_program *program, const tfm_step *info) {
+  Roles roles = {.written_list = TFM_NONE};
+  switch ((tfm_step_kind)info->kind) {
+#define READ(member, axes) add_role(&roles, &step->member, false);
+#define WRITE(member, axes) add_role(&roles, &step->member, true);
+#define WRITE_IF(flag, member, axes) add_role(&roles, step->flag ? &step->member : NULL, true);
+#define CACHED(cache, member, axes) READ(member, axes)
+#define MASK(axes) add_role(&roles, mask_of(program, step->needed), false);
+#define READ_LIST(from)
+#define WRITE_LIST() roles.written_list = step->first_operand;
+#define TEXT(member)
+#define STEP(KIND, name, array, scratch, print, operands)              \
+  case TFM_STEP_##KIND: {                                               \
+    const tfm_##name##_step *step = &program->array[info->index];       \
+    operands                                                            \
+  } break;
+#include "tfm/steps.def"
   }
+  return roles;
 }
 
 /* An operand of a buffer depends on sizes by way of its place too; buffers that move make all operands stale. */
@@ -80,23 +92,34 @@ static uint64_t symbols_of(const tfm_context *context, const tfm_operand *source
   return symbols;
 }
 
-void resolve_find_symbols(tfm_context *context) {
-  const tfm_program *program = context->program;
-  for (uint32_t i = 0; i < program->n_operands; i++)
-    context->operand_symbols[i] = symbols_of(context, &program->operands[i]);
-  for (uint32_t i = 0; i < program->n_steps; i++) {
-    const tfm_operand *sources[STEP_OPERANDS];
-    operands_of(program, &program->steps[i], sources);
-    for (int k = 0; k < STEP_OPERANDS; k++)
-      if (sources[k]) context->step_symbols[i] |= symbols_of(context, sources[k]);
+/* Where a step's own operands are resolved, one behind the other. */
+static Operand *operands_at(const tfm_context *context, uint32_t step) {
+  return (Operand *)&context->step_operands[step];
+}
+
+static void prepare_step(tfm_context *context, uint32_t number) {
+  const Roles roles = roles_of(context->program, &context->program->steps[number]);
+  const Operand **results = context->steps[number].results;
+  int n = 0;
+  if (roles.written_list != TFM_NONE) results[n++] = &context->operands[roles.written_list];
+  for (uint32_t i = 0; i < roles.n; i++) {
+    if (!roles.sources[i]) continue;
+    context->step_symbols[number] |= symbols_of(context, roles.sources[i]);
+    if (roles.is_written[i]) results[n++] = operands_at(context, number) + i;
   }
 }
 
+void resolve_prepare(tfm_context *context) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_operands; i++)
+    context->operand_symbols[i] = symbols_of(context, &program->operands[i]);
+  for (uint32_t i = 0; i < program->n_steps; i++) prepare_step(context, i);
+}
+
 static void resolve_step(tfm_context *context, uint32_t number) {
-  const tfm_operand *sources[STEP_OPERANDS];
-  operands_of(context->program, &context->program->steps[number], sources);
-  for (int i = 0; i < STEP_OPERANDS; i++)
-    if (sources[i]) context->step_operands[(size_t)number * STEP_OPERANDS + (size_t)i] = resolve(context, sources[i]);
+  const Roles roles = roles_of(context->program, &context->program->steps[number]);
+  for (uint32_t i = 0; i < roles.n; i++)
+    if (roles.sources[i]) operands_at(context, number)[i] = resolve(context, roles.sources[i]);
 }
 
 void resolve_operands(tfm_context *context) {

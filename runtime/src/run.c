@@ -14,12 +14,12 @@
 
 typedef void (*StepFunction)(Walker *walker, const tfm_step *step);
 
-static void append(Walker *walker, const tfm_step *step) { walker->context->cached_steps->append(walker, step); }
+void step_append(Walker *walker, const tfm_step *step) { walker->context->cached_steps->append(walker, step); }
 
-static const StepFunction step_functions[] = {
-    [TFM_STEP_ROW] = step_row,             [TFM_STEP_GEMM] = step_gemm,   [TFM_STEP_MATMUL] = step_matmul,
-    [TFM_STEP_ATTENTION] = step_attention, [TFM_STEP_TABLE] = step_table, [TFM_STEP_CHECK_IDS] = step_check_ids,
-    [TFM_STEP_APPEND] = append};
+static const StepFunction step_functions[TFM_STEP_KINDS] = {
+#define STEP(KIND, name, ...) [TFM_STEP_##KIND] = step_##name,
+#include "tfm/steps.def"
+};
 
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
   if (walker->threads > 1) walker->serial++;
@@ -112,26 +112,6 @@ static void walk(void *argument, PoolMember *member) {
   if (member->thread == 0) context->claims.next = walker.serial;
 }
 
-/* What a step writes: one or two operands; NULL: none. */
-static void results_of(const tfm_context *context, uint32_t number, const Operand *results[2]) {
-  const tfm_program *program = context->program;
-  const tfm_step *step = &program->steps[number];
-  const Operand *own = &context->step_operands[(size_t)number * STEP_OPERANDS];
-  results[0] = results[1] = NULL;
-  switch ((tfm_step_kind)step->kind) {
-    case TFM_STEP_ROW: results[0] = &context->operands[program->rows[step->index].first_operand]; break;
-    case TFM_STEP_GEMM:
-    case TFM_STEP_TABLE: results[0] = own + 1; break;
-    case TFM_STEP_MATMUL: results[0] = own + 2; break;
-    case TFM_STEP_ATTENTION:
-      results[0] = own + 3;
-      if (program->attentions[step->index].has_weights) results[1] = own + 4;
-      break;
-    case TFM_STEP_APPEND:
-    case TFM_STEP_CHECK_IDS: break;
-  }
-}
-
 /* As in tfm_step.serves. */
 static uint64_t wanted_outputs(const tfm_context *context) {
   uint64_t wanted = 0;
@@ -157,8 +137,7 @@ static void choose_steps(tfm_context *context) {
   uint64_t wanted = wanted_outputs(context);
   place_stand_ins(context);
   for (uint32_t i = 0; i < program->n_steps; i++) {
-    const Operand *results[2];
-    results_of(context, i, results);
+    const Operand *const *results = context->steps[i].results;
     bool unwanted = results[0] && operand_unwanted(context, results[0]) &&
                     (!results[1] || operand_unwanted(context, results[1]));
     unwanted = unwanted || (program->steps[i].serves && !(program->steps[i].serves & wanted));

@@ -14,7 +14,7 @@ typedef struct Append {
 static Append append_of(const tfm_context *context, const tfm_step *step) {
   const tfm_append_step *info = &context->program->appends[step->index];
   Append a = {.step = info,
-              .x = step_operand(context, step, 0),
+              .x = &operands_of(context, step)->append.x,
               .rows = value_of(context, info->dims[0]),
               .fresh = value_of(context, info->dims[1]),
               .past = value_of(context, info->past),
@@ -48,7 +48,7 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   }
 }
 
-void step_append(Walker *walker, const tfm_step *step) {
+void append_to_pages(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   Append a = append_of(context, step);
   if (a.rows <= 0 || a.pages <= 0) return;

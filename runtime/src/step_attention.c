@@ -28,17 +28,18 @@ static void choose_slots(Attention *attention) {
 
 Attention attention_describe(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
+  const struct attention_operands *operands = &operands_of(context, step)->attention;
   Attention a = {.step = info,
-                 .q = step_operand(context, step, 0),
-                 .k = step_operand(context, step, 1),
-                 .v = step_operand(context, step, 2),
-                 .c = step_operand(context, step, 3),
+                 .q = &operands->q,
+                 .k = &operands->k,
+                 .v = &operands->v,
+                 .c = &operands->c,
                  .items = 1,
                  .queries = value_of(context, info->dims[info->rank - 2]),
                  .keys = value_of(context, info->dims[info->rank - 1]),
                  .causal_offset = value_of(context, info->causal_offset),
                  .padding = info->padding ? &context->operands[info->first_operand + info->padding] : NULL,
-                 .mask = info->needed ? step_operand(context, step, STEP_MASK) : NULL};
+                 .mask = info->needed ? &operands->mask : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.strips = ceil_div(a.queries, info->tile_rows);
@@ -49,7 +50,7 @@ Attention attention_describe(const tfm_context *context, const tfm_step *step) {
 
 void attention_choose_outputs(const tfm_context *context, const tfm_step *step, Attention *a) {
   a->c_wanted = !operand_unwanted(context, a->c);
-  const Operand *weights = step_operand(context, step, 4);
+  const Operand *weights = &operands_of(context, step)->attention.weights;
   if (a->step->has_weights && !operand_unwanted(context, weights)) a->weights = weights;
 }
 

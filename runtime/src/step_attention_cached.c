@@ -297,7 +297,7 @@ static void attention(Walker *walker, const tfm_step *step) {
       run_unit(walker, &c, &scratch, unit);
 }
 
-const CachedSteps cached_steps = {.append = step_append,
+const CachedSteps cached_steps = {.append = append_to_pages,
                                   .attention = attention,
                                   .attention_scratch_bytes = scratch_bytes,
                                   .share_steps = beside_share_steps,

@@ -247,20 +247,20 @@ static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm) 
     gemm->all_rows += value_of(next, gemm->step->rows);
   gemm->rows = gemm->all_rows;
   if (gemm->consumer) return;
-  gemm->needed = needed_rows_of(context, step, gemm->step->needed);
+  gemm->needed = needed_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->needed);
   if (gemm->needed.mask) gemm->rows = needed_count(&gemm->needed, gemm->all_rows);
 }
 
 void step_gemm(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_gemm_step *info = &context->program->gemms[step->index];
-  const Operand *a = step_operand(context, step, 0), *c = step_operand(context, step, 1);
+  const struct gemm_operands *operands = &operands_of(context, step)->gemm;
   Gemm gemm = {.step = info,
-               .a = (const float *)operand_address(context, a),
+               .a = (const float *)operand_address(context, &operands->a),
                .weights = (const float *)(context->weights + context->program->weights[info->weight].offset),
-               .c = (float *)operand_address(context, c),
-               .a_stride = a->strides[0] / (int64_t)sizeof(float),
-               .c_stride = c->strides[0] / (int64_t)sizeof(float),
+               .c = (float *)operand_address(context, &operands->c),
+               .a_stride = operands->a.strides[0] / (int64_t)sizeof(float),
+               .c_stride = operands->c.strides[0] / (int64_t)sizeof(float),
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
                .consumer = has_consumer(context, step) && context->consumer->wanted ? context->consumer : NULL};

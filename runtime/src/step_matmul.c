@@ -22,10 +22,11 @@ typedef struct Matmul {
 
 static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
   const tfm_matmul_step *info = &context->program->matmuls[step->index];
+  const struct matmul_operands *operands = &operands_of(context, step)->matmul;
   Matmul m = {.step = info,
-              .x = step_operand(context, step, 0),
-              .y = step_operand(context, step, 1),
-              .c = step_operand(context, step, 2),
+              .x = &operands->x,
+              .y = &operands->y,
+              .c = &operands->c,
               .pack = KERNEL_OF(tfm_pack_kernel, context, info->pack),
               .items = 1,
               .rows = value_of(context, info->dims[info->rank - 2]),

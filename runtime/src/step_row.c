@@ -124,7 +124,7 @@ void step_row(Walker *walker, const tfm_step *step) {
                   .outer = 1,
                   .rows = value_of(context, row->dims[row->rank - 2]),
                   .columns = value_of(context, row->dims[row->rank - 1]),
-                  .needed = needed_rows_of(context, step, row->needed)};
+                  .needed = needed_rows_of(context, &operands_of(context, step)->row.mask, row->needed)};
   for (int axis = 0; axis < row->rank - 2; axis++) work.outer *= value_of(context, row->dims[axis]);
   /* A reduction over nothing still has results. */
   bool empty = work.outer <= 0 || (row->reduce != 2 && work.rows <= 0) || (row->reduce != 1 && work.columns <= 0);

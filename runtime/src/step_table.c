@@ -38,7 +38,8 @@ static double position_at(const char *address, uint8_t dtype) {
 void step_table(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_table_step *table = &context->program->tables[step->index];
-  const Operand *positions = step_operand(context, step, 0), *c = step_operand(context, step, 1);
+  const struct table_operands *operands = &operands_of(context, step)->table;
+  const Operand *positions = &operands->positions, *c = &operands->c;
   int64_t rows = 1;
   for (int axis = 0; axis < table->rank; axis++) rows *= value_of(context, table->dims[axis]);
   double *rates = (double *)walker->scratch;

@@ -16,12 +16,8 @@ typedef struct Walker { /* a thread on its way through the steps */
   bool of_all;             /* a gemm: the rows of the context and of all beside it (beside.h) */
 } Walker;
 
-void step_row(Walker *walker, const tfm_step *step);
-void step_gemm(Walker *walker, const tfm_step *step);
-void step_matmul(Walker *walker, const tfm_step *step);
-void step_attention(Walker *walker, const tfm_step *step);
-void step_table(Walker *walker, const tfm_step *step);
-void step_check_ids(Walker *walker, const tfm_step *step);
+#define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
+#include "tfm/steps.def"
 
 /* What only a decoder's step program has. It reaches the runtime by its context, which the decoder gives them to: libraries
  * of models that do not write are linked without them. */
@@ -36,13 +32,11 @@ typedef struct CachedSteps {
                       int64_t rows, int64_t column, int64_t columns);
 } CachedSteps;
 extern const CachedSteps cached_steps; /* step_attention_cached.c */
-void step_append(Walker *walker, const tfm_step *step);
+void append_to_pages(Walker *walker, const tfm_step *step);
 
-/* Bytes of scratch that a thread needs for a step with the bound sizes. */
-int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step);
-int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step);
-int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step);
-int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step);
+/* Bytes of scratch that a thread needs for a step with the bound sizes; -1 if they are too large to count. */
+#define STEP(KIND, name, array, scratch, ...) int64_t scratch(const tfm_context *context, const tfm_step *step);
+#include "tfm/steps.def"
 
 /* Shares `blocks` x `groups` units among the threads of the step. */
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups);

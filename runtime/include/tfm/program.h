@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 enum {
-  TFM_PROGRAM_VERSION = 3,
+  TFM_PROGRAM_VERSION = 4,
   TFM_MAX_RANK = 8,
   TFM_MAX_TILE_ROWS = 16,
   TFM_MAX_OPERANDS = 32,
@@ -168,14 +168,15 @@ typedef int32_t (*tfm_finite_kernel)(const float *x, int64_t row_stride, int64_t
 /* --- Steps --------------------------------------------------------------------------------------------------------- */
 
 typedef enum tfm_step_kind {
-  TFM_STEP_ROW,       /* row kernels: pointwise, reductions, norms, gathers, copies */
-  TFM_STEP_GEMM,      /* x wT with packed weights */
-  TFM_STEP_MATMUL,    /* a product of two activations */
-  TFM_STEP_ATTENTION,
-  TFM_STEP_TABLE,     /* sines and cosines of positions, in double */
-  TFM_STEP_CHECK_IDS, /* computed ids must lie in [0, limit) */
-  TFM_STEP_APPEND     /* new positions go into a cache */
+#define STEP(KIND, ...) TFM_STEP_##KIND,
+#include "tfm/steps.def"
 } tfm_step_kind;
+
+enum {
+#define STEP(KIND, ...) +1
+  TFM_STEP_KINDS = 0
+#include "tfm/steps.def"
+};
 
 typedef struct tfm_step {
   uint8_t kind, prepare;
@@ -320,13 +321,10 @@ typedef struct tfm_program {
   const tfm_step *steps;
   const tfm_operand *operands;
   const tfm_needed_rows *needed;
-  const tfm_row_step *rows;
-  const tfm_gemm_step *gemms;
-  const tfm_matmul_step *matmuls;
-  const tfm_attention_step *attentions;
-  const tfm_table_step *tables;
-  const tfm_ids_step *ids;
-  const tfm_append_step *appends;
+#define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
+#include "tfm/steps.def"
+#define STEP(KIND, name, array, ...) uint32_t n_##array;
+#include "tfm/steps.def"
   uint32_t n_caches;
   const tfm_cache *caches;
   int64_t own_page_floats, source_page_floats; /* sizes of the two kinds of pages */
