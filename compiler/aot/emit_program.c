@@ -145,7 +145,7 @@ static Lengths measure(const tfm_program *p) {
   with_text(e, MEMBER(field), #field, p->field, (count), sizeof(Type), offsetof(Type, text))
 
 /* The steps of each kind. A text has no pointer before it in a step, so offset 0 says that there is none. */
-static void steps(Emission *e) {
+static void steps(Emission *e, const Plan *plan) {
   const tfm_program *p = e->program;
 #define READ(member, axes)
 #define WRITE(member, axes)
@@ -159,8 +159,9 @@ static void steps(Emission *e) {
   {                                                                                                         \
     typedef tfm_##name##_step Step;                                                                         \
     const size_t text = 0 operands;                                                                         \
-    if (text) with_text(e, MEMBER(array), #array, p->array, p->n_##array, sizeof(Step), text);              \
-    else PLAIN(array, p->n_##array);                                                                        \
+    const uint32_t n = plan->n_steps[TFM_STEP_##KIND];                                                      \
+    if (text) with_text(e, MEMBER(array), #array, p->array, n, sizeof(Step), text);                         \
+    else PLAIN(array, n);                                                                                   \
   }
 #include "tfm/steps.def"
 }
@@ -183,7 +184,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   WITH_TEXT(steps, p->n_steps, tfm_step, name);
   PLAIN(operands, p->n_operands);
   PLAIN(needed, p->n_needed);
-  steps(e);
+  steps(e, plan);
   PLAIN(caches, p->n_caches);
 }
 

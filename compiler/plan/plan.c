@@ -155,7 +155,7 @@ static void fill_program(Planner *p) {
   program->needed = p->needed.items;
 #define STEP(KIND, name, array, ...) \
   program->array = p->array.items;   \
-  program->n_##array = (uint32_t)p->array.n;
+  p->plan->n_steps[TFM_STEP_##KIND] = (uint32_t)p->array.n;
 #include "tfm/steps.def"
   program->n_caches = (uint32_t)p->caches.n;
   program->caches = p->caches.items;

@@ -35,6 +35,7 @@ typedef struct Plan {
   VEC(PlannedKernel) kernels;  /* in the order of program.kernels */
   VEC(WeightRecipe) recipes;   /* in the order of program.weights */
   tfm_program program;         /* kernels NULL */
+  uint32_t n_steps[TFM_STEP_KINDS]; /* of each kind */
 } Plan;
 
 /* NULL after an error (a limit of the runtime, reported with the node's place). */

@@ -28,29 +28,7 @@ typedef struct Operand {
   int64_t strides[TFM_MAX_RANK]; /* bytes */
 } Operand;
 
-/* The operands that a step holds itself, by the names that the table of steps gives them. What a step does not have is
- * zero; the mask of the rows that are needed is `mask`, whatever the step. */
-#define READ(member, axes) Operand member;
-#define WRITE(member, axes) Operand member;
-#define WRITE_IF(flag, member, axes) Operand member;
-#define CACHED(cache, member, axes) Operand member;
-#define MASK(axes) Operand mask;
-#define READ_LIST(from)
-#define WRITE_LIST()
-#define TEXT(member)
-#define STEP(KIND, name, array, scratch, print, operands) \
-  struct name##_operands {                                \
-    operands                                              \
-  };
-#include "tfm/steps.def"
-
-typedef union StepOperands {
-#define STEP(KIND, name, ...) struct name##_operands name;
-#include "tfm/steps.def"
-} StepOperands;
-
-enum { MOST_STEP_OPERANDS = sizeof(StepOperands) / sizeof(Operand) };
-_Static_assert(MOST_STEP_OPERANDS * sizeof(Operand) == sizeof(StepOperands), "a step's operands are an array of them");
+typedef union StepOperands StepOperands; /* steps.h */
 
 typedef struct StepState {
   int64_t work;     /* ns of one core */
@@ -137,10 +115,6 @@ static inline char *operand_address(const tfm_context *context, const Operand *o
 /* Whether the operand lies in an output that the caller doesn't want. */
 static inline bool operand_unwanted(const tfm_context *context, const Operand *operand) {
   return operand->slot >= 0 && !context->callers[operand->slot];
-}
-
-static inline const StepOperands *operands_of(const tfm_context *context, const tfm_step *step) {
-  return &context->step_operands[step - context->program->steps];
 }
 
 static inline uint8_t dtype_size(uint8_t dtype) { return dtype == TFM_BOOL ? 1 : 4; }

@@ -7,6 +7,7 @@
 #include "layout.h"
 #include "model.h"
 #include "options.h"
+#include "steps.h"
 
 static uint32_t deepest_check(const tfm_program *program) {
   uint32_t deepest = 0;

@@ -1,4 +1,6 @@
 /* After sizes are bound: addresses and strides of all operands, and how many threads each step is worth. */
+#include <stddef.h>
+
 #include "steps.h"
 
 enum {
@@ -35,17 +37,12 @@ static Operand resolve(const tfm_context *context, const tfm_operand *source) {
   return operand;
 }
 
-static const tfm_operand *mask_of(const tfm_program *program, uint32_t needed) {
-  return needed ? &program->needed[needed - 1].mask : NULL;
-}
-
-/* The operands that a step holds itself, in the order of its StepOperands. */
-typedef struct Roles {
-  uint32_t n;
-  const tfm_operand *sources[MOST_STEP_OPERANDS]; /* NULL: the step has none in this role */
-  bool is_written[MOST_STEP_OPERANDS];
-  uint32_t written_list; /* in the program's operands: the step's list, whose first is written; TFM_NONE: none is */
-} Roles;
+/* An operand that a step holds itself; those of a step follow one another in the order of its StepOperands. */
+typedef struct Role {
+  uint16_t member; /* where in the step: the operand, or the number of what has it */
+  uint16_t flag;   /* where in the step: a byte that is 0 if there is no such operand; 0: there always is */
+  enum RoleKind { ROLE_END, ROLE_READ, ROLE_WRITTEN, ROLE_MASK, ROLE_WRITTEN_LIST } kind;
+} Role;
 
 #define READ(member, axes)
 #define WRITE(member, axes) +1
@@ -56,33 +53,38 @@ typedef struct Roles {
 #define WRITE_LIST() +1
 #define TEXT(member)
 #define STEP(KIND, name, array, scratch, print, operands) \
-  _Static_assert(0 operands <= MOST_RESULTS, "more results than StepState holds");
+  _Static_assert(0 operands <= MOST_RESULTS, "StepState has no room for so many results");
 #include "tfm/steps.def"
 
-static void add_role(Roles *roles, const tfm_operand *source, bool is_written) {
-  roles->sources[roles->n] = source;
-  roles->is_written[roles->n++] = is_written;
-}
-
-static Roles roles_of(const tfm_program *program, const tfm_step *info) {
-  Roles roles = {.written_list = TFM_NONE};
-  switch ((tfm_step_kind)info->kind) {
-#define READ(member, axes) add_role(&roles, &step->member, false);
-#define WRITE(member, axes) add_role(&roles, &step->member, true);
-#define WRITE_IF(flag, member, axes) add_role(&roles, step->flag ? &step->member : NULL, true);
+/* The roles of a step of this kind, and the step itself. */
+static const Role *roles_of(const tfm_program *program, const tfm_step *step, const char **info) {
+  switch ((tfm_step_kind)step->kind) {
+#define READ(member, axes) {offsetof(Info, member), 0, ROLE_READ},
+#define WRITE(member, axes) {offsetof(Info, member), 0, ROLE_WRITTEN},
+#define WRITE_IF(flag, member, axes) {offsetof(Info, member), offsetof(Info, flag), ROLE_WRITTEN},
 #define CACHED(cache, member, axes) READ(member, axes)
-#define MASK(axes) add_role(&roles, mask_of(program, step->needed), false);
+#define MASK(axes) {offsetof(Info, needed), 0, ROLE_MASK},
 #define READ_LIST(from)
-#define WRITE_LIST() roles.written_list = step->first_operand;
+#define WRITE_LIST() {offsetof(Info, first_operand), 0, ROLE_WRITTEN_LIST},
 #define TEXT(member)
-#define STEP(KIND, name, array, scratch, print, operands)              \
-  case TFM_STEP_##KIND: {                                               \
-    const tfm_##name##_step *step = &program->array[info->index];       \
-    operands                                                            \
-  } break;
+#define STEP(KIND, name, array, scratch, print, operands)    \
+  case TFM_STEP_##KIND: {                                     \
+    typedef tfm_##name##_step Info;                           \
+    static const Role roles[] = {operands{0, 0, ROLE_END}};   \
+    *info = (const char *)&program->array[step->index];       \
+    return roles;                                             \
+  }
 #include "tfm/steps.def"
   }
-  return roles;
+  return NULL;
+}
+
+/* NULL: the step has none in this role. */
+static const tfm_operand *source_of(const tfm_program *program, const Role *role, const char *info) {
+  if (role->flag && !info[role->flag]) return NULL;
+  if (role->kind != ROLE_MASK) return (const tfm_operand *)(info + role->member);
+  const uint32_t needed = *(const uint32_t *)(info + role->member);
+  return needed ? &program->needed[needed - 1].mask : NULL;
 }
 
 /* An operand of a buffer depends on sizes by way of its place too; buffers that move make all operands stale. */
@@ -98,14 +100,18 @@ static Operand *operands_at(const tfm_context *context, uint32_t step) {
 }
 
 static void prepare_step(tfm_context *context, uint32_t number) {
-  const Roles roles = roles_of(context->program, &context->program->steps[number]);
-  const Operand **results = context->steps[number].results;
-  int n = 0;
-  if (roles.written_list != TFM_NONE) results[n++] = &context->operands[roles.written_list];
-  for (uint32_t i = 0; i < roles.n; i++) {
-    if (!roles.sources[i]) continue;
-    context->step_symbols[number] |= symbols_of(context, roles.sources[i]);
-    if (roles.is_written[i]) results[n++] = operands_at(context, number) + i;
+  const tfm_program *program = context->program;
+  const Operand **result = context->steps[number].results, *operand = operands_at(context, number);
+  const char *info;
+  for (const Role *role = roles_of(program, &program->steps[number], &info); role->kind != ROLE_END; role++) {
+    if (role->kind == ROLE_WRITTEN_LIST) {
+      *result++ = &context->operands[*(const uint32_t *)(info + role->member)];
+      continue;
+    }
+    const tfm_operand *source = source_of(program, role, info);
+    if (source) context->step_symbols[number] |= symbols_of(context, source);
+    if (source && role->kind == ROLE_WRITTEN) *result++ = operand;
+    operand++;
   }
 }
 
@@ -117,9 +123,15 @@ void resolve_prepare(tfm_context *context) {
 }
 
 static void resolve_step(tfm_context *context, uint32_t number) {
-  const Roles roles = roles_of(context->program, &context->program->steps[number]);
-  for (uint32_t i = 0; i < roles.n; i++)
-    if (roles.sources[i]) operands_at(context, number)[i] = resolve(context, roles.sources[i]);
+  const tfm_program *program = context->program;
+  Operand *operand = operands_at(context, number);
+  const char *info;
+  for (const Role *role = roles_of(program, &program->steps[number], &info); role->kind != ROLE_END; role++) {
+    if (role->kind == ROLE_WRITTEN_LIST) continue;
+    const tfm_operand *source = source_of(program, role, info);
+    if (source) *operand = resolve(context, source);
+    operand++;
+  }
 }
 
 void resolve_operands(tfm_context *context) {

@@ -7,6 +7,34 @@
 
 #include "context.h"
 
+/* The operands that a step holds itself, by the names that the table of steps gives them. What a step does not have is
+ * zero; the mask of the rows that are needed is `mask`, whatever the step. */
+#define READ(member, axes) Operand member;
+#define WRITE(member, axes) Operand member;
+#define WRITE_IF(flag, member, axes) Operand member;
+#define CACHED(cache, member, axes) Operand member;
+#define MASK(axes) Operand mask;
+#define READ_LIST(from)
+#define WRITE_LIST()
+#define TEXT(member)
+#define STEP(KIND, name, array, scratch, print, operands) \
+  struct name##_operands {                                \
+    operands                                              \
+  };
+#include "tfm/steps.def"
+
+union StepOperands {
+#define STEP(KIND, name, ...) struct name##_operands name;
+#include "tfm/steps.def"
+};
+
+enum { MOST_STEP_OPERANDS = sizeof(StepOperands) / sizeof(Operand) };
+_Static_assert(MOST_STEP_OPERANDS * sizeof(Operand) == sizeof(StepOperands), "a step's operands are an array of them");
+
+static inline const StepOperands *operands_of(const tfm_context *context, const tfm_step *step) {
+  return &context->step_operands[step - context->program->steps];
+}
+
 typedef struct Walker { /* a thread on its way through the steps */
   tfm_context *context;
   PoolMember *member;

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 enum {
-  TFM_PROGRAM_VERSION = 4,
+  TFM_PROGRAM_VERSION = 3,
   TFM_MAX_RANK = 8,
   TFM_MAX_TILE_ROWS = 16,
   TFM_MAX_OPERANDS = 32,
@@ -322,8 +322,6 @@ typedef struct tfm_program {
   const tfm_operand *operands;
   const tfm_needed_rows *needed;
 #define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
-#include "tfm/steps.def"
-#define STEP(KIND, name, array, ...) uint32_t n_##array;
 #include "tfm/steps.def"
   uint32_t n_caches;
   const tfm_cache *caches;
