@@ -52,7 +52,9 @@ static Slot *take_slot(Loader *loader, const char *place, const char *name) {
   const char *nearest = diag_nearest(name, names, loader->slots.n);
   StrBuf list = strbuf_new(loader->session->arena);
   for (size_t i = 0; i < loader->slots.n; i++) strbuf_printf(&list, "%s%s", i ? ", " : "", names[i]);
-  if (nearest) diag_error_at(diag, place, DIAG_INPUT_UNKNOWN, "the model has no input \"%s\", did you mean \"%s\"?", name, nearest);
+  if (nearest)
+    diag_error_at(diag, place, DIAG_INPUT_UNKNOWN, "the model has no input \"%s\", did you mean \"%s\"?", name,
+                  nearest);
   else diag_error_at(diag, place, DIAG_INPUT_UNKNOWN, "the model has no input \"%s\"; it has %s", name, list.text);
   return NULL;
 }
@@ -61,8 +63,8 @@ static Slot *take_slot(Loader *loader, const char *place, const char *name) {
 static bool check_type(Loader *loader, const char *place, const Slot *slot, FileDType dtype, const char *dtype_name) {
   DType wanted = dtype_of(slot);
   if (can_convert(dtype, wanted) && (wanted != DTYPE_F32 || dtype == FILE_F32)) return true;
-  diag_error_at(&loader->session->diag, place, DIAG_INPUT_TYPE, "input \"%s\": type %s, the model wants %s (%s)", slot->name,
-                dtype_name, dtype_names[wanted], wanted == DTYPE_F32 ? "F32" : convertible_names(wanted));
+  diag_error_at(&loader->session->diag, place, DIAG_INPUT_TYPE, "input \"%s\": type %s, the model wants %s (%s)",
+                slot->name, dtype_name, dtype_names[wanted], wanted == DTYPE_F32 ? "F32" : convertible_names(wanted));
   return false;
 }
 
@@ -125,7 +127,8 @@ static void fill_random(const Slot *slot, uint64_t seed) {
   if (limit == INT32_MAX) limit = 2;
   for (int64_t i = 0; i < n; i++) {
     if (slot->tensor.dtype == DTYPE_F32) ((float *)slot->tensor.data)[i] = random_float(&random);
-    else if (slot->tensor.dtype == DTYPE_I32) ((int32_t *)slot->tensor.data)[i] = (int32_t)random_below(&random, (uint64_t)limit);
+    else if (slot->tensor.dtype == DTYPE_I32)
+      ((int32_t *)slot->tensor.data)[i] = (int32_t)random_below(&random, (uint64_t)limit);
     else ((uint8_t *)slot->tensor.data)[i] = random_below(&random, 8) == 0;
   }
 }
@@ -175,7 +178,8 @@ static void load_one(Loader *loader, const char *text) {
   Slot *slot = take_slot(loader, "--input", name);
   if (!slot) return;
   if (equals[1] == '@') load_npy(loader, slot, equals + 2);
-  else if (!slot->node) option_error(&loader->session->diag, OPTION_INPUT, "lengths are not random; give %s=@FILE.npy", name);
+  else if (!slot->node)
+    option_error(&loader->session->diag, OPTION_INPUT, "lengths are not random; give %s=@FILE.npy", name);
   else load_random(loader, slot, equals + 1);
 }
 
@@ -185,7 +189,8 @@ static void report_missing(Loader *loader, const char *optional) {
     if (slot->given || !slot->node || (optional && strcmp(slot->name, optional) == 0)) continue;
     StrBuf shape = strbuf_new(loader->session->arena);
     node_print_shape(&shape, loader->graph->sizes, slot->node);
-    diag_error_at(&loader->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\": %s is not given", slot->name, shape.text);
+    diag_error_at(&loader->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\": %s is not given", slot->name,
+                  shape.text);
   }
 }
 

@@ -1,4 +1,7 @@
-/* tfmc: sets the process up, runs the command on a stack of known size, and makes sure that what it printed arrived. */
+/* tfmc: sets the process up, runs the command on a stack of known size, and makes sure that what it printed has
+ * arrived.
+ *
+ * In: the command line. Out: what the command prints and writes, the messages on stderr, the exit code. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,9 +11,48 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver/driver.h"
+#include "aot/library_file.h"
+#include "driver/commands/commands.h"
+#include "driver/help.h"
 
 enum { STACK_BYTES = 64 << 20, EXIT_ENVIRONMENT = 3 };
+
+// ---- the command ----
+
+static void (*const commands[N_VERBS])(Session *) = {
+#define VERB(Enum, name, arguments, least, most, line, details) [VERB_##Enum] = command_##name,
+#include "driver/verbs.def"
+};
+
+static void obey(Session *session, int argc, char **argv) {
+  Options *options = &session->options;
+  if (!options_parse(session->arena, &session->diag, argc, argv, options)) {
+    StrBuf usage = strbuf_new(session->arena);
+    if (argc < 2) help_usage(&usage);
+    fputs(usage.text, stderr);
+  } else if (options->wants_version) {
+    puts("tfmc " TFM_VERSION);
+  } else if (option_given(options, OPTION_HELP)) {
+    StrBuf help = strbuf_new(session->arena);
+    help_verb(&help, options->verb);
+    session_print(&help);
+  } else {
+    commands[options->verb](session);
+  }
+}
+
+/* Does what the command line says and returns the exit code. stdout may still hold output that was not written. */
+static int run(int argc, char **argv) {
+  Arena *arena = arena_create();
+  Session session = {.arena = arena, .diag = diag_new(arena), .names = map_new(arena)};
+  obey(&session, argc, argv);
+  int exit_code = session_finish(&session);
+  library_file_close(session.library);
+  arena_destroy(arena);
+  return exit_code;
+}
+
+// ---- the process ----
 
 typedef struct CommandLine {
   int argc;
@@ -28,7 +70,7 @@ static void open_standard_streams(void) {
 
 static void *run_command(void *context) {
   CommandLine *line = context;
-  line->exit_code = driver_main(line->argc, line->argv);
+  line->exit_code = run(line->argc, line->argv);
   return NULL;
 }
 

@@ -1,10 +1,11 @@
+/* The tables of verbs, options and stages come first, then what reads a command line by them: the verb, each value by
+ * the kind of its option, and the whole with popt. The values of valid options are read at the end. */
 #include "driver/options.h"
 
 #include <popt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "driver/option_values.h"
 
 const StageInfo stage_table[N_STAGES] = {
 #define STAGE(name, part, form, line) {name, PART_##part, FORM_##form, line},
@@ -43,6 +44,25 @@ const char *option_spelling(Arena *arena, Option option) {
   return arena_printf(arena, "%s%s", is_one_dash(option) ? "-" : "--", info->name);
 }
 
+const char *option_usage(Arena *arena, Option option) {
+  const OptionInfo *info = &option_table[option];
+  const bool has_letter = info->letter && info->letter != '-';
+  const char *argument = info->kind == KIND_CHOICE ? info->rule : info->argument;
+  StrBuf text = strbuf_new(arena);
+  if (has_letter) strbuf_printf(&text, "-%c%s", info->letter, info->name ? ", " : "");
+  if (info->name) strbuf_add(&text, option_spelling(arena, option));
+  if (*argument) strbuf_printf(&text, "%s%s", !has_letter ? "=" : info->name ? " " : "", argument);
+  return text.text;
+}
+
+void option_error(Diag *diag, Option option, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  diag_error_at(diag, NULL, DIAG_USAGE, "%s: %s", option_spelling(diag->arena, option),
+                arena_vprintf(diag->arena, format, args));
+  va_end(args);
+}
+
 // ---- the verb ----
 
 static void unknown_verb(Arena *arena, Diag *diag, const char *name) {
@@ -75,7 +95,71 @@ static bool read_verb(Arena *arena, Diag *diag, const char *text, Options *optio
   return false;
 }
 
-// ---- options ----
+// ---- one value ----
+
+/* Digits and nothing else, no more than 64 bits. */
+static bool read_count(const char *text, uint64_t *count) {
+  *count = 0;
+  for (const char *c = text; *c; c++) {
+    if (*c < '0' || *c > '9') return false;
+    if (__builtin_mul_overflow(*count, (uint64_t)10, count)) return false;
+    if (__builtin_add_overflow(*count, (uint64_t)(*c - '0'), count)) return false;
+  }
+  return *text != '\0';
+}
+
+static bool check_count(Diag *diag, Option option, const char *text) {
+  const char *rule = option_table[option].rule, *dots = strstr(rule, "..");
+  uint64_t count, least = strtoull(rule, NULL, 10), most = strtoull(dots + 2, NULL, 10);
+  if (read_count(text, &count) && count >= least && count <= most) return true;
+  option_error(diag, option, "\"%s\" is not a whole number from %llu to %llu", text, (unsigned long long)least,
+               (unsigned long long)most);
+  return false;
+}
+
+static bool check_number(Diag *diag, Option option, const char *text) {
+  char *end;
+  double number = strtod(text, &end);
+  bool is_plain = *text && strspn(text, "0123456789.eE+-") == strlen(text);
+  if (is_plain && !*end && number >= 0 && number < 1e300) return true;
+  option_error(diag, option, "\"%s\" is not a number from 0 on", text);
+  return false;
+}
+
+static bool check_choice(Diag *diag, Option option, const char *text) {
+  const char *rule = option_table[option].rule, *words[16];
+  size_t n = 0;
+  for (const char *word = rule; n < 16; word++) {
+    size_t length = strcspn(word, "|");
+    words[n] = arena_strndup(diag->arena, word, length);
+    if (strcmp(words[n++], text) == 0) return true;
+    word += length;
+    if (!*word) break;
+  }
+  const char *nearest = diag_nearest(text, words, n);
+  StrBuf list = strbuf_new(diag->arena);
+  for (size_t i = 0; i < n; i++) strbuf_printf(&list, "%s%s", i == 0 ? "" : i + 1 == n ? " or " : ", ", words[i]);
+  option_error(diag, option, "\"%s\" is none of its values: %s%s%s%s", text, list.text,
+               nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+  return false;
+}
+
+/* Whether a text is a value that the option may have. False after an error. */
+static bool check_value(Diag *diag, Option option, const char *text) {
+  switch (option_table[option].kind) {
+    case KIND_COUNT: return check_count(diag, option, text);
+    case KIND_NUMBER: return check_number(diag, option, text);
+    case KIND_CHOICE: return check_choice(diag, option, text);
+    case KIND_ONCE:
+    case KIND_MANY:
+      if (*text) return true;
+      option_error(diag, option, "its argument is empty");
+      return false;
+    default: return true;
+  }
+}
+
+// ---- the command line ----
 
 /* The options of the verb first: of several rows with one name its own is found. */
 static void fill_popt_table(struct poptOption table[N_OPTIONS + 1], Verb verb) {
@@ -113,7 +197,7 @@ static void take_option(Arena *arena, Diag *diag, Options *options, Option optio
     option_error(diag, option, "`tfmc %s` has no such option", verb_table[options->verb].name);
   else if (values->texts.n && info->kind != KIND_MANY)
     option_error(diag, option, "given twice");
-  else if (info->kind == KIND_FLAG || option_check(diag, option, text))
+  else if (info->kind == KIND_FLAG || check_value(diag, option, text))
     vec_push(arena, &values->texts, arena_strdup(arena, text));
 }
 
@@ -170,4 +254,28 @@ bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *opt
   poptFreeContext(context);
   if (!diag_has_errors(diag) && !option_given(options, OPTION_HELP)) check_files(diag, options);
   return !diag_has_errors(diag);
+}
+
+// ---- what was given ----
+
+bool option_given(const Options *options, Option option) { return options->values[option].texts.n > 0; }
+
+const char *option_text(const Options *options, Option option, const char *otherwise) {
+  const OptionValues *values = &options->values[option];
+  return values->texts.n ? values->texts.items[values->texts.n - 1] : otherwise;
+}
+
+uint64_t option_count(const Options *options, Option option, uint64_t otherwise) {
+  const char *text = option_text(options, option, NULL);
+  return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+double option_number(const Options *options, Option option, double otherwise) {
+  const char *text = option_text(options, option, NULL);
+  return text ? strtod(text, NULL) : otherwise;
+}
+
+bool option_is(const Options *options, Option option, const char *otherwise, const char *word) {
+  const char *text = option_text(options, option, otherwise);
+  return text && strcmp(text, word) == 0;
 }

@@ -21,8 +21,8 @@ enum {
 #define VERB(Enum, name, arguments, least, most, line, details) V_##Enum = 1 << VERB_##Enum,
 #include "driver/verbs.def"
   V_EXECUTE = V_RUN | V_GENERATE | V_VERIFY | V_BENCH | V_PROFILE,
-  V_TRIED = V_EXECUTE | V_CHECK, /* what says how to run is allowed where nothing is run, so that check takes what run does */
-  V_LIBRARY = V_TRIED | V_PACK, /* what takes a compiled library in place of a .tfm file */
+  V_TRIED = V_EXECUTE | V_CHECK, /* check runs nothing, but it takes the options of run, so that a line can be tried */
+  V_LIBRARY = V_TRIED | V_PACK,  /* what takes a compiled library in place of a .tfm file */
   V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE | V_PACK | V_WORKER,
   V_PASSES = V_DUMP | V_OPT | V_COMPILE | V_PACK,
   V_ALL = (1 << N_VERBS) - 1
@@ -89,6 +89,8 @@ bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *opt
 Verb verb_find(const char *name);
 /* "--weights" or "-O" */
 const char *option_spelling(Arena *arena, Option option);
+/* "-o, --output FILE", "--weights=FILE" or "-O0|2" */
+const char *option_usage(Arena *arena, Option option);
 
 bool option_given(const Options *options, Option option);
 /* The text given last, or `otherwise`. */

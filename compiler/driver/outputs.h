@@ -5,8 +5,8 @@
 #include "driver/session.h"
 #include "graph/eval.h"
 
-/* Whether the files that --output names can be written, each by one tensor or by all, and are none that the command line has
- * read: before anything is computed. */
+/* Whether the files that --output names can be written, each by one tensor or by all, and are none that the command
+ * line has read: before anything is computed. */
 bool outputs_check_files(Session *session);
 /* Whether the outputs that --output names are the model's. */
 bool outputs_check_names(Session *session, const Graph *graph);

@@ -31,4 +31,14 @@ bool session_check_output(Session *session, const char *output, const char *cons
 /* Prints the messages on stderr. Returns the exit code. */
 int session_finish(Session *session);
 
+/* Progress: what takes long, on stderr, when that is a terminal and the work takes more than half a second. */
+typedef struct Progress Progress;
+
+/* NULL when nothing is to be shown; the functions below ignore it then. `what`: "packing weights". */
+Progress *progress_begin(Session *session, const char *what);
+/* `done` of `all`; any thread may call it. */
+void progress_set(Progress *progress, size_t done, size_t all);
+/* Takes the line away. */
+void progress_end(Progress *progress);
+
 #endif

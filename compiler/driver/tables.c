@@ -1,9 +1,11 @@
 /* In: the tables that the compiler is made of. Out: each as a Markdown table, the same bytes each time, for docs/. A
  * test compares the documents with what is printed here. */
+#include "driver/tables.h"
+
 #include <ctype.h>
 #include <string.h>
 
-#include "driver/document.h"
+#include "driver/options.h"
 #include "graph/graph.h"
 
 // ---- rows and cells ----
@@ -63,17 +65,6 @@ static const char *commands_of(Arena *arena, unsigned verbs) {
   return all ? "all" : list.text;
 }
 
-static const char *spellings_of(Arena *arena, Option option) {
-  const OptionInfo *info = &option_table[option];
-  const char *argument = info->kind == KIND_CHOICE ? info->rule : info->argument;
-  const bool has_letter = info->letter && info->letter != '-';
-  StrBuf text = strbuf_new(arena);
-  if (has_letter) strbuf_printf(&text, "-%c%s", info->letter, info->name ? ", " : "");
-  if (info->name) strbuf_add(&text, option_spelling(arena, option));
-  if (*argument) strbuf_printf(&text, "%s%s", has_letter ? " " : "=", argument);
-  return text.text;
-}
-
 void table_of_options(StrBuf *out) {
   begin_table(out, "option | meaning | commands");
   for (int i = 0; i < N_OPTIONS; i++) {
@@ -81,7 +72,7 @@ void table_of_options(StrBuf *out) {
     const char *commands = commands_of(out->arena, info->verbs);
     if (!*commands) continue; /* of commands that are not listed */
     const char *more = info->kind == KIND_MANY ? "; more than once if need be" : "";
-    ROW(spellings_of(out->arena, (Option)i), arena_printf(out->arena, "%s%s", info->help, more), commands);
+    ROW(option_usage(out->arena, (Option)i), arena_printf(out->arena, "%s%s", info->help, more), commands);
   }
 }
 

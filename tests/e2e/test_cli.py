@@ -127,6 +127,15 @@ class Arguments(Case):
         for verb in "check run dump opt graph verify bench info help".split():
             self.assertIn(f"usage: tfmc {verb}", self.tfmc(verb, "--help").out)
             self.assertEqual(self.tfmc(verb, "--help").out, self.tfmc("help", verb).out)
+            self.assertEqual(self.tfmc("help", verb.upper()).out, self.tfmc("help", verb).out)
+
+    def test_C01_help_for_a_code(self):
+        text = self.tfmc("help", "E0213").out
+        self.assertTrue(text.startswith("E0213: "), text)
+        self.assertEqual(self.tfmc("help", "e0213").out, text)
+        self.assertTrue(self.tfmc("help", "w0215").out.startswith("W0215: "))
+        self.tfmc("help", "E0299", code=2, says="did you mean 'E02")
+        self.tfmc("help", "E9999", code=2, says="no message has the code 'E9999'")
 
     def test_C02_numbers(self):
         for value in ["0", "-1", "1e9", "4x", "", "18446744073709551616", " 4", "+4", "0x4", "1025"]:

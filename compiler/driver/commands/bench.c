@@ -5,7 +5,6 @@
 #include "driver/engine.h"
 #include "driver/host.h"
 #include "driver/inputs.h"
-#include "driver/progress.h"
 
 typedef struct Runs {
   Engine *engine;
@@ -20,7 +19,9 @@ static bool run_once(void *context, size_t i) {
   return engine_run(runs->engine, runs->inputs, runs->outputs);
 }
 
-static void show_progress(void *context, size_t done, size_t all) { progress_set(((Runs *)context)->progress, done, all); }
+static void show_progress(void *context, size_t done, size_t all) {
+  progress_set(((Runs *)context)->progress, done, all);
+}
 
 static bool measure(Session *session, Engine *engine, const EvalInputs *inputs, size_t n_outputs, Bench *bench) {
   Runs runs = {engine, inputs, ARENA_ARRAY(session->arena, Tensor, n_outputs), progress_begin(session, "measuring")};

@@ -61,7 +61,8 @@ static bool draw(Session *session, const StrBuf *text, StrBuf *picture) {
   if (in >= 0) close(in);
   if (out >= 0) close(out);
   if (error == ENOENT)
-    diag_error_at(&session->diag, NULL, DIAG_TOOL, "the program `dot` was not found; install graphviz, or use --format=dot");
+    diag_error_at(&session->diag, NULL, DIAG_TOOL,
+                  "the program `dot` was not found; install graphviz, or use --format=dot");
   else if (error)
     diag_error_at(&session->diag, NULL, DIAG_TOOL, "cannot run `dot`: %s", strerror(error));
   else if (status)

@@ -12,7 +12,8 @@ enum { MAX_GRAPH_BYTES = 256 << 20 };
 static bool read_stdin(Session *session, StrBuf *text) {
   char piece[4096];
   size_t n;
-  while ((n = fread(piece, 1, sizeof piece, stdin)) > 0 && text->length <= MAX_GRAPH_BYTES) strbuf_add_n(text, piece, n);
+  while ((n = fread(piece, 1, sizeof piece, stdin)) > 0 && text->length <= MAX_GRAPH_BYTES)
+    strbuf_add_n(text, piece, n);
   if (ferror(stdin)) diag_error_at(&session->diag, "<stdin>", DIAG_FILE, "cannot read: %s", strerror(errno));
   return !ferror(stdin);
 }

@@ -6,7 +6,6 @@
 #include "driver/commands/commands.h"
 #include "driver/engine.h"
 #include "driver/inputs.h"
-#include "driver/progress.h"
 #include "measure/bench.h"
 #include "tfm/tfm.h"
 
@@ -27,18 +26,21 @@ static bool run_once(void *context, size_t i) {
   return engine_run(engine, runs->inputs, runs->outputs);
 }
 
-static void show_progress(void *context, size_t done, size_t all) { progress_set(((Runs *)context)->progress, done, all); }
+static void show_progress(void *context, size_t done, size_t all) {
+  progress_set(((Runs *)context)->progress, done, all);
+}
 
 static Profile *measure(Session *session, Engine *engine, const EvalInputs *inputs, size_t n_outputs) {
   Arena *arena = session->arena;
   const size_t warmup = option_count(&session->options, OPTION_WARMUP, 3);
   const size_t iterations = option_count(&session->options, OPTION_ITERATIONS, 20);
-  Runs runs = {engine, inputs, ARENA_ARRAY(arena, Tensor, n_outputs), warmup,
-               ARENA_ARRAY(arena, uint64_t, iterations * engine->program->n_steps), progress_begin(session, "measuring")};
+  uint64_t *nanoseconds = ARENA_ARRAY(arena, uint64_t, iterations * engine->program->n_steps);
+  Runs runs = {engine, inputs, ARENA_ARRAY(arena, Tensor, n_outputs), warmup, nanoseconds,
+               progress_begin(session, "measuring")};
   bool done = bench_repeat(&(Repetition){&runs, run_once, show_progress, warmup, iterations}, NULL);
   progress_end(runs.progress);
   if (!done) return NULL;
-  return profile_new(arena, engine->program, runs.nanoseconds, iterations, tfm_context_threads(engine->context));
+  return profile_new(arena, engine->program, nanoseconds, iterations, tfm_context_threads(engine->context));
 }
 
 static void print(Session *session, const Profile *profile) {

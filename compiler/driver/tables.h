@@ -1,0 +1,16 @@
+/* The tables of the documentation, as Markdown. Each is made from the rows of a .def file alone. */
+#ifndef TFM_DRIVER_TABLES_H
+#define TFM_DRIVER_TABLES_H
+
+#include "base/strbuf.h"
+
+void table_of_options(StrBuf *out);
+void table_of_stages(StrBuf *out);
+void table_of_environment(StrBuf *out);
+void table_of_generate_options(StrBuf *out);
+void table_of_diagnostics(StrBuf *out);
+void table_of_primitives(StrBuf *out);
+void table_of_ops(StrBuf *out);
+void table_of_passes(StrBuf *out);
+
+#endif
