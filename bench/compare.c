@@ -11,10 +11,7 @@
 
 #include "codegen/codegen.h"
 #include "compiling.h"
-#include "jit/jit.h"
 #include "tfm/tfm.h"
-#include "weights/pack.h"
-#include "weights/weight_set.h"
 #include "writer.h"
 
 enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16 };
@@ -41,18 +38,15 @@ static const Workload workloads[] = {
     {.name = "W5", .writer = &language},
 };
 
-typedef struct Compiled { /* a model ready to run */
+typedef struct Model { /* ready to run, as long as the program */
   Arena *arena;
-  Diag diag;
   WeightSet *set;
-  Jit *jit;
-  char *weights;
   tfm_context *context;
-} Compiled;
+} Model;
 
 typedef struct Case {
   char name[32];
-  Compiled *model;
+  Model *model;
   tfm_value inputs[MAX_INPUTS];
   int64_t dims[MAX_INPUTS][3];
   tfm_value output;
@@ -73,34 +67,30 @@ static int32_t n_threads(void) {
 
 // ---- compiling ----
 
-static const Plan *plan_model(Compiled *model, const char *name) {
-  ElaborateOptions options = {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions};
-  return plan_file(model->arena, &model->diag, workload->file, host_target(), &options);
+static bool compile_model(Compiled *compiled, Model *model, const char *name) {
+  const BenchModel what = {workload->file,
+                           {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions},
+                           host_target(), model->set};
+  return compile_file(model->arena, &what, false, compiled);
 }
 
-static bool link_model(Compiled *model, const Plan *plan) {
-  model->weights = weights_room(plan);
-  char *path = arena_printf(model->arena, "%s/weights.safetensors", folder);
-  model->set = weight_set_open(model->arena, &model->diag, path);
-  if (!model->weights || !model->set || !pack_set(model->arena, &model->diag, plan, model->set, model->weights))
-    return false;
-  model->jit = jit_create(model->arena, &model->diag, plan, NULL);
+static bool load_model(Model *model, const char *name) {
+  Diag diag = diag_new(model->arena);
+  Compiled compiled;
+  model->set = weight_set_open(model->arena, &diag, arena_printf(model->arena, "%s/weights.safetensors", folder));
+  print_messages(&diag);
+  if (!model->set || !compile_model(&compiled, model, name)) return false;
   tfm_context_options options = {.struct_size = sizeof options, .threads = n_threads()};
-  return model->jit &&
-         tfm_context_create(jit_program(model->jit), model->weights, &options, &model->context, NULL) == TFM_OK;
+  return tfm_context_create(compiled.forward, compiled.packed, &options, &model->context, NULL) == TFM_OK;
 }
 
 /* The model of a workload, compiled on first use; NULL after printing why not. */
-static Compiled *compiled(bool masked) {
-  static Compiled models[2];
-  Compiled *model = &models[masked];
+static Model *loaded(bool masked) {
+  static Model models[2];
+  Model *model = &models[masked];
   if (model->context) return model;
   model->arena = arena_create();
-  model->diag = diag_new(model->arena);
-  const Plan *plan = plan_model(model, masked ? workload->masked : workload->plain);
-  if (plan && link_model(model, plan)) return model;
-  print_messages(&model->diag);
-  return NULL;
+  return load_model(model, masked ? workload->masked : workload->plain) ? model : NULL;
 }
 
 // ---- cases ----
@@ -165,7 +155,7 @@ static bool prepare(Case *item, const char *name) {
   if (workload->writer) return prepare_writer(item, name, &shape);
   const int64_t batch = shape.batch, length = shape.length;
   bool masked = batch > 1 || workload->width == 0;
-  item->model = compiled(masked);
+  item->model = loaded(masked);
   if (!item->model) return false;
   size_t rows = (size_t)(batch * length), width = workload->width ? (size_t)workload->width : 1;
   for (int i = 0; i < MAX_INPUTS; i++) memcpy(item->dims[i], (int64_t[]){batch, length, workload->width}, sizeof item->dims[i]);

@@ -30,9 +30,9 @@ enum {
 };
 
 typedef struct Decoding { /* lives as long as the program */
-  tfm_decoding decoding;
+  Compiled compiled;
+  const tfm_decoding *decoding;
   tfm_decoder *decoder;
-  char *weights;
   float *scores;
 } Decoding;
 
@@ -57,7 +57,7 @@ static void run(void *context) {
 
 static double least(void *context, const Probe *probe) {
   const DecodingCase *item = context;
-  return roofline_seconds_at(item->decoding->decoding.step, item->symbols, probe);
+  return roofline_seconds_at(item->decoding->decoding->step, item->symbols, probe);
 }
 
 static int64_t *symbols_of(Arena *arena, const tfm_decoding *decoding, int64_t rows, int64_t past) {
@@ -73,8 +73,8 @@ static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, i
   DecodingCase *item = ARENA_NEW(bench->arena, DecodingCase);
   *item = (DecodingCase){.decoding = decoding, .lengths = &lengths[at], .n = rows};
   for (int64_t i = 0; i < rows; i++) item->rows[i] = (tfm_decoder_row){at * MOST_ROWS + i, &token, 1};
-  item->symbols = symbols_of(bench->arena, &decoding->decoding, rows, length_of(item->lengths, (rows - 1) / 2));
-  Work work = roofline_work_at(decoding->decoding.step, item->symbols);
+  item->symbols = symbols_of(bench->arena, decoding->decoding, rows, length_of(item->lengths, (rows - 1) / 2));
+  Work work = roofline_work_at(decoding->decoding->step, item->symbols);
   char name[64];
   if (item->lengths->apart)
     snprintf(name, sizeof name, "rows %d, %d to %d", (int)rows, (int)length_of(item->lengths, rows - 1), (int)item->lengths->most);
@@ -93,19 +93,16 @@ static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, i
 // ---- the rows ----
 
 static bool load(Bench *bench, Decoding *decoding) {
-  Diag diag = diag_new(bench->arena);
+  const BenchModel what = {.file = file, .target = bench->target};
   const tfm_context_options options = {.struct_size = sizeof options, .threads = bench->threads};
   tfm_error error = {.message = "no memory"};
-  const DecodingPlan *plans = plan_decoding_file(bench->arena, &diag, file, bench->target);
-  bool linked = plans && link_decoding(bench->arena, &diag, plans, &decoding->decoding);
-  print_messages(&diag);
-  decoding->weights = linked ? weights_room(plans->step) : NULL;
-  decoding->scores = linked ? malloc(MOST_ROWS * (size_t)decoding->decoding.vocab * sizeof(float)) : NULL;
-  if (!decoding->weights || !decoding->scores) return false;
-  fill_random((float *)(void *)decoding->weights, decoding->decoding.step->weights_bytes / sizeof(float), 0.03f, file);
-  if (tfm_decoder_create(&decoding->decoding, decoding->weights, decoding->weights, &options, &decoding->decoder, &error) ==
-      TFM_OK)
-    return true;
+  if (!compile_file(bench->arena, &what, true, &decoding->compiled)) return false;
+  const tfm_decoding *programs = decoding->decoding = &decoding->compiled.decoding;
+  char *weights = decoding->compiled.packed;
+  decoding->scores = malloc(MOST_ROWS * (size_t)programs->vocab * sizeof(float));
+  if (!decoding->scores) return false;
+  fill_random((float *)(void *)weights, programs->step->weights_bytes / sizeof(float), 0.03f, file);
+  if (tfm_decoder_create(programs, weights, weights, &options, &decoding->decoder, &error) == TFM_OK) return true;
   fprintf(stderr, "%s: %s\n", file, error.message);
   return false;
 }

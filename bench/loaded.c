@@ -13,34 +13,25 @@ void fill_random(float *numbers, uint64_t n, float most, const char *name) {
   for (uint64_t i = 0; i < n; i++) numbers[i] = most * random_float(&random);
 }
 
-static const Plan *plan_row(Arena *arena, Diag *diag, const ModelRow *row, const TargetInfo *target) {
+bool loaded_model(LoadedModel *model, const ModelRow *row, const TargetInfo *target) {
   Definition definitions[MOST_DEFINITIONS];
   uint32_t n = 0;
   for (; n < MOST_DEFINITIONS && row->definitions[n][0]; n++)
     definitions[n] = (Definition){row->definitions[n][0], row->definitions[n][1]};
-  ElaborateOptions options = {.model = row->name, .definitions = definitions, .n_definitions = n};
-  return plan_file(arena, diag, row->file, target, &options);
-}
-
-bool loaded_model(LoadedModel *model, const ModelRow *row, const TargetInfo *target) {
+  const BenchModel what = {row->file, {.model = row->name, .definitions = definitions, .n_definitions = n}, target, NULL};
   *model = (LoadedModel){.arena = arena_create()};
-  Diag diag = diag_new(model->arena);
-  const Plan *plan = plan_row(model->arena, &diag, row, target);
-  model->jit = plan ? jit_create(model->arena, &diag, plan, NULL) : NULL;
-  model->weights = model->jit ? weights_room(plan) : NULL;
-  if (!model->weights) {
-    print_messages(&diag);
-    loaded_model_free(model);
+  if (!compile_file(model->arena, &what, false, &model->compiled)) {
+    arena_destroy(model->arena);
     return false;
   }
-  model->program = jit_program(model->jit);
-  fill_random((float *)(void *)model->weights, plan->program.weights_bytes / sizeof(float), 0.03f, row->name);
+  model->program = model->compiled.forward;
+  model->weights = model->compiled.packed;
+  fill_random((float *)(void *)model->weights, model->program->weights_bytes / sizeof(float), 0.03f, row->name);
   return true;
 }
 
 void loaded_model_free(LoadedModel *model) {
-  jit_destroy(model->jit);
-  free(model->weights);
+  compiled_free(&model->compiled);
   arena_destroy(model->arena);
   *model = (LoadedModel){0};
 }

@@ -2,7 +2,7 @@
 #ifndef TFM_BENCH_LOADED_H
 #define TFM_BENCH_LOADED_H
 
-#include "jit/jit.h"
+#include "compile/compile.h"
 #include "tfm/tfm.h"
 
 enum { MOST_DEFINITIONS = 4, MOST_INPUTS = 2 };
@@ -14,7 +14,7 @@ typedef struct ModelRow { /* what to compile */
 
 typedef struct LoadedModel {
   Arena *arena;
-  Jit *jit;
+  Compiled compiled;
   const tfm_program *program;
   char *weights;
 } LoadedModel;

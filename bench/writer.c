@@ -12,40 +12,30 @@
 struct Writer {
   const WriterModel *model;
   Arena *arena;
-  Diag diag;
   WeightSet *set;
-  tfm_decoding decoding;
+  Compiled compiled;
   tfm_decoder *decoder;
 };
 
 // ---- compiling ----
 
-static char *pack(Writer *writer, const DecodingPlan *plans) {
-  Plan *const both[] = {plans->step, plans->source};
-  const uint32_t n = plans->source ? 2 : 1;
-  char *packed = weights_room(plans->step);
-  for (uint32_t i = 0; i < n && packed; i++)
-    if (!pack_set(writer->arena, &writer->diag, both[i], writer->set, packed)) return NULL;
-  return packed;
-}
-
-static bool link_writer(Writer *writer, const DecodingPlan *plans, int32_t threads) {
-  const char *packed = pack(writer, plans);
+static bool compile_writer(Writer *writer, int32_t threads) {
+  const BenchModel what = {.file = writer->model->file, .target = host_target(), .weights = writer->set};
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
-  if (!packed || !link_decoding(writer->arena, &writer->diag, plans, &writer->decoding)) return false;
-  return tfm_decoder_create(&writer->decoding, packed, packed, &options, &writer->decoder, NULL) == TFM_OK;
+  if (!compile_file(writer->arena, &what, true, &writer->compiled)) return false;
+  const Compiled *compiled = &writer->compiled;
+  return tfm_decoder_create(&compiled->decoding, compiled->packed, compiled->packed, &options, &writer->decoder, NULL) ==
+         TFM_OK;
 }
 
 Writer *writer_create(const WriterModel *model, const char *folder, int32_t threads) {
   Arena *arena = arena_create();
+  Diag diag = diag_new(arena);
   Writer *writer = ARENA_NEW(arena, Writer);
-  *writer = (Writer){.model = model, .arena = arena, .diag = diag_new(arena)};
-  writer->set = weight_set_open(arena, &writer->diag, arena_printf(arena, "%s/weights.safetensors", folder));
-  const DecodingPlan *plans =
-      writer->set ? plan_decoding_file(arena, &writer->diag, model->file, host_target()) : NULL;
-  if (plans && link_writer(writer, plans, threads)) return writer;
-  print_messages(&writer->diag);
-  return NULL;
+  *writer = (Writer){.model = model, .arena = arena};
+  writer->set = weight_set_open(arena, &diag, arena_printf(arena, "%s/weights.safetensors", folder));
+  print_messages(&diag);
+  return writer->set && compile_writer(writer, threads) ? writer : NULL;
 }
 
 // ---- running ----
@@ -53,8 +43,8 @@ Writer *writer_create(const WriterModel *model, const char *folder, int32_t thre
 static bool begin(Writer *writer, const WriterCase *item, tfm_error *error) {
   const int64_t dims[] = {item->batch, item->length};
   const tfm_value ids = {(void *)(uintptr_t)item->ids, TFM_I32, 2, dims};
-  const int64_t length = (writer->decoding.source ? 1 : item->length) + item->new_tokens;
-  return tfm_decoder_begin(writer->decoder, writer->decoding.source ? &ids : NULL, item->batch * item->beams, length, error) ==
+  const int64_t length = (writer->compiled.decoding.source ? 1 : item->length) + item->new_tokens;
+  return tfm_decoder_begin(writer->decoder, writer->compiled.decoding.source ? &ids : NULL, item->batch * item->beams, length, error) ==
          TFM_OK;
 }
 
@@ -75,7 +65,7 @@ bool writer_run(Writer *writer, const WriterCase *item, int32_t *tokens) {
   tfm_prompts prompts = {.n = item->batch, .width = item->length, .tokens = item->ids};
   int32_t *starts = calloc((size_t)item->batch, sizeof *starts);
   for (int64_t i = 0; i < item->batch && starts; i++) starts[i] = (int32_t)writer->model->start;
-  if (writer->decoding.source) prompts = (tfm_prompts){.n = item->batch, .width = 1, .tokens = starts};
+  if (writer->compiled.decoding.source) prompts = (tfm_prompts){.n = item->batch, .width = 1, .tokens = starts};
   bool done = starts && begin(writer, item, &error) && write_tokens(writer, item, &prompts, &generated, &error);
   free(starts);
   if (!done) {

@@ -20,7 +20,7 @@ PlanList library_plan_list(const LibraryPlans *plans) {
   PlanList list = {0};
   if (plans->decoding) list.plans[list.n++] = plans->decoding->step;
   if (plans->decoding && plans->decoding->source) list.plans[list.n++] = plans->decoding->source;
-  list.plans[list.n++] = plans->forward;
+  if (plans->forward) list.plans[list.n++] = plans->forward;
   return list;
 }
 

@@ -13,7 +13,7 @@
 // ---- layout ----
 
 typedef struct LibraryPlans { /* what a library does for one instruction set */
-  Plan *forward;
+  Plan *forward;                /* NULL: only code for this process can do without it */
   const DecodingPlan *decoding; /* NULL: the model does not generate, or runs all of forward for every token */
 } LibraryPlans;
 

@@ -10,8 +10,8 @@
 #include "aot/packed_weights.h"
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
-#include "driver/library_model.h"
 #include "driver/packing.h"
+#include "driver/passes_options.h"
 #include "tfm/weights_file.h"
 #include "weights/files.h"
 
@@ -37,8 +37,8 @@ static bool pack_into(Session *session, const LibraryPlans *plans, WeightSource 
     return false;
   }
   char *packed = map + TFM_WEIGHTS_HEADER_BYTES;
-  const PlanList list = library_plan_list(plans);
-  bool done = pack_all(session, list.plans, list.n, weights, packed);
+  const CompileRequest request = compile_request(session, weights);
+  bool done = compile_pack_to(&request, plans, packed);
   if (done) weights_file_header(map, library->prefix, library->layout, packed, plans->forward->program.weights_bytes);
   munmap(map, bytes);
   weight_source_release(weights);

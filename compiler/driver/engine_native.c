@@ -1,52 +1,39 @@
-/* Compiled code as an engine: passes, plan, kernels in this process, packed weights, one context of the runtime. */
-#include <stdlib.h>
-
+/* Compiled code as an engine: code in this process, packed weights, one context of the runtime. */
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
-#include "driver/packing.h"
 #include "driver/passes_options.h"
-#include "jit/jit.h"
 
 typedef struct NativeEngine {
   Engine base;
-  Plan *plan;
-  Jit *jit;
-  char *packed;
+  Compiled compiled;
 } NativeEngine;
 
 static void destroy(Engine *base) {
   NativeEngine *engine = (NativeEngine *)base;
   tfm_context_destroy(base->context);
-  free(engine->packed);
-  jit_destroy(engine->jit);
-}
-
-// ---- making it ----
-
-static bool pack(NativeEngine *engine, Session *session, WeightSource *weights) {
-  engine->packed = pack_in_memory(session, &engine->plan, 1, weights);
-  weight_source_release(weights);
-  return engine->packed != NULL;
+  compiled_free(&engine->compiled);
 }
 
 static bool make_context(NativeEngine *engine, Session *session) {
   tfm_error error;
   tfm_context_options options = compiled_options(session);
-  engine->base.program = jit_program(engine->jit);
-  if (tfm_context_create(engine->base.program, engine->packed, &options, &engine->base.context, &error) == TFM_OK) return true;
+  const Compiled *compiled = &engine->compiled;
+  engine->base.program = compiled->forward;
+  if (tfm_context_create(compiled->forward, compiled->packed, &options, &engine->base.context, &error) == TFM_OK) return true;
   compiled_report(session, &error);
   return false;
 }
 
 static Engine *create(Session *session, Graph *graph, WeightSource *weights) {
-  const TargetInfo *target = host_choose_target(session, true);
-  if (!target || !run_passes(session, graph)) return NULL;
+  CompileRequest request = compile_request(session, weights);
+  request.target = host_choose_target(session, true);
+  if (!request.target) return NULL;
+  request.cache = cache_open(session->arena, cache_default_folder(session->arena), CACHE_MOST_BYTES);
+  const Derivation *derived = session->derived ? session->derived : derive_for_report(session, graph);
   NativeEngine *engine = ARENA_NEW(session->arena, NativeEngine);
-  engine->plan = plan_graph(session->arena, &session->diag, graph, target);
-  if (!engine->plan) return NULL;
-  const CodeCache *cache = cache_open(session->arena, cache_default_folder(session->arena), CACHE_MOST_BYTES);
-  engine->jit = jit_create_cached(session->arena, &session->diag, engine->plan, cache, NULL);
-  if (engine->jit && pack(engine, session, weights) && make_context(engine, session)) return &engine->base;
+  if (!compile_forward(&request, graph, derived, &engine->compiled)) return NULL;
+  weight_source_release(weights);
+  if (make_context(engine, session)) return &engine->base;
   destroy(&engine->base);
   return NULL;
 }

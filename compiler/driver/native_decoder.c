@@ -1,23 +1,17 @@
 #include "driver/native_decoder.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "aot/library_file.h"
 #include "driver/decoding_memory.h"
 #include "driver/engine_compiled.h"
 #include "driver/host.h"
-#include "driver/incremental.h"
-#include "driver/packing.h"
-#include "jit/jit.h"
-#include "plan/decoding.h"
-#include "plan/share_weights.h"
+#include "driver/passes_options.h"
 
 struct NativeDecoder {
   Session *session;
-  Jit *source, *step;
-  char *packed;
-  tfm_model *model; /* of a library, in place of the three above */
+  Compiled compiled;
+  tfm_model *model; /* of a library, in place of what was compiled */
   tfm_decoding decoding;
   tfm_decoder *decoder;
 };
@@ -25,43 +19,18 @@ struct NativeDecoder {
 void native_decoder_destroy(NativeDecoder *decoder) {
   if (!decoder) return;
   tfm_decoder_destroy(decoder->decoder);
-  free(decoder->packed);
-  jit_destroy(decoder->source);
-  jit_destroy(decoder->step);
+  compiled_free(&decoder->compiled);
   tfm_model_close(decoder->model);
 }
 
 // ---- making it ----
 
-static bool compile(NativeDecoder *decoder, const DecodingPlan *plans) {
-  Session *session = decoder->session;
-  const CodeCache *cache = cache_open(session->arena, cache_default_folder(session->arena), CACHE_MOST_BYTES);
-  decoder->step = jit_create_cached(session->arena, &session->diag, plans->step, cache, NULL);
-  if (!decoder->step) return false;
-  decoder->decoding = plans->decoding;
-  decoder->decoding.step = jit_program(decoder->step);
-  if (!plans->source) return true;
-  decoder->source = jit_create_cached(session->arena, &session->diag, plans->source, cache, NULL);
-  if (!decoder->source) return false;
-  decoder->decoding.source = jit_program(decoder->source);
-  return true;
-}
-
-/* The step's weights come first: they are read for every token. */
-static bool pack(NativeDecoder *decoder, const DecodingPlan *plans, WeightSource *weights) {
-  Plan *const both[] = {plans->step, plans->source};
-  uint32_t n = plans->source ? 2 : 1;
-  share_weights(decoder->session->arena, both, n);
-  decoder->packed = pack_in_memory(decoder->session, both, n, weights);
-  weight_source_release(weights);
-  return decoder->packed != NULL;
-}
-
 static bool open_decoder(NativeDecoder *decoder) {
   tfm_error error;
   tfm_context_options options = compiled_options(decoder->session);
-  if (tfm_decoder_create(&decoder->decoding, decoder->packed, decoder->packed, &options, &decoder->decoder, &error) ==
-      TFM_OK)
+  const char *packed = decoder->compiled.packed;
+  decoder->decoding = decoder->compiled.decoding;
+  if (tfm_decoder_create(&decoder->decoding, packed, packed, &options, &decoder->decoder, &error) == TFM_OK)
     return true;
   compiled_report(decoder->session, &error);
   return false;
@@ -96,16 +65,17 @@ static void report_memory(Session *session, const Graph *graph, const tfm_decodi
 
 NativeDecoder *native_decoder_create(Session *session, Graph *graph, WeightSource *weights) {
   if (session->library) return of_library(session, graph, weights);
-  Incremental made;
-  if (!make_incremental(session, graph, &made) || !made.step) return NULL;
-  const TargetInfo *target = host_choose_target(session, true);
-  const DecodingPlan *plans = target ? plan_decoding(session->arena, &session->diag, &made, target) : NULL;
-  if (!plans) return NULL;
+  if (!session->derived->parts.step) return NULL;
+  CompileRequest request = compile_request(session, weights);
+  request.target = host_choose_target(session, true);
+  if (!request.target) return NULL;
+  request.cache = cache_open(session->arena, cache_default_folder(session->arena), CACHE_MOST_BYTES);
   NativeDecoder *decoder = ARENA_NEW(session->arena, NativeDecoder);
   decoder->session = session;
-  bool packed = pack(decoder, plans, weights);
-  if (packed) report_memory(session, graph, &plans->decoding);
-  if (packed && compile(decoder, plans) && open_decoder(decoder)) return decoder;
+  if (!compile_decoder(&request, session->derived, &decoder->compiled)) return NULL;
+  weight_source_release(weights);
+  report_memory(session, graph, &decoder->compiled.decoding);
+  if (open_decoder(decoder)) return decoder;
   native_decoder_destroy(decoder);
   return NULL;
 }

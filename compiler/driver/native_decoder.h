@@ -10,7 +10,7 @@
 
 typedef struct NativeDecoder NativeDecoder;
 
-/* NULL after an error, or, without one, if the model has no such form. */
+/* The incremental form is session->derived, or the library's. NULL after an error, or, without one, if there is none. */
 NativeDecoder *native_decoder_create(Session *session, Graph *graph, WeightSource *weights);
 void native_decoder_destroy(NativeDecoder *decoder); /* NULL is ignored */
 /* Computes what depends on the scorer's inputs alone and makes room. False after an error. */

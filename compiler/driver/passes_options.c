@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
-#include "aot/description.h"
-#include "passes/incremental.h"
+#include "aot/emit_library.h"
+#include "driver/generation_settings.h"
 
 PassOptions passes_options(const Options *options) {
   const OptionValues *only = &options->values[OPTION_ONLY], *disabled = &options->values[OPTION_DISABLE];
@@ -33,10 +33,44 @@ bool report_passes(Session *session, Graph *graph, const PassLog *log) {
   return all_there;
 }
 
+static bool report(void *context, Graph *graph, const PassLog *log) { return report_passes(context, graph, log); }
+
+CompileRequest compile_request(Session *session, WeightSource *weights) {
+  const Options *options = &session->options;
+  const bool is_reported = option_given(options, OPTION_REPORT) || option_given(options, OPTION_REQUIRE_FUSION);
+  return (CompileRequest){.arena = session->arena,
+                          .diag = &session->diag,
+                          .passes = session->library ? session->model->passes : passes_options(options),
+                          .report = is_reported ? report : NULL,
+                          .report_context = session,
+                          .weights = weights ? weight_source_get : NULL,
+                          .weights_context = weights};
+}
+
+Derivation *derive_for_report(Session *session, const Graph *graph) {
+  const CompileRequest request = compile_request(session, NULL);
+  return option_given(&session->options, OPTION_REPORT) && graph->generate_input ? compile_derive(&request, graph) : NULL;
+}
+
+bool make_library_model(Session *session, Graph *graph, LibraryModel *model) {
+  const CompileRequest request = compile_request(session, NULL);
+  tfm_generation *generation = generation_of(session->arena, graph);
+  GenerationSettings settings;
+  if (generation) {
+    if (!generation_settings_of_block(session, graph, &settings)) return false;
+    generation->defaults = settings.options;
+    generation->bos = settings.start;
+  }
+  *model = (LibraryModel){.program = session->model->program, .graph = graph, .generation = generation};
+  return library_model_make(&request, model);
+}
+
+bool plans_of_library(Session *session, Graph *graph, LibraryPlans *plans) {
+  const CompileRequest request = compile_request(session, NULL);
+  return library_plans_again(&request, session->library, session->model, graph, TFM_VERSION, plans);
+}
+
 bool run_passes(Session *session, Graph *graph) {
-  PassOptions options = session->library ? session->model->passes : passes_options(&session->options);
-  PassLog log = {.arena = session->arena};
-  bool is_reported = option_given(&session->options, OPTION_REPORT) && graph->generate_input;
-  if (is_reported) incremental_derive(session->arena, &session->diag, graph, &log); /* what is kept, or why nothing is */
-  return passes_run(graph, &session->diag, &options, &log) && report_passes(session, graph, &log);
+  const CompileRequest request = compile_request(session, NULL);
+  return compile_fuse(&request, graph, derive_for_report(session, graph));
 }

@@ -16,6 +16,7 @@ typedef struct Session {
   Options options;
   struct LibraryFile *library;   /* what the command line names is this compiled library; NULL: it is a .tfm file */
   const struct ModelText *model; /* what the graph was made from */
+  struct Derivation *derived;    /* its incremental form, if a command has derived it */
   const char *text;              /* the source, in place of the file; NULL: the file is read */
   size_t text_size;
   bool wrote_output;             /* a file was written */

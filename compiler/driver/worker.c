@@ -11,9 +11,7 @@
 #include "aot/packed_weights.h"
 #include "api/parts.h"
 #include "driver/host.h"
-#include "driver/library_model.h"
-#include "driver/packing.h"
-#include "driver/weight_source.h"
+#include "driver/passes_options.h"
 #include "tfm/weights_file.h"
 
 typedef struct Worker {
@@ -52,8 +50,9 @@ static bool make_plans(Worker *w) {
   Graph *graph = model_load(session);
   if (!graph) return false;
   w->weights = weight_source_open(session, graph);
-  return w->weights && library_model_make(session, graph, &w->model) &&
-         library_model_plan(session, &w->model, &w->target, &w->plans);
+  CompileRequest request = compile_request(session, NULL);
+  request.target = &w->target;
+  return w->weights && make_library_model(session, graph, &w->model) && library_model_plan(&request, &w->model, &w->plans);
 }
 
 // ---- what goes out ----
@@ -106,8 +105,8 @@ static bool write_weights(Worker *w, uint64_t *offset) {
     return false;
   }
   char *packed = page + TFM_WEIGHTS_HEADER_BYTES;
-  const PlanList list = library_plan_list(&w->plans);
-  bool ok = pack_all(session, list.plans, list.n, w->weights, packed);
+  const CompileRequest request = compile_request(session, w->weights);
+  bool ok = compile_pack_to(&request, &w->plans, packed);
   uint8_t layout[16];
   library_layout(session->arena, &w->plans, layout);
   if (ok) weights_file_header(page, model_prefix(session->arena, program->name), layout, packed, bytes);

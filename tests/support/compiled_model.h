@@ -5,29 +5,15 @@
 #ifndef TFM_TESTS_COMPILED_MODEL_H
 #define TFM_TESTS_COMPILED_MODEL_H
 
-#include "graph/eval.h"
-#include "jit/jit.h"
-#include "plan/decoding.h"
+#include "compile/compile.h"
 #include "tfm/types.h"
 
-/* One block with the weights of all plans, which get their places in it: before their code is made. `find` NULL: all are 0.
- * To be freed. */
-char *packed_weights(Arena *arena, Diag *diag, Plan *const *plans, uint32_t n, WeightLookup find, void *context);
-Jit *jit_of(Arena *arena, Diag *diag, const Plan *plan);
-void optimize(Diag *diag, Graph *graph); /* all passes */
-
-/* A model in its incremental form. */
-typedef struct CompiledDecoding {
-  const DecodingPlan *plans;
-  Jit *source, *step; /* source: NULL if there is none */
-  char *packed;       /* weights of both */
-  tfm_decoding decoding;
-} CompiledDecoding;
-
-/* False if the model is not incremental. The graph stays as it is. */
-bool decoding_compile(CompiledDecoding *made, Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target,
-                      WeightLookup find, void *context);
-void decoding_free(CompiledDecoding *made);
+/* The outputs of a graph, which becomes the compiler's, after these passes. `find` NULL: all weights are 0. To be freed. */
+Compiled compiled_forward(Arena *arena, Diag *diag, Graph *graph, const PassOptions *passes, const TargetInfo *target,
+                          WeightLookup find, void *context);
+/* The incremental form of a model, after all passes. False if it has none. The graph stays as it is. */
+bool compiled_decoding(Compiled *made, Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target, WeightLookup find,
+                       void *context);
 
 int64_t value_elements(const tfm_value *value);
 /* Zeroes for the inputs of a plan with these sizes. */

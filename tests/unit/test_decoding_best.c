@@ -22,7 +22,7 @@ typedef struct Model {
   Diag diag;
   Shape shape;
   uint32_t random;
-  CompiledDecoding made;
+  Compiled made;
 } Model;
 
 static void ok(tfm_status status, const tfm_error *error) { cr_assert_eq(status, TFM_OK, "%s", error->message); }
@@ -87,12 +87,12 @@ static void open_model(Model *m, const Shape *shape, const TargetInfo *target) {
   const char *source = arena_printf(m->arena, text, (long long)shape->vocab, (long long)shape->d, shape->last);
   Graph *graph = elaborate_text(m->arena, &m->diag, source, &(ElaborateOptions){0});
   good(m, graph);
-  cr_assert(decoding_compile(&m->made, m->arena, &m->diag, graph, target, weight_named, m) && !m->made.source);
+  cr_assert(compiled_decoding(&m->made, m->arena, &m->diag, graph, target, weight_named, m) && !m->made.decoding.source);
   m->random = 99;
 }
 
 static void close_model(Model *m) {
-  decoding_free(&m->made);
+  compiled_free(&m->made);
   arena_destroy(m->arena);
 }
 

@@ -24,9 +24,7 @@ typedef struct Model {
   RandomWeights random_weights; /* of the graph as it was elaborated */
   SafeTensors *weights; /* NULL: random ones, and random inputs */
   uint32_t random;
-  char *whole_packed;
-  Jit *whole;
-  CompiledDecoding made;
+  Compiled whole, made;
   int32_t grows, scores;      /* of the whole program */
   tfm_value inputs[MAX_INPUTS]; /* of the whole program */
   int64_t items, vocab;
@@ -80,7 +78,7 @@ static Graph *elaborate_case(Model *m, const char *folder) {
 
 /* Everything but the tokens, which are not those of the case. */
 static void read_inputs(Model *m, const char *folder) {
-  const tfm_program *p = jit_program(m->whole);
+  const tfm_program *p = m->whole.forward;
   SafeTensors *file = safetensors_open(m->arena, &m->diag, arena_printf(m->arena, "%s/inputs.safetensors", folder));
   good(m, file && p->n_inputs <= MAX_INPUTS);
   for (uint32_t i = 0; i < p->n_inputs; i++) {
@@ -110,11 +108,8 @@ static void make_inputs(Model *m, const Plan *plan) {
 
 static const Plan *compile_whole(Model *m, Graph *graph, const TargetInfo *target) {
   const char *grows = graph->generate_input, *scores = graph->generate_output;
-  optimize(&m->diag, graph);
-  Plan *plan = plan_graph(m->arena, &m->diag, graph, target);
-  good(m, plan);
-  m->whole_packed = packed_weights(m->arena, &m->diag, &plan, 1, look_up, m);
-  m->whole = jit_of(m->arena, &m->diag, plan);
+  m->whole = compiled_forward(m->arena, &m->diag, graph, &(PassOptions){.level = 2}, target, look_up, m);
+  const Plan *plan = m->whole.plans.forward;
   for (uint32_t i = 0; i < plan->program.n_inputs; i++)
     if (strcmp(plan->program.inputs[i].name, grows) == 0) m->grows = (int32_t)i;
   for (uint32_t i = 0; i < plan->program.n_outputs; i++)
@@ -125,16 +120,15 @@ static const Plan *compile_whole(Model *m, Graph *graph, const TargetInfo *targe
 /* NULL for a model that is not incremental; else the plan of the whole. */
 static const Plan *compile(Model *m, Graph *graph, const TargetInfo *target) {
   m->random_weights = (RandomWeights){m->arena, graph_clone(m->arena, graph), map_new(m->arena)};
-  if (!decoding_compile(&m->made, m->arena, &m->diag, graph, target, look_up, m)) return NULL;
+  if (!compiled_decoding(&m->made, m->arena, &m->diag, graph, target, look_up, m)) return NULL;
   const Plan *whole = compile_whole(m, graph, target);
   m->vocab = m->made.decoding.vocab;
   return whole;
 }
 
 static void close_model(Model *m) {
-  jit_destroy(m->whole);
-  free(m->whole_packed);
-  decoding_free(&m->made);
+  compiled_free(&m->whole);
+  compiled_free(&m->made);
   safetensors_close(m->weights);
   arena_destroy(m->arena);
 }
@@ -143,7 +137,7 @@ static void close_model(Model *m) {
 
 /* The scores after token `length` - 1 of all rows, to expected. */
 static void run_whole(Model *m, tfm_context *context, int set, int64_t length) {
-  const tfm_program *p = jit_program(m->whole);
+  const tfm_program *p = m->whole.forward;
   int32_t tokens[MAX_ITEMS * LENGTH], rank;
   tfm_error error;
   for (int64_t i = 0; i < m->items; i++)
@@ -168,7 +162,7 @@ static void find_expected(Model *m) {
   tfm_context *context;
   tfm_error error;
   tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
-  ok(tfm_context_create(jit_program(m->whole), m->whole_packed, &options, &context, &error), &error);
+  ok(tfm_context_create(m->whole.forward, m->whole.packed, &options, &context, &error), &error);
   m->random = 12345;
   for (int set = 0; set < 2; set++) {
     for (int64_t i = 0; i < m->items; i++)
@@ -194,7 +188,7 @@ static Decoding begin(const Model *m, const char *name, int32_t threads) {
   tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   ok(tfm_decoder_create(&m->made.decoding, m->made.packed, m->made.packed, &options, &d.decoder, &error), &error);
   tfm_value inputs[MAX_INPUTS];
-  const tfm_program *whole = jit_program(m->whole), *source = m->made.decoding.source;
+  const tfm_program *whole = m->whole.forward, *source = m->made.decoding.source;
   for (uint32_t i = 0; source && i < source->n_inputs; i++)
     for (uint32_t k = 0; k < whole->n_inputs; k++)
       if (strcmp(source->inputs[i].name, whole->inputs[k].name) == 0) inputs[i] = m->inputs[k];

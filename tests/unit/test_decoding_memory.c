@@ -53,7 +53,7 @@ static int64_t bytes_of_all(const Watched *watched) {
 typedef struct Model {
   Arena *arena;
   const Graph *graph;
-  CompiledDecoding made; /* weights are 0 */
+  Compiled made; /* weights are 0 */
 } Model;
 
 static void make_model(Model *m, const char *file, const Definition *definitions, uint32_t n) {
@@ -64,11 +64,11 @@ static void make_model(Model *m, const char *file, const Definition *definitions
   cr_assert(graph, "%s", first_message(&diag));
   cr_assert_eq(diag.n_errors, 0);
   m->graph = graph;
-  cr_assert(decoding_compile(&m->made, m->arena, &diag, graph, host_target(), NULL, NULL));
+  cr_assert(compiled_decoding(&m->made, m->arena, &diag, graph, host_target(), NULL, NULL));
 }
 
 static void free_model(Model *m) {
-  decoding_free(&m->made);
+  compiled_free(&m->made);
   arena_destroy(m->arena);
 }
 
@@ -133,7 +133,7 @@ Test(decoding_memory, sources_of_different_lengths_reserve_what_is_said) {
   Model m = {.arena = arena_create()};
   Diag diag = diag_new(m.arena);
   Graph *graph = elaborate_text(m.arena, &diag, ragged, &(ElaborateOptions){0});
-  cr_assert(decoding_compile(&m.made, m.arena, &diag, graph, host_target(), NULL, NULL));
+  cr_assert(compiled_decoding(&m.made, m.arena, &diag, graph, host_target(), NULL, NULL));
   const int64_t *given[SIZE_MAX_SYMBOLS] = {NULL};
   int64_t said = 0;
   for (uint32_t i = 0; i < m.made.decoding.source->n_symbols; i++)

@@ -31,7 +31,7 @@ static const char translator[] =
     "}\n";
 
 static Arena *arena;
-static CompiledDecoding made;
+static Compiled made;
 static uint32_t source_size; /* of the source program: the ragged one */
 static int32_t ids[ITEMS * POSITIONS];
 static float scale[ITEMS * 3];
@@ -43,7 +43,7 @@ static void setup(void) {
   Graph *graph = elaborate_text(arena, &diag, translator, &(ElaborateOptions){0});
   cr_assert(graph, "%s", first_message(&diag));
   RandomWeights weights = {arena, graph, map_new(arena)};
-  cr_assert(decoding_compile(&made, arena, &diag, graph, host_target(), random_weight, &weights));
+  cr_assert(compiled_decoding(&made, arena, &diag, graph, host_target(), random_weight, &weights));
   cr_assert_not_null(made.decoding.ragged);
   while (strcmp(made.decoding.source->symbols[source_size], "source") != 0) source_size++;
   for (int i = 0; i < ITEMS * POSITIONS; i++)
@@ -52,7 +52,7 @@ static void setup(void) {
 }
 
 static void teardown(void) {
-  decoding_free(&made);
+  compiled_free(&made);
   arena_destroy(arena);
 }
 

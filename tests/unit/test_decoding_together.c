@@ -20,7 +20,7 @@ typedef struct Model {
   Arena *arena;
   Diag diag;
   uint32_t random;
-  CompiledDecoding made;
+  Compiled made;
   tfm_value inputs[MOST_INPUTS]; /* of the source program */
   int64_t items, lengths[MOST_ITEMS]; /* lengths: of the ragged size `source` */
   int32_t tokens[SEQUENCES][LENGTH];
@@ -122,7 +122,7 @@ static Model *open_model(const char *text, const char *d, const TargetInfo *targ
   Graph *graph = elaborate_text(m->arena, &m->diag, text, &(ElaborateOptions){.definitions = &width, .n_definitions = 1});
   good(m, graph);
   RandomWeights weights = {m->arena, graph, map_new(m->arena)};
-  cr_assert(decoding_compile(&m->made, m->arena, &m->diag, graph, target, random_weight, &weights));
+  cr_assert(compiled_decoding(&m->made, m->arena, &m->diag, graph, target, random_weight, &weights));
   for (int s = 0; s < SEQUENCES; s++)
     for (int t = 0; t < LENGTH; t++)
       do m->tokens[s][t] = (int32_t)draw(m, VOCAB);
@@ -131,7 +131,7 @@ static Model *open_model(const char *text, const char *d, const TargetInfo *targ
 }
 
 static void close_model(Model *m) {
-  decoding_free(&m->made);
+  compiled_free(&m->made);
   arena_destroy(m->arena);
   free(m);
 }
@@ -162,7 +162,7 @@ static void make_inputs(Model *m, int64_t items, int64_t positions, uint32_t see
   int64_t symbols[SIZE_MAX_SYMBOLS];
   for (uint32_t i = 0; i < source->n_symbols; i++)
     symbols[i] = strcmp(source->symbols[i], "batch") == 0 ? items : positions;
-  zero_inputs(m->arena, m->made.plans->source, symbols, m->inputs);
+  zero_inputs(m->arena, m->made.plans.decoding->source, symbols, m->inputs);
   for (uint32_t i = 0; i < source->n_inputs; i++) fill_randomly(m, &m->inputs[i]);
   make_ragged(m, positions);
 }
@@ -190,7 +190,7 @@ static void begin_alone(const Model *m, tfm_decoder *d, int64_t item) {
   tfm_value inputs[MOST_INPUTS];
   int64_t dims[MOST_INPUTS][TFM_MAX_RANK];
   tfm_error error;
-  for (uint32_t i = 0; m->made.source && i < m->made.decoding.source->n_inputs; i++) {
+  for (uint32_t i = 0; m->made.decoding.source && i < m->made.decoding.source->n_inputs; i++) {
     inputs[i] = m->inputs[i];
     memcpy(dims[i], inputs[i].dims, (size_t)inputs[i].rank * sizeof *dims[i]);
     inputs[i].dims = dims[i];
@@ -198,7 +198,7 @@ static void begin_alone(const Model *m, tfm_decoder *d, int64_t item) {
     inputs[i].data = (char *)inputs[i].data + item * value_elements(&inputs[i]) * (inputs[i].dtype == TFM_F32 ? 4 : 1);
     dims[i][1] = m->lengths[item];
   }
-  ok(tfm_decoder_begin(d, m->made.source ? inputs : NULL, 1, LENGTH, &error), &error);
+  ok(tfm_decoder_begin(d, m->made.decoding.source ? inputs : NULL, 1, LENGTH, &error), &error);
 }
 
 /* A row alone, token by token. */

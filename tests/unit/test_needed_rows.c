@@ -15,11 +15,6 @@
 
 enum { MAX_INPUTS = 4, MAX_OUTPUTS = 2 };
 
-typedef struct Compiled {
-  Jit *jit;
-  char *weights;
-} Compiled;
-
 typedef struct Model {
   Arena *arena;
   Diag diag;
@@ -41,15 +36,10 @@ static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 
 
 static Compiled compiled(Model *m, const TargetInfo *target, bool only_needed) {
   static const char *const pass[] = {"needed-rows"};
-  PassOptions options = {.level = 2, .disabled = pass, .n_disabled = !only_needed, .verify_each = true};
-  Graph *graph = graph_clone(m->arena, m->graph);
-  good(m, passes_run(graph, &m->diag, &options, NULL));
-  Plan *plan = plan_graph(m->arena, &m->diag, graph, target);
-  good(m, plan);
-  if (only_needed) m->plan = plan;
+  const PassOptions options = {.level = 2, .disabled = pass, .n_disabled = !only_needed, .verify_each = true};
   RandomWeights weights = {m->arena, m->graph, map_new(m->arena)};
-  char *packed = packed_weights(m->arena, &m->diag, &plan, 1, random_weight, &weights);
-  return (Compiled){jit_of(m->arena, &m->diag, plan), packed};
+  Graph *graph = graph_clone(m->arena, m->graph);
+  return compiled_forward(m->arena, &m->diag, graph, &options, target, random_weight, &weights);
 }
 
 static Model model_new(const char *text, const TargetInfo *target) {
@@ -59,14 +49,13 @@ static Model model_new(const char *text, const TargetInfo *target) {
   good(&m, m.graph);
   m.all = compiled(&m, target, false);
   m.needed = compiled(&m, target, true);
+  m.plan = m.needed.plans.forward;
   return m;
 }
 
 static void model_close(Model *m) {
-  jit_destroy(m->all.jit);
-  jit_destroy(m->needed.jit);
-  free(m->all.weights);
-  free(m->needed.weights);
+  compiled_free(&m->all);
+  compiled_free(&m->needed);
   arena_destroy(m->arena);
 }
 
@@ -156,12 +145,12 @@ static void make_inputs(Model *m, Mask mask, Sizes sizes, tfm_value *inputs) {
 
 /* The outputs, one behind the other; `bytes` gets how many. */
 static char *outputs_of(const Model *m, const Compiled *c, const tfm_value *inputs, int32_t threads, size_t *bytes) {
-  const tfm_program *p = jit_program(c->jit);
+  const tfm_program *p = c->forward;
   tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   tfm_context *context;
   tfm_error error;
   tfm_value outputs[MAX_OUTPUTS];
-  cr_assert_eq(tfm_context_create(p, c->weights, &options, &context, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_context_create(p, c->packed, &options, &context, &error), TFM_OK, "%s", error.message);
   cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
   *bytes = 0;
   char *all = memset(arena_alloc(m->arena, 1 << 22), 0xff, 1 << 22); /* what is not written is NaN */

@@ -5,8 +5,8 @@
 #include "aot/aot.h"
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
-#include "driver/library_model.h"
 #include "driver/packing.h"
+#include "driver/passes_options.h"
 #include "driver/weight_source.h"
 #include "weights/files.h"
 
@@ -26,14 +26,8 @@ typedef struct Compilation {
 // ---- what is to be made ----
 
 static bool add_target(Compilation *c, const char *name) {
-  Diag *diag = &c->session->diag;
-  const TargetInfo *target = strcmp(name, "native") == 0 ? host_target() : target_find(name);
-  if (!target) {
-    StrBuf list = strbuf_new(c->session->arena);
-    for (const TargetInfo *t = targets; t->name; t++) strbuf_printf(&list, ", %s", t->name);
-    option_error(diag, OPTION_MARCH, "unknown instruction set '%s'; there are native%s", name, list.text);
-    return false;
-  }
+  const TargetInfo *target = compile_target(&c->session->diag, name, false);
+  if (!target) return false;
   uint32_t place = 0;
   while (place < c->n_targets && c->targets[place] > target) place++; /* the table goes from the least to the most */
   if (place < c->n_targets && c->targets[place] == target) return true;
@@ -84,9 +78,12 @@ static bool choose_files(Compilation *c) {
 // ---- making it ----
 
 static bool make_plans(Compilation *c, Graph *graph) {
-  bool done = library_model_make(c->session, graph, &c->model);
-  for (uint32_t i = 0; i < c->n_targets && done; i++)
-    done = library_model_plan(c->session, &c->model, c->targets[i], &c->plans[i]);
+  CompileRequest request = compile_request(c->session, NULL);
+  bool done = make_library_model(c->session, graph, &c->model);
+  for (uint32_t i = 0; i < c->n_targets && done; i++) {
+    request.target = c->targets[i];
+    done = library_model_plan(&request, &c->model, &c->plans[i]);
+  }
   return done;
 }
 
@@ -150,7 +147,8 @@ static bool choose_weights(Compilation *c, Graph *graph) {
 
 static void make(Compilation *c, Graph *graph, WeightSource *weights) {
   if (!make_plans(c, graph)) return;
-  if (weights && !(c->packed = pack_library(c->session, &c->plans[0], weights))) return;
+  const CompileRequest request = compile_request(c->session, weights);
+  if (weights && !(c->packed = compile_pack(&request, &c->plans[0]))) return;
   if (strcmp(emitted(c), "llvm") == 0 || strcmp(emitted(c), "asm") == 0) write_code(c);
   else write_library(c);
 }

@@ -5,7 +5,6 @@
 #include "driver/model.h"
 #include "driver/passes_options.h"
 #include "graph/uniform.h"
-#include "passes/incremental.h"
 #include "plan/plan.h"
 
 static const StageInfo *stage_of(const Options *options) {
@@ -47,15 +46,15 @@ static void refuse_part(Session *session, const Incremental *parts) {
 
 /* A part of the incremental form; NULL if there is none, with an error. */
 static Graph *find_part(Session *session, const Graph *graph, const StageInfo *stage) {
-  PassLog log = {.arena = session->arena};
-  const Incremental parts = incremental_derive(session->arena, &session->diag, graph, &log);
-  Graph *part = stage->part == PART_ENCODER ? parts.source : parts.step;
+  const CompileRequest request = compile_request(session, NULL);
+  const Derivation *derived = compile_derive(&request, graph);
+  Graph *part = stage->part == PART_ENCODER ? derived->parts.source : derived->parts.step;
   if (stage->form == FORM_GRAPH && option_given(&session->options, OPTION_REPORT)) {
     StrBuf report = strbuf_new(session->arena);
-    passes_report(&report, part ? part : graph_clone(session->arena, graph), &log);
+    passes_report(&report, part ? part : graph_clone(session->arena, graph), &derived->log);
     session_print(&report);
   }
-  if (!part) refuse_part(session, &parts);
+  if (!part) refuse_part(session, &derived->parts);
   return part;
 }
 

@@ -32,15 +32,16 @@ typedef struct Generation {
 
 /* Outputs that the block does not name need not be computed; a library computes them all the same. Whole rows in place of
  * steps get the sums of their scores from the engine, as steps do; where there are no steps, here as in a library, the loop
- * sums. */
+ * sums. The incremental form is derived here, for the whole command. */
 static void keep_scores(Session *session, Graph *graph) {
   if (session->library) return;
   size_t i = 0;
   while (strcmp(graph->outputs.items[i].name, graph->generate_output) != 0) i++;
   graph->outputs.items[0] = graph->outputs.items[i];
   graph->outputs.n = 1;
-  if (!option_given(&session->options, OPTION_RECOMPUTE)) return;
-  if (incremental_derive(session->arena, &session->diag, graph, NULL).step) incremental_add_log_sum(graph);
+  const CompileRequest request = compile_request(session, NULL);
+  session->derived = compile_derive(&request, graph);
+  if (option_given(&session->options, OPTION_RECOMPUTE) && session->derived->parts.step) incremental_add_log_sum(graph);
 }
 
 static bool load_graph(Generation *g) {
@@ -167,11 +168,11 @@ static bool generate_by_steps(Generation *g) {
   bool is_asked_for = !session->library && !option_given(&session->options, OPTION_RECOMPUTE) &&
                       !option_is(&session->options, OPTION_ENGINE, "native", "native");
   if (!is_asked_for) return false;
-  PassLog log = {.arena = session->arena};
-  const Incremental parts = incremental_derive(session->arena, &session->diag, g->graph, &log);
-  if (!report_passes(session, parts.step ? parts.step : graph_clone(session->arena, g->graph), &log)) return true;
-  if (!parts.step || parts.n_ragged) return false; /* the interpreter has no groups of sources */
-  StepScorer *steps = step_scorer_new(g->scorer, &parts, g->weights);
+  const Incremental *parts = &session->derived->parts;
+  Graph *reported = parts->step ? parts->step : graph_clone(session->arena, g->graph);
+  if (!report_passes(session, reported, &session->derived->log)) return true;
+  if (!parts->step || parts->n_ragged) return false; /* the interpreter has no groups of sources */
+  StepScorer *steps = step_scorer_new(g->scorer, parts, g->weights);
   if (!steps) return true;
   const tfm_generate_model model = step_scorer_model(steps);
   write_with(g, &model);

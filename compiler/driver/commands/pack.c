@@ -3,19 +3,22 @@
 
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
-#include "driver/library_model.h"
 #include "driver/packing.h"
+#include "driver/passes_options.h"
 
 /* Every instruction set has the same layout of weights, so that of the host does for a .tfm file. */
 static bool make_plans(Session *session, Graph *graph, LibraryPlans *plans) {
   LibraryModel model;
+  CompileRequest request = compile_request(session, NULL);
   if (session->library) return plans_of_library(session, graph, plans);
-  return library_model_make(session, graph, &model) && library_model_plan(session, &model, host_target(), plans);
+  request.target = host_target();
+  return make_library_model(session, graph, &model) && library_model_plan(&request, &model, plans);
 }
 
 static void pack(Session *session, Graph *graph, WeightSource *weights, const char *path) {
   LibraryPlans plans;
-  char *packed = make_plans(session, graph, &plans) ? pack_library(session, &plans, weights) : NULL;
+  const CompileRequest request = compile_request(session, weights);
+  char *packed = make_plans(session, graph, &plans) ? compile_pack(&request, &plans) : NULL;
   if (packed && write_packed(session, &plans, path, packed)) {
     session->wrote_output = true;
     StrBuf text = strbuf_new(session->arena);

@@ -1,0 +1,120 @@
+/* In: graphs. Out: plans that share their weights, the packed weights, programs with code. See compile.h. */
+#define _DEFAULT_SOURCE /* madvise */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "codegen/codegen.h"
+#include "compile/compile.h"
+#include "plan/share_weights.h"
+#include "weights/pack.h"
+
+enum { HUGE_PAGE = 2 * 1024 * 1024 }; /* weights on such pages are read about a tenth faster */
+
+// ---- plans ----
+
+bool compile_plans(const CompileRequest *request, Graph *forward, const Incremental *parts, LibraryPlans *plans) {
+  *plans = (LibraryPlans){0};
+  if (forward) {
+    plans->forward = plan_graph(request->arena, request->diag, forward, request->target);
+    if (!plans->forward) return false;
+  }
+  if (parts && parts->step) {
+    plans->decoding = plan_decoding(request->arena, request->diag, parts, request->target);
+    if (!plans->decoding) return false;
+  }
+  const PlanList list = library_plan_list(plans);
+  share_weights(request->arena, list.plans, list.n);
+  return true;
+}
+
+// ---- weights ----
+
+bool compile_pack_to(const CompileRequest *request, const LibraryPlans *plans, char *packed) {
+  const PlanList list = library_plan_list(plans);
+  bool done = true;
+  for (uint32_t i = 0; i < list.n && done && request->weights; i++)
+    done = pack_weights(request->arena, request->diag, list.plans[i], request->weights, request->weights_context, packed);
+  return done;
+}
+
+char *compile_pack(const CompileRequest *request, const LibraryPlans *plans) {
+  const uint64_t needed = library_plan_list(plans).plans[0]->program.weights_bytes;
+  size_t alignment = needed < HUGE_PAGE ? 64 : HUGE_PAGE;
+  size_t bytes = (needed / alignment + 1) * alignment;
+  char *packed = aligned_alloc(alignment, bytes);
+  if (!packed) {
+    diag_error_at(request->diag, NULL, DIAG_MEMORY, "not enough memory for %zu bytes of weights", bytes);
+    return NULL;
+  }
+  if (alignment == HUGE_PAGE) madvise(packed, bytes, MADV_HUGEPAGE); /* only faster */
+  memset(packed, 0, bytes);
+  if (compile_pack_to(request, plans, packed)) return packed;
+  free(packed);
+  return NULL;
+}
+
+// ---- code ----
+
+static Jit *make_code(const CompileRequest *request, const Plan *plan, const tfm_program **program) {
+  Jit *jit = jit_create_cached(request->arena, request->diag, plan, request->cache, NULL);
+  if (jit) *program = jit_program(jit);
+  return jit;
+}
+
+static bool make_all_code(const CompileRequest *request, Compiled *compiled) {
+  const DecodingPlan *decoding = compiled->plans.decoding;
+  const Plan *forward = compiled->plans.forward;
+  if (forward && !(compiled->forward_code = make_code(request, forward, &compiled->forward))) return false;
+  if (!decoding) return true;
+  compiled->decoding = decoding->decoding;
+  compiled->step_code = make_code(request, decoding->step, &compiled->decoding.step);
+  if (!compiled->step_code || !decoding->source) return compiled->step_code != NULL;
+  compiled->source_code = make_code(request, decoding->source, &compiled->decoding.source);
+  return compiled->source_code != NULL;
+}
+
+/* Code comes before weights: the tensors that are read for packing are the last thing that needs much memory. */
+static bool finish(const CompileRequest *request, Graph *forward, const Incremental *parts, Compiled *compiled) {
+  *compiled = (Compiled){0};
+  bool done = compile_plans(request, forward, parts, &compiled->plans) && make_all_code(request, compiled) &&
+              (compiled->packed = compile_pack(request, &compiled->plans));
+  if (!done) compiled_free(compiled);
+  return done;
+}
+
+bool compile_forward(const CompileRequest *request, Graph *graph, const Derivation *derived, Compiled *compiled) {
+  return compile_fuse(request, graph, derived) && finish(request, graph, NULL, compiled);
+}
+
+bool compile_decoder(const CompileRequest *request, Derivation *derived, Compiled *compiled) {
+  return compile_fuse_parts(request, derived, true) && finish(request, NULL, &derived->parts, compiled);
+}
+
+void compiled_free(Compiled *compiled) {
+  free(compiled->packed);
+  jit_destroy(compiled->forward_code);
+  jit_destroy(compiled->step_code);
+  jit_destroy(compiled->source_code);
+  *compiled = (Compiled){0};
+}
+
+// ---- instruction sets ----
+
+static const TargetInfo *find_target(Diag *diag, const char *name) {
+  if (strcmp(name, "native") == 0) return host_target();
+  const TargetInfo *target = target_find(name);
+  if (target) return target;
+  StrBuf list = strbuf_new(diag->arena);
+  for (const TargetInfo *t = targets; t->name; t++) strbuf_printf(&list, ", %s", t->name);
+  diag_error_at(diag, NULL, DIAG_USAGE, "-march: unknown instruction set '%s'; there are native%s", name, list.text);
+  return NULL;
+}
+
+const TargetInfo *compile_target(Diag *diag, const char *name, bool must_run) {
+  const TargetInfo *target = find_target(diag, name);
+  const char *missing = target && must_run ? host_lacks(target) : NULL;
+  if (!missing) return target;
+  diag_error_at(diag, NULL, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", target->name, missing);
+  return NULL;
+}

@@ -1,0 +1,104 @@
+#include "compile/library.h"
+
+#include <string.h>
+
+#include "aot/emit_library.h"
+#include "base/check.h"
+#include "graph/uniform.h"
+
+// ---- names of files ----
+
+/* Files are called as the model calls them; for `paths`: NULL, or what they were called before. Returns that. */
+static const char **rename_files(Arena *arena, const ParsedProgram *program, const char **paths) {
+  const char **before = ARENA_ARRAY(arena, const char *, program->files.n);
+  for (size_t i = 0; i < program->files.n; i++) {
+    before[i] = program->files.items[i].source->path;
+    program->files.items[i].source->path = paths ? paths[i] : program->files.items[i].name;
+  }
+  return before;
+}
+
+// ---- ragged sizes ----
+
+static const Node *input_with(const Graph *graph, uint32_t symbol) {
+  for (size_t i = 0; i < graph->inputs.n; i++)
+    for (uint32_t axis = 0; axis < graph->inputs.items[i]->rank; axis++)
+      if (size_involves(graph->inputs.items[i]->dims[axis], symbol)) return graph->inputs.items[i];
+  UNREACHABLE("a ragged size that no input has");
+}
+
+/* What forward runs has ordinary sizes; the functions that write know which were ragged. */
+static bool serve_ragged(const CompileRequest *request, LibraryModel *model) {
+  Graph *graph = model->graph;
+  const SizeTable *sizes = graph->sizes;
+  bool *of_sources = ARENA_ARRAY(request->arena, bool, sizes->n_symbols);
+  for (uint32_t i = 0; i < sizes->n_symbols; i++) {
+    if (!graph->ragged[i]) continue;
+    if (!model->generation || model->generation->batch != (uint32_t)graph->ragged_batch) {
+      diag_error(request->diag, input_with(graph, i)->origin.span, DIAG_LIMIT,
+                 "a library cannot take items with '%s' of their own: ragged sizes in libraries are for models that write rows "
+                 "for them, with a generate block; 'tfmc run' takes this model as it is", sizes->symbols[i]);
+      return false;
+    }
+    if (model->generation->length == i) {
+      model->ragged = sizes->symbols[i];
+    } else {
+      of_sources[i] = true;
+      model->ragged_sources = of_sources;
+    }
+  }
+  graph_make_uniform(graph);
+  return true;
+}
+
+// ---- the model ----
+
+static const char *why_not(Arena *arena, const LibraryModel *model) {
+  const Incremental *incremental = &model->incremental;
+  if (incremental->step || !incremental->reason) return NULL;
+  const SrcSpan span = origin_place(&incremental->origin);
+  const char *path = incremental->origin.path;
+  if (!span.source) return incremental->reason;
+  const char **paths = rename_files(arena, model->program, NULL);
+  SrcPlace place = source_place(span.source, span.begin);
+  const char *text = arena_printf(arena, "%s (%s:%u:%u%s%s)", incremental->reason, span.source->path, place.line,
+                                  place.column, *path ? ", " : "", path);
+  rename_files(arena, model->program, paths);
+  return text;
+}
+
+/* A model whose generate block is nothing for a library has no incremental form there, and nothing to report of it. */
+bool library_model_make(const CompileRequest *request, LibraryModel *model) {
+  Derivation *derived = model->generation ? compile_derive(request, model->graph) : NULL;
+  if (derived && !compile_fuse_parts(request, derived, false)) return false;
+  if (derived) model->incremental = derived->parts;
+  if (!serve_ragged(request, model)) return false;
+  model->not_incremental = why_not(request->arena, model);
+  return compile_fuse(request, model->graph, derived);
+}
+
+// ---- plans ----
+
+bool library_model_plan(const CompileRequest *request, const LibraryModel *model, LibraryPlans *plans) {
+  const char **paths = rename_files(request->arena, model->program, NULL);
+  bool done = compile_plans(request, model->graph, &model->incremental, plans);
+  rename_files(request->arena, model->program, paths); /* for messages */
+  return done;
+}
+
+bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
+                         const char *version, LibraryPlans *plans) {
+  CompileRequest again = *request;
+  LibraryModel model = {.program = text->program, .graph = graph, .generation = generation_of(request->arena, graph)};
+  again.target = target_find(library->instruction_sets[0]);
+  again.passes = text->passes;
+  bool done = again.target && library_model_make(&again, &model) && library_model_plan(&again, &model, plans);
+  uint8_t layout[16] = {0};
+  if (done) library_layout(request->arena, plans, layout);
+  if (done && memcmp(layout, library->layout, sizeof layout) == 0) return true;
+  if (!diag_has_errors(request->diag))
+    diag_error_at(request->diag, library->path, DIAG_LIBRARY,
+                  "tfmc %s packs weights in another way than tfmc %s, which made the library: compile it again", version,
+                  library->version);
+  return false;
+}

@@ -1,0 +1,36 @@
+/* LibraryModel: a model as a library is made from it, or as one that exists was made.
+ *
+ * In: a graph as the elaborator made it, with the text and the generate block that it came from. Out: its forms after the
+ * passes, and plans of them for an instruction set, which share their packed weights. Refuses ragged sizes of models that
+ * write nothing: they are sizes of each row and of each item for the functions that write, and of all rows of a run for
+ * forward. */
+#ifndef TFM_COMPILE_LIBRARY_H
+#define TFM_COMPILE_LIBRARY_H
+
+#include "aot/description.h"
+#include "aot/library_file.h"
+#include "compile/compile.h"
+#include "tfm/library.h"
+
+typedef struct LibraryModel {
+  const ParsedProgram *program;     /* that the graph was elaborated from */
+  Graph *graph;
+  Incremental incremental;          /* step NULL: none */
+  const tfm_generation *generation; /* NULL: the model doesn't write */
+  const char *not_incremental;      /* why it is not, if it writes: "... (model.tfm:3:5, layers.0)" */
+  const char *ragged;               /* the length of what it writes, if it was ragged; NULL: it was not */
+  const bool *ragged_sources;       /* by the sizes of the graph: others that were; NULL: none */
+} LibraryModel;
+
+/* `model` holds program, graph, which becomes the model's, and generation; the rest is filled in. The report is about the
+ * graph, whatever else is derived from it. False after an error. */
+bool library_model_make(const CompileRequest *request, LibraryModel *model);
+/* For the target of the request. Places in the plans name files from the folder of the model, so that they do not depend
+ * on where that lies. False after an error. */
+bool library_model_plan(const CompileRequest *request, const LibraryModel *model, LibraryPlans *plans);
+/* The plans of a library, made again from its text and its graph, with the layout of its weights; `version` is that of this
+ * compiler. The request's target is not read. False after an error. */
+bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
+                         const char *version, LibraryPlans *plans);
+
+#endif
