@@ -1,7 +1,7 @@
 /* tfm/program.h: a compiled model as the runtime sees it. C99.
  *
  * Plain constant structs, the same whether built in memory (JIT) or emitted into a library (AOT). Who makes a program
- * is the compiler's plan; who runs it is runtime/src. Nothing here is parsed, and nothing refers to LLVM.
+ * is the compiler's plan; who runs it is runtime/core. Nothing here is parsed, and nothing refers to LLVM.
  *
  * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`. When a context
  * is bound to sizes, all polynomials are evaluated once into an array of int64_t; steps read their numbers there.
@@ -11,7 +11,7 @@
  * depends on sizes alone: it is run when the sizes change, and its results stay valid for the runs that follow.
  *
  * Kernels. Code is generated for the inner blocks only (see the tfm_*_kernel types); the loops around them, the split
- * over threads and all addresses are C code of the runtime (runtime/src). Strides are in elements unless it says bytes. */
+ * over threads and all addresses are C code of the runtime (runtime/core). Strides are in elements unless it says bytes. */
 #ifndef TFM_PROGRAM_H
 #define TFM_PROGRAM_H
 

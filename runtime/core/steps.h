@@ -59,8 +59,7 @@ typedef struct CachedSteps {
   void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
                       int64_t rows, int64_t column, int64_t columns);
 } CachedSteps;
-extern const CachedSteps cached_steps; /* step_attention_cached.c */
-void append_to_pages(Walker *walker, const tfm_step *step);
+extern const CachedSteps cached_steps; /* decode/cached_steps.c */
 
 /* Bytes of scratch that a thread needs for a step with the bound sizes; -1 if they are too large to count. */
 #define STEP(KIND, name, array, scratch, ...) int64_t scratch(const tfm_context *context, const tfm_step *step);

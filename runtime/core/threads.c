@@ -20,6 +20,7 @@
 
 #include "allocate.h"
 #include "options.h"
+#include "share.h"
 
 enum {
   CACHE_LINE = 64,
@@ -57,7 +58,7 @@ static int64_t now_ns(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* --- Waiting ------------------------------------------------------------------------------------------------------- */
+// ---- waiting ----
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
   syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -107,7 +108,7 @@ static void wake_all(Pool *pool, int32_t active) {
   if (atomic_load(&pool->sleeping)) futex_wake_all(&pool->signal);
 }
 
-/* --- A run --------------------------------------------------------------------------------------------------------- */
+// ---- a run ----
 
 void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {
   PoolMember member = {pool, 0, active, atomic_load_explicit(&pool->phase, memory_order_relaxed)};
@@ -134,7 +135,7 @@ void pool_barrier(PoolMember *member) {
   wait_beyond(pool, &pool->phase, phase - 1, &pool->sleeping_inside);
 }
 
-/* --- Beginning and end --------------------------------------------------------------------------------------------- */
+// ---- beginning and end ----
 
 static void start_workers(Pool *pool, int32_t threads) {
   pthread_attr_t attributes;
@@ -202,7 +203,7 @@ void pool_destroy(Pool *pool) {
   release(&allocator, pool, pool->bytes);
 }
 
-/* --- Pools that contexts share ------------------------------------------------------------------------------------- */
+// ---- pools that contexts share ----
 
 tfm_status tfm_pool_create(int32_t threads, tfm_pool **pool, tfm_error *error) {
   if (!pool) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the pool");
@@ -212,3 +213,74 @@ tfm_status tfm_pool_create(int32_t threads, tfm_pool **pool, tfm_error *error) {
 }
 
 void tfm_pool_destroy(tfm_pool *pool) { pool_destroy(pool); }
+
+// ---- shares of a step ----
+
+enum { UNIT_BITS = 20 };
+
+Grid share_grid(int64_t blocks, int64_t groups, int32_t threads) {
+  Grid grid = {.blocks = blocks, .groups = groups, .down = 1, .across = threads};
+  if (groups >= threads) return grid;
+  while (threads % grid.across || grid.across > groups) grid.across--;
+  grid.down = threads / grid.across;
+  return grid;
+}
+
+Part share_part(const Grid *grid, int32_t thread) {
+  int64_t column = thread % grid->across, row = thread / grid->across;
+  return (Part){.first_block = grid->blocks * row / grid->down,
+                .end_block = grid->blocks * (row + 1) / grid->down,
+                .first_group = grid->groups * column / grid->across,
+                .end_group = grid->groups * (column + 1) / grid->across};
+}
+
+int64_t share_coarsen(int64_t units) { return units / SHARE_MAX_UNITS + 1; }
+
+static int64_t part_units(const Part *part) {
+  return (part->end_block - part->first_block) * (part->end_group - part->first_group);
+}
+
+static void unit_of(const Part *part, int64_t number, int64_t *block, int64_t *group) {
+  int64_t width = part->end_group - part->first_group;
+  *block = part->first_block + number / width;
+  *group = part->first_group + number % width;
+}
+
+/* Takes one unit of `owner`: the first if it is the thread's own, else the last. -1: none is left. */
+static int64_t take(Claimer *claimer, int32_t owner, int64_t units) {
+  const uint64_t mask = (1u << UNIT_BITS) - 1;
+  _Atomic uint64_t *slot = &claimer->claims->slots[owner].state;
+  uint64_t state = atomic_load_explicit(slot, memory_order_relaxed);
+  for (;;) {
+    bool current = state >> (2 * UNIT_BITS) == claimer->serial;
+    uint64_t first = current ? state >> UNIT_BITS & mask : 0, end = current ? state & mask : (uint64_t)units;
+    if (first >= end) return -1;
+    bool own = owner == claimer->thread;
+    uint64_t taken = own ? first++ : --end;
+    uint64_t wanted = (uint64_t)claimer->serial << (2 * UNIT_BITS) | first << UNIT_BITS | end;
+    if (atomic_compare_exchange_weak_explicit(slot, &state, wanted, memory_order_relaxed, memory_order_relaxed))
+      return (int64_t)taken;
+  }
+}
+
+static bool claim_alone(Claimer *claimer, int64_t *block, int64_t *group) {
+  Part all = {0, claimer->grid.blocks, 0, claimer->grid.groups};
+  if (claimer->next >= part_units(&all)) return false;
+  unit_of(&all, claimer->next++, block, group);
+  return true;
+}
+
+bool share_claim(Claimer *claimer, int64_t *block, int64_t *group) {
+  if (claimer->threads == 1) return claim_alone(claimer, block, group);
+  for (; claimer->victim < claimer->threads; claimer->victim++) {
+    int32_t owner = (claimer->thread + claimer->victim) % claimer->threads;
+    if (owner >= claimer->grid.across * claimer->grid.down) continue;
+    Part part = share_part(&claimer->grid, owner);
+    int64_t units = part_units(&part);
+    int64_t unit = units ? take(claimer, owner, units) : -1;
+    if (unit < 0) continue;
+    unit_of(&part, unit, block, group);
+    return true;
+  }
+  return false;
+}

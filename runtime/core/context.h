@@ -127,14 +127,14 @@ static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b
 #define ALL_SYMBOLS UINT64_MAX
 static inline uint64_t symbol_bit(uint32_t symbol) { return (uint64_t)1 << least_of(symbol, 63); }
 
-/* sizes.c: which of these sizes differ from the context's. */
+/* binding.c: which of these sizes differ from the context's. */
 uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols);
 /* On which sizes each polynomial depends: once, when the context is made. */
 void sizes_find_symbols(tfm_context *context);
 /* Values of the polynomials that depend on changed sizes, and the scalars made of them. False on overflow. */
 bool sizes_evaluate(tfm_context *context, uint64_t changed);
 
-/* inputs.c: types and shapes of the inputs against the program; binds the symbols. */
+/* binding.c: types and shapes of the inputs against the program; binds the symbols. */
 tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
 bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs);
 tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tfm_error *error);
@@ -146,11 +146,11 @@ tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error);
 /* checks.c: the checks of the model, with their messages. */
 tfm_status checks_hold(tfm_context *context, tfm_error *error);
 
-/* ids.c: ids that are inputs, before anything is computed; ids that were computed, in their step. */
+/* checks.c: ids that are inputs, before anything is computed; ids that were computed, in their step. */
 tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
 tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_error *error);
 
-/* create.c: a context without threads, for the sizes' sake. Its arrays are zero. NULL: no memory. */
+/* context.c: a context without threads, for the sizes' sake. Its arrays are zero. NULL: no memory. */
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);
 
 /* context.c: sizes and dims of inputs, without binding them; binds sizes, in the order of the program's symbols. */

@@ -1,11 +1,97 @@
-/* Ids: every element of an i32 tensor must lie in [0, limit).
+/* What refuses a run: the checks of the model, conditions on run-time sizes in postfix form whose messages name the sizes,
+ * and ids, of which every element must lie in [0, limit). Ids that are inputs are checked before anything is computed, ids
+ * that were computed in a step of their own. And how errors are made.
  *
- * The scan has no branch per element, so compilers turn it into vector code; the place of a bad id is looked for only
- * when there is one. Input tensors may have any alignment. */
+ * The scan of ids has no branch per element, so that compilers turn it into vector code; the place of a bad id is looked
+ * for only when there is one. Input tensors may have any alignment. */
+#include "error.h"
+
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "context.h"
 #include "steps.h"
+
+// ---- errors ----
+
+tfm_status tfm_fail(tfm_error *error, tfm_status status, tfm_reason reason, const char *place, const char *format,
+                    ...) {
+  if (!error) return status;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error->message, sizeof error->message, format, args);
+  va_end(args);
+  error->status = status;
+  error->reason = reason;
+  error->place = place;
+  return status;
+}
+
+tfm_status tfm_succeed(tfm_error *error) {
+  if (!error) return TFM_OK;
+  error->status = TFM_OK;
+  error->message[0] = 0;
+  error->reason = TFM_REASON_OTHER;
+  error->place = NULL;
+  return TFM_OK;
+}
+
+// ---- the checks of a model ----
+
+static bool compare(tfm_test test, int64_t left, int64_t right) {
+  switch (test) {
+    case TFM_EQ: return left == right;
+    case TFM_NE: return left != right;
+    case TFM_LT: return left < right;
+    case TFM_GT: return left > right;
+    case TFM_LE: return left <= right;
+    default: return left >= right;
+  }
+}
+
+static bool check_holds(tfm_context *context, const tfm_check *check) {
+  bool *stack = context->condition_stack;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < check->n_conditions; i++) {
+    const tfm_condition *condition = &context->program->conditions[check->first_condition + i];
+    switch (condition->test) {
+      case TFM_AND: n--, stack[n - 1] = stack[n - 1] && stack[n]; break;
+      case TFM_OR: n--, stack[n - 1] = stack[n - 1] || stack[n]; break;
+      case TFM_NOT: stack[n - 1] = !stack[n - 1]; break;
+      default:
+        stack[n++] = compare(condition->test, value_of(context, condition->left), value_of(context, condition->right));
+    }
+  }
+  return n == 0 || stack[n - 1];
+}
+
+static void fill_message(const tfm_context *context, const tfm_check *check, char *text, size_t size) {
+  size_t length = 0;
+  text[0] = 0;
+  for (uint32_t i = 0; i < check->n_parts && length < size; i++) {
+    const tfm_message_part *part = &context->program->parts[check->first_part + i];
+    int more = part->value == TFM_NONE
+                   ? snprintf(text + length, size - length, "%s", part->text)
+                   : snprintf(text + length, size - length, "%s%lld", part->text,
+                              (long long)value_of(context, part->value));
+    length += more < 0 ? 0 : (size_t)more;
+  }
+}
+
+tfm_status checks_hold(tfm_context *context, tfm_error *error) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_checks; i++) {
+    const tfm_check *check = &program->checks[i];
+    if (check_holds(context, check)) continue;
+    char text[sizeof error->message];
+    fill_message(context, check, text, sizeof text);
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, check->place, "%s", text);
+  }
+  return TFM_OK;
+}
+
+// ---- ids of inputs ----
 
 /* As unsigned numbers ids of [0, limit) are those below the limit: what is negative is large. */
 static bool all_below(const char *ids, int64_t n, uint32_t limit) {
@@ -63,7 +149,7 @@ tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs,
   return TFM_OK;
 }
 
-/* --- Computed ids -------------------------------------------------------------------------------------------------- */
+// ---- computed ids ----
 
 /* The number of the first bad element of rows [first, end) of all axes but the last, or -1. */
 static int64_t first_bad(const tfm_context *context, const tfm_step *step, int64_t first, int64_t end) {

@@ -1,4 +1,5 @@
-/* Attention whose keys and values are in pages of caches: the same numbers as step_attention.c gives for the same rows.
+/* The steps that only programs of decoding have: new positions go into the pages of caches, and attention reads its keys and
+ * values there. It gives the same numbers as step_attention.c for the same rows.
  *
  * Rows of a step that have one new position each go together, as the rows of a tile: where their pages are the same (beams
  * that read one source, or share what they wrote) a page is read once for all of them. Otherwise the rows of a tile are
@@ -11,6 +12,67 @@
 #include "attention.h"
 #include "beside.h"
 #include "cache_pages.h"
+#include "steps.h"
+
+// ---- new positions ----
+
+/* A unit is what one row writes into one page. Nothing is shared between units: a page that is written belongs to one row. */
+
+typedef struct Append {
+  const tfm_append_step *step;
+  const Operand *x;
+  int64_t rows, fresh, past, pages; /* pages: that a row writes to */
+  int64_t blocks, columns;          /* all axes of columns but the last, as one; the last */
+} Append;
+
+static Append append_of(const tfm_context *context, const tfm_step *step) {
+  const tfm_append_step *info = &context->program->appends[step->index];
+  Append a = {.step = info,
+              .x = &operands_of(context, step)->append.x,
+              .rows = value_of(context, info->dims[0]),
+              .fresh = value_of(context, info->dims[1]),
+              .past = value_of(context, info->past),
+              .blocks = 1,
+              .columns = info->rank > 2 ? value_of(context, info->dims[info->rank - 1]) : 1};
+  for (int axis = 2; axis < info->rank - 1; axis++) a.blocks *= value_of(context, info->dims[axis]);
+  if (a.fresh > 0) a.pages = (a.past + a.fresh - 1) / TFM_CACHE_PAGE - a.past / TFM_CACHE_PAGE + 1;
+  return a;
+}
+
+static void write_unit(const tfm_context *context, const Append *a, int64_t row, int64_t page) {
+  const tfm_append_step *info = a->step;
+  int64_t first = greatest_of(a->past, page * TFM_CACHE_PAGE);
+  int64_t end = least_of(a->past + a->fresh, (page + 1) * TFM_CACHE_PAGE);
+  const PageSlice slice = {.cache = &context->program->caches[info->cache],
+                           .page = context->caches->own[row][page],
+                           .floats = context->program->own_page_floats,
+                           .first = first - page * TFM_CACHE_PAGE,
+                           .n = end - first};
+  const char *x = operand_address(context, a->x) + row * a->x->strides[0] + (first - a->past) * a->x->strides[1];
+  int64_t column_stride = info->rank > 2 ? a->x->strides[info->rank - 1] : (int64_t)sizeof(float);
+  for (int64_t block = 0; block < a->blocks; block++) {
+    const char *source = x;
+    int64_t rest = block;
+    for (int axis = info->rank - 2; axis >= 2; axis--) {
+      int64_t dim = value_of(context, info->dims[axis]);
+      source += rest % dim * a->x->strides[axis];
+      rest /= dim;
+    }
+    page_write(&slice, block * a->columns, a->columns, source, a->x->strides[1], column_stride);
+  }
+}
+
+static void append(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  Append a = append_of(context, step);
+  if (a.rows <= 0 || a.pages <= 0) return;
+  int64_t units = a.rows * a.pages, first = units * walker->thread / walker->threads,
+          end = units * (walker->thread + 1) / walker->threads;
+  for (int64_t unit = first; unit < end; unit++)
+    write_unit(context, &a, unit / a.pages, a.past / TFM_CACHE_PAGE + unit % a.pages);
+}
+
+// ---- attention ----
 
 enum {
   UNITS_PER_THREAD = 4,
@@ -70,7 +132,7 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
   return c;
 }
 
-/* --- Scratch ------------------------------------------------------------------------------------------------------- */
+// ---- scratch ----
 
 enum { STRIP_FLOATS = TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE };
 
@@ -84,7 +146,7 @@ static AttentionScratch scratch_at(char *base) {
       .strip = strip, .maximum = maximum, .sum = maximum + CHUNK_ROWS, .scale = maximum + 2 * CHUNK_ROWS};
 }
 
-/* --- Pages --------------------------------------------------------------------------------------------------------- */
+// ---- pages ----
 
 typedef struct Pages { /* what a group of the rows of a gang reads */
   float *const *keys[TFM_MAX_TILE_ROWS], *const *values[TFM_MAX_TILE_ROWS]; /* of each row of the gang */
@@ -128,7 +190,7 @@ static inline int64_t rows_alike(float *const *const *lists, int64_t n_lists, in
   return end - row;
 }
 
-/* --- Strips -------------------------------------------------------------------------------------------------------- */
+// ---- strips ----
 
 typedef struct Strip {
   AttentionItem item;       /* of its first row */
@@ -222,7 +284,7 @@ static void run_block(const Walker *walker, const Cached *c, const AttentionScra
     add_pages(walker, c, scratch, pages, strip, block, n);
 }
 
-/* --- Units --------------------------------------------------------------------------------------------------------- */
+// ---- units ----
 
 /* Strip `number` of the group that begins with the item. A gang is one strip; keys that one of its rows must not see are
  * masked by the score expression, so the most that any of them may see is right for all. */
@@ -297,7 +359,7 @@ static void attention(Walker *walker, const tfm_step *step) {
       run_unit(walker, &c, &scratch, unit);
 }
 
-const CachedSteps cached_steps = {.append = append_to_pages,
+const CachedSteps cached_steps = {.append = append,
                                   .attention = attention,
                                   .attention_scratch_bytes = scratch_bytes,
                                   .share_steps = beside_share_steps,

@@ -1,5 +1,4 @@
-/* Attention: what the driver of the step (step_attention.c) and the work on one strip of queries (attention_strip.c)
- * know of each other. */
+/* Attention: what step_attention.c and decode/cached_steps.c, whose keys and values are in pages, have in common. */
 #ifndef TFM_RUNTIME_ATTENTION_H
 #define TFM_RUNTIME_ATTENTION_H
 

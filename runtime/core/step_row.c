@@ -1,12 +1,66 @@
-/* Row steps: a generated kernel over blocks of rows of a tensor with any number of outer axes.
+/* Steps that work on rows: generated kernels over blocks of rows of a tensor with any number of outer axes, the same kernels
+ * as epilogues of products, and the tables of sines and cosines.
  *
  * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are fewer
  * rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are needed, threads
  * share these. */
+#include "needed_rows.h"
+
+#include <math.h>
 #include <string.h>
 
-#include "needed_rows.h"
 #include "steps.h"
+
+// ---- rows that are needed ----
+
+/* Runs of rows that are needed, read from the bytes of a mask. */
+
+NeededRows needed_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
+  if (!number) return (NeededRows){0};
+  const tfm_needed_rows *info = &context->program->needed[number - 1];
+  return (NeededRows){.mask = operand_address(context, mask),
+                      .stride = 1,
+                      .where = info->where,
+                      .zeroed = info->zeroed};
+}
+
+static bool is_needed(const NeededRows *needed, int64_t row) {
+  return (needed->mask[row * needed->stride] != 0) == needed->where;
+}
+
+int64_t needed_count(const NeededRows *needed, int64_t rows) {
+  int64_t n = 0;
+  for (int64_t row = 0; row < rows; row++) n += needed->mask[row * needed->stride] != 0;
+  return needed->where ? n : rows - n;
+}
+
+int64_t needed_run(const NeededRows *needed, bool wanted, int64_t row, int64_t end, int64_t *first) {
+  while (row < end && is_needed(needed, row) != wanted) row++;
+  *first = row;
+  while (row < end && is_needed(needed, row) == wanted) row++;
+  return row - *first;
+}
+
+void needed_seek(const NeededRows *needed, NeededCursor *cursor, int64_t rows, int64_t number) {
+  if (number < cursor->before) *cursor = (NeededCursor){0};
+  while (cursor->before < number) {
+    int64_t first;
+    needed_next(needed, cursor, rows, number - cursor->before, &first);
+  }
+}
+
+int64_t needed_next(const NeededRows *needed, NeededCursor *cursor, int64_t rows, int64_t most, int64_t *first) {
+  int64_t row = cursor->row;
+  while (row < rows && !is_needed(needed, row)) row++;
+  *first = row;
+  int64_t end = least_of(rows, row + most);
+  while (row < end && is_needed(needed, row)) row++;
+  cursor->row = row;
+  cursor->before += row - *first;
+  return row - *first;
+}
+
+// ---- row steps ----
 
 enum { COLUMN_CUT = 64 }; /* columns are cut at multiples of this, so that threads share no cache line of a result */
 
@@ -137,7 +191,7 @@ void step_row(Walker *walker, const tfm_step *step) {
     share_rows(walker, &work);
 }
 
-/* --- Epilogues ----------------------------------------------------------------------------------------------------- */
+// ---- epilogues ----
 
 Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, uint8_t n_operands,
                      uint32_t first_operand, const tfm_size *dims) {
@@ -191,5 +245,63 @@ void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, in
     args.operands[0].base += args.rows * tile_stride;
     row += args.rows;
     rows -= args.rows;
+  }
+}
+
+// ---- tables ----
+
+/* Sines and cosines: sinusoid and the angles of rotary, in double, rounded to f32 at the end. */
+
+/* Angles per position: the columns that hold a sine (of an odd d, one more than cosines). */
+static int64_t angles_of(const tfm_table_step *table) { return table->rotary ? table->d / 2 : (table->d + 1) / 2; }
+
+int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  return angles_of(&context->program->tables[step->index]) * (int64_t)sizeof(double);
+}
+
+static void fill_rates(const tfm_table_step *table, double *rates) {
+  double logarithm = log(table->base);
+  for (int64_t i = 0; i < angles_of(table); i++) rates[i] = exp(-2.0 * (double)i / (double)table->d * logarithm);
+}
+
+static void fill_row(const tfm_table_step *table, const double *rates, double position, char *row) {
+  int64_t angles = angles_of(table);
+  for (int64_t i = 0; i < angles; i++) {
+    float sine = (float)sin(position * rates[i]), cosine = (float)cos(position * rates[i]);
+    int64_t sine_column = table->rotary ? angles + i : table->interleaved ? 2 * i : i;
+    int64_t cosine_column = table->rotary ? i : table->interleaved ? 2 * i + 1 : angles + i;
+    memcpy(row + sine_column * 4, &sine, 4);
+    if (cosine_column < table->d) memcpy(row + cosine_column * 4, &cosine, 4);
+  }
+}
+
+static double position_at(const char *address, uint8_t dtype) {
+  float number;
+  int32_t integer;
+  memcpy(&number, address, 4);
+  memcpy(&integer, address, 4);
+  return dtype == TFM_F32 ? (double)number : (double)integer;
+}
+
+void step_table(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  const tfm_table_step *table = &context->program->tables[step->index];
+  const struct table_operands *operands = &operands_of(context, step)->table;
+  const Operand *positions = &operands->positions, *c = &operands->c;
+  int64_t rows = 1;
+  for (int axis = 0; axis < table->rank; axis++) rows *= value_of(context, table->dims[axis]);
+  double *rates = (double *)walker->scratch;
+  fill_rates(table, rates);
+  int64_t end = rows * (walker->thread + 1) / walker->threads;
+  for (int64_t row = rows * walker->thread / walker->threads; row < end; row++) {
+    int64_t rest = row, from = 0, to = 0;
+    for (int axis = table->rank - 1; axis >= 0; axis--) {
+      int64_t dim = value_of(context, table->dims[axis]), coordinate = rest % dim;
+      from += coordinate * positions->strides[axis];
+      to += coordinate * c->strides[axis];
+      rest /= dim;
+    }
+    double position = position_at(operand_address(context, positions) + from, table->positions.dtype);
+    fill_row(table, rates, position, operand_address(context, c) + to);
   }
 }

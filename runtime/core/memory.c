@@ -1,13 +1,76 @@
-/* The workspace: one block of memory for all buffers and the scratch of all threads.
+/* Memory of a context: from the caller's functions or the C library; several arrays in one block; and the workspace, one
+ * block for all buffers and the scratch of all threads.
  *
  * Buffers that are never alive in the same step share memory: they are placed from the largest to the smallest, each
  * into the lowest gap between those already placed that live at the same time. The plan is kept as long as every buffer
  * fits in what was planned for it, and the block as long as it is large enough. A context that keeps room plans for the
  * most that each buffer ever needed. */
-#include <string.h>
-
 #include "allocate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
 #include "context.h"
+#include "layout.h"
+
+// ---- allocation ----
+
+enum { LEAST_ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
+
+void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment) {
+  if (bytes > SIZE_MAX - alignment) return NULL;
+  if (!allocator->allocate) return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void *memory = allocator->allocate(allocator->user, bytes, alignment);
+  if (!memory || (uintptr_t)memory % alignment == 0) return memory;
+  allocator->release(allocator->user, memory, bytes);
+  return NULL;
+}
+
+void *allocate_large(const tfm_allocator *allocator, int64_t *bytes) {
+  int64_t alignment = *bytes >= HUGE_PAGE ? HUGE_PAGE : LEAST_ALIGNMENT;
+  if (*bytes > INT64_MAX - alignment) return NULL;
+  *bytes = (*bytes < alignment ? alignment : *bytes) + alignment - 1;
+  *bytes -= *bytes % alignment;
+  void *memory = allocate(allocator, (size_t)*bytes, (size_t)alignment);
+  if (memory && alignment == HUGE_PAGE) madvise(memory, (size_t)*bytes, MADV_HUGEPAGE); /* only faster */
+  return memory;
+}
+
+void *allocate_room(const tfm_allocator *allocator, int64_t *bytes) {
+  if (allocator->allocate) return allocate_large(allocator, bytes);
+  if (*bytes > INT64_MAX - HUGE_PAGE) return NULL;
+  if (*bytes < LEAST_ALIGNMENT) *bytes = LEAST_ALIGNMENT;
+  void *memory = mmap(NULL, (size_t)*bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return NULL;
+  if (*bytes >= HUGE_PAGE) madvise(memory, (size_t)*bytes, MADV_HUGEPAGE); /* only faster */
+  return memory;
+}
+
+void release_room(const tfm_allocator *allocator, void *memory, int64_t bytes) {
+  if (!memory) return;
+  if (allocator->allocate) allocator->release(allocator->user, memory, (size_t)bytes);
+  else munmap(memory, (size_t)bytes);
+}
+
+void release(const tfm_allocator *allocator, void *memory, size_t bytes) {
+  if (!memory) return;
+  if (allocator->allocate) allocator->release(allocator->user, memory, bytes);
+  else free(memory);
+}
+
+// ---- arrays in one block ----
+
+void *layout_take(Layout *layout, int64_t n, int64_t size) {
+  char *place = layout->block ? layout->block + layout->bytes : NULL;
+  int64_t bytes;
+  bool fits = layout->bytes >= 0 && size_product(&bytes, n, size) &&
+              !__builtin_add_overflow(layout->bytes, round_up(bytes, ALIGNMENT), &layout->bytes);
+  if (!fits) layout->bytes = -1;
+  return place;
+}
+
+// ---- the workspace ----
 
 static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
   if (a->persistent || b->persistent) return true;

@@ -1,0 +1,354 @@
+/* The life of a context: its options, making it, binding it to sizes, running it, cancelling a run, ending it.
+ *
+ * In: a program with its packed weights; a tfm_context_options of any version, and the environment where it leaves something
+ * open. Out: a context. Refused: another version of programs, weights that are missing or not aligned, a struct of options
+ * that ends before its first ones, half an allocator. What the environment says is ignored unless it is a number in its
+ * range. The context and its arrays are one block of memory; the workspace is another. */
+#include "context.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocate.h"
+#include "layout.h"
+#include "model.h"
+#include "options.h"
+#include "run.h"
+#include "steps.h"
+#include "threads.h"
+
+// ---- options ----
+
+enum {
+  DEFAULT_SPIN_US = 200,
+  MOST_SPIN_US = 10 * 1000 * 1000,
+  LEAST_SIZE = offsetof(tfm_context_options, threads) + sizeof(int32_t),
+  FIRST_SIZE = offsetof(tfm_context_options, log_user) + sizeof(void *) /* of the first version */
+};
+
+/* A number from the environment in [least, most], else `otherwise`. */
+static int64_t number_from_environment(const char *name, int64_t least, int64_t most, int64_t otherwise) {
+  const char *text = getenv(name);
+  if (!text || !*text) return otherwise;
+  char *end;
+  long long value = strtoll(text, &end, 10);
+  return *end || value < least || value > most ? otherwise : value;
+}
+
+int32_t options_threads(int32_t asked) {
+  if (asked <= 0) asked = (int32_t)number_from_environment("TFM_NUM_THREADS", 1, POOL_MAX_THREADS, 0);
+  if (asked <= 0) asked = cpus_available();
+  return asked < POOL_MAX_THREADS ? asked : POOL_MAX_THREADS;
+}
+
+int64_t options_spin_ns(int32_t spin_us) {
+  if (spin_us < 0) return 0;
+  if (spin_us > 0) return spin_us * INT64_C(1000);
+  return number_from_environment("TFM_SPIN_US", 0, MOST_SPIN_US, DEFAULT_SPIN_US) * 1000;
+}
+
+static tfm_status refuse(tfm_error *error, const char *why) {
+  return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "%s", why);
+}
+
+tfm_status options_read(const tfm_context_options *given, Options *options, tfm_error *error) {
+  tfm_context_options known = {0};
+  if (given) {
+    size_t size = given->struct_size ? given->struct_size : FIRST_SIZE;
+    if (size < LEAST_SIZE) return refuse(error, "struct_size of the options is too small");
+    memcpy(&known, given, size < sizeof known ? size : sizeof known);
+  }
+  if (!known.allocator.allocate != !known.allocator.release)
+    return refuse(error, "an allocator needs both functions");
+  *options = (Options){.pool = known.pool, .spin_ns = options_spin_ns(known.spin_us), .allocator = known.allocator,
+                       .log = known.log, .log_user = known.log_user};
+  options->threads = known.pool ? pool_threads(known.pool) : options_threads(known.threads);
+  return TFM_OK;
+}
+
+// ---- making and ending a context ----
+
+static uint32_t deepest_check(const tfm_program *program) {
+  uint32_t deepest = 0;
+  for (uint32_t i = 0; i < program->n_checks; i++)
+    if (program->checks[i].n_conditions > deepest) deepest = program->checks[i].n_conditions;
+  return deepest;
+}
+
+/* Places the context's arrays behind it; returns the size of the block, or -1. */
+static int64_t place_arrays(tfm_context *context, char *block) {
+  const tfm_program *program = context->program;
+  const int64_t steps = program->n_steps, values = (int64_t)program->n_inputs + program->n_outputs;
+  Layout layout = {.block = block};
+  layout_take(&layout, 1, sizeof *context);
+#define ARRAY(field, count) (context->field = layout_take(&layout, (count), sizeof *context->field))
+  ARRAY(claims.slots, context->threads);
+  ARRAY(input_dims, (int64_t)program->n_inputs * TFM_MAX_RANK);
+  ARRAY(output_dims, (int64_t)program->n_outputs * TFM_MAX_RANK);
+  ARRAY(symbols, program->n_symbols);
+  ARRAY(asked, program->n_symbols);
+  ARRAY(symbol_inputs, program->n_symbols);
+  ARRAY(given, values);
+  ARRAY(values, program->n_polynomials);
+  ARRAY(value_symbols, program->n_polynomials);
+  ARRAY(values_f32, program->n_polynomials);
+  ARRAY(values_i32, program->n_polynomials);
+  ARRAY(condition_stack, (int64_t)deepest_check(program) + 1);
+  ARRAY(buffer_bytes, program->n_buffers);
+  ARRAY(buffer_offsets, program->n_buffers);
+  ARRAY(buffer_taken, program->n_buffers);
+  ARRAY(buffer_order, program->n_buffers);
+  ARRAY(operands, program->n_operands);
+  ARRAY(step_operands, steps);
+  ARRAY(operand_symbols, program->n_operands);
+  ARRAY(step_symbols, steps);
+  ARRAY(steps, steps);
+  ARRAY(callers, values);
+#undef ARRAY
+  return layout.bytes;
+}
+
+tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads) {
+  tfm_context shape = {.program = program, .allocator = *allocator, .threads = threads};
+  int64_t bytes = place_arrays(&shape, NULL);
+  if (bytes < 0) return NULL;
+  shape.bytes = (size_t)bytes;
+  char *block = allocate(allocator, shape.bytes, ALIGNMENT);
+  if (!block) return NULL;
+  memset(block, 0, shape.bytes);
+  place_arrays(&shape, block);
+  tfm_context *context = (tfm_context *)block;
+  *context = shape;
+  context->values_stale = true;
+  context->operands_stale = ALL_SYMBOLS;
+  sizes_find_symbols(context);
+  resolve_prepare(context);
+  return context;
+}
+
+static tfm_status check_arguments(const tfm_program *program, const void *weights, tfm_error *error) {
+  if (!program) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the program is a null pointer");
+  if (program->version != TFM_PROGRAM_VERSION)
+    return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "the program has version %u, this runtime needs %d",
+                    program->version, TFM_PROGRAM_VERSION);
+  if (!weights && program->weights_bytes)
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the weights are a null pointer");
+  if ((uintptr_t)weights % ALIGNMENT)
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the weights are not aligned to 64 bytes");
+  return TFM_OK;
+}
+
+static void log_threads(const tfm_context *context, const Options *options) {
+  char message[200];
+  if (!options->log) return;
+  snprintf(message, sizeof message, "%s for %s: %d of %d threads%s", context->program->name, context->program->isa,
+           context->threads, options->threads, context->owns_pool ? "" : " of a shared pool");
+  options->log(options->log_user, message);
+}
+
+/* The pool may have fewer threads than asked for; the context then has claims for more, which are left alone. */
+static tfm_context *context_with_pool(const tfm_program *program, const void *weights, const Options *options) {
+  tfm_context *context = context_new(program, &options->allocator, options->threads);
+  if (!context) return NULL;
+  context->weights = weights;
+  context->owns_pool = !options->pool;
+  context->pool = options->pool ? options->pool : pool_create(options->threads, options->spin_ns, &options->allocator);
+  if (context->pool) {
+    context->threads = pool_threads(context->pool);
+    return context;
+  }
+  tfm_context_destroy(context);
+  return NULL;
+}
+
+tfm_status tfm_context_create(const tfm_program *program, const void *weights, const tfm_context_options *given,
+                              tfm_context **context, tfm_error *error) {
+  Options options;
+  if (!context) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the context");
+  *context = NULL;
+  tfm_status status = check_arguments(program, weights, error);
+  if (!status) status = options_read(given, &options, error);
+  if (status) return status;
+  *context = context_with_pool(program, weights, &options);
+  if (!*context) return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a context");
+  log_threads(*context, &options);
+  return tfm_succeed(error);
+}
+
+void tfm_context_destroy(tfm_context *context) {
+  if (!context) return;
+  if (context->end_decoding) context->end_decoding(context); /* it uses the pool */
+  if (context->owns_pool) pool_destroy(context->pool);
+  memory_release(context);
+  const tfm_allocator allocator = context->allocator;
+  tfm_model *model = context->model;
+  release(&allocator, context, context->bytes);
+  if (model) model_release(model);
+}
+
+// ---- binding ----
+
+static tfm_status set_output_dims(tfm_context *context, tfm_error *error) {
+  const tfm_program *program = context->program;
+  for (uint32_t i = 0; i < program->n_outputs; i++) {
+    for (uint32_t axis = 0; axis < program->outputs[i].rank; axis++) {
+      int64_t dim = value_of(context, program->outputs[i].dims[axis]);
+      context->output_dims[i * TFM_MAX_RANK + axis] = dim;
+      if (dim < 0)
+        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "output \"%s\": axis %u would be %lld",
+                        program->outputs[i].name, axis, (long long)dim);
+    }
+  }
+  return TFM_OK;
+}
+
+int64_t no_scratch(const tfm_context *context, const tfm_step *step) {
+  (void)context;
+  (void)step;
+  return 0;
+}
+
+static int64_t (*const scratch_functions[TFM_STEP_KINDS])(const tfm_context *context, const tfm_step *step) = {
+#define STEP(KIND, name, array, scratch, ...) [TFM_STEP_##KIND] = scratch,
+#include "tfm/steps.def"
+};
+
+int64_t context_scratch_bytes(const tfm_context *context) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < context->program->n_steps; i++) {
+    const tfm_step *step = &context->program->steps[i];
+    int64_t bytes = scratch_functions[step->kind](context, step);
+    if (bytes < 0) return -1;
+    most = greatest_of(most, bytes);
+  }
+  return most;
+}
+
+/* Everything that depends on sizes alone, once their values are there. */
+static tfm_status plan_for_sizes(tfm_context *context, tfm_error *error) {
+  tfm_status status = checks_hold(context, error);
+  if (status) return status;
+  if ((status = set_output_dims(context, error))) return status;
+  if ((status = memory_plan(context, context_scratch_bytes(context), 1, error))) return status;
+  resolve_operands(context);
+  resolve_threads(context);
+  return TFM_OK;
+}
+
+static tfm_status too_large(tfm_error *error) {
+  return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the sizes of this run are too large");
+}
+
+tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
+  tfm_status status = inputs_read(context, inputs, error);
+  if (status || (context->bound && inputs_same_as_bound(context, inputs))) return status;
+  context->bound = context->prepared = false;
+  context->values_stale = true;
+  if ((status = inputs_bind_symbols(context, inputs, error))) return status;
+  if (!sizes_evaluate(context, ALL_SYMBOLS)) return too_large(error);
+  return inputs_check_dims(context, error);
+}
+
+/* The dims of all inputs from the sizes. */
+static tfm_status set_sizes(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+  const tfm_program *program = context->program;
+  uint64_t changed = sizes_changed(context, symbols);
+  for (uint32_t i = 0; i < program->n_symbols; i++) {
+    if (symbols[i] < 0) {
+      context->values_stale = true;
+      return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "%s is negative (%lld)", program->symbols[i],
+                      (long long)symbols[i]);
+    }
+    context->symbols[i] = symbols[i];
+  }
+  if (!sizes_evaluate(context, changed)) return too_large(error);
+  return inputs_set_dims(context, error);
+}
+
+tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+  size_t bytes = sizeof *symbols * context->program->n_symbols;
+  if (context->bound && (!bytes || memcmp(symbols, context->symbols, bytes) == 0)) return TFM_OK;
+  context->bound = context->prepared = false;
+  tfm_status status = set_sizes(context, symbols, error);
+  if (!status) status = plan_for_sizes(context, error);
+  context->bound = !status;
+  return status;
+}
+
+tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+  context->bound = context->prepared = false;
+  return set_sizes(context, symbols, error);
+}
+
+tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error) {
+  tfm_status status = context_set_symbols(context, symbols, error);
+  if (!status) status = checks_hold(context, error);
+  return status ? status : set_output_dims(context, error);
+}
+
+tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error) {
+  context->keeps_room = true;
+  tfm_status status = context_set_shapes(context, symbols, error);
+  return status ? status : memory_plan(context, context_scratch_bytes(context), runs, error);
+}
+
+int64_t context_measure(tfm_context *context, const int64_t *symbols) {
+  if (context_set_shapes(context, symbols, NULL)) return -1;
+  return memory_measure(context, context_scratch_bytes(context), 1);
+}
+
+tfm_status tfm_context_bind(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
+  if (!context) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is a null pointer");
+  tfm_status status = context_set_inputs(context, inputs, error);
+  if (!status && !context->bound) status = plan_for_sizes(context, error);
+  if (status) return status;
+  context->bound = true;
+  if ((status = ids_check_inputs(context, inputs, error))) return status;
+  return tfm_succeed(error);
+}
+
+const int64_t *tfm_context_output_dims(const tfm_context *context, uint32_t output, int32_t *rank) {
+  if (!context || !context->bound || output >= context->program->n_outputs) return NULL;
+  if (rank) *rank = context->program->outputs[output].rank;
+  return context->output_dims + output * TFM_MAX_RANK;
+}
+
+uint64_t tfm_context_workspace_bytes(const tfm_context *context) {
+  return context && context->bound ? (uint64_t)context->used_bytes : 0;
+}
+
+int32_t tfm_context_threads(const tfm_context *context) { return context ? context->threads : 0; }
+
+void tfm_context_profile(tfm_context *context, uint64_t *nanoseconds) {
+  if (context) context->profile = nanoseconds;
+}
+
+// ---- running ----
+
+tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const tfm_value *outputs, tfm_error *error) {
+  if (!context) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is a null pointer");
+  const tfm_program *program = context->program;
+  if (!outputs && program->n_outputs)
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the outputs are a null pointer");
+  tfm_status status = inputs_read(context, inputs, error);
+  if (status) return status;
+  if (!context->bound || !inputs_same_as_bound(context, inputs))
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is not bound to the sizes of these inputs");
+  if ((status = ids_check_inputs(context, inputs, error))) return status;
+  for (uint32_t i = 0; i < program->n_inputs; i++) context->callers[i] = inputs[i].data;
+  for (uint32_t i = 0; i < program->n_outputs; i++) context->callers[program->n_inputs + i] = outputs[i].data;
+  run_forget_cancelled(context);
+  return run_steps(context, error);
+}
+
+void tfm_context_cancel(tfm_context *context) {
+  if (!context) return;
+  atomic_store(&context->stopped, true);
+  atomic_store(&context->cancelled, true);
+  atomic_fetch_add(&context->cancelling, 1);
+  void (*cancel_decoding)(tfm_context *) = atomic_load(&context->cancel_decoding);
+  if (cancel_decoding) cancel_decoding(context);
+  atomic_fetch_sub(&context->cancelling, 1);
+}

@@ -1,0 +1,150 @@
+/* What the machine offers: the features of its processor, and how many processors this process may use.
+ *
+ * Features come from cpuid and xgetbv; an instruction set whose registers the system does not save counts as missing.
+ * Processors are counted by the affinity mask and the quota of the control groups (version 2: every group from the
+ * process's own up to the root; version 1: its cpu group). What cannot be read does not limit. */
+#include "cpu_features.h"
+
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "threads.h"
+
+// ---- instruction sets ----
+
+enum {
+  LEVEL_3 = CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_BMI1 | CPU_BMI2 | CPU_LZCNT | CPU_MOVBE | CPU_POPCNT,
+  LEVEL_4 = LEVEL_3 | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512CD | CPU_AVX512DQ | CPU_AVX512VL
+};
+
+static const struct {
+  const char *isa;
+  uint32_t features;
+} needs[] = {
+#if defined(__x86_64__)
+    {"x86-64", 0}, {"x86-64-v3", LEVEL_3}, {"x86-64-v4", LEVEL_4},
+#endif
+#if defined(__aarch64__)
+    {"aarch64", 0},
+#endif
+    {"C", 0} /* kernels that a C compiler made */
+};
+
+static const char *const names[] = {"AVX",   "AVX2",   "FMA",     "F16C",     "BMI1",     "BMI2",     "LZCNT",
+                                    "MOVBE", "POPCNT", "AVX512F", "AVX512BW", "AVX512CD", "AVX512DQ", "AVX512VL"};
+
+const char *cpu_missing(const char *isa, uint32_t features, bool *known) {
+  *known = false;
+  for (size_t i = 0; i < sizeof needs / sizeof *needs && !*known; i++) {
+    *known = strcmp(needs[i].isa, isa) == 0;
+    for (size_t bit = 0; *known && bit < sizeof names / sizeof *names; bit++)
+      if (needs[i].features & ~features & 1u << bit) return names[bit];
+  }
+  return NULL;
+}
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static uint64_t saved_registers(void) {
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t)high << 32 | low;
+}
+
+static uint32_t when(bool present, uint32_t feature) { return present ? feature : 0; }
+
+uint32_t cpu_features(void) {
+  enum { SAVES = 1 << 27, AVX_STATE = 6, AVX512_STATE = 0xe6 };
+  uint32_t a, b, c, d, features = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+  uint64_t saved = c & SAVES ? saved_registers() : 0;
+  bool avx = (saved & AVX_STATE) == AVX_STATE, avx512 = (saved & AVX512_STATE) == AVX512_STATE;
+  features |= when(avx && c & 1u << 28, CPU_AVX) | when(avx && c & 1u << 12, CPU_FMA) |
+              when(avx && c & 1u << 29, CPU_F16C) | when(c & 1u << 22, CPU_MOVBE) | when(c & 1u << 23, CPU_POPCNT);
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    features |= when(avx && b & 1u << 5, CPU_AVX2) | when(b & 1u << 3, CPU_BMI1) | when(b & 1u << 8, CPU_BMI2) |
+                when(avx512 && b & 1u << 16, CPU_AVX512F) | when(avx512 && b & 1u << 17, CPU_AVX512DQ) |
+                when(avx512 && b & 1u << 28, CPU_AVX512CD) | when(avx512 && b & 1u << 30, CPU_AVX512BW) |
+                when(avx512 && b & 1u << 31, CPU_AVX512VL);
+  if (__get_cpuid(0x80000001, &a, &b, &c, &d)) features |= when(c & 1u << 5, CPU_LZCNT);
+  return features;
+}
+#else
+uint32_t cpu_features(void) { return 0; }
+#endif
+
+// ---- processors ----
+
+enum { PATH_LENGTH = 512 };
+
+static int32_t cpus_of_affinity(void) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set)) return POOL_MAX_THREADS; /* more CPUs than the set can hold */
+  int n = CPU_COUNT(&set);
+  return n < 1 ? 1 : n;
+}
+
+/* The CPUs that quota / period are worth, rounded up; 0: no limit. */
+static int32_t cpus_of_quota(long long quota, long long period) {
+  if (quota <= 0 || period <= 0) return 0;
+  long long cpus = (quota + period - 1) / period;
+  return cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int32_t)cpus;
+}
+
+static int32_t read_version_2(const char *group) {
+  char path[2 * PATH_LENGTH];
+  snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
+  FILE *file = fopen(path, "re");
+  if (!file) return 0;
+  long long quota = 0, period = 0;
+  int fields = fscanf(file, "%lld %lld", &quota, &period); /* "max 100000" gives no field */
+  fclose(file);
+  return fields == 2 ? cpus_of_quota(quota, period) : 0;
+}
+
+static long long read_number(const char *group, const char *name) {
+  char path[2 * PATH_LENGTH];
+  snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/%s", group, name);
+  FILE *file = fopen(path, "re");
+  if (!file) return 0;
+  long long value = 0;
+  int fields = fscanf(file, "%lld", &value);
+  fclose(file);
+  return fields == 1 ? value : 0;
+}
+
+static int32_t least(int32_t a, int32_t limit) { return limit && limit < a ? limit : a; }
+
+/* A line of /proc/self/cgroup: "0::/a/b" (version 2) or "4:cpu,cpuacct:/a/b". */
+static int32_t cpus_of_group(char *line, int32_t cpus) {
+  char *controllers = strchr(line, ':');
+  char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+  if (!group) return cpus;
+  *group++ = 0;
+  controllers++;
+  group[strcspn(group, "\n")] = 0;
+  if (!*controllers) {
+    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+      *end = 0;
+      cpus = least(cpus, read_version_2(group));
+    }
+    return cpus;
+  }
+  if (strcmp(controllers, "cpu") && strncmp(controllers, "cpu,", 4) && !strstr(controllers, ",cpu")) return cpus;
+  cpus = least(cpus, cpus_of_quota(read_number(group, "cpu.cfs_quota_us"), read_number(group, "cpu.cfs_period_us")));
+  return least(cpus, cpus_of_quota(read_number("", "cpu.cfs_quota_us"), read_number("", "cpu.cfs_period_us")));
+}
+
+int32_t cpus_available(void) {
+  int32_t cpus = cpus_of_affinity();
+  FILE *file = fopen("/proc/self/cgroup", "re");
+  if (!file) return cpus;
+  char line[PATH_LENGTH];
+  while (fgets(line, sizeof line, file)) cpus = cpus_of_group(line, cpus);
+  fclose(file);
+  return cpus;
+}
