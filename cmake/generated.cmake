@@ -55,3 +55,19 @@ function(tfm_code_identity target)
     DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/identity.cmake VERBATIM)
   target_sources(${target} PRIVATE ${out})
 endfunction()
+
+# generated/include/tfm/generate_types.h: tfm_generate_options has a member for each row of generate_options.def.
+function(tfm_generate_types)
+  set(folder ${CMAKE_SOURCE_DIR}/runtime/include/tfm)
+  set(rows ${CMAKE_SOURCE_DIR}/cmake/generate_options.c)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/generate_options.def ${rows})
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -E -P -I ${folder} ${rows} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX REPLACE "\" +\"" "" text "${text}") # a text of several pieces
+  string(REGEX REPLACE "@[^@]*@[^@]*@ *@" "" text "${text}") # no member
+  string(REGEX REPLACE "@ \"([^@]*)\" @ \"\" @" "@ \"\" @ \"\\1\" @" text "${text}")
+  string(REGEX REPLACE "@ \"[^@]*\" @ \"([^@]*)\" @ ([^@]*;) @" "  /* \\1 */\n  \\2" text "${text}")
+  string(REPLACE "\\n" "\n" text "${text}")
+  string(REGEX REPLACE "\n\n+" "\n" text "${text}")
+  string(REGEX REPLACE "^\n" "" TFM_GENERATE_OPTIONS "${text}")
+  configure_file(${folder}/generate_types.h.in ${CMAKE_BINARY_DIR}/generated/include/tfm/generate_types.h @ONLY)
+endfunction()

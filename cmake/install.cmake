@@ -22,8 +22,8 @@ install(TARGETS tfmc RUNTIME)
 install(TARGETS tfm_shared LIBRARY)
 install(TARGETS tfm_worker LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tfm)
 install(FILES $<TARGET_FILE:tfm_library_runtime> DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libtfm_runtime.a)
-install(DIRECTORY runtime/include/tfm compiler/api/include/tfm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
-  PATTERN *.h PATTERN *.def)
+install(DIRECTORY runtime/include/tfm ${generated}/include/tfm compiler/api/include/tfm
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h PATTERN *.def PATTERN generate_options.def EXCLUDE)
 install(FILES ${generated}/tfm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${generated}/TfmConfig.cmake ${generated}/TfmConfigVersion.cmake cmake/TfmAddModel.cmake
   DESTINATION ${TFM_PACKAGE_FOLDER})

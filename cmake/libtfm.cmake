@@ -11,7 +11,7 @@ target_compile_definitions(tfm_api PRIVATE ${api_definitions})
 
 add_library(tfm_shared SHARED ${api_sources})
 target_include_directories(tfm_shared PRIVATE ${CMAKE_SOURCE_DIR}/compiler
-  PUBLIC ${CMAKE_SOURCE_DIR}/compiler/api/include ${CMAKE_SOURCE_DIR}/runtime/include)
+  PUBLIC ${CMAKE_SOURCE_DIR}/compiler/api/include ${runtime_includes})
 target_compile_definitions(tfm_shared PRIVATE ${api_definitions})
 target_link_libraries(tfm_shared PRIVATE tfm_options -Wl,--whole-archive tfm_library_runtime -Wl,--no-whole-archive m pthread
   ${CMAKE_DL_LIBS})
@@ -33,7 +33,7 @@ set_target_properties(tfm_worker PROPERTIES PREFIX "" OUTPUT_NAME tfm-worker
 # The same sources with the types in them, for the comparison with tests/meta/libtfm.abi.
 add_library(tfm_abi SHARED EXCLUDE_FROM_ALL ${api_sources} ${runtime_sources})
 target_include_directories(tfm_abi PRIVATE ${CMAKE_SOURCE_DIR}/compiler ${CMAKE_SOURCE_DIR}/compiler/api/include
-  ${CMAKE_SOURCE_DIR}/runtime/include ${runtime_folders})
+  ${runtime_includes} ${runtime_folders})
 target_compile_definitions(tfm_abi PRIVATE _GNU_SOURCE ${api_definitions})
 target_compile_options(tfm_abi PRIVATE -g -O0 -w -fvisibility=hidden -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
 target_link_libraries(tfm_abi PRIVATE m pthread ${CMAKE_DL_LIBS})

@@ -223,17 +223,23 @@ static LLVMValueRef token_list(Arena *arena, LLVMModuleRef module, const tfm_tok
 
 LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
                              const tfm_program *forward) {
-  const tfm_generate_options *defaults = &generation->defaults;
-  const size_t base = offsetof(tfm_generation, defaults), list = offsetof(tfm_token_list, tokens);
   Blob top = blob_new(arena, module);
   blob_pointer(&top, offsetof(tfm_generation, item_axes),
                blob_plain(arena, module, "item_axes", generation->item_axes, forward->n_inputs));
   const size_t bytes = forward->n_symbols * sizeof *generation->lengths;
   blob_pointer(&top, offsetof(tfm_generation, lengths),
                generation->lengths ? blob_plain(arena, module, "args_lengths", generation->lengths, bytes) : NULL);
-  blob_pointer(&top, base + offsetof(tfm_generate_options, eos_token_ids) + list,
-               token_list(arena, module, &defaults->eos_token_ids));
-  blob_pointer(&top, base + offsetof(tfm_generate_options, suppress_tokens) + list,
-               token_list(arena, module, &defaults->suppress_tokens));
+#define POINTER_OF_tokens(member)                                          \
+  blob_pointer(&top, offsetof(tfm_generation, defaults.member.tokens), \
+               token_list(arena, module, &generation->defaults.member));
+#define POINTER_OF_count(member)
+#define POINTER_OF_real(member)
+#define POINTER_OF_flag(member)
+#define POINTER_OF_token(member)
+#define POINTER_OF_early(member)
+#define POINTER_OF_seed(member)
+#define POINTER_OF_start(member)
+#define GENERATE_OPTION(name, member, kind, ...) POINTER_OF_##kind(member)
+#include "tfm/generate_options.def"
   return blob_finish(&top, "generation", generation, sizeof *generation);
 }

@@ -7,19 +7,7 @@
 
 #include "weights/files.h"
 
-typedef enum SettingKind { COUNT, REAL, FLAG, TOKEN, TOKENS, EARLY, WORDS, START, FALLBACK, IGNORED } SettingKind;
-
-typedef struct Setting {
-  const char *name;
-  SettingKind kind;
-  size_t offset; /* of the member */
-} Setting;
-
-static const Setting settings_table[] = {
-#define SETTING(name, kind, member) {name, kind, offsetof(tfm_generate_options, member)},
-#include "driver/generation_settings.def"
-};
-enum { N_SETTINGS = sizeof settings_table / sizeof *settings_table };
+// ---- where settings come from, and where they go ----
 
 /* One source of settings: a JSON object, whatever it was written as. */
 typedef struct Layer {
@@ -34,17 +22,7 @@ typedef struct Reader {
   int64_t fallback; /* TFM_NO_TOKEN: none */
 } Reader;
 
-// ---- values ----
-
-static void refuse(const Layer *layer, const char *name, const char *wanted) {
-  Diag *diag = &layer->session->diag;
-  const char *text = layer->place ? "" : "--";
-  char *shown = arena_strdup(diag->arena, name);
-  for (char *c = shown; *c && !layer->place; c++)
-    if (*c == '_') *c = '-';
-  diag_error_at(diag, layer->place, layer->place ? DIAG_INPUT_TYPE : DIAG_USAGE, "%s%s must be %s", text, shown,
-                wanted);
-}
+// ---- values: one reader for each kind of generate_options.def ----
 
 static bool read_integer(const json_t *value, int64_t *to) {
   if (json_is_integer(value)) *to = json_integer_value(value);
@@ -55,33 +33,41 @@ static bool read_integer(const json_t *value, int64_t *to) {
   return true;
 }
 
-static bool read_real(const json_t *value, double *to) {
-  if (json_is_number(value)) *to = json_number_value(value);
+static bool read_count(Reader *reader, const json_t *value, void *member) {
+  (void)reader;
+  return read_integer(value, member);
+}
+
+static bool read_real(Reader *reader, const json_t *value, void *member) {
+  (void)reader;
+  if (json_is_number(value)) *(double *)member = json_number_value(value);
   return json_is_number(value);
 }
 
-static bool read_flag(const json_t *value, int32_t *to) {
+static bool read_flag(Reader *reader, const json_t *value, void *member) {
   int64_t number;
-  if (json_is_boolean(value)) *to = json_is_true(value);
-  else if (read_integer(value, &number) && (number == 0 || number == 1)) *to = (int32_t)number;
-  else return false;
+  (void)reader;
+  if (json_is_boolean(value)) number = json_is_true(value);
+  else if (!read_integer(value, &number) || number < 0 || number > 1) return false;
+  *(int32_t *)member = (int32_t)number;
   return true;
 }
 
-static bool read_early(const json_t *value, tfm_early_stopping *to) {
+static bool read_early(Reader *reader, const json_t *value, void *member) {
+  tfm_early_stopping *to = member;
   int32_t flag;
   if (json_is_string(value) && strcmp(json_string_value(value), "never") == 0) *to = TFM_EARLY_NEVER;
-  else if (read_flag(value, &flag)) *to = flag ? TFM_EARLY_TRUE : TFM_EARLY_FALSE;
+  else if (read_flag(reader, value, &flag)) *to = flag ? TFM_EARLY_TRUE : TFM_EARLY_FALSE;
   else return false;
   return true;
 }
 
-static bool read_tokens(Arena *arena, const json_t *value, tfm_token_list *to) {
+static bool read_tokens(Reader *reader, const json_t *value, void *member) {
   size_t n = json_is_array(value) ? json_array_size(value) : 1;
-  int64_t *tokens = ARENA_ARRAY(arena, int64_t, n);
+  int64_t *tokens = ARENA_ARRAY(reader->session->arena, int64_t, n);
   for (size_t i = 0; i < n; i++)
     if (!read_integer(json_is_array(value) ? json_array_get(value, i) : value, &tokens[i])) return false;
-  *to = (tfm_token_list){tokens, n};
+  *(tfm_token_list *)member = (tfm_token_list){tokens, n};
   return true;
 }
 
@@ -91,40 +77,80 @@ static bool is_eos(const tfm_generate_options *options, int64_t token) {
   return false;
 }
 
-/* Words of one token each; one that is an end token stays allowed. */
-static bool read_words(Arena *arena, const json_t *value, const tfm_generate_options *options, tfm_token_list *to) {
-  int64_t *tokens = ARENA_ARRAY(arena, int64_t, json_array_size(value));
+/* Words of one token each are forbidden tokens. One that is also an end token stays allowed. */
+static bool read_words(Reader *reader, const json_t *value, void *member) {
+  int64_t *tokens = ARENA_ARRAY(reader->session->arena, int64_t, json_array_size(value));
   uint64_t n = 0;
   for (size_t i = 0; i < json_array_size(value); i++) {
     const json_t *word = json_array_get(value, i);
     if (json_array_size(word) != 1 || !read_integer(json_array_get(word, 0), &tokens[n])) return false;
-    if (!is_eos(options, tokens[n])) n++;
+    if (!is_eos(&reader->settings->options, tokens[n])) n++;
   }
-  *to = (tfm_token_list){tokens, n};
+  *(tfm_token_list *)member = (tfm_token_list){tokens, n};
   return json_is_array(value);
 }
 
+static bool read_start(Reader *reader, const json_t *value, void *member) {
+  (void)member;
+  return read_integer(value, &reader->settings->start);
+}
+
+static bool read_fallback(Reader *reader, const json_t *value, void *member) {
+  (void)member;
+  return read_integer(value, &reader->fallback);
+}
+
+static bool read_ignored(Reader *reader, const json_t *value, void *member) {
+  (void)reader, (void)value, (void)member;
+  return true;
+}
+
+// ---- the table ----
+
+typedef struct SettingKind {
+  const char *wanted; /* what a value must be */
+  bool (*read)(Reader *reader, const json_t *value, void *member);
+} SettingKind;
+
+static const SettingKind kind_count = {"a whole number", read_count}, kind_real = {"a number", read_real},
+                         kind_flag = {"true or false", read_flag}, kind_token = {"a token's id", read_count},
+                         kind_tokens = {"an id or a list of ids", read_tokens},
+                         kind_early = {"true, false or \"never\"", read_early},
+                         kind_words = {"a list of lists of one id each", read_words},
+                         kind_start = {"a token's id", read_start}, kind_fallback = {"a token's id", read_fallback},
+                         kind_ignored = {"", read_ignored};
+
+typedef struct Setting {
+  const char *name;
+  const SettingKind *kind;
+  size_t offset; /* of the member of tfm_generate_options */
+} Setting;
+
+static const Setting settings_table[] = {
+#define SETTING(name, member, kind) {#name, &kind_##kind, offsetof(tfm_generate_options, member)},
+#define SETTING_ALL SETTING
+#define SETTING_NOT_BLOCK SETTING
+#define SETTING_CONFIG SETTING
+#define SETTING_C(...)
+#define GENERATE_OPTION(name, member, kind, initial, range, accepted, ...) SETTING_##accepted(name, member, kind)
+#define GENERATE_ALIAS(name, member, kind, accepted) SETTING_##accepted(name, member, kind)
+#include "tfm/generate_options.def"
+};
+enum { N_SETTINGS = sizeof settings_table / sizeof *settings_table };
+
+static void refuse(const Layer *layer, const Setting *setting) {
+  Diag *diag = &layer->session->diag;
+  const char *text = layer->place ? "" : "--";
+  char *shown = arena_strdup(diag->arena, setting->name);
+  for (char *c = shown; *c && !layer->place; c++)
+    if (*c == '_') *c = '-';
+  diag_error_at(diag, layer->place, layer->place ? DIAG_INPUT_TYPE : DIAG_USAGE, "%s%s must be %s", text, shown,
+                setting->kind->wanted);
+}
+
 static void apply(Reader *reader, const Layer *layer, const Setting *setting, const json_t *value) {
-  static const char *const wanted[] = {[COUNT] = "a whole number", [REAL] = "a number", [FLAG] = "true or false",
-                                       [TOKEN] = "a token's id", [TOKENS] = "an id or a list of ids",
-                                       [EARLY] = "true, false or \"never\"", [WORDS] = "a list of lists of one id each",
-                                       [START] = "a token's id", [FALLBACK] = "a token's id", [IGNORED] = ""};
-  char *member = (char *)&reader->settings->options + setting->offset;
-  Arena *arena = reader->session->arena;
-  bool done = true;
-  switch (setting->kind) {
-    case COUNT:
-    case TOKEN: done = read_integer(value, (int64_t *)(void *)member); break;
-    case REAL: done = read_real(value, (double *)(void *)member); break;
-    case FLAG: done = read_flag(value, (int32_t *)(void *)member); break;
-    case TOKENS: done = read_tokens(arena, value, (tfm_token_list *)(void *)member); break;
-    case EARLY: done = read_early(value, (tfm_early_stopping *)(void *)member); break;
-    case WORDS: done = read_words(arena, value, &reader->settings->options, (tfm_token_list *)(void *)member); break;
-    case START: done = read_integer(value, &reader->settings->start); break;
-    case FALLBACK: done = read_integer(value, &reader->fallback); break;
-    case IGNORED: break;
-  }
-  if (!done) refuse(layer, setting->name, wanted[setting->kind]);
+  void *member = (char *)&reader->settings->options + setting->offset;
+  if (!setting->kind->read(reader, value, member)) refuse(layer, setting);
 }
 
 // ---- layers ----
@@ -211,33 +237,44 @@ static json_t *of_text(Arena *arena, const char *text) {
   return value ? value : json_string(text);
 }
 
+typedef enum Needs { NOTHING, SAMPLING, BEAMS } Needs;
+
+typedef struct FlagInfo {
+  const char *name; /* of the setting */
+  Option option;
+  Needs needs;
+} FlagInfo;
+
+static const FlagInfo flags[] = {
+#define FLAG_ALL(name, needs) {#name, OPTION_GENERATE_##name, needs},
+#define FLAG_NOT_BLOCK FLAG_ALL
+#define FLAG_CONFIG(...)
+#define FLAG_C(...)
+#define GENERATE_OPTION(name, member, kind, initial, range, accepted, needs, ...) FLAG_##accepted(name, needs)
+#include "tfm/generate_options.def"
+};
+enum { N_FLAGS = sizeof flags / sizeof *flags };
+
 static json_t *of_flags(Session *session) {
   json_t *object = json_object();
-  for (int option = OPTION_MAX_LENGTH; option <= OPTION_DECODER_START_TOKEN_ID; option++) {
-    if (!option_given(&session->options, (Option)option)) continue;
-    char *name = arena_strdup(session->arena, option_table[option].name);
-    for (char *c = name; *c; c++)
-      if (*c == '-') *c = '_';
-    const char *text = option_text(&session->options, (Option)option, "");
-    json_object_set_new(object, name, *text ? of_text(session->arena, text) : json_true());
+  for (size_t i = 0; i < N_FLAGS; i++) {
+    if (!option_given(&session->options, flags[i].option)) continue;
+    const char *text = option_text(&session->options, flags[i].option, "");
+    json_object_set_new(object, flags[i].name, *text ? of_text(session->arena, text) : json_true());
   }
   return object;
 }
 
-/* What somebody typed and will not see: transformers warns of it too. A temperature of 0 asks for no sampling. */
+/* A flag without an effect is probably a mistake; transformers warns of it too. A temperature of 0 asks for no sampling. */
 static void warn_without_effect(Session *session, const tfm_generate_options *options) {
-  static const struct {
-    Option option;
-    bool is_of_sampling;
-  } rows[] = {{OPTION_TEMPERATURE, true},     {OPTION_TOP_K, true},           {OPTION_TOP_P, true},
-              {OPTION_LENGTH_PENALTY, false}, {OPTION_EARLY_STOPPING, false}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    bool has_effect = rows[i].is_of_sampling ? options->do_sample : options->num_beams > 1;
-    bool asks_for_none = rows[i].option == OPTION_TEMPERATURE && options->temperature == 0;
-    if (has_effect || asks_for_none || !option_given(&session->options, rows[i].option)) continue;
+  for (size_t i = 0; i < N_FLAGS; i++) {
+    const Needs needs = flags[i].needs;
+    bool has_effect = needs == SAMPLING ? options->do_sample : needs == BEAMS ? options->num_beams > 1 : true;
+    bool asks_for_none = flags[i].option == OPTION_GENERATE_temperature && options->temperature == 0;
+    if (has_effect || asks_for_none || !option_given(&session->options, flags[i].option)) continue;
     diag_warning_at(&session->diag, NULL, DIAG_UNUSED, "%s has no effect without %s",
-                    option_spelling(session->arena, rows[i].option),
-                    rows[i].is_of_sampling ? "--do-sample" : "--num-beams");
+                    option_spelling(session->arena, flags[i].option),
+                    needs == SAMPLING ? "--do-sample" : "--num-beams");
   }
 }
 

@@ -88,27 +88,46 @@ void table_of_environment(StrBuf *out) {
 }
 
 static const struct {
-  const char *name, *kind;
+  const char *name, *kind, *initial, *range, *accepted, *help;
 } settings[] = {
-#define SETTING(name, kind, member) {name, #kind},
-#include "driver/generation_settings.def"
+#define BETWEEN(least, most) #least " to " #most
+#define FROM(least) #least " or greater"
+#define ABOVE(least) "greater than " #least
+#define ABOVE_TO(least, most) "greater than " #least ", " #most " at most"
+#define ANY ""
+#define GENERATE_OPTION(name, member, kind, initial, range, accepted, needs, flag, argument, help, comment) \
+  {#name, #kind, #initial, range, #accepted, help},
+#define GENERATE_ALIAS(name, member, kind, accepted) {#name, #kind, "", "", "ALIAS_" #accepted, "the same as `" #member "`"},
+#include "tfm/generate_options.def"
 };
 
-static const char *help_of_flag(Arena *arena, const char *name) {
-  for (int i = 0; i < N_OPTIONS; i++) {
-    if (!option_table[i].name) continue;
-    char *flag = arena_strdup(arena, option_table[i].name);
-    for (char *c = flag; *c; c++)
-      if (*c == '-') *c = '_';
-    if (strcmp(flag, name) == 0) return option_table[i].help;
-  }
-  return "";
+/* Where an option can be set: the block, a config, the command line, the C struct. */
+static const char *where_accepted(const char *accepted) {
+  static const char *const rows[][2] = {{"ALL", "block, config, flag, C"}, {"NOT_BLOCK", "config, flag, C"},
+                                        {"CONFIG", "config, C"},           {"C", "C"},
+                                        {"ALIAS_ALL", "block, config"},    {"ALIAS_CONFIG", "config"}};
+  size_t i = 0;
+  while (strcmp(rows[i][0], accepted) != 0) i++;
+  return rows[i][1];
+}
+
+static const char *shown_default(const char *kind, const char *initial) {
+  bool is_list = strcmp(kind, "tokens") == 0, is_token = strcmp(kind, "token") == 0 || strcmp(kind, "start") == 0;
+  if (is_list || is_token || strcmp(initial, "-1") == 0) return "";
+  return strcmp(kind, "early") == 0 ? "false" : initial;
 }
 
 void table_of_generate_options(StrBuf *out) {
-  begin_table(out, "name | type | meaning");
-  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-    ROW(settings[i].name, settings[i].kind, help_of_flag(out->arena, settings[i].name));
+  begin_table(out, "name | type | default | range | where | meaning");
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    const char *kind = settings[i].kind, *help = settings[i].help;
+    const bool is_start = strcmp(kind, "start") == 0 || strcmp(kind, "fallback") == 0;
+    const bool is_early = strcmp(kind, "early") == 0;
+    if (strcmp(kind, "ignored") == 0) help = "read without effect";
+    else if (is_start && !strncmp(settings[i].accepted, "ALIAS", 5)) help = "the same as `decoder_start_token_id`";
+    ROW(settings[i].name, is_start ? "token" : kind, shown_default(kind, settings[i].initial),
+        is_early ? "false, true or never" : settings[i].range, where_accepted(settings[i].accepted), help);
+  }
 }
 
 void table_of_diagnostics(StrBuf *out) {

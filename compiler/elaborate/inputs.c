@@ -230,11 +230,16 @@ void declare_outputs(Elaborator *e, const Result *result) {
 
 // ---- generate ----
 
-/* What a generate block may set: the model's own tokens and length, and the options of generation. */
+/* What a generate block may set. */
 static const char *const settings[] = {
-    "bos", "eos", "pad", "max_length", "max_new_tokens", "min_new_tokens", "num_beams", "num_return_sequences",
-    "length_penalty", "early_stopping", "repetition_penalty", "no_repeat_ngram_size", "forced_bos_token_id",
-    "forced_eos_token_id", "suppress_tokens", "do_sample", "temperature", "top_k", "top_p"};
+#define SETTING_ALL(name) #name,
+#define SETTING_NOT_BLOCK(name)
+#define SETTING_CONFIG(name)
+#define SETTING_C(name)
+#define GENERATE_OPTION(name, member, kind, initial, range, accepted, ...) SETTING_##accepted(name)
+#define GENERATE_ALIAS(name, member, kind, accepted) SETTING_##accepted(name)
+#include "tfm/generate_options.def"
+};
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
 static bool is_setting(Elaborator *e, const Ast *node) {

@@ -9,82 +9,104 @@
 enum { MOST_LENGTH = INT32_MAX };
 
 void tfm_generate_defaults(tfm_generate_options *options) {
-  *options = (tfm_generate_options){.struct_size = sizeof *options,
-                                    .max_length = -1,
-                                    .max_new_tokens = -1,
-                                    .num_beams = 1,
-                                    .num_return_sequences = 1,
-                                    .length_penalty = 1,
-                                    .repetition_penalty = 1,
-                                    .forced_bos_token_id = TFM_NO_TOKEN,
-                                    .forced_eos_token_id = TFM_NO_TOKEN,
-                                    .pad_token_id = TFM_NO_TOKEN,
-                                    .temperature = 1,
-                                    .top_p = 1};
+  *options = (tfm_generate_options){.struct_size = sizeof *options};
+#define SET_MEMBER(member, ...) options->member = __VA_ARGS__;
+#define SET_count SET_MEMBER
+#define SET_real SET_MEMBER
+#define SET_flag SET_MEMBER
+#define SET_token SET_MEMBER
+#define SET_early SET_MEMBER
+#define SET_seed SET_MEMBER
+#define SET_tokens(member, ...) options->member = (tfm_token_list)__VA_ARGS__;
+#define SET_start(member, ...)
+#define GENERATE_OPTION(name, member, kind, initial, ...) SET_##kind(member, initial)
+#include "tfm/generate_options.def"
 }
 
 // ---- ranges ----
 
-static tfm_status check_count(Generation *g, const char *name, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return TFM_OK;
-  return generation_refuse(g, "%s is %lld; it must lie between %lld and %lld", name, (long long)value, (long long)least,
-                           (long long)most);
+typedef struct Range {
+  double least, most;
+  bool is_open; /* `least` itself lies outside */
+} Range;
+
+#define BETWEEN(least, most) ((Range){least, most, false})
+#define FROM(least) ((Range){least, INFINITY, false})
+#define ABOVE(least) ((Range){least, INFINITY, true})
+#define ABOVE_TO(least, most) ((Range){least, most, true})
+#define ANY ((Range){-INFINITY, INFINITY, false})
+
+/* The checks of the kinds of generate_options.def. `initial` is the value of an option that nobody set. */
+
+static tfm_status check_count(Generation *g, const char *name, const int64_t *value, const int64_t *initial, Range range) {
+  if (*value == *initial || (*value >= (int64_t)range.least && *value <= (int64_t)range.most)) return TFM_OK;
+  return generation_refuse(g, "%s is %lld; it must lie between %lld and %lld", name, (long long)*value,
+                           (long long)range.least, (long long)range.most);
 }
 
-static tfm_status check_token(Generation *g, const char *name, int64_t token) {
-  if (token >= 0 && token < g->vocab) return TFM_OK;
-  return generation_refuse(g, "%s: token %lld does not exist, legal are 0 to %lld", name, (long long)token,
+static tfm_status check_real(Generation *g, const char *name, const double *value, const double *initial, Range range) {
+  bool is_within = range.is_open ? *value > range.least : *value >= range.least;
+  if (*value == *initial || (is_within && *value <= range.most && isfinite(*value))) return TFM_OK;
+  if (!isfinite(range.least)) return generation_refuse(g, "%s is %g", name, *value);
+  if (!range.is_open) return generation_refuse(g, "%s is %g; it must be %g or greater", name, *value, range.least);
+  if (!isfinite(range.most))
+    return generation_refuse(g, "%s is %g; it must be greater than %g", name, *value, range.least);
+  return generation_refuse(g, "%s is %g; it must be greater than %g, and %g at most", name, *value, range.least,
+                           range.most);
+}
+
+static tfm_status check_early(Generation *g, const char *name, const tfm_early_stopping *value,
+                              const tfm_early_stopping *initial, Range range) {
+  (void)initial;
+  if ((double)(int)*value >= range.least && (double)(int)*value <= range.most) return TFM_OK;
+  return generation_refuse(g, "%s is %d", name, (int)*value);
+}
+
+static tfm_status check_token(Generation *g, const char *name, const int64_t *token, const int64_t *initial, Range range) {
+  (void)range;
+  if ((initial && *token == *initial) || (*token >= 0 && *token < g->vocab)) return TFM_OK;
+  return generation_refuse(g, "%s: token %lld does not exist, legal are 0 to %lld", name, (long long)*token,
                            (long long)g->vocab - 1);
 }
 
-static tfm_status check_tokens(Generation *g, const char *name, const tfm_token_list *list) {
+static tfm_status check_tokens(Generation *g, const char *name, const tfm_token_list *list,
+                               const tfm_token_list *initial, Range range) {
+  (void)initial;
   if (list->n && !list->tokens)
     return generation_refuse(g, "%s: %llu tokens, but the pointer to them is NULL", name, (unsigned long long)list->n);
   tfm_status status = TFM_OK;
-  for (uint64_t i = 0; i < list->n && status == TFM_OK; i++) status = check_token(g, name, list->tokens[i]);
+  for (uint64_t i = 0; i < list->n && status == TFM_OK; i++) status = check_token(g, name, &list->tokens[i], NULL, range);
   return status;
 }
 
-static tfm_status check_all_tokens(Generation *g) {
+static tfm_status check_ranges(Generation *g) {
   const tfm_generate_options *o = &g->options;
-  tfm_status status = check_tokens(g, "eos_token_id", &o->eos_token_ids);
-  if (status == TFM_OK) status = check_tokens(g, "suppress_tokens", &o->suppress_tokens);
-  if (status == TFM_OK && o->forced_bos_token_id != TFM_NO_TOKEN)
-    status = check_token(g, "forced_bos_token_id", o->forced_bos_token_id);
-  if (status == TFM_OK && o->forced_eos_token_id != TFM_NO_TOKEN)
-    status = check_token(g, "forced_eos_token_id", o->forced_eos_token_id);
-  if (status == TFM_OK && o->pad_token_id != TFM_NO_TOKEN) status = check_token(g, "pad_token_id", o->pad_token_id);
+  tfm_generate_options initial;
+  tfm_generate_defaults(&initial);
+  tfm_status status = TFM_OK;
+#define CHECK_MEMBER(check, name, member, range) \
+  if (status == TFM_OK) status = check(g, name, &o->member, &initial.member, range);
+#define CHECK_count(...) CHECK_MEMBER(check_count, __VA_ARGS__)
+#define CHECK_real(...) CHECK_MEMBER(check_real, __VA_ARGS__)
+#define CHECK_early(...) CHECK_MEMBER(check_early, __VA_ARGS__)
+#define CHECK_token(...) CHECK_MEMBER(check_token, __VA_ARGS__)
+#define CHECK_tokens(...) CHECK_MEMBER(check_tokens, __VA_ARGS__)
+#define CHECK_flag(...) /* all numbers but 0 say yes */
+#define CHECK_seed(...) /* all seeds are good */
+#define CHECK_start(...) /* checked as a token of the row */
+#define GENERATE_OPTION(name, member, kind, initial, range, ...) CHECK_##kind(#name, member, range)
+#include "tfm/generate_options.def"
   return status;
 }
 
-static tfm_status check_counts(Generation *g) {
+/* What the value of one option says of another. */
+static tfm_status check_combinations(Generation *g) {
   const tfm_generate_options *o = &g->options;
-  tfm_status status = check_count(g, "num_beams", o->num_beams, 1, TFM_MAX_BEAMS);
-  if (status == TFM_OK && o->num_beams > g->vocab)
-    status = generation_refuse(g, "num_beams is %lld, but there are only %lld tokens", (long long)o->num_beams,
-                               (long long)g->vocab);
-  if (status == TFM_OK) status = check_count(g, "num_return_sequences", o->num_return_sequences, 1, o->num_beams);
-  if (status == TFM_OK) status = check_count(g, "no_repeat_ngram_size", o->no_repeat_ngram_size, 0, MOST_LENGTH);
-  if (status == TFM_OK) status = check_count(g, "top_k", o->top_k, 0, MOST_LENGTH);
-  if (status == TFM_OK) status = check_count(g, "min_new_tokens", o->min_new_tokens, 0, MOST_LENGTH);
-  if (status == TFM_OK) status = check_count(g, "min_length", o->min_length, 0, MOST_LENGTH);
-  if (status == TFM_OK && o->max_new_tokens != -1)
-    status = check_count(g, "max_new_tokens", o->max_new_tokens, 1, MOST_LENGTH);
-  if (status == TFM_OK && o->max_length != -1) status = check_count(g, "max_length", o->max_length, 1, MOST_LENGTH);
-  return status;
-}
-
-static tfm_status check_numbers(Generation *g) {
-  const tfm_generate_options *o = &g->options;
-  if (!isfinite(o->length_penalty)) return generation_refuse(g, "length_penalty is %g", o->length_penalty);
-  if (!(o->repetition_penalty > 0) || !isfinite(o->repetition_penalty))
-    return generation_refuse(g, "repetition_penalty is %g; it must be greater than 0", o->repetition_penalty);
-  if (!(o->temperature >= 0) || !isfinite(o->temperature))
-    return generation_refuse(g, "temperature is %g; it must be 0 or greater", o->temperature);
-  if (!(o->top_p > 0 && o->top_p <= 1))
-    return generation_refuse(g, "top_p is %g; it must be greater than 0, and 1 at most", o->top_p);
-  if ((unsigned)o->early_stopping > TFM_EARLY_NEVER)
-    return generation_refuse(g, "early_stopping is %d", (int)o->early_stopping);
+  if (o->num_beams > g->vocab)
+    return generation_refuse(g, "num_beams is %lld, but there are only %lld tokens", (long long)o->num_beams,
+                             (long long)g->vocab);
+  if (o->num_return_sequences > o->num_beams)
+    return check_count(g, "num_return_sequences", &o->num_return_sequences, &(int64_t){1}, BETWEEN(1, (double)o->num_beams));
   if (o->do_sample && o->num_beams > 1) return generation_refuse(g, "beam search with do_sample is not supported");
   return TFM_OK;
 }
@@ -141,10 +163,9 @@ tfm_status generation_read_options(Generation *g, const tfm_generate_options *gi
   if (given) memcpy(&g->options, given, size < sizeof *given ? size : sizeof *given);
   tfm_generate_options *o = &g->options;
   g->vocab = g->model->vocab;
-  tfm_status status = check_count(g, "the number of tokens", g->vocab, 1, MOST_LENGTH);
-  if (status == TFM_OK) status = check_counts(g);
-  if (status == TFM_OK) status = check_numbers(g);
-  if (status == TFM_OK) status = check_all_tokens(g);
+  tfm_status status = check_count(g, "the number of tokens", &g->vocab, &(int64_t){1}, BETWEEN(1, MOST_LENGTH));
+  if (status == TFM_OK) status = check_ranges(g);
+  if (status == TFM_OK) status = check_combinations(g);
   if (status == TFM_OK) status = read_rows(g);
   if (status != TFM_OK) return status;
   g->beams = o->num_beams;

@@ -49,7 +49,8 @@ class GenerateOptions(ctypes.Structure):
                 ("temperature", ctypes.c_double), ("top_k", INT64), ("top_p", ctypes.c_double), ("seed", ctypes.c_uint64),
                 ("on_token", ctypes.c_void_p), ("on_token_user", ctypes.c_void_p),
                 ("on_scores", ctypes.c_void_p), ("on_scores_user", ctypes.c_void_p),
-                ("return_token_scores", ctypes.c_int32)]
+                ("return_token_scores", ctypes.c_int32),
+                ("newer", ctypes.c_char * 256)]  # members that this script does not know
 
 
 class Prompts(ctypes.Structure):

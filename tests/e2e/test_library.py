@@ -127,6 +127,7 @@ def main():
         if (succeeds(*strict, os.path.join(hosts, "guest.c"), "-I.", "-L.", "-lstack", "-lpthread", "-Wl,-rpath,$ORIGIN",
                      "-o", guest) and
                 succeeds(*strict, os.path.join(hosts, "opener.c"), "-I", os.path.join(source, "runtime", "include"),
+                         "-I", os.path.join(os.path.dirname(tfmc), "generated", "include"),
                          os.path.join(os.path.dirname(tfmc), "libtfm_runtime.a"), "-lm", "-lpthread", "-o", opener)):
             test_guest(guest)
             test_system_calls(guest)

@@ -400,7 +400,8 @@ class Weights(Case):
         rows, width = 2_200_000, 1024
         source = f"model Table {{ e = Embedding({rows}, {width})\n forward(ids: i32[n]) {{ return y = e(ids) }} }}"
         path = compile_model(TFMC, self.folder.name, "table", source)
-        subprocess.run(["cc", "-O1", "-Wall", "-Werror", "-I", SOURCE / "runtime/include", SOURCE / "tests/e2e/host/sparse_weights.c", "-o",
+        subprocess.run(["cc", "-O1", "-Wall", "-Werror", "-I", SOURCE / "runtime/include",
+                        "-I", pathlib.Path(TFMC).resolve().parent / "generated/include", SOURCE / "tests/e2e/host/sparse_weights.c", "-o",
                         self.path("sparse"), "-ldl"], check=True)
         last = np.arange(width, dtype=np.float32)
         try:

@@ -55,13 +55,14 @@ def make_objects(tfmc):
                        check=True, capture_output=True, text=True)
 
 
-def build(source, sanitizers):
+def build(tfmc, source, sanitizers):
     """The program; the runtime's files in it, compiled by the same compiler."""
     compiler = "clang-14" if sanitizers else os.environ.get("CC", "cc")
     flags = ["-std=gnu17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", *(f"-fsanitize={s}" for s in sanitizers)]
     flags += ["-fno-sanitize-recover=all"] if "undefined" in sanitizers else []
     wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "aligned_alloc"))
-    subprocess.run([compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include", "-I", f"{source}/runtime/src",
+    subprocess.run([compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
+                    "-I", f"{os.path.dirname(tfmc)}/generated/include", "-I", f"{source}/runtime/src",
                     "-I", f"{source}/runtime/core", "-I", f"{source}/runtime/decode",
                     f"{source}/tests/e2e/host/many_models.c", *sorted(glob.glob(f"{source}/runtime/*/*.c")),
                     *(f"{name}.o" for name in MODELS), "-o", "many", "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}"],
@@ -81,7 +82,7 @@ def main():
         os.chdir(folder)
         try:
             make_objects(tfmc)
-            build(source, given.sanitize)
+            build(tfmc, source, given.sanitize)
             proc = subprocess.run(["./many", given.runs, given.alone], capture_output=True, text=True, timeout=900)
             said, good = proc.stdout + proc.stderr, proc.returncode == 0 and not proc.stdout and not proc.stderr
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:

@@ -172,12 +172,13 @@ def test_headers():
     check("#define SPEAKER_VOCAB 50" in open("speaker.h").read(), "the number of tokens is in the header")
 
 
-def build(source, program, sanitizers):
+def build(tfmc, source, program, sanitizers):
     compiler = "clang-14" if sanitizers else os.environ.get("CC", "cc")
     flags = ["-std=gnu17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", *(f"-fsanitize={s}" for s in sanitizers)]
     flags += ["-fno-sanitize-recover=all"] if "undefined" in sanitizers else []
     wraps = ",".join(f"--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc"))
-    proc = run(compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include", "-I", f"{source}/runtime/src",
+    proc = run(compiler, *flags, "-D_GNU_SOURCE", "-I.", "-I", f"{source}/runtime/include",
+               "-I", f"{os.path.dirname(tfmc)}/generated/include", "-I", f"{source}/runtime/src",
                "-I", f"{source}/runtime/core", "-I", f"{source}/runtime/decode",
                f"{source}/tests/e2e/host/{program}.c", *sorted(glob.glob(f"{source}/runtime/*/*.c")),
                *(f"{name}.o" for name in MODELS if name != "silent"), "-o", program, "-lm", "-lpthread", "-ldl", f"-Wl,{wraps}")
@@ -246,14 +247,14 @@ def main():
         os.chdir(folder)
         make_models(tfmc)
         test_headers()
-        if build(source, "writing", given.sanitize):
+        if build(tfmc, source, "writing", given.sanitize):
             test_program("./writing", "1")
             test_program("./writing", "2")
-        if build(source, "writing_ragged", given.sanitize):
+        if build(tfmc, source, "writing_ragged", given.sanitize):
             test_ragged(tfmc)
-        if build(source, "writing_sources", given.sanitize):
+        if build(tfmc, source, "writing_sources", given.sanitize):
             test_sources(tfmc)
-        if build(source, "writing_threads", given.sanitize):
+        if build(tfmc, source, "writing_threads", given.sanitize):
             test_program("./writing_threads", given.runs)
         os.chdir("/")
     print(f"{passed} passed, {failed} failed")

@@ -17,7 +17,8 @@ BASELINE = pathlib.Path(__file__).with_name("libtfm.abi")
 
 def write(library, source, out):
     with tempfile.TemporaryDirectory() as headers:
-        for folder in ("runtime/include/tfm", "compiler/api/include/tfm"):
+        made = pathlib.Path(library).resolve().parent / "generated/include/tfm"
+        for folder in (made, "runtime/include/tfm", "compiler/api/include/tfm"):
             shutil.copytree(pathlib.Path(source, folder), pathlib.Path(headers, "tfm"), dirs_exist_ok=True)
         subprocess.run(["abidw", "--headers-dir", headers, "--exported-interfaces-only", "--drop-private-types", "--no-corpus-path",
                         "--no-comp-dir-path", "--no-show-locs", "--out-file", out, library], check=True)

@@ -1,0 +1,14 @@
+/* Preprocessed by cmake/generated.cmake, never compiled: the members of tfm_generate_options, a line each, in front of
+ * them what their comments are made of. */
+#define MEMBER_count(member) int64_t member;
+#define MEMBER_real(member) double member;
+#define MEMBER_flag(member) int32_t member;
+#define MEMBER_token(member) int64_t member;
+#define MEMBER_tokens(member) tfm_token_list member;
+#define MEMBER_early(member) tfm_early_stopping member;
+#define MEMBER_seed(member) uint64_t member;
+#define MEMBER_start(member)
+#define GENERATE_OPTION(name, member, kind, initial, range, accepted, needs, flag, argument, help, comment) \
+  @ help @ comment @ MEMBER_##kind(member) @
+#define GENERATE_HOOK(declaration, comment) @ "" @ comment @ declaration; @
+#include "generate_options.def"
