@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "compiling.h"
-#include "driver/random.h"
+#include "engines/weight_source.h"
 
 void fill_random(float *numbers, uint64_t n, float most, const char *name) {
   Random random = random_new(1, name);

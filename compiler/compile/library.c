@@ -102,3 +102,22 @@ bool library_plans_again(const CompileRequest *request, const LibraryFile *libra
                   library->version);
   return false;
 }
+
+// ---- files of weights ----
+
+const char *file_beside(Arena *arena, const char *output, const char *ending) {
+  const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output;
+  size_t folder = (size_t)(base - output);
+  if (strncmp(base, "lib", 3) == 0 && base[3]) base += 3;
+  const char *dot = strrchr(base, '.');
+  size_t length = dot && dot != base ? (size_t)(dot - base) : strlen(base);
+  return arena_printf(arena, "%.*s%.*s%s", (int)folder, output, (int)length, base, ending);
+}
+
+bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path, const char *packed) {
+  const tfm_program *program = &plans->forward->program;
+  uint8_t layout[16];
+  library_layout(request->arena, plans, layout);
+  return weights_file_write(request->diag, path, model_prefix(request->arena, program->name), layout, packed,
+                            program->weights_bytes);
+}

@@ -33,4 +33,11 @@ bool library_model_plan(const CompileRequest *request, const LibraryModel *model
 bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
                          const char *version, LibraryPlans *plans);
 
+// ---- files of weights ----
+
+/* "out/libx.so" and ".h" give "out/x.h". */
+const char *file_beside(Arena *arena, const char *output, const char *ending);
+/* Writes the .tfmw file of a library. False after an error. */
+bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path, const char *packed);
+
 #endif

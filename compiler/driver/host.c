@@ -1,4 +1,5 @@
 #include "driver/host.h"
+#include "driver/passes_options.h"
 
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver/random.h"
+#include "engines/weight_source.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"
 

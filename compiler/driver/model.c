@@ -76,17 +76,3 @@ Graph *model_load(Session *session) {
   session->model = text;
   return elaborate(session->arena, &session->names, &session->diag, text->program, &text->options);
 }
-
-// ---- what it needs ----
-
-NodeList model_needed_weights(Arena *arena, Graph *graph) {
-  graph_renumber(graph);
-  bool *needed = ARENA_ARRAY(arena, bool, graph_count(graph));
-  for (size_t i = 0; i < graph->outputs.n; i++) needed[graph->outputs.items[i].node->id] = true;
-  for (const Node *node = graph->last; node; node = node->prev)
-    for (size_t i = 0; needed[node->id] && i < node->inputs.n; i++) needed[node->inputs.items[i]->id] = true;
-  NodeList list = {0};
-  for (Node *node = graph->first; node; node = node->next)
-    if (node->op == OP_WEIGHT && needed[node->id]) vec_push(arena, &list.nodes, node);
-  return list;
-}

@@ -1,4 +1,4 @@
-/* Model: from the file and the options to the graph, and what the graph needs. The file is a .tfm file or, since a library
+/* Model: from the file and the options to the graph. The file is a .tfm file or, since a library
  * carries the text of its model, a compiled library. */
 #ifndef TFM_DRIVER_MODEL_H
 #define TFM_DRIVER_MODEL_H
@@ -12,12 +12,5 @@ ParsedProgram *model_parse(Session *session);
 /* Its graph, elaborated with -D, --model and --weights-prefix. If the file is a compiled library (and the verb is one of
  * V_LIBRARY), the graph of the model in it, and session->library. NULL after an error. */
 Graph *model_load(Session *session);
-
-typedef struct NodeList {
-  VEC(Node *) nodes;
-} NodeList;
-
-/* The WEIGHT nodes that some output needs, in the order of the graph. Renumbers. */
-NodeList model_needed_weights(Arena *arena, Graph *graph);
 
 #endif

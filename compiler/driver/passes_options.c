@@ -74,3 +74,49 @@ bool run_passes(Session *session, Graph *graph) {
   const CompileRequest request = compile_request(session, NULL);
   return compile_fuse(&request, graph, derive_for_report(session, graph));
 }
+
+// ---- engines ----
+
+EngineSettings *engine_settings(Session *session) {
+  const Options *options = &session->options;
+  EngineSettings *settings = ARENA_NEW(session->arena, EngineSettings);
+  *settings = (EngineSettings){.compile = compile_request(session, NULL),
+                               .march = option_text(options, OPTION_MARCH, "native"),
+                               .threads = (int32_t)option_count(options, OPTION_THREADS, 0),
+                               .derived = session->derived,
+                               .library = session->library,
+                               .text = session->model,
+                               .version = TFM_VERSION,
+                               .print = option_given(options, OPTION_REPORT) ? session_print : NULL};
+  return settings;
+}
+
+Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph, WeightSource *weights) {
+  EngineSettings *settings = engine_settings(session);
+  if (!settings->derived && kind == &engine_native) settings->derived = derive_for_report(session, graph);
+  return engine_create(kind, settings, graph, weights);
+}
+
+Engine *session_engine(Session *session, Graph *graph, WeightSource *weights) {
+  bool is_native = option_is(&session->options, OPTION_ENGINE, "native", "native");
+  return session_engine_of(session, session->library ? &engine_library : is_native ? &engine_native : &engine_reference,
+                           graph, weights);
+}
+
+WeightCheck session_weight_check(Session *session) {
+  return (WeightCheck){.arena = session->arena,
+                       .diag = &session->diag,
+                       .prefix = option_text(&session->options, OPTION_WEIGHTS_PREFIX, ""),
+                       .rejects_nonfinite = option_given(&session->options, OPTION_REJECT_NONFINITE)};
+}
+
+WeightSource *session_weights(Session *session, Graph *graph) {
+  const Options *options = &session->options;
+  const WeightRequest request = {
+      .check = session_weight_check(session),
+      .path = option_text(options, OPTION_WEIGHTS, NULL),
+      .is_random = option_given(options, OPTION_RANDOM_WEIGHTS),
+      .seed = option_count(options, OPTION_RANDOM_WEIGHTS, 0),
+      .may_be_packed = session->library && options->verb != VERB_PACK && options->verb != VERB_CHECK};
+  return weight_source_open(&request, graph);
+}

@@ -2,8 +2,8 @@
 #ifndef TFM_DRIVER_PASSES_OPTIONS_H
 #define TFM_DRIVER_PASSES_OPTIONS_H
 
-#include "compile/library.h"
-#include "driver/weight_source.h"
+#include "driver/model.h"
+#include "engines/engine.h"
 
 PassOptions passes_options(const Options *options);
 /* What the options, or the library of the command line, say about a compilation: everything but the target and the cache.
@@ -22,5 +22,17 @@ bool plans_of_library(Session *session, Graph *graph, LibraryPlans *plans);
 bool run_passes(Session *session, Graph *graph);
 /* The report, if it was asked for, of a graph and of what was done to it; false if a fusion is missing that was required. */
 bool report_passes(Session *session, Graph *graph, const PassLog *log);
+
+
+// ---- what the options say about engines ----
+
+/* In the session's arena. */
+EngineSettings *engine_settings(Session *session);
+/* An engine of this kind, or that of --engine or of the library. NULL after an error; else engine_destroy when done. */
+Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph, WeightSource *weights);
+Engine *session_engine(Session *session, Graph *graph, WeightSource *weights);
+WeightCheck session_weight_check(Session *session);
+/* Of --weights or --random-weights, or of the library. NULL after an error; else weight_source_close when done. */
+WeightSource *session_weights(Session *session, Graph *graph);
 
 #endif

@@ -1,4 +1,5 @@
 #include "driver/returned_outputs.h"
+#include "driver/passes_options.h"
 
 #include <string.h>
 
@@ -173,14 +174,11 @@ static bool take(const Run *run, const RowGroup *rows, const Tensor *outputs) {
 
 static bool run_group(void *context, const RowGroup *rows) {
   Run *run = context;
-  Arena *scratch = run->scorer->scratch, *kept = run->session->arena;
+  Arena *scratch = run->scorer->scratch;
   arena_reset(scratch);
   const EvalInputs inputs = scorer_row_inputs(run->scorer, rows);
   Tensor *outputs = ARENA_ARRAY(scratch, Tensor, run->returned->n_outputs);
-  run->session->arena = scratch;
-  bool done = engine_run(run->engine, &inputs, outputs);
-  run->session->arena = kept;
-  done = done && take(run, rows, outputs);
+  bool done = engine_run(run->engine, scratch, &inputs, outputs) && take(run, rows, outputs);
   run->has_tensors = true;
   return done;
 }
@@ -214,11 +212,11 @@ static bool run_rows(Run *run, const tfm_generated *generated) {
   return row_groups_run(run->session->arena, &call, &(RowGrouping){run, fits, run_group});
 }
 
-bool returned_outputs_compute(ReturnedOutputs *returned, Scorer *scorer, WeightSource *weights,
+bool returned_outputs_compute(Session *session, ReturnedOutputs *returned, Scorer *scorer, WeightSource *weights,
                               const tfm_generated *generated) {
   if (!returned->graph) return true;
-  Run run = {.session = scorer->session, .returned = returned, .scorer = scorer, .n_rows = generated->n};
-  run.engine = engine_create(run.session, returned->graph, weights);
+  Run run = {.session = session, .returned = returned, .scorer = scorer, .n_rows = generated->n};
+  run.engine = session_engine(run.session, returned->graph, weights);
   bool done = run.engine && run_rows(&run, generated);
   engine_destroy(run.engine);
   if (!done) diag_note(&run.session->diag, NO_SPAN, "in the run on what was written, which --return-output asks for");

@@ -7,7 +7,8 @@
 #ifndef TFM_DRIVER_RETURNED_OUTPUTS_H
 #define TFM_DRIVER_RETURNED_OUTPUTS_H
 
-#include "driver/scorer.h"
+#include "driver/session.h"
+#include "engines/scorer.h"
 
 typedef struct ReturnedOutputs {
   Graph *graph; /* all that `tfmc run` computes, so that the bits are the same; NULL: nothing is returned */
@@ -27,7 +28,7 @@ bool returned_outputs_read(Session *session, const Graph *graph, ReturnedOutputs
 /* Whether the rows can be put together: known before they are written. `is_one_row`: there will be just one. */
 bool returned_outputs_place(Session *session, ReturnedOutputs *returned, bool is_one_row);
 /* Computes the tensors, in the session's arena. The graph becomes an engine's. False after an error. */
-bool returned_outputs_compute(ReturnedOutputs *returned, Scorer *scorer, WeightSource *weights,
+bool returned_outputs_compute(Session *session, ReturnedOutputs *returned, Scorer *scorer, WeightSource *weights,
                               const tfm_generated *generated);
 
 #endif

@@ -49,7 +49,7 @@ static bool make_plans(Worker *w) {
   Session *session = w->session;
   Graph *graph = model_load(session);
   if (!graph) return false;
-  w->weights = weight_source_open(session, graph);
+  w->weights = session_weights(session, graph);
   CompileRequest request = compile_request(session, NULL);
   request.target = &w->target;
   return w->weights && make_library_model(session, graph, &w->model) && library_model_plan(&request, &w->model, &w->plans);

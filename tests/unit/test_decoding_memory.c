@@ -3,7 +3,7 @@
 
 #include "codegen/codegen.h"
 #include "compiled_model.h"
-#include "driver/decoding_memory.h"
+#include "engines/native_decoder.h"
 #include "elaborate_text.h"
 #include "tfm/decode.h"
 

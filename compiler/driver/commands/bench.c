@@ -2,9 +2,10 @@
 #include "measure/bench.h"
 
 #include "driver/commands/commands.h"
-#include "driver/engine.h"
+#include "engines/engine.h"
 #include "driver/host.h"
 #include "driver/inputs.h"
+#include "driver/passes_options.h"
 
 typedef struct Runs {
   Engine *engine;
@@ -16,7 +17,7 @@ typedef struct Runs {
 static bool run_once(void *context, size_t i) {
   Runs *runs = context;
   (void)i;
-  return engine_run(runs->engine, runs->inputs, runs->outputs);
+  return engine_run(runs->engine, runs->engine->settings->compile.arena, runs->inputs, runs->outputs);
 }
 
 static void show_progress(void *context, size_t done, size_t all) {
@@ -46,7 +47,7 @@ static void compare_with_machine(Session *session, const Engine *engine, const E
 static void bench(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
   Bench result = {.model = graph->name, .flops = roofline_flops_written(graph, inputs)};
   size_t n_outputs = graph->outputs.n;
-  Engine *engine = engine_create(session, graph, weights);
+  Engine *engine = session_engine(session, graph, weights);
   StrBuf text = strbuf_new(session->arena);
   if (engine && measure(session, engine, inputs, n_outputs, &result)) {
     compare_with_machine(session, engine, inputs, &result);
@@ -59,7 +60,7 @@ static void bench(Session *session, Graph *graph, WeightSource *weights, const E
 
 void command_bench(Session *session) {
   Graph *graph = model_load(session);
-  WeightSource *weights = graph ? weight_source_open(session, graph) : NULL;
+  WeightSource *weights = graph ? session_weights(session, graph) : NULL;
   const EvalInputs *inputs = weights ? inputs_load(session, graph) : NULL;
   if (inputs) bench(session, graph, weights, inputs);
   weight_source_close(weights);

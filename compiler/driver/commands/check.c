@@ -2,7 +2,7 @@
 #include "driver/commands/commands.h"
 #include "driver/host.h"
 #include "driver/model.h"
-#include "driver/weight_source.h"
+#include "driver/passes_options.h"
 
 static void print_tensor(StrBuf *out, const Graph *graph, const char *name, const Node *node) {
   strbuf_printf(out, "  %-24s ", name);
@@ -46,7 +46,8 @@ static void check_file(Session *session, Graph *graph, StrBuf *out) {
   const char *path = option_text(&session->options, OPTION_WEIGHTS, NULL);
   WeightSet *set = path ? weight_set_open(session->arena, &session->diag, path) : NULL;
   if (!set) return;
-  size_t unused = weight_set_check(session, graph, set);
+  const WeightCheck check = session_weight_check(session);
+  size_t unused = weight_set_check(&check, graph, set);
   if (!diag_has_errors(&session->diag)) {
     strbuf_printf(out, "%s: has all of them", path);
     if (unused) strbuf_printf(out, ", and %zu tensors that the model does not use", unused);
@@ -59,7 +60,7 @@ void command_check(Session *session) {
   if (option_given(&session->options, OPTION_MARCH) && !host_choose_target(session, false)) return;
   Graph *graph = model_load(session);
   if (!graph) return;
-  NodeList weights = model_needed_weights(session->arena, graph);
+  NodeList weights = needed_weights(session->arena, graph);
   StrBuf text = strbuf_new(session->arena);
   print_model(&text, graph, &weights, option_given(&session->options, OPTION_VERBOSE));
   check_file(session, graph, &text);

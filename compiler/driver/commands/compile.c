@@ -5,9 +5,8 @@
 #include "aot/aot.h"
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
-#include "driver/packing.h"
 #include "driver/passes_options.h"
-#include "driver/weight_source.h"
+#include "engines/weight_source.h"
 #include "weights/files.h"
 
 enum { MAX_TARGETS = 8 };
@@ -125,12 +124,13 @@ static void write_library(Compilation *c) {
                         .ragged = c->model.ragged, .ragged_sources = c->model.ragged_sources,
                         .weights = c->embeds ? c->packed : NULL,
                         .compiler = option_text(&session->options, OPTION_CC, "cc")};
+  const CompileRequest compile = compile_request(session, NULL);
   bool object = option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
   Bytes code = object ? aot_object(session->arena, &session->diag, &request)
                       : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
-  bool weights = !c->weights_path || !code.data || write_packed(session, &c->plans[0], c->weights_path, c->packed);
+  bool weights = !c->weights_path || !code.data || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
   if (code.data && weights && publish(session, c->header, (Bytes){header.text, header.length}) &&
       publish(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
     say_what_was_made(c);
@@ -139,7 +139,7 @@ static void write_library(Compilation *c) {
 /* Weights are packed if there is a file of them. What is packed of a model without any consists of constants of its text:
  * it goes into the library, which needs no file then. */
 static bool choose_weights(Compilation *c, Graph *graph) {
-  bool has_weights = model_needed_weights(c->session->arena, graph).nodes.n > 0;
+  bool has_weights = needed_weights(c->session->arena, graph).nodes.n > 0;
   c->embeds = !has_weights || option_given(&c->session->options, OPTION_EMBED_WEIGHTS);
   if (!has_weights) c->weights_path = NULL;
   return !has_weights || option_given(&c->session->options, OPTION_WEIGHTS);
@@ -159,7 +159,7 @@ void command_compile(Session *session) {
   Graph *graph = model_load(session);
   if (!graph) return;
   bool packs = choose_weights(&c, graph);
-  WeightSource *weights = packs ? weight_source_open(session, graph) : NULL;
+  WeightSource *weights = packs ? session_weights(session, graph) : NULL;
   if (!packs || weights) make(&c, graph, weights);
   weight_source_close(weights);
   free(c.packed);

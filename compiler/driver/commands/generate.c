@@ -5,14 +5,13 @@
 #include <time.h>
 
 #include "driver/commands/commands.h"
-#include "driver/engine_compiled.h"
 #include "driver/generation_output.h"
 #include "driver/generation_settings.h"
 #include "driver/inputs.h"
-#include "driver/native_decoder.h"
+#include "engines/native_decoder.h"
 #include "driver/outputs.h"
 #include "driver/passes_options.h"
-#include "driver/scorer_steps.h"
+#include "engines/scorer_steps.h"
 
 typedef struct Generation {
   Session *session;
@@ -62,9 +61,9 @@ static bool load_graph(Generation *g) {
 static bool load(Generation *g) {
   Session *session = g->session;
   if (!load_graph(g)) return false;
-  g->weights = weight_source_open(session, g->returned.graph ? g->returned.graph : g->graph);
+  g->weights = session_weights(session, g->returned.graph ? g->returned.graph : g->graph);
   const EvalInputs *inputs = g->weights ? inputs_load_except(session, g->graph, g->graph->generate_input) : NULL;
-  g->scorer = inputs ? scorer_new(session, g->graph, inputs) : NULL;
+  g->scorer = inputs ? scorer_new(engine_settings(session), g->graph, inputs) : NULL;
   return g->scorer;
 }
 
@@ -149,13 +148,13 @@ static void write_with(Generation *g, const tfm_generate_model *model) {
   g->seconds = now() - begin;
   g->is_done = status == TFM_OK;
   if (g->is_done) return;
-  if (!diag_has_errors(&g->session->diag)) compiled_report(g->session, &error);
+  if (!diag_has_errors(&g->session->diag)) report_runtime_error(&g->session->diag, &error);
   note_tokens(g);
 }
 
 /* Whole rows for each token. */
 static void generate_anew(Generation *g) {
-  g->scorer->engine = engine_create(g->session, g->graph, g->weights);
+  g->scorer->engine = session_engine(g->session, g->graph, g->weights);
   if (!g->scorer->engine) return;
   const tfm_generate_model model = scorer_model(g->scorer);
   write_with(g, &model);
@@ -188,7 +187,7 @@ static bool may_decode(const Session *session) {
 static void generate(Generation *g) {
   Session *session = g->session;
   if (generate_by_steps(g)) return;
-  NativeDecoder *decoder = may_decode(session) ? native_decoder_create(session, g->graph, g->weights) : NULL;
+  NativeDecoder *decoder = may_decode(session) ? native_decoder_create(engine_settings(session), g->graph, g->weights) : NULL;
   if (diag_has_errors(&session->diag)) return;
   if (!decoder) {
     generate_anew(g);
@@ -219,7 +218,7 @@ static void finish(Generation *g) {
     generation_output_probabilities(g->session, g->prompts.n, g->scorer->vocab, g->probabilities);
     return;
   }
-  if (returned_outputs_compute(&g->returned, g->scorer, g->weights, &g->generated))
+  if (returned_outputs_compute(g->session, &g->returned, g->scorer, g->weights, &g->generated))
     generation_output_rows(g->session, &g->generated, &g->returned);
   if (!diag_has_errors(&g->session->diag)) say_speed(g);
 }

@@ -8,7 +8,7 @@
 #include "aot/packed_weights.h"
 #include "driver/commands/commands.h"
 #include "driver/host.h"
-#include "driver/packing.h"
+#include "driver/passes_options.h"
 #include "tfm/weights_file.h"
 #include "weights/weight_set.h"
 

@@ -3,7 +3,6 @@
 
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
-#include "driver/packing.h"
 #include "driver/passes_options.h"
 
 /* Every instruction set has the same layout of weights, so that of the host does for a .tfm file. */
@@ -19,7 +18,7 @@ static void pack(Session *session, Graph *graph, WeightSource *weights, const ch
   LibraryPlans plans;
   const CompileRequest request = compile_request(session, weights);
   char *packed = make_plans(session, graph, &plans) ? compile_pack(&request, &plans) : NULL;
-  if (packed && write_packed(session, &plans, path, packed)) {
+  if (packed && library_write_weights(&request, &plans, path, packed)) {
     session->wrote_output = true;
     StrBuf text = strbuf_new(session->arena);
     strbuf_printf(&text, "%s: %llu bytes of weights\n", path, (unsigned long long)plans.forward->program.weights_bytes);
@@ -37,7 +36,7 @@ void command_pack(Session *session) {
   }
   if (!session_check_output(session, path, (const char *[]){file, given}, 2)) return;
   Graph *graph = model_load(session);
-  WeightSource *weights = graph ? weight_source_open(session, graph) : NULL;
+  WeightSource *weights = graph ? session_weights(session, graph) : NULL;
   if (weights) pack(session, graph, weights, path);
   weight_source_close(weights);
 }

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "driver/commands/commands.h"
-#include "driver/engine.h"
+#include "engines/engine.h"
 #include "driver/inputs.h"
+#include "driver/passes_options.h"
 #include "measure/bench.h"
 #include "tfm/tfm.h"
 
@@ -23,7 +24,7 @@ static bool run_once(void *context, size_t i) {
   Engine *engine = runs->engine;
   if (i >= runs->warmup)
     tfm_context_profile(engine->context, runs->nanoseconds + (i - runs->warmup) * engine->program->n_steps);
-  return engine_run(engine, runs->inputs, runs->outputs);
+  return engine_run(engine, engine->settings->compile.arena, runs->inputs, runs->outputs);
 }
 
 static void show_progress(void *context, size_t done, size_t all) {
@@ -54,7 +55,7 @@ static void print(Session *session, const Profile *profile) {
 
 static void profile(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
   size_t n_outputs = graph->outputs.n;
-  Engine *engine = engine_create(session, graph, weights);
+  Engine *engine = session_engine(session, graph, weights);
   if (engine && !engine->program)
     option_error(&session->diag, OPTION_ENGINE, "the reference interpreter has no steps to measure");
   const Profile *result = engine && engine->program ? measure(session, engine, inputs, n_outputs) : NULL;
@@ -67,7 +68,7 @@ void command_profile(Session *session) {
   const char *read[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};
   if (output && !session_check_output(session, output, read, 2)) return;
   Graph *graph = model_load(session);
-  WeightSource *weights = graph ? weight_source_open(session, graph) : NULL;
+  WeightSource *weights = graph ? session_weights(session, graph) : NULL;
   const EvalInputs *inputs = weights ? inputs_load(session, graph) : NULL;
   if (inputs) profile(session, graph, weights, inputs);
   weight_source_close(weights);

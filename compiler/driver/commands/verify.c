@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "driver/commands/commands.h"
-#include "driver/engine.h"
+#include "engines/engine.h"
 #include "driver/inputs.h"
 #include "driver/outputs.h"
+#include "driver/passes_options.h"
 #include "weights/safetensors.h"
 
 // ---- whether two tensors agree ----
@@ -97,9 +98,9 @@ static Tensor *compute(const Verification *v, const EngineKind *kind) {
   Session *session = v->session;
   Graph *graph = graph_clone(session->arena, v->graph);
   Tensor *outputs = ARENA_ARRAY(session->arena, Tensor, graph->outputs.n);
-  Engine *engine = kind ? engine_create_kind(kind, session, graph, v->weights)
-                        : engine_create(session, graph, v->weights);
-  bool done = engine && engine_run(engine, v->inputs, outputs);
+  Engine *engine = kind ? session_engine_of(session, kind, graph, v->weights)
+                        : session_engine(session, graph, v->weights);
+  bool done = engine && engine_run(engine, session->arena, v->inputs, outputs);
   for (size_t i = 0; done && i < v->graph->outputs.n; i++) /* the engine's memory goes with it */
     outputs[i].data = arena_copy(session->arena, outputs[i].data,
                                  (size_t)tensor_elements(&outputs[i]) * dtype_bytes[outputs[i].dtype]);
@@ -178,8 +179,8 @@ static bool value_of(const Search *s, const EngineKind *kind, uint32_t id, Tenso
   while (node->id != id) node = node->next;
   graph->outputs.n = 0;
   vec_push(graph->arena, &graph->outputs, (GraphOutput){"value", node});
-  Engine *engine = engine_create_kind(kind, &quiet, graph, s->weights);
-  bool done = engine && engine_run(engine, s->inputs, value);
+  Engine *engine = session_engine_of(&quiet, kind, graph, s->weights);
+  bool done = engine && engine_run(engine, s->session->arena, s->inputs, value);
   if (done)
     value->data = arena_copy(s->session->arena, value->data,
                              (size_t)tensor_elements(value) * dtype_bytes[value->dtype]);
@@ -245,7 +246,7 @@ static void verify_reference(const Verification *v) {
 
 void command_verify(Session *session) {
   Graph *graph = model_load(session);
-  WeightSource *weights = graph ? weight_source_open(session, graph) : NULL;
+  WeightSource *weights = graph ? session_weights(session, graph) : NULL;
   const EvalInputs *inputs = weights ? inputs_load(session, graph) : NULL;
   const char *golden = option_text(&session->options, OPTION_GOLDEN, NULL);
   if (inputs) {

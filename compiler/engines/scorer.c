@@ -1,8 +1,62 @@
-#include "driver/scorer.h"
+/* Groups of rows, and the scorer that computes them whole. See scorer.h. */
+#include "engines/scorer.h"
 
 #include <string.h>
 
 #include "weights/safetensors.h"
+
+// ---- rows that go together ----
+
+bool row_groups_run(Arena *arena, const tfm_step_rows *call, const RowGrouping *grouping) {
+  bool *is_taken = ARENA_ARRAY(arena, bool, call->n);
+  RowGroup group = {.call = call, .numbers = ARENA_ARRAY(arena, int64_t, call->n)};
+  for (int64_t first = 0; first < call->n; first++) {
+    if (is_taken[first]) continue;
+    group.n = group.longest = 0;
+    for (int64_t i = first; i < call->n; i++) {
+      if (is_taken[i] || (i > first && !grouping->fits(grouping->context, call, first, i))) continue;
+      is_taken[i] = true;
+      group.numbers[group.n++] = i;
+      if (call->lengths[i] > group.longest) group.longest = call->lengths[i];
+    }
+    if (!grouping->run(grouping->context, &group)) return false;
+  }
+  return true;
+}
+
+Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, uint32_t axis) {
+  int64_t dims[MAX_RANK];
+  memcpy(dims, like->dims, sizeof dims);
+  dims[axis] = from_n ? dims[axis] / from_n * to_n : 0;
+  return *tensor_new(arena, like->dtype, like->rank, dims);
+}
+
+void parts_copy(Tensor *to, int64_t to_part, int64_t to_n, const Tensor *from, int64_t from_part, int64_t from_n,
+                uint32_t axis) {
+  int64_t outer = 1, inner = dtype_bytes[from->dtype];
+  for (uint32_t i = 0; i < axis; i++) outer *= from->dims[i];
+  for (uint32_t i = axis; i < from->rank; i++) inner *= from->dims[i];
+  const size_t bytes = (size_t)(inner / from_n);
+  for (int64_t i = 0; i < outer && bytes; i++)
+    memcpy((char *)to->data + (size_t)(i * to_n + to_part) * bytes,
+           (const char *)from->data + (size_t)(i * from_n + from_part) * bytes, bytes);
+}
+
+Tensor parts_gather(Arena *arena, const Tensor *from, int64_t items, uint32_t axis, const RowGroup *group) {
+  Tensor to = parts_tensor(arena, from, items, group->n, axis);
+  for (int64_t i = 0; i < group->n; i++)
+    parts_copy(&to, i, group->n, from, group->call->items[group->numbers[i]], items, axis);
+  return to;
+}
+
+Tensor group_tokens(Arena *arena, const RowGroup *group, int64_t past) {
+  const int64_t width = group->longest - past;
+  Tensor tensor = *tensor_new(arena, DTYPE_I32, 2, (int64_t[]){group->n, width});
+  for (int64_t i = 0; i < group->n; i++)
+    memcpy((int32_t *)tensor.data + i * width, group->call->tokens[group->numbers[i]] + past,
+           (size_t)(group->call->lengths[group->numbers[i]] - past) * sizeof(int32_t));
+  return tensor;
+}
 
 // ---- the model ----
 
@@ -15,11 +69,10 @@ static const Node *find_input(const Graph *graph, const char *name) {
 static void find_output(Scorer *s, const Graph *graph) {
   s->n_outputs = graph->outputs.n;
   while (strcmp(graph->outputs.items[s->output].name, graph->generate_output) != 0) s->output++;
-  s->gives_log_sums = !s->session->library && s->n_outputs == 2;
 }
 
 static bool refuse_model(Scorer *s, const char *what) {
-  diag_error_at(&s->session->diag, "generate", DIAG_INPUT_DECLARATION, "%s", what);
+  diag_error_at(s->diag, "generate", DIAG_INPUT_DECLARATION, "%s", what);
   return false;
 }
 
@@ -33,7 +86,7 @@ static bool read_model(Scorer *s, const Graph *graph, const Node *grows, int32_t
   if (*time < 0) return refuse_model(s, "the length of the rows must be a run-time size");
   if (!size_is_const(graph->outputs.items[s->output].node->dims[2], &s->vocab))
     return refuse_model(s, "the number of tokens must be known when the model is compiled");
-  if (graph->ragged[*time]) s->lengths = arena_printf(s->session->arena, "%s.lengths", graph->sizes->symbols[*time]);
+  if (graph->ragged[*time]) s->lengths = arena_printf(s->arena, "%s.lengths", graph->sizes->symbols[*time]);
   return true;
 }
 
@@ -41,10 +94,10 @@ static bool read_model(Scorer *s, const Graph *graph, const Node *grows, int32_t
 
 static bool check_rank(Scorer *s, const Graph *graph, const Node *node, const Tensor *tensor) {
   if (tensor->rank == node->rank) return true;
-  StrBuf got = strbuf_new(s->session->arena), wanted = strbuf_new(s->session->arena);
+  StrBuf got = strbuf_new(s->arena), wanted = strbuf_new(s->arena);
   print_dims(&got, tensor->dims, tensor->rank);
   node_print_shape(&wanted, graph->sizes, node);
-  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE, "input \"%s\": shape %s, the model wants %s",
+  diag_error_at(s->diag, "run", DIAG_INPUT_SHAPE, "input \"%s\": shape %s, the model wants %s",
                 node->attr.name, got.text, wanted.text);
   return false;
 }
@@ -53,7 +106,7 @@ static bool check_rank(Scorer *s, const Graph *graph, const Node *node, const Te
 static bool take_batch(Scorer *s, const char *name, int64_t dim, bool is_exact) {
   if (s->batch < 0 && is_exact) s->batch = dim;
   if (s->batch < 0 || (is_exact ? dim == s->batch : s->batch && dim % s->batch == 0)) return true;
-  diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE,
+  diag_error_at(s->diag, "run", DIAG_INPUT_SHAPE,
                 "input \"%s\" has a batch of %lld, another input one of %lld", name, (long long)dim,
                 (long long)s->batch);
   return false;
@@ -71,7 +124,7 @@ static bool take_input(Scorer *s, const Graph *graph, const EvalInputs *inputs, 
   }
   if (strcmp(input.name, s->grows) == 0) s->prompt = &inputs->tensors[i];
   else if (s->lengths && strcmp(input.name, s->lengths) == 0) s->prompt_lengths = &inputs->tensors[i];
-  else vec_push(s->session->arena, &s->inputs, input);
+  else vec_push(s->arena, &s->inputs, input);
   return is_given;
 }
 
@@ -86,31 +139,33 @@ static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs,
   const Tensor *lengths = s->prompt_lengths;
   if (!lengths || (s->prompt && lengths->rank == 1 && lengths->dims[0] == s->prompt->dims[0])) return true;
   if (s->prompt)
-    diag_error_at(&s->session->diag, "run", DIAG_INPUT_SHAPE,
+    diag_error_at(s->diag, "run", DIAG_INPUT_SHAPE,
                   "input \"%s\" must have a length for each of the %lld rows of \"%s\"", s->lengths,
                   (long long)s->prompt->dims[0], s->grows);
   else
-    diag_error_at(&s->session->diag, "run", DIAG_INPUT_MISSING, "input \"%s\" is not given, only its lengths",
+    diag_error_at(s->diag, "run", DIAG_INPUT_MISSING, "input \"%s\" is not given, only its lengths",
                   s->grows);
   return false;
 }
 
-Scorer *scorer_new(Session *session, const Graph *graph, const EvalInputs *inputs) {
-  Scorer *s = ARENA_NEW(session->arena, Scorer);
+Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const EvalInputs *inputs) {
+  Scorer *s = ARENA_NEW(settings->compile.arena, Scorer);
   const Node *grows = find_input(graph, graph->generate_input);
   int32_t batch, time;
-  s->session = session;
+  s->arena = settings->compile.arena;
+  s->diag = settings->compile.diag;
   s->grows = graph->generate_input;
   s->is_decoder = graph->inputs.n == 1;
   if (!read_model(s, graph, grows, &batch, &time) || !take_inputs(s, graph, inputs, batch)) return NULL;
+  s->gives_log_sums = !settings->library && s->n_outputs == 2;
   s->scratch = arena_create();
   return s;
 }
 
 EvalInputs scorer_inputs(const Scorer *s) {
   uint32_t n = (uint32_t)s->inputs.n;
-  const char **names = ARENA_ARRAY(s->session->arena, const char *, n);
-  Tensor *tensors = ARENA_ARRAY(s->session->arena, Tensor, n);
+  const char **names = ARENA_ARRAY(s->arena, const char *, n);
+  Tensor *tensors = ARENA_ARRAY(s->arena, Tensor, n);
   for (uint32_t i = 0; i < n; i++) {
     names[i] = s->inputs.items[i].name;
     tensors[i] = s->inputs.items[i].tensor;
@@ -165,9 +220,9 @@ static bool take_scores(const Call *call, const RowGroup *rows, const Tensor *ou
   Scorer *s = call->scorer;
   const Tensor *output = &outputs[s->output], *sums = &outputs[s->n_outputs - 1];
   if (output->dims[0] != rows->n || output->dims[1] < 1 || output->dims[2] != s->vocab) {
-    StrBuf shape = strbuf_new(s->session->arena);
+    StrBuf shape = strbuf_new(s->arena);
     print_dims(&shape, output->dims, output->rank);
-    return refuse_model(s, arena_printf(s->session->arena, "the scores of %lld rows have the shape %s",
+    return refuse_model(s, arena_printf(s->arena, "the scores of %lld rows have the shape %s",
                                         (long long)rows->n, shape.text));
   }
   for (int64_t i = 0; i < rows->n; i++) {
@@ -184,13 +239,9 @@ static bool take_scores(const Call *call, const RowGroup *rows, const Tensor *ou
 static bool run(void *context, const RowGroup *rows) {
   const Call *call = context;
   Scorer *s = call->scorer;
-  Arena *kept = s->session->arena;
   EvalInputs inputs = scorer_row_inputs(s, rows);
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->n_outputs);
-  s->session->arena = s->scratch;
-  bool done = engine_run(s->engine, &inputs, outputs);
-  s->session->arena = kept;
-  return done && take_scores(call, rows, outputs);
+  return engine_run(s->engine, s->scratch, &inputs, outputs) && take_scores(call, rows, outputs);
 }
 
 // ---- a call ----

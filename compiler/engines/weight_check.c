@@ -1,10 +1,10 @@
 /* What of a weight file fits the model and what does not. All of it is listed, not only the first. */
 #include <string.h>
 
-#include "driver/weight_source.h"
+#include "engines/weight_source.h"
 
 typedef struct Comparison {
-  Session *session;
+  const WeightCheck *check;
   Graph *graph;
   const WeightSet *set;
   const char **names; /* of the file, for "did you mean" */
@@ -18,7 +18,7 @@ static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
 
 /* The model's own name of a weight, without the text of --weights-prefix. */
 static const char *own_name(const Comparison *c, const char *name) {
-  return name + strlen(option_text(&c->session->options, OPTION_WEIGHTS_PREFIX, ""));
+  return name + strlen(c->check->prefix);
 }
 
 /* The text before the weight's own name where the file has it below something else ("" too); NULL: it has it nowhere. */
@@ -30,21 +30,21 @@ static const char *prefix_in_file(const Comparison *c, const char *name) {
     size_t n = strlen(other);
     if (n < length || strcmp(other + n - length, own) != 0) continue;
     if (n == length || (n > length + 1 && other[n - length - 1] == '.'))
-      return arena_printf(c->session->arena, "%.*s", (int)(n - length), other);
+      return arena_printf(c->check->arena, "%.*s", (int)(n - length), other);
   }
   return NULL;
 }
 
 static const char *prefix_advice(const Comparison *c, const char *prefix) {
-  return *prefix ? arena_printf(c->session->arena, "try --weights-prefix %s", prefix) : "try it without --weights-prefix";
+  return *prefix ? arena_printf(c->check->arena, "try --weights-prefix %s", prefix) : "try it without --weights-prefix";
 }
 
 static const char *missing_hint(const Comparison *c, const char *name) {
   const char *prefix = prefix_in_file(c, name);
   if (prefix)
-    return arena_printf(c->session->arena, ", but \"%s%s\"; %s", prefix, own_name(c, name), prefix_advice(c, prefix));
+    return arena_printf(c->check->arena, ", but \"%s%s\"; %s", prefix, own_name(c, name), prefix_advice(c, prefix));
   const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
-  if (nearest) return arena_printf(c->session->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
+  if (nearest) return arena_printf(c->check->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   return "";
 }
 
@@ -60,27 +60,27 @@ static void check_shape(const Comparison *c, const Node *node, const WeightEntry
   static_dims(node, dims);
   const StTensor *tensor = entry->tensor;
   if (tensor->rank == node->rank && memcmp(tensor->dims, dims, node->rank * sizeof *dims) == 0) return;
-  StrBuf found = strbuf_new(c->session->arena), wanted = strbuf_new(c->session->arena);
+  StrBuf found = strbuf_new(c->check->arena), wanted = strbuf_new(c->check->arena);
   print_dims(&found, tensor->dims, tensor->rank);
   print_dims(&wanted, dims, node->rank);
-  diag_error_at(&c->session->diag, entry->file->file.path, DIAG_WEIGHT_SHAPE,
+  diag_error_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_SHAPE,
                 "tensor \"%s\": shape %s, the model wants %s%s", tensor->name, found.text, wanted.text,
                 is_transposed(tensor, dims, node->rank) ? " (transposed?)" : "");
-  diag_note(&c->session->diag, node->origin.span, "the weight is declared here");
+  diag_note(c->check->diag, node->origin.span, "the weight is declared here");
 }
 
 static void check_finite(const Comparison *c, const WeightEntry *entry) {
   StCounts counts;
-  if (!option_given(&c->session->options, OPTION_REJECT_NONFINITE)) return;
-  if (!safetensors_count(entry->file, &c->session->diag, entry->tensor, &counts)) return;
+  if (!c->check->rejects_nonfinite) return;
+  if (!safetensors_count(entry->file, c->check->diag, entry->tensor, &counts)) return;
   if (!counts.nan && !counts.infinite) return;
-  diag_error_at(&c->session->diag, entry->file->file.path, DIAG_NONFINITE, "tensor \"%s\": %lld NaN and %lld infinite values",
+  diag_error_at(c->check->diag, entry->file->file.path, DIAG_NONFINITE, "tensor \"%s\": %lld NaN and %lld infinite values",
                 entry->tensor->name, (long long)counts.nan, (long long)counts.infinite);
 }
 
 static void check_weight(const Comparison *c, const Node *node) {
   const WeightEntry *entry = weight_set_find(c->set, node->attr.name);
-  Diag *diag = &c->session->diag;
+  Diag *diag = c->check->diag;
   if (!entry) {
     diag_error_at(diag, c->set->path, DIAG_WEIGHT_MISSING, "there is no tensor \"%s\"%s", node->attr.name,
                   missing_hint(c, node->attr.name));
@@ -105,11 +105,11 @@ static bool is_prefix_fault(const Comparison *c, const NodeList *needed) {
     if (weight_set_find(c->set, name)) continue;
     if (!first) prefix = prefix_in_file(c, first = name);
     if (!prefix) return false;
-    if (!weight_set_find(c->set, arena_printf(c->session->arena, "%s%s", prefix, own_name(c, name)))) return false;
+    if (!weight_set_find(c->set, arena_printf(c->check->arena, "%s%s", prefix, own_name(c, name)))) return false;
     n++;
   }
   if (n < 2) return false;
-  diag_error_at(&c->session->diag, c->set->path, DIAG_WEIGHT_MISSING,
+  diag_error_at(c->check->diag, c->set->path, DIAG_WEIGHT_MISSING,
                 "there is no tensor \"%s\", but \"%s%s\", and likewise for %zu more; %s", first, prefix,
                 own_name(c, first), n - 1, prefix_advice(c, prefix));
   return true;
@@ -119,9 +119,9 @@ static bool is_prefix_fault(const Comparison *c, const NodeList *needed) {
 
 /* The paths of the model's modules with a dot at the end. The prefix of --weights-prefix is none of them. */
 static Map module_paths(const Comparison *c) {
-  const char *prefix = option_text(&c->session->options, OPTION_WEIGHTS_PREFIX, "");
+  const char *prefix = c->check->prefix;
   size_t skipped = strlen(prefix);
-  Map paths = map_new(c->session->arena);
+  Map paths = map_new(c->check->arena);
   for (size_t i = 0; i < c->graph->declared_weights.n; i++) {
     const char *name = c->graph->declared_weights.items[i].key;
     for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
@@ -148,19 +148,19 @@ static void warn_of_extra(const Comparison *c) {
     bool may_be_weight = can_convert(entry->tensor->dtype, DTYPE_F32); /* buffers of ids are left behind on purpose */
     if (!may_be_weight || map_has(&c->graph->declared_weights, name) || !is_below(&paths, name)) continue;
     if (++n > MOST_LISTED) continue;
-    diag_warning_at(&c->session->diag, entry->file->file.path, DIAG_WEIGHT_EXTRA,
+    diag_warning_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_EXTRA,
                     "tensor \"%s\" lies below a module of the model, which does not declare it", name);
   }
   if (n > MOST_LISTED)
-    diag_warning_at(&c->session->diag, c->set->path, DIAG_WEIGHT_EXTRA, "%zu more tensors of this kind", n - MOST_LISTED);
+    diag_warning_at(c->check->diag, c->set->path, DIAG_WEIGHT_EXTRA, "%zu more tensors of this kind", n - MOST_LISTED);
 }
 
-size_t weight_set_check(Session *session, Graph *graph, const WeightSet *set) {
-  Comparison c = {session, graph, set, ARENA_ARRAY(session->arena, const char *, set->entries.n)};
+size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet *set) {
+  Comparison c = {check, graph, set, ARENA_ARRAY(check->arena, const char *, set->entries.n)};
   for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].tensor->name;
-  NodeList needed = model_needed_weights(session->arena, graph);
+  NodeList needed = needed_weights(check->arena, graph);
   if (is_prefix_fault(&c, &needed)) return 0;
-  Map used = map_new(session->arena);
+  Map used = map_new(check->arena);
   for (size_t i = 0; i < needed.nodes.n; i++) {
     check_weight(&c, needed.nodes.items[i]);
     map_put(&used, needed.nodes.items[i]->attr.name, NULL);

@@ -1,4 +1,4 @@
-#include "driver/scorer_steps.h"
+#include "engines/scorer_steps.h"
 
 #include <string.h>
 
@@ -13,7 +13,8 @@ typedef struct Row { /* of the call before */
 } Row;
 
 struct StepScorer {
-  Session *session;
+  Arena *arena;
+  Diag *diag;
   Graph *step;
   WeightSource *weights;
   int64_t items, vocab;
@@ -39,7 +40,7 @@ static int32_t batch_axis(const Graph *step, const Node *input) {
 }
 
 static void read_step(StepScorer *s) {
-  s->inputs = ARENA_ARRAY(s->session->arena, StepInput, s->step->inputs.n);
+  s->inputs = ARENA_ARRAY(s->arena, StepInput, s->step->inputs.n);
   for (size_t i = 0; i < s->step->inputs.n; i++) {
     const Node *node = s->step->inputs.items[i];
     s->inputs[i] = (StepInput){incremental_cache_number(node), incremental_source_number(node), batch_axis(s->step, node)};
@@ -48,7 +49,7 @@ static void read_step(StepScorer *s) {
 
 /* Sizes of the source by their names; that of the batch is the step's own. */
 static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *given) {
-  s->sizes = ARENA_ARRAY(s->session->arena, EvalSize, SIZE_MAX_SYMBOLS + 4);
+  s->sizes = ARENA_ARRAY(s->arena, EvalSize, SIZE_MAX_SYMBOLS + 4);
   int32_t batch = size_symbol_of(s->step->inputs.items[0]->dims[0]);
   const char *rows = batch >= 0 ? s->step->sizes->symbols[batch] : "";
   bool is_known[SIZE_MAX_SYMBOLS] = {false};
@@ -65,22 +66,22 @@ static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *giv
 
 static bool run_source(StepScorer *s, const Scorer *scorer, Graph *source) {
   const EvalInputs given = scorer_inputs(scorer);
-  s->sources = ARENA_ARRAY(s->session->arena, Tensor, source->outputs.n);
-  if (!graph_eval(s->session->arena, &s->session->diag, source, weight_source_get, s->weights, &given, s->sources))
+  s->sources = ARENA_ARRAY(s->arena, Tensor, source->outputs.n);
+  if (!graph_eval(s->arena, s->diag, source, weight_source_get, s->weights, &given, s->sources))
     return false;
   read_sizes(s, source, &given);
   return true;
 }
 
 StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, WeightSource *weights) {
-  Session *session = scorer->session;
-  StepScorer *s = ARENA_NEW(session->arena, StepScorer);
-  *s = (StepScorer){.session = session, .step = parts->step, .weights = weights, .items = scorer->batch,
+  Arena *arena = scorer->arena;
+  StepScorer *s = ARENA_NEW(arena, StepScorer);
+  *s = (StepScorer){.arena = arena, .diag = scorer->diag, .step = parts->step, .weights = weights, .items = scorer->batch,
                     .vocab = scorer->vocab, .is_single = scorer->is_single, .n_caches = parts->n_caches};
   const Node *tokens = parts->step->inputs.items[0];
   const char *fresh = parts->step->sizes->symbols[size_symbol_of(tokens->dims[1])];
-  s->length = arena_strndup(session->arena, fresh, (size_t)(strrchr(fresh, '.') - fresh));
-  s->sizes = ARENA_ARRAY(session->arena, EvalSize, 4);
+  s->length = arena_strndup(arena, fresh, (size_t)(strrchr(fresh, '.') - fresh));
+  s->sizes = ARENA_ARRAY(arena, EvalSize, 4);
   read_step(s);
   if (parts->source && !run_source(s, scorer, parts->source)) return NULL;
   s->kept = arena_create();
@@ -189,7 +190,7 @@ static bool run(void *context, const RowGroup *group) {
     s->sizes[s->n_sizes + i] = (EvalSize){arena_printf(s->scratch, "%s.%s", s->length, parts[i]), values[i]};
   const EvalOptions options = {.sizes = s->sizes, .n_sizes = s->n_sizes + 3};
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->step->outputs.n);
-  if (!graph_eval_with(s->scratch, &s->session->diag, s->step, weight_source_get, s->weights, &inputs, &options, outputs))
+  if (!graph_eval_with(s->scratch, s->diag, s->step, weight_source_get, s->weights, &inputs, &options, outputs))
     return false;
   for (int64_t i = 0; i < group->n; i++) {
     memcpy(call->scores + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,

@@ -1,0 +1,76 @@
+/* Scorer: a model with a generate block, as the decoding loop of the runtime sees it: scores of the token after some
+ * rows.
+ *
+ * In: the graph, an engine made from it, the inputs that do not grow. Out: for each row the last position of the output
+ * that the block names. Every call computes whole rows; rows of one length go together, rows of a ragged size all do.
+ * Refuses inputs whose batch differs, and batches or vocabularies of a size that generation cannot choose. */
+#ifndef TFM_ENGINES_SCORER_H
+#define TFM_ENGINES_SCORER_H
+
+#include "engines/engine.h"
+#include "tfm/generate.h"
+
+// ---- rows that go together ----
+
+/* Each row of a call of the decoding loop is in one group, in the order of the first row of each. Tensors may have one part
+ * for each row: items of a batch, caches. */
+typedef struct RowGroup {
+  const tfm_step_rows *call;
+  int64_t *numbers, n; /* which rows of the call */
+  int64_t longest;     /* tokens */
+} RowGroup;
+
+typedef struct RowGrouping {
+  void *context;
+  bool (*fits)(const void *context, const tfm_step_rows *call, int64_t a, int64_t b); /* two rows can be run together */
+  bool (*run)(void *context, const RowGroup *group);
+} RowGrouping;
+
+/* Runs every group; false as soon as a run is. */
+bool row_groups_run(Arena *arena, const tfm_step_rows *call, const RowGrouping *grouping);
+
+/* A tensor of `to_n` parts along an axis, each as long as one of the `from_n` parts of `like`, without values. */
+Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, uint32_t axis);
+/* Copies part `from_part` of `from_n` along an axis to part `to_part` of `to_n`. */
+void parts_copy(Tensor *to, int64_t to_part, int64_t to_n, const Tensor *from, int64_t from_part, int64_t from_n,
+                uint32_t axis);
+/* The parts of the group's items, out of those of `items`. */
+Tensor parts_gather(Arena *arena, const Tensor *from, int64_t items, uint32_t axis, const RowGroup *group);
+/* The tokens of the group's rows from `past` on, [rows][longest - past]. */
+Tensor group_tokens(Arena *arena, const RowGroup *group, int64_t past);
+
+// ---- the scorer ----
+
+typedef struct ScorerInput { /* an input that does not grow, or the lengths of a ragged size */
+  const char *name;
+  Tensor tensor;
+  bool of_batch[MAX_RANK]; /* the axis holds the items, each `dims / batch` long */
+} ScorerInput;
+
+typedef struct Scorer {
+  Arena *arena;
+  Diag *diag;
+  Engine *engine;
+  Arena *scratch; /* of one call */
+  const char *grows, *lengths; /* the input that grows; "time.lengths" if its size is ragged */
+  size_t n_outputs, output;
+  bool gives_log_sums; /* the last output is the log of the sums of exp(scores) */
+  int64_t batch; /* items */
+  bool is_single; /* the model takes one row at a time */
+  bool is_decoder; /* nothing but the rows goes in */
+  VEC(ScorerInput) inputs;
+  int64_t vocab;
+  const Tensor *prompt, *prompt_lengths; /* NULL: not given */
+} Scorer;
+
+/* Before the graph becomes an engine's. NULL after an error. */
+Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const EvalInputs *inputs);
+/* What the runtime calls; scorer->engine must be set. After an error the message is in the diag. */
+tfm_generate_model scorer_model(Scorer *scorer);
+EvalInputs scorer_inputs(const Scorer *scorer); /* those that do not grow, of all items */
+/* All inputs of a run of some rows, in scorer->scratch, and whether the model takes two rows in one run. */
+EvalInputs scorer_row_inputs(Scorer *scorer, const RowGroup *rows);
+bool scorer_fits(const Scorer *scorer, const tfm_step_rows *rows, int64_t a, int64_t b);
+void scorer_destroy(Scorer *scorer); /* NULL is ignored; the engine is not the scorer's */
+
+#endif

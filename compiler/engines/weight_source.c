@@ -1,0 +1,144 @@
+/* Random numbers, the weights a model needs, and the source that gives them. See weight_source.h. */
+#include "engines/weight_source.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "aot/packed_weights.h"
+#include "base/check.h"
+
+// ---- random numbers ----
+
+/* SplitMix64: a counter that is mixed. */
+static uint64_t next(Random *random) {
+  uint64_t z = random->state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+Random random_new(uint64_t seed, const char *name) {
+  Random random = {seed};
+  for (; *name; name++) random.state = next(&random) ^ (unsigned char)*name;
+  return random;
+}
+
+uint64_t random_below(Random *random, uint64_t limit) { return next(random) % limit; }
+
+float random_float(Random *random) { return (float)((int64_t)(next(random) >> 40) - (1 << 23)) * 0x1p-23f; }
+
+// ---- what a model needs ----
+
+NodeList needed_weights(Arena *arena, Graph *graph) {
+  graph_renumber(graph);
+  bool *needed = ARENA_ARRAY(arena, bool, graph_count(graph));
+  for (size_t i = 0; i < graph->outputs.n; i++) needed[graph->outputs.items[i].node->id] = true;
+  for (const Node *node = graph->last; node; node = node->prev)
+    for (size_t i = 0; needed[node->id] && i < node->inputs.n; i++) needed[node->inputs.items[i]->id] = true;
+  NodeList list = {0};
+  for (Node *node = graph->first; node; node = node->next)
+    if (node->op == OP_WEIGHT && needed[node->id]) vec_push(arena, &list.nodes, node);
+  return list;
+}
+
+// ---- opening ----
+
+static void note_shapes(WeightSource *source, Graph *graph) {
+  Arena *arena = source->arena;
+  NodeList needed = needed_weights(arena, graph);
+  source->shapes = map_new(arena);
+  for (size_t i = 0; i < needed.nodes.n; i++) {
+    const Node *node = needed.nodes.items[i];
+    Tensor *shape = ARENA_NEW(arena, Tensor);
+    shape->rank = node->rank;
+    for (uint32_t axis = 0; axis < node->rank; axis++) size_is_const(node->dims[axis], &shape->dims[axis]);
+    map_put(&source->shapes, node->attr.name, shape);
+  }
+}
+
+/* Whether it is said where the weights come from; a model without weights needs nothing. */
+static bool check_request(const WeightSource *source, const WeightRequest *request) {
+  if (request->path && request->is_random)
+    diag_error_at(source->diag, NULL, DIAG_USAGE, "--weights and --random-weights exclude each other");
+  else if (!request->path && !request->is_random && source->shapes.n)
+    diag_error_at(source->diag, NULL, DIAG_USAGE,
+                  "the model has weights: give --weights FILE, or --random-weights SEED for a trial");
+  else if (request->path && is_packed_file(source->arena, request->path))
+    diag_error_at(source->diag, request->path, DIAG_LIBRARY,
+                  "packed weights are for running a compiled library; here the file that they were made from is wanted");
+  return !diag_has_errors(source->diag);
+}
+
+/* Whether a library brings its weights, or a file of packed ones is named. */
+static bool is_packed(const WeightSource *source, const WeightRequest *request) {
+  return request->may_be_packed && !request->is_random &&
+         (!request->path || is_packed_file(source->arena, request->path));
+}
+
+static bool open_set(WeightSource *source, const WeightRequest *request, Graph *graph) {
+  source->set = weight_set_open(source->arena, source->diag, request->path);
+  if (!source->set) return false;
+  weight_set_check(&request->check, graph, source->set);
+  if (!diag_has_errors(source->diag)) return true;
+  weight_set_close(source->set);
+  return false;
+}
+
+WeightSource *weight_source_open(const WeightRequest *request, Graph *graph) {
+  WeightSource *source = ARENA_NEW(request->check.arena, WeightSource);
+  source->arena = request->check.arena;
+  source->diag = request->check.diag;
+  source->seed = request->seed;
+  source->packed_path = request->path;
+  source->is_packed = is_packed(source, request);
+  if (!source->is_packed) {
+    note_shapes(source, graph);
+    if (!check_request(source, request)) return NULL;
+    if (request->path && !open_set(source, request, graph)) return NULL;
+  }
+  source->loaded = arena_create();
+  source->by_name = map_new(source->loaded);
+  return source;
+}
+
+void weight_source_release(WeightSource *source) {
+  arena_reset(source->loaded);
+  source->by_name = map_new(source->loaded);
+}
+
+void weight_source_close(WeightSource *source) {
+  if (!source) return;
+  weight_set_close(source->set);
+  arena_destroy(source->loaded);
+}
+
+// ---- tensors ----
+
+/* Numbers of the size that trained weights have: a matrix keeps the scale of what it is applied to, a vector called
+ * `weight`, the gain of a normalisation, lies around 1. */
+static void fill_random(const WeightSource *source, const char *name, Tensor *tensor) {
+  Random random = random_new(source->seed, name);
+  float *values = tensor->data, scale = 0.1f, middle = 0;
+  const char *dot = strrchr(name, '.');
+  if (tensor->rank >= 2 && tensor->dims[tensor->rank - 1]) scale = (float)sqrt(3.0 / (double)tensor->dims[tensor->rank - 1]);
+  else if (strcmp(dot ? dot + 1 : name, "weight") == 0) middle = 1;
+  int64_t n = tensor_elements(tensor);
+  for (int64_t i = 0; i < n; i++) values[i] = middle + scale * random_float(&random);
+}
+
+const Tensor *weight_source_get(void *context, const char *name) {
+  WeightSource *source = context;
+  Tensor *tensor = map_get(&source->by_name, name);
+  if (tensor) return tensor;
+  const Tensor *shape = map_get(&source->shapes, name);
+  CHECK(shape, "weight %s is asked for, but the model does not need it", name);
+  tensor = tensor_new(source->loaded, DTYPE_F32, shape->rank, shape->dims);
+  if (source->set) {
+    const WeightEntry *entry = weight_set_find(source->set, name);
+    if (!safetensors_read(entry->file, source->diag, entry->tensor, DTYPE_F32, tensor->data)) return NULL;
+  } else {
+    fill_random(source, name, tensor);
+  }
+  map_put(&source->by_name, name, tensor);
+  return tensor;
+}
