@@ -1,3 +1,4 @@
+/* libtfm: a model is compiled by a child process or by the compiler in this one, and its code is loaded. */
 #define _GNU_SOURCE /* secure_getenv */
 #include "tfm/compile.h"
 
@@ -5,11 +6,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "api/child.h"
-#include "api/fault.h"
-#include "api/in_process.h"
 #include "api/objects.h"
-#include "api/outcome.h"
+#include "api/run.h"
 #include "tfm/generate.h"
 #include "tfm/library.h"
 
@@ -18,8 +16,6 @@ struct tfm_compiled {
   LoadedCode code;
   tfm_model *model;
 };
-
-enum { MOST_PATH = 4096 };
 
 /* The functions of the runtime that a compiled model's own functions call. */
 static const OutsideFunction runtime_functions[] = {

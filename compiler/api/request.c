@@ -1,17 +1,179 @@
+#define _GNU_SOURCE /* memfd_create, seals */
+/* A request to the compiler: messages of what went wrong, files in memory, weights in them, the argument list. */
 #include "api/request.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "api/fault.h"
-#include "api/nameless.h"
-#include "api/tensors.h"
+// ---- what went wrong ----
+
+tfm_status fault(tfm_error *error, tfm_status status, const char *format, ...) {
+  if (!error) return status;
+  *error = (tfm_error){.status = status};
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error->message, sizeof error->message, format, args);
+  va_end(args);
+  return status;
+}
+
+tfm_status fault_of_system(tfm_error *error, tfm_status status, int number, const char *what) {
+  char text[128] = "";
+  if (strerror_r(number, text, sizeof text)) text[0] = '\0';
+  return fault(error, status, "%s: %s", what, text);
+}
+
+// ---- nameless files ----
+
+int nameless_create(tfm_error *error) {
+  int low = memfd_create("tfm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  int file = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
+  if (file < 0) fault_of_system(error, TFM_E_ENV, errno, "no file can be made in memory");
+  if (low >= 0) close(low);
+  return file;
+}
+
+/* False after a fault; errno tells. */
+static bool write_all(int file, const char *from, size_t size) {
+  while (size) {
+    ssize_t n = write(file, from, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    from += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+/* A limit on the size of files is an error of the write; the signal that comes with it would end the host. */
+tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *error) {
+  sigset_t too_large, before;
+  sigemptyset(&too_large);
+  sigaddset(&too_large, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &too_large, &before);
+  bool ok = write_all(file, bytes, size);
+  int number = errno;
+  if (!ok && number == EFBIG) sigtimedwait(&too_large, NULL, &(struct timespec){0});
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (ok) return TFM_OK;
+  return fault_of_system(error, number == EFBIG ? TFM_E_ENV : TFM_E_NOMEM, number, "a file in memory cannot be written");
+}
+
+tfm_status nameless_map(int file, Mapping *mapping, tfm_error *error) {
+  *mapping = (Mapping){0};
+  struct stat status;
+  if (fcntl(file, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) || fstat(file, &status))
+    return fault_of_system(error, TFM_E_ENV, errno, "what the compiler made cannot be read");
+  if (status.st_size <= 0) return TFM_OK;
+  void *data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+  if (data == MAP_FAILED) return fault_of_system(error, TFM_E_NOMEM, errno, "what the compiler made cannot be mapped");
+  *mapping = (Mapping){data, (size_t)status.st_size};
+  return TFM_OK;
+}
+
+void mapping_free(Mapping *mapping) {
+  if (mapping->data) munmap((void *)(uintptr_t)mapping->data, mapping->size);
+  *mapping = (Mapping){0};
+}
+
+// ---- weights in memory ----
+
+/* The types that a tensor in memory may have, and their bytes. */
+static const struct {
+  const char *name;
+  unsigned bytes;
+} types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8}, {"I32", 4}, {"U8", 1}, {"BOOL", 1}};
+
+enum { N_TYPES = sizeof types / sizeof *types, MAX_TENSOR_RANK = 64 };
+
+static const char *type_of(const tfm_tensor *tensor) { return tensor->dtype ? tensor->dtype : "F32"; }
+
+/* -1: no such type, a bad size, or too many bytes. */
+static int64_t bytes_of(const tfm_tensor *tensor) {
+  int64_t bytes = -1;
+  for (int i = 0; i < N_TYPES; i++)
+    if (strcmp(type_of(tensor), types[i].name) == 0) bytes = types[i].bytes;
+  if (bytes < 0 || tensor->rank < 0 || tensor->rank > MAX_TENSOR_RANK || (tensor->rank && !tensor->dims)) return -1;
+  for (int32_t i = 0; i < tensor->rank; i++)
+    if (tensor->dims[i] < 0 || __builtin_mul_overflow(bytes, tensor->dims[i], &bytes)) return -1;
+  return bytes;
+}
+
+static tfm_status check_tensors(const tfm_tensor *tensors, size_t n, tfm_error *error) {
+  int64_t total = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (!tensors[i].name) return fault(error, TFM_E_USAGE, "tensor %zu of the weights has no name", i);
+    int64_t bytes = bytes_of(&tensors[i]);
+    if (bytes < 0 || __builtin_add_overflow(total, bytes, &total))
+      return fault(error, TFM_E_USAGE, "weight %s: its type or its dims cannot be used", tensors[i].name);
+    if (bytes && !tensors[i].data) return fault(error, TFM_E_USAGE, "weight %s has no data", tensors[i].name);
+  }
+  return TFM_OK;
+}
+
+/* A JSON text; bytes beyond ASCII stay as they are. */
+static void print_name(FILE *out, const char *name) {
+  fputc('"', out);
+  for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+    if (*c == '"' || *c == '\\') fprintf(out, "\\%c", *c);
+    else if (*c < 0x20) fprintf(out, "\\u%04x", *c);
+    else fputc(*c, out);
+  }
+  fputc('"', out);
+}
+
+static void print_header(FILE *out, const tfm_tensor *tensors, size_t n) {
+  int64_t end = 0;
+  fputc('{', out);
+  for (size_t i = 0; i < n; i++) {
+    if (i) fputc(',', out);
+    print_name(out, tensors[i].name);
+    fprintf(out, ":{\"dtype\":\"%s\",\"shape\":[", type_of(&tensors[i]));
+    for (int32_t k = 0; k < tensors[i].rank; k++) fprintf(out, k ? ",%" PRId64 : "%" PRId64, tensors[i].dims[k]);
+    fprintf(out, "],\"data_offsets\":[%" PRId64, end);
+    end += bytes_of(&tensors[i]);
+    fprintf(out, ",%" PRId64 "]}", end);
+  }
+  fputc('}', out);
+}
+
+tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_error *error) {
+  tfm_status status = check_tensors(tensors, n, error);
+  if (status != TFM_OK) return status;
+  char *header = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&header, &size);
+  if (out) print_header(out, tensors, n);
+  bool ok = out && !ferror(out);
+  if (out && fclose(out)) ok = false;
+  if (!ok) status = fault(error, TFM_E_NOMEM, "not enough memory for the names of the weights");
+  unsigned char length[8];
+  for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)size >> (8 * i));
+  if (status == TFM_OK) status = nameless_write(file, length, sizeof length, error);
+  if (status == TFM_OK) status = nameless_write(file, header, size, error);
+  for (size_t i = 0; status == TFM_OK && i < n; i++)
+    status = nameless_write(file, tensors[i].data, (size_t)bytes_of(&tensors[i]), error);
+  free(header);
+  return status;
+}
+
+// ---- the request ----
 
 enum { MOST_FIXED_ARGUMENTS = 24 };
 
-static tfm_status check(const tfm_compile_options *options, tfm_error *error) {
+static tfm_status check_options(const tfm_compile_options *options, tfm_error *error) {
   if (!options->path && !options->text) return fault(error, TFM_E_USAGE, "there is neither a path nor a text to compile");
   if (options->n_definitions && !options->definitions) return fault(error, TFM_E_USAGE, "the definitions are a null pointer");
   for (size_t i = 0; i < options->n_definitions; i++)
@@ -84,7 +246,7 @@ static tfm_status make_files(const tfm_compile_options *options, Request *reques
 
 tfm_status request_create(const tfm_compile_options *options, Request *request, tfm_error *error) {
   *request = (Request){.text = -1, .tensors = -1, .output = -1, .messages = -1};
-  tfm_status status = check(options, error);
+  tfm_status status = check_options(options, error);
   if (status == TFM_OK) status = make_files(options, request, error);
   if (status == TFM_OK) status = make_arguments(options, request, error);
   if (status != TFM_OK) request_free(request);

@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/in_process.h"
 #include "api/objects.h"
-#include "api/outcome.h"
+#include "api/run.h"
 #include "driver/worker.h"
 #include "tfm/library.h"
 
