@@ -89,7 +89,7 @@ struct tfm_context {
   const struct CachedSteps *cached_steps; /* for a program with caches; NULL: it has none */
   const GemmConsumer *consumer; /* NULL: there is none; else there is scratch for its units */
   int64_t consumed_before; /* rows that the consumer has of the runs before this one */
-  tfm_context *beside;     /* the next of the runs that are executed together (beside.h); NULL: this is the last */
+  tfm_context *beside;     /* the next of the runs that are executed together (lockstep.h); NULL: this is the last */
   int32_t active, last_active; /* threads for a run with the bound sizes; of the last run */
   uint64_t *profile;      /* NULL: not asked for */
   struct tfm_decoder *decoder; /* of a model that writes: made when it is first needed */
@@ -160,7 +160,7 @@ tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tf
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The same with the dims of the outputs, after the checks of the model. */
 tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error);
-/* From now on there is room for so many runs (beside.h) with these sizes, and for those before; nothing is bound. */
+/* From now on there is room for so many runs (lockstep.h) with these sizes, and for those before; nothing is bound. */
 tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error);
 /* Bytes of scratch that each thread needs for the sizes that are set; -1 if they are too large to count. */
 int64_t context_scratch_bytes(const tfm_context *context);

@@ -1,5 +1,5 @@
 /* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone. Runs beside it
- * (beside.h) go along: each step is done for all of them before the next.
+ * (lockstep.h) go along: each step is done for all of them before the next.
  *
  * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that ends
  * its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between two

@@ -41,7 +41,7 @@ typedef struct Walker { /* a thread on its way through the steps */
   int32_t thread, threads; /* for the present step */
   char *scratch;           /* context.scratch_bytes, 64-byte aligned */
   uint32_t serial;         /* of the claims */
-  bool of_all;             /* a gemm: the rows of the context and of all beside it (beside.h) */
+  bool of_all;             /* a gemm: the rows of the context and of all beside it (lockstep.h) */
 } Walker;
 
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
@@ -53,7 +53,7 @@ typedef struct CachedSteps {
   void (*append)(Walker *walker, const tfm_step *step);
   void (*attention)(Walker *walker, const tfm_step *step);
   int64_t (*attention_scratch_bytes)(void);
-  /* Of runs together (beside.h). */
+  /* Of runs together (lockstep.h). */
   int32_t (*share_steps)(tfm_context *first);
   bool (*is_one_product)(const tfm_context *first, const tfm_step *step);
   void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "attention.h"
-#include "beside.h"
+#include "lockstep.h"
 #include "cache_pages.h"
 #include "steps.h"
 

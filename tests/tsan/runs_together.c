@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "beside.h"
+#include "lockstep.h"
 #include "hand_models.h"
 #include "run.h"
 

@@ -1,12 +1,14 @@
-/* In: tiles of scores. Out: of each row the best tokens, the scores of tokens that are set apart, and the log of the sum. */
-#include "decoder_best.h"
+/* In: tiles of logits, while they are near. Out: the best tokens of each row, the logits of tokens that are set apart, and the
+ * logsumexp of the row. best_tokens.h says why no matrix of logits is written. */
+#include "best_tokens.h"
 
 #include <math.h>
 
+#include "best_tokens.h"
 #include "generate_row.h"
 #include "steps.h"
 
-/* --- Whether a decoding has it ------------------------------------------------------------------------------------- */
+// ---- whether a decoding has it ----
 
 enum {
   MOST_VOCAB = 1 << 20, /* beyond, units of a run would have to be coarser than a consumer's are */
@@ -91,7 +93,7 @@ static tfm_row_kernel find_exponentials(const BestSearch *search, const tfm_cont
   return KERNEL_OF(tfm_row_kernel, context, sum->kernel);
 }
 
-/* --- The search ---------------------------------------------------------------------------------------------------- */
+// ---- the search ----
 
 static bool is_better(tfm_best_token a, tfm_best_token b) {
   return a.score > b.score || (a.score == b.score && a.token < b.token);
@@ -158,7 +160,7 @@ static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, in
   }
 }
 
-/* --- A decoder's --------------------------------------------------------------------------------------------------- */
+// ---- a decoder's ----
 
 bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_context *context) {
   *search = (BestSearch){.consumer = {.step = find_product(decoding), .take = take_unit}, .decoding = decoding};

@@ -1,9 +1,12 @@
-/* Taking, sharing and writing pages. */
+/* The pages that hold cached keys and values: a pool that counts references, the lists of rows, and writing new positions.
+ *
+ * Taking a page cannot fail: tfm_decoder_begin made the pool large enough for every row at its longest. Rows share pages
+ * until one of them writes; a shared page is then replaced by a copy. */
 #include "cache_pages.h"
 
 #include <string.h>
 
-/* --- The pool ------------------------------------------------------------------------------------------------------ */
+// ---- the pool ----
 
 int64_t cache_page_bytes(int64_t floats) {
   return round_up(floats * (int64_t)sizeof(float) + (int64_t)sizeof(PageTail), ALIGNMENT);
@@ -46,7 +49,7 @@ void page_drop(PagePool *pool, const void *page) {
 
 bool page_is_shared(const PagePool *pool, const void *page) { return pool->references[page_number(pool, page)] > 1; }
 
-/* --- Lists --------------------------------------------------------------------------------------------------------- */
+// ---- lists ----
 
 void page_list_copy(PagePool *pool, PageList *list, const PageList *from) {
   list->n = from->n;
@@ -72,7 +75,7 @@ void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wa
   for (int64_t n = ceil_div(wanted, TFM_CACHE_PAGE); list->n < n;) list->pages[list->n++] = page_take(pool);
 }
 
-/* --- Writing ------------------------------------------------------------------------------------------------------- */
+// ---- writing ----
 
 static bool is_infinite(float x) {
   uint32_t bits;

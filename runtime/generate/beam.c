@@ -1,4 +1,5 @@
-/* Beam search, as transformers does it. The items do not influence each other; one that is done leaves the batch.
+/* Beam search, as transformers does it. The items of a batch do not influence each other, and an item
+ * that is done leaves the batch.
  *
  * A step of an item of length L, with K beams:
  *  1. The best candidates, beam's sum + log probability of the token; equal ones: the lower beam, then the lower token.

@@ -1,6 +1,7 @@
-/* Options of generation. In: what the caller gave, the prompts, the size of the vocabulary. Out: complete options, and
- * where each row starts and must end. Refused, before the model runs: everything out of its range, tokens that do not
- * exist, rows without room for a token. */
+/* The options of generation: defaults and checks, both made from generate_options.def.
+ *
+ * In: what the caller gave, the prompts, the size of the vocabulary. Out: complete options, and where each row starts and must
+ * end. Refused, before the model runs: values out of their range, tokens that do not exist, rows without room for a token. */
 #include <math.h>
 #include <string.h>
 

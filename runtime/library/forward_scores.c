@@ -1,5 +1,6 @@
-/* See forward_scores.h. Refused: an input whose batch cannot be divided into items, scores of another shape than the
- * generate block promises. */
+/* Logits of the next token from the whole model, run on whole rows; see forward_scores.h.
+ *
+ * Refused: an input whose batch cannot be divided into items, and logits of another shape than the generate block promises. */
 #include "forward_scores.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
-/* In: the path of an ELF shared library. Out: the name of the function that it exports under a known ending.
+/* Opening a compiled library by its path, for callers that do not have its header.
  *
- * Everything that is read must lie inside the file: the tables of segments and sections, every segment and section, the
- * names. The table of sections stands at the end of what linkers write, so a file that was cut off, or whose end was
- * never written, is noticed before the loader maps it. */
-#include "elf_exports.h"
-
+ * In: the path of an ELF shared library. Its one exported function with a known ending is looked up in the file itself, before
+ * the loader maps it. Everything that is read must lie inside the file: the tables of segments and sections, every segment and
+ * section, the names. Linkers write the table of sections at the end, so a file that was cut off, or whose end was never
+ * written, is noticed. Loading such a file could crash. */
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +13,83 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "elf_exports.h"
+#include "model.h"
+
+// ---- loading ----
+
+/* "dir/libx.so" and "dir/x.so" give "dir/x.tfmw", as `tfmc compile` names it. NULL: no memory. */
+static char *weights_beside(const char *library) {
+  const char *slash = strrchr(library, '/'), *name = slash ? slash + 1 : library;
+  size_t folder = (size_t)(name - library);
+  if (strncmp(name, "lib", 3) == 0 && name[3]) name += 3;
+  const char *end = strrchr(name, '.');
+  size_t length = end && end != name ? (size_t)(end - name) : strlen(name);
+  char *path = malloc(folder + length + sizeof ".tfmw");
+  if (!path) return NULL;
+  memcpy(path, library, folder);
+  memcpy(path + folder, name, length);
+  memcpy(path + folder + length, ".tfmw", sizeof ".tfmw");
+  return path;
+}
+
+static tfm_status no_memory(tfm_error *error) {
+  return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory to open a library");
+}
+
+/* The loader searches its own folders for names without a slash: "libx.so" becomes "./libx.so". */
+static void *load(const char *path, tfm_error *error) {
+  char *local = NULL;
+  if (!strchr(path, '/')) {
+    local = malloc(strlen(path) + 3);
+    if (!local) return no_memory(error), NULL;
+    memcpy(local, "./", 2);
+    strcpy(local + 2, path);
+  }
+  void *handle = dlopen(local ? local : path, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "%s: cannot be loaded: %s", path, dlerror());
+  free(local);
+  return handle;
+}
+
+static tfm_status open_with_weights(const tfm_library *library, const char *library_path, const char *weights_path,
+                                    tfm_model **model, tfm_error *error) {
+  bool beside = !weights_path && library && library->abi == TFM_LIBRARY_ABI && !library->weights &&
+                library->n_programs && library->programs[0]->weights_bytes;
+  if (!beside) return tfm_library_open(library, weights_path, model, error);
+  char *path = weights_beside(library_path);
+  if (!path) return no_memory(error);
+  tfm_status status = tfm_library_open(library, path, model, error);
+  free(path);
+  return status;
+}
+
+tfm_status tfm_model_open(const char *library_path, const char *weights_path, tfm_model **model, tfm_error *error) {
+  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
+  *model = NULL;
+  if (!library_path) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the path is a null pointer");
+  char *symbol = NULL;
+  tfm_status status = elf_find_export(library_path, "_program", &symbol, error);
+  if (status) return status;
+  void *handle = load(library_path, error);
+  union { /* converting a pointer to an object into one to a function is no C */
+    void *object;
+    const tfm_library *(*function)(void);
+  } program = {handle ? dlsym(handle, symbol) : NULL};
+  free(symbol);
+  if (!handle) return TFM_E_ENV;
+  status = open_with_weights(program.object ? program.function() : NULL, library_path, weights_path, model, error);
+  if (status) {
+    dlclose(handle);
+    return status;
+  }
+  (*model)->handle = handle;
+  (*model)->unload = dlclose;
+  return TFM_OK;
+}
+
+// ---- exports of a file ----
 
 #if defined(__x86_64__)
 enum { MACHINE = EM_X86_64 };
@@ -68,7 +145,7 @@ static tfm_status read_new(const ElfFile *file, uint64_t offset, uint64_t bytes,
   return read_at(file, offset, new, bytes);
 }
 
-/* --- The tables ---------------------------------------------------------------------------------------------------- */
+// ---- the tables ----
 
 static tfm_status read_header(ElfFile *file) {
   if (file->size < sizeof file->header) return refuse(file, TFM_E_ENV, "this is no shared library");
@@ -127,7 +204,7 @@ static tfm_status read_symbols(ElfFile *file) {
   return status ? status : read_new(file, names->sh_offset, names->sh_size, &file->names);
 }
 
-/* --- The export ---------------------------------------------------------------------------------------------------- */
+// ---- the export ----
 
 static bool ends_with(const char *name, const char *suffix) {
   size_t length = strlen(name), end = strlen(suffix);

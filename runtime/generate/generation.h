@@ -5,8 +5,40 @@
 #include <stdbool.h>
 
 #include "error.h"
-#include "generate_heap.h"
 #include "tfm/generate.h"
+
+// ---- a binary heap: its root has the largest key, and of equal keys the largest id; no key is NaN ----
+
+typedef struct HeapEntry {
+  double key;
+  int64_t id;
+} HeapEntry;
+
+static inline bool heap_is_before(HeapEntry a, HeapEntry b) { return a.key != b.key ? a.key > b.key : a.id > b.id; }
+
+static inline void heap_sink(HeapEntry *heap, int64_t n, int64_t i) {
+  const HeapEntry entry = heap[i];
+  for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+    if (child + 1 < n && heap_is_before(heap[child + 1], heap[child])) child++;
+    if (!heap_is_before(heap[child], entry)) break;
+    heap[i] = heap[child];
+  }
+  heap[i] = entry;
+}
+
+static inline void heap_order(HeapEntry *heap, int64_t n) {
+  for (int64_t i = n / 2; i-- > 0;) heap_sink(heap, n, i);
+}
+
+/* Takes the root out of a heap of n > 0 entries. */
+static inline HeapEntry heap_pop(HeapEntry *heap, int64_t n) {
+  HeapEntry root = heap[0];
+  heap[0] = heap[n - 1];
+  heap_sink(heap, n - 1, 0);
+  return root;
+}
+
+// ---- a generation ----
 
 typedef struct Item { /* a row of the batch */
   int64_t start, limit; /* the length of its prompt; that of the whole row at most */
@@ -42,7 +74,7 @@ typedef struct Generation {
   double *shifts;  /* [n_rows]: what is taken from each score: in beam search the log of the sum of exponentials, else 0 */
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
-  /* In place of scores and bounds, if `best` is there: see generate_best.c. */
+  /* In place of scores and bounds, if `best` is there: see process.c. */
   tfm_best_token *best;    /* [n_rows][n_best] */
   int64_t n_best;
   uint64_t *apart;         /* [n_rows][row_words]; NULL: the options concern no tokens */
@@ -83,10 +115,10 @@ tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
 float *generation_row_scores(const Generation *g, int64_t row);
 bool generation_is_eos(const Generation *g, int64_t token);
 
-/* generate_options.c: completes and checks the options against the prompts. */
+/* options.c: completes and checks the options against the prompts. */
 int64_t generation_limit(const tfm_generate_options *options, int64_t start); /* longest row of one that starts so long */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
-/* generate_process.c: the scores of one row, as a token is chosen from them. That of a token is scores[token] - shift; or,
+/* process.c: the scores of one row, as a token is chosen from them. That of a token is scores[token] - shift; or,
  * for the tokens in Generation.changed, the one there, and scores[token] is -inf. */
 typedef struct RowScores {
   float *scores;
@@ -106,11 +138,11 @@ tfm_status process_row(Generation *g, int64_t number, RowScores *row);
 void row_settle(const Generation *g, RowScores *row);
 /* The token with the largest score, the lowest of equal ones, if the shift is 0; TFM_NO_TOKEN: all are forbidden. */
 int64_t row_best(const Generation *g, const RowScores *row);
-/* generate_best.c: what greedy decoding and beam search ask for in place of scores, if the model and the options allow it. */
+/* process.c: what greedy decoding and beam search ask for in place of scores, if the model and the options allow it. */
 bool best_make(Generation *g); /* room, if they do; false: no memory */
 tfm_status best_call(Generation *g, const tfm_step_rows *rows);
 tfm_status best_process_row(Generation *g, int64_t number, RowScores *row); /* its tokens are all changed ones */
-/* generate_sample.c: rows without a shift, of which some token is allowed. */
+/* sample.c: rows without a shift, of which some token is allowed. */
 void sample_restrict(Generation *g, RowScores *row); /* temperature, top_k, top_p */
 /* The scores are overwritten, here and by a draw. */
 void sample_probabilities(const Generation *g, const RowScores *row, float *probabilities);

@@ -20,7 +20,7 @@ static inline const int64_t *library_lengths(const tfm_library *library, const v
   return places && places[symbol] ? library_pointer(args, places[symbol]) : NULL;
 }
 
-/* library_decode.c: <model>_begin for a context that is the caller's. */
+/* library_generate.c: <model>_begin for a context that is the caller's. */
 tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length, tfm_error *error);
 
 #endif

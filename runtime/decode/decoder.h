@@ -1,14 +1,14 @@
 /* The decoder: rows of tokens over a tfm_decoding, the memory of what they computed, and its two contexts.
  *
- * All memory is there after begin (decoder_begin.c): tables, pages, room for the tensors of a run. Sources are computed in
- * decoder_sources.c, by groups of items with the same sizes (decoder_groups.c). Rows are made, copied and
- * ended in decoder_rows.c; decoder_step.c is a step as a whole; decoder_cut.c cuts it into runs of rows that have the same
- * number of positions; decoder_run.c executes them, as many together as there is room for. */
+ * tfm_decoder_begin (decoder.c) allocates all memory: tables, pages, room for the tensors of a run. The sources are computed
+ * in sources.c, by groups of items with the same sizes. Rows join, are copied and leave in decoder_step.c, which also cuts a
+ * step into runs of rows that have the same number of positions; lockstep.c executes the runs, as many together as there is
+ * room for. */
 #ifndef TFM_RUNTIME_DECODER_H
 #define TFM_RUNTIME_DECODER_H
 
 #include "cache_pages.h"
-#include "decoder_best.h"
+#include "best_tokens.h"
 #include "tfm/decode.h"
 
 typedef struct DecoderRow {
@@ -141,7 +141,7 @@ typedef struct DecoderCall {
   float *scores, *log_sums;
   const tfm_best_call *best; /* NULL, or in place of the scores and sums: kept is 1 */
 } DecoderCall;
-/* decoder_cut.c: executes a call that is checked, of rows whose pages have room. */
+/* decoder_step.c: executes a call that is checked, of rows whose pages have room. */
 tfm_status decoder_run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error);
 static inline DecoderRow *decoder_row_of(const tfm_decoder *decoder, const DecoderCall *call, int64_t member) {
   return &decoder->rows[call->rows[member].row];
@@ -156,7 +156,7 @@ typedef struct SourceInputs {
   const tfm_value *given;
   const int64_t *const *lengths; /* [sizes of the source program][items]; NULL: all items have all of it */
 } SourceInputs;
-/* decoder_groups.c: which items there are, and in which groups; sizes, not contents, are looked at. */
+/* sources.c: which items there are, and in which groups; sizes, not contents, are looked at. */
 tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
 /* Bytes that groups_gather needs at most. */
 int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs);
@@ -164,7 +164,7 @@ int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs);
  * has to be put together is in `room`. */
 tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room, const int64_t *items,
                          tfm_error *error);
-/* decoder_sources.c: makes the groups, checks what every item gets, and makes room for what they give. */
+/* sources.c: makes the groups, checks what every item gets, and makes room for what they give. */
 tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
 /* Pages of all items, in the room that sources_bind made and a list that is there since. */
 void sources_place_pages(tfm_decoder *decoder);
@@ -173,7 +173,7 @@ tfm_status sources_run(tfm_decoder *decoder, const SourceInputs *inputs, tfm_err
 /* The error with the item's number in front of its message. */
 tfm_status decoder_name_item(tfm_status status, int64_t item, tfm_error *error);
 
-/* decoder_begin.c: room of at least `bytes`, whatever was in it before. False: no memory. */
+/* decoder.c: room of at least `bytes`, whatever was in it before. False: no memory. */
 bool decoder_reserve_block(tfm_decoder *decoder, int block, int64_t bytes);
 /* Of an output of a program for the dims that its context has. */
 int64_t decoder_output_bytes(const tfm_context *context, uint32_t output);

@@ -1,7 +1,7 @@
-/* The functions behind <model>_forward, _reserve and the like: a call's args struct, read by its layout.
+/* The functions behind <model>_forward, <model>_reserve and the like. The args struct of a call is read by its layout.
  *
- * Refused: no args or too short ones, sizes that are negative or too large, an input without memory, an output with too
- * little room, an output that overlaps an input or another output, a context that another thread is using. */
+ * Refused: args that are missing or too short, sizes that are negative or too large, an input without memory, an output with
+ * too little room, an output that overlaps an input or another output, a context that another thread is using. */
 #include <string.h>
 
 #include "library_calls.h"
@@ -9,7 +9,7 @@
 #include "options.h"
 #include "run.h"
 
-/* --- The args struct ----------------------------------------------------------------------------------------------- */
+// ---- the args struct ----
 
 static const char *member(const void *args, uint32_t offset) { return (const char *)args + offset; }
 
@@ -53,7 +53,7 @@ static tfm_status bind_args(tfm_context *context, const void *args, tfm_error *e
   return status ? status : context_bind_symbols(context, context->asked, error);
 }
 
-/* --- Memory of the caller ------------------------------------------------------------------------------------------ */
+// ---- memory of the caller ----
 
 static int64_t elements_of(const tfm_value *value) {
   int64_t n = 1;
@@ -118,7 +118,7 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
-/* --- Calls --------------------------------------------------------------------------------------------------------- */
+// ---- calls ----
 
 /* The items of a run are alike. */
 static tfm_status check_lengths(const tfm_context *context, const void *args, tfm_error *error) {
@@ -191,7 +191,7 @@ int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args) {
   return bytes;
 }
 
-/* --- Contexts ------------------------------------------------------------------------------------------------------ */
+// ---- contexts ----
 
 tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *options, tfm_context **context,
                                    tfm_error *error) {

@@ -1,7 +1,8 @@
-/* Generation. In: a model that scores, prompts, options. Out: rows of tokens, and for beam search their scores.
+/* tfm_generate: checks a call, allocates what the loops need, and runs greedy decoding, sampling or beam search.
  *
- * This file holds what the loops share: memory, rows of tokens, the call for scores. Refused: scores that are no
- * numbers, or all -inf. */
+ * In: a model, prompts, options. Out: the sequences, whose memory is the caller's. Refused: options out of their range, prompts
+ * without room for a token, logits that are NaN or +inf or all -inf, rows all of whose tokens are forbidden. When a call fails,
+ * nothing is returned and all memory is given back. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,15 +1,18 @@
-/* Sampling: what may be drawn, and the draw.
+/* Greedy decoding and sampling: one row per item. A row that has ended leaves the batch and costs nothing more.
+ *
+ * In: processed rows of logits. Out: a token for each, with the log of its probability.
  *
  * The generator is PCG-XSH-RR 64/32: state = state * 6364136223846793005 + increment; from the old state x the output
  * is (x >> 18 ^ x) >> 27, 32 bits of it, rotated right by x >> 59. Stream number i has the increment 2 i + 1; it starts
  * from state 0 with a step, the seed added, a step. A draw takes two outputs, the first as the upper half; the upper 53
- * bits make a number u in [0, 1), and the token at which the running sum of the probabilities first exceeds u is
- * taken. */
+ * bits make a number u in [0, 1). The token at which the running sum of the probabilities first exceeds u is taken. */
 #include <math.h>
 #include <string.h>
 
 #include "generate_row.h"
 #include "generation.h"
+
+// ---- what may be drawn, and the draw ----
 
 // ---- numbers ----
 
@@ -178,4 +181,126 @@ int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream, f
   }
   *score = (float)log((double)row->scores[last] / total);
   return row->n_blocks ? last : g->changed[last].token;
+}
+
+// ---- the loop ----
+
+typedef struct Single {
+  TokenRows rows, scores; /* scores: of the tokens, if they are asked for */
+  int64_t *lengths;  /* of each item's row */
+  Stream *streams;   /* of each item */
+  int64_t *running;  /* items, ascending */
+  int64_t *parents;  /* their rows in the call before */
+  int64_t *chosen;   /* their next tokens */
+  float *chosen_scores;
+  int64_t n_running;
+} Single;
+
+/* The log of the probability of a token among all that are allowed. */
+static float log_probability(const Generation *g, RowScores *row, int64_t token) {
+  row_settle(g, row);
+  const float most = row_max(row->bounds, row->n_blocks);
+  return (float)((double)row->scores[token] - (double)most - log(row_exp_sum(row->scores, g->vocab, most)));
+}
+
+/* The next token of row `number` of the call, and its score if that is asked for. */
+static tfm_status choose(Generation *g, int64_t number, Stream *stream, int64_t *token, float *score) {
+  RowScores row;
+  tfm_status status = (g->best ? best_process_row : process_row)(g, number, &row);
+  if (status != TFM_OK) return status;
+  *token = row_best(g, &row);
+  if (*token == TFM_NO_TOKEN) return generation_refuse_row(g, row.item, g->row_lengths[number]);
+  if (g->options.do_sample) {
+    sample_restrict(g, &row);
+    *token = sample_draw(g, &row, stream, score);
+  } else if (g->options.return_token_scores) {
+    *score = log_probability(g, &row, *token);
+  }
+  return TFM_OK;
+}
+
+/* Adds a token to a row; false if the row has ended. */
+static bool append(Generation *g, Single *s, int64_t item, int64_t token, float score) {
+  if (s->scores.tokens) score_row(&s->scores, item)[s->lengths[item]] = score;
+  token_row(&s->rows, item)[s->lengths[item]++] = (int32_t)token;
+  if (g->options.on_token && g->options.on_token(g->options.on_token_user, item, (int32_t)token)) g->is_stopped = true;
+  return s->lengths[item] < g->items[item].limit && !generation_is_eos(g, token);
+}
+
+static tfm_status ask(Generation *g, Single *s) {
+  g->n_rows = 0;
+  int64_t longest = 0;
+  for (int64_t i = 0; i < s->n_running; i++)
+    longest = s->lengths[s->running[i]] > longest ? s->lengths[s->running[i]] : longest;
+  if (!token_rows_reserve(&s->rows, longest + 1) || !token_rows_reserve(&s->scores, longest + 1))
+    return generation_no_memory(g);
+  for (int64_t i = 0; i < s->n_running; i++) {
+    int64_t item = s->running[i];
+    generation_add_row(g, item, s->parents[i], token_row(&s->rows, item), s->lengths[item]);
+  }
+  tfm_status status = generation_call(g);
+  for (int64_t i = 0; i < s->n_running && status == TFM_OK; i++)
+    status = choose(g, i, &s->streams[s->running[i]], &s->chosen[i], &s->chosen_scores[i]);
+  return status;
+}
+
+static tfm_status run(Generation *g, Single *s) {
+  while (s->n_running && !g->is_stopped) {
+    tfm_status status = ask(g, s);
+    if (status != TFM_OK) return status;
+    int64_t n = s->n_running;
+    s->n_running = 0;
+    for (int64_t i = 0; i < n; i++) {
+      int64_t item = s->running[i];
+      if (!append(g, s, item, s->chosen[i], s->chosen_scores[i])) continue;
+      s->running[s->n_running] = item;
+      s->parents[s->n_running++] = i;
+    }
+  }
+  return TFM_OK;
+}
+
+static tfm_status collect(Generation *g, const Single *s, tfm_generated *generated) {
+  int64_t width = g->n_items ? 0 : g->prompts->width;
+  for (int64_t i = 0; i < g->n_items; i++) width = s->lengths[i] > width ? s->lengths[i] : width;
+  tfm_status status = generated_make(g, generated, g->n_items, width, false);
+  for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
+    generated->lengths[i] = s->lengths[i];
+    generated->n_tokens += s->lengths[i] - g->items[i].start;
+    const size_t n = (size_t)s->lengths[i];
+    memcpy(generated->sequences + i * width, token_row(&s->rows, i), n * sizeof(int32_t));
+    if (generated->token_scores)
+      memcpy(generated->token_scores + i * width, score_row(&s->scores, i), n * sizeof(float));
+  }
+  return status;
+}
+
+static bool make(Generation *g, Single *s) {
+  const int64_t length = generation_first_length(g);
+  s->lengths = generation_allocate(g, g->n_items, sizeof *s->lengths);
+  s->streams = generation_allocate(g, g->n_items, sizeof *s->streams);
+  s->running = generation_allocate(g, g->n_items, sizeof *s->running);
+  s->parents = generation_allocate(g, g->n_items, sizeof *s->parents);
+  s->chosen = generation_allocate(g, g->n_items, sizeof *s->chosen);
+  s->chosen_scores = generation_allocate(g, g->n_items, sizeof *s->chosen_scores);
+  return s->lengths && s->streams && s->running && s->parents && s->chosen && s->chosen_scores &&
+         best_make(g) && token_rows_make(&s->rows, g->n_items, length) &&
+         (!g->options.return_token_scores || token_rows_make(&s->scores, g->n_items, length));
+}
+
+tfm_status generate_single(Generation *g, tfm_generated *generated) {
+  Single s = {.n_running = g->n_items};
+  tfm_status status = make(g, &s) ? TFM_OK : generation_no_memory(g);
+  for (int64_t i = 0; i < g->n_items && status == TFM_OK; i++) {
+    s.lengths[i] = g->items[i].start;
+    s.streams[i] = stream_new(g->options.seed, (uint64_t)i);
+    s.running[i] = i;
+    s.parents[i] = -1;
+    generation_copy_prompt(g, i, token_row(&s.rows, i));
+  }
+  if (status == TFM_OK) status = run(g, &s);
+  if (status == TFM_OK) status = collect(g, &s, generated);
+  token_rows_free(&s.rows);
+  token_rows_free(&s.scores);
+  return status;
 }

@@ -1,16 +1,112 @@
-/* Beginning: makes room for what the sources give, and for all rows of all lengths; then the sources are computed.
+/* A decoder's life: creating and destroying it, beginning a batch, and the model that it is for tfm_generate.
  *
- * In: the inputs of the source program, how many rows of how many tokens there may be. Whatever a step may need later is
- * allocated here: tables, pages, the tensors of a run, the workspace for the largest runs. */
+ * tfm_decoder_begin takes the inputs of the encoder program and says how many rows of how many tokens there may be. All that a
+ * later step may need is allocated there: tables, pages, the tensors of a run, the workspace of the largest runs. Refused:
+ * numbers of rows and tokens beyond TFM_DECODER_MOST, and sources for which the model's own checks fail. */
+#include "decoder.h"
+
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "allocate.h"
-#include "beside.h"
-#include "decoder.h"
+#include "lockstep.h"
+#include "fp_mode.h"
+#include "generation.h"
 #include "layout.h"
+#include "options.h"
 #include "run.h"
+#include "steps.h"
 
-/* --- Memory -------------------------------------------------------------------------------------------------------- */
+tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...) {
+  char text[256];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return tfm_fail(error, status, status == TFM_E_INPUT ? TFM_REASON_VALUE : TFM_REASON_OTHER, NULL, "%s", text);
+}
+
+/* A decoder without contexts. */
+static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocator *allocator) {
+  int64_t head = round_up(sizeof(tfm_decoder), ALIGNMENT);
+  int64_t inputs = round_up((int64_t)sizeof(StepInput) * decoding->step->n_inputs, ALIGNMENT);
+  size_t bytes = (size_t)(head + inputs) + sizeof(int64_t) * decoding->step->n_symbols;
+  char *block = allocate(allocator, bytes, ALIGNMENT);
+  if (!block) return NULL;
+  memset(block, 0, bytes);
+  tfm_decoder *decoder = (tfm_decoder *)block;
+  *decoder = (tfm_decoder){.decoding = decoding,
+                           .allocator = *allocator,
+                           .bytes = bytes,
+                           .inputs = (StepInput *)(block + head),
+                           .symbols = (int64_t *)(block + head + inputs)};
+  return decoder;
+}
+
+/* The source program works with the threads of the step. */
+static tfm_status create_contexts(tfm_decoder *decoder, const void *source_weights, const void *step_weights,
+                                  const tfm_context_options *options, tfm_error *error) {
+  tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
+  if (status) return status;
+  decoder->step->cached_steps = &cached_steps;
+  if (best_create(&decoder->best, decoder->decoding, decoder->step)) decoder->step->consumer = &decoder->best.consumer;
+  if (!decoder->decoding->source) return TFM_OK;
+  tfm_context_options shared = {.struct_size = sizeof shared,
+                                .pool = decoder->step->pool,
+                                .allocator = decoder->allocator};
+  return tfm_context_create(decoder->decoding->source, source_weights, &shared, &decoder->source, error);
+}
+
+tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_weights, const void *step_weights,
+                              const tfm_context_options *given, tfm_decoder **decoder, tfm_error *error) {
+  if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "there is no place for the decoder");
+  *decoder = NULL;
+  if (!decoding || !decoding->step) return decoder_refuse(error, TFM_E_USAGE, "the decoding is a null pointer");
+  Options options;
+  tfm_status status = options_read(given, &options, error);
+  if (status) return status;
+  tfm_decoder *made = new_decoder(decoding, &options.allocator);
+  if (!made) return decoder_refuse(error, TFM_E_NOMEM, "no memory for a decoder");
+  if ((status = create_contexts(made, source_weights, step_weights, given, error))) {
+    tfm_decoder_destroy(made);
+    return status;
+  }
+  *decoder = made;
+  return tfm_succeed(error);
+}
+
+void tfm_decoder_destroy(tfm_decoder *decoder) {
+  if (!decoder) return;
+  tfm_context_destroy(decoder->source);
+  for (int i = 0; i < MOST_TOGETHER - 1; i++) beside_destroy(decoder->beside[i]);
+  tfm_context_destroy(decoder->step);
+  for (int i = 0; i < N_BLOCKS; i++)
+    release_room(&decoder->allocator, decoder->blocks[i].memory, decoder->blocks[i].bytes);
+  const tfm_allocator allocator = decoder->allocator;
+  release(&allocator, decoder, decoder->bytes);
+}
+
+void tfm_decoder_cancel(tfm_decoder *decoder) {
+  if (!decoder) return;
+  tfm_context_cancel(decoder->source);
+  tfm_context_cancel(decoder->step);
+}
+
+uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
+  if (!decoder) return 0;
+  int64_t bytes = decoder->step->workspace_bytes + (decoder->source ? decoder->source->workspace_bytes : 0);
+  for (int i = 0; i < N_BLOCKS; i++) bytes += decoder->blocks[i].bytes;
+  for (int i = 0; i < MOST_TOGETHER - 1; i++)
+    if (decoder->beside[i]) bytes += (int64_t)decoder->beside[i]->bytes;
+  return (uint64_t)bytes;
+}
+
+int64_t tfm_decoder_items(const tfm_decoder *decoder) { return decoder && decoder->begun ? decoder->items : 1; }
+
+// ---- memory of a batch ----
+
+// ---- memory ----
 
 /* Room of at least `bytes`, whatever was in it before. */
 bool decoder_reserve_block(tfm_decoder *decoder, int number, int64_t bytes) {
@@ -44,7 +140,7 @@ static int64_t input_bytes(const tfm_context *context, uint32_t input) {
   return tensor_bytes(&context->program->inputs[input], context->input_dims + (size_t)input * TFM_MAX_RANK);
 }
 
-/* --- The rows ------------------------------------------------------------------------------------------------------ */
+// ---- the rows ----
 
 /* n rows of at most RUN_TOKENS / n tokens each, or of one. */
 static int64_t most_run_tokens(const tfm_decoder *decoder) {
@@ -112,7 +208,7 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
   return TFM_OK;
 }
 
-/* --- The runs ------------------------------------------------------------------------------------------------------ */
+// ---- the runs ----
 
 static tfm_status reserve_run(tfm_decoder *decoder, const SourceGroup *group, int64_t rows, int64_t fresh, int64_t kept,
                               int64_t together, tfm_error *error) {
@@ -239,7 +335,7 @@ static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
   return TFM_OK;
 }
 
-/* --- Beginning ----------------------------------------------------------------------------------------------------- */
+// ---- beginning ----
 
 static tfm_status check_begin(const tfm_decoder *decoder, int64_t max_rows, int64_t max_length, tfm_error *error) {
   if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
@@ -275,4 +371,82 @@ tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_value *input
 tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int64_t max_rows, int64_t max_length,
                              tfm_error *error) {
   return tfm_decoder_begin_ragged(decoder, inputs, NULL, max_rows, max_length, error);
+}
+
+// ---- a decoder as the model of tfm_generate ----
+
+int64_t tfm_decoder_longest_row(const tfm_generate_options *options, int64_t start) {
+  int64_t least = least_of(greatest_of(start, 1), TFM_DECODER_MOST);
+  return least_of(greatest_of(generation_limit(options, least), least), TFM_DECODER_MOST);
+}
+
+/* The rows of a first call join anew. */
+static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
+  decoder_forget_rows(decoder);
+  tfm_status status = TFM_OK;
+  for (int64_t i = 0, row; i < rows->n && !status; i++) status = tfm_decoder_join(decoder, rows->items[i], &row, error);
+  return status;
+}
+
+static bool is_first_call(const tfm_step_rows *rows) {
+  for (int64_t i = 0; i < rows->n; i++)
+    if (rows->parents[i] >= 0) return false;
+  return true;
+}
+
+/* The decoder's rows become those of the call; the tokens that they have not got yet are in decoder->model_rows. */
+static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
+  if (!decoder->begun) return decoder_check_row(decoder, 0, error);
+  tfm_status status = is_first_call(rows) ? start_rows(decoder, rows, error)
+                                          : tfm_decoder_reorder(decoder, rows->n, rows->parents, error);
+  for (int64_t i = 0; i < rows->n && !status; i++) {
+    int64_t known = decoder->rows[i].length;
+    decoder->model_rows[i] = (tfm_decoder_row){i, rows->tokens[i] + known, rows->lengths[i] - known};
+  }
+  return status;
+}
+
+static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *scores, float *log_sums,
+                               tfm_error *error) {
+  tfm_decoder *decoder = user;
+  tfm_status status = continue_rows(decoder, rows, error);
+  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, log_sums, error);
+}
+
+static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {
+  tfm_decoder *decoder = user;
+  tfm_status status = continue_rows(decoder, rows, error);
+  return status ? status : decoder_step_best(decoder, rows->n, decoder->model_rows, call, error);
+}
+
+typedef struct SharedWork {
+  void (*work)(void *context, int64_t part, int64_t parts);
+  void *context;
+} SharedWork;
+
+static void do_part(void *argument, PoolMember *member) {
+  const SharedWork *shared = argument;
+  uint64_t fp_mode = fp_mode_enter();
+  shared->work(shared->context, member->thread, member->active);
+  fp_mode_leave(fp_mode);
+}
+
+/* By the threads of the step, which are still awake. */
+static void model_share(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context) {
+  const tfm_decoder *decoder = user;
+  Pool *pool = decoder->step->pool;
+  SharedWork shared = {work, context};
+  bool claimed = decoder->step->threads > 1 && pool_claim(pool);
+  pool_run(pool, claimed ? pool_threads(pool) : 1, do_part, &shared);
+  if (claimed) pool_release(pool);
+}
+
+tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
+  return (tfm_generate_model){.vocab = decoder->decoding->vocab,
+                              .user = decoder,
+                              .scores = model_scores,
+                              .gives_log_sums = decoder->decoding->log_sum != TFM_NONE,
+                              .share = model_share,
+                              .best = decoder->step->consumer ? model_best : NULL,
+                              .most_best = decoder->step->consumer ? MOST_BEST : 0};
 }
