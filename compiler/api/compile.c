@@ -33,7 +33,8 @@ static const char *command_of(const tfm_compile_options *options, char path[MOST
   return path;
 }
 
-static tfm_status run_compiler(const tfm_compile_options *options, const Request *request, ChildEnd *end, tfm_error *error) {
+static tfm_status run_compiler(const tfm_compile_options *options, const Request *request, ChildEnd *end,
+                               tfm_error *error) {
   if (options->in_process) {
     int exit_code = 0;
     tfm_status status = in_process_run(request, &exit_code, error);
@@ -68,14 +69,16 @@ static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
                                    &compiled->code, error);
   if (status != TFM_OK) return status;
   const tfm_library *(*library)(void) = (const tfm_library *(*)(void))compiled->code.entry;
-  return tfm_library_open_memory(library(), data + header->weights.offset, header->weights.size, &compiled->model, error);
+  return tfm_library_open_memory(library(), data + header->weights.offset, header->weights.size, &compiled->model,
+                                 error);
 }
 
 /* The options as this version knows them: what the caller's struct lacks is zero. */
 static tfm_status read_options(const tfm_compile_options *given, tfm_compile_options *options, tfm_error *error) {
   if (!given) return fault(error, TFM_E_USAGE, "there are no options");
   size_t size = given->struct_size ? given->struct_size : sizeof *options;
-  if (size < offsetof(tfm_compile_options, model)) return fault(error, TFM_E_USAGE, "struct_size of the options is too small");
+  if (size < offsetof(tfm_compile_options, model))
+    return fault(error, TFM_E_USAGE, "struct_size of the options is too small");
   *options = (tfm_compile_options){0};
   memcpy(options, given, size < sizeof *options ? size : sizeof *options);
   return TFM_OK;

@@ -48,8 +48,8 @@ static bool is_our_kind(const Object *object) {
   static const unsigned char ident[] = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT};
   if (object->size < sizeof(Elf64_Ehdr)) return false;
   const Elf64_Ehdr *header = (const Elf64_Ehdr *)(const void *)object->data;
-  return memcmp(header->e_ident, ident, sizeof ident) == 0 && header->e_type == ET_REL && header->e_machine == EM_X86_64 &&
-         header->e_shentsize == sizeof(Elf64_Shdr) && header->e_shoff % 8 == 0 &&
+  return memcmp(header->e_ident, ident, sizeof ident) == 0 && header->e_type == ET_REL &&
+         header->e_machine == EM_X86_64 && header->e_shentsize == sizeof(Elf64_Shdr) && header->e_shoff % 8 == 0 &&
          lies_within(object, header->e_shoff, header->e_shnum, sizeof(Elf64_Shdr));
 }
 
@@ -200,7 +200,8 @@ static tfm_status relocate(Linker *l, const ObjectFile *file, uint32_t target, c
   uint64_t type = ELF64_R_TYPE(entry->r_info), size = file->sections[target].sh_size;
   size_t width = type == R_X86_64_64 || type == R_X86_64_PC64 ? 8 : 4;
   if (entry->r_offset > size || size - entry->r_offset < width) return broken(l, "a relocation outside of its section");
-  char *at = file->addresses[target] + entry->r_offset, *address = address_of(l, file, (uint32_t)ELF64_R_SYM(entry->r_info));
+  char *at = file->addresses[target] + entry->r_offset,
+       *address = address_of(l, file, (uint32_t)ELF64_R_SYM(entry->r_info));
   if (!address) return broken(l, "a symbol that nothing defines");
   uint64_t value = (uint64_t)(uintptr_t)address + (uint64_t)entry->r_addend;
   if (type == R_X86_64_64) {
@@ -247,7 +248,9 @@ static tfm_status finish(Linker *l, const char *symbol, LoadedCode *code) {
   if (!entry || entry >= l->memory + l->code_size) return broken(l, "it lacks its entry");
   if (mprotect(l->memory, l->code_size, PROT_READ | PROT_EXEC) ||
       (l->size > l->code_size && mprotect(l->memory + l->code_size, l->size - l->code_size, PROT_READ)))
-    return fault(l->error, TFM_E_ENV, "this system lets no program make code while it runs; a library made by `tfmc compile` has it already");
+    return fault(
+        l->error, TFM_E_ENV,
+        "this system lets no program make code while it runs; a library made by `tfmc compile` has it already");
   *code = (LoadedCode){.memory = l->memory, .size = l->size};
   memcpy(&code->entry, &entry, sizeof entry);
   return TFM_OK;
@@ -265,7 +268,8 @@ static tfm_status read_files(Linker *l, const Object *objects) {
 tfm_status objects_load(const Object *objects, size_t n, const OutsideFunction *outside, size_t n_outside,
                         const char *symbol, LoadedCode *code, tfm_error *error) {
   *code = (LoadedCode){0};
-  Linker l = {.n = n, .outside = outside, .n_outside = n_outside, .error = error, .files = calloc(n + 1, sizeof *l.files)};
+  Linker l = {
+      .n = n, .outside = outside, .n_outside = n_outside, .error = error, .files = calloc(n + 1, sizeof *l.files)};
   if (!l.files) return fault(error, TFM_E_NOMEM, "not enough memory to load the code");
   tfm_status status = read_files(&l, objects);
   if (status == TFM_OK) status = make_image(&l);

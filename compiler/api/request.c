@@ -68,7 +68,8 @@ tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *e
   if (!ok && number == EFBIG) sigtimedwait(&too_large, NULL, &(struct timespec){0});
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (ok) return TFM_OK;
-  return fault_of_system(error, number == EFBIG ? TFM_E_ENV : TFM_E_NOMEM, number, "a file in memory cannot be written");
+  return fault_of_system(error, number == EFBIG ? TFM_E_ENV : TFM_E_NOMEM, number,
+                         "a file in memory cannot be written");
 }
 
 tfm_status nameless_map(int file, Mapping *mapping, tfm_error *error) {
@@ -174,8 +175,10 @@ tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_erro
 enum { MOST_FIXED_ARGUMENTS = 24 };
 
 static tfm_status check_options(const tfm_compile_options *options, tfm_error *error) {
-  if (!options->path && !options->text) return fault(error, TFM_E_USAGE, "there is neither a path nor a text to compile");
-  if (options->n_definitions && !options->definitions) return fault(error, TFM_E_USAGE, "the definitions are a null pointer");
+  if (!options->path && !options->text)
+    return fault(error, TFM_E_USAGE, "there is neither a path nor a text to compile");
+  if (options->n_definitions && !options->definitions)
+    return fault(error, TFM_E_USAGE, "the definitions are a null pointer");
   for (size_t i = 0; i < options->n_definitions; i++)
     if (!options->definitions[i]) return fault(error, TFM_E_USAGE, "definition %zu is a null pointer", i);
   if (options->n_weights && !options->weights) return fault(error, TFM_E_USAGE, "the weights are a null pointer");

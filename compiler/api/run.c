@@ -75,7 +75,8 @@ static tfm_status start(const char *compiler, const Request *request, int life, 
   }
   if (!failed) return TFM_OK;
   char what[400];
-  snprintf(what, sizeof what, "the compiler '%.250s' cannot be started (the variable TFM_COMPILER can name it)", compiler);
+  snprintf(what, sizeof what, "the compiler '%.250s' cannot be started (the variable TFM_COMPILER can name it)",
+           compiler);
   return fault_of_system(error, failed == ENOMEM ? TFM_E_NOMEM : TFM_E_ENV, failed, what);
 }
 
@@ -180,7 +181,8 @@ static tfm_status read_messages(const Mapping *messages, const tfm_compile_optio
     const char *newline = memchr(at, '\n', (size_t)(end - at));
     const char *stop = newline ? newline : end;
     if (*at == '{' && options->message) status = pass_on(options, at, (size_t)(stop - at), error);
-    else if (*at != '{' && stop > at) snprintf(last, LAST_LINE, "%.*s", (int)(stop - at < LAST_LINE ? stop - at : LAST_LINE), at);
+    else if (*at != '{' && stop > at)
+      snprintf(last, LAST_LINE, "%.*s", (int)(stop - at < LAST_LINE ? stop - at : LAST_LINE), at);
     at = stop + 1;
   }
   return status;
@@ -202,7 +204,8 @@ static tfm_status untimely(const ChildEnd *end, const Mapping *messages, const c
   const char *separator = *last ? ": " : "";
   if (code == EXIT_MEMORY || is_about_memory(messages))
     return fault(error, TFM_E_NOMEM, "not enough memory for compiling%s%s", separator, last);
-  if (sign == SIGKILL) return fault(error, TFM_E_NOMEM, "the compiler was killed, as systems do that run out of memory");
+  if (sign == SIGKILL)
+    return fault(error, TFM_E_NOMEM, "the compiler was killed, as systems do that run out of memory");
   if (code == EXIT_ENVIRONMENT)
     return fault(error, TFM_E_ENV, "the compiler could not write its result%s%s", separator, last);
   if (code == EXIT_USAGE)
@@ -220,7 +223,8 @@ static tfm_status status_of(int32_t exit_code) {
 // ---- the parts ----
 
 static bool is_within(const Mapping *parts, const PartsRange *range) {
-  return range->offset % PARTS_ALIGNMENT == 0 && range->offset <= parts->size && range->size <= parts->size - range->offset;
+  return range->offset % PARTS_ALIGNMENT == 0 && range->offset <= parts->size &&
+         range->size <= parts->size - range->offset;
 }
 
 static bool is_whole(const Mapping *parts) {
@@ -230,7 +234,8 @@ static bool is_whole(const Mapping *parts) {
 }
 
 static bool ranges_are_sound(const Mapping *parts, const PartsHeader *header) {
-  if (header->n_objects > PARTS_MAX_OBJECTS || !is_within(parts, &header->symbol) || !is_within(parts, &header->weights))
+  if (header->n_objects > PARTS_MAX_OBJECTS || !is_within(parts, &header->symbol) ||
+      !is_within(parts, &header->weights))
     return false;
   for (uint32_t i = 0; i < header->n_objects; i++)
     if (!is_within(parts, &header->objects[i])) return false;

@@ -1,8 +1,8 @@
 /* Running the compiler: in a child process, or in this one for callers that asked for it.
  *
- * In: a request. Out: how the compiler ended, and its outcome: a status, or the parts (parts.h) that it made. A child gets
- * nothing else of this process: no other open file, no blocked or handled signal. The compiler in this process is a
- * library of its own, which brings LLVM with it. */
+ * In: a request. Out: how the compiler ended, and its outcome: a status, or the parts (parts.h) that it made. A
+ * child gets nothing else of this process: no other open file, no blocked or handled signal. The compiler in this
+ * process is a library of its own, which brings LLVM with it. */
 #ifndef TFM_API_RUN_H
 #define TFM_API_RUN_H
 

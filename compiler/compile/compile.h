@@ -1,8 +1,9 @@
 /* Compile: the one way from a model to code.
  *
- * In: a graph as the elaborator made it, and a request: the instruction set, the options of the passes, where weights come
- * from. Out, as far as it is wanted: the graphs that are computed (the model itself, and its incremental form, which is
- * derived once), their plans, which share one block of packed weights, and programs with code in this process.
+ * In: a graph as the elaborator made it, and a request: the instruction set, the options of the passes, where
+ * weights come from. Out, as far as it is wanted: the graphs that are computed (the model itself, and its
+ * incremental form, which is derived once), their plans, which share one block of packed weights, and programs with
+ * code in this process.
  *
  * Nothing here knows a command line, a file or a terminal. Errors go to the request's diag. */
 #ifndef TFM_COMPILE_COMPILE_H
@@ -23,8 +24,8 @@ typedef struct CompileRequest {
   Diag *diag;
   const TargetInfo *target;
   PassOptions passes;
-  /* Gets the graph that does the work, after its passes, and the log of how it came about; false ends the compilation. Of a
-   * model of which only a decoder is wanted that graph is the step. NULL: nobody asks. */
+  /* Gets the graph that does the work, after its passes, and the log of how it came about; false ends the compilation.
+   * Of a model of which only a decoder is wanted that graph is the step. NULL: nobody asks. */
   bool (*report)(void *context, Graph *graph, const PassLog *log);
   void *report_context;
   WeightLookup weights; /* NULL: all weights are 0, to be filled in by the caller */
@@ -34,7 +35,8 @@ typedef struct CompileRequest {
 
 // ---- graphs ----
 
-/* Leaves the graph as it is. A model that is not incremental, or has no generate block, gets a derivation without a step. */
+/* Leaves the graph as it is. A model that is not incremental, or has no generate block, gets a derivation without a
+ * step. */
 Derivation *compile_derive(const CompileRequest *request, const Graph *graph);
 /* Runs the passes and reports. What was derived comes first in the report; `derived` may be NULL. */
 bool compile_fuse(const CompileRequest *request, Graph *graph, const Derivation *derived);

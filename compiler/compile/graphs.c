@@ -18,8 +18,8 @@ static PassLog log_after(const CompileRequest *request, const Derivation *derive
   return log;
 }
 
-static bool run_passes(const CompileRequest *request, Graph *graph, const PassOptions *options, const Derivation *derived,
-                       bool is_reported) {
+static bool run_passes(const CompileRequest *request, Graph *graph, const PassOptions *options,
+                       const Derivation *derived, bool is_reported) {
   if (!request->report || !is_reported) return passes_run(graph, request->diag, options, NULL);
   PassLog log = log_after(request, derived);
   return passes_run(graph, request->diag, options, &log) && request->report(request->report_context, graph, &log);

@@ -36,8 +36,9 @@ static bool serve_ragged(const CompileRequest *request, LibraryModel *model) {
     if (!graph->ragged[i]) continue;
     if (!model->generation || model->generation->batch != (uint32_t)graph->ragged_batch) {
       diag_error(request->diag, input_with(graph, i)->origin.span, DIAG_LIMIT,
-                 "a library cannot take items with '%s' of their own: ragged sizes in libraries are for models that write rows "
-                 "for them, with a generate block; 'tfmc run' takes this model as it is", sizes->symbols[i]);
+                 "a library cannot take items with '%s' of their own: ragged sizes in libraries are for models that "
+                 "write rows for them, with a generate block; 'tfmc run' takes this model as it is",
+                 sizes->symbols[i]);
       return false;
     }
     if (model->generation->length == i) {
@@ -98,8 +99,8 @@ bool library_plans_again(const CompileRequest *request, const LibraryFile *libra
   if (done && memcmp(layout, library->layout, sizeof layout) == 0) return true;
   if (!diag_has_errors(request->diag))
     diag_error_at(request->diag, library->path, DIAG_LIBRARY,
-                  "tfmc %s packs weights in another way than tfmc %s, which made the library: compile it again", version,
-                  library->version);
+                  "tfmc %s packs weights in another way than tfmc %s, which made the library: compile it again",
+                  version, library->version);
   return false;
 }
 
@@ -114,7 +115,8 @@ const char *file_beside(Arena *arena, const char *output, const char *ending) {
   return arena_printf(arena, "%.*s%.*s%s", (int)folder, output, (int)length, base, ending);
 }
 
-bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path, const char *packed) {
+bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path,
+                           const char *packed) {
   const tfm_program *program = &plans->forward->program;
   uint8_t layout[16];
   library_layout(request->arena, plans, layout);

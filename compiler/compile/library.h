@@ -1,9 +1,9 @@
 /* LibraryModel: a model as a library is made from it, or as one that exists was made.
  *
- * In: a graph as the elaborator made it, with the text and the generate block that it came from. Out: its forms after the
- * passes, and plans of them for an instruction set, which share their packed weights. Refuses ragged sizes of models that
- * write nothing: they are sizes of each row and of each item for the functions that write, and of all rows of a run for
- * forward. */
+ * In: a graph as the elaborator made it, with the text and the generate block that it came from. Out: its forms
+ * after the passes, and plans of them for an instruction set, which share their packed weights. Refuses ragged sizes
+ * of models that write nothing: they are sizes of each row and of each item for the functions that write, and of all
+ * rows of a run for forward. */
 #ifndef TFM_COMPILE_LIBRARY_H
 #define TFM_COMPILE_LIBRARY_H
 
@@ -22,14 +22,14 @@ typedef struct LibraryModel {
   const bool *ragged_sources;       /* by the sizes of the graph: others that were; NULL: none */
 } LibraryModel;
 
-/* `model` holds program, graph, which becomes the model's, and generation; the rest is filled in. The report is about the
- * graph, whatever else is derived from it. False after an error. */
+/* `model` holds program, graph, which becomes the model's, and generation; the rest is filled in. The report is
+ * about the graph, whatever else is derived from it. False after an error. */
 bool library_model_make(const CompileRequest *request, LibraryModel *model);
-/* For the target of the request. Places in the plans name files from the folder of the model, so that they do not depend
- * on where that lies. False after an error. */
+/* For the target of the request. Places in the plans name files from the folder of the model, so that they do not
+ * depend on where that lies. False after an error. */
 bool library_model_plan(const CompileRequest *request, const LibraryModel *model, LibraryPlans *plans);
-/* The plans of a library, made again from its text and its graph, with the layout of its weights; `version` is that of this
- * compiler. The request's target is not read. False after an error. */
+/* The plans of a library, made again from its text and its graph, with the layout of its weights; `version` is that
+ * of this compiler. The request's target is not read. False after an error. */
 bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
                          const char *version, LibraryPlans *plans);
 
@@ -38,6 +38,7 @@ bool library_plans_again(const CompileRequest *request, const LibraryFile *libra
 /* "out/libx.so" and ".h" give "out/x.h". */
 const char *file_beside(Arena *arena, const char *output, const char *ending);
 /* Writes the .tfmw file of a library. False after an error. */
-bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path, const char *packed);
+bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path,
+                           const char *packed);
 
 #endif

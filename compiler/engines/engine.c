@@ -1,4 +1,5 @@
-/* The engines of graphs: native, reference, and the one that takes ragged batches apart. That of libraries is in library.c. */
+/* The engines of graphs: native, reference, and the one that takes ragged batches apart. That of libraries is in
+ * library.c. */
 #include "engines/engine.h"
 
 #include <string.h>
@@ -99,7 +100,8 @@ static bool make_context(NativeEngine *engine, const EngineSettings *settings) {
   tfm_context_options options = context_options(settings);
   const Compiled *compiled = &engine->compiled;
   engine->base.program = compiled->forward;
-  if (tfm_context_create(compiled->forward, compiled->packed, &options, &engine->base.context, &error) == TFM_OK) return true;
+  if (tfm_context_create(compiled->forward, compiled->packed, &options, &engine->base.context, &error) == TFM_OK)
+    return true;
   report_runtime_error(settings->compile.diag, &error);
   return false;
 }
@@ -134,7 +136,8 @@ static Engine *reference_create(const EngineSettings *settings, Graph *graph, We
 
 static bool reference_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *outputs) {
   ReferenceEngine *engine = (ReferenceEngine *)base;
-  return graph_eval(arena, base->settings->compile.diag, engine->graph, weight_source_get, engine->weights, inputs, outputs);
+  return graph_eval(arena, base->settings->compile.diag, engine->graph, weight_source_get, engine->weights, inputs,
+                    outputs);
 }
 
 static void reference_destroy(Engine *engine) { (void)engine; }
@@ -143,7 +146,8 @@ const EngineKind engine_reference = {"reference", reference_create, reference_ru
 
 // ---- ragged: compiled code that runs each item as a batch of one ----
 
-/* The interpreter takes the batch apart, checks all items before the first is computed, and puts the results together. */
+/* The interpreter takes the batch apart, checks all items before the first is computed, and puts the results
+ * together. */
 typedef struct RaggedEngine {
   Engine base;
   Graph *whole;  /* what is checked */
@@ -172,7 +176,8 @@ static bool ragged_run(Engine *base, Arena *arena, const EvalInputs *inputs, Ten
 
 static const EngineKind engine_ragged;
 
-static Engine *create_whole(const EngineKind *kind, const EngineSettings *settings, Graph *graph, WeightSource *weights) {
+static Engine *create_whole(const EngineKind *kind, const EngineSettings *settings, Graph *graph,
+                            WeightSource *weights) {
   Engine *engine = kind->create(settings, graph, weights);
   if (!engine) return NULL;
   engine->kind = kind;

@@ -1,8 +1,8 @@
 /* Engine: what computes the outputs of a graph: code compiled now, code of a library, or the reference interpreter.
  *
- * In: a graph, its weights, inputs. Out: the outputs, as often as wanted. Everything that does not depend on the inputs is
- * done when the engine is made. Each engine is one EngineKind; the commands know nothing else of them. Errors go to the diag
- * of the settings. */
+ * In: a graph, its weights, inputs. Out: the outputs, as often as wanted. Everything that does not depend on the
+ * inputs is done when the engine is made. Each engine is one EngineKind; the commands know nothing else of them.
+ * Errors go to the diag of the settings. */
 #ifndef TFM_ENGINES_ENGINE_H
 #define TFM_ENGINES_ENGINE_H
 
@@ -11,7 +11,7 @@
 #include "tfm/tfm.h"
 
 typedef struct EngineSettings {
-  CompileRequest compile;     /* how code is made, but for its target, weights and cache; its arena and diag serve all */
+  CompileRequest compile; /* how code is made, but for its target, weights and cache; its arena and diag serve all */
   const char *march;          /* the instruction set, "native" for the best of this CPU */
   int32_t threads;            /* 0: as many as the process may use */
   Derivation *derived;        /* the incremental form of the model; NULL: it was not derived */
@@ -42,8 +42,8 @@ struct Engine { /* the first member of what each engine keeps */
 
 extern const EngineKind engine_native, engine_reference, engine_library;
 
-/* The settings must outlive the engine. A graph with ragged sizes gets, around compiled code, an engine that takes batches
- * apart. NULL after an error; else engine_destroy when done. */
+/* The settings must outlive the engine. A graph with ragged sizes gets, around compiled code, an engine that takes
+ * batches apart. NULL after an error; else engine_destroy when done. */
 Engine *engine_create(const EngineKind *kind, const EngineSettings *settings, Graph *graph, WeightSource *weights);
 bool engine_run(Engine *engine, Arena *arena, const EvalInputs *inputs, Tensor *outputs);
 void engine_destroy(Engine *engine); /* NULL is ignored */
@@ -58,8 +58,8 @@ tfm_context_options context_options(const EngineSettings *settings);
 bool engine_request(const EngineSettings *settings, WeightSource *weights, CompileRequest *request);
 /* An error of the runtime as a message. */
 void report_runtime_error(Diag *diag, const tfm_error *error);
-/* The model of settings->library with its weights, those packed beside it or these, packed now. The graph is the library's.
- * NULL after an error; else tfm_model_close. */
+/* The model of settings->library with its weights, those packed beside it or these, packed now. The graph is the
+ * library's. NULL after an error; else tfm_model_close. */
 tfm_model *library_open(const EngineSettings *settings, Graph *graph, WeightSource *weights);
 
 #endif

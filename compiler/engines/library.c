@@ -25,7 +25,8 @@ static void destroy(Engine *base) {
 
 // ---- weights that are packed now ----
 
-static bool pack_into(const EngineSettings *settings, const LibraryPlans *plans, WeightSource *weights, int fd, size_t bytes) {
+static bool pack_into(const EngineSettings *settings, const LibraryPlans *plans, WeightSource *weights, int fd,
+                      size_t bytes) {
   const LibraryFile *library = settings->library;
   char *map =
       ftruncate(fd, (off_t)bytes) == 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
@@ -47,7 +48,8 @@ static bool pack_into(const EngineSettings *settings, const LibraryPlans *plans,
 /* The descriptor of a .tfmw file in memory; -1 after an error. */
 static int pack_nameless(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   LibraryPlans plans;
-  if (!library_plans_again(&settings->compile, settings->library, settings->text, graph, settings->version, &plans)) return -1;
+  if (!library_plans_again(&settings->compile, settings->library, settings->text, graph, settings->version, &plans))
+    return -1;
   int fd = memfd_create("tfmw", MFD_CLOEXEC);
   if (fd < 0)
     diag_error_at(settings->compile.diag, NULL, DIAG_TOOL, "a file in memory cannot be made: %s", strerror(errno));
@@ -71,17 +73,19 @@ static bool check_packed(const EngineSettings *settings, const char *path) {
   tfm_weights_header header;
   tfm_error error;
   if (!in_file_open(&file, settings->compile.diag, path, true)) {
-    diag_note(settings->compile.diag, NO_SPAN, "%s needs weights: make them with `tfmc pack`, or name a file with --weights",
-              library->path);
+    diag_note(settings->compile.diag, NO_SPAN,
+              "%s needs weights: make them with `tfmc pack`, or name a file with --weights", library->path);
     return false;
   }
   in_file_close(&file);
   if (tfm_weights_file_read(path, &header, &error) != TFM_OK) return refuse(settings, error.message);
   if (memcmp(header.layout, library->layout, sizeof header.layout) == 0) return true;
   Arena *arena = settings->compile.arena;
-  return refuse(settings, arena_printf(arena, "%s was packed for the model %s with the layout %s; %s has the model %s and "
-                                       "wants the layout %s", path, header.model, layout_text(arena, header.layout),
-                                       library->path, library->prefix, layout_text(arena, library->layout)));
+  return refuse(settings, arena_printf(arena,
+                                       "%s was packed for the model %s with the layout %s; %s has the model %s and "
+                                       "wants the layout %s",
+                                       path, header.model, layout_text(arena, header.layout), library->path,
+                                       library->prefix, layout_text(arena, library->layout)));
 }
 
 /* The file that the runtime will open; "" if it opens none. NULL after an error. */
@@ -101,8 +105,8 @@ static bool check_cpu(const EngineSettings *settings) {
   const TargetInfo *least = target_find(library->instruction_sets[library->n_instruction_sets - 1]);
   const char *missing = least ? host_lacks(least) : NULL;
   if (missing)
-    diag_error_at(settings->compile.diag, library->path, DIAG_CPU, "this CPU cannot run %s code: it lacks %s", least->name,
-                  missing);
+    diag_error_at(settings->compile.diag, library->path, DIAG_CPU, "this CPU cannot run %s code: it lacks %s",
+                  least->name, missing);
   return !missing;
 }
 
@@ -119,7 +123,8 @@ tfm_model *library_open(const EngineSettings *settings, Graph *graph, WeightSour
   if (!check_cpu(settings)) return NULL;
   int fd = weights->is_packed ? -1 : pack_nameless(settings, graph, weights);
   if (!weights->is_packed && fd < 0) return NULL;
-  const char *path = fd < 0 ? find_packed(settings, weights) : arena_printf(settings->compile.arena, "/proc/self/fd/%d", fd);
+  const char *path =
+      fd < 0 ? find_packed(settings, weights) : arena_printf(settings->compile.arena, "/proc/self/fd/%d", fd);
   tfm_model *model = path ? open_model(settings, *path ? path : NULL) : NULL;
   if (fd >= 0) close(fd); /* it is mapped */
   return model;

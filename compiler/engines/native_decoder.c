@@ -60,7 +60,8 @@ void decoding_memory_print(StrBuf *out, const tfm_decoding *decoding, const Grap
   int64_t length = max_length_of(graph);
   strbuf_printf(out, "memory: weights %" PRIu64 " bytes\n", decoding->step->weights_bytes);
   strbuf_printf(out, "memory: %d tokens of a row %" PRId64 " bytes", TFM_CACHE_PAGE, row);
-  if (length > 0) strbuf_printf(out, ", a row of %" PRId64 " tokens %" PRId64, length, decoding_row_bytes(decoding, length));
+  if (length > 0)
+    strbuf_printf(out, ", a row of %" PRId64 " tokens %" PRId64, length, decoding_row_bytes(decoding, length));
   strbuf_add(out, has_tensors(decoding) ? ", and the caches that are tensors\n" : "\n");
   if (source) strbuf_printf(out, "memory: %d positions of a source %" PRId64 " bytes\n", TFM_CACHE_PAGE, source);
 }
@@ -124,8 +125,8 @@ NativeDecoder *native_decoder_create(const EngineSettings *settings, Graph *grap
 static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int64_t max_length) {
   if (!decoder->settings->print) return;
   StrBuf text = strbuf_new(decoder->settings->compile.arena);
-  strbuf_printf(&text, "memory: room for %lld rows of %lld tokens and their workspaces %llu bytes\n", (long long)max_rows,
-                (long long)max_length, (unsigned long long)tfm_decoder_bytes(decoder->decoder));
+  strbuf_printf(&text, "memory: room for %lld rows of %lld tokens and their workspaces %llu bytes\n",
+                (long long)max_rows, (long long)max_length, (unsigned long long)tfm_decoder_bytes(decoder->decoder));
   decoder->settings->print(&text);
 }
 
@@ -162,8 +163,8 @@ static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, con
     const char *name = arena_printf(arena, "%s.lengths", source->symbols[i]);
     const Tensor *given = decoder->decoding.ragged[i] ? input_named(scorer, name) : NULL;
     if (!given) continue;
-    if (!eval_check_lengths(arena, decoder->settings->compile.diag, name, source->symbols[decoder->decoding.source_rows],
-                            scorer->batch, given))
+    if (!eval_check_lengths(arena, decoder->settings->compile.diag, name,
+                            source->symbols[decoder->decoding.source_rows], scorer->batch, given))
       return false;
     int64_t *values = ARENA_ARRAY(arena, int64_t, scorer->batch);
     for (int64_t item = 0; item < scorer->batch; item++) values[item] = ((const int32_t *)given->data)[item];

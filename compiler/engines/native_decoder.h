@@ -10,7 +10,8 @@
 
 typedef struct NativeDecoder NativeDecoder;
 
-/* The incremental form is settings->derived, or the library's. NULL after an error, or, without one, if there is none. */
+/* The incremental form is settings->derived, or the library's. NULL after an error, or, without one, if there is
+ * none. */
 NativeDecoder *native_decoder_create(const EngineSettings *settings, Graph *graph, WeightSource *weights);
 void native_decoder_destroy(NativeDecoder *decoder); /* NULL is ignored */
 /* Computes what depends on the scorer's inputs alone and makes room. False after an error. */

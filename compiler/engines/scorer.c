@@ -254,7 +254,8 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
   return scorer_fits(((const Call *)context)->scorer, rows, a, b);
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums,
+                            tfm_error *error) {
   Call call = {context, scores, log_sums};
   arena_reset(call.scorer->scratch);
   if (row_groups_run(call.scorer->scratch, rows, &(RowGrouping){&call, fits, run})) return TFM_OK;

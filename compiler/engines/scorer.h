@@ -12,8 +12,8 @@
 
 // ---- rows that go together ----
 
-/* Each row of a call of the decoding loop is in one group, in the order of the first row of each. Tensors may have one part
- * for each row: items of a batch, caches. */
+/* Each row of a call of the decoding loop is in one group, in the order of the first row of each. Tensors may have
+ * one part for each row: items of a batch, caches. */
 typedef struct RowGroup {
   const tfm_step_rows *call;
   int64_t *numbers, n; /* which rows of the call */

@@ -43,7 +43,8 @@ static void read_step(StepScorer *s) {
   s->inputs = ARENA_ARRAY(s->arena, StepInput, s->step->inputs.n);
   for (size_t i = 0; i < s->step->inputs.n; i++) {
     const Node *node = s->step->inputs.items[i];
-    s->inputs[i] = (StepInput){incremental_cache_number(node), incremental_source_number(node), batch_axis(s->step, node)};
+    s->inputs[i] =
+        (StepInput){incremental_cache_number(node), incremental_source_number(node), batch_axis(s->step, node)};
   }
 }
 
@@ -76,8 +77,14 @@ static bool run_source(StepScorer *s, const Scorer *scorer, Graph *source) {
 StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, WeightSource *weights) {
   Arena *arena = scorer->arena;
   StepScorer *s = ARENA_NEW(arena, StepScorer);
-  *s = (StepScorer){.arena = arena, .diag = scorer->diag, .step = parts->step, .weights = weights, .items = scorer->batch,
-                    .vocab = scorer->vocab, .is_single = scorer->is_single, .n_caches = parts->n_caches};
+  *s = (StepScorer){.arena = arena,
+                    .diag = scorer->diag,
+                    .step = parts->step,
+                    .weights = weights,
+                    .items = scorer->batch,
+                    .vocab = scorer->vocab,
+                    .is_single = scorer->is_single,
+                    .n_caches = parts->n_caches};
   const Node *tokens = parts->step->inputs.items[0];
   const char *fresh = parts->step->sizes->symbols[size_symbol_of(tokens->dims[1])];
   s->length = arena_strndup(arena, fresh, (size_t)(strrchr(fresh, '.') - fresh));
@@ -117,7 +124,9 @@ static int64_t past_of(const StepScorer *s, const tfm_step_rows *call, int64_t i
 }
 
 /* All rows of a group have as many earlier tokens. */
-static int64_t group_past(const StepScorer *s, const RowGroup *group) { return past_of(s, group->call, group->numbers[0]); }
+static int64_t group_past(const StepScorer *s, const RowGroup *group) {
+  return past_of(s, group->call, group->numbers[0]);
+}
 
 static Tensor gather_source(StepScorer *s, const RowGroup *group, const StepInput *input) {
   const Tensor *whole = &s->sources[input->source];
@@ -145,7 +154,8 @@ static Tensor gather_cache(StepScorer *s, const RowGroup *group, size_t i) {
   const uint32_t axis = (uint32_t)input->batch_axis;
   Tensor tensor = parts_tensor(s->scratch, first, 1, group->n, axis);
   for (int64_t row = 0; row < group->n; row++)
-    parts_copy(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->cache], 0, 1, axis);
+    parts_copy(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->cache], 0, 1,
+               axis);
   return tensor;
 }
 
@@ -206,7 +216,8 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
   return !s->is_single && rows->lengths[a] == rows->lengths[b] && past_of(s, rows, a) == past_of(s, rows, b);
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums,
+                            tfm_error *error) {
   StepScorer *s = context;
   arena_reset(s->scratch);
   arena_reset(s->next);

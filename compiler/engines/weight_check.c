@@ -21,7 +21,8 @@ static const char *own_name(const Comparison *c, const char *name) {
   return name + strlen(c->check->prefix);
 }
 
-/* The text before the weight's own name where the file has it below something else ("" too); NULL: it has it nowhere. */
+/* The text before the weight's own name where the file has it below something else ("" too); NULL: it has it
+ * nowhere. */
 static const char *prefix_in_file(const Comparison *c, const char *name) {
   const char *own = own_name(c, name);
   size_t length = strlen(own);
@@ -74,8 +75,9 @@ static void check_finite(const Comparison *c, const WeightEntry *entry) {
   if (!c->check->rejects_nonfinite) return;
   if (!safetensors_count(entry->file, c->check->diag, entry->tensor, &counts)) return;
   if (!counts.nan && !counts.infinite) return;
-  diag_error_at(c->check->diag, entry->file->file.path, DIAG_NONFINITE, "tensor \"%s\": %lld NaN and %lld infinite values",
-                entry->tensor->name, (long long)counts.nan, (long long)counts.infinite);
+  diag_error_at(c->check->diag, entry->file->file.path, DIAG_NONFINITE,
+                "tensor \"%s\": %lld NaN and %lld infinite values", entry->tensor->name, (long long)counts.nan,
+                (long long)counts.infinite);
 }
 
 static void check_weight(const Comparison *c, const Node *node) {

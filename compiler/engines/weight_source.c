@@ -64,8 +64,9 @@ static bool check_request(const WeightSource *source, const WeightRequest *reque
     diag_error_at(source->diag, NULL, DIAG_USAGE,
                   "the model has weights: give --weights FILE, or --random-weights SEED for a trial");
   else if (request->path && is_packed_file(source->arena, request->path))
-    diag_error_at(source->diag, request->path, DIAG_LIBRARY,
-                  "packed weights are for running a compiled library; here the file that they were made from is wanted");
+    diag_error_at(
+        source->diag, request->path, DIAG_LIBRARY,
+        "packed weights are for running a compiled library; here the file that they were made from is wanted");
   return !diag_has_errors(source->diag);
 }
 
@@ -120,7 +121,8 @@ static void fill_random(const WeightSource *source, const char *name, Tensor *te
   Random random = random_new(source->seed, name);
   float *values = tensor->data, scale = 0.1f, middle = 0;
   const char *dot = strrchr(name, '.');
-  if (tensor->rank >= 2 && tensor->dims[tensor->rank - 1]) scale = (float)sqrt(3.0 / (double)tensor->dims[tensor->rank - 1]);
+  if (tensor->rank >= 2 && tensor->dims[tensor->rank - 1])
+    scale = (float)sqrt(3.0 / (double)tensor->dims[tensor->rank - 1]);
   else if (strcmp(dot ? dot + 1 : name, "weight") == 0) middle = 1;
   int64_t n = tensor_elements(tensor);
   for (int64_t i = 0; i < n; i++) values[i] = middle + scale * random_float(&random);

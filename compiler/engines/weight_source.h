@@ -1,7 +1,7 @@
 /* WeightSource: where the weights of a run come from: a file, random numbers, or the packed weights of a library.
  *
- * In: a request, and the graph as it was elaborated. Out: tensors by name, read when they are asked for. Everything that is
- * missing or does not fit is listed before that. */
+ * In: a request, and the graph as it was elaborated. Out: tensors by name, read when they are asked for. Everything
+ * that is missing or does not fit is listed before that. */
 #ifndef TFM_ENGINES_WEIGHT_SOURCE_H
 #define TFM_ENGINES_WEIGHT_SOURCE_H
 
