@@ -141,8 +141,6 @@ typedef struct DecoderCall {
   float *scores, *log_sums;
   const tfm_best_call *best; /* NULL, or in place of the scores and sums: kept is 1 */
 } DecoderCall;
-/* decoder_step.c: executes a call that is checked, of rows whose pages have room. */
-tfm_status decoder_run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error);
 static inline DecoderRow *decoder_row_of(const tfm_decoder *decoder, const DecoderCall *call, int64_t member) {
   return &decoder->rows[call->rows[member].row];
 }
@@ -156,17 +154,9 @@ typedef struct SourceInputs {
   const tfm_value *given;
   const int64_t *const *lengths; /* [sizes of the source program][items]; NULL: all items have all of it */
 } SourceInputs;
-/* sources.c: which items there are, and in which groups; sizes, not contents, are looked at. */
-tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
-/* Bytes that groups_gather needs at most. */
-int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs);
-/* decoder->source->given becomes the inputs of these items, as many as decoder->source is bound to with their sizes. What
- * has to be put together is in `room`. */
-tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room, const int64_t *items,
-                         tfm_error *error);
-/* sources.c: makes the groups, checks what every item gets, and makes room for what they give. */
+/* sources.c: forms the groups of items, checks the inputs of every item, and makes room for what the items give. */
 tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
-/* Pages of all items, in the room that sources_bind made and a list that is there since. */
+/* Gives all items their pages, in the room that sources_bind made. decoder->item_pages must be there. */
 void sources_place_pages(tfm_decoder *decoder);
 tfm_status sources_run(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error);
 

@@ -96,7 +96,8 @@ static void form_groups(tfm_decoder *decoder, const SourceInputs *inputs) {
     decoder->order[decoder->groups[decoder->item[i].group].first + decoder->item[i].place] = i;
 }
 
-tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
+/* Finds out which items there are and forms their groups. Looks at sizes, not at contents. */
+static tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
   tfm_status status = read_sizes(decoder, inputs, error);
   if (status) return status;
   Layout layout = {0};
@@ -151,7 +152,8 @@ static tfm_status gather_items(const tfm_value *whole, const tfm_value *part, co
   return TFM_OK;
 }
 
-int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs) {
+/* Bytes that groups_gather needs at most. */
+static int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs) {
   int64_t bytes = 0;
   for (uint32_t i = 0; inputs->lengths && i < decoder->source->program->n_inputs; i++)
     if (has_items(decoder, i))
@@ -161,7 +163,9 @@ int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *inputs) {
   return bytes;
 }
 
-tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room, const int64_t *items,
+/* Puts the inputs of these items into decoder->source->given, as many as decoder->source is bound to. What has to be put
+ * together lies in `room`. */
+static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room, const int64_t *items,
                          tfm_error *error) {
   tfm_context *source = decoder->source;
   tfm_status status = TFM_OK;
