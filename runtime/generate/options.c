@@ -49,6 +49,8 @@ static tfm_status check_real(Generation *g, const char *name, const double *valu
   bool is_within = range.is_open ? *value > range.least : *value >= range.least;
   if (*value == *initial || (is_within && *value <= range.most && isfinite(*value))) return TFM_OK;
   if (!isfinite(range.least)) return generation_refuse(g, "%s is %g", name, *value);
+  if (!range.is_open && isfinite(range.most))
+    return generation_refuse(g, "%s is %g; it must lie between %g and %g", name, *value, range.least, range.most);
   if (!range.is_open) return generation_refuse(g, "%s is %g; it must be %g or greater", name, *value, range.least);
   if (!isfinite(range.most))
     return generation_refuse(g, "%s is %g; it must be greater than %g", name, *value, range.least);
