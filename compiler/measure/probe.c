@@ -39,6 +39,7 @@ typedef struct Prober { /* one thread */
   char *bytes;
   size_t n_bytes, at;
   Probe round;
+  volatile int64_t steps; /* of a piece: volatile, as the sinks are, so that no compiler drops or moves the work */
   volatile float float_sink;
   volatile uint64_t word_sink;
 } Prober;
@@ -68,7 +69,7 @@ static double median(double *seconds, size_t n) {
 // ---- the inner loops, one pair per width of vectors ----
 
 /* `lanes` is the number of floats in a vector, 4, 8 or 16; the CPU must have such vectors. run_chains takes n steps of
- * PROBE_CHAINS chains and returns their sum, which keeps the compiler from dropping the work. read_memory reads `size`
+ * PROBE_CHAINS chains and returns their sum. read_memory reads `size`
  * bytes, a multiple of PROBE_LINE, once, in order; `bytes` must be 64-byte aligned. */
 #if defined(__x86_64__)
 
@@ -180,7 +181,7 @@ static double measure_flops(Prober *prober) {
   double seconds[FLOP_PIECES];
   for (int i = 0; i < FLOP_PIECES; i++) {
     double start = now();
-    prober->float_sink = run_chains(prober->lanes, PIECE_STEPS);
+    prober->float_sink = run_chains(prober->lanes, prober->steps);
     seconds[i] = now() - start;
   }
   return 2.0 * PROBE_CHAINS * prober->lanes * PIECE_STEPS / median(seconds, FLOP_PIECES);
@@ -245,6 +246,7 @@ ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   madvise(set->bytes, all, MADV_HUGEPAGE); /* as packed weights have; only faster */
   for (int32_t i = 0; i < n; i++) {
     set->probers[i].lanes = target->vector_floats;
+    set->probers[i].steps = PIECE_STEPS;
     set->probers[i].bytes = set->bytes + share * (size_t)i;
     set->probers[i].n_bytes = share;
   }
