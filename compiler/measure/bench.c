@@ -66,7 +66,8 @@ void bench_text(StrBuf *out, const Bench *bench) {
   if (bench->flops > 0) {
     strbuf_printf(out, "%.3f GFLOP a run in matrix products, %.1f GFLOP/s", bench->flops * 1e-9, flops * 1e-9);
     if (most.flops > 0)
-      strbuf_printf(out, ", %.0f %% of the %.1f that these threads can do", 100 * flops / most.flops, most.flops * 1e-9);
+      strbuf_printf(out, ", %.0f %% of the %.1f that these threads can do", 100 * flops / most.flops,
+                    most.flops * 1e-9);
     strbuf_add_char(out, '\n');
   }
   if (bench->work.weight_bytes > 0 && most.bytes > 0)
@@ -83,7 +84,8 @@ void bench_json(StrBuf *out, const Bench *bench) {
   strbuf_add(out, "{\"model\": ");
   strbuf_add_json(out, bench->model);
   strbuf_printf(out, ", \"runs\": %zu, \"median_seconds\": %.9f", bench->n, median);
-  strbuf_printf(out, ", \"least_seconds\": %.9f, \"most_seconds\": %.9f", bench->seconds[0], bench->seconds[bench->n - 1]);
+  strbuf_printf(out, ", \"least_seconds\": %.9f", bench->seconds[0]);
+  strbuf_printf(out, ", \"most_seconds\": %.9f", bench->seconds[bench->n - 1]);
   strbuf_printf(out, ", \"flop\": %.0f, \"flop_per_second\": %.0f, \"machine_flop_per_second\": %.0f", bench->flops,
                 bench->flops / median, bench->most.flops);
   strbuf_printf(out, ", \"weight_bytes\": %.0f, \"weight_bytes_per_second\": %.0f, \"machine_bytes_per_second\": %.0f",

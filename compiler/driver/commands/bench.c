@@ -1,7 +1,7 @@
 /* tfmc bench and tfmc profile: how long one run of a model takes, and each of its steps.
  *
- * In: a model, weights, inputs, how often to run. Out: the times as text, as JSON, as a trace or as a page; measure/ says
- * how they are taken and what they are compared with. */
+ * In: a model, weights, inputs, how often to run. Out: the times as text, as JSON, as a trace or as a page; measure/
+ * says how they are taken and what they are compared with. */
 #include "measure/bench.h"
 
 #include <string.h>
