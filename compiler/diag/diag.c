@@ -3,19 +3,13 @@
 #include <stdarg.h>
 #include <string.h>
 
-typedef struct DiagRow {
-  const char *id, *title;
-  int exit_code;
-} DiagRow;
+#include "base/check.h"
 
-static const DiagRow rows[N_DIAG_CODES] = {
-#define DIAG(Enum, id, exit_code, title) [DIAG_##Enum] = {id, title, exit_code},
+const DiagInfo diag_table[N_DIAG_CODES] = {
+#define DIAG(Enum, id, severity, exit_code, line, explanation, model, command, cure) \
+  [DIAG_##Enum] = {#Enum, id, DIAG_##severity, exit_code, line, explanation, model, command, cure},
 #include "diag/diag_codes.def"
 };
-
-const char *diag_id(DiagCode code) { return rows[code].id; }
-
-const char *diag_title(DiagCode code) { return rows[code].title; }
 
 Diag diag_new(Arena *arena) { return (Diag){.arena = arena}; }
 
@@ -25,9 +19,11 @@ static void add(Diag *diag, DiagMessage message, const char *format, va_list arg
     __attribute__((format(printf, 3, 0)));
 
 static void add(Diag *diag, DiagMessage message, const char *format, va_list args) {
+  CHECK(message.severity == diag_table[message.code].severity, "%s reported as %s", diag_id(message.code),
+        message.severity == DIAG_ERROR ? "an error" : "a warning");
   diag->newest_was_dropped = false;
   if (message.severity == DIAG_ERROR) {
-    if (diag->n_errors++ == 0) diag->exit_code = rows[message.code].exit_code;
+    if (diag->n_errors++ == 0) diag->exit_code = diag_table[message.code].exit_code;
     if (diag->n_errors > DIAG_MAX_ERRORS) {
       diag->newest_was_dropped = true;
       return;

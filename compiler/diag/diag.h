@@ -13,12 +13,24 @@
 #include "diag/source.h"
 
 typedef enum DiagCode {
-#define DIAG(Enum, id, exit_code, title) DIAG_##Enum,
+#define DIAG(Enum, ...) DIAG_##Enum,
 #include "diag/diag_codes.def"
   N_DIAG_CODES
 } DiagCode;
 
 typedef enum DiagSeverity { DIAG_ERROR, DIAG_WARNING, DIAG_NOTE } DiagSeverity;
+
+/* A row of diag_codes.def, where each column is described. */
+typedef struct DiagInfo {
+  const char *name, *id; /* "SYNTAX", "E0101" */
+  DiagSeverity severity;
+  int exit_code;
+  const char *line, *explanation;
+  const char *model, *command; /* the example: model.tfm ("" if it needs none) and what to run */
+  const char *cure;
+} DiagInfo;
+
+extern const DiagInfo diag_table[N_DIAG_CODES];
 
 typedef struct DiagNote {
   SrcSpan span;
@@ -43,12 +55,10 @@ typedef struct Diag {
   bool newest_was_dropped; /* beyond the limit, so its notes are dropped too */
 } Diag;
 
-/* The id that messages carry, "E0202". */
-const char *diag_id(DiagCode code);
-/* What a code is about, in a few words. */
-const char *diag_title(DiagCode code);
-
 enum { DIAG_MAX_ERRORS = 20 };
+
+/* The id that messages carry, "E0202". */
+static inline const char *diag_id(DiagCode code) { return diag_table[code].id; }
 
 Diag diag_new(Arena *arena);
 
