@@ -131,9 +131,12 @@ void table_of_generate_options(StrBuf *out) {
 }
 
 void table_of_diagnostics(StrBuf *out) {
-  begin_table(out, "code | exit code | what it is about");
-#define DIAG(Enum, id, exit_code, line) ROW(id, #exit_code, line);
-#include "diag/diag_codes.def"
+  begin_table(out, "code | exit code | what it is about | what to do");
+  for (int i = 0; i < N_DIAG_CODES; i++) {
+    const DiagInfo *info = &diag_table[i];
+    const char *exit_code = arena_printf(out->arena, "%d", info->exit_code);
+    ROW(info->id, info->severity == DIAG_WARNING ? "warning" : exit_code, info->line, info->cure);
+  }
 }
 
 // ---- the compiler ----

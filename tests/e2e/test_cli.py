@@ -132,8 +132,13 @@ class Arguments(Case):
     def test_C01_help_for_a_code(self):
         text = self.tfmc("help", "E0213").out
         self.assertTrue(text.startswith("E0213: "), text)
+        for part in ["\nExample:\n  model M {\n", "\n  $ tfmc check model.tfm\n", "\nWhat to do:\n", "ends with 1."]:
+            self.assertIn(part, text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 90)
         self.assertEqual(self.tfmc("help", "e0213").out, text)
-        self.assertTrue(self.tfmc("help", "w0215").out.startswith("W0215: "))
+        text = self.tfmc("help", "w0215").out
+        self.assertTrue(text.startswith("W0215: "))
+        self.assertIn("This is a warning", text)
         self.tfmc("help", "E0299", code=2, says="did you mean 'E02")
         self.tfmc("help", "E9999", code=2, says="no message has the code 'E9999'")
 

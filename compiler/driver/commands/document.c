@@ -109,10 +109,6 @@ typedef struct Term {
   const char *term, *meaning;
 } Term;
 
-static const Term diagnostics[] = {
-#define DIAG(Enum, id, exit_code, line) {id, line},
-#include "diag/diag_codes.def"
-};
 static const Term exit_codes[] = {
 #define EXIT_CODE(code, meaning) {code, meaning},
 #include "driver/exit_codes.def"
@@ -130,6 +126,15 @@ static void add_terms(StrBuf *out, const char *title, const Term *terms, size_t 
   }
 }
 
+static void add_diagnostics(StrBuf *out) {
+  strbuf_add(out, ".SH DIAGNOSTICS\n");
+  add_text(out, "`tfmc help CODE` shows an example of each and says more.\n");
+  for (int i = 0; i < N_DIAG_CODES; i++) {
+    strbuf_printf(out, ".TP\n.B %s\n", diag_table[i].id);
+    add_line(out, "", diag_table[i].line);
+  }
+}
+
 static void document_man(StrBuf *out) {
   strbuf_add(out, ".TH TFMC 1 \"\" \"tfmc " TFM_VERSION "\" \"User Commands\"\n.ad l\n.SH NAME\n"
                   "tfmc \\- compile and run Transformer models\n"
@@ -142,7 +147,7 @@ static void document_man(StrBuf *out) {
     if (verb_is_listed(i)) add_man_verb(out, i);
   strbuf_add(out, ".SH OPTIONS\n");
   for (int i = 0; i < N_OPTIONS; i++) add_man_option(out, (Option)i);
-  add_terms(out, "DIAGNOSTICS", diagnostics, sizeof diagnostics / sizeof *diagnostics);
+  add_diagnostics(out);
   add_terms(out, "EXIT STATUS", exit_codes, sizeof exit_codes / sizeof *exit_codes);
   add_terms(out, "ENVIRONMENT", variables, sizeof variables / sizeof *variables);
   strbuf_add(out, ".SH EXAMPLES\n.EX\ntfmc check model.tfm \\-\\-weights w.safetensors\n"

@@ -80,16 +80,53 @@ static const char *in_case(Arena *arena, const char *text, int (*convert)(int)) 
 /* "e0206", "W0215": a letter and digits. */
 static bool is_code(const char *text) { return isalpha((unsigned char)*text) && isdigit((unsigned char)text[1]); }
 
-static void help_code(StrBuf *out, DiagCode code) {
-  strbuf_printf(out, "%s: %s\n", diag_id(code), diag_title(code));
+/* Text in lines of at most 88 columns. */
+static void add_paragraph(StrBuf *out, const char *text) {
+  enum { COLUMNS = 88 };
+  size_t column = 0;
+  for (const char *word = text; *word; word += strspn(word, " ")) {
+    size_t length = strcspn(word, " ");
+    const char *space = column == 0 ? "" : column + 1 + length > COLUMNS ? "\n" : " ";
+    column = *space == ' ' ? column + 1 + length : length;
+    strbuf_add(out, space);
+    strbuf_add_n(out, word, length);
+    word += length;
+  }
+  strbuf_add_char(out, '\n');
+}
+
+/* Lines of an example, each after `margin`. */
+static void add_lines(StrBuf *out, const char *margin, const char *text) {
+  for (const char *line = text; *line;) {
+    size_t length = strcspn(line, "\n");
+    strbuf_add(out, margin);
+    strbuf_add_n(out, line, length);
+    strbuf_add_char(out, '\n');
+    line += length + (line[length] == '\n');
+  }
+}
+
+static void help_code(StrBuf *out, const DiagInfo *info) {
+  strbuf_printf(out, "%s: %s\n\n", info->id, info->line);
+  add_paragraph(out, info->explanation);
+  strbuf_add(out, "\nExample:\n");
+  if (*info->model) {
+    add_lines(out, "  ", info->model);
+    strbuf_add_char(out, '\n');
+  }
+  add_lines(out, "  $ ", info->command);
+  strbuf_add(out, "\nWhat to do:\n");
+  add_paragraph(out, info->cure);
+  if (info->severity == DIAG_WARNING) strbuf_add(out, "\nThis is a warning: the command goes on.\n");
+  else strbuf_printf(out, "\nIf this is the first error, the command ends with %d.\n", info->exit_code);
 }
 
 static void explain_code(Session *session, StrBuf *out, const char *name) {
   const char *ids[N_DIAG_CODES], *wanted = in_case(session->arena, name, toupper);
   for (int i = 0; i < N_DIAG_CODES; i++) {
-    ids[i] = diag_id((DiagCode)i);
+    ids[i] = diag_table[i].id;
     if (strcmp(ids[i], wanted) != 0) continue;
-    help_code(out, (DiagCode)i);
+    help_code(out, &diag_table[i]);
     return;
   }
   const char *nearest = diag_nearest(wanted, ids, N_DIAG_CODES);
