@@ -97,7 +97,7 @@ static bool read_verb(Arena *arena, Diag *diag, const char *text, Options *optio
 
 // ---- one value ----
 
-/* Digits and nothing else, no more than 64 bits. */
+/* strtoull would take signs, spaces and other bases; a count is digits and nothing else, and it fits 64 bits. */
 static bool read_count(const char *text, uint64_t *count) {
   *count = 0;
   for (const char *c = text; *c; c++) {
@@ -161,7 +161,7 @@ static bool check_value(Diag *diag, Option option, const char *text) {
 
 // ---- the command line ----
 
-/* The options of the verb first: of several rows with one name its own is found. */
+/* The options of the verb come first: popt takes the first row of a name, and several rows may share one (--format). */
 static void fill_popt_table(struct poptOption table[N_OPTIONS + 1], Verb verb) {
   int n = 0;
   for (int pass = 0; pass < 2 * N_OPTIONS; pass++) {
@@ -178,7 +178,7 @@ static void fill_popt_table(struct poptOption table[N_OPTIONS + 1], Verb verb) {
   table[N_OPTIONS] = (struct poptOption){0};
 }
 
-/* The name that is listed, of a word that has several. */
+/* Some words have a second name, which is accepted but not listed: this gives the listed one. */
 static const char *listed_name(Option option, const char *text) {
   static const char *const stage_aliases[][2] = {
 #define STAGE(name, part, form, line)
@@ -238,7 +238,7 @@ bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *opt
   if (!read_verb(arena, diag, argv[1], options)) return false;
   struct poptOption table[N_OPTIONS + 1];
   fill_popt_table(table, options->verb);
-  /* The context takes the verb for the program's name and passes over it. */
+  /* popt takes the verb for the name of the program and skips it. */
   poptContext context = poptGetContext("tfmc", argc - 1, (const char **)argv + 1, table, 0);
   if (!context) out_of_memory();
   for (int found; (found = poptGetNextOpt(context)) != -1;) {

@@ -1,8 +1,8 @@
 /* Options: what the command line says, checked.
  *
- * In: argc and argv. Out: the verb, its files, and the values of its options, each of them valid for its kind. What is
- * wrong is reported (DIAG_USAGE): unknown verbs and options with the nearest known one, options of other verbs, options
- * given twice, numbers that are none. options.def and verbs.def are the only lists. */
+ * In: argc and argv. Out: the verb, its files, and the values of its options, each of them valid for its kind. Refuses
+ * (DIAG_USAGE) unknown verbs and options, naming the nearest known one, options of other verbs, options given twice,
+ * and values that are not of the option's kind. options.def, verbs.def and stages.def are the only lists. */
 #ifndef TFM_DRIVER_OPTIONS_H
 #define TFM_DRIVER_OPTIONS_H
 
@@ -69,7 +69,7 @@ extern const OptionInfo option_table[N_OPTIONS];
 extern const VerbInfo verb_table[N_VERBS];
 extern const StageInfo stage_table[N_STAGES];
 
-/* Whether people are told of it. */
+/* Whether help and the documents mention it. */
 static inline bool verb_is_listed(int verb) { return *verb_table[verb].line; }
 
 typedef struct OptionValues {
@@ -83,9 +83,9 @@ typedef struct Options {
   OptionValues values[N_OPTIONS];
 } Options;
 
-/* False after an error. `options` can be read even then, as far as they were understood. */
+/* False after an error. Even then `options` can be read, as far as the command line was understood. */
 bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *options);
-/* N_VERBS if there is none. */
+/* N_VERBS if no verb has this name. */
 Verb verb_find(const char *name);
 /* "--weights" or "-O" */
 const char *option_spelling(Arena *arena, Option option);

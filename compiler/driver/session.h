@@ -24,10 +24,10 @@ typedef struct Session {
 
 /* Writes a text that was asked for to stdout, or to the file of -o if there is one. */
 void session_write(Session *session, const StrBuf *text);
-/* Writes to stdout at once. */
+/* Writes to stdout, whatever -o says. */
 void session_print(const StrBuf *text);
-/* Whether the file `output` can be written and is none of the n files that are read (those that are NULL aside). False
- * after an error. */
+/* Checks before any work is done that the file `output` can be written and is not one of the n files that are read;
+ * NULL entries are skipped. False after an error. */
 bool session_check_output(Session *session, const char *output, const char *const *inputs, size_t n);
 /* Prints the messages on stderr. Returns the exit code. */
 int session_finish(Session *session);
@@ -35,11 +35,11 @@ int session_finish(Session *session);
 /* Progress: what takes long, on stderr, when that is a terminal and the work takes more than half a second. */
 typedef struct Progress Progress;
 
-/* NULL when nothing is to be shown; the functions below ignore it then. `what`: "packing weights". */
+/* NULL when nothing is to be shown; the functions below then do nothing. `what`: "packing weights". */
 Progress *progress_begin(Session *session, const char *what);
 /* `done` of `all`; any thread may call it. */
 void progress_set(Progress *progress, size_t done, size_t all);
-/* Takes the line away. */
+/* Removes the line from the terminal. */
 void progress_end(Progress *progress);
 
 #endif
