@@ -1,10 +1,17 @@
 #include "driver/model.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aot/description.h"
+#include "aot/emit_library.h"
 #include "aot/library_file.h"
-#include "driver/passes_options.h"
+#include "codegen/codegen.h"
+#include "compile/compile.h"
+#include "driver/generation_settings.h"
+
+// ---- the graph of the command line ----
 
 ParsedProgram *model_parse(Session *session) {
   if (session->text)
@@ -64,7 +71,8 @@ static bool read_library(Session *session, ModelText *text) {
   const json_t *source = json_object_get(library->description, "source");
   if (model_text_read(session->arena, &session->names, &session->diag, source, text)) return true;
   diag_error_at(&session->diag, library->path, DIAG_LIBRARY,
-                "the model in it cannot be read by tfmc " TFM_VERSION "; the library was made by tfmc %s", library->version);
+                "the model in it cannot be read by tfmc " TFM_VERSION "; the library was made by tfmc %s",
+                library->version);
   return false;
 }
 
@@ -76,3 +84,134 @@ Graph *model_load(Session *session) {
   session->model = text;
   return elaborate(session->arena, &session->names, &session->diag, text->program, &text->options);
 }
+
+// ---- passes ----
+
+PassOptions passes_options(const Options *options) {
+  const OptionValues *only = &options->values[OPTION_ONLY], *disabled = &options->values[OPTION_DISABLE];
+  return (PassOptions){.level = option_is(options, OPTION_OPTIMIZE, "2", "2") ? 2 : 0,
+                       .only = only->texts.items,
+                       .n_only = (uint32_t)only->texts.n,
+                       .disabled = disabled->texts.items,
+                       .n_disabled = (uint32_t)disabled->texts.n,
+                       .stop_after = option_text(options, OPTION_STOP_AFTER, NULL),
+                       .print_after = option_text(options, OPTION_PRINT_AFTER, NULL),
+                       .print_to = stdout,
+                       .time_passes = option_given(options, OPTION_TIME_PASSES),
+                       .dump_dir = option_text(options, OPTION_DUMP_DIR, NULL)};
+}
+
+bool report_passes(Session *session, Graph *graph, const PassLog *log) {
+  const Options *options = &session->options;
+  if (option_given(options, OPTION_REPORT)) {
+    StrBuf report = strbuf_new(session->arena);
+    passes_report(&report, graph, log);
+    session_print(&report);
+  }
+  bool all_there = true;
+  const OptionValues *required = &options->values[OPTION_REQUIRE_FUSION];
+  for (size_t i = 0; i < required->texts.n; i++)
+    all_there = passes_require(&session->diag, log, required->texts.items[i]) && all_there;
+  return all_there;
+}
+
+static bool report(void *context, Graph *graph, const PassLog *log) { return report_passes(context, graph, log); }
+
+CompileRequest compile_request(Session *session, WeightSource *weights) {
+  const Options *options = &session->options;
+  const bool is_reported = option_given(options, OPTION_REPORT) || option_given(options, OPTION_REQUIRE_FUSION);
+  return (CompileRequest){.arena = session->arena,
+                          .diag = &session->diag,
+                          .passes = session->library ? session->model->passes : passes_options(options),
+                          .report = is_reported ? report : NULL,
+                          .report_context = session,
+                          .weights = weights ? weight_source_get : NULL,
+                          .weights_context = weights};
+}
+
+Derivation *derive_for_report(Session *session, const Graph *graph) {
+  const CompileRequest request = compile_request(session, NULL);
+  const bool is_reported = option_given(&session->options, OPTION_REPORT) && graph->generate_input;
+  return is_reported ? compile_derive(&request, graph) : NULL;
+}
+
+bool make_library_model(Session *session, Graph *graph, LibraryModel *model) {
+  const CompileRequest request = compile_request(session, NULL);
+  tfm_generation *generation = generation_of(session->arena, graph);
+  GenerationSettings settings;
+  if (generation) {
+    if (!generation_settings_of_block(session, graph, &settings)) return false;
+    generation->defaults = settings.options;
+    generation->bos = settings.start;
+  }
+  *model = (LibraryModel){.program = session->model->program, .graph = graph, .generation = generation};
+  return library_model_make(&request, model);
+}
+
+bool plans_of_library(Session *session, Graph *graph, LibraryPlans *plans) {
+  const CompileRequest request = compile_request(session, NULL);
+  return library_plans_again(&request, session->library, session->model, graph, TFM_VERSION, plans);
+}
+
+bool run_passes(Session *session, Graph *graph) {
+  const CompileRequest request = compile_request(session, NULL);
+  return compile_fuse(&request, graph, derive_for_report(session, graph));
+}
+
+// ---- engines ----
+
+EngineSettings *engine_settings(Session *session) {
+  const Options *options = &session->options;
+  EngineSettings *settings = ARENA_NEW(session->arena, EngineSettings);
+  *settings = (EngineSettings){.compile = compile_request(session, NULL),
+                               .march = option_text(options, OPTION_MARCH, "native"),
+                               .threads = (int32_t)option_count(options, OPTION_THREADS, 0),
+                               .derived = session->derived,
+                               .library = session->library,
+                               .text = session->model,
+                               .version = TFM_VERSION,
+                               .print = option_given(options, OPTION_REPORT) ? session_print : NULL};
+  return settings;
+}
+
+Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph, WeightSource *weights) {
+  EngineSettings *settings = engine_settings(session);
+  if (!settings->derived && kind == &engine_native) settings->derived = derive_for_report(session, graph);
+  return engine_create(kind, settings, graph, weights);
+}
+
+Engine *session_engine(Session *session, Graph *graph, WeightSource *weights) {
+  bool is_native = option_is(&session->options, OPTION_ENGINE, "native", "native");
+  return session_engine_of(session, session->library ? &engine_library : is_native ? &engine_native : &engine_reference,
+                           graph, weights);
+}
+
+WeightCheck session_weight_check(Session *session) {
+  return (WeightCheck){.arena = session->arena,
+                       .diag = &session->diag,
+                       .prefix = option_text(&session->options, OPTION_WEIGHTS_PREFIX, ""),
+                       .rejects_nonfinite = option_given(&session->options, OPTION_REJECT_NONFINITE)};
+}
+
+WeightSource *session_weights(Session *session, Graph *graph) {
+  const Options *options = &session->options;
+  const WeightRequest request = {
+      .check = session_weight_check(session),
+      .path = option_text(options, OPTION_WEIGHTS, NULL),
+      .is_random = option_given(options, OPTION_RANDOM_WEIGHTS),
+      .seed = option_count(options, OPTION_RANDOM_WEIGHTS, 0),
+      .may_be_packed = session->library && options->verb != VERB_PACK && options->verb != VERB_CHECK};
+  return weight_source_open(&request, graph);
+}
+
+// ---- this machine ----
+
+const TargetInfo *host_choose_target(Session *session, bool must_run) {
+  return compile_target(&session->diag, option_text(&session->options, OPTION_MARCH, "native"), must_run);
+}
+
+HostInfo host_info(Arena *arena) {
+  return (HostInfo){host_cpu_name(arena), host_target(), (int)sysconf(_SC_NPROCESSORS_ONLN)};
+}
+
+const char *host_missing(const TargetInfo *target) { return host_lacks(target); }

@@ -1,16 +1,67 @@
-/* Model: from the file and the options to the graph. The file is a .tfm file or, since a library
- * carries the text of its model, a compiled library. */
+/* Model: from the command line to what the layers below take.
+ *
+ * In: the options and the file that they name, a .tfm file or, since a library carries the text of its model, a
+ * compiled library. Out: the graph; requests for the compiler, for the engines and for weights, which name an arena, a
+ * diag and values, but no option; what this machine is. Nothing below this header knows a Session. */
 #ifndef TFM_DRIVER_MODEL_H
 #define TFM_DRIVER_MODEL_H
 
 #include "driver/session.h"
-#include "graph/graph.h"
+#include "engines/engine.h"
 #include "parse/include.h"
+#include "target/target.h"
 
 /* The program that the first file of the command line holds. NULL after an error. */
 ParsedProgram *model_parse(Session *session);
-/* Its graph, elaborated with -D, --model and --weights-prefix. If the file is a compiled library (and the verb is one of
- * V_LIBRARY), the graph of the model in it, and session->library. NULL after an error. */
+/* Its graph, elaborated with -D, --model and --weights-prefix. If the file is a compiled library (and the verb is one
+ * of V_LIBRARY), the graph of the model in it, and session->library. NULL after an error. */
 Graph *model_load(Session *session);
+
+// ---- what the options say about passes and libraries ----
+
+PassOptions passes_options(const Options *options);
+/* What the options, or the library of the command line, say about a compilation: everything but the target and the
+ * cache. Its report prints --report and refuses what --require-fusion wants and is not there. `weights`: NULL, or where
+ * they come from. */
+CompileRequest compile_request(Session *session, WeightSource *weights);
+/* The incremental form of a model with a generate block, if --report wants to know of it; else NULL. */
+Derivation *derive_for_report(Session *session, const Graph *graph);
+/* The model of the command line as a library is made from it: its text, its generate block; the graph becomes the
+ * model's. False after an error. */
+bool make_library_model(Session *session, Graph *graph, LibraryModel *model);
+/* The plans of session->library, made again, with the layout of its weights. False after an error. */
+bool plans_of_library(Session *session, Graph *graph, LibraryPlans *plans);
+/* Runs the passes that the options ask for, or those that a library was made with, and prints --report. False after an
+ * error, --require-fusion included. */
+bool run_passes(Session *session, Graph *graph);
+/* The report, if it was asked for, of a graph and of what was done to it; false if a fusion is missing that was
+ * required. */
+bool report_passes(Session *session, Graph *graph, const PassLog *log);
+
+// ---- what the options say about engines ----
+
+/* In the session's arena. */
+EngineSettings *engine_settings(Session *session);
+/* An engine of this kind, or that of --engine or of the library. NULL after an error; else engine_destroy when done. */
+Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph, WeightSource *weights);
+Engine *session_engine(Session *session, Graph *graph, WeightSource *weights);
+WeightCheck session_weight_check(Session *session);
+/* Of --weights or --random-weights, or of the library. NULL after an error; else weight_source_close when done. */
+WeightSource *session_weights(Session *session, Graph *graph);
+
+// ---- this machine ----
+
+/* The target of -march=. `must_run`: this CPU has to be able to run it. NULL after an error. */
+const TargetInfo *host_choose_target(Session *session, bool must_run);
+
+typedef struct HostInfo {
+  const char *cpu;
+  const TargetInfo *target; /* the best that it can run */
+  int cpus;
+} HostInfo;
+
+HostInfo host_info(Arena *arena);
+/* What the host lacks to run code for `target`, or NULL. */
+const char *host_missing(const TargetInfo *target);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "aot/library_file.h"
 #include "driver/inputs.h"
-#include "driver/passes_options.h"
+#include "driver/model.h"
 #include "weights/files.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"

@@ -1,17 +1,29 @@
+/* The worker: what comes in and goes out is said in worker.h. It runs as `tfmc worker`, in a process of its own that
+ * libtfm starts, or as a function of tfm-worker.so. */
+#define _GNU_SOURCE /* prctl's constants */
+#define _GNU_SOURCE /* newlocale, uselocale */
 #include "driver/worker.h"
 
 #include <errno.h>
+#include <fenv.h>
+#include <locale.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "aot/aot.h"
 #include "aot/packed_weights.h"
 #include "api/parts.h"
-#include "driver/host.h"
-#include "driver/passes_options.h"
+#include "diag/render.h"
+#include "driver/commands/commands.h"
+#include "driver/model.h"
 #include "tfm/weights_file.h"
 
 typedef struct Worker {
@@ -52,7 +64,8 @@ static bool make_plans(Worker *w) {
   w->weights = session_weights(session, graph);
   CompileRequest request = compile_request(session, NULL);
   request.target = &w->target;
-  return w->weights && make_library_model(session, graph, &w->model) && library_model_plan(&request, &w->model, &w->plans);
+  return w->weights && make_library_model(session, graph, &w->model) &&
+         library_model_plan(&request, &w->model, &w->plans);
 }
 
 // ---- what goes out ----
@@ -165,4 +178,96 @@ void worker_run(Session *session, int text, int output, const char *features) {
   snprintf(w.header.version, sizeof w.header.version, "%s", TFM_VERSION);
   if (!ok) print_message(&w, w.header.message, sizeof w.header.message);
   write_at(&w, &w.header, sizeof w.header, 0); /* last: who finds it finds all */
+}
+
+// ---- tfmc worker: the process ----
+
+/* With TFM_TEST_FATAL in the environment it fails on purpose, for tests of the programs that start it. */
+
+enum { EXIT_MEMORY = 4, LEAST_MEMORY = 64 << 20 };
+
+/* LLVM's C++ code aborts where it cannot even allocate its exception. Whether that was the reason shows in how much
+ * memory is left. */
+static void at_abort(int number) {
+  static const char message[] = "out of memory\n";
+  if (mmap(NULL, LEAST_MEMORY, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) {
+    if (write(STDERR_FILENO, message, sizeof message - 1) > 0) _exit(EXIT_MEMORY);
+  }
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+/* The limit holds from here on: the loader has done its work, so that what fails is ours to report. */
+static void limit_memory(const Session *session) {
+  rlim_t bytes = (rlim_t)option_count(&session->options, OPTION_MEMORY_LIMIT, 0);
+  struct rlimit limit = {bytes, bytes};
+  if (bytes) setrlimit(RLIMIT_AS, &limit);
+  signal(SIGABRT, at_abort);
+}
+
+void command_worker(Session *session) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left to read the result */
+  signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
+  const char *failure = getenv("TFM_TEST_FATAL"), *features = NULL;
+  if (failure && strcmp(failure, "llvm") == 0) features = "-64bit"; /* LLVM ends a process that wants this */
+  if (failure && strcmp(failure, "hang") == 0) pause();
+  limit_memory(session);
+  worker_run(session, STDIN_FILENO, STDOUT_FILENO, features);
+}
+
+// ---- the worker as a function of a library of its own, for callers of libtfm that want no child process ----
+
+/* Nothing of the caller's thread is used or changed: the work is done by a thread with a large stack, the C locale, the
+ * default modes of floating point, and all signals blocked. */
+
+enum { STACK_BYTES = 64 << 20 };
+
+typedef struct Work {
+  int n_arguments;
+  char **arguments;
+  int text, output, messages;
+  int exit_code;
+} Work;
+
+static void write_messages(Session *session, int file) {
+  StrBuf text = strbuf_new(session->arena);
+  render_json(&text, &session->diag);
+  for (size_t done = 0; done < text.length;) {
+    ssize_t n = write(file, text.text + done, text.length - done);
+    if (n <= 0) return;
+    done += (size_t)n;
+  }
+}
+
+static void *do_work(void *context) {
+  Work *work = context;
+  fesetenv(FE_DFL_ENV);
+  locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  uselocale(plain);
+  Arena *arena = arena_create();
+  Session session = {.arena = arena, .diag = diag_new(arena), .names = map_new(arena)};
+  if (options_parse(arena, &session.diag, work->n_arguments, work->arguments, &session.options))
+    worker_run(&session, work->text, work->output, NULL);
+  write_messages(&session, work->messages);
+  work->exit_code = session.diag.exit_code;
+  arena_destroy(arena);
+  uselocale(LC_GLOBAL_LOCALE);
+  freelocale(plain);
+  return NULL;
+}
+
+int tfm_worker(int n_arguments, char **arguments, int text, int output, int messages) {
+  Work work = {n_arguments, arguments, text, output, messages, EXIT_MEMORY};
+  pthread_attr_t attributes;
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&thread, &attributes, do_work, &work);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  if (!failed) pthread_join(thread, NULL);
+  return work.exit_code;
 }

@@ -1,7 +1,7 @@
 /* Worker: compiles for libtfm, whatever process it runs in.
  *
- * In: the options of `tfmc worker`, and a file with the source text or the path of one. Out: the parts (api/parts.h) in a
- * file, complete with their header or, after an error, a header with the first message. */
+ * In: the options of `tfmc worker`, and a file with the source text or the path of one. Out: the parts (api/parts.h) in
+ * a file, complete with their header or, after an error, a header with the first message. */
 #ifndef TFM_DRIVER_WORKER_H
 #define TFM_DRIVER_WORKER_H
 

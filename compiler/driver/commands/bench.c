@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "driver/commands/commands.h"
-#include "driver/host.h"
 #include "driver/inputs.h"
-#include "driver/passes_options.h"
+#include "driver/model.h"
 #include "engines/engine.h"
 #include "measure/profile.h"
 #include "tfm/tfm.h"

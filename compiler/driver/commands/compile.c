@@ -1,11 +1,15 @@
-/* tfmc compile: a model as a shared library with its C header and its weights. */
+/* tfmc compile and tfmc pack: a model as a shared library with its C header, and its weights in the form that the
+ * library maps.
+ *
+ * In: a .tfm file, instruction sets, weights. Out: libNAME.so, NAME.h and NAME.tfmw, each of them complete or not at
+ * all; or an object, LLVM IR or assembly. Refuses to overwrite a file that it reads. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "aot/aot.h"
 #include "codegen/codegen.h"
 #include "driver/commands/commands.h"
-#include "driver/passes_options.h"
+#include "driver/model.h"
 #include "engines/weight_source.h"
 #include "weights/files.h"
 
@@ -130,14 +134,15 @@ static void write_library(Compilation *c) {
                       : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
-  bool weights = !c->weights_path || !code.data || library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
+  bool weights = !c->weights_path || !code.data ||
+                 library_write_weights(&compile, &c->plans[0], c->weights_path, c->packed);
   if (code.data && weights && publish(session, c->header, (Bytes){header.text, header.length}) &&
       publish(session, c->output, code) && !option_given(&session->options, OPTION_QUIET))
     say_what_was_made(c);
 }
 
-/* Weights are packed if there is a file of them. What is packed of a model without any consists of constants of its text:
- * it goes into the library, which needs no file then. */
+/* Weights are packed if there is a file of them. What is packed of a model without any consists of constants of its
+ * text: it goes into the library, which needs no file then. */
 static bool choose_weights(Compilation *c, Graph *graph) {
   bool has_weights = needed_weights(c->session->arena, graph).nodes.n > 0;
   c->embeds = !has_weights || option_given(&c->session->options, OPTION_EMBED_WEIGHTS);
@@ -163,4 +168,42 @@ void command_compile(Session *session) {
   if (!packs || weights) make(&c, graph, weights);
   weight_source_close(weights);
   free(c.packed);
+}
+
+// ---- tfmc pack ----
+
+/* Every instruction set has the same layout of weights, so that of the host does for a .tfm file. */
+static bool plans_to_pack(Session *session, Graph *graph, LibraryPlans *plans) {
+  LibraryModel model;
+  CompileRequest request = compile_request(session, NULL);
+  if (session->library) return plans_of_library(session, graph, plans);
+  request.target = host_target();
+  return make_library_model(session, graph, &model) && library_model_plan(&request, &model, plans);
+}
+
+static void pack(Session *session, Graph *graph, WeightSource *weights, const char *path) {
+  LibraryPlans plans;
+  const CompileRequest request = compile_request(session, weights);
+  char *packed = plans_to_pack(session, graph, &plans) ? compile_pack(&request, &plans) : NULL;
+  if (packed && library_write_weights(&request, &plans, path, packed)) {
+    session->wrote_output = true;
+    StrBuf text = strbuf_new(session->arena);
+    strbuf_printf(&text, "%s: %llu bytes of weights\n", path, (unsigned long long)plans.forward->program.weights_bytes);
+    if (!option_given(&session->options, OPTION_QUIET)) session_print(&text);
+  }
+  free(packed);
+}
+
+void command_pack(Session *session) {
+  const char *file = session->options.files.items[0], *given = option_text(&session->options, OPTION_WEIGHTS, NULL);
+  const char *path = option_text(&session->options, OPTION_OUTPUT, file_beside(session->arena, file, ".tfmw"));
+  if (!given) {
+    option_error(&session->diag, OPTION_WEIGHTS, "say which weights are to be packed");
+    return;
+  }
+  if (!session_check_output(session, path, (const char *[]){file, given}, 2)) return;
+  Graph *graph = model_load(session);
+  WeightSource *weights = graph ? session_weights(session, graph) : NULL;
+  if (weights) pack(session, graph, weights, path);
+  weight_source_close(weights);
 }

@@ -1,11 +1,24 @@
-/* tfmc dump: one stage of compilation as text. */
+/* tfmc dump, tfmc opt and tfmc graph: what the compiler makes of a model, as text or as a picture.
+ *
+ * In: a .tfm file, or for opt a graph in text form. Out: one stage of compilation (stages.def), the graph after some
+ * passes, or a drawing of the model with its modules as boxes. Nothing is run. */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "aot/aot.h"
 #include "driver/commands/commands.h"
-#include "driver/host.h"
 #include "driver/model.h"
-#include "driver/passes_options.h"
 #include "graph/uniform.h"
 #include "plan/plan.h"
+#include "weights/files.h"
+
+// ---- tfmc dump ----
 
 static const StageInfo *stage_of(const Options *options) {
   const StageInfo *stage = stage_table;
@@ -36,10 +49,12 @@ static void print_plan(Session *session, StrBuf *text, Graph *graph, enum StageF
 
 static void refuse_part(Session *session, const Incremental *parts) {
   if (parts->step) {
-    diag_error_at(&session->diag, "dump", DIAG_REQUIRED_FUSION, "a step reads nothing that depends on other inputs alone");
+    diag_error_at(&session->diag, "dump", DIAG_REQUIRED_FUSION,
+                  "a step reads nothing that depends on other inputs alone");
     return;
   }
-  diag_error(&session->diag, parts->origin.span, DIAG_REQUIRED_FUSION, "the model is not incremental: %s", parts->reason);
+  diag_error(&session->diag, parts->origin.span, DIAG_REQUIRED_FUSION, "the model is not incremental: %s",
+             parts->reason);
   for (const Frame *frame = parts->origin.frame; frame; frame = frame->caller)
     diag_note(&session->diag, frame->span, "in %s, called here", frame->name);
 }
@@ -77,4 +92,126 @@ void command_dump(Session *session) {
   StrBuf text = strbuf_new(session->arena);
   print_stage(session, &text);
   if (!diag_has_errors(&session->diag)) session_write(session, &text);
+}
+
+// ---- tfmc opt ----
+
+enum { MAX_GRAPH_BYTES = 256 << 20 };
+
+static bool read_stdin(Session *session, StrBuf *text) {
+  char piece[4096];
+  size_t n;
+  while ((n = fread(piece, 1, sizeof piece, stdin)) > 0 && text->length <= MAX_GRAPH_BYTES)
+    strbuf_add_n(text, piece, n);
+  if (ferror(stdin)) diag_error_at(&session->diag, "<stdin>", DIAG_FILE, "cannot read: %s", strerror(errno));
+  return !ferror(stdin);
+}
+
+static bool read_file(Session *session, const char *path, StrBuf *text) {
+  InFile file;
+  if (!in_file_open(&file, &session->diag, path, true)) return false;
+  size_t size = file.size <= MAX_GRAPH_BYTES ? (size_t)file.size : MAX_GRAPH_BYTES + 1u;
+  char *bytes = arena_alloc(session->arena, size);
+  bool read = in_file_read(&file, &session->diag, 0, bytes, size);
+  strbuf_add_n(text, bytes, size);
+  in_file_close(&file);
+  return read;
+}
+
+static Graph *read_graph(Session *session) {
+  const char *path = session->options.files.items[0];
+  bool from_stdin = strcmp(path, "-") == 0;
+  StrBuf text = strbuf_new(session->arena);
+  if (from_stdin ? !read_stdin(session, &text) : !read_file(session, path, &text)) return NULL;
+  if (text.length > MAX_GRAPH_BYTES) {
+    diag_error_at(&session->diag, path, DIAG_GRAPH_SYNTAX, "the text is larger than 256 MiB");
+    return NULL;
+  }
+  Source *source = source_new(session->arena, from_stdin ? "<stdin>" : path, text.text, (uint32_t)text.length);
+  return graph_read(session->arena, &session->diag, source);
+}
+
+void command_opt(Session *session) {
+  const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
+  if (output && !session_check_output(session, output, &session->options.files.items[0], 1)) return;
+  Graph *graph = read_graph(session);
+  if (!graph || !graph_verify(graph, &session->diag) || !run_passes(session, graph)) return;
+  StrBuf text = strbuf_new(session->arena);
+  graph_print(&text, graph);
+  session_write(session, &text);
+}
+
+// ---- tfmc graph: the program `dot` ----
+
+extern char **environ;
+
+// ---- the program `dot` ----
+
+/* A file without a name that holds the text, at its beginning; -1 with errno set. */
+static int file_of(const StrBuf *text) {
+  char name[] = "/tmp/tfmc-XXXXXX";
+  int fd = mkstemp(name);
+  if (fd < 0) return -1;
+  unlink(name);
+  for (size_t at = 0; at < text->length;) {
+    ssize_t n = write(fd, text->text + at, text->length - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      close(fd);
+      return -1;
+    }
+    at += (size_t)n;
+  }
+  lseek(fd, 0, SEEK_SET);
+  return fd;
+}
+
+/* Starts `dot -Tsvg`, reading from `in`, writing to `out`. 0, or an error number. */
+static int start_dot(int in, int out, pid_t *pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  char dot[] = "dot", format[] = "-Tsvg", *arguments[] = {dot, format, NULL};
+  int error = posix_spawnp(pid, "dot", &actions, NULL, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+static void read_all(int fd, StrBuf *text) {
+  char piece[4096];
+  lseek(fd, 0, SEEK_SET);
+  for (ssize_t n; (n = read(fd, piece, sizeof piece)) > 0;) strbuf_add_n(text, piece, (size_t)n);
+}
+
+static bool draw(Session *session, const StrBuf *text, StrBuf *picture) {
+  StrBuf empty = strbuf_new(session->arena);
+  int in = file_of(text), out = file_of(&empty), status = 0;
+  pid_t pid;
+  int error = in < 0 || out < 0 ? errno : start_dot(in, out, &pid);
+  if (!error && waitpid(pid, &status, 0) < 0) error = errno;
+  if (!error && status == 0) read_all(out, picture);
+  if (in >= 0) close(in);
+  if (out >= 0) close(out);
+  if (error == ENOENT)
+    diag_error_at(&session->diag, NULL, DIAG_TOOL,
+                  "the program `dot` was not found; install graphviz, or use --format=dot");
+  else if (error)
+    diag_error_at(&session->diag, NULL, DIAG_TOOL, "cannot run `dot`: %s", strerror(error));
+  else if (status)
+    diag_error_at(&session->diag, NULL, DIAG_TOOL, "`dot` failed; --format=dot prints what it was given");
+  return !error && status == 0;
+}
+
+// ---- the command ----
+
+void command_graph(Session *session) {
+  const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
+  if (output && !session_check_output(session, output, &session->options.files.items[0], 1)) return;
+  Graph *graph = model_load(session);
+  if (!graph) return;
+  StrBuf text = strbuf_new(session->arena), picture = strbuf_new(session->arena);
+  graph_dot(&text, graph);
+  if (option_is(&session->options, OPTION_FORMAT, "dot", "dot")) session_write(session, &text);
+  else if (draw(session, &text, &picture)) session_write(session, &picture);
 }

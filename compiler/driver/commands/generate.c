@@ -8,9 +8,9 @@
 #include "driver/generation_output.h"
 #include "driver/generation_settings.h"
 #include "driver/inputs.h"
-#include "engines/native_decoder.h"
+#include "driver/model.h"
 #include "driver/outputs.h"
-#include "driver/passes_options.h"
+#include "engines/native_decoder.h"
 #include "engines/scorer_steps.h"
 
 typedef struct Generation {
@@ -29,9 +29,9 @@ typedef struct Generation {
 
 // ---- before ----
 
-/* Outputs that the block does not name need not be computed; a library computes them all the same. Whole rows in place of
- * steps get the sums of their scores from the engine, as steps do; where there are no steps, here as in a library, the loop
- * sums. The incremental form is derived here, for the whole command. */
+/* Outputs that the block does not name need not be computed; a library computes them all the same. Whole rows in place
+ * of steps get the sums of their scores from the engine, as steps do; where there are no steps, here as in a library,
+ * the loop sums. The incremental form is derived here, for the whole command. */
 static void keep_scores(Session *session, Graph *graph) {
   if (session->library) return;
   size_t i = 0;
@@ -49,7 +49,8 @@ static bool load_graph(Generation *g) {
   if (!g->graph) return false;
   if (!g->graph->generate_input) {
     diag_error_at(&session->diag, session->options.files.items[0], DIAG_INPUT_DECLARATION,
-                  "the model %s has no generate block: `generate INPUT from OUTPUT { bos = 1  eos = 2 }`", g->graph->name);
+                  "the model %s has no generate block: `generate INPUT from OUTPUT { bos = 1  eos = 2 }`",
+                  g->graph->name);
     return false;
   }
   if (!returned_outputs_read(session, g->graph, &g->returned)) return false;
@@ -187,7 +188,8 @@ static bool may_decode(const Session *session) {
 static void generate(Generation *g) {
   Session *session = g->session;
   if (generate_by_steps(g)) return;
-  NativeDecoder *decoder = may_decode(session) ? native_decoder_create(engine_settings(session), g->graph, g->weights) : NULL;
+  NativeDecoder *decoder = NULL;
+  if (may_decode(session)) decoder = native_decoder_create(engine_settings(session), g->graph, g->weights);
   if (diag_has_errors(&session->diag)) return;
   if (!decoder) {
     generate_anew(g);
