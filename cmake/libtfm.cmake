@@ -25,7 +25,7 @@ set_target_properties(tfm_shared PROPERTIES OUTPUT_NAME tfm VERSION ${PROJECT_VE
 file(WRITE ${CMAKE_BINARY_DIR}/generated/worker.c "int tfm_worker(int, char **, int, int, int);\n\
 int (*const tfm_worker_is_needed)(int, char **, int, int, int) = tfm_worker;\n")
 add_library(tfm_worker MODULE ${CMAKE_BINARY_DIR}/generated/worker.c)
-target_link_libraries(tfm_worker PRIVATE tfm_driver)
+target_link_libraries(tfm_worker PRIVATE tfm_cli)
 target_link_options(tfm_worker PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/worker.map)
 set_target_properties(tfm_worker PROPERTIES PREFIX "" OUTPUT_NAME tfm-worker
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tfm LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/worker.map)

@@ -5,7 +5,7 @@
 
 #include "api/objects.h"
 #include "api/run.h"
-#include "driver/worker.h"
+#include "cli/worker.h"
 #include "tfm/library.h"
 
 enum { N_DAMAGES = 4000 };

@@ -2,10 +2,10 @@
  *
  * A later one of these wins over an earlier one; where a length limit is set, both of the earlier limits are forgotten.
  * Unknown names in a config are a warning. Whether the values are in their range is for the runtime to say. */
-#ifndef TFM_DRIVER_GENERATION_SETTINGS_H
-#define TFM_DRIVER_GENERATION_SETTINGS_H
+#ifndef TFM_CLI_GENERATION_SETTINGS_H
+#define TFM_CLI_GENERATION_SETTINGS_H
 
-#include "driver/session.h"
+#include "cli/session.h"
 #include "graph/graph.h"
 #include "tfm/generate.h"
 

@@ -3,10 +3,10 @@
  * In: the options and the file that they name, a .tfm file or, since a library carries the text of its model, a
  * compiled library. Out: the graph; requests for the compiler, for the engines and for weights, which name an arena, a
  * diag and values, but no option; what this machine is. Nothing below this header knows a Session. */
-#ifndef TFM_DRIVER_MODEL_H
-#define TFM_DRIVER_MODEL_H
+#ifndef TFM_CLI_MODEL_H
+#define TFM_CLI_MODEL_H
 
-#include "driver/session.h"
+#include "cli/session.h"
 #include "engines/engine.h"
 #include "parse/include.h"
 #include "target/target.h"

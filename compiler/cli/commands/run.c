@@ -8,10 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "driver/commands/commands.h"
-#include "driver/inputs.h"
-#include "driver/model.h"
-#include "driver/outputs.h"
+#include "cli/commands/commands.h"
+#include "cli/inputs.h"
+#include "cli/model.h"
+#include "cli/outputs.h"
 #include "engines/engine.h"
 #include "weights/safetensors.h"
 

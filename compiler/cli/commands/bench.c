@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#include "driver/commands/commands.h"
-#include "driver/inputs.h"
-#include "driver/model.h"
+#include "cli/commands/commands.h"
+#include "cli/inputs.h"
+#include "cli/model.h"
 #include "engines/engine.h"
 #include "measure/profile.h"
 #include "tfm/tfm.h"

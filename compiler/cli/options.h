@@ -3,8 +3,8 @@
  * In: argc and argv. Out: the verb, its files, and the values of its options, each of them valid for its kind. Refuses
  * (DIAG_USAGE) unknown verbs and options, naming the nearest known one, options of other verbs, options given twice,
  * and values that are not of the option's kind. options.def, verbs.def and stages.def are the only lists. */
-#ifndef TFM_DRIVER_OPTIONS_H
-#define TFM_DRIVER_OPTIONS_H
+#ifndef TFM_CLI_OPTIONS_H
+#define TFM_CLI_OPTIONS_H
 
 #include <stdint.h>
 
@@ -13,13 +13,13 @@
 
 typedef enum Verb {
 #define VERB(Enum, name, arguments, least, most, line, details) VERB_##Enum,
-#include "driver/verbs.def"
+#include "cli/verbs.def"
   N_VERBS
 } Verb;
 
 enum {
 #define VERB(Enum, name, arguments, least, most, line, details) V_##Enum = 1 << VERB_##Enum,
-#include "driver/verbs.def"
+#include "cli/verbs.def"
   V_EXECUTE = V_RUN | V_GENERATE | V_VERIFY | V_BENCH | V_PROFILE,
   V_TRIED = V_EXECUTE | V_CHECK, /* check runs nothing, but it takes the options of run, so that a line can be tried */
   V_LIBRARY = V_TRIED | V_PACK,  /* what takes a compiled library in place of a .tfm file */
@@ -30,7 +30,7 @@ enum {
 
 typedef enum Option {
 #define OPTION(Enum, letter, name, kind, argument, rule, verbs, help) OPTION_##Enum,
-#include "driver/options.def"
+#include "cli/options.def"
   N_OPTIONS
 } Option;
 
@@ -45,7 +45,7 @@ typedef struct StageInfo {
 enum {
   N_STAGES = 0
 #define STAGE(name, part, form, line) +1
-#include "driver/stages.def"
+#include "cli/stages.def"
 };
 
 typedef enum OptionKind { KIND_FLAG, KIND_ONCE, KIND_MANY, KIND_COUNT, KIND_NUMBER, KIND_CHOICE } OptionKind;

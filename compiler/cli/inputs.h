@@ -3,10 +3,10 @@
  * In: --inputs, --input, and the model. Out: one tensor per input that was given, in the order of the model's inputs,
  * then the lengths of ragged sizes. Refuses unknown names, inputs given twice, missing ones, other types; shapes and
  * values are checked by the engine that runs them. */
-#ifndef TFM_DRIVER_INPUTS_H
-#define TFM_DRIVER_INPUTS_H
+#ifndef TFM_CLI_INPUTS_H
+#define TFM_CLI_INPUTS_H
 
-#include "driver/session.h"
+#include "cli/session.h"
 #include "graph/eval.h"
 
 /* NULL after an error. */

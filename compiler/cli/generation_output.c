@@ -1,10 +1,10 @@
-#include "driver/generation_output.h"
+#include "cli/generation_output.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "driver/model.h"
-#include "driver/outputs.h"
+#include "cli/model.h"
+#include "cli/outputs.h"
 
 // ---- the outputs that --return-output names ----
 

@@ -2,7 +2,7 @@
  * libtfm starts, or as a function of tfm-worker.so. */
 #define _GNU_SOURCE /* prctl's constants */
 #define _GNU_SOURCE /* newlocale, uselocale */
-#include "driver/worker.h"
+#include "cli/worker.h"
 
 #include <errno.h>
 #include <fenv.h>
@@ -21,9 +21,9 @@
 #include "aot/aot.h"
 #include "aot/packed_weights.h"
 #include "api/parts.h"
+#include "cli/commands/commands.h"
+#include "cli/model.h"
 #include "diag/render.h"
-#include "driver/commands/commands.h"
-#include "driver/model.h"
 #include "tfm/weights_file.h"
 
 typedef struct Worker {

@@ -1,4 +1,4 @@
-#include "driver/generation_settings.h"
+#include "cli/generation_settings.h"
 
 #include <jansson.h>
 #include <math.h>

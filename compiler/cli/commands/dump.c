@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "aot/aot.h"
-#include "driver/commands/commands.h"
-#include "driver/model.h"
+#include "cli/commands/commands.h"
+#include "cli/model.h"
 #include "graph/uniform.h"
 #include "plan/plan.h"
 #include "weights/files.h"

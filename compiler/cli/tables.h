@@ -1,6 +1,6 @@
 /* The tables of the documentation, as Markdown. Each is made from the rows of a .def file alone. */
-#ifndef TFM_DRIVER_TABLES_H
-#define TFM_DRIVER_TABLES_H
+#ifndef TFM_CLI_TABLES_H
+#define TFM_CLI_TABLES_H
 
 #include "base/strbuf.h"
 

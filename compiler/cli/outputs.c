@@ -1,11 +1,11 @@
-#include "driver/outputs.h"
+#include "cli/outputs.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "aot/library_file.h"
-#include "driver/inputs.h"
-#include "driver/model.h"
+#include "cli/inputs.h"
+#include "cli/model.h"
 #include "weights/files.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"

@@ -1,4 +1,4 @@
-#include "driver/inputs.h"
+#include "cli/inputs.h"
 
 #include <stdlib.h>
 #include <string.h>

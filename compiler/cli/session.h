@@ -1,10 +1,10 @@
 /* Session: what one run of the command shares: memory, messages, options, and where output goes. */
-#ifndef TFM_DRIVER_SESSION_H
-#define TFM_DRIVER_SESSION_H
+#ifndef TFM_CLI_SESSION_H
+#define TFM_CLI_SESSION_H
 
 #include "base/map.h"
 #include "base/strbuf.h"
-#include "driver/options.h"
+#include "cli/options.h"
 
 struct LibraryFile;
 struct ModelText;

@@ -1,8 +1,8 @@
 /* Outputs: what a run computed, written to files or shown. */
-#ifndef TFM_DRIVER_OUTPUTS_H
-#define TFM_DRIVER_OUTPUTS_H
+#ifndef TFM_CLI_OUTPUTS_H
+#define TFM_CLI_OUTPUTS_H
 
-#include "driver/session.h"
+#include "cli/session.h"
 #include "graph/eval.h"
 
 /* Whether the files that --output names can be written, each by one tensor or by all, and are none that the command

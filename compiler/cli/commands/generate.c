@@ -4,12 +4,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "driver/commands/commands.h"
-#include "driver/generation_output.h"
-#include "driver/generation_settings.h"
-#include "driver/inputs.h"
-#include "driver/model.h"
-#include "driver/outputs.h"
+#include "cli/commands/commands.h"
+#include "cli/generation_output.h"
+#include "cli/generation_settings.h"
+#include "cli/inputs.h"
+#include "cli/model.h"
+#include "cli/outputs.h"
 #include "engines/native_decoder.h"
 #include "engines/scorer_steps.h"
 

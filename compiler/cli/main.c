@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "aot/library_file.h"
-#include "driver/commands/commands.h"
-#include "driver/help.h"
+#include "cli/commands/commands.h"
+#include "cli/help.h"
 
 enum { STACK_BYTES = 64 << 20, EXIT_ENVIRONMENT = 3 };
 
@@ -21,7 +21,7 @@ enum { STACK_BYTES = 64 << 20, EXIT_ENVIRONMENT = 3 };
 
 static void (*const commands[N_VERBS])(Session *) = {
 #define VERB(Enum, name, arguments, least, most, line, details) [VERB_##Enum] = command_##name,
-#include "driver/verbs.def"
+#include "cli/verbs.def"
 };
 
 static void obey(Session *session, int argc, char **argv) {

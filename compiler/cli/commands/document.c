@@ -5,8 +5,8 @@
  * without a date. */
 #include <string.h>
 
-#include "driver/commands/commands.h"
-#include "driver/tables.h"
+#include "cli/commands/commands.h"
+#include "cli/tables.h"
 #include "target/target.h"
 
 static bool has_letter(Option option) { return option_table[option].letter && option_table[option].letter != '-'; }
@@ -111,11 +111,11 @@ typedef struct Term {
 
 static const Term exit_codes[] = {
 #define EXIT_CODE(code, meaning) {code, meaning},
-#include "driver/exit_codes.def"
+#include "cli/exit_codes.def"
 };
 static const Term variables[] = {
 #define VARIABLE(name, meaning) {name, meaning},
-#include "driver/environment.def"
+#include "cli/environment.def"
 };
 
 static void add_terms(StrBuf *out, const char *title, const Term *terms, size_t n) {

@@ -1,4 +1,4 @@
-#include "driver/model.h"
+#include "cli/model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,9 +7,9 @@
 #include "aot/description.h"
 #include "aot/emit_library.h"
 #include "aot/library_file.h"
+#include "cli/generation_settings.h"
 #include "codegen/codegen.h"
 #include "compile/compile.h"
-#include "driver/generation_settings.h"
 
 // ---- the graph of the command line ----
 

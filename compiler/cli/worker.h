@@ -2,10 +2,10 @@
  *
  * In: the options of `tfmc worker`, and a file with the source text or the path of one. Out: the parts (api/parts.h) in
  * a file, complete with their header or, after an error, a header with the first message. */
-#ifndef TFM_DRIVER_WORKER_H
-#define TFM_DRIVER_WORKER_H
+#ifndef TFM_CLI_WORKER_H
+#define TFM_CLI_WORKER_H
 
-#include "driver/session.h"
+#include "cli/session.h"
 
 /* `text` and `output` are open files; `text` is read if the second argument of the command is "-". `features` are asked
  * for in place of the target's; NULL: the target's own. */

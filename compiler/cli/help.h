@@ -1,9 +1,9 @@
 /* Help: what the tables of verbs and options say, as text. */
-#ifndef TFM_DRIVER_HELP_H
-#define TFM_DRIVER_HELP_H
+#ifndef TFM_CLI_HELP_H
+#define TFM_CLI_HELP_H
 
 #include "base/strbuf.h"
-#include "driver/options.h"
+#include "cli/options.h"
 
 /* All commands. */
 void help_usage(StrBuf *out);

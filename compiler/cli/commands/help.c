@@ -1,23 +1,23 @@
 /* tfmc help: what the tables of verbs, options and environment variables say, as text. */
-#include "driver/help.h"
+#include "cli/help.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "driver/commands/commands.h"
+#include "cli/commands/commands.h"
 
 static const struct {
   const char *name, *line;
 } variables[] = {
 #define VARIABLE(name, line) {name, line},
-#include "driver/environment.def"
+#include "cli/environment.def"
 };
 
 static const struct {
   const char *code, *line;
 } exit_codes[] = {
 #define EXIT_CODE(code, line) {code, line},
-#include "driver/exit_codes.def"
+#include "cli/exit_codes.def"
 };
 
 void help_usage(StrBuf *out) {

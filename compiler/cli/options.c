@@ -1,6 +1,6 @@
 /* The tables of verbs, options and stages come first, then what reads a command line by them: the verb, each value by
  * the kind of its option, and the whole with popt. The values of valid options are read at the end. */
-#include "driver/options.h"
+#include "cli/options.h"
 
 #include <popt.h>
 #include <stdio.h>
@@ -9,25 +9,25 @@
 
 const StageInfo stage_table[N_STAGES] = {
 #define STAGE(name, part, form, line) {name, PART_##part, FORM_##form, line},
-#include "driver/stages.def"
+#include "cli/stages.def"
 };
 
 /* The rule of --stage, behind its first character. */
 static const char stage_names[] =
 #define STAGE(name, part, form, line) "|" name
-#include "driver/stages.def"
+#include "cli/stages.def"
     ;
 
 const OptionInfo option_table[N_OPTIONS] = {
 #define OPTION(Enum, letter, name, kind, argument, rule, verbs, help) \
   [OPTION_##Enum] = {letter, name, KIND_##kind, argument, rule, verbs, help},
-#include "driver/options.def"
+#include "cli/options.def"
 };
 
 const VerbInfo verb_table[N_VERBS] = {
 #define VERB(Enum, name, arguments, least, most, line, details) \
   [VERB_##Enum] = {#name, arguments, least, most, line, details},
-#include "driver/verbs.def"
+#include "cli/verbs.def"
 };
 
 Verb verb_find(const char *name) {
@@ -183,7 +183,7 @@ static const char *listed_name(Option option, const char *text) {
   static const char *const stage_aliases[][2] = {
 #define STAGE(name, part, form, line)
 #define STAGE_ALIAS(other, name) {other, name},
-#include "driver/stages.def"
+#include "cli/stages.def"
   };
   for (size_t i = 0; option == OPTION_STAGE && i < sizeof stage_aliases / sizeof *stage_aliases; i++)
     if (strcmp(text, stage_aliases[i][0]) == 0) return stage_aliases[i][1];

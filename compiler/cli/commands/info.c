@@ -8,8 +8,8 @@
 
 #include "aot/library_file.h"
 #include "aot/packed_weights.h"
-#include "driver/commands/commands.h"
-#include "driver/model.h"
+#include "cli/commands/commands.h"
+#include "cli/model.h"
 #include "tfm/weights_file.h"
 #include "weights/weight_set.h"
 

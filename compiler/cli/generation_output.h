@@ -5,10 +5,10 @@
  * run on the rows. A part has the bits that `tfmc run` gives for its row alone; where other rows are longer, zeros
  * follow it. Refuses names that nothing has or that generation itself gives, and outputs in which the rows have no axis
  * of their own. */
-#ifndef TFM_DRIVER_GENERATION_OUTPUT_H
-#define TFM_DRIVER_GENERATION_OUTPUT_H
+#ifndef TFM_CLI_GENERATION_OUTPUT_H
+#define TFM_CLI_GENERATION_OUTPUT_H
 
-#include "driver/session.h"
+#include "cli/session.h"
 #include "engines/scorer.h"
 
 // ---- outputs of the model that --return-output names ----

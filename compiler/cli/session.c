@@ -1,4 +1,4 @@
-#include "driver/session.h"
+#include "cli/session.h"
 
 #include <errno.h>
 #include <pthread.h>

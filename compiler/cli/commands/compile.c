@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "aot/aot.h"
+#include "cli/commands/commands.h"
+#include "cli/model.h"
 #include "codegen/codegen.h"
-#include "driver/commands/commands.h"
-#include "driver/model.h"
 #include "engines/weight_source.h"
 #include "weights/files.h"
 

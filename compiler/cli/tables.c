@@ -1,11 +1,11 @@
 /* In: the tables that the compiler is made of. Out: each as a Markdown table, the same bytes each time, for docs/. A
  * test compares the documents with what is printed here. */
-#include "driver/tables.h"
+#include "cli/tables.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "driver/options.h"
+#include "cli/options.h"
 #include "graph/graph.h"
 
 // ---- rows and cells ----
@@ -84,7 +84,7 @@ void table_of_stages(StrBuf *out) {
 void table_of_environment(StrBuf *out) {
   begin_table(out, "variable | meaning");
 #define VARIABLE(name, what) ROW(name, what);
-#include "driver/environment.def"
+#include "cli/environment.def"
 }
 
 static const struct {
