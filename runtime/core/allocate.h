@@ -6,11 +6,11 @@
 
 /* NULL if there is none. `alignment`: a power of two, at least that of a pointer. The bytes are not cleared. */
 void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment);
-/* Room that may be large: then aligned to huge pages, and the system is asked for them. *bytes becomes what `release` is
- * to be told. */
+/* Room that may be large. If it is, it is aligned to huge pages and the system is asked for them. *bytes is updated to
+ * what the caller must pass to `release`. */
 void *allocate_large(const tfm_allocator *allocator, int64_t *bytes);
-/* Room of which perhaps only a part will ever be used: without functions of the caller it is address space that takes memory
- * when it is touched. Ends with release_room. */
+/* Room of which perhaps only a part will ever be used. Unless the caller brings an allocator, it is address space that
+ * takes no memory before it is touched. The caller must end it with release_room. */
 void *allocate_room(const tfm_allocator *allocator, int64_t *bytes);
 void release_room(const tfm_allocator *allocator, void *memory, int64_t bytes); /* NULL is ignored */
 void release(const tfm_allocator *allocator, void *memory, size_t bytes); /* NULL is ignored */

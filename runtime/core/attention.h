@@ -53,10 +53,11 @@ static inline int64_t keys_seen(const Attention *attention, const AttentionItem 
  * the chunk's arrays. The block must be loaded in `slot`. */
 void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot);
-/* The part of it between the two products: n scores from first_key on, in the strip, become weights; what the rows gathered
- * so far is scaled. False: nobody wants the sums of values. */
+/* The part of it between the two products: n scores from first_key on, in the strip, become weights; what the rows
+ * gathered so far is scaled. False: nobody wants the sums of values. */
 bool attention_soften(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key, int64_t n);
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key,
+                      int64_t n);
 /* After all blocks: divides by the sums; rows that saw no key become 0. seen: keys that the last row saw. */
 void attention_finish(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t seen);
@@ -72,6 +73,8 @@ int64_t attention_last_key(const tfm_context *context, const Attention *attentio
 static inline int64_t strip_row(const Strips *strips, int64_t strip) {
   return strips->row + strips->rows * strip / strips->n;
 }
-static inline Strips all_strips(const Attention *attention) { return (Strips){0, attention->queries, attention->strips}; }
+static inline Strips all_strips(const Attention *attention) {
+  return (Strips){0, attention->queries, attention->strips};
+}
 
 #endif

@@ -1,8 +1,9 @@
 /* Binding: the run-time sizes are read from the shapes of the inputs, then all polynomials are evaluated.
  *
- * Refused: another type or rank, a negative dimension, a null pointer where there are elements, two inputs that disagree
- * about a size, a dimension that is not what the program says. A polynomial is evaluated again only if a size that it
- * depends on has changed: one step of decoding differs from the next in the number of earlier positions alone. */
+ * Refused: another type or rank, a negative dimension, a null pointer where there are elements, two inputs that
+ * disagree about a size, a dimension that is not what the program says. A polynomial is evaluated again only if a
+ * size that it depends on has changed, because one step of decoding differs from the next in a single size: the number
+ * of earlier positions. */
 #include "context.h"
 
 #include <string.h>
@@ -58,7 +59,7 @@ tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_
 bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs) {
   for (uint32_t i = 0; i < context->program->n_inputs; i++) {
     size_t bytes = sizeof(int64_t) * context->program->inputs[i].rank;
-    if (bytes && memcmp(inputs[i].dims, context->input_dims + i * TFM_MAX_RANK, bytes)) return false;
+    if (bytes && memcmp(inputs[i].dims, context->binding.input_dims + i * TFM_MAX_RANK, bytes)) return false;
   }
   return true;
 }
@@ -75,13 +76,13 @@ static tfm_status bind_axis(tfm_context *context, uint32_t input, uint32_t axis,
   const tfm_program *program = context->program;
   int32_t symbol = lone_symbol(program, program->inputs[input].dims[axis]);
   if (symbol < 0) return TFM_OK;
-  int32_t first = context->symbol_inputs[symbol];
+  int32_t first = context->binding.symbol_inputs[symbol];
   if (first < 0) {
-    context->symbol_inputs[symbol] = (int32_t)input;
-    context->symbols[symbol] = dim;
-  } else if (context->symbols[symbol] != dim) {
+    context->binding.symbol_inputs[symbol] = (int32_t)input;
+    context->binding.symbols[symbol] = dim;
+  } else if (context->binding.symbols[symbol] != dim) {
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "%s is %lld in input \"%s\" but %lld in input \"%s\"",
-                    program->symbols[symbol], (long long)context->symbols[symbol], program->inputs[first].name,
+                    program->symbols[symbol], (long long)context->binding.symbols[symbol], program->inputs[first].name,
                     (long long)dim, program->inputs[input].name);
   }
   return TFM_OK;
@@ -90,12 +91,12 @@ static tfm_status bind_axis(tfm_context *context, uint32_t input, uint32_t axis,
 tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_symbols; i++) {
-    context->symbol_inputs[i] = -1;
-    context->symbols[i] = 0;
+    context->binding.symbol_inputs[i] = -1;
+    context->binding.symbols[i] = 0;
   }
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     for (uint32_t axis = 0; axis < program->inputs[i].rank; axis++) {
-      context->input_dims[i * TFM_MAX_RANK + axis] = inputs[i].dims[axis];
+      context->binding.input_dims[i * TFM_MAX_RANK + axis] = inputs[i].dims[axis];
       tfm_status status = bind_axis(context, i, axis, inputs[i].dims[axis], error);
       if (status) return status;
     }
@@ -108,7 +109,8 @@ tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error) {
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     const tfm_tensor_info *info = &program->inputs[i];
     for (uint32_t axis = 0; axis < info->rank; axis++) {
-      int64_t dim = context->input_dims[i * TFM_MAX_RANK + axis], expected = value_of(context, info->dims[axis]);
+      int64_t dim = context->binding.input_dims[i * TFM_MAX_RANK + axis];
+      int64_t expected = value_of(context, info->dims[axis]);
       if (dim != expected)
         return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL,
                         "input \"%s\": axis %u is %lld, expected %lld: %s", info->name, axis, (long long)dim,
@@ -124,7 +126,7 @@ tfm_status inputs_set_dims(tfm_context *context, tfm_error *error) {
     const tfm_tensor_info *info = &program->inputs[i];
     int64_t bytes = 4;
     for (uint32_t axis = 0; axis < info->rank; axis++) {
-      int64_t dim = context->input_dims[i * TFM_MAX_RANK + axis] = value_of(context, info->dims[axis]);
+      int64_t dim = context->binding.input_dims[i * TFM_MAX_RANK + axis] = value_of(context, info->dims[axis]);
       if (dim < 0)
         return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\": axis %u would be %lld: %s",
                         info->name, axis, (long long)dim, info->shape);
@@ -160,7 +162,7 @@ static bool polynomial_value(const tfm_program *program, uint32_t index, const i
 uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols) {
   uint64_t changed = 0;
   for (uint32_t i = 0; i < context->program->n_symbols; i++)
-    if (symbols[i] != context->symbols[i]) changed |= symbol_bit(i);
+    if (symbols[i] != context->binding.symbols[i]) changed |= symbol_bit(i);
   return changed;
 }
 
@@ -177,22 +179,22 @@ static uint64_t symbols_of(const tfm_program *program, uint32_t index) {
 
 void sizes_find_symbols(tfm_context *context) {
   for (uint32_t i = 0; i < context->program->n_polynomials; i++)
-    context->value_symbols[i] = symbols_of(context->program, i);
+    context->binding.value_symbols[i] = symbols_of(context->program, i);
 }
 
 bool sizes_evaluate(tfm_context *context, uint64_t changed) {
-  context->operands_stale |= changed;
-  if (context->values_stale) changed = ALL_SYMBOLS;
-  context->values_stale = true;
+  context->run.operands_stale |= changed;
+  if (context->binding.values_stale) changed = ALL_SYMBOLS;
+  context->binding.values_stale = true;
   uint64_t fp_mode = fp_mode_enter();
   uint32_t i = 0;
   for (; i < context->program->n_polynomials; i++) {
-    if (changed != ALL_SYMBOLS && !(context->value_symbols[i] & changed)) continue;
-    if (!polynomial_value(context->program, i, context->symbols, &context->values[i])) break;
-    context->values_f32[i] = (float)context->values[i];
-    context->values_i32[i] = (int32_t)(uint32_t)context->values[i];
+    if (changed != ALL_SYMBOLS && !(context->binding.value_symbols[i] & changed)) continue;
+    if (!polynomial_value(context->program, i, context->binding.symbols, &context->binding.values[i])) break;
+    context->binding.values_f32[i] = (float)context->binding.values[i];
+    context->binding.values_i32[i] = (int32_t)(uint32_t)context->binding.values[i];
   }
   fp_mode_leave(fp_mode);
-  context->values_stale = i < context->program->n_polynomials;
-  return !context->values_stale;
+  context->binding.values_stale = i < context->program->n_polynomials;
+  return !context->binding.values_stale;
 }

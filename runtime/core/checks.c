@@ -1,9 +1,9 @@
-/* What refuses a run: the checks of the model, conditions on run-time sizes in postfix form whose messages name the sizes,
- * and ids, of which every element must lie in [0, limit). Ids that are inputs are checked before anything is computed, ids
- * that were computed in a step of their own. And how errors are made.
+/* What refuses a run: the checks of the model, conditions on run-time sizes in postfix form whose messages name the
+ * sizes, and ids, of which every element must lie in [0, limit). Ids that are inputs are checked before anything is
+ * computed, computed ids in a step of their own. Errors are made here too.
  *
- * The scan of ids has no branch per element, so that compilers turn it into vector code; the place of a bad id is looked
- * for only when there is one. Input tensors may have any alignment. */
+ * The scan of ids has no branch per element, so that compilers turn it into vector code; the place of a bad id is
+ * looked for only when there is one. Input tensors may have any alignment. */
 #include "error.h"
 
 #include <stdarg.h>
@@ -51,7 +51,7 @@ static bool compare(tfm_test test, int64_t left, int64_t right) {
 }
 
 static bool check_holds(tfm_context *context, const tfm_check *check) {
-  bool *stack = context->condition_stack;
+  bool *stack = context->binding.condition_stack;
   uint32_t n = 0;
   for (uint32_t i = 0; i < check->n_conditions; i++) {
     const tfm_condition *condition = &context->program->conditions[check->first_condition + i];
@@ -93,7 +93,7 @@ tfm_status checks_hold(tfm_context *context, tfm_error *error) {
 
 // ---- ids of inputs ----
 
-/* As unsigned numbers ids of [0, limit) are those below the limit: what is negative is large. */
+/* Read as unsigned numbers, negative ids are large, so that one comparison checks both ends of [0, limit). */
 static bool all_below(const char *ids, int64_t n, uint32_t limit) {
   uint32_t bad = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -186,8 +186,8 @@ void step_ids(Walker *walker, const tfm_step *step) {
   int64_t rows = rows_of(context, &context->program->ids[step->index]);
   int64_t first = rows * walker->thread / walker->threads, end = rows * (walker->thread + 1) / walker->threads;
   if (first_bad(context, step, first, end) < 0) return;
-  atomic_store(&context->faulty_step, (uint32_t)(step - context->program->steps));
-  atomic_fetch_or(&context->faults, FAULT_IDS);
+  atomic_store(&context->run.faulty_step, (uint32_t)(step - context->program->steps));
+  atomic_fetch_or(&context->run.faults, FAULT_IDS);
 }
 
 tfm_status ids_report_computed(const tfm_context *context, uint32_t number, tfm_error *error) {

@@ -1,9 +1,9 @@
 /* The life of a context: its options, making it, binding it to sizes, running it, cancelling a run, ending it.
  *
- * In: a program with its packed weights; a tfm_context_options of any version, and the environment where it leaves something
- * open. Out: a context. Refused: another version of programs, weights that are missing or not aligned, a struct of options
- * that ends before its first ones, half an allocator. What the environment says is ignored unless it is a number in its
- * range. The context and its arrays are one block of memory; the workspace is another. */
+ * In: a program with its packed weights; a tfm_context_options of any version, and the environment where it leaves
+ * something open. Out: a context. Refused: another version of programs, weights that are missing or not aligned, a
+ * struct of options that ends before its first ones, half an allocator. What the environment says is ignored unless
+ * it is a number in its range. The context and its arrays are one block of memory; the workspace is another. */
 #include "context.h"
 
 #include <stddef.h>
@@ -13,6 +13,7 @@
 
 #include "allocate.h"
 #include "layout.h"
+#include "machine.h"
 #include "model.h"
 #include "options.h"
 #include "run.h"
@@ -84,28 +85,28 @@ static int64_t place_arrays(tfm_context *context, char *block) {
   Layout layout = {.block = block};
   layout_take(&layout, 1, sizeof *context);
 #define ARRAY(field, count) (context->field = layout_take(&layout, (count), sizeof *context->field))
-  ARRAY(claims.slots, context->threads);
-  ARRAY(input_dims, (int64_t)program->n_inputs * TFM_MAX_RANK);
-  ARRAY(output_dims, (int64_t)program->n_outputs * TFM_MAX_RANK);
-  ARRAY(symbols, program->n_symbols);
+  ARRAY(run.claims.slots, context->threads);
+  ARRAY(binding.input_dims, (int64_t)program->n_inputs * TFM_MAX_RANK);
+  ARRAY(binding.output_dims, (int64_t)program->n_outputs * TFM_MAX_RANK);
+  ARRAY(binding.symbols, program->n_symbols);
   ARRAY(asked, program->n_symbols);
-  ARRAY(symbol_inputs, program->n_symbols);
+  ARRAY(binding.symbol_inputs, program->n_symbols);
   ARRAY(given, values);
-  ARRAY(values, program->n_polynomials);
-  ARRAY(value_symbols, program->n_polynomials);
-  ARRAY(values_f32, program->n_polynomials);
-  ARRAY(values_i32, program->n_polynomials);
-  ARRAY(condition_stack, (int64_t)deepest_check(program) + 1);
-  ARRAY(buffer_bytes, program->n_buffers);
-  ARRAY(buffer_offsets, program->n_buffers);
-  ARRAY(buffer_taken, program->n_buffers);
-  ARRAY(buffer_order, program->n_buffers);
-  ARRAY(operands, program->n_operands);
-  ARRAY(step_operands, steps);
-  ARRAY(operand_symbols, program->n_operands);
-  ARRAY(step_symbols, steps);
-  ARRAY(steps, steps);
-  ARRAY(callers, values);
+  ARRAY(binding.values, program->n_polynomials);
+  ARRAY(binding.value_symbols, program->n_polynomials);
+  ARRAY(binding.values_f32, program->n_polynomials);
+  ARRAY(binding.values_i32, program->n_polynomials);
+  ARRAY(binding.condition_stack, (int64_t)deepest_check(program) + 1);
+  ARRAY(memory.buffer_bytes, program->n_buffers);
+  ARRAY(memory.buffer_offsets, program->n_buffers);
+  ARRAY(memory.buffer_taken, program->n_buffers);
+  ARRAY(memory.buffer_order, program->n_buffers);
+  ARRAY(run.operands, program->n_operands);
+  ARRAY(run.step_operands, steps);
+  ARRAY(run.operand_symbols, program->n_operands);
+  ARRAY(run.step_symbols, steps);
+  ARRAY(run.steps, steps);
+  ARRAY(run.callers, values);
 #undef ARRAY
   return layout.bytes;
 }
@@ -121,8 +122,8 @@ tfm_context *context_new(const tfm_program *program, const tfm_allocator *alloca
   place_arrays(&shape, block);
   tfm_context *context = (tfm_context *)block;
   *context = shape;
-  context->values_stale = true;
-  context->operands_stale = ALL_SYMBOLS;
+  context->binding.values_stale = true;
+  context->run.operands_stale = ALL_SYMBOLS;
   sizes_find_symbols(context);
   resolve_prepare(context);
   return context;
@@ -148,7 +149,7 @@ static void log_threads(const tfm_context *context, const Options *options) {
   options->log(options->log_user, message);
 }
 
-/* The pool may have fewer threads than asked for; the context then has claims for more, which are left alone. */
+/* The pool may have fewer threads than the context asked for. The claims of those that are missing stay unused. */
 static tfm_context *context_with_pool(const tfm_program *program, const void *weights, const Options *options) {
   tfm_context *context = context_new(program, &options->allocator, options->threads);
   if (!context) return NULL;
@@ -179,7 +180,7 @@ tfm_status tfm_context_create(const tfm_program *program, const void *weights, c
 
 void tfm_context_destroy(tfm_context *context) {
   if (!context) return;
-  if (context->end_decoding) context->end_decoding(context); /* it uses the pool */
+  if (context->decoding.end_decoding) context->decoding.end_decoding(context); /* it uses the pool */
   if (context->owns_pool) pool_destroy(context->pool);
   memory_release(context);
   const tfm_allocator allocator = context->allocator;
@@ -195,7 +196,7 @@ static tfm_status set_output_dims(tfm_context *context, tfm_error *error) {
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     for (uint32_t axis = 0; axis < program->outputs[i].rank; axis++) {
       int64_t dim = value_of(context, program->outputs[i].dims[axis]);
-      context->output_dims[i * TFM_MAX_RANK + axis] = dim;
+      context->binding.output_dims[i * TFM_MAX_RANK + axis] = dim;
       if (dim < 0)
         return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "output \"%s\": axis %u would be %lld",
                         program->outputs[i].name, axis, (long long)dim);
@@ -210,16 +211,20 @@ int64_t no_scratch(const tfm_context *context, const tfm_step *step) {
   return 0;
 }
 
-static int64_t (*const scratch_functions[TFM_STEP_KINDS])(const tfm_context *context, const tfm_step *step) = {
-#define STEP(KIND, name, array, scratch, ...) [TFM_STEP_##KIND] = scratch,
+static int64_t scratch_of(const tfm_context *context, const tfm_step *step) {
+  switch ((tfm_step_kind)step->kind) {
+#define STEP(KIND, name, array, scratch, ...) \
+  case TFM_STEP_##KIND: return scratch(context, step);
 #include "tfm/steps.def"
-};
+  }
+  return 0;
+}
 
 int64_t context_scratch_bytes(const tfm_context *context) {
   int64_t most = 0;
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     const tfm_step *step = &context->program->steps[i];
-    int64_t bytes = scratch_functions[step->kind](context, step);
+    int64_t bytes = scratch_of(context, step);
     if (bytes < 0) return -1;
     most = greatest_of(most, bytes);
   }
@@ -243,9 +248,9 @@ static tfm_status too_large(tfm_error *error) {
 
 tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   tfm_status status = inputs_read(context, inputs, error);
-  if (status || (context->bound && inputs_same_as_bound(context, inputs))) return status;
-  context->bound = context->prepared = false;
-  context->values_stale = true;
+  if (status || (context->binding.bound && inputs_same_as_bound(context, inputs))) return status;
+  context->binding.bound = context->binding.prepared = false;
+  context->binding.values_stale = true;
   if ((status = inputs_bind_symbols(context, inputs, error))) return status;
   if (!sizes_evaluate(context, ALL_SYMBOLS)) return too_large(error);
   return inputs_check_dims(context, error);
@@ -257,11 +262,11 @@ static tfm_status set_sizes(tfm_context *context, const int64_t *symbols, tfm_er
   uint64_t changed = sizes_changed(context, symbols);
   for (uint32_t i = 0; i < program->n_symbols; i++) {
     if (symbols[i] < 0) {
-      context->values_stale = true;
+      context->binding.values_stale = true;
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "%s is negative (%lld)", program->symbols[i],
                       (long long)symbols[i]);
     }
-    context->symbols[i] = symbols[i];
+    context->binding.symbols[i] = symbols[i];
   }
   if (!sizes_evaluate(context, changed)) return too_large(error);
   return inputs_set_dims(context, error);
@@ -269,16 +274,16 @@ static tfm_status set_sizes(tfm_context *context, const int64_t *symbols, tfm_er
 
 tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error) {
   size_t bytes = sizeof *symbols * context->program->n_symbols;
-  if (context->bound && (!bytes || memcmp(symbols, context->symbols, bytes) == 0)) return TFM_OK;
-  context->bound = context->prepared = false;
+  if (context->binding.bound && (!bytes || memcmp(symbols, context->binding.symbols, bytes) == 0)) return TFM_OK;
+  context->binding.bound = context->binding.prepared = false;
   tfm_status status = set_sizes(context, symbols, error);
   if (!status) status = plan_for_sizes(context, error);
-  context->bound = !status;
+  context->binding.bound = !status;
   return status;
 }
 
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error) {
-  context->bound = context->prepared = false;
+  context->binding.bound = context->binding.prepared = false;
   return set_sizes(context, symbols, error);
 }
 
@@ -289,7 +294,7 @@ tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_
 }
 
 tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error) {
-  context->keeps_room = true;
+  context->memory.keeps_room = true;
   tfm_status status = context_set_shapes(context, symbols, error);
   return status ? status : memory_plan(context, context_scratch_bytes(context), runs, error);
 }
@@ -302,27 +307,27 @@ int64_t context_measure(tfm_context *context, const int64_t *symbols) {
 tfm_status tfm_context_bind(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   if (!context) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is a null pointer");
   tfm_status status = context_set_inputs(context, inputs, error);
-  if (!status && !context->bound) status = plan_for_sizes(context, error);
+  if (!status && !context->binding.bound) status = plan_for_sizes(context, error);
   if (status) return status;
-  context->bound = true;
+  context->binding.bound = true;
   if ((status = ids_check_inputs(context, inputs, error))) return status;
   return tfm_succeed(error);
 }
 
 const int64_t *tfm_context_output_dims(const tfm_context *context, uint32_t output, int32_t *rank) {
-  if (!context || !context->bound || output >= context->program->n_outputs) return NULL;
+  if (!context || !context->binding.bound || output >= context->program->n_outputs) return NULL;
   if (rank) *rank = context->program->outputs[output].rank;
-  return context->output_dims + output * TFM_MAX_RANK;
+  return context->binding.output_dims + output * TFM_MAX_RANK;
 }
 
 uint64_t tfm_context_workspace_bytes(const tfm_context *context) {
-  return context && context->bound ? (uint64_t)context->used_bytes : 0;
+  return context && context->binding.bound ? (uint64_t)context->memory.used_bytes : 0;
 }
 
 int32_t tfm_context_threads(const tfm_context *context) { return context ? context->threads : 0; }
 
 void tfm_context_profile(tfm_context *context, uint64_t *nanoseconds) {
-  if (context) context->profile = nanoseconds;
+  if (context) context->run.profile = nanoseconds;
 }
 
 // ---- running ----
@@ -334,21 +339,22 @@ tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const 
     return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the outputs are a null pointer");
   tfm_status status = inputs_read(context, inputs, error);
   if (status) return status;
-  if (!context->bound || !inputs_same_as_bound(context, inputs))
-    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is not bound to the sizes of these inputs");
+  if (!context->binding.bound || !inputs_same_as_bound(context, inputs))
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL,
+                    "the context is not bound to the sizes of these inputs");
   if ((status = ids_check_inputs(context, inputs, error))) return status;
-  for (uint32_t i = 0; i < program->n_inputs; i++) context->callers[i] = inputs[i].data;
-  for (uint32_t i = 0; i < program->n_outputs; i++) context->callers[program->n_inputs + i] = outputs[i].data;
+  for (uint32_t i = 0; i < program->n_inputs; i++) context->run.callers[i] = inputs[i].data;
+  for (uint32_t i = 0; i < program->n_outputs; i++) context->run.callers[program->n_inputs + i] = outputs[i].data;
   run_forget_cancelled(context);
   return run_steps(context, error);
 }
 
 void tfm_context_cancel(tfm_context *context) {
   if (!context) return;
-  atomic_store(&context->stopped, true);
-  atomic_store(&context->cancelled, true);
-  atomic_fetch_add(&context->cancelling, 1);
-  void (*cancel_decoding)(tfm_context *) = atomic_load(&context->cancel_decoding);
+  atomic_store(&context->decoding.stopped, true);
+  atomic_store(&context->run.cancelled, true);
+  atomic_fetch_add(&context->decoding.cancelling, 1);
+  void (*cancel_decoding)(tfm_context *) = atomic_load(&context->decoding.cancel_decoding);
   if (cancel_decoding) cancel_decoding(context);
-  atomic_fetch_sub(&context->cancelling, 1);
+  atomic_fetch_sub(&context->decoding.cancelling, 1);
 }

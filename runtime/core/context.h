@@ -1,7 +1,8 @@
 /* The context: a program with its weights, bound to sizes, and the memory it works in.
  *
- * What depends on sizes only is worked out by bind and kept: values of the polynomials, offsets of the buffers, addresses
- * and strides of all operands, how many threads each step is worth. A run adds the caller's addresses, nothing else. */
+ * What depends on sizes only is worked out by bind and kept: values of the polynomials, offsets of the buffers,
+ * addresses and strides of all operands, how many threads each step is worth. A run adds the caller's addresses,
+ * nothing else. */
 #ifndef TFM_RUNTIME_CONTEXT_H
 #define TFM_RUNTIME_CONTEXT_H
 
@@ -10,7 +11,6 @@
 
 #include "error.h"
 #include "gemm_consumer.h"
-#include "share.h"
 #include "threads.h"
 #include "tfm/library.h"
 
@@ -22,56 +22,38 @@ enum {
 };
 
 typedef struct Operand {
-  uintptr_t address;             /* slot -1: of the first element; else bytes from the beginning of the caller's tensor */
+  uintptr_t address;             /* slot -1: of the first element; else bytes from the caller's tensor to it */
   int32_t slot;                  /* the caller's tensor in context.callers, or -1 */
   uint8_t bytes, gathered;       /* bytes of an element */
   int64_t strides[TFM_MAX_RANK]; /* bytes */
 } Operand;
 
 typedef union StepOperands StepOperands; /* steps.h */
-
-typedef struct StepState {
-  int64_t work;     /* ns of one core */
-  bool parallel;    /* worth all threads of the run */
-  bool skipped;     /* in this run: its output is not wanted */
-  bool idle, shared; /* with runs beside this one: skipped in all; done by all threads */
-  uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
-  const Operand *results[MOST_RESULTS]; /* what it writes; NULL: no more */
-} StepState;
+typedef struct StepState StepState;
 
 typedef struct CacheRows { /* of a run: the pages of each of its rows */
   float *const *const *own, *const *const *source;
 } CacheRows;
 
-struct tfm_context {
-  const tfm_program *program;
-  const tfm_library *library; /* NULL: made from a program alone */
-  tfm_model *model;           /* the same; kept while the context lives */
-  const char *weights;
-  tfm_allocator allocator;
-  size_t bytes;    /* of the block that holds the context and all its arrays */
-  int32_t threads; /* of the pool, the caller included */
-  bool owns_pool;
-  Pool *pool;
-  Claims claims; /* one slot per thread */
+// ---- the parts of a context, each with the file that owns it ----
 
-  bool keeps_room;      /* see context_reserve_symbols */
-  int64_t spare_bytes;  /* of each buffer: parts of it that runs beside have begin at multiples of ALIGNMENT */
-  bool bound, prepared; /* sizes are known; the results of the prepare steps are valid for them */
-  int64_t *input_dims;  /* TFM_MAX_RANK per input */
-  int64_t *output_dims; /* TFM_MAX_RANK per output */
-  int64_t *symbols;     /* values of the run-time sizes */
-  int64_t *asked;       /* the same as a call's args say */
-  tfm_value *given;     /* of a call's args: inputs, then outputs */
-  int32_t *symbol_inputs; /* for messages: the input that bound each, -1: none yet */
-  int64_t *values;      /* of the polynomials */
-  uint64_t *value_symbols; /* the sizes that each depends on */
+typedef struct Binding { /* binding.c: the sizes, and what they make of the program's numbers */
+  bool bound, prepared;    /* sizes are known; the results of the prepare steps are valid for them */
   bool values_stale;       /* some values are not those of the symbols */
-  uint64_t operands_stale; /* sizes that changed since the operands were resolved */
-  float *values_f32;    /* the same as scalars that kernels read */
+  int64_t *input_dims;     /* TFM_MAX_RANK per input */
+  int64_t *output_dims;    /* TFM_MAX_RANK per output */
+  int64_t *symbols;        /* values of the run-time sizes */
+  int32_t *symbol_inputs;  /* for messages: the input that bound each, -1: none yet */
+  int64_t *values;         /* of the polynomials */
+  uint64_t *value_symbols; /* the sizes that each depends on */
+  float *values_f32;       /* the same values as scalars that kernels read */
   int32_t *values_i32;
   bool *condition_stack;
+} Binding;
 
+typedef struct Memory { /* memory.c: the workspace and what lies where in it */
+  bool keeps_room;         /* see context_reserve_symbols */
+  int64_t spare_bytes;     /* of each buffer: parts of it that runs beside have begin at multiples of ALIGNMENT */
   int64_t *buffer_bytes;   /* planned for; at most what later sizes may need without a new plan */
   int64_t *buffer_offsets; /* in the workspace */
   int64_t *buffer_taken;   /* by this run and those beside it */
@@ -79,42 +61,67 @@ struct tfm_context {
   char *workspace;
   int64_t workspace_bytes; /* what is there */
   int64_t buffers_bytes, scratch_bytes, used_bytes; /* all buffers; scratch of one thread; both for all threads */
+} Memory;
 
-  Operand *operands;      /* of program.operands */
+typedef struct RunState { /* resolve.c, run.c: operands with their addresses, and how far a run has come */
+  Operand *operands;           /* of program.operands */
   StepOperands *step_operands; /* of each step */
   uint64_t *operand_symbols, *step_symbols; /* the sizes that each operand, and the operands of each step, depend on */
+  uint64_t operands_stale;     /* sizes that changed since the operands were resolved */
   StepState *steps;
-  void **callers;         /* addresses of inputs, then outputs, in this run */
-  const CacheRows *caches; /* NULL: the program has none */
-  const struct CachedSteps *cached_steps; /* for a program with caches; NULL: it has none */
-  const GemmConsumer *consumer; /* NULL: there is none; else there is scratch for its units */
-  int64_t consumed_before; /* rows that the consumer has of the runs before this one */
-  tfm_context *beside;     /* the next of the runs that are executed together (lockstep.h); NULL: this is the last */
+  void **callers;              /* addresses of inputs, then outputs, in this run */
+  Claims claims;               /* one slot per thread */
   int32_t active, last_active; /* threads for a run with the bound sizes; of the last run */
-  uint64_t *profile;      /* NULL: not asked for */
-  struct tfm_decoder *decoder; /* of a model that writes: made when it is first needed */
-  bool decodes;                /* the decoder's rows are those of <model>_begin */
-  void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */
-  _Atomic(void (*)(tfm_context *)) cancel_decoding; /* the same */
-  _Atomic int32_t cancelling; /* calls of tfm_context_cancel that may be looking at the decoder */
-  _Atomic bool stopped;   /* tfm_context_cancel was called during this generation */
-  _Atomic bool running;   /* a call is working with this context */
-  _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
+  uint64_t *profile;           /* NULL: not asked for */
   uint32_t committed;     /* of this run: the first step that writes an output; from it on nothing is cancelled */
+  _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
   _Atomic int32_t faults; /* of this run */
   _Atomic uint32_t faulty_step;
+} RunState;
+
+typedef struct Attachment { /* runtime/decode and above: what a program of decoding adds; all NULL in other contexts */
+  const CacheRows *caches;
+  const struct CachedSteps *cached_steps; /* for a program with caches */
+  const GemmConsumer *consumer; /* if there is one, there is scratch for its units */
+  int64_t consumed_before;      /* rows that the consumer has of the runs before this one */
+  tfm_context *beside;          /* the next of the runs done together (lockstep.h); NULL: the last */
+  struct tfm_decoder *decoder;  /* of a model that writes: made when it is first needed */
+  bool decodes;                 /* the decoder's rows are those of <model>_begin */
+  void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */
+  _Atomic(void (*)(tfm_context *)) cancel_decoding; /* the same */
+  _Atomic int32_t cancelling;   /* calls of tfm_context_cancel that may be looking at the decoder */
+  _Atomic bool stopped;         /* tfm_context_cancel was called during this generation */
+} Attachment;
+
+struct tfm_context {
+  const tfm_program *program;
+  const char *weights;
+  tfm_allocator allocator;
+  size_t bytes;    /* of the block that holds the context and all its arrays */
+  int32_t threads; /* of the pool, the caller included */
+  bool owns_pool;
+  Pool *pool;
+  Binding binding;
+  Memory memory;
+  RunState run;
+  Attachment decoding;
+  const tfm_library *library; /* NULL: made from a program alone */
+  tfm_model *model;           /* the same; kept while the context lives */
+  int64_t *asked;             /* the run-time sizes as the args of a library's call say */
+  tfm_value *given;           /* of the same args: inputs, then outputs */
+  _Atomic bool running;       /* such a call is working with this context */
 };
 
-static inline int64_t value_of(const tfm_context *context, tfm_size size) { return context->values[size]; }
+static inline int64_t value_of(const tfm_context *context, tfm_size size) { return context->binding.values[size]; }
 
 static inline char *operand_address(const tfm_context *context, const Operand *operand) {
-  uintptr_t base = operand->slot < 0 ? 0 : (uintptr_t)context->callers[operand->slot];
+  uintptr_t base = operand->slot < 0 ? 0 : (uintptr_t)context->run.callers[operand->slot];
   return (char *)(base + operand->address);
 }
 
 /* Whether the operand lies in an output that the caller doesn't want. */
 static inline bool operand_unwanted(const tfm_context *context, const Operand *operand) {
-  return operand->slot >= 0 && !context->callers[operand->slot];
+  return operand->slot >= 0 && !context->run.callers[operand->slot];
 }
 
 static inline uint8_t dtype_size(uint8_t dtype) { return dtype == TFM_BOOL ? 1 : 4; }
@@ -175,11 +182,13 @@ int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer);
 /* Bytes of workspace, or -1; makes no room. */
 int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs);
 
-/* resolve.c: addresses and strides of the operands that depend on sizes that changed (operands_stale), threads of all steps. */
-void resolve_prepare(tfm_context *context); /* once, when the context is made: results of the steps, sizes of operands */
+/* resolve.c: addresses and strides of the operands that depend on sizes that changed (operands_stale), threads of all
+ * steps. */
+void resolve_prepare(tfm_context *context); /* once, when the context is made: results of steps, sizes of operands */
 void resolve_operands(tfm_context *context);
 void resolve_threads(tfm_context *context);
-/* Whether a step with so much work (StepState.work) is worth all threads; how many a run is that has so much in such steps. */
+/* Whether a step with so much work (StepState.work) is worth all threads; how many a run is that has so much in such
+ * steps. */
 bool resolve_is_parallel(const tfm_context *context, int64_t work);
 int32_t resolve_active(const tfm_context *context, int64_t work);
 

@@ -1,4 +1,4 @@
-/* Several arrays in one block: they are laid out twice, first without a block, which gives its size, then in it.
+/* Several arrays in one block. The same code lays them out twice: first without a block, to learn its size, then in it.
  *
  * In: how many elements of what size, none of them negative. Refused: blocks that are too large for an address. */
 #ifndef TFM_RUNTIME_LAYOUT_H

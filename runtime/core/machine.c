@@ -1,14 +1,16 @@
-/* What the machine offers: the features of its processor, and how many processors this process may use.
+/* What the machine offers: the features of its processor, its caches, and how many processors this process may use.
  *
  * Features come from cpuid and xgetbv; an instruction set whose registers the system does not save counts as missing.
  * Processors are counted by the affinity mask and the quota of the control groups (version 2: every group from the
  * process's own up to the root; version 1: its cpu group). What cannot be read does not limit. */
-#include "cpu_features.h"
+#include "machine.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "threads.h"
 
@@ -75,6 +77,32 @@ uint32_t cpu_features(void) {
 #else
 uint32_t cpu_features(void) { return 0; }
 #endif
+
+// ---- caches ----
+
+typedef struct CacheLevel {
+  int name; /* for sysconf */
+  int least, most, usual; /* bytes */
+} CacheLevel;
+
+static const CacheLevel cache_levels[] = {
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+    {_SC_LEVEL1_DCACHE_SIZE, 16 << 10, 1 << 20, 48 << 10}, {_SC_LEVEL2_CACHE_SIZE, 128 << 10, 64 << 20, 1 << 20}
+#else
+    {-1, 1, 0, 48 << 10}, {-1, 1, 0, 1 << 20}
+#endif
+};
+
+int64_t cpu_cache_bytes(int level) {
+  static _Atomic int64_t known[sizeof cache_levels / sizeof *cache_levels]; /* 0: not asked yet */
+  int64_t bytes = atomic_load_explicit(&known[level - 1], memory_order_relaxed);
+  if (bytes) return bytes;
+  const CacheLevel *info = &cache_levels[level - 1];
+  bytes = sysconf(info->name);
+  if (bytes < info->least || bytes > info->most) bytes = info->usual;
+  atomic_store_explicit(&known[level - 1], bytes, memory_order_relaxed);
+  return bytes;
+}
 
 // ---- processors ----
 

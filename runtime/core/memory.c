@@ -1,10 +1,10 @@
-/* Memory of a context: from the caller's functions or the C library; several arrays in one block; and the workspace, one
- * block for all buffers and the scratch of all threads.
+/* Memory of a context: from the caller's functions or the C library; several arrays in one block; and the workspace,
+ * one block for all buffers and the scratch of all threads.
  *
  * Buffers that are never alive in the same step share memory: they are placed from the largest to the smallest, each
- * into the lowest gap between those already placed that live at the same time. The plan is kept as long as every buffer
- * fits in what was planned for it, and the block as long as it is large enough. A context that keeps room plans for the
- * most that each buffer ever needed. */
+ * into the lowest gap between those already placed that live at the same time. The plan is kept as long as every
+ * buffer fits in what was planned for it, and the block as long as it is large enough. A context that keeps room
+ * plans for the most that each buffer ever needed. */
 #include "allocate.h"
 
 #include <stdlib.h>
@@ -85,8 +85,8 @@ int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer) {
 }
 
 static void sort_by_size(tfm_context *context) {
-  uint32_t n = context->program->n_buffers, *order = context->buffer_order;
-  const int64_t *bytes = context->buffer_bytes;
+  uint32_t n = context->program->n_buffers, *order = context->memory.buffer_order;
+  const int64_t *bytes = context->memory.buffer_bytes;
   for (uint32_t gap = n / 2; gap > 0; gap /= 2) { /* Shell's sort: no recursion, no memory; ties by number */
     for (uint32_t i = gap; i < n; i++) {
       uint32_t item = order[i], j = i;
@@ -107,10 +107,10 @@ static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t 
   for (bool moved = true; moved;) {
     moved = false;
     for (uint32_t i = 0; i < placed; i++) {
-      uint32_t other = context->buffer_order[i];
+      uint32_t other = context->memory.buffer_order[i];
       if (!live_together(&buffers[buffer], &buffers[other])) continue;
-      int64_t begin = context->buffer_offsets[other], end = begin + context->buffer_bytes[other];
-      if (offset >= end || offset + context->buffer_bytes[buffer] <= begin) continue;
+      int64_t begin = context->memory.buffer_offsets[other], end = begin + context->memory.buffer_bytes[other];
+      if (offset >= end || offset + context->memory.buffer_bytes[buffer] <= begin) continue;
       offset = end;
       moved = true;
     }
@@ -119,17 +119,18 @@ static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t 
 }
 
 static bool place_buffers(tfm_context *context) {
-  context->operands_stale = ALL_SYMBOLS;
+  Memory *memory = &context->memory;
+  context->run.operands_stale = ALL_SYMBOLS;
   uint32_t n = context->program->n_buffers;
-  for (uint32_t i = 0; i < n; i++) context->buffer_order[i] = i;
+  for (uint32_t i = 0; i < n; i++) memory->buffer_order[i] = i;
   sort_by_size(context);
-  context->buffers_bytes = 0;
+  memory->buffers_bytes = 0;
   for (uint32_t i = 0; i < n; i++) {
-    uint32_t buffer = context->buffer_order[i];
-    context->buffer_offsets[buffer] = lowest_gap(context, buffer, i);
+    uint32_t buffer = memory->buffer_order[i];
+    memory->buffer_offsets[buffer] = lowest_gap(context, buffer, i);
     int64_t end;
-    if (__builtin_add_overflow(context->buffer_offsets[buffer], context->buffer_bytes[buffer], &end)) return false;
-    context->buffers_bytes = greatest_of(context->buffers_bytes, end);
+    if (__builtin_add_overflow(memory->buffer_offsets[buffer], memory->buffer_bytes[buffer], &end)) return false;
+    memory->buffers_bytes = greatest_of(memory->buffers_bytes, end);
   }
   return true;
 }
@@ -137,41 +138,42 @@ static bool place_buffers(tfm_context *context) {
 static int64_t bytes_for(const tfm_context *context, uint32_t buffer, int64_t runs) {
   int64_t bytes = memory_buffer_bytes(context, buffer);
   if (bytes < 0 || __builtin_mul_overflow(bytes, runs, &bytes) ||
-      __builtin_add_overflow(bytes, context->spare_bytes, &bytes))
+      __builtin_add_overflow(bytes, context->memory.spare_bytes, &bytes))
     return -1;
   return bytes;
 }
 
 /* Plans anew only if a buffer outgrew its place. */
 static bool plan_buffers(tfm_context *context, int64_t runs) {
+  Memory *memory = &context->memory;
   bool fits = true;
   for (uint32_t i = 0; i < context->program->n_buffers; i++) {
     int64_t bytes = bytes_for(context, i, runs);
     if (bytes < 0) return false;
-    fits = fits && bytes <= context->buffer_bytes[i];
+    fits = fits && bytes <= memory->buffer_bytes[i];
   }
   if (fits) return true;
   for (uint32_t i = 0; i < context->program->n_buffers; i++) {
-    int64_t before = context->buffer_bytes[i];
-    context->buffer_bytes[i] = bytes_for(context, i, runs);
-    if (context->keeps_room) context->buffer_bytes[i] = greatest_of(before, context->buffer_bytes[i]);
+    int64_t before = memory->buffer_bytes[i];
+    memory->buffer_bytes[i] = bytes_for(context, i, runs);
+    if (memory->keeps_room) memory->buffer_bytes[i] = greatest_of(before, memory->buffer_bytes[i]);
   }
   return place_buffers(context);
 }
 
 static bool reserve(tfm_context *context, int64_t bytes) {
-  if (context->workspace && bytes <= context->workspace_bytes) return true;
+  if (context->memory.workspace && bytes <= context->memory.workspace_bytes) return true;
   char *memory = allocate_large(&context->allocator, &bytes);
   if (!memory) return false;
   memory_release(context);
-  context->workspace = memory;
-  context->operands_stale = ALL_SYMBOLS;
-  context->workspace_bytes = bytes;
+  context->memory.workspace = memory;
+  context->run.operands_stale = ALL_SYMBOLS;
+  context->memory.workspace_bytes = bytes;
   return true;
 }
 
 static tfm_status forget_plan(tfm_context *context, tfm_error *error, int64_t bytes) {
-  memset(context->buffer_bytes, 0, sizeof(int64_t) * context->program->n_buffers);
+  memset(context->memory.buffer_bytes, 0, sizeof(int64_t) * context->program->n_buffers);
   if (bytes < 0) return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the sizes of this run are too large");
   return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a workspace of %lld bytes",
                   (long long)bytes);
@@ -181,21 +183,22 @@ int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs
   int64_t bytes;
   if (scratch_bytes < 0 || !plan_buffers(context, runs) ||
       __builtin_mul_overflow(round_up(scratch_bytes, ALIGNMENT), (int64_t)context->threads, &bytes) ||
-      __builtin_add_overflow(bytes, context->buffers_bytes, &bytes))
+      __builtin_add_overflow(bytes, context->memory.buffers_bytes, &bytes))
     return -1;
   return bytes;
 }
 
 tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, int64_t runs, tfm_error *error) {
-  if (context->keeps_room && scratch_bytes >= 0) scratch_bytes = greatest_of(scratch_bytes, context->scratch_bytes);
+  Memory *memory = &context->memory;
+  if (memory->keeps_room && scratch_bytes >= 0) scratch_bytes = greatest_of(scratch_bytes, memory->scratch_bytes);
   int64_t bytes = memory_measure(context, scratch_bytes, runs);
   if (bytes < 0) return forget_plan(context, error, -1);
   if (!reserve(context, bytes)) return forget_plan(context, error, bytes);
-  context->scratch_bytes = round_up(scratch_bytes, ALIGNMENT);
-  context->used_bytes = bytes;
+  memory->scratch_bytes = round_up(scratch_bytes, ALIGNMENT);
+  memory->used_bytes = bytes;
   return TFM_OK;
 }
 
 void memory_release(tfm_context *context) {
-  release(&context->allocator, context->workspace, (size_t)context->workspace_bytes);
+  release(&context->allocator, context->memory.workspace, (size_t)context->memory.workspace_bytes);
 }

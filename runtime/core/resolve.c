@@ -1,4 +1,9 @@
-/* After sizes are bound: addresses and strides of all operands, and how many threads each step is worth. */
+/* What follows from the sizes that a context is bound to: addresses and strides of all operands, and how many threads
+ * each step is worth.
+ *
+ * In: values of the polynomials, offsets of the buffers. Out: RunState.operands, step_operands and the steps' states.
+ * An operand is resolved again only if a size that it depends on has changed, or if buffers have moved. Nothing is
+ * refused: binding has looked at everything before. */
 #include <stddef.h>
 
 #include "steps.h"
@@ -19,11 +24,11 @@ static void set_place(const tfm_context *context, const tfm_operand *source, Ope
       operand->address = (uintptr_t)context->weights + context->program->weights[source->index].offset;
       break;
     case TFM_SPACE_BUFFER:
-      operand->address = (uintptr_t)context->workspace + (uintptr_t)context->buffer_offsets[source->index];
+      operand->address = (uintptr_t)(context->memory.workspace + context->memory.buffer_offsets[source->index]);
       break;
     case TFM_SPACE_SIZE:
-      operand->address = source->dtype == TFM_F32 ? (uintptr_t)&context->values_f32[source->index]
-                                                  : (uintptr_t)&context->values_i32[source->index];
+      operand->address = source->dtype == TFM_F32 ? (uintptr_t)&context->binding.values_f32[source->index]
+                                                  : (uintptr_t)&context->binding.values_i32[source->index];
       return;
   }
   operand->address += (uintptr_t)offset;
@@ -37,11 +42,13 @@ static Operand resolve(const tfm_context *context, const tfm_operand *source) {
   return operand;
 }
 
+typedef enum RoleKind { ROLE_END, ROLE_READ, ROLE_WRITTEN, ROLE_MASK, ROLE_WRITTEN_LIST } RoleKind;
+
 /* An operand that a step holds itself; those of a step follow one another in the order of its StepOperands. */
 typedef struct Role {
   uint16_t member; /* where in the step: the operand, or the number of what has it */
-  uint16_t flag;   /* where in the step: a byte that is 0 if there is no such operand; 0: there always is */
-  enum RoleKind { ROLE_END, ROLE_READ, ROLE_WRITTEN, ROLE_MASK, ROLE_WRITTEN_LIST } kind;
+  uint8_t flag;    /* where in the step: a byte that is 0 if there is no such operand; 0: there always is */
+  uint8_t kind;
 } Role;
 
 #define READ(member, axes)
@@ -87,29 +94,30 @@ static const tfm_operand *source_of(const tfm_program *program, const Role *role
   return needed ? &program->needed[needed - 1].mask : NULL;
 }
 
-/* An operand of a buffer depends on sizes by way of its place too; buffers that move make all operands stale. */
+/* The place of a buffer depends on sizes too, but that needs no bits here: when buffers move, memory.c marks all
+ * operands as stale. */
 static uint64_t symbols_of(const tfm_context *context, const tfm_operand *source) {
-  uint64_t symbols = context->value_symbols[source->offset];
-  for (int axis = 0; axis < TFM_MAX_RANK; axis++) symbols |= context->value_symbols[source->strides[axis]];
+  uint64_t symbols = context->binding.value_symbols[source->offset];
+  for (int axis = 0; axis < TFM_MAX_RANK; axis++) symbols |= context->binding.value_symbols[source->strides[axis]];
   return symbols;
 }
 
 /* Where a step's own operands are resolved, one behind the other. */
 static Operand *operands_at(const tfm_context *context, uint32_t step) {
-  return (Operand *)&context->step_operands[step];
+  return (Operand *)&context->run.step_operands[step];
 }
 
 static void prepare_step(tfm_context *context, uint32_t number) {
   const tfm_program *program = context->program;
-  const Operand **result = context->steps[number].results, *operand = operands_at(context, number);
+  const Operand **result = context->run.steps[number].results, *operand = operands_at(context, number);
   const char *info;
   for (const Role *role = roles_of(program, &program->steps[number], &info); role->kind != ROLE_END; role++) {
     if (role->kind == ROLE_WRITTEN_LIST) {
-      *result++ = &context->operands[*(const uint32_t *)(info + role->member)];
+      *result++ = &context->run.operands[*(const uint32_t *)(info + role->member)];
       continue;
     }
     const tfm_operand *source = source_of(program, role, info);
-    if (source) context->step_symbols[number] |= symbols_of(context, source);
+    if (source) context->run.step_symbols[number] |= symbols_of(context, source);
     if (source && role->kind == ROLE_WRITTEN) *result++ = operand;
     operand++;
   }
@@ -118,7 +126,7 @@ static void prepare_step(tfm_context *context, uint32_t number) {
 void resolve_prepare(tfm_context *context) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_operands; i++)
-    context->operand_symbols[i] = symbols_of(context, &program->operands[i]);
+    context->run.operand_symbols[i] = symbols_of(context, &program->operands[i]);
   for (uint32_t i = 0; i < program->n_steps; i++) prepare_step(context, i);
 }
 
@@ -135,14 +143,14 @@ static void resolve_step(tfm_context *context, uint32_t number) {
 }
 
 void resolve_operands(tfm_context *context) {
-  uint64_t stale = context->operands_stale;
+  uint64_t stale = context->run.operands_stale;
   bool all = stale == ALL_SYMBOLS;
   for (uint32_t i = 0; i < context->program->n_operands; i++)
-    if (all || context->operand_symbols[i] & stale)
-      context->operands[i] = resolve(context, &context->program->operands[i]);
+    if (all || context->run.operand_symbols[i] & stale)
+      context->run.operands[i] = resolve(context, &context->program->operands[i]);
   for (uint32_t i = 0; i < context->program->n_steps; i++)
-    if (all || context->step_symbols[i] & stale) resolve_step(context, i);
-  context->operands_stale = 0;
+    if (all || context->run.step_symbols[i] & stale) resolve_step(context, i);
+  context->run.operands_stale = 0;
 }
 
 bool resolve_is_parallel(const tfm_context *context, int64_t work) {
@@ -158,12 +166,12 @@ void resolve_threads(tfm_context *context) {
   int64_t total = 0;
   uint32_t next_gemm = TFM_NONE;
   for (uint32_t i = program->n_steps; i-- > 0;) {
-    StepState *state = &context->steps[i];
+    StepState *state = &context->run.steps[i];
     state->work = value_of(context, program->steps[i].work);
     state->parallel = resolve_is_parallel(context, state->work);
     state->next_gemm = next_gemm;
     if (program->steps[i].kind == TFM_STEP_GEMM) next_gemm = i;
     if (state->parallel && __builtin_add_overflow(total, state->work, &total)) total = INT64_MAX;
   }
-  context->active = resolve_active(context, total);
+  context->run.active = resolve_active(context, total);
 }

@@ -1,9 +1,9 @@
-/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone. Runs beside it
- * (lockstep.h) go along: each step is done for all of them before the next.
+/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone. Runs beside
+ * it (lockstep.h) go along: each step is done for all of them before the next.
  *
- * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that ends
- * its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between two
- * steps; once a step that writes into an output may have begun, it is too late for it. */
+ * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that
+ * ends its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between
+ * two steps; once a step that writes into an output may have begun, it is too late for it. */
 #include "run.h"
 
 #include <string.h>
@@ -12,18 +12,20 @@
 #include "fp_mode.h"
 #include "steps.h"
 
-typedef void (*StepFunction)(Walker *walker, const tfm_step *step);
+void step_append(Walker *walker, const tfm_step *step) { walker->context->decoding.cached_steps->append(walker, step); }
 
-void step_append(Walker *walker, const tfm_step *step) { walker->context->cached_steps->append(walker, step); }
-
-static const StepFunction step_functions[TFM_STEP_KINDS] = {
-#define STEP(KIND, name, ...) [TFM_STEP_##KIND] = step_##name,
+/* A switch, not a table of functions: each pointer would cost a library a relocation of 24 bytes. */
+static void run_step(Walker *walker, const tfm_step *step) {
+  switch ((tfm_step_kind)step->kind) {
+#define STEP(KIND, name, ...) \
+  case TFM_STEP_##KIND: step_##name(walker, step); break;
 #include "tfm/steps.def"
-};
+  }
+}
 
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
   if (walker->threads > 1) walker->serial++;
-  return (Claimer){.claims = &walker->context->claims,
+  return (Claimer){.claims = &walker->context->run.claims,
                    .grid = share_grid(blocks, groups, walker->threads),
                    .serial = walker->serial,
                    .thread = walker->thread,
@@ -37,11 +39,11 @@ static uint64_t now_ns(void) {
 }
 
 static bool step_is_idle(const tfm_context *first, uint32_t step) {
-  return first->beside ? first->steps[step].idle : first->steps[step].skipped;
+  return first->decoding.beside ? first->run.steps[step].idle : first->run.steps[step].skipped;
 }
 
 static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t active) {
-  return active > 1 && (first->beside ? first->steps[step].shared : first->steps[step].parallel);
+  return active > 1 && (first->decoding.beside ? first->run.steps[step].shared : first->run.steps[step].parallel);
 }
 
 /* A step of one context by `threads` threads, of which this one is number `thread`. */
@@ -50,22 +52,22 @@ static void do_in(Walker *walker, tfm_context *context, uint32_t number, int32_t
   walker->context = context;
   walker->thread = thread;
   walker->threads = threads;
-  step_functions[step->kind](walker, step);
+  run_step(walker, step);
 }
 
-/* The same step of several contexts. Of those for which it isn't worth all threads each thread has some. */
+/* The same step of several contexts. Where it is too small to be worth all threads, each context has one thread. */
 static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
   int32_t place = 0;
-  for (tfm_context *context = first; context; context = context->beside, place++) {
-    if (context->steps[number].skipped) continue;
-    if (threads > 1 && context->steps[number].parallel) do_in(walker, context, number, thread, threads);
+  for (tfm_context *context = first; context; context = context->decoding.beside, place++) {
+    if (context->run.steps[number].skipped) continue;
+    if (threads > 1 && context->run.steps[number].parallel) do_in(walker, context, number, thread, threads);
     else if (place % threads == thread) do_in(walker, context, number, 0, 1);
   }
 }
 
 static bool any_has_fault(tfm_context *first) {
-  for (tfm_context *context = first; context; context = context->beside)
-    if (atomic_load_explicit(&context->faults, memory_order_relaxed)) return true;
+  for (tfm_context *context = first; context; context = context->decoding.beside)
+    if (atomic_load_explicit(&context->run.faults, memory_order_relaxed)) return true;
   return false;
 }
 
@@ -74,24 +76,28 @@ static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
   int32_t threads = step_is_shared(first, number, walker->member->active) ? walker->member->active : 1;
   int32_t thread = walker->member->thread;
   if (thread >= threads || any_has_fault(first)) return;
-  walker->of_all = first->beside && step->kind == TFM_STEP_GEMM && first->cached_steps->is_one_product(first, step);
-  if (first->beside && !walker->of_all) do_in_each(walker, first, number, thread, threads);
+  const Attachment *decoding = &first->decoding;
+  walker->of_all =
+      decoding->beside && step->kind == TFM_STEP_GEMM && decoding->cached_steps->is_one_product(first, step);
+  if (first->decoding.beside && !walker->of_all) do_in_each(walker, first, number, thread, threads);
   else do_in(walker, first, number, thread, threads);
 }
 
-/* Before the barrier in front of a step: threads that are late may even skip the step before it, which no longer counts. */
+/* Called before the barrier in front of a step. Threads that are late may see the fault early and skip the step before
+ * it as well; that does no harm, because the results of a cancelled run are not used. */
 static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_t step) {
-  if (member->thread || step > first->committed) return;
-  if (!atomic_load_explicit(&first->cancelled, memory_order_relaxed)) return;
-  for (tfm_context *context = first; context; context = context->beside)
-    atomic_fetch_or(&context->faults, FAULT_CANCELLED);
+  if (member->thread || step > first->run.committed) return;
+  if (!atomic_load_explicit(&first->run.cancelled, memory_order_relaxed)) return;
+  for (tfm_context *context = first; context; context = context->decoding.beside)
+    atomic_fetch_or(&context->run.faults, FAULT_CANCELLED);
 }
 
 static void walk(void *argument, PoolMember *member) {
   tfm_context *context = argument;
-  char *scratch = context->workspace + context->buffers_bytes + context->scratch_bytes * member->thread;
-  Walker walker = {.context = context, .member = member, .scratch = scratch, .serial = context->claims.serial};
-  uint64_t *profile = member->thread == 0 ? context->profile : NULL;
+  const Memory *memory = &context->memory;
+  char *scratch = memory->workspace + memory->buffers_bytes + memory->scratch_bytes * member->thread;
+  Walker walker = {.context = context, .member = member, .scratch = scratch, .serial = context->run.claims.serial};
+  uint64_t *profile = member->thread == 0 ? context->run.profile : NULL;
   uint64_t start = profile ? now_ns() : 0;
   bool any = false, others = false; /* steps before this one: any at all; the last one by all threads */
   uint64_t fp_mode = fp_mode_enter();
@@ -109,83 +115,86 @@ static void walk(void *argument, PoolMember *member) {
     start = now;
   }
   fp_mode_leave(fp_mode);
-  if (member->thread == 0) context->claims.next = walker.serial;
+  if (member->thread == 0) context->run.claims.next = walker.serial;
 }
 
 /* As in tfm_step.serves. */
 static uint64_t wanted_outputs(const tfm_context *context) {
   uint64_t wanted = 0;
   for (uint32_t i = 0; i < context->program->n_outputs; i++)
-    if (context->callers[context->program->n_inputs + i]) wanted |= (uint64_t)1 << least_of(i, 63);
+    if (context->run.callers[context->program->n_inputs + i]) wanted |= (uint64_t)1 << least_of(i, 63);
   return wanted;
 }
 
-/* Outputs that are not wanted, but are read by steps that may be, get memory of their own. */
+/* An output that the caller does not want may still be read by steps whose results are wanted: it gets memory here. */
 static void place_stand_ins(tfm_context *context) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
-    void **place = &context->callers[program->n_inputs + i];
+    void **place = &context->run.callers[program->n_inputs + i];
     if (*place || !program->outputs[i].stand_in) continue;
-    *place = context->workspace + context->buffer_offsets[program->outputs[i].stand_in - 1];
+    *place = context->memory.workspace + context->memory.buffer_offsets[program->outputs[i].stand_in - 1];
   }
 }
 
-/* Prepare steps are left out while their results are valid; a step none of whose results is wanted is too. */
+/* Leaves out prepare steps whose results are still valid, and steps none of whose results is wanted. */
 static void choose_steps(tfm_context *context) {
+  RunState *run = &context->run;
   const tfm_program *program = context->program;
-  context->committed = program->n_steps;
+  run->committed = program->n_steps;
   uint64_t wanted = wanted_outputs(context);
   place_stand_ins(context);
   for (uint32_t i = 0; i < program->n_steps; i++) {
-    const Operand *const *results = context->steps[i].results;
+    const Operand *const *results = run->steps[i].results;
     bool unwanted = results[0] && operand_unwanted(context, results[0]) &&
                     (!results[1] || operand_unwanted(context, results[1]));
     unwanted = unwanted || (program->steps[i].serves && !(program->steps[i].serves & wanted));
-    context->steps[i].skipped = unwanted || (program->steps[i].prepare && context->prepared);
+    run->steps[i].skipped = unwanted || (program->steps[i].prepare && context->binding.prepared);
     bool writes_output = (results[0] && results[0]->slot >= 0) || (results[1] && results[1]->slot >= 0);
-    if (writes_output && !context->steps[i].skipped && context->committed == program->n_steps) context->committed = i;
+    if (writes_output && !run->steps[i].skipped && run->committed == program->n_steps) run->committed = i;
   }
 }
 
 static void clear_claims(tfm_context *context) {
-  for (int32_t i = 0; i < context->threads; i++) atomic_store(&context->claims.slots[i].state, 0);
-  context->claims.serial = 0; /* steps count from 1: an untouched slot belongs to none */
+  for (int32_t i = 0; i < context->threads; i++) atomic_store(&context->run.claims.slots[i].state, 0);
+  context->run.claims.serial = 0; /* steps count from 1: an untouched slot belongs to none */
 }
 
-/* Runs together count their steps together, so the contexts beside the first begin anew, and it with them. */
+/* Runs beside each other count their steps together, so all their claims begin anew. A single run may go on counting
+ * where the last one ended, unless the number of threads has changed or the serial would overflow. */
 static void reset_claims(tfm_context *first, int32_t active) {
-  bool room = first->claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
-  if (!first->beside && room && first->last_active == active) return;
-  for (tfm_context *context = first; context; context = context->beside) clear_claims(context);
-  first->last_active = active;
+  bool room = first->run.claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
+  if (!first->decoding.beside && room && first->run.last_active == active) return;
+  for (tfm_context *context = first; context; context = context->decoding.beside) clear_claims(context);
+  first->run.last_active = active;
 }
 
-/* Threads that skipped steps at different places count them differently: the next run counts anew. */
+/* After a fault, threads have skipped steps at different places and disagree about the serial: last_active 0 makes the
+ * next run count anew. */
 static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *error) {
-  context->last_active = 0;
-  if (faults & FAULT_IDS) return ids_report_computed(context, atomic_load(&context->faulty_step), error);
+  context->run.last_active = 0;
+  if (faults & FAULT_IDS) return ids_report_computed(context, atomic_load(&context->run.faulty_step), error);
   if (faults & TFM_FAULT_DIVISION)
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_ARITHMETIC, NULL, "integer division by zero");
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the run was cancelled");
 }
 
 tfm_status run_steps(tfm_context *first, tfm_error *error) {
-  for (tfm_context *context = first; context; context = context->beside) {
-    atomic_store_explicit(&context->faults, 0, memory_order_relaxed);
+  for (tfm_context *context = first; context; context = context->decoding.beside) {
+    atomic_store_explicit(&context->run.faults, 0, memory_order_relaxed);
     choose_steps(context);
   }
-  int32_t worth = first->beside ? first->cached_steps->share_steps(first) : first->active;
+  int32_t worth = first->decoding.beside ? first->decoding.cached_steps->share_steps(first) : first->run.active;
   bool claimed = worth > 1 && pool_claim(first->pool);
   int32_t active = claimed ? worth : 1;
   reset_claims(first, active);
   pool_run(first->pool, active, walk, first);
-  first->claims.serial = first->claims.next;
+  first->run.claims.serial = first->run.claims.next;
   if (claimed) pool_release(first->pool);
-  for (tfm_context *context = first; context; context = context->beside) {
-    int32_t faults = atomic_load(&context->faults);
+  for (tfm_context *context = first; context; context = context->decoding.beside) {
+    int32_t faults = atomic_load(&context->run.faults);
     if (faults) return report_fault(context, faults, error);
   }
-  /* Only now: a fault of one run ends all of them, maybe before their prepare steps. */
-  for (tfm_context *context = first; context; context = context->beside) context->prepared = true;
+  /* Not earlier: a fault of one run ends all of them, perhaps before the prepare steps of another. */
+  for (tfm_context *context = first; context; context = context->decoding.beside) context->binding.prepared = true;
   return tfm_succeed(error);
 }

@@ -10,9 +10,9 @@
 
 // ---- one strip of queries ----
 
-/* Scores of a block of keys, their softmax, the weighted sums of values, and the division at the end. Results accumulate
- * in place in c; when the maximum of a row grows, what is there is scaled down. The weights, if they are an output, go the
- * same way: each block's are written as they are and scaled with c. */
+/* Scores of a block of keys, their softmax, the weighted sums of values, and the division at the end. Results
+ * accumulate in place in c; when the maximum of a row grows, what is there is scaled down. The weights, if they are
+ * an output, go the same way: each block's are written as they are and scaled with c. */
 
 /* numbers[i * stride] *= factor, for memory of any alignment. */
 static void scale_numbers(char *numbers, int64_t stride, int64_t n, float factor) {
@@ -49,7 +49,7 @@ static void scale_rows(const Walker *walker, const Attention *attention, const A
   memset(args.coordinates, 0, sizeof args.coordinates);
   args.rows = rows;
   args.columns = attention->step->e;
-  args.faults = (int32_t *)&walker->context->faults;
+  args.faults = (int32_t *)&walker->context->run.faults;
   args.operands[0] = args.operands[1] = (tfm_row_operand){c, stride, sizeof(float)};
   args.operands[2] = (tfm_row_operand){(char *)factor, sizeof(float), 0};
   KERNEL_OF(tfm_row_kernel, walker->context, attention->step->scale_rows)(&args);
@@ -78,7 +78,8 @@ static void add_values(const Walker *walker, const Attention *attention, const A
 }
 
 bool attention_soften(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key, int64_t n) {
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key,
+                      int64_t n) {
   float *scale = scratch->scale + state;
   KERNEL_OF(tfm_softmax_kernel, walker->context, attention->step->softmax)
   (scratch->strip, rows, n, scratch->maximum + state, scratch->sum + state, scale);
@@ -163,7 +164,7 @@ Attention attention_describe(const tfm_context *context, const tfm_step *step) {
                  .queries = value_of(context, info->dims[info->rank - 2]),
                  .keys = value_of(context, info->dims[info->rank - 1]),
                  .causal_offset = value_of(context, info->causal_offset),
-                 .padding = info->padding ? &context->operands[info->first_operand + info->padding] : NULL,
+                 .padding = info->padding ? &context->run.operands[info->first_operand + info->padding] : NULL,
                  .mask = info->needed ? &operands->mask : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
@@ -211,7 +212,7 @@ static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch 
 
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
-  if (info->k_cache != TFM_NONE) return context->cached_steps->attention_scratch_bytes();
+  if (info->k_cache != TFM_NONE) return context->decoding.cached_steps->attention_scratch_bytes();
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
   Attention a = attention_of(context, step, 1);
@@ -386,7 +387,7 @@ static void run_part(const Walker *walker, const Attention *a, const AttentionSc
 void step_attention(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   if (context->program->attentions[step->index].k_cache != TFM_NONE) {
-    context->cached_steps->attention(walker, step);
+    context->decoding.cached_steps->attention(walker, step);
     return;
   }
   Attention a = attention_of(context, step, walker->threads);

@@ -1,30 +1,36 @@
 /* Products with packed weights: x wT, tile by tile, each tile's epilogue right after its last block of k.
  *
- * A unit of work is a block of rows times a group of panels. Panels are cut over threads first, so that each streams its
- * own weights; rows only when there are more threads than panels. While a panel is used, the next one is on its way:
- * each tile names its share of it (`next`), and the last unit of a step names the first panel of the next gemm.
+ * A unit of work is a block of rows times a group of panels. Panels are cut over threads first, so that each streams
+ * its own weights; rows only when there are more threads than panels. While a panel is used, the next one is on its
+ * way: each tile names its share of it (`next`), and the last unit of a step names the first panel of the next gemm.
  *
  * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit.
  *
- * If only some rows are needed, blocks and tiles are cut from these: a row is computed alike in any tile. For the same
- * reason the rows of several runs may be one product (Walker.of_all); only their epilogues are each run's own. */
+ * If only some rows are needed, blocks and tiles are cut from these: a row is computed alike in any tile. For the
+ * same reason the rows of several runs may be one product (Walker.of_all); only their epilogues are each run's own. */
 #include <string.h>
 
+#include "machine.h"
 #include "needed_rows.h"
 #include "steps.h"
 
 enum {
   BLOCK_ROWS = 128,           /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
-  RESIDENT_BYTES = 512 << 10, /* of that cache for the rows of a: beyond, several panels share what was loaded */
   PANELS_PER_LOAD = 4,
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
-  NEAR_FLOATS = 10 << 10,     /* of a panel and the rows of a: they stay in a first-level cache from tile to tile */
   NEAR_TILES = 3,             /* few enough to gain more from that than it costs to take up c again */
   NEAR_WIDE_TILES = 6,        /* the same of tiles that use what they load less often: */
   WIDE_COLUMNS_PER_ROW = 8,   /* they have more columns than this for each row */
   LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
+
+/* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
+ * the panel and the results. */
+static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / 2; }
+
+/* Of a panel and the rows of a: they stay in the first-level cache from tile to tile, beside the lines of c. */
+static int64_t near_floats(void) { return cpu_cache_bytes(1) / 6 * 5 / (int64_t)sizeof(float); }
 
 typedef struct Gemm {
   const tfm_gemm_step *step;
@@ -61,7 +67,7 @@ static void size_units(Gemm *gemm, int32_t threads) {
   gemm->k_blocks = greatest_of(1, ceil_div(step->k, TFM_K_BLOCK));
   int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
   int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * panel_floats(step));
-  if (gemm->k_blocks > 1 && block_rows * step->k * (int64_t)sizeof(float) > RESIDENT_BYTES)
+  if (gemm->k_blocks > 1 && block_rows * step->k * (int64_t)sizeof(float) > resident_bytes())
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
@@ -128,8 +134,8 @@ static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const T
   const int64_t stride = gemm->c_stride * (int64_t)sizeof(float);
   if (!gemm->epilogue.kernel) return;
   if (walker->of_all)
-    walker->context->cached_steps->finish_tile(walker, gemm->step, c, stride, tile->row, tile->rows, strip->column,
-                                               strip->columns);
+    walker->context->decoding.cached_steps->finish_tile(walker, gemm->step, c, stride, tile->row, tile->rows,
+                                                        strip->column, strip->columns);
   else epilogue_run(walker, &gemm->epilogue, c, stride, tile->row, tile->rows, strip->column, strip->columns);
 }
 
@@ -146,13 +152,13 @@ static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block
   }
 }
 
-/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that all
- * but the first tile find them in the nearest cache. */
+/* Steps of k that go together. A few tiles use weights that still come from far away: they take turns on so few that
+ * all but the first tile find them in the nearest cache. */
 static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
   const tfm_gemm_step *step = gemm->step;
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return k;
-  return least_of(k, NEAR_FLOATS / (step->panel + tiles * step->tile_rows) / 4 * 4);
+  return least_of(k, near_floats() / (step->panel + tiles * step->tile_rows) / 4 * 4);
 }
 
 /* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
@@ -188,7 +194,8 @@ static const float *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t
   return gemm->after;
 }
 
-static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block, int64_t group) {
+static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block,
+                     int64_t group) {
   int64_t first_panel = group * gemm->panels_per_group;
   int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
   for (int64_t k_block = 0; k_block < gemm->k_blocks; k_block++) {
@@ -211,7 +218,7 @@ static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *
   part.c_column = group * gemm->panels_per_group * gemm->step->panel;
   part.c_stride = gemm->panels_per_group * gemm->step->panel;
   run_unit(walker, &part, claimer, block, group);
-  const GemmUnit unit = {.first_row = walker->context->consumed_before + part.c_row,
+  const GemmUnit unit = {.first_row = walker->context->decoding.consumed_before + part.c_row,
                          .rows = last->row + last->rows - part.c_row,
                          .first_column = part.c_column,
                          .columns = least_of(part.c_stride, gemm->step->n - part.c_column)};
@@ -221,7 +228,7 @@ static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *
 /* The first panel of this thread in the next gemm; the last memory of this one if there is none. */
 static const float *first_panel_after(const Walker *walker, const Gemm *gemm, const tfm_step *step) {
   const tfm_context *context = walker->context;
-  uint32_t next = context->steps[step - context->program->steps].next_gemm;
+  uint32_t next = context->run.steps[step - context->program->steps].next_gemm;
   if (next == TFM_NONE) return gemm->weights;
   const tfm_gemm_step *after = &context->program->gemms[context->program->steps[next].index];
   int64_t panels = ceil_div(after->n, after->panel);
@@ -231,19 +238,20 @@ static const float *first_panel_after(const Walker *walker, const Gemm *gemm, co
 }
 
 static bool has_consumer(const tfm_context *context, const tfm_step *step) {
-  return context->consumer && context->consumer->step == step - context->program->steps;
+  return context->decoding.consumer && context->decoding.consumer->step == step - context->program->steps;
 }
 
 int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   if (!has_consumer(context, step)) return 0;
-  return UNIT_ROWS * context->consumer->panels * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
+  const int64_t panels = context->decoding.consumer->panels;
+  return UNIT_ROWS * panels * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
 }
 
 /* A consumer gets whole blocks of rows: then those that nobody needs are computed too. */
 static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm) {
   const tfm_context *context = walker->context;
   gemm->all_rows = value_of(context, gemm->step->rows);
-  for (const tfm_context *next = context->beside; walker->of_all && next; next = next->beside)
+  for (const tfm_context *next = context->decoding.beside; walker->of_all && next; next = next->decoding.beside)
     gemm->all_rows += value_of(next, gemm->step->rows);
   gemm->rows = gemm->all_rows;
   if (gemm->consumer) return;
@@ -263,7 +271,8 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .c_stride = operands->c.strides[0] / (int64_t)sizeof(float),
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
-               .consumer = has_consumer(context, step) && context->consumer->wanted ? context->consumer : NULL};
+               .consumer = has_consumer(context, step) ? context->decoding.consumer : NULL};
+  if (gemm.consumer && !gemm.consumer->wanted) gemm.consumer = NULL;
   choose_rows(walker, step, &gemm);
   if (gemm.all_rows <= 0 || info->n <= 0) return;
   if (gemm.needed.zeroed) clear_other_rows(walker, &gemm);

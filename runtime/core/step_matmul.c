@@ -4,12 +4,15 @@
  * all its strips. The blocks of k ascend from 0, whatever the unit. */
 #include <string.h>
 
+#include "machine.h"
 #include "steps.h"
 
 enum {
-  GROUP_BYTES = 512 << 10, /* packed panels of a group: with a strip they stay in a second-level cache */
-  LEAST_STRIPS = 8         /* of a unit, so that packing panels is worth it */
+  LEAST_STRIPS = 8 /* of a unit, so that packing panels is worth it */
 };
+
+/* Packed panels of a group: with a strip they stay in the second-level cache. */
+static int64_t group_bytes(void) { return cpu_cache_bytes(2) / 2; }
 
 typedef struct Matmul {
   const tfm_matmul_step *step;
@@ -36,7 +39,7 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   m.strips = ceil_div(m.rows, info->tile_rows);
   m.panels = ceil_div(m.columns, info->width);
   int64_t panel_bytes = greatest_of(1, m.k * info->width * (int64_t)sizeof(float));
-  m.panels_per_group = greatest_of(1, least_of(m.panels, GROUP_BYTES / panel_bytes));
+  m.panels_per_group = greatest_of(1, least_of(m.panels, group_bytes() / panel_bytes));
   int64_t units = m.items * ceil_div(m.panels, m.panels_per_group);
   m.strip_units = 1;
   if (units > 0 && units < 4 * (int64_t)threads)

@@ -1,9 +1,9 @@
-/* Steps that work on rows: generated kernels over blocks of rows of a tensor with any number of outer axes, the same kernels
- * as epilogues of products, and the tables of sines and cosines.
+/* Steps that work on rows: generated kernels over blocks of rows of a tensor with any number of outer axes, the same
+ * kernels as epilogues of products, and the tables of sines and cosines.
  *
- * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are fewer
- * rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are needed, threads
- * share these. */
+ * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are
+ * fewer rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are
+ * needed, threads share these. */
 #include "needed_rows.h"
 
 #include <math.h>
@@ -64,7 +64,8 @@ int64_t needed_next(const NeededRows *needed, NeededCursor *cursor, int64_t rows
 
 enum { COLUMN_CUT = 64 }; /* columns are cut at multiples of this, so that threads share no cache line of a result */
 
-/* Points the arguments from operand number `first` on at row `row` of the outer index `outer`, and at column `column`. */
+/* Points the arguments from operand number `first` on at row `row` of the outer index `outer`, and at column
+ * `column`. */
 static void place_block(const tfm_context *context, tfm_row_args *args, const Operand *operands, uint8_t first,
                         uint8_t n_operands, const tfm_size *dims, uint8_t rank, int64_t outer, int64_t row,
                         int64_t column) {
@@ -97,7 +98,7 @@ static void run_block(const Walker *walker, const RowWork *work, int64_t outer, 
   tfm_row_args args;
   args.rows = rows;
   args.columns = columns;
-  args.faults = (int32_t *)&walker->context->faults;
+  args.faults = (int32_t *)&walker->context->run.faults;
   place_block(walker->context, &args, work->operands, 0, work->step->n_operands, work->step->dims, work->step->rank,
               outer, row, column);
   work->kernel(&args);
@@ -173,7 +174,7 @@ void step_row(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_row_step *row = &context->program->rows[step->index];
   RowWork work = {.step = row,
-                  .operands = &context->operands[row->first_operand],
+                  .operands = &context->run.operands[row->first_operand],
                   .kernel = KERNEL_OF(tfm_row_kernel, context, row->kernel),
                   .outer = 1,
                   .rows = value_of(context, row->dims[row->rank - 2]),
@@ -198,14 +199,14 @@ Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, 
   return (Epilogue){.kernel = KERNEL_OF(tfm_row_kernel, context, kernel),
                     .rank = rank,
                     .n_operands = n_operands,
-                    .operands = &context->operands[first_operand],
+                    .operands = &context->run.operands[first_operand],
                     .dims = dims};
 }
 
 /* Points operand 0 at the tile, and sets what is the same for all its rows. */
 static void begin_tile(const Walker *walker, tfm_row_args *args, char *tile, int64_t tile_stride, int64_t columns) {
   args->columns = columns;
-  args->faults = (int32_t *)&walker->context->faults;
+  args->faults = (int32_t *)&walker->context->run.faults;
   args->operands[0] = (tfm_row_operand){tile, tile_stride, sizeof(float)};
 }
 
@@ -224,7 +225,8 @@ static void run_on_rows(const Walker *walker, const Epilogue *epilogue, tfm_row_
   epilogue->kernel(args);
 }
 
-/* A block may cross the end of the row axis: then it is done in pieces, since other operands' strides may jump there. */
+/* A block may cross the end of the row axis: then it is done in pieces, since other operands' strides may jump
+ * there. */
 void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
                   int64_t rows, int64_t column, int64_t columns) {
   if (!epilogue->kernel) return;

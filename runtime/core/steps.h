@@ -7,8 +7,8 @@
 
 #include "context.h"
 
-/* The operands that a step holds itself, by the names that the table of steps gives them. What a step does not have is
- * zero; the mask of the rows that are needed is `mask`, whatever the step. */
+/* The operands that a step holds itself, by the names in the table of steps. An operand that the step does not have is
+ * zero. The mask of needed rows is always called `mask`. */
 #define READ(member, axes) Operand member;
 #define WRITE(member, axes) Operand member;
 #define WRITE_IF(flag, member, axes) Operand member;
@@ -32,8 +32,17 @@ enum { MOST_STEP_OPERANDS = sizeof(StepOperands) / sizeof(Operand) };
 _Static_assert(MOST_STEP_OPERANDS * sizeof(Operand) == sizeof(StepOperands), "a step's operands are an array of them");
 
 static inline const StepOperands *operands_of(const tfm_context *context, const tfm_step *step) {
-  return &context->step_operands[step - context->program->steps];
+  return &context->run.step_operands[step - context->program->steps];
 }
+
+struct StepState {
+  int64_t work;     /* ns of one core */
+  bool parallel;    /* worth all threads of the run */
+  bool skipped;     /* in this run: its output is not wanted */
+  bool idle, shared; /* with runs beside this one: skipped in all; done by all threads */
+  uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
+  const Operand *results[MOST_RESULTS]; /* what it writes; NULL: no more */
+};
 
 typedef struct Walker { /* a thread on its way through the steps */
   tfm_context *context;
@@ -47,8 +56,8 @@ typedef struct Walker { /* a thread on its way through the steps */
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
 #include "tfm/steps.def"
 
-/* What only a decoder's step program has. It reaches the runtime by its context, which the decoder gives them to: libraries
- * of models that do not write are linked without them. */
+/* Functions that only programs of decoding need. A decoder puts this table into its contexts, and nothing else refers
+ * to them: the linker leaves them out of libraries of models that do not generate. */
 typedef struct CachedSteps {
   void (*append)(Walker *walker, const tfm_step *step);
   void (*attention)(Walker *walker, const tfm_step *step);
@@ -86,6 +95,7 @@ static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
 }
 
 /* Converting a pointer to an object into one to a function is no C, so it goes through memory. */
-#define KERNEL_OF(Type, context, kernel) (((union { void *object; Type function; }){kernel_of((context), (kernel))}).function)
+#define KERNEL_OF(Type, context, kernel) \
+  (((union { void *object; Type function; }){kernel_of((context), (kernel))}).function)
 
 #endif

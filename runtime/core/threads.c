@@ -3,8 +3,8 @@
  * that sleeps through the end of a run still sees that its phase is over.
  *
  * Whoever waits spins first, then sleeps: between runs, and inside a run when there are more threads than free CPUs.
- * A sleeper counts itself before it looks at the word for the last time, and who changes the word looks at the count
- * after it, so no sleeper is forgotten. */
+ * A sleeper counts itself before it looks at the word for the last time, and whoever changes the word looks at the
+ * count afterwards, so no sleeper is forgotten. */
 #include "threads.h"
 
 #include <limits.h>
@@ -20,7 +20,6 @@
 
 #include "allocate.h"
 #include "options.h"
-#include "share.h"
 
 enum {
   CACHE_LINE = 64,

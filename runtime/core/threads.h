@@ -9,6 +9,7 @@
 #ifndef TFM_RUNTIME_THREADS_H
 #define TFM_RUNTIME_THREADS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,9 +40,6 @@ void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument);
 /* Returns when every active thread of the run has called it. */
 void pool_barrier(PoolMember *member);
 
-/* How many CPUs this process may use: affinity mask and quota of its control groups; at least 1. */
-int32_t cpus_available(void);
-
 static inline void cpu_relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -49,5 +47,53 @@ static inline void cpu_relax(void) {
   __asm__ volatile("yield");
 #endif
 }
+
+// ---- shares of a step ----
+
+/* How threads share the units of a step. Each thread owns a contiguous part; one that has finished its own takes units
+ * from the end of another's. Exactly one thread does each unit, and no number depends on which one it is.
+ *
+ * Units form a grid of `blocks` x `groups`, which a grid of threads, `down` x `across`, cuts into parts. A thread walks
+ * its part block by block. Claims are not reset between steps: a slot with the serial of an earlier step counts as
+ * untouched, which saves a barrier. */
+enum {
+  SHARE_MAX_UNITS = (1 << 20) - 1, /* of one thread; see share_coarsen */
+  SHARE_MAX_SERIAL = (1 << 24) - 1
+};
+
+typedef struct ClaimSlot {
+  _Alignas(64) _Atomic uint64_t state; /* serial, first unit left, end of the units left */
+} ClaimSlot;
+
+typedef struct Claims {
+  ClaimSlot *slots; /* one per thread */
+  uint32_t serial;  /* of the last step that used them, carried from run to run */
+  uint32_t next;    /* the same after the present run: a thread on its way into that still begins with `serial` */
+} Claims;
+
+typedef struct Grid {
+  int64_t blocks, groups;
+  int32_t down, across;
+} Grid;
+
+typedef struct Part { /* of one thread */
+  int64_t first_block, end_block, first_group, end_group;
+} Part;
+
+typedef struct Claimer { /* a thread in one step */
+  Claims *claims;
+  Grid grid;
+  uint32_t serial;
+  int32_t thread, threads, victim;
+  int64_t next; /* alone: no claims needed */
+} Claimer;
+
+/* A grid for `threads`: across the groups if there are enough of them, else down the blocks too. */
+Grid share_grid(int64_t blocks, int64_t groups, int32_t threads);
+Part share_part(const Grid *grid, int32_t thread);
+/* How many consecutive units to treat as one, so that no thread's part has more than SHARE_MAX_UNITS. */
+int64_t share_coarsen(int64_t units);
+/* The next unit for this thread; false if none is left. */
+bool share_claim(Claimer *claimer, int64_t *block, int64_t *group);
 
 #endif

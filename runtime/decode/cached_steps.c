@@ -44,7 +44,7 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   int64_t first = greatest_of(a->past, page * TFM_CACHE_PAGE);
   int64_t end = least_of(a->past + a->fresh, (page + 1) * TFM_CACHE_PAGE);
   const PageSlice slice = {.cache = &context->program->caches[info->cache],
-                           .page = context->caches->own[row][page],
+                           .page = context->decoding.caches->own[row][page],
                            .floats = context->program->own_page_floats,
                            .first = first - page * TFM_CACHE_PAGE,
                            .n = end - first};
@@ -167,7 +167,7 @@ static int64_t column_of(const tfm_context *context, const tfm_attention_step *s
 }
 
 static float *const *pages_of(const tfm_context *context, const tfm_cache *cache, int64_t row) {
-  return cache->of_source ? context->caches->source[row] : context->caches->own[row];
+  return cache->of_source ? context->decoding.caches->source[row] : context->decoding.caches->own[row];
 }
 
 /* Rows [row, row + rows) of the step, and the group that begins with the item. */

@@ -49,8 +49,8 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *source_weigh
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
-  decoder->step->cached_steps = &cached_steps;
-  if (best_create(&decoder->best, decoder->decoding, decoder->step)) decoder->step->consumer = &decoder->best.consumer;
+  decoder->step->decoding.cached_steps = &cached_steps;
+  if (best_create(&decoder->best, decoder->decoding, decoder->step)) decoder->step->decoding.consumer = &decoder->best.consumer;
   if (!decoder->decoding->source) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,
@@ -95,7 +95,7 @@ void tfm_decoder_cancel(tfm_decoder *decoder) {
 
 uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
   if (!decoder) return 0;
-  int64_t bytes = decoder->step->workspace_bytes + (decoder->source ? decoder->source->workspace_bytes : 0);
+  int64_t bytes = decoder->step->memory.workspace_bytes + (decoder->source ? decoder->source->memory.workspace_bytes : 0);
   for (int i = 0; i < N_BLOCKS; i++) bytes += decoder->blocks[i].bytes;
   for (int i = 0; i < MOST_TOGETHER - 1; i++)
     if (decoder->beside[i]) bytes += (int64_t)decoder->beside[i]->bytes;
@@ -133,11 +133,11 @@ static int64_t tensor_bytes(const tfm_tensor_info *info, const int64_t *dims) {
 }
 
 int64_t decoder_output_bytes(const tfm_context *context, uint32_t output) {
-  return tensor_bytes(&context->program->outputs[output], context->output_dims + (size_t)output * TFM_MAX_RANK);
+  return tensor_bytes(&context->program->outputs[output], context->binding.output_dims + (size_t)output * TFM_MAX_RANK);
 }
 
 static int64_t input_bytes(const tfm_context *context, uint32_t input) {
-  return tensor_bytes(&context->program->inputs[input], context->input_dims + (size_t)input * TFM_MAX_RANK);
+  return tensor_bytes(&context->program->inputs[input], context->binding.input_dims + (size_t)input * TFM_MAX_RANK);
 }
 
 // ---- the rows ----
@@ -171,7 +171,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(decoder->log_sums, rows);
   ARRAY(decoder->scores, rows > 1 ? rows * vocab : 0);
 #undef ARRAY
-  best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), decoder->step->consumer ? decoder->step->threads : 0);
+  best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), decoder->step->decoding.consumer ? decoder->step->threads : 0);
   if (!layout->block) return;
   page_pool_place(&decoder->own_pages, decoder->blocks[BLOCK_OWN].memory,
                   cache_page_bytes(decoder->decoding->step->own_page_floats), pages, own_arrays);
@@ -248,7 +248,7 @@ static int64_t most_together(const tfm_decoder *decoder) {
 
 static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
   decoder->most_together = most_together(decoder);
-  decoder->step->spare_bytes = decoder->most_together > 1 ? decoder->most_together * ALIGNMENT : 0;
+  decoder->step->memory.spare_bytes = decoder->most_together > 1 ? decoder->most_together * ALIGNMENT : 0;
   for (int64_t i = 0; i < decoder->most_together - 1; i++) {
     if (!decoder->beside[i]) decoder->beside[i] = beside_create(decoder->step);
     if (!decoder->beside[i]) return no_memory(error, "the runs of rows of different lengths");
@@ -447,6 +447,6 @@ tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
                               .scores = model_scores,
                               .gives_log_sums = decoder->decoding->log_sum != TFM_NONE,
                               .share = model_share,
-                              .best = decoder->step->consumer ? model_best : NULL,
-                              .most_best = decoder->step->consumer ? MOST_BEST : 0};
+                              .best = decoder->step->decoding.consumer ? model_best : NULL,
+                              .most_best = decoder->step->decoding.consumer ? MOST_BEST : 0};
 }

@@ -128,7 +128,7 @@ tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *p
 static void cut_flat(const tfm_decoder *decoder, uint32_t input, char *to, const char *from, int64_t past,
                      int64_t length) {
   const tfm_tensor_info *info = &decoder->decoding->step->inputs[input];
-  const int64_t *dims = decoder->step->input_dims + (size_t)input * TFM_MAX_RANK;
+  const int64_t *dims = decoder->step->binding.input_dims + (size_t)input * TFM_MAX_RANK;
   uint32_t axis = decoder->decoding->inputs[input].past_axis;
   int64_t outer = 1, inner = dtype_size(info->dtype);
   for (uint32_t i = 0; i < info->rank; i++) {

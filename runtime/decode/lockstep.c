@@ -16,34 +16,34 @@ tfm_context *beside_create(const tfm_context *first) {
   if (!context) return NULL;
   context->weights = first->weights;
   context->pool = first->pool;
-  context->cached_steps = first->cached_steps;
-  context->consumer = first->consumer;
+  context->decoding.cached_steps = first->decoding.cached_steps;
+  context->decoding.consumer = first->decoding.consumer;
   return context;
 }
 
 void beside_destroy(tfm_context *context) {
   if (!context) return;
-  context->workspace = NULL; /* the first one's */
+  context->memory.workspace = NULL; /* the first one's */
   tfm_context_destroy(context);
 }
 
 // ---- binding ----
 
 void beside_none(tfm_context *first) {
-  first->beside = NULL;
-  for (uint32_t i = 0; i < first->program->n_buffers; i++) first->buffer_taken[i] = memory_buffer_bytes(first, i);
+  first->decoding.beside = NULL;
+  for (uint32_t i = 0; i < first->program->n_buffers; i++) first->memory.buffer_taken[i] = memory_buffer_bytes(first, i);
 }
 
 /* Each buffer behind what is taken of it. False: there is not so much room. */
 static bool place_buffers(const tfm_context *first, tfm_context *context) {
   for (uint32_t i = 0; i < first->program->n_buffers; i++) {
-    int64_t bytes = memory_buffer_bytes(context, i), offset = first->buffer_offsets[i] + first->buffer_taken[i];
-    if (bytes < 0 || bytes > first->buffer_bytes[i] - first->buffer_taken[i]) return false;
-    if (context->buffer_offsets[i] != offset) context->operands_stale = ALL_SYMBOLS;
-    context->buffer_offsets[i] = offset;
+    int64_t bytes = memory_buffer_bytes(context, i), offset = first->memory.buffer_offsets[i] + first->memory.buffer_taken[i];
+    if (bytes < 0 || bytes > first->memory.buffer_bytes[i] - first->memory.buffer_taken[i]) return false;
+    if (context->memory.buffer_offsets[i] != offset) context->run.operands_stale = ALL_SYMBOLS;
+    context->memory.buffer_offsets[i] = offset;
   }
-  if (context->workspace != first->workspace) context->operands_stale = ALL_SYMBOLS;
-  context->workspace = first->workspace;
+  if (context->memory.workspace != first->memory.workspace) context->run.operands_stale = ALL_SYMBOLS;
+  context->memory.workspace = first->memory.workspace;
   return true;
 }
 
@@ -52,13 +52,13 @@ tfm_status beside_bind(tfm_context *first, tfm_context *last, tfm_context *conte
   tfm_status status = context_set_shapes(context, symbols, error);
   if (status) return status;
   int64_t scratch = context_scratch_bytes(context);
-  *fits = scratch >= 0 && scratch <= first->scratch_bytes && place_buffers(first, context);
+  *fits = scratch >= 0 && scratch <= first->memory.scratch_bytes && place_buffers(first, context);
   if (!*fits) return TFM_OK;
-  for (uint32_t i = 0; i < first->program->n_buffers; i++) first->buffer_taken[i] += memory_buffer_bytes(context, i);
+  for (uint32_t i = 0; i < first->program->n_buffers; i++) first->memory.buffer_taken[i] += memory_buffer_bytes(context, i);
   resolve_operands(context);
   resolve_threads(context);
-  context->beside = NULL;
-  last->beside = context;
+  context->decoding.beside = NULL;
+  last->decoding.beside = context;
   return TFM_OK;
 }
 
@@ -67,13 +67,13 @@ tfm_status beside_bind(tfm_context *first, tfm_context *last, tfm_context *conte
 int32_t beside_share_steps(tfm_context *first) {
   int64_t total = 0;
   for (uint32_t i = 0; i < first->program->n_steps; i++) {
-    StepState *state = &first->steps[i];
+    StepState *state = &first->run.steps[i];
     int64_t work = 0;
     state->idle = true;
-    for (const tfm_context *context = first; context; context = context->beside) {
-      if (context->steps[i].skipped) continue;
+    for (const tfm_context *context = first; context; context = context->decoding.beside) {
+      if (context->run.steps[i].skipped) continue;
       state->idle = false;
-      if (__builtin_add_overflow(work, context->steps[i].work, &work)) work = INT64_MAX;
+      if (__builtin_add_overflow(work, context->run.steps[i].work, &work)) work = INT64_MAX;
     }
     state->shared = resolve_is_parallel(first, work);
     if (state->shared && __builtin_add_overflow(total, work, &total)) total = INT64_MAX;
@@ -91,12 +91,12 @@ static bool continues(const tfm_context *before, const Operand *a, const tfm_con
 bool beside_is_one_product(const tfm_context *first, const tfm_step *step) {
   const tfm_gemm_step *gemm = &first->program->gemms[step->index];
   const ptrdiff_t number = step - first->program->steps;
-  if (gemm->needed || first->steps[number].skipped) return false;
-  const bool consumed = first->consumer && first->consumer->wanted && first->consumer->step == number;
-  for (const tfm_context *before = first, *next; (next = before->beside); before = next) {
+  if (gemm->needed || first->run.steps[number].skipped) return false;
+  const bool consumed = first->decoding.consumer && first->decoding.consumer->wanted && first->decoding.consumer->step == number;
+  for (const tfm_context *before = first, *next; (next = before->decoding.beside); before = next) {
     int64_t rows = value_of(before, gemm->rows);
     const struct gemm_operands *own = &operands_of(before, step)->gemm, *others = &operands_of(next, step)->gemm;
-    if (next->steps[number].skipped || !continues(before, &own->a, next, &others->a, rows)) return false;
+    if (next->run.steps[number].skipped || !continues(before, &own->a, next, &others->a, rows)) return false;
     if (!consumed && !continues(before, &own->c, next, &others->c, rows)) return false;
   }
   return true;
@@ -105,7 +105,7 @@ bool beside_is_one_product(const tfm_context *first, const tfm_step *step) {
 void beside_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
                         int64_t rows, int64_t column, int64_t columns) {
   Walker own = *walker;
-  for (int64_t first = 0; own.context && first < row + rows; own.context = own.context->beside) {
+  for (int64_t first = 0; own.context && first < row + rows; own.context = own.context->decoding.beside) {
     const int64_t end = first + value_of(own.context, step->rows), begin = greatest_of(first, row);
     const int64_t n = least_of(end, row + rows) - begin;
     if (n > 0) {
@@ -151,7 +151,7 @@ typedef struct Run { /* a run and the context that it is bound to */
 } Run;
 
 static Parts input_parts(const tfm_decoder *decoder, const Run *run, uint32_t input) {
-  return parts_of(&decoder->decoding->step->inputs[input], run->context->input_dims + (size_t)input * TFM_MAX_RANK,
+  return parts_of(&decoder->decoding->step->inputs[input], run->context->binding.input_dims + (size_t)input * TFM_MAX_RANK,
                   decoder->decoding->inputs[input].batch_axis, run->info->rows);
 }
 
@@ -254,8 +254,8 @@ static void set_inputs(tfm_decoder *decoder, const Run *run) {
   if (needs_gathering(decoder, run, in_order)) gather_items(decoder, run);
   for (uint32_t i = 0; i < step->program->n_inputs; i++) {
     const tfm_tensor_info *info = &step->program->inputs[i];
-    step->callers[i] = input_address(decoder, run, i, in_order);
-    step->given[i] = (tfm_value){step->callers[i], info->dtype, info->rank, step->input_dims + (size_t)i * TFM_MAX_RANK};
+    step->run.callers[i] = input_address(decoder, run, i, in_order);
+    step->given[i] = (tfm_value){step->run.callers[i], info->dtype, info->rank, step->binding.input_dims + (size_t)i * TFM_MAX_RANK};
   }
 }
 
@@ -264,7 +264,7 @@ static void set_inputs(tfm_decoder *decoder, const Run *run) {
 static void set_outputs(tfm_decoder *decoder, const Run *run) {
   tfm_context *step = run->context;
   const tfm_decoding *decoding = decoder->decoding;
-  void **outputs = step->callers + step->program->n_inputs;
+  void **outputs = step->run.callers + step->program->n_inputs;
   for (uint32_t i = 0; i < step->program->n_outputs; i++) outputs[i] = NULL;
   /* The best are taken by the consumer; any address says that the steps which lead to them are wanted. */
   outputs[decoding->scores] = run->info->best ? (void *)run->info->best->best : run->info->scores;
@@ -277,7 +277,7 @@ static void take_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
   const tfm_step_input *info = &decoder->decoding->inputs[input];
   const int64_t rows = run->info->rows;
   Parts parts = parts_of(&decoder->decoding->step->outputs[info->number],
-                         run->context->output_dims + (size_t)info->number * TFM_MAX_RANK, info->batch_axis, rows);
+                         run->context->binding.output_dims + (size_t)info->number * TFM_MAX_RANK, info->batch_axis, rows);
   bool same = info->batch_axis == TFM_NONE;
   for (int64_t i = 0; i < rows; i++) {
     const char *from = result_of(decoder, run, input) + (same ? 0 : i * parts.bytes);
@@ -304,7 +304,7 @@ static void set_pages(tfm_decoder *decoder, const Run *run, int64_t number) {
     decoder->source_lists[first + i] = decoder->item[run->rows[i]->item].pages;
   }
   decoder->caches[number] = (CacheRows){decoder->own_lists + first, decoder->source_lists + first};
-  run->context->caches = &decoder->caches[number];
+  run->context->decoding.caches = &decoder->caches[number];
 }
 
 static Run run_in(const tfm_decoder *decoder, const DecoderRun *info, tfm_context *context) {
@@ -326,7 +326,7 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
     decoder_set_symbols(decoder, run->group, run->rows, run->past, run->fresh, run->kept);
     status = beside_bind(decoder->step, last, context, decoder->symbols, &fits, error);
     if (status || !fits) return status;
-    context->consumed_before = run->first - runs->first;
+    context->decoding.consumed_before = run->first - runs->first;
     last = context;
   }
   return TFM_OK;
@@ -334,7 +334,7 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
 
 static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
   tfm_context *context = decoder->step;
-  for (int64_t i = 0; i < n; i++, context = context->beside) {
+  for (int64_t i = 0; i < n; i++, context = context->decoding.beside) {
     const Run run = run_in(decoder, &runs[i], context);
     set_inputs(decoder, &run);
     set_outputs(decoder, &run);
@@ -347,7 +347,7 @@ static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_
   tfm_status status = run_steps(decoder->step, error);
   if (runs->best) best_end(&decoder->best, rows, decoder->step->threads);
   context = decoder->step;
-  for (int64_t i = 0; i < n && !status; i++, context = context->beside) {
+  for (int64_t i = 0; i < n && !status; i++, context = context->decoding.beside) {
     const Run run = run_in(decoder, &runs[i], context);
     take_results(decoder, &run);
   }
@@ -359,7 +359,7 @@ tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, 
   for (int64_t first = 0, bound; first < n && !status; first += bound) {
     status = bind_runs(decoder, runs + first, n - first, &bound, error);
     if (!status) status = run_bound(decoder, runs + first, bound, error);
-    decoder->step->beside = NULL; /* others may run it alone */
+    decoder->step->decoding.beside = NULL; /* others may run it alone */
   }
   return status;
 }

@@ -20,7 +20,7 @@ static uint32_t n_sizes(const tfm_decoder *decoder) { return decoder->source ? d
 
 static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, const int64_t *lengths, tfm_error *error) {
   const char *name = decoder->source->program->symbols[symbol];
-  const int64_t most = decoder->source->symbols[symbol];
+  const int64_t most = decoder->source->binding.symbols[symbol];
   const uint8_t *ragged = decoder->decoding->ragged;
   if (!ragged || !ragged[symbol])
     return decoder_refuse(error, TFM_E_USAGE, "%s is not ragged: all items have the same", name);
@@ -36,7 +36,7 @@ static tfm_status read_sizes(tfm_decoder *decoder, const SourceInputs *inputs, t
   decoder->items = 1;
   if (!decoder->source) return TFM_OK;
   tfm_status status = context_set_inputs(decoder->source, inputs->given, error);
-  if (!status && decoding->source_rows != TFM_NONE) decoder->items = decoder->source->symbols[decoding->source_rows];
+  if (!status && decoding->source_rows != TFM_NONE) decoder->items = decoder->source->binding.symbols[decoding->source_rows];
   for (uint32_t i = 0; i < n_sizes(decoder) && inputs->lengths && !status; i++)
     if (inputs->lengths[i]) status = check_lengths(decoder, i, inputs->lengths[i], error);
   return status;
@@ -61,7 +61,7 @@ static void place_groups(tfm_decoder *decoder, const SourceInputs *inputs, Layou
 
 static int64_t size_of_item(const tfm_decoder *decoder, const SourceInputs *inputs, uint32_t symbol, int64_t item) {
   const bool is_given = inputs->lengths && inputs->lengths[symbol] && item < decoder->items;
-  return is_given ? inputs->lengths[symbol][item] : decoder->source->symbols[symbol];
+  return is_given ? inputs->lengths[symbol][item] : decoder->source->binding.symbols[symbol];
 }
 
 /* The first group that the item fits, but for the number of its items; a new one if there is none. */
@@ -115,7 +115,7 @@ static tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, 
 /* Of models with ragged sizes the first axis of an input is that of the items, or it has no such axis. */
 static bool has_items(const tfm_decoder *decoder, uint32_t input) {
   const tfm_tensor_info *info = &decoder->source->program->inputs[input];
-  return info->rank && decoder->source->value_symbols[info->dims[0]] & symbol_bit(decoder->decoding->source_rows);
+  return info->rank && decoder->source->binding.value_symbols[info->dims[0]] & symbol_bit(decoder->decoding->source_rows);
 }
 
 /* Bytes behind each index of the axes before these. */
@@ -173,7 +173,7 @@ static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *
     const tfm_value *whole = &inputs->given[i];
     tfm_value *part = &source->given[i];
     *part = *whole;
-    part->dims = source->input_dims + (size_t)i * TFM_MAX_RANK;
+    part->dims = source->binding.input_dims + (size_t)i * TFM_MAX_RANK;
     if (!inputs->lengths || !has_items(decoder, i)) continue;
     part->data = room;
     if ((status = gather_items(whole, part, items, error))) return status;
@@ -201,7 +201,7 @@ static bool is_kept(const tfm_decoding *decoding, uint32_t output) {
 /* The source program's outputs: those that are kept in one block, the others, which only fill pages, in another. */
 static void place_outputs(tfm_decoder *decoder, Layout *kept, Layout *passing) {
   tfm_context *source = decoder->source;
-  void **outputs = source->callers + source->program->n_inputs;
+  void **outputs = source->run.callers + source->program->n_inputs;
   for (uint32_t i = 0; i < source->program->n_outputs; i++) {
     outputs[i] = NULL;
     if (is_kept(decoder->decoding, i)) outputs[i] = layout_take(kept, decoder_output_bytes(source, i), 1);
@@ -215,7 +215,7 @@ static int64_t source_positions(const tfm_decoder *decoder) {
   int64_t most = 0;
   for (uint32_t i = 0; i < step->n_caches; i++) {
     if (!step->caches[i].of_source) continue;
-    most = greatest_of(most, decoder->source->output_dims[decoder->decoding->cache_sources[i] * TFM_MAX_RANK + 1]);
+    most = greatest_of(most, decoder->source->binding.output_dims[decoder->decoding->cache_sources[i] * TFM_MAX_RANK + 1]);
   }
   return most;
 }
@@ -241,8 +241,8 @@ static void fill_pages(const tfm_decoder *decoder, const SourceGroup *group) {
     const tfm_cache *cache = &step->caches[i];
     if (!cache->of_source) continue;
     uint32_t output = decoder->decoding->cache_sources[i];
-    int64_t positions = source->output_dims[output * TFM_MAX_RANK + 1];
-    const float *values = source->callers[source->program->n_inputs + output];
+    int64_t positions = source->binding.output_dims[output * TFM_MAX_RANK + 1];
+    const float *values = source->run.callers[source->program->n_inputs + output];
     for (int64_t place = 0; place < group->n; place++)
       fill_item(decoder, cache, values + place * positions * cache->columns, positions,
                 decoder->item[decoder->order[group->first + place]].pages);
@@ -283,7 +283,7 @@ static tfm_status execute(tfm_decoder *decoder, const SourceRun *run, tfm_error 
   Layout kept = {.block = decoder->blocks[BLOCK_OUTPUTS].memory, .bytes = run->group->kept_offset};
   Layout passing = {.block = run->passing};
   place_outputs(decoder, &kept, &passing);
-  for (uint32_t i = 0; i < source->program->n_inputs; i++) source->callers[i] = source->given[i].data;
+  for (uint32_t i = 0; i < source->program->n_inputs; i++) source->run.callers[i] = source->given[i].data;
   return run_steps(source, error);
 }
 
@@ -333,7 +333,7 @@ static void measure_group(tfm_decoder *decoder, SourceGroup *group, Layout *kept
 /* The source has just computed the group. */
 static void take_group(const tfm_decoder *decoder, SourceGroup *group) {
   const tfm_decoding *decoding = decoder->decoding;
-  void *const *outputs = decoder->source->callers + decoder->source->program->n_inputs;
+  void *const *outputs = decoder->source->run.callers + decoder->source->program->n_inputs;
   fill_pages(decoder, group);
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
     if (input_is_of_source(decoding, i)) group->kept[i] = outputs[decoding->inputs[i].number];

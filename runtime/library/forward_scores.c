@@ -155,8 +155,8 @@ static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, 
   for (uint32_t i = 0; i < n; i++) {
     bool is_input = i < n_inputs;
     const tfm_tensor_info *info = is_input ? &context->program->inputs[i] : &context->program->outputs[i - n_inputs];
-    const int64_t *dims = is_input ? context->input_dims + (size_t)i * TFM_MAX_RANK
-                                   : context->output_dims + (size_t)(i - n_inputs) * TFM_MAX_RANK;
+    const int64_t *dims = is_input ? context->binding.input_dims + (size_t)i * TFM_MAX_RANK
+                                   : context->binding.output_dims + (size_t)(i - n_inputs) * TFM_MAX_RANK;
     tfm_value *value = &context->given[i];
     *value = (tfm_value){.data = is_input ? f->inputs[i].data : NULL, .dtype = info->dtype, .rank = info->rank, .dims = dims};
     if (!is_own(f, i, whole)) continue;

@@ -69,7 +69,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     tfm_value *value = &context->given[i];
-    *value = value_at(&program->inputs[i], context->input_dims + (size_t)i * TFM_MAX_RANK,
+    *value = value_at(&program->inputs[i], context->binding.input_dims + (size_t)i * TFM_MAX_RANK,
                       library_pointer(args, context->library->args.inputs[i]));
     if (!value->data && elements_of(value) && i != optional)
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_OTHER, NULL, "input \"%s\" is a null pointer",
@@ -83,7 +83,7 @@ static tfm_status read_outputs(tfm_context *context, const void *args, tfm_error
   const tfm_args_layout *layout = &context->library->args;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     tfm_value *value = &context->given[program->n_inputs + i];
-    *value = value_at(&program->outputs[i], context->output_dims + (size_t)i * TFM_MAX_RANK,
+    *value = value_at(&program->outputs[i], context->binding.output_dims + (size_t)i * TFM_MAX_RANK,
                       library_pointer(args, layout->outputs[i]));
     int64_t capacity = number_at(args, layout->capacities[i]), needed = elements_of(value);
     if (value->data && capacity && capacity < needed) /* 0: the caller vouches for the room */
@@ -144,7 +144,7 @@ static tfm_status forward(tfm_context *context, const void *args, tfm_error *err
   if (!status) status = ids_check_inputs(context, context->given, error);
   if (status) return status;
   uint32_t n = context->program->n_inputs + context->program->n_outputs;
-  for (uint32_t i = 0; i < n; i++) context->callers[i] = context->given[i].data;
+  for (uint32_t i = 0; i < n; i++) context->run.callers[i] = context->given[i].data;
   run_forget_cancelled(context);
   return run_steps(context, error);
 }

@@ -18,16 +18,16 @@
 
 // ---- steps ----
 
-static void cancel_decoding(tfm_context *context) { tfm_decoder_cancel(context->decoder); }
+static void cancel_decoding(tfm_context *context) { tfm_decoder_cancel(context->decoding.decoder); }
 
 /* Whoever is just cancelling has finished with the decoder before it goes. */
 static void end_decoding(tfm_context *context) {
-  atomic_store(&context->cancel_decoding, NULL);
-  while (atomic_load(&context->cancelling)) cpu_relax();
-  tfm_decoder_destroy(context->decoder);
-  context->decoder = NULL;
-  context->decodes = false;
-  context->end_decoding = NULL;
+  atomic_store(&context->decoding.cancel_decoding, NULL);
+  while (atomic_load(&context->decoding.cancelling)) cpu_relax();
+  tfm_decoder_destroy(context->decoding.decoder);
+  context->decoding.decoder = NULL;
+  context->decoding.decodes = false;
+  context->decoding.end_decoding = NULL;
 }
 
 /* With the pool of the context: who calls has the context to itself, so that nobody else's run is in the way. */
@@ -35,12 +35,12 @@ static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
   const tfm_context_options options = {
       .struct_size = sizeof options, .pool = context->pool, .allocator = context->allocator};
   const tfm_decoding *decoding = context->model->decoding;
-  if (context->decoder) return TFM_OK;
+  if (context->decoding.decoder) return TFM_OK;
   tfm_status status = tfm_decoder_create(decoding, decoding->source ? context->weights : NULL, context->weights, &options,
-                                         &context->decoder, error);
+                                         &context->decoding.decoder, error);
   if (status) return status;
-  context->end_decoding = end_decoding;
-  atomic_store(&context->cancel_decoding, cancel_decoding);
+  context->decoding.end_decoding = end_decoding;
+  atomic_store(&context->decoding.cancel_decoding, cancel_decoding);
   return TFM_OK;
 }
 
@@ -73,13 +73,13 @@ static const int64_t *const *source_lengths(const tfm_context *context, const vo
 }
 
 tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length, tfm_error *error) {
-  context->decodes = false;
+  context->decoding.decodes = false;
   tfm_status status = source_inputs(context, args, error);
   if (!status) status = make_decoder(context, error);
   if (status) return status;
   const tfm_value *inputs = context->model->decoding->source ? context->given : NULL;
   const int64_t *places[MOST_SIZES], *const *lengths = source_lengths(context, args, places);
-  return tfm_decoder_begin_ragged(context->decoder, inputs, lengths, max_rows, max_length, error);
+  return tfm_decoder_begin_ragged(context->decoding.decoder, inputs, lengths, max_rows, max_length, error);
 }
 
 // ---- calls ----
@@ -89,7 +89,7 @@ tfm_status tfm_library_begin(tfm_context *context, const void *args, int64_t max
   tfm_status status = library_enter(context, error);
   if (status) return status;
   status = library_begin(context, args, max_rows, max_length, error);
-  context->decodes = !status;
+  context->decoding.decodes = !status;
   library_leave(context);
   return status;
 }
@@ -97,7 +97,7 @@ tfm_status tfm_library_begin(tfm_context *context, const void *args, int64_t max
 /* For calls that continue what <model>_begin began. */
 static tfm_status enter(tfm_context *context, tfm_error *error) {
   tfm_status status = library_enter(context, error);
-  if (status || context->decodes) return status;
+  if (status || context->decoding.decodes) return status;
   library_leave(context);
   return library_usage(error, "nothing was begun with this context");
 }
@@ -109,37 +109,37 @@ static tfm_status leave(tfm_context *context, tfm_status status) {
 
 tfm_status tfm_library_join(tfm_context *context, int64_t item, int64_t *row, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_join(context->decoder, item, row, error));
+  return status ? status : leave(context, tfm_decoder_join(context->decoding.decoder, item, row, error));
 }
 
 tfm_status tfm_library_leave(tfm_context *context, int64_t row, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_leave(context->decoder, row, error));
+  return status ? status : leave(context, tfm_decoder_leave(context->decoding.decoder, row, error));
 }
 
 tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
                             float *log_sums, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_step(context->decoder, n, rows, kept, scores, log_sums, error));
+  return status ? status : leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, scores, log_sums, error));
 }
 
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_reorder(context->decoder, n, parents, error));
+  return status ? status : leave(context, tfm_decoder_reorder(context->decoding.decoder, n, parents, error));
 }
 
 tfm_status tfm_library_truncate(tfm_context *context, int64_t row, int64_t length, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_truncate(context->decoder, row, length, error));
+  return status ? status : leave(context, tfm_decoder_truncate(context->decoding.decoder, row, length, error));
 }
 
 int64_t tfm_library_length(const tfm_context *context, int64_t row) {
-  return context && context->decodes ? tfm_decoder_length(context->decoder, row) : -1;
+  return context && context->decoding.decodes ? tfm_decoder_length(context->decoding.decoder, row) : -1;
 }
 
 void tfm_library_end(tfm_context *context) {
   if (library_enter(context, NULL)) return;
-  if (context->end_decoding) context->end_decoding(context);
+  if (context->decoding.end_decoding) context->decoding.end_decoding(context);
   library_leave(context);
 }
 
@@ -192,7 +192,7 @@ static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_symbols; i++) lengths[i] = library_lengths(context->library, call->args, i);
   memcpy(inputs, context->given, program->n_inputs * sizeof *inputs);
-  memcpy(dims, context->input_dims, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
+  memcpy(dims, context->binding.input_dims, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
   memcpy(sizes, context->asked, program->n_symbols * sizeof *sizes);
   for (uint32_t i = 0; i < program->n_inputs; i++) inputs[i].dims = dims + (size_t)i * TFM_MAX_RANK;
   call->forward = (ForwardScores){.context = call->context,
@@ -265,7 +265,7 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
 
 /* Between two runs nobody else would hear that the call was cancelled. */
 static tfm_status check_stopped(const Call *call, tfm_error *error) {
-  if (!atomic_load(&call->context->stopped)) return TFM_OK;
+  if (!atomic_load(&call->context->decoding.stopped)) return TFM_OK;
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the generation was cancelled");
 }
 
@@ -290,7 +290,7 @@ static tfm_status make_scorer(Call *call, tfm_error *error) {
   int64_t beams = least_of(greatest_of(call->options.num_beams, 1), TFM_MAX_BEAMS);
   int64_t longest = tfm_decoder_longest_row(&call->options, call->prompts.width);
   tfm_status status = library_begin(context, call->args, greatest_of(call->prompts.n * beams, 1), longest, error);
-  if (!status) call->scorer = tfm_decoder_model(context->decoder);
+  if (!status) call->scorer = tfm_decoder_model(context->decoding.decoder);
   return status;
 }
 
@@ -301,7 +301,7 @@ static void share(void *user, void (*work)(void *context, int64_t part, int64_t 
 }
 
 static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *generated, tfm_error *error) {
-  atomic_store(&call->context->stopped, false);
+  atomic_store(&call->context->decoding.stopped, false);
   tfm_status status = read_call(call, lengths, error);
   if (!status) status = make_scorer(call, error);
   if (status) return status;

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cpu_features.h"
+#include "machine.h"
 #include "weights_file.h"
 
 // ---- models ----

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "counted_allocations.h"
-#include "cpu_features.h"
+#include "machine.h"
 #include "hand_library.h"
 #include "model.h"
 

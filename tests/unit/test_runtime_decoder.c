@@ -241,7 +241,7 @@ Test(runtime_decoder, other_lengths_make_no_difference) {
       step(ROWS, rows, 1, together[round], NULL);
     }
     for (int64_t i = 0; i < MOST_TOGETHER - 1; i++)
-      cr_expect_eq(fixture.decoder->beside[i]->workspace, fixture.decoder->step->workspace, "run %lld waits", (long long)i + 1);
+      cr_expect_eq(fixture.decoder->beside[i]->memory.workspace, fixture.decoder->step->memory.workspace, "run %lld waits", (long long)i + 1);
     for (int64_t row = 0; row < ROWS; row++) {
       int64_t copy = join(row % 3 == 0), length = 0;
       for (int round = 0; round < ROUNDS; round++) {

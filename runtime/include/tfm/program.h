@@ -11,7 +11,8 @@
  * depends on sizes alone: it is run when the sizes change, and its results stay valid for the runs that follow.
  *
  * Kernels. Code is generated for the inner blocks only (see the tfm_*_kernel types); the loops around them, the split
- * over threads and all addresses are C code of the runtime (runtime/core). Strides are in elements unless it says bytes. */
+ * over threads and all addresses are C code of the runtime (runtime/core). Strides are in elements unless it says
+ * bytes. */
 #ifndef TFM_PROGRAM_H
 #define TFM_PROGRAM_H
 
@@ -51,11 +52,11 @@ typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
   uint8_t dtype, rank;
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t stand_in; /* outputs that later steps read: 1 + the buffer that holds it in runs that don't want it; else 0 */
+  uint32_t stand_in; /* outputs that later steps read: 1 + the buffer that holds it in runs that don't want it, or 0 */
   const char *shape; /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;
 
-/* --- Checks of a run, made before anything is computed ------------------------------------------------------------- */
+// ---- checks of a run, made before anything is computed ----
 
 typedef enum tfm_test { TFM_EQ, TFM_NE, TFM_LT, TFM_GT, TFM_LE, TFM_GE, TFM_AND, TFM_OR, TFM_NOT } tfm_test;
 
@@ -81,7 +82,7 @@ typedef struct tfm_id_limit { /* every element of an i32 input must lie in [0, l
   const char *place;
 } tfm_id_limit;
 
-/* --- Memory -------------------------------------------------------------------------------------------------------- */
+// ---- memory ----
 
 typedef enum tfm_space {
   TFM_SPACE_INPUT,  /* memory of the caller, row-major, any alignment */
@@ -111,7 +112,7 @@ typedef struct tfm_weight {
   uint64_t offset, bytes; /* in the packed weights; offsets are multiples of 64 */
 } tfm_weight;
 
-/* --- Caches: what a step of decoding keeps of earlier positions ------------------------------------------------------ */
+// ---- caches: what a step of decoding keeps of earlier positions ----
 
 /* Caches live in pages of TFM_CACHE_PAGE positions. Each row of a step has a list of pages for what it wrote itself and
  * one for the source that it reads (of_source; rows of one source share it). A page holds every cache of its kind of
@@ -126,7 +127,7 @@ typedef struct tfm_cache {
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
 
-/* --- Kernels: what generated code looks like from outside --------------------------------------------------------- */
+// ---- kernels: what generated code looks like from outside ----
 
 typedef struct tfm_row_operand {
   char *base;
@@ -152,20 +153,22 @@ typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 typedef void (*tfm_tile_kernel)(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const float *next, int64_t next_lines);
 
-/* packed[k][width] = source[k * k_stride + column * column_stride], columns beyond `columns` zero. Strides in elements. */
-typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns,
-                                float *packed);
+/* packed[k][width] = source[k * k_stride + column * column_stride], columns beyond `columns` zero. Strides in
+ * elements. */
+typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
+                                int64_t columns, float *packed);
 
 /* Softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats), with the state of
  * each row carried from block to block: maximum[r], sum[r]. scale[r] gets what the row's output so far must be
  * multiplied by. The first block comes with maximum -inf, sum 0. A block of -inf leaves maximum and sum untouched
  * (scale 1). Columns from `columns` up to the next multiple of 16 are written as 0. */
-typedef void (*tfm_softmax_kernel)(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum, float *scale);
+typedef void (*tfm_softmax_kernel)(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum,
+                                   float *scale);
 
 /* Whether all of rows x columns floats are finite: 1 or 0. row_stride in elements. */
 typedef int32_t (*tfm_finite_kernel)(const float *x, int64_t row_stride, int64_t rows, int64_t columns);
 
-/* --- Steps --------------------------------------------------------------------------------------------------------- */
+// ---- steps ----
 
 typedef enum tfm_step_kind {
 #define STEP(KIND, ...) TFM_STEP_##KIND,
@@ -181,18 +184,18 @@ enum {
 typedef struct tfm_step {
   uint8_t kind, prepare;
   uint32_t index;   /* in the program's array of that kind */
-  uint64_t serves;  /* bit min(i, 63): output i needs this step, which is skipped in runs that want none; 0: all runs do */
+  uint64_t serves;  /* bit min(i, 63): output i needs this step, skipped in runs that want none; 0: all runs do */
   tfm_size work;    /* estimate of the arithmetic and memory work, in units of about a nanosecond of one core */
   const char *name; /* for profiles and dumps: operation and module path */
 } tfm_step;
 
-/* Which rows of a step's result somebody looks at: those where the mask, a bool per row, is `where`. The others are left
- * out: what they hold has no meaning. Steps that look alike share one; they have its number in the program, counted from 1;
- * 0: all rows. */
+/* Which rows of a step's result somebody looks at: those where the mask, a bool per row, is `where`. The others are
+ * left out: what they hold has no meaning. Steps that look alike share one; they have its number in the program,
+ * counted from 1; 0: all rows. */
 typedef struct tfm_needed_rows {
   uint8_t where;
   uint8_t zeroed; /* the others become 0, because steps read them that do not look at what they get */
-  tfm_operand mask; /* attention: strides[]: batch axes, t; else all rows (all axes but the last, as one) in order, without gaps */
+  tfm_operand mask; /* attention: strides[]: batch axes, t; else all axes but the last, as one, without gaps */
 } tfm_needed_rows;
 
 /* Operands [first_operand, + n_operands) over axes dims[0..rank): the last is the column axis, the one before it the
@@ -254,13 +257,14 @@ typedef struct tfm_attention_step {
   uint8_t tile_rows, qk_width, pv_width, v_packed;
   uint8_t rank, n_operands, has_weights;
   uint8_t causal;      /* every key after the query's own position, its row + causal_offset, is -inf in `score` */
-  uint8_t padding;     /* number of a bool operand (1...) that doesn't depend on t: keys where it is true (padding_true 1)
-                          or false (0) are -inf; 0: none */
+  uint8_t padding;     /* number of a bool operand (1...) that doesn't depend on t: keys where it is true
+                          (padding_true 1) or false (0) are -inf; 0: none */
   uint8_t padding_true;
   uint8_t padding_only; /* `score` does nothing else */
-  /* Keys and values in caches (both, or TFM_NONE both): dims[0] are the rows of the step. Then k and v are no operands in
-   * memory (space SIZE, index 0): their offset and strides, but those of dims[0] and of s, count columns of the cache; a head's h (or e) columns
-   * stand side by side. qk_width is TFM_CACHE_PAGE, pv tiles have the cache's columns as row stride, v_packed is 0. */
+  /* Keys and values in caches (both, or TFM_NONE both): dims[0] are the rows of the step. Then k and v are no
+   * operands in memory (space SIZE, index 0): their offset and strides, but those of dims[0] and of s, count columns
+   * of the cache; a head's h (or e) columns stand side by side. qk_width is TFM_CACHE_PAGE, pv tiles have the cache's
+   * columns as row stride, v_packed is 0. */
   uint32_t k_cache, v_cache;
   tfm_size causal_offset;
   int64_t h, e;
@@ -270,8 +274,8 @@ typedef struct tfm_attention_step {
   uint32_t needed; /* tfm_needed_rows of queries; 0 with has_weights or caches */
 } tfm_attention_step;
 
-/* x over axes dims[0..rank): dims[0] the rows of the step, dims[1] its new positions, the others, in order, the columns.
- * They are written to the row's own pages at the positions from `past` on. */
+/* x over axes dims[0..rank): dims[0] the rows of the step, dims[1] its new positions, the others, in order, the
+ * columns. They are written to the row's own pages at the positions from `past` on. */
 typedef struct tfm_append_step {
   uint32_t cache;
   uint8_t rank;
@@ -298,7 +302,7 @@ typedef struct tfm_ids_step {
   const char *place;
 } tfm_ids_step;
 
-/* --- The program --------------------------------------------------------------------------------------------------- */
+// ---- the program ----
 
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
@@ -328,7 +332,7 @@ typedef struct tfm_program {
   int64_t own_page_floats, source_page_floats; /* sizes of the two kinds of pages */
 } tfm_program;
 
-/* --- Decoding ------------------------------------------------------------------------------------------------------- */
+// ---- decoding ----
 
 /* An input of the step program that is neither the tokens nor in a cache's pages. */
 typedef struct tfm_step_input {
@@ -338,17 +342,18 @@ typedef struct tfm_step_input {
   uint32_t past_axis;   /* is_cache: the axis whose dim is `past` */
 } tfm_step_input;
 
-/* A model with a `generate` block in its incremental form: `source` computes, once per batch of sources, all that does
- * not depend on the tokens written; `step` takes the new tokens of some rows, and gives the scores after the last `kept`
- * of them. All rows of a call of `step` have the same number of earlier positions, `past`. */
+/* A model with a `generate` block in its incremental form: `source` computes, once per batch of sources, all that
+ * does not depend on the tokens written; `step` takes the new tokens of some rows, and gives the scores after the
+ * last `kept` of them. All rows of a call of `step` have the same number of earlier positions, `past`. */
 typedef struct tfm_decoding {
   const tfm_program *source; /* NULL: there is nothing that does not depend on the tokens */
   const tfm_program *step;
   uint32_t tokens;             /* the step's input with the new tokens, i32 [rows, fresh] */
   const tfm_step_input *inputs; /* of the step, in its order; the one of `tokens` is not read */
-  uint32_t past, fresh, kept, rows; /* the step's run-time sizes with these meanings, by their number. rows TFM_NONE: one */
+  uint32_t past, fresh, kept, rows; /* the step's run-time sizes of these meanings, by number; rows TFM_NONE: one */
   uint32_t source_rows;        /* the source's run-time size that counts the sources; TFM_NONE: there is one */
-  const uint32_t *sizes;       /* n_symbols of the step: the source program's size of the same name, TFM_NONE: one of the above */
+  const uint32_t *sizes;       /* n_symbols of the step: the source program's size of the same name; TFM_NONE: one of
+                                  the above */
   uint32_t scores;             /* output of the step: f32 [rows, kept, vocab] */
   uint32_t log_sum;            /* output f32 [rows, kept]: log of the sum of exp(scores); TFM_NONE: there is none */
   int64_t vocab;

@@ -1,6 +1,6 @@
-/* What the CPU offers of what instruction sets need. */
-#ifndef TFM_RUNTIME_CPU_FEATURES_H
-#define TFM_RUNTIME_CPU_FEATURES_H
+/* What the machine offers: the features that instruction sets need, its caches, and how many processors there are. */
+#ifndef TFM_RUNTIME_MACHINE_H
+#define TFM_RUNTIME_MACHINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +27,13 @@ uint32_t cpu_features(void);
 /* The name of the first feature that code for `isa` needs and `features` lacks; NULL: none. `known`: whether the name
  * of the instruction set is known on this kind of machine. */
 const char *cpu_missing(const char *isa, uint32_t features, bool *known);
+
+/* Bytes of the data cache of level 1 or 2 of one core. It is asked for once; where the system does not say, or says
+ * what cannot be, it is that of a usual server. The answer decides in which order products are computed, never what
+ * they give. */
+int64_t cpu_cache_bytes(int level);
+
+/* How many CPUs this process may use: affinity mask and quota of its control groups; at least 1. */
+int32_t cpus_available(void);
 
 #endif
