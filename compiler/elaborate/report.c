@@ -224,4 +224,6 @@ void leave_call(Elaborator *e) {
   e->frame = e->frame->caller;
 }
 
-Origin origin_of(const Elaborator *e) { return (Origin){e->here, e->module ? e->module->path : "", e->frame}; }
+Origin origin_of(const Elaborator *e) {
+  return (Origin){.span = e->here, .path = e->module ? e->module->path : "", .frame = e->frame};
+}

@@ -9,11 +9,17 @@
 
 typedef void (*Statement)(Elaborator *e, const Ast *node, Scope *scope, Result *result);
 
+/* A value is called what it was first bound to: pictures say it. */
+static void name_tensor(Value value, const char *name) {
+  if (value.kind == VALUE_TENSOR && !value.as.tensor->origin.name) value.as.tensor->origin.name = name;
+}
+
 static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
   (void)result;
   const Ast *names = node->children[0];
   Value v = eval(e, node->children[1], scope);
   if (names->n_children == 1) {
+    name_tensor(v, names->children[0]->name);
     scope_put(e->arena, scope, names->children[0]->name, v);
     return;
   }
@@ -23,6 +29,7 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
   }
   for (uint32_t i = 0; i < names->n_children; i++) {
     Value item = is_poison(v) ? POISON : value_tensor(v.as.tuple->items[i]);
+    name_tensor(item, names->children[i]->name);
     scope_put(e->arena, scope, names->children[i]->name, item);
   }
 }

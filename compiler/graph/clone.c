@@ -36,7 +36,10 @@ static const Frame *clone_frame(Clone *c, const Frame *frame) {
 }
 
 static Origin clone_origin(Clone *c, Origin origin) {
-  return (Origin){.span = origin.span, .path = clone_text(c, origin.path), .frame = clone_frame(c, origin.frame)};
+  return (Origin){.span = origin.span,
+                  .path = clone_text(c, origin.path),
+                  .frame = clone_frame(c, origin.frame),
+                  .name = clone_text(c, origin.name)};
 }
 
 static Expr *clone_expr(const Clone *c, const Expr *expr) {

@@ -23,6 +23,7 @@ typedef struct Origin {
   SrcSpan span;
   const char *path; /* module path such as "layers.3.self_attn"; "" for the model itself; never NULL */
   const Frame *frame;
+  const char *name; /* what the model's text calls the value: the first variable it was bound to; NULL: it has no name */
 } Origin;
 
 typedef struct NodeAttr {
@@ -183,7 +184,6 @@ Graph *graph_read(Arena *arena, Diag *diag, Source *source); /* NULL after an er
 /* Every broken rule gives a diagnostic (DIAG_GRAPH_INVALID, text form of the node); false if there was one.
  * `fused`: operations that only exist after fusion are allowed. */
 bool graph_verify(Graph *graph, Diag *diag);
-void graph_dot(StrBuf *out, Graph *graph); /* Graphviz, modules as clusters */
 
 /* For the debugger. */
 void graph_dump(Graph *graph);

@@ -5,7 +5,7 @@
 #ifndef TFM_PLAN_PLAN_H
 #define TFM_PLAN_PLAN_H
 
-#include "graph/graph.h"
+#include "graph/drawing.h"
 #include "plan/kernel_spec.h"
 #include "target/target.h"
 #include "tfm/program.h"
@@ -41,6 +41,7 @@ typedef struct Plan {
 /* NULL after an error (a limit of the runtime, reported with the node's place). */
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
+Drawing *drawing_of_plan(const Plan *plan); /* the steps that run, with what is packed for them */
 void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size); /* "128*batch*time" */
 
 /* memory.c: what the runtime will need for these values of the run-time sizes (in the order of program.symbols). */

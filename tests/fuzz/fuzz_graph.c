@@ -16,7 +16,7 @@ static const char *printed(Arena *arena, Graph *graph) {
 static void check(Arena *arena, Diag *diag, Graph *graph) {
   StrBuf picture = strbuf_new(arena);
   graph_verify(graph, diag);
-  graph_dot(&picture, graph);
+  drawing_print(&picture, drawing_of_graph(arena, graph), 9);
   const char *once = printed(arena, graph);
   const char *copied = printed(arena, graph_clone(arena, graph));
   if (strcmp(once, copied) != 0) fuzz_fail("the copy differs", once, copied);

@@ -205,7 +205,7 @@ Test(graph, a_picture_has_boxes_for_modules) {
   Node *x = tensor("x\"y", DTYPE_F32, 1, time_, NULL, NULL);
   vec_push(arena, &graph->outputs, (GraphOutput){"out", build_unary(&b, OP_EXP, x)});
   StrBuf out = strbuf_new(arena);
-  graph_dot(&out, graph);
+  drawing_print(&out, drawing_of_graph(arena, graph), 9);
   cr_assert(strstr(out.text, "label=\"layers\""));
   cr_assert(strstr(out.text, "n0 -> n1 [label=\"f32[time]\"]"));
   cr_assert(strstr(out.text, "n1 -> o0"));

@@ -37,11 +37,15 @@ static void print_graph(const Session *session, StrBuf *text, Graph *graph) {
   else graph_print(text, graph);
 }
 
-/* What comes after the passes; of ragged sizes what is run for each item. */
-static void print_plan(Session *session, StrBuf *text, Graph *graph, enum StageForm form) {
+/* What comes after the passes; of ragged sizes what is run for each item. NULL after an error. */
+static const Plan *plan_of(Session *session, Graph *graph) {
   graph_make_uniform(graph);
   const TargetInfo *target = host_choose_target(session, false);
-  const Plan *plan = target ? plan_graph(session->arena, &session->diag, graph, target) : NULL;
+  return target ? plan_graph(session->arena, &session->diag, graph, target) : NULL;
+}
+
+static void print_plan(Session *session, StrBuf *text, Graph *graph, enum StageForm form) {
+  const Plan *plan = plan_of(session, graph);
   if (!plan) return;
   if (form == FORM_PLAN) plan_print(text, plan);
   else code_text(&session->diag, plan, form == FORM_ASM, text);
@@ -145,8 +149,6 @@ void command_opt(Session *session) {
 
 extern char **environ;
 
-// ---- the program `dot` ----
-
 /* A file without a name that holds the text, at its beginning; -1 with errno set. */
 static int file_of(const StrBuf *text) {
   char name[] = "/tmp/tfmc-XXXXXX";
@@ -166,13 +168,14 @@ static int file_of(const StrBuf *text) {
   return fd;
 }
 
-/* Starts `dot -Tsvg`, reading from `in`, writing to `out`. 0, or an error number. */
-static int start_dot(int in, int out, pid_t *pid) {
+/* Starts `dot -TFORMAT`, reading from `in`, writing to `out`. 0, or an error number. */
+static int start_dot(const char *name, int in, int out, pid_t *pid) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-  char dot[] = "dot", format[] = "-Tsvg", *arguments[] = {dot, format, NULL};
+  char dot[] = "dot", format[8], *arguments[] = {dot, format, NULL};
+  snprintf(format, sizeof format, "-T%s", name);
   int error = posix_spawnp(pid, "dot", &actions, NULL, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   return error;
@@ -188,7 +191,8 @@ static bool draw(Session *session, const StrBuf *text, StrBuf *picture) {
   StrBuf empty = strbuf_new(session->arena);
   int in = file_of(text), out = file_of(&empty), status = 0;
   pid_t pid;
-  int error = in < 0 || out < 0 ? errno : start_dot(in, out, &pid);
+  const char *format = option_text(&session->options, OPTION_FORMAT, "svg");
+  int error = in < 0 || out < 0 ? errno : start_dot(format, in, out, &pid);
   if (!error && waitpid(pid, &status, 0) < 0) error = errno;
   if (!error && status == 0) read_all(out, picture);
   if (in >= 0) close(in);
@@ -203,15 +207,36 @@ static bool draw(Session *session, const StrBuf *text, StrBuf *picture) {
   return !error && status == 0;
 }
 
-// ---- the command ----
+// ---- tfmc graph ----
+
+static Drawing *draw_stage(Session *session, Graph *graph) {
+  const Options *options = &session->options;
+  if (option_is(options, OPTION_GRAPH_STAGE, "primitive", "primitive")) return drawing_of_graph(session->arena, graph);
+  if (!run_passes(session, graph)) return NULL;
+  if (option_is(options, OPTION_GRAPH_STAGE, "primitive", "fused")) return drawing_of_graph(session->arena, graph);
+  const Plan *plan = plan_of(session, graph);
+  return plan ? drawing_of_plan(plan) : NULL;
+}
+
+/* The time of a layout grows faster than the picture, and nobody can read one of more boxes than this. */
+static bool is_readable(Session *session, uint32_t boxes) {
+  enum { MOST_BOXES = 1500 };
+  if (boxes <= MOST_BOXES) return true;
+  diag_error_at(&session->diag, NULL, DIAG_LIMIT,
+                "the picture would have %u boxes, more than the %d that can be laid out: "
+                "use a lower --depth, --stage=fused, or --format=dot",
+                boxes, MOST_BOXES);
+  return false;
+}
 
 void command_graph(Session *session) {
   const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
   if (output && !session_check_output(session, output, &session->options.files.items[0], 1)) return;
   Graph *graph = model_load(session);
-  if (!graph) return;
+  Drawing *drawing = graph ? draw_stage(session, graph) : NULL;
+  if (!drawing) return;
   StrBuf text = strbuf_new(session->arena), picture = strbuf_new(session->arena);
-  graph_dot(&text, graph);
+  uint32_t boxes = drawing_print(&text, drawing, (uint32_t)option_count(&session->options, OPTION_DEPTH, 1));
   if (option_is(&session->options, OPTION_FORMAT, "dot", "dot")) session_write(session, &text);
-  else if (draw(session, &text, &picture)) session_write(session, &picture);
+  else if (is_readable(session, boxes) && draw(session, &text, &picture)) session_write(session, &picture);
 }

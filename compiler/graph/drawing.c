@@ -1,0 +1,404 @@
+#include "graph/drawing.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+enum { MAX_WEIGHT_LINES = 8, NO_ITEM = -1, MAX_DEPTH = 100 }; /* what lies deeper belongs to the module at that depth */
+
+typedef struct Module Module;
+
+typedef struct Edge {
+  uint32_t from;
+  const char *label;
+} Edge;
+
+typedef struct Item {
+  DrawingLook look;
+  const char *label;
+  Module *module;
+  VEC(Edge) inputs;
+} Item;
+
+typedef struct Weight {
+  const char *text;
+  int64_t elements;
+} Weight;
+
+struct Module {
+  const char *name; /* the last part of its path; the model's name at the root */
+  Module *parent, *first;
+  uint32_t depth, number; /* the root has depth 0; number: of its box */
+  uint32_t place;         /* among its siblings */
+  VEC(Module *) children;
+  VEC(uint32_t) items;    /* its own */
+  VEC(uint32_t) all;      /* and those of the modules in it, in the order of the drawing */
+  VEC(Weight) weights;    /* its own */
+  uint32_t repeated;      /* siblings that look the same and follow one another, this one first; 0: drawn with an earlier one */
+  const char *inside;     /* what makes siblings equal */
+};
+
+struct Drawing {
+  Arena *arena;
+  VEC(Item) items;
+  Map modules; /* path -> Module * */
+  Module *root;
+  uint32_t n_modules;
+};
+
+// ---- making one ----
+
+static Module *module_new(Drawing *drawing, const char *name, Module *parent) {
+  Module *module = ARENA_NEW(drawing->arena, Module);
+  *module = (Module){.name = name, .parent = parent, .number = drawing->n_modules++, .repeated = 1};
+  if (!parent) return module;
+  module->depth = parent->depth + 1;
+  module->place = (uint32_t)parent->children.n;
+  vec_push(drawing->arena, &parent->children, module);
+  return module;
+}
+
+Drawing *drawing_new(Arena *arena, const char *name) {
+  Drawing *drawing = ARENA_NEW(arena, Drawing);
+  *drawing = (Drawing){.arena = arena, .modules = map_new(arena)};
+  drawing->root = module_new(drawing, name, NULL);
+  return drawing;
+}
+
+/* The module of a path; those around it are made too. */
+static Module *module_of(Drawing *drawing, const char *path) {
+  Module *module = drawing->root;
+  for (size_t begin = 0; path[begin] && module->depth < MAX_DEPTH;) {
+    size_t end = begin + strcspn(path + begin, ".");
+    MapEntry *known = map_find(&drawing->modules, path, end);
+    if (!known) {
+      Module *made = module_new(drawing, arena_strndup(drawing->arena, path + begin, end - begin), module);
+      known = map_put_n(&drawing->modules, path, end, made);
+    }
+    module = known->value;
+    begin = path[end] ? end + 1 : end;
+  }
+  return module;
+}
+
+uint32_t drawing_add_item(Drawing *drawing, DrawingLook look, const char *label, const char *path) {
+  uint32_t number = (uint32_t)drawing->items.n;
+  Module *module = module_of(drawing, path);
+  vec_push(drawing->arena, &drawing->items, (Item){.look = look, .label = label, .module = module});
+  vec_push(drawing->arena, &module->items, number);
+  for (; module; module = module->parent) vec_push(drawing->arena, &module->all, number);
+  return number;
+}
+
+void drawing_add_edge(Drawing *drawing, uint32_t from, uint32_t to, const char *label) {
+  CHECK(from < to && to < drawing->items.n, "an edge from item %u to item %u", from, to);
+  vec_push(drawing->arena, &drawing->items.items[to].inputs, (Edge){from, label});
+}
+
+void drawing_add_weight(Drawing *drawing, const char *path, const char *text, int64_t elements) {
+  vec_push(drawing->arena, &module_of(drawing, path)->weights, (Weight){text, elements});
+}
+
+// ---- siblings that are equal ----
+
+static bool is_numbered(const Module *module) {
+  return *module->name && module->name[strspn(module->name, "0123456789")] == '\0';
+}
+
+static bool is_in(const Module *module, const Module *around) {
+  while (module->depth > around->depth) module = module->parent;
+  return module == around;
+}
+
+static void describe_path(StrBuf *out, const Module *module, const Module *around) {
+  if (module == around) return;
+  describe_path(out, module->parent, around);
+  strbuf_printf(out, ".%s", module->name);
+}
+
+static void describe_weights(StrBuf *out, const Module *module) {
+  for (size_t i = 0; i < module->weights.n; i++) strbuf_printf(out, "w %s\n", module->weights.items[i].text);
+  for (size_t i = 0; i < module->children.n; i++) {
+    strbuf_printf(out, "in %s\n", module->children.items[i]->name);
+    describe_weights(out, module->children.items[i]);
+  }
+}
+
+/* Labels and modules of all items, edges inside by number, and what comes from outside by its shape alone. */
+static const char *describe(Drawing *drawing, const Module *module, const uint32_t *local) {
+  StrBuf out = strbuf_new(drawing->arena);
+  for (size_t i = 0; i < module->all.n; i++) {
+    const Item *item = &drawing->items.items[module->all.items[i]];
+    strbuf_printf(&out, "%u %s ", (unsigned)item->look, item->label);
+    describe_path(&out, item->module, module);
+    for (size_t k = 0; k < item->inputs.n; k++) {
+      uint32_t from = item->inputs.items[k].from;
+      if (is_in(drawing->items.items[from].module, module)) strbuf_printf(&out, " %u", local[from]);
+      else strbuf_add(&out, " out");
+    }
+    strbuf_add_char(&out, '\n');
+  }
+  describe_weights(&out, module);
+  return out.text;
+}
+
+/* Chains of equal siblings among the children of a module: the first stands for all of them. */
+static void find_repetition(Drawing *drawing, Module *parent, uint32_t *local) {
+  Module *first = NULL;
+  for (size_t i = 0; i < parent->children.n; i++) {
+    Module *module = parent->children.items[i];
+    if (!is_numbered(module)) {
+      first = NULL;
+      continue;
+    }
+    for (size_t k = 0; k < module->all.n; k++) local[module->all.items[k]] = (uint32_t)k;
+    module->inside = describe(drawing, module, local);
+    if (first && first->all.n == module->all.n && strcmp(first->inside, module->inside) == 0) {
+      module->repeated = 0;
+      module->first = first;
+      first->repeated++;
+    } else {
+      first = module;
+    }
+  }
+}
+
+typedef struct Picture {
+  StrBuf *out;
+  Drawing *drawing;
+  uint32_t depth;
+  int64_t *stands_for; /* per item: the one that is drawn in its place */
+  Map edges;           /* that are drawn */
+  uint32_t boxes;      /* items and closed modules so far */
+} Picture;
+
+/* What is drawn of an item: that of the first of equal siblings, at every level. */
+static void find_stand_ins(Picture *picture, Module *module, uint32_t *local) {
+  find_repetition(picture->drawing, module, local);
+  for (size_t i = 0; i < module->children.n; i++) {
+    Module *child = module->children.items[i];
+    if (child->depth < picture->depth && child->repeated) find_stand_ins(picture, child, local);
+    if (child->repeated) continue;
+    for (size_t k = 0; k < child->all.n; k++)
+      picture->stands_for[child->all.items[k]] = picture->stands_for[child->first->all.items[k]];
+  }
+}
+
+// ---- printing ----
+
+static void indent(const Picture *picture, uint32_t depth) {
+  for (uint32_t i = 0; i <= depth; i++) strbuf_add(picture->out, "  ");
+}
+
+static void print_count(StrBuf *out, double n) {
+  if (n >= 1e9) strbuf_printf(out, "%.1f G", n / 1e9);
+  else if (n >= 1e6) strbuf_printf(out, "%.1f M", n / 1e6);
+  else if (n >= 1e4) strbuf_printf(out, "%.0f k", n / 1e3);
+  else strbuf_printf(out, "%.0f", n);
+}
+
+static void count_weights(const Module *module, uint32_t *n, double *elements) {
+  *n += (uint32_t)module->weights.n;
+  for (size_t i = 0; i < module->weights.n; i++) *elements += (double)module->weights.items[i].elements;
+  for (size_t i = 0; i < module->children.n; i++) count_weights(module->children.items[i], n, elements);
+}
+
+/* "encoder", or "0 to 5 (× 6)" for what stands for six. */
+static void print_name(StrBuf *out, const Module *module) {
+  strbuf_add(out, module->name);
+  if (module->repeated < 2) return;
+  const Module *last = module->parent->children.items[module->place + module->repeated - 1];
+  strbuf_printf(out, " to %s (\u00d7 %u)", last->name, module->repeated);
+}
+
+/* Of a closed module: which of its children are equal. */
+static void print_repetition(Picture *picture, StrBuf *out, Module *module) {
+  uint32_t *local = ARENA_ARRAY(picture->drawing->arena, uint32_t, picture->drawing->items.n + 1);
+  find_repetition(picture->drawing, module, local);
+  for (size_t i = 0; i < module->children.n; i++) {
+    if (module->children.items[i]->repeated < 2) continue;
+    strbuf_add_char(out, '\n');
+    print_name(out, module->children.items[i]);
+  }
+}
+
+static const char *closed_label(Picture *picture, Module *module) {
+  StrBuf label = strbuf_new(picture->drawing->arena);
+  uint32_t n = 0;
+  double elements = 0;
+  print_name(&label, module);
+  print_repetition(picture, &label, module);
+  strbuf_printf(&label, "\n%u operation%s", (unsigned)module->all.n, module->all.n == 1 ? "" : "s");
+  count_weights(module, &n, &elements);
+  if (n) {
+    strbuf_printf(&label, "\n%u weight%s, ", n, n == 1 ? "" : "s");
+    print_count(&label, elements);
+  }
+  return label.text;
+}
+
+static const char *open_label(Picture *picture, const Module *module) {
+  StrBuf label = strbuf_new(picture->drawing->arena);
+  print_name(&label, module);
+  for (size_t i = 0; i < module->weights.n && i < MAX_WEIGHT_LINES; i++)
+    strbuf_printf(&label, "\n%s", module->weights.items[i].text);
+  if (module->weights.n > MAX_WEIGHT_LINES)
+    strbuf_printf(&label, "\n... %u weights more", (unsigned)(module->weights.n - MAX_WEIGHT_LINES));
+  return label.text;
+}
+
+static void print_items(Picture *picture, const Module *module) {
+  static const char *const looks[] = {[DRAW_OPERATION] = "shape=box, style=rounded",
+                                      [DRAW_VIEW] = "shape=plaintext",
+                                      [DRAW_PORT] = "shape=ellipse, style=bold"};
+  picture->boxes += (uint32_t)module->items.n;
+  for (size_t i = 0; i < module->items.n; i++) {
+    const Item *item = &picture->drawing->items.items[module->items.items[i]];
+    indent(picture, module->depth);
+    strbuf_printf(picture->out, "n%u [%s, label=", module->items.items[i], looks[item->look]);
+    strbuf_add_quoted(picture->out, item->label);
+    strbuf_add(picture->out, "];\n");
+  }
+}
+
+/* Open modules are clusters. They are few at each level that a picture can show, and as deep as `depth` says. */
+static void print_module(Picture *picture, Module *module) {
+  if (!module->repeated || !module->all.n) return;
+  indent(picture, module->depth);
+  if (module->depth >= picture->depth) {
+    picture->boxes++;
+    strbuf_printf(picture->out, "m%u [shape=box3d, label=", module->number);
+    strbuf_add_quoted(picture->out, closed_label(picture, module));
+    strbuf_add(picture->out, "];\n");
+    return;
+  }
+  strbuf_printf(picture->out, "subgraph cluster_%u {\n", module->number);
+  indent(picture, module->depth + 1);
+  strbuf_add(picture->out, "label=");
+  strbuf_add_quoted(picture->out, open_label(picture, module));
+  strbuf_add(picture->out, ";\n");
+  print_items(picture, module);
+  for (size_t i = 0; i < module->children.n; i++) print_module(picture, module->children.items[i]);
+  indent(picture, module->depth);
+  strbuf_add(picture->out, "}\n");
+}
+
+/* "n7" of an item, or "m3" of the closed module that it is in. */
+static const char *element_of(const Picture *picture, uint32_t item) {
+  item = (uint32_t)picture->stands_for[item];
+  const Module *module = picture->drawing->items.items[item].module;
+  if (module->depth < picture->depth) return arena_printf(picture->drawing->arena, "n%u", item);
+  while (module->depth > picture->depth) module = module->parent;
+  return arena_printf(picture->drawing->arena, "m%u", module->number);
+}
+
+static const Module *group_of(const Module *module) { return module->first ? module->first : module; }
+
+/* Edges that are not drawn though their ends are: from one of several equal siblings to another (the count says that they
+ * follow one another), and those inside of a sibling that is not drawn itself. */
+static bool is_left_out(const Picture *picture, uint32_t from, uint32_t to) {
+  const Module *a = picture->drawing->items.items[from].module, *b = picture->drawing->items.items[to].module;
+  const Module *of_a = NULL, *of_b = NULL; /* children of the module around both */
+  while (a != b) {
+    const bool is_deeper = a->depth >= b->depth;
+    if (b->depth >= a->depth) of_b = b, b = b->parent;
+    if (is_deeper) of_a = a, a = a->parent;
+  }
+  if (of_a && of_b && group_of(of_a) == group_of(of_b)) return true;
+  while (a && a->repeated) a = a->parent;
+  return a != NULL;
+}
+
+static void print_edge(Picture *picture, uint32_t from, uint32_t to, const char *label) {
+  const char *begin = element_of(picture, from), *end = element_of(picture, to);
+  if (strcmp(begin, end) == 0 || is_left_out(picture, from, to)) return;
+  const char *key = arena_printf(picture->drawing->arena, "%s %s %s", begin, end, label);
+  if (map_has(&picture->edges, key)) return;
+  map_put(&picture->edges, key, NULL);
+  strbuf_printf(picture->out, "  %s -> %s [label=", begin, end);
+  strbuf_add_quoted(picture->out, label);
+  strbuf_add(picture->out, "];\n");
+}
+
+uint32_t drawing_print(StrBuf *out, Drawing *drawing, uint32_t depth) {
+  uint32_t n = (uint32_t)drawing->items.n;
+  uint32_t *local = ARENA_ARRAY(drawing->arena, uint32_t, n + 1);
+  Picture picture = {.out = out, .drawing = drawing, .depth = depth, .edges = map_new(drawing->arena),
+                     .stands_for = ARENA_ARRAY(drawing->arena, int64_t, n + 1)};
+  for (uint32_t i = 0; i < n; i++) picture.stands_for[i] = i;
+  if (depth > 0) find_stand_ins(&picture, drawing->root, local);
+  strbuf_add(out, "digraph ");
+  strbuf_add_quoted(out, drawing->root->name);
+  strbuf_add(out, " {\n  node [fontname=\"sans-serif\", fontsize=12];\n"
+                  "  edge [fontname=\"sans-serif\", fontsize=9];\n  graph [fontname=\"sans-serif\", style=rounded];\n");
+  print_module(&picture, drawing->root);
+  for (uint32_t to = 0; to < n; to++) {
+    const Item *item = &drawing->items.items[to];
+    for (size_t k = 0; k < item->inputs.n; k++) print_edge(&picture, item->inputs.items[k].from, to, item->inputs.items[k].label);
+  }
+  strbuf_add(out, "}\n");
+  return picture.boxes;
+}
+
+// ---- a graph ----
+
+static const char *label_of(Arena *arena, const Graph *graph, const Node *node) {
+  StrBuf label = strbuf_new(arena);
+  strbuf_add(&label, node->op == OP_INPUT ? "" : op_table[node->op].name);
+  if (node->attr.name) strbuf_add(&label, node->attr.name);
+  if (node->attr.expr) {
+    strbuf_add_char(&label, '\n');
+    expr_print(&label, graph->sizes, node->attr.expr);
+  }
+  return label.text;
+}
+
+static const char *flow_of(Arena *arena, const Graph *graph, const Node *node) {
+  StrBuf label = strbuf_new(arena);
+  if (node->op == OP_INPUT) strbuf_printf(&label, "%s ", node->attr.name);
+  else if (node->origin.name) strbuf_printf(&label, "%s ", node->origin.name);
+  node_print_shape(&label, graph->sizes, node);
+  return label.text;
+}
+
+static void add_weight(Drawing *drawing, const Graph *graph, const Node *node) {
+  StrBuf text = strbuf_new(drawing->arena);
+  const char *dot = strrchr(node->attr.name, '.');
+  strbuf_printf(&text, "%s ", dot ? dot + 1 : node->attr.name);
+  node_print_shape(&text, graph->sizes, node);
+  int64_t elements = 1;
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    int64_t dim = 1;
+    size_is_const(node->dims[axis], &dim);
+    elements *= dim;
+  }
+  drawing_add_weight(drawing, node->origin.path, text.text, elements);
+}
+
+Drawing *drawing_of_graph(Arena *arena, Graph *graph) {
+  graph_renumber(graph);
+  Drawing *drawing = drawing_new(arena, graph->name);
+  const bool *is_static = graph_static_flags(arena, graph);
+  int64_t *item_of = ARENA_ARRAY(arena, int64_t, graph_count(graph));
+  for (const Node *node = graph->first; node; node = node->next) {
+    item_of[node->id] = NO_ITEM;
+    if (node->op == OP_WEIGHT) add_weight(drawing, graph, node);
+    if (is_static[node->id]) continue;
+    DrawingLook look = node->op == OP_INPUT ? DRAW_PORT
+                       : op_table[node->op].category == CATEGORY_VIEW ? DRAW_VIEW : DRAW_OPERATION;
+    uint32_t item = drawing_add_item(drawing, look, label_of(arena, graph, node), node->origin.path);
+    item_of[node->id] = item;
+    for (size_t i = 0; i < node->inputs.n; i++) {
+      const Node *input = node->inputs.items[i];
+      if (item_of[input->id] != NO_ITEM)
+        drawing_add_edge(drawing, (uint32_t)item_of[input->id], item, flow_of(arena, graph, input));
+    }
+  }
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.items[i];
+    uint32_t item = drawing_add_item(drawing, DRAW_PORT, output->name, "");
+    if (item_of[output->node->id] == NO_ITEM) continue; /* a constant of the weights */
+    drawing_add_edge(drawing, (uint32_t)item_of[output->node->id], item, flow_of(arena, graph, output->node));
+  }
+  return drawing;
+}
