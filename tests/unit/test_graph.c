@@ -207,7 +207,7 @@ Test(graph, a_picture_has_boxes_for_modules) {
   StrBuf out = strbuf_new(arena);
   drawing_print(&out, drawing_of_graph(arena, graph), 9);
   cr_assert(strstr(out.text, "label=\"layers\""));
-  cr_assert(strstr(out.text, "n0 -> n1 [label=\"f32[time]\"]"));
-  cr_assert(strstr(out.text, "n1 -> o0"));
+  cr_assert(strstr(out.text, "n0 -> n1 [label=\"x\\\"y f32[time]\"]"));
+  cr_assert(strstr(out.text, "n1 -> n2 [label=\"f32[time]\"]"));
   cr_assert(strstr(out.text, "x\\\"y"));
 }

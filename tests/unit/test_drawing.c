@@ -1,0 +1,83 @@
+/* Drawings: which boxes and edges a picture has, at each depth. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "graph/drawing.h"
+
+static Arena *arena;
+
+static void setup(void) { arena = arena_create(); }
+static void teardown(void) { arena_destroy(arena); }
+TestSuite(drawing, .init = setup, .fini = teardown);
+
+/* x -> layers.0 {exp, neg} -> layers.1 {exp, neg} -> layers.2 {exp, `last`} -> y, a mask from x to every layer. */
+static Drawing *three_layers(const char *last) {
+  Drawing *drawing = drawing_new(arena, "Model");
+  drawing_add_item(drawing, DRAW_PORT, "x", "");
+  uint32_t mask = drawing_add_item(drawing, DRAW_OPERATION, "eq", ""), before = 0;
+  drawing_add_edge(drawing, 0, mask, "x i32[n]");
+  for (int i = 0; i < 3; i++) {
+    const char *path = arena_printf(arena, "layers.%d", i);
+    drawing_add_weight(drawing, path, "weight f32[3]", 3);
+    uint32_t first = drawing_add_item(drawing, DRAW_OPERATION, "exp", path);
+    uint32_t second = drawing_add_item(drawing, DRAW_OPERATION, i == 2 ? last : "neg", path);
+    drawing_add_edge(drawing, before, first, "f32[n]");
+    drawing_add_edge(drawing, mask, first, "bool[n]");
+    drawing_add_edge(drawing, first, second, "inner");
+    before = second;
+  }
+  drawing_add_edge(drawing, before, drawing_add_item(drawing, DRAW_PORT, "y", ""), "out");
+  return drawing;
+}
+
+static const char *printed(Drawing *drawing, uint32_t depth, uint32_t boxes) {
+  StrBuf out = strbuf_new(arena);
+  cr_assert_eq(drawing_print(&out, drawing, depth), boxes, "%s", out.text);
+  return out.text;
+}
+
+static int count(const char *text, const char *word) {
+  int n = 0;
+  while ((text = strstr(text, word))) n++, text += strlen(word);
+  return n;
+}
+
+Test(drawing, a_closed_module_says_what_is_in_it) {
+  const char *text = printed(three_layers("neg"), 1, 4); /* x, eq, layers, y */
+  cr_assert(strstr(text, "label=\"layers\\n0 to 2 (\u00d7 3)\\n6 operations\\n3 weights, 9\""), "%s", text);
+  cr_assert_eq(count(text, " -> "), 4); /* x to eq, x and eq to layers, layers to y */
+  cr_assert_not(strstr(text, "inner"));
+}
+
+Test(drawing, equal_siblings_are_drawn_once) {
+  const char *text = printed(three_layers("neg"), 2, 4);
+  cr_assert(strstr(text, "0 to 2 (\u00d7 3)\\n2 operations\\n1 weight, 3"), "%s", text);
+  cr_assert_eq(count(text, "shape=box3d"), 1);
+  cr_assert_eq(count(text, " -> "), 4); /* none from one layer to the next */
+  text = printed(three_layers("neg"), 3, 5);
+  cr_assert_eq(count(text, "label=\"exp\""), 1);
+  cr_assert_eq(count(text, "inner"), 1);
+  cr_assert(strstr(text, "weight f32[3]"));
+}
+
+Test(drawing, siblings_that_differ_are_drawn_apart) {
+  const char *text = printed(three_layers("abs"), 2, 5);
+  cr_assert(strstr(text, "0 to 1 (\u00d7 2)"), "%s", text);
+  cr_assert_eq(count(text, "shape=box3d"), 2);
+  cr_assert_eq(count(text, " -> "), 6);
+}
+
+Test(drawing, depth_0_closes_the_model) {
+  const char *text = printed(three_layers("neg"), 0, 1);
+  cr_assert(strstr(text, "label=\"Model\\n9 operations\\n3 weights, 9\""), "%s", text);
+  cr_assert_eq(count(text, " -> "), 0);
+}
+
+Test(drawing, a_very_deep_path_is_drawn_in_the_module_at_the_limit) {
+  StrBuf path = strbuf_new(arena);
+  for (int i = 0; i < 20000; i++) strbuf_add(&path, "a.");
+  strbuf_add(&path, "a");
+  Drawing *drawing = drawing_new(arena, "Model");
+  drawing_add_item(drawing, DRAW_OPERATION, "exp", path.text);
+  cr_assert(strstr(printed(drawing, 101, 1), "label=\"exp\""));
+}
