@@ -17,7 +17,7 @@
 %initial-action { @$ = (SrcSpan){parser->source, 0, 0}; }
 
 %code requires {
-#include "parse/nodes.h"
+#include "parse/parser.h"
 }
 
 %code provides {
@@ -26,7 +26,6 @@ int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser);
 }
 
 %code {
-#include "parse/syntax_error.h"
 #include "parse/tokens.h"
 
 #define YYLLOC_DEFAULT(Current, Rhs, N)                                                              \

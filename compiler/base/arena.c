@@ -1,9 +1,17 @@
+/* Memory, arrays that grow in it, and the end of the process when an invariant is broken.
+ *
+ * In: sizes. Out: zeroed memory with the lifetime of its arena, in chunks that double up to LARGEST_CHUNK. Running
+ * out of memory ends the process with exit code 4, a failed CHECK with 70; nothing else in the compiler ends it. */
 #include "base/arena.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/check.h"
+#include "base/vec.h"
 
 typedef struct Chunk Chunk;
 struct Chunk {
@@ -107,4 +115,26 @@ char *arena_printf(Arena *arena, const char *format, ...) {
   char *text = arena_vprintf(arena, format, args);
   va_end(args);
   return text;
+}
+
+// ---- growing arrays ----
+
+void *vec_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_size) {
+  size_t wider = *cap ? *cap * 2 : 8;
+  void *grown = arena_array(arena, wider, item_size);
+  if (n) memcpy(grown, items, n * item_size);
+  *cap = wider;
+  return grown;
+}
+
+// ---- broken invariants ----
+
+_Noreturn void internal_error(const char *file, int line, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "tfmc: internal error at %s:%d: ", file, line);
+  vfprintf(stderr, format, args);
+  fputs("\nThis is a fault of tfmc, not of the model. Please report it with the model that shows it.\n", stderr);
+  va_end(args);
+  exit(70);
 }

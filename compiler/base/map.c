@@ -1,3 +1,5 @@
+/* A hash table with open addressing over entries that stay in order of insertion. In and out: see map.h. Nothing is
+ * refused; running out of memory is the arena's. */
 #include "base/map.h"
 
 #include <stdint.h>

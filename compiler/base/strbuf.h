@@ -20,4 +20,11 @@ void strbuf_add_quoted(StrBuf *buf, const char *text);
 /* The text, which is UTF-8, as a JSON string. */
 void strbuf_add_json(StrBuf *buf, const char *text);
 
+// ---- doubles as text, the same under every locale ----
+
+/* The double nearest to a decimal number, infinite if it is too large. */
+double number_read(const char *text);
+/* The shortest text that number_read gives `value` for; never one that looks like an integer. `inf` for infinity. */
+void number_add(StrBuf *out, double value);
+
 #endif

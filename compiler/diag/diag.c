@@ -1,3 +1,7 @@
+/* Collecting messages, and the nearest known name for "did you mean".
+ *
+ * In: codes, places, texts. Out: the messages in order, and the exit code of the first error. Errors beyond
+ * DIAG_MAX_ERRORS are counted but not kept. */
 #include "diag/diag.h"
 
 #include <stdarg.h>

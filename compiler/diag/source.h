@@ -1,13 +1,16 @@
 /* Source: the text of one file and where its lines begin. Span: a piece of it.
  *
  * In: bytes. Out: line, column (in bytes, from 1) and the text of a line, computed only when something is printed.
- * CR, LF and CR LF each end a line. */
+ * CR, LF and CR LF each end a line. Malformed UTF-8 is passed on byte by byte, escaped where it is shown. */
 #ifndef TFM_DIAG_SOURCE_H
 #define TFM_DIAG_SOURCE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/strbuf.h"
 
 typedef struct Source {
   const char *path; /* as the user gave it; "<std>" for the standard layers, "-D name" for a definition */
@@ -35,5 +38,19 @@ SrcPlace source_place(Source *source, uint32_t offset);
 const char *source_line(Source *source, uint32_t line, uint32_t *length);
 
 #define NO_SPAN ((SrcSpan){0})
+
+// ---- UTF-8, one character at a time ----
+
+/* Bytes of the character at `text`, 0 if it is malformed or `size` ends inside it. */
+unsigned utf8_decode(const char *text, size_t size, uint32_t *character);
+/* Columns on a terminal: 0 for combining marks, 2 for wide characters, else 1. Not for control characters. */
+unsigned utf8_width(uint32_t character);
+/* Characters that change the direction of what follows, so that text reads otherwise than it is. */
+bool utf8_is_bidi_control(uint32_t character);
+/* Appends `text`, with every byte and character that a terminal should not get escaped: \n, \t, \x1b, \u202e. */
+void utf8_add_escaped(StrBuf *out, const char *text, size_t size);
+/* Appends one unit of a text, a character or a malformed byte, escaped if need be. Returns its bytes; `*width` gets
+ * the columns of what was appended. */
+unsigned utf8_add_unit(StrBuf *out, const char *text, size_t size, unsigned *width);
 
 #endif

@@ -1,15 +1,21 @@
-/* Call: arguments to parameters, recursion, types of parameters. */
+/* Call: what happens between the parentheses of a call and the value that comes back.
+ *
+ * In: a callee (primitive, function, layer, module, repetition) and its arguments. Out: the value of the call.
+ * Arguments are bound to parameters, the types of tensor parameters are matched and give names to sizes, the
+ * statements of the body run in order, and a repetition passes its first argument from module to module. Refuses
+ * missing and unknown arguments, types that do not match, recursion, and functions that end without a result. After
+ * an error in a statement the next one still runs; whatever the faulty one would have defined is poison, so one
+ * fault gives one message. */
 #include "elaborate/call.h"
 
 #include <string.h>
 
+#include "base/check.h"
 #include "elaborate/eval.h"
 #include "elaborate/modules.h"
+#include "elaborate/operators.h"
 #include "elaborate/primitives.h"
-#include "elaborate/repeat.h"
-#include "elaborate/statements.h"
 #include "elaborate/tensors.h"
-#include "elaborate/torch_names.h"
 
 // ---- arguments ----
 
@@ -186,14 +192,16 @@ static bool is_parameter(const Ast *params, const char *name) {
   return false;
 }
 
-/* Sizes that stand alone in the type of a tensor, wherever among the parameters: types before it may compute with them. */
+/* Sizes that stand alone in the type of a tensor, wherever among the parameters: types before it may compute with
+ * them. */
 static void bind_free_sizes(Elaborator *e, const Ast *params, const Value *values, Scope *scope) {
   for (uint32_t i = 0; i < params->n_children; i++) {
     const Ast *type = params->children[i]->children[0];
     if (!type || values[i].kind != VALUE_TENSOR || values[i].as.tensor->rank != type->n_children) continue;
     for (uint32_t k = 0; k < type->n_children; k++) {
       const char *free = type->children[k]->flag ? NULL : free_size(type->children[k], scope);
-      if (free && !is_parameter(params, free)) scope_put(e->arena, scope, free, value_size(values[i].as.tensor->dims[k]));
+      if (!free || is_parameter(params, free)) continue;
+      scope_put(e->arena, scope, free, value_size(values[i].as.tensor->dims[k]));
     }
   }
 }
@@ -278,4 +286,206 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
     case VALUE_STRING: return fail(e, DIAG_KIND, "%K can't be called; a function is named without quotes", f);
     default: return fail(e, DIAG_KIND, "%K can't be called", f);
   }
+}
+
+// ---- statements ----
+
+typedef void (*Statement)(Elaborator *e, const Ast *node, Scope *scope, Result *result);
+
+/* A value is called what it was first bound to: pictures say it. */
+static void name_tensor(Value value, const char *name) {
+  if (value.kind == VALUE_TENSOR && !value.as.tensor->origin.name) value.as.tensor->origin.name = name;
+}
+
+static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  (void)result;
+  const Ast *names = node->children[0];
+  Value v = eval(e, node->children[1], scope);
+  if (names->n_children == 1) {
+    name_tensor(v, names->children[0]->name);
+    scope_put(e->arena, scope, names->children[0]->name, v);
+    return;
+  }
+  uint32_t n = v.kind == VALUE_TUPLE ? v.as.tuple->n : 1;
+  if (!is_poison(v) && n != names->n_children) {
+    v = fail(e, DIAG_RESULTS, "%d names for %d result%s", (int)names->n_children, (int)n, n == 1 ? "" : "s");
+  }
+  for (uint32_t i = 0; i < names->n_children; i++) {
+    Value item = is_poison(v) ? POISON : value_tensor(v.as.tuple->items[i]);
+    name_tensor(item, names->children[i]->name);
+    scope_put(e->arena, scope, names->children[i]->name, item);
+  }
+}
+
+bool run_require(Elaborator *e, const Ast *node, Scope *scope) {
+  Value condition = truth_of(e, eval(e, node->children[0], scope), "what is required");
+  return is_poison(condition) || need_required(e, condition, node->text, scope);
+}
+
+static void run_require_statement(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  (void)result;
+  run_require(e, node, scope);
+}
+
+bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **block) {
+  while (node && node->kind == AST_IF) {
+    bool decision;
+    e->here = node->span;
+    if (!eval_decision(e, node->children[0], scope, &decision)) return false;
+    node = node->children[decision ? 1 : 2];
+  }
+  *block = node;
+  return true;
+}
+
+/* After an error in a condition: what either branch would define is poison; so is the result if one returns. */
+static void poison_branches(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  VEC(const Ast *) waiting = {0};
+  vec_push(e->arena, &waiting, node);
+  while (waiting.n) {
+    node = waiting.items[--waiting.n];
+    if (node->kind == AST_RETURN) *result = (Result){POISON, NULL};
+    if (node->kind == AST_ASSIGN) {
+      const Ast *names = node->children[0];
+      for (uint32_t i = 0; i < names->n_children; i++) scope_put(e->arena, scope, names->children[i]->name, POISON);
+    }
+    if (node->kind != AST_IF && node->kind != AST_BLOCK) continue;
+    for (uint32_t i = node->kind == AST_IF; i < node->n_children; i++) {
+      if (node->children[i]) vec_push(e->arena, &waiting, node->children[i]);
+    }
+  }
+}
+
+static void run_if(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  const Ast *block;
+  if (!chosen_branch(e, node, scope, &block)) poison_branches(e, node, scope, result);
+  else if (block) run_block(e, block, scope, result);
+}
+
+static void run_return(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  result->place = node;
+  if (node->n_children == 1) {
+    result->value = eval(e, node->children[0]->children[0], scope);
+    return;
+  }
+  Tuple *tuple = ARENA_NEW(e->arena, Tuple);
+  tuple->n = node->n_children;
+  tuple->items = ARENA_ARRAY(e->arena, Node *, tuple->n);
+  for (uint32_t i = 0; i < tuple->n; i++) {
+    const Ast *expression = node->children[i]->children[0];
+    Value v = eval(e, expression, scope);
+    e->here = expression->span;
+    tuple->items[i] = tensor_of(e, v, ANY_DTYPE, "each of several results", "");
+  }
+  result->value = (Value){VALUE_TUPLE, {.tuple = tuple}};
+}
+
+static const Statement statements[N_AST_KINDS] = {
+    [AST_ASSIGN] = run_assign, [AST_REQUIRE] = run_require_statement, [AST_IF] = run_if, [AST_RETURN] = run_return};
+
+void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result) {
+  for (uint32_t i = 0; i < block->n_children && result->value.kind == VALUE_MISSING && !e->stopped; i++) {
+    const Ast *node = block->children[i];
+    SrcSpan saved = e->here;
+    e->here = node->span;
+    CHECK(statements[node->kind], "no statement: %s", ast_kind_text(node->kind));
+    statements[node->kind](e, node, scope, result);
+    e->here = saved;
+  }
+}
+
+// ---- repetitions ----
+
+enum { MAX_REPETITION_DEPTH = 256 };
+
+static Value repeat_template(Elaborator *e, int64_t n, const Template *inner, const Ast *place) {
+  Template *t = ARENA_NEW(e->arena, Template);
+  *t = (Template){.place = place, .count = n, .inner = inner, .depth = inner->depth + 1};
+  if (t->depth > MAX_REPETITION_DEPTH)
+    return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
+  return (Value){VALUE_TEMPLATE, {.template = t}};
+}
+
+Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place) {
+  int64_t count;
+  if (!integer_of(e, n, "how often a module is repeated", &count)) return POISON;
+  if (count < 0) return fail(e, DIAG_RANGE, "a module can't be repeated %D times", count);
+  if (module.kind == VALUE_TEMPLATE) return repeat_template(e, count, module.as.template, place);
+  Repetition *r = ARENA_NEW(e->arena, Repetition);
+  *r = (Repetition){.count = count, .is_shared = true, .modules = arena_copy(e->arena, &module, sizeof module)};
+  r->depth = 1 + (module.kind == VALUE_REPETITION ? module.as.repetition->depth : 0);
+  if (r->depth > MAX_REPETITION_DEPTH)
+    return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
+  return (Value){VALUE_REPETITION, {.repetition = r}};
+}
+
+/* The name of the first parameter of what is repeated, or NULL. */
+static const char *first_parameter(const Repetition *r) {
+  while (r->count || r->is_shared) {
+    Value v = r->modules[0];
+    if (v.kind == VALUE_MODULE) {
+      const Function *forward = v.as.module->forward;
+      bool has_one = forward && forward->ast->children[0]->n_children;
+      return has_one ? forward->ast->children[0]->children[0]->name : NULL;
+    }
+    r = v.as.repetition;
+  }
+  return NULL;
+}
+
+/* The first argument by place, also where it was given by name. False after an error. */
+static bool with_first(Elaborator *e, const Repetition *r, const Arguments *given, Arguments *arguments) {
+  *arguments = *given;
+  arguments->items = ARENA_ARRAY(e->arena, Argument, given->n);
+  uint32_t first = 0;
+  const char *name = given->n_by_place ? NULL : first_parameter(r);
+  if (!given->n_by_place) {
+    while (first < given->n && given->items[first].name != name) first++;
+    arguments->n_by_place = 1;
+  }
+  if (first >= given->n) {
+    fail(e, DIAG_ARGUMENT, "a repetition needs a first argument");
+    return false;
+  }
+  uint32_t n = 0;
+  arguments->items[n++] = given->items[first];
+  arguments->items[0].name = NULL;
+  for (uint32_t i = 0; i < given->n; i++) {
+    if (i != first) arguments->items[n++] = given->items[i];
+  }
+  return true;
+}
+
+typedef VEC(const Tuple *) Tuples;
+
+/* The first result of all, then each other one stacked. */
+static Value stacked(Elaborator *e, Node *first, const Tuples *tuples) {
+  uint32_t n = tuples->items[0]->n;
+  for (size_t i = 1; i < tuples->n; i++) n = tuples->items[i]->n < n ? tuples->items[i]->n : n;
+  Tuple *result = ARENA_NEW(e->arena, Tuple);
+  *result = (Tuple){n, ARENA_ARRAY(e->arena, Node *, n)};
+  result->items[0] = first;
+  Value *column = ARENA_ARRAY(e->arena, Value, tuples->n);
+  for (uint32_t k = 1; k < n; k++) {
+    for (size_t i = 0; i < tuples->n; i++) column[i] = value_tensor(tuples->items[i]->items[k]);
+    result->items[k] =
+        stack_tensors(e, "stacking the results of a repetition", (uint32_t)tuples->n, column, value_integer(0));
+  }
+  return (Value){VALUE_TUPLE, {.tuple = result}};
+}
+
+Value call_repetition(Elaborator *e, const Repetition *r, const Arguments *given, const Ast *place, Scope *scope) {
+  Arguments arguments;
+  Tuples tuples = {0};
+  if (!with_first(e, r, given, &arguments)) return POISON;
+  Value x = arguments.items[0].value;
+  for (int64_t i = 0; i < r->count && !is_poison(x); i++) {
+    if (!count_step(e)) return POISON;
+    arguments.items[0].value = x;
+    x = apply(e, r->modules[r->is_shared ? 0 : i], &arguments, place, scope);
+    if (x.kind != VALUE_TUPLE) continue;
+    vec_push(e->arena, &tuples, x.as.tuple);
+    x = value_tensor(x.as.tuple->items[0]);
+  }
+  return tuples.n && x.kind == VALUE_TENSOR ? stacked(e, x.as.tensor, &tuples) : x;
 }

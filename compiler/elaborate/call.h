@@ -1,4 +1,6 @@
-/* Call: applying functions, layers and modules to arguments. */
+/* Call: applying functions, layers, modules and repetitions to arguments; the statements of functions.
+ *
+ * In: values and nodes of the tree. Out: values; POISON or false after an error, which is reported. */
 #ifndef TFM_ELABORATE_CALL_H
 #define TFM_ELABORATE_CALL_H
 
@@ -21,10 +23,14 @@ typedef struct Result {
   const Ast *place; /* AST_RETURN, or the expression of `= expr`; NULL after an error */
 } Result;
 
+// ---- arguments ----
+
 /* The arguments of an AST_CALL (parse sees to it that those by place stand first), `first` before them unless it is
  * MISSING. False after an error. */
 bool eval_arguments(Elaborator *e, const Ast *call, Value first, Scope *scope, Arguments *arguments);
 void arguments_of_one(Elaborator *e, Value value, Arguments *arguments);
+
+// ---- calls ----
 
 /* f applied to arguments at a place in the text; `scope` is where that stands. */
 Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place, Scope *scope);
@@ -39,5 +45,21 @@ const char *const *parameter_names(Elaborator *e, const Ast *params);
 const char *free_size(const Ast *dim, const Scope *scope);
 /* The dtype that a type names; false after an error. */
 bool dtype_of(Elaborator *e, const Ast *type, DType *dtype);
+
+// ---- statements ----
+
+/* Runs the statements of an AST_BLOCK up to a `return`, which sets *result; without one it is left as it is. */
+void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result);
+/* `require`, a member or a statement. False if what it requires does not hold. */
+bool run_require(Elaborator *e, const Ast *node, Scope *scope);
+/* The branch of an AST_IF that is taken: a block, or NULL. False after an error. */
+bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **block);
+
+// ---- repetitions ----
+
+/* n times a template (each with its own weights) or a module (shared weights). */
+Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place);
+/* The first result goes on as the next first argument; the other results are stacked along a new first axis. */
+Value call_repetition(Elaborator *e, const Repetition *r, const Arguments *arguments, const Ast *place, Scope *scope);
 
 #endif

@@ -12,7 +12,5 @@ const SizeList *eval_sizes(Elaborator *e, const Ast *list, Scope *scope);
 bool eval_decision(Elaborator *e, const Ast *condition, Scope *scope, bool *decision);
 /* The value of a name; poison after an error. */
 Value name_value(Elaborator *e, const char *name, const Scope *scope);
-/* x[...] (index.c). */
-Value eval_index(Elaborator *e, const Ast *node, Value x, Scope *scope);
 
 #endif

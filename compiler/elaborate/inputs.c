@@ -1,4 +1,9 @@
-/* Inputs: a size that stands alone in some input is bound by it at each run; every other must be made of such ones. */
+/* Inputs: the boundary of a model: its inputs, run-time sizes, ragged sizes, outputs and generate block.
+ *
+ * In: the parameters of the model's forward and the values it returns. Out: INPUT nodes, outputs and settings of the
+ * graph. A size that stands alone in some input is bound by that input at each run; every other size must be made of
+ * such ones. Refuses inputs without a type, sizes that nothing binds, ragged sizes without a common batch, outputs
+ * without a name, and a generate block whose input or output does not have the shape that generation needs. */
 #include "elaborate/inputs.h"
 
 #include <string.h>

@@ -3,6 +3,7 @@
 #define TFM_ELABORATE_MODULES_H
 
 #include "elaborate/call.h"
+#include "elaborate/elaborator.h"
 
 /* What -D says about a model's config: an expression in place of a default. */
 typedef struct Override {
@@ -22,5 +23,10 @@ Value make_module(Elaborator *e, const Template *t, const char *path);
 Value inline_module(Elaborator *e, const Template *t, Scope *scope);
 /* False (after reporting) if a parameter stands twice; `what` is "config" or "parameter". */
 bool parameters_differ(Elaborator *e, const char *what, const Ast *params);
+
+/* The members of an AST_BLOCK, in order. After an error the next one is evaluated; the faulty one is poison. */
+void run_members(Elaborator *e, const Ast *block, Module *m);
+/* a.b; an empty part adds nothing. */
+const char *join_path(Elaborator *e, const char *a, const char *b);
 
 #endif

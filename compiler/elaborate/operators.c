@@ -1,4 +1,8 @@
-/* Operators: each on numbers, on run-time sizes (polynomials, or checks of the run) and on tensors. */
+/* Operators: each on numbers, on run-time sizes and on tensors.
+ *
+ * In: the text of an operator and its operands. Out: a number, a size (a polynomial), a condition for the run to
+ * check, or a node. Refuses operands of the wrong kind, overflow of 64 bits, division by zero, and shapes that do
+ * not agree. */
 #include "elaborate/operators.h"
 
 #include <math.h>

@@ -1,10 +1,17 @@
-/* Primitives: the table, read from primitives.def. */
+/* Primitives: the functions of the language that are written in C, all but those of shapes.c.
+ *
+ * In: the rows of primitives.def; the arguments of a call, one for each parameter. Out: a scope that holds every
+ * primitive; the nodes that a call builds. Refuses operands of the wrong type or shape, axes that a ragged batch
+ * forbids, and settings out of range. Numbers are computed on the spot where a row says so. */
 #include "elaborate/primitives.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "elaborate/operators.h"
+#include "elaborate/tensors.h"
 
 #define PRIMITIVE(name, parameters, function, doc) Value primitive_##function(Elaborator *e, const PrimitiveCall *call);
 #include "elaborate/primitives.def"
@@ -73,4 +80,240 @@ void primitives_define(Elaborator *e, Scope *scope) {
     const Primitive *p = primitive_new(e, i);
     scope_put(e->arena, scope, p->name, (Value){VALUE_PRIMITIVE, {.primitive = p}});
   }
+}
+
+// ---- element by element ----
+
+Value primitive_unary(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], F32, "the operand of ", call->primitive->name);
+  return x ? elementwise(e, call->primitive->name, call->primitive->op, 1, &x) : POISON;
+}
+
+Value primitive_unary_or_number(Elaborator *e, const PrimitiveCall *call) {
+  Value v = call->arguments[0];
+  if (!is_number(v)) return primitive_unary(e, call);
+  double x = number_of(v);
+  double y = call->primitive->op == OP_EXP ? exp(x) : call->primitive->op == OP_LOG ? log(x) : sqrt(x);
+  bool is_defined = call->primitive->op == OP_LOG    ? x > 0
+                    : call->primitive->op == OP_SQRT ? x >= 0
+                                                     : !isinf(y) || isinf(x);
+  if (is_defined || isnan(x)) return value_number(y);
+  return fail(e, DIAG_RANGE, "%s(%V) is not a number", call->primitive->name, v);
+}
+
+Value primitive_extreme(Elaborator *e, const PrimitiveCall *call) {
+  const char *name = call->primitive->name;
+  Value x = call->arguments[0], y = call->arguments[1];
+  if (is_tensor(x) || is_tensor(y)) {
+    Node *xs[2];
+    return operands_of(e, name, 2, (Value[]){x, y}, F32 | I32, xs) ? elementwise(e, name, call->primitive->op, 2, xs)
+                                                                   : POISON;
+  }
+  if (!is_number(x) || !is_number(y)) return fail(e, DIAG_KIND, "%s of %K and %K", name, x, y);
+  bool takes_y = call->primitive->op == OP_MAXIMUM ? number_of(y) > number_of(x) : number_of(y) < number_of(x);
+  return takes_y ? y : x;
+}
+
+Value primitive_where(Elaborator *e, const PrimitiveCall *call) {
+  Node *xs[3];
+  xs[0] = tensor_of(e, call->arguments[0], BOOL, "the condition of where", "");
+  if (!operands_of(e, "where", 2, call->arguments + 1, F32 | I32 | BOOL, xs + 1) || !xs[0]) return POISON;
+  return elementwise(e, "where", OP_WHERE, 3, xs);
+}
+
+Value primitive_convert(Elaborator *e, const PrimitiveCall *call) {
+  const char *name = call->primitive->name;
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "the operand of ", name);
+  if (!x) return POISON;
+  DType dtype = name[0] == 'f' ? DTYPE_F32 : DTYPE_I32;
+  if (x->dtype == dtype) return value_tensor(x);
+  return made_value(e, build_unary(build_here(e), dtype == DTYPE_F32 ? OP_TO_F32 : OP_TO_I32, x));
+}
+
+Value primitive_no_conversion(Elaborator *e, const PrimitiveCall *call) {
+  (void)call;
+  return fail(e, DIAG_KIND, "bool is not a conversion: compare, as in x != 0");
+}
+
+// ---- along an axis ----
+
+Value primitive_linear(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], F32, "x of linear", "");
+  Node *w = x ? tensor_of(e, call->arguments[1], F32, "w of linear", "") : NULL;
+  if (!w) return POISON;
+  if (w->rank != 2 || x->rank < 1) return fail(e, DIAG_SHAPE, "linear: x %T, w %T: w must be [out, in]", x, w);
+  const Size *last = x->dims[x->rank - 1];
+  if (!need_same(e, last, w->dims[1], "linear: the last axis of x %T and of w %T don't agree", x, w) ||
+      !within_items(e, "linear", 1, &last) || !within_items(e, "linear", 2, w->dims)) {
+    return POISON;
+  }
+  Node *bias = NULL;
+  if (call->arguments[2].kind != VALUE_NONE) {
+    bias = tensor_of(e, call->arguments[2], F32, "b of linear", "");
+    if (!bias) return POISON;
+    if (bias->rank != 1) return fail(e, DIAG_SHAPE, "linear: b must be [out], not %T", bias);
+    if (!need_same(e, bias->dims[0], w->dims[0], "linear: w %T and b %T don't agree", w, bias)) return POISON;
+  }
+  Node *y = made(e, build_linear(build_here(e), x, w));
+  return y && bias ? elementwise(e, "linear", OP_ADD, 2, (Node *[]){y, bias}) : value_tensor(y);
+}
+
+Value primitive_softmax(Elaborator *e, const PrimitiveCall *call) {
+  const char *name = call->primitive->name;
+  Node *x = tensor_of(e, call->arguments[0], F32, "x of ", name);
+  int32_t axis = x ? own_axis(e, name, x, call->arguments[1]) : -1;
+  return axis < 0 ? POISON : made_value(e, build_softmax(build_here(e), call->primitive->op, x, axis));
+}
+
+Value primitive_reduction(Elaborator *e, const PrimitiveCall *call) {
+  const char *name = call->primitive->name;
+  Value keepdim = call->arguments[2];
+  Node *x = tensor_of(e, call->arguments[0], F32, "x of ", name);
+  int32_t axis = x ? own_axis(e, name, x, call->arguments[1]) : -1;
+  if (axis < 0) return POISON;
+  if (keepdim.kind != VALUE_BOOL) return fail(e, DIAG_KIND, "keepdim must be true or false, not %K", keepdim);
+  return made_value(e, build_reduce(build_here(e), call->primitive->op, x, axis, keepdim.as.boolean));
+}
+
+Value primitive_argmax(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], F32, "x of argmax", "");
+  int32_t axis = x ? own_axis(e, "argmax", x, call->arguments[1]) : -1;
+  return axis < 0 ? POISON : made_value(e, build_reduce(build_here(e), OP_ARGMAX, x, axis, false));
+}
+
+// ---- norms ----
+
+/* A parameter of a norm: [size of the last axis of x]; NULL for `none`. False after an error. */
+static bool norm_parameter(Elaborator *e, const char *name, const char *letter, Node *x, Value v, Node **parameter) {
+  *parameter = NULL;
+  if (v.kind == VALUE_NONE) return true;
+  Node *p = tensor_of(e, v, F32, letter[0] == 'w' ? "w of " : "b of ", name);
+  if (!p) return false;
+  if (p->rank != 1) {
+    fail(e, DIAG_SHAPE, "%s: %s must have one axis, not %T", name, letter, p);
+    return false;
+  }
+  *parameter = p;
+  return need_same(e, x->dims[x->rank - 1], p->dims[0], "%s: x %T and %s %T don't agree", name, x, letter, p);
+}
+
+static Node *norm_operand(Elaborator *e, const char *name, Value v, Value eps, double *epsilon) {
+  Node *x = tensor_of(e, v, F32, "x of ", name);
+  if (!x || !real_of(e, eps, "eps", epsilon)) return NULL;
+  if (!(*epsilon >= 0) || isinf(*epsilon)) {
+    fail(e, DIAG_RANGE, "eps of %s must be 0 or a positive number, not %V", name, eps);
+    return NULL;
+  }
+  if (x->rank < 1) fail(e, DIAG_SHAPE, "%s of a tensor without axes", name);
+  return x->rank < 1 || !within_items(e, name, 1, &x->dims[x->rank - 1]) ? NULL : x;
+}
+
+Value primitive_layer_norm(Elaborator *e, const PrimitiveCall *call) {
+  double eps;
+  Node *w, *b, *x = norm_operand(e, "layer_norm", call->arguments[0], call->arguments[3], &eps);
+  if (!x || !norm_parameter(e, "layer_norm", "w", x, call->arguments[1], &w) ||
+      !norm_parameter(e, "layer_norm", "b", x, call->arguments[2], &b)) {
+    return POISON;
+  }
+  return made_value(e, build_layer_norm(build_here(e), x, w, b, eps));
+}
+
+Value primitive_rms_norm(Elaborator *e, const PrimitiveCall *call) {
+  double eps;
+  Node *w, *x = norm_operand(e, "rms_norm", call->arguments[0], call->arguments[2], &eps);
+  if (!x || !norm_parameter(e, "rms_norm", "w", x, call->arguments[1], &w)) return POISON;
+  return made_value(e, build_rms_norm(build_here(e), x, w, eps));
+}
+
+// ---- positions and tables ----
+
+Value primitive_positions(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of positions", "");
+  int32_t axis = x ? own_axis(e, "positions", x, call->arguments[1]) : -1;
+  return axis < 0 ? POISON : made_value(e, build_positions(build_here(e), x->dims[axis]));
+}
+
+Value primitive_causal_mask(Elaborator *e, const PrimitiveCall *call) {
+  static const char *const what[] = {"q of causal_mask", "k of causal_mask"};
+  const Size *times[2];
+  for (int i = 0; i < 2; i++) {
+    Node *x = tensor_of(e, call->arguments[i], ANY_DTYPE, what[i], "");
+    int32_t axis = x ? own_axis(e, "causal_mask", x, value_integer(-2)) : -1;
+    if (axis < 0) return POISON;
+    times[i] = x->dims[axis];
+  }
+  return made_value(e, build_causal_mask(build_here(e), times[0], times[1]));
+}
+
+/* Whether the layout is `first` rather than `second`; false after an error. */
+static bool layout_is(Elaborator *e, Value v, const char *first, const char *second, bool *is_first) {
+  *is_first = v.kind == VALUE_STRING && strcmp(v.as.string, first) == 0;
+  if (*is_first || (v.kind == VALUE_STRING && strcmp(v.as.string, second) == 0)) return true;
+  fail(e, DIAG_RANGE, "layout must be \"%s\" or \"%s\", not %V", first, second, v);
+  return false;
+}
+
+static bool base_of(Elaborator *e, Value v, double *base) {
+  if (!real_of(e, v, "base", base)) return false;
+  if (*base > 0 && !isinf(*base)) return true;
+  fail(e, DIAG_RANGE, "base must be a positive number, not %V", v);
+  return false;
+}
+
+Value primitive_sinusoid(Elaborator *e, const PrimitiveCall *call) {
+  int64_t d;
+  double base;
+  bool is_interleaved;
+  Node *pos = tensor_of(e, call->arguments[0], I32 | F32, "pos of sinusoid", "");
+  if (!pos || !integer_of(e, call->arguments[1], "d of sinusoid", &d) ||
+      !layout_is(e, call->arguments[2], "interleaved", "concatenated", &is_interleaved) ||
+      !base_of(e, call->arguments[3], &base) || !rank_fits(e, "the result", pos->rank + 1)) {
+    return POISON;
+  }
+  if (d < 0 || d > MAX_DIMENSION) return fail(e, DIAG_RANGE, "d of sinusoid must be a size, not %D", d);
+  return made_value(e, build_sinusoid(build_here(e), pos, d, base, is_interleaved));
+}
+
+Value primitive_rotary(Elaborator *e, const PrimitiveCall *call) {
+  double base;
+  bool is_half;
+  int64_t width;
+  Node *x = tensor_of(e, call->arguments[0], F32, "x of rotary", "");
+  Node *pos = x ? tensor_of(e, call->arguments[1], I32 | F32, "pos of rotary", "") : NULL;
+  if (!pos || !base_of(e, call->arguments[2], &base) ||
+      !layout_is(e, call->arguments[3], "half", "interleaved", &is_half)) {
+    return POISON;
+  }
+  if (x->rank < 2 || !size_is_const(x->dims[x->rank - 1], &width) || width % 2 != 0) {
+    return fail(e, DIAG_SHAPE, "rotary of %K: the last axis must be even", value_tensor(x));
+  }
+  Shape result;
+  if (!broadcast_shapes(e, "rotary", 2, (Shape[]){leading(x, 1), shape_of(pos)}, (Node *[]){x, pos}, &result))
+    return POISON;
+  if (result.rank + 1 != x->rank) {
+    return fail(e, DIAG_SHAPE, "rotary: pos %T has more axes than x %T without the last", pos, x);
+  }
+  for (uint32_t i = 0; i < result.rank; i++) {
+    if (size_equals(x->dims[i], 1) && !size_equals(result.dims[i], 1)) {
+      return fail(e, DIAG_SHAPE, "rotary: pos %T has more positions than x %T", pos, x);
+    }
+  }
+  return made_value(e, build_rotary(build_here(e), x, pos, base, !is_half));
+}
+
+/* Positions are 0 1 2 ...: whether the table has a row for each is known before anything is computed. */
+static bool has_rows_for(Elaborator *e, const Node *table, const Node *ids) {
+  if (ids->op != OP_POSITIONS) return true;
+  const Size *n = ids->dims[0], *n_rows = table->dims[0];
+  return need(e, value_compare(e->arena, e->sizes, OP_LE, n, n_rows), DIAG_RANGE,
+              "%Z positions, but the table has %Z rows: its legal range is [0, %Z)", n, n_rows, n_rows);
+}
+
+Value primitive_gather(Elaborator *e, Node *table, Value v) {
+  Node *ids = tensor_of(e, v, I32, "an index", "");
+  if (!ids) return POISON;
+  if (table->rank < 1) return fail(e, DIAG_SHAPE, "a table needs an axis");
+  if (!within_items(e, "a table", 1, table->dims)) return POISON;
+  if (!rank_fits(e, "the result", (int64_t)ids->rank + table->rank - 1) || !has_rows_for(e, table, ids)) return POISON;
+  return made_value(e, build_gather(build_here(e), table, ids));
 }

@@ -1,4 +1,7 @@
-/* Primitives that put the same elements into other shapes, and those that ask for shapes. */
+/* Primitives that put the same elements into another shape, and those that ask a tensor about its shape.
+ *
+ * In: tensors, axes, lists of sizes. Out: nodes; for questions, sizes and numbers. Refuses shapes whose sizes do not
+ * agree or cannot be shown to, negative sizes, and anything that would mix the items of a ragged batch. */
 #include "elaborate/primitives.h"
 #include "elaborate/tensors.h"
 

@@ -1,4 +1,7 @@
-/* Tensors: dtypes, shapes, axes and ragged items of operands. */
+/* Tensors: the rules that operands keep: types, axes, shapes that broadcast, items of a ragged batch.
+ *
+ * In: values and what messages call them. Out: nodes, axes counted from the front, common shapes. Where sizes are only
+ * known at run time, agreement becomes a check of the run. Refuses what tensors.h says, each time with both shapes. */
 #include "elaborate/tensors.h"
 
 #include "base/checked_size.h"

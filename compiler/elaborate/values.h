@@ -8,7 +8,7 @@
 #include "ast/ast.h"
 #include "graph/graph.h"
 
-/* VALUE(Enum, "how messages call it") */
+/* VALUE(Enum, "what messages call it") */
 #define VALUE_KINDS(VALUE)                                \
   VALUE(POISON, "a value in error")                       \
   VALUE(MISSING, "nothing") /* an argument not given */   \
@@ -161,5 +161,36 @@ bool values_equal(Value a, Value b);
 bool templates_equal(const Template *a, const Template *b);
 
 const char *value_kind_text(ValueKind kind);
+
+// ---- scopes ----
+
+/* Names and their values, one scope inside another: primitives, standard layers, the files, a module, a function. Names
+ * are interned and compared as pointers; bindings stand in the order in which they were made. */
+typedef struct Binding {
+  const char *name;
+  Value value;
+  SrcSpan span;   /* where it was defined; none for primitives and locals */
+  bool is_member; /* of a layer, no config value */
+} Binding;
+
+struct Scope {
+  Scope *parent;
+  Module *module; /* whose names these are; NULL above all modules */
+  VEC(Binding) bindings;
+  uint32_t *slots; /* for many names: index + 1 by hash of the pointer */
+  uint32_t n_slots;
+};
+
+Scope *scope_new(Arena *arena, Scope *parent, Module *module);
+/* Room for n more names; more than that grow it. */
+void scope_reserve(Arena *arena, Scope *scope, uint32_t n);
+/* In this scope alone; NULL if it is not there. Valid until the next scope_put. */
+Binding *scope_find(const Scope *scope, const char *name);
+/* In this scope or an outer one. */
+Binding *scope_search(const Scope *scope, const char *name);
+/* Adds or replaces. */
+Binding *scope_put(Arena *arena, Scope *scope, const char *name, Value value);
+/* The known name nearest to `name`, or NULL. */
+const char *scope_nearest(Arena *arena, const Scope *scope, const char *name);
 
 #endif

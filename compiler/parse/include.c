@@ -1,9 +1,127 @@
+#define _XOPEN_SOURCE 700 /* realpath */
+
+/* The files of a program, each read once.
+ *
+ * In: the path of the main file, or texts in memory. Out: parsed files, included ones before those that include
+ * them. Refuses cycles, more than MAX_DEPTH files in one another, folders, FIFOs and devices, files over
+ * PARSE_MAX_SIZE (before they are read), and whatever lies outside the folder of the main file, also by `..` or a
+ * symbolic link. */
 #include "parse/include.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "parse/parser.h"
-#include "parse/read_file.h"
+
+// ---- reading files ----
+
+typedef struct FileText {
+  const char *text; /* `size` bytes and a NUL; NULL after a fault */
+  uint32_t size;
+  const char *fault; /* "Is a directory" */
+  bool is_too_long;  /* the fault is that */
+} FileText;
+
+static const char *text_of_error(Arena *arena, int error) {
+  char text[256];
+  return strerror_r(error, text, sizeof text) == 0 ? arena_strdup(arena, text) : "unknown error";
+}
+
+static FileText fault_of(Arena *arena, int error) { return (FileText){.fault = text_of_error(arena, error)}; }
+
+/* Reads to the end or for `size` bytes; -1 after a fault. */
+static ssize_t read_all(int file, char *bytes, size_t size) {
+  size_t n = 0;
+  while (n < size) {
+    ssize_t got = read(file, bytes + n, size - n);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) break;
+    n += (size_t)got;
+  }
+  return (ssize_t)n;
+}
+
+/* Takes over the open file; it is closed afterwards. */
+static FileText read_open_file(Arena *arena, int file) {
+  FileText result = {0};
+  struct stat status;
+  if (fstat(file, &status) != 0)
+    result = fault_of(arena, errno);
+  else if (S_ISDIR(status.st_mode))
+    result = fault_of(arena, EISDIR);
+  else if (!S_ISREG(status.st_mode))
+    result.fault = "Not a regular file";
+  else if (status.st_size > PARSE_MAX_SIZE) {
+    result.is_too_long = true;
+    result.fault = arena_printf(arena, "%lld bytes, a file may have at most 16 MiB", (long long)status.st_size);
+  } else {
+    char *bytes = arena_alloc(arena, (size_t)status.st_size + 1);
+    ssize_t size = read_all(file, bytes, (size_t)status.st_size);
+    if (size < 0)
+      result = fault_of(arena, errno);
+    else
+      result = (FileText){.text = bytes, .size = (uint32_t)size};
+  }
+  close(file);
+  return result;
+}
+
+/* O_NONBLOCK: opening a FIFO must not wait for its other end. */
+enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
+
+/* The file that the user named. */
+static FileText read_main_file(Arena *arena, const char *path) {
+  int file = open(path, OPEN_FLAGS);
+  return file < 0 ? fault_of(arena, errno) : read_open_file(arena, file);
+}
+
+/* What stands after `root` in a real path; NULL if it lies elsewhere. */
+static const char *path_below(const char *root, const char *resolved) {
+  size_t length = strlen(root);
+  while (length > 0 && root[length - 1] == '/') length--; /* the root of the file system */
+  return strncmp(root, resolved, length) == 0 && resolved[length] == '/' ? resolved + length + 1 : NULL;
+}
+
+/* A file below the folder `root`; `resolved` is its path there, free of links and `..`.
+ * Walks down folder by folder without following links, so that nobody can put one in after the path was checked. */
+static FileText read_file_below(Arena *arena, const char *root, const char *resolved) {
+  const char *rest = path_below(root, resolved);
+  if (!rest) return fault_of(arena, EACCES);
+  int folder = open(root, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  while (folder >= 0) {
+    size_t length = strcspn(rest, "/");
+    const char *name = arena_strndup(arena, rest, length);
+    bool is_last = rest[length] == '\0';
+    int next =
+        openat(folder, name, is_last ? OPEN_FLAGS | O_NOFOLLOW : O_RDONLY | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW);
+    int error = errno;
+    close(folder);
+    if (next < 0) return fault_of(arena, error);
+    if (is_last) return read_open_file(arena, next);
+    folder = next;
+    rest += length + 1;
+  }
+  return fault_of(arena, errno);
+}
+
+/* The real path of a file, in the arena; NULL, and `*fault`, if there is none. */
+static const char *resolve_path(Arena *arena, const char *path, const char **fault) {
+  char *real = realpath(path, NULL);
+  if (!real) {
+    *fault = text_of_error(arena, errno);
+    return NULL;
+  }
+  const char *copy = arena_strdup(arena, real);
+  free(real);
+  return copy;
+}
+
+// ---- the files that are open ----
 
 enum { MAX_DEPTH = 32 };
 

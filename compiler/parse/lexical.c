@@ -1,11 +1,16 @@
-#include "parse/lexical.h"
+/* What the scanner finds, as values: names, numbers, strings, and characters that mean nothing.
+ *
+ * In: the bytes of one token. Out: the token for the grammar, or 0 if the text is to be skipped. Refuses names,
+ * numbers and strings over their limits, numbers out of range, malformed UTF-8, control characters and bidirectional
+ * controls. */
+#include "parse/parser.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "ast/number.h"
-#include "diag/utf8.h"
+#include "base/strbuf.h"
+#include "diag/source.h"
 #include "tfm.tab.h"
 
 static Ast *number_node(Parser *parser, SrcSpan span, double value) {

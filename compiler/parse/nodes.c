@@ -1,6 +1,40 @@
-#include "parse/nodes.h"
+/* Nodes of the tree, and the errors of one parse: what the grammar's actions and the scanner both need.
+ *
+ * In: kind, span, children; a fault and its place. Out: nodes in the arena with their depth; messages of the Diag.
+ * Refuses trees deeper than AST_MAX_DEPTH and more than PARSE_MAX_NODES nodes: the parser stops, and the node is
+ * still valid. */
+#include "parse/parser.h"
 
+#include <stdarg.h>
 #include <string.h>
+
+// ---- errors of one parse ----
+
+static void add_error(Parser *parser, SrcSpan span, DiagCode code, const char *format, va_list args)
+    __attribute__((format(printf, 4, 0)));
+
+static void add_error(Parser *parser, SrcSpan span, DiagCode code, const char *format, va_list args) {
+  if (parser->is_stopped || parser->is_skipping) return;
+  diag_error(parser->diag, span, code, "%s", arena_vprintf(parser->arena, format, args));
+  if (parser->diag->n_errors > DIAG_MAX_ERRORS) parser->is_stopped = true;
+}
+
+void parser_error(Parser *parser, SrcSpan span, DiagCode code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  add_error(parser, span, code, format, args);
+  va_end(args);
+}
+
+void parser_stop(Parser *parser, SrcSpan span, DiagCode code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  add_error(parser, span, code, format, args);
+  va_end(args);
+  parser->is_stopped = true;
+}
+
+// ---- nodes ----
 
 static uint32_t depth_of(Ast *const *children, size_t n) {
   uint32_t deepest = 0;

@@ -1,37 +1,162 @@
+/* The entry of the parser, and the message for a token that cannot stand where it does.
+ *
+ * In: a source; a token with the tokens that the grammar expected in its place. Out: a tree, or messages that say
+ * what was found, what was expected and, where it helps, which bracket is still open. Refuses files over
+ * PARSE_MAX_SIZE. */
 #include "parse/parse.h"
 
-#include <stdarg.h>
+#include <ctype.h>
 #include <string.h>
 
-#include "parse/lexical.h"
 #include "parse/scanner.h"
 #include "parse/tokens.h"
 #include "tfm.tab.h"
 
-// ---- errors of one parse ----
+// ---- syntax errors ----
 
-static void add_error(Parser *parser, SrcSpan span, DiagCode code, const char *format, va_list args)
-    __attribute__((format(printf, 4, 0)));
+enum { LISTED = 4 }; /* the longest list of what was expected that still helps */
 
-static void add_error(Parser *parser, SrcSpan span, DiagCode code, const char *format, va_list args) {
-  if (parser->is_stopped || parser->is_skipping) return;
-  diag_error(parser->diag, span, code, "%s", arena_vprintf(parser->arena, format, args));
-  if (parser->diag->n_errors > DIAG_MAX_ERRORS) parser->is_stopped = true;
+/* Tokens that a reader thinks of as one thing. The group is named if its mark is expected, and covers the others. */
+typedef struct Group {
+  int mark;
+  const char *text;
+  int members[24];
+} Group;
+
+static const char operator_text[] = "an operator";
+
+static const Group groups[] = {
+    {TOK_NUMBER,
+     "an expression",
+     {TOK_NAME, TOK_NUMBER, TOK_STRING, TOK_WEIGHT, TOK_NONE, TOK_TRUE, TOK_FALSE, TOK_LPAREN, TOK_LBRACKET, TOK_MINUS,
+      TOK_NOT, TOK_IF}},
+    {TOK_PLUS,
+     operator_text,
+     {TOK_LPAREN, TOK_LBRACKET, TOK_DOT, TOK_PLUS, TOK_MINUS, TOK_STAR, TOK_SLASH, TOK_DSLASH, TOK_PERCENT, TOK_AT,
+      TOK_EQ, TOK_NE, TOK_LT, TOK_GT, TOK_LE, TOK_GE, TOK_AND, TOK_OR, TOK_ARROW}},
+    {TOK_RETURN, "a statement", {TOK_NAME, TOK_RETURN, TOK_REQUIRE, TOK_IF}},
+    {TOK_FN, "a member", {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE}},
+};
+
+static bool contains(const int *tokens, int n, int token) {
+  for (int i = 0; i < n; i++)
+    if (tokens[i] == token) return true;
+  return false;
 }
 
-void parser_error(Parser *parser, SrcSpan span, DiagCode code, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  add_error(parser, span, code, format, args);
-  va_end(args);
+static bool is_keyword(int token) {
+  return token != TOK_NAME && token != TOK_NUMBER && token != TOK_STRING && token != TOK_YYEOF &&
+         isalpha((unsigned char)token_name(token)[0]);
 }
 
-void parser_stop(Parser *parser, SrcSpan span, DiagCode code, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  add_error(parser, span, code, format, args);
-  va_end(args);
-  parser->is_stopped = true;
+// ---- what was expected ----
+
+static void add_token(StrBuf *out, int token) {
+  if (token == TOK_NAME)
+    strbuf_add(out, "a name");
+  else if (token == TOK_STRING)
+    strbuf_add(out, "a text in quotes");
+  else if (token == TOK_YYEOF)
+    strbuf_add(out, "the end of the text");
+  else
+    strbuf_printf(out, "'%s'", token_name(token));
+}
+
+/* ", expected a, b or c"; nothing if it would be a long list. */
+static void add_expected(StrBuf *out, Arena *arena, const int *expected, int n) {
+  const size_t n_groups = sizeof groups / sizeof *groups;
+  VEC(const char *) texts = {0};
+  bool is_covered[TOK_GE + 1] = {false};
+  for (size_t g = 0; g < n_groups; g++) {
+    if (!contains(expected, n, groups[g].mark)) continue;
+    vec_push(arena, &texts, groups[g].text);
+    for (const int *member = groups[g].members; *member; member++) is_covered[*member] = true;
+  }
+  for (int i = 0; i < n; i++) {
+    if (is_covered[expected[i]] || expected[i] == TOK_SYNC) continue;
+    StrBuf text = strbuf_new(arena);
+    add_token(&text, expected[i]);
+    vec_push(arena, &texts, text.text);
+  }
+  /* An operator can stand after any expression, and is seldom what is missing. */
+  if (texts.n > 1 && strcmp(texts.items[0], operator_text) == 0) {
+    texts.items++;
+    texts.n--;
+  }
+  if (texts.n > LISTED) return;
+  for (size_t i = 0; i < texts.n; i++)
+    strbuf_printf(out, "%s%s", i == 0 ? ", expected " : i + 1 == texts.n ? " or " : ", ", texts.items[i]);
+}
+
+// ---- what was found ----
+
+static void add_found(StrBuf *out, const Parser *parser, int token, SrcSpan span) {
+  int length = (int)(span.end - span.begin < 40 ? span.end - span.begin : 40);
+  if (token == TOK_YYEOF)
+    strbuf_add(out, "the text ends here");
+  else if (token == TOK_NAME)
+    strbuf_printf(out, "unexpected name '%.*s'", length, parser->source->text + span.begin);
+  else if (token == TOK_NUMBER)
+    strbuf_printf(out, "unexpected number %.*s", length, parser->source->text + span.begin);
+  else if (token == TOK_STRING)
+    strbuf_add(out, "unexpected text in quotes");
+  else
+    strbuf_printf(out, "unexpected '%s'", token_name(token));
+}
+
+/* A keyword where the writer meant a name: what follows it could only follow a name. */
+static bool is_meant_as_name(const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
+  if (!is_keyword(token) || !contains(expected, n, TOK_NAME)) return false;
+  const char *after = parser->source->text + span.end; /* ends with a NUL */
+  after += strspn(after, " \t");
+  if (*after == '(') return !contains(expected, n, TOK_NUMBER);
+  return *after && strchr("=:,)", *after);
+}
+
+static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
+  bool is_comparison = token == TOK_EQ || token == TOK_NE || (token >= TOK_LT && token <= TOK_GE);
+  if (is_meant_as_name(parser, token, span, expected, n))
+    strbuf_printf(out, "; '%s' is a keyword and cannot be a name", token_name(token));
+  else if (token == TOK_ASSIGN && (contains(expected, n, TOK_LBRACE) || contains(expected, n, TOK_THEN)) &&
+           contains(expected, n, TOK_EQ))
+    strbuf_add(out, "; a comparison is written '=='");
+  else if (is_comparison && contains(expected, n, TOK_AND))
+    strbuf_add(out, "; comparisons do not chain, write 'a < b and b < c'");
+  else if (token == TOK_MINUS && contains(expected, n, TOK_NUMBER))
+    strbuf_add(out, "; a second '-' needs brackets, write '-(-x)'");
+}
+
+/* A bracket that is still open tells more than the token, if it opened on an earlier line or another closes. */
+static void note_open_bracket(Parser *parser, int token, SrcSpan span) {
+  SrcSpan open = token_stream_open_bracket(parser);
+  if (!open.source) return;
+  char bracket = parser->source->text[open.begin];
+  bool is_brace = bracket == '{';
+  bool ends_file_item = token == TOK_YYEOF || token == TOK_LAYER || token == TOK_MODEL || token == TOK_INCLUDE;
+  bool ends_statements = token == TOK_FN || token == TOK_FORWARD || token == TOK_GENERATE || ends_file_item;
+  bool closes_other = (token == TOK_RPAREN && bracket != '(') || (token == TOK_RBRACKET && bracket != '[') ||
+                      (token == TOK_RBRACE && !is_brace);
+  bool is_on_other_line = source_place(parser->source, open.begin).line !=
+                          source_place(parser->source, span.begin).line;
+  if (is_brace ? ends_statements : closes_other || ends_file_item || is_on_other_line)
+    diag_note(parser->diag, open, "this '%c' is still open", bracket);
+}
+
+/* A word that is wrong in itself has its message already. */
+static bool is_reported(const Parser *parser, SrcSpan span) {
+  if (!parser->diag->messages.n) return false;
+  SrcSpan newest = parser->diag->messages.items[parser->diag->messages.n - 1].span;
+  return newest.source == span.source && newest.begin == span.begin;
+}
+
+void syntax_error_report(Parser *parser, int token, SrcSpan span, const int *expected, int n_expected) {
+  if (parser->is_stopped || parser->is_skipping || is_reported(parser, span)) return;
+  StrBuf text = strbuf_new(parser->arena);
+  add_found(&text, parser, token, span);
+  add_expected(&text, parser->arena, expected, n_expected);
+  add_hint(&text, parser, token, span, expected, n_expected);
+  parser_error(parser, span, DIAG_SYNTAX, "%s", text.text);
+  note_open_bracket(parser, token, span);
 }
 
 // ---- entry ----

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/checked_size.h"
-#include "diag/utf8.h"
+#include "diag/source.h"
 
 bool cursor_fail(JsonCursor *cursor, int64_t at, const char *format, ...) {
   if (cursor->failed) return false;

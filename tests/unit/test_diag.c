@@ -3,7 +3,7 @@
 
 #include "../support/compiled_graph.h"
 #include "diag/render.h"
-#include "diag/utf8.h"
+#include "diag/source.h"
 
 TestSuite(diag, .init = setup, .fini = teardown);
 
