@@ -63,8 +63,8 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %token EQ "==" NE "!=" LT "<" GT ">" LE "<=" GE ">="
 
 %type <list> file params params1 sizes sizes1 dims dims1 members settings stmts names results args args1 indices
-%type <node> top config header param annot default type size member else_m block_m body block_s stmt else_s result expr pipe
-%type <node> or and not cmp sum product unary postfix arg index opt atom setting
+%type <node> top config header param annot default type size member else_m block_m body block_s stmt else_s result expr
+%type <node> pipe or and not cmp sum product unary postfix arg index opt atom setting
 %type <text> as word cmpop mulop
 
 %%
@@ -115,7 +115,10 @@ member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); 
  | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
  | "if" expr block_m else_m          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
  | "fn" NAME header body             { $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN($3, $4)); }
- | "forward" header body             { $$ = NODE(FN, @1, intern(parser, "forward"), CHILDREN($2, $3)); $$->flag = true; }
+ | "forward" header body             {
+     $$ = NODE(FN, @1, intern(parser, "forward"), CHILDREN($2, $3));
+     $$->flag = true;
+   }
  | "generate" NAME "from" NAME "{" settings "}" { $$ = NODE_OF(GENERATE, @$, $2, NULL, $6); $$->text = $4; }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 settings: %empty                     { $$ = list_new(parser); }

@@ -114,7 +114,7 @@ bool dtype_of(Elaborator *e, const Ast *type, DType *dtype) {
     *dtype = (DType)i;
     if (strcmp(dtype_names[i], type->name) == 0) return true;
   }
-  fail_at(e, type->span, DIAG_INPUT_DECLARATION, "'%s' is no type: f32, i32 or bool", type->name);
+  fail_at(e, type->span, DIAG_INPUT_DECLARATION, "'%s' is not a type; there are f32, i32 and bool", type->name);
   return false;
 }
 
@@ -132,7 +132,7 @@ const char *free_size(const Ast *dim, const Scope *scope) {
 static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim, const Size *have, Scope *scope) {
   if (dim->kind == AST_RAGGED) {
     if (!scope->module->layer->is_model) {
-      fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged is for the inputs of a model");
+      fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged is only for the inputs of a model");
       return false;
     }
     dim = dim->children[0];
@@ -283,8 +283,8 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
       if (!m->forward) return fail(e, DIAG_KIND, "%s has no forward", m->layer->name);
       return call_function(e, m->forward, m->layer->name, arguments, place).value;
     }
-    case VALUE_STRING: return fail(e, DIAG_KIND, "%K can't be called; a function is named without quotes", f);
-    default: return fail(e, DIAG_KIND, "%K can't be called", f);
+    case VALUE_STRING: return fail(e, DIAG_KIND, "%K cannot be called; write the name of a function without quotes", f);
+    default: return fail(e, DIAG_KIND, "%K cannot be called", f);
   }
 }
 
@@ -408,8 +408,8 @@ static Value repeat_template(Elaborator *e, int64_t n, const Template *inner, co
 
 Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place) {
   int64_t count;
-  if (!integer_of(e, n, "how often a module is repeated", &count)) return POISON;
-  if (count < 0) return fail(e, DIAG_RANGE, "a module can't be repeated %D times", count);
+  if (!integer_of(e, n, "the number of repetitions", &count)) return POISON;
+  if (count < 0) return fail(e, DIAG_RANGE, "a module cannot be repeated %D times", count);
   if (module.kind == VALUE_TEMPLATE) return repeat_template(e, count, module.as.template, place);
   Repetition *r = ARENA_NEW(e->arena, Repetition);
   *r = (Repetition){.count = count, .is_shared = true, .modules = arena_copy(e->arena, &module, sizeof module)};

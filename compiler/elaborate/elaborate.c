@@ -21,7 +21,7 @@ typedef VEC(Layer *) Layers;
 static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_main, Layers *models) {
   const Binding *other = scope_find(scope, node->name);
   if (other) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the other one", "layer %s is defined twice",
+    fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the first one is here", "layer %s is defined twice",
                    node->name);
     return;
   }

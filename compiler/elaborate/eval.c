@@ -106,9 +106,9 @@ bool eval_decision(Elaborator *e, const Ast *condition, Scope *scope, bool *deci
   if (v.kind == VALUE_BOOL) *decision = v.as.boolean;
   else if (is_tensor(v)) {
     fail_at(e, condition->span, DIAG_KIND,
-            "the condition of 'if' is a tensor: 'if' is decided when compiling; where(c, x, y) selects by a tensor");
+            "the condition of 'if' is a tensor: 'if' is decided at compile time; where(c, x, y) selects by a tensor");
   } else if (!is_poison(v)) {
-    fail_at(e, condition->span, DIAG_KIND, "the condition of 'if' must be decided when compiling, not %K", v);
+    fail_at(e, condition->span, DIAG_KIND, "the condition of 'if' must be decided at compile time, not %K", v);
   }
   return v.kind == VALUE_BOOL;
 }
@@ -304,7 +304,7 @@ static bool count_items(Elaborator *e, Node *x, uint32_t n, const Item *items, u
   *n_named = counts[ITEM_INDEX] + counts[ITEM_RANGE];
   *has_ellipsis = counts[ITEM_ELLIPSIS] > 0;
   if (*n_named > x->rank) fail(e, DIAG_SHAPE, "%d indices for %K", (int)*n_named, value_tensor(x));
-  else if (counts[ITEM_ELLIPSIS] > 1) fail(e, DIAG_SHAPE, "'...' stands twice in an index");
+  else if (counts[ITEM_ELLIPSIS] > 1) fail(e, DIAG_SHAPE, "'...' appears twice in an index");
   else return rank_fits(e, "the result", (int64_t)x->rank + counts[ITEM_AXIS] - counts[ITEM_INDEX]);
   return false;
 }

@@ -31,7 +31,7 @@ static bool bind_sizes(Elaborator *e, const Ast *param, Scope *scope) {
     return false;
   }
   if (param->children[1]) {
-    fail_at(e, param->span, DIAG_INPUT_DECLARATION, "input '%s' of a model can't have a default", param->name);
+    fail_at(e, param->span, DIAG_INPUT_DECLARATION, "input '%s' of a model cannot have a default", param->name);
     return false;
   }
   for (uint32_t i = 0; i < type->n_children; i++) {
@@ -55,7 +55,7 @@ static bool mark_ragged(Elaborator *e, const Ast *param, const Scope *scope) {
     if (dim->kind != AST_RAGGED) continue;
     const Binding *binding = name->kind == AST_NAME && !name->flag ? scope_find(scope, name->name) : NULL;
     if (!binding) {
-      fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged stands before the name of a run-time size");
+      fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged must stand before the name of a run-time size");
       return false;
     }
     e->graph->ragged[symbol_named(e, name->name)] = true;
@@ -73,7 +73,7 @@ static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope) {
     const char *name = free_size(node, scope);
     if (name) {
       fail_at(e, node->span, DIAG_INPUT_DECLARATION,
-              "the run-time size '%s' stands alone in no input, so nothing binds it", name);
+              "no input has the run-time size '%s' alone as an axis, so nothing binds it", name);
       good = false;
     }
     for (uint32_t i = 0; i < node->n_children; i++) {
@@ -111,7 +111,7 @@ static bool declare_input(Elaborator *e, const Ast *param, Scope *scope, Argumen
   }
   if (!good || !rank_fits(e, "an input", list.n) || !dims_fit(e, list.n, list.items)) return false;
   if (symbol_named(e, param->name) >= 0) {
-    fail(e, DIAG_INPUT_DECLARATION, "'%s' is an input and a run-time size", param->name);
+    fail(e, DIAG_INPUT_DECLARATION, "'%s' is the name of an input and of a run-time size", param->name);
     return false;
   }
   Node *input = made(e, build_input(build_here(e), param->name, dtype, list.n, list.items));
@@ -263,7 +263,7 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   if (!is_setting(e, node)) return;
   for (size_t i = 0; i < e->graph->generate_settings.n; i++) {
     if (e->graph->generate_settings.items[i].name != node->name) continue;
-    fail(e, DIAG_REDEFINED, "the setting '%s' stands twice", node->name);
+    fail(e, DIAG_REDEFINED, "the setting '%s' appears twice", node->name);
     return;
   }
   Value v = eval(e, node->children[0], scope);

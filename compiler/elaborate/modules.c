@@ -23,8 +23,8 @@ bool parameters_differ(Elaborator *e, const char *what, const Ast *params) {
     const Ast *param = params->children[i];
     const Ast *other = map_get(&seen, param->name);
     if (other) {
-      fail_with_note(e, param->span, DIAG_REDEFINED, other->span, "the other one", "%s '%s' stands twice", what,
-                     param->name);
+      fail_with_note(e, param->span, DIAG_REDEFINED, other->span, "the first one is here",
+                     "%s '%s' appears twice", what, param->name);
       good = false;
     }
     map_put(&seen, param->name, (void *)param);
@@ -216,7 +216,8 @@ Value inline_module(Elaborator *e, const Template *t, Scope *scope) {
   }
   const InlineModule *made = entry->value;
   if (templates_equal(made->template, t)) return made->module;
-  return fail(e, DIAG_REDEFINED, "this place made a module with another configuration before: name the two modules");
+  return fail(e, DIAG_REDEFINED,
+              "a module with another configuration was made here before: give the two modules names");
 }
 
 // ---- members ----
@@ -231,7 +232,7 @@ const char *join_path(Elaborator *e, const char *a, const char *b) {
 static bool is_new_name(Elaborator *e, const Module *m, const Ast *node) {
   const Binding *other = scope_find(m->scope, node->name);
   if (!other) return true;
-  fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the other one", "'%s' is already defined in %s",
+  fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the first one is here", "'%s' is already defined in %s",
                  node->name, m->layer->name);
   return false;
 }
@@ -285,7 +286,8 @@ static bool is_weight_shape(Elaborator *e, const Ast *list, const SizeList *size
   for (uint32_t i = 0; i < sizes->n; i++) {
     int64_t value;
     if (size_is_const(sizes->items[i], &value) && value >= 0) continue;
-    fail_at(e, list->children[i]->span, DIAG_RANGE, "a weight has sizes known when compiling, not %Z", sizes->items[i]);
+    fail_at(e, list->children[i]->span, DIAG_RANGE, "the sizes of a weight must be known at compile time, not %Z",
+            sizes->items[i]);
     return false;
   }
   return rank_fits(e, "a weight", sizes->n) && dims_fit(e, sizes->n, sizes->items);
@@ -303,7 +305,7 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
   if (!map_has(&e->weights, path)) return declare_weight(e, path, sizes);
   Node *weight = map_get(&e->weights, path);
   if (!weight || same_dims(weight, sizes)) return weight;
-  fail_with_note(e, node->span, DIAG_SHAPE, weight->origin.span, "the other one",
+  fail_with_note(e, node->span, DIAG_SHAPE, weight->origin.span, "the first one is here",
                  "weight '%s' is %L here and %V elsewhere", path, sizes,
                  (Value){VALUE_LIST, {.list = &(SizeList){weight->rank, weight->dims}}});
   return NULL;
@@ -351,17 +353,19 @@ static void member_fn(Elaborator *e, const Ast *node, Module *m) {
   if (!node->flag) {
     if (is_new_name(e, m, node)) define(e, m, node, good ? (Value){VALUE_FUNCTION, {.function = f}} : POISON);
   } else if (m->forward) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, m->forward->ast->span, "the other one", "%s has a forward already",
-                   m->layer->name);
+    fail_with_note(e, node->span, DIAG_REDEFINED, m->forward->ast->span, "the first one is here",
+                   "%s has a forward already", m->layer->name);
   } else if (good) {
     m->forward = f;
   }
 }
 
 static void member_generate(Elaborator *e, const Ast *node, Module *m) {
-  if (!m->layer->is_model) fail(e, DIAG_INPUT_DECLARATION, "generate is for models, %s is a layer", m->layer->name);
-  else if (m->generate) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, m->generate->span, "the other one", "a model has one generate");
+  if (!m->layer->is_model) {
+    fail(e, DIAG_INPUT_DECLARATION, "only a model can have a generate block; %s is a layer", m->layer->name);
+  } else if (m->generate) {
+    fail_with_note(e, node->span, DIAG_REDEFINED, m->generate->span, "the first one is here",
+                   "a model can have only one generate block");
   } else {
     m->generate = node;
   }

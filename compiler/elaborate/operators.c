@@ -92,7 +92,7 @@ static Value on_numbers(Elaborator *e, const Arithmetic *row, Value a, Value b) 
   }
   int64_t result;
   if (row->integers(a.as.integer, b.as.integer, &result)) return value_integer(result);
-  return fail(e, DIAG_RANGE, "%V %s %V doesn't fit in 64 bits", a, row->text, b);
+  return fail(e, DIAG_RANGE, "%V %s %V does not fit in 64 bits", a, row->text, b);
 }
 
 static bool is_numeric(Value v) { return is_number(v) || v.kind == VALUE_SIZE; }
@@ -135,7 +135,7 @@ Node *matrix_product(Elaborator *e, Node *a, Node *b) {
   }
   if (!within_items(e, "'@'", 2, a->dims + a->rank - 2) || !within_items(e, "'@'", 2, b->dims + b->rank - 2))
     return NULL;
-  if (!need_same(e, a->dims[a->rank - 1], b->dims[b->rank - 2], "'@': the inner sizes don't agree: %T and %T", a, b)) {
+  if (!need_same(e, a->dims[a->rank - 1], b->dims[b->rank - 2], "'@': the inner sizes do not agree: %T and %T", a, b)) {
     return NULL;
   }
   Shape result;

@@ -13,25 +13,21 @@
 #include "elaborate/operators.h"
 #include "elaborate/tensors.h"
 
-#define PRIMITIVE(name, parameters, function, doc) Value primitive_##function(Elaborator *e, const PrimitiveCall *call);
+// ---- the table ----
+
+#define PRIMITIVE(name, parameters, function, line) \
+  Value primitive_##function(Elaborator *e, const PrimitiveCall *call);
 #include "elaborate/primitives.def"
 
-typedef Value (*PrimitiveFunction)(Elaborator *e, const PrimitiveCall *call);
+typedef struct PrimitiveRow {
+  const char *name, *parameters;
+  Value (*function)(Elaborator *e, const PrimitiveCall *call);
+} PrimitiveRow;
 
 static const PrimitiveRow rows[] = {
-#define PRIMITIVE(name, parameters, function, doc) {#name, parameters, doc},
+#define PRIMITIVE(name, parameters, function, line) {#name, parameters, primitive_##function},
 #include "elaborate/primitives.def"
 };
-
-static const PrimitiveFunction functions[] = {
-#define PRIMITIVE(name, parameters, function, doc) primitive_##function,
-#include "elaborate/primitives.def"
-};
-
-const PrimitiveRow *primitive_rows(uint32_t *n) {
-  *n = sizeof rows / sizeof *rows;
-  return rows;
-}
 
 static OpKind op_named(const char *name) {
   int op = 0;
@@ -65,7 +61,7 @@ static void read_parameter(Elaborator *e, Primitive *p, const char *text, size_t
 static const Primitive *primitive_new(Elaborator *e, size_t row) {
   Primitive *p = ARENA_NEW(e->arena, Primitive);
   p->name = map_intern(e->names, rows[row].name, strlen(rows[row].name));
-  p->function = functions[row];
+  p->function = rows[row].function;
   p->op = op_named(p->name);
   for (const char *text = rows[row].parameters; *text;) {
     size_t length = strcspn(text, ",");
@@ -143,7 +139,7 @@ Value primitive_linear(Elaborator *e, const PrimitiveCall *call) {
   if (!w) return POISON;
   if (w->rank != 2 || x->rank < 1) return fail(e, DIAG_SHAPE, "linear: x %T, w %T: w must be [out, in]", x, w);
   const Size *last = x->dims[x->rank - 1];
-  if (!need_same(e, last, w->dims[1], "linear: the last axis of x %T and of w %T don't agree", x, w) ||
+  if (!need_same(e, last, w->dims[1], "linear: the last axis of x %T and of w %T do not agree", x, w) ||
       !within_items(e, "linear", 1, &last) || !within_items(e, "linear", 2, w->dims)) {
     return POISON;
   }
@@ -152,7 +148,7 @@ Value primitive_linear(Elaborator *e, const PrimitiveCall *call) {
     bias = tensor_of(e, call->arguments[2], F32, "b of linear", "");
     if (!bias) return POISON;
     if (bias->rank != 1) return fail(e, DIAG_SHAPE, "linear: b must be [out], not %T", bias);
-    if (!need_same(e, bias->dims[0], w->dims[0], "linear: w %T and b %T don't agree", w, bias)) return POISON;
+    if (!need_same(e, bias->dims[0], w->dims[0], "linear: w %T and b %T do not agree", w, bias)) return POISON;
   }
   Node *y = made(e, build_linear(build_here(e), x, w));
   return y && bias ? elementwise(e, "linear", OP_ADD, 2, (Node *[]){y, bias}) : value_tensor(y);
@@ -194,7 +190,7 @@ static bool norm_parameter(Elaborator *e, const char *name, const char *letter, 
     return false;
   }
   *parameter = p;
-  return need_same(e, x->dims[x->rank - 1], p->dims[0], "%s: x %T and %s %T don't agree", name, x, letter, p);
+  return need_same(e, x->dims[x->rank - 1], p->dims[0], "%s: x %T and %s %T do not agree", name, x, letter, p);
 }
 
 static Node *norm_operand(Elaborator *e, const char *name, Value v, Value eps, double *epsilon) {
@@ -291,7 +287,7 @@ Value primitive_rotary(Elaborator *e, const PrimitiveCall *call) {
   if (!broadcast_shapes(e, "rotary", 2, (Shape[]){leading(x, 1), shape_of(pos)}, (Node *[]){x, pos}, &result))
     return POISON;
   if (result.rank + 1 != x->rank) {
-    return fail(e, DIAG_SHAPE, "rotary: pos %T has more axes than x %T without the last", pos, x);
+    return fail(e, DIAG_SHAPE, "rotary: pos %T has more axes than x %T without its last axis", pos, x);
   }
   for (uint32_t i = 0; i < result.rank; i++) {
     if (size_equals(x->dims[i], 1) && !size_equals(result.dims[i], 1)) {
@@ -312,7 +308,7 @@ static bool has_rows_for(Elaborator *e, const Node *table, const Node *ids) {
 Value primitive_gather(Elaborator *e, Node *table, Value v) {
   Node *ids = tensor_of(e, v, I32, "an index", "");
   if (!ids) return POISON;
-  if (table->rank < 1) return fail(e, DIAG_SHAPE, "a table needs an axis");
+  if (table->rank < 1) return fail(e, DIAG_SHAPE, "a table that is indexed needs at least one axis");
   if (!within_items(e, "a table", 1, table->dims)) return POISON;
   if (!rank_fits(e, "the result", (int64_t)ids->rank + table->rank - 1) || !has_rows_for(e, table, ids)) return POISON;
   return made_value(e, build_gather(build_here(e), table, ids));

@@ -26,12 +26,6 @@ struct Primitive {
   Value defaults[MAX_PARAMETERS]; /* MISSING: needed */
 };
 
-typedef struct PrimitiveRow {
-  const char *name, *parameters, *doc;
-} PrimitiveRow;
-
-/* The rows in order, for the documentation. */
-const PrimitiveRow *primitive_rows(uint32_t *n);
 /* Defines every primitive in the scope. */
 void primitives_define(Elaborator *e, Scope *scope);
 

@@ -10,7 +10,7 @@
 /* The tensors, of one dtype and rank. NULL after an error. */
 static Node **joined(Elaborator *e, const char *name, uint32_t n, const Value *values) {
   Node **xs = ARENA_ARRAY(e->arena, Node *, n);
-  if (n == 0) fail(e, DIAG_ARGUMENT, "%s of nothing", name);
+  if (n == 0) fail(e, DIAG_ARGUMENT, "%s needs at least one tensor", name);
   for (uint32_t i = 0; i < n; i++) {
     xs[i] = tensor_of(e, values[i], ANY_DTYPE, "an argument of ", name);
     if (!xs[i]) return NULL;
@@ -28,7 +28,7 @@ static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, 
     const Size *dim = xs[0]->dims[i];
     for (uint32_t k = 1; k < n && (int32_t)i != axis; k++) {
       const Size *other = xs[k]->dims[i];
-      if (!need_same(e, dim, other, "%s: the shapes don't agree: %T and %T", name, xs[0], xs[k])) return false;
+      if (!need_same(e, dim, other, "%s: the shapes do not agree: %T and %T", name, xs[0], xs[k])) return false;
       if (!size_is_const(dim, NULL)) dim = other;
     }
     dims[i] = dim;
@@ -125,7 +125,8 @@ Value primitive_reshape(Elaborator *e, const PrimitiveCall *call) {
   const SizeList *list = sizes_of(e, call->arguments[1]);
   if (!x || !list) return POISON;
   const Size *have = product_of(e, x->rank, x->dims), *want = have ? product_of(e, list->n, list->items) : NULL;
-  if (!want || !need_same(e, have, want, "reshape: %T has not as many elements as %L", x, list)) return POISON;
+  if (!want || !need_same(e, have, want, "reshape: %T and %L do not have the same number of elements", x, list))
+    return POISON;
   if (!keeps_items(e, x, list)) return POISON;
   return made_value(e, build_reshape(build_here(e), x, list->n, list->items));
 }

@@ -15,7 +15,7 @@ Builder *build_here(Elaborator *e) {
 
 bool rank_fits(Elaborator *e, const char *what, int64_t rank) {
   if (rank <= MAX_RANK) return true;
-  fail(e, DIAG_LIMIT, "%s has %D axes, at most %d are possible", what, rank, (int)MAX_RANK);
+  fail(e, DIAG_LIMIT, "%s has %D axes; at most %d are possible", what, rank, (int)MAX_RANK);
   return false;
 }
 
@@ -88,12 +88,12 @@ static Node *scalar(Elaborator *e, Value v, DType dtype) {
               : dtype == DTYPE_I32 ? is_size(v) || v.kind == VALUE_NUMBER
                                    : false;
   if (!fits) {
-    fail(e, DIAG_KIND, "%K beside a tensor of type %s", v, dtype_names[dtype]);
+    fail(e, DIAG_KIND, "%K cannot be combined with a tensor of type %s", v, dtype_names[dtype]);
     return NULL;
   }
   if (dtype == DTYPE_I32 &&
       (v.kind == VALUE_NUMBER || (v.kind == VALUE_INTEGER && v.as.integer != (int32_t)v.as.integer))) {
-    fail(e, DIAG_DTYPE, "%V is no i32, but it stands beside an i32 tensor", v);
+    fail(e, DIAG_DTYPE, "%V does not fit in i32, the type of the other operand", v);
     return NULL;
   }
   Builder *b = build_here(e);
@@ -143,8 +143,8 @@ bool integer_of(Elaborator *e, Value v, const char *what, int64_t *integer) {
   *integer = v.kind == VALUE_INTEGER ? v.as.integer : 0;
   if (v.kind == VALUE_INTEGER) return true;
   if (v.kind == VALUE_SIZE)
-    fail(e, DIAG_KIND, "%s must be an integer known when compiling, not the run-time size %V", what, v);
-  else if (!is_poison(v)) fail(e, DIAG_KIND, "%s must be an integer known when compiling, not %K", what, v);
+    fail(e, DIAG_KIND, "%s must be an integer known at compile time, not the run-time size %V", what, v);
+  else if (!is_poison(v)) fail(e, DIAG_KIND, "%s must be an integer known at compile time, not %K", what, v);
   return false;
 }
 
@@ -198,7 +198,7 @@ static bool merge(Elaborator *e, const char *what, uint32_t n, Node *const *node
                   const Size *other) {
   if (size_equals(other, 1)) return true;
   if (!size_equals(*dim, 1) && *dim != other) {
-    if (!need_same(e, *dim, other, "%s: the shapes don't agree: %J", what, n, nodes)) return false;
+    if (!need_same(e, *dim, other, "%s: the shapes do not agree: %J", what, n, nodes)) return false;
     if (size_is_const(*dim, NULL)) return true;
   }
   *dim = other;

@@ -58,7 +58,7 @@ static FileText read_open_file(Arena *arena, int file) {
     result.fault = "Not a regular file";
   else if (status.st_size > PARSE_MAX_SIZE) {
     result.is_too_long = true;
-    result.fault = arena_printf(arena, "%lld bytes, a file may have at most 16 MiB", (long long)status.st_size);
+    result.fault = arena_printf(arena, "%lld bytes; a file may have at most 16 MiB", (long long)status.st_size);
   } else {
     char *bytes = arena_alloc(arena, (size_t)status.st_size + 1);
     ssize_t size = read_all(file, bytes, (size_t)status.st_size);
@@ -206,7 +206,7 @@ static bool find_target(Reader *reader, const Ast *include, const OpenFile *file
   const char *below, *fault = NULL;
   if (include->name[0] == '/') return refuse(reader, include, "the path must be relative to this file");
   if (!(below = join_below(reader->arena, file->folder, include->name)))
-    return refuse(reader, include, "it lies outside of the folder of the main file");
+    return refuse(reader, include, "it lies outside the folder of the main file");
   target->outer = file;
   target->depth = file->depth + 1;
   target->shown = arena_printf(reader->arena, "%s%s", reader->prefix, below);
@@ -214,7 +214,7 @@ static bool find_target(Reader *reader, const Ast *include, const OpenFile *file
   target->resolved = resolve_path(reader->arena, arena_printf(reader->arena, "%s/%s", reader->root, below), &fault);
   if (!target->resolved) return refuse(reader, include, fault);
   if (!path_below(reader->root, target->resolved))
-    return refuse(reader, include, "it is a link to outside of the folder of the main file");
+    return refuse(reader, include, "it is a link that leads outside the folder of the main file");
   if (target->depth > MAX_DEPTH)
     return refuse(reader, include, arena_printf(reader->arena, "more than %d files deep", MAX_DEPTH));
   return true;
@@ -275,7 +275,7 @@ ParsedProgram *parse_program(Arena *arena, Map *names, Diag *diag, const char *p
 /* A text of the caller as a file; it need not end with a NUL, nor live as long as the tree. */
 static ParsedFile parse_named(Arena *arena, Map *names, Diag *diag, const NamedText *named) {
   if (named->size > PARSE_MAX_SIZE) {
-    diag_error_at(diag, named->name, DIAG_TOO_LONG, "%zu bytes, a text may have at most 16 MiB", named->size);
+    diag_error_at(diag, named->name, DIAG_TOO_LONG, "%zu bytes; a text may have at most 16 MiB", named->size);
     return (ParsedFile){0};
   }
   const char *name = arena_strdup(arena, named->name);

@@ -26,7 +26,7 @@ static unsigned length_of(SrcSpan span) { return span.end - span.begin; }
 int lexical_name(Parser *parser, const char *text, SrcSpan span, const char **name) {
   unsigned length = length_of(span);
   if (length > PARSE_MAX_NAME) {
-    parser_error(parser, span, DIAG_TOO_LONG, "a name of %u bytes, at most %d are allowed", length, PARSE_MAX_NAME);
+    parser_error(parser, span, DIAG_TOO_LONG, "a name of %u bytes; at most %d are allowed", length, PARSE_MAX_NAME);
     length = PARSE_MAX_NAME;
   }
   *name = map_intern(parser->names, text, length);
@@ -56,7 +56,7 @@ static bool is_zero(const char *text) {
 int lexical_number(Parser *parser, const char *text, SrcSpan span, Ast **number) {
   Ast *node = *number = number_node(parser, span, 0);
   if (length_of(span) > PARSE_MAX_NUMBER) {
-    parser_error(parser, span, DIAG_TOO_LONG, "a number of %u bytes, at most %d are allowed", length_of(span),
+    parser_error(parser, span, DIAG_TOO_LONG, "a number of %u bytes; at most %d are allowed", length_of(span),
                  PARSE_MAX_NUMBER);
     return TOK_NUMBER;
   }
@@ -84,11 +84,11 @@ int lexical_infinity(Parser *parser, SrcSpan span, Ast **number) {
 int lexical_malformed_number(Parser *parser, const char *text, SrcSpan span, Ast **number) {
   *number = number_node(parser, span, 0);
   unsigned length = length_of(span);
-  const char *hint = text[0] == '.'                                ? "; a digit must stand before the point"
-                     : text[length - 1] == '.'                     ? "; a digit must stand after the point"
+  const char *hint = text[0] == '.'                                ? "; a digit must precede the point"
+                     : text[length - 1] == '.'                     ? "; a digit must follow the point"
                      : text[0] == '0' && strchr("xXbBoO", text[1]) ? "; numbers are decimal"
                                                                    : "";
-  parser_error(parser, span, DIAG_LITERAL, "'%.40s%s' is no number%s", text, length > 40 ? "..." : "", hint);
+  parser_error(parser, span, DIAG_LITERAL, "'%.40s%s' is not a number%s", text, length > 40 ? "..." : "", hint);
   return TOK_NUMBER;
 }
 
@@ -108,26 +108,26 @@ int lexical_string(Parser *parser, const char *text, SrcSpan span, const char **
     char c = escaped(text[++i]);
     SrcSpan here = {span.source, span.begin + i - 1, span.begin + i + 1};
     if (!c)
-      parser_error(parser, here, DIAG_LITERAL, "an escape that does not exist; there are \\n, \\\" and \\\\");
+      parser_error(parser, here, DIAG_LITERAL, "unknown escape; there are \\n, \\\" and \\\\");
     else
       copy[n++] = c;
   }
   if (n > PARSE_MAX_STRING)
-    parser_error(parser, span, DIAG_TOO_LONG, "a text of %u bytes, at most %d are allowed", n, PARSE_MAX_STRING);
+    parser_error(parser, span, DIAG_TOO_LONG, "a string of %u bytes; at most %d are allowed", n, PARSE_MAX_STRING);
   *value = copy;
   return TOK_STRING;
 }
 
 int lexical_unterminated_string(Parser *parser, SrcSpan span, const char **value) {
   SrcSpan quote = {span.source, span.begin, span.begin + 1}, end = {span.source, span.end, span.end};
-  parser_error(parser, quote, DIAG_LITERAL, "the text that begins here is not closed");
+  parser_error(parser, quote, DIAG_LITERAL, "the string that begins here is not closed");
   if (!parser->is_skipping) diag_note(parser->diag, end, "a '\"' is missing at the latest here");
   *value = "";
   return TOK_STRING;
 }
 
 int lexical_single_quotes(Parser *parser, SrcSpan span, const char **value) {
-  parser_error(parser, span, DIAG_LITERAL, "texts stand in double quotes: \"...\"");
+  parser_error(parser, span, DIAG_LITERAL, "strings are written in double quotes: \"...\"");
   *value = "";
   return TOK_STRING;
 }
@@ -174,7 +174,7 @@ bool lexical_check_bytes(Parser *parser) {
     else if (utf8_is_bidi_control(character))
       parser_error(
           parser, here, DIAG_ENCODING,
-          "U+%04X at byte %u changes the direction of what follows, so the text would read otherwise than it is",
+          "U+%04X at byte %u changes the direction of what follows, so the text would not read as it is written",
           character, i);
     else {
       i += length;

@@ -84,7 +84,7 @@ AstList *list_add(Parser *parser, AstList *list, Ast *node) {
 AstList *list_add_argument(Parser *parser, AstList *list, Ast *argument) {
   const Ast *before = list->nodes.n ? list->nodes.items[list->nodes.n - 1] : NULL;
   if (before && before->name && !argument->name)
-    parser_error(parser, argument->span, DIAG_SYNTAX, "an argument by place after '%s', which is given by name",
+    parser_error(parser, argument->span, DIAG_SYNTAX, "a positional argument after '%s', which is given by name",
                  before->name);
   return list_add(parser, list, argument);
 }

@@ -55,7 +55,7 @@ static void add_token(StrBuf *out, int token) {
   if (token == TOK_NAME)
     strbuf_add(out, "a name");
   else if (token == TOK_STRING)
-    strbuf_add(out, "a text in quotes");
+    strbuf_add(out, "a string");
   else if (token == TOK_YYEOF)
     strbuf_add(out, "the end of the text");
   else
@@ -99,7 +99,7 @@ static void add_found(StrBuf *out, const Parser *parser, int token, SrcSpan span
   else if (token == TOK_NUMBER)
     strbuf_printf(out, "unexpected number %.*s", length, parser->source->text + span.begin);
   else if (token == TOK_STRING)
-    strbuf_add(out, "unexpected text in quotes");
+    strbuf_add(out, "unexpected string");
   else
     strbuf_printf(out, "unexpected '%s'", token_name(token));
 }
@@ -165,7 +165,7 @@ static Ast *parse(Arena *arena, Map *names, Diag *diag, Source *source, int firs
   Parser parser = {.arena = arena, .names = names, .diag = diag, .source = source};
   int n_errors = diag->n_errors;
   if (source->size > PARSE_MAX_SIZE) {
-    diag_error_at(diag, source->path, DIAG_TOO_LONG, "%u bytes, a file may have at most 16 MiB", source->size);
+    diag_error_at(diag, source->path, DIAG_TOO_LONG, "%u bytes; a file may have at most 16 MiB", source->size);
     return NULL;
   }
   if (source->size >= 3 && memcmp(source->text, "\xef\xbb\xbf", 3) == 0) parser.scan_offset = 3;

@@ -119,13 +119,13 @@ Test(include, D19_cycles) {
 }
 
 Test(include, D20_only_files_below_the_folder) {
-  expect_include_error("../x.tfm", "outside of the folder");
-  expect_include_error("a/../../x.tfm", "outside of the folder");
+  expect_include_error("../x.tfm", "outside the folder");
+  expect_include_error("a/../../x.tfm", "outside the folder");
   expect_include_error("/etc/passwd", "must be relative");
   cr_assert(symlink("/etc/passwd", path_of("link.tfm")) == 0);
-  expect_include_error("link.tfm", "outside of the folder");
+  expect_include_error("link.tfm", "outside the folder");
   cr_assert(symlink("/etc", path_of("etc")) == 0);
-  expect_include_error("etc/passwd", "outside of the folder");
+  expect_include_error("etc/passwd", "outside the folder");
   cr_assert(symlink("loop.tfm", path_of("loop.tfm")) == 0);
   expect_include_error("loop.tfm", "symbolic links");
 }

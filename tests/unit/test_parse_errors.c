@@ -68,20 +68,20 @@ Test(parse_errors, characters_of_other_languages) {
   expect_errors("layer A {\n  a = x && y\n  b = x; c = 'gelu'\n}",
                 "2:9: unexpected character '&&'; write 'and'\n"
                 "3:8: unexpected character ';'; statements need no end mark\n"
-                "3:14: texts stand in double quotes: \"...\"\n");
+                "3:14: strings are written in double quotes: \"...\"\n");
 }
 
 // ---- words ----
 
 Test(parse_errors, D09_unterminated_string) {
-  expect_errors("layer A {\n  require a, \"no end\n  b = 1\n}", "2:14: the text that begins here is not closed\n");
+  expect_errors("layer A {\n  require a, \"no end\n  b = 1\n}", "2:14: the string that begins here is not closed\n");
   expect_errors("layer A { a = \"",
-                "1:15: the text that begins here is not closed\n"
+                "1:15: the string that begins here is not closed\n"
                 "1:16: the text ends here, expected a member, 'as' or '}'\n");
 }
 
 Test(parse_errors, escapes) {
-  expect_errors("layer A { a = \"\\t\" }", "1:16: an escape that does not exist; there are \\n, \\\" and \\\\\n");
+  expect_errors("layer A { a = \"\\t\" }", "1:16: unknown escape; there are \\n, \\\" and \\\\\n");
 }
 
 Test(parse_errors, D10_a_token_of_16_MiB) {
@@ -106,14 +106,14 @@ Test(parse_errors, D11_numbers) {
                 "1:15: 99999999999999999999 is out of range, the largest integer is 9223372036854775807\n");
   expect_errors("layer A { a = 9223372036854775808 }",
                 "1:15: 9223372036854775808 is out of range, the largest integer is 9223372036854775807\n");
-  expect_errors("layer A { a = 0x1F }", "1:15: '0x1F' is no number; numbers are decimal\n");
+  expect_errors("layer A { a = 0x1F }", "1:15: '0x1F' is not a number; numbers are decimal\n");
   expect_errors("layer A { a = 1e999 }", "1:15: 1e999 is too large for a double\n");
   expect_errors("layer A { a = 1e-999 }", "1:15: 1e-999 is too small for a double\n");
-  expect_errors("layer A { a = 1.2.3 }", "1:18: '.3' is no number; a digit must stand before the point\n");
+  expect_errors("layer A { a = 1.2.3 }", "1:18: '.3' is not a number; a digit must precede the point\n");
   expect_errors("layer A { b = .5 c = 1. d = 3x }",
-                "1:15: '.5' is no number; a digit must stand before the point\n"
-                "1:22: '1.' is no number; a digit must stand after the point\n"
-                "1:29: '3x' is no number\n");
+                "1:15: '.5' is not a number; a digit must precede the point\n"
+                "1:22: '1.' is not a number; a digit must follow the point\n"
+                "1:29: '3x' is not a number\n");
 }
 
 // ---- nesting ----
@@ -194,7 +194,7 @@ Test(parse_errors, habits_of_other_languages) {
 }
 
 Test(parse_errors, by_place_after_by_name) {
-  expect_errors("layer A { a = f(b, c = 1, d) }", "1:27: an argument by place after 'c', which is given by name\n");
+  expect_errors("layer A { a = f(b, c = 1, d) }", "1:27: a positional argument after 'c', which is given by name\n");
 }
 
 Test(parse_errors, D31_every_fault_is_reported_once) {
