@@ -3,21 +3,20 @@
 
 #include "subject.h"
 
-static size_t l3_bytes(void) {
-#ifdef _SC_LEVEL3_CACHE_SIZE
-  long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  if (bytes > 0) return (size_t)bytes;
-#endif
-  return 16 << 20;
+enum { L1 = 32 << 10, L2 = 256 << 10, L3 = 16 << 20 }; /* where the system does not say */
+
+static size_t cache_bytes(int name, size_t usual) {
+  long bytes = sysconf(name);
+  return bytes > 0 ? (size_t)bytes : usual;
 }
 
 bool machine_subjects(Bench *bench) {
   const struct {
     const char *name;
     size_t per_thread, all; /* one of them */
-  } levels[] = {{"L1", bench->target->l1_bytes / 2, 0},
-                {"L2", bench->target->l2_bytes / 2, 0},
-                {"L3", 0, l3_bytes() / 2},
+  } levels[] = {{"L1", cache_bytes(_SC_LEVEL1_DCACHE_SIZE, L1) / 2, 0},
+                {"L2", cache_bytes(_SC_LEVEL2_CACHE_SIZE, L2) / 2, 0},
+                {"L3", 0, cache_bytes(_SC_LEVEL3_CACHE_SIZE, L3) / 2},
                 {"memory", 0, 128 << 20}};
   for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
     for (int32_t threads = 1; threads <= bench->threads; threads += bench->threads > 1 ? bench->threads - 1 : 1) {

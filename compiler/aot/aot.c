@@ -4,7 +4,6 @@
 
 #include "aot/emit_library.h"
 #include "aot/header.h"
-#include "base/check.h"
 #include "codegen/codegen.h"
 #include "kernels/kernels.h"
 
@@ -57,8 +56,7 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
   if (ok) {
     ArgsNames names = args_names(arena, &request->plans[0].forward->program, request->ragged_sources);
     LibraryParts parts = parts_of(request, &names);
-    const TargetInfo *any = target_find("x86-64"); /* what runs before the CPU is known */
-    CHECK(any, "no baseline target");
+    const TargetInfo *any = target_baseline(request->plans[0].forward->target); /* it runs before the CPU is known */
     objects[request->n_plans] = object_of(arena, diag, emit_library(arena, context, &parts), any);
     ok = objects[request->n_plans].data != NULL;
   }

@@ -72,7 +72,7 @@ const char *host_cpu_name(Arena *arena) {
 
 /* In: modules of kernels. Out: object files or assembly text in memory. */
 
-/* Registers the backend once per call; LLVM ignores repetitions. */
+/* Registers the only back end that targets.def needs; LLVM ignores repetitions. */
 static bool find_backend(Diag *diag, const TargetInfo *target, LLVMTargetRef *backend) {
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();

@@ -51,7 +51,7 @@ LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, uns
   e->function = LLVMAddFunction(e->module, name, LLVMFunctionType(result, types, n, 0));
   LLVMSetVisibility(e->function, LLVMHiddenVisibility);
   LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, enum_attribute(e, "nounwind"));
-  char bits[16];
+  char bits[16]; /* LLVM splits wider vectors as this says; only its x86 back end asks, and would prefer 256 bits of 512 */
   snprintf(bits, sizeof bits, "%u", e->target->vector_floats * 32);
   function_text_attribute(e, "prefer-vector-width", bits);
   function_text_attribute(e, "min-legal-vector-width", bits);

@@ -1,8 +1,6 @@
 /* In: bundles of vectors. Out: one instruction per vector, those of a bundle side by side. */
 #include "codegen/vector.h"
 
-#include <string.h>
-
 #include "base/check.h"
 
 LLVMTypeRef lanes_type(LLVMTypeRef element) { return LLVMVectorType(element, LANES); }
@@ -117,34 +115,32 @@ Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole) {
   return lanes_round_product(e, a, lanes_number(e, factor), whole);
 }
 
-static bool has_scalef(const Emitter *e) {
-  return e->target->vector_floats == LANES && strncmp(e->target->llvm_triple, "x86_64", 6) == 0;
-}
-
 /* 2^n by its bits, n in [-126, 127]. */
 static Lanes power_of_two(Emitter *e, Lanes n) {
   Lanes biased = lanes_binary(e, LLVMBuildAdd, n, lanes_bits(e, 127));
   return lanes_as_f32(e, lanes_binary(e, LLVMBuildShl, biased, lanes_bits(e, 23)));
 }
 
+/* In the form that AVX-512 has: a vector to merge with, a mask, a rounding mode. */
 static Lanes scalef(Emitter *e, Lanes a, Lanes n) {
   Lanes r = {{NULL}};
   for (unsigned i = 0; i < e->n_vectors; i++) {
     LLVMValueRef all = LLVMConstAllOnes(e->i16), current_rounding = emit_i32(e, 4);
     LLVMValueRef arguments[] = {a.v[i], n.v[i], LLVMConstNull(lanes_type(e->f32)), all, current_rounding};
-    r.v[i] = emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 5, arguments);
+    r.v[i] = emit_intrinsic(e, e->target->scalef, NULL, 5, arguments);
   }
   return r;
 }
 
-/* In two halves, the first of which is exact. AVX-512 has an instruction that gives the same bits. */
+/* Two multiplications: one by half of the power, which is exact, then one that rounds. An instruction that does it at once
+ * gives the same bits. */
 Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole) {
-  if (has_scalef(e)) return scalef(e, a, n);
+  if (e->target->scalef) return scalef(e, a, n);
   Lanes half = lanes_binary(e, LLVMBuildAShr, whole, lanes_bits(e, 1));
   Lanes rest = lanes_binary(e, LLVMBuildSub, whole, half);
   return lanes_mul(e, lanes_mul(e, a, power_of_two(e, half)), power_of_two(e, rest));
 }
 
 Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole) {
-  return has_scalef(e) ? scalef(e, a, n) : lanes_mul(e, a, power_of_two(e, whole));
+  return e->target->scalef ? scalef(e, a, n) : lanes_mul(e, a, power_of_two(e, whole));
 }

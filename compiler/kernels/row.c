@@ -126,9 +126,8 @@ Lanes row_values(RowKernel *k) {
 // ---- walks along the columns ----
 
 unsigned row_unroll(const RowKernel *k) {
-  uint32_t floats = k->e->target->vector_floats;
-  if (floats == LANES) return 3; /* so a panel of 48 columns is one turn */
-  return floats * 2 == LANES && !expr_is_long(&k->program) ? 2 : 1;
+  const TargetInfo *target = k->e->target;
+  return expr_is_long(&k->program) ? target->long_row_unroll : target->row_unroll;
 }
 
 typedef struct Walk {

@@ -16,14 +16,9 @@ static LLVMTypeRef memory_type(const RowKernel *k, DType dtype) {
 
 static unsigned bytes_of(DType dtype) { return dtype == DTYPE_BOOL ? 1 : 4; }
 
-/* AVX masks words of 4 bytes, AVX-512 bytes too; others would take a branch per lane. */
-static bool target_masks(const RowKernel *k, DType dtype) {
-  uint32_t floats = k->e->target->vector_floats;
-  return floats == LANES || (floats * 2 == LANES && bytes_of(dtype) == 4);
-}
-
+/* A mask that the target does not have would become a branch per lane. */
 static bool is_staged(const RowKernel *k, const RowOperandSpec *operand) {
-  return operand->access == COLUMN_STRIDED || (k->count && !target_masks(k, operand->dtype));
+  return operand->access == COLUMN_STRIDED || (k->count && !target_masks(k->e->target, bytes_of(operand->dtype)));
 }
 
 /* One place for all operands. What it holds beyond the elements in use reaches no result. */

@@ -79,9 +79,8 @@ static LLVMValueRef visit_power(Strip *s, LLVMValueRef state, Lanes shift) {
 static LLVMValueRef reduce_row(Strip *s, const Reducer *reducer,
                                LLVMValueRef (*visit)(Strip *s, LLVMValueRef state, Lanes shift), Lanes shift) {
   LLVMValueRef state;
-  unsigned unroll = s->e->target->vector_floats == LANES ? 4 : s->e->target->vector_floats * 2 == LANES ? 2 : 1;
   reducer_begin(s->e, reducer, &state);
-  state = visit_row(s, unroll, visit, state, shift);
+  state = visit_row(s, s->e->target->softmax_unroll, visit, state, shift);
   reducer_tree(s->e, reducer, &state);
   return state;
 }

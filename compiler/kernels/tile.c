@@ -14,7 +14,7 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MAX_VECTORS = 32, UNROLL = 4, AHEAD = 8, LINE = 64 };
+enum { MAX_VECTORS = 32, UNROLL = 4, AHEAD = 8 };
 _Static_assert(TFM_PREFETCH_LINES % UNROLL == 0, "lines that are fetched together");
 
 enum { ARG_A, ARG_B, ARG_C, ARG_C_STRIDE, ARG_K, ARG_ACCUMULATE, ARG_COLUMNS, ARG_NEXT, ARG_NEXT_LINES, N_ARGS };
@@ -66,7 +66,8 @@ typedef struct Place { /* where along k */
 } Place;
 
 static void emit_prefetches(Tile *t, Place at, unsigned u) {
-  for (int64_t column = first_column(t); column < end_column(t) && !t->spec->b_is_page; column += 16)
+  int64_t line = t->e->target->cache_line / (int64_t)sizeof(float);
+  for (int64_t column = first_column(t); column < end_column(t) && !t->spec->b_is_page; column += line)
     emit_prefetch(t->e, float_offset(t, at.b, (u + AHEAD) * t->spec->b_stride + column), 3);
   if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
 }
@@ -74,7 +75,7 @@ static void emit_prefetches(Tile *t, Place at, unsigned u) {
 /* Line u of a turn, or the last one that is asked for. */
 static void prepare_prefetches(Tile *t) {
   Emitter *e = t->e;
-  LLVMValueRef line = emit_i64(e, LINE), lines = t->args[ARG_NEXT_LINES];
+  LLVMValueRef line = emit_i64(e, e->target->cache_line), lines = t->args[ARG_NEXT_LINES];
   LLVMValueRef none = emit_icmp(e, LLVMIntEQ, lines, emit_i64(e, 0));
   LLVMValueRef last = emit_select(e, none, emit_i64(e, 0), emit_sub(e, lines, emit_i64(e, 1)));
   for (unsigned u = 0; u < UNROLL; u++) t->next_offset[u] = emit_mul(e, emit_least(e, emit_i64(e, u), last), line);
@@ -93,7 +94,8 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
     LLVMBasicBlockRef more = emit_block(e, "fetch");
     emit_branch(e, emit_icmp(e, LLVMIntSGT, t->args[ARG_NEXT_LINES], emit_i64(e, first)), more, done);
     emit_at(e, more);
-    for (unsigned i = first; i < first + UNROLL; i++) emit_prefetch(e, emit_offset(e, next, emit_i64(e, i * LINE)), 2);
+    for (unsigned i = first; i < first + UNROLL; i++)
+      emit_prefetch(e, emit_offset(e, next, emit_i64(e, i * e->target->cache_line)), 2);
   }
   emit_jump(e, done);
   emit_at(e, done);
@@ -154,7 +156,7 @@ static void copy_part(Tile *t, bool to_stack) {
 
 typedef enum Memory { WHOLE, MASKED, STAGED } Memory;
 
-static Memory memory_of_part(const Tile *t) { return t->lanes > 4 ? MASKED : STAGED; }
+static Memory memory_of_part(const Tile *t) { return target_masks(t->e->target, sizeof(float)) ? MASKED : STAGED; }
 
 /* Which lanes of vector j are columns of c. */
 static LLVMValueRef mask_of(Tile *t, unsigned j) {
@@ -238,9 +240,9 @@ static void emit_columns(Tile *t) {
   emit_finish(t);
 }
 
-/* Choosing takes registers that only AVX-512, which has masks, can spare; others take one vector of columns at a time. */
 static unsigned vectors_at_once(const Tile *t, unsigned all) {
-  return t->spec->exact_zero && t->lanes < LANES ? 1 : all;
+  unsigned most = t->spec->exact_zero ? t->e->target->exact_tile_vectors : 0;
+  return most ? most : all;
 }
 
 void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {

@@ -1,4 +1,3 @@
-/* In: a name, or a number of columns. Out: a row of targets.def, one of its tiles, the width of a panel. */
 #include "target/target.h"
 
 #include "base/check.h"
@@ -8,19 +7,20 @@
 
 enum { N_GEMM_TILES = sizeof ((TargetInfo *)0)->gemm_tiles / sizeof(TileShape) };
 
-#define TARGET(Name, Triple, Cpu, Features, Floats, Registers, Fma, Gemm, Keys, Values, L1, L2)                     \
+enum { OTHER = false, IS_BASELINE = true };
+
+#define TARGET(Name, Triple, Cpu, Features, baseline, vectors, unroll, line, gemm, keys, values)                    \
   {.name = Name,                                                                                                    \
    .llvm_triple = Triple,                                                                                           \
    .llvm_cpu = Cpu,                                                                                                 \
    .llvm_features = Features,                                                                                       \
-   .vector_floats = Floats,                                                                                         \
-   .vector_registers = Registers,                                                                                   \
-   .has_fma = Fma,                                                                                                  \
-   .gemm_tiles = Gemm,                                                                                              \
-   .attention_keys = Keys,                                                                                          \
-   .attention_value_widths = Values,                                                                                \
-   .l1_bytes = L1,                                                                                                  \
-   .l2_bytes = L2},
+   .is_baseline = baseline,                                                                                         \
+   vectors,                                                                                                         \
+   unroll,                                                                                                          \
+   .cache_line = line,                                                                                              \
+   .gemm_tiles = gemm,                                                                                              \
+   .attention_keys = keys,                                                                                          \
+   .attention_value_widths = values},
 
 const TargetInfo targets[] = {
 #include "target/targets.def"
@@ -33,7 +33,19 @@ const TargetInfo *target_find(const char *name) {
   return NULL;
 }
 
-/* How many of the columns that n is rounded up to are none of n's. */
+const TargetInfo *target_baseline(const TargetInfo *target) {
+  for (const TargetInfo *row = targets; row->name; row++)
+    if (row->is_baseline && strcmp(row->llvm_triple, target->llvm_triple) == 0) return row;
+  UNREACHABLE("no row for the baseline of %s", target->llvm_triple);
+}
+
+bool target_masks(const TargetInfo *target, unsigned bytes) {
+  for (size_t i = 0; i < sizeof target->masked_bytes; i++)
+    if (target->masked_bytes[i] == bytes) return true;
+  return false;
+}
+
+/* Columns that are computed for nothing when n is rounded up to a multiple of `width`. */
 static int64_t wasted_columns(int64_t n, int64_t width) { return (width - n % width) % width; }
 
 TileShape target_gemm_tile(const TargetInfo *target, int64_t n) {
@@ -43,6 +55,8 @@ TileShape target_gemm_tile(const TargetInfo *target, int64_t n) {
   return best;
 }
 
+/* 48 comes first because the best tile of AVX-512 has that width. Every width here is a multiple of 16, so that the tiles of
+ * the other targets walk a panel in whole steps. */
 uint32_t target_panel_width(int64_t n) {
   static const uint32_t widths[] = {48, 64, 32};
   uint32_t best = widths[0];

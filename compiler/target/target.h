@@ -1,5 +1,10 @@
-/* TargetInfo: what code is generated for: vector width, registers, tiles, caches. No LLVM here; the host is read in
- * codegen/host. One row of targets.def per instruction set. */
+/* TargetInfo: what code is generated for. One row of targets.def per instruction set.
+ *
+ * In: a name, or the number of columns of a product. Out: a row of the table, one of its tiles, the width of a panel. Nothing
+ * here knows LLVM; the host is looked at in codegen/. Refuses nothing: a name that is not in the table gives NULL.
+ *
+ * Whatever plan and kernels must know about an instruction set is a column. They never ask for its name or guess one
+ * property from another: a target with 16 floats in a register need not have masks. */
 #ifndef TFM_TARGET_TARGET_H
 #define TFM_TARGET_TARGET_H
 
@@ -7,30 +12,38 @@
 #include <stdint.h>
 
 typedef struct TileShape {
-  uint8_t rows, width; /* most rows of a tile, its columns (floats) */
+  uint8_t rows, width; /* the most rows of a tile; its columns, in floats */
 } TileShape;
 
 typedef struct TargetInfo {
-  const char *name;          /* "x86-64", "x86-64-v3", "x86-64-v4": what -march= takes */
-  const char *llvm_triple;   /* "x86_64-unknown-linux-gnu" */
+  const char *name;          /* what -march= takes */
+  const char *llvm_triple;
   const char *llvm_cpu;      /* the baseline that code may rely on */
-  const char *llvm_features; /* "+avx512f,..." */
-  uint32_t vector_floats;    /* 4, 8, 16: floats in one register */
-  uint32_t vector_registers;
-  bool has_fma;              /* else products are rounded before they are added */
-  TileShape gemm_tiles[3];   /* in order of preference; rows 0: unused */
-  TileShape attention_keys;  /* tile of q kT */
+  const char *llvm_features; /* what it may rely on besides: "+avx512f,..." */
+  bool is_baseline;          /* every CPU of the architecture runs it */
+  uint32_t vector_floats;    /* floats in one register */
+  bool has_fma;              /* if not, products are rounded before they are added */
+  uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
+  const char *scalef;        /* LLVM's name of the intrinsic; NULL: there is none */
+  uint8_t row_unroll, long_row_unroll, softmax_unroll; /* vectors of 16 lanes that are computed together */
+  uint8_t exact_tile_vectors; /* registers of a row that an exact tile computes together; 0: all */
+  uint32_t cache_line;        /* bytes */
+  TileShape gemm_tiles[3];    /* in order of preference; rows 0: unused */
+  TileShape attention_keys;   /* tile of q kT */
   uint32_t attention_value_widths[3]; /* widths of tiles of p v; the first that divides e is taken; 0: unused */
-  uint32_t l1_bytes, l2_bytes;
 } TargetInfo;
 
-extern const TargetInfo targets[]; /* ends with a row whose name is NULL; from the least to the most */
+extern const TargetInfo targets[]; /* from the least to the most; ends with a row whose name is NULL */
 
 /* By name; NULL if there is none. */
 const TargetInfo *target_find(const char *name);
+/* The baseline of the target's architecture. */
+const TargetInfo *target_baseline(const TargetInfo *target);
+/* Whether loads and stores of elements of this size can be masked. */
+bool target_masks(const TargetInfo *target, unsigned bytes);
 /* The tile for a product of n columns: the first whose width divides n, else the one that wastes least. */
 TileShape target_gemm_tile(const TargetInfo *target, int64_t n);
-/* Columns of a panel of packed weights with n columns: the same on every target, so that they share the weights. */
+/* Columns of a panel of packed weights with n columns: the same on every target, so that all can share one file of weights. */
 uint32_t target_panel_width(int64_t n);
 /* The tile that walks such a panel: the first whose width divides it. */
 TileShape target_panel_tile(const TargetInfo *target, uint32_t panel);
