@@ -1,4 +1,4 @@
-/* Emit: one function per family of kernels (kernels.def), each in the file of its name.
+/* Emit: one function per family of kernels (plan/kernels.def).
  *
  * In: an emitter, a spec of that family, the name of the function. Out: the function in the emitter's module. */
 #ifndef TFM_KERNELS_EMIT_H
@@ -7,10 +7,7 @@
 #include "codegen/emitter.h"
 #include "plan/kernel_spec.h"
 
-void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name);
-void emit_ROW(Emitter *e, const KernelSpec *spec, const char *name);
-void emit_PACK(Emitter *e, const KernelSpec *spec, const char *name);
-void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name);
-void emit_FINITE(Emitter *e, const KernelSpec *spec, const char *name);
+#define KERNEL(Enum, text, Type, line) void emit_##Enum(Emitter *e, const KernelSpec *spec, const char *name);
+#include "plan/kernels.def"
 
 #endif

@@ -1,7 +1,7 @@
 /* Emit expr: the one place where expressions (graph/expr.h) become vector code.
  *
- * In: an expression and someone who knows its leaves. Out: its value for the lanes of e->n_vectors vectors. Shared
- * subtrees are computed once; what is the same for a whole row can be computed before the columns are walked. */
+ * In: an expression and a function that loads its leaves. Out: its value for the lanes of e->n_vectors vectors. Shared subtrees
+ * are computed once, and what is the same for a whole row can be computed before the columns are walked. */
 #ifndef TFM_KERNELS_EMIT_EXPR_H
 #define TFM_KERNELS_EMIT_EXPR_H
 
@@ -26,7 +26,7 @@ typedef struct ExprEmitter {
   ExprProgram *program;
   Lanes (*leaf)(void *context, const Expr *leaf); /* bool leaves as i1 */
   void *context;
-  LLVMValueRef fault;      /* stack memory, i32: set to TFM_FAULT_DIVISION by a division by zero in a lane in use */
+  LLVMValueRef fault;      /* stack memory, i32: a division by zero in a lane in use sets TFM_FAULT_DIVISION */
   const LLVMValueRef *use; /* masks of lanes in use, one per vector; NULL: all */
 } ExprEmitter;
 

@@ -1,4 +1,3 @@
-/* In: the kernels of a plan. Out: a module with a function for each different one. */
 #include "kernels/kernels.h"
 
 #include "kernels/emit.h"
@@ -7,7 +6,7 @@ typedef void (*EmitKernel)(Emitter *e, const KernelSpec *spec, const char *name)
 
 LLVMModuleRef kernels_module(LLVMContextRef context, const Plan *plan) {
   static const EmitKernel families[N_KERNEL_FAMILIES] = {
-#define KERNEL(Enum, text, line) emit_##Enum,
+#define KERNEL(Enum, text, Type, line) [KERNEL_##Enum] = emit_##Enum,
 #include "plan/kernels.def"
   };
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernels", context);

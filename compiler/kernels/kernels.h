@@ -1,7 +1,8 @@
 /* Kernels: from KernelSpec to LLVM IR, one function per spec.
  *
- * In: a module and a spec. Out: a function in it, with no call of anything outside the module. Refuses nothing: a spec
- * that plan can make is a spec that can be emitted. No fast-math flags; FMA only where it is written. */
+ * In: the kernels of a plan. Out: a module with a function for each, which calls nothing outside the module. Refuses nothing:
+ * every spec that plan can make can be emitted. There are no fast-math flags, and products are fused with additions only
+ * where the code says so: the bits of a result are part of what is specified. */
 #ifndef TFM_KERNELS_KERNELS_H
 #define TFM_KERNELS_KERNELS_H
 

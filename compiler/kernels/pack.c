@@ -1,8 +1,8 @@
 /* PACK: packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are 0.
  *
- * In: a strided matrix. Out: a panel that tiles read as b (or, for the left operand, as a). Where k is contiguous in the
- * source (keys), squares of one vector's side are transposed in registers; else a line of the panel is one of the
- * source, copied as vectors where columns are contiguous. What else is left is copied number by number. */
+ * In: a strided matrix. Out: a panel that tiles read as b, or as a for the left operand. Where k is contiguous in the source,
+ * as in keys, squares as wide as a vector are transposed in registers. Elsewhere a line of the panel is a line of the
+ * source, copied as vectors where columns are contiguous. Whatever is left is copied number by number. */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -45,7 +45,7 @@ static void copy_scalars(Pack *p, LLVMValueRef k, LLVMValueRef k_end, LLVMValueR
   loop_end(e, &ks);
 }
 
-/* Zeros behind the columns: in lines [k, K) up to the next whole vector, in all lines from there on. */
+/* Writes zeros behind the columns: in lines [k, K) up to the next whole vector, in all lines from there on. */
 static void zero_columns(Pack *p, LLVMValueRef k) {
   Emitter *e = p->e;
   LLVMValueRef columns = p->args[ARG_COLUMNS], more = emit_add(e, columns, emit_i64(e, p->lanes - 1));
@@ -103,7 +103,7 @@ static void transpose_quarters(Pack *p, LLVMValueRef *r) {
   }
 }
 
-/* Transposes the square of quarters: log2 turns of taking even and odd quarters of pairs. */
+/* Transposes the square of quarters. Each turn takes the even and the odd quarters of pairs; log2 turns do it. */
 static void transpose_squares(Pack *p, LLVMValueRef *r) {
   unsigned quarters = p->lanes / 4;
   for (unsigned i = 0; i < 4; i++) {
@@ -120,8 +120,8 @@ static void transpose_squares(Pack *p, LLVMValueRef *r) {
   }
 }
 
-/* One square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. Columns that there
- * are not are read from `zeros`. */
+/* One square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. Columns that
+ * do not exist are read from `zeros`. */
 static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column, LLVMValueRef zeros) {
   Emitter *e = p->e;
   LLVMValueRef r[LANES], from = source(p, k, column), left = emit_sub(e, p->args[ARG_COLUMNS], column);
@@ -136,7 +136,7 @@ static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column, LLVMV
   for (unsigned i = 0; i < p->lanes; i++) emit_store(e, r[i], packed(p, plus(p, k, i), column), 4);
 }
 
-/* Returns the first k whose lines are copied number by number. */
+/* Returns the first k whose line is copied number by number. */
 static LLVMValueRef pack_transposed(Pack *p) {
   Emitter *e = p->e;
   LLVMValueRef zero = emit_i64(e, 0), zeros = emit_stack(e, p->vector, 4 * p->lanes);

@@ -1,15 +1,18 @@
-/* Reducer: how numbers are combined to one, in 16 virtual lanes and one fixed tree.
+/* Reducer: how numbers are combined to one, in 16 virtual lanes and one fixed tree, and passes over lines with it.
  *
- * Element i belongs to lane i mod 16; a lane takes its elements in ascending order; the lanes are combined as
- * l[i] with l[i + 8], then + 4, + 2, + 1. So the bits depend neither on the direction of the reduction nor on the
- * vectors of the target. A state is one or two values (vectors of any length, or scalars). */
+ * In: states, and the lines of a row kernel. Out: the steps of a reduction as vector code. Element i belongs to lane i mod
+ * 16; a lane takes its elements in ascending order; the lanes are combined as l[i] with l[i + 8], then + 4, + 2, + 1. So
+ * the bits depend neither on the direction of the reduction nor on the length of the target's vectors
+ * (docs/decisions/0002-bits.md). */
 #ifndef TFM_KERNELS_REDUCER_H
 #define TFM_KERNELS_REDUCER_H
 
 #include "codegen/vector.h"
+#include "kernels/row.h"
 
 enum { REDUCER_MAX_STATE = 2 };
 
+/* A state is one or two values: vectors of any length, or scalars. */
 typedef struct Reducer {
   unsigned n_state;
   double identity; /* of the first value; the second begins as the largest i32 */
@@ -21,12 +24,34 @@ typedef struct Reducer {
 extern const Reducer reducer_sum;     /* x + y */
 extern const Reducer reducer_squares; /* x^2 + y^2, each square within an FMA */
 extern const Reducer reducer_max, reducer_min; /* NaN if any is */
-extern const Reducer reducer_number_max; /* NaN is passed over */
+extern const Reducer reducer_number_max; /* NaN is ignored */
 extern const Reducer reducer_argmax;  /* value, index: the lowest of equal ones; NaN counts as greatest */
 
 LLVMTypeRef reducer_type(Emitter *e, unsigned i); /* of value i of a state in 16 lanes */
 void reducer_begin(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
-/* The 16 lanes of the state combined; the result are scalars. */
+/* Combines the 16 lanes of the state; the results are scalars. */
 void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
+
+// ---- passes along lines ----
+
+/* A line is what is reduced: a row (reduce 1), whose elements are the lanes of vectors, or a column (reduce 2), 16 of which
+ * lie side by side in the lanes. A pass visits all elements of the line, or lines, where the builder stands. It yields a
+ * vector either way: the number of the row 16 times, or the numbers of 16 columns. */
+
+/* Calls `body` once for each line of the block (16 at a time in direction 2). */
+void row_lines(RowKernel *k, void (*body)(RowKernel *k));
+/* How many elements a line has, as f32 in all lanes. */
+LLVMValueRef row_line_length(RowKernel *k);
+
+/* The elements of a pass at the place of the walk, to be reduced (ignored if nothing is reduced). */
+typedef Lanes (*RowElement)(RowKernel *k, const Lanes *values);
+
+/* Visits the line; `element` is given `values`. `reducer` may be NULL; otherwise `state` gets the result in all lanes. */
+void row_pass(RowKernel *k, const Reducer *reducer, RowElement element, const Lanes *values, LLVMValueRef *state);
+
+/* Elements of reductions that need several passes. The first one computes the expression and leaves its value in the result's
+ * row, unless it is a mere operand, which is read again; the passes that follow use row_value_again. */
+Lanes row_first_value(RowKernel *k, const Lanes *values);
+Lanes row_value_again(RowKernel *k);
 
 #endif

@@ -1,8 +1,9 @@
-/* Row: what all row kernels share: operands, rows, walking along the columns of a row.
+/* Row: the frame of every row kernel: operands, rows, walks along the columns of a row.
  *
- * In: a spec of the family ROW. Out: inside the function, the values of its expression at the lanes that a walk has
- * come to, and stores of results. A walk goes over 16 columns at a time (some vectors at once where that hides
- * latency), the last ones with a mask; lanes that are not in use hold any numbers. */
+ * In: a spec of the family ROW. Out, inside the function that is being emitted: the values of its expression at the lanes that
+ * a walk has come to, and stores of results. A walk takes 16 columns at a time, several vectors of them where that hides
+ * latency, and the last ones under a mask. Lanes that are not in use hold arbitrary numbers. What a kernel does with
+ * the values is in row_ops.c. */
 #ifndef TFM_KERNELS_ROW_H
 #define TFM_KERNELS_ROW_H
 
@@ -35,7 +36,7 @@ void row_kernel_end(RowKernel *k);
 void row_begin(RowKernel *k, LLVMValueRef row);
 /* The expression at the vectors of the walk. */
 Lanes row_values(RowKernel *k);
-/* Operand `i` at the vectors of the walk, and the place of a row where it has one value. */
+/* Operand `i` at the vectors of the walk. */
 Lanes row_load(RowKernel *k, uint32_t i);
 void row_store(RowKernel *k, Lanes values);             /* operand 0 */
 void row_store_scalar(RowKernel *k, LLVMValueRef value); /* operand 0, first column of the row */
@@ -46,9 +47,5 @@ void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *co
               void *context, unsigned n_state, LLVMValueRef *state);
 /* How many vectors at once suit the expression. */
 unsigned row_unroll(const RowKernel *k);
-
-void emit_row_reduction(RowKernel *k); /* SUM MEAN MAX MIN ARGMAX */
-void emit_row_softmax(RowKernel *k);   /* SOFTMAX LOG_SOFTMAX */
-void emit_row_norm(RowKernel *k);      /* LAYER_NORM RMS_NORM */
 
 #endif

@@ -1,10 +1,15 @@
-/* SOFTMAX: one block of keys of the softmax of attention, in place on a strip of scores.
+/* SOFTMAX and FINITE: what attention does to its scores and values beside products.
  *
- * In: rows x columns scores, and per row the maximum and sum of the blocks before. Out: exp(score - new maximum), the
- * columns up to the next multiple of 16 as 0; the new maximum and sum; the factor for what the row has gathered so
- * far. NaN and +inf make the sum NaN, and with it the row. A block of -inf changes nothing. */
+ * SOFTMAX works in place on one block of keys of a strip of scores. In: rows x columns scores, and for every row the maximum and
+ * the sum of the blocks before. Out: exp(score - new maximum), with zeros in the columns up to the next multiple of 16; the
+ * new maximum and sum; the factor for what the row has accumulated so far. NaN and +inf make the sum NaN, and with it the
+ * row. A block of -inf changes nothing.
+ *
+ * FINITE tells whether all numbers of a matrix are finite. In: a matrix. Out: 1 or 0. If the values of attention are finite, a
+ * probability of 0 contributes exactly 0 and plain tiles may be used; if not, tiles that look at every probability are. */
 #include "codegen/emitter.h"
 #include "codegen/math.h"
+#include "codegen/vector.h"
 #include "kernels/emit.h"
 #include "kernels/reducer.h"
 
@@ -118,7 +123,8 @@ static void emit_powers(Strip *s, LLVMValueRef row) {
   store_number(e, reduce_row(s, &reducer_sum, visit_power, lanes_splat(e, shift)), s->sum, row);
 }
 
-/* exp(before - maximum), 1 where they are equal (both may be -inf): what the rows have gathered so far is worth now. */
+/* exp(before - maximum): what the rows have accumulated so far is multiplied by it. 1 where the two are equal, which both
+ * being -inf is too. */
 static void emit_scales(Strip *s) {
   Emitter *e = s->e;
   LLVMTypeRef vector = lanes_type(e->f32);
@@ -166,4 +172,52 @@ void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_scales(&s);
   for_rows(&s, emit_state);
   LLVMBuildRetVoid(e->builder);
+}
+
+// ---- finite ----
+
+/* x - x is 0 for finite x and NaN otherwise, and a sum keeps NaN. All numbers are read without a test between them, because
+ * the answer is nearly always 1. */
+
+enum { FINITE_X, FINITE_ROW_STRIDE, FINITE_ROWS, FINITE_COLUMNS, N_FINITE_ARGS };
+
+static LLVMValueRef number_at(Emitter *e, LLVMValueRef row, LLVMValueRef column) {
+  return emit_offset(e, row, emit_mul(e, column, emit_i64(e, 4)));
+}
+
+static LLVMValueRef gather_difference(Emitter *e, LLVMTypeRef type, LLVMValueRef pointer, LLVMValueRef sum) {
+  LLVMValueRef x = emit_load(e, type, pointer, 4);
+  return LLVMBuildFAdd(e->builder, sum, LLVMBuildFSub(e->builder, x, x, ""), "");
+}
+
+static LLVMValueRef all_zero(Emitter *e, LLVMValueRef sum) {
+  return LLVMBuildFCmp(e->builder, LLVMRealOEQ, sum, LLVMConstNull(LLVMTypeOf(sum)), "");
+}
+
+void emit_FINITE(Emitter *e, const KernelSpec *spec, const char *name) {
+  (void)spec;
+  LLVMTypeRef types[N_FINITE_ARGS] = {e->pointer, e->i64, e->i64, e->i64}, vector = lanes_type(e->f32);
+  LLVMValueRef function = emit_function(e, name, e->i32, N_FINITE_ARGS, types), args[N_FINITE_ARGS];
+  emit_parameter_readonly(e, FINITE_X);
+  for (unsigned i = 0; i < N_FINITE_ARGS; i++) args[i] = LLVMGetParam(function, i);
+  Loop rows = loop_begin(e, emit_i64(e, 0), args[FINITE_ROWS], 1);
+  LLVMValueRef vectors = loop_carry(e, &rows, LLVMConstNull(vector));
+  LLVMValueRef scalars = loop_carry(e, &rows, LLVMConstNull(e->f32));
+  LLVMValueRef row = number_at(e, args[FINITE_X], emit_mul(e, rows.index, args[FINITE_ROW_STRIDE]));
+  LLVMValueRef end = emit_sub(e, args[FINITE_COLUMNS], emit_i64(e, LANES - 1));
+  Loop whole = loop_begin(e, emit_i64(e, 0), end, LANES);
+  LLVMValueRef sum = loop_carry(e, &whole, vectors);
+  loop_next(&whole, 0, gather_difference(e, vector, number_at(e, row, whole.index), sum));
+  loop_end(e, &whole);
+  Loop rest = loop_begin(e, whole.last, args[FINITE_COLUMNS], 1);
+  sum = loop_carry(e, &rest, scalars);
+  loop_next(&rest, 0, gather_difference(e, e->f32, number_at(e, row, rest.index), sum));
+  loop_end(e, &rest);
+  loop_next(&rows, 0, whole.results[0]);
+  loop_next(&rows, 1, rest.results[0]);
+  loop_end(e, &rows);
+  LLVMValueRef zeros = LLVMBuildBitCast(e->builder, all_zero(e, rows.results[0]), e->i16, "");
+  LLVMValueRef all = emit_icmp(e, LLVMIntEQ, zeros, LLVMConstAllOnes(e->i16));
+  all = LLVMBuildAnd(e->builder, all, all_zero(e, rows.results[1]), "");
+  LLVMBuildRet(e->builder, LLVMBuildZExt(e->builder, all, e->i32, ""));
 }

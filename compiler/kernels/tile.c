@@ -1,14 +1,18 @@
 /* TILE: c[rows x width] (+)= a[rows x k] b[k x width], all of c in registers.
  *
- * In: rows, width, the distances of rows of a and b (baked). Out: a tfm_tile_kernel. Every element is one chain of FMAs
- * with k ascending from 0 (or from what c holds), whatever the tile.
+ * In: rows, width and the distances of the rows of a and b, all constants of the code. Out: a tfm_tile_kernel. Every element
+ * is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits do not depend on which
+ * tile of the target computes an element.
  *
  *   start:  c from memory if `accumulate`, else 0
- *   steps:  four k per turn; B is loaded as vectors, a as broadcast scalars; B is prefetched into L1 some steps
- *           ahead (but for a page of a cache, behind which something else lies), `next` into L2: a line per step of k
- *           (a line again where fewer are asked for), and more before a turn where more are
+ *   steps:  four k per turn. B is loaded as vectors, a as broadcast scalars. B is prefetched into L1 eight steps ahead
+ *           (unless it is a page of a cache, behind which something else lies), and `next` into L2: one line per step of
+ *           k, the same one again where fewer are asked for, more of them before the turn where more are
  *   rest:   k % 4, one per turn
- *   finish: whole rows, or `columns` of them under masks (by way of the stack where the target has none) */
+ *   finish: whole rows, or `columns` of them under masks, by way of the stack where the target has none
+ *
+ * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so that the
+ * piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -38,7 +42,7 @@ static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) 
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
 }
 
-/* ---- the steps along k ---- */
+// ---- the steps along k ----
 
 static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c, LLVMValueRef counts) {
   LLVMValueRef sum = emit_fma(t->e, a, b, c);
@@ -61,7 +65,7 @@ static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   }
 }
 
-typedef struct Place { /* where along k */
+typedef struct Place { /* how far along k */
   LLVMValueRef a, b, next;
 } Place;
 
@@ -72,7 +76,7 @@ static void emit_prefetches(Tile *t, Place at, unsigned u) {
   if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
 }
 
-/* Line u of a turn, or the last one that is asked for. */
+/* The offsets of the lines that a turn fetches: line u, or the last one that is asked for. */
 static void prepare_prefetches(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef line = emit_i64(e, e->target->cache_line), lines = t->args[ARG_NEXT_LINES];
@@ -82,11 +86,11 @@ static void prepare_prefetches(Tile *t) {
   t->next_advance = emit_mul(e, lines, line);
 }
 
-/* Tiles of attention read few lines ahead. */
+/* Tiles of attention read few lines in all, so fetching ahead of them gains nothing. */
 static bool asks_for_more(const KernelSpec *spec) { return !spec->exact_zero && !spec->b_is_page; }
 
-/* The lines that one per step of k leaves out. They are asked for where few rows use the weights, which is when reading
- * them is what takes the time; elsewhere fetching twice what is near would take some. */
+/* The lines that one per step of k leaves out. The runtime asks for them where few rows use the weights, because then reading
+ * the weights takes all of the time. Elsewhere the lines are near already, and fetching them again would cost some. */
 static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
   Emitter *e = t->e;
   LLVMBasicBlockRef done = emit_block(e, "fetched");
@@ -108,7 +112,7 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
-  /* Before the steps, which stay one block. */
+  /* Before the steps, so that these stay one block. */
   if (unroll > 1 && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < unroll; u++) {
     if (unroll > 1) emit_prefetches(t, at, u);
@@ -123,7 +127,7 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   return (Place){loop.results[0], loop.results[1], loop.results[2]};
 }
 
-/* ---- start and finish ---- */
+// ---- start and finish ----
 
 static LLVMValueRef row_of_c(Tile *t, unsigned row) {
   LLVMValueRef distance = emit_mul(t->e, t->args[ARG_C_STRIDE], emit_i64(t->e, 4 * (int64_t)row));
@@ -139,7 +143,7 @@ static LLVMValueRef is_whole(Tile *t) {
   return emit_icmp(t->e, LLVMIntSGE, t->args[ARG_COLUMNS], emit_i64(t->e, end_column(t)));
 }
 
-/* Copies the columns that there are, from c to the stack or back. */
+/* Copies the columns that exist, from c to the stack or back. */
 static void copy_part(Tile *t, bool to_stack) {
   Emitter *e = t->e;
   LLVMValueRef four = emit_i64(e, 4), end = emit_least(e, t->args[ARG_COLUMNS], emit_i64(e, end_column(t)));
@@ -190,7 +194,7 @@ static void store_rows(Tile *t, Memory memory) {
   }
 }
 
-/* c from 0, from memory, or from the part of it that there is. */
+/* c starts as 0, or as what memory holds, whole rows or the part of them that exists. */
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];

@@ -1,5 +1,5 @@
-/* In: a KernelSpec. Out: its canonical text, one line per operand and per different operation of the expression, so
- * that it does not depend on what is shared in the expression's DAG. */
+/* In: a KernelSpec. Out: its canonical text. Expressions are printed with one line per different operation, so the text does
+ * not depend on which subexpressions happen to be shared in memory. */
 #include "plan/kernel_spec.h"
 
 #include <math.h>
@@ -7,12 +7,17 @@
 #include "base/map.h"
 #include "graph/graph.h"
 
-static const char *const family_names[] = {
-#define KERNEL(Enum, text, line) text,
+const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
+#define KERNEL(Enum, text, Type, line) [KERNEL_##Enum] = {text, #Type, line},
 #include "plan/kernels.def"
 };
 
+#define KERNEL(Enum, text, Type, line) _Static_assert(sizeof(Type) == sizeof(void *), "a function of the runtime");
+#include "plan/kernels.def"
+
 static const char *const access_names[] = {"contiguous", "broadcast", "strided"};
+
+// ---- expressions ----
 
 static void print_number(StrBuf *out, const Expr *expr) {
   if (expr->dtype != DTYPE_F32) strbuf_printf(out, "%lld", (long long)expr->integer);
@@ -52,7 +57,29 @@ static void print_expr(StrBuf *out, const Expr *root) {
   arena_destroy(scratch);
 }
 
-static void print_row(StrBuf *out, const KernelSpec *spec) {
+// ---- what each family depends on ----
+
+static void print_TILE(StrBuf *out, const KernelSpec *spec) {
+  strbuf_printf(out, " %dx%d a %lld b %lld%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+                (long long)spec->b_stride, spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
+}
+
+static void print_PACK(StrBuf *out, const KernelSpec *spec) {
+  strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");
+}
+
+/* All attentions share one. */
+static void print_SOFTMAX(StrBuf *out, const KernelSpec *spec) {
+  (void)spec;
+  strbuf_add_char(out, '\n');
+}
+
+static void print_FINITE(StrBuf *out, const KernelSpec *spec) {
+  (void)spec;
+  strbuf_add_char(out, '\n');
+}
+
+static void print_ROW(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a\n", op_table[spec->reduction].name, spec->reduce,
                 spec->weight, spec->bias, spec->eps);
   for (uint32_t i = 0; i < spec->n_operands; i++) {
@@ -65,16 +92,10 @@ static void print_row(StrBuf *out, const KernelSpec *spec) {
 }
 
 void kernel_spec_print(StrBuf *out, const KernelSpec *spec) {
-  strbuf_add(out, family_names[spec->family]);
-  switch (spec->family) {
-    case KERNEL_TILE:
-      strbuf_printf(out, " %dx%d a %lld b %lld%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
-                    (long long)spec->b_stride, spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
-      break;
-    case KERNEL_PACK:
-      strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");
-      break;
-    case KERNEL_ROW: print_row(out, spec); break;
-    default: strbuf_add_char(out, '\n');
-  }
+  static void (*const print[N_KERNEL_FAMILIES])(StrBuf *out, const KernelSpec *spec) = {
+#define KERNEL(Enum, text, Type, line) [KERNEL_##Enum] = print_##Enum,
+#include "plan/kernels.def"
+  };
+  strbuf_add(out, kernel_families[spec->family].name);
+  print[spec->family](out, spec);
 }

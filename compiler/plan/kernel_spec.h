@@ -1,6 +1,7 @@
-/* KernelSpec: what a kernel has to be, without LLVM. Equal specs are one kernel, whatever layer asked for it.
+/* KernelSpec: what a kernel has to be, without LLVM. Equal specs are one kernel, whichever layers ask for it.
  *
- * In: what plan knows statically. Out: what kernels/ turns into a function. Types of the functions: tfm/program.h. */
+ * In: what plan knows statically. Out: a canonical text, and what kernels/ turns into a function whose type is in
+ * tfm/program.h. */
 #ifndef TFM_PLAN_KERNEL_SPEC_H
 #define TFM_PLAN_KERNEL_SPEC_H
 
@@ -8,7 +9,7 @@
 #include "tfm/program.h"
 
 typedef enum KernelFamily {
-#define KERNEL(Enum, text, line) KERNEL_##Enum,
+#define KERNEL(Enum, text, Type, line) KERNEL_##Enum,
 #include "plan/kernels.def"
   N_KERNEL_FAMILIES
 } KernelFamily;
@@ -30,7 +31,7 @@ typedef struct KernelSpec {
   /* TILE */
   uint8_t rows, width;
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
-  bool b_is_page;             /* rows of b end after a few steps of k: who calls prefetches them, the tile does not */
+  bool b_is_page;             /* rows of b end after a few steps of k, so the caller prefetches them instead of the tile */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
@@ -45,7 +46,14 @@ typedef struct KernelSpec {
   double eps;
 } KernelSpec;
 
-/* A canonical text: equal exactly for equal specs; hashed into the function's name. */
+/* The name and the document line of every family. */
+typedef struct KernelFamilyInfo {
+  const char *name, *function, *line;
+} KernelFamilyInfo;
+
+extern const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES];
+
+/* A canonical text, equal exactly for equal specs. It is hashed into the function's name and into keys of the code cache. */
 void kernel_spec_print(StrBuf *out, const KernelSpec *spec);
 
 #endif

@@ -4,11 +4,6 @@
 
 #include "plan/planner.h"
 
-static const char *const family_texts[] = {
-#define KERNEL(Enum, text, line) text,
-#include "plan/kernels.def"
-};
-
 /* FNV-1a: the name depends on the text of the spec alone. */
 static uint64_t hash_text(const StrBuf *text) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -22,7 +17,7 @@ uint32_t plan_kernel(Planner *p, const KernelSpec *spec) {
   MapEntry *known = map_find(&p->kernels, text.text, text.length);
   if (known) return (uint32_t)(uintptr_t)known->value;
   uint32_t index = (uint32_t)p->plan->kernels.n;
-  const char *name = arena_printf(p->arena, "tfm_%s_%016" PRIx64, family_texts[spec->family], hash_text(&text));
+  const char *name = arena_printf(p->arena, "tfm_%s_%016" PRIx64, kernel_families[spec->family].name, hash_text(&text));
   vec_push(p->arena, &p->plan->kernels, (PlannedKernel){*spec, name});
   map_put_n(&p->kernels, text.text, text.length, (void *)(uintptr_t)index);
   return index;

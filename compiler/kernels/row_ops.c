@@ -1,0 +1,250 @@
+/* ROW: what row kernels compute: pointwise expressions, reductions, softmax, norms.
+ *
+ * In: a spec of the family ROW, whose expression gives the lines. Out: a tfm_row_kernel. A line is what is reduced; lines
+ * lie along the rows or along the columns, and reducer.h hides which. */
+#include "base/check.h"
+#include "codegen/math.h"
+#include "kernels/emit.h"
+#include "kernels/reducer.h"
+
+// ---- pointwise ----
+
+static void pointwise_body(RowKernel *k, void *context, LLVMValueRef *state) {
+  (void)context, (void)state;
+  row_store(k, row_values(k));
+}
+
+static void emit_pointwise(RowKernel *k) {
+  Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
+  row_begin(k, rows.index);
+  row_walk(k, row_unroll(k), pointwise_body, NULL, 0, NULL);
+  loop_end(k->e, &rows);
+}
+
+// ---- reductions: SUM MEAN MAX MIN ARGMAX, one number per line ----
+
+static const Reducer *reducer_of(OpKind reduction) {
+  switch (reduction) {
+    case OP_SUM:
+    case OP_MEAN: return &reducer_sum;
+    case OP_MAX: return &reducer_max;
+    case OP_MIN: return &reducer_min;
+    case OP_ARGMAX: return &reducer_argmax;
+    default: UNREACHABLE("reduction %d", reduction);
+  }
+}
+
+static Lanes element(RowKernel *k, const Lanes *values) {
+  (void)values;
+  return row_values(k);
+}
+
+/* The lowest index that any element had; 0 of a line without elements. */
+static LLVMValueRef index_of(Emitter *e, LLVMValueRef index) {
+  LLVMValueRef untouched = emit_splat(e, emit_i32(e, INT32_MAX), LANES), zero = emit_splat(e, emit_i32(e, 0), LANES);
+  return LLVMBuildSelect(e->builder, emit_icmp(e, LLVMIntEQ, index, untouched), zero, index, "");
+}
+
+static void reduce_line(RowKernel *k) {
+  Emitter *e = k->e;
+  LLVMValueRef state[REDUCER_MAX_STATE];
+  row_pass(k, reducer_of(k->spec->reduction), element, NULL, state);
+  LLVMValueRef result = k->spec->reduction == OP_ARGMAX ? index_of(e, state[1]) : state[0];
+  if (k->spec->reduction == OP_MEAN) result = LLVMBuildFDiv(e->builder, result, row_line_length(k), "");
+  if (k->spec->reduce == 2) {
+    row_begin(k, emit_i64(e, 0));
+    row_store(k, lanes_same(result));
+  } else {
+    row_store_scalar(k, LLVMBuildExtractElement(e->builder, result, emit_i32(e, 0), ""));
+  }
+}
+
+// ---- SOFTMAX, LOG_SOFTMAX ----
+
+/* Three passes: the maximum (the values are left in the result), the sum of exp(x - maximum), the result. A line of -inf
+ * gives zeros (log: NaN); a NaN or +inf in a line makes all of it NaN. */
+
+enum { SOFTMAX_MAXIMUM, SOFTMAX_FACTOR }; /* the values handed to passes; the factor is 1 / sum, or its log */
+
+static Lanes power(RowKernel *k, const Lanes *values) {
+  Lanes x = math_exp_nonpositive(k->e, lanes_sub(k->e, row_value_again(k), values[SOFTMAX_MAXIMUM]));
+  row_store(k, x);
+  return x;
+}
+
+static Lanes scaled(RowKernel *k, const Lanes *values) {
+  Lanes x = lanes_mul(k->e, row_load(k, 0), values[SOFTMAX_FACTOR]);
+  row_store(k, x);
+  return x;
+}
+
+static Lanes log_power(RowKernel *k, const Lanes *values) {
+  return math_exp_nonpositive(k->e, lanes_sub(k->e, row_value_again(k), values[SOFTMAX_MAXIMUM]));
+}
+
+static Lanes shifted(RowKernel *k, const Lanes *values) {
+  Lanes x = lanes_sub(k->e, lanes_sub(k->e, row_value_again(k), values[SOFTMAX_MAXIMUM]), values[SOFTMAX_FACTOR]);
+  row_store(k, x);
+  return x;
+}
+
+/* -inf is no shift: its line would be NaN instead of exp(-inf) = 0. */
+static Lanes finite_shift(Emitter *e, Lanes maximum) {
+  Lanes least = lanes_number(e, -__builtin_inf());
+  Lanes is_least = lanes_compare(e, LLVMRealOEQ, maximum, least);
+  return lanes_same(lanes_select(e, is_least, lanes_number(e, 0), maximum).v[0]);
+}
+
+static Lanes reciprocal_or_zero(Emitter *e, Lanes sum) {
+  Lanes zero = lanes_number(e, 0);
+  Lanes none = lanes_compare(e, LLVMRealOEQ, sum, zero);
+  return lanes_same(lanes_select(e, none, zero, lanes_div(e, lanes_number(e, 1), sum)).v[0]);
+}
+
+static void softmax_line(RowKernel *k) {
+  Emitter *e = k->e;
+  LLVMValueRef state[REDUCER_MAX_STATE];
+  row_pass(k, &reducer_number_max, row_first_value, NULL, state);
+  Lanes values[2] = {[SOFTMAX_MAXIMUM] = finite_shift(e, lanes_same(state[0]))};
+  row_pass(k, &reducer_sum, power, values, state);
+  values[SOFTMAX_FACTOR] = reciprocal_or_zero(e, lanes_same(state[0]));
+  row_pass(k, NULL, scaled, values, NULL);
+}
+
+static void log_softmax_line(RowKernel *k) {
+  LLVMValueRef state[REDUCER_MAX_STATE];
+  row_pass(k, &reducer_number_max, row_first_value, NULL, state);
+  Lanes values[2] = {[SOFTMAX_MAXIMUM] = lanes_same(state[0])};
+  row_pass(k, &reducer_sum, log_power, values, state);
+  values[SOFTMAX_FACTOR] = lanes_same(math_log(k->e, lanes_same(state[0])).v[0]);
+  row_pass(k, NULL, shifted, values, NULL);
+}
+
+// ---- LAYER_NORM, RMS_NORM ----
+
+/* layer norm: (x - mean) / sqrt(mean of (x - mean)^2 + eps) * w + b
+ * rms norm:   x / sqrt(mean of x^2 + eps) * w
+ *
+ * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the difference of
+ * two means would cancel. */
+
+enum { NORM_MEAN, NORM_FACTOR };
+
+static Lanes centred(RowKernel *k, const Lanes *values) {
+  return lanes_sub(k->e, row_value_again(k), values[NORM_MEAN]);
+}
+
+static Lanes finish(RowKernel *k, Lanes x, const Lanes *values) {
+  Emitter *e = k->e;
+  x = lanes_mul(e, x, values[NORM_FACTOR]);
+  const KernelSpec *spec = k->spec;
+  if (spec->weight && spec->bias) x = lanes_fma(e, x, row_load(k, spec->weight), row_load(k, spec->bias));
+  else if (spec->weight) x = lanes_mul(e, x, row_load(k, spec->weight));
+  else if (spec->bias) x = lanes_add(e, x, row_load(k, spec->bias));
+  row_store(k, x);
+  return x;
+}
+
+static Lanes normal(RowKernel *k, const Lanes *values) { return finish(k, centred(k, values), values); }
+
+static Lanes rms_normal(RowKernel *k, const Lanes *values) { return finish(k, row_value_again(k), values); }
+
+static Lanes mean(RowKernel *k, LLVMValueRef sum) {
+  return lanes_same(LLVMBuildFDiv(k->e->builder, sum, row_line_length(k), ""));
+}
+
+static Lanes factor(RowKernel *k, LLVMValueRef squares) {
+  Emitter *e = k->e;
+  Lanes variance = lanes_add(e, mean(k, squares), lanes_number(e, k->spec->eps));
+  return lanes_same(lanes_div(e, lanes_number(e, 1), lanes_sqrt(e, variance)).v[0]);
+}
+
+typedef struct NormPass {
+  const Reducer *reducer; /* NULL: the pass stores results */
+  RowElement element;
+  unsigned yields; /* NORM_MEAN or NORM_FACTOR, from what is reduced */
+} NormPass;
+
+enum { MAX_PASSES = 3 };
+
+static const NormPass layer_norm[MAX_PASSES] = {
+    {&reducer_sum, row_first_value, NORM_MEAN}, {&reducer_squares, centred, NORM_FACTOR}, {NULL, normal, 0}};
+static const NormPass rms_norm[MAX_PASSES] = {{&reducer_squares, row_first_value, NORM_FACTOR}, {NULL, rms_normal, 0}};
+
+static const NormPass *passes_of(const RowKernel *k) {
+  return k->spec->reduction == OP_LAYER_NORM ? layer_norm : rms_norm;
+}
+
+static void run_pass(RowKernel *k, const NormPass *pass, Lanes *values) {
+  LLVMValueRef state[REDUCER_MAX_STATE];
+  row_pass(k, pass->reducer, pass->element, values, state);
+  if (!pass->reducer) return;
+  values[pass->yields] = pass->yields == NORM_MEAN ? mean(k, state[0]) : factor(k, state[0]);
+}
+
+static void norm_line(RowKernel *k) {
+  Lanes values[2];
+  const NormPass *pass = passes_of(k);
+  do run_pass(k, pass, values);
+  while (pass++->reducer);
+}
+
+/* A pass over one row is a chain of additions. Four rows hide each other's latencies, and all of them stay in L1 from one pass
+ * to the next. */
+enum { NORM_ROWS = 4 };
+
+typedef struct NormRows {
+  LLVMValueRef first, end;
+  LLVMValueRef numbers[2]; /* on the stack: NORM_MEAN and NORM_FACTOR of each row, in all lanes */
+} NormRows;
+
+static LLVMValueRef place_of(RowKernel *k, const NormRows *rows, unsigned number) {
+  LLVMValueRef row = emit_sub(k->e, k->row, rows->first);
+  return emit_offset(k->e, rows->numbers[number], emit_mul(k->e, row, emit_i64(k->e, LANES * 4)));
+}
+
+static void run_pass_on_rows(RowKernel *k, const NormPass *passes, unsigned n, const NormRows *rows) {
+  Emitter *e = k->e;
+  Lanes values[2];
+  Loop loop = loop_begin(e, rows->first, rows->end, 1);
+  row_begin(k, loop.index);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef place = place_of(k, rows, passes[i].yields);
+    values[passes[i].yields] = lanes_same(emit_load(e, lanes_type(e->f32), place, 64));
+  }
+  run_pass(k, &passes[n], values);
+  if (passes[n].reducer) emit_store(e, values[passes[n].yields].v[0], place_of(k, rows, passes[n].yields), 64);
+  loop_end(e, &loop);
+}
+
+static void norm_rows(RowKernel *k) {
+  Emitter *e = k->e;
+  const NormPass *passes = passes_of(k);
+  NormRows rows;
+  for (unsigned i = 0; i < 2; i++) rows.numbers[i] = emit_stack(e, LLVMArrayType2(lanes_type(e->f32), NORM_ROWS), 64);
+  Loop blocks = loop_begin(e, emit_i64(e, 0), k->rows, NORM_ROWS);
+  rows.first = blocks.index;
+  rows.end = emit_least(e, emit_add(e, blocks.index, emit_i64(e, NORM_ROWS)), k->rows);
+  unsigned n = 0;
+  do run_pass_on_rows(k, passes, n, &rows);
+  while (passes[n++].reducer);
+  loop_end(e, &blocks);
+}
+
+// ---- the family ----
+
+void emit_ROW(Emitter *e, const KernelSpec *spec, const char *name) {
+  RowKernel k = row_kernel_begin(e, spec, name);
+  switch (spec->reduction) {
+    case OP_POINTWISE: emit_pointwise(&k); break;
+    case OP_SOFTMAX: row_lines(&k, softmax_line); break;
+    case OP_LOG_SOFTMAX: row_lines(&k, log_softmax_line); break;
+    case OP_LAYER_NORM:
+    case OP_RMS_NORM:
+      if (spec->reduce == 2) row_lines(&k, norm_line);
+      else norm_rows(&k);
+      break;
+    default: row_lines(&k, reduce_line);
+  }
+  row_kernel_end(&k);
+}
