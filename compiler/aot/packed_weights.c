@@ -5,7 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "plan/share_weights.h"
+#include "plan/memory.h"
 #include "weights/files.h"
 
 static void hash(const void *bytes, size_t size, uint8_t digest[16]) {

@@ -6,7 +6,7 @@
 
 #include "codegen/codegen.h"
 #include "compile/compile.h"
-#include "plan/share_weights.h"
+#include "plan/memory.h"
 #include "weights/pack.h"
 
 enum { HUGE_PAGE = 2 * 1024 * 1024 }; /* weights on such pages are read about a tenth faster */

@@ -1,17 +1,116 @@
-/* In: ATTENTION and the ATTENTION_WEIGHTS that reads it. Out: an attention step, over tensors or over caches. */
+/* In: ATTENTION, and the ATTENTION_WEIGHTS that reads it. Out: an attention step over tensors or over caches, with hints about
+ * the keys that its mask leaves out. Refused: heads whose size is not known, scores that depend on too many tensors. */
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "plan/caches.h"
-#include "plan/contract.h"
-#include "plan/mask.h"
-#include "plan/needed.h"
+#include "plan/cost.h"
+#include "plan/products.h"
+
+// ---- what the mask says ----
+
+/* Hints that hold for every value of the operands. They are read from the outermost chain of where(condition, -inf, rest),
+ * because there a true condition makes the score -inf whatever else is computed. The condition is taken apart at `or`, and
+ * at `and` where false means masked. */
+typedef struct MaskHints {
+  bool causal;        /* every key after the query's row + causal_offset is -inf */
+  const Size *causal_offset;
+  uint8_t padding;    /* a bool operand without a stride along t; 0: none */
+  bool padding_true;  /* keys are -inf where it is true, else where it is false */
+  bool padding_only;  /* the scores of other keys stay as they are */
+} MaskHints;
+
+static bool is_minus_infinity(const Expr *expr) {
+  return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == -INFINITY;
+}
+
+/* An index expression as keys * key + queries * query + rest. */
+typedef struct Linear {
+  int keys, queries;
+  const Size *rest; /* NULL: it has no such form */
+} Linear;
+
+static Linear linear_of(Planner *p, const Nest *nest, const Expr *expr, unsigned depth) {
+  enum { MAX_DEPTH = 8 };
+  Linear none = {0};
+  if (expr->dtype != DTYPE_I32 || depth > MAX_DEPTH) return none;
+  if (expr->kind == EXPR_INDEX && expr->axis < 2) return (Linear){expr->axis == 0, expr->axis == 1, p->math.zero};
+  if (expr->kind == EXPR_CONST) return (Linear){0, 0, math_const(&p->math, expr->integer)};
+  if (expr->kind == EXPR_INPUT && nest->operands[expr->input].space == TFM_SPACE_SIZE)
+    return (Linear){0, 0, nest->operands[expr->input].size};
+  if (expr->kind != EXPR_OP || (expr->op != OP_ADD && expr->op != OP_SUB)) return none;
+  Linear x = linear_of(p, nest, expr->args[0], depth + 1), y = linear_of(p, nest, expr->args[1], depth + 1);
+  if (!x.rest || !y.rest) return none;
+  if (expr->op == OP_ADD) return (Linear){x.keys + y.keys, x.queries + y.queries, size_add(p->math.table, x.rest, y.rest)};
+  return (Linear){x.keys - y.keys, x.queries - y.queries, size_sub(p->math.table, x.rest, y.rest)};
+}
+
+/* If `expr` has the value `masked` for every key after query + offset, the least such offset or one more; else NULL. */
+static const Size *covers_the_future(Planner *p, const Nest *nest, const Expr *expr, bool masked) {
+  if (expr->n_args != 2) return NULL;
+  Linear x = linear_of(p, nest, expr->args[0], 0), y = linear_of(p, nest, expr->args[1], 0);
+  if (!x.rest || !y.rest) return NULL;
+  OpKind op = expr->op;
+  bool is_above = op == OP_GT || op == OP_GE, is_below = op == OP_LT || op == OP_LE;
+  int keys = x.keys - y.keys, queries = x.queries - y.queries;
+  if (keys * queries != -1) return NULL;
+  bool key_first = keys == 1;
+  if (masked ? !(key_first ? is_above : is_below) : !(key_first ? is_below : is_above)) return NULL;
+  return key_first ? size_sub(p->math.table, y.rest, x.rest) : size_sub(p->math.table, x.rest, y.rest);
+}
+
+/* A bool operand that is the same for all queries. */
+static bool is_padding(const Nest *nest, const Expr *expr) {
+  return expr->kind == EXPR_INPUT && expr->dtype == DTYPE_BOOL &&
+         size_equals(nest->operands[expr->input].strides[nest->rank - 2], 0);
+}
+
+/* Keys are masked where `expr` equals `masked`. */
+static void read_condition(Planner *p, const Nest *nest, const Expr *expr, bool masked, MaskHints *hints) {
+  const Size *offset;
+  if (expr->kind == EXPR_OP && expr->op == OP_NOT) {
+    read_condition(p, nest, expr->args[0], !masked, hints);
+  } else if (expr->kind == EXPR_OP && expr->op == (masked ? OP_OR : OP_AND)) {
+    read_condition(p, nest, expr->args[0], masked, hints);
+    read_condition(p, nest, expr->args[1], masked, hints);
+  } else if (!hints->causal && expr->kind == EXPR_OP && (offset = covers_the_future(p, nest, expr, masked))) {
+    hints->causal = true;
+    hints->causal_offset = offset;
+  } else if (!hints->padding && is_padding(nest, expr)) {
+    hints->padding = (uint8_t)expr->input;
+    hints->padding_true = masked;
+  }
+}
+
+/* Whether `expr` is a bool operand, negated any number of times. */
+static bool is_bool_operand(const Expr *expr) {
+  while (expr->kind == EXPR_OP && expr->op == OP_NOT) expr = expr->args[0];
+  return expr->kind == EXPR_INPUT;
+}
+
+/* `nest` has the axes [..., t, s]. */
+static MaskHints mask_hints(Planner *p, const Nest *nest) {
+  MaskHints hints = {0};
+  const Expr *expr = nest->expr;
+  while (expr->kind == EXPR_OP && expr->op == OP_WHERE) {
+    bool masked = is_minus_infinity(expr->args[1]);
+    if (!masked && !is_minus_infinity(expr->args[2])) break;
+    read_condition(p, nest, expr->args[0], masked, &hints);
+    const Expr *condition = expr->args[0];
+    expr = masked ? expr->args[2] : expr->args[1];
+    hints.padding_only = hints.padding && expr->kind == EXPR_ACC && nest->n_operands == 2 && is_bool_operand(condition);
+  }
+  return hints;
+}
+
+// ---- the tensors of the step ----
 
 typedef struct Attention {
   const Node *node;
   const Node *weights; /* ATTENTION_WEIGHTS; NULL: the probabilities are not asked for */
   View q, k, v, c, weights_view;
-  View mask;       /* of queries that are needed, over [..., t, 1] */
+  View mask;       /* of live queries, over [..., t, 1] */
   bool has_mask;
   int64_t h, e;
   uint32_t value_width; /* of the tiles of p v */
@@ -31,7 +130,7 @@ static const Node *live_weights(Planner *p, const Node *node) {
   return NULL;
 }
 
-/* [first axis, t, other axes, e]: then merging the heads is a view. */
+/* [first axis, t, other axes, e], so that merging the heads is a view. */
 static View result_layout(Planner *p, const Node *node, const Size **elements) {
   uint32_t rank = node->rank, t = rank - 2;
   if (rank < 4) {
@@ -57,7 +156,7 @@ static View result_layout(Planner *p, const Node *node, const Size **elements) {
   return view;
 }
 
-/* The columns of values stand side by side, whatever the distance of their rows. */
+/* Tiles read the columns of values as vectors; the distance of their rows may be anything. */
 static View view_of_values(Planner *p, const Node *v) {
   View view = plan_view(p, v);
   return view_has_contiguous_columns(&view) ? view : plan_compact(p, v, false);
@@ -75,7 +174,7 @@ static void choose_values(Planner *p, Attention *a) {
   a->v_packed = true;
 }
 
-/* Values in pages: a tile that is wider than what is left of e reads on, but does not store. */
+/* Values in pages. A tile that is wider than what is left of e reads on, but does not store what it reads. */
 static void choose_cached_values(Planner *p, Attention *a) {
   const uint32_t *widths = p->target->attention_value_widths;
   size_t n = sizeof p->target->attention_value_widths / sizeof *widths;
@@ -133,7 +232,9 @@ static int64_t static_stride(const Size *stride) {
   return floats;
 }
 
-/* A page of keys is a panel. */
+// ---- kernels ----
+
+/* A page of keys is a panel that tiles read as it lies. */
 static TileShape key_tile(const Planner *p, const Attention *a) {
   TileShape tile = p->target->attention_keys;
   if (a->has_caches) tile.width = TFM_CACHE_PAGE;
@@ -185,7 +286,7 @@ static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_
     step->needed = needed_by_operand(p, a->node, &mask);
   }
   step->first_operand = (uint32_t)p->operands.n;
-  /* Operand 0 is scratch of the runtime: its place here is held by an operand that is never read. */
+  /* Operand 0 is scratch of the runtime; an operand that is never read stands for it here. */
   vec_push(p->arena, &p->operands, (tfm_operand){.space = TFM_SPACE_SIZE});
   for (uint32_t i = 1; i < nest->n_operands; i++)
     vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
@@ -214,10 +315,10 @@ static void add_step(Planner *p, const Attention *a, const Nest *nest) {
   fill_operands(p, a, nest, &step);
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->attentions, step);
-  const Size *scores = math_product(&p->math, nest->rank, nest->dims);
-  int64_t per_score = 2 * (a->h + a->e) * 10 + 12 * nest_cost(nest) + 300;
-  plan_step(p, TFM_STEP_ATTENTION, p->attentions.n - 1, plan_scaled(p, scores, per_score, 1000), "attention");
+  plan_step(p, TFM_STEP_ATTENTION, p->attentions.n - 1, cost_attention(p, nest, a->h, a->e), "attention");
 }
+
+// ---- the step ----
 
 static void find_keys_and_values(Planner *p, Attention *a) {
   a->has_caches = caches_serve(p, a->node);
@@ -237,8 +338,8 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   choose_cached_values(p, a);
 }
 
-/* Rows of caches are found by the first axis: it stands for the rows of the step, be it of 1. The strides along rows and
- * positions, which no memory has, become 0. */
+/* The runtime finds the pages of a row by the first axis, so that axis must stand for the rows of the step even if there is one.
+ * Strides along rows and positions are only marks (caches.h) and become 0. */
 static void finish_cached_nest(Planner *p, const Attention *a, Nest *nest) {
   if (size_equals(a->node->dims[0], 1)) nest_add_axis(p, nest);
   for (uint32_t i = OTHER_K; i <= OTHER_V; i++)

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "passes/incremental.h"
+#include "plan/cost.h"
 
 enum { MAX_COLUMNS = 1 << 20 };
 static const int64_t POSITION_MARK = (int64_t)1 << 30, ROW_MARK = (int64_t)1 << 45;
@@ -303,6 +304,6 @@ void caches_append(Planner *p, const Node *concat) {
     }
     vec_push(p->arena, &p->appends, step);
     const Size *elements = math_product(&p->math, x.rank, x.dims);
-    plan_step(p, TFM_STEP_APPEND, p->appends.n - 1, plan_size(p, elements), "append");
+    plan_step(p, TFM_STEP_APPEND, p->appends.n - 1, cost_append(p, elements), "append");
   }
 }

@@ -1,12 +1,18 @@
-/* In: axes and operands. Out: fewer axes, kernel specs and operands of steps. See nest.h. */
 #include "plan/nest.h"
 
 #include <string.h>
 
 #include "base/check.h"
-#include "plan/needed.h"
+#include "plan/caches.h"
+#include "plan/cost.h"
 
 // ---- operands ----
+
+Body body_new(const Node *node, uint32_t rank, const Size *const *dims, const Expr *expr) {
+  Body body = {.node = node, .rank = rank, .expr = expr};
+  memcpy(body.dims, dims, rank * sizeof *dims);
+  return body;
+}
 
 /* The view's strides over the nest's axes, aligned at the last; 0 where one element serves the whole axis. */
 static NestOperand operand_of(Planner *p, const Nest *nest, const View *view) {
@@ -132,7 +138,7 @@ static NestOperand *operand_at(Nest *nest, uint32_t i) {
   return i < nest->n_operands ? &nest->operands[i] : &nest->others[i - nest->n_operands];
 }
 
-/* The axes become `old[0]` ... `old[n - 1]`; `places[i]` is set to the place of old axis i from the last, from 1. */
+/* The axes become `old[0]` ... `old[n - 1]`. Coordinates in the expression count axes from the last one and follow. */
 static void select_axes(Planner *p, Nest *nest, uint32_t n, const uint32_t *old) {
   uint32_t places[MAX_RANK] = {0};
   for (uint32_t i = 0; i < n; i++) places[old[i]] = n - i;
@@ -166,7 +172,7 @@ static void drop_ones(Planner *p, Nest *nest, uint32_t kept) {
   if (n < nest->rank) select_axes(p, nest, n, old);
 }
 
-/* Whether walking axis i is walking axis i + 1 further, for every operand. */
+/* Whether for every operand a step along axis i continues where axis i + 1 ends. */
 static bool can_merge(Planner *p, Nest *nest, uint32_t i) {
   for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
     const NestOperand *operand = operand_at(nest, k);
@@ -175,10 +181,9 @@ static bool can_merge(Planner *p, Nest *nest, uint32_t i) {
   return true;
 }
 
-/* Columns are only made longer while they are short: long ones are work enough, and rows are what threads share. */
 static bool columns_are_short(const Nest *nest) {
   int64_t columns;
-  return size_is_const(nest->dims[nest->rank - 1], &columns) && columns < 64;
+  return size_is_const(nest->dims[nest->rank - 1], &columns) && cost_columns_are_short(columns);
 }
 
 static void merge_axes(Planner *p, Nest *nest, uint32_t apart) {
@@ -230,7 +235,97 @@ void nest_simplify(Planner *p, Nest *nest, uint32_t kept, uint32_t apart) {
   widen(p, nest);
 }
 
-// ---- what becomes of it ----
+// ---- live rows ----
+
+/* The rows that a step leaves out become 0 if another step reads them: one that does not leave out the same rows, even if it
+ * only selects another value instead. Attention reads all keys and values up to the last one that is seen. */
+
+static const Node *mask_itself(const Node *mask) {
+  while (mask->op == OP_RESHAPE) mask = mask->inputs.items[0];
+  return mask;
+}
+
+static bool skips_same_rows(const Planner *p, const Node *node, const Node *user) {
+  const Node *mask = node_rows_mask(user);
+  return mask && mask_itself(mask) == mask_itself(node_rows_mask(node)) &&
+         user->attr.rows_where == node->attr.rows_where && !(user->op == OP_ATTENTION && caches_serve(p, user));
+}
+
+/* Whether the user reads rows of its input `i` that the node leaves out. */
+static bool reads_all_rows(const Planner *p, const Node *node, const Node *user, size_t i) {
+  return (user->op == OP_ATTENTION && (i == 1 || i == 2)) || !skips_same_rows(p, node, user);
+}
+
+/* `value`: the node, or a view of it. */
+static bool others_are_read(const Planner *p, const Node *node, const Node *value) {
+  for (size_t i = 0; i < value->users.n; i++) {
+    const Node *user = value->users.items[i];
+    if (!p->values[user->id].is_live) continue;
+    if (op_table[user->op].category == CATEGORY_VIEW && others_are_read(p, node, user)) return true;
+    if (op_table[user->op].category == CATEGORY_VIEW) continue;
+    for (size_t j = 0; j < user->inputs.n; j++)
+      if (user->inputs.items[j] == value && reads_all_rows(p, node, user, j)) return true;
+  }
+  return false;
+}
+
+static bool has_no_gaps(Planner *p, const View *view) {
+  const Size *expected = p->math.one;
+  for (uint32_t i = view->rank; i-- > 0;) {
+    if (size_equals(view->dims[i], 1)) continue;
+    if (view->strides[i] != expected) return false;
+    expected = math_mul(&p->math, expected, view->dims[i]);
+  }
+  return true;
+}
+
+static bool has_all_rows(const Node *node, const View *mask) {
+  if (mask->rank + 1 != node->rank) return false;
+  for (uint32_t i = 0; i < mask->rank; i++)
+    if (mask->dims[i] != node->dims[i]) return false;
+  return true;
+}
+
+static bool same_mask(const tfm_operand *a, const tfm_operand *b) {
+  bool same = a->space == b->space && a->dtype == b->dtype && a->gathered == b->gathered && a->index == b->index &&
+              a->offset == b->offset;
+  for (int axis = 0; axis < TFM_MAX_RANK; axis++) same &= a->strides[axis] == b->strides[axis];
+  return same;
+}
+
+uint32_t needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
+  const tfm_needed_rows wanted = {.where = node->attr.rows_where,
+                                  .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
+                                  .mask = *mask};
+  for (size_t i = 0; i < p->needed.n; i++) {
+    const tfm_needed_rows *known = &p->needed.items[i];
+    if (known->where == wanted.where && known->zeroed == wanted.zeroed && same_mask(&known->mask, mask))
+      return (uint32_t)i + 1;
+  }
+  vec_push(p->arena, &p->needed, wanted);
+  return (uint32_t)p->needed.n;
+}
+
+uint32_t needed_rows(Planner *p, const Node *node) {
+  const Node *mask = node_rows_mask(node);
+  if (!mask) return 0;
+  View view = plan_view(p, mask);
+  if (!has_all_rows(node, &view) || !has_no_gaps(p, &view)) return 0;
+  tfm_operand operand = plan_operand(p, &view);
+  return needed_by_operand(p, node, &operand);
+}
+
+bool needed_queries(Planner *p, const Node *attention, View *mask) {
+  const Node *node = node_rows_mask(attention);
+  if (!node || caches_serve(p, attention)) return false;
+  *mask = plan_view(p, node);
+  if (mask->rank + 1 != attention->rank) return false;
+  mask->dims[mask->rank] = p->math.one;
+  mask->strides[mask->rank++] = p->math.zero;
+  return true;
+}
+
+// ---- kernels, operands and steps ----
 
 static ColumnAccess access_of(const Nest *nest, const NestOperand *operand) {
   const Size *stride = operand->strides[nest->rank - 1];
@@ -271,13 +366,6 @@ void nest_dims(Planner *p, const Nest *nest, tfm_size *dims) {
   for (uint32_t i = 0; i < nest->rank; i++) dims[i] = plan_size(p, nest->dims[i]);
 }
 
-int64_t nest_cost(const Nest *nest) {
-  int64_t cost = 0;
-  for (uint32_t i = 0; i < nest->n_operands; i++)
-    if (!size_equals(nest->operands[i].strides[nest->rank - 1], 0)) cost += dtype_bytes[nest->operands[i].dtype];
-  return cost + (int64_t)expr_count(nest->expr);
-}
-
 void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *operation) {
   tfm_row_step step = {.kernel = plan_kernel(p, spec),
                        .rank = (uint8_t)nest->rank,
@@ -286,8 +374,6 @@ void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *o
                        .first_operand = nest_operands(p, nest)};
   if (nest->rows_of) step.needed = needed_rows(p, nest->rows_of);
   nest_dims(p, nest, step.dims);
-  const Size *elements = math_product(&p->math, nest->rank, nest->dims);
-  tfm_size work = plan_scaled(p, elements, nest_cost(nest), 8);
   vec_push(p->arena, &p->rows, step);
-  plan_step(p, TFM_STEP_ROW, p->rows.n - 1, work, operation);
+  plan_step(p, TFM_STEP_ROW, p->rows.n - 1, cost_rows(p, nest), operation);
 }

@@ -1,11 +1,176 @@
-/* In: nodes. Out: where their values lie; weight recipes for static subgraphs, copies where strides cannot say it,
- * checks of ids. */
+/* In: nodes, their shapes and their users. Out: where every value lies: buffers and their layouts for results, weight recipes
+ * for static subgraphs, copies where strides cannot express a view; checks of ids. Refused: weights that no memory can hold.
+ *
+ * A result whose only user is a view gets the layout that suits the view, and one whose only user is a concat is written
+ * into the concat's memory. A result that is nothing but an output is written into the caller's memory, if no later step
+ * can fail: outputs of a run that failed must be untouched. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/checked_size.h"
+#include "plan/caches.h"
+#include "plan/cost.h"
 #include "plan/nest.h"
+
+// ---- memory of results ----
+
+uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements) {
+  tfm_buffer buffer = {.elements = plan_size(p, elements), .dtype = (uint8_t)dtype, .persistent = p->prepare,
+                       .first_step = TFM_NONE};
+  vec_push(p->arena, &p->buffers, buffer);
+  return (uint32_t)p->buffers.n - 1;
+}
+
+static View default_layout(Planner *p, DType dtype, uint32_t rank, const Size *const *dims, const Size **elements) {
+  int64_t n;
+  const Size *row = NULL;
+  if (dtype == DTYPE_F32 && rank >= 2 && size_is_const(dims[rank - 1], &n)) row = math_const(&p->math, cost_row_stride(n));
+  return view_rows(&p->math, dtype, rank, dims, row, elements);
+}
+
+View place_default(Planner *p, DType dtype, uint32_t rank, const Size *const *dims) {
+  return default_layout(p, dtype, rank, dims, NULL);
+}
+
+View place_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims) {
+  const Size *elements;
+  View view = default_layout(p, dtype, rank, dims, &elements);
+  view.index = plan_buffer(p, dtype, elements);
+  return view;
+}
+
+bool layout_has_columns(Planner *p, const View *view) {
+  (void)p;
+  return view_has_contiguous_columns(view);
+}
+
+bool layout_has_rows(Planner *p, const View *view) {
+  const Size *rows, *stride;
+  return view_has_contiguous_columns(view) && view_collapse(&p->math, view, &rows, &stride);
+}
+
+// ---- where a user wants a result ----
+
+static uint32_t count_outputs(const Planner *p, const Node *node) {
+  uint32_t n = 0;
+  for (size_t i = 0; i < p->outputs.n; i++) n += p->outputs.items[i].node == node;
+  return n;
+}
+
+/* The only live user; NULL if there are none or several. `n` gets the number of uses, as an output included. The probabilities
+ * of an attention are not a use of its result. */
+static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
+  const Node *only = NULL;
+  *n = 0;
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (!p->values[user->id].is_live || user->op == OP_ATTENTION_WEIGHTS) continue;
+    only = user;
+    ++*n;
+  }
+  *n += count_outputs(p, node);
+  return *n == 1 ? only : NULL;
+}
+
+static uint32_t output_number(const Planner *p, const Node *node) {
+  uint32_t i = 0;
+  while (p->outputs.items[i].node != node) i++;
+  return i;
+}
+
+/* Whether only pointwise work and reductions read the value, which can read rows in any layout. */
+static bool only_rows_read(Planner *p, const Node *node) {
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (p->values[user->id].is_live && user->op != OP_POINTWISE && user->op != OP_REDUCE) return false;
+  }
+  return true;
+}
+
+/* A layout and, if no buffer has been made for it yet, how much memory it needs. */
+typedef struct Place {
+  View view;
+  const Size *elements; /* NULL: the buffer exists */
+  const Size *stand_in; /* in an output that is read too: what its stand-in needs; else NULL */
+} Place;
+
+/* Makes the memory that the place needs. */
+static void take_place(Planner *p, DType dtype, Place *place) {
+  if (place->elements) place->view.index = plan_buffer(p, dtype, place->elements);
+  if (place->stand_in) p->stand_ins[place->view.index] = plan_buffer(p, dtype, place->stand_in) + 1;
+  place->elements = place->stand_in = NULL;
+}
+
+static bool may_be_in_output(Planner *p, const Node *node, bool is_only_output) {
+  if (!p->may_write_outputs || p->values[node->id].is_prepare) return false;
+  return is_only_output || (count_outputs(p, node) == 1 && only_rows_read(p, node));
+}
+
+/* `is_read`: by other steps too, which may be wanted when the output is not. */
+static Place place_in_output(Planner *p, const Node *node, bool is_read) {
+  const Size *elements;
+  View whole = view_rows(&p->math, node->dtype, node->rank, (const Size *const *)node->dims, NULL, &elements);
+  whole.space = TFM_SPACE_OUTPUT;
+  whole.index = output_number(p, node);
+  return (Place){.view = whole, .stand_in = is_read ? elements : NULL};
+}
+
+static Place wanted(Planner *p, const Node *node);
+
+/* The part of a concat's memory that is for its input. The concat gets its memory here, before it is planned. */
+static Place part_of_concat(Planner *p, const Node *concat, const Node *input) {
+  Value *value = &p->values[concat->id];
+  if (!value->has_view) {
+    Place whole = wanted(p, concat);
+    take_place(p, concat->dtype, &whole);
+    plan_set_view(p, concat, &whole.view);
+  }
+  const Size *starts[MAX_RANK];
+  for (uint32_t i = 0; i < concat->rank; i++) starts[i] = p->math.zero;
+  for (size_t i = 0; concat->inputs.items[i] != input; i++) {
+    const Node *before = concat->inputs.items[i];
+    starts[concat->attr.axis] = math_add(&p->math, starts[concat->attr.axis], before->dims[concat->attr.axis]);
+  }
+  return (Place){.view = view_slice(&p->math, &value->view, starts, (const Size *const *)input->dims)};
+}
+
+static Place wanted(Planner *p, const Node *node) {
+  uint32_t n_uses;
+  const Node *user = only_user(p, node, &n_uses);
+  if (may_be_in_output(p, node, n_uses == 1 && !user)) return place_in_output(p, node, n_uses > 1);
+  bool same_life = user && p->values[user->id].is_prepare == p->values[node->id].is_prepare;
+  if (same_life && user->op == OP_CONCAT && !caches_has(p, user)) return part_of_concat(p, user, node);
+  if (same_life && user->op == OP_PERMUTE) {
+    Place place = wanted(p, user);
+    place.view = view_unpermute(&place.view, user->attr.axes);
+    return place;
+  }
+  if (same_life && user->op == OP_RESHAPE) {
+    Place place = wanted(p, user);
+    if (view_reshape(&p->math, &place.view, node->rank, (const Size *const *)node->dims, &place.view)) return place;
+  }
+  Place place = {0};
+  place.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &place.elements);
+  return place;
+}
+
+View place_result(Planner *p, const Node *node, LayoutTest test, const View *fallback,
+                  const Size *fallback_elements) {
+  Value *value = &p->values[node->id];
+  Place place = {.view = value->view};
+  if (!value->has_view) {
+    place = wanted(p, node);
+    if (!test(p, &place.view)) {
+      place = (Place){0};
+      if (fallback) place = (Place){.view = *fallback, .elements = fallback_elements};
+      else place.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &place.elements);
+    }
+    take_place(p, node->dtype, &place);
+    plan_set_view(p, node, &place.view);
+  }
+  return place.view;
+}
 
 // ---- weights ----
 
@@ -80,7 +245,7 @@ static View reshaped(Planner *p, const Node *node) {
   p->node = outer;
   p->prepare = outer_prepare;
   if (!view_reshape(&p->math, &copy, node->rank, (const Size *const *)node->dims, &view)) {
-    /* Equal only by a check of the run: elements lie in the same order all the same. */
+    /* The sizes are equal only by a check at run time; the elements lie in the same order even so. */
     view = source_view(p, node, copy.space, copy.index);
   }
   return view;
@@ -120,10 +285,9 @@ void plan_copy(Planner *p, const View *from, const View *to, const char *operati
   plan_row_step(p, &nest, &spec, operation);
 }
 
-/* Rows of the caller's that lie a multiple of 4096 bytes apart share few sets of the cache. */
 static bool is_good_stride(const View *view, const Size *stride) {
   int64_t floats;
-  return size_is_const(stride, &floats) && !(view->space == TFM_SPACE_INPUT && floats >= 1024 && floats % 1024 == 0);
+  return size_is_const(stride, &floats) && cost_may_stay(floats, view->space == TFM_SPACE_INPUT);
 }
 
 static bool is_compact(Planner *p, const View *view, bool all_rows) {
@@ -175,7 +339,7 @@ static void check_ids(Planner *p, const Node *user, const Node *ids, const Size 
   }
   vec_push(p->arena, &p->ids, step);
   const Size *elements = math_product(&p->math, view.rank, view.dims);
-  plan_step(p, TFM_STEP_CHECK_IDS, p->ids.n - 1, plan_size(p, elements), "check_ids");
+  plan_step(p, TFM_STEP_CHECK_IDS, p->ids.n - 1, cost_ids(p, elements), "check_ids");
 }
 
 void plan_check_gathers(Planner *p, const Node *node) {

@@ -1,6 +1,11 @@
-/* Contract: what steps with products of matrices have in common. Private to plan/. */
-#ifndef TFM_PLAN_CONTRACT_H
-#define TFM_PLAN_CONTRACT_H
+/* Products: steps that multiply matrices, and what attention shares with them.
+ *
+ * In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps, whose right factor is a static weight packed into panels, and matmul
+ * steps, whose factors are both activations. An expression behind the product runs on the tile while it is in L1; if it
+ * cannot, because its result is no f32 or it has too many operands, it becomes a step of its own. Refuses nothing.
+ * Private to plan/. */
+#ifndef TFM_PLAN_PRODUCTS_H
+#define TFM_PLAN_PRODUCTS_H
 
 #include "plan/nest.h"
 
@@ -10,15 +15,15 @@ typedef struct TileKind {
   bool b_is_page, exact_zero;
 } TileKind;
 
-/* Kernels for 1 ... shape.rows rows; the others TFM_NONE. */
+/* The kernels for 1 ... shape.rows rows; TFM_NONE for more. */
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]);
 /* The kernel that packs panels from a matrix with these strides. */
 uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const Size *column_stride);
-/* Whether x is the result of a softmax, through views. */
+/* Whether x is the result of a softmax, seen through views: then zeros in it are exact. */
 bool contract_is_softmax(const Node *x);
 
-/* A product's result and the expression after it. If the expression cannot run in place (its result is no f32, it has
- * too many operands), the product goes to memory of its own and `contract_finish` adds a step for the expression. */
+/* A product's result and the expression behind it. If the expression cannot run in place, the product goes to memory of its
+ * own and `contract_finish` adds a step for the expression. */
 typedef struct Epilogue {
   Body body;  /* what is computed with the product */
   Body after; /* not in place: what is computed from `c` */

@@ -1,30 +1,71 @@
-/* In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps (static weights, packed into panels) and matmul steps. */
+#include "plan/products.h"
+
 #include "base/check.h"
-#include "base/checked_size.h"
-#include "plan/contract.h"
-#include "plan/needed.h"
+#include "plan/cost.h"
+
+// ---- kernels and epilogues, for attention too ----
+
+void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]) {
+  CHECK(kind->shape.rows <= TFM_MAX_TILE_ROWS, "a tile of too many rows");
+  for (uint32_t rows = 0; rows <= TFM_MAX_TILE_ROWS; rows++) {
+    tiles[rows] = TFM_NONE;
+    if (rows < 1 || rows > kind->shape.rows) continue;
+    KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = kind->shape.width,
+                       .a_stride = kind->a_stride, .b_stride = kind->b_stride, .b_is_page = kind->b_is_page,
+                       .exact_zero = kind->exact_zero};
+    tiles[rows] = plan_kernel(p, &spec);
+  }
+}
+
+uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const Size *column_stride) {
+  KernelSpec spec = {.family = KERNEL_PACK, .width = (uint8_t)width,
+                     .pack_transposes = size_equals(k_stride, 1) && !size_equals(column_stride, 1)};
+  return plan_kernel(p, &spec);
+}
+
+bool contract_is_softmax(const Node *x) {
+  while (op_table[x->op].category == CATEGORY_VIEW) x = x->inputs.items[0];
+  return x->op == OP_SOFTMAX || x->op == OP_ATTENTION_WEIGHTS ||
+         (x->op == OP_REDUCE && x->attr.reduction == OP_SOFTMAX);
+}
+
+Epilogue contract_begin(Planner *p, const Node *node, LayoutTest test) {
+  const Size *const *dims = (const Size *const *)node->dims;
+  const Expr *expr = node->attr.expr ? node->attr.expr : expr_acc(p->arena);
+  plan_check_gathers(p, node);
+  Epilogue epilogue = {.body = body_new(node, node->rank, dims, expr)};
+  epilogue.in_place = expr->dtype == DTYPE_F32 && body_split(p, &epilogue.body, TFM_MAX_OPERANDS - 1);
+  if (epilogue.in_place) {
+    epilogue.c = place_result(p, node, test, NULL, NULL);
+  } else {
+    epilogue.after = epilogue.body;
+    epilogue.body = body_new(node, node->rank, dims, expr_acc(p->arena));
+    epilogue.c = place_new(p, DTYPE_F32, node->rank, dims);
+  }
+  return epilogue;
+}
+
+uint32_t contract_kernel(Planner *p, const Nest *nest) {
+  if (nest->expr->kind == EXPR_ACC) return TFM_NONE;
+  KernelSpec spec = nest_spec(nest);
+  return plan_kernel(p, &spec);
+}
+
+void contract_finish(Planner *p, const Node *node, Epilogue *epilogue) {
+  if (epilogue->in_place) return;
+  epilogue->after.acc = &epilogue->c;
+  plan_body(p, node, &epilogue->after);
+}
 
 // ---- gemm ----
 
-/* The distance of rows of `a`: any will do if there is one row; then one that other layers use too. */
+/* The distance of rows of `a`, which is a constant of the tiles. With a single row any will do; then it is the one that other
+ * layers of the same width have, so that they share their tiles. */
 static int64_t row_stride(Planner *p, const View *a, const Size **rows, int64_t k) {
   const Size *stride;
   int64_t floats = 0;
   CHECK(view_collapse(&p->math, a, rows, &stride) && size_is_const(stride, &floats), "rows without a static stride");
-  return size_equals(*rows, 1) ? k + 16 : floats;
-}
-
-/* a * b, or a number that is large enough to stand for it: estimates need no more. */
-static int64_t roughly(int64_t a, int64_t b) {
-  int64_t product;
-  return checked_mul(a, b, &product) && product < INT64_MAX / 64 ? product : INT64_MAX / 64;
-}
-
-/* Arithmetic at 100 operations a nanosecond, weights at 10 bytes, the epilogue at 8 bytes or operations. */
-static tfm_size gemm_work(Planner *p, const Nest *nest, const Size *rows, int64_t n, int64_t k) {
-  const Size *per_row = math_const(&p->math, 2 * roughly(n, k) + 12 * roughly(n, nest_cost(nest)));
-  const Size *work = math_add(&p->math, math_mul(&p->math, rows, per_row), math_const(&p->math, 40 * roughly(n, k)));
-  return plan_scaled(p, work, 1, 100);
+  return size_equals(*rows, 1) ? k + COST_LINE : floats;
 }
 
 static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c, uint32_t weight, uint32_t panel,
@@ -43,7 +84,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   step.first_operand = nest_operands(p, nest);
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->gemms, step);
-  plan_step(p, TFM_STEP_GEMM, p->gemms.n - 1, gemm_work(p, nest, rows, n, k), "linear");
+  plan_step(p, TFM_STEP_GEMM, p->gemms.n - 1, cost_gemm(p, nest, rows, n, k), "linear");
 }
 
 static void plan_product(Planner *p, const Node *node, const Node *x_node, View y);
@@ -70,7 +111,7 @@ void plan_linear(Planner *p, const Node *node) {
 
 // ---- matmul ----
 
-/* The panel of y's columns: as for weights if their number is static, else as for keys. */
+/* The tile for y's columns: as for weights if their number is static, else as for keys. */
 static TileShape product_tile(Planner *p, const Size *n) {
   int64_t columns;
   return size_is_const(n, &columns) ? target_gemm_tile(p->target, columns) : p->target->attention_keys;
@@ -98,11 +139,10 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.first_operand = nest_operands(p, nest);
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->matmuls, step);
-  const Size *elements = math_product(&p->math, nest->rank, nest->dims);
-  plan_step(p, TFM_STEP_MATMUL, p->matmuls.n - 1, plan_scaled(p, math_mul(&p->math, elements, k), 1, 40), "matmul");
+  plan_step(p, TFM_STEP_MATMUL, p->matmuls.n - 1, cost_matmul(p, nest, k), "matmul");
 }
 
-/* y [..., k, n] over the axes of the result: its k axis is not walked. */
+/* y [..., k, n] over the axes of the result, which do not include k. */
 static View columns_of(Planner *p, const View *y, uint32_t rank) {
   View columns = view_drop(&p->math, y, y->rank - 2);
   if (rank >= 2) return columns;

@@ -1,0 +1,112 @@
+/* Where the numbers come from: they are round figures for one core of the machine that docs/performance.md describes (AVX-512,
+ * a shared Xeon). They were chosen from its rates of arithmetic and reading, not fitted to single steps; the tables there
+ * say what steps really take. */
+#include "plan/cost.h"
+
+#include "base/checked_size.h"
+
+// ---- arithmetic on estimates ----
+
+/* a * b, or a number large enough to stand for it: an estimate needs no more. */
+static int64_t roughly(int64_t a, int64_t b) {
+  const int64_t most = INT64_MAX / 64;
+  int64_t product;
+  return checked_mul(a, b, &product) && product < most ? product : most;
+}
+
+/* Bytes and operations per element: an operand that has a stride along the columns is read or written there, any other was
+ * loaded once for the row. */
+static int64_t units_per_element(const Nest *nest) {
+  int64_t units = (int64_t)expr_count(nest->expr);
+  for (uint32_t i = 0; i < nest->n_operands; i++)
+    if (!size_equals(nest->operands[i].strides[nest->rank - 1], 0)) units += dtype_bytes[nest->operands[i].dtype];
+  return units;
+}
+
+// ---- row kernels ----
+
+/* Row kernels wait for memory, which is taken to give one core 8 bytes a nanosecond. An operation on a number is charged like a
+ * byte. */
+enum { ROW_UNITS_PER_NS = 8 };
+
+tfm_size cost_rows(Planner *p, const Nest *nest) {
+  const Size *elements = math_product(&p->math, nest->rank, nest->dims);
+  return plan_scaled(p, elements, units_per_element(nest), ROW_UNITS_PER_NS);
+}
+
+// ---- products ----
+
+/* In hundredths of a nanosecond, so that all are whole numbers:
+ * - a multiplication and an addition at 100 operations a nanosecond: the FMA rate of AVX-512 at 3 GHz (two units) is about twice
+ *   that, and tiles of few rows do not reach it;
+ * - a weight, 4 bytes, at 10 bytes a nanosecond: what one of two threads reads from memory (performance.md: a plain loop
+ *   of both reads 23 to 25 GB/s);
+ * - a byte or operation of the epilogue at the 8 a nanosecond of row kernels (12.5, rounded down: c is in L1 then). */
+enum { HUNDREDTHS = 100, PER_FMA = 2, PER_WEIGHT = 40, PER_EPILOGUE_UNIT = 12 };
+
+tfm_size cost_gemm(Planner *p, const Nest *nest, const Size *rows, int64_t n, int64_t k) {
+  int64_t weights = roughly(n, k);
+  int64_t per_row = PER_FMA * weights + PER_EPILOGUE_UNIT * roughly(n, units_per_element(nest));
+  const Size *work = math_mul(&p->math, rows, math_const(&p->math, per_row));
+  return plan_scaled(p, math_add(&p->math, work, math_const(&p->math, PER_WEIGHT * weights)), 1, HUNDREDTHS);
+}
+
+/* Both factors are activations. One is packed before it is used, for which the rate is taken to be 80 operations a
+ * nanosecond and not 100. */
+enum { MATMUL_FMAS_PER_NS = 40 };
+
+tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k) {
+  const Size *elements = math_product(&p->math, nest->rank, nest->dims);
+  return plan_scaled(p, math_mul(&p->math, elements, k), 1, MATMUL_FMAS_PER_NS);
+}
+
+// ---- attention ----
+
+/* Per score, in thousandths of a nanosecond: two products at 100 operations a nanosecond, the expression of the scores in L1
+ * (a tenth of what it costs a row kernel, whose numbers come from farther away), and 0.3 ns for the softmax: an exponential
+ * is about 15 vector operations for 16 numbers. */
+enum { THOUSANDTHS = 1000, PER_HEAD_COLUMN = 20, PER_SCORE_UNIT = 12, PER_SOFTMAX = 300 };
+
+tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e) {
+  const Size *scores = math_product(&p->math, nest->rank, nest->dims);
+  int64_t per_score = PER_HEAD_COLUMN * (h + e) + PER_SCORE_UNIT * units_per_element(nest) + PER_SOFTMAX;
+  return plan_scaled(p, scores, per_score, THOUSANDTHS);
+}
+
+// ---- small steps ----
+
+/* A sine or cosine in double, by the C library. */
+enum { NS_PER_TABLE_ELEMENT = 20 };
+
+tfm_size cost_table(Planner *p, const Size *elements) { return plan_scaled(p, elements, NS_PER_TABLE_ELEMENT, 1); }
+
+/* A comparison, and a copy of a number to its place in a page, are charged a nanosecond each: they are plain loops of the
+ * runtime, and short beside the steps around them. */
+tfm_size cost_ids(Planner *p, const Size *elements) { return plan_size(p, elements); }
+tfm_size cost_append(Planner *p, const Size *elements) { return plan_size(p, elements); }
+
+// ---- layouts ----
+
+/* Rows of 64 floats or more get a line (16 floats) of space between them. Without it rows of a power of two would all begin in
+ * the same few sets of a cache, and a tile that walks down its rows would evict what it needs next. Rows of 16 or more are
+ * rounded up to whole lines; shorter ones are not worth the memory. */
+enum { PADDED_FROM = 64 };
+
+int64_t cost_row_stride(int64_t n) {
+  int64_t whole = (n + COST_LINE - 1) / COST_LINE * COST_LINE;
+  return n >= PADDED_FROM ? whole + COST_LINE : n >= COST_LINE ? whole : n;
+}
+
+/* The caller's rows have no such space. If they lie a multiple of 4,096 bytes apart, which is the distance between lines of one
+ * set of an L1 cache with 64 sets, a copy is cheaper. */
+enum { SAME_SET = 1024 };
+
+bool cost_may_stay(int64_t stride, bool is_callers) {
+  return !is_callers || stride < SAME_SET || stride % SAME_SET != 0;
+}
+
+/* A row kernel pays for every row it begins; 64 columns, four vectors, are enough work to hide that. Longer ones stay as they
+ * are, because rows are what threads share. */
+enum { SHORT_COLUMNS = 64 };
+
+bool cost_columns_are_short(int64_t columns) { return columns < SHORT_COLUMNS; }

@@ -1,0 +1,169 @@
+/* In: sizes and checks of the graph; kernel specs, views and the numbers of a step. Out: entries of the program: polynomials and
+ * kernels, each once; operands, steps in order with the lifetimes of their buffers; checks with conditions in postfix order.
+ * Refused: products of more symbols than a term of the runtime can hold. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked_size.h"
+#include "plan/planner.h"
+
+// ---- polynomials: number 0 is the constant 0, number 1 the constant 1 ----
+
+enum { MAX_DEGREE = (int)sizeof((tfm_term){0}.symbols) };
+
+/* The polynomial with these terms: one that exists, or a new one. */
+static tfm_size intern(Planner *p, uint32_t n, const tfm_term *terms) {
+  MapEntry *entry = map_find(&p->polynomials, terms, n * sizeof *terms);
+  if (entry) return (tfm_size)(uintptr_t)entry->value;
+  uint32_t first = (uint32_t)p->terms.n;
+  tfm_size index = (tfm_size)p->polynomial_list.n;
+  for (uint32_t i = 0; i < n; i++) vec_push(p->arena, &p->terms, terms[i]);
+  vec_push(p->arena, &p->polynomial_list, (tfm_polynomial){first, n});
+  map_put_n(&p->polynomials, terms, n * sizeof *terms, (void *)(uintptr_t)index);
+  return index;
+}
+
+static int64_t scaled(int64_t coefficient, int64_t numerator, int64_t denominator) {
+  int64_t value;
+  if (!checked_mul(coefficient, numerator, &value)) return coefficient > 0 ? INT64_MAX : INT64_MIN;
+  return value / denominator + (value % denominator > 0);
+}
+
+tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator) {
+  tfm_term *terms = ARENA_ARRAY(p->arena, tfm_term, size->n_terms ? size->n_terms : 1);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < size->n_terms; i++) {
+    const SizeTerm *term = &size->terms[i];
+    if (term->degree > MAX_DEGREE) {
+      p->math.overflowed = true;
+      return 0;
+    }
+    tfm_term scaled_term = {.coefficient = scaled(term->coefficient, numerator, denominator), .degree = term->degree};
+    memcpy(scaled_term.symbols, term->symbols, term->degree);
+    if (scaled_term.coefficient) terms[n++] = scaled_term;
+  }
+  return intern(p, n, terms);
+}
+
+tfm_size plan_size(Planner *p, const Size *size) { return plan_scaled(p, size, 1, 1); }
+
+// ---- steps ----
+
+/* FNV-1a: the name depends on the text of the spec alone. */
+static uint64_t hash_text(const StrBuf *text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < text->length; i++) hash = (hash ^ (unsigned char)text->text[i]) * 0x100000001b3u;
+  return hash;
+}
+
+uint32_t plan_kernel(Planner *p, const KernelSpec *spec) {
+  StrBuf text = strbuf_new(p->arena);
+  kernel_spec_print(&text, spec);
+  MapEntry *known = map_find(&p->kernels, text.text, text.length);
+  if (known) return (uint32_t)(uintptr_t)known->value;
+  uint32_t index = (uint32_t)p->plan->kernels.n;
+  const char *name = arena_printf(p->arena, "tfm_%s_%016" PRIx64, kernel_families[spec->family].name, hash_text(&text));
+  vec_push(p->arena, &p->plan->kernels, (PlannedKernel){*spec, name});
+  map_put_n(&p->kernels, text.text, text.length, (void *)(uintptr_t)index);
+  return index;
+}
+
+void plan_use(Planner *p, uint8_t space, uint32_t index) {
+  if (space == TFM_SPACE_OUTPUT && p->stand_ins[index]) index = p->stand_ins[index] - 1;
+  else if (space != TFM_SPACE_BUFFER) return;
+  tfm_buffer *buffer = &p->buffers.items[index];
+  uint32_t step = (uint32_t)p->steps.n;
+  if (buffer->first_step == TFM_NONE) buffer->first_step = step;
+  buffer->last_step = step;
+}
+
+tfm_operand plan_operand(Planner *p, const View *view) {
+  plan_use(p, view->space, view->index);
+  return (tfm_operand){.space = view->space, .dtype = (uint8_t)view->dtype, .index = view->index,
+                       .offset = plan_size(p, view->offset)};
+}
+
+void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, const char *operation) {
+  const char *path = p->node ? p->node->origin.path : NULL;
+  const char *name = path && *path ? arena_printf(p->arena, "%s %s", operation, path) : operation;
+  tfm_step step = {.kind = (uint8_t)kind, .prepare = p->prepare, .index = (uint32_t)index, .work = work, .name = name};
+  /* Prepared results stay for runs that want other outputs; ids are checked whatever is wanted. */
+  uint64_t serves = p->node ? p->values[p->node->id].serves : ALL_RUNS;
+  if (!p->prepare && kind != TFM_STEP_CHECK_IDS && serves != ALL_RUNS) step.serves = serves;
+  vec_push(p->arena, &p->steps, step);
+}
+
+const char *plan_place(Planner *p, const Node *node) {
+  SrcSpan span = origin_place(&node->origin);
+  if (!span.source) return NULL;
+  SrcPlace place = source_place(span.source, span.begin);
+  return arena_printf(p->arena, "%s:%u:%u", span.source->path, place.line, place.column);
+}
+
+void plan_limit(Planner *p, const char *what) {
+  diag_error(p->diag, p->node ? p->node->origin.span : NO_SPAN, DIAG_LIMIT, "%s", what);
+}
+
+// ---- checks ----
+
+static tfm_test test_of(OpKind op) {
+  switch (op) {
+    case OP_NE: return TFM_NE;
+    case OP_LT: return TFM_LT;
+    case OP_GT: return TFM_GT;
+    case OP_LE: return TFM_LE;
+    case OP_GE: return TFM_GE;
+    default: return TFM_EQ;
+  }
+}
+
+static void add_condition(Planner *p, const Cond *cond) {
+  tfm_condition condition = {0};
+  switch (cond->kind) {
+    case COND_COMPARE:
+      condition = (tfm_condition){(uint8_t)test_of(cond->op), plan_size(p, cond->left), plan_size(p, cond->right)};
+      break;
+    case COND_NOT:
+      add_condition(p, cond->a);
+      condition.test = TFM_NOT;
+      break;
+    default:
+      add_condition(p, cond->a);
+      add_condition(p, cond->b);
+      condition.test = cond->kind == COND_AND ? TFM_AND : TFM_OR;
+  }
+  vec_push(p->arena, &p->conditions, condition);
+}
+
+static void add_part(Planner *p, const CheckPart *part) {
+  StrBuf text = strbuf_new(p->arena);
+  strbuf_add(&text, part->text ? part->text : "");
+  if (part->size && part->named) {
+    size_print(&text, p->math.table, part->size);
+    strbuf_add(&text, " = ");
+  }
+  tfm_size value = part->size ? plan_size(p, part->size) : TFM_NONE;
+  vec_push(p->arena, &p->parts, (tfm_message_part){text.text, value});
+}
+
+void plan_checks(Planner *p) {
+  for (size_t i = 0; i < p->graph->checks.n; i++) {
+    const Check *check = &p->graph->checks.items[i];
+    Node place = {.origin = check->origin};
+    tfm_check result = {.first_condition = (uint32_t)p->conditions.n, .first_part = (uint32_t)p->parts.n,
+                        .place = plan_place(p, &place)};
+    add_condition(p, check->condition);
+    for (size_t j = 0; j < check->message.n; j++) add_part(p, &check->message.items[j]);
+    result.n_conditions = (uint32_t)p->conditions.n - result.first_condition;
+    result.n_parts = (uint32_t)p->parts.n - result.first_part;
+    vec_push(p->arena, &p->checks, result);
+  }
+}
+
+tfm_tensor_info plan_tensor_info(Planner *p, const char *name, const Node *node) {
+  StrBuf shape = strbuf_new(p->arena);
+  node_print_shape(&shape, p->math.table, node);
+  tfm_tensor_info info = {.name = name, .dtype = (uint8_t)node->dtype, .rank = node->rank, .shape = shape.text};
+  for (uint32_t i = 0; i < node->rank; i++) info.dims[i] = plan_size(p, node->dims[i]);
+  return info;
+}
