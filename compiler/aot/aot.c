@@ -29,7 +29,8 @@ static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const Tar
   return bytes;
 }
 
-/* The kernels of all programs. A library holds those of several instruction sets, so the suffix is part of their names. */
+/* The kernels of all programs. A library holds those of several instruction sets, so the suffix is part of their
+ * names. */
 static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const LibraryPlans *plans) {
   const Plan kernels = library_kernels(arena, plans);
   LLVMModuleRef module = kernels_module(context, &kernels);

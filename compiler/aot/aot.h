@@ -1,8 +1,8 @@
 /* AOT: a model compiled ahead of time, as a library that needs neither the compiler nor LLVM.
  *
- * In: plans of one model for one or more instruction sets, and packed weights if they are to be embedded. Out: object code, a
- * library and a header, as bytes; the caller writes the files. The same input gives the same bytes. Refuses only what the
- * tools refuse: LLVM without a back end, a C compiler that cannot be started or cannot link. */
+ * In: plans of one model for one or more instruction sets, and packed weights if they are to be embedded. Out: object
+ * code, a library and a header, as bytes; the caller writes the files. The same input gives the same bytes. Refuses
+ * only what the tools refuse: LLVM without a back end, a C compiler that cannot be started or cannot link. */
 #ifndef TFM_AOT_AOT_H
 #define TFM_AOT_AOT_H
 

@@ -1,8 +1,8 @@
 /* What a library says of itself: JSON in a section of its own, written here and read by `tfmc info` and `tfmc pack`.
  *
- * The description holds the text of the model and every option that decides the plan, so that `tfmc pack` can make the same
- * plan again. File names in it are relative to the model's folder: a library does not depend on where it was made. The
- * standard layers and the compiler are not part of it; whoever plans again must compare the layouts.
+ * The description holds the text of the model and every option that decides the plan, so that `tfmc pack` can make the
+ * same plan again. File names in it are relative to the model's folder: a library does not depend on where it was
+ * made. The standard layers and the compiler are not part of it; whoever plans again must compare the layouts.
  *
  * Refuses on reading: JSON that model_text_write would not have made, and programs that no longer parse. */
 #ifndef TFM_AOT_DESCRIPTION_H

@@ -1,8 +1,8 @@
 /* Everything in a compiled library that is not a kernel: its programs, its tfm_library, its exported functions.
  *
- * In: plans for one or more instruction sets and what the library says of itself. Out: a module that refers to the kernels
- * as name + suffix and to the runtime's functions by their names. Refuses nothing; what a generate block cannot express
- * is found by generation_of. */
+ * In: plans for one or more instruction sets and what the library says of itself. Out: a module that refers to the
+ * kernels as name + suffix and to the runtime's functions by their names. Refuses nothing; what a generate block
+ * cannot express is found by generation_of. */
 #ifndef TFM_AOT_EMIT_LIBRARY_H
 #define TFM_AOT_EMIT_LIBRARY_H
 
@@ -12,8 +12,8 @@
 #include "graph/graph.h"
 
 /* The generate block as the library holds it. NULL if there is none, or if the library could not generate with it: the
- * batch must be one run-time size or 1, the length a run-time size, the vocabulary a number. `defaults` and `bos` are left as
- * the runtime's own; the caller fills in what the block sets. */
+ * batch must be one run-time size or 1, the length a run-time size, the vocabulary a number. `defaults` and `bos` are
+ * left as the runtime's own; the caller fills in what the block sets. */
 tfm_generation *generation_of(Arena *arena, const Graph *graph);
 
 /* Kernels of different instruction sets live in one library, so their names end in ".prefix.instruction_set". */

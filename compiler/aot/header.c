@@ -51,8 +51,8 @@ static bool may_be_macro(const char *name) {
   return false;
 }
 
-/* `name` with underscores appended until nobody else has it. C reserves names that begin with an underscore, so those get
- * a letter in front. */
+/* `name` with underscores appended until nobody else has it. C reserves names that begin with an underscore, so those
+ * get a letter in front. */
 static const char *take(Arena *arena, Map *taken, const char *name) {
   if (name[0] == '_') name = arena_printf(arena, "m%s", name);
   if (may_be_macro(name)) name = arena_printf(arena, "%s_", name);

@@ -1,8 +1,8 @@
 /* Link: objects and the runtime become a shared library, by the system's C compiler.
  *
  * In: object files in memory. Out: the bytes of the library. The compiler is started with an argument list, never
- * through a shell; what it reads are files without names, and what it writes is removed again, also when this process is
- * interrupted. Its messages are shown if it fails. */
+ * through a shell; what it reads are files without names, and what it writes is removed again, also when this process
+ * is interrupted. Its messages are shown if it fails. */
 #ifndef TFM_AOT_LINK_H
 #define TFM_AOT_LINK_H
 

@@ -1,8 +1,8 @@
 /* Packed weights: which programs of a library share them, how they are laid out, and the .tfmw file that holds them.
  *
- * In: the plans of one model. Out: the plans in the order in which their weights lie, a hash of that layout, and a file that
- * appears complete or not at all (its format: tfm/weights_file.h). The file is read by the runtime; here it is only
- * recognised. */
+ * In: the plans of one model. Out: the plans in the order in which their weights lie, a hash of that layout, and a
+ * file that appears complete or not at all (its format: tfm/weights_file.h). The file is read by the runtime; here it
+ * is only recognised. */
 #ifndef TFM_AOT_PACKED_WEIGHTS_H
 #define TFM_AOT_PACKED_WEIGHTS_H
 
@@ -22,8 +22,8 @@ typedef struct PlanList {
   uint32_t n;
 } PlanList;
 
-/* The plans in the order of their packed weights. The decoding step comes first: it is bound by reading its weights, and
- * those that it has to itself then lie together. */
+/* The plans in the order of their packed weights. The decoding step comes first: it is bound by reading its weights,
+ * and those that it has to itself then lie together. */
 PlanList library_plan_list(const LibraryPlans *plans);
 /* The kernels of all of them, as if they were one plan's. */
 Plan library_kernels(Arena *arena, const LibraryPlans *plans);

@@ -1,5 +1,5 @@
-/* In: what LLVM says of this CPU; modules of kernels. Out: the best row of targets[] that the CPU can run; object files or
- * assembly text in memory. Refused: targets whose back end LLVM was built without. */
+/* In: what LLVM says of this CPU; modules of kernels. Out: the best row of targets[] that the CPU can run; object
+ * files or assembly text in memory. Refused: targets whose back end LLVM was built without. */
 #include "codegen/codegen.h"
 
 #include <llvm-c/Analysis.h>

@@ -176,8 +176,8 @@ void emit_store_masked(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, LLV
 
 // ---- loops and conditions ----
 
-/* A loop is emitted as it should run, since no pass over the IR will rotate it: a test before the first turn, and one at the
- * end of the body, so that each turn costs one branch. */
+/* A loop is emitted as it should run, since no pass over the IR will rotate it: a test before the first turn, and one
+ * at the end of the body, so that each turn costs one branch. */
 
 Loop loop_begin(Emitter *e, LLVMValueRef start, LLVMValueRef end, int64_t step) {
   Loop loop = {.before = LLVMGetInsertBlock(e->builder),

@@ -31,7 +31,7 @@ static Lanes with_sign(Emitter *e, Lanes a, Lanes b) {
   return lanes_as_f32(e, lanes_binary(e, LLVMBuildOr, sign, magnitude));
 }
 
-/* ---- exp ---- */
+// ---- exp ----
 
 static const double ln2_high = 0x1.62e4p-1, ln2_low = 0x1.7f7d1cp-20; /* n * ln2_high is exact */
 static const double log2_e = 0x1.715476p+0;
@@ -63,7 +63,7 @@ Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
   return lanes_select(e, below, lanes_number(e, 0), lanes_scale_normal(e, p, n, whole));
 }
 
-/* ---- log ---- */
+// ---- log ----
 
 /* x = m 2^n with m in [sqrt 1/2, sqrt 2); log x = n ln 2 + log m. */
 Lanes math_log(Emitter *e, Lanes x) {
@@ -89,7 +89,7 @@ Lanes math_log(Emitter *e, Lanes x) {
   return lanes_select(e, outside, lanes_number(e, (double)__builtin_nanf("")), result);
 }
 
-/* ---- erf, tanh ---- */
+// ---- erf, tanh ----
 
 /* Near 0: x + x p(x^2). Else 1 - exp(-(|x| + |x| q(|x|))). */
 Lanes math_erf(Emitter *e, Lanes x) {
@@ -117,7 +117,7 @@ Lanes math_tanh(Emitter *e, Lanes x) {
   return with_sign(e, lanes_select(e, is_far, lanes_sub(e, one, quotient), small), x);
 }
 
-/* ---- sigmoid and what is made from it ---- */
+// ---- sigmoid and what is made from it ----
 
 /* With z = exp(-|x|): 1 / (1 + z), or z / (1 + z) for negative x, which is accurate at both ends. */
 Lanes math_sigmoid(Emitter *e, Lanes x) {
@@ -155,7 +155,7 @@ Lanes math_quick_gelu(Emitter *e, Lanes x) {
   return lanes_mul(e, x, math_sigmoid(e, lanes_mul(e, x, lanes_number(e, 1.702))));
 }
 
-/* ---- sin, cos ---- */
+// ---- sin, cos ----
 
 static Lanes wide(Emitter *e, double number) { return lanes_splat(e, LLVMConstReal(e->f64, number)); }
 

@@ -29,7 +29,7 @@ LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c
   return emit_intrinsic(e, "llvm.fma", LLVMTypeOf(a), 3, (LLVMValueRef[]){a, b, c});
 }
 
-/* ---- bundles ---- */
+// ---- bundles ----
 
 Lanes lanes_same(LLVMValueRef vector) {
   Lanes lanes;
@@ -101,7 +101,7 @@ Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element)
 Lanes lanes_as_i32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a, e->i32); }
 Lanes lanes_as_f32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a, e->f32); }
 
-/* ---- rounding, powers of two ---- */
+// ---- rounding, powers of two ----
 
 /* Adding 1.5 * 2^23 leaves the integer in the low bits, rounded to nearest even, without an instruction for it. */
 Lanes lanes_round_product(Emitter *e, Lanes a, Lanes b, Lanes *whole) {
@@ -132,8 +132,8 @@ static Lanes scalef(Emitter *e, Lanes a, Lanes n) {
   return r;
 }
 
-/* Two multiplications: one by half of the power, which is exact, then one that rounds. An instruction that does it at once
- * gives the same bits. */
+/* Two multiplications: one by half of the power, which is exact, then one that rounds. An instruction that does it at
+ * once gives the same bits. */
 Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole) {
   if (e->target->scalef) return scalef(e, a, n);
   Lanes half = lanes_binary(e, LLVMBuildAShr, whole, lanes_bits(e, 1));

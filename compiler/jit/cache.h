@@ -1,10 +1,11 @@
 /* Cache: objects with generated code, kept in a folder from one run of the compiler to the next.
  *
- * In: a plan's kernels. Out: the object that was made for the same ones before. An entry is one file, named by a hash of
- * all that decides its bytes: the compiler and its version, LLVM's, the target, every kernel's name and specification.
- * It ends with its length and a hash, checked before use; what is damaged counts as absent and is replaced. Files
- * appear whole or not at all, so any number of processes may share a folder. Refused: folders and files of other users,
- * or that others may write to. Nothing here is ever an error of the user's: without a cache, code is generated anew. */
+ * In: a plan's kernels. Out: the object that was made for the same ones before. An entry is one file, named by a hash
+ * of all that decides its bytes: the compiler and its version, LLVM's, the target, every kernel's name and
+ * specification. It ends with its length and a hash, checked before use; what is damaged counts as absent and is
+ * replaced. Files appear whole or not at all, so any number of processes may share a folder. Refused: folders and
+ * files of other users, or that others may write to. Nothing here is ever an error of the user's: without a cache,
+ * code is generated anew. */
 #ifndef TFM_JIT_CACHE_H
 #define TFM_JIT_CACHE_H
 
@@ -21,8 +22,8 @@ typedef struct CacheKey {
   unsigned char bytes[16];
 } CacheKey;
 
-/* TFM_CACHE_DIR, else tfmc in XDG_CACHE_HOME, else .cache/tfmc in HOME. NULL: none is named, or caching is switched off by
- * an empty TFM_CACHE_DIR. */
+/* TFM_CACHE_DIR, else tfmc in XDG_CACHE_HOME, else .cache/tfmc in HOME. NULL: none is named, or caching is switched
+ * off by an empty TFM_CACHE_DIR. */
 const char *cache_default_folder(Arena *arena);
 /* Makes the folder, and the one above it, if they are missing. NULL if it may not be used, or if `folder` is NULL. */
 const CodeCache *cache_open(Arena *arena, const char *folder, uint64_t most_bytes);

@@ -1,8 +1,8 @@
 /* Kernels: from KernelSpec to LLVM IR, one function per spec.
  *
- * In: the kernels of a plan. Out: a module with a function for each, which calls nothing outside the module. Refuses nothing:
- * every spec that plan can make can be emitted. There are no fast-math flags, and products are fused with additions only
- * where the code says so: the bits of a result are part of what is specified. */
+ * In: the kernels of a plan. Out: a module with a function for each, which calls nothing outside the module. Refuses
+ * nothing: every spec that plan can make can be emitted. There are no fast-math flags, and products are fused with
+ * additions only where the code says so: the bits of a result are part of what is specified. */
 #ifndef TFM_KERNELS_KERNELS_H
 #define TFM_KERNELS_KERNELS_H
 

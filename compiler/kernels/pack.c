@@ -1,8 +1,8 @@
 /* PACK: packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are 0.
  *
- * In: a strided matrix. Out: a panel that tiles read as b, or as a for the left operand. Where k is contiguous in the source,
- * as in keys, squares as wide as a vector are transposed in registers. Elsewhere a line of the panel is a line of the
- * source, copied as vectors where columns are contiguous. Whatever is left is copied number by number. */
+ * In: a strided matrix. Out: a panel that tiles read as b, or as a for the left operand. Where k is contiguous in the
+ * source, as in keys, squares as wide as a vector are transposed in registers. Elsewhere a line of the panel is a line
+ * of the source, copied as vectors where columns are contiguous. Whatever is left is copied number by number. */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -88,7 +88,8 @@ static LLVMValueRef every_other_quarter(Pack *p, LLVMValueRef a, LLVMValueRef b,
   return shuffle(p, a, b, lanes);
 }
 
-/* After this, r[i] holds in quarter q what was lane i (i < 4) of rows 4 q ... 4 q + 3, and r[4 j + i] the lanes 4 q' + i. */
+/* After this, r[i] holds in quarter q what was lane i (i < 4) of rows 4 q ... 4 q + 3, and r[4 j + i] the lanes 4 q' +
+ * i. */
 static void transpose_quarters(Pack *p, LLVMValueRef *r) {
   LLVMValueRef t[LANES];
   for (unsigned i = 0; i < p->lanes; i += 4) {

@@ -110,8 +110,8 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state) {
 
 // ---- passes along lines ----
 
-/* The accumulators are one vector of 16 lanes along a row. Along columns they are 16 vectors on the stack, one per row modulo
- * 16: each column then has the 16 lanes that a row of the same numbers would have. */
+/* The accumulators are one vector of 16 lanes along a row. Along columns they are 16 vectors on the stack, one per row
+ * modulo 16: each column then has the 16 lanes that a row of the same numbers would have. */
 
 static bool is_along_rows(const RowKernel *k) { return k->spec->reduce == 2; }
 

@@ -1,8 +1,8 @@
 /* Reducer: how numbers are combined to one, in 16 virtual lanes and one fixed tree, and passes over lines with it.
  *
- * In: states, and the lines of a row kernel. Out: the steps of a reduction as vector code. Element i belongs to lane i mod
- * 16; a lane takes its elements in ascending order; the lanes are combined as l[i] with l[i + 8], then + 4, + 2, + 1. So
- * the bits depend neither on the direction of the reduction nor on the length of the target's vectors
+ * In: states, and the lines of a row kernel. Out: the steps of a reduction as vector code. Element i belongs to lane i
+ * mod 16; a lane takes its elements in ascending order; the lanes are combined as l[i] with l[i + 8], then + 4, + 2, +
+ * 1. So the bits depend neither on the direction of the reduction nor on the length of the target's vectors
  * (docs/decisions/0002-bits.md). */
 #ifndef TFM_KERNELS_REDUCER_H
 #define TFM_KERNELS_REDUCER_H
@@ -34,9 +34,9 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
 
 // ---- passes along lines ----
 
-/* A line is what is reduced: a row (reduce 1), whose elements are the lanes of vectors, or a column (reduce 2), 16 of which
- * lie side by side in the lanes. A pass visits all elements of the line, or lines, where the builder stands. It yields a
- * vector either way: the number of the row 16 times, or the numbers of 16 columns. */
+/* A line is what is reduced: a row (reduce 1), whose elements are the lanes of vectors, or a column (reduce 2), 16 of
+ * which lie side by side in the lanes. A pass visits all elements of the line, or lines, where the builder stands. It
+ * yields a vector either way: the number of the row 16 times, or the numbers of 16 columns. */
 
 /* Calls `body` once for each line of the block (16 at a time in direction 2). */
 void row_lines(RowKernel *k, void (*body)(RowKernel *k));
@@ -49,8 +49,8 @@ typedef Lanes (*RowElement)(RowKernel *k, const Lanes *values);
 /* Visits the line; `element` is given `values`. `reducer` may be NULL; otherwise `state` gets the result in all lanes. */
 void row_pass(RowKernel *k, const Reducer *reducer, RowElement element, const Lanes *values, LLVMValueRef *state);
 
-/* Elements of reductions that need several passes. The first one computes the expression and leaves its value in the result's
- * row, unless it is a mere operand, which is read again; the passes that follow use row_value_again. */
+/* Elements of reductions that need several passes. The first one computes the expression and leaves its value in the
+ * result's row, unless it is a mere operand, which is read again; the passes that follow use row_value_again. */
 Lanes row_first_value(RowKernel *k, const Lanes *values);
 Lanes row_value_again(RowKernel *k);
 

@@ -121,8 +121,8 @@ Lanes row_values(RowKernel *k) {
 
 // ---- loads and stores ----
 
-/* Contiguous columns are vectors in memory, the last ones under a mask. Everything else (columns with a stride; the last
- * columns of types that the target cannot mask) goes element by element through the stack. */
+/* Contiguous columns are vectors in memory, the last ones under a mask. Everything else (columns with a stride; the
+ * last columns of types that the target cannot mask) goes element by element through the stack. */
 
 static LLVMTypeRef memory_type(const RowKernel *k, DType dtype) {
   switch (dtype) {

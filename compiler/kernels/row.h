@@ -1,9 +1,9 @@
 /* Row: the frame of every row kernel: operands, rows, walks along the columns of a row.
  *
- * In: a spec of the family ROW. Out, inside the function that is being emitted: the values of its expression at the lanes that
- * a walk has come to, and stores of results. A walk takes 16 columns at a time, several vectors of them where that hides
- * latency, and the last ones under a mask. Lanes that are not in use hold arbitrary numbers. What a kernel does with
- * the values is in row_ops.c. */
+ * In: a spec of the family ROW. Out, inside the function that is being emitted: the values of its expression at the
+ * lanes that a walk has come to, and stores of results. A walk takes 16 columns at a time, several vectors of them
+ * where that hides latency, and the last ones under a mask. Lanes that are not in use hold arbitrary numbers. What a
+ * kernel does with the values is in row_ops.c. */
 #ifndef TFM_KERNELS_ROW_H
 #define TFM_KERNELS_ROW_H
 

@@ -1,7 +1,7 @@
 /* ROW: what row kernels compute: pointwise expressions, reductions, softmax, norms.
  *
- * In: a spec of the family ROW, whose expression gives the lines. Out: a tfm_row_kernel. A line is what is reduced; lines
- * lie along the rows or along the columns, and reducer.h hides which. */
+ * In: a spec of the family ROW, whose expression gives the lines. Out: a tfm_row_kernel. A line is what is reduced;
+ * lines lie along the rows or along the columns, and reducer.h hides which. */
 #include "base/check.h"
 #include "codegen/math.h"
 #include "kernels/emit.h"
@@ -61,8 +61,8 @@ static void reduce_line(RowKernel *k) {
 
 // ---- SOFTMAX, LOG_SOFTMAX ----
 
-/* Three passes: the maximum (the values are left in the result), the sum of exp(x - maximum), the result. A line of -inf
- * gives zeros (log: NaN); a NaN or +inf in a line makes all of it NaN. */
+/* Three passes: the maximum (the values are left in the result), the sum of exp(x - maximum), the result. A line of
+ * -inf gives zeros (log: NaN); a NaN or +inf in a line makes all of it NaN. */
 
 enum { SOFTMAX_MAXIMUM, SOFTMAX_FACTOR }; /* the values handed to passes; the factor is 1 / sum, or its log */
 
@@ -125,8 +125,8 @@ static void log_softmax_line(RowKernel *k) {
 /* layer norm: (x - mean) / sqrt(mean of (x - mean)^2 + eps) * w + b
  * rms norm:   x / sqrt(mean of x^2 + eps) * w
  *
- * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the difference of
- * two means would cancel. */
+ * w and b, if there are any, go by column. The mean is taken first and the squares of what is left then: the
+ * difference of two means would cancel. */
 
 enum { NORM_MEAN, NORM_FACTOR };
 
@@ -189,8 +189,8 @@ static void norm_line(RowKernel *k) {
   while (pass++->reducer);
 }
 
-/* A pass over one row is a chain of additions. Four rows hide each other's latencies, and all of them stay in L1 from one pass
- * to the next. */
+/* A pass over one row is a chain of additions. Four rows hide each other's latencies, and all of them stay in L1 from
+ * one pass to the next. */
 enum { NORM_ROWS = 4 };
 
 typedef struct NormRows {

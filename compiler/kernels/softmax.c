@@ -1,12 +1,13 @@
 /* SOFTMAX and FINITE: what attention does to its scores and values beside products.
  *
- * SOFTMAX works in place on one block of keys of a strip of scores. In: rows x columns scores, and for every row the maximum and
- * the sum of the blocks before. Out: exp(score - new maximum), with zeros in the columns up to the next multiple of 16; the
- * new maximum and sum; the factor for what the row has accumulated so far. NaN and +inf make the sum NaN, and with it the
- * row. A block of -inf changes nothing.
+ * SOFTMAX works in place on one block of keys of a strip of scores. In: rows x columns scores, and for every row the
+ * maximum and the sum of the blocks before. Out: exp(score - new maximum), with zeros in the columns up to the next
+ * multiple of 16; the new maximum and sum; the factor for what the row has accumulated so far. NaN and +inf make the
+ * sum NaN, and with it the row. A block of -inf changes nothing.
  *
- * FINITE tells whether all numbers of a matrix are finite. In: a matrix. Out: 1 or 0. If the values of attention are finite, a
- * probability of 0 contributes exactly 0 and plain tiles may be used; if not, tiles that look at every probability are. */
+ * FINITE tells whether all numbers of a matrix are finite. In: a matrix. Out: 1 or 0. If the values of attention are
+ * finite, a probability of 0 contributes exactly 0 and plain tiles may be used; if not, tiles that look at every
+ * probability are. */
 #include "codegen/emitter.h"
 #include "codegen/math.h"
 #include "codegen/vector.h"
@@ -123,8 +124,8 @@ static void emit_powers(Strip *s, LLVMValueRef row) {
   store_number(e, reduce_row(s, &reducer_sum, visit_power, lanes_splat(e, shift)), s->sum, row);
 }
 
-/* exp(before - maximum): what the rows have accumulated so far is multiplied by it. 1 where the two are equal, which both
- * being -inf is too. */
+/* exp(before - maximum): what the rows have accumulated so far is multiplied by it. 1 where the two are equal, which
+ * both being -inf is too. */
 static void emit_scales(Strip *s) {
   Emitter *e = s->e;
   LLVMTypeRef vector = lanes_type(e->f32);
@@ -176,8 +177,8 @@ void emit_SOFTMAX(Emitter *e, const KernelSpec *spec, const char *name) {
 
 // ---- finite ----
 
-/* x - x is 0 for finite x and NaN otherwise, and a sum keeps NaN. All numbers are read without a test between them, because
- * the answer is nearly always 1. */
+/* x - x is 0 for finite x and NaN otherwise, and a sum keeps NaN. All numbers are read without a test between them,
+ * because the answer is nearly always 1. */
 
 enum { FINITE_X, FINITE_ROW_STRIDE, FINITE_ROWS, FINITE_COLUMNS, N_FINITE_ARGS };
 

@@ -1,8 +1,8 @@
 /* TILE: c[rows x width] (+)= a[rows x k] b[k x width], all of c in registers.
  *
- * In: rows, width and the distances of the rows of a and b, all constants of the code. Out: a tfm_tile_kernel. Every element
- * is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits do not depend on which
- * tile of the target computes an element.
+ * In: rows, width and the distances of the rows of a and b, all constants of the code. Out: a tfm_tile_kernel. Every
+ * element is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits do not
+ * depend on which tile of the target computes an element.
  *
  *   start:  c from memory if `accumulate`, else 0
  *   steps:  four k per turn. B is loaded as vectors, a as broadcast scalars. B is prefetched into L1 eight steps ahead
@@ -11,8 +11,8 @@
  *   rest:   k % 4, one per turn
  *   finish: whole rows, or `columns` of them under masks, by way of the stack where the target has none
  *
- * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so that the
- * piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
+ * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
+ * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -89,8 +89,9 @@ static void prepare_prefetches(Tile *t) {
 /* Tiles of attention read few lines in all, so fetching ahead of them gains nothing. */
 static bool asks_for_more(const KernelSpec *spec) { return !spec->exact_zero && !spec->b_is_page; }
 
-/* The lines that one per step of k leaves out. The runtime asks for them where few rows use the weights, because then reading
- * the weights takes all of the time. Elsewhere the lines are near already, and fetching them again would cost some. */
+/* The lines that one per step of k leaves out. The runtime asks for them where few rows use the weights, because then
+ * reading the weights takes all of the time. Elsewhere the lines are near already, and fetching them again would cost
+ * some. */
 static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
   Emitter *e = t->e;
   LLVMBasicBlockRef done = emit_block(e, "fetched");

@@ -1,5 +1,6 @@
-/* In: ATTENTION, and the ATTENTION_WEIGHTS that reads it. Out: an attention step over tensors or over caches, with hints about
- * the keys that its mask leaves out. Refused: heads whose size is not known, scores that depend on too many tensors. */
+/* In: ATTENTION, and the ATTENTION_WEIGHTS that reads it. Out: an attention step over tensors or over caches, with
+ * hints about the keys that its mask leaves out. Refused: heads whose size is not known, scores that depend on too
+ * many tensors. */
 #include <math.h>
 #include <string.h>
 
@@ -10,9 +11,9 @@
 
 // ---- what the mask says ----
 
-/* Hints that hold for every value of the operands. They are read from the outermost chain of where(condition, -inf, rest),
- * because there a true condition makes the score -inf whatever else is computed. The condition is taken apart at `or`, and
- * at `and` where false means masked. */
+/* Hints that hold for every value of the operands. They are read from the outermost chain of where(condition, -inf,
+ * rest), because there a true condition makes the score -inf whatever else is computed. The condition is taken apart
+ * at `or`, and at `and` where false means masked. */
 typedef struct MaskHints {
   bool causal;        /* every key after the query's row + causal_offset is -inf */
   const Size *causal_offset;
@@ -338,8 +339,8 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   choose_cached_values(p, a);
 }
 
-/* The runtime finds the pages of a row by the first axis, so that axis must stand for the rows of the step even if there is one.
- * Strides along rows and positions are only marks (caches.h) and become 0. */
+/* The runtime finds the pages of a row by the first axis, so that axis must stand for the rows of the step even if
+ * there is one. Strides along rows and positions are only marks (caches.h) and become 0. */
 static void finish_cached_nest(Planner *p, const Attention *a, Nest *nest) {
   if (size_equals(a->node->dims[0], 1)) nest_add_axis(p, nest);
   for (uint32_t i = OTHER_K; i <= OTHER_V; i++)

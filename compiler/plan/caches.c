@@ -1,8 +1,9 @@
 /* In: a step graph. Out: its caches. See caches.h.
  *
- * The value that lies in pages is concat("cache.N", new positions), or the input "source.N". Its views are followed with
- * the arithmetic of layouts over a memory that no page has: columns side by side, and marks as strides of the positions
- * and of the rows. A view that keeps the marks apart, one on each axis where attention expects it, can be read in pages. */
+ * The value that lies in pages is concat("cache.N", new positions), or the input "source.N". Its views are followed
+ * with the arithmetic of layouts over a memory that no page has: columns side by side, and marks as strides of the
+ * positions and of the rows. A view that keeps the marks apart, one on each axis where attention expects it, can be
+ * read in pages. */
 #include "plan/caches.h"
 
 #include <string.h>

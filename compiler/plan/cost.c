@@ -1,6 +1,6 @@
-/* Where the numbers come from: they are round figures for one core of the machine that docs/performance.md describes (AVX-512,
- * a shared Xeon). They were chosen from its rates of arithmetic and reading, not fitted to single steps; the tables there
- * say what steps really take. */
+/* Where the numbers come from: they are round figures for one core of the machine that docs/performance.md describes
+ * (AVX-512, a shared Xeon). They were chosen from its rates of arithmetic and reading, not fitted to single steps; the
+ * tables there say what steps really take. */
 #include "plan/cost.h"
 
 #include "base/checked_size.h"
@@ -14,8 +14,8 @@ static int64_t roughly(int64_t a, int64_t b) {
   return checked_mul(a, b, &product) && product < most ? product : most;
 }
 
-/* Bytes and operations per element: an operand that has a stride along the columns is read or written there, any other was
- * loaded once for the row. */
+/* Bytes and operations per element: an operand that has a stride along the columns is read or written there, any other
+ * was loaded once for the row. */
 static int64_t units_per_element(const Nest *nest) {
   int64_t units = (int64_t)expr_count(nest->expr);
   for (uint32_t i = 0; i < nest->n_operands; i++)
@@ -25,8 +25,8 @@ static int64_t units_per_element(const Nest *nest) {
 
 // ---- row kernels ----
 
-/* Row kernels wait for memory, which is taken to give one core 8 bytes a nanosecond. An operation on a number is charged like a
- * byte. */
+/* Row kernels wait for memory, which is taken to give one core 8 bytes a nanosecond. An operation on a number is
+ * charged like a byte. */
 enum { ROW_UNITS_PER_NS = 8 };
 
 tfm_size cost_rows(Planner *p, const Nest *nest) {
@@ -37,10 +37,10 @@ tfm_size cost_rows(Planner *p, const Nest *nest) {
 // ---- products ----
 
 /* In hundredths of a nanosecond, so that all are whole numbers:
- * - a multiplication and an addition at 100 operations a nanosecond: the FMA rate of AVX-512 at 3 GHz (two units) is about twice
- *   that, and tiles of few rows do not reach it;
- * - a weight, 4 bytes, at 10 bytes a nanosecond: what one of two threads reads from memory (performance.md: a plain loop
- *   of both reads 23 to 25 GB/s);
+ * - a multiplication and an addition at 100 operations a nanosecond: the FMA rate of AVX-512 at 3 GHz (two units) is
+ *   about twice that, and tiles of few rows do not reach it;
+ * - a weight, 4 bytes, at 10 bytes a nanosecond: what one of two threads reads from memory (performance.md: a plain
+ *   loop of both reads 23 to 25 GB/s);
  * - a byte or operation of the epilogue at the 8 a nanosecond of row kernels (12.5, rounded down: c is in L1 then). */
 enum { HUNDREDTHS = 100, PER_FMA = 2, PER_WEIGHT = 40, PER_EPILOGUE_UNIT = 12 };
 
@@ -62,9 +62,9 @@ tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k) {
 
 // ---- attention ----
 
-/* Per score, in thousandths of a nanosecond: two products at 100 operations a nanosecond, the expression of the scores in L1
- * (a tenth of what it costs a row kernel, whose numbers come from farther away), and 0.3 ns for the softmax: an exponential
- * is about 15 vector operations for 16 numbers. */
+/* Per score, in thousandths of a nanosecond: two products at 100 operations a nanosecond, the expression of the scores
+ * in L1 (a tenth of what it costs a row kernel, whose numbers come from farther away), and 0.3 ns for the softmax: an
+ * exponential is about 15 vector operations for 16 numbers. */
 enum { THOUSANDTHS = 1000, PER_HEAD_COLUMN = 20, PER_SCORE_UNIT = 12, PER_SOFTMAX = 300 };
 
 tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e) {
@@ -80,16 +80,16 @@ enum { NS_PER_TABLE_ELEMENT = 20 };
 
 tfm_size cost_table(Planner *p, const Size *elements) { return plan_scaled(p, elements, NS_PER_TABLE_ELEMENT, 1); }
 
-/* A comparison, and a copy of a number to its place in a page, are charged a nanosecond each: they are plain loops of the
- * runtime, and short beside the steps around them. */
+/* A comparison, and a copy of a number to its place in a page, are charged a nanosecond each: they are plain loops of
+ * the runtime, and short beside the steps around them. */
 tfm_size cost_ids(Planner *p, const Size *elements) { return plan_size(p, elements); }
 tfm_size cost_append(Planner *p, const Size *elements) { return plan_size(p, elements); }
 
 // ---- layouts ----
 
-/* Rows of 64 floats or more get a line (16 floats) of space between them. Without it rows of a power of two would all begin in
- * the same few sets of a cache, and a tile that walks down its rows would evict what it needs next. Rows of 16 or more are
- * rounded up to whole lines; shorter ones are not worth the memory. */
+/* Rows of 64 floats or more get a line (16 floats) of space between them. Without it rows of a power of two would all
+ * begin in the same few sets of a cache, and a tile that walks down its rows would evict what it needs next. Rows of
+ * 16 or more are rounded up to whole lines; shorter ones are not worth the memory. */
 enum { PADDED_FROM = 64 };
 
 int64_t cost_row_stride(int64_t n) {
@@ -97,16 +97,16 @@ int64_t cost_row_stride(int64_t n) {
   return n >= PADDED_FROM ? whole + COST_LINE : n >= COST_LINE ? whole : n;
 }
 
-/* The caller's rows have no such space. If they lie a multiple of 4,096 bytes apart, which is the distance between lines of one
- * set of an L1 cache with 64 sets, a copy is cheaper. */
+/* The caller's rows have no such space. If they lie a multiple of 4,096 bytes apart, which is the distance between
+ * lines of one set of an L1 cache with 64 sets, a copy is cheaper. */
 enum { SAME_SET = 1024 };
 
 bool cost_may_stay(int64_t stride, bool is_callers) {
   return !is_callers || stride < SAME_SET || stride % SAME_SET != 0;
 }
 
-/* A row kernel pays for every row it begins; 64 columns, four vectors, are enough work to hide that. Longer ones stay as they
- * are, because rows are what threads share. */
+/* A row kernel pays for every row it begins; 64 columns, four vectors, are enough work to hide that. Longer ones stay
+ * as they are, because rows are what threads share. */
 enum { SHORT_COLUMNS = 64 };
 
 bool cost_columns_are_short(int64_t columns) { return columns < SHORT_COLUMNS; }

@@ -1,9 +1,9 @@
 /* Cost: every number by which plan guesses how long something takes, or chooses a layout because of time.
  *
- * In: what a step computes. Out: `tfm_step.work`, in nanoseconds of one core, as a polynomial of the run-time sizes; lengths
- * of rows. The runtime uses the estimates only to decide how many threads a run and a step are worth
- * (runtime: NS_WORTH_A_THREAD), so an error of a factor of two costs little. No estimate and no threshold here can
- * change a bit of a result. Private to plan/. */
+ * In: what a step computes. Out: `tfm_step.work`, in nanoseconds of one core, as a polynomial of the run-time sizes;
+ * lengths of rows. The runtime uses the estimates only to decide how many threads a run and a step are worth (runtime:
+ * NS_WORTH_A_THREAD), so an error of a factor of two costs little. No estimate and no threshold here can change a bit
+ * of a result. Private to plan/. */
 #ifndef TFM_PLAN_COST_H
 #define TFM_PLAN_COST_H
 

@@ -1,5 +1,5 @@
-/* In: a KernelSpec. Out: its canonical text. Expressions are printed with one line per different operation, so the text does
- * not depend on which subexpressions happen to be shared in memory. */
+/* In: a KernelSpec. Out: its canonical text. Expressions are printed with one line per different operation, so the
+ * text does not depend on which subexpressions happen to be shared in memory. */
 #include "plan/kernel_spec.h"
 
 #include <math.h>

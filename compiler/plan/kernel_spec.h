@@ -53,7 +53,8 @@ typedef struct KernelFamilyInfo {
 
 extern const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES];
 
-/* A canonical text, equal exactly for equal specs. It is hashed into the function's name and into keys of the code cache. */
+/* A canonical text, equal exactly for equal specs. It is hashed into the function's name and into keys of the code
+ * cache. */
 void kernel_spec_print(StrBuf *out, const KernelSpec *spec);
 
 #endif

@@ -6,9 +6,9 @@
 
 // ---- workspace ----
 
-/* Greedy by size, as the runtime does it (docs/decisions/0005-memory-at-bind.md): the largest buffer first, each into the lowest
- * gap between the buffers that live at the same time and have a place already, or behind them. Persistent buffers share
- * memory with none. */
+/* Greedy by size, as the runtime does it (docs/decisions/0005-memory-at-bind.md): the largest buffer first, each into
+ * the lowest gap between the buffers that live at the same time and have a place already, or behind them. Persistent
+ * buffers share memory with none. */
 
 int64_t plan_evaluate(const Plan *plan, tfm_size size, const int64_t *symbols) {
   const tfm_polynomial *polynomial = &plan->program.polynomials[size];

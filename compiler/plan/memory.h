@@ -1,9 +1,10 @@
 /* Memory: packed weights that several plans share. What the workspace of a plan takes is declared in plan.h.
  *
- * In: plans of one model, whose recipes may be equal (the same static subgraph in the same layout); values of the run-time
- * sizes. Out: one place for equal recipes, in one block: the first plan's weights in its order of execution, then what each
- * other plan needs besides; weights_bytes of every plan is the size of the block. An offset for every buffer, and the bytes
- * of all. Refuses nothing: sizes that overflow saturate, and the caller compares them with what there is. */
+ * In: plans of one model, whose recipes may be equal (the same static subgraph in the same layout); values of the
+ * run-time sizes. Out: one place for equal recipes, in one block: the first plan's weights in its order of execution,
+ * then what each other plan needs besides; weights_bytes of every plan is the size of the block. An offset for every
+ * buffer, and the bytes of all. Refuses nothing: sizes that overflow saturate, and the caller compares them with what
+ * there is. */
 #ifndef TFM_PLAN_MEMORY_H
 #define TFM_PLAN_MEMORY_H
 
@@ -11,8 +12,8 @@
 
 void share_weights(Arena *arena, Plan *const *plans, uint32_t n);
 
-/* What a recipe computes and how it lies in memory, in one line, which is equal exactly for recipes that pack the same bytes
- * from the same weights. `sizes` are those of the recipe's plan. */
+/* What a recipe computes and how it lies in memory, in one line, which is equal exactly for recipes that pack the same
+ * bytes from the same weights. `sizes` are those of the recipe's plan. */
 void recipe_print(StrBuf *out, const SizeTable *sizes, const WeightRecipe *recipe);
 
 #endif

@@ -237,8 +237,8 @@ void nest_simplify(Planner *p, Nest *nest, uint32_t kept, uint32_t apart) {
 
 // ---- live rows ----
 
-/* The rows that a step leaves out become 0 if another step reads them: one that does not leave out the same rows, even if it
- * only selects another value instead. Attention reads all keys and values up to the last one that is seen. */
+/* The rows that a step leaves out become 0 if another step reads them: one that does not leave out the same rows, even
+ * if it only selects another value instead. Attention reads all keys and values up to the last one that is seen. */
 
 static const Node *mask_itself(const Node *mask) {
   while (mask->op == OP_RESHAPE) mask = mask->inputs.items[0];

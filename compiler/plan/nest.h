@@ -1,8 +1,9 @@
 /* Nest: the loops of a row kernel, before they become a step: axes, operands with a stride per axis, an expression.
  *
- * In: views that broadcast to the axes. Out: as few axes as possible, with the coordinates in the expression renumbered; the
- * kernel spec, the operands and the row step. Operands of a product of matrices walk the same axes but are not the row
- * kernel's: they are kept as `others`. Refuses nothing; callers keep to TFM_MAX_OPERANDS. Private to plan/. */
+ * In: views that broadcast to the axes. Out: as few axes as possible, with the coordinates in the expression
+ * renumbered; the kernel spec, the operands and the row step. Operands of a product of matrices walk the same axes but
+ * are not the row kernel's: they are kept as `others`. Refuses nothing; callers keep to TFM_MAX_OPERANDS. Private to
+ * plan/. */
 #ifndef TFM_PLAN_NEST_H
 #define TFM_PLAN_NEST_H
 
@@ -74,8 +75,8 @@ void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *o
 
 // ---- live rows: steps that compute only the rows of their result that something reads (attr.rows_mask) ----
 
-/* For the step that is about to be added, which walks all rows of the node in order: a number in p->needed, from 1 on. 0 if
- * there is no mask, or none whose bytes lie side by side. */
+/* For the step that is about to be added, which walks all rows of the node in order: a number in p->needed, from 1 on.
+ * 0 if there is no mask, or none whose bytes lie side by side. */
 uint32_t needed_rows(Planner *p, const Node *node);
 /* The mask over [..., t, 1] of an attention that skips queries; false if it computes all of them. */
 bool needed_queries(Planner *p, const Node *attention, View *mask);

@@ -59,8 +59,8 @@ void contract_finish(Planner *p, const Node *node, Epilogue *epilogue) {
 
 // ---- gemm ----
 
-/* The distance of rows of `a`, which is a constant of the tiles. With a single row any will do; then it is the one that other
- * layers of the same width have, so that they share their tiles. */
+/* The distance of rows of `a`, which is a constant of the tiles. With a single row any will do; then it is the one
+ * that other layers of the same width have, so that they share their tiles. */
 static int64_t row_stride(Planner *p, const View *a, const Size **rows, int64_t k) {
   const Size *stride;
   int64_t floats = 0;

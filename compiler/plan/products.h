@@ -1,9 +1,9 @@
 /* Products: steps that multiply matrices, and what attention shares with them.
  *
- * In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps, whose right factor is a static weight packed into panels, and matmul
- * steps, whose factors are both activations. An expression behind the product runs on the tile while it is in L1; if it
- * cannot, because its result is no f32 or it has too many operands, it becomes a step of its own. Refuses nothing.
- * Private to plan/. */
+ * In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps, whose right factor is a static weight packed into panels, and
+ * matmul steps, whose factors are both activations. An expression behind the product runs on the tile while it is in
+ * L1; if it cannot, because its result is no f32 or it has too many operands, it becomes a step of its own. Refuses
+ * nothing. Private to plan/. */
 #ifndef TFM_PLAN_PRODUCTS_H
 #define TFM_PLAN_PRODUCTS_H
 
@@ -22,8 +22,8 @@ uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const S
 /* Whether x is the result of a softmax, seen through views: then zeros in it are exact. */
 bool contract_is_softmax(const Node *x);
 
-/* A product's result and the expression behind it. If the expression cannot run in place, the product goes to memory of its
- * own and `contract_finish` adds a step for the expression. */
+/* A product's result and the expression behind it. If the expression cannot run in place, the product goes to memory
+ * of its own and `contract_finish` adds a step for the expression. */
 typedef struct Epilogue {
   Body body;  /* what is computed with the product */
   Body after; /* not in place: what is computed from `c` */

@@ -1,6 +1,6 @@
-/* In: sizes and checks of the graph; kernel specs, views and the numbers of a step. Out: entries of the program: polynomials and
- * kernels, each once; operands, steps in order with the lifetimes of their buffers; checks with conditions in postfix order.
- * Refused: products of more symbols than a term of the runtime can hold. */
+/* In: sizes and checks of the graph; kernel specs, views and the numbers of a step. Out: entries of the program:
+ * polynomials and kernels, each once; operands, steps in order with the lifetimes of their buffers; checks with
+ * conditions in postfix order. Refused: products of more symbols than a term of the runtime can hold. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* In: POINTWISE, REDUCE, NORM, CONCAT, SINUSOID, ROTARY_TABLE, and the outputs of the graph. Out: row steps, append steps, table
- * steps. Expressions with more operands than a kernel takes are split first: parts of them are computed into buffers.
- * Refused: nothing; a part with too many operands of its own is the caller's to report. */
+/* In: POINTWISE, REDUCE, NORM, CONCAT, SINUSOID, ROTARY_TABLE, and the outputs of the graph. Out: row steps, append
+ * steps, table steps. Expressions with more operands than a kernel takes are split first: parts of them are computed
+ * into buffers. Refused: nothing; a part with too many operands of its own is the caller's to report. */
 #include <string.h>
 
 #include "base/check.h"

@@ -1,9 +1,10 @@
-/* In: nodes, their shapes and their users. Out: where every value lies: buffers and their layouts for results, weight recipes
- * for static subgraphs, copies where strides cannot express a view; checks of ids. Refused: weights that no memory can hold.
+/* In: nodes, their shapes and their users. Out: where every value lies: buffers and their layouts for results, weight
+ * recipes for static subgraphs, copies where strides cannot express a view; checks of ids. Refused: weights that no
+ * memory can hold.
  *
- * A result whose only user is a view gets the layout that suits the view, and one whose only user is a concat is written
- * into the concat's memory. A result that is nothing but an output is written into the caller's memory, if no later step
- * can fail: outputs of a run that failed must be untouched. */
+ * A result whose only user is a view gets the layout that suits the view, and one whose only user is a concat is
+ * written into the concat's memory. A result that is nothing but an output is written into the caller's memory, if no
+ * later step can fail: outputs of a run that failed must be untouched. */
 #include <stdio.h>
 #include <string.h>
 
@@ -58,8 +59,8 @@ static uint32_t count_outputs(const Planner *p, const Node *node) {
   return n;
 }
 
-/* The only live user; NULL if there are none or several. `n` gets the number of uses, as an output included. The probabilities
- * of an attention are not a use of its result. */
+/* The only live user; NULL if there are none or several. `n` gets the number of uses, as an output included. The
+ * probabilities of an attention are not a use of its result. */
 static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
   const Node *only = NULL;
   *n = 0;

@@ -55,8 +55,8 @@ TileShape target_gemm_tile(const TargetInfo *target, int64_t n) {
   return best;
 }
 
-/* 48 comes first because the best tile of AVX-512 has that width. Every width here is a multiple of 16, so that the tiles of
- * the other targets walk a panel in whole steps. */
+/* 48 comes first because the best tile of AVX-512 has that width. Every width here is a multiple of 16, so that the
+ * tiles of the other targets walk a panel in whole steps. */
 uint32_t target_panel_width(int64_t n) {
   static const uint32_t widths[] = {48, 64, 32};
   uint32_t best = widths[0];

@@ -1,7 +1,7 @@
 /* Convert: elements as they stand in a file to elements as they stand in memory.
  *
- * In: little-endian bytes of a file type, at any address. Out: f32, i32 or bool, exactly: f16 and bf16 are widened and keep
- * their NaN payloads. Refuses an i64 that does not fit in 32 bits and a bool that is neither 0 nor 1. */
+ * In: little-endian bytes of a file type, at any address. Out: f32, i32 or bool, exactly: f16 and bf16 are widened and
+ * keep their NaN payloads. Refuses an i64 that does not fit in 32 bits and a bool that is neither 0 nor 1. */
 #ifndef TFM_WEIGHTS_CONVERT_H
 #define TFM_WEIGHTS_CONVERT_H
 

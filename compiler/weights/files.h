@@ -1,7 +1,7 @@
 /* Files: how the compiler reads and writes regular files, so that nothing which happens to them meanwhile does harm.
  *
- * In: a path. Out: bytes, or a file that appears under its name complete or not at all. Refuses folders, pipes and devices.
- * Every error is reported once (DIAG_FILE). */
+ * In: a path. Out: bytes, or a file that appears under its name complete or not at all. Refuses folders, pipes and
+ * devices. Every error is reported once (DIAG_FILE). */
 #ifndef TFM_WEIGHTS_FILES_H
 #define TFM_WEIGHTS_FILES_H
 
@@ -13,8 +13,8 @@
 
 // ---- reading ----
 
-/* A file that is read piece by piece, with pread. It is not mapped: a file that is truncated while it is read must give an
- * error, not a signal. One that is replaced by a rename stays readable as it was. */
+/* A file that is read piece by piece, with pread. It is not mapped: a file that is truncated while it is read must
+ * give an error, not a signal. One that is replaced by a rename stays readable as it was. */
 typedef struct InFile {
   int fd; /* -1: not open */
   int64_t size;
@@ -33,9 +33,9 @@ bool same_file(const char *a, const char *b);
 // ---- writing ----
 
 /* What is written goes to a nameless file in the target's folder (one with a hidden name where the file system has no
- * nameless files); out_file_commit makes it durable and renames it over the target in one step. A process that is killed,
- * runs out of space or gives up leaves the target as it was. An existing target keeps its permissions. If it is a symbolic
- * link, the file that the link leads to is replaced. */
+ * nameless files); out_file_commit makes it durable and renames it over the target in one step. A process that is
+ * killed, runs out of space or gives up leaves the target as it was. An existing target keeps its permissions. If it
+ * is a symbolic link, the file that the link leads to is replaced. */
 typedef struct OutFile {
   Diag *diag;
   const char *path;   /* as the user gave it */
@@ -49,8 +49,8 @@ typedef struct OutFile {
   unsigned char buffer[1 << 16];
 } OutFile;
 
-/* Whether out_file_open would work: the folder exists and is writable, the target is no folder. A command calls it before
- * long work whose result could not be written. False after an error. */
+/* Whether out_file_open would work: the folder exists and is writable, the target is no folder. A command calls it
+ * before long work whose result could not be written. False after an error. */
 bool out_file_check(Diag *diag, const char *path);
 bool out_file_open(OutFile *file, Diag *diag, const char *path);
 /* Buffered. After an error it does nothing, so that only the commit needs to be checked. */

@@ -3,8 +3,8 @@
  *   \x93NUMPY | version 1, 2 or 3 | length | {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } | the data
  *
  * In: a path. Out: shape and type, then the elements. The header may hold this one dictionary and no other Python.
- * Refuses headers over 10,000 bytes, types other than little-endian f4, i4, i8, b1 and u1, column-major order, shapes that
- * do not account for exactly the bytes that follow, and archives (.npz). */
+ * Refuses headers over 10,000 bytes, types other than little-endian f4, i4, i8, b1 and u1, column-major order, shapes
+ * that do not account for exactly the bytes that follow, and archives (.npz). */
 #ifndef TFM_WEIGHTS_NPY_H
 #define TFM_WEIGHTS_NPY_H
 

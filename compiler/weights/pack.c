@@ -159,9 +159,9 @@ static void pack_plain(const RecipeRows *rows, float *to) {
 
 // ---- panels ----
 
-/* A row of the recipe becomes a column of a panel, so the writes of a row are `width` floats apart. Rows are taken in parts of
- * 16 elements, one cache line of reading; the 16 lines of the panel that they are written to stay in L1 until the part
- * of the last row has filled them. */
+/* A row of the recipe becomes a column of a panel, so the writes of a row are `width` floats apart. Rows are taken in
+ * parts of 16 elements, one cache line of reading; the 16 lines of the panel that they are written to stay in L1 until
+ * the part of the last row has filled them. */
 enum { ROW_PART = 16 };
 
 typedef struct PanelColumn {

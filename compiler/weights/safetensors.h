@@ -2,11 +2,12 @@
  *
  *   8 bytes: n, little-endian | n bytes of JSON: {"name": {"dtype", "shape", "data_offsets"}, ...} | the data
  *
- * In: a path. Out: an index of the tensors, and single tensors, read and converted on demand. The file is not trusted: the
- * header is checked completely before anything is allocated whose size it states. The tensors must cover the data without
- * a hole, an overlap or a rest. Refuses headers over 100,000,000 bytes, more than 1,000,000 tensors, names over 4,096
- * bytes or with control characters, and duplicate keys. An element type that this program cannot use is an error only
- * once such a tensor is asked for. Every fault gives one message with the file, the byte in the header and the tensor. */
+ * In: a path. Out: an index of the tensors, and single tensors, read and converted on demand. The file is not trusted:
+ * the header is checked completely before anything is allocated whose size it states. The tensors must cover the data
+ * without a hole, an overlap or a rest. Refuses headers over 100,000,000 bytes, more than 1,000,000 tensors, names
+ * over 4,096 bytes or with control characters, and duplicate keys. An element type that this program cannot use is an
+ * error only once such a tensor is asked for. Every fault gives one message with the file, the byte in the header and
+ * the tensor. */
 #ifndef TFM_WEIGHTS_SAFETENSORS_H
 #define TFM_WEIGHTS_SAFETENSORS_H
 
@@ -63,8 +64,8 @@ typedef struct StCounts {
 /* How many elements of a tensor of F32, F16 or BF16 are special. False after an error. */
 bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tensor, StCounts *counts);
 
-/* Writes tensors; the same tensors give the same bytes. The data begin at a multiple of 8, every f32 and i32 tensor at a
- * multiple of 4. False after an error; then there is no file. */
+/* Writes tensors; the same tensors give the same bytes. The data begin at a multiple of 8, every f32 and i32 tensor at
+ * a multiple of 4. False after an error; then there is no file. */
 bool safetensors_write(Diag *diag, const char *path, const char *const *names, const Tensor *tensors, uint32_t n);
 
 /* "[2, 3]" */
