@@ -8,10 +8,16 @@
 #include "kernels/kernels.h"
 
 static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) {
-  return (LibraryParts){.plans = request->plans, .n_plans = request->n_plans, .names = names,
-                        .generation = request->generation, .not_incremental = request->not_incremental,
-                        .ragged = request->ragged, .ragged_sources = request->ragged_sources, .weights = request->weights,
-                        .version = request->version, .text = request->text};
+  return (LibraryParts){.plans = request->plans,
+                        .n_plans = request->n_plans,
+                        .names = names,
+                        .generation = request->generation,
+                        .not_incremental = request->not_incremental,
+                        .ragged = request->ragged,
+                        .ragged_sources = request->ragged_sources,
+                        .weights = request->weights,
+                        .version = request->version,
+                        .text = request->text};
 }
 
 /* The object code of a module, which this consumes. NULL data after an error. */

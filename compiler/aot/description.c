@@ -110,8 +110,8 @@ bool model_text_read(Arena *arena, Map *names, Diag *diag, const json_t *json, M
 static json_t *describe_tensors(const tfm_tensor_info *tensors, uint32_t n, const char **members) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < n; i++)
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", tensors[i].name, "type", tensors[i].shape, "member",
-                                          members[i]));
+    json_array_append_new(
+        list, json_pack("{s:s, s:s, s:s}", "name", tensors[i].name, "type", tensors[i].shape, "member", members[i]));
   return list;
 }
 

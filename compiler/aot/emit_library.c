@@ -121,14 +121,17 @@ static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name
 static void emit_args(Blob *top, const tfm_program *p) {
   size_t base = offsetof(tfm_library, args);
   uint32_t inputs = 8 + 8 * p->n_symbols, outputs = inputs + 8 * p->n_inputs;
-  blob_pointer(top, base + offsetof(tfm_args_layout, symbols), offsets(top->arena, top->module, "args_symbols", 8, 8, p->n_symbols));
-  blob_pointer(top, base + offsetof(tfm_args_layout, inputs), offsets(top->arena, top->module, "args_inputs", inputs, 8, p->n_inputs));
-  blob_pointer(top, base + offsetof(tfm_args_layout, outputs), offsets(top->arena, top->module, "args_outputs", outputs, 16, p->n_outputs));
+  blob_pointer(top, base + offsetof(tfm_args_layout, symbols),
+               offsets(top->arena, top->module, "args_symbols", 8, 8, p->n_symbols));
+  blob_pointer(top, base + offsetof(tfm_args_layout, inputs),
+               offsets(top->arena, top->module, "args_inputs", inputs, 8, p->n_inputs));
+  blob_pointer(top, base + offsetof(tfm_args_layout, outputs),
+               offsets(top->arena, top->module, "args_outputs", outputs, 16, p->n_outputs));
   blob_pointer(top, base + offsetof(tfm_args_layout, capacities),
                offsets(top->arena, top->module, "args_capacities", outputs + 8, 16, p->n_outputs));
 }
 
-/* A copy of the generation with the offsets of the `lengths` members, which begin at `first`. Returns where they end. */
+/* A copy of the generation with the offsets of the `lengths` members, from `first` on. Returns where they end. */
 static uint32_t place_lengths(Arena *arena, const LibraryParts *parts, uint32_t first, tfm_generation *generation) {
   const uint32_t n = parts->plans[0].forward->program.n_symbols;
   uint32_t *places = ARENA_ARRAY(arena, uint32_t, n);

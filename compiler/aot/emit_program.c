@@ -31,7 +31,8 @@ LLVMValueRef module_text(LLVMModuleRef module, const char *text) {
 Blob blob_new(Arena *arena, LLVMModuleRef module) { return (Blob){.arena = arena, .module = module}; }
 
 void blob_pointer(Blob *blob, size_t offset, LLVMValueRef value) {
-  CHECK(!blob->pointers.n || blob->pointers.items[blob->pointers.n - 1].offset < offset, "pointers of a blob out of order");
+  CHECK(!blob->pointers.n || blob->pointers.items[blob->pointers.n - 1].offset < offset,
+        "pointers of a blob out of order");
   vec_push(blob->arena, &blob->pointers, (BlobPointer){offset, value ? value : module_null(blob->module)});
 }
 
@@ -204,7 +205,8 @@ LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPla
   const tfm_decoding *d = &plan->decoding;
   const tfm_program *step = &plan->step->program;
   Blob top = blob_new(arena, module);
-  blob_pointer(&top, offsetof(tfm_decoding, source), plan->source ? emit_program(arena, module, plan->source, suffix) : NULL);
+  blob_pointer(&top, offsetof(tfm_decoding, source),
+               plan->source ? emit_program(arena, module, plan->source, suffix) : NULL);
   blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(arena, module, plan->step, suffix));
   blob_pointer(&top, offsetof(tfm_decoding, inputs),
                blob_plain(arena, module, "step_inputs", d->inputs, step->n_inputs * sizeof *d->inputs));
@@ -212,8 +214,9 @@ LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPla
                blob_plain(arena, module, "step_sizes", d->sizes, step->n_symbols * sizeof *d->sizes));
   blob_pointer(&top, offsetof(tfm_decoding, cache_sources),
                blob_plain(arena, module, "cache_sources", d->cache_sources, step->n_caches * sizeof *d->cache_sources));
-  blob_pointer(&top, offsetof(tfm_decoding, ragged),
-               d->ragged ? blob_plain(arena, module, "ragged_sizes", d->ragged, plan->source->program.n_symbols) : NULL);
+  blob_pointer(
+      &top, offsetof(tfm_decoding, ragged),
+      d->ragged ? blob_plain(arena, module, "ragged_sizes", d->ragged, plan->source->program.n_symbols) : NULL);
   return blob_finish(&top, "decoding", d, sizeof *d);
 }
 

@@ -13,17 +13,18 @@ extern const char types_h[], generate_types_h[];
 /* Words that no member of the args struct may have: keywords of C and C++, what the header itself uses, and macros that
  * compilers define without being asked. */
 static const char *const reserved[] = {
-    "struct_size", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof",
-    "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "_Bool", "_Complex",
-    "_Imaginary", "_Alignas", "_Alignof", "_Atomic", "_Generic", "_Noreturn", "_Static_assert", "_Thread_local", "alignas",
-    "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "char16_t", "char32_t", "char8_t", "class",
-    "co_await", "co_return", "co_yield", "compl", "concept", "const_cast", "consteval", "constexpr", "constinit", "decltype",
-    "delete", "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace", "new", "noexcept", "not",
-    "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "reinterpret_cast", "requires",
-    "static_assert", "static_cast", "template", "this", "thread_local", "throw", "true", "try", "typeid", "typename", "using",
-    "virtual", "wchar_t", "xor", "xor_eq", "linux", "unix", "i386", "NULL", "EOF", "errno", "int8_t", "uint8_t", "int32_t",
-    "int64_t", "size_t"};
+    "struct_size", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+    "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return",
+    "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile",
+    "while", "_Bool", "_Complex", "_Imaginary", "_Alignas", "_Alignof", "_Atomic", "_Generic", "_Noreturn",
+    "_Static_assert", "_Thread_local", "alignas", "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool",
+    "catch", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return", "co_yield", "compl", "concept",
+    "const_cast", "consteval", "constexpr", "constinit", "decltype", "delete", "dynamic_cast", "explicit",
+    "export", "false", "friend", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr",
+    "operator", "or", "or_eq", "private", "protected", "public", "reinterpret_cast", "requires", "static_assert",
+    "static_cast", "template", "this", "thread_local", "throw", "true", "try", "typeid", "typename", "using",
+    "virtual", "wchar_t", "xor", "xor_eq", "linux", "unix", "i386", "NULL", "EOF", "errno", "int8_t", "uint8_t",
+    "int32_t", "int64_t", "size_t"};
 
 const char *model_prefix(Arena *arena, const char *model) {
   size_t length = strlen(model), n = 0;
@@ -140,8 +141,10 @@ static void add_ragged(StrBuf *out, const LibraryParts *parts) {
   strbuf_printf(out, "\n *\n * Rows have their own lengths, for \"%s\" is ragged in the model: ", parts->ragged);
   add_text(out, library_kind(parts) == LIBRARY_DECODES ? "%m_generate and %m_step take" : "%m_generate takes",
            parts->names->prefix);
-  strbuf_printf(out, " any at once.\n * The rows of one call of %s_forward all have the length `%s`; those of another "
-                     "length are another call.", parts->names->prefix, parts->names->symbols[parts->generation->length]);
+  strbuf_printf(out,
+                " any at once.\n * The rows of one call of %s_forward all have the length `%s`; those of another "
+                "length are another call.",
+                parts->names->prefix, parts->names->symbols[parts->generation->length]);
 }
 
 /* The same for other ragged sizes; they are listed as "source and words". */
@@ -154,8 +157,11 @@ static void add_ragged_sources(StrBuf *out, const LibraryParts *parts) {
     strbuf_printf(out, "%s`%s`", separator, names->symbols[i]);
     separator = " and ";
   }
-  strbuf_printf(out, ": what stands behind the length of an item in its inputs is never read.\n * %s_forward takes items that "
-                     "all have the same, in other calls others.", names->prefix);
+  strbuf_printf(
+      out,
+      ": what stands behind the length of an item in its inputs is never read.\n * %s_forward takes items that "
+      "all have the same, in other calls others.",
+      names->prefix);
 }
 
 /* They come last, so that adding one to a model moves no other member. */
@@ -170,8 +176,10 @@ static void add_lengths(StrBuf *out, const LibraryParts *parts) {
 static void add_args(StrBuf *out, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   const char *prefix = parts->names->prefix;
-  strbuf_add(out, "/* What a run takes and gives. Tensors are row-major and may have any alignment. Outputs must not overlap\n"
-                  " * inputs or each other.");
+  strbuf_add(
+      out,
+      "/* What a run takes and gives. Tensors are row-major and may have any alignment. Outputs must not overlap\n"
+      " * inputs or each other.");
   if (parts->ragged) add_ragged(out, parts);
   if (parts->ragged_sources) add_ragged_sources(out, parts);
   strbuf_printf(out, " */\ntypedef struct %s_args {\n", prefix);
@@ -221,11 +229,13 @@ static void add_functions(StrBuf *out, const LibraryParts *parts) {
 
 void write_header(StrBuf *out, const LibraryParts *parts) {
   const char *prefix = parts->names->prefix, *guard = upper(out->arena, prefix);
-  strbuf_printf(out, "/* %s.h: the model %s as a C library. Made by tfmc %s.\n *\n"
-                     " * Every function that can fail returns a tfm_status and fills the tfm_error, which may be NULL. Nothing here\n"
-                     " * prints, exits or keeps global state. A model may be used by any number of threads, a context by one at a\n"
-                     " * time. Link with the library and -lm -lpthread. */\n",
-                prefix, parts->plans[0].forward->program.name, parts->version);
+  strbuf_printf(
+      out,
+      "/* %s.h: the model %s as a C library. Made by tfmc %s.\n *\n"
+      " * Every function that can fail returns a tfm_status and fills the tfm_error, which may be NULL. Nothing here\n"
+      " * prints, exits or keeps global state. A model may be used by any number of threads, a context by one at a\n"
+      " * time. Link with the library and -lm -lpthread. */\n",
+      prefix, parts->plans[0].forward->program.name, parts->version);
   strbuf_printf(out, "#ifndef %s_MODEL_H\n#define %s_MODEL_H\n\n", guard, guard);
   strbuf_add(out, types_h);
   if (library_kind(parts) != LIBRARY_ANY) strbuf_add(out, generate_types_h);

@@ -99,8 +99,9 @@ static bool start(Linking *l, int messages, const sigset_t *signals, pid_t *chil
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (!errno) return true;
-  diag_error_at(l->diag, NULL, DIAG_TOOL, "the C compiler '%s' cannot be started: %s (it links the library; choose one with --cc)",
-                l->compiler, strerror(errno));
+  diag_error_at(l->diag, NULL, DIAG_TOOL,
+                "the C compiler '%s' cannot be started: %s (it links the library; choose one with --cc)", l->compiler,
+                strerror(errno));
   return false;
 }
 
@@ -170,8 +171,13 @@ static Linking begin(Arena *arena, Diag *diag, const char *compiler) {
 Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,
                    const Bytes *objects, size_t n_objects) {
   /* noseparate-code: code and tables lie in the same pages, instead of up to three pages of padding between them. */
-  static const char *const flags[] = {"-shared", "-s", "-nostartfiles", "-Wl,-z,relro,-z,now,-z,noexecstack,--as-needed",
-                                      "-Wl,-z,noseparate-code", "-Wl,--gc-sections", "-Wl,--build-id=none",
+  static const char *const flags[] = {"-shared",
+                                      "-s",
+                                      "-nostartfiles",
+                                      "-Wl,-z,relro,-z,now,-z,noexecstack,--as-needed",
+                                      "-Wl,-z,noseparate-code",
+                                      "-Wl,--gc-sections",
+                                      "-Wl,--build-id=none",
                                       "-Wl,--no-undefined"};
   Linking l = begin(arena, diag, compiler);
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) argument(&l, flags[i]);

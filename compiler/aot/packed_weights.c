@@ -28,7 +28,8 @@ Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
   const PlanList list = library_plan_list(plans);
   Plan all = {.arena = arena, .graph = plans->forward->graph, .target = plans->forward->target};
   for (uint32_t i = 0; i < list.n; i++)
-    for (size_t k = 0; k < list.plans[i]->kernels.n; k++) vec_push(arena, &all.kernels, list.plans[i]->kernels.items[k]);
+    for (size_t k = 0; k < list.plans[i]->kernels.n; k++)
+      vec_push(arena, &all.kernels, list.plans[i]->kernels.items[k]);
   return all;
 }
 

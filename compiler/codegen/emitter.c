@@ -43,7 +43,8 @@ static void function_text_attribute(Emitter *e, const char *name, const char *va
   LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
 }
 
-LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n, const LLVMTypeRef *parameters) {
+LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n,
+                           const LLVMTypeRef *parameters) {
   enum { MOST = 9 };
   LLVMTypeRef types[MOST];
   CHECK(n <= MOST, "a kernel of %u parameters", n);
@@ -51,7 +52,7 @@ LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, uns
   e->function = LLVMAddFunction(e->module, name, LLVMFunctionType(result, types, n, 0));
   LLVMSetVisibility(e->function, LLVMHiddenVisibility);
   LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, enum_attribute(e, "nounwind"));
-  char bits[16]; /* LLVM splits wider vectors as this says; only its x86 back end asks, and would prefer 256 bits of 512 */
+  char bits[16]; /* the width at which LLVM splits vectors; its x86 back end would prefer 256 bits to 512 */
   snprintf(bits, sizeof bits, "%u", e->target->vector_floats * 32);
   function_text_attribute(e, "prefer-vector-width", bits);
   function_text_attribute(e, "min-legal-vector-width", bits);

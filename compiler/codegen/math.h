@@ -4,7 +4,7 @@
  * In: any f32, infinities and NaN included (NaN gives NaN). Out: errors in units of the last place of the result:
  *   exp, log, erf below 1; sin, cos, tanh below 1.5; sigmoid 2.5, silu 3; gelu, gelu_tanh, quick_gelu 1e-6 absolute
  *   below |x| = 10.
- * tests/unit/test_vector_math.c measures them. sqrt and division are exact to half a unit and need nothing from here. */
+ * tests/unit/test_vector_math.c measures them. sqrt and division are exact to half a unit already. */
 #ifndef TFM_CODEGEN_MATH_H
 #define TFM_CODEGEN_MATH_H
 

@@ -30,7 +30,8 @@ typedef struct Footer { /* the end of an entry, after the object */
 // ---- the folder ----
 
 const char *cache_default_folder(Arena *arena) {
-  const char *chosen = secure_getenv("TFM_CACHE_DIR"), *caches = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+  const char *chosen = secure_getenv("TFM_CACHE_DIR"), *caches = secure_getenv("XDG_CACHE_HOME"),
+             *home = secure_getenv("HOME");
   if (chosen) return *chosen ? chosen : NULL;
   if (caches && *caches == '/') return arena_printf(arena, "%s/tfmc", caches);
   return home && *home == '/' ? arena_printf(arena, "%s/.cache/tfmc", home) : NULL;
@@ -161,7 +162,8 @@ static uint64_t list_entries(Arena *arena, DIR *folder, Entries *entries) {
   uint64_t total = 0;
   for (const struct dirent *found; (found = readdir(folder));) {
     struct stat status;
-    if (strlen(found->d_name) != NAME_LENGTH || strcmp(found->d_name + NAME_LENGTH - sizeof entry_ending + 1, entry_ending) != 0 ||
+    if (strlen(found->d_name) != NAME_LENGTH ||
+        strcmp(found->d_name + NAME_LENGTH - sizeof entry_ending + 1, entry_ending) != 0 ||
         fstatat(dirfd(folder), found->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
       continue;
     Entry entry = {.bytes = (uint64_t)status.st_size, .used = status.st_mtim};

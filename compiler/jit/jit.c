@@ -39,7 +39,8 @@ static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan, LLVMTargetMach
   return object;
 }
 
-static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine, const CodeCache *cache) {
+static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine,
+                                           const CodeCache *cache) {
   if (!cache) return generate(diag, plan, machine);
   Arena *scratch = arena_create();
   CacheKey key = cache_key(plan);

@@ -46,7 +46,8 @@ LLVMValueRef row_line_length(RowKernel *k);
 /* The elements of a pass at the place of the walk, to be reduced (ignored if nothing is reduced). */
 typedef Lanes (*RowElement)(RowKernel *k, const Lanes *values);
 
-/* Visits the line; `element` is given `values`. `reducer` may be NULL; otherwise `state` gets the result in all lanes. */
+/* Visits the line; `element` is given `values`. Without a `reducer` nothing is reduced; otherwise `state` gets the result
+ * in all lanes. */
 void row_pass(RowKernel *k, const Reducer *reducer, RowElement element, const Lanes *values, LLVMValueRef *state);
 
 /* Elements of reductions that need several passes. The first one computes the expression and leaves its value in the

@@ -22,7 +22,7 @@ typedef struct Strip {
   LLVMValueRef row;    /* its first score */
   LLVMValueRef column; /* of the vectors at hand */
   bool cut;            /* whether the last of them may reach beyond the columns */
-  LLVMValueRef before, maximum, sum, scale; /* on the stack, one per row: maximum so far and now, this block's sum, ... */
+  LLVMValueRef before, maximum, sum, scale; /* on the stack, one number per row of the strip */
 } Strip;
 
 static LLVMValueRef pointer_to(Emitter *e, LLVMValueRef base, LLVMValueRef index, int64_t more) {
@@ -47,8 +47,9 @@ static void store_scores(Strip *s, Lanes x) {
 }
 
 /* Visits the row: several vectors at once, then one by one, the last of which is cut. */
-static LLVMValueRef visit_row(Strip *s, unsigned unroll, LLVMValueRef (*visit)(Strip *s, LLVMValueRef state, Lanes shift),
-                              LLVMValueRef state, Lanes shift) {
+static LLVMValueRef visit_row(Strip *s, unsigned unroll,
+                              LLVMValueRef (*visit)(Strip *s, LLVMValueRef state, Lanes shift), LLVMValueRef state,
+                              Lanes shift) {
   Emitter *e = s->e;
   LLVMValueRef column = emit_i64(e, 0);
   for (unsigned part = 0; part < 2; part++) {

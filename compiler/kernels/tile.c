@@ -5,9 +5,9 @@
  * depend on which tile of the target computes an element.
  *
  *   start:  c from memory if `accumulate`, else 0
- *   steps:  four k per turn. B is loaded as vectors, a as broadcast scalars. B is prefetched into L1 eight steps ahead
- *           (unless it is a page of a cache, behind which something else lies), and `next` into L2: one line per step of
- *           k, the same one again where fewer are asked for, more of them before the turn where more are
+ *   steps:  four k per turn. B is loaded as vectors, a as broadcast scalars. B is prefetched into L1 eight steps
+ *           ahead (unless it is a page of a cache, behind which something else lies), and `next` into L2: one line
+ *           per step of k, the same one again where fewer are asked for, more before the turn where more are
  *   rest:   k % 4, one per turn
  *   finish: whole rows, or `columns` of them under masks, by way of the stack where the target has none
  *

@@ -43,7 +43,8 @@ static Linear linear_of(Planner *p, const Nest *nest, const Expr *expr, unsigned
   if (expr->kind != EXPR_OP || (expr->op != OP_ADD && expr->op != OP_SUB)) return none;
   Linear x = linear_of(p, nest, expr->args[0], depth + 1), y = linear_of(p, nest, expr->args[1], depth + 1);
   if (!x.rest || !y.rest) return none;
-  if (expr->op == OP_ADD) return (Linear){x.keys + y.keys, x.queries + y.queries, size_add(p->math.table, x.rest, y.rest)};
+  if (expr->op == OP_ADD)
+    return (Linear){x.keys + y.keys, x.queries + y.queries, size_add(p->math.table, x.rest, y.rest)};
   return (Linear){x.keys - y.keys, x.queries - y.queries, size_sub(p->math.table, x.rest, y.rest)};
 }
 

@@ -31,7 +31,7 @@ typedef struct KernelSpec {
   /* TILE */
   uint8_t rows, width;
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
-  bool b_is_page;             /* rows of b end after a few steps of k, so the caller prefetches them instead of the tile */
+  bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
@@ -40,8 +40,9 @@ typedef struct KernelSpec {
   uint8_t reduce;             /* as in tfm_row_step */
   uint8_t n_operands;         /* [0] the result */
   RowOperandSpec operands[TFM_MAX_OPERANDS];
-  Expr *expr;                 /* EXPR_INPUT i is operand i; EXPR_ACC is operand 0 before it is overwritten;
-                                 EXPR_INDEX axis as in tfm_row_args.coordinates; EXPR_GATHER input = the table's operand */
+  /* EXPR_INPUT i is operand i; EXPR_ACC is operand 0 before it is overwritten; the axis of EXPR_INDEX is that of
+   * tfm_row_args.coordinates; the input of EXPR_GATHER is the operand of the table. */
+  Expr *expr;
   uint8_t weight, bias;       /* norms: numbers of the operands w, b; 0: none */
   double eps;
 } KernelSpec;

@@ -154,6 +154,7 @@ void share_weights(Arena *arena, Plan *const *plans, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     for (size_t k = 0; k < plans[i]->recipes.n; k++)
       place_recipe(&known, scratch, plans[i]->graph->sizes, &plans[i]->recipes.items[k], &end);
-  for (uint32_t i = 0; i < n; i++) write_places(arena, plans[i], end + 64); /* as in plan.c: room behind the last panel */
+  for (uint32_t i = 0; i < n; i++)
+    write_places(arena, plans[i], end + 64); /* as in plan.c: room behind the last panel */
   arena_destroy(scratch);
 }

@@ -68,7 +68,8 @@ static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
   ids.dims[ids.rank] = p->math.one;
   ids.strides[ids.rank++] = p->math.zero;
   expr->ids = nest_add(p, nest, &ids);
-  View row = {.space = table.space, .dtype = table.dtype, .index = table.index, .rank = table.rank - 1, .offset = table.offset};
+  View row = {
+      .space = table.space, .dtype = table.dtype, .index = table.index, .rank = table.rank - 1, .offset = table.offset};
   memcpy(row.dims, table.dims + 1, row.rank * sizeof *row.dims);
   memcpy(row.strides, table.strides + 1, row.rank * sizeof *row.strides);
   NestOperand operand = operand_of(p, nest, &row);

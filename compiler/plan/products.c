@@ -74,9 +74,18 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   TileShape shape = target_panel_tile(p->target, panel);
   TileKind kind = {.shape = shape, .a_stride = row_stride(p, a, &rows, k), .b_stride = panel};
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
-  tfm_gemm_step step = {.tile_rows = shape.rows, .width = shape.width, .panel = (uint8_t)panel,
-                        .rank = (uint8_t)nest->rank, .n_operands = (uint8_t)nest->n_operands, .weight = weight, .rows = plan_size(p, rows),
-                        .k = k, .n = n, .a = plan_operand(p, a), .c = plan_operand(p, c), .needed = needed_rows(p, p->node)};
+  tfm_gemm_step step = {.tile_rows = shape.rows,
+                        .width = shape.width,
+                        .panel = (uint8_t)panel,
+                        .rank = (uint8_t)nest->rank,
+                        .n_operands = (uint8_t)nest->n_operands,
+                        .weight = weight,
+                        .rows = plan_size(p, rows),
+                        .k = k,
+                        .n = n,
+                        .a = plan_operand(p, a),
+                        .c = plan_operand(p, c),
+                        .needed = needed_rows(p, p->node)};
   step.a.strides[0] = plan_size(p, math_const(&p->math, kind.a_stride));
   step.c.strides[0] = plan_size(p, c_stride);
   contract_tiles(p, &kind, step.tiles);

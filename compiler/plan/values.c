@@ -26,7 +26,8 @@ uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements) {
 static View default_layout(Planner *p, DType dtype, uint32_t rank, const Size *const *dims, const Size **elements) {
   int64_t n;
   const Size *row = NULL;
-  if (dtype == DTYPE_F32 && rank >= 2 && size_is_const(dims[rank - 1], &n)) row = math_const(&p->math, cost_row_stride(n));
+  if (dtype == DTYPE_F32 && rank >= 2 && size_is_const(dims[rank - 1], &n))
+    row = math_const(&p->math, cost_row_stride(n));
   return view_rows(&p->math, dtype, rank, dims, row, elements);
 }
 

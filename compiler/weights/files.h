@@ -44,7 +44,7 @@ typedef struct OutFile {
   const char *temporary; /* NULL: the file has no name */
   int fd;
   bool failed;
-  unsigned permissions; /* of the new file; 0, as out_file_open leaves it: those of the target, else what umask allows */
+  unsigned permissions; /* of the new file; 0 (the default): those of the target, else what umask allows */
   size_t n_buffered;
   unsigned char buffer[1 << 16];
 } OutFile;

@@ -27,7 +27,8 @@ static bool header_fail(const HeaderReader *reader, const char *what) {
 }
 
 static int peek(HeaderReader *reader) {
-  while (reader->at < reader->size && strchr(" \t\n\r", reader->text[reader->at]) && reader->text[reader->at]) reader->at++;
+  while (reader->at < reader->size && strchr(" \t\n\r", reader->text[reader->at]) && reader->text[reader->at])
+    reader->at++;
   return reader->at < reader->size ? (unsigned char)reader->text[reader->at] : -1;
 }
 
@@ -43,8 +44,10 @@ static bool read_quoted(HeaderReader *reader, char text[32]) {
   if (quote != '\'' && quote != '"') return header_fail(reader, "expected a string");
   size_t begin = reader->at + 1, end = begin;
   while (end < reader->size && reader->text[end] != quote && reader->text[end] != '\\') end++;
-  if (end == reader->size || reader->text[end] != quote) return header_fail(reader, "a string without an end, or with an escape");
-  if (end - begin > 31 || memchr(reader->text + begin, '\0', end - begin)) return header_fail(reader, "a string that is no type or key");
+  if (end == reader->size || reader->text[end] != quote)
+    return header_fail(reader, "a string without an end, or with an escape");
+  if (end - begin > 31 || memchr(reader->text + begin, '\0', end - begin))
+    return header_fail(reader, "a string that is no type or key");
   memcpy(text, reader->text + begin, end - begin);
   text[end - begin] = '\0';
   reader->at = end + 1;
@@ -66,9 +69,11 @@ static bool read_dim(HeaderReader *reader, int64_t *dim) {
   for (*dim = 0; reader->at < reader->size; reader->at++) {
     c = (unsigned char)reader->text[reader->at];
     if (c < '0' || c > '9') break;
-    if (!checked_mul(*dim, 10, dim) || !checked_add(*dim, c - '0', dim)) return header_fail(reader, "a dimension over 2^63 - 1");
+    if (!checked_mul(*dim, 10, dim) || !checked_add(*dim, c - '0', dim))
+      return header_fail(reader, "a dimension over 2^63 - 1");
   }
-  if (reader->text[begin] == '0' && reader->at > begin + 1) return header_fail(reader, "a dimension with a leading zero");
+  if (reader->text[begin] == '0' && reader->at > begin + 1)
+    return header_fail(reader, "a dimension with a leading zero");
   return true;
 }
 
@@ -163,8 +168,10 @@ static bool read_preamble(NpyFile *npy, Diag *diag, int64_t *begin, int64_t *len
   unsigned char bytes[12] = {0};
   int64_t size = npy->file.size;
   if (!in_file_read(&npy->file, diag, 0, bytes, size < 12 ? (size_t)size : 12)) return false;
-  if (size >= 2 && bytes[0] == 'P' && bytes[1] == 'K') return fail(npy, diag, ".npz archives are not supported; give one .npy per tensor");
-  if (size < 10 || memcmp(bytes, magic, sizeof magic) != 0) return fail(npy, diag, "this is no .npy file: it does not begin with \\x93NUMPY");
+  if (size >= 2 && bytes[0] == 'P' && bytes[1] == 'K')
+    return fail(npy, diag, ".npz archives are not supported; give one .npy per tensor");
+  if (size < 10 || memcmp(bytes, magic, sizeof magic) != 0)
+    return fail(npy, diag, "this is no .npy file: it does not begin with \\x93NUMPY");
   if (bytes[6] < 1 || bytes[6] > 3 || bytes[7] != 0) {
     diag_error_at(diag, npy->file.path, DIAG_NPY, "version %u.%u of the format; 1.0, 2.0 and 3.0 are supported",
                   (unsigned)bytes[6], (unsigned)bytes[7]);
@@ -174,8 +181,8 @@ static bool read_preamble(NpyFile *npy, Diag *diag, int64_t *begin, int64_t *len
   if (bytes[6] > 1) *length |= (int64_t)bytes[10] << 16 | (int64_t)bytes[11] << 24;
   *begin = bytes[6] > 1 ? 12 : 10;
   if (*length > NPY_MAX_HEADER || *length > size - *begin) {
-    diag_error_at(diag, npy->file.path, DIAG_NPY, "the header length is %lld; at most 10,000 and what the file has are allowed",
-                  (long long)*length);
+    diag_error_at(diag, npy->file.path, DIAG_NPY,
+                  "the header length is %lld; at most 10,000 and what the file has are allowed", (long long)*length);
     return false;
   }
   return true;

@@ -170,7 +170,8 @@ typedef struct PanelColumn {
 } PanelColumn;
 
 /* Finds the next `width` rows, advancing `piece` and `row`. Returns how many there are. */
-static uint32_t take_columns(const RecipeRows *rows, uint32_t width, size_t *piece, int64_t *row, PanelColumn *columns) {
+static uint32_t take_columns(const RecipeRows *rows, uint32_t width, size_t *piece, int64_t *row,
+                             PanelColumn *columns) {
   uint32_t n = 0;
   while (n < width && *piece < rows->pieces.n) {
     const RecipePiece *at = &rows->pieces.items[*piece];

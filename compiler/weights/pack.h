@@ -31,7 +31,8 @@ typedef struct RecipeRows { /* all axes but the last are rows; rank 0 and 1: one
 typedef enum RecipeResult { RECIPE_ROWS, RECIPE_REFUSED, RECIPE_FAILED } RecipeResult;
 
 /* ROWS: `rows` has the value of the subgraph. It must be made of f32 WEIGHT, SLICE, CONCAT of rows, PERMUTE of a
- * matrix, FULL and products with a number. REFUSED: it is made of something else. FAILED: `weights` reported an error. */
+ * matrix, FULL and products with a number. REFUSED: it is made of something else. FAILED: `weights`
+ * reported an error. */
 RecipeResult recipe_rows(Arena *arena, const Node *node, WeightLookup weights, void *context, RecipeRows *rows);
 
 // ---- packing ----

@@ -27,11 +27,12 @@ static const char *other_kind(Diag *diag, const SafeTensors *file, const unsigne
   static const struct {
     const char *start, *what;
   } kinds[] = {
-    {"PK\3\4", "a file of torch.save; safetensors.torch.save_file(model.state_dict(), ...) writes what is read here"},
-    {"\x80\2\x8a\n", "a file of torch.save; safetensors.torch.save_file(model.state_dict(), ...) writes what is read here"},
-    {"\x93NUMPY", "a .npy file, not a safetensors file"},
-    {"GGUF", "a GGUF file, not a safetensors file"},
-    {"version ", "not a safetensors file; if it came from git, 'git lfs pull' gets the file itself"},
+      {"PK\3\4", "a file of torch.save; safetensors.torch.save_file(model.state_dict(), ...) writes what is read here"},
+      {"\x80\2\x8a\n",
+       "a file of torch.save; safetensors.torch.save_file(model.state_dict(), ...) writes what is read here"},
+      {"\x93NUMPY", "a .npy file, not a safetensors file"},
+      {"GGUF", "a GGUF file, not a safetensors file"},
+      {"version ", "not a safetensors file; if it came from git, 'git lfs pull' gets the file itself"},
   };
   if (is_npz(diag, file)) return "a .npz archive; safetensors.numpy.save_file writes what is read here";
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -86,7 +87,9 @@ static SafeTensors *open_index(Arena *arena, Diag *diag, const char *path, bool 
   return NULL;
 }
 
-SafeTensors *safetensors_open(Arena *arena, Diag *diag, const char *path) { return open_index(arena, diag, path, true); }
+SafeTensors *safetensors_open(Arena *arena, Diag *diag, const char *path) {
+  return open_index(arena, diag, path, true);
+}
 
 SafeTensors *safetensors_open_contained(Arena *arena, Diag *diag, const char *path) {
   return open_index(arena, diag, path, false);
@@ -132,7 +135,8 @@ static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out)
     if (done == reader->n) continue;
     diag_error_at(reader->diag, reader->file->file.path, DIAG_SAFETENSORS,
                   "tensor \"%s\": element %lld is %lld, which is no %s", tensor->name,
-                  (long long)(reader->at + (int64_t)done), (long long)value, dtype == DTYPE_BOOL ? "bool (0 or 1)" : "i32");
+                  (long long)(reader->at + (int64_t)done), (long long)value,
+                  dtype == DTYPE_BOOL ? "bool (0 or 1)" : "i32");
     return false;
   }
 }
@@ -164,7 +168,8 @@ static void count(StCounts *counts, const float *values, size_t n, float smalles
 bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tensor, StCounts *counts) {
   *counts = (StCounts){0};
   Arena *scratch = arena_create();
-  PieceReader reader = {file, diag, tensor, file_dtype_bits[tensor->dtype] / 8, arena_alloc(scratch, PIECE_BYTES), 0, 0};
+  PieceReader reader = {file, diag, tensor, file_dtype_bits[tensor->dtype] / 8, arena_alloc(scratch, PIECE_BYTES), 0,
+                        0};
   float *values = ARENA_ARRAY(scratch, float, PIECE_BYTES / reader.element_bytes);
   float smallest_normal = tensor->dtype == FILE_F16 ? 0x1p-14f : 0x1p-126f;
   bool read;

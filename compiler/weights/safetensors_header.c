@@ -21,7 +21,8 @@ static bool read_dtype(HeaderReader *reader, StTensor *tensor) {
   size_t length;
   int64_t at = reader->cursor.at;
   if (!cursor_string(&reader->cursor, &reader->text, 64, &length)) return false;
-  if (length > 64) return cursor_fail(&reader->cursor, at, "tensor \"%s\": the name of the type is too long", tensor->name);
+  if (length > 64)
+    return cursor_fail(&reader->cursor, at, "tensor \"%s\": the name of the type is too long", tensor->name);
   tensor->dtype_name = arena_strndup(reader->arena, reader->text.text, length);
   tensor->dtype = strlen(tensor->dtype_name) == length ? file_dtype_find(tensor->dtype_name) : FILE_UNKNOWN;
   return true;
@@ -49,7 +50,8 @@ static bool read_offsets(HeaderReader *reader, StTensor *tensor) {
   int64_t at = reader->cursor.at;
   if (!read_numbers(reader, &n, &offsets)) return false;
   if (n != 2)
-    return cursor_fail(&reader->cursor, at, "tensor \"%s\": data_offsets has %u numbers, it must have 2", tensor->name, n);
+    return cursor_fail(&reader->cursor, at, "tensor \"%s\": data_offsets has %u numbers, it must have 2", tensor->name,
+                       n);
   tensor->begin = offsets[0];
   tensor->end = offsets[1];
   return true;
@@ -88,7 +90,8 @@ static bool check_tensor(HeaderReader *reader, StTensor *tensor) {
     fits = fits && checked_mul(tensor->elements, file_dtype_bits[tensor->dtype], &bits);
   if (!fits) return cursor_fail(cursor, at, "tensor \"%s\": the product of its shape overflows", tensor->name);
   long long begin = tensor->begin, end = tensor->end, size = reader->file->data_size;
-  if (begin > end) return cursor_fail(cursor, at, "tensor \"%s\": offsets [%lld, %lld) run backwards", tensor->name, begin, end);
+  if (begin > end)
+    return cursor_fail(cursor, at, "tensor \"%s\": offsets [%lld, %lld) run backwards", tensor->name, begin, end);
   if (end > size)
     return cursor_fail(cursor, at, "tensor \"%s\": offsets [%lld, %lld) end after the data, which has %lld bytes",
                      tensor->name, begin, end, size);
@@ -245,13 +248,14 @@ bool safetensors_check_tiling(Arena *arena, Diag *diag, const SafeTensors *file)
                     (long long)tensor->header_offset, tensor->name, (long long)tensor->begin, (long long)tensor->end,
                     sorted[i - 1]->name, (long long)end);
     else
-      diag_error_at(diag, path, DIAG_SAFETENSORS, "header byte %lld: tensor \"%s\": a hole of %lld bytes before offset %lld",
-                    (long long)tensor->header_offset, tensor->name, (long long)(tensor->begin - end),
-                    (long long)tensor->begin);
+      diag_error_at(
+          diag, path, DIAG_SAFETENSORS, "header byte %lld: tensor \"%s\": a hole of %lld bytes before offset %lld",
+          (long long)tensor->header_offset, tensor->name, (long long)(tensor->begin - end), (long long)tensor->begin);
     return false;
   }
   if (end == file->data_size) return true;
-  diag_error_at(diag, path, DIAG_SAFETENSORS, "the tensors end at byte %lld of the data, but the file has %lld bytes of it",
-                (long long)end, (long long)file->data_size);
+  diag_error_at(diag, path, DIAG_SAFETENSORS,
+                "the tensors end at byte %lld of the data, but the file has %lld bytes of it", (long long)end,
+                (long long)file->data_size);
   return false;
 }

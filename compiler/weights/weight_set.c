@@ -72,8 +72,8 @@ static SafeTensors *open_shard(Arena *arena, Diag *diag, WeightSet *set, Map *sh
   return file;
 }
 
-static void add_mapped(Arena *arena, Diag *diag, WeightSet *set, Map *shards, const char *folder, const char *tensor_name,
-                       const json_t *file_name) {
+static void add_mapped(Arena *arena, Diag *diag, WeightSet *set, Map *shards, const char *folder,
+                       const char *tensor_name, const json_t *file_name) {
   const char *name = json_string_value(file_name);
   if (!name || strlen(name) != json_string_length(file_name)) {
     diag_error_at(diag, set->path, DIAG_SAFETENSORS, "weight_map \"%s\": expected the name of a file", tensor_name);
