@@ -7,6 +7,8 @@
 
 #include "cli/options.h"
 #include "graph/graph.h"
+#include "plan/kernel_spec.h"
+#include "target/target.h"
 
 // ---- rows and cells ----
 
@@ -172,4 +174,24 @@ void table_of_passes(StrBuf *out) {
 #define PASS(function, name, needs, gives, breaks, least, line) \
   ROW(name, properties(out, #needs), properties(out, #gives), properties(out, #breaks), least ? "-O2" : "always", line);
 #include "passes/passes.def"
+}
+
+void table_of_kernels(StrBuf *out) {
+  begin_table(out, "family | function (tfm/program.h) | what it computes");
+  for (int i = 0; i < N_KERNEL_FAMILIES; i++)
+    ROW(kernel_families[i].name, kernel_families[i].function, kernel_families[i].line);
+}
+
+static const char *tiles(Arena *arena, const TargetInfo *target) {
+  StrBuf list = strbuf_new(arena);
+  for (size_t i = 0; i < sizeof target->gemm_tiles / sizeof *target->gemm_tiles && target->gemm_tiles[i].rows; i++)
+    strbuf_printf(&list, "%s%d x %d", i ? ", " : "", target->gemm_tiles[i].rows, target->gemm_tiles[i].width);
+  return list.text;
+}
+
+void table_of_targets(StrBuf *out) {
+  begin_table(out, "instruction set | floats in a register | multiply-add | tiles of products");
+  for (const TargetInfo *target = targets; target->name; target++)
+    ROW(target->name, arena_printf(out->arena, "%u", target->vector_floats),
+        target->has_fma ? "fused" : "rounded twice", tiles(out->arena, target));
 }

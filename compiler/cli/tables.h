@@ -12,5 +12,7 @@ void table_of_diagnostics(StrBuf *out);
 void table_of_primitives(StrBuf *out);
 void table_of_ops(StrBuf *out);
 void table_of_passes(StrBuf *out);
+void table_of_kernels(StrBuf *out);
+void table_of_targets(StrBuf *out);
 
 #endif

@@ -1,4 +1,3 @@
-/* In: keys and objects. Out: entries of a folder. The oldest are removed by the writer that finds too many. */
 #define _GNU_SOURCE /* secure_getenv */
 #include "jit/cache.h"
 
@@ -37,7 +36,7 @@ const char *cache_default_folder(Arena *arena) {
   return home && *home == '/' ? arena_printf(arena, "%s/.cache/tfmc", home) : NULL;
 }
 
-/* Makes the folder and the one above it, no more; what goes wrong shows when it is looked at again. */
+/* Makes the folder and its parent, no more. Failure shows when the caller looks at the folder again. */
 static void make_folder(Arena *arena, const char *folder) {
   char *path = arena_strdup(arena, folder), *slash = strrchr(path, '/');
   if (slash && slash != path) {
@@ -48,7 +47,7 @@ static void make_folder(Arena *arena, const char *folder) {
   mkdir(path, 0700);
 }
 
-/* Ours, and for nobody else to change. */
+/* Whether it belongs to this user and nobody else may change it. */
 static bool is_private(const struct stat *status) {
   return status->st_uid == geteuid() && !(status->st_mode & (S_IWGRP | S_IWOTH));
 }
@@ -141,7 +140,7 @@ const char *cache_read(Arena *arena, const CodeCache *cache, const CacheKey *key
   return object;
 }
 
-// ---- what is too much ----
+// ---- removing what was not used for longest ----
 
 typedef struct Entry {
   char name[NAME_LENGTH + 1];
@@ -174,7 +173,7 @@ static uint64_t list_entries(Arena *arena, DIR *folder, Entries *entries) {
   return total;
 }
 
-/* Entries that another process removes first, or reads just now, do no harm: open files stay. */
+/* It does no harm if another process removes an entry first, or is reading one: open files stay. */
 static void remove_oldest(Arena *arena, const CodeCache *cache) {
   DIR *folder = opendir(cache->folder);
   if (!folder) return;

@@ -31,7 +31,7 @@ const CodeCache *cache_open(Arena *arena, const char *folder, uint64_t most_byte
 CacheKey cache_key(const Plan *plan);
 /* The bytes of the object, in the arena, or NULL. */
 const char *cache_read(Arena *arena, const CodeCache *cache, const CacheKey *key, size_t *size);
-/* Keeps the object if it can be kept. */
+/* Stores the object if that is possible, and removes the entries that were not used for longest if there are too many. */
 void cache_write(const CodeCache *cache, const CacheKey *key, const char *object, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
-/* In: a plan. Out: its kernels in executable memory, by way of one object file; ORC's memory manager writes pages
- * first and makes them executable, and no longer writable, before the first address is handed out. */
+/* In: a plan. Out: its kernels in executable memory, by way of one object file. ORC's memory manager writes all pages
+ * and then makes them executable and read-only, before the first address is handed out. Refused: code that this CPU
+ * cannot run. */
 #include "jit/jit.h"
 
 #include <llvm-c/LLJIT.h>

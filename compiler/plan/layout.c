@@ -1,4 +1,3 @@
-/* In: views. Out: views of the same memory in another shape. See layout.h. */
 #include "plan/layout.h"
 
 #include "base/check.h"

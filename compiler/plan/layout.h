@@ -1,8 +1,8 @@
 /* Layout: where the elements of a value lie: a base, an offset and a stride per axis, all polynomials of the run-time
  * sizes.
  *
- * In: views and what graph views do to them (slice, permute, reshape). Out: views of the same memory. What cannot be
- * said with strides is refused (false); then the planner makes a copy. */
+ * In: views and what graph views do to them (slice, permute, reshape). Out: views of the same memory. Refused (false):
+ * what strides cannot express; the planner then makes a copy. */
 #ifndef TFM_PLAN_LAYOUT_H
 #define TFM_PLAN_LAYOUT_H
 
@@ -44,7 +44,7 @@ bool view_reshape(SizeMath *math, const View *view, uint32_t rank, const Size *c
 /* The view with axis `axis` replaced by an axis of 1. */
 View view_drop(SizeMath *math, const View *view, uint32_t axis);
 
-/* All axes but the last as one: how many rows and how far apart; false if one stride does not do. */
+/* All axes but the last as one: how many rows and how far apart; false if they have no common stride. */
 bool view_collapse(SizeMath *math, const View *view, const Size **rows, const Size **stride);
 /* Whether elements along the last axis are neighbours (or there is only one). */
 bool view_has_contiguous_columns(const View *view);

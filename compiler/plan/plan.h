@@ -1,7 +1,8 @@
 /* Plan: what is executed: steps over buffers, kernels by specification, weights by recipe.
  *
  * In: a fused graph (passes) and a TargetInfo. Out: a Plan whose `program` is complete but for the addresses of the
- * kernels, the list of kernels to generate, and for each packed weight the recipe that makes it. */
+ * kernels, the list of kernels to generate, and for each packed weight the recipe that makes it. Refused: what the
+ * runtime has no room for, reported at the node's span. */
 #ifndef TFM_PLAN_PLAN_H
 #define TFM_PLAN_PLAN_H
 
@@ -20,7 +21,7 @@ typedef struct WeightRecipe {
   WeightLayout layout;
   uint32_t width;      /* PANELS */
   uint64_t offset, bytes;
-  bool is_shared;      /* share_weights.h: another plan's recipe has put the same bytes there */
+  bool is_shared;      /* memory.h: another plan's recipe has put the same bytes there */
 } WeightRecipe;
 
 typedef struct PlannedKernel {

@@ -1,7 +1,8 @@
 /* Planner: the state of planning, and what the files of plan/ do for each other. Private to plan/.
  *
- * Nodes are planned in list order; each live node that is no view gets a result view and the steps that write it.
- * Views, inputs and static subgraphs are resolved when they are first asked for. */
+ * In: the graph, node by node in list order. Out: for each live node that is not a view, the layout of its result and
+ * the steps that write it. Views, inputs and static subgraphs are resolved when a step first asks for them. Refusals
+ * go to the diag, at the node's span. */
 #ifndef TFM_PLAN_PLANNER_H
 #define TFM_PLAN_PLANNER_H
 
@@ -34,8 +35,8 @@ typedef struct Planner {
   VEC(GraphOutput) outputs;
   uint32_t *stand_ins; /* as in tfm_tensor_info, of the outputs */
   VEC(PagedValue) paged;
-  const Node *node; /* that is being planned: place of messages and names of steps */
-  bool prepare;     /* of the steps and buffers that are made now */
+  const Node *node; /* being planned: its span is that of messages, its path is in names of steps */
+  bool prepare;     /* whether steps and buffers made now are prepared ones */
   bool may_write_outputs; /* no step from here on can report a fault: then outputs must be untouched */
   Map polynomials, kernels, recipes, id_checks;
   VEC(tfm_term) terms;
@@ -53,13 +54,13 @@ typedef struct Planner {
   VEC(tfm_message_part) parts;
 } Planner;
 
-// ---- numbers.c: polynomials of the program ----
+// ---- program.c: polynomials ----
 
 tfm_size plan_size(Planner *p, const Size *size);
 /* size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
 tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator);
 
-// ---- memory of results: place.c ----
+// ---- values.c: memory of results ----
 
 uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements);
 /* The layout of a result of this shape: rows of f32 are padded if they are static. */
@@ -69,14 +70,14 @@ View place_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims);
 /* What a layout must be for the step that writes it. */
 typedef bool (*LayoutTest)(Planner *p, const View *view);
 bool layout_has_columns(Planner *p, const View *view);
-bool layout_has_rows(Planner *p, const View *view); /* also one stride between all rows */
-/* Where `node` writes its result: where its only user wants it if the test agrees, else in `fallback` (NULL: the
+bool layout_has_rows(Planner *p, const View *view); /* and one stride between all rows */
+/* Where `node` writes its result: where its only user wants it if that passes the test, else in `fallback` (NULL: the
  * default layout). */
 View place_result(Planner *p, const Node *node, LayoutTest test, const View *fallback, const Size *fallback_elements);
 
-// ---- values.c ----
+// ---- values.c: values, copies, ids ----
 
-/* Where the value of a node lies; makes weights of static subgraphs and copies for views without strides. */
+/* Where the value of a node lies. Static subgraphs become weights; a view that strides cannot express becomes a copy. */
 View plan_view(Planner *p, const Node *node);
 void plan_set_view(Planner *p, const Node *node, const View *view);
 /* The same, with neighbouring columns and one static stride between all rows (all_rows) or along the axis before the
@@ -90,7 +91,7 @@ void plan_check_gathers(Planner *p, const Node *node);
 /* Whether computing the node can report a fault. */
 bool plan_can_fail(Planner *p, const Node *node);
 
-// ---- steps ----
+// ---- program.c: kernels, operands, steps ----
 
 uint32_t plan_kernel(Planner *p, const KernelSpec *spec);
 tfm_operand plan_operand(Planner *p, const View *view); /* strides 0 */

@@ -321,6 +321,8 @@ static const struct {
     {"primitives", table_of_primitives},
     {"ops", table_of_ops},
     {"passes", table_of_passes},
+    {"kernels", table_of_kernels},
+    {"targets", table_of_targets},
 };
 
 void command_document(Session *session) {
