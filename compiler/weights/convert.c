@@ -35,6 +35,12 @@ const char *convertible_names(DType to) {
   return to == DTYPE_F32 ? "F32, F16 or BF16" : to == DTYPE_I32 ? "I32 or I64" : "BOOL or U8";
 }
 
+void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
+  strbuf_add_char(out, '[');
+  for (uint32_t i = 0; i < rank; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)dims[i]);
+  strbuf_add_char(out, ']');
+}
+
 // ---- half precision ----
 
 static float float_of(uint32_t bits) {

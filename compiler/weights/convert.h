@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/strbuf.h"
 #include "graph/expr.h"
 
 typedef enum FileDType {
@@ -27,6 +28,9 @@ bool can_convert(FileDType from, DType to);
 const char *convertible_names(DType to);
 /* Converts n elements. Returns n, or the index of the first that does not fit; *value is then its value. */
 size_t convert_elements(FileDType from, DType to, size_t n, const unsigned char *bytes, void *out, int64_t *value);
+
+/* A shape, for messages: "[2, 3]". */
+void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank);
 
 float f16_to_f32(uint16_t bits);
 float bf16_to_f32(uint16_t bits);

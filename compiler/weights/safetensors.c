@@ -5,12 +5,6 @@
 #include "weights/files.h"
 #include "weights/safetensors_header.h"
 
-void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
-  strbuf_add_char(out, '[');
-  for (uint32_t i = 0; i < rank; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)dims[i]);
-  strbuf_add_char(out, ']');
-}
-
 // ---- opening ----
 
 /* Whether the first member of a zip archive is called NAME.npy: np.savez wrote it, not torch.save. */

@@ -68,7 +68,4 @@ bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tens
  * a multiple of 4. False after an error; then there is no file. */
 bool safetensors_write(Diag *diag, const char *path, const char *const *names, const Tensor *tensors, uint32_t n);
 
-/* "[2, 3]" */
-void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank);
-
 #endif
