@@ -4,7 +4,7 @@
 
 #include "aot/emit_library.h"
 #include "base/check.h"
-#include "graph/uniform.h"
+#include "graph/graph.h"
 
 // ---- names of files ----
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "graph/uniform.h"
+#include "graph/graph.h"
 
 // ---- compiled code: errors, inputs, a run ----
 

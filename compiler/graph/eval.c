@@ -1,312 +1,400 @@
-/* In: a graph, weights by name, inputs. Out: the outputs, or the first error of the run. Nodes are computed in the
- * order of the list, only those that outputs need; a value is freed after its last use. Before each node its operands'
- * actual shapes are put through the same rules that typed the graph, so a graph without checks cannot read astray. */
-#include "graph/eval.h"
-
-#include <math.h>
-#include <stdlib.h>
+/* The entry of the interpreter: what is given is checked and bound before anything is computed.
+ *
+ * In: a graph, weights by name, the tensors of a run. Out: the outputs, or the first error: an input that is missing,
+ * unknown, of another type or shape, a size on which two inputs disagree, an id that no table has.
+ *
+ * With ragged sizes each item is a run of its own, with every ragged size bound to its length and the batch to 1; the
+ * results are put together and padded with zeros. So padding is never read, and what a batch computes is by definition
+ * what its items give alone. */
 #include <string.h>
 
-#include "base/check.h"
-#include "base/checked_size.h"
 #include "graph/eval_run.h"
 
-EvalRun *eval_run_new(Arena *scratch, Diag *diag, const Graph *graph) {
-  EvalRun *run = ARENA_NEW(scratch, EvalRun);
-  run->scratch = scratch;
-  run->numbers = size_table_new(scratch);
-  run->diag = diag;
-  run->graph = graph;
-  run->values = ARENA_ARRAY(scratch, EvalValue, graph->next_id);
-  run->probabilities = ARENA_ARRAY(scratch, Tensor, graph->next_id);
-  return run;
-}
+// ---- names and types of inputs ----
 
-// ---- errors ----
-
-static void report(EvalRun *run, const Origin *origin, DiagCode code, const char *text) {
-  diag_error(run->diag, origin->span, code, "%s", text);
-  int n = 0;
-  for (const Frame *frame = origin->frame; frame && n < 8; frame = frame->caller, n++) {
-    diag_note(run->diag, frame->span, "in %s, called here", frame->name);
+/* The lengths of a ragged size: "time.lengths". */
+static bool is_lengths(const Graph *graph, const char *name) {
+  for (uint32_t i = 0; i < graph->sizes->n_symbols; i++) {
+    size_t n = strlen(graph->sizes->symbols[i]);
+    if (!graph->ragged[i] || strncmp(name, graph->sizes->symbols[i], n) != 0) continue;
+    if (strcmp(name + n, ".lengths") == 0) return true;
   }
-}
-
-bool eval_fault(const EvalNode *in, DiagCode code, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  report(in->run, &in->node->origin, code, arena_vprintf(in->run->scratch, format, args));
-  va_end(args);
   return false;
 }
 
-// ---- sizes and checks ----
-
-int64_t eval_size(const EvalRun *run, const Size *size) {
-  int64_t value;
-  CHECK(size_value(size, run->symbols, &value), "a size was not checked before its use");
-  return value;
-}
-
-/* NULL if the size has a value in this run. */
-static const char *size_fault(const EvalRun *run, const Size *size, int64_t *value) {
-  for (uint32_t i = 0; i < run->graph->sizes->n_symbols; i++) {
-    if (!run->bound[i] && size_involves(size, i)) {
-      return arena_printf(run->scratch, "no input binds the size '%s'", run->graph->sizes->symbols[i]);
-    }
+static const Node *find_input(const Graph *graph, const char *name) {
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    if (strcmp(graph->inputs.items[i]->attr.name, name) == 0) return graph->inputs.items[i];
   }
-  return size_value(size, run->symbols, value) ? NULL : "a size is too large";
+  return NULL;
 }
 
-static bool compare(OpKind op, int64_t left, int64_t right) {
-  switch (op) {
-    case OP_EQ: return left == right;
-    case OP_NE: return left != right;
-    case OP_LT: return left < right;
-    case OP_GT: return left > right;
-    case OP_LE: return left <= right;
-    default: return left >= right;
+static bool refuse_unknown(Arena *arena, Diag *diag, const Graph *graph, const char *name) {
+  StrBuf list = strbuf_new(arena);
+  const char **names = ARENA_ARRAY(arena, const char *, graph->inputs.n);
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    names[i] = graph->inputs.items[i]->attr.name;
+    strbuf_printf(&list, "%s%s", i ? ", " : "", names[i]);
   }
-}
-
-static const char *cond_fault(const EvalRun *run, const Cond *cond, bool *truth) {
-  bool other = false;
-  int64_t left, right;
-  const char *fault;
-  if (cond->kind == COND_COMPARE) {
-    fault = size_fault(run, cond->left, &left);
-    if (!fault) fault = size_fault(run, cond->right, &right);
-    if (!fault) *truth = compare(cond->op, left, right);
-    return fault;
+  const char *near = diag_nearest(name, names, graph->inputs.n);
+  if (near) {
+    diag_error_at(diag, NULL, DIAG_INPUT_UNKNOWN, "%s has no input '%s'; did you mean '%s'?", graph->name, name, near);
+  } else {
+    diag_error_at(diag, NULL, DIAG_INPUT_UNKNOWN, "%s has no input '%s'; it has %s", graph->name, name, list.text);
   }
-  fault = cond_fault(run, cond->a, truth);
-  if (!fault && cond->b) fault = cond_fault(run, cond->b, &other);
-  if (cond->kind == COND_NOT) *truth = !*truth;
-  if (cond->kind == COND_AND) *truth = *truth && other;
-  if (cond->kind == COND_OR) *truth = *truth || other;
-  return fault;
+  return false;
 }
 
-static const char *check_message(const EvalRun *run, const Check *check) {
-  StrBuf out = strbuf_new(run->scratch);
-  for (size_t i = 0; i < check->message.n; i++) {
-    const CheckPart *part = &check->message.items[i];
+static void print_dims(StrBuf *out, const Tensor *tensor) {
+  strbuf_add_char(out, '[');
+  for (uint32_t i = 0; i < tensor->rank; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
+  strbuf_add_char(out, ']');
+}
+
+/* "[batch = 2, 8]"; without a run "[batch, 8]". */
+static void print_wanted(StrBuf *out, const EvalRun *run, const Graph *graph, const Node *node) {
+  strbuf_add_char(out, '[');
+  for (uint8_t i = 0; i < node->rank; i++) {
     int64_t value;
-    if (part->text) strbuf_add(&out, part->text);
-    if (!part->size || size_fault(run, part->size, &value)) continue;
-    if (part->named && !size_is_const(part->size, NULL)) {
-      size_print(&out, run->graph->sizes, part->size);
-      strbuf_add(&out, " = ");
-    }
-    strbuf_printf(&out, "%lld", (long long)value);
+    if (i) strbuf_add(out, ", ");
+    size_print(out, graph->sizes, node->dims[i]);
+    bool known = run && !size_is_const(node->dims[i], NULL) && size_value(node->dims[i], run->symbols, &value);
+    if (known) strbuf_printf(out, " = %lld", (long long)value);
   }
-  return out.text;
+  strbuf_add_char(out, ']');
 }
 
-bool eval_checks(EvalRun *run) {
-  for (size_t i = 0; i < run->graph->checks.n; i++) {
-    const Check *check = &run->graph->checks.items[i];
-    bool truth = false;
-    const char *fault = cond_fault(run, check->condition, &truth);
-    if (!fault && truth) continue;
-    report(run, &check->origin, DIAG_RUN_CHECK, fault ? fault : check_message(run, check));
+static bool refuse_shape(Arena *arena, Diag *diag, const EvalRun *run, const Graph *graph, const Node *node,
+                         const Tensor *given) {
+  StrBuf have = strbuf_new(arena), want = strbuf_new(arena);
+  print_dims(&have, given);
+  print_wanted(&want, run, graph, node);
+  diag_error(diag, node->origin.span, DIAG_INPUT_SHAPE, "input '%s' has shape %s, %s is needed", node->attr.name,
+             have.text, want.text);
+  return false;
+}
+
+static bool fits(Arena *arena, Diag *diag, const Graph *graph, const Node *node, const Tensor *given) {
+  if (!given) {
+    StrBuf want = strbuf_new(arena);
+    node_print_shape(&want, graph->sizes, node);
+    diag_error(diag, node->origin.span, DIAG_INPUT_MISSING, "input '%s' %s is missing", node->attr.name, want.text);
+    return false;
+  }
+  if (given->dtype != node->dtype) {
+    diag_error(diag, node->origin.span, DIAG_INPUT_TYPE, "input '%s' is %s, %s is needed", node->attr.name,
+               dtype_names[given->dtype], dtype_names[node->dtype]);
+    return false;
+  }
+  return given->rank == node->rank || refuse_shape(arena, diag, NULL, graph, node, given);
+}
+
+/* The given tensors in the order of graph->inputs, checked for name, type and rank; NULL after an error. */
+static const Tensor **find_inputs(Arena *arena, Diag *diag, const Graph *graph, const EvalInputs *inputs) {
+  const Tensor **found = ARENA_ARRAY(arena, const Tensor *, graph->inputs.n);
+  bool ok = true;
+  for (uint32_t i = 0; i < inputs->n; i++) {
+    const char *name = inputs->names[i];
+    if (!find_input(graph, name) && !is_lengths(graph, name)) ok = refuse_unknown(arena, diag, graph, name);
+  }
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    const Node *node = graph->inputs.items[i];
+    for (uint32_t j = 0; j < inputs->n; j++) {
+      if (strcmp(inputs->names[j], node->attr.name) == 0) found[i] = &inputs->tensors[j];
+    }
+    ok &= fits(arena, diag, graph, node, found[i]);
+  }
+  return ok ? found : NULL;
+}
+
+// ---- sizes ----
+
+/* Binds the sizes that stand alone in one input. `owners`: by symbol, which input bound it. */
+static bool bind_input(EvalRun *run, const Node *node, const Tensor *given, const Node **owners) {
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    int32_t symbol = size_symbol_of(node->dims[axis]);
+    if (symbol < 0) continue;
+    int64_t value = given->dims[axis];
+    if (run->bound[symbol] && run->symbols[symbol] != value) {
+      if (!owners[symbol]) return refuse_shape(run->scratch, run->diag, run, run->graph, node, given);
+      diag_error(run->diag, node->origin.span, DIAG_INPUT_SHAPE, "%s is %lld in input '%s' and %lld in input '%s'",
+                 run->graph->sizes->symbols[symbol], (long long)run->symbols[symbol], owners[symbol]->attr.name,
+                 (long long)value, node->attr.name);
+      return false;
+    }
+    if (!run->bound[symbol]) owners[symbol] = node;
+    run->bound[symbol] = true;
+    run->symbols[symbol] = value;
+  }
+  return true;
+}
+
+static void bind_given(EvalRun *run, const EvalSize *given) {
+  const SizeTable *sizes = run->graph->sizes;
+  for (uint32_t i = 0; i < sizes->n_symbols; i++) {
+    if (strcmp(sizes->symbols[i], given->name) != 0) continue;
+    run->bound[i] = true;
+    run->symbols[i] = given->value;
+  }
+}
+
+/* Binds the run-time sizes, and checks that all shapes agree with them. */
+static bool bind_sizes(EvalRun *run, const Tensor *const *inputs) {
+  const Graph *graph = run->graph;
+  const Node *owners[SIZE_MAX_SYMBOLS] = {NULL};
+  for (uint32_t i = 0; i < run->options.n_sizes; i++) bind_given(run, &run->options.sizes[i]);
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    if (!bind_input(run, graph->inputs.items[i], inputs[i], owners)) return false;
+  }
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    const Node *node = graph->inputs.items[i];
+    for (uint32_t axis = 0; axis < node->rank; axis++) {
+      int64_t value;
+      bool known = size_value(node->dims[axis], run->symbols, &value);
+      if (!known || value != inputs[i]->dims[axis]) {
+        return refuse_shape(run->scratch, run->diag, run, graph, node, inputs[i]);
+      }
+    }
+  }
+  return true;
+}
+
+// ---- ids ----
+
+/* The input whose elements these are, all of them, in any order; NULL if they are something else. */
+static const Node *input_behind(const Node *ids) {
+  while (ids->op == OP_RESHAPE || ids->op == OP_PERMUTE) ids = ids->inputs.items[0];
+  return ids->op == OP_INPUT ? ids : NULL;
+}
+
+static bool check_id_values(const EvalRun *run, const Node *input, const Tensor *given, int64_t limit, int64_t first) {
+  Grid grid = grid_of(given->rank, given->dims);
+  for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
+    int32_t id = ((const int32_t *)given->data)[i];
+    if (id >= 0 && id < limit) continue;
+    StrBuf place = strbuf_new(run->scratch);
+    for (uint32_t j = 0; j < grid.rank; j++) {
+      strbuf_printf(&place, "%s%lld", j ? "," : "[", (long long)(grid.index[j] + (j ? 0 : first)));
+    }
+    if (grid.rank) strbuf_add_char(&place, ']');
+    diag_error(run->diag, input->origin.span, DIAG_INPUT_VALUE, "input \"%s\"%s = %d, legal range is [0, %lld)",
+               input->attr.name, place.text, id, (long long)limit);
     return false;
   }
   return true;
 }
 
-// ---- shapes ----
-
-bool eval_allocate(EvalRun *run, const Node *node, Tensor *tensor) {
-  const EvalNode in = {.run = run, .node = node};
-  int64_t bytes = dtype_bytes[tensor->dtype];
-  for (uint32_t i = 0; i < tensor->rank; i++) {
-    if (!checked_mul(bytes, tensor->dims[i], &bytes)) return eval_fault(&in, DIAG_MEMORY, "a tensor is too large");
-  }
-  tensor->data = malloc(bytes ? (size_t)bytes : 1);
-  if (!tensor->data) return eval_fault(&in, DIAG_MEMORY, "not enough memory for %lld bytes", (long long)bytes);
-  return true;
-}
-
-/* Replaces sizes by constants; NULL or the fault. */
-static const char *make_constant(EvalRun *run, uint32_t n, const Size **sizes) {
-  for (uint32_t i = 0; i < n; i++) {
-    int64_t value;
-    const char *fault = sizes[i] ? size_fault(run, sizes[i], &value) : NULL;
-    if (fault) return fault;
-    if (sizes[i]) sizes[i] = size_const(run->numbers, value);
-  }
-  return NULL;
-}
-
-static const char *expr_size_fault(EvalRun *run, const Expr *expr) {
-  if (!expr) return NULL;
-  ExprList list = expr_list(run->scratch, expr);
-  const char *fault = NULL;
-  int64_t value;
-  for (uint32_t i = 0; i < list.n && !fault; i++) {
-    if (list.items[i]->kind == EXPR_SIZE) fault = size_fault(run, list.items[i]->size, &value);
-  }
-  return fault;
-}
-
-/* The node with its sizes as constants; NULL after a fault, which is reported. */
-static Node *make_concrete(const EvalNode *in) {
-  EvalRun *run = in->run;
-  Node *copy = ARENA_NEW(run->scratch, Node);
-  *copy = (Node){.op = in->node->op, .dtype = in->node->dtype, .rank = in->node->rank, .attr = in->node->attr};
-  memcpy(copy->dims, in->node->dims, sizeof copy->dims);
-  for (size_t i = 0; i < in->node->inputs.n; i++) {
-    vec_push(run->scratch, &copy->inputs, run->values[in->node->inputs.items[i]->id].concrete);
-  }
-  const char *fault = make_constant(run, copy->rank, copy->dims);
-  if (!fault) fault = make_constant(run, copy->rank, copy->attr.starts);
-  if (!fault) fault = make_constant(run, copy->attr.rank_in, copy->attr.dims_in);
-  if (!fault) fault = make_constant(run, 1, &copy->attr.size);
-  if (!fault) fault = expr_size_fault(run, copy->attr.expr);
-  NodeType type, own = type_of(copy);
-  if (!fault) fault = infer_node(run->numbers, copy, &type);
-  if (!fault && !infer_same_type(run->numbers, &type, &own)) {
-    StrBuf out = strbuf_new(run->scratch);
-    type_print(&out, run->numbers, &type);
-    strbuf_add(&out, " is not ");
-    type_print(&out, run->numbers, &own);
-    fault = out.text;
-  }
-  if (!fault) return copy;
-  eval_fault(in, DIAG_RUN_CHECK, "%s", fault);
-  return NULL;
-}
-
-static bool set_shape(const EvalNode *in, EvalValue *value) {
-  value->concrete = make_concrete(in);
-  if (!value->concrete) return false;
-  value->tensor.dtype = in->node->dtype;
-  value->tensor.rank = in->node->rank;
-  for (uint8_t i = 0; i < in->node->rank; i++) {
-    size_is_const(value->concrete->dims[i], &value->tensor.dims[i]);
-    if (value->tensor.dims[i] < 0) {
-      return eval_fault(in, DIAG_RUN_CHECK, "axis %u would have %lld elements", i, (long long)value->tensor.dims[i]);
-    }
+static bool check_use(const EvalRun *run, const Node *table, const Node *ids, int64_t first) {
+  const Node *input = input_behind(ids);
+  int64_t rows;
+  if (!input || !table->rank || !size_is_const(table->dims[0], &rows)) return true;
+  for (size_t i = 0; i < run->graph->inputs.n; i++) {
+    if (run->graph->inputs.items[i] == input) return check_id_values(run, input, run->inputs[i], rows, first);
   }
   return true;
 }
 
-// ---- nodes ----
-
-static bool take_weight(const EvalNode *in, EvalValue *value) {
-  const char *name = in->node->attr.name;
-  const Tensor *weight = in->run->weights ? in->run->weights(in->run->context, name) : NULL;
-  if (!weight) {
-    return diag_has_errors(in->run->diag) ? false : eval_fault(in, DIAG_WEIGHT_MISSING, "there is no weight '%s'", name);
+static bool check_expr(const EvalRun *run, const Node *node, int64_t first) {
+  if (!node->attr.expr) return true;
+  ExprList list = expr_list(run->scratch, node->attr.expr);
+  bool ok = true;
+  for (uint32_t i = 0; i < list.n && ok; i++) {
+    const Expr *expr = list.items[i];
+    if (expr->kind != EXPR_GATHER) continue;
+    ok = check_use(run, node->inputs.items[expr->input], node->inputs.items[expr->ids], first);
   }
-  bool fits = weight->dtype == DTYPE_F32 && weight->rank == value->tensor.rank &&
-              (!weight->rank || memcmp(weight->dims, value->tensor.dims, weight->rank * sizeof *weight->dims) == 0);
-  if (!fits) return eval_fault(in, DIAG_WEIGHT_SHAPE, "weight '%s' has another type or shape", name);
-  value->tensor.data = weight->data;
-  return true;
+  return ok;
 }
 
-static bool take_input(const EvalNode *in, EvalValue *value) {
-  const Graph *graph = in->run->graph;
-  size_t i = 0;
-  while (i < graph->inputs.n && graph->inputs.items[i] != in->node) i++;
-  CHECK(i < graph->inputs.n, "an input is not recorded");
-  value->tensor.data = in->run->inputs[i]->data;
-  return true;
-}
-
-/* Rows that nobody should look at become NaN: whoever does is found out. */
-static void spoil_rows(const EvalNode *in, Tensor *out) {
-  const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
-  int64_t strides[MAX_RANK], columns = out->dims[out->rank - 1];
-  broadcast_strides(mask->rank, mask->dims, 1, out->rank - 1, strides);
-  Grid grid = grid_of(out->rank - 1, out->dims);
-  for (int64_t row = 0; row < grid.points; row++, grid_next(&grid)) {
-    bool holds = ((const uint8_t *)mask->data)[grid_offset(&grid, strides)] != 0;
-    for (int64_t i = 0; i < columns && holds != in->node->attr.rows_where; i++)
-      ((float *)out->data)[row * columns + i] = NAN;
-  }
-}
-
-static bool compute(const EvalNode *in, EvalValue *value) {
-  if (in->node->op == OP_WEIGHT) return take_weight(in, value);
-  if (in->node->op == OP_INPUT) return take_input(in, value);
-  if (!eval_allocate(in->run, in->node, &value->tensor)) return false;
-  value->owned = true;
-  if (!eval_rules[in->node->op](in, &value->tensor)) return false;
-  if (in->node->attr.rows_mask && !in->node->attr.rows_zero) spoil_rows(in, &value->tensor);
-  return true;
-}
-
-static void release(EvalRun *run, const Node *node) {
-  EvalValue *value = &run->values[node->id];
-  if (--value->uses > 0 || !value->owned) return;
-  free(value->tensor.data);
-  value->tensor.data = NULL;
-  value->owned = false;
-}
-
-static bool compute_node(EvalRun *run, const Node *node) {
-  EvalValue *value = &run->values[node->id];
-  const Tensor **inputs = ARENA_ARRAY(run->scratch, const Tensor *, node->inputs.n);
-  for (size_t i = 0; i < node->inputs.n; i++) inputs[i] = &run->values[node->inputs.items[i]->id].tensor;
-  const EvalNode in = {.run = run, .node = node, .inputs = inputs};
-  if (!set_shape(&in, value) || !compute(&in, value)) return false;
-  if (run->options.observer) run->options.observer(run->options.observer_context, node, &value->tensor);
-  for (size_t i = 0; i < node->inputs.n; i++) release(run, node->inputs.items[i]);
-  return true;
-}
-
-static bool compute_nodes(EvalRun *run, const bool *needed) {
+/* Checks the ids that come from inputs; `first` is added to the first coordinate in messages. */
+static bool check_ids(const EvalRun *run, const bool *needed, int64_t first) {
   for (const Node *node = run->graph->first; node; node = node->next) {
     if (!needed[node->id]) continue;
-    for (size_t i = 0; i < node->inputs.n; i++) run->values[node->inputs.items[i]->id].uses++;
-  }
-  for (const Node *node = run->graph->first; node; node = node->next) {
-    if (needed[node->id] && !compute_node(run, node)) return false;
+    if (node->op == OP_GATHER && !check_use(run, node->inputs.items[0], node->inputs.items[1], first)) return false;
+    if (!check_expr(run, node, first)) return false;
   }
   return true;
 }
 
-static void free_values(EvalRun *run) {
-  for (uint32_t i = 0; i < run->graph->next_id; i++) {
-    if (run->values[i].owned) free(run->values[i].tensor.data);
-    free(run->probabilities[i].data);
+// ---- items of a ragged batch ----
+
+typedef struct Ragged {
+  EvalRun *whole;
+  int64_t items;
+  const int32_t *lengths[SIZE_MAX_SYMBOLS]; /* by symbol; NULL: all full */
+} Ragged;
+
+static const Tensor *find_tensor(const EvalInputs *inputs, const char *name) {
+  for (uint32_t i = 0; i < inputs->n; i++) {
+    if (strcmp(inputs->names[i], name) == 0) return &inputs->tensors[i];
   }
+  return NULL;
 }
 
-static Tensor copy_of(Arena *arena, const Tensor *tensor) {
-  Tensor *copy = tensor_new(arena, tensor->dtype, tensor->rank, tensor->dims);
-  size_t bytes = (size_t)tensor_elements(tensor) * dtype_bytes[tensor->dtype];
-  if (bytes) memcpy(copy->data, tensor->data, bytes);
-  return *copy;
+bool eval_check_lengths(Arena *arena, Diag *diag, const char *name, const char *batch, int64_t items,
+                        const Tensor *given) {
+  if (given->dtype == DTYPE_I32 && given->rank == 1 && given->dims[0] == items) return true;
+  StrBuf have = strbuf_new(arena);
+  for (uint32_t i = 0; i < given->rank; i++) strbuf_printf(&have, "%s%lld", i ? ", " : "", (long long)given->dims[i]);
+  diag_error_at(diag, NULL, DIAG_INPUT_SHAPE, "'%s' must be i32[%s = %lld], not %s[%s]", name, batch, (long long)items,
+                dtype_names[given->dtype], have.text);
+  return false;
 }
 
-/* Marks what the marked nodes are computed from. */
-static void mark_inputs(const Node *last, bool *needed) {
-  for (const Node *node = last; node; node = node->prev) {
-    for (size_t i = 0; needed[node->id] && i < node->inputs.n; i++) needed[node->inputs.items[i]->id] = true;
+static bool check_lengths(const Ragged *r, uint32_t symbol, const char *key, const Tensor *given) {
+  EvalRun *run = r->whole;
+  const char *batch = run->graph->sizes->symbols[run->graph->ragged_batch];
+  if (!eval_check_lengths(run->scratch, run->diag, key, batch, r->items, given)) return false;
+  for (int64_t i = 0; i < r->items; i++) {
+    int32_t length = ((const int32_t *)given->data)[i];
+    if (length >= 0 && length <= run->symbols[symbol]) continue;
+    diag_error_at(run->diag, NULL, DIAG_INPUT_VALUE, "'%s' has a length of %d, but %s is %lld", key, length,
+                  run->graph->sizes->symbols[symbol], (long long)run->symbols[symbol]);
+    return false;
   }
+  return true;
 }
 
-bool *eval_needed(Arena *arena, const Graph *graph) {
-  bool *needed = ARENA_ARRAY(arena, bool, graph->next_id);
-  for (size_t i = 0; i < graph->outputs.n; i++) needed[graph->outputs.items[i].node->id] = true;
-  mark_inputs(graph->last, needed);
-  return needed;
-}
-
-bool eval_outputs(EvalRun *run, Tensor *outputs, Arena *arena) {
-  const Graph *graph = run->graph;
-  const bool *needed = eval_needed(run->scratch, graph);
-  for (size_t i = 0; i < graph->outputs.n; i++) run->values[graph->outputs.items[i].node->id].uses++;
-  bool ok = compute_nodes(run, needed);
-  for (size_t i = 0; ok && i < graph->outputs.n; i++) {
-    outputs[i] = copy_of(arena, &run->values[graph->outputs.items[i].node->id].tensor);
+static bool find_lengths(Ragged *r, const EvalInputs *inputs) {
+  const Graph *graph = r->whole->graph;
+  for (uint32_t i = 0; i < graph->sizes->n_symbols; i++) {
+    if (!graph->ragged[i]) continue;
+    const char *key = arena_printf(r->whole->scratch, "%s.lengths", graph->sizes->symbols[i]);
+    const Tensor *given = find_tensor(inputs, key);
+    if (given && !check_lengths(r, i, key, given)) return false;
+    if (given) r->lengths[i] = given->data;
   }
-  free_values(run);
+  return true;
+}
+
+/* Copies the part of `whole` that begins at `begin`, or into it if `store`. False if it does not lie within. */
+static bool copy_part(Tensor *whole, const int64_t *begin, Tensor *part, bool store) {
+  size_t bytes = dtype_bytes[part->dtype];
+  int64_t strides[MAX_RANK], base = 0, stride = 1;
+  for (uint32_t i = whole->rank; i > 0; stride *= whole->dims[--i]) {
+    strides[i - 1] = stride;
+    base += begin[i - 1] * stride;
+    if (part->dims[i - 1] < 0 || begin[i - 1] + part->dims[i - 1] > whole->dims[i - 1]) return false;
+  }
+  Grid grid = grid_of(part->rank, part->dims);
+  for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
+    char *in_whole = (char *)whole->data + (size_t)(base + grid_offset(&grid, strides)) * bytes;
+    char *in_part = (char *)part->data + (size_t)i * bytes;
+    if (store) memcpy(in_whole, in_part, bytes);
+    else memcpy(in_part, in_whole, bytes);
+  }
+  return true;
+}
+
+static bool refuse_part(EvalRun *run, const Node *node) {
+  const EvalNode in = {.run = run, .node = node};
+  return eval_fault(&in, DIAG_RUN_CHECK, "the shape of an item does not lie within that of the batch");
+}
+
+static bool is_batch(const Graph *graph, const Size *size) {
+  return graph->ragged_batch >= 0 && size_symbol_of(size) == graph->ragged_batch;
+}
+
+/* Where item `item` begins along each axis. */
+static void item_begin(const Graph *graph, const Node *node, int64_t item, int64_t *begin) {
+  for (uint8_t i = 0; i < node->rank; i++) begin[i] = is_batch(graph, node->dims[i]) ? item : 0;
+}
+
+static const Tensor *item_input(EvalRun *run, const Node *node, const Tensor *whole, int64_t item) {
+  int64_t dims[MAX_RANK], begin[MAX_RANK];
+  for (uint8_t i = 0; i < node->rank; i++) {
+    dims[i] = eval_size(run, node->dims[i]);
+    if (dims[i] < 0 || dims[i] > whole->dims[i]) {
+      refuse_part(run, node);
+      return NULL;
+    }
+  }
+  Tensor *part = tensor_new(run->scratch, whole->dtype, whole->rank, dims);
+  Tensor source = *whole;
+  item_begin(run->graph, node, item, begin);
+  return copy_part(&source, begin, part, false) ? part : NULL;
+}
+
+/* A run of one item; its memory is `scratch`. NULL after an error. */
+static EvalRun *item_run(const Ragged *r, Arena *scratch, int64_t item) {
+  const EvalRun *whole = r->whole;
+  EvalRun *run = eval_run_new(scratch, whole->diag, whole->graph);
+  run->weights = whole->weights;
+  run->context = whole->context;
+  run->options = whole->options;
+  memcpy(run->symbols, whole->symbols, sizeof run->symbols);
+  memcpy(run->bound, whole->bound, sizeof run->bound);
+  run->symbols[whole->graph->ragged_batch] = 1;
+  for (uint32_t i = 0; i < SIZE_MAX_SYMBOLS; i++) {
+    if (r->lengths[i]) run->symbols[i] = r->lengths[i][item];
+  }
+  size_t n = whole->graph->inputs.n;
+  const Tensor **inputs = ARENA_ARRAY(scratch, const Tensor *, n);
+  for (size_t i = 0; i < n; i++) {
+    inputs[i] = item_input(run, whole->graph->inputs.items[i], whole->inputs[i], item);
+    if (!inputs[i]) return NULL;
+  }
+  run->inputs = inputs;
+  return run;
+}
+
+static bool check_item(const Ragged *r, const bool *needed, int64_t item) {
+  Arena *scratch = arena_create();
+  EvalRun *run = item_run(r, scratch, item);
+  bool ok = run && eval_checks(run) && check_ids(run, needed, item);
+  arena_destroy(scratch);
   return ok;
+}
+
+/* The outputs of a run, by who computes items. */
+static bool compute(EvalRun *run, Tensor *outputs, Arena *arena) {
+  const EvalOptions *options = &run->options;
+  return options->item ? options->item(options->item_context, run->inputs, outputs) : eval_outputs(run, outputs, arena);
+}
+
+static bool compute_item(const Ragged *r, int64_t item, Tensor *outputs) {
+  const Graph *graph = r->whole->graph;
+  Arena *scratch = arena_create();
+  Tensor *parts = ARENA_ARRAY(scratch, Tensor, graph->outputs.n);
+  EvalRun *run = item_run(r, scratch, item);
+  bool ok = run && compute(run, parts, scratch);
+  for (size_t i = 0; ok && i < graph->outputs.n; i++) {
+    const Node *node = graph->outputs.items[i].node;
+    int64_t begin[MAX_RANK];
+    item_begin(graph, node, item, begin);
+    if (!copy_part(&outputs[i], begin, &parts[i], true)) ok = refuse_part(run, node);
+  }
+  arena_destroy(scratch);
+  return ok;
+}
+
+static bool make_outputs(const EvalRun *run, Arena *arena, Tensor *outputs) {
+  for (size_t i = 0; i < run->graph->outputs.n; i++) {
+    const Node *node = run->graph->outputs.items[i].node;
+    int64_t dims[MAX_RANK];
+    for (uint8_t j = 0; j < node->rank; j++) {
+      if (!size_value(node->dims[j], run->symbols, &dims[j]) || dims[j] < 0) {
+        const EvalNode in = {.run = (EvalRun *)run, .node = node};
+        return eval_fault(&in, DIAG_RUN_CHECK, "axis %u of the output has no size", j);
+      }
+    }
+    outputs[i] = *tensor_new(arena, node->dtype, node->rank, dims);
+  }
+  return true;
+}
+
+static bool run_items(EvalRun *whole, const EvalInputs *inputs, const bool *needed, Arena *arena, Tensor *outputs) {
+  Ragged r = {.whole = whole, .items = whole->symbols[whole->graph->ragged_batch]};
+  if (!find_lengths(&r, inputs)) return false;
+  if (r.items == 0) return eval_checks(whole) && compute(whole, outputs, arena);
+  if (!make_outputs(whole, arena, outputs)) return false;
+  for (int64_t i = 0; i < r.items; i++) {
+    if (!check_item(&r, needed, i)) return false;
+  }
+  for (int64_t i = 0; i < r.items; i++) {
+    if (!compute_item(&r, i, outputs)) return false;
+  }
+  return true;
 }
 
 // ---- entry ----
@@ -318,11 +406,11 @@ static bool is_ragged(const Graph *graph) {
 }
 
 static bool evaluate(EvalRun *run, const EvalInputs *inputs, Arena *arena, Tensor *outputs) {
-  run->inputs = eval_find_inputs(run->scratch, run->diag, run->graph, inputs);
-  if (!run->inputs || !eval_bind(run, run->inputs)) return false;
+  run->inputs = find_inputs(run->scratch, run->diag, run->graph, inputs);
+  if (!run->inputs || !bind_sizes(run, run->inputs)) return false;
   const bool *needed = eval_needed(run->scratch, run->graph);
-  if (is_ragged(run->graph)) return eval_ragged(run, inputs, needed, arena, outputs);
-  return eval_checks(run) && eval_check_ids(run, needed, 0) && eval_outputs(run, outputs, arena);
+  if (is_ragged(run->graph)) return run_items(run, inputs, needed, arena, outputs);
+  return eval_checks(run) && check_ids(run, needed, 0) && eval_outputs(run, outputs, arena);
 }
 
 bool graph_eval_with(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context,
@@ -340,25 +428,4 @@ bool graph_eval_with(Arena *arena, Diag *diag, Graph *graph, WeightLookup weight
 bool graph_eval(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context, const EvalInputs *inputs,
                 Tensor *outputs) {
   return graph_eval_with(arena, diag, graph, weights, context, inputs, NULL, outputs);
-}
-
-Tensor *graph_eval_static(Arena *arena, Diag *diag, const Graph *graph, const Node *node, WeightLookup weights,
-                          void *context) {
-  CHECK(node_is_static(node), "%%%u depends on inputs", node->id);
-  Arena *scratch = arena_create();
-  EvalRun *run = eval_run_new(scratch, diag, graph);
-  run->weights = weights;
-  run->context = context;
-  bool *needed = ARENA_ARRAY(scratch, bool, graph->next_id);
-  needed[node->id] = true;
-  mark_inputs(node, needed);
-  run->values[node->id].uses++;
-  Tensor *result = NULL;
-  if (compute_nodes(run, needed)) {
-    result = ARENA_NEW(arena, Tensor);
-    *result = copy_of(arena, &run->values[node->id].tensor);
-  }
-  free_values(run);
-  arena_destroy(scratch);
-  return result;
 }

@@ -42,7 +42,7 @@ typedef struct EvalSize {
 typedef struct EvalOptions {
   EvalObserver observer; /* NULL: none */
   void *observer_context;
-  const EvalSize *sizes; /* run-time sizes that need not stand in the shape of an input; names the graph lacks are ignored */
+  const EvalSize *sizes; /* of run-time sizes that no input need have in its shape; names the graph lacks are ignored */
   uint32_t n_sizes;
   EvalItem item; /* NULL: items are interpreted; else no weights are asked for */
   void *item_context;
@@ -54,9 +54,10 @@ bool graph_eval(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, vo
                 Tensor *outputs);
 bool graph_eval_with(Arena *arena, Diag *diag, Graph *graph, WeightLookup weights, void *context,
                      const EvalInputs *inputs, const EvalOptions *options, Tensor *outputs);
-/* Whether what is given as the lengths of `items` items, "time.lengths", is one for each; their values are not looked at.
+/* Whether the tensor given as "time.lengths" has one length for each of `items` items; the values are not looked at.
  * `batch`: the name of the size that counts the items. */
-bool eval_check_lengths(Arena *arena, Diag *diag, const char *name, const char *batch, int64_t items, const Tensor *given);
+bool eval_check_lengths(Arena *arena, Diag *diag, const char *name, const char *batch, int64_t items,
+                        const Tensor *given);
 /* The value of one static node (node_is_static): constants and weights only. NULL after an error. */
 Tensor *graph_eval_static(Arena *arena, Diag *diag, const Graph *graph, const Node *node, WeightLookup weights,
                           void *context);

@@ -1,57 +1,23 @@
-/* In: operands that broadcast. Out: a pointwise operation on them, element by element as ops.def defines it: f32 in
- * double, rounded once; i32 wraps; NaN goes through maximum, minimum and relu. Refuses integer division by zero. */
+/* Pointwise operations by their definitions, and expressions made of them.
+ *
+ * In: operands that broadcast; the expression of a fused node. Out: the result, element by element: f32 in double,
+ * rounded once; i32 in int64_t, wrapped. In an expression every operation is rounded as if it were a node of its own, so
+ * a fused graph gives the bits of the graph it was made from. Refused: integer division by zero. */
 #include <math.h>
 #include <string.h>
 
 #include "graph/eval_run.h"
 
-static const double PI = 3.14159265358979323846;
+static double f32_at(RowOperand x, int64_t i) { return (double)((const float *)x.data)[i * x.stride]; }
+static int64_t i32_at(RowOperand x, int64_t i) { return ((const int32_t *)x.data)[i * x.stride]; }
+static bool bool_at(RowOperand x, int64_t i) { return ((const uint8_t *)x.data)[i * x.stride] != 0; }
 
-// ---- f32 ----
+/* Exact for every type. */
+static double number_at(DType dtype, RowOperand x, int64_t i) {
+  return dtype == DTYPE_F32 ? f32_at(x, i) : dtype == DTYPE_I32 ? (double)i32_at(x, i) : (double)bool_at(x, i);
+}
 
-static double negate(double x) { return -x; }
-static double reciprocal_root(double x) { return 1 / sqrt(x); }
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-static double relu(double x) { return x < 0 ? 0 : x; }
-static double silu(double x) { return x * sigmoid(x); }
-static double gelu(double x) { return x == -INFINITY ? 0 : x / 2 * (1 + erf(x / sqrt(2))); }
-static double gelu_tanh(double x) { return x / 2 * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x))); }
-static double quick_gelu(double x) { return x * sigmoid(1.702 * x); }
-
-typedef double (*UnaryF32)(double);
-static const UnaryF32 unary_f32[N_OPS] = {
-    [OP_NEG] = negate, [OP_EXP] = exp,   [OP_LOG] = log,         [OP_SQRT] = sqrt,
-    [OP_ABS] = fabs,   [OP_SIN] = sin,   [OP_COS] = cos,         [OP_TANH] = tanh,
-    [OP_ERF] = erf,    [OP_RELU] = relu, [OP_RSQRT] = reciprocal_root,
-    [OP_SILU] = silu,  [OP_GELU] = gelu, [OP_SIGMOID] = sigmoid, [OP_GELU_TANH] = gelu_tanh,
-    [OP_QUICK_GELU] = quick_gelu};
-
-static double add(double x, double y) { return x + y; }
-static double subtract(double x, double y) { return x - y; }
-static double multiply(double x, double y) { return x * y; }
-static double divide(double x, double y) { return x / y; }
-static double maximum(double x, double y) { return isnan(x) || x > y ? x : y; }
-static double minimum(double x, double y) { return isnan(x) || x < y ? x : y; }
-
-typedef double (*BinaryF32)(double, double);
-static const BinaryF32 binary_f32[N_OPS] = {[OP_ADD] = add,    [OP_SUB] = subtract,    [OP_MUL] = multiply,
-                                            [OP_DIV] = divide, [OP_MAXIMUM] = maximum, [OP_MINIMUM] = minimum};
-
-// ---- i32, as int64_t, wrapped by who stores it ----
-
-static int64_t add_i32(int64_t x, int64_t y) { return x + y; }
-static int64_t subtract_i32(int64_t x, int64_t y) { return x - y; }
-static int64_t multiply_i32(int64_t x, int64_t y) { return x * y; }
-static int64_t floor_divide(int64_t x, int64_t y) { return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
-static int64_t floor_modulo(int64_t x, int64_t y) { return x - floor_divide(x, y) * y; }
-static int64_t maximum_i32(int64_t x, int64_t y) { return x > y ? x : y; }
-static int64_t minimum_i32(int64_t x, int64_t y) { return x < y ? x : y; }
-
-typedef int64_t (*BinaryI32)(int64_t, int64_t);
-static const BinaryI32 binary_i32[N_OPS] = {
-    [OP_ADD] = add_i32,           [OP_SUB] = subtract_i32,      [OP_MUL] = multiply_i32,    [OP_FLOORDIV] = floor_divide,
-    [OP_FLOORMOD] = floor_modulo, [OP_MAXIMUM] = maximum_i32, [OP_MINIMUM] = minimum_i32};
-
+/* The low 32 bits as two's complement. */
 static int32_t wrapped(int64_t x) {
   uint32_t low = (uint32_t)x;
   int32_t result;
@@ -59,100 +25,169 @@ static int32_t wrapped(int64_t x) {
   return result;
 }
 
+// ---- one operand ----
+
+#define F32_UNARY(name, value)                                                                   \
+  static bool row_##name(DType dtype, const RowOperand *args, int64_t n, void *out) {            \
+    (void)dtype;                                                                                 \
+    for (int64_t i = 0; i < n; i++) {                                                            \
+      double x = f32_at(args[0], i);                                                             \
+      ((float *)out)[i] = (float)(value);                                                        \
+    }                                                                                            \
+    return true;                                                                                 \
+  }
+
+static const double PI = 3.14159265358979323846;
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+F32_UNARY(exp, exp(x))
+F32_UNARY(log, log(x))
+F32_UNARY(sqrt, sqrt(x))
+F32_UNARY(rsqrt, 1 / sqrt(x))
+F32_UNARY(abs, fabs(x))
+F32_UNARY(sin, sin(x))
+F32_UNARY(cos, cos(x))
+F32_UNARY(tanh, tanh(x))
+F32_UNARY(sigmoid, sigmoid(x))
+F32_UNARY(erf, erf(x))
+F32_UNARY(relu, x < 0 ? 0 : x)
+F32_UNARY(silu, x * sigmoid(x))
+F32_UNARY(gelu, x == -INFINITY ? 0 : x / 2 * (1 + erf(x / sqrt(2)))) /* the limit, where the formula gives NaN */
+F32_UNARY(gelu_tanh, x / 2 * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x))))
+F32_UNARY(quick_gelu, x * sigmoid(1.702 * x))
+
+static bool row_neg(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  for (int64_t i = 0; i < n; i++) {
+    if (dtype == DTYPE_I32) ((int32_t *)out)[i] = wrapped(-i32_at(args[0], i));
+    else ((float *)out)[i] = (float)-f32_at(args[0], i);
+  }
+  return true;
+}
+
+static bool row_not(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  (void)dtype;
+  for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = !bool_at(args[0], i);
+  return true;
+}
+
+static bool row_to_f32(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  for (int64_t i = 0; i < n; i++) ((float *)out)[i] = (float)number_at(dtype, args[0], i);
+  return true;
+}
+
 static int32_t truncated(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
 
-// ---- comparisons, exact in double for both types ----
-
-static bool equal(double x, double y) { return x == y; }
-static bool not_equal(double x, double y) { return x != y; }
-static bool less(double x, double y) { return x < y; }
-static bool greater(double x, double y) { return x > y; }
-static bool at_most(double x, double y) { return x <= y; }
-static bool at_least(double x, double y) { return x >= y; }
-
-typedef bool (*Comparison)(double, double);
-static const Comparison comparisons[N_OPS] = {[OP_EQ] = equal,   [OP_NE] = not_equal, [OP_LT] = less,
-                                              [OP_GT] = greater, [OP_LE] = at_most,   [OP_GE] = at_least};
-
-// ---- rows ----
-
-static double number_at(DType dtype, RowOperand x, int64_t i) {
-  if (dtype == DTYPE_F32) return (double)((const float *)x.data)[i * x.stride];
-  if (dtype == DTYPE_I32) return ((const int32_t *)x.data)[i * x.stride];
-  return ((const uint8_t *)x.data)[i * x.stride];
+static bool row_to_i32(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  for (int64_t i = 0; i < n; i++) ((int32_t *)out)[i] = truncated(number_at(dtype, args[0], i));
+  return true;
 }
 
-static void convert_row(OpKind op, DType dtype, RowOperand x, int64_t n, void *out) {
-  for (int64_t i = 0; i < n; i++) {
-    double number = number_at(dtype, x, i);
-    if (op == OP_TO_F32) ((float *)out)[i] = (float)number;
-    else ((int32_t *)out)[i] = truncated(number);
+// ---- two operands ----
+
+#define BINARY(name, f32_value, i32_value)                                                       \
+  static bool row_##name(DType dtype, const RowOperand *args, int64_t n, void *out) {            \
+    for (int64_t i = 0; i < n && dtype == DTYPE_F32; i++) {                                      \
+      double x = f32_at(args[0], i), y = f32_at(args[1], i);                                     \
+      ((float *)out)[i] = (float)(f32_value);                                                    \
+    }                                                                                            \
+    for (int64_t i = 0; i < n && dtype == DTYPE_I32; i++) {                                      \
+      int64_t x = i32_at(args[0], i), y = i32_at(args[1], i);                                    \
+      ((int32_t *)out)[i] = wrapped(i32_value);                                                  \
+    }                                                                                            \
+    return true;                                                                                 \
   }
+
+BINARY(add, x + y, x + y)
+BINARY(sub, x - y, x - y)
+BINARY(mul, x * y, x * y)
+BINARY(maximum, isnan(x) || x > y ? x : y, x > y ? x : y)
+BINARY(minimum, isnan(x) || x < y ? x : y, x < y ? x : y)
+
+static bool row_div(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  (void)dtype;
+  for (int64_t i = 0; i < n; i++) ((float *)out)[i] = (float)(f32_at(args[0], i) / f32_at(args[1], i));
+  return true;
 }
 
-static void where_row(DType dtype, const RowOperand *args, int64_t n, void *out) {
-  const uint8_t *condition = args[0].data;
+static int64_t floor_divide(int64_t x, int64_t y) { return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
+
+static bool row_floordiv(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  (void)dtype;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t x = i32_at(args[0], i), y = i32_at(args[1], i);
+    if (y == 0) return false;
+    ((int32_t *)out)[i] = wrapped(floor_divide(x, y));
+  }
+  return true;
+}
+
+static bool row_floormod(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  (void)dtype;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t x = i32_at(args[0], i), y = i32_at(args[1], i);
+    if (y == 0) return false;
+    ((int32_t *)out)[i] = wrapped(x - floor_divide(x, y) * y);
+  }
+  return true;
+}
+
+/* In double, which holds both types exactly. */
+#define COMPARISON(name, operator)                                                               \
+  static bool row_##name(DType dtype, const RowOperand *args, int64_t n, void *out) {            \
+    for (int64_t i = 0; i < n; i++)                                                              \
+      ((uint8_t *)out)[i] = number_at(dtype, args[0], i) operator number_at(dtype, args[1], i);  \
+    return true;                                                                                 \
+  }
+
+COMPARISON(eq, ==)
+COMPARISON(ne, !=)
+COMPARISON(lt, <)
+COMPARISON(gt, >)
+COMPARISON(le, <=)
+COMPARISON(ge, >=)
+
+static bool row_and(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  (void)dtype;
+  for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = bool_at(args[0], i) && bool_at(args[1], i);
+  return true;
+}
+
+static bool row_or(DType dtype, const RowOperand *args, int64_t n, void *out) {
+  (void)dtype;
+  for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = bool_at(args[0], i) || bool_at(args[1], i);
+  return true;
+}
+
+static bool row_where(DType dtype, const RowOperand *args, int64_t n, void *out) {
   size_t bytes = dtype_bytes[dtype];
   for (int64_t i = 0; i < n; i++) {
-    RowOperand chosen = condition[i * args[0].stride] ? args[1] : args[2];
+    RowOperand chosen = bool_at(args[0], i) ? args[1] : args[2];
     memcpy((char *)out + (size_t)i * bytes, (const char *)chosen.data + (size_t)(i * chosen.stride) * bytes, bytes);
   }
-}
-
-static void bool_row(OpKind op, const RowOperand *args, int64_t n, uint8_t *out) {
-  const uint8_t *x = args[0].data, *y = op == OP_NOT ? x : args[1].data;
-  int64_t stride_x = args[0].stride, stride_y = op == OP_NOT ? stride_x : args[1].stride;
-  for (int64_t i = 0; i < n; i++) {
-    bool a = x[i * stride_x], b = y[i * stride_y];
-    out[i] = op == OP_NOT ? !a : op == OP_AND ? (a && b) : (a || b);
-  }
-}
-
-static bool i32_row(OpKind op, const RowOperand *args, int64_t n, int32_t *out) {
-  const int32_t *x = args[0].data;
-  if (op == OP_NEG) {
-    for (int64_t i = 0; i < n; i++) out[i] = wrapped(-(int64_t)x[i * args[0].stride]);
-    return true;
-  }
-  const int32_t *y = args[1].data;
-  bool divides = op == OP_FLOORDIV || op == OP_FLOORMOD;
-  for (int64_t i = 0; i < n; i++) {
-    int32_t divisor = y[i * args[1].stride];
-    if (divides && divisor == 0) return false;
-    out[i] = wrapped(binary_i32[op](x[i * args[0].stride], divisor));
-  }
   return true;
 }
 
-static void f32_row(OpKind op, const RowOperand *args, int64_t n, float *out) {
-  const float *x = args[0].data;
-  if (op_table[op].category == CATEGORY_UNARY) {
-    for (int64_t i = 0; i < n; i++) out[i] = (float)unary_f32[op]((double)x[i * args[0].stride]);
-    return;
-  }
-  const float *y = args[1].data;
-  for (int64_t i = 0; i < n; i++) {
-    out[i] = (float)binary_f32[op]((double)x[i * args[0].stride], (double)y[i * args[1].stride]);
-  }
-}
+// ---- all of them ----
+
+/* The column `eval` of the pointwise operations. */
+#define ROW_SOURCE(eval) NULL
+#define ROW_UNARY(eval) row_##eval
+#define ROW_BINARY(eval) row_##eval
+#define ROW_TERNARY(eval) row_##eval
+#define ROW_VIEW(eval) NULL
+#define ROW_REDUCE(eval) NULL
+#define ROW_CONTRACT(eval) NULL
+#define ROW_OTHER(eval) NULL
+typedef bool (*RowFunction)(DType dtype, const RowOperand *args, int64_t n, void *out);
+
+static const RowFunction row_functions[N_OPS] = {
+#define OP(Enum, text, category, least, most, takes, gives, shape, eval, ...) [OP_##Enum] = ROW_##category(eval),
+#include "graph/ops.def"
+};
 
 bool eval_row(OpKind op, DType dtype, const RowOperand *args, int64_t n, void *out) {
-  if (op == OP_WHERE) {
-    where_row(dtype, args, n, out);
-  } else if (op == OP_TO_F32 || op == OP_TO_I32) {
-    convert_row(op, dtype, args[0], n, out);
-  } else if (comparisons[op]) {
-    for (int64_t i = 0; i < n; i++) {
-      ((uint8_t *)out)[i] = comparisons[op](number_at(dtype, args[0], i), number_at(dtype, args[1], i));
-    }
-  } else if (dtype == DTYPE_BOOL) {
-    bool_row(op, args, n, out);
-  } else if (dtype == DTYPE_I32) {
-    return i32_row(op, args, n, out);
-  } else {
-    f32_row(op, args, n, out);
-  }
-  return true;
+  return row_functions[op](dtype, args, n, out);
 }
 
 // ---- nodes ----
@@ -179,4 +214,122 @@ bool eval_elementwise(const EvalNode *in, Tensor *out) {
     to += (size_t)length * dtype_bytes[out->dtype];
   }
   return true;
+}
+
+// ---- expressions ----
+
+/* One different subexpression. */
+typedef struct Slot {
+  const Expr *expr;
+  RowOperand row;             /* its values along the row that is computed */
+  void *buffer;               /* of its own, if it has to be computed */
+  int64_t strides[MAX_RANK];  /* INPUT: in the domain; GATHER: of the ids, in the domain without its last axis */
+} Slot;
+
+typedef struct Body {
+  const EvalNode *in;
+  ExprList list;
+  Slot *slots;
+  Grid rows; /* the domain without its last axis */
+  int64_t length;
+} Body;
+
+static const Tensor *input_of(const Body *body, uint32_t i) { return body->in->inputs[i]; }
+
+static void fill_constant(const Body *body, Slot *slot) {
+  const Expr *expr = slot->expr;
+  int64_t integer = expr->kind == EXPR_SIZE ? eval_size(body->in->run, expr->size) : expr->integer;
+  double number = expr->kind == EXPR_SIZE ? (double)integer : expr->number;
+  if (expr->dtype == DTYPE_F32) *(float *)slot->buffer = (float)number;
+  else if (expr->dtype == DTYPE_I32) *(int32_t *)slot->buffer = (int32_t)(uint32_t)integer;
+  else *(uint8_t *)slot->buffer = integer != 0;
+  slot->row = (RowOperand){slot->buffer, 0};
+}
+
+static void prepare(Body *body, Slot *slot, Arena *scratch) {
+  const Expr *expr = slot->expr;
+  uint32_t rank = body->rows.rank + 1;
+  slot->buffer = arena_array(scratch, (size_t)body->length + 1, dtype_bytes[expr->dtype]);
+  slot->row = (RowOperand){slot->buffer, 1};
+  if (expr->kind == EXPR_INPUT) {
+    const Tensor *x = input_of(body, expr->input);
+    broadcast_strides(x->rank, x->dims, 1, rank, slot->strides);
+    slot->row.stride = slot->strides[rank - 1];
+  } else if (expr->kind == EXPR_GATHER) {
+    const Tensor *ids = input_of(body, expr->ids);
+    broadcast_strides(ids->rank, ids->dims, 1, rank - 1, slot->strides);
+  } else if (expr->kind == EXPR_CONST || expr->kind == EXPR_SIZE) {
+    fill_constant(body, slot);
+  } else if (expr->kind == EXPR_INDEX && expr->axis == 0) {
+    for (int64_t i = 0; i < body->length; i++) ((int32_t *)slot->buffer)[i] = (int32_t)i;
+  } else if (expr->kind == EXPR_INDEX) {
+    slot->row.stride = 0;
+  }
+}
+
+static bool gather_row(const Body *body, Slot *slot) {
+  const Tensor *table = input_of(body, slot->expr->input), *ids = input_of(body, slot->expr->ids);
+  int32_t id = ((const int32_t *)ids->data)[grid_offset(&body->rows, slot->strides)];
+  if (id < 0 || id >= table->dims[0]) {
+    return eval_fault(body->in, DIAG_INPUT_VALUE, "id %d is not in [0, %lld)", id, (long long)table->dims[0]);
+  }
+  slot->row = (RowOperand){(const char *)table->data + (size_t)(id * table->dims[1]) * dtype_bytes[table->dtype], 1};
+  return true;
+}
+
+static bool op_row(const Body *body, uint32_t i) {
+  RowOperand args[3];
+  const Expr *expr = body->slots[i].expr;
+  for (uint32_t j = 0; j < expr->n_args; j++) args[j] = body->slots[body->list.args[j][i]].row;
+  DType dtype = expr->args[expr->n_args - 1]->dtype;
+  if (eval_row(expr->op, dtype, args, body->length, body->slots[i].buffer)) return true;
+  return eval_fault(body->in, DIAG_RUN_ARITHMETIC, "integer division by zero");
+}
+
+static bool compute_row(const Body *body, const float *acc) {
+  for (uint32_t i = 0; i < body->list.n; i++) {
+    Slot *slot = &body->slots[i];
+    if (slot->expr->kind == EXPR_OP && !op_row(body, i)) return false;
+    if (slot->expr->kind == EXPR_GATHER && !gather_row(body, slot)) return false;
+    if (slot->expr->kind == EXPR_ACC) slot->row.data = acc;
+    if (slot->expr->kind == EXPR_INPUT) {
+      const Tensor *x = input_of(body, slot->expr->input);
+      slot->row.data = (const char *)x->data + (size_t)grid_offset(&body->rows, slot->strides) * dtype_bytes[x->dtype];
+    }
+    if (slot->expr->kind == EXPR_INDEX && slot->expr->axis > 0) {
+      *(int32_t *)slot->buffer = (int32_t)body->rows.index[body->rows.rank - slot->expr->axis];
+    }
+  }
+  return true;
+}
+
+static void store_row(const Body *body, void *to, size_t bytes) {
+  RowOperand row = body->slots[body->list.n - 1].row;
+  for (int64_t i = 0; i < body->length; i++) {
+    memcpy((char *)to + (size_t)i * bytes, (const char *)row.data + (size_t)(i * row.stride) * bytes, bytes);
+  }
+}
+
+static bool compute(Body *body, const Tensor *acc, Tensor *out) {
+  size_t bytes = dtype_bytes[out->dtype];
+  for (int64_t row = 0; row < body->rows.points; row++, grid_next(&body->rows)) {
+    if (!compute_row(body, acc ? (const float *)acc->data + row * body->length : NULL)) return false;
+    store_row(body, (char *)out->data + (size_t)(row * body->length) * bytes, bytes);
+  }
+  return true;
+}
+
+bool eval_expr(const EvalNode *in, const Tensor *acc, Tensor *out) {
+  Arena *scratch = arena_create();
+  Body body = {.in = in, .list = expr_list(scratch, in->node->attr.expr)};
+  body.rows = grid_of(out->rank ? out->rank - 1 : 0, out->dims);
+  body.length = out->rank ? out->dims[out->rank - 1] : 1;
+  body.slots = ARENA_ARRAY(scratch, Slot, body.list.n);
+  for (uint32_t i = 0; i < body.list.n; i++) {
+    body.slots[i].expr = body.list.items[i];
+    prepare(&body, &body.slots[i], scratch);
+  }
+  bool ok = body.rows.points == 0 || body.length == 0 || compute(&body, acc, out);
+  arena_destroy(scratch);
+  return ok;
 }

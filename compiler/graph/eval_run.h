@@ -1,7 +1,8 @@
 /* EvalRun: what the files of the reference interpreter share. Nothing outside of graph/ needs it.
  *
- * A rule computes the value of one node. Before it is called, the shapes of all operands were checked against each
- * other with their actual sizes, and the memory of the result is there. It returns false after reporting an error. */
+ * From the ground up: eval_data.c, eval_pointwise.c, eval_sums.c, eval_run.c, eval.c. A rule
+ * computes the value of one node. Before it is called, the shapes of all operands were checked against each other with
+ * their actual sizes, and the result has its memory. It returns false after reporting an error. */
 #ifndef TFM_GRAPH_EVAL_RUN_H
 #define TFM_GRAPH_EVAL_RUN_H
 
@@ -10,7 +11,7 @@
 
 typedef struct EvalValue {
   Tensor tensor;
-  bool owned;     /* by the run; else by who gave the weights and inputs */
+  bool owned;     /* by the run; else by the caller, who gave the weights and inputs */
   uint32_t uses;  /* that are still to come */
   Node *concrete; /* the node with its actual sizes as constants, for infer_node */
 } EvalValue;
@@ -36,39 +37,7 @@ typedef struct EvalNode {
   const Tensor *const *inputs;
 } EvalNode;
 
-typedef bool (*EvalRule)(const EvalNode *in, Tensor *out);
-extern const EvalRule eval_rules[N_OPS]; /* eval_rules.c; NULL for INPUT and WEIGHT */
-
-// ---- eval.c ----
-
-/* Reports an error of the run at the node; returns false. */
-bool eval_fault(const EvalNode *in, DiagCode code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The value of a size that was checked before. */
-int64_t eval_size(const EvalRun *run, const Size *size);
-/* Which nodes, by id, the outputs need. */
-bool *eval_needed(Arena *arena, const Graph *graph);
-/* Memory of a tensor whose dtype, rank and dims are set; to be freed with free(). */
-bool eval_allocate(EvalRun *run, const Node *node, Tensor *tensor);
-/* One run: every input whole, sizes bound. */
-EvalRun *eval_run_new(Arena *scratch, Diag *diag, const Graph *graph);
-bool eval_checks(EvalRun *run);
-bool eval_outputs(EvalRun *run, Tensor *outputs, Arena *arena);
-
-// ---- eval_inputs.c ----
-
-/* The given tensors in the order of graph->inputs, checked for name, type and rank; NULL after an error. */
-const Tensor **eval_find_inputs(Arena *arena, Diag *diag, const Graph *graph, const EvalInputs *inputs);
-/* Binds the run-time sizes; checks that all shapes agree with them. */
-bool eval_bind(EvalRun *run, const Tensor *const *inputs);
-/* Checks ids that come from inputs; `first` is added to the first coordinate in messages. */
-bool eval_check_ids(const EvalRun *run, const bool *needed, int64_t first);
-bool size_is_symbol(const Size *size, uint32_t *symbol); /* exactly one symbol */
-
-// ---- eval_ragged.c ----
-
-bool eval_ragged(EvalRun *whole, const EvalInputs *inputs, const bool *needed, Arena *arena, Tensor *outputs);
-
-// ---- eval_tensor.c ----
+// ---- eval_data.c: the ground ----
 
 /* All indexes of a shape in row-major order. */
 typedef struct Grid {
@@ -84,6 +53,16 @@ void grid_next(Grid *grid);
 void broadcast_strides(uint32_t own_rank, const int64_t *dims, int64_t inner, uint32_t rank, int64_t *strides);
 int64_t grid_offset(const Grid *grid, const int64_t *strides);
 
+/* Memory for a tensor whose dtype, rank and dims are set; to be freed with free(). */
+bool eval_allocate(EvalRun *run, const Node *node, Tensor *tensor);
+void eval_report(EvalRun *run, const Origin *origin, DiagCode code, const char *text);
+/* Reports an error of the run at the node; returns false. */
+bool eval_fault(const EvalNode *in, DiagCode code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The value of a size that was checked before. */
+int64_t eval_size(const EvalRun *run, const Size *size);
+/* The value of any size in this run; NULL or why it has none. */
+const char *eval_size_fault(const EvalRun *run, const Size *size, int64_t *value);
+
 // ---- eval_pointwise.c ----
 
 typedef struct RowOperand {
@@ -94,14 +73,13 @@ typedef struct RowOperand {
  * was divided by zero. */
 bool eval_row(OpKind op, DType dtype, const RowOperand *args, int64_t n, void *out);
 bool eval_elementwise(const EvalNode *in, Tensor *out);
-
-// ---- eval_expr.c ----
-
 /* The expression of a fused node over the shape of `out`; acc has that shape too, or is NULL. */
 bool eval_expr(const EvalNode *in, const Tensor *acc, Tensor *out);
 
-// ---- rules, by file ----
+// ---- eval_data.c: rules ----
 
+bool eval_input(const EvalNode *in, Tensor *out);  /* these two set out->data to what was given */
+bool eval_weight(const EvalNode *in, Tensor *out);
 bool eval_full(const EvalNode *in, Tensor *out);
 bool eval_size_node(const EvalNode *in, Tensor *out);
 bool eval_positions(const EvalNode *in, Tensor *out);
@@ -109,30 +87,34 @@ bool eval_causal_mask(const EvalNode *in, Tensor *out);
 bool eval_sinusoid(const EvalNode *in, Tensor *out);
 bool eval_rotary(const EvalNode *in, Tensor *out);
 bool eval_rotary_table(const EvalNode *in, Tensor *out);
-
 bool eval_slice(const EvalNode *in, Tensor *out);
 bool eval_reshape(const EvalNode *in, Tensor *out);
 bool eval_permute(const EvalNode *in, Tensor *out);
 bool eval_concat(const EvalNode *in, Tensor *out);
 bool eval_gather(const EvalNode *in, Tensor *out);
 
-bool eval_reduce(const EvalNode *in, Tensor *out);
-bool eval_norm(const EvalNode *in, Tensor *out);
+// ---- eval_sums.c ----
+
 void reduce_tensor(OpKind reduction, uint32_t axis, const Tensor *x, Tensor *out);
 /* w, b: NULL if there are none. */
 void norm_tensor(OpKind norm, double eps, const Tensor *x, const Tensor *w, const Tensor *b, Tensor *out);
-
+bool eval_reduce(const EvalNode *in, Tensor *out);
+bool eval_norm(const EvalNode *in, Tensor *out);
 bool eval_matmul(const EvalNode *in, Tensor *out);
 bool eval_linear(const EvalNode *in, Tensor *out);
-/* out = x y over the last two axes; a zero in x contributes 0 if `skip_zeros`. */
-void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Tensor *out);
-/* out = x yT over the last two axes, [..., m, k] and [..., n, k]. */
-void matmul_transposed(const Tensor *x, const Tensor *y, Tensor *out);
-
 bool eval_pointwise_node(const EvalNode *in, Tensor *out);
 bool eval_reduce_node(const EvalNode *in, Tensor *out);
 bool eval_norm_node(const EvalNode *in, Tensor *out);
 bool eval_attention(const EvalNode *in, Tensor *out);
 bool eval_attention_weights(const EvalNode *in, Tensor *out);
+
+// ---- eval_run.c ----
+
+EvalRun *eval_run_new(Arena *scratch, Diag *diag, const Graph *graph);
+/* Whether the graph's checks hold for the sizes of this run. */
+bool eval_checks(EvalRun *run);
+/* Which nodes, by id, the outputs need. */
+bool *eval_needed(Arena *arena, const Graph *graph);
+bool eval_outputs(EvalRun *run, Tensor *outputs, Arena *arena);
 
 #endif

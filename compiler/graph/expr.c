@@ -1,11 +1,15 @@
-/* In: pieces of expressions. Out: expressions, compared and copied as DAGs: work is linear in the number of different
- * nodes, however often they are shared. */
+/* In: pieces of expressions, or their text. Out: expressions, compared and copied as DAGs, and their text. What is
+ * printed is read back to an equal expression with the same sharing, and so to the same text. Work is linear in the
+ * number of different nodes, however often they are shared: a visit per path would be exponential. Refused: a text of
+ * more than EXPR_MAX_OPERATIONS operations. */
 #include "graph/expr.h"
 
 #include <string.h>
 
 #include "base/vec.h"
+#include "graph/text.h"
 
+// ---- making ----
 
 static Expr *leaf(Arena *arena, ExprKind kind, DType dtype) {
   Expr *expr = ARENA_NEW(arena, Expr);
@@ -172,4 +176,214 @@ bool expr_uses_acc(const Expr *expr) {
   for (uint32_t i = 0; i < list.n && !uses; i++) uses = list.items[i]->kind == EXPR_ACC;
   arena_destroy(scratch);
   return uses;
+}
+
+// ---- printing ----
+
+typedef struct Printer {
+  StrBuf *out;
+  const SizeTable *sizes;
+  ExprList list;
+  uint32_t *uses;    /* of each item of the list */
+  uint32_t *letters; /* the number n of its name tn, + 1; 0: it has none */
+} Printer;
+
+static void print_leaf(Printer *p, const Expr *expr) {
+  StrBuf *out = p->out;
+  switch (expr->kind) {
+    case EXPR_ACC: strbuf_add(out, "acc"); break;
+    case EXPR_INPUT: strbuf_printf(out, "$%u", expr->input); break;
+    case EXPR_INDEX: strbuf_printf(out, "index%u", expr->axis); break;
+    case EXPR_GATHER: strbuf_printf(out, "gather($%u, $%u)", expr->input, expr->ids); break;
+    case EXPR_SIZE:
+      strbuf_printf(out, "size(%s, ", dtype_names[expr->dtype]);
+      size_print(out, p->sizes, expr->size);
+      strbuf_add_char(out, ')');
+      break;
+    case EXPR_CONST:
+      if (expr->dtype == DTYPE_F32) print_f32(out, expr->number);
+      else if (expr->dtype == DTYPE_BOOL) strbuf_add(out, expr->integer ? "true" : "false");
+      else strbuf_printf(out, "%lld", (long long)expr->integer);
+      break;
+    case EXPR_OP: break;
+  }
+}
+
+static void print_item(Printer *p, uint32_t item, bool define) {
+  const Expr *expr = p->list.items[item];
+  if (p->letters[item] && !define) {
+    strbuf_printf(p->out, "t%u", p->letters[item] - 1);
+    return;
+  }
+  if (expr->kind != EXPR_OP) {
+    print_leaf(p, expr);
+    return;
+  }
+  strbuf_printf(p->out, "%s(", op_table[expr->op].name);
+  for (uint32_t i = 0; i < expr->n_args; i++) {
+    if (i) strbuf_add(p->out, ", ");
+    print_item(p, p->list.args[i][item], false);
+  }
+  strbuf_add_char(p->out, ')');
+}
+
+void expr_print(StrBuf *out, const SizeTable *sizes, const Expr *expr) {
+  Arena *scratch = arena_create();
+  Printer p = {.out = out, .sizes = sizes, .list = expr_list(scratch, expr)};
+  p.uses = ARENA_ARRAY(scratch, uint32_t, p.list.n);
+  p.letters = ARENA_ARRAY(scratch, uint32_t, p.list.n);
+  for (uint32_t i = 0; i < p.list.n; i++) {
+    for (uint32_t j = 0; j < p.list.items[i]->n_args; j++) p.uses[p.list.args[j][i]]++;
+  }
+  uint32_t n_letters = 0;
+  for (uint32_t i = 0; i < p.list.n; i++) {
+    if (p.uses[i] < 2 || p.list.items[i]->kind != EXPR_OP) continue;
+    strbuf_printf(out, "t%u = ", n_letters);
+    p.letters[i] = ++n_letters;
+    print_item(&p, i, true);
+    strbuf_add(out, "; ");
+  }
+  print_item(&p, p.list.n - 1, false);
+  arena_destroy(scratch);
+}
+
+// ---- reading ----
+
+typedef struct Reader {
+  Arena *arena;
+  SizeTable *sizes;
+  const char *text;
+  uint32_t n_inputs;
+  const DType *inputs;
+  VEC(Expr *) letters;
+  uint32_t n_operations;
+  const char *error;
+} Reader;
+
+static Expr *fail(Reader *r, const char *error) {
+  if (!r->error) r->error = error;
+  return NULL;
+}
+
+static Expr *read_expr(Reader *r);
+
+/* "$3" */
+static bool read_input(Reader *r, uint32_t *input) {
+  int64_t number;
+  const char *rest = r->text;
+  if (!scan_char(&rest, '$') || !scan_integer(&rest, &number) || number < 0 || number >= r->n_inputs) {
+    fail(r, "expected an input of the node, such as $0");
+    return false;
+  }
+  r->text = rest;
+  *input = (uint32_t)number;
+  return true;
+}
+
+static Expr *read_size(Reader *r) {
+  int dtype = scan_char(&r->text, '(') ? 0 : N_DTYPES;
+  while (dtype < N_DTYPES && !scan_word(&r->text, dtype_names[dtype])) dtype++;
+  if (dtype == N_DTYPES || !scan_char(&r->text, ',')) return fail(r, "expected size(type, size)");
+  const Size *size = size_read(r->sizes, &r->text);
+  if (!size || !scan_char(&r->text, ')')) return fail(r, "expected size(type, size)");
+  return expr_size(r->arena, (DType)dtype, size);
+}
+
+static Expr *read_gather(Reader *r) {
+  uint32_t table, ids;
+  if (!scan_char(&r->text, '(')) return fail(r, "expected '('");
+  if (!read_input(r, &table)) return NULL;
+  if (!scan_char(&r->text, ',')) return fail(r, "expected ','");
+  if (!read_input(r, &ids)) return NULL;
+  if (!scan_char(&r->text, ')')) return fail(r, "expected ')'");
+  return expr_gather(r->arena, r->inputs[table], table, ids);
+}
+
+static Expr *read_op(Reader *r, OpKind op) {
+  if (++r->n_operations > EXPR_MAX_OPERATIONS) return fail(r, "too many operations in one expression");
+  Expr *args[3] = {NULL};
+  DType types[3], result;
+  for (int i = 0; i < op_table[op].most; i++) {
+    if (!scan_char(&r->text, i ? ',' : '(')) return fail(r, i ? "expected ','" : "expected '('");
+    args[i] = read_expr(r);
+    if (!args[i]) return NULL;
+    types[i] = args[i]->dtype;
+  }
+  if (!scan_char(&r->text, ')')) return fail(r, "expected ')'");
+  const char *fault = op_pointwise_type(op, types, &result);
+  return fault ? fail(r, fault) : expr_op(r->arena, op, result, args[0], args[1], args[2]);
+}
+
+/* "t12", "index0": the number after the letters. */
+static bool numbered(const char *name, size_t length, const char *letters, uint32_t *number) {
+  size_t n = strlen(letters);
+  if (length <= n || length > n + 6 || memcmp(name, letters, n) != 0) return false;
+  *number = 0;
+  for (size_t i = n; i < length; i++) {
+    if (name[i] < '0' || name[i] > '9') return false;
+    *number = *number * 10 + (uint32_t)(name[i] - '0');
+  }
+  return true;
+}
+
+static Expr *read_named(Reader *r, const char *name, size_t length) {
+  uint32_t number;
+  if (length == 3 && memcmp(name, "acc", 3) == 0) return expr_acc(r->arena);
+  if (length == 4 && memcmp(name, "true", 4) == 0) return expr_integer(r->arena, DTYPE_BOOL, 1);
+  if (length == 5 && memcmp(name, "false", 5) == 0) return expr_integer(r->arena, DTYPE_BOOL, 0);
+  if (length == 4 && memcmp(name, "size", 4) == 0) return read_size(r);
+  if (length == 6 && memcmp(name, "gather", 6) == 0) return read_gather(r);
+  if (numbered(name, length, "index", &number)) return expr_index(r->arena, number);
+  if (numbered(name, length, "t", &number)) {
+    return number < r->letters.n ? r->letters.items[number] : fail(r, "this name was not given before");
+  }
+  for (int op = 0; op < N_OPS; op++) {
+    if (!op_is_pointwise((OpKind)op) || strlen(op_table[op].name) != length) continue;
+    if (memcmp(op_table[op].name, name, length) == 0) return read_op(r, (OpKind)op);
+  }
+  return fail(r, "unknown operation in an expression");
+}
+
+static Expr *read_expr(Reader *r) {
+  const char *name;
+  size_t length;
+  double number;
+  int64_t integer;
+  uint32_t input;
+  if (scan_number(&r->text, &number)) return expr_number(r->arena, number);
+  if (scan_integer(&r->text, &integer)) return expr_integer(r->arena, DTYPE_I32, integer);
+  const char *begin = r->text;
+  if (scan_name(&r->text, &name, &length)) {
+    Expr *expr = read_named(r, name, length);
+    if (!expr && r->text == name + length) r->text = begin; /* the name itself is what is wrong */
+    return expr;
+  }
+  return read_input(r, &input) ? expr_input(r->arena, r->inputs[input], input) : NULL;
+}
+
+/* "t0 = mul($0, $0); " */
+static bool read_letter(Reader *r) {
+  const char *begin = r->text, *name;
+  size_t length;
+  uint32_t number;
+  if (!scan_name(&r->text, &name, &length) || !numbered(name, length, "t", &number) || !scan_char(&r->text, '=')) {
+    r->text = begin;
+    return false;
+  }
+  Expr *expr = number == r->letters.n ? read_expr(r) : fail(r, "names must be t0, t1, t2 ... in this order");
+  if (!expr) return false;
+  vec_push(r->arena, &r->letters, expr);
+  if (scan_char(&r->text, ';')) return true;
+  fail(r, "expected ';'");
+  return false;
+}
+
+Expr *expr_read(Arena *arena, SizeTable *sizes, const char **text, uint32_t n_inputs, const DType *inputs,
+                const char **error) {
+  Reader r = {.arena = arena, .sizes = sizes, .text = *text, .n_inputs = n_inputs, .inputs = inputs};
+  while (read_letter(&r)) continue;
+  Expr *expr = r.error ? NULL : read_expr(&r);
+  *text = r.text;
+  *error = r.error;
+  return expr;
 }

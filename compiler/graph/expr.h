@@ -7,21 +7,10 @@
 #define TFM_GRAPH_EXPR_H
 
 #include "base/strbuf.h"
+#include "graph/ops.h"
 #include "graph/size.h"
 
-typedef enum OpKind {
-#define OP(Enum, text, category, least, most, line) OP_##Enum,
-#include "graph/ops.def"
-  N_OPS
-} OpKind;
-
 enum { EXPR_MAX_OPERATIONS = 4096 }; /* of one expression; verify refuses more */
-
-typedef enum DType {
-#define DTYPE(Enum, name, bytes) DTYPE_##Enum,
-#include "graph/dtype.def"
-  N_DTYPES
-} DType;
 
 typedef enum ExprKind {
   EXPR_OP,      /* op of 1 to 3 arguments */

@@ -1,7 +1,7 @@
 /* Graph: what a model computes, as tensors in single assignment with symbolic shapes.
  *
- * In: nodes added in an order in which they can be computed. Out: what passes rewrite and plan turns into steps. Layers,
- * repetition and `if` are gone; each node remembers the source text, the module path and the calls it came from.
+ * In: nodes added in an order in which they can be computed. Out: what passes rewrite and plan turns into steps.
+ * Layers, repetition and `if` are gone; each node remembers the source text, the module path and the calls it came from.
  * A node's inputs stand before it in the list. Users are kept up to date by the functions below, never by hand. */
 #ifndef TFM_GRAPH_GRAPH_H
 #define TFM_GRAPH_GRAPH_H
@@ -43,9 +43,9 @@ typedef struct NodeAttr {
   uint8_t rank_in;              /* REDUCE: the domain of expr */
   const Size *dims_in[MAX_RANK];
   Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
-  uint8_t rows_mask;            /* POINTWISE, NORM, LINEAR, ATTENTION: 1 + the input that says which rows are needed; 0: all */
+  uint8_t rows_mask;            /* 1 + the input that says which rows are needed; 0: all are */
   bool rows_where;              /* they are where the mask has this value */
-  bool rows_zero;               /* the others are 0, because the expression says so; else it does not matter what they are */
+  bool rows_zero;               /* the others are 0, because the expression says so; else they may hold anything */
 } NodeAttr;
 
 typedef struct Node Node;
@@ -115,23 +115,6 @@ typedef struct Graph {
   Map declared_weights;
 } Graph;
 
-typedef struct OpInfo {
-  const char *name;
-  enum OpCategory { CATEGORY_SOURCE, CATEGORY_UNARY, CATEGORY_BINARY, CATEGORY_TERNARY, CATEGORY_VIEW, CATEGORY_REDUCE,
-                    CATEGORY_CONTRACT, CATEGORY_OTHER } category;
-  int least, most;
-  const char *line;
-} OpInfo;
-
-extern const OpInfo op_table[N_OPS];
-extern const char *const dtype_names[N_DTYPES];
-extern const uint8_t dtype_bytes[N_DTYPES];
-
-static inline bool op_is_pointwise(OpKind op) {
-  return op_table[op].category == CATEGORY_UNARY || op_table[op].category == CATEGORY_BINARY ||
-         op_table[op].category == CATEGORY_TERNARY;
-}
-
 Graph *graph_new(Arena *arena, const char *name);
 /* A new node at the end of the list, or before `before` if that is not NULL. Dims and inputs are copied. An INPUT is
  * added to graph->inputs too. */
@@ -158,6 +141,10 @@ bool *graph_static_flags(Arena *arena, const Graph *graph);
 /* A copy of everything in another arena (source texts and their spans are shared), with a SizeTable of its own. Nodes
  * keep their ids. */
 Graph *graph_clone(Arena *arena, const Graph *graph);
+/* Turns a graph with ragged sizes into one whose items all have the same sizes in a run; checks then speak of one item,
+ * whose batch is 1. A run of it computes what the language says if the lengths of all items are what the sizes are: no
+ * operation mixes items, so each is computed as if it were alone. */
+void graph_make_uniform(Graph *graph);
 
 /* Where the user's own text comes to it: the standard layers are skipped. No source: there is none. */
 SrcSpan origin_place(const Origin *origin);

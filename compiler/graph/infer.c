@@ -1,339 +1,213 @@
-/* In: a node. Out: the type of its result, or what is wrong with it; see infer.h. Rules of operations that only exist
- * after fusion, and of products, are in infer_fused.c. */
+/* From a node to the type of its result: the entry, and the shape rules of products and of fused nodes.
+ *
+ * In: a node. Out: its type, or what is wrong: the number or type of inputs, shapes that do not agree, an expression
+ * whose leaves do not fit the domain it is computed over. The rules of the other operations are in infer_rules.c. */
 #include "graph/infer.h"
 
 #include <string.h>
 
-NodeType type_of(const Node *node) {
-  NodeType type = {.dtype = node->dtype, .rank = node->rank};
-  memcpy(type.dims, node->dims, sizeof type.dims);
-  return type;
-}
-
-void type_print(StrBuf *out, const SizeTable *sizes, const NodeType *type) {
-  strbuf_printf(out, "%s[", dtype_names[type->dtype]);
-  for (uint32_t i = 0; i < type->rank; i++) {
-    if (i) strbuf_add(out, ", ");
-    size_print(out, sizes, type->dims[i]);
-  }
-  strbuf_add_char(out, ']');
-}
-
-void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node) {
-  NodeType type = type_of(node);
-  type_print(out, table, &type);
-}
-
-const char *infer_fault(const Infer *in, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  const char *text = arena_vprintf(in->sizes->arena, format, args);
-  va_end(args);
-  return text;
-}
-
 static const Node *input(const Infer *in, uint32_t i) { return in->node->inputs.items[i]; }
 
-static const char *op_name(const Infer *in) { return op_table[in->node->op].name; }
+static bool is_matrix(const Node *x) { return x->dtype == DTYPE_F32 && x->rank >= 2; }
 
-/* "f32[batch, 8] and f32[7]" of the first two inputs, or the type of the only one. */
-static const char *shapes(const Infer *in) {
-  StrBuf out = strbuf_new(in->sizes->arena);
-  for (size_t i = 0; i < in->node->inputs.n; i++) {
-    strbuf_add(&out, i ? " and " : "");
-    node_print_shape(&out, in->sizes, in->node->inputs.items[i]);
-  }
-  return out.text;
+static const Size *from_last(const Node *x, uint32_t i) { return x->dims[x->rank - i]; }
+
+/* Broadcasts the axes before the last two. */
+static bool broadcast_lead(const Infer *in, NodeType *into, const Node *x) {
+  return infer_broadcast(in->sizes, into, x->rank - 2u, (const Size *const *)x->dims);
 }
 
-// ---- sizes ----
+static void append(NodeType *type, const Size *dim) { type->dims[type->rank++] = dim; }
 
-/* The size that two axes agree on: the first that is no constant; NULL if they differ by a constant. */
-static const Size *agree(SizeTable *sizes, const Size *a, const Size *b) {
-  if (!size_may_equal(sizes, a, b)) return NULL;
-  return size_is_const(a, NULL) ? b : a;
-}
+// ---- expressions ----
 
-bool infer_broadcast(SizeTable *sizes, NodeType *into, uint32_t rank, const Size *const *dims) {
-  if (rank > MAX_RANK) return false;
-  if (rank > into->rank) {
-    uint32_t added = rank - into->rank;
-    memmove(into->dims + added, into->dims, into->rank * sizeof *into->dims);
-    memcpy(into->dims, dims, added * sizeof *dims);
-    into->rank = rank;
-  }
-  for (uint32_t i = 1; i <= rank; i++) {
-    const Size **own = &into->dims[into->rank - i], *other = dims[rank - i];
-    if (size_equals(other, 1)) continue;
-    *own = size_equals(*own, 1) ? other : agree(sizes, *own, other);
-    if (!*own) return false;
-  }
-  return true;
-}
+typedef struct Body {
+  SizeTable *sizes;
+  const Node *node;
+  const NodeType *domain;
+  bool acc;
+} Body;
 
-bool infer_broadcasts_to(SizeTable *sizes, uint32_t rank, const Size *const *dims, const NodeType *domain) {
-  if (rank > domain->rank) return false;
-  for (uint32_t i = 1; i <= rank; i++) {
-    const Size *dim = dims[rank - i];
-    if (!size_equals(dim, 1) && !size_may_equal(sizes, dim, domain->dims[domain->rank - i])) return false;
-  }
-  return true;
-}
-
-bool infer_same_type(SizeTable *sizes, const NodeType *a, const NodeType *b) {
-  if (a->dtype != b->dtype || a->rank != b->rank) return false;
-  for (uint32_t i = 0; i < a->rank; i++) {
-    if (!size_may_equal(sizes, a->dims[i], b->dims[i])) return false;
-  }
-  return true;
-}
-
-bool broadcast_dims(SizeTable *sizes, uint32_t n, Node *const *xs, uint32_t *rank, const Size **dims) {
-  NodeType type = {0};
-  for (uint32_t i = 0; i < n; i++) {
-    if (!infer_broadcast(sizes, &type, xs[i]->rank, (const Size *const *)xs[i]->dims)) return false;
-  }
-  *rank = type.rank;
-  memcpy(dims, type.dims, type.rank * sizeof *dims);
-  return true;
-}
-
-static bool negative(const Size *size) {
-  int64_t value;
-  return size_is_const(size, &value) && value < 0;
-}
-
-// ---- types of pointwise operations ----
-
-typedef enum Operands { NUMBERS, ONLY_F32, ONLY_I32, ONLY_BOOL, ANY } Operands;
-
-static const Operands operands_of[N_OPS] = {
-    [OP_EXP] = ONLY_F32,        [OP_LOG] = ONLY_F32,      [OP_SQRT] = ONLY_F32,     [OP_RSQRT] = ONLY_F32,
-    [OP_ABS] = ONLY_F32,        [OP_SIN] = ONLY_F32,      [OP_COS] = ONLY_F32,      [OP_TANH] = ONLY_F32,
-    [OP_SIGMOID] = ONLY_F32,    [OP_ERF] = ONLY_F32,      [OP_RELU] = ONLY_F32,     [OP_SILU] = ONLY_F32,
-    [OP_GELU] = ONLY_F32,       [OP_GELU_TANH] = ONLY_F32, [OP_QUICK_GELU] = ONLY_F32, [OP_NOT] = ONLY_BOOL,
-    [OP_TO_F32] = ANY,          [OP_TO_I32] = ANY,        [OP_DIV] = ONLY_F32,      [OP_FLOORDIV] = ONLY_I32,
-    [OP_FLOORMOD] = ONLY_I32,   [OP_AND] = ONLY_BOOL,     [OP_OR] = ONLY_BOOL,
-};
-
-static bool takes(Operands operands, DType dtype) {
-  switch (operands) {
-    case NUMBERS: return dtype != DTYPE_BOOL;
-    case ONLY_F32: return dtype == DTYPE_F32;
-    case ONLY_I32: return dtype == DTYPE_I32;
-    case ONLY_BOOL: return dtype == DTYPE_BOOL;
-    case ANY: break;
-  }
-  return true;
-}
-
-static const char *const operand_faults[] = {
-    [NUMBERS] = "the operands must be f32 or i32", [ONLY_F32] = "the operands must be f32",
-    [ONLY_I32] = "the operands must be i32", [ONLY_BOOL] = "the operands must be bool"};
-
-const char *infer_pointwise(OpKind op, const DType *args, DType *result) {
-  if (op == OP_WHERE) {
-    *result = args[1];
-    if (args[0] != DTYPE_BOOL) return "the condition of where must be bool";
-    return args[1] == args[2] ? NULL : "the operands have different types";
-  }
-  if (!takes(operands_of[op], args[0])) return operand_faults[operands_of[op]];
-  if (op_table[op].category == CATEGORY_BINARY && args[0] != args[1]) return "the operands have different types";
-  bool compares = op >= OP_EQ && op <= OP_GE;
-  *result = op == OP_TO_F32 ? DTYPE_F32 : op == OP_TO_I32 ? DTYPE_I32 : compares ? DTYPE_BOOL : args[0];
-  return NULL;
-}
-
-static const char *infer_elementwise(const Infer *in) {
-  DType args[3];
-  NodeType type = {0};
-  for (uint32_t i = 0; i < in->node->inputs.n; i++) {
-    const Node *x = input(in, i);
-    args[i] = x->dtype;
-    if (!infer_broadcast(in->sizes, &type, x->rank, (const Size *const *)x->dims)) {
-      return infer_fault(in, "the shapes do not agree: %s", shapes(in));
-    }
-  }
-  const char *fault = infer_pointwise(in->node->op, args, &type.dtype);
-  if (fault) return infer_fault(in, "%s: %s", fault, shapes(in));
-  *in->type = type;
-  return NULL;
-}
-
-// ---- sources ----
-
-static const char *infer_source(const Infer *in) {
-  const Node *node = in->node;
-  for (uint32_t i = 0; i < node->rank; i++) {
-    if (!node->dims[i] || negative(node->dims[i])) return infer_fault(in, "axis %u has no size or a negative one", i);
-  }
-  if ((node->op == OP_INPUT || node->op == OP_WEIGHT) && !node->attr.name) return "it has no name";
-  if (node->op == OP_WEIGHT && node->dtype != DTYPE_F32) return "a weight is f32";
-  if (node->op == OP_SIZE && !node->attr.size) return "it has no size";
-  if (node->op == OP_SIZE && (node->rank || node->dtype == DTYPE_BOOL)) return "a size is an f32 or i32 scalar";
-  if (node->op == OP_POSITIONS && (node->rank != 1 || node->dtype != DTYPE_I32)) return "positions are i32 of one axis";
-  if (node->op == OP_CAUSAL_MASK && (node->rank != 2 || node->dtype != DTYPE_BOOL)) return "the mask is bool [q, k]";
-  if (node->op == OP_FULL && node->dtype == DTYPE_I32 && node->attr.integer != (int32_t)node->attr.integer) {
-    return "the number is no i32";
-  }
-  for (uint32_t i = 0; i < node->rank && node->op == OP_WEIGHT; i++) {
-    if (!size_is_const(node->dims[i], NULL)) return "the shape of a weight depends on run-time sizes";
-  }
-  return NULL;
-}
-
-// ---- views ----
-
-static const char *infer_slice(const Infer *in) {
-  const Node *node = in->node, *x = input(in, 0);
-  if (node->rank != x->rank) return infer_fault(in, "a slice keeps the axes of %s", shapes(in));
-  for (uint32_t i = 0; i < x->rank; i++) {
-    const Size *start = node->attr.starts[i], *dim = node->dims[i];
-    if (!start || !dim) return infer_fault(in, "axis %u has no start or size", i);
-    const Size *end = size_add(in->sizes, start, dim);
-    const Size *left = end ? size_sub(in->sizes, x->dims[i], end) : NULL;
-    if (negative(start) || negative(dim) || (left && negative(left))) {
-      return infer_fault(in, "the slice is not within axis %u of %s", i, shapes(in));
-    }
-  }
-  in->type->dtype = x->dtype;
-  return NULL;
-}
-
-static const char *infer_reshape(const Infer *in) {
-  for (uint32_t i = 0; i < in->node->rank; i++) {
-    if (!in->node->dims[i] || negative(in->node->dims[i])) return infer_fault(in, "axis %u has a negative size", i);
-  }
-  const Size *have = node_elements(in->sizes, input(in, 0)), *want = node_elements(in->sizes, in->node);
-  if (have && want && !size_may_equal(in->sizes, have, want)) {
-    return infer_fault(in, "%s has not as many elements", shapes(in));
-  }
-  in->type->dtype = input(in, 0)->dtype;
-  return NULL;
-}
-
-static const char *infer_permute(const Infer *in) {
-  const Node *x = input(in, 0);
-  bool seen[MAX_RANK] = {false};
-  in->type->rank = x->rank;
-  in->type->dtype = x->dtype;
-  for (uint32_t i = 0; i < x->rank; i++) {
-    uint8_t axis = in->node->attr.axes[i];
-    if (axis >= x->rank || seen[axis]) return infer_fault(in, "the axes are no order of the axes of %s", shapes(in));
-    seen[axis] = true;
-    in->type->dims[i] = x->dims[axis];
-  }
-  return NULL;
-}
-
-static bool is_axis(const Infer *in, uint32_t rank) {
-  return in->node->attr.axis >= 0 && (uint32_t)in->node->attr.axis < rank;
-}
-
-static const char *infer_concat(const Infer *in) {
-  uint32_t axis = (uint32_t)in->node->attr.axis;
-  NodeType type = type_of(input(in, 0));
-  if (!is_axis(in, type.rank)) return infer_fault(in, "%s has no axis %d", shapes(in), in->node->attr.axis);
-  for (uint32_t i = 1; i < in->node->inputs.n; i++) {
-    const Node *x = input(in, i);
-    bool fits = x->rank == type.rank && x->dtype == type.dtype;
-    for (uint32_t j = 0; j < type.rank && fits; j++) {
-      type.dims[j] = j == axis ? size_add(in->sizes, type.dims[j], x->dims[j]) : agree(in->sizes, type.dims[j], x->dims[j]);
-      fits = type.dims[j] != NULL;
-    }
-    if (!fits) return infer_fault(in, "types or shapes do not agree: %s", shapes(in));
-  }
-  *in->type = type;
-  return NULL;
-}
-
-// ---- gather, reductions, norms, positions ----
-
-static const char *infer_gather(const Infer *in) {
-  const Node *table = input(in, 0), *ids = input(in, 1);
-  if (ids->dtype != DTYPE_I32 || !table->rank) return infer_fault(in, "it needs a table and i32 ids, not %s", shapes(in));
-  if (ids->rank + table->rank - 1 > MAX_RANK) return infer_fault(in, "the result has more than %d axes", MAX_RANK);
-  NodeType *type = in->type;
-  type->dtype = table->dtype;
-  type->rank = ids->rank + table->rank - 1u;
-  memcpy(type->dims, ids->dims, ids->rank * sizeof *type->dims);
-  memcpy(type->dims + ids->rank, table->dims + 1, (table->rank - 1u) * sizeof *type->dims);
-  return NULL;
-}
-
-const char *infer_reduction(const Infer *in, OpKind reduction, const NodeType *of) {
-  if (of->dtype != DTYPE_F32) return "what is reduced must be f32";
-  if (!is_axis(in, of->rank)) return infer_fault(in, "axis %d of a tensor of rank %u", in->node->attr.axis, of->rank);
-  NodeType type = *of;
-  bool keeps_shape = reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX;
-  uint32_t axis = (uint32_t)in->node->attr.axis;
-  if (reduction == OP_ARGMAX) type.dtype = DTYPE_I32;
-  if (reduction == OP_ARGMAX && in->node->attr.keepdim) return "argmax has no keepdim";
-  if (!keeps_shape && in->node->attr.keepdim) type.dims[axis] = size_const(in->sizes, 1);
-  if (!keeps_shape && !in->node->attr.keepdim) {
-    type.rank--;
-    memmove(type.dims + axis, type.dims + axis + 1, (type.rank - axis) * sizeof *type.dims);
-  }
-  *in->type = type;
-  return NULL;
-}
-
-static const char *infer_reduce(const Infer *in) {
-  NodeType of = type_of(input(in, 0));
-  return infer_reduction(in, in->node->op, &of);
-}
-
-const char *infer_norm_weights(const Infer *in, OpKind norm, uint32_t first) {
-  const NodeAttr *attr = &in->node->attr;
-  if (norm == OP_RMS_NORM && attr->has_bias) return "rms_norm has no bias";
-  if (!in->type->rank) return infer_fault(in, "%s of a tensor without axes", op_table[norm].name);
-  if (in->node->inputs.n != first + attr->has_weight + attr->has_bias) {
-    return infer_fault(in, "%zu inputs do not fit weight and bias", in->node->inputs.n);
-  }
-  for (uint32_t i = first; i < in->node->inputs.n; i++) {
-    const Node *w = input(in, i);
-    bool fits = w->rank == 1 && w->dtype == DTYPE_F32;
-    if (!fits || !size_may_equal(in->sizes, w->dims[0], in->type->dims[in->type->rank - 1])) {
-      return infer_fault(in, "weight or bias do not fit the last axis: %s", shapes(in));
-    }
-  }
-  return NULL;
-}
-
-static const char *infer_norm(const Infer *in) {
-  *in->type = type_of(input(in, 0));
-  if (in->type->dtype != DTYPE_F32) return "what is normalized must be f32";
-  return infer_norm_weights(in, in->node->op, 1);
-}
-
-static const char *infer_sinusoid(const Infer *in) {
-  const Node *pos = input(in, 0), *node = in->node;
-  bool table = node->op == OP_ROTARY_TABLE;
-  uint32_t rank = pos->rank + (table ? 2u : 1u);
-  if (pos->dtype == DTYPE_BOOL) return "positions are i32 or f32";
-  const Size *width = node->rank == rank && rank <= MAX_RANK ? node->dims[rank - 1] : NULL;
-  if (!width || !size_is_const(width, NULL) || negative(width)) {
-    return infer_fault(in, "it adds %s to %s", table ? "two axes" : "an axis", shapes(in));
-  }
-  *in->type = (NodeType){.dtype = DTYPE_F32, .rank = rank};
-  memcpy(in->type->dims, pos->dims, pos->rank * sizeof *pos->dims);
-  if (table) in->type->dims[pos->rank] = size_const(in->sizes, 2);
-  in->type->dims[rank - 1] = width;
-  return NULL;
-}
-
-static const char *infer_rotary(const Infer *in) {
-  const Node *x = input(in, 0), *pos = input(in, 1);
-  int64_t width;
-  if (x->dtype != DTYPE_F32 || pos->dtype == DTYPE_BOOL || x->rank < 2) {
-    return infer_fault(in, "it needs f32 [..., time, width] and positions, not %s", shapes(in));
-  }
-  if (!size_is_const(x->dims[x->rank - 1], &width) || width % 2) return "the last axis must be even";
-  *in->type = type_of(x);
-  NodeType rows = *in->type;
+static const char *gather_fault(const Body *body, const Expr *expr) {
+  if (expr->input >= body->node->inputs.n || expr->ids >= body->node->inputs.n) return "there is no such input";
+  const Node *table = body->node->inputs.items[expr->input], *ids = body->node->inputs.items[expr->ids];
+  const NodeType *domain = body->domain;
+  bool kinds_fit = table->rank == 2 && ids->dtype == DTYPE_I32 && domain->rank > 0;
+  if (!kinds_fit) return "gather needs a table of two axes and i32 ids";
+  if (expr->dtype != table->dtype) return "gather has another type than its table";
+  NodeType rows = *domain;
   rows.rank--;
-  if (!infer_broadcasts_to(in->sizes, pos->rank, (const Size *const *)pos->dims, &rows)) {
-    return infer_fault(in, "the positions do not fit: %s", shapes(in));
+  bool fits = infer_broadcasts_to(body->sizes, ids->rank, (const Size *const *)ids->dims, &rows) &&
+              size_may_equal(body->sizes, table->dims[1], domain->dims[domain->rank - 1]);
+  return fits ? NULL : "table or ids of gather do not fit the shape that is computed";
+}
+
+static const char *input_fault(const Body *body, const Expr *expr) {
+  if (expr->input >= body->node->inputs.n) return "there is no such input";
+  const Node *x = body->node->inputs.items[expr->input];
+  if (x->dtype != expr->dtype) return "the input has another type";
+  bool fits = infer_broadcasts_to(body->sizes, x->rank, (const Size *const *)x->dims, body->domain);
+  return fits ? NULL : "the input does not broadcast to the shape that is computed";
+}
+
+static const char *op_fault(const Expr *expr) {
+  DType args[3], result;
+  if (!op_is_pointwise(expr->op) || (int)expr->n_args != op_table[expr->op].most) return "it is no pointwise operation";
+  for (uint32_t i = 0; i < expr->n_args; i++) args[i] = expr->args[i]->dtype;
+  const char *fault = op_pointwise_type(expr->op, args, &result);
+  return fault || result == expr->dtype ? fault : "it has another type";
+}
+
+static const char *leaf_fault(const Body *body, const Expr *expr) {
+  switch (expr->kind) {
+    case EXPR_OP: return op_fault(expr);
+    case EXPR_ACC: return !body->acc ? "there is no acc here" : expr->dtype != DTYPE_F32 ? "acc is f32" : NULL;
+    case EXPR_INPUT: return input_fault(body, expr);
+    case EXPR_CONST: return expr->dtype == DTYPE_I32 && expr->integer != (int32_t)expr->integer ? "it is no i32" : NULL;
+    case EXPR_SIZE: return !expr->size || expr->dtype == DTYPE_BOOL ? "a size is f32 or i32" : NULL;
+    case EXPR_INDEX: return expr->axis >= body->domain->rank ? "there is no such axis" : NULL;
+    case EXPR_GATHER: return gather_fault(body, expr);
+  }
+  return "unknown kind of expression";
+}
+
+const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc) {
+  Body body = {.sizes = sizes, .node = node, .domain = domain, .acc = acc};
+  Arena *scratch = arena_create();
+  ExprList list = expr_list(scratch, node->attr.expr);
+  const char *fault = NULL;
+  uint32_t i = 0;
+  for (; i < list.n && !fault; i++) fault = leaf_fault(&body, list.items[i]);
+  if (fault) {
+    StrBuf out = strbuf_new(sizes->arena);
+    strbuf_printf(&out, "%s: ", fault);
+    expr_print(&out, sizes, list.items[i - 1]);
+    fault = out.text;
+  } else if (list.n > EXPR_MAX_OPERATIONS) {
+    fault = "the expression has too many operations";
+  }
+  arena_destroy(scratch);
+  return fault;
+}
+
+/* The rule of an expression after acc of this shape: `type` gets its type, the shape stays. */
+static const char *infer_epilogue(const Infer *in, const NodeType *domain) {
+  if (!in->node->attr.expr) return NULL;
+  in->type->dtype = in->node->attr.expr->dtype;
+  return infer_expr(in->sizes, in->node, domain, true);
+}
+
+// ---- products ----
+
+static const char *infer_matrix_product(const Infer *in) {
+  const Node *x = input(in, 0), *y = input(in, 1);
+  NodeType type = {.dtype = DTYPE_F32};
+  bool fits = is_matrix(x) && is_matrix(y) && size_may_equal(in->sizes, from_last(x, 1), from_last(y, 2)) &&
+              broadcast_lead(in, &type, x) && broadcast_lead(in, &type, y);
+  if (!fits) return "it needs f32 [..., m, k] and [..., k, n] whose other axes agree";
+  append(&type, from_last(x, 2));
+  append(&type, from_last(y, 1));
+  *in->type = type;
+  return infer_epilogue(in, &type);
+}
+
+static const char *infer_linear(const Infer *in) {
+  const Node *x = input(in, 0), *w = input(in, 1);
+  bool fits = x->rank >= 1 && is_matrix(w) && w->rank == 2 &&
+              size_may_equal(in->sizes, from_last(x, 1), w->dims[1]);
+  if (!fits) return "it needs f32 [..., k] and [n, k]";
+  if (in->node->inputs.n > 2u + (in->node->attr.rows_mask != 0) && !in->node->attr.expr)
+    return "it has operands but no expression";
+  NodeType type = type_of(x);
+  type.dims[type.rank - 1] = w->dims[0];
+  *in->type = type;
+  return infer_epilogue(in, &type);
+}
+
+// ---- attention ----
+
+/* The shape of the scores, [lead..., t, s]. */
+static const char *score_domain(const Infer *in, NodeType *domain) {
+  const Node *q = input(in, 0), *k = input(in, 1), *v = input(in, 2);
+  *domain = (NodeType){.dtype = DTYPE_F32};
+  bool fits = is_matrix(q) && is_matrix(k) && is_matrix(v) && broadcast_lead(in, domain, q) &&
+              broadcast_lead(in, domain, k) && broadcast_lead(in, domain, v) &&
+              size_may_equal(in->sizes, from_last(q, 1), from_last(k, 1)) &&
+              size_may_equal(in->sizes, from_last(k, 2), from_last(v, 2));
+  if (!fits) return "it needs f32 q [..., t, h], k [..., s, h], v [..., s, e] whose other axes agree";
+  append(domain, from_last(q, 2));
+  append(domain, from_last(k, 2));
+  return NULL;
+}
+
+static const char *infer_attention(const Infer *in) {
+  NodeType domain;
+  const char *fault = score_domain(in, &domain);
+  if (fault) return fault;
+  fault = infer_epilogue(in, &domain);
+  if (!fault && in->type->dtype != DTYPE_F32) fault = "the scores must be f32";
+  *in->type = domain;
+  in->type->dims[domain.rank - 1] = from_last(input(in, 2), 1);
+  return fault;
+}
+
+static const char *infer_attention_weights(const Infer *in) {
+  if (input(in, 0)->op != OP_ATTENTION) return "its input must be an attention";
+  Infer of = {.sizes = in->sizes, .node = input(in, 0), .type = in->type};
+  return score_domain(&of, in->type);
+}
+
+// ---- expressions with a shape of their own ----
+
+static const char *expr_over(const Infer *in, const NodeType *domain) {
+  if (!in->node->attr.expr) return "it has no expression";
+  for (uint32_t i = 0; i < domain->rank; i++) {
+    int64_t value;
+    bool negative = domain->dims[i] && size_is_const(domain->dims[i], &value) && value < 0;
+    if (!domain->dims[i] || negative) return "a size is missing or negative";
+  }
+  return infer_expr(in->sizes, in->node, domain, false);
+}
+
+static const char *infer_pointwise_node(const Infer *in) {
+  const char *fault = expr_over(in, in->type);
+  if (!fault) in->type->dtype = in->node->attr.expr->dtype;
+  return fault;
+}
+
+static const char *infer_norm_node(const Infer *in) {
+  OpKind norm = in->node->attr.reduction;
+  if (norm != OP_LAYER_NORM && norm != OP_RMS_NORM) return "reduction must be layer_norm or rms_norm";
+  const char *fault = expr_over(in, in->type);
+  if (fault) return fault;
+  if (in->node->attr.expr->dtype != DTYPE_F32) return "what is normalized must be f32";
+  size_t n_weights = (size_t)in->node->attr.has_weight + in->node->attr.has_bias;
+  if (in->node->inputs.n < n_weights) return "weight or bias are missing";
+  return infer_norm_weights(in, norm, (uint32_t)(in->node->inputs.n - n_weights));
+}
+
+static const char *infer_reduce_node(const Infer *in) {
+  OpKind reduction = in->node->attr.reduction;
+  bool is_softmax = reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX;
+  if (op_table[reduction].category != CATEGORY_REDUCE && !is_softmax) return "unknown reduction";
+  NodeType domain = {.rank = in->node->attr.rank_in};
+  memcpy(domain.dims, in->node->attr.dims_in, sizeof domain.dims);
+  const char *fault = expr_over(in, &domain);
+  if (fault) return fault;
+  domain.dtype = in->node->attr.expr->dtype;
+  if (!op_takes(reduction, domain.dtype)) return "what is reduced must be f32";
+  return infer_reduction(in, reduction, &domain);
+}
+
+// ---- domains ----
+
+const char *infer_domain(SizeTable *sizes, const Node *node, NodeType *domain) {
+  Infer in = {.sizes = sizes, .node = node, .type = domain};
+  *domain = type_of(node);
+  if (node->op == OP_ATTENTION) return score_domain(&in, domain);
+  if (node->op == OP_REDUCE) {
+    domain->rank = node->attr.rank_in;
+    memcpy(domain->dims, node->attr.dims_in, sizeof domain->dims);
   }
   return NULL;
 }
@@ -342,34 +216,9 @@ static const char *infer_rotary(const Infer *in) {
 
 typedef const char *(*Rule)(const Infer *);
 
-static const Rule category_rules[] = {[CATEGORY_SOURCE] = infer_source,
-                                      [CATEGORY_UNARY] = infer_elementwise,
-                                      [CATEGORY_BINARY] = infer_elementwise,
-                                      [CATEGORY_TERNARY] = infer_elementwise,
-                                      [CATEGORY_REDUCE] = infer_reduce,
-                                      [CATEGORY_OTHER] = NULL};
-
 static const Rule rules[N_OPS] = {
-    [OP_SLICE] = infer_slice,
-    [OP_RESHAPE] = infer_reshape,
-    [OP_PERMUTE] = infer_permute,
-    [OP_CONCAT] = infer_concat,
-    [OP_GATHER] = infer_gather,
-    [OP_SOFTMAX] = infer_reduce,
-    [OP_LOG_SOFTMAX] = infer_reduce,
-    [OP_LAYER_NORM] = infer_norm,
-    [OP_RMS_NORM] = infer_norm,
-    [OP_SINUSOID] = infer_sinusoid,
-    [OP_ROTARY] = infer_rotary,
-    [OP_ROTARY_TABLE] = infer_sinusoid,
-    [OP_MATMUL] = infer_matrix_product,
-    [OP_MATMUL_FUSED] = infer_matrix_product,
-    [OP_LINEAR] = infer_linear,
-    [OP_POINTWISE] = infer_pointwise_node,
-    [OP_REDUCE] = infer_reduce_node,
-    [OP_NORM] = infer_norm_node,
-    [OP_ATTENTION] = infer_attention,
-    [OP_ATTENTION_WEIGHTS] = infer_attention_weights,
+#define OP(Enum, text, category, least, most, takes, gives, shape, ...) [OP_##Enum] = infer_##shape,
+#include "graph/ops.def"
 };
 
 const char *infer_arity(SizeTable *sizes, const Node *node) {
@@ -388,15 +237,19 @@ static const char *infer_rows(const Infer *in) {
   NodeType rows = *in->type;
   if (rows.dtype != DTYPE_F32 || rows.rank < 2) return "it has no rows of f32";
   rows.rank--;
-  bool fits = mask->dtype == DTYPE_BOOL && infer_broadcasts_to(in->sizes, mask->rank, (const Size *const *)mask->dims, &rows);
+  bool fits = mask->dtype == DTYPE_BOOL &&
+              infer_broadcasts_to(in->sizes, mask->rank, (const Size *const *)mask->dims, &rows);
   return fits ? NULL : "what says which rows are needed must be a bool that broadcasts to them";
 }
 
 const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type) {
   *type = type_of(node);
   Infer in = {.sizes = sizes, .node = node, .type = type};
-  Rule rule = rules[node->op] ? rules[node->op] : category_rules[op_table[node->op].category];
-  const char *fault = rule(&in);
+  bool checks_first = node->inputs.n > 0 && !op_is_pointwise(node->op); /* those check all their operands */
+  DType first = checks_first ? node->inputs.items[0]->dtype : DTYPE_F32;
+  const char *fault = checks_first && !op_takes(node->op, first) ? op_takes_fault(node->op) : NULL;
+  if (!fault) fault = rules[node->op](&in);
+  if (checks_first) type->dtype = op_gives(node->op, first, type->dtype);
   if (!fault) fault = infer_rows(&in);
-  return fault ? infer_fault(&in, "%s: %s", op_name(&in), fault) : NULL;
+  return fault ? infer_fault(&in, "%s: %s", op_table[node->op].name, fault) : NULL;
 }

@@ -19,8 +19,6 @@ typedef struct NodeType {
  * (infer_arity). */
 const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type);
 const char *infer_arity(SizeTable *sizes, const Node *node);
-/* The type of a pointwise operation on operands of these types; NULL or the fault. */
-const char *infer_pointwise(OpKind op, const DType *args, DType *result);
 /* The fault of an expression over `domain`, whose type is that of the expression; NULL: none. `acc`: it may be used. */
 const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc);
 /* Broadcasts `dims` into `into`, aligned at the last axis; false if they don't agree or the rank is too great. */
@@ -33,21 +31,29 @@ const char *infer_domain(SizeTable *sizes, const Node *node, NodeType *domain);
 void type_print(StrBuf *out, const SizeTable *sizes, const NodeType *type); /* "f32[batch, 64]" */
 NodeType type_of(const Node *node);
 
-/* infer_fused.c: rules of the operations that only exist after fusion. */
+// ---- shape rules, by the column `shape` of ops.def ----
+
 typedef struct Infer {
   SizeTable *sizes;
   const Node *node;
   NodeType *type; /* the result; at first what the node says */
 } Infer;
+
+/* Each sets the shape of the result, and its type where ops.def leaves it to the node. NULL or the fault. */
+const char *infer_source(const Infer *in);
+const char *infer_elementwise(const Infer *in);
+const char *infer_slice(const Infer *in);
+const char *infer_reshape(const Infer *in);
+const char *infer_permute(const Infer *in);
+const char *infer_concat(const Infer *in);
+const char *infer_gather(const Infer *in);
+const char *infer_reduce(const Infer *in);
+const char *infer_norm(const Infer *in);
+const char *infer_sinusoid(const Infer *in);
+const char *infer_rotary(const Infer *in);
+
+/* What the rules of fused nodes share with them. */
 const char *infer_fault(const Infer *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
-const char *infer_matrix_product(const Infer *in);
-const char *infer_linear(const Infer *in);
-const char *infer_pointwise_node(const Infer *in);
-const char *infer_reduce_node(const Infer *in);
-const char *infer_norm_node(const Infer *in);
-const char *infer_attention(const Infer *in);
-const char *infer_attention_weights(const Infer *in);
-/* infer.c: shared with them. */
 const char *infer_reduction(const Infer *in, OpKind reduction, const NodeType *of);
 const char *infer_norm_weights(const Infer *in, OpKind norm, uint32_t first);
 

@@ -1,12 +1,12 @@
 /* In: the text form of a graph (print.c shows it). Out: the graph, or one error with its line and column: the first
- * thing that is not what the grammar expects. The reader accepts anything with the syntax of a graph that uses only what
- * it has defined; whether types and shapes are right is for graph_verify to say. Comments begin with # and may stand
- * wherever blanks may.
+ * thing that is not what the grammar expects. The reader accepts anything with the syntax of a graph that uses only
+ * what it has defined; whether types and shapes are right is for graph_verify to say. Comments begin with # and may
+ * stand wherever blanks may.
  *
- * The sections follow the text from the inside out: words, nodes, checks, the generate block, the header, the whole. */
+ * The sections follow the text from the inside out: words, nodes, checks, the header, statements, the whole. */
 #include <string.h>
 
-#include "graph/attributes.h"
+#include "graph/graph.h"
 #include "graph/text.h"
 
 typedef struct GraphReader {
@@ -212,9 +212,9 @@ static const ReadAttribute readers[N_ATTRIBUTES] = {
 
 static bool read_attribute(GraphReader *r, Pending *p, Attribute attribute) {
   if (!op_has_attribute(p->op, attribute)) {
-    return read_fault(r, "%s has no %s", op_table[p->op].name, attribute_names[attribute]);
+    return read_fault(r, "%s has no %s", op_table[p->op].name, attribute_table[attribute].name);
   }
-  if (p->seen[attribute]) return read_fault(r, "%s stands twice", attribute_names[attribute]);
+  if (p->seen[attribute]) return read_fault(r, "%s stands twice", attribute_table[attribute].name);
   p->seen[attribute] = true;
   return readers[attribute](r, p);
 }
@@ -223,7 +223,7 @@ static bool read_attribute(GraphReader *r, Pending *p, Attribute attribute) {
 static bool scan_label(GraphReader *r, Attribute *attribute) {
   for (int i = 0; i < N_ATTRIBUTES; i++) {
     const char *rest = r->text;
-    if (!scan_word(&rest, attribute_names[i]) || !scan_char(&rest, '=')) continue;
+    if (!scan_word(&rest, attribute_table[i].name) || !scan_char(&rest, '=')) continue;
     r->text = rest;
     *attribute = (Attribute)i;
     return true;

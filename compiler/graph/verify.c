@@ -138,7 +138,8 @@ static void check_generate(Verifier *v) {
     output |= strcmp(graph->outputs.items[i].name, graph->generate_output) == 0;
   }
   if (!input) fault(v, NULL, "generate: there is no input '%s'", graph->generate_input);
-  if (!output) fault(v, NULL, "generate: there is no output '%s'", graph->generate_output ? graph->generate_output : "");
+  const char *name = graph->generate_output ? graph->generate_output : "";
+  if (!output) fault(v, NULL, "generate: there is no output '%s'", name);
 }
 
 // ---- types ----

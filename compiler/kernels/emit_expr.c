@@ -54,22 +54,18 @@ ExprProgram expr_program(Arena *arena, const Expr *expr, bool (*varies)(const vo
   return program;
 }
 
-static bool has_op(const ExprProgram *program, const OpKind *ops, size_t n) {
-  for (uint32_t i = 0; i < program->n; i++)
-    for (size_t k = 0; k < n; k++)
-      if (program->nodes[i]->kind == EXPR_OP && program->nodes[i]->op == ops[k]) return true;
+bool expr_divides(const ExprProgram *program) {
+  for (uint32_t i = 0; i < program->n; i++) {
+    const Expr *expr = program->nodes[i];
+    if (expr->kind == EXPR_OP && (expr->op == OP_FLOORDIV || expr->op == OP_FLOORMOD)) return true;
+  }
   return false;
 }
 
-bool expr_divides(const ExprProgram *program) {
-  static const OpKind ops[] = {OP_FLOORDIV, OP_FLOORMOD};
-  return has_op(program, ops, sizeof ops / sizeof *ops);
-}
-
 bool expr_is_long(const ExprProgram *program) {
-  static const OpKind ops[] = {OP_EXP,  OP_LOG,  OP_SIN,  OP_COS,       OP_TANH,      OP_SIGMOID,
-                               OP_ERF,  OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU};
-  return program->n > 24 || has_op(program, ops, sizeof ops / sizeof *ops);
+  for (uint32_t i = 0; i < program->n; i++)
+    if (program->nodes[i]->kind == EXPR_OP && op_table[program->nodes[i]->op].cost == COST_POLYNOMIAL) return true;
+  return program->n > 24;
 }
 
 // ---- its code ----

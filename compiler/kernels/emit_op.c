@@ -1,5 +1,5 @@
-/* In: an operation of ops.def and the values of its arguments. Out: its vector code, by a table with one row per
- * operation. NaN propagates as in PyTorch; integers wrap; nothing traps. */
+/* In: an operation of ops.def and the values of its arguments. Out: its vector code, from the function that its
+ * row names. NaN propagates as in PyTorch; integers wrap; nothing traps. */
 #include "base/check.h"
 #include "codegen/math.h"
 #include "kernels/emit_expr.h"
@@ -12,61 +12,52 @@ static bool is_integer(const Expr *expr) { return expr->args[0]->dtype == DTYPE_
 // ---- unary ----
 
 #define FUNCTION(name, function)                                                                 \
-  static Lanes name(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {                 \
+  static Lanes emit_op_##name(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {                 \
     (void)expr;                                                                                  \
     return function(emitter->e, args[0]);                                                        \
   }
-FUNCTION(emit_exp, math_exp)
-FUNCTION(emit_log, math_log)
-FUNCTION(emit_sqrt, lanes_sqrt)
-FUNCTION(emit_sin, math_sin)
-FUNCTION(emit_cos, math_cos)
-FUNCTION(emit_tanh, math_tanh)
-FUNCTION(emit_sigmoid, math_sigmoid)
-FUNCTION(emit_erf, math_erf)
-FUNCTION(emit_silu, math_silu)
-FUNCTION(emit_gelu, math_gelu)
-FUNCTION(emit_gelu_tanh, math_gelu_tanh)
-FUNCTION(emit_quick_gelu, math_quick_gelu)
+FUNCTION(exp, math_exp)
+FUNCTION(log, math_log)
+FUNCTION(sqrt, lanes_sqrt)
+FUNCTION(abs, lanes_abs)
+FUNCTION(sin, math_sin)
+FUNCTION(cos, math_cos)
+FUNCTION(tanh, math_tanh)
+FUNCTION(sigmoid, math_sigmoid)
+FUNCTION(erf, math_erf)
+FUNCTION(silu, math_silu)
+FUNCTION(gelu, math_gelu)
+FUNCTION(gelu_tanh, math_gelu_tanh)
+FUNCTION(quick_gelu, math_quick_gelu)
 
-static Lanes emit_neg(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_neg(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   return is_integer(expr) ? lanes_unary(emitter->e, LLVMBuildNeg, args[0]) : lanes_neg(emitter->e, args[0]);
 }
 
-static Lanes emit_abs(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
-  Emitter *e = emitter->e;
-  if (!is_integer(expr)) return lanes_abs(e, args[0]);
-  Lanes negative = lanes_icompare(e, LLVMIntSLT, args[0], lanes_bits(e, 0));
-  return lanes_select(e, negative, lanes_unary(e, LLVMBuildNeg, args[0]), args[0]);
-}
-
-static Lanes emit_rsqrt(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_rsqrt(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return lanes_div(emitter->e, lanes_number(emitter->e, 1), lanes_sqrt(emitter->e, args[0]));
 }
 
-static Lanes emit_relu(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
-  Emitter *e = emitter->e;
-  bool integer = is_integer(expr);
-  Lanes zero = integer ? lanes_bits(e, 0) : lanes_number(e, 0);
-  Lanes negative = integer ? lanes_icompare(e, LLVMIntSLT, args[0], zero)
-                           : lanes_compare(e, LLVMRealOLT, args[0], zero);
-  return lanes_select(e, negative, zero, args[0]);
+static Lanes emit_op_relu(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+  (void)expr;
+  Lanes zero = lanes_number(emitter->e, 0);
+  return lanes_select(emitter->e, lanes_compare(emitter->e, LLVMRealOLT, args[0], zero), zero, args[0]);
 }
 
-static Lanes emit_not(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_not(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return lanes_unary(emitter->e, LLVMBuildNot, args[0]);
 }
 
-static Lanes emit_to_f32(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_to_f32(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   DType from = expr->args[0]->dtype;
   if (from == DTYPE_F32) return args[0];
   return lanes_convert(emitter->e, from == DTYPE_BOOL ? LLVMUIToFP : LLVMSIToFP, args[0], emitter->e->f32);
 }
 
 /* The conversion is defined only for numbers in range, so others are replaced before and after it. */
-static Lanes emit_to_i32(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_to_i32(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   Emitter *e = emitter->e;
   DType from = expr->args[0]->dtype;
   if (from == DTYPE_I32) return args[0];
@@ -79,14 +70,14 @@ static Lanes emit_to_i32(ExprEmitter *emitter, const Expr *expr, const Lanes *ar
 // ---- arithmetic ----
 
 #define ARITHMETIC(name, real, integer)                                                          \
-  static Lanes name(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {                 \
+  static Lanes emit_op_##name(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {                 \
     return lanes_binary(emitter->e, is_integer(expr) ? integer : real, args[0], args[1]);        \
   }
-ARITHMETIC(emit_plus, LLVMBuildFAdd, LLVMBuildAdd)
-ARITHMETIC(emit_minus, LLVMBuildFSub, LLVMBuildSub)
-ARITHMETIC(emit_times, LLVMBuildFMul, LLVMBuildMul)
+ARITHMETIC(add, LLVMBuildFAdd, LLVMBuildAdd)
+ARITHMETIC(sub, LLVMBuildFSub, LLVMBuildSub)
+ARITHMETIC(mul, LLVMBuildFMul, LLVMBuildMul)
 
-static Lanes emit_div(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_div(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return lanes_div(emitter->e, args[0], args[1]);
 }
@@ -123,12 +114,12 @@ static Lanes divide_down(ExprEmitter *emitter, const Lanes *args, bool rest) {
   return lanes_select(e, adjust, lanes_binary(e, LLVMBuildSub, q, one), q);
 }
 
-static Lanes emit_floordiv(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_floordiv(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return divide_down(emitter, args, false);
 }
 
-static Lanes emit_floormod(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_floormod(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return divide_down(emitter, args, true);
 }
@@ -144,71 +135,63 @@ static Lanes extreme(ExprEmitter *emitter, const Expr *expr, const Lanes *args, 
   return lanes_select(e, none, lanes_number(e, (double)__builtin_nanf("")), chosen);
 }
 
-static Lanes emit_maximum(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_maximum(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   return extreme(emitter, expr, args, LLVMRealOGT, LLVMIntSGT);
 }
 
-static Lanes emit_minimum(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_minimum(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   return extreme(emitter, expr, args, LLVMRealOLT, LLVMIntSLT);
 }
 
-/* Booleans compare as 0 and 1. */
 static Lanes compare(ExprEmitter *emitter, const Expr *expr, const Lanes *args, LLVMRealPredicate real,
                      LLVMIntPredicate integer) {
-  Emitter *e = emitter->e;
-  if (expr->args[0]->dtype == DTYPE_F32) return lanes_compare(e, real, args[0], args[1]);
-  if (is_integer(expr)) return lanes_icompare(e, integer, args[0], args[1]);
-  return lanes_icompare(e, integer, lanes_convert(e, LLVMZExt, args[0], e->i32),
-                        lanes_convert(e, LLVMZExt, args[1], e->i32));
+  return is_integer(expr) ? lanes_icompare(emitter->e, integer, args[0], args[1])
+                          : lanes_compare(emitter->e, real, args[0], args[1]);
 }
 
 #define COMPARISON(name, real, integer)                                                          \
-  static Lanes name(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {                 \
+  static Lanes emit_op_##name(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {                 \
     return compare(emitter, expr, args, real, integer);                                          \
   }
-COMPARISON(emit_eq, LLVMRealOEQ, LLVMIntEQ)
-COMPARISON(emit_ne, LLVMRealUNE, LLVMIntNE)
-COMPARISON(emit_lt, LLVMRealOLT, LLVMIntSLT)
-COMPARISON(emit_gt, LLVMRealOGT, LLVMIntSGT)
-COMPARISON(emit_le, LLVMRealOLE, LLVMIntSLE)
-COMPARISON(emit_ge, LLVMRealOGE, LLVMIntSGE)
+COMPARISON(eq, LLVMRealOEQ, LLVMIntEQ)
+COMPARISON(ne, LLVMRealUNE, LLVMIntNE)
+COMPARISON(lt, LLVMRealOLT, LLVMIntSLT)
+COMPARISON(gt, LLVMRealOGT, LLVMIntSGT)
+COMPARISON(le, LLVMRealOLE, LLVMIntSLE)
+COMPARISON(ge, LLVMRealOGE, LLVMIntSGE)
 
-static Lanes emit_and(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_and(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return lanes_binary(emitter->e, LLVMBuildAnd, args[0], args[1]);
 }
 
-static Lanes emit_or(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_or(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return lanes_binary(emitter->e, LLVMBuildOr, args[0], args[1]);
 }
 
-static Lanes emit_where(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+static Lanes emit_op_where(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return lanes_select(emitter->e, args[0], args[1], args[2]);
 }
 
+// ---- the table ----
+
+/* The column `code` of the pointwise operations. */
+#define EMIT_SOURCE(code) NULL
+#define EMIT_UNARY(code) emit_op_##code
+#define EMIT_BINARY(code) emit_op_##code
+#define EMIT_TERNARY(code) emit_op_##code
+#define EMIT_VIEW(code) NULL
+#define EMIT_REDUCE(code) NULL
+#define EMIT_CONTRACT(code) NULL
+#define EMIT_OTHER(code) NULL
+static const EmitOp emitters[N_OPS] = {
+#define OP(Enum, text, category, least, most, takes, gives, shape, eval, code, ...) [OP_##Enum] = EMIT_##category(code),
+#include "graph/ops.def"
+};
+
 Lanes emit_op(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
-  static const EmitOp table[N_OPS] = {
-      [OP_NEG] = emit_neg,           [OP_EXP] = emit_exp,
-      [OP_LOG] = emit_log,           [OP_SQRT] = emit_sqrt,
-      [OP_RSQRT] = emit_rsqrt,       [OP_ABS] = emit_abs,
-      [OP_SIN] = emit_sin,           [OP_COS] = emit_cos,
-      [OP_TANH] = emit_tanh,         [OP_SIGMOID] = emit_sigmoid,
-      [OP_ERF] = emit_erf,           [OP_RELU] = emit_relu,
-      [OP_SILU] = emit_silu,         [OP_GELU] = emit_gelu,
-      [OP_GELU_TANH] = emit_gelu_tanh, [OP_QUICK_GELU] = emit_quick_gelu,
-      [OP_NOT] = emit_not,           [OP_TO_F32] = emit_to_f32,
-      [OP_TO_I32] = emit_to_i32,     [OP_ADD] = emit_plus,
-      [OP_SUB] = emit_minus,         [OP_MUL] = emit_times,
-      [OP_DIV] = emit_div,           [OP_FLOORDIV] = emit_floordiv,
-      [OP_FLOORMOD] = emit_floormod, [OP_MAXIMUM] = emit_maximum,
-      [OP_MINIMUM] = emit_minimum,   [OP_EQ] = emit_eq,
-      [OP_NE] = emit_ne,             [OP_LT] = emit_lt,
-      [OP_GT] = emit_gt,             [OP_LE] = emit_le,
-      [OP_GE] = emit_ge,             [OP_AND] = emit_and,
-      [OP_OR] = emit_or,             [OP_WHERE] = emit_where,
-  };
-  CHECK(expr->op < N_OPS && table[expr->op], "operation %d in an expression", expr->op);
-  return table[expr->op](emitter, expr, args);
+  CHECK(expr->op < N_OPS && emitters[expr->op], "operation %d in an expression", expr->op);
+  return emitters[expr->op](emitter, expr, args);
 }

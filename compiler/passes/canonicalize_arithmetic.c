@@ -128,20 +128,14 @@ Node *rule_convert(Pass *pass, Builder *b, Node *node) {
 
 // ---- conditions ----
 
-static OpKind opposite(OpKind op) {
-  static const OpKind opposites[N_OPS] = {[OP_EQ] = OP_NE, [OP_NE] = OP_EQ, [OP_LT] = OP_GE,
-                                          [OP_GE] = OP_LT, [OP_GT] = OP_LE, [OP_LE] = OP_GT};
-  return opposites[op];
-}
-
 /* Only == and != have an opposite that holds for NaN too. */
 Node *rule_not(Pass *pass, Builder *b, Node *node) {
   Node *x = left(node);
   if (x->op == OP_NOT) return left(x);
-  bool comparison = opposite(x->op) != 0;
+  bool comparison = op_opposite(x->op) != N_OPS;
   bool exact = comparison && (left(x)->dtype != DTYPE_F32 || x->op == OP_EQ || x->op == OP_NE);
   if (!exact || match_only_user(pass, x) != node) return NULL;
-  return build_binary(b, opposite(x->op), left(x), right(x));
+  return build_binary(b, op_opposite(x->op), left(x), right(x));
 }
 
 /* x and true, x or false: x. x and false, x or true: known. */

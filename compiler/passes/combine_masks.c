@@ -29,14 +29,8 @@ static bool is_fill(const Node *node) {
 
 static Node *negated(Builder *b, Node *node, unsigned depth);
 
-static OpKind opposite_of_integers(OpKind op) {
-  static const OpKind opposites[N_OPS] = {[OP_EQ] = OP_NE, [OP_NE] = OP_EQ, [OP_LT] = OP_GE,
-                                          [OP_GE] = OP_LT, [OP_GT] = OP_LE, [OP_LE] = OP_GT};
-  return opposites[op];
-}
-
 static bool is_integer_comparison(const Node *node) {
-  return opposite_of_integers(node->op) != 0 && node->inputs.items[0]->dtype == DTYPE_I32;
+  return op_opposite(node->op) != N_OPS && node->inputs.items[0]->dtype == DTYPE_I32;
 }
 
 /* Whether the negation costs no operation that the condition doesn't have. */
@@ -58,7 +52,7 @@ static Node *negated_view(Builder *b, Node *node, unsigned depth) {
 static Node *negated(Builder *b, Node *node, unsigned depth) {
   if (node->op == OP_NOT) return node->inputs.items[0];
   if (is_integer_comparison(node))
-    return build_binary(b, opposite_of_integers(node->op), node->inputs.items[0], node->inputs.items[1]);
+    return build_binary(b, op_opposite(node->op), node->inputs.items[0], node->inputs.items[1]);
   if (!negates_freely(node, depth)) return build_unary(b, OP_NOT, node);
   if (op_table[node->op].category == CATEGORY_VIEW) return negated_view(b, node, depth);
   Node *x = negated(b, node->inputs.items[0], depth - 1), *y = negated(b, node->inputs.items[1], depth - 1);

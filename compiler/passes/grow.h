@@ -59,7 +59,5 @@ typedef struct AxisMap {
 AxisMap axis_map_of(SizeTable *sizes, const Node *node, uint32_t rank, const Size *const *dims);
 /* NULL if the node isn't known from the position, or would be expensive to compute over and over. */
 Expr *grow_index(Graph *graph, const Node *node, const AxisMap *map);
-/* Operations that cost about as much as reading their result would. */
-bool op_is_cheap(OpKind op);
 
 #endif

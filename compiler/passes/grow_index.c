@@ -12,16 +12,6 @@ typedef struct Index {
   unsigned steps; /* nodes looked at, shared ones every time */
 } Index;
 
-bool op_is_cheap(OpKind op) {
-  static const bool cheap[N_OPS] = {
-      [OP_NEG] = true, [OP_ABS] = true, [OP_RELU] = true, [OP_NOT] = true, [OP_TO_F32] = true, [OP_TO_I32] = true,
-      [OP_ADD] = true, [OP_SUB] = true, [OP_MUL] = true, [OP_MAXIMUM] = true, [OP_MINIMUM] = true, [OP_EQ] = true,
-      [OP_NE] = true,  [OP_LT] = true,  [OP_GT] = true,  [OP_LE] = true,      [OP_GE] = true,      [OP_AND] = true,
-      [OP_OR] = true,  [OP_WHERE] = true,
-  };
-  return cheap[op];
-}
-
 AxisMap axis_map_of(SizeTable *sizes, const Node *node, uint32_t rank, const Size *const *dims) {
   AxisMap map;
   for (uint32_t i = 0; i < node->rank; i++) {

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "graph/uniform.h"
+#include "graph/graph.h"
 #include "passes/incremental_parts.h"
 
 bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) {

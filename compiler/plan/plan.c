@@ -10,11 +10,20 @@
 
 typedef void (*PlanNode)(Planner *p, const Node *node);
 
+/* The column `code` of the operations that have steps of their own. */
+#define plan_ON_USE NULL
+#define plan_LOWERED NULL
+#define PLAN_SOURCE(code) NULL
+#define PLAN_UNARY(code) NULL
+#define PLAN_BINARY(code) NULL
+#define PLAN_TERNARY(code) NULL
+#define PLAN_VIEW(code) plan_##code
+#define PLAN_REDUCE(code) plan_##code
+#define PLAN_CONTRACT(code) plan_##code
+#define PLAN_OTHER(code) plan_##code
 static const PlanNode plan_node[N_OPS] = {
-    [OP_POINTWISE] = plan_pointwise, [OP_REDUCE] = plan_reduce,    [OP_NORM] = plan_norm,
-    [OP_CONCAT] = plan_concat,       [OP_LINEAR] = plan_linear,    [OP_MATMUL] = plan_matmul,
-    [OP_MATMUL_FUSED] = plan_matmul, [OP_ATTENTION] = plan_attention,
-    [OP_SINUSOID] = plan_table,      [OP_ROTARY_TABLE] = plan_table,
+#define OP(Enum, text, category, least, most, takes, gives, shape, eval, code, ...) [OP_##Enum] = PLAN_##category(code),
+#include "graph/ops.def"
 };
 
 // ---- what there is to do ----

@@ -53,15 +53,18 @@ static void add_row(KernelBench *bench, OpKind op, DType in, DType out, uint32_t
   kernel_add(bench, spec);
 }
 
+/* Every pointwise operation, for a type that it takes. */
 static void add_rows(KernelBench *bench) {
-  for (OpKind op = OP_NEG; op <= OP_QUICK_GELU; op++) add_row(bench, op, DTYPE_F32, DTYPE_F32, 1, COLUMN_CONTIGUOUS);
-  for (OpKind op = OP_ADD; op <= OP_MINIMUM; op++) {
-    if (op == OP_FLOORDIV || op == OP_FLOORMOD) add_row(bench, op, DTYPE_I32, DTYPE_I32, 2, COLUMN_STRIDED);
-    else add_row(bench, op, DTYPE_F32, DTYPE_F32, 2, COLUMN_STRIDED);
+  static const DType types[] = {[TYPES_F32] = DTYPE_F32, [TYPES_I32] = DTYPE_I32, [TYPES_BOOL] = DTYPE_BOOL,
+                                [TYPES_NUMBER] = DTYPE_I32, [TYPES_ANY] = DTYPE_F32};
+  for (OpKind op = 0; op < N_OPS; op++) {
+    DType in = types[op_table[op].takes];
+    if (!op_is_pointwise(op) || op == OP_WHERE) continue; /* its operands have two types; see test_row_kernels */
+    add_row(bench, op, in, op_gives(op, in, in), (uint32_t)op_table[op].most, op % 2 ? COLUMN_CONTIGUOUS : COLUMN_STRIDED);
   }
-  for (OpKind op = OP_EQ; op <= OP_GE; op++) add_row(bench, op, DTYPE_I32, DTYPE_BOOL, 2, COLUMN_CONTIGUOUS);
-  add_row(bench, OP_AND, DTYPE_BOOL, DTYPE_BOOL, 2, COLUMN_CONTIGUOUS);
-  add_row(bench, OP_TO_I32, DTYPE_F32, DTYPE_I32, 1, COLUMN_CONTIGUOUS);
+  static const OpKind arithmetic[] = {OP_NEG, OP_ADD, OP_SUB, OP_MUL, OP_MAXIMUM, OP_MINIMUM}; /* f32 too */
+  for (size_t i = 0; i < sizeof arithmetic / sizeof *arithmetic; i++)
+    add_row(bench, arithmetic[i], DTYPE_F32, DTYPE_F32, (uint32_t)op_table[arithmetic[i]].most, COLUMN_CONTIGUOUS);
   add_row(bench, OP_TO_F32, DTYPE_BOOL, DTYPE_F32, 1, COLUMN_STRIDED);
 }
 

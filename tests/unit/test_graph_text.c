@@ -1,7 +1,7 @@
 /* The text form of graphs: what is printed is read back to the same text; what is no graph is refused with its place. */
 #include "../support/compiled_graph.h"
 #include "graph/build.h"
-#include "graph/uniform.h"
+#include "graph/graph.h"
 
 TestSuite(graph_text, .init = setup, .fini = teardown);
 

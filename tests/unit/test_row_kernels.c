@@ -58,8 +58,6 @@ REAL(r_min, isnan(x) || isnan(y) ? NAN : x < y ? x : y)
   }
 static int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y != 0 && (x % y < 0) != (y < 0)); }
 WHOLE(i_neg, -x)
-WHOLE(i_abs, x < 0 ? -x : x)
-WHOLE(i_relu, x < 0 ? 0 : x)
 WHOLE(i_add, x + y)
 WHOLE(i_sub, x - y)
 WHOLE(i_mul, x *y)
@@ -81,7 +79,6 @@ COMPARE(ge, >=)
 static Value b_not(const Value *args) { return (Value){.b = !args[0].b}; }
 static Value b_and(const Value *args) { return (Value){.b = args[0].b && args[1].b}; }
 static Value b_or(const Value *args) { return (Value){.b = args[0].b || args[1].b}; }
-static Value b_eq(const Value *args) { return (Value){.b = args[0].b == args[1].b}; }
 static Value f_from_f(const Value *args) { return args[0]; }
 static Value f_from_i(const Value *args) { return (Value){.f = (float)args[0].i}; }
 static Value f_from_b(const Value *args) { return (Value){.f = args[0].b}; }
@@ -102,15 +99,14 @@ static const Operation operations[] = {
     {OP_SILU, F, F, 1, r_silu},        {OP_GELU, F, F, 1, r_gelu},         {OP_GELU_TANH, F, F, 1, r_gelu_tanh},
     {OP_QUICK_GELU, F, F, 1, r_quick_gelu}, {OP_ADD, F, F, 2, r_add},      {OP_SUB, F, F, 2, r_sub},
     {OP_MUL, F, F, 2, r_mul},          {OP_DIV, F, F, 2, r_div},           {OP_MAXIMUM, F, F, 2, r_max},
-    {OP_MINIMUM, F, F, 2, r_min},      {OP_NEG, I, I, 1, i_neg},           {OP_ABS, I, I, 1, i_abs},
-    {OP_RELU, I, I, 1, i_relu},        {OP_ADD, I, I, 2, i_add},           {OP_SUB, I, I, 2, i_sub},
-    {OP_MUL, I, I, 2, i_mul},          {OP_MAXIMUM, I, I, 2, i_max},       {OP_MINIMUM, I, I, 2, i_min},
-    {OP_FLOORDIV, I, I, 2, i_div},     {OP_FLOORMOD, I, I, 2, i_mod},      {OP_EQ, F, B, 2, feq},
-    {OP_NE, F, B, 2, fne},             {OP_LT, F, B, 2, flt},              {OP_GT, F, B, 2, fgt},
-    {OP_LE, F, B, 2, fle},             {OP_GE, F, B, 2, fge},              {OP_EQ, I, B, 2, weq},
-    {OP_NE, I, B, 2, wne},             {OP_LT, I, B, 2, wlt},              {OP_GT, I, B, 2, wgt},
-    {OP_LE, I, B, 2, wle},             {OP_GE, I, B, 2, wge},              {OP_NOT, B, B, 1, b_not},
-    {OP_AND, B, B, 2, b_and},          {OP_OR, B, B, 2, b_or},             {OP_EQ, B, B, 2, b_eq},
+    {OP_MINIMUM, F, F, 2, r_min},      {OP_NEG, I, I, 1, i_neg},           {OP_ADD, I, I, 2, i_add},
+    {OP_SUB, I, I, 2, i_sub},          {OP_MUL, I, I, 2, i_mul},           {OP_MAXIMUM, I, I, 2, i_max},
+    {OP_MINIMUM, I, I, 2, i_min},      {OP_FLOORDIV, I, I, 2, i_div},      {OP_FLOORMOD, I, I, 2, i_mod},
+    {OP_EQ, F, B, 2, feq},             {OP_NE, F, B, 2, fne},              {OP_LT, F, B, 2, flt},
+    {OP_GT, F, B, 2, fgt},             {OP_LE, F, B, 2, fle},              {OP_GE, F, B, 2, fge},
+    {OP_EQ, I, B, 2, weq},             {OP_NE, I, B, 2, wne},              {OP_LT, I, B, 2, wlt},
+    {OP_GT, I, B, 2, wgt},             {OP_LE, I, B, 2, wle},              {OP_GE, I, B, 2, wge},
+    {OP_NOT, B, B, 1, b_not},          {OP_AND, B, B, 2, b_and},           {OP_OR, B, B, 2, b_or},
     {OP_TO_F32, F, F, 1, f_from_f},    {OP_TO_F32, I, F, 1, f_from_i},     {OP_TO_F32, B, F, 1, f_from_b},
     {OP_TO_I32, F, I, 1, i_from_f},    {OP_TO_I32, B, I, 1, i_from_b},
 };

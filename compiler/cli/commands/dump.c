@@ -14,7 +14,7 @@
 #include "aot/aot.h"
 #include "cli/commands/commands.h"
 #include "cli/model.h"
-#include "graph/uniform.h"
+#include "graph/graph.h"
 #include "plan/plan.h"
 #include "weights/files.h"
 

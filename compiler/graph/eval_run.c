@@ -1,0 +1,277 @@
+/* One run of the interpreter: a graph whose inputs are whole and whose sizes have values.
+ *
+ * In: an EvalRun. Out: its outputs, or the first error. Nodes are computed in the order of the list, only those that an
+ * output needs, and a value is freed after its last use. Before a node is computed, the actual shapes of its operands
+ * go through the rules that typed the graph, so even a graph without checks cannot read beyond a tensor. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "graph/eval_run.h"
+
+EvalRun *eval_run_new(Arena *scratch, Diag *diag, const Graph *graph) {
+  EvalRun *run = ARENA_NEW(scratch, EvalRun);
+  run->scratch = scratch;
+  run->numbers = size_table_new(scratch);
+  run->diag = diag;
+  run->graph = graph;
+  run->values = ARENA_ARRAY(scratch, EvalValue, graph->next_id);
+  run->probabilities = ARENA_ARRAY(scratch, Tensor, graph->next_id);
+  return run;
+}
+
+// ---- checks ----
+
+static bool compare(OpKind op, int64_t left, int64_t right) {
+  switch (op) {
+    case OP_EQ: return left == right;
+    case OP_NE: return left != right;
+    case OP_LT: return left < right;
+    case OP_GT: return left > right;
+    case OP_LE: return left <= right;
+    default: return left >= right;
+  }
+}
+
+static const char *cond_fault(const EvalRun *run, const Cond *cond, bool *truth) {
+  bool other = false;
+  int64_t left, right;
+  const char *fault;
+  if (cond->kind == COND_COMPARE) {
+    fault = eval_size_fault(run, cond->left, &left);
+    if (!fault) fault = eval_size_fault(run, cond->right, &right);
+    if (!fault) *truth = compare(cond->op, left, right);
+    return fault;
+  }
+  fault = cond_fault(run, cond->a, truth);
+  if (!fault && cond->b) fault = cond_fault(run, cond->b, &other);
+  if (cond->kind == COND_NOT) *truth = !*truth;
+  if (cond->kind == COND_AND) *truth = *truth && other;
+  if (cond->kind == COND_OR) *truth = *truth || other;
+  return fault;
+}
+
+static const char *check_message(const EvalRun *run, const Check *check) {
+  StrBuf out = strbuf_new(run->scratch);
+  for (size_t i = 0; i < check->message.n; i++) {
+    const CheckPart *part = &check->message.items[i];
+    int64_t value;
+    if (part->text) strbuf_add(&out, part->text);
+    if (!part->size || eval_size_fault(run, part->size, &value)) continue;
+    if (part->named && !size_is_const(part->size, NULL)) {
+      size_print(&out, run->graph->sizes, part->size);
+      strbuf_add(&out, " = ");
+    }
+    strbuf_printf(&out, "%lld", (long long)value);
+  }
+  return out.text;
+}
+
+bool eval_checks(EvalRun *run) {
+  for (size_t i = 0; i < run->graph->checks.n; i++) {
+    const Check *check = &run->graph->checks.items[i];
+    bool truth = false;
+    const char *fault = cond_fault(run, check->condition, &truth);
+    if (!fault && truth) continue;
+    eval_report(run, &check->origin, DIAG_RUN_CHECK, fault ? fault : check_message(run, check));
+    return false;
+  }
+  return true;
+}
+
+// ---- shapes ----
+
+/* Replaces sizes by constants; NULL or the fault. */
+static const char *make_constant(EvalRun *run, uint32_t n, const Size **sizes) {
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t value;
+    const char *fault = sizes[i] ? eval_size_fault(run, sizes[i], &value) : NULL;
+    if (fault) return fault;
+    if (sizes[i]) sizes[i] = size_const(run->numbers, value);
+  }
+  return NULL;
+}
+
+static const char *expr_size_fault(EvalRun *run, const Expr *expr) {
+  if (!expr) return NULL;
+  ExprList list = expr_list(run->scratch, expr);
+  const char *fault = NULL;
+  int64_t value;
+  for (uint32_t i = 0; i < list.n && !fault; i++) {
+    if (list.items[i]->kind == EXPR_SIZE) fault = eval_size_fault(run, list.items[i]->size, &value);
+  }
+  return fault;
+}
+
+/* The node with its sizes as constants; NULL after a fault, which is reported. */
+static Node *make_concrete(const EvalNode *in) {
+  EvalRun *run = in->run;
+  Node *copy = ARENA_NEW(run->scratch, Node);
+  *copy = (Node){.op = in->node->op, .dtype = in->node->dtype, .rank = in->node->rank, .attr = in->node->attr};
+  memcpy(copy->dims, in->node->dims, sizeof copy->dims);
+  for (size_t i = 0; i < in->node->inputs.n; i++) {
+    vec_push(run->scratch, &copy->inputs, run->values[in->node->inputs.items[i]->id].concrete);
+  }
+  const char *fault = make_constant(run, copy->rank, copy->dims);
+  if (!fault) fault = make_constant(run, copy->rank, copy->attr.starts);
+  if (!fault) fault = make_constant(run, copy->attr.rank_in, copy->attr.dims_in);
+  if (!fault) fault = make_constant(run, 1, &copy->attr.size);
+  if (!fault) fault = expr_size_fault(run, copy->attr.expr);
+  NodeType type, own = type_of(copy);
+  if (!fault) fault = infer_node(run->numbers, copy, &type);
+  if (!fault && !infer_same_type(run->numbers, &type, &own)) {
+    StrBuf out = strbuf_new(run->scratch);
+    type_print(&out, run->numbers, &type);
+    strbuf_add(&out, " is not ");
+    type_print(&out, run->numbers, &own);
+    fault = out.text;
+  }
+  if (!fault) return copy;
+  eval_fault(in, DIAG_RUN_CHECK, "%s", fault);
+  return NULL;
+}
+
+static bool set_shape(const EvalNode *in, EvalValue *value) {
+  value->concrete = make_concrete(in);
+  if (!value->concrete) return false;
+  value->tensor.dtype = in->node->dtype;
+  value->tensor.rank = in->node->rank;
+  for (uint8_t i = 0; i < in->node->rank; i++) {
+    size_is_const(value->concrete->dims[i], &value->tensor.dims[i]);
+    if (value->tensor.dims[i] < 0) {
+      return eval_fault(in, DIAG_RUN_CHECK, "axis %u would have %lld elements", i, (long long)value->tensor.dims[i]);
+    }
+  }
+  return true;
+}
+
+// ---- nodes ----
+
+typedef bool (*EvalRule)(const EvalNode *in, Tensor *out);
+
+/* The column `eval`; all pointwise operations share one rule, which looks up the function of a row. */
+#define RULE_SOURCE(eval) eval_##eval
+#define RULE_UNARY(eval) eval_elementwise
+#define RULE_BINARY(eval) eval_elementwise
+#define RULE_TERNARY(eval) eval_elementwise
+#define RULE_VIEW(eval) eval_##eval
+#define RULE_REDUCE(eval) eval_##eval
+#define RULE_CONTRACT(eval) eval_##eval
+#define RULE_OTHER(eval) eval_##eval
+static const EvalRule rules[N_OPS] = {
+#define OP(Enum, text, category, least, most, takes, gives, shape, eval, ...) [OP_##Enum] = RULE_##category(eval),
+#include "graph/ops.def"
+};
+
+/* Rows that nobody should look at become NaN: whoever does is found out. */
+static void spoil_rows(const EvalNode *in, Tensor *out) {
+  const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
+  int64_t strides[MAX_RANK], columns = out->dims[out->rank - 1];
+  broadcast_strides(mask->rank, mask->dims, 1, out->rank - 1, strides);
+  Grid grid = grid_of(out->rank - 1, out->dims);
+  for (int64_t row = 0; row < grid.points; row++, grid_next(&grid)) {
+    bool holds = ((const uint8_t *)mask->data)[grid_offset(&grid, strides)] != 0;
+    for (int64_t i = 0; i < columns && holds != in->node->attr.rows_where; i++)
+      ((float *)out->data)[row * columns + i] = NAN;
+  }
+}
+
+static bool compute(const EvalNode *in, EvalValue *value) {
+  value->owned = in->node->op != OP_INPUT && in->node->op != OP_WEIGHT; /* these stay in the memory of who gave them */
+  if (value->owned && !eval_allocate(in->run, in->node, &value->tensor)) return false;
+  if (!rules[in->node->op](in, &value->tensor)) return false;
+  if (in->node->attr.rows_mask && !in->node->attr.rows_zero) spoil_rows(in, &value->tensor);
+  return true;
+}
+
+static void release(EvalRun *run, const Node *node) {
+  EvalValue *value = &run->values[node->id];
+  if (--value->uses > 0 || !value->owned) return;
+  free(value->tensor.data);
+  value->tensor.data = NULL;
+  value->owned = false;
+}
+
+static bool compute_node(EvalRun *run, const Node *node) {
+  EvalValue *value = &run->values[node->id];
+  const Tensor **inputs = ARENA_ARRAY(run->scratch, const Tensor *, node->inputs.n);
+  for (size_t i = 0; i < node->inputs.n; i++) inputs[i] = &run->values[node->inputs.items[i]->id].tensor;
+  const EvalNode in = {.run = run, .node = node, .inputs = inputs};
+  if (!set_shape(&in, value) || !compute(&in, value)) return false;
+  if (run->options.observer) run->options.observer(run->options.observer_context, node, &value->tensor);
+  for (size_t i = 0; i < node->inputs.n; i++) release(run, node->inputs.items[i]);
+  return true;
+}
+
+static bool compute_nodes(EvalRun *run, const bool *needed) {
+  for (const Node *node = run->graph->first; node; node = node->next) {
+    if (!needed[node->id]) continue;
+    for (size_t i = 0; i < node->inputs.n; i++) run->values[node->inputs.items[i]->id].uses++;
+  }
+  for (const Node *node = run->graph->first; node; node = node->next) {
+    if (needed[node->id] && !compute_node(run, node)) return false;
+  }
+  return true;
+}
+
+static void free_values(EvalRun *run) {
+  for (uint32_t i = 0; i < run->graph->next_id; i++) {
+    if (run->values[i].owned) free(run->values[i].tensor.data);
+    free(run->probabilities[i].data);
+  }
+}
+
+static Tensor copy_of(Arena *arena, const Tensor *tensor) {
+  Tensor *copy = tensor_new(arena, tensor->dtype, tensor->rank, tensor->dims);
+  size_t bytes = (size_t)tensor_elements(tensor) * dtype_bytes[tensor->dtype];
+  if (bytes) memcpy(copy->data, tensor->data, bytes);
+  return *copy;
+}
+
+/* Marks what the marked nodes are computed from. */
+static void mark_inputs(const Node *last, bool *needed) {
+  for (const Node *node = last; node; node = node->prev) {
+    for (size_t i = 0; needed[node->id] && i < node->inputs.n; i++) needed[node->inputs.items[i]->id] = true;
+  }
+}
+
+bool *eval_needed(Arena *arena, const Graph *graph) {
+  bool *needed = ARENA_ARRAY(arena, bool, graph->next_id);
+  for (size_t i = 0; i < graph->outputs.n; i++) needed[graph->outputs.items[i].node->id] = true;
+  mark_inputs(graph->last, needed);
+  return needed;
+}
+
+bool eval_outputs(EvalRun *run, Tensor *outputs, Arena *arena) {
+  const Graph *graph = run->graph;
+  const bool *needed = eval_needed(run->scratch, graph);
+  for (size_t i = 0; i < graph->outputs.n; i++) run->values[graph->outputs.items[i].node->id].uses++;
+  bool ok = compute_nodes(run, needed);
+  for (size_t i = 0; ok && i < graph->outputs.n; i++) {
+    outputs[i] = copy_of(arena, &run->values[graph->outputs.items[i].node->id].tensor);
+  }
+  free_values(run);
+  return ok;
+}
+
+Tensor *graph_eval_static(Arena *arena, Diag *diag, const Graph *graph, const Node *node, WeightLookup weights,
+                          void *context) {
+  CHECK(node_is_static(node), "%%%u depends on inputs", node->id);
+  Arena *scratch = arena_create();
+  EvalRun *run = eval_run_new(scratch, diag, graph);
+  run->weights = weights;
+  run->context = context;
+  bool *needed = ARENA_ARRAY(scratch, bool, graph->next_id);
+  needed[node->id] = true;
+  mark_inputs(node, needed);
+  run->values[node->id].uses++;
+  Tensor *result = NULL;
+  if (compute_nodes(run, needed)) {
+    result = ARENA_NEW(arena, Tensor);
+    *result = copy_of(arena, &run->values[node->id].tensor);
+  }
+  free_values(run);
+  arena_destroy(scratch);
+  return result;
+}

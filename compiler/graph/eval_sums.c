@@ -1,0 +1,280 @@
+/* Whatever adds up many numbers: reductions, norms, products, attention, alone and in fused nodes.
+ *
+ * In: f32 tensors. Out: sums in double, in the order of the index, rounded to f32 once, so that the result is an oracle
+ * for kernels that add in another order. NaN wins in max, min and argmax; a row of -inf gives zeros in softmax, NaN in
+ * log_softmax. Over no elements: sum 0, mean NaN, max -inf, min inf, argmax 0. A fused node is computed as the
+ * operations it was made from. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/eval_run.h"
+
+// ---- reductions ----
+
+/* n elements, `stride` apart. */
+typedef struct Line {
+  const float *data;
+  int64_t n, stride;
+} Line;
+
+static double at(Line x, int64_t i) { return (double)x.data[i * x.stride]; }
+
+static double sum(Line x) {
+  double total = 0;
+  for (int64_t i = 0; i < x.n; i++) total += at(x, i);
+  return total;
+}
+
+/* The index of the extreme element, the lowest of equal ones, the first NaN if there is one; -1 of nothing. */
+static int64_t extreme(Line x, double sign) {
+  int64_t best = x.n ? 0 : -1;
+  for (int64_t i = 0; i < x.n; i++) {
+    if (isnan(at(x, i))) return i;
+    if (sign * at(x, i) > sign * at(x, best)) best = i;
+  }
+  return best;
+}
+
+static double extreme_value(Line x, double sign) {
+  int64_t i = extreme(x, sign);
+  return i < 0 ? -sign * (double)INFINITY : at(x, i);
+}
+
+static void softmax(Line x, bool logarithm, float *out) {
+  double max = extreme_value(x, 1), total = 0;
+  bool masked = max == -(double)INFINITY;
+  for (int64_t i = 0; i < x.n; i++) total += exp(at(x, i) - max);
+  for (int64_t i = 0; i < x.n; i++) {
+    double shifted = at(x, i) - max;
+    out[i * x.stride] = (float)(logarithm ? shifted - log(total) : masked ? 0 : exp(shifted) / total);
+  }
+}
+
+/* `out` is where the result of the line, or its first element, goes. */
+static void reduce_line(OpKind reduction, Line x, void *out) {
+  float *to = out;
+  switch (reduction) {
+    case OP_SUM: *to = (float)sum(x); break;
+    case OP_MEAN: *to = (float)(sum(x) / (double)x.n); break;
+    case OP_MAX: *to = (float)extreme_value(x, 1); break;
+    case OP_MIN: *to = (float)extreme_value(x, -1); break;
+    case OP_ARGMAX: *(int32_t *)out = x.n ? (int32_t)extreme(x, 1) : 0; break;
+    default: softmax(x, reduction == OP_LOG_SOFTMAX, to); break;
+  }
+}
+
+void reduce_tensor(OpKind reduction, uint32_t axis, const Tensor *x, Tensor *out) {
+  int64_t outer = 1, inner = 1, n = x->dims[axis];
+  for (uint32_t i = 0; i < axis; i++) outer *= x->dims[i];
+  for (uint32_t i = axis + 1; i < x->rank; i++) inner *= x->dims[i];
+  bool keeps_shape = reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX;
+  for (int64_t i = 0; i < outer; i++) {
+    for (int64_t j = 0; j < inner; j++) {
+      Line line = {(const float *)x->data + i * n * inner + j, n, inner};
+      /* f32 and i32 results both have 4 bytes */
+      reduce_line(reduction, line, (float *)out->data + (keeps_shape ? i * n * inner + j : i * inner + j));
+    }
+  }
+}
+
+bool eval_reduce(const EvalNode *in, Tensor *out) {
+  reduce_tensor(in->node->op, (uint32_t)in->node->attr.axis, in->inputs[0], out);
+  return true;
+}
+
+// ---- norms ----
+
+static void norm_row(OpKind norm, double eps, Line x, const float *w, const float *b, float *out) {
+  double mean = norm == OP_LAYER_NORM ? sum(x) / (double)x.n : 0, squares = 0;
+  for (int64_t i = 0; i < x.n; i++) squares += (at(x, i) - mean) * (at(x, i) - mean);
+  double scale = 1 / sqrt(squares / (double)x.n + eps);
+  for (int64_t i = 0; i < x.n; i++) {
+    out[i] = (float)((at(x, i) - mean) * scale * (w ? (double)w[i] : 1) + (b ? (double)b[i] : 0));
+  }
+}
+
+void norm_tensor(OpKind norm, double eps, const Tensor *x, const Tensor *w, const Tensor *b, Tensor *out) {
+  int64_t n = x->dims[x->rank - 1];
+  for (int64_t i = 0; n && i < tensor_elements(x); i += n) {
+    norm_row(norm, eps, (Line){(const float *)x->data + i, n, 1}, w ? w->data : NULL, b ? b->data : NULL,
+             (float *)out->data + i);
+  }
+}
+
+bool eval_norm(const EvalNode *in, Tensor *out) {
+  const NodeAttr *attr = &in->node->attr;
+  norm_tensor(in->node->op, attr->eps, in->inputs[0], attr->has_weight ? in->inputs[1] : NULL,
+              attr->has_bias ? in->inputs[attr->has_weight ? 2 : 1] : NULL, out);
+  return true;
+}
+
+// ---- products ----
+//
+// Loops are arranged so that several sums are under way at a time; no sum is split. Where the left operand of a product
+// is a softmax, a weight of exactly 0 contributes 0 whatever stands on the right: padding may hold NaN.
+
+enum { ROWS = 8 }; /* of x that go over y together */
+
+static void multiply(int64_t m, int64_t k, int64_t n, const float *x, const float *y, bool skip_zeros, double *sums,
+                     float *out) {
+  for (int64_t i = 0; i < m; i++) {
+    for (int64_t j = 0; j < n; j++) sums[j] = 0;
+    for (int64_t l = 0; l < k; l++) {
+      double factor = (double)x[i * k + l];
+      if (skip_zeros && factor == 0) continue;
+      for (int64_t j = 0; j < n; j++) sums[j] += factor * (double)y[l * n + j];
+    }
+    for (int64_t j = 0; j < n; j++) out[i * n + j] = (float)sums[j];
+  }
+}
+
+/* Up to ROWS rows of x with each row of y. */
+static void multiply_transposed(int64_t m, int64_t k, int64_t n, const float *x, const float *y, float *out) {
+  for (int64_t begin = 0; begin < m; begin += ROWS) {
+    int64_t rows = m - begin < ROWS ? m - begin : ROWS;
+    for (int64_t j = 0; j < n; j++) {
+      double sums[ROWS] = {0};
+      for (int64_t l = 0; l < k; l++) {
+        double factor = (double)y[j * k + l];
+        for (int64_t i = 0; i < rows; i++) sums[i] += (double)x[(begin + i) * k + l] * factor;
+      }
+      for (int64_t i = 0; i < rows; i++) out[(begin + i) * n + j] = (float)sums[i];
+    }
+  }
+}
+
+static int64_t from_last(const Tensor *x, uint32_t i) { return x->dims[x->rank - i]; }
+
+/* Strides of x over the axes of `out` before the last two. */
+static void lead_strides(const Tensor *x, const Tensor *out, int64_t *strides) {
+  broadcast_strides(x->rank - 2, x->dims, from_last(x, 1) * from_last(x, 2), out->rank - 2, strides);
+}
+
+static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Tensor *out) {
+  int64_t m = from_last(out, 2), n = from_last(out, 1), k = from_last(x, 1), of_x[MAX_RANK], of_y[MAX_RANK];
+  lead_strides(x, out, of_x);
+  lead_strides(y, out, of_y);
+  double *sums = malloc(((size_t)n + 1) * sizeof *sums);
+  if (!sums) out_of_memory();
+  Grid lead = grid_of(out->rank - 2, out->dims);
+  for (int64_t i = 0; i < lead.points; i++, grid_next(&lead)) {
+    const float *left = (const float *)x->data + grid_offset(&lead, of_x);
+    const float *right = (const float *)y->data + grid_offset(&lead, of_y);
+    multiply(m, k, n, left, right, skip_zeros, sums, (float *)out->data + i * m * n);
+  }
+  free(sums);
+}
+
+static void matmul_transposed(const Tensor *x, const Tensor *y, Tensor *out) {
+  int64_t m = from_last(out, 2), n = from_last(out, 1), of_x[MAX_RANK], of_y[MAX_RANK];
+  lead_strides(x, out, of_x);
+  lead_strides(y, out, of_y);
+  Grid lead = grid_of(out->rank - 2, out->dims);
+  for (int64_t i = 0; i < lead.points; i++, grid_next(&lead)) {
+    multiply_transposed(m, from_last(x, 1), n, (const float *)x->data + grid_offset(&lead, of_x),
+                        (const float *)y->data + grid_offset(&lead, of_y), (float *)out->data + i * m * n);
+  }
+}
+
+/* Whether these are the probabilities of a softmax, perhaps seen through views. */
+static bool is_softmax(const Node *node) {
+  while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
+  return node->op == OP_SOFTMAX || node->op == OP_ATTENTION_WEIGHTS ||
+         (node->op == OP_REDUCE && node->attr.reduction == OP_SOFTMAX);
+}
+
+/* Computes acc straight into the result, or beside it if an expression follows. */
+static bool with_epilogue(const EvalNode *in, Tensor *out, void (*product)(const EvalNode *, Tensor *)) {
+  if (!in->node->attr.expr) {
+    product(in, out);
+    return true;
+  }
+  Tensor acc = *out;
+  acc.dtype = DTYPE_F32;
+  if (!eval_allocate(in->run, in->node, &acc)) return false;
+  product(in, &acc);
+  bool ok = eval_expr(in, &acc, out);
+  free(acc.data);
+  return ok;
+}
+
+static void matrix_product(const EvalNode *in, Tensor *out) {
+  matmul_tensor(in->inputs[0], in->inputs[1], is_softmax(in->node->inputs.items[0]), out);
+}
+
+bool eval_matmul(const EvalNode *in, Tensor *out) { return with_epilogue(in, out, matrix_product); }
+
+static void linear_product(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0], *w = in->inputs[1];
+  int64_t k = w->dims[1], m = 1;
+  for (uint32_t i = 0; i + 1 < x->rank; i++) m *= x->dims[i];
+  multiply_transposed(m, k, w->dims[0], x->data, w->data, out->data);
+}
+
+bool eval_linear(const EvalNode *in, Tensor *out) { return with_epilogue(in, out, linear_product); }
+
+// ---- fused nodes ----
+
+bool eval_pointwise_node(const EvalNode *in, Tensor *out) { return eval_expr(in, NULL, out); }
+
+bool eval_reduce_node(const EvalNode *in, Tensor *out) {
+  const NodeAttr *attr = &in->node->attr;
+  Tensor x = {.dtype = DTYPE_F32, .rank = attr->rank_in};
+  for (uint32_t i = 0; i < x.rank; i++) x.dims[i] = eval_size(in->run, attr->dims_in[i]);
+  if (!eval_allocate(in->run, in->node, &x)) return false;
+  bool ok = eval_expr(in, NULL, &x);
+  if (ok) reduce_tensor(attr->reduction, (uint32_t)attr->axis, &x, out);
+  free(x.data);
+  return ok;
+}
+
+bool eval_norm_node(const EvalNode *in, Tensor *out) {
+  const NodeAttr *attr = &in->node->attr;
+  size_t n = in->node->inputs.n;
+  const Tensor *w = attr->has_weight ? in->inputs[n - 1 - attr->has_bias] : NULL;
+  const Tensor *b = attr->has_bias ? in->inputs[n - 1] : NULL;
+  Tensor x = *out;
+  if (!eval_allocate(in->run, in->node, &x)) return false;
+  bool ok = eval_expr(in, NULL, &x);
+  if (ok) norm_tensor(attr->reduction, attr->eps, &x, w, b, out);
+  free(x.data);
+  return ok;
+}
+
+/* q kT, the expression over it, its softmax: each beside the one before. */
+static bool probabilities(const EvalNode *in, Tensor *acc, Tensor *scores, Tensor *weights) {
+  if (!eval_allocate(in->run, in->node, acc) || !eval_allocate(in->run, in->node, weights)) return false;
+  matmul_transposed(in->inputs[0], in->inputs[1], acc);
+  if (!in->node->attr.expr) {
+    reduce_tensor(OP_SOFTMAX, acc->rank - 1, acc, weights);
+    return true;
+  }
+  if (!eval_allocate(in->run, in->node, scores) || !eval_expr(in, acc, scores)) return false;
+  reduce_tensor(OP_SOFTMAX, acc->rank - 1, scores, weights);
+  return true;
+}
+
+bool eval_attention(const EvalNode *in, Tensor *out) {
+  const Tensor *k = in->inputs[1];
+  Tensor acc = *out;
+  acc.dims[acc.rank - 1] = k->dims[k->rank - 2];
+  acc.data = NULL;
+  Tensor scores = acc, weights = acc;
+  bool ok = probabilities(in, &acc, &scores, &weights);
+  if (ok) matmul_tensor(&weights, in->inputs[2], true, out);
+  free(acc.data);
+  free(scores.data);
+  bool wanted = false;
+  for (size_t i = 0; i < in->node->users.n; i++) wanted |= in->node->users.items[i]->op == OP_ATTENTION_WEIGHTS;
+  if (ok && wanted) in->run->probabilities[in->node->id] = weights;
+  else free(weights.data);
+  return ok;
+}
+
+bool eval_attention_weights(const EvalNode *in, Tensor *out) {
+  const Tensor *kept = &in->run->probabilities[in->node->inputs.items[0]->id];
+  size_t bytes = (size_t)tensor_elements(out) * sizeof(float);
+  if (bytes) memcpy(out->data, kept->data, bytes);
+  return true;
+}
