@@ -1,8 +1,9 @@
 /* Build: one function per operation that makes a node with the shape and type of its result.
  *
- * In: operands that are valid (the language's messages are elaborate's; infer checks what is read from text). Out: the
- * node, at the end of the graph or before `b->before`. Where two sizes must be equal and are different polynomials,
- * the first that is no constant is taken; whoever calls adds the check of the run. */
+ * In: operands that are valid: elaborate has checked them and reported with the words of the language, and what is read
+ * from text goes through verify. Out: the node, at the end of the graph or before `b->before`. Where two sizes must be
+ * equal but are different polynomials, the result has the first that is no constant, and the caller adds the check that
+ * each run must pass. */
 #ifndef TFM_GRAPH_BUILD_H
 #define TFM_GRAPH_BUILD_H
 

@@ -161,7 +161,7 @@ static bool bind_sizes(EvalRun *run, const Tensor *const *inputs) {
 
 // ---- ids ----
 
-/* The input whose elements these are, all of them, in any order; NULL if they are something else. */
+/* The input that these ids are, through views that keep all of its elements; NULL if they are computed. */
 static const Node *input_behind(const Node *ids) {
   while (ids->op == OP_RESHAPE || ids->op == OP_PERMUTE) ids = ids->inputs.items[0];
   return ids->op == OP_INPUT ? ids : NULL;
@@ -295,7 +295,7 @@ static bool is_batch(const Graph *graph, const Size *size) {
   return graph->ragged_batch >= 0 && size_symbol_of(size) == graph->ragged_batch;
 }
 
-/* Where item `item` begins along each axis. */
+/* The index at which an item begins along each axis. */
 static void item_begin(const Graph *graph, const Node *node, int64_t item, int64_t *begin) {
   for (uint8_t i = 0; i < node->rank; i++) begin[i] = is_batch(graph, node->dims[i]) ? item : 0;
 }
@@ -346,7 +346,7 @@ static bool check_item(const Ragged *r, const bool *needed, int64_t item) {
   return ok;
 }
 
-/* The outputs of a run, by who computes items. */
+/* The outputs of a run, from the engine that computes items if there is one. */
 static bool compute(EvalRun *run, Tensor *outputs, Arena *arena) {
   const EvalOptions *options = &run->options;
   return options->item ? options->item(options->item_context, run->inputs, outputs) : eval_outputs(run, outputs, arena);

@@ -1,7 +1,8 @@
 /* Eval: the reference interpreter of graphs, slow plain C, the oracle of every numeric test and of `tfmc verify`.
  *
- * It shares no code with the kernels: each operation is computed as its definition says, in double where a sum is
- * involved, rounded to f32 at the end of each node. Ragged sizes: each item alone, results put together with zeros. */
+ * It shares no code with the kernels, so that a mistake in one shows as a difference: each operation is computed as its
+ * definition says, in double, and rounded to f32 at the end. With ragged sizes each item is computed alone, and the
+ * results are put together with zeros between them. */
 #ifndef TFM_GRAPH_EVAL_H
 #define TFM_GRAPH_EVAL_H
 
@@ -14,7 +15,7 @@ typedef struct Tensor {
   void *data; /* row-major; f32, i32 or uint8_t (0 or 1) */
 } Tensor;
 
-/* How eval gets weights; the tensor stays the owner's. NULL after reporting an error. */
+/* Finds a weight by its name; the tensor stays with its owner. NULL after reporting an error. */
 typedef const Tensor *(*WeightLookup)(void *context, const char *name);
 
 typedef struct EvalInputs {
@@ -26,12 +27,13 @@ typedef struct EvalInputs {
 int64_t tensor_elements(const Tensor *tensor);
 Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims);
 
-/* Called with the value of each node when it was computed; with ragged sizes once for each item. The value is valid
- * during the call only. */
+/* Called with the value of each node once it is computed; with ragged sizes once for each item. The value is valid only
+ * during the call. */
 typedef void (*EvalObserver)(void *context, const Node *node, const Tensor *value);
 
-/* Computes one item of a ragged batch, or all of a batch without items: its inputs in the order of graph->inputs, whose
- * checks and ids were looked at. The outputs' memory must last until the next call. */
+/* Computes one item of a ragged batch, or a whole batch that has no items, in place of the interpreter. The inputs are
+ * in the order of graph->inputs; checks and ids have been looked at. The memory of the outputs must last until the next
+ * call. */
 typedef bool (*EvalItem)(void *context, const Tensor *const *inputs, Tensor *outputs);
 
 typedef struct EvalSize {

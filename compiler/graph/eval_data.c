@@ -151,7 +151,7 @@ bool eval_full(const EvalNode *in, Tensor *out) {
 bool eval_size_node(const EvalNode *in, Tensor *out) {
   int64_t value = eval_size(in->run, in->node->attr.size);
   if (out->dtype == DTYPE_I32 && value != (int32_t)value) {
-    return eval_fault(in, DIAG_RUN_CHECK, "the size %lld is no i32", (long long)value);
+    return eval_fault(in, DIAG_RUN_CHECK, "the size %lld does not fit an i32", (long long)value);
   }
   fill(out, (double)value, value);
   return true;
@@ -179,6 +179,7 @@ static double position(const Tensor *pos, int64_t i) {
   return pos->dtype == DTYPE_F32 ? (double)((const float *)pos->data)[i] : ((const int32_t *)pos->data)[i];
 }
 
+/* Vaswani et al. 2017, section 3.5, with base for 10000; an odd width has one sine more than cosines. */
 bool eval_sinusoid(const EvalNode *in, Tensor *out) {
   int64_t width = out->dims[out->rank - 1], n_sines = (width + 1) / 2, n = tensor_elements(in->inputs[0]);
   bool interleaved = in->node->attr.interleaved;
@@ -194,6 +195,7 @@ bool eval_sinusoid(const EvalNode *in, Tensor *out) {
   return true;
 }
 
+/* Su et al. 2021 (RoFormer), section 3.2.2. */
 static double rotary_angle(double base, double pos, int64_t i, int64_t width) {
   return pos * pow(base, -2.0 * (double)i / (double)width);
 }

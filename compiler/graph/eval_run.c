@@ -164,7 +164,7 @@ static const EvalRule rules[N_OPS] = {
 #include "graph/ops.def"
 };
 
-/* Rows that nobody should look at become NaN: whoever does is found out. */
+/* Rows that nobody may read become NaN, so that a pass that was wrong about them shows in the outputs. */
 static void spoil_rows(const EvalNode *in, Tensor *out) {
   const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
   int64_t strides[MAX_RANK], columns = out->dims[out->rank - 1];
@@ -178,7 +178,7 @@ static void spoil_rows(const EvalNode *in, Tensor *out) {
 }
 
 static bool compute(const EvalNode *in, EvalValue *value) {
-  value->owned = in->node->op != OP_INPUT && in->node->op != OP_WEIGHT; /* these stay in the memory of who gave them */
+  value->owned = in->node->op != OP_INPUT && in->node->op != OP_WEIGHT; /* these stay with the caller */
   if (value->owned && !eval_allocate(in->run, in->node, &value->tensor)) return false;
   if (!rules[in->node->op](in, &value->tensor)) return false;
   if (in->node->attr.rows_mask && !in->node->attr.rows_zero) spoil_rows(in, &value->tensor);

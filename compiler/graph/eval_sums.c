@@ -41,6 +41,8 @@ static double extreme_value(Line x, double sign) {
   return i < 0 ? -sign * (double)INFINITY : at(x, i);
 }
 
+/* exp(x - max) instead of exp(x): no overflow, and the greatest term is exactly 1. A line of -inf has no such shift: its
+ * weights are defined as 0, so that a query that sees no key adds nothing. */
 static void softmax(Line x, bool logarithm, float *out) {
   double max = extreme_value(x, 1), total = 0;
   bool masked = max == -(double)INFINITY;
@@ -85,6 +87,8 @@ bool eval_reduce(const EvalNode *in, Tensor *out) {
 
 // ---- norms ----
 
+/* layer_norm: Ba, Kiros, Hinton 2016, with the biased variance, in two passes. rms_norm: Zhang, Sennrich 2019, the same
+ * without the mean. */
 static void norm_row(OpKind norm, double eps, Line x, const float *w, const float *b, float *out) {
   double mean = norm == OP_LAYER_NORM ? sum(x) / (double)x.n : 0, squares = 0;
   for (int64_t i = 0; i < x.n; i++) squares += (at(x, i) - mean) * (at(x, i) - mean);
@@ -112,7 +116,7 @@ bool eval_norm(const EvalNode *in, Tensor *out) {
 // ---- products ----
 //
 // Loops are arranged so that several sums are under way at a time; no sum is split. Where the left operand of a product
-// is a softmax, a weight of exactly 0 contributes 0 whatever stands on the right: padding may hold NaN.
+// is a softmax, a weight of exactly 0 contributes 0 whatever stands on the right: a masked key may hold NaN or infinity.
 
 enum { ROWS = 8 }; /* of x that go over y together */
 
@@ -242,7 +246,7 @@ bool eval_norm_node(const EvalNode *in, Tensor *out) {
   return ok;
 }
 
-/* q kT, the expression over it, its softmax: each beside the one before. */
+/* q kT, the expression over it, and its softmax, each in memory of its own. */
 static bool probabilities(const EvalNode *in, Tensor *acc, Tensor *scores, Tensor *weights) {
   if (!eval_allocate(in->run, in->node, acc) || !eval_allocate(in->run, in->node, weights)) return false;
   matmul_transposed(in->inputs[0], in->inputs[1], acc);

@@ -102,6 +102,7 @@ typedef struct Key {
   uint32_t kind, dtype, op, n_args, args[3], input, ids, axis, number[2];
 } Key;
 
+/* Numbers go in by their bits: 0.0 and -0.0 differ, since 1/x tells them apart, and a NaN equals itself. */
 static Key key_of(const Expr *expr, const uint32_t *args) {
   Key key;
   memset(&key, 0, sizeof key);

@@ -1,7 +1,7 @@
 /* Expr: a small pointwise expression, the body of fused nodes: epilogues, prologues, scores, leftover elementwise work.
  *
- * In: leaves and operations of the categories UNARY, BINARY, TERNARY of ops.def. Out: a tree (shared subtrees allowed:
- * a DAG) that kernels turn into vector code and eval computes. Every Expr has a dtype. Shapes are those of the node
+ * In: leaves and operations of the categories UNARY, BINARY, TERNARY of ops.def. Out: a tree, in which subtrees may be
+ * shared (so it is a DAG), that kernels turn into vector code and eval computes. Every Expr has a dtype. Shapes are those of the node
  * that owns it: each leaf broadcasts to the shape the expression is computed over (its *domain*). */
 #ifndef TFM_GRAPH_EXPR_H
 #define TFM_GRAPH_EXPR_H
@@ -53,7 +53,7 @@ Expr *expr_rename(Arena *arena, const Expr *expr, const uint32_t *inputs, Expr *
 uint32_t expr_count(const Expr *expr); /* operations in it, shared ones once */
 bool expr_uses_acc(const Expr *expr);
 
-/* The different expressions in `root`, each after its arguments; `root` is the last. */
+/* The distinct subexpressions of `root`, each after its arguments; `root` is the last. */
 typedef struct ExprList {
   const Expr **items;
   uint32_t n;
@@ -63,7 +63,7 @@ ExprList expr_list(Arena *arena, const Expr *root);
 
 /* Prefix form: "gelu(add(acc, $2))", "where(gt(index0, index1), -inf, mul(acc, 0.125))", "gather($0, $1)",
  * "size(i32, time)". Numbers print with the digits that give the same f32 (i32) back; an f32 has a point, an exponent
- * or is inf or nan. An operation that is used several times is named first: "t0 = mul($0, $0); mul(t0, t0)". */
+ * or is inf or nan. An operation that is used more than once is named first: "t0 = mul($0, $0); mul(t0, t0)". */
 void expr_print(StrBuf *out, const SizeTable *sizes, const Expr *expr);
 /* Reads what expr_print wrote from *text, which is moved past it. `inputs` are the types of the node's inputs. NULL
  * after an error: *text is where, *error what. */

@@ -1,6 +1,6 @@
 /* In: requests to add, rewire and remove nodes. Out: a list in which inputs stand before their users and every use is
- * recorded at both ends. Refuses, as our own fault: deleting what is used, and using a node before it is computed is
- * found by graph_verify. */
+ * recorded at both ends. Deleting a node in use is an internal error; a node used before it is computed is for
+ * graph_verify to find. Below that: what is known before any run, copies, and graphs without ragged sizes. */
 #include "graph/graph.h"
 
 #include <string.h>
@@ -106,7 +106,7 @@ void graph_replace_uses(Graph *graph, Node *node, Node *by) {
   for (size_t i = 0; i < node->users.n; i++) {
     Node *user = node->users.items[i];
     CHECK(user != by, "%%%u would become its own input", by->id);
-    size_t slot = 0; /* one use for each time the user stands in the list */
+    size_t slot = 0; /* a user is listed once per use, so each listing redirects one input */
     while (user->inputs.items[slot] != node) slot++;
     user->inputs.items[slot] = by;
     add_user(by, user);
@@ -174,7 +174,7 @@ static bool expr_is_static(const Expr *expr) {
   return is_static;
 }
 
-/* As far as the node itself goes. */
+/* Whether the node itself, apart from its inputs, depends on nothing of a run. */
 static bool static_by_itself(const Node *node) {
   return node->op != OP_INPUT && all_const(node->dims, node->rank) && all_const(&node->attr.size, 1) &&
          all_const(node->attr.starts, node->rank) && all_const(node->attr.dims_in, node->attr.rank_in) &&
@@ -214,6 +214,9 @@ bool node_is_static(const Node *node) {
 }
 
 // ---- copies ----
+//
+// A copy shares nothing with the original but source texts. Sizes are interned anew; nodes, conditions and call frames
+// are copied once each, so that what was shared is shared in the copy.
 
 typedef struct Clone {
   Arena *arena;
@@ -329,7 +332,8 @@ static void clone_generate(Clone *c, const Graph *graph) {
   }
 }
 
-/* A declared weight that is no longer in the graph is kept as a deleted node: its name and shape are what matters. */
+/* A declared weight that is no longer in the graph is kept as a deleted node: only its name and shape matter, for the
+ * warnings about the weight file. */
 static void clone_declared(Clone *c, const Graph *graph) {
   for (size_t i = 0; i < graph->declared_weights.n; i++) {
     const MapEntry *entry = &graph->declared_weights.items[i];
@@ -368,7 +372,7 @@ Graph *graph_clone(Arena *arena, const Graph *graph) {
 
 // ---- without ragged sizes ----
 
-/* A size of one item; one that overflows stays what it is. */
+/* The size for a batch of one item; one that overflows stays as it is. */
 static const Size *of_item(const Graph *graph, const Size *size) {
   const Size *single = size ? size_with(graph->sizes, size, (uint32_t)graph->ragged_batch, 1) : NULL;
   return single ? single : size;

@@ -44,7 +44,7 @@ typedef struct NodeAttr {
   const Size *dims_in[MAX_RANK];
   Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
   uint8_t rows_mask;            /* 1 + the input that says which rows are needed; 0: all are */
-  bool rows_where;              /* they are where the mask has this value */
+  bool rows_where;              /* the value of the mask in the rows that are */
   bool rows_zero;               /* the others are 0, because the expression says so; else they may hold anything */
 } NodeAttr;
 
@@ -58,13 +58,13 @@ struct Node {
   NodeAttr attr;
   Origin origin;
   VEC(Node *) inputs;
-  VEC(Node *) users; /* once per use; a node that uses another twice stands here twice */
+  VEC(Node *) users; /* an entry per use: a node that uses this one twice is here twice */
   Node *prev, *next; /* the list of the graph */
   Arena *arena;      /* the graph's */
   bool deleted;
 };
 
-/* A truth that depends on run-time sizes. */
+/* A condition on run-time sizes. */
 typedef enum CondKind { COND_COMPARE, COND_AND, COND_OR, COND_NOT } CondKind;
 typedef struct Cond Cond;
 struct Cond {
@@ -80,7 +80,7 @@ typedef struct CheckPart {
   bool named; /* "time = 7" instead of "7" */
 } CheckPart;
 
-typedef struct Check { /* must hold in every run, else the message is an error of the run */
+typedef struct Check { /* a condition that every run must meet; where one does not, the message is its error */
   const Cond *condition;
   VEC(CheckPart) message;
   Origin origin;
@@ -128,7 +128,7 @@ void graph_replace_uses(Graph *graph, Node *node, Node *by);
 /* Unlinks a node that has no uses left and is no INPUT; its own inputs lose a use. */
 void graph_delete(Graph *graph, Node *node);
 bool graph_is_output(const Graph *graph, const Node *node);
-/* Moves a node in the list to just before another (its inputs must stand before that place). */
+/* Moves a node in the list to just before another, which must come after all of its inputs. */
 void graph_move_before(Graph *graph, Node *node, Node *before);
 /* Ids 0, 1, 2 ... in list order. */
 void graph_renumber(Graph *graph);
@@ -146,10 +146,11 @@ Graph *graph_clone(Arena *arena, const Graph *graph);
  * operation mixes items, so each is computed as if it were alone. */
 void graph_make_uniform(Graph *graph);
 
-/* Where the user's own text comes to it: the standard layers are skipped. No source: there is none. */
+/* The place in the user's own text that led here, past the calls within standard layers. Its source is NULL if there
+ * is none. */
 SrcSpan origin_place(const Origin *origin);
 bool node_same_shape(const Node *a, const Node *b);
-/* The bool input that says which rows of the node are needed; NULL: all are. */
+/* The bool input that marks the needed rows of the node; NULL if all are needed. */
 static inline Node *node_rows_mask(const Node *node) {
   return node->attr.rows_mask ? node->inputs.items[node->attr.rows_mask - 1] : NULL;
 }

@@ -229,17 +229,17 @@ const char *infer_arity(SizeTable *sizes, const Node *node) {
   return fits ? NULL : infer_fault(&in, "it has %zu inputs", node->inputs.n);
 }
 
-/* The mask that says which rows are needed: bool over all axes but the last. */
+/* The mask of the needed rows: bool over all axes but the last. */
 static const char *infer_rows(const Infer *in) {
   if (!in->node->attr.rows_mask) return NULL;
-  if (in->node->attr.rows_mask > in->node->inputs.n) return "rows are said by an input that it does not have";
+  if (in->node->attr.rows_mask > in->node->inputs.n) return "the mask of its rows is none of its inputs";
   const Node *mask = node_rows_mask(in->node);
   NodeType rows = *in->type;
-  if (rows.dtype != DTYPE_F32 || rows.rank < 2) return "it has no rows of f32";
+  if (rows.dtype != DTYPE_F32 || rows.rank < 2) return "only an f32 result of two or more axes has rows";
   rows.rank--;
   bool fits = mask->dtype == DTYPE_BOOL &&
               infer_broadcasts_to(in->sizes, mask->rank, (const Size *const *)mask->dims, &rows);
-  return fits ? NULL : "what says which rows are needed must be a bool that broadcasts to them";
+  return fits ? NULL : "the mask of its rows must be a bool that broadcasts to them";
 }
 
 const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type) {

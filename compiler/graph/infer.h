@@ -2,8 +2,11 @@
  *
  * In: a node whose op, attributes and inputs are set. Operations that carry their own shape (sources, slice, reshape,
  * sinusoid, fused nodes) say it in the node's rank and dims; these are checked. Out: the type of the result, or a text
- * that says what is wrong. Unequal sizes that depend on the run are accepted, the first that is no constant is taken;
- * sizes that differ by a constant are refused. Only a constant 1 broadcasts. */
+ * that says what is wrong.
+ *
+ * Two different polynomials may be equal in a run, so where sizes must agree they are accepted, and the result has the
+ * first that is no constant; sizes that differ by a constant are refused. Only a constant 1 broadcasts: a batch of one
+ * item must not mean something else than a batch of two. */
 #ifndef TFM_GRAPH_INFER_H
 #define TFM_GRAPH_INFER_H
 
@@ -21,7 +24,7 @@ const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type);
 const char *infer_arity(SizeTable *sizes, const Node *node);
 /* The fault of an expression over `domain`, whose type is that of the expression; NULL: none. `acc`: it may be used. */
 const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc);
-/* Broadcasts `dims` into `into`, aligned at the last axis; false if they don't agree or the rank is too great. */
+/* Broadcasts `dims` into `into`, aligned at the last axis; false if they do not agree or the rank is too great. */
 bool infer_broadcast(SizeTable *sizes, NodeType *into, uint32_t rank, const Size *const *dims);
 /* Whether a tensor of these dims broadcasts to the domain without enlarging it. */
 bool infer_broadcasts_to(SizeTable *sizes, uint32_t rank, const Size *const *dims, const NodeType *domain);

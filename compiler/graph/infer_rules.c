@@ -136,7 +136,7 @@ const char *infer_source(const Infer *in) {
   if (node->op == OP_POSITIONS && (node->rank != 1 || node->dtype != DTYPE_I32)) return "positions are i32 of one axis";
   if (node->op == OP_CAUSAL_MASK && (node->rank != 2 || node->dtype != DTYPE_BOOL)) return "the mask is bool [q, k]";
   if (node->op == OP_FULL && node->dtype == DTYPE_I32 && node->attr.integer != (int32_t)node->attr.integer) {
-    return "the number is no i32";
+    return "the number does not fit an i32";
   }
   for (uint32_t i = 0; i < node->rank && node->op == OP_WEIGHT; i++) {
     if (!size_is_const(node->dims[i], NULL)) return "the shape of a weight depends on run-time sizes";
@@ -167,7 +167,7 @@ const char *infer_reshape(const Infer *in) {
   }
   const Size *have = node_elements(in->sizes, input(in, 0)), *want = node_elements(in->sizes, in->node);
   if (have && want && !size_may_equal(in->sizes, have, want)) {
-    return infer_fault(in, "%s has not as many elements", shapes(in));
+    return infer_fault(in, "%s has another number of elements", shapes(in));
   }
   return NULL;
 }
@@ -178,7 +178,7 @@ const char *infer_permute(const Infer *in) {
   in->type->rank = x->rank;
   for (uint32_t i = 0; i < x->rank; i++) {
     uint8_t axis = in->node->attr.axes[i];
-    if (axis >= x->rank || seen[axis]) return infer_fault(in, "the axes are no order of the axes of %s", shapes(in));
+    if (axis >= x->rank || seen[axis]) return infer_fault(in, "the axes are not a permutation of those of %s", shapes(in));
     seen[axis] = true;
     in->type->dims[i] = x->dims[axis];
   }

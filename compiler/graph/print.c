@@ -8,7 +8,8 @@
  *     output hidden = %2
  *   }
  *
- * Deterministic: no addresses, no hash order. Names are quoted and escaped where they are not plain identifiers. */
+ * The text is the same in every run, without addresses and in no hash order, because tests and caches compare it. Names
+ * that are not plain identifiers are quoted and escaped. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +46,7 @@ static void print_value(StrBuf *out, const Node *node) {
   else strbuf_printf(out, "%lld", (long long)node->attr.integer);
 }
 
-/* Whether it has the value that reading supposes when it is left out. */
+/* Whether the attribute has the value that the reader assumes where it is left out. */
 static bool left_out(const NodeAttr *attr, Attribute attribute) {
   switch (attribute) {
     case ATTRIBUTE_NAME: return !attr->name;

@@ -15,7 +15,7 @@ typedef struct GraphReader {
   Source *source;
   const char *text; /* the place in source->text */
   Graph *graph;
-  Map nodes; /* the number that stands in the text -> Node * */
+  Map nodes; /* number in the text -> Node * */
 } GraphReader;
 
 // ---- words ----
@@ -83,7 +83,7 @@ static Node *read_operand(GraphReader *r) {
 
 // ---- nodes: "%2 = gather %1, %0 : f32[batch, 8]" ----
 
-/* A node as far as it was read. */
+/* A node while it is being read. */
 typedef struct Pending {
   OpKind op;
   NodeAttr attr;
@@ -219,7 +219,7 @@ static bool read_attribute(GraphReader *r, Pending *p, Attribute attribute) {
   return readers[attribute](r, p);
 }
 
-/* "axis=2"; false without an error if no known name and '=' stand here. */
+/* "axis=2". False, without an error, unless a known name and '=' come next. */
 static bool scan_label(GraphReader *r, Attribute *attribute) {
   for (int i = 0; i < N_ATTRIBUTES; i++) {
     const char *rest = r->text;
@@ -265,7 +265,8 @@ static bool read_type(GraphReader *r, Pending *p) {
   return read_fault(r, "expected f32, i32 or bool");
 }
 
-/* Now that the type is known: an f32 may be written as an integer, nothing else may differ. */
+/* A value comes before the type, so its form is checked afterwards: an f32 may be written as an integer, otherwise the
+ * form must be that of the type. */
 static bool settle_value(GraphReader *r, Pending *p) {
   if (!p->seen[ATTRIBUTE_VALUE]) return read_fault(r, "full needs a value before ':'");
   bool fits = p->dtype == DTYPE_F32 ? !p->truth : p->dtype == DTYPE_I32 ? !p->truth && !p->real : p->truth;

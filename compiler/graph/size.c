@@ -23,7 +23,8 @@ static int term_order(const SizeTerm *a, const SizeTerm *b) {
   return a->degree ? memcmp(a->symbols, b->symbols, a->degree) : 0;
 }
 
-/* `terms` are in order, without equal symbols and without zeros. */
+/* The terms must be in order, no two with the same symbols and none with a coefficient of 0: then equal polynomials have
+ * equal keys, whatever they were made from. */
 static const Size *intern(SizeTable *table, const SizeTerm *terms, uint32_t n) {
   unsigned char key[SIZE_MAX_TERMS * TERM_KEY_BYTES];
   key[0] = 0; /* the size 0 has the empty key */
@@ -60,7 +61,7 @@ const Size *size_symbol(SizeTable *table, const char *name) {
   return intern(table, &term, 1);
 }
 
-/* a + factor * b, both in order. */
+/* a + factor * b: two ordered lists merged, so the result is in order too. */
 static const Size *merge(SizeTable *table, const Size *a, const Size *b, int64_t factor) {
   SizeTerm terms[SIZE_MAX_TERMS];
   uint32_t n = 0, i = 0, j = 0;

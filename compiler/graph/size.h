@@ -1,6 +1,7 @@
 /* Size: a polynomial of run-time sizes with integer coefficients, such as `2*batch*time + 1`.
  *
- * Sizes of one SizeTable are interned: two are equal exactly if their pointers are. A constant is a Size too. */
+ * A constant is a Size too. The sizes of one SizeTable are interned, so two are equal exactly if their pointers are:
+ * passes compare shapes by comparing pointers. */
 #ifndef TFM_GRAPH_SIZE_H
 #define TFM_GRAPH_SIZE_H
 
@@ -10,6 +11,7 @@
 #include "base/map.h"
 #include "base/strbuf.h"
 
+/* The degree is enough for the number of elements of a tensor all of whose axes are run-time sizes (MAX_RANK). */
 enum { SIZE_MAX_SYMBOLS = 64, SIZE_MAX_DEGREE = 8, SIZE_MAX_TERMS = 256 };
 
 typedef struct SizeTerm {
@@ -46,13 +48,13 @@ bool size_is_const(const Size *size, int64_t *value); /* `value` may be NULL */
 bool size_equals(const Size *size, int64_t value);
 /* Whether the symbol with this index occurs. */
 bool size_involves(const Size *size, uint32_t symbol);
-/* The index of the symbol that a size is and nothing more, or -1. */
+/* The index of the symbol, if the size is one symbol and nothing more; else -1. */
 int32_t size_symbol_of(const Size *size);
 /* The value for given values of the symbols; false on overflow. */
 bool size_value(const Size *size, const int64_t *symbols, int64_t *value);
 /* The size with a number in place of a symbol; NULL on overflow. */
 const Size *size_with(SizeTable *table, const Size *size, uint32_t symbol, int64_t number);
-/* Whether the two can be the same number: not if they differ by a constant that is not 0. */
+/* Whether the two can be the same number in some run: not if they differ by a constant other than 0. */
 bool size_may_equal(SizeTable *table, const Size *a, const Size *b);
 /* The same polynomial in another table, which must know the same symbols under the same indexes. */
 const Size *size_copy(SizeTable *table, const Size *size);

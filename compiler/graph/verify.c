@@ -1,5 +1,6 @@
-/* In: a graph, from anywhere. Out: every rule it breaks as DIAG_GRAPH_INVALID with the text form of the node: first the
- * structure (list, uses, names), then, if that holds, each node's type against the rule of its operation. */
+/* In: a graph, from anywhere. Out: every rule it breaks, as DIAG_GRAPH_INVALID with the text form of the node: first the
+ * structure (list, uses, names), and only if that is sound each node's type against the rule of its operation, since the
+ * rules follow inputs without looking. */
 #include <string.h>
 
 #include "graph/infer.h"
@@ -8,8 +9,8 @@ typedef struct Verifier {
   Graph *graph;
   Diag *diag;
   const Node **by_id; /* the node in the list that has the id */
-  size_t *uses;       /* by id: how often it stands among inputs */
-  bool *computed;     /* by id: it stands before the node looked at */
+  size_t *uses;       /* by id: how often it occurs among inputs */
+  bool *computed;     /* by id: it comes before the node being checked */
 } Verifier;
 
 __attribute__((format(printf, 3, 4))) static void fault(Verifier *v, const Node *node, const char *format, ...) {
