@@ -1,5 +1,5 @@
-/* In: valid operands. Out: nodes with the type that infer_node gave them. A fault it finds is an internal error, because
- * elaborate and the passes check first. Each function drafts a node, infers its type and adds it. */
+/* In: valid operands. Out: nodes with the type that infer_node gave them. A fault it finds is an internal error,
+ * because elaborate and the passes check first. Each function drafts a node, infers its type and adds it. */
 #include "graph/build.h"
 
 #include <string.h>

@@ -1,9 +1,10 @@
 /* Tensors, and the rules that only give, make or move them; the ground that all rules of the interpreter stand on.
  *
  * First what the others share: memory, the walk over indexes, errors with the calls they came from, values of sizes.
- * Then the rules without arithmetic on tensors. In: what a run was given, or tensors. Out: constants, positions, masks,
- * tables of angles; the same elements in another shape or order, joined, or picked by ids. Everything is copied: this
- * is the plain definition, not the fast way. Refused: sizes without a value, tensors beyond memory, ids beyond a table. */
+ * Then the rules without arithmetic on tensors. In: what a run was given, or tensors. Out: constants, positions,
+ * masks, tables of angles; the same elements in another shape or order, joined, or picked by ids. Everything is
+ * copied: this is the plain definition, not the fast way. Refused: sizes without a value, tensors beyond memory, ids
+ * beyond a table. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

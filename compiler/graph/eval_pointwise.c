@@ -1,8 +1,8 @@
 /* Pointwise operations by their definitions, and expressions made of them.
  *
  * In: operands that broadcast; the expression of a fused node. Out: the result, element by element: f32 in double,
- * rounded once; i32 in int64_t, wrapped. In an expression every operation is rounded as if it were a node of its own, so
- * a fused graph gives the bits of the graph it was made from. Refused: integer division by zero. */
+ * rounded once; i32 in int64_t, wrapped. In an expression every operation is rounded as if it were a node of its own,
+ * so a fused graph gives the bits of the graph it was made from. Refused: integer division by zero. */
 #include <math.h>
 #include <string.h>
 

@@ -41,8 +41,8 @@ static double extreme_value(Line x, double sign) {
   return i < 0 ? -sign * (double)INFINITY : at(x, i);
 }
 
-/* exp(x - max) instead of exp(x): no overflow, and the greatest term is exactly 1. A line of -inf has no such shift: its
- * weights are defined as 0, so that a query that sees no key adds nothing. */
+/* exp(x - max) instead of exp(x): no overflow, and the greatest term is exactly 1. A line of -inf has no such shift:
+ * its weights are defined as 0, so that a query that sees no key adds nothing. */
 static void softmax(Line x, bool logarithm, float *out) {
   double max = extreme_value(x, 1), total = 0;
   bool masked = max == -(double)INFINITY;
@@ -116,7 +116,8 @@ bool eval_norm(const EvalNode *in, Tensor *out) {
 // ---- products ----
 //
 // Loops are arranged so that several sums are under way at a time; no sum is split. Where the left operand of a product
-// is a softmax, a weight of exactly 0 contributes 0 whatever stands on the right: a masked key may hold NaN or infinity.
+// is a softmax, a weight of exactly 0 contributes 0 whatever the right operand holds there, since the value of a masked
+// key may be NaN or infinite.
 
 enum { ROWS = 8 }; /* of x that go over y together */
 

@@ -1,8 +1,8 @@
 /* Expr: a small pointwise expression, the body of fused nodes: epilogues, prologues, scores, leftover elementwise work.
  *
  * In: leaves and operations of the categories UNARY, BINARY, TERNARY of ops.def. Out: a tree, in which subtrees may be
- * shared (so it is a DAG), that kernels turn into vector code and eval computes. Every Expr has a dtype. Shapes are those of the node
- * that owns it: each leaf broadcasts to the shape the expression is computed over (its *domain*). */
+ * shared (so it is a DAG), that kernels turn into vector code and eval computes. Every Expr has a dtype. Shapes are
+ * those of the node that owns it: each leaf broadcasts to the shape the expression is computed over (its *domain*). */
 #ifndef TFM_GRAPH_EXPR_H
 #define TFM_GRAPH_EXPR_H
 

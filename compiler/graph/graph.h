@@ -1,8 +1,9 @@
 /* Graph: what a model computes, as tensors in single assignment with symbolic shapes.
  *
  * In: nodes added in an order in which they can be computed. Out: what passes rewrite and plan turns into steps.
- * Layers, repetition and `if` are gone; each node remembers the source text, the module path and the calls it came from.
- * A node's inputs stand before it in the list. Users are kept up to date by the functions below, never by hand. */
+ * Layers, repetition and `if` are gone; each node remembers the source text, the module path and the calls it came
+ * from. A node's inputs come before it in the list. Its users are kept up to date by the functions below, never by
+ * hand. */
 #ifndef TFM_GRAPH_GRAPH_H
 #define TFM_GRAPH_GRAPH_H
 

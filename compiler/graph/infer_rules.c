@@ -178,7 +178,8 @@ const char *infer_permute(const Infer *in) {
   in->type->rank = x->rank;
   for (uint32_t i = 0; i < x->rank; i++) {
     uint8_t axis = in->node->attr.axes[i];
-    if (axis >= x->rank || seen[axis]) return infer_fault(in, "the axes are not a permutation of those of %s", shapes(in));
+    bool is_new = axis < x->rank && !seen[axis];
+    if (!is_new) return infer_fault(in, "the axes are not a permutation of those of %s", shapes(in));
     seen[axis] = true;
     in->type->dims[i] = x->dims[axis];
   }

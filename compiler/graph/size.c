@@ -23,8 +23,8 @@ static int term_order(const SizeTerm *a, const SizeTerm *b) {
   return a->degree ? memcmp(a->symbols, b->symbols, a->degree) : 0;
 }
 
-/* The terms must be in order, no two with the same symbols and none with a coefficient of 0: then equal polynomials have
- * equal keys, whatever they were made from. */
+/* The terms must be in order, no two with the same symbols and none with a coefficient of 0: then equal polynomials
+ * have equal keys, whatever they were made from. */
 static const Size *intern(SizeTable *table, const SizeTerm *terms, uint32_t n) {
   unsigned char key[SIZE_MAX_TERMS * TERM_KEY_BYTES];
   key[0] = 0; /* the size 0 has the empty key */

@@ -1,6 +1,6 @@
-/* In: a graph, from anywhere. Out: every rule it breaks, as DIAG_GRAPH_INVALID with the text form of the node: first the
- * structure (list, uses, names), and only if that is sound each node's type against the rule of its operation, since the
- * rules follow inputs without looking. */
+/* In: a graph, from anywhere. Out: every rule it breaks, as DIAG_GRAPH_INVALID with the text form of the node: first
+ * the structure (list, uses, names), and only if that is sound each node's type against the rule of its operation,
+ * since the rules follow inputs without checking them. */
 #include <string.h>
 
 #include "graph/infer.h"
