@@ -5,26 +5,41 @@
  * text has, so that reading needs a bounded stack. */
 #include <string.h>
 
+#include "base/check.h"
 #include "graph/graph.h"
 #include "graph/text.h"
 
 enum { MAX_DEPTH = 256 };
 
+/* The reader takes the first that fits, so "<=" comes before "<". */
+static const struct {
+  const char *sign;
+  OpKind op;
+} comparisons[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<=", OP_LE}, {">=", OP_GE}, {"<", OP_LT}, {">", OP_GT}};
+enum { N_COMPARISONS = sizeof comparisons / sizeof *comparisons };
+
 // ---- printing ----
+
+static const char *sign_of(OpKind op) {
+  size_t i = 0;
+  while (i < N_COMPARISONS && comparisons[i].op != op) i++;
+  CHECK(i < N_COMPARISONS, "%s is no comparison", op_table[op].name);
+  return comparisons[i].sign;
+}
+
+static void print_cond(StrBuf *out, const SizeTable *table, const Cond *cond);
 
 static void print_operand(StrBuf *out, const SizeTable *table, const Cond *cond) {
   if (cond->kind != COND_COMPARE) strbuf_add_char(out, '(');
-  cond_print(out, table, cond);
+  print_cond(out, table, cond);
   if (cond->kind != COND_COMPARE) strbuf_add_char(out, ')');
 }
 
-void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond) {
-  static const char *const signs[N_OPS] = {[OP_EQ] = "==", [OP_NE] = "!=", [OP_LT] = "<",
-                                           [OP_GT] = ">",  [OP_LE] = "<=", [OP_GE] = ">="};
+static void print_cond(StrBuf *out, const SizeTable *table, const Cond *cond) {
   switch (cond->kind) {
     case COND_COMPARE:
       size_print(out, table, cond->left);
-      strbuf_printf(out, " %s ", signs[cond->op]);
+      strbuf_printf(out, " %s ", sign_of(cond->op));
       size_print(out, table, cond->right);
       break;
     case COND_NOT:
@@ -55,7 +70,7 @@ void check_print(StrBuf *out, const SizeTable *table, const Check *check) {
     strbuf_add(&message, part->named ? "=}" : "}");
   }
   strbuf_add(out, "check ");
-  cond_print(out, table, check->condition);
+  print_cond(out, table, check->condition);
   strbuf_add(out, ", ");
   strbuf_add_quoted(out, message.text);
 }
@@ -86,15 +101,12 @@ static const Size *read_size(Reader *r) {
 }
 
 static bool read_comparison(Reader *r, OpKind *op) {
-  static const struct {
-    const char *sign;
-    OpKind op;
-  } signs[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<=", OP_LE}, {">=", OP_GE}, {"<", OP_LT}, {">", OP_GT}};
   scan_blanks(&r->text);
-  for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) { /* "<=" comes before "<" */
-    if (strncmp(r->text, signs[i].sign, strlen(signs[i].sign)) != 0) continue;
-    r->text += strlen(signs[i].sign);
-    *op = signs[i].op;
+  for (size_t i = 0; i < N_COMPARISONS; i++) {
+    size_t length = strlen(comparisons[i].sign);
+    if (strncmp(r->text, comparisons[i].sign, length) != 0) continue;
+    r->text += length;
+    *op = comparisons[i].op;
     return true;
   }
   return fail(r, "expected a comparison");

@@ -38,6 +38,14 @@ void graph_move_before(Graph *graph, Node *node, Node *before) {
   link_before(graph, node, before);
 }
 
+static void add_user(Node *node, Node *user) { vec_push(node->arena, &node->users, user); }
+
+static void add_input(Graph *graph, Node *node, Node *input) {
+  CHECK(input && !input->deleted, "an input of %s is missing or deleted", op_table[node->op].name);
+  vec_push(graph->arena, &node->inputs, input);
+  add_user(input, node);
+}
+
 Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t rank, const Size *const *dims,
                 uint32_t n_inputs, Node *const *inputs, Origin origin) {
   CHECK(rank <= MAX_RANK, "%s of rank %u", op_table[op].name, rank);
@@ -50,7 +58,7 @@ Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t ran
   for (uint32_t i = 0; i < rank; i++) node->dims[i] = dims[i];
   node->origin = origin;
   if (!node->origin.path) node->origin.path = "";
-  for (uint32_t i = 0; i < n_inputs; i++) graph_add_input(graph, node, inputs[i]);
+  for (uint32_t i = 0; i < n_inputs; i++) add_input(graph, node, inputs[i]);
   link_before(graph, node, before);
   if (op == OP_INPUT) vec_push(graph->arena, &graph->inputs, node);
   return node;
@@ -77,8 +85,6 @@ static void remove_user(Node *node, const Node *user) {
   node->users.n--;
 }
 
-static void add_user(Node *node, Node *user) { vec_push(node->arena, &node->users, user); }
-
 void graph_set_input(Node *node, uint32_t index, Node *input) {
   CHECK(index < node->inputs.n, "%%%u has no input %u", node->id, index);
   Node *old = node->inputs.items[index];
@@ -88,17 +94,11 @@ void graph_set_input(Node *node, uint32_t index, Node *input) {
   add_user(input, node);
 }
 
-void graph_add_input(Graph *graph, Node *node, Node *input) {
-  CHECK(input && !input->deleted, "an input of %s is missing or deleted", op_table[node->op].name);
-  vec_push(graph->arena, &node->inputs, input);
-  add_user(input, node);
-}
-
 void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs) {
   Node **kept = arena_copy(graph->arena, inputs, n * sizeof *inputs); /* `inputs` may be the node's own */
   for (size_t i = node->inputs.n; i > 0; i--) remove_user(node->inputs.items[i - 1], node);
   node->inputs.n = 0;
-  for (uint32_t i = 0; i < n; i++) graph_add_input(graph, node, kept[i]);
+  for (uint32_t i = 0; i < n; i++) add_input(graph, node, kept[i]);
 }
 
 void graph_replace_uses(Graph *graph, Node *node, Node *by) {

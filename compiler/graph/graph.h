@@ -122,7 +122,6 @@ Graph *graph_new(Arena *arena, const char *name);
 Node *graph_add(Graph *graph, Node *before, OpKind op, DType dtype, uint32_t rank, const Size *const *dims,
                 uint32_t n_inputs, Node *const *inputs, Origin origin);
 void graph_set_input(Node *node, uint32_t index, Node *input);
-void graph_add_input(Graph *graph, Node *node, Node *input);
 void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs);
 /* Every use of `node`, outputs included, becomes a use of `by`, which must not use `node` itself. */
 void graph_replace_uses(Graph *graph, Node *node, Node *by);
@@ -163,7 +162,6 @@ void check_print(StrBuf *out, const SizeTable *table, const Check *check);
 /* Reads what follows the word "check" at *text, which is moved past it; the origin is left alone. False after an error:
  * *text is where, *error what. */
 bool check_read(Arena *arena, SizeTable *sizes, const char **text, Check *check, const char **error);
-void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64 and (not time < 2)" */
 void node_print(StrBuf *out, const SizeTable *table, const Node *node); /* "%3 = add %1, %2 : f32[batch]" */
 /* What follows its inputs, `separator` before the first attribute: ", axis=1 : f32[batch]". */
 void node_print_attributes(StrBuf *out, const SizeTable *table, const Node *node, const char *separator);

@@ -71,7 +71,8 @@ static const char *leaf_fault(const Body *body, const Expr *expr) {
   return "unknown kind of expression";
 }
 
-const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc) {
+/* NULL if the expression can be computed over `domain`, else the fault. `acc`: whether it may use acc. */
+static const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc) {
   Body body = {.sizes = sizes, .node = node, .domain = domain, .acc = acc};
   Arena *scratch = arena_create();
   ExprList list = expr_list(scratch, node->attr.expr);

@@ -22,8 +22,6 @@ typedef struct NodeType {
  * (infer_arity). */
 const char *infer_node(SizeTable *sizes, const Node *node, NodeType *type);
 const char *infer_arity(SizeTable *sizes, const Node *node);
-/* The fault of an expression over `domain`, whose type is that of the expression; NULL: none. `acc`: it may be used. */
-const char *infer_expr(SizeTable *sizes, const Node *node, const NodeType *domain, bool acc);
 /* Broadcasts `dims` into `into`, aligned at the last axis; false if they do not agree or the rank is too great. */
 bool infer_broadcast(SizeTable *sizes, NodeType *into, uint32_t rank, const Size *const *dims);
 /* Whether a tensor of these dims broadcasts to the domain without enlarging it. */

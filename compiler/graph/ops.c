@@ -18,6 +18,17 @@ const OpInfo op_table[N_OPS] = {
 #include "graph/ops.def"
 };
 
+/* How the columns of a row hang together. */
+#define IS(category, Wanted) (CATEGORY_##category == CATEGORY_##Wanted)
+#define IS_POINTWISE(category) (IS(category, UNARY) || IS(category, BINARY) || IS(category, TERNARY))
+#define OP(Enum, text, category, least, most, takes, gives, shape, eval, code, cost, attributes, line)         \
+  _Static_assert(sizeof text > 1 && sizeof line > 1, #Enum " has no name or no description");                  \
+  _Static_assert(!IS(category, UNARY) || (least == 1 && most == 1), #Enum " must take one operand");           \
+  _Static_assert(!IS(category, BINARY) || (least == 2 && most == 2), #Enum " must take two operands");         \
+  _Static_assert(!IS(category, TERNARY) || (least == 3 && most == 3), #Enum " must take three operands");      \
+  _Static_assert(IS_POINTWISE(category) != (COST_##cost == COST_BY_SHAPE), #Enum " must have the cost of its category");
+#include "graph/ops.def"
+
 enum { BARE = true, LABELLED = false };
 
 const AttributeInfo attribute_table[N_ATTRIBUTES] = {
