@@ -215,6 +215,14 @@ static void check_operations(const char *target) {
   kernel_bench_free(&bench);
 }
 
+Test(row_kernels, every_pointwise_operation_is_here) {
+  for (OpKind op = 0; op < N_OPS; op++) {
+    bool found = !op_is_pointwise(op) || op == OP_WHERE; /* index_and_where has that one */
+    for (size_t i = 0; i < N_OPERATIONS && !found; i++) found = operations[i].op == op;
+    cr_assert(found, "%s has no reference here", op_table[op].name);
+  }
+}
+
 Test(row_kernels, operations_baseline) { check_operations("x86-64"); }
 Test(row_kernels, operations_avx2) { check_operations("x86-64-v3"); }
 Test(row_kernels, operations_avx512) { check_operations("x86-64-v4"); }
