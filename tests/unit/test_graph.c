@@ -137,7 +137,7 @@ Test(graph, verify_finds_wrong_types) {
   faults("%0 = weight \"w\" : i32[3]", 1, "f32");
   faults("%0 = input : f32[3]", 1, "no name");
   faults("%0 = full -1.0 : f32[-3]", 1, "negative");
-  faults("%0 = full 3000000000 : i32[]", 1, "no i32");
+  faults("%0 = full 3000000000 : i32[]", 1, "does not fit an i32");
   faults("%0 = positions : f32[time]", 1, "i32");
   faults("%0 = size time : bool[]", 1, "scalar");
   faults("%0 = size : f32[]", 1, "no size");
@@ -148,7 +148,7 @@ Test(graph, verify_finds_wrong_views) {
   faults(X "%3 = slice %0, starts=[0, -1, 0] : f32[batch, 1, 8]", 1, "not within");
   faults(X "%3 = slice %0, starts=[0, 0] : f32[batch, time]", 1, "keeps the axes");
   faults(W "%3 = reshape %2 : f32[31]", 1, "elements");
-  faults(X "%3 = permute %0, axes=[0, 1, 1] : f32[batch, time, time]", 1, "order");
+  faults(X "%3 = permute %0, axes=[0, 1, 1] : f32[batch, time, time]", 1, "not a permutation");
   faults(X I "%3 = concat %0, %1, axis=1 : f32[batch, 2*time, 8]", 1, "do not agree");
   faults(X "%3 = concat %0, axis=3 : f32[batch, time, 8]", 1, "no axis 3");
   faults(X W "%3 = gather %2, %0 : f32[batch, time, 8]", 1, "i32 ids");
