@@ -215,7 +215,7 @@ static void declare_output(Elaborator *e, const Ast *node, Value v) {
          e->sizes->symbols[graph->ragged_batch]);
     return;
   }
-  vec_push(graph->arena, &graph->outputs, (GraphOutput){name, x});
+  vec_push(graph->arena, &graph->outputs, (GraphOutput){.name = name, .node = x});
 }
 
 void declare_outputs(Elaborator *e, const Result *result) {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 typedef struct StepInput { /* of the step graph */
-  int32_t cache, source; /* its number as one of these, or -1 */
-  int32_t batch_axis;    /* -1: the same for all rows */
+  Role role;
+  int32_t batch_axis; /* -1: the same for all rows */
 } StepInput;
 
 typedef struct Row { /* of the call before */
@@ -23,7 +23,6 @@ struct StepScorer {
   uint32_t n_caches, n_sizes;
   EvalSize *sizes;    /* of the source; room for those of the step behind them */
   Tensor *sources;    /* by number, all items */
-  const char *length; /* the name of the run-time size that grows */
   Row *rows;
   int64_t n_rows;
   Arena *kept, *next; /* what the rows of the call before keep; of this one */
@@ -33,7 +32,7 @@ struct StepScorer {
 // ---- making it ----
 
 static int32_t batch_axis(const Graph *step, const Node *input) {
-  int32_t batch = size_symbol_of(step->inputs.items[0]->dims[0]); /* the first input holds the tokens */
+  int32_t batch = step->size_roles[ROLE_ROWS];
   for (uint32_t axis = 0; axis < input->rank && batch >= 0; axis++)
     if (size_involves(input->dims[axis], (uint32_t)batch)) return (int32_t)axis;
   return -1;
@@ -43,15 +42,14 @@ static void read_step(StepScorer *s) {
   s->inputs = ARENA_ARRAY(s->arena, StepInput, s->step->inputs.n);
   for (size_t i = 0; i < s->step->inputs.n; i++) {
     const Node *node = s->step->inputs.items[i];
-    s->inputs[i] =
-        (StepInput){incremental_cache_number(node), incremental_source_number(node), batch_axis(s->step, node)};
+    s->inputs[i] = (StepInput){node->attr.role, batch_axis(s->step, node)};
   }
 }
 
 /* Sizes of the source by their names; that of the batch is the step's own. */
 static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *given) {
   s->sizes = ARENA_ARRAY(s->arena, EvalSize, SIZE_MAX_SYMBOLS + 4);
-  int32_t batch = size_symbol_of(s->step->inputs.items[0]->dims[0]);
+  int32_t batch = s->step->size_roles[ROLE_ROWS];
   const char *rows = batch >= 0 ? s->step->sizes->symbols[batch] : "";
   bool is_known[SIZE_MAX_SYMBOLS] = {false};
   for (size_t i = 0; i < source->inputs.n; i++)
@@ -85,9 +83,6 @@ StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, Weig
                     .vocab = scorer->vocab,
                     .is_single = scorer->is_single,
                     .n_caches = parts->n_caches};
-  const Node *tokens = parts->step->inputs.items[0];
-  const char *fresh = parts->step->sizes->symbols[size_symbol_of(tokens->dims[1])];
-  s->length = arena_strndup(arena, fresh, (size_t)(strrchr(fresh, '.') - fresh));
   s->sizes = ARENA_ARRAY(arena, EvalSize, 4);
   read_step(s);
   if (parts->source && !run_source(s, scorer, parts->source)) return NULL;
@@ -129,7 +124,7 @@ static int64_t group_past(const StepScorer *s, const RowGroup *group) {
 }
 
 static Tensor gather_source(StepScorer *s, const RowGroup *group, const StepInput *input) {
-  const Tensor *whole = &s->sources[input->source];
+  const Tensor *whole = &s->sources[input->role.number];
   return input->batch_axis < 0 ? *whole
                                : parts_gather(s->scratch, whole, s->items, (uint32_t)input->batch_axis, group);
 }
@@ -137,7 +132,7 @@ static Tensor gather_source(StepScorer *s, const RowGroup *group, const StepInpu
 /* What no row has yet: a tensor without positions. */
 static Tensor empty_cache(StepScorer *s, const RowGroup *group, const Node *node) {
   int64_t values[SIZE_MAX_SYMBOLS] = {0}, dims[MAX_RANK];
-  int32_t batch = size_symbol_of(s->step->inputs.items[0]->dims[0]);
+  int32_t batch = s->step->size_roles[ROLE_ROWS];
   if (batch >= 0) values[batch] = group->n;
   for (uint32_t j = 0; j < s->step->sizes->n_symbols; j++)
     for (uint32_t i = 0; i < s->n_sizes; i++)
@@ -149,13 +144,13 @@ static Tensor empty_cache(StepScorer *s, const RowGroup *group, const Node *node
 static Tensor gather_cache(StepScorer *s, const RowGroup *group, size_t i) {
   const StepInput *input = &s->inputs[i];
   if (group_past(s, group) == 0) return empty_cache(s, group, s->step->inputs.items[i]);
-  const Tensor *first = &parent_of(s, group->call, group->numbers[0])->caches[input->cache];
+  const Tensor *first = &parent_of(s, group->call, group->numbers[0])->caches[input->role.number];
   if (input->batch_axis < 0) return *first; /* one row, or the same for all */
   const uint32_t axis = (uint32_t)input->batch_axis;
   Tensor tensor = parts_tensor(s->scratch, first, 1, group->n, axis);
   for (int64_t row = 0; row < group->n; row++)
-    parts_copy(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->cache], 0, 1,
-               axis);
+    parts_copy(&tensor, row, group->n, &parent_of(s, group->call, group->numbers[row])->caches[input->role.number], 0,
+               1, axis);
   return tensor;
 }
 
@@ -165,8 +160,8 @@ static EvalInputs make_inputs(StepScorer *s, const RowGroup *group) {
   Tensor *tensors = ARENA_ARRAY(s->scratch, Tensor, n);
   for (uint32_t i = 0; i < n; i++) {
     names[i] = s->step->inputs.items[i]->attr.name;
-    if (s->inputs[i].cache >= 0) tensors[i] = gather_cache(s, group, i);
-    else if (s->inputs[i].source >= 0) tensors[i] = gather_source(s, group, &s->inputs[i]);
+    if (s->inputs[i].role.kind == ROLE_CACHE) tensors[i] = gather_cache(s, group, i);
+    else if (s->inputs[i].role.kind == ROLE_ENCODED) tensors[i] = gather_source(s, group, &s->inputs[i]);
     else tensors[i] = group_tokens(s->scratch, group, group_past(s, group));
   }
   return (EvalInputs){names, tensors, n};
@@ -180,12 +175,12 @@ static void keep_caches(const Call *call, const RowGroup *group, const Tensor *o
     *row = (Row){group->longest, ARENA_ARRAY(s->next, Tensor, s->n_caches)};
     for (size_t j = 0; j < s->step->inputs.n; j++) {
       const StepInput *input = &s->inputs[j];
-      if (input->cache < 0) continue;
-      const Tensor *cache = &outputs[2 + input->cache]; /* behind the scores and their sums */
+      if (input->role.kind != ROLE_CACHE) continue;
+      const Tensor *cache = &outputs[graph_output_with(s->step, input->role) - s->step->outputs.items];
       uint32_t axis = input->batch_axis < 0 ? 0 : (uint32_t)input->batch_axis;
       int64_t n = input->batch_axis < 0 ? 1 : group->n;
-      row->caches[input->cache] = parts_tensor(s->next, cache, n, 1, axis);
-      parts_copy(&row->caches[input->cache], 0, 1, cache, n == 1 ? 0 : i, n, axis);
+      row->caches[input->role.number] = parts_tensor(s->next, cache, n, 1, axis);
+      parts_copy(&row->caches[input->role.number], 0, 1, cache, n == 1 ? 0 : i, n, axis);
     }
   }
 }
@@ -195,9 +190,9 @@ static bool run(void *context, const RowGroup *group) {
   StepScorer *s = call->scorer;
   const EvalInputs inputs = make_inputs(s, group);
   const int64_t past = group_past(s, group), values[] = {past, group->longest - past, 1};
-  static const char *const parts[] = {"past", "fresh", "kept"};
+  static const SizeRole roles[] = {ROLE_PAST, ROLE_FRESH, ROLE_KEPT};
   for (uint32_t i = 0; i < 3; i++)
-    s->sizes[s->n_sizes + i] = (EvalSize){arena_printf(s->scratch, "%s.%s", s->length, parts[i]), values[i]};
+    s->sizes[s->n_sizes + i] = (EvalSize){s->step->sizes->symbols[s->step->size_roles[roles[i]]], values[i]};
   const EvalOptions options = {.sizes = s->sizes, .n_sizes = s->n_sizes + 3};
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->step->outputs.n);
   if (!graph_eval_with(s->scratch, s->diag, s->step, weight_source_get, s->weights, &inputs, &options, outputs))

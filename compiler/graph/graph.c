@@ -7,12 +7,23 @@
 
 #include "base/check.h"
 
+const RoleInfo role_table[N_ROLES] = {
+#define ROLE(Enum, text, where, is_numbered) [ROLE_##Enum] = {text, where, is_numbered},
+#include "graph/roles.def"
+};
+
+const char *const size_role_names[N_SIZE_ROLES] = {
+#define SIZE_ROLE(Enum, text) [ROLE_##Enum] = text,
+#include "graph/roles.def"
+};
+
 Graph *graph_new(Arena *arena, const char *name) {
   Graph *graph = ARENA_NEW(arena, Graph);
   graph->arena = arena;
   graph->sizes = size_table_new(arena);
   graph->name = arena_strdup(arena, name);
   graph->ragged_batch = -1;
+  for (int i = 0; i < N_SIZE_ROLES; i++) graph->size_roles[i] = -1;
   graph->declared_weights = map_new(arena);
   return graph;
 }
@@ -359,11 +370,13 @@ Graph *graph_clone(Arena *arena, const Graph *graph) {
   for (size_t i = 0; i < graph->inputs.n; i++) vec_push(arena, &c.graph->inputs, known(&c, graph->inputs.items[i]));
   for (size_t i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.items[i];
-    vec_push(arena, &c.graph->outputs, (GraphOutput){clone_text(&c, output->name), known(&c, output->node)});
+    vec_push(arena, &c.graph->outputs, (GraphOutput){clone_text(&c, output->name), known(&c, output->node),
+                                                      output->role});
   }
   clone_checks(&c, graph);
   memcpy(c.graph->ragged, graph->ragged, sizeof graph->ragged);
   c.graph->ragged_batch = graph->ragged_batch;
+  memcpy(c.graph->size_roles, graph->size_roles, sizeof graph->size_roles);
   clone_generate(&c, graph);
   clone_declared(&c, graph);
   c.graph->next_id = graph->next_id;
@@ -398,4 +411,23 @@ void graph_make_uniform(Graph *graph) {
   }
   memset(graph->ragged, 0, sizeof graph->ragged);
   graph->ragged_batch = -1;
+}
+
+// ---- roles ----
+
+Node *graph_input_with(const Graph *graph, Role role) {
+  for (size_t i = 0; i < graph->inputs.n; i++)
+    if (role_is(graph->inputs.items[i]->attr.role, role)) return graph->inputs.items[i];
+  return NULL;
+}
+
+const GraphOutput *graph_output_with(const Graph *graph, Role role) {
+  for (size_t i = 0; i < graph->outputs.n; i++)
+    if (role_is(graph->outputs.items[i].role, role)) return &graph->outputs.items[i];
+  return NULL;
+}
+
+const Size *graph_size_with(const Graph *graph, SizeRole role) {
+  int32_t symbol = graph->size_roles[role];
+  return symbol < 0 ? NULL : size_symbol(graph->sizes, graph->sizes->symbols[symbol]);
 }

@@ -10,6 +10,7 @@
 #include "base/vec.h"
 #include "diag/diag.h"
 #include "graph/expr.h"
+#include "graph/roles.h"
 
 enum { MAX_RANK = 8 };
 
@@ -29,6 +30,7 @@ typedef struct Origin {
 
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
+  Role role;                    /* INPUT */
   double number;                /* FULL f32 */
   int64_t integer;              /* FULL i32, bool */
   const Size *size;             /* SIZE */
@@ -90,6 +92,7 @@ typedef struct Check { /* a condition that every run must meet; where one does n
 typedef struct GraphOutput {
   const char *name;
   Node *node;
+  Role role;
 } GraphOutput;
 
 typedef struct GenerateSetting {
@@ -109,6 +112,7 @@ typedef struct Graph {
   /* Ragged sizes: symbols whose value differs from item to item, and the symbol of the batch. */
   bool ragged[SIZE_MAX_SYMBOLS];
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
+  int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
   /* The generate block, if there is one. */
   const char *generate_input, *generate_output;
   VEC(GenerateSetting) generate_settings;
@@ -157,6 +161,11 @@ static inline Node *node_rows_mask(const Node *node) {
 const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 
+/* What has the role; NULL: nothing has. */
+Node *graph_input_with(const Graph *graph, Role role);
+const GraphOutput *graph_output_with(const Graph *graph, Role role);
+const Size *graph_size_with(const Graph *graph, SizeRole role);
+
 /* Text form (print.c, read.c, cond.c): what is printed is read back to the same text. */
 void check_print(StrBuf *out, const SizeTable *table, const Check *check);
 /* Reads what follows the word "check" at *text, which is moved past it; the origin is left alone. False after an error:
@@ -172,8 +181,7 @@ Graph *graph_read(Arena *arena, Diag *diag, Source *source); /* NULL after an er
  * `fused`: operations that only exist after fusion are allowed. */
 bool graph_verify(Graph *graph, Diag *diag);
 
-/* For the debugger. */
-void graph_dump(Graph *graph);
+void graph_dump(Graph *graph); /* these two are for the debugger */
 void node_dump(const Graph *graph, const Node *node);
 
 #endif

@@ -8,6 +8,9 @@
  *     output hidden = %2
  *   }
  *
+ * In the graphs of the incremental form, sizes, inputs and outputs say what they stand for: "sizes batch as rows",
+ * "input "cache.0" as cache 0", "output y as logits".
+ *
  * The text is the same in every run, without addresses and in no hash order, because tests and caches compare it. Names
  * that are not plain identifiers are quoted and escaped. */
 #include <math.h>
@@ -61,10 +64,19 @@ static bool left_out(const NodeAttr *attr, Attribute attribute) {
   }
 }
 
+static void print_role(StrBuf *out, Role role) {
+  if (role.kind == ROLE_NONE) return;
+  strbuf_printf(out, " as %s", role_table[role.kind].text);
+  if (role_table[role.kind].is_numbered) strbuf_printf(out, " %u", role.number);
+}
+
 static void print_attribute(StrBuf *out, const SizeTable *table, const Node *node, Attribute attribute) {
   const NodeAttr *attr = &node->attr;
   switch (attribute) {
-    case ATTRIBUTE_NAME: strbuf_add_quoted(out, attr->name); break;
+    case ATTRIBUTE_NAME:
+      strbuf_add_quoted(out, attr->name);
+      print_role(out, attr->role);
+      break;
     case ATTRIBUTE_VALUE: print_value(out, node); break;
     case ATTRIBUTE_SIZE: size_print(out, table, attr->size); break;
     case ATTRIBUTE_STARTS: print_sizes(out, table, node->rank, attr->starts); break;
@@ -137,12 +149,21 @@ static void print_generate(StrBuf *out, const Graph *graph) {
   strbuf_add(out, graph->generate_settings.n ? " }\n" : "}\n");
 }
 
+static void print_symbol(StrBuf *out, const Graph *graph, uint32_t symbol) {
+  strbuf_add(out, graph->sizes->symbols[symbol]);
+  for (int i = 0; i < N_SIZE_ROLES; i++)
+    if (graph->size_roles[i] == (int32_t)symbol) strbuf_printf(out, " as %s", size_role_names[i]);
+}
+
 static void print_header(StrBuf *out, const Graph *graph) {
   const SizeTable *table = graph->sizes;
   strbuf_add(out, "graph ");
   print_name(out, graph->name);
   strbuf_add_char(out, '(');
-  for (uint32_t i = 0; i < table->n_symbols; i++) strbuf_printf(out, "%s%s", i ? ", " : "sizes ", table->symbols[i]);
+  for (uint32_t i = 0; i < table->n_symbols; i++) {
+    strbuf_add(out, i ? ", " : "sizes ");
+    print_symbol(out, graph, i);
+  }
   const char *separator = "; ragged ";
   for (uint32_t i = 0; i < table->n_symbols && graph->ragged_batch >= 0; i++) {
     if (!graph->ragged[i]) continue;
@@ -185,6 +206,7 @@ static void print_all(StrBuf *out, Graph *graph, bool origins) {
   for (size_t i = 0; i < graph->outputs.n; i++) {
     strbuf_add(out, "  output ");
     print_name(out, graph->outputs.items[i].name);
+    print_role(out, graph->outputs.items[i].role);
     strbuf_printf(out, " = %%%u\n", graph->outputs.items[i].node->id);
   }
   if (graph->generate_input) print_generate(out, graph);

@@ -66,6 +66,20 @@ static bool read_sizes(GraphReader *r, uint32_t *n, const Size **sizes) {
   return read_expect(r, ']');
 }
 
+/* "as cache 0", or nothing. */
+static bool read_role(GraphReader *r, Role *role) {
+  if (!scan_word(&r->text, "as")) return true;
+  for (int i = ROLE_NONE + 1; i < N_ROLES; i++) {
+    if (!scan_word(&r->text, role_table[i].text)) continue;
+    int64_t number = 0;
+    if (role_table[i].is_numbered && (!scan_integer(&r->text, &number) || number < 0 || number > UINT32_MAX))
+      return read_fault(r, "expected the number of the %s", role_table[i].text);
+    *role = (Role){(RoleKind)i, (uint32_t)number};
+    return true;
+  }
+  return read_fault(r, "expected a role: tokens, cache, encoded, logits or logsumexp");
+}
+
 /* "%3", a node that an earlier line defined. */
 static Node *read_operand(GraphReader *r) {
   const char *begin = r->text;
@@ -100,7 +114,8 @@ typedef struct Pending {
 typedef bool (*ReadAttribute)(GraphReader *, Pending *);
 
 static bool read_node_name(GraphReader *r, Pending *p) {
-  return scan_string(r->arena, &r->text, &p->attr.name) || read_fault(r, "expected a name in quotes");
+  if (!scan_string(r->arena, &r->text, &p->attr.name)) return read_fault(r, "expected a name in quotes");
+  return p->op != OP_INPUT || read_role(r, &p->attr.role);
 }
 
 static bool read_value(GraphReader *r, Pending *p) {
@@ -323,12 +338,23 @@ static bool read_check(GraphReader *r) {
 
 // ---- the header ----
 
+static bool read_size_role(GraphReader *r, const Size *size) {
+  for (int i = 0; i < N_SIZE_ROLES; i++) {
+    if (!scan_word(&r->text, size_role_names[i])) continue;
+    if (r->graph->size_roles[i] >= 0) return read_fault(r, "a second size with the role %s", size_role_names[i]);
+    r->graph->size_roles[i] = size_symbol_of(size);
+    return true;
+  }
+  return read_fault(r, "expected the role of a size: rows, past, fresh or kept");
+}
+
 static bool read_symbol(GraphReader *r) {
   const char *name;
   size_t length;
   if (!scan_name(&r->text, &name, &length)) return read_fault(r, "expected the name of a size");
-  return size_symbol(r->graph->sizes, arena_strndup(r->arena, name, length)) ||
-         read_fault(r, "more than %d sizes", SIZE_MAX_SYMBOLS);
+  const Size *size = size_symbol(r->graph->sizes, arena_strndup(r->arena, name, length));
+  if (!size) return read_fault(r, "more than %d sizes", SIZE_MAX_SYMBOLS);
+  return !scan_word(&r->text, "as") || read_size_role(r, size);
 }
 
 /* The index of a declared size; -1 after an error. */
@@ -372,11 +398,11 @@ static bool read_header(GraphReader *r) {
 // ---- statements ----
 
 static bool read_output(GraphReader *r) {
-  const char *name = read_name(r, "the name of an output");
-  if (!name || !read_expect(r, '=')) return false;
-  Node *node = read_operand(r);
-  if (node) vec_push(r->arena, &r->graph->outputs, (GraphOutput){name, node});
-  return node != NULL;
+  GraphOutput output = {.name = read_name(r, "the name of an output")};
+  if (!output.name || !read_role(r, &output.role) || !read_expect(r, '=')) return false;
+  output.node = read_operand(r);
+  if (output.node) vec_push(r->arena, &r->graph->outputs, output);
+  return output.node != NULL;
 }
 
 static bool read_setting_value(GraphReader *r, GenerateSetting *setting) {

@@ -8,6 +8,7 @@
 typedef struct Verifier {
   Graph *graph;
   Diag *diag;
+  Arena *scratch;
   const Node **by_id; /* the node in the list that has the id */
   size_t *uses;       /* by id: how often it occurs among inputs */
   bool *computed;     /* by id: it comes before the node being checked */
@@ -139,8 +140,118 @@ static void check_generate(Verifier *v) {
     output |= strcmp(graph->outputs.items[i].name, graph->generate_output) == 0;
   }
   if (!input) fault(v, NULL, "generate: there is no input '%s'", graph->generate_input);
-  const char *name = graph->generate_output ? graph->generate_output : "";
-  if (!output) fault(v, NULL, "generate: there is no output '%s'", name);
+  const char *wanted = graph->generate_output ? graph->generate_output : "";
+  if (!output) fault(v, NULL, "generate: there is no output '%s'", wanted);
+}
+
+// ---- roles ----
+
+static const char *role_text(const Verifier *v, Role role) {
+  const RoleInfo *info = &role_table[role.kind];
+  return info->is_numbered ? arena_printf(v->scratch, "%s %u", info->text, role.number) : info->text;
+}
+
+static bool is_step(const Verifier *v) { return v->graph->size_roles[ROLE_PAST] >= 0; }
+
+/* Past, fresh and kept make a step: all of them or none. */
+static void check_size_roles(Verifier *v) {
+  const Graph *graph = v->graph;
+  for (int i = 0; i < N_SIZE_ROLES; i++) {
+    if (graph->size_roles[i] >= (int32_t)graph->sizes->n_symbols)
+      fault(v, NULL, "the size with the role %s is not declared", size_role_names[i]);
+    if (graph->size_roles[i] >= 0 && graph->generate_input)
+      fault(v, NULL, "a size with the role %s in a graph with a generate block", size_role_names[i]);
+    for (int k = 0; k < i; k++)
+      if (graph->size_roles[i] >= 0 && graph->size_roles[i] == graph->size_roles[k])
+        fault(v, NULL, "one size has the roles %s and %s", size_role_names[k], size_role_names[i]);
+  }
+  bool has_fresh = graph->size_roles[ROLE_FRESH] >= 0, has_kept = graph->size_roles[ROLE_KEPT] >= 0;
+  if (has_fresh != is_step(v) || has_kept != is_step(v))
+    fault(v, NULL, "a step has sizes with the roles past, fresh and kept, or it is no step and has none of them");
+}
+
+/* Caches, and encoded values, are numbered 0, 1, 2 ... in any order: each number is that of one of them. */
+static void check_places(Verifier *v, size_t n, const Role *roles, const char *const *names, unsigned place) {
+  uint32_t counts[N_ROLES] = {0};
+  for (size_t i = 0; i < n; i++) counts[roles[i].kind]++;
+  for (size_t i = 0; i < n; i++) {
+    if (roles[i].kind == ROLE_NONE) continue;
+    if (!(role_table[roles[i].kind].where & place))
+      fault(v, NULL, "'%s' cannot be %s here", names[i], role_text(v, roles[i]));
+    if (roles[i].number >= counts[roles[i].kind])
+      fault(v, NULL, "'%s' is %s, but their number is %u", names[i], role_text(v, roles[i]), counts[roles[i].kind]);
+    for (size_t k = 0; k < i; k++)
+      if (role_is(roles[i], roles[k]))
+        fault(v, NULL, "'%s' and '%s' are both %s", names[k], names[i], role_text(v, roles[i]));
+  }
+}
+
+static void check_places_of_all(Verifier *v) {
+  const Graph *graph = v->graph;
+  size_t n_in = graph->inputs.n, n_out = graph->outputs.n;
+  Role *roles = ARENA_ARRAY(v->scratch, Role, n_in + n_out);
+  const char **names = ARENA_ARRAY(v->scratch, const char *, n_in + n_out);
+  for (size_t i = 0; i < n_in; i++) {
+    roles[i] = graph->inputs.items[i]->attr.role;
+    names[i] = graph->inputs.items[i]->attr.name ? graph->inputs.items[i]->attr.name : "";
+  }
+  for (size_t i = 0; i < n_out; i++) {
+    roles[n_in + i] = graph->outputs.items[i].role;
+    names[n_in + i] = graph->outputs.items[i].name;
+  }
+  check_places(v, n_in, roles, names, is_step(v) ? IN_STEP : 0);
+  unsigned out = is_step(v) ? OUT_OF_STEP : graph->generate_input ? 0 : OUT_OF_ENCODER;
+  check_places(v, n_out, roles + n_in, names + n_in, out);
+}
+
+/* [rows, size, ...]; without the role rows a step has one row. */
+static bool has_rows(const Verifier *v, const Node *node, DType dtype, uint32_t rank, const Size *size) {
+  const Size *rows = graph_size_with(v->graph, ROLE_ROWS);
+  if (node->dtype != dtype || node->rank != rank || node->dims[1] != size) return false;
+  return rows ? node->dims[0] == rows : size_equals(node->dims[0], 1);
+}
+
+/* The output is the input with the new positions behind the earlier ones. */
+static bool continues(const Verifier *v, const Node *input, const Node *output) {
+  const Size *past = graph_size_with(v->graph, ROLE_PAST), *all = size_add(v->graph->sizes, past, graph_size_with(v->graph, ROLE_FRESH));
+  uint32_t n_longer = 0;
+  if (output->dtype != input->dtype || output->rank != input->rank) return false;
+  for (uint32_t i = 0; i < input->rank; i++) {
+    bool is_longer = input->dims[i] == past && output->dims[i] == all;
+    if (!is_longer && input->dims[i] != output->dims[i]) return false;
+    n_longer += is_longer;
+  }
+  return n_longer == 1;
+}
+
+static void check_caches(Verifier *v) {
+  const Graph *graph = v->graph;
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    const Node *input = graph->inputs.items[i];
+    if (input->attr.role.kind != ROLE_CACHE) continue;
+    const GraphOutput *output = graph_output_with(graph, input->attr.role);
+    if (!output) fault(v, input, "no output is %s", role_text(v, input->attr.role));
+    else if (!continues(v, input, output->node))
+      fault(v, input, "the output '%s' does not add the new positions to it", output->name);
+  }
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.items[i];
+    if (output->role.kind == ROLE_CACHE && !graph_input_with(graph, output->role))
+      fault(v, NULL, "no input is %s", role_text(v, output->role));
+  }
+}
+
+static void check_step(Verifier *v) {
+  const Size *fresh = graph_size_with(v->graph, ROLE_FRESH), *kept = graph_size_with(v->graph, ROLE_KEPT);
+  const Node *tokens = graph_input_with(v->graph, (Role){ROLE_TOKENS, 0});
+  const GraphOutput *logits = graph_output_with(v->graph, (Role){ROLE_LOGITS, 0});
+  const GraphOutput *sums = graph_output_with(v->graph, (Role){ROLE_LOGSUMEXP, 0});
+  if (!tokens) fault(v, NULL, "a step without an input that is tokens");
+  else if (!has_rows(v, tokens, DTYPE_I32, 2, fresh)) fault(v, tokens, "tokens are i32[rows, fresh]");
+  if (logits && (!has_rows(v, logits->node, DTYPE_F32, 3, kept) || !size_is_const(logits->node->dims[2], NULL)))
+    fault(v, logits->node, "logits are f32[rows, kept, a constant]");
+  if (sums && !has_rows(v, sums->node, DTYPE_F32, 2, kept)) fault(v, sums->node, "logsumexp is f32[rows, kept]");
+  check_caches(v);
 }
 
 // ---- types ----
@@ -161,7 +272,7 @@ static void check_type(Verifier *v, const Node *node) {
 bool graph_verify(Graph *graph, Diag *diag) {
   int before = diag->n_errors;
   Arena *scratch = arena_create();
-  Verifier v = {.graph = graph, .diag = diag};
+  Verifier v = {.graph = graph, .diag = diag, .scratch = scratch};
   v.by_id = ARENA_ARRAY(scratch, const Node *, graph->next_id);
   v.uses = ARENA_ARRAY(scratch, size_t, graph->next_id);
   v.computed = ARENA_ARRAY(scratch, bool, graph->next_id);
@@ -173,9 +284,12 @@ bool graph_verify(Graph *graph, Diag *diag) {
   check_model_inputs(&v);
   check_outputs(&v);
   check_ragged(&v);
+  check_size_roles(&v);
   if (diag->n_errors == before) {
     check_weights(&v);
     check_generate(&v);
+    check_places_of_all(&v);
+    if (is_step(&v)) check_step(&v);
     for (const Node *node = graph->first; node; node = node->next) check_type(&v, node);
   }
   arena_destroy(scratch);

@@ -1,20 +1,23 @@
-/* Incremental: a model that writes, cut in two so that a token costs what the token costs.
+/* Incremental: a generative model cut in two, so that a token costs what the token costs.
  *
  * In: the graph of a model with a generate block, as the elaborator made it. Out, if that is sound:
  *
- * source  what does not depend on the tokens written. Inputs: the model's, but the one that grows, in their order.
- *         Outputs "source.0", "source.1" ...: the values that `step` reads. NULL if step reads none.
- * step    the new positions of some rows. Inputs: the one that grows, [rows, fresh]; "source.N"; "cache.N", values of
- *         earlier positions, with `past` in place of the length. Outputs: the scores, under the output's own name,
- *         [rows, kept, vocab], of the last `kept` new positions; "log_sum" [rows, kept], the log of the sum of exp(scores);
- *         "cache.N", concat of the input and the new positions. Sizes: those of the model without that of the length,
- *         and "<length>.past", "<length>.fresh", "<length>.kept".
+ * source  the encoder graph: what does not depend on the tokens. Its inputs are the model's but for the decoder
+ *         input, in their order; its outputs, with the roles `encoded 0`, `encoded 1` ..., are the values that the
+ *         step reads. NULL if the step reads none.
+ * step    the new positions of some rows. Inputs: `tokens` [rows, fresh]; each `encoded n`; each `cache n`, a value
+ *         at earlier positions, with `past` in place of the length. Outputs: `logits` [rows, kept, vocab] of the
+ *         last `kept` new positions, under the name that they have in the model; `logsumexp` [rows, kept]; each
+ *         `cache n`, the concat of the input and the new positions. Sizes: the model's, but `past`, `fresh` and
+ *         `kept` in place of the length.
  *
- * Neither has ragged sizes: a run of source is one of items, a run of step one of rows, that have the same sizes.
+ * The roles are those of graph/roles.def. Readers of the two graphs go by them, never by names.
  *
- * Both are ordinary graphs, not yet fused; the passes, the interpreter, plan take them like any other. What each node of
- * the model is needed for (its own rows, or the whole history) and why a model is not incremental is recorded for
- * --report, with the place. */
+ * Neither graph has ragged sizes: the encoder runs for one item or for items of the same sizes, and a step for rows of
+ * the same sizes.
+ *
+ * Both are ordinary graphs that are not fused yet; the passes, the interpreter and the planner take them like any
+ * other. The log records what each step keeps, or why the model has no incremental form, with the place. */
 #ifndef TFM_PASSES_INCREMENTAL_H
 #define TFM_PASSES_INCREMENTAL_H
 
@@ -36,9 +39,5 @@ Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, Pas
 /* A second output of a graph whose only output is the scores: "log_sum", as a step has it, so that a beam
  * search which computes whole rows anew gets the sums from generated code too. */
 void incremental_add_log_sum(Graph *graph);
-
-/* Of the inputs of a step graph: N of "cache.N" or "source.N"; -1: another input. */
-int32_t incremental_cache_number(const Node *input);
-int32_t incremental_source_number(const Node *input);
 
 #endif

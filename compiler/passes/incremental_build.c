@@ -11,8 +11,8 @@ typedef struct Stepper {
   Graph *graph;
   SizeMap map, of_new; /* the length is past + fresh; fresh */
   const Size *past, *fresh, *kept;
-  Node **inputs;  /* by id of the model's node: the tokens, "source.N" */
-  Node **earlier; /* by id: "cache.N" */
+  Node **inputs;  /* by id of the model's node: the tokens, what the encoder graph computes */
+  Node **earlier; /* by id: the cache of earlier positions */
   Node **caches;  /* by id: that and the new positions */
 } Stepper;
 
@@ -148,9 +148,16 @@ static bool build_uses(Stepper *s, const Node *node) {
 
 // ---- inputs and outputs ----
 
-static Node *named_input(Stepper *s, const Node *node, const char *name, const Size *const *dims) {
+static const char *numbered_name(Arena *arena, Role role) {
+  return arena_printf(arena, "%s.%u", role_table[role.kind].text, role.number);
+}
+
+static Node *input_with(Stepper *s, const Node *node, Role role, const Size *const *dims) {
   Builder b = {.graph = s->graph, .origin = node->origin};
-  return build_input(&b, name, node->dtype, node->rank, dims);
+  const char *name = role.kind == ROLE_TOKENS ? node->attr.name : numbered_name(s->cut->scratch, role);
+  Node *input = build_input(&b, name, node->dtype, node->rank, dims);
+  input->attr.role = role;
+  return input;
 }
 
 static const Use *cached_use(const Cut *cut, const Node *node) {
@@ -164,24 +171,24 @@ static bool add_inputs(Stepper *s, Incremental *result) {
   Cut *cut = s->cut;
   const Size *dims[MAX_RANK];
   if (!map_dims(s, cut->tokens, 0, dims)) return false;
-  s->inputs[cut->tokens->id] = named_input(s, cut->tokens, cut->tokens->attr.name, dims);
+  s->inputs[cut->tokens->id] = input_with(s, cut->tokens, (Role){ROLE_TOKENS, 0}, dims);
   for (const Node *node = cut->graph->first; node; node = node->next) {
     if (!cut->is_read[node->id]) continue;
     if (!map_dims(s, node, 0, dims)) return false;
-    s->inputs[node->id] = named_input(s, node, arena_printf(cut->scratch, "source.%u", result->n_sources++), dims);
+    s->inputs[node->id] = input_with(s, node, (Role){ROLE_ENCODED, result->n_sources++}, dims);
   }
   for (const Node *node = cut->graph->first; node; node = node->next) {
     const Use *use = cached_use(cut, node);
     if (!use) continue;
     if (!map_dims(s, node, 0, dims)) return false;
     dims[first_axis(use->whole)] = s->past;
-    s->earlier[node->id] = named_input(s, node, arena_printf(cut->scratch, "cache.%u", result->n_caches++), dims);
+    s->earlier[node->id] = input_with(s, node, (Role){ROLE_CACHE, result->n_caches++}, dims);
   }
   return true;
 }
 
-static void add_output(Graph *graph, const char *name, Node *node) {
-  vec_push(graph->arena, &graph->outputs, (GraphOutput){name, node});
+static void add_output(Graph *graph, const char *name, Node *node, Role role) {
+  vec_push(graph->arena, &graph->outputs, (GraphOutput){name, node, role});
 }
 
 /* log(sum(exp(x))) along the last axis. */
@@ -195,7 +202,7 @@ static Node *build_log_sum(Builder *b, Node *x) {
 void incremental_add_log_sum(Graph *graph) {
   Node *scores = graph->outputs.items[0].node;
   Builder b = {.graph = graph, .origin = scores->origin};
-  add_output(graph, log_sum_name, build_log_sum(&b, scores));
+  add_output(graph, log_sum_name, build_log_sum(&b, scores), (Role){0});
 }
 
 static void add_outputs(Stepper *s) {
@@ -206,36 +213,44 @@ static void add_outputs(Stepper *s) {
   const Size *zero = size_const(sizes, 0), *start = size_sub(sizes, s->fresh, s->kept);
   scores = build_slice(&b, scores, (const Size *const[]){zero, start, zero},
                        (const Size *const[]){scores->dims[0], s->kept, scores->dims[2]});
-  add_output(s->graph, cut->graph->generate_output, scores);
-  add_output(s->graph, log_sum_name, build_log_sum(&b, scores));
+  add_output(s->graph, cut->graph->generate_output, scores, (Role){ROLE_LOGITS, 0});
+  add_output(s->graph, log_sum_name, build_log_sum(&b, scores), (Role){ROLE_LOGSUMEXP, 0});
   for (const Node *node = cut->graph->first; node; node = node->next)
-    if (s->caches[node->id]) add_output(s->graph, s->earlier[node->id]->attr.name, s->caches[node->id]);
+    if (s->caches[node->id]) {
+      const NodeAttr *input = &s->earlier[node->id]->attr;
+      add_output(s->graph, input->name, s->caches[node->id], input->role);
+    }
 }
 
 // ---- sizes and checks ----
 
 /* The model's sizes but the length. */
-static bool add_sizes(const Cut *cut, SizeMap *map) {
+static bool add_sizes(const Cut *cut, Graph *to, SizeMap *map) {
   const SizeTable *from = cut->graph->sizes;
   for (uint32_t i = 0; i < from->n_symbols; i++) {
     if (i == cut->time) continue;
     map->of[i] = size_symbol(map->to, arena_strdup(map->to->arena, from->symbols[i]));
     if (!map->of[i]) return false;
+    if ((int32_t)i == cut->batch) to->size_roles[ROLE_ROWS] = size_symbol_of(map->of[i]);
   }
   return true;
 }
 
-static const Size *part_of_length(const Stepper *s, const char *part) {
+/* "time.past". The name is for people; what the size stands for is its role. */
+static const Size *part_of_length(const Stepper *s, SizeRole role) {
   const char *length = s->cut->graph->sizes->symbols[s->cut->time];
-  return size_symbol(s->graph->sizes, arena_printf(s->graph->arena, "%s.%s", length, part));
+  const char *name = arena_printf(s->graph->arena, "%s.%s", length, size_role_names[role]);
+  const Size *size = size_symbol(s->graph->sizes, name);
+  if (size) s->graph->size_roles[role] = size_symbol_of(size);
+  return size;
 }
 
 static bool add_step_sizes(Stepper *s) {
   s->map.to = s->graph->sizes;
-  if (!add_sizes(s->cut, &s->map)) return false;
-  s->past = part_of_length(s, "past");
-  s->fresh = part_of_length(s, "fresh");
-  s->kept = part_of_length(s, "kept");
+  if (!add_sizes(s->cut, s->graph, &s->map)) return false;
+  s->past = part_of_length(s, ROLE_PAST);
+  s->fresh = part_of_length(s, ROLE_FRESH);
+  s->kept = part_of_length(s, ROLE_KEPT);
   if (!s->past || !s->fresh || !s->kept) return false;
   s->of_new = s->map;
   s->of_new.of[s->cut->time] = s->fresh;
@@ -293,12 +308,15 @@ bool build_source(Cut *cut, Incremental *result) {
   Graph *graph = graph_new(cut->arena, cut->graph->name);
   SizeMap map = {.to = graph->sizes};
   Node **copies = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
-  if (!add_sizes(cut, &map) || !copy_inputs(cut, &map, graph, copies)) return false;
+  if (!add_sizes(cut, graph, &map) || !copy_inputs(cut, &map, graph, copies)) return false;
   for (const Node *node = cut->graph->first; node; node = node->next)
     if (cut->of_source[node->id] && node->op != OP_INPUT && !copy_to_source(cut, &map, graph, node, copies)) return false;
-  uint32_t n = 0;
-  for (const Node *node = cut->graph->first; node; node = node->next)
-    if (cut->is_read[node->id]) add_output(graph, arena_printf(graph->arena, "source.%u", n++), copies[node->id]);
+  Role role = {ROLE_ENCODED, 0};
+  for (const Node *node = cut->graph->first; node; node = node->next) {
+    if (!cut->is_read[node->id]) continue;
+    add_output(graph, numbered_name(graph->arena, role), copies[node->id], role);
+    role.number++;
+  }
   result->source = graph;
   return map_checks(cut, graph, &map, false);
 }

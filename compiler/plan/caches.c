@@ -1,15 +1,13 @@
 /* In: a step graph. Out: its caches. See caches.h.
  *
- * The value that lies in pages is concat("cache.N", new positions), or the input "source.N". Its views are followed
- * with the arithmetic of layouts over a memory that no page has: columns side by side, and marks as strides of the
- * positions and of the rows. A view that keeps the marks apart, one on each axis where attention expects it, can be
- * read in pages. */
+ * The value that lies in pages is concat(cache N, new positions), or the input encoded N. Its views are followed with
+ * the arithmetic of layouts over a memory that no page has: columns side by side, and marks as strides of the positions
+ * and of the rows. A view that keeps the marks apart, one on each axis where attention expects it, can be read in pages. */
 #include "plan/caches.h"
 
 #include <string.h>
 
 #include "base/check.h"
-#include "passes/incremental.h"
 #include "plan/cost.h"
 
 enum { MAX_COLUMNS = 1 << 20 };
@@ -17,7 +15,7 @@ static const int64_t POSITION_MARK = (int64_t)1 << 30, ROW_MARK = (int64_t)1 << 
 
 struct PagedValue {
   const Node *node;  /* the value: CONCAT or INPUT */
-  const Node *input; /* "cache.N" or "source.N" */
+  const Node *input; /* cache N or encoded N */
   bool of_source;
   uint32_t number;
   int32_t row_axis;       /* -1: the step has one row */
@@ -31,12 +29,8 @@ struct PagedValue {
 
 /* The number of rows of the step: the first axis of its tokens. */
 static const Size *rows_of_step(const Planner *p) {
-  for (size_t i = 0; i < p->graph->inputs.n; i++) {
-    const Node *input = p->graph->inputs.items[i];
-    bool is_token = incremental_cache_number(input) < 0 && incremental_source_number(input) < 0;
-    if (is_token && input->rank > 0) return input->dims[0];
-  }
-  return NULL;
+  const Node *tokens = graph_input_with(p->graph, (Role){ROLE_TOKENS, 0});
+  return tokens ? tokens->dims[0] : NULL;
 }
 
 /* Finds the axis of the rows and lays the columns side by side; false if a page cannot hold the value. */
@@ -78,16 +72,16 @@ static const Node *joined(const Planner *p, const Node *input) {
 }
 
 static bool is_candidate(Planner *p, const Size *rows, const Node *input, PagedValue *value) {
-  int32_t own = incremental_cache_number(input), source = incremental_source_number(input);
-  *value = (PagedValue){.input = input, .of_source = source >= 0, .caches = {TFM_NONE, TFM_NONE}};
-  if (!p->values[input->id].is_live || (own < 0 && source < 0)) return false;
-  value->number = (uint32_t)(source >= 0 ? source : own);
-  value->node = source >= 0 ? input : joined(p, input);
+  const Role role = input->attr.role;
+  const bool of_source = role.kind == ROLE_ENCODED;
+  *value = (PagedValue){.input = input, .of_source = of_source, .number = role.number, .caches = {TFM_NONE, TFM_NONE}};
+  if (!p->values[input->id].is_live || (role.kind != ROLE_CACHE && !of_source)) return false;
+  value->node = of_source ? input : joined(p, input);
   if (!value->node) return false;
-  value->position_axis = source >= 0 ? 1 : (uint32_t)value->node->attr.axis;
-  if (source >= 0 && value->node->rank < 3) return false;
+  value->position_axis = of_source ? 1 : (uint32_t)value->node->attr.axis;
+  if (of_source && value->node->rank < 3) return false;
   bool fits = lay_out(p, rows, value);
-  return fits && (source < 0 || value->row_axis <= 0); /* sources lie as [items, positions, columns] */
+  return fits && (!of_source || value->row_axis <= 0); /* encoded values lie as [items, positions, columns] */
 }
 
 // ---- views ----
@@ -168,15 +162,10 @@ static bool only_pages_read(Planner *p, const Node *node) {
   return true;
 }
 
-static bool is_own_output(const PagedValue *value, const GraphOutput *output) {
-  Node name = {.op = OP_INPUT, .attr = {.name = output->name}};
-  return !value->of_source && incremental_cache_number(&name) == (int32_t)value->number;
-}
-
 static bool only_own_outputs(const Planner *p, const PagedValue *value) {
   for (size_t i = 0; i < p->graph->outputs.n; i++) {
     const GraphOutput *output = &p->graph->outputs.items[i];
-    if (output->node == value->node && !is_own_output(value, output)) return false;
+    if (output->node == value->node && !role_is(output->role, value->input->attr.role)) return false;
   }
   return true;
 }

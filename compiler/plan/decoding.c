@@ -1,41 +1,41 @@
-/* In: the two graphs of the incremental form. Out: their plans, and which size, input and output means what; it is all
- * said by names (passes/incremental.h). See decoding.h. */
+/* In: the two graphs of the incremental form. Out: their plans, and which size, input and output of the programs has
+ * which role (graph/roles.def). See decoding.h. */
 #include "plan/decoding.h"
 
 #include <string.h>
 
 #include "base/check.h"
 
-static bool begins_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
-static bool is_cache(const char *name) { return begins_with(name, "cache."); }
-static bool is_source(const char *name) { return begins_with(name, "source."); }
+// ---- finding things by role, and sizes that two programs share by name ----
 
-// ---- finding things by name ----
-
-static uint32_t tensor_named(uint32_t n, const tfm_tensor_info *tensors, const char *name) {
+static uint32_t with_role(uint32_t n, const Role *roles, Role role) {
   for (uint32_t i = 0; i < n; i++)
-    if (strcmp(tensors[i].name, name) == 0) return i;
+    if (role_is(roles[i], role)) return i;
   return TFM_NONE;
 }
 
-static uint32_t output_named(const tfm_program *program, const char *name) {
-  return program ? tensor_named(program->n_outputs, program->outputs, name) : TFM_NONE;
+static uint32_t input_with(const Plan *plan, Role role) {
+  return plan ? with_role(plan->program.n_inputs, plan->input_roles, role) : TFM_NONE;
 }
 
-static uint32_t symbol_named(const tfm_program *program, const char *name, const char *ending) {
-  size_t length = strlen(name);
+static uint32_t output_with(const Plan *plan, Role role) {
+  return plan ? with_role(plan->program.n_outputs, plan->output_roles, role) : TFM_NONE;
+}
+
+/* The symbols of a program are those of its graph. */
+static uint32_t symbol_with(const Plan *plan, SizeRole role) {
+  int32_t symbol = plan ? plan->graph->size_roles[role] : -1;
+  return symbol < 0 ? TFM_NONE : (uint32_t)symbol;
+}
+
+static uint32_t symbol_named(const tfm_program *program, const char *name) {
   for (uint32_t i = 0; program && i < program->n_symbols; i++)
-    if (begins_with(program->symbols[i], name) && strcmp(program->symbols[i] + length, ending) == 0) return i;
+    if (strcmp(program->symbols[i], name) == 0) return i;
   return TFM_NONE;
 }
 
-static const tfm_polynomial *polynomial(const tfm_program *program, tfm_size size) { return &program->polynomials[size]; }
-
-/* The symbol that the size is; TFM_NONE: it is none. */
-static uint32_t symbol_of(const tfm_program *program, tfm_size size) {
-  const tfm_polynomial *p = polynomial(program, size);
-  const tfm_term *term = &program->terms[p->first_term];
-  return p->n_terms == 1 && term->coefficient == 1 && term->degree == 1 ? term->symbols[0] : TFM_NONE;
+static const tfm_polynomial *polynomial(const tfm_program *program, tfm_size size) {
+  return &program->polynomials[size];
 }
 
 static bool involves(const tfm_program *program, tfm_size size, uint32_t symbol) {
@@ -54,49 +54,40 @@ static uint32_t axis_of(const tfm_program *program, const tfm_tensor_info *tenso
 
 // ---- the parts of a decoding ----
 
-static uint32_t find_tokens(const tfm_program *step) {
-  for (uint32_t i = 0; i < step->n_inputs; i++)
-    if (!is_cache(step->inputs[i].name) && !is_source(step->inputs[i].name)) return i;
-  UNREACHABLE("a step without tokens");
-}
-
-/* The source program's size with this name, if its inputs say what it is. */
-static uint32_t counted_by_inputs(const tfm_program *source, const char *name) {
-  uint32_t symbol = symbol_named(source, name, "");
+/* A symbol of the encoder program, if its inputs say what it is; else TFM_NONE. */
+static uint32_t counted_by_inputs(const tfm_program *source, uint32_t symbol) {
   for (uint32_t i = 0; symbol != TFM_NONE && i < source->n_inputs; i++)
     if (axis_of(source, &source->inputs[i], symbol) != TFM_NONE) return symbol;
   return TFM_NONE;
 }
 
-/* "time.fresh" is the length of the tokens; "time.past" and "time.kept" belong to it. */
-static void find_sizes(Arena *arena, tfm_decoding *d) {
+static void find_sizes(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
-  const tfm_tensor_info *tokens = &step->inputs[d->tokens];
-  d->rows = symbol_of(step, tokens->dims[0]);
-  d->fresh = symbol_of(step, tokens->dims[1]);
-  CHECK(d->fresh != TFM_NONE, "new tokens of no length");
-  const char *fresh = step->symbols[d->fresh];
-  const char *length = arena_strndup(arena, fresh, (size_t)(strrchr(fresh, '.') - fresh));
-  d->past = symbol_named(step, length, ".past");
-  d->kept = symbol_named(step, length, ".kept");
-  CHECK(d->past != TFM_NONE && d->kept != TFM_NONE, "a step without earlier positions");
+  d->rows = symbol_with(plans->step, ROLE_ROWS);
+  d->past = symbol_with(plans->step, ROLE_PAST);
+  d->fresh = symbol_with(plans->step, ROLE_FRESH);
+  d->kept = symbol_with(plans->step, ROLE_KEPT);
+  CHECK(d->past != TFM_NONE && d->fresh != TFM_NONE && d->kept != TFM_NONE, "the graph is no step");
   uint32_t *sizes = ARENA_ARRAY(arena, uint32_t, step->n_symbols);
   for (uint32_t i = 0; i < step->n_symbols; i++) {
     bool is_own = i == d->rows || i == d->fresh || i == d->past || i == d->kept;
-    sizes[i] = is_own ? TFM_NONE : symbol_named(d->source, step->symbols[i], "");
+    sizes[i] = is_own ? TFM_NONE : symbol_named(d->source, step->symbols[i]);
   }
   d->sizes = sizes;
-  d->source_rows = d->rows == TFM_NONE ? TFM_NONE : counted_by_inputs(d->source, step->symbols[d->rows]);
+  d->source_rows = counted_by_inputs(d->source, symbol_with(plans->source, ROLE_ROWS));
 }
 
-static void find_inputs(Arena *arena, tfm_decoding *d) {
+static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
   tfm_step_input *inputs = ARENA_ARRAY(arena, tfm_step_input, step->n_inputs);
+  d->tokens = input_with(plans->step, (Role){ROLE_TOKENS, 0});
+  CHECK(d->tokens != TFM_NONE, "a step without tokens");
   for (uint32_t i = 0; i < step->n_inputs; i++) {
     const tfm_tensor_info *info = &step->inputs[i];
-    inputs[i] = (tfm_step_input){.is_cache = is_cache(info->name), .batch_axis = TFM_NONE, .past_axis = TFM_NONE};
+    const Role role = plans->step->input_roles[i];
+    inputs[i] = (tfm_step_input){.is_cache = role.kind == ROLE_CACHE, .batch_axis = TFM_NONE, .past_axis = TFM_NONE};
     if (i == d->tokens) continue;
-    inputs[i].number = output_named(inputs[i].is_cache ? step : d->source, info->name);
+    inputs[i].number = output_with(role.kind == ROLE_CACHE ? plans->step : plans->source, role);
     CHECK(inputs[i].number != TFM_NONE, "nothing fills the input %s", info->name);
     if (d->rows != TFM_NONE) inputs[i].batch_axis = axis_of(step, info, d->rows);
     if (inputs[i].is_cache) inputs[i].past_axis = axis_of(step, info, d->past);
@@ -104,24 +95,24 @@ static void find_inputs(Arena *arena, tfm_decoding *d) {
   d->inputs = inputs;
 }
 
-static void find_outputs(tfm_decoding *d) {
+static void find_outputs(const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
-  d->log_sum = output_named(step, "log_sum");
-  d->scores = 0;
-  while (d->scores == d->log_sum || is_cache(step->outputs[d->scores].name)) d->scores++;
+  d->log_sum = output_with(plans->step, (Role){ROLE_LOGSUMEXP, 0});
+  d->scores = output_with(plans->step, (Role){ROLE_LOGITS, 0});
+  CHECK(d->scores != TFM_NONE, "a step without logits");
   const tfm_tensor_info *scores = &step->outputs[d->scores];
   const tfm_polynomial *vocab = polynomial(step, scores->dims[scores->rank - 1]);
   d->vocab = vocab->n_terms ? step->terms[vocab->first_term].coefficient : 0;
 }
 
-static void find_sources_of_caches(Arena *arena, tfm_decoding *d) {
+static void find_sources_of_caches(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   uint32_t *outputs = ARENA_ARRAY(arena, uint32_t, d->step->n_caches);
   for (uint32_t i = 0; i < d->step->n_caches; i++) {
     const tfm_cache *cache = &d->step->caches[i];
     outputs[i] = TFM_NONE;
     if (!cache->of_source) continue;
-    outputs[i] = output_named(d->source, arena_printf(arena, "source.%u", cache->number));
-    CHECK(outputs[i] != TFM_NONE, "nothing fills source.%u", cache->number);
+    outputs[i] = output_with(plans->source, (Role){ROLE_ENCODED, cache->number});
+    CHECK(outputs[i] != TFM_NONE, "nothing fills encoded %u", cache->number);
   }
   d->cache_sources = outputs;
 }
@@ -130,7 +121,7 @@ static void find_ragged(Arena *arena, const Incremental *incremental, tfm_decodi
   if (!incremental->n_ragged) return;
   uint8_t *ragged = ARENA_ARRAY(arena, uint8_t, d->source->n_symbols);
   for (uint32_t i = 0; i < incremental->n_ragged; i++) {
-    uint32_t symbol = counted_by_inputs(d->source, incremental->ragged[i]);
+    uint32_t symbol = counted_by_inputs(d->source, symbol_named(d->source, incremental->ragged[i]));
     CHECK(symbol != TFM_NONE, "no input has the ragged size %s", incremental->ragged[i]);
     ragged[symbol] = 1;
   }
@@ -145,11 +136,10 @@ DecodingPlan *plan_decoding(Arena *arena, Diag *diag, const Incremental *increme
   tfm_decoding *d = &plans->decoding;
   d->step = &plans->step->program;
   if (plans->source) d->source = &plans->source->program;
-  d->tokens = find_tokens(d->step);
-  find_sizes(arena, d);
-  find_inputs(arena, d);
-  find_outputs(d);
-  find_sources_of_caches(arena, d);
+  find_sizes(arena, plans, d);
+  find_inputs(arena, plans, d);
+  find_outputs(plans, d);
+  find_sources_of_caches(arena, plans, d);
   find_ragged(arena, incremental, d);
   return plans;
 }

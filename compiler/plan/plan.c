@@ -114,17 +114,23 @@ static void describe_tensors(Planner *p) {
   program->n_outputs = (uint32_t)p->outputs.n;
   tfm_tensor_info *inputs = ARENA_ARRAY(p->arena, tfm_tensor_info, program->n_inputs);
   tfm_tensor_info *outputs = ARENA_ARRAY(p->arena, tfm_tensor_info, program->n_outputs);
+  Role *input_roles = ARENA_ARRAY(p->arena, Role, program->n_inputs);
+  Role *output_roles = ARENA_ARRAY(p->arena, Role, program->n_outputs);
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     const Node *node = p->inputs.items[i];
     inputs[i] = plan_tensor_info(p, node->attr.name, node);
+    input_roles[i] = node->attr.role;
   }
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     const GraphOutput *output = &p->outputs.items[i];
     outputs[i] = plan_tensor_info(p, output->name, output->node);
     outputs[i].stand_in = p->stand_ins[i];
+    output_roles[i] = output->role;
   }
   program->inputs = inputs;
   program->outputs = outputs;
+  p->plan->input_roles = input_roles;
+  p->plan->output_roles = output_roles;
 }
 
 static const tfm_weight *weights_of(Planner *p) {

@@ -37,6 +37,7 @@ typedef struct Plan {
   VEC(WeightRecipe) recipes;   /* in the order of program.weights */
   tfm_program program;         /* kernels NULL */
   uint32_t n_steps[TFM_STEP_KINDS]; /* of each kind */
+  const Role *input_roles, *output_roles; /* of program.inputs, program.outputs */
 } Plan;
 
 /* NULL after an error (a limit of the runtime, reported with the node's place). */

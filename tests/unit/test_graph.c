@@ -60,7 +60,7 @@ Test(graph, the_size_that_is_no_constant_wins) {
 Test(graph, uses_follow_every_change) {
   Node *x = tensor("x", DTYPE_F32, 1, time_, NULL, NULL), *y = tensor("y", DTYPE_F32, 1, time_, NULL, NULL);
   Node *sum = build_binary(&b, OP_ADD, x, x), *neg = build_unary(&b, OP_NEG, sum);
-  vec_push(arena, &graph->outputs, (GraphOutput){"sum", sum});
+  vec_push(arena, &graph->outputs, (GraphOutput){.name = "sum", .node = sum});
   cr_assert_eq(x->users.n, 2);
   graph_set_input(sum, 1, y);
   cr_assert(x->users.n == 1 && y->users.n == 1);
@@ -110,15 +110,18 @@ Test(graph, what_is_static) {
 // ---- faults ----
 
 /* Reads a graph, verifies it, and expects this many faults, the first of which has this text. */
-static void faults(const char *body, int n, const char *words) {
-  const char *text = arena_printf(arena, "graph F(sizes batch, time) {\n%s\n}\n", body);
+static void faults_of(const char *text, int n, const char *words) {
   diag = diag_new(arena);
   Graph *read = graph_from_text(text);
-  cr_assert_not_null(read, "%s: %s", body, fault());
-  cr_assert_not(graph_verify(read, &diag), "%s", body);
-  cr_assert_eq(diag.n_errors, n, "%s: %d, %s", body, diag.n_errors, diag.messages.items[0].text);
+  cr_assert_not_null(read, "%s: %s", text, fault());
+  cr_assert_not(graph_verify(read, &diag), "%s", text);
+  cr_assert_eq(diag.n_errors, n, "%s: %d, %s", text, diag.n_errors, diag.messages.items[0].text);
   cr_assert_eq(diag.messages.items[0].code, DIAG_GRAPH_INVALID);
-  cr_assert(strstr(diag.messages.items[0].text, words), "%s: %s", body, diag.messages.items[0].text);
+  cr_assert(strstr(diag.messages.items[0].text, words), "%s: %s", text, diag.messages.items[0].text);
+}
+
+static void faults(const char *body, int n, const char *words) {
+  faults_of(arena_printf(arena, "graph F(sizes batch, time) {\n%s\n}\n", body), n, words);
 }
 
 #define X "%0 = input \"x\" : f32[batch, time, 8]\n"
@@ -184,6 +187,36 @@ Test(graph, verify_finds_wrong_names_and_reports_all) {
   faults(X "%3 = neg %0 : i32[batch, time, 8]\n%4 = sum %0, axis=7 : f32[]", 2, "should be");
 }
 
+#define STEP "graph S(sizes batch as rows, time.past as past, time.fresh as fresh, time.kept as kept) {\n"
+#define TOKENS "%0 = input \"ids\" as tokens : i32[batch, time.fresh]\n"
+#define CACHE "%1 = input \"k\" as cache 0 : f32[batch, time.past, 8]\n"
+#define NEW "%2 = input \"new\" : f32[batch, time.fresh, 8]\n"
+#define JOINED "%3 = concat %1, %2, axis=1 : f32[batch, time.past + time.fresh, 8]\n"
+
+Test(graph, verify_finds_wrong_roles) {
+  cr_assert_not_null(read_graph(STEP TOKENS CACHE NEW JOINED "output k as cache 0 = %3\n}"));
+  faults_of(STEP CACHE NEW JOINED "output k as cache 0 = %3\n}", 1, "without an input that is tokens");
+  faults_of(STEP "%0 = input \"ids\" as tokens : i32[batch, time.past]\n}", 1, "i32[rows, fresh]");
+  faults_of(STEP "%0 = input \"ids\" as tokens : i32[1, time.fresh]\n}", 1, "i32[rows, fresh]");
+  faults_of(STEP TOKENS CACHE "}", 1, "no output is cache 0");
+  faults_of(STEP TOKENS NEW "output k as cache 0 = %2\n}", 1, "no input is cache 0");
+  faults_of(STEP TOKENS CACHE "output k as cache 0 = %1\n}", 1, "does not add the new positions");
+  faults_of(STEP TOKENS CACHE NEW "%4 = input \"v\" as cache 0 : f32[batch, time.past, 8]\n" JOINED
+                                  "output k as cache 0 = %3\n}", 1, "'k' and 'v' are both cache 0");
+  faults_of(STEP TOKENS "%1 = input \"k\" as cache 1 : f32[batch, time.past, 8]\n" NEW JOINED
+                        "output k as cache 1 = %3\n}", 2, "'k' is cache 1, but their number is 1");
+  faults_of(STEP TOKENS "%1 = input \"x\" as logits : f32[batch, time.kept, 8]\n}", 1, "'x' cannot be logits here");
+  faults_of(STEP TOKENS NEW "output y as logits = %2\n}", 1, "logits are f32[rows, kept, a constant]");
+  faults_of(STEP TOKENS NEW "output y as logsumexp = %2\n}", 1, "logsumexp is f32[rows, kept]");
+  faults_of(STEP TOKENS NEW "output y as encoded 0 = %2\n}", 1, "'y' cannot be encoded 0 here");
+  faults_of("graph S(sizes b as rows, p as past, f as fresh) {}", 1, "past, fresh and kept");
+  faults_of("graph S(sizes p as past, p as fresh, k as kept) {}", 1, "one size has the roles past and fresh");
+  faults_of("graph S(sizes batch, time) {" X "output y as logits = %0\n}", 1, "'y' cannot be logits here");
+  faults_of("graph S(sizes batch, time) { %0 = input \"x\" as tokens : i32[batch, time]\n}", 1, "cannot be tokens here");
+  faults_of("graph S(sizes batch as rows) { %0 = input \"x\" : i32[batch]\n output x = %0 generate x from x {} }", 1,
+            "a size with the role rows in a graph with a generate block");
+}
+
 Test(graph, verify_finds_broken_structure) {
   Node *x = tensor("x", DTYPE_F32, 1, time_, NULL, NULL);
   Node *y = build_unary(&b, OP_EXP, x), *z = build_unary(&b, OP_NEG, y);
@@ -203,7 +236,7 @@ Test(graph, verify_finds_broken_structure) {
 
 Test(graph, a_picture_has_boxes_for_modules) {
   Node *x = tensor("x\"y", DTYPE_F32, 1, time_, NULL, NULL);
-  vec_push(arena, &graph->outputs, (GraphOutput){"out", build_unary(&b, OP_EXP, x)});
+  vec_push(arena, &graph->outputs, (GraphOutput){.name = "out", .node = build_unary(&b, OP_EXP, x)});
   StrBuf out = strbuf_new(arena);
   drawing_print(&out, drawing_of_graph(arena, graph), 9);
   cr_assert(strstr(out.text, "label=\"layers\""));

@@ -71,6 +71,25 @@ Test(graph_text, every_operation) {
        "}\n");
 }
 
+Test(graph_text, roles) {
+  same("graph Step(sizes batch as rows, time.past as past, time.fresh as fresh, time.kept as kept) {\n"
+       "  %0 = input \"ids\" as tokens : i32[batch, time.fresh]\n"
+       "  %1 = input \"cache.0\" as cache 0 : f32[batch, time.past, 4]\n"
+       "  %2 = input \"encoded.0\" as encoded 0 : f32[9, 4]\n"
+       "  %3 = gather %2, %0 : f32[batch, time.fresh, 4]\n"
+       "  %4 = concat %1, %3, axis=1 : f32[batch, time.past + time.fresh, 4]\n"
+       "  %5 = slice %3, starts=[0, time.fresh - time.kept, 0] : f32[batch, time.kept, 4]\n"
+       "  %6 = sum %5, axis=2 : f32[batch, time.kept]\n"
+       "  output y as logits = %5\n"
+       "  output log_sum as logsumexp = %6\n"
+       "  output \"cache.0\" as cache 0 = %4\n"
+       "}\n");
+  same("graph Encoder(sizes batch as rows, source) {\n"
+       "  %0 = input \"src\" : f32[batch, source]\n"
+       "  output \"encoded.0\" as encoded 0 = %0\n"
+       "}\n");
+}
+
 Test(graph_text, a_hostile_name_survives) {
   const char *hostile = "a\"b\\c\n\t\x01\x7f # { } %0 = input \xc3\xa9";
   Graph *graph = graph_new(arena, hostile);
@@ -78,7 +97,7 @@ Test(graph_text, a_hostile_name_survives) {
   const Size *dims[] = {size_const(graph->sizes, 2)};
   Node *x = build_input(&b, hostile, DTYPE_F32, 1, dims);
   Node *y = build_binary(&b, OP_ADD, x, build_weight(&b, hostile, 1, dims));
-  vec_push(arena, &graph->outputs, (GraphOutput){hostile, y});
+  vec_push(arena, &graph->outputs, (GraphOutput){.name = hostile, .node = y});
   graph->generate_input = graph->generate_output = hostile;
   vec_push(arena, &graph->generate_settings, (GenerateSetting){.name = hostile});
   Check check = {.condition = arena_copy(arena, &(Cond){.op = OP_EQ, .left = dims[0], .right = dims[0]}, sizeof(Cond))};
@@ -128,6 +147,12 @@ Test(graph_text, what_is_no_graph_is_refused) {
   refused("graph G() {\n", 2, 1);
   refused("graph G() {} x", 1, 14);
   refused("graph G(sizes a; ragged b of a) {}", 1, 25);
+  refused("graph G(sizes a as length) {}", 1, 20);
+  refused("graph G(sizes a as past, b as past) {}", 1, 35);
+  refused("graph G() {\n  %0 = input \"x\" as key 0 : f32[]\n}", 2, 21);
+  refused("graph G() {\n  %0 = input \"x\" as cache : f32[]\n}", 2, 27);
+  refused("graph G() {\n  %0 = weight \"x\" as cache 0 : f32[]\n}", 2, 19);
+  refused("graph G() {\n  %0 = full 1.0 : f32[]\n  output x as = %0\n}", 3, 15);
 }
 
 #define NODES "  %0 = input \"x\" : f32[batch, time]\n  %1 = exp %0 : f32[batch, time]\n"

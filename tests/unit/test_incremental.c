@@ -84,8 +84,8 @@ Test(incremental, what_depends_on_the_source_is_computed_once) {
                            "    return y = linear(softmax(s) @ m, embed.weight) }\n"
                            "  generate ids from y { bos = 1 } }"),
                 "src i32[batch, source], unused f32[batch]",
-                "ids i32[batch, time.fresh], source.0 f32[batch, source, 4], source.1 bool[batch, source], "
-                "source.2 f32[batch, source, 4]");
+                "ids i32[batch, time.fresh], encoded.0 f32[batch, source, 4], encoded.1 bool[batch, source], "
+                "encoded.2 f32[batch, source, 4]");
 }
 
 Test(incremental, positions_alone_keep_nothing) {
@@ -309,10 +309,10 @@ static EvalInputs step_inputs(Trial *t, int64_t past, int64_t fresh) {
   Tensor *tensors = ARENA_ARRAY(arena, Tensor, inputs.n);
   for (uint32_t i = 0; i < inputs.n; i++) {
     const Node *node = step->inputs.items[i];
-    int32_t cache = incremental_cache_number(node), source = incremental_source_number(node);
+    const Role role = node->attr.role;
     names[i] = node->attr.name;
-    if (cache >= 0) tensors[i] = past ? t->caches[cache] : no_positions(node);
-    else tensors[i] = source >= 0 ? t->sources[source] : tokens(t, past, fresh);
+    if (role.kind == ROLE_CACHE) tensors[i] = past ? t->caches[role.number] : no_positions(node);
+    else tensors[i] = role.kind == ROLE_ENCODED ? t->sources[role.number] : tokens(t, past, fresh);
   }
   return (EvalInputs){names, tensors, inputs.n};
 }

@@ -10,11 +10,11 @@ static const tfm_program *plan(const char *text) { return &plan_on(text, "x86-64
 
 /* A layer of 8 heads of 8: the projection of all three, attention to itself, then `rest`. */
 #define HEAD                                                                               \
-  "graph S(sizes batch, source, time.past, time.fresh, time.kept) {\n"                     \
-  "  %0 = input \"tgt\" : i32[batch, time.fresh]\n"                                        \
-  "  %1 = input \"cache.0\" : f32[batch, time.past, 64]\n"                                 \
-  "  %2 = input \"cache.1\" : f32[batch, time.past, 64]\n"                                 \
-  "  %3 = input \"source.0\" : f32[batch, source, 2, 64]\n"                                \
+  "graph S(sizes batch as rows, source, time.past as past, time.fresh as fresh, time.kept as kept) {\n" \
+  "  %0 = input \"tgt\" as tokens : i32[batch, time.fresh]\n"                                        \
+  "  %1 = input \"cache.0\" as cache 0 : f32[batch, time.past, 64]\n"                                 \
+  "  %2 = input \"cache.1\" as cache 1 : f32[batch, time.past, 64]\n"                                 \
+  "  %3 = input \"encoded.0\" as encoded 0 : f32[batch, source, 2, 64]\n"                                \
   "  %4 = weight \"embed\" : f32[100, 64]\n"                                               \
   "  %5 = weight \"w\" : f32[192, 64]\n"                                                   \
   "  %6 = pointwise %4, %0, { gather($0, $1) } : f32[batch, time.fresh, 64]\n"             \
@@ -34,7 +34,7 @@ static const tfm_program *plan(const char *text) { return &plan_on(text, "x86-64
   " : f32[batch, 8, time.fresh, 8]\n"                                                      \
   "  %20 = permute %19, axes=[0, 2, 1, 3] : f32[batch, time.fresh, 8, 8]\n"                \
   "  %21 = reshape %20 : f32[batch, time.fresh, 64]\n"
-#define CACHE_OUTPUTS "  output \"cache.0\" = %11\n  output \"cache.1\" = %12\n}\n"
+#define CACHE_OUTPUTS "  output \"cache.0\" as cache 0 = %11\n  output \"cache.1\" as cache 1 = %12\n}\n"
 #define SELF HEAD "  output scores = %21\n" CACHE_OUTPUTS
 
 Test(plan_caches, keys_and_values_lie_in_pages) {
@@ -122,26 +122,26 @@ Test(plan_caches, what_is_read_otherwise_stays_a_tensor) {
 
 Test(plan_caches, only_whole_histories_are_read_in_pages) {
   const tfm_program *p =
-      plan("graph S(sizes batch, time.past, time.fresh) {\n"
-           "  %0 = input \"tgt\" : i32[batch, time.fresh]\n"
+      plan("graph S(sizes batch as rows, time.past as past, time.fresh as fresh, time.kept as kept) {\n"
+           "  %0 = input \"tgt\" as tokens : i32[batch, time.fresh]\n"
            "  %1 = input \"x\" : f32[batch, 2, time.fresh, 8]\n"
-           "  %2 = input \"cache.0\" : f32[batch, 2, time.past, 8]\n"
+           "  %2 = input \"cache.0\" as cache 0 : f32[batch, 2, time.past, 8]\n"
            "  %3 = concat %2, %1, axis=2 : f32[batch, 2, time.past + time.fresh, 8]\n"
            "  %4 = slice %3, starts=[0, 0, 1, 0] : f32[batch, 2, time.past + time.fresh - 1, 8]\n"
            "  %5 = attention %1, %4, %4 : f32[batch, 2, time.fresh, 8]\n"
-           "  output scores = %5\n  output \"cache.0\" = %3\n}\n");
+           "  output scores = %5\n  output \"cache.0\" as cache 0 = %3\n}\n");
   cr_assert_eq(p->n_caches, 0);
 }
 
 Test(plan_caches, a_model_of_one_row_has_an_axis_of_one) {
   const tfm_program *p =
-      plan("graph S(sizes time.past, time.fresh) {\n"
-           "  %0 = input \"tgt\" : i32[1, time.fresh]\n"
+      plan("graph S(sizes time.past as past, time.fresh as fresh, time.kept as kept) {\n"
+           "  %0 = input \"tgt\" as tokens : i32[1, time.fresh]\n"
            "  %1 = input \"x\" : f32[1, 2, time.fresh, 8]\n"
-           "  %2 = input \"cache.0\" : f32[1, 2, time.past, 8]\n"
+           "  %2 = input \"cache.0\" as cache 0 : f32[1, 2, time.past, 8]\n"
            "  %3 = concat %2, %1, axis=2 : f32[1, 2, time.past + time.fresh, 8]\n"
            "  %4 = attention %1, %3, %3 : f32[1, 2, time.fresh, 8]\n"
-           "  output scores = %4\n  output \"cache.0\" = %3\n}\n");
+           "  output scores = %4\n  output \"cache.0\" as cache 0 = %3\n}\n");
   cr_assert_eq(p->n_caches, 2);
   cr_assert_eq(p->attentions[0].rank, 4);
   expect_size(p, p->attentions[0].dims[0], "1");
@@ -152,8 +152,8 @@ Test(plan_caches, a_model_of_one_row_has_an_axis_of_one) {
 }
 
 Test(plan_caches, steps_for_one_output_are_marked) {
-  const tfm_program *p = plan(HEAD "  %22 = reduce %21, reduction=max, axis=2, keepdim=false, domain=[batch, time.fresh, "
-                                   "64], { $0 } : f32[batch, time.fresh]\n"
+  const tfm_program *p = plan(HEAD "  %22 = reduce %21, reduction=max, axis=2, keepdim=false, domain=[batch, "
+                                   "time.fresh, 64], { $0 } : f32[batch, time.fresh]\n"
                                    "  output scores = %21\n  output log_sum = %22\n" CACHE_OUTPUTS);
   uint32_t n_log_sum = 0;
   for (uint32_t i = 0; i < p->n_steps; i++) {
@@ -173,11 +173,11 @@ Test(plan_caches, a_pair_of_plans_says_what_is_what) {
                                          "  %32 = reshape %31 : f32[batch, time.fresh, 64]\n"
                                          "  %33 = slice %32, starts=[0, time.fresh - time.kept, 0] : f32[batch, "
                                          "time.kept, 64]\n"
-                                         "  output scores = %33\n" CACHE_OUTPUTS),
-                      .source = read_graph("graph M(sizes batch, source) {\n"
+                                         "  output scores as logits = %33\n" CACHE_OUTPUTS),
+                      .source = read_graph("graph M(sizes batch as rows, source) {\n"
                                      "  %0 = input \"src\" : f32[batch, source, 2, 64]\n"
                                      "  %1 = pointwise %0, { neg($0) } : f32[batch, source, 2, 64]\n"
-                                     "  output \"source.0\" = %1\n}\n")};
+                                     "  output \"encoded.0\" as encoded 0 = %1\n}\n")};
   const DecodingPlan *plans = plan_decoding(arena, &diag, &pair, target_find("x86-64-v4"));
   cr_assert_not_null(plans);
   const tfm_decoding *d = &plans->decoding;

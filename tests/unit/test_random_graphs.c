@@ -248,7 +248,7 @@ static Graph *random_graph(Arena *arena, uint64_t seed) {
   for (unsigned i = 0; i < 4; i++) {
     Node *node = r.nodes.items[r.nodes.n - 1 - draw(&r, 8)];
     if (draw(&r, 2) && node->rank) node = row_of(&r, node);
-    GraphOutput output = {arena_printf(arena, "out%u", i), node};
+    GraphOutput output = {.name = arena_printf(arena, "out%u", i), .node = node};
     vec_push(arena, &r.graph->outputs, output);
   }
   return r.graph;

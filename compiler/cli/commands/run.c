@@ -198,7 +198,7 @@ static bool value_of(const Search *s, const EngineKind *kind, uint32_t id, Tenso
   Node *node = graph->first;
   while (node->id != id) node = node->next;
   graph->outputs.n = 0;
-  vec_push(graph->arena, &graph->outputs, (GraphOutput){"value", node});
+  vec_push(graph->arena, &graph->outputs, (GraphOutput){.name = "value", .node = node});
   Engine *engine = session_engine_of(&quiet, kind, graph, s->weights);
   bool done = engine && engine_run(engine, s->session->arena, s->inputs, value);
   if (done)

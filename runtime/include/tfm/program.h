@@ -122,7 +122,7 @@ typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
   uint8_t kind, of_source;
-  uint32_t number;  /* N of the step graph's input "cache.N", or "source.N" (of_source) */
+  uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_source) */
   int64_t columns;
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
