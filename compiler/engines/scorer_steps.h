@@ -8,7 +8,7 @@
 #define TFM_ENGINES_SCORER_STEPS_H
 
 #include "engines/scorer.h"
-#include "passes/incremental.h"
+#include "incremental/incremental.h"
 
 typedef struct StepScorer StepScorer;
 

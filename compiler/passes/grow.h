@@ -1,8 +1,8 @@
 /* Grow: the expression of a fused node, grown from its last operation towards the operands.
  *
  * In: the node whose value is wanted, and the domain over which the fused node computes it. Out: an Expr and the
- * operands it reads. A pointwise producer is taken in if nobody outside the expression uses it and it is computed over
- * the same domain; what is known from the position alone (constants, sizes, positions, causal masks and cheap
+ * operands it reads. A pointwise producer is taken in if nobody outside the expression uses it and it is computed
+ * over the same domain; what is known from the position alone (constants, sizes, positions, causal masks and cheap
  * operations on them) is always taken in, behind views too. Everything else becomes an operand. */
 #ifndef TFM_PASSES_GROW_H
 #define TFM_PASSES_GROW_H

@@ -19,7 +19,8 @@ typedef struct PassRow {
 } PassRow;
 
 static const PassRow rows[] = {
-#define PASS(function, name, needs, gives, breaks, least, line) {pass_##function, name, needs, gives, breaks, least, line},
+#define PASS(function, name, needs, gives, breaks, least, line) \
+  {pass_##function, name, needs, gives, breaks, least, line},
 #include "passes/passes.def"
 };
 

@@ -23,7 +23,8 @@ bool match_is_static(Pass *pass, const Node *node);
 static inline const Size *dim_from_end(const Node *node, uint32_t axis) { return node->dims[node->rank - 1 - axis]; }
 /* A 1 known now. Every other size is, where shapes were broadcast, equal to the result's (checked at the run). */
 static inline bool dim_is_one(const Size *size) { return size_equals(size, 1); }
-/* Whether a node's elements and those of a domain correspond one to one: axes of 1 in front apart, nothing broadcasts. */
+/* Whether a node's elements and those of a domain correspond one to one: axes of 1 in front apart, nothing
+ * broadcasts. */
 bool match_fills(const Node *node, uint32_t rank, const Size *const *dims);
 static inline bool match_fills_node(const Node *node, const Node *domain) {
   return match_fills(node, domain->rank, domain->dims);
@@ -39,6 +40,24 @@ Node *match_only_user(const Pass *pass, const Node *node);
 bool match_depends(Pass *pass, const Node *node, const Node *from);
 /* Whether the module paths are equal, or siblings: "a.b.query" and "a.b.key". */
 bool match_sibling_paths(const char *a, const char *b);
+
+// ---- who else uses (a part of) a weight ----
+
+/* A weight is changed or laid out anew only if all its uses agree, else it would be copied. A region is a box of the
+ * tensor that views were taken of: rows 0 to 512 of "in_proj_weight", say. */
+typedef struct WeightRegion {
+  Node *root;
+  int64_t from[MAX_RANK], to[MAX_RANK];
+} WeightRegion;
+
+/* The region behind rows [from, to) (axis 0) of a static node; to = -1: all rows. */
+WeightRegion weight_region(Node *node, int64_t from, int64_t to);
+bool weight_region_equal(const WeightRegion *a, const WeightRegion *b);
+
+/* Whether `user`, which uses `as` (a view of the root, or the root), agrees. */
+typedef bool WeightAgrees(const void *context, const Node *user, const Node *as);
+/* Asks everyone who uses any element of the region. False too if an output shows it. */
+bool weight_uses_agree(Pass *pass, const WeightRegion *region, WeightAgrees *agrees, const void *context);
 
 // ---- rewriting ----
 

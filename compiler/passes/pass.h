@@ -1,7 +1,8 @@
 /* What every pass sees: the graph, memory for the time of the pass, and where fusions and refusals are recorded.
  *
  * A pass does not print, time, verify or know its neighbours; the manager does that. It returns whether it changed
- * anything. When it begins, ids are dense and in the order of the list. Memory from `scratch` is gone after the pass; what stays in the graph comes from graph->arena. */
+ * anything. When it begins, ids are dense and in the order of the list. Memory from `scratch` is gone after the pass;
+ * what stays in the graph comes from graph->arena. */
 #ifndef TFM_PASSES_PASS_H
 #define TFM_PASSES_PASS_H
 

@@ -1,10 +1,63 @@
-/* The report of a compilation: what was fused, what was not and why, and what a run costs.
+/* What the passes did: the record of fusions and refusals, --require-fusion, and the report of a compilation.
  *
- * In: the log of the passes and the graph they left. Out: lines with the place in the source and the module path;
- * equal lines of repeated layers become one with a count, their numbers written as *. */
+ * In: what a pass fused or would have liked to fuse, then the graph that the passes left. Out: one record for each
+ * fusion, place and reason; an error for each refusal of a fusion that was required; lines with the place in the
+ * source and the module path. Equal lines of repeated layers become one with a count, their numbers written as *. */
+#include <stdarg.h>
 #include <string.h>
 
 #include "passes/pass.h"
+
+// ---- the record ----
+
+static bool same_record(const FusionRecord *record, const char *fusion, bool done, const Node *node,
+                        const char *reason) {
+  return record->done == done && !strcmp(record->fusion, fusion) && !strcmp(record->reason, reason) &&
+         !strcmp(record->origin.path, node->origin.path) && record->origin.span.source == node->origin.span.source &&
+         record->origin.span.begin == node->origin.span.begin;
+}
+
+void pass_record(Pass *pass, const char *fusion, bool done, const Node *node, const char *format, ...) {
+  PassLog *log = pass->log;
+  if (!log) return;
+  va_list args;
+  va_start(args, format);
+  char *reason = arena_vprintf(log->arena, format, args);
+  va_end(args);
+  for (size_t i = log->records.n; i-- > 0 && !done;)
+    if (same_record(&log->records.items[i], fusion, done, node, reason)) return;
+  vec_push(log->arena, &log->records,
+           (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
+}
+
+static bool is_fusion(Diag *diag, const char *name) {
+  static const char *const names[] = {"attention", "qkv", "weight-fold", "epilogue", "prologue", "pointwise"};
+  enum { N_NAMES = sizeof names / sizeof *names };
+  for (unsigned i = 0; i < N_NAMES; i++)
+    if (!strcmp(names[i], name)) return true;
+  const char *nearest = diag_nearest(name, names, N_NAMES);
+  if (nearest)
+    diag_error_at(diag, NULL, DIAG_PASS_NAME, "there is no fusion \"%s\"; did you mean \"%s\"?", name, nearest);
+  else
+    diag_error_at(diag, NULL, DIAG_PASS_NAME,
+                  "there is no fusion \"%s\"; there are attention, qkv, weight-fold, epilogue, prologue, pointwise", name);
+  return false;
+}
+
+bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
+  if (!is_fusion(diag, fusion)) return false;
+  bool met = true;
+  for (size_t i = 0; i < log->records.n; i++) {
+    const FusionRecord *record = &log->records.items[i];
+    if (record->done || strcmp(record->fusion, fusion) != 0) continue;
+    diag_error(diag, record->origin.span, DIAG_REQUIRED_FUSION, "%s was asked for but not done%s%s: %s", fusion,
+               record->origin.path[0] ? " in " : "", record->origin.path, record->reason);
+    for (const Frame *frame = record->origin.frame; frame; frame = frame->caller)
+      diag_note(diag, frame->span, "in %s, called here", frame->name);
+    met = false;
+  }
+  return met;
+}
 
 typedef struct ReportLine {
   const FusionRecord *first;
@@ -76,7 +129,9 @@ static void print_lines(Report *r, bool done) {
 
 // ---- costs ----
 
-static const Size *product(SizeTable *sizes, const Size *a, const Size *b) { return a && b ? size_mul(sizes, a, b) : NULL; }
+static const Size *product(SizeTable *sizes, const Size *a, const Size *b) {
+  return a && b ? size_mul(sizes, a, b) : NULL;
+}
 
 /* Multiplications and additions of a product of matrices; 0 for everything else. */
 static const Size *flops(SizeTable *sizes, const Node *node) {

@@ -1,8 +1,8 @@
 /* Caches: which values of a step of decoding lie in the runtime's pages, not in tensors. Private to plan/.
  *
- * In: a step graph (passes/incremental.h). A value is kept in pages if all that is made of it are the keys or values
- * of attentions that can read them there. Out: the caches of the program, the inputs and outputs that remain, views
- * that count columns of a page, steps that append. Any other graph has none. */
+ * In: a step graph (incremental/incremental.h). A value is cached in pages if all that is made of it are the keys or
+ * values of attentions that can read them there. Out: the caches of the program, the inputs and outputs that remain,
+ * views that count columns of a page, steps that append. Any other graph has none. */
 #ifndef TFM_PLAN_CACHES_H
 #define TFM_PLAN_CACHES_H
 

@@ -2,7 +2,7 @@
 #ifndef TFM_PLAN_DECODING_H
 #define TFM_PLAN_DECODING_H
 
-#include "passes/incremental.h"
+#include "incremental/incremental.h"
 #include "plan/plan.h"
 
 typedef struct DecodingPlan {

@@ -5,7 +5,7 @@
 #include "diag/render.h"
 #include "elaborate/elaborate.h"
 #include "fuzz.h"
-#include "passes/incremental.h"
+#include "incremental/incremental.h"
 
 enum { MAX_NODES = 3000 }; /* of graphs that go through the passes: size alone finds nothing */
 

@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-LAYERS = ("base diag target ast parse graph elaborate passes plan codegen kernels weights jit aot compile engines "
-          "measure api cli").split()
+LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights jit aot compile "
+          "engines measure api cli").split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 

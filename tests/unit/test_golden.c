@@ -16,7 +16,7 @@
 
 #include "../support/elaborate_text.h"
 #include "../support/same_values.h"
-#include "passes/incremental.h"
+#include "incremental/incremental.h"
 
 typedef struct Case {
   const char *path;

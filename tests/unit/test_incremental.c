@@ -4,7 +4,7 @@
 
 #include "../support/compiled_graph.h"
 #include "../support/same_values.h"
-#include "passes/incremental.h"
+#include "incremental/incremental.h"
 
 enum { ROWS = 2, LENGTH = 6, SOURCE = 3 };
 

@@ -1,12 +1,12 @@
 /* In: a node of the model. Out: whether its first positions stay what they are when tokens follow, or why not.
  *
- * Two rules are enough, node by node. Where an operation makes elements of an axis of the length one by one, position t of
- * the result is made of position t of the operands. Where it looks at all positions (a sum, a softmax, a product over
- * them), those behind the position of another axis must be neutral: 0 in a sum, -inf under a softmax. Everything else that
- * looks at the length is refused, and so is what looks from one item of the batch at another. */
+ * Two rules are enough, node by node. Where an operation makes elements of an axis of the length one by one, position
+ * t of the result is made of position t of the operands. Where it looks at all positions (a sum, a softmax, a product
+ * over them), those behind the position of another axis must be neutral: 0 in a sum, -inf under a softmax. Everything
+ * else that looks at the length is refused, and so is what looks from one item of the batch at another. */
 #include <math.h>
 
-#include "passes/incremental_parts.h"
+#include "incremental/cut.h"
 
 static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
 
@@ -112,8 +112,8 @@ static bool refuse_softmax(Cut *cut, const Node *node) {
     if (later_number(cut, x, keys, axis, &number))
       return cut_refuse(cut, node, "%s over positions whose later ones are masked by %g, not by -inf", name, number);
     if (is_lowered(cut, x, keys, axis, DEPTH, &number))
-      return cut_refuse(cut, node, "%s over positions whose later ones are not masked by -inf: the mask adds %g, a finite "
-                        "number; with -inf, or where(mask, -inf, scores), the model is incremental", name, number);
+      return cut_refuse(cut, node, "%s over positions whose later ones are not masked by -inf: the mask adds %g, a "
+                        "finite number; with -inf, or where(mask, -inf, scores), the model is incremental", name, number);
   }
   return cut_refuse(cut, node, "%s over positions whose later ones are not masked", name);
 }

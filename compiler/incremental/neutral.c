@@ -1,13 +1,13 @@
-/* In: a value with two axes of the length, k and q. Out: what it is wherever k's coordinate is greater than q's: a number,
- * or a linear form of the two coordinates; else nothing is known.
+/* In: a value with two axes of the length, k and q. Out: what it is wherever k's coordinate is greater than q's: a
+ * number, or a linear form of the two coordinates; else nothing is known.
  *
- * A causal mask is true there, and so is any mask with it in an `or`; a selection by such a mask is its fill. Nothing is
- * supposed of scores, weights and inputs but that they are finite: -inf stays -inf when they are added, 0 stays 0 when
- * they are multiplied. */
+ * A causal mask is true there, and so is any mask with it in an `or`; a selection by such a mask is its fill. Nothing
+ * is supposed of scores, weights and inputs but that they are finite: -inf stays -inf when they are added, 0 stays 0
+ * when they are multiplied. */
 #include <math.h>
 #include <stdlib.h>
 
-#include "passes/incremental_parts.h"
+#include "incremental/cut.h"
 
 typedef enum LaterKind { LATER_UNKNOWN, LATER_NUMBER, LATER_LINEAR } LaterKind;
 
@@ -204,7 +204,8 @@ static Later of_reduction(Cut *cut, const Node *node, Places at, unsigned depth)
   return (keeps && x.kind == LATER_NUMBER) || is_zero ? x : unknown;
 }
 
-/* A product of two values that both are 0 there is 0 there: of x[q, i] y[i, k] one is, whether i is greater than q or not. */
+/* A product of two values that both are 0 there is 0 there: of x[q, i] y[i, k] one is, whether i is greater than q or
+ * not. */
 static bool is_triangular(Cut *cut, const Node *node, Places at, unsigned depth) {
   const Node *x = node->inputs.items[0], *y = node->inputs.items[1];
   int32_t row = (int32_t)x->rank - 2, column = (int32_t)y->rank - 1;
@@ -267,6 +268,7 @@ bool later_number(Cut *cut, const Node *x, uint32_t axis, uint32_t other, double
 bool later_is(Cut *cut, const Node *x, uint32_t axis, double number) {
   double known;
   for (uint32_t q = 0; q < x->rank; q++)
-    if (q != axis && is_length(cut, x->dims[q]) && later_number(cut, x, axis, q, &known) && known == number) return true;
+    if (q != axis && is_length(cut, x->dims[q]) && later_number(cut, x, axis, q, &known) && known == number)
+      return true;
   return false;
 }

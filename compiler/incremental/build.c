@@ -1,8 +1,83 @@
-/* In: the model and in which forms the step needs each node. Out: the graphs `step` and `source`. Operations are those of
- * the model on other sizes; only what counts positions is written anew, from the first new position on. */
+/* The two graphs.
+ *
+ * In: the model, and the forms in which the step needs each node. Out: the graphs `step` and `source`. Their
+ * operations are the model's on other sizes; only what counts positions is written anew, since the first new position
+ * of a step is `past`, not 0. Refused: sizes that become too large as polynomials. */
 #include <string.h>
 
-#include "passes/incremental_parts.h"
+#include "incremental/cut.h"
+
+// ---- sizes and checks in another graph ----
+
+/* A size, a condition or a message of the model, with another size in place of each symbol. */
+
+static const Size *map_term(const SizeMap *map, const SizeTerm *term) {
+  const Size *product = size_const(map->to, term->coefficient);
+  for (uint8_t i = 0; i < term->degree && product; i++) {
+    const Size *factor = map->of[term->symbols[i]];
+    product = factor ? size_mul(map->to, product, factor) : NULL;
+  }
+  return product;
+}
+
+const Size *map_size(const SizeMap *map, const Size *size) {
+  const Size *sum = size_const(map->to, 0);
+  for (uint32_t i = 0; i < size->n_terms && sum; i++) {
+    const Size *term = map_term(map, &size->terms[i]);
+    sum = term ? size_add(map->to, sum, term) : NULL;
+  }
+  return sum;
+}
+
+// ---- checks ----
+
+static bool cond_has(const Cond *cond, uint32_t symbol) {
+  if (!cond) return false;
+  if (cond->kind == COND_COMPARE) return size_involves(cond->left, symbol) || size_involves(cond->right, symbol);
+  return cond_has(cond->a, symbol) || cond_has(cond->b, symbol);
+}
+
+/* NULL: a size is too large. */
+static const Cond *map_cond(Arena *arena, const SizeMap *map, const Cond *cond) {
+  Cond *copy = arena_copy(arena, cond, sizeof *cond);
+  if (cond->kind == COND_COMPARE) {
+    copy->left = map_size(map, cond->left);
+    copy->right = map_size(map, cond->right);
+    return copy->left && copy->right ? copy : NULL;
+  }
+  copy->a = map_cond(arena, map, cond->a);
+  copy->b = cond->b ? map_cond(arena, map, cond->b) : NULL;
+  return copy->a && (copy->b || !cond->b) ? copy : NULL;
+}
+
+/* What is said of a size keeps the name that the model gives it: "time = 13", never "time.past + time.fresh = 13". A
+ * size that cannot be said here is left out. */
+static CheckPart map_part(Arena *arena, const SizeTable *from, const SizeMap *map, CheckPart part) {
+  const Size *size = part.size ? map_size(map, part.size) : NULL;
+  if (!size || !part.named) return (CheckPart){.text = part.text, .size = size};
+  StrBuf text = strbuf_new(arena);
+  strbuf_add(&text, part.text ? part.text : "");
+  size_print(&text, from, part.size);
+  strbuf_add(&text, " = ");
+  return (CheckPart){.text = text.text, .size = size};
+}
+
+static bool map_check(const SizeTable *from, Graph *to, const SizeMap *map, const Check *check) {
+  Check copy = {.condition = map_cond(to->arena, map, check->condition), .origin = check->origin};
+  for (size_t i = 0; i < check->message.n; i++)
+    vec_push(to->arena, &copy.message, map_part(to->arena, from, map, check->message.items[i]));
+  if (copy.condition) vec_push(to->arena, &to->checks, copy);
+  return copy.condition != NULL;
+}
+
+bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about_length) {
+  for (size_t i = 0; i < cut->graph->checks.n; i++) {
+    const Check *check = &cut->graph->checks.items[i];
+    if (cond_has(check->condition, cut->time) != about_length) continue;
+    if (!map_check(cut->graph->sizes, to, map, check)) return false;
+  }
+  return true;
+}
 
 const char log_sum_name[] = "log_sum";
 
@@ -133,16 +208,11 @@ static bool build_use(Stepper *s, const Node *node, Use *use) {
 
 /* What is kept or cut is made of another use of the same node, which was asked for later. */
 static bool build_uses(Stepper *s, const Node *node) {
+  static const UseForm order[] = {USE_COMPUTED, USE_READ, USE_CACHED, USE_CUT};
   Uses *uses = &s->cut->uses[node->id];
-  for (size_t i = uses->items.n; i-- > 0;)
-    if (uses->items.items[i].form != USE_CUT && uses->items.items[i].form != USE_CACHED &&
-        !build_use(s, node, &uses->items.items[i]))
-      return false;
-  for (size_t i = uses->items.n; i-- > 0;)
-    if (!uses->items.items[i].node && uses->items.items[i].form == USE_CACHED && !build_use(s, node, &uses->items.items[i]))
-      return false;
-  for (size_t i = uses->items.n; i-- > 0;)
-    if (!uses->items.items[i].node && !build_use(s, node, &uses->items.items[i])) return false;
+  for (size_t form = 0; form < sizeof order / sizeof *order; form++)
+    for (size_t i = uses->items.n; i-- > 0;)
+      if (uses->items.items[i].form == order[form] && !build_use(s, node, &uses->items.items[i])) return false;
   return true;
 }
 
@@ -310,7 +380,8 @@ bool build_source(Cut *cut, Incremental *result) {
   Node **copies = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
   if (!add_sizes(cut, graph, &map) || !copy_inputs(cut, &map, graph, copies)) return false;
   for (const Node *node = cut->graph->first; node; node = node->next)
-    if (cut->of_source[node->id] && node->op != OP_INPUT && !copy_to_source(cut, &map, graph, node, copies)) return false;
+    if (cut->of_source[node->id] && node->op != OP_INPUT && !copy_to_source(cut, &map, graph, node, copies))
+      return false;
   Role role = {ROLE_ENCODED, 0};
   for (const Node *node = cut->graph->first; node; node = node->next) {
     if (!cut->is_read[node->id]) continue;

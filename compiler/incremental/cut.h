@@ -1,12 +1,13 @@
 /* IncrementalParts: what the files of incremental*.c share: the model that is cut, and what is known of its nodes.
  *
- * The length is the run-time size of the input that grows. An axis of that size is needed either for the new positions
- * alone or whole, from position 0 on; that is its role, and it may differ from use to use of one value. The axes of batch
- * and length may be merged into one of size batch*length: then it has a role too, but its coordinates are no positions. */
-#ifndef TFM_PASSES_INCREMENTAL_PARTS_H
-#define TFM_PASSES_INCREMENTAL_PARTS_H
+ * The length is the run-time size of the input that grows. An axis of that size is needed either for the new
+ * positions alone or whole, from position 0 on; that is its role, and it may differ from use to use of one value. The
+ * axes of batch and length may be merged into one of size batch*length: then it has a role too, but its coordinates
+ * are no positions. */
+#ifndef TFM_INCREMENTAL_CUT_H
+#define TFM_INCREMENTAL_CUT_H
 
-#include "passes/incremental.h"
+#include "incremental/incremental.h"
 #include "passes/match.h"
 
 enum { ON_TOKENS = 1, ON_INPUTS = 2, ON_LENGTH = 4 }; /* what a value depends on: the input that grows, other inputs */
@@ -62,8 +63,8 @@ uint8_t length_axes(const Cut *cut, const Node *node);
 // ---- incremental_axes.c ----
 
 /* The axis of an operand whose elements make those of an axis of the result, one by one; -1: the operand broadcasts
- * there, or the axis is not made of one of its axes. An axis of an operand that no axis of the result is made of is used
- * whole. */
+ * there, or the axis is not made of one of its axes. An axis of an operand that no axis of the result is made of is
+ * used whole. */
 int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis);
 /* The product of the sizes before an axis; NULL: too large a polynomial. */
 const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis);
@@ -90,8 +91,8 @@ bool find_scores_of_attention(Cut *cut, Diag *diag);
 
 // ---- incremental_sound.c ----
 
-/* Whether the node's values at the first n positions are the same for every length from n on, and no item of the batch
- * looks at another; its operands are looked at on their own. */
+/* Whether the node's values at the first n positions are the same for every length from n on, and no item of the
+ * batch looks at another; its operands are looked at on their own. */
 bool node_is_sound(Cut *cut, const Node *node);
 
 // ---- incremental_roles.c ----

@@ -1,27 +1,10 @@
-/* In: the graph of a model with a generate block. Out: its source and step graphs, or why there are none. The work is done
- * on a copy that the harmless passes have simplified; roles, soundness and the new graphs are in incremental_*.c. */
-#include <stdarg.h>
+/* In: the graph of a model with a generate block. Out: its source and step graphs, or why there are none. The work is
+ * done on a copy that the harmless passes have simplified; roles, soundness and the new graphs are in
+ * incremental_*.c. */
 #include <string.h>
 
 #include "graph/graph.h"
-#include "passes/incremental_parts.h"
-
-bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) {
-  va_list args;
-  if (cut->reason) return false;
-  va_start(args, format);
-  cut->reason = arena_vprintf(cut->arena, format, args);
-  va_end(args);
-  cut->origin = node->origin;
-  return false;
-}
-
-uint8_t length_axes(const Cut *cut, const Node *node) {
-  uint8_t axes = 0;
-  for (uint32_t i = 0; i < node->rank; i++)
-    if (is_length(cut, node->dims[i]) || is_merged(cut, node->dims[i])) axes |= (uint8_t)(1u << i);
-  return axes;
-}
+#include "incremental/cut.h"
 
 // ---- the model ----
 
@@ -31,10 +14,12 @@ static const Node *find_input(const Graph *graph, const char *name) {
   return NULL;
 }
 
-/* Other outputs are not asked for. */
+/* The step computes no other output than the logits. */
 static void keep_scores(Graph *graph) {
-  for (size_t i = 0; i < graph->outputs.n; i++)
-    if (!strcmp(graph->outputs.items[i].name, graph->generate_output)) graph->outputs.items[0] = graph->outputs.items[i];
+  const GraphOutput *outputs = graph->outputs.items;
+  size_t i = 0;
+  while (i + 1 < graph->outputs.n && strcmp(outputs[i].name, graph->generate_output) != 0) i++;
+  graph->outputs.items[0] = outputs[i];
   graph->outputs.n = 1;
 }
 

@@ -13,13 +13,13 @@
  *
  * The roles are those of graph/roles.def. Readers of the two graphs go by them, never by names.
  *
- * Neither graph has ragged sizes: the encoder runs for one item or for items of the same sizes, and a step for rows of
- * the same sizes.
+ * Neither graph has ragged sizes: the encoder runs for one item or for items of the same sizes, and a step for rows
+ * of the same sizes.
  *
  * Both are ordinary graphs that are not fused yet; the passes, the interpreter and the planner take them like any
  * other. The log records what each step keeps, or why the model has no incremental form, with the place. */
-#ifndef TFM_PASSES_INCREMENTAL_H
-#define TFM_PASSES_INCREMENTAL_H
+#ifndef TFM_INCREMENTAL_INCREMENTAL_H
+#define TFM_INCREMENTAL_INCREMENTAL_H
 
 #include "passes/passes.h"
 

@@ -1,9 +1,37 @@
-/* In: the model, the scores that are wanted for new positions. Out: for each node in which forms the step needs it: which
- * axes whole, and whether it is computed there, kept from earlier steps, or read from the source graph.
+/* What the step needs of each node.
  *
- * From the last node to the first: a node's uses are known when it is met. What is kept lies below views, so that keys
- * and values are kept as the projections make them; and below a conversion or comparison that would only make it larger. */
-#include "passes/incremental_parts.h"
+ * In: the model, and the logits that are wanted for new positions. Out: for each node, the forms in which the step
+ * needs it: which axes whole, and whether it is computed in the step, cached from earlier steps, or read from the
+ * encoder.
+ *
+ * The walk goes from the last node to the first, so that all uses of a node are known when it is met. What is cached
+ * lies below views, so that keys and values are cached as the projections make them, and below a conversion or a
+ * comparison that would only make it larger. */
+#include "incremental/cut.h"
+
+// ---- products that attention will be fused from ----
+
+static bool weighs_values(const Node *product) {
+  const Node *x = product->inputs.items[0];
+  while (op_table[x->op].category == CATEGORY_VIEW) x = x->inputs.items[0];
+  return x->op == OP_SOFTMAX;
+}
+
+bool find_scores_of_attention(Cut *cut, Diag *diag) {
+  static const char *const only[] = {"fuse-attention"};
+  const PassOptions options = {.level = 2, .only = only, .n_only = 1};
+  Graph *tried = graph_clone(cut->scratch, cut->graph); /* with the same ids */
+  VEC(const Node *) products = {0};
+  VEC(uint32_t) ids = {0};
+  for (const Node *node = tried->first; node; node = node->next) {
+    if (node->op != OP_MATMUL || weighs_values(node)) continue;
+    vec_push(cut->scratch, &products, node);
+    vec_push(cut->scratch, &ids, node->id);
+  }
+  if (products.n && !passes_run(tried, diag, &options, NULL)) return false;
+  for (size_t i = 0; i < products.n; i++) cut->is_scores[ids.items[i]] = products.items[i]->deleted;
+  return true;
+}
 
 static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
 
@@ -21,7 +49,8 @@ static void need(Cut *cut, const Node *node, uint8_t whole, bool bare) {
   vec_push(cut->scratch, &cut->uses[node->id].items, (Use){.whole = whole, .bare = bare});
 }
 
-/* A factor that the fusion of attention takes out of the keys, into the scores: it must find it above what is kept. */
+/* A factor that the fusion of attention takes out of the keys, into the scores: it must find it above what is kept.
+ * */
 static bool is_factor(const Cut *cut, const Node *node) {
   double number;
   return (node->op == OP_MUL || node->op == OP_DIV) && node_same_shape(node, input(node, 0)) &&
