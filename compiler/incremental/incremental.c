@@ -87,7 +87,7 @@ static void find_dependences(Cut *cut) {
 // ---- the report ----
 
 static void record(PassLog *log, bool done, Origin origin, const char *text) {
-  if (log) vec_push(log->arena, &log->records, (FusionRecord){"incremental", done, text, origin});
+  if (log) vec_push(log->arena, &log->records, (FusionRecord){FUSION_INCREMENTAL, done, text, origin});
 }
 
 /* What one position of a row (or one source) takes; NULL: it depends on more than that. */

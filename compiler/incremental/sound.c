@@ -112,8 +112,10 @@ static bool refuse_softmax(Cut *cut, const Node *node) {
     if (later_number(cut, x, keys, axis, &number))
       return cut_refuse(cut, node, "%s over positions whose later ones are masked by %g, not by -inf", name, number);
     if (is_lowered(cut, x, keys, axis, DEPTH, &number))
-      return cut_refuse(cut, node, "%s over positions whose later ones are not masked by -inf: the mask adds %g, a "
-                        "finite number; with -inf, or where(mask, -inf, scores), the model is incremental", name, number);
+      return cut_refuse(cut, node,
+                        "%s over positions whose later ones are not masked by -inf: the mask adds %g, a finite number; "
+                        "with -inf, or where(mask, -inf, scores), the model is incremental",
+                        name, number);
   }
   return cut_refuse(cut, node, "%s over positions whose later ones are not masked", name);
 }

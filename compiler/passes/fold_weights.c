@@ -88,7 +88,7 @@ static void fold_apply(Folding *f, const FoldCandidate *c) {
   uint32_t weight = c->linear->op == OP_GATHER ? 0 : 1;
   graph_set_input(c->linear, weight, folded(f, c->linear->inputs.items[weight], c));
   if (c->add) graph_set_input(c->add, c->bias_input, folded(f, c->add->inputs.items[c->bias_input], c));
-  pass_record(pass, "weight-fold", true, c->scaled, "the factor %g is in the weight of %s", c->factor,
+  pass_record(pass, FUSION_WEIGHT_FOLD, true, c->scaled, "the factor %g is in the weight of %s", c->factor,
               op_table[c->linear->op].name);
   if (c->scaled->op == OP_ATTENTION) {
     Expr *expr = without_factor(pass, c->scaled->attr.expr);
@@ -199,7 +199,7 @@ static void add_candidate(Folding *f, Node *scaled, Node *source, double factor)
   const char *reason = match_source(f->pass, source, scaled, &c);
   if (reason) {
     if (scaled->op == OP_ATTENTION)
-      pass_record(f->pass, "weight-fold", false, scaled, "the factor %g stays on the scores: %s", factor, reason);
+      pass_record(f->pass, FUSION_WEIGHT_FOLD, false, scaled, "the factor %g stays on the scores: %s", factor, reason);
     return;
   }
   uint32_t weight = c.linear->op == OP_GATHER ? 0 : 1;
@@ -268,7 +268,7 @@ bool pass_fold_weights(Pass *pass) {
       fold_apply(&f, c);
       changed = true;
     } else {
-      pass_record(pass, "weight-fold", false, c->scaled,
+      pass_record(pass, FUSION_WEIGHT_FOLD, false, c->scaled,
                   "the factor %g stays in an expression: the weight is used elsewhere too",
                   c->factor);
     }

@@ -86,7 +86,7 @@ typedef struct Attention {
 } Attention;
 
 static bool refuse(Pass *pass, const Node *node, const char *reason) {
-  pass_record(pass, "attention", false, node, "%s", reason);
+  pass_record(pass, FUSION_ATTENTION, false, node, "%s", reason);
   return false;
 }
 
@@ -228,7 +228,7 @@ static void replace_by_attention(Pass *pass, Attention *a, Node *attention) {
   if (weights) graph_replace_uses(pass->graph, a->softmax, weights);
   match_delete_unused(pass, a->softmax);
   match_delete_unused(pass, a->v);
-  pass_record(pass, "attention", true, attention, "softmax of %s, times values%s",
+  pass_record(pass, FUSION_ATTENTION, true, attention, "softmax of %s, times values%s",
               attention->attr.expr ? "what is made of the scores" : "the scores",
               weights ? "; the probabilities are written out" : "");
 }

@@ -82,7 +82,7 @@ static Node *make_fused(Pass *pass, Node *product, Node *last, const Grow *g, Ex
   fused->attr.expr = expr;
   StrBuf text = strbuf_new(pass->scratch);
   expr_print(&text, pass->graph->sizes, expr);
-  pass_record(pass, "epilogue", true, fused, "%s", text.text);
+  pass_record(pass, FUSION_EPILOGUE, true, fused, "%s", text.text);
   return fused;
 }
 
@@ -103,7 +103,7 @@ static void record_blocked_epilogue(Pass *pass, const Node *product) {
     if (!op_is_pointwise(user->op) || match_is_static(pass, user)) continue;
     const char *reason = node_same_shape(user, product) ? "its result, or a step on the way, is used elsewhere too"
                                                         : "what follows is computed over a larger shape";
-    pass_record(pass, "epilogue", false, product, "%s (%s)", reason, op_table[user->op].name);
+    pass_record(pass, FUSION_EPILOGUE, false, product, "%s (%s)", reason, op_table[user->op].name);
     return;
   }
 }
@@ -141,14 +141,14 @@ static bool is_norm(const Node *node) { return node->op == OP_LAYER_NORM || node
 static void record_prologue(Pass *pass, const Node *node, const Expr *expr) {
   StrBuf text = strbuf_new(pass->scratch);
   expr_print(&text, pass->graph->sizes, expr);
-  pass_record(pass, "prologue", true, node, "%s of %s", op_table[node->op].name, text.text);
+  pass_record(pass, FUSION_PROLOGUE, true, node, "%s of %s", op_table[node->op].name, text.text);
 }
 
 static void record_shared_operand(Pass *pass, const Node *node) {
   const Node *x = node->inputs.items[0];
   if (!op_is_pointwise(x->op) || match_is_static(pass, x)) return;
-  pass_record(pass, "prologue", false, node, "what %s is taken of (%s) is used elsewhere too", op_table[node->op].name,
-              op_table[x->op].name);
+  pass_record(pass, FUSION_PROLOGUE, false, node, "what %s is taken of (%s) is used elsewhere too",
+              op_table[node->op].name, op_table[x->op].name);
 }
 
 static Node *add_fused(Pass *pass, Node *node, Grow *g, Expr *expr) {
@@ -245,7 +245,7 @@ static void replace(Pass *pass, Node *node, bool fuse) {
   if (fuse && expr_count(expr) > 1) {
     StrBuf text = strbuf_new(pass->scratch);
     expr_print(&text, pass->graph->sizes, expr);
-    pass_record(pass, "pointwise", true, node, "%s", text.text);
+    pass_record(pass, FUSION_POINTWISE, true, node, "%s", text.text);
   }
   graph_replace_uses(pass->graph, node, fused);
 }

@@ -180,7 +180,7 @@ static void merge(const Siblings *s, int32_t group) {
   Node *merged = build_linear(&b, first->linear->inputs.items[0], weight);
   Node *bias = merged_bias(s, &b, group);
   if (bias) merged = build_binary(&b, OP_ADD, merged, bias);
-  pass_record(pass, "qkv", true, first->linear, "%zu projections of one input as one", weights.n);
+  pass_record(pass, FUSION_QKV, true, first->linear, "%zu projections of one input as one", weights.n);
   int64_t column = 0, n;
   for (size_t i = 0; (member = next_member(s, &i, group)); column += n) {
     size_is_const(dim_from_end(member->linear, 0), &n);
@@ -201,7 +201,7 @@ bool pass_fuse_qkv(Pass *pass) {
   for (int32_t group = 0; group < s.n_groups; group++) {
     size_t i = 0;
     if (agreed[group]) merge(&s, group);
-    else pass_record(pass, "qkv", false, next_member(&s, &i, group)->linear,
+    else pass_record(pass, FUSION_QKV, false, next_member(&s, &i, group)->linear,
                      "a weight is used elsewhere too, it would be packed twice");
     changed |= agreed[group];
   }

@@ -77,6 +77,9 @@ static void check_order(void) {
     }
     CHECK(properties & PROP_LOWERED, "passes.def: nothing lowers the graph at -O%d", level);
   }
+  for (int i = 0; i < N_FUSIONS; i++)
+    CHECK(!*fusion_table[i].pass || is_pass(fusion_table[i].pass), "fusions.def: no pass records %s",
+          fusion_table[i].name);
 }
 
 static bool listed(const char *const *names, uint32_t n, const char *name) {

@@ -251,7 +251,7 @@ static void record(Pass *pass, const Node *node, const Node *narrow) {
   StrBuf from = strbuf_new(pass->scratch), to = strbuf_new(pass->scratch);
   node_print_shape(&from, pass->graph->sizes, node);
   node_print_shape(&to, pass->graph->sizes, narrow);
-  pass_record(pass, "rows", true, node, "%s computed instead of %s: no other row is used", to.text, from.text);
+  pass_record(pass, FUSION_ROWS, true, node, "%s computed instead of %s: no other row is used", to.text, from.text);
 }
 
 static Node *slice_of_slice(Pass *pass, const Node *node, const Node *slice, Builder *b) {

@@ -501,7 +501,7 @@ static void record(NeededRows *r, const Node *node, const Node *mask, bool where
   if (op_table[node->op].category != CATEGORY_CONTRACT) return;
   StrBuf shape = strbuf_new(r->pass->scratch);
   node_print_shape(&shape, r->pass->graph->sizes, mask);
-  pass_record(r->pass, "needed-rows", true, node,
+  pass_record(r->pass, FUSION_NEEDED_ROWS, true, node,
               "only rows where the mask %s is %s are computed: nobody needs the others", shape.text,
               where ? "true" : "false");
 }

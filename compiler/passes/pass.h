@@ -34,7 +34,7 @@ typedef enum PassProperty {
 #include "passes/passes.def"
 
 /* Records a fusion (or its refusal) at the origin of `node`. Nothing is recorded twice. */
-void pass_record(Pass *pass, const char *fusion, bool done, const Node *node, const char *format, ...)
+void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
 static inline Builder pass_builder(Pass *pass, Node *before, const Node *origin) {

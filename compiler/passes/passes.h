@@ -23,8 +23,22 @@ typedef struct PassOptions {
   const char *dump_dir;         /* NULL, or a folder for NN-pass.graph files */
 } PassOptions;
 
+typedef enum Fusion {
+#define FUSION(Enum, name, pass, pattern, line) FUSION_##Enum,
+#include "passes/fusions.def"
+  N_FUSIONS
+} Fusion;
+
+typedef struct FusionInfo {
+  const char *name;
+  const char *pass; /* that records it; "": no pass does */
+  const char *pattern, *line;
+} FusionInfo;
+
+extern const FusionInfo fusion_table[N_FUSIONS];
+
 typedef struct FusionRecord {
-  const char *fusion; /* "attention", "qkv", "epilogue", "prologue", "pointwise", "weight-fold", "rows", "needed-rows" */
+  Fusion fusion;
   bool done;
   const char *reason; /* what was fused into what, or why not */
   Origin origin;
@@ -43,7 +57,7 @@ const char *const *pass_names(uint32_t *n);
 const char *pass_line(uint32_t row);
 /* The report: fused operations, refusals with source lines, FLOPs and bytes as polynomials of the run-time sizes. */
 void passes_report(StrBuf *out, Graph *graph, const PassLog *log);
-/* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named. */
+/* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named, or for an unknown name. */
 bool passes_require(Diag *diag, const PassLog *log, const char *fusion);
 
 #endif

@@ -10,14 +10,18 @@
 
 // ---- the record ----
 
-static bool same_record(const FusionRecord *record, const char *fusion, bool done, const Node *node,
-                        const char *reason) {
-  return record->done == done && !strcmp(record->fusion, fusion) && !strcmp(record->reason, reason) &&
+const FusionInfo fusion_table[N_FUSIONS] = {
+#define FUSION(Enum, name, pass, pattern, line) [FUSION_##Enum] = {name, pass, pattern, line},
+#include "passes/fusions.def"
+};
+
+static bool same_record(const FusionRecord *record, Fusion fusion, bool done, const Node *node, const char *reason) {
+  return record->done == done && record->fusion == fusion && !strcmp(record->reason, reason) &&
          !strcmp(record->origin.path, node->origin.path) && record->origin.span.source == node->origin.span.source &&
          record->origin.span.begin == node->origin.span.begin;
 }
 
-void pass_record(Pass *pass, const char *fusion, bool done, const Node *node, const char *format, ...) {
+void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const char *format, ...) {
   PassLog *log = pass->log;
   if (!log) return;
   va_list args;
@@ -30,26 +34,31 @@ void pass_record(Pass *pass, const char *fusion, bool done, const Node *node, co
            (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
 }
 
-static bool is_fusion(Diag *diag, const char *name) {
-  static const char *const names[] = {"attention", "qkv", "weight-fold", "epilogue", "prologue", "pointwise"};
-  enum { N_NAMES = sizeof names / sizeof *names };
-  for (unsigned i = 0; i < N_NAMES; i++)
-    if (!strcmp(names[i], name)) return true;
-  const char *nearest = diag_nearest(name, names, N_NAMES);
+/* The number of a fusion that a pass does; N_FUSIONS after an error. */
+static Fusion find_fusion(Diag *diag, const char *name) {
+  const char *names[N_FUSIONS];
+  uint32_t n = 0;
+  StrBuf all = strbuf_new(diag->arena);
+  for (int i = 0; i < N_FUSIONS; i++) {
+    if (!*fusion_table[i].pass) continue;
+    if (!strcmp(fusion_table[i].name, name)) return (Fusion)i;
+    strbuf_printf(&all, "%s%s", n ? ", " : "", fusion_table[i].name);
+    names[n++] = fusion_table[i].name;
+  }
+  const char *nearest = diag_nearest(name, names, n);
   if (nearest)
     diag_error_at(diag, NULL, DIAG_PASS_NAME, "there is no fusion \"%s\"; did you mean \"%s\"?", name, nearest);
   else
-    diag_error_at(diag, NULL, DIAG_PASS_NAME,
-                  "there is no fusion \"%s\"; there are attention, qkv, weight-fold, epilogue, prologue, pointwise", name);
-  return false;
+    diag_error_at(diag, NULL, DIAG_PASS_NAME, "there is no fusion \"%s\"; there are %s", name, all.text);
+  return N_FUSIONS;
 }
 
 bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
-  if (!is_fusion(diag, fusion)) return false;
-  bool met = true;
+  const Fusion wanted = find_fusion(diag, fusion);
+  bool met = wanted != N_FUSIONS;
   for (size_t i = 0; i < log->records.n; i++) {
     const FusionRecord *record = &log->records.items[i];
-    if (record->done || strcmp(record->fusion, fusion) != 0) continue;
+    if (record->done || record->fusion != wanted) continue;
     diag_error(diag, record->origin.span, DIAG_REQUIRED_FUSION, "%s was asked for but not done%s%s: %s", fusion,
                record->origin.path[0] ? " in " : "", record->origin.path, record->reason);
     for (const Frame *frame = record->origin.frame; frame; frame = frame->caller)
@@ -89,7 +98,7 @@ static const char *without_numbers(Arena *arena, const char *path) {
 
 static bool same_line(Arena *arena, const ReportLine *line, const FusionRecord *record) {
   const FusionRecord *first = line->first;
-  return first->done == record->done && !strcmp(first->fusion, record->fusion) &&
+  return first->done == record->done && first->fusion == record->fusion &&
          !strcmp(first->reason, record->reason) && first->origin.span.source == record->origin.span.source &&
          first->origin.span.begin == record->origin.span.begin &&
          !strcmp(without_numbers(arena, first->origin.path), without_numbers(arena, record->origin.path));
@@ -120,7 +129,7 @@ static void print_lines(Report *r, bool done) {
     if (line->first->done != done) continue;
     if (!any) strbuf_add(r->out, done ? "fused\n" : "not fused\n");
     any = true;
-    strbuf_printf(r->out, "  %-11s  %s", line->first->fusion, place(r->arena, &line->first->origin));
+    strbuf_printf(r->out, "  %-11s  %s", fusion_table[line->first->fusion].name, place(r->arena, &line->first->origin));
     if (line->path[0]) strbuf_printf(r->out, "  %s", line->path);
     if (line->count > 1) strbuf_printf(r->out, "  (%u times)", line->count);
     strbuf_printf(r->out, "\n               %s\n", line->first->reason);

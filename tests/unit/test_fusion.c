@@ -346,9 +346,9 @@ Test(fusion, a_module_used_twice_shares_its_packed_weight) {
 
 // ---- refusals ----
 
-static const FusionRecord *refusal(const char *fusion) {
+static const FusionRecord *refusal(Fusion fusion) {
   for (size_t i = 0; i < fusion_log.records.n; i++)
-    if (!fusion_log.records.items[i].done && !strcmp(fusion_log.records.items[i].fusion, fusion))
+    if (!fusion_log.records.items[i].done && fusion_log.records.items[i].fusion == fusion)
       return &fusion_log.records.items[i];
   return NULL;
 }
@@ -359,7 +359,7 @@ Test(fusion, a_required_fusion_that_is_refused) {
       "  forward(x: f32[batch, time, d]) {\n"
       "    s = q(x) @ transpose(k(x), -1, -2)\n"
       "    return y = softmax(s) @ v(x), scores = s } }");
-  cr_assert(refusal("attention"));
+  cr_assert(refusal(FUSION_ATTENTION));
   cr_assert(passes_require(&diag, &fusion_log, "qkv"));
   cr_assert(!passes_require(&diag, &fusion_log, "attention"));
   cr_assert(strstr(fault(), "the scores are used elsewhere too"), "%s", fault());
@@ -369,6 +369,10 @@ Test(fusion, a_required_fusion_that_is_refused) {
 Test(fusion, a_required_fusion_that_does_not_exist) {
   cr_assert(!passes_require(&diag, &fusion_log, "atention"));
   cr_assert(strstr(fault(), "did you mean \"attention\""), "%s", fault());
+  diag = diag_new(arena);
+  cr_assert(!passes_require(&diag, &fusion_log, "incremental"), "no pass does it");
+  cr_assert(strstr(fault(), "there are attention, qkv, weight-fold, epilogue, prologue, pointwise, rows, needed-rows"), "%s",
+            fault());
 }
 
 Test(fusion, the_report_folds_repeated_layers) {

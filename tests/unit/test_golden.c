@@ -116,7 +116,7 @@ static const char *log_text(const PassLog *log) {
   StrBuf out = strbuf_new(arena);
   for (size_t i = 0; i < log->records.n; i++) {
     const FusionRecord *record = &log->records.items[i];
-    strbuf_printf(&out, "%s %s: %s\n", record->done ? "fused" : "refused", record->fusion, record->reason);
+    strbuf_printf(&out, "%s %s: %s\n", record->done ? "fused" : "refused", fusion_table[record->fusion].name, record->reason);
   }
   return out.text;
 }

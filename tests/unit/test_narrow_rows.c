@@ -33,7 +33,7 @@ static void expect_rows(const Plan *plan, const char *want) {
 
 static unsigned recorded(void) {
   unsigned n = 0;
-  for (size_t i = 0; i < row_log.records.n; i++) n += !strcmp(row_log.records.items[i].fusion, "rows");
+  for (size_t i = 0; i < row_log.records.n; i++) n += row_log.records.items[i].fusion == FUSION_ROWS;
   return n;
 }
 
