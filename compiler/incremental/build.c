@@ -11,6 +11,11 @@
 
 /* A size, a condition or a message of the model, with another size in place of each symbol. */
 
+typedef struct SizeMap { /* sizes of the model as sizes of another graph */
+  SizeTable *to;
+  const Size *of[SIZE_MAX_SYMBOLS]; /* by symbol of the model; NULL: it has none there */
+} SizeMap;
+
 static const Size *map_term(const SizeMap *map, const SizeTerm *term) {
   const Size *product = size_const(map->to, term->coefficient);
   for (uint8_t i = 0; i < term->degree && product; i++) {
@@ -20,7 +25,8 @@ static const Size *map_term(const SizeMap *map, const SizeTerm *term) {
   return product;
 }
 
-const Size *map_size(const SizeMap *map, const Size *size) {
+/* NULL: the polynomial becomes too large, or it has a symbol that the other graph has not. */
+static const Size *map_size(const SizeMap *map, const Size *size) {
   const Size *sum = size_const(map->to, 0);
   for (uint32_t i = 0; i < size->n_terms && sum; i++) {
     const Size *term = map_term(map, &size->terms[i]);
@@ -70,7 +76,8 @@ static bool map_check(const SizeTable *from, Graph *to, const SizeMap *map, cons
   return copy.condition != NULL;
 }
 
-bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about_length) {
+/* Adds the checks of the model that are about the length, or those that are not. False: a size is too large. */
+static bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about_length) {
   for (size_t i = 0; i < cut->graph->checks.n; i++) {
     const Check *check = &cut->graph->checks.items[i];
     if (cond_has(check->condition, cut->time) != about_length) continue;
@@ -93,7 +100,7 @@ typedef struct Stepper {
 
 static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
 
-// ---- sizes ----
+// ---- sizes of a use ----
 
 static bool is_new(const Stepper *s, const Node *node, uint8_t whole, uint32_t axis) {
   const Size *dim = node->dims[axis];
@@ -121,7 +128,7 @@ static bool map_attr(const SizeMap *map, NodeAttr *attr) {
 
 // ---- what counts positions ----
 
-/* Positions 0 1 2 ... of an axis, or those of the new ones. */
+/* The positions of an axis: from 0, or from `past` where the axis is needed for the new ones alone. */
 static Node *axis_positions(const Stepper *s, Builder *b, const Node *node, uint8_t whole, uint32_t axis,
                             const Size *dim) {
   Node *positions = build_positions(b, dim);
@@ -139,7 +146,8 @@ static Node *build_later(const Stepper *s, Builder *b, const Node *node, const U
   return build_binary(b, OP_GT, columns, rows);
 }
 
-/* Rows of a table that are those of positions. */
+/* A slice of a table by the length takes its first rows, one for each position: those of new positions start at
+ * `past`. */
 static bool shift_starts(const Stepper *s, const Node *node, const Use *use, NodeAttr *attr) {
   for (uint32_t axis = 0; axis < node->rank && node->op == OP_SLICE; axis++) {
     if (!is_new(s, node, use->whole, axis) || is_length(s->cut, input(node, 0)->dims[axis])) continue;
@@ -206,7 +214,7 @@ static bool build_use(Stepper *s, const Node *node, Use *use) {
   return use->node != NULL;
 }
 
-/* What is kept or cut is made of another use of the same node, which was asked for later. */
+/* A cached or cut use is made of another use of the same node, which is built before it. */
 static bool build_uses(Stepper *s, const Node *node) {
   static const UseForm order[] = {USE_COMPUTED, USE_READ, USE_CACHED, USE_CUT};
   Uses *uses = &s->cut->uses[node->id];
@@ -292,7 +300,7 @@ static void add_outputs(Stepper *s) {
     }
 }
 
-// ---- sizes and checks ----
+// ---- sizes of the step, and its own check ----
 
 /* The model's sizes but the length. */
 static bool add_sizes(const Cut *cut, Graph *to, SizeMap *map) {
@@ -327,6 +335,7 @@ static bool add_step_sizes(Stepper *s) {
   return (s->map.of[s->cut->time] = size_add(s->graph->sizes, s->past, s->fresh)) != NULL;
 }
 
+/* The caller of a step says how many logits it wants; they must be among the new positions. */
 static void check_kept(Stepper *s) {
   Arena *arena = s->graph->arena;
   Cond *cond = ARENA_NEW(arena, Cond);
@@ -365,7 +374,7 @@ static bool copy_to_source(Cut *cut, const SizeMap *map, Graph *graph, const Nod
   return true;
 }
 
-/* Every input of the model stays one, in its place. */
+/* Every input of the model but the tokens stays one, in its order, used or not: it is what the user passes. */
 static bool copy_inputs(Cut *cut, const SizeMap *map, Graph *graph, Node **copies) {
   for (size_t i = 0; i < cut->graph->inputs.n; i++) {
     const Node *node = cut->graph->inputs.items[i];

@@ -1,27 +1,28 @@
-/* IncrementalParts: what the files of incremental*.c share: the model that is cut, and what is known of its nodes.
+/* Cut: the model that is being cut in two, and what is known of its nodes. Private to incremental/.
  *
- * The length is the run-time size of the input that grows. An axis of that size is needed either for the new
- * positions alone or whole, from position 0 on; that is its role, and it may differ from use to use of one value. The
- * axes of batch and length may be merged into one of size batch*length: then it has a role too, but its coordinates
- * are no positions. */
+ * The files build on one another: axes, neutral, sound, uses, build, and incremental at the top.
+ *
+ * The length is the run-time size of the decoder input. Each use of a value needs each axis of that size in one of
+ * two ways: for the new positions alone, or whole, from position 0 on. The axes of batch and length may be merged
+ * into one of size batch*length; it is needed in the same two ways, but its coordinates are not positions. */
 #ifndef TFM_INCREMENTAL_CUT_H
 #define TFM_INCREMENTAL_CUT_H
 
 #include "incremental/incremental.h"
 #include "passes/match.h"
 
-enum { ON_TOKENS = 1, ON_INPUTS = 2, ON_LENGTH = 4 }; /* what a value depends on: the input that grows, other inputs */
+enum { ON_TOKENS = 1, ON_INPUTS = 2, ON_LENGTH = 4 }; /* what a value depends on: the decoder input, other inputs */
 
 typedef enum UseForm {
   USE_COMPUTED, /* in the step, from its operands */
-  USE_CACHED,   /* earlier positions from a cache, the new ones computed */
-  USE_READ,     /* computed by the source graph */
+  USE_CACHED,   /* the earlier positions from a cache, behind them the new ones, computed */
+  USE_READ,     /* computed by the encoder graph */
   USE_CUT       /* the new positions of what is computed whole */
 } UseForm;
 
 typedef struct Use { /* one form in which the step needs a value */
   uint8_t whole;   /* bit i: all positions of axis i, else the new ones (axes of the length only) */
-  bool bare;       /* keys of attention: a constant factor on the value stays outside of what is kept */
+  bool bare;       /* keys of attention: a constant factor on the value stays outside of the cache */
   UseForm form;
   Node *node;      /* in the step */
 } Use;
@@ -40,15 +41,12 @@ typedef struct Cut {
   uint8_t *depends; /* by id: ON_... */
   Uses *uses;       /* by id */
   bool *is_scores;  /* by id: a product that an attention will be fused from */
-  bool *of_source;  /* by id: the source graph computes it */
+  bool *of_source;  /* by id: the encoder graph computes it */
   bool *is_read;    /* by id: and the step reads it */
-  Map later;        /* what incremental_neutral.c found out */
+  Map later;        /* what neutral.c found out */
   const char *reason; /* why it is not sound; NULL */
   Origin origin;
 } Cut;
-
-/* Records the first reason; returns false. */
-bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 static inline bool is_length(const Cut *cut, const Size *size) { return size == cut->length; }
 static inline bool is_merged(const Cut *cut, const Size *size) { return cut->merged && size == cut->merged; }
@@ -57,11 +55,13 @@ static inline bool has_batch(const Cut *cut, const Size *size) {
   return cut->batch >= 0 && size_involves(size, (uint32_t)cut->batch);
 }
 static inline bool depends_on(const Cut *cut, const Node *node, unsigned on) { return cut->depends[node->id] & on; }
+
+// ---- axes.c ----
+
+/* Records the first reason; returns false. */
+bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Bit i: axis i has the length, or the merged one. */
 uint8_t length_axes(const Cut *cut, const Node *node);
-
-// ---- incremental_axes.c ----
-
 /* The axis of an operand whose elements make those of an axis of the result, one by one; -1: the operand broadcasts
  * there, or the axis is not made of one of its axes. An axis of an operand that no axis of the result is made of is
  * used whole. */
@@ -71,7 +71,10 @@ const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t axis);
 /* Which axes of an operand are needed whole for these of the result. */
 uint8_t operand_whole(const Cut *cut, const Node *node, size_t operand, uint8_t whole);
 
-// ---- incremental_neutral.c ----
+/* Makes logits of the last position those of every position, if every operation between keeps rows apart. */
+void widen_last_rows(Cut *cut);
+
+// ---- neutral.c ----
 
 /* Whether every element of x whose coordinate on `axis` is greater than that on some other axis of the length is this
  * number: positions that come later add nothing to what is summed up over `axis`. */
@@ -79,47 +82,28 @@ bool later_is(Cut *cut, const Node *x, uint32_t axis, double number);
 /* What they are if they all are one number, for one other axis. */
 bool later_number(Cut *cut, const Node *x, uint32_t axis, uint32_t other, double *number);
 
-// ---- incremental_last.c ----
-
-/* Scores of the last position become those of every position, where what lies between keeps rows apart. */
-void widen_last_rows(Cut *cut);
-
-// ---- incremental_scores.c ----
-
-/* Sets cut->is_scores; the ids must be dense. False after an error. */
-bool find_scores_of_attention(Cut *cut, Diag *diag);
-
-// ---- incremental_sound.c ----
+// ---- sound.c ----
 
 /* Whether the node's values at the first n positions are the same for every length from n on, and no item of the
  * batch looks at another; its operands are looked at on their own. */
 bool node_is_sound(Cut *cut, const Node *node);
 
-// ---- incremental_roles.c ----
+// ---- uses.c ----
+
+/* Sets cut->is_scores; the ids must be dense. False after an error. */
+bool find_scores_of_attention(Cut *cut, Diag *diag);
 
 /* In which forms the step needs each node, from the scores to the inputs. False: it is not sound. */
-bool find_roles(Cut *cut);
+bool find_uses(Cut *cut);
 const Use *find_use(const Cut *cut, const Node *node, uint8_t whole, bool bare);
 /* How a use asks for an operand of the node. */
 bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *use);
 
-// ---- incremental_build.c ----
+// ---- build.c ----
 
 extern const char log_sum_name[]; /* the output with the logs of sums of exponentials */
 /* False: a size is too large. */
 bool build_step(Cut *cut, Incremental *result);
 bool build_source(Cut *cut, Incremental *result);
-
-// ---- incremental_sizes.c ----
-
-typedef struct SizeMap { /* sizes of the model as sizes of another graph */
-  SizeTable *to;
-  const Size *of[SIZE_MAX_SYMBOLS]; /* by symbol of the model; NULL: it has none there */
-} SizeMap;
-
-/* NULL: too large a polynomial, or a symbol that is not there. */
-const Size *map_size(const SizeMap *map, const Size *size);
-/* Adds the checks of the model that are about the length (or those that are not). False: a size is too large. */
-bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about_length);
 
 #endif

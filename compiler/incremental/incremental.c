@@ -1,6 +1,6 @@
-/* In: the graph of a model with a generate block. Out: its source and step graphs, or why there are none. The work is
- * done on a copy that the harmless passes have simplified; roles, soundness and the new graphs are in
- * incremental_*.c. */
+/* In: the graph of a generative model. Out: its encoder and step graphs, or the reason why there are none. The work
+ * is done on a copy that the harmless passes have simplified, so that masks and views have one form to be recognised
+ * in. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -29,7 +29,7 @@ static bool simplify(Graph *graph, Diag *diag) {
   return passes_run(graph, diag, &options, NULL);
 }
 
-/* Items are computed as if they were alone, so from here on every size is an ordinary one. */
+/* Each item is computed as if it were alone, so from here on every size is an ordinary one. */
 static bool take_ragged(Cut *cut, Incremental *result) {
   Graph *graph = cut->graph;
   const char **names = ARENA_ARRAY(cut->arena, const char *, graph->sizes->n_symbols);
@@ -90,7 +90,7 @@ static void record(PassLog *log, bool done, Origin origin, const char *text) {
   if (log) vec_push(log->arena, &log->records, (FusionRecord){FUSION_INCREMENTAL, done, text, origin});
 }
 
-/* What one position of a row (or one source) takes; NULL: it depends on more than that. */
+/* The bytes of one position of a row, or of one item; NULL: they depend on more than that. */
 static const Size *bytes_of(SizeTable *sizes, const Node *node, const Size *per, const Size *rows) {
   const Size *elements = node_elements(sizes, node);
   if (elements && per) elements = size_div(sizes, elements, per);
@@ -149,7 +149,7 @@ static bool is_valid(const Cut *cut, Graph *graph) {
   return graph_verify(graph, &faults);
 }
 
-/* Whether the step is about sizes that it can know: those of the source, or of its own. */
+/* Without an encoder graph nothing tells the step the sizes of other inputs, so it must not involve any. */
 static bool sizes_are_known(const Cut *cut, const Graph *step) {
   for (const Node *node = step->first; node; node = node->next)
     for (uint32_t i = 0; i < cut->graph->sizes->n_symbols; i++) {
@@ -171,7 +171,7 @@ static bool derive(Cut *cut, Diag *diag, Incremental *result) {
   cut->is_read = ARENA_ARRAY(cut->scratch, bool, n);
   cut->is_scores = ARENA_ARRAY(cut->scratch, bool, n);
   find_dependences(cut);
-  if (!find_scores_of_attention(cut, diag) || !find_roles(cut)) return false;
+  if (!find_scores_of_attention(cut, diag) || !find_uses(cut)) return false;
   if (!build_step(cut, result) || (result->n_sources && !build_source(cut, result)))
     return cut_refuse(cut, cut->scores, "its sizes are too large polynomials");
   if (!result->source && (result->n_ragged || !sizes_are_known(cut, result->step)))

@@ -1,9 +1,11 @@
-/* In: a value with two axes of the length, k and q. Out: what it is wherever k's coordinate is greater than q's: a
- * number, or a linear form of the two coordinates; else nothing is known.
+/* What a value is at positions that must not be seen.
  *
- * A causal mask is true there, and so is any mask with it in an `or`; a selection by such a mask is its fill. Nothing
- * is supposed of scores, weights and inputs but that they are finite: -inf stays -inf when they are added, 0 stays 0
- * when they are multiplied. */
+ * In: a value with two axes of the length, k and q. Out: what it is wherever k's coordinate is greater than q's: one
+ * number, or a linear form of the two coordinates; else nothing is known, and the caller refuses.
+ *
+ * A causal mask is true there, and so is any mask that has it in an `or`; a selection by such a mask is its fill.
+ * Nothing is assumed of scores, weights and inputs but that they are finite: then -inf stays -inf when they are added
+ * to it, and 0 stays 0 when they are multiplied by it. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -77,7 +79,7 @@ static Later linear_result(OpKind op, Later x, Later y) {
 static bool at_least_one(Later x) { return x.k >= 0 && x.k + x.q >= 0 && x.k + x.one >= 1; }
 static bool at_most_zero(Later x) { return x.k <= 0 && x.k + x.q <= 0 && x.k + x.one <= 0; }
 
-/* Whether x > y, if that is known. */
+/* 1 or 0 if x > y is decided for all k > q. */
 static Later greater(Later x, Later y) {
   Later difference = linear_result(OP_SUB, x, y);
   if (difference.kind == LATER_LINEAR && at_least_one(difference)) return number_of(1);
@@ -122,7 +124,7 @@ static Later arithmetic(OpKind op, double x, double y) {
   }
 }
 
-/* One operand decides whatever the other is. */
+/* Cases in which one operand decides, whatever finite number the other is. */
 static Later absorbed(OpKind op, Later x, Later y) {
   if (op == OP_OR && (is_number(x, 1) || is_number(y, 1))) return number_of(1);
   if (op == OP_AND && (is_number(x, 0) || is_number(y, 0))) return number_of(0);
@@ -173,7 +175,7 @@ static Later of_pointwise(Cut *cut, const Node *node, Places at, unsigned depth)
   return of_binary(node->op, x, look_at_operand(cut, node, 1, at, depth));
 }
 
-/* The coordinates must be those of the operand. */
+/* A slice that starts at 0 keeps the coordinates of its operand; any other shifts them. */
 static Later of_slice(Cut *cut, const Node *node, Places at, unsigned depth) {
   Places own = at;
   if (at.k >= 0 && !size_equals(node->attr.starts[at.k], 0)) return unknown;
@@ -181,7 +183,7 @@ static Later of_slice(Cut *cut, const Node *node, Places at, unsigned depth) {
   return look(cut, node->inputs.items[0], own, depth - 1);
 }
 
-/* A coordinate of merged axes is no position. */
+/* Nothing is known along an axis that merges or splits batch and length: its coordinates are not positions. */
 static Later of_reshape(Cut *cut, const Node *node, Places at, unsigned depth) {
   const int32_t axes[] = {at.k, at.q};
   for (int i = 0; i < 2; i++) {
@@ -204,8 +206,8 @@ static Later of_reduction(Cut *cut, const Node *node, Places at, unsigned depth)
   return (keeps && x.kind == LATER_NUMBER) || is_zero ? x : unknown;
 }
 
-/* A product of two values that both are 0 there is 0 there: of x[q, i] y[i, k] one is, whether i is greater than q or
- * not. */
+/* The product of two lower triangular matrices is lower triangular: for k > q, each i is greater than q, where x[q,
+ * i] is 0, or less than k, where y[i, k] is 0. */
 static bool is_triangular(Cut *cut, const Node *node, Places at, unsigned depth) {
   const Node *x = node->inputs.items[0], *y = node->inputs.items[1];
   int32_t row = (int32_t)x->rank - 2, column = (int32_t)y->rank - 1;
@@ -215,7 +217,7 @@ static bool is_triangular(Cut *cut, const Node *node, Places at, unsigned depth)
          is_number(look(cut, y, (Places){column, column - 1}, depth - 1), 0);
 }
 
-/* A sum of products with 0, over another axis. */
+/* A sum over a third axis, each of whose products has a factor of 0. */
 static Later of_product(Cut *cut, const Node *node, Places at, unsigned depth) {
   for (size_t i = 0; i < 2 && at.k >= 0 && at.q >= 0; i++) {
     bool has_both = operand_axis(cut, node, i, (uint32_t)at.k) >= 0 && operand_axis(cut, node, i, (uint32_t)at.q) >= 0;
@@ -248,7 +250,7 @@ static Later of_operation(Cut *cut, const Node *node, Places at, unsigned depth)
   }
 }
 
-/* Each question is answered once: masks are shared by layers. */
+/* Each question is answered once and remembered, because all layers share their masks. */
 static Later look(Cut *cut, const Node *node, Places at, unsigned depth) {
   if (depth == 0) return unknown;
   const int64_t key[] = {node->id, at.k, at.q};

@@ -1,9 +1,14 @@
-/* In: a node of the model. Out: whether its first positions stay what they are when tokens follow, or why not.
+/* Whether a step gives the same numbers as the whole model.
  *
- * Two rules are enough, node by node. Where an operation makes elements of an axis of the length one by one, position
- * t of the result is made of position t of the operands. Where it looks at all positions (a sum, a softmax, a product
- * over them), those behind the position of another axis must be neutral: 0 in a sum, -inf under a softmax. Everything
- * else that looks at the length is refused, and so is what looks from one item of the batch at another. */
+ * In: a node of the model. Out: whether its value at the first n positions stays what it is when further tokens
+ * follow; if not, the reason, in words for the user.
+ *
+ * The argument is by induction over the nodes. Where an operation makes the elements along an axis of the length one
+ * by one, position t of the result is made of position t of the operands, which by induction do not change. Where it
+ * looks at all positions (a sum, a softmax, a product over them), what stands behind position t must be neutral for
+ * t: 0 in a sum, -inf under a softmax. neutral.c proves that, or it does not hold for us. Everything else that looks
+ * at the length is refused, and so is an operation that looks from one item of the batch at another, because a step
+ * runs whichever items are left. */
 #include <math.h>
 
 #include "incremental/cut.h"
@@ -57,7 +62,8 @@ static bool refuse_sizes(Cut *cut, const Node *node, const Size *a, const Size *
   return cut_refuse(cut, node, "an axis of size %s", text.text);
 }
 
-/* Where sizes that differ were made to agree by a check of the run, rows cannot be told apart any more. */
+/* Two different polynomials may be equal in a run, where a check makes sure of it. Then it is not known which
+ * positions of the one are those of the other. */
 static bool operand_agrees(Cut *cut, const Node *node, const Node *x, uint32_t axis, int32_t own) {
   const Size *dim = node->dims[axis], *other = x->dims[own];
   if (other == dim || dim_is_one(other) || (!matters(cut, dim) && !matters(cut, other))) return true;
@@ -75,7 +81,7 @@ static bool operands_agree(Cut *cut, const Node *node) {
 
 // ---- what is used whole ----
 
-/* What must stand behind a position so that it changes nothing there. */
+/* The number that may stand at later positions without changing the result. */
 static bool neutral_of(OpKind op, double *number) {
   switch (op) {
     case OP_SUM: *number = 0; return true;
@@ -87,7 +93,8 @@ static bool neutral_of(OpKind op, double *number) {
   }
 }
 
-/* Whether a number below 0 is added to what comes later, in a few pointwise operations. */
+/* For the message only: finds an additive mask of a finite number, such as -1e9, within a few pointwise operations.
+ * */
 static bool is_lowered(Cut *cut, const Node *x, uint32_t axis, uint32_t other, unsigned depth, double *number) {
   if (!depth || !op_is_pointwise(x->op)) return false;
   for (size_t i = 0; i < x->inputs.n; i++) {
@@ -100,7 +107,8 @@ static bool is_lowered(Cut *cut, const Node *x, uint32_t axis, uint32_t other, u
   return false;
 }
 
-/* What hides later positions from a softmax is -inf; another number is looked at where nothing else is seen. */
+/* Only -inf hides a position from a softmax for certain: a row whose scores are all masked by -1e9 gives each of them
+ * the same weight, later ones too. */
 static bool refuse_softmax(Cut *cut, const Node *node) {
   enum { DEPTH = 6 };
   const Node *x = input(node, 0);
@@ -144,13 +152,14 @@ static const Node *softmax_behind(const Cut *cut, const Node *x) {
   return x->op == OP_SOFTMAX && is_length(cut, x->dims[x->attr.axis]) ? x : NULL;
 }
 
-/* Keys (add_bias_kv, add_zero_attn) that stand behind those of the positions have no position themselves. */
+/* Keys that add_bias_kv or add_zero_attn append stand behind those of the positions, where new ones would have to
+ * go. */
 static bool refuse_longer_product(Cut *cut, const Node *node, const Size *k) {
   bool is_attention = behind_views(input(node, 0))->op == OP_SOFTMAX && behind_views(input(node, 1))->op == OP_CONCAT;
   return refuse_axis(cut, node, k, is_attention ? "extra keys are appended to the key axis, which is" : "an axis");
 }
 
-/* Either operand may be neutral. */
+/* It is enough that one operand is 0 at later positions: the other is finite. */
 static bool product_is_sound(Cut *cut, const Node *node) {
   const Node *x = input(node, 0), *y = input(node, 1);
   uint32_t column = x->rank - 1u, row = y->rank - 2u;
@@ -207,7 +216,7 @@ static uint32_t batch_axis(const Cut *cut, const Node *node) {
   return found;
 }
 
-/* Axes may be merged with that of the batch, as long as the rows of an item stay together. */
+/* Axes may be merged with the axis of the batch as long as the rows of an item stay together. */
 static bool reshape_is_sound(Cut *cut, const Node *node) {
   const Node *x = input(node, 0);
   for (uint32_t axis = 0; axis < x->rank; axis++)

@@ -17,6 +17,8 @@ static bool weighs_values(const Node *product) {
   return x->op == OP_SOFTMAX;
 }
 
+/* The fusion itself is tried on a copy: an attention is whatever fuse-attention takes, not a pattern that is written
+ * down here a second time. A product that is gone afterwards was part of one. */
 bool find_scores_of_attention(Cut *cut, Diag *diag) {
   static const char *const only[] = {"fuse-attention"};
   const PassOptions options = {.level = 2, .only = only, .n_only = 1};
@@ -49,14 +51,15 @@ static void need(Cut *cut, const Node *node, uint8_t whole, bool bare) {
   vec_push(cut->scratch, &cut->uses[node->id].items, (Use){.whole = whole, .bare = bare});
 }
 
-/* A factor that the fusion of attention takes out of the keys, into the scores: it must find it above what is kept.
- * */
+/* A constant factor on the keys. The fusion of attention moves it to the scores, so it must find it above the cache:
+ * a step that cached scaled keys would round once more than the whole model, and its bits would differ. */
 static bool is_factor(const Cut *cut, const Node *node) {
   double number;
   return (node->op == OP_MUL || node->op == OP_DIV) && node_same_shape(node, input(node, 0)) &&
          match_number(input(node, 1), &number) && node->users.n == 1 && !graph_is_output(cut->graph, node);
 }
 
+/* A value of the encoder: it needs no token and no position of the decoder. */
 static bool is_source_value(const Cut *cut, const Node *node) {
   return depends_on(cut, node, ON_INPUTS) && !depends_on(cut, node, ON_TOKENS | ON_LENGTH);
 }
@@ -75,7 +78,7 @@ static void need_operands(Cut *cut, const Node *node, const Use *use) {
     need(cut, input(node, i), operand_whole(cut, node, i, own.whole), operand_bare(cut, node, i, &own));
 }
 
-// ---- what is kept ----
+// ---- what is cached ----
 
 /* The one operand that depends on these; -1: there are more, or none. */
 static int only_operand(const Cut *cut, const Node *node, unsigned on) {
@@ -88,14 +91,17 @@ static int only_operand(const Cut *cut, const Node *node, unsigned on) {
   return found;
 }
 
-/* Positions cannot be put behind others there. */
+/* The positions of one item lie between those of others on such an axis, so new ones cannot be put behind earlier
+ * ones. */
 static bool has_merged_axis(const Cut *cut, const Node *node) {
   for (uint32_t axis = 0; axis < node->rank; axis++)
     if (is_merged(cut, node->dims[axis])) return true;
   return false;
 }
 
-/* Whether it is better to keep the operand and to compute the node of it every time. */
+/* Whether the operand is cached instead, and the node computed from it in every step. That is so for views, which
+ * cost nothing, and for a conversion or comparison whose operand is no larger than its result: a mask is cached as
+ * the ids or truths that it is made of. */
 static bool keeps_operand(const Cut *cut, const Node *node, unsigned on, bool bare) {
   if (node->op == OP_RESHAPE) return !has_merged_axis(cut, input(node, 0));
   if (node->op == OP_PERMUTE) return true;
@@ -108,12 +114,15 @@ static bool keeps_operand(const Cut *cut, const Node *node, unsigned on, bool ba
 
 static unsigned count_axes(uint8_t axes) { return (unsigned)__builtin_popcount(axes); }
 
-/* The axis along which softmax runs is computed whole in any case. */
+/* A softmax needs its own axis whole even where a user needs only the new positions of it. */
 static uint8_t least_whole(const Cut *cut, const Node *node) {
   bool is_softmax = node->op == OP_SOFTMAX || node->op == OP_LOG_SOFTMAX;
   return is_softmax ? length_axes(cut, node) & (uint8_t)(1u << node->attr.axis) : 0;
 }
 
+/* A value that does not depend on the tokens (positions, sizes, weights) is computed for all positions: that is
+ * cheaper than a cache. So is a value with two axes of the length, such as scores: it is made of queries of new rows
+ * and cached keys, and caching it would take the square of the length. */
 static UseForm form_of(const Cut *cut, const Node *node, const Use *use) {
   const unsigned given = ON_TOKENS | ON_INPUTS;
   if (is_source_value(cut, node)) return keeps_operand(cut, node, given, use->bare) ? USE_COMPUTED : USE_READ;
@@ -142,7 +151,9 @@ static bool keeps_merged(const Cut *cut, const Node *node) {
   return is_kept && has_merged_axis(cut, node);
 }
 
-bool find_roles(Cut *cut) {
+/* Soundness is asked of every node that the step or the encoder computes, and of no other: what nobody needs may look
+ * wherever it likes. */
+bool find_uses(Cut *cut) {
   need(cut, cut->scores, 0, false);
   for (const Node *node = cut->graph->last; node; node = node->prev) {
     const Uses *uses = &cut->uses[node->id];
