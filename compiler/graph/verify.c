@@ -213,7 +213,8 @@ static bool has_rows(const Verifier *v, const Node *node, DType dtype, uint32_t 
 
 /* The output is the input with the new positions behind the earlier ones. */
 static bool continues(const Verifier *v, const Node *input, const Node *output) {
-  const Size *past = graph_size_with(v->graph, ROLE_PAST), *all = size_add(v->graph->sizes, past, graph_size_with(v->graph, ROLE_FRESH));
+  const Size *past = graph_size_with(v->graph, ROLE_PAST), *fresh = graph_size_with(v->graph, ROLE_FRESH);
+  const Size *all = size_add(v->graph->sizes, past, fresh);
   uint32_t n_longer = 0;
   if (output->dtype != input->dtype || output->rank != input->rank) return false;
   for (uint32_t i = 0; i < input->rank; i++) {
