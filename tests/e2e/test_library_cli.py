@@ -309,7 +309,7 @@ class Measuring(Case):
                 self.assertIn(word, text)
         self.tfmc("profile", "l.tfm", *self.given, "--engine=reference", code=2, says="--engine")
         self.tfmc("profile", "l.tfm", *self.given, "--format=dot", code=2, says="table, chrome or html")
-        self.tfmc("graph", "l.tfm", "--format=html", code=2, says="dot or svg")
+        self.tfmc("graph", "l.tfm", "--format=html", code=2, says="dot, svg, png or pdf")
 
     def test_profile_trace(self):
         self.tfmc("profile", "libl.so", *self.given, "--format=chrome", "-o", "trace.json")
