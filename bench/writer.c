@@ -43,8 +43,8 @@ Writer *writer_create(const WriterModel *model, const char *folder, int32_t thre
 static bool begin(Writer *writer, const WriterCase *item, tfm_error *error) {
   const int64_t dims[] = {item->batch, item->length};
   const tfm_value ids = {(void *)(uintptr_t)item->ids, TFM_I32, 2, dims};
-  const int64_t length = (writer->compiled.decoding.source ? 1 : item->length) + item->new_tokens;
-  return tfm_decoder_begin(writer->decoder, writer->compiled.decoding.source ? &ids : NULL, item->batch * item->beams, length, error) ==
+  const int64_t length = (writer->compiled.decoding.encoder ? 1 : item->length) + item->new_tokens;
+  return tfm_decoder_begin(writer->decoder, writer->compiled.decoding.encoder ? &ids : NULL, item->batch * item->beams, length, error) ==
          TFM_OK;
 }
 
@@ -65,7 +65,7 @@ bool writer_run(Writer *writer, const WriterCase *item, int32_t *tokens) {
   tfm_prompts prompts = {.n = item->batch, .width = item->length, .tokens = item->ids};
   int32_t *starts = calloc((size_t)item->batch, sizeof *starts);
   for (int64_t i = 0; i < item->batch && starts; i++) starts[i] = (int32_t)writer->model->start;
-  if (writer->compiled.decoding.source) prompts = (tfm_prompts){.n = item->batch, .width = 1, .tokens = starts};
+  if (writer->compiled.decoding.encoder) prompts = (tfm_prompts){.n = item->batch, .width = 1, .tokens = starts};
   bool done = starts && begin(writer, item, &error) && write_tokens(writer, item, &prompts, &generated, &error);
   free(starts);
   if (!done) {

@@ -184,7 +184,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   kernels(e, MEMBER(kernels), plan, suffix);
   WITH_TEXT(steps, p->n_steps, tfm_step, name);
   PLAIN(operands, p->n_operands);
-  PLAIN(needed, p->n_needed);
+  PLAIN(live, p->n_live);
   steps(e, plan);
   PLAIN(caches, p->n_caches);
 }
@@ -205,18 +205,18 @@ LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPla
   const tfm_decoding *d = &plan->decoding;
   const tfm_program *step = &plan->step->program;
   Blob top = blob_new(arena, module);
-  blob_pointer(&top, offsetof(tfm_decoding, source),
-               plan->source ? emit_program(arena, module, plan->source, suffix) : NULL);
+  blob_pointer(&top, offsetof(tfm_decoding, encoder),
+               plan->encoder ? emit_program(arena, module, plan->encoder, suffix) : NULL);
   blob_pointer(&top, offsetof(tfm_decoding, step), emit_program(arena, module, plan->step, suffix));
   blob_pointer(&top, offsetof(tfm_decoding, inputs),
                blob_plain(arena, module, "step_inputs", d->inputs, step->n_inputs * sizeof *d->inputs));
   blob_pointer(&top, offsetof(tfm_decoding, sizes),
                blob_plain(arena, module, "step_sizes", d->sizes, step->n_symbols * sizeof *d->sizes));
-  blob_pointer(&top, offsetof(tfm_decoding, cache_sources),
-               blob_plain(arena, module, "cache_sources", d->cache_sources, step->n_caches * sizeof *d->cache_sources));
+  blob_pointer(&top, offsetof(tfm_decoding, cache_encoded),
+               blob_plain(arena, module, "cache_encoded", d->cache_encoded, step->n_caches * sizeof *d->cache_encoded));
   blob_pointer(
       &top, offsetof(tfm_decoding, ragged),
-      d->ragged ? blob_plain(arena, module, "ragged_sizes", d->ragged, plan->source->program.n_symbols) : NULL);
+      d->ragged ? blob_plain(arena, module, "ragged_sizes", d->ragged, plan->encoder->program.n_symbols) : NULL);
   return blob_finish(&top, "decoding", d, sizeof *d);
 }
 

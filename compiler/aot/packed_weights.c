@@ -19,7 +19,7 @@ static void hash(const void *bytes, size_t size, uint8_t digest[16]) {
 PlanList library_plan_list(const LibraryPlans *plans) {
   PlanList list = {0};
   if (plans->decoding) list.plans[list.n++] = plans->decoding->step;
-  if (plans->decoding && plans->decoding->source) list.plans[list.n++] = plans->decoding->source;
+  if (plans->decoding && plans->decoding->encoder) list.plans[list.n++] = plans->decoding->encoder;
   if (plans->forward) list.plans[list.n++] = plans->forward;
   return list;
 }

@@ -44,7 +44,7 @@ bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, bool
   PassOptions options = request->passes;
   options.print_to = NULL; /* what is printed or written between passes is of the model itself */
   options.dump_dir = NULL;
-  if (parts->source && !run_passes(request, parts->source, &options, NULL, false)) return false;
+  if (parts->encoder && !run_passes(request, parts->encoder, &options, NULL, false)) return false;
   return !parts->step || run_passes(request, parts->step, &options, derived, is_reported);
 }
 
@@ -107,8 +107,8 @@ static bool make_all_code(const CompileRequest *request, Compiled *compiled) {
   if (!decoding) return true;
   compiled->decoding = decoding->decoding;
   compiled->step_code = make_code(request, decoding->step, &compiled->decoding.step);
-  if (!compiled->step_code || !decoding->source) return compiled->step_code != NULL;
-  compiled->source_code = make_code(request, decoding->source, &compiled->decoding.source);
+  if (!compiled->step_code || !decoding->encoder) return compiled->step_code != NULL;
+  compiled->source_code = make_code(request, decoding->encoder, &compiled->decoding.encoder);
   return compiled->source_code != NULL;
 }
 

@@ -38,7 +38,7 @@ int64_t decoding_row_bytes(const tfm_decoding *decoding, int64_t length) {
 }
 
 int64_t decoding_source_bytes(const tfm_decoding *decoding, int64_t length) {
-  return pages_bytes(decoding->step->source_page_floats, length);
+  return pages_bytes(decoding->step->encoder_page_floats, length);
 }
 
 static int64_t max_length_of(const Graph *graph) {
@@ -51,7 +51,7 @@ static int64_t max_length_of(const Graph *graph) {
 
 static bool has_tensors(const tfm_decoding *decoding) {
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (i != decoding->tokens && decoding->inputs[i].is_cache) return true;
+    if (i != decoding->decoder_input && decoding->inputs[i].is_cache) return true;
   return false;
 }
 
@@ -133,7 +133,7 @@ static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int6
 // ---- using it ----
 
 static tfm_value *source_inputs(const NativeDecoder *decoder, const Scorer *scorer) {
-  const tfm_program *source = decoder->decoding.source;
+  const tfm_program *source = decoder->decoding.encoder;
   if (!source) return NULL;
   tfm_value *values = ARENA_ARRAY(decoder->settings->compile.arena, tfm_value, source->n_inputs);
   for (uint32_t i = 0; i < source->n_inputs; i++)
@@ -155,7 +155,7 @@ static const Tensor *input_named(const Scorer *scorer, const char *name) {
 /* As tfm_decoder_begin_ragged takes them. False after an error. */
 static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, const int64_t *const **lengths) {
   Arena *arena = decoder->settings->compile.arena;
-  const tfm_program *source = decoder->decoding.source;
+  const tfm_program *source = decoder->decoding.encoder;
   *lengths = NULL;
   if (!decoder->decoding.ragged) return true;
   const int64_t **all = ARENA_ARRAY(arena, const int64_t *, source->n_symbols);
@@ -164,7 +164,7 @@ static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, con
     const Tensor *given = decoder->decoding.ragged[i] ? input_named(scorer, name) : NULL;
     if (!given) continue;
     if (!eval_check_lengths(arena, decoder->settings->compile.diag, name,
-                            source->symbols[decoder->decoding.source_rows], scorer->batch, given))
+                            source->symbols[decoder->decoding.encoder_rows], scorer->batch, given))
       return false;
     int64_t *values = ARENA_ARRAY(arena, int64_t, scorer->batch);
     for (int64_t item = 0; item < scorer->batch; item++) values[item] = ((const int32_t *)given->data)[item];

@@ -157,7 +157,7 @@ Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const Eva
   s->grows = graph->generate_input;
   s->is_decoder = graph->inputs.n == 1;
   if (!read_model(s, graph, grows, &batch, &time) || !take_inputs(s, graph, inputs, batch)) return NULL;
-  s->gives_log_sums = !settings->library && s->n_outputs == 2;
+  s->gives_logsumexp = !settings->library && s->n_outputs == 2;
   s->scratch = arena_create();
   return s;
 }
@@ -181,7 +181,7 @@ void scorer_destroy(Scorer *scorer) {
 
 typedef struct Call {
   Scorer *scorer;
-  float *scores, *log_sums; /* of its rows; log_sums: NULL, not wanted */
+  float *scores, *logsumexp; /* of its rows; logsumexp: NULL, not wanted */
 } Call;
 
 static Tensor gather(Scorer *s, const ScorerInput *input, const RowGroup *rows) {
@@ -230,7 +230,7 @@ static bool take_scores(const Call *call, const RowGroup *rows, const Tensor *ou
     int64_t last = s->lengths && output->dims[1] == rows->longest ? length - 1 : output->dims[1] - 1;
     memcpy(call->scores + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
            (size_t)s->vocab * sizeof *call->scores);
-    if (call->log_sums) call->log_sums[number] = ((const float *)sums->data)[i * output->dims[1] + last];
+    if (call->logsumexp) call->logsumexp[number] = ((const float *)sums->data)[i * output->dims[1] + last];
   }
   return true;
 }
@@ -254,9 +254,9 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
   return scorer_fits(((const Call *)context)->scorer, rows, a, b);
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums,
+static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *logsumexp,
                             tfm_error *error) {
-  Call call = {context, scores, log_sums};
+  Call call = {context, scores, logsumexp};
   arena_reset(call.scorer->scratch);
   if (row_groups_run(call.scorer->scratch, rows, &(RowGrouping){&call, fits, run})) return TFM_OK;
   *error = (tfm_error){.status = TFM_E_INPUT};
@@ -265,5 +265,5 @@ static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *sco
 
 tfm_generate_model scorer_model(Scorer *scorer) {
   return (tfm_generate_model){
-      .vocab = scorer->vocab, .user = scorer, .scores = scores_of, .gives_log_sums = scorer->gives_log_sums};
+      .vocab = scorer->vocab, .user = scorer, .logits = scores_of, .gives_logsumexp = scorer->gives_logsumexp};
 }

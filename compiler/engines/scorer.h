@@ -54,7 +54,7 @@ typedef struct Scorer {
   Arena *scratch; /* of one call */
   const char *grows, *lengths; /* the input that grows; "time.lengths" if its size is ragged */
   size_t n_outputs, output;
-  bool gives_log_sums; /* the last output is the log of the sums of exp(scores) */
+  bool gives_logsumexp; /* the last output is the log of the sums of exp(scores) */
   int64_t batch; /* items */
   bool is_single; /* the model takes one row at a time */
   bool is_decoder; /* nothing but the rows goes in */

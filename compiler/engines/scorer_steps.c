@@ -85,7 +85,7 @@ StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, Weig
                     .n_caches = parts->n_caches};
   s->sizes = ARENA_ARRAY(arena, EvalSize, 4);
   read_step(s);
-  if (parts->source && !run_source(s, scorer, parts->source)) return NULL;
+  if (parts->encoder && !run_source(s, scorer, parts->encoder)) return NULL;
   s->kept = arena_create();
   s->next = arena_create();
   s->scratch = arena_create();
@@ -104,7 +104,7 @@ void step_scorer_destroy(StepScorer *s) {
 typedef struct Call { /* of the decoding loop */
   StepScorer *scorer;
   Row *rows;
-  float *scores, *log_sums; /* log_sums: NULL, not wanted */
+  float *scores, *logsumexp; /* logsumexp: NULL, not wanted */
 } Call;
 
 static const Row *parent_of(const StepScorer *s, const tfm_step_rows *call, int64_t i) {
@@ -200,7 +200,7 @@ static bool run(void *context, const RowGroup *group) {
   for (int64_t i = 0; i < group->n; i++) {
     memcpy(call->scores + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,
            (size_t)s->vocab * sizeof *call->scores);
-    if (call->log_sums) call->log_sums[group->numbers[i]] = ((const float *)outputs[1].data)[i];
+    if (call->logsumexp) call->logsumexp[group->numbers[i]] = ((const float *)outputs[1].data)[i];
   }
   keep_caches(call, group, outputs);
   return true;
@@ -211,12 +211,12 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
   return !s->is_single && rows->lengths[a] == rows->lengths[b] && past_of(s, rows, a) == past_of(s, rows, b);
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *log_sums,
+static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *logsumexp,
                             tfm_error *error) {
   StepScorer *s = context;
   arena_reset(s->scratch);
   arena_reset(s->next);
-  Call call = {s, ARENA_ARRAY(s->next, Row, rows->n), scores, log_sums};
+  Call call = {s, ARENA_ARRAY(s->next, Row, rows->n), scores, logsumexp};
   if (!row_groups_run(s->scratch, rows, &(RowGrouping){&call, fits, run})) {
     *error = (tfm_error){.status = TFM_E_INPUT};
     return TFM_E_INPUT;
@@ -230,5 +230,5 @@ static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *sco
 }
 
 tfm_generate_model step_scorer_model(StepScorer *scorer) {
-  return (tfm_generate_model){.vocab = scorer->vocab, .user = scorer, .scores = scores_of, .gives_log_sums = 1};
+  return (tfm_generate_model){.vocab = scorer->vocab, .user = scorer, .logits = scores_of, .gives_logsumexp = 1};
 }

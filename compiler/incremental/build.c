@@ -86,7 +86,7 @@ static bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about
   return true;
 }
 
-const char log_sum_name[] = "log_sum";
+const char logsumexp_name[] = "logsumexp";
 
 typedef struct Stepper {
   Cut *cut;
@@ -253,7 +253,7 @@ static bool add_inputs(Stepper *s, Incremental *result) {
   for (const Node *node = cut->graph->first; node; node = node->next) {
     if (!cut->is_read[node->id]) continue;
     if (!map_dims(s, node, 0, dims)) return false;
-    s->inputs[node->id] = input_with(s, node, (Role){ROLE_ENCODED, result->n_sources++}, dims);
+    s->inputs[node->id] = input_with(s, node, (Role){ROLE_ENCODED, result->n_encoded++}, dims);
   }
   for (const Node *node = cut->graph->first; node; node = node->next) {
     const Use *use = cached_use(cut, node);
@@ -270,17 +270,17 @@ static void add_output(Graph *graph, const char *name, Node *node, Role role) {
 }
 
 /* log(sum(exp(x))) along the last axis. */
-static Node *build_log_sum(Builder *b, Node *x) {
+static Node *build_logsumexp(Builder *b, Node *x) {
   Node *largest = build_reduce(b, OP_MAX, x, (int32_t)x->rank - 1, true);
   Node *powers = build_unary(b, OP_EXP, build_binary(b, OP_SUB, x, largest));
   Node *sum = build_unary(b, OP_LOG, build_reduce(b, OP_SUM, powers, (int32_t)x->rank - 1, false));
   return build_binary(b, OP_ADD, sum, build_reshape(b, largest, sum->rank, (const Size *const *)sum->dims));
 }
 
-void incremental_add_log_sum(Graph *graph) {
+void incremental_add_logsumexp(Graph *graph) {
   Node *scores = graph->outputs.items[0].node;
   Builder b = {.graph = graph, .origin = scores->origin};
-  add_output(graph, log_sum_name, build_log_sum(&b, scores), (Role){0});
+  add_output(graph, logsumexp_name, build_logsumexp(&b, scores), (Role){0});
 }
 
 static void add_outputs(Stepper *s) {
@@ -292,7 +292,7 @@ static void add_outputs(Stepper *s) {
   scores = build_slice(&b, scores, (const Size *const[]){zero, start, zero},
                        (const Size *const[]){scores->dims[0], s->kept, scores->dims[2]});
   add_output(s->graph, cut->graph->generate_output, scores, (Role){ROLE_LOGITS, 0});
-  add_output(s->graph, log_sum_name, build_log_sum(&b, scores), (Role){ROLE_LOGSUMEXP, 0});
+  add_output(s->graph, logsumexp_name, build_logsumexp(&b, scores), (Role){ROLE_LOGSUMEXP, 0});
   for (const Node *node = cut->graph->first; node; node = node->next)
     if (s->caches[node->id]) {
       const NodeAttr *input = &s->earlier[node->id]->attr;
@@ -389,7 +389,7 @@ bool build_source(Cut *cut, Incremental *result) {
   Node **copies = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
   if (!add_sizes(cut, graph, &map) || !copy_inputs(cut, &map, graph, copies)) return false;
   for (const Node *node = cut->graph->first; node; node = node->next)
-    if (cut->of_source[node->id] && node->op != OP_INPUT && !copy_to_source(cut, &map, graph, node, copies))
+    if (cut->of_encoder[node->id] && node->op != OP_INPUT && !copy_to_source(cut, &map, graph, node, copies))
       return false;
   Role role = {ROLE_ENCODED, 0};
   for (const Node *node = cut->graph->first; node; node = node->next) {
@@ -397,6 +397,6 @@ bool build_source(Cut *cut, Incremental *result) {
     add_output(graph, numbered_name(graph->arena, role), copies[node->id], role);
     role.number++;
   }
-  result->source = graph;
+  result->encoder = graph;
   return map_checks(cut, graph, &map, false);
 }

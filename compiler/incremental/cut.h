@@ -41,7 +41,7 @@ typedef struct Cut {
   uint8_t *depends; /* by id: ON_... */
   Uses *uses;       /* by id */
   bool *is_scores;  /* by id: a product that an attention will be fused from */
-  bool *of_source;  /* by id: the encoder graph computes it */
+  bool *of_encoder;  /* by id: the encoder graph computes it */
   bool *is_read;    /* by id: and the step reads it */
   Map later;        /* what neutral.c found out */
   const char *reason; /* why it is not sound; NULL */
@@ -101,7 +101,7 @@ bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *u
 
 // ---- build.c ----
 
-extern const char log_sum_name[]; /* the output with the logs of sums of exponentials */
+extern const char logsumexp_name[]; /* the output with the logs of sums of exponentials */
 /* False: a size is too large. */
 bool build_step(Cut *cut, Incremental *result);
 bool build_source(Cut *cut, Incremental *result);

@@ -59,8 +59,8 @@ static bool read_model(Cut *cut, Incremental *result) {
 static bool find_scores(Cut *cut) {
   widen_last_rows(cut);
   const Node *tokens = cut->tokens, *scores = cut->scores = cut->graph->outputs.items[0].node;
-  if (!strcmp(cut->graph->generate_output, log_sum_name))
-    return cut_refuse(cut, scores, "the output has the name of what a step adds: %s", log_sum_name);
+  if (!strcmp(cut->graph->generate_output, logsumexp_name))
+    return cut_refuse(cut, scores, "the output has the name of what a step adds: %s", logsumexp_name);
   if (scores->rank != 3 || scores->dims[0] != tokens->dims[0] || !is_length(cut, scores->dims[1]))
     return cut_refuse(cut, scores, "the scores are not those of every position");
   return size_is_const(scores->dims[2], NULL) || cut_refuse(cut, scores, "the number of tokens is a run-time size");
@@ -132,8 +132,8 @@ static void record_result(const Cut *cut, PassLog *log, const Incremental *resul
   StrBuf text = strbuf_new(log->arena);
   strbuf_printf(&text, "a step computes new positions only; kept: %u values of earlier positions, ", result->n_caches);
   if (total[1]) size_print(&text, sizes, total[1]);
-  strbuf_printf(&text, " bytes a token, and %u of the source", result->n_sources);
-  if (result->n_sources && total[0]) {
+  strbuf_printf(&text, " bytes a token, and %u of the source", result->n_encoded);
+  if (result->n_encoded && total[0]) {
     strbuf_add(&text, ", ");
     size_print(&text, sizes, total[0]);
     strbuf_add(&text, " bytes");
@@ -167,16 +167,16 @@ static bool derive(Cut *cut, Diag *diag, Incremental *result) {
   const uint32_t n = cut->graph->next_id;
   cut->depends = ARENA_ARRAY(cut->scratch, uint8_t, n);
   cut->uses = ARENA_ARRAY(cut->scratch, Uses, n);
-  cut->of_source = ARENA_ARRAY(cut->scratch, bool, n);
+  cut->of_encoder = ARENA_ARRAY(cut->scratch, bool, n);
   cut->is_read = ARENA_ARRAY(cut->scratch, bool, n);
   cut->is_scores = ARENA_ARRAY(cut->scratch, bool, n);
   find_dependences(cut);
   if (!find_scores_of_attention(cut, diag) || !find_uses(cut)) return false;
-  if (!build_step(cut, result) || (result->n_sources && !build_source(cut, result)))
+  if (!build_step(cut, result) || (result->n_encoded && !build_source(cut, result)))
     return cut_refuse(cut, cut->scores, "its sizes are too large polynomials");
-  if (!result->source && (result->n_ragged || !sizes_are_known(cut, result->step)))
+  if (!result->encoder && (result->n_ragged || !sizes_are_known(cut, result->step)))
     return cut_refuse(cut, cut->scores, "a size of an input that is not read");
-  if (is_valid(cut, result->step) && (!result->source || is_valid(cut, result->source))) return true;
+  if (is_valid(cut, result->step) && (!result->encoder || is_valid(cut, result->encoder))) return true;
   return cut_refuse(cut, cut->scores, "its sizes do not fit those of new positions");
 }
 
@@ -187,7 +187,7 @@ static Node *weight_named(const Graph *graph, const char *name) {
 }
 
 static void mark_shared_weights(const Incremental *parts) {
-  for (Node *node = parts->source ? parts->source->first : NULL; node; node = node->next) {
+  for (Node *node = parts->encoder ? parts->encoder->first : NULL; node; node = node->next) {
     Node *same = node->op == OP_WEIGHT && node->users.n ? weight_named(parts->step, node->attr.name) : NULL;
     if (same) node->attr.is_shared = same->attr.is_shared = true;
   }

@@ -24,9 +24,9 @@
 #include "passes/passes.h"
 
 typedef struct Incremental {
-  Graph *source;    /* NULL: none */
+  Graph *encoder;    /* NULL: none */
   Graph *step;      /* NULL: the model is not incremental; the whole forward runs for each token */
-  uint32_t n_caches, n_sources;
+  uint32_t n_caches, n_encoded;
   uint32_t n_ragged;
   const char *const *ragged; /* sizes of `source` that each item of a batch has of its own */
   const char *reason; /* why not: "softmax over positions that are not masked"; NULL if it is */
@@ -36,8 +36,8 @@ typedef struct Incremental {
 /* Always returns; the graph is not changed. `log` may be NULL. */
 Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, PassLog *log);
 
-/* A second output of a graph whose only output is the scores: "log_sum", as a step has it, so that a beam
+/* A second output of a graph whose only output is the scores: "logsumexp", as a step has it, so that a beam
  * search which computes whole rows anew gets the sums from generated code too. */
-void incremental_add_log_sum(Graph *graph);
+void incremental_add_logsumexp(Graph *graph);
 
 #endif

@@ -48,7 +48,7 @@ static Later look_at_operand(Cut *cut, const Node *node, size_t i, Places at, un
 
 // ---- sources ----
 
-static Later of_source(const Node *node, Places at) {
+static Later of_encoder(const Node *node, Places at) {
   if (node->op == OP_FULL) return number_of(node->dtype == DTYPE_F32 ? node->attr.number : (double)node->attr.integer);
   if (node->op == OP_POSITIONS && (at.k == 0 || at.q == 0)) return linear(at.k == 0, at.q == 0, 0);
   if (node->op == OP_CAUSAL_MASK && at.k == 1 && at.q == 0) return number_of(1);
@@ -234,7 +234,7 @@ static Later of_concat(Cut *cut, const Node *node, Places at, unsigned depth) {
 }
 
 static Later of_operation(Cut *cut, const Node *node, Places at, unsigned depth) {
-  if (op_table[node->op].category == CATEGORY_SOURCE) return of_source(node, at);
+  if (op_table[node->op].category == CATEGORY_SOURCE) return of_encoder(node, at);
   if (op_is_pointwise(node->op)) return of_pointwise(cut, node, at, depth);
   if (op_table[node->op].category == CATEGORY_REDUCE) return of_reduction(cut, node, at, depth);
   switch (node->op) {

@@ -140,7 +140,7 @@ static void choose_form(Cut *cut, const Node *node, size_t i) {
     case USE_COMPUTED: need_operands(cut, node, use); break;
     case USE_CACHED: need(cut, node, 0, false); break;
     case USE_CUT: need(cut, node, use->whole | least_whole(cut, node), use->bare); break;
-    case USE_READ: cut->is_read[node->id] = cut->of_source[node->id] = true; break;
+    case USE_READ: cut->is_read[node->id] = cut->of_encoder[node->id] = true; break;
   }
 }
 
@@ -157,11 +157,11 @@ bool find_uses(Cut *cut) {
   need(cut, cut->scores, 0, false);
   for (const Node *node = cut->graph->last; node; node = node->prev) {
     const Uses *uses = &cut->uses[node->id];
-    if (!uses->items.n && !cut->of_source[node->id]) continue;
+    if (!uses->items.n && !cut->of_encoder[node->id]) continue;
     if (!node_is_sound(cut, node)) return false;
     for (size_t i = 0; i < uses->items.n; i++) choose_form(cut, node, i);
     if (keeps_merged(cut, node)) return cut_refuse(cut, node, "rows of all items are needed as one");
-    for (size_t i = 0; i < node->inputs.n && cut->of_source[node->id]; i++) cut->of_source[input(node, i)->id] = true;
+    for (size_t i = 0; i < node->inputs.n && cut->of_encoder[node->id]; i++) cut->of_encoder[input(node, i)->id] = true;
   }
   return true;
 }

@@ -285,7 +285,7 @@ static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_
   }
   if (a->has_mask) {
     tfm_operand mask = row_operand(p, nest, &a->mask, OTHER_MASK, t);
-    step->needed = needed_by_operand(p, a->node, &mask);
+    step->live = live_by_operand(p, a->node, &mask);
   }
   step->first_operand = (uint32_t)p->operands.n;
   /* Operand 0 is scratch of the runtime; an operand that is never read stands for it here. */
@@ -358,7 +358,7 @@ void plan_attention(Planner *p, const Node *node) {
   plan_check_gathers(p, node);
   a.q = plan_compact(p, q, false);
   find_keys_and_values(p, &a);
-  a.has_mask = needed_queries(p, node, &a.mask);
+  a.has_mask = live_queries(p, node, &a.mask);
   const Size *elements;
   View layout = result_layout(p, node, &elements);
   a.c = place_result(p, node, layout_has_columns, elements ? &layout : NULL, elements);

@@ -16,7 +16,7 @@ static const int64_t POSITION_MARK = (int64_t)1 << 30, ROW_MARK = (int64_t)1 << 
 struct PagedValue {
   const Node *node;  /* the value: CONCAT or INPUT */
   const Node *input; /* cache N or encoded N */
-  bool of_source;
+  bool of_encoder;
   uint32_t number;
   int32_t row_axis;       /* -1: the step has one row */
   uint32_t position_axis;
@@ -73,15 +73,15 @@ static const Node *joined(const Planner *p, const Node *input) {
 
 static bool is_candidate(Planner *p, const Size *rows, const Node *input, PagedValue *value) {
   const Role role = input->attr.role;
-  const bool of_source = role.kind == ROLE_ENCODED;
-  *value = (PagedValue){.input = input, .of_source = of_source, .number = role.number, .caches = {TFM_NONE, TFM_NONE}};
-  if (!p->values[input->id].is_live || (role.kind != ROLE_CACHE && !of_source)) return false;
-  value->node = of_source ? input : joined(p, input);
+  const bool of_encoder = role.kind == ROLE_ENCODED;
+  *value = (PagedValue){.input = input, .of_encoder = of_encoder, .number = role.number, .caches = {TFM_NONE, TFM_NONE}};
+  if (!p->values[input->id].is_live || (role.kind != ROLE_CACHE && !of_encoder)) return false;
+  value->node = of_encoder ? input : joined(p, input);
   if (!value->node) return false;
-  value->position_axis = of_source ? 1 : (uint32_t)value->node->attr.axis;
-  if (of_source && value->node->rank < 3) return false;
+  value->position_axis = of_encoder ? 1 : (uint32_t)value->node->attr.axis;
+  if (of_encoder && value->node->rank < 3) return false;
   bool fits = lay_out(p, rows, value);
-  return fits && (!of_source || value->row_axis <= 0); /* encoded values lie as [items, positions, columns] */
+  return fits && (!of_encoder || value->row_axis <= 0); /* encoded values lie as [items, positions, columns] */
 }
 
 // ---- views ----
@@ -143,7 +143,7 @@ static bool attention_reads_pages(Planner *p, const Node *attention) {
     values[i] = value_of_view(p, node);
     if (!values[i] || !follow(p, values[i], node, &view) || !is_readable(values[i], attention, &view)) return false;
   }
-  return values[0]->of_source == values[1]->of_source;
+  return values[0]->of_encoder == values[1]->of_encoder;
 }
 
 /* Whether every use of the node, which is a view of a candidate, is as keys or values in pages. */
@@ -189,8 +189,8 @@ static void drop_unreadable(Planner *p) {
 
 static void add_cache(Planner *p, PagedValue *value, tfm_cache_kind kind) {
   if (value->caches[kind] != TFM_NONE) return;
-  int64_t *floats = value->of_source ? &p->plan->program.source_page_floats : &p->plan->program.own_page_floats;
-  tfm_cache cache = {.kind = (uint8_t)kind, .of_source = value->of_source, .number = value->number,
+  int64_t *floats = value->of_encoder ? &p->plan->program.encoder_page_floats : &p->plan->program.own_page_floats;
+  tfm_cache cache = {.kind = (uint8_t)kind, .of_encoder = value->of_encoder, .number = value->number,
                      .columns = value->columns, .offset = *floats};
   *floats += value->columns * TFM_CACHE_PAGE;
   value->caches[kind] = (uint32_t)p->caches.n;
@@ -206,7 +206,7 @@ static void add_caches(Planner *p) {
   }
   tfm_program *program = &p->plan->program;
   if (program->own_page_floats) program->own_page_floats += TFM_CACHE_PAGE;
-  if (program->source_page_floats) program->source_page_floats += TFM_CACHE_PAGE;
+  if (program->encoder_page_floats) program->encoder_page_floats += TFM_CACHE_PAGE;
 }
 
 static bool is_paged_input(const Planner *p, const Node *input) {

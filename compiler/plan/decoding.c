@@ -71,23 +71,23 @@ static void find_sizes(Arena *arena, const DecodingPlan *plans, tfm_decoding *d)
   uint32_t *sizes = ARENA_ARRAY(arena, uint32_t, step->n_symbols);
   for (uint32_t i = 0; i < step->n_symbols; i++) {
     bool is_own = i == d->rows || i == d->fresh || i == d->past || i == d->kept;
-    sizes[i] = is_own ? TFM_NONE : symbol_named(d->source, step->symbols[i]);
+    sizes[i] = is_own ? TFM_NONE : symbol_named(d->encoder, step->symbols[i]);
   }
   d->sizes = sizes;
-  d->source_rows = counted_by_inputs(d->source, symbol_with(plans->source, ROLE_ROWS));
+  d->encoder_rows = counted_by_inputs(d->encoder, symbol_with(plans->encoder, ROLE_ROWS));
 }
 
 static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
   tfm_step_input *inputs = ARENA_ARRAY(arena, tfm_step_input, step->n_inputs);
-  d->tokens = input_with(plans->step, (Role){ROLE_TOKENS, 0});
-  CHECK(d->tokens != TFM_NONE, "a step without tokens");
+  d->decoder_input = input_with(plans->step, (Role){ROLE_TOKENS, 0});
+  CHECK(d->decoder_input != TFM_NONE, "a step without tokens");
   for (uint32_t i = 0; i < step->n_inputs; i++) {
     const tfm_tensor_info *info = &step->inputs[i];
     const Role role = plans->step->input_roles[i];
     inputs[i] = (tfm_step_input){.is_cache = role.kind == ROLE_CACHE, .batch_axis = TFM_NONE, .past_axis = TFM_NONE};
-    if (i == d->tokens) continue;
-    inputs[i].number = output_with(role.kind == ROLE_CACHE ? plans->step : plans->source, role);
+    if (i == d->decoder_input) continue;
+    inputs[i].number = output_with(role.kind == ROLE_CACHE ? plans->step : plans->encoder, role);
     CHECK(inputs[i].number != TFM_NONE, "nothing fills the input %s", info->name);
     if (d->rows != TFM_NONE) inputs[i].batch_axis = axis_of(step, info, d->rows);
     if (inputs[i].is_cache) inputs[i].past_axis = axis_of(step, info, d->past);
@@ -97,10 +97,10 @@ static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d
 
 static void find_outputs(const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
-  d->log_sum = output_with(plans->step, (Role){ROLE_LOGSUMEXP, 0});
-  d->scores = output_with(plans->step, (Role){ROLE_LOGITS, 0});
-  CHECK(d->scores != TFM_NONE, "a step without logits");
-  const tfm_tensor_info *scores = &step->outputs[d->scores];
+  d->logsumexp = output_with(plans->step, (Role){ROLE_LOGSUMEXP, 0});
+  d->logits = output_with(plans->step, (Role){ROLE_LOGITS, 0});
+  CHECK(d->logits != TFM_NONE, "a step without logits");
+  const tfm_tensor_info *scores = &step->outputs[d->logits];
   const tfm_polynomial *vocab = polynomial(step, scores->dims[scores->rank - 1]);
   d->vocab = vocab->n_terms ? step->terms[vocab->first_term].coefficient : 0;
 }
@@ -110,18 +110,18 @@ static void find_sources_of_caches(Arena *arena, const DecodingPlan *plans, tfm_
   for (uint32_t i = 0; i < d->step->n_caches; i++) {
     const tfm_cache *cache = &d->step->caches[i];
     outputs[i] = TFM_NONE;
-    if (!cache->of_source) continue;
-    outputs[i] = output_with(plans->source, (Role){ROLE_ENCODED, cache->number});
+    if (!cache->of_encoder) continue;
+    outputs[i] = output_with(plans->encoder, (Role){ROLE_ENCODED, cache->number});
     CHECK(outputs[i] != TFM_NONE, "nothing fills encoded %u", cache->number);
   }
-  d->cache_sources = outputs;
+  d->cache_encoded = outputs;
 }
 
 static void find_ragged(Arena *arena, const Incremental *incremental, tfm_decoding *d) {
   if (!incremental->n_ragged) return;
-  uint8_t *ragged = ARENA_ARRAY(arena, uint8_t, d->source->n_symbols);
+  uint8_t *ragged = ARENA_ARRAY(arena, uint8_t, d->encoder->n_symbols);
   for (uint32_t i = 0; i < incremental->n_ragged; i++) {
-    uint32_t symbol = counted_by_inputs(d->source, symbol_named(d->source, incremental->ragged[i]));
+    uint32_t symbol = counted_by_inputs(d->encoder, symbol_named(d->encoder, incremental->ragged[i]));
     CHECK(symbol != TFM_NONE, "no input has the ragged size %s", incremental->ragged[i]);
     ragged[symbol] = 1;
   }
@@ -131,11 +131,11 @@ static void find_ragged(Arena *arena, const Incremental *incremental, tfm_decodi
 DecodingPlan *plan_decoding(Arena *arena, Diag *diag, const Incremental *incremental, const TargetInfo *target) {
   DecodingPlan *plans = ARENA_NEW(arena, DecodingPlan);
   plans->step = plan_graph(arena, diag, incremental->step, target);
-  if (plans->step && incremental->source) plans->source = plan_graph(arena, diag, incremental->source, target);
-  if (!plans->step || (incremental->source && !plans->source)) return NULL;
+  if (plans->step && incremental->encoder) plans->encoder = plan_graph(arena, diag, incremental->encoder, target);
+  if (!plans->step || (incremental->encoder && !plans->encoder)) return NULL;
   tfm_decoding *d = &plans->decoding;
   d->step = &plans->step->program;
-  if (plans->source) d->source = &plans->source->program;
+  if (plans->encoder) d->encoder = &plans->encoder->program;
   find_sizes(arena, plans, d);
   find_inputs(arena, plans, d);
   find_outputs(plans, d);

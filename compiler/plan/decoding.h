@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 typedef struct DecodingPlan {
-  Plan *source; /* NULL: nothing is computed before the first token */
+  Plan *encoder; /* NULL: nothing is computed before the first token */
   Plan *step;
   tfm_decoding decoding; /* `source` and `step` are the plans' programs, whose kernels are NULL */
 } DecodingPlan;

@@ -294,29 +294,29 @@ static bool same_mask(const tfm_operand *a, const tfm_operand *b) {
   return same;
 }
 
-uint32_t needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
-  const tfm_needed_rows wanted = {.where = node->attr.rows_where,
+uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
+  const tfm_live_rows wanted = {.where = node->attr.rows_where,
                                   .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
                                   .mask = *mask};
-  for (size_t i = 0; i < p->needed.n; i++) {
-    const tfm_needed_rows *known = &p->needed.items[i];
+  for (size_t i = 0; i < p->live.n; i++) {
+    const tfm_live_rows *known = &p->live.items[i];
     if (known->where == wanted.where && known->zeroed == wanted.zeroed && same_mask(&known->mask, mask))
       return (uint32_t)i + 1;
   }
-  vec_push(p->arena, &p->needed, wanted);
-  return (uint32_t)p->needed.n;
+  vec_push(p->arena, &p->live, wanted);
+  return (uint32_t)p->live.n;
 }
 
-uint32_t needed_rows(Planner *p, const Node *node) {
+uint32_t live_rows(Planner *p, const Node *node) {
   const Node *mask = node_rows_mask(node);
   if (!mask) return 0;
   View view = plan_view(p, mask);
   if (!has_all_rows(node, &view) || !has_no_gaps(p, &view)) return 0;
   tfm_operand operand = plan_operand(p, &view);
-  return needed_by_operand(p, node, &operand);
+  return live_by_operand(p, node, &operand);
 }
 
-bool needed_queries(Planner *p, const Node *attention, View *mask) {
+bool live_queries(Planner *p, const Node *attention, View *mask) {
   const Node *node = node_rows_mask(attention);
   if (!node || caches_serve(p, attention)) return false;
   *mask = plan_view(p, node);
@@ -373,7 +373,7 @@ void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *o
                        .reduce = spec->reduce,
                        .n_operands = (uint8_t)nest->n_operands,
                        .first_operand = nest_operands(p, nest)};
-  if (nest->rows_of) step.needed = needed_rows(p, nest->rows_of);
+  if (nest->rows_of) step.live = live_rows(p, nest->rows_of);
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->rows, step);
   plan_step(p, TFM_STEP_ROW, p->rows.n - 1, cost_rows(p, nest), operation);

@@ -75,12 +75,12 @@ void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *o
 
 // ---- live rows: steps that compute only the rows of their result that something reads (attr.rows_mask) ----
 
-/* For the step that is about to be added, which walks all rows of the node in order: a number in p->needed, from 1 on.
+/* For the step that is about to be added, which walks all rows of the node in order: a number in p->live, from 1 on.
  * 0 if there is no mask, or none whose bytes lie side by side. */
-uint32_t needed_rows(Planner *p, const Node *node);
+uint32_t live_rows(Planner *p, const Node *node);
 /* The mask over [..., t, 1] of an attention that skips queries; false if it computes all of them. */
-bool needed_queries(Planner *p, const Node *attention, View *mask);
+bool live_queries(Planner *p, const Node *attention, View *mask);
 /* The same for a step whose mask is this operand, with its strides. */
-uint32_t needed_by_operand(Planner *p, const Node *node, const tfm_operand *mask);
+uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask);
 
 #endif

@@ -166,8 +166,8 @@ static void fill_program(Planner *p) {
   program->steps = p->steps.items;
   program->n_operands = (uint32_t)p->operands.n;
   program->operands = p->operands.items;
-  program->n_needed = (uint32_t)p->needed.n;
-  program->needed = p->needed.items;
+  program->n_live = (uint32_t)p->live.n;
+  program->live = p->live.items;
 #define STEP(KIND, name, array, ...) \
   program->array = p->array.items;   \
   p->plan->n_steps[TFM_STEP_##KIND] = (uint32_t)p->array.n;

@@ -44,7 +44,7 @@ typedef struct Planner {
   VEC(tfm_buffer) buffers;
   VEC(tfm_step) steps;
   VEC(tfm_operand) operands;
-  VEC(tfm_needed_rows) needed;
+  VEC(tfm_live_rows) live;
 #define STEP(KIND, name, array, ...) VEC(tfm_##name##_step) array;
 #include "tfm/steps.def"
   VEC(tfm_cache) caches;

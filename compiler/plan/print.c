@@ -99,7 +99,7 @@ static void print_over_dims(StrBuf *out, const Plan *plan, const tfm_size *dims,
 
 static void print_needed(StrBuf *out, const Plan *plan, uint32_t number, uint32_t n_strides) {
   if (!number) return;
-  const tfm_needed_rows *needed = &plan->program.needed[number - 1];
+  const tfm_live_rows *needed = &plan->program.live[number - 1];
   strbuf_printf(out, "      rows where mask is %s%s\n", needed->where ? "true" : "false", needed->zeroed ? ", else 0" : "");
   print_operand(out, plan, "mask", &needed->mask, n_strides);
 }
@@ -181,7 +181,7 @@ static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
 #define CACHED(cache, member, axes) print_cached(out, plan, step->cache, #member, &step->member, axes);
 #define READ_LIST(from) print_operands(out, plan, step->first_operand, from, step->n_operands, step->rank);
 #define WRITE_LIST() READ_LIST(0)
-#define MASK(axes) print_needed(out, plan, step->needed, axes);
+#define MASK(axes) print_needed(out, plan, step->live, axes);
 #define TEXT(member)
 #define STEP(KIND, name, array, scratch, print, operands)                    \
   case TFM_STEP_##KIND: {                                                     \
@@ -243,12 +243,12 @@ static void print_caches(StrBuf *out, const Plan *plan) {
   for (uint32_t i = 0; i < program->n_caches; i++) {
     const tfm_cache *cache = &program->caches[i];
     strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64 "\n", i,
-                  cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_source ? "source" : "cache",
+                  cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_encoder ? "source" : "cache",
                   cache->number, cache->columns, cache->offset);
   }
   if (program->n_caches)
     strbuf_printf(out, "  floats of a page: %" PRId64 ", of a source's page: %" PRId64 "\n", program->own_page_floats,
-                  program->source_page_floats);
+                  program->encoder_page_floats);
 }
 
 static void print_buffers(StrBuf *out, const Plan *plan) {
@@ -333,7 +333,7 @@ static void draw_operands(const PlanDrawing *d, uint32_t item, const tfm_step *i
   if (written) draw_operand(d, item, &program->operands[step->first_operand], true);       \
   READ_LIST(1)
 #define MASK(axes) \
-  if (!written && step->needed) draw_operand(d, item, &program->needed[step->needed - 1].mask, false);
+  if (!written && step->live) draw_operand(d, item, &program->live[step->live - 1].mask, false);
 #define TEXT(member)
 #define STEP(KIND, name, array, scratch, print, operands)       \
   case TFM_STEP_##KIND: {                                        \

@@ -85,7 +85,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                         .n = n,
                         .a = plan_operand(p, a),
                         .c = plan_operand(p, c),
-                        .needed = needed_rows(p, p->node)};
+                        .live = live_rows(p, p->node)};
   step.a.strides[0] = plan_size(p, math_const(&p->math, kind.a_stride));
   step.c.strides[0] = plan_size(p, c_stride);
   contract_tiles(p, &kind, step.tiles);

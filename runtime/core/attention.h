@@ -2,7 +2,7 @@
 #ifndef TFM_RUNTIME_ATTENTION_H
 #define TFM_RUNTIME_ATTENTION_H
 
-#include "needed_rows.h"
+#include "live_rows.h"
 #include "steps.h"
 
 enum {
@@ -36,7 +36,7 @@ typedef struct AttentionItem { /* the batch item that a thread works on */
   bool is_plain;         /* below it the scores are used as they are */
   const char *q, *k, *v;
   char *c, *weights;
-  NeededRows needed; /* of its queries */
+  LiveRows live; /* of its queries */
 } AttentionItem;
 
 typedef struct Strips { /* neighbouring queries, cut evenly */

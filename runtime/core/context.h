@@ -84,7 +84,7 @@ typedef struct Attachment { /* runtime/decode and above: what a program of decod
   const struct CachedSteps *cached_steps; /* for a program with caches */
   const GemmConsumer *consumer; /* if there is one, there is scratch for its units */
   int64_t consumed_before;      /* rows that the consumer has of the runs before this one */
-  tfm_context *beside;          /* the next of the runs done together (lockstep.h); NULL: the last */
+  tfm_context *lockstep;          /* the next of the runs done together (lockstep.h); NULL: the last */
   struct tfm_decoder *decoder;  /* of a model that writes: made when it is first needed */
   bool decodes;                 /* the decoder's rows are those of <model>_begin */
   void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */

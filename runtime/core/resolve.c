@@ -70,7 +70,7 @@ static const Role *roles_of(const tfm_program *program, const tfm_step *step, co
 #define WRITE(member, axes) {offsetof(Info, member), 0, ROLE_WRITTEN},
 #define WRITE_IF(flag, member, axes) {offsetof(Info, member), offsetof(Info, flag), ROLE_WRITTEN},
 #define CACHED(cache, member, axes) READ(member, axes)
-#define MASK(axes) {offsetof(Info, needed), 0, ROLE_MASK},
+#define MASK(axes) {offsetof(Info, live), 0, ROLE_MASK},
 #define READ_LIST(from)
 #define WRITE_LIST() {offsetof(Info, first_operand), 0, ROLE_WRITTEN_LIST},
 #define TEXT(member)
@@ -91,7 +91,7 @@ static const tfm_operand *source_of(const tfm_program *program, const Role *role
   if (role->flag && !info[role->flag]) return NULL;
   if (role->kind != ROLE_MASK) return (const tfm_operand *)(info + role->member);
   const uint32_t needed = *(const uint32_t *)(info + role->member);
-  return needed ? &program->needed[needed - 1].mask : NULL;
+  return needed ? &program->live[needed - 1].mask : NULL;
 }
 
 /* The place of a buffer depends on sizes too, but that needs no bits here: when buffers move, memory.c marks all

@@ -39,11 +39,11 @@ static uint64_t now_ns(void) {
 }
 
 static bool step_is_idle(const tfm_context *first, uint32_t step) {
-  return first->decoding.beside ? first->run.steps[step].idle : first->run.steps[step].skipped;
+  return first->decoding.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
 }
 
 static bool step_is_shared(const tfm_context *first, uint32_t step, int32_t active) {
-  return active > 1 && (first->decoding.beside ? first->run.steps[step].shared : first->run.steps[step].parallel);
+  return active > 1 && (first->decoding.lockstep ? first->run.steps[step].shared : first->run.steps[step].parallel);
 }
 
 /* A step of one context by `threads` threads, of which this one is number `thread`. */
@@ -58,7 +58,7 @@ static void do_in(Walker *walker, tfm_context *context, uint32_t number, int32_t
 /* The same step of several contexts. Where it is too small to be worth all threads, each context has one thread. */
 static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
   int32_t place = 0;
-  for (tfm_context *context = first; context; context = context->decoding.beside, place++) {
+  for (tfm_context *context = first; context; context = context->decoding.lockstep, place++) {
     if (context->run.steps[number].skipped) continue;
     if (threads > 1 && context->run.steps[number].parallel) do_in(walker, context, number, thread, threads);
     else if (place % threads == thread) do_in(walker, context, number, 0, 1);
@@ -66,7 +66,7 @@ static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int3
 }
 
 static bool any_has_fault(tfm_context *first) {
-  for (tfm_context *context = first; context; context = context->decoding.beside)
+  for (tfm_context *context = first; context; context = context->decoding.lockstep)
     if (atomic_load_explicit(&context->run.faults, memory_order_relaxed)) return true;
   return false;
 }
@@ -78,8 +78,8 @@ static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
   if (thread >= threads || any_has_fault(first)) return;
   const Attachment *decoding = &first->decoding;
   walker->of_all =
-      decoding->beside && step->kind == TFM_STEP_GEMM && decoding->cached_steps->is_one_product(first, step);
-  if (first->decoding.beside && !walker->of_all) do_in_each(walker, first, number, thread, threads);
+      decoding->lockstep && step->kind == TFM_STEP_GEMM && decoding->cached_steps->is_one_product(first, step);
+  if (first->decoding.lockstep && !walker->of_all) do_in_each(walker, first, number, thread, threads);
   else do_in(walker, first, number, thread, threads);
 }
 
@@ -88,7 +88,7 @@ static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
 static void poll_cancelled(tfm_context *first, const PoolMember *member, uint32_t step) {
   if (member->thread || step > first->run.committed) return;
   if (!atomic_load_explicit(&first->run.cancelled, memory_order_relaxed)) return;
-  for (tfm_context *context = first; context; context = context->decoding.beside)
+  for (tfm_context *context = first; context; context = context->decoding.lockstep)
     atomic_fetch_or(&context->run.faults, FAULT_CANCELLED);
 }
 
@@ -163,8 +163,8 @@ static void clear_claims(tfm_context *context) {
  * where the last one ended, unless the number of threads has changed or the serial would overflow. */
 static void reset_claims(tfm_context *first, int32_t active) {
   bool room = first->run.claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
-  if (!first->decoding.beside && room && first->run.last_active == active) return;
-  for (tfm_context *context = first; context; context = context->decoding.beside) clear_claims(context);
+  if (!first->decoding.lockstep && room && first->run.last_active == active) return;
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) clear_claims(context);
   first->run.last_active = active;
 }
 
@@ -179,22 +179,22 @@ static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *
 }
 
 tfm_status run_steps(tfm_context *first, tfm_error *error) {
-  for (tfm_context *context = first; context; context = context->decoding.beside) {
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) {
     atomic_store_explicit(&context->run.faults, 0, memory_order_relaxed);
     choose_steps(context);
   }
-  int32_t worth = first->decoding.beside ? first->decoding.cached_steps->share_steps(first) : first->run.active;
+  int32_t worth = first->decoding.lockstep ? first->decoding.cached_steps->share_steps(first) : first->run.active;
   bool claimed = worth > 1 && pool_claim(first->pool);
   int32_t active = claimed ? worth : 1;
   reset_claims(first, active);
   pool_run(first->pool, active, walk, first);
   first->run.claims.serial = first->run.claims.next;
   if (claimed) pool_release(first->pool);
-  for (tfm_context *context = first; context; context = context->decoding.beside) {
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) {
     int32_t faults = atomic_load(&context->run.faults);
     if (faults) return report_fault(context, faults, error);
   }
   /* Not earlier: a fault of one run ends all of them, perhaps before the prepare steps of another. */
-  for (tfm_context *context = first; context; context = context->decoding.beside) context->binding.prepared = true;
+  for (tfm_context *context = first; context; context = context->decoding.lockstep) context->binding.prepared = true;
   return tfm_succeed(error);
 }

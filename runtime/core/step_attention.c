@@ -165,7 +165,7 @@ Attention attention_describe(const tfm_context *context, const tfm_step *step) {
                  .keys = value_of(context, info->dims[info->rank - 1]),
                  .causal_offset = value_of(context, info->causal_offset),
                  .padding = info->padding ? &context->run.operands[info->first_operand + info->padding] : NULL,
-                 .mask = info->needed ? &operands->mask : NULL};
+                 .mask = info->live ? &operands->mask : NULL};
   for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
   a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
   a.strips = ceil_div(a.queries, info->tile_rows);
@@ -262,9 +262,9 @@ static bool has_plain_scores(const Attention *a, const char *padding, int64_t li
   return true;
 }
 
-static NeededRows needed_queries_of(const tfm_context *context, const Attention *a, const int64_t *at) {
-  const tfm_needed_rows *info = &context->program->needed[a->step->needed - 1];
-  return (NeededRows){.mask = address_at(context, a, a->mask, at),
+static LiveRows live_queries_of(const tfm_context *context, const Attention *a, const int64_t *at) {
+  const tfm_live_rows *info = &context->program->live[a->step->live - 1];
+  return (LiveRows){.mask = address_at(context, a, a->mask, at),
                       .stride = a->mask->strides[a->step->rank - 2],
                       .where = info->where,
                       .zeroed = info->zeroed};
@@ -282,7 +282,7 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
                         .v = address_at(context, a, a->v, at),
                         .c = address_at(context, a, a->c, at),
                         .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
-  if (a->mask) item.needed = needed_queries_of(context, a, at);
+  if (a->mask) item.live = live_queries_of(context, a, at);
   item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)
@@ -363,7 +363,7 @@ static void run_strips(const Walker *walker, const Attention *a, const Attention
 /* The queries [row, end) that are not needed become 0. */
 static void clear_other_queries(const Attention *a, const AttentionItem *item, int64_t row, int64_t end) {
   int64_t stride = a->c->strides[a->step->rank - 2], first, rows;
-  for (; (rows = needed_run(&item->needed, false, row, end, &first)) > 0; row = first + rows)
+  for (; (rows = live_run(&item->live, false, row, end, &first)) > 0; row = first + rows)
     for (int64_t i = first; i < first + rows; i++) memset(item->c + i * stride, 0, (size_t)a->step->e * sizeof(float));
 }
 
@@ -372,13 +372,13 @@ static void run_part(const Walker *walker, const Attention *a, const AttentionSc
                      const AttentionItem *item, int64_t part) {
   Strips all = all_strips(a);
   int64_t begin = a->strips * part / a->parts, end = a->strips * (part + 1) / a->parts;
-  if (!item->needed.mask) {
+  if (!item->live.mask) {
     run_strips(walker, a, scratch, item, &all, begin, end);
     return;
   }
   int64_t row = strip_row(&all, begin), end_row = strip_row(&all, end), first, rows;
-  if (item->needed.zeroed) clear_other_queries(a, item, row, end_row);
-  for (; (rows = needed_run(&item->needed, true, row, end_row, &first)) > 0; row = first + rows) {
+  if (item->live.zeroed) clear_other_queries(a, item, row, end_row);
+  for (; (rows = live_run(&item->live, true, row, end_row, &first)) > 0; row = first + rows) {
     Strips run = {first, rows, ceil_div(rows, a->step->tile_rows)};
     run_strips(walker, a, scratch, item, &run, 0, run.n);
   }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "machine.h"
-#include "needed_rows.h"
+#include "live_rows.h"
 #include "steps.h"
 
 enum {
@@ -40,7 +40,7 @@ typedef struct Gemm {
   int64_t a_stride, c_stride; /* elements */
   int64_t all_rows, rows;     /* rows: that are needed */
   int64_t tiles, panels, blocks, panels_per_group, k_blocks;
-  NeededRows needed;
+  LiveRows live;
   Epilogue epilogue;
   const GemmConsumer *consumer; /* NULL: c is the whole matrix */
 } Gemm;
@@ -51,7 +51,7 @@ typedef struct Tile {
 
 typedef struct Block { /* of rows: the one that a thread works on */
   int64_t number, n;   /* number -1: none yet */
-  NeededCursor cursor;
+  LiveCursor cursor;
   Tile tiles[UNIT_ROWS];
 } Block;
 
@@ -93,11 +93,11 @@ static void cut_all_rows(const Gemm *gemm, Block *block) {
   }
 }
 
-static void cut_needed_rows(const Gemm *gemm, Block *block) {
+static void cut_live_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->rows * (block->number + 1) / gemm->blocks, row;
-  needed_seek(&gemm->needed, &block->cursor, gemm->all_rows, gemm->rows * block->number / gemm->blocks);
+  live_seek(&gemm->live, &block->cursor, gemm->all_rows, gemm->rows * block->number / gemm->blocks);
   while (block->cursor.before < end) {
-    int64_t rows = needed_next(&gemm->needed, &block->cursor, gemm->all_rows, end - block->cursor.before, &row);
+    int64_t rows = live_next(&gemm->live, &block->cursor, gemm->all_rows, end - block->cursor.before, &row);
     cut_run(gemm, block, row, rows);
   }
 }
@@ -106,14 +106,14 @@ static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
   if (block->number == number) return;
   block->number = number;
   block->n = 0;
-  (gemm->needed.mask ? cut_needed_rows : cut_all_rows)(gemm, block);
+  (gemm->live.mask ? cut_live_rows : cut_all_rows)(gemm, block);
 }
 
 /* This thread's share of the rows that are not needed becomes 0. */
 static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
   int64_t row = gemm->all_rows * walker->thread / walker->threads, first, rows;
   int64_t end = gemm->all_rows * (walker->thread + 1) / walker->threads;
-  for (; (rows = needed_run(&gemm->needed, false, row, end, &first)) > 0; row = first + rows)
+  for (; (rows = live_run(&gemm->live, false, row, end, &first)) > 0; row = first + rows)
     for (int64_t i = first; i < first + rows; i++)
       memset(gemm->c + i * gemm->c_stride, 0, (size_t)gemm->step->n * sizeof(float));
 }
@@ -251,12 +251,12 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm) {
   const tfm_context *context = walker->context;
   gemm->all_rows = value_of(context, gemm->step->rows);
-  for (const tfm_context *next = context->decoding.beside; walker->of_all && next; next = next->decoding.beside)
+  for (const tfm_context *next = context->decoding.lockstep; walker->of_all && next; next = next->decoding.lockstep)
     gemm->all_rows += value_of(next, gemm->step->rows);
   gemm->rows = gemm->all_rows;
   if (gemm->consumer) return;
-  gemm->needed = needed_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->needed);
-  if (gemm->needed.mask) gemm->rows = needed_count(&gemm->needed, gemm->all_rows);
+  gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
+  if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
 }
 
 void step_gemm(Walker *walker, const tfm_step *step) {
@@ -275,14 +275,14 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   if (gemm.consumer && !gemm.consumer->wanted) gemm.consumer = NULL;
   choose_rows(walker, step, &gemm);
   if (gemm.all_rows <= 0 || info->n <= 0) return;
-  if (gemm.needed.zeroed) clear_other_rows(walker, &gemm);
+  if (gemm.live.zeroed) clear_other_rows(walker, &gemm);
   if (gemm.rows == 0) return;
   gemm.after = first_panel_after(walker, &gemm, step);
   size_units(&gemm, walker->threads);
   Claimer claimer = walker_claimer(walker, gemm.blocks, ceil_div(gemm.panels, gemm.panels_per_group));
   Block block; /* its tiles are set when it is entered */
   block.number = -1;
-  block.cursor = (NeededCursor){0};
+  block.cursor = (LiveCursor){0};
   for (int64_t number, group; share_claim(&claimer, &number, &group);) {
     enter_block(&gemm, &block, number);
     (gemm.consumer ? run_consumed : run_unit)(walker, &gemm, &claimer, &block, group);

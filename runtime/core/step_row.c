@@ -4,7 +4,7 @@
  * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are
  * fewer rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are
  * needed, threads share these. */
-#include "needed_rows.h"
+#include "live_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,46 +15,46 @@
 
 /* Runs of rows that are needed, read from the bytes of a mask. */
 
-NeededRows needed_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
-  if (!number) return (NeededRows){0};
-  const tfm_needed_rows *info = &context->program->needed[number - 1];
-  return (NeededRows){.mask = operand_address(context, mask),
+LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
+  if (!number) return (LiveRows){0};
+  const tfm_live_rows *info = &context->program->live[number - 1];
+  return (LiveRows){.mask = operand_address(context, mask),
                       .stride = 1,
                       .where = info->where,
                       .zeroed = info->zeroed};
 }
 
-static bool is_needed(const NeededRows *needed, int64_t row) {
-  return (needed->mask[row * needed->stride] != 0) == needed->where;
+static bool is_live(const LiveRows *live, int64_t row) {
+  return (live->mask[row * live->stride] != 0) == live->where;
 }
 
-int64_t needed_count(const NeededRows *needed, int64_t rows) {
+int64_t live_count(const LiveRows *live, int64_t rows) {
   int64_t n = 0;
-  for (int64_t row = 0; row < rows; row++) n += needed->mask[row * needed->stride] != 0;
-  return needed->where ? n : rows - n;
+  for (int64_t row = 0; row < rows; row++) n += live->mask[row * live->stride] != 0;
+  return live->where ? n : rows - n;
 }
 
-int64_t needed_run(const NeededRows *needed, bool wanted, int64_t row, int64_t end, int64_t *first) {
-  while (row < end && is_needed(needed, row) != wanted) row++;
+int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, int64_t *first) {
+  while (row < end && is_live(live, row) != wanted) row++;
   *first = row;
-  while (row < end && is_needed(needed, row) == wanted) row++;
+  while (row < end && is_live(live, row) == wanted) row++;
   return row - *first;
 }
 
-void needed_seek(const NeededRows *needed, NeededCursor *cursor, int64_t rows, int64_t number) {
-  if (number < cursor->before) *cursor = (NeededCursor){0};
+void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
+  if (number < cursor->before) *cursor = (LiveCursor){0};
   while (cursor->before < number) {
     int64_t first;
-    needed_next(needed, cursor, rows, number - cursor->before, &first);
+    live_next(live, cursor, rows, number - cursor->before, &first);
   }
 }
 
-int64_t needed_next(const NeededRows *needed, NeededCursor *cursor, int64_t rows, int64_t most, int64_t *first) {
+int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t most, int64_t *first) {
   int64_t row = cursor->row;
-  while (row < rows && !is_needed(needed, row)) row++;
+  while (row < rows && !is_live(live, row)) row++;
   *first = row;
   int64_t end = least_of(rows, row + most);
-  while (row < end && is_needed(needed, row)) row++;
+  while (row < end && is_live(live, row)) row++;
   cursor->row = row;
   cursor->before += row - *first;
   return row - *first;
@@ -90,7 +90,7 @@ typedef struct RowWork {
   const Operand *operands;
   tfm_row_kernel kernel;
   int64_t outer, rows, columns;
-  NeededRows needed;
+  LiveRows live;
 } RowWork;
 
 static void run_block(const Walker *walker, const RowWork *work, int64_t outer, int64_t row, int64_t rows,
@@ -144,17 +144,17 @@ static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
   memset(args.operands[0].base, 0, (size_t)(work->columns * work->operands[0].bytes));
 }
 
-static void share_needed_rows(const Walker *walker, const RowWork *work) {
+static void share_live_rows(const Walker *walker, const RowWork *work) {
   int64_t total = work->outer * work->rows, row = total * walker->thread / walker->threads, first, rows;
   int64_t end = total * (walker->thread + 1) / walker->threads;
-  for (; work->needed.zeroed && (rows = needed_run(&work->needed, false, row, end, &first)) > 0; row = first + rows)
+  for (; work->live.zeroed && (rows = live_run(&work->live, false, row, end, &first)) > 0; row = first + rows)
     for (int64_t i = first; i < first + rows; i++) clear_row(walker, work, i);
-  int64_t needed = needed_count(&work->needed, total);
-  NeededCursor cursor = {0};
+  int64_t needed = live_count(&work->live, total);
+  LiveCursor cursor = {0};
   end = needed * (walker->thread + 1) / walker->threads;
-  needed_seek(&work->needed, &cursor, total, needed * walker->thread / walker->threads);
+  live_seek(&work->live, &cursor, total, needed * walker->thread / walker->threads);
   while (cursor.before < end) {
-    rows = needed_next(&work->needed, &cursor, total, end - cursor.before, &first);
+    rows = live_next(&work->live, &cursor, total, end - cursor.before, &first);
     run_rows(walker, work, first, first + rows, 0, work->columns);
   }
 }
@@ -179,15 +179,15 @@ void step_row(Walker *walker, const tfm_step *step) {
                   .outer = 1,
                   .rows = value_of(context, row->dims[row->rank - 2]),
                   .columns = value_of(context, row->dims[row->rank - 1]),
-                  .needed = needed_rows_of(context, &operands_of(context, step)->row.mask, row->needed)};
+                  .live = live_rows_of(context, &operands_of(context, step)->row.mask, row->live)};
   for (int axis = 0; axis < row->rank - 2; axis++) work.outer *= value_of(context, row->dims[axis]);
   /* A reduction over nothing still has results. */
   bool empty = work.outer <= 0 || (row->reduce != 2 && work.rows <= 0) || (row->reduce != 1 && work.columns <= 0);
   if (empty) return;
   if (row->reduce == 2)
     share_columns(walker, &work);
-  else if (work.needed.mask)
-    share_needed_rows(walker, &work);
+  else if (work.live.mask)
+    share_live_rows(walker, &work);
   else
     share_rows(walker, &work);
 }

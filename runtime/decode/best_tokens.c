@@ -44,20 +44,20 @@ static bool writes_scores(const tfm_decoding *decoding, const tfm_step *step) {
   if (step->kind != TFM_STEP_GEMM) return false;
   const tfm_program *program = decoding->step;
   const tfm_gemm_step *gemm = &program->gemms[step->index];
-  return gemm->c.space == TFM_SPACE_OUTPUT && gemm->c.index == decoding->scores && gemm->n == decoding->vocab &&
+  return gemm->c.space == TFM_SPACE_OUTPUT && gemm->c.index == decoding->logits && gemm->n == decoding->vocab &&
          is_number(program, gemm->c.offset, 0) && is_number(program, gemm->c.strides[0], gemm->n) &&
          is_product(program, gemm->rows, decoding->rows, decoding->kept);
 }
 
 static uint64_t sums_bit(const tfm_decoding *decoding) {
-  return decoding->log_sum == TFM_NONE ? 0 : output_bit(decoding->log_sum);
+  return decoding->logsumexp == TFM_NONE ? 0 : output_bit(decoding->logsumexp);
 }
 
 /* The last step that the scores need, TFM_NONE if it isn't a product that gives them; steps behind it that read them are for
  * the sums alone, because a step serves what its readers serve. */
 static uint32_t find_product(const tfm_decoding *decoding) {
   const tfm_program *program = decoding->step;
-  const uint64_t scores = output_bit(decoding->scores);
+  const uint64_t scores = output_bit(decoding->logits);
   if (decoding->vocab > MOST_VOCAB || !scores) return TFM_NONE;
   for (uint32_t i = program->n_steps; i-- > 0;) {
     const uint64_t serves = program->steps[i].serves;
@@ -75,7 +75,7 @@ static const tfm_row_step *next_reduction(const tfm_decoding *decoding, uint32_t
     if (candidate->serves != sums_bit(decoding) || candidate->kind != TFM_STEP_ROW) continue;
     const tfm_row_step *row = &program->rows[candidate->index];
     const tfm_operand *scores = &program->operands[row->first_operand + 1];
-    if (row->reduce == 1 && row->n_operands > 1 && scores->space == TFM_SPACE_OUTPUT && scores->index == decoding->scores)
+    if (row->reduce == 1 && row->n_operands > 1 && scores->space == TFM_SPACE_OUTPUT && scores->index == decoding->logits)
       return row;
   }
   return NULL;
@@ -96,7 +96,7 @@ static tfm_row_kernel find_exponentials(const BestSearch *search, const tfm_cont
 // ---- the search ----
 
 static bool is_better(tfm_best_token a, tfm_best_token b) {
-  return a.score > b.score || (a.score == b.score && a.token < b.token);
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
 /* Puts a token that is better than the last of the n best among them. */
@@ -121,10 +121,10 @@ static void set_apart(const uint64_t *apart, float *scores, float *c, int64_t fi
 /* Takes what is good enough of the scores of tokens [first, first + n); none is greater than `most`. */
 static void take_row(tfm_best_token *best, int64_t n_best, const float *c, int64_t first, int64_t n, float most) {
   tfm_best_token *last = &best[n_best - 1];
-  if (!(most >= last->score)) return;
-  for (int64_t i = row_find(c, 0, n, last->score); i < n; i = row_find(c, i + 1, n, last->score)) {
+  if (!(most >= last->logit)) return;
+  for (int64_t i = row_find(c, 0, n, last->logit); i < n; i = row_find(c, i + 1, n, last->logit)) {
     const tfm_best_token token = {c[i], (int32_t)(first + i)};
-    if (token.score > -INFINITY && is_better(token, *last)) insert(best, n_best, token);
+    if (token.logit > -INFINITY && is_better(token, *last)) insert(best, n_best, token);
   }
 }
 
@@ -150,11 +150,11 @@ static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, in
   float *most = numbers_at(search, search->most, unit);
   for (int64_t i = 0; i < unit->rows; i++)
     if (!row_peak(c + i * stride, unit->columns, &most[i * search->units])) most[i * search->units] = NAN;
-  if (call->log_sums) sum_exponentials(search, c, stride, unit);
+  if (call->logsumexp) sum_exponentials(search, c, stride, unit);
   for (int64_t i = 0; i < unit->rows; i++, c += stride) {
     const int64_t row = unit->first_row + i, member = search->members[row];
     if (call->apart)
-      set_apart(call->apart + member * row_words(vocab), call->scores + member * vocab, c, unit->first_column, unit->columns);
+      set_apart(call->apart + member * row_words(vocab), call->logits + member * vocab, c, unit->first_column, unit->columns);
     take_row(search->found + (thread * search->stride + row) * call->n_best, call->n_best, c, unit->first_column,
              unit->columns, most[i * search->units]);
   }
@@ -191,7 +191,7 @@ void best_begin(BestSearch *search, const tfm_best_call *call, const int64_t *me
 }
 
 /* Of a row with these numbers, at least one above -inf. Overwrites them. */
-static float log_sum(float *most, const float *sums, int64_t units, float greatest) {
+static float logsumexp(float *most, const float *sums, int64_t units, float greatest) {
   double sum = 0;
   row_exp(most, units, greatest, most);
   for (int64_t i = 0; i < units; i++)
@@ -210,10 +210,10 @@ static void end_row(const BestSearch *search, int64_t row, int32_t threads) {
     const tfm_best_token *found = search->found + (thread * search->stride + row) * n;
     for (int64_t i = 0; i < n && is_better(found[i], best[n - 1]); i++) insert(best, n, found[i]);
   }
-  if (!are_numbers) best[0].score = NAN;
-  if (!call->log_sums) return;
+  if (!are_numbers) best[0].logit = NAN;
+  if (!call->logsumexp) return;
   const bool has_sum = are_numbers && greatest > -INFINITY;
-  call->log_sums[member] = has_sum ? log_sum(search->most + place, search->sums + place, search->units, greatest) : NAN;
+  call->logsumexp[member] = has_sum ? logsumexp(search->most + place, search->sums + place, search->units, greatest) : NAN;
 }
 
 void best_end(BestSearch *search, int64_t rows, int32_t threads) {

@@ -118,7 +118,7 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
   const tfm_program *program = context->program;
   c.keys = &program->caches[info->k_cache];
   c.values = &program->caches[info->v_cache];
-  c.value_floats = c.values->of_source ? program->source_page_floats : program->own_page_floats;
+  c.value_floats = c.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
   c.rows = value_of(context, info->dims[0]);
   c.per_row = c.a.items / c.rows;
   c.group = group_of(context, info);
@@ -167,7 +167,7 @@ static int64_t column_of(const tfm_context *context, const tfm_attention_step *s
 }
 
 static float *const *pages_of(const tfm_context *context, const tfm_cache *cache, int64_t row) {
-  return cache->of_source ? context->decoding.caches->source[row] : context->decoding.caches->own[row];
+  return cache->of_encoder ? context->decoding.caches->source[row] : context->decoding.caches->own[row];
 }
 
 /* Rows [row, row + rows) of the step, and the group that begins with the item. */
@@ -362,6 +362,6 @@ static void attention(Walker *walker, const tfm_step *step) {
 const CachedSteps cached_steps = {.append = append,
                                   .attention = attention,
                                   .attention_scratch_bytes = scratch_bytes,
-                                  .share_steps = beside_share_steps,
-                                  .is_one_product = beside_is_one_product,
-                                  .finish_tile = beside_finish_tile};
+                                  .share_steps = lockstep_share_steps,
+                                  .is_one_product = lockstep_is_one_product,
+                                  .finish_tile = lockstep_finish_tile};

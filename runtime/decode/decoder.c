@@ -45,20 +45,20 @@ static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocato
 }
 
 /* The source program works with the threads of the step. */
-static tfm_status create_contexts(tfm_decoder *decoder, const void *source_weights, const void *step_weights,
+static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weights, const void *step_weights,
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
   decoder->step->decoding.cached_steps = &cached_steps;
   if (best_create(&decoder->best, decoder->decoding, decoder->step)) decoder->step->decoding.consumer = &decoder->best.consumer;
-  if (!decoder->decoding->source) return TFM_OK;
+  if (!decoder->decoding->encoder) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,
                                 .allocator = decoder->allocator};
-  return tfm_context_create(decoder->decoding->source, source_weights, &shared, &decoder->source, error);
+  return tfm_context_create(decoder->decoding->encoder, encoder_weights, &shared, &decoder->source, error);
 }
 
-tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_weights, const void *step_weights,
+tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_weights, const void *step_weights,
                               const tfm_context_options *given, tfm_decoder **decoder, tfm_error *error) {
   if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "there is no place for the decoder");
   *decoder = NULL;
@@ -68,7 +68,7 @@ tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_w
   if (status) return status;
   tfm_decoder *made = new_decoder(decoding, &options.allocator);
   if (!made) return decoder_refuse(error, TFM_E_NOMEM, "no memory for a decoder");
-  if ((status = create_contexts(made, source_weights, step_weights, given, error))) {
+  if ((status = create_contexts(made, encoder_weights, step_weights, given, error))) {
     tfm_decoder_destroy(made);
     return status;
   }
@@ -79,7 +79,7 @@ tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_w
 void tfm_decoder_destroy(tfm_decoder *decoder) {
   if (!decoder) return;
   tfm_context_destroy(decoder->source);
-  for (int i = 0; i < MOST_TOGETHER - 1; i++) beside_destroy(decoder->beside[i]);
+  for (int i = 0; i < MOST_TOGETHER - 1; i++) lockstep_destroy(decoder->lockstep[i]);
   tfm_context_destroy(decoder->step);
   for (int i = 0; i < N_BLOCKS; i++)
     release_room(&decoder->allocator, decoder->blocks[i].memory, decoder->blocks[i].bytes);
@@ -98,7 +98,7 @@ uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
   int64_t bytes = decoder->step->memory.workspace_bytes + (decoder->source ? decoder->source->memory.workspace_bytes : 0);
   for (int i = 0; i < N_BLOCKS; i++) bytes += decoder->blocks[i].bytes;
   for (int i = 0; i < MOST_TOGETHER - 1; i++)
-    if (decoder->beside[i]) bytes += (int64_t)decoder->beside[i]->bytes;
+    if (decoder->lockstep[i]) bytes += (int64_t)decoder->lockstep[i]->bytes;
   return (uint64_t)bytes;
 }
 
@@ -168,7 +168,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(decoder->gathered, rows);
   ARRAY(decoder->model_rows, rows);
   ARRAY(decoder->tokens, most_run_tokens(decoder));
-  ARRAY(decoder->log_sums, rows);
+  ARRAY(decoder->logsumexp, rows);
   ARRAY(decoder->scores, rows > 1 ? rows * vocab : 0);
 #undef ARRAY
   best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), decoder->step->decoding.consumer ? decoder->step->threads : 0);
@@ -185,7 +185,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
 
 static bool has_own_pages(const tfm_decoding *decoding) {
   for (uint32_t i = 0; i < decoding->step->n_caches; i++)
-    if (!decoding->step->caches[i].of_source) return true;
+    if (!decoding->step->caches[i].of_encoder) return true;
   return false;
 }
 
@@ -250,8 +250,8 @@ static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
   decoder->most_together = most_together(decoder);
   decoder->step->memory.spare_bytes = decoder->most_together > 1 ? decoder->most_together * ALIGNMENT : 0;
   for (int64_t i = 0; i < decoder->most_together - 1; i++) {
-    if (!decoder->beside[i]) decoder->beside[i] = beside_create(decoder->step);
-    if (!decoder->beside[i]) return no_memory(error, "the runs of rows of different lengths");
+    if (!decoder->lockstep[i]) decoder->lockstep[i] = lockstep_create(decoder->step);
+    if (!decoder->lockstep[i]) return no_memory(error, "the runs of rows of different lengths");
   }
   return TFM_OK;
 }
@@ -273,7 +273,7 @@ static tfm_status measure_row(tfm_decoder *decoder, const SourceGroup *group, tf
   tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
   for (uint32_t i = 0; i < decoding->step->n_inputs && !status; i++) {
     StepInput *state = &decoder->inputs[i];
-    if (i == decoding->tokens) continue;
+    if (i == decoding->decoder_input) continue;
     state->staging_row = greatest_of(state->staging_row, input_bytes(decoder->step, i));
     if (decoding->inputs[i].is_cache)
       state->result_row = greatest_of(state->result_row, decoder_output_bytes(decoder->step, decoding->inputs[i].number));
@@ -316,7 +316,7 @@ static tfm_status reserve_groups(tfm_decoder *decoder, bool are_ragged, tfm_erro
 static void place_staging(tfm_decoder *decoder, Layout *layout) {
   const tfm_decoding *decoding = decoder->decoding;
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++) {
-    if (i == decoding->tokens) continue;
+    if (i == decoding->decoder_input) continue;
     const tfm_step_input *info = &decoding->inputs[i];
     StepInput *state = &decoder->inputs[i];
     int64_t rows = info->batch_axis == TFM_NONE ? 1 : decoder->max_rows;
@@ -406,11 +406,11 @@ static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows,
   return status;
 }
 
-static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *scores, float *log_sums,
+static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp,
                                tfm_error *error) {
   tfm_decoder *decoder = user;
   tfm_status status = continue_rows(decoder, rows, error);
-  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, log_sums, error);
+  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, logsumexp, error);
 }
 
 static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {
@@ -444,8 +444,8 @@ static void model_share(void *user, void (*work)(void *context, int64_t part, in
 tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
   return (tfm_generate_model){.vocab = decoder->decoding->vocab,
                               .user = decoder,
-                              .scores = model_scores,
-                              .gives_log_sums = decoder->decoding->log_sum != TFM_NONE,
+                              .logits = model_scores,
+                              .gives_logsumexp = decoder->decoding->logsumexp != TFM_NONE,
                               .share = model_share,
                               .best = decoder->step->decoding.consumer ? model_best : NULL,
                               .most_best = decoder->step->decoding.consumer ? MOST_BEST : 0};

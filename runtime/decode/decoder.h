@@ -63,7 +63,7 @@ struct tfm_decoder {
   size_t bytes; /* of the block that holds the decoder and the two arrays behind it */
   BestSearch best; /* if step->consumer is there */
   tfm_context *source, *step; /* source: NULL if there is none; the threads are those of `step` */
-  tfm_context *beside[MOST_TOGETHER - 1]; /* for runs together with one of `step`: as many as there may be */
+  tfm_context *lockstep[MOST_TOGETHER - 1]; /* for runs together with one of `step`: as many as there may be */
   StepInput *inputs;
   int64_t *symbols; /* of the step */
   DecoderBlock blocks[N_BLOCKS];
@@ -91,17 +91,17 @@ struct tfm_decoder {
   Gathered *gathered;       /* [max_rows] */
   int32_t *tokens;          /* [most tokens of a run] */
   float *scores;            /* [max_rows][vocab], for rows that are not side by side in the caller's memory */
-  float *log_sums;          /* [max_rows] */
+  float *logsumexp;          /* [max_rows] */
   tfm_decoder_row *model_rows; /* [max_rows] for tfm_decoder_model */
 };
 
 static inline bool decoder_has_rows(const tfm_decoder *decoder) { return decoder->decoding->rows != TFM_NONE; }
 /* The step's inputs are the tokens, caches that are passed on as tensors, and what comes from the source program. */
 static inline bool input_is_flat_cache(const tfm_decoding *decoding, uint32_t input) {
-  return input != decoding->tokens && decoding->inputs[input].is_cache;
+  return input != decoding->decoder_input && decoding->inputs[input].is_cache;
 }
-static inline bool input_is_of_source(const tfm_decoding *decoding, uint32_t input) {
-  return input != decoding->tokens && !decoding->inputs[input].is_cache;
+static inline bool input_is_of_encoder(const tfm_decoding *decoding, uint32_t input) {
+  return input != decoding->decoder_input && !decoding->inputs[input].is_cache;
 }
 /* New tokens per row of a run of n rows, at most. */
 static inline int64_t decoder_chunk(int64_t n) { return greatest_of(1, RUN_TOKENS / n); }
@@ -127,7 +127,7 @@ typedef struct DecoderRun {
   int64_t rows, first;     /* decoder->run_rows[first...first + rows) */
   int64_t first_token;     /* in decoder->tokens: [rows][fresh] */
   int64_t past, fresh, kept;
-  float *scores, *log_sums; /* NULL: not wanted */
+  float *scores, *logsumexp; /* NULL: not wanted */
   const tfm_best_call *best;    /* wanted in place of the scores, or NULL; the same for all runs together */
 } DecoderRun;
 /* Executes runs whose rows, members and tokens follow one another; the pages are ready. Rows change in their pages behind
@@ -138,7 +138,7 @@ tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, 
 typedef struct DecoderCall {
   const tfm_decoder_row *rows;
   int64_t n, kept;
-  float *scores, *log_sums;
+  float *scores, *logsumexp;
   const tfm_best_call *best; /* NULL, or in place of the scores and sums: kept is 1 */
 } DecoderCall;
 static inline DecoderRow *decoder_row_of(const tfm_decoder *decoder, const DecoderCall *call, int64_t member) {

@@ -46,7 +46,7 @@ void decoder_forget_rows(tfm_decoder *decoder) {
 
 /* A source program that does not count sources has one, which all items share. */
 static tfm_status read_item(const tfm_decoder *decoder, int64_t item, int64_t *read, tfm_error *error) {
-  bool counted = decoder->source && decoder->decoding->source_rows != TFM_NONE;
+  bool counted = decoder->source && decoder->decoding->encoder_rows != TFM_NONE;
   if (item < 0 || (counted && item >= decoder->items))
     return decoder_refuse(error, TFM_E_INPUT, "there is no item %lld: there are %lld", (long long)item,
                           (long long)decoder->items);
@@ -203,10 +203,10 @@ static void collect_tokens(tfm_decoder *decoder, const DecoderCall *call, const 
   }
 }
 
-/* What the caller wants of a run whose scores begin `before` rows of scores into `scores` and `log_sums`. */
-static void want(const DecoderCall *call, DecoderRun *run, float *scores, float *log_sums, int64_t before, int64_t vocab) {
+/* What the caller wants of a run whose scores begin `before` rows of scores into `scores` and `logsumexp`. */
+static void want(const DecoderCall *call, DecoderRun *run, float *scores, float *logsumexp, int64_t before, int64_t vocab) {
   if (call->scores) run->scores = scores + before * vocab;
-  if (call->log_sums) run->log_sums = log_sums + before;
+  if (call->logsumexp) run->logsumexp = logsumexp + before;
   run->best = call->best;
 }
 
@@ -223,15 +223,15 @@ static tfm_status run_with_scores(tfm_decoder *decoder, const DecoderCall *call,
   const int64_t *members = together->members, vocab = decoder->decoding->vocab;
   bool direct = side_by_side(members, together->rows);
   float *scores = direct ? place_of(call, call->scores, vocab, members[0], 0) : decoder->scores;
-  float *log_sums = direct ? place_of(call, call->log_sums, 1, members[0], 0) : decoder->log_sums;
+  float *logsumexp = direct ? place_of(call, call->logsumexp, 1, members[0], 0) : decoder->logsumexp;
   for (int64_t i = 0; i < together->n && call->kept; i++) {
     DecoderRun *run = &together->runs[i];
-    want(call, run, scores, log_sums, run->first * call->kept, vocab);
+    want(call, run, scores, logsumexp, run->first * call->kept, vocab);
   }
   tfm_status status = decoder_run(decoder, together->runs, together->n, error);
   if (status || direct || !call->kept) return status;
   spread(call, members, together->rows, call->scores, decoder->scores, vocab);
-  spread(call, members, together->rows, call->log_sums, decoder->log_sums, 1);
+  spread(call, members, together->rows, call->logsumexp, decoder->logsumexp, 1);
   return TFM_OK;
 }
 
@@ -291,7 +291,7 @@ static tfm_status run_chunk(tfm_decoder *decoder, const DecoderCall *call, const
   if (kept && kept == call->kept) return run_with_scores(decoder, call, &chunk, error);
   if (kept)
     want(call, run, place_of(call, call->scores, vocab, *members, number),
-         place_of(call, call->log_sums, 1, *members, number), 0, vocab);
+         place_of(call, call->logsumexp, 1, *members, number), 0, vocab);
   return decoder_run(decoder, run, 1, error);
 }
 
@@ -390,7 +390,7 @@ static tfm_status check_call(tfm_decoder *decoder, const DecoderCall *call, tfm_
   if (!decoder || !decoder->begun) return decoder_check_row(decoder, 0, error);
   if (call->n < 0 || call->kept < 0) return decoder_refuse(error, TFM_E_INPUT, "a number of rows or scores is negative");
   if (call->n && !call->rows) return decoder_refuse(error, TFM_E_USAGE, "the rows are a null pointer");
-  if (call->log_sums && decoder->decoding->log_sum == TFM_NONE)
+  if (call->logsumexp && decoder->decoding->logsumexp == TFM_NONE)
     return decoder_refuse(error, TFM_E_USAGE, "this model gives no sums of exponentials");
   tfm_status status = TFM_OK;
   int64_t checked = 0;
@@ -440,8 +440,8 @@ static tfm_status take_step(tfm_decoder *decoder, const DecoderCall *call, tfm_e
 }
 
 tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
-                            float *log_sums, tfm_error *error) {
-  const DecoderCall call = {.rows = rows, .n = n, .kept = kept, .scores = scores, .log_sums = log_sums};
+                            float *logsumexp, tfm_error *error) {
+  const DecoderCall call = {.rows = rows, .n = n, .kept = kept, .scores = scores, .logsumexp = logsumexp};
   return take_step(decoder, &call, error);
 }
 

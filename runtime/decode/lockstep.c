@@ -11,7 +11,7 @@
 #include "decoder.h"
 #include "run.h"
 
-tfm_context *beside_create(const tfm_context *first) {
+tfm_context *lockstep_create(const tfm_context *first) {
   tfm_context *context = context_new(first->program, &first->allocator, first->threads);
   if (!context) return NULL;
   context->weights = first->weights;
@@ -21,7 +21,7 @@ tfm_context *beside_create(const tfm_context *first) {
   return context;
 }
 
-void beside_destroy(tfm_context *context) {
+void lockstep_destroy(tfm_context *context) {
   if (!context) return;
   context->memory.workspace = NULL; /* the first one's */
   tfm_context_destroy(context);
@@ -29,8 +29,8 @@ void beside_destroy(tfm_context *context) {
 
 // ---- binding ----
 
-void beside_none(tfm_context *first) {
-  first->decoding.beside = NULL;
+void lockstep_none(tfm_context *first) {
+  first->decoding.lockstep = NULL;
   for (uint32_t i = 0; i < first->program->n_buffers; i++) first->memory.buffer_taken[i] = memory_buffer_bytes(first, i);
 }
 
@@ -47,7 +47,7 @@ static bool place_buffers(const tfm_context *first, tfm_context *context) {
   return true;
 }
 
-tfm_status beside_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols, bool *fits,
+tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols, bool *fits,
                        tfm_error *error) {
   tfm_status status = context_set_shapes(context, symbols, error);
   if (status) return status;
@@ -57,20 +57,20 @@ tfm_status beside_bind(tfm_context *first, tfm_context *last, tfm_context *conte
   for (uint32_t i = 0; i < first->program->n_buffers; i++) first->memory.buffer_taken[i] += memory_buffer_bytes(context, i);
   resolve_operands(context);
   resolve_threads(context);
-  context->decoding.beside = NULL;
-  last->decoding.beside = context;
+  context->decoding.lockstep = NULL;
+  last->decoding.lockstep = context;
   return TFM_OK;
 }
 
 // ---- steps ----
 
-int32_t beside_share_steps(tfm_context *first) {
+int32_t lockstep_share_steps(tfm_context *first) {
   int64_t total = 0;
   for (uint32_t i = 0; i < first->program->n_steps; i++) {
     StepState *state = &first->run.steps[i];
     int64_t work = 0;
     state->idle = true;
-    for (const tfm_context *context = first; context; context = context->decoding.beside) {
+    for (const tfm_context *context = first; context; context = context->decoding.lockstep) {
       if (context->run.steps[i].skipped) continue;
       state->idle = false;
       if (__builtin_add_overflow(work, context->run.steps[i].work, &work)) work = INT64_MAX;
@@ -88,12 +88,12 @@ static bool continues(const tfm_context *before, const Operand *a, const tfm_con
          operand_address(before, a) + rows_before * a->strides[0] == operand_address(context, b);
 }
 
-bool beside_is_one_product(const tfm_context *first, const tfm_step *step) {
+bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
   const tfm_gemm_step *gemm = &first->program->gemms[step->index];
   const ptrdiff_t number = step - first->program->steps;
-  if (gemm->needed || first->run.steps[number].skipped) return false;
+  if (gemm->live || first->run.steps[number].skipped) return false;
   const bool consumed = first->decoding.consumer && first->decoding.consumer->wanted && first->decoding.consumer->step == number;
-  for (const tfm_context *before = first, *next; (next = before->decoding.beside); before = next) {
+  for (const tfm_context *before = first, *next; (next = before->decoding.lockstep); before = next) {
     int64_t rows = value_of(before, gemm->rows);
     const struct gemm_operands *own = &operands_of(before, step)->gemm, *others = &operands_of(next, step)->gemm;
     if (next->run.steps[number].skipped || !continues(before, &own->a, next, &others->a, rows)) return false;
@@ -102,10 +102,10 @@ bool beside_is_one_product(const tfm_context *first, const tfm_step *step) {
   return true;
 }
 
-void beside_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
+void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
                         int64_t rows, int64_t column, int64_t columns) {
   Walker own = *walker;
-  for (int64_t first = 0; own.context && first < row + rows; own.context = own.context->decoding.beside) {
+  for (int64_t first = 0; own.context && first < row + rows; own.context = own.context->decoding.lockstep) {
     const int64_t end = first + value_of(own.context, step->rows), begin = greatest_of(first, row);
     const int64_t n = least_of(end, row + rows) - begin;
     if (n > 0) {
@@ -211,7 +211,7 @@ static void gather_items(tfm_decoder *decoder, const Run *run) {
   for (int64_t i = 0; i < run->info->rows; i++)
     decoder->gathered[run->info->first + i] = (Gathered){run->rows[i]->item, run->info->first, run->info->rows};
   for (uint32_t input = 0; input < decoding->step->n_inputs; input++) {
-    if (!input_is_of_source(decoding, input) || decoding->inputs[input].batch_axis == TFM_NONE) continue;
+    if (!input_is_of_encoder(decoding, input) || decoding->inputs[input].batch_axis == TFM_NONE) continue;
     Parts parts = input_parts(decoder, run, input);
     for (int64_t i = 0; i < run->info->rows; i++)
       decoder->parts[i] = group->kept[input] + place_of_item(decoder, run, i) * parts.bytes;
@@ -232,7 +232,7 @@ static void gather_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
 
 static void *input_address(tfm_decoder *decoder, const Run *run, uint32_t input, bool in_order) {
   const tfm_decoding *decoding = decoder->decoding;
-  if (input == decoding->tokens) return decoder->tokens + run->info->first_token;
+  if (input == decoding->decoder_input) return decoder->tokens + run->info->first_token;
   if (decoding->inputs[input].is_cache) {
     gather_flat(decoder, run, input);
     return staging_of(decoder, run, input);
@@ -243,7 +243,7 @@ static void *input_address(tfm_decoder *decoder, const Run *run, uint32_t input,
 
 static bool needs_gathering(const tfm_decoder *decoder, const Run *run, bool in_order) {
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
-    if (input_is_of_source(decoder->decoding, i) && !kept_in_place(decoder, run, i, in_order))
+    if (input_is_of_encoder(decoder->decoding, i) && !kept_in_place(decoder, run, i, in_order))
       return !items_are_gathered(decoder, run);
   return false;
 }
@@ -267,8 +267,8 @@ static void set_outputs(tfm_decoder *decoder, const Run *run) {
   void **outputs = step->run.callers + step->program->n_inputs;
   for (uint32_t i = 0; i < step->program->n_outputs; i++) outputs[i] = NULL;
   /* The best are taken by the consumer; any address says that the steps which lead to them are wanted. */
-  outputs[decoding->scores] = run->info->best ? (void *)run->info->best->best : run->info->scores;
-  if (decoding->log_sum != TFM_NONE) outputs[decoding->log_sum] = run->info->log_sums;
+  outputs[decoding->logits] = run->info->best ? (void *)run->info->best->best : run->info->scores;
+  if (decoding->logsumexp != TFM_NONE) outputs[decoding->logsumexp] = run->info->logsumexp;
   for (uint32_t i = 0; i < step->program->n_inputs; i++)
     if (input_is_flat_cache(decoding, i)) outputs[decoding->inputs[i].number] = result_of(decoder, run, i);
 }
@@ -317,14 +317,14 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
   tfm_status status = context_bind_symbols(decoder->step, decoder->symbols, error);
   *bound = 1;
   if (status || n == 1) return status;
-  beside_none(decoder->step);
+  lockstep_none(decoder->step);
   tfm_context *last = decoder->step;
   for (; *bound < n; ++*bound) {
-    tfm_context *context = decoder->beside[*bound - 1];
+    tfm_context *context = decoder->lockstep[*bound - 1];
     const DecoderRun *run = &runs[*bound];
     bool fits;
     decoder_set_symbols(decoder, run->group, run->rows, run->past, run->fresh, run->kept);
-    status = beside_bind(decoder->step, last, context, decoder->symbols, &fits, error);
+    status = lockstep_bind(decoder->step, last, context, decoder->symbols, &fits, error);
     if (status || !fits) return status;
     context->decoding.consumed_before = run->first - runs->first;
     last = context;
@@ -334,7 +334,7 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
 
 static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
   tfm_context *context = decoder->step;
-  for (int64_t i = 0; i < n; i++, context = context->decoding.beside) {
+  for (int64_t i = 0; i < n; i++, context = context->decoding.lockstep) {
     const Run run = run_in(decoder, &runs[i], context);
     set_inputs(decoder, &run);
     set_outputs(decoder, &run);
@@ -347,7 +347,7 @@ static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_
   tfm_status status = run_steps(decoder->step, error);
   if (runs->best) best_end(&decoder->best, rows, decoder->step->threads);
   context = decoder->step;
-  for (int64_t i = 0; i < n && !status; i++, context = context->decoding.beside) {
+  for (int64_t i = 0; i < n && !status; i++, context = context->decoding.lockstep) {
     const Run run = run_in(decoder, &runs[i], context);
     take_results(decoder, &run);
   }
@@ -359,7 +359,7 @@ tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, 
   for (int64_t first = 0, bound; first < n && !status; first += bound) {
     status = bind_runs(decoder, runs + first, n - first, &bound, error);
     if (!status) status = run_bound(decoder, runs + first, bound, error);
-    decoder->step->decoding.beside = NULL; /* others may run it alone */
+    decoder->step->decoding.lockstep = NULL; /* others may run it alone */
   }
   return status;
 }

@@ -12,23 +12,23 @@
 #include "steps.h"
 
 /* A context for lockstep runs with `first`. It must be destroyed before `first` is. NULL: no memory. */
-tfm_context *beside_create(const tfm_context *first);
-void beside_destroy(tfm_context *context);
+tfm_context *lockstep_create(const tfm_context *first);
+void lockstep_destroy(tfm_context *context);
 
 /* Makes the list of `first`, which is bound, hold `first` alone. Others may then be added one by one. */
-void beside_none(tfm_context *first);
+void lockstep_none(tfm_context *first);
 /* Binds a context to these sizes and adds it behind `last`, the end of the list. *fits is false if there
  * is no room for it. In that case, and after an error, the list is as it was. */
-tfm_status beside_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols, bool *fits,
+tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols, bool *fits,
                        tfm_error *error);
 
 /* The core calls the remaining functions by way of the context's CachedSteps. This one decides, for a list whose steps are
  * chosen, which steps all threads share. It returns how many threads there should be. */
-int32_t beside_share_steps(tfm_context *first);
+int32_t lockstep_share_steps(tfm_context *first);
 /* Whether a gemm step of all runs of the list is one product, whose rows are those of one run after the other. */
-bool beside_is_one_product(const tfm_context *first, const tfm_step *step);
+bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step);
 /* The epilogue of a tile of such a product: each run's rows have operands of their own. */
-void beside_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
+void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
                         int64_t rows, int64_t column, int64_t columns);
 
 #endif

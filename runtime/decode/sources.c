@@ -36,7 +36,7 @@ static tfm_status read_sizes(tfm_decoder *decoder, const SourceInputs *inputs, t
   decoder->items = 1;
   if (!decoder->source) return TFM_OK;
   tfm_status status = context_set_inputs(decoder->source, inputs->given, error);
-  if (!status && decoding->source_rows != TFM_NONE) decoder->items = decoder->source->binding.symbols[decoding->source_rows];
+  if (!status && decoding->encoder_rows != TFM_NONE) decoder->items = decoder->source->binding.symbols[decoding->encoder_rows];
   for (uint32_t i = 0; i < n_sizes(decoder) && inputs->lengths && !status; i++)
     if (inputs->lengths[i]) status = check_lengths(decoder, i, inputs->lengths[i], error);
   return status;
@@ -89,8 +89,8 @@ static void form_groups(tfm_decoder *decoder, const SourceInputs *inputs) {
   int64_t first = 0;
   for (SourceGroup *group = decoder->groups; group < decoder->groups + decoder->n_groups; first += group++->n) {
     group->first = first;
-    if (decoder->decoding->source_rows != TFM_NONE && decoder->source)
-      group->symbols[decoder->decoding->source_rows] = group->n;
+    if (decoder->decoding->encoder_rows != TFM_NONE && decoder->source)
+      group->symbols[decoder->decoding->encoder_rows] = group->n;
   }
   for (int64_t i = 0; i < decoder->items; i++)
     decoder->order[decoder->groups[decoder->item[i].group].first + decoder->item[i].place] = i;
@@ -115,7 +115,7 @@ static tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, 
 /* Of models with ragged sizes the first axis of an input is that of the items, or it has no such axis. */
 static bool has_items(const tfm_decoder *decoder, uint32_t input) {
   const tfm_tensor_info *info = &decoder->source->program->inputs[input];
-  return info->rank && decoder->source->binding.value_symbols[info->dims[0]] & symbol_bit(decoder->decoding->source_rows);
+  return info->rank && decoder->source->binding.value_symbols[info->dims[0]] & symbol_bit(decoder->decoding->encoder_rows);
 }
 
 /* Bytes behind each index of the axes before these. */
@@ -188,13 +188,13 @@ static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *
 
 static bool fills_pages(const tfm_decoding *decoding, uint32_t output) {
   for (uint32_t i = 0; i < decoding->step->n_caches; i++)
-    if (decoding->step->caches[i].of_source && decoding->cache_sources[i] == output) return true;
+    if (decoding->step->caches[i].of_encoder && decoding->cache_encoded[i] == output) return true;
   return false;
 }
 
 static bool is_kept(const tfm_decoding *decoding, uint32_t output) {
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (input_is_of_source(decoding, i) && decoding->inputs[i].number == output) return true;
+    if (input_is_of_encoder(decoding, i) && decoding->inputs[i].number == output) return true;
   return false;
 }
 
@@ -214,8 +214,8 @@ static int64_t source_positions(const tfm_decoder *decoder) {
   const tfm_program *step = decoder->decoding->step;
   int64_t most = 0;
   for (uint32_t i = 0; i < step->n_caches; i++) {
-    if (!step->caches[i].of_source) continue;
-    most = greatest_of(most, decoder->source->binding.output_dims[decoder->decoding->cache_sources[i] * TFM_MAX_RANK + 1]);
+    if (!step->caches[i].of_encoder) continue;
+    most = greatest_of(most, decoder->source->binding.output_dims[decoder->decoding->cache_encoded[i] * TFM_MAX_RANK + 1]);
   }
   return most;
 }
@@ -226,7 +226,7 @@ static int64_t source_positions(const tfm_decoder *decoder) {
 static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const float *values, int64_t positions,
                       float *const *pages) {
   int64_t stride = cache->columns * (int64_t)sizeof(float);
-  PageSlice slice = {.cache = cache, .floats = decoder->decoding->step->source_page_floats};
+  PageSlice slice = {.cache = cache, .floats = decoder->decoding->step->encoder_page_floats};
   for (int64_t first = 0; first < positions; first += TFM_CACHE_PAGE) {
     slice.page = pages[first / TFM_CACHE_PAGE];
     slice.n = least_of(TFM_CACHE_PAGE, positions - first);
@@ -239,8 +239,8 @@ static void fill_pages(const tfm_decoder *decoder, const SourceGroup *group) {
   const tfm_context *source = decoder->source;
   for (uint32_t i = 0; i < step->n_caches; i++) {
     const tfm_cache *cache = &step->caches[i];
-    if (!cache->of_source) continue;
-    uint32_t output = decoder->decoding->cache_sources[i];
+    if (!cache->of_encoder) continue;
+    uint32_t output = decoder->decoding->cache_encoded[i];
     int64_t positions = source->binding.output_dims[output * TFM_MAX_RANK + 1];
     const float *values = source->run.callers[source->program->n_inputs + output];
     for (int64_t place = 0; place < group->n; place++)
@@ -252,7 +252,7 @@ static void fill_pages(const tfm_decoder *decoder, const SourceGroup *group) {
 /* Pages of items are not shared and never given back: a list is a row of addresses. Tails, and what no position fills, are
  * zero. */
 void sources_place_pages(tfm_decoder *decoder) {
-  const int64_t floats = decoder->decoding->step->source_page_floats, bytes = cache_page_bytes(floats);
+  const int64_t floats = decoder->decoding->step->encoder_page_floats, bytes = cache_page_bytes(floats);
   char *page = decoder->blocks[BLOCK_SOURCE].memory;
   float **list = decoder->item_pages;
   for (int64_t i = 0; i < decoder->items; i++) {
@@ -290,7 +290,7 @@ static tfm_status execute(tfm_decoder *decoder, const SourceRun *run, tfm_error 
 static tfm_status do_items(tfm_decoder *decoder, const SourceRun *run, tfm_error *error) {
   tfm_context *source = decoder->source;
   memcpy(source->asked, run->group->symbols, source->program->n_symbols * sizeof *source->asked);
-  if (decoder->decoding->source_rows != TFM_NONE) source->asked[decoder->decoding->source_rows] = run->n;
+  if (decoder->decoding->encoder_rows != TFM_NONE) source->asked[decoder->decoding->encoder_rows] = run->n;
   tfm_status status = context_bind_symbols(source, source->asked, error);
   if (!status) status = groups_gather(decoder, run->inputs, run->room, run->items, error);
   if (status) return status;
@@ -336,7 +336,7 @@ static void take_group(const tfm_decoder *decoder, SourceGroup *group) {
   void *const *outputs = decoder->source->run.callers + decoder->source->program->n_inputs;
   fill_pages(decoder, group);
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
-    if (input_is_of_source(decoding, i)) group->kept[i] = outputs[decoding->inputs[i].number];
+    if (input_is_of_encoder(decoding, i)) group->kept[i] = outputs[decoding->inputs[i].number];
 }
 
 static tfm_status no_memory(tfm_error *error) {
@@ -379,7 +379,7 @@ tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_er
   if (status) return status;
   decoder->passing_bytes = passing.bytes;
   if (kept.bytes < 0 || passing.bytes < 0 ||
-      !size_product(&pages, decoder->n_item_pages, cache_page_bytes(decoder->decoding->step->source_page_floats)) ||
+      !size_product(&pages, decoder->n_item_pages, cache_page_bytes(decoder->decoding->step->encoder_page_floats)) ||
       !decoder_reserve_block(decoder, BLOCK_OUTPUTS, kept.bytes) || !decoder_reserve_block(decoder, BLOCK_SOURCE, pages))
     return no_memory(error);
   return TFM_OK;

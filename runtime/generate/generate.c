@@ -131,7 +131,7 @@ static tfm_status take_row(Generation *g, int64_t row) {
   const float most = are_numbers ? row_max(bounds, n_blocks) : -INFINITY;
   if (!(most > -INFINITY)) return generation_refuse_scores(g, row, are_numbers);
   if (g->beams == 1) return TFM_OK;
-  if (g->log_sums) return generation_take_sum(g, row, (double)g->log_sums[row]);
+  if (g->logsumexp) return generation_take_sum(g, row, (double)g->logsumexp[row]);
   return generation_take_sum(g, row, (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most)));
 }
 
@@ -142,7 +142,7 @@ tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length) {
 tfm_status generation_call(Generation *g) {
   const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
   if (g->best) return best_call(g, &rows);
-  tfm_status status = g->model->scores(g->model->user, &rows, g->scores, g->log_sums, g->error);
+  tfm_status status = g->model->logits(g->model->user, &rows, g->scores, g->logsumexp, g->error);
   if (status == TFM_OK) scan_rows(g);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_row(g, row);
   return status;
@@ -154,7 +154,7 @@ tfm_status generation_call(Generation *g) {
 static bool make_room(Generation *g, int64_t rows) {
   int64_t elements;
   if (__builtin_mul_overflow(rows, g->vocab, &elements)) return false;
-  const bool wants_sums = g->beams > 1 && g->model->gives_log_sums;
+  const bool wants_sums = g->beams > 1 && g->model->gives_logsumexp;
   g->row_tokens = generation_allocate(g, rows, sizeof *g->row_tokens);
   g->row_lengths = generation_allocate(g, rows, sizeof *g->row_lengths);
   g->row_items = generation_allocate(g, rows, sizeof *g->row_items);
@@ -162,12 +162,12 @@ static bool make_room(Generation *g, int64_t rows) {
   g->scores = generation_allocate(g, elements, sizeof *g->scores);
   g->bounds = generation_allocate(g, rows * row_blocks(g->vocab), sizeof *g->bounds);
   g->shifts = generation_allocate(g, rows, sizeof *g->shifts);
-  g->log_sums = wants_sums ? generation_allocate(g, rows, sizeof *g->log_sums) : NULL;
+  g->logsumexp = wants_sums ? generation_allocate(g, rows, sizeof *g->logsumexp) : NULL;
   g->changed = generation_allocate(g, g->vocab, sizeof *g->changed);
   g->stamps = generation_allocate(g, g->vocab, sizeof *g->stamps);
   g->heap = generation_allocate(g, g->heap_size, sizeof *g->heap);
   return g->row_tokens && g->row_lengths && g->row_items && g->row_parents && g->scores && g->bounds && g->shifts &&
-         (g->log_sums || !wants_sums) && g->changed && g->stamps && g->heap;
+         (g->logsumexp || !wants_sums) && g->changed && g->stamps && g->heap;
 }
 
 static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_error *error) {

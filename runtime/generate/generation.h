@@ -70,7 +70,7 @@ typedef struct Generation {
   int64_t *row_lengths, *row_items, *row_parents;
   float *scores; /* [n_rows][vocab] */
   float *bounds; /* [n_rows][blocks]: the largest score of each ROW_BLOCK tokens */
-  float *log_sums; /* [n_rows], if the model gives them */
+  float *logsumexp; /* [n_rows], if the model gives them */
   double *shifts;  /* [n_rows]: what is taken from each score: in beam search the log of the sum of exponentials, else 0 */
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */

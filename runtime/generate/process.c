@@ -273,7 +273,7 @@ static int64_t tokens_wanted(const Generation *g) { return g->beams == 1 ? 1 : g
 static bool is_possible(const Generation *g) {
   const tfm_generate_options *o = &g->options;
   if (!g->model->best || o->on_scores || tokens_wanted(g) > g->model->most_best) return false;
-  return g->beams == 1 ? !o->do_sample && !o->return_token_scores : g->model->gives_log_sums;
+  return g->beams == 1 ? !o->do_sample && !o->return_token_scores : g->model->gives_logsumexp;
 }
 
 /* What a row holds may be forbidden (as the end of an n-gram) or penalised. */
@@ -332,16 +332,16 @@ static void add_apart(Generation *g, int64_t number, RowScores *row) {
 }
 
 static tfm_status take_best(Generation *g, int64_t number) {
-  const float most = best_of(g, number)->score;
+  const float most = best_of(g, number)->logit;
   if (isnan(most)) return generation_refuse_scores(g, number, false);
   RowScores row = {.scores = generation_row_scores(g, number)};
   if (!(most > -INFINITY)) add_apart(g, number, &row);
   if (!(most > -INFINITY || row.n_changed)) return generation_refuse_scores(g, number, true);
-  return g->log_sums ? generation_take_sum(g, number, (double)g->log_sums[number]) : TFM_OK;
+  return g->logsumexp ? generation_take_sum(g, number, (double)g->logsumexp[number]) : TFM_OK;
 }
 
 tfm_status best_call(Generation *g, const tfm_step_rows *rows) {
-  const tfm_best_call call = {g->n_best, g->best, g->apart, g->scores, g->log_sums};
+  const tfm_best_call call = {g->n_best, g->best, g->apart, g->scores, g->logsumexp};
   for (int64_t row = 0; g->apart && row < g->n_rows; row++) choose_apart(g, row);
   tfm_status status = g->model->best(g->model->user, rows, &call, g->error);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_best(g, row);
@@ -354,7 +354,7 @@ tfm_status best_process_row(Generation *g, int64_t number, RowScores *row) {
   tfm_status status = process_row(g, number, row);
   if (status != TFM_OK || !row->n_blocks) return status; /* a token is forced */
   add_apart(g, number, row);
-  for (int64_t i = 0; i < g->n_best; i++) add_changed(g, row, best_of(g, number)[i].token, best_of(g, number)[i].score);
+  for (int64_t i = 0; i < g->n_best; i++) add_changed(g, row, best_of(g, number)[i].token, best_of(g, number)[i].logit);
   row->n_blocks = 0;
   return TFM_OK;
 }

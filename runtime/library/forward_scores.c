@@ -224,8 +224,8 @@ static void sort(const ForwardScores *f, const tfm_step_rows *call, int64_t *ord
   }
 }
 
-static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores, float *log_sums, tfm_error *error) {
-  (void)log_sums; /* not given */
+static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores, float *logsumexp, tfm_error *error) {
+  (void)logsumexp; /* not given */
   ForwardScores *f = user;
   if (!make_room(f, &f->order, (size_t)call->n * sizeof(int64_t))) return no_memory(error);
   int64_t *order = (int64_t *)(void *)f->order.memory;
@@ -241,5 +241,5 @@ static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores
 }
 
 tfm_generate_model forward_scores_model(ForwardScores *forward) {
-  return (tfm_generate_model){.vocab = forward->generation->vocab, .user = forward, .scores = scores_of};
+  return (tfm_generate_model){.vocab = forward->generation->vocab, .user = forward, .logits = scores_of};
 }

@@ -36,7 +36,7 @@ static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
       .struct_size = sizeof options, .pool = context->pool, .allocator = context->allocator};
   const tfm_decoding *decoding = context->model->decoding;
   if (context->decoding.decoder) return TFM_OK;
-  tfm_status status = tfm_decoder_create(decoding, decoding->source ? context->weights : NULL, context->weights, &options,
+  tfm_status status = tfm_decoder_create(decoding, decoding->encoder ? context->weights : NULL, context->weights, &options,
                                          &context->decoding.decoder, error);
   if (status) return status;
   context->decoding.end_decoding = end_decoding;
@@ -61,7 +61,7 @@ enum { MOST_SIZES = UINT8_MAX + 1 }; /* a term holds the number of a size in a b
 
 /* What args say of the sizes that the source program has too; NULL: none has lengths. */
 static const int64_t *const *source_lengths(const tfm_context *context, const void *args, const int64_t **lengths) {
-  const tfm_program *source = context->model->decoding->source;
+  const tfm_program *source = context->model->decoding->encoder;
   if (!context->library->generation->lengths || !source) return NULL;
   for (uint32_t i = 0; i < source->n_symbols; i++) {
     lengths[i] = NULL;
@@ -77,7 +77,7 @@ tfm_status library_begin(tfm_context *context, const void *args, int64_t max_row
   tfm_status status = source_inputs(context, args, error);
   if (!status) status = make_decoder(context, error);
   if (status) return status;
-  const tfm_value *inputs = context->model->decoding->source ? context->given : NULL;
+  const tfm_value *inputs = context->model->decoding->encoder ? context->given : NULL;
   const int64_t *places[MOST_SIZES], *const *lengths = source_lengths(context, args, places);
   return tfm_decoder_begin_ragged(context->decoding.decoder, inputs, lengths, max_rows, max_length, error);
 }
@@ -118,9 +118,9 @@ tfm_status tfm_library_leave(tfm_context *context, int64_t row, tfm_error *error
 }
 
 tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
-                            float *log_sums, tfm_error *error) {
+                            float *logsumexp, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, scores, log_sums, error));
+  return status ? status : leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, scores, logsumexp, error));
 }
 
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error) {
@@ -269,10 +269,10 @@ static tfm_status check_stopped(const Call *call, tfm_error *error) {
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the generation was cancelled");
 }
 
-static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp, tfm_error *error) {
   Call *call = user;
   tfm_status status = check_stopped(call, error);
-  return status ? status : call->scorer.scores(call->scorer.user, rows, scores, log_sums, error);
+  return status ? status : call->scorer.logits(call->scorer.user, rows, scores, logsumexp, error);
 }
 
 static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_call *wanted, tfm_error *error) {
@@ -307,8 +307,8 @@ static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *ge
   if (status) return status;
   const tfm_generate_model model = {.vocab = call->scorer.vocab,
                                     .user = call,
-                                    .scores = scores_of,
-                                    .gives_log_sums = call->scorer.gives_log_sums,
+                                    .logits = scores_of,
+                                    .gives_logsumexp = call->scorer.gives_logsumexp,
                                     .share = share,
                                     .best = call->scorer.best ? best_of : NULL,
                                     .most_best = call->scorer.most_best};

@@ -35,7 +35,7 @@ Scores = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, POINTER(StepRows), POIN
 
 
 class Model(ctypes.Structure):
-    _fields_ = [("vocab", INT64), ("user", ctypes.c_void_p), ("scores", Scores), ("gives_log_sums", ctypes.c_int32),
+    _fields_ = [("vocab", INT64), ("user", ctypes.c_void_p), ("scores", Scores), ("gives_logsumexp", ctypes.c_int32),
                 ("share", ctypes.c_void_p), ("best", ctypes.c_void_p), ("most_best", INT64)]
 
 
@@ -106,19 +106,19 @@ def given_options(library, o, kept):
     return g
 
 
-def run_ours(library, vocab, table, prompt, lead, options, gives_log_sums):
+def run_ours(library, vocab, table, prompt, lead, options, gives_logsumexp):
     kept = []
 
-    def scores(_, rows, out, log_sums, error):
+    def scores(_, rows, out, logsumexp, error):
         for i in range(rows[0].n):
             tokens = rows[0].tokens[i][:rows[0].lengths[i]]
             row = table(rows[0].items[i], tokens)
             ctypes.memmove(ctypes.addressof(out.contents) + 4 * i * vocab, row.ctypes.data, row.nbytes)
-            if gives_log_sums and log_sums:
-                log_sums[i] = np.log(np.exp(row.astype(float)).sum())
+            if gives_logsumexp and logsumexp:
+                logsumexp[i] = np.log(np.exp(row.astype(float)).sum())
         return 0
 
-    model = Model(vocab, None, Scores(scores), gives_log_sums, None)
+    model = Model(vocab, None, Scores(scores), gives_logsumexp, None)
     tokens = (ctypes.c_int32 * prompt.size)(*prompt.ravel().tolist())
     prompts = Prompts(prompt.shape[0], prompt.shape[1], tokens, None, (INT64 * len(lead))(*lead))
     error, generated = Error(), Generated()

@@ -74,8 +74,8 @@ MODELS = {
   forward(src: i32[batch, ragged source], tgt: i32[batch, time]) {{
     require batch < 2, "each item is computed alone, so {{batch}} is 1"
     hidden = embed(tgt)
-    of_source = sum(embed(src), axis = 1, keepdim = true) * 0.3
-    logits = linear(hidden + mean(hidden, axis = 1, keepdim = true) + of_source, shared.weight)
+    of_encoder = sum(embed(src), axis = 1, keepdim = true) * 0.3
+    logits = linear(hidden + mean(hidden, axis = 1, keepdim = true) + of_encoder, shared.weight)
     return logits
   }}
   generate tgt from logits {{ bos = 1  max_length = 10 }}

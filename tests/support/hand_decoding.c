@@ -72,7 +72,7 @@ static void add_up(const tfm_row_args *args) {
     }
 }
 
-static void log_sum(const tfm_row_args *args) {
+static void logsumexp(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++) {
     double sum = 0;
     for (int64_t j = 0; j < args->columns; j++) sum += exp((double)hand_float_at(args, 1, i, j));
@@ -161,7 +161,7 @@ static void attention_step(HandProgram *hand, int cross, tfm_operand operand) {
 
 /* --- The programs -------------------------------------------------------------------------------------------------- */
 
-static void source_program(HandProgram *hand) {
+static void encoder_program(HandProgram *hand) {
   hand_open(hand, "source");
   tfm_size rows = hand_symbol(hand, "rows"), n = hand_symbol(hand, "source");
   tfm_size k = hand_constant(hand, K), v = hand_constant(hand, V);
@@ -187,7 +187,7 @@ static void step_values(HandProgram *hand, tfm_size rows, tfm_size past, tfm_siz
   hand_input(hand, "cache.2", TFM_I32, "i32[rows, past]", 2, (const tfm_size[]){rows, past});
   tfm_size kept = times(hand, 1, KEPT), vocab = hand_constant(hand, WRITER_VOCAB);
   hand_output(hand, "logits", TFM_F32, "f32[rows, kept, 32]", 3, (const tfm_size[]){rows, kept, vocab});
-  hand_output(hand, "log_sum", TFM_F32, "f32[rows, kept]", 2, (const tfm_size[]){rows, kept});
+  hand_output(hand, "logsumexp", TFM_F32, "f32[rows, kept]", 2, (const tfm_size[]){rows, kept});
   hand_output(hand, "cache.2", TFM_I32, "i32[rows, past + fresh]", 2, (const tfm_size[]){rows, length});
   const uint8_t both[] = {ROWS, FRESH};
   hand_buffer(hand, TFM_F32, hand_product(hand, Q, 2, both), 0, 6);
@@ -211,7 +211,7 @@ static void step_caches(HandProgram *hand) {
   hand->caches[SOURCE_VALUES] = (tfm_cache){TFM_CACHE_VALUES, 1, 1, V, 16 + K * TFM_CACHE_PAGE};
   hand->program.n_caches = N_CACHES;
   hand->program.own_page_floats = (K + V) * TFM_CACHE_PAGE;
-  hand->program.source_page_floats = (K + V) * TFM_CACHE_PAGE + 16;
+  hand->program.encoder_page_floats = (K + V) * TFM_CACHE_PAGE + 16;
 }
 
 /* The history: what there was, then the new tokens. */
@@ -240,7 +240,7 @@ static void score_steps(HandProgram *hand, tfm_size rows, tfm_size length) {
   row_step(hand, add_up, 3, (const tfm_size[]){rows, kept, vocab}, 0, 5, operands);
   const tfm_operand sums[] = {hand_operand(TFM_SPACE_OUTPUT, OUT_LOG_SUM, TFM_F32, 3, (const tfm_size[]){kept, 1, 0}),
                               operands[0]};
-  row_step(hand, log_sum, 3, (const tfm_size[]){rows, kept, vocab}, 1, 2, sums);
+  row_step(hand, logsumexp, 3, (const tfm_size[]){rows, kept, vocab}, 1, 2, sums);
 }
 
 static void step_program(HandProgram *hand) {
@@ -264,19 +264,19 @@ static void step_program(HandProgram *hand) {
 }
 
 void hand_writer(HandDecoding *hand) {
-  source_program(&hand->source);
+  encoder_program(&hand->source);
   step_program(&hand->step);
   hand->inputs[IN_TOKENS] = (tfm_step_input){0};
   hand->inputs[IN_MASK] = (tfm_step_input){.number = 2};
   hand->inputs[IN_HISTORY] = (tfm_step_input){.is_cache = 1, .number = OUT_HISTORY, .past_axis = 1};
   for (int i = 0; i < SOURCE; i++) hand->sizes[i] = TFM_NONE;
   hand->sizes[SOURCE] = 1;
-  hand->cache_sources[SOURCE_KEYS] = 0;
-  hand->cache_sources[SOURCE_VALUES] = 1;
-  hand->decoding = (tfm_decoding){.source = &hand->source.program, .step = &hand->step.program, .tokens = IN_TOKENS,
+  hand->cache_encoded[SOURCE_KEYS] = 0;
+  hand->cache_encoded[SOURCE_VALUES] = 1;
+  hand->decoding = (tfm_decoding){.encoder = &hand->source.program, .step = &hand->step.program, .decoder_input = IN_TOKENS,
                                   .inputs = hand->inputs, .past = PAST, .fresh = FRESH, .kept = KEPT, .rows = ROWS,
-                                  .source_rows = 0, .sizes = hand->sizes, .scores = OUT_SCORES, .log_sum = OUT_LOG_SUM,
-                                  .vocab = WRITER_VOCAB, .cache_sources = hand->cache_sources};
+                                  .encoder_rows = 0, .sizes = hand->sizes, .logits = OUT_SCORES, .logsumexp = OUT_LOG_SUM,
+                                  .vocab = WRITER_VOCAB, .cache_encoded = hand->cache_encoded};
 }
 
 /* --- The same by loops --------------------------------------------------------------------------------------------- */

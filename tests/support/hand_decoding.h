@@ -13,7 +13,7 @@ enum { WRITER_VOCAB = 32, WRITER_MOST = 600 /* tokens of a row */ };
 typedef struct HandDecoding {
   HandProgram source, step;
   tfm_step_input inputs[8];
-  uint32_t sizes[8], cache_sources[8];
+  uint32_t sizes[8], cache_encoded[8];
   tfm_decoding decoding;
 } HandDecoding;
 

@@ -87,7 +87,7 @@ static void open_model(Model *m, const Shape *shape, const TargetInfo *target) {
   const char *source = arena_printf(m->arena, text, (long long)shape->vocab, (long long)shape->d, shape->last);
   Graph *graph = elaborate_text(m->arena, &m->diag, source, &(ElaborateOptions){0});
   good(m, graph);
-  cr_assert(compiled_decoding(&m->made, m->arena, &m->diag, graph, target, weight_named, m) && !m->made.decoding.source);
+  cr_assert(compiled_decoding(&m->made, m->arena, &m->diag, graph, target, weight_named, m) && !m->made.decoding.encoder);
   m->random = 99;
 }
 
@@ -164,15 +164,15 @@ static bool is_apart(const uint64_t *apart, int64_t token) { return apart && apa
 typedef struct Given { /* for one row, in place of its scores */
   const float *apart_scores;
   const tfm_best_token *best;
-  float log_sum;
+  float logsumexp;
 } Given;
 
 /* The best token that is worse than `before`, of those that are not set apart. */
 static tfm_best_token best_after(const Model *m, const float *all, const uint64_t *apart, tfm_best_token before) {
   tfm_best_token best = {-INFINITY, TFM_NO_TOKEN};
   for (int64_t t = 0; t < m->shape.vocab; t++) {
-    const bool is_after = all[t] < before.score || (all[t] == before.score && t > before.token);
-    if (is_after && !is_apart(apart, t) && all[t] > best.score) best = (tfm_best_token){all[t], (int32_t)t};
+    const bool is_after = all[t] < before.logit || (all[t] == before.logit && t > before.token);
+    if (is_after && !is_apart(apart, t) && all[t] > best.logit) best = (tfm_best_token){all[t], (int32_t)t};
   }
   return best;
 }
@@ -181,10 +181,10 @@ static void compare_best(const Model *m, int64_t row, const float *all, const ui
                          const Given *given) {
   tfm_best_token want = {INFINITY, TFM_NO_TOKEN};
   for (int64_t i = 0; i < n_best; i++) {
-    if (want.score > -INFINITY) want = best_after(m, all, apart, want);
-    cr_assert(given->best[i].score == want.score && given->best[i].token == want.token,
+    if (want.logit > -INFINITY) want = best_after(m, all, apart, want);
+    cr_assert(given->best[i].logit == want.logit && given->best[i].token == want.token,
               "row %lld, number %lld: token %d (%g), not %d (%g)", (long long)row, (long long)i, given->best[i].token,
-              given->best[i].score, want.token, want.score);
+              given->best[i].logit, want.token, want.logit);
   }
 }
 
@@ -199,13 +199,13 @@ static void compare_row(const Model *m, int64_t row, const float *all, float sum
     else cr_assert(memcmp(&score, &all[t], sizeof *all) == 0, "row %lld, token %lld", (long long)row, (long long)t);
   }
   if (!are_numbers) {
-    cr_assert(isnan(given->best->score), "row %lld: %g", (long long)row, given->best->score);
+    cr_assert(isnan(given->best->logit), "row %lld: %g", (long long)row, given->best->logit);
     return;
   }
   compare_best(m, row, all, apart, n_best, given);
   if (has_score)
-    cr_assert(fabsf(given->log_sum - sum) <= 2e-6f * (1 + fabsf(sum)), "row %lld: the sum's log is %.9g, not %.9g",
-              (long long)row, given->log_sum, sum);
+    cr_assert(fabsf(given->logsumexp - sum) <= 2e-6f * (1 + fabsf(sum)), "row %lld: the sum's log is %.9g, not %.9g",
+              (long long)row, given->logsumexp, sum);
 }
 
 /* Both ways for the same rows. */
@@ -214,23 +214,23 @@ static void compare_call(Model *m, const Rows *rows, const tfm_generate_model *w
   const int64_t vocab = m->shape.vocab, words = (vocab + 63) / 64;
   const tfm_step_rows call = {rows->n, rows->places, rows->lengths, rows->items, rows->parents};
   float *all = malloc((size_t)(rows->n * vocab) * sizeof *all), *given = malloc((size_t)(rows->n * vocab) * sizeof *given);
-  float *sums = malloc((size_t)rows->n * sizeof *sums), *log_sums = malloc((size_t)rows->n * sizeof *log_sums);
+  float *sums = malloc((size_t)rows->n * sizeof *sums), *logsumexp = malloc((size_t)rows->n * sizeof *logsumexp);
   uint64_t *apart = set_apart ? calloc((size_t)(rows->n * words), sizeof *apart) : NULL;
   tfm_best_token *best = calloc((size_t)(rows->n * n_best), sizeof *best);
   tfm_error error;
   for (int64_t i = 0; i < rows->n * vocab; i++) given[i] = 12345;
   for (int64_t i = 0; i < rows->n * vocab && apart; i++)
     if (next_random(m) % set_apart == 0) apart[i / vocab * words + i % vocab / 64] |= (uint64_t)1 << i % vocab % 64;
-  ok(whole->scores(whole->user, &call, all, sums, &error), &error);
+  ok(whole->logits(whole->user, &call, all, sums, &error), &error);
   const int64_t before = allocations;
-  const tfm_best_call wanted = {n_best, best, apart, given, n_best > 1 ? log_sums : NULL};
+  const tfm_best_call wanted = {n_best, best, apart, given, n_best > 1 ? logsumexp : NULL};
   ok(fused->best(fused->user, &call, &wanted, &error), &error);
   cr_assert_eq(allocations, before);
   for (int64_t i = 0; i < rows->n; i++) {
-    const Given of_row = {given + i * vocab, best + i * n_best, n_best > 1 ? log_sums[i] : sums[i]};
+    const Given of_row = {given + i * vocab, best + i * n_best, n_best > 1 ? logsumexp[i] : sums[i]};
     compare_row(m, i, all + i * vocab, sums[i], apart ? apart + i * words : NULL, n_best, &of_row);
   }
-  free(all), free(given), free(sums), free(log_sums), free(apart), free(best);
+  free(all), free(given), free(sums), free(logsumexp), free(apart), free(best);
 }
 
 static void compare_calls(Model *m, int32_t threads, int64_t n) {
@@ -293,10 +293,10 @@ typedef struct Watched {
   int64_t matrices, bests;
 } Watched;
 
-static tfm_status watched_scores(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+static tfm_status watched_scores(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp, tfm_error *error) {
   Watched *watched = user;
   watched->matrices++;
-  return watched->inner.scores(watched->inner.user, rows, scores, log_sums, error);
+  return watched->inner.logits(watched->inner.user, rows, scores, logsumexp, error);
 }
 
 static tfm_status watched_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {
@@ -358,7 +358,7 @@ static void generate_both(Model *m, tfm_decoder *decoder, bool has_beams, int *w
   Watched watched = {.inner = tfm_decoder_model(decoder)};
   tfm_generate_model model = watched.inner;
   model.user = &watched;
-  model.scores = watched_scores;
+  model.logits = watched_scores;
   model.best = NULL;
   model.share = NULL;
   tfm_generated expected, got;
@@ -409,7 +409,7 @@ Test(decoding_best, is_not_asked_for_by_who_needs_scores) {
   open_model(&m, &fused_shapes[0], host_target());
   tfm_decoder *decoder = decoder_for(&m, 1, 2 * TOO_MANY_BEAMS);
   Watched watched = {.inner = tfm_decoder_model(decoder)};
-  const tfm_generate_model model = {.vocab = 30, .user = &watched, .scores = watched_scores, .gives_log_sums = 1,
+  const tfm_generate_model model = {.vocab = 30, .user = &watched, .logits = watched_scores, .gives_logsumexp = 1,
                                     .best = watched_best, .most_best = watched.inner.most_best};
   const tfm_prompts prompts = {.n = 2, .width = 1, .tokens = (const int32_t[]){3, 7}};
   const int64_t special[] = {26, 27, 28, 29};

@@ -188,7 +188,7 @@ static Decoding begin(const Model *m, const char *name, int32_t threads) {
   tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   ok(tfm_decoder_create(&m->made.decoding, m->made.packed, m->made.packed, &options, &d.decoder, &error), &error);
   tfm_value inputs[MAX_INPUTS];
-  const tfm_program *whole = m->whole.forward, *source = m->made.decoding.source;
+  const tfm_program *whole = m->whole.forward, *source = m->made.decoding.encoder;
   for (uint32_t i = 0; source && i < source->n_inputs; i++)
     for (uint32_t k = 0; k < whole->n_inputs; k++)
       if (strcmp(source->inputs[i].name, whole->inputs[k].name) == 0) inputs[i] = m->inputs[k];
@@ -212,11 +212,11 @@ static void compare(const Decoding *d, int set, int64_t item, int64_t position, 
               d->name, set, (long long)item, (long long)position, (long long)i, (double)got[i], (double)want[i]);
 }
 
-static void compare_log_sum(const Decoding *d, const float *scores, float log_sum) {
+static void compare_logsumexp(const Decoding *d, const float *scores, float logsumexp) {
   double most = -INFINITY, sum = 0;
   for (int64_t i = 0; i < d->m->vocab; i++) most = scores[i] > most ? scores[i] : most;
   for (int64_t i = 0; i < d->m->vocab; i++) sum += exp(scores[i] - most);
-  cr_assert_float_eq(log_sum, log(sum) + most, 1e-5 * (1 + fabs(most)), "%s", d->name);
+  cr_assert_float_eq(logsumexp, log(sum) + most, 1e-5 * (1 + fabs(most)), "%s", d->name);
 }
 
 /* Appends counts[i] tokens to row first_row + i, where row r is of item r % items and set r / items; compares the scores
@@ -227,23 +227,23 @@ static void step_each(const Decoding *d, int64_t first_row, int64_t n_rows, cons
   tfm_error error;
   size_t places = (size_t)n_rows * (size_t)kept;
   float *scores = calloc(places * (size_t)m->vocab, sizeof *scores);
-  float *log_sums = calloc(places, sizeof *log_sums);
+  float *logsumexp = calloc(places, sizeof *logsumexp);
   int64_t n = 0;
   bool sums = tfm_decoder_length(d->decoder, first_row) % 2;
   for (int64_t row = first_row; row < first_row + n_rows; row++) {
     int64_t length = tfm_decoder_length(d->decoder, row), count = counts[row - first_row];
     if (count) rows[n++] = (tfm_decoder_row){row, m->tokens[row / m->items][row % m->items] + length, count};
   }
-  ok(tfm_decoder_step(d->decoder, n, rows, kept, scores, sums ? log_sums : NULL, &error), &error);
+  ok(tfm_decoder_step(d->decoder, n, rows, kept, scores, sums ? logsumexp : NULL, &error), &error);
   for (int64_t r = 0; r < n; r++)
     for (int64_t k = 0; k < kept; k++) {
       int64_t row = rows[r].row, length = tfm_decoder_length(d->decoder, row);
       const float *got = scores + (r * kept + k) * m->vocab;
       compare(d, (int)(row / m->items), row % m->items, length - kept + k, got);
-      if (sums) compare_log_sum(d, got, log_sums[r * kept + k]);
+      if (sums) compare_logsumexp(d, got, logsumexp[r * kept + k]);
     }
   free(scores);
-  free(log_sums);
+  free(logsumexp);
 }
 
 static void step(const Decoding *d, int64_t first_row, int64_t n_rows, int64_t n, int64_t kept) {
@@ -312,13 +312,13 @@ static void back_and_forth(const Model *m, const char *name) {
 static void without_scores(const Model *m, const char *name) {
   Decoding d = begin(m, name, 2);
   tfm_decoder_row rows[MAX_ITEMS];
-  float log_sums[MAX_ITEMS];
+  float logsumexp[MAX_ITEMS];
   tfm_error error;
   join_all(&d);
   for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i], 6};
-  ok(tfm_decoder_step(d.decoder, m->items, rows, 1, NULL, log_sums, &error), &error);
+  ok(tfm_decoder_step(d.decoder, m->items, rows, 1, NULL, logsumexp, &error), &error);
   for (int64_t i = 0; i < m->items; i++)
-    compare_log_sum(&d, m->expected[0] + (i * LENGTH + 5) * m->vocab, log_sums[i]);
+    compare_logsumexp(&d, m->expected[0] + (i * LENGTH + 5) * m->vocab, logsumexp[i]);
   for (int64_t i = 0; i < m->items; i++) rows[i] = (tfm_decoder_row){i, m->tokens[0][i] + 6, 4};
   ok(tfm_decoder_step(d.decoder, m->items, rows, 1, NULL, NULL, &error), &error);
   step(&d, 0, m->items, 3, 2);

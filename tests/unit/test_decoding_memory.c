@@ -136,7 +136,7 @@ Test(decoding_memory, sources_of_different_lengths_reserve_what_is_said) {
   cr_assert(compiled_decoding(&m.made, m.arena, &diag, graph, host_target(), NULL, NULL));
   const int64_t *given[SIZE_MAX_SYMBOLS] = {NULL};
   int64_t said = 0;
-  for (uint32_t i = 0; i < m.made.decoding.source->n_symbols; i++)
+  for (uint32_t i = 0; i < m.made.decoding.encoder->n_symbols; i++)
     if (m.made.decoding.ragged[i]) given[i] = own;
   for (int i = 0; i < ITEMS; i++) said += decoding_source_bytes(&m.made.decoding, own[i]);
   cr_expect_eq(said, 7 * decoding_source_bytes(&m.made.decoding, 1));

@@ -45,7 +45,7 @@ static void setup(void) {
   RandomWeights weights = {arena, graph, map_new(arena)};
   cr_assert(compiled_decoding(&made, arena, &diag, graph, host_target(), random_weight, &weights));
   cr_assert_not_null(made.decoding.ragged);
-  while (strcmp(made.decoding.source->symbols[source_size], "source") != 0) source_size++;
+  while (strcmp(made.decoding.encoder->symbols[source_size], "source") != 0) source_size++;
   for (int i = 0; i < ITEMS * POSITIONS; i++)
     ids[i] = i % POSITIONS < lengths[i / POSITIONS] ? 1 + i * 7 % (VOCAB - 1) : i % 2 ? INT_MIN : INT_MAX;
   for (int i = 0; i < ITEMS * 3; i++) scale[i] = 0.2f + 0.3f * (float)(i % 5);
@@ -121,7 +121,7 @@ Test(decoding_ragged, lengths_lie_within_the_inputs) {
 }
 
 Test(decoding_ragged, other_sizes_have_no_lengths) {
-  expect_refused(made.decoding.source_rows, lengths, TFM_E_USAGE, "batch is not ragged: all items have the same");
+  expect_refused(made.decoding.encoder_rows, lengths, TFM_E_USAGE, "batch is not ragged: all items have the same");
 }
 
 /* Checks speak of one item, and are those of the items, not of the padded batch. */

@@ -150,19 +150,19 @@ static void spoil_padding(const Model *m, const tfm_value *value, int64_t positi
 static void make_ragged(Model *m, int64_t positions) {
   for (int64_t item = 0; item < m->items; item++)
     m->lengths[item] = !m->made.decoding.ragged ? positions : item == 1 ? m->lengths[0] : draw(m, positions + 1);
-  for (uint32_t i = 0; i < m->made.decoding.source->n_inputs; i++) spoil_padding(m, &m->inputs[i], positions);
+  for (uint32_t i = 0; i < m->made.decoding.encoder->n_inputs; i++) spoil_padding(m, &m->inputs[i], positions);
 }
 
 /* Other numbers of sources and positions in them, other values. */
 static void make_inputs(Model *m, int64_t items, int64_t positions, uint32_t seed) {
-  const tfm_program *source = m->made.decoding.source;
+  const tfm_program *source = m->made.decoding.encoder;
   m->items = source ? items : 1;
   m->random = seed;
   if (!source) return;
   int64_t symbols[SIZE_MAX_SYMBOLS];
   for (uint32_t i = 0; i < source->n_symbols; i++)
     symbols[i] = strcmp(source->symbols[i], "batch") == 0 ? items : positions;
-  zero_inputs(m->arena, m->made.plans.decoding->source, symbols, m->inputs);
+  zero_inputs(m->arena, m->made.plans.decoding->encoder, symbols, m->inputs);
   for (uint32_t i = 0; i < source->n_inputs; i++) fill_randomly(m, &m->inputs[i]);
   make_ragged(m, positions);
 }
@@ -176,7 +176,7 @@ static tfm_decoder *decoder_new(const Model *m, int32_t threads) {
 }
 
 static void begin(const Model *m, tfm_decoder *d, int64_t rows) {
-  const tfm_program *source = m->made.decoding.source;
+  const tfm_program *source = m->made.decoding.encoder;
   const int64_t *lengths[SIZE_MAX_SYMBOLS] = {NULL};
   tfm_error error;
   for (uint32_t i = 0; source && i < source->n_symbols; i++)
@@ -190,7 +190,7 @@ static void begin_alone(const Model *m, tfm_decoder *d, int64_t item) {
   tfm_value inputs[MOST_INPUTS];
   int64_t dims[MOST_INPUTS][TFM_MAX_RANK];
   tfm_error error;
-  for (uint32_t i = 0; m->made.decoding.source && i < m->made.decoding.source->n_inputs; i++) {
+  for (uint32_t i = 0; m->made.decoding.encoder && i < m->made.decoding.encoder->n_inputs; i++) {
     inputs[i] = m->inputs[i];
     memcpy(dims[i], inputs[i].dims, (size_t)inputs[i].rank * sizeof *dims[i]);
     inputs[i].dims = dims[i];
@@ -198,7 +198,7 @@ static void begin_alone(const Model *m, tfm_decoder *d, int64_t item) {
     inputs[i].data = (char *)inputs[i].data + item * value_elements(&inputs[i]) * (inputs[i].dtype == TFM_F32 ? 4 : 1);
     dims[i][1] = m->lengths[item];
   }
-  ok(tfm_decoder_begin(d, m->made.decoding.source ? inputs : NULL, 1, LENGTH, &error), &error);
+  ok(tfm_decoder_begin(d, m->made.decoding.encoder ? inputs : NULL, 1, LENGTH, &error), &error);
 }
 
 /* A row alone, token by token. */
@@ -306,11 +306,11 @@ static void compare(const Crowd *crowd, const Call *call, const float *scores) {
   }
 }
 
-static void check_log_sums(const Call *call, const float *scores, const float *log_sums) {
+static void check_logsumexp(const Call *call, const float *scores, const float *logsumexp) {
   for (int64_t i = 0; i < call->n * call->kept; i++) {
     double sum = 0;
     for (int t = 0; t < VOCAB; t++) sum += exp((double)scores[i * VOCAB + t]);
-    cr_assert_float_eq(log_sums[i], log(sum), 1e-4);
+    cr_assert_float_eq(logsumexp[i], log(sum), 1e-4);
   }
 }
 
@@ -327,16 +327,16 @@ static void fail(Crowd *crowd, Call call, float *scores) {
 }
 
 static void take_step(Crowd *crowd) {
-  static float scores[MOST_ROWS * 4 * VOCAB], log_sums[MOST_ROWS * 4];
+  static float scores[MOST_ROWS * 4 * VOCAB], logsumexp[MOST_ROWS * 4];
   Call call;
   tfm_error error;
   choose(crowd, &call);
   if (call.n && draw(crowd->m, 4) == 0) fail(crowd, call, scores);
   const bool wants_sums = draw(crowd->m, 2);
-  ok(tfm_decoder_step(crowd->decoder, call.n, call.rows, call.kept, scores, wants_sums ? log_sums : NULL, &error), &error);
+  ok(tfm_decoder_step(crowd->decoder, call.n, call.rows, call.kept, scores, wants_sums ? logsumexp : NULL, &error), &error);
   for (int64_t i = 0; i < call.n; i++) crowd->rows[call.rows[i].row].length += call.rows[i].n_tokens;
   compare(crowd, &call, scores);
-  if (wants_sums) check_log_sums(&call, scores, log_sums);
+  if (wants_sums) check_logsumexp(&call, scores, logsumexp);
 }
 
 // ---- the tests ----

@@ -371,7 +371,7 @@ Test(fusion, a_required_fusion_that_does_not_exist) {
   cr_assert(strstr(fault(), "did you mean \"attention\""), "%s", fault());
   diag = diag_new(arena);
   cr_assert(!passes_require(&diag, &fusion_log, "incremental"), "no pass does it");
-  cr_assert(strstr(fault(), "there are attention, qkv, weight-fold, epilogue, prologue, pointwise, rows, needed-rows"), "%s",
+  cr_assert(strstr(fault(), "there are attention, qkv, weight-fold, epilogue, prologue, pointwise, rows, live-rows"), "%s",
             fault());
 }
 

@@ -15,9 +15,9 @@ typedef struct Script { /* a model: the scores that follow each token, whatever 
   tfm_status status; /* what it answers */
 } Script;
 
-static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *log_sums,
+static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp,
                             tfm_error *error) {
-  (void)log_sums;
+  (void)logsumexp;
   Script *script = user;
   cr_assert_leq(rows->n, MOST_ROWS);
   script->calls++;
@@ -52,7 +52,7 @@ static tfm_generate_options options_of(int64_t beams) {
 
 static tfm_status run(Script *script, int64_t n, const int32_t *tokens, const tfm_generate_options *options,
                       tfm_generated *generated, tfm_error *error) {
-  const tfm_generate_model model = {.vocab = VOCAB, .user = script, .scores = scores_of};
+  const tfm_generate_model model = {.vocab = VOCAB, .user = script, .logits = scores_of};
   const tfm_prompts prompts = {.n = n, .width = 1, .tokens = tokens};
   return tfm_generate(&model, &prompts, options, generated, error);
 }
@@ -216,7 +216,7 @@ Test(generate, rows_grow_beyond_the_first_allocation) {
 
 Test(generate, prompts_of_different_lengths) {
   Script script = counting();
-  const tfm_generate_model model = {.vocab = VOCAB, .user = &script, .scores = scores_of};
+  const tfm_generate_model model = {.vocab = VOCAB, .user = &script, .logits = scores_of};
   const int64_t lengths[] = {1, 3};
   const tfm_prompts prompts = {
       .n = 2, .width = 3, .tokens = (const int32_t[]){2, 9999, -5, 3, 3, 2}, .lengths = lengths};
@@ -281,7 +281,7 @@ Test(generate, top_k_and_top_p) {
   Script script = {0};
   float probabilities[VOCAB];
   for (int i = 0; i < VOCAB; i++) script.next[3][i] = logf((float)(i < 2 ? 4 : i < 4 ? 2 : 1));
-  const tfm_generate_model model = {.vocab = VOCAB, .user = &script, .scores = scores_of};
+  const tfm_generate_model model = {.vocab = VOCAB, .user = &script, .logits = scores_of};
   const tfm_prompts prompts = {.n = 1, .width = 1, .tokens = (const int32_t[]){3}};
   tfm_generate_options options = options_of(1);
   options.do_sample = 1;
@@ -309,16 +309,16 @@ Test(generate, I19_beams) {
   expect_rows(&script, 1, (const int32_t[]){0}, &options, 2, (const int32_t[]){0, 1});
 }
 
-static tfm_status scores_of_one_token(void *user, const tfm_step_rows *rows, float *scores, float *log_sums,
+static tfm_status scores_of_one_token(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp,
                             tfm_error *error) {
-  (void)log_sums;
+  (void)logsumexp;
   (void)user, (void)error;
   for (int64_t i = 0; i < rows->n; i++) scores[i] = 0;
   return TFM_OK;
 }
 
 Test(generate, I19_one_token) {
-  const tfm_generate_model model = {.vocab = 1, .scores = scores_of_one_token};
+  const tfm_generate_model model = {.vocab = 1, .logits = scores_of_one_token};
   const tfm_prompts prompts = {.n = 1, .width = 1, .tokens = (const int32_t[]){0}};
   tfm_generate_options options = options_of(1);
   options.eos_token_ids.n = 0;
@@ -374,7 +374,7 @@ Test(generate, I23_lengths) {
   REFUSED("tokens are too many", options.max_new_tokens = INT32_MAX);
   REFUSED("no_repeat_ngram_size is -1", options.no_repeat_ngram_size = -1);
   Script script = counting();
-  const tfm_generate_model model = {.vocab = VOCAB, .user = &script, .scores = scores_of};
+  const tfm_generate_model model = {.vocab = VOCAB, .user = &script, .logits = scores_of};
   const tfm_generate_options options = options_of(1);
   tfm_generated generated;
   tfm_error error;

@@ -32,7 +32,7 @@ static float score_of(const Model *model, const int32_t *tokens, int64_t length,
   return (float)(x >> 8) * 0x1p-21f - (x % 97 ? 4 : 0);
 }
 
-static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
+static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp, tfm_error *error) {
   Model *model = user;
   (void)error;
   if (!model->calls++) model->allocations_at_first = allocations;
@@ -43,9 +43,9 @@ static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores
       float score = scores[i * VOCAB + t] = score_of(model, rows->tokens[i], rows->lengths[i], t);
       sum += exp((double)score);
     }
-    if (log_sums) log_sums[i] = (float)(model->calls == model->bad_call ? NAN : log(sum));
+    if (logsumexp) logsumexp[i] = (float)(model->calls == model->bad_call ? NAN : log(sum));
   }
-  model->sums_given += log_sums != NULL;
+  model->sums_given += logsumexp != NULL;
   return TFM_OK;
 }
 
@@ -61,7 +61,7 @@ static tfm_generate_options options_of(int64_t beams) {
 
 static tfm_status run(Model *model, bool gives_sums, const tfm_generate_options *options, tfm_generated *generated,
                       tfm_error *error) {
-  const tfm_generate_model asked = {.vocab = VOCAB, .user = model, .scores = scores_of, .gives_log_sums = gives_sums};
+  const tfm_generate_model asked = {.vocab = VOCAB, .user = model, .logits = scores_of, .gives_logsumexp = gives_sums};
   const tfm_prompts prompts = {.n = 2, .width = 1, .tokens = (const int32_t[]){3, 500}};
   return tfm_generate(&asked, &prompts, options, generated, error);
 }
@@ -151,7 +151,7 @@ Test(generate_scores, forced_tokens) {
 
 // ---- scores of tokens ----
 
-static double log_sum_of(const Model *model, const int32_t *row, int64_t length) {
+static double logsumexp_of(const Model *model, const int32_t *row, int64_t length) {
   double sum = 0;
   for (int64_t t = 0; t < VOCAB; t++) sum += exp((double)score_of(model, row, length, t));
   return log(sum);
@@ -170,7 +170,7 @@ Test(generate_scores, scores_of_tokens_of_beams) {
     double sum = 0;
     for (int64_t length = 1; length < generated.lengths[i]; length++) {
       sum += (double)scores[length];
-      cr_assert_float_eq(scores[length], (double)score_of(&model, row, length, row[length]) - log_sum_of(&model, row, length),
+      cr_assert_float_eq(scores[length], (double)score_of(&model, row, length, row[length]) - logsumexp_of(&model, row, length),
                          1e-4);
     }
     cr_assert_eq(scores[0], 0);
@@ -193,7 +193,7 @@ Test(generate_scores, scores_of_tokens_of_single_rows) {
     tfm_generated generated = written_by(&model, true, &options);
     for (int64_t length = 1; length < generated.lengths[0]; length++) {
       const int32_t *row = generated.sequences;
-      double rest = exp(log_sum_of(&model, row, length)) - exp((double)score_of(&model, row, length, 11));
+      double rest = exp(logsumexp_of(&model, row, length)) - exp((double)score_of(&model, row, length, 11));
       double wanted = is_drawn ? 0 : (double)score_of(&model, row, length, row[length]) - log(rest);
       cr_assert_float_eq(generated.token_scores[length], wanted, 1e-4);
     }
@@ -263,7 +263,7 @@ Test(generate_scores, I24_the_caller_makes_scores_that_are_none) {
 
 static void probabilities_of(const tfm_generate_options *options, float *probabilities) {
   Model model = {0};
-  const tfm_generate_model asked = {.vocab = VOCAB, .user = &model, .scores = scores_of};
+  const tfm_generate_model asked = {.vocab = VOCAB, .user = &model, .logits = scores_of};
   const tfm_prompts prompts = {.n = 1, .width = 1, .tokens = (const int32_t[]){3}};
   cr_assert_eq(tfm_generate_first_step(&asked, &prompts, options, probabilities, NULL), TFM_OK);
 }

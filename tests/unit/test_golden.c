@@ -174,7 +174,7 @@ static bool check_part(const Case *c, Diag *diag, const Graph *graph) {
   PassLog log = {.arena = arena};
   StrBuf text = strbuf_new(arena), again = strbuf_new(arena);
   const Incremental parts = incremental_derive(arena, diag, graph, &log);
-  Graph *part = strcmp(c->run, "step") ? parts.source : parts.step;
+  Graph *part = strcmp(c->run, "step") ? parts.encoder : parts.step;
   if (c->error) return has_errors(c, parts.reason ? parts.reason : "");
   if (!part) return complain(c, "no such part", "", parts.reason ? parts.reason : "");
   graph_print(&text, part);

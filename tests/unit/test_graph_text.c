@@ -81,7 +81,7 @@ Test(graph_text, roles) {
        "  %5 = slice %3, starts=[0, time.fresh - time.kept, 0] : f32[batch, time.kept, 4]\n"
        "  %6 = sum %5, axis=2 : f32[batch, time.kept]\n"
        "  output y as logits = %5\n"
-       "  output log_sum as logsumexp = %6\n"
+       "  output logsumexp as logsumexp = %6\n"
        "  output \"cache.0\" as cache 0 = %4\n"
        "}\n");
   same("graph Encoder(sizes batch as rows, source) {\n"

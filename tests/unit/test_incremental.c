@@ -37,8 +37,8 @@ static void expect_inputs(const Graph *graph, const char *source, const char *st
   const Incremental parts = incremental_derive(arena, &diag, graph, NULL);
   cr_assert_not_null(parts.step, "%s", parts.reason);
   cr_assert_str_eq(inputs_of(parts.step), step, "%s", inputs_of(parts.step));
-  cr_assert_eq(parts.source != NULL, source != NULL);
-  if (source) cr_assert_str_eq(inputs_of(parts.source), source, "%s", inputs_of(parts.source));
+  cr_assert_eq(parts.encoder != NULL, source != NULL);
+  if (source) cr_assert_str_eq(inputs_of(parts.encoder), source, "%s", inputs_of(parts.encoder));
 }
 
 Test(incremental, keys_and_values_are_kept_as_they_are_projected) {
@@ -112,7 +112,7 @@ static void expect_refusal(const Graph *graph, unsigned line, const char *reason
   PassLog log = {.arena = arena};
   const Incremental parts = incremental_derive(arena, &diag, graph, &log);
   cr_assert_null(parts.step, "it should be refused: %s", reason);
-  cr_assert_null(parts.source);
+  cr_assert_null(parts.encoder);
   cr_expect(strstr(parts.reason, reason), "%s", parts.reason);
   const SrcSpan place = origin_place(&parts.origin);
   cr_expect_eq(source_place(place.source, place.begin).line, line);
@@ -227,13 +227,13 @@ Test(incremental, sources_of_different_lengths) {
                      "    return y = linear(softmax(x @ transpose(m, 1, 2)) @ m + softmax(x @ transpose(k, 1, 2)) @ k, embed.weight) }\n"
                      "  generate ids from y { bos = 1 } }";
   const Incremental parts = incremental_derive(arena, &diag, elaborated(text), NULL);
-  cr_assert(parts.step && parts.source, "%s", parts.reason);
+  cr_assert(parts.step && parts.encoder, "%s", parts.reason);
   cr_assert_eq(parts.n_ragged, 2);
   cr_expect_str_eq(parts.ragged[0], "source");
   cr_expect_str_eq(parts.ragged[1], "more");
   StrBuf step = strbuf_new(arena), source = strbuf_new(arena);
   graph_print(&step, parts.step);
-  graph_print(&source, parts.source);
+  graph_print(&source, parts.encoder);
   cr_expect_null(strstr(step.text, "ragged"), "%s", step.text);
   cr_expect_null(strstr(source.text, "ragged"), "%s", source.text);
   cr_expect(strstr(source.text, "source <= more, \"{1}\""), "one item: %s", source.text);
@@ -281,7 +281,7 @@ static Trial trial(const char *text) {
   t.weights = (RandomWeights){.arena = arena, .graph = t.whole, .made = map_new(arena)};
   t.src = *tensor_new(arena, DTYPE_I32, 2, (int64_t[]){ROWS, SOURCE});
   for (int32_t i = 0; i < ROWS * SOURCE; i++) ((int32_t *)t.src.data)[i] = (i * 5 + 1) % 3;
-  t.sources = ARENA_ARRAY(arena, Tensor, t.parts.n_sources);
+  t.sources = ARENA_ARRAY(arena, Tensor, t.parts.n_encoded);
   t.caches = ARENA_ARRAY(arena, Tensor, t.parts.n_caches);
   t.want = ARENA_ARRAY(arena, Tensor, t.whole->outputs.n);
   return t;
@@ -290,10 +290,10 @@ static Trial trial(const char *text) {
 static void run_whole(Trial *t) {
   const char *names[] = {"ids", "src"};
   const Tensor tensors[] = {tokens(t, 0, LENGTH), t->src};
-  const EvalInputs inputs = {names, tensors, t->parts.source ? 2 : 1}, given = {names + 1, tensors + 1, 1};
+  const EvalInputs inputs = {names, tensors, t->parts.encoder ? 2 : 1}, given = {names + 1, tensors + 1, 1};
   cr_assert(graph_eval(arena, &diag, t->whole, random_weight, &t->weights, &inputs, t->want), "%s", fault());
-  if (!t->parts.source) return;
-  cr_assert(graph_eval(arena, &diag, t->parts.source, random_weight, &t->weights, &given, t->sources), "%s", fault());
+  if (!t->parts.encoder) return;
+  cr_assert(graph_eval(arena, &diag, t->parts.encoder, random_weight, &t->weights, &given, t->sources), "%s", fault());
 }
 
 static Tensor no_positions(const Node *input) {

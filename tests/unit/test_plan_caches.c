@@ -45,7 +45,7 @@ Test(plan_caches, keys_and_values_lie_in_pages) {
     cr_assert_eq(p->n_outputs, 1);
     cr_assert_eq(p->n_caches, 2);
     cr_assert_eq(p->own_page_floats, 2 * 64 * TFM_CACHE_PAGE + 16);
-    cr_assert_eq(p->source_page_floats, 0);
+    cr_assert_eq(p->encoder_page_floats, 0);
     cr_assert_eq(count_steps(p, TFM_STEP_APPEND), 2);
     cr_assert_eq(p->n_steps, 5, "gather, projection, two appends, attention; nothing is copied");
     const tfm_attention_step *attention = &p->attentions[0];
@@ -99,11 +99,11 @@ Test(plan_caches, sources_lie_in_pages_of_their_own) {
   cr_assert_eq(p->n_inputs, 1);
   cr_assert_eq(p->n_caches, 4, "the same value as keys and as values is two caches");
   const tfm_attention_step *attention = &p->attentions[1];
-  cr_assert(p->caches[attention->k_cache].of_source && p->caches[attention->v_cache].of_source);
+  cr_assert(p->caches[attention->k_cache].of_encoder && p->caches[attention->v_cache].of_encoder);
   cr_assert_eq(p->caches[attention->k_cache].columns, 128);
   expect_size(p, attention->k.offset, "0");
   expect_size(p, attention->v.offset, "64");
-  cr_assert_eq(p->source_page_floats, 2 * 128 * TFM_CACHE_PAGE + 16);
+  cr_assert_eq(p->encoder_page_floats, 2 * 128 * TFM_CACHE_PAGE + 16);
   cr_assert_eq(count_steps(p, TFM_STEP_APPEND), 2);
   cr_assert_eq(attention->causal_offset, 0);
 }
@@ -154,16 +154,16 @@ Test(plan_caches, a_model_of_one_row_has_an_axis_of_one) {
 Test(plan_caches, steps_for_one_output_are_marked) {
   const tfm_program *p = plan(HEAD "  %22 = reduce %21, reduction=max, axis=2, keepdim=false, domain=[batch, "
                                    "time.fresh, 64], { $0 } : f32[batch, time.fresh]\n"
-                                   "  output scores = %21\n  output log_sum = %22\n" CACHE_OUTPUTS);
-  uint32_t n_log_sum = 0;
+                                   "  output scores = %21\n  output logsumexp = %22\n" CACHE_OUTPUTS);
+  uint32_t n_logsumexp = 0;
   for (uint32_t i = 0; i < p->n_steps; i++) {
     const tfm_step *step = &p->steps[i];
     bool is_shared = step->kind == TFM_STEP_GEMM || step->kind == TFM_STEP_APPEND || step->kind == TFM_STEP_ATTENTION;
     if (is_shared && step->kind != TFM_STEP_ATTENTION) cr_assert_eq(step->serves, 0, "%s", step->name);
     if (step->kind == TFM_STEP_ATTENTION) cr_assert_eq(step->serves, 3);
-    n_log_sum += step->serves == 2;
+    n_logsumexp += step->serves == 2;
   }
-  cr_assert_eq(n_log_sum, 1);
+  cr_assert_eq(n_logsumexp, 1);
 }
 
 // ---- what the decoder is told ----
@@ -174,25 +174,25 @@ Test(plan_caches, a_pair_of_plans_says_what_is_what) {
                                          "  %33 = slice %32, starts=[0, time.fresh - time.kept, 0] : f32[batch, "
                                          "time.kept, 64]\n"
                                          "  output scores as logits = %33\n" CACHE_OUTPUTS),
-                      .source = read_graph("graph M(sizes batch as rows, source) {\n"
+                      .encoder = read_graph("graph M(sizes batch as rows, source) {\n"
                                      "  %0 = input \"src\" : f32[batch, source, 2, 64]\n"
                                      "  %1 = pointwise %0, { neg($0) } : f32[batch, source, 2, 64]\n"
                                      "  output \"encoded.0\" as encoded 0 = %1\n}\n")};
   const DecodingPlan *plans = plan_decoding(arena, &diag, &pair, target_find("x86-64-v4"));
   cr_assert_not_null(plans);
   const tfm_decoding *d = &plans->decoding;
-  cr_assert_eq(d->tokens, 0);
+  cr_assert_eq(d->decoder_input, 0);
   cr_assert_eq(d->rows, 0);
   cr_assert_eq(d->past, 2);
   cr_assert_eq(d->fresh, 3);
   cr_assert_eq(d->kept, 4);
-  cr_assert_eq(d->source_rows, 0);
+  cr_assert_eq(d->encoder_rows, 0);
   cr_assert_eq(d->sizes[1], 1);
   cr_assert_eq(d->sizes[2], TFM_NONE);
-  cr_assert_eq(d->scores, 0);
-  cr_assert_eq(d->log_sum, TFM_NONE);
+  cr_assert_eq(d->logits, 0);
+  cr_assert_eq(d->logsumexp, TFM_NONE);
   cr_assert_eq(d->vocab, 64);
-  cr_assert_eq(d->cache_sources[0], TFM_NONE);
-  cr_assert_eq(d->cache_sources[2], 0);
-  cr_assert_eq(d->cache_sources[3], 0);
+  cr_assert_eq(d->cache_encoded[0], TFM_NONE);
+  cr_assert_eq(d->cache_encoded[2], 0);
+  cr_assert_eq(d->cache_encoded[3], 0);
 }

@@ -203,10 +203,10 @@ static void run_kernel(const Machine *m, uint32_t kernel, uint32_t first_operand
 
 // ---- steps ----
 
-static const tfm_needed_rows *needed_of(const Machine *m, uint32_t number) { return &m->program->needed[number - 1]; }
+static const tfm_live_rows *live_of(const Machine *m, uint32_t number) { return &m->program->live[number - 1]; }
 
 /* A row that is not needed is 0, or has no meaning: NaN, so that who looks at it is found out. `byte` is its mask. */
-static void leave_row_out(const tfm_needed_rows *needed, const char *byte, char *row, int64_t columns) {
+static void leave_row_out(const tfm_live_rows *needed, const char *byte, char *row, int64_t columns) {
   if ((*byte != 0) != (needed->where != 0)) memset(row, needed->zeroed ? 0 : 0xff, (size_t)columns * sizeof(float));
 }
 
@@ -215,9 +215,9 @@ static void run_row(Machine *m, uint32_t index) {
   Loops loops = loops_of(m, step->rank, step->dims);
   run_kernel(m, step->kernel, step->first_operand, step->reduce, loops);
   uint32_t last = loops.rank - 1;
-  for (int64_t row = 0; step->needed && row < points_of(&loops, last); row++) {
+  for (int64_t row = 0; step->live && row < points_of(&loops, last); row++) {
     go_to(&loops, last, row);
-    leave_row_out(needed_of(m, step->needed), base_of(m, &needed_of(m, step->needed)->mask) + row,
+    leave_row_out(live_of(m, step->live), base_of(m, &live_of(m, step->live)->mask) + row,
                   at(m, &m->program->operands[step->first_operand], &loops, last), loops.dims[last]);
   }
 }
@@ -241,8 +241,8 @@ static void run_gemm(Machine *m, uint32_t index) {
     }
   }
   run_kernel(m, step->epilogue, step->first_operand, 0, loops_of(m, step->rank, step->dims));
-  for (int64_t row = 0; step->needed && row < value_of(m, step->rows); row++)
-    leave_row_out(needed_of(m, step->needed), base_of(m, &needed_of(m, step->needed)->mask) + row, (char *)(c + row * c_stride), step->n);
+  for (int64_t row = 0; step->live && row < value_of(m, step->rows); row++)
+    leave_row_out(live_of(m, step->live), base_of(m, &live_of(m, step->live)->mask) + row, (char *)(c + row * c_stride), step->n);
 }
 
 static void run_matmul(Machine *m, uint32_t index) {
@@ -322,8 +322,8 @@ static void run_attention(Machine *m, uint32_t index) {
     for (loops.index[s] = 0; step->has_weights && loops.index[s] < keys; loops.index[s]++)
       *(float *)at(m, &step->weights, &loops, loops.rank) = ((float *)weights->data)[loops.index[s]];
     loops.index[s] = 0;
-    if (step->needed)
-      leave_row_out(needed_of(m, step->needed), at(m, &needed_of(m, step->needed)->mask, &loops, s), (char *)c, step->e);
+    if (step->live)
+      leave_row_out(live_of(m, step->live), at(m, &live_of(m, step->live)->mask, &loops, s), (char *)c, step->e);
   }
 }
 

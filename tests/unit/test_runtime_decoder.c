@@ -50,9 +50,9 @@ static int64_t join(int64_t item) {
   return row;
 }
 
-static void step(int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores, float *log_sums) {
+static void step(int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores, float *logsumexp) {
   tfm_error error;
-  cr_assert_eq(tfm_decoder_step(fixture.decoder, n, rows, kept, scores, log_sums, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_decoder_step(fixture.decoder, n, rows, kept, scores, logsumexp, &error), TFM_OK, "%s", error.message);
 }
 
 static void step_one(int64_t row, const int32_t *tokens, int64_t n, int64_t kept, float *scores) {
@@ -102,7 +102,7 @@ Test(runtime_decoder, rows_of_all_lengths_together) {
   enum { ROWS = 7 };
   static const int64_t beginnings[ROWS] = {5, 20, 5, 33, 20, 5, 600}, items[ROWS] = {0, 1, 1, 0, 0, 0, 1};
   static int32_t tokens[ROWS][WRITER_MOST];
-  static float scores[ROWS * 2 * WRITER_VOCAB], log_sums[ROWS * 2];
+  static float scores[ROWS * 2 * WRITER_VOCAB], logsumexp[ROWS * 2];
   setup(2);
   begin(ROWS, WRITER_MOST);
   tfm_decoder_row rows[ROWS];
@@ -111,13 +111,13 @@ Test(runtime_decoder, rows_of_all_lengths_together) {
     rows[i] = (tfm_decoder_row){join(items[i]), tokens[i], beginnings[i]};
     cr_expect_eq(rows[i].row, i);
   }
-  step(ROWS, rows, 2, scores, log_sums);
+  step(ROWS, rows, 2, scores, logsumexp);
   for (int i = 0; i < ROWS; i++) {
     check_scores(scores + (2 * i) * WRITER_VOCAB, items[i], tokens[i], beginnings[i] - 1);
     check_scores(scores + (2 * i + 1) * WRITER_VOCAB, items[i], tokens[i], beginnings[i]);
     double sum = 0;
     for (int j = 0; j < WRITER_VOCAB; j++) sum += exp((double)scores[(2 * i + 1) * WRITER_VOCAB + j]);
-    cr_expect_float_eq(log_sums[2 * i + 1], log(sum), 1e-5);
+    cr_expect_float_eq(logsumexp[2 * i + 1], log(sum), 1e-5);
     cr_expect_eq(tfm_decoder_length(fixture.decoder, i), beginnings[i]);
   }
   /* Rows come and go: numbers stay. */
@@ -241,7 +241,7 @@ Test(runtime_decoder, other_lengths_make_no_difference) {
       step(ROWS, rows, 1, together[round], NULL);
     }
     for (int64_t i = 0; i < MOST_TOGETHER - 1; i++)
-      cr_expect_eq(fixture.decoder->beside[i]->memory.workspace, fixture.decoder->step->memory.workspace, "run %lld waits", (long long)i + 1);
+      cr_expect_eq(fixture.decoder->lockstep[i]->memory.workspace, fixture.decoder->step->memory.workspace, "run %lld waits", (long long)i + 1);
     for (int64_t row = 0; row < ROWS; row++) {
       int64_t copy = join(row % 3 == 0), length = 0;
       for (int round = 0; round < ROUNDS; round++) {
@@ -453,8 +453,8 @@ Test(runtime_decoder, checks_of_the_model_speak_when_a_row_gets_there) {
 /* --- Generation ---------------------------------------------------------------------------------------------------- */
 
 /* A model that computes every row anew. */
-static tfm_status anew(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error) {
-  (void)user, (void)error, (void)log_sums;
+static tfm_status anew(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp, tfm_error *error) {
+  (void)user, (void)error, (void)logsumexp;
   for (int64_t i = 0; i < rows->n; i++) {
     const WriterSource source = {fixture.source + rows->items[i] * SOURCE, fixture.masked + rows->items[i] * SOURCE, SOURCE};
     hand_writer_scores(&source, rows->tokens[i], rows->lengths[i], scores + i * WRITER_VOCAB);
@@ -474,7 +474,7 @@ static void generate_both(int64_t beams) {
   options.repetition_penalty = 1.3;
   options.eos_token_ids = (tfm_token_list){eos, 1};
   options.suppress_tokens = (tfm_token_list){no_number, 1};
-  const tfm_generate_model whole = {.vocab = WRITER_VOCAB, .scores = anew};
+  const tfm_generate_model whole = {.vocab = WRITER_VOCAB, .logits = anew};
   const tfm_generate_model model = tfm_decoder_model(fixture.decoder);
   tfm_generated expected, written;
   tfm_error error;

@@ -28,7 +28,7 @@ enum { ITEMS = 3, SOURCE = 25, ROWS = 9, LENGTH = 200 };
 static HandDecoding hand;
 static int32_t source[ITEMS * SOURCE], tokens[LENGTH];
 static uint8_t masked[ITEMS * SOURCE];
-static float scores[ROWS * 8 * WRITER_VOCAB], log_sums[ROWS * 8];
+static float scores[ROWS * 8 * WRITER_VOCAB], logsumexp[ROWS * 8];
 
 static tfm_decoder *decoder_new(const tfm_allocator *allocator) {
   tfm_decoder *decoder = NULL;
@@ -57,14 +57,14 @@ static tfm_status use(tfm_decoder *decoder) {
     status = tfm_decoder_join(decoder, i, &row, NULL);
     rows[i] = (tfm_decoder_row){row, tokens, i == 1 ? 70 : 90};
   }
-  if (!status) status = tfm_decoder_step(decoder, 3, rows, 8, scores, log_sums, NULL);
+  if (!status) status = tfm_decoder_step(decoder, 3, rows, 8, scores, logsumexp, NULL);
   for (int64_t at = 90; at < LENGTH && !status; at++) {
     if (at % 5 == 0) status = tfm_decoder_reorder(decoder, ROWS, parents, NULL);
     if (!status && at % 31 == 0) status = tfm_decoder_leave(decoder, 4, NULL);
     if (!status && at % 31 == 0) status = tfm_decoder_join(decoder, 2, &row, NULL);
     int64_t n = at < 95 && at >= 90 ? ROWS : ROWS - 1;
     for (int64_t i = 0; i < n; i++) rows[i] = (tfm_decoder_row){i, tokens + at, 1};
-    if (!status) status = tfm_decoder_step(decoder, n, rows, 1, scores, at % 2 ? log_sums : NULL, NULL);
+    if (!status) status = tfm_decoder_step(decoder, n, rows, 1, scores, at % 2 ? logsumexp : NULL, NULL);
     if (!status && at % 7 == 0) status = tfm_decoder_truncate(decoder, 3, tfm_decoder_length(decoder, 3) - 1, NULL);
   }
   return status;

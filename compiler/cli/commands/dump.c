@@ -67,7 +67,7 @@ static void refuse_part(Session *session, const Incremental *parts) {
 static Graph *find_part(Session *session, const Graph *graph, const StageInfo *stage) {
   const CompileRequest request = compile_request(session, NULL);
   const Derivation *derived = compile_derive(&request, graph);
-  Graph *part = stage->part == PART_ENCODER ? derived->parts.source : derived->parts.step;
+  Graph *part = stage->part == PART_ENCODER ? derived->parts.encoder : derived->parts.step;
   if (stage->form == FORM_GRAPH && option_given(&session->options, OPTION_REPORT)) {
     StrBuf report = strbuf_new(session->arena);
     passes_report(&report, part ? part : graph_clone(session->arena, graph), &derived->log);

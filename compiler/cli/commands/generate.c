@@ -40,7 +40,7 @@ static void keep_scores(Session *session, Graph *graph) {
   graph->outputs.n = 1;
   const CompileRequest request = compile_request(session, NULL);
   session->derived = compile_derive(&request, graph);
-  if (option_given(&session->options, OPTION_RECOMPUTE) && session->derived->parts.step) incremental_add_log_sum(graph);
+  if (option_given(&session->options, OPTION_RECOMPUTE) && session->derived->parts.step) incremental_add_logsumexp(graph);
 }
 
 static bool load_graph(Generation *g) {

@@ -20,7 +20,7 @@ typedef struct tfm_decoder tfm_decoder;
 
 /* `decoding`, the packed weights of its two programs (64-byte aligned; the same pointer if they share them; NULL for no
  * source program) must outlive the decoder. Both programs work with the same threads. */
-TFM_API tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *source_weights, const void *step_weights,
+TFM_API tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_weights, const void *step_weights,
                                       const tfm_context_options *options, tfm_decoder **decoder, tfm_error *error);
 TFM_API void tfm_decoder_destroy(tfm_decoder *decoder); /* NULL is ignored */
 
@@ -43,10 +43,10 @@ TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const in
 /* The row forgets its tokens from `length` on. */
 TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
 /* Appends tokens to rows, each row at most once, any number of tokens each. scores[i]: after each of the last `kept`
- * tokens of rows[i] the scores of the next, [n][kept][vocab]; log_sums[n][kept]. Both may be NULL. All rows are
+ * tokens of rows[i] the scores of the next, [n][kept][vocab]; logsumexp[n][kept]. Both may be NULL. All rows are
  * computed together, whatever their lengths; none depends on the others. On an error no row has changed. */
 TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
-                                    float *scores, float *log_sums, tfm_error *error);
+                                    float *scores, float *logsumexp, tfm_error *error);
 /* Ends the step or begin that is under way, from any thread or signal handler: it returns TFM_E_CANCELLED, no row has
  * changed. One that already writes its last outputs goes on to its end and succeeds. */
 TFM_API void tfm_decoder_cancel(tfm_decoder *decoder);

@@ -23,7 +23,7 @@ typedef struct tfm_step_rows { /* one call for scores */
 } tfm_step_rows;
 
 typedef struct tfm_best_token {
-  float score;
+  float logit;
   int32_t token;
 } tfm_best_token;
 
@@ -35,17 +35,17 @@ typedef struct tfm_best_call { /* what is asked for in place of all scores of so
   /* NULL, or for each row a bit per token, token t in word t / 64 of ceil(vocab / 64). Tokens whose bits are set are not
    * among the best: their scores, no others, are written to scores[n][vocab]. */
   const uint64_t *apart;
-  float *scores;
-  float *log_sums;       /* as of tfm_generate_model.scores; those of tokens that are set apart belong to it */
+  float *logits;
+  float *logsumexp;       /* as of tfm_generate_model.scores; those of tokens that are set apart belong to it */
 } tfm_best_call;
 
 typedef struct tfm_generate_model {
   int64_t vocab; /* at least 1 */
   void *user;
   /* Writes the scores of the token that follows each row to scores[n][vocab]. An error ends the generation with it.
-   * log_sums: NULL, or room for n numbers: a model with `gives_log_sums` writes log(sum(exp(scores))) of each row there. */
-  tfm_status (*scores)(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *error);
-  int32_t gives_log_sums;
+   * logsumexp: NULL, or room for n numbers: a model with `gives_logsumexp` writes log(sum(exp(scores))) of each row there. */
+  tfm_status (*logits)(void *user, const tfm_step_rows *rows, float *logits, float *logsumexp, tfm_error *error);
+  int32_t gives_logsumexp;
   /* Does work(context, part, parts) for every part, with several threads if it has them: passes over all scores. May be
    * NULL: the thread that called does them alone. */
   void (*share)(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context);

@@ -74,7 +74,7 @@ tfm_status tfm_library_begin(tfm_context *context, const void *args, int64_t max
 tfm_status tfm_library_join(tfm_context *context, int64_t item, int64_t *row, tfm_error *error);
 tfm_status tfm_library_leave(tfm_context *context, int64_t row, tfm_error *error);
 tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
-                            float *log_sums, tfm_error *error);
+                            float *logsumexp, tfm_error *error);
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error);
 tfm_status tfm_library_truncate(tfm_context *context, int64_t row, int64_t length, tfm_error *error);
 int64_t tfm_library_length(const tfm_context *context, int64_t row);

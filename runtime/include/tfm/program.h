@@ -115,14 +115,14 @@ typedef struct tfm_weight {
 // ---- caches: what a step of decoding keeps of earlier positions ----
 
 /* Caches live in pages of TFM_CACHE_PAGE positions. Each row of a step has a list of pages for what it wrote itself and
- * one for the source that it reads (of_source; rows of one source share it). A page holds every cache of its kind of
+ * one for the source that it reads (of_encoder; rows of one source share it). A page holds every cache of its kind of
  * list, one behind the other: `columns` numbers for each position, KEYS as [columns][TFM_CACHE_PAGE], VALUES as
  * [TFM_CACHE_PAGE][columns]. What stands at positions that are not written yet has no meaning, but may be read. */
 typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
-  uint8_t kind, of_source;
-  uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_source) */
+  uint8_t kind, of_encoder;
+  uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_encoder) */
   int64_t columns;
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
@@ -192,11 +192,11 @@ typedef struct tfm_step {
 /* Which rows of a step's result somebody looks at: those where the mask, a bool per row, is `where`. The others are
  * left out: what they hold has no meaning. Steps that look alike share one; they have its number in the program,
  * counted from 1; 0: all rows. */
-typedef struct tfm_needed_rows {
+typedef struct tfm_live_rows {
   uint8_t where;
   uint8_t zeroed; /* the others become 0, because steps read them that do not look at what they get */
   tfm_operand mask; /* attention: strides[]: batch axes, t; else all axes but the last, as one, without gaps */
-} tfm_needed_rows;
+} tfm_live_rows;
 
 /* Operands [first_operand, + n_operands) over axes dims[0..rank): the last is the column axis, the one before it the
  * row axis (rank >= 2; axes of 1 are put in front). Operand 0 is the result. `reduce`: 0 pointwise, 1 along columns,
@@ -206,7 +206,7 @@ typedef struct tfm_row_step {
   uint8_t rank, reduce, n_operands;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t needed; /* tfm_needed_rows; 0 if reduce is 2 */
+  uint32_t live; /* tfm_live_rows; 0 if reduce is 2 */
 } tfm_row_step;
 
 /* Rows of a (all axes but the last, as one axis with stride a.strides[0]) times packed weights. Panels: n is cut into
@@ -223,7 +223,7 @@ typedef struct tfm_gemm_step {
   uint32_t epilogue; /* kernel or TFM_NONE */
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t needed; /* tfm_needed_rows */
+  uint32_t live; /* tfm_live_rows */
 } tfm_gemm_step;
 
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
@@ -271,7 +271,7 @@ typedef struct tfm_attention_step {
   tfm_operand q, k, v, c, weights;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t needed; /* tfm_needed_rows of queries; 0 with has_weights or caches */
+  uint32_t live; /* tfm_live_rows of queries; 0 with has_weights or caches */
 } tfm_attention_step;
 
 /* x over axes dims[0..rank): dims[0] the rows of the step, dims[1] its new positions, the others, in order, the
@@ -309,7 +309,7 @@ typedef struct tfm_program {
   const char *name;
   const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
-      n_steps, n_operands, n_needed;
+      n_steps, n_operands, n_live;
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;
@@ -324,12 +324,12 @@ typedef struct tfm_program {
   void *const *kernels; /* addresses of generated functions */
   const tfm_step *steps;
   const tfm_operand *operands;
-  const tfm_needed_rows *needed;
+  const tfm_live_rows *live;
 #define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
 #include "tfm/steps.def"
   uint32_t n_caches;
   const tfm_cache *caches;
-  int64_t own_page_floats, source_page_floats; /* sizes of the two kinds of pages */
+  int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
 } tfm_program;
 
 // ---- decoding ----
@@ -346,18 +346,18 @@ typedef struct tfm_step_input {
  * does not depend on the tokens written; `step` takes the new tokens of some rows, and gives the scores after the
  * last `kept` of them. All rows of a call of `step` have the same number of earlier positions, `past`. */
 typedef struct tfm_decoding {
-  const tfm_program *source; /* NULL: there is nothing that does not depend on the tokens */
+  const tfm_program *encoder; /* NULL: there is nothing that does not depend on the tokens */
   const tfm_program *step;
-  uint32_t tokens;             /* the step's input with the new tokens, i32 [rows, fresh] */
+  uint32_t decoder_input;             /* the step's input with the new tokens, i32 [rows, fresh] */
   const tfm_step_input *inputs; /* of the step, in its order; the one of `tokens` is not read */
   uint32_t past, fresh, kept, rows; /* the step's run-time sizes of these meanings, by number; rows TFM_NONE: one */
-  uint32_t source_rows;        /* the source's run-time size that counts the sources; TFM_NONE: there is one */
+  uint32_t encoder_rows;        /* the source's run-time size that counts the sources; TFM_NONE: there is one */
   const uint32_t *sizes;       /* n_symbols of the step: the source program's size of the same name; TFM_NONE: one of
                                   the above */
-  uint32_t scores;             /* output of the step: f32 [rows, kept, vocab] */
-  uint32_t log_sum;            /* output f32 [rows, kept]: log of the sum of exp(scores); TFM_NONE: there is none */
+  uint32_t logits;             /* output of the step: f32 [rows, kept, vocab] */
+  uint32_t logsumexp;            /* output f32 [rows, kept]: log of the sum of exp(scores); TFM_NONE: there is none */
   int64_t vocab;
-  const uint32_t *cache_sources; /* n_caches of the step: output of the source program that fills it (of_source) */
+  const uint32_t *cache_encoded; /* n_caches of the step: output of the source program that fills it (of_encoder) */
   const uint8_t *ragged;       /* n_symbols of the source: 1: each source may have its own; NULL: none is ragged */
 } tfm_decoding;
 

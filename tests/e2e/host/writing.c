@@ -51,7 +51,7 @@ static void join(Row *row, int64_t item) {
 
 /* Each of the rows goes on by as many tokens as `counts` says, of which the last `kept` are scored; without allocating. */
 static void step(Row *rows, int n, const int *counts, int kept, uint32_t seed) {
-  static float scores[8 * 16 * VOCAB], log_sums[8 * 16];
+  static float scores[8 * 16 * VOCAB], logsumexp[8 * 16];
   tfm_decoder_row parts[8];
   for (int i = 0; i < n; i++) {
     fill_tokens(rows[i].tokens + rows[i].n, counts[i], seed + (uint32_t)i);
@@ -59,13 +59,13 @@ static void step(Row *rows, int n, const int *counts, int kept, uint32_t seed) {
     rows[i].n += counts[i];
   }
   long before = atomic_load(&n_allocations);
-  SUCCEEDS(translator_step(context, n, parts, kept, scores, log_sums, &error));
+  SUCCEEDS(translator_step(context, n, parts, kept, scores, logsumexp, &error));
   CHECK(atomic_load(&n_allocations) == before);
   for (int i = 0; i < n; i++) {
     CHECK(translator_length(context, rows[i].number) == rows[i].n);
     CHECK(same_scores(&rows[i], rows[i].n - kept, kept, scores + (size_t)i * (size_t)kept * VOCAB));
   }
-  for (int i = 0; i < n * kept; i++) CHECK(log_sums[i] > -100 && log_sums[i] < 100);
+  for (int i = 0; i < n * kept; i++) CHECK(logsumexp[i] > -100 && logsumexp[i] < 100);
 }
 
 // ---- rows ----
@@ -164,9 +164,9 @@ static void test_errors(void) {
 // ---- generate ----
 
 /* A model for tfm_generate that runs forward on whole rows, one by one. */
-static tfm_status forward_scores(void *user, const tfm_step_rows *rows, float *scores, float *log_sums, tfm_error *failure) {
+static tfm_status forward_scores(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp, tfm_error *failure) {
   static float logits[LONGEST * VOCAB];
-  (void)user, (void)log_sums, (void)failure;
+  (void)user, (void)logsumexp, (void)failure;
   for (int64_t i = 0; i < rows->n; i++) {
     Row row = {.item = rows->items[i], .n = (int)rows->lengths[i]};
     memcpy(row.tokens, rows->tokens[i], sizeof(int32_t) * (size_t)row.n);
@@ -177,7 +177,7 @@ static tfm_status forward_scores(void *user, const tfm_step_rows *rows, float *s
 }
 
 static void test_generate(const tfm_generate_options *options, const int32_t *tgt, int64_t width, const int64_t *lengths) {
-  const tfm_generate_model model = {.vocab = VOCAB, .scores = forward_scores};
+  const tfm_generate_model model = {.vocab = VOCAB, .logits = forward_scores};
   const int32_t starts[ITEMS] = {1, 1, 1};
   const tfm_prompts prompts = {.n = ITEMS, .width = tgt ? width : 1, .tokens = tgt ? tgt : starts, .lengths = lengths};
   const translator_args args = args_of(width, tgt);

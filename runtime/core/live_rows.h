@@ -1,0 +1,32 @@
+/* Needed rows: which rows of a step's result must be computed, as runs of neighbours.
+ *
+ * In: the mask of a step (tfm_live_rows). Out: its runs, from any row or from the n-th needed row on, so that threads
+ * can share the needed rows evenly. Nothing is cached: reading the mask again is faster than reading a list of runs. */
+#ifndef TFM_RUNTIME_LIVE_ROWS_H
+#define TFM_RUNTIME_LIVE_ROWS_H
+
+#include "context.h"
+
+typedef struct LiveRows {
+  const char *mask; /* NULL: all rows, and none of the functions below is for it */
+  int64_t stride;   /* bytes from row to row */
+  bool where, zeroed;
+} LiveRows;
+
+typedef struct LiveCursor { /* a place among the rows; zero: the first */
+  int64_t row, before;        /* before: rows that are needed of those in front of it */
+} LiveCursor;
+
+/* Of a step whose mask has no gaps; `number`: what the step says is needed. */
+LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number);
+/* The number of needed rows among the first `rows`. */
+int64_t live_count(const LiveRows *live, int64_t rows);
+/* The next run within [row, end) of rows that are needed, or, if `wanted` is false, of rows that are not: its length;
+ * *first is its first row. */
+int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, int64_t *first);
+/* Moves the cursor to needed row number `number`, of `rows` rows. */
+void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number);
+/* The next run of at most `most` needed rows. Moves the cursor behind it. */
+int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t most, int64_t *first);
+
+#endif

@@ -1,0 +1,255 @@
+/* Rows that masks take out: what a model gives is the same, byte for byte, whether they are computed or left out,
+ * whatever stands in the padding (NaN too), whatever the mask looks like, with 1, 2 and 4 threads, on every instruction
+ * set of this CPU. That rows are left out at all is seen in the plan, and in time. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/codegen.h"
+#include "compiled_model.h"
+#include "elaborate_text.h"
+#include "passes/passes.h"
+#include "same_values.h"
+#include "tfm/tfm.h"
+
+enum { MAX_INPUTS = 4, MAX_OUTPUTS = 2 };
+
+typedef struct Model {
+  Arena *arena;
+  Diag diag;
+  const Graph *graph;   /* as it was elaborated */
+  Compiled all, live; /* without and with the pass */
+  const Plan *plan;     /* of `live` */
+  uint32_t random;
+} Model;
+
+typedef struct Sizes {
+  int64_t batch, time, other;
+} Sizes;
+
+static void good(const Model *m, bool condition) { cr_assert(condition, "%s", first_message(&m->diag)); }
+
+static uint32_t next_random(Model *m) { return (m->random = m->random * 1664525 + 1013904223) >> 8; }
+
+// ---- compiling ----
+
+static Compiled compiled(Model *m, const TargetInfo *target, bool only_live) {
+  static const char *const pass[] = {"live-rows"};
+  const PassOptions options = {.level = 2, .disabled = pass, .n_disabled = !only_live, .verify_each = true};
+  RandomWeights weights = {m->arena, m->graph, map_new(m->arena)};
+  Graph *graph = graph_clone(m->arena, m->graph);
+  return compiled_forward(m->arena, &m->diag, graph, &options, target, random_weight, &weights);
+}
+
+static Model model_new(const char *text, const TargetInfo *target) {
+  Model m = {.arena = arena_create()};
+  m.diag = diag_new(m.arena);
+  m.graph = elaborate_text(m.arena, &m.diag, text, &(ElaborateOptions){0});
+  good(&m, m.graph);
+  m.all = compiled(&m, target, false);
+  m.live = compiled(&m, target, true);
+  m.plan = m.live.plans.forward;
+  return m;
+}
+
+static void model_close(Model *m) {
+  compiled_free(&m->all);
+  compiled_free(&m->live);
+  arena_destroy(m->arena);
+}
+
+static unsigned steps_with_mask(const tfm_program *p) {
+  unsigned n = 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    uint32_t index = p->steps[i].index;
+    if (p->steps[i].kind == TFM_STEP_GEMM) n += p->gemms[index].live != 0;
+    if (p->steps[i].kind == TFM_STEP_ROW) n += p->rows[index].live != 0;
+    if (p->steps[i].kind == TFM_STEP_ATTENTION) n += p->attentions[index].live != 0;
+  }
+  return n;
+}
+
+// ---- masks ----
+
+typedef enum Mask {
+  EVERYTHING,
+  NOTHING,
+  ON_THE_RIGHT,
+  ON_THE_LEFT,
+  ONE_ITEM_IS_EMPTY,
+  HERE_AND_THERE,
+  RARELY,
+  N_MASKS
+} Mask;
+
+static bool is_real(Model *m, Mask mask, int64_t item, int64_t position, int64_t length) {
+  switch (mask) {
+    case NOTHING: return false;
+    case ON_THE_RIGHT: return position < length - item * length / 5;
+    case ON_THE_LEFT: return position >= item * length / 4;
+    case ONE_ITEM_IS_EMPTY: return item != 1 && position != 2;
+    case HERE_AND_THERE: return next_random(m) % 3 != 0;
+    case RARELY: return next_random(m) % 16 == 0;
+    default: return true;
+  }
+}
+
+// ---- runs ----
+
+/* Inputs: f32 and ids at random; an input whose name begins with "mask" holds 1 at real positions, 0 at padding, one
+ * whose name begins with "pad" the opposite. */
+static void fill(Model *m, Mask mask, const char *name, const tfm_value *tensor) {
+  bool is_mask = strncmp(name, "mask", 4) == 0, is_padding = strncmp(name, "pad", 3) == 0;
+  const int64_t n = value_elements(tensor), length = tensor->dims[tensor->rank - 1];
+  for (int64_t i = 0; i < n; i++) {
+    bool real = is_mask || is_padding ? is_real(m, mask, i / length, i % length, length) == is_mask : false;
+    if (tensor->dtype == TFM_F32)
+      ((float *)tensor->data)[i] = (float)(next_random(m) % 2001) / 1000 - 1;
+    else if (tensor->dtype == TFM_BOOL)
+      ((uint8_t *)tensor->data)[i] = real;
+    else
+      ((int32_t *)tensor->data)[i] = is_mask || is_padding ? real : (int32_t)(next_random(m) % 10);
+  }
+}
+
+static uint32_t input_named(const tfm_program *p, const char *name) {
+  for (uint32_t i = 0; i < p->n_inputs; i++)
+    if (strcmp(p->inputs[i].name, name) == 0) return i;
+  return UINT32_MAX;
+}
+
+/* Rows of x at padding become NaN. */
+static void spoil_padding(const tfm_program *p, tfm_value *inputs) {
+  uint32_t x = input_named(p, "x"), mask = input_named(p, "mask"), pad = input_named(p, "pad");
+  if (x == UINT32_MAX || (mask == UINT32_MAX && pad == UINT32_MAX)) return;
+  const tfm_value *says = &inputs[mask != UINT32_MAX ? mask : pad];
+  int64_t width = inputs[x].dims[2], rows = inputs[x].dims[0] * inputs[x].dims[1];
+  for (int64_t row = 0; row < rows; row++) {
+    bool truth = says->dtype == TFM_BOOL ? ((const uint8_t *)says->data)[row] : ((const int32_t *)says->data)[row] != 0;
+    if (truth == (mask != UINT32_MAX)) continue;
+    for (int64_t i = 0; i < width; i++) ((float *)inputs[x].data)[row * width + i] = NAN;
+  }
+}
+
+static void make_inputs(Model *m, Mask mask, Sizes sizes, tfm_value *inputs) {
+  const tfm_program *p = &m->plan->program;
+  int64_t symbols[SIZE_MAX_SYMBOLS];
+  for (uint32_t i = 0; i < p->n_symbols; i++)
+    symbols[i] = strcmp(p->symbols[i], "batch") == 0  ? sizes.batch
+                 : strcmp(p->symbols[i], "time") == 0 ? sizes.time
+                                                      : sizes.other;
+  zero_inputs(m->arena, m->plan, symbols, inputs);
+  for (uint32_t i = 0; i < p->n_inputs; i++) fill(m, mask, p->inputs[i].name, &inputs[i]);
+}
+
+/* The outputs, one behind the other; `bytes` gets how many. */
+static char *outputs_of(const Model *m, const Compiled *c, const tfm_value *inputs, int32_t threads, size_t *bytes) {
+  const tfm_program *p = c->forward;
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  tfm_context *context;
+  tfm_error error;
+  tfm_value outputs[MAX_OUTPUTS];
+  cr_assert_eq(tfm_context_create(p, c->packed, &options, &context, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
+  *bytes = 0;
+  char *all = memset(arena_alloc(m->arena, 1 << 22), 0xff, 1 << 22); /* what is not written is NaN */
+  for (uint32_t i = 0; i < p->n_outputs; i++) {
+    int32_t rank;
+    const int64_t *dims = tfm_context_output_dims(context, i, &rank);
+    outputs[i] = (tfm_value){all + *bytes, p->outputs[i].dtype, rank, dims};
+    size_t size = sizeof(float);
+    for (int32_t k = 0; k < rank; k++) size *= (size_t)dims[k];
+    *bytes += size;
+  }
+  cr_assert_leq(*bytes, 1 << 22);
+  cr_assert_eq(tfm_context_run(context, inputs, outputs, &error), TFM_OK, "%s", error.message);
+  tfm_context_destroy(context);
+  return all;
+}
+
+static void expect_equal(const char *got, const char *want, size_t bytes, const char *what, Mask mask, Sizes sizes) {
+  for (size_t i = 0; i < bytes; i += sizeof(float))
+    cr_assert(memcmp(got + i, want + i, sizeof(float)) == 0, "%s: number %zu differs, mask %d, %d x %d", what,
+              i / sizeof(float), (int)mask, (int)sizes.batch, (int)sizes.time);
+}
+
+static void check_mask(Model *m, Mask mask, Sizes sizes) {
+  tfm_value inputs[MAX_INPUTS];
+  size_t bytes;
+  m->random = 5 + (uint32_t)mask;
+  make_inputs(m, mask, sizes, inputs);
+  const char *want = outputs_of(m, &m->all, inputs, 1, &bytes);
+  for (int32_t threads = 1; threads <= 4; threads *= 2)
+    expect_equal(outputs_of(m, &m->live, inputs, threads, &bytes), want, bytes, "rows left out", mask, sizes);
+  spoil_padding(&m->plan->program, inputs);
+  expect_equal(outputs_of(m, &m->live, inputs, 2, &bytes), want, bytes, "NaN in the padding", mask, sizes);
+}
+
+static void check_model(const char *text, unsigned steps) {
+  static const Sizes sizes[] = {{5, 23, 7}, {1, 40, 9}, {3, 1, 1}, {2, 531, 3}, {0, 4, 2}};
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Model m = model_new(text, target);
+    cr_assert_eq(steps_with_mask(&m.plan->program), steps, "%u steps leave rows out",
+                 steps_with_mask(&m.plan->program));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+      for (int mask = 0; mask < N_MASKS; mask++) check_mask(&m, (Mask)mask, sizes[i]);
+    model_close(&m);
+  }
+}
+
+// ---- models ----
+
+TestSuite(live_rows, .timeout = 300);
+
+/* Per layer: queries, keys and values; attention; projection; norm; two products; norm. Then the zeros. */
+Test(live_rows, an_encoder_with_zeros_at_padding) {
+  check_model(
+      "model M(d = 32) { layers = 2 * EncoderLayer(d, 2, 48, gelu)\n"
+      "  forward(x: f32[batch, time, d], mask: i32[batch, time]) {\n"
+      "    y = layers(x, src_key_padding_mask = mask == 0)\n"
+      "    return y = where((mask != 0)[:, :, none], y, 0) } }",
+      15);
+}
+
+/* The norms before, the embedding, and a mean over real tokens. */
+Test(live_rows, a_sentence_vector) {
+  check_model(
+      "model M(d = 24) { embed = Embedding(10, d)  layers = EncoderLayer(d, 3, 40, norm_first = true)\n"
+      "  forward(ids: i32[batch, time], mask: bool[batch, time]) {\n"
+      "    h = layers(embed(ids), src_key_padding_mask = not mask)\n"
+      "    n = sum(f32(mask), axis = 1)\n"
+      "    return y = sum(where(mask[:, :, none], h, 0), axis = 1) / n[:, none] } }",
+      8);
+}
+
+/* All of an encoder is for the keys and values of attentions that see real positions only. */
+Test(live_rows, the_encoder_of_a_translator) {
+  check_model(
+      "model M(d = 32) { encoder = 2 * EncoderLayer(d, 2, 48)  decoder = DecoderLayer(d, 2, 48)\n"
+      "  forward(x: f32[batch, time, d], target: f32[batch, length, d], pad: bool[batch, time]) {\n"
+      "    memory = encoder(x, src_key_padding_mask = pad)\n"
+      "    return y = decoder(target, memory, tgt_is_causal = true, memory_key_padding_mask = pad) } }",
+      15);
+}
+
+Test(live_rows, rotated_heads) {
+  check_model(
+      "model M(d = 32) { q = Linear(d, d)  k = Linear(d, d)  v = Linear(d, d)  o = Linear(d, d)\n"
+      "  forward(x: f32[batch, time, d], mask: bool[batch, time]) {\n"
+      "    at = positions(x, 1)  a = rotary(split_heads(q(x), 4), at)\n"
+      "    b = rotary(split_heads(k(x), 4), at)  c = split_heads(v(x), 4)\n"
+      "    s = where(mask[:, none, none, :], a @ transpose(b, -1, -2), -inf)\n"
+      "    return y = where(mask[:, :, none], x + o(merge_heads(softmax(s) @ c)), 0) } }",
+      3);
+}
+
+/* What the first layer gives is an output, at padding too: only the second leaves rows out, and the keys of the first. */
+Test(live_rows, a_layer_that_is_looked_at_everywhere) {
+  check_model("model M(d = 32) { embed = Embedding(10, d)  one = EncoderLayer(d, 2, 48)  two = EncoderLayer(d, 2, 48)\n"
+              "  forward(ids: i32[batch, time], mask: bool[batch, time]) {\n"
+              "    first = one(embed(ids), src_key_padding_mask = not mask)\n"
+              "    y = where(mask[:, :, none], two(first, src_key_padding_mask = not mask), 0)  return first, y } }",
+              8);
+}
