@@ -174,6 +174,7 @@ static bool reserve(tfm_context *context, int64_t bytes) {
 
 static tfm_status forget_plan(tfm_context *context, tfm_error *error, int64_t bytes) {
   memset(context->memory.buffer_bytes, 0, sizeof(int64_t) * context->program->n_buffers);
+  context->memory.buffers_bytes = 0; /* buffers without elements fit in this plan and do not make a new one */
   if (bytes < 0) return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the sizes of this run are too large");
   return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a workspace of %lld bytes",
                   (long long)bytes);

@@ -83,6 +83,19 @@ Test(runtime_guest, no_memory_for_the_workspace_leaves_the_context_usable) {
   tfm_context_destroy(context);
 }
 
+Test(runtime_guest, a_run_without_rows_needs_nothing_of_a_plan_that_was_refused) {
+  open_model();
+  tfm_context *context = context_new(2);
+  cr_assert_eq(run_rows(context, 2), TFM_OK);
+  atomic_store(&failing, atomic_load(&n_allocations));
+  cr_assert_eq(run_rows(context, MOST_ROWS), TFM_E_NOMEM);
+  atomic_store(&failing, atomic_load(&n_allocations)); /* the workspace for 2 rows is room enough */
+  cr_expect_eq(run_rows(context, 0), TFM_OK);
+  cr_expect_eq(run_rows(context, 2), TFM_OK);
+  atomic_store(&failing, -1);
+  tfm_context_destroy(context);
+}
+
 Test(runtime_guest, the_floating_point_environment_is_the_callers) {
   open_model();
   tfm_context *context = context_new(2);
