@@ -12,7 +12,7 @@ bool is_elf_file(Arena *arena, const char *path) {
   Diag silent = diag_new(arena);
   InFile file;
   char magic[SELFMAG];
-  if (!in_file_open(&file, &silent, path, true)) return false;
+  if (!in_file_open(&file, &silent, path)) return false;
   bool is_elf =
       file.size >= SELFMAG && in_file_read(&file, &silent, 0, magic, SELFMAG) && memcmp(magic, ELFMAG, SELFMAG) == 0;
   in_file_close(&file);
@@ -100,7 +100,7 @@ static bool read_description(Arena *arena, LibraryFile *library, const json_t *j
 
 LibraryFile *library_file_open(Arena *arena, Diag *diag, const char *path) {
   InFile file;
-  if (!in_file_open(&file, diag, path, true)) return NULL;
+  if (!in_file_open(&file, diag, path)) return NULL;
   int n_errors = diag->n_errors;
   size_t size = 0;
   const char *text = elf_section(arena, diag, &file, LIBRARY_SECTION, &size);

@@ -79,7 +79,7 @@ bool is_packed_file(Arena *arena, const char *path) {
   Diag silent = diag_new(arena);
   InFile file;
   char magic[sizeof TFM_WEIGHTS_MAGIC];
-  if (!in_file_open(&file, &silent, path, true)) return false;
+  if (!in_file_open(&file, &silent, path)) return false;
   bool is_packed = file.size >= (int64_t)sizeof magic && in_file_read(&file, &silent, 0, magic, sizeof magic) &&
                    memcmp(magic, TFM_WEIGHTS_MAGIC, sizeof magic) == 0;
   in_file_close(&file);

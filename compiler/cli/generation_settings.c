@@ -212,7 +212,7 @@ static json_t *of_file(Session *session, const char *path) {
   enum { MOST_BYTES = 16 << 20 };
   InFile file;
   json_t *object = NULL;
-  if (!in_file_open(&file, &session->diag, path, true)) return NULL;
+  if (!in_file_open(&file, &session->diag, path)) return NULL;
   if (file.size > MOST_BYTES) {
     diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "%lld bytes are no generation config", (long long)file.size);
   } else {

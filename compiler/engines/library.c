@@ -72,7 +72,7 @@ static bool check_packed(const EngineSettings *settings, const char *path) {
   InFile file;
   tfm_weights_header header;
   tfm_error error;
-  if (!in_file_open(&file, settings->compile.diag, path, true)) {
+  if (!in_file_open(&file, settings->compile.diag, path)) {
     diag_note(settings->compile.diag, NO_SPAN,
               "%s needs weights: make them with `tfmc pack`, or name a file with --weights", library->path);
     return false;

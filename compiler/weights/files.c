@@ -19,14 +19,12 @@ static const char *kind_of(mode_t mode) {
   return "a device";
 }
 
-bool in_file_open(InFile *file, Diag *diag, const char *path, bool follow_link) {
+bool in_file_open(InFile *file, Diag *diag, const char *path) {
   *file = (InFile){.fd = -1, .path = path};
   /* O_NONBLOCK: opening a pipe without a writer must not wait; it means nothing for a regular file. */
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow_link ? 0 : O_NOFOLLOW));
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
-    bool is_link = errno == ELOOP && !follow_link;
-    diag_error_at(diag, path, DIAG_FILE, "cannot open the file: %s",
-                  is_link ? "it is a symbolic link, which is not followed here" : strerror(errno));
+    diag_error_at(diag, path, DIAG_FILE, "cannot open the file: %s", strerror(errno));
     return false;
   }
   struct stat status;
@@ -60,11 +58,6 @@ bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, s
 void in_file_close(InFile *file) {
   if (file->fd >= 0) close(file->fd);
   file->fd = -1;
-}
-
-bool is_symbolic_link(const char *path) {
-  struct stat status;
-  return lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
 }
 
 bool same_file(const char *a, const char *b) {

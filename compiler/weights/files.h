@@ -21,12 +21,11 @@ typedef struct InFile {
   const char *path; /* as the user gave it; the place of messages */
 } InFile;
 
-/* False after an error. A symbolic link as the last part of the path is followed only if `follow_link`. */
-bool in_file_open(InFile *file, Diag *diag, const char *path, bool follow_link);
+/* Opens a regular file; symbolic links to one are followed. False after an error. */
+bool in_file_open(InFile *file, Diag *diag, const char *path);
 /* Reads exactly `size` bytes from `offset` on. False after an error. */
 bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, size_t size);
 void in_file_close(InFile *file);
-bool is_symbolic_link(const char *path);
 /* Whether both paths name the same existing file. */
 bool same_file(const char *a, const char *b);
 

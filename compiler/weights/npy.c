@@ -219,7 +219,7 @@ static bool read_header(NpyFile *npy, Diag *diag) {
 
 bool npy_open(NpyFile *npy, Diag *diag, const char *path) {
   *npy = (NpyFile){.file.fd = -1};
-  if (!in_file_open(&npy->file, diag, path, true)) return false;
+  if (!in_file_open(&npy->file, diag, path)) return false;
   if (read_header(npy, diag)) return true;
   npy_close(npy);
   return false;

@@ -73,20 +73,12 @@ static bool read_index(Arena *arena, Diag *diag, SafeTensors *file) {
   return safetensors_read_header(arena, diag, file, header_size) && safetensors_check_tiling(arena, diag, file);
 }
 
-static SafeTensors *open_index(Arena *arena, Diag *diag, const char *path, bool follow_link) {
+SafeTensors *safetensors_open(Arena *arena, Diag *diag, const char *path) {
   SafeTensors *file = ARENA_NEW(arena, SafeTensors);
-  if (!in_file_open(&file->file, diag, arena_strdup(arena, path), follow_link)) return NULL;
+  if (!in_file_open(&file->file, diag, arena_strdup(arena, path))) return NULL;
   if (read_index(arena, diag, file)) return file;
   safetensors_close(file);
   return NULL;
-}
-
-SafeTensors *safetensors_open(Arena *arena, Diag *diag, const char *path) {
-  return open_index(arena, diag, path, true);
-}
-
-SafeTensors *safetensors_open_contained(Arena *arena, Diag *diag, const char *path) {
-  return open_index(arena, diag, path, false);
 }
 
 void safetensors_close(SafeTensors *file) {

@@ -48,8 +48,6 @@ typedef struct SafeTensors {
 
 /* NULL after an error; otherwise the caller must close it. The index lives in the arena. */
 SafeTensors *safetensors_open(Arena *arena, Diag *diag, const char *path);
-/* The same for a file that an index names: a symbolic link as the last part of the path is refused. */
-SafeTensors *safetensors_open_contained(Arena *arena, Diag *diag, const char *path);
 void safetensors_close(SafeTensors *file); /* NULL is ignored */
 const StTensor *safetensors_find(const SafeTensors *file, const char *name);
 

@@ -113,7 +113,7 @@ static bool read_stdin(Session *session, StrBuf *text) {
 
 static bool read_file(Session *session, const char *path, StrBuf *text) {
   InFile file;
-  if (!in_file_open(&file, &session->diag, path, true)) return false;
+  if (!in_file_open(&file, &session->diag, path)) return false;
   size_t size = file.size <= MAX_GRAPH_BYTES ? (size_t)file.size : MAX_GRAPH_BYTES + 1u;
   char *bytes = arena_alloc(session->arena, size);
   bool read = in_file_read(&file, &session->diag, 0, bytes, size);
