@@ -162,9 +162,17 @@ void table_of_ops(StrBuf *out) {
 }
 
 void table_of_primitives(StrBuf *out) {
-  begin_table(out, "function | meaning");
+  begin_table(out, "primitive | what it does");
+#define OPERATOR(forms, line) ROW(forms, line);
 #define PRIMITIVE(name, parameters, function, line) ROW(#name "(" parameters ")", line);
 #include "elaborate/primitives.def"
+}
+
+void table_of_torch_names(StrBuf *out) {
+  begin_table(out, "in PyTorch | here");
+#define TORCH_NAME(name, hint) ROW(name, hint);
+#define TORCH_ARGUMENT(name, hint) ROW(name " = ...", hint);
+#include "elaborate/torch_names.def"
 }
 
 static const char *properties(StrBuf *out, const char *flags) { return words_of_flags(out->arena, flags, "PROP_"); }

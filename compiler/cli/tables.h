@@ -10,6 +10,7 @@ void table_of_environment(StrBuf *out);
 void table_of_generate_options(StrBuf *out);
 void table_of_diagnostics(StrBuf *out);
 void table_of_primitives(StrBuf *out);
+void table_of_torch_names(StrBuf *out);
 void table_of_ops(StrBuf *out);
 void table_of_passes(StrBuf *out);
 void table_of_kernels(StrBuf *out);

@@ -465,7 +465,8 @@ class Texts(Case):
             self.assertNotIn(other, self.tfmc("help", "dump").out)
 
     def test_documents(self):
-        for name in ["options", "stages", "environment", "generate-options", "diagnostics", "primitives", "ops", "passes"]:
+        for name in ["options", "stages", "environment", "generate-options", "diagnostics", "primitives",
+                     "torch-names", "ops", "passes"]:
             lines = self.tfmc("document", name).out.splitlines()
             bars = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
             self.assertGreater(len(lines), 7, name)

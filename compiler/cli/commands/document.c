@@ -319,6 +319,7 @@ static const struct {
     {"generate-options", table_of_generate_options},
     {"diagnostics", table_of_diagnostics},
     {"primitives", table_of_primitives},
+    {"torch-names", table_of_torch_names},
     {"ops", table_of_ops},
     {"passes", table_of_passes},
     {"kernels", table_of_kernels},
