@@ -71,8 +71,7 @@ bool compile_pack_to(const CompileRequest *request, const LibraryPlans *plans, c
   const PlanList list = library_plan_list(plans);
   bool done = true;
   for (uint32_t i = 0; i < list.n && done && request->weights; i++)
-    done =
-        pack_weights(request->arena, request->diag, list.plans[i], request->weights, request->weights_context, packed);
+    done = pack_weights(request->diag, list.plans[i], request->weights, request->weights_context, packed);
   return done;
 }
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "plan/caches.h"
 #include "plan/cost.h"
+#include "plan/live.h"
 #include "plan/products.h"
 
 // ---- what the mask says ----

@@ -280,10 +280,9 @@ static View in_order(Planner *p, const PagedValue *value, const View *view) {
   return ordered;
 }
 
-void caches_append(Planner *p, const Node *concat) {
+void caches_append(Planner *p, const Node *concat, const View *fresh) {
   const PagedValue *value = value_of_view(p, concat);
-  const Node *fresh = concat->inputs.items[1];
-  View view = plan_view(p, fresh), x = in_order(p, value, &view);
+  const View x = in_order(p, value, fresh);
   for (uint32_t kind = 0; kind < 2; kind++) {
     if (value->caches[kind] == TFM_NONE) continue;
     tfm_append_step step = {.cache = value->caches[kind], .rank = (uint8_t)x.rank,

@@ -23,7 +23,8 @@ typedef struct CacheView {
 
 /* Keys (input 1) or values (input 2) of an attention that caches_serve. */
 CacheView caches_view(Planner *p, const Node *attention, uint32_t input);
-/* The step that appends the new positions, for a CONCAT that caches_has. */
-void caches_append(Planner *p, const Node *concat);
+/* Adds the steps that append the new positions, which lie in `fresh`, for a CONCAT that caches_has: one for the keys and
+ * one for the values, as far as some attention reads the value as such. */
+void caches_append(Planner *p, const Node *concat, const View *fresh);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "plan/cost.h"
+#include "plan/live.h"
 
 // ---- kernels and epilogues, for attention too ----
 

@@ -7,7 +7,7 @@
 #ifndef TFM_PLAN_PRODUCTS_H
 #define TFM_PLAN_PRODUCTS_H
 
-#include "plan/nest.h"
+#include "plan/body.h"
 
 typedef struct TileKind {
   TileShape shape;

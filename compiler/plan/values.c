@@ -278,10 +278,9 @@ View plan_view(Planner *p, const Node *node) {
 // ---- copies ----
 
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation) {
-  Body body = body_new(p->node, to->rank, (const Size *const *)to->dims, expr_acc(p->arena));
-  body.acc = from;
   Nest nest;
-  nest_init(p, &nest, &body, to);
+  nest_begin(p, &nest, to->rank, (const Size *const *)to->dims, to);
+  nest.expr = expr_input(p->arena, from->dtype, nest_add(p, &nest, from));
   nest_simplify(p, &nest, 0, 0);
   KernelSpec spec = nest_spec(&nest);
   plan_row_step(p, &nest, &spec, operation);

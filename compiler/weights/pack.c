@@ -244,8 +244,7 @@ static bool pack_recipe(Arena *scratch, Diag *diag, const Plan *plan, const Weig
   return true;
 }
 
-bool pack_weights(Arena *arena, Diag *diag, const Plan *plan, WeightLookup weights, void *context, char *packed) {
-  (void)arena;
+bool pack_weights(Diag *diag, const Plan *plan, WeightLookup weights, void *context, char *packed) {
   Arena *scratch = arena_create();
   bool packed_all = true;
   for (size_t i = 0; i < plan->recipes.n && packed_all; i++) {

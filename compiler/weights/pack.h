@@ -38,6 +38,6 @@ RecipeResult recipe_rows(Arena *arena, const Node *node, WeightLookup weights, v
 // ---- packing ----
 
 /* Leaves out what another plan packs to the same place. False after an error. */
-bool pack_weights(Arena *arena, Diag *diag, const Plan *plan, WeightLookup weights, void *context, char *packed);
+bool pack_weights(Diag *diag, const Plan *plan, WeightLookup weights, void *context, char *packed);
 
 #endif

@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { MAX_INDEX_BYTES = 100000000, MAX_LISTED = 20 };
+enum { MAX_INDEX_BYTES = 100000000 };
 
 const WeightEntry *weight_set_find(const WeightSet *set, const char *name) {
   uintptr_t index = (uintptr_t)map_get(&set->by_name, name);

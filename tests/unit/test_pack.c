@@ -44,7 +44,7 @@ static const float *recipe_bytes(const Packed *packed, size_t i) {
 
 /* Every recipe against the interpreter. */
 static void expect_right(const Packed *packed) {
-  cr_assert(pack_weights(arena, &diag, packed->plan, find, packed->graph, packed->bytes));
+  cr_assert(pack_weights(&diag, packed->plan, find, packed->graph, packed->bytes));
   for (size_t r = 0; r < packed->plan->recipes.n; r++) {
     const WeightRecipe *recipe = &packed->plan->recipes.items[r];
     Tensor *value = graph_eval_static(arena, &diag, packed->graph, recipe->node, find, packed->graph);
@@ -153,6 +153,6 @@ Test(pack, plain_tensors_of_every_type) {
 
 Test(pack, a_weight_that_is_missing) {
   Packed packed = packed_of(GRAPH("  %19 = weight \"none\" : f32[10, 8]\n", 10, 8));
-  cr_assert_not(pack_weights(arena, &diag, packed.plan, find, packed.graph, packed.bytes));
+  cr_assert_not(pack_weights(&diag, packed.plan, find, packed.graph, packed.bytes));
   cr_assert_eq(diag.n_errors, 1);
 }

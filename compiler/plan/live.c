@@ -1,0 +1,92 @@
+#include "plan/live.h"
+
+#include "plan/caches.h"
+
+/* The rows that a step leaves out become 0 if another step reads them: one that does not leave out the same rows, even
+ * if it only selects another value instead. Attention reads all keys and values up to the last one that is seen. */
+
+static const Node *mask_itself(const Node *mask) {
+  while (mask->op == OP_RESHAPE) mask = mask->inputs.items[0];
+  return mask;
+}
+
+static bool skips_same_rows(const Planner *p, const Node *node, const Node *user) {
+  const Node *mask = node_rows_mask(user);
+  return mask && mask_itself(mask) == mask_itself(node_rows_mask(node)) &&
+         user->attr.rows_where == node->attr.rows_where && !(user->op == OP_ATTENTION && caches_serve(p, user));
+}
+
+/* Whether the user reads rows of its input `i` that the node leaves out. */
+static bool reads_all_rows(const Planner *p, const Node *node, const Node *user, size_t i) {
+  return (user->op == OP_ATTENTION && (i == 1 || i == 2)) || !skips_same_rows(p, node, user);
+}
+
+/* `value`: the node, or a view of it. */
+static bool others_are_read(const Planner *p, const Node *node, const Node *value) {
+  for (size_t i = 0; i < value->users.n; i++) {
+    const Node *user = value->users.items[i];
+    if (!p->values[user->id].is_live) continue;
+    if (op_table[user->op].category == CATEGORY_VIEW && others_are_read(p, node, user)) return true;
+    if (op_table[user->op].category == CATEGORY_VIEW) continue;
+    for (size_t j = 0; j < user->inputs.n; j++)
+      if (user->inputs.items[j] == value && reads_all_rows(p, node, user, j)) return true;
+  }
+  return false;
+}
+
+static bool has_no_gaps(Planner *p, const View *view) {
+  const Size *expected = p->math.one;
+  for (uint32_t i = view->rank; i-- > 0;) {
+    if (size_equals(view->dims[i], 1)) continue;
+    if (view->strides[i] != expected) return false;
+    expected = math_mul(&p->math, expected, view->dims[i]);
+  }
+  return true;
+}
+
+static bool has_all_rows(const Node *node, const View *mask) {
+  if (mask->rank + 1 != node->rank) return false;
+  for (uint32_t i = 0; i < mask->rank; i++)
+    if (mask->dims[i] != node->dims[i]) return false;
+  return true;
+}
+
+static bool same_mask(const tfm_operand *a, const tfm_operand *b) {
+  bool same = a->space == b->space && a->dtype == b->dtype && a->gathered == b->gathered && a->index == b->index &&
+              a->offset == b->offset;
+  for (int axis = 0; axis < TFM_MAX_RANK; axis++) same &= a->strides[axis] == b->strides[axis];
+  return same;
+}
+
+uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
+  const tfm_live_rows wanted = {.where = node->attr.rows_where,
+                                  .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
+                                  .mask = *mask};
+  for (size_t i = 0; i < p->live.n; i++) {
+    const tfm_live_rows *known = &p->live.items[i];
+    if (known->where == wanted.where && known->zeroed == wanted.zeroed && same_mask(&known->mask, mask))
+      return (uint32_t)i + 1;
+  }
+  vec_push(p->arena, &p->live, wanted);
+  return (uint32_t)p->live.n;
+}
+
+uint32_t live_rows(Planner *p, const Node *node) {
+  const Node *mask = node_rows_mask(node);
+  if (!mask) return 0;
+  View view = plan_view(p, mask);
+  if (!has_all_rows(node, &view) || !has_no_gaps(p, &view)) return 0;
+  tfm_operand operand = plan_operand(p, &view);
+  return live_by_operand(p, node, &operand);
+}
+
+bool live_queries(Planner *p, const Node *attention, View *mask) {
+  const Node *node = node_rows_mask(attention);
+  if (!node || caches_serve(p, attention)) return false;
+  *mask = plan_view(p, node);
+  if (mask->rank + 1 != attention->rank) return false;
+  mask->dims[mask->rank] = p->math.one;
+  mask->strides[mask->rank++] = p->math.zero;
+  return true;
+}
+
