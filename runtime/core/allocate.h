@@ -2,6 +2,9 @@
 #ifndef TFM_RUNTIME_ALLOCATE_H
 #define TFM_RUNTIME_ALLOCATE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "tfm/tfm.h"
 
 /* NULL if there is none. `alignment`: a power of two, at least that of a pointer. The bytes are not cleared. */
@@ -14,5 +17,22 @@ void *allocate_large(const tfm_allocator *allocator, int64_t *bytes);
 void *allocate_room(const tfm_allocator *allocator, int64_t *bytes);
 void release_room(const tfm_allocator *allocator, void *memory, int64_t bytes); /* NULL is ignored */
 void release(const tfm_allocator *allocator, void *memory, size_t bytes); /* NULL is ignored */
+
+// ---- several arrays in one block ----
+
+/* The same code lays the arrays out twice: first without a block, to learn its size, then in it. */
+
+/* A product of sizes that are not negative; false if it is too large. */
+static inline bool size_product(int64_t *result, int64_t a, int64_t b) {
+  return !__builtin_mul_overflow(a, b, result) && *result < INT64_MAX / 64;
+}
+
+typedef struct Layout { /* zeroes: only the size is wanted */
+  char *block;
+  int64_t bytes; /* taken so far; -1: too many */
+} Layout;
+
+/* The next n * size bytes, aligned as the block is; NULL while only the size is wanted. */
+void *layout_take(Layout *layout, int64_t n, int64_t size);
 
 #endif

@@ -4,7 +4,7 @@
  * disagree about a size, a dimension that is not what the program says. A polynomial is evaluated again only if a
  * size that it depends on has changed, because one step of decoding differs from the next in a single size: the number
  * of earlier positions. */
-#include "context.h"
+#include "binding.h"
 
 #include <string.h>
 

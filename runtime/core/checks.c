@@ -10,10 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "context.h"
+#include "binding.h"
 #include "steps.h"
 
 // ---- errors ----
+
+static void fill_error(tfm_error *error, tfm_status status, tfm_reason reason, const char *place) {
+  error->status = status;
+  error->reason = reason;
+  error->place = place;
+}
 
 tfm_status tfm_fail(tfm_error *error, tfm_status status, tfm_reason reason, const char *place, const char *format,
                     ...) {
@@ -22,18 +28,24 @@ tfm_status tfm_fail(tfm_error *error, tfm_status status, tfm_reason reason, cons
   va_start(args, format);
   vsnprintf(error->message, sizeof error->message, format, args);
   va_end(args);
-  error->status = status;
-  error->reason = reason;
-  error->place = place;
+  fill_error(error, status, reason, place);
+  return status;
+}
+
+tfm_status tfm_refuse(tfm_error *error, tfm_status status, const char *format, ...) {
+  if (!error) return status;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error->message, sizeof error->message, format, args);
+  va_end(args);
+  fill_error(error, status, status == TFM_E_INPUT ? TFM_REASON_VALUE : TFM_REASON_OTHER, NULL);
   return status;
 }
 
 tfm_status tfm_succeed(tfm_error *error) {
   if (!error) return TFM_OK;
-  error->status = TFM_OK;
   error->message[0] = 0;
-  error->reason = TFM_REASON_OTHER;
-  error->place = NULL;
+  fill_error(error, TFM_OK, TFM_REASON_OTHER, NULL);
   return TFM_OK;
 }
 

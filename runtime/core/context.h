@@ -10,7 +10,6 @@
 #include <stdbool.h>
 
 #include "error.h"
-#include "gemm_consumer.h"
 #include "threads.h"
 #include "tfm/library.h"
 
@@ -30,6 +29,7 @@ typedef struct Operand {
 
 typedef union StepOperands StepOperands; /* steps.h */
 typedef struct StepState StepState;
+typedef struct GemmConsumer GemmConsumer;
 
 typedef struct CacheRows { /* of a run: the pages of each of its rows */
   float *const *const *own, *const *const *source;
@@ -93,6 +93,13 @@ typedef struct Attachment { /* runtime/decode and above: what a program of decod
   _Atomic bool stopped;         /* tfm_context_cancel was called during this generation */
 } Attachment;
 
+typedef struct LibraryState { /* runtime/library: the compiled library that the context was made from; zeroes: none */
+  const tfm_library *table;
+  tfm_model *model; /* one of its users is this context, which calls release_model when it ends */
+  void (*release_model)(tfm_model *model);
+  _Atomic bool running; /* a call is working with this context; a second one is refused */
+} LibraryState;
+
 struct tfm_context {
   const tfm_program *program;
   const char *weights;
@@ -105,11 +112,9 @@ struct tfm_context {
   Memory memory;
   RunState run;
   Attachment decoding;
-  const tfm_library *library; /* NULL: made from a program alone */
-  tfm_model *model;           /* the same; kept while the context lives */
-  int64_t *asked;             /* the run-time sizes as the args of a library's call say */
-  tfm_value *given;           /* of the same args: inputs, then outputs */
-  _Atomic bool running;       /* such a call is working with this context */
+  LibraryState library;
+  int64_t *asked;   /* the run-time sizes of a call by its args */
+  tfm_value *given; /* of the same args: inputs, then outputs */
 };
 
 static inline int64_t value_of(const tfm_context *context, tfm_size size) { return context->binding.values[size]; }
@@ -130,32 +135,20 @@ static inline int64_t greatest_of(int64_t a, int64_t b) { return a > b ? a : b; 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/* Sets of run-time sizes; those from number 63 on are one member. */
-#define ALL_SYMBOLS UINT64_MAX
-static inline uint64_t symbol_bit(uint32_t symbol) { return (uint64_t)1 << least_of(symbol, 63); }
+// ---- context.c ----
 
-/* binding.c: which of these sizes differ from the context's. */
-uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols);
-/* On which sizes each polynomial depends: once, when the context is made. */
-void sizes_find_symbols(tfm_context *context);
-/* Values of the polynomials that depend on changed sizes, and the scalars made of them. False on overflow. */
-bool sizes_evaluate(tfm_context *context, uint64_t changed);
+/* Options of a context: what the caller gave, else the environment, else what the machine has. */
+typedef struct Options {
+  int32_t threads;
+  int64_t spin_ns;
+  tfm_pool *pool; /* NULL: threads of its own */
+  tfm_allocator allocator;
+  void (*log)(void *user, const char *message);
+  void *log_user;
+} Options;
 
-/* binding.c: types and shapes of the inputs against the program; binds the symbols. */
-tfm_status inputs_read(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
-bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs);
-tfm_status inputs_bind_symbols(tfm_context *context, const tfm_value *inputs, tfm_error *error);
-/* The dims of all inputs as the values of the sizes say; refused if one is negative or an input is too large. */
-tfm_status inputs_set_dims(tfm_context *context, tfm_error *error);
-/* Every dimension must be what the polynomial says. */
-tfm_status inputs_check_dims(const tfm_context *context, tfm_error *error);
-
-/* checks.c: the checks of the model, with their messages. */
-tfm_status checks_hold(tfm_context *context, tfm_error *error);
-
-/* checks.c: ids that are inputs, before anything is computed; ids that were computed, in their step. */
-tfm_status ids_check_inputs(const tfm_context *context, const tfm_value *inputs, tfm_error *error);
-tfm_status ids_report_computed(const tfm_context *context, uint32_t step, tfm_error *error);
+/* `given` may be NULL. Members beyond its struct_size have their default. */
+tfm_status options_read(const tfm_context_options *given, Options *options, tfm_error *error);
 
 /* context.c: a context without threads, for the sizes' sake. Its arrays are zero. NULL: no memory. */
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);
@@ -174,22 +167,14 @@ int64_t context_scratch_bytes(const tfm_context *context);
 /* Bytes of workspace for these sizes, without making room; -1 if a size is out of range. */
 int64_t context_measure(tfm_context *context, const int64_t *symbols);
 
-/* memory.c: places the buffers of so many runs and makes room for them and the scratch of all threads. */
-tfm_status memory_plan(tfm_context *context, int64_t scratch_bytes, int64_t runs, tfm_error *error);
-void memory_release(tfm_context *context);
-/* Bytes of a buffer for the sizes that are set; -1: they are out of range. */
-int64_t memory_buffer_bytes(const tfm_context *context, uint32_t buffer);
-/* Bytes of workspace, or -1; makes no room. */
-int64_t memory_measure(tfm_context *context, int64_t scratch_bytes, int64_t runs);
+// ---- run.c ----
 
-/* resolve.c: addresses and strides of the operands that depend on sizes that changed (operands_stale), threads of all
- * steps. */
-void resolve_prepare(tfm_context *context); /* once, when the context is made: results of steps, sizes of operands */
-void resolve_operands(tfm_context *context);
-void resolve_threads(tfm_context *context);
-/* Whether a step with so much work (StepState.work) is worth all threads; how many a run is that has so much in such
- * steps. */
-bool resolve_is_parallel(const tfm_context *context, int64_t work);
-int32_t resolve_active(const tfm_context *context, int64_t work);
+/* run.c: executes the steps of a bound context whose `callers` are set, and those of its lockstep runs. A call from outside may
+ * consist of many runs, and one cancellation ends all of them: each entry point calls run_forget_cancelled once, before its
+ * first run, and run_steps leaves the flag alone. */
+static inline void run_forget_cancelled(tfm_context *context) {
+  atomic_store_explicit(&context->run.cancelled, false, memory_order_relaxed);
+}
+tfm_status run_steps(tfm_context *context, tfm_error *error);
 
 #endif

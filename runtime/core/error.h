@@ -7,6 +7,9 @@
 /* Fills `error` (may be NULL) and returns `status`. */
 tfm_status tfm_fail(tfm_error *error, tfm_status status, tfm_reason reason, const char *place, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* The same without a place; the reason is TFM_REASON_VALUE if `status` is TFM_E_INPUT, else TFM_REASON_OTHER. */
+tfm_status tfm_refuse(tfm_error *error, tfm_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The status TFM_OK, with an empty message. */
 tfm_status tfm_succeed(tfm_error *error);
 

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "context.h"
-#include "layout.h"
+#include "binding.h"
 
 // ---- allocation ----
 

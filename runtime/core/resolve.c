@@ -6,6 +6,7 @@
  * refused: binding has looked at everything before. */
 #include <stddef.h>
 
+#include "binding.h"
 #include "steps.h"
 
 enum {

@@ -4,11 +4,11 @@
  * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that
  * ends its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between
  * two steps; once a step that writes into an output may have begun, it is too late for it. */
-#include "run.h"
 
 #include <string.h>
 #include <time.h>
 
+#include "binding.h"
 #include "fp_mode.h"
 #include "steps.h"
 

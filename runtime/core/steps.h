@@ -98,4 +98,21 @@ static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
 #define KERNEL_OF(Type, context, kernel) \
   (((union { void *object; Type function; }){kernel_of((context), (kernel))}).function)
 
+// ---- consumers ----
+
+/* A consumer takes the results of a gemm step unit by unit, while they are still in the cache, so that the matrix of all
+ * results is never written. */
+typedef struct GemmUnit { /* of the results */
+  int64_t first_row, rows, first_column, columns;
+} GemmUnit;
+
+struct GemmConsumer {
+  uint32_t step;
+  bool wanted;    /* in this run */
+  int64_t panels; /* of a unit; the last one may have fewer. So the columns of units are the same in all runs */
+  /* Called once for each unit, by several threads at a time. `c`: its rows, `stride` elements apart; they may be
+   * overwritten. */
+  void (*take)(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit);
+};
+
 #endif

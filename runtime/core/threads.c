@@ -13,13 +13,15 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "allocate.h"
-#include "options.h"
+#include "error.h"
+#include "machine.h"
 
 enum {
   CACHE_LINE = 64,
@@ -202,11 +204,36 @@ void pool_destroy(Pool *pool) {
   release(&allocator, pool, pool->bytes);
 }
 
+// ---- how many threads, and how long they spin ----
+
+enum { DEFAULT_SPIN_US = 200, MOST_SPIN_US = 10 * 1000 * 1000 };
+
+/* A number from the environment in [least, most], else `otherwise`. */
+static int64_t number_from_environment(const char *name, int64_t least, int64_t most, int64_t otherwise) {
+  const char *text = getenv(name);
+  if (!text || !*text) return otherwise;
+  char *end;
+  long long value = strtoll(text, &end, 10);
+  return *end || value < least || value > most ? otherwise : value;
+}
+
+int32_t pool_threads_wanted(int32_t asked) {
+  if (asked <= 0) asked = (int32_t)number_from_environment("TFM_NUM_THREADS", 1, POOL_MAX_THREADS, 0);
+  if (asked <= 0) asked = cpus_available();
+  return asked < POOL_MAX_THREADS ? asked : POOL_MAX_THREADS;
+}
+
+int64_t pool_spin_ns(int32_t spin_us) {
+  if (spin_us < 0) return 0;
+  if (spin_us > 0) return spin_us * INT64_C(1000);
+  return number_from_environment("TFM_SPIN_US", 0, MOST_SPIN_US, DEFAULT_SPIN_US) * 1000;
+}
+
 // ---- pools that contexts share ----
 
 tfm_status tfm_pool_create(int32_t threads, tfm_pool **pool, tfm_error *error) {
   if (!pool) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the pool");
-  *pool = pool_create(options_threads(threads), options_spin_ns(0), &(tfm_allocator){0});
+  *pool = pool_create(pool_threads_wanted(threads), pool_spin_ns(0), &(tfm_allocator){0});
   if (*pool) return tfm_succeed(error);
   return tfm_fail(error, TFM_E_NOMEM, TFM_REASON_OTHER, NULL, "no memory for a pool");
 }

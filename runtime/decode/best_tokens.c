@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "best_tokens.h"
-#include "generate_row.h"
+#include "logit_row.h"
 #include "steps.h"
 
 // ---- whether a decoding has it ----

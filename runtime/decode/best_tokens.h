@@ -6,8 +6,8 @@
 #ifndef TFM_RUNTIME_BEST_TOKENS_H
 #define TFM_RUNTIME_BEST_TOKENS_H
 
-#include "context.h"
-#include "layout.h"
+#include "steps.h"
+#include "allocate.h"
 #include "tfm/generate.h"
 
 enum { MOST_BEST = 32 }; /* tokens of a row */

@@ -5,27 +5,12 @@
  * numbers of rows and tokens beyond TFM_DECODER_MOST, and sources for which the model's own checks fail. */
 #include "decoder.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "allocate.h"
 #include "lockstep.h"
 #include "fp_mode.h"
-#include "generation.h"
-#include "layout.h"
-#include "options.h"
-#include "run.h"
 #include "steps.h"
-
-tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...) {
-  char text[256];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return tfm_fail(error, status, status == TFM_E_INPUT ? TFM_REASON_VALUE : TFM_REASON_OTHER, NULL, "%s", text);
-}
 
 /* A decoder without contexts. */
 static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocator *allocator) {
@@ -60,14 +45,14 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weig
 
 tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_weights, const void *step_weights,
                               const tfm_context_options *given, tfm_decoder **decoder, tfm_error *error) {
-  if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "there is no place for the decoder");
+  if (!decoder) return tfm_refuse(error, TFM_E_USAGE, "there is no place for the decoder");
   *decoder = NULL;
-  if (!decoding || !decoding->step) return decoder_refuse(error, TFM_E_USAGE, "the decoding is a null pointer");
+  if (!decoding || !decoding->step) return tfm_refuse(error, TFM_E_USAGE, "the decoding is a null pointer");
   Options options;
   tfm_status status = options_read(given, &options, error);
   if (status) return status;
   tfm_decoder *made = new_decoder(decoding, &options.allocator);
-  if (!made) return decoder_refuse(error, TFM_E_NOMEM, "no memory for a decoder");
+  if (!made) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a decoder");
   if ((status = create_contexts(made, encoder_weights, step_weights, given, error))) {
     tfm_decoder_destroy(made);
     return status;
@@ -104,40 +89,10 @@ uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
 
 int64_t tfm_decoder_items(const tfm_decoder *decoder) { return decoder && decoder->begun ? decoder->items : 1; }
 
-// ---- memory of a batch ----
-
 // ---- memory ----
 
-/* Room of at least `bytes`, whatever was in it before. */
-bool decoder_reserve_block(tfm_decoder *decoder, int number, int64_t bytes) {
-  DecoderBlock *block = &decoder->blocks[number];
-  if (bytes <= block->bytes) return true;
-  release_room(&decoder->allocator, block->memory, block->bytes);
-  *block = (DecoderBlock){.bytes = bytes};
-  if (number == BLOCK_OWN) decoder->own_pages.memory = NULL;
-  if (number == BLOCK_FLAT) decoder->flat_pages.memory = NULL;
-  block->memory = allocate_room(&decoder->allocator, &block->bytes);
-  if (!block->memory) block->bytes = 0;
-  return block->memory;
-}
-
 static tfm_status no_memory(tfm_error *error, const char *what) {
-  return decoder_refuse(error, TFM_E_NOMEM, "no memory for %s", what);
-}
-
-/* Bytes of a tensor of a program for the dims that a context has set. */
-static int64_t tensor_bytes(const tfm_tensor_info *info, const int64_t *dims) {
-  int64_t bytes = dtype_size(info->dtype);
-  for (uint32_t i = 0; i < info->rank; i++) bytes *= dims[i];
-  return bytes;
-}
-
-int64_t decoder_output_bytes(const tfm_context *context, uint32_t output) {
-  return tensor_bytes(&context->program->outputs[output], context->binding.output_dims + (size_t)output * TFM_MAX_RANK);
-}
-
-static int64_t input_bytes(const tfm_context *context, uint32_t input) {
-  return tensor_bytes(&context->program->inputs[input], context->binding.input_dims + (size_t)input * TFM_MAX_RANK);
+  return tfm_refuse(error, TFM_E_NOMEM, "no memory for %s", what);
 }
 
 // ---- the rows ----
@@ -197,7 +152,7 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
       !size_product(&bytes, decoder->own_pages.n_pages, cache_page_bytes(decoder->decoding->step->own_page_floats)) ||
       !size_product(&flat, 2 * rows, decoder->flat_bytes) || !decoder_reserve_block(decoder, BLOCK_OWN, bytes) ||
       !decoder_reserve_block(decoder, BLOCK_FLAT, flat))
-    return decoder_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,
+    return tfm_refuse(error, TFM_E_NOMEM, "no memory for the caches of %lld rows of %lld tokens", (long long)rows,
                           (long long)decoder->longest);
   Layout layout = {0};
   place_tables(decoder, &layout);
@@ -274,7 +229,7 @@ static tfm_status measure_row(tfm_decoder *decoder, const SourceGroup *group, tf
   for (uint32_t i = 0; i < decoding->step->n_inputs && !status; i++) {
     StepInput *state = &decoder->inputs[i];
     if (i == decoding->decoder_input) continue;
-    state->staging_row = greatest_of(state->staging_row, input_bytes(decoder->step, i));
+    state->staging_row = greatest_of(state->staging_row, decoder_input_bytes(decoder->step, i));
     if (decoding->inputs[i].is_cache)
       state->result_row = greatest_of(state->result_row, decoder_output_bytes(decoder->step, decoding->inputs[i].number));
   }
@@ -338,9 +293,9 @@ static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
 // ---- beginning ----
 
 static tfm_status check_begin(const tfm_decoder *decoder, int64_t max_rows, int64_t max_length, tfm_error *error) {
-  if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
+  if (!decoder) return tfm_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
   if (max_rows < 0 || max_rows > TFM_DECODER_MOST || max_length < 1 || max_length > TFM_DECODER_MOST)
-    return decoder_refuse(error, TFM_E_INPUT, "%lld rows of %lld tokens: there may be 0 and 1 to %d", (long long)max_rows,
+    return tfm_refuse(error, TFM_E_INPUT, "%lld rows of %lld tokens: there may be 0 and 1 to %d", (long long)max_rows,
                           (long long)max_length, TFM_DECODER_MOST);
   return TFM_OK;
 }
@@ -374,11 +329,6 @@ tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int6
 }
 
 // ---- a decoder as the model of tfm_generate ----
-
-int64_t tfm_decoder_longest_row(const tfm_generate_options *options, int64_t start) {
-  int64_t least = least_of(greatest_of(start, 1), TFM_DECODER_MOST);
-  return least_of(greatest_of(generation_limit(options, least), least), TFM_DECODER_MOST);
-}
 
 /* The rows of a first call join anew. */
 static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {

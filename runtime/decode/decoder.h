@@ -163,13 +163,12 @@ tfm_status sources_run(tfm_decoder *decoder, const SourceInputs *inputs, tfm_err
 /* The error with the item's number in front of its message. */
 tfm_status decoder_name_item(tfm_status status, int64_t item, tfm_error *error);
 
-/* decoder.c: room of at least `bytes`, whatever was in it before. False: no memory. */
+/* sources.c: room of at least `bytes`, whatever was in it before. False: no memory. */
 bool decoder_reserve_block(tfm_decoder *decoder, int block, int64_t bytes);
-/* Of an output of a program for the dims that its context has. */
+/* Bytes of an input or an output of a program for the dims that its context has. */
+int64_t decoder_input_bytes(const tfm_context *context, uint32_t input);
 int64_t decoder_output_bytes(const tfm_context *context, uint32_t output);
 
-tfm_status decoder_refuse(tfm_error *error, tfm_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* Refuses a row that does not exist. */
 tfm_status decoder_check_row(const tfm_decoder *decoder, int64_t row, tfm_error *error);
 void decoder_forget_rows(tfm_decoder *decoder);

@@ -10,21 +10,20 @@
 #include <string.h>
 
 #include "decoder.h"
-#include "run.h"
 
 // ---- rows ----
 
 static tfm_status check_begun(const tfm_decoder *decoder, tfm_error *error) {
-  if (!decoder) return decoder_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
+  if (!decoder) return tfm_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
   if (decoder->begun) return TFM_OK;
-  return decoder_refuse(error, TFM_E_USAGE, "the decoder has not begun: tfm_decoder_begin comes first");
+  return tfm_refuse(error, TFM_E_USAGE, "the decoder has not begun: tfm_decoder_begin comes first");
 }
 
 tfm_status decoder_check_row(const tfm_decoder *decoder, int64_t row, tfm_error *error) {
   tfm_status status = check_begun(decoder, error);
   if (status) return status;
   if (row >= 0 && row < decoder->max_rows && decoder->rows[row].exists) return TFM_OK;
-  return decoder_refuse(error, TFM_E_INPUT, "there is no row %lld", (long long)row);
+  return tfm_refuse(error, TFM_E_INPUT, "there is no row %lld", (long long)row);
 }
 
 static void drop_flat(tfm_decoder *decoder, char **flat) {
@@ -48,7 +47,7 @@ void decoder_forget_rows(tfm_decoder *decoder) {
 static tfm_status read_item(const tfm_decoder *decoder, int64_t item, int64_t *read, tfm_error *error) {
   bool counted = decoder->source && decoder->decoding->encoder_rows != TFM_NONE;
   if (item < 0 || (counted && item >= decoder->items))
-    return decoder_refuse(error, TFM_E_INPUT, "there is no item %lld: there are %lld", (long long)item,
+    return tfm_refuse(error, TFM_E_INPUT, "there is no item %lld: there are %lld", (long long)item,
                           (long long)decoder->items);
   *read = counted ? item : 0;
   return TFM_OK;
@@ -56,13 +55,13 @@ static tfm_status read_item(const tfm_decoder *decoder, int64_t item, int64_t *r
 
 tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tfm_error *error) {
   tfm_status status = check_begun(decoder, error);
-  if (!status && !row) status = decoder_refuse(error, TFM_E_USAGE, "there is no place for the row's number");
+  if (!status && !row) status = tfm_refuse(error, TFM_E_USAGE, "there is no place for the row's number");
   if (!status) status = read_item(decoder, item, &item, error);
   if (status) return status;
   int64_t number = 0;
   while (number < decoder->max_rows && decoder->rows[number].exists) number++;
   if (number == decoder->max_rows)
-    return decoder_refuse(error, TFM_E_INPUT, "there is room for %lld rows, and all are there",
+    return tfm_refuse(error, TFM_E_INPUT, "there is room for %lld rows, and all are there",
                           (long long)decoder->max_rows);
   decoder->rows[number].exists = true;
   decoder->rows[number].item = item;
@@ -84,9 +83,9 @@ static tfm_status check_parents(const tfm_decoder *decoder, int64_t n, const int
   tfm_status status = check_begun(decoder, error);
   if (status) return status;
   if (n < 0 || n > decoder->max_rows)
-    return decoder_refuse(error, TFM_E_INPUT, "there is room for %lld rows, not for %lld",
+    return tfm_refuse(error, TFM_E_INPUT, "there is room for %lld rows, not for %lld",
                           (long long)decoder->max_rows, (long long)n);
-  if (n && !parents) return decoder_refuse(error, TFM_E_USAGE, "the parents are a null pointer");
+  if (n && !parents) return tfm_refuse(error, TFM_E_USAGE, "the parents are a null pointer");
   for (int64_t i = 0; i < n && !status; i++) status = decoder_check_row(decoder, parents[i], error);
   return status;
 }
@@ -160,7 +159,7 @@ tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t number, int64_t le
   if (status) return status;
   DecoderRow *row = &decoder->rows[number];
   if (length < 0 || length > row->length)
-    return decoder_refuse(error, TFM_E_INPUT, "row %lld has %lld tokens, not %lld", (long long)number,
+    return tfm_refuse(error, TFM_E_INPUT, "row %lld has %lld tokens, not %lld", (long long)number,
                           (long long)row->length, (long long)length);
   if (row->flat && length < row->length && (status = truncate_flat(decoder, row, length, error))) return status;
   row->length = length;
@@ -363,7 +362,7 @@ static tfm_status run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_er
 static tfm_status refuse_length(tfm_decoder *decoder, const SourceGroup *group, int64_t length, tfm_error *error) {
   decoder_set_symbols(decoder, group, 1, length - 1, 1, 1);
   tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
-  return status ? status : decoder_refuse(error, TFM_E_INPUT, "a row of %lld tokens is too long", (long long)length);
+  return status ? status : tfm_refuse(error, TFM_E_INPUT, "a row of %lld tokens is too long", (long long)length);
 }
 
 static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, int64_t kept, tfm_error *error) {
@@ -371,14 +370,14 @@ static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, 
   if (status) return status;
   const DecoderRow *row = &decoder->rows[part->row];
   long long number = part->row;
-  if (row->in_call) return decoder_refuse(error, TFM_E_INPUT, "row %lld is there twice", number);
-  if (part->n_tokens < 1) return decoder_refuse(error, TFM_E_INPUT, "row %lld gets no tokens", number);
-  if (!part->tokens) return decoder_refuse(error, TFM_E_USAGE, "the tokens of row %lld are a null pointer", number);
+  if (row->in_call) return tfm_refuse(error, TFM_E_INPUT, "row %lld is there twice", number);
+  if (part->n_tokens < 1) return tfm_refuse(error, TFM_E_INPUT, "row %lld gets no tokens", number);
+  if (!part->tokens) return tfm_refuse(error, TFM_E_USAGE, "the tokens of row %lld are a null pointer", number);
   if (kept > part->n_tokens)
-    return decoder_refuse(error, TFM_E_INPUT, "row %lld gets %lld tokens: there are no scores after the last %lld", number,
+    return tfm_refuse(error, TFM_E_INPUT, "row %lld gets %lld tokens: there are no scores after the last %lld", number,
                           (long long)part->n_tokens, (long long)kept);
   if (part->n_tokens > decoder->max_length - row->length)
-    return decoder_refuse(error, TFM_E_INPUT, "row %lld has %lld tokens and gets %lld: there is room for %lld", number,
+    return tfm_refuse(error, TFM_E_INPUT, "row %lld has %lld tokens and gets %lld: there is room for %lld", number,
                           (long long)row->length, (long long)part->n_tokens, (long long)decoder->max_length);
   const SourceGroup *group = group_of_row(decoder, row);
   if (part->n_tokens > group->longest - row->length)
@@ -388,10 +387,10 @@ static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, 
 
 static tfm_status check_call(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error) {
   if (!decoder || !decoder->begun) return decoder_check_row(decoder, 0, error);
-  if (call->n < 0 || call->kept < 0) return decoder_refuse(error, TFM_E_INPUT, "a number of rows or scores is negative");
-  if (call->n && !call->rows) return decoder_refuse(error, TFM_E_USAGE, "the rows are a null pointer");
+  if (call->n < 0 || call->kept < 0) return tfm_refuse(error, TFM_E_INPUT, "a number of rows or scores is negative");
+  if (call->n && !call->rows) return tfm_refuse(error, TFM_E_USAGE, "the rows are a null pointer");
   if (call->logsumexp && decoder->decoding->logsumexp == TFM_NONE)
-    return decoder_refuse(error, TFM_E_USAGE, "this model gives no sums of exponentials");
+    return tfm_refuse(error, TFM_E_USAGE, "this model gives no sums of exponentials");
   tfm_status status = TFM_OK;
   int64_t checked = 0;
   for (; checked < call->n && !status; checked++) {

@@ -3,13 +3,13 @@
  * In: a bound context and the sizes of other runs (lists of contexts); rows of a decoder with their new tokens (runs of the
  * step program). Out: logits or the best tokens of each row, and what the caches of the rows have become. A run that does not
  * fit into the memory of the first one is not refused: it is executed later, in another list. */
+#include "binding.h"
 #include "lockstep.h"
 
 #include <string.h>
 
 #include "lockstep.h"
 #include "decoder.h"
-#include "run.h"
 
 tfm_context *lockstep_create(const tfm_context *first) {
   tfm_context *context = context_new(first->program, &first->allocator, first->threads);

@@ -7,10 +7,39 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "binding.h"
 #include "allocate.h"
 #include "decoder.h"
-#include "layout.h"
-#include "run.h"
+
+// ---- memory ----
+
+/* Room of at least `bytes`, whatever was in it before. */
+bool decoder_reserve_block(tfm_decoder *decoder, int number, int64_t bytes) {
+  DecoderBlock *block = &decoder->blocks[number];
+  if (bytes <= block->bytes) return true;
+  release_room(&decoder->allocator, block->memory, block->bytes);
+  *block = (DecoderBlock){.bytes = bytes};
+  if (number == BLOCK_OWN) decoder->own_pages.memory = NULL;
+  if (number == BLOCK_FLAT) decoder->flat_pages.memory = NULL;
+  block->memory = allocate_room(&decoder->allocator, &block->bytes);
+  if (!block->memory) block->bytes = 0;
+  return block->memory;
+}
+
+/* Bytes of a tensor of a program for the dims that a context has set. */
+static int64_t tensor_bytes(const tfm_tensor_info *info, const int64_t *dims) {
+  int64_t bytes = dtype_size(info->dtype);
+  for (uint32_t i = 0; i < info->rank; i++) bytes *= dims[i];
+  return bytes;
+}
+
+int64_t decoder_output_bytes(const tfm_context *context, uint32_t output) {
+  return tensor_bytes(&context->program->outputs[output], context->binding.output_dims + (size_t)output * TFM_MAX_RANK);
+}
+
+int64_t decoder_input_bytes(const tfm_context *context, uint32_t input) {
+  return tensor_bytes(&context->program->inputs[input], context->binding.input_dims + (size_t)input * TFM_MAX_RANK);
+}
 
 // ---- groups of items ----
 
@@ -23,10 +52,10 @@ static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, con
   const int64_t most = decoder->source->binding.symbols[symbol];
   const uint8_t *ragged = decoder->decoding->ragged;
   if (!ragged || !ragged[symbol])
-    return decoder_refuse(error, TFM_E_USAGE, "%s is not ragged: all items have the same", name);
+    return tfm_refuse(error, TFM_E_USAGE, "%s is not ragged: all items have the same", name);
   for (int64_t i = 0; i < decoder->items; i++)
     if (lengths[i] < 0 || lengths[i] > most)
-      return decoder_refuse(error, TFM_E_INPUT, "'%s.lengths' has a length of %lld, but %s is %lld", name,
+      return tfm_refuse(error, TFM_E_INPUT, "'%s.lengths' has a length of %lld, but %s is %lld", name,
                             (long long)lengths[i], name, (long long)most);
   return TFM_OK;
 }
@@ -103,7 +132,7 @@ static tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, 
   Layout layout = {0};
   place_groups(decoder, inputs, &layout);
   if (layout.bytes < 0 || !decoder_reserve_block(decoder, BLOCK_ITEMS, layout.bytes))
-    return decoder_refuse(error, TFM_E_NOMEM, "no memory for %lld sources", (long long)decoder->items);
+    return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld sources", (long long)decoder->items);
   layout = (Layout){.block = decoder->blocks[BLOCK_ITEMS].memory};
   place_groups(decoder, inputs, &layout);
   form_groups(decoder, inputs);
@@ -340,7 +369,7 @@ static void take_group(const tfm_decoder *decoder, SourceGroup *group) {
 }
 
 static tfm_status no_memory(tfm_error *error) {
-  return decoder_refuse(error, TFM_E_NOMEM, "no memory for what the sources give");
+  return tfm_refuse(error, TFM_E_NOMEM, "no memory for what the sources give");
 }
 
 /* Measures all groups, with `kept` and `passing` getting the bytes of their outputs. */

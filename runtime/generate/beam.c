@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "generate_row.h"
+#include "logit_row.h"
 #include "generation.h"
 
 #define NEVER (-1e9) /* the sum of a beam that does not exist; real ones stay far above it */
@@ -120,7 +120,7 @@ static tfm_status collect_candidates(Search *s, const Beams *beams) {
   s->n_candidates = 0;
   for (int64_t beam = 0; beam < g->beams; beam++) {
     if (!beam || !s->is_first) {
-      tfm_status status = (g->best ? best_process_row : process_row)(g, beams->first_row + beam, &row);
+      tfm_status status = generation_process_row(g, beams->first_row + beam, &row);
       if (status != TFM_OK) return status;
     }
     take_beam(s, &row, beams->sums[beam], beam * g->vocab);

@@ -106,17 +106,14 @@ void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32
 /* Asks the model for the scores of the rows that were added, and passes over them once, or for their best; a row whose
  * scores are no numbers is an error. */
 tfm_status generation_call(Generation *g);
-/* The log of the sum of exponentials of a row of the call; an error if it is not finite. */
-tfm_status generation_take_sum(Generation *g, int64_t row, double sum);
 /* Scores of a row of the call that are no numbers, or all -inf. */
 tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers);
 /* All tokens of a row are forbidden: there is nothing to choose. */
 tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
-float *generation_row_scores(const Generation *g, int64_t row);
+static inline float *generation_row_scores(const Generation *g, int64_t row) { return g->scores + row * g->vocab; }
 bool generation_is_eos(const Generation *g, int64_t token);
 
 /* options.c: completes and checks the options against the prompts. */
-int64_t generation_limit(const tfm_generate_options *options, int64_t start); /* longest row of one that starts so long */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
 /* process.c: the scores of one row, as a token is chosen from them. That of a token is scores[token] - shift; or,
  * for the tokens in Generation.changed, the one there, and scores[token] is -inf. */
@@ -140,8 +137,7 @@ void row_settle(const Generation *g, RowScores *row);
 int64_t row_best(const Generation *g, const RowScores *row);
 /* process.c: what greedy decoding and beam search ask for in place of scores, if the model and the options allow it. */
 bool best_make(Generation *g); /* room, if they do; false: no memory */
-tfm_status best_call(Generation *g, const tfm_step_rows *rows);
-tfm_status best_process_row(Generation *g, int64_t number, RowScores *row); /* its tokens are all changed ones */
+tfm_status generation_process_row(Generation *g, int64_t number, RowScores *row);
 /* sample.c: rows without a shift, of which some token is allowed. */
 void sample_restrict(Generation *g, RowScores *row); /* temperature, top_k, top_p */
 /* The scores are overwritten, here and by a draw. */

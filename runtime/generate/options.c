@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "generation.h"
+#include "tfm/decode.h"
 
 enum { MOST_LENGTH = INT32_MAX };
 
@@ -140,10 +141,17 @@ static tfm_status check_room(Generation *g, int64_t row) {
   return TFM_OK;
 }
 
-int64_t generation_limit(const tfm_generate_options *options, int64_t start) {
+static int64_t limit_of(const tfm_generate_options *options, int64_t start) {
   if (options->max_new_tokens == -1 && options->max_length != -1) return options->max_length;
   int64_t more = options->max_new_tokens != -1 ? options->max_new_tokens : TFM_DEFAULT_NEW_TOKENS, limit;
   return __builtin_add_overflow(start, more, &limit) ? INT64_MAX : limit;
+}
+
+int64_t tfm_decoder_longest_row(const tfm_generate_options *options, int64_t start) {
+  if (start < 1) start = 1;
+  if (start > TFM_DECODER_MOST) start = TFM_DECODER_MOST;
+  const int64_t limit = limit_of(options, start);
+  return limit < start ? start : limit > TFM_DECODER_MOST ? TFM_DECODER_MOST : limit;
 }
 
 static tfm_status read_rows(Generation *g) {
@@ -153,7 +161,7 @@ static tfm_status read_rows(Generation *g) {
     Item *item = &g->items[i];
     item->start = prompts->lengths ? prompts->lengths[i] : prompts->width;
     item->padding = prompts->padding ? prompts->padding[i] : 0;
-    item->limit = generation_limit(&g->options, item->start);
+    item->limit = limit_of(&g->options, item->start);
     if (item->start > g->widest) g->widest = item->start;
     status = check_room(g, i);
   }

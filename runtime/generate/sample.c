@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "generate_row.h"
+#include "logit_row.h"
 #include "generation.h"
 
 // ---- what may be drawn, and the draw ----
@@ -206,7 +206,7 @@ static float log_probability(const Generation *g, RowScores *row, int64_t token)
 /* The next token of row `number` of the call, and its score if that is asked for. */
 static tfm_status choose(Generation *g, int64_t number, Stream *stream, int64_t *token, float *score) {
   RowScores row;
-  tfm_status status = (g->best ? best_process_row : process_row)(g, number, &row);
+  tfm_status status = generation_process_row(g, number, &row);
   if (status != TFM_OK) return status;
   *token = row_best(g, &row);
   if (*token == TFM_NO_TOKEN) return generation_refuse_row(g, row.item, g->row_lengths[number]);

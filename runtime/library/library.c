@@ -4,10 +4,9 @@
  * too little room, an output that overlaps an input or another output, a context that another thread is using. */
 #include <string.h>
 
+#include "binding.h"
 #include "library_calls.h"
 #include "model.h"
-#include "options.h"
-#include "run.h"
 
 // ---- the args struct ----
 
@@ -42,8 +41,8 @@ static void read_sizes(const tfm_library *library, const void *args, uint32_t n,
 }
 
 tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error) {
-  tfm_status status = check_args(context->library, args, error);
-  if (!status) read_sizes(context->library, args, context->program->n_symbols, context->asked);
+  tfm_status status = check_args(context->library.table, args, error);
+  if (!status) read_sizes(context->library.table, args, context->program->n_symbols, context->asked);
   return status;
 }
 
@@ -70,7 +69,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     tfm_value *value = &context->given[i];
     *value = value_at(&program->inputs[i], context->binding.input_dims + (size_t)i * TFM_MAX_RANK,
-                      library_pointer(args, context->library->args.inputs[i]));
+                      library_pointer(args, context->library.table->args.inputs[i]));
     if (!value->data && elements_of(value) && i != optional)
       return tfm_fail(error, TFM_E_INPUT, TFM_REASON_OTHER, NULL, "input \"%s\" is a null pointer",
                       program->inputs[i].name);
@@ -80,7 +79,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
 
 static tfm_status read_outputs(tfm_context *context, const void *args, tfm_error *error) {
   const tfm_program *program = context->program;
-  const tfm_args_layout *layout = &context->library->args;
+  const tfm_args_layout *layout = &context->library.table->args;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
     tfm_value *value = &context->given[program->n_inputs + i];
     *value = value_at(&program->outputs[i], context->binding.output_dims + (size_t)i * TFM_MAX_RANK,
@@ -122,10 +121,10 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
 
 /* The items of a run are alike. */
 static tfm_status check_lengths(const tfm_context *context, const void *args, tfm_error *error) {
-  const tfm_generation *generation = context->library->generation;
+  const tfm_generation *generation = context->library.table->generation;
   if (!generation || !generation->lengths) return TFM_OK;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
-    const int64_t *lengths = library_lengths(context->library, args, symbol), whole = context->asked[symbol];
+    const int64_t *lengths = library_lengths(context->library.table, args, symbol), whole = context->asked[symbol];
     for (int64_t i = 0; lengths && i < context->asked[generation->batch]; i++)
       if (lengths[i] != whole)
         return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "forward takes items whose %s is %lld, not %lld",
@@ -156,13 +155,13 @@ static tfm_status reserve(tfm_context *context, const void *args, tfm_error *err
 
 tfm_status library_enter(tfm_context *context, tfm_error *error) {
   if (!context) return library_usage(error, "the context is a null pointer");
-  if (!context->library) return library_usage(error, "the context was not made from a compiled library");
-  if (atomic_exchange_explicit(&context->running, true, memory_order_acquire))
+  if (!context->library.table) return library_usage(error, "the context was not made from a compiled library");
+  if (atomic_exchange_explicit(&context->library.running, true, memory_order_acquire))
     return library_usage(error, "another thread is using this context");
   return TFM_OK;
 }
 
-void library_leave(tfm_context *context) { atomic_store_explicit(&context->running, false, memory_order_release); }
+void library_leave(tfm_context *context) { atomic_store_explicit(&context->library.running, false, memory_order_release); }
 
 static tfm_status alone(tfm_context *context, const void *args, tfm_error *error,
                         tfm_status (*call)(tfm_context *, const void *, tfm_error *)) {
@@ -183,7 +182,7 @@ tfm_status tfm_library_reserve(tfm_context *context, const void *args, tfm_error
 
 int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args) {
   if (!model || check_args(model->library, args, NULL)) return -1;
-  tfm_context *context = context_new(model->program, &(tfm_allocator){0}, options_threads(0));
+  tfm_context *context = context_new(model->program, &(tfm_allocator){0}, pool_threads_wanted(0));
   if (!context) return -1;
   read_sizes(model->library, args, model->program->n_symbols, context->asked);
   int64_t bytes = context_measure(context, context->asked);
@@ -200,8 +199,9 @@ tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *
   if (!model) return library_usage(error, "the model is a null pointer");
   tfm_status status = tfm_context_create(model->program, model->weights.packed, options, context, error);
   if (status) return status;
-  (*context)->library = model->library;
-  (*context)->model = model;
+  (*context)->library.table = model->library;
+  (*context)->library.model = model;
+  (*context)->library.release_model = model_release;
   model_keep(model);
   return TFM_OK;
 }

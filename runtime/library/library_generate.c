@@ -10,7 +10,6 @@
 
 #include "allocate.h"
 #include "forward_scores.h"
-#include "layout.h"
 #include "library_calls.h"
 #include "model.h"
 #include "tfm/decode.h"
@@ -34,7 +33,7 @@ static void end_decoding(tfm_context *context) {
 static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
   const tfm_context_options options = {
       .struct_size = sizeof options, .pool = context->pool, .allocator = context->allocator};
-  const tfm_decoding *decoding = context->model->decoding;
+  const tfm_decoding *decoding = context->library.model->decoding;
   if (context->decoding.decoder) return TFM_OK;
   tfm_status status = tfm_decoder_create(decoding, decoding->encoder ? context->weights : NULL, context->weights, &options,
                                          &context->decoding.decoder, error);
@@ -46,7 +45,7 @@ static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
 
 /* The inputs of the source program: the model's but the one that grows. They replace those of the call. */
 static tfm_status source_inputs(tfm_context *context, const void *args, tfm_error *error) {
-  const tfm_generation *generation = context->library->generation;
+  const tfm_generation *generation = context->library.table->generation;
   tfm_status status = library_read_sizes(context, args, error);
   if (!status) status = context_set_symbols(context, context->asked, error);
   if (!status) status = library_read_inputs(context, args, generation->tokens, error);
@@ -61,13 +60,13 @@ enum { MOST_SIZES = UINT8_MAX + 1 }; /* a term holds the number of a size in a b
 
 /* What args say of the sizes that the source program has too; NULL: none has lengths. */
 static const int64_t *const *source_lengths(const tfm_context *context, const void *args, const int64_t **lengths) {
-  const tfm_program *source = context->model->decoding->encoder;
-  if (!context->library->generation->lengths || !source) return NULL;
+  const tfm_program *source = context->library.model->decoding->encoder;
+  if (!context->library.table->generation->lengths || !source) return NULL;
   for (uint32_t i = 0; i < source->n_symbols; i++) {
     lengths[i] = NULL;
     for (uint32_t k = 0; k < context->program->n_symbols; k++)
       if (strcmp(source->symbols[i], context->program->symbols[k]) == 0)
-        lengths[i] = library_lengths(context->library, args, k);
+        lengths[i] = library_lengths(context->library.table, args, k);
   }
   return lengths;
 }
@@ -77,7 +76,7 @@ tfm_status library_begin(tfm_context *context, const void *args, int64_t max_row
   tfm_status status = source_inputs(context, args, error);
   if (!status) status = make_decoder(context, error);
   if (status) return status;
-  const tfm_value *inputs = context->model->decoding->encoder ? context->given : NULL;
+  const tfm_value *inputs = context->library.model->decoding->encoder ? context->given : NULL;
   const int64_t *places[MOST_SIZES], *const *lengths = source_lengths(context, args, places);
   return tfm_decoder_begin_ragged(context->decoding.decoder, inputs, lengths, max_rows, max_length, error);
 }
@@ -190,7 +189,7 @@ static void fill_prompts(Call *call, const int32_t *given, const int64_t *length
 static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *sizes, const int64_t **lengths) {
   const tfm_context *context = call->context;
   const tfm_program *program = context->program;
-  for (uint32_t i = 0; i < program->n_symbols; i++) lengths[i] = library_lengths(context->library, call->args, i);
+  for (uint32_t i = 0; i < program->n_symbols; i++) lengths[i] = library_lengths(context->library.table, call->args, i);
   memcpy(inputs, context->given, program->n_inputs * sizeof *inputs);
   memcpy(dims, context->binding.input_dims, (size_t)program->n_inputs * TFM_MAX_RANK * sizeof *dims);
   memcpy(sizes, context->asked, program->n_symbols * sizeof *sizes);
@@ -229,7 +228,7 @@ static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
 static tfm_status check_lengths(const Call *call, tfm_error *error) {
   const tfm_context *context = call->context;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
-    const int64_t *lengths = library_lengths(context->library, call->args, symbol), most = context->asked[symbol];
+    const int64_t *lengths = library_lengths(context->library.table, call->args, symbol), most = context->asked[symbol];
     const char *name = context->program->symbols[symbol];
     for (int64_t i = 0; lengths && i < items_of(call); i++)
       if (lengths[i] < 0 || lengths[i] > most)
@@ -249,7 +248,7 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
   if (!status) status = context_set_symbols(context, context->asked, error);
   if (!status) status = library_read_inputs(context, args, generation->tokens, error);
   if (status) return status;
-  const int32_t *given = library_pointer(args, context->library->args.inputs[generation->tokens]);
+  const int32_t *given = library_pointer(args, context->library.table->args.inputs[generation->tokens]);
   if (!given && lengths) return library_usage(error, "there are lengths of prompts, but no prompts");
   if (!given && generation->bos == TFM_NO_TOKEN) return nothing_to_begin_with(call, error);
   call->prompts = (tfm_prompts){.n = items_of(call), .width = given ? context->asked[generation->length] : 1};
@@ -283,7 +282,7 @@ static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_
 
 static tfm_status make_scorer(Call *call, tfm_error *error) {
   tfm_context *context = call->context;
-  if (!context->model->decoding) {
+  if (!context->library.model->decoding) {
     call->scorer = forward_scores_model(&call->forward);
     return TFM_OK;
   }
@@ -327,7 +326,7 @@ tfm_status tfm_library_generate(tfm_context *context, const void *args, const in
   *generated = (tfm_generated){0};
   tfm_status status = library_enter(context, error);
   if (status) return status;
-  Call call = {.context = context, .args = args, .generation = context->library->generation};
+  Call call = {.context = context, .args = args, .generation = context->library.table->generation};
   read_options(&call, options);
   status = generate(&call, lengths, generated, error);
   if (call.forward.context) forward_scores_free(&call.forward);

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "machine.h"
-#include "weights_file.h"
 
 // ---- models ----
 

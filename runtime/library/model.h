@@ -5,7 +5,15 @@
 
 #include <stdatomic.h>
 
-#include "weights_file.h"
+#include "error.h"
+#include "tfm/library.h"
+#include "tfm/weights_file.h"
+
+typedef struct Weights {
+  const void *packed;
+  void *mapping; /* NULL: none */
+  size_t mapping_bytes;
+} Weights;
 
 struct tfm_model {
   const tfm_library *library;
@@ -22,5 +30,21 @@ tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm
 
 void model_keep(tfm_model *model);
 void model_release(tfm_model *model);
+
+// ---- weights ----
+
+/* Maps the file: its header, size and layout must be what the library needs. */
+tfm_status weights_map(const tfm_library *library, const char *path, Weights *weights, tfm_error *error);
+/* The same for the contents of such a file in memory. */
+tfm_status weights_in_memory(const tfm_library *library, const void *bytes, uint64_t size, Weights *weights,
+                             tfm_error *error);
+void weights_unmap(Weights *weights);
+
+// ---- the file of a library ----
+
+/* model_open.c: what a shared library exports, read from the file without loading it. The only function exported by the library
+ * at `path` whose name ends with `suffix`; the caller frees its name. A file that is no whole library for this machine is
+ * refused: the loader would crash on one that was cut off. */
+tfm_status elf_find_export(const char *path, const char *suffix, char **name, tfm_error *error);
 
 #endif

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "elf_exports.h"
 #include "model.h"
 
 // ---- loading ----

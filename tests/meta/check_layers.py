@@ -2,7 +2,8 @@
 """usage: check_layers.py ROOT
 
 The folders of compiler/ are layers: an include may only point to the file's own folder or to one further up the list.
-llvm-c is included in codegen, kernels, jit and aot alone; the runtime includes nothing of the compiler.
+llvm-c is included in codegen, kernels, jit and aot alone. The folders of runtime/ are layers too, below the compiler: they
+include nothing of it. Their headers are included by name alone, so no two of them may have the same name.
 """
 import pathlib
 import re
@@ -10,6 +11,7 @@ import sys
 
 LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights jit aot compile "
           "engines measure api cli").split()
+RUNTIME_LAYERS = "include core decode generate library".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
@@ -28,10 +30,26 @@ def faults(root):
                 yield f"{file}: {included} lies below {layer}"
             if included.startswith(".."):
                 yield f"{file}: {included} is not given by its folder"
-    for file in sorted(root.glob("runtime/**/*.[ch]")):
+    yield from runtime_faults(root / "runtime")
+
+
+def runtime_faults(runtime):
+    home = {}
+    for header in sorted(runtime.glob("*/*.h")):
+        if header.name in home:
+            yield f"{header}: {home[header.name]} has a header of this name"
+        home[header.name] = header.parent.name
+    for file in sorted(runtime.glob("**/*.[ch]")):
+        layer = file.relative_to(runtime).parts[0]
+        if layer not in RUNTIME_LAYERS:
+            yield f"{file}: folder {layer} is not in the list of layers of the runtime"
+            continue
         for included in INCLUDE.findall(file.read_text()):
+            folder = "include" if included.startswith("tfm/") else home.get(included, "include")
             if included.split("/")[0] in LAYERS + ["llvm-c"]:
                 yield f"{file}: the runtime may not include {included}"
+            if RUNTIME_LAYERS.index(folder) > RUNTIME_LAYERS.index(layer):
+                yield f"{file}: {included} lies below {layer}"
 
 
 def main():

@@ -6,7 +6,6 @@
 
 #include "lockstep.h"
 #include "hand_models.h"
-#include "run.h"
 
 enum { RUNS = 3, ROUNDS = 60, MOST_THREADS = 4, MOST_TIME = 40, GAP = 5, ROOM = RUNS * (MOST_TIME * LINEAR_N + GAP) };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "elf_exports.h"
+#include "model.h"
 
 typedef struct File {
   Elf64_Ehdr header;

@@ -1,7 +1,7 @@
 /* Passes over the scores of one row, in plain C that compilers turn into vector code: 16 lanes side by side, combined in
  * one order, so that the numbers are the same on every machine. No score is NaN or +inf unless it says so. */
-#ifndef TFM_RUNTIME_GENERATE_ROW_H
-#define TFM_RUNTIME_GENERATE_ROW_H
+#ifndef TFM_RUNTIME_LOGIT_ROW_H
+#define TFM_RUNTIME_LOGIT_ROW_H
 
 #include <stdbool.h>
 #include <stdint.h>

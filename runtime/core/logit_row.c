@@ -1,0 +1,157 @@
+#include "logit_row.h"
+
+#include <math.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+/* Vectors of the language of gcc and clang, not of a machine: the loop over exp is none that they find by themselves.
+ * Four of them are the 16 lanes. */
+enum { WIDTH = 4, LANES = 16 };
+typedef float Floats __attribute__((vector_size(WIDTH * sizeof(float))));
+typedef int32_t Ints __attribute__((vector_size(WIDTH * sizeof(int32_t))));
+typedef double Doubles __attribute__((vector_size(WIDTH * sizeof(double))));
+
+static inline Floats load(const float *from) {
+  Floats x;
+  memcpy(&x, from, sizeof x);
+  return x;
+}
+
+// ---- the largest ----
+
+/* a > b ? a : b: one instruction, which compilers find in the loop or don't. */
+static inline Floats larger(Floats a, Floats b) {
+#if defined(__x86_64__)
+  return (Floats)_mm_max_ps((__m128)a, (__m128)b);
+#else
+  Floats c;
+  for (int i = 0; i < WIDTH; i++) c[i] = a[i] > b[i] ? a[i] : b[i];
+  return c;
+#endif
+}
+
+static inline Ints is_number(Floats x) { return x < (Floats){INFINITY, INFINITY, INFINITY, INFINITY}; }
+
+/* The largest of n scores, n a multiple of 16; `fine` loses the lanes that met NaN or +inf. */
+static inline float max_of_lanes(const float *scores, int64_t n, Ints *fine) {
+  const Floats none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  Floats a = none, b = none, c = none, d = none;
+  Ints all = *fine;
+  for (int64_t i = 0; i < n; i += LANES) {
+    Floats w = load(scores + i), x = load(scores + i + 4), y = load(scores + i + 8), z = load(scores + i + 12);
+    all &= is_number(w) & is_number(x) & is_number(y) & is_number(z);
+    a = larger(w, a), b = larger(x, b), c = larger(y, c), d = larger(z, d);
+  }
+  *fine = all;
+  a = larger(larger(a, b), larger(c, d));
+  float most = a[0];
+  for (int i = 1; i < WIDTH; i++) most = a[i] > most ? a[i] : most;
+  return most;
+}
+
+static float max_of_rest(const float *scores, int64_t n, float most, bool *fine) {
+  for (int64_t i = 0; i < n; i++) {
+    *fine &= scores[i] < INFINITY;
+    most = scores[i] > most ? scores[i] : most;
+  }
+  return most;
+}
+
+bool row_scan(const float *scores, int64_t n, float *bounds) {
+  const int64_t whole = n / ROW_BLOCK * ROW_BLOCK;
+  Ints fine = {-1, -1, -1, -1};
+  for (int64_t i = 0; i < whole; i += ROW_BLOCK) *bounds++ = max_of_lanes(scores + i, ROW_BLOCK, &fine);
+  bool is_fine = fine[0] && fine[1] && fine[2] && fine[3];
+  if (whole < n) *bounds = max_of_rest(scores + whole, n - whole, -INFINITY, &is_fine);
+  return is_fine;
+}
+
+bool row_peak(const float *scores, int64_t n, float *most) {
+  const int64_t whole = n / LANES * LANES;
+  Ints fine = {-1, -1, -1, -1};
+  *most = max_of_lanes(scores, whole, &fine);
+  bool is_fine = fine[0] && fine[1] && fine[2] && fine[3];
+  *most = max_of_rest(scores + whole, n - whole, *most, &is_fine);
+  return is_fine;
+}
+
+float row_max(const float *scores, int64_t n) {
+  float most;
+  row_peak(scores, n, &most);
+  return most;
+}
+
+int64_t row_find(const float *scores, int64_t first, int64_t n, float least) {
+  const Floats bound = {least, least, least, least};
+  for (; first + LANES <= n; first += LANES) {
+    const float *at = scores + first;
+    const Ints some = (load(at) >= bound) | (load(at + 4) >= bound) | (load(at + 8) >= bound) | (load(at + 12) >= bound);
+    if (some[0] | some[1] | some[2] | some[3]) break;
+  }
+  while (first < n && !(scores[first] >= least)) first++;
+  return first;
+}
+
+// ---- exponentials ----
+
+/* exp for x <= 0: x = k ln 2 + r with |r| <= ln 2 / 2, the series of e^r to the 7th power, times 2^k. The error is about
+ * one unit in the last place. What is below -85 is computed as -85 and masked out. */
+static inline Floats exp_of(Floats x) {
+  const float round = 0x1.8p23f;
+  const Floats least = {-85, -85, -85, -85};
+  const Ints is_small = x < least;
+  const Floats clamped = (Floats)(((Ints)x & ~is_small) | ((Ints)least & is_small));
+  const Floats k = (clamped * 0x1.715476p0f + round) - round;
+  const Floats r = (clamped - k * 0x1.62ep-1f) - k * 0x1.0bfbe8p-15f;
+  Floats series = r * (1.0f / 5040) + 1.0f / 720;
+  series = series * r + 1.0f / 120;
+  series = series * r + 1.0f / 24;
+  series = series * r + 1.0f / 6;
+  series = series * r + 0.5f;
+  series = series * r + 1.0f;
+  series = series * r + 1.0f;
+  const Ints power = (__builtin_convertvector(k, Ints) + 127) << 23;
+  return (Floats)((Ints)(series * (Floats)power) & ~is_small);
+}
+
+double row_exp(const float *scores, int64_t n, float most, float *weights) {
+  Doubles sum = {0};
+  Floats x;
+  int64_t i = 0;
+  for (; i + WIDTH <= n; i += WIDTH) {
+    memcpy(&x, scores + i, sizeof x);
+    x = exp_of(x - most);
+    memcpy(weights + i, &x, sizeof x);
+    sum += __builtin_convertvector(x, Doubles);
+  }
+  x = (Floats){-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  for (int64_t k = i; k < n; k++) x[k - i] = scores[k];
+  x = exp_of(x - most);
+  for (int64_t k = i; k < n; k++) weights[k] = x[k - i];
+  sum += __builtin_convertvector(x, Doubles);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Blocks of lanes in f32, the blocks and the lanes in f64. */
+double row_exp_sum(const float *scores, int64_t n, float most) {
+  enum { BLOCK = 512 };
+  double total = 0;
+  const int64_t whole = n / LANES * LANES;
+  for (int64_t block = 0; block < whole; block += BLOCK) {
+    const int64_t end = block + BLOCK < whole ? block + BLOCK : whole;
+    Floats a = {0}, b = {0}, c = {0}, d = {0};
+    for (int64_t i = block; i < end; i += LANES) {
+      a += exp_of(load(scores + i) - most);
+      b += exp_of(load(scores + i + 4) - most);
+      c += exp_of(load(scores + i + 8) - most);
+      d += exp_of(load(scores + i + 12) - most);
+    }
+    const Doubles sum = __builtin_convertvector((a + b) + (c + d), Doubles);
+    total += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+  float weights[LANES];
+  return total + row_exp(scores + whole, n - whole, most, weights);
+}

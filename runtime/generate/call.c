@@ -1,0 +1,163 @@
+/* The call for the logits of some rows. */
+#include <math.h>
+#include <string.h>
+
+#include "generation.h"
+#include "logit_row.h"
+
+// ---- the best tokens in place of all logits ----
+
+/* How many of a row are looked at. Of the candidates of a beam search all could be of one row. */
+static int64_t tokens_wanted(const Generation *g) { return g->beams == 1 ? 1 : g->heap_size; }
+
+static bool is_possible(const Generation *g) {
+  const tfm_generate_options *o = &g->options;
+  if (!g->model->best || o->on_scores || tokens_wanted(g) > g->model->most_best) return false;
+  return g->beams == 1 ? !o->do_sample && !o->return_token_scores : g->model->gives_logsumexp;
+}
+
+/* What a row holds may be forbidden (as the end of an n-gram) or penalised. */
+static bool concerns_own_tokens(const tfm_generate_options *o) {
+  return o->no_repeat_ngram_size != 0 || o->repetition_penalty != 1;
+}
+
+static bool concerns_ends(const tfm_generate_options *o) { return o->min_new_tokens > 0 || o->min_length > 0; }
+
+bool best_make(Generation *g) {
+  const tfm_generate_options *o = &g->options;
+  if (!is_possible(g)) return true;
+  const int64_t rows = g->n_items * g->beams;
+  const bool wants_apart = concerns_own_tokens(o) || (concerns_ends(o) && o->eos_token_ids.n) || o->suppress_tokens.n;
+  g->n_best = tokens_wanted(g);
+  g->best = generation_allocate(g, rows * g->n_best, sizeof *g->best);
+  g->apart = wants_apart ? generation_allocate(g, rows * row_words(g->vocab), sizeof *g->apart) : NULL;
+  return g->best && (g->apart || !wants_apart);
+}
+
+// ---- tokens that are set apart ----
+
+static uint64_t *apart_of(const Generation *g, int64_t row) { return g->apart + row * row_words(g->vocab); }
+
+static void set_apart(const Generation *g, uint64_t *apart, int64_t token) {
+  if (token >= 0 && token < g->vocab) apart[token / 64] |= (uint64_t)1 << token % 64;
+}
+
+static void set_list_apart(const Generation *g, uint64_t *apart, const tfm_token_list *list) {
+  for (uint64_t i = 0; i < list->n; i++) set_apart(g, apart, list->tokens[i]);
+}
+
+/* Every token that process_row may touch; what it forces needs no score. */
+static void choose_apart(const Generation *g, int64_t row) {
+  const tfm_generate_options *o = &g->options;
+  uint64_t *apart = apart_of(g, row);
+  memset(apart, 0, (size_t)row_words(g->vocab) * sizeof *apart);
+  set_list_apart(g, apart, &o->suppress_tokens);
+  if (concerns_ends(o)) set_list_apart(g, apart, &o->eos_token_ids);
+  for (int64_t i = 0; concerns_own_tokens(o) && i < g->row_lengths[row]; i++) set_apart(g, apart, g->row_tokens[row][i]);
+}
+
+static const tfm_best_token *best_of(const Generation *g, int64_t row) { return g->best + row * g->n_best; }
+
+static void add_changed(Generation *g, RowScores *row, int64_t token, float score) {
+  if (score > -INFINITY) g->changed[row->n_changed++] = (ChangedScore){token, (float)((double)score - row->shift)};
+}
+
+/* The tokens that are set apart and have a score above -inf become changed ones. */
+static void add_apart(Generation *g, int64_t number, RowScores *row) {
+  for (int64_t word = 0; g->apart && word < row_words(g->vocab); word++)
+    for (uint64_t left = apart_of(g, number)[word]; left; left &= left - 1) {
+      const int64_t token = word * 64 + __builtin_ctzll(left);
+      add_changed(g, row, token, row->scores[token]);
+    }
+}
+
+static tfm_status take_sum(Generation *g, int64_t row, double sum) {
+  g->shifts[row] = sum;
+  if (isfinite(sum)) return TFM_OK;
+  return generation_refuse(g, "row %lld: the model's sum for token %lld is not finite", (long long)g->row_items[row],
+                           (long long)g->row_lengths[row]);
+}
+
+static tfm_status take_best(Generation *g, int64_t number) {
+  const float most = best_of(g, number)->logit;
+  if (isnan(most)) return generation_refuse_scores(g, number, false);
+  RowScores row = {.scores = generation_row_scores(g, number)};
+  if (!(most > -INFINITY)) add_apart(g, number, &row);
+  if (!(most > -INFINITY || row.n_changed)) return generation_refuse_scores(g, number, true);
+  return g->logsumexp ? take_sum(g, number, (double)g->logsumexp[number]) : TFM_OK;
+}
+
+static tfm_status call_best(Generation *g, const tfm_step_rows *rows) {
+  const tfm_best_call call = {g->n_best, g->best, g->apart, g->scores, g->logsumexp};
+  for (int64_t row = 0; g->apart && row < g->n_rows; row++) choose_apart(g, row);
+  tfm_status status = g->model->best(g->model->user, rows, &call, g->error);
+  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_best(g, row);
+  return status;
+}
+
+// ---- the call for scores ----
+
+void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length) {
+  int64_t row = g->n_rows++;
+  g->row_tokens[row] = tokens;
+  g->row_lengths[row] = length;
+  g->row_items[row] = item;
+  g->row_parents[row] = parent;
+}
+
+/* The same columns of all rows: those that the same thread is likely to have computed. A bound of NaN says that there is
+ * no number among its scores. */
+static void scan_part(void *context, int64_t part, int64_t parts) {
+  Generation *g = context;
+  const int64_t n_blocks = row_blocks(g->vocab), first = n_blocks * part / parts, end = n_blocks * (part + 1) / parts;
+  if (first == end) return;
+  const int64_t n = (end == n_blocks ? g->vocab : end * ROW_BLOCK) - first * ROW_BLOCK;
+  for (int64_t row = 0; row < g->n_rows; row++) {
+    float *bounds = g->bounds + row * n_blocks + first;
+    if (!row_scan(generation_row_scores(g, row) + first * ROW_BLOCK, n, bounds)) *bounds = NAN;
+  }
+}
+
+/* Waking a thread costs some microseconds: so many scores are looked at meanwhile. */
+enum { WORTH_SHARING = 1 << 17 };
+
+static void scan_rows(Generation *g) {
+  if (g->model->share && g->n_rows * g->vocab >= WORTH_SHARING) g->model->share(g->model->user, scan_part, g);
+  else scan_part(g, 0, 1);
+}
+
+static bool has_nan(const float *bounds, int64_t n) {
+  bool is_nan = false;
+  for (int64_t i = 0; i < n; i++) is_nan |= isnan(bounds[i]);
+  return is_nan;
+}
+
+/* NaN and +inf are no scores; -inf is that of a token which is never said. */
+static tfm_status take_row(Generation *g, int64_t row) {
+  const int64_t n_blocks = row_blocks(g->vocab);
+  const float *bounds = g->bounds + row * n_blocks;
+  const bool are_numbers = !has_nan(bounds, n_blocks);
+  const float most = are_numbers ? row_max(bounds, n_blocks) : -INFINITY;
+  if (!(most > -INFINITY)) return generation_refuse_scores(g, row, are_numbers);
+  if (g->beams == 1) return TFM_OK;
+  if (g->logsumexp) return take_sum(g, row, (double)g->logsumexp[row]);
+  return take_sum(g, row, (double)most + log(row_exp_sum(generation_row_scores(g, row), g->vocab, most)));
+}
+
+tfm_status generation_call(Generation *g) {
+  const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
+  if (g->best) return call_best(g, &rows);
+  tfm_status status = g->model->logits(g->model->user, &rows, g->scores, g->logsumexp, g->error);
+  if (status == TFM_OK) scan_rows(g);
+  for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_row(g, row);
+  return status;
+}
+
+tfm_status generation_process_row(Generation *g, int64_t number, RowScores *row) {
+  tfm_status status = process_row(g, number, row);
+  if (status != TFM_OK || !g->best || !row->n_blocks) return status; /* no blocks: a token is forced */
+  add_apart(g, number, row);
+  for (int64_t i = 0; i < g->n_best; i++) add_changed(g, row, best_of(g, number)[i].token, best_of(g, number)[i].logit);
+  row->n_blocks = 0;
+  return TFM_OK;
+}
