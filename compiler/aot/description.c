@@ -19,7 +19,7 @@ static json_t *write_files(const ParsedProgram *program) {
   for (size_t i = 0; i < program->files.n; i++) {
     const ParsedFile *file = &program->files.items[i];
     json_array_append_new(files,
-                          json_pack("{s:o, s:o, s:b}", "name", safe_string(file->name), "text",
+                          json_pack("{s:o, s:o, s:b}", "name", safe_string(file->source->name), "text",
                                     json_stringn(file->source->text, file->source->size), "main", file->is_main));
   }
   return files;

@@ -4,6 +4,7 @@
  * In: the command line. Out: what the command prints and writes, the messages on stderr, the exit code. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -86,13 +87,22 @@ static void run_on_large_stack(CommandLine *line) {
   else run_command(line);
 }
 
+/* Whether nobody reads the pipe that stdout is: `tfmc dump | head` closes it early, and that is no error. The pipe is
+ * asked and not errno, which later calls may have changed since the write that failed. */
+static bool reader_is_gone(void) {
+  struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+  return poll(&out, 1, 0) > 0 && out.revents & POLLERR;
+}
+
 int main(int argc, char **argv) {
   open_standard_streams();
-  signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of the write that meets it */
+  signal(SIGPIPE, SIG_IGN); /* the command finishes its work, and the files of -o, before it looks at stdout */
   CommandLine line = {argc, argv, 0};
   run_on_large_stack(&line);
   bool arrived = !ferror(stdout);
-  if (fflush(stdout) != 0 || fclose(stdout) != 0) arrived = false;
+  if (fflush(stdout) != 0) arrived = false;
+  if (!arrived && reader_is_gone()) return line.exit_code;
+  if (fclose(stdout) != 0) arrived = false;
   if (arrived) return line.exit_code;
   fprintf(stderr, "tfmc: error: cannot write to standard output: %s\n", strerror(errno));
   return line.exit_code ? line.exit_code : EXIT_ENVIRONMENT;

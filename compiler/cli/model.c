@@ -144,7 +144,7 @@ bool make_library_model(Session *session, Graph *graph, LibraryModel *model) {
     generation->defaults = settings.options;
     generation->bos = settings.start;
   }
-  *model = (LibraryModel){.program = session->model->program, .graph = graph, .generation = generation};
+  *model = (LibraryModel){.graph = graph, .generation = generation};
   return library_model_make(&request, model);
 }
 

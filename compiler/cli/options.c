@@ -65,16 +65,19 @@ void option_error(Diag *diag, Option option, const char *format, ...) {
 
 // ---- the verb ----
 
-static void unknown_verb(Arena *arena, Diag *diag, const char *name) {
+const char *verb_nearest(const char *name) {
   const char *names[N_VERBS];
   size_t n = 0;
+  for (int i = 0; i < N_VERBS; i++)
+    if (verb_is_listed(i)) names[n++] = verb_table[i].name;
+  return diag_nearest(name, names, n);
+}
+
+static void unknown_verb(Arena *arena, Diag *diag, const char *name) {
   StrBuf list = strbuf_new(arena);
-  for (int i = 0; i < N_VERBS; i++) {
-    if (!verb_is_listed(i)) continue;
-    strbuf_printf(&list, "%s%s", n ? " " : "", verb_table[i].name);
-    names[n++] = verb_table[i].name;
-  }
-  const char *nearest = diag_nearest(name, names, n);
+  for (int i = 0; i < N_VERBS; i++)
+    if (verb_is_listed(i)) strbuf_printf(&list, "%s%s", list.length ? " " : "", verb_table[i].name);
+  const char *nearest = verb_nearest(name);
   if (nearest)
     diag_error_at(diag, NULL, DIAG_USAGE, "unknown command '%s', did you mean '%s'?", name, nearest);
   else

@@ -87,6 +87,8 @@ typedef struct Options {
 bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *options);
 /* N_VERBS if no verb has this name. */
 Verb verb_find(const char *name);
+/* The listed verb whose name is most like this one; NULL if none is close enough to be meant. */
+const char *verb_nearest(const char *name);
 /* "--weights" or "-O" */
 const char *option_spelling(Arena *arena, Option option);
 /* "-o, --output FILE", "--weights=FILE" or "-O0|2" */

@@ -6,18 +6,6 @@
 #include "base/check.h"
 #include "graph/graph.h"
 
-// ---- names of files ----
-
-/* Files are called as the model calls them; for `paths`: NULL, or what they were called before. Returns that. */
-static const char **rename_files(Arena *arena, const ParsedProgram *program, const char **paths) {
-  const char **before = ARENA_ARRAY(arena, const char *, program->files.n);
-  for (size_t i = 0; i < program->files.n; i++) {
-    before[i] = program->files.items[i].source->path;
-    program->files.items[i].source->path = paths ? paths[i] : program->files.items[i].name;
-  }
-  return before;
-}
-
 // ---- ragged sizes ----
 
 static const Node *input_with(const Graph *graph, uint32_t symbol) {
@@ -60,12 +48,9 @@ static const char *why_not(Arena *arena, const LibraryModel *model) {
   const SrcSpan span = origin_place(&incremental->origin);
   const char *path = incremental->origin.path;
   if (!span.source) return incremental->reason;
-  const char **paths = rename_files(arena, model->program, NULL);
   SrcPlace place = source_place(span.source, span.begin);
-  const char *text = arena_printf(arena, "%s (%s:%u:%u%s%s)", incremental->reason, span.source->path, place.line,
-                                  place.column, *path ? ", " : "", path);
-  rename_files(arena, model->program, paths);
-  return text;
+  return arena_printf(arena, "%s (%s:%u:%u%s%s)", incremental->reason, span.source->name, place.line, place.column,
+                      *path ? ", " : "", path);
 }
 
 /* A model whose generate block is nothing for a library has no incremental form there, and nothing to report of it. */
@@ -81,16 +66,16 @@ bool library_model_make(const CompileRequest *request, LibraryModel *model) {
 // ---- plans ----
 
 bool library_model_plan(const CompileRequest *request, const LibraryModel *model, LibraryPlans *plans) {
-  const char **paths = rename_files(request->arena, model->program, NULL);
-  bool done = compile_plans(request, model->graph, &model->incremental, plans);
-  rename_files(request->arena, model->program, paths); /* for messages */
-  return done;
+  Graph *const graphs[] = {model->graph, model->incremental.encoder, model->incremental.step};
+  for (size_t i = 0; i < 3; i++)
+    if (graphs[i]) graphs[i]->is_portable = true;
+  return compile_plans(request, model->graph, &model->incremental, plans);
 }
 
 bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
                          const char *version, LibraryPlans *plans) {
   CompileRequest again = *request;
-  LibraryModel model = {.program = text->program, .graph = graph, .generation = generation_of(request->arena, graph)};
+  LibraryModel model = {.graph = graph, .generation = generation_of(request->arena, graph)};
   again.target = target_find(library->instruction_sets[0]);
   again.passes = text->passes;
   bool done = again.target && library_model_make(&again, &model) && library_model_plan(&again, &model, plans);
@@ -107,6 +92,7 @@ bool library_plans_again(const CompileRequest *request, const LibraryFile *libra
 // ---- files of weights ----
 
 const char *file_beside(Arena *arena, const char *output, const char *ending) {
+  if (strcmp(output, "/dev/null") == 0) return output; /* what belongs to it is thrown away with it */
   const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output;
   size_t folder = (size_t)(base - output);
   if (strncmp(base, "lib", 3) == 0 && base[3]) base += 3;

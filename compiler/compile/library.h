@@ -13,7 +13,6 @@
 #include "tfm/library.h"
 
 typedef struct LibraryModel {
-  const ParsedProgram *program;     /* that the graph was elaborated from */
   Graph *graph;
   Incremental incremental;          /* step NULL: none */
   const tfm_generation *generation; /* NULL: the model doesn't write */
@@ -22,7 +21,7 @@ typedef struct LibraryModel {
   const bool *ragged_sources;       /* by the sizes of the graph: others that were; NULL: none */
 } LibraryModel;
 
-/* `model` holds program, graph, which becomes the model's, and generation; the rest is filled in. The report is
+/* `model` holds graph, which becomes the model's, and generation; the rest is filled in. The report is
  * about the graph, whatever else is derived from it. False after an error. */
 bool library_model_make(const CompileRequest *request, LibraryModel *model);
 /* For the target of the request. Places in the plans name files from the folder of the model, so that they do not

@@ -12,7 +12,7 @@
 Source *source_new(Arena *arena, const char *path, const char *text, uint32_t size) {
   Source *source = ARENA_NEW(arena, Source);
   source->arena = arena;
-  source->path = path;
+  source->path = source->name = path;
   source->text = text;
   source->size = size;
   return source;

@@ -27,20 +27,6 @@ uint64_t random_below(Random *random, uint64_t limit) { return next(random) % li
 
 float random_float(Random *random) { return (float)((int64_t)(next(random) >> 40) - (1 << 23)) * 0x1p-23f; }
 
-// ---- what a model needs ----
-
-NodeList needed_weights(Arena *arena, Graph *graph) {
-  graph_renumber(graph);
-  bool *needed = ARENA_ARRAY(arena, bool, graph_count(graph));
-  for (size_t i = 0; i < graph->outputs.n; i++) needed[graph->outputs.items[i].node->id] = true;
-  for (const Node *node = graph->last; node; node = node->prev)
-    for (size_t i = 0; needed[node->id] && i < node->inputs.n; i++) needed[node->inputs.items[i]->id] = true;
-  NodeList list = {0};
-  for (Node *node = graph->first; node; node = node->next)
-    if (node->op == OP_WEIGHT && needed[node->id]) vec_push(arena, &list.nodes, node);
-  return list;
-}
-
 // ---- opening ----
 
 static void note_shapes(WeightSource *source, Graph *graph) {

@@ -113,6 +113,7 @@ typedef struct Graph {
   bool ragged[SIZE_MAX_SYMBOLS];
   int32_t ragged_batch; /* symbol index; -1: nothing is ragged */
   int32_t size_roles[N_SIZE_ROLES]; /* symbol index of the size that has the role; -1: none has */
+  bool is_portable; /* places in its plans name a file by Source.name, not by its path: for libraries, which move */
   /* The generate block, if there is one. */
   const char *generate_input, *generate_output;
   VEC(GenerateSetting) generate_settings;

@@ -241,12 +241,12 @@ static void follow_include(Reader *reader, const Ast *include, const OpenFile *f
 static void read_file(Reader *reader, const OpenFile *file, FileText text) {
   map_put(&reader->seen, file->resolved, NULL);
   Source *source = source_new(reader->arena, file->shown, text.text, text.size);
+  source->name = file->shown + strlen(reader->prefix);
   Ast *ast = parse_file(reader->arena, reader->names, reader->diag, source);
   if (!ast) return;
   for (uint32_t i = 0; i < ast->n_children; i++)
     if (ast->children[i]->kind == AST_INCLUDE) follow_include(reader, ast->children[i], file);
-  const char *name = file->shown + strlen(reader->prefix);
-  vec_push(reader->arena, &reader->program->files, (ParsedFile){source, ast, name, file->outer == NULL});
+  vec_push(reader->arena, &reader->program->files, (ParsedFile){source, ast, file->outer == NULL});
 }
 
 // ---- entry ----
@@ -280,7 +280,7 @@ static ParsedFile parse_named(Arena *arena, Map *names, Diag *diag, const NamedT
   }
   const char *name = arena_strdup(arena, named->name);
   Source *source = source_new(arena, name, arena_strndup(arena, named->text, named->size), (uint32_t)named->size);
-  return (ParsedFile){source, parse_file(arena, names, diag, source), name, named->is_main};
+  return (ParsedFile){source, parse_file(arena, names, diag, source), named->is_main};
 }
 
 ParsedProgram *parse_texts(Arena *arena, Map *names, Diag *diag, const NamedText *texts, size_t n) {

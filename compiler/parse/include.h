@@ -7,9 +7,8 @@
 #include "parse/parse.h"
 
 typedef struct ParsedFile {
-  Source *source;
+  Source *source; /* its name is the path from the folder of the main file: "model.tfm", "parts/head.tfm" */
   Ast *ast;     /* AST_FILE */
-  const char *name; /* its path from the folder of the main file: "model.tfm", "parts/head.tfm" */
   bool is_main;     /* the file the user named; not an included one */
 } ParsedFile;
 

@@ -97,7 +97,8 @@ const char *plan_place(Planner *p, const Node *node) {
   SrcSpan span = origin_place(&node->origin);
   if (!span.source) return NULL;
   SrcPlace place = source_place(span.source, span.begin);
-  return arena_printf(p->arena, "%s:%u:%u", span.source->path, place.line, place.column);
+  const char *file = p->graph->is_portable ? span.source->name : span.source->path;
+  return arena_printf(p->arena, "%s:%u:%u", file, place.line, place.column);
 }
 
 void plan_limit(Planner *p, const char *what) {

@@ -93,6 +93,9 @@ static const char *folder_of(Arena *arena, const char *path) {
   return slash == path ? "/" : arena_strndup(arena, path, (size_t)(slash - path));
 }
 
+/* Whether what is written is to be thrown away. A device cannot be replaced by a file that is complete. */
+static bool is_null_device(const char *path) { return strcmp(path, "/dev/null") == 0; }
+
 static bool find_target(OutFile *file, Diag *diag, const char *path) {
   *file = (OutFile){.diag = diag, .path = path, .fd = -1};
   file->target = *path ? target_of(diag->arena, path) : NULL;
@@ -102,6 +105,7 @@ static bool find_target(OutFile *file, Diag *diag, const char *path) {
   const char *slash = strrchr(file->target, '/');
   const char *name = slash ? slash + 1 : file->target;
   struct stat status;
+  if (is_null_device(file->target)) return true;
   if (!*name) errno = EISDIR;
   if (strlen(name) > NAME_MAX) errno = ENAMETOOLONG;
   if (!*name || strlen(name) > NAME_MAX) return write_failed(file, "write the file");
@@ -135,6 +139,8 @@ static bool open_temporary(OutFile *file) {
 
 bool out_file_open(OutFile *file, Diag *diag, const char *path) {
   if (!find_target(file, diag, path)) return false;
+  if (is_null_device(file->target)) file->fd = open(file->target, O_WRONLY | O_CLOEXEC);
+  if (file->fd >= 0) return true;
   return open_temporary(file) || write_failed(file, "write the file");
 }
 
@@ -206,6 +212,10 @@ static void sync_folder(const OutFile *file) {
 
 bool out_file_commit(OutFile *file) {
   if (!file->failed) flush(file);
+  if (!file->failed && is_null_device(file->target)) {
+    out_file_abandon(file); /* nothing to name */
+    return true;
+  }
   if (!file->failed && fchmod(file->fd, mode_for(file)) != 0) write_failed(file, "set the permissions of the file");
   if (!file->failed && fsync(file->fd) != 0) write_failed(file, "write the file");
   if (!file->failed && !name_it(file)) write_failed(file, "name the file");

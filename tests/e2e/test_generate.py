@@ -149,7 +149,7 @@ class Options(Case):
 
     def test_speed_is_said_on_stderr(self):
         proc = self.tfmc(language(), {"ids": PROMPTS})
-        self.assertRegex(proc.stderr, r"^18 new tokens in [0-9.]+ s, [0-9.]+ tokens/s\n$")
+        self.assertRegex(proc.stderr, r"^18 new tokens in [1-9][0-9.]* (µs|ms|s), [0-9.]+ tokens/s\n$")
 
     def test_memory_is_reported(self):
         printed = self.tfmc(language(), {"ids": PROMPTS}, "--report").stdout.splitlines()

@@ -210,8 +210,13 @@ static void generate(Generation *g) {
 static void say_speed(const Generation *g) {
   const Options *options = &g->session->options;
   if (option_given(options, OPTION_QUIET) || option_is(options, OPTION_DIAGNOSTICS, "text", "json")) return;
-  fprintf(stderr, "%" PRId64 " new tokens in %.3f s, %.1f tokens/s\n", g->generated.n_tokens, g->seconds,
-          (double)g->generated.n_tokens / g->seconds);
+  const double seconds = g->seconds;
+  const char *unit = seconds < 1e-3 ? "µs" : seconds < 1 ? "ms" : "s";
+  const double scale = seconds < 1e-3 ? 1e6 : seconds < 1 ? 1e3 : 1;
+  fprintf(stderr, "%" PRId64 " new tokens in %.*f %s", g->generated.n_tokens, scale == 1 ? 3 : 1, seconds * scale,
+          unit);
+  if (seconds > 0) fprintf(stderr, ", %.1f tokens/s", (double)g->generated.n_tokens / seconds);
+  fputc('\n', stderr);
 }
 
 /* Nothing is written before everything is computed. */

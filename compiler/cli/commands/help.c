@@ -135,9 +135,15 @@ static void explain_code(Session *session, StrBuf *out, const char *name) {
 }
 
 static void explain_verb(Session *session, StrBuf *out, const char *name) {
-  Verb verb = verb_find(in_case(session->arena, name, tolower));
-  if (verb != N_VERBS) help_verb(out, verb);
-  else diag_error_at(&session->diag, NULL, DIAG_USAGE, "there is no command '%s'; `tfmc help` lists them", name);
+  const char *wanted = in_case(session->arena, name, tolower);
+  Verb verb = verb_find(wanted);
+  if (verb != N_VERBS) {
+    help_verb(out, verb);
+    return;
+  }
+  const char *nearest = verb_nearest(wanted);
+  const char *advice = nearest ? arena_printf(session->arena, ", did you mean '%s'?", nearest) : "";
+  diag_error_at(&session->diag, NULL, DIAG_USAGE, "there is no command '%s'%s; `tfmc help` lists them", name, advice);
 }
 
 // ---- the command ----

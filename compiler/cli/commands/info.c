@@ -192,7 +192,7 @@ static void print_tensors(StrBuf *out, const char *title, const json_t *tensors)
 
 /* What a model with a generate block writes, and what that costs. */
 static void print_generation(StrBuf *out, const json_t *generate) {
-  if (!generate) return;
+  if (!json_is_object(generate)) return; /* the description says null for a model without a generate block */
   long long own = json_integer_value(json_object_get(generate, "bytes_per_token"));
   long long source = json_integer_value(json_object_get(generate, "bytes_per_source_position"));
   const char *ragged = text_of(generate, "ragged");

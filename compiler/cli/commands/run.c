@@ -191,15 +191,17 @@ typedef struct Search {
 
 /* The value of node `id` alone; false if it cannot be computed. */
 static bool value_of(const Search *s, const EngineKind *kind, uint32_t id, Tensor *value) {
-  Session quiet = *s->session; /* messages of the search are no messages of the command */
-  quiet.diag = diag_new(s->session->arena);
-  quiet.options.values[OPTION_REPORT].texts.n = quiet.options.values[OPTION_REQUIRE_FUSION].texts.n = 0;
+  Diag own = diag_new(s->session->arena); /* an operation that cannot be computed alone is no error of the command */
+  EngineSettings *settings = engine_settings(s->session);
+  settings->compile.diag = &own;
+  settings->compile.report = NULL; /* --report and --require-fusion are about the whole model */
+  settings->print = NULL;
   Graph *graph = graph_clone(s->session->arena, s->graph);
   Node *node = graph->first;
   while (node->id != id) node = node->next;
   graph->outputs.n = 0;
   vec_push(graph->arena, &graph->outputs, (GraphOutput){.name = "value", .node = node});
-  Engine *engine = session_engine_of(&quiet, kind, graph, s->weights);
+  Engine *engine = engine_create(kind, settings, graph, s->weights);
   bool done = engine && engine_run(engine, s->session->arena, s->inputs, value);
   if (done)
     value->data = arena_copy(s->session->arena, value->data,
