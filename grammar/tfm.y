@@ -1,7 +1,9 @@
-/* The grammar of .tfm: IELR(1), no conflicts; the binding of operators is in the rules.
+/* The grammar of .tfm: IELR(1) without conflicts; how tightly operators bind is written in the rules.
  *
- * In: tokens from the TokenStream. Out: parser->result, a tree of ast/ast_nodes.def. After a fault the token SYNC says
- * where to go on; the tree is then not used. Lists grow to the left, so the stack only grows with nesting. */
+ * In: tokens of the TokenStream (parse/tokens.c). Out: parser->result, a tree of ast/ast_nodes.def. After a fault the
+ * token SYNC says where reading goes on, so that later faults are found too; the tree is then thrown away. Lists are
+ * left-recursive, so the parser's stack grows with nesting only. LAC makes the list of expected tokens exact: without
+ * it a default reduction would offer tokens that cannot follow. */
 %define api.pure full
 %define api.prefix {tfm_yy}
 %define api.token.prefix {TOK_}
@@ -68,6 +70,8 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %type <text> as word cmpop mulop
 
 %%
+/* bison knows one start symbol; the TokenStream puts one of two tokens first to choose between a file and the
+ * expression of a -D. */
 start: START_FILE file               { parser->result = NODE_OF(FILE, @2, NULL, NULL, $2); }
  | START_EXPRESSION expr             { parser->result = $2; } ;
 
@@ -78,6 +82,7 @@ top: "include" STRING                { $$ = NODE(INCLUDE, @$, $2, NO_CHILDREN); 
  | "model" NAME config block_m       { $$ = NODE(LAYER, span_join(@1, @2), $2, CHILDREN($3, $4)); $$->flag = true; }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 
+/* The span of what declares a name ends with the name, so that messages mark it alone (@1, or @1 to @2). */
 config: %empty                       { $$ = NODE(PARAMS, @$, NULL, NO_CHILDREN); }
  | header ;
 header: "(" params ")"               { $$ = NODE_OF(PARAMS, @$, NULL, NULL, $2); } ;
@@ -104,6 +109,8 @@ dims: %empty                         { $$ = list_new(parser); }
 dims1: expr                          { $$ = list_add(parser, list_new(parser), $1); }
  | dims1 "," expr                    { $$ = list_add(parser, $1, $3); } ;
 
+/* What stands in the braces of a layer. A member is an assignment; a statement of a function looks like one but may
+ * have several names, so blocks of members (_m) and of statements (_s) have rules of their own. */
 members: %empty                      { $$ = list_new(parser); }
  | members member                    { $$ = list_add(parser, $1, $2); } ;
 member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); $$->text = $4; }
@@ -152,6 +159,10 @@ results: result                      { $$ = list_add(parser, list_new(parser), $
 result: expr                         { $$ = NODE(RESULT, @$, NULL, CHILDREN($1)); }
  | NAME "=" expr                     { $$ = NODE(RESULT, @$, $1, CHILDREN($3)); } ;
 
+/* Expressions, loosest first; each rule's left operand is its own level, its right one the next, which makes operators
+ * associate to the left. `cmp` has no recursion, so a < b < c is an error rather than a surprise, and `unary` takes one
+ * sign. The target of a pipe is a product: `x -> f + y` is refused, because (x -> f) + y and x -> (f + y) are
+ * equally likely to be meant. */
 expr: pipe
  | "if" pipe "then" expr "else" expr { $$ = NODE(CHOICE, @$, NULL, CHILDREN($2, $4, $6)); } ;
 pipe: or
@@ -200,16 +211,18 @@ atom: word                           { $$ = NODE(NAME, @$, $1, NO_CHILDREN); }
  | "false"                           { $$ = NODE(FALSE, @$, NULL, NO_CHILDREN); }
  | "(" expr ")"                      { $$ = $2; $$->flag = true; $$->span = @$; }
  | "[" dims "]"                      { $$ = NODE_OF(LIST, @$, NULL, NULL, $2); } ;
+/* `weight` begins a member and is also the usual name of a weight; it is the only keyword that may be a name. */
 word: NAME
  | "weight"                          { $$ = intern(parser, "weight"); } ;
 %%
 
-/* Only an exhausted stack is reported here, syntax errors below. */
+/* bison calls this when its stack is exhausted; with `parse.error custom`, syntax errors go to the function below. */
 static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message) {
   (void)message;
   parser_stop(parser, *at, DIAG_NESTING, "too complex: 'if' and 'else' are nested too deep");
 }
 
+/* Recovery is planned at once, so the next token that bison asks for while it unwinds is SYNC. */
 static int yyreport_syntax_error(const yypcontext_t *context, Parser *parser) {
   int expected[YYNTOKENS];
   yysymbol_kind_t kinds[YYNTOKENS];

@@ -1,7 +1,7 @@
 /* The tree as text, in two forms.
  *
- * In: a tree. Out: `.tfm` text that parses to the same tree again, or one node a line for `dump --stage=ast`.
- * Nothing is refused: every tree that parse can make has a text. */
+ * In: a tree. Out: `.tfm` text that parses to the same tree again, or one node a line for `dump --stage=ast`. Nothing
+ * is refused: every tree that parse can make has a text. The functions recurse, which AST_MAX_DEPTH makes safe. */
 #include "ast/ast.h"
 
 #include <string.h>
@@ -17,6 +17,7 @@ const char *ast_kind_text(AstKind kind) { return kind_texts[kind]; }
 
 // ---- dump ----
 
+/* What a node holds besides its children. A path and a text are quoted, since they may contain anything. */
 static void dump_attributes(StrBuf *out, const Ast *node) {
   if (node->name) {
     strbuf_add_char(out, ' ');
@@ -39,7 +40,8 @@ static void dump_attributes(StrBuf *out, const Ast *node) {
   if (node->flag) strbuf_add(out, node->kind == AST_LAYER ? " model" : node->kind == AST_FN ? "" : " (bracketed)");
 }
 
-/* Deeper nodes carry the number of their level instead: a dump stays linear in the size of the tree. */
+/* Levels that are shown by indentation. Deeper nodes carry the number of their level instead; otherwise a chain of n
+ * nodes would print n * n blanks. */
 enum { DEEPEST_INDENT = 60 };
 
 static void add_indent(StrBuf *out, unsigned level) {
@@ -65,7 +67,8 @@ static void dump_node(StrBuf *out, Arena *arena, const Ast *node, unsigned inden
 
 void ast_dump(StrBuf *out, Arena *arena, const Ast *node) { dump_node(out, arena, node, 0); }
 
-/* How tightly an expression holds together; an operand that holds less than its place asks for gets brackets. */
+/* How tightly an expression binds, loosest first, as in the precedence table of grammar/tfm.y. An operand that binds
+ * less tightly than its position asks for gets brackets. */
 typedef enum Level {
   LEVEL_CHOICE,
   LEVEL_PIPE,
@@ -83,6 +86,8 @@ static void print_expression(StrBuf *out, const Ast *node, Level level);
 static void print_block(StrBuf *out, const Ast *block, unsigned indent);
 static void print_item(StrBuf *out, const Ast *node, unsigned indent);
 
+/* A string of the language: it has these three escapes and no others, so control characters stand as they are (the
+ * parser refuses the rest of them). */
 static void print_quoted(StrBuf *out, const char *text) {
   strbuf_add_char(out, '"');
   for (; *text; text++) {
@@ -112,6 +117,9 @@ typedef struct ExpressionRow {
   const char *text;  /* between two operands, before one */
 } ExpressionRow;
 
+/* The levels of operands follow the grammar: a left-associative operator takes its own level on the left and a
+ * tighter one on the right. Comparisons do not chain, and `not` and `-` do not repeat, so their operands must bind
+ * more tightly than they do. */
 static const ExpressionRow operators[N_AST_KINDS] = {
     [AST_PIPE] = {LEVEL_PIPE, LEVEL_PIPE, LEVEL_PRODUCT, "->"},
     [AST_OR] = {LEVEL_OR, LEVEL_OR, LEVEL_AND, "or"},
@@ -122,6 +130,7 @@ static const ExpressionRow operators[N_AST_KINDS] = {
     [AST_RAGGED] = {LEVEL_CHOICE, LEVEL_CHOICE, LEVEL_CHOICE, "ragged "},
 };
 
+/* BINARY is one kind for two levels: sums, and products (`*`, `/`, `//`, `%`, `@`). */
 static ExpressionRow row_of(const Ast *node) {
   static const ExpressionRow sum = {LEVEL_SUM, LEVEL_SUM, LEVEL_PRODUCT, NULL};
   static const ExpressionRow product = {LEVEL_PRODUCT, LEVEL_PRODUCT, LEVEL_UNARY, NULL};
@@ -129,6 +138,8 @@ static ExpressionRow row_of(const Ast *node) {
   return strcmp(node->name, "+") == 0 || strcmp(node->name, "-") == 0 ? sum : product;
 }
 
+/* One or two operands with the operator of the row, or, for kinds with several operators, the one that the node
+ * names. */
 static void print_operator(StrBuf *out, const Ast *node) {
   ExpressionRow row = row_of(node);
   if (node->n_children == 1) {
@@ -141,6 +152,8 @@ static void print_operator(StrBuf *out, const Ast *node) {
   print_expression(out, node->children[1], row.right);
 }
 
+/* The grammar takes a pipe as the condition, so a bare choice there gets brackets; after `then` and `else` it needs
+ * none. */
 static void print_choice(StrBuf *out, const Ast *node) {
   strbuf_add(out, "if ");
   print_expression(out, node->children[0], LEVEL_PIPE);
@@ -150,6 +163,8 @@ static void print_choice(StrBuf *out, const Ast *node) {
   print_expression(out, node->children[2], LEVEL_CHOICE);
 }
 
+/* A call, an index or a member: what stands to the left binds at least as tightly, what stands in the brackets is
+ * free. */
 static void print_postfix(StrBuf *out, const Ast *node) {
   print_expression(out, node->children[0], LEVEL_POSTFIX);
   if (node->kind == AST_DOT) {
@@ -167,6 +182,7 @@ static void print_named(StrBuf *out, const Ast *node) {
   print_expression(out, node->children[0], LEVEL_CHOICE);
 }
 
+/* Blanks around the colon, so that `a : -b` and `a : b` look alike. */
 static void print_range(StrBuf *out, const Ast *node) {
   if (node->children[0]) print_expression(out, node->children[0], LEVEL_CHOICE);
   strbuf_add(out, node->children[0] ? " :" : ":");
@@ -175,6 +191,7 @@ static void print_range(StrBuf *out, const Ast *node) {
   print_expression(out, node->children[1], LEVEL_CHOICE);
 }
 
+/* The kinds that are left (none, true, false) are spelled as they are called. */
 static void print_leaf(StrBuf *out, const Ast *node) {
   if (node->kind == AST_NUMBER && node->is_integer)
     strbuf_printf(out, "%lld", (long long)node->integer);
@@ -190,13 +207,14 @@ static void print_leaf(StrBuf *out, const Ast *node) {
     strbuf_add(out, ast_kind_text(node->kind));
 }
 
+/* A list, or a type, whose name stands before the bracket. */
 static void print_sizes(StrBuf *out, const Ast *node) {
   strbuf_printf(out, "%s[", node->name ? node->name : "");
   print_list(out, node, 0);
   strbuf_add_char(out, ']');
 }
 
-/* Kinds without a row are leaves. */
+/* How each kind of expression is printed; kinds without a row are leaves. */
 static void (*const printers[N_AST_KINDS])(StrBuf *, const Ast *) = {
     [AST_CHOICE] = print_choice,   [AST_PIPE] = print_operator,   [AST_OR] = print_operator,
     [AST_AND] = print_operator,    [AST_NOT] = print_operator,    [AST_COMPARE] = print_operator,
@@ -213,12 +231,15 @@ static void print_bare(StrBuf *out, const Ast *node) {
     print_leaf(out, node);
 }
 
+/* Brackets that the user wrote are kept (see `flag` in ast_nodes.def): in a pipe they change the meaning. A row
+ * without operands (left = 0) is a leaf or a postfix and never needs any. */
 static bool needs_brackets(const Ast *node, Level level) {
   if (node->flag) return true;
   if (node->kind == AST_CHOICE) return level > LEVEL_CHOICE;
   return row_of(node).left && row_of(node).level < level;
 }
 
+/* `level` is what the surroundings ask for; brackets go around whatever binds less tightly. */
 static void print_expression(StrBuf *out, const Ast *node, Level level) {
   bool has_brackets = needs_brackets(node, level);
   if (has_brackets) strbuf_add_char(out, '(');
@@ -241,6 +262,7 @@ static void print_param(StrBuf *out, const Ast *param, unsigned indent) {
   }
 }
 
+/* Parameters in brackets; the config of a layer without any prints none, which print_layer sees to. */
 static void print_params(StrBuf *out, const Ast *params, unsigned indent) {
   strbuf_add_char(out, '(');
   for (uint32_t i = 0; i < params->n_children; i++) {
@@ -250,7 +272,8 @@ static void print_params(StrBuf *out, const Ast *params, unsigned indent) {
   strbuf_add_char(out, ')');
 }
 
-/* The branches of `if`; a chain of `else if` is a loop, not a recursion. */
+/* `if` with its branches. A chain of `else if` is a loop rather than a recursion, so its length does not count
+ * against the stack. */
 static void print_if(StrBuf *out, const Ast *node, unsigned indent) {
   for (;;) {
     strbuf_add(out, "if ");
@@ -265,12 +288,14 @@ static void print_if(StrBuf *out, const Ast *node, unsigned indent) {
   print_block(out, node->children[2], indent);
 }
 
+/* The path after `as`. `as ""` is a path too, so the text is compared with NULL, not with "". */
 static void print_as(StrBuf *out, const Ast *node) {
   if (!node->text) return;
   strbuf_add(out, " as ");
   print_quoted(out, node->text);
 }
 
+/* A function, or `forward` (flag), with either form of body. */
 static void print_fn(StrBuf *out, const Ast *node, unsigned indent) {
   strbuf_printf(out, "%s%s", node->flag ? "" : "fn ", node->name);
   print_params(out, node->children[0], indent);
@@ -282,6 +307,7 @@ static void print_fn(StrBuf *out, const Ast *node, unsigned indent) {
     print_expression(out, body, LEVEL_CHOICE);
 }
 
+/* The settings stand one a line like statements, but they are no block of the tree. */
 static void print_generate(StrBuf *out, const Ast *node, unsigned indent) {
   strbuf_printf(out, "generate %s from %s {\n", node->name, node->text);
   for (uint32_t i = 0; i < node->n_children; i++) {
@@ -313,6 +339,7 @@ static void print_weight(StrBuf *out, const Ast *node, unsigned indent) {
   print_as(out, node);
 }
 
+/* The left side of an assignment. */
 static void print_names(StrBuf *out, const Ast *names, unsigned indent) {
   (void)indent;
   for (uint32_t i = 0; i < names->n_children; i++) strbuf_printf(out, "%s%s", i ? ", " : "", names->children[i]->name);
@@ -330,6 +357,7 @@ static void print_return(StrBuf *out, const Ast *node, unsigned indent) {
   print_list(out, node, 0);
 }
 
+/* The caller has printed the indentation of the line on which the block begins; `indent` is the level of that line. */
 static void print_block(StrBuf *out, const Ast *block, unsigned indent) {
   strbuf_add(out, "{\n");
   for (uint32_t i = 0; i < block->n_children; i++) {
@@ -364,7 +392,7 @@ static void print_file(StrBuf *out, const Ast *node, unsigned indent) {
   }
 }
 
-/* Kinds without a row are expressions. */
+/* How each kind of member, statement and item of a file is printed; kinds without a row are expressions. */
 static void (*const item_printers[N_AST_KINDS])(StrBuf *, const Ast *, unsigned) = {
     [AST_FILE] = print_file,         [AST_INCLUDE] = print_include, [AST_LAYER] = print_layer,
     [AST_PARAMS] = print_params,     [AST_PARAM] = print_param,     [AST_BLOCK] = print_block,

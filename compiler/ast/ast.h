@@ -1,7 +1,7 @@
 /* AST: what a .tfm file says, node by node, each with its span.
  *
- * In: nodes made by parse. Out: a tree that elaborate walks and ast_print prints. Nodes are never changed after
- * parsing. Kinds and their children: ast_nodes.def. */
+ * In: nodes made by parse. Out: a tree that elaborate walks and ast_print prints. Nodes live in the arena of the
+ * parse, point into its table of names and are never changed afterwards. Kinds and their children: ast_nodes.def. */
 #ifndef TFM_AST_AST_H
 #define TFM_AST_AST_H
 
@@ -18,8 +18,8 @@ typedef enum AstKind {
   N_AST_KINDS
 } AstKind;
 
-/* A recursive walk over the deepest tree that parse makes fits a stack of 8 MiB with frames of up to 1.5 KiB per level.
- */
+/* How deep a tree that parse makes can be. A recursive walk over it fits a stack of 8 MiB (the default of Linux) with
+ * frames of up to 1.5 KiB per level, and leaves a quarter of it to the callers. */
 enum { AST_MAX_DEPTH = 4000 };
 
 typedef struct Ast Ast;

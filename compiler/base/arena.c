@@ -1,7 +1,8 @@
-/* Memory, arrays that grow in it, and the end of the process when an invariant is broken.
+/* Memory of the compiler, arrays that grow in it, and the two ways in which the process ends by itself.
  *
- * In: sizes. Out: zeroed memory with the lifetime of its arena, in chunks that double up to LARGEST_CHUNK. Running
- * out of memory ends the process with exit code 4, a failed CHECK with 70; nothing else in the compiler ends it. */
+ * In: sizes. Out: zeroed memory that lives as long as its arena. Chunks double from FIRST_CHUNK to LARGEST_CHUNK, so
+ * a small model costs one malloc and a large one few. Nothing is freed singly. Running out of memory ends the process
+ * with exit code 4, a failed CHECK with 70; nothing else below the command line ends it. */
 #include "base/arena.h"
 
 #include <stdarg.h>
@@ -24,6 +25,8 @@ struct Arena {
   Chunk *chunks; /* the newest first */
 };
 
+/* Bytes. A chunk is at most 4 MiB, since what is left of it when the next one begins is lost. 16 bytes are the
+ * strictest alignment that a C type needs (max_align_t), so one rule serves every caller. */
 enum { FIRST_CHUNK = 64 * 1024, LARGEST_CHUNK = 4 * 1024 * 1024, ALIGNMENT = 16 };
 
 _Noreturn void out_of_memory(void) {
@@ -56,6 +59,8 @@ void arena_reset(Arena *arena) {
   arena->chunks = NULL;
 }
 
+/* A chunk with room for `size` bytes. The rest of the previous one is given up: searching older chunks for room would
+ * make allocation slower than malloc. */
 static Chunk *add_chunk(Arena *arena, size_t size) {
   size_t capacity = arena->chunks ? arena->chunks->size * 2 : FIRST_CHUNK;
   if (capacity > LARGEST_CHUNK) capacity = LARGEST_CHUNK;
@@ -69,6 +74,7 @@ static Chunk *add_chunk(Arena *arena, size_t size) {
   return arena->chunks = chunk;
 }
 
+/* Memory is cleared here rather than by calloc of a chunk: pages that are never handed out are never touched. */
 void *arena_alloc(Arena *arena, size_t size) {
   if (size > SIZE_MAX - ALIGNMENT) out_of_memory();
   size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -99,6 +105,8 @@ char *arena_strndup(Arena *arena, const char *text, size_t length) {
 
 char *arena_strdup(Arena *arena, const char *text) { return arena_strndup(arena, text, strlen(text)); }
 
+/* Formats twice, first to measure. The arguments are consumed by the first pass, hence the copy. An encoding error of
+ * vsnprintf gives "". */
 char *arena_vprintf(Arena *arena, const char *format, va_list args) {
   va_list again;
   va_copy(again, args);
@@ -119,6 +127,8 @@ char *arena_printf(Arena *arena, const char *format, ...) {
 
 // ---- growing arrays ----
 
+/* Doubling makes a push take constant time on average. The old items stay in the arena: together they are shorter
+ * than the new array. */
 void *vec_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_size) {
   size_t wider = *cap ? *cap * 2 : 8;
   void *grown = arena_array(arena, wider, item_size);
@@ -129,6 +139,7 @@ void *vec_grow(Arena *arena, void *items, size_t n, size_t *cap, size_t item_siz
 
 // ---- broken invariants ----
 
+/* 70 is EX_SOFTWARE of sysexits.h, so scripts can tell our faults from the user's (1 to 5). */
 _Noreturn void internal_error(const char *file, int line, const char *format, ...) {
   va_list args;
   va_start(args, format);

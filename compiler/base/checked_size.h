@@ -1,4 +1,7 @@
-/* Arithmetic on sizes that says when it overflows: each returns false then, and the result is not set. */
+/* Arithmetic on 64-bit sizes that cannot overflow silently.
+ *
+ * Each function returns false if the exact result does not fit; the wrapped one that is stored then must not be used.
+ * Sizes come from files, so every product of them goes through here. */
 #ifndef TFM_BASE_CHECKED_SIZE_H
 #define TFM_BASE_CHECKED_SIZE_H
 

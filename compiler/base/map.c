@@ -1,5 +1,6 @@
-/* A hash table with open addressing over entries that stay in order of insertion. In and out: see map.h. Nothing is
- * refused; running out of memory is the arena's. */
+/* A hash table with open addressing, whose entries stand in a second array in order of insertion.
+ *
+ * In and out: see map.h. Nothing is refused; running out of memory is the arena's business. */
 #include "base/map.h"
 
 #include <stdint.h>
@@ -8,8 +9,9 @@
 
 #include "base/vec.h"
 
-/* FNV-1a with a seed of the process, so that chosen keys cannot collide on purpose. The order of entries does not
- * depend on it. */
+/* FNV-1a over the bytes (offset basis and prime are those of its 64-bit form), folded so that its high bits reach the
+ * mask. The seed differs from process to process, so that a model cannot be written to make all its names collide;
+ * the order of entries does not depend on it. */
 static uint64_t hash_of(const void *key, size_t length) {
   static const char place;
   static uint64_t seed;
@@ -21,6 +23,8 @@ static uint64_t hash_of(const void *key, size_t length) {
 
 Map map_new(Arena *arena) { return (Map){.arena = arena}; }
 
+/* The slot of a key, or the empty slot where it belongs. Linear probing ends because at least half of the slots are
+ * empty; n_slots is a power of two, so the mask is the remainder. */
 static unsigned *slot_of(const Map *map, const void *key, size_t length) {
   for (size_t i = hash_of(key, length) & (map->n_slots - 1);; i = (i + 1) & (map->n_slots - 1)) {
     unsigned *slot = &map->slots[i];
@@ -36,12 +40,15 @@ MapEntry *map_find(const Map *map, const void *key, size_t length) {
   return *slot ? &map->items[*slot - 1] : NULL;
 }
 
+/* Twice the slots. The entries stay where they are, so iteration keeps the order of insertion. */
 static void widen(Map *map) {
   map->n_slots = map->n_slots ? map->n_slots * 2 : 16;
   map->slots = ARENA_ARRAY(map->arena, unsigned, map->n_slots);
   for (size_t i = 0; i < map->n; i++) *slot_of(map, map->items[i].key, map->items[i].length) = (unsigned)i + 1;
 }
 
+/* The table widens before the new entry is counted: slot_of relies on an empty slot. The arena's NUL after the copied
+ * key makes it a C string. */
 MapEntry *map_put_n(Map *map, const void *key, size_t length, void *value) {
   MapEntry *entry = map_find(map, key, length);
   if (entry) {
@@ -63,6 +70,7 @@ void *map_get(const Map *map, const char *key) {
 
 bool map_has(const Map *map, const char *key) { return map_find(map, key, strlen(key)) != NULL; }
 
+/* The text itself is the key, so the copy that the map made of it serves as the one pointer for all equal texts. */
 const char *map_intern(Map *map, const char *text, size_t length) {
   MapEntry *entry = map_find(map, text, length);
   return entry ? entry->key : map_put_n(map, text, length, NULL)->key;

@@ -1,5 +1,5 @@
-/* Map: from byte strings to pointers, in an arena, with a seeded hash. Iteration is in order of insertion, so what is
- * printed from a map is the same in every run. Keys are copied. There is no removal. */
+/* Map: from byte strings to pointers, in an arena. Iteration follows the order of insertion, so what is printed from
+ * a map is the same in every run although the hash is seeded. Keys are copied, values are not. There is no removal. */
 #ifndef TFM_BASE_MAP_H
 #define TFM_BASE_MAP_H
 

@@ -1,4 +1,7 @@
-/* Text that grows, and doubles as text in the same way under every locale of the process. Nothing is refused. */
+/* Text that grows in an arena, and doubles as text that do not depend on the locale.
+ *
+ * In: bytes, formats, doubles. Out: text that always ends with a NUL. Nothing is refused; running out of memory is
+ * the arena's business. */
 #include "base/strbuf.h"
 
 #include <locale.h>
@@ -13,6 +16,8 @@ StrBuf strbuf_new(Arena *arena) {
   return buf;
 }
 
+/* Room for `more` bytes and the NUL. Doubling keeps a long text linear in time; the outgrown copies stay in the
+ * arena. */
 static void reserve(StrBuf *buf, size_t more) {
   if (buf->capacity - buf->length > more) return;
   size_t capacity = buf->capacity * 2;
@@ -48,6 +53,8 @@ void strbuf_printf(StrBuf *buf, const char *format, ...) {
   va_end(args);
 }
 
+/* Bytes from 0x80 on pass as they are: the text forms that use this are UTF-8, and diag/render escapes for terminals.
+ */
 void strbuf_add_quoted(StrBuf *buf, const char *text) {
   strbuf_add_char(buf, '"');
   for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
@@ -60,6 +67,7 @@ void strbuf_add_quoted(StrBuf *buf, const char *text) {
   strbuf_add_char(buf, '"');
 }
 
+/* JSON asks for escapes of quotes, backslashes and control characters only. The caller makes sure of UTF-8. */
 void strbuf_add_json(StrBuf *buf, const char *text) {
   strbuf_add_char(buf, '"');
   for (; *text; text++) {
@@ -72,7 +80,9 @@ void strbuf_add_json(StrBuf *buf, const char *text) {
 
 // ---- numbers ----
 
-/* Switches this thread to the C locale; `*own` is to be given back to leave_c_locale. */
+/* Switches this thread to the C locale; the caller hands both results to leave_c_locale. libtfm runs inside programs
+ * of others, whose locale may write 0,5 for a half; uselocale touches this thread alone, where setlocale would race
+ * with theirs. */
 static locale_t enter_c_locale(locale_t *own) {
   *own = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   if (*own == (locale_t)0) out_of_memory();
@@ -91,6 +101,9 @@ double number_read(const char *text) {
   return value;
 }
 
+/* Tries 1 to 17 digits and takes the first text that reads back as the same double; 17 always do. `.0` marks an
+ * integral value as a double, since the language distinguishes 2 from 2.0. A NaN contains an `n` and so gets no `.0`.
+ */
 void number_add(StrBuf *out, double value) {
   if (isinf(value)) {
     strbuf_add(out, value < 0 ? "-inf" : "inf");

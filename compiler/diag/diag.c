@@ -1,7 +1,8 @@
 /* Collecting messages, and the nearest known name for "did you mean".
  *
- * In: codes, places, texts. Out: the messages in order, and the exit code of the first error. Errors beyond
- * DIAG_MAX_ERRORS are counted but not kept. */
+ * In: codes, places, texts. Out: the messages in the order in which they were reported, and the exit code of the
+ * first error. Errors beyond DIAG_MAX_ERRORS are counted but not stored, so a file of garbage cannot fill the memory.
+ */
 #include "diag/diag.h"
 
 #include <stdarg.h>
@@ -66,6 +67,7 @@ void diag_warning_at(Diag *diag, const char *place, DiagCode code, const char *f
   va_end(args);
 }
 
+/* The note of a dropped message would attach itself to the wrong one, so it is dropped as well. */
 void diag_note(Diag *diag, SrcSpan span, const char *format, ...) {
   if (diag->newest_was_dropped || !diag->messages.n) return;
   DiagMessage *newest = &diag->messages.items[diag->messages.n - 1];
@@ -78,6 +80,7 @@ void diag_note(Diag *diag, SrcSpan span, const char *format, ...) {
 
 // ---- did you mean ----
 
+/* Bounds the table on the stack; longer names are generated, and nobody misspells them. */
 enum { LONGEST_COMPARED = 255 };
 
 static unsigned smallest_of(unsigned a, unsigned b, unsigned c) {
@@ -85,7 +88,9 @@ static unsigned smallest_of(unsigned a, unsigned b, unsigned c) {
   return least < c ? least : c;
 }
 
-/* Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`; `limit` + 1 if they are more. */
+/* Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (the restricted
+ * Damerau-Levenshtein distance); `limit` + 1 if more are needed. A swap looks two rows back, so three rows of the
+ * table are enough. A row whose least entry exceeds the limit ends the search: later rows cannot be less. */
 static unsigned edit_distance(const char *a, size_t n, const char *b, size_t m, unsigned limit) {
   if ((n > m ? n - m : m - n) > limit || n > LONGEST_COMPARED || m > LONGEST_COMPARED) return limit + 1;
   unsigned rows_of_table[3][LONGEST_COMPARED + 1];
@@ -104,6 +109,8 @@ static unsigned edit_distance(const char *a, size_t n, const char *b, size_t m, 
   return rows_of_table[n % 3][m];
 }
 
+/* The limit shrinks with each hit, so later candidates must be strictly nearer. An exact match is skipped: the caller
+ * has found the name unusable already, and suggesting it would read as nonsense. */
 const char *diag_nearest(const char *name, const char *const *candidates, size_t n) {
   size_t length = strlen(name);
   /* A name that shares no letter with the one meant is no misspelling of it. */

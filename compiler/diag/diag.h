@@ -1,8 +1,9 @@
 /* Diag: where errors, warnings and their notes are collected.
  *
- * In: a code (one row of diag_codes.def), a place and a text. Out: the messages in order, up to 20 errors, and the exit
- * code that they ask for. Rendering as text or JSON is render.h's. Whoever reports an error returns failure (false,
- * NULL, a poisoned value) and goes on or stops at the end of its phase; nobody reports the same fault twice. */
+ * In: a code (one row of diag_codes.def), a place and a text. Out: the messages in order, up to 20 errors, and the
+ * exit code that they ask for; render.h prints them as text or JSON. Texts are copied into the arena of the Diag,
+ * sources are not and must outlive it. A function that reports an error returns failure (false, NULL, a poisoned
+ * value); its caller passes the failure on without reporting it again. */
 #ifndef TFM_DIAG_DIAG_H
 #define TFM_DIAG_DIAG_H
 

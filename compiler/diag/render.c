@@ -1,7 +1,8 @@
 /* Messages as text for a terminal, and as one JSON object a line.
  *
- * In: a Diag. Out: place, severity, text, code, the source line with a caret, notes. Control characters and malformed
- * UTF-8 of the user's text are escaped, so a message cannot drive the terminal. */
+ * In: a Diag. Out: place, severity, text, code, the source line with a caret, notes. Control characters, direction
+ * controls and malformed UTF-8 of the user's text are escaped, so neither a model nor a file name can drive the
+ * terminal. Nothing is refused. */
 #include "diag/render.h"
 
 #include <jansson.h>
@@ -32,6 +33,7 @@ static void add_color(Renderer *r, const char *color) {
 
 // ---- the first line ----
 
+/* A message without a source and without a place is about the command line: the program speaks for itself. */
 static void add_place(Renderer *r, SrcSpan span, const char *place) {
   if (span.source) {
     SrcPlace at = source_place(span.source, span.begin);
@@ -61,7 +63,8 @@ typedef struct Window {
   bool is_cut_before;
 } Window;
 
-/* The unit before `at`: a character or a malformed byte. */
+/* Start of the unit before `at`: of a character, or of a malformed byte. The longest character has 4 bytes; the
+ * shortest step back that decodes completely is it. */
 static uint32_t unit_before(const char *line, uint32_t at) {
   for (uint32_t back = 1; back <= 4 && back <= at; back++) {
     uint32_t character;
@@ -70,6 +73,8 @@ static uint32_t unit_before(const char *line, uint32_t at) {
   return at - 1;
 }
 
+/* What of the line is shown: from SHOWN_BEFORE_CARET units before the caret. A span that goes on over the line end is
+ * marked up to there; an empty one still gets its caret. */
 static Window window_around(SrcSpan span) {
   SrcPlace at = source_place(span.source, span.begin);
   Window w = {0};
@@ -101,6 +106,8 @@ static void add_mark(StrBuf *marks, const Window *w, uint32_t at, unsigned bytes
   }
 }
 
+/* The source line and, below it, the marks. Both are walked unit by unit, because an escaped byte or a wide character
+ * takes more columns than one. */
 static void add_excerpt(Renderer *r, SrcSpan span) {
   Window w = window_around(span);
   StrBuf marks = strbuf_new(r->arena);
@@ -130,6 +137,7 @@ static void add_excerpt(Renderer *r, SrcSpan span) {
 
 // ---- messages ----
 
+/* The excerpt belongs to the message; notes show their place alone, since several of them would bury the message. */
 static void add_message(Renderer *r, const DiagMessage *message) {
   add_heading(r, message->span, message->place, message->severity);
   utf8_add_escaped(r->out, message->text, strlen(message->text));
@@ -165,7 +173,7 @@ void render_summary(StrBuf *out, const Diag *diag, const char *addition) {
 
 // ---- JSON ----
 
-/* JSON holds any control character, but no malformed UTF-8. */
+/* JSON can escape any control character, but it has no spelling for malformed UTF-8. */
 static bool is_utf8(const char *text) {
   size_t size = strlen(text);
   uint32_t character;
@@ -177,6 +185,7 @@ static bool is_utf8(const char *text) {
   return true;
 }
 
+/* Malformed text is escaped as on a terminal, so that the line stays valid JSON whatever the file holds. */
 static void set_text(Arena *arena, json_t *object, const char *key, const char *text) {
   if (!is_utf8(text)) {
     StrBuf escaped = strbuf_new(arena);

@@ -30,6 +30,8 @@ static uint32_t text_begin(const Source *source) {
   return source->size >= 3 && memcmp(source->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
+/* Counts the lines, and writes where they begin unless `starts` is NULL. The caller runs it twice, first to learn how
+ * much memory to ask for. */
 static uint32_t find_lines(const Source *source, uint32_t *starts) {
   uint32_t n = 1;
   if (starts) starts[0] = text_begin(source);
@@ -46,6 +48,7 @@ static uint32_t find_lines(const Source *source, uint32_t *starts) {
   return n;
 }
 
+/* Most sources never have an error, so the table is made when the first place is asked for. */
 static void need_lines(Source *source) {
   if (source->line_starts) return;
   source->n_lines = find_lines(source, NULL);
@@ -53,6 +56,8 @@ static void need_lines(Source *source) {
   find_lines(source, source->line_starts);
 }
 
+/* Binary search for the last line that begins at or before the offset. An offset inside the byte order mark counts as
+ * column 1. */
 SrcPlace source_place(Source *source, uint32_t offset) {
   need_lines(source);
   uint32_t low = 0, high = source->n_lines;
@@ -110,6 +115,8 @@ static bool lies_in(const Interval *intervals, size_t n, uint32_t character) {
   return false;
 }
 
+/* A lead byte of the form 110xxxxx, 1110xxxx or 11110xxx announces 2, 3 or 4 bytes. `smallest` refuses overlong
+ * forms, which would let one character have several spellings. */
 unsigned utf8_decode(const char *text, size_t size, uint32_t *character) {
   static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
   if (size == 0) return 0;
@@ -127,6 +134,7 @@ unsigned utf8_decode(const char *text, size_t size, uint32_t *character) {
   return length;
 }
 
+/* An approximation of wcwidth that does not depend on the locale; a width that is wrong only misplaces a caret. */
 unsigned utf8_width(uint32_t character) {
   if (character < 0x300) return 1;
   if (lies_in(zero_width, sizeof zero_width / sizeof *zero_width, character)) return 0;
@@ -138,6 +146,8 @@ bool utf8_is_bidi_control(uint32_t character) {
          (character >= 0x202a && character <= 0x202e) || (character >= 0x2066 && character <= 0x2069);
 }
 
+/* C1 controls (0x80 to 0x9f) count as control characters: some terminals obey them. Escapes are ASCII, so their width
+ * is their length. */
 unsigned utf8_add_unit(StrBuf *out, const char *text, size_t size, unsigned *width) {
   uint32_t character = 0;
   unsigned length = utf8_decode(text, size, &character);

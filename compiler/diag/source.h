@@ -1,7 +1,8 @@
-/* Source: the text of one file and where its lines begin. Span: a piece of it.
+/* Source: the text of one file and where its lines begin. SrcSpan: a piece of it.
  *
- * In: bytes. Out: line, column (in bytes, from 1) and the text of a line, computed only when something is printed.
- * CR, LF and CR LF each end a line. Malformed UTF-8 is passed on byte by byte, escaped where it is shown. */
+ * In: bytes, which may be anything. Out: line, column (in bytes, from 1) and the text of a line, computed only when
+ * something is printed. CR, LF and CR LF each end a line. Malformed UTF-8 is passed on byte by byte and escaped where
+ * it is shown. The text is not copied: its owner must keep it as long as the source. */
 #ifndef TFM_DIAG_SOURCE_H
 #define TFM_DIAG_SOURCE_H
 

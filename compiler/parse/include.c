@@ -2,10 +2,11 @@
 
 /* The files of a program, each read once.
  *
- * In: the path of the main file, or texts in memory. Out: parsed files, included ones before those that include
- * them. Refuses cycles, more than MAX_DEPTH files in one another, folders, FIFOs and devices, files over
- * PARSE_MAX_SIZE (before they are read), and whatever lies outside the folder of the main file, also by `..` or a
- * symbolic link. */
+ * In: the path of the main file, or texts in memory. Out: parsed files, included ones before those that include them.
+ * Refuses cycles, files nested deeper than MAX_DEPTH, folders, FIFOs and devices, files over PARSE_MAX_SIZE (before
+ * they are read), and whatever lies outside the folder of the main file, also by way of `..` or a symbolic link:
+ * messages quote lines, and a model from elsewhere must not be able to show what stands in other files. Texts live in
+ * the arena. */
 #include "parse/include.h"
 
 #include <errno.h>
@@ -46,7 +47,9 @@ static ssize_t read_all(int file, char *bytes, size_t size) {
   return (ssize_t)n;
 }
 
-/* Takes over the open file; it is closed afterwards. */
+/* Takes over the open file and closes it. The checks are made on the descriptor rather than the path, so the file
+ * cannot be exchanged between check and read. A file that shrinks meanwhile is read as far as it goes, and one that
+ * grows up to the size that was checked. */
 static FileText read_open_file(Arena *arena, int file) {
   FileText result = {0};
   struct stat status;
@@ -71,24 +74,26 @@ static FileText read_open_file(Arena *arena, int file) {
   return result;
 }
 
-/* O_NONBLOCK: opening a FIFO must not wait for its other end. */
+/* O_NONBLOCK, because opening a FIFO must not wait for its other end before the FIFO can be refused; O_NOCTTY,
+ * because opening a terminal must not make it ours. */
 enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
 
-/* The file that the user named. */
+/* The file that the user named. It may be a link: the user, unlike an include, is trusted with paths. */
 static FileText read_main_file(Arena *arena, const char *path) {
   int file = open(path, OPEN_FLAGS);
   return file < 0 ? fault_of(arena, errno) : read_open_file(arena, file);
 }
 
-/* What stands after `root` in a real path; NULL if it lies elsewhere. */
+/* What stands after `root` and a slash in a real path; NULL if the path lies elsewhere. The root of the file system
+ * is the one folder whose path ends with a slash. */
 static const char *path_below(const char *root, const char *resolved) {
   size_t length = strlen(root);
   while (length > 0 && root[length - 1] == '/') length--; /* the root of the file system */
   return strncmp(root, resolved, length) == 0 && resolved[length] == '/' ? resolved + length + 1 : NULL;
 }
 
-/* A file below the folder `root`; `resolved` is its path there, free of links and `..`.
- * Walks down folder by folder without following links, so that nobody can put one in after the path was checked. */
+/* Reads a file below the folder `root`; `resolved` is its path there, free of links and `..`. It walks down folder by
+ * folder and follows no link, so that nobody can put one in after the path was checked. */
 static FileText read_file_below(Arena *arena, const char *root, const char *resolved) {
   const char *rest = path_below(root, resolved);
   if (!rest) return fault_of(arena, EACCES);
@@ -123,6 +128,7 @@ static const char *resolve_path(Arena *arena, const char *path, const char **fau
 
 // ---- the files that are open ----
 
+/* Files that include one another in a chain. Reading recurses once per file. */
 enum { MAX_DEPTH = 32 };
 
 /* A file that is being read; its includer is `outer`. */
@@ -181,6 +187,7 @@ static bool refuse(Reader *reader, const Ast *include, const char *why) {
   return false;
 }
 
+/* Names the chain from the file that is included again down to the one that includes it. */
 static void report_cycle(Reader *reader, const Ast *include, const OpenFile *file, const char *resolved) {
   StrBuf chain = strbuf_new(reader->arena);
   const char *shown = "";
@@ -201,7 +208,8 @@ static bool is_open(const OpenFile *file, const char *resolved) {
   return false;
 }
 
-/* Where the include leads; false, with a message, if it may not be followed. */
+/* Where the include leads; false, with a message, if it may not be followed. The path is checked twice: as text, for
+ * a message that speaks of `..`, and resolved, because a link can lead anywhere. */
 static bool find_target(Reader *reader, const Ast *include, const OpenFile *file, OpenFile *target) {
   const char *below, *fault = NULL;
   if (include->name[0] == '/') return refuse(reader, include, "the path must be relative to this file");
@@ -220,6 +228,8 @@ static bool find_target(Reader *reader, const Ast *include, const OpenFile *file
   return true;
 }
 
+/* A file that was read before is not read again: its layers are in scope already. One that is still open is a cycle.
+ */
 static void follow_include(Reader *reader, const Ast *include, const OpenFile *file) {
   OpenFile target = {0};
   if (!find_target(reader, include, file, &target)) return;
@@ -237,7 +247,7 @@ static void follow_include(Reader *reader, const Ast *include, const OpenFile *f
     refuse(reader, include, text.fault);
 }
 
-/* The files that it includes, then itself. */
+/* Parses a file, then the files it includes, and adds itself last: its layers may refer to theirs. */
 static void read_file(Reader *reader, const OpenFile *file, FileText text) {
   map_put(&reader->seen, file->resolved, NULL);
   Source *source = source_new(reader->arena, file->shown, text.text, text.size);
@@ -251,6 +261,8 @@ static void read_file(Reader *reader, const OpenFile *file, FileText text) {
 
 // ---- entry ----
 
+/* Success is judged by the number of errors rather than by a result: several files are parsed after a fault in one,
+ * so that each reports its own. */
 ParsedProgram *parse_program(Arena *arena, Map *names, Diag *diag, const char *path) {
   int n_errors = diag->n_errors;
   FileText text = read_main_file(arena, path);

@@ -1,6 +1,7 @@
 /* A program: a file and everything it includes, each file once.
  *
- * Refuses: cycles, more than 32 files deep, files outside the folder of the first file, what is no regular file. */
+ * In: a path, or texts in memory. Out: the trees of all files, in the arena. Refuses cycles, files nested deeper than
+ * 32, files outside the folder of the first one, and whatever is no regular file. */
 #ifndef TFM_PARSE_INCLUDE_H
 #define TFM_PARSE_INCLUDE_H
 

@@ -1,8 +1,8 @@
 /* What the scanner finds, as values: names, numbers, strings, and characters that mean nothing.
  *
  * In: the bytes of one token. Out: the token for the grammar, or 0 if the text is to be skipped. Refuses names,
- * numbers and strings over their limits, numbers out of range, malformed UTF-8, control characters and bidirectional
- * controls. */
+ * numbers and strings over their limits, numbers out of range, malformed UTF-8, control characters and direction
+ * controls. A faulty token still has a value, so that the grammar goes on and one fault gives one message. */
 #include "parse/parser.h"
 
 #include <errno.h>
@@ -23,6 +23,7 @@ static unsigned length_of(SrcSpan span) { return span.end - span.begin; }
 
 // ---- names ----
 
+/* A name over the limit is cut, not dropped: the rest of the line still parses. */
 int lexical_name(Parser *parser, const char *text, SrcSpan span, const char **name) {
   unsigned length = length_of(span);
   if (length > PARSE_MAX_NAME) {
@@ -47,12 +48,14 @@ static bool read_integer(const char *text, int64_t *value) {
   return true;
 }
 
-/* Is no digit before the exponent other than 0? */
+/* Whether every digit before the exponent is 0: such a number is 0 by right, others become 0 only by underflow. */
 static bool is_zero(const char *text) {
   char after_zeros = text[strspn(text, "0.")];
   return after_zeros == '\0' || after_zeros == 'e' || after_zeros == 'E';
 }
 
+/* Integers are exact, everything with a point or an exponent is a double. What a double cannot hold is refused:
+ * silent infinities and zeros in a model are mistakes. */
 int lexical_number(Parser *parser, const char *text, SrcSpan span, Ast **number) {
   Ast *node = *number = number_node(parser, span, 0);
   if (length_of(span) > PARSE_MAX_NUMBER) {
@@ -81,6 +84,7 @@ int lexical_infinity(Parser *parser, SrcSpan span, Ast **number) {
   return TOK_NUMBER;
 }
 
+/* Text that begins like a number and is none. The hint covers the spellings that are legal in other languages. */
 int lexical_malformed_number(Parser *parser, const char *text, SrcSpan span, Ast **number) {
   *number = number_node(parser, span, 0);
   unsigned length = length_of(span);
@@ -97,6 +101,8 @@ int lexical_malformed_number(Parser *parser, const char *text, SrcSpan span, Ast
 /* The character that `c` stands for after a backslash, 0 if for none. */
 static char escaped(char c) { return c == 'n' ? '\n' : c == '"' || c == '\\' ? c : '\0'; }
 
+/* The copy is never longer than the text. flex has made sure that a backslash does not end the string, so text[++i]
+ * is inside it. */
 int lexical_string(Parser *parser, const char *text, SrcSpan span, const char **value) {
   unsigned length = length_of(span) - 2, n = 0;
   char *copy = arena_alloc(parser->arena, length + 1);
@@ -118,6 +124,8 @@ int lexical_string(Parser *parser, const char *text, SrcSpan span, const char **
   return TOK_STRING;
 }
 
+/* The quote is marked rather than the line: it is what has to be found. The note tells where the string must have
+ * ended. */
 int lexical_unterminated_string(Parser *parser, SrcSpan span, const char **value) {
   SrcSpan quote = {span.source, span.begin, span.begin + 1}, end = {span.source, span.end, span.end};
   parser_error(parser, quote, DIAG_LITERAL, "the string that begins here is not closed");
@@ -138,6 +146,7 @@ typedef struct Hint {
   const char *text, *instead;
 } Hint;
 
+/* Signs of other languages and of word processors, and what is written here instead. */
 static const Hint hints[] = {
     {";", "statements need no end mark"},
     {"&&", "write 'and'"},
@@ -148,6 +157,8 @@ static const Hint hints[] = {
     {"\xe2\x80\x9c", "texts stand in straight quotes: \"...\""},
 };
 
+/* A `;` is skipped after its message, since nothing else is wrong with the line; other signs make the parser look for
+ * the next statement. */
 int lexical_unexpected(Parser *parser, const char *text, SrcSpan span) {
   const char *instead = NULL;
   for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
@@ -157,6 +168,8 @@ int lexical_unexpected(Parser *parser, const char *text, SrcSpan span) {
   return text[0] == ';' ? 0 : TOK_TFM_YYerror;
 }
 
+/* Runs over the whole text before the scanner does, so that flex sees neither NUL nor malformed UTF-8. Stops at the
+ * first fault: the file is probably binary or in another encoding. */
 bool lexical_check_bytes(Parser *parser) {
   const Source *source = parser->source;
   const char *text = source->text;

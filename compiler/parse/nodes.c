@@ -1,8 +1,8 @@
 /* Nodes of the tree, and the errors of one parse: what the grammar's actions and the scanner both need.
  *
  * In: kind, span, children; a fault and its place. Out: nodes in the arena with their depth; messages of the Diag.
- * Refuses trees deeper than AST_MAX_DEPTH and more than PARSE_MAX_NODES nodes: the parser stops, and the node is
- * still valid. */
+ * Refuses trees deeper than AST_MAX_DEPTH and more than PARSE_MAX_NODES nodes: the parser stops, and the node that it
+ * was making is still valid, so the grammar's action need not check. */
 #include "parse/parser.h"
 
 #include <stdarg.h>
@@ -43,7 +43,8 @@ static uint32_t depth_of(Ast *const *children, size_t n) {
   return deepest + 1;
 }
 
-/* `children` becomes the node's: it lies in the arena. */
+/* Makes the node and takes over `children`, which must lie in the arena. Depth is known from the children, so the
+ * limit costs no walk. */
 static Ast *node_around(Parser *parser, AstKind kind, SrcSpan span, const char *name, Ast **children, size_t n) {
   Ast *node = ARENA_NEW(parser->arena, Ast);
   node->kind = kind;
@@ -74,6 +75,7 @@ Ast *node_of_list(Parser *parser, AstKind kind, SrcSpan span, const char *name, 
   return node_around(parser, kind, span, name, children, list->nodes.n + 1);
 }
 
+/* Lists grow while the grammar reduces; the node that takes one over takes its memory too. */
 AstList *list_new(Parser *parser) { return ARENA_NEW(parser->arena, AstList); }
 
 AstList *list_add(Parser *parser, AstList *list, Ast *node) {
@@ -81,6 +83,7 @@ AstList *list_add(Parser *parser, AstList *list, Ast *node) {
   return list;
 }
 
+/* An argument by position after one by name would leave its parameter to guesswork. */
 AstList *list_add_argument(Parser *parser, AstList *list, Ast *argument) {
   const Ast *before = list->nodes.n ? list->nodes.items[list->nodes.n - 1] : NULL;
   if (before && before->name && !argument->name)

@@ -16,7 +16,8 @@
 
 enum { LISTED = 4 }; /* the longest list of what was expected that still helps */
 
-/* Tokens that a reader thinks of as one thing. The group is named if its mark is expected, and covers the others. */
+/* Tokens that a reader thinks of as one thing. A group is named if its mark, a token that only this group has, is
+ * expected; it then covers its members. */
 typedef struct Group {
   int mark;
   const char *text;
@@ -44,6 +45,14 @@ static bool contains(const int *tokens, int n, int token) {
   return false;
 }
 
+/* A token that is spelled with letters. Names, numbers and strings have display names of letters too, hence the
+ * exceptions. */
+/* An operator that binds less tightly than a product, so that it cannot follow the target of a pipe. */
+static bool is_operator(int token) {
+  return token == TOK_PLUS || token == TOK_MINUS || token == TOK_AND || token == TOK_OR ||
+         (token >= TOK_EQ && token <= TOK_GE);
+}
+
 static bool is_keyword(int token) {
   return token != TOK_NAME && token != TOK_NUMBER && token != TOK_STRING && token != TOK_YYEOF &&
          isalpha((unsigned char)token_name(token)[0]);
@@ -62,7 +71,7 @@ static void add_token(StrBuf *out, int token) {
     strbuf_printf(out, "'%s'", token_name(token));
 }
 
-/* ", expected a, b or c"; nothing if it would be a long list. */
+/* Adds ", expected a, b or c"; nothing if the list would be long, because a long list helps nobody. */
 static void add_expected(StrBuf *out, Arena *arena, const int *expected, int n) {
   const size_t n_groups = sizeof groups / sizeof *groups;
   VEC(const char *) texts = {0};
@@ -113,6 +122,8 @@ static bool is_meant_as_name(const Parser *parser, int token, SrcSpan span, cons
   return *after && strchr("=:,)", *after);
 }
 
+/* What the writer probably meant. Each hint is tied to the state of the grammar (the expected tokens), so it cannot
+ * appear where it would be wrong. */
 static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
   bool is_comparison = token == TOK_EQ || token == TOK_NE || (token >= TOK_LT && token <= TOK_GE);
   if (is_meant_as_name(parser, token, span, expected, n))
@@ -122,11 +133,15 @@ static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span,
     strbuf_add(out, "; a comparison is written '=='");
   else if (is_comparison && contains(expected, n, TOK_AND))
     strbuf_add(out, "; comparisons do not chain, write 'a < b and b < c'");
+  else if (is_operator(token) && contains(expected, n, TOK_ARROW) && !contains(expected, n, TOK_PLUS))
+    strbuf_add(out, "; a pipe needs brackets here, write '(x -> f) + y'");
   else if (token == TOK_MINUS && contains(expected, n, TOK_NUMBER))
     strbuf_add(out, "; a second '-' needs brackets, write '-(-x)'");
 }
 
-/* A bracket that is still open tells more than the token, if it opened on an earlier line or another closes. */
+/* Notes a bracket that is still open, where it tells more than the token: if it opened on an earlier line, or if
+ * another kind of bracket closes. A brace is open around every statement, so it is noted only where the token could
+ * not stand in any block. */
 static void note_open_bracket(Parser *parser, int token, SrcSpan span) {
   SrcSpan open = token_stream_open_bracket(parser);
   if (!open.source) return;
@@ -142,7 +157,8 @@ static void note_open_bracket(Parser *parser, int token, SrcSpan span) {
     diag_note(parser->diag, open, "this '%c' is still open", bracket);
 }
 
-/* A word that is wrong in itself has its message already. */
+/* Whether the newest message is about this place: a word that is wrong in itself (a malformed number) needs no syntax
+ * error on top. */
 static bool is_reported(const Parser *parser, SrcSpan span) {
   if (!parser->diag->messages.n) return false;
   SrcSpan newest = parser->diag->messages.items[parser->diag->messages.n - 1].span;
@@ -161,6 +177,8 @@ void syntax_error_report(Parser *parser, int token, SrcSpan span, const int *exp
 
 // ---- entry ----
 
+/* Errors are counted rather than flagged, since scanner, grammar and recovery all report; a tree with a fault in it
+ * is not handed out. */
 static Ast *parse(Arena *arena, Map *names, Diag *diag, Source *source, int first_token) {
   Parser parser = {.arena = arena, .names = names, .diag = diag, .source = source};
   int n_errors = diag->n_errors;

@@ -1,8 +1,9 @@
 /* The only door to flex and bison: text in, AST out.
  *
- * Refuses: what grammar/tfm.y does not allow, bytes that are not UTF-8, NUL, bidi controls, nesting over 256, names
- * over 1024 bytes, strings over 4096, files over 16 MiB. Several faults give one message each. Never crashes, never
- * exits, keeps no state between calls; its stack use does not grow with the input beyond the nesting limit. */
+ * Refuses what grammar/tfm.y does not allow, bytes that are not UTF-8, NUL, direction controls, nesting over 256,
+ * names over 1024 bytes, strings over 4096, files over 16 MiB. Several faults give one message each. The parser never
+ * crashes, never exits and keeps no state between calls; its use of the stack does not grow with the input beyond the
+ * nesting limit, so it may be fed with anything. */
 #ifndef TFM_PARSE_PARSE_H
 #define TFM_PARSE_PARSE_H
 

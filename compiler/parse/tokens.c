@@ -1,3 +1,12 @@
+/* The token stream: brackets are counted on the way from the scanner to the grammar, and faults are recovered from.
+ *
+ * In: tokens of the scanner; a call of token_stream_recover when the grammar cannot use the newest one. Out: tokens
+ * for the grammar, with SYNC and missing brackets put in after a fault. Refuses more than PARSE_MAX_NESTING open
+ * brackets.
+ *
+ * Recovery relies on how files are laid out: a statement begins on a line of its own. The search skips tokens until
+ * one begins such a line and fits the innermost block, closes the block, or begins a layer. bison then pops its stack
+ * up to the rule `error SYNC` of that block and goes on as if the faulty statement had been complete. */
 #include "parse/tokens.h"
 
 #include <string.h>
@@ -50,6 +59,7 @@ TokenStream *token_stream_new(Arena *arena, void *scanner, int first_token) {
 
 // ---- brackets ----
 
+/* Only for closing tokens. */
 static int opening_of(int closing) {
   return closing == TOK_RPAREN ? TOK_LPAREN : closing == TOK_RBRACKET ? TOK_LBRACKET : TOK_LBRACE;
 }
@@ -57,6 +67,7 @@ static int opening_of(int closing) {
 static bool is_opening(int kind) { return kind == TOK_LPAREN || kind == TOK_LBRACKET || kind == TOK_LBRACE; }
 static bool is_closing(int kind) { return kind == TOK_RPAREN || kind == TOK_RBRACKET || kind == TOK_RBRACE; }
 
+/* What the innermost braces hold; round and square brackets within them do not count. */
 static BlockKind block_of(const TokenStream *stream) {
   for (unsigned i = stream->n_open; i > 0; i--)
     if (stream->open[i - 1].kind == TOK_LBRACE) return stream->open[i - 1].block;
@@ -81,7 +92,8 @@ static void note_head(TokenStream *stream, int kind) {
     stream->next_block = block_of(stream);
 }
 
-/* False if the token nests too deep. */
+/* Keeps the stack of open brackets in step with the token; false if it nests too deep. A closing bracket that does
+ * not match is left to the grammar, which reports it. */
 static bool count_brackets(TokenStream *stream, const Token *token) {
   stream->newest_opened = stream->newest_closed = false;
   if (is_opening(token->kind)) {
@@ -100,7 +112,8 @@ static bool count_brackets(TokenStream *stream, const Token *token) {
   return true;
 }
 
-/* The count as it was before the newest token. */
+/* Restores the stack to what it was before the newest token: the grammar refused the token, so it opened or closed
+ * nothing. */
 static void uncount_newest(TokenStream *stream) {
   if (stream->newest_opened) stream->n_open--;
   if (stream->newest_closed) stream->open[stream->n_open++] = stream->closed;
@@ -128,7 +141,8 @@ static Token scan(Parser *parser) {
   return token;
 }
 
-/* A token that the text lacks: 0 if there is none. */
+/* The next token that the text lacks, in the order in which the grammar needs them: the start token, SYNC, the end of
+ * a header, its empty body, closing braces. 0 if nothing is missing. */
 static int take_missing(TokenStream *stream) {
   if (stream->first_token) {
     int first = stream->first_token;
@@ -153,6 +167,8 @@ static int take_missing(TokenStream *stream) {
   return TOK_RBRACE;
 }
 
+/* Missing tokens are empty spans at the place where reading goes on, so nodes made of them point somewhere sensible.
+ */
 static Token take(Parser *parser) {
   TokenStream *stream = parser->tokens;
   SrcSpan here = stream->kept_is_next ? stream->kept.span : (SrcSpan){parser->source, 0, 0};
@@ -164,6 +180,8 @@ static Token take(Parser *parser) {
   return stream->kept;
 }
 
+/* The scanner function that bison calls. A token in error never reaches the grammar as such: recovery is planned
+ * first, and bison's own error handling then finds SYNC. */
 int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser) {
   TokenStream *stream = parser->tokens;
   stream->newest = take(parser);
@@ -180,7 +198,8 @@ int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser) {
 
 // ---- recovery ----
 
-/* The loops over blanks look at each of them once for all tokens, so a search takes linear time. */
+/* Whether only blanks precede the byte on its line. Each run of blanks is looked at once for all tokens, so a search
+ * takes linear time. */
 static bool is_first_on_line(const Source *source, uint32_t offset) {
   while (offset > 0 && strchr(" \t\f", source->text[offset - 1])) offset--;
   bool is_after_mark = offset == 3 && memcmp(source->text, "\xef\xbb\xbf", 3) == 0;
@@ -200,6 +219,7 @@ static uint32_t column_of(Parser *parser, uint32_t offset) {
   return source_place(parser->source, offset).column;
 }
 
+/* The sign after a token, across line ends; NUL at the end of the text. */
 static char next_mark(const Source *source, uint32_t offset) {
   while (offset < source->size && strchr(" \t\f\r\n", source->text[offset])) offset++;
   return offset < source->size ? source->text[offset] : '\0';
@@ -282,7 +302,8 @@ static bool is_place_to_go_on(Parser *parser, Search *search, const Token *token
   return begins_item(parser, search, token);
 }
 
-/* Drops the round and square brackets that the fault leaves open. */
+/* Drops the round and square brackets that the fault leaves open, since no statement can begin inside them. The loop
+ * ends at the innermost braces or at the top of the file. */
 static Search start_search(Parser *parser) {
   TokenStream *stream = parser->tokens;
   Search search = {0};
@@ -306,7 +327,8 @@ static unsigned braces_before(const TokenStream *stream, const Token *token) {
   return stream->n_open - n;
 }
 
-/* What must be given before `token` so that it can stand next. */
+/* Decides what must be given before `token` so that it can stand next. A header that broke off gets its closing
+ * bracket, and an empty body if the token is none of its own. */
 static void plan_missing(TokenStream *stream, const Search *search, const Token *token) {
   stream->sync_is_next = stream->kept_is_next = true;
   stream->kept = *token;
@@ -319,6 +341,8 @@ static void plan_missing(TokenStream *stream, const Search *search, const Token 
   if (search->is_in_header) stream->n_open++; /* its ( is still there */
 }
 
+/* Plans how to go on after a fault at the newest token. Every call either moves beyond the place where the last one
+ * resumed or stops the parser, so recovery always ends. */
 void token_stream_recover(Parser *parser) {
   TokenStream *stream = parser->tokens;
   if (parser->is_stopped) return;
