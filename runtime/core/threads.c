@@ -31,7 +31,7 @@ enum {
 };
 
 struct tfm_pool {
-  _Alignas(CACHE_LINE) _Atomic uint32_t signal;
+  _Alignas(CACHE_LINE) _Atomic uint64_t signal;
   _Atomic uint32_t sleeping;
   _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
   _Alignas(CACHE_LINE) _Atomic uint32_t phase;
@@ -61,38 +61,56 @@ static int64_t now_ns(void) {
 
 // ---- waiting ----
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
-  syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+static void futex_wait(const void *word, uint32_t value) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void futex_wake_all(_Atomic uint32_t *word) {
-  syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+static void futex_wake_all(const void *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+
+/* After a look at a word that has not changed: whether to sleep now. `start` is when the waiting began, 0 at first. */
+static bool is_time_to_sleep(const Pool *pool, unsigned looks, int64_t *start) {
+  cpu_relax();
+  if (looks % 64) return false;
+  int64_t now = now_ns();
+  if (!*start) *start = now;
+  if (now - *start >= pool->spin_ns) return true;
+  if (now - *start > NS_BEFORE_YIELDING) sched_yield();
+  return false;
 }
 
-/* Returns when the word is greater than `value`: numbers that only grow, compared modulo 2^32. */
-static void wait_beyond(const Pool *pool, _Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *sleeping) {
+/* Waits for a run that has another count than `seen`. Any other count is later: comparing by size would take a count that
+ * is far ahead for one of the past, and a worker that many runs in a row do not need can fall behind by any number. The
+ * count has 54 bits and never comes round. The futex compares the low half, which lies first (little-endian). */
+static uint64_t wait_for_signal(Pool *pool, uint64_t seen) {
   int64_t start = 0;
-  for (unsigned i = 1; (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) <= 0; i++) {
-    cpu_relax();
-    if (i % 64) continue;
-    int64_t now = now_ns();
-    if (!start) start = now;
-    if (now - start < pool->spin_ns) {
-      if (now - start > NS_BEFORE_YIELDING) sched_yield();
-      continue;
-    }
-    atomic_fetch_add(sleeping, 1);
-    for (uint32_t seen; (int32_t)((seen = atomic_load(word)) - value) <= 0;) futex_wait(word, seen);
-    atomic_fetch_sub(sleeping, 1);
+  uint64_t signal;
+  for (unsigned i = 1; (signal = atomic_load_explicit(&pool->signal, memory_order_acquire)) == seen; i++) {
+    if (!is_time_to_sleep(pool, i, &start)) continue;
+    atomic_fetch_add(&pool->sleeping, 1);
+    while (atomic_load(&pool->signal) == seen) futex_wait(&pool->signal, (uint32_t)seen);
+    atomic_fetch_sub(&pool->sleeping, 1);
+  }
+  return signal;
+}
+
+/* Waits until `phase` is over, that is, until the word is another than the phase before: it was that when this thread
+ * arrived, and it never goes back. It may be several phases ahead, because later runs may not need this thread. */
+static void wait_for_phase(Pool *pool, uint32_t phase) {
+  const uint32_t before = phase - 1;
+  int64_t start = 0;
+  for (unsigned i = 1; atomic_load_explicit(&pool->phase, memory_order_acquire) == before; i++) {
+    if (!is_time_to_sleep(pool, i, &start)) continue;
+    atomic_fetch_add(&pool->sleeping_inside, 1);
+    while (atomic_load(&pool->phase) == before) futex_wait(&pool->phase, before);
+    atomic_fetch_sub(&pool->sleeping_inside, 1);
   }
 }
 
 static void *worker_main(void *argument) {
   struct Worker *self = argument;
   Pool *pool = self->pool;
-  for (uint32_t seen = 0;;) {
-    wait_beyond(pool, &pool->signal, seen, &pool->sleeping);
-    seen = atomic_load_explicit(&pool->signal, memory_order_acquire);
+  for (uint64_t seen = 0;;) {
+    seen = wait_for_signal(pool, seen);
     if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return NULL;
     int32_t active = (int32_t)(seen & ((1u << ACTIVE_BITS) - 1));
     if (self->number >= active) continue;
@@ -103,8 +121,7 @@ static void *worker_main(void *argument) {
 }
 
 static void wake_all(Pool *pool, int32_t active) {
-  uint32_t signal = atomic_load_explicit(&pool->signal, memory_order_relaxed);
-  uint32_t count = (signal >> ACTIVE_BITS) + 1;
+  uint64_t count = (atomic_load_explicit(&pool->signal, memory_order_relaxed) >> ACTIVE_BITS) + 1;
   atomic_store(&pool->signal, count << ACTIVE_BITS | (uint32_t)active);
   if (atomic_load(&pool->sleeping)) futex_wake_all(&pool->signal);
 }
@@ -133,7 +150,7 @@ void pool_barrier(PoolMember *member) {
     if (atomic_load(&pool->sleeping_inside)) futex_wake_all(&pool->phase);
     return;
   }
-  wait_beyond(pool, &pool->phase, phase - 1, &pool->sleeping_inside);
+  wait_for_phase(pool, phase);
 }
 
 // ---- beginning and end ----
