@@ -42,14 +42,15 @@ RowKernel row_kernel_begin(Emitter *e, const KernelSpec *spec, const char *name)
   return k;
 }
 
-/* The word of faults is shared by all threads, so it is written only if there is one. */
+/* The word of faults is shared by all threads, so it is written only if there is a fault, and then atomically: a plain
+ * load and store would lose the cancellation, or the fault of another kernel, that comes in between. */
 void row_kernel_end(RowKernel *k) {
   Emitter *e = k->e;
   if (k->fault) {
     LLVMValueRef fault = emit_load(e, e->i32, k->fault, 4);
     If any = if_begin(e, emit_icmp(e, LLVMIntNE, fault, emit_i32(e, 0)));
     LLVMValueRef word = argument(k, e->pointer, offsetof(tfm_row_args, faults));
-    emit_store(e, LLVMBuildOr(e->builder, emit_load(e, e->i32, word, 4), fault, ""), word, 4);
+    LLVMBuildAtomicRMW(e->builder, LLVMAtomicRMWBinOpOr, word, fault, LLVMAtomicOrderingMonotonic, false);
     if_end(e, &any);
   }
   LLVMBuildRetVoid(e->builder);

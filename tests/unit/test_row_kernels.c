@@ -1,6 +1,9 @@
 /* Pointwise row kernels against plain C: every operation by type, every access of operands, tails of columns, and the
  * rules of NaN, wrapping and division. */
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 #include "../support/kernel_bench.h"
 
@@ -305,6 +308,51 @@ static int32_t faults_of(KernelBench *bench, int32_t *n, int32_t *d, int32_t *q,
   args.operands[2] = (tfm_row_operand){(char *)d, 0, 4};
   run(bench, &args);
   return faults;
+}
+
+enum { FAULT_ROUNDS = 5000, FAULT_BITS = 30 };
+
+typedef struct Divider {
+  KernelBench *bench;
+  tfm_row_args args;
+  _Atomic bool stops;
+} Divider;
+
+static void *divide_by_zero(void *argument) {
+  Divider *divider = argument;
+  while (!atomic_load(&divider->stops)) run(divider->bench, &divider->args);
+  return NULL;
+}
+
+/* A cancellation, or a fault of another thread, comes while a kernel notes its own: none may be lost. */
+Test(row_kernels, faults_of_other_threads_are_kept) {
+  KernelBench bench = kernel_bench_new("x86-64");
+  KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 3};
+  for (int i = 0; i < 3; i++) spec.operands[i].dtype = I;
+  spec.expr = expr_op(bench.arena, OP_FLOORDIV, I, expr_input(bench.arena, I, 1), expr_input(bench.arena, I, 2), NULL);
+  kernel_add(&bench, spec);
+  kernels_compile(&bench);
+  static int32_t n[1], d[1], q[1];
+  _Atomic int32_t faults = 0;
+  Divider divider = {.bench = &bench, .args = {.rows = 1, .columns = 1, .faults = (int32_t *)&faults}};
+  divider.args.operands[0] = (tfm_row_operand){(char *)q, 0, 4};
+  divider.args.operands[1] = (tfm_row_operand){(char *)n, 0, 4};
+  divider.args.operands[2] = (tfm_row_operand){(char *)d, 0, 4};
+  pthread_t thread;
+  cr_assert_eq(pthread_create(&thread, NULL, divide_by_zero, &divider), 0);
+  int lost = 0;
+  for (int round = 0; round < FAULT_ROUNDS; round++) {
+    atomic_store(&faults, 0);
+    while (!atomic_load(&faults)) sched_yield(); /* until the thread divides */
+    for (int bit = 1; bit <= FAULT_BITS; bit++) {
+      atomic_fetch_or(&faults, 1 << bit);
+      for (int look = 0; look < 4; look++) lost += !(atomic_load(&faults) >> bit & 1);
+    }
+  }
+  atomic_store(&divider.stops, true);
+  pthread_join(thread, NULL);
+  cr_expect_eq(lost, 0, "a fault was missing %d times", lost);
+  kernel_bench_free(&bench);
 }
 
 Test(row_kernels, division) {

@@ -137,7 +137,7 @@ typedef struct tfm_row_operand {
 typedef struct tfm_row_args {
   int64_t rows, columns;
   int64_t coordinates[TFM_MAX_RANK]; /* of the first element of the block: [0] column, [1] row, [2] ... outer axes */
-  int32_t *faults;                   /* kernels set bits of tfm_fault, atomically or not: only ever to the same value */
+  int32_t *faults;                   /* kernels set bits of tfm_fault atomically, as other threads do */
   tfm_row_operand operands[TFM_MAX_OPERANDS]; /* [0] is the result */
 } tfm_row_args;
 
