@@ -7,6 +7,7 @@
 
 #include "cli/options.h"
 #include "graph/graph.h"
+#include "passes/passes.h"
 #include "plan/kernel_spec.h"
 #include "target/target.h"
 
@@ -143,10 +144,22 @@ void table_of_diagnostics(StrBuf *out) {
 
 // ---- the compiler ----
 
-static const char *count_of_operands(Arena *arena, const OpInfo *op) {
-  if (op->most < 0) return arena_printf(arena, "%d or more", op->least);
-  if (op->most != op->least) return arena_printf(arena, "%d to %d", op->least, op->most);
-  return arena_printf(arena, "%d", op->least);
+/* "2 f32 or i32", "1 to 3 f32"; the type is that of the first operand, or of all if the operation is pointwise. */
+static const char *operands_of(Arena *arena, const OpInfo *op) {
+  static const char *const types[] = {[TYPES_F32] = "f32",   [TYPES_I32] = "i32",
+                                      [TYPES_BOOL] = "bool", [TYPES_NUMBER] = "f32 or i32",
+                                      [TYPES_ANY] = "of any type"};
+  if (op->most == 0) return "";
+  if (op->most < 0) return arena_printf(arena, "%d or more %s", op->least, types[op->takes]);
+  if (op->most != op->least) return arena_printf(arena, "%d to %d %s", op->least, op->most, types[op->takes]);
+  return arena_printf(arena, "%d %s", op->least, types[op->takes]);
+}
+
+static const char *attributes_of(Arena *arena, OpKind op) {
+  StrBuf list = strbuf_new(arena);
+  for (Attribute i = 0; i < N_ATTRIBUTES; i++)
+    if (op_has_attribute(op, i)) strbuf_printf(&list, "%s%s", list.length ? ", " : "", attribute_table[i].name);
+  return list.text;
 }
 
 void table_of_ops(StrBuf *out) {
@@ -154,10 +167,10 @@ void table_of_ops(StrBuf *out) {
       [CATEGORY_SOURCE] = "source",   [CATEGORY_UNARY] = "unary",       [CATEGORY_BINARY] = "binary",
       [CATEGORY_TERNARY] = "ternary", [CATEGORY_VIEW] = "view",         [CATEGORY_REDUCE] = "reduction",
       [CATEGORY_OTHER] = "other",     [CATEGORY_CONTRACT] = "contraction"};
-  begin_table(out, "operation | category | operands | meaning");
-  for (int i = 0; i < N_OPS; i++) {
+  begin_table(out, "operation | category | operands | attributes | meaning");
+  for (OpKind i = 0; i < N_OPS; i++) {
     const OpInfo *op = &op_table[i];
-    ROW(op->name, categories[op->category], count_of_operands(out->arena, op), op->line);
+    ROW(op->name, categories[op->category], operands_of(out->arena, op), attributes_of(out->arena, i), op->line);
   }
 }
 
@@ -182,6 +195,14 @@ void table_of_passes(StrBuf *out) {
 #define PASS(function, name, needs, gives, breaks, least, line) \
   ROW(name, properties(out, #needs), properties(out, #gives), properties(out, #breaks), least ? "-O2" : "always", line);
 #include "passes/passes.def"
+}
+
+void table_of_fusions(StrBuf *out) {
+  begin_table(out, "fusion | pattern | pass | what it is good for");
+  for (int i = 0; i < N_FUSIONS; i++) {
+    const FusionInfo *fusion = &fusion_table[i];
+    ROW(fusion->name, fusion->pattern, fusion->pass, fusion->line);
+  }
 }
 
 void table_of_kernels(StrBuf *out) {

@@ -13,6 +13,7 @@ void table_of_primitives(StrBuf *out);
 void table_of_torch_names(StrBuf *out);
 void table_of_ops(StrBuf *out);
 void table_of_passes(StrBuf *out);
+void table_of_fusions(StrBuf *out);
 void table_of_kernels(StrBuf *out);
 void table_of_targets(StrBuf *out);
 

@@ -184,7 +184,7 @@ static void matmul_transposed(const Tensor *x, const Tensor *y, Tensor *out) {
 
 /* Whether these are the probabilities of a softmax, perhaps seen through views. */
 static bool is_softmax(const Node *node) {
-  while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
+  node = node_behind_views(node);
   return node->op == OP_SOFTMAX || node->op == OP_ATTENTION_WEIGHTS ||
          (node->op == OP_REDUCE && node->attr.reduction == OP_SOFTMAX);
 }

@@ -25,7 +25,7 @@ typedef struct Origin {
   SrcSpan span;
   const char *path; /* module path such as "layers.3.self_attn"; "" for the model itself; never NULL */
   const Frame *frame;
-  const char *name; /* what the model's text calls the value: the first variable it was bound to; NULL: it has no name */
+  const char *name; /* the first variable of the model's text that the value was bound to; NULL: none */
 } Origin;
 
 typedef struct NodeAttr {
@@ -158,6 +158,11 @@ bool node_same_shape(const Node *a, const Node *b);
 /* The bool input that marks the needed rows of the node; NULL if all are needed. */
 static inline Node *node_rows_mask(const Node *node) {
   return node->attr.rows_mask ? node->inputs.items[node->attr.rows_mask - 1] : NULL;
+}
+/* The tensor whose elements the node shows: past slices, reshapes and permutations. */
+static inline const Node *node_behind_views(const Node *node) {
+  while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
+  return node;
 }
 const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */

@@ -143,10 +143,14 @@ static void record_result(const Cut *cut, PassLog *log, const Incremental *resul
 
 // ---- the cut ----
 
-static bool is_valid(const Cut *cut, Graph *graph) {
-  Diag faults = diag_new(cut->scratch);
+/* Asks the verifier about a graph that was made. Its sizes and types follow from the model's, but its names need not:
+ * a graph that was read as text may use "cache.0" itself, which no model in the language can. */
+static bool is_valid(Cut *cut, Graph *graph, const char *what) {
+  Diag faults = diag_new(cut->arena); /* its texts become the reason */
+  if (!graph) return true;
   graph_renumber(graph);
-  return graph_verify(graph, &faults);
+  if (graph_verify(graph, &faults)) return true;
+  return cut_refuse(cut, cut->scores, "its %s graph would be invalid: %s", what, faults.messages.items[0].text);
 }
 
 /* Without an encoder graph nothing tells the step the sizes of other inputs, so it must not involve any. */
@@ -176,8 +180,7 @@ static bool derive(Cut *cut, Diag *diag, Incremental *result) {
     return cut_refuse(cut, cut->scores, "its sizes are too large polynomials");
   if (!result->encoder && (result->n_ragged || !sizes_are_known(cut, result->step)))
     return cut_refuse(cut, cut->scores, "a size of an input that is not read");
-  if (is_valid(cut, result->step) && (!result->encoder || is_valid(cut, result->encoder))) return true;
-  return cut_refuse(cut, cut->scores, "its sizes do not fit those of new positions");
+  return is_valid(cut, result->step, "step") && is_valid(cut, result->encoder, "encoder");
 }
 
 static Node *weight_named(const Graph *graph, const char *name) {

@@ -141,21 +141,16 @@ static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uin
   return cut_refuse(cut, node, "%s over positions whose later ones are not masked", name);
 }
 
-static const Node *behind_views(const Node *x) {
-  while (op_table[x->op].category == CATEGORY_VIEW) x = input(x, 0);
-  return x;
-}
-
 /* The softmax over these columns that the left operand of a product is, behind views; NULL. */
 static const Node *softmax_behind(const Cut *cut, const Node *x) {
-  x = behind_views(x);
+  x = node_behind_views(x);
   return x->op == OP_SOFTMAX && is_length(cut, x->dims[x->attr.axis]) ? x : NULL;
 }
 
 /* Keys that add_bias_kv or add_zero_attn append stand behind those of the positions, where new ones would have to
  * go. */
 static bool refuse_longer_product(Cut *cut, const Node *node, const Size *k) {
-  bool is_attention = behind_views(input(node, 0))->op == OP_SOFTMAX && behind_views(input(node, 1))->op == OP_CONCAT;
+  bool is_attention = node_behind_views(input(node, 0))->op == OP_SOFTMAX && node_behind_views(input(node, 1))->op == OP_CONCAT;
   return refuse_axis(cut, node, k, is_attention ? "extra keys are appended to the key axis, which is" : "an axis");
 }
 

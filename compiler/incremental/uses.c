@@ -12,9 +12,7 @@
 // ---- products that attention will be fused from ----
 
 static bool weighs_values(const Node *product) {
-  const Node *x = product->inputs.items[0];
-  while (op_table[x->op].category == CATEGORY_VIEW) x = x->inputs.items[0];
-  return x->op == OP_SOFTMAX;
+  return node_behind_views(product->inputs.items[0])->op == OP_SOFTMAX;
 }
 
 /* The fusion itself is tried on a copy: an attention is whatever fuse-attention takes, not a pattern that is written

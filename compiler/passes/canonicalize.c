@@ -182,7 +182,7 @@ static Node *rule_where(Pass *pass, Builder *b, Node *node) {
 
 /* The left operand of a product whose zeros are exact: what stands right of them must not be looked at. */
 static bool is_softmax(const Node *node) {
-  while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
+  node = node_behind_views(node);
   return node->op == OP_SOFTMAX || node->op == OP_ATTENTION_WEIGHTS;
 }
 

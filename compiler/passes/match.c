@@ -6,20 +6,15 @@
 
 // ---- constants ----
 
-static const Node *behind_views(const Node *node) {
-  while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
-  return node;
-}
-
 bool match_number(const Node *node, double *number) {
-  const Node *full = behind_views(node);
+  const Node *full = node_behind_views(node);
   if (full->op != OP_FULL || full->dtype != DTYPE_F32) return false;
   *number = full->attr.number;
   return true;
 }
 
 bool match_integer(const Node *node, int64_t *integer) {
-  const Node *full = behind_views(node);
+  const Node *full = node_behind_views(node);
   if (full->op != OP_FULL || full->dtype == DTYPE_F32) return false;
   *integer = full->attr.integer;
   return true;

@@ -125,7 +125,7 @@ static bool is_readable(const PagedValue *value, const Node *attention, const Vi
 }
 
 static PagedValue *value_of_view(const Planner *p, const Node *node) {
-  while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
+  node = node_behind_views(node);
   for (size_t i = 0; i < p->paged.n; i++)
     if (p->paged.items[i].node == node) return &p->paged.items[i];
   return NULL;

@@ -25,7 +25,7 @@ uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const S
 }
 
 bool contract_is_softmax(const Node *x) {
-  while (op_table[x->op].category == CATEGORY_VIEW) x = x->inputs.items[0];
+  x = node_behind_views(x);
   return x->op == OP_SOFTMAX || x->op == OP_ATTENTION_WEIGHTS ||
          (x->op == OP_REDUCE && x->attr.reduction == OP_SOFTMAX);
 }

@@ -483,7 +483,7 @@ class Texts(Case):
 
     def test_documents(self):
         for name in ["options", "stages", "environment", "generate-options", "diagnostics", "primitives",
-                     "torch-names", "ops", "passes"]:
+                     "torch-names", "ops", "passes", "fusions"]:
             lines = self.tfmc("document", name).out.splitlines()
             bars = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
             self.assertGreater(len(lines), 7, name)

@@ -9,7 +9,11 @@
  *
  * A case is also computed before and after: the outputs must agree. `--- run: step` and `--- run: source` give that part
  * of the incremental form of a graph with a generate block; it must read back to the same text. TFM_UPDATE_GOLDEN=1
- * writes what came out into the files; refused where CI is set. */
+ * writes what came out into the files; refused where CI is set.
+ *
+ * The cases must also raise every row of fusions.def and every sentence that the passes and the incremental form can
+ * write to the log: a fusion or a refusal without a case fails. */
+#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +30,9 @@ typedef struct Case {
 } Case;
 
 static Arena *arena;
+
+static VEC(const char *) said;    /* by the cases: the text of each record, reason and message, and of each graph */
+static bool is_done[N_FUSIONS];   /* whether a case did it */
 
 static void setup(void) { arena = arena_create(); }
 static void teardown(void) { arena_destroy(arena); }
@@ -121,6 +128,15 @@ static const char *log_text(const PassLog *log) {
   return out.text;
 }
 
+static void remember(const char *text) { vec_push(arena, &said, text); }
+
+static void remember_log(const PassLog *log) {
+  for (size_t i = 0; i < log->records.n; i++) {
+    remember(log->records.items[i].reason);
+    is_done[log->records.items[i].fusion] |= log->records.items[i].done;
+  }
+}
+
 static void rewrite(const Case *c, const char *expect, const char *log) {
   FILE *file = fopen(c->path, "wb");
   cr_assert_not_null(file, "%s", c->path);
@@ -175,9 +191,12 @@ static bool check_part(const Case *c, Diag *diag, const Graph *graph) {
   StrBuf text = strbuf_new(arena), again = strbuf_new(arena);
   const Incremental parts = incremental_derive(arena, diag, graph, &log);
   Graph *part = strcmp(c->run, "step") ? parts.encoder : parts.step;
+  remember_log(&log);
+  if (parts.reason) remember(parts.reason);
   if (c->error) return has_errors(c, parts.reason ? parts.reason : "");
   if (!part) return complain(c, "no such part", "", parts.reason ? parts.reason : "");
   graph_print(&text, part);
+  remember(text.text);
   Graph *read = graph_read(arena, diag, source_new(arena, c->path, text.text, (uint32_t)text.length));
   if (!read || !graph_verify(read, diag)) return complain(c, "it cannot be read back", text.text, messages(diag));
   graph_print(&again, read);
@@ -196,8 +215,97 @@ static bool run_case(const char *path) {
   PassOptions options = read_options(&c);
   Graph *after = good ? graph_clone(arena, before) : NULL;
   good = good && passes_run(after, &diag, &options, &log);
+  remember_log(&log);
   if (c.error) return has_errors(&c, messages(&diag));
   return good ? check_result(&c, before, after, &log) : complain(&c, "errors", "none", messages(&diag));
+}
+
+// ---- what the sources can say ----
+
+/* A string of a C source at *at, with those that follow it directly, as the compiler sees it; *at is moved past it. */
+static const char *c_string(const char **at) {
+  StrBuf out = strbuf_new(arena);
+  const char *p = *at;
+  while (*p == '"') {
+    for (p++; *p != '"'; p++) {
+      if (*p == '\\') p++;
+      strbuf_add_char(&out, *p);
+    }
+    *at = ++p;
+    while (isspace((unsigned char)*p)) p++;
+  }
+  return out.text;
+}
+
+/* Past a comment, a line of the preprocessor, a character or an internal error, which no user reads; NULL: none begins
+ * here. */
+static const char *past_other_text(const char *p) {
+  if (!strncmp(p, "/*", 2)) return strstr(p, "*/") + 2;
+  if (!strncmp(p, "//", 2) || *p == '#') return strchr(p, '\n');
+  if (!strncmp(p, "CHECK(", 6)) return strchr(p, ';');
+  return *p == '\'' ? strchr(p + (p[1] == '\\' ? 3 : 2), '\'') + 1 : NULL;
+}
+
+static bool is_sentence(const char *text) {
+  for (; *text; text++)
+    if (isalpha((unsigned char)text[0]) && text[1] == ' ' && isalpha((unsigned char)text[2])) return true;
+  return false;
+}
+
+/* Whether the parts of a format between its conversions occur in the text in this order. */
+static bool could_be(const char *text, const char *format) {
+  while (*format) {
+    size_t n = strcspn(format, "%");
+    const char *part = arena_printf(arena, "%.*s", (int)n, format);
+    text = strstr(text, part);
+    if (!text) return false;
+    text += n;
+    format += n;
+    if (*format) format += strcspn(format, "sdugx") + 1;
+  }
+  return true;
+}
+
+static bool is_said(const char *format) {
+  for (size_t i = 0; i < said.n; i++)
+    if (could_be(said.items[i], format)) return true;
+  return false;
+}
+
+/* How many sentences of a source no case makes it say. */
+static unsigned count_unsaid(const char *path) {
+  unsigned n = 0;
+  for (const char *p = read_text(arena, path), *past; *p;) {
+    if ((past = past_other_text(p))) {
+      p = past;
+    } else if (*p == '"') {
+      const char *text = c_string(&p);
+      if (!is_sentence(text) || is_said(text)) continue;
+      fprintf(stderr, "%s: no case in tests/golden raises \"%s\"\n", path, text);
+      n++;
+    } else {
+      p++;
+    }
+  }
+  return n;
+}
+
+/* The manager and the report speak to the command line; their messages are tested there. */
+static bool speaks_to_the_log(const char *path) {
+  return !strstr(path, "passes/manager.c") && !strstr(path, "passes/report.c");
+}
+
+static void expect_all_said(void) {
+  static const char *const folders[] = {"/compiler/passes", "/compiler/incremental"};
+  unsigned unsaid = 0;
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    const Names files = entries(arena_printf(arena, "%s%s", TFM_SOURCE_DIR, folders[i]), ".c");
+    cr_assert(files.n > 0, "no sources in %s", folders[i]);
+    for (size_t j = 0; j < files.n; j++)
+      if (speaks_to_the_log(files.items[j])) unsaid += count_unsaid(files.items[j]);
+  }
+  cr_expect_eq(unsaid, 0, "%u sentences have no case", unsaid);
+  for (int i = 0; i < N_FUSIONS; i++) cr_expect(is_done[i], "no case does the fusion %s", fusion_table[i].name);
 }
 
 Test(golden, passes) {
@@ -209,4 +317,5 @@ Test(golden, passes) {
   }
   cr_assert(n > 0, "no cases in tests/golden");
   cr_assert_eq(failed, 0, "%u of %u cases failed", failed, n);
+  expect_all_said();
 }

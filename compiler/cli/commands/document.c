@@ -322,6 +322,7 @@ static const struct {
     {"torch-names", table_of_torch_names},
     {"ops", table_of_ops},
     {"passes", table_of_passes},
+    {"fusions", table_of_fusions},
     {"kernels", table_of_kernels},
     {"targets", table_of_targets},
 };
