@@ -68,6 +68,20 @@ static const char *commands_of(Arena *arena, unsigned verbs) {
   return all ? "all" : list.text;
 }
 
+void table_of_commands(StrBuf *out) {
+  begin_table(out, "command | what it does");
+  for (int verb = 0; verb < N_VERBS; verb++) {
+    const VerbInfo *info = &verb_table[verb];
+    if (verb_is_listed(verb)) ROW(arena_printf(out->arena, "tfmc %s %s", info->name, info->arguments), info->line);
+  }
+}
+
+void table_of_exit_codes(StrBuf *out) {
+  begin_table(out, "exit code | meaning");
+#define EXIT_CODE(code, meaning) ROW(code, meaning);
+#include "cli/exit_codes.def"
+}
+
 void table_of_options(StrBuf *out) {
   begin_table(out, "option | meaning | commands");
   for (int i = 0; i < N_OPTIONS; i++) {
@@ -91,7 +105,7 @@ void table_of_environment(StrBuf *out) {
 }
 
 static const struct {
-  const char *name, *kind, *initial, *range, *accepted, *help;
+  const char *name, *member, *kind, *initial, *range, *accepted, *help;
 } settings[] = {
 #define BETWEEN(least, most) #least " to " #most
 #define FROM(least) #least " or greater"
@@ -99,8 +113,8 @@ static const struct {
 #define ABOVE_TO(least, most) "greater than " #least ", " #most " at most"
 #define ANY ""
 #define GENERATE_OPTION(name, member, kind, initial, range, accepted, needs, flag, argument, help, comment) \
-  {#name, #kind, #initial, range, #accepted, help},
-#define GENERATE_ALIAS(name, member, kind, accepted) {#name, #kind, "", "", "ALIAS_" #accepted, "the same as `" #member "`"},
+  {#name, #member, #kind, #initial, range, #accepted, help},
+#define GENERATE_ALIAS(name, member, kind, accepted) {#name, #member, #kind, "", "", "ALIAS_" #accepted, ""},
 #include "tfm/generate_options.def"
 };
 
@@ -120,6 +134,16 @@ static const char *shown_default(const char *kind, const char *initial) {
   return strcmp(kind, "early") == 0 ? "false" : initial;
 }
 
+static bool is_alias(size_t setting) { return strncmp(settings[setting].accepted, "ALIAS", 5) == 0; }
+
+/* An alias is another name of the option with the same member. The start token is no member of the struct; the rows that
+ * set it all name struct_size, so they find one another too. */
+static const char *help_of_alias(Arena *arena, size_t alias) {
+  size_t i = 0;
+  while (is_alias(i) || strcmp(settings[i].member, settings[alias].member) != 0) i++;
+  return arena_printf(arena, "the same as `%s`", settings[i].name);
+}
+
 void table_of_generate_options(StrBuf *out) {
   begin_table(out, "name | type | default | range | where | meaning");
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -127,7 +151,7 @@ void table_of_generate_options(StrBuf *out) {
     const bool is_start = strcmp(kind, "start") == 0 || strcmp(kind, "fallback") == 0;
     const bool is_early = strcmp(kind, "early") == 0;
     if (strcmp(kind, "ignored") == 0) help = "read without effect";
-    else if (is_start && !strncmp(settings[i].accepted, "ALIAS", 5)) help = "the same as `decoder_start_token_id`";
+    else if (is_alias(i)) help = help_of_alias(out->arena, i);
     ROW(settings[i].name, is_start ? "token" : kind, shown_default(kind, settings[i].initial),
         is_early ? "false, true or never" : settings[i].range, where_accepted(settings[i].accepted), help);
   }

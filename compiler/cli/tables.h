@@ -4,6 +4,8 @@
 
 #include "base/strbuf.h"
 
+void table_of_commands(StrBuf *out);
+void table_of_exit_codes(StrBuf *out);
 void table_of_options(StrBuf *out);
 void table_of_stages(StrBuf *out);
 void table_of_environment(StrBuf *out);

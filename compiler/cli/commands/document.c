@@ -314,6 +314,8 @@ static const struct {
     {"bash", document_bash},
     {"zsh", document_zsh},
     {"options", table_of_options},
+    {"commands", table_of_commands},
+    {"exit-codes", table_of_exit_codes},
     {"stages", table_of_stages},
     {"environment", table_of_environment},
     {"generate-options", table_of_generate_options},
