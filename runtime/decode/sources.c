@@ -206,7 +206,8 @@ static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *
     if (!inputs->lengths || !has_items(decoder, i)) continue;
     part->data = room;
     if ((status = gather_items(whole, part, items, error))) return status;
-    room += round_up(bytes_within(part->dims, (uint32_t)part->rank, dtype_size((uint8_t)part->dtype)), ALIGNMENT);
+    const int64_t bytes = bytes_within(part->dims, (uint32_t)part->rank, dtype_size((uint8_t)part->dtype));
+    if (bytes) room += round_up(bytes, ALIGNMENT); /* without items there is no room: NULL */
   }
   return status;
 }
@@ -273,7 +274,7 @@ static void fill_pages(const tfm_decoder *decoder, const SourceGroup *group) {
     int64_t positions = source->binding.output_dims[output * TFM_MAX_RANK + 1];
     const float *values = source->run.callers[source->program->n_inputs + output];
     for (int64_t place = 0; place < group->n; place++)
-      fill_item(decoder, cache, values + place * positions * cache->columns, positions,
+      fill_item(decoder, cache, positions ? values + place * positions * cache->columns : NULL, positions,
                 decoder->item[decoder->order[group->first + place]].pages);
   }
 }
