@@ -3,9 +3,10 @@
  * In: a callee (primitive, function, layer, module, repetition) and its arguments. Out: the value of the call.
  * Arguments are bound to parameters, the types of tensor parameters are matched and give names to sizes, the
  * statements of the body run in order, and a repetition passes its first argument from module to module. Refuses
- * missing and unknown arguments, types that do not match, recursion, and functions that end without a result. After
- * an error in a statement the next one still runs; whatever the faulty one would have defined is poison, so one
- * fault gives one message. */
+ * missing and unknown arguments, types that do not match, recursion, and functions that end without a result.
+ *
+ * After an error in a statement the next one still runs. Whatever the faulty one would have defined is poison, and
+ * poison is silent, so one fault gives one message. */
 #include "elaborate/call.h"
 
 #include <string.h>
@@ -19,6 +20,8 @@
 
 // ---- arguments ----
 
+/* All arguments are evaluated even after an error in one, so each reports its own faults. The parser has put those by
+ * position first. */
 bool eval_arguments(Elaborator *e, const Ast *call, Value first, Scope *scope, Arguments *arguments) {
   bool has_first = first.kind != VALUE_MISSING, good = !is_poison(first);
   *arguments = (Arguments){.items = ARENA_ARRAY(e->arena, Argument, call->n_children)};
@@ -29,10 +32,12 @@ bool eval_arguments(Elaborator *e, const Ast *call, Value first, Scope *scope, A
     *argument = (Argument){arg->name, eval(e, arg->children[0], scope), arg->span};
     good &= !is_poison(argument->value);
   }
-  while (arguments->n_by_place < arguments->n && !arguments->items[arguments->n_by_place].name) arguments->n_by_place++;
+  uint32_t *n = &arguments->n_by_position;
+  while (*n < arguments->n && !arguments->items[*n].name) ++*n;
   return good;
 }
 
+/* The single argument of a bare pipe, x -> f. */
 void arguments_of_one(Elaborator *e, Value value, Arguments *arguments) {
   Argument *item = ARENA_NEW(e->arena, Argument);
   *item = (Argument){NULL, value, e->here};
@@ -45,6 +50,7 @@ const char *const *parameter_names(Elaborator *e, const Ast *params) {
   return names;
 }
 
+/* Suggests, in this order: what replaces an argument that PyTorch has, the nearest name, the names there are. */
 static Value unknown_argument(Elaborator *e, const char *title, uint32_t n, const char *const *names,
                               const Argument *a) {
   const char *hint = torch_argument_hint(a->name);
@@ -59,16 +65,18 @@ static Value unknown_argument(Elaborator *e, const char *title, uint32_t n, cons
   return fail_at(e, a->span, DIAG_ARGUMENT, "%s has no argument '%s'; it takes %s", title, a->name, list.text);
 }
 
+/* Names are interned, so they are compared as pointers. An argument beyond the parameters is reported once by its
+ * number; the others are still bound, to find faults in their names. */
 bool bind_arguments(Elaborator *e, const char *title, uint32_t n, const char *const *names, const Arguments *arguments,
                     Value *values) {
   bool good = true;
-  for (uint32_t i = 0; i < n; i++) values[i] = i < arguments->n_by_place ? arguments->items[i].value : MISSING;
-  if (arguments->n_by_place > n) {
+  for (uint32_t i = 0; i < n; i++) values[i] = i < arguments->n_by_position ? arguments->items[i].value : MISSING;
+  if (arguments->n_by_position > n) {
     fail(e, DIAG_ARGUMENT, "%s takes %d argument%s, %d are given", title, (int)n, n == 1 ? "" : "s",
-         (int)arguments->n_by_place);
+         (int)arguments->n_by_position);
     good = false;
   }
-  for (uint32_t k = arguments->n_by_place; k < arguments->n; k++) {
+  for (uint32_t k = arguments->n_by_position; k < arguments->n; k++) {
     const Argument *a = &arguments->items[k];
     uint32_t i = 0;
     while (i < n && names[i] != a->name) i++;
@@ -86,15 +94,16 @@ bool bind_arguments(Elaborator *e, const char *title, uint32_t n, const char *co
 
 // ---- primitives ----
 
+/* A variadic primitive takes all arguments by position; its parameters (axis) can then be given by name only. */
 static Value call_primitive(Elaborator *e, const Primitive *p, const Arguments *arguments) {
   PrimitiveCall call = {.primitive = p};
   Arguments bound = *arguments;
   if (p->is_variadic) {
-    Value *rest = ARENA_ARRAY(e->arena, Value, arguments->n_by_place);
-    for (uint32_t i = 0; i < arguments->n_by_place; i++) rest[i] = arguments->items[i].value;
+    Value *rest = ARENA_ARRAY(e->arena, Value, arguments->n_by_position);
+    for (uint32_t i = 0; i < arguments->n_by_position; i++) rest[i] = arguments->items[i].value;
     call.rest = rest;
-    call.n_rest = arguments->n_by_place;
-    bound = (Arguments){0, arguments->n - arguments->n_by_place, arguments->items + arguments->n_by_place};
+    call.n_rest = arguments->n_by_position;
+    bound = (Arguments){0, arguments->n - arguments->n_by_position, arguments->items + arguments->n_by_position};
   }
   if (!bind_arguments(e, p->name, p->n_parameters, p->parameters, &bound, call.arguments)) return POISON;
   for (uint32_t i = 0; i < p->n_parameters; i++) {
@@ -109,6 +118,7 @@ static Value call_primitive(Elaborator *e, const Primitive *p, const Arguments *
 
 // ---- types ----
 
+/* Leaves the last dtype in *dtype after an error; no caller uses it then. */
 bool dtype_of(Elaborator *e, const Ast *type, DType *dtype) {
   for (int i = 0; i < N_DTYPES; i++) {
     *dtype = (DType)i;
@@ -118,6 +128,8 @@ bool dtype_of(Elaborator *e, const Ast *type, DType *dtype) {
   return false;
 }
 
+/* A name that begins with a small letter or `_` and that nothing in the module or function defines. What a file or
+ * the language defines does not count: a layer called `batch` elsewhere must not change what a type means. */
 const char *free_size(const Ast *dim, const Scope *scope) {
   if (dim->kind != AST_NAME) return NULL;
   char first = dim->name[0];
@@ -128,7 +140,8 @@ const char *free_size(const Ast *dim, const Scope *scope) {
   return dim->name;
 }
 
-/* One dimension of a typed parameter: checked, or its name bound. */
+/* One dimension of a typed parameter: its name is bound to the size that the tensor has, or its expression is
+ * compared with it. A name in brackets (flag) is always an expression. */
 static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim, const Size *have, Scope *scope) {
   if (dim->kind == AST_RAGGED) {
     if (!scope->module->layer->is_model) {
@@ -151,7 +164,8 @@ static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim,
   return need_same(e, size_of(e->sizes, v), have, "argument '%s' has shape %T, its type says %V", name, x, v);
 }
 
-/* A typed parameter: the type is checked, sizes not seen before get their names. */
+/* A typed parameter: dtype, rank and each dimension are checked, and sizes not seen before get their names. Messages
+ * point at the type, since that is what the caller broke. */
 static bool match_type(Elaborator *e, const Ast *param, Value v, Scope *scope) {
   const Ast *type = param->children[0];
   SrcSpan saved = e->here;
@@ -173,6 +187,7 @@ static bool match_type(Elaborator *e, const Ast *param, Value v, Scope *scope) {
 
 // ---- functions ----
 
+/* Reports every missing argument, not just the first. */
 static bool has_all(Elaborator *e, const Function *f, const char *title, const Value *values, const Ast *place) {
   const Ast *params = f->ast->children[0];
   bool good = true;
@@ -186,14 +201,15 @@ static bool has_all(Elaborator *e, const Function *f, const char *title, const V
   return good;
 }
 
+/* A size that is called like a parameter means the parameter. */
 static bool is_parameter(const Ast *params, const char *name) {
   for (uint32_t i = 0; i < params->n_children; i++)
     if (strcmp(params->children[i]->name, name) == 0) return true;
   return false;
 }
 
-/* Sizes that stand alone in the type of a tensor, wherever among the parameters: types before it may compute with
- * them. */
+/* Binds sizes that stand alone in some type before any type is checked, so that a type may compute with a size that
+ * only a later parameter binds: f(x: f32[2 * n], y: f32[n]). */
 static void bind_free_sizes(Elaborator *e, const Ast *params, const Value *values, Scope *scope) {
   for (uint32_t i = 0; i < params->n_children; i++) {
     const Ast *type = params->children[i]->children[0];
@@ -206,6 +222,8 @@ static void bind_free_sizes(Elaborator *e, const Ast *params, const Value *value
   }
 }
 
+/* Defaults are evaluated in the scope of the function, after the parameters before them. `none` passes any type: it
+ * is how an optional tensor is left out. */
 static bool bind_parameters(Elaborator *e, const Function *f, const Value *values, Scope *scope) {
   const Ast *params = f->ast->children[0];
   bind_free_sizes(e, params, values, scope);
@@ -219,6 +237,7 @@ static bool bind_parameters(Elaborator *e, const Function *f, const Value *value
   return true;
 }
 
+/* An expression body is its own `return`. */
 static Result run_body(Elaborator *e, const Function *f, const char *title, Scope *scope) {
   const Ast *body = f->ast->children[1];
   if (body->kind != AST_BLOCK) return (Result){eval(e, body, scope), body};
@@ -228,6 +247,7 @@ static Result run_body(Elaborator *e, const Function *f, const char *title, Scop
   return (Result){fail_at(e, f->ast->span, DIAG_RESULTS, "%s ends without return", title), NULL};
 }
 
+/* Names the cycle: every function between the two calls, outermost first. */
 static void report_recursion(Elaborator *e, const Function *f, const char *title) {
   StrBuf chain = strbuf_new(e->arena);
   const Frame *frame = e->frame;
@@ -241,6 +261,9 @@ static void report_recursion(Elaborator *e, const Function *f, const char *title
                  title, title, chain.text);
 }
 
+/* `active` finds recursion at its first repetition, long before MAX_CALL_DEPTH. A function belongs to one module, so
+ * two modules of one layer do not count as recursion. The module of the function's scope becomes the current one:
+ * names of weights and of inline modules follow the text, not the caller. */
 Result call_function(Elaborator *e, Function *f, const char *title, const Arguments *arguments, const Ast *place) {
   const Ast *params = f->ast->children[0];
   Result result = {POISON, NULL};
@@ -269,6 +292,8 @@ Result call_function(Elaborator *e, Function *f, const char *title, const Argume
 
 // ---- apply ----
 
+/* A template is a module without a name: applying it makes the module on the spot. A module that `require` refused
+ * has said why, and one with a faulty member may have lost its forward to that fault; both are poison. */
 Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place, Scope *scope) {
   switch (f.kind) {
     case VALUE_POISON: return POISON;
@@ -292,11 +317,12 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
 
 typedef void (*Statement)(Elaborator *e, const Ast *node, Scope *scope, Result *result);
 
-/* A value is called what it was first bound to: pictures say it. */
+/* A value keeps the first name that it was bound to; dumps and pictures show it. */
 static void name_tensor(Value value, const char *name) {
   if (value.kind == VALUE_TENSOR && !value.as.tensor->origin.name) value.as.tensor->origin.name = name;
 }
 
+/* Several names take a tuple apart. After an error each name is poison, so later uses are silent. */
 static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
   (void)result;
   const Ast *names = node->children[0];
@@ -317,6 +343,7 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
   }
 }
 
+/* A poisoned condition counts as holding: its fault has been reported. */
 bool run_require(Elaborator *e, const Ast *node, Scope *scope) {
   Value condition = truth_of(e, eval(e, node->children[0], scope), "what is required");
   return is_poison(condition) || need_required(e, condition, node->text, scope);
@@ -327,6 +354,7 @@ static void run_require_statement(Elaborator *e, const Ast *node, Scope *scope, 
   run_require(e, node, scope);
 }
 
+/* Follows `else if` in a loop, so a long chain does not recurse. */
 bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **block) {
   while (node && node->kind == AST_IF) {
     bool decision;
@@ -338,7 +366,8 @@ bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **blo
   return true;
 }
 
-/* After an error in a condition: what either branch would define is poison; so is the result if one returns. */
+/* After an error in a condition: what either branch would define is poison, and so is the result if one of them
+ * returns. */
 static void poison_branches(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
   VEC(const Ast *) waiting = {0};
   vec_push(e->arena, &waiting, node);
@@ -362,6 +391,8 @@ static void run_if(Elaborator *e, const Ast *node, Scope *scope, Result *result)
   else if (block) run_block(e, block, scope, result);
 }
 
+/* Several results must all be tensors, because a tuple cannot hold anything else. One result may be any value:
+ * functions return sizes and modules too. */
 static void run_return(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
   result->place = node;
   if (node->n_children == 1) {
@@ -383,6 +414,7 @@ static void run_return(Elaborator *e, const Ast *node, Scope *scope, Result *res
 static const Statement statements[N_AST_KINDS] = {
     [AST_ASSIGN] = run_assign, [AST_REQUIRE] = run_require_statement, [AST_IF] = run_if, [AST_RETURN] = run_return};
 
+/* Ends at the first `return`, whose result is not MISSING then (it may be poison). */
 void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result) {
   for (uint32_t i = 0; i < block->n_children && result->value.kind == VALUE_MISSING && !e->stopped; i++) {
     const Ast *node = block->children[i];
@@ -396,6 +428,7 @@ void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result) {
 
 // ---- repetitions ----
 
+/* 3 * (2 * (...)): applying a repetition recurses once per level. */
 enum { MAX_REPETITION_DEPTH = 256 };
 
 static Value repeat_template(Elaborator *e, int64_t n, const Template *inner, const Ast *place) {
@@ -406,6 +439,8 @@ static Value repeat_template(Elaborator *e, int64_t n, const Template *inner, co
   return (Value){VALUE_TEMPLATE, {.template = t}};
 }
 
+/* n * Layer(...) makes n modules with weights of their own once it is named; n * module applies the one module n
+ * times. */
 Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place) {
   int64_t count;
   if (!integer_of(e, n, "the number of repetitions", &count)) return POISON;
@@ -419,7 +454,8 @@ Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place) {
   return (Value){VALUE_REPETITION, {.repetition = r}};
 }
 
-/* The name of the first parameter of what is repeated, or NULL. */
+/* The name of the first parameter of what is repeated, NULL if it has none. Nested repetitions take the same first
+ * argument as their modules. */
 static const char *first_parameter(const Repetition *r) {
   while (r->count || r->is_shared) {
     Value v = r->modules[0];
@@ -433,15 +469,16 @@ static const char *first_parameter(const Repetition *r) {
   return NULL;
 }
 
-/* The first argument by place, also where it was given by name. False after an error. */
+/* Puts the argument that travels from module to module first, by position, also where it was given by name: layers(x
+ * = ids). False after an error. */
 static bool with_first(Elaborator *e, const Repetition *r, const Arguments *given, Arguments *arguments) {
   *arguments = *given;
   arguments->items = ARENA_ARRAY(e->arena, Argument, given->n);
   uint32_t first = 0;
-  const char *name = given->n_by_place ? NULL : first_parameter(r);
-  if (!given->n_by_place) {
+  const char *name = given->n_by_position ? NULL : first_parameter(r);
+  if (!given->n_by_position) {
     while (first < given->n && given->items[first].name != name) first++;
-    arguments->n_by_place = 1;
+    arguments->n_by_position = 1;
   }
   if (first >= given->n) {
     fail(e, DIAG_ARGUMENT, "a repetition needs a first argument");
@@ -458,7 +495,8 @@ static bool with_first(Elaborator *e, const Repetition *r, const Arguments *give
 
 typedef VEC(const Tuple *) Tuples;
 
-/* The first result of all, then each other one stacked. */
+/* The first result of all, then each further one stacked along a new axis, one entry a module. Modules may give
+ * different numbers of results (a branch on a config value); only what all of them give can be stacked. */
 static Value stacked(Elaborator *e, Node *first, const Tuples *tuples) {
   uint32_t n = tuples->items[0]->n;
   for (size_t i = 1; i < tuples->n; i++) n = tuples->items[i]->n < n ? tuples->items[i]->n : n;
@@ -474,6 +512,8 @@ static Value stacked(Elaborator *e, Node *first, const Tuples *tuples) {
   return (Value){VALUE_TUPLE, {.tuple = result}};
 }
 
+/* The first result of one module is the first argument of the next; the other arguments go to each. No modules: the
+ * argument comes back. */
 Value call_repetition(Elaborator *e, const Repetition *r, const Arguments *given, const Ast *place, Scope *scope) {
   Arguments arguments;
   Tuples tuples = {0};

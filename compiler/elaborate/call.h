@@ -7,13 +7,13 @@
 #include "elaborate/elaborator.h"
 
 typedef struct Argument {
-  const char *name; /* NULL: given by place */
+  const char *name; /* NULL: given by position */
   Value value;
   SrcSpan span;
 } Argument;
 
 typedef struct Arguments {
-  uint32_t n_by_place, n; /* those by place stand first */
+  uint32_t n_by_position, n; /* those by position stand first */
   Argument *items;
 } Arguments;
 
@@ -25,7 +25,7 @@ typedef struct Result {
 
 // ---- arguments ----
 
-/* The arguments of an AST_CALL (parse sees to it that those by place stand first), `first` before them unless it is
+/* The arguments of an AST_CALL (the parser refuses one by position after one by name), `first` before them unless it is
  * MISSING. False after an error. */
 bool eval_arguments(Elaborator *e, const Ast *call, Value first, Scope *scope, Arguments *arguments);
 void arguments_of_one(Elaborator *e, Value value, Arguments *arguments);

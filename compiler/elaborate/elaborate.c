@@ -18,6 +18,8 @@ typedef VEC(Layer *) Layers;
 
 // ---- what is in scope ----
 
+/* Layers of all included files share one scope; std.tfm lies in an outer one, so a user's layer may hide a standard
+ * one. */
 static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_main, Layers *models) {
   const Binding *other = scope_find(scope, node->name);
   if (other) {
@@ -39,7 +41,7 @@ static void declare_file(Elaborator *e, const Ast *file, Scope *scope, bool is_m
   }
 }
 
-/* Primitives, standard layers, the layers of the files. False after an error. */
+/* Scopes from the outermost inwards: primitives, standard layers, the layers of the files. False after an error. */
 static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *models) {
   Scope *primitives = scope_new(e->arena, NULL, NULL);
   primitives_define(e, primitives);
@@ -61,6 +63,7 @@ static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *mod
 
 // ---- which model ----
 
+/* Where a message points that is about the whole program: the first byte of the main file. */
 static SrcSpan start_of(const ParsedProgram *program) {
   for (size_t i = 0; i < program->files.n; i++) {
     if (program->files.items[i].is_main) return (SrcSpan){program->files.items[i].source, 0, 0};
@@ -68,7 +71,8 @@ static SrcSpan start_of(const ParsedProgram *program) {
   return NO_SPAN;
 }
 
-/* The model of that name, or the only one of the main file. NULL after an error. */
+/* The model of that name in any file, or the only one of the main file: a file that is included for its layers may
+ * contain a model of its own. NULL after an error. */
 static Layer *choose_model(Elaborator *e, const ParsedProgram *program, const Layers *models, const char *name) {
   Layer *found = NULL;
   VEC(const char *) known = {0};
@@ -95,6 +99,8 @@ static Layer *choose_model(Elaborator *e, const ParsedProgram *program, const La
 
 // ---- definitions ----
 
+/* Parses NAME=EXPRESSION of a -D into an override. The text becomes a source called "-D NAME", so faults in it have a
+ * place. */
 static bool read_definition(Elaborator *e, const Definition *definition, const Layer *model, Overrides *overrides) {
   const Ast *params = model->ast->children[0];
   const char *const *names = parameter_names(e, params);
@@ -128,6 +134,8 @@ static bool read_definitions(Elaborator *e, const ElaborateOptions *options, con
 
 // ---- the model ----
 
+/* The generate block is looked at last, because it refers to inputs and outputs, and only in a model without errors.
+ */
 static void run_forward(Elaborator *e, Module *model) {
   Arguments arguments;
   SrcSpan saved = e->here;
@@ -140,6 +148,7 @@ static void run_forward(Elaborator *e, Module *model) {
   e->here = saved;
 }
 
+/* The model is made like any other module, with the empty path. */
 static void elaborate_model(Elaborator *e, Layer *layer, const Overrides *overrides) {
   const Arguments none = {0};
   e->here = layer->ast->span;
@@ -164,7 +173,7 @@ typedef struct Mentions {
 
 static bool is_member(const Ast *node) { return node->kind == AST_MEMBER || node->kind == AST_WEIGHT; }
 
-/* Names in the text of `require`. */
+/* Names in the text of `require` count as mentions. */
 static void read_placeholders(Map *names, const char *text) {
   for (const char *open = strchr(text, '{'); open; open = strchr(open + 1, '{')) {
     size_t n = strcspn(open + 1, "}");
@@ -172,6 +181,7 @@ static void read_placeholders(Map *names, const char *text) {
   }
 }
 
+/* Collects names, and names after a dot, below `root`; either map may be NULL. */
 static void read_mentions(Elaborator *e, const Ast *root, Map *names, Map *dots) {
   VEC(const Ast *) waiting = {0};
   vec_push(e->arena, &waiting, root);
@@ -186,8 +196,11 @@ static void read_mentions(Elaborator *e, const Ast *root, Map *names, Map *dots)
   }
 }
 
+/* As many as DIAG_MAX_ERRORS; warnings have no limit of their own in Diag. */
 enum { MAX_WARNINGS = 20 };
 
+/* Members and weights of one layer, in the order of the text, that nothing mentions. `*n` counts the warnings of all
+ * layers. */
 static void warn_in_layer(Elaborator *e, const Ast *layer, const Map *dots, uint32_t *n) {
   Map names = map_new(e->arena);
   VEC(const Ast *) waiting = {0};
@@ -223,7 +236,8 @@ static void warn_unused(Elaborator *e, const ParsedProgram *program) {
 
 // ---- entry ----
 
-/* Nodes that no output needs go away, but for inputs. */
+/* Deletes nodes that no output needs, except inputs: they belong to the interface even if unused. Going backwards,
+ * the users of a node are gone before the node itself is looked at. */
 static void delete_unneeded(Graph *graph) {
   for (Node *node = graph->last, *prev; node; node = prev) {
     prev = node->prev;
@@ -242,6 +256,7 @@ static Elaborator elaborator_new(Arena *arena, Map *names, Diag *diag, const cha
                       .checked = map_new(arena)};
 }
 
+/* Warnings need a model without errors: after a fault, what looks unused may be used by the faulty part. */
 Graph *elaborate(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program, const ElaborateOptions *options) {
   Elaborator e = elaborator_new(arena, names, diag, options->weights_prefix);
   Layers models = {0};

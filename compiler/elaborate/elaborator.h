@@ -61,8 +61,8 @@ bool need_same(Elaborator *e, const Size *a, const Size *b, const char *format, 
 bool need_required(Elaborator *e, Value condition, const char *text, const Scope *scope);
 /* ", did you mean 'x'?" or "". */
 const char *did_you_mean(Elaborator *e, const char *nearest);
-/* What to write in place of a name, or of an argument, that PyTorch has and the language has not: "it is called Encoder".
- * NULL for a name that is not in torch_names.def. */
+/* What to write instead of a name, or of an argument, that PyTorch has and the language has not: "it is called
+ * Encoder". NULL for a name that is not in torch_names.def. */
 const char *torch_name_hint(const char *name);
 const char *torch_argument_hint(const char *name);
 

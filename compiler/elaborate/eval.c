@@ -16,7 +16,8 @@
 
 // ---- leaves ----
 
-/* Whether the layer says later what the name is: members are evaluated in order. */
+/* The member that the layer defines further down under this name, or NULL. Members are evaluated in order, so using
+ * one early is an error with a note. */
 static const Ast *later_member(const Scope *scope, const char *name) {
   const Module *module = scope->module;
   if (!module) return NULL;
@@ -29,6 +30,8 @@ static const Ast *later_member(const Scope *scope, const char *name) {
   return NULL;
 }
 
+/* In the order in which a user errs: used before its definition, known from PyTorch, misspelled. The search for the
+ * nearest name compares with every name in scope, so it stops once no more errors are shown. */
 Value name_value(Elaborator *e, const char *name, const Scope *scope) {
   Binding *binding = scope_search(scope, name);
   if (binding) return binding->value;
@@ -76,6 +79,8 @@ static Value leaf_list(Elaborator *e, const Ast *node, Scope *scope) {
   return list ? (Value){VALUE_LIST, {.list = list}} : POISON;
 }
 
+/* Prefix operators are leaves: they stand at the left end, and their operand cannot begin with another one, so
+ * recursion is bounded by brackets. */
 static Value leaf_not(Elaborator *e, const Ast *node, Scope *scope) {
   return operator_not(e, eval(e, node->children[0], scope));
 }
@@ -84,6 +89,7 @@ static Value leaf_negate(Elaborator *e, const Ast *node, Scope *scope) {
   return operator_negate(e, eval(e, node->children[0], scope));
 }
 
+/* Every item is evaluated, so that one list reports all of its faults. */
 const SizeList *eval_sizes(Elaborator *e, const Ast *node, Scope *scope) {
   SizeList *list = ARENA_NEW(e->arena, SizeList);
   bool failed = false;
@@ -101,6 +107,8 @@ const SizeList *eval_sizes(Elaborator *e, const Ast *node, Scope *scope) {
   return failed ? NULL : list;
 }
 
+/* The graph has no branches, so a condition must be known now. A tensor gets a message of its own, because the cure
+ * differs. */
 bool eval_decision(Elaborator *e, const Ast *condition, Scope *scope, bool *decision) {
   Value v = eval(e, condition, scope);
   if (v.kind == VALUE_BOOL) *decision = v.as.boolean;
@@ -115,6 +123,7 @@ bool eval_decision(Elaborator *e, const Ast *condition, Scope *scope, bool *deci
 
 // ---- steps ----
 
+/* number * module is repetition, the one operator that takes modules. */
 static Value step_binary(Elaborator *e, const Ast *node, Value left, Scope *scope) {
   Value right = eval(e, node->children[1], scope);
   if (node->name[0] == '*' && is_module(right) && !is_poison(left)) return repeat_module(e, left, right, node);
@@ -125,6 +134,8 @@ static Value step_compare(Elaborator *e, const Ast *node, Value left, Scope *sco
   return operator_compare(e, node->name, left, eval(e, node->children[1], scope));
 }
 
+/* `and` and `or` do not evaluate the right side if the left one decides: `mask != none and rank(mask) == 2` relies on
+ * it. */
 static Value logic(Elaborator *e, const Ast *node, bool is_or, Value left, Scope *scope) {
   if (!is_tensor(left)) left = truth_of(e, left, "a condition");
   if (is_poison(left) || (left.kind == VALUE_BOOL && left.as.boolean == is_or)) return left;
@@ -139,13 +150,15 @@ static Value step_and(Elaborator *e, const Ast *node, Value left, Scope *scope) 
   return logic(e, node, false, left, scope);
 }
 
+/* The arguments are evaluated even if the callee is in error: they may have faults of their own. */
 static Value step_call(Elaborator *e, const Ast *node, Value callee, Scope *scope) {
   Arguments arguments;
   bool good = eval_arguments(e, node, MISSING, scope, &arguments);
   return good && !is_poison(callee) ? apply(e, callee, &arguments, node, scope) : POISON;
 }
 
-/* x -> f(a): the call is f's, with x put before a; but Name(config) makes a module first. */
+/* x -> f(a) is f(x, a); but in x -> Name(config) the brackets hold the configuration, and x goes to the module that
+ * this makes. Which of the two it is depends on the value of the callee, not on its spelling. */
 static Value step_pipe(Elaborator *e, const Ast *node, Value x, Scope *scope) {
   const Ast *target = node->children[1];
   Arguments arguments = {0};
@@ -166,6 +179,7 @@ static Value step_pipe(Elaborator *e, const Ast *node, Value x, Scope *scope) {
   return apply(e, f, &arguments, target, scope);
 }
 
+/* Candidates for "did you mean": members and config values first, then weights by the path they have in the file. */
 static const char *nearest_member(Elaborator *e, const Module *m, const char *name) {
   VEC(const char *) known = {0};
   for (size_t i = 0; i < m->scope->bindings.n; i++) vec_push(e->arena, &known, m->scope->bindings.items[i].name);
@@ -173,7 +187,7 @@ static const char *nearest_member(Elaborator *e, const Module *m, const char *na
   return diag_nearest(name, known.items, known.n);
 }
 
-/* x.mean(...) is how it is written elsewhere. */
+/* x.mean(...) is how other languages write mean(x); the message says how it is written here. */
 static Value no_member(Elaborator *e, const char *name, Value left, const Scope *scope) {
   const Binding *binding = left.kind == VALUE_TENSOR ? scope_search(scope, name) : NULL;
   bool is_function = binding && (binding->value.kind == VALUE_PRIMITIVE || binding->value.kind == VALUE_FUNCTION);
@@ -181,6 +195,8 @@ static Value no_member(Elaborator *e, const char *name, Value left, const Scope 
   return fail(e, DIAG_KIND, "%K has no member '%s'", left, name);
 }
 
+/* Members go before weights by path, and both before config values: std.tfm names a weight `b` with the path "bias"
+ * because `bias` is a config value, and m.bias must still be the weight. */
 static Value step_dot(Elaborator *e, const Ast *node, Value left, Scope *scope) {
   if (is_poison(left)) return POISON;
   if (left.kind == VALUE_REPETITION) {
@@ -216,6 +232,7 @@ typedef struct Slicing {
   uint32_t axis; /* of the operand: the next one */
 } Slicing;
 
+/* Whether no axis was cut: no SLICE is needed then. */
 static bool is_whole(const Slicing *s, const Node *x) {
   for (uint32_t i = 0; i < x->rank; i++) {
     if (s->dims[i] != x->dims[i]) return false;
@@ -223,6 +240,7 @@ static bool is_whole(const Slicing *s, const Node *x) {
   return true;
 }
 
+/* Sizes are unique per table, so equal ones are equal pointers. */
 static bool same_shape(const Shape *shape, uint32_t rank, const Size *const *dims) {
   if (shape->rank != rank) return false;
   for (uint32_t i = 0; i < rank; i++) {
@@ -231,24 +249,29 @@ static bool same_shape(const Shape *shape, uint32_t rank, const Size *const *dim
   return true;
 }
 
-/* A bound as a size: negative ones count from the end. NULL after an error. */
-static const Size *place_of(Elaborator *e, Value v, const Size *dim) {
+/* A bound as a size. A negative number counts from the end; the sign of a run-time size is unknown, so it always
+ * counts from the front. NULL after an error. */
+static const Size *offset_of(Elaborator *e, Value v, const Size *dim) {
   const Size *size = size_of(e->sizes, v);
   if (v.kind == VALUE_INTEGER && v.as.integer < 0) size = size_add(e->sizes, dim, size);
   if (!size) fail(e, DIAG_LIMIT, "a bound is too large to be computed");
   return size;
 }
 
+/* low <= high, now or as a check of the run. The format takes three sizes; those that it does not mention are
+ * ignored. */
 static bool at_most(Elaborator *e, const Size *low, const Size *high, const char *format, const Size *a, const Size *b,
                     const Size *c) {
   return need(e, value_compare(e->arena, e->sizes, OP_LE, low, high), DIAG_RANGE, format, a, b, c);
 }
 
+/* One slice. 0 <= start <= stop <= dim, each checked now or by the run: slices are never clamped, since the size of a
+ * clamped slice would be no polynomial of the run-time sizes. */
 static bool add_range(Elaborator *e, const Item *item, const Size *dim, Slicing *s) {
   static const char *const format = "the slice %Z : %Z is not within an axis of %Z";
   const Size *zero = size_const(e->sizes, 0);
-  const Size *start = item->first.kind == VALUE_MISSING ? zero : place_of(e, item->first, dim);
-  const Size *stop = item->last.kind == VALUE_MISSING ? dim : place_of(e, item->last, dim);
+  const Size *start = item->first.kind == VALUE_MISSING ? zero : offset_of(e, item->first, dim);
+  const Size *stop = item->last.kind == VALUE_MISSING ? dim : offset_of(e, item->last, dim);
   if (!start || !stop) return false;
   if (!at_most(e, zero, start, format, start, stop, dim) || !at_most(e, start, stop, format, start, stop, dim) ||
       !at_most(e, stop, dim, format, start, stop, dim)) {
@@ -260,9 +283,11 @@ static bool add_range(Elaborator *e, const Item *item, const Size *dim, Slicing 
   return dims_fit(e, 1, &s->dims[s->axis]);
 }
 
+/* One index: a slice of one element, whose axis the final reshape drops. The message shows what the user wrote, which
+ * may be negative. */
 static bool add_index(Elaborator *e, const Item *item, const Size *dim, Slicing *s) {
   static const char *const format = "the index %Z is not within an axis of %Z";
-  const Size *place = place_of(e, item->first, dim), *one = size_const(e->sizes, 1);
+  const Size *place = offset_of(e, item->first, dim), *one = size_const(e->sizes, 1);
   const Size *after = place ? size_add(e->sizes, place, one) : NULL;
   const Size *shown = size_of(e->sizes, item->first);
   if (!after) return false;
@@ -275,6 +300,7 @@ static bool add_index(Elaborator *e, const Item *item, const Size *dim, Slicing 
   return true;
 }
 
+/* Adds one item of the index. `n_rest` is the number of axes that `...` stands for. */
 static bool add_item(Elaborator *e, const Node *x, const Item *item, uint32_t n_rest, Slicing *s) {
   static const Item whole = {.kind = ITEM_RANGE, .first = {.kind = VALUE_MISSING}, .last = {.kind = VALUE_MISSING}};
   switch (item->kind) {
@@ -297,7 +323,7 @@ static bool add_item(Elaborator *e, const Node *x, const Item *item, uint32_t n_
   return true;
 }
 
-/* How many items stand for an axis of x each, and the rank of the result. False after an error. */
+/* Counts the items that name an axis, and checks the rank of the result. False after an error. */
 static bool count_items(Elaborator *e, Node *x, uint32_t n, const Item *items, uint32_t *n_named, bool *has_ellipsis) {
   uint32_t counts[4] = {0};
   for (uint32_t i = 0; i < n; i++) counts[items[i].kind]++;
@@ -309,6 +335,7 @@ static bool count_items(Elaborator *e, Node *x, uint32_t n, const Item *items, u
   return false;
 }
 
+/* At most one SLICE and one RESHAPE, whatever the number of items. An index without `...` means one at its end. */
 static Value sliced(Elaborator *e, Node *x, uint32_t n, const Item *items) {
   static const Item ellipsis = {.kind = ITEM_ELLIPSIS};
   Slicing s = {0};
@@ -324,6 +351,7 @@ static Value sliced(Elaborator *e, Node *x, uint32_t n, const Item *items) {
   return made_value(e, build_reshape(build_here(e), x, s.result.rank, s.result.dims));
 }
 
+/* A bound of a slice, MISSING where it is left out. */
 static Value bound(Elaborator *e, const Ast *node, Scope *scope) {
   if (!node) return MISSING;
   Value v = eval(e, node, scope);
@@ -331,7 +359,7 @@ static Value bound(Elaborator *e, const Ast *node, Scope *scope) {
   return fail_at(e, node->span, DIAG_KIND, "a bound of a slice must be a number, not %K", v);
 }
 
-/* False after an error. */
+/* Evaluates one item; false after an error. */
 static bool eval_item(Elaborator *e, const Ast *node, Scope *scope, Item *item) {
   *item = (Item){.kind = ITEM_INDEX, .first = MISSING, .last = MISSING};
   if (node->kind == AST_ELLIPSIS) {
@@ -347,6 +375,8 @@ static bool eval_item(Elaborator *e, const Ast *node, Scope *scope, Item *item) 
   return !is_poison(item->first) && !is_poison(item->last);
 }
 
+/* layers[2], layers[-1]. Anything but one integer takes the way of an index out of range, which names the legal one.
+ */
 static Value one_of(Elaborator *e, const Repetition *r, uint32_t n, const Item *items) {
   int64_t i =
       items[0].kind == ITEM_INDEX && items[0].first.kind == VALUE_INTEGER ? items[0].first.as.integer : r->count;
@@ -356,6 +386,7 @@ static Value one_of(Elaborator *e, const Repetition *r, uint32_t n, const Item *
   return r->modules[r->is_shared ? 0 : i < 0 ? i + r->count : i];
 }
 
+/* One i32 tensor selects rows of a table; everything else slices. */
 static Value eval_index(Elaborator *e, const Ast *node, Value value, Scope *scope) {
   uint32_t n = node->n_children - 1;
   Item *items = ARENA_ARRAY(e->arena, Item, n);
@@ -381,17 +412,20 @@ static Value eval_index(Elaborator *e, const Ast *node, Value value, Scope *scop
 typedef Value (*Leaf)(Elaborator *e, const Ast *node, Scope *scope);
 typedef Value (*Step)(Elaborator *e, const Ast *node, Value left, Scope *scope);
 
+/* Expressions without a left operand. */
 static const Leaf leaves[N_AST_KINDS] = {
     [AST_NAME] = leaf_name, [AST_NUMBER] = leaf_number, [AST_STRING] = leaf_string, [AST_NONE] = leaf_none,
     [AST_TRUE] = leaf_true, [AST_FALSE] = leaf_false,   [AST_LIST] = leaf_list,     [AST_NOT] = leaf_not,
     [AST_NEGATE] = leaf_negate,
 };
 
+/* Expressions with a left operand, children[0], which eval computes before it calls the step. */
 static const Step steps[N_AST_KINDS] = {
     [AST_BINARY] = step_binary, [AST_COMPARE] = step_compare, [AST_OR] = step_or,     [AST_AND] = step_and,
     [AST_CALL] = step_call,     [AST_PIPE] = step_pipe,       [AST_INDEX] = eval_index, [AST_DOT] = step_dot,
 };
 
+/* Bounds the recursion of eval; MAX_EVALUATION_DEPTH frames of it fit the stack of 8 MiB. */
 static bool enter(Elaborator *e, const Ast *node) {
   if (e->stopped) return false;
   if (e->depth >= MAX_EVALUATION_DEPTH) {
@@ -402,7 +436,8 @@ static bool enter(Elaborator *e, const Ast *node) {
   return true;
 }
 
-/* The leaf at the left end, after choosing between branches; what stands above it is on the spine. */
+/* Goes down to the leaf at the left end and leaves the steps above it on the spine. A choice is decided on the way:
+ * only the branch that is taken is evaluated. */
 static const Ast *descend(Elaborator *e, const Ast *node, Scope *scope) {
   for (;;) {
     if (steps[node->kind]) {
@@ -418,6 +453,8 @@ static const Ast *descend(Elaborator *e, const Ast *node, Scope *scope) {
   }
 }
 
+/* `base` marks where this call's steps begin on the spine, which nested calls share. Steps run even after an error,
+ * with poison on their left, so that their other operands report their own faults. */
 Value eval(Elaborator *e, const Ast *node, Scope *scope) {
   if (!enter(e, node)) return POISON;
   SrcSpan saved = e->here;

@@ -1,9 +1,10 @@
 /* Inputs: the boundary of a model: its inputs, run-time sizes, ragged sizes, outputs and generate block.
  *
  * In: the parameters of the model's forward and the values it returns. Out: INPUT nodes, outputs and settings of the
- * graph. A size that stands alone in some input is bound by that input at each run; every other size must be made of
- * such ones. Refuses inputs without a type, sizes that nothing binds, ragged sizes without a common batch, outputs
- * without a name, and a generate block whose input or output does not have the shape that generation needs. */
+ * graph. A size that stands alone as an axis of some input is bound by that input at each run; every other size must
+ * be made of such ones. Refuses inputs without a type, sizes that nothing binds, ragged sizes without a common batch,
+ * outputs without a name, and a generate block whose decoder input or logits do not have the shape that generation
+ * needs. */
 #include "elaborate/inputs.h"
 
 #include <string.h>
@@ -12,8 +13,10 @@
 #include "elaborate/modules.h"
 #include "elaborate/tensors.h"
 
+/* A dimension without the word `ragged`. */
 static const Ast *bare(const Ast *dim) { return dim->kind == AST_RAGGED ? dim->children[0] : dim; }
 
+/* The index of a run-time size; -1 if there is none of that name. */
 static int32_t symbol_named(const Elaborator *e, const char *name) {
   for (uint32_t i = 0; i < e->sizes->n_symbols; i++) {
     if (strcmp(e->sizes->symbols[i], name) == 0) return (int32_t)i;
@@ -23,7 +26,8 @@ static int32_t symbol_named(const Elaborator *e, const char *name) {
 
 // ---- sizes ----
 
-/* The sizes that stand alone in this parameter. */
+/* Makes the run-time sizes that stand alone in this parameter. This runs over all parameters first, so that x: f32[2
+ * * n] may come before y: f32[n]. */
 static bool bind_sizes(Elaborator *e, const Ast *param, Scope *scope) {
   const Ast *type = param->children[0];
   if (!type) {
@@ -48,6 +52,7 @@ static bool bind_sizes(Elaborator *e, const Ast *param, Scope *scope) {
   return true;
 }
 
+/* A ragged size must be a symbol of its own: lengths are given for it by name. */
 static bool mark_ragged(Elaborator *e, const Ast *param, const Scope *scope) {
   const Ast *type = param->children[0];
   for (uint32_t i = 0; i < type->n_children; i++) {
@@ -63,7 +68,8 @@ static bool mark_ragged(Elaborator *e, const Ast *param, const Scope *scope) {
   return true;
 }
 
-/* Every name in the expression that is a run-time size is bound by some input. */
+/* Whether every run-time size in the expression is bound by some input. A name that is still free here stands alone
+ * in none. */
 static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope) {
   VEC(const Ast *) waiting = {0};
   bool good = true;
@@ -83,6 +89,7 @@ static bool is_bound(Elaborator *e, const Ast *dim, const Scope *scope) {
   return good;
 }
 
+/* The size of one axis; NULL after an error. */
 static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope) {
   if (!is_bound(e, dim, scope)) return NULL;
   Value v = eval(e, dim, scope);
@@ -99,6 +106,8 @@ static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope) {
 
 // ---- inputs ----
 
+/* Makes the INPUT node, and the argument by name that forward will be called with. Inputs and sizes share one name
+ * space in the text form of graphs and in checks of a run. */
 static bool declare_input(Elaborator *e, const Ast *param, Scope *scope, Argument *argument) {
   const Ast *type = param->children[0];
   SizeList list = {type->n_children, ARENA_ARRAY(e->arena, const Size *, type->n_children)};
@@ -133,7 +142,7 @@ static bool has_ragged_size(const Elaborator *e, const Node *x) {
   return false;
 }
 
-/* The batch comes first, the same one everywhere. */
+/* Finds the batch of the ragged inputs: their first axis, one and the same size everywhere. */
 static bool find_batch(Elaborator *e) {
   Graph *graph = e->graph;
   for (size_t i = 0; i < graph->inputs.n; i++) {
@@ -150,6 +159,7 @@ static bool find_batch(Elaborator *e) {
   return true;
 }
 
+/* The batch must not occur elsewhere, alone or in a product: an axis of 2 * batch could not be split into items. */
 static bool check_batch(Elaborator *e) {
   for (size_t i = 0; i < e->graph->inputs.n; i++) {
     const Node *x = e->graph->inputs.items[i];
@@ -163,6 +173,8 @@ static bool check_batch(Elaborator *e) {
   return true;
 }
 
+/* The order matters: sizes are bound before anything is evaluated, and the batch is known before forward runs, since
+ * operations ask which axis must not be mixed. */
 bool declare_inputs(Elaborator *e, Module *model, Arguments *arguments) {
   const Ast *params = model->forward->ast->children[0];
   Scope *scope = scope_new(e->arena, model->scope, NULL);
@@ -179,13 +191,15 @@ bool declare_inputs(Elaborator *e, Module *model, Arguments *arguments) {
 
 // ---- outputs ----
 
+/* `return y = f(x)` and `return y` name an output. A name in brackets is an expression and names nothing. */
 static const char *name_of_result(const Ast *node) {
   const Ast *expression = node->kind == AST_RESULT ? node->children[0] : node;
   if (node->kind == AST_RESULT && node->name) return node->name;
   return expression->kind == AST_NAME && !expression->flag ? expression->name : NULL;
 }
 
-/* What a ragged output is put together from: one axis of items. */
+/* Whether results of single items can be put together to this shape: either one axis is the batch itself and no other
+ * involves it, or the output depends neither on the batch nor on a ragged size. */
 static bool belongs_to_items(Elaborator *e, const Node *x) {
   uint32_t n = 0, n_batch = 0;
   for (uint32_t i = 0; i < x->rank; i++) {
@@ -218,6 +232,7 @@ static void declare_output(Elaborator *e, const Ast *node, Value v) {
   vec_push(graph->arena, &graph->outputs, (GraphOutput){.name = name, .node = x});
 }
 
+/* A fault in forward has left no place; nothing is declared then. */
 void declare_outputs(Elaborator *e, const Result *result) {
   SrcSpan saved = e->here;
   const Ast *place = result->place;
@@ -247,6 +262,7 @@ static const char *const settings[] = {
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
+/* The options that generate_options.def accepts in a block. */
 static bool is_setting(Elaborator *e, const Ast *node) {
   for (size_t i = 0; i < N_SETTINGS; i++) {
     if (strcmp(settings[i], node->name) == 0) return true;
@@ -256,6 +272,8 @@ static bool is_setting(Elaborator *e, const Ast *node) {
   return false;
 }
 
+/* Numbers, booleans (as 0 and 1) and lists of integers; `none` leaves the setting out. The range is checked where all
+ * sources of settings meet, in runtime/generate. */
 static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   GenerateSetting setting = {.name = node->name};
   int64_t value = 0;
@@ -280,7 +298,8 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   vec_push(e->graph->arena, &e->graph->generate_settings, setting);
 }
 
-/* Only the input that grows may have the size that grows. */
+/* Only the decoder input may have the size that grows with each token: another input with that size would have to
+ * grow too, and nothing says by what. */
 static void check_growth(Elaborator *e, const Node *target) {
   int32_t time = size_symbol_of(target->dims[1]);
   if (time < 0) {
@@ -299,10 +318,11 @@ static void check_growth(Elaborator *e, const Node *target) {
   }
 }
 
+/* The names are stored even after an error here; the graph is not used then. */
 void declare_generate(Elaborator *e, const Module *model) {
   const Ast *node = model->generate;
   const Graph *graph = e->graph;
-  Node *target = NULL, *scores = NULL;
+  Node *target = NULL, *logits = NULL;
   if (!node) return;
   SrcSpan saved = e->here;
   e->here = node->span;
@@ -310,11 +330,11 @@ void declare_generate(Elaborator *e, const Module *model) {
     if (strcmp(graph->inputs.items[i]->attr.name, node->name) == 0) target = graph->inputs.items[i];
   }
   for (size_t i = 0; i < graph->outputs.n; i++) {
-    if (strcmp(graph->outputs.items[i].name, node->text) == 0) scores = graph->outputs.items[i].node;
+    if (strcmp(graph->outputs.items[i].name, node->text) == 0) logits = graph->outputs.items[i].node;
   }
   if (!target || target->dtype != DTYPE_I32 || target->rank != 2) {
     fail(e, DIAG_INPUT_DECLARATION, "generate: '%s' must be an input i32[batch, time]", node->name);
-  } else if (!scores || scores->dtype != DTYPE_F32 || scores->rank != 3) {
+  } else if (!logits || logits->dtype != DTYPE_F32 || logits->rank != 3) {
     fail(e, DIAG_INPUT_DECLARATION, "generate: '%s' must be an output f32[batch, time, vocab]", node->text);
   } else {
     check_growth(e, target);

@@ -1,9 +1,12 @@
 /* Modules: layers with a configuration, and their members.
  *
  * In: a layer and its config values (a template), the path it gets, the text of its members. Out: a module with its
- * weights declared under that path. A layer that is applied without a name makes one module for each place in the text.
- * Refuses layers that contain themselves, names and paths defined twice, weights whose sizes are not known when
- * compiling, and more modules than MAX_MODULES. After an error the next member is still evaluated. */
+ * weights declared under that path. A layer that is applied without a name makes one module for each place in the
+ * text. Refuses layers that contain themselves, names and paths defined twice, weights whose sizes are not known when
+ * compiling, and more modules than MAX_MODULES. After an error the next member is still evaluated.
+ *
+ * A template is not yet a module because it has no path: it gets one where it is bound to a name, given as a config
+ * value, or applied. */
 #include "elaborate/modules.h"
 
 #include <ctype.h>
@@ -14,8 +17,10 @@
 #include "elaborate/eval.h"
 #include "elaborate/tensors.h"
 
+/* Templates given to templates as config values; making them recurses once per level. */
 enum { MAX_TEMPLATE_DEPTH = 256 };
 
+/* Reports every parameter that appears twice. */
 bool parameters_differ(Elaborator *e, const char *what, const Ast *params) {
   Map seen = map_new(e->arena);
   bool good = true;
@@ -34,6 +39,7 @@ bool parameters_differ(Elaborator *e, const char *what, const Ast *params) {
 
 // ---- configuration ----
 
+/* The expression of the last -D for the name, NULL if there is none. Names are interned. */
 static const Ast *override_of(const Overrides *overrides, const char *name) {
   const Ast *found = NULL; /* the last -D wins */
   for (size_t i = 0; overrides && i < overrides->items.n; i++) {
@@ -42,6 +48,8 @@ static const Ast *override_of(const Overrides *overrides, const char *name) {
   return found;
 }
 
+/* The value of one config parameter: -D, then the argument, then the default, which may use the parameters before it.
+ */
 static Value config_value(Elaborator *e, const Layer *layer, const Ast *param, Value given, const Ast *place,
                           const Overrides *overrides, Scope *scope) {
   const Ast *override = override_of(overrides, param->name);
@@ -54,10 +62,13 @@ static Value config_value(Elaborator *e, const Layer *layer, const Ast *param, V
                         overrides ? param->name : "", overrides ? "=..." : "");
 }
 
+/* How deep templates are nested in a value. */
 static uint32_t depth_of(Value v) {
   return v.kind == VALUE_TEMPLATE ? v.as.template->depth : 0;
 }
 
+/* All config values are evaluated even after an error in one. The depth is kept with the template, so the limit needs
+ * no walk. */
 Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const Ast *place, const Overrides *overrides) {
   const Ast *params = layer->ast->children[0];
   Value *values = ARENA_ARRAY(e->arena, Value, params->n_children);
@@ -79,6 +90,7 @@ Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const A
 
 // ---- making ----
 
+/* Modules path.0, path.1, ...: the naming of torch.nn.ModuleList. The count is checked before memory is asked for. */
 static Value make_repetition(Elaborator *e, const Template *t, const char *path) {
   if (t->count > MAX_MODULES) return fail(e, DIAG_LIMIT, "the model has more than %d modules", (int)MAX_MODULES);
   Value *modules = ARENA_ARRAY(e->arena, Value, t->count);
@@ -91,7 +103,8 @@ static Value make_repetition(Elaborator *e, const Template *t, const char *path)
   return (Value){VALUE_REPETITION, {.repetition = r}};
 }
 
-/* A module given as a config value gets that value's name, once however often it was given. */
+/* Copies the config values into the scope of the module and makes the modules among them. Each gets the name of its
+ * config value as path, and one that was given under two names is made once, under the first. */
 static bool make_config(Elaborator *e, Module *m, const Scope *config) {
   for (size_t i = 0; i < config->bindings.n; i++) {
     const Binding *b = &config->bindings.items[i];
@@ -114,7 +127,7 @@ static bool make_config(Elaborator *e, Module *m, const Scope *config) {
   return true;
 }
 
-/* Whether the layer is among those whose text led here: it would make itself. */
+/* Whether the layer is among those whose text led here: making it would never end. */
 static bool is_recursion(const Elaborator *e, const Layer *layer) {
   const Module *m = e->module;
   while (m && m->layer != layer) m = m->maker;
@@ -135,7 +148,8 @@ static Value report_recursion(Elaborator *e, const Template *t) {
                         layer->name);
 }
 
-/* Evaluates config values and members; false if it could not be done at all. */
+/* Evaluates config values and members; false if that could not even begin. A module with faulty members is still a
+ * module, so its other members can be used. */
 static bool fill_module(Elaborator *e, Module *m, const Template *t) {
   Module *saved = e->module;
   Layer *layer = t->layer;
@@ -150,6 +164,7 @@ static bool fill_module(Elaborator *e, Module *m, const Template *t) {
   return !e->stopped;
 }
 
+/* The module of a template under a path; a template without a layer is a repetition. */
 Value make_module(Elaborator *e, const Template *t, const char *path) {
   if (e->stopped) return POISON;
   if (++e->n_modules > MAX_MODULES) return fail(e, DIAG_LIMIT, "the model has more than %d modules", (int)MAX_MODULES);
@@ -168,6 +183,7 @@ Value make_module(Elaborator *e, const Template *t, const char *path) {
 
 // ---- modules made where they are applied ----
 
+/* A module made where it is applied, with the template it was made of. */
 typedef struct InlineModule {
   const Template *template;
   Value module;
@@ -186,6 +202,9 @@ static const char *snake_case(Elaborator *e, const char *name) {
   return out.text;
 }
 
+/* Makes the module under its layer's name in snake case, followed by _2, _3, ... from the second on. The numbering
+ * follows the order of the text, so paths of weights do not change when something is added after them. Members
+ * declare their names first, and a clash with one is refused rather than numbered. */
 static Value make_inline(Elaborator *e, const Template *t, Module *owner) {
   const Template *innermost = t;
   while (!innermost->layer) innermost = innermost->inner;
@@ -204,6 +223,8 @@ static Value make_inline(Elaborator *e, const Template *t, Module *owner) {
   return make_module(e, t, join_path(e, owner->path, name));
 }
 
+/* One module for each place in the text and each module that holds it: a function that is called twice applies the
+ * same weights twice. Should the configuration differ between the calls, the weights would too, so that is refused. */
 Value inline_module(Elaborator *e, const Template *t, Scope *scope) {
   Module *owner = scope->module;
   if (!owner) return fail(e, DIAG_KIND, "a module is applied here, but no layer holds it");
@@ -237,6 +258,7 @@ static bool is_new_name(Elaborator *e, const Module *m, const Ast *node) {
   return false;
 }
 
+/* Binds a member to its value, which may be poison. */
 static void define(Elaborator *e, Module *m, const Ast *node, Value v) {
   Binding *binding = scope_put(e->arena, m->scope, node->name, v);
   binding->span = node->span;
@@ -245,6 +267,7 @@ static void define(Elaborator *e, Module *m, const Ast *node, Value v) {
 
 // ---- submodules and values ----
 
+/* A member that is a module. `as ""` gives it the path of its owner, so its weights join the owner's. */
 static Value named_module(Elaborator *e, const Ast *node, Module *m, const Template *t) {
   const char *part = node->text ? node->text : node->name;
   const PathPart *taken = map_get(&m->parts, part);
@@ -255,6 +278,7 @@ static Value named_module(Elaborator *e, const Ast *node, Module *m, const Templ
   return make_module(e, t, join_path(e, m->path, part));
 }
 
+/* A value of any kind; only a template becomes a module here. */
 static void member_value(Elaborator *e, const Ast *node, Module *m) {
   if (!is_new_name(e, m, node)) return;
   Value v = eval(e, node->children[0], m->scope);
@@ -267,6 +291,7 @@ static void member_value(Elaborator *e, const Ast *node, Module *m) {
 
 // ---- weights ----
 
+/* The prefix of --weights-prefix is part of the node's name, not of the path: paths are compared within the model. */
 static Node *declare_weight(Elaborator *e, const char *path, const SizeList *sizes) {
   const char *name = arena_printf(e->arena, "%s%s", e->weights_prefix, path);
   Node *weight = made(e, build_weight(build_here(e), name, sizes->n, sizes->items));
@@ -282,6 +307,7 @@ static bool same_dims(const Node *weight, const SizeList *sizes) {
   return true;
 }
 
+/* Weights are read before any run, so their sizes are numbers. */
 static bool is_weight_shape(Elaborator *e, const Ast *list, const SizeList *sizes) {
   for (uint32_t i = 0; i < sizes->n; i++) {
     int64_t value;
@@ -293,7 +319,8 @@ static bool is_weight_shape(Elaborator *e, const Ast *list, const SizeList *size
   return rank_fits(e, "a weight", sizes->n) && dims_fit(e, sizes->n, sizes->items);
 }
 
-/* One path declared twice is one weight. NULL after an error. */
+/* The node of a weight. One path declared twice is one weight, which is how weights are tied; both must have the same
+ * shape. NULL after an error. */
 static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *part) {
   const SizeList *sizes = eval_sizes(e, node->children[0], m->scope);
   const char *path = join_path(e, m->path, part);
@@ -321,11 +348,12 @@ static void member_weight(Elaborator *e, const Ast *node, Module *m) {
 
 // ---- others ----
 
+/* A refused module says nothing more: what follows would complain about the values that `require` has just refused. */
 static void member_require(Elaborator *e, const Ast *node, Module *m) {
   if (!run_require(e, node, m->scope)) m->is_refused = true;
 }
 
-/* After an error in the condition: what either branch would define is poison. */
+/* After an error in the condition: what either branch would define is poison, unless it is defined already. */
 static void poison_branches(Elaborator *e, const Ast *node, Module *m) {
   VEC(const Ast *) waiting = {0};
   vec_push(e->arena, &waiting, node);
@@ -346,6 +374,8 @@ static void member_if(Elaborator *e, const Ast *node, Module *m) {
   else if (block) run_members(e, block, m);
 }
 
+/* A function, or the forward (flag). After an error in its parameters the name is poison, so calls of it are silent.
+ */
 static void member_fn(Elaborator *e, const Ast *node, Module *m) {
   bool good = parameters_differ(e, "parameter", node->children[0]);
   Function *f = ARENA_NEW(e->arena, Function);

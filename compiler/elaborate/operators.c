@@ -1,8 +1,11 @@
 /* Operators: each on numbers, on run-time sizes and on tensors.
  *
  * In: the text of an operator and its operands. Out: a number, a size (a polynomial), a condition for the run to
- * check, or a node. Refuses operands of the wrong kind, overflow of 64 bits, division by zero, and shapes that do
- * not agree. */
+ * check, or a node. Refuses operands of the wrong kind, overflow of 64 bits, division by zero, and shapes that do not
+ * agree.
+ *
+ * Integers are exact and never wrap; `/` always gives a double, as in Python, and `//` and `%` round towards minus
+ * infinity. */
 #include "elaborate/operators.h"
 
 #include <math.h>
@@ -13,6 +16,7 @@
 
 // ---- arithmetic ----
 
+/* What one operator does to each kind of operand. */
 typedef struct Arithmetic {
   const char *text;
   OpKind op;
@@ -23,12 +27,15 @@ typedef struct Arithmetic {
   const Size *(*sizes)(SizeTable *table, const Size *a, const Size *b); /* NULL: no size */
 } Arithmetic;
 
+/* The divisor is not 0. C truncates towards zero, so a remainder of the other sign lowers the quotient by one.
+ * INT64_MIN / -1 is the one overflow; it would trap. */
 static bool floor_divide(int64_t a, int64_t b, int64_t *result) {
   if (b == -1) return checked_sub(0, a, result);
   *result = a / b - (a % b != 0 && (a % b < 0) != (b < 0));
   return true;
 }
 
+/* The remainder has the sign of the divisor. INT64_MIN % -1 would trap in C, and its value is 0. */
 static bool floor_modulo(int64_t a, int64_t b, int64_t *result) {
   *result = b == -1 ? 0 : a % b;
   if (*result != 0 && (*result < 0) != (b < 0)) *result += b;
@@ -40,6 +47,8 @@ static double number_modulo(double a, double b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+/* A size is known to be divisible or it is not known at all: the remainder is 0, or NULL says that it cannot be told.
+ */
 static const Size *size_modulo(SizeTable *table, const Size *a, const Size *b) {
   return size_div(table, a, b) ? size_const(table, 0) : NULL;
 }
@@ -48,6 +57,7 @@ static double add_numbers(double a, double b) { return a + b; }
 static double subtract_numbers(double a, double b) { return a - b; }
 static double multiply_numbers(double a, double b) { return a * b; }
 static double divide_numbers(double a, double b) { return a / b; }
+/* By way of the remainder, so that (a // b) * b + a % b gives a back up to rounding. */
 static double floor_divide_numbers(double a, double b) { return (a - number_modulo(a, b)) / b; }
 
 static bool add_integers(int64_t a, int64_t b, int64_t *result) { return checked_add(a, b, result); }
@@ -63,6 +73,7 @@ static const Arithmetic arithmetic_table[] = {
     {"%", OP_FLOORMOD, I32, true, floor_modulo, number_modulo, size_modulo},
 };
 
+/* NULL for no operator of the table; `@` has its own way. */
 static const Arithmetic *arithmetic_named(const char *text) {
   for (size_t i = 0; i < sizeof arithmetic_table / sizeof *arithmetic_table; i++) {
     if (strcmp(arithmetic_table[i].text, text) == 0) return &arithmetic_table[i];
@@ -70,6 +81,8 @@ static const Arithmetic *arithmetic_named(const char *text) {
   return NULL;
 }
 
+/* A run-time size with an integer or another size. The result must be a polynomial whatever the sizes will be:
+ * doubles and divisions with a remainder are refused. */
 static Value on_sizes(Elaborator *e, const Arithmetic *row, Value a, Value b) {
   if (!is_size(a) || !is_size(b) || !row->sizes) {
     return fail(e, DIAG_KIND, "'%s' of %K and %K: a size must be a sum or product of integers and run-time sizes",
@@ -85,6 +98,7 @@ static Value on_sizes(Elaborator *e, const Arithmetic *row, Value a, Value b) {
               a, row->text, b);
 }
 
+/* Two integers stay an integer, except under `/`; otherwise both become doubles. */
 static Value on_numbers(Elaborator *e, const Arithmetic *row, Value a, Value b) {
   if (row->divides && number_of(b) == 0) return fail(e, DIAG_RANGE, "division of %V by zero", a);
   if (a.kind == VALUE_NUMBER || b.kind == VALUE_NUMBER || !row->integers) {
@@ -95,10 +109,12 @@ static Value on_numbers(Elaborator *e, const Arithmetic *row, Value a, Value b) 
   return fail(e, DIAG_RANGE, "%V %s %V does not fit in 64 bits", a, row->text, b);
 }
 
+/* A number or a run-time size. */
 static bool is_numeric(Value v) { return is_number(v) || v.kind == VALUE_SIZE; }
 
 static const char *quoted(Elaborator *e, const char *op) { return arena_printf(e->arena, "'%s'", op); }
 
+/* A tensor on either side makes the other operand a tensor too; see operands_of. */
 Value operator_binary(Elaborator *e, const char *op, Value a, Value b) {
   if (is_poison(a) || is_poison(b)) return POISON;
   if (strcmp(op, "@") == 0) {
@@ -117,6 +133,7 @@ Value operator_binary(Elaborator *e, const char *op, Value a, Value b) {
   return has_size ? on_sizes(e, row, a, b) : on_numbers(e, row, a, b);
 }
 
+/* The negation of a size is 0 - size: sizes have no sign of their own. */
 Value operator_negate(Elaborator *e, Value v) {
   if (is_poison(v)) return POISON;
   if (is_tensor(v)) {
@@ -128,6 +145,8 @@ Value operator_negate(Elaborator *e, Value v) {
   return fail(e, DIAG_KIND, "what '-' negates must be a number, not %K", v);
 }
 
+/* The inner sizes must agree, and the leading axes broadcast. Neither of the last two axes may be the batch of a
+ * ragged model, because a product over it mixes items. */
 Node *matrix_product(Elaborator *e, Node *a, Node *b) {
   if (a->rank < 2 || b->rank < 2) {
     fail(e, DIAG_SHAPE, "'@' of shapes %T and %T: both need two axes or more", a, b);
@@ -150,12 +169,14 @@ static const struct Comparison {
   OpKind op;
 } comparisons[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT}, {">", OP_GT}, {"<=", OP_LE}, {">=", OP_GE}};
 
+/* The grammar gives no other text, so the loop ends. */
 static OpKind comparison_named(const char *text) {
   size_t i = 0;
   while (strcmp(comparisons[i].text, text) != 0) i++;
   return comparisons[i].op;
 }
 
+/* Two integers are compared exactly, by the sign of their order: as doubles, 2^53 and 2^53 + 1 would be equal. */
 static bool compare_numbers(OpKind op, Value a, Value b) {
   bool exact = a.kind == VALUE_INTEGER && b.kind == VALUE_INTEGER;
   double x = exact ? (double)((a.as.integer > b.as.integer) - (a.as.integer < b.as.integer)) : number_of(a);
@@ -175,12 +196,15 @@ static Value compare_tensors(Elaborator *e, const char *text, OpKind op, Value a
   return operands_of(e, what, 2, (Value[]){a, b}, F32 | I32, xs) ? elementwise(e, what, op, 2, xs) : POISON;
 }
 
+/* Decided now if the difference is constant, otherwise a condition for the run. */
 static Value compare_sizes(Elaborator *e, OpKind op, Value a, Value b) {
   Value result = value_compare(e->arena, e->sizes, op, size_of(e->sizes, a), size_of(e->sizes, b));
   return is_poison(result) ? fail(e, DIAG_LIMIT, "the difference of %V and %V is too large to be computed", a, b)
                            : result;
 }
 
+/* `mask != none` asks whether an argument was given, so `none` is compared as a value even with a tensor. What a run
+ * decides has no truth here, hence neither has its comparison with something else. */
 Value operator_compare(Elaborator *e, const char *text, Value a, Value b) {
   if (is_poison(a) || is_poison(b)) return POISON;
   OpKind op = comparison_named(text);
@@ -197,6 +221,7 @@ Value operator_compare(Elaborator *e, const char *text, Value a, Value b) {
 
 // ---- logic ----
 
+/* Nothing but booleans counts as true or false: `if n` with a number is a mistake more often than not. */
 Value truth_of(Elaborator *e, Value v, const char *what) {
   if (v.kind == VALUE_BOOL || v.kind == VALUE_CONDITION || is_poison(v)) return v;
   return fail(e, DIAG_KIND, "%s must be true or false, not %K", what, v);
@@ -212,6 +237,8 @@ Value operator_not(Elaborator *e, Value v) {
   return is_poison(v) ? v : value_condition(e->arena, COND_NOT, v.as.condition, NULL);
 }
 
+/* The left side did not decide. A boolean on either side decides now or drops out; two conditions become one that the
+ * run decides. */
 Value operator_logic(Elaborator *e, bool is_or, Value a, Value b) {
   if (is_poison(a) || is_poison(b)) return POISON;
   if (is_tensor(a) || is_tensor(b)) {

@@ -29,13 +29,15 @@ static const PrimitiveRow rows[] = {
 #include "elaborate/primitives.def"
 };
 
+/* The operation of ops.def with the name of the primitive; N_OPS if there is none. */
 static OpKind op_named(const char *name) {
   int op = 0;
   while (op < N_OPS && strcmp(op_table[op].name, name) != 0) op++;
   return (OpKind)op;
 }
 
-/* A default as primitives.def writes it. */
+/* A default as primitives.def writes it: none, false, a string, an integer or a double. The file is ours, so nothing
+ * else is expected. */
 static Value constant(Elaborator *e, const char *text, size_t length) {
   const char *word = map_intern(e->names, text, length);
   if (strcmp(word, "none") == 0) return NONE_VALUE;
@@ -58,6 +60,8 @@ static void read_parameter(Elaborator *e, Primitive *p, const char *text, size_t
   p->defaults[p->n_parameters++] = name < length ? constant(e, text + value, length - value) : MISSING;
 }
 
+/* Reads the row of a primitive. Parameter names are interned into the names of the model, so that arguments are found
+ * by pointer. */
 static const Primitive *primitive_new(Elaborator *e, size_t row) {
   Primitive *p = ARENA_NEW(e->arena, Primitive);
   p->name = map_intern(e->names, rows[row].name, strlen(rows[row].name));
@@ -85,6 +89,8 @@ Value primitive_unary(Elaborator *e, const PrimitiveCall *call) {
   return x ? elementwise(e, call->primitive->name, call->primitive->op, 1, &x) : POISON;
 }
 
+/* Config values use these on numbers, sqrt(head_dim) above all. A result that is NaN or infinite is refused unless
+ * the operand was: in a configuration it is a mistake. */
 Value primitive_unary_or_number(Elaborator *e, const PrimitiveCall *call) {
   Value v = call->arguments[0];
   if (!is_number(v)) return primitive_unary(e, call);
@@ -97,6 +103,7 @@ Value primitive_unary_or_number(Elaborator *e, const PrimitiveCall *call) {
   return fail(e, DIAG_RANGE, "%s(%V) is not a number", call->primitive->name, v);
 }
 
+/* On two numbers the result keeps the kind of the operand that it is; for equal ones that is the first. */
 Value primitive_extreme(Elaborator *e, const PrimitiveCall *call) {
   const char *name = call->primitive->name;
   Value x = call->arguments[0], y = call->arguments[1];
@@ -110,6 +117,7 @@ Value primitive_extreme(Elaborator *e, const PrimitiveCall *call) {
   return takes_y ? y : x;
 }
 
+/* The condition is checked before the others, but their faults are reported as well. */
 Value primitive_where(Elaborator *e, const PrimitiveCall *call) {
   Node *xs[3];
   xs[0] = tensor_of(e, call->arguments[0], BOOL, "the condition of where", "");
@@ -117,6 +125,7 @@ Value primitive_where(Elaborator *e, const PrimitiveCall *call) {
   return elementwise(e, "where", OP_WHERE, 3, xs);
 }
 
+/* f32(x) or i32(x); a tensor that has the type already is returned as it is. */
 Value primitive_convert(Elaborator *e, const PrimitiveCall *call) {
   const char *name = call->primitive->name;
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "the operand of ", name);
@@ -126,6 +135,7 @@ Value primitive_convert(Elaborator *e, const PrimitiveCall *call) {
   return made_value(e, build_unary(build_here(e), dtype == DTYPE_F32 ? OP_TO_F32 : OP_TO_I32, x));
 }
 
+/* `bool` must be a name, so that dtype(x) == bool can be written; a conversion would have to say what NaN is. */
 Value primitive_no_conversion(Elaborator *e, const PrimitiveCall *call) {
   (void)call;
   return fail(e, DIAG_KIND, "bool is not a conversion: compare, as in x != 0");
@@ -133,6 +143,8 @@ Value primitive_no_conversion(Elaborator *e, const PrimitiveCall *call) {
 
 // ---- along an axis ----
 
+/* x w^T + b with weights as torch.nn.Linear keeps them. The bias is an addition of its own here; the pass that fuses
+ * epilogues puts it into the product. */
 Value primitive_linear(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], F32, "x of linear", "");
   Node *w = x ? tensor_of(e, call->arguments[1], F32, "w of linear", "") : NULL;
@@ -161,6 +173,7 @@ Value primitive_softmax(Elaborator *e, const PrimitiveCall *call) {
   return axis < 0 ? POISON : made_value(e, build_softmax(build_here(e), call->primitive->op, x, axis));
 }
 
+/* sum, mean, max and min along one axis. */
 Value primitive_reduction(Elaborator *e, const PrimitiveCall *call) {
   const char *name = call->primitive->name;
   Value keepdim = call->arguments[2];
@@ -179,7 +192,7 @@ Value primitive_argmax(Elaborator *e, const PrimitiveCall *call) {
 
 // ---- norms ----
 
-/* A parameter of a norm: [size of the last axis of x]; NULL for `none`. False after an error. */
+/* A parameter of a norm: [size of the last axis of x], or NULL for `none`. False after an error. */
 static bool norm_parameter(Elaborator *e, const char *name, const char *letter, Node *x, Value v, Node **parameter) {
   *parameter = NULL;
   if (v.kind == VALUE_NONE) return true;
@@ -193,6 +206,7 @@ static bool norm_parameter(Elaborator *e, const char *name, const char *letter, 
   return need_same(e, x->dims[x->rank - 1], p->dims[0], "%s: x %T and %s %T do not agree", name, x, letter, p);
 }
 
+/* x of a norm, and its epsilon. An epsilon of 0 is allowed, since torch allows it. NULL after an error. */
 static Node *norm_operand(Elaborator *e, const char *name, Value v, Value eps, double *epsilon) {
   Node *x = tensor_of(e, v, F32, "x of ", name);
   if (!x || !real_of(e, eps, "eps", epsilon)) return NULL;
@@ -223,12 +237,14 @@ Value primitive_rms_norm(Elaborator *e, const PrimitiveCall *call) {
 
 // ---- positions and tables ----
 
+/* The positions of an axis depend on its size alone, so the node takes the size rather than x. */
 Value primitive_positions(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of positions", "");
   int32_t axis = x ? own_axis(e, "positions", x, call->arguments[1]) : -1;
   return axis < 0 ? POISON : made_value(e, build_positions(build_here(e), x->dims[axis]));
 }
 
+/* The times are the axes before the last of q and k. True hides, as in torch's boolean masks. */
 Value primitive_causal_mask(Elaborator *e, const PrimitiveCall *call) {
   static const char *const what[] = {"q of causal_mask", "k of causal_mask"};
   const Size *times[2];
@@ -249,6 +265,7 @@ static bool layout_is(Elaborator *e, Value v, const char *first, const char *sec
   return false;
 }
 
+/* The base of the geometric sequence of frequencies: positive and finite, since its logarithm is taken. */
 static bool base_of(Elaborator *e, Value v, double *base) {
   if (!real_of(e, v, "base", base)) return false;
   if (*base > 0 && !isinf(*base)) return true;
@@ -270,6 +287,7 @@ Value primitive_sinusoid(Elaborator *e, const PrimitiveCall *call) {
   return made_value(e, build_sinusoid(build_here(e), pos, d, base, is_interleaved));
 }
 
+/* pos broadcasts against x without its last axis, but must not enlarge it: the result has the shape of x. */
 Value primitive_rotary(Elaborator *e, const PrimitiveCall *call) {
   double base;
   bool is_half;
@@ -297,7 +315,8 @@ Value primitive_rotary(Elaborator *e, const PrimitiveCall *call) {
   return made_value(e, build_rotary(build_here(e), x, pos, base, !is_half));
 }
 
-/* Positions are 0 1 2 ...: whether the table has a row for each is known before anything is computed. */
+/* `positions` are 0, 1, 2, ..., so whether the table has a row for each follows from the sizes alone and is checked
+ * before anything is computed. Ids that are inputs are checked by the run. */
 static bool has_rows_for(Elaborator *e, const Node *table, const Node *ids) {
   if (ids->op != OP_POSITIONS) return true;
   const Size *n = ids->dims[0], *n_rows = table->dims[0];
@@ -305,6 +324,7 @@ static bool has_rows_for(Elaborator *e, const Node *table, const Node *ids) {
               "%Z positions, but the table has %Z rows: its legal range is [0, %Z)", n, n_rows, n_rows);
 }
 
+/* Rows of the ragged batch must not be selected by index: that would mix items. */
 Value primitive_gather(Elaborator *e, Node *table, Value v) {
   Node *ids = tensor_of(e, v, I32, "an index", "");
   if (!ids) return POISON;

@@ -11,8 +11,8 @@ enum { MAX_PARAMETERS = 4 };
 
 typedef struct PrimitiveCall {
   const Primitive *primitive;
-  Value arguments[MAX_PARAMETERS]; /* by parameter; not the one that takes all by place */
-  const Value *rest;               /* that one's arguments */
+  Value arguments[MAX_PARAMETERS]; /* by parameter, without the variadic one */
+  const Value *rest;               /* the arguments of the variadic one */
   uint32_t n_rest;
 } PrimitiveCall;
 

@@ -1,8 +1,8 @@
 /* Report: the text of a fault, the checks that every run makes, and how deep calls may nest.
  *
- * In: a format of elaborator.h with its values, or a condition. Out: a message of the Diag with notes about the tensors
- * it shows and the calls that led there, or, where only a run can decide, a check of the graph whose text is filled in
- * with the sizes of that run. The same fault in the same place of the user's files is reported once. */
+ * In: a format of elaborator.h with its values, or a condition. Out: a message of the Diag with notes about the
+ * tensors it shows and the calls that led there, or, where only a run can decide, a check of the graph whose text is
+ * filled in with the sizes of that run. The same fault in the same place of the user's files is reported once. */
 #include "elaborate/elaborator.h"
 
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 
 // ---- the text of a message ----
 
+/* A message with more shapes than this shows the rest without a note. */
 enum { MAX_CONCERNED = 4 };
 
 /* Text, and for a check of the run the sizes that the run fills in. */
@@ -25,7 +26,8 @@ typedef struct Message {
   uint32_t n_concerned;
 } Message;
 
-/* `named`: a run prints "time = 7", else "7". */
+/* Appends a size: a constant as text, another one as a part that is filled in later. `named`: a run prints "time =
+ * 7", else "7". */
 static void add_size(Message *m, const Size *size, bool named) {
   int64_t value;
   if (size_is_const(size, &value)) {
@@ -45,11 +47,13 @@ static void add_sizes(Message *m, uint32_t n, const Size *const *sizes) {
   strbuf_add_char(&m->text, ']');
 }
 
+/* A tensor whose shape is shown is remembered, so that a note can say where it was declared. */
 static void add_shape(Message *m, Node *node) {
   add_sizes(m, node->rank, node->dims);
   if (m->n_concerned < MAX_CONCERNED) m->concerned[m->n_concerned++] = node;
 }
 
+/* What a value is; for a tensor also its type and shape. */
 static void add_kind(Message *m, Value v) {
   strbuf_add(&m->text, value_kind_text(v.kind));
   if (v.kind != VALUE_TENSOR) return;
@@ -57,6 +61,7 @@ static void add_kind(Message *m, Value v) {
   add_shape(m, v.as.tensor);
 }
 
+/* What a value says. Kinds without a short text, such as modules, are described. */
 static void add_value(Message *m, Value v) {
   switch (v.kind) {
     case VALUE_BOOL: strbuf_add(&m->text, v.as.boolean ? "true" : "false"); break;
@@ -79,6 +84,8 @@ static void add_shapes(Message *m, uint32_t n, Node *const *nodes) {
   }
 }
 
+/* One directive; the list of them is in elaborator.h. `args` is passed by address because va_arg on a copy would not
+ * advance it. */
 static void add_argument(Message *m, char directive, va_list *args) {
   switch (directive) {
     case 's': strbuf_add(&m->text, va_arg(*args, const char *)); break;
@@ -115,7 +122,7 @@ static Message message_format(Elaborator *e, const char *format, va_list *args) 
   return m;
 }
 
-/* All of it, sizes as polynomials. */
+/* The whole text, with sizes as polynomials: for messages of the compiler itself. */
 static const char *message_text(const Message *m) {
   StrBuf out = strbuf_new(m->arena);
   for (size_t i = 0; i < m->parts.n; i++) {
@@ -144,6 +151,8 @@ static bool is_new(Elaborator *e, SrcSpan span, DiagCode code, const char *text)
   return true;
 }
 
+/* Notes where the weights and inputs among the tensors shown were declared, each once and not if the message points
+ * there anyway. */
 static void note_declarations(Elaborator *e, const Message *m, SrcSpan span) {
   for (uint32_t i = 0; i < m->n_concerned; i++) {
     const Node *node = m->concerned[i];
@@ -158,6 +167,8 @@ static void note_declarations(Elaborator *e, const Message *m, SrcSpan span) {
   }
 }
 
+/* Adds the message unless its fault is known. After a limit nothing more is evaluated: every further step would run
+ * into it again. */
 static Value report(Elaborator *e, SrcSpan span, DiagCode code, const Message *m, SrcSpan other, const char *note) {
   const char *text = message_text(m);
   if (e->stopped || !is_new(e, span, code, text)) return POISON;
@@ -203,7 +214,8 @@ const char *did_you_mean(Elaborator *e, const char *nearest) {
 
 // ---- conditions ----
 
-/* Sizes are never negative: `0 <= time` always holds. */
+/* Whether a comparison holds for all sizes: sizes are never negative, so a difference without negative coefficients
+ * is not negative. `0 <= time` needs no check of a run. */
 static bool always_holds(Elaborator *e, const Cond *c) {
   if (c->kind != COND_COMPARE || (c->op != OP_LE && c->op != OP_GE)) return false;
   const Size *difference =
@@ -214,7 +226,8 @@ static bool always_holds(Elaborator *e, const Cond *c) {
   return difference != NULL;
 }
 
-/* False if there are more than `*budget` comparisons. */
+/* Counts the comparisons of a condition down; false if there are more than `*budget`. The budget also bounds the
+ * recursion. */
 static bool fits(const Cond *c, uint32_t *budget) {
   if (!*budget) return false;
   (*budget)--;
@@ -222,7 +235,8 @@ static bool fits(const Cond *c, uint32_t *budget) {
   return fits(c->a, budget) && (!c->b || fits(c->b, budget));
 }
 
-/* Whether the check stands in the graph already; remembered if it does not. */
+/* Whether the graph checks this comparison already; it is remembered if not. Every use of two sizes that must be
+ * equal asks again, hence the memory. */
 static bool is_checked(Elaborator *e, const Cond *c) {
   if (c->kind != COND_COMPARE) return false;
   struct { const Size *left, *right; uint64_t op; } key = {c->left, c->right, c->op};
@@ -231,6 +245,7 @@ static bool is_checked(Elaborator *e, const Cond *c) {
   return false;
 }
 
+/* Adds a check to the graph. What follows the last size becomes a part without a size. */
 static bool add_check(Elaborator *e, const Cond *condition, Message *m) {
   uint32_t budget = MAX_CONDITION;
   if (!fits(condition, &budget) || e->graph->checks.n >= MAX_CHECKS) {
@@ -244,7 +259,7 @@ static bool add_check(Elaborator *e, const Cond *condition, Message *m) {
   return true;
 }
 
-/* What is known without a message: `*result` is set. */
+/* What is known without a message, so that none is formatted in the common case; `*result` is set then. */
 static bool is_settled(Elaborator *e, Value condition, bool *result) {
   *result = condition.kind == VALUE_BOOL && condition.as.boolean;
   if (*result) return true;
@@ -252,6 +267,7 @@ static bool is_settled(Elaborator *e, Value condition, bool *result) {
   return *result = always_holds(e, condition.as.condition) || is_checked(e, condition.as.condition);
 }
 
+/* The rest of `need`: the condition is false, poison, or for the run to decide. */
 static bool settle(Elaborator *e, Value condition, DiagCode code, Message *m) {
   if (condition.kind == VALUE_CONDITION) return add_check(e, condition.as.condition, m);
   if (is_poison(condition)) fail(e, DIAG_LIMIT, "a size is too large to be computed");
@@ -269,6 +285,7 @@ bool need(Elaborator *e, Value condition, DiagCode code, const char *format, ...
   return settle(e, condition, code, &m);
 }
 
+/* Sizes are unique, so equal pointers settle most calls. NULL is a size that was too large. */
 bool need_same(Elaborator *e, const Size *a, const Size *b, const char *format, ...) {
   if (a && a == b) return true;
   bool result;
@@ -285,7 +302,7 @@ bool need_same(Elaborator *e, const Size *a, const Size *b, const char *format, 
 
 static bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-/* The length of "{name}" at `text`, or 0. */
+/* The length of "{name}" at `text`, 0 if there is none: other braces stand for themselves. */
 static size_t placeholder(const char *text) {
   if (text[0] != '{' || !is_name_start(text[1])) return 0;
   size_t n = 2;
@@ -293,6 +310,8 @@ static size_t placeholder(const char *text) {
   return text[n] == '}' ? n + 1 : 0;
 }
 
+/* Puts in the value of a name. A run-time size stands without its name, because the text of the model says what it
+ * is. */
 static bool fill(Elaborator *e, Message *m, const char *name, const Scope *scope) {
   Binding *binding = scope_search(scope, name);
   if (!binding) {
@@ -306,6 +325,8 @@ static bool fill(Elaborator *e, Message *m, const char *name, const Scope *scope
   return true;
 }
 
+/* The text is read before the condition is looked at, so an unknown name in it is found even if the requirement
+ * holds. */
 bool need_required(Elaborator *e, Value condition, const char *text, const Scope *scope) {
   Message m = message_new(e);
   for (size_t n; *text; text += n) {
@@ -322,6 +343,7 @@ bool need_required(Elaborator *e, Value condition, const char *text, const Scope
 
 // ---- calls ----
 
+/* Bounds the time of elaboration: nested repetitions multiply, so a short text can ask for any amount of work. */
 bool count_step(Elaborator *e) {
   if (e->stopped) return false;
   if (++e->n_steps <= MAX_STEPS) return true;
@@ -329,6 +351,7 @@ bool count_step(Elaborator *e) {
   return false;
 }
 
+/* Frames live in the arena: origins of nodes point to them after the call has ended. */
 bool enter_call(Elaborator *e, SrcSpan span, const char *name) {
   if (e->stopped) return false;
   if (e->call_depth >= MAX_CALL_DEPTH) {
@@ -342,6 +365,7 @@ bool enter_call(Elaborator *e, SrcSpan span, const char *name) {
   return true;
 }
 
+/* Back to the frame of the caller. */
 void leave_call(Elaborator *e) {
   e->call_depth--;
   e->frame = e->frame->caller;
@@ -371,6 +395,7 @@ static const TorchName torch_arguments[] = {
     {NULL, NULL},
 };
 
+/* The row of a name in a table that ends with NULL. */
 static const char *hint_of(const TorchName *row, const char *name) {
   while (row->name && strcmp(row->name, name) != 0) row++;
   return row->hint;

@@ -7,7 +7,7 @@
 
 // ---- concat, stack ----
 
-/* The tensors, of one dtype and rank. NULL after an error. */
+/* The tensors that are to be joined, all of one dtype and rank. NULL after an error. */
 static Node **joined(Elaborator *e, const char *name, uint32_t n, const Value *values) {
   Node **xs = ARENA_ARRAY(e->arena, Node *, n);
   if (n == 0) fail(e, DIAG_ARGUMENT, "%s needs at least one tensor", name);
@@ -22,7 +22,8 @@ static Node **joined(Elaborator *e, const char *name, uint32_t n, const Value *v
   return n ? xs : NULL;
 }
 
-/* All axes but `axis` (-1: all) have the same sizes: these are put into dims. */
+/* Checks that all axes but `axis` (-1: none excepted) have the same sizes, and puts these into dims; a number wins
+ * over a run-time size that must equal it. */
 static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, int32_t axis, const Size **dims) {
   for (uint32_t i = 0; i < xs[0]->rank; i++) {
     const Size *dim = xs[0]->dims[i];
@@ -36,6 +37,7 @@ static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, 
   return true;
 }
 
+/* The axis of items of a ragged batch cannot be joined. A single tensor is returned as it is. */
 Value primitive_concat(Elaborator *e, const PrimitiveCall *call) {
   uint32_t n = call->n_rest;
   Node **xs = joined(e, "concat", n, call->rest);
@@ -55,7 +57,7 @@ Value primitive_concat(Elaborator *e, const PrimitiveCall *call) {
   return value_tensor(with_known_dims(e, node, xs[0]->rank, dims));
 }
 
-/* x with a new axis of 1. */
+/* x with a new axis of size 1 at `axis`. */
 static Node *with_axis(Elaborator *e, Node *x, int32_t axis) {
   const Size *dims[MAX_RANK];
   for (int32_t i = 0; i <= x->rank; i++) {
@@ -64,6 +66,7 @@ static Node *with_axis(Elaborator *e, Node *x, int32_t axis) {
   return made(e, build_reshape(build_here(e), x, x->rank + 1u, dims));
 }
 
+/* Stacking is a concat of tensors that have got the new axis. */
 Node *stack_tensors(Elaborator *e, const char *name, uint32_t n, const Value *values, Value axis_value) {
   Node **xs = joined(e, name, n, values);
   if (!xs || !rank_fits(e, "the result", xs[0]->rank + 1)) return NULL;
@@ -84,7 +87,7 @@ Value primitive_stack(Elaborator *e, const PrimitiveCall *call) {
 
 // ---- reshape, transpose, heads ----
 
-/* The list of sizes of a shape. NULL after an error. */
+/* The sizes of a shape, none negative, now or as a check of the run. NULL after an error. */
 static const SizeList *sizes_of(Elaborator *e, Value v) {
   if (is_poison(v)) return NULL;
   if (v.kind != VALUE_LIST) {
@@ -100,7 +103,9 @@ static const SizeList *sizes_of(Elaborator *e, Value v) {
   return rank_fits(e, "the shape", list->n) && dims_fit(e, list->n, list->items) ? list : NULL;
 }
 
-/* An axis of items of a ragged batch must stay what it is: as many of them, each after as many elements. */
+/* An axis of items of a ragged batch must remain what it is: as many items, each after as many elements. Walks both
+ * shapes at once and multiplies what lies before each such axis; the products must be equal at each. Otherwise a
+ * reshape would move elements from one item to another. */
 static bool keeps_items(Elaborator *e, const Node *x, const SizeList *list) {
   const Size *before[2] = {size_const(e->sizes, 1), size_const(e->sizes, 1)};
   uint32_t at[2] = {0, 0}, n[2] = {x->rank, list->n};
@@ -120,6 +125,8 @@ static bool keeps_items(Elaborator *e, const Node *x, const SizeList *list) {
   return within_items(e, "reshape", x->rank, x->dims) && within_items(e, "reshape", list->n, list->items);
 }
 
+/* The numbers of elements must be equal as polynomials or in every run. There is no -1 as in torch: the size can be
+ * written down. */
 Value primitive_reshape(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of reshape", "");
   const SizeList *list = sizes_of(e, call->arguments[1]);
@@ -139,6 +146,7 @@ Value primitive_transpose(Elaborator *e, const PrimitiveCall *call) {
   return i == j ? value_tensor(x) : made_value(e, build_transpose(build_here(e), x, (uint32_t)i, (uint32_t)j));
 }
 
+/* [..., t, n*h] to [..., t, n, h], then the two middle axes change places. */
 Value primitive_split_heads(Elaborator *e, const PrimitiveCall *call) {
   int64_t n;
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of split_heads", "");
@@ -156,6 +164,7 @@ Value primitive_split_heads(Elaborator *e, const PrimitiveCall *call) {
   return split ? made_value(e, build_transpose(build_here(e), split, x->rank - 2u, x->rank - 1u)) : POISON;
 }
 
+/* [..., n, t, h] to [..., t, n, h], whose last two axes become one. */
 Value primitive_merge_heads(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of merge_heads", "");
   if (!x) return POISON;
@@ -171,6 +180,7 @@ Value primitive_merge_heads(Elaborator *e, const PrimitiveCall *call) {
   return swapped ? made_value(e, build_reshape(build_here(e), swapped, rank - 1, dims)) : POISON;
 }
 
+/* A constant of f32 in any shape, also of run-time sizes. */
 Value primitive_full(Elaborator *e, const PrimitiveCall *call) {
   double number;
   const SizeList *list = sizes_of(e, call->arguments[0]);
@@ -180,6 +190,7 @@ Value primitive_full(Elaborator *e, const PrimitiveCall *call) {
 
 // ---- questions ----
 
+/* A size rather than a tensor, so that shapes can be computed with it. */
 Value primitive_shape(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of shape", "");
   int32_t i = x ? axis_of(e, call->arguments[1], x->rank) : -1;
@@ -191,6 +202,7 @@ Value primitive_rank(Elaborator *e, const PrimitiveCall *call) {
   return x ? value_integer(x->rank) : POISON;
 }
 
+/* The primitive f32, i32 or bool itself, to be compared with its name. */
 Value primitive_dtype(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of dtype", "");
   return x ? e->dtypes[x->dtype] : POISON;

@@ -8,6 +8,7 @@
 
 // ---- nodes ----
 
+/* Every node gets the origin of the expression that is being evaluated. */
 Builder *build_here(Elaborator *e) {
   e->builder.origin = origin_of(e);
   return &e->builder;
@@ -19,6 +20,8 @@ bool rank_fits(Elaborator *e, const char *what, int64_t rank) {
   return false;
 }
 
+/* Refuses a constant dimension over MAX_DIMENSION, and a constant shape of more than MAX_ELEMENTS elements. Shapes
+ * with run-time sizes are checked by the run, when memory is asked for. An empty tensor may have any other sizes. */
 bool dims_fit(Elaborator *e, uint32_t rank, const Size *const *dims) {
   int64_t elements = 1, value;
   bool is_constant = true;
@@ -45,6 +48,7 @@ bool dims_fit(Elaborator *e, uint32_t rank, const Size *const *dims) {
   return false;
 }
 
+/* Counts the node. Limits are checked after building: the node is garbage then, and the graph is not used. */
 Node *made(Elaborator *e, Node *node) {
   if (!node || !dims_fit(e, node->rank, node->dims)) return NULL;
   if (++e->n_operations <= MAX_OPERATIONS) return node;
@@ -56,6 +60,7 @@ Value made_value(Elaborator *e, Node *node) { return value_tensor(made(e, node))
 
 // ---- operands ----
 
+/* "f32 or i32". */
 static const char *dtypes_text(Elaborator *e, unsigned dtypes) {
   StrBuf text = strbuf_new(e->arena);
   for (int i = 0; i < N_DTYPES; i++) {
@@ -66,6 +71,8 @@ static const char *dtypes_text(Elaborator *e, unsigned dtypes) {
   return text.text;
 }
 
+/* A tuple stands for its first tensor where one is needed: `attn(x) + x` with an attention that also returns its
+ * weights. */
 Node *tensor_of(Elaborator *e, Value v, unsigned dtypes, const char *what, const char *name) {
   if (is_poison(v)) return NULL;
   if (v.kind == VALUE_TUPLE) v = value_tensor(v.as.tuple->items[0]);
@@ -81,7 +88,8 @@ Node *tensor_of(Elaborator *e, Value v, unsigned dtypes, const char *what, const
   return v.as.tensor;
 }
 
-/* A number or run-time size as a tensor of the other operand's type. */
+/* A number or run-time size as a tensor of the other operand's type. An i32 takes exact integers only; f32 rounds. A
+ * size of the ragged batch is refused, because items must not know how many they are. */
 static Node *scalar(Elaborator *e, Value v, DType dtype) {
   if (v.kind == VALUE_SIZE && !within_items(e, "this number", 1, &v.as.size)) return NULL;
   bool fits = dtype == DTYPE_F32   ? is_number(v) || v.kind == VALUE_SIZE
@@ -102,7 +110,7 @@ static Node *scalar(Elaborator *e, Value v, DType dtype) {
   return made(e, build_scalar(b, dtype, number_of(v), 0));
 }
 
-/* The dtype that the operands have; false after an error. */
+/* The dtype that the tensors among the operands share, f32 if there is none; false after an error. */
 static bool common_dtype(Elaborator *e, const char *what, uint32_t n, const Value *values, unsigned dtypes,
                          DType *dtype) {
   bool found = false;
@@ -126,6 +134,7 @@ static bool common_dtype(Elaborator *e, const char *what, uint32_t n, const Valu
   return true;
 }
 
+/* Poison is looked for first: with it, no message about the others can be trusted. */
 bool operands_of(Elaborator *e, const char *what, uint32_t n, const Value *values, unsigned dtypes, Node **nodes) {
   DType dtype;
   for (uint32_t i = 0; i < n; i++) {
@@ -139,6 +148,7 @@ bool operands_of(Elaborator *e, const char *what, uint32_t n, const Value *value
   return true;
 }
 
+/* A run-time size has a message of its own, since it looks like a number to the user. */
 bool integer_of(Elaborator *e, Value v, const char *what, int64_t *integer) {
   *integer = v.kind == VALUE_INTEGER ? v.as.integer : 0;
   if (v.kind == VALUE_INTEGER) return true;
@@ -154,6 +164,7 @@ bool real_of(Elaborator *e, Value v, const char *what, double *number) {
   return is_number(v);
 }
 
+/* An axis counted from the front; negative ones count from the end. */
 int32_t axis_of(Elaborator *e, Value axis, uint32_t rank) {
   int64_t value;
   if (!integer_of(e, axis, "axis", &value)) return -1;
@@ -183,6 +194,8 @@ bool involves_items(const Elaborator *e, const Size *dim) {
   return e->graph->ragged_batch >= 0 && size_involves(dim, (uint32_t)e->graph->ragged_batch);
 }
 
+/* Fails if one of the dimensions involves the batch of a ragged model; `what` is the operation that would mix its
+ * items. */
 bool within_items(Elaborator *e, const char *what, uint32_t n, const Size *const *dims) {
   for (uint32_t i = 0; i < n; i++) {
     if (!involves_items(e, dims[i])) continue;
@@ -193,7 +206,8 @@ bool within_items(Elaborator *e, const char *what, uint32_t n, const Size *const
   return true;
 }
 
-/* Only a 1 known when compiling broadcasts. */
+/* Merges one size into the common one. Only a 1 that is known when compiling broadcasts: a run-time size that happens
+ * to be 1 must not change the shape of the graph. */
 static bool merge(Elaborator *e, const char *what, uint32_t n, Node *const *nodes, const Size **dim,
                   const Size *other) {
   if (size_equals(other, 1)) return true;
@@ -205,6 +219,8 @@ static bool merge(Elaborator *e, const char *what, uint32_t n, Node *const *node
   return true;
 }
 
+/* Axes are aligned at the right, as in NumPy. Two axes of the ragged batch in one result would pair every item with
+ * every other. */
 bool broadcast_shapes(Elaborator *e, const char *what, uint32_t n, const Shape *shapes, Node *const *nodes,
                       Shape *result) {
   uint32_t n_items = 0;
@@ -240,6 +256,7 @@ Node *with_known_dims(Elaborator *e, Node *node, uint32_t rank, const Size *cons
   return differs ? made(e, build_reshape(build_here(e), node, node->rank, known)) : node;
 }
 
+/* Sizes that broadcasting has found equal to numbers are numbers from here on, so kernels can be specialised. */
 Value elementwise(Elaborator *e, const char *what, OpKind op, uint32_t n, Node *const *xs) {
   Shape shapes[3] = {0}, result;
   for (uint32_t i = 0; i < n; i++) shapes[i] = shape_of(xs[i]);

@@ -32,6 +32,7 @@ const Size *size_of(SizeTable *sizes, Value v) {
 
 double number_of(Value v) { return v.kind == VALUE_INTEGER ? (double)v.as.integer : v.as.number; }
 
+/* Whether `difference op 0`. */
 static bool holds(OpKind op, int64_t difference) {
   switch (op) {
     case OP_EQ: return difference == 0;
@@ -43,6 +44,7 @@ static bool holds(OpKind op, int64_t difference) {
   }
 }
 
+/* The sign of left - right; both sides cancel where they share terms, so `n + 1 > n` is decided here. */
 Value value_compare(Arena *arena, SizeTable *sizes, OpKind op, const Size *left, const Size *right) {
   int64_t value;
   const Size *difference = size_sub(sizes, left, right);
@@ -59,6 +61,7 @@ Value value_condition(Arena *arena, CondKind kind, const Cond *a, const Cond *b)
   return (Value){VALUE_CONDITION, {.condition = condition}};
 }
 
+/* Sizes are unique in their table, so pointers are compared. */
 static bool lists_equal(const SizeList *a, const SizeList *b) {
   if (a->n != b->n) return false;
   for (uint32_t i = 0; i < a->n; i++) {
@@ -67,6 +70,7 @@ static bool lists_equal(const SizeList *a, const SizeList *b) {
   return true;
 }
 
+/* Integers are compared exactly, mixtures as doubles. */
 static bool same_number(Value a, Value b) {
   if (a.kind == VALUE_INTEGER && b.kind == VALUE_INTEGER) return a.as.integer == b.as.integer;
   return number_of(a) == number_of(b);
@@ -74,6 +78,7 @@ static bool same_number(Value a, Value b) {
 
 static bool same_templates(const Template *a, const Template *b, uint32_t *budget);
 
+/* `*budget` bounds the work: templates can share parts so that a comparison would take exponential time. */
 static bool same_values(Value a, Value b, uint32_t *budget) {
   if (!*budget) return false;
   (*budget)--;
@@ -97,6 +102,7 @@ static bool same_values(Value a, Value b, uint32_t *budget) {
   }
 }
 
+/* Follows repetitions in a loop; config values recurse, which MAX_TEMPLATE_DEPTH bounds. */
 static bool same_templates(const Template *a, const Template *b, uint32_t *budget) {
   for (; a != b; a = a->inner, b = b->inner) {
     if (!a || !b || a->layer != b->layer || a->count != b->count) return false;
@@ -110,6 +116,7 @@ static bool same_templates(const Template *a, const Template *b, uint32_t *budge
   return true;
 }
 
+/* Values that one comparison looks at; beyond them the two count as different, which at worst refuses a model. */
 enum { MAX_COMPARED = 10000 };
 
 bool values_equal(Value a, Value b) {
@@ -124,8 +131,10 @@ bool templates_equal(const Template *a, const Template *b) {
 
 // ---- scopes ----
 
+/* Up to here, a search of pointers is faster than a hash; most scopes have fewer names. */
 enum { SHORT_SCOPE = 8 };
 
+/* A scope without a module of its own belongs to that of its parent. */
 Scope *scope_new(Arena *arena, Scope *parent, Module *module) {
   Scope *scope = ARENA_NEW(arena, Scope);
   scope->parent = parent;
@@ -133,12 +142,15 @@ Scope *scope_new(Arena *arena, Scope *parent, Module *module) {
   return scope;
 }
 
+/* Only for a scope that is still empty. */
 void scope_reserve(Arena *arena, Scope *scope, uint32_t n) {
   if (scope->bindings.cap) return;
   scope->bindings.items = ARENA_ARRAY(arena, Binding, n);
   scope->bindings.cap = n;
 }
 
+/* The slot of a name, or the empty one where it belongs; half of the slots are empty. The multiplier is 2^64 over the
+ * golden ratio (Fibonacci hashing), which spreads the low bits of pointers to the high ones that are used. */
 static uint32_t *slot_of(const Scope *scope, const char *name) {
   uint64_t hash = (uint64_t)(uintptr_t)name * 0x9e3779b97f4a7c15u;
   for (uint32_t i = (uint32_t)(hash >> 40) & (scope->n_slots - 1);; i = (i + 1) & (scope->n_slots - 1)) {
@@ -172,6 +184,7 @@ static void rehash(Arena *arena, Scope *scope) {
   for (size_t i = 0; i < scope->bindings.n; i++) *slot_of(scope, scope->bindings.items[i].name) = (uint32_t)i + 1;
 }
 
+/* Replacing is what assignment to a local variable does. */
 Binding *scope_put(Arena *arena, Scope *scope, const char *name, Value value) {
   Binding *found = scope_find(scope, name);
   if (found) {
@@ -185,6 +198,7 @@ Binding *scope_put(Arena *arena, Scope *scope, const char *name, Value value) {
   return &scope->bindings.items[n - 1];
 }
 
+/* Inner names come first, so they win among equally near ones. */
 const char *scope_nearest(Arena *arena, const Scope *scope, const char *name) {
   VEC(const char *) known = {0};
   for (; scope; scope = scope->parent) {
