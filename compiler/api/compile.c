@@ -1,4 +1,9 @@
-/* libtfm: a model is compiled by a child process or by the compiler in this one, and its code is loaded. */
+/* libtfm: tfm_compile and what belongs to it.
+ *
+ * In: the options of a C program. Out: a compiled model, whose code and weights are in the memory of this process. The
+ * compiler itself runs in a child process (or, if asked for, in a library of its own), so libtfm is small, does not
+ * link LLVM, and survives whatever the compiler does. Refuses contradictory options; errors of the model come back as
+ * the compiler's first message. */
 #define _GNU_SOURCE /* secure_getenv */
 #include "tfm/compile.h"
 
@@ -25,6 +30,8 @@ static const OutsideFunction runtime_functions[] = {
 
 // ---- asking the compiler ----
 
+/* The option wins over the environment, which wins over the tfmc that was installed with this library. secure_getenv:
+ * a program with raised rights must not start what its caller names. */
 static const char *command_of(const tfm_compile_options *options, char path[MOST_PATH]) {
   if (options->compiler) return options->compiler;
   const char *chosen = secure_getenv("TFM_COMPILER");
@@ -45,6 +52,7 @@ static tfm_status run_compiler(const tfm_compile_options *options, const Request
   return child_run(command_of(options, path), request, options, end, error);
 }
 
+/* The request holds the nameless files; once the parts are mapped, nothing of it is needed. */
 static tfm_status make_parts(const tfm_compile_options *options, Mapping *parts, tfm_error *error) {
   Request request;
   ChildEnd end;
@@ -58,6 +66,8 @@ static tfm_status make_parts(const tfm_compile_options *options, Mapping *parts,
 
 // ---- what it made ----
 
+/* The entry is a function of the loaded code that returns its tables, as the generated function of a shared library
+ * does; from there on both are opened in the same way. */
 static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
   const char *data = compiled->parts.data;
   const PartsHeader *header = (const PartsHeader *)(const void *)data;
@@ -84,6 +94,7 @@ static tfm_status read_options(const tfm_compile_options *given, tfm_compile_opt
   return TFM_OK;
 }
 
+/* `compiled` is NULL after every error, so that a caller may free it without looking at the status. */
 tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled, tfm_error *error) {
   if (!compiled) return fault(error, TFM_E_USAGE, "there is no place for the compiled model");
   *compiled = NULL;
@@ -101,6 +112,7 @@ tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled
 
 tfm_model *tfm_compiled_model(const tfm_compiled *compiled) { return compiled->model; }
 
+/* The model points into the code and the weights, so it is closed first. */
 void tfm_compiled_free(tfm_compiled *compiled) {
   if (!compiled) return;
   tfm_model_close(compiled->model);

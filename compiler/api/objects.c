@@ -1,5 +1,10 @@
+/* A loader of relocatable objects: they are read, every table is found and bounded, then sections are put into memory
+ * and linked. See objects.h for what is promised.
+ *
+ * The compiler that made the objects is trusted no more than any file: it may be of another version, or have been
+ * killed while it wrote. Only what the code generator of tfmc emits is known (five kinds of relocations, no
+ * thread-local data, no constructors); everything else is refused by name. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
-/* Objects are read, every table found and bounded, then put into memory and linked. See objects.h. */
 #include "api/objects.h"
 
 #include <elf.h>
@@ -23,7 +28,8 @@ typedef struct ObjectFile {
   char **addresses;  /* of the sections in this process; NULL: not loaded */
 } ObjectFile;
 
-/* `count` entries of `size` bytes at `offset`. */
+/* Whether `count` entries of `size` bytes at `offset` lie within the file. Written without a sum that could wrap
+ * around. */
 static bool lies_within(const Object *object, uint64_t offset, uint64_t count, uint64_t size) {
   uint64_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes) || offset > object->size) return false;
@@ -53,6 +59,7 @@ static bool is_our_kind(const Object *object) {
          lies_within(object, header->e_shoff, header->e_shnum, sizeof(Elf64_Shdr));
 }
 
+/* The table of names must end with a NUL: then every name that begins within it ends within it. */
 static bool read_symbols(ObjectFile *file, const Elf64_Shdr *section) {
   file->symbols = section_table(file, section, sizeof(Elf64_Sym));
   if (!file->symbols || section->sh_link >= file->n_sections || section->sh_size > UINT32_MAX) return false;
@@ -115,7 +122,8 @@ static tfm_status broken(Linker *l, const char *what) {
 
 static size_t round_up(size_t size, size_t alignment) { return (size + alignment - 1) & ~(alignment - 1); }
 
-/* Gives each section of one kind its place from `at` on, as an offset or, once there is memory, as an address. */
+/* Gives each section of one kind its place from `at` on. Called twice: first to learn how much memory is needed, then,
+ * when `memory` is there, to note addresses. Both times in the same order, so both give the same places. */
 static size_t place(Linker *l, bool code, size_t at) {
   for (size_t i = 0; i < l->n; i++)
     for (uint32_t s = 0; s < l->files[i].n_sections; s++) {
@@ -132,7 +140,8 @@ static char *stub(const Linker *l, size_t number) {
   return l->memory + l->code_size - (l->n_outside - number) * STUB_BYTES;
 }
 
-/* jmp *0(%rip), then the address: calls reach 2 GiB only, and this library may lie farther away. */
+/* A stub is jmp *0(%rip) followed by the address: a call reaches 2 GiB in each direction only, and the functions of
+ * this library may lie farther away than that. */
 static void write_stubs(Linker *l) {
   static const unsigned char jump[] = {0xff, 0x25, 0, 0, 0, 0};
   for (size_t i = 0; i < l->n_outside; i++) {
@@ -150,6 +159,7 @@ static void copy_sections(Linker *l) {
     }
 }
 
+/* Code and data are one mapping, each in whole pages, so a relocation between them always reaches. */
 static tfm_status make_image(Linker *l) {
   l->code_size = round_up(round_up(place(l, true, 0), STUB_BYTES) + l->n_outside * STUB_BYTES, PAGE);
   l->size = round_up(place(l, false, l->code_size), PAGE);
@@ -166,13 +176,14 @@ static tfm_status make_image(Linker *l) {
 
 // ---- symbols ----
 
+/* The address of a symbol that the file itself defines, in a section that was loaded; else NULL. */
 static char *defined_at(const ObjectFile *file, const Elf64_Sym *symbol) {
   if (symbol->st_shndx == SHN_UNDEF || symbol->st_shndx >= file->n_sections) return NULL;
   char *section = file->addresses[symbol->st_shndx];
   return section && symbol->st_value <= file->sections[symbol->st_shndx].sh_size ? section + symbol->st_value : NULL;
 }
 
-/* What is called `name` in any of the objects, or outside. */
+/* The address of what any of the objects, or else the outside, calls `name`. Linear: there are some dozens of names. */
 static char *find(const Linker *l, const char *name) {
   for (size_t i = 0; i < l->n; i++)
     for (uint32_t k = 0; k < l->files[i].n_symbols; k++) {
@@ -196,6 +207,8 @@ static char *address_of(const Linker *l, const ObjectFile *file, uint32_t number
 
 // ---- relocations ----
 
+/* S + A for absolute entries, S + A - P for relative ones (System V ABI for x86-64). Values go through memcpy, since
+ * nothing promises alignment. */
 static tfm_status relocate(Linker *l, const ObjectFile *file, uint32_t target, const Elf64_Rela *entry) {
   uint64_t type = ELF64_R_TYPE(entry->r_info), size = file->sections[target].sh_size;
   size_t width = type == R_X86_64_64 || type == R_X86_64_PC64 ? 8 : 4;
@@ -243,6 +256,8 @@ static tfm_status relocate_all(Linker *l) {
 
 // ---- all of it ----
 
+/* Pages change from writable to executable, never both at once: hardened systems refuse such pages, and a bug could
+ * not write into code. */
 static tfm_status finish(Linker *l, const char *symbol, LoadedCode *code) {
   char *entry = find(l, symbol);
   if (!entry || entry >= l->memory + l->code_size) return broken(l, "it lacks its entry");
@@ -265,6 +280,7 @@ static tfm_status read_files(Linker *l, const Object *objects) {
   return TFM_OK;
 }
 
+/* On failure everything is freed, and `code` is zeroes. */
 tfm_status objects_load(const Object *objects, size_t n, const OutsideFunction *outside, size_t n_outside,
                         const char *symbol, LoadedCode *code, tfm_error *error) {
   *code = (LoadedCode){0};

@@ -30,8 +30,12 @@ typedef struct LoadedCode {
   AnyFunction entry; /* the function `symbol` */
 } LoadedCode;
 
+/* Links n objects and finds the function `symbol` in them. `outside` are the functions that they may call and do not
+ * define. The objects are not needed afterwards. After an error (TFM_E_INTERNAL: malformed or unknown; TFM_E_NOMEM;
+ * TFM_E_ENV: the system forbids generated code) there is nothing to unload. */
 tfm_status objects_load(const Object *objects, size_t n, const OutsideFunction *outside, size_t n_outside,
                         const char *symbol, LoadedCode *code, tfm_error *error);
+/* No thread may be in the code, and no pointer into it may be used afterwards. */
 void objects_unload(LoadedCode *code);
 
 #endif

@@ -1,8 +1,11 @@
-/* Parts: what `tfmc worker` makes of a model, for the program that started it: one file, objects and packed weights.
+/* Parts: what `tfmc worker` makes of a model for the program that started it: one file with objects and packed
+ * weights.
  *
- *   PartsHeader, zeroes up to PARTS_ALIGNMENT | the ranges, each at a multiple of PARTS_ALIGNMENT
+ * PartsHeader, zeroes up to PARTS_ALIGNMENT | the ranges, each at a multiple of PARTS_ALIGNMENT
  *
- * Plain numbers, no pointers. Both sides are of the same version of tfmc, which the header says, and on one machine. */
+ * The file holds plain numbers and no pointers. Both sides are of the same version of tfmc, which the header says, and
+ * on the same machine, so byte order and layout need no conversion. The header is written last: without its magic word
+ * the file is incomplete. */
 #ifndef TFM_API_PARTS_H
 #define TFM_API_PARTS_H
 

@@ -1,5 +1,9 @@
+/* A request to the compiler: messages of what went wrong, files in memory, weights in them, the argument list.
+ *
+ * In: the options of a C program, unchecked. Out: a list of arguments for `tfmc worker` and open files in memory; the
+ * caller frees both with request_free. Nothing in this file takes a lock or changes the state of the process for
+ * longer than a call: the program around it may have threads, signals and limits of its own. */
 #define _GNU_SOURCE /* memfd_create, seals */
-/* A request to the compiler: messages of what went wrong, files in memory, weights in them, the argument list. */
 #include "api/request.h"
 
 #include <errno.h>
@@ -29,6 +33,7 @@ tfm_status fault(tfm_error *error, tfm_status status, const char *format, ...) {
   return status;
 }
 
+/* strerror is not safe among threads; strerror_r in its POSIX form is. */
 tfm_status fault_of_system(tfm_error *error, tfm_status status, int number, const char *what) {
   char text[128] = "";
   if (strerror_r(number, text, sizeof text)) text[0] = '\0';
@@ -37,6 +42,8 @@ tfm_status fault_of_system(tfm_error *error, tfm_status status, int number, cons
 
 // ---- nameless files ----
 
+/* The descriptor is moved up to FIRST_DESCRIPTOR: the child gets its files at 0 to 4, and a file that happened to be
+ * there already would be overwritten while the others are put into place. */
 int nameless_create(tfm_error *error) {
   int low = memfd_create("tfm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   int file = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
@@ -57,7 +64,8 @@ static bool write_all(int file, const char *from, size_t size) {
   return true;
 }
 
-/* A limit on the size of files is an error of the write; the signal that comes with it would end the host. */
+/* A limit on the size of files (RLIMIT_FSIZE) makes the write fail with EFBIG and sends SIGXFSZ, which would end the
+ * host. The signal is blocked around the write and taken out of the queue before the mask is restored. */
 tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *error) {
   sigset_t too_large, before;
   sigemptyset(&too_large);
@@ -72,6 +80,8 @@ tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *e
                          "a file in memory cannot be written");
 }
 
+/* Seals first, then maps: a compiler that is still alive, or a copy of the descriptor anywhere, can no longer change
+ * what is about to be checked. */
 tfm_status nameless_map(int file, Mapping *mapping, tfm_error *error) {
   *mapping = (Mapping){0};
   struct stat status;
@@ -135,6 +145,7 @@ static void print_name(FILE *out, const char *name) {
   fputc('"', out);
 }
 
+/* A safetensors header: offsets count from the end of the header, and tensors lie in the order of the list. */
 static void print_header(FILE *out, const tfm_tensor *tensors, size_t n) {
   int64_t end = 0;
   fputc('{', out);
@@ -150,6 +161,8 @@ static void print_header(FILE *out, const tfm_tensor *tensors, size_t n) {
   fputc('}', out);
 }
 
+/* Eight bytes of length in little endian, the header, the data: the same file that `tfmc --weights` reads, so there is
+ * one reader to trust. */
 tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_error *error) {
   tfm_status status = check_tensors(tensors, n, error);
   if (status != TFM_OK) return status;
@@ -174,6 +187,7 @@ tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_erro
 
 enum { MOST_FIXED_ARGUMENTS = 24 };
 
+/* Only what would crash this process is checked; everything else is for the compiler, which has the better message. */
 static tfm_status check_options(const tfm_compile_options *options, tfm_error *error) {
   if (!options->path && !options->text)
     return fault(error, TFM_E_USAGE, "there is neither a path nor a text to compile");
@@ -201,6 +215,8 @@ static void add_option(Request *request, const char *name, const char *value) {
   add(request, value);
 }
 
+/* "--" comes before the path, so a file called "-O0" is a file. The memory limit is for a child only: in this process
+ * it would be the host's. */
 static void fill_arguments(const tfm_compile_options *options, Request *request) {
   add(request, "tfmc");
   add(request, "worker");
@@ -218,6 +234,7 @@ static void fill_arguments(const tfm_compile_options *options, Request *request)
   request->arguments[request->n_arguments] = NULL;
 }
 
+/* A child finds the weights at a fixed descriptor; in this process they are where they are. */
 static tfm_status make_arguments(const tfm_compile_options *options, Request *request, tfm_error *error) {
   int descriptor = options->in_process ? request->tensors : CHILD_TENSORS;
   snprintf(request->weights, sizeof request->weights, "/proc/self/fd/%d", descriptor);

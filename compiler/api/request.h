@@ -30,7 +30,7 @@ typedef struct Mapping {
   size_t size;
 } Mapping;
 
-/* The whole file, which can no longer be changed by anyone. Empty: data NULL, which is no fault. */
+/* Maps the whole file, which nobody can change any more. An empty file gives data NULL, which is no fault. */
 tfm_status nameless_map(int file, Mapping *mapping, tfm_error *error);
 void mapping_free(Mapping *mapping);
 

@@ -1,5 +1,9 @@
+/* The compiler is run, in a child process or in this one, and what it left behind becomes a status or the parts. See
+ * run.h.
+ *
+ * Every way to end is told apart: a result, a refusal with its message, too little memory, a deadline, a crash, a
+ * program that is no tfmc. The message says which, because the host's log is all that a user of libtfm ever sees. */
 #define _GNU_SOURCE /* pipe2, posix_spawn_file_actions_addclosefrom_np, dladdr, memmem */
-/* The compiler is run, in a child process or in this one, and what it left behind becomes a status or the parts. */
 #include "api/run.h"
 
 #include <dlfcn.h>
@@ -38,6 +42,8 @@ static tfm_status make_life_line(int line[2], tfm_error *error) {
 
 // ---- starting it ----
 
+/* Descriptors below CHILD_DESCRIPTORS are the request's; all others are closed in the child, whatever the host has
+ * open. 0, or an error number. */
 static int describe_files(const Request *request, int life, posix_spawn_file_actions_t *actions) {
   const int files[CHILD_DESCRIPTORS] = {request->text, request->output, request->messages, request->tensors, life};
   int failed = posix_spawn_file_actions_init(actions);
@@ -49,6 +55,8 @@ static int describe_files(const Request *request, int life, posix_spawn_file_act
   return failed;
 }
 
+/* The child begins with no signal blocked or ignored: an ignored SIGCHLD or a blocked SIGTERM of the host must not be
+ * inherited. */
 static int describe_signals(posix_spawnattr_t *attributes) {
   int failed = posix_spawnattr_init(attributes);
   if (failed) return failed;
@@ -61,6 +69,7 @@ static int describe_signals(posix_spawnattr_t *attributes) {
   return 0;
 }
 
+/* posix_spawnp and not fork: it copies no page tables of a large host, and it is safe among threads. */
 static tfm_status start(const char *compiler, const Request *request, int life, pid_t *child, tfm_error *error) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -88,7 +97,8 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Whether the child is gone; then `end` says how. */
+/* Whether the child is gone; then `end` says how. A host that ignores SIGCHLD has its children forgotten by the
+ * system; waitpid fails then, which also means that the child is gone. */
 static bool has_ended(pid_t child, int flags, ChildEnd *end) {
   pid_t got;
   do got = waitpid(child, &end->wait_status, flags);
@@ -97,8 +107,8 @@ static bool has_ended(pid_t child, int flags, ChildEnd *end) {
   return got != 0;
 }
 
-/* The pipe wakes us at once; a copy of its writing end in a process that this one forked meanwhile would keep it open,
- * so the child itself is asked now and then too. */
+/* The pipe wakes us at once when the child ends. If this process forked meanwhile, that other child holds a copy of
+ * the writing end and keeps the pipe open, so the compiler itself is asked every MOST_WAIT_MS, too. */
 static void wait_for(pid_t child, int life, int64_t deadline_ms, ChildEnd *end) {
   int64_t begin = now_ms();
   for (;;) {
@@ -132,6 +142,8 @@ tfm_status child_run(const char *compiler, const Request *request, const tfm_com
 
 // ---- this process ----
 
+/* dladdr on a function of this library gives the file that it was loaded from; the rest of the installation is found
+ * from there, so an installation can be moved. */
 void installed_path(const char *relative, char *path, size_t size) {
   tfm_status (*function)(const tfm_compile_options *, tfm_compiled **, tfm_error *) = tfm_compile;
   void *own;
@@ -143,6 +155,8 @@ void installed_path(const char *relative, char *path, size_t size) {
   if (length < 0 || (size_t)length >= size) *path = '\0';
 }
 
+/* RTLD_LOCAL keeps the symbols of LLVM away from the host, which may have an LLVM of its own; RTLD_NODELETE keeps it
+ * loaded, because LLVM cannot be unloaded safely. */
 tfm_status in_process_run(const Request *request, int *exit_code, tfm_error *error) {
   char path[MOST_PATH];
   installed_path(TFM_WORKER_FROM_LIBRARY, path, sizeof path);
@@ -161,7 +175,7 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_ENVIRONMENT = 3, EXIT_MEMORY = 4, LA
 
 // ---- messages ----
 
-/* Hands a line on; it must end with a NUL for that. */
+/* The line lies in a mapping that must not be written, and the caller wants a C string, so it is copied. */
 static tfm_status pass_on(const tfm_compile_options *options, const char *line, size_t length, tfm_error *error) {
   char *copy = malloc(length + 1);
   if (!copy) return fault(error, TFM_E_NOMEM, "not enough memory for the compiler's messages");
@@ -172,7 +186,8 @@ static tfm_status pass_on(const tfm_compile_options *options, const char *line, 
   return TFM_OK;
 }
 
-/* Each line of JSON goes to the caller; `last` gets the last line of another kind, which a fault leaves. */
+/* Each line of JSON goes to the caller. `last` gets the last line of any other kind: what LLVM, the loader or a
+ * sanitizer print before they end the process. */
 static tfm_status read_messages(const Mapping *messages, const tfm_compile_options *options, char last[LAST_LINE],
                                 tfm_error *error) {
   const char *at = messages->data, *end = at ? at + messages->size : at;
@@ -190,6 +205,7 @@ static tfm_status read_messages(const Mapping *messages, const tfm_compile_optio
 
 // ---- how it ended ----
 
+/* A failing allocation shows in different words, depending on who met it: tfmc, the C++ runtime of LLVM, the loader. */
 static bool is_about_memory(const Mapping *messages) {
   static const char *const words[] = {"out of memory", "bad_alloc", "Cannot allocate memory", "failed to map segment"};
   for (size_t i = 0; messages->data && i < sizeof words / sizeof *words; i++)
@@ -197,7 +213,8 @@ static bool is_about_memory(const Mapping *messages) {
   return false;
 }
 
-/* The status of a child that left no header. */
+/* The status of a child that left no complete header, most specific reason first. SIGKILL comes from the OOM killer:
+ * the deadline was ruled out before. */
 static tfm_status untimely(const ChildEnd *end, const Mapping *messages, const char *last, tfm_error *error) {
   int code = end->is_known && WIFEXITED(end->wait_status) ? WEXITSTATUS(end->wait_status) : -1;
   int sign = end->is_known && WIFSIGNALED(end->wait_status) ? WTERMSIG(end->wait_status) : 0;
@@ -227,6 +244,7 @@ static bool is_within(const Mapping *parts, const PartsRange *range) {
          range->size <= parts->size - range->offset;
 }
 
+/* The texts of the header are used as C strings, so each must have its NUL. */
 static bool is_whole(const Mapping *parts) {
   const PartsHeader *header = (const PartsHeader *)(const void *)parts->data;
   return parts->size >= sizeof *header && memcmp(header->magic, PARTS_MAGIC, sizeof header->magic) == 0 &&
@@ -242,6 +260,7 @@ static bool ranges_are_sound(const Mapping *parts, const PartsHeader *header) {
   return header->symbol.size && parts->data[header->symbol.offset + header->symbol.size - 1] == '\0';
 }
 
+/* The version is compared before anything else is read: the layout of the parts may change with every version. */
 static tfm_status judge(const Mapping *parts, tfm_error *error) {
   const PartsHeader *header = (const PartsHeader *)(const void *)parts->data;
   if (header->form != PARTS_FORM || strcmp(header->version, TFM_VERSION) != 0)

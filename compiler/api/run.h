@@ -21,11 +21,12 @@ typedef struct ChildEnd {
 tfm_status child_run(const char *compiler, const Request *request, const tfm_compile_options *options, ChildEnd *end,
                      tfm_error *error);
 
-/* What that library exports as tfm_worker: `tfmc worker` with these arguments, reading and writing these files. Returns
- * the exit code of the command. */
+/* What the library of the compiler exports as tfm_worker: `tfmc worker` with these arguments, reading and writing
+ * these files. Returns the exit code of the command. */
 typedef int (*WorkerFunction)(int n_arguments, char **arguments, int text, int output, int messages);
 
-/* TFM_E_ENV if there is no such library. It stays loaded. */
+/* Runs the compiler in this process, on a thread of its own. TFM_E_ENV if its library cannot be loaded; once loaded,
+ * it stays. */
 tfm_status in_process_run(const Request *request, int *exit_code, tfm_error *error);
 
 enum { MOST_PATH = 4096 }; /* bytes of a path */

@@ -1,4 +1,8 @@
-/* From the graph of a model to the graphs that are computed, their plans, packed weights and code. See compile.h. */
+/* In: the graph of a model and a request. Out: derived graphs, plans, packed weights, programs with code. See
+ * compile.h for what is refused and who owns what.
+ *
+ * The order matters for memory: graphs, plans and LLVM are done before the first weight is read, since the tensors of
+ * a large model are the largest thing the compiler holds, and packing is the last thing it does with them. */
 #define _DEFAULT_SOURCE /* madvise */
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +17,9 @@ enum { HUGE_PAGE = 2 * 1024 * 1024 }; /* weights on such pages are read about a 
 
 // ---- graphs ----
 
+/* The records of deriving come first in the log, because a report that said only what the passes did with the step
+ * could not explain why there is no step. Without a generate block there is nothing to derive, and `parts.step` stays
+ * NULL. */
 Derivation *compile_derive(const CompileRequest *request, const Graph *graph) {
   Derivation *derived = ARENA_NEW(request->arena, Derivation);
   derived->log.arena = request->arena;
@@ -20,7 +27,8 @@ Derivation *compile_derive(const CompileRequest *request, const Graph *graph) {
   return derived;
 }
 
-/* A log that can grow without changing the one it begins with. */
+/* A copy of the records of `derived`: the passes append to a log, and the same derivation can stand before the log of
+ * the model and before that of its step. */
 static PassLog log_after(const CompileRequest *request, const Derivation *derived) {
   PassLog log = {.arena = request->arena};
   for (size_t i = 0; derived && i < derived->log.records.n; i++)
@@ -28,6 +36,8 @@ static PassLog log_after(const CompileRequest *request, const Derivation *derive
   return log;
 }
 
+/* Records are kept only if somebody asks for the report: a log of every fusion and refusal of a deep model is larger
+ * than its graph. */
 static bool run_passes(const CompileRequest *request, Graph *graph, const PassOptions *options,
                        const Derivation *derived, bool is_reported) {
   if (!request->report || !is_reported) return passes_run(graph, request->diag, options, NULL);
@@ -39,6 +49,8 @@ bool compile_fuse(const CompileRequest *request, Graph *graph, const Derivation 
   return run_passes(request, graph, &request->passes, derived, true);
 }
 
+/* --print-after, --dump-dir and the timings are about the model itself. If the two derived graphs printed as well,
+ * the same pass would appear three times and one dump would overwrite another. */
 bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, bool is_reported) {
   const Incremental *parts = &derived->parts;
   PassOptions options = request->passes;
@@ -50,6 +62,8 @@ bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, bool
 
 // ---- plans ----
 
+/* All plans of a model name weights by the same offsets after share_weights: one block is packed and mapped for the
+ * forward, the encoder and the step, so a library is not three times as large as its model. */
 bool compile_plans(const CompileRequest *request, Graph *forward, const Incremental *parts, LibraryPlans *plans) {
   *plans = (LibraryPlans){0};
   if (forward) {
@@ -67,6 +81,8 @@ bool compile_plans(const CompileRequest *request, Graph *forward, const Incremen
 
 // ---- weights ----
 
+/* Without a lookup of weights nothing is packed, and the block stays zero: the benchmarks fill it with random
+ * numbers. */
 bool compile_pack_to(const CompileRequest *request, const LibraryPlans *plans, char *packed) {
   const PlanList list = library_plan_list(plans);
   bool done = true;
@@ -128,6 +144,7 @@ bool compile_decoder(const CompileRequest *request, Derivation *derived, Compile
   return compile_fuse_parts(request, derived, true) && finish(request, NULL, &derived->parts, compiled);
 }
 
+/* Contexts and decoders point into all of this, so the caller destroys them first. */
 void compiled_free(Compiled *compiled) {
   free(compiled->packed);
   jit_destroy(compiled->forward_code);
@@ -138,6 +155,8 @@ void compiled_free(Compiled *compiled) {
 
 // ---- instruction sets ----
 
+/* "native" is resolved here and nowhere else, so that every message and every file names the instruction set that was
+ * really used. */
 static const TargetInfo *find_target(Diag *diag, const char *name) {
   if (strcmp(name, "native") == 0) return host_target();
   const TargetInfo *target = target_find(name);
@@ -148,6 +167,8 @@ static const TargetInfo *find_target(Diag *diag, const char *name) {
   return NULL;
 }
 
+/* The CPU is checked before anything is compiled: an illegal instruction in generated code would end the process with
+ * a signal that names nothing. */
 const TargetInfo *compile_target(Diag *diag, const char *name, bool must_run) {
   const TargetInfo *target = find_target(diag, name);
   const char *missing = target && must_run ? host_lacks(target) : NULL;

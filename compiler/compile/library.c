@@ -1,3 +1,9 @@
+/* In: the graph of a model that is to become a library, or the text that an existing library carries. Out: its forms
+ * after the passes, plans for one instruction set, and the file of its packed weights.
+ *
+ * Packed weights depend on the plans, not on the instruction set: every set that a library contains has the same
+ * layout, and its fingerprint (library_layout) is stored in the library and in the file, which are refused if they
+ * differ. */
 #include "compile/library.h"
 
 #include <string.h>
@@ -8,6 +14,7 @@
 
 // ---- ragged sizes ----
 
+/* The elaborator accepts a ragged size only if an input has it, so the search always ends. */
 static const Node *input_with(const Graph *graph, uint32_t symbol) {
   for (size_t i = 0; i < graph->inputs.n; i++)
     for (uint32_t axis = 0; axis < graph->inputs.items[i]->rank; axis++)
@@ -15,7 +22,9 @@ static const Node *input_with(const Graph *graph, uint32_t symbol) {
   UNREACHABLE("a ragged size that no input has");
 }
 
-/* What forward runs has ordinary sizes; the functions that write know which were ragged. */
+/* In a library the function forward runs a whole batch with ordinary sizes; the functions that write tokens take a
+ * length for each row, and a size for each item of the encoder. The model remembers which sizes were ragged before
+ * graph_make_uniform forgets it. A ragged model that writes nothing has no such functions and is refused. */
 static bool serve_ragged(const CompileRequest *request, LibraryModel *model) {
   Graph *graph = model->graph;
   const SizeTable *sizes = graph->sizes;
@@ -42,6 +51,8 @@ static bool serve_ragged(const CompileRequest *request, LibraryModel *model) {
 
 // ---- the model ----
 
+/* The text goes into the description of the library and into its header, so it names the file as the model knows it:
+ * where the source lay on the machine that compiled it is nobody's business and would make two builds differ. */
 static const char *why_not(Arena *arena, const LibraryModel *model) {
   const Incremental *incremental = &model->incremental;
   if (incremental->step || !incremental->reason) return NULL;
@@ -53,7 +64,8 @@ static const char *why_not(Arena *arena, const LibraryModel *model) {
                       *path ? ", " : "", path);
 }
 
-/* A model whose generate block is nothing for a library has no incremental form there, and nothing to report of it. */
+/* The incremental form is derived before graph_make_uniform: it needs to know which sizes were ragged. A model
+ * without a generate block has none, and nothing to report about it. */
 bool library_model_make(const CompileRequest *request, LibraryModel *model) {
   Derivation *derived = model->generation ? compile_derive(request, model->graph) : NULL;
   if (derived && !compile_fuse_parts(request, derived, false)) return false;
@@ -65,6 +77,8 @@ bool library_model_make(const CompileRequest *request, LibraryModel *model) {
 
 // ---- plans ----
 
+/* Places in plans end up in the library (they are what a run-time error names), so they must not depend on the folder
+ * in which the model lay: the graphs are marked before they are planned. */
 bool library_model_plan(const CompileRequest *request, const LibraryModel *model, LibraryPlans *plans) {
   Graph *const graphs[] = {model->graph, model->incremental.encoder, model->incremental.step};
   for (size_t i = 0; i < 3; i++)
@@ -72,6 +86,9 @@ bool library_model_plan(const CompileRequest *request, const LibraryModel *model
   return compile_plans(request, model->graph, &model->incremental, plans);
 }
 
+/* Weights can be packed by a later tfmc than the one that made the library, as long as both plan the same layout;
+ * otherwise the offsets that the library's code reads from would be wrong. Any instruction set of the library serves,
+ * since all have one layout. */
 bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
                          const char *version, LibraryPlans *plans) {
   CompileRequest again = *request;
@@ -91,6 +108,8 @@ bool library_plans_again(const CompileRequest *request, const LibraryFile *libra
 
 // ---- files of weights ----
 
+/* "lib" and the ending are removed, so that libname.so, name.h and name.tfmw stand together as a C programmer expects
+ * them. A name that is nothing but "lib" or an ending stays whole. */
 const char *file_beside(Arena *arena, const char *output, const char *ending) {
   if (strcmp(output, "/dev/null") == 0) return output; /* what belongs to it is thrown away with it */
   const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output;
@@ -101,6 +120,7 @@ const char *file_beside(Arena *arena, const char *output, const char *ending) {
   return arena_printf(arena, "%.*s%.*s%s", (int)folder, output, (int)length, base, ending);
 }
 
+/* The file is complete or absent (weights/files.h), so a process that maps it never sees half of it. */
 bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path,
                            const char *packed) {
   const tfm_program *program = &plans->forward->program;

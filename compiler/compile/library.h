@@ -27,14 +27,15 @@ bool library_model_make(const CompileRequest *request, LibraryModel *model);
 /* For the target of the request. Places in the plans name files from the folder of the model, so that they do not
  * depend on where that lies. False after an error. */
 bool library_model_plan(const CompileRequest *request, const LibraryModel *model, LibraryPlans *plans);
-/* The plans of a library, made again from its text and its graph, with the layout of its weights; `version` is that
- * of this compiler. The request's target is not read. False after an error. */
+/* Plans a library again from its text and its graph, for its first instruction set, with the layout that its weights
+ * have; `version` is that of this compiler. The target of the request is not read. False after an error: DIAG_LIBRARY
+ * if this compiler lays the weights out in another way. */
 bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
                          const char *version, LibraryPlans *plans);
 
 // ---- files of weights ----
 
-/* "out/libx.so" and ".h" give "out/x.h". */
+/* "out/libx.so" and ".h" give "out/x.h"; for /dev/null, which is not replaced, the path itself. */
 const char *file_beside(Arena *arena, const char *output, const char *ending);
 /* Writes the .tfmw file of a library. False after an error. */
 bool library_write_weights(const CompileRequest *request, const LibraryPlans *plans, const char *path,

@@ -1,5 +1,8 @@
-/* The engines of graphs: native, reference, and the one that takes ragged batches apart. That of libraries is in
- * library.c. */
+/* The engines of graphs: native, reference, and the one that takes ragged batches apart. The engine of libraries is
+ * in library.c.
+ *
+ * In: settings, a graph, weights, then inputs by name. Out: the outputs of a run. Errors of the runtime become
+ * messages here, with the code that the same mistake has everywhere else. */
 #include "engines/engine.h"
 
 #include <string.h>
@@ -8,6 +11,8 @@
 
 // ---- compiled code: errors, inputs, a run ----
 
+/* The runtime does not know diagnostics: it gives a status for C programs, and a reason where the status alone would
+ * not tell, for example, a wrong shape from a wrong type. */
 static DiagCode code_of(const tfm_error *error) {
   static const DiagCode of_status[] = {[TFM_E_INPUT] = DIAG_RUN_CHECK,
                                        [TFM_E_USAGE] = DIAG_RUN_CHECK,
@@ -30,7 +35,8 @@ tfm_context_options context_options(const EngineSettings *settings) {
   return (tfm_context_options){.struct_size = sizeof(tfm_context_options), .threads = settings->threads};
 }
 
-/* The inputs in the order of the program; one that was left out has no data. */
+/* Inputs in the order of the program. An input that nothing needs may be left out; its value has no data, and the
+ * runtime refuses it if a step reads it. */
 static tfm_value *order_inputs(Arena *arena, const tfm_program *program, const EvalInputs *inputs) {
   tfm_value *values = ARENA_ARRAY(arena, tfm_value, program->n_inputs);
   for (uint32_t i = 0; i < program->n_inputs; i++)
@@ -41,11 +47,13 @@ static tfm_value *order_inputs(Arena *arena, const tfm_program *program, const E
   return values;
 }
 
+/* Whether an earlier run left a tensor of this type and shape. The pointer must not be NULL: the first run has none. */
 static bool fits(const Tensor *tensor, DType dtype, int32_t rank, const int64_t *dims) {
   return tensor->data && tensor->dtype == dtype && tensor->rank == (uint32_t)rank &&
          memcmp(tensor->dims, dims, (size_t)rank * sizeof *dims) == 0;
 }
 
+/* While runs are timed, outputs are reused: allocating and touching fresh memory would cost as much as a small model. */
 static void make_outputs(const Engine *base, Arena *arena, Tensor *outputs, tfm_value *values) {
   const tfm_program *program = base->program;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
@@ -58,6 +66,8 @@ static void make_outputs(const Engine *base, Arena *arena, Tensor *outputs, tfm_
   }
 }
 
+/* Binding checks shapes, ids and the conditions of the model, so the dims of the outputs are known and nothing is
+ * computed for inputs that will be refused. */
 bool compiled_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *outputs) {
   const tfm_program *program = base->program;
   tfm_error error;
@@ -72,6 +82,8 @@ bool compiled_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *
   return status == TFM_OK;
 }
 
+/* The cache of generated code is opened only here, for code that this process will execute: what `tfmc compile`
+ * writes never comes out of a cache. */
 bool engine_request(const EngineSettings *settings, WeightSource *weights, CompileRequest *request) {
   Arena *arena = settings->compile.arena;
   *request = settings->compile;
@@ -106,6 +118,7 @@ static bool make_context(NativeEngine *engine, const EngineSettings *settings) {
   return false;
 }
 
+/* The tensors of the file are released as soon as they are packed: from then on the packed copy is the only one. */
 static Engine *native_create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   CompileRequest request;
   if (!engine_request(settings, weights, &request)) return NULL;
@@ -127,6 +140,7 @@ typedef struct ReferenceEngine {
   WeightSource *weights;
 } ReferenceEngine;
 
+/* Nothing is prepared: the interpreter evaluates the graph as it was written and reads each weight when it meets it. */
 static Engine *reference_create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   ReferenceEngine *engine = ARENA_NEW(settings->compile.arena, ReferenceEngine);
   engine->graph = graph;
@@ -156,8 +170,10 @@ typedef struct RaggedEngine {
   const char **names;
 } RaggedEngine;
 
+/* The program and the context that `base` shows are those of the inner engine, which frees them. */
 static void ragged_destroy(Engine *base) { engine_destroy(((RaggedEngine *)base)->items); }
 
+/* One item, as a batch of one. `inputs` are its parts in the order of the graph; every size is an ordinary one there. */
 static bool run_item(void *context, const Tensor *const *inputs, Tensor *outputs) {
   RaggedEngine *engine = context;
   uint32_t n = (uint32_t)engine->whole->inputs.n;
@@ -167,6 +183,8 @@ static bool run_item(void *context, const Tensor *const *inputs, Tensor *outputs
   return engine_run(engine->items, engine->arena, &item, outputs);
 }
 
+/* The interpreter does what is the same for every engine: it cuts the batch by the lengths, checks all items before
+ * the first is computed, and puts the results together. */
 static bool ragged_run(Engine *base, Arena *arena, const EvalInputs *inputs, Tensor *outputs) {
   RaggedEngine *engine = (RaggedEngine *)base;
   const EvalOptions options = {.item = run_item, .item_context = engine};
@@ -176,6 +194,7 @@ static bool ragged_run(Engine *base, Arena *arena, const EvalInputs *inputs, Ten
 
 static const EngineKind engine_ragged;
 
+/* An engine reads its settings in every run, for the diag among others; that is why they must outlive it. */
 static Engine *create_whole(const EngineKind *kind, const EngineSettings *settings, Graph *graph,
                             WeightSource *weights) {
   Engine *engine = kind->create(settings, graph, weights);
@@ -185,6 +204,7 @@ static Engine *create_whole(const EngineKind *kind, const EngineSettings *settin
   return engine;
 }
 
+/* The whole graph is copied before the engine of the items takes and changes the original. */
 static Engine *ragged_create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   Arena *arena = settings->compile.arena;
   RaggedEngine *engine = ARENA_NEW(arena, RaggedEngine);
@@ -203,6 +223,8 @@ static const EngineKind engine_ragged = {"native", ragged_create, ragged_run, ra
 
 // ---- any of them ----
 
+/* The interpreter knows ragged sizes itself; compiled code does not and gets the engine that takes batches apart
+ * around it. */
 Engine *engine_create(const EngineKind *kind, const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   if (kind != &engine_reference && graph->ragged_batch >= 0) kind = &engine_ragged;
   return create_whole(kind, settings, graph, weights);

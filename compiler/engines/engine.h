@@ -50,16 +50,17 @@ void engine_destroy(Engine *engine); /* NULL is ignored */
 
 // ---- what the engines of compiled code share ----
 
-/* EngineKind.run for an engine whose program and context are set. */
+/* EngineKind.run for an engine whose program and context are set. Outputs are allocated in `arena`, unless
+ * reuses_outputs finds room for them. */
 bool compiled_run(Engine *engine, Arena *arena, const EvalInputs *inputs, Tensor *outputs);
 tfm_context_options context_options(const EngineSettings *settings);
-/* What is asked of the compiler: the settings with a target that this CPU can run, the weights, and the cache that the
- * environment names. False after an error. */
+/* What is asked of the compiler: the settings, with a target that this CPU can run, the weights, and the cache of
+ * code that the environment names. False after an error. */
 bool engine_request(const EngineSettings *settings, WeightSource *weights, CompileRequest *request);
-/* An error of the runtime as a message. */
+/* Reports an error of the runtime at the place that it names, with the code of its status or reason. */
 void report_runtime_error(Diag *diag, const tfm_error *error);
-/* The model of settings->library with its weights, those packed beside it or these, packed now. The graph is the
- * library's. NULL after an error; else tfm_model_close. */
+/* The model of settings->library with its weights: the packed ones beside or in it, or `weights`, packed now. The
+ * graph becomes the library's. NULL after an error; the caller closes it with tfm_model_close. */
 tfm_model *library_open(const EngineSettings *settings, Graph *graph, WeightSource *weights);
 
 #endif

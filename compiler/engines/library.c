@@ -1,5 +1,9 @@
-/* The code of a compiled library as an engine. Its weights are the .tfmw file beside it, those in it, or those of
- * --weights; what is no .tfmw file is packed into one that has no name and goes away with this process. */
+/* The engine that runs a compiled library.
+ *
+ * In: the library of the settings, and weights: the .tfmw file beside it, those embedded in it, a .tfmw file of
+ * --weights, or tensors of --weights. Out: the outputs of its forward. Tensors are packed into a file without a name,
+ * which the runtime maps like any other .tfmw file and which goes away with this process. Refuses weights of another
+ * layout, and a CPU that none of the library's instruction sets suits. */
 #define _GNU_SOURCE /* memfd_create */
 #include <errno.h>
 #include <string.h>
@@ -17,6 +21,7 @@ typedef struct LibraryEngine {
   tfm_model *model;
 } LibraryEngine;
 
+/* The context holds pointers into the model, so it goes first. */
 static void destroy(Engine *base) {
   LibraryEngine *engine = (LibraryEngine *)base;
   tfm_context_destroy(base->context);
@@ -25,6 +30,7 @@ static void destroy(Engine *base) {
 
 // ---- weights that are packed now ----
 
+/* The file is mapped shared and packed in place: the weights exist once, not in a buffer and in the file. */
 static bool pack_into(const EngineSettings *settings, const LibraryPlans *plans, WeightSource *weights, int fd,
                       size_t bytes) {
   const LibraryFile *library = settings->library;
@@ -45,7 +51,8 @@ static bool pack_into(const EngineSettings *settings, const LibraryPlans *plans,
   return done;
 }
 
-/* The descriptor of a .tfmw file in memory; -1 after an error. */
+/* Returns the descriptor of a .tfmw file in memory, or -1 after an error. The library's own text is planned again,
+ * because only plans tell where each weight lies. */
 static int pack_nameless(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   LibraryPlans plans;
   if (!library_plans_again(&settings->compile, settings->library, settings->text, graph, settings->version, &plans))
@@ -61,12 +68,14 @@ static int pack_nameless(const EngineSettings *settings, Graph *graph, WeightSou
 
 // ---- weights that were packed before ----
 
+/* Messages of the runtime about weight files name the file themselves. */
 static bool refuse(const EngineSettings *settings, const char *message) {
   diag_error_at(settings->compile.diag, NULL, DIAG_LIBRARY, "%s", message); /* it names the file */
   return false;
 }
 
-/* Whether the file is there, whole as far as its header tells, and has the library's layout. */
+/* Whether the file is there, whole as far as its header tells, and laid out as the library expects. The runtime would
+ * refuse it as well, but could not say which models the two belong to. */
 static bool check_packed(const EngineSettings *settings, const char *path) {
   const LibraryFile *library = settings->library;
   InFile file;
@@ -88,7 +97,8 @@ static bool check_packed(const EngineSettings *settings, const char *path) {
                                        library->prefix, layout_text(arena, library->layout)));
 }
 
-/* The file that the runtime will open; "" if it opens none. NULL after an error. */
+/* Returns the path that the runtime is to open; "" if the library needs none, because its weights are embedded or it
+ * has none. NULL after an error. */
 static const char *find_packed(const EngineSettings *settings, const WeightSource *weights) {
   const LibraryFile *library = settings->library;
   const char *path = weights->packed_path;
@@ -99,7 +109,8 @@ static const char *find_packed(const EngineSettings *settings, const WeightSourc
 
 // ---- making it ----
 
-/* The same words as for a .tfm file. What the compiler does not know is left to the runtime. */
+/* Says it in the same words as for a .tfm file. The sets are stored from the best to the least, so the last one
+ * decides whether any can run. A set that this compiler does not know is left for the runtime to judge. */
 static bool check_cpu(const EngineSettings *settings) {
   const LibraryFile *library = settings->library;
   const TargetInfo *least = target_find(library->instruction_sets[library->n_instruction_sets - 1]);
@@ -119,6 +130,8 @@ static tfm_model *open_model(const EngineSettings *settings, const char *weights
   return NULL;
 }
 
+/* A descriptor is handed over as a path below /proc/self/fd; once the runtime has mapped the file, the descriptor is
+ * no longer needed. */
 tfm_model *library_open(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   if (!check_cpu(settings)) return NULL;
   int fd = weights->is_packed ? -1 : pack_nameless(settings, graph, weights);
@@ -140,6 +153,7 @@ static bool make_context(LibraryEngine *engine, const EngineSettings *settings) 
   return false;
 }
 
+/* destroy() serves for a half-made engine, too: NULL members are ignored. */
 static Engine *create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   LibraryEngine *engine = ARENA_NEW(settings->compile.arena, LibraryEngine);
   engine->model = library_open(settings, graph, weights);

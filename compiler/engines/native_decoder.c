@@ -1,4 +1,8 @@
-/* A decoder of compiled code: making it, its memory, running it. See native_decoder.h. */
+/* A decoder of compiled code: making it, telling what memory it takes, feeding it.
+ *
+ * In: the incremental form of a model (derived here or inside a library), its weights, the inputs of the encoder.
+ * Out: what the decoding loop of the runtime calls. A model without an incremental form gets no decoder, which is no
+ * error: the caller computes whole rows then. */
 #include "engines/native_decoder.h"
 
 #include <inttypes.h>
@@ -12,6 +16,7 @@ struct NativeDecoder {
   tfm_decoder *decoder;
 };
 
+/* The decoder uses the compiled code or the model, so it goes first. Members that were not reached are NULL. */
 void native_decoder_destroy(NativeDecoder *decoder) {
   if (!decoder) return;
   tfm_decoder_destroy(decoder->decoder);
@@ -23,12 +28,14 @@ void native_decoder_destroy(NativeDecoder *decoder) {
 
 enum { LINE = 64 };
 
-/* The numbers of a page, and what the runtime notes behind them: one word, up to the end of its line. */
+/* Bytes of one page of a cache: its numbers, and one word that the runtime keeps behind them, rounded up to a cache
+ * line, so that no two pages share a line. */
 static int64_t page_bytes(int64_t floats) {
   int64_t bytes = floats * (int64_t)sizeof(float) + (int64_t)sizeof(uint32_t);
   return (bytes + LINE - 1) / LINE * LINE;
 }
 
+/* Caches grow by whole pages of TFM_CACHE_PAGE positions. */
 static int64_t pages_bytes(int64_t floats, int64_t length) {
   return floats ? (length + TFM_CACHE_PAGE - 1) / TFM_CACHE_PAGE * page_bytes(floats) : 0;
 }
@@ -41,6 +48,7 @@ int64_t decoding_source_bytes(const tfm_decoding *decoding, int64_t length) {
   return pages_bytes(decoding->step->encoder_page_floats, length);
 }
 
+/* The max_length of the generate block, 0 if it has none; the report then tells what a row of that length costs. */
 static int64_t max_length_of(const Graph *graph) {
   for (size_t i = 0; i < graph->generate_settings.n; i++) {
     const GenerateSetting *setting = &graph->generate_settings.items[i];
@@ -49,6 +57,7 @@ static int64_t max_length_of(const Graph *graph) {
   return 0;
 }
 
+/* Whether some cache is an ordinary tensor: such caches are not counted in pages. */
 static bool has_tensors(const tfm_decoding *decoding) {
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
     if (i != decoding->decoder_input && decoding->inputs[i].is_cache) return true;
@@ -68,6 +77,7 @@ void decoding_memory_print(StrBuf *out, const tfm_decoding *decoding, const Grap
 
 // ---- making it ----
 
+/* The encoder and the step share one block of packed weights, hence the same pointer twice. */
 static bool open_decoder(NativeDecoder *decoder) {
   tfm_error error;
   tfm_context_options options = context_options(decoder->settings);
@@ -90,6 +100,7 @@ static bool open_library(NativeDecoder *decoder, Graph *graph, WeightSource *wei
   return false;
 }
 
+/* Whether a library is incremental was decided when it was made; its description says so without loading it. */
 static NativeDecoder *of_library(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   if (!settings->library->is_incremental) return NULL;
   NativeDecoder *decoder = ARENA_NEW(settings->compile.arena, NativeDecoder);
@@ -106,6 +117,8 @@ static void report_memory(const EngineSettings *settings, const Graph *graph, co
   settings->print(&text);
 }
 
+/* The derivation belongs to the command and was made before any engine, so that deriving happens once whatever runs
+ * afterwards. */
 NativeDecoder *native_decoder_create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   if (settings->library) return of_library(settings, graph, weights);
   if (!settings->derived->parts.step) return NULL;
@@ -121,7 +134,8 @@ NativeDecoder *native_decoder_create(const EngineSettings *settings, Graph *grap
   return NULL;
 }
 
-/* Printed once: the decoder has the memory of all rows from then on. */
+/* Printed after tfm_decoder_begin: from then on the decoder owns the memory of all rows, and a step allocates
+ * nothing. */
 static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int64_t max_length) {
   if (!decoder->settings->print) return;
   StrBuf text = strbuf_new(decoder->settings->compile.arena);
@@ -132,6 +146,7 @@ static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int6
 
 // ---- using it ----
 
+/* The inputs of the encoder in its order, out of what the command line gave. NULL: the model has no encoder. */
 static tfm_value *source_inputs(const NativeDecoder *decoder, const Scorer *scorer) {
   const tfm_program *source = decoder->decoding.encoder;
   if (!source) return NULL;
@@ -152,7 +167,9 @@ static const Tensor *input_named(const Scorer *scorer, const char *name) {
   return NULL;
 }
 
-/* As tfm_decoder_begin_ragged takes them. False after an error. */
+/* The lengths of each ragged size of the encoder, by symbol, as tfm_decoder_begin_ragged wants them; NULL for sizes
+ * that are the same for all items. They are checked here, by the function that the interpreter uses, so that the
+ * message is the same. False after an error. */
 static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, const int64_t *const **lengths) {
   Arena *arena = decoder->settings->compile.arena;
   const tfm_program *source = decoder->decoding.encoder;

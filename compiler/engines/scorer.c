@@ -1,4 +1,8 @@
-/* Groups of rows, and the scorer that computes them whole. See scorer.h. */
+/* Groups of rows, and the scorer that computes whole rows for each token. See scorer.h.
+ *
+ * This is the slow way: every call runs the model on all tokens of every row. It serves models without an incremental
+ * form and --recompute, and it is what the incremental form is compared with in tests, because it computes by the
+ * definition. */
 #include "engines/scorer.h"
 
 #include <string.h>
@@ -7,6 +11,8 @@
 
 // ---- rows that go together ----
 
+/* Quadratic in the rows of a call, of which there are at most some hundreds; every row ends up in exactly one group,
+ * and the groups keep the order of their first rows, so results do not depend on hashing. */
 bool row_groups_run(Arena *arena, const tfm_step_rows *call, const RowGrouping *grouping) {
   bool *is_taken = ARENA_ARRAY(arena, bool, call->n);
   RowGroup group = {.call = call, .numbers = ARENA_ARRAY(arena, int64_t, call->n)};
@@ -24,6 +30,8 @@ bool row_groups_run(Arena *arena, const tfm_step_rows *call, const RowGrouping *
   return true;
 }
 
+/* An axis can hold several positions for each part (batch * heads, say), so its length is divided and multiplied, not
+ * replaced. No parts: an empty tensor. */
 Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to_n, uint32_t axis) {
   int64_t dims[MAX_RANK];
   memcpy(dims, like->dims, sizeof dims);
@@ -31,6 +39,8 @@ Tensor parts_tensor(Arena *arena, const Tensor *like, int64_t from_n, int64_t to
   return *tensor_new(arena, like->dtype, like->rank, dims);
 }
 
+/* `outer` blocks lie before the axis; each holds all parts one after another, so a part is one piece of memory per
+ * block. */
 void parts_copy(Tensor *to, int64_t to_part, int64_t to_n, const Tensor *from, int64_t from_part, int64_t from_n,
                 uint32_t axis) {
   int64_t outer = 1, inner = dtype_bytes[from->dtype];
@@ -49,6 +59,7 @@ Tensor parts_gather(Arena *arena, const Tensor *from, int64_t items, uint32_t ax
   return to;
 }
 
+/* Rows that are shorter than the longest end in zeros: a legal id, whose results nobody reads. */
 Tensor group_tokens(Arena *arena, const RowGroup *group, int64_t past) {
   const int64_t width = group->longest - past;
   Tensor tensor = *tensor_new(arena, DTYPE_I32, 2, (int64_t[]){group->n, width});
@@ -66,6 +77,7 @@ static const Node *find_input(const Graph *graph, const char *name) {
   return NULL;
 }
 
+/* graph_verify made sure that the output of the generate block exists. */
 static void find_output(Scorer *s, const Graph *graph) {
   s->n_outputs = graph->outputs.n;
   while (strcmp(graph->outputs.items[s->output].name, graph->generate_output) != 0) s->output++;
@@ -76,7 +88,8 @@ static bool refuse_model(Scorer *s, const char *what) {
   return false;
 }
 
-/* The symbol of the batch is -1 for a model that takes one row. */
+/* `batch` gets -1 for a model that takes one row at a time. What is refused here cannot be generated with at all: the
+ * loop must be able to choose how many rows there are and how long they are. */
 static bool read_model(Scorer *s, const Graph *graph, const Node *grows, int32_t *batch, int32_t *time) {
   find_output(s, graph);
   *batch = size_symbol_of(grows->dims[0]);
@@ -92,6 +105,7 @@ static bool read_model(Scorer *s, const Graph *graph, const Node *grows, int32_t
 
 // ---- the inputs ----
 
+/* The engine would find it, too, but only in the first step, with the shape of a step that the user never wrote. */
 static bool check_rank(Scorer *s, const Graph *graph, const Node *node, const Tensor *tensor) {
   if (tensor->rank == node->rank) return true;
   StrBuf got = strbuf_new(s->arena), wanted = strbuf_new(s->arena);
@@ -102,7 +116,9 @@ static bool check_rank(Scorer *s, const Graph *graph, const Node *node, const Te
   return false;
 }
 
-/* The first axis that holds nothing but the items says how many there are. */
+/* The first axis that is the batch and nothing else fixes the number of items; every other axis must agree with it.
+ * An axis that merely contains the batch (batch * heads) must be a multiple of it. False after an error, and also, in
+ * the first round, if the batch is not known yet. */
 static bool take_batch(Scorer *s, const char *name, int64_t dim, bool is_exact) {
   if (s->batch < 0 && is_exact) s->batch = dim;
   if (s->batch < 0 || (is_exact ? dim == s->batch : s->batch && dim % s->batch == 0)) return true;
@@ -112,6 +128,8 @@ static bool take_batch(Scorer *s, const char *name, int64_t dim, bool is_exact) 
   return false;
 }
 
+/* Sorts one input: the decoder input and its lengths are what rows begin with; all others go into every run, cut by
+ * item. */
 static bool take_input(Scorer *s, const Graph *graph, const EvalInputs *inputs, uint32_t i, int32_t batch) {
   ScorerInput input = {.name = inputs->names[i], .tensor = inputs->tensors[i]};
   const Node *node = find_input(graph, input.name);
@@ -128,6 +146,7 @@ static bool take_input(Scorer *s, const Graph *graph, const EvalInputs *inputs, 
   return is_given;
 }
 
+/* Two rounds: an input such as f32[batch * heads, n] can only be checked when a later input has told the batch. */
 static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs, int32_t batch) {
   s->batch = s->is_single ? 1 : -1;
   for (int round = 0; round < 2; round++) { /* the second time with a batch that is known */
@@ -148,6 +167,8 @@ static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs,
   return false;
 }
 
+/* A second output is the logsumexp that keep_scores added; the outputs of a library are those of its model, whatever
+ * their number. */
 Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const EvalInputs *inputs) {
   Scorer *s = ARENA_NEW(settings->compile.arena, Scorer);
   const Node *grows = find_input(graph, graph->generate_input);
@@ -184,6 +205,7 @@ typedef struct Call {
   float *scores, *logsumexp; /* of its rows; logsumexp: NULL, not wanted */
 } Call;
 
+/* If the rows are all items in their order, as in greedy search, the tensor that was given serves as it is. */
 static Tensor gather(Scorer *s, const ScorerInput *input, const RowGroup *rows) {
   Tensor tensor = input->tensor;
   bool is_whole = rows->n == s->batch; /* as it was given */
@@ -193,12 +215,15 @@ static Tensor gather(Scorer *s, const ScorerInput *input, const RowGroup *rows) 
   return tensor;
 }
 
+/* The lengths of the rows of a group, for a decoder input whose length is ragged. */
 static Tensor lengths_tensor(Scorer *s, const RowGroup *rows) {
   Tensor tensor = *tensor_new(s->scratch, DTYPE_I32, 1, &rows->n);
   for (int64_t i = 0; i < rows->n; i++) ((int32_t *)tensor.data)[i] = (int32_t)rows->call->lengths[rows->numbers[i]];
   return tensor;
 }
 
+/* The inputs of the encoder cut to the rows, then the tokens, then their lengths: in the scratch arena, which the
+ * next call resets. */
 EvalInputs scorer_row_inputs(Scorer *s, const RowGroup *rows) {
   uint32_t n = (uint32_t)s->inputs.n;
   const char **names = ARENA_ARRAY(s->scratch, const char *, n + 2);
@@ -216,6 +241,8 @@ EvalInputs scorer_row_inputs(Scorer *s, const RowGroup *rows) {
   return (EvalInputs){names, tensors, n};
 }
 
+/* Copies the logits of the last position of each row. Where the model gives a position for each token of a ragged
+ * batch, the last one is that of the row's own length; a model that reduces over time gives a single position. */
 static bool take_scores(const Call *call, const RowGroup *rows, const Tensor *outputs) {
   Scorer *s = call->scorer;
   const Tensor *output = &outputs[s->output], *sums = &outputs[s->n_outputs - 1];
@@ -246,6 +273,8 @@ static bool run(void *context, const RowGroup *rows) {
 
 // ---- a call ----
 
+/* Rows of different lengths can share a run only if the model knows that its rows are ragged: padding would change
+ * the results otherwise. */
 bool scorer_fits(const Scorer *s, const tfm_step_rows *rows, int64_t a, int64_t b) {
   return !s->is_single && (s->lengths || rows->lengths[a] == rows->lengths[b]);
 }
@@ -254,6 +283,7 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
   return scorer_fits(((const Call *)context)->scorer, rows, a, b);
 }
 
+/* The message is in the diag already; the runtime only has to learn that it must stop. */
 static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *logsumexp,
                             tfm_error *error) {
   Call call = {context, scores, logsumexp};

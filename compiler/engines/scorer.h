@@ -1,9 +1,12 @@
-/* Scorer: a model with a generate block, as the decoding loop of the runtime sees it: scores of the token after some
- * rows.
+/* Scorer: a generative model as the decoding loop of the runtime sees it: rows of tokens go in, the logits of the
+ * next token come out.
  *
- * In: the graph, an engine made from it, the inputs that do not grow. Out: for each row the last position of the output
- * that the block names. Every call computes whole rows; rows of one length go together, rows of a ragged size all do.
- * Refuses inputs whose batch differs, and batches or vocabularies of a size that generation cannot choose. */
+ * In: the graph, an engine made from it, the inputs other than the decoder input. Out: for each row the logits at its
+ * last position, from the output that the generate block names. Every call computes whole rows; rows of one length go
+ * together, and all rows do if their length is ragged. Refuses inputs whose batch differs, and models whose number of
+ * rows, length or vocabulary is not what generation needs.
+ *
+ * Memory is that of the settings' arena, but for the scratch of a call, which scorer_destroy frees. */
 #ifndef TFM_ENGINES_SCORER_H
 #define TFM_ENGINES_SCORER_H
 
@@ -54,7 +57,7 @@ typedef struct Scorer {
   Arena *scratch; /* of one call */
   const char *grows, *lengths; /* the input that grows; "time.lengths" if its size is ragged */
   size_t n_outputs, output;
-  bool gives_logsumexp; /* the last output is the log of the sums of exp(scores) */
+  bool gives_logsumexp; /* the last output is the logsumexp of the logits */
   int64_t batch; /* items */
   bool is_single; /* the model takes one row at a time */
   bool is_decoder; /* nothing but the rows goes in */
@@ -63,12 +66,14 @@ typedef struct Scorer {
   const Tensor *prompt, *prompt_lengths; /* NULL: not given */
 } Scorer;
 
-/* Before the graph becomes an engine's. NULL after an error. */
+/* Must be called before the graph becomes an engine's. NULL after an error; the caller frees it with scorer_destroy. */
 Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const EvalInputs *inputs);
-/* What the runtime calls; scorer->engine must be set. After an error the message is in the diag. */
+/* The functions for the runtime. The caller sets scorer->engine first. After an error the message is in the diag of
+ * the settings. */
 tfm_generate_model scorer_model(Scorer *scorer);
 EvalInputs scorer_inputs(const Scorer *scorer); /* those that do not grow, of all items */
-/* All inputs of a run of some rows, in scorer->scratch, and whether the model takes two rows in one run. */
+/* scorer_row_inputs: all inputs of a run of some rows, in scorer->scratch. scorer_fits: whether the model takes two
+ * rows in one run. */
 EvalInputs scorer_row_inputs(Scorer *scorer, const RowGroup *rows);
 bool scorer_fits(const Scorer *scorer, const tfm_step_rows *rows, int64_t a, int64_t b);
 void scorer_destroy(Scorer *scorer); /* NULL is ignored; the engine is not the scorer's */

@@ -1,3 +1,9 @@
+/* The incremental form under the interpreter: generation with --engine=reference, token by token.
+ *
+ * In: the graphs of the encoder and of a step, the weights, the inputs. Out: the logits of each row. The caches of a
+ * row are tensors of its own, kept between calls; rows with as many earlier and as many new tokens are gathered into
+ * one evaluation and taken apart again. It shares no code with the compiled decoder, which is the point: the two are
+ * compared in tests. */
 #include "engines/scorer_steps.h"
 
 #include <string.h>
@@ -31,6 +37,7 @@ struct StepScorer {
 
 // ---- making it ----
 
+/* The axis along which rows lie, or -1 for a cache that all rows share. */
 static int32_t batch_axis(const Graph *step, const Node *input) {
   int32_t batch = step->size_roles[ROLE_ROWS];
   for (uint32_t axis = 0; axis < input->rank && batch >= 0; axis++)
@@ -46,7 +53,8 @@ static void read_step(StepScorer *s) {
   }
 }
 
-/* Sizes of the source by their names; that of the batch is the step's own. */
+/* The sizes of the encoder by their names, as far as its inputs tell them; the evaluation of a step needs them, since
+ * no input of a step has them. The size of the batch is the step's own. */
 static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *given) {
   s->sizes = ARENA_ARRAY(s->arena, EvalSize, SIZE_MAX_SYMBOLS + 4);
   int32_t batch = s->step->size_roles[ROLE_ROWS];
@@ -63,6 +71,7 @@ static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *giv
       }
 }
 
+/* The encoder runs once for all items; steps gather from its outputs. */
 static bool run_source(StepScorer *s, const Scorer *scorer, Graph *source) {
   const EvalInputs given = scorer_inputs(scorer);
   s->sources = ARENA_ARRAY(s->arena, Tensor, source->outputs.n);
@@ -72,6 +81,8 @@ static bool run_source(StepScorer *s, const Scorer *scorer, Graph *source) {
   return true;
 }
 
+/* Two arenas take turns: one holds the caches that the call before left, the other gets those of this call. Resetting
+ * the older one frees what rows that ended have kept. */
 StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, WeightSource *weights) {
   Arena *arena = scorer->arena;
   StepScorer *s = ARENA_NEW(arena, StepScorer);
@@ -107,6 +118,8 @@ typedef struct Call { /* of the decoding loop */
   float *scores, *logsumexp; /* logsumexp: NULL, not wanted */
 } Call;
 
+/* The row of the call before that this one continues. A parent that is not there, or is not shorter, means that the
+ * row begins anew: then its whole prompt is fresh. */
 static const Row *parent_of(const StepScorer *s, const tfm_step_rows *call, int64_t i) {
   int64_t parent = call->parents[i];
   bool is_there = parent >= 0 && parent < s->n_rows && s->rows[parent].length < call->lengths[i];
@@ -118,7 +131,7 @@ static int64_t past_of(const StepScorer *s, const tfm_step_rows *call, int64_t i
   return parent ? parent->length : 0;
 }
 
-/* All rows of a group have as many earlier tokens. */
+/* fits() made sure that all rows of a group have as many earlier tokens. */
 static int64_t group_past(const StepScorer *s, const RowGroup *group) {
   return past_of(s, group->call, group->numbers[0]);
 }
@@ -129,7 +142,7 @@ static Tensor gather_source(StepScorer *s, const RowGroup *group, const StepInpu
                                : parts_gather(s->scratch, whole, s->items, (uint32_t)input->batch_axis, group);
 }
 
-/* What no row has yet: a tensor without positions. */
+/* The cache of rows without earlier tokens: its axis of positions has length 0, and every other size has its value. */
 static Tensor empty_cache(StepScorer *s, const RowGroup *group, const Node *node) {
   int64_t values[SIZE_MAX_SYMBOLS] = {0}, dims[MAX_RANK];
   int32_t batch = s->step->size_roles[ROLE_ROWS];
@@ -141,6 +154,7 @@ static Tensor empty_cache(StepScorer *s, const RowGroup *group, const Node *node
   return *tensor_new(s->scratch, node->dtype, node->rank, dims);
 }
 
+/* Caches are stored by row, so beams can be reordered by changing parents, without copying what nobody continues. */
 static Tensor gather_cache(StepScorer *s, const RowGroup *group, size_t i) {
   const StepInput *input = &s->inputs[i];
   if (group_past(s, group) == 0) return empty_cache(s, group, s->step->inputs.items[i]);
@@ -167,7 +181,7 @@ static EvalInputs make_inputs(StepScorer *s, const RowGroup *group) {
   return (EvalInputs){names, tensors, n};
 }
 
-/* Each row gets its part of the caches. */
+/* Takes the outputs of a step apart: each row gets its part of every cache, in the arena of this call. */
 static void keep_caches(const Call *call, const RowGroup *group, const Tensor *outputs) {
   StepScorer *s = call->scorer;
   for (int64_t i = 0; i < group->n; i++) {
@@ -185,6 +199,8 @@ static void keep_caches(const Call *call, const RowGroup *group, const Tensor *o
   }
 }
 
+/* The output 0 of a step graph are the logits, output 1 the logsumexp. The sizes that no input fixes are given by
+ * role: earlier positions, fresh ones, and one position of logits that is wanted. */
 static bool run(void *context, const RowGroup *group) {
   const Call *call = context;
   StepScorer *s = call->scorer;
@@ -206,6 +222,7 @@ static bool run(void *context, const RowGroup *group) {
   return true;
 }
 
+/* Rows run together only with equal lengths and equal pasts: a step has one value for each size. */
 static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int64_t b) {
   const StepScorer *s = ((const Call *)context)->scorer;
   return !s->is_single && rows->lengths[a] == rows->lengths[b] && past_of(s, rows, a) == past_of(s, rows, b);

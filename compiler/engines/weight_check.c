@@ -1,10 +1,14 @@
-/* What of a weight file fits the model and what does not. All of it is listed, not only the first. */
+/* In: a model and the tensors of a weight file. Out: messages about every weight that is missing, has another shape
+ * or type, or is not finite, and warnings about tensors that look forgotten. All of it is listed, not only the first:
+ * whoever converts weights mends a dozen names at a time. */
 #include <string.h>
 
 #include "engines/weight_source.h"
 
 // ---- what a model needs ----
 
+/* Marks backwards from the outputs; the list of nodes is in topological order, so one pass suffices. Renumbers,
+ * because ids are indices here. */
 NodeList needed_weights(Arena *arena, Graph *graph) {
   graph_renumber(graph);
   bool *needed = ARENA_ARRAY(arena, bool, graph_count(graph));
@@ -37,8 +41,9 @@ static const char *own_name(const Comparison *c, const char *name) {
   return name + strlen(c->check->prefix);
 }
 
-/* The text before the weight's own name where the file has it below something else ("" too); NULL: it has it
- * nowhere. */
+/* Returns the text that stands before the weight's own name where the file has it below some other module ("" if it
+ * has none); NULL if the file has the name nowhere. A match must begin at a dot: "norm.weight" is no part of
+ * "layernorm.weight". */
 static const char *prefix_in_file(const Comparison *c, const char *name) {
   const char *own = own_name(c, name);
   size_t length = strlen(own);
@@ -56,6 +61,8 @@ static const char *prefix_advice(const Comparison *c, const char *prefix) {
   return *prefix ? arena_printf(c->check->arena, "try --weights-prefix %s", prefix) : "try it without --weights-prefix";
 }
 
+/* A prefix is the commonest reason (files of whole checkpoints begin with "bert." or "module."), a slip of the pen
+ * the second. */
 static const char *missing_hint(const Comparison *c, const char *name) {
   const char *prefix = prefix_in_file(c, name);
   if (prefix)
@@ -65,6 +72,7 @@ static const char *missing_hint(const Comparison *c, const char *name) {
   return "";
 }
 
+/* Whether the last two axes are swapped, as in files of frameworks whose linear layers store [in, out]. */
 static bool is_transposed(const StTensor *tensor, const int64_t *dims, uint32_t rank) {
   if (tensor->rank != rank || rank < 2) return false;
   for (uint32_t i = 0; i + 2 < rank; i++)
@@ -114,7 +122,8 @@ static void check_weight(const Comparison *c, const Node *node) {
   check_finite(c, entry);
 }
 
-/* One error, if more than one weight is missing and the file has every missing one below the same prefix. */
+/* If every missing weight is there below one and the same prefix, a single message replaces hundreds. It needs at
+ * least two: for one the ordinary message says the same. */
 static bool is_prefix_fault(const Comparison *c, const NodeList *needed) {
   const char *first = NULL, *prefix = NULL;
   size_t n = 0;
@@ -135,7 +144,8 @@ static bool is_prefix_fault(const Comparison *c, const NodeList *needed) {
 
 // ---- what the model does not have ----
 
-/* The paths of the model's modules with a dot at the end. The prefix of --weights-prefix is none of them. */
+/* The paths of the model's modules, each with a dot at the end. The modules of --weights-prefix are not the model's:
+ * nothing is said about what else lies below them. */
 static Map module_paths(const Comparison *c) {
   const char *prefix = c->check->prefix;
   size_t skipped = strlen(prefix);
@@ -156,6 +166,8 @@ static bool is_below(const Map *paths, const char *name) {
   return false;
 }
 
+/* Only tensors below a module that the model declares are suspicious: the rest of a checkpoint (heads for other
+ * tasks, an optimiser's state) is left behind on purpose, and so are buffers of ids. */
 static void warn_of_extra(const Comparison *c) {
   enum { MOST_LISTED = 20 };
   Map paths = module_paths(c);
@@ -173,6 +185,8 @@ static void warn_of_extra(const Comparison *c) {
     diag_warning_at(c->check->diag, c->set->path, DIAG_WEIGHT_EXTRA, "%zu more tensors of this kind", n - MOST_LISTED);
 }
 
+/* Tensors are counted as used only if an output needs them, since a declared weight that nothing reads is not loaded
+ * either. */
 size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet *set) {
   Comparison c = {check, graph, set, ARENA_ARRAY(check->arena, const char *, set->entries.n)};
   for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].tensor->name;

@@ -1,4 +1,7 @@
-/* Random numbers, the weights a model needs, and the source that gives them. See weight_source.h. */
+/* Random numbers, and the source that gives the weights of a run. See weight_source.h.
+ *
+ * Random tensors depend on the seed and on the weight's name alone, never on the order in which they are asked for:
+ * the native engine, the reference and two processes get the same numbers. */
 #include "engines/weight_source.h"
 
 #include <math.h>
@@ -9,7 +12,8 @@
 
 // ---- random numbers ----
 
-/* SplitMix64: a counter that is mixed. */
+/* SplitMix64 (Steele, Lea, Flood 2014): a counter in steps of the golden ratio, mixed. Its constants are the
+ * published ones. */
 static uint64_t next(Random *random) {
   uint64_t z = random->state += 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -25,10 +29,13 @@ Random random_new(uint64_t seed, const char *name) {
 
 uint64_t random_below(Random *random, uint64_t limit) { return next(random) % limit; }
 
+/* The upper 24 bits, centred: every value is a multiple of 2^-23 and exact in f32, so no rounding mode can change it. */
 float random_float(Random *random) { return (float)((int64_t)(next(random) >> 40) - (1 << 23)) * 0x1p-23f; }
 
 // ---- opening ----
 
+/* Shapes are noted before the graph becomes an engine's: the passes rewrite it, and weights are asked for by name
+ * afterwards. */
 static void note_shapes(WeightSource *source, Graph *graph) {
   Arena *arena = source->arena;
   NodeList needed = needed_weights(arena, graph);
@@ -42,7 +49,7 @@ static void note_shapes(WeightSource *source, Graph *graph) {
   }
 }
 
-/* Whether it is said where the weights come from; a model without weights needs nothing. */
+/* False after an error. A model without weights needs neither option. */
 static bool check_request(const WeightSource *source, const WeightRequest *request) {
   if (request->path && request->is_random)
     diag_error_at(source->diag, NULL, DIAG_USAGE, "--weights and --random-weights exclude each other");
@@ -56,12 +63,14 @@ static bool check_request(const WeightSource *source, const WeightRequest *reque
   return !diag_has_errors(source->diag);
 }
 
-/* Whether a library brings its weights, or a file of packed ones is named. */
+/* Whether the library brings its weights, or --weights names a packed file: then there are no tensors by name, and
+ * the file is the runtime's to open. */
 static bool is_packed(const WeightSource *source, const WeightRequest *request) {
   return request->may_be_packed && !request->is_random &&
          (!request->path || is_packed_file(source->arena, request->path));
 }
 
+/* Everything that does not fit is reported before the first tensor is read. */
 static bool open_set(WeightSource *source, const WeightRequest *request, Graph *graph) {
   source->set = weight_set_open(source->arena, source->diag, request->path);
   if (!source->set) return false;
@@ -71,6 +80,8 @@ static bool open_set(WeightSource *source, const WeightRequest *request, Graph *
   return false;
 }
 
+/* Tensors live in an arena of their own: they are the bulk of the memory and go away as soon as they are packed, long
+ * before the rest. */
 WeightSource *weight_source_open(const WeightRequest *request, Graph *graph) {
   WeightSource *source = ARENA_NEW(request->check.arena, WeightSource);
   source->arena = request->check.arena;
@@ -101,8 +112,9 @@ void weight_source_close(WeightSource *source) {
 
 // ---- tensors ----
 
-/* Numbers of the size that trained weights have: a matrix keeps the scale of what it is applied to, a vector called
- * `weight`, the gain of a normalisation, lies around 1. */
+/* Values of the size that trained weights have, so that activations neither vanish nor overflow in deep models: a
+ * matrix keeps the variance of its input (uniform in +-sqrt(3/n) has variance 1/n), and a vector called `weight`, the
+ * gain of a normalisation, lies around 1. */
 static void fill_random(const WeightSource *source, const char *name, Tensor *tensor) {
   Random random = random_new(source->seed, name);
   float *values = tensor->data, scale = 0.1f, middle = 0;
@@ -114,6 +126,8 @@ static void fill_random(const WeightSource *source, const char *name, Tensor *te
   for (int64_t i = 0; i < n; i++) values[i] = middle + scale * random_float(&random);
 }
 
+/* A tensor is read once; packing asks for it again if two recipes use it. NULL after an error of reading, which is in
+ * the diag. */
 const Tensor *weight_source_get(void *context, const char *name) {
   WeightSource *source = context;
   Tensor *tensor = map_get(&source->by_name, name);

@@ -27,7 +27,7 @@ typedef struct NodeList {
   VEC(Node *) nodes;
 } NodeList;
 
-/* The WEIGHT nodes that some output needs, in the order of the graph. Renumbers. */
+/* The WEIGHT nodes that some output needs, in the order of the graph, which gets new numbers. */
 NodeList needed_weights(Arena *arena, Graph *graph);
 
 typedef struct WeightCheck { /* how a file is compared with a model */
@@ -37,8 +37,9 @@ typedef struct WeightCheck { /* how a file is compared with a model */
   bool rejects_nonfinite;
 } WeightCheck;
 
-/* Missing, misshaped and of a wrong type are errors; tensors below a path of the model that it does not declare are
- * warnings. Returns how many tensors of the file the model does not use. */
+/* Compares a file with what the outputs of the graph need. Missing weights, other shapes and other types are errors;
+ * tensors below a module of the model that it does not declare are warnings. Returns how many tensors of the file the
+ * model does not use. */
 size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet *set);
 
 // ---- where they come from ----

@@ -1,3 +1,6 @@
+/* In: something that runs. Out: the times of its runs, sorted; what the machine could do at best; both as text or
+ * JSON. The median is what is reported, since one interrupted run moves a mean but not a median; the least and the
+ * largest time say how noisy the machine was. */
 #include "measure/bench.h"
 
 #include <stdlib.h>
@@ -17,6 +20,8 @@ static int compare_doubles(const void *a, const void *b) {
 
 // ---- measuring ----
 
+/* Runs that warm up are not timed: they fill caches, wake the threads and let the clock of the CPU rise. Progress is
+ * drawn between runs, never inside one. */
 bool bench_repeat(const Repetition *repetition, double *seconds) {
   const size_t warmup = repetition->warmup, all = warmup + repetition->iterations;
   for (size_t i = 0; i < all; i++) {
@@ -36,6 +41,8 @@ bool bench_measure(Arena *arena, const Repetition *repetition, Bench *bench) {
   return done;
 }
 
+/* The dims of the inputs in the order of the program; NULL for one that was left out. The extra element keeps the
+ * array from being empty. */
 static const int64_t **dims_of_inputs(Arena *arena, const tfm_program *program, const EvalInputs *inputs) {
   const int64_t **dims = ARENA_ARRAY(arena, const int64_t *, program->n_inputs + 1);
   for (uint32_t i = 0; i < program->n_inputs; i++)
@@ -44,6 +51,8 @@ static const int64_t **dims_of_inputs(Arena *arena, const tfm_program *program, 
   return dims;
 }
 
+/* The probe reads as many bytes as the program has weights, so a model that fits into a cache is compared with that
+ * cache and not with memory. Below 1 MiB the clock would be measured, above 256 MiB nothing changes. */
 void bench_probe(Arena *arena, const tfm_program *program, const EvalInputs *inputs, int threads, Bench *bench) {
   enum { LEAST_BYTES = 1 << 20, MOST_BYTES = 256 << 20 };
   const TargetInfo *target = target_find(program->isa);
@@ -58,6 +67,7 @@ void bench_probe(Arena *arena, const tfm_program *program, const EvalInputs *inp
 
 // ---- printing ----
 
+/* Lines without a figure behind them are left out: the reference interpreter has no work and no roofline. */
 void bench_text(StrBuf *out, const Bench *bench) {
   const double median = bench->seconds[bench->n / 2], flops = bench->flops / median;
   const Probe most = bench->most;

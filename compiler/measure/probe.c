@@ -1,3 +1,8 @@
+/* In: an instruction set, threads, bytes. Out: multiply-adds and bytes per second of this machine, now. See probe.h
+ * for what is measured and why medians of short pieces count.
+ *
+ * All threads begin a round together and take its two parts together: a core alone may run at a higher clock, and
+ * memory is shared, so figures of single threads must not be added up. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "measure/probe.h"
 
@@ -68,9 +73,14 @@ static double median(double *seconds, size_t n) {
 
 // ---- the inner loops, one pair per width of vectors ----
 
-/* `lanes` is the number of floats in a vector, 4, 8 or 16; the CPU must have such vectors. run_chains takes n steps of
- * PROBE_CHAINS chains and returns their sum. read_memory reads `size`
- * bytes, a multiple of PROBE_LINE, once, in order; `bytes` must be 64-byte aligned. */
+/* `lanes` is the number of floats in a vector, 4, 8 or 16; the CPU must have such vectors.
+ *
+ * run_chains takes n steps of PROBE_CHAINS chains and returns their sum: each chain is s = s * 0.999 + 1e-6, which
+ * converges, so no operand ever becomes infinite or subnormal and slow. The SSE form has no fused multiply-add and
+ * counts the two instructions as the two operations that they are.
+ *
+ * read_memory reads `size` bytes, a multiple of PROBE_LINE, once, in order; `bytes` must be 64-byte aligned. The words
+ * are combined by XOR, which costs less than the loads and depends on every one of them. */
 #if defined(__x86_64__)
 
 /* Each chain is a variable of its own, since compilers may keep an array in memory. */
@@ -146,6 +156,7 @@ static uint64_t read_memory(uint32_t lanes, const char *bytes, size_t size) {
 
 #else
 
+/* Other machines: plain C, which the compiler vectorises as it can. The figures are lower bounds there. */
 static float run_chains(uint32_t lanes, int64_t n) {
   float sums[PROBE_CHAINS * 16] = {0};
   for (int64_t step = 0; step < n; step++)
@@ -177,6 +188,8 @@ static void read_piece(Prober *prober) {
   }
 }
 
+/* Two operations for each multiply-add. The median of the pieces counts: a piece during which something else had the
+ * CPU is an outlier and does not. */
 static double measure_flops(Prober *prober) {
   double seconds[FLOP_PIECES];
   for (int i = 0; i < FLOP_PIECES; i++) {
@@ -187,6 +200,8 @@ static double measure_flops(Prober *prober) {
   return 2.0 * PROBE_CHAINS * prober->lanes * PIECE_STEPS / median(seconds, FLOP_PIECES);
 }
 
+/* As many pieces as it takes to read all of the thread's memory once, so a share that is larger than the caches is
+ * never read from them. */
 static double measure_bytes(Prober *prober) {
   double seconds[MOST_PIECES];
   size_t n = prober->n_bytes / PIECE_BYTES;
@@ -199,6 +214,8 @@ static double measure_bytes(Prober *prober) {
   return PIECE_BYTES / median(seconds, n);
 }
 
+/* Memory is first touched by a thread of this set, so on machines with several memory nodes it lies near the CPUs that
+ * read it. The wait for `go` spins: the barrier may only be entered when all threads exist. */
 static void *probe_main(void *argument) {
   Prober *prober = argument;
   if (!prober->touched) memset(prober->bytes, 1, prober->n_bytes); /* by a thread like the one that will read it */
@@ -215,7 +232,7 @@ static void *probe_main(void *argument) {
 
 // ---- all of them ----
 
-/* False if a thread could not be started. */
+/* The calling thread is the first prober. If a thread cannot be started, the others are told to end. False then. */
 static bool run_probers(Prober *probers, int32_t n) {
   Start start = {.go = 0};
   if (pthread_barrier_init(&start.barrier, NULL, (unsigned)n)) return false;
@@ -231,6 +248,7 @@ static bool run_probers(Prober *probers, int32_t n) {
 
 static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
+/* The shares of the threads lie one after another in a single block, on huge pages, as packed weights do. */
 ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   int32_t n = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
   size_t share = (bytes < MOST_BYTES ? bytes : MOST_BYTES) / (size_t)n / PROBE_LINE * PROBE_LINE;
@@ -253,6 +271,7 @@ ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   return set;
 }
 
+/* The figures of the threads are added up: they ran at the same time. */
 bool probe_round(ProbeSet *set, Probe *probe) {
   *probe = (Probe){0, 0};
   if (!run_probers(set->probers, set->n)) return false;

@@ -23,7 +23,8 @@ typedef struct Probe {
 
 typedef struct ProbeSet ProbeSet;
 
-/* The CPU must be able to run `target`. `bytes` of all threads, at most 512 MiB. NULL if there is no memory. */
+/* `bytes` is the memory of all threads together, at most 512 MiB. The CPU must be able to run `target`. NULL if there
+ * is no memory; else probe_close when done. */
 ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes);
 /* One round, of some milliseconds. False if a thread could not be started. */
 bool probe_round(ProbeSet *set, Probe *probe);

@@ -1,3 +1,7 @@
+/* In: the steps of a program and how long each took in several runs. Out: a table, a Chrome trace, an HTML page. The
+ * paths of the steps are those of the modules that they come from, so modules can be shown as spans above their steps.
+ *
+ * Times of steps are taken on one thread, from barrier to barrier: what a step waits for others is part of it. */
 #include "measure/profile.h"
 
 #include <jansson.h>
@@ -11,13 +15,15 @@ static int compare_times(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Of column `step`; `times` has room for a number per run. */
+/* The median of column `step`; `times` has room for a number per run. */
 static double median(const uint64_t *nanoseconds, size_t runs, size_t n_steps, size_t step, uint64_t *times) {
   for (size_t run = 0; run < runs; run++) times[run] = nanoseconds[run * n_steps + step];
   qsort(times, runs, sizeof *times, compare_times);
   return (double)times[runs / 2];
 }
 
+/* The name of a step is "operation path" (plan_step); the median of each step counts, so the sum is not the median of
+ * whole runs, but nearly. */
 Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads) {
   Profile *profile = ARENA_NEW(arena, Profile);
   *profile = (Profile){.arena = arena, .model = program->name, .isa = program->isa, .threads = threads, .runs = runs};
@@ -49,7 +55,7 @@ typedef struct ProfileSpans {
   uint32_t depth;         /* of the deepest */
 } ProfileSpans;
 
-/* How many bytes of `path` its first `parts` parts take; all of it if there are fewer. */
+/* The number of bytes of `path` that its first `parts` parts take; all of it if it has fewer. */
 static size_t prefix_length(const char *path, uint32_t parts) {
   size_t length = 0;
   while (parts && path[length]) {
@@ -65,7 +71,8 @@ static uint32_t count_parts(const char *path) {
   return n;
 }
 
-/* How many parts two paths begin with in common. */
+/* How many parts two paths have in common at their beginning. "layers.1" and "layers.10" share one, not two: a part
+ * ends at a dot or at the end. */
 static uint32_t common_parts(const char *a, const char *b) {
   uint32_t parts = 0, most = count_parts(a);
   while (parts < most) {
@@ -88,6 +95,9 @@ static void open_modules(const Profile *profile, ProfileSpans *all, size_t *open
   }
 }
 
+/* Steps are laid one after another, and a module lasts from its first step to its last. A module that is left and
+ * entered again gets a second span, as it gets a second bar in the trace; open[k] is the span of the module at depth k
+ * that is open now. */
 static ProfileSpans profile_spans(const Profile *profile) {
   ProfileSpans all = {0};
   uint32_t deepest = 0;
@@ -121,6 +131,7 @@ typedef struct Sum {
   size_t steps;
 } Sum;
 
+/* Sums keep the order in which names are first met. */
 static void add_to(Arena *arena, Map *sums, const char *name, double microseconds) {
   Sum *sum = map_get(sums, name);
   if (!sum) {
@@ -132,6 +143,7 @@ static void add_to(Arena *arena, Map *sums, const char *name, double microsecond
   sum->steps++;
 }
 
+/* The longest first; names decide between equal times, so that the output does not depend on qsort. */
 static int by_time(const void *a, const void *b) {
   const Sum *x = *(const Sum *const *)a, *y = *(const Sum *const *)b;
   int order = (x->microseconds < y->microseconds) - (x->microseconds > y->microseconds);
@@ -157,7 +169,7 @@ static void print_operations(StrBuf *out, const Profile *profile) {
   }
 }
 
-/* Each module once, where it is first met; what it does at several places is added up. */
+/* Each module once, where it is first met; its spans are added up. */
 static void print_modules(StrBuf *out, const Profile *profile) {
   ProfileSpans all = profile_spans(profile);
   Map sums = map_new(profile->arena);
@@ -188,6 +200,8 @@ void profile_table(StrBuf *out, const Profile *profile) {
 
 // ---- the trace ----
 
+/* "X" events of the trace event format: begin and duration in microseconds. One process and one thread, since the
+ * steps are laid one after another. */
 void profile_chrome(StrBuf *out, const Profile *profile) {
   ProfileSpans all = profile_spans(profile);
   json_t *events = json_array();
@@ -224,6 +238,7 @@ static const char head[] =
 
 enum { BAR_HEIGHT = 21 };
 
+/* Paths are identifiers, but the name of a model is the user's. */
 static void add_escaped(StrBuf *out, const char *text) {
   for (; *text; text++) {
     if (*text == '<') strbuf_add(out, "&lt;");
@@ -238,6 +253,8 @@ static double percent(const Profile *profile, double microseconds) {
   return profile->microseconds > 0 ? 100 * microseconds / profile->microseconds : 0;
 }
 
+/* Positions are shares of the whole width, so the page scales with its window. Spans without duration would be
+ * invisible and are left out. */
 static void add_bars(StrBuf *out, const Profile *profile) {
   ProfileSpans all = profile_spans(profile);
   strbuf_printf(out, "<div class=\"bars\" style=\"height:%upx\">\n", (all.depth + 1) * BAR_HEIGHT);
@@ -279,6 +296,7 @@ static void add_steps(StrBuf *out, const Profile *profile) {
   strbuf_add(out, "</table>\n");
 }
 
+/* The page refers to nothing outside itself: it can be mailed. */
 void profile_html(StrBuf *out, const Profile *profile) {
   strbuf_add(out, head);
   strbuf_add(out, "<title>");

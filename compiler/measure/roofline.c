@@ -1,10 +1,14 @@
+/* In: a graph as it was written, or a program with the values of its sizes. Out: floating-point operations, bytes of
+ * weights and caches, and the least seconds that a machine would take. See roofline.h for what counts and what is
+ * free. */
 #include "measure/roofline.h"
 
 #include <string.h>
 
 // ---- the work that a graph asks for, as it is written ----
 
-/* The symbols that stand alone in a dim of some input; the others are 0. */
+/* Reads the sizes off the inputs: a dim that is a symbol alone says what its value is. Symbols that stand in no such
+ * dim are 0, and so is the work that contains them. */
 static void bind_graph_symbols(const Graph *graph, const EvalInputs *inputs, int64_t symbols[SIZE_MAX_SYMBOLS]) {
   memset(symbols, 0, SIZE_MAX_SYMBOLS * sizeof *symbols);
   for (size_t i = 0; i < graph->inputs.n; i++) {
@@ -24,6 +28,8 @@ static double graph_value(const Size *size, const int64_t *symbols) {
   return size_value(size, symbols, &value) ? (double)value : 0;
 }
 
+/* 2 m n k for each product: a multiplication and an addition per element of the sum. Nothing is subtracted for padding
+ * and masked keys, since "how much work the model asks for" must not depend on what the compiler does about it. */
 double roofline_flops_written(const Graph *graph, const EvalInputs *inputs) {
   int64_t symbols[SIZE_MAX_SYMBOLS];
   bind_graph_symbols(graph, inputs, symbols);
@@ -47,6 +53,8 @@ typedef struct Sizes {
   const int64_t *symbols;
 } Sizes;
 
+/* In double: a product of sizes may exceed 64 bits where the model would never fit into memory, and a rounded figure
+ * is good enough here. */
 static double value_of(const Sizes *sizes, tfm_size size) {
   const tfm_polynomial *polynomial = &sizes->program->polynomials[size];
   double sum = 0;
@@ -66,6 +74,7 @@ static void bind(const tfm_program *program, tfm_size size, int64_t dim, int64_t
   if (polynomial->n_terms == 1 && term->degree == 1 && term->coefficient == 1) symbols[term->symbols[0]] = dim;
 }
 
+/* `dims` holds the dims of each input in the order of the program; NULL for one that was left out. */
 static void find_symbols(const tfm_program *program, const int64_t *const *dims, int64_t symbols[MOST_SYMBOLS]) {
   for (uint32_t i = 0; i < program->n_inputs; i++)
     for (uint8_t axis = 0; dims[i] && axis < program->inputs[i].rank; axis++)
@@ -78,13 +87,14 @@ static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank)
   return product;
 }
 
+/* A packed weight is read once, whatever the number of rows: panels are walked in the order in which they lie. */
 static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
   double rows = value_of(sizes, step->rows);
   return (Work){.flops = 2 * rows * (double)step->n * (double)step->k,
                 .weight_bytes = (double)sizes->program->weights[step->weight].bytes};
 }
 
-/* The keys and values of all positions of all rows. */
+/* The keys and values of all positions of all rows, read once by a step; 0 for attention without a cache. */
 static double cache_bytes(const Sizes *sizes, const tfm_attention_step *step) {
   if (step->k_cache == TFM_NONE) return 0;
   const tfm_cache *caches = sizes->program->caches;
@@ -92,7 +102,8 @@ static double cache_bytes(const Sizes *sizes, const tfm_attention_step *step) {
   return value_of(sizes, step->dims[0]) * value_of(sizes, step->dims[step->rank - 1]) * columns * sizeof(float);
 }
 
-/* Under a causal mask, only the pairs that it leaves. */
+/* Two products: queries with keys (h numbers each) and probabilities with values (e numbers each). Under a causal mask
+ * only the pairs that it leaves count: (n + 1) / 2n of n x n. */
 static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
   double pairs = product_of(sizes, step->dims, step->rank);
@@ -100,7 +111,8 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   return (Work){.flops = 2 * pairs * (double)(step->h + step->e), .cache_bytes = cache_bytes(sizes, step)};
 }
 
-/* Steps of preparation do not count: a run does not repeat them. */
+/* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation
+ * do not count, since a run does not repeat them. */
 static Work step_work(const Sizes *sizes, const tfm_step *step) {
   const tfm_program *program = sizes->program;
   if (step->prepare) return (Work){0};
@@ -123,6 +135,7 @@ Work roofline_work_at(const tfm_program *program, const int64_t *symbols) {
   return sum;
 }
 
+/* Each step is bound by whichever takes longer, and steps do not overlap: a barrier stands between them. */
 double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, const Probe *most) {
   const Sizes sizes = {program, symbols};
   double sum = 0;
