@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "passes/match.h"
-#include "passes/match.h"
 
 // ---- fuse-qkv ----
 
@@ -31,12 +30,15 @@ typedef struct Sibling {
   Node *bias;            /* NULL */
   const Node *attention; /* NULL */
   int32_t group;         /* -1: alone */
+  int32_t next;          /* the next of its group; -1: the last */
 } Sibling;
 
 typedef struct Siblings {
   Pass *pass;
   VEC(Sibling) items;
-  int32_t n_groups;
+  VEC(int32_t) firsts; /* of each group: its first sibling */
+  int32_t *of_node;    /* by the id of a linear: its sibling; -1: none. A layer that is applied n times gives 3 n siblings whose
+                          weights have n users each: looking any of them up must not take a walk over all */
 } Siblings;
 
 // ---- what may be merged ----
@@ -82,12 +84,13 @@ static const Node *attention_fed_by(Pass *pass, const Node *result) {
 static void add_if_mergeable(Siblings *s, Node *linear) {
   Pass *pass = s->pass;
   if (linear->attr.expr || !match_is_static(pass, linear->inputs.items[1]) || match_is_static(pass, linear)) return;
-  Sibling sibling = {.linear = linear, .result = linear, .group = -1};
+  Sibling sibling = {.linear = linear, .result = linear, .group = -1, .next = -1};
   Node *user = match_only_user(pass, linear);
   sibling.bias = bias_of(pass, linear, user);
   if (sibling.bias) sibling.result = user;
   if (has_pointwise_user(sibling.result) || graph_is_output(pass->graph, sibling.result)) return;
   sibling.attention = attention_fed_by(pass, sibling.result);
+  s->of_node[linear->id] = (int32_t)s->items.n;
   vec_push(pass->scratch, &s->items, sibling);
 }
 
@@ -98,24 +101,41 @@ static bool belong_together(const Sibling *a, const Sibling *b) {
   return a->attention || match_sibling_paths(a->linear->origin.path, b->linear->origin.path);
 }
 
+/* Siblings join the group of the first that they belong to. Only those of one input are compared. */
 static void form_groups(Siblings *s) {
-  for (size_t i = 0; i < s->items.n; i++)
-    for (size_t j = i + 1; j < s->items.n; j++) {
-      Sibling *a = &s->items.items[i], *b = &s->items.items[j];
-      if (b->group >= 0 || !belong_together(a, b)) continue;
-      if (a->group < 0) a->group = s->n_groups++;
-      b->group = a->group;
+  Map last_of_input = map_new(s->pass->scratch); /* address of an input -> its latest sibling, counted from 1 */
+  int32_t *before = ARENA_ARRAY(s->pass->scratch, int32_t, s->items.n + 1);
+  int32_t *last = ARENA_ARRAY(s->pass->scratch, int32_t, s->items.n + 1); /* of a group */
+  for (int32_t i = 0; i < (int32_t)s->items.n; i++) {
+    Sibling *sibling = &s->items.items[i];
+    const Node *input = sibling->linear->inputs.items[0];
+    const MapEntry *known = map_find(&last_of_input, &input, sizeof input);
+    before[i] = known ? (int32_t)(intptr_t)known->value - 1 : -1;
+    map_put_n(&last_of_input, &input, sizeof input, (void *)(intptr_t)(i + 1));
+    int32_t first = -1;
+    for (int32_t other = before[i]; other >= 0; other = before[other])
+      if (belong_together(&s->items.items[other], sibling)) first = other;
+    if (first < 0) continue;
+    Sibling *a = &s->items.items[first];
+    if (a->group < 0) {
+      a->group = (int32_t)s->firsts.n;
+      last[a->group] = first;
+      vec_push(s->pass->scratch, &s->firsts, first);
     }
+    sibling->group = a->group;
+    s->items.items[last[a->group]].next = i;
+    last[a->group] = i;
+  }
 }
 
-/* The next member of a group from the i-th sibling on; NULL: no more. */
-static const Sibling *next_member(const Siblings *s, size_t *i, int32_t group) {
-  while (*i < s->items.n && s->items.items[*i].group != group) ++*i;
-  return *i < s->items.n ? &s->items.items[(*i)++] : NULL;
+/* The member after the i-th sibling, or the first of the group if *i is -1; NULL: no more. */
+static const Sibling *next_member(const Siblings *s, int32_t *i, int32_t group) {
+  *i = *i < 0 ? s->firsts.items[group] : s->items.items[*i].next;
+  return *i < 0 ? NULL : &s->items.items[*i];
 }
 
 static bool same_weights(const Siblings *s, int32_t a, int32_t b) {
-  size_t i = 0, j = 0;
+  int32_t i = -1, j = -1;
   const Sibling *x, *y;
   do {
     x = next_member(s, &i, a);
@@ -134,18 +154,16 @@ typedef struct Asked {
 
 static bool merged_alike(const void *context, const Node *user, const Node *as) {
   const Asked *asked = context;
-  for (size_t i = 0; i < asked->siblings->items.n; i++) {
-    const Sibling *other = &asked->siblings->items.items[i];
-    if (other->linear == user && other->group >= 0 && user->inputs.items[1] == as)
-      return other->group == asked->group || same_weights(asked->siblings, other->group, asked->group);
-  }
-  return false;
+  int32_t number = asked->siblings->of_node[user->id];
+  const Sibling *other = number < 0 ? NULL : &asked->siblings->items.items[number];
+  if (!other || other->group < 0 || user->inputs.items[1] != as) return false;
+  return other->group == asked->group || same_weights(asked->siblings, other->group, asked->group);
 }
 
 static bool weights_agree(const Siblings *s, int32_t group) {
   Asked asked = {s, group};
   const Sibling *member;
-  for (size_t i = 0; (member = next_member(s, &i, group));) {
+  for (int32_t i = -1; (member = next_member(s, &i, group));) {
     WeightRegion region = weight_region(member->linear->inputs.items[1], 0, -1);
     if (!weight_uses_agree(s->pass, &region, merged_alike, &asked)) return false;
   }
@@ -158,9 +176,9 @@ static Node *merged_bias(const Siblings *s, Builder *b, int32_t group) {
   VEC(Node *) parts = {0};
   bool any = false;
   const Sibling *member;
-  for (size_t i = 0; (member = next_member(s, &i, group));) any |= member->bias != NULL;
+  for (int32_t i = -1; (member = next_member(s, &i, group));) any |= member->bias != NULL;
   if (!any) return NULL;
-  for (size_t i = 0; (member = next_member(s, &i, group));) {
+  for (int32_t i = -1; (member = next_member(s, &i, group));) {
     Node *zeros = member->bias ? NULL : build_full(b, 0, 1, &member->linear->inputs.items[1]->dims[0]);
     vec_push(s->pass->scratch, &parts, member->bias ? member->bias : zeros);
   }
@@ -171,7 +189,7 @@ static void merge(const Siblings *s, int32_t group) {
   Pass *pass = s->pass;
   VEC(Node *) weights = {0};
   const Sibling *member, *first = NULL;
-  for (size_t i = 0; (member = next_member(s, &i, group));) {
+  for (int32_t i = -1; (member = next_member(s, &i, group));) {
     if (!first) first = member;
     vec_push(pass->scratch, &weights, member->linear->inputs.items[1]);
   }
@@ -182,24 +200,26 @@ static void merge(const Siblings *s, int32_t group) {
   if (bias) merged = build_binary(&b, OP_ADD, merged, bias);
   pass_record(pass, FUSION_QKV, true, first->linear, "%zu projections of one input as one", weights.n);
   int64_t column = 0, n;
-  for (size_t i = 0; (member = next_member(s, &i, group)); column += n) {
+  for (int32_t i = -1; (member = next_member(s, &i, group)); column += n) {
     size_is_const(dim_from_end(member->linear, 0), &n);
     Builder here = pass_builder(pass, first->linear, member->linear);
     graph_replace_uses(pass->graph, member->result, match_slice(&here, merged, merged->rank - 1u, column, n));
   }
-  for (size_t i = 0; (member = next_member(s, &i, group));) match_delete_unused(pass, member->result);
+  for (int32_t i = -1; (member = next_member(s, &i, group));) match_delete_unused(pass, member->result);
 }
 
 bool pass_fuse_qkv(Pass *pass) {
-  Siblings s = {.pass = pass};
+  Siblings s = {.pass = pass, .of_node = ARENA_ARRAY(pass->scratch, int32_t, pass->graph->next_id + 1)};
+  memset(s.of_node, -1, (pass->graph->next_id + 1) * sizeof *s.of_node);
   for (Node *node = pass->graph->first; node; node = node->next)
     if (node->op == OP_LINEAR) add_if_mergeable(&s, node);
   form_groups(&s);
-  bool *agreed = ARENA_ARRAY(pass->scratch, bool, s.n_groups + 1);
-  for (int32_t group = 0; group < s.n_groups; group++) agreed[group] = weights_agree(&s, group);
+  const int32_t n_groups = (int32_t)s.firsts.n;
+  bool *agreed = ARENA_ARRAY(pass->scratch, bool, n_groups + 1);
+  for (int32_t group = 0; group < n_groups; group++) agreed[group] = weights_agree(&s, group);
   bool changed = false;
-  for (int32_t group = 0; group < s.n_groups; group++) {
-    size_t i = 0;
+  for (int32_t group = 0; group < n_groups; group++) {
+    int32_t i = -1;
     if (agreed[group]) merge(&s, group);
     else pass_record(pass, FUSION_QKV, false, next_member(&s, &i, group)->linear,
                      "a weight is used elsewhere too, it would be packed twice");
