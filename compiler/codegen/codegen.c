@@ -12,7 +12,8 @@
 
 // ---- the host ----
 
-/* Features that targets may ask for, as literals, because messages keep the names. Lists look like "+avx,+fma". */
+/* Features that targets may ask for, as literals, because messages keep the names after LLVM's list is gone. Lists
+ * look like "+avx,+fma". */
 static const char *const features[] = {"sse2",    "avx",      "avx2",     "fma",      "f16c",
                                        "bmi",     "bmi2",     "lzcnt",    "movbe",    "popcnt",
                                        "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"};
@@ -34,6 +35,7 @@ static const char *feature_name(const char *text, size_t length) {
   return "a feature that tfmc does not know";
 }
 
+/* Compares the first part of the triples: features of another architecture would mean nothing here. */
 static bool same_architecture(const TargetInfo *target) {
   char *host = LLVMGetDefaultTargetTriple();
   size_t n = strcspn(target->llvm_triple, "-");
@@ -55,6 +57,7 @@ const char *host_lacks(const TargetInfo *target) {
   return missing;
 }
 
+/* Rows stand from the least to the most, so the last one that the host can run is the best. */
 const TargetInfo *host_target(void) {
   const TargetInfo *best = &targets[0];
   for (const TargetInfo *target = targets; target->name; target++)
@@ -71,7 +74,6 @@ const char *host_cpu_name(Arena *arena) {
 
 // ---- machines and objects ----
 
-/* In: modules of kernels. Out: object files or assembly text in memory. */
 
 /* Registers the only back end that targets.def needs; LLVM ignores repetitions. */
 static bool find_backend(Diag *diag, const TargetInfo *target, LLVMTargetRef *backend) {
@@ -86,6 +88,8 @@ static bool find_backend(Diag *diag, const TargetInfo *target, LLVMTargetRef *ba
   return false;
 }
 
+/* Position-independent code with the small code model: kernels call nothing, and their constants lie next to them, so
+ * the same object serves the JIT and a shared library. */
 LLVMTargetMachineRef target_machine(Diag *diag, const TargetInfo *target) {
   LLVMTargetRef backend;
   if (!find_backend(diag, target, &backend)) return NULL;

@@ -43,6 +43,9 @@ static void function_text_attribute(Emitter *e, const char *name, const char *va
   LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
 }
 
+/* LLVM's x86 back end prefers vectors of 256 bits on many CPUs even where 512 exist, and would split a tile's
+ * registers; the two width attributes forbid that. no-builtins keeps LLVM from turning a loop into a call of memset or
+ * memcpy: a kernel must call nothing. */
 LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n,
                            const LLVMTypeRef *parameters) {
   enum { MOST = 9 };
@@ -52,7 +55,7 @@ LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, uns
   e->function = LLVMAddFunction(e->module, name, LLVMFunctionType(result, types, n, 0));
   LLVMSetVisibility(e->function, LLVMHiddenVisibility);
   LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, enum_attribute(e, "nounwind"));
-  char bits[16]; /* the width at which LLVM splits vectors; its x86 back end would prefer 256 bits to 512 */
+  char bits[16];
   snprintf(bits, sizeof bits, "%u", e->target->vector_floats * 32);
   function_text_attribute(e, "prefer-vector-width", bits);
   function_text_attribute(e, "min-legal-vector-width", bits);
@@ -121,6 +124,7 @@ LLVMValueRef emit_store(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, un
   return store;
 }
 
+/* An alloca in the entry block is memory of the frame; one in a loop would take new memory in every turn. */
 LLVMValueRef emit_stack(Emitter *e, LLVMTypeRef type, unsigned alignment) {
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
   LLVMBasicBlockRef entry = LLVMGetEntryBasicBlock(e->function);
@@ -133,11 +137,13 @@ LLVMValueRef emit_stack(Emitter *e, LLVMTypeRef type, unsigned alignment) {
   return memory;
 }
 
+/* Arguments of llvm.prefetch: the address, 0 for reading, the locality, 1 for data. */
 void emit_prefetch(Emitter *e, LLVMValueRef pointer, unsigned locality) {
   LLVMValueRef arguments[] = {pointer, emit_i32(e, 0), emit_i32(e, locality), emit_i32(e, 1)};
   emit_intrinsic(e, "llvm.prefetch", e->pointer, 4, arguments);
 }
 
+/* Names are literals, so they may be kept as pointers. */
 static EmittedIntrinsic *declare_intrinsic(Emitter *e, const char *name, LLVMTypeRef first, LLVMTypeRef second) {
   for (unsigned i = 0; i < e->n_intrinsics; i++) {
     EmittedIntrinsic *known = &e->intrinsics[i];
@@ -207,6 +213,7 @@ LLVMValueRef loop_carry(Emitter *e, Loop *loop, LLVMValueRef initial) {
 
 void loop_next(Loop *loop, unsigned i, LLVMValueRef value) { loop->next[i] = value; }
 
+/* The block behind a loop is reached from its end, or past it if nothing ran; the phi chooses. */
 static LLVMValueRef after_value(Emitter *e, Loop *loop, LLVMBasicBlockRef latch, LLVMValueRef initial,
                                 LLVMValueRef last) {
   LLVMValueRef phi = LLVMBuildPhi(e->builder, LLVMTypeOf(initial), "");
@@ -216,6 +223,8 @@ static LLVMValueRef after_value(Emitter *e, Loop *loop, LLVMBasicBlockRef latch,
   return phi;
 }
 
+/* nsw: an index never overflows, because `end` and a step of a few hundred are far from the ends of an i64. The block
+ * behind the loop moves behind the body, so that code lies in the order in which it runs. */
 void loop_end(Emitter *e, Loop *loop) {
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->builder);
   LLVMValueRef next = LLVMBuildNSWAdd(e->builder, loop->index, loop->step, "");

@@ -1,6 +1,8 @@
 /* Emitter: what every function that emits code has at hand: builder, types, the target, the function being written.
  *
- * In: a module and a target. Out: instructions where the builder stands. Nothing here knows any kernel. */
+ * In: a module and a target. Out: instructions where the builder stands. Nothing here knows any kernel. The emitter
+ * owns its builder (emitter_destroy); the module and the arena belong to the caller. Refuses nothing: misuse is a
+ * CHECK. */
 #ifndef TFM_CODEGEN_EMITTER_H
 #define TFM_CODEGEN_EMITTER_H
 
@@ -35,9 +37,11 @@ typedef struct Emitter {
 Emitter emitter_new(Arena *arena, LLVMModuleRef module, const TargetInfo *target);
 void emitter_destroy(Emitter *e);
 
-/* A new function whose entry block the builder stands in. It unwinds nothing and is hidden from other libraries. */
+/* Begins a function; the builder then stands in its entry block. The function unwinds nothing and is hidden, so that a
+ * library exports only what its header declares. */
 LLVMValueRef emit_function(Emitter *e, const char *name, LLVMTypeRef result, unsigned n, const LLVMTypeRef *parameters);
-/* Promises about pointer parameter `i`: nothing else in the function reaches what it points to; it is only read. */
+/* Promises to LLVM about pointer parameter `i`, which callers must keep: nothing else in the function reaches what it
+ * points to; the function only reads it. */
 void emit_parameter_noalias(Emitter *e, unsigned i);
 void emit_parameter_readonly(Emitter *e, unsigned i);
 LLVMBasicBlockRef emit_block(Emitter *e, const char *name);

@@ -1,6 +1,8 @@
-/* In: vectors of f32. Out: the functions of math.h as straight code without branches.
+/* In: vectors of f32. Out: the functions of math.h as straight code without branches: all lanes take the same
+ * instructions, so a lane costs and gives the same whatever its neighbours hold.
  *
- * The coefficients are minimax fits of our own (relative error of the result, rounded to f32 from the lowest on). */
+ * The coefficients are minimax fits of our own (relative error of the result, rounded to f32 from the lowest on). They
+ * are part of the bits of every model: whoever changes one changes results. */
 #include "codegen/math.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -33,6 +35,8 @@ static Lanes with_sign(Emitter *e, Lanes a, Lanes b) {
 
 // ---- exp ----
 
+/* ln 2 in two pieces (Cody and Waite). The first has few enough bits that n * ln2_high is exact, so the reduction
+ * loses nothing where x and n ln 2 nearly cancel. */
 static const double ln2_high = 0x1.62e4p-1, ln2_low = 0x1.7f7d1cp-20; /* n * ln2_high is exact */
 static const double log2_e = 0x1.715476p+0;
 
@@ -65,7 +69,8 @@ Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
 
 // ---- log ----
 
-/* x = m 2^n with m in [sqrt 1/2, sqrt 2); log x = n ln 2 + log m. */
+/* x = m 2^n with m in [sqrt 1/2, sqrt 2); log x = n ln 2 + log m. Subtracting the bits of sqrt 1/2 first makes the
+ * exponent field of the difference n. Denormal x are scaled by 2^23, which n gives back. */
 Lanes math_log(Emitter *e, Lanes x) {
   static const float c[] = {0x1.555548p-2f, -0x1.000070p-2f, 0x1.99a542p-3f,  -0x1.552f10p-3f, 0x1.2302f8p-3f,
                             -0x1.00ff0ep-3f, 0x1.f04542p-4f, -0x1.bf2912p-4f, 0x1.b09e5ap-5f};
@@ -91,7 +96,8 @@ Lanes math_log(Emitter *e, Lanes x) {
 
 // ---- erf, tanh ----
 
-/* Near 0: x + x p(x^2). Else 1 - exp(-(|x| + |x| q(|x|))). */
+/* Near 0: x + x p(x^2). Else 1 - exp(-(|x| + |x| q(|x|))). Beyond 3.95 erf is 1 in f32, and the bound keeps q where it
+ * was fitted. */
 Lanes math_erf(Emitter *e, Lanes x) {
   static const float near[] = {0x1.06eba8p-3f,  -0x1.812740p-2f,  0x1.ce2d62p-4f, -0x1.b800d6p-6f,
                                0x1.5446f6p-8f, -0x1.a5eb02p-11f, 0x1.4ef872p-14f};
@@ -105,7 +111,8 @@ Lanes math_erf(Emitter *e, Lanes x) {
   return with_sign(e, lanes_select(e, is_far, large, small), x);
 }
 
-/* Near 0: x + x^3 p(x^2). Else 1 - 2 / (exp(2 |x|) + 1). */
+/* Near 0: x + x^3 p(x^2), because 1 - 2 / (exp(2 |x|) + 1), which is used elsewhere, would cancel there. exp is
+ * bounded by 40: far beyond that of the result being 1, and below overflow. */
 Lanes math_tanh(Emitter *e, Lanes x) {
   static const float near[] = {-0x1.55552ep-2f, 0x1.110614p-3f, -0x1.b81740p-5f, 0x1.512de6p-6f, -0x1.7172ecp-8f};
   Lanes a = lanes_abs(e, x), square = lanes_mul(e, a, a), one = lanes_number(e, 1), n, whole;

@@ -1,10 +1,10 @@
-/* Math: the functions of the language on bundles of vectors, in code of our own, so that a number doesn't depend on a
- * library, on the instruction set (with FMA) or on its place in a vector.
+/* Math: the functions of the language on bundles of vectors, in code of our own, so that a number does not depend on a
+ * library, on the instruction set (with FMA) or on its position in a vector.
  *
  * In: any f32, infinities and NaN included (NaN gives NaN). Out: errors in units of the last place of the result:
  *   exp, log, erf below 1; sin, cos, tanh below 1.5; sigmoid 2.5, silu 3; gelu, gelu_tanh, quick_gelu 1e-6 absolute
  *   below |x| = 10.
- * tests/unit/test_vector_math.c measures them. sqrt and division are exact to half a unit already. */
+ * tests/unit/test_vector_math.c measures them. sqrt and division are exact to half a unit already. Refuses nothing. */
 #ifndef TFM_CODEGEN_MATH_H
 #define TFM_CODEGEN_MATH_H
 

@@ -1,4 +1,4 @@
-/* In: bundles of vectors. Out: one instruction per vector, those of a bundle side by side. */
+/* In: bundles of vectors. Out: one instruction per vector, those of a bundle next to each other. See vector.h. */
 #include "codegen/vector.h"
 
 #include "base/check.h"
@@ -103,7 +103,8 @@ Lanes lanes_as_f32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a
 
 // ---- rounding, powers of two ----
 
-/* Adding 1.5 * 2^23 leaves the integer in the low bits, rounded to nearest even, without an instruction for it. */
+/* Adding 1.5 * 2^23 leaves the integer in the low bits of the sum, rounded to nearest even, without an instruction for
+ * rounding, which the baseline lacks. 0x4b400000 are the bits of 1.5 * 2^23. */
 Lanes lanes_round_product(Emitter *e, Lanes a, Lanes b, Lanes *whole) {
   Lanes magic = lanes_number(e, 0x1.8p23);
   Lanes shifted = lanes_fma(e, a, b, magic);
@@ -115,13 +116,13 @@ Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole) {
   return lanes_round_product(e, a, lanes_number(e, factor), whole);
 }
 
-/* 2^n by its bits, n in [-126, 127]. */
+/* 2^n by its bits, the biased exponent, for n in [-126, 127]. */
 static Lanes power_of_two(Emitter *e, Lanes n) {
   Lanes biased = lanes_binary(e, LLVMBuildAdd, n, lanes_bits(e, 127));
   return lanes_as_f32(e, lanes_binary(e, LLVMBuildShl, biased, lanes_bits(e, 23)));
 }
 
-/* In the form that AVX-512 has: a vector to merge with, a mask, a rounding mode. */
+/* Arguments in the form that AVX-512 has: the value, the power, a vector to merge with, a mask, a rounding mode. */
 static Lanes scalef(Emitter *e, Lanes a, Lanes n) {
   Lanes r = {{NULL}};
   for (unsigned i = 0; i < e->n_vectors; i++) {
@@ -132,8 +133,8 @@ static Lanes scalef(Emitter *e, Lanes a, Lanes n) {
   return r;
 }
 
-/* Two multiplications: one by half of the power, which is exact, then one that rounds. An instruction that does it at
- * once gives the same bits. */
+/* Two multiplications: one by half of the power, which is exact because a is near 1, then one that rounds, possibly to
+ * a denormal. An instruction that does both at once gives the same bits. */
 Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole) {
   if (e->target->scalef) return scalef(e, a, n);
   Lanes half = lanes_binary(e, LLVMBuildAShr, whole, lanes_bits(e, 1));

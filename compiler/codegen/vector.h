@@ -1,8 +1,9 @@
 /* Vectors: Lanes is a bundle of vectors of 16 lanes that are computed side by side, so that the latency of one is
  * hidden behind the others. e->n_vectors of them are in use.
  *
- * 16 lanes on every target: LLVM splits them where registers are shorter, so the numbers are the same everywhere. The
- * operations are those of one vector, done for each of the bundle. Kinds: f32, i32, bool (i1). */
+ * In: bundles of f32, i32 or bool (i1). Out: one instruction per vector of the bundle. There are 16 lanes on every
+ * target: LLVM splits them where registers are shorter, so the numbers are the same everywhere. Lanes are plain values
+ * of the compiler; members beyond n_vectors may be NULL. Refuses nothing. */
 #ifndef TFM_CODEGEN_VECTOR_H
 #define TFM_CODEGEN_VECTOR_H
 
@@ -21,7 +22,9 @@ LLVMTypeRef lanes_type(LLVMTypeRef element); /* <16 x element> */
 /* `n` times the same scalar in a vector: constants stay constants. */
 LLVMValueRef emit_splat(Emitter *e, LLVMValueRef scalar, unsigned n);
 LLVMValueRef emit_ramp(Emitter *e, unsigned n); /* <n x i32> 0 1 2 ... */
-/* a * b + c of vectors or scalars: one rounding where the target has FMA, else two. */
+/* a * b + c of vectors or scalars: one rounding where the target has FMA, else two. This is the only operation
+ * whose bits
+ * depend on the target, and the reason why the x86-64 baseline agrees within tolerance only. */
 LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 
 Lanes lanes_same(LLVMValueRef vector);       /* the same vector in every place */

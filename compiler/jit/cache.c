@@ -1,4 +1,10 @@
 #define _GNU_SOURCE /* secure_getenv */
+/* In: plans and objects. Out: entries of the folder. See cache.h.
+ *
+ * An entry is written under no name and renamed when it is complete (weights/files.h), so a reader finds a whole entry
+ * or none, without locks. Two processes that generate the same code both write it; the last rename wins, and both
+ * files have the same bytes. Readers work on an open file, which stays as it was when another process removes or
+ * replaces its name. */
 #include "jit/cache.h"
 
 #include <dirent.h>
@@ -28,6 +34,8 @@ typedef struct Footer { /* the end of an entry, after the object */
 
 // ---- the folder ----
 
+/* secure_getenv: a process with raised privileges must not take a folder from the user's environment. XDG asks for
+ * relative paths to be ignored. */
 const char *cache_default_folder(Arena *arena) {
   const char *chosen = secure_getenv("TFM_CACHE_DIR"), *caches = secure_getenv("XDG_CACHE_HOME"),
              *home = secure_getenv("HOME");
@@ -36,7 +44,8 @@ const char *cache_default_folder(Arena *arena) {
   return home && *home == '/' ? arena_printf(arena, "%s/.cache/tfmc", home) : NULL;
 }
 
-/* Makes the folder and its parent, no more. Failure shows when the caller looks at the folder again. */
+/* Makes the folder and its parent, no more: a mistyped path should not become a tree. Failure shows when the caller
+ * looks at the folder again. */
 static void make_folder(Arena *arena, const char *folder) {
   char *path = arena_strdup(arena, folder), *slash = strrchr(path, '/');
   if (slash && slash != path) {
@@ -47,7 +56,7 @@ static void make_folder(Arena *arena, const char *folder) {
   mkdir(path, 0700);
 }
 
-/* Whether it belongs to this user and nobody else may change it. */
+/* Whether it belongs to this user and nobody else may change it. What an entry holds is executed. */
 static bool is_private(const struct stat *status) {
   return status->st_uid == geteuid() && !(status->st_mode & (S_IWGRP | S_IWOTH));
 }
@@ -72,6 +81,8 @@ static const char *entry_path(Arena *arena, const CodeCache *cache, const CacheK
 
 // ---- keys ----
 
+/* code_identity is a hash of the sources that decide code, so a changed emitter never meets an old entry. The
+ * specification says everything else (kernel_spec_print). */
 CacheKey cache_key(const Plan *plan) {
   Arena *scratch = arena_create();
   StrBuf text = strbuf_new(scratch);
@@ -94,6 +105,7 @@ CacheKey cache_key(const Plan *plan) {
 
 // ---- entries ----
 
+/* The hash covers the key too, so an entry that was renamed is not taken for another. */
 static Footer footer_of(const CacheKey *key, const char *object, size_t size) {
   Footer footer = {.object_bytes = size, .key = *key};
   memcpy(footer.magic, entry_magic, sizeof footer.magic);
@@ -118,7 +130,8 @@ static bool read_whole(int fd, char *bytes, size_t size) {
   return true;
 }
 
-/* The object of an open entry that is whole, or NULL. */
+/* Returns the object of an open entry if the entry is whole, else NULL. The checks are made on the open file and not
+ * on its name, which may change meanwhile. */
 static const char *read_entry(Arena *arena, int fd, const CacheKey *key, uint64_t most_bytes, size_t *size) {
   struct stat status;
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_private(&status)) return NULL;
@@ -131,6 +144,7 @@ static const char *read_entry(Arena *arena, int fd, const CacheKey *key, uint64_
   return memcmp(object + *size, &expected, sizeof expected) == 0 ? object : NULL;
 }
 
+/* O_NOFOLLOW and O_NONBLOCK: a link or a pipe of that name must not lead elsewhere or wait. */
 const char *cache_read(Arena *arena, const CodeCache *cache, const CacheKey *key, size_t *size) {
   int fd = open(entry_path(arena, cache, key), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return NULL;
@@ -157,6 +171,7 @@ static int by_use(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
+/* Only names that this program makes are entries; anything else in the folder is left alone. */
 static uint64_t list_entries(Arena *arena, DIR *folder, Entries *entries) {
   uint64_t total = 0;
   for (const struct dirent *found; (found = readdir(folder));) {
@@ -173,7 +188,8 @@ static uint64_t list_entries(Arena *arena, DIR *folder, Entries *entries) {
   return total;
 }
 
-/* It does no harm if another process removes an entry first, or is reading one: open files stay. */
+/* Removes entries in the order of their last use until the rest fits. It does no harm if another process removes an
+ * entry first or is reading one. */
 static void remove_oldest(Arena *arena, const CodeCache *cache) {
   DIR *folder = opendir(cache->folder);
   if (!folder) return;
@@ -187,6 +203,7 @@ static void remove_oldest(Arena *arena, const CodeCache *cache) {
   closedir(folder);
 }
 
+/* Errors go to a Diag that nobody hears: a cache that cannot be written must not fail a run. */
 void cache_write(const CodeCache *cache, const CacheKey *key, const char *object, size_t size) {
   if (size + sizeof(Footer) > cache->most_bytes) return;
   Arena *scratch = arena_create();

@@ -1,11 +1,12 @@
-/* Cache: objects with generated code, kept in a folder from one run of the compiler to the next.
+/* Cache: objects with generated code, stored in a folder from one run of the compiler to the next
+ * (docs/decisions/0008-code-cache.md).
  *
- * In: a plan's kernels. Out: the object that was made for the same ones before. An entry is one file, named by a hash
- * of all that decides its bytes: the compiler and its version, LLVM's, the target, every kernel's name and
- * specification. It ends with its length and a hash, checked before use; what is damaged counts as absent and is
- * replaced. Files appear whole or not at all, so any number of processes may share a folder. Refused: folders and
- * files of other users, or that others may write to. Nothing here is ever an error of the user's: without a cache,
- * code is generated anew. */
+ * In: a plan's kernels. Out: the object that was made for the same ones before, in the caller's arena. An entry is one
+ * file, named by a hash of all that decides its bytes: the compiler and its version, LLVM's, the target, every
+ * kernel's name and specification. It ends with its length and a hash, which are checked before use; a damaged entry
+ * counts as absent and is replaced. Files appear whole or not at all, so any number of processes may share a folder.
+ * Refused: folders and files of other users, or that others may write to, because their contents would be run. Nothing
+ * here is ever an error of the user's: without a cache, code is generated anew. */
 #ifndef TFM_JIT_CACHE_H
 #define TFM_JIT_CACHE_H
 
@@ -28,10 +29,12 @@ const char *cache_default_folder(Arena *arena);
 /* Makes the folder, and the one above it, if they are missing. NULL if it may not be used, or if `folder` is NULL. */
 const CodeCache *cache_open(Arena *arena, const char *folder, uint64_t most_bytes);
 
+/* Equal exactly for plans whose kernels are the same code, as far as 128 bits can tell. */
 CacheKey cache_key(const Plan *plan);
-/* The bytes of the object, in the arena, or NULL. */
+/* Returns the bytes of the object, in the arena, or NULL. Marks the entry as used. */
 const char *cache_read(Arena *arena, const CodeCache *cache, const CacheKey *key, size_t *size);
-/* Stores the object if that is possible, and removes the entries that were not used for longest if there are too many. */
+/* Stores the object if that is possible, and removes the entries that were not used for longest if there are too
+ * many. */
 void cache_write(const CodeCache *cache, const CacheKey *key, const char *object, size_t size);
 
 #endif

@@ -25,6 +25,7 @@ static bool failed(Diag *diag, LLVMErrorRef error) {
   return true;
 }
 
+/* CPU time and not elapsed time, so that a busy machine does not show in statistics. */
 static double thread_seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -40,6 +41,7 @@ static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan, LLVMTargetMach
   return object;
 }
 
+/* A cached object is loaded exactly as a new one is, so nothing depends on where it came from. */
 static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine,
                                            const CodeCache *cache) {
   if (!cache) return generate(diag, plan, machine);
@@ -64,7 +66,7 @@ static LLVMMemoryBufferRef find_object(Diag *diag, const Plan *plan, const CodeC
   return object;
 }
 
-/* The sizes of all sections of instructions. */
+/* Sums the sizes of all sections of instructions. */
 static uint64_t code_bytes(LLVMMemoryBufferRef object) {
   uint64_t bytes = 0;
   char *message = NULL;
@@ -97,6 +99,7 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   return true;
 }
 
+/* The object belongs to LLJIT once it has been handed over, even if that fails; before, it must be disposed of here. */
 static bool load(Arena *arena, Diag *diag, const Plan *plan, LLVMMemoryBufferRef object, Jit *jit) {
   if (failed(diag, LLVMOrcCreateLLJIT(&jit->lljit, NULL))) {
     LLVMDisposeMemoryBuffer(object);

@@ -1,7 +1,9 @@
 /* JIT: code for a plan in this process, by ORC LLJIT.
  *
- * In: a plan. Out: plan->program with the addresses of its kernels, valid until jit_destroy. No page is ever writable
- * and executable at once. */
+ * In: a plan, and a cache of code or none. Out: plan->program with the addresses of its kernels, valid until
+ * jit_destroy. The Jit lives in the arena but owns its code, so jit_destroy must be called before the arena goes. No
+ * page is ever writable and executable at once. Refused: a target that this CPU cannot run (DIAG_CPU), and what LLVM
+ * reports (DIAG_TOOL). */
 #ifndef TFM_JIT_JIT_H
 #define TFM_JIT_JIT_H
 
@@ -15,9 +17,10 @@ typedef struct JitStatistics {
   uint32_t n_kernels;
 } JitStatistics;
 
-/* NULL after an error. `statistics` may be NULL. */
+/* Returns NULL after an error. `statistics` may be NULL. */
 Jit *jit_create(Arena *arena, Diag *diag, const Plan *plan, JitStatistics *statistics);
-/* The same with the code of the cache, if it is there; else it is there afterwards. `cache` may be NULL. */
+/* The same with the code that the cache has for these kernels; if it has none, the new code is stored. `cache` may be
+ * NULL. */
 Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCache *cache, JitStatistics *statistics);
 const tfm_program *jit_program(const Jit *jit);
 void jit_destroy(Jit *jit);

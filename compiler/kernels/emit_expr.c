@@ -1,4 +1,5 @@
-/* In: expressions. Out: their operations in order, each emitted once for all vectors of a bundle. */
+/* In: expressions. Out: their operations in order, each emitted once for all vectors of a bundle. LLVM runs no passes
+ * over this IR (codegen.h), so what must not be computed twice is not emitted twice. */
 #include "kernels/emit_expr.h"
 
 #include <string.h>
@@ -29,6 +30,7 @@ static void flatten(Flattener *f, const Expr *expr) {
   map_put_n(&f->numbers, &expr, sizeof expr, (void *)(uintptr_t)f->nodes.n);
 }
 
+/* Whether the value is the same in all columns of a row. Constants are; an operation is if all its arguments are. */
 static bool is_per_row(Flattener *f, const ExprProgram *program, uint32_t i) {
   const Expr *expr = program->nodes[i];
   if (expr->kind == EXPR_CONST) return true;
@@ -62,6 +64,8 @@ bool expr_divides(const ExprProgram *program) {
   return false;
 }
 
+/* Whether the expression takes so many registers that fewer vectors must be computed at once. A polynomial holds its
+ * argument and a sum across all its steps. That 24 operations are long without one is a round guess. */
 bool expr_is_long(const ExprProgram *program) {
   for (uint32_t i = 0; i < program->n; i++)
     if (program->nodes[i]->kind == EXPR_OP && op_table[program->nodes[i]->op].cost == COST_POLYNOMIAL) return true;
@@ -89,6 +93,7 @@ static Lanes emit_node(ExprEmitter *emitter, uint32_t i) {
   return emit_op(emitter, expr, args);
 }
 
+/* One vector is computed and stands for all of the bundle, since it is the same in every column. */
 void emit_expr_per_row(ExprEmitter *emitter) {
   ExprProgram *program = emitter->program;
   unsigned n_vectors = emitter->e->n_vectors;

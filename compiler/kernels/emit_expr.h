@@ -1,7 +1,8 @@
 /* Emit expr: the one place where expressions (graph/expr.h) become vector code.
  *
  * In: an expression and a function that loads its leaves. Out: its value for the lanes of e->n_vectors vectors. Shared
- * subtrees are computed once, and what is the same for a whole row can be computed before the columns are walked. */
+ * subtrees are computed once, and what is the same for a whole row can be computed before the columns are walked. An
+ * ExprProgram lives in the given arena. Refuses nothing: every pointwise operation of ops.def has an emitter. */
 #ifndef TFM_KERNELS_EMIT_EXPR_H
 #define TFM_KERNELS_EMIT_EXPR_H
 

@@ -1,5 +1,7 @@
-/* In: an operation of ops.def and the values of its arguments. Out: its vector code, from the function that its
- * row names. NaN propagates as in PyTorch; integers wrap; nothing traps. */
+/* In: an operation of ops.def and the values of its arguments. Out: its vector code, from the function that its row
+ * names. NaN propagates as in PyTorch; integers wrap; nothing traps. Every operation is the same sequence of
+ * instructions for each lane, so an element does not depend on its neighbours; the reference interpreter
+ * (graph/eval*.c) shares no code with it. */
 #include "base/check.h"
 #include "codegen/math.h"
 #include "kernels/emit_expr.h"
@@ -39,6 +41,7 @@ static Lanes emit_op_rsqrt(ExprEmitter *emitter, const Expr *expr, const Lanes *
   return lanes_div(emitter->e, lanes_number(emitter->e, 1), lanes_sqrt(emitter->e, args[0]));
 }
 
+/* The comparison fails for NaN, which therefore stays. */
 static Lanes emit_op_relu(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   Lanes zero = lanes_number(emitter->e, 0);
@@ -56,7 +59,8 @@ static Lanes emit_op_to_f32(ExprEmitter *emitter, const Expr *expr, const Lanes 
   return lanes_convert(emitter->e, from == DTYPE_BOOL ? LLVMUIToFP : LLVMSIToFP, args[0], emitter->e->f32);
 }
 
-/* The conversion is defined only for numbers in range, so others are replaced before and after it. */
+/* LLVM defines the conversion only for numbers in range: elsewhere its result is poison. So other numbers are replaced
+ * before it, and the result after it by the smallest i32. */
 static Lanes emit_op_to_i32(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   Emitter *e = emitter->e;
   DType from = expr->args[0]->dtype;
@@ -82,6 +86,8 @@ static Lanes emit_op_div(ExprEmitter *emitter, const Expr *expr, const Lanes *ar
   return lanes_div(emitter->e, args[0], args[1]);
 }
 
+/* Notes a division by zero in a lane that is in use. Lanes beyond the columns hold arbitrary numbers, zeros included,
+ * and must not raise a fault. */
 static void note_fault(ExprEmitter *emitter, Lanes is_zero) {
   Emitter *e = emitter->e;
   for (unsigned i = 0; i < e->n_vectors; i++) {
@@ -95,8 +101,10 @@ static void note_fault(ExprEmitter *emitter, Lanes is_zero) {
   }
 }
 
-/* Quotient (or rest) rounded down. The quotient of two i32 in double, truncated, is the exact one; a divisor of 0 is
- * replaced by 1, and so is -1 under the smallest i32, whose quotient does not fit (it wraps to itself). */
+/* Quotient (or rest) rounded down, as in Python. Vectors have no integer division, but the quotient of two i32
+ * computed in double and then truncated is the exact one: a double holds every i32, and a quotient that is no integer
+ * is further from the next integer than half a unit of its 53 bits. A divisor of 0 is replaced by 1, and so is -1
+ * under the smallest i32, whose quotient does not fit (it wraps to itself). */
 static Lanes divide_down(ExprEmitter *emitter, const Lanes *args, bool rest) {
   Emitter *e = emitter->e;
   Lanes zero = lanes_bits(e, 0), one = lanes_bits(e, 1), n = args[0], d = args[1];
@@ -126,6 +134,8 @@ static Lanes emit_op_floormod(ExprEmitter *emitter, const Expr *expr, const Lane
 
 // ---- comparison and choice ----
 
+/* Ordered comparisons would drop a NaN in the first argument; it is put back afterwards, because PyTorch propagates
+ * it. */
 static Lanes extreme(ExprEmitter *emitter, const Expr *expr, const Lanes *args, LLVMRealPredicate real,
                      LLVMIntPredicate integer) {
   Emitter *e = emitter->e;

@@ -1,9 +1,12 @@
+/* In: a plan's list of kernels. Out: a module. See kernels.h. */
 #include "kernels/kernels.h"
 
 #include "kernels/emit.h"
 
 typedef void (*EmitKernel)(Emitter *e, const KernelSpec *spec, const char *name);
 
+/* One module for all: a list that several plans were put into may hold the same kernel twice, and its name, which is a
+ * hash of the spec, says so. */
 LLVMModuleRef kernels_module(LLVMContextRef context, const Plan *plan) {
   static const EmitKernel families[N_KERNEL_FAMILIES] = {
 #define KERNEL(Enum, text, Type, line) [KERNEL_##Enum] = emit_##Enum,

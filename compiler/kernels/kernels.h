@@ -1,8 +1,9 @@
 /* Kernels: from KernelSpec to LLVM IR, one function per spec.
  *
- * In: the kernels of a plan. Out: a module with a function for each, which calls nothing outside the module. Refuses
- * nothing: every spec that plan can make can be emitted. There are no fast-math flags, and products are fused with
- * additions only where the code says so: the bits of a result are part of what is specified. */
+ * In: the kernels of a plan. Out: a module with a function for each, which calls nothing outside the module. The
+ * caller owns the module. Refuses nothing: every spec that plan can make can be emitted. There are no fast-math flags,
+ * and products are fused with additions only where the code says so: the bits of a result are part of what is
+ * specified (docs/decisions/0002-bits.md). */
 #ifndef TFM_KERNELS_KERNELS_H
 #define TFM_KERNELS_KERNELS_H
 
@@ -10,7 +11,7 @@
 
 #include "plan/plan.h"
 
-/* All kernels of a plan in one new module of `context`. */
+/* Emits all kernels of a plan into one new module of `context`. */
 LLVMModuleRef kernels_module(LLVMContextRef context, const Plan *plan);
 
 #endif

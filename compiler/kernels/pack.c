@@ -2,7 +2,8 @@
  *
  * In: a strided matrix. Out: a panel that tiles read as b, or as a for the left operand. Where k is contiguous in the
  * source, as in keys, squares as wide as a vector are transposed in registers. Elsewhere a line of the panel is a line
- * of the source, copied as vectors where columns are contiguous. Whatever is left is copied number by number. */
+ * of the source, copied as vectors where columns are contiguous. Whatever is left is copied number by number. The
+ * zeros let tiles compute whole vectors; what they give is never stored. Refuses nothing. */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -81,7 +82,8 @@ static LLVMValueRef unpack(Pack *p, LLVMValueRef a, LLVMValueRef b, unsigned siz
   return shuffle(p, a, b, lanes);
 }
 
-/* The even (or odd) quarters of a, then those of b. */
+/* Takes the even (or odd) quarters of a, then those of b. A quarter is 4 lanes, 128 bits: what x86 shuffles move as a
+ * whole. */
 static LLVMValueRef every_other_quarter(Pack *p, LLVMValueRef a, LLVMValueRef b, bool odd) {
   unsigned lanes[LANES], quarters = p->lanes / 4;
   for (unsigned i = 0; i < p->lanes; i++) lanes[i] = ((i / 4) * 2 + odd) % (2 * quarters) * 4 + i % 4;
@@ -121,8 +123,8 @@ static void transpose_squares(Pack *p, LLVMValueRef *r) {
   }
 }
 
-/* One square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. Columns that
- * do not exist are read from `zeros`. */
+/* Transposes one square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. Columns
+ * that do not exist are read from `zeros`, so that nothing beyond the source is touched. */
 static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column, LLVMValueRef zeros) {
   Emitter *e = p->e;
   LLVMValueRef r[LANES], from = source(p, k, column), left = emit_sub(e, p->args[ARG_COLUMNS], column);
@@ -165,6 +167,7 @@ static void copy_whole_lines(Pack *p) {
   loop_end(e, &ks);
 }
 
+/* Whether columns are contiguous is known only at run time here, so both ways are emitted. */
 static void pack_lines(Pack *p) {
   Emitter *e = p->e;
   LLVMValueRef contiguous = emit_icmp(e, LLVMIntEQ, p->args[ARG_COLUMN_STRIDE], emit_i64(e, 1));

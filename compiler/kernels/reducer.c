@@ -1,3 +1,4 @@
+/* In: reducers and lines. Out: loops and trees. See reducer.h. */
 #include "kernels/reducer.h"
 
 static LLVMValueRef choose(Emitter *e, LLVMValueRef condition, LLVMValueRef yes, LLVMValueRef no) {
@@ -46,6 +47,7 @@ static void min_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMValueR
   extreme(e, LLVMRealOLT, state, x);
 }
 
+/* For softmax: a NaN is ignored here, because exp(NaN - maximum) makes the sum, and with it the row, NaN anyway. */
 static void number_max(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other) {
   state[0] = choose(e, compare(e, LLVMRealOGT, other[0], state[0]), other[0], state[0]);
 }
@@ -55,7 +57,8 @@ static void number_max_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLV
   number_max(e, state, &x);
 }
 
-/* The other one if it is greater, or equal with a lower index; all NaN are equal. */
+/* Takes the other one if it is greater, or equal with a lower index. NaN counts as greatest, and all NaN are equal, as
+ * in PyTorch. The index decides ties, so the order in which lanes are combined does not. */
 static void argmax(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other) {
   LLVMBuilderRef b = e->builder;
   LLVMValueRef has_nan = compare(e, LLVMRealUNO, state[0], state[0]);
@@ -88,7 +91,8 @@ void reducer_begin(Emitter *e, const Reducer *reducer, LLVMValueRef *state) {
   if (reducer->n_state > 1) state[1] = emit_splat(e, emit_i32(e, INT32_MAX), LANES);
 }
 
-/* Half of a vector of 2 n lanes, from lane `first` on; a scalar for n = 1. */
+/* Half of a vector of 2 n lanes, from lane `first` on; a scalar for n = 1. The shuffles take ever shorter vectors, so
+ * that no instruction works on lanes whose sum is not needed. */
 static LLVMValueRef half(Emitter *e, LLVMValueRef vector, unsigned first, unsigned n) {
   if (n == 1) return LLVMBuildExtractElement(e->builder, vector, emit_i32(e, first), "");
   LLVMValueRef lanes[LANES];
@@ -148,6 +152,8 @@ typedef struct Pass {
 
 // ---- along a row ----
 
+/* Elements beyond the columns are computed but must not count, so under a mask the state of those lanes stays as it
+ * was. Adding a neutral element instead would turn -0 into 0 and could not hide a NaN. */
 static void row_body(RowKernel *k, void *context, LLVMValueRef *state) {
   const Pass *pass = context;
   Emitter *e = k->e;
@@ -174,6 +180,7 @@ static void pass_along_row(RowKernel *k, Pass *pass, LLVMValueRef *state) {
 
 // ---- along columns ----
 
+/* Stacks hold 16 vectors, one for each lane that a row of the same numbers would have. */
 static LLVMValueRef slot(Emitter *e, LLVMValueRef stack, LLVMValueRef lane) {
   return emit_offset(e, stack, emit_mul(e, lane, emit_i64(e, LANES * 4)));
 }
@@ -240,6 +247,8 @@ void row_pass(RowKernel *k, const Reducer *reducer, RowElement element, const La
 
 static bool is_operand(const RowKernel *k) { return k->program.n == 1; }
 
+/* An expression that is a mere operand is read again in later passes; anything else is stored in the result's row, so
+ * that it is computed once. */
 Lanes row_first_value(RowKernel *k, const Lanes *values) {
   (void)values;
   Lanes x = row_values(k);

@@ -3,7 +3,8 @@
  * In: states, and the lines of a row kernel. Out: the steps of a reduction as vector code. Element i belongs to lane i
  * mod 16; a lane takes its elements in ascending order; the lanes are combined as l[i] with l[i + 8], then + 4, + 2, +
  * 1. So the bits depend neither on the direction of the reduction nor on the length of the target's vectors
- * (docs/decisions/0002-bits.md). */
+ * (docs/decisions/0002-bits.md), and 16 lanes are what the longest vector has. Refuses nothing; stacks that a pass
+ * needs are in the frame of the function. */
 #ifndef TFM_KERNELS_REDUCER_H
 #define TFM_KERNELS_REDUCER_H
 
@@ -46,7 +47,8 @@ LLVMValueRef row_line_length(RowKernel *k);
 /* The elements of a pass at the place of the walk, to be reduced (ignored if nothing is reduced). */
 typedef Lanes (*RowElement)(RowKernel *k, const Lanes *values);
 
-/* Visits the line; `element` is given `values`. Without a `reducer` nothing is reduced; otherwise `state` gets the result
+/* Visits the line; `element` is given `values`. Without a `reducer` nothing is reduced; otherwise `state` gets the
+ * result
  * in all lanes. */
 void row_pass(RowKernel *k, const Reducer *reducer, RowElement element, const Lanes *values, LLVMValueRef *state);
 

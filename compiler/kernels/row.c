@@ -1,3 +1,5 @@
+/* In: a spec, and at run time a tfm_row_args: the number of rows and columns, and for each operand its base and
+ * strides. Out: the frame that row.h describes. */
 #include "kernels/row.h"
 
 #include <stddef.h>
@@ -19,6 +21,8 @@ static LLVMValueRef coordinate(RowKernel *k, uint32_t axis) {
   return argument(k, k->e->i64, offsetof(tfm_row_args, coordinates) + axis * sizeof(int64_t));
 }
 
+/* Whether a leaf differs from column to column; what does not is computed once per row. Axis 0 of an index is the
+ * columns. */
 static bool varies(const void *context, const Expr *leaf) {
   const KernelSpec *spec = context;
   if (leaf->kind == EXPR_INDEX) return leaf->axis == 0;
@@ -27,6 +31,7 @@ static bool varies(const void *context, const Expr *leaf) {
   return spec->operands[i].access != COLUMN_BROADCAST;
 }
 
+/* The arguments are read-only and aliased by nothing, so LLVM may keep them in registers across stores of results. */
 RowKernel row_kernel_begin(Emitter *e, const KernelSpec *spec, const char *name) {
   RowKernel k = {.e = e, .spec = spec, .program = expr_program(e->arena, spec->expr, varies, spec)};
   LLVMValueRef function = emit_function(e, name, e->nothing, 1, &e->pointer);
@@ -58,6 +63,8 @@ void row_kernel_end(RowKernel *k) {
 
 // ---- rows ----
 
+/* The first element of operand `i` in this row. In a table the number of the row is an id, which the runtime has
+ * checked against the table's size. */
 static LLVMValueRef row_pointer(RowKernel *k, uint32_t i) {
   Emitter *e = k->e;
   size_t at = operand_offset(i);
@@ -222,6 +229,8 @@ void row_store_scalar(RowKernel *k, LLVMValueRef value) {
 
 // ---- walks along the columns ----
 
+/* Several vectors at once hide the latency of one behind the others; long expressions would run out of registers
+ * (targets.def says how many suit a target). */
 unsigned row_unroll(const RowKernel *k) {
   const TargetInfo *target = k->e->target;
   return expr_is_long(&k->program) ? target->long_row_unroll : target->row_unroll;
@@ -234,7 +243,8 @@ typedef struct Walk {
   LLVMValueRef *state;
 } Walk;
 
-/* Turns from `begin` as long as the last column of a turn is within `end`. */
+/* Emits turns from `begin` as long as the last column of a turn is before `end`. With `masked`, a turn may reach
+ * beyond the columns, and mask and count say which lanes are in use. */
 static LLVMValueRef walk_part(RowKernel *k, Walk *walk, LLVMValueRef begin, LLVMValueRef end, unsigned vectors,
                               bool masked) {
   Emitter *e = k->e;
@@ -256,6 +266,8 @@ static LLVMValueRef walk_part(RowKernel *k, Walk *walk, LLVMValueRef begin, LLVM
   return loop.last;
 }
 
+/* Whole turns first, then one vector at a time under a mask. The order of columns is the same in both, so the number
+ * of vectors does not show in a reduction. */
 void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *context, LLVMValueRef *state),
               void *context, unsigned n_state, LLVMValueRef *state) {
   Emitter *e = k->e;

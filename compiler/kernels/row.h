@@ -2,8 +2,9 @@
  *
  * In: a spec of the family ROW. Out, inside the function that is being emitted: the values of its expression at the
  * lanes that a walk has come to, and stores of results. A walk takes 16 columns at a time, several vectors of them
- * where that hides latency, and the last ones under a mask. Lanes that are not in use hold arbitrary numbers. What a
- * kernel does with the values is in row_ops.c. */
+ * where that hides latency, and the last ones under a mask. Lanes that are not in use hold arbitrary numbers: they
+ * must neither be stored, nor reduced, nor raise a fault. What a kernel does with the values is in row_ops.c. Refuses
+ * nothing. */
 #ifndef TFM_KERNELS_ROW_H
 #define TFM_KERNELS_ROW_H
 

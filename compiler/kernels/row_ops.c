@@ -1,7 +1,7 @@
 /* ROW: what row kernels compute: pointwise expressions, reductions, softmax, norms.
  *
  * In: a spec of the family ROW, whose expression gives the lines. Out: a tfm_row_kernel. A line is what is reduced;
- * lines lie along the rows or along the columns, and reducer.h hides which. */
+ * lines lie along the rows or along the columns, and reducer.h hides which. Refuses nothing. */
 #include "base/check.h"
 #include "codegen/math.h"
 #include "kernels/emit.h"
@@ -39,7 +39,7 @@ static Lanes element(RowKernel *k, const Lanes *values) {
   return row_values(k);
 }
 
-/* The lowest index that any element had; 0 of a line without elements. */
+/* The lowest index that any element had; 0 for a line without elements, where the state still holds its first value. */
 static LLVMValueRef index_of(Emitter *e, LLVMValueRef index) {
   LLVMValueRef untouched = emit_splat(e, emit_i32(e, INT32_MAX), LANES), zero = emit_splat(e, emit_i32(e, 0), LANES);
   return LLVMBuildSelect(e->builder, emit_icmp(e, LLVMIntEQ, index, untouched), zero, index, "");
@@ -61,8 +61,10 @@ static void reduce_line(RowKernel *k) {
 
 // ---- SOFTMAX, LOG_SOFTMAX ----
 
-/* Three passes: the maximum (the values are left in the result), the sum of exp(x - maximum), the result. A line of
- * -inf gives zeros (log: NaN); a NaN or +inf in a line makes all of it NaN. */
+/* Three passes: the maximum (the values are left in the result), the sum of exp(x - maximum), the result.
+ * Subtracting the
+ * maximum keeps every power within (0, 1], so nothing overflows. A line of -inf gives zeros, which is what attention
+ * over no keys means here (log: NaN); a NaN or +inf in a line makes all of it NaN. */
 
 enum { SOFTMAX_MAXIMUM, SOFTMAX_FACTOR }; /* the values handed to passes; the factor is 1 / sum, or its log */
 
@@ -88,13 +90,14 @@ static Lanes shifted(RowKernel *k, const Lanes *values) {
   return x;
 }
 
-/* -inf is no shift: its line would be NaN instead of exp(-inf) = 0. */
+/* -inf is no shift: the elements of its line would become NaN instead of exp(-inf) = 0. */
 static Lanes finite_shift(Emitter *e, Lanes maximum) {
   Lanes least = lanes_number(e, -__builtin_inf());
   Lanes is_least = lanes_compare(e, LLVMRealOEQ, maximum, least);
   return lanes_same(lanes_select(e, is_least, lanes_number(e, 0), maximum).v[0]);
 }
 
+/* One division per line and a multiplication per element instead of a division per element. */
 static Lanes reciprocal_or_zero(Emitter *e, Lanes sum) {
   Lanes zero = lanes_number(e, 0);
   Lanes none = lanes_compare(e, LLVMRealOEQ, sum, zero);
@@ -189,8 +192,8 @@ static void norm_line(RowKernel *k) {
   while (pass++->reducer);
 }
 
-/* A pass over one row is a chain of additions. Four rows hide each other's latencies, and all of them stay in L1 from
- * one pass to the next. */
+/* A pass over one row is a chain of additions, each waiting for the one before. Four rows hide each other's latencies,
+ * and four rows of the widths that models have stay in L1 from one pass to the next. */
 enum { NORM_ROWS = 4 };
 
 typedef struct NormRows {
@@ -198,7 +201,8 @@ typedef struct NormRows {
   LLVMValueRef numbers[2]; /* on the stack: NORM_MEAN and NORM_FACTOR of each row, in all lanes */
 } NormRows;
 
-static LLVMValueRef place_of(RowKernel *k, const NormRows *rows, unsigned number) {
+/* The numbers of a row, among those of the NORM_ROWS rows of the block. */
+static LLVMValueRef address_of_number(RowKernel *k, const NormRows *rows, unsigned number) {
   LLVMValueRef row = emit_sub(k->e, k->row, rows->first);
   return emit_offset(k->e, rows->numbers[number], emit_mul(k->e, row, emit_i64(k->e, LANES * 4)));
 }
@@ -209,11 +213,11 @@ static void run_pass_on_rows(RowKernel *k, const NormPass *passes, unsigned n, c
   Loop loop = loop_begin(e, rows->first, rows->end, 1);
   row_begin(k, loop.index);
   for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef place = place_of(k, rows, passes[i].yields);
-    values[passes[i].yields] = lanes_same(emit_load(e, lanes_type(e->f32), place, 64));
+    LLVMValueRef address = address_of_number(k, rows, passes[i].yields);
+    values[passes[i].yields] = lanes_same(emit_load(e, lanes_type(e->f32), address, 64));
   }
   run_pass(k, &passes[n], values);
-  if (passes[n].reducer) emit_store(e, values[passes[n].yields].v[0], place_of(k, rows, passes[n].yields), 64);
+  if (passes[n].reducer) emit_store(e, values[passes[n].yields].v[0], address_of_number(k, rows, passes[n].yields), 64);
   loop_end(e, &loop);
 }
 

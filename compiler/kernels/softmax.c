@@ -2,12 +2,15 @@
  *
  * SOFTMAX works in place on one block of keys of a strip of scores. In: rows x columns scores, and for every row the
  * maximum and the sum of the blocks before. Out: exp(score - new maximum), with zeros in the columns up to the next
- * multiple of 16; the new maximum and sum; the factor for what the row has accumulated so far. NaN and +inf make the
- * sum NaN, and with it the row. A block of -inf changes nothing.
+ * multiple of 16, which the tiles of p v read; the new maximum and sum; the factor for what the row has accumulated so
+ * far. NaN and +inf make the sum NaN, and with it the row. A block of -inf changes nothing: that is why skipping
+ * masked blocks is exact.
  *
  * FINITE tells whether all numbers of a matrix are finite. In: a matrix. Out: 1 or 0. If the values of attention are
- * finite, a probability of 0 contributes exactly 0 and plain tiles may be used; if not, tiles that look at every
- * probability are. */
+ * finite, a probability of 0 contributes exactly 0 and plain tiles may be used; if not, exact tiles look at every
+ * probability.
+ *
+ * Neither refuses anything. */
 #include "codegen/emitter.h"
 #include "codegen/math.h"
 #include "codegen/vector.h"
@@ -29,7 +32,8 @@ static LLVMValueRef pointer_to(Emitter *e, LLVMValueRef base, LLVMValueRef index
   return emit_offset(e, base, emit_mul(e, emit_add(e, index, emit_i64(e, more)), emit_i64(e, 4)));
 }
 
-/* The scores of the vectors at hand; -inf beyond the columns. */
+/* The scores of the vectors at hand; -inf beyond the columns, whose power is 0. The strip has room for whole vectors
+ * (TFM_STRIP_STRIDE), so loads need no mask. */
 static Lanes load_scores(Strip *s) {
   Emitter *e = s->e;
   Lanes x = {{NULL}};
@@ -46,7 +50,7 @@ static void store_scores(Strip *s, Lanes x) {
     emit_store(s->e, x.v[v], pointer_to(s->e, s->row, s->column, (int64_t)v * LANES), 4);
 }
 
-/* Visits the row: several vectors at once, then one by one, the last of which is cut. */
+/* Visits the row: several vectors at once, then one by one, of which the last is cut. */
 static LLVMValueRef visit_row(Strip *s, unsigned unroll,
                               LLVMValueRef (*visit)(Strip *s, LLVMValueRef state, Lanes shift), LLVMValueRef state,
                               Lanes shift) {
@@ -116,6 +120,8 @@ static void emit_maximum(Strip *s, LLVMValueRef row) {
   store_number(e, maximum, s->maximum, row);
 }
 
+/* A row whose maximum is -inf has no key so far. Its shift is 0, since -inf - -inf would be NaN where the weight must
+ * be 0. */
 static void emit_powers(Strip *s, LLVMValueRef row) {
   Emitter *e = s->e;
   LLVMValueRef maximum = load_number(e, s->maximum, row), least = emit_f32(e, -__builtin_inf());
@@ -187,6 +193,7 @@ static LLVMValueRef number_at(Emitter *e, LLVMValueRef row, LLVMValueRef column)
   return emit_offset(e, row, emit_mul(e, column, emit_i64(e, 4)));
 }
 
+/* x - x is 0 for a finite x and NaN for any other, so one sum tells about all numbers without a branch. */
 static LLVMValueRef gather_difference(Emitter *e, LLVMTypeRef type, LLVMValueRef pointer, LLVMValueRef sum) {
   LLVMValueRef x = emit_load(e, type, pointer, 4);
   return LLVMBuildFAdd(e->builder, sum, LLVMBuildFSub(e->builder, x, x, ""), "");

@@ -2,7 +2,8 @@
  *
  * In: rows, width and the distances of the rows of a and b, all constants of the code. Out: a tfm_tile_kernel. Every
  * element is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits do not
- * depend on which tile of the target computes an element.
+ * depend on which tile of the target computes an element. Refuses nothing; a shape that does not fit in registers is
+ * an error of targets.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0
  *   steps:  four k per turn. B is loaded as vectors, a as broadcast scalars. B is prefetched into L1 eight steps
@@ -44,6 +45,8 @@ static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) 
 
 // ---- the steps along k ----
 
+/* An exact tile skips the addition where a is 0: 0 * NaN and 0 * inf are NaN, but a probability of 0 must contribute
+ * 0. With a finite b both ways give the same bits, except for the sign of a zero sum. */
 static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c, LLVMValueRef counts) {
   LLVMValueRef sum = emit_fma(t->e, a, b, c);
   return counts ? emit_select(t->e, counts, sum, c) : sum;
@@ -65,11 +68,14 @@ static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   }
 }
 
-typedef struct Place { /* how far along k */
+/* How far along k the pointers have come. */
+typedef struct Position {
   LLVMValueRef a, b, next;
-} Place;
+} Position;
 
-static void emit_prefetches(Tile *t, Place at, unsigned u) {
+/* Eight steps ahead is far enough for L2 to answer and near enough that lines stay in L1 until they are used. A
+ * prefetch of an address beyond the panel does no harm. */
+static void emit_prefetches(Tile *t, Position at, unsigned u) {
   int64_t line = t->e->target->cache_line / (int64_t)sizeof(float);
   for (int64_t column = first_column(t); column < end_column(t) && !t->spec->b_is_page; column += line)
     emit_prefetch(t->e, float_offset(t, at.b, (u + AHEAD) * t->spec->b_stride + column), 3);
@@ -106,11 +112,11 @@ static void emit_more_prefetches(Tile *t, LLVMValueRef next) {
   emit_at(e, done);
 }
 
-static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Place from) {
+static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned unroll, Position from) {
   Emitter *e = t->e;
   unsigned n_c = t->spec->rows * t->n;
   Loop loop = loop_begin(e, begin, end, unroll);
-  Place at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
+  Position at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
   /* Before the steps, so that these stay one block. */
@@ -125,11 +131,13 @@ static Place emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsigned 
   for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
   loop_end(e, &loop);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
-  return (Place){loop.results[0], loop.results[1], loop.results[2]};
+  return (Position){loop.results[0], loop.results[1], loop.results[2]};
 }
 
 // ---- start and finish ----
 
+/* The distance of the rows of c is an argument, because results lie in buffers of many widths and c is touched only
+ * twice. */
 static LLVMValueRef row_of_c(Tile *t, unsigned row) {
   LLVMValueRef distance = emit_mul(t->e, t->args[ARG_C_STRIDE], emit_i64(t->e, 4 * (int64_t)row));
   return emit_offset(t->e, t->args[ARG_C], distance);
@@ -171,6 +179,7 @@ static LLVMValueRef mask_of(Tile *t, unsigned j) {
   return emit_icmp(e, LLVMIntSLT, emit_ramp(e, t->lanes), count);
 }
 
+/* WHOLE: all columns exist. MASKED: only those that do are touched. STAGED: from the copy on the stack. */
 static void load_rows(Tile *t, LLVMValueRef *values, Memory memory) {
   Emitter *e = t->e;
   for (unsigned j = 0; j < t->n; j++) {
@@ -195,7 +204,7 @@ static void store_rows(Tile *t, Memory memory) {
   }
 }
 
-/* c starts as 0, or as what memory holds, whole rows or the part of them that exists. */
+/* The three ways meet in phis, one per register of c; the blocks of IR are laid out as they should run. */
 static void emit_start(Tile *t) {
   Emitter *e = t->e;
   LLVMValueRef whole[MAX_VECTORS], part[MAX_VECTORS];
@@ -235,16 +244,18 @@ static void emit_finish(Tile *t) {
   emit_at(e, done);
 }
 
+/* Computes one group of columns: all of them, or what vectors_at_once allows. */
 static void emit_columns(Tile *t) {
   Emitter *e = t->e;
-  Place place = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
+  Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -UNROLL), "");
   emit_start(t);
-  place = emit_steps(t, emit_i64(e, 0), whole, UNROLL, place);
-  emit_steps(t, whole, t->args[ARG_K], 1, place);
+  position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
+  emit_steps(t, whole, t->args[ARG_K], 1, position);
   emit_finish(t);
 }
 
+/* Exact tiles need registers for the comparison, which some targets have only for one vector of columns at a time. */
 static unsigned vectors_at_once(const Tile *t, unsigned all) {
   unsigned most = t->spec->exact_zero ? t->e->target->exact_tile_vectors : 0;
   return most ? most : all;

@@ -1,6 +1,6 @@
 /* In: ATTENTION, and the ATTENTION_WEIGHTS that reads it. Out: an attention step over tensors or over caches, with
- * hints about the keys that its mask leaves out. Refused: heads whose size is not known, scores that depend on too
- * many tensors. */
+ * hints about the keys that its mask leaves out. Refused: heads whose size is not known when the model is compiled,
+ * because it is a constant of the tiles; scores that depend on too many tensors. */
 #include <math.h>
 #include <string.h>
 
@@ -12,9 +12,12 @@
 
 // ---- what the mask says ----
 
-/* Hints that hold for every value of the operands. They are read from the outermost chain of where(condition, -inf,
- * rest), because there a true condition makes the score -inf whatever else is computed. The condition is taken apart
- * at `or`, and at `and` where false means masked. */
+/* Hints let the runtime skip blocks of keys that are masked. Skipping is exact, since a weight of 0 contributes 0; so a
+ * hint may leave keys out that are masked but never one that is not. Hints are read from the outermost chain of
+ * where(condition, -inf, rest), because there a true condition makes the score -inf whatever else is computed, for
+ * every
+ * value of the operands. The condition is taken apart at `or`, and at `and` where false means masked: in both cases one
+ * side alone suffices. */
 typedef struct MaskHints {
   bool causal;        /* every key after the query's row + causal_offset is -inf */
   const Size *causal_offset;
@@ -33,6 +36,8 @@ typedef struct Linear {
   const Size *rest; /* NULL: it has no such form */
 } Linear;
 
+/* Reads an index expression as a linear one. The depth is bounded because the expression may be a graph with shared
+ * parts, which a walk without a bound would visit exponentially often; real masks have two or three levels. */
 static Linear linear_of(Planner *p, const Nest *nest, const Expr *expr, unsigned depth) {
   enum { MAX_DEPTH = 8 };
   Linear none = {0};
@@ -49,7 +54,9 @@ static Linear linear_of(Planner *p, const Nest *nest, const Expr *expr, unsigned
   return (Linear){x.keys - y.keys, x.queries - y.queries, size_sub(p->math.table, x.rest, y.rest)};
 }
 
-/* If `expr` has the value `masked` for every key after query + offset, the least such offset or one more; else NULL. */
+/* If `expr` has the value `masked` for every key after query + offset, returns that offset, or one more where the mask
+ * also covers the key at the offset itself; that only means that one key less is skipped. NULL if it has no such
+ * form. */
 static const Size *covers_the_future(Planner *p, const Nest *nest, const Expr *expr, bool masked) {
   if (expr->n_args != 2) return NULL;
   Linear x = linear_of(p, nest, expr->args[0], 0), y = linear_of(p, nest, expr->args[1], 0);
@@ -63,13 +70,14 @@ static const Size *covers_the_future(Planner *p, const Nest *nest, const Expr *e
   return key_first ? size_sub(p->math.table, y.rest, x.rest) : size_sub(p->math.table, x.rest, y.rest);
 }
 
-/* A bool operand that is the same for all queries. */
+/* A bool operand that is the same for all queries, so that the runtime can look at it once per batch item. */
 static bool is_padding(const Nest *nest, const Expr *expr) {
   return expr->kind == EXPR_INPUT && expr->dtype == DTYPE_BOOL &&
          size_equals(nest->operands[expr->input].strides[nest->rank - 2], 0);
 }
 
-/* Keys are masked where `expr` equals `masked`. */
+/* Notes what the condition says about keys that are masked where `expr` equals `masked`. The first hint of each kind
+ * wins; any one of them is sound alone. */
 static void read_condition(Planner *p, const Nest *nest, const Expr *expr, bool masked, MaskHints *hints) {
   const Size *offset;
   if (expr->kind == EXPR_OP && expr->op == OP_NOT) {
@@ -92,7 +100,7 @@ static bool is_bool_operand(const Expr *expr) {
   return expr->kind == EXPR_INPUT;
 }
 
-/* `nest` has the axes [..., t, s]. */
+/* Walks the chain of where. The nest has the axes [..., t, s]. */
 static MaskHints mask_hints(Planner *p, const Nest *nest) {
   MaskHints hints = {0};
   const Expr *expr = nest->expr;
@@ -133,17 +141,18 @@ static const Node *live_weights(Planner *p, const Node *node) {
   return NULL;
 }
 
-/* [first axis, t, other axes, e], so that merging the heads is a view. */
+/* Lays the result out as [first axis, t, other axes, e], so that merging the heads, which every model does next, is a
+ * view and not a copy. */
 static View result_layout(Planner *p, const Node *node, const Size **elements) {
   uint32_t rank = node->rank, t = rank - 2;
   if (rank < 4) {
-    View rows = place_default(p, DTYPE_F32, rank, (const Size *const *)node->dims);
+    View rows = layout_default(p, DTYPE_F32, rank, (const Size *const *)node->dims);
     *elements = NULL;
     return rows;
   }
   const Size *dims[3] = {node->dims[0], node->dims[t], p->math.one};
   dims[2] = math_mul(&p->math, math_product(&p->math, t - 1, (const Size *const *)node->dims + 1), node->dims[t + 1]);
-  View rows = place_default(p, DTYPE_F32, 3, dims);
+  View rows = layout_default(p, DTYPE_F32, 3, dims);
   const Size *row = rows.strides[1];
   if (size_equals(dims[1], 1)) row = dims[2];
   View view = view_rows(&p->math, DTYPE_F32, rank, (const Size *const *)node->dims, NULL, NULL);
@@ -159,13 +168,15 @@ static View result_layout(Planner *p, const Node *node, const Size **elements) {
   return view;
 }
 
-/* Tiles read the columns of values as vectors; the distance of their rows may be anything. */
+/* Tiles load the columns of values as vectors, so these must be neighbours; the distance of their rows may be
+ * anything. */
 static View view_of_values(Planner *p, const Node *v) {
   View view = plan_view(p, v);
   return view_has_contiguous_columns(&view) ? view : plan_compact(p, v, false);
 }
 
-/* Values are read in place if their rows have one static stride and a tile's width divides them. */
+/* Values are read in place if their rows have one static stride and the width of some tile divides e. Otherwise they
+ * are packed, and the last width of the table will do, because panels are padded with zeros. */
 static void choose_values(Planner *p, Attention *a) {
   const uint32_t *widths = p->target->attention_value_widths;
   size_t n = sizeof p->target->attention_value_widths / sizeof *widths;
@@ -177,7 +188,8 @@ static void choose_values(Planner *p, Attention *a) {
   a->v_packed = true;
 }
 
-/* Values in pages. A tile that is wider than what is left of e reads on, but does not store what it reads. */
+/* Values in pages are never packed. A tile that is wider than what is left of e reads on into the next row or the line
+ * behind the page (caches.c), but does not store what it reads. */
 static void choose_cached_values(Planner *p, Attention *a) {
   const uint32_t *widths = p->target->attention_value_widths;
   size_t n = sizeof p->target->attention_value_widths / sizeof *widths;
@@ -188,6 +200,7 @@ static void choose_cached_values(Planner *p, Attention *a) {
 }
 
 static View rows_of(Planner *p, const View *view) { return view_drop(&p->math, view, view->rank - 1); }
+/* Views keys or values over [..., t, s]: their position axis is the axis s. */
 static View keys_of(Planner *p, const View *view) {
   View keys = rows_of(p, view);
   uint32_t rank = view->rank;
@@ -196,7 +209,8 @@ static View keys_of(Planner *p, const View *view) {
   return view_drop(&p->math, &keys, rank - 2);
 }
 
-/* Loops over [..., t, s]. The strip is operand 0, so the batch axes may merge whatever the scores' layout is. */
+/* Builds the loops over [..., t, s]. Operand 0 is the strip of scores, a few rows in L1, so the batch axes may merge
+ * whatever the layout of the scores would be. */
 static bool init_nest(Planner *p, Attention *a, Nest *nest) {
   uint32_t rank = a->node->rank;
   const Size *dims[MAX_RANK];
@@ -220,7 +234,7 @@ static bool init_nest(Planner *p, Attention *a, Nest *nest) {
   return true;
 }
 
-/* Strides of q, v, c: the batch axes, then t or s. */
+/* Strides over the batch axes, then over t (q, c) or s (k, v). */
 static tfm_operand row_operand(Planner *p, const Nest *nest, const View *view, uint32_t other, uint32_t axis) {
   tfm_operand operand = plan_operand(p, view);
   const NestOperand *walked = &nest->others[other];
@@ -237,13 +251,15 @@ static int64_t static_stride(const Size *stride) {
 
 // ---- kernels ----
 
-/* A page of keys is a panel that tiles read as it lies. */
+/* A page of keys is a panel that tiles read as it lies, so with caches the width of the tile is that of a page. */
 static TileShape key_tile(const Planner *p, const Attention *a) {
   TileShape tile = p->target->attention_keys;
   if (a->has_caches) tile.width = TFM_CACHE_PAGE;
   return tile;
 }
 
+/* Two sets of p v tiles: plain ones for values that are all finite, which the FINITE kernel finds out, and exact ones,
+ * which look at every probability. scale_rows multiplies what a row has accumulated when its maximum rises. */
 static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
   TileShape keys = key_tile(p, a);
   TileShape values = {keys.rows, (uint8_t)a->value_width};
@@ -289,7 +305,7 @@ static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_
     step->live = live_by_operand(p, a->node, &mask);
   }
   step->first_operand = (uint32_t)p->operands.n;
-  /* Operand 0 is scratch of the runtime; an operand that is never read stands for it here. */
+  /* Operand 0 is the strip, which belongs to the runtime; an operand that is never read stands for it here. */
   vec_push(p->arena, &p->operands, (tfm_operand){.space = TFM_SPACE_SIZE});
   for (uint32_t i = 1; i < nest->n_operands; i++)
     vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
@@ -342,7 +358,7 @@ static void find_keys_and_values(Planner *p, Attention *a) {
 }
 
 /* The runtime finds the pages of a row by the first axis, so that axis must stand for the rows of the step even if
- * there is one. Strides along rows and positions are only marks (caches.h) and become 0. */
+ * there is one. Strides along rows and positions are only marks (caches.c) and become 0. */
 static void finish_cached_nest(Planner *p, const Attention *a, Nest *nest) {
   if (size_equals(a->node->dims[0], 1)) nest_add_axis(p, nest);
   for (uint32_t i = OTHER_K; i <= OTHER_V; i++)
@@ -362,8 +378,8 @@ void plan_attention(Planner *p, const Node *node) {
   a.has_mask = live_queries(p, node, &a.mask);
   const Size *elements;
   View layout = result_layout(p, node, &elements);
-  a.c = place_result(p, node, layout_has_columns, elements ? &layout : NULL, elements);
-  if (a.weights) a.weights_view = place_result(p, a.weights, layout_has_columns, NULL, NULL);
+  a.c = layout_result(p, node, layout_has_columns, elements ? &layout : NULL, elements);
+  if (a.weights) a.weights_view = layout_result(p, a.weights, layout_has_columns, NULL, NULL);
   Nest nest;
   if (!init_nest(p, &a, &nest)) return;
   if (a.has_caches) finish_cached_nest(p, &a, &nest);

@@ -1,3 +1,4 @@
+/* In: bodies. Out: nests, and row steps for parts of bodies. See body.h. */
 #include "plan/body.h"
 
 #include <string.h>
@@ -12,18 +13,22 @@ Body body_new(const Node *node, uint32_t rank, const Size *const *dims, const Ex
 
 // ---- from a body to a nest ----
 
+/* A size that only a run knows reaches the kernel as an operand with stride 0, read from the runtime's table of
+ * sizes. */
 static uint32_t add_size(Planner *p, Nest *nest, const Expr *expr) {
   NestOperand operand = {.space = TFM_SPACE_SIZE, .dtype = expr->dtype, .size = expr->size, .offset = p->math.zero};
   for (uint32_t i = 0; i < nest->rank; i++) operand.strides[i] = p->math.zero;
   return nest_add_operand(nest, &operand);
 }
 
+/* Numbers behind the node's own inputs are the parts that body_split computed. */
 static View input_view(Planner *p, const Body *body, uint32_t input) {
   uint32_t n = (uint32_t)body->node->inputs.n;
   return input < n ? plan_view(p, body->node->inputs.items[input]) : body->parts.items[input - n];
 }
 
-/* Rows of a table: ids are one per row of the nest, the table's columns are the nest's. */
+/* A gather reads rows of a table: the ids are one per row of the nest, and the table's columns are the nest's
+ * columns. */
 static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
   View ids = input_view(p, body, expr->ids), table = input_view(p, body, expr->input);
   ids.dims[ids.rank] = p->math.one;
@@ -39,7 +44,8 @@ static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
   expr->input = nest_add_operand(nest, &operand);
 }
 
-/* The body's expression over the operands of the nest. */
+/* Rewrites the expression over the operands of the nest. Expressions are shared between nodes, so it copies them. The
+ * list has arguments before their users, so every argument has been rewritten when its user is. */
 static Expr *lower(Planner *p, Nest *nest, const Body *body) {
   ExprList list = expr_list(p->arena, body->expr);
   Expr **copies = ARENA_ARRAY(p->arena, Expr *, list.n);
@@ -66,7 +72,8 @@ void nest_init(Planner *p, Nest *nest, const Body *body, const View *result) {
 
 // ---- the operands of an expression ----
 
-/* For every subexpression, the set of operands that it needs, as one byte per operand of the root. */
+/* For every subexpression, the set of operands that it needs, one byte per operand. Sets are needed and not counts,
+ * because two arguments may share an operand. */
 typedef struct Needs {
   ExprList list;
   uint32_t n; /* different operands */
@@ -74,6 +81,8 @@ typedef struct Needs {
   bool *has_acc;
 } Needs;
 
+/* Numbers a key, in order of first use. The key begins with the kind, so that an input and a size of equal bytes
+ * differ. */
 static uint32_t number_of(Map *numbers, char kind, const void *key, size_t size) {
   char bytes[32];
   bytes[0] = kind;
@@ -83,7 +92,7 @@ static uint32_t number_of(Map *numbers, char kind, const void *key, size_t size)
   return (uint32_t)(uintptr_t)entry->value;
 }
 
-/* The operands of a leaf: at most two. */
+/* Lists the operands of a leaf. A gather has two: the table and the ids. */
 static uint32_t leaf_operands(Map *numbers, const Expr *expr, uint32_t *operands) {
   switch (expr->kind) {
     case EXPR_INPUT: operands[0] = number_of(numbers, 'i', &expr->input, sizeof expr->input); return 1;
@@ -148,7 +157,9 @@ bool expr_has_kind(Planner *p, const Expr *expr, ExprKind kind) {
 
 // ---- splitting an expression ----
 
-/* The subexpression with the most operands that one kernel can take; NULL if there is none. */
+/* Returns the subexpression with the most operands that one kernel can take: computing it first removes the most
+ * operands from the rest with a single pass over memory. A part with one operand would only copy it, and a part with
+ * ACC cannot exist before the product it belongs to. NULL if there is none. */
 static const Expr *largest_part(const Needs *needs, uint32_t limit) {
   const Expr *best = NULL;
   uint32_t most = 1;
@@ -161,7 +172,7 @@ static const Expr *largest_part(const Needs *needs, uint32_t limit) {
   return best;
 }
 
-/* A copy of `root` in which `part` is replaced by `by`. */
+/* Returns a copy of `root` in which `by` stands for `part`. */
 static Expr *substitute(Planner *p, const Expr *root, const Expr *part, Expr *by) {
   ExprList list = expr_list(p->arena, root);
   Expr **copies = ARENA_ARRAY(p->arena, Expr *, list.n);
@@ -176,19 +187,20 @@ static Expr *substitute(Planner *p, const Expr *root, const Expr *part, Expr *by
   return copies[list.n - 1];
 }
 
-/* Computes `part` into a buffer, and lets the body read that instead. */
+/* Adds a step that computes `part` into a buffer, and lets the body read the buffer instead. A gather keeps its
+ * columns apart, because they are the columns of a table. */
 static void compute_part(Planner *p, Body *body, const Expr *part) {
-  View place = place_new(p, part->dtype, body->rank, body->dims);
+  View result = layout_new(p, part->dtype, body->rank, body->dims);
   Body before = *body;
   before.expr = part;
   Nest nest;
-  nest_init(p, &nest, &before, &place);
+  nest_init(p, &nest, &before, &result);
   uint32_t fixed = expr_has_kind(p, part, EXPR_GATHER);
   nest_simplify(p, &nest, fixed, fixed);
   KernelSpec spec = nest_spec(&nest);
   plan_row_step(p, &nest, &spec, "pointwise");
   uint32_t input = (uint32_t)(body->node->inputs.n + body->parts.n);
-  vec_push(p->arena, &body->parts, place);
+  vec_push(p->arena, &body->parts, result);
   body->expr = substitute(p, body->expr, part, expr_input(p->arena, part->dtype, input));
 }
 

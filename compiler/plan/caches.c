@@ -1,8 +1,11 @@
 /* In: a step graph. Out: its caches. See caches.h.
  *
- * The value that lies in pages is concat(cache N, new positions), or the input encoded N. Its views are followed with
- * the arithmetic of layouts over a memory that no page has: columns side by side, and marks as strides of the positions
- * and of the rows. A view that keeps the marks apart, one on each axis where attention expects it, can be read in pages. */
+ * The value that lies in pages is concat(cache N, new positions), or the input encoded N. To learn whether attention
+ * can read it there, its views are followed with the ordinary arithmetic of layouts, over a memory that no page has:
+ * columns side by side, and for positions and rows two strides that are marks. The marks are powers of two far above
+ * any number of columns, so a sum or product of a mark with anything else is recognisable, and a view that mixes them
+ * (a reshape that merges positions with columns, say) loses its mark and is rejected. A view that keeps each mark on
+ * the axis where attention expects it can be read in pages. */
 #include "plan/caches.h"
 
 #include <string.h>
@@ -10,6 +13,8 @@
 #include "base/check.h"
 #include "plan/cost.h"
 
+/* A position has at most MAX_COLUMNS floats, so every stride within the columns stays below POSITION_MARK, which
+ * is_readable relies on. Both marks leave room in an i64 for a product with any sensible size. */
 enum { MAX_COLUMNS = 1 << 20 };
 static const int64_t POSITION_MARK = (int64_t)1 << 30, ROW_MARK = (int64_t)1 << 45;
 
@@ -27,13 +32,14 @@ struct PagedValue {
 
 // ---- candidates ----
 
-/* The number of rows of the step: the first axis of its tokens. */
+/* The number of rows of the step is the first axis of its tokens. */
 static const Size *rows_of_step(const Planner *p) {
   const Node *tokens = graph_input_with(p->graph, (Role){ROLE_TOKENS, 0});
   return tokens ? tokens->dims[0] : NULL;
 }
 
-/* Finds the axis of the rows and lays the columns side by side; false if a page cannot hold the value. */
+/* Finds the axis of the rows and lays the columns side by side. False if a page cannot hold the value: pages hold f32,
+ * know one row axis and one position axis, and have a static number of columns. */
 static bool lay_out(Planner *p, const Size *rows, PagedValue *value) {
   const Node *node = value->node;
   if (node->dtype != DTYPE_F32 || !rows) return false;
@@ -57,7 +63,8 @@ static bool lay_out(Planner *p, const Size *rows, PagedValue *value) {
   return true;
 }
 
-/* The only live user of a cache, if it joins the cache with new positions. */
+/* Returns the only live user of a cache if it joins the cache with new positions. Any other user would need the
+ * earlier positions as a tensor, and so would the caller if the cache itself were an output. */
 static const Node *joined(const Planner *p, const Node *input) {
   const Node *only = NULL;
   for (size_t i = 0; i < input->users.n; i++) {
@@ -71,10 +78,13 @@ static const Node *joined(const Planner *p, const Node *input) {
   return is_join && !graph_is_output(p->graph, input) ? only : NULL;
 }
 
+/* Whether the input is a cache, or a value of the encoder, that pages could hold. Whether its users can read pages is
+ * decided later, by drop_unreadable. */
 static bool is_candidate(Planner *p, const Size *rows, const Node *input, PagedValue *value) {
   const Role role = input->attr.role;
   const bool of_encoder = role.kind == ROLE_ENCODED;
-  *value = (PagedValue){.input = input, .of_encoder = of_encoder, .number = role.number, .caches = {TFM_NONE, TFM_NONE}};
+  *value = (PagedValue){
+      .input = input, .of_encoder = of_encoder, .number = role.number, .caches = {TFM_NONE, TFM_NONE}};
   if (!p->values[input->id].is_live || (role.kind != ROLE_CACHE && !of_encoder)) return false;
   value->node = of_encoder ? input : joined(p, input);
   if (!value->node) return false;
@@ -86,7 +96,8 @@ static bool is_candidate(Planner *p, const Size *rows, const Node *input, PagedV
 
 // ---- views ----
 
-/* The view of a node made by views of the value; false if strides cannot say it, or if it is made of another. */
+/* Computes the view of `node` over the imagined memory of `value`. False if strides cannot express it, or if the node
+ * is computed from something else. */
 static bool follow(Planner *p, const PagedValue *value, const Node *node, View *view) {
   if (node == value->node) {
     *view = value->base;
@@ -104,11 +115,13 @@ static bool has_stride(const View *view, uint32_t axis, int64_t stride) {
   return size_equals(view->dims[axis], 1) || size_equals(view->strides[axis], stride);
 }
 
-/* [rows, ..., positions, columns]: marks where they belong, everything else within the columns. */
+/* Whether the view is [rows, ..., positions, columns]: each mark on its own axis and nowhere else, and everything that
+ * the remaining axes can reach within the columns of one position. The sum of all last offsets proves the latter. */
 static bool is_readable(const PagedValue *value, const Node *attention, const View *view) {
   uint32_t rank = view->rank, position = rank - 2;
   bool has_rows = value->row_axis >= 0;
-  if (rank != attention->rank || rank < 3 || view->dims[position] != value->node->dims[value->position_axis]) return false;
+  if (rank != attention->rank || rank < 3) return false;
+  if (view->dims[position] != value->node->dims[value->position_axis]) return false;
   if (!has_stride(view, position, POSITION_MARK) || !has_stride(view, rank - 1, 1)) return false;
   if (has_rows && (attention->dims[0] != value->node->dims[value->row_axis] || view->dims[0] != attention->dims[0] ||
                    !has_stride(view, 0, ROW_MARK)))
@@ -131,9 +144,10 @@ static PagedValue *value_of_view(const Planner *p, const Node *node) {
   return NULL;
 }
 
-// ---- which of them are kept in pages ----
+// ---- which of the candidates lie in pages ----
 
-/* Both keys and values, in lists of pages of the same kind. */
+/* Both the keys and the values must lie in pages of the same kind, because the runtime walks one list of pages per
+ * attention and row. */
 static bool attention_reads_pages(Planner *p, const Node *attention) {
   const PagedValue *values[2];
   if (!size_is_const(attention->inputs.items[0]->dims[attention->inputs.items[0]->rank - 1], NULL)) return false;
@@ -146,7 +160,8 @@ static bool attention_reads_pages(Planner *p, const Node *attention) {
   return values[0]->of_encoder == values[1]->of_encoder;
 }
 
-/* Whether every use of the node, which is a view of a candidate, is as keys or values in pages. */
+/* Whether every use of the node, a view of a candidate, reads it as keys or values in pages. An operand of the score
+ * expression (input 3 and later) is read as a tensor and so rules pages out. */
 static bool only_pages_read(Planner *p, const Node *node) {
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
@@ -162,6 +177,8 @@ static bool only_pages_read(Planner *p, const Node *node) {
   return true;
 }
 
+/* The graph gives the joined value as an output so that the caller can hand it in again. That output disappears with
+ * the cache; an output under any other role needs the tensor. */
 static bool only_own_outputs(const Planner *p, const PagedValue *value) {
   for (size_t i = 0; i < p->graph->outputs.n; i++) {
     const GraphOutput *output = &p->graph->outputs.items[i];
@@ -170,7 +187,8 @@ static bool only_own_outputs(const Planner *p, const PagedValue *value) {
   return true;
 }
 
-/* What one attention cannot read takes the other value of that attention with it, until nothing changes. */
+/* A value that one attention cannot read in pages takes the other value of that attention with it, so values are
+ * dropped until nothing changes. Each turn drops one, so this ends. */
 static void drop_unreadable(Planner *p) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -187,6 +205,8 @@ static void drop_unreadable(Planner *p) {
 
 // ---- the caches ----
 
+/* Keys and values are two caches even of the same value, because a page of keys is transposed ([columns][page], a
+ * panel that tiles read as it lies) and a page of values is not. */
 static void add_cache(Planner *p, PagedValue *value, tfm_cache_kind kind) {
   if (value->caches[kind] != TFM_NONE) return;
   int64_t *floats = value->of_encoder ? &p->plan->program.encoder_page_floats : &p->plan->program.own_page_floats;
@@ -197,7 +217,9 @@ static void add_cache(Planner *p, PagedValue *value, tfm_cache_kind kind) {
   vec_push(p->arena, &p->caches, cache);
 }
 
-/* Tiles of values may read the rest of their width behind the last column: there is a line of room behind a page. */
+/* A tile of values loads whole vectors, so it may read past the last column of the last position of a page. A line of
+ * room behind each page (TFM_CACHE_PAGE floats) keeps that within memory of ours; what is read there is never
+ * stored. */
 static void add_caches(Planner *p) {
   for (const Node *node = p->graph->first; node; node = node->next) {
     if (node->op != OP_ATTENTION || !caches_serve(p, node)) continue;
@@ -221,6 +243,7 @@ static bool is_paged_output(const Planner *p, const GraphOutput *output) {
   return false;
 }
 
+/* Whatever lies in pages is no tensor that the caller binds. */
 static void choose_tensors(Planner *p) {
   for (size_t i = 0; i < p->graph->inputs.n; i++)
     if (!is_paged_input(p, p->graph->inputs.items[i])) vec_push(p->arena, &p->inputs, p->graph->inputs.items[i]);
@@ -254,7 +277,8 @@ bool caches_serve(const Planner *p, const Node *attention) {
 CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
   const Node *node = attention->inputs.items[input];
   const PagedValue *value = value_of_view(p, node);
-  CacheView result = {.cache = value->caches[input == 1 ? TFM_CACHE_KEYS : TFM_CACHE_VALUES], .columns = value->columns};
+  const tfm_cache_kind kind = input == 1 ? TFM_CACHE_KEYS : TFM_CACHE_VALUES;
+  CacheView result = {.cache = value->caches[kind], .columns = value->columns};
   bool followed = follow(p, value, node, &result.view);
   CHECK(followed && result.cache != TFM_NONE, "an attention that does not read pages");
   return result;
@@ -262,7 +286,8 @@ CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
 
 // ---- appending ----
 
-/* Rows, new positions, then the columns in order. */
+/* Orders the axes of new positions as the append step walks them: rows, positions, then the columns as they lie in a
+ * page. */
 static View in_order(Planner *p, const PagedValue *value, const View *view) {
   View ordered = *view;
   ordered.rank = 0;

@@ -1,4 +1,6 @@
-/* Where the numbers come from: they are round figures for one core of the machine that docs/performance.md describes
+/* In: nests and shapes. Out: estimates as polynomials, and layouts. See cost.h.
+ *
+ * Where the numbers come from: they are round figures for one core of the machine that docs/performance.md describes
  * (AVX-512, a shared Xeon). They were chosen from its rates of arithmetic and reading, not fitted to single steps; the
  * tables there say what steps really take. */
 #include "plan/cost.h"
@@ -7,15 +9,16 @@
 
 // ---- arithmetic on estimates ----
 
-/* a * b, or a number large enough to stand for it: an estimate needs no more. */
+/* Returns a * b, or a number large enough to stand for it. INT64_MAX / 64 leaves room for the factors below, so that
+ * no caller needs to check again. */
 static int64_t roughly(int64_t a, int64_t b) {
   const int64_t most = INT64_MAX / 64;
   int64_t product;
   return checked_mul(a, b, &product) && product < most ? product : most;
 }
 
-/* Bytes and operations per element: an operand that has a stride along the columns is read or written there, any other
- * was loaded once for the row. */
+/* Bytes moved and operations done per element. An operand with a stride along the columns is read or written for every
+ * element; any other was loaded once for the row and costs nothing here. */
 static int64_t units_per_element(const Nest *nest) {
   int64_t units = (int64_t)expr_count(nest->expr);
   for (uint32_t i = 0; i < nest->n_operands; i++)
@@ -26,7 +29,7 @@ static int64_t units_per_element(const Nest *nest) {
 // ---- row kernels ----
 
 /* Row kernels wait for memory, which is taken to give one core 8 bytes a nanosecond. An operation on a number is
- * charged like a byte. */
+ * charged like a byte: long expressions then cost more than copies, which is all that the choice of threads needs. */
 enum { ROW_UNITS_PER_NS = 8 };
 
 tfm_size cost_rows(Planner *p, const Nest *nest) {
@@ -62,9 +65,19 @@ tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k) {
 
 // ---- attention ----
 
-/* Per score, in thousandths of a nanosecond: two products at 100 operations a nanosecond, the expression of the scores
- * in L1 (a tenth of what it costs a row kernel, whose numbers come from farther away), and 0.3 ns for the softmax: an
- * exponential is about 15 vector operations for 16 numbers. */
+/* Per score, in thousandths of a nanosecond:
+ * - two products at 100 operations a nanosecond, as for gemms: 0.02 ns for each of the h + e columns;
+ * - 0.3 ns for the softmax: an exponential is about 15 vector operations for 16 numbers, plus the passes over the
+ * strip;
+ * - 0.012 ns for a byte or operation of the score expression: a tenth of what a gemm charges for its epilogue
+ * (0.12) and
+ *   of what a row kernel charges (0.125).
+ *
+ * The last number has stood here since the first version of the planner, which gave no reason for it, and no
+ * measurement of it is recorded: it is a guess. That scores lie in L1 would justify a lower rate, but the epilogue of
+ * a gemm also runs in L1. For a head of 64 the products take 2.6 ns and a masked score about 0.1 ns; at the rate of a
+ * gemm the mask would take 1 ns and the estimate would grow by a third, which is within the factor of two that it may
+ * be off. */
 enum { THOUSANDTHS = 1000, PER_HEAD_COLUMN = 20, PER_SCORE_UNIT = 12, PER_SOFTMAX = 300 };
 
 tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e) {
@@ -75,7 +88,8 @@ tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e) {
 
 // ---- small steps ----
 
-/* A sine or cosine in double, by the C library. */
+/* A sine or cosine in double, by the C library. A table whose positions depend on sizes alone is computed once per
+ * size, not once per run. */
 enum { NS_PER_TABLE_ELEMENT = 20 };
 
 tfm_size cost_table(Planner *p, const Size *elements) { return plan_scaled(p, elements, NS_PER_TABLE_ELEMENT, 1); }
@@ -87,9 +101,10 @@ tfm_size cost_append(Planner *p, const Size *elements) { return plan_size(p, ele
 
 // ---- layouts ----
 
-/* Rows of 64 floats or more get a line (16 floats) of space between them. Without it rows of a power of two would all
- * begin in the same few sets of a cache, and a tile that walks down its rows would evict what it needs next. Rows of
- * 16 or more are rounded up to whole lines; shorter ones are not worth the memory. */
+/* Rows of 64 floats or more get a line (16 floats) of space between them. Without it, rows whose length is a power of
+ * two would all begin in the same few sets of a cache, and a tile that walks down its rows would evict what it needs
+ * next. Rows of 16 or more are rounded up to whole lines, so that each begins a line; shorter ones are not worth the
+ * memory. */
 enum { PADDED_FROM = 64 };
 
 int64_t cost_row_stride(int64_t n) {
@@ -97,16 +112,17 @@ int64_t cost_row_stride(int64_t n) {
   return n >= PADDED_FROM ? whole + COST_LINE : n >= COST_LINE ? whole : n;
 }
 
-/* The caller's rows have no such space. If they lie a multiple of 4,096 bytes apart, which is the distance between
- * lines of one set of an L1 cache with 64 sets, a copy is cheaper. */
+/* The caller's rows have no such space. If they lie a multiple of 4,096 bytes apart (1,024 floats: 64 sets of 64-byte
+ * lines, the L1 cache of every target), all rows of a tile would fall into one set, and a copy is cheaper. */
 enum { SAME_SET = 1024 };
 
 bool cost_may_stay(int64_t stride, bool is_callers) {
   return !is_callers || stride < SAME_SET || stride % SAME_SET != 0;
 }
 
-/* A row kernel pays for every row it begins; 64 columns, four vectors, are enough work to hide that. Longer ones stay
- * as they are, because rows are what threads share. */
+/* A row kernel pays for every row it begins: addresses, and the part of the expression that is the same in all
+ * columns. 64 columns, four vectors, are enough work to hide that. Longer rows stay as they are, because rows are what
+ * threads share. */
 enum { SHORT_COLUMNS = 64 };
 
 bool cost_columns_are_short(int64_t columns) { return columns < SHORT_COLUMNS; }

@@ -1,9 +1,10 @@
 /* Cost: every number by which plan guesses how long something takes, or chooses a layout because of time.
  *
  * In: what a step computes. Out: `tfm_step.work`, in nanoseconds of one core, as a polynomial of the run-time sizes;
- * lengths of rows. The runtime uses the estimates only to decide how many threads a run and a step are worth (runtime:
- * NS_WORTH_A_THREAD), so an error of a factor of two costs little. No estimate and no threshold here can change a bit
- * of a result. Private to plan/. */
+ * the distance of rows. The runtime uses the estimates only to decide how many threads a run and a step are worth
+ * (runtime: NS_WORTH_A_THREAD), so an error of a factor of two costs little. No estimate and no threshold here can
+ * change a bit of a result: they choose who computes and where it lies, never the order of additions. Refuses nothing;
+ * an estimate that overflows saturates. Private to plan/. */
 #ifndef TFM_PLAN_COST_H
 #define TFM_PLAN_COST_H
 
@@ -12,7 +13,7 @@
 tfm_size cost_rows(Planner *p, const Nest *nest);
 tfm_size cost_gemm(Planner *p, const Nest *nest, const Size *rows, int64_t n, int64_t k);
 tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k);
-/* h: the width of a query and a key, e: the width of a value. */
+/* h: the width of a query and of a key. e: the width of a value. */
 tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e);
 tfm_size cost_table(Planner *p, const Size *elements);
 tfm_size cost_ids(Planner *p, const Size *elements);
@@ -20,11 +21,12 @@ tfm_size cost_append(Planner *p, const Size *elements);
 
 enum { COST_LINE = 16 }; /* floats of space between rows that plan lays out itself: a line of the cache */
 
-/* The distance of such rows of n floats. */
+/* Returns the distance of rows of n floats in memory that plan lays out itself. */
 int64_t cost_row_stride(int64_t n);
-/* Whether rows at this distance can be read where they lie; `is_callers`: in memory of the caller. */
+/* Whether rows at this distance can be read where they lie. `is_callers`: the memory belongs to the caller, so its
+ * layout is not ours to choose. */
 bool cost_may_stay(int64_t stride, bool is_callers);
-/* Whether columns are so short that a row of them should be made longer by merging an axis into it. */
+/* Whether rows of so few columns should be made longer by merging an axis into them. */
 bool cost_columns_are_short(int64_t columns);
 
 #endif

@@ -28,6 +28,7 @@ static uint32_t symbol_with(const Plan *plan, SizeRole role) {
   return symbol < 0 ? TFM_NONE : (uint32_t)symbol;
 }
 
+/* The two graphs have size tables of their own; a size that both have is found by its name. */
 static uint32_t symbol_named(const tfm_program *program, const char *name) {
   for (uint32_t i = 0; program && i < program->n_symbols; i++)
     if (strcmp(program->symbols[i], name) == 0) return i;
@@ -54,13 +55,16 @@ static uint32_t axis_of(const tfm_program *program, const tfm_tensor_info *tenso
 
 // ---- the parts of a decoding ----
 
-/* A symbol of the encoder program, if its inputs say what it is; else TFM_NONE. */
+/* Returns the symbol of the encoder program if some input has an axis of it, so that the runtime can read it off the
+ * inputs. */
 static uint32_t counted_by_inputs(const tfm_program *source, uint32_t symbol) {
   for (uint32_t i = 0; symbol != TFM_NONE && i < source->n_inputs; i++)
     if (axis_of(source, &source->inputs[i], symbol) != TFM_NONE) return symbol;
   return TFM_NONE;
 }
 
+/* Sizes of the step program that are not its own (rows, past, fresh, kept) must have the value that the encoder ran
+ * with. */
 static void find_sizes(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
   d->rows = symbol_with(plans->step, ROLE_ROWS);
@@ -77,6 +81,7 @@ static void find_sizes(Arena *arena, const DecodingPlan *plans, tfm_decoding *d)
   d->encoder_rows = counted_by_inputs(d->encoder, symbol_with(plans->encoder, ROLE_ROWS));
 }
 
+/* An input of the step is a cache, which an output of the step before it fills, or a value of the encoder. */
 static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
   tfm_step_input *inputs = ARENA_ARRAY(arena, tfm_step_input, step->n_inputs);
@@ -117,6 +122,7 @@ static void find_sources_of_caches(Arena *arena, const DecodingPlan *plans, tfm_
   d->cache_encoded = outputs;
 }
 
+/* Marks the sizes of which every item of a batch has its own. */
 static void find_ragged(Arena *arena, const Incremental *incremental, tfm_decoding *d) {
   if (!incremental->n_ragged) return;
   uint8_t *ragged = ARENA_ARRAY(arena, uint8_t, d->encoder->n_symbols);

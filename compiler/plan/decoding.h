@@ -1,4 +1,9 @@
-/* Decoding: the plans of a model in its incremental form, and what the runtime's decoder must know of the two. */
+/* Decoding: the plans of a model in its incremental form, and what the runtime's decoder must know of the two
+ * programs.
+ *
+ * In: the graphs of the encoder program and of the step program, after the passes. Out: two plans and a tfm_decoding,
+ * which names sizes, inputs and outputs of the programs by their numbers. Everything lives in the arena. Refuses only
+ * what plan_graph refuses: that the two graphs fit together is an invariant of incremental/ and is checked. */
 #ifndef TFM_PLAN_DECODING_H
 #define TFM_PLAN_DECODING_H
 

@@ -19,6 +19,8 @@ static const char *const access_names[] = {"contiguous", "broadcast", "strided"}
 
 // ---- expressions ----
 
+/* Hexadecimal floats are exact. NaN has one spelling, whatever its payload: the emitter makes the same constant of
+ * all. */
 static void print_number(StrBuf *out, const Expr *expr) {
   if (expr->dtype != DTYPE_F32) strbuf_printf(out, "%lld", (long long)expr->integer);
   else if (isnan(expr->number)) strbuf_add(out, "nan");
@@ -38,7 +40,8 @@ static void print_leaf(StrBuf *out, const Expr *expr) {
   strbuf_printf(out, " %s", dtype_names[expr->dtype]);
 }
 
-/* Every different subexpression once: "t3 = add f32 t1 t2". */
+/* Prints every different subexpression once, "t3 = add f32 t1 t2". Two subexpressions are equal exactly if their lines
+ * are, because arguments are named by the number of their line. */
 static void print_expr(StrBuf *out, const Expr *root) {
   Arena *scratch = arena_create();
   Map classes = map_new(scratch);

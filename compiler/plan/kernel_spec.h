@@ -1,7 +1,8 @@
 /* KernelSpec: what a kernel has to be, without LLVM. Equal specs are one kernel, whichever layers ask for it.
  *
  * In: what plan knows statically. Out: a canonical text, and what kernels/ turns into a function whose type is in
- * tfm/program.h. */
+ * tfm/program.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
+ * size recompiles anything. Refuses nothing. A spec is a plain value; its expression belongs to the plan's arena. */
 #ifndef TFM_PLAN_KERNEL_SPEC_H
 #define TFM_PLAN_KERNEL_SPEC_H
 
@@ -54,8 +55,9 @@ typedef struct KernelFamilyInfo {
 
 extern const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES];
 
-/* A canonical text, equal exactly for equal specs. It is hashed into the function's name and into keys of the code
- * cache. */
+/* Appends a canonical text, equal exactly for equal specs. It is hashed into the function's name and into the keys of
+ * the code cache, so a member that generated code reads must be printed: if it were left out, two different kernels
+ * would share one function. */
 void kernel_spec_print(StrBuf *out, const KernelSpec *spec);
 
 #endif

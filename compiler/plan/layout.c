@@ -1,3 +1,4 @@
+/* In: views and shapes, as polynomials. Out: views of the same memory, or false. See layout.h. */
 #include "plan/layout.h"
 
 #include "base/check.h"
@@ -80,13 +81,14 @@ View view_drop(SizeMath *math, const View *view, uint32_t axis) {
 
 // ---- reshape ----
 
-/* The last axis of `n` that is not 1, counted down; n if there is none above `from`. */
+/* Returns the end of the axes [0, n) without the axes of 1 at their end; those take no part in a reshape. */
 static uint32_t skip_ones(const Size *const *dims, uint32_t n) {
   while (n > 0 && size_equals(dims[n - 1], 1)) n--;
   return n;
 }
 
-/* Axes [begin, end) of `view` as one: the stride of its last axis, if all their strides follow from it. */
+/* Takes the axes [begin, end) of `view` as one: sets `stride` to that of its last axis, if the strides of all others
+ * follow from it. Axes of 1 have no say. */
 static bool merged_stride(SizeMath *math, const View *view, uint32_t begin, uint32_t end, const Size **stride) {
   *stride = NULL;
   const Size *next = NULL;
@@ -99,7 +101,9 @@ static bool merged_stride(SizeMath *math, const View *view, uint32_t begin, uint
   return *stride != NULL;
 }
 
-/* The shortest pieces of old and new axes, from the end, with equal products: [*old, old_end) and [*begin, end). */
+/* Finds the shortest pieces of the old and the new axes, counted from the end, whose sizes have the same product:
+ * [*old, old_end) and [*begin, end). A reshape is a view exactly if the old axes of each such piece have one stride in
+ * common, because the order of elements within a piece is then arithmetic. */
 static bool match_piece(SizeMath *math, const View *view, uint32_t old_end, const Size *const *dims, uint32_t end,
                         uint32_t *old, uint32_t *begin) {
   const Size *olds[MAX_RANK];

@@ -1,15 +1,17 @@
 /* Layout: where the elements of a value lie: a base, an offset and a stride per axis, all polynomials of the run-time
  * sizes.
  *
- * In: views and what graph views do to them (slice, permute, reshape). Out: views of the same memory. Refused (false):
- * what strides cannot express; the planner then makes a copy. */
+ * In: views, and what graph views do to them (slice, permute, reshape). Out: views of the same memory. Sizes are
+ * interned, so equal polynomials are equal pointers, and the functions here compare pointers. Two polynomials that
+ * differ but are equal for every value that a check allows count as different: then a copy is made, which is slower
+ * but right. Refused (false): what strides cannot express; the planner then makes a copy. */
 #ifndef TFM_PLAN_LAYOUT_H
 #define TFM_PLAN_LAYOUT_H
 
 #include "graph/graph.h"
 #include "tfm/program.h"
 
-/* Arithmetic on sizes that remembers an overflow instead of returning NULL. */
+/* Arithmetic on sizes that remembers an overflow instead of returning NULL, so that callers check once, at the end. */
 typedef struct SizeMath {
   SizeTable *table;
   const Size *zero, *one;
@@ -44,7 +46,8 @@ bool view_reshape(SizeMath *math, const View *view, uint32_t rank, const Size *c
 /* The view with axis `axis` replaced by an axis of 1. */
 View view_drop(SizeMath *math, const View *view, uint32_t axis);
 
-/* All axes but the last as one: how many rows and how far apart; false if they have no common stride. */
+/* Takes all axes but the last as one: how many rows there are and how far apart. False if they have no common
+ * stride. */
 bool view_collapse(SizeMath *math, const View *view, const Size **rows, const Size **stride);
 /* Whether elements along the last axis are neighbours (or there is only one). */
 bool view_has_contiguous_columns(const View *view);

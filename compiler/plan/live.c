@@ -1,3 +1,9 @@
+/* In: nodes with a mask of their rows. Out: entries of p->live. See live.h.
+ *
+ * A step may leave rows out if nothing reads them. If another step reads them all the same, they must at least hold a
+ * number: a step that does not leave out the same rows computes with them even if it selects another value afterwards,
+ * and attention reads all keys and values up to the last one that is seen. Memory that was never written may hold a
+ * NaN, and 0 * NaN is NaN, so those rows are filled with 0 (`zeroed`). */
 #include "plan/live.h"
 
 #include "plan/caches.h"
@@ -5,23 +11,26 @@
 /* The rows that a step leaves out become 0 if another step reads them: one that does not leave out the same rows, even
  * if it only selects another value instead. Attention reads all keys and values up to the last one that is seen. */
 
+/* Reshapes of one mask are the same mask. */
 static const Node *mask_itself(const Node *mask) {
   while (mask->op == OP_RESHAPE) mask = mask->inputs.items[0];
   return mask;
 }
 
+/* Attention over pages computes all of its queries (live_queries), so it never skips rows. */
 static bool skips_same_rows(const Planner *p, const Node *node, const Node *user) {
   const Node *mask = node_rows_mask(user);
   return mask && mask_itself(mask) == mask_itself(node_rows_mask(node)) &&
          user->attr.rows_where == node->attr.rows_where && !(user->op == OP_ATTENTION && caches_serve(p, user));
 }
 
-/* Whether the user reads rows of its input `i` that the node leaves out. */
+/* Whether `user`, through its input `i`, reads rows that the node leaves out. Keys and values (inputs 1 and 2) are
+ * read whatever the mask of the queries says. */
 static bool reads_all_rows(const Planner *p, const Node *node, const Node *user, size_t i) {
   return (user->op == OP_ATTENTION && (i == 1 || i == 2)) || !skips_same_rows(p, node, user);
 }
 
-/* `value`: the node, or a view of it. */
+/* Whether anything reads rows that `node` leaves out. `value` is the node or a view of it. */
 static bool others_are_read(const Planner *p, const Node *node, const Node *value) {
   for (size_t i = 0; i < value->users.n; i++) {
     const Node *user = value->users.items[i];
@@ -34,6 +43,7 @@ static bool others_are_read(const Planner *p, const Node *node, const Node *valu
   return false;
 }
 
+/* The runtime reads the mask as one run of bytes when it lists the live rows. */
 static bool has_no_gaps(Planner *p, const View *view) {
   const Size *expected = p->math.one;
   for (uint32_t i = view->rank; i-- > 0;) {
@@ -58,6 +68,7 @@ static bool same_mask(const tfm_operand *a, const tfm_operand *b) {
   return same;
 }
 
+/* Equal entries are shared, so that the runtime lists the rows of one mask once per run. */
 uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
   const tfm_live_rows wanted = {.where = node->attr.rows_where,
                                   .zeroed = node->attr.rows_zero || others_are_read(p, node, node),

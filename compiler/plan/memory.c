@@ -1,3 +1,4 @@
+/* In: plans and run-time sizes. Out: offsets of buffers and of packed weights. See memory.h and plan.h. */
 #include "plan/memory.h"
 
 #include "base/checked_size.h"
@@ -6,9 +7,10 @@
 
 // ---- workspace ----
 
-/* Greedy by size, as the runtime does it (docs/decisions/0005-memory-at-bind.md): the largest buffer first, each into
- * the lowest gap between the buffers that live at the same time and have a place already, or behind them. Persistent
- * buffers share memory with none. */
+/* Greedy by size, exactly as the runtime does it when sizes are bound (docs/decisions/0005-memory-at-bind.md), so that
+ * what is reported here is what a run takes: the largest buffer first, each into the lowest gap between the
+ * buffers that
+ * live at the same time and have an offset already, or behind them. Persistent buffers share memory with none. */
 
 int64_t plan_evaluate(const Plan *plan, tfm_size size, const int64_t *symbols) {
   const tfm_polynomial *polynomial = &plan->program.polynomials[size];
@@ -29,6 +31,7 @@ typedef struct Block {
   uint64_t bytes, offset;
 } Block;
 
+/* A size that overflowed becomes UINT64_MAX / 1024: more than any machine has, and sums of it do not wrap soon. */
 static uint64_t buffer_bytes(const Plan *plan, const tfm_buffer *buffer, const int64_t *symbols) {
   int64_t elements = plan_evaluate(plan, buffer->elements, symbols);
   uint64_t bytes = elements < 0 ? 0 : (uint64_t)elements;
@@ -36,7 +39,8 @@ static uint64_t buffer_bytes(const Plan *plan, const tfm_buffer *buffer, const i
   return (bytes * dtype_bytes[buffer->dtype] + 63) / 64 * 64;
 }
 
-/* Sorted insertion: larger first, equal ones in their order. */
+/* Sorted insertion: larger blocks first, equal ones in the order of the program, so that the result is always the
+ * same. */
 static void insert(Block *blocks, uint32_t n, Block block) {
   uint32_t i = n;
   for (; i > 0; i--) {
@@ -47,12 +51,14 @@ static void insert(Block *blocks, uint32_t n, Block block) {
   blocks[i] = block;
 }
 
+/* Lifetimes are whole steps and include both ends: a step may read one buffer while it writes the other. */
 static bool live_together(const Block *a, const Block *b) {
   if (a->persistent || b->persistent) return true;
   return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
-/* The lowest gap between the placed blocks (ordered by offset) that live together with `block`. */
+/* Returns the lowest offset at which `block` fits between the placed blocks that live at the same time. `placed` is
+ * ordered by offset. */
 static uint64_t lowest_gap(Block *const *placed, uint32_t n, const Block *block) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -99,7 +105,8 @@ typedef struct RecipePrinter {
   Map seen; /* nodes, in the order in which they were met */
 } RecipePrinter;
 
-/* A node that was printed before is its number: a subgraph may use a value many times. */
+/* Prints a node that was met before as its number: a subgraph may use a value many times, and a tree of it could be
+ * exponentially long. */
 static void print_node(RecipePrinter *printer, const Node *node) {
   MapEntry *known = map_find(&printer->seen, &node, sizeof node);
   if (known) {
@@ -124,7 +131,7 @@ void recipe_print(StrBuf *out, const SizeTable *sizes, const WeightRecipe *recip
 
 // ---- packed weights in one block ----
 
-/* An equal recipe gives this one its place; otherwise it goes to the end of the block. */
+/* An equal recipe of an earlier plan gives this one its offset; otherwise it goes to the end of the block. */
 static void place_recipe(Map *known, Arena *arena, const SizeTable *sizes, WeightRecipe *recipe, uint64_t *end) {
   StrBuf text = strbuf_new(arena);
   recipe_print(&text, sizes, recipe);
@@ -139,7 +146,7 @@ static void place_recipe(Map *known, Arena *arena, const SizeTable *sizes, Weigh
   map_put_n(known, text.text, text.length, recipe);
 }
 
-static void write_places(Arena *arena, Plan *plan, uint64_t bytes) {
+static void write_offsets(Arena *arena, Plan *plan, uint64_t bytes) {
   tfm_weight *weights = ARENA_ARRAY(arena, tfm_weight, plan->recipes.n);
   for (size_t i = 0; i < plan->recipes.n; i++)
     weights[i] = (tfm_weight){plan->recipes.items[i].offset, plan->recipes.items[i].bytes};
@@ -155,6 +162,6 @@ void share_weights(Arena *arena, Plan *const *plans, uint32_t n) {
     for (size_t k = 0; k < plans[i]->recipes.n; k++)
       place_recipe(&known, scratch, plans[i]->graph->sizes, &plans[i]->recipes.items[k], &end);
   for (uint32_t i = 0; i < n; i++)
-    write_places(arena, plans[i], end + 64); /* as in plan.c: room behind the last panel */
+    write_offsets(arena, plans[i], end + 64); /* as in plan.c: room behind the last panel */
   arena_destroy(scratch);
 }

@@ -1,15 +1,18 @@
 /* Memory: packed weights that several plans share. What the workspace of a plan takes is declared in plan.h.
  *
  * In: plans of one model, whose recipes may be equal (the same static subgraph in the same layout); values of the
- * run-time sizes. Out: one place for equal recipes, in one block: the first plan's weights in its order of execution,
- * then what each other plan needs besides; weights_bytes of every plan is the size of the block. An offset for every
- * buffer, and the bytes of all. Refuses nothing: sizes that overflow saturate, and the caller compares them with what
- * there is. */
+ * run-time sizes. Out: one offset for equal recipes, in one block: first the weights of the first plan in its order of
+ * execution, then what each other plan needs besides; weights_bytes of every plan is the size of the block. An offset
+ * for every buffer, and the bytes of all. Refuses nothing: sizes that overflow saturate, and the caller compares them
+ * with what there is. */
 #ifndef TFM_PLAN_MEMORY_H
 #define TFM_PLAN_MEMORY_H
 
 #include "plan/plan.h"
 
+/* Changes the recipes and the weight tables of the plans; the new tables live in the arena. The runtime reads
+ * weights in
+ * the order of the block, so the first plan should be the one that is bound by reading them. */
 void share_weights(Arena *arena, Plan *const *plans, uint32_t n);
 
 /* What a recipe computes and how it lies in memory, in one line, which is equal exactly for recipes that pack the same

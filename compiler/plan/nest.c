@@ -1,3 +1,8 @@
+/* In: views over the axes of a result. Out: row steps with as few axes as possible. See nest.h.
+ *
+ * Fewer axes mean longer rows and fewer evaluations of strides by the runtime, and equal layers whose shapes differ
+ * only in their leading axes then share one kernel, because a kernel depends on how columns are reached and on nothing
+ * else. */
 #include "plan/nest.h"
 
 #include <string.h>
@@ -7,7 +12,8 @@
 
 // ---- operands ----
 
-/* The view's strides over the nest's axes, aligned at the last; 0 where one element serves the whole axis. */
+/* Aligns the view at the last axis, as broadcasting does: a missing axis and an axis of 1 get stride 0, so that one
+ * element serves the whole axis. */
 NestOperand nest_operand_of(Planner *p, const Nest *nest, const View *view) {
   CHECK(view->rank <= nest->rank, "an operand with more axes than the loops over it");
   NestOperand operand = {.space = view->space, .dtype = view->dtype, .index = view->index, .offset = view->offset};
@@ -26,6 +32,7 @@ static bool same_operand(const Nest *nest, const NestOperand *a, const NestOpera
          memcmp(a->strides, b->strides, nest->rank * sizeof *a->strides) == 0;
 }
 
+/* Equal operands are one: kernels have few of them (TFM_MAX_OPERANDS), and an expression often names an input twice. */
 uint32_t nest_add_operand(Nest *nest, const NestOperand *operand) {
   for (uint32_t i = 1; i < nest->n_operands; i++)
     if (same_operand(nest, &nest->operands[i], operand)) return i;
@@ -64,16 +71,17 @@ static void find_indexed(Planner *p, const Nest *nest, Axes *axes) {
     if (list.items[i]->kind == EXPR_INDEX) axes->indexed[nest->rank - 1 - list.items[i]->axis] = true;
 }
 
-/* The coordinates renumbered; those of dropped axes are 0. */
-static void rename_indexes(Planner *p, Nest *nest, const uint32_t *places) {
+/* Renumbers the coordinates in the expression. Coordinates count axes from the last one; that of a dropped axis, which
+ * had one element, is 0. */
+static void rename_indexes(Planner *p, Nest *nest, const uint32_t *positions) {
   ExprList list = expr_list(p->arena, nest->expr);
   Expr **copies = ARENA_ARRAY(p->arena, Expr *, list.n);
   for (uint32_t i = 0; i < list.n; i++) {
     Expr *copy = copies[i] = arena_copy(p->arena, list.items[i], sizeof **list.items);
     for (uint32_t j = 0; j < copy->n_args; j++) copy->args[j] = copies[list.args[j][i]];
     if (copy->kind != EXPR_INDEX) continue;
-    uint32_t place = places[nest->rank - 1 - copy->axis];
-    copies[i] = place ? expr_index(p->arena, place - 1) : expr_integer(p->arena, DTYPE_I32, 0);
+    uint32_t position = positions[nest->rank - 1 - copy->axis];
+    copies[i] = position ? expr_index(p->arena, position - 1) : expr_integer(p->arena, DTYPE_I32, 0);
   }
   nest->expr = copies[list.n - 1];
 }
@@ -82,11 +90,11 @@ static NestOperand *operand_at(Nest *nest, uint32_t i) {
   return i < nest->n_operands ? &nest->operands[i] : &nest->others[i - nest->n_operands];
 }
 
-/* The axes become `old[0]` ... `old[n - 1]`. Coordinates in the expression count axes from the last one and follow. */
+/* The axes become old[0] ... old[n - 1]. Strides and coordinates follow. */
 static void select_axes(Planner *p, Nest *nest, uint32_t n, const uint32_t *old) {
-  uint32_t places[MAX_RANK] = {0};
-  for (uint32_t i = 0; i < n; i++) places[old[i]] = n - i;
-  rename_indexes(p, nest, places);
+  uint32_t positions[MAX_RANK] = {0};
+  for (uint32_t i = 0; i < n; i++) positions[old[i]] = n - i;
+  rename_indexes(p, nest, positions);
   for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
     NestOperand *operand = operand_at(nest, k);
     const Size *strides[MAX_RANK];
@@ -99,8 +107,8 @@ static void select_axes(Planner *p, Nest *nest, uint32_t n, const uint32_t *old)
   nest->rank = n;
 }
 
-void nest_move_axis(Planner *p, Nest *nest, uint32_t axis, uint32_t place) {
-  uint32_t old[MAX_RANK], n = 0, at = nest->rank - place;
+void nest_move_axis(Planner *p, Nest *nest, uint32_t axis, uint32_t from_last) {
+  uint32_t old[MAX_RANK], n = 0, at = nest->rank - from_last;
   for (uint32_t i = 0; i < nest->rank; i++) {
     if (n == at) old[n++] = axis;
     if (i != axis) old[n++] = i;
@@ -116,7 +124,8 @@ static void drop_ones(Planner *p, Nest *nest, uint32_t fixed) {
   if (n < nest->rank) select_axes(p, nest, n, old);
 }
 
-/* Whether for every operand a step along axis i continues where axis i + 1 ends. */
+/* Whether for every operand a step along axis i continues where axis i + 1 ends, so that one axis can stand for
+ * both. */
 static bool can_merge(Planner *p, Nest *nest, uint32_t i) {
   for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
     const NestOperand *operand = operand_at(nest, k);
@@ -125,11 +134,15 @@ static bool can_merge(Planner *p, Nest *nest, uint32_t i) {
   return true;
 }
 
+/* Columns are the axis that a row kernel vectorises. Rows are merged into them only where a row is too short to be
+ * worth beginning (cost.c); otherwise rows stay rows, because threads share those. */
 static bool columns_are_short(const Nest *nest) {
   int64_t columns;
   return size_is_const(nest->dims[nest->rank - 1], &columns) && cost_columns_are_short(columns);
 }
 
+/* Merges from the last axis forward. Axes whose coordinate the expression reads must stay apart: a merged coordinate
+ * could not be taken apart again without a division per element. */
 static void merge_axes(Planner *p, Nest *nest, uint32_t apart) {
   Axes axes = {0};
   find_indexed(p, nest, &axes);
@@ -159,6 +172,7 @@ void nest_add_axis(Planner *p, Nest *nest) {
   nest->rank++;
 }
 
+/* Row kernels walk rows and columns, so a nest of fewer axes gets axes of 1 in front. */
 static void widen(Planner *p, Nest *nest) {
   while (nest->rank < 2) {
     for (uint32_t k = 0; k < nest->n_operands + nest->n_others; k++) {
@@ -181,6 +195,8 @@ void nest_simplify(Planner *p, Nest *nest, uint32_t fixed, uint32_t apart) {
 
 // ---- kernels, operands and steps ----
 
+/* The only property of strides that generated code depends on: 1 is a vector load, 0 a broadcast, anything else a load
+ * per element. */
 static ColumnAccess access_of(const Nest *nest, const NestOperand *operand) {
   const Size *stride = operand->strides[nest->rank - 1];
   if (size_equals(stride, 0)) return COLUMN_BROADCAST;
@@ -199,6 +215,7 @@ KernelSpec nest_spec(const Nest *nest) {
   return spec;
 }
 
+/* The stride of a table along the rows is what one id is worth, because the kernel multiplies it by the id it loads. */
 tfm_operand nest_operand(Planner *p, const Nest *nest, const NestOperand *operand) {
   tfm_operand result = {.space = operand->space, .dtype = (uint8_t)operand->dtype, .index = operand->index,
                         .gathered = (uint8_t)operand->ids, .offset = plan_size(p, operand->offset)};

@@ -47,8 +47,8 @@ void nest_add_other(Planner *p, Nest *nest, const View *view);
 void nest_simplify(Planner *p, Nest *nest, uint32_t fixed, uint32_t apart);
 /* Puts an axis of 1 in front. */
 void nest_add_axis(Planner *p, Nest *nest);
-/* Makes the axis the place'th from the last (1: the last). */
-void nest_move_axis(Planner *p, Nest *nest, uint32_t axis, uint32_t place);
+/* Moves the axis so that it is number `from_last` from the end (1: the last). */
+void nest_move_axis(Planner *p, Nest *nest, uint32_t axis, uint32_t from_last);
 
 /* The spec of a pointwise row kernel; a caller that reduces sets `reduction` and `reduce`. */
 KernelSpec nest_spec(const Nest *nest);

@@ -1,8 +1,8 @@
 /* In: a fused graph and a target. Out: a Plan. See plan.h.
  *
- * 1. Which nodes are live, static (weights), or depend on run-time sizes alone (prepared once).
- * 2. Steps of the live nodes in list order, then the copies to the outputs.
- * 3. Everything that was collected becomes the program. */
+ * 1. Find out which nodes are live, static (weights), or depend on run-time sizes alone (prepared once per size).
+ * 2. Add the steps of the live nodes in list order, then the copies to the outputs.
+ * 3. Turn everything that was collected into the program. */
 #include "plan/plan.h"
 
 #include "base/check.h"
@@ -28,6 +28,8 @@ static const PlanNode plan_node[N_OPS] = {
 
 // ---- what there is to do ----
 
+/* Marks what the outputs need. The inputs of a static node are not needed at run time: packing has used them by
+ * then. */
 static void mark_live(Planner *p, size_t n, const GraphOutput *outputs) {
   for (const Node *node = p->graph->first; node; node = node->next) p->values[node->id].is_live = false;
   for (size_t i = 0; i < n; i++) p->values[outputs[i].node->id].is_live = true;
@@ -38,7 +40,9 @@ static void mark_live(Planner *p, size_t n, const GraphOutput *outputs) {
   }
 }
 
-/* Which outputs each value is for. What is appended to a cache is for all steps that follow. */
+/* Notes for each value which outputs need it, so that a run which wants some outputs skips the steps of the others.
+ * There are 64 bits; outputs from number 63 on share the last. What is appended to a cache serves all steps that
+ * follow, so it is computed whatever is wanted now. */
 static void find_outputs_served(Planner *p) {
   for (size_t i = 0; i < p->outputs.n; i++)
     p->values[p->outputs.items[i].node->id].serves |= (uint64_t)1 << (i < 63 ? i : 63);
@@ -60,7 +64,9 @@ static bool has_gather(const Node *node) {
   return found;
 }
 
-/* Products stay out: what they compute is worth no memory of its own. */
+/* Whether the node depends on run-time sizes alone, so that its value is computed when sizes change and not in each
+ * run. A prepared value holds memory of its own for as long as the context lives; products stay out, because what they
+ * compute is worth recomputing rather than holding. Gathers stay out because their ids are checked in every run. */
 static bool is_prepare(const Planner *p, const Node *node) {
   bool may_be = op_table[node->op].category == CATEGORY_VIEW || node->op == OP_POINTWISE || node->op == OP_CONCAT ||
                 node->op == OP_SINUSOID || node->op == OP_ROTARY_TABLE || node->op == OP_REDUCE || node->op == OP_NORM;
@@ -70,6 +76,7 @@ static bool is_prepare(const Planner *p, const Node *node) {
   return true;
 }
 
+/* The list order of nodes is topological, so every input has been classified when its user is. */
 static void classify(Planner *p) {
   const bool *is_static = graph_static_flags(p->arena, p->graph);
   for (const Node *node = p->graph->first; node; node = node->next) {
@@ -79,7 +86,8 @@ static void classify(Planner *p) {
   mark_live(p, p->graph->outputs.n, p->graph->outputs.items);
 }
 
-/* The last live node that can report a fault; NULL if none can. */
+/* Returns the last live node that can report a fault, or NULL. Later nodes may write straight into the caller's
+ * outputs. */
 static const Node *last_that_can_fail(Planner *p) {
   for (const Node *node = p->graph->last; node; node = node->prev) {
     const Value *value = &p->values[node->id];
@@ -88,6 +96,7 @@ static const Node *last_that_can_fail(Planner *p) {
   return NULL;
 }
 
+/* Views, inputs and probabilities of attention have no step of their own: the steps that use them resolve them. */
 static bool plan_nodes(Planner *p) {
   const Node *last = last_that_can_fail(p);
   for (const Node *node = p->graph->first; node && !diag_has_errors(p->diag); node = node->next) {
@@ -158,7 +167,7 @@ static void fill_program(Planner *p) {
   program->id_limits = p->id_limits.items;
   program->n_weights = (uint32_t)p->plan->recipes.n;
   program->weights = weights_of(p);
-  program->weights_bytes += 64; /* reading a little past the last panel is harmless */
+  program->weights_bytes += 64; /* a tile may load a vector that reaches past the last panel; nothing of it is used */
   program->n_buffers = (uint32_t)p->buffers.n;
   program->buffers = p->buffers.items;
   program->n_kernels = (uint32_t)p->plan->kernels.n;
@@ -188,6 +197,8 @@ static Planner planner_new(Arena *arena, Diag *diag, Graph *graph, const TargetI
   return p;
 }
 
+/* The polynomials 0 and 1 come first, because the runtime knows them by number. Liveness is computed twice:
+ * caches_find needs to know which users are live, and what lies in pages is then no output any more. */
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target) {
   CHECK(graph->ragged_batch < 0, "items of different sizes have no plan in common");
   graph_renumber(graph);

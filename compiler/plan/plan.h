@@ -1,8 +1,9 @@
 /* Plan: what is executed: steps over buffers, kernels by specification, weights by recipe.
  *
  * In: a fused graph (passes) and a TargetInfo. Out: a Plan whose `program` is complete but for the addresses of the
- * kernels, the list of kernels to generate, and for each packed weight the recipe that makes it. Refused: what the
- * runtime has no room for, reported at the node's span. */
+ * kernels, the list of kernels to generate, and for each packed weight the recipe that makes it. Everything lives in
+ * the arena, and the plan refers to the graph, which must live as long. Refused: what the runtime has no room for,
+ * reported (DIAG_LIMIT) at the node's span. */
 #ifndef TFM_PLAN_PLAN_H
 #define TFM_PLAN_PLAN_H
 
@@ -40,7 +41,8 @@ typedef struct Plan {
   const Role *input_roles, *output_roles; /* of program.inputs, program.outputs */
 } Plan;
 
-/* NULL after an error (a limit of the runtime, reported with the node's place). */
+/* Returns NULL after an error: a limit of the runtime, reported at the node's place. Renumbers the nodes of the
+ * graph. */
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
 Drawing *drawing_of_plan(const Plan *plan); /* the steps that run, with what is packed for them */

@@ -1,8 +1,9 @@
 /* Planner: the state of planning, and what the files of plan/ do for each other. Private to plan/.
  *
  * In: the graph, node by node in list order. Out: for each live node that is not a view, the layout of its result and
- * the steps that write it. Views, inputs and static subgraphs are resolved when a step first asks for them. Refusals
- * go to the diag, at the node's span. */
+ * the steps that write it. Views, inputs and static subgraphs are resolved when a step first asks for them, so those
+ * that nothing asks for cost nothing. Refusals go to the diag, at the node's span. The planner lives on plan_graph's
+ * stack; everything that the plan keeps is in its arena. */
 #ifndef TFM_PLAN_PLANNER_H
 #define TFM_PLAN_PLANNER_H
 
@@ -63,39 +64,43 @@ tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t de
 // ---- values.c: memory of results ----
 
 uint32_t plan_buffer(Planner *p, DType dtype, const Size *elements);
-/* The layout of a result of this shape: rows of f32 are padded if they are static. */
-View place_default(Planner *p, DType dtype, uint32_t rank, const Size *const *dims);
+/* The layout of a result of this shape: rows of f32 whose length is static are padded (cost_row_stride). */
+View layout_default(Planner *p, DType dtype, uint32_t rank, const Size *const *dims);
 /* A new buffer with that layout. */
-View place_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims);
-/* What a layout must be for the step that writes it. */
+View layout_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims);
+/* Whether a step can write a result with this layout. */
 typedef bool (*LayoutTest)(Planner *p, const View *view);
 bool layout_has_columns(Planner *p, const View *view);
 bool layout_has_rows(Planner *p, const View *view); /* and one stride between all rows */
-/* Where `node` writes its result: where its only user wants it if that passes the test, else in `fallback` (NULL: the
- * default layout). */
-View place_result(Planner *p, const Node *node, LayoutTest test, const View *fallback, const Size *fallback_elements);
+/* Chooses where `node` writes its result: where its only user wants it if that layout passes the test, else in
+ * `fallback` (NULL: the default layout). */
+View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fallback, const Size *fallback_elements);
 
 // ---- values.c: values, copies, ids ----
 
-/* Where the value of a node lies. Static subgraphs become weights; a view that strides cannot express becomes a copy. */
+/* Returns where the value of a node lies. Static subgraphs become weights; a view that strides cannot express becomes a
+ * copy, for which a step is added. */
 View plan_view(Planner *p, const Node *node);
 void plan_set_view(Planner *p, const Node *node, const View *view);
 /* The same, with neighbouring columns and one static stride between all rows (all_rows) or along the axis before the
- * last: the value itself or a copy. */
+ * last: the value itself, or a copy that later users share. Tiles need this, because their strides are constants of the
+ * code. */
 View plan_compact(Planner *p, const Node *node, bool all_rows);
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width);
 /* A step that copies `from` to `to`. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
 /* Limits of inputs used as ids, steps that check computed ids, for every gather in the node's expression. */
 void plan_check_gathers(Planner *p, const Node *node);
-/* Whether computing the node can report a fault. */
+/* Whether computing the node can report a fault. Outputs must be untouched after a run that failed, so nothing writes
+ * into the caller's memory before the last such node. */
 bool plan_can_fail(Planner *p, const Node *node);
 
 // ---- program.c: kernels, operands, steps ----
 
 uint32_t plan_kernel(Planner *p, const KernelSpec *spec);
 tfm_operand plan_operand(Planner *p, const View *view); /* strides 0 */
-void plan_use(Planner *p, uint8_t space, uint32_t index); /* by the step that is about to be added */
+/* Notes that the step which is about to be added uses this memory: a buffer lives from its first use to its last. */
+void plan_use(Planner *p, uint8_t space, uint32_t index);
 void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, const char *operation);
 /* "model.tfm:12:5" in the arena; NULL if the node has no place. */
 const char *plan_place(Planner *p, const Node *node);

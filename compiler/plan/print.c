@@ -1,5 +1,5 @@
-/* In: a Plan. Out: its text: inputs, weights, buffers, steps with their kernels and operands, then the kernels. For
- * people and tests; it is not read back. */
+/* In: a Plan. Out: its text, for people and for tests, which is not read back: inputs, outputs, weights, caches,
+ * buffers, steps with their kernels and operands, then the kernels. Out, too: its drawing, for `dump --format=...`. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,11 +97,12 @@ static void print_over_dims(StrBuf *out, const Plan *plan, const tfm_size *dims,
 
 #define print_over(out, plan, step) print_over_dims((out), (plan), (step)->dims, (step)->rank)
 
-static void print_needed(StrBuf *out, const Plan *plan, uint32_t number, uint32_t n_strides) {
+static void print_live_rows(StrBuf *out, const Plan *plan, uint32_t number, uint32_t n_strides) {
   if (!number) return;
-  const tfm_live_rows *needed = &plan->program.live[number - 1];
-  strbuf_printf(out, "      rows where mask is %s%s\n", needed->where ? "true" : "false", needed->zeroed ? ", else 0" : "");
-  print_operand(out, plan, "mask", &needed->mask, n_strides);
+  const tfm_live_rows *live = &plan->program.live[number - 1];
+  strbuf_printf(out, "      rows where mask is %s%s\n", live->where ? "true" : "false",
+                live->zeroed ? ", else 0" : "");
+  print_operand(out, plan, "mask", &live->mask, n_strides);
 }
 
 // ---- steps ----
@@ -140,7 +141,8 @@ static void print_attention(StrBuf *out, const Plan *plan, const tfm_attention_s
     strbuf_add(out, " from ");
     plan_print_size(out, plan, attention->causal_offset);
   }
-  if (attention->k_cache != TFM_NONE) strbuf_printf(out, " in caches %u and %u", attention->k_cache, attention->v_cache);
+  if (attention->k_cache != TFM_NONE)
+    strbuf_printf(out, " in caches %u and %u", attention->k_cache, attention->v_cache);
   if (attention->padding)
     strbuf_printf(out, " padding where operand %d is %s", attention->padding,
                   attention->padding_true ? "true" : "false");
@@ -171,7 +173,8 @@ static void print_append(StrBuf *out, const Plan *plan, const tfm_append_step *a
   print_over(out, plan, append);
 }
 
-/* What the table of steps says of every kind: the rest of its line and its kernels, then its operands by name. */
+/* Prints what the table of steps says of every kind: the rest of its line and its kernels, then its operands by name.
+ * The names are those of the members in tfm/steps.def, so a new kind of step is printed without a change here. */
 static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
   switch ((tfm_step_kind)info->kind) {
 #define READ(member, axes) print_operand(out, plan, #member, &step->member, axes);
@@ -181,7 +184,7 @@ static void print_step(StrBuf *out, const Plan *plan, const tfm_step *info) {
 #define CACHED(cache, member, axes) print_cached(out, plan, step->cache, #member, &step->member, axes);
 #define READ_LIST(from) print_operands(out, plan, step->first_operand, from, step->n_operands, step->rank);
 #define WRITE_LIST() READ_LIST(0)
-#define MASK(axes) print_needed(out, plan, step->live, axes);
+#define MASK(axes) print_live_rows(out, plan, step->live, axes);
 #define TEXT(member)
 #define STEP(KIND, name, array, scratch, print, operands)                    \
   case TFM_STEP_##KIND: {                                                     \
@@ -290,7 +293,7 @@ static int64_t *no_items(Arena *arena, uint32_t n) {
   return items;
 }
 
-/* Where the item of a value is noted; NULL: a weight or a size. */
+/* Returns where the item that wrote this memory last is noted; NULL for weights and sizes, which no step writes. */
 static int64_t *writer_of(const PlanDrawing *d, const tfm_operand *operand) {
   if (operand->space == TFM_SPACE_INPUT) return &d->inputs[operand->index];
   if (operand->space == TFM_SPACE_OUTPUT) return &d->outputs[operand->index];
@@ -314,7 +317,8 @@ static void draw_operand(const PlanDrawing *d, uint32_t item, const tfm_operand 
   else if (*writer >= 0 && *writer < item) drawing_add_edge(d->drawing, (uint32_t)*writer, item, flow_of(d, operand));
 }
 
-/* All that a step reads (`written` false), or all that it writes. */
+/* Draws all that a step reads (`written` false), or all that it writes. Reads must come first: a step may write what
+ * it read. */
 static void draw_operands(const PlanDrawing *d, uint32_t item, const tfm_step *info, bool written) {
   const tfm_program *program = &d->plan->program;
   switch ((tfm_step_kind)info->kind) {
@@ -366,7 +370,8 @@ Drawing *drawing_of_plan(const Plan *plan) {
     StrBuf text = strbuf_new(plan->arena);
     strbuf_add(&text, "packed ");
     node_print_shape(&text, plan->graph->sizes, node);
-    drawing_add_weight(d.drawing, node->origin.path, text.text, (int64_t)(plan->recipes.items[i].bytes / sizeof(float)));
+    const int64_t floats = (int64_t)(plan->recipes.items[i].bytes / sizeof(float));
+    drawing_add_weight(d.drawing, node->origin.path, text.text, floats);
   }
   for (uint32_t i = 0; i < program->n_steps; i++) draw_step(&d, &program->steps[i]);
   for (uint32_t i = 0; i < program->n_outputs; i++) {

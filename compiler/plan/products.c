@@ -1,3 +1,4 @@
+/* In: LINEAR, MATMUL and MATMUL_FUSED nodes. Out: gemm and matmul steps. See products.h. */
 #include "plan/products.h"
 
 #include "base/check.h"
@@ -18,6 +19,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
   }
 }
 
+/* Only which of the two strides is 1 decides what code packs a panel; the distances themselves are arguments. */
 uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const Size *column_stride) {
   KernelSpec spec = {.family = KERNEL_PACK, .width = (uint8_t)width,
                      .pack_transposes = size_equals(k_stride, 1) && !size_equals(column_stride, 1)};
@@ -30,6 +32,8 @@ bool contract_is_softmax(const Node *x) {
          (x->op == OP_REDUCE && x->attr.reduction == OP_SOFTMAX);
 }
 
+/* The tile computes f32 into the memory of the result, and the expression then runs on it in place, with ACC as
+ * operand 0. So the expression must give f32, and one operand is taken by the result. */
 Epilogue contract_begin(Planner *p, const Node *node, LayoutTest test) {
   const Size *const *dims = (const Size *const *)node->dims;
   const Expr *expr = node->attr.expr ? node->attr.expr : expr_acc(p->arena);
@@ -37,11 +41,11 @@ Epilogue contract_begin(Planner *p, const Node *node, LayoutTest test) {
   Epilogue epilogue = {.body = body_new(node, node->rank, dims, expr)};
   epilogue.in_place = expr->dtype == DTYPE_F32 && body_split(p, &epilogue.body, TFM_MAX_OPERANDS - 1);
   if (epilogue.in_place) {
-    epilogue.c = place_result(p, node, test, NULL, NULL);
+    epilogue.c = layout_result(p, node, test, NULL, NULL);
   } else {
     epilogue.after = epilogue.body;
     epilogue.body = body_new(node, node->rank, dims, expr_acc(p->arena));
-    epilogue.c = place_new(p, DTYPE_F32, node->rank, dims);
+    epilogue.c = layout_new(p, DTYPE_F32, node->rank, dims);
   }
   return epilogue;
 }
@@ -60,8 +64,8 @@ void contract_finish(Planner *p, const Node *node, Epilogue *epilogue) {
 
 // ---- gemm ----
 
-/* The distance of rows of `a`, which is a constant of the tiles. With a single row any will do; then it is the one
- * that other layers of the same width have, so that they share their tiles. */
+/* Returns the distance of the rows of `a`, which is a constant of the tiles. With a single row any distance will do;
+ * then it is the one that other layers of the same width have, so that they share their tiles. */
 static int64_t row_stride(Planner *p, const View *a, const Size **rows, int64_t k) {
   const Size *stride;
   int64_t floats = 0;
@@ -99,6 +103,9 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
 
 static void plan_product(Planner *p, const Node *node, const Node *x_node, View y);
 
+/* Weights that are not static (a projection by another activation) are a product like any other. Static ones are
+ * packed into panels: [n / panel][k][panel], so that a tile walks one panel from its beginning to its end without a
+ * jump. */
 void plan_linear(Planner *p, const Node *node) {
   const Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   if (!p->values[w->id].is_static) {
@@ -121,12 +128,15 @@ void plan_linear(Planner *p, const Node *node) {
 
 // ---- matmul ----
 
-/* The tile for y's columns: as for weights if their number is static, else as for keys. */
+/* The tile for y's columns: as for weights if their number is static, else as for keys, whose number is not known
+ * either. */
 static TileShape product_tile(Planner *p, const Size *n) {
   int64_t columns;
   return size_is_const(n, &columns) ? target_gemm_tile(p->target, columns) : p->target->attention_keys;
 }
 
+/* Panels of y are packed into scratch memory of each thread, and strips of x are copied to rows of TFM_STRIP_STRIDE
+ * floats, so the strides of the tiles are constants whatever the strides of the factors are. */
 static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *y, const View *c, bool exact_zero) {
   uint32_t last = nest->rank - 1;
   const Size *k = x->dims[x->rank - 1], *y_k_stride = y->strides[y->rank - 2], *n = nest->dims[last];
@@ -152,7 +162,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   plan_step(p, TFM_STEP_MATMUL, p->matmuls.n - 1, cost_matmul(p, nest, k), "matmul");
 }
 
-/* y [..., k, n] over the axes of the result, which do not include k. */
+/* Views y [..., k, n] over the axes of the result, which do not include k. A result of rank 1 has no rows. */
 static View columns_of(Planner *p, const View *y, uint32_t rank) {
   View columns = view_drop(&p->math, y, y->rank - 2);
   if (rank >= 2) return columns;

@@ -1,9 +1,9 @@
 /* Products: steps that multiply matrices, and what attention shares with them.
  *
  * In: LINEAR, MATMUL, MATMUL_FUSED. Out: gemm steps, whose right factor is a static weight packed into panels, and
- * matmul steps, whose factors are both activations. An expression behind the product runs on the tile while it is in
- * L1; if it cannot, because its result is no f32 or it has too many operands, it becomes a step of its own. Refuses
- * nothing. Private to plan/. */
+ * matmul steps, whose factors are both activations and whose right factor is packed at run time. An expression behind
+ * the product runs on the tile while it is in L1; if it cannot, because its result is no f32 or it has too many
+ * operands, it becomes a step of its own. Refuses nothing. Private to plan/. */
 #ifndef TFM_PLAN_PRODUCTS_H
 #define TFM_PLAN_PRODUCTS_H
 
@@ -15,11 +15,14 @@ typedef struct TileKind {
   bool b_is_page, exact_zero;
 } TileKind;
 
-/* The kernels for 1 ... shape.rows rows; TFM_NONE for more. */
+/* Sets tiles[r] to the kernel for r rows, for 1 to shape.rows; TFM_NONE for the rest. Every number of rows has a
+ * kernel of
+ * its own, because the rows of a tile are registers and cannot be counted at run time. */
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]);
-/* The kernel that packs panels from a matrix with these strides. */
+/* Returns the kernel that packs panels from a matrix with these strides. */
 uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const Size *column_stride);
-/* Whether x is the result of a softmax, seen through views: then zeros in it are exact. */
+/* Whether x is the result of a softmax, seen through views. A weight of exactly 0 must then contribute 0 whatever the
+ * other factor holds, NaN included (docs/decisions/0002-bits.md), so the product takes exact tiles. */
 bool contract_is_softmax(const Node *x);
 
 /* A product's result and the expression behind it. If the expression cannot run in place, the product goes to memory

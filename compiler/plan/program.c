@@ -1,6 +1,7 @@
 /* In: sizes and checks of the graph; kernel specs, views and the numbers of a step. Out: entries of the program:
- * polynomials and kernels, each once; operands, steps in order with the lifetimes of their buffers; checks with
- * conditions in postfix order. Refused: products of more symbols than a term of the runtime can hold. */
+ * polynomials and kernels, each once; operands; steps in order with the lifetimes of their buffers; checks with their
+ * conditions in postfix order, which the runtime evaluates with a small stack. Refused: products of more symbols than
+ * a term of the runtime can hold. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 
 enum { MAX_DEGREE = (int)sizeof((tfm_term){0}.symbols) };
 
-/* The polynomial with these terms: one that exists, or a new one. */
+/* Returns the polynomial with these terms: one that exists, or a new one. Sizes keep their terms sorted, so equal
+ * polynomials have equal terms. */
 static tfm_size intern(Planner *p, uint32_t n, const tfm_term *terms) {
   MapEntry *entry = map_find(&p->polynomials, terms, n * sizeof *terms);
   if (entry) return (tfm_size)(uintptr_t)entry->value;
@@ -23,6 +25,7 @@ static tfm_size intern(Planner *p, uint32_t n, const tfm_term *terms) {
   return index;
 }
 
+/* Rounds up, and saturates instead of overflowing: scaled sizes are estimates. With 1 / 1 it is exact. */
 static int64_t scaled(int64_t coefficient, int64_t numerator, int64_t denominator) {
   int64_t value;
   if (!checked_mul(coefficient, numerator, &value)) return coefficient > 0 ? INT64_MAX : INT64_MIN;
@@ -49,7 +52,8 @@ tfm_size plan_size(Planner *p, const Size *size) { return plan_scaled(p, size, 1
 
 // ---- steps ----
 
-/* FNV-1a: the name depends on the text of the spec alone. */
+/* FNV-1a. The name of a kernel depends on the text of its spec alone, so that it is the same in every plan and on
+ * every machine. */
 static uint64_t hash_text(const StrBuf *text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (size_t i = 0; i < text->length; i++) hash = (hash ^ (unsigned char)text->text[i]) * 0x100000001b3u;
@@ -68,6 +72,8 @@ uint32_t plan_kernel(Planner *p, const KernelSpec *spec) {
   return index;
 }
 
+/* An output that steps read has a buffer that stands in for it when the caller does not want it; using the output uses
+ * the buffer. */
 void plan_use(Planner *p, uint8_t space, uint32_t index) {
   if (space == TFM_SPACE_OUTPUT && p->stand_ins[index]) index = p->stand_ins[index] - 1;
   else if (space != TFM_SPACE_BUFFER) return;
@@ -83,11 +89,12 @@ tfm_operand plan_operand(Planner *p, const View *view) {
                        .offset = plan_size(p, view->offset)};
 }
 
+/* Names are "operation path.of.module", which is what profiles group by. */
 void plan_step(Planner *p, tfm_step_kind kind, size_t index, tfm_size work, const char *operation) {
   const char *path = p->node ? p->node->origin.path : NULL;
   const char *name = path && *path ? arena_printf(p->arena, "%s %s", operation, path) : operation;
   tfm_step step = {.kind = (uint8_t)kind, .prepare = p->prepare, .index = (uint32_t)index, .work = work, .name = name};
-  /* Prepared results stay for runs that want other outputs; ids are checked whatever is wanted. */
+  /* A prepared result stays for later runs, which may want other outputs; ids are checked whatever is wanted. */
   uint64_t serves = p->node ? p->values[p->node->id].serves : ALL_RUNS;
   if (!p->prepare && kind != TFM_STEP_CHECK_IDS && serves != ALL_RUNS) step.serves = serves;
   vec_push(p->arena, &p->steps, step);
@@ -136,6 +143,7 @@ static void add_condition(Planner *p, const Cond *cond) {
   vec_push(p->arena, &p->conditions, condition);
 }
 
+/* A named size is printed as "batch*time = 12", so that the user sees where a number comes from. */
 static void add_part(Planner *p, const CheckPart *part) {
   StrBuf text = strbuf_new(p->arena);
   strbuf_add(&text, part->text ? part->text : "");

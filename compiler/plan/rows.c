@@ -1,6 +1,6 @@
 /* In: POINTWISE, REDUCE, NORM, CONCAT, SINUSOID, ROTARY_TABLE, and the outputs of the graph. Out: row steps, append
- * steps, table steps. Expressions with more operands than a kernel takes are split first: parts of them are computed
- * into buffers. Refused: nothing; a part with too many operands of its own is the caller's to report. */
+ * steps, table steps. Expressions with more operands than a kernel takes are split first (body.h). Refused: nothing;
+ * fusion has kept to expressions that can be split, and nest_add_operand checks that it has. */
 #include <string.h>
 
 #include "base/check.h"
@@ -13,12 +13,14 @@
 
 static const Size *const *dims_of(const Node *node) { return (const Size *const *)node->dims; }
 
-/* How many of the last axes must stay as they are: a gather needs its columns. */
+/* Returns how many of the last axes must stay as they are: a gather needs its columns. */
 static uint32_t fixed_axes(Planner *p, const Body *body) { return expr_has_kind(p, body->expr, EXPR_GATHER); }
 
+/* A mask of rows says which rows of the result are computed, so the rows must stay the node's own: nothing is merged
+ * into the columns. */
 void plan_body(Planner *p, const Node *node, Body *body) {
   body_split(p, body, TFM_MAX_OPERANDS - 1);
-  View result = place_result(p, node, layout_has_columns, NULL, NULL);
+  View result = layout_result(p, node, layout_has_columns, NULL, NULL);
   Nest nest;
   nest_init(p, &nest, body, &result);
   bool has_mask = node->op == OP_POINTWISE && node->attr.rows_mask;
@@ -39,7 +41,7 @@ void plan_pointwise(Planner *p, const Node *node) {
 
 static bool writes_rows(OpKind reduction) { return reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX; }
 
-/* The result with an axis of 1 in the place of the reduced one, so that it has the axes of the domain. */
+/* Views the result with an axis of 1 where the reduced one was, so that it has the axes of the domain. */
 static View over_domain(Planner *p, const Node *node, const View *result) {
   View view = *result;
   if (writes_rows(node->attr.reduction) || node->attr.keepdim) return view;
@@ -54,7 +56,8 @@ static View over_domain(Planner *p, const Node *node, const View *result) {
   return view;
 }
 
-/* A gather needs its columns; if another axis is reduced, the gather is computed before. */
+/* A gather reads whole rows of its table, so its columns must be the columns of the nest. If another axis is reduced,
+ * the gather is computed before. */
 static void free_columns(Planner *p, Body *body, uint32_t axis) {
   if (axis + 1 != body->rank) body_split_gathers(p, body);
 }
@@ -65,7 +68,8 @@ static bool only_ones_follow(const Body *body, uint32_t axis) {
   return true;
 }
 
-/* The reduced axis becomes the columns, or the rows if the columns lie side by side. Returns `reduce`. */
+/* Makes the reduced axis the columns, or the rows if that leaves contiguous columns: 16 columns are then reduced side
+ * by side, in the same order of additions as a row would be (kernels/reducer.h). Returns `reduce`. */
 static uint8_t arrange(Planner *p, Nest *nest, const Body *body, uint32_t axis, OpKind reduction) {
   if (axis + 1 == body->rank) {
     nest_simplify(p, nest, 1, 1);
@@ -88,7 +92,7 @@ void plan_reduce(Planner *p, const Node *node) {
   plan_check_gathers(p, node);
   free_columns(p, &body, axis);
   body_split(p, &body, TFM_MAX_OPERANDS - 1);
-  View result = place_result(p, node, layout_has_columns, NULL, NULL);
+  View result = layout_result(p, node, layout_has_columns, NULL, NULL);
   View over = over_domain(p, node, &result);
   Nest nest;
   nest_init(p, &nest, &body, &over);
@@ -100,13 +104,14 @@ void plan_reduce(Planner *p, const Node *node) {
   plan_row_step(p, &nest, &spec, op_table[reduction].name);
 }
 
+/* The weight and the bias are the last inputs of the node, behind those of the expression. */
 void plan_norm(Planner *p, const Node *node) {
   uint32_t n_weights = (uint32_t)node->attr.has_weight + node->attr.has_bias;
   Node *const *weights = node->inputs.items + node->inputs.n - n_weights;
   Body body = body_new(node, node->rank, dims_of(node), node->attr.expr);
   plan_check_gathers(p, node);
   body_split(p, &body, TFM_MAX_OPERANDS - 1 - n_weights);
-  View result = place_result(p, node, layout_has_columns, NULL, NULL);
+  View result = layout_result(p, node, layout_has_columns, NULL, NULL);
   Nest nest;
   nest_init(p, &nest, &body, &result);
   uint32_t numbers[2] = {0};
@@ -127,13 +132,14 @@ void plan_norm(Planner *p, const Node *node) {
 
 // ---- concat and outputs ----
 
+/* An input that was written into the concat's memory (values.c) needs no copy. */
 void plan_concat(Planner *p, const Node *node) {
   if (caches_has(p, node)) {
     View fresh = plan_view(p, node->inputs.items[1]);
     caches_append(p, node, &fresh);
     return;
   }
-  View whole = place_result(p, node, layout_has_columns, NULL, NULL);
+  View whole = layout_result(p, node, layout_has_columns, NULL, NULL);
   const Size *starts[MAX_RANK];
   for (uint32_t i = 0; i < node->rank; i++) starts[i] = p->math.zero;
   for (size_t i = 0; i < node->inputs.n; i++) {
@@ -144,6 +150,8 @@ void plan_concat(Planner *p, const Node *node) {
   }
 }
 
+/* Copies what was not computed in the caller's memory. These are the last steps, so an error before them leaves the
+ * outputs untouched. */
 void plan_outputs(Planner *p) {
   p->prepare = false;
   for (size_t i = 0; i < p->outputs.n; i++) {
@@ -158,7 +166,7 @@ void plan_outputs(Planner *p) {
 
 // ---- tables of sines and cosines ----
 
-/* Whether cosines and sines lie one behind the other in a row. */
+/* Whether cosines and sines lie one behind the other in a row, as the runtime writes a rotary table. */
 static bool has_pairs(Planner *p, const View *view) {
   (void)p;
   uint32_t last = view->rank - 1;
@@ -169,7 +177,7 @@ void plan_table(Planner *p, const Node *node) {
   bool rotary = node->op == OP_ROTARY_TABLE;
   const Size *elements;
   View rows = view_rows(&p->math, DTYPE_F32, node->rank, (const Size *const *)node->dims, NULL, &elements);
-  View c = place_result(p, node, rotary ? has_pairs : layout_has_columns, rotary ? &rows : NULL, elements);
+  View c = layout_result(p, node, rotary ? has_pairs : layout_has_columns, rotary ? &rows : NULL, elements);
   View positions = plan_view(p, node->inputs.items[0]);
   tfm_table_step step = {.rotary = rotary, .interleaved = node->attr.interleaved, .rank = (uint8_t)positions.rank,
                          .base = node->attr.base, .positions = plan_operand(p, &positions), .c = plan_operand(p, &c)};

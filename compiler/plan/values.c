@@ -2,9 +2,9 @@
  * recipes for static subgraphs, copies where strides cannot express a view; checks of ids. Refused: weights that no
  * memory can hold.
  *
- * A result whose only user is a view gets the layout that suits the view, and one whose only user is a concat is
- * written into the concat's memory. A result that is nothing but an output is written into the caller's memory, if no
- * later step can fail: outputs of a run that failed must be untouched. */
+ * Copies are what this file avoids. A result whose only user is a view gets the layout that suits the view, and one
+ * whose only user is a concat is written into the concat's memory. A result that is nothing but an output is written
+ * into the caller's memory, if no later step can fail: the outputs of a run that failed must be untouched. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,11 +31,11 @@ static View default_layout(Planner *p, DType dtype, uint32_t rank, const Size *c
   return view_rows(&p->math, dtype, rank, dims, row, elements);
 }
 
-View place_default(Planner *p, DType dtype, uint32_t rank, const Size *const *dims) {
+View layout_default(Planner *p, DType dtype, uint32_t rank, const Size *const *dims) {
   return default_layout(p, dtype, rank, dims, NULL);
 }
 
-View place_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims) {
+View layout_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims) {
   const Size *elements;
   View view = default_layout(p, dtype, rank, dims, &elements);
   view.index = plan_buffer(p, dtype, elements);
@@ -47,6 +47,7 @@ bool layout_has_columns(Planner *p, const View *view) {
   return view_has_contiguous_columns(view);
 }
 
+/* A gemm writes rows that are one axis with one stride, whatever axes the result has. */
 bool layout_has_rows(Planner *p, const View *view) {
   const Size *rows, *stride;
   return view_has_contiguous_columns(view) && view_collapse(&p->math, view, &rows, &stride);
@@ -60,8 +61,8 @@ static uint32_t count_outputs(const Planner *p, const Node *node) {
   return n;
 }
 
-/* The only live user; NULL if there are none or several. `n` gets the number of uses, as an output included. The
- * probabilities of an attention are not a use of its result. */
+/* Returns the only live user, or NULL if there are none or several. `n` gets the number of uses, as an output
+ * included. The probabilities of an attention are a second result of its step and not a use of its first. */
 static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
   const Node *only = NULL;
   *n = 0;
@@ -81,7 +82,8 @@ static uint32_t output_number(const Planner *p, const Node *node) {
   return i;
 }
 
-/* Whether only pointwise work and reductions read the value, which can read rows in any layout. */
+/* Whether only pointwise work and reductions read the value. Those read rows in any layout; other steps might need a
+ * copy. */
 static bool only_rows_read(Planner *p, const Node *node) {
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
@@ -91,41 +93,44 @@ static bool only_rows_read(Planner *p, const Node *node) {
 }
 
 /* A layout and, if no buffer has been made for it yet, how much memory it needs. */
-typedef struct Place {
+typedef struct Destination {
   View view;
   const Size *elements; /* NULL: the buffer exists */
   const Size *stand_in; /* in an output that is read too: what its stand-in needs; else NULL */
-} Place;
+} Destination;
 
-/* Makes the memory that the place needs. */
-static void take_place(Planner *p, DType dtype, Place *place) {
-  if (place->elements) place->view.index = plan_buffer(p, dtype, place->elements);
-  if (place->stand_in) p->stand_ins[place->view.index] = plan_buffer(p, dtype, place->stand_in) + 1;
-  place->elements = place->stand_in = NULL;
+/* Makes the memory that the destination needs. */
+static void take_destination(Planner *p, DType dtype, Destination *to) {
+  if (to->elements) to->view.index = plan_buffer(p, dtype, to->elements);
+  if (to->stand_in) p->stand_ins[to->view.index] = plan_buffer(p, dtype, to->stand_in) + 1;
+  to->elements = to->stand_in = NULL;
 }
 
+/* A value that is an output and is also read may be computed in the output's memory. A run that does not want the
+ * output then computes it in a buffer that stands in for it. */
 static bool may_be_in_output(Planner *p, const Node *node, bool is_only_output) {
   if (!p->may_write_outputs || p->values[node->id].is_prepare) return false;
   return is_only_output || (count_outputs(p, node) == 1 && only_rows_read(p, node));
 }
 
 /* `is_read`: by other steps too, which may be wanted when the output is not. */
-static Place place_in_output(Planner *p, const Node *node, bool is_read) {
+static Destination destination_in_output(Planner *p, const Node *node, bool is_read) {
   const Size *elements;
   View whole = view_rows(&p->math, node->dtype, node->rank, (const Size *const *)node->dims, NULL, &elements);
   whole.space = TFM_SPACE_OUTPUT;
   whole.index = output_number(p, node);
-  return (Place){.view = whole, .stand_in = is_read ? elements : NULL};
+  return (Destination){.view = whole, .stand_in = is_read ? elements : NULL};
 }
 
-static Place wanted(Planner *p, const Node *node);
+static Destination wanted(Planner *p, const Node *node);
 
-/* The part of a concat's memory that is for its input. The concat gets its memory here, before it is planned. */
-static Place part_of_concat(Planner *p, const Node *concat, const Node *input) {
+/* Returns the part of a concat's memory that is for this input. The first input that asks gives the concat its memory,
+ * before the concat itself is planned. */
+static Destination part_of_concat(Planner *p, const Node *concat, const Node *input) {
   Value *value = &p->values[concat->id];
   if (!value->has_view) {
-    Place whole = wanted(p, concat);
-    take_place(p, concat->dtype, &whole);
+    Destination whole = wanted(p, concat);
+    take_destination(p, concat->dtype, &whole);
     plan_set_view(p, concat, &whole.view);
   }
   const Size *starts[MAX_RANK];
@@ -134,51 +139,55 @@ static Place part_of_concat(Planner *p, const Node *concat, const Node *input) {
     const Node *before = concat->inputs.items[i];
     starts[concat->attr.axis] = math_add(&p->math, starts[concat->attr.axis], before->dims[concat->attr.axis]);
   }
-  return (Place){.view = view_slice(&p->math, &value->view, starts, (const Size *const *)input->dims)};
+  return (Destination){.view = view_slice(&p->math, &value->view, starts, (const Size *const *)input->dims)};
 }
 
-static Place wanted(Planner *p, const Node *node) {
+/* Follows the only user as far as it is a view or a concat, and turns its wish back through the view. A value is not
+ * placed in memory with another life: prepared values outlive a run, others do not. */
+static Destination wanted(Planner *p, const Node *node) {
   uint32_t n_uses;
   const Node *user = only_user(p, node, &n_uses);
-  if (may_be_in_output(p, node, n_uses == 1 && !user)) return place_in_output(p, node, n_uses > 1);
+  if (may_be_in_output(p, node, n_uses == 1 && !user)) return destination_in_output(p, node, n_uses > 1);
   bool same_life = user && p->values[user->id].is_prepare == p->values[node->id].is_prepare;
   if (same_life && user->op == OP_CONCAT && !caches_has(p, user)) return part_of_concat(p, user, node);
   if (same_life && user->op == OP_PERMUTE) {
-    Place place = wanted(p, user);
-    place.view = view_unpermute(&place.view, user->attr.axes);
-    return place;
+    Destination to = wanted(p, user);
+    to.view = view_unpermute(&to.view, user->attr.axes);
+    return to;
   }
   if (same_life && user->op == OP_RESHAPE) {
-    Place place = wanted(p, user);
-    if (view_reshape(&p->math, &place.view, node->rank, (const Size *const *)node->dims, &place.view)) return place;
+    Destination to = wanted(p, user);
+    if (view_reshape(&p->math, &to.view, node->rank, (const Size *const *)node->dims, &to.view)) return to;
   }
-  Place place = {0};
-  place.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &place.elements);
-  return place;
+  Destination to = {0};
+  to.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &to.elements);
+  return to;
 }
 
-View place_result(Planner *p, const Node *node, LayoutTest test, const View *fallback,
+View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fallback,
                   const Size *fallback_elements) {
   Value *value = &p->values[node->id];
-  Place place = {.view = value->view};
+  Destination to = {.view = value->view};
   if (!value->has_view) {
-    place = wanted(p, node);
-    if (!test(p, &place.view)) {
-      place = (Place){0};
-      if (fallback) place = (Place){.view = *fallback, .elements = fallback_elements};
-      else place.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &place.elements);
+    to = wanted(p, node);
+    if (!test(p, &to.view)) {
+      to = (Destination){0};
+      if (fallback) to = (Destination){.view = *fallback, .elements = fallback_elements};
+      else to.view = default_layout(p, node->dtype, node->rank, (const Size *const *)node->dims, &to.elements);
     }
-    take_place(p, node->dtype, &place);
-    plan_set_view(p, node, &place.view);
+    take_destination(p, node->dtype, &to);
+    plan_set_view(p, node, &to.view);
   }
-  return place.view;
+  return to.view;
 }
 
 // ---- weights ----
 
+/* 2^46 bytes: half of what 47 bits of user addresses on x86-64 can hold. Below it, sums of a few sizes cannot
+ * overflow. */
 enum { MAX_WEIGHT_BYTES_LOG2 = 46 }; /* what an address can hold */
 
-/* False if it is more than memory can hold. */
+/* Computes the size of the packed weight; panels are padded to their full width. False if memory could not hold it. */
 static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
   int64_t elements = dtype_bytes[recipe->node->dtype], dim = 0;
   for (uint32_t i = 0; i < recipe->node->rank; i++) {
@@ -190,6 +199,7 @@ static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
   return elements <= (int64_t)1 << MAX_WEIGHT_BYTES_LOG2;
 }
 
+/* The same node in the same layout is packed once. Weights begin at multiples of 64 bytes, a cache line. */
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width) {
   uint32_t key[3] = {node->id, layout, width};
   MapEntry *known = map_find(&p->recipes, key, sizeof key);
@@ -236,6 +246,8 @@ static View contiguous_copy(Planner *p, const View *from, const char *operation)
   return copy;
 }
 
+/* A reshape that strides cannot express needs a copy. The copy is made as if the reshape were planned now: under its
+ * name, and prepared if it is, because a run-time step must not own what a prepared one reads. */
 static View reshaped(Planner *p, const Node *node) {
   View from = plan_view(p, node->inputs.items[0]), view;
   if (view_reshape(&p->math, &from, node->rank, (const Size *const *)node->dims, &view)) return view;
@@ -277,6 +289,8 @@ View plan_view(Planner *p, const Node *node) {
 
 // ---- copies ----
 
+/* Copies are row steps whose expression is their one operand. The nest is built here and not from a Body, so that this
+ * file does not depend on body.c, which asks it for views. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation) {
   Nest nest;
   nest_begin(p, &nest, to->rank, (const Size *const *)to->dims, to);
@@ -286,6 +300,8 @@ void plan_copy(Planner *p, const View *from, const View *to, const char *operati
   plan_row_step(p, &nest, &spec, operation);
 }
 
+/* Tiles have the stride of their rows as a constant, so it must be static; cost.c says when it is bad for the L1
+ * cache. */
 static bool is_good_stride(const View *view, const Size *stride) {
   int64_t floats;
   return size_is_const(stride, &floats) && cost_may_stay(floats, view->space == TFM_SPACE_INPUT);
@@ -298,6 +314,7 @@ static bool is_compact(Planner *p, const View *view, bool all_rows) {
   return view_collapse(&p->math, view, &rows, &stride) && is_good_stride(view, stride);
 }
 
+/* The copy belongs to the value and not to the user that first needed it: later users find it. */
 View plan_compact(Planner *p, const Node *node, bool all_rows) {
   View view = plan_view(p, node);
   Value *value = &p->values[node->id];
@@ -305,7 +322,7 @@ View plan_compact(Planner *p, const Node *node, bool all_rows) {
   if (!value->has_compact) {
     const Node *user = p->node;
     p->node = node; /* other users will find the copy */
-    value->compact = place_new(p, node->dtype, node->rank, (const Size *const *)node->dims);
+    value->compact = layout_new(p, node->dtype, node->rank, (const Size *const *)node->dims);
     plan_copy(p, &view, &value->compact, "copy");
     p->node = user;
     value->has_compact = true;
@@ -315,12 +332,15 @@ View plan_compact(Planner *p, const Node *node, bool all_rows) {
 
 // ---- ids ----
 
-/* The input whose elements are exactly those of `node`; NULL if it is computed or a part. */
+/* Returns the input whose elements are exactly those of `node`, in some order, or NULL if it is computed or only a
+ * part. */
 static const Node *whole_input(const Node *node) {
   while (node->op == OP_RESHAPE || node->op == OP_PERMUTE) node = node->inputs.items[0];
   return node->op == OP_INPUT ? node : NULL;
 }
 
+/* Ids that are an input of the program are checked by the runtime before a run begins. Computed ids need a step that
+ * checks them before a gather reads memory by them. Each input is checked once for each table size. */
 static void check_ids(Planner *p, const Node *user, const Node *ids, const Size *limit) {
   const Node *input = whole_input(ids);
   struct { const Node *node; const Size *limit; } key = {input ? input : ids, limit};
@@ -353,6 +373,7 @@ void plan_check_gathers(Planner *p, const Node *node) {
   }
 }
 
+/* Faults are an id out of range, found by a step, and an integer division by zero. */
 bool plan_can_fail(Planner *p, const Node *node) {
   if (!node->attr.expr) return false;
   ExprList list = expr_list(p->arena, node->attr.expr);

@@ -1,3 +1,4 @@
+/* In: the rows of targets.def. Out: the table, and choices among its tiles. See target.h. */
 #include "target/target.h"
 
 #include "base/check.h"
@@ -48,6 +49,8 @@ bool target_masks(const TargetInfo *target, unsigned bytes) {
 /* Columns that are computed for nothing when n is rounded up to a multiple of `width`. */
 static int64_t wasted_columns(int64_t n, int64_t width) { return (width - n % width) % width; }
 
+/* Columns that are computed for nothing are the only cost that is compared; a tie goes to the tile that stands first
+ * in the table, which is the faster one. */
 TileShape target_gemm_tile(const TargetInfo *target, int64_t n) {
   TileShape best = target->gemm_tiles[0];
   for (size_t i = 1; i < N_GEMM_TILES && target->gemm_tiles[i].rows; i++)

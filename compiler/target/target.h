@@ -1,8 +1,8 @@
 /* TargetInfo: what code is generated for. One row of targets.def per instruction set.
  *
  * In: a name, or the number of columns of a product. Out: a row of the table, one of its tiles, the width of a panel.
- * Nothing here knows LLVM; the host is looked at in codegen/. Refuses nothing: a name that is not in the table gives
- * NULL.
+ * Nothing here knows LLVM; codegen/ looks at the host. Refuses nothing: a name that is not in the table gives NULL.
+ * Rows are constants that nobody owns.
  *
  * Whatever plan and kernels must know about an instruction set is a column. They never ask for its name or guess one
  * property from another: a target with 16 floats in a register need not have masks. */
@@ -42,12 +42,14 @@ const TargetInfo *target_find(const char *name);
 const TargetInfo *target_baseline(const TargetInfo *target);
 /* Whether loads and stores of elements of this size can be masked. */
 bool target_masks(const TargetInfo *target, unsigned bytes);
-/* The tile for a product of n columns: the first whose width divides n, else the one that wastes least. */
+/* Returns the tile for a product of n columns: the first whose width divides n, else the one that computes the fewest
+ * columns for nothing. */
 TileShape target_gemm_tile(const TargetInfo *target, int64_t n);
-/* Columns of a panel of packed weights with n columns: the same on every target, so that all can share one file of
- * weights. */
+/* Returns how many columns a panel of packed weights with n columns has: the same on every target, so that one file of
+ * packed weights serves all instruction sets of a library. */
 uint32_t target_panel_width(int64_t n);
-/* The tile that walks such a panel: the first whose width divides it. */
+/* Returns the tile that walks such a panel: the first whose width divides the panel. Narrower tiles take turns on
+ * it. */
 TileShape target_panel_tile(const TargetInfo *target, uint32_t panel);
 
 #endif

@@ -42,8 +42,10 @@ static char *read_text(Arena *arena, Diag *diag, const char *path, size_t *size)
   return text;
 }
 
-/* Whether the name itself stays below the folder: relative, no empty part, no `.` or `..`. An index comes with the weights,
- * perhaps from a stranger, so a name must not choose a file elsewhere. Symbolic links below the folder are followed: they
+/* Whether the name itself stays below the folder: relative, no empty part, no `.` or `..`. An index comes with the
+ * weights,
+ * perhaps from a stranger, so a name must not choose a file elsewhere. Symbolic links below the folder are
+ * followed: they
  * were made by whoever keeps the folder, and the cache of Hugging Face keeps every shard behind one. */
 static bool is_contained(const char *path) {
   for (const char *part = path;; part++) {
