@@ -13,7 +13,7 @@ enum {
 typedef struct Attention {
   const tfm_attention_step *step;
   const Operand *q, *k, *v, *c, *weights, *padding; /* weights NULL: not wanted; padding NULL: no hint */
-  const Operand *mask; /* of queries that are needed; NULL: all are */
+  const Operand *mask; /* of live queries; NULL: all are */
   bool c_wanted;
   int64_t items, queries, keys, key_blocks;
   int64_t causal_offset;                       /* see tfm_attention_step */

@@ -1,9 +1,10 @@
-/* Binding: the run-time sizes are read from the shapes of the inputs, then all polynomials are evaluated.
+/* Binding: run-time sizes are read from the shapes of the inputs; then the polynomials are evaluated.
  *
- * Refused: another type or rank, a negative dimension, a null pointer where there are elements, two inputs that
- * disagree about a size, a dimension that is not what the program says. A polynomial is evaluated again only if a
- * size that it depends on has changed, because one step of decoding differs from the next in a single size: the number
- * of earlier positions. */
+ * In: the tfm_values of a call, or sizes. Out: the dims of all inputs and the values of all polynomials. Refused:
+ * another type or rank, a negative dimension, a null pointer where there are elements, two inputs that disagree about
+ * a size, a dimension that is not what the program says, a value beyond int64_t. A polynomial is evaluated again only
+ * if a size that it depends on has changed, because one step of decoding differs from the next in a single size: the
+ * number of earlier positions. */
 #include "binding.h"
 
 #include <string.h>
@@ -17,12 +18,15 @@ static const char *dtype_name(int32_t dtype) {
   return dtype >= 0 && dtype <= TFM_BOOL ? names[dtype] : "an unknown type";
 }
 
+/* A tensor with an axis of 0 has no elements, and then needs no memory. */
 static bool has_elements(const tfm_value *value) {
   for (int32_t i = 0; i < value->rank; i++)
     if (value->dims[i] == 0) return false;
   return true;
 }
 
+/* Type, rank and dims of one input. Bytes are counted with 4 per element, the largest of the types, so that later
+ * products of dims cannot overflow. */
 static tfm_status read_one(const tfm_tensor_info *info, const tfm_value *value, tfm_error *error) {
   if (value->dtype != info->dtype)
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_TYPE, NULL, "input \"%s\" is %s, expected %s", info->name,
@@ -64,7 +68,8 @@ bool inputs_same_as_bound(const tfm_context *context, const tfm_value *inputs) {
   return true;
 }
 
-/* The symbol that a polynomial consists of, or -1. */
+/* The number of the size that a polynomial consists of; -1: it is another polynomial. Only such axes bind sizes; the
+ * others are checked afterwards by inputs_check_dims. */
 static int32_t lone_symbol(const tfm_program *program, tfm_size size) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   if (polynomial->n_terms != 1) return -1;
@@ -72,6 +77,7 @@ static int32_t lone_symbol(const tfm_program *program, tfm_size size) {
   return term->coefficient == 1 && term->degree == 1 ? term->symbols[0] : -1;
 }
 
+/* The first input that has a size decides its value; any other must agree, and the message names both. */
 static tfm_status bind_axis(tfm_context *context, uint32_t input, uint32_t axis, int64_t dim, tfm_error *error) {
   const tfm_program *program = context->program;
   int32_t symbol = lone_symbol(program, program->inputs[input].dims[axis]);
@@ -139,6 +145,7 @@ tfm_status inputs_set_dims(tfm_context *context, tfm_error *error) {
 
 // ---- values of the polynomials ----
 
+/* False: the value lies beyond int64_t. */
 static bool term_value(const tfm_term *term, const int64_t *symbols, int64_t *value) {
   int64_t product = term->coefficient;
   for (unsigned i = 0; i < term->degree; i++)
@@ -147,6 +154,7 @@ static bool term_value(const tfm_term *term, const int64_t *symbols, int64_t *va
   return true;
 }
 
+/* False: the value lies beyond int64_t, at whichever term that shows. */
 static bool polynomial_value(const tfm_program *program, uint32_t index, const int64_t *symbols, int64_t *value) {
   const tfm_polynomial *polynomial = &program->polynomials[index];
   int64_t sum = 0;
@@ -182,6 +190,8 @@ void sizes_find_symbols(tfm_context *context) {
     context->binding.value_symbols[i] = symbols_of(context->program, i);
 }
 
+/* values_stale is set first and cleared last, so that a failure in between makes the next call evaluate everything.
+ * The mode of floating-point numbers decides how a large value is rounded to f32, so it is the runtime's own. */
 bool sizes_evaluate(tfm_context *context, uint64_t changed) {
   context->run.operands_stale |= changed;
   if (context->binding.values_stale) changed = ALL_SYMBOLS;

@@ -1,9 +1,9 @@
-/* What refuses a run: the checks of the model, conditions on run-time sizes in postfix form whose messages name the
- * sizes, and ids, of which every element must lie in [0, limit). Ids that are inputs are checked before anything is
- * computed, computed ids in a step of their own. Errors are made here too.
+/* What refuses a run: the checks of the model, which are conditions on run-time sizes in postfix form whose messages
+ * name the sizes, and ids, of which every element must lie in [0, limit). Ids that are inputs are checked before
+ * anything is computed, computed ids in a step of their own. The functions that fill a tfm_error are here too.
  *
  * The scan of ids has no branch per element, so that compilers turn it into vector code; the place of a bad id is
- * looked for only when there is one. Input tensors may have any alignment. */
+ * looked for only when there is one. Input tensors may have any alignment, so ids are read with memcpy. */
 #include "error.h"
 
 #include <stdarg.h>
@@ -62,6 +62,8 @@ static bool compare(tfm_test test, int64_t left, int64_t right) {
   }
 }
 
+/* A stack machine: comparisons push a value, AND, OR and NOT combine. A check without conditions holds. The stack was
+ * made for the longest check (deepest_check in context.c). */
 static bool check_holds(tfm_context *context, const tfm_check *check) {
   bool *stack = context->binding.condition_stack;
   uint32_t n = 0;
@@ -78,6 +80,7 @@ static bool check_holds(tfm_context *context, const tfm_check *check) {
   return n == 0 || stack[n - 1];
 }
 
+/* Each part is a text, and a value where there is one. What does not fit is cut. */
 static void fill_message(const tfm_context *context, const tfm_check *check, char *text, size_t size) {
   size_t length = 0;
   text[0] = 0;
@@ -116,10 +119,12 @@ static bool all_below(const char *ids, int64_t n, uint32_t limit) {
   return !bad;
 }
 
+/* The limit as an unsigned number: 2^31 lets every id pass that is not negative. */
 static uint32_t unsigned_limit(int64_t limit) {
   return limit <= 0 ? 0 : limit > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)limit;
 }
 
+/* "[2,0,5]" for element number `element` of a row-major tensor; nothing for a scalar. */
 static void print_coordinates(char *text, size_t size, const int64_t *dims, int32_t rank, int64_t element) {
   int64_t coordinates[TFM_MAX_RANK];
   for (int32_t i = rank - 1; i >= 0; i--) {
@@ -133,6 +138,7 @@ static void print_coordinates(char *text, size_t size, const int64_t *dims, int3
                                i == rank - 1 ? "]" : "");
 }
 
+/* Looks for the first bad id: the scan only said that there is one. */
 static tfm_status report_input(const tfm_context *context, const tfm_id_limit *rule, const tfm_value *value, int64_t n,
                                tfm_error *error) {
   int64_t limit = value_of(context, rule->limit);
@@ -187,12 +193,15 @@ static int64_t first_bad(const tfm_context *context, const tfm_step *step, int64
   return -1;
 }
 
+/* Rows of all axes but the last, as one axis; threads divide these. */
 static int64_t rows_of(const tfm_context *context, const tfm_ids_step *ids) {
   int64_t rows = 1;
   for (int axis = 0; axis < ids->rank - 1; axis++) rows *= value_of(context, ids->dims[axis]);
   return rows;
 }
 
+/* Only the number of the step is recorded: several threads may find bad ids at the same time, and the report must not
+ * depend on which was first. ids_report_computed looks for the first one again. */
 void step_ids(Walker *walker, const tfm_step *step) {
   tfm_context *context = walker->context;
   int64_t rows = rows_of(context, &context->program->ids[step->index]);

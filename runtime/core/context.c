@@ -2,7 +2,7 @@
  *
  * In: a program with its packed weights; a tfm_context_options of any version, and the environment where it leaves
  * something open. Out: a context. Refused: another version of programs, weights that are missing or not aligned, a
- * struct of options that ends before its first ones, half an allocator. What the environment says is ignored unless
+ * struct of options that ends before its first members, half an allocator. What the environment says is ignored unless
  * it is a number in its range. The context and its arrays are one block of memory; the workspace is another. */
 #include "binding.h"
 
@@ -25,6 +25,8 @@ static tfm_status refuse(tfm_error *error, const char *why) {
   return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "%s", why);
 }
 
+/* Members beyond the caller's struct_size are zero, which is the default of each. Bytes beyond the struct that this
+ * runtime knows are not read: a newer caller may pass a longer one. */
 tfm_status options_read(const tfm_context_options *given, Options *options, tfm_error *error) {
   tfm_context_options known = {0};
   if (given) {
@@ -42,6 +44,7 @@ tfm_status options_read(const tfm_context_options *given, Options *options, tfm_
 
 // ---- making and ending a context ----
 
+/* The most values that the evaluation of a check can have on its stack: every condition pushes at most one. */
 static uint32_t deepest_check(const tfm_program *program) {
   uint32_t deepest = 0;
   for (uint32_t i = 0; i < program->n_checks; i++)
@@ -82,6 +85,8 @@ static int64_t place_arrays(tfm_context *context, char *block) {
   return layout.bytes;
 }
 
+/* The arrays are laid out twice, first to learn the size of the block. The context is filled as `shape` and then
+ * copied to the beginning of the block, where its own address is part of the layout. */
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads) {
   tfm_context shape = {.program = program, .allocator = *allocator, .threads = threads};
   int64_t bytes = place_arrays(&shape, NULL);
@@ -100,6 +105,7 @@ tfm_context *context_new(const tfm_program *program, const tfm_allocator *alloca
   return context;
 }
 
+/* A program is trusted once its version fits: it comes from this compiler or from a library that was opened. */
 static tfm_status check_arguments(const tfm_program *program, const void *weights, tfm_error *error) {
   if (!program) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the program is a null pointer");
   if (program->version != TFM_PROGRAM_VERSION)
@@ -162,6 +168,7 @@ void tfm_context_destroy(tfm_context *context) {
 
 // ---- binding ----
 
+/* A dimension of an output may be negative where the model subtracts sizes; the size that causes it is an input's. */
 static tfm_status set_output_dims(tfm_context *context, tfm_error *error) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
@@ -191,6 +198,7 @@ static int64_t scratch_of(const tfm_context *context, const tfm_step *step) {
   return 0;
 }
 
+/* Threads reuse their scratch from step to step, so the most of any step is enough. */
 int64_t context_scratch_bytes(const tfm_context *context) {
   int64_t most = 0;
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
@@ -217,6 +225,7 @@ static tfm_status too_large(tfm_error *error) {
   return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the sizes of this run are too large");
 }
 
+/* Binding the same shapes again is the usual case of a server, so it is recognised before anything is evaluated. */
 tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error) {
   tfm_status status = inputs_read(context, inputs, error);
   if (status || (context->binding.bound && inputs_same_as_bound(context, inputs))) return status;
@@ -227,7 +236,8 @@ tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm
   return inputs_check_dims(context, error);
 }
 
-/* The dims of all inputs from the sizes. */
+/* The dims of all inputs from the sizes; only polynomials of sizes that changed are evaluated. A negative size leaves
+ * some symbols unset, so all values are marked as stale then. */
 static tfm_status set_sizes(tfm_context *context, const int64_t *symbols, tfm_error *error) {
   const tfm_program *program = context->program;
   uint64_t changed = sizes_changed(context, symbols);
@@ -303,6 +313,8 @@ void tfm_context_profile(tfm_context *context, uint64_t *nanoseconds) {
 
 // ---- running ----
 
+/* Shapes are compared again although bind has seen them: a caller that changes an input in between would write beyond
+ * buffers. */
 tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const tfm_value *outputs, tfm_error *error) {
   if (!context) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the context is a null pointer");
   const tfm_program *program = context->program;
@@ -320,6 +332,9 @@ tfm_status tfm_context_run(tfm_context *context, const tfm_value *inputs, const 
   return run_steps(context, error);
 }
 
+/* May be called in a signal handler: only atomics are used. `cancelling` counts the calls that may be looking at the
+ * decoder, so that end_decoding can wait for them before it frees the decoder. `stopped` outlives the run, for
+ * generations that are between two runs. */
 void tfm_context_cancel(tfm_context *context) {
   if (!context) return;
   atomic_store(&context->decoding.stopped, true);

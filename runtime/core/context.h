@@ -1,8 +1,8 @@
 /* The context: a program with its weights, bound to sizes, and the memory it works in.
  *
- * What depends on sizes only is worked out by bind and kept: values of the polynomials, offsets of the buffers,
- * addresses and strides of all operands, how many threads each step is worth. A run adds the caller's addresses,
- * nothing else. */
+ * Binding works out and keeps what depends on sizes alone: values of the polynomials, offsets of the buffers,
+ * addresses and strides of the operands, how many threads each step is worth. A run adds the caller's addresses,
+ * nothing else. Each part of the struct has one owner, a file that writes it; everybody may read it. */
 #ifndef TFM_RUNTIME_CONTEXT_H
 #define TFM_RUNTIME_CONTEXT_H
 
@@ -20,10 +20,10 @@ enum {
   FAULT_CANCELLED = 1 << 17
 };
 
-typedef struct Operand {
+typedef struct Operand { /* a tfm_operand for the bound sizes */
   uintptr_t address;             /* slot -1: of the first element; else bytes from the caller's tensor to it */
-  int32_t slot;                  /* the caller's tensor in context.callers, or -1 */
-  uint8_t bytes, gathered;       /* bytes of an element */
+  int32_t slot;                  /* the caller's tensor in RunState.callers, or -1 */
+  uint8_t bytes, gathered;       /* bytes of an element; see tfm_operand */
   int64_t strides[TFM_MAX_RANK]; /* bytes */
 } Operand;
 
@@ -53,10 +53,10 @@ typedef struct Binding { /* binding.c: the sizes, and what they make of the prog
 
 typedef struct Memory { /* memory.c: the workspace and what lies where in it */
   bool keeps_room;         /* see context_reserve_symbols */
-  int64_t spare_bytes;     /* of each buffer: parts of it that runs beside have begin at multiples of ALIGNMENT */
-  int64_t *buffer_bytes;   /* planned for; at most what later sizes may need without a new plan */
+  int64_t spare_bytes;     /* of each buffer: the parts of lockstep runs begin at multiples of ALIGNMENT */
+  int64_t *buffer_bytes;   /* room that each has in the plan: sizes that need no more keep the plan */
   int64_t *buffer_offsets; /* in the workspace */
-  int64_t *buffer_taken;   /* by this run and those beside it */
+  int64_t *buffer_taken;   /* by this run and the lockstep runs so far */
   uint32_t *buffer_order;  /* scratch of the planner */
   char *workspace;
   int64_t workspace_bytes; /* what is there */
@@ -73,19 +73,19 @@ typedef struct RunState { /* resolve.c, run.c: operands with their addresses, an
   Claims claims;               /* one slot per thread */
   int32_t active, last_active; /* threads for a run with the bound sizes; of the last run */
   uint64_t *profile;           /* NULL: not asked for */
-  uint32_t committed;     /* of this run: the first step that writes an output; from it on nothing is cancelled */
+  uint32_t committed;     /* of this run: the first step that writes an output; from there on cancelling is too late */
   _Atomic bool cancelled; /* tfm_context_cancel was called during this run, or this call of a decoder */
   _Atomic int32_t faults; /* of this run */
   _Atomic uint32_t faulty_step;
 } RunState;
 
-typedef struct Attachment { /* runtime/decode and above: what a program of decoding adds; all NULL in other contexts */
+typedef struct Attachment { /* decode/, library/: what programs of the incremental form add; else zeroes */
   const CacheRows *caches;
   const struct CachedSteps *cached_steps; /* for a program with caches */
-  const GemmConsumer *consumer; /* if there is one, there is scratch for its units */
-  int64_t consumed_before;      /* rows that the consumer has of the runs before this one */
-  tfm_context *lockstep;          /* the next of the runs done together (lockstep.h); NULL: the last */
-  struct tfm_decoder *decoder;  /* of a model that writes: made when it is first needed */
+  const GemmConsumer *consumer; /* takes the logits of a run; scratch has room for its units */
+  int64_t consumed_before;      /* rows of the consumer that belong to the runs before this one */
+  tfm_context *lockstep;          /* the next lockstep run (lockstep.h); NULL: this is the last */
+  struct tfm_decoder *decoder;  /* of a generative model: made when it is first needed */
   bool decodes;                 /* the decoder's rows are those of <model>_begin */
   void (*end_decoding)(tfm_context *context); /* NULL: there is no decoder */
   _Atomic(void (*)(tfm_context *)) cancel_decoding; /* the same */
@@ -124,7 +124,7 @@ static inline char *operand_address(const tfm_context *context, const Operand *o
   return (char *)(base + operand->address);
 }
 
-/* Whether the operand lies in an output that the caller doesn't want. */
+/* Whether the operand lies in an output that the caller does not want. */
 static inline bool operand_unwanted(const tfm_context *context, const Operand *operand) {
   return operand->slot >= 0 && !context->run.callers[operand->slot];
 }
@@ -150,17 +150,20 @@ typedef struct Options {
 /* `given` may be NULL. Members beyond its struct_size have their default. */
 tfm_status options_read(const tfm_context_options *given, Options *options, tfm_error *error);
 
-/* context.c: a context without threads, for the sizes' sake. Its arrays are zero. NULL: no memory. */
+/* A context without a pool, for its sizes or for lockstep runs. Its arrays are zero. NULL: no memory. */
 tfm_context *context_new(const tfm_program *program, const tfm_allocator *allocator, int32_t threads);
 
-/* context.c: sizes and dims of inputs, without binding them; binds sizes, in the order of the program's symbols. */
+/* context_set_inputs reads sizes and dims from inputs without binding them; context_bind_symbols binds sizes, given in
+ * the order of the program's symbols. */
 tfm_status context_set_inputs(tfm_context *context, const tfm_value *inputs, tfm_error *error);
 tfm_status context_bind_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
-/* The dims of all inputs for these sizes. The context is not bound then: nothing else is looked at. */
+/* The dims of all inputs for these sizes. The context is not bound afterwards: no check is made, no memory is
+ * planned. */
 tfm_status context_set_symbols(tfm_context *context, const int64_t *symbols, tfm_error *error);
 /* The same with the dims of the outputs, after the checks of the model. */
 tfm_status context_set_shapes(tfm_context *context, const int64_t *symbols, tfm_error *error);
-/* From now on there is room for so many runs (lockstep.h) with these sizes, and for those before; nothing is bound. */
+/* Makes room for so many lockstep runs with these sizes, beside what was reserved before. Nothing is bound
+ * afterwards. */
 tfm_status context_reserve_symbols(tfm_context *context, const int64_t *symbols, int64_t runs, tfm_error *error);
 /* Bytes of scratch that each thread needs for the sizes that are set; -1 if they are too large to count. */
 int64_t context_scratch_bytes(const tfm_context *context);
@@ -169,9 +172,9 @@ int64_t context_measure(tfm_context *context, const int64_t *symbols);
 
 // ---- run.c ----
 
-/* run.c: executes the steps of a bound context whose `callers` are set, and those of its lockstep runs. A call from outside may
- * consist of many runs, and one cancellation ends all of them: each entry point calls run_forget_cancelled once, before its
- * first run, and run_steps leaves the flag alone. */
+/* run.c: executes the steps of a bound context whose `callers` are set, and those of its lockstep runs. A call from
+ * outside may consist of many runs, and one cancellation ends all of them: each entry point calls run_forget_cancelled
+ * once, before its first run, and run_steps leaves the flag alone. */
 static inline void run_forget_cancelled(tfm_context *context) {
   atomic_store_explicit(&context->run.cancelled, false, memory_order_relaxed);
 }

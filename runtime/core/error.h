@@ -1,4 +1,6 @@
-/* Errors of the runtime: one function that fills the caller's tfm_error and returns its status. */
+/* Errors of the runtime. Each function fills the caller's tfm_error, which may be NULL, and returns its status, so
+ * that a failure is one return statement. Messages are English sentences without a full stop that name what was given
+ * and what is legal. */
 #ifndef TFM_RUNTIME_ERROR_H
 #define TFM_RUNTIME_ERROR_H
 

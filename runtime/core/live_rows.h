@@ -1,7 +1,7 @@
-/* Needed rows: which rows of a step's result must be computed, as runs of neighbours.
+/* Live rows: which rows of a step's result must be computed, as runs of neighbours.
  *
- * In: the mask of a step (tfm_live_rows). Out: its runs, from any row or from the n-th needed row on, so that threads
- * can share the needed rows evenly. Nothing is cached: reading the mask again is faster than reading a list of runs. */
+ * In: the mask of a step (tfm_live_rows). Out: its runs, from any row or from the n-th live row on, so that threads
+ * can share the live rows evenly. Nothing is cached: reading the mask again is faster than reading a list of runs. */
 #ifndef TFM_RUNTIME_LIVE_ROWS_H
 #define TFM_RUNTIME_LIVE_ROWS_H
 
@@ -13,20 +13,20 @@ typedef struct LiveRows {
   bool where, zeroed;
 } LiveRows;
 
-typedef struct LiveCursor { /* a place among the rows; zero: the first */
-  int64_t row, before;        /* before: rows that are needed of those in front of it */
+typedef struct LiveCursor { /* a position among the rows; zeroes: the first */
+  int64_t row, before;      /* before: live rows in front of it */
 } LiveCursor;
 
-/* Of a step whose mask has no gaps; `number`: what the step says is needed. */
+/* The live rows of a step whose mask has no gaps; `number`: the step's member `live`. */
 LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number);
-/* The number of needed rows among the first `rows`. */
+/* The number of live rows among the first `rows`. */
 int64_t live_count(const LiveRows *live, int64_t rows);
-/* The next run within [row, end) of rows that are needed, or, if `wanted` is false, of rows that are not: its length;
- * *first is its first row. */
+/* The length of the next run within [row, end) of rows that are live, or, if `wanted` is false, of rows that are not;
+ * *first is its first row. 0: there is none. */
 int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, int64_t *first);
-/* Moves the cursor to needed row number `number`, of `rows` rows. */
+/* Moves the cursor to live row number `number` of `rows` rows. */
 void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number);
-/* The next run of at most `most` needed rows. Moves the cursor behind it. */
+/* The next run of at most `most` live rows. Moves the cursor behind it. */
 int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t most, int64_t *first);
 
 #endif

@@ -88,7 +88,8 @@ int64_t row_find(const float *scores, int64_t first, int64_t n, float least) {
   const Floats bound = {least, least, least, least};
   for (; first + LANES <= n; first += LANES) {
     const float *at = scores + first;
-    const Ints some = (load(at) >= bound) | (load(at + 4) >= bound) | (load(at + 8) >= bound) | (load(at + 12) >= bound);
+    const Ints some =
+        (load(at) >= bound) | (load(at + 4) >= bound) | (load(at + 8) >= bound) | (load(at + 12) >= bound);
     if (some[0] | some[1] | some[2] | some[3]) break;
   }
   while (first < n && !(scores[first] >= least)) first++;
@@ -97,8 +98,8 @@ int64_t row_find(const float *scores, int64_t first, int64_t n, float least) {
 
 // ---- exponentials ----
 
-/* exp for x <= 0: x = k ln 2 + r with |r| <= ln 2 / 2, the series of e^r to the 7th power, times 2^k. The error is about
- * one unit in the last place. What is below -85 is computed as -85 and masked out. */
+/* exp for x <= 0: x = k ln 2 + r with |r| <= ln 2 / 2, the series of e^r to the 7th power, times 2^k. The error is
+ * about one unit in the last place. What is below -85 is computed as -85 and masked out. */
 static inline Floats exp_of(Floats x) {
   const float round = 0x1.8p23f;
   const Floats least = {-85, -85, -85, -85};

@@ -1,5 +1,5 @@
-/* Passes over the scores of one row, in plain C that compilers turn into vector code: 16 lanes side by side, combined in
- * one order, so that the numbers are the same on every machine. No score is NaN or +inf unless it says so. */
+/* Passes over the scores of one row, in plain C that compilers turn into vector code: 16 lanes side by side, combined
+ * in one order, so that the numbers are the same on every machine. No score is NaN or +inf unless it says so. */
 #ifndef TFM_RUNTIME_LOGIT_ROW_H
 #define TFM_RUNTIME_LOGIT_ROW_H
 

@@ -37,6 +37,7 @@ static const struct {
 static const char *const names[] = {"AVX",   "AVX2",   "FMA",     "F16C",     "BMI1",     "BMI2",     "LZCNT",
                                     "MOVBE", "POPCNT", "AVX512F", "AVX512BW", "AVX512CD", "AVX512DQ", "AVX512VL"};
 
+/* Bits of CpuFeature are in the order of `names`. */
 const char *cpu_missing(const char *isa, uint32_t features, bool *known) {
   *known = false;
   for (size_t i = 0; i < sizeof needs / sizeof *needs && !*known; i++) {
@@ -50,6 +51,7 @@ const char *cpu_missing(const char *isa, uint32_t features, bool *known) {
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+/* XCR0: the register sets that the system saves when it switches threads. */
 static uint64_t saved_registers(void) {
   uint32_t low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -58,6 +60,8 @@ static uint64_t saved_registers(void) {
 
 static uint32_t when(bool present, uint32_t feature) { return present ? feature : 0; }
 
+/* Bits of cpuid leaves 1, 7 and 0x80000001 (Intel SDM volume 2, CPUID). AVX needs XCR0 bits 1 and 2, AVX-512 also 5 to
+ * 7. */
 uint32_t cpu_features(void) {
   enum { SAVES = 1 << 27, AVX_STATE = 6, AVX512_STATE = 0xe6 };
   uint32_t a, b, c, d, features = 0;
@@ -82,7 +86,7 @@ uint32_t cpu_features(void) { return 0; }
 
 typedef struct CacheLevel {
   int name; /* for sysconf */
-  int least, most, usual; /* bytes */
+  int least, most, usual; /* bytes: an answer outside [least, most] is not believed, and `usual` is taken */
 } CacheLevel;
 
 static const CacheLevel cache_levels[] = {
@@ -108,6 +112,7 @@ int64_t cpu_cache_bytes(int level) {
 
 enum { PATH_LENGTH = 512 };
 
+/* A machine with more CPUs than cpu_set_t can hold makes the call fail: then there are more than POOL_MAX_THREADS. */
 static int32_t cpus_of_affinity(void) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -123,6 +128,7 @@ static int32_t cpus_of_quota(long long quota, long long period) {
   return cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int32_t)cpus;
 }
 
+/* "200000 100000" in cpu.max: 2 CPUs. */
 static int32_t read_version_2(const char *group) {
   char path[2 * PATH_LENGTH];
   snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
@@ -134,6 +140,7 @@ static int32_t read_version_2(const char *group) {
   return fields == 2 ? cpus_of_quota(quota, period) : 0;
 }
 
+/* 0: there is no such file, or no number in it. */
 static long long read_number(const char *group, const char *name) {
   char path[2 * PATH_LENGTH];
   snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/%s", group, name);
@@ -167,6 +174,7 @@ static int32_t cpus_of_group(char *line, int32_t cpus) {
   return least(cpus, cpus_of_quota(read_number("", "cpu.cfs_quota_us"), read_number("", "cpu.cfs_period_us")));
 }
 
+/* The least of all limits. Any of them may change later; a pool asks once. */
 int32_t cpus_available(void) {
   int32_t cpus = cpus_of_affinity();
   FILE *file = fopen("/proc/self/cgroup", "re");

@@ -1,10 +1,11 @@
-/* Memory of a context: from the caller's functions or the C library; several arrays in one block; and the workspace,
- * one block for all buffers and the scratch of all threads.
+/* Memory: the functions of allocate.h, and the workspace of a context.
  *
- * Buffers that are never alive in the same step share memory: they are placed from the largest to the smallest, each
- * into the lowest gap between those already placed that live at the same time. The plan is kept as long as every
- * buffer fits in what was planned for it, and the block as long as it is large enough. A context that keeps room
- * plans for the most that each buffer ever needed. */
+ * The workspace holds the buffers of a program, then the scratch of each thread. Buffers that are never live at the
+ * same time share memory: each buffer is placed at the lowest offset at which it overlaps none that is live with it,
+ * larger buffers first (the greedy order of size, which is within a few percent of the best in practice). The plan is
+ * kept as long as every buffer still fits into its place, so that small changes of a size cost nothing. Refused: sizes
+ * whose bytes overflow, and sizes for which there is no memory; after either the plan is forgotten and the context
+ * must be bound anew. */
 #include "allocate.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 
 enum { LEAST_ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
+/* An allocator of the caller's that returns memory which is not aligned is treated like one that has none. */
 void *allocate(const tfm_allocator *allocator, size_t bytes, size_t alignment) {
   if (bytes > SIZE_MAX - alignment) return NULL;
   if (!allocator->allocate) return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -71,6 +73,7 @@ void *layout_take(Layout *layout, int64_t n, int64_t size) {
 
 // ---- the workspace ----
 
+/* A persistent buffer is live in every run, so it shares memory with none. */
 static bool live_together(const tfm_buffer *a, const tfm_buffer *b) {
   if (a->persistent || b->persistent) return true;
   return a->first_step <= b->last_step && b->first_step <= a->last_step;
@@ -117,6 +120,8 @@ static int64_t lowest_gap(const tfm_context *context, uint32_t buffer, uint32_t 
   return offset;
 }
 
+/* Offsets of all buffers. False: the workspace would be too large to address. The cost is quadratic in the number of
+ * buffers; programs have some dozens. */
 static bool place_buffers(tfm_context *context) {
   Memory *memory = &context->memory;
   context->run.operands_stale = ALL_SYMBOLS;
@@ -134,6 +139,7 @@ static bool place_buffers(tfm_context *context) {
   return true;
 }
 
+/* Bytes of a buffer in so many lockstep runs, whose parts each begin at a multiple of ALIGNMENT (spare_bytes). */
 static int64_t bytes_for(const tfm_context *context, uint32_t buffer, int64_t runs) {
   int64_t bytes = memory_buffer_bytes(context, buffer);
   if (bytes < 0 || __builtin_mul_overflow(bytes, runs, &bytes) ||
@@ -142,7 +148,8 @@ static int64_t bytes_for(const tfm_context *context, uint32_t buffer, int64_t ru
   return bytes;
 }
 
-/* Plans anew only if a buffer outgrew its place. */
+/* Plans anew only if a buffer outgrew its place. With keeps_room, places never shrink: decoders bind the largest runs
+ * first and must find room for all others later. */
 static bool plan_buffers(tfm_context *context, int64_t runs) {
   Memory *memory = &context->memory;
   bool fits = true;
@@ -160,6 +167,8 @@ static bool plan_buffers(tfm_context *context, int64_t runs) {
   return place_buffers(context);
 }
 
+/* The old workspace is released only after the new one is there: a failure leaves the context as it was. Contents are
+ * not copied, since a bind starts from nothing. */
 static bool reserve(tfm_context *context, int64_t bytes) {
   if (context->memory.workspace && bytes <= context->memory.workspace_bytes) return true;
   char *memory = allocate_large(&context->allocator, &bytes);
@@ -171,6 +180,8 @@ static bool reserve(tfm_context *context, int64_t bytes) {
   return true;
 }
 
+/* Without buffer sizes the next plan places every buffer anew. bytes < 0: the sizes overflowed; else there was no
+ * memory. */
 static tfm_status forget_plan(tfm_context *context, tfm_error *error, int64_t bytes) {
   memset(context->memory.buffer_bytes, 0, sizeof(int64_t) * context->program->n_buffers);
   context->memory.buffers_bytes = 0; /* buffers without elements fit in this plan and do not make a new one */

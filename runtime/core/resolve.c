@@ -3,17 +3,19 @@
  *
  * In: values of the polynomials, offsets of the buffers. Out: RunState.operands, step_operands and the steps' states.
  * An operand is resolved again only if a size that it depends on has changed, or if buffers have moved. Nothing is
- * refused: binding has looked at everything before. */
+ * refused: binding has checked everything before. The roles of a step's operands come from steps.def, so a new kind of
+ * step needs no code here. */
 #include <stddef.h>
 
 #include "binding.h"
 #include "steps.h"
 
 enum {
-  NS_WORTH_A_SHARE = 150,   /* of a step, per thread: one that has less is done by thread 0 alone */
+  NS_WORTH_A_SHARE = 150,   /* of a step, per thread: about what a barrier costs; thread 0 does less alone */
   NS_WORTH_A_THREAD = 12000 /* work of a run per thread that is woken for it */
 };
 
+/* The address, or the caller's slot, of an operand's first element. */
 static void set_place(const tfm_context *context, const tfm_operand *source, Operand *operand) {
   int64_t offset = value_of(context, source->offset) * operand->bytes;
   operand->slot = -1;
@@ -35,6 +37,7 @@ static void set_place(const tfm_context *context, const tfm_operand *source, Ope
   operand->address += (uintptr_t)offset;
 }
 
+/* Strides become bytes, so that the loops over rows need no multiplication by the size of an element. */
 static Operand resolve(const tfm_context *context, const tfm_operand *source) {
   Operand operand = {.bytes = dtype_size(source->dtype), .gathered = source->gathered};
   set_place(context, source, &operand);
@@ -108,6 +111,8 @@ static Operand *operands_at(const tfm_context *context, uint32_t step) {
   return (Operand *)&context->run.step_operands[step];
 }
 
+/* Where the results of a step are, and on which sizes its own operands depend. Operands follow one another in the
+ * order of the table, one slot for each role that is no list, whether or not the step has it. */
 static void prepare_step(tfm_context *context, uint32_t number) {
   const tfm_program *program = context->program;
   const Operand **result = context->run.steps[number].results, *operand = operands_at(context, number);
@@ -162,6 +167,8 @@ int32_t resolve_active(const tfm_context *context, int64_t work) {
   return (int32_t)greatest_of(1, least_of(context->threads, work / NS_WORTH_A_THREAD));
 }
 
+/* next_gemm is chained backwards, so that a gemm can prefetch the weights of the next one. The work of steps that run
+ * on one thread does not count: waking a thread does not help them. */
 void resolve_threads(tfm_context *context) {
   const tfm_program *program = context->program;
   int64_t total = 0;

@@ -1,10 +1,12 @@
-/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone. Runs beside
- * it (lockstep.h) go along: each step is done for all of them before the next.
+/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone. Lockstep runs
+ * (lockstep.h) go along: each step is done for all of them before the next.
+ *
+ * In: a bound context whose RunState.callers hold the addresses of inputs and outputs. Out: the outputs, or the first
+ * fault: a computed id out of its range, an integer division by zero, a cancellation.
  *
  * When a step reports a fault, the steps after it are skipped by all threads: a fault is set before the barrier that
  * ends its step, so all threads know it before the next step. Cancelling is such a fault, which thread 0 sets between
- * two steps; once a step that writes into an output may have begun, it is too late for it. */
-
+ * two steps; once a step that writes into an output may have begun, it is too late. */
 #include <string.h>
 #include <time.h>
 
@@ -23,6 +25,7 @@ static void run_step(Walker *walker, const tfm_step *step) {
   }
 }
 
+/* A step that one thread does alone takes no serial: nobody else looks at its claims. */
 Claimer walker_claimer(Walker *walker, int64_t blocks, int64_t groups) {
   if (walker->threads > 1) walker->serial++;
   return (Claimer){.claims = &walker->context->run.claims,
@@ -38,6 +41,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
+/* In lockstep runs a step is idle only if all runs skip it. */
 static bool step_is_idle(const tfm_context *first, uint32_t step) {
   return first->decoding.lockstep ? first->run.steps[step].idle : first->run.steps[step].skipped;
 }
@@ -55,7 +59,8 @@ static void do_in(Walker *walker, tfm_context *context, uint32_t number, int32_t
   run_step(walker, step);
 }
 
-/* The same step of several contexts. Where it is too small to be worth all threads, each context has one thread. */
+/* The same step of several contexts. Where it is too small to be worth all threads, each context has one thread, so
+ * that the contexts run side by side. */
 static void do_in_each(Walker *walker, tfm_context *first, uint32_t number, int32_t thread, int32_t threads) {
   int32_t place = 0;
   for (tfm_context *context = first; context; context = context->decoding.lockstep, place++) {
@@ -71,6 +76,8 @@ static bool any_has_fault(tfm_context *first) {
   return false;
 }
 
+/* Threads beyond those that the step is worth go straight to the barrier. After a fault nothing is computed, but every
+ * thread still walks to the end, because the barriers count all of them. */
 static void do_step(Walker *walker, tfm_context *first, uint32_t number) {
   const tfm_step *step = &first->program->steps[number];
   int32_t threads = step_is_shared(first, number, walker->member->active) ? walker->member->active : 1;
@@ -126,7 +133,8 @@ static uint64_t wanted_outputs(const tfm_context *context) {
   return wanted;
 }
 
-/* An output that the caller does not want may still be read by steps whose results are wanted: it gets memory here. */
+/* An output that the caller does not want may still be read by steps whose results are wanted: it gets its stand-in
+ * buffer as memory. */
 static void place_stand_ins(tfm_context *context) {
   const tfm_program *program = context->program;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
@@ -136,7 +144,8 @@ static void place_stand_ins(tfm_context *context) {
   }
 }
 
-/* Leaves out prepare steps whose results are still valid, and steps none of whose results is wanted. */
+/* Skips prepare steps whose results are still valid, and steps none of whose results is wanted. `committed` becomes
+ * the first step that writes an output of the caller's. */
 static void choose_steps(tfm_context *context) {
   RunState *run = &context->run;
   const tfm_program *program = context->program;
@@ -159,7 +168,7 @@ static void clear_claims(tfm_context *context) {
   context->run.claims.serial = 0; /* steps count from 1: an untouched slot belongs to none */
 }
 
-/* Runs beside each other count their steps together, so all their claims begin anew. A single run may go on counting
+/* Lockstep runs count their steps together, so all their claims begin anew. A single run may go on counting
  * where the last one ended, unless the number of threads has changed or the serial would overflow. */
 static void reset_claims(tfm_context *first, int32_t active) {
   bool room = first->run.claims.serial < SHARE_MAX_SERIAL - first->program->n_steps;
@@ -178,6 +187,7 @@ static tfm_status report_fault(tfm_context *context, int32_t faults, tfm_error *
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the run was cancelled");
 }
 
+/* A pool that another run holds is not waited for: the caller's thread does everything, with the same bits. */
 tfm_status run_steps(tfm_context *first, tfm_error *error) {
   for (tfm_context *context = first; context; context = context->decoding.lockstep) {
     atomic_store_explicit(&context->run.faults, 0, memory_order_relaxed);
@@ -194,7 +204,7 @@ tfm_status run_steps(tfm_context *first, tfm_error *error) {
     int32_t faults = atomic_load(&context->run.faults);
     if (faults) return report_fault(context, faults, error);
   }
-  /* Not earlier: a fault of one run ends all of them, perhaps before the prepare steps of another. */
+  /* Only now: a fault of one run ends all of them, perhaps before the prepare steps of another. */
   for (tfm_context *context = first; context; context = context->decoding.lockstep) context->binding.prepared = true;
   return tfm_succeed(error);
 }

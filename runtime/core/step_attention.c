@@ -10,9 +10,10 @@
 
 // ---- one strip of queries ----
 
-/* Scores of a block of keys, their softmax, the weighted sums of values, and the division at the end. Results
- * accumulate in place in c; when the maximum of a row grows, what is there is scaled down. The weights, if they are
- * an output, go the same way: each block's are written as they are and scaled with c. */
+/* Scores of a block of keys, their softmax, the weighted sums of values, and the division at the end (the online
+ * softmax of Milakov and Gimelshein, 2018; FlashAttention, Dao et al., 2022, walks blocks in the same way). Results
+ * accumulate in place in c; when the maximum of a row grows, what is there is scaled down. The weights, if they are an
+ * output, go the same way: each block's are written as they are and scaled with c. */
 
 /* numbers[i * stride] *= factor, for memory of any alignment. */
 static void scale_numbers(char *numbers, int64_t stride, int64_t n, float factor) {
@@ -25,6 +26,8 @@ static void scale_numbers(char *numbers, int64_t stride, int64_t n, float factor
   }
 }
 
+/* The block's columns of the weights output. Columns of earlier blocks are scaled like c, because they were computed
+ * with a smaller maximum. */
 static void store_weights(const Attention *attention, const AttentionItem *item, const float *strip,
                           const float *scale, int64_t row, int64_t rows, int64_t first_key, int64_t n) {
   const int64_t *strides = attention->weights->strides + attention->step->rank - 2;
@@ -55,12 +58,15 @@ static void scale_rows(const Walker *walker, const Attention *attention, const A
   KERNEL_OF(tfm_row_kernel, walker->context, attention->step->scale_rows)(&args);
 }
 
+/* Usual once the maximum has been seen: then scaling would change nothing. */
 static bool all_one(const float *factor, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     if (!(factor[i] == 1)) return false;
   return true;
 }
 
+/* c += strip * v. A value that is infinite or NaN needs the exact tiles, in which a weight of 0 contributes 0: in the
+ * others 0 * inf would be NaN for keys that are masked. */
 static void add_values(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                        const AttentionItem *item, int64_t row, int64_t rows, int64_t block, int64_t n, int64_t slot) {
   const tfm_attention_step *step = attention->step;
@@ -108,6 +114,7 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   add_values(walker, attention, scratch, item, row, rows, block, n, slot);
 }
 
+/* Divides the columns that were seen, and clears the others. */
 static void finish_weights(const Attention *attention, const AttentionItem *item, const float *factor, int64_t row,
                            int64_t rows, int64_t seen) {
   const int64_t *strides = attention->weights->strides + attention->step->rank - 2;
@@ -119,6 +126,7 @@ static void finish_weights(const Attention *attention, const AttentionItem *item
   }
 }
 
+/* A row whose keys are all masked has the sum 0; its result is 0, not NaN. */
 void attention_finish(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t seen) {
   const tfm_attention_step *step = attention->step;
@@ -134,10 +142,12 @@ void attention_finish(const Walker *walker, const Attention *attention, const At
   for (int64_t i = 0; i < rows; i++) memset(item->c + (row + i) * stride, 0, (size_t)step->e * sizeof(float));
 }
 
-enum { UNITS_PER_THREAD = 8 };
+enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even it out */
 
 // ---- sizes ----
 
+/* How many packed blocks a thread holds: one where each is used once, else all of an item, so that no block is packed
+ * twice. */
 static void choose_slots(Attention *attention) {
   const tfm_attention_step *step = attention->step;
   int64_t key_panels = ceil_div(TFM_KEY_BLOCK, step->qk_width);
@@ -210,6 +220,7 @@ static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch 
   return bytes + 2 * a->slots * (int64_t)sizeof(int64_t);
 }
 
+/* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
   if (info->k_cache != TFM_NONE) return context->decoding.cached_steps->attention_scratch_bytes();
@@ -224,6 +235,7 @@ int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step
 
 // ---- items ----
 
+/* The coordinates of a batch item along the batch axes. */
 static void locate_item(const tfm_context *context, const Attention *a, int64_t item, int64_t *coordinates) {
   for (int axis = a->step->rank - 3; axis >= 0; axis--) {
     int64_t dim = value_of(context, a->step->dims[axis]);
@@ -245,6 +257,7 @@ char *attention_address(const tfm_context *context, const Attention *a, const Op
   return address_at(context, a, operand, coordinates);
 }
 
+/* One past the last key that the padding hint does not mask. Keys behind it are never read. */
 int64_t attention_last_key(const tfm_context *context, const Attention *a, int64_t item) {
   if (!a->padding) return a->keys;
   const char *padding = attention_address(context, a, a->padding, item);
@@ -360,14 +373,14 @@ static void run_strips(const Walker *walker, const Attention *a, const Attention
     run_chunk(walker, a, scratch, item, all, strip, least_of(end, strip + CHUNK_STRIPS));
 }
 
-/* The queries [row, end) that are not needed become 0. */
+/* The queries in [row, end) that are not live become 0. */
 static void clear_other_queries(const Attention *a, const AttentionItem *item, int64_t row, int64_t end) {
   int64_t stride = a->c->strides[a->step->rank - 2], first, rows;
   for (; (rows = live_run(&item->live, false, row, end, &first)) > 0; row = first + rows)
     for (int64_t i = first; i < first + rows; i++) memset(item->c + i * stride, 0, (size_t)a->step->e * sizeof(float));
 }
 
-/* The strips of a part of an item; of its queries only those that are needed, run by run. */
+/* The strips of a part of an item; of its queries only the live ones, run by run. */
 static void run_part(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t part) {
   Strips all = all_strips(a);

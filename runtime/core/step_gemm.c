@@ -6,8 +6,8 @@
  *
  * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit.
  *
- * If only some rows are needed, blocks and tiles are cut from these: a row is computed alike in any tile. For the
- * same reason the rows of several runs may be one product (Walker.of_all); only their epilogues are each run's own. */
+ * If only some rows are live, blocks and tiles are cut from these: a row is computed alike in any tile. For the same
+ * reason the rows of lockstep runs may be one product (Walker.of_all); only their epilogues are each run's own. */
 #include <string.h>
 
 #include "machine.h"
@@ -21,7 +21,7 @@ enum {
   NEAR_TILES = 3,             /* few enough to gain more from that than it costs to take up c again */
   NEAR_WIDE_TILES = 6,        /* the same of tiles that use what they load less often: */
   WIDE_COLUMNS_PER_ROW = 8,   /* they have more columns than this for each row */
-  LEAST_UNIT_WORK = 1 << 19,  /* flops: a claim costs less than a hundredth */
+  LEAST_UNIT_WORK = 1 << 19,  /* flops, some 10 us: a claim costs less than a hundredth of that */
   LINE_FLOATS = ALIGNMENT / sizeof(float)
 };
 
@@ -38,7 +38,7 @@ typedef struct Gemm {
   float *c;
   int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
-  int64_t all_rows, rows;     /* rows: that are needed */
+  int64_t all_rows, rows;     /* rows: those that are live */
   int64_t tiles, panels, blocks, panels_per_group, k_blocks;
   LiveRows live;
   Epilogue epilogue;
@@ -55,8 +55,11 @@ typedef struct Block { /* of rows: the one that a thread works on */
   Tile tiles[UNIT_ROWS];
 } Block;
 
+/* All k rows of one panel. */
 static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
 
+/* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
+ * enough to be worth a claim and small enough that every thread gets four. A consumer fixes the group itself. */
 static void size_units(Gemm *gemm, int32_t threads) {
   const tfm_gemm_step *step = gemm->step;
   gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
@@ -85,6 +88,7 @@ static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
   }
 }
 
+/* Tiles of nearly equal height over all rows: a short last tile would use the registers badly. */
 static void cut_all_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
   for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
@@ -93,6 +97,7 @@ static void cut_all_rows(const Gemm *gemm, Block *block) {
   }
 }
 
+/* Each block has an equal number of live rows; a tile never spans two runs of them. */
 static void cut_live_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->rows * (block->number + 1) / gemm->blocks, row;
   live_seek(&gemm->live, &block->cursor, gemm->all_rows, gemm->rows * block->number / gemm->blocks);
@@ -102,6 +107,7 @@ static void cut_live_rows(const Gemm *gemm, Block *block) {
   }
 }
 
+/* A thread takes unit after unit of one block, so its tiles are cut once. */
 static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
   if (block->number == number) return;
   block->number = number;
@@ -109,7 +115,7 @@ static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
   (gemm->live.mask ? cut_live_rows : cut_all_rows)(gemm, block);
 }
 
-/* This thread's share of the rows that are not needed becomes 0. */
+/* This thread's share of the rows that are not live becomes 0. */
 static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
   int64_t row = gemm->all_rows * walker->thread / walker->threads, first, rows;
   int64_t end = gemm->all_rows * (walker->thread + 1) / walker->threads;
@@ -120,6 +126,7 @@ static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
 
 // ---- panels ----
 
+/* The weights of a panel from block k_block of k on. */
 static const float *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
   return gemm->weights + panel * panel_floats(gemm->step) + k_block * TFM_K_BLOCK * gemm->step->panel;
 }
@@ -130,6 +137,7 @@ typedef struct Strip { /* of one panel: the columns of one tile, some steps of k
   int64_t share, lines; /* floats of `next` for each tile; lines per 4 steps of k */
 } Strip;
 
+/* The epilogue of a tile, right after its last step of k, while it is in registers' nearest cache. */
 static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const Tile *tile, const Strip *strip) {
   const int64_t stride = gemm->c_stride * (int64_t)sizeof(float);
   if (!gemm->epilogue.kernel) return;
@@ -194,6 +202,7 @@ static const float *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t
   return gemm->after;
 }
 
+/* Panels of a group within one block of k: the rows of a for that block are loaded once for all of them. */
 static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block,
                      int64_t group) {
   int64_t first_panel = group * gemm->panels_per_group;
@@ -241,13 +250,14 @@ static bool has_consumer(const tfm_context *context, const tfm_step *step) {
   return context->decoding.consumer && context->decoding.consumer->step == step - context->program->steps;
 }
 
+/* Only a step with a consumer needs scratch: the results of one unit. */
 int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   if (!has_consumer(context, step)) return 0;
   const int64_t panels = context->decoding.consumer->panels;
   return UNIT_ROWS * panels * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
 }
 
-/* A consumer gets whole blocks of rows: then those that nobody needs are computed too. */
+/* A consumer gets whole blocks of rows, so rows that are not live are computed too. */
 static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm) {
   const tfm_context *context = walker->context;
   gemm->all_rows = value_of(context, gemm->step->rows);

@@ -8,7 +8,7 @@
 #include "steps.h"
 
 enum {
-  LEAST_STRIPS = 8 /* of a unit, so that packing panels is worth it */
+  LEAST_STRIPS = 8 /* of a unit: packing its panels then costs less than an eighth of using them */
 };
 
 /* Packed panels of a group: with a strip they stay in the second-level cache. */
@@ -23,6 +23,8 @@ typedef struct Matmul {
   Epilogue epilogue;
 } Matmul;
 
+/* Sizes of the step and how it is cut: strips only where items and groups are too few for the threads, because every
+ * unit packs its panels again. */
 static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
   const tfm_matmul_step *info = &context->program->matmuls[step->index];
   const struct matmul_operands *operands = &operands_of(context, step)->matmul;
@@ -48,6 +50,7 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   return m;
 }
 
+/* A strip of x and the panels of a group; -1 where k is too large to count. */
 int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   Matmul m = matmul_of(context, step, 1);
   if (m.k < 0 || m.k > INT64_MAX / 4096) return -1;
@@ -68,6 +71,7 @@ static char *item_address(const tfm_context *context, const tfm_matmul_step *ste
   return address;
 }
 
+/* [k][width] for each panel, columns beyond the last zero. */
 static void pack_panels(const Matmul *m, const char *y, int64_t first_panel, int64_t end_panel, float *packed) {
   int rank = m->step->rank;
   int64_t k_stride = m->y->strides[rank - 2] / (int64_t)sizeof(float);
@@ -100,6 +104,8 @@ typedef struct MatmulUnit {
   float *strip;
 } MatmulUnit;
 
+/* All panels of the group for each block of k, so that the packed strip is used while it is near; the chain of an
+ * element goes on from block to block in c. */
 static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
   const tfm_matmul_step *step = m->step;
   int64_t c_stride = m->c->strides[step->rank - 2], x_stride = m->x->strides[step->rank - 2];

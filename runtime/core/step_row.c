@@ -2,8 +2,8 @@
  * kernels as epilogues of products, and the tables of sines and cosines.
  *
  * Pointwise steps and reductions along columns are cut over rows (pointwise ones over columns too when there are
- * fewer rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are
- * needed, threads share these. */
+ * fewer rows than threads); reductions along rows are cut over outer axes and columns. Where only some rows are live,
+ * threads share these. Rows are computed alike wherever they are cut, so no cut changes a bit. */
 #include "live_rows.h"
 
 #include <math.h>
@@ -11,9 +11,7 @@
 
 #include "steps.h"
 
-// ---- rows that are needed ----
-
-/* Runs of rows that are needed, read from the bytes of a mask. */
+// ---- live rows ----
 
 LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
   if (!number) return (LiveRows){0};
@@ -41,6 +39,7 @@ int64_t live_run(const LiveRows *live, bool wanted, int64_t row, int64_t end, in
   return row - *first;
 }
 
+/* The cursor only moves forwards; a number behind it starts again from row 0. */
 void live_seek(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_t number) {
   if (number < cursor->before) *cursor = (LiveCursor){0};
   while (cursor->before < number) {
@@ -93,6 +92,7 @@ typedef struct RowWork {
   LiveRows live;
 } RowWork;
 
+/* A block of one outer index; the kernel walks its rows and columns. */
 static void run_block(const Walker *walker, const RowWork *work, int64_t outer, int64_t row, int64_t rows,
                       int64_t column, int64_t columns) {
   tfm_row_args args;
@@ -119,6 +119,7 @@ static int64_t column_cut(int64_t columns, int64_t part, int64_t parts) {
   return part == parts ? columns : columns * part / parts / COLUMN_CUT * COLUMN_CUT;
 }
 
+/* Columns are cut only where rows alone would leave threads idle, and never below a reduction along them. */
 static void share_rows(const Walker *walker, const RowWork *work) {
   int64_t total = work->outer * work->rows, parts = 1;
   if (work->step->reduce == 0 && total < walker->threads)
@@ -144,21 +145,24 @@ static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
   memset(args.operands[0].base, 0, (size_t)(work->columns * work->operands[0].bytes));
 }
 
+/* Rows that are not live are cleared by position, live ones shared by number, so that each thread computes equally
+ * many. */
 static void share_live_rows(const Walker *walker, const RowWork *work) {
   int64_t total = work->outer * work->rows, row = total * walker->thread / walker->threads, first, rows;
   int64_t end = total * (walker->thread + 1) / walker->threads;
   for (; work->live.zeroed && (rows = live_run(&work->live, false, row, end, &first)) > 0; row = first + rows)
     for (int64_t i = first; i < first + rows; i++) clear_row(walker, work, i);
-  int64_t needed = live_count(&work->live, total);
+  int64_t live = live_count(&work->live, total);
   LiveCursor cursor = {0};
-  end = needed * (walker->thread + 1) / walker->threads;
-  live_seek(&work->live, &cursor, total, needed * walker->thread / walker->threads);
+  end = live * (walker->thread + 1) / walker->threads;
+  live_seek(&work->live, &cursor, total, live * walker->thread / walker->threads);
   while (cursor.before < end) {
     rows = live_next(&work->live, &cursor, total, end - cursor.before, &first);
     run_rows(walker, work, first, first + rows, 0, work->columns);
   }
 }
 
+/* A reduction along rows is one chain from the first row to the last, so the row axis is never cut. */
 static void share_columns(const Walker *walker, const RowWork *work) {
   int64_t parts = greatest_of(1, least_of(ceil_div(walker->threads, work->outer), work->columns / COLUMN_CUT));
   int64_t units = work->outer * parts, first = units * walker->thread / walker->threads,
@@ -194,6 +198,7 @@ void step_row(Walker *walker, const tfm_step *step) {
 
 // ---- epilogues ----
 
+/* TFM_NONE as the kernel gives an epilogue that does nothing. */
 Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, uint8_t n_operands,
                      uint32_t first_operand, const tfm_size *dims) {
   return (Epilogue){.kernel = KERNEL_OF(tfm_row_kernel, context, kernel),
@@ -252,7 +257,8 @@ void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, in
 
 // ---- tables ----
 
-/* Sines and cosines: sinusoid and the angles of rotary, in double, rounded to f32 at the end. */
+/* Sinusoid (Vaswani et al., Attention is all you need, 2017) and the angles of rotary (Su et al., RoFormer, 2021),
+ * computed in double and rounded to f32 at the end, so that large positions keep their fraction. */
 
 /* Angles per position: the columns that hold a sine (of an odd d, one more than cosines). */
 static int64_t angles_of(const tfm_table_step *table) { return table->rotary ? table->d / 2 : (table->d + 1) / 2; }
@@ -261,11 +267,14 @@ int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   return angles_of(&context->program->tables[step->index]) * (int64_t)sizeof(double);
 }
 
+/* rates[i] = base^(-2 i / d), the angle per position. */
 static void fill_rates(const tfm_table_step *table, double *rates) {
   double logarithm = log(table->base);
   for (int64_t i = 0; i < angles_of(table); i++) rates[i] = exp(-2.0 * (double)i / (double)table->d * logarithm);
 }
 
+/* The columns of one position: rotary has all cosines, then all sines; sinusoid all sines, then all cosines, or
+ * pairs. */
 static void fill_row(const tfm_table_step *table, const double *rates, double position, char *row) {
   int64_t angles = angles_of(table);
   for (int64_t i = 0; i < angles; i++) {
@@ -277,6 +286,7 @@ static void fill_row(const tfm_table_step *table, const double *rates, double po
   }
 }
 
+/* Both types are exact in double. */
 static double position_at(const char *address, uint8_t dtype) {
   float number;
   int32_t integer;

@@ -1,14 +1,15 @@
 /* The drivers of steps: the loops around generated kernels, one function per kind of step.
  *
- * Each is called by every thread that works on the step and does that thread's part. Work is cut over results only, so
- * no number depends on how many threads there are. */
+ * Each is called by every thread that works on the step and does that thread's part. Work is cut over results only,
+ * never over a sum, so no number depends on how many threads there are. Nothing is refused here: a fault (tfm_fault,
+ * FAULT_IDS) is recorded in RunState.faults and reported when the run ends. */
 #ifndef TFM_RUNTIME_STEPS_H
 #define TFM_RUNTIME_STEPS_H
 
 #include "context.h"
 
 /* The operands that a step holds itself, by the names in the table of steps. An operand that the step does not have is
- * zero. The mask of needed rows is always called `mask`. */
+ * zero. The mask of live rows is always called `mask`. */
 #define READ(member, axes) Operand member;
 #define WRITE(member, axes) Operand member;
 #define WRITE_IF(flag, member, axes) Operand member;
@@ -39,7 +40,7 @@ struct StepState {
   int64_t work;     /* ns of one core */
   bool parallel;    /* worth all threads of the run */
   bool skipped;     /* in this run: its output is not wanted */
-  bool idle, shared; /* with runs beside this one: skipped in all; done by all threads */
+  bool idle, shared; /* with lockstep runs: skipped in all of them; done by all threads */
   uint32_t next_gemm; /* the next gemm step, TFM_NONE after the last */
   const Operand *results[MOST_RESULTS]; /* what it writes; NULL: no more */
 };
@@ -50,7 +51,7 @@ typedef struct Walker { /* a thread on its way through the steps */
   int32_t thread, threads; /* for the present step */
   char *scratch;           /* context.scratch_bytes, 64-byte aligned */
   uint32_t serial;         /* of the claims */
-  bool of_all;             /* a gemm: the rows of the context and of all beside it (lockstep.h) */
+  bool of_all;             /* a gemm: the rows of the context and of all its lockstep runs */
 } Walker;
 
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
@@ -62,7 +63,7 @@ typedef struct CachedSteps {
   void (*append)(Walker *walker, const tfm_step *step);
   void (*attention)(Walker *walker, const tfm_step *step);
   int64_t (*attention_scratch_bytes)(void);
-  /* Of runs together (lockstep.h). */
+  /* Of lockstep runs (lockstep.h). */
   int32_t (*share_steps)(tfm_context *first);
   bool (*is_one_product)(const tfm_context *first, const tfm_step *step);
   void (*finish_tile)(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
@@ -94,14 +95,14 @@ static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
   return kernel == TFM_NONE ? NULL : context->program->kernels[kernel];
 }
 
-/* Converting a pointer to an object into one to a function is no C, so it goes through memory. */
+/* C does not convert a pointer to an object into one to a function; a union does, on every system that has dlsym. */
 #define KERNEL_OF(Type, context, kernel) \
   (((union { void *object; Type function; }){kernel_of((context), (kernel))}).function)
 
 // ---- consumers ----
 
-/* A consumer takes the results of a gemm step unit by unit, while they are still in the cache, so that the matrix of all
- * results is never written. */
+/* A consumer takes the results of a gemm step unit by unit, while they are still in the cache, so that the matrix of
+ * all results is never written. */
 typedef struct GemmUnit { /* of the results */
   int64_t first_row, rows, first_column, columns;
 } GemmUnit;

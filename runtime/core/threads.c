@@ -2,9 +2,13 @@
  * The barrier counts arrivals; the last one moves `phase`, which the others watch. Phases never go back, so a thread
  * that sleeps through the end of a run still sees that its phase is over.
  *
- * Whoever waits spins first, then sleeps: between runs, and inside a run when there are more threads than free CPUs.
- * A sleeper counts itself before it looks at the word for the last time, and whoever changes the word looks at the
- * count afterwards, so no sleeper is forgotten. */
+ * A thread that waits spins first, then sleeps: between runs, and inside a run when there are more threads than free
+ * CPUs. A sleeper counts itself before it looks at the word for the last time, and a thread that changes the word
+ * looks at the count afterwards, so no sleeper is forgotten.
+ *
+ * Shares of a step: each thread owns a range of units in one atomic word (serial, first, end) and takes from its
+ * front; a thread that has none left takes from the end of another's range. A compare-and-swap moves either end, so
+ * each unit is taken exactly once. */
 #include "threads.h"
 
 #include <limits.h>
@@ -27,7 +31,7 @@ enum {
   CACHE_LINE = 64,
   ACTIVE_BITS = 10, /* of the signal: POOL_MAX_THREADS fits */
   WORKER_STACK = 512 << 10,
-  NS_BEFORE_YIELDING = 2000
+  NS_BEFORE_YIELDING = 2000 /* a barrier is rarely later; with fewer CPUs than threads the other must get one */
 };
 
 struct tfm_pool {
@@ -106,6 +110,8 @@ static void wait_for_phase(Pool *pool, uint32_t phase) {
   }
 }
 
+/* A worker that a run does not need (its number is too high) goes on waiting. `seen` is the signal of the last run:
+ * the count in it makes every run a new value, so none is missed or done twice. */
 static void *worker_main(void *argument) {
   struct Worker *self = argument;
   Pool *pool = self->pool;
@@ -120,6 +126,7 @@ static void *worker_main(void *argument) {
   }
 }
 
+/* The store must be sequentially consistent: it is ordered before the look at `sleeping`. */
 static void wake_all(Pool *pool, int32_t active) {
   uint64_t count = (atomic_load_explicit(&pool->signal, memory_order_relaxed) >> ACTIVE_BITS) + 1;
   atomic_store(&pool->signal, count << ACTIVE_BITS | (uint32_t)active);
@@ -128,6 +135,7 @@ static void wake_all(Pool *pool, int32_t active) {
 
 // ---- a run ----
 
+/* The barrier at the end makes the results of all threads visible to the caller. */
 void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {
   PoolMember member = {pool, 0, active, atomic_load_explicit(&pool->phase, memory_order_relaxed)};
   if (active > 1) {
@@ -140,6 +148,7 @@ void pool_run(Pool *pool, int32_t active, PoolWork work, void *argument) {
   pool_barrier(&member);
 }
 
+/* The last to arrive resets the count before it moves the phase: nobody can arrive at the next barrier before that. */
 void pool_barrier(PoolMember *member) {
   if (member->active == 1) return;
   Pool *pool = member->pool;
@@ -155,6 +164,7 @@ void pool_barrier(PoolMember *member) {
 
 // ---- beginning and end ----
 
+/* Stops at the first thread that the system refuses; the pool then has fewer. Workers block all signals. */
 static void start_workers(Pool *pool, int32_t threads) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes)) return;
@@ -171,6 +181,8 @@ static void start_workers(Pool *pool, int32_t threads) {
   pthread_attr_destroy(&attributes);
 }
 
+/* A page that reads 1 in this process and 0 after a fork: cheaper to ask than getpid for every run. NULL: the kernel
+ * has no MADV_WIPEONFORK; the process id is compared instead. */
 static volatile char *page_of_this_process(void) {
   size_t size = (size_t)sysconf(_SC_PAGESIZE);
   char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -204,11 +216,13 @@ bool pool_claim(Pool *pool) {
 
 void pool_release(Pool *pool) { atomic_store_explicit(&pool->claimed, false, memory_order_release); }
 
+/* After a fork the child has the memory of the pool, but none of its threads. */
 bool pool_alive(const Pool *pool) {
   if (pool->n_threads == 1) return true;
   return pool->own ? *pool->own == 1 : getpid() == pool->process;
 }
 
+/* In a forked child there is nobody to join: only the memory is freed. */
 void pool_destroy(Pool *pool) {
   if (!pool) return;
   if (pool_alive(pool)) {
@@ -225,7 +239,7 @@ void pool_destroy(Pool *pool) {
 
 enum { DEFAULT_SPIN_US = 200, MOST_SPIN_US = 10 * 1000 * 1000 };
 
-/* A number from the environment in [least, most], else `otherwise`. */
+/* A number from the environment in [least, most]; anything else that stands there is ignored. */
 static int64_t number_from_environment(const char *name, int64_t least, int64_t most, int64_t otherwise) {
   const char *text = getenv(name);
   if (!text || !*text) return otherwise;
@@ -269,6 +283,7 @@ Grid share_grid(int64_t blocks, int64_t groups, int32_t threads) {
   return grid;
 }
 
+/* Parts differ by at most one block and one group. */
 Part share_part(const Grid *grid, int32_t thread) {
   int64_t column = thread % grid->across, row = thread / grid->across;
   return (Part){.first_block = grid->blocks * row / grid->down,
@@ -279,10 +294,12 @@ Part share_part(const Grid *grid, int32_t thread) {
 
 int64_t share_coarsen(int64_t units) { return units / SHARE_MAX_UNITS + 1; }
 
+/* Units of a part: blocks times groups. */
 static int64_t part_units(const Part *part) {
   return (part->end_block - part->first_block) * (part->end_group - part->first_group);
 }
 
+/* Units are numbered block by block, so that a thread uses what it loaded for a block for all its groups. */
 static void unit_of(const Part *part, int64_t number, int64_t *block, int64_t *group) {
   int64_t width = part->end_group - part->first_group;
   *block = part->first_block + number / width;
@@ -306,6 +323,7 @@ static int64_t take(Claimer *claimer, int32_t owner, int64_t units) {
   }
 }
 
+/* One thread needs no atomics, and walks all units in order. */
 static bool claim_alone(Claimer *claimer, int64_t *block, int64_t *group) {
   Part all = {0, claimer->grid.blocks, 0, claimer->grid.groups};
   if (claimer->next >= part_units(&all)) return false;
@@ -313,6 +331,8 @@ static bool claim_alone(Claimer *claimer, int64_t *block, int64_t *group) {
   return true;
 }
 
+/* The thread's own part first (victim 0), then those of the threads after it. A part that was seen empty stays empty
+ * for this step, so it is not looked at again. */
 bool share_claim(Claimer *claimer, int64_t *block, int64_t *group) {
   if (claimer->threads == 1) return claim_alone(claimer, block, group);
   for (; claimer->victim < claimer->threads; claimer->victim++) {

@@ -27,7 +27,8 @@ typedef void (*PoolWork)(void *argument, PoolMember *member);
 
 enum { POOL_MAX_THREADS = 1023 };
 
-/* How many threads to make when the caller asks for `asked`; 0 or less: TFM_NUM_THREADS, else the CPUs this process may use. */
+/* How many threads to make when the caller asks for `asked`; 0 or less: TFM_NUM_THREADS, else the CPUs this process
+ * may use. */
 int32_t pool_threads_wanted(int32_t asked);
 /* What tfm_context_options.spin_us says, in nanoseconds; 0 in it stands for TFM_SPIN_US, else DEFAULT_SPIN_US. */
 int64_t pool_spin_ns(int32_t spin_us);

@@ -1,10 +1,9 @@
-/* In: tiles of logits, while they are near. Out: the best tokens of each row, the logits of tokens that are set apart, and the
- * logsumexp of the row. best_tokens.h says why no matrix of logits is written. */
+/* In: tiles of logits, while they are near. Out: the best tokens of each row, the logits of tokens that are set apart,
+ * and the logsumexp of the row. best_tokens.h says why no matrix of logits is written. */
 #include "best_tokens.h"
 
 #include <math.h>
 
-#include "best_tokens.h"
 #include "logit_row.h"
 #include "steps.h"
 
@@ -23,7 +22,8 @@ static uint64_t output_bit(uint32_t output) { return output < OWN_BITS ? (uint64
 static bool is_product(const tfm_program *program, tfm_size size, uint32_t a, uint32_t b) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   const tfm_term *term = &program->terms[polynomial->first_term];
-  if (polynomial->n_terms != 1 || term->coefficient != 1 || term->degree != (a != TFM_NONE) + (b != TFM_NONE)) return false;
+  if (polynomial->n_terms != 1 || term->coefficient != 1 || term->degree != (a != TFM_NONE) + (b != TFM_NONE))
+    return false;
   bool has_a = a == TFM_NONE, has_b = b == TFM_NONE;
   for (uint8_t i = 0; i < term->degree; i++) {
     has_a |= term->symbols[i] == a;
@@ -53,8 +53,8 @@ static uint64_t sums_bit(const tfm_decoding *decoding) {
   return decoding->logsumexp == TFM_NONE ? 0 : output_bit(decoding->logsumexp);
 }
 
-/* The last step that the scores need, TFM_NONE if it isn't a product that gives them; steps behind it that read them are for
- * the sums alone, because a step serves what its readers serve. */
+/* The last step that the scores need, TFM_NONE if it isn't a product that gives them; steps behind it that read them
+ * are for the sums alone, because a step serves what its readers serve. */
 static uint32_t find_product(const tfm_decoding *decoding) {
   const tfm_program *program = decoding->step;
   const uint64_t scores = output_bit(decoding->logits);
@@ -75,14 +75,15 @@ static const tfm_row_step *next_reduction(const tfm_decoding *decoding, uint32_t
     if (candidate->serves != sums_bit(decoding) || candidate->kind != TFM_STEP_ROW) continue;
     const tfm_row_step *row = &program->rows[candidate->index];
     const tfm_operand *scores = &program->operands[row->first_operand + 1];
-    if (row->reduce == 1 && row->n_operands > 1 && scores->space == TFM_SPACE_OUTPUT && scores->index == decoding->logits)
+    if (row->reduce == 1 && row->n_operands > 1 && scores->space == TFM_SPACE_OUTPUT &&
+        scores->index == decoding->logits)
       return row;
   }
   return NULL;
 }
 
-/* The sums are log(sum(exp(scores - m))) + m: the first reduction gives m, the second, which reads it, the sum. NULL: they
- * are computed in another way. */
+/* The sums are log(sum(exp(scores - m))) + m: the first reduction gives m, the second, which reads it, the sum. NULL:
+ * they are computed in another way. */
 static tfm_row_kernel find_exponentials(const BestSearch *search, const tfm_context *context) {
   uint32_t step = search->consumer.step;
   const tfm_operand *operands = context->program->operands;
@@ -154,7 +155,8 @@ static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, in
   for (int64_t i = 0; i < unit->rows; i++, c += stride) {
     const int64_t row = unit->first_row + i, member = search->members[row];
     if (call->apart)
-      set_apart(call->apart + member * row_words(vocab), call->logits + member * vocab, c, unit->first_column, unit->columns);
+      set_apart(call->apart + member * row_words(vocab), call->logits + member * vocab, c, unit->first_column,
+                unit->columns);
     take_row(search->found + (thread * search->stride + row) * call->n_best, call->n_best, c, unit->first_column,
              unit->columns, most[i * search->units]);
   }
@@ -213,7 +215,8 @@ static void end_row(const BestSearch *search, int64_t row, int32_t threads) {
   if (!are_numbers) best[0].logit = NAN;
   if (!call->logsumexp) return;
   const bool has_sum = are_numbers && greatest > -INFINITY;
-  call->logsumexp[member] = has_sum ? logsumexp(search->most + place, search->sums + place, search->units, greatest) : NAN;
+  call->logsumexp[member] =
+      has_sum ? logsumexp(search->most + place, search->sums + place, search->units, greatest) : NAN;
 }
 
 void best_end(BestSearch *search, int64_t rows, int32_t threads) {

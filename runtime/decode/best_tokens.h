@@ -1,8 +1,8 @@
 /* The best tokens of each row in place of a matrix of logits, with the logsumexp of the row for beam search.
  *
- * The product that computes the logits hands over its tiles while they are still in cache. Each thread keeps the best tokens
- * that it saw, so no matrix is written. It makes no difference which thread had which tile: of equal logits the lowest token
- * wins, and sums are taken over units, whose columns are always the same, and added in one order. */
+ * The product that computes the logits hands over its tiles while they are still in cache. Each thread keeps the best
+ * tokens that it saw, so no matrix is written. It makes no difference which thread had which tile: of equal logits the
+ * lowest token wins, and sums are taken over units, whose columns are always the same, and added in one order. */
 #ifndef TFM_RUNTIME_BEST_TOKENS_H
 #define TFM_RUNTIME_BEST_TOKENS_H
 
@@ -24,9 +24,9 @@ typedef struct BestSearch {
   const int64_t *members;    /* which row of the call each row of the run is */
 } BestSearch;
 
-/* Sets the search up for a decoder whose context has decoding->step. False: the logits of this program cannot be searched.
- * They can if one step writes exactly the logits, no other step reads them except for their sums, and the program computes
- * these sums as a largest logit and a sum of exponentials. */
+/* Sets the search up for a decoder whose context has decoding->step. False: the logits of this program cannot be
+ * searched. They can if one step writes exactly the logits, no other step reads them except for their sums, and the
+ * program computes these sums as a largest logit and a sum of exponentials. */
 bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_context *context);
 /* Room for runs of at most so many rows; threads 0: none. */
 void best_place(BestSearch *search, Layout *layout, int64_t rows, int32_t threads);

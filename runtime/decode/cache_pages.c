@@ -1,7 +1,8 @@
-/* The pages that hold cached keys and values: a pool that counts references, the lists of rows, and writing new positions.
+/* The pages that hold cached keys and values: a pool that counts references, the lists of rows, and writing new
+ * positions.
  *
- * Taking a page cannot fail: tfm_decoder_begin made the pool large enough for every row at its longest. Rows share pages
- * until one of them writes; a shared page is then replaced by a copy. */
+ * Taking a page cannot fail: tfm_decoder_begin made the pool large enough for every row at its longest. Rows share
+ * pages until one of them writes; a shared page is then replaced by a copy. */
 #include "cache_pages.h"
 
 #include <string.h>
@@ -92,7 +93,7 @@ static float read_float(const char *source) {
 static void write_keys(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
                        int64_t position_stride, int64_t column_stride) {
   float *target = slice->page + slice->cache->offset + column * TFM_CACHE_PAGE + slice->first;
-  for (int64_t i = 0; i < columns; i++) __builtin_prefetch(target + i * TFM_CACHE_PAGE, 1); /* each on a line of its own */
+  for (int64_t i = 0; i < columns; i++) __builtin_prefetch(target + i * TFM_CACHE_PAGE, 1); /* a line for each */
   for (int64_t i = 0; i < columns; i++, target += TFM_CACHE_PAGE, source += column_stride)
     for (int64_t position = 0; position < slice->n; position++)
       target[position] = read_float(source + position * position_stride);

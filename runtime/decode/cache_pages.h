@@ -1,7 +1,7 @@
 /* Pages of caches: a pool of equal blocks of memory, counted by who refers to them; and what is written into pages.
  *
- * All memory is there from the beginning, so taking a page cannot fail as long as no more references are asked for than the
- * pool has pages: pages that several lists share are counted once in the pool, and once in each list. */
+ * All memory is there from the beginning, so taking a page cannot fail as long as no more references are asked for
+ * than the pool has pages: pages that several lists share are counted once in the pool, and once in each list. */
 #ifndef TFM_RUNTIME_CACHE_PAGES_H
 #define TFM_RUNTIME_CACHE_PAGES_H
 

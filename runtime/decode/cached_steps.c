@@ -1,12 +1,14 @@
-/* The steps that only programs of decoding have: new positions go into the pages of caches, and attention reads its keys and
- * values there. It gives the same numbers as step_attention.c for the same rows.
+/* The steps that only programs of decoding have: new positions go into the pages of caches, and attention reads its
+ * keys and values there. It gives the same numbers as step_attention.c for the same rows.
  *
- * Rows of a step that have one new position each go together, as the rows of a tile: where their pages are the same (beams
- * that read one source, or share what they wrote) a page is read once for all of them. Otherwise the rows of a tile are
- * positions of one row. The heads of queries that read one head of keys are done side by side too, while it is near.
+ * Rows of a step that have one new position each go together, as the rows of a tile: where their pages are the same
+ * (beams that read one source, or share what they wrote) a page is read once for all of them. Otherwise the rows of a
+ * tile are positions of one row. The heads of queries that read one head of keys are done side by side too, while it
+ * is near.
  *
- * Within a block of TFM_KEY_BLOCK keys the pages are walked one by one: a score is one chain over a head's columns, and the
- * sum of values goes on from page to page through memory: the chain that one product over the whole block would be. */
+ * Within a block of TFM_KEY_BLOCK keys the pages are walked one by one: a score is one chain over a head's columns,
+ * and the sum of values goes on from page to page through memory: the chain that one product over the whole block
+ * would be. */
 #include <math.h>
 
 #include "attention.h"
@@ -16,7 +18,8 @@
 
 // ---- new positions ----
 
-/* A unit is what one row writes into one page. Nothing is shared between units: a page that is written belongs to one row. */
+/* A unit is what one row writes into one page. Nothing is shared between units: a page that is written belongs to one
+ * row. */
 
 typedef struct Append {
   const tfm_append_step *step;
@@ -227,8 +230,8 @@ static void score_pages(const Walker *walker, const Cached *c, const AttentionSc
       rows = rows_alike(pages->keys, pages->lists, row, strip->rows, page);
       float *const *list = list_of(pages->keys, pages, row);
       const float *keys = list[page] + pages->key_offset;
-      const float *next = key + PAGES_AHEAD * TFM_CACHE_PAGE < n ? list[page + PAGES_AHEAD] + pages->key_offset
-                                                                 : keys + step->h * TFM_CACHE_PAGE; /* the next head's */
+      const float *next = keys + step->h * TFM_CACHE_PAGE; /* the next head's */
+      if (key + PAGES_AHEAD * TFM_CACHE_PAGE < n) next = list[page + PAGES_AHEAD] + pages->key_offset;
       if (c->a.c_wanted) fetch_values(c, list_of(pages->values, pages, row)[page] + pages->value_offset, columns);
       KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows])
       ((const float *)(strip->item.q + (strip->row + row) * q_stride), keys,
@@ -286,8 +289,8 @@ static void run_block(const Walker *walker, const Cached *c, const AttentionScra
 
 // ---- units ----
 
-/* Strip `number` of the group that begins with the item. A gang is one strip; keys that one of its rows must not see are
- * masked by the score expression, so the most that any of them may see is right for all. */
+/* Strip `number` of the group that begins with the item. A gang is one strip; keys that one of its rows must not see
+ * are masked by the score expression, so the most that any of them may see is right for all. */
 static void enter_strip(const tfm_context *context, const Cached *c, int64_t first_item, int64_t number, int64_t rows,
                         const Strip *before, Strip *strip) {
   int64_t item = first_item + number / c->a.strips, part = number % c->a.strips;
@@ -322,7 +325,8 @@ static void run_chunk(const Walker *walker, const Cached *c, const AttentionScra
                      strips[i].seen);
 }
 
-/* How many rows of the step, from `row` on, have anything in common: what rows share is their beginning, or a source. */
+/* How many rows of the step, from `row` on, have anything in common: what rows share is their beginning, or a
+ * source. */
 static int64_t rows_akin(const tfm_context *context, const Cached *c, int64_t row, int64_t end) {
   if (c->a.keys <= 0) return end - row;
   float *const *first = pages_of(context, c->keys, row);
@@ -331,8 +335,8 @@ static int64_t rows_akin(const tfm_context *context, const Cached *c, int64_t ro
   return next - row;
 }
 
-/* Unit `number` of gangs x groups x parts. Rows of a gang that share no page follow one another: what is fetched ahead for
- * one of them is used before the next one's would displace it. */
+/* Unit `number` of gangs x groups x parts. Rows of a gang that share no page follow one another: what is fetched ahead
+ * for one of them is used before the next one's would displace it. */
 static void run_unit(const Walker *walker, const Cached *c, const AttentionScratch *scratch, int64_t number) {
   int64_t part = number % c->a.parts, groups = c->per_row / c->group, group = number / c->a.parts % groups,
           gang = number / c->a.parts / groups;

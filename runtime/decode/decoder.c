@@ -1,8 +1,9 @@
 /* A decoder's life: creating and destroying it, beginning a batch, and the model that it is for tfm_generate.
  *
- * tfm_decoder_begin takes the inputs of the encoder program and says how many rows of how many tokens there may be. All that a
- * later step may need is allocated there: tables, pages, the tensors of a run, the workspace of the largest runs. Refused:
- * numbers of rows and tokens beyond TFM_DECODER_MOST, and sources for which the model's own checks fail. */
+ * tfm_decoder_begin takes the inputs of the encoder program and says how many rows of how many tokens there may be.
+ * All that a later step may need is allocated there: tables, pages, the tensors of a run, the workspace of the largest
+ * runs. Refused: numbers of rows and tokens beyond TFM_DECODER_MOST, and sources for which the model's own checks
+ * fail. */
 #include "decoder.h"
 
 #include <string.h>
@@ -35,7 +36,8 @@ static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weig
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
   if (status) return status;
   decoder->step->decoding.cached_steps = &cached_steps;
-  if (best_create(&decoder->best, decoder->decoding, decoder->step)) decoder->step->decoding.consumer = &decoder->best.consumer;
+  if (best_create(&decoder->best, decoder->decoding, decoder->step))
+    decoder->step->decoding.consumer = &decoder->best.consumer;
   if (!decoder->decoding->encoder) return TFM_OK;
   tfm_context_options shared = {.struct_size = sizeof shared,
                                 .pool = decoder->step->pool,
@@ -80,7 +82,8 @@ void tfm_decoder_cancel(tfm_decoder *decoder) {
 
 uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
   if (!decoder) return 0;
-  int64_t bytes = decoder->step->memory.workspace_bytes + (decoder->source ? decoder->source->memory.workspace_bytes : 0);
+  int64_t bytes = decoder->step->memory.workspace_bytes;
+  if (decoder->source) bytes += decoder->source->memory.workspace_bytes;
   for (int i = 0; i < N_BLOCKS; i++) bytes += decoder->blocks[i].bytes;
   for (int i = 0; i < MOST_TOGETHER - 1; i++)
     if (decoder->lockstep[i]) bytes += (int64_t)decoder->lockstep[i]->bytes;
@@ -126,7 +129,8 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(decoder->logsumexp, rows);
   ARRAY(decoder->scores, rows > 1 ? rows * vocab : 0);
 #undef ARRAY
-  best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), decoder->step->decoding.consumer ? decoder->step->threads : 0);
+  const int32_t threads = decoder->step->decoding.consumer ? decoder->step->threads : 0;
+  best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), threads);
   if (!layout->block) return;
   page_pool_place(&decoder->own_pages, decoder->blocks[BLOCK_OWN].memory,
                   cache_page_bytes(decoder->decoding->step->own_page_floats), pages, own_arrays);
@@ -177,7 +181,8 @@ static tfm_status reserve_one(tfm_decoder *decoder, SourceGroup *group, int64_t 
   return reserve_run(decoder, group, 1, 1, 1, 1, error);
 }
 
-/* The longest row of at most max_length that the checks of the model allow: a longer one is refused when it is there. */
+/* The longest row of at most max_length that the checks of the model allow: a longer one is refused when it is
+ * there. */
 static tfm_status find_longest(tfm_decoder *decoder, SourceGroup *group, tfm_error *error) {
   tfm_status status = reserve_one(decoder, group, decoder->max_length, error);
   if (status != TFM_E_INPUT) return status;
@@ -211,12 +216,13 @@ static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
   return TFM_OK;
 }
 
-/* Rows of a buffer grow with rows, new tokens, or both; their product is bounded, so the most is at an end. What does not grow
- * with them, each of several runs together has once. */
+/* Rows of a buffer grow with rows, new tokens, or both; their product is bounded, so the most is at an end. What does
+ * not grow with them, each of several runs together has once. */
 static tfm_status reserve_runs(tfm_decoder *decoder, const SourceGroup *group, tfm_error *error) {
   int64_t rows = decoder_has_rows(decoder) ? decoder->max_rows : 1, n = decoder->most_together;
   tfm_status status = reserve_run(decoder, group, 1, RUN_TOKENS, greatest_of(LEAST_KEPT, rows), 1, error);
-  if (!status) status = reserve_run(decoder, group, rows, decoder_chunk(rows), greatest_of(1, LEAST_KEPT / rows), 1, error);
+  if (!status)
+    status = reserve_run(decoder, group, rows, decoder_chunk(rows), greatest_of(1, LEAST_KEPT / rows), 1, error);
   if (!status && n > 1) status = reserve_run(decoder, group, 1, decoder_chunk(n), 1, n, error);
   return status;
 }
@@ -231,7 +237,8 @@ static tfm_status measure_row(tfm_decoder *decoder, const SourceGroup *group, tf
     if (i == decoding->decoder_input) continue;
     state->staging_row = greatest_of(state->staging_row, decoder_input_bytes(decoder->step, i));
     if (decoding->inputs[i].is_cache)
-      state->result_row = greatest_of(state->result_row, decoder_output_bytes(decoder->step, decoding->inputs[i].number));
+      state->result_row = greatest_of(state->result_row,
+                                      decoder_output_bytes(decoder->step, decoding->inputs[i].number));
   }
   return status;
 }

@@ -1,9 +1,9 @@
 /* The decoder: rows of tokens over a tfm_decoding, the memory of what they computed, and its two contexts.
  *
- * tfm_decoder_begin (decoder.c) allocates all memory: tables, pages, room for the tensors of a run. The sources are computed
- * in sources.c, by groups of items with the same sizes. Rows join, are copied and leave in decoder_step.c, which also cuts a
- * step into runs of rows that have the same number of positions; lockstep.c executes the runs, as many together as there is
- * room for. */
+ * tfm_decoder_begin (decoder.c) allocates all memory: tables, pages, room for the tensors of a run. The sources are
+ * computed in sources.c, by groups of items with the same sizes. Rows join, are copied and leave in decoder_step.c,
+ * which also cuts a step into runs of rows that have the same number of positions; lockstep.c executes the runs, as
+ * many together as there is room for. */
 #ifndef TFM_RUNTIME_DECODER_H
 #define TFM_RUNTIME_DECODER_H
 
@@ -119,8 +119,8 @@ static inline const SourceGroup *group_of_row(const tfm_decoder *decoder, const 
   return &decoder->groups[decoder->item[row->item].group];
 }
 
-/* Rows of the call that have the same number of positions, `past`, get the same number of tokens, `fresh`, and read sources
- * of the same sizes. */
+/* Rows of the call that have the same number of positions, `past`, get the same number of tokens, `fresh`, and read
+ * sources of the same sizes. */
 typedef struct DecoderRun {
   const SourceGroup *group;
   const int64_t *members;  /* their numbers in the call */
@@ -130,8 +130,8 @@ typedef struct DecoderRun {
   float *scores, *logsumexp; /* NULL: not wanted */
   const tfm_best_call *best;    /* wanted in place of the scores, or NULL; the same for all runs together */
 } DecoderRun;
-/* Executes runs whose rows, members and tokens follow one another; the pages are ready. Rows change in their pages behind
- * `past` and in next_flat. */
+/* Executes runs whose rows, members and tokens follow one another; the pages are ready. Rows change in their pages
+ * behind `past` and in next_flat. */
 tfm_status decoder_run(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error);
 
 /* What tfm_decoder_step is called with. */

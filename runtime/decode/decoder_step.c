@@ -1,12 +1,12 @@
 /* Rows and steps: rows join, leave, copy each other and are cut short; a step gives them new tokens.
  *
- * A step checks the call, makes room in the pages of its rows, cuts the call into runs of the step program, and gives the rows
- * their new tokens only when all runs have succeeded. The rows of a run have the same number of positions, the same number of
- * new tokens, and sources of the same sizes. Short runs are executed in lockstep; the long beginnings of rows are cut into
- * chunks, each a run of its own.
+ * A step checks the call, makes room in the pages of its rows, cuts the call into runs of the step program, and gives
+ * the rows their new tokens only when all runs have succeeded. The rows of a run have the same number of positions,
+ * the same number of new tokens, and sources of the same sizes. Short runs are executed in lockstep; the long
+ * beginnings of rows are cut into chunks, each a run of its own.
  *
- * Refused: rows and items that do not exist, more rows than there is room for, a row that is named twice, rows that would
- * become longer than tfm_decoder_begin allowed. A step that fails leaves all rows as they were. */
+ * Refused: rows and items that do not exist, more rows than there is room for, a row that is named twice, rows that
+ * would become longer than tfm_decoder_begin allowed. A step that fails leaves all rows as they were. */
 #include <string.h>
 
 #include "decoder.h"
@@ -137,7 +137,8 @@ static void cut_flat(const tfm_decoder *decoder, uint32_t input, char *to, const
   }
   to += decoder->inputs[input].flat_offset;
   from += decoder->inputs[input].flat_offset;
-  for (int64_t i = 0; i < outer; i++) memmove(to + i * length * inner, from + i * past * inner, (size_t)(length * inner));
+  for (int64_t i = 0; i < outer; i++)
+    memmove(to + i * length * inner, from + i * past * inner, (size_t)(length * inner));
 }
 
 static tfm_status truncate_flat(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
@@ -203,7 +204,8 @@ static void collect_tokens(tfm_decoder *decoder, const DecoderCall *call, const 
 }
 
 /* What the caller wants of a run whose scores begin `before` rows of scores into `scores` and `logsumexp`. */
-static void want(const DecoderCall *call, DecoderRun *run, float *scores, float *logsumexp, int64_t before, int64_t vocab) {
+static void want(const DecoderCall *call, DecoderRun *run, float *scores, float *logsumexp, int64_t before,
+                 int64_t vocab) {
   if (call->scores) run->scores = scores + before * vocab;
   if (call->logsumexp) run->logsumexp = logsumexp + before;
   run->best = call->best;
@@ -271,11 +273,12 @@ static void add_run(const tfm_decoder *decoder, const DecoderCall *call, Togethe
 
 // ---- long beginnings ----
 
-/* Tokens [done, done + fresh) of rows that all have the same number of them. Of several rows, all scores that are wanted
- * are of one chunk. */
-static tfm_status run_chunk(tfm_decoder *decoder, const DecoderCall *call, const int64_t *members, int64_t n, int64_t done,
-                            int64_t fresh, tfm_error *error) {
-  const int64_t end = done + fresh, first = call->rows[*members].n_tokens - call->kept, vocab = decoder->decoding->vocab;
+/* Tokens [done, done + fresh) of rows that all have the same number of them. Of several rows, all scores that are
+ * wanted are of one chunk. */
+static tfm_status run_chunk(tfm_decoder *decoder, const DecoderCall *call, const int64_t *members, int64_t n,
+                            int64_t done, int64_t fresh, tfm_error *error) {
+  const int64_t end = done + fresh, vocab = decoder->decoding->vocab;
+  const int64_t first = call->rows[*members].n_tokens - call->kept;
   const int64_t kept = greatest_of(0, end - greatest_of(done, first)), number = end - kept - first;
   Together chunk = {.members = members, .rows = n, .n = 1};
   const DecoderRow *row = decoder_row_of(decoder, call, *members);
@@ -346,7 +349,8 @@ static tfm_status run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_er
     rows = run_size(decoder, call, members, call->n - first);
     const int64_t fresh = call->rows[members[0]].n_tokens;
     const bool is_long = fresh > decoder_chunk(rows);
-    if (is_long || !has_room(decoder, call, &together, rows, fresh)) status = run_together(decoder, call, &together, error);
+    if (is_long || !has_room(decoder, call, &together, rows, fresh))
+      status = run_together(decoder, call, &together, error);
     if (status) return status;
     if (is_long) status = run_chunks(decoder, call, members, rows, error);
     else add_run(decoder, call, &together, members, rows);
@@ -355,8 +359,6 @@ static tfm_status run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_er
 }
 
 // ---- checking a call ----
-
-// ---- checks ----
 
 /* A row that is longer than the model allows: its own check says so. */
 static tfm_status refuse_length(tfm_decoder *decoder, const SourceGroup *group, int64_t length, tfm_error *error) {
@@ -434,7 +436,8 @@ static tfm_status take_step(tfm_decoder *decoder, const DecoderCall *call, tfm_e
     }
   run_forget_cancelled(decoder->step);
   status = run_call(decoder, call, error);
-  for (int64_t i = 0; i < call->n; i++) finish_row(decoder, decoder_row_of(decoder, call, i), call->rows[i].n_tokens, !status);
+  for (int64_t i = 0; i < call->n; i++)
+    finish_row(decoder, decoder_row_of(decoder, call, i), call->rows[i].n_tokens, !status);
   return status ? status : tfm_succeed(error);
 }
 

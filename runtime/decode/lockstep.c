@@ -1,15 +1,13 @@
 /* Lockstep runs: runs of one program with different sizes that are executed together, step by step.
  *
- * In: a bound context and the sizes of other runs (lists of contexts); rows of a decoder with their new tokens (runs of the
- * step program). Out: logits or the best tokens of each row, and what the caches of the rows have become. A run that does not
- * fit into the memory of the first one is not refused: it is executed later, in another list. */
+ * In: a bound context and the sizes of other runs (lists of contexts); rows of a decoder with their new tokens (runs
+ * of the step program). Out: logits or the best tokens of each row, and what the caches of the rows have become. A run
+ * that does not fit into the memory of the first one is not refused: it is executed later, in another list. */
 #include "binding.h"
+#include "decoder.h"
 #include "lockstep.h"
 
 #include <string.h>
-
-#include "lockstep.h"
-#include "decoder.h"
 
 tfm_context *lockstep_create(const tfm_context *first) {
   tfm_context *context = context_new(first->program, &first->allocator, first->threads);
@@ -31,13 +29,15 @@ void lockstep_destroy(tfm_context *context) {
 
 void lockstep_none(tfm_context *first) {
   first->decoding.lockstep = NULL;
-  for (uint32_t i = 0; i < first->program->n_buffers; i++) first->memory.buffer_taken[i] = memory_buffer_bytes(first, i);
+  for (uint32_t i = 0; i < first->program->n_buffers; i++)
+    first->memory.buffer_taken[i] = memory_buffer_bytes(first, i);
 }
 
 /* Each buffer behind what is taken of it. False: there is not so much room. */
 static bool place_buffers(const tfm_context *first, tfm_context *context) {
   for (uint32_t i = 0; i < first->program->n_buffers; i++) {
-    int64_t bytes = memory_buffer_bytes(context, i), offset = first->memory.buffer_offsets[i] + first->memory.buffer_taken[i];
+    int64_t bytes = memory_buffer_bytes(context, i);
+    int64_t offset = first->memory.buffer_offsets[i] + first->memory.buffer_taken[i];
     if (bytes < 0 || bytes > first->memory.buffer_bytes[i] - first->memory.buffer_taken[i]) return false;
     if (context->memory.buffer_offsets[i] != offset) context->run.operands_stale = ALL_SYMBOLS;
     context->memory.buffer_offsets[i] = offset;
@@ -47,14 +47,15 @@ static bool place_buffers(const tfm_context *first, tfm_context *context) {
   return true;
 }
 
-tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols, bool *fits,
-                       tfm_error *error) {
+tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols,
+                         bool *fits, tfm_error *error) {
   tfm_status status = context_set_shapes(context, symbols, error);
   if (status) return status;
   int64_t scratch = context_scratch_bytes(context);
   *fits = scratch >= 0 && scratch <= first->memory.scratch_bytes && place_buffers(first, context);
   if (!*fits) return TFM_OK;
-  for (uint32_t i = 0; i < first->program->n_buffers; i++) first->memory.buffer_taken[i] += memory_buffer_bytes(context, i);
+  for (uint32_t i = 0; i < first->program->n_buffers; i++)
+    first->memory.buffer_taken[i] += memory_buffer_bytes(context, i);
   resolve_operands(context);
   resolve_threads(context);
   context->decoding.lockstep = NULL;
@@ -92,7 +93,8 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
   const tfm_gemm_step *gemm = &first->program->gemms[step->index];
   const ptrdiff_t number = step - first->program->steps;
   if (gemm->live || first->run.steps[number].skipped) return false;
-  const bool consumed = first->decoding.consumer && first->decoding.consumer->wanted && first->decoding.consumer->step == number;
+  const GemmConsumer *consumer = first->decoding.consumer;
+  const bool consumed = consumer && consumer->wanted && consumer->step == number;
   for (const tfm_context *before = first, *next; (next = before->decoding.lockstep); before = next) {
     int64_t rows = value_of(before, gemm->rows);
     const struct gemm_operands *own = &operands_of(before, step)->gemm, *others = &operands_of(next, step)->gemm;
@@ -103,7 +105,7 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
 }
 
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
-                        int64_t rows, int64_t column, int64_t columns) {
+                          int64_t rows, int64_t column, int64_t columns) {
   Walker own = *walker;
   for (int64_t first = 0; own.context && first < row + rows; own.context = own.context->decoding.lockstep) {
     const int64_t end = first + value_of(own.context, step->rows), begin = greatest_of(first, row);
@@ -151,7 +153,8 @@ typedef struct Run { /* a run and the context that it is bound to */
 } Run;
 
 static Parts input_parts(const tfm_decoder *decoder, const Run *run, uint32_t input) {
-  return parts_of(&decoder->decoding->step->inputs[input], run->context->binding.input_dims + (size_t)input * TFM_MAX_RANK,
+  return parts_of(&decoder->decoding->step->inputs[input],
+                  run->context->binding.input_dims + (size_t)input * TFM_MAX_RANK,
                   decoder->decoding->inputs[input].batch_axis, run->info->rows);
 }
 
@@ -165,8 +168,8 @@ static char *result_of(const tfm_decoder *decoder, const Run *run, uint32_t inpu
   return state->result + run->info->first * state->result_row;
 }
 
-/* Puts a row's part for each outer index, `stride` bytes apart in `sources`, side by side. A source without positions has
- * parts without bytes, and no memory. */
+/* Puts a row's part for each outer index, `stride` bytes apart in `sources`, side by side. A source without positions
+ * has parts without bytes, and no memory. */
 static void gather(char *target, const Parts *parts, int64_t rows, const char *const *sources, int64_t stride) {
   if (!parts->bytes) return;
   for (int64_t outer = 0; outer < parts->outer; outer++)
@@ -255,7 +258,8 @@ static void set_inputs(tfm_decoder *decoder, const Run *run) {
   for (uint32_t i = 0; i < step->program->n_inputs; i++) {
     const tfm_tensor_info *info = &step->program->inputs[i];
     step->run.callers[i] = input_address(decoder, run, i, in_order);
-    step->given[i] = (tfm_value){step->run.callers[i], info->dtype, info->rank, step->binding.input_dims + (size_t)i * TFM_MAX_RANK};
+    step->given[i] = (tfm_value){step->run.callers[i], info->dtype, info->rank,
+                                 step->binding.input_dims + (size_t)i * TFM_MAX_RANK};
   }
 }
 
@@ -277,7 +281,8 @@ static void take_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
   const tfm_step_input *info = &decoder->decoding->inputs[input];
   const int64_t rows = run->info->rows;
   Parts parts = parts_of(&decoder->decoding->step->outputs[info->number],
-                         run->context->binding.output_dims + (size_t)info->number * TFM_MAX_RANK, info->batch_axis, rows);
+                         run->context->binding.output_dims + (size_t)info->number * TFM_MAX_RANK, info->batch_axis,
+                         rows);
   bool same = info->batch_axis == TFM_NONE;
   for (int64_t i = 0; i < rows; i++) {
     const char *from = result_of(decoder, run, input) + (same ? 0 : i * parts.bytes);

@@ -1,11 +1,11 @@
-/* Lockstep runs: runs of one program with different sizes that are executed together, step by step, with one barrier after
- * each step.
+/* Lockstep runs: runs of one program with different sizes that are executed together, step by step, with one barrier
+ * after each step.
  *
- * The first context of such a list is an ordinary one that has kept room for large runs. The others have their own sizes but
- * share its weights, threads and memory: each of their buffers lies behind that of the run before, in the room that the
- * first context's plan has for it. The rows of a product with packed weights therefore mostly follow one another from run to
- * run. Such a product is computed once for all runs, and its weights are read once. No number depends on what else is
- * executed. */
+ * The first context of such a list is an ordinary one that has kept room for large runs. The others have their own
+ * sizes but share its weights, threads and memory: each of their buffers lies behind that of the run before, in the
+ * room that the first context's plan has for it. The rows of a product with packed weights therefore mostly follow one
+ * another from run to run. Such a product is computed once for all runs, and its weights are read once. No number
+ * depends on what else is executed. */
 #ifndef TFM_RUNTIME_LOCKSTEP_H
 #define TFM_RUNTIME_LOCKSTEP_H
 
@@ -19,16 +19,16 @@ void lockstep_destroy(tfm_context *context);
 void lockstep_none(tfm_context *first);
 /* Binds a context to these sizes and adds it behind `last`, the end of the list. *fits is false if there
  * is no room for it. In that case, and after an error, the list is as it was. */
-tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols, bool *fits,
-                       tfm_error *error);
+tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *context, const int64_t *symbols,
+                         bool *fits, tfm_error *error);
 
-/* The core calls the remaining functions by way of the context's CachedSteps. This one decides, for a list whose steps are
- * chosen, which steps all threads share. It returns how many threads there should be. */
+/* The core calls the remaining functions by way of the context's CachedSteps. This one decides, for a list whose steps
+ * are chosen, which steps all threads share. It returns how many threads there should be. */
 int32_t lockstep_share_steps(tfm_context *first);
 /* Whether a gemm step of all runs of the list is one product, whose rows are those of one run after the other. */
 bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step);
 /* The epilogue of a tile of such a product: each run's rows have operands of their own. */
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
-                        int64_t rows, int64_t column, int64_t columns);
+                          int64_t rows, int64_t column, int64_t columns);
 
 #endif

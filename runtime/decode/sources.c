@@ -1,14 +1,15 @@
 /* The sources of a batch: what the encoder program computes once for each item, before the first token.
  *
- * In: the inputs of the encoder program, and lengths of the items where their sizes differ. Items whose sources have the same
- * sizes form a group; one run of the encoder program computes a whole group. Out: tensors that the steps read, and keys and
- * values in the pages of each item. Refused: lengths that do not lie within the inputs, and whatever the model refuses of an
- * item alone. Both are found before anything is computed, except for faults of the computation itself. */
+ * In: the inputs of the encoder program, and lengths of the items where their sizes differ. Items whose sources have
+ * the same sizes form a group; one run of the encoder program computes a whole group. Out: tensors that the steps
+ * read, and keys and values in the pages of each item. Refused: lengths that do not lie within the inputs, and
+ * whatever the model refuses of an item alone. Both are found before anything is computed, except for faults of the
+ * computation itself. */
 #include <stdio.h>
 #include <string.h>
 
-#include "binding.h"
 #include "allocate.h"
+#include "binding.h"
 #include "decoder.h"
 
 // ---- memory ----
@@ -43,9 +44,9 @@ int64_t decoder_input_bytes(const tfm_context *context, uint32_t input) {
 
 // ---- groups of items ----
 
-// ---- groups ----
-
-static uint32_t n_sizes(const tfm_decoder *decoder) { return decoder->source ? decoder->source->program->n_symbols : 0; }
+static uint32_t n_sizes(const tfm_decoder *decoder) {
+  return decoder->source ? decoder->source->program->n_symbols : 0;
+}
 
 static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, const int64_t *lengths, tfm_error *error) {
   const char *name = decoder->source->program->symbols[symbol];
@@ -65,7 +66,8 @@ static tfm_status read_sizes(tfm_decoder *decoder, const SourceInputs *inputs, t
   decoder->items = 1;
   if (!decoder->source) return TFM_OK;
   tfm_status status = context_set_inputs(decoder->source, inputs->given, error);
-  if (!status && decoding->encoder_rows != TFM_NONE) decoder->items = decoder->source->binding.symbols[decoding->encoder_rows];
+  if (!status && decoding->encoder_rows != TFM_NONE)
+    decoder->items = decoder->source->binding.symbols[decoding->encoder_rows];
   for (uint32_t i = 0; i < n_sizes(decoder) && inputs->lengths && !status; i++)
     if (inputs->lengths[i]) status = check_lengths(decoder, i, inputs->lengths[i], error);
   return status;
@@ -98,7 +100,8 @@ static int64_t group_for(tfm_decoder *decoder, const SourceInputs *inputs, int64
   const uint32_t sizes = n_sizes(decoder);
   for (int64_t i = 0; i < decoder->n_groups; i++) {
     uint32_t symbol = 0;
-    while (symbol < sizes && decoder->groups[i].symbols[symbol] == size_of_item(decoder, inputs, symbol, item)) symbol++;
+    while (symbol < sizes && decoder->groups[i].symbols[symbol] == size_of_item(decoder, inputs, symbol, item))
+      symbol++;
     if (symbol == sizes) return i;
   }
   SourceGroup *group = &decoder->groups[decoder->n_groups];
@@ -144,7 +147,8 @@ static tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, 
 /* Of models with ragged sizes the first axis of an input is that of the items, or it has no such axis. */
 static bool has_items(const tfm_decoder *decoder, uint32_t input) {
   const tfm_tensor_info *info = &decoder->source->program->inputs[input];
-  return info->rank && decoder->source->binding.value_symbols[info->dims[0]] & symbol_bit(decoder->decoding->encoder_rows);
+  const uint64_t batch = symbol_bit(decoder->decoding->encoder_rows);
+  return info->rank && decoder->source->binding.value_symbols[info->dims[0]] & batch;
 }
 
 /* Bytes behind each index of the axes before these. */
@@ -192,10 +196,10 @@ static int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *input
   return bytes;
 }
 
-/* Puts the inputs of these items into decoder->source->given, as many as decoder->source is bound to. What has to be put
- * together lies in `room`. */
-static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room, const int64_t *items,
-                         tfm_error *error) {
+/* Puts the inputs of these items into decoder->source->given, as many as decoder->source is bound to. What has to be
+ * put together lies in `room`. */
+static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room,
+                                const int64_t *items, tfm_error *error) {
   tfm_context *source = decoder->source;
   tfm_status status = TFM_OK;
   for (uint32_t i = 0; i < source->program->n_inputs && !status; i++) {
@@ -211,8 +215,6 @@ static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *
   }
   return status;
 }
-
-// ---- running the encoder program ----
 
 // ---- where outputs go ----
 
@@ -245,7 +247,8 @@ static int64_t source_positions(const tfm_decoder *decoder) {
   int64_t most = 0;
   for (uint32_t i = 0; i < step->n_caches; i++) {
     if (!step->caches[i].of_encoder) continue;
-    most = greatest_of(most, decoder->source->binding.output_dims[decoder->decoding->cache_encoded[i] * TFM_MAX_RANK + 1]);
+    most = greatest_of(most,
+                       decoder->source->binding.output_dims[decoder->decoding->cache_encoded[i] * TFM_MAX_RANK + 1]);
   }
   return most;
 }
@@ -279,8 +282,8 @@ static void fill_pages(const tfm_decoder *decoder, const SourceGroup *group) {
   }
 }
 
-/* Pages of items are not shared and never given back: a list is a row of addresses. Tails, and what no position fills, are
- * zero. */
+/* Pages of items are not shared and never given back: a list is a row of addresses. Tails, and what no position fills,
+ * are zero. */
 void sources_place_pages(tfm_decoder *decoder) {
   const int64_t floats = decoder->decoding->step->encoder_page_floats, bytes = cache_page_bytes(floats);
   char *page = decoder->blocks[BLOCK_SOURCE].memory;
@@ -410,7 +413,8 @@ tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_er
   decoder->passing_bytes = passing.bytes;
   if (kept.bytes < 0 || passing.bytes < 0 ||
       !size_product(&pages, decoder->n_item_pages, cache_page_bytes(decoder->decoding->step->encoder_page_floats)) ||
-      !decoder_reserve_block(decoder, BLOCK_OUTPUTS, kept.bytes) || !decoder_reserve_block(decoder, BLOCK_SOURCE, pages))
+      !decoder_reserve_block(decoder, BLOCK_OUTPUTS, kept.bytes) ||
+      !decoder_reserve_block(decoder, BLOCK_SOURCE, pages))
     return no_memory(error);
   return TFM_OK;
 }

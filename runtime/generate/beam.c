@@ -161,8 +161,8 @@ static int64_t free_slot(const Search *s, const Beams *beams) {
   return n < s->g->beams ? n : beams->finished[n - 1].slot;
 }
 
-/* Keeps beam number `beam`, and the token that follows, if there is one, if it is among the best; of equal scores the one
- * that finished first is better. */
+/* Keeps beam number `beam`, and the token that follows, if there is one, if it is among the best; of equal scores the
+ * one that finished first is better. */
 static void finish(Search *s, Beams *beams, int64_t item, double score, int64_t beam, const Candidate *last) {
   const int64_t k = s->g->beams;
   int64_t place = beams->n_finished;
@@ -317,7 +317,8 @@ static tfm_status collect(Search *s, tfm_generated *generated) {
     const int64_t row = i / returned * k + f->slot;
     memcpy(generated->sequences + i * width, token_row(&s->finished.tokens, row), (size_t)f->length * sizeof(int32_t));
     if (generated->token_scores)
-      memcpy(generated->token_scores + i * width, score_row(&s->finished.scores, row), (size_t)f->length * sizeof(float));
+      memcpy(generated->token_scores + i * width, score_row(&s->finished.scores, row),
+             (size_t)f->length * sizeof(float));
   }
   return status;
 }
@@ -343,7 +344,8 @@ static bool make(Search *s) {
   double *sums = generation_allocate(g, rows, sizeof *sums);
   Finished *finished = generation_allocate(g, rows + 1, sizeof *finished);
   if (!s->items || !s->parents || !s->candidates || !s->kept || !sums || !finished) return false;
-  if (!best_make(g) || !make_rows(g, &s->running) || !make_rows(g, &s->next) || !make_rows(g, &s->finished)) return false;
+  if (!best_make(g) || !make_rows(g, &s->running) || !make_rows(g, &s->next) || !make_rows(g, &s->finished))
+    return false;
   for (int64_t i = 0; i < g->n_items; i++) {
     s->items[i] =
         (Beams){.length = g->items[i].start, .sums = sums + i * g->beams, .finished = finished + i * g->beams};

@@ -53,7 +53,8 @@ static void choose_apart(const Generation *g, int64_t row) {
   memset(apart, 0, (size_t)row_words(g->vocab) * sizeof *apart);
   set_list_apart(g, apart, &o->suppress_tokens);
   if (concerns_ends(o)) set_list_apart(g, apart, &o->eos_token_ids);
-  for (int64_t i = 0; concerns_own_tokens(o) && i < g->row_lengths[row]; i++) set_apart(g, apart, g->row_tokens[row][i]);
+  for (int64_t i = 0; concerns_own_tokens(o) && i < g->row_lengths[row]; i++)
+    set_apart(g, apart, g->row_tokens[row][i]);
 }
 
 static const tfm_best_token *best_of(const Generation *g, int64_t row) { return g->best + row * g->n_best; }
@@ -105,8 +106,8 @@ void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32
   g->row_parents[row] = parent;
 }
 
-/* The same columns of all rows: those that the same thread is likely to have computed. A bound of NaN says that there is
- * no number among its scores. */
+/* The same columns of all rows: those that the same thread is likely to have computed. A bound of NaN says that there
+ * is no number among its scores. */
 static void scan_part(void *context, int64_t part, int64_t parts) {
   Generation *g = context;
   const int64_t n_blocks = row_blocks(g->vocab), first = n_blocks * part / parts, end = n_blocks * (part + 1) / parts;

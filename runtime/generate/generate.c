@@ -1,8 +1,8 @@
 /* tfm_generate: checks a call, allocates what the loops need, and runs greedy decoding, sampling or beam search.
  *
- * In: a model, prompts, options. Out: the sequences, whose memory is the caller's. Refused: options out of their range, prompts
- * without room for a token, logits that are NaN or +inf or all -inf, rows all of whose tokens are forbidden. When a call fails,
- * nothing is returned and all memory is given back. */
+ * In: a model, prompts, options. Out: the sequences, whose memory is the caller's. Refused: options out of their
+ * range, prompts without room for a token, logits that are NaN or +inf or all -inf, rows all of whose tokens are
+ * forbidden. When a call fails, nothing is returned and all memory is given back. */
 #include <stdlib.h>
 
 #include "logit_row.h"

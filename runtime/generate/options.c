@@ -1,7 +1,8 @@
 /* The options of generation: defaults and checks, both made from generate_options.def.
  *
- * In: what the caller gave, the prompts, the size of the vocabulary. Out: complete options, and where each row starts and must
- * end. Refused, before the model runs: values out of their range, tokens that do not exist, rows without room for a token. */
+ * In: what the caller gave, the prompts, the size of the vocabulary. Out: complete options, and where each row starts
+ * and must end. Refused, before the model runs: values out of their range, tokens that do not exist, rows without room
+ * for a token. */
 #include <math.h>
 #include <string.h>
 
@@ -40,7 +41,8 @@ typedef struct Range {
 
 /* The checks of the kinds of generate_options.def. `initial` is the value of an option that nobody set. */
 
-static tfm_status check_count(Generation *g, const char *name, const int64_t *value, const int64_t *initial, Range range) {
+static tfm_status check_count(Generation *g, const char *name, const int64_t *value, const int64_t *initial,
+                              Range range) {
   if (*value == *initial || (*value >= (int64_t)range.least && *value <= (int64_t)range.most)) return TFM_OK;
   return generation_refuse(g, "%s is %lld; it must lie between %lld and %lld", name, (long long)*value,
                            (long long)range.least, (long long)range.most);
@@ -66,7 +68,8 @@ static tfm_status check_early(Generation *g, const char *name, const tfm_early_s
   return generation_refuse(g, "%s is %d", name, (int)*value);
 }
 
-static tfm_status check_token(Generation *g, const char *name, const int64_t *token, const int64_t *initial, Range range) {
+static tfm_status check_token(Generation *g, const char *name, const int64_t *token, const int64_t *initial,
+                              Range range) {
   (void)range;
   if ((initial && *token == *initial) || (*token >= 0 && *token < g->vocab)) return TFM_OK;
   return generation_refuse(g, "%s: token %lld does not exist, legal are 0 to %lld", name, (long long)*token,
@@ -79,7 +82,8 @@ static tfm_status check_tokens(Generation *g, const char *name, const tfm_token_
   if (list->n && !list->tokens)
     return generation_refuse(g, "%s: %llu tokens, but the pointer to them is NULL", name, (unsigned long long)list->n);
   tfm_status status = TFM_OK;
-  for (uint64_t i = 0; i < list->n && status == TFM_OK; i++) status = check_token(g, name, &list->tokens[i], NULL, range);
+  for (uint64_t i = 0; i < list->n && status == TFM_OK; i++)
+    status = check_token(g, name, &list->tokens[i], NULL, range);
   return status;
 }
 
@@ -110,7 +114,8 @@ static tfm_status check_combinations(Generation *g) {
     return generation_refuse(g, "num_beams is %lld, but there are only %lld tokens", (long long)o->num_beams,
                              (long long)g->vocab);
   if (o->num_return_sequences > o->num_beams)
-    return check_count(g, "num_return_sequences", &o->num_return_sequences, &(int64_t){1}, BETWEEN(1, (double)o->num_beams));
+    return check_count(g, "num_return_sequences", &o->num_return_sequences, &(int64_t){1},
+                       BETWEEN(1, (double)o->num_beams));
   if (o->do_sample && o->num_beams > 1) return generation_refuse(g, "beam search with do_sample is not supported");
   return TFM_OK;
 }

@@ -1,14 +1,14 @@
 /* The logits of one row: passes over all of them, what the options do to them, and choosing among the best alone.
  *
- * The options apply in the order of transformers: repetition, repeated n-grams, least length, forced first and last token,
- * suppressed tokens, the caller's own function. Nothing is normalised again afterwards. Only the tokens concerned are touched: a
- * forbidden token becomes -inf where it stands; a token with another score becomes -inf too, and its new score goes to the list
- * of changed ones. Forbidding comes first, so a forbidden token is never changed; the result does not depend on that order,
- * because -inf stays what it is.
+ * The options apply in the order of transformers: repetition, repeated n-grams, least length, forced first and last
+ * token, suppressed tokens, the caller's own function. Nothing is normalised again afterwards. Only the tokens
+ * concerned are touched: a forbidden token becomes -inf where it stands; a token with another score becomes -inf too,
+ * and its new score goes to the list of changed ones. Forbidding comes first, so a forbidden token is never changed;
+ * the result does not depend on that order, because -inf stays what it is.
  *
- * A model that has `best` gives no matrix of logits. All tokens that the options may concern are then set apart: the model gives
- * their logits one by one, they are processed like those of a whole row, and compete with the best of the rest. So the tokens
- * are the same as those that the whole row gives. */
+ * A model that has `best` gives no matrix of logits. All tokens that the options may concern are then set apart: the
+ * model gives their logits one by one, they are processed like those of a whole row, and compete with the best of the
+ * rest. So the tokens are the same as those that the whole row gives. */
 #include "logit_row.h"
 
 #include <math.h>

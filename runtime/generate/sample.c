@@ -12,9 +12,7 @@
 #include "logit_row.h"
 #include "generation.h"
 
-// ---- what may be drawn, and the draw ----
-
-// ---- numbers ----
+// ---- random numbers ----
 
 static uint32_t stream_next(Stream *stream) {
   uint64_t x = stream->state;
@@ -148,7 +146,8 @@ void sample_restrict(Generation *g, RowScores *row) {
   if (o->temperature != 1) {
     for (int64_t i = 0; i < row->n_changed; i++)
       g->changed[i].score = tempered(g->changed[i].score, most, o->temperature);
-    for (int64_t i = 0; row->n_blocks && i < g->vocab; i++) row->scores[i] = tempered(row->scores[i], most, o->temperature);
+    for (int64_t i = 0; row->n_blocks && i < g->vocab; i++)
+      row->scores[i] = tempered(row->scores[i], most, o->temperature);
     for (int64_t i = 0; i < row->n_blocks; i++) row->bounds[i] = tempered(row->bounds[i], most, o->temperature);
     most = 0;
   }

@@ -1,6 +1,7 @@
 /* Logits of the next token from the whole model, run on whole rows; see forward_scores.h.
  *
- * Refused: an input whose batch cannot be divided into items, and logits of another shape than the generate block promises. */
+ * Refused: an input whose batch cannot be divided into items, and logits of another shape than the generate block
+ * promises. */
 #include "forward_scores.h"
 
 #include <string.h>
@@ -112,8 +113,8 @@ static bool can_be_gathered(const ForwardScores *f, const Group *group, uint32_t
   for (int32_t axis = 0; axis < from->rank; axis++) {
     bool holds_items = f->generation->item_axes[input] >> axis & 1;
     int64_t part = holds_items && f->batch ? from->dims[axis] / f->batch : 0;
-    if (holds_items ? part * f->batch != from->dims[axis] || part * group->n != dims[axis] : from->dims[axis] < dims[axis])
-      return false;
+    if (holds_items && (part * f->batch != from->dims[axis] || part * group->n != dims[axis])) return false;
+    if (!holds_items && from->dims[axis] < dims[axis]) return false;
   }
   return true;
 }
@@ -135,7 +136,8 @@ static tfm_status bind_group(ForwardScores *f, const Group *group, tfm_error *er
   if (status) return status;
   const int64_t *dims = tfm_context_output_dims(context, f->generation->scores, NULL);
   if (dims[0] != group->n || dims[1] < 1 || dims[2] != f->generation->vocab)
-    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "the scores of %lld rows have the shape [%lld, %lld, %lld]",
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL,
+                    "the scores of %lld rows have the shape [%lld, %lld, %lld]",
                     (long long)group->n, (long long)dims[0], (long long)dims[1], (long long)dims[2]);
   return TFM_OK;
 }
@@ -158,7 +160,8 @@ static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, 
     const int64_t *dims = is_input ? context->binding.input_dims + (size_t)i * TFM_MAX_RANK
                                    : context->binding.output_dims + (size_t)(i - n_inputs) * TFM_MAX_RANK;
     tfm_value *value = &context->given[i];
-    *value = (tfm_value){.data = is_input ? f->inputs[i].data : NULL, .dtype = info->dtype, .rank = info->rank, .dims = dims};
+    *value = (tfm_value){
+        .data = is_input ? f->inputs[i].data : NULL, .dtype = info->dtype, .rank = info->rank, .dims = dims};
     if (!is_own(f, i, whole)) continue;
     *bytes += (size_t)round_up(bytes_of(value), ALIGNMENT);
     if (is_input && i != f->generation->tokens && !can_be_gathered(f, group, i, dims))

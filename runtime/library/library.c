@@ -1,7 +1,8 @@
 /* The functions behind <model>_forward, <model>_reserve and the like. The args struct of a call is read by its layout.
  *
- * Refused: args that are missing or too short, sizes that are negative or too large, an input without memory, an output with
- * too little room, an output that overlaps an input or another output, a context that another thread is using. */
+ * Refused: args that are missing or too short, sizes that are negative or too large, an input without memory, an
+ * output with too little room, an output that overlaps an input or another output, a context that another thread is
+ * using. */
 #include <string.h>
 
 #include "binding.h"
@@ -161,7 +162,9 @@ tfm_status library_enter(tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
-void library_leave(tfm_context *context) { atomic_store_explicit(&context->library.running, false, memory_order_release); }
+void library_leave(tfm_context *context) {
+  atomic_store_explicit(&context->library.running, false, memory_order_release);
+}
 
 static tfm_status alone(tfm_context *context, const void *args, tfm_error *error,
                         tfm_status (*call)(tfm_context *, const void *, tfm_error *)) {

@@ -11,7 +11,8 @@ void library_leave(tfm_context *context);
 
 /* The run-time sizes of args, into context.asked. */
 tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error);
-/* The inputs of args, into context.given, with the dims that the context has. Input number `optional` may be missing. */
+/* The inputs of args, into context.given, with the dims that the context has. Input number `optional` may be
+ * missing. */
 tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t optional, tfm_error *error);
 void *library_pointer(const void *args, uint32_t offset);
 /* Lengths that the items have of a size, as args say; NULL: all items have all of it. Of models that write. */
@@ -21,6 +22,7 @@ static inline const int64_t *library_lengths(const tfm_library *library, const v
 }
 
 /* library_generate.c: <model>_begin for a context that is the caller's. */
-tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length, tfm_error *error);
+tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length,
+                         tfm_error *error);
 
 #endif

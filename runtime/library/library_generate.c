@@ -1,11 +1,13 @@
 /* What libraries of generative models export: <model>_begin and <model>_step, and <model>_generate.
  *
- * A context has at most one decoder, made when it is first needed, with the threads and the memory of the context and its one
- * caller at a time. <model>_generate takes prompts and options from a call. An incremental model continues from the caches of
- * that decoder; any other runs whole for each token (forward_scores.c). Refused: steps before <model>_begin, or after something
- * else has used the rows; a call with neither a prompt nor a start token; what forward and the options refuse.
+ * A context has at most one decoder, made when it is first needed, with the threads and the memory of the context and
+ * its one caller at a time. <model>_generate takes prompts and options from a call. An incremental model continues
+ * from the caches of that decoder; any other runs whole for each token (forward_scores.c). Refused: steps before
+ * <model>_begin, or after something else has used the rows; a call with neither a prompt nor a start token; what
+ * forward and the options refuse.
  *
- * This file stands apart from library.c so that libraries of models that do not generate are linked without a decoder. */
+ * This file stands apart from library.c so that libraries of models that do not generate are linked without a
+ * decoder. */
 #include <string.h>
 
 #include "allocate.h"
@@ -35,8 +37,8 @@ static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
       .struct_size = sizeof options, .pool = context->pool, .allocator = context->allocator};
   const tfm_decoding *decoding = context->library.model->decoding;
   if (context->decoding.decoder) return TFM_OK;
-  tfm_status status = tfm_decoder_create(decoding, decoding->encoder ? context->weights : NULL, context->weights, &options,
-                                         &context->decoding.decoder, error);
+  tfm_status status = tfm_decoder_create(decoding, decoding->encoder ? context->weights : NULL, context->weights,
+                                         &options, &context->decoding.decoder, error);
   if (status) return status;
   context->decoding.end_decoding = end_decoding;
   atomic_store(&context->decoding.cancel_decoding, cancel_decoding);
@@ -71,7 +73,8 @@ static const int64_t *const *source_lengths(const tfm_context *context, const vo
   return lengths;
 }
 
-tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length, tfm_error *error) {
+tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length,
+                         tfm_error *error) {
   context->decoding.decodes = false;
   tfm_status status = source_inputs(context, args, error);
   if (!status) status = make_decoder(context, error);
@@ -119,7 +122,8 @@ tfm_status tfm_library_leave(tfm_context *context, int64_t row, tfm_error *error
 tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
                             float *logsumexp, tfm_error *error) {
   tfm_status status = enter(context, error);
-  return status ? status : leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, scores, logsumexp, error));
+  if (status) return status;
+  return leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, scores, logsumexp, error));
 }
 
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error) {
@@ -232,7 +236,8 @@ static tfm_status check_lengths(const Call *call, tfm_error *error) {
     const char *name = context->program->symbols[symbol];
     for (int64_t i = 0; lengths && i < items_of(call); i++)
       if (lengths[i] < 0 || lengths[i] > most)
-        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "'%s.lengths' has a length of %lld, but %s is %lld", name,
+        return tfm_fail(error, TFM_E_INPUT, TFM_REASON_VALUE, NULL,
+                        "'%s.lengths' has a length of %lld, but %s is %lld", name,
                         (long long)lengths[i], name, (long long)most);
   }
   return TFM_OK;
@@ -345,6 +350,7 @@ tfm_status tfm_model_decoder(tfm_model *model, const tfm_context_options *option
   *decoder = NULL;
   if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the model is a null pointer");
   if (!model->decoding)
-    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the model \"%s\" is not incremental", model->library->model);
+    return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the model \"%s\" is not incremental",
+                    model->library->model);
   return tfm_decoder_create(model->decoding, model->weights.packed, model->weights.packed, options, decoder, error);
 }

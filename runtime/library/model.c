@@ -1,9 +1,10 @@
-/* Opening a compiled model: its version, the CPU and the weights are checked, in this order, before generated code runs.
+/* Opening a compiled model: its version, the CPU and the weights are checked, in this order, before generated code
+ * runs.
  *
- * Weights come from a .tfmw file, from the caller's memory, or from the library itself. The form of the file is described in
- * tfm/weights_file.h. Refused: what is no regular file; another magic, version or byte order; a header that does not have its
- * own hash; a file longer or shorter than its header says; weights of another model or layout. The hash of the weights
- * themselves is compared on request only, because that takes as long as reading them. */
+ * Weights come from a .tfmw file, from the caller's memory, or from the library itself. The form of the file is
+ * described in tfm/weights_file.h. Refused: what is no regular file; another magic, version or byte order; a header
+ * that does not have its own hash; a file longer or shorter than its header says; weights of another model or layout.
+ * The hash of the weights themselves is compared on request only, because that takes as long as reading them. */
 #include "model.h"
 
 #include <errno.h>
@@ -141,7 +142,8 @@ static bool hash_is(const void *bytes, size_t size, const uint8_t expected[16]) 
   return memcmp(canonical.digest, expected, 16) == 0;
 }
 
-/* `page` is the file's first TFM_WEIGHTS_HEADER_BYTES bytes, `size` that of the file. The page's own hash is cleared. */
+/* `page` is the file's first TFM_WEIGHTS_HEADER_BYTES bytes, `size` that of the file. The page's own hash is
+ * cleared. */
 static tfm_status read_header(char *page, uint64_t size, const char *path, tfm_weights_header *header,
                               tfm_error *error) {
   memcpy(header, page, sizeof *header);
@@ -216,7 +218,8 @@ static tfm_status map(int fd, const char *path, uint64_t bytes, Weights *weights
   size_t size = (size_t)bytes + TFM_WEIGHTS_HEADER_BYTES;
   void *mapping = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
   if (mapping == MAP_FAILED)
-    return tfm_fail(error, errno == ENOMEM ? TFM_E_NOMEM : TFM_E_ENV, TFM_REASON_OTHER, NULL, "%s: cannot be mapped: %s",
+    return tfm_fail(error, errno == ENOMEM ? TFM_E_NOMEM : TFM_E_ENV, TFM_REASON_OTHER, NULL,
+                    "%s: cannot be mapped: %s",
                     path, strerror(errno));
   *weights = (Weights){(char *)mapping + TFM_WEIGHTS_HEADER_BYTES, mapping, size};
   return TFM_OK;

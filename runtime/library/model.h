@@ -1,5 +1,6 @@
-/* A model: the program of a library that this CPU can run, and its weights. Constant once it is open, but for the number of
- * those who need it: it ends with the last of them, so that a program that closes it before its contexts does no harm. */
+/* A model: the program of a library that this CPU can run, and its weights. Constant once it is open, but for the
+ * number of those who need it: it ends with the last of them, so that a program that closes it before its contexts
+ * does no harm. */
 #ifndef TFM_RUNTIME_MODEL_H
 #define TFM_RUNTIME_MODEL_H
 
@@ -42,9 +43,9 @@ void weights_unmap(Weights *weights);
 
 // ---- the file of a library ----
 
-/* model_open.c: what a shared library exports, read from the file without loading it. The only function exported by the library
- * at `path` whose name ends with `suffix`; the caller frees its name. A file that is no whole library for this machine is
- * refused: the loader would crash on one that was cut off. */
+/* model_open.c: what a shared library exports, read from the file without loading it. The only function exported by
+ * the library at `path` whose name ends with `suffix`; the caller frees its name. A file that is no whole library for
+ * this machine is refused: the loader would crash on one that was cut off. */
 tfm_status elf_find_export(const char *path, const char *suffix, char **name, tfm_error *error);
 
 #endif

@@ -1,9 +1,10 @@
-/* tfm/decode.h: writing with a model in its incremental form: what earlier tokens gave is kept, not computed anew. C99.
+/* tfm/decode.h: decoding with the incremental form of a model: results of earlier tokens are cached. C99 and C++.
  *
- * A decoder holds rows of tokens. A row reads one source (an item of the batch that tfm_decoder_begin was given) and knows
- * what it computed for each of its positions. Rows that continue the same row share what they have in common. Scores are
- * the same bits as those of the whole model run on the whole row, however the row was cut into steps and whichever
- * other rows were computed with it. One thread at a time may use a decoder. */
+ * A decoder holds rows of tokens. A row reads one source (an item of the batch that was given to tfm_decoder_begin)
+ * and has caches of what was computed for each of its positions. Rows that continue the same row share the pages of
+ * their common beginning. Logits have the same bits as those of the whole model run on the whole row, however the row
+ * was cut into steps and whichever other rows were computed with it. One thread at a time may use a decoder; only
+ * tfm_decoder_cancel may be called while another function works with it. Errors are reported as in tfm/tfm.h. */
 #ifndef TFM_DECODE_H
 #define TFM_DECODE_H
 
@@ -14,59 +15,71 @@
 extern "C" {
 #endif
 
-enum { TFM_DECODER_MOST = 1 << 24 }; /* rows, and tokens of a row, that a decoder can have room for */
+enum { TFM_DECODER_MOST = 1 << 24 }; /* the most rows, and the most tokens of a row, that a decoder can have room for */
 
 typedef struct tfm_decoder tfm_decoder;
 
-/* `decoding`, the packed weights of its two programs (64-byte aligned; the same pointer if they share them; NULL for no
- * source program) must outlive the decoder. Both programs work with the same threads. */
-TFM_API tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_weights, const void *step_weights,
-                                      const tfm_context_options *options, tfm_decoder **decoder, tfm_error *error);
+/* Creates a decoder. `decoding` and the packed weights of its two programs must outlive it; the weights are aligned to
+ * 64 bytes, and are the same pointer where the programs share them (encoder_weights NULL: there is no encoder
+ * program). Both programs work with the same threads. The caller owns *decoder, which is NULL after a failure. */
+TFM_API tfm_status tfm_decoder_create(const tfm_decoding *decoding, const void *encoder_weights,
+                                      const void *step_weights, const tfm_context_options *options,
+                                      tfm_decoder **decoder, tfm_error *error);
 TFM_API void tfm_decoder_destroy(tfm_decoder *decoder); /* NULL is ignored */
 
-/* Forgets all rows, computes what depends on the sources alone, and makes room: `max_rows` rows of `max_length` tokens;
- * until the next begin nothing within them is allocated, as long as a step asks for one score per row, or 16 in all. Long
- * rows take memory when they are there. `inputs` are those of the source program, in its order (NULL if there is none).
- * There are no rows after it. */
-TFM_API tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int64_t max_rows, int64_t max_length,
-                                     tfm_error *error);
-/* The same for sources of different sizes: lengths[i][item] is what size i of the source program is for the item, at most
- * what it is in the inputs; lengths[i] NULL: it is that for all. Only ragged sizes may have lengths. What stands in the
- * inputs behind them is never read, and each item is computed as if it were alone. `lengths` NULL: tfm_decoder_begin. */
-TFM_API tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_value *inputs, const int64_t *const *lengths,
-                                            int64_t max_rows, int64_t max_length, tfm_error *error);
-/* A new, empty row that reads source `item`; *row is its number, which stays the same until it leaves. */
+/* Begins a batch: removes all rows, runs the encoder program on the sources, and makes room for `max_rows` rows of
+ * `max_length` tokens. Until the next begin, steps within these numbers allocate nothing, as long as a step asks for
+ * the logits after one token of each row, or after 16 tokens in all. Pages of long rows are address space that takes
+ * memory when it is written. `inputs` are those of the encoder program in its order (NULL if there is none), are not
+ * kept, and may be freed afterwards. A batch begins without rows. */
+TFM_API tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int64_t max_rows,
+                                     int64_t max_length, tfm_error *error);
+/* The same for sources of different sizes: lengths[i][item] is the value that size i of the encoder program has for the
+ * item, at most its value in the inputs; lengths[i] NULL: all items have the value of the inputs. Only ragged sizes may
+ * have lengths. What the inputs hold beyond the lengths is never read, and each item is computed as if it were alone.
+ * `lengths` NULL: as tfm_decoder_begin. An error that concerns one item names it. */
+TFM_API tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_value *inputs,
+                                            const int64_t *const *lengths, int64_t max_rows, int64_t max_length,
+                                            tfm_error *error);
+/* Adds an empty row that reads source `item`. *row is its number, which stays the same until the row leaves or the
+ * rows are reordered. TFM_E_INPUT: there is no such item, or no room for another row. */
 TFM_API tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tfm_error *error);
+/* Removes a row and gives its pages back. */
 TFM_API tfm_status tfm_decoder_leave(tfm_decoder *decoder, int64_t row, tfm_error *error);
-/* Rows 0 to n - 1 become copies of the rows parents[0] to parents[n - 1] as they were before; others leave. */
+/* Rows 0 to n - 1 become copies of the rows parents[0] to parents[n - 1] as they were before the call; all others
+ * leave. Copies share pages, so that nothing is copied until a row is extended. */
 TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *parents, tfm_error *error);
-/* The row forgets its tokens from `length` on. */
+/* Removes the row's tokens from number `length` on; 0 <= length <= tfm_decoder_length. */
 TFM_API tfm_status tfm_decoder_truncate(tfm_decoder *decoder, int64_t row, int64_t length, tfm_error *error);
-/* Appends tokens to rows, each row at most once, any number of tokens each. scores[i]: after each of the last `kept`
- * tokens of rows[i] the scores of the next, [n][kept][vocab]; logsumexp[n][kept]. Both may be NULL. All rows are
- * computed together, whatever their lengths; none depends on the others. On an error no row has changed. */
+/* Appends tokens to rows: each row at most once, with any number of tokens. logits[n][kept][vocab] gets the logits of
+ * the token that follows each of the last `kept` tokens of rows[i], logsumexp[n][kept] their logsumexp; both may be
+ * NULL, and `kept` is at most the number of tokens of each row. All rows are computed together, whatever their
+ * lengths; none depends on the others. After an error no row has changed. */
 TFM_API tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept,
-                                    float *scores, float *logsumexp, tfm_error *error);
-/* Ends the step or begin that is under way, from any thread or signal handler: it returns TFM_E_CANCELLED, no row has
- * changed. One that already writes its last outputs goes on to its end and succeeds. */
+                                    float *logits, float *logsumexp, tfm_error *error);
+/* Ends the step or begin that is under way, from any thread or signal handler: it returns TFM_E_CANCELLED, and no row
+ * has changed. A call that already writes its last outputs goes on to its end and succeeds. */
 TFM_API void tfm_decoder_cancel(tfm_decoder *decoder);
-TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row); /* tokens; -1: there is no such row */
-/* Of workspaces, of what rows of different lengths need to go together, and of the caches that were reserved. */
+/* Tokens of the row; -1: there is no such row. */
+TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row);
+/* Bytes of the workspaces, of the contexts of lockstep runs, and of the room reserved for caches. */
 TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder);
-TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);  /* sources of the last begin; 1 if there is no source */
+/* Sources of the last begin; 1 if the model has none. */
+TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);
 
-/* max_length for tfm_decoder_begin: the longest row that tfm_generate can make with these options of one that starts with so
- * many tokens. The options need not be valid: tfm_generate says so. */
+/* max_length for tfm_decoder_begin: the length of the longest row that tfm_generate can make with these options from a
+ * prompt of `start` tokens. The options need not be valid: tfm_generate refuses those that are not. */
 TFM_API int64_t tfm_decoder_longest_row(const tfm_generate_options *options, int64_t start);
 
-/* For tfm_generate: a model that continues the decoder's rows. tfm_decoder_begin comes first. */
+/* The decoder as the model of tfm_generate, which adds and reorders its rows. The caller must begin a batch first, and
+ * must keep the decoder as long as the model is used. */
 TFM_API tfm_generate_model tfm_decoder_model(tfm_decoder *decoder);
 
-/* --- Models from libraries ----------------------------------------------------------------------------------------- */
+/* --- Models from libraries --- */
 
-/* NULL: the model is not incremental. */
+/* The two programs of the incremental form; they belong to the model. NULL: the model has no such form. */
 TFM_API const tfm_decoding *tfm_model_decoding(const tfm_model *model);
-/* A decoder for a model that is; the model must outlive it. */
+/* Creates a decoder for a model that has an incremental form (else TFM_E_USAGE). The model must outlive it. */
 TFM_API tfm_status tfm_model_decoder(tfm_model *model, const tfm_context_options *options, tfm_decoder **decoder,
                                      tfm_error *error);
 

@@ -1,9 +1,9 @@
-/* tfm/generate.h: writing with a model, token by token. C99 and C++.
+/* tfm/generate.h: generating sequences of tokens with a model. C99 and C++.
  *
- * The loop knows of the model only what tfm_generate_model says: how many tokens there are, and one function that gives
- * the scores of the next token for some rows. Whether that function runs the whole model anew or keeps what it computed
- * for earlier tokens is its own matter: each row says which row of the call before it continues.
- * Names, defaults and results of the options are those of `generate` in Hugging Face transformers. */
+ * The loop knows of the model only what tfm_generate_model says: the size of its vocabulary, and one function that
+ * gives the logits of the next token of some rows. Whether that function runs the whole model again or caches what it
+ * computed for earlier tokens is its own matter: each row says which row of the call before it continues. Names,
+ * defaults and results of the options are those of `generate` in Hugging Face transformers. */
 #ifndef TFM_GENERATE_H
 #define TFM_GENERATE_H
 
@@ -14,12 +14,12 @@
 extern "C" {
 #endif
 
-typedef struct tfm_step_rows { /* one call for scores */
-  int64_t n;
+typedef struct tfm_step_rows { /* the rows of one call for logits; valid during the call */
+  int64_t n;                    /* at least 1 */
   const int32_t *const *tokens; /* tokens[i]: the whole row, left padding included */
-  const int64_t *lengths;
-  const int64_t *items;   /* the batch item that the row belongs to */
-  const int64_t *parents; /* the row of the call before that it continues by its last token; -1 in the first call */
+  const int64_t *lengths;       /* tokens of each row, at least 1 */
+  const int64_t *items;         /* the batch item that the row belongs to */
+  const int64_t *parents;       /* the row of the previous call that it continues by one token; -1 in the first call */
 } tfm_step_rows;
 
 typedef struct tfm_best_token {
@@ -27,54 +27,63 @@ typedef struct tfm_best_token {
   int32_t token;
 } tfm_best_token;
 
-typedef struct tfm_best_call { /* what is asked for in place of all scores of some rows */
-  int64_t n_best;        /* so many tokens of each row: 1 to tfm_generate_model.most_best */
-  /* [n][n_best]: the tokens with the largest scores, the best first, the lowest of equal ones. What is missing because the
-   * others are -inf is TFM_NO_TOKEN with -inf. If a score of the row is NaN or +inf, the first score is NaN. */
+typedef struct tfm_best_call { /* what is asked for in place of all logits of some rows */
+  int64_t n_best; /* tokens wanted of each row: 1 to tfm_generate_model.most_best */
+  /* [n][n_best]: the tokens with the largest logits, the best first; of equal logits the lowest token first. Where
+   * fewer tokens have logits above -inf, the rest is TFM_NO_TOKEN with -inf. If a logit of the row is NaN or +inf, the
+   * first logit is NaN, and the rest of the row has no meaning. */
   tfm_best_token *best;
-  /* NULL, or for each row a bit per token, token t in word t / 64 of ceil(vocab / 64). Tokens whose bits are set are not
-   * among the best: their scores, no others, are written to scores[n][vocab]. */
+  /* NULL, or a bit per token for each row: token t is in word t / 64 of the row's ceil(vocab / 64) words. Tokens whose
+   * bits are set are set apart: they are not among the best, and their logits, no others, are written to
+   * logits[n][vocab]. */
   const uint64_t *apart;
   float *logits;
-  float *logsumexp;       /* as of tfm_generate_model.scores; those of tokens that are set apart belong to it */
+  float *logsumexp; /* NULL, or [n]: as of tfm_generate_model.logits, the tokens that are set apart included */
 } tfm_best_call;
 
+/* What tfm_generate asks a model for. The thread that called tfm_generate makes all the calls. */
 typedef struct tfm_generate_model {
-  int64_t vocab; /* at least 1 */
-  void *user;
-  /* Writes the scores of the token that follows each row to scores[n][vocab]. An error ends the generation with it.
-   * logsumexp: NULL, or room for n numbers: a model with `gives_logsumexp` writes log(sum(exp(scores))) of each row there. */
+  int64_t vocab; /* 1 to INT32_MAX */
+  void *user;    /* passed to the functions below */
+  /* Writes the logits of the token that follows each row to logits[n][vocab]; -inf says that a token never follows. An
+   * error ends the generation with it. logsumexp: NULL, or room for n numbers: a model with `gives_logsumexp` writes
+   * log(sum(exp(logits))) of each row there. */
   tfm_status (*logits)(void *user, const tfm_step_rows *rows, float *logits, float *logsumexp, tfm_error *error);
   int32_t gives_logsumexp;
-  /* Does work(context, part, parts) for every part, with several threads if it has them: passes over all scores. May be
-   * NULL: the thread that called does them alone. */
+  /* Calls work(context, part, parts) once for every part in [0, parts), from several threads if the model has them, and
+   * returns when all have returned. NULL: the thread that called tfm_generate does all the work. */
   void (*share)(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context);
-  /* In place of `scores`, for a search that takes few of the largest and changes few; may be NULL. */
+  /* In place of `logits`, for searches that need only a few of the largest; NULL: the model has no such function. */
   tfm_status (*best)(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error);
-  int64_t most_best;
+  int64_t most_best; /* tokens of a row that `best` can give */
 } tfm_generate_model;
 
 typedef struct tfm_prompts { /* what the rows start with: at least one token each */
-  int64_t n, width;
+  int64_t n, width;       /* rows, one for each item of the batch; tokens of a row in `tokens` */
   const int32_t *tokens;  /* [n][width] */
-  const int64_t *lengths; /* tokens of each row, what follows is not read; NULL: all have `width` */
-  const int64_t *padding; /* how many tokens at the beginning of each row are padding; NULL: none */
+  const int64_t *lengths; /* [n]: tokens of each row, of which the rest is not read; NULL: all have `width` */
+  const int64_t *padding; /* [n]: tokens at the beginning of each row that are padding; NULL: none */
 } tfm_prompts;
 
-/* What tfm_prompts.padding says of a row of `length` tokens that was filled up in front. */
+/* What tfm_prompts.padding is for a row of `length` tokens that was padded in front with `pad`. */
 static inline int64_t tfm_prompt_padding(const int32_t *tokens, int64_t length, int64_t pad) {
   int64_t n = 0;
   while (n < length && tokens[n] == pad) n++;
   return n;
 }
 
+/* Sets every member, struct_size included, to its default. */
 TFM_API void tfm_generate_defaults(tfm_generate_options *options);
-/* `generated` is set on success only; tfm_generated_free gives its memory back. Fails with TFM_E_INPUT when an option
- * is out of its range, when a prompt leaves no room, when scores are NaN or +inf, or when every token is forbidden. */
+/* Generates one row for each prompt, or num_return_sequences rows in beam search. `options` NULL: the defaults.
+ * *generated is set on success only; the caller then owns its memory and frees it with tfm_generated_free.
+ * TFM_E_INPUT: an option lies outside its range, a prompt leaves no room for a token, logits are NaN or +inf, or every
+ * token is forbidden. Other errors are those of the model, and TFM_E_NOMEM. */
 TFM_API tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts,
                                 const tfm_generate_options *options, tfm_generated *generated, tfm_error *error);
-TFM_API void tfm_generated_free(tfm_generated *generated); /* NULL and zeroes are ignored */
-/* probabilities[n][vocab]: what the first token of each row is drawn from. */
+/* Frees the arrays and sets all members to zero. NULL and zeroes are ignored. */
+TFM_API void tfm_generated_free(tfm_generated *generated);
+/* probabilities[n][vocab]: what the first token of each row is drawn from, after all that the options do. One call of
+ * the model; the errors are those of tfm_generate. */
 TFM_API tfm_status tfm_generate_first_step(const tfm_generate_model *model, const tfm_prompts *prompts,
                                            const tfm_generate_options *options, float *probabilities, tfm_error *error);
 

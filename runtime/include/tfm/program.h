@@ -1,17 +1,19 @@
 /* tfm/program.h: a compiled model as the runtime sees it. C99.
  *
- * Plain constant structs, the same whether built in memory (JIT) or emitted into a library (AOT). Who makes a program
- * is the compiler's plan; who runs it is runtime/core. Nothing here is parsed, and nothing refers to LLVM.
+ * Plain constant structs, the same whether the compiler builds them in memory (JIT) or emits them into a library
+ * (AOT). compiler/plan makes a program; runtime/core executes it and trusts it: nothing here is parsed or checked but
+ * the version. A change of a struct or of a meaning raises TFM_PROGRAM_VERSION. All pointers point to constant data of
+ * the program.
  *
  * Sizes. Every number that may depend on run-time sizes is a `tfm_size`: an index into `polynomials`. When a context
- * is bound to sizes, all polynomials are evaluated once into an array of int64_t; steps read their numbers there.
+ * is bound to sizes, the polynomials are evaluated once into an array of int64_t; steps read their numbers there.
  * Polynomial 0 is the constant 0, polynomial 1 the constant 1.
  *
  * Steps are executed in order, with a barrier after each; all threads work on each step. A step with `prepare` set
- * depends on sizes alone: it is run when the sizes change, and its results stay valid for the runs that follow.
+ * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
  *
  * Kernels. Code is generated for the inner blocks only (see the tfm_*_kernel types); the loops around them, the split
- * over threads and all addresses are C code of the runtime (runtime/core). Strides are in elements unless it says
+ * over threads and all addresses are C code of the runtime (runtime/core). Strides count elements unless the text says
  * bytes. */
 #ifndef TFM_PROGRAM_H
 #define TFM_PROGRAM_H
@@ -27,11 +29,12 @@ enum {
   TFM_MAX_RANK = 8,
   TFM_MAX_TILE_ROWS = 16,
   TFM_MAX_OPERANDS = 32,
-  TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0 */
-  TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between the rows of a score strip, and of a packed left operand */
-  TFM_K_BLOCK = 768, /* most k steps of one call of a tile kernel in a gemm */
-  TFM_PREFETCH_LINES = 12, /* most lines of 64 bytes that a tile prefetches per 4 steps of k */
-  TFM_CACHE_PAGE = 16     /* positions of a row that a page of the caches holds */
+  TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0: part of the definition of the bits */
+  TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between rows of a strip of scores, and of a packed left operand: no
+                                            multiple of a page of memory, so that rows do not share cache sets */
+  TFM_K_BLOCK = 768,       /* steps of k of one call of a tile kernel in a gemm, at most */
+  TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
+  TFM_CACHE_PAGE = 16      /* positions of a row in one page of the caches */
 };
 #define TFM_NONE UINT32_MAX
 
@@ -39,7 +42,7 @@ typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one by
 
 typedef uint32_t tfm_size; /* index of a polynomial */
 
-typedef struct tfm_term {
+typedef struct tfm_term { /* coefficient * product of the sizes symbols[0..degree) */
   int64_t coefficient;
   uint8_t degree, symbols[7]; /* indexes of run-time sizes, repeated for powers */
 } tfm_term;
@@ -52,7 +55,8 @@ typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
   uint8_t dtype, rank;
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t stand_in; /* outputs that later steps read: 1 + the buffer that holds it in runs that don't want it, or 0 */
+  uint32_t stand_in; /* of an output that later steps read: 1 + the buffer that holds it in runs that do not want it;
+                        0: no step reads it */
   const char *shape; /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;
 
@@ -70,7 +74,7 @@ typedef struct tfm_message_part {
   tfm_size value;   /* printed after the text unless TFM_NONE */
 } tfm_message_part;
 
-typedef struct tfm_check {
+typedef struct tfm_check { /* the sizes must satisfy the conditions; else the message is put together from the parts */
   uint32_t first_condition, n_conditions;
   uint32_t first_part, n_parts;
   const char *place; /* "model.tfm:12:5" or NULL */
@@ -101,10 +105,10 @@ typedef struct tfm_operand {
   tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */
 } tfm_operand;
 
-typedef struct tfm_buffer {
+typedef struct tfm_buffer { /* memory.c places buffers; those that are never live at the same time may share memory */
   tfm_size elements;
   uint8_t dtype;
-  uint8_t persistent; /* written by a prepare step: keeps its own memory between runs */
+  uint8_t persistent; /* written by a prepare step: its memory is its own, also between runs */
   uint32_t first_step, last_step; /* steps from the first write to the last use */
 } tfm_buffer;
 
@@ -112,12 +116,12 @@ typedef struct tfm_weight {
   uint64_t offset, bytes; /* in the packed weights; offsets are multiples of 64 */
 } tfm_weight;
 
-// ---- caches: what a step of decoding keeps of earlier positions ----
+// ---- caches: results of earlier positions that a step of decoding reads ----
 
 /* Caches live in pages of TFM_CACHE_PAGE positions. Each row of a step has a list of pages for what it wrote itself and
  * one for the source that it reads (of_encoder; rows of one source share it). A page holds every cache of its kind of
  * list, one behind the other: `columns` numbers for each position, KEYS as [columns][TFM_CACHE_PAGE], VALUES as
- * [TFM_CACHE_PAGE][columns]. What stands at positions that are not written yet has no meaning, but may be read. */
+ * [TFM_CACHE_PAGE][columns]. Positions that are not written yet hold numbers without a meaning, which may be read. */
 typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
@@ -143,29 +147,30 @@ typedef struct tfm_row_args {
 
 enum tfm_fault { TFM_FAULT_DIVISION = 1 };
 
-/* A block of rows x columns: pointwise, or a reduction along the columns (or rows) of the block. */
+/* A block of rows x columns: pointwise, or a reduction along its columns or its rows. Operands may have any
+ * alignment. */
 typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
-/* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width, the strides of a and b are part of the kernel.
- * accumulate: c is added to, else overwritten. columns <= width: how many columns of c are stored.
- * next: this tile's share of the memory that is read next, prefetched: next_lines (0 to TFM_PREFETCH_LINES) lines per
- * 4 steps of k, no more than are needed, because each has its price; may be any address. */
+/* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
+ * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
+ * into calls does not change a bit. columns <= width: how many columns of c are stored. next: this tile's share of the
+ * memory that is read next; it prefetches next_lines (0 to TFM_PREFETCH_LINES) lines of it per 4 steps of k. Any
+ * address will do. */
 typedef void (*tfm_tile_kernel)(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const float *next, int64_t next_lines);
 
-/* packed[k][width] = source[k * k_stride + column * column_stride], columns beyond `columns` zero. Strides in
- * elements. */
+/* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. */
 typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
                                 int64_t columns, float *packed);
 
-/* Softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats), with the state of
- * each row carried from block to block: maximum[r], sum[r]. scale[r] gets what the row's output so far must be
- * multiplied by. The first block comes with maximum -inf, sum 0. A block of -inf leaves maximum and sum untouched
- * (scale 1). Columns from `columns` up to the next multiple of 16 are written as 0. */
+/* The online softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats). The
+ * state of each row, maximum[r] and sum[r], is carried from block to block and starts as -inf and 0. scale[r] gets the
+ * factor by which the row's result so far must be multiplied. A block of -inf leaves the state as it is (scale 1).
+ * Columns from `columns` to the next multiple of 16 are written as 0. */
 typedef void (*tfm_softmax_kernel)(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum,
                                    float *scale);
 
-/* Whether all of rows x columns floats are finite: 1 or 0. row_stride in elements. */
+/* 1 if all of rows x columns floats are finite, else 0. */
 typedef int32_t (*tfm_finite_kernel)(const float *x, int64_t row_stride, int64_t rows, int64_t columns);
 
 // ---- steps ----
@@ -184,23 +189,23 @@ enum {
 typedef struct tfm_step {
   uint8_t kind, prepare;
   uint32_t index;   /* in the program's array of that kind */
-  uint64_t serves;  /* bit min(i, 63): output i needs this step, skipped in runs that want none; 0: all runs do */
+  uint64_t serves;  /* bit min(i, 63): output i needs this step; runs that want none of them skip it; 0: none do */
   tfm_size work;    /* estimate of the arithmetic and memory work, in units of about a nanosecond of one core */
   const char *name; /* for profiles and dumps: operation and module path */
 } tfm_step;
 
-/* Which rows of a step's result somebody looks at: those where the mask, a bool per row, is `where`. The others are
- * left out: what they hold has no meaning. Steps that look alike share one; they have its number in the program,
- * counted from 1; 0: all rows. */
+/* Which rows of a step's result are live: those where the mask, a bool per row, is `where`. The others are not
+ * computed, and what they hold has no meaning. A step has its number in the program, counted from 1; 0: all rows are
+ * live. */
 typedef struct tfm_live_rows {
   uint8_t where;
-  uint8_t zeroed; /* the others become 0, because steps read them that do not look at what they get */
+  uint8_t zeroed; /* the others become 0, because a step reads them whose result they must not spoil */
   tfm_operand mask; /* attention: strides[]: batch axes, t; else all axes but the last, as one, without gaps */
 } tfm_live_rows;
 
 /* Operands [first_operand, + n_operands) over axes dims[0..rank): the last is the column axis, the one before it the
  * row axis (rank >= 2; axes of 1 are put in front). Operand 0 is the result. `reduce`: 0 pointwise, 1 along columns,
- * 2 along rows (then the row axis is never split). A reduction along columns may also write rows (softmax, norms). */
+ * 2 along rows (the row axis is then never split). A reduction along columns may write whole rows (softmax, norms). */
 typedef struct tfm_row_step {
   uint32_t kernel;
   uint8_t rank, reduce, n_operands;
@@ -209,12 +214,13 @@ typedef struct tfm_row_step {
   uint32_t live; /* tfm_live_rows; 0 if reduce is 2 */
 } tfm_row_step;
 
-/* Rows of a (all axes but the last, as one axis with stride a.strides[0]) times packed weights. Panels: n is cut into
- * panels of `panel` columns, each [k][panel], zero-padded; a tile walks `width` of them, a divisor, with rows of b
- * `panel` apart. Panels depend on n alone: programs for several instruction sets share the packed weights. Then the
- * epilogue, a pointwise row kernel in place on c, over axes dims[0..rank) (last: n); its operand 0 is c. */
+/* c = epilogue(a wT): rows of a (all axes but the last, as one axis with stride a.strides[0]) times packed weights. n
+ * is cut into panels of `panel` columns, each [k][panel], zero-padded; a tile walks `width` columns of one, a divisor
+ * of `panel`, with rows of b `panel` apart. Panels depend on n alone, so that programs for several instruction sets
+ * share the packed weights. The epilogue is a pointwise row kernel in place on c, its operand 0, over axes
+ * dims[0..rank) (last: n). */
 typedef struct tfm_gemm_step {
-  uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; those over tile_rows are TFM_NONE */
+  uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows */
   uint8_t tile_rows, width, panel, rank, n_operands;
   uint32_t weight;
   tfm_size rows;
@@ -228,7 +234,8 @@ typedef struct tfm_gemm_step {
 
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
  * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are
- * packed into scratch (x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k). Epilogue as in a gemm. */
+ * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k, y in panels. Epilogue as in a
+ * gemm. */
 typedef struct tfm_matmul_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1];
   uint32_t pack;
@@ -249,7 +256,7 @@ typedef struct tfm_matmul_step {
 typedef struct tfm_attention_step {
   uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
   uint32_t pv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = strip, b = v in place (v_packed: packed) */
-  uint32_t pv_exact_tiles[TFM_MAX_TILE_ROWS + 1]; /* the same where a weight of 0 contributes 0 whatever v holds */
+  uint32_t pv_exact_tiles[TFM_MAX_TILE_ROWS + 1]; /* for v with infinities or NaN: a weight of 0 contributes 0 */
   uint32_t pack_keys, pack_values; /* pack_values TFM_NONE unless v_packed */
   uint32_t score;                  /* TFM_NONE: the scores as they are */
   uint32_t softmax, scale_rows;    /* scale_rows: row kernel, result = operand 1 * operand 2 (one number per row) */
@@ -257,14 +264,14 @@ typedef struct tfm_attention_step {
   uint8_t tile_rows, qk_width, pv_width, v_packed;
   uint8_t rank, n_operands, has_weights;
   uint8_t causal;      /* every key after the query's own position, its row + causal_offset, is -inf in `score` */
-  uint8_t padding;     /* number of a bool operand (1...) that doesn't depend on t: keys where it is true
+  uint8_t padding;     /* number of a bool operand (1...) that does not depend on t: keys where it is true
                           (padding_true 1) or false (0) are -inf; 0: none */
   uint8_t padding_true;
   uint8_t padding_only; /* `score` does nothing else */
-  /* Keys and values in caches (both, or TFM_NONE both): dims[0] are the rows of the step. Then k and v are no
-   * operands in memory (space SIZE, index 0): their offset and strides, but those of dims[0] and of s, count columns
-   * of the cache; a head's h (or e) columns stand side by side. qk_width is TFM_CACHE_PAGE, pv tiles have the cache's
-   * columns as row stride, v_packed is 0. */
+  /* The caches of keys and values; TFM_NONE both: k and v are in memory. With caches dims[0] counts the rows of the
+   * step, and k and v are no operands in memory (space SIZE, index 0): their offset and strides, but those of dims[0]
+   * and of s, count columns of the cache; the h (or e) columns of a head are neighbours. qk_width is TFM_CACHE_PAGE,
+   * pv tiles have the cache's columns as row stride, v_packed is 0. */
   uint32_t k_cache, v_cache;
   tfm_size causal_offset;
   int64_t h, e;
@@ -274,8 +281,8 @@ typedef struct tfm_attention_step {
   uint32_t live; /* tfm_live_rows of queries; 0 with has_weights or caches */
 } tfm_attention_step;
 
-/* x over axes dims[0..rank): dims[0] the rows of the step, dims[1] its new positions, the others, in order, the
- * columns. They are written to the row's own pages at the positions from `past` on. */
+/* Appends x to a cache. Of its axes dims[0..rank), dims[0] are the rows of the step, dims[1] the new positions, and the
+ * others, in order, the columns. Each row writes to its own pages, at the positions from `past` on. */
 typedef struct tfm_append_step {
   uint32_t cache;
   uint8_t rank;
@@ -284,8 +291,10 @@ typedef struct tfm_append_step {
   tfm_size dims[TFM_MAX_RANK];
 } tfm_append_step;
 
-typedef struct tfm_table_step { /* result [..., d] contiguous rows from positions over axes dims[0..rank) */
-  uint8_t rotary;      /* 0: sinusoid, 1: cosines then sines of rotary's angles, d = 2 * (h / 2) */
+/* c[..., d] = sines and cosines of positions[...] * base^(-2 i / d), for each angle i; axes dims[0..rank) of
+ * positions. */
+typedef struct tfm_table_step {
+  uint8_t rotary;      /* 0: sinusoid, 1: cosines, then sines, of rotary's angles, d = 2 * (h / 2) */
   uint8_t interleaved; /* sinusoid only */
   uint8_t rank;
   int64_t d;
@@ -294,7 +303,7 @@ typedef struct tfm_table_step { /* result [..., d] contiguous rows from position
   tfm_size dims[TFM_MAX_RANK];
 } tfm_table_step;
 
-typedef struct tfm_ids_step {
+typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); else the run fails */
   uint8_t rank;
   tfm_operand ids;
   tfm_size limit;
@@ -307,7 +316,7 @@ typedef struct tfm_ids_step {
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
   const char *name;
-  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" */
+  const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (core/machine.c) */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
       n_steps, n_operands, n_live;
   const char *const *symbols; /* names of the run-time sizes */
@@ -334,31 +343,30 @@ typedef struct tfm_program {
 
 // ---- decoding ----
 
-/* An input of the step program that is neither the tokens nor in a cache's pages. */
+/* An input of the step program that is neither the decoder input nor in a cache's pages. */
 typedef struct tfm_step_input {
-  uint8_t is_cache;     /* 1: a cache that is passed on as a tensor: output `number` of the step is its next value */
-  uint32_t number;      /* 0: from output `number` of the source program */
+  uint8_t is_cache;     /* 1: a cache that is a tensor: output `number` of the step is its next value */
+  uint32_t number;      /* is_cache 0: the output of the encoder program that the input is */
   uint32_t batch_axis;  /* the axis whose dim the number of rows divides; TFM_NONE: the same for all rows */
   uint32_t past_axis;   /* is_cache: the axis whose dim is `past` */
 } tfm_step_input;
 
-/* A model with a `generate` block in its incremental form: `source` computes, once per batch of sources, all that
- * does not depend on the tokens written; `step` takes the new tokens of some rows, and gives the scores after the
- * last `kept` of them. All rows of a call of `step` have the same number of earlier positions, `past`. */
+/* The incremental form of a generative model. `encoder` computes, once for each batch of sources, all that does not
+ * depend on the decoder input; `step` takes the `fresh` new tokens of some rows and gives the logits after the last
+ * `kept` of them. All rows of one run of `step` have the same number of earlier positions, `past`. */
 typedef struct tfm_decoding {
-  const tfm_program *encoder; /* NULL: there is nothing that does not depend on the tokens */
+  const tfm_program *encoder; /* NULL: everything depends on the decoder input */
   const tfm_program *step;
   uint32_t decoder_input;             /* the step's input with the new tokens, i32 [rows, fresh] */
-  const tfm_step_input *inputs; /* of the step, in its order; the one of `tokens` is not read */
-  uint32_t past, fresh, kept, rows; /* the step's run-time sizes of these meanings, by number; rows TFM_NONE: one */
-  uint32_t encoder_rows;        /* the source's run-time size that counts the sources; TFM_NONE: there is one */
-  const uint32_t *sizes;       /* n_symbols of the step: the source program's size of the same name; TFM_NONE: one of
-                                  the above */
-  uint32_t logits;             /* output of the step: f32 [rows, kept, vocab] */
-  uint32_t logsumexp;            /* output f32 [rows, kept]: log of the sum of exp(scores); TFM_NONE: there is none */
+  const tfm_step_input *inputs; /* [n_inputs of the step]; the one of the decoder input is not read */
+  uint32_t past, fresh, kept, rows; /* the step's run-time sizes of these meanings, by number; rows TFM_NONE: one row */
+  uint32_t encoder_rows;  /* the encoder's run-time size that counts the sources; TFM_NONE: there is one source */
+  const uint32_t *sizes;  /* [n_symbols of the step]: the encoder's size of the same name; TFM_NONE: one of the above */
+  uint32_t logits;        /* output of the step, by number: f32 [rows, kept, vocab] */
+  uint32_t logsumexp;     /* output f32 [rows, kept]: logsumexp of the logits; TFM_NONE: there is none */
   int64_t vocab;
-  const uint32_t *cache_encoded; /* n_caches of the step: output of the source program that fills it (of_encoder) */
-  const uint8_t *ragged;       /* n_symbols of the source: 1: each source may have its own; NULL: none is ragged */
+  const uint32_t *cache_encoded; /* [n_caches of the step]: the encoder's output that fills the cache, if of_encoder */
+  const uint8_t *ragged;  /* [n_symbols of the encoder]: 1: each source may have its own; NULL: none is ragged */
 } tfm_decoding;
 
 #ifdef __cplusplus
