@@ -1,3 +1,8 @@
+/* Passes over the logits of one row (logit_row.h).
+ *
+ * Vectors are those of the language of gcc and clang, not of a machine: compilers do not find the loop over exp by
+ * themselves. Four vectors of four numbers are the 16 lanes, so the order of every sum is fixed by this file and not
+ * by the width of a register. */
 #include "logit_row.h"
 
 #include <math.h>
@@ -7,8 +12,6 @@
 #include <xmmintrin.h>
 #endif
 
-/* Vectors of the language of gcc and clang, not of a machine: the loop over exp is none that they find by themselves.
- * Four of them are the 16 lanes. */
 enum { WIDTH = 4, LANES = 16 };
 typedef float Floats __attribute__((vector_size(WIDTH * sizeof(float))));
 typedef int32_t Ints __attribute__((vector_size(WIDTH * sizeof(int32_t))));
@@ -22,7 +25,7 @@ static inline Floats load(const float *from) {
 
 // ---- the largest ----
 
-/* a > b ? a : b: one instruction, which compilers find in the loop or don't. */
+/* a > b ? a : b, which is one instruction that compilers do not always find in the loop. A NaN in `a` gives b. */
 static inline Floats larger(Floats a, Floats b) {
 #if defined(__x86_64__)
   return (Floats)_mm_max_ps((__m128)a, (__m128)b);
@@ -33,9 +36,10 @@ static inline Floats larger(Floats a, Floats b) {
 #endif
 }
 
+/* All bits set where x is below +inf; a comparison with NaN is false. */
 static inline Ints is_number(Floats x) { return x < (Floats){INFINITY, INFINITY, INFINITY, INFINITY}; }
 
-/* The largest of n scores, n a multiple of 16; `fine` loses the lanes that met NaN or +inf. */
+/* The largest of n logits, n a multiple of 16. `fine` is cleared in the lanes that met NaN or +inf. */
 static inline float max_of_lanes(const float *scores, int64_t n, Ints *fine) {
   const Floats none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
   Floats a = none, b = none, c = none, d = none;
@@ -52,6 +56,7 @@ static inline float max_of_lanes(const float *scores, int64_t n, Ints *fine) {
   return most;
 }
 
+/* The logits behind the last whole group of lanes, one by one. */
 static float max_of_rest(const float *scores, int64_t n, float most, bool *fine) {
   for (int64_t i = 0; i < n; i++) {
     *fine &= scores[i] < INFINITY;
@@ -60,6 +65,7 @@ static float max_of_rest(const float *scores, int64_t n, float most, bool *fine)
   return most;
 }
 
+/* NaN never becomes a bound by itself (`larger` drops it), which is why `fine` is carried beside it. */
 bool row_scan(const float *scores, int64_t n, float *bounds) {
   const int64_t whole = n / ROW_BLOCK * ROW_BLOCK;
   Ints fine = {-1, -1, -1, -1};
@@ -98,8 +104,10 @@ int64_t row_find(const float *scores, int64_t first, int64_t n, float least) {
 
 // ---- exponentials ----
 
-/* exp for x <= 0: x = k ln 2 + r with |r| <= ln 2 / 2, the series of e^r to the 7th power, times 2^k. The error is
- * about one unit in the last place. What is below -85 is computed as -85 and masked out. */
+/* exp for x <= 0: x = k ln 2 + r with |r| <= ln 2 / 2, the Taylor series of e^r to the 7th power, times 2^k. Adding
+ * and subtracting 1.5 * 2^23 rounds to the nearest integer; ln 2 is taken away in two parts (Cody and Waite, 1980), so
+ * that r keeps its bits. The error is about one unit in the last place. What is below -85 is computed as -85 and
+ * masked out: 2^k would become subnormal soon after. */
 static inline Floats exp_of(Floats x) {
   const float round = 0x1.8p23f;
   const Floats least = {-85, -85, -85, -85};
@@ -118,6 +126,7 @@ static inline Floats exp_of(Floats x) {
   return (Floats)((Ints)(series * (Floats)power) & ~is_small);
 }
 
+/* The rest of fewer than WIDTH logits goes through one vector that is filled up with -inf, whose exp is 0. */
 double row_exp(const float *scores, int64_t n, float most, float *weights) {
   Doubles sum = {0};
   Floats x;
@@ -136,7 +145,8 @@ double row_exp(const float *scores, int64_t n, float most, float *weights) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* Blocks of lanes in f32, the blocks and the lanes in f64. */
+/* Up to 32 numbers of a lane are summed in f32, then lanes and blocks in f64: that bounds the error of a sum over a
+ * whole vocabulary to that of 32 additions. */
 double row_exp_sum(const float *scores, int64_t n, float most) {
   enum { BLOCK = 512 };
   double total = 0;

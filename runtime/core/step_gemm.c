@@ -137,7 +137,8 @@ typedef struct Strip { /* of one panel: the columns of one tile, some steps of k
   int64_t share, lines; /* floats of `next` for each tile; lines per 4 steps of k */
 } Strip;
 
-/* The epilogue of a tile, right after its last step of k, while it is in registers' nearest cache. */
+/* The epilogue of a tile, right after its last step of k, while it is still in the nearest cache. In one product of
+ * several runs the rows of a tile may belong to different runs. */
 static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const Tile *tile, const Strip *strip) {
   const int64_t stride = gemm->c_stride * (int64_t)sizeof(float);
   if (!gemm->epilogue.kernel) return;

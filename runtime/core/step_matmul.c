@@ -8,7 +8,7 @@
 #include "steps.h"
 
 enum {
-  LEAST_STRIPS = 8 /* of a unit: packing its panels then costs less than an eighth of using them */
+  LEAST_STRIPS = 8 /* of a unit, so that packing its panels is worth it */
 };
 
 /* Packed panels of a group: with a strip they stay in the second-level cache. */

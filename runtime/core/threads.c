@@ -31,7 +31,7 @@ enum {
   CACHE_LINE = 64,
   ACTIVE_BITS = 10, /* of the signal: POOL_MAX_THREADS fits */
   WORKER_STACK = 512 << 10,
-  NS_BEFORE_YIELDING = 2000 /* a barrier is rarely later; with fewer CPUs than threads the other must get one */
+  NS_BEFORE_YIELDING = 2000 /* with more threads than CPUs, the one that is waited for needs this CPU */
 };
 
 struct tfm_pool {

@@ -1,7 +1,11 @@
-/* Beam search, as transformers does it. The items of a batch do not influence each other, and an item
+/* Beam search, as Hugging Face transformers does it. The items of a batch do not influence each other, and an item
  * that is done leaves the batch.
  *
+ * In: processed rows of logits. Out: the best num_return_sequences rows of each item, the best first, with their
+ * scores. Refused: an item all of whose candidates are forbidden.
+ *
  * A step of an item of length L, with K beams:
+ *
  *  1. The best candidates, beam's sum + log probability of the token; equal ones: the lower beam, then the lower token.
  *  2. Those of the best K that have ended become finished, with the score sum / (L + 1 - start) ^ length_penalty; the
  *     best K finished are kept.
@@ -11,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "logit_row.h"
 #include "generation.h"
+#include "logit_row.h"
 
 #define NEVER (-1e9) /* the sum of a beam that does not exist; real ones stay far above it */
 
@@ -56,6 +60,7 @@ static bool is_good(const Search *s, HeapEntry entry) {
   return s->n_candidates < s->g->heap_size || heap_is_before(s->g->heap[0], entry);
 }
 
+/* Until the heap is full, entries are only collected; ordering it once is cheaper than keeping it ordered. */
 static void take(Search *s, HeapEntry entry) {
   HeapEntry *heap = s->g->heap;
   const int64_t size = s->g->heap_size;
@@ -68,8 +73,8 @@ static void take(Search *s, HeapEntry entry) {
   if (s->n_candidates == size) heap_order(heap, size);
 }
 
-/* No score up to this one is good enough. It is a little lower than need be, because scores are rounded; those above it
- * are looked at one by one. */
+/* A bound below which no score is good enough. It is a little lower than need be, by 1e-6 of the magnitudes that were
+ * added, because scores are rounded to f32; those above it are compared one by one. */
 static float worst_score(const Search *s, const RowScores *row, double sum) {
   if (s->n_candidates < s->g->heap_size) return -INFINITY;
   const double worst = -s->g->heap[0].key;
@@ -77,6 +82,7 @@ static float worst_score(const Search *s, const RowScores *row, double sum) {
   return (float)(worst - sum + row->shift - error);
 }
 
+/* The bound rises with every candidate that is taken, so it is computed again only then. */
 static void take_block(Search *s, const RowScores *row, double sum, int64_t first_id, int64_t first) {
   const int64_t end = first + ROW_BLOCK < s->g->vocab ? first + ROW_BLOCK : s->g->vocab;
   float worst = worst_score(s, row, sum);
@@ -89,6 +95,7 @@ static void take_block(Search *s, const RowScores *row, double sum, int64_t firs
   }
 }
 
+/* Blocks whose bound cannot win are skipped, which is most of them after the first beam. */
 static void take_beam(Search *s, const RowScores *row, double sum, int64_t first_id) {
   const Generation *g = s->g;
   for (int64_t i = 0; i < row->n_changed; i++) {
@@ -102,7 +109,8 @@ static void take_beam(Search *s, const RowScores *row, double sum, int64_t first
   }
 }
 
-/* All candidates that are possible are in the heap: those that are not follow, -inf, the lower beam and token first. */
+/* Where fewer candidates are possible than the heap holds, impossible ones follow, with -inf, the lower beam and token
+ * first, as a sort of all candidates would order them. */
 static void fill_up(Search *s) {
   HeapEntry *heap = s->g->heap;
   const int64_t n_possible = s->n_candidates;
@@ -114,6 +122,8 @@ static void fill_up(Search *s) {
   if (n_possible < s->n_candidates) heap_order(heap, s->n_candidates);
 }
 
+/* In the first step all beams of an item are the same row, which was asked for once; the sums of all beams but the
+ * first are NEVER. The heap gives the worst candidate first, so the list is filled from its end. */
 static tfm_status collect_candidates(Search *s, const Beams *beams) {
   Generation *g = s->g;
   RowScores row;
@@ -150,19 +160,20 @@ static void copy_row(const Search *s, const Beams *beams, BeamRows *to, int64_t 
   score_row(&to->scores, row)[n] = last->sum == -INFINITY ? -INFINITY : (float)(last->sum - before);
 }
 
-/* The power may be infinite or 0 for penalties that no one means; a score is never NaN. */
+/* The power may be infinite or 0 for absurd penalties; the two cases that would give NaN are returned as they are. */
 static double score_of(const Generation *g, double sum, int64_t new_length) {
   if (sum == 0 || sum == -INFINITY) return sum;
   return sum / pow((double)new_length, g->options.length_penalty);
 }
 
+/* The next slot while fewer than K are finished, else that of the worst. */
 static int64_t free_slot(const Search *s, const Beams *beams) {
   int64_t n = beams->n_finished;
   return n < s->g->beams ? n : beams->finished[n - 1].slot;
 }
 
-/* Keeps beam number `beam`, and the token that follows, if there is one, if it is among the best; of equal scores the
- * one that finished first is better. */
+/* Adds beam number `beam`, with the token that follows if there is one, to the finished rows if it is among the best
+ * K; of equal scores the one that finished first is better. The row that drops out gives its slot. */
 static void finish(Search *s, Beams *beams, int64_t item, double score, int64_t beam, const Candidate *last) {
   const int64_t k = s->g->beams;
   int64_t place = beams->n_finished;
@@ -176,6 +187,7 @@ static void finish(Search *s, Beams *beams, int64_t item, double score, int64_t 
   copy_row(s, beams, &s->finished, item * k + slot, item * k + beam, last);
 }
 
+/* With early stopping nothing is added once K are finished, as in transformers. */
 static void finish_ended(Search *s, Beams *beams, int64_t item) {
   const Generation *g = s->g;
   const int64_t new_length = beams->length + 1 - g->items[item].start;
@@ -190,6 +202,7 @@ static void finish_ended(Search *s, Beams *beams, int64_t item) {
 
 static double running_sum(const Candidate *c) { return c->has_ended ? c->sum + NEVER : c->sum; }
 
+/* An insertion into K places; candidates come in order of their sums, so most are appended. */
 static void keep_best(Search *s) {
   const int64_t k = s->g->beams;
   int64_t n = 0;
@@ -204,6 +217,7 @@ static void keep_best(Search *s) {
   }
 }
 
+/* Rows are copied from `running` to `next`, because several beams may continue the same one. */
 static void run_on(Search *s, Beams *beams, int64_t item) {
   const int64_t k = s->g->beams;
   for (int64_t i = 0; i < k; i++) {
@@ -217,6 +231,8 @@ static void run_on(Search *s, Beams *beams, int64_t item) {
 
 // ---- 4: the end ----
 
+/* With TFM_EARLY_NEVER and a positive penalty a longer row may score higher, so the best running beam is judged at its
+ * greatest length. */
 static bool is_done(const Search *s, const Beams *beams, int64_t item) {
   const Generation *g = s->g;
   const Item *row = &g->items[item];
@@ -230,6 +246,7 @@ static bool is_done(const Search *s, const Beams *beams, int64_t item) {
   return !(best > beams->finished[g->beams - 1].score);
 }
 
+/* At the greatest length every candidate counts as ended. */
 static tfm_status advance(Search *s, int64_t item) {
   Generation *g = s->g;
   Beams *beams = &s->items[item];
@@ -270,6 +287,7 @@ static bool reserve(Search *s) {
          reserve_rows(&s->finished, longest + 1);
 }
 
+/* One call for the rows of all items that are not done. */
 static tfm_status step(Search *s) {
   Generation *g = s->g;
   if (!reserve(s)) return generation_no_memory(g);
@@ -292,7 +310,7 @@ static bool any_running(const Search *s) {
   return false;
 }
 
-/* After a stop by the caller: beams are finished as they are. */
+/* After a stop by on_token, running beams are finished as they are. */
 static void finish_running(Search *s, int64_t item) {
   const Generation *g = s->g;
   Beams *beams = &s->items[item];
@@ -334,6 +352,7 @@ static void free_rows(BeamRows *rows) {
   token_rows_free(&rows->scores);
 }
 
+/* The first beam of each item has the sum 0, the others NEVER: so the first candidates all come from one row. */
 static bool make(Search *s) {
   Generation *g = s->g;
   const int64_t rows = g->n_items * g->beams;

@@ -1,4 +1,13 @@
-/* The call for the logits of some rows. */
+/* The call for the logits of some rows: all logits, or the best tokens alone.
+ *
+ * In: rows that a loop has added. Out: logits with their bounds and, in beam search, the logsumexp of each row
+ * (Generation.shifts), or the best tokens of each row. Refused: logits that are NaN or +inf or all -inf, and a
+ * logsumexp that is not finite.
+ *
+ * A model that has `best` need not give a matrix of logits. All tokens that the options may concern are then set
+ * apart: the model gives their logits one by one, they are processed like those of a whole row, and compete with the
+ * best of the rest. The tokens that are chosen are therefore the same as from all logits: any other token keeps its
+ * logit, and is among the best if it could win. */
 #include <math.h>
 #include <string.h>
 
@@ -7,22 +16,25 @@
 
 // ---- the best tokens in place of all logits ----
 
-/* How many of a row are looked at. Of the candidates of a beam search all could be of one row. */
+/* How many tokens of a row can matter: all candidates of a beam search may come from one row. */
 static int64_t tokens_wanted(const Generation *g) { return g->beams == 1 ? 1 : g->heap_size; }
 
+/* Sampling needs all probabilities, on_scores gets all scores, and in greedy decoding the score of a token needs the
+ * sum over all. In beam search that sum must come from the model. */
 static bool is_possible(const Generation *g) {
   const tfm_generate_options *o = &g->options;
   if (!g->model->best || o->on_scores || tokens_wanted(g) > g->model->most_best) return false;
   return g->beams == 1 ? !o->do_sample && !o->return_token_scores : g->model->gives_logsumexp;
 }
 
-/* What a row holds may be forbidden (as the end of an n-gram) or penalised. */
+/* Whether tokens of the row itself may be forbidden (as the end of an n-gram) or penalised. */
 static bool concerns_own_tokens(const tfm_generate_options *o) {
   return o->no_repeat_ngram_size != 0 || o->repetition_penalty != 1;
 }
 
 static bool concerns_ends(const tfm_generate_options *o) { return o->min_new_tokens > 0 || o->min_length > 0; }
 
+/* NULL in `apart` saves the model the look at each token where no option concerns any. */
 bool best_make(Generation *g) {
   const tfm_generate_options *o = &g->options;
   if (!is_possible(g)) return true;
@@ -46,7 +58,7 @@ static void set_list_apart(const Generation *g, uint64_t *apart, const tfm_token
   for (uint64_t i = 0; i < list->n; i++) set_apart(g, apart, list->tokens[i]);
 }
 
-/* Every token that process_row may touch; what it forces needs no score. */
+/* Every token that process_row may touch. A token that it forces needs no logit. */
 static void choose_apart(const Generation *g, int64_t row) {
   const tfm_generate_options *o = &g->options;
   uint64_t *apart = apart_of(g, row);
@@ -59,6 +71,7 @@ static void choose_apart(const Generation *g, int64_t row) {
 
 static const tfm_best_token *best_of(const Generation *g, int64_t row) { return g->best + row * g->n_best; }
 
+/* A token that is impossible is no candidate. */
 static void add_changed(Generation *g, RowScores *row, int64_t token, float score) {
   if (score > -INFINITY) g->changed[row->n_changed++] = (ChangedScore){token, (float)((double)score - row->shift)};
 }
@@ -72,6 +85,7 @@ static void add_apart(Generation *g, int64_t number, RowScores *row) {
     }
 }
 
+/* A logsumexp that is not finite would make every score of the row NaN. */
 static tfm_status take_sum(Generation *g, int64_t row, double sum) {
   g->shifts[row] = sum;
   if (isfinite(sum)) return TFM_OK;
@@ -79,6 +93,7 @@ static tfm_status take_sum(Generation *g, int64_t row, double sum) {
                            (long long)g->row_lengths[row]);
 }
 
+/* A row whose best is -inf may still have tokens that are set apart; only if those are -inf too is it refused. */
 static tfm_status take_best(Generation *g, int64_t number) {
   const float most = best_of(g, number)->logit;
   if (isnan(most)) return generation_refuse_scores(g, number, false);
@@ -88,6 +103,7 @@ static tfm_status take_best(Generation *g, int64_t number) {
   return g->logsumexp ? take_sum(g, number, (double)g->logsumexp[number]) : TFM_OK;
 }
 
+/* Row by row afterwards, so that the first row that is refused is the one that is named. */
 static tfm_status call_best(Generation *g, const tfm_step_rows *rows) {
   const tfm_best_call call = {g->n_best, g->best, g->apart, g->scores, g->logsumexp};
   for (int64_t row = 0; g->apart && row < g->n_rows; row++) choose_apart(g, row);
@@ -96,7 +112,7 @@ static tfm_status call_best(Generation *g, const tfm_step_rows *rows) {
   return status;
 }
 
-// ---- the call for scores ----
+// ---- the call for all logits ----
 
 void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length) {
   int64_t row = g->n_rows++;
@@ -119,7 +135,7 @@ static void scan_part(void *context, int64_t part, int64_t parts) {
   }
 }
 
-/* Waking a thread costs some microseconds: so many scores are looked at meanwhile. */
+/* Waking a thread costs some microseconds, in which one thread scans about so many logits. */
 enum { WORTH_SHARING = 1 << 17 };
 
 static void scan_rows(Generation *g) {
@@ -133,7 +149,8 @@ static bool has_nan(const float *bounds, int64_t n) {
   return is_nan;
 }
 
-/* NaN and +inf are no scores; -inf is that of a token which is never said. */
+/* Checks a row of logits and finds its shift. -inf is the logit of a token that is impossible; NaN and +inf are
+ * refused. */
 static tfm_status take_row(Generation *g, int64_t row) {
   const int64_t n_blocks = row_blocks(g->vocab);
   const float *bounds = g->bounds + row * n_blocks;
@@ -154,6 +171,7 @@ tfm_status generation_call(Generation *g) {
   return status;
 }
 
+/* A row of best tokens becomes a list: those that were set apart, after what the options did to them, and the best. */
 tfm_status generation_process_row(Generation *g, int64_t number, RowScores *row) {
   tfm_status status = process_row(g, number, row);
   if (status != TFM_OK || !g->best || !row->n_blocks) return status; /* no blocks: a token is forced */

@@ -5,8 +5,8 @@
  * forbidden. When a call fails, nothing is returned and all memory is given back. */
 #include <stdlib.h>
 
-#include "logit_row.h"
 #include "generation.h"
+#include "logit_row.h"
 
 // ---- beginning and end ----
 
@@ -30,6 +30,9 @@ static bool make_room(Generation *g, int64_t rows) {
          (g->logsumexp || !wants_sums) && g->changed && g->stamps && g->heap;
 }
 
+/* Beam search looks at max(2, 1 + ends) * beams candidates, as transformers does: even if all ends are among them, as
+ * many others as there are beams remain. The heap also serves top_k of sampling, which may want the whole
+ * vocabulary. */
 static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_error *error) {
   g->error = error;
   g->n_items = g->prompts->n;
@@ -65,6 +68,7 @@ tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prom
 
 // ---- the first step ----
 
+/* One call for all prompts; greedy decoding reports its probabilities without the restrictions of sampling. */
 static tfm_status first_step(Generation *g, float *probabilities) {
   for (int64_t i = 0; i < g->n_items; i++)
     generation_add_row(g, i, -1, g->prompts->tokens + i * g->prompts->width, g->items[i].start);

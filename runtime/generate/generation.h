@@ -1,4 +1,10 @@
-/* Generation: what the parts of the decoding loop share while it runs. */
+/* Generation: the state that the parts of the decoding loop share while tfm_generate runs.
+ *
+ * generate.c makes a Generation and calls one of the loops (sample.c, beam.c). A loop adds rows, asks the model for
+ * their logits (call.c), and looks at one row after the other: the options change its logits (process.c), then a token
+ * is chosen. rows.c has memory, refusals and the result, options.c the options. Calls go in this direction only. All
+ * memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result, which becomes
+ * the caller's. */
 #ifndef TFM_RUNTIME_GENERATION_H
 #define TFM_RUNTIME_GENERATION_H
 
@@ -7,7 +13,10 @@
 #include "error.h"
 #include "tfm/generate.h"
 
-// ---- a binary heap: its root has the largest key, and of equal keys the largest id; no key is NaN ----
+// ---- a binary heap ----
+
+/* The root has the largest key, and of equal keys the largest id; no key is NaN. Searches for the n best store negative
+ * keys: the root is then the worst of the best so far, which the next candidate must beat. */
 
 typedef struct HeapEntry {
   double key;
@@ -40,18 +49,18 @@ static inline HeapEntry heap_pop(HeapEntry *heap, int64_t n) {
 
 // ---- a generation ----
 
-typedef struct Item { /* a row of the batch */
-  int64_t start, limit; /* the length of its prompt; that of the whole row at most */
+typedef struct Item { /* an item of the batch */
+  int64_t start, limit; /* tokens of its prompt; of the whole row, at most */
   int64_t padding;      /* tokens at its beginning that are padding */
 } Item;
 
-/* Rows of tokens that grow: row i begins at tokens + i * stride. */
+/* n rows of tokens that grow: row i begins at tokens + i * stride. */
 typedef struct TokenRows {
   int32_t *tokens;
   int64_t n, stride;
 } TokenRows;
 
-typedef struct ChangedScore {
+typedef struct ChangedScore { /* a token whose score is not the model's logit less the shift */
   int64_t token;
   float score;
 } ChangedScore;
@@ -62,19 +71,19 @@ typedef struct Generation {
   tfm_generate_options options; /* complete and legal */
   int32_t pad;
   int64_t n_items, vocab, beams;
-  int64_t widest; /* start */
+  int64_t widest; /* the longest prompt */
   Item *items;
-  /* The call for scores: rows are added to it, then it is made. */
+  /* The call for logits: rows are added to it, then it is made. */
   int64_t n_rows;
   const int32_t **row_tokens;
   int64_t *row_lengths, *row_items, *row_parents;
-  float *scores; /* [n_rows][vocab] */
-  float *bounds; /* [n_rows][blocks]: the largest score of each ROW_BLOCK tokens */
-  float *logsumexp; /* [n_rows], if the model gives them */
-  double *shifts;  /* [n_rows]: what is taken from each score: in beam search the log of the sum of exponentials, else 0 */
+  float *scores; /* [n_rows][vocab]: logits, which process_row changes in place */
+  float *bounds; /* [n_rows][blocks]: the largest logit of each ROW_BLOCK tokens */
+  float *logsumexp; /* [n_rows], if the model gives it; else NULL */
+  double *shifts;   /* [n_rows]: what is taken from each logit: in beam search the logsumexp, else 0 */
   ChangedScore *changed;   /* [vocab]: of the row that is looked at */
   uint32_t *stamps, stamp; /* [vocab]: which tokens stand in a row */
-  /* In place of scores and bounds, if `best` is there: see process.c. */
+  /* In place of scores and bounds, if `best` is there: see call.c. */
   tfm_best_token *best;    /* [n_rows][n_best] */
   int64_t n_best;
   uint64_t *apart;         /* [n_rows][row_words]; NULL: the options concern no tokens */
@@ -86,37 +95,50 @@ typedef struct Generation {
   tfm_error *error;
 } Generation;
 
-/* Memory of the generation, zeroes; NULL if there is none. */
+// ---- rows.c ----
+
+/* Memory that is freed with the generation, filled with zeroes; NULL: there is none. */
 void *generation_allocate(Generation *g, int64_t count, size_t size);
 tfm_status generation_no_memory(Generation *g);
+/* TFM_E_INPUT with this message. */
 tfm_status generation_refuse(Generation *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The length of the longest row, or so much of it that a longer one is rare. */
+/* The room that rows begin with: the length of the longest row, or enough that a longer one is rare. */
 int64_t generation_first_length(const Generation *g);
-/* Room for n rows of `length`; false: no memory. Freed by token_rows_free. */
+/* Room for n rows of `length`, which the caller frees with token_rows_free. False: no memory. */
 bool token_rows_make(TokenRows *rows, int64_t n, int64_t length);
-bool token_rows_reserve(TokenRows *rows, int64_t length); /* rows that were not made stay so */
+/* Makes rows longer, if need be. Rows that were not made stay unmade. False: no memory; the rows are as they were. */
+bool token_rows_reserve(TokenRows *rows, int64_t length);
 void token_rows_free(TokenRows *rows);
 static inline int32_t *token_row(const TokenRows *rows, int64_t i) { return rows->tokens + i * rows->stride; }
 /* Rows that hold the scores of tokens in place of tokens. */
 static inline float *score_row(const TokenRows *rows, int64_t i) { return (float *)(void *)token_row(rows, i); }
+/* Copies the prompt of an item to the beginning of a row. */
 void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row);
 
+// ---- call.c ----
+
+/* Adds a row of `length` tokens to the call. `tokens` must stay valid until the call is made. */
 void generation_add_row(Generation *g, int64_t item, int64_t parent, const int32_t *tokens, int64_t length);
-/* Asks the model for the scores of the rows that were added, and passes over them once, or for their best; a row whose
- * scores are no numbers is an error. */
+/* Asks the model for the logits of the rows that were added and finds their bounds, or asks for their best tokens. A
+ * row whose logits are NaN or +inf, or all -inf, is an error. */
 tfm_status generation_call(Generation *g);
-/* Scores of a row of the call that are no numbers, or all -inf. */
+/* Refusals of a row of the call: logits that are NaN or +inf, or all -inf. */
 tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers);
-/* All tokens of a row are forbidden: there is nothing to choose. */
+/* Every token of a row is forbidden, so there is nothing to choose. */
 tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length);
 static inline float *generation_row_scores(const Generation *g, int64_t row) { return g->scores + row * g->vocab; }
 bool generation_is_eos(const Generation *g, int64_t token);
 
-/* options.c: completes and checks the options against the prompts. */
+// ---- options.c ----
+
+/* Completes the options and checks them against the vocabulary and the prompts; fills the items. */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given);
-/* process.c: the scores of one row, as a token is chosen from them. That of a token is scores[token] - shift; or,
- * for the tokens in Generation.changed, the one there, and scores[token] is -inf. */
+// ---- process.c ----
+
+/* The scores of one row, from which a token is chosen. The score of a token is scores[token] - shift, or, for the
+ * tokens in Generation.changed, the one there, and scores[token] is then -inf. So only the tokens that the options
+ * concern are touched, and not the whole vocabulary. */
 typedef struct RowScores {
   float *scores;
   float *bounds;    /* of each block: no score is greater */
@@ -129,32 +151,38 @@ static inline float row_score(const RowScores *row, int64_t token) {
   return (float)((double)row->scores[token] - row->shift);
 }
 
-/* What the options do to row `number` of a call for scores. The row is valid until the next one is processed. */
+/* What the options do to row `number` of the call. The row is valid until the next one is processed. */
 tfm_status process_row(Generation *g, int64_t number, RowScores *row);
-/* Writes all scores where they belong: no token is changed, the shift is 0, the bounds are the largest. */
+/* Writes all scores into row->scores: then no token is changed, the shift is 0, and the bounds are exact. */
 void row_settle(const Generation *g, RowScores *row);
 /* The token with the largest score, the lowest of equal ones, if the shift is 0; TFM_NO_TOKEN: all are forbidden. */
 int64_t row_best(const Generation *g, const RowScores *row);
-/* process.c: what greedy decoding and beam search ask for in place of scores, if the model and the options allow it. */
-bool best_make(Generation *g); /* room, if they do; false: no memory */
+// ---- call.c: the best tokens in place of all logits ----
+
+/* Decides whether the loop asks for the best tokens alone, and makes room for them. False: no memory. */
+bool best_make(Generation *g);
+/* process_row for a row of either kind of call; all tokens of a row of best tokens are changed ones. */
 tfm_status generation_process_row(Generation *g, int64_t number, RowScores *row);
-/* sample.c: rows without a shift, of which some token is allowed. */
+// ---- sample.c: rows without a shift, of which some token is allowed ----
+
 void sample_restrict(Generation *g, RowScores *row); /* temperature, top_k, top_p */
-/* The scores are overwritten, here and by a draw. */
+/* What a token is drawn from. Overwrites the scores, as a draw does. */
 void sample_probabilities(const Generation *g, const RowScores *row, float *probabilities);
 
-typedef struct Stream { /* PCG-XSH-RR 64/32 (O'Neill 2014) */
+typedef struct Stream { /* PCG-XSH-RR 64/32 (O'Neill, PCG, 2014) */
   uint64_t state, increment;
 } Stream;
 
 Stream stream_new(uint64_t seed, uint64_t number);
-/* The token that is drawn; the log of its probability. */
+/* The token that is drawn; *score is the log of its probability. */
 int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream, float *score);
 
-/* The loops. Both fill `generated`, whose memory is the caller's from then on, even after an error. */
+// ---- the loops ----
+
+/* Both fill `generated`, whose memory is the caller's from then on, even after an error. */
 tfm_status generate_single(Generation *g, tfm_generated *generated);
 tfm_status generate_beams(Generation *g, tfm_generated *generated);
-/* Memory for n rows of `width` tokens, all padding. */
+/* rows.c: memory for n rows of `width` tokens, all padding. */
 tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, int64_t width, bool has_scores);
 
 #endif

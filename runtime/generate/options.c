@@ -2,7 +2,7 @@
  *
  * In: what the caller gave, the prompts, the size of the vocabulary. Out: complete options, and where each row starts
  * and must end. Refused, before the model runs: values out of their range, tokens that do not exist, rows without room
- * for a token. */
+ * for a token. Messages name the option as Hugging Face transformers does. */
 #include <math.h>
 #include <string.h>
 
@@ -39,8 +39,7 @@ typedef struct Range {
 #define ABOVE_TO(least, most) ((Range){least, most, true})
 #define ANY ((Range){-INFINITY, INFINITY, false})
 
-/* The checks of the kinds of generate_options.def. `initial` is the value of an option that nobody set. */
-
+/* A value that equals the default is legal even outside the range: it says that nobody set the option. */
 static tfm_status check_count(Generation *g, const char *name, const int64_t *value, const int64_t *initial,
                               Range range) {
   if (*value == *initial || (*value >= (int64_t)range.least && *value <= (int64_t)range.most)) return TFM_OK;
@@ -48,6 +47,7 @@ static tfm_status check_count(Generation *g, const char *name, const int64_t *va
                            (long long)range.least, (long long)range.most);
 }
 
+/* NaN fails every comparison and is refused with the others. */
 static tfm_status check_real(Generation *g, const char *name, const double *value, const double *initial, Range range) {
   bool is_within = range.is_open ? *value > range.least : *value >= range.least;
   if (*value == *initial || (is_within && *value <= range.most && isfinite(*value))) return TFM_OK;
@@ -122,6 +122,7 @@ static tfm_status check_combinations(Generation *g) {
 
 // ---- rows ----
 
+/* What is wrong with one row: its number is part of every message. */
 static tfm_status check_room(Generation *g, int64_t row) {
   const Item *item = &g->items[row];
   const tfm_generate_options *o = &g->options;
@@ -146,6 +147,7 @@ static tfm_status check_room(Generation *g, int64_t row) {
   return TFM_OK;
 }
 
+/* The longest row that may grow from a prompt of `start` tokens; INT64_MAX where the sum is larger. */
 static int64_t limit_of(const tfm_generate_options *options, int64_t start) {
   if (options->max_new_tokens == -1 && options->max_length != -1) return options->max_length;
   int64_t more = options->max_new_tokens != -1 ? options->max_new_tokens : TFM_DEFAULT_NEW_TOKENS, limit;
@@ -159,6 +161,7 @@ int64_t tfm_decoder_longest_row(const tfm_generate_options *options, int64_t sta
   return limit < start ? start : limit > TFM_DECODER_MOST ? TFM_DECODER_MOST : limit;
 }
 
+/* Where each row starts and must end, from the prompts and the options. */
 static tfm_status read_rows(Generation *g) {
   const tfm_prompts *prompts = g->prompts;
   tfm_status status = TFM_OK;
@@ -173,6 +176,8 @@ static tfm_status read_rows(Generation *g) {
   return status;
 }
 
+/* A caller that was compiled with a shorter struct leaves the later options at their defaults. Temperature 0 is greedy
+ * decoding: dividing by it would give NaN. */
 tfm_status generation_read_options(Generation *g, const tfm_generate_options *given) {
   size_t size = given && given->struct_size ? given->struct_size : sizeof *given;
   tfm_generate_defaults(&g->options);

@@ -1,14 +1,11 @@
-/* The logits of one row: passes over all of them, what the options do to them, and choosing among the best alone.
+/* What the options do to the logits of one row.
  *
- * The options apply in the order of transformers: repetition, repeated n-grams, least length, forced first and last
- * token, suppressed tokens, the caller's own function. Nothing is normalised again afterwards. Only the tokens
+ * The options apply in the order of transformers: repetition penalty, repeated n-grams, least length, forced first and
+ * last token, suppressed tokens, the caller's own function. Nothing is normalised again afterwards. Only the tokens
  * concerned are touched: a forbidden token becomes -inf where it stands; a token with another score becomes -inf too,
- * and its new score goes to the list of changed ones. Forbidding comes first, so a forbidden token is never changed;
- * the result does not depend on that order, because -inf stays what it is.
- *
- * A model that has `best` gives no matrix of logits. All tokens that the options may concern are then set apart: the
- * model gives their logits one by one, they are processed like those of a whole row, and compete with the best of the
- * rest. So the tokens are the same as those that the whole row gives. */
+ * and its new score goes to the list of changed ones. Forbidding comes first, so that a forbidden token is never
+ * changed; the result does not depend on that order, because -inf stays what it is. Refused: scores that on_scores has
+ * made NaN or +inf. */
 #include "logit_row.h"
 
 #include <math.h>
@@ -18,14 +15,18 @@
 
 // ---- what the options do ----
 
-/* Ids beyond the scores may stand in a row (a start token of its own), they have no score. */
+/* A row may hold ids beyond the vocabulary, such as a start token of its own: they have no score. */
 static bool is_scored(const Generation *g, int32_t token) { return token >= 0 && token < g->vocab; }
 
+/* A new score that the shift and the bounds know nothing of. */
 static void change(Generation *g, RowScores *row, int64_t token, float score) {
   row->scores[token] = -INFINITY;
   g->changed[row->n_changed++] = (ChangedScore){token, score};
 }
 
+/* Each token once, however often it stands in the row: stamps mark those that were seen, and a new stamp clears all
+ * marks at once. Padding in front is not part of the text. A negative score is multiplied, a positive one divided:
+ * both make the token less likely (Keskar et al., CTRL, 2019). */
 static void penalise_repetition(Generation *g, RowScores *row, const int32_t *tokens, int64_t length) {
   const float penalty = (float)g->options.repetition_penalty;
   g->stamp++;
@@ -37,6 +38,7 @@ static void penalise_repetition(Generation *g, RowScores *row, const int32_t *to
   }
 }
 
+/* Where the last n - 1 tokens stood before, the token that followed them is forbidden. */
 static void forbid_ngrams(const Generation *g, float *scores, const int32_t *tokens, int64_t length) {
   const int64_t n = g->options.no_repeat_ngram_size;
   const int32_t *tail = tokens + length - n + 1;
@@ -51,7 +53,7 @@ static void forbid(float *scores, const tfm_token_list *list) {
   for (uint64_t i = 0; i < list->n; i++) scores[list->tokens[i]] = -INFINITY;
 }
 
-/* This token alone has a score, 0. It may be suppressed all the same. */
+/* Only this token has a score, 0; if it is suppressed, no token has one. */
 static void force(Generation *g, RowScores *row, int64_t token) {
   row->n_blocks = row->n_changed = 0;
   for (uint64_t i = 0; i < g->options.suppress_tokens.n; i++)
@@ -70,6 +72,8 @@ void row_settle(const Generation *g, RowScores *row) {
   row->shift = 0;
 }
 
+/* The caller sees all scores at once, so the row is settled first. It may write anything, so the row is checked
+ * again. */
 static tfm_status ask_caller(Generation *g, RowScores *row, const int32_t *tokens, int64_t length) {
   row_settle(g, row);
   g->options.on_scores(g->options.on_scores_user, row->item, tokens, length, row->scores);
@@ -94,6 +98,8 @@ tfm_status process_row(Generation *g, int64_t number, RowScores *row) {
   return o->on_scores ? ask_caller(g, row, tokens, length) : TFM_OK;
 }
 
+/* Blocks whose bound is below the best so far are skipped; of equal scores the lowest token wins, whichever list it
+ * comes from. */
 int64_t row_best(const Generation *g, const RowScores *row) {
   float most = -INFINITY;
   int64_t best = TFM_NO_TOKEN;

@@ -1,4 +1,7 @@
-/* What every part of a generation uses: its memory, its errors, rows of tokens that grow, and the result. */
+/* What every part of a generation uses: its memory and refusals, rows of tokens that grow, and the result.
+ *
+ * Memory comes from the C library, not from a context's allocator: tfm_generate knows no context, and its result is
+ * freed by tfm_generated_free alone. */
 #include <stdlib.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +11,7 @@
 
 // ---- memory and errors ----
 
+/* The blocks are listed in the generation, which frees all of them at its end, also after an error. */
 void *generation_allocate(Generation *g, int64_t count, size_t size) {
   void *block = calloc(count > 0 ? (size_t)count : 1, size);
   if (block) g->blocks[g->n_blocks++] = block;
@@ -28,7 +32,7 @@ tfm_status generation_refuse(Generation *g, const char *format, ...) {
 }
 
 int64_t generation_first_length(const Generation *g) {
-  enum { ROOM = 4096 }; /* new tokens */
+  enum { ROOM = 4096 }; /* new tokens; max_length may be 2^31 without meaning it */
   int64_t longest = g->widest + 1;
   for (int64_t i = 0; i < g->n_items; i++) longest = g->items[i].limit > longest ? g->items[i].limit : longest;
   return longest < g->widest + ROOM ? longest : g->widest + ROOM;
@@ -42,6 +46,7 @@ bool token_rows_make(TokenRows *rows, int64_t n, int64_t length) {
   return rows->tokens != NULL;
 }
 
+/* Doubles the room, so that the cost of copying stays in proportion to the tokens. */
 bool token_rows_reserve(TokenRows *rows, int64_t length) {
   if (length <= rows->stride || !rows->tokens) return true;
   TokenRows wider;
@@ -60,6 +65,7 @@ void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row) {
   memcpy(row, prompt, (size_t)g->items[item].start * sizeof *row);
 }
 
+/* Lists of ends have one or two tokens. */
 bool generation_is_eos(const Generation *g, int64_t token) {
   for (uint64_t i = 0; i < g->options.eos_token_ids.n; i++)
     if (g->options.eos_token_ids.tokens[i] == token) return true;
@@ -79,6 +85,8 @@ tfm_status generation_refuse_row(Generation *g, int64_t item, int64_t length) {
 
 // ---- the result ----
 
+/* One element more than needed, because calloc of nothing may return NULL. What was made before a failure is freed by
+ * tfm_generate. */
 tfm_status generated_make(Generation *g, tfm_generated *generated, int64_t n, int64_t width, bool has_scores) {
   int64_t elements;
   if (__builtin_mul_overflow(n, width, &elements)) return generation_no_memory(g);

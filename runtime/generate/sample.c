@@ -1,19 +1,22 @@
 /* Greedy decoding and sampling: one row per item. A row that has ended leaves the batch and costs nothing more.
  *
- * In: processed rows of logits. Out: a token for each, with the log of its probability.
+ * In: processed rows of logits. Out: a token for each, with the log of its probability. Refused: a row all of whose
+ * tokens are forbidden.
  *
  * The generator is PCG-XSH-RR 64/32: state = state * 6364136223846793005 + increment; from the old state x the output
- * is (x >> 18 ^ x) >> 27, 32 bits of it, rotated right by x >> 59. Stream number i has the increment 2 i + 1; it starts
- * from state 0 with a step, the seed added, a step. A draw takes two outputs, the first as the upper half; the upper 53
- * bits make a number u in [0, 1). The token at which the running sum of the probabilities first exceeds u is taken. */
+ * is (x >> 18 ^ x) >> 27, 32 bits of it, rotated right by x >> 59. Stream number i has the increment 2 i + 1; it
+ * starts from state 0 with a step, the seed added, a step. A draw takes two outputs, the first as the upper half; the
+ * upper 53 bits make a number u in [0, 1). The token at which the running sum of the probabilities first exceeds u is
+ * taken. Each item has a stream of its own, so its tokens do not depend on which other items are in the batch. */
 #include <math.h>
 #include <string.h>
 
-#include "logit_row.h"
 #include "generation.h"
+#include "logit_row.h"
 
 // ---- random numbers ----
 
+/* The next 32 bits. */
 static uint32_t stream_next(Stream *stream) {
   uint64_t x = stream->state;
   stream->state = x * UINT64_C(6364136223846793005) + stream->increment;
@@ -29,6 +32,7 @@ Stream stream_new(uint64_t seed, uint64_t number) {
   return stream;
 }
 
+/* 53 bits: every double in [0, 1) with that spacing is equally likely. */
 static double stream_uniform(Stream *stream) {
   uint64_t high = stream_next(stream);
   return (double)((high << 32 | stream_next(stream)) >> 11) * 0x1p-53;
@@ -36,6 +40,7 @@ static double stream_uniform(Stream *stream) {
 
 // ---- what may be drawn ----
 
+/* In double, relative to the largest score, so that a low temperature gives -inf and never overflows to +inf. */
 static float tempered(float score, float most, double temperature) {
   return (float)(((double)score - (double)most) / temperature);
 }
@@ -70,7 +75,7 @@ static float find_kth(Generation *g, const RowScores *row, int64_t k) {
   return least;
 }
 
-/* Floats in their order as whole numbers. */
+/* The number of a float in the order of floats, so that a search can halve intervals of them; +0 and -0 are both 0. */
 static int64_t number_of(float x) {
   int32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -84,7 +89,9 @@ static float float_of(int64_t number) {
   return x;
 }
 
-/* The lowest score that the temperature makes equal to `score`. */
+/* The lowest score that the temperature makes equal to `score`: a high temperature rounds neighbours to the same
+ * number, and transformers, which applies it first, then keeps all of them. A binary search over all floats takes 32
+ * steps. */
 static float lowest_equal(float score, float most, double temperature) {
   const float wanted = tempered(score, most, temperature);
   int64_t below = number_of(-INFINITY) - 1, equal = number_of(score);
@@ -96,7 +103,7 @@ static float lowest_equal(float score, float most, double temperature) {
   return float_of(equal);
 }
 
-/* All that equal the k-th stay; so they do if the temperature makes them equal. */
+/* Keeps the k largest, and all that equal the k-th, also if only the temperature makes them equal. */
 static void keep_top_k(Generation *g, RowScores *row, float most) {
   const float kth = find_kth(g, row, g->options.top_k);
   keep_from(g, row, g->options.temperature == 1 ? kth : lowest_equal(kth, most, g->options.temperature));
@@ -112,8 +119,9 @@ static double weigh_list(const Generation *g, const RowScores *row) {
   return row_exp(row->scores, row->n_changed, most, row->scores);
 }
 
-/* From the largest down: a token stays while it and all smaller ones have together more than 1 - top_p; of equal ones
- * the higher token counts as larger. `total` is the sum of all weights, of those in no list too. */
+/* Nucleus sampling (Holtzman et al., 2020). From the largest down, a token stays while it and all smaller ones have
+ * together more than 1 - top_p; of equal ones the higher token counts as larger. `total` is the sum of all weights,
+ * including those of tokens that are not in the list. */
 static void keep_top_p(Generation *g, RowScores *row, double total) {
   int64_t n = 0, kept = 0;
   for (; n < row->n_changed; n++) g->heap[n] = (HeapEntry){(double)g->changed[n].score, n};
@@ -129,7 +137,8 @@ static void keep_top_p(Generation *g, RowScores *row, double total) {
   row->n_changed = kept;
 }
 
-/* A row of all tokens: those that have together no more than 1 - top_p because they are so small go at once. */
+/* Makes a row of all tokens a short list before it is sorted: tokens below (1 - top_p) * total / vocab have together
+ * no more than 1 - top_p, so none of them can stay. The margin of 0.001 covers rounding. */
 static double shorten(Generation *g, RowScores *row, float most) {
   const double total = row_exp_sum(row->scores, g->vocab, most);
   keep_from(g, row, most + (float)log((1 - g->options.top_p) * total / (double)g->vocab) - 0.001f);
@@ -137,6 +146,8 @@ static double shorten(Generation *g, RowScores *row, float most) {
   return total;
 }
 
+/* Temperature, top_k, top_p, in the order of transformers. top_k is applied first here, which gives the same tokens
+ * and leaves fewer to scale. */
 void sample_restrict(Generation *g, RowScores *row) {
   const tfm_generate_options *o = &g->options;
   if (!row->n_blocks) return; /* one token is forced */
@@ -156,7 +167,8 @@ void sample_restrict(Generation *g, RowScores *row) {
 
 // ---- the draw ----
 
-/* The weights of all tokens, or of those of the list, in the place of the scores; their sum. */
+/* Overwrites the scores with the weights exp(score - largest), of all tokens or of those of the list; returns their
+ * sum. */
 static double weigh(const Generation *g, const RowScores *row) {
   if (!row->n_blocks) return weigh_list(g, row);
   return row_exp(row->scores, g->vocab, row_max(row->bounds, row->n_blocks), row->scores);
@@ -169,6 +181,7 @@ void sample_probabilities(const Generation *g, const RowScores *row, float *prob
     probabilities[g->changed[i].token] = (float)((double)row->scores[i] / total);
 }
 
+/* Rounding may leave the sum of all weights below `at`; then the last token with a weight is taken. */
 int64_t sample_draw(const Generation *g, const RowScores *row, Stream *stream, float *score) {
   const double total = weigh(g, row), at = stream_uniform(stream) * total;
   const int64_t n = row->n_blocks ? g->vocab : row->n_changed;
@@ -226,6 +239,7 @@ static bool append(Generation *g, Single *s, int64_t item, int64_t token, float 
   return s->lengths[item] < g->items[item].limit && !generation_is_eos(g, token);
 }
 
+/* One call for all rows that are still running. Rows are made longer before their addresses go into the call. */
 static tfm_status ask(Generation *g, Single *s) {
   g->n_rows = 0;
   int64_t longest = 0;
@@ -243,6 +257,7 @@ static tfm_status ask(Generation *g, Single *s) {
   return status;
 }
 
+/* parents[i] is the row of the last call that item i continues, so that a model can continue its caches. */
 static tfm_status run(Generation *g, Single *s) {
   while (s->n_running && !g->is_stopped) {
     tfm_status status = ask(g, s);
@@ -259,6 +274,7 @@ static tfm_status run(Generation *g, Single *s) {
   return TFM_OK;
 }
 
+/* The result is as wide as its longest row. */
 static tfm_status collect(Generation *g, const Single *s, tfm_generated *generated) {
   int64_t width = g->n_items ? 0 : g->prompts->width;
   for (int64_t i = 0; i < g->n_items; i++) width = s->lengths[i] > width ? s->lengths[i] : width;
