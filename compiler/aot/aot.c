@@ -1,3 +1,4 @@
+/* In: the parts of a library. Out: objects, linked or not; code as text. See aot.h. */
 #include "aot/aot.h"
 
 #include <string.h>
@@ -20,7 +21,8 @@ static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) 
                         .text = request->text};
 }
 
-/* The object code of a module, which this consumes. NULL data after an error. */
+/* Returns the object code of a module, which this consumes. NULL data after an error. The bytes are copied to the
+ * arena, because LLVM's buffer would have to be freed by everyone who drops them. */
 static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const TargetInfo *target) {
   Bytes bytes = {0};
   LLVMTargetMachineRef machine = target_machine(diag, target);
@@ -35,8 +37,8 @@ static Bytes object_of(Arena *arena, Diag *diag, LLVMModuleRef module, const Tar
   return bytes;
 }
 
-/* The kernels of all programs. A library holds those of several instruction sets, so the suffix is part of their
- * names. */
+/* Emits the kernels of all programs of an instruction set. A library holds those of several sets, and equal specs have
+ * equal names, so the suffix makes the names differ. */
 static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, const LibraryPlans *plans) {
   const Plan kernels = library_kernels(arena, plans);
   LLVMModuleRef module = kernels_module(context, &kernels);
@@ -51,6 +53,8 @@ static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, cons
   return module;
 }
 
+/* Each object is generated for its own instruction set. What remains runs before the CPU is known, so it is generated
+ * for the baseline: it must not contain an instruction that the CPU may lack. */
 const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
   Bytes *objects = ARENA_ARRAY(arena, Bytes, request->n_plans + 1);
   LLVMContextRef context = LLVMContextCreate();
@@ -103,6 +107,7 @@ static bool add_assembly(Diag *diag, LLVMModuleRef module, const TargetInfo *tar
   return buffer != NULL;
 }
 
+/* IR and assembly are those of one plan, without a suffix: they are for reading. */
 bool code_text(Diag *diag, const Plan *plan, bool assembly, StrBuf *text) {
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef module = kernels_module(context, plan);

@@ -1,8 +1,9 @@
 /* AOT: a model compiled ahead of time, as a library that needs neither the compiler nor LLVM.
  *
  * In: plans of one model for one or more instruction sets, and packed weights if they are to be embedded. Out: object
- * code, a library and a header, as bytes; the caller writes the files. The same input gives the same bytes. Refuses
- * only what the tools refuse: LLVM without a back end, a C compiler that cannot be started or cannot link. */
+ * code, a library and a header, as bytes in the arena; the caller writes the files. The same input gives the same
+ * bytes: nothing of the machine, the time or the folder goes in. Refuses only what the tools refuse (DIAG_TOOL): LLVM
+ * without a back end, a C compiler that cannot be started or cannot link. */
 #ifndef TFM_AOT_AOT_H
 #define TFM_AOT_AOT_H
 
@@ -23,11 +24,11 @@ typedef struct AotRequest {
   const char *compiler;             /* the C compiler, which links */
 } AotRequest;
 
-/* n_plans + 1 objects: the kernels of each instruction set, then the rest. NULL after an error. */
+/* Makes n_plans + 1 objects: the kernels of each instruction set, then the rest. NULL after an error. */
 const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request);
-/* A shared library with this soname. NULL data after an error. */
+/* Makes a shared library with this soname. NULL data after an error. */
 Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname);
-/* One object, which the user links with the runtime archive. NULL data after an error. */
+/* Makes one object, which the user links with the runtime archive. NULL data after an error. */
 Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request);
 void aot_header(StrBuf *out, const AotRequest *request);
 

@@ -1,3 +1,5 @@
+/* In: parts of a library, or the JSON of one. Out: JSON, or the text of a model. See description.h. Members are
+ * written in a fixed order, so equal libraries have equal descriptions. */
 #include "aot/description.h"
 
 #include <jansson.h>
@@ -57,6 +59,8 @@ static const char *read_text(Arena *arena, const json_t *object, const char *key
   return text ? arena_strdup(arena, text) : NULL;
 }
 
+/* A list that is no list has size 0, and an entry that is no text becomes an empty one; what such a list means is
+ * refused where it is used. */
 static const char *const *read_texts(Arena *arena, const json_t *list, uint32_t *n) {
   *n = (uint32_t)json_array_size(list);
   const char **texts = ARENA_ARRAY(arena, const char *, *n);
@@ -80,6 +84,7 @@ static bool read_definitions(Arena *arena, const json_t *list, ElaborateOptions 
   return true;
 }
 
+/* parse_texts copies what it needs of the texts. */
 static bool read_files(Arena *arena, Map *names, Diag *diag, const json_t *list, ModelText *text) {
   size_t n = json_array_size(list);
   NamedText *files = ARENA_ARRAY(arena, NamedText, n);
@@ -126,7 +131,8 @@ static json_t *describe_ragged_sources(const LibraryParts *parts) {
   return list;
 }
 
-/* How the model generates: its input and output, and how much memory a token of a row takes. NULL: it does not. */
+/* How the model generates: its input and output, and how much memory a token of a row takes. NULL: it does not
+ * generate. The bytes are those of the caches in pages, which is what a user plans memory by. */
 static json_t *describe_generation(const LibraryParts *parts) {
   const tfm_generation *generation = parts->generation;
   const tfm_program *forward = &parts->plans[0].forward->program;

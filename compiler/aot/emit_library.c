@@ -1,3 +1,4 @@
+/* In: the parts of a library. Out: a module of constants and small functions. See emit_library.h. */
 #include "aot/emit_library.h"
 
 #include <stddef.h>
@@ -14,6 +15,7 @@ static uint32_t symbol_of(const Size *size) {
   return symbol < 0 ? TFM_NONE : (uint32_t)symbol;
 }
 
+/* The name is one of the graph's: the elaborator has checked the generate block. */
 static uint32_t input_named(const Graph *graph, const char *name) {
   uint32_t i = 0;
   while (strcmp(graph->inputs.items[i]->attr.name, name) != 0) i++;
@@ -74,6 +76,8 @@ const char *library_kernel_suffix(Arena *arena, const Plan *forward) {
   return suffix;
 }
 
+/* Pointers, int32_t, and everything else 64 bits wide: the calling convention needs no more than that of an
+ * argument. */
 static LLVMTypeRef type_of(LLVMContextRef context, char letter) {
   if (letter == 'p') return LLVMPointerTypeInContext(context, 0);
   return letter == 'w' ? LLVMInt32TypeInContext(context) : LLVMInt64TypeInContext(context);
@@ -84,7 +88,9 @@ static LLVMTypeRef result_of(LLVMContextRef context, const char *result) {
   return type_of(context, strcmp(result, "tfm_status") == 0 ? 'w' : strcmp(result, "int64_t") == 0 ? 'i' : 'p');
 }
 
-/* <prefix>_<suffix>: passes its arguments on to the runtime, behind the library if that function takes it. */
+/* <prefix>_<suffix>: passes its arguments on to the runtime, behind the library if that function takes it. A tail
+ * call, so a profile shows the runtime's function alone. The runtime's function is hidden: two libraries in one
+ * process each have a runtime of their own. */
 static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix, const FunctionInfo *info,
                          LLVMValueRef library) {
   LLVMContextRef context = LLVMGetModuleContext(module);
@@ -110,6 +116,7 @@ static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix,
 
 // ---- the tfm_library ----
 
+/* Offsets of members of the args struct, which the runtime reads without knowing the model's header. */
 static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name, uint32_t first, uint32_t step,
                             uint32_t n) {
   uint32_t *values = ARENA_ARRAY(arena, uint32_t, n);
@@ -117,7 +124,9 @@ static LLVMValueRef offsets(Arena *arena, LLVMModuleRef module, const char *name
   return blob_plain(arena, module, name, values, n * sizeof *values);
 }
 
-/* Members of the args struct are 8 bytes each: struct_size, sizes, inputs, pairs of output and capacity, lengths. */
+/* Members of the args struct are 8 bytes each, in the order that header.c writes them: struct_size, sizes, inputs,
+ * pairs of output and capacity, lengths. The two files must agree; the C programs of tests/e2e, compiled with the
+ * header, would fail. */
 static void emit_args(Blob *top, const tfm_program *p) {
   size_t base = offsetof(tfm_library, args);
   uint32_t inputs = 8 + 8 * p->n_symbols, outputs = inputs + 8 * p->n_inputs;

@@ -1,8 +1,9 @@
-/* Everything in a compiled library that is not a kernel: its programs, its tfm_library, its exported functions.
+/* Emit library: everything in a compiled library that is not a kernel: its programs, its tfm_library, its exported
+ * functions.
  *
- * In: plans for one or more instruction sets and what the library says of itself. Out: a module that refers to the
- * kernels as name + suffix and to the runtime's functions by their names. Refuses nothing; what a generate block
- * cannot express is found by generation_of. */
+ * In: plans for one or more instruction sets and what the library says of itself. Out: a module, which the caller
+ * disposes of; it refers to the kernels as name + suffix and to the runtime's functions by their names. Refuses
+ * nothing: what a library cannot generate with is found by generation_of. */
 #ifndef TFM_AOT_EMIT_LIBRARY_H
 #define TFM_AOT_EMIT_LIBRARY_H
 
@@ -16,7 +17,8 @@
  * left as the runtime's own; the caller fills in what the block sets. */
 tfm_generation *generation_of(Arena *arena, const Graph *graph);
 
-/* Kernels of different instruction sets live in one library, so their names end in ".prefix.instruction_set". */
+/* Returns ".prefix.instruction_set", in which the names of the kernels end: several models and instruction sets may be
+ * linked into one program. */
 const char *library_kernel_suffix(Arena *arena, const Plan *forward);
 LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts);
 

@@ -1,3 +1,4 @@
+/* In: programs and decodings with pointers into this process. Out: constants of a module. See emit_program.h. */
 #include "aot/emit_program.h"
 
 #include <stdbool.h>
@@ -30,6 +31,7 @@ LLVMValueRef module_text(LLVMModuleRef module, const char *text) {
 
 Blob blob_new(Arena *arena, LLVMModuleRef module) { return (Blob){.arena = arena, .module = module}; }
 
+/* Pointers come in the order of their offsets, because the constant is put together from front to back. */
 void blob_pointer(Blob *blob, size_t offset, LLVMValueRef value) {
   CHECK(!blob->pointers.n || blob->pointers.items[blob->pointers.n - 1].offset < offset,
         "pointers of a blob out of order");
@@ -40,6 +42,8 @@ void blob_text(Blob *blob, size_t offset, const char *text) {
   blob_pointer(blob, offset, text ? module_text(blob->module, text) : NULL);
 }
 
+/* A packed struct of byte strings and pointers: LLVM adds no padding of its own, so every byte lies where C put it.
+ * The alignment, a cache line, is more than any member needs. */
 LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t size) {
   if (!size) return module_null(blob->module);
   LLVMContextRef context = context_of(blob->module);
@@ -102,6 +106,7 @@ static void texts(Emission *e, size_t member, const char *name, const char *cons
   blob_pointer(&e->top, member, blob_finish(&blob, name, items, count * sizeof *items));
 }
 
+/* Kernels are declared here as functions without arguments: only their addresses are taken. */
 static void kernels(Emission *e, size_t member, const Plan *plan, const char *suffix) {
   LLVMContextRef context = LLVMGetModuleContext(e->module);
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), NULL, 0, false);
@@ -123,6 +128,8 @@ typedef struct Lengths {
   size_t terms, conditions, parts;
 } Lengths;
 
+/* Some arrays have no count in the program, because the runtime reaches them only by indexes; the largest index says
+ * how long they are. */
 static Lengths measure(const tfm_program *p) {
   Lengths n = {0};
   for (uint32_t i = 0; i < p->n_polynomials; i++) {
@@ -167,6 +174,7 @@ static void steps(Emission *e, const Plan *plan) {
 #include "tfm/steps.def"
 }
 
+/* In the order of the members of tfm_program, which blob_pointer checks. */
 static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   const tfm_program *p = e->program;
   Lengths n = measure(p);

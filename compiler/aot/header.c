@@ -1,3 +1,5 @@
+/* In: a program, and the parts of a library. Out: C names and a C header. See header.h. The header is an interface
+ * that users compile against: what is written here changes only by adding. */
 #include "aot/header.h"
 
 #include <ctype.h>
@@ -26,6 +28,8 @@ static const char *const reserved[] = {
     "virtual", "wchar_t", "xor", "xor_eq", "linux", "unix", "i386", "NULL", "EOF", "errno", "int8_t", "uint8_t",
     "int32_t", "int64_t", "size_t"};
 
+/* Turns a name in CamelCase into snake_case. A word begins at a capital after a small letter or a digit, and at the
+ * last capital of several before a small letter. The runtime's own prefix is left to the runtime. */
 const char *model_prefix(Arena *arena, const char *model) {
   size_t length = strlen(model), n = 0;
   char *prefix = arena_alloc(arena, 2 * length + 1);
@@ -52,8 +56,8 @@ static bool may_be_macro(const char *name) {
   return false;
 }
 
-/* `name` with underscores appended until nobody else has it. C reserves names that begin with an underscore, so those
- * get a letter in front. */
+/* Returns `name` with underscores appended until nobody else has it. C reserves names that begin with an underscore,
+ * so those get a letter in front. */
 static const char *take(Arena *arena, Map *taken, const char *name) {
   if (name[0] == '_') name = arena_printf(arena, "m%s", name);
   if (may_be_macro(name)) name = arena_printf(arena, "%s_", name);
@@ -62,6 +66,8 @@ static const char *take(Arena *arena, Map *taken, const char *name) {
   return name;
 }
 
+/* Sizes take their names first, then inputs, then outputs: the earlier a name is given out, the less it depends on the
+ * others. */
 ArgsNames args_names(Arena *arena, const tfm_program *program, const bool *ragged) {
   Map taken = map_new(arena);
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) map_put(&taken, reserved[i], NULL);
@@ -105,7 +111,8 @@ LibraryKind library_kind(const LibraryParts *parts) {
 
 // ---- the args struct ----
 
-/* Which ids an input may hold: "; ids in [0, 30522)". */
+/* Says which ids an input may hold, "; ids in [0, 30522)", where that is a number. The runtime checks it in any
+ * case. */
 static void add_limit(StrBuf *out, const tfm_program *p, uint32_t input) {
   for (uint32_t i = 0; i < p->n_id_limits; i++) {
     if (p->id_limits[i].input != input) continue;

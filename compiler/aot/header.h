@@ -1,9 +1,9 @@
-/* The public face of a compiled library: C names for what the model calls its sizes, inputs and outputs, the parts
- * that a library is made from, and its C header.
+/* Header: the public face of a compiled library: C names for what the model calls its sizes, inputs and outputs, the
+ * parts that a library is made from, and its C header.
  *
- * In: a program and what `tfmc compile` was told. Out: names that are distinct, are no keywords of C or C++ and clash
- * with nothing that the header itself uses; a header in C99 that C++ accepts and that needs no other file of ours.
- * Refuses nothing: every model has a name that can be made into C. */
+ * In: a program and what `tfmc compile` was told. Out, in the arena: names that are distinct, are no keywords of C or
+ * C++ and clash with nothing that the header itself uses; a header in C99 that C++ accepts and that needs no other
+ * file of ours. Refuses nothing: every model has a name that can be made into C. */
 #ifndef TFM_AOT_HEADER_H
 #define TFM_AOT_HEADER_H
 

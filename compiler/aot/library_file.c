@@ -1,3 +1,5 @@
+/* In: an ELF file, by way of its table of sections. Out: one section; a description. See library_file.h. Every offset
+ * and size of the file is checked against its length before it is used, and every name ends within what was read. */
 #include "aot/library_file.h"
 
 #include <elf.h>
@@ -6,6 +8,9 @@
 
 // ---- sections ----
 
+/* MOST_SECTIONS: e_shnum has 16 bits. MOST_BYTES: a description holds the text of a model, some kilobytes; 256 MB
+ * is beyond
+ * any. MOST_NAMES: the names of 65,536 sections, 256 bytes each. */
 enum { MOST_SECTIONS = 65536, MOST_BYTES = 256 << 20, MOST_NAMES = 16 << 20 };
 
 bool is_elf_file(Arena *arena, const char *path) {
@@ -28,6 +33,8 @@ static char *read_range(Arena *arena, Diag *diag, const InFile *file, uint64_t o
   return in_file_read(file, diag, (int64_t)offset, bytes, size) ? bytes : NULL;
 }
 
+/* The table of section names ends with a NUL, because read_range adds one, so strcmp stays within it. A section
+ * without bytes in the file (SHT_NOBITS) has nothing to read. */
 const char *elf_section(Arena *arena, Diag *diag, const InFile *file, const char *name, size_t *size) {
   const char *head = read_range(arena, diag, file, 0, sizeof(Elf64_Ehdr), sizeof(Elf64_Ehdr));
   if (!head) return NULL;
@@ -61,6 +68,7 @@ const char *layout_text(Arena *arena, const uint8_t layout[16]) {
   return arena_strdup(arena, text);
 }
 
+/* sscanf meets two hexadecimal digits each time: the text has been checked. */
 static bool read_layout(const char *text, uint8_t layout[16]) {
   if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32) return false;
   for (int i = 0; i < 16; i++) {

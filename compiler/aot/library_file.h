@@ -1,7 +1,8 @@
 /* LibraryFile: what a compiled library says of itself, read without loading it: nothing in the file is run.
  *
- * In: the path of a library or object made by `tfmc compile`. Out: its description. Refuses files that are not 64-bit
- * little-endian ELF, sections that reach beyond the file, and ELF files without a description of ours. */
+ * In: the path of a library or object made by `tfmc compile`, which is not trusted. Out: its description, in the
+ * arena. Refuses files that are not 64-bit little-endian ELF, sections that reach beyond the file or are larger than
+ * any of ours, and ELF files without a description of ours. */
 #ifndef TFM_AOT_LIBRARY_FILE_H
 #define TFM_AOT_LIBRARY_FILE_H
 
@@ -13,7 +14,7 @@
 
 /* Whether the file can be read and begins as ELF files do. Reports nothing. */
 bool is_elf_file(Arena *arena, const char *path);
-/* The bytes of the section and a NUL; NULL after an error, or if there is no such section. */
+/* Returns the bytes of the section and a NUL; NULL after an error, or if there is no such section. */
 const char *elf_section(Arena *arena, Diag *diag, const InFile *file, const char *name, size_t *size);
 
 // ---- descriptions ----

@@ -1,4 +1,6 @@
 #define _GNU_SOURCE /* memfd_create, mkostemp */
+/* In: objects in memory. Out: what the C compiler links from them. See link.h. A C compiler is used and not a linker,
+ * because it knows where the system's libraries are. */
 #include "aot/link.h"
 
 #include <errno.h>
@@ -15,7 +17,7 @@
 extern const char tfm_runtime_archive[], tfm_runtime_archive_end[];
 extern char **environ;
 
-enum { MAX_LINES = 12, MAX_LINE = 400 };
+enum { MAX_LINES = 12, MAX_LINE = 400 }; /* of the compiler's messages: the first faults are those that matter */
 
 typedef struct Linking {
   Arena *arena;
@@ -49,7 +51,8 @@ static bool write_all(int fd, const char *data, size_t size) {
   return true;
 }
 
-/* Puts bytes into a file without a name; its path for the compiler, or NULL. */
+/* Puts bytes into a file without a name and returns its path for the compiler, or NULL. The descriptor is inherited
+ * (no close-on-exec), so /proc/self/fd/N means the same file in the child. */
 static const char *nameless_file(Linking *l, Bytes bytes) {
   int fd = memfd_create("tfmc", 0);
   if (fd >= 0) vec_push(l->arena, &l->files, fd);
@@ -73,7 +76,7 @@ static void close_files(Linking *l) {
 
 // ---- running it ----
 
-/* What a file holds, from its beginning. */
+/* Returns what a file holds, from its beginning; NULL data if it cannot be read. */
 static Bytes read_whole(Arena *arena, int fd) {
   struct stat info;
   if (fstat(fd, &info) || info.st_size < 0) return (Bytes){0};
@@ -116,7 +119,7 @@ static void note_lines(Linking *l, Bytes text) {
   }
 }
 
-/* Runs the compiler to its end. */
+/* Runs the compiler to its end. Its messages go to memory and are shown only if it fails. */
 static bool run(Linking *l, const sigset_t *signals) {
   int messages = memfd_create("tfmc messages", MFD_CLOEXEC), status = 0;
   pid_t child;
@@ -133,7 +136,9 @@ static bool run(Linking *l, const sigset_t *signals) {
   return ok;
 }
 
-/* Links into a temporary file and reads it; the file is removed whatever happens, interruption included. */
+/* Links into a temporary file and reads it. The linker needs a file with a name: it may replace or map what it writes.
+ * Interruptions are blocked here until the file has been removed, but not in the child: one from the terminal ends the
+ * child at once, and this process a moment later. */
 static Bytes run_to_bytes(Linking *l) {
   const char *folder = getenv("TMPDIR");
   char *path = arena_printf(l->arena, "%s/tfmc-XXXXXX", folder && *folder ? folder : "/tmp");
@@ -170,7 +175,13 @@ static Linking begin(Arena *arena, Diag *diag, const char *compiler) {
 
 Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,
                    const Bytes *objects, size_t n_objects) {
-  /* noseparate-code: code and tables lie in the same pages, instead of up to three pages of padding between them. */
+  /* relro, now: pointers are relocated when the library is loaded, and are read-only from then on. noexecstack: no
+   * page is writable and executable. noseparate-code: code and tables share pages, instead of up to three pages of
+   * padding
+   * between them. gc-sections: only what the exported functions reach of the runtime. build-id=none: equal input
+   * gives equal
+   * bytes. nostartfiles: the library has no constructors. no-undefined: a missing symbol is an error now and not on the
+   * user's machine. */
   static const char *const flags[] = {"-shared",
                                       "-s",
                                       "-nostartfiles",

@@ -1,8 +1,8 @@
 /* Link: objects and the runtime become a shared library, by the system's C compiler.
  *
- * In: object files in memory. Out: the bytes of the library. The compiler is started with an argument list, never
- * through a shell; what it reads are files without names, and what it writes is removed again, also when this process
- * is interrupted. Its messages are shown if it fails. */
+ * In: object files in memory. Out: the bytes of the library, in the arena. The compiler is started with an argument
+ * list, never through a shell; what it reads are files without names, and what it writes is removed again, also when
+ * this process is interrupted. Refused: nothing but what the compiler refuses; its messages are then shown as notes. */
 #ifndef TFM_AOT_LINK_H
 #define TFM_AOT_LINK_H
 
@@ -13,13 +13,13 @@ typedef struct Bytes {
   size_t size;
 } Bytes;
 
-/* A shared library that exports `prefix`_* alone and has the name `soname`; `compiler` is a path or a name to be looked
- * up in PATH. NULL data after an error. */
+/* Links a shared library that exports `prefix`_* alone and has the name `soname`; `compiler` is a path or a name to be
+ * looked up in PATH. NULL data after an error. */
 Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,
                    const Bytes *objects, size_t n_objects);
-/* One relocatable object from several, for linking by the user with the runtime archive. */
+/* Links several objects into one that is relocatable, for users who link it with the runtime archive themselves. */
 Bytes link_object(Arena *arena, Diag *diag, const char *compiler, const Bytes *objects, size_t n_objects);
-/* The runtime, an archive of objects, as it is embedded in this program. */
+/* Returns the runtime, an archive of objects, as it is embedded in this program. */
 Bytes runtime_archive(void);
 
 #endif

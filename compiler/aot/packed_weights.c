@@ -1,3 +1,4 @@
+/* In: plans and packed bytes. Out: layouts and .tfmw files. See packed_weights.h. */
 #include "aot/packed_weights.h"
 
 #include <stdio.h>
@@ -33,6 +34,7 @@ Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
   return all;
 }
 
+/* A recipe that shares the bytes of another one (plan/memory.h) adds nothing to the file. */
 static void print_layout(StrBuf *text, const Plan *plan) {
   for (size_t i = 0; i < plan->recipes.n; i++) {
     const WeightRecipe *recipe = &plan->recipes.items[i];
@@ -52,6 +54,8 @@ void library_layout(Arena *arena, const LibraryPlans *plans, uint8_t layout[16])
 
 // ---- the file ----
 
+/* The content is hashed, and then the whole page while its own hash is still 0. The runtime checks them before it uses
+ * a file. */
 void weights_file_header(char *page, const char *model, const uint8_t layout[16], const void *packed, uint64_t bytes) {
   memset(page, 0, TFM_WEIGHTS_HEADER_BYTES);
   tfm_weights_header header = {

@@ -2,7 +2,7 @@
  *
  * In: the plans of one model. Out: the plans in the order in which their weights lie, a hash of that layout, and a
  * file that appears complete or not at all (its format: tfm/weights_file.h). The file is read by the runtime; here it
- * is only recognised. */
+ * is only recognised. Refused: nothing but what the file system refuses. */
 #ifndef TFM_AOT_PACKED_WEIGHTS_H
 #define TFM_AOT_PACKED_WEIGHTS_H
 
@@ -25,9 +25,9 @@ typedef struct PlanList {
 /* The plans in the order of their packed weights. The decoding step comes first: it is bound by reading its weights,
  * and those that it has to itself then lie together. */
 PlanList library_plan_list(const LibraryPlans *plans);
-/* The kernels of all of them, as if they were one plan's. */
+/* The kernels of all of them, as if they were one plan's. Kernels that several plans need stand several times. */
 Plan library_kernels(Arena *arena, const LibraryPlans *plans);
-/* Equal exactly for libraries that can share a .tfmw file. */
+/* A hash of every recipe and its offset: equal exactly for libraries that can share a .tfmw file. */
 void library_layout(Arena *arena, const LibraryPlans *plans, uint8_t layout[16]);
 
 // ---- the file ----

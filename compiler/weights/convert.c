@@ -1,3 +1,5 @@
+/* In: bytes of a file. Out: elements in memory. See convert.h. Elements are read with memcpy, because a file may hold
+ * them at any address. */
 #include "weights/convert.h"
 
 #include <string.h>
@@ -51,12 +53,14 @@ static float float_of(uint32_t bits) {
 
 float bf16_to_f32(uint16_t bits) { return float_of((uint32_t)bits << 16); }
 
+/* The exponent's bias is 15 in f16 and 127 in f32, hence 112. A subnormal is normal in f32: its leading 1 becomes the
+ * implicit one, and the exponent falls by the number of places that it was shifted. */
 float f16_to_f32(uint16_t bits) {
   uint32_t sign = (uint32_t)(bits >> 15) << 31, exponent = bits >> 10 & 31, mantissa = bits & 1023;
   if (exponent == 31) return float_of(sign | 0x7f800000u | mantissa << 13);
   if (exponent) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
   if (!mantissa) return float_of(sign);
-  unsigned shift = (unsigned)__builtin_clz(mantissa) - 21; /* subnormal: the leading 1 becomes the implicit one */
+  unsigned shift = (unsigned)__builtin_clz(mantissa) - 21;
   return float_of(sign | (113 - shift) << 23 | (mantissa << (shift + 13) & 0x7fffff));
 }
 

@@ -1,7 +1,8 @@
 /* Convert: elements as they stand in a file to elements as they stand in memory.
  *
- * In: little-endian bytes of a file type, at any address. Out: f32, i32 or bool, exactly: f16 and bf16 are widened and
- * keep their NaN payloads. Refuses an i64 that does not fit in 32 bits and a bool that is neither 0 nor 1. */
+ * In: little-endian bytes of a file type, at any address. Out: f32, i32 or bool, exactly: f16 and bf16 are widened,
+ * which loses nothing, and keep their NaN payloads. Refuses an i64 that does not fit in 32 bits and a bool that is
+ * neither 0 nor 1: both would silently become another value. F64 is not converted, because rounding would be. */
 #ifndef TFM_WEIGHTS_CONVERT_H
 #define TFM_WEIGHTS_CONVERT_H
 
@@ -26,7 +27,9 @@ FileDType file_dtype_find(const char *name);
 bool can_convert(FileDType from, DType to);
 /* The types that convert to `to`, for messages: "F32, F16 or BF16". */
 const char *convertible_names(DType to);
-/* Converts n elements. Returns n, or the index of the first that does not fit; *value is then its value. */
+/* Converts n elements; can_convert must have said yes. Returns n, or the index of the first that does not fit;
+ * *value is
+ * then its value. `out` must have room for n elements of `to`. */
 size_t convert_elements(FileDType from, DType to, size_t n, const unsigned char *bytes, void *out, int64_t *value);
 
 /* A shape, for messages: "[2, 3]". */

@@ -1,4 +1,5 @@
 #define _GNU_SOURCE /* O_TMPFILE */
+/* In: paths. Out: files that are read with pread, or that appear complete or not at all. See files.h. */
 #include "weights/files.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@ static const char *kind_of(mode_t mode) {
   return "a device";
 }
 
+/* The kind of the file is asked of the open descriptor and not of the path, which could name another file by then. */
 bool in_file_open(InFile *file, Diag *diag, const char *path) {
   *file = (InFile){.fd = -1, .path = path};
   /* O_NONBLOCK: opening a pipe without a writer must not wait; it means nothing for a regular file. */
@@ -27,7 +29,7 @@ bool in_file_open(InFile *file, Diag *diag, const char *path) {
     diag_error_at(diag, path, DIAG_FILE, "cannot open the file: %s", strerror(errno));
     return false;
   }
-  struct stat status;
+  struct stat status = {0};
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     diag_error_at(diag, path, DIAG_FILE, "cannot read the file: it is %s, not a regular file", kind_of(status.st_mode));
     close(fd);
@@ -38,6 +40,8 @@ bool in_file_open(InFile *file, Diag *diag, const char *path) {
   return true;
 }
 
+/* pread leaves no position behind, so several readers may share the descriptor. A read may be interrupted or give less
+ * than was asked for; the loop goes on. */
 bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, size_t size) {
   char *to = bytes;
   while (size) {
@@ -60,6 +64,7 @@ void in_file_close(InFile *file) {
   file->fd = -1;
 }
 
+/* Compares device and inode: two paths, or two links, may lead to one file. */
 bool same_file(const char *a, const char *b) {
   struct stat status_a, status_b;
   return stat(a, &status_a) == 0 && stat(b, &status_b) == 0 && status_a.st_dev == status_b.st_dev &&
@@ -74,7 +79,8 @@ static bool write_failed(OutFile *file, const char *what) {
   return false;
 }
 
-/* The file that `path` leads to, whether it exists or not, or NULL with errno set. */
+/* Returns the file that `path` leads to, whether it exists or not, or NULL with errno set. Replacing a symbolic link
+ * by a file would surprise a user who keeps the file elsewhere, so the link is followed. */
 static const char *target_of(Arena *arena, const char *path) {
   if (strlen(path) >= PATH_MAX) {
     errno = ENAMETOOLONG;
@@ -96,6 +102,8 @@ static const char *folder_of(Arena *arena, const char *path) {
 /* Whether what is written is to be thrown away. A device cannot be replaced by a file that is complete. */
 static bool is_null_device(const char *path) { return strcmp(path, "/dev/null") == 0; }
 
+/* Checks what open and rename would refuse later, after the work is done: a folder, a device, a name that is too
+ * long. */
 static bool find_target(OutFile *file, Diag *diag, const char *path) {
   *file = (OutFile){.diag = diag, .path = path, .fd = -1};
   file->target = *path ? target_of(diag->arena, path) : NULL;
@@ -123,6 +131,9 @@ static const char *temporary_name(const OutFile *file, unsigned attempt) {
   return arena_printf(file->diag->arena, "%s/.tfmc-%ld-%u.tmp", file->folder, (long)getpid(), attempt);
 }
 
+/* O_TMPFILE gives a file that vanishes with the process. Some file systems lack it and say so in one of four ways;
+ * there a hidden name is used, with O_EXCL so that nothing which exists is written to. Both are in the target's
+ * folder, because rename does not cross file systems. */
 static bool open_temporary(OutFile *file) {
   file->fd = open(file->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (file->fd >= 0) return true;
@@ -183,6 +194,7 @@ void out_file_write(OutFile *file, const void *bytes, size_t size) {
 
 // ---- naming it ----
 
+/* umask can only be read by setting it. */
 static mode_t mode_for(const OutFile *file) {
   struct stat status;
   if (file->permissions) return (mode_t)file->permissions;
@@ -192,6 +204,8 @@ static mode_t mode_for(const OutFile *file) {
   return 0666 & ~mask;
 }
 
+/* A nameless file cannot replace an existing one: linkat refuses a name that is taken. So it first gets a hidden name,
+ * and rename, which does replace, moves it over the target. */
 static bool name_it(OutFile *file) {
   char proc[64];
   snprintf(proc, sizeof proc, "/proc/self/fd/%d", file->fd);
@@ -210,6 +224,8 @@ static void sync_folder(const OutFile *file) {
   close(fd);
 }
 
+/* The order makes the result durable: the contents reach the disk (fsync) before the name does (rename, then fsync of
+ * the folder). After a crash the target is either the old file or the whole new one. */
 bool out_file_commit(OutFile *file) {
   if (!file->failed) flush(file);
   if (!file->failed && is_null_device(file->target)) {

@@ -1,7 +1,8 @@
 /* Files: how the compiler reads and writes regular files, so that nothing which happens to them meanwhile does harm.
  *
  * In: a path. Out: bytes, or a file that appears under its name complete or not at all. Refuses folders, pipes and
- * devices. Every error is reported once (DIAG_FILE). */
+ * devices: a pipe could block for ever, and a device may have no end. Every error is reported once (DIAG_FILE). The
+ * caller owns the structs; paths and names that they refer to live in the arena of the diag. */
 #ifndef TFM_WEIGHTS_FILES_H
 #define TFM_WEIGHTS_FILES_H
 
@@ -23,7 +24,8 @@ typedef struct InFile {
 
 /* Opens a regular file; symbolic links to one are followed. False after an error. */
 bool in_file_open(InFile *file, Diag *diag, const char *path);
-/* Reads exactly `size` bytes from `offset` on. False after an error. */
+/* Reads exactly `size` bytes from `offset` on. False after an error, which includes a file that has become shorter. The
+ * caller has checked `size` against the file's before it allocated. */
 bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, size_t size);
 void in_file_close(InFile *file);
 /* Whether both paths name the same existing file. */
@@ -48,8 +50,9 @@ typedef struct OutFile {
   unsigned char buffer[1 << 16];
 } OutFile;
 
-/* Whether out_file_open would work: the folder exists and is writable, the target is no folder. A command calls it
- * before long work whose result could not be written. False after an error. */
+/* Whether out_file_open would work: the folder exists and is writable, the target is no folder. A command should
+ * call it
+ * before long work, so that the user need not wait to learn that the result cannot be written. False after an error. */
 bool out_file_check(Diag *diag, const char *path);
 bool out_file_open(OutFile *file, Diag *diag, const char *path);
 /* Buffered. After an error it does nothing, so that only the commit needs to be checked. */

@@ -1,3 +1,4 @@
+/* In: a range of a file. Out: tokens of JSON, or the first fault. See json_cursor.h. */
 #include "weights/json_cursor.h"
 
 #include <string.h>
@@ -18,6 +19,8 @@ bool cursor_fail(JsonCursor *cursor, int64_t at, const char *format, ...) {
 
 // ---- bytes ----
 
+/* Returns the next byte without consuming it, or -1 at the end and after a fault. Reads the next piece of the file
+ * when the last one is used up. */
 static int peek_byte(JsonCursor *cursor) {
   if (cursor->failed || cursor->at >= cursor->size) return -1;
   if (cursor->at >= cursor->piece_begin + (int64_t)cursor->piece_size) {
@@ -76,6 +79,7 @@ typedef struct StringOut {
   size_t limit, length;
 } StringOut;
 
+/* Stores nothing beyond the limit but counts on, so that the caller can say how long the string was. */
 static void add_bytes(StringOut *out, const char *bytes, size_t n) {
   if (out->length + n <= out->limit) strbuf_add_n(out->text, bytes, n);
   out->length += n;
@@ -100,6 +104,7 @@ static bool read_hex4(JsonCursor *cursor, uint32_t *value) {
   return true;
 }
 
+/* Characters beyond U+FFFF are a pair of surrogates; one alone is no character. */
 static bool read_unicode_escape(JsonCursor *cursor, StringOut *out, int64_t at) {
   uint32_t high, low;
   if (!read_hex4(cursor, &high)) return false;
@@ -125,6 +130,7 @@ static bool read_escape(JsonCursor *cursor, StringOut *out) {
   return true;
 }
 
+/* utf8_decode refuses overlong forms, surrogates and what lies beyond U+10FFFF. */
 static bool read_multibyte(JsonCursor *cursor, StringOut *out, int first) {
   int64_t at = cursor->at - 1;
   char bytes[4] = {(char)first};

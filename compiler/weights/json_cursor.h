@@ -1,9 +1,10 @@
 /* JsonCursor: the header of a safetensors file, byte by byte, as strict JSON.
  *
  * In: a file and the range of its header. Out: strings, integers, punctuation. The header is read in pieces, so a
- * hostile one costs no memory; a library that builds a tree would take many times its size. The first fault is
- * reported with its byte in the header; from then on every function fails, so callers need not stop at once. Refuses
- * what JSON does not allow (malformed UTF-8, raw control bytes, lone surrogates), and numbers that are not whole. */
+ * hostile one costs no memory; a library that builds a tree would take many times its size. There is no recursion
+ * either: the reader above knows the three levels of the format. The first fault is reported with its byte in the
+ * header; from then on every function fails, so callers need not stop at once. Refuses what JSON does not allow
+ * (malformed UTF-8, raw control bytes, lone surrogates), and numbers that are not whole. */
 #ifndef TFM_WEIGHTS_JSON_CURSOR_H
 #define TFM_WEIGHTS_JSON_CURSOR_H
 

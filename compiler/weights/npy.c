@@ -1,3 +1,5 @@
+/* In: .npy files and tensors. Out: tensors and .npy files. See npy.h. Every number of the header is checked against
+ * the size of the file before anything is read or allocated by it. */
 #include "weights/npy.h"
 
 #include <string.h>
@@ -38,7 +40,8 @@ static bool accept(HeaderReader *reader, char c) {
   return true;
 }
 
-/* A string of at most 31 bytes in single or double quotes, without escapes. */
+/* Reads a string of at most 31 bytes in single or double quotes, without escapes. No key and no type that is accepted
+ * is longer, so a longer one need not be stored. */
 static bool read_quoted(HeaderReader *reader, char text[32]) {
   int quote = peek(reader);
   if (quote != '\'' && quote != '"') return header_fail(reader, "expected a string");
@@ -163,7 +166,7 @@ static bool fail(const NpyFile *npy, Diag *diag, const char *text) {
   return false;
 }
 
-/* Finds where the dictionary begins and how long it is. */
+/* Finds where the dictionary begins and how long it is. The length has 2 bytes in version 1 and 4 after it. */
 static bool read_preamble(NpyFile *npy, Diag *diag, int64_t *begin, int64_t *length) {
   unsigned char bytes[12] = {0};
   int64_t size = npy->file.size;
@@ -188,6 +191,8 @@ static bool read_preamble(NpyFile *npy, Diag *diag, int64_t *begin, int64_t *len
   return true;
 }
 
+/* The shape must account for exactly the bytes that follow: fewer would be read past the end, more would mean that the
+ * shape is wrong. A shape with a 0 has no elements even if the product of the others overflows. */
 static bool check_size(NpyFile *npy, Diag *diag) {
   int64_t bytes = file_dtype_bits[npy->dtype] / 8, rest = npy->file.size - npy->data_begin;
   npy->elements = 1;
@@ -229,6 +234,7 @@ void npy_close(NpyFile *npy) { in_file_close(&npy->file); }
 
 // ---- reading ----
 
+/* Elements are converted in pieces that stay in L2; a tensor that needs conversion takes no second copy of itself. */
 enum { PIECE_BYTES = 1 << 16 };
 
 bool npy_read(const NpyFile *npy, Diag *diag, DType dtype, void *out) {

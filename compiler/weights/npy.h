@@ -2,9 +2,10 @@
  *
  *   \x93NUMPY | version 1, 2 or 3 | length | {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } | the data
  *
- * In: a path. Out: shape and type, then the elements. The header may hold this one dictionary and no other Python.
- * Refuses headers over 10,000 bytes, types other than little-endian f4, i4, i8, b1 and u1, column-major order, shapes
- * that do not account for exactly the bytes that follow, and archives (.npz). */
+ * In: a path. Out: shape and type, then the elements, into memory of the caller. The header may hold this one
+ * dictionary and no other Python. Refuses headers over 10,000 bytes (NumPy's own limit), types other than
+ * little-endian f4, i4, i8, b1 and u1, column-major order, shapes that do not account for exactly the bytes that
+ * follow, and archives (.npz). */
 #ifndef TFM_WEIGHTS_NPY_H
 #define TFM_WEIGHTS_NPY_H
 
@@ -12,7 +13,10 @@
 #include "weights/convert.h"
 #include "weights/files.h"
 
-enum { NPY_MAX_HEADER = 10000, NPY_MAX_RANK = 32 };
+enum {
+  NPY_MAX_HEADER = 10000, /* NumPy's default for files that are not trusted; a shape of 32 axes takes about 700 bytes */
+  NPY_MAX_RANK = 32       /* NumPy's */
+};
 
 typedef struct NpyFile {
   InFile file;

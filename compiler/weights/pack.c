@@ -1,3 +1,4 @@
+/* In: recipes. Out: packed weights. See pack.h. */
 #include "weights/pack.h"
 
 #include <string.h>
@@ -18,6 +19,7 @@ static int64_t dim_of(const Node *node, uint32_t axis) {
   return value;
 }
 
+/* All axes but the last are rows; a value of rank 0 or 1 has one column per row, as biases are read. */
 static void shape_rows(const Node *node, RecipeRows *rows) {
   *rows = (RecipeRows){.rows = 1, .columns = 1};
   if (node->rank > 1) rows->columns = dim_of(node, node->rank - 1u);
@@ -36,6 +38,7 @@ static RecipeResult read_weight(const Reader *reader, const Node *node, RecipeRo
   return RECIPE_ROWS;
 }
 
+/* A constant is one number with strides of 0. */
 static RecipeResult read_full(const Reader *reader, const Node *node, RecipeRows *rows) {
   float *number = ARENA_NEW(reader->arena, float);
   *number = (float)node->attr.number;
@@ -54,7 +57,7 @@ static RecipeResult read_concat(const Reader *reader, const Node *node, RecipeRo
   return RECIPE_ROWS;
 }
 
-/* Rows [first, first + count) of the pieces, from column `column` on. */
+/* Takes rows [first, first + count) of the pieces, from column `column` on. */
 static void cut(const Reader *reader, const RecipeRows *from, int64_t first, int64_t count, int64_t column,
                 RecipeRows *rows) {
   for (size_t i = 0; i < from->pieces.n && count > 0; i++) {
@@ -81,6 +84,8 @@ static RecipeResult read_slice(const Reader *reader, const Node *node, RecipeRow
   return RECIPE_ROWS;
 }
 
+/* A transposed matrix swaps the strides, which a single piece can do; of several, each column would lie in all of
+ * them. */
 static RecipeResult read_permute(const Reader *reader, const Node *node, RecipeRows *rows) {
   RecipeRows from;
   RecipeResult result = node->rank > 2 ? RECIPE_REFUSED : read_rows(reader, node->inputs.items[0], &from);
@@ -100,6 +105,8 @@ static RecipeResult read_permute(const Reader *reader, const Node *node, RecipeR
   return RECIPE_ROWS;
 }
 
+/* Factors are applied one by one, each product rounded, as the interpreter would: the packed bits must be the same
+ * whichever way computed them. */
 static RecipeResult read_product(const Reader *reader, const Node *node, RecipeRows *rows) {
   const Node *x = node->inputs.items[0], *factor = node->inputs.items[1];
   if (x->op == OP_FULL) {
@@ -169,7 +176,8 @@ typedef struct PanelColumn {
   const float *from;
 } PanelColumn;
 
-/* Finds the next `width` rows, advancing `piece` and `row`. Returns how many there are. */
+/* Finds the next `width` rows, advancing `piece` and `row`. Returns how many there are; the last panel may have
+ * fewer. */
 static uint32_t take_columns(const RecipeRows *rows, uint32_t width, size_t *piece, int64_t *row,
                              PanelColumn *columns) {
   uint32_t n = 0;
@@ -225,6 +233,7 @@ static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
   return rows;
 }
 
+/* What is evaluated lives in scratch memory that the caller empties after each recipe, so the peak is one weight. */
 static bool pack_recipe(Arena *scratch, Diag *diag, const Plan *plan, const WeightRecipe *recipe, WeightLookup weights,
                         void *context, char *to) {
   RecipeRows rows;

@@ -1,3 +1,5 @@
+/* In: safetensors files and tensors. Out: an index, tensors, files. The header is read by safetensors_header.c. See
+ * safetensors.h. */
 #include "weights/safetensors.h"
 
 #include <string.h>
@@ -16,7 +18,8 @@ static bool is_npz(Diag *diag, const SafeTensors *file) {
   return memcmp(start, "PK\3\4", 4) == 0 && strstr(start + NAME, ".npy");
 }
 
-/* How other files begin that people pass as safetensors. Read as a length, each of these is far too large. */
+/* How other files begin that people pass as safetensors. Read as a length, each of these beginnings is far too large,
+ * so no valid file is mistaken for one of them. */
 static const char *other_kind(Diag *diag, const SafeTensors *file, const unsigned char bytes[8]) {
   static const struct {
     const char *start, *what;
@@ -34,6 +37,8 @@ static const char *other_kind(Diag *diag, const SafeTensors *file, const unsigne
   return NULL;
 }
 
+/* The length is compared with a limit and with the size of the file before it is used, as an unsigned number: 2^63 and
+ * more must not become negative. */
 static bool read_length(Diag *diag, SafeTensors *file, int64_t *header_size) {
   unsigned char bytes[8];
   const char *path = file->file.path;
@@ -89,6 +94,7 @@ const StTensor *safetensors_find(const SafeTensors *file, const char *name) { re
 
 // ---- reading ----
 
+/* Elements that need conversion are read in pieces, so that a tensor takes no second copy of itself. */
 enum { PIECE_BYTES = 1 << 18 };
 
 typedef struct PieceReader {
@@ -142,6 +148,8 @@ bool safetensors_read(const SafeTensors *file, Diag *diag, const StTensor *tenso
 
 // ---- counting ----
 
+/* Subnormals are counted because arithmetic on them may be slow or flushed to zero; f16 has its own smallest normal
+ * number. */
 static void count(StCounts *counts, const float *values, size_t n, float smallest_normal) {
   for (size_t i = 0; i < n; i++) {
     float magnitude = __builtin_fabsf(values[i]);
@@ -174,7 +182,7 @@ static size_t bytes_of(const Tensor *tensor) {
   return (size_t)tensor_elements(tensor) * dtype_bytes[tensor->dtype];
 }
 
-/* Where the data of tensor i begin. Bools come last, so that all others lie at multiples of 4. */
+/* Where the data of tensor i begin. Bools, of a byte each, come last, so that all others lie at multiples of 4. */
 static size_t offset_of(const Tensor *tensors, uint32_t n, uint32_t i) {
   size_t offset = 0;
   bool last = dtype_bytes[tensors[i].dtype] == 1;

@@ -2,12 +2,13 @@
  *
  *   8 bytes: n, little-endian | n bytes of JSON: {"name": {"dtype", "shape", "data_offsets"}, ...} | the data
  *
- * In: a path. Out: an index of the tensors, and single tensors, read and converted on demand. The file is not trusted:
- * the header is checked completely before anything is allocated whose size it states. The tensors must cover the data
- * without a hole, an overlap or a rest. Refuses headers over 100,000,000 bytes, more than 1,000,000 tensors, names
- * over 4,096 bytes or with control characters, and duplicate keys. An element type that this program cannot use is an
- * error only once such a tensor is asked for. Every fault gives one message with the file, the byte in the header and
- * the tensor. */
+ * In: a path. Out: an index of the tensors, which lives in the arena, and single tensors, read and converted on demand
+ * into memory of the caller. The file is not trusted: the header is checked completely before anything is allocated
+ * whose size it states. The tensors must cover the data without a hole, an overlap or a rest, so that no byte of a
+ * file can be hidden or read as two tensors. Refuses headers over 100,000,000 bytes, more than 1,000,000 tensors,
+ * names over 4,096 bytes or with control characters, and duplicate keys, which readers would resolve differently. An
+ * element type that this program cannot use is an error only once such a tensor is asked for. Every fault gives one
+ * message with the file, the byte in the header and the tensor. */
 #ifndef TFM_WEIGHTS_SAFETENSORS_H
 #define TFM_WEIGHTS_SAFETENSORS_H
 
@@ -17,10 +18,10 @@
 #include "weights/files.h"
 
 enum {
-  SAFETENSORS_MAX_HEADER = 100000000,
-  SAFETENSORS_MAX_TENSORS = 1000000,
-  SAFETENSORS_MAX_NAME = 4096,
-  SAFETENSORS_MAX_METADATA = 4096 /* bytes of a value that are kept */
+  SAFETENSORS_MAX_HEADER = 100000000, /* the limit of the safetensors library itself */
+  SAFETENSORS_MAX_TENSORS = 1000000,  /* bounds the memory of the index; large models have some ten thousands */
+  SAFETENSORS_MAX_NAME = 4096,        /* bytes; names are printed in messages */
+  SAFETENSORS_MAX_METADATA = 4096     /* bytes of a value; a longer one is cut */
 };
 
 typedef struct StTensor {

@@ -1,3 +1,5 @@
+/* In: a header of JSON, byte by byte (json_cursor.h). Out: tensors whose shape, type and offsets agree. See
+ * safetensors_header.h. Memory grows with what has been read and never with what a number in the header claims. */
 #include "weights/safetensors_header.h"
 
 #include <string.h>
@@ -17,6 +19,7 @@ enum { KEY_DTYPE, KEY_SHAPE, KEY_OFFSETS, N_KEYS };
 
 static const char *const keys[N_KEYS] = {"dtype", "shape", "data_offsets"};
 
+/* 64 bytes are far more than any type's name. A name with a NUL in it is unknown, whatever stands before the NUL. */
 static bool read_dtype(HeaderReader *reader, StTensor *tensor) {
   size_t length;
   int64_t at = reader->cursor.at;
@@ -28,6 +31,7 @@ static bool read_dtype(HeaderReader *reader, StTensor *tensor) {
   return true;
 }
 
+/* Reads a list of whole numbers. Its length is bounded by that of the header. */
 static bool read_numbers(HeaderReader *reader, uint32_t *n, const int64_t **numbers) {
   JsonCursor *cursor = &reader->cursor;
   VEC(int64_t) found = {0};
@@ -78,7 +82,9 @@ static bool read_entry(HeaderReader *reader, StTensor *tensor, int64_t *seen) {
   return read_offsets(reader, tensor);
 }
 
-/* Checks that the shape, the type and the offsets agree and lie in the file. */
+/* Checks that the shape, the type and the offsets agree and lie within the data. Every product and sum is checked for
+ * overflow; after that, end - begin bytes are safe to allocate and to read. The size of an element whose type is
+ * unknown cannot be checked; such a tensor is never read. */
 static bool check_tensor(HeaderReader *reader, StTensor *tensor) {
   JsonCursor *cursor = &reader->cursor;
   int64_t at = tensor->header_offset, bits = 0;
@@ -119,6 +125,7 @@ static bool read_tensor(HeaderReader *reader, StTensor *tensor) {
 
 // ---- names ----
 
+/* Names appear in messages and on terminals, so control characters are refused. */
 static bool check_name(JsonCursor *cursor, int64_t at, const StrBuf *name, size_t length) {
   if (length == 0) return cursor_fail(cursor, at, "an empty name");
   if (length > SAFETENSORS_MAX_NAME)
@@ -161,6 +168,7 @@ static bool read_metadata(HeaderReader *reader) {
 
 // ---- the header ----
 
+/* A key that stands twice is refused: which of the two counts would differ from reader to reader. */
 static bool read_member(HeaderReader *reader, int64_t *metadata_at) {
   JsonCursor *cursor = &reader->cursor;
   size_t length;
@@ -220,7 +228,7 @@ static bool stands_before(const StTensor *a, const StTensor *b) {
   return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
 }
 
-/* Merge sort: stable, and n log n even for a file made to hurt. */
+/* Merge sort: stable, and n log n even for a file made to hurt. It recurses to a depth of 20 at most. */
 static void sort_by_offset(const StTensor **tensors, const StTensor **scratch, size_t n) {
   if (n < 2) return;
   size_t half = n / 2;
@@ -231,6 +239,7 @@ static void sort_by_offset(const StTensor **tensors, const StTensor **scratch, s
   while (i < half) tensors[k++] = j < n && stands_before(tensors[j], scratch[i]) ? tensors[j++] : scratch[i++];
 }
 
+/* Sorted by their offsets, the tensors must follow each other without a gap from 0 to the end of the data. */
 bool safetensors_check_tiling(Arena *arena, Diag *diag, const SafeTensors *file) {
   size_t n = file->tensors.n;
   const StTensor **sorted = ARENA_ARRAY(arena, const StTensor *, n);

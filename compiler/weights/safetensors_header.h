@@ -1,6 +1,7 @@
 /* The JSON header of a safetensors file: what it says of each tensor, and whether that is consistent.
  *
- * In: the file and the length of its header. Out: its tensors and metadata. Refuses whatever safetensors.h lists. */
+ * In: the file and the length of its header. Out: its tensors and metadata, in the arena. Refuses whatever
+ * safetensors.h lists; one message says what, and at which byte of the header. */
 #ifndef TFM_WEIGHTS_SAFETENSORS_HEADER_H
 #define TFM_WEIGHTS_SAFETENSORS_HEADER_H
 

@@ -1,9 +1,10 @@
+/* In: the path of a weight file or of an index. Out: tensors by name. See weight_set.h. */
 #include "weights/weight_set.h"
 
 #include <jansson.h>
 #include <string.h>
 
-enum { MAX_INDEX_BYTES = 100000000 };
+enum { MAX_INDEX_BYTES = 100000000 }; /* as for a header of safetensors: bounds the tree that jansson builds */
 
 const WeightEntry *weight_set_find(const WeightSet *set, const char *name) {
   uintptr_t index = (uintptr_t)map_get(&set->by_name, name);
@@ -43,10 +44,8 @@ static char *read_text(Arena *arena, Diag *diag, const char *path, size_t *size)
 }
 
 /* Whether the name itself stays below the folder: relative, no empty part, no `.` or `..`. An index comes with the
- * weights,
- * perhaps from a stranger, so a name must not choose a file elsewhere. Symbolic links below the folder are
- * followed: they
- * were made by whoever keeps the folder, and the cache of Hugging Face keeps every shard behind one. */
+ * weights, perhaps from a stranger, so a name must not choose a file elsewhere. Symbolic links below the folder are
+ * followed: whoever keeps the folder made them, and the cache of Hugging Face has every shard behind one. */
 static bool is_contained(const char *path) {
   for (const char *part = path;; part++) {
     size_t length = strcspn(part, "/");
@@ -83,6 +82,7 @@ static void add_mapped(Arena *arena, Diag *diag, WeightSet *set, Map *shards, co
   else diag_error_at(diag, set->path, DIAG_SAFETENSORS, "tensor \"%s\" is not in \"%s\"", tensor_name, name);
 }
 
+/* Duplicate keys are refused, as in a header. Every fault of the map is reported, not only the first. */
 static bool add_index(Arena *arena, Diag *diag, WeightSet *set, const char *path) {
   size_t size;
   char *text = read_text(arena, diag, path, &size);

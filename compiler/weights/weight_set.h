@@ -1,9 +1,9 @@
 /* WeightSet: the tensors of a model's weights, from one safetensors file or from several that an index lists.
  *
- * In: a path. Out: every tensor by its name. An index (model.safetensors.index.json) is JSON: {"weight_map":
- * {"tensor": "file", ...}}. It may come from strangers, so the names in it must stay in its own folder or below:
- * absolute paths and `..` are refused, as is a tensor that its file does not have. Symbolic links are followed. Each
- * file is opened once. */
+ * In: a path. Out: every tensor by its name; the set lives in the arena and owns its open files. An index
+ * (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so the
+ * names in it must stay in its own folder or below: absolute paths and `..` are refused, as is a tensor that its file
+ * does not have. Symbolic links are followed. Each file is opened once. */
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 
