@@ -72,7 +72,7 @@ bool bind_arguments(Elaborator *e, const char *title, uint32_t n, const char *co
   bool good = true;
   for (uint32_t i = 0; i < n; i++) values[i] = i < arguments->n_by_position ? arguments->items[i].value : MISSING;
   if (arguments->n_by_position > n) {
-    fail(e, DIAG_ARGUMENT, "%s takes %d argument%s, %d are given", title, (int)n, n == 1 ? "" : "s",
+    fail(e, DIAG_ARGUMENT, "%s takes %d argument%s, not %d", title, (int)n, n == 1 ? "" : "s",
          (int)arguments->n_by_position);
     good = false;
   }
@@ -244,7 +244,8 @@ static Result run_body(Elaborator *e, const Function *f, const char *title, Scop
   Result result = {MISSING, NULL};
   run_block(e, body, scope, &result);
   if (result.value.kind != VALUE_MISSING) return result;
-  return (Result){fail_at(e, f->ast->span, DIAG_RESULTS, "%s ends without return", title), NULL};
+  result.value = fail_at(e, f->ast->span, DIAG_RESULTS, "%s ends without return; every branch needs one", title);
+  return (Result){result.value, NULL};
 }
 
 /* Names the cycle: every function between the two calls, outermost first. */
@@ -305,11 +306,11 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
     case VALUE_MODULE: {
       Module *m = f.as.module;
       if (m->is_refused || (!m->forward && m->is_faulty)) return POISON;
-      if (!m->forward) return fail(e, DIAG_KIND, "%s has no forward", m->layer->name);
+      if (!m->forward) return fail(e, DIAG_KIND, "%s has no forward, so it cannot be called", m->layer->name);
       return call_function(e, m->forward, m->layer->name, arguments, place).value;
     }
     case VALUE_STRING: return fail(e, DIAG_KIND, "%K cannot be called; write the name of a function without quotes", f);
-    default: return fail(e, DIAG_KIND, "%K cannot be called", f);
+    default: return fail(e, DIAG_KIND, "%K cannot be called; functions, layers and modules can", f);
   }
 }
 
@@ -334,7 +335,8 @@ static void run_assign(Elaborator *e, const Ast *node, Scope *scope, Result *res
   }
   uint32_t n = v.kind == VALUE_TUPLE ? v.as.tuple->n : 1;
   if (!is_poison(v) && n != names->n_children) {
-    v = fail(e, DIAG_RESULTS, "%d names for %d result%s", (int)names->n_children, (int)n, n == 1 ? "" : "s");
+    v = fail(e, DIAG_RESULTS, "%d names for %d result%s: write one name for each", (int)names->n_children, (int)n,
+             n == 1 ? "" : "s");
   }
   for (uint32_t i = 0; i < names->n_children; i++) {
     Value item = is_poison(v) ? POISON : value_tensor(v.as.tuple->items[i]);

@@ -27,7 +27,7 @@ static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_
                    node->name);
     return;
   }
-  parameters_differ(e, "config", node->children[0]);
+  parameters_differ(e, "config value", node->children[0]);
   Layer *layer = ARENA_NEW(e->arena, Layer);
   *layer = (Layer){.name = node->name, .ast = node, .scope = scope, .is_model = node->flag, .is_main = is_main};
   scope_put(e->arena, scope, node->name, (Value){VALUE_LAYER, {.layer = layer}})->span = node->span;
@@ -158,7 +158,8 @@ static void elaborate_model(Elaborator *e, Layer *layer, const Overrides *overri
   Module *model = value.as.module;
   if (model->is_refused) return;
   if (model->forward) run_forward(e, model);
-  else if (!model->is_faulty) fail(e, DIAG_KIND, "model %s has no forward", layer->name);
+  else if (!model->is_faulty) fail(e, DIAG_KIND, "model %s has no forward, which declares its inputs and outputs",
+                                  layer->name);
 }
 
 // ---- what nothing uses ----

@@ -329,7 +329,8 @@ static bool count_items(Elaborator *e, Node *x, uint32_t n, const Item *items, u
   for (uint32_t i = 0; i < n; i++) counts[items[i].kind]++;
   *n_named = counts[ITEM_INDEX] + counts[ITEM_RANGE];
   *has_ellipsis = counts[ITEM_ELLIPSIS] > 0;
-  if (*n_named > x->rank) fail(e, DIAG_SHAPE, "%d indices for %K", (int)*n_named, value_tensor(x));
+  if (*n_named > x->rank) fail(e, DIAG_SHAPE, "%d indices for %K, which has %d axes", (int)*n_named,
+                               value_tensor(x), (int)x->rank);
   else if (counts[ITEM_ELLIPSIS] > 1) fail(e, DIAG_SHAPE, "'...' appears twice in an index");
   else return rank_fits(e, "the result", (int64_t)x->rank + counts[ITEM_AXIS] - counts[ITEM_INDEX]);
   return false;
@@ -381,7 +382,9 @@ static Value one_of(Elaborator *e, const Repetition *r, uint32_t n, const Item *
   int64_t i =
       items[0].kind == ITEM_INDEX && items[0].first.kind == VALUE_INTEGER ? items[0].first.as.integer : r->count;
   if (n != 1 || i < -r->count || i >= r->count) {
-    return fail(e, DIAG_RANGE, "a repetition of %D modules is indexed by one number below %D", r->count, r->count);
+    return fail(e, DIAG_RANGE,
+                "a repetition of %D modules is indexed by one number below %D, or from -%D on to count from the end",
+                r->count, r->count, r->count);
   }
   return r->modules[r->is_shared ? 0 : i < 0 ? i + r->count : i];
 }
@@ -429,7 +432,9 @@ static const Step steps[N_AST_KINDS] = {
 static bool enter(Elaborator *e, const Ast *node) {
   if (e->stopped) return false;
   if (e->depth >= MAX_EVALUATION_DEPTH) {
-    fail_at(e, node->span, DIAG_LIMIT, "expressions and calls are nested too deep");
+    fail_at(e, node->span, DIAG_LIMIT,
+            "expressions and calls are nested deeper than %d: give parts of them names of their own",
+            (int)MAX_EVALUATION_DEPTH);
     return false;
   }
   e->depth++;

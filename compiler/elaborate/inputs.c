@@ -97,7 +97,7 @@ static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope) {
   if (is_poison(v)) return NULL;
   if (!is_size(v)) fail_at(e, dim->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);
   else if (size_is_const(size_of(e->sizes, v), &value) && value < 0) {
-    fail_at(e, dim->span, DIAG_RANGE, "negative size %D", value);
+    fail_at(e, dim->span, DIAG_RANGE, "negative size %D; sizes are 0 or greater", value);
   } else {
     return size_of(e->sizes, v);
   }
@@ -219,7 +219,7 @@ static void declare_output(Elaborator *e, const Ast *node, Value v) {
   }
   for (size_t i = 0; i < graph->outputs.n; i++) {
     if (strcmp(graph->outputs.items[i].name, name) != 0) continue;
-    fail(e, DIAG_REDEFINED, "two outputs are called '%s'", name);
+    fail(e, DIAG_REDEFINED, "two outputs are called '%s'; give one another name: return NAME = ...", name);
     return;
   }
   Node *x = tensor_of(e, v, ANY_DTYPE, arena_printf(e->arena, "output '%s'", name), "");

@@ -53,7 +53,10 @@ static const Ast *override_of(const Overrides *overrides, const char *name) {
 static Value config_value(Elaborator *e, const Layer *layer, const Ast *param, Value given, const Ast *place,
                           const Overrides *overrides, Scope *scope) {
   const Ast *override = override_of(overrides, param->name);
-  if (param->children[0]) return fail_at(e, param->children[0]->span, DIAG_KIND, "a config value has no type");
+  if (param->children[0]) {
+    return fail_at(e, param->children[0]->span, DIAG_KIND,
+                   "a config value has no type: write its name alone, or NAME = default");
+  }
   if (override) return eval(e, override, scope);
   if (given.kind != VALUE_MISSING) return given;
   if (param->children[1]) return eval(e, param->children[1], scope);
@@ -227,7 +230,10 @@ static Value make_inline(Elaborator *e, const Template *t, Module *owner) {
  * same weights twice. Should the configuration differ between the calls, the weights would too, so that is refused. */
 Value inline_module(Elaborator *e, const Template *t, Scope *scope) {
   Module *owner = scope->module;
-  if (!owner) return fail(e, DIAG_KIND, "a module is applied here, but no layer holds it");
+  if (!owner) {
+    return fail(e, DIAG_KIND,
+                "a module is applied here, but no layer holds it: apply it in a function or forward of a layer");
+  }
   MapEntry *entry = map_find(&owner->inline_modules, &t->place, sizeof t->place);
   if (!entry) {
     InlineModule *made = ARENA_NEW(e->arena, InlineModule);
@@ -326,7 +332,7 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
   const char *path = join_path(e, m->path, part);
   if (!sizes || !is_weight_shape(e, node->children[0], sizes)) return NULL;
   if (!*path) {
-    fail(e, DIAG_RANGE, "a weight needs a path");
+    fail(e, DIAG_RANGE, "a weight needs a path, which 'as \"\"' leaves empty here");
     return NULL;
   }
   if (!map_has(&e->weights, path)) return declare_weight(e, path, sizes);

@@ -21,7 +21,7 @@ Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const A
 Value make_module(Elaborator *e, const Template *t, const char *path);
 /* The module made where it is applied: one for each place in the text and each module that holds it. */
 Value inline_module(Elaborator *e, const Template *t, Scope *scope);
-/* False (after reporting) if a parameter stands twice; `what` is "config" or "parameter". */
+/* False (after reporting) if a parameter stands twice; `what` is "config value" or "parameter". */
 bool parameters_differ(Elaborator *e, const char *what, const Ast *params);
 
 /* The members of an AST_BLOCK, in order. After an error the next one is evaluated; the faulty one is poison. */

@@ -128,7 +128,7 @@ Value operator_binary(Elaborator *e, const char *op, Value a, Value b) {
     const char *what = quoted(e, op);
     return operands_of(e, what, 2, (Value[]){a, b}, row->dtypes, xs) ? elementwise(e, what, row->op, 2, xs) : POISON;
   }
-  if (!is_numeric(a) || !is_numeric(b)) return fail(e, DIAG_KIND, "'%s' of %K and %K", op, a, b);
+  if (!is_numeric(a) || !is_numeric(b)) return fail(e, DIAG_KIND, "'%s' of %K and %K is not defined", op, a, b);
   bool has_size = a.kind == VALUE_SIZE || b.kind == VALUE_SIZE;
   return has_size ? on_sizes(e, row, a, b) : on_numbers(e, row, a, b);
 }
@@ -215,7 +215,7 @@ Value operator_compare(Elaborator *e, const char *text, Value a, Value b) {
   if (is_size(a) && is_size(b)) return compare_sizes(e, op, a, b);
   /* What a run decides has no truth here, so neither has its comparison with something else. */
   bool is_open = a.kind == VALUE_CONDITION || b.kind == VALUE_CONDITION || (is_numeric(a) && is_numeric(b));
-  if (!is_equality || is_open) return fail(e, DIAG_KIND, "'%s' of %K and %K", text, a, b);
+  if (!is_equality || is_open) return fail(e, DIAG_KIND, "'%s' of %K and %K is not defined", text, a, b);
   return value_bool(values_equal(a, b) == (op == OP_EQ));
 }
 

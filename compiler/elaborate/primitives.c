@@ -100,7 +100,7 @@ Value primitive_unary_or_number(Elaborator *e, const PrimitiveCall *call) {
                     : call->primitive->op == OP_SQRT ? x >= 0
                                                      : !isinf(y) || isinf(x);
   if (is_defined || isnan(x)) return value_number(y);
-  return fail(e, DIAG_RANGE, "%s(%V) is not a number", call->primitive->name, v);
+  return fail(e, DIAG_RANGE, "%s(%V) is not a finite number", call->primitive->name, v);
 }
 
 /* On two numbers the result keeps the kind of the operand that it is; for equal ones that is the first. */
@@ -112,7 +112,7 @@ Value primitive_extreme(Elaborator *e, const PrimitiveCall *call) {
     return operands_of(e, name, 2, (Value[]){x, y}, F32 | I32, xs) ? elementwise(e, name, call->primitive->op, 2, xs)
                                                                    : POISON;
   }
-  if (!is_number(x) || !is_number(y)) return fail(e, DIAG_KIND, "%s of %K and %K", name, x, y);
+  if (!is_number(x) || !is_number(y)) return fail(e, DIAG_KIND, "%s of %K and %K is not defined", name, x, y);
   bool takes_y = call->primitive->op == OP_MAXIMUM ? number_of(y) > number_of(x) : number_of(y) < number_of(x);
   return takes_y ? y : x;
 }
@@ -214,7 +214,7 @@ static Node *norm_operand(Elaborator *e, const char *name, Value v, Value eps, d
     fail(e, DIAG_RANGE, "eps of %s must be 0 or a positive number, not %V", name, eps);
     return NULL;
   }
-  if (x->rank < 1) fail(e, DIAG_SHAPE, "%s of a tensor without axes", name);
+  if (x->rank < 1) fail(e, DIAG_SHAPE, "%s of a tensor without axes: it needs at least one", name);
   return x->rank < 1 || !within_items(e, name, 1, &x->dims[x->rank - 1]) ? NULL : x;
 }
 
@@ -299,7 +299,8 @@ Value primitive_rotary(Elaborator *e, const PrimitiveCall *call) {
     return POISON;
   }
   if (x->rank < 2 || !size_is_const(x->dims[x->rank - 1], &width) || width % 2 != 0) {
-    return fail(e, DIAG_SHAPE, "rotary of %K: the last axis must be even", value_tensor(x));
+    return fail(e, DIAG_SHAPE, "rotary of %K: the last axis must be even, known at compile time, and not the only one",
+                value_tensor(x));
   }
   Shape result;
   if (!broadcast_shapes(e, "rotary", 2, (Shape[]){leading(x, 1), shape_of(pos)}, (Node *[]){x, pos}, &result))

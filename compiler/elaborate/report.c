@@ -249,7 +249,8 @@ static bool is_checked(Elaborator *e, const Cond *c) {
 static bool add_check(Elaborator *e, const Cond *condition, Message *m) {
   uint32_t budget = MAX_CONDITION;
   if (!fits(condition, &budget) || e->graph->checks.n >= MAX_CHECKS) {
-    fail(e, DIAG_LIMIT, "too many conditions on run-time sizes");
+    fail(e, DIAG_LIMIT, "more than %d conditions on run-time sizes, or one with more than %d comparisons",
+         (int)MAX_CHECKS, (int)MAX_CONDITION);
     return false;
   }
   if (m->text.length) vec_push(m->arena, &m->parts, (CheckPart){m->text.text, NULL, false});

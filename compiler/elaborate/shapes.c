@@ -98,7 +98,7 @@ static const SizeList *sizes_of(Elaborator *e, Value v) {
   const Size *zero = size_const(e->sizes, 0);
   for (uint32_t i = 0; i < list->n; i++) {
     Value holds = value_compare(e->arena, e->sizes, OP_GE, list->items[i], zero);
-    if (!need(e, holds, DIAG_RANGE, "the shape: negative size in %L", list)) return NULL;
+    if (!need(e, holds, DIAG_RANGE, "the shape: negative size in %L; sizes are 0 or greater", list)) return NULL;
   }
   return rank_fits(e, "the shape", list->n) && dims_fit(e, list->n, list->items) ? list : NULL;
 }
@@ -151,7 +151,9 @@ Value primitive_split_heads(Elaborator *e, const PrimitiveCall *call) {
   int64_t n;
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of split_heads", "");
   if (!x || !integer_of(e, call->arguments[1], "the number of heads", &n)) return POISON;
-  if (x->rank < 2 || n < 1) return fail(e, DIAG_RANGE, "split_heads of %K into %D heads", value_tensor(x), n);
+  if (x->rank < 2 || n < 1) 
+    return fail(e, DIAG_RANGE, "split_heads of %K into %D heads: it needs two axes or more, and at least one head",
+                value_tensor(x), n);
   if (!within_items(e, "split_heads", 2, x->dims + x->rank - 2) || !rank_fits(e, "the result", x->rank + 1))
     return POISON;
   const Size *heads = size_const(e->sizes, n), *head = size_div(e->sizes, x->dims[x->rank - 1], heads);
@@ -184,7 +186,7 @@ Value primitive_merge_heads(Elaborator *e, const PrimitiveCall *call) {
 Value primitive_full(Elaborator *e, const PrimitiveCall *call) {
   double number;
   const SizeList *list = sizes_of(e, call->arguments[0]);
-  if (!list || !real_of(e, call->arguments[1], "the number", &number)) return POISON;
+  if (!list || !real_of(e, call->arguments[1], "the value of full", &number)) return POISON;
   return made_value(e, build_full(build_here(e), number, list->n, list->items));
 }
 

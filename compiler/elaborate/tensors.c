@@ -71,6 +71,16 @@ static const char *dtypes_text(Elaborator *e, unsigned dtypes) {
   return text.text;
 }
 
+/* The cure for a tensor of another type, where there is one. Only an operation that takes a single type has it. */
+static const char *conversion_to(unsigned dtypes) {
+  switch (dtypes) {
+    case F32: return "; convert it with f32(x)";
+    case I32: return "; convert it with i32(x)";
+    case BOOL: return "; compare it, as in x != 0";
+    default: return "";
+  }
+}
+
 /* A tuple stands for its first tensor where one is needed: `attn(x) + x` with an attention that also returns its
  * weights. */
 Node *tensor_of(Elaborator *e, Value v, unsigned dtypes, const char *what, const char *name) {
@@ -82,7 +92,8 @@ Node *tensor_of(Elaborator *e, Value v, unsigned dtypes, const char *what, const
     return NULL;
   }
   if (dtypes && !(dtypes & 1u << v.as.tensor->dtype)) {
-    fail(e, DIAG_DTYPE, "%s%s must be %s, not %s", what, name, dtypes_text(e, dtypes), dtype_names[v.as.tensor->dtype]);
+    fail(e, DIAG_DTYPE, "%s%s must be %s, not %s%s", what, name, dtypes_text(e, dtypes),
+         dtype_names[v.as.tensor->dtype], conversion_to(dtypes));
     return NULL;
   }
   return v.as.tensor;
@@ -120,7 +131,8 @@ static bool common_dtype(Elaborator *e, const char *what, uint32_t n, const Valu
     Node *x = tensor_of(e, values[i], ANY_DTYPE, what, "");
     if (!x) return false;
     if (!(dtypes & 1u << x->dtype)) {
-      fail(e, DIAG_DTYPE, "%s of a %s tensor: it takes %s", what, dtype_names[x->dtype], dtypes_text(e, dtypes));
+      fail(e, DIAG_DTYPE, "%s of a tensor of type %s: it takes %s", what, dtype_names[x->dtype],
+           dtypes_text(e, dtypes));
       return false;
     }
     if (found && x->dtype != *dtype) {
@@ -169,7 +181,9 @@ int32_t axis_of(Elaborator *e, Value axis, uint32_t rank) {
   int64_t value;
   if (!integer_of(e, axis, "axis", &value)) return -1;
   if (value < -(int64_t)rank || value >= (int64_t)rank) {
-    fail(e, DIAG_RANGE, "axis %D of a tensor of rank %d", value, (int)rank);
+    if (rank == 0) fail(e, DIAG_RANGE, "axis %D of a tensor of rank 0, which has no axes", value);
+    else fail(e, DIAG_RANGE, "axis %D of a tensor of rank %d: it must lie in -%d to %d", value, (int)rank, (int)rank,
+              (int)rank - 1);
     return -1;
   }
   return (int32_t)(value < 0 ? value + rank : value);

@@ -129,7 +129,7 @@ int lexical_string(Parser *parser, const char *text, SrcSpan span, const char **
 int lexical_unterminated_string(Parser *parser, SrcSpan span, const char **value) {
   SrcSpan quote = {span.source, span.begin, span.begin + 1}, end = {span.source, span.end, span.end};
   parser_error(parser, quote, DIAG_LITERAL, "the string that begins here is not closed");
-  if (!parser->is_skipping) diag_note(parser->diag, end, "a '\"' is missing at the latest here");
+  if (!parser->is_skipping) diag_note(parser->diag, end, "the closing '\"' must stand here at the latest");
   *value = "";
   return TOK_STRING;
 }
@@ -179,15 +179,17 @@ bool lexical_check_bytes(Parser *parser) {
     unsigned length = byte < 0x80 ? 1 : utf8_decode(text + i, source->size - i, &character);
     SrcSpan here = {parser->source, i, i + (length ? length : 1)};
     if (!length)
-      parser_error(parser, here, DIAG_ENCODING, "byte %u (0x%02x) is not UTF-8", i, byte);
+      parser_error(parser, here, DIAG_ENCODING, "byte %u (0x%02x) is not UTF-8; save the file as UTF-8", i, byte);
     else if (character == 0)
-      parser_error(parser, here, DIAG_ENCODING, "byte %u is NUL", i);
+      parser_error(parser, here, DIAG_ENCODING, "byte %u is NUL; this is hardly a text file", i);
     else if ((character < 0x20 && !strchr("\t\n\f\r", (int)character)) || (character >= 0x7f && character < 0xa0))
-      parser_error(parser, here, DIAG_ENCODING, "a control character (0x%02x) at byte %u", character, i);
+      parser_error(parser, here, DIAG_ENCODING, "a control character (0x%02x) at byte %u; remove it",
+                   character, i);
     else if (utf8_is_bidi_control(character))
       parser_error(
           parser, here, DIAG_ENCODING,
-          "U+%04X at byte %u changes the direction of what follows, so the text would not read as it is written",
+          "U+%04X at byte %u changes the direction of what follows, so the text would not read as it is written; "
+          "remove it",
           character, i);
     else {
       i += length;
