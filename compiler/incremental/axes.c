@@ -2,15 +2,18 @@
  *
  * In: an operation, one of its operands and an axis of the result. Out: the axis of the operand whose elements make
  * the elements there one by one, or none. There is one table, by operation; an operation without a row in it (a
- * source, or anything that was fused) has no operand axes that can be followed.
+ * source, or anything that was fused) has no operand axes that can be followed. "None" is always a safe answer: the
+ * operand then counts as used whole, which costs a cache or a refusal but never a wrong number.
  *
- * The second part uses this to give a model whose logits are those of the last position alone the logits of every
- * position, so that a step can take the last ones itself. */
+ * The second part uses the table to turn a model that gives the logits of the last position alone into one that gives
+ * those of every position, so that a step can slice off as many as its caller wants. */
 #include <stdarg.h>
 #include <string.h>
 
 #include "incremental/cut.h"
 
+/* The first reason is the one that a user should read: whatever is found later follows from an analysis that has
+ * already failed. */
 bool cut_refuse(Cut *cut, const Node *node, const char *format, ...) {
   va_list args;
   if (cut->reason) return false;
@@ -43,12 +46,13 @@ static int32_t axis_of_pointwise(const Cut *cut, const Node *node, size_t operan
   return aligned(input(node, operand), node->rank, axis);
 }
 
-/* Only the first operand has rows; the last axis of a norm is used whole. */
+/* Only the first operand has rows; weight and bias belong to the last axis, which the norm uses whole. */
 static int32_t axis_of_norm(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   return operand == 0 && axis + 1u < node->rank ? (int32_t)axis : -1;
 }
 
+/* Rows come from x; a column of the result is a row of the weight, which is stored as [n, k]. */
 static int32_t axis_of_linear(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   bool is_column = axis + 1u == node->rank;
@@ -56,6 +60,8 @@ static int32_t axis_of_linear(const Cut *cut, const Node *node, size_t operand, 
   return operand == 1 && is_column ? 0 : -1;
 }
 
+/* The last two axes are rows of x and columns of y; those before them broadcast. The axis that is summed over belongs
+ * to no axis of the result. */
 static int32_t axis_of_matmul(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   const Node *x = input(node, operand);
@@ -69,6 +75,7 @@ static int32_t axis_of_softmax(const Cut *cut, const Node *node, size_t operand,
   return axis == (uint32_t)node->attr.axis ? -1 : (int32_t)axis;
 }
 
+/* Without keepdim the axes behind the reduced one move up by one. */
 static int32_t axis_of_reduction(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   uint32_t reduced = (uint32_t)node->attr.axis;
@@ -87,7 +94,7 @@ static int32_t axis_of_permute(const Cut *cut, const Node *node, size_t operand,
   return node->attr.axes[axis];
 }
 
-/* An axis that is cut is another axis. */
+/* An axis that is cut is another axis: its coordinates are shifted, or some of them are missing. */
 static int32_t axis_of_slice(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   return input(node, operand)->dims[axis] == node->dims[axis] ? (int32_t)axis : -1;
@@ -106,7 +113,9 @@ static const Size *batches_before(const Cut *cut, const Node *node, uint32_t axi
   return is_both ? size_mul(cut->graph->sizes, before, cut->tokens->dims[0]) : before;
 }
 
-/* The axis stays an axis: the same size, behind as many elements. That of the length may come out of a merged one. */
+/* In row-major order an axis survives a reshape if it has the same size and as many elements stand before it; then its
+ * stride is the same too. The axis of the length may come out of the merged one, or go into it: there the batch is part
+ * of the axis, so batches_before counts it among the elements before. */
 static int32_t axis_of_reshape(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   const Node *x = input(node, operand);
   const Size *dim = node->dims[axis], *before = batches_before(cut, node, axis);
@@ -118,7 +127,7 @@ static int32_t axis_of_reshape(const Cut *cut, const Node *node, size_t operand,
   return -1;
 }
 
-/* The table's rows are chosen, its other axes stay. */
+/* The result is [axes of the ids, axes of the table but its rows]. */
 static int32_t axis_of_gather(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   uint32_t n = input(node, 1)->rank;
@@ -126,11 +135,13 @@ static int32_t axis_of_gather(const Cut *cut, const Node *node, size_t operand, 
   return axis < n ? -1 : (int32_t)(axis - n + 1);
 }
 
+/* The axes that the table of angles adds stand behind those of the positions. */
 static int32_t axis_of_sinusoid(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   return axis < input(node, operand)->rank ? (int32_t)axis : -1;
 }
 
+/* Pairs of the last axis are rotated together; the positions are aligned with the axes before it. */
 static int32_t axis_of_rotary(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   (void)cut;
   if (axis + 1u == node->rank) return -1;
@@ -152,6 +163,8 @@ int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t 
   return rules[node->op] ? rules[node->op](cut, node, operand, axis) : -1;
 }
 
+/* Starts from all axes of the length and drops those that a result axis follows for new positions alone. So an axis
+ * that the operation contracts stays in the set, whatever is wanted of the result. */
 uint8_t operand_whole(const Cut *cut, const Node *node, size_t operand, uint8_t whole) {
   uint8_t needed = length_axes(cut, input(node, operand));
   for (uint32_t axis = 0; axis < node->rank && needed; axis++) {
@@ -165,10 +178,13 @@ uint8_t operand_whole(const Cut *cut, const Node *node, size_t operand, uint8_t 
 
 /* A model may end in `head(hidden[:, -1:])`. The slice is left out, and from there on the axis of 1 that it made is
  * an axis of the length. Where an operation does not keep the rows of that axis apart, widening stops and the slice
- * stays; then the logits are not those of every position, and the model is refused. */
+ * stays; then the logits are not those of every position, and the model is refused.
+ *
+ * Sound: every widened node computes the row at position t from rows at position t of its operands (keeps_rows), so its
+ * last row is what the narrow node was. The widened graph only computes more rows, and the step drops them again. */
 
-typedef struct LastRow { /* what stands for a node: the node is its last row along the axis */
-  Node *all; /* NULL: nothing does */
+typedef struct LastRow { /* the wide form of a node: the node is the last row of `all` along the axis */
+  Node *all; /* NULL: the node has no wide form */
   uint32_t axis;
 } LastRow;
 
@@ -183,7 +199,7 @@ static const LastRow *row_of(const Widening *w, const Node *node, size_t operand
 
 // ---- the slice ----
 
-/* The axis of which the last position is taken; the rank if there is none. */
+/* The axis of which the node takes the last position; its rank if it is no such slice. */
 static uint32_t sliced_axis(const Cut *cut, const Node *node) {
   SizeTable *sizes = cut->graph->sizes;
   const Size *last = size_sub(sizes, cut->length, size_const(sizes, 1));
@@ -208,6 +224,8 @@ static LastRow unsliced(const Cut *cut, Node *node, uint32_t axis) {
 
 // ---- what is made of it ----
 
+/* Whether the wide draft of a node takes its rows from the wide operands, each along the axis on which it is wide. A
+ * narrow operand must broadcast there: it has no rows of its own to give. */
 static bool keeps_rows(const Widening *w, const Node *node, const Node *wide, uint32_t axis) {
   for (size_t i = 0; i < node->inputs.n; i++) {
     const LastRow *row = row_of(w, node, i);
@@ -222,7 +240,7 @@ static bool uses_last_row(const Widening *w, const Node *node) {
   return false;
 }
 
-/* The node on all positions. */
+/* Tries each axis of 1 of the node as the one that becomes the length; no wide form if none keeps the rows apart. */
 static LastRow widened(const Widening *w, Node *node) {
   Node **operands = ARENA_ARRAY(w->cut->scratch, Node *, node->inputs.n);
   for (size_t i = 0; i < node->inputs.n; i++)
@@ -241,7 +259,7 @@ static LastRow widened(const Widening *w, Node *node) {
   return (LastRow){0};
 }
 
-/* Of the two forms of each node one has no use any more. */
+/* Of the narrow and the wide form of each node, one has no users left. */
 static void delete_unused(Graph *graph) {
   for (Node *node = graph->last, *prev; node; node = prev) {
     prev = node->prev;
@@ -251,14 +269,14 @@ static void delete_unused(Graph *graph) {
 
 void widen_last_rows(Cut *cut) {
   graph_renumber(cut->graph);
-  const Node *scores = cut->graph->outputs.items[0].node;
+  const Node *logits = cut->graph->outputs.items[0].node;
   Widening w = {cut, ARENA_ARRAY(cut->scratch, LastRow, cut->graph->next_id)};
-  for (Node *node = cut->graph->first; node; node = node->next) { /* new nodes stand before the one looked at */
+  for (Node *node = cut->graph->first; node; node = node->next) { /* wide nodes are added before it: none is visited */
     uint32_t axis = sliced_axis(cut, node);
     if (axis < node->rank) w.rows[node->id] = unsliced(cut, node, axis);
     else if (uses_last_row(&w, node)) w.rows[node->id] = widened(&w, node);
   }
-  const LastRow *row = &w.rows[scores->id];
+  const LastRow *row = &w.rows[logits->id];
   if (row->all && row->axis == 1) cut->graph->outputs.items[0].node = row->all;
   delete_unused(cut->graph);
 }

@@ -1,8 +1,15 @@
-/* The two graphs.
+/* Builds the step graph and the encoder graph.
  *
- * In: the model, and the forms in which the step needs each node. Out: the graphs `step` and `source`. Their
- * operations are the model's on other sizes; only what counts positions is written anew, since the first new position
- * of a step is `past`, not 0. Refused: sizes that become too large as polynomials. */
+ * In: the model, and the forms in which the step needs each node (uses.c). Out: the two graphs, in the arena of the
+ * result. Their operations are the model's, in the model's order, on other sizes: an axis of the length becomes `fresh`
+ * where only new positions are needed and `past + fresh` where it is needed whole. Only what counts positions is
+ * written anew, since the first new position of a step is `past`, not 0. Refused: sizes that become too large as
+ * polynomials.
+ *
+ * Because no operation is replaced by another one, each element is computed by the same operation from the same
+ * operands as in the whole model; sound.c shows that the operands that are missing are neutral. So a step gives the
+ * model's bits wherever the kernels' order of summation does not depend on the length, which
+ * docs/decisions/0002-bits.md requires. */
 #include <string.h>
 
 #include "incremental/cut.h"
@@ -25,7 +32,7 @@ static const Size *map_term(const SizeMap *map, const SizeTerm *term) {
   return product;
 }
 
-/* NULL: the polynomial becomes too large, or it has a symbol that the other graph has not. */
+/* Substitutes term by term. NULL: the polynomial becomes too large, or it has a symbol that the other graph lacks. */
 static const Size *map_size(const SizeMap *map, const Size *size) {
   const Size *sum = size_const(map->to, 0);
   for (uint32_t i = 0; i < size->n_terms && sum; i++) {
@@ -43,7 +50,7 @@ static bool cond_has(const Cond *cond, uint32_t symbol) {
   return cond_has(cond->a, symbol) || cond_has(cond->b, symbol);
 }
 
-/* NULL: a size is too large. */
+/* The condition in the sizes of the other graph; NULL: a size is too large. */
 static const Cond *map_cond(Arena *arena, const SizeMap *map, const Cond *cond) {
   Cond *copy = arena_copy(arena, cond, sizeof *cond);
   if (cond->kind == COND_COMPARE) {
@@ -56,8 +63,8 @@ static const Cond *map_cond(Arena *arena, const SizeMap *map, const Cond *cond) 
   return copy->a && (copy->b || !cond->b) ? copy : NULL;
 }
 
-/* What is said of a size keeps the name that the model gives it: "time = 13", never "time.past + time.fresh = 13". A
- * size that cannot be said here is left out. */
+/* A message keeps the name that the model gives a size: "time = 13", never "time.past + time.fresh = 13". A size that
+ * the other graph cannot express is left out. */
 static CheckPart map_part(Arena *arena, const SizeTable *from, const SizeMap *map, CheckPart part) {
   const Size *size = part.size ? map_size(map, part.size) : NULL;
   if (!size || !part.named) return (CheckPart){.text = part.text, .size = size};
@@ -76,7 +83,8 @@ static bool map_check(const SizeTable *from, Graph *to, const SizeMap *map, cons
   return copy.condition != NULL;
 }
 
-/* Adds the checks of the model that are about the length, or those that are not. False: a size is too large. */
+/* Adds the checks of the model that are about the length (to the step), or those that are not (to the encoder, where
+ * they fail before any token is generated). False: a size is too large. */
 static bool map_checks(const Cut *cut, Graph *to, const SizeMap *map, bool about_length) {
   for (size_t i = 0; i < cut->graph->checks.n; i++) {
     const Check *check = &cut->graph->checks.items[i];
@@ -91,23 +99,24 @@ const char logsumexp_name[] = "logsumexp";
 typedef struct Stepper {
   Cut *cut;
   Graph *graph;
-  SizeMap map, of_new; /* the length is past + fresh; fresh */
+  SizeMap map, of_new; /* the length as past + fresh; as fresh */
   const Size *past, *fresh, *kept;
-  Node **inputs;  /* by id of the model's node: the tokens, what the encoder graph computes */
-  Node **earlier; /* by id: the cache of earlier positions */
-  Node **caches;  /* by id: that and the new positions */
+  Node **inputs;  /* by id of the model's node: the input that holds the tokens, or a value of the encoder */
+  Node **earlier; /* by id: the input that holds the cache of earlier positions */
+  Node **caches;  /* by id: that cache with the new positions behind it */
 } Stepper;
 
 static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
 
 // ---- sizes of a use ----
 
+/* Whether the use needs the axis for new positions alone. */
 static bool is_new(const Stepper *s, const Node *node, uint8_t whole, uint32_t axis) {
   const Size *dim = node->dims[axis];
   return (is_length(s->cut, dim) || is_merged(s->cut, dim)) && !(whole & 1u << axis);
 }
 
-/* False: a size is too large. */
+/* The shape of the node in the step, for a use that needs these axes whole. False: a size is too large. */
 static bool map_dims(const Stepper *s, const Node *node, uint8_t whole, const Size **dims) {
   for (uint32_t axis = 0; axis < node->rank; axis++) {
     dims[axis] = map_size(is_new(s, node, whole, axis) ? &s->of_new : &s->map, node->dims[axis]);
@@ -128,7 +137,7 @@ static bool map_attr(const SizeMap *map, NodeAttr *attr) {
 
 // ---- what counts positions ----
 
-/* The positions of an axis: from 0, or from `past` where the axis is needed for the new ones alone. */
+/* The positions along an axis: from 0, or from `past` where the axis is needed for the new ones alone. */
 static Node *axis_positions(const Stepper *s, Builder *b, const Node *node, uint8_t whole, uint32_t axis,
                             const Size *dim) {
   Node *positions = build_positions(b, dim);
@@ -136,18 +145,20 @@ static Node *axis_positions(const Stepper *s, Builder *b, const Node *node, uint
   return build_binary(b, OP_ADD, positions, build_size(b, DTYPE_I32, s->past));
 }
 
+/* A causal mask compares coordinates, and those of an axis of new positions begin at `past`. The operation itself knows
+ * only coordinates from 0, so it is written out as column > row; with both axes whole it can stay. */
 static Node *build_later(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
   if (!is_new(s, node, use->whole, 0) && !is_new(s, node, use->whole, 1)) return build_causal_mask(b, dims[0], dims[1]);
   const Size *one = size_const(s->graph->sizes, 1);
   Node *rows = axis_positions(s, b, node, use->whole, 0, dims[0]);
   Node *columns = axis_positions(s, b, node, use->whole, 1, dims[1]);
-  rows = build_reshape(b, rows, 2, (const Size *const[]){dims[0], one}); /* one after the other: the order is printed */
+  rows = build_reshape(b, rows, 2, (const Size *const[]){dims[0], one}); /* a statement each fixes the nodes' order */
   columns = build_reshape(b, columns, 2, (const Size *const[]){one, dims[1]});
   return build_binary(b, OP_GT, columns, rows);
 }
 
-/* A slice of a table by the length takes its first rows, one for each position: those of new positions start at
- * `past`. */
+/* A slice of a table to the length (learned positions) takes row t for position t, so the rows of new positions start
+ * at `past`. A slice of an axis of the length itself starts at 0 on what is new, since its operand is new too. */
 static bool shift_starts(const Stepper *s, const Node *node, const Use *use, NodeAttr *attr) {
   for (uint32_t axis = 0; axis < node->rank && node->op == OP_SLICE; axis++) {
     if (!is_new(s, node, use->whole, axis) || is_length(s->cut, input(node, 0)->dims[axis])) continue;
@@ -159,6 +170,7 @@ static bool shift_starts(const Stepper *s, const Node *node, const Use *use, Nod
 
 // ---- one use ----
 
+/* The form of the operand that uses.c chose for this use; it exists, because the same two functions asked for it. */
 static Node *operand_of(const Stepper *s, const Node *node, size_t i, const Use *use) {
   const Cut *cut = s->cut;
   return find_use(cut, input(node, i), operand_whole(cut, node, i, use->whole), operand_bare(cut, node, i, use))->node;
@@ -173,6 +185,7 @@ static Node *copy_node(Graph *graph, const Node *node, const NodeAttr *attr, con
   return copy;
 }
 
+/* The model's operation on the step's operands. NULL: a size is too large. */
 static Node *build_computed(Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
   if (node == s->cut->tokens) return s->inputs[node->id];
   if (node->op == OP_POSITIONS) return axis_positions(s, b, node, use->whole, 0, dims[0]);
@@ -186,12 +199,15 @@ static Node *build_computed(Stepper *s, Builder *b, const Node *node, const Use 
 
 static uint32_t first_axis(uint8_t axes) { return (uint32_t)__builtin_ctz(axes); }
 
+/* The cache with the new positions behind it. Every whole use shares one concat, so the planner can see that the output
+ * is the input grown in place. */
 static Node *build_cached(Stepper *s, Builder *b, const Node *node, const Use *use) {
   Node *parts[] = {s->earlier[node->id], find_use(s->cut, node, 0, false)->node};
   if (!s->caches[node->id]) s->caches[node->id] = build_concat(b, 2, parts, (int32_t)first_axis(use->whole));
   return s->caches[node->id];
 }
 
+/* The new positions of a value that is computed whole along the axis of its softmax. */
 static Node *build_cut(const Stepper *s, Builder *b, const Node *node, const Use *use, const Size *const *dims) {
   const Size *starts[MAX_RANK];
   uint8_t whole = use->whole;
@@ -214,7 +230,7 @@ static bool build_use(Stepper *s, const Node *node, Use *use) {
   return use->node != NULL;
 }
 
-/* A cached or cut use is made of another use of the same node, which is built before it. */
+/* A cached or cut use is made of another use of the same node, so the forms are built in this order. */
 static bool build_uses(Stepper *s, const Node *node) {
   static const UseForm order[] = {USE_COMPUTED, USE_READ, USE_CACHED, USE_CUT};
   Uses *uses = &s->cut->uses[node->id];
@@ -245,6 +261,8 @@ static const Use *cached_use(const Cut *cut, const Node *node) {
   return NULL;
 }
 
+/* The inputs in the order of the interface: tokens, encoded values, caches. The numbers of the roles are handed out
+ * here, in the order of the list; build_encoder counts its outputs in the same order. */
 static bool add_inputs(Stepper *s, Incremental *result) {
   Cut *cut = s->cut;
   const Size *dims[MAX_RANK];
@@ -269,7 +287,7 @@ static void add_output(Graph *graph, const char *name, Node *node, Role role) {
   vec_push(graph->arena, &graph->outputs, (GraphOutput){name, node, role});
 }
 
-/* log(sum(exp(x))) along the last axis. */
+/* log(sum(exp(x))) along the last axis, shifted by the maximum so that no power overflows: the largest is exactly 1. */
 static Node *build_logsumexp(Builder *b, Node *x) {
   Node *largest = build_reduce(b, OP_MAX, x, (int32_t)x->rank - 1, true);
   Node *powers = build_unary(b, OP_EXP, build_binary(b, OP_SUB, x, largest));
@@ -278,21 +296,22 @@ static Node *build_logsumexp(Builder *b, Node *x) {
 }
 
 void incremental_add_logsumexp(Graph *graph) {
-  Node *scores = graph->outputs.items[0].node;
-  Builder b = {.graph = graph, .origin = scores->origin};
-  add_output(graph, logsumexp_name, build_logsumexp(&b, scores), (Role){0});
+  Node *logits = graph->outputs.items[0].node;
+  Builder b = {.graph = graph, .origin = logits->origin};
+  add_output(graph, logsumexp_name, build_logsumexp(&b, logits), (Role){0});
 }
 
+/* The logits are sliced before logsumexp, so that neither is computed for positions that nobody asked for. */
 static void add_outputs(Stepper *s) {
   const Cut *cut = s->cut;
   SizeTable *sizes = s->graph->sizes;
-  Builder b = {.graph = s->graph, .origin = cut->scores->origin};
-  Node *scores = find_use(cut, cut->scores, 0, false)->node;
+  Builder b = {.graph = s->graph, .origin = cut->logits->origin};
+  Node *logits = find_use(cut, cut->logits, 0, false)->node;
   const Size *zero = size_const(sizes, 0), *start = size_sub(sizes, s->fresh, s->kept);
-  scores = build_slice(&b, scores, (const Size *const[]){zero, start, zero},
-                       (const Size *const[]){scores->dims[0], s->kept, scores->dims[2]});
-  add_output(s->graph, cut->graph->generate_output, scores, (Role){ROLE_LOGITS, 0});
-  add_output(s->graph, logsumexp_name, build_logsumexp(&b, scores), (Role){ROLE_LOGSUMEXP, 0});
+  logits = build_slice(&b, logits, (const Size *const[]){zero, start, zero},
+                       (const Size *const[]){logits->dims[0], s->kept, logits->dims[2]});
+  add_output(s->graph, cut->graph->generate_output, logits, (Role){ROLE_LOGITS, 0});
+  add_output(s->graph, logsumexp_name, build_logsumexp(&b, logits), (Role){ROLE_LOGSUMEXP, 0});
   for (const Node *node = cut->graph->first; node; node = node->next)
     if (s->caches[node->id]) {
       const NodeAttr *input = &s->earlier[node->id]->attr;
@@ -302,7 +321,7 @@ static void add_outputs(Stepper *s) {
 
 // ---- sizes of the step, and its own check ----
 
-/* The model's sizes but the length. */
+/* Declares the model's sizes but the length in another graph. False: there are too many. */
 static bool add_sizes(const Cut *cut, Graph *to, SizeMap *map) {
   const SizeTable *from = cut->graph->sizes;
   for (uint32_t i = 0; i < from->n_symbols; i++) {
@@ -314,7 +333,7 @@ static bool add_sizes(const Cut *cut, Graph *to, SizeMap *map) {
   return true;
 }
 
-/* "time.past". The name is for people; what the size stands for is its role. */
+/* Declares "time.past" and the like. The name is for people; readers go by the role. NULL: there are too many sizes. */
 static const Size *part_of_length(const Stepper *s, SizeRole role) {
   const char *length = s->cut->graph->sizes->symbols[s->cut->time];
   const char *name = arena_printf(s->graph->arena, "%s.%s", length, size_role_names[role]);
@@ -335,13 +354,13 @@ static bool add_step_sizes(Stepper *s) {
   return (s->map.of[s->cut->time] = size_add(s->graph->sizes, s->past, s->fresh)) != NULL;
 }
 
-/* The caller of a step says how many logits it wants; they must be among the new positions. */
+/* The caller of a step says for how many positions it wants logits; these must be among the new ones. */
 static void check_kept(Stepper *s) {
   Arena *arena = s->graph->arena;
   Cond *cond = ARENA_NEW(arena, Cond);
   *cond = (Cond){.kind = COND_COMPARE, .op = OP_LE, .left = s->kept, .right = s->fresh};
   Check check = {.condition = cond, .origin = s->cut->tokens->origin};
-  vec_push(arena, &check.message, (CheckPart){.text = "scores are wanted for ", .size = s->kept});
+  vec_push(arena, &check.message, (CheckPart){.text = "logits are wanted for ", .size = s->kept});
   vec_push(arena, &check.message, (CheckPart){.text = " new positions of ", .size = s->fresh});
   vec_push(arena, &s->graph->checks, check);
 }
@@ -362,7 +381,8 @@ bool build_step(Cut *cut, Incremental *result) {
   return map_checks(cut, s.graph, &s.map, true);
 }
 
-static bool copy_to_source(Cut *cut, const SizeMap *map, Graph *graph, const Node *node, Node **copies) {
+/* The encoder computes what does not depend on tokens or length, so its nodes are plain copies. */
+static bool copy_to_encoder(Cut *cut, const SizeMap *map, Graph *graph, const Node *node, Node **copies) {
   const Size *dims[MAX_RANK];
   NodeAttr attr = node->attr;
   for (uint32_t axis = 0; axis < node->rank; axis++)
@@ -374,22 +394,22 @@ static bool copy_to_source(Cut *cut, const SizeMap *map, Graph *graph, const Nod
   return true;
 }
 
-/* Every input of the model but the tokens stays one, in its order, used or not: it is what the user passes. */
+/* Every input of the model but the tokens stays an input, in its order, used or not: that is what the user passes. */
 static bool copy_inputs(Cut *cut, const SizeMap *map, Graph *graph, Node **copies) {
   for (size_t i = 0; i < cut->graph->inputs.n; i++) {
     const Node *node = cut->graph->inputs.items[i];
-    if (node != cut->tokens && !copy_to_source(cut, map, graph, node, copies)) return false;
+    if (node != cut->tokens && !copy_to_encoder(cut, map, graph, node, copies)) return false;
   }
   return true;
 }
 
-bool build_source(Cut *cut, Incremental *result) {
+bool build_encoder(Cut *cut, Incremental *result) {
   Graph *graph = graph_new(cut->arena, cut->graph->name);
   SizeMap map = {.to = graph->sizes};
   Node **copies = ARENA_ARRAY(cut->scratch, Node *, cut->graph->next_id);
   if (!add_sizes(cut, graph, &map) || !copy_inputs(cut, &map, graph, copies)) return false;
   for (const Node *node = cut->graph->first; node; node = node->next)
-    if (cut->of_encoder[node->id] && node->op != OP_INPUT && !copy_to_source(cut, &map, graph, node, copies))
+    if (cut->of_encoder[node->id] && node->op != OP_INPUT && !copy_to_encoder(cut, &map, graph, node, copies))
       return false;
   Role role = {ROLE_ENCODED, 0};
   for (const Node *node = cut->graph->first; node; node = node->next) {

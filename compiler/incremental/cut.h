@@ -4,7 +4,10 @@
  *
  * The length is the run-time size of the decoder input. Each use of a value needs each axis of that size in one of
  * two ways: for the new positions alone, or whole, from position 0 on. The axes of batch and length may be merged
- * into one of size batch*length; it is needed in the same two ways, but its coordinates are not positions. */
+ * into one of size batch*length; it is needed in the same two ways, but its coordinates are not positions.
+ *
+ * Arrays "by id" are indexed by the ids of cut->graph, which are dense from derive() on; all of them live in
+ * scratch. */
 #ifndef TFM_INCREMENTAL_CUT_H
 #define TFM_INCREMENTAL_CUT_H
 
@@ -37,15 +40,15 @@ typedef struct Cut {
   const Size *length, *merged; /* merged: batch*length; NULL for one item */
   uint32_t time;    /* the symbol of the length */
   int32_t batch;    /* the symbol of the batch; -1: one item */
-  const Node *tokens, *scores;
+  const Node *tokens, *logits;
   uint8_t *depends; /* by id: ON_... */
   Uses *uses;       /* by id */
   bool *is_scores;  /* by id: a product that an attention will be fused from */
-  bool *of_encoder;  /* by id: the encoder graph computes it */
+  bool *of_encoder; /* by id: the encoder graph computes it */
   bool *is_read;    /* by id: and the step reads it */
-  Map later;        /* what neutral.c found out */
-  const char *reason; /* why it is not sound; NULL */
-  Origin origin;
+  Map later;        /* what neutral.c found out: (id, k, q) -> Later */
+  const char *reason; /* why there is no incremental form; NULL so far */
+  Origin origin;      /* of the node that the reason is about */
 } Cut;
 
 static inline bool is_length(const Cut *cut, const Size *size) { return size == cut->length; }
@@ -93,17 +96,19 @@ bool node_is_sound(Cut *cut, const Node *node);
 /* Sets cut->is_scores; the ids must be dense. False after an error. */
 bool find_scores_of_attention(Cut *cut, Diag *diag);
 
-/* In which forms the step needs each node, from the scores to the inputs. False: it is not sound. */
+/* Sets cut->uses, of_encoder and is_read, from the logits back to the inputs. False: cut->reason says why. */
 bool find_uses(Cut *cut);
+/* The use of these axes; NULL: the node has no such use. */
 const Use *find_use(const Cut *cut, const Node *node, uint8_t whole, bool bare);
-/* How a use asks for an operand of the node. */
+/* Whether a use of the node asks for this operand bare (Use). */
 bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *use);
 
 // ---- build.c ----
 
-extern const char logsumexp_name[]; /* the output with the logs of sums of exponentials */
-/* False: a size is too large. */
+extern const char logsumexp_name[]; /* the name of the output with that role */
+/* Set result->step and result->encoder, and count its caches and encoded values. False: a size is too large, or there
+ * are too many. */
 bool build_step(Cut *cut, Incremental *result);
-bool build_source(Cut *cut, Incremental *result);
+bool build_encoder(Cut *cut, Incremental *result);
 
 #endif

@@ -1,6 +1,10 @@
-/* In: the graph of a generative model. Out: its encoder and step graphs, or the reason why there are none. The work
- * is done on a copy that the harmless passes have simplified, so that masks and views have one form to be recognised
- * in. */
+/* In: the graph of a generative model. Out: its encoder and step graphs, or the reason why there are none. The graphs
+ * and texts of the result live in the caller's arena; everything else is gone when incremental_derive returns.
+ *
+ * The work is done on a copy that canonicalize, fold-constants, combine-masks, cse and dce have simplified, so that
+ * masks and views have one form to be recognised in. These passes fuse nothing: a fused node would hide the axes that
+ * the analysis follows. The order is: read the model, widen its logits, find what depends on what, choose a form for
+ * every use (uses.c, which asks sound.c about every node), build, verify. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -14,8 +18,8 @@ static const Node *find_input(const Graph *graph, const char *name) {
   return NULL;
 }
 
-/* The step computes no other output than the logits. */
-static void keep_scores(Graph *graph) {
+/* The step computes no other output than the logits, so the others must neither cost anything nor refuse the model. */
+static void keep_logits(Graph *graph) {
   const GraphOutput *outputs = graph->outputs.items;
   size_t i = 0;
   while (i + 1 < graph->outputs.n && strcmp(outputs[i].name, graph->generate_output) != 0) i++;
@@ -23,13 +27,15 @@ static void keep_scores(Graph *graph) {
   graph->outputs.n = 1;
 }
 
+/* False after an error, which `diag` has. */
 static bool simplify(Graph *graph, Diag *diag) {
   static const char *const only[] = {"canonicalize", "fold-constants", "combine-masks", "cse", "dce"};
   const PassOptions options = {.level = 2, .only = only, .n_only = sizeof only / sizeof *only};
   return passes_run(graph, diag, &options, NULL);
 }
 
-/* Each item is computed as if it were alone, so from here on every size is an ordinary one. */
+/* Items of a ragged batch are computed as if each were alone, so from here on every size is an ordinary one. That holds
+ * only if the rows of the decoder input are the items: else a row would belong to no item's sizes. */
 static bool take_ragged(Cut *cut, Incremental *result) {
   Graph *graph = cut->graph;
   const char **names = ARENA_ARRAY(cut->arena, const char *, graph->sizes->n_symbols);
@@ -42,28 +48,31 @@ static bool take_ragged(Cut *cut, Incremental *result) {
   return true;
 }
 
+/* Finds the tokens, the size of the length and that of the batch. */
 static bool read_model(Cut *cut, Incremental *result) {
   const Node *tokens = cut->tokens = find_input(cut->graph, cut->graph->generate_input);
   if (tokens->rank != 2 || tokens->dtype != DTYPE_I32)
-    return cut_refuse(cut, tokens, "the input that grows is not i32[rows, length]");
+    return cut_refuse(cut, tokens, "the decoder input is not i32[rows, length]");
   int32_t time = size_symbol_of(tokens->dims[1]);
   cut->batch = size_symbol_of(tokens->dims[0]);
   if (time < 0 || (cut->batch < 0 && !size_equals(tokens->dims[0], 1)))
-    return cut_refuse(cut, tokens, "the input that grows is not [rows, length] of run-time sizes");
+    return cut_refuse(cut, tokens, "the decoder input is not [rows, length] of run-time sizes");
   cut->time = (uint32_t)time;
   cut->length = tokens->dims[1];
   if (cut->batch >= 0) cut->merged = size_mul(cut->graph->sizes, tokens->dims[0], cut->length);
   return take_ragged(cut, result);
 }
 
-static bool find_scores(Cut *cut) {
+/* The runtime samples from f32 [rows, kept, vocab], one row for each position, so the logits must have that shape. */
+static bool find_logits(Cut *cut) {
   widen_last_rows(cut);
-  const Node *tokens = cut->tokens, *scores = cut->scores = cut->graph->outputs.items[0].node;
+  const Node *tokens = cut->tokens, *logits = cut->logits = cut->graph->outputs.items[0].node;
   if (!strcmp(cut->graph->generate_output, logsumexp_name))
-    return cut_refuse(cut, scores, "the output has the name of what a step adds: %s", logsumexp_name);
-  if (scores->rank != 3 || scores->dims[0] != tokens->dims[0] || !is_length(cut, scores->dims[1]))
-    return cut_refuse(cut, scores, "the scores are not those of every position");
-  return size_is_const(scores->dims[2], NULL) || cut_refuse(cut, scores, "the number of tokens is a run-time size");
+    return cut_refuse(cut, logits, "the output has the name of what a step adds: %s", logsumexp_name);
+  if (logits->rank != 3 || logits->dims[0] != tokens->dims[0] || !is_length(cut, logits->dims[1]))
+    return cut_refuse(cut, logits, "the logits are not those of every position");
+  if (size_is_const(logits->dims[2], NULL)) return true;
+  return cut_refuse(cut, logits, "the size of the vocabulary is a run-time size");
 }
 
 static bool node_has_length(const Cut *cut, const Node *node) {
@@ -75,6 +84,8 @@ static bool node_has_length(const Cut *cut, const Node *node) {
   return has;
 }
 
+/* What each node depends on, in one walk: inputs stand before their users. ON_LENGTH is set by a shape too, so that a
+ * value computed from positions alone is not taken for one of the encoder. */
 static void find_dependences(Cut *cut) {
   for (const Node *node = cut->graph->first; node; node = node->next) {
     uint8_t on = node == cut->tokens ? ON_TOKENS : node->op == OP_INPUT ? ON_INPUTS : 0;
@@ -98,11 +109,12 @@ static const Size *bytes_of(SizeTable *sizes, const Node *node, const Size *per,
   return elements ? size_mul(sizes, elements, size_const(sizes, dtype_bytes[node->dtype])) : NULL;
 }
 
+/* One line of the log: a value that is cached, or read from the encoder. Returns its bytes, for the total. */
 static const Size *record_value(const Cut *cut, PassLog *log, const Node *node, bool is_cache) {
   SizeTable *sizes = cut->graph->sizes;
   const Size *bytes = bytes_of(sizes, node, is_cache ? cut->length : NULL, cut->tokens->dims[0]);
   StrBuf text = strbuf_new(log->arena);
-  strbuf_add(&text, is_cache ? "kept of earlier positions: " : "computed once for a source: ");
+  strbuf_add(&text, is_cache ? "cached: " : "computed once by the encoder: ");
   node_print_shape(&text, sizes, node);
   if (bytes) {
     strbuf_add(&text, ", ");
@@ -113,7 +125,7 @@ static const Size *record_value(const Cut *cut, PassLog *log, const Node *node, 
   return bytes ? bytes : size_const(sizes, 0);
 }
 
-static bool is_kept(const Cut *cut, const Node *node) {
+static bool is_cached(const Cut *cut, const Node *node) {
   const Uses *uses = &cut->uses[node->id];
   for (size_t i = 0; i < uses->items.n; i++)
     if (uses->items.items[i].form == USE_CACHED) return true;
@@ -125,20 +137,21 @@ static void record_result(const Cut *cut, PassLog *log, const Incremental *resul
   const Size *total[2] = {size_const(sizes, 0), size_const(sizes, 0)};
   for (const Node *node = cut->graph->first; node; node = node->next)
     for (int is_cache = 0; is_cache < 2; is_cache++) {
-      if (is_cache ? !is_kept(cut, node) : !cut->is_read[node->id]) continue;
+      if (is_cache ? !is_cached(cut, node) : !cut->is_read[node->id]) continue;
       const Size *bytes = record_value(cut, log, node, is_cache);
       if (total[is_cache]) total[is_cache] = size_add(sizes, total[is_cache], bytes);
     }
   StrBuf text = strbuf_new(log->arena);
-  strbuf_printf(&text, "a step computes new positions only; kept: %u values of earlier positions, ", result->n_caches);
+  strbuf_printf(&text, "a step computes new positions only; cached: %u values of earlier positions, ",
+                result->n_caches);
   if (total[1]) size_print(&text, sizes, total[1]);
-  strbuf_printf(&text, " bytes a token, and %u of the source", result->n_encoded);
+  strbuf_printf(&text, " bytes a token; from the encoder: %u", result->n_encoded);
   if (result->n_encoded && total[0]) {
     strbuf_add(&text, ", ");
     size_print(&text, sizes, total[0]);
     strbuf_add(&text, " bytes");
   }
-  record(log, true, cut->scores->origin, text.text);
+  record(log, true, cut->logits->origin, text.text);
 }
 
 // ---- the cut ----
@@ -150,10 +163,11 @@ static bool is_valid(Cut *cut, Graph *graph, const char *what) {
   if (!graph) return true;
   graph_renumber(graph);
   if (graph_verify(graph, &faults)) return true;
-  return cut_refuse(cut, cut->scores, "its %s graph would be invalid: %s", what, faults.messages.items[0].text);
+  return cut_refuse(cut, cut->logits, "its %s graph would be invalid: %s", what, faults.messages.items[0].text);
 }
 
-/* Without an encoder graph nothing tells the step the sizes of other inputs, so it must not involve any. */
+/* The runtime learns the sizes of other inputs from the encoder's inputs and outputs. Without an encoder graph nothing
+ * tells the step such a size, so no shape of the step may involve one. */
 static bool sizes_are_known(const Cut *cut, const Graph *step) {
   for (const Node *node = step->first; node; node = node->next)
     for (uint32_t i = 0; i < cut->graph->sizes->n_symbols; i++) {
@@ -165,8 +179,9 @@ static bool sizes_are_known(const Cut *cut, const Graph *step) {
   return true;
 }
 
+/* False: cut->reason says why, or `diag` has an error. */
 static bool derive(Cut *cut, Diag *diag, Incremental *result) {
-  if (!read_model(cut, result) || !find_scores(cut)) return false;
+  if (!read_model(cut, result) || !find_logits(cut)) return false;
   graph_renumber(cut->graph);
   const uint32_t n = cut->graph->next_id;
   cut->depends = ARENA_ARRAY(cut->scratch, uint8_t, n);
@@ -176,10 +191,10 @@ static bool derive(Cut *cut, Diag *diag, Incremental *result) {
   cut->is_scores = ARENA_ARRAY(cut->scratch, bool, n);
   find_dependences(cut);
   if (!find_scores_of_attention(cut, diag) || !find_uses(cut)) return false;
-  if (!build_step(cut, result) || (result->n_encoded && !build_source(cut, result)))
-    return cut_refuse(cut, cut->scores, "its sizes are too large polynomials");
+  if (!build_step(cut, result) || (result->n_encoded && !build_encoder(cut, result)))
+    return cut_refuse(cut, cut->logits, "its sizes become too large as polynomials");
   if (!result->encoder && (result->n_ragged || !sizes_are_known(cut, result->step)))
-    return cut_refuse(cut, cut->scores, "a size of an input that is not read");
+    return cut_refuse(cut, cut->logits, "a step needs the size of an input that it does not read");
   return is_valid(cut, result->step, "step") && is_valid(cut, result->encoder, "encoder");
 }
 
@@ -189,6 +204,7 @@ static Node *weight_named(const Graph *graph, const char *name) {
   return NULL;
 }
 
+/* A weight of both graphs is packed once, so the layout must suit both: plan and pack go by this mark. */
 static void mark_shared_weights(const Incremental *parts) {
   for (Node *node = parts->encoder ? parts->encoder->first : NULL; node; node = node->next) {
     Node *same = node->op == OP_WEIGHT && node->users.n ? weight_named(parts->step, node->attr.name) : NULL;
@@ -204,7 +220,7 @@ Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, Pas
   }
   Arena *scratch = arena_create();
   Cut cut = {.arena = arena, .scratch = scratch, .graph = graph_clone(arena, graph), .later = map_new(scratch)};
-  keep_scores(cut.graph);
+  keep_logits(cut.graph);
   if (!simplify(cut.graph, diag) || !derive(&cut, diag, &result)) {
     result = (Incremental){.reason = cut.reason, .origin = cut.origin};
     record(log, false, cut.origin, result.reason);

@@ -1,10 +1,10 @@
-/* Incremental: a generative model cut in two, so that a token costs what the token costs.
+/* Incremental: a generative model cut in two, so that a new token costs the work of one position, not of the whole row.
  *
  * In: the graph of a model with a generate block, as the elaborator made it. Out, if that is sound:
  *
- * source  the encoder graph: what does not depend on the tokens. Its inputs are the model's but for the decoder
- *         input, in their order; its outputs, with the roles `encoded 0`, `encoded 1` ..., are the values that the
- *         step reads. NULL if the step reads none.
+ * encoder what does not depend on the tokens. Its inputs are the model's but for the decoder input, in their order; its
+ *         outputs, with the roles `encoded 0`, `encoded 1` ..., are the values that the step reads. NULL if the step
+ *         reads none.
  * step    the new positions of some rows. Inputs: `tokens` [rows, fresh]; each `encoded n`; each `cache n`, a value
  *         at earlier positions, with `past` in place of the length. Outputs: `logits` [rows, kept, vocab] of the
  *         last `kept` new positions, under the name that they have in the model; `logsumexp` [rows, kept]; each
@@ -17,18 +17,18 @@
  * of the same sizes.
  *
  * Both are ordinary graphs that are not fused yet; the passes, the interpreter and the planner take them like any
- * other. The log records what each step keeps, or why the model has no incremental form, with the place. */
+ * other. The log records what is cached, or why the model has no incremental form, with the place. */
 #ifndef TFM_INCREMENTAL_INCREMENTAL_H
 #define TFM_INCREMENTAL_INCREMENTAL_H
 
 #include "passes/passes.h"
 
 typedef struct Incremental {
-  Graph *encoder;    /* NULL: none */
-  Graph *step;      /* NULL: the model is not incremental; the whole forward runs for each token */
+  Graph *encoder; /* NULL: none */
+  Graph *step;    /* NULL: the model is not incremental; the whole forward runs for each token */
   uint32_t n_caches, n_encoded;
   uint32_t n_ragged;
-  const char *const *ragged; /* sizes of `source` that each item of a batch has of its own */
+  const char *const *ragged; /* sizes of `encoder` that each item of a batch has of its own */
   const char *reason; /* why not: "softmax over positions that are not masked"; NULL if it is */
   Origin origin;      /* of the node that is the reason */
 } Incremental;
@@ -36,8 +36,8 @@ typedef struct Incremental {
 /* Always returns; the graph is not changed. `log` may be NULL. */
 Incremental incremental_derive(Arena *arena, Diag *diag, const Graph *graph, PassLog *log);
 
-/* A second output of a graph whose only output is the scores: "logsumexp", as a step has it, so that a beam
- * search which computes whole rows anew gets the sums from generated code too. */
+/* Adds the output "logsumexp", as a step has it, to a graph whose only output is the logits, so that a beam search on a
+ * model without an incremental form gets the sums from generated code too. */
 void incremental_add_logsumexp(Graph *graph);
 
 #endif

@@ -1,20 +1,28 @@
-/* Whether a step gives the same numbers as the whole model.
+/* Decides whether a step gives the same numbers as the whole model.
  *
  * In: a node of the model. Out: whether its value at the first n positions stays what it is when further tokens
  * follow; if not, the reason, in words for the user.
  *
- * The argument is by induction over the nodes. Where an operation makes the elements along an axis of the length one
- * by one, position t of the result is made of position t of the operands, which by induction do not change. Where it
- * looks at all positions (a sum, a softmax, a product over them), what stands behind position t must be neutral for
- * t: 0 in a sum, -inf under a softmax. neutral.c proves that, or it does not hold for us. Everything else that looks
- * at the length is refused, and so is an operation that looks from one item of the batch at another, because a step
- * runs whichever items are left. */
+ * The argument is by induction over the nodes. Claim: for each node, the element at position t of every axis of the
+ * length is the same for all lengths greater than t. Where an operation makes the elements along an axis of the length
+ * one by one, position t of the result is made of position t of the operands, which by induction do not change. Where
+ * it looks at all positions (a sum, a softmax, a product over them), what stands behind position t must be neutral for
+ * t: 0 in a sum, -inf under a softmax. neutral.c proves that, or the model is refused. Everything else that looks at
+ * the length is refused.
+ *
+ * The same must hold for items of the batch, because a step runs with whichever items are left: an operation that looks
+ * from one item at another is refused too.
+ *
+ * The claim is all that a cache needs: what was computed for the first n positions may be stored and read again when
+ * position n comes. It says nothing about order of summation; that the bits agree as well is the business of kernels
+ * (docs/decisions/0002-bits.md), whose sums over keys begin at key 0 and add neutral elements without effect. */
 #include <math.h>
 
 #include "incremental/cut.h"
 
 static const Node *input(const Node *node, size_t i) { return node->inputs.items[i]; }
 
+/* Sizes that involve neither the length nor the batch are the same in the step, so nothing has to be shown of them. */
 static bool matters(const Cut *cut, const Size *size) { return has_length(cut, size) || has_batch(cut, size); }
 
 static const char *length_name(const Cut *cut) { return cut->graph->sizes->symbols[cut->time]; }
@@ -25,6 +33,8 @@ static bool refuse_batch(Cut *cut, const Node *node) {
 
 // ---- shapes and sizes ----
 
+/* Positions keep their coordinates only on an axis that is the length itself, or batch and length merged. On an axis of
+ * size time + 1 or 2*time it is not known which coordinate belongs to which position. */
 static bool size_can_be_followed(const Cut *cut, const Size *size) {
   return !has_length(cut, size) || is_length(cut, size) || is_merged(cut, size);
 }
@@ -42,6 +52,8 @@ static bool axes_are_sound(Cut *cut, const Node *node) {
   return true;
 }
 
+/* A number made of the length differs from step to step. Positions along the batch number the rows, which move when
+ * finished ones leave. Another input of the length would have to grow with the tokens, and nobody gives it. */
 static bool sources_are_sound(Cut *cut, const Node *node) {
   if (node->op == OP_SIZE && has_length(cut, node->attr.size))
     return cut_refuse(cut, node, "the value depends on how long the row is: %s is used as a number", length_name(cut));
@@ -62,8 +74,8 @@ static bool refuse_sizes(Cut *cut, const Node *node, const Size *a, const Size *
   return cut_refuse(cut, node, "an axis of size %s", text.text);
 }
 
-/* Two different polynomials may be equal in a run, where a check makes sure of it. Then it is not known which
- * positions of the one are those of the other. */
+/* Two different polynomials may be equal in a run, where a check makes sure of it. In a step they need not be, because
+ * only one of them shrinks to the new positions. */
 static bool operand_agrees(Cut *cut, const Node *node, const Node *x, uint32_t axis, int32_t own) {
   const Size *dim = node->dims[axis], *other = x->dims[own];
   if (other == dim || dim_is_one(other) || (!matters(cut, dim) && !matters(cut, other))) return true;
@@ -81,7 +93,8 @@ static bool operands_agree(Cut *cut, const Node *node) {
 
 // ---- what is used whole ----
 
-/* The number that may stand at later positions without changing the result. */
+/* The number that may stand at later positions without changing the result; false if there is none: a mean divides by
+ * the length, and argmax has no element that a real one always beats. */
 static bool neutral_of(OpKind op, double *number) {
   switch (op) {
     case OP_SUM: *number = 0; return true;
@@ -93,8 +106,7 @@ static bool neutral_of(OpKind op, double *number) {
   }
 }
 
-/* For the message only: finds an additive mask of a finite number, such as -1e9, within a few pointwise operations.
- * */
+/* For the message only: finds an additive mask of a finite number, such as -1e9, within a few pointwise operations. */
 static bool is_lowered(Cut *cut, const Node *x, uint32_t axis, uint32_t other, unsigned depth, double *number) {
   if (!depth || !op_is_pointwise(x->op)) return false;
   for (size_t i = 0; i < x->inputs.n; i++) {
@@ -107,8 +119,8 @@ static bool is_lowered(Cut *cut, const Node *x, uint32_t axis, uint32_t other, u
   return false;
 }
 
-/* Only -inf hides a position from a softmax for certain: a row whose scores are all masked by -1e9 gives each of them
- * the same weight, later ones too. */
+/* Chooses the message with the best cure. Only -inf hides a position from a softmax for certain: a row whose scores are
+ * all masked by -1e9 gives each of them the same weight, later ones too. */
 static bool refuse_softmax(Cut *cut, const Node *node) {
   enum { DEPTH = 6 };
   const Node *x = input(node, 0);
@@ -128,6 +140,8 @@ static bool refuse_softmax(Cut *cut, const Node *node) {
   return cut_refuse(cut, node, "%s over positions whose later ones are not masked", name);
 }
 
+/* The operand is used whole along an axis that matters. The maximum of a row whose later elements are -inf is that of
+ * the others, and so on for each operation that neutral_of lists. */
 static bool contraction_is_sound(Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   const Node *x = input(node, operand);
   const char *name = op_table[node->op].name;
@@ -150,11 +164,13 @@ static const Node *softmax_behind(const Cut *cut, const Node *x) {
 /* Keys that add_bias_kv or add_zero_attn append stand behind those of the positions, where new ones would have to
  * go. */
 static bool refuse_longer_product(Cut *cut, const Node *node, const Size *k) {
-  bool is_attention = node_behind_views(input(node, 0))->op == OP_SOFTMAX && node_behind_views(input(node, 1))->op == OP_CONCAT;
+  bool is_attention = node_behind_views(input(node, 0))->op == OP_SOFTMAX &&
+                      node_behind_views(input(node, 1))->op == OP_CONCAT;
   return refuse_axis(cut, node, k, is_attention ? "extra keys are appended to the key axis, which is" : "an axis");
 }
 
-/* It is enough that one operand is 0 at later positions: the other is finite. */
+/* It is enough that one operand is 0 at later positions: the other is finite, or the left one is a softmax, whose zeros
+ * are exact whatever stands right of them (docs/decisions/0002-bits.md). */
 static bool product_is_sound(Cut *cut, const Node *node) {
   const Node *x = input(node, 0), *y = input(node, 1);
   uint32_t column = x->rank - 1u, row = y->rank - 2u;
@@ -170,6 +186,7 @@ static bool product_is_sound(Cut *cut, const Node *node) {
   return cut_refuse(cut, node, "a product over positions whose later ones are not masked");
 }
 
+/* Whether some axis of the result is made of this axis of the operand one by one. */
 static bool is_followed(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
   for (uint32_t i = 0; i < node->rank; i++)
     if (operand_axis(cut, node, operand, i) == (int32_t)axis) return true;
@@ -188,6 +205,8 @@ static bool contractions_are_sound(Cut *cut, const Node *node) {
 
 // ---- operations with rules of their own ----
 
+/* Two slices are sound: one that leaves the axis of the length whole, and one that cuts the first rows of a table to
+ * the length, where row t belongs to position t. */
 static bool slice_is_sound(Cut *cut, const Node *node) {
   for (uint32_t axis = 0; axis < node->rank; axis++) {
     const Size *from = input(node, 0)->dims[axis], *to = node->dims[axis], *start = node->attr.starts[axis];
@@ -211,7 +230,8 @@ static uint32_t batch_axis(const Cut *cut, const Node *node) {
   return found;
 }
 
-/* Axes may be merged with the axis of the batch as long as the rows of an item stay together. */
+/* Axes may be merged with the axis of the batch as long as the rows of an item stay together: the batch must have as
+ * many elements before it afterwards, so that leaving out a row leaves out the same elements on both sides. */
 static bool reshape_is_sound(Cut *cut, const Node *node) {
   const Node *x = input(node, 0);
   for (uint32_t axis = 0; axis < x->rank; axis++)
@@ -226,6 +246,8 @@ static bool reshape_is_sound(Cut *cut, const Node *node) {
   return refuse_batch(cut, node);
 }
 
+/* Parts along other axes are joined position by position. Along the positions themselves, what comes behind the first
+ * part would stand at another coordinate at every length. */
 static bool concat_is_sound(Cut *cut, const Node *node) {
   uint32_t axis = (uint32_t)node->attr.axis;
   for (size_t i = 0; i < node->inputs.n; i++) {
@@ -236,6 +258,8 @@ static bool concat_is_sound(Cut *cut, const Node *node) {
   return true;
 }
 
+/* Operations with rules of their own come first; the others are sound if their operands agree along every axis that is
+ * followed and are neutral along every axis that is not. */
 bool node_is_sound(Cut *cut, const Node *node) {
   if (!axes_are_sound(cut, node) || !sources_are_sound(cut, node)) return false;
   if (op_table[node->op].category == CATEGORY_SOURCE) return true;

@@ -1,8 +1,9 @@
-/* What the step needs of each node.
+/* Chooses in which forms the step needs each node.
  *
- * In: the model, and the logits that are wanted for new positions. Out: for each node, the forms in which the step
- * needs it: which axes whole, and whether it is computed in the step, cached from earlier steps, or read from the
- * encoder.
+ * In: the model, and the logits that are wanted for new positions. Out: for each node, its uses: which axes are needed
+ * whole, and whether the value is computed in the step, cached from earlier steps, or read from the encoder. A node may
+ * have several uses, such as new queries and all keys of one projection. Refused: a node that is not sound, or that
+ * would have to be cached with its batch and length merged.
  *
  * The walk goes from the last node to the first, so that all uses of a node are known when it is met. What is cached
  * lies below views, so that keys and values are cached as the projections make them, and below a conversion or a
@@ -11,12 +12,14 @@
 
 // ---- products that attention will be fused from ----
 
+/* The second product of an attention, which is gone after the fusion too, but is not one of scores. */
 static bool weighs_values(const Node *product) {
   return node_behind_views(product->inputs.items[0])->op == OP_SOFTMAX;
 }
 
 /* The fusion itself is tried on a copy: an attention is whatever fuse-attention takes, not a pattern that is written
- * down here a second time. A product that is gone afterwards was part of one. */
+ * down here a second time. A product that is gone afterwards was part of one. Deleted nodes stay in the arena, so their
+ * marks can be read after the pass. */
 bool find_scores_of_attention(Cut *cut, Diag *diag) {
   static const char *const only[] = {"fuse-attention"};
   const PassOptions options = {.level = 2, .only = only, .n_only = 1};
@@ -44,6 +47,7 @@ const Use *find_use(const Cut *cut, const Node *node, uint8_t whole, bool bare) 
   return NULL;
 }
 
+/* Adds the use unless the node has it already. */
 static void need(Cut *cut, const Node *node, uint8_t whole, bool bare) {
   if (find_use(cut, node, whole, bare)) return;
   vec_push(cut->scratch, &cut->uses[node->id].items, (Use){.whole = whole, .bare = bare});
@@ -58,14 +62,15 @@ static bool is_factor(const Cut *cut, const Node *node) {
 }
 
 /* A value of the encoder: it needs no token and no position of the decoder. */
-static bool is_source_value(const Cut *cut, const Node *node) {
+static bool is_encoder_value(const Cut *cut, const Node *node) {
   return depends_on(cut, node, ON_INPUTS) && !depends_on(cut, node, ON_TOKENS | ON_LENGTH);
 }
 
+/* Begins at the keys of an attention and goes down through views and factors, as long as the value will be stored. */
 bool operand_bare(const Cut *cut, const Node *node, size_t operand, const Use *use) {
   const Node *x = input(node, operand);
-  bool is_kept = operand_whole(cut, node, operand, use->whole) || is_source_value(cut, x);
-  if (!is_kept) return false;
+  bool is_stored = operand_whole(cut, node, operand, use->whole) || is_encoder_value(cut, x);
+  if (!is_stored) return false;
   if (node->op == OP_MATMUL) return cut->is_scores[node->id] && operand == 1;
   return use->bare && (op_table[node->op].category == CATEGORY_VIEW || (operand == 0 && is_factor(cut, node)));
 }
@@ -98,9 +103,10 @@ static bool has_merged_axis(const Cut *cut, const Node *node) {
 }
 
 /* Whether the operand is cached instead, and the node computed from it in every step. That is so for views, which
- * cost nothing, and for a conversion or comparison whose operand is no larger than its result: a mask is cached as
- * the ids or truths that it is made of. */
-static bool keeps_operand(const Cut *cut, const Node *node, unsigned on, bool bare) {
+ * cost nothing; for the factor on keys; and for a conversion or comparison whose operand is no larger than its result:
+ * a mask is cached as the ids or truths that it is made of. An f32 operand is never preferred: what makes an f32 from
+ * an f32 is work that a cache saves. */
+static bool caches_operand(const Cut *cut, const Node *node, unsigned on, bool bare) {
   if (node->op == OP_RESHAPE) return !has_merged_axis(cut, input(node, 0));
   if (node->op == OP_PERMUTE) return true;
   if (bare && is_factor(cut, node)) return true;
@@ -118,19 +124,26 @@ static uint8_t least_whole(const Cut *cut, const Node *node) {
   return is_softmax ? length_axes(cut, node) & (uint8_t)(1u << node->attr.axis) : 0;
 }
 
-/* A value that does not depend on the tokens (positions, sizes, weights) is computed for all positions: that is
- * cheaper than a cache. So is a value with two axes of the length, such as scores: it is made of queries of new rows
- * and cached keys, and caching it would take the square of the length. */
+/* The form of one use, in this order:
+ * - a value of the encoder is read, or computed from a smaller one that is read;
+ * - a softmax whose own axis the user does not need whole is computed whole and cut;
+ * - a value that does not depend on the tokens (positions, sizes, weights) is computed for all positions, which is
+ *   cheaper than a cache. So is a value with two axes of the length, such as scores: it is made of queries of new rows
+ *   and cached keys, and caching it would take the square of the length;
+ * - what is left is a value of the tokens that is needed at earlier positions too: it is cached, or what it is made of
+ *   is. */
 static UseForm form_of(const Cut *cut, const Node *node, const Use *use) {
   const unsigned given = ON_TOKENS | ON_INPUTS;
-  if (is_source_value(cut, node)) return keeps_operand(cut, node, given, use->bare) ? USE_COMPUTED : USE_READ;
+  if (is_encoder_value(cut, node)) return caches_operand(cut, node, given, use->bare) ? USE_COMPUTED : USE_READ;
   if (least_whole(cut, node) & (uint8_t)~use->whole) return USE_CUT;
   if (!use->whole || !depends_on(cut, node, ON_TOKENS) || count_axes(length_axes(cut, node)) > 1) return USE_COMPUTED;
-  return keeps_operand(cut, node, ON_TOKENS, use->bare) ? USE_COMPUTED : USE_CACHED;
+  return caches_operand(cut, node, ON_TOKENS, use->bare) ? USE_COMPUTED : USE_CACHED;
 }
 
 // ---- one node ----
 
+/* Sets the form of use i and asks the operands for what that form needs. A cached value is computed at new positions
+ * alone, which is a use of the same node: the loop in find_uses meets it next. */
 static void choose_form(Cut *cut, const Node *node, size_t i) {
   Use *use = &cut->uses[node->id].items.items[i];
   use->form = form_of(cut, node, use);
@@ -142,23 +155,24 @@ static void choose_form(Cut *cut, const Node *node, size_t i) {
   }
 }
 
-static bool keeps_merged(const Cut *cut, const Node *node) {
-  bool is_kept = false;
+static bool caches_merged(const Cut *cut, const Node *node) {
+  bool is_cached = false;
   for (size_t i = 0; i < cut->uses[node->id].items.n; i++)
-    is_kept |= cut->uses[node->id].items.items[i].form == USE_CACHED;
-  return is_kept && has_merged_axis(cut, node);
+    is_cached |= cut->uses[node->id].items.items[i].form == USE_CACHED;
+  return is_cached && has_merged_axis(cut, node);
 }
 
-/* Soundness is asked of every node that the step or the encoder computes, and of no other: what nobody needs may look
- * wherever it likes. */
+/* Soundness is asked of every node that the step or the encoder computes, and of no other: a node that neither needs
+ * cannot do harm. */
 bool find_uses(Cut *cut) {
-  need(cut, cut->scores, 0, false);
+  need(cut, cut->logits, 0, false);
   for (const Node *node = cut->graph->last; node; node = node->prev) {
     const Uses *uses = &cut->uses[node->id];
     if (!uses->items.n && !cut->of_encoder[node->id]) continue;
     if (!node_is_sound(cut, node)) return false;
     for (size_t i = 0; i < uses->items.n; i++) choose_form(cut, node, i);
-    if (keeps_merged(cut, node)) return cut_refuse(cut, node, "rows of all items are needed as one");
+    if (caches_merged(cut, node))
+      return cut_refuse(cut, node, "a value would have to be cached on an axis that merges items and positions");
     for (size_t i = 0; i < node->inputs.n && cut->of_encoder[node->id]; i++) cut->of_encoder[input(node, i)->id] = true;
   }
   return true;

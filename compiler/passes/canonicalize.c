@@ -5,13 +5,15 @@
  *   %5 = matmul %x, weight        %5 = linear %x, permute(weight)
  *
  * Legal:
- *   1. what is left out changes no element (x + 0 and x * 1 of x's own shape; identical views);
+ *   1. what is left out changes no element (x + 0 and x * 1 of x's own shape; identical views). The
+ *      sign of a zero is not kept: x + 0 would turn -0 into 0;
  *   2. x / c becomes x * (1/c) only if 1/c is a normal number, and exact or x made of a product of matrices: the
  *      results differ by one rounding, which must not move what was exact (positions) across a threshold;
  *   3. factors are multiplied in double under the same condition, and only if neither they nor their product is
- *   extreme;
+ *      extreme, so that no product overflows or loses bits that the two did not lose;
  *   4. no rule removes a product with 0, which may be NaN.
- * Pays: attention, masks and siblings have one form to be found in. */
+ * Where a rule changes a rounding, the changed graph is what every engine computes: the bits are the same on all of
+ * them. Pays: attention, masks and siblings have one form to be found in. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +25,7 @@ typedef Node *Rule(Pass *pass, Builder *b, Node *node);
 
 // ---- rules of arithmetic: neutral elements, signs, constant factors, conditions ----
 
-/* A number that is finite in f32, not 0, not subnormal, and far from overflow. */
+/* A number that is finite in f32, not 0, not subnormal, and far from overflow: the product of two of them is normal. */
 static bool is_moderate(double number) { return fabs(number) >= 0x1p-60 && fabs(number) <= 0x1p60; }
 
 static bool is_power_of_two(double number) {
@@ -31,8 +33,8 @@ static bool is_power_of_two(double number) {
   return fabs(frexp(number, &exponent)) == 0.5;
 }
 
-/* Whether a number is (made of) a product of matrices, which is rounded anyway. What is exact, such as positions,
- * must stay so: one rounding more may change what is truncated or compared later. */
+/* Whether a value is (made of) a product of matrices, which is rounded anyway. What is exact, such as positions, must
+ * stay so: one rounding more may change what is truncated or compared later. */
 static bool is_rounded(const Node *node, unsigned depth) {
   if (depth == 0) return false;
   if (op_table[node->op].category == CATEGORY_CONTRACT || node->op == OP_SOFTMAX) return true;
@@ -42,6 +44,7 @@ static bool is_rounded(const Node *node, unsigned depth) {
   return false;
 }
 
+/* The depth bounds the work; beyond it the answer is no, which only leaves a division where it is. */
 static bool may_round_again(const Node *node) {
   enum { MAX_DEPTH = 8 };
   return is_rounded(node, MAX_DEPTH);
@@ -50,7 +53,7 @@ static bool may_round_again(const Node *node) {
 static Node *left(const Node *node) { return node->inputs.items[0]; }
 static Node *right(const Node *node) { return node->inputs.items[1]; }
 
-/* `x` if it has the node's shape: then the other operand broadcast to x. */
+/* `x` if it has the node's shape; else x is broadcast to it by the other operand, and cannot stand for the node. */
 static Node *same_shape_or_null(Node *x, const Node *node) { return node_same_shape(x, node) ? x : NULL; }
 
 static Node *constant(Builder *b, const Node *like, double number) {
@@ -64,6 +67,7 @@ static bool is_number(const Node *node, double value) {
   return match_integer(node, &integer) && (double)integer == value;
 }
 
+/* One number everywhere, known now. */
 static bool is_known(const Node *node) {
   double number;
   int64_t integer;
@@ -75,6 +79,7 @@ static Node *constant_to_the_right(Builder *b, const Node *node) {
   return is_known(left(node)) && !is_known(right(node)) ? build_binary(b, node->op, right(node), left(node)) : NULL;
 }
 
+/* x + 0 = x; x + -y = x - y, which rounds the same. */
 static Node *rule_add(Pass *pass, Builder *b, Node *node) {
   (void)pass;
   if (is_number(right(node), 0)) return same_shape_or_null(left(node), node);
@@ -90,7 +95,8 @@ static Node *rule_sub(Pass *pass, Builder *b, Node *node) {
   return NULL;
 }
 
-/* where(c, 2, s) * 3 = where(c, 6, s * 3): the factor comes nearer to what is scaled. */
+/* where(c, 2, s) * 3 = where(c, 6, s * 3): the factor comes nearer to what is scaled. A fill of -inf stays -inf because
+ * the factor is positive. */
 static Node *scale_inside_where(Pass *pass, Builder *b, Node *node, double factor) {
   Node *where = left(node), *condition, *x, *y;
   if (where->op != OP_WHERE || match_only_user(pass, where) != node || !node_same_shape(where, node)) return NULL;
@@ -104,6 +110,7 @@ static Node *scale_inside_where(Pass *pass, Builder *b, Node *node, double facto
   return build_where(b, condition, x_known ? known : product, x_known ? product : known);
 }
 
+/* The product with a known factor: signs and neighbouring factors become part of it. */
 static Node *multiply_factor(Pass *pass, Builder *b, Node *node, double factor) {
   Node *x = left(node);
   double inner;
@@ -148,7 +155,8 @@ static Node *rule_convert(Pass *pass, Builder *b, Node *node) {
 
 // ---- conditions ----
 
-/* Only == and != have an opposite that holds for NaN too. */
+/* The opposite of a comparison replaces its negation. Of floats only == and != have one that holds for NaN too: not (x
+ * < y) is true for NaN, x >= y is not. */
 static Node *rule_not(Pass *pass, Builder *b, Node *node) {
   Node *x = left(node);
   if (x->op == OP_NOT) return left(x);
@@ -168,6 +176,8 @@ static Node *rule_logic(Pass *pass, Builder *b, Node *node) {
   return same_shape_or_null(decides ? right(node) : left(node), node);
 }
 
+/* A known condition, equal branches, a negated condition. The branch that is not selected may be dropped, since where
+ * selects: nothing of it can be seen. */
 static Node *rule_where(Pass *pass, Builder *b, Node *node) {
   (void)pass;
   Node *condition = left(node), *x = right(node), *y = node->inputs.items[2];
@@ -180,13 +190,14 @@ static Node *rule_where(Pass *pass, Builder *b, Node *node) {
 
 // ---- rules of products: a product with a weight is a linear, so that its weight is packed once ----
 
-/* The left operand of a product whose zeros are exact: what stands right of them must not be looked at. */
+/* The left operand of a product whose zeros are exact: what stands right of them must not be looked at, so such a
+ * product must stay a matmul; a linear multiplies everything. */
 static bool is_softmax(const Node *node) {
   node = node_behind_views(node);
   return node->op == OP_SOFTMAX || node->op == OP_ATTENTION_WEIGHTS;
 }
 
-/* x [..., t, k] @ w [k, n] = linear(x, permute(w)) */
+/* x [..., t, k] @ w [k, n] = linear(x, permute(w)): the same sums in the same order of k. */
 static Node *rule_matmul(Pass *pass, Builder *b, Node *node) {
   Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   if (w->rank != 2 || !match_is_static(pass, w) || match_is_static(pass, x) || is_softmax(x)) return NULL;
@@ -226,6 +237,7 @@ static bool starts_at_zero(const Node *slice) {
   return true;
 }
 
+/* The starts add up. */
 static Node *slice_of_slice(Builder *b, const Node *node, const Node *inner) {
   const Size *starts[MAX_RANK];
   for (uint32_t i = 0; i < node->rank; i++) {
@@ -273,6 +285,7 @@ static bool continues(SizeTable *sizes, const Node *x, const Node *next, uint32_
   return size_add(sizes, x->attr.starts[axis], x->dims[axis]) == next->attr.starts[axis];
 }
 
+/* The slice from the start of `x` to the end of `next`. */
 static Node *joined(Builder *b, const Node *x, const Node *next, uint32_t axis) {
   const Size *dims[MAX_RANK];
   memcpy(dims, x->dims, sizeof dims);
@@ -280,6 +293,7 @@ static Node *joined(Builder *b, const Node *x, const Node *next, uint32_t axis) 
   return build_slice(b, x->inputs.items[0], x->attr.starts, dims);
 }
 
+/* One pass over the parts: nested concatenations along the same axis are opened, neighbouring slices joined. */
 static Node *rule_concat(Pass *pass, Builder *b, Node *node) {
   VEC(Node *) parts = {0};
   uint32_t axis = (uint32_t)node->attr.axis;
@@ -305,6 +319,8 @@ static Node *rule_concat(Pass *pass, Builder *b, Node *node) {
 
 // ---- the pass ----
 
+/* Every rule makes the graph smaller or moves it towards one form, so the rounds end; the limits keep a pair of rules
+ * that undo each other from hanging the compiler. */
 enum { MAX_ROUNDS = 8, MAX_STEPS_PER_NODE = 64 };
 
 static Rule *const rules[N_OPS] = {

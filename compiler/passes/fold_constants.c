@@ -7,7 +7,8 @@
  *   1. all operands are uniform, or the node is small, free of weights and its value turns out uniform;
  *   2. the number comes from the reference interpreter, so it is what the operation gives;
  *   3. a division of integers by zero stays: it is an error of the run.
- * A constant that is not uniform has no node of its own; it stays an operation. */
+ * A constant that is not uniform has no node of its own; it stays an operation. Out: FULL nodes of the same shape,
+ * which need no memory and vanish in expressions. */
 #include <string.h>
 
 #include "graph/eval.h"
@@ -15,6 +16,7 @@
 
 enum { MAX_ELEMENTS = 4096 }; /* of a node that is evaluated to see whether it is uniform */
 
+/* FULL of the shape and type of `like`, in its place. */
 static Node *full_of(Pass *pass, const Node *like, double number, int64_t integer) {
   Graph *graph = pass->graph;
   Node *full = graph_add(graph, (Node *)like, OP_FULL, like->dtype, like->rank, like->dims, 0, NULL, like->origin);
@@ -32,6 +34,8 @@ static int64_t element_integer(const Tensor *tensor, int64_t i) {
   return tensor->dtype == DTYPE_BOOL ? ((const uint8_t *)tensor->data)[i] : 0;
 }
 
+/* By bits, so that -0 and 0 are two numbers and NaN is one. A tensor without elements is not uniform: it has no
+ * number. */
 static bool is_uniform(const Tensor *tensor) {
   int64_t n = tensor_elements(tensor);
   size_t bytes = dtype_bytes[tensor->dtype];
@@ -64,6 +68,8 @@ static bool divides_by_zero(const Node *node) {
          divisor == 0;
 }
 
+/* The operation on scalars, evaluated in a graph of its own: the result does not depend on the shape, which may have
+ * run-time sizes. */
 static Node *fold_pointwise(Pass *pass, const Node *node) {
   if (divides_by_zero(node)) return NULL;
   Graph *graph = graph_new(pass->scratch, "constant");
@@ -96,7 +102,8 @@ static Node *fold_concat(Pass *pass, const Node *node) {
   return full_of(pass, node, first_number, first_integer);
 }
 
-/* The mean, maximum and minimum of equal numbers. */
+/* The mean, maximum and minimum of equal numbers is that number. A sum is not folded: it depends on how many there are,
+ * which a run-time size may decide. */
 static Node *fold_reduction(Pass *pass, const Node *node) {
   double number;
   if (node->op != OP_MEAN && node->op != OP_MAX && node->op != OP_MIN) return NULL;
@@ -110,6 +117,7 @@ static Node *fold_size(Pass *pass, const Node *node) {
 
 // ---- small nodes without weights ----
 
+/* The limit bounds the time that folding takes: a causal mask of 64 x 64 is looked at, one of 1024 x 1024 is not. */
 static bool is_small(const Node *node) {
   int64_t elements = 1, dim;
   for (uint32_t i = 0; i < node->rank; i++) {

@@ -10,12 +10,16 @@
  *      through views and rotations that nobody else uses; a bias between is scaled too;
  *   2. every use of these rows of the weight agrees, else the weight would be copied: then the factor stays where it
  *      is, in an expression;
- *   3. the factor is a normal number: the results differ by one rounding.
+ *   3. the factor is a normal number: the results differ by one rounding. A power of two, such as 1/8 of heads 64 wide,
+ *      changes none.
+ * Refusals for attention are recorded, those of lone factors are not: they cost nothing in an epilogue.
  * Runs before siblings are merged, so that in a merged projection only the rows of q are scaled. */
 #include <math.h>
 
 #include "passes/match.h"
 
+/* A factor and the weight that could take it. All are collected before any is applied, because whether one may be
+ * depends on the others: a shared weight moves only if all its users want the same factor. */
 typedef struct FoldCandidate {
   Node *scaled;       /* MUL by the factor, or an ATTENTION whose acc is multiplied by it */
   Node *linear;       /* LINEAR, or GATHER from a table */
@@ -58,6 +62,7 @@ static Node *scaled_rows(Pass *pass, Node *tensor, const FoldCandidate *c) {
   return n == 1 ? product : build_concat(&b, n, parts, 0);
 }
 
+/* The scaled tensor, made once for each tensor, range of rows and factor. */
 static Node *folded(Folding *f, Node *tensor, const FoldCandidate *c) {
   for (size_t i = 0; i < f->folded.n; i++) {
     const FoldedTensor *known = &f->folded.items[i];
@@ -69,7 +74,7 @@ static Node *folded(Folding *f, Node *tensor, const FoldCandidate *c) {
   return result.folded;
 }
 
-/* acc * factor -> acc */
+/* acc * factor -> acc. factor_of_acc made sure that every use of acc is such a product. */
 static Expr *without_factor(Pass *pass, const Expr *expr) {
   Arena *arena = pass->graph->arena;
   ExprList list = expr_list(pass->scratch, expr);
@@ -83,6 +88,7 @@ static Expr *without_factor(Pass *pass, const Expr *expr) {
   return copies[list.n - 1];
 }
 
+/* Scales weight and bias, and takes the factor out: (x wT + b) f = x (w f)T + b f. */
 static void fold_apply(Folding *f, const FoldCandidate *c) {
   Pass *pass = f->pass;
   uint32_t weight = c->linear->op == OP_GATHER ? 0 : 1;
@@ -148,7 +154,7 @@ static bool match_part(Pass *pass, Node *slice, FoldCandidate *c) {
   return true;
 }
 
-/* The attention of x with itself uses x three times. */
+/* One use, not just one user: the attention of x with itself uses x three times, and only q may be scaled. */
 static bool used_once_by(const Pass *pass, const Node *node, const Node *user) {
   return node->users.n == 1 && match_only_user(pass, node) == user;
 }
@@ -160,7 +166,7 @@ static const char *match_source(Pass *pass, Node *node, const Node *user, FoldCa
   for (;;) {
     if (node->op == OP_SLICE && used_once_by(pass, node, user) && match_part(pass, node, c)) return NULL;
     if (!used_once_by(pass, node, user)) return "what it lies on is used elsewhere too";
-    /* A rotation of what is scaled is what is rotated, scaled. */
+    /* A rotation is linear: rotating what is scaled gives what is rotated, scaled. */
     if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_ROTARY) break;
     user = node;
     node = node->inputs.items[0];
@@ -227,6 +233,7 @@ typedef struct Asked {
   const FoldCandidate *candidate;
 } Asked;
 
+/* Whether another user of these rows is a candidate for the same factor on the same rows. */
 static bool agrees(const void *context, const Node *user, const Node *as) {
   const Asked *asked = context;
   for (size_t i = 0; i < asked->folding->candidates.n; i++) {
@@ -249,6 +256,7 @@ static bool bias_agrees(const void *context, const Node *user, const Node *as) {
   return false;
 }
 
+/* The weight must agree, and the bias if there is one: both are scaled, or neither. */
 static bool all_agree(Folding *f, const FoldCandidate *c) {
   Asked asked = {f, c};
   if (!weight_uses_agree(f->pass, &c->region, agrees, &asked)) return false;

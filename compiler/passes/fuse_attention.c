@@ -12,9 +12,13 @@
  *      probabilities may have: they become attention_weights;
  *   3. every operand of the scores broadcasts to their shape, and the scores are no larger than the product;
  *   4. the values do not depend on the probabilities;
- *   5. the widths of queries, keys and values are known.
+ *   5. the widths of queries, keys and values are known, because kernels are compiled for them.
  * A factor on the whole of q or k, behind views, is taken to the scores.
- * Pays: the scores are never written to memory, keys that are masked are skipped. */
+ *
+ * The meaning stays: ATTENTION is defined as softmax(expr(q kT)) v with the rules of the three operations, exact zeros
+ * included. The bits are its own: the softmax is computed in blocks of keys counted from key 0,
+ * so they do not depend on threads, batch or which queries are asked for (docs/decisions/0002-bits.md). Pays: the
+ * scores are never written to memory, keys that are masked are skipped. */
 #include <string.h>
 
 #include "passes/grow.h"
@@ -23,9 +27,11 @@
 // ---- views between the parts ----
 
 /* In [b, h, t, s] the axes before the last two may be regrouped as [b*h, t, s] between the parts of an attention. The
- * product moves to the other side of such a reshape. Operands that broadcast are refused: their axes cannot be
+ * product moves to the other side of such a reshape, which is legal because each matrix of a product depends on the
+ * matrices at the same place of the operands alone. Operands that broadcast are refused: their axes cannot be
  * regrouped. */
 
+/* Whether a reshape leaves the last two axes alone. */
 static bool regroups(const Node *reshape) {
   const Node *x = reshape->inputs.items[0];
   return x->rank >= 2 && reshape->rank >= 2 && dim_from_end(x, 0) == dim_from_end(reshape, 0) &&
@@ -55,6 +61,7 @@ static Node *with_lead_of(Builder *b, Node *x, const Node *like) {
   return match_reshape(b, x, like->rank, dims);
 }
 
+/* reshape(q kT) -> (reshape q)(reshape k)T; the node itself if that is not legal. */
 static Node *attention_sink_reshape(Pass *pass, Node *reshape) {
   Node *product = reshape->inputs.items[0];
   if (product->op != OP_MATMUL || !regroups(reshape) || match_only_user(pass, product) != reshape) return reshape;
@@ -68,6 +75,7 @@ static Node *attention_sink_reshape(Pass *pass, Node *reshape) {
   return by;
 }
 
+/* reshape(softmax) v -> reshape(softmax (reshape v)); the node itself if that is not legal. */
 static Node *attention_lift_reshape(Pass *pass, Node *matmul) {
   Node *reshape = matmul->inputs.items[0], *v = matmul->inputs.items[1];
   if (reshape->op != OP_RESHAPE || reshape->inputs.items[0]->op != OP_SOFTMAX || !regroups(reshape)) return matmul;
@@ -92,7 +100,8 @@ static bool refuse(Pass *pass, const Node *node, const char *reason) {
 
 // ---- the scores ----
 
-/* The first product above `root` that has an element for every score, through pointwise nodes. */
+/* The first product that has an element for every score, among what the softmax is computed from through pointwise
+ * nodes. The limit bounds the walk; no expression holds as many operations. */
 static Node *find_product(Pass *pass, Attention *a) {
   VEC(Node *) pending = {0};
   vec_push(pass->scratch, &pending, a->softmax->inputs.items[0]);
@@ -114,7 +123,8 @@ static bool feeds_values(const Node *softmax) {
   return false;
 }
 
-/* Whether all that is made of a node's scores is an attention's. */
+/* Whether all that is made of a node's scores goes into softmaxes of attentions. Such scores may be computed again by
+ * each of them: they are never written out. */
 static bool only_attentions_use(const Pass *pass, const Node *node, const Grow *g, unsigned depth) {
   if (depth == 0 || graph_is_output(pass->graph, node)) return false;
   for (size_t i = 0; i < node->users.n; i++) {
@@ -139,7 +149,8 @@ static bool used_elsewhere(const Grow *g, const Node *node, const Node *softmax)
   return false;
 }
 
-/* The expression of the scores; false if the product isn't the heart of it. */
+/* Grows the expression of the scores. False, with the reason recorded, if the product or the scores are needed in
+ * memory anyway, or if the product is not a part of the expression. */
 static bool grow_scores(Grow *g, const Attention *a, Expr **expr) {
   Node *root = a->softmax->inputs.items[0];
   *expr = grow_expr(g, root, a->softmax);
@@ -158,7 +169,8 @@ static Node *rebuild_view(Builder *b, const Node *view, Node *x) {
   return build_slice(b, x, view->attr.starts, view->dims);
 }
 
-/* The node without a constant factor that lies on all of it, behind views nobody else uses. */
+/* The node without a constant factor that lies on all of it, behind views nobody else uses; `factor` is multiplied by
+ * it. (f q) kT = f (q kT) but for one rounding; the factor is wanted in the expression, where fold-weights finds it. */
 static Node *without_factor(Pass *pass, Builder *b, Node *node, const Node *user, double *factor) {
   double number;
   if (match_only_user(pass, node) != user) return node;
@@ -184,6 +196,7 @@ static Expr *scaled(Pass *pass, Expr *expr, double factor, size_t n_inputs) {
 
 // ---- the node ----
 
+/* Axes of 1 in front: all three operands of an attention have the rank of the result. */
 static Node *with_rank(Builder *b, Node *x, uint32_t rank) {
   const Size *dims[MAX_RANK];
   if (x->rank == rank) return x;
@@ -192,6 +205,7 @@ static Node *with_rank(Builder *b, Node *x, uint32_t rank) {
   return match_reshape(b, x, rank, dims);
 }
 
+/* The probabilities of the attention as a value of their own, in the shape that the softmax had. */
 static Node *add_weights(Pass *pass, Node *attention, const Attention *a) {
   Builder b = pass_builder(pass, a->matmul, a->softmax);
   const Size *dims[MAX_RANK];
@@ -220,6 +234,7 @@ static Node *add_attention(Pass *pass, Attention *a, Grow *g, Expr *expr) {
   return attention;
 }
 
+/* The softmax and the scores go too, unless something else needs the probabilities. */
 static void replace_by_attention(Pass *pass, Attention *a, Node *attention) {
   bool wanted = match_only_user(pass, a->softmax) != a->matmul;
   Node *weights = wanted ? add_weights(pass, attention, a) : NULL;
@@ -235,6 +250,8 @@ static void replace_by_attention(Pass *pass, Attention *a, Node *attention) {
 
 // ---- finding it ----
 
+/* Conditions 1, 4 and 5 of the head, and that values add no axes: then a row of scores belongs to a row of the
+ * result. */
 static bool shapes_fit(Pass *pass, const Attention *a) {
   if ((uint32_t)a->softmax->attr.axis + 1 != a->softmax->rank)
     return refuse(pass, a->softmax, "softmax does not run over the last axis");

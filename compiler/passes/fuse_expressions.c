@@ -2,7 +2,10 @@
  * left.
  *
  * In: a graph of single operations. Out: fused nodes, each with an expression that grow.h grew. The two passes that
- * lower do the same without taking anything in, so that at -O0 too plan finds only fused nodes. */
+ * lower do the same without taking anything in, so that at -O0 too plan finds only fused nodes.
+ *
+ * Fusing keeps the bits: in an expression every operation is rounded as if it were a node of its own, and none is
+ * reordered, so an element is the same number whether it went through memory or not. */
 #include <string.h>
 
 #include "passes/grow.h"
@@ -22,6 +25,7 @@
  *   3. operands stand before the result, where the fused operation is put; so none depends on it.
  * Pays: bias, activation, gate and residual cost no pass over memory. */
 
+/* More pointwise nodes behind one product than an expression can hold (GROW_MAX_OPERATIONS) need not be tried. */
 enum { MAX_REACHED = 64 };
 
 typedef VEC(Node *) Reached;
@@ -32,6 +36,7 @@ static bool is_reached(const Reached *reached, const Node *node) {
   return false;
 }
 
+/* A node of another shape broadcasts the product to more elements; computing that in the epilogue would repeat work. */
 static bool could_follow(const Node *user, const Node *product) {
   return op_is_pointwise(user->op) && node_same_shape(user, product);
 }
@@ -44,7 +49,7 @@ static bool may_be_inside(const Pass *pass, const Node *node, const Node *produc
   return true;
 }
 
-/* In descending order of place in the list: what is computed last is tried first. */
+/* In descending order in the list: what is computed last is tried first, because it takes the most in. */
 static void insert_reached(Pass *pass, Reached *reached, Node *node) {
   vec_push(pass->scratch, reached, node);
   for (size_t i = reached->n - 1; i > 0 && reached->items[i - 1]->id < node->id; i--) {
@@ -69,6 +74,7 @@ static void reach(Pass *pass, Node *product, Reached *reached) {
   }
 }
 
+/* A use outside of the expression would need the bare product in memory, which the fused node no longer writes. */
 static bool holds_all_uses(const Grow *g, const Node *node) {
   for (size_t i = 0; i < node->users.n; i++)
     if (!grow_has(g, node->users.items[i])) return false;
@@ -86,6 +92,7 @@ static Node *make_fused(Pass *pass, Node *product, Node *last, const Grow *g, Ex
   return fused;
 }
 
+/* Tries to end the epilogue at `last`. */
 static bool fuse_up_to(Pass *pass, Node *product, Node *last) {
   if (last->dtype != DTYPE_F32) return false;
   Grow g = grow_over(pass, product->rank, (const Size *const *)product->dims);
@@ -97,6 +104,7 @@ static bool fuse_up_to(Pass *pass, Node *product, Node *last) {
   return true;
 }
 
+/* Says why pointwise work stays behind a product; only for the first user, which is enough for the report. */
 static void record_blocked_epilogue(Pass *pass, const Node *product) {
   for (size_t i = 0; i < product->users.n; i++) {
     const Node *user = product->users.items[i];
@@ -151,6 +159,8 @@ static void record_shared_operand(Pass *pass, const Node *node) {
               op_table[node->op].name, op_table[x->op].name);
 }
 
+/* NORM or REDUCE with the attributes of the operation; weights and bias of a norm follow the operands of the
+ * expression. */
 static Node *add_fused(Pass *pass, Node *node, Grow *g, Expr *expr) {
   OpKind op = is_norm(node) ? OP_NORM : OP_REDUCE;
   const Node *x = node->inputs.items[0];
@@ -166,6 +176,7 @@ static Node *add_fused(Pass *pass, Node *node, Grow *g, Expr *expr) {
   return fused;
 }
 
+/* False: the operation stays as it is for lower-rows, since there is nothing to take in. */
 static bool row_replace(Pass *pass, Node *node, bool fuse) {
   Node *x = node->inputs.items[0];
   Grow g = grow_over(pass, x->rank, (const Size *const *)x->dims);
@@ -223,8 +234,9 @@ bool pass_lower_rows(Pass *pass) {
 
 // ---- one POINTWISE node for each value that is still needed ----
 
-/* From the end of the list: what a node takes in, and views of it, are gone when their turn comes. */
+/* From the end of the list: what a node takes in has no users left when its turn comes, and is deleted. */
 
+/* Sources that a run computes become expressions too: plan knows no node that merely counts positions. */
 static bool needs_replacing(Pass *pass, const Node *node) {
   bool source = node->op == OP_FULL || node->op == OP_SIZE || node->op == OP_POSITIONS || node->op == OP_CAUSAL_MASK;
   if (!source && !op_is_pointwise(node->op) && node->op != OP_GATHER) return false;
@@ -272,8 +284,7 @@ static bool pointwise_replace_all(Pass *pass, bool fuse) {
  *   %5 = add %4, %p
  *
  * Legal: a producer is taken in if nobody else uses it and it is computed over the same shape; what is known from the
- * position (a causal mask, a constant) is taken in always. Pays: one pass over memory instead of one per operation.
- * */
+ * position (a causal mask, a constant) is taken in always. Pays: one pass over memory instead of one per operation. */
 
 bool pass_fuse_pointwise(Pass *pass) { return pointwise_replace_all(pass, true); }
 

@@ -23,6 +23,8 @@
  *   3. what becomes of each is used through views: a projection with an activation or a gate keeps it as an epilogue,
  *      which saves more than merging; outputs of the model are not merged, they would be copied;
  *   4. every other use of the weights is merged in the same way, else they would be packed twice.
+ * A column of a product depends on its own row of the weight alone, and its sum runs over k in the same order whichever
+ * columns stand beside it; so merging keeps the bits. A sibling without a bias gets zeros, and x + 0 is x but for -0.
  * Pays: one pass over the input, fewer barriers. K and V of the memory in a decoder are siblings too. */
 
 typedef struct Sibling {
@@ -62,12 +64,13 @@ static bool has_pointwise_user(const Node *node) {
   return false;
 }
 
-/* What carries a projection to its attention. */
+/* Operations that may stand between a projection and its attention: views, rotations, norms of heads, appended keys. */
 static bool carries(const Node *node) {
   return op_table[node->op].category == CATEGORY_VIEW || node->op == OP_ROTARY || node->op == OP_CONCAT ||
          node->op == OP_LAYER_NORM || node->op == OP_RMS_NORM;
 }
 
+/* The nearest attention that is computed from the projection; NULL: none within the limit, which bounds the walk. */
 static const Node *attention_fed_by(Pass *pass, const Node *result) {
   enum { MAX_LOOKED_AT = 64 };
   VEC(const Node *) pending = {0};
@@ -96,6 +99,8 @@ static void add_if_mergeable(Siblings *s, Node *linear) {
 
 // ---- groups ----
 
+/* Without an attention the module path decides: gate and up of one feed-forward, not projections of two layers that
+ * happen to read the same tensor. */
 static bool belong_together(const Sibling *a, const Sibling *b) {
   if (a->linear->inputs.items[0] != b->linear->inputs.items[0] || a->attention != b->attention) return false;
   return a->attention || match_sibling_paths(a->linear->origin.path, b->linear->origin.path);
@@ -134,6 +139,7 @@ static const Sibling *next_member(const Siblings *s, int32_t *i, int32_t group) 
   return *i < 0 ? NULL : &s->items.items[*i];
 }
 
+/* Whether two groups merge the same weights and biases in the same order: then they can share one packed weight. */
 static bool same_weights(const Siblings *s, int32_t a, int32_t b) {
   int32_t i = -1, j = -1;
   const Sibling *x, *y;
@@ -172,6 +178,7 @@ static bool weights_agree(const Siblings *s, int32_t group) {
 
 // ---- the merged projection ----
 
+/* The biases behind each other, zeros where a member has none; NULL: no member has one. */
 static Node *merged_bias(const Siblings *s, Builder *b, int32_t group) {
   VEC(Node *) parts = {0};
   bool any = false;
@@ -185,6 +192,7 @@ static Node *merged_bias(const Siblings *s, Builder *b, int32_t group) {
   return build_concat(b, (uint32_t)parts.n, parts.items, 0);
 }
 
+/* Replaces the members by slices of one projection. */
 static void merge(const Siblings *s, int32_t group) {
   Pass *pass = s->pass;
   VEC(Node *) weights = {0};
@@ -241,6 +249,7 @@ bool pass_fuse_qkv(Pass *pass) {
  * Legal:
  *   1. both are columns of one tensor, one right behind the other, split into heads of one width in the same way;
  *   2. positions, base and layout are the same, and the positions are those of every head.
+ * A rotation works on each head alone, so the bits stay.
  * Runs behind fuse-qkv, which made queries and keys columns of one tensor. Pays: one operation less per layer. */
 
 typedef struct Rotation {
@@ -260,6 +269,7 @@ static bool splits_last_axis(const Node *reshape) {
   return reshape->rank == x->rank + 1 && !memcmp(reshape->dims, x->dims, (x->rank - 1u) * sizeof *x->dims);
 }
 
+/* Fills in `r` if the operand is permute(reshape(slice)) as above, with sizes that are known. */
 static bool match_rotation(Node *rotary, Rotation *r) {
   r->rotary = rotary;
   r->permute = rotary->inputs.items[0];
@@ -276,6 +286,7 @@ static bool match_rotation(Node *rotary, Rotation *r) {
          size_is_const(dim_from_end(r->slice, 0), &r->columns) && size_is_const(dim_from_end(r->reshape, 1), &r->heads);
 }
 
+/* Whether b's columns begin where a's end and everything else is the same. */
 static bool is_behind(const Rotation *a, const Rotation *b) {
   const Node *x = a->rotary, *y = b->rotary;
   return a->slice->inputs.items[0] == b->slice->inputs.items[0] && a->from + a->columns == b->from &&

@@ -1,4 +1,8 @@
-/* In: a tree (a DAG) of nodes and a domain. Out: one expression and its operands, within the limits of grow.h. */
+/* In: a DAG of nodes and a domain. Out: one expression and its operands, within the limits of grow.h. Nodes are only
+ * read; the caller puts the fused node into the graph and deletes what has no users left.
+ *
+ * Growing keeps the meaning because every leaf broadcasts to the domain exactly as its node broadcast to its user, and
+ * a node is taken in only if its elements and those of the domain correspond one to one. */
 #include "passes/grow.h"
 
 // ---- what is known from the position alone ----
@@ -6,6 +10,7 @@
 /* A causal mask is gt(index0, index1), however it was sliced, permuted or broadcast: an expression of EXPR_INDEX.
  * There is none (NULL) if a tensor is involved, or if the operations are not worth repeating for each element. */
 
+/* Shared nodes are visited once per path, so the number of steps bounds both the time and the size of the result. */
 enum { INDEX_MAX_STEPS = 48 };
 
 typedef struct Index {
@@ -24,6 +29,7 @@ AxisMap axis_map_of(SizeTable *sizes, const Node *node, uint32_t rank, const Siz
   return map;
 }
 
+/* The coordinate of a node along one axis: the index of the domain, plus what slices have cut off in front. */
 static Expr *coordinate(Graph *graph, const AxisMap *map, uint32_t axis) {
   const Size *offset = map->offsets[axis];
   int64_t constant;
@@ -70,6 +76,7 @@ static bool map_of_reshape(Graph *graph, const Node *node, const AxisMap *map, A
   return from == node->rank;
 }
 
+/* An operand aligned at the last axis; where it broadcasts its coordinate is 0. */
 static AxisMap map_of_operand(Graph *graph, const Node *node, const Node *x, const AxisMap *map) {
   AxisMap inner;
   for (uint32_t i = 0; i < x->rank; i++) {
@@ -115,6 +122,7 @@ static bool is_scalar(const Node *node) {
   return true;
 }
 
+/* Cheap operations are repeated for each element; anything else only if it is one number for all of them. */
 static Expr *index_operation(Index *in, const Node *node, const AxisMap *map) {
   if (!op_is_cheap(node->op) && !is_scalar(node)) return NULL;
   Expr *args[3] = {0};
@@ -156,6 +164,7 @@ static bool could_be_inside(const Grow *g, const Node *node) {
   return op_is_pointwise(node->op) && match_fills(node, g->rank, g->dims) && !match_is_static(g->pass, node);
 }
 
+/* Whether every use lies inside the expression, so that the node need not be in memory. */
 static bool used_only_inside(const Grow *g, const Node *node) {
   if (g->may_copy && g->may_copy(g, node)) return true;
   if (graph_is_output(g->pass->graph, node)) return false;
@@ -174,7 +183,8 @@ static bool listed(Node *const *items, size_t n, const Node *node) {
   return false;
 }
 
-/* Pointwise nodes above the root, then those whose users all are inside, until nothing changes. */
+/* Collects pointwise nodes that the root is computed from, then takes in those whose users are all inside, until
+ * nothing changes. The fixed point is needed because a node may be reached before its last user is. */
 static void choose_inside(Grow *g, Node *root, uint32_t limit) {
   VEC(Node *) candidates = {0};
   vec_push(g->pass->scratch, &candidates, root);
@@ -202,6 +212,7 @@ static void choose_inside(Grow *g, Node *root, uint32_t limit) {
 
 static Expr *grow_node(Grow *g, Node *node);
 
+/* The number of an operand, which is shared by all leaves that read it. */
 static uint32_t operand(Grow *g, Node *node) {
   for (size_t i = g->n_fixed; i < g->inputs.n; i++)
     if (g->inputs.items[i] == node) return (uint32_t)i;
@@ -217,7 +228,7 @@ static Expr *grow_operation(Grow *g, const Node *node) {
   return expr_op(g->pass->graph->arena, node->op, node->dtype, args[0], args[1], args[2]);
 }
 
-/* Without views that only add axes of 1 in front. */
+/* The node behind views that only add or drop axes of 1 in front, which broadcasting ignores. */
 static Node *without_leading_ones(Node *node) {
   while (node->op == OP_RESHAPE) {
     Node *x = node->inputs.items[0];
@@ -250,6 +261,7 @@ static Expr *grow_gather(Grow *g, const Node *node) {
   return expr_gather(g->pass->graph->arena, node->dtype, table, ids);
 }
 
+/* A node that is not inside: known from the position, cheap enough to repeat, a gathered row, or an operand. */
 static Expr *grow_leaf(Grow *g, Node *node) {
   AxisMap map = axis_map_of(g->pass->graph->sizes, node, g->rank, g->dims);
   Expr *index = grow_index(g->pass->graph, node, &map);
@@ -273,6 +285,7 @@ static Expr *grow_node(Grow *g, Node *node) {
   return expr;
 }
 
+/* One attempt, with at most `limit` nodes taken in. */
 static Expr *grow_root(Grow *g, Node *root, const Node *user, uint32_t limit) {
   g->inside.n = g->memo.n = 0;
   g->n_leaves = g->n_operations = 0;
@@ -285,6 +298,8 @@ static Expr *grow_root(Grow *g, Node *root, const Node *user, uint32_t limit) {
   return grow_node(g, root);
 }
 
+/* Halves what is taken in until operands and operations fit; with a limit of 1 only the root itself is, which always
+ * fits. */
 Expr *grow_expr(Grow *g, Node *root, const Node *user) {
   g->n_fixed = g->inputs.n;
   bool recompute = g->recompute;

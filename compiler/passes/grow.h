@@ -9,7 +9,8 @@
 
 #include "passes/match.h"
 
-/* Limits that keep one kernel small; what doesn't fit stays a node of its own. Operands and run-time sizes count. */
+/* Limits that keep one kernel small; what does not fit stays a node of its own. Operands and run-time sizes count,
+ * since each takes a register for its address or value. */
 enum { GROW_MAX_OPERATIONS = 64, GROW_MAX_OPERANDS = 24 };
 
 typedef struct GrowMemo {
@@ -47,7 +48,7 @@ static inline Grow grow_over(Pass *pass, uint32_t rank, const Size *const *dims)
   return g;
 }
 
-// ---- grow_index.c: what is known from the position alone ----
+// ---- what is known from the position alone ----
 
 /* How the coordinates of a node come from those of the domain: coordinate of axis i = index(axes[i]) + offsets[i]. */
 typedef struct AxisMap {
@@ -57,7 +58,7 @@ typedef struct AxisMap {
 
 /* The map of a node that broadcasts to the domain. */
 AxisMap axis_map_of(SizeTable *sizes, const Node *node, uint32_t rank, const Size *const *dims);
-/* NULL if the node isn't known from the position, or would be expensive to compute over and over. */
+/* NULL if the node is not known from the position, or would be expensive to compute for each element. */
 Expr *grow_index(Graph *graph, const Node *node, const AxisMap *map);
 
 #endif

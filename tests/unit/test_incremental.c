@@ -245,7 +245,7 @@ Test(incremental, sources_of_different_lengths_that_are_not_read) {
                             "  forward(src: i32[batch, ragged source], ids: i32[batch, time]) {\n"
                             "    return y = linear(embed(ids), embed.weight) }\n"
                             "  generate ids from y { bos = 1 } }"),
-                 3, "a size of an input that is not read");
+                 3, "a step needs the size of an input that it does not read");
 }
 
 Test(incremental, a_model_that_does_not_write) {
