@@ -5,15 +5,16 @@
  *   %5 = matmul %x, weight        %5 = linear %x, permute(weight)
  *
  * Legal:
- *   1. what is left out changes no element (x + 0 and x * 1 of x's own shape; identical views). The
- *      sign of a zero is not kept: x + 0 would turn -0 into 0;
+ *   1. what is left out changes no element (x + 0 and x * 1 of x's own shape; identical views). The sign
+ *      of a zero is not kept: x + 0 would turn -0 into 0;
  *   2. x / c becomes x * (1/c) only if 1/c is a normal number, and exact or x made of a product of matrices: the
  *      results differ by one rounding, which must not move what was exact (positions) across a threshold;
  *   3. factors are multiplied in double under the same condition, and only if neither they nor their product is
  *      extreme, so that no product overflows or loses bits that the two did not lose;
  *   4. no rule removes a product with 0, which may be NaN.
- * Where a rule changes a rounding, the changed graph is what every engine computes: the bits are the same on all of
- * them. Pays: attention, masks and siblings have one form to be found in. */
+ * Where a rule changes a rounding, it does so at compile time, so the bits still do not depend on threads, batch or
+ * sizes.
+ * Pays: attention, masks and siblings have one form to be found in. */
 #include <math.h>
 #include <string.h>
 

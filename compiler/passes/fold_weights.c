@@ -12,7 +12,7 @@
  *      is, in an expression;
  *   3. the factor is a normal number: the results differ by one rounding. A power of two, such as 1/8 of heads 64 wide,
  *      changes none.
- * Refusals for attention are recorded, those of lone factors are not: they cost nothing in an epilogue.
+ * A factor that lies on no projection is recorded for attention alone: elsewhere it costs nothing in an epilogue.
  * Runs before siblings are merged, so that in a merged projection only the rows of q are scaled. */
 #include <math.h>
 

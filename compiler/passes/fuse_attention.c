@@ -16,9 +16,9 @@
  * A factor on the whole of q or k, behind views, is taken to the scores.
  *
  * The meaning stays: ATTENTION is defined as softmax(expr(q kT)) v with the rules of the three operations, exact zeros
- * included. The bits are its own: the softmax is computed in blocks of keys counted from key 0,
- * so they do not depend on threads, batch or which queries are asked for (docs/decisions/0002-bits.md). Pays: the
- * scores are never written to memory, keys that are masked are skipped. */
+ * included. The bits are its own: the softmax is computed in blocks of keys counted from key 0, so they do not depend
+ * on threads, batch or which queries are asked for (docs/decisions/0002-bits.md).
+ * Pays: the scores are never written to memory, keys that are masked are skipped. */
 #include <string.h>
 
 #include "passes/grow.h"

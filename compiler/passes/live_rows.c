@@ -1,20 +1,25 @@
-/* Needed rows: rows of a batch that a mask takes out before anybody looks at them are not computed.
+/* Live rows: rows that a mask takes out before anything reads them are not computed.
  *
  *   %4 = linear %0, %w : [b, t, 8]                         %4 = linear %0, %w, %m, rows=$2 : [b, t, 8]
  *   %5 = norm %4, ... : [b, t, 8]                    ->    %5 = norm %4, %m, ..., rows=$1 : [b, t, 8]
  *   %6 = pointwise %m1, %5, { where($0, $1, 0.0) }         %6 = pointwise %m1, %5, { where($0, $1, 0.0) }
  *
- * Legal: nobody looks at the other rows. Who looks where:
- *   1. outputs of the model everywhere; where(m, x, y) at x only where m is, at y only where it is not;
- *   2. products with weights, norms, pointwise work and views at the rows of their operands that are needed of
- *   theirs;
- *   3. attention at keys and values only where no mask that is the same for all queries makes their score -inf
- *      (a finite fill leaves a weight, which may count), at queries that are needed of its result;
- *   4. several users at the rows that one of them needs: of conjunctions of masks, what they have in common;
- *   5. ids are all looked at, and what can fail does so for all rows, as before.
+ * Legal: nothing reads the other rows. What is read where:
+ *   1. an output of the model is read everywhere; where(m, x, y) reads x only where m is true, y only where it is
+ *      false;
+ *   2. products with weights, norms, pointwise work and views read those rows of their operands that are live in their
+ *      own result;
+ *   3. attention reads keys and values only where no mask that is the same for all queries makes their score -inf (a
+ *      finite fill leaves a weight, which may count), and the queries whose result is live;
+ *   4. several users read the union of what each reads: of conjunctions of masks, what they have in common;
+ *   5. ids are all read, and what can fail does so for all rows, as before.
  * A product or pointwise work that ends in where(m, y, 0.0) leaves rows out too, and is 0 there: rows=$2 else 0.
- * A weight of 0 takes nothing from its value, be it infinite or none (decisions/0002-bits.md), so what is not
- * computed cannot be seen in a result. The sum of m * x is no selection: 0 times infinity would be seen.
+ * An attention weight of 0 takes nothing from its value, even from infinity or NaN (docs/decisions/0002-bits.md), so
+ * what is not computed cannot be seen in a result. The sum of m * x is no selection: 0 times infinity would be seen.
+ *
+ * The analysis is a data flow from the outputs to the inputs. RowNeed over-approximates the rows that are read:
+ * forgetting a mask is always safe and only computes more. The interpreter fills dead rows with NaN, so that a wrong
+ * answer shows.
  * Pays: sentences of different lengths, padded to the longest, cost what their real tokens do. */
 #include <math.h>
 #include <string.h>
@@ -23,22 +28,22 @@
 #include "passes/match.h"
 #include "passes/narrow_rows.h"
 
-/* At which rows of a value somebody looks: everywhere, nowhere, or only where each of some masks has one of its two
- * values. A mask is a bool node; its long axes (those that are not 1) are axes of the value. */
+/* Which rows of a value are live: all, none, or only those where each of some masks has one of its two values. A mask
+ * is a bool node; its long axes (those that are not 1) are axes of the value. */
 typedef enum NeedKind { NEED_NOTHING, NEED_SOME, NEED_ALL } NeedKind;
 
 typedef struct RowMask {
   const Node *node;
-  bool where; /* needed only where the mask is this */
+  bool where; /* live only where the mask is this */
   uint8_t n_axes;
   uint8_t axes[MAX_RANK]; /* of the value, one for each long axis of the mask, in the mask's order */
 } RowMask;
 
-enum { NEED_MOST_MASKS = 4 };
+enum { NEED_MOST_MASKS = 4 }; /* padding of queries and of keys, a causal mask, and one to spare */
 
 typedef struct RowNeed {
   NeedKind kind;
-  uint8_t n_masks; /* SOME: at least one; rows are needed at most where all of them say so */
+  uint8_t n_masks; /* SOME: at least one; rows are live at most where all of them say so */
   RowMask masks[NEED_MOST_MASKS];
 } RowNeed;
 
@@ -46,8 +51,8 @@ typedef struct RowNeed {
 
 // ---- needs, masks and expressions ----
 
-/* where(condition, x, y) looks at x only where the condition is true: there and nowhere else x is needed, if the
- * condition is a mask, its negation, or holds only where a mask does (`and`; `or` for y). */
+/* where(condition, x, y) reads x only where the condition is true. That says which rows of x are live if the condition
+ * is a mask, its negation, or holds only where a mask does (`and`; `or` for y). */
 
 // ---- needs ----
 
@@ -61,13 +66,14 @@ static bool has_mask(const RowNeed *need, const RowMask *mask) {
   return false;
 }
 
-/* A mask too many is left out: then more is computed. */
+/* A mask too many is left out, which is safe: more rows count as live. */
 static void add_mask(RowNeed *need, const RowMask *mask) {
   if (need->n_masks == NEED_MOST_MASKS || has_mask(need, mask)) return;
   need->kind = NEED_SOME;
   need->masks[need->n_masks++] = *mask;
 }
 
+/* What either of two users reads: only the masks that both name still hold for all rows that are read. */
 static RowNeed need_join(const RowNeed *a, const RowNeed *b) {
   if (a->kind == NEED_NOTHING) return *b;
   if (b->kind == NEED_NOTHING) return *a;
@@ -77,6 +83,7 @@ static RowNeed need_join(const RowNeed *a, const RowNeed *b) {
   return joined;
 }
 
+/* What is read where both needs say so: the masks of either. */
 static RowNeed need_both(const RowNeed *a, const RowNeed *b) {
   if (a->kind == NEED_NOTHING || b->kind == NEED_NOTHING) return (RowNeed){0};
   RowNeed both = *a;
@@ -94,6 +101,8 @@ static bool map_mask(RowMask *mask, const int32_t *axes) {
   return true;
 }
 
+/* The need in the axes of an operand: axis i of the result is axes[i] of the operand, -1 if it is none. A mask along an
+ * axis that the operand lacks is dropped. */
 static RowNeed need_map(const RowNeed *need, const int32_t *axes) {
   if (need->kind != NEED_SOME) return *need;
   RowNeed mapped = LIVE_EVERYWHERE;
@@ -110,6 +119,7 @@ static bool need_has_axis(const RowNeed *need, uint32_t axis) {
   return false;
 }
 
+/* The axes of the result as those of an operand that broadcasts to it. */
 static void need_aligned_axes(const Node *operand, uint32_t rank, int32_t *axes) {
   for (uint32_t i = 0; i < rank; i++) {
     int32_t own = (int32_t)(i + operand->rank) - (int32_t)rank;
@@ -119,6 +129,7 @@ static void need_aligned_axes(const Node *operand, uint32_t rank, int32_t *axes)
 
 // ---- masks ----
 
+/* Whether two shapes differ by axes of 1 only. */
 static bool same_long_axes(const Node *a, const Node *b) {
   uint32_t i = 0, j = 0;
   for (;; i++, j++) {
@@ -137,7 +148,8 @@ static bool is_negation(const Node *node) {
 static RowNeed need_of_condition(const Node *node, const NodeType *domain, const Expr *condition, bool holds,
                                  uint32_t apart);
 
-/* The masks that a mask is true only together with, over its own axes, as those of the value. */
+/* The masks without which the given mask does not hold: a conjunction holds only where each of its parts does. Found
+ * over the mask's own axes, given over those of the value. */
 static RowNeed need_of_parts(const RowMask *mask, bool holds) {
   const Node *node = mask->node;
   if (node->op != OP_POINTWISE) return LIVE_EVERYWHERE;
@@ -148,8 +160,8 @@ static RowNeed need_of_parts(const RowMask *mask, bool holds) {
   return need_map(&parts, axes);
 }
 
-/* The need of who looks only where `operand` is `holds`: behind axes of 1 and negations, so that equal masks are
- * one. */
+/* The need of a reader that reads only where `operand` is `holds`. The mask is followed behind axes of 1 and negations,
+ * so that equal masks are one node. A mask along the axis `apart` is dropped: rows are not told apart there. */
 static RowNeed need_of_mask(const Node *operand, const NodeType *domain, bool holds, uint32_t apart) {
   RowMask mask = {.node = operand, .where = holds};
   for (uint32_t i = 0; i < operand->rank; i++) {
@@ -182,6 +194,7 @@ static RowNeed need_of_condition(const Node *node, const NodeType *domain, const
 
 // ---- expressions ----
 
+/* Integer division by zero is an error of the run, which skipped rows would hide. */
 static bool expr_can_fail(Arena *scratch, const Expr *expr) {
   if (!expr) return false;
   ExprList list = expr_list(scratch, expr);
@@ -191,7 +204,7 @@ static bool expr_can_fail(Arena *scratch, const Expr *expr) {
   return false;
 }
 
-/* What argument number `arg` of an operation is needed for, if its result is needed at `need`. */
+/* The need of argument number `arg` of an operation whose result has this need. */
 static RowNeed need_of_argument(const Node *node, const NodeType *domain, const Expr *expr, uint32_t arg,
                                 const RowNeed *need) {
   if (expr->op != OP_WHERE || arg == 0) return *need;
@@ -207,12 +220,14 @@ static void join_operand(const Node *node, const NodeType *domain, uint32_t inpu
   operands[input] = need_join(&operands[input], &mapped);
 }
 
+/* From the need of an expression's result to those of its operands and of acc. Gathered tables and ids are read whole:
+ * which rows of a table are read depends on values. */
 static void need_of_expr(Pass *pass, const Node *node, const NodeType *domain, const RowNeed *root, RowNeed *operands,
                   RowNeed *acc) {
   ExprList list = expr_list(pass->scratch, node->attr.expr);
   RowNeed *needs = ARENA_ARRAY(pass->scratch, RowNeed, list.n);
   needs[list.n - 1] = *root;
-  for (uint32_t i = list.n; i-- > 0;) { /* who uses a subexpression stands behind it */
+  for (uint32_t i = list.n; i-- > 0;) { /* users stand behind what they use */
     const Expr *expr = list.items[i];
     for (uint32_t j = 0; j < expr->n_args; j++) {
       RowNeed need = need_of_argument(node, domain, expr, j, &needs[i]);
@@ -227,7 +242,7 @@ static void need_of_expr(Pass *pass, const Node *node, const NodeType *domain, c
 
 // ---- operations: from the rows of a result to those of the operands ----
 
-/* One table, by operation; an operation without a row there needs its operands everywhere. */
+/* There is one table, by operation; an operation without a row there reads its operands everywhere. */
 
 typedef void FlowRule(Pass *pass, const Node *node, const RowNeed *need, RowNeed *operands);
 
@@ -246,6 +261,7 @@ static void flow_pointwise(Pass *pass, const Node *node, const RowNeed *need, Ro
   need_of_expr(pass, node, &domain, need, operands, &acc);
 }
 
+/* A norm mixes the columns of a row, never rows. */
 static void flow_norm(Pass *pass, const Node *node, const RowNeed *need, RowNeed *operands) {
   int32_t axes[MAX_RANK];
   same_axes(node->rank - 1u, axes);
@@ -270,7 +286,7 @@ static void flow_reduce(Pass *pass, const Node *node, const RowNeed *need, RowNe
 
 // ---- products ----
 
-/* What is needed of the product itself. */
+/* The need of the product itself, acc: all that the result needs if there is no epilogue. */
 static RowNeed need_of_acc(Pass *pass, const Node *node, const NodeType *domain, const RowNeed *root,
                            RowNeed *operands) {
   if (!node->attr.expr) return *root;
@@ -288,6 +304,7 @@ static void flow_linear(Pass *pass, const Node *node, const RowNeed *need, RowNe
   operands[1] = LIVE_EVERYWHERE;
 }
 
+/* A row of the result is made of the row of x and all of y; a column of the column of y and all of x. */
 static void flow_matmul(Pass *pass, const Node *node, const RowNeed *need, RowNeed *operands) {
   NodeType domain = type_of(node);
   RowNeed acc = need_of_acc(pass, node, &domain, need, operands);
@@ -306,8 +323,9 @@ static bool is_minus_infinity(const Expr *expr) {
   return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == -INFINITY;
 }
 
-/* The keys that some query may see, over the scores: a score of -inf is a weight of exactly 0, in a row of nothing
- * else too, and a weight of 0 takes nothing from the value. */
+/* The keys that some query may see, over the scores: a score of -inf is a weight of exactly 0, even in a row of nothing
+ * else, and a weight of 0 takes nothing from the value. Only selections around the whole expression count: below an
+ * operation that could make something else of -inf they prove nothing. */
 static RowNeed seen_keys(const Node *node, const NodeType *scores) {
   RowNeed seen = LIVE_EVERYWHERE;
   const Expr *expr = node->attr.expr;
@@ -357,7 +375,7 @@ static void flow_slice(Pass *pass, const Node *node, const RowNeed *need, RowNee
   operands[0] = need_map(need, axes);
 }
 
-/* The same axes as for narrow-rows: permute, reshape, concat. */
+/* Permute, reshape and concat: the axes that narrow-rows knows. */
 static void flow_axes(Pass *pass, const Node *node, const RowNeed *need, RowNeed *operands) {
   int32_t *made_of = ARENA_ARRAY(pass->scratch, int32_t, node->inputs.n);
   for (size_t i = 0; i < node->inputs.n; i++) {
@@ -424,8 +442,8 @@ static void find_inputs(LiveRows *r) {
 
 // ---- what becomes of it ----
 
-/* The mask's shape over the rows of the node: all axes but the last, 1 where the mask is the same. False: it has
- * other axes, or rows have one element, which are not worth it. */
+/* The mask's shape over the rows of the node: all axes but the last, 1 where the mask is the same. False: the mask has
+ * other axes, or a row has one element, which is not worth skipping. */
 static bool shape_of_rows(const Node *node, const RowMask *mask, const Size **dims, const Size *one) {
   uint32_t rank = node->rank - 1u, at = 0;
   if (dim_is_one(node->dims[rank])) return false;
@@ -441,8 +459,8 @@ static bool shape_of_rows(const Node *node, const RowMask *mask, const Size **di
   return true;
 }
 
-/* Attention skips queries of a head, whatever the other axes; the others skip rows, so the mask must say it of each.
- * */
+/* Attention skips queries within a head, whatever the other axes; the others skip rows, so the mask must tell each
+ * row. */
 static bool names_all_rows(const Node *node, const Size *const *dims) {
   if (node->op == OP_ATTENTION) return dims[node->rank - 2] == node->dims[node->rank - 2];
   for (uint32_t i = 0; i + 1u < node->rank; i++)
@@ -454,7 +472,7 @@ static bool is_zero(const Expr *expr) {
   return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == 0 && !signbit(expr->number);
 }
 
-/* The rows but for which the node is 0 by its expression. */
+/* The rows outside of which the node is 0 by its own expression. -0 does not count: the rows are filled with +0. */
 static RowNeed need_unless_zero(const Node *node) {
   const Expr *expr = node->attr.expr;
   if ((node->op != OP_LINEAR && node->op != OP_POINTWISE) || !expr || expr->kind != EXPR_OP || expr->op != OP_WHERE)
@@ -465,12 +483,14 @@ static RowNeed need_unless_zero(const Node *node) {
   return need_of_condition(node, &domain, expr->args[0], holds, domain.rank - 1);
 }
 
+/* The kernels that can leave rows out. A value that no input reaches is computed once, so there is nothing to save. */
 static bool can_skip_rows(const LiveRows *r, const Node *node) {
   if (node->dtype != DTYPE_F32 || node->rank < 2 || !r->has_input[node->id]) return false;
   if (node->op == OP_LINEAR) return !r->has_input[node->inputs.items[1]->id];
   return node->op == OP_NORM || node->op == OP_POINTWISE || node->op == OP_ATTENTION;
 }
 
+/* The mask in the shape that a node's rows need; one view for all nodes that need the same. */
 static Node *view_of_mask(LiveRows *r, const Node *mask, uint32_t rank, const Size *const *dims) {
   for (size_t i = 0; i < r->views.n; i++) {
     Node *view = r->views.items[i].view;
@@ -502,11 +522,12 @@ static void record(LiveRows *r, const Node *node, const Node *mask, bool where) 
   StrBuf shape = strbuf_new(r->pass->scratch);
   node_print_shape(&shape, r->pass->graph->sizes, mask);
   pass_record(r->pass, FUSION_LIVE_ROWS, true, node,
-              "only rows where the mask %s is %s are computed: nobody needs the others", shape.text,
+              "only rows where the mask %s is %s are computed: nothing reads the others", shape.text,
               where ? "true" : "false");
 }
 
-/* The first of the masks that says which rows of the node are to be computed; its shape goes to `dims`. */
+/* The first of the masks that says which rows of the node are to be computed; its shape goes to `dims`. A mask that is
+ * itself computed from the node would come too late. */
 static const RowMask *fitting_mask(const LiveRows *r, const Node *node, const RowNeed *need, const Size **dims) {
   const Size *one = size_const(r->pass->graph->sizes, 1);
   for (uint32_t i = 0; i < need->n_masks; i++) {
@@ -518,7 +539,7 @@ static const RowMask *fitting_mask(const LiveRows *r, const Node *node, const Ro
 }
 
 static bool skip_rows(LiveRows *r, Node *node) {
-  enum { MOST_INPUTS = 200 }; /* the number of the mask is a byte */
+  enum { MOST_INPUTS = 200 }; /* rows_mask is a byte */
   const Size *dims[MAX_RANK];
   if (!can_skip_rows(r, node) || node->inputs.n > MOST_INPUTS) return false;
   RowNeed need = r->needs[node->id];
@@ -535,7 +556,7 @@ static bool skip_rows(LiveRows *r, Node *node) {
 
 bool pass_live_rows(Pass *pass) {
   Graph *graph = pass->graph;
-  if (graph->ragged_batch >= 0) return false; /* runs item by item, without padding */
+  if (graph->ragged_batch >= 0) return false; /* it runs item by item, without padding */
   LiveRows r = {.pass = pass,
                   .needs = ARENA_ARRAY(pass->scratch, RowNeed, graph->next_id),
                   .has_input = ARENA_ARRAY(pass->scratch, bool, graph->next_id)};

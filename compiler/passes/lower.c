@@ -1,7 +1,8 @@
 /* Forms that the later stages take: the shapes of gathers, softmaxes and linears, and rotations as pointwise work.
  *
  * In: operations of the language. Out: the same values from operations that plan knows. Nothing is refused: these
- * passes run at every level, and what they cannot lower here, later stages take as it is. */
+ * passes run at every level of optimization, and plan takes what they leave as it is. Static nodes are left alone,
+ * because the interpreter computes them before any run. */
 #include <string.h>
 
 #include "passes/match.h"
@@ -16,6 +17,7 @@
  *
  * Always legal: views around the same operation. */
 
+/* Kernels gather rows of a matrix. NULL: the table is one, or a row has too large a polynomial of elements. */
 static Node *lower_gather(Pass *pass, Builder *b, Node *node) {
   Node *table = node->inputs.items[0];
   if (table->rank == 2) return NULL;
@@ -26,6 +28,7 @@ static Node *lower_gather(Pass *pass, Builder *b, Node *node) {
   return build_reshape(b, build_gather(b, flat, node->inputs.items[1]), node->rank, node->dims);
 }
 
+/* Kernels reduce contiguous rows. Swapping two axes is its own inverse, so one permutation serves both ways. */
 static Node *lower_softmax(Pass *pass, Builder *b, Node *node) {
   (void)pass;
   uint32_t last = node->rank - 1u, axis = (uint32_t)node->attr.axis;
@@ -38,6 +41,7 @@ static Node *lower_softmax(Pass *pass, Builder *b, Node *node) {
   return build_permute(b, rows, axes);
 }
 
+/* Only weights that are known before any run are packed. A vector becomes a matrix of one row, and back. */
 static Node *lower_linear(Pass *pass, Builder *b, Node *node) {
   Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   if (match_is_static(pass, w) || node->attr.expr) return NULL;
@@ -81,6 +85,7 @@ bool pass_lower_shapes(Pass *pass) {
  * of several layers are merged by cse. Always legal; plan has no rotary. Where there is no room for one axis more,
  * the first two axes are seen as one meanwhile. */
 
+/* The angles depend on the position alone, so the table is made once for all heads, layers, queries and keys. */
 static Node *rotary_table(Pass *pass, Node *rotary, const Size *half) {
   Node *pos = rotary->inputs.items[1];
   const Size *dims[MAX_RANK];
@@ -139,6 +144,7 @@ static bool dims_of_pairs(Pass *pass, const Node *node, const Size *half, uint32
   return dims[0] != NULL;
 }
 
+/* False: the rotation stays as it is, for want of an axis or because its width is no multiple of 2. */
 static bool lower(Pass *pass, Node *node) {
   Node *x = node->inputs.items[0];
   const Size *half = size_div(pass->graph->sizes, dim_from_end(x, 0), size_const(pass->graph->sizes, 2));

@@ -1,8 +1,9 @@
 /* The pass manager.
  *
- * In: a graph and options. Out: the graph after the rows of passes.def that the options select, with what was asked
- * for printed, timed or written between them. Refuses unknown names. A pass that breaks the graph is our fault: the
- * message names it. */
+ * In: a graph and options. Out: the graph after the rows of passes.def that the options select, with what was asked for
+ * printed, timed or written between them. Refused: unknown names. A pass that breaks the graph is an internal error
+ * whose message names the pass. Scratch memory is reset between passes, so none can lean on what another one left
+ * there. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -65,7 +66,8 @@ static bool check_names(Diag *diag, const PassOptions *options) {
   return good;
 }
 
-/* The order of the rows gives every row what it needs, with and without the optional ones. */
+/* Checks that the order of the rows gives every row what it needs, at each level. It runs with every compilation, which
+ * is cheap, so that a row that is moved fails in the first test rather than in a rare model. */
 static void check_order(void) {
   for (int level = 0; level <= 2; level++) {
     unsigned properties = 0;
@@ -88,6 +90,7 @@ static bool listed(const char *const *names, uint32_t n, const char *name) {
   return false;
 }
 
+/* --disable wins over --only; --only runs rows whatever their level. */
 static bool selected(const PassOptions *options, const PassRow *row) {
   if (listed(options->disabled, options->n_disabled, row->name)) return false;
   if (options->n_only) return listed(options->only, options->n_only, row->name);
@@ -123,6 +126,7 @@ static bool dump_after(const PassOptions *options, Diag *diag, Graph *graph, con
   return written;
 }
 
+/* The verifier costs about as much as a pass, so it runs in tests and with --verify-each only. */
 static void verify_after(const PassOptions *options, Graph *graph, const PassRow *row, Arena *scratch) {
   if (!options->verify_each) return;
   Diag faults = diag_new(scratch);

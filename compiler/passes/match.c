@@ -1,5 +1,5 @@
-/* In: nodes. Out: answers about constants, shapes and uses; views without chains; nodes replaced, deleted and
- * sorted. */
+/* In: nodes. Out: answers about constants, shapes and uses; views without chains; nodes replaced, deleted and sorted.
+ * See match.h. Nothing is refused: a question whose answer is not certain is answered with no. */
 #include "passes/match.h"
 
 #include <string.h>
@@ -35,7 +35,8 @@ static void remember_all(Pass *pass) {
     vec_push(pass->scratch, &pass->is_static, flags[i] ? IS_STATIC : IS_DYNAMIC);
 }
 
-/* Nodes that were added since have inputs that are known, or were added just before. */
+/* The flags of all nodes are computed once for a pass. Nodes that were added since are asked one by one; their inputs
+ * are known, or were added just before, so the recursion is shallow. */
 bool match_is_static(Pass *pass, const Node *node) {
   if (!pass->is_static.n) remember_all(pass);
   while (pass->is_static.n <= node->id) vec_push(pass->scratch, &pass->is_static, UNKNOWN);
@@ -50,6 +51,7 @@ bool match_is_static(Pass *pass, const Node *node) {
 
 // ---- shapes ----
 
+/* Aligned at the last axis, with axes of 1 where the domain has them and nowhere else. */
 bool match_fills(const Node *node, uint32_t rank, const Size *const *dims) {
   if (node->rank > rank) return false;
   for (uint32_t i = 0; i < rank; i++) {
@@ -103,6 +105,7 @@ static bool same_dims(const Node *x, uint32_t rank, const Size *const *dims) {
   return x->rank == rank && !memcmp(x->dims, dims, rank * sizeof *dims);
 }
 
+/* The last reshape alone decides the shape, so a chain collapses; a constant is simply made in the new shape. */
 Node *match_reshape(Builder *b, Node *x, uint32_t rank, const Size *const *dims) {
   while (x->op == OP_RESHAPE && !same_dims(x, rank, dims)) x = x->inputs.items[0];
   if (same_dims(x, rank, dims)) return x;
@@ -110,6 +113,7 @@ Node *match_reshape(Builder *b, Node *x, uint32_t rank, const Size *const *dims)
   return build_reshape(b, x, rank, dims);
 }
 
+/* axis i of the result is axis composed[i] of what the chain began with. */
 Node *match_permute(Builder *b, Node *x, const uint8_t *axes) {
   uint8_t composed[MAX_RANK];
   memcpy(composed, axes, x->rank);
@@ -161,13 +165,14 @@ void match_replace(Pass *pass, Node *node, Node *by) {
 
 // ---- order ----
 
-/* Whether a node may be placed; else its first input that isn't is pending. */
+/* The first input that has no place yet; NULL: the node may be placed. */
 static Node *missing_input(const Node *node, const bool *placed) {
   for (size_t i = 0; i < node->inputs.n; i++)
     if (!placed[node->inputs.items[i]->id]) return node->inputs.items[i];
   return NULL;
 }
 
+/* A depth-first walk with a stack of its own: a chain of operations may be longer than the C stack is deep. */
 void match_sort(Pass *pass) {
   bool *placed = ARENA_ARRAY(pass->scratch, bool, pass->graph->next_id);
   VEC(Node *) pending = {0};
@@ -192,6 +197,7 @@ void match_sort(Pass *pass) {
 
 static bool is_view(const Node *node) { return op_table[node->op].category == CATEGORY_VIEW; }
 
+/* A weight and its views have sizes that are known, so size_is_const cannot fail. */
 static WeightRegion whole(Node *node) {
   WeightRegion region = {.root = node};
   for (uint32_t i = 0; i < node->rank; i++) size_is_const(node->dims[i], &region.to[i]);
@@ -230,12 +236,14 @@ bool weight_region_equal(const WeightRegion *a, const WeightRegion *b) {
   return true;
 }
 
+/* Two boxes of one tensor overlap exactly if they do along every axis. */
 static bool overlap(const WeightRegion *a, const WeightRegion *b) {
   for (uint32_t i = 0; i < a->root->rank; i++)
     if (a->from[i] >= b->to[i] || b->from[i] >= a->to[i]) return false;
   return true;
 }
 
+/* Walks all views of the tensor that the region lies in; views of other rows have no say. */
 bool weight_uses_agree(Pass *pass, const WeightRegion *region, WeightAgrees *agrees, const void *context) {
   VEC(Node *) views = {0};
   vec_push(pass->scratch, &views, region->root);

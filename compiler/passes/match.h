@@ -1,6 +1,8 @@
 /* Match: small questions about nodes, and views that come out simple.
  *
- * What is asked here is cheap: a walk of a few nodes, or of the list once where it says so. */
+ * In: nodes of the graph that a pass rewrites. Out: answers, and nodes added to that graph. A question costs a walk of
+ * a few nodes, or more where its comment says so. New nodes belong to the graph's arena, everything else to
+ * pass->scratch. */
 #ifndef TFM_PASSES_MATCH_H
 #define TFM_PASSES_MATCH_H
 
@@ -29,7 +31,7 @@ bool match_fills(const Node *node, uint32_t rank, const Size *const *dims);
 static inline bool match_fills_node(const Node *node, const Node *domain) {
   return match_fills(node, domain->rank, domain->dims);
 }
-/* Whether `dims` broadcast to `rank`, `onto` without enlarging it. */
+/* Whether the node broadcasts to the shape `onto` of `rank` axes without enlarging it. */
 bool match_broadcasts(const Node *node, uint32_t rank, const Size *const *onto);
 
 // ---- uses ----
@@ -56,7 +58,7 @@ bool weight_region_equal(const WeightRegion *a, const WeightRegion *b);
 
 /* Whether `user`, which uses `as` (a view of the root, or the root), agrees. */
 typedef bool WeightAgrees(const void *context, const Node *user, const Node *as);
-/* Asks everyone who uses any element of the region. False too if an output shows it. */
+/* Asks every user of any element of the region. False too if an output shows one. */
 bool weight_uses_agree(Pass *pass, const WeightRegion *region, WeightAgrees *agrees, const void *context);
 
 // ---- rewriting ----
@@ -69,7 +71,7 @@ Node *match_swap_last_two(Builder *b, Node *x);
 Node *match_slice(Builder *b, Node *x, uint32_t axis, int64_t start, int64_t n);
 /* Every use of `node` becomes one of `by`; `node` and what it alone used is deleted. */
 void match_replace(Pass *pass, Node *node, Node *by);
-/* Deletes a node nobody uses, and then those it alone used. Inputs of the model stay. */
+/* Deletes a node without users, and then those that it alone used. Inputs of the model stay: they are its interface. */
 void match_delete_unused(Pass *pass, Node *node);
 /* Puts nodes behind their inputs again, otherwise in the order in which they stand. */
 void match_sort(Pass *pass);

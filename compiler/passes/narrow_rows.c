@@ -1,4 +1,4 @@
-/* Rows: a slice moves towards the inputs, so that only the rows that are used are computed.
+/* Narrow rows: a slice moves towards the inputs, so that only the rows that are used are computed.
  *
  *   %4 = linear %3, %w : [b, t, 8]             %4 = slice %3, starts=[0, 0, 0] : [b, 1, 8]
  *   %5 = gelu %4 : [b, t, 8]             ->    %5 = linear %4, %w : [b, 1, 8]
@@ -6,8 +6,7 @@
  *
  * Legal:
  *   1. every row of the result is made of the same row of the operands alone: the table below says of which axis;
- *   2. the operation has no other use, and is no output: nothing is computed twice. Masks are the exception:
- *   attention
+ *   2. the operation has no other use, and is no output: nothing is computed twice. Masks are the exception: attention
  *      computes them again wherever they are used;
  *   3. the axis is not the last, except through a permutation: columns are what kernels are wide in, and what
  *      projections are merged by;
@@ -15,6 +14,8 @@
  *   5. what is known before any run stays whole: it is computed once;
  *   6. an operation that can fail (ids out of a table, division by zero) fails as before: it keeps its rows;
  *   7. probabilities that are used elsewhere stay beside their product, where attention is looked for.
+ * A row is computed by the same operations from the same numbers whether the others are computed or not, so the bits
+ * stay.
  * Runs on primitive operations, before they are fused. Pays: the last layer of a classifier computes queries, scores,
  * projections and norms of one row per item. */
 #include "passes/narrow_rows.h"
@@ -36,6 +37,7 @@ static int32_t aligned(const Node *x, uint32_t rank, uint32_t axis) {
   return own < 0 || dim_is_one(x->dims[own]) ? -1 : own;
 }
 
+/* The last axis never moves (rule 3 of the head): `axis + 1 < rank` in this and the next rules. */
 static bool axes_of_pointwise(SizeTable *sizes, const Node *node, uint32_t axis, int32_t *axes) {
   (void)sizes;
   for (size_t i = 0; i < node->inputs.n; i++) axes[i] = aligned(input(node, i), node->rank, axis);
@@ -49,6 +51,7 @@ static bool axes_of_rows(SizeTable *sizes, const Node *node, uint32_t axis, int3
   return axis + 1u < node->rank && !node->attr.expr;
 }
 
+/* Rows come from x, the axes before them from both; y is used whole along the rows. */
 static bool axes_of_matmul(SizeTable *sizes, const Node *node, uint32_t axis, int32_t *axes) {
   (void)sizes;
   axes[0] = aligned(input(node, 0), node->rank, axis);
@@ -76,6 +79,7 @@ static bool axes_of_concat(SizeTable *sizes, const Node *node, uint32_t axis, in
   return axis + 1u < node->rank && axis != (uint32_t)node->attr.axis;
 }
 
+/* A permutation moves any axis, the last too: it costs nothing, and what stands below decides for itself. */
 static bool axes_of_permute(SizeTable *sizes, const Node *node, uint32_t axis, int32_t *axes) {
   (void)sizes;
   axes[0] = node->attr.axes[axis];
@@ -89,7 +93,7 @@ static const Size *elements_before(SizeTable *sizes, const Node *node, uint32_t 
   return product;
 }
 
-/* The axis stays an axis: the same size, behind as many elements. */
+/* In row-major order an axis survives a reshape if it has the same size and as many elements stand before it. */
 static bool axes_of_reshape(SizeTable *sizes, const Node *node, uint32_t axis, int32_t *axes) {
   const Node *x = input(node, 0);
   const Size *before = elements_before(sizes, node, axis);
@@ -125,6 +129,7 @@ bool narrow_axes(SizeTable *sizes, const Node *node, uint32_t axis, int32_t *axe
 
 // ---- slices ----
 
+/* Whether the slice takes less than all of the axis. */
 static bool is_cut(const Node *slice, uint32_t axis) {
   return slice->dims[axis] != slice->inputs.items[0]->dims[axis] || !size_equals(slice->attr.starts[axis], 0);
 }
@@ -175,7 +180,7 @@ static bool merge_equal_slices(Pass *pass, Node *node) {
 
 // ---- what may be narrowed ----
 
-/* A selection of numbers, or a truth, that costs no more than reading it. */
+/* A selection of known numbers, or a truth, that costs no more to compute again than to read. */
 static bool is_mask(const Node *node, unsigned depth) {
   double number;
   if (node->dtype == DTYPE_BOOL) return op_is_pointwise(node->op) && op_is_cheap(node->op);
@@ -187,7 +192,7 @@ static bool is_mask(const Node *node, unsigned depth) {
   return true;
 }
 
-/* Behind views: probabilities that more than this product use. */
+/* Whether the node multiplies probabilities, perhaps behind views, that something besides this product uses. */
 static bool multiplies_shared_probabilities(Pass *pass, const Node *node) {
   if (node->op != OP_MATMUL) return false;
   bool alone = true;
@@ -211,6 +216,7 @@ typedef struct Window { /* of one operand */
   bool cut;
 } Window;
 
+/* All of every operand, to begin with. */
 static void open_windows(Pass *pass, const Node *node, Window *windows) {
   for (size_t i = 0; i < node->inputs.n; i++) {
     const Node *x = node->inputs.items[i];
@@ -221,7 +227,8 @@ static void open_windows(Pass *pass, const Node *node, Window *windows) {
   }
 }
 
-/* Cuts one axis in all operands that have it; false: the operation doesn't keep rows apart. */
+/* Cuts one axis in all operands that have it. False: the operation does not keep rows apart, an operand has another
+ * size there, or no operand has the axis, so that cutting would save nothing. */
 static bool cut_axis(Pass *pass, const Node *node, const Node *slice, uint32_t axis, Window *windows) {
   int32_t *axes = ARENA_ARRAY(pass->scratch, int32_t, node->inputs.n);
   if (!narrow_axes(pass->graph->sizes, node, axis, axes)) return false;
@@ -283,7 +290,8 @@ static Node *narrowed(Pass *pass, Node *node, const Node *slice) {
   return narrow;
 }
 
-/* Narrows the node for every slice of it that may be; the node to go on with. */
+/* Narrows the node for every slice of it that may be moved. Returns the node at which the walk goes on: the narrow one,
+ * whose operands are slices now, or the one before. */
 static Node *narrow_node(Pass *pass, Node *node, bool *changed) {
   *changed |= merge_equal_slices(pass, node);
   Node *slice;
@@ -303,7 +311,8 @@ static Node *narrow_node(Pass *pass, Node *node, bool *changed) {
   return node->prev;
 }
 
-/* From the outputs to the inputs: the users of a node were narrowed before it. */
+/* From the outputs to the inputs, so that the users of a node are narrowed before it. Each step moves a slice up by one
+ * node, so the walk ends at the inputs. */
 bool pass_narrow_rows(Pass *pass) {
   bool changed = false;
   for (Node *node = pass->graph->last; node;) node = narrow_node(pass, node, &changed);

@@ -12,7 +12,7 @@
 typedef struct Pass {
   Graph *graph;
   Arena *scratch;
-  PassLog *log; /* NULL: nobody asked */
+  PassLog *log; /* NULL: nothing is recorded */
   VEC(uint8_t) is_static; /* by id, what match_is_static found out */
 } Pass;
 
@@ -27,13 +27,13 @@ typedef enum PassProperty {
   PROP_EPILOGUES = 1 << 7,
   PROP_PROLOGUES = 1 << 8,
   PROP_ROWS = 1 << 9,      /* norms and reductions are NORM and REDUCE */
-  PROP_LOWERED = 1 << 10   /* only what plan takes: see lower_pointwise.c */
+  PROP_LOWERED = 1 << 10   /* only what plan takes: see lower-pointwise in fuse_expressions.c */
 } PassProperty;
 
 #define PASS(function, name, needs, gives, breaks, least, line) bool pass_##function(Pass *pass);
 #include "passes/passes.def"
 
-/* Records a fusion (or its refusal) at the origin of `node`. Nothing is recorded twice. */
+/* Records a fusion (or its refusal) at the origin of `node`. A refusal that a pass meets again is recorded once. */
 void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 

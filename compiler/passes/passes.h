@@ -1,7 +1,8 @@
 /* Passes: rewriting a graph, in the order of the rows of passes.def.
  *
- * In: a verified graph. Out: the same values computed by fewer, larger operations. What was fused, and what was not
- * and why, is recorded for --report. */
+ * In: a verified graph, which is rewritten in place. Out: the same values computed by fewer, larger operations. What
+ * was fused, and what was not and why, is recorded for --report and --require-fusion; the records belong to
+ * log->arena. */
 #ifndef TFM_PASSES_PASSES_H
 #define TFM_PASSES_PASSES_H
 
@@ -31,7 +32,7 @@ typedef enum Fusion {
 
 typedef struct FusionInfo {
   const char *name;
-  const char *pass; /* that records it; "": no pass does */
+  const char *pass; /* the row of passes.def that records it; "": something above the passes does */
   const char *pattern, *line;
 } FusionInfo;
 

@@ -1,6 +1,6 @@
 /* What the passes did: the record of fusions and refusals, --require-fusion, and the report of a compilation.
  *
- * In: what a pass fused or would have liked to fuse, then the graph that the passes left. Out: one record for each
+ * In: what a pass fused or refused to fuse, then the graph that the passes left. Out: one record for each
  * fusion, place and reason; an error for each refusal of a fusion that was required; lines with the place in the
  * source and the module path. Equal lines of repeated layers become one with a count, their numbers written as *. */
 #include <stdarg.h>
@@ -15,6 +15,7 @@ const FusionInfo fusion_table[N_FUSIONS] = {
 #include "passes/fusions.def"
 };
 
+/* Refusals repeat, since a pass may look at a node again after a change elsewhere; fusions do not. */
 static bool same_record(const FusionRecord *record, Fusion fusion, bool done, const Node *node, const char *reason) {
   return record->done == done && record->fusion == fusion && !strcmp(record->reason, reason) &&
          !strcmp(record->origin.path, node->origin.path) && record->origin.span.source == node->origin.span.source &&
@@ -34,7 +35,7 @@ void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const c
            (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
 }
 
-/* The number of a fusion that a pass does; N_FUSIONS after an error. */
+/* The fusion of this name that a pass does; N_FUSIONS after an error. */
 static Fusion find_fusion(Diag *diag, const char *name) {
   const char *names[N_FUSIONS];
   uint32_t n = 0;
@@ -116,6 +117,7 @@ static void add_record(Report *r, const FusionRecord *record) {
   vec_push(r->arena, &r->lines, (ReportLine){.first = record, .path = record->origin.path, .count = 1});
 }
 
+/* The line of the user's own text, past the calls within standard layers. */
 static const char *place(Arena *arena, const Origin *origin) {
   const SrcSpan span = origin_place(origin);
   if (!span.source) return "-";
@@ -164,6 +166,7 @@ static void print_size_line(Report *r, const char *label, const Size *size) {
   strbuf_add_char(r->out, '\n');
 }
 
+/* The cost of one run, as polynomials of its sizes. Static nodes count nothing: they are computed before any run. */
 static void print_costs(Report *r) {
   SizeTable *sizes = r->graph->sizes;
   const Size *total = size_const(sizes, 0), *bytes = size_const(sizes, 0);

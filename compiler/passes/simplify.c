@@ -8,7 +8,7 @@
 
 // ---- combine-masks ----
 
-/* Masks: nested selections with one fill become one, with the blocked places said positively.
+/* Masks: nested selections with one fill become one, with the blocked elements named by a mask that is true there.
  *
  *   %3 = where %a, -inf, %s             %3 = or %a, %b
  *   %4 = where %b, -inf, %3             %4 = where %3, -inf, %s
@@ -19,6 +19,7 @@
  *   1. the fills are the same number; where selects, so the score under a mask is not looked at in either form;
  *   2. the inner selection has no other use;
  *   3. a condition is negated only if that adds no work over scores: `not` moves to its operands (De Morgan).
+ *
  * Additive masks stay additions: s + -inf is NaN where s is NaN, a selection is not.
  * Pays: one test per score, and plan sees which keys are skipped. */
 
@@ -42,7 +43,8 @@ static bool is_integer_comparison(const Node *node) {
   return op_opposite(node->op) != N_OPS && node->inputs.items[0]->dtype == DTYPE_I32;
 }
 
-/* Whether the negation costs no operation that the condition doesn't have. */
+/* Whether the negation costs no operation that the condition does not have. For an `and` one such operand is enough:
+ * its negation disappears, which pays for the `not` of the other. */
 static bool negates_freely(const Node *node, unsigned depth) {
   if (depth == 0) return false;
   if (node->op == OP_NOT || is_integer_comparison(node)) return true;
@@ -133,10 +135,12 @@ typedef struct Key {
 
 static void add_bytes(StrBuf *key, const void *bytes, size_t length) { strbuf_add_n(key, bytes, length); }
 
+/* Not maximum and minimum: of two NaN, or of 0 and -0, they return the one on a certain side. */
 static bool commutes(OpKind op) {
   return op == OP_ADD || op == OP_MUL || op == OP_EQ || op == OP_NE || op == OP_AND || op == OP_OR;
 }
 
+/* Operands of what commutes go in sorted. That keeps the bits: x + y rounds like y + x. */
 static void add_inputs(StrBuf *key, const Node *node) {
   uint32_t ids[2];
   if (commutes(node->op)) {
@@ -152,7 +156,8 @@ static void add_inputs(StrBuf *key, const Node *node) {
   for (size_t i = 0; i < node->inputs.n; i++) add_bytes(key, &node->inputs.items[i]->id, sizeof(uint32_t));
 }
 
-/* Everything that decides the value. Texts go in by content, sizes by address: they are interned. */
+/* Everything that decides the value; what is forgotten here would merge nodes that differ. Texts go in by content,
+ * sizes by address: they are interned. */
 static void add_attributes(StrBuf *key, const NodeAttr *attr) {
   add_bytes(key, &attr->number, sizeof attr->number);
   add_bytes(key, &attr->integer, sizeof attr->integer);
