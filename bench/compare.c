@@ -1,9 +1,11 @@
-/* bench-compare: a worker that times compiled models beside other engines.
+/* bench-compare: a process that times compiled models beside other engines.
  *
- *   bench-compare WORKLOAD FOLDER        WORKLOAD: W1 to W5; FOLDER: weights.safetensors and CASE.* files
+ * bench-compare WORKLOAD FOLDER (W1 to W5; a folder with weights.safetensors and CASE.* files)
  *
- * In: commands on standard input, one a line (see bench/README.md): out CASE FILE, go CASE WARM N, drop CASE, quit.
- * Out: one line each on standard output, beginning with '@'. Threads: PEERS_THREADS, else 2. */
+ * In: commands on standard input, one on a line (see bench/README.md): out CASE FILE, go CASE WARM N, drop CASE, quit.
+ * Out: one line each on standard output, beginning with '@'. Threads: PEERS_THREADS, else 2. The process stays alive
+ * between commands, so the one that drives it can interleave engines in short turns: a machine that slows down slows
+ * all of them. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +70,11 @@ static int32_t n_threads(void) {
 // ---- compiling ----
 
 static bool compile_model(Compiled *compiled, Model *model, const char *name) {
-  const BenchModel what = {workload->file,
-                           {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions},
-                           host_target(), model->set};
+  const BenchModel what = {
+      workload->file,
+      {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions},
+      host_target(),
+      model->set};
   return compile_file(model->arena, &what, false, compiled);
 }
 
@@ -84,7 +88,8 @@ static bool load_model(Model *model, const char *name) {
   return tfm_context_create(compiled.forward, compiled.packed, &options, &model->context, NULL) == TFM_OK;
 }
 
-/* The model of a workload, compiled on first use; NULL after printing why not. */
+/* The model of the workload, compiled on first use and kept until the program ends; NULL after printing why it cannot
+ * be. */
 static Model *loaded(bool masked) {
   static Model models[2];
   Model *model = &models[masked];
@@ -135,7 +140,7 @@ static bool bind_output(Case *item) {
   return item->output.data != NULL;
 }
 
-/* The model is compiled for the first case. */
+/* All cases share one writer: the model is compiled for the first. */
 static bool prepare_writer(Case *item, const char *name, const WriterCase *shape) {
   static Writer *writer;
   if (!writer) writer = writer_create(workload->writer, folder, n_threads());
@@ -149,6 +154,7 @@ static bool prepare_writer(Case *item, const char *name, const WriterCase *shape
   return writer && item->written.ids && item->output.data && shape->beams > 0 && shape->new_tokens > 0;
 }
 
+/* W1 and W4 have a masked model for batches with padding; a case with one row needs no mask. */
 static bool prepare(Case *item, const char *name) {
   WriterCase shape;
   if (!read_shape(name, &shape)) return false;
@@ -158,7 +164,8 @@ static bool prepare(Case *item, const char *name) {
   item->model = loaded(masked);
   if (!item->model) return false;
   size_t rows = (size_t)(batch * length), width = workload->width ? (size_t)workload->width : 1;
-  for (int i = 0; i < MAX_INPUTS; i++) memcpy(item->dims[i], (int64_t[]){batch, length, workload->width}, sizeof item->dims[i]);
+  for (int i = 0; i < MAX_INPUTS; i++)
+    memcpy(item->dims[i], (int64_t[]){batch, length, workload->width}, sizeof item->dims[i]);
   item->inputs[0] = (tfm_value){read_file(name, workload->first_input, rows * width * 4), workload->first_dtype,
                                 workload->width ? 3 : 2, item->dims[0]};
   item->inputs[1] = (tfm_value){masked ? read_file(name, "mask.i32", rows * 4) : NULL, TFM_I32, 2, item->dims[1]};
@@ -206,6 +213,7 @@ static void command_out(Case *item, const char *path) {
   else fail("the output could not be written");
 }
 
+/* Binding comes before the clock starts: other engines are given their inputs ahead of time, too. */
 static void command_go(Case *item, int warm, int n) {
   double *times = malloc(sizeof *times * (size_t)(n > 0 ? n : 1));
   bool ok = times && (item->writer || tfm_context_bind(item->model->context, item->inputs, NULL) == TFM_OK);
@@ -225,6 +233,7 @@ static void command_go(Case *item, int warm, int n) {
   free(times);
 }
 
+/* An unknown command is answered as well: the driver waits for a line. */
 static void answer(char *line) {
   char name[32] = "", path[2048] = "";
   int warm = 0, n = 0;

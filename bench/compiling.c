@@ -1,4 +1,6 @@
-/* In: a .tfm file. Out: programs with code and weights, as the runtime wants them. See compiling.h. */
+/* In: a .tfm file of this repository. Out: programs with code and weights, as the runtime wants them. See compiling.h.
+ * It goes the same way as tfmc (compile/), so that what is measured is what users run; only messages are printed at
+ * once. */
 #include "compiling.h"
 
 #include <stdio.h>

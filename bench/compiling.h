@@ -13,8 +13,8 @@ typedef struct BenchModel { /* what to compile */
   const WeightSet *weights; /* NULL: zeros, to be filled in */
 } BenchModel;
 
-/* The whole forward of a model, or the incremental form of a model that writes. Messages are printed on stderr. False after
- * an error; else compiled_free when done. */
+/* The whole forward of a model, or the incremental form of a generative model. Messages are printed on stderr. False
+ * after an error; else compiled_free when done. */
 bool compile_file(Arena *arena, const BenchModel *model, bool decoder, Compiled *compiled);
 void print_messages(const Diag *diag); /* on stderr */
 

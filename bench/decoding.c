@@ -1,9 +1,9 @@
-/* Decoding: one step of some rows that have a given number of earlier positions, through the decoder, against the roofline
- * of the probe of the same round: weights read once, the caches of every row.
+/* Decoding: one step of some rows that have a given number of earlier positions, through the decoder, against the
+ * roofline of the probe of the same round: weights read once, the caches of every row.
  *
  * All rows are written once, up to the last position. The rows of the other positions are copies that forgot what is
  * behind: they share pages with the long rows, but no two rows of a step share one. A step is undone by truncating.
- * Beside rows of one length there are rows that all have different ones. */
+ * Besides rows of one length there are rows that all have different ones. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +60,8 @@ static double least(void *context, const Probe *probe) {
   return roofline_seconds_at(item->decoding->decoding->step, item->symbols, probe);
 }
 
+/* The values of the step's sizes for the roofline: rows, earlier positions, positions of a source; everything else is
+ * 1. */
 static int64_t *symbols_of(Arena *arena, const tfm_decoding *decoding, int64_t rows, int64_t past) {
   const tfm_program *step = decoding->step;
   int64_t *symbols = ARENA_ARRAY(arena, int64_t, step->n_symbols);
@@ -68,6 +70,7 @@ static int64_t *symbols_of(Arena *arena, const tfm_decoding *decoding, int64_t r
   return symbols;
 }
 
+/* The roofline takes the median length of the rows where they differ. */
 static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, int at) {
   static const int32_t token = 7;
   DecodingCase *item = ARENA_NEW(bench->arena, DecodingCase);
@@ -77,7 +80,8 @@ static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, i
   Work work = roofline_work_at(decoding->decoding->step, item->symbols);
   char name[64];
   if (item->lengths->apart)
-    snprintf(name, sizeof name, "rows %d, %d to %d", (int)rows, (int)length_of(item->lengths, rows - 1), (int)item->lengths->most);
+    snprintf(name, sizeof name, "rows %d, %d to %d", (int)rows, (int)length_of(item->lengths, rows - 1),
+             (int)item->lengths->most);
   else snprintf(name, sizeof name, "rows %d, position %d", (int)rows, (int)item->lengths->most);
   double bytes = work.weight_bytes + work.cache_bytes;
   Subject *subject = subject_add(bench, "decoding", name, bench->threads, 0);
@@ -134,6 +138,7 @@ static tfm_status write_rows(tfm_decoder *decoder, tfm_error *error) {
   return status;
 }
 
+/* The shortest rows come first: the growth of the others over them is what attention costs. */
 bool decoding_subjects(Bench *bench) {
   Decoding *decoding = ARENA_NEW(bench->arena, Decoding);
   tfm_error error;

@@ -1,5 +1,6 @@
-/* In: rows of models. Out: contexts that run. Weights are small random numbers where packing would have put real ones:
- * how fast a run is does not depend on them, as long as nothing becomes infinite or denormal. */
+/* In: rows of models. Out: contexts that are ready to run. Weights are small random numbers in the packed block, where
+ * packing would have put real ones: how fast a run is does not depend on their values, as long as nothing becomes
+ * infinite or subnormal. */
 #include "loaded.h"
 
 #include <stdio.h>
@@ -18,7 +19,8 @@ bool loaded_model(LoadedModel *model, const ModelRow *row, const TargetInfo *tar
   uint32_t n = 0;
   for (; n < MOST_DEFINITIONS && row->definitions[n][0]; n++)
     definitions[n] = (Definition){row->definitions[n][0], row->definitions[n][1]};
-  const BenchModel what = {row->file, {.model = row->name, .definitions = definitions, .n_definitions = n}, target, NULL};
+  const BenchModel what = {
+      row->file, {.model = row->name, .definitions = definitions, .n_definitions = n}, target, NULL};
   *model = (LoadedModel){.arena = arena_create()};
   if (!compile_file(model->arena, &what, false, &model->compiled)) {
     arena_destroy(model->arena);
@@ -38,7 +40,7 @@ void loaded_model_free(LoadedModel *model) {
 
 // ---- cases ----
 
-/* The value of a dimension: batch and time stand for the first two run-time sizes, whatever their names are. */
+/* The value of a dim: `sizes` are those of the first two run-time sizes, whatever their names are. */
 static int64_t dim_of(const tfm_program *program, tfm_size size, const int64_t *sizes) {
   int64_t sum = 0;
   const tfm_polynomial *polynomial = &program->polynomials[size];
@@ -57,6 +59,7 @@ static size_t bytes_of(const int64_t *dims, int32_t rank) {
   return bytes;
 }
 
+/* Ids are all 1: looking up the same row keeps embeddings out of what is measured. */
 static bool make_input(LoadedCase *item, uint32_t i, const int64_t *sizes) {
   const tfm_program *program = item->model->program;
   const tfm_tensor_info *info = &program->inputs[i];
@@ -78,6 +81,7 @@ static bool make_output(LoadedCase *item) {
   return item->output.data != NULL;
 }
 
+/* A case runs once here: the memory is touched, the threads are up, and loaded_case_run cannot fail. */
 bool loaded_case(LoadedCase *item, const LoadedModel *model, int64_t batch, int64_t time, int32_t threads) {
   const tfm_program *program = model->program;
   tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
@@ -94,7 +98,7 @@ bool loaded_case(LoadedCase *item, const LoadedModel *model, int64_t batch, int6
   return false;
 }
 
-/* It worked with the same sizes before. */
+/* It worked with the same sizes before, so the status is not looked at. */
 void loaded_case_run(LoadedCase *item) { tfm_context_run(item->context, item->inputs, &item->output, NULL); }
 
 void loaded_case_free(LoadedCase *item) {

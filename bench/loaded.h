@@ -1,4 +1,5 @@
-/* Loaded models: compiled for one instruction set, with random weights, and cases: sizes and threads to run them with. */
+/* Loaded models: compiled for one instruction set, with random weights; and cases: sizes and threads to run them with.
+ * What is made here stays until it is freed; messages are printed at once. */
 #ifndef TFM_BENCH_LOADED_H
 #define TFM_BENCH_LOADED_H
 
@@ -34,8 +35,8 @@ void loaded_model_free(LoadedModel *model);
 /* Numbers in [-most, most); the same for the same name. */
 void fill_random(float *numbers, uint64_t n, float most, const char *name);
 
-/* Numbers in [-1, 1) where the inputs are f32, ones where they are i32. Both sizes are those of the inputs' axes in their
- * order; the others are constant. False after a message. */
+/* Numbers in [-1, 1) where the inputs are f32, ones where they are i32. Both sizes are those of the inputs' axes in
+ * their order; the others are constant. False after a message. */
 bool loaded_case(LoadedCase *item, const LoadedModel *model, int64_t batch, int64_t time, int32_t threads);
 void loaded_case_run(LoadedCase *item);
 void loaded_case_free(LoadedCase *item);

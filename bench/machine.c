@@ -1,4 +1,5 @@
-/* The machine: arithmetic and reading from each level of memory, by one thread and by all. */
+/* The machine: arithmetic and reading from each level of memory, by one thread and by all. Half of a cache is read, so
+ * that what else lives in it does not push the data out. */
 #include <unistd.h>
 
 #include "subject.h"

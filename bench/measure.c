@@ -14,7 +14,10 @@
 static const struct {
   const char *name;
   bool (*add)(Bench *bench);
-} groups[] = {{"machine", machine_subjects}, {"tiles", tile_subjects}, {"kernels", kernel_subjects}, {"models", model_subjects},
+} groups[] = {{"machine", machine_subjects},
+              {"tiles", tile_subjects},
+              {"kernels", kernel_subjects},
+              {"models", model_subjects},
               {"decoding", decoding_subjects}};
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 

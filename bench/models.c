@@ -29,8 +29,11 @@ static const MeasuredRow kernel_rows[] = {
 static const MeasuredRow model_rows[] = {
     {"models", "BERT-base encoder", {encoder_file, "Encoder", {{0}}}, {{1, 16}, {1, 32}, {1, 128}, {1, 384}}, false},
     {"models", "MiniLM-L6", {minilm_file, "MiniLM", {{0}}}, {{1, 8}, {1, 16}, {1, 32}, {1, 128}}, false},
-    {"models", "2 layers, d128", {encoder_file, "Encoder", {{"d", "128"}, {"heads", "8"}, {"ffn", "512"}, {"depth", "2"}}},
-     {{1, 10}}, false},
+    {"models",
+     "2 layers, d128",
+     {encoder_file, "Encoder", {{"d", "128"}, {"heads", "8"}, {"ffn", "512"}, {"depth", "2"}}},
+     {{1, 10}},
+     false},
 };
 
 // ---- one case ----
@@ -45,9 +48,12 @@ static double least_of_model(void *context, const Probe *probe) {
 static double elements_of(const LoadedCase *item) { return (double)(item->sizes[0][0] * item->sizes[0][1]); }
 
 /* The input is read and the output written. */
-static double least_of_rows(void *context, const Probe *probe) { return 2 * sizeof(float) * elements_of(context) / probe->bytes; }
+static double least_of_rows(void *context, const Probe *probe) {
+  return 2 * sizeof(float) * elements_of(context) / probe->bytes;
+}
 
-static bool add_case(Bench *bench, const MeasuredRow *row, const LoadedModel *model, const int64_t sizes[2], int32_t threads) {
+static bool add_case(Bench *bench, const MeasuredRow *row, const LoadedModel *model, const int64_t sizes[2],
+                     int32_t threads) {
   LoadedCase *item = ARENA_NEW(bench->arena, LoadedCase);
   if (!loaded_case(item, model, sizes[0], sizes[1], threads)) return false;
   Work work = roofline_work(model->program, item->dims);
@@ -73,7 +79,8 @@ static bool add_row(Bench *bench, const MeasuredRow *row) {
   bool done = loaded_model(model, &row->model, bench->target);
   for (int i = 0; i < MOST_CASES && row->cases[i][0] && done; i++) {
     done = add_case(bench, row, model, row->cases[i], 1);
-    if (done && bench->threads > 1 && !row->is_row_kernel) done = add_case(bench, row, model, row->cases[i], bench->threads);
+    if (done && bench->threads > 1 && !row->is_row_kernel)
+      done = add_case(bench, row, model, row->cases[i], bench->threads);
   }
   return done;
 }

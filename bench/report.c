@@ -1,4 +1,5 @@
-/* In: measured subjects. Out: a table for people, a JSON file for programs. */
+/* In: measured subjects. Out: a table for people, a JSON file for programs. Rates come from medians; "best" is the
+ * best round, which tells how much of the rest is noise. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +41,8 @@ static void print_head(const Subject *subject) {
   if (!subject->run)
     printf("%-26s %3s %10s %10s %10s %10s\n", "read from", "thr", "GB/s", "best", "GFLOP/s", "best");
   else
-    printf("%-26s %3s %10s %10s %8s %8s %6s %6s %7s\n", "", "thr", "ms", "best", "GFLOP/s", "GB/s", "% of", "best", "ns/elem");
+    printf("%-26s %3s %10s %10s %8s %8s %6s %6s %7s\n", "", "thr", "ms", "best", "GFLOP/s", "GB/s", "% of", "best",
+           "ns/elem");
 }
 
 static void print_growths(const Bench *bench) {
@@ -57,8 +59,8 @@ static void print_growths(const Bench *bench) {
 }
 
 void report_table(const Bench *bench) {
-  printf("%s, %d rounds; medians, and the best round. '%% of': what the probe of the same round allows\n", bench->target->name,
-         bench->rounds);
+  printf("%s, %d rounds; medians, and the best round. '%% of': what the probe of the same round allows\n",
+         bench->target->name, bench->rounds);
   for (size_t i = 0; i < bench->subjects.n; i++) {
     const Subject *subject = bench->subjects.items[i];
     if (i == 0 || strcmp(bench->subjects.items[i - 1]->group, subject->group) != 0) print_head(subject);
@@ -82,14 +84,15 @@ static json_t *list_json(const double *values, int n) {
 
 static json_t *growth_json(const Bench *bench, const Subject *subject) {
   Growth growth = growth_of(bench, subject);
-  return json_pack("{s:s, s:o, s:f, s:o}", "over", subject->smaller->name, "seconds", spread_json(growth.seconds), "bytes",
-                   subject->bytes - subject->smaller->bytes, "reading_seconds", spread_json(growth.reading));
+  return json_pack("{s:s, s:o, s:f, s:o}", "over", subject->smaller->name, "seconds", spread_json(growth.seconds),
+                   "bytes", subject->bytes - subject->smaller->bytes, "reading_seconds", spread_json(growth.reading));
 }
 
 static json_t *subject_json(const Bench *bench, const Subject *subject) {
-  json_t *object = json_pack("{s:s, s:s, s:i, s:o, s:o}", "group", subject->group, "name", subject->name, "threads",
-                             (int)subject->threads, "probe_flop_per_second", spread_json(probe_spread(bench, subject, true)),
-                             "probe_bytes_per_second", spread_json(probe_spread(bench, subject, false)));
+  json_t *object =
+      json_pack("{s:s, s:s, s:i, s:o, s:o}", "group", subject->group, "name", subject->name, "threads",
+                (int)subject->threads, "probe_flop_per_second", spread_json(probe_spread(bench, subject, true)),
+                "probe_bytes_per_second", spread_json(probe_spread(bench, subject, false)));
   json_object_set_new(object, "probe_bytes", json_integer((json_int_t)subject->probe_bytes));
   if (!subject->run) return object;
   json_object_set_new(object, "seconds", spread_json(spread_of(subject->seconds, bench->rounds)));
@@ -104,9 +107,10 @@ static json_t *subject_json(const Bench *bench, const Subject *subject) {
 
 bool report_json(const Bench *bench, const char *path) {
   json_t *subjects = json_array();
-  for (size_t i = 0; i < bench->subjects.n; i++) json_array_append_new(subjects, subject_json(bench, bench->subjects.items[i]));
-  json_t *all = json_pack("{s:s, s:s, s:i, s:i, s:o}", "cpu", host_cpu_name(bench->arena), "isa", bench->target->name, "rounds", bench->rounds, "threads",
-                          (int)bench->threads, "subjects", subjects);
+  for (size_t i = 0; i < bench->subjects.n; i++)
+    json_array_append_new(subjects, subject_json(bench, bench->subjects.items[i]));
+  json_t *all = json_pack("{s:s, s:s, s:i, s:i, s:o}", "cpu", host_cpu_name(bench->arena), "isa", bench->target->name,
+                          "rounds", bench->rounds, "threads", (int)bench->threads, "subjects", subjects);
   bool written = all && json_dump_file(all, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;
   json_decref(all);
   if (!written) fprintf(stderr, "%s could not be written\n", path);

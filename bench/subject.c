@@ -1,4 +1,5 @@
-/* In: subjects. Out: their times and probes, round by round. */
+/* In: subjects. Out: their times and probes, round by round. Every subject has its turn in every round, right after
+ * its probe, so that a change of the clock or a neighbour on the machine hits both. */
 #include "subject.h"
 
 #include <stdio.h>
@@ -43,13 +44,14 @@ Growth growth_of(const Bench *bench, const Subject *subject) {
   return (Growth){spread_of(seconds, bench->rounds), spread_of(reading, bench->rounds)};
 }
 
-/* Subjects with equal probes share one. */
+/* Subjects with equal probes share one: its memory would be allocated dozens of times otherwise. */
 static bool open_probes(Bench *bench) {
   for (size_t i = 0; i < bench->subjects.n; i++) {
     Subject *subject = bench->subjects.items[i];
     for (size_t k = 0; k < i && !subject->probe; k++) {
       const Subject *other = bench->subjects.items[k];
-      if (other->threads == subject->threads && other->probe_bytes == subject->probe_bytes) subject->probe = other->probe;
+      if (other->threads == subject->threads && other->probe_bytes == subject->probe_bytes)
+        subject->probe = other->probe;
     }
     if (!subject->probe) subject->probe = probe_open(bench->target, subject->threads, subject->probe_bytes);
     if (!subject->probe) return false;
@@ -57,6 +59,7 @@ static bool open_probes(Bench *bench) {
   return true;
 }
 
+/* Every probe once, though several subjects point to it. */
 static void close_probes(Bench *bench) {
   for (size_t i = 0; i < bench->subjects.n; i++) {
     ProbeSet *probe = bench->subjects.items[i]->probe;
@@ -69,7 +72,8 @@ static void close_probes(Bench *bench) {
 /* a / b as a number from 1 to `most`. */
 static int times(double a, double b, int most) { return a / b < 1 ? 1 : a / b < most ? (int)(a / b) : most; }
 
-/* Seconds of one run: the median of the pieces of a turn, as in the probe. Pieces hold as many runs as the clock needs. */
+/* Seconds of one run: the median of the pieces of a turn, as in the probe. A piece holds as many runs as the clock
+ * needs to be exact, a turn as many pieces as fit into 5 ms, so that a round is short. */
 static double take_turn(Subject *subject) {
   double start = seconds_now(), pieces[MOST_PIECES];
   subject->run(subject->context);

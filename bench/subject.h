@@ -1,9 +1,9 @@
 /* Subjects: what is measured, in rounds, each next to a probe of the machine.
  *
- * In every round each subject gets a probe with its number of threads and about as much memory as it reads, and then its
- * turn: one run that does not count, then runs for some milliseconds (at least one), whose median counts. A figure is reported as the median and the
- * best of the rounds; shares of what is possible are taken within a round and their median is reported, so that a machine
- * that slows down for a while slows both. */
+ * In every round each subject gets a probe with its number of threads and about as much memory as it reads, and then
+ * its turn: one run that does not count, then runs for some milliseconds (at least one), whose median counts. A figure
+ * is reported as the median and the best of the rounds; shares of what is possible are taken within a round and their
+ * median is reported, so that a machine that slows down for a while slows both. */
 #ifndef TFM_BENCH_SUBJECT_H
 #define TFM_BENCH_SUBJECT_H
 
@@ -46,8 +46,8 @@ typedef struct Spread {
 
 Spread spread_of(const double *values, int n);
 
-/* Growth of one subject over its smaller one, round by round: how much longer it took; how long reading the bytes that it
- * has more took, at the rate of the probe. */
+/* Growth of one subject over its smaller one, round by round: how much longer it took; how long reading the bytes that
+ * it has more took, at the rate of the probe. */
 typedef struct Growth {
   Spread seconds, reading;
 } Growth;

@@ -42,6 +42,7 @@ static Plan *plan_tiles(Arena *arena, const TargetInfo *target) {
   return plan;
 }
 
+/* 64-byte aligned, small and different numbers; the arena aligns to less. */
 static float *numbers(Arena *arena, size_t n) {
   float *x = ARENA_ARRAY(arena, float, n + 16);
   x += (64 - (uintptr_t)x % 64) / sizeof *x % 16; /* arenas align to less */

@@ -1,4 +1,6 @@
-/* In: a .tfm file whose model writes, a folder with its weights. Out: tokens, by its incremental form. */
+/* In: a .tfm file with a generative model, a folder with its weights. Out: tokens, by its incremental form, as `tfmc
+ * generate` computes them. Every row gets exactly the number of new tokens that is asked for: the end token is not
+ * chosen before. */
 #include "writer.h"
 
 #include <stdio.h>
@@ -24,8 +26,8 @@ static bool compile_writer(Writer *writer, int32_t threads) {
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   if (!compile_file(writer->arena, &what, true, &writer->compiled)) return false;
   const Compiled *compiled = &writer->compiled;
-  return tfm_decoder_create(&compiled->decoding, compiled->packed, compiled->packed, &options, &writer->decoder, NULL) ==
-         TFM_OK;
+  return tfm_decoder_create(&compiled->decoding, compiled->packed, compiled->packed, &options, &writer->decoder,
+                            NULL) == TFM_OK;
 }
 
 Writer *writer_create(const WriterModel *model, const char *folder, int32_t threads) {
@@ -44,8 +46,8 @@ static bool begin(Writer *writer, const WriterCase *item, tfm_error *error) {
   const int64_t dims[] = {item->batch, item->length};
   const tfm_value ids = {(void *)(uintptr_t)item->ids, TFM_I32, 2, dims};
   const int64_t length = (writer->compiled.decoding.encoder ? 1 : item->length) + item->new_tokens;
-  return tfm_decoder_begin(writer->decoder, writer->compiled.decoding.encoder ? &ids : NULL, item->batch * item->beams, length, error) ==
-         TFM_OK;
+  return tfm_decoder_begin(writer->decoder, writer->compiled.decoding.encoder ? &ids : NULL, item->batch * item->beams,
+                           length, error) == TFM_OK;
 }
 
 static bool write_tokens(Writer *writer, const WriterCase *item, const tfm_prompts *prompts, tfm_generated *generated,

@@ -1,4 +1,5 @@
-/* Models that write, for bench-compare: rows of tokens from rows of tokens. */
+/* Generative models for bench-compare: rows of tokens from rows of tokens. Nothing is freed: the program measures one
+ * model and ends. */
 #ifndef TFM_BENCH_WRITER_H
 #define TFM_BENCH_WRITER_H
 

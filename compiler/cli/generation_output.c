@@ -1,3 +1,8 @@
+/* What `tfmc generate` has written: the checks of the names before, the outputs of the model that go with the rows,
+ * and the files or lines at the end. See generation_output.h.
+ *
+ * Outputs of --return-output come from one more run on the finished rows, of the whole model as `tfmc run` would
+ * compile it, so they have its bits; the step program does not compute them. */
 #include "cli/generation_output.h"
 
 #include <inttypes.h>
@@ -8,6 +13,7 @@
 
 // ---- the outputs that --return-output names ----
 
+/* The place of a name in a list, n if it is not there. */
 static uint32_t find_name(const char *const *names, size_t n, const char *name) {
   uint32_t i = 0;
   while (i < n && strcmp(names[i], name) != 0) i++;
@@ -19,6 +25,7 @@ bool is_generations_own(const char *name) {
   return find_name(own, sizeof own / sizeof *own, name) < sizeof own / sizeof *own;
 }
 
+/* Returns whether the name was refused, with a message. */
 static bool refuse_name(Session *session, const ReturnedOutputs *returned, const char *name) {
   Diag *diag = &session->diag;
   if (find_name(returned->names, returned->n, name) < returned->n) {
@@ -36,7 +43,8 @@ static bool refuse_name(Session *session, const ReturnedOutputs *returned, const
   return true;
 }
 
-/* Without a file there is nowhere to put them; the probabilities of the first token come before anything is written. */
+/* Without a file there is nowhere to put the outputs; the probabilities of the first token are known before any row is
+ * written. */
 static bool check_options(Session *session) {
   if (!option_given(&session->options, OPTION_OUTPUT))
     option_error(&session->diag, OPTION_RETURN_OUTPUT, "goes to files: name one with --output");
@@ -45,6 +53,7 @@ static bool check_options(Session *session) {
   return !diag_has_errors(&session->diag);
 }
 
+/* The graph is copied as it is now, with all outputs; generation goes on with a smaller one. */
 bool returned_outputs_read(Session *session, const Graph *graph, ReturnedOutputs *returned) {
   const OptionValues *asked = &session->options.values[OPTION_RETURN_OUTPUT];
   Arena *arena = session->arena;
@@ -69,8 +78,8 @@ bool returned_outputs_read(Session *session, const Graph *graph, ReturnedOutputs
 
 // ---- where the rows lie in them ----
 
-/* The one axis that is the batch and nothing else. Of a model that takes one row, the one axis that is 1. False: there
- * is none, or more than one. */
+/* The one axis that is the batch and nothing else; of a model that takes one row, the one axis that is 1. False if
+ * there is none or more than one: it would be a guess which of them holds the rows. */
 static bool find_axis(const Node *output, int32_t batch, uint32_t *axis) {
   uint32_t n = 0, n_rows = 0;
   for (uint32_t i = 0; i < output->rank; i++) {
@@ -93,6 +102,7 @@ static void refuse_axes(Session *session, const Graph *graph, const GraphOutput 
                output->name, shape.text, wanted);
 }
 
+/* An output that does not depend on the rows can be returned if there is a single row: `axes` is its rank then. */
 bool returned_outputs_place(Session *session, ReturnedOutputs *returned, bool is_one_row) {
   const Graph *graph = returned->graph;
   if (!graph) return true;
@@ -126,7 +136,9 @@ typedef struct Part { /* what one row has of an output */
   int64_t from_row, to_row;
 } Part;
 
-/* Copies the part below a place of the axes before `axis`; the places are row-major numbers. */
+/* Copies the part below a position of the axes before `axis`; `from` and `to` are row-major numbers of that position.
+ * Only the axis of the rows has a fixed index on each side; along all others the part is copied into the beginning of
+ * the whole, which is longer where another row is. */
 static void copy_below(const Part *part, uint32_t axis, int64_t from, int64_t to) {
   const uint32_t rank = part->from->rank;
   const int64_t n = axis < rank ? part->from->dims[axis] : 1;
@@ -141,7 +153,8 @@ static void copy_below(const Part *part, uint32_t axis, int64_t from, int64_t to
   }
 }
 
-/* Zeros where rows are shorter than the longest. */
+/* The first group has the longest row, so its dims are those of the whole; arena memory is zero, and zero is what
+ * follows a shorter row. */
 static void make_tensor(const Run *run, uint32_t i, const Tensor *longest) {
   int64_t dims[MAX_RANK];
   memcpy(dims, longest->dims, sizeof dims);
@@ -149,6 +162,8 @@ static void make_tensor(const Run *run, uint32_t i, const Tensor *longest) {
   run->returned->tensors[i] = *tensor_new(run->session->arena, longest->dtype, longest->rank, dims);
 }
 
+/* A shorter row usually has a smaller part. A model can do otherwise (by a size such as 10 - time), and then there is
+ * no common shape. */
 static bool check_fits(const Run *run, uint32_t i, const Tensor *output) {
   const Tensor *whole = &run->returned->tensors[i];
   for (uint32_t axis = 0; axis < output->rank; axis++) {
@@ -163,6 +178,7 @@ static bool check_fits(const Run *run, uint32_t i, const Tensor *output) {
   return true;
 }
 
+/* Puts the parts of the rows of a group into the whole tensors. */
 static bool take(const Run *run, const RowGroup *rows, const Tensor *outputs) {
   for (uint32_t i = 0; i < run->returned->n; i++) {
     const Tensor *output = &outputs[run->returned->numbers[i]];
@@ -177,6 +193,7 @@ static bool take(const Run *run, const RowGroup *rows, const Tensor *outputs) {
   return true;
 }
 
+/* The scratch arena is reset between groups: what a group computed has been copied. */
 static bool run_group(void *context, const RowGroup *rows) {
   Run *run = context;
   Arena *scratch = run->scorer->scratch;
@@ -192,8 +209,8 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
   return scorer_fits(((const Run *)context)->scorer, rows, a, b);
 }
 
-/* The rows that were written as a call for scores would have them, the longest first: the tensors get their size by
- * it. */
+/* The finished rows as a call for logits would have them. The longest comes first, because the tensors get their size
+ * from it. */
 static tfm_step_rows make_call(Run *run, const tfm_generated *generated) {
   Arena *arena = run->session->arena;
   const int64_t n = generated->n, per_item = run->scorer->batch ? n / run->scorer->batch : 1;
@@ -212,6 +229,7 @@ static tfm_step_rows make_call(Run *run, const tfm_generated *generated) {
   return (tfm_step_rows){.n = n, .tokens = tokens, .lengths = lengths, .items = items};
 }
 
+/* Without rows the model still runs once, on an empty batch, so that the outputs have their shapes. */
 static bool run_rows(Run *run, const tfm_generated *generated) {
   const tfm_step_rows call = make_call(run, generated);
   if (call.n == 0) return run_group(run, &(RowGroup){.call = &call, .longest = generated->width});
@@ -257,7 +275,8 @@ static bool is_among(const char *name, const Written *written) {
 
 // ---- what --output names ----
 
-/* What the model returns and nobody asked for. */
+/* An output of the model that --output names and nobody asked for is a slip with an obvious cure, so the message gives
+ * it. */
 static bool check_asked_for(Session *session, const ReturnedOutputs *returned, const Written *written) {
   for (size_t i = 0; i < returned->n_outputs; i++) {
     const char *name = returned->outputs[i];
@@ -286,6 +305,7 @@ bool generation_output_check_names(Session *session, const tfm_generate_options 
 
 // ---- writing ----
 
+/* A JSON list on a line for each row, without padding. */
 static void print_rows(Session *session, const tfm_generated *generated) {
   StrBuf text = strbuf_new(session->arena);
   for (int64_t i = 0; i < generated->n; i++) {
@@ -296,6 +316,7 @@ static void print_rows(Session *session, const tfm_generated *generated) {
   session_print(&text);
 }
 
+/* The order of the tensors is the order in a safetensors file. */
 void generation_output_rows(Session *session, const tfm_generated *generated, const ReturnedOutputs *returned) {
   const int64_t n = generated->n, width = generated->width;
   Written written = written_new(session, returned);

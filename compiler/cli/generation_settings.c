@@ -1,3 +1,9 @@
+/* In: the generate block of a model, a generation_config.json, the command line. Out: the options of the runtime's
+ * loop and the start token. See generation_settings.h for which wins.
+ *
+ * Each source is turned into a JSON object first, and one reader applies them all, so a value is checked and converted
+ * in one place whatever it was written as. The table of settings is generate_options.def; names of a config that it
+ * lacks are warned of, never silently dropped. */
 #include "cli/generation_settings.h"
 
 #include <jansson.h>
@@ -24,6 +30,8 @@ typedef struct Reader {
 
 // ---- values: one reader for each kind of generate_options.def ----
 
+/* JSON does not tell 2 from 2.0, and some exporters write the latter. Numbers of 2^53 and more are not exact as
+ * doubles. */
 static bool read_integer(const json_t *value, int64_t *to) {
   if (json_is_integer(value)) *to = json_integer_value(value);
   else if (json_is_real(value) && fabs(json_real_value(value)) < 0x1p53 &&
@@ -44,6 +52,7 @@ static bool read_real(Reader *reader, const json_t *value, void *member) {
   return json_is_number(value);
 }
 
+/* true, false, 1 or 0: the block of a model has numbers only. */
 static bool read_flag(Reader *reader, const json_t *value, void *member) {
   int64_t number;
   (void)reader;
@@ -62,6 +71,7 @@ static bool read_early(Reader *reader, const json_t *value, void *member) {
   return true;
 }
 
+/* A single id is a list of one. */
 static bool read_tokens(Reader *reader, const json_t *value, void *member) {
   size_t n = json_is_array(value) ? json_array_size(value) : 1;
   int64_t *tokens = ARENA_ARRAY(reader->session->arena, int64_t, n);
@@ -77,7 +87,8 @@ static bool is_eos(const tfm_generate_options *options, int64_t token) {
   return false;
 }
 
-/* Words of one token each are forbidden tokens. One that is also an end token stays allowed. */
+/* Words of one token each are forbidden tokens; longer words are refused, since the loop looks at single tokens. An
+ * end token stays allowed even if it is listed: rows could not end otherwise. */
 static bool read_words(Reader *reader, const json_t *value, void *member) {
   int64_t *tokens = ARENA_ARRAY(reader->session->arena, int64_t, json_array_size(value));
   uint64_t n = 0;
@@ -95,6 +106,7 @@ static bool read_start(Reader *reader, const json_t *value, void *member) {
   return read_integer(value, &reader->settings->start);
 }
 
+/* bos_token_id of a config: what decoder-only rows begin with, and others if nothing else is said. */
 static bool read_fallback(Reader *reader, const json_t *value, void *member) {
   (void)member;
   return read_integer(value, &reader->fallback);
@@ -138,6 +150,7 @@ static const Setting settings_table[] = {
 };
 enum { N_SETTINGS = sizeof settings_table / sizeof *settings_table };
 
+/* The message names the setting as the user wrote it: a flag with hyphens, or a name of a config. */
 static void refuse(const Layer *layer, const Setting *setting) {
   Diag *diag = &layer->session->diag;
   const char *text = layer->place ? "" : "--";
@@ -178,7 +191,8 @@ static bool is_of_eos(const Setting *setting) {
   return setting->offset == offsetof(tfm_generate_options, eos_token_ids);
 }
 
-/* The end tokens come first: words that are forbidden must leave them allowed. */
+/* A length limit replaces both earlier ones: max_length of a config must not cut off --max-new-tokens. The end tokens
+ * are read before everything else, because forbidden words must leave them allowed. */
 static void apply_layer(Reader *reader, const Layer *layer) {
   tfm_generate_options *options = &reader->settings->options;
   if (has(layer->object, "max_length") || has(layer->object, "max_new_tokens"))
@@ -191,11 +205,13 @@ static void apply_layer(Reader *reader, const Layer *layer) {
   warn_unknown(layer);
 }
 
+/* NULL for what JSON cannot say (infinity, NaN); the setting is null then, that is, not given. */
 static json_t *number(double value) {
   if (fabs(value) < 0x1p53 && trunc(value) == value) return json_integer((json_int_t)value);
   return json_real(value); /* NULL for what JSON cannot say; then the setting is null, that is, not given */
 }
 
+/* A list of one value is the value, so `eos = 2` and `eos = [2]` mean the same. */
 static json_t *of_block(const Graph *graph) {
   json_t *object = json_object();
   for (size_t i = 0; i < graph->generate_settings.n; i++) {
@@ -208,6 +224,7 @@ static json_t *of_block(const Graph *graph) {
   return object;
 }
 
+/* The config of a model, of at most 16 MiB: the file may be any. NULL after an error; the caller owns the object. */
 static json_t *of_file(Session *session, const char *path) {
   enum { MOST_BYTES = 16 << 20 };
   InFile file;
@@ -230,7 +247,7 @@ static json_t *of_file(Session *session, const char *path) {
   return NULL;
 }
 
-/* "4", "0.5", "never", "2,5" or "[2, 5]" */
+/* "4", "0.5", "never", "2,5" or "[2, 5]"; what is no JSON is a text, which the reader of the setting judges. */
 static json_t *of_text(Arena *arena, const char *text) {
   json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
   if (!value && strchr(text, ',')) value = json_loads(arena_printf(arena, "[%s]", text), 0, NULL);
@@ -265,7 +282,8 @@ static json_t *of_flags(Session *session) {
   return object;
 }
 
-/* A flag without an effect is probably a mistake; transformers warns of it too. A temperature of 0 asks for no sampling. */
+/* A flag without effect is probably a mistake; transformers warns of it, too. A temperature of 0 asks for no sampling
+ * and needs no warning. */
 static void warn_without_effect(Session *session, const tfm_generate_options *options) {
   for (size_t i = 0; i < N_FLAGS; i++) {
     const Needs needs = flags[i].needs;
@@ -278,6 +296,7 @@ static void warn_without_effect(Session *session, const tfm_generate_options *op
   }
 }
 
+/* Takes the object over; NULL, after an error, is skipped. */
 static void read_layer(Reader *reader, json_t *object, const char *place) {
   const Layer layer = {reader->session, object, place};
   if (object) apply_layer(reader, &layer);
@@ -293,6 +312,8 @@ bool generation_settings_of_block(Session *session, const Graph *graph, Generati
   return !diag_has_errors(&session->diag);
 }
 
+/* The fallback start token counts between the config and the flags: a flag wins over it, while for decoder-only models
+ * it wins over the decoder_start_token_id of a config, which is meant for models with an encoder. */
 bool generation_settings_read(Session *session, const Graph *graph, bool is_decoder, GenerationSettings *settings) {
   Reader reader = {session, settings, TFM_NO_TOKEN};
   const char *path = option_text(&session->options, OPTION_GENERATION_CONFIG, NULL);

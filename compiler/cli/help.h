@@ -1,4 +1,5 @@
-/* Help: what the tables of verbs and options say, as text. */
+/* Help: what the tables of verbs and options say, as text for a terminal. Used by `tfmc help`, by --help, and after a
+ * command line without a verb. */
 #ifndef TFM_CLI_HELP_H
 #define TFM_CLI_HELP_H
 

@@ -1,3 +1,6 @@
+/* In: --inputs, --input and the graph. Out: a tensor for each input that was given. See inputs.h for what is refused.
+ *
+ * Random inputs depend on --seed and the input's name alone, so adding an input does not change the others. */
 #include "cli/inputs.h"
 
 #include <stdlib.h>
@@ -34,7 +37,7 @@ static void list_slots(Loader *loader) {
       vec_push(arena, &loader->slots, (Slot){.name = arena_printf(arena, "%s.lengths", graph->sizes->symbols[i])});
 }
 
-/* NULL after an error: no input has that name, or it was given already. */
+/* The slot of a name, marked as given. NULL after an error: no input has that name, or it was given already. */
 static Slot *take_slot(Loader *loader, const char *place, const char *name) {
   Diag *diag = &loader->session->diag;
   const char **names = ARENA_ARRAY(loader->session->arena, const char *, loader->slots.n);
@@ -59,7 +62,8 @@ static Slot *take_slot(Loader *loader, const char *place, const char *name) {
   return NULL;
 }
 
-/* An f32 input is given as f32; the halves are for weights. */
+/* An f32 input must be given as f32: the 16-bit types are for weights, and converting an input silently would hide a
+ * mistake. */
 static bool check_type(Loader *loader, const char *place, const Slot *slot, FileDType dtype, const char *dtype_name) {
   DType wanted = dtype_of(slot);
   if (can_convert(dtype, wanted) && (wanted != DTYPE_F32 || dtype == FILE_F32)) return true;
@@ -68,7 +72,8 @@ static bool check_type(Loader *loader, const char *place, const Slot *slot, File
   return false;
 }
 
-/* Room for the elements; a rank that no input may have is refused. */
+/* Makes the tensor of a slot; refuses a rank that no input may have. Whether the shape fits is for the engine to say,
+ * which knows the sizes. */
 static bool make_room(Loader *loader, const char *place, Slot *slot, uint32_t rank, const int64_t *dims) {
   if (rank > MAX_RANK) {
     diag_error_at(&loader->session->diag, place, DIAG_INPUT_SHAPE, "input \"%s\": %u axes; at most %d are possible",
@@ -106,7 +111,8 @@ static void load_npy(Loader *loader, Slot *slot, const char *path) {
 
 // ---- random ----
 
-/* The least number of rows of the tables that the input looks up, or 2: ids that are certainly legal. */
+/* The least number of rows of the tables that an input indexes, through views up to `depth` of them; INT32_MAX if it
+ * indexes none that is known. Random ids below it are certainly legal. */
 static int64_t id_limit(const Node *node, int depth) {
   int64_t limit = INT32_MAX, rows;
   for (size_t i = 0; depth && i < node->users.n; i++) {
@@ -120,6 +126,7 @@ static int64_t id_limit(const Node *node, int depth) {
   return limit;
 }
 
+/* f32: uniform in [-1, 1). i32: legal ids, or 0 and 1 for what is no index, a mask say. bool: one true in eight. */
 static void fill_random(const Slot *slot, uint64_t seed) {
   enum { DEEPEST_VIEW = 16 };
   Random random = random_new(seed, slot->name);
@@ -133,7 +140,7 @@ static void fill_random(const Slot *slot, uint64_t seed) {
   }
 }
 
-/* "2x7": sizes; "scalar": none. */
+/* "2x7" gives two sizes, "scalar" none. False if the text is neither. */
 static bool read_sizes(const char *text, uint32_t *rank, int64_t dims[MAX_RANK]) {
   *rank = 0;
   if (strcmp(text, "scalar") == 0) return true;
@@ -149,6 +156,7 @@ static bool read_sizes(const char *text, uint32_t *rank, int64_t dims[MAX_RANK])
   }
 }
 
+/* The product is bounded before anything is allocated. */
 static void load_random(Loader *loader, Slot *slot, const char *text) {
   uint32_t rank;
   int64_t dims[MAX_RANK], elements = 1;
@@ -183,6 +191,7 @@ static void load_one(Loader *loader, const char *text) {
   else load_random(loader, slot, equals + 1);
 }
 
+/* Every missing input is named with its shape, so that one look is enough to write the command line. */
 static void report_missing(Loader *loader, const char *optional) {
   for (size_t i = 0; i < loader->slots.n; i++) {
     const Slot *slot = &loader->slots.items[i];
@@ -194,6 +203,7 @@ static void report_missing(Loader *loader, const char *optional) {
   }
 }
 
+/* Inputs that were not given are left out; names and tensors are in the order of the slots. */
 static EvalInputs *collect(const Loader *loader) {
   Arena *arena = loader->session->arena;
   const char **names = ARENA_ARRAY(arena, const char *, loader->slots.n);
@@ -221,6 +231,7 @@ EvalInputs *inputs_load_except(Session *session, const Graph *graph, const char 
 
 EvalInputs *inputs_load(Session *session, const Graph *graph) { return inputs_load_except(session, graph, NULL); }
 
+/* Needs no graph: it is asked before the model is read. */
 void inputs_list_files(Session *session, const char ***paths, size_t *n) {
   const OptionValues *values = &session->options.values[OPTION_INPUT];
   *paths = ARENA_ARRAY(session->arena, const char *, values->texts.n + 1);

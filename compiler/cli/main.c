@@ -1,7 +1,9 @@
 /* tfmc: sets the process up, runs the command on a stack of known size, and makes sure that what it printed has
  * arrived.
  *
- * In: the command line. Out: what the command prints and writes, the messages on stderr, the exit code. */
+ * In: the command line. Out: what the command prints and writes, the messages on stderr, the exit code. A result that
+ * could not be printed is an error (a full disk must not look like success), except that nobody wants it any more: a
+ * closed pipe. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,6 +27,7 @@ static void (*const commands[N_VERBS])(Session *) = {
 #include "cli/verbs.def"
 };
 
+/* Help wins over everything else on the line. After an error of the command line nothing is printed on stdout. */
 static void obey(Session *session, int argc, char **argv) {
   Options *options = &session->options;
   if (!options_parse(session->arena, &session->diag, argc, argv, options)) {
@@ -61,7 +64,8 @@ typedef struct CommandLine {
   int exit_code;
 } CommandLine;
 
-/* A file that is opened later must not take the place of a standard stream that was closed. */
+/* A process may be started without standard streams. A file that is opened later must not take the place of one, or
+ * messages would be written into it. */
 static void open_standard_streams(void) {
   int fd;
   do fd = open("/dev/null", O_RDWR);
@@ -75,7 +79,8 @@ static void *run_command(void *context) {
   return NULL;
 }
 
-/* The limits of the language are tested against this stack, whatever `ulimit -s` says. */
+/* The limits of the language (how deep modules and expressions may nest) are tested against this stack, whatever
+ * `ulimit -s` says. If no thread can be made, the own stack has to do. */
 static void run_on_large_stack(CommandLine *line) {
   pthread_attr_t attributes;
   pthread_t thread;

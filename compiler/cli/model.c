@@ -1,3 +1,7 @@
+/* From the command line to what the layers below take: graphs, requests, engine settings, weights. See model.h.
+ *
+ * A compiled library carries the text of its model, so most commands treat it as a .tfm file whose definitions, passes
+ * and target are fixed already; options that would choose them again are refused. */
 #include "cli/model.h"
 
 #include <stdio.h>
@@ -20,7 +24,7 @@ ParsedProgram *model_parse(Session *session) {
   return parse_program(session->arena, &session->names, &session->diag, session->options.files.items[0]);
 }
 
-/* "name=expression" of each -D. */
+/* Splits each -D at its first "="; the expression behind it is for the elaborator. False after an error. */
 static bool read_definitions(Session *session, ElaborateOptions *options) {
   const OptionValues *values = &session->options.values[OPTION_DEFINE];
   Definition *definitions = ARENA_ARRAY(session->arena, Definition, values->texts.n);
@@ -52,7 +56,7 @@ static bool read_file(Session *session, ModelText *text) {
 
 // ---- from a library ----
 
-/* What was decided when the library was made cannot be chosen again. */
+/* What was decided when the library was made cannot be chosen again; ignoring such an option would mislead. */
 static bool check_fixed(Session *session) {
   static const Option fixed[] = {OPTION_DEFINE, OPTION_MODEL,    OPTION_WEIGHTS_PREFIX,
                                  OPTION_ENGINE, OPTION_MARCH,    OPTION_OPTIMIZE,
@@ -64,6 +68,8 @@ static bool check_fixed(Session *session) {
   return !diag_has_errors(&session->diag);
 }
 
+/* An error in the text of a library means that the language has changed since it was made: the message names both
+ * versions. */
 static bool read_library(Session *session, ModelText *text) {
   LibraryFile *library = session->library =
       library_file_open(session->arena, &session->diag, session->options.files.items[0]);
@@ -76,6 +82,8 @@ static bool read_library(Session *session, ModelText *text) {
   return false;
 }
 
+/* Only verbs of V_LIBRARY accept a library; for the others the file is parsed, and the message says what is wrong with
+ * it as a text. */
 Graph *model_load(Session *session) {
   bool may_be_library = V_LIBRARY & 1u << session->options.verb && !session->text;
   bool is_library = may_be_library && is_elf_file(session->arena, session->options.files.items[0]);
@@ -101,6 +109,7 @@ PassOptions passes_options(const Options *options) {
                        .dump_dir = option_text(options, OPTION_DUMP_DIR, NULL)};
 }
 
+/* Every fusion that is missing is reported, not only the first. */
 bool report_passes(Session *session, Graph *graph, const PassLog *log) {
   const Options *options = &session->options;
   if (option_given(options, OPTION_REPORT)) {
@@ -117,6 +126,7 @@ bool report_passes(Session *session, Graph *graph, const PassLog *log) {
 
 static bool report(void *context, Graph *graph, const PassLog *log) { return report_passes(context, graph, log); }
 
+/* Records of the passes are asked for only when an option wants them. */
 CompileRequest compile_request(Session *session, WeightSource *weights) {
   const Options *options = &session->options;
   const bool is_reported = option_given(options, OPTION_REPORT) || option_given(options, OPTION_REQUIRE_FUSION);
@@ -135,6 +145,7 @@ Derivation *derive_for_report(Session *session, const Graph *graph) {
   return is_reported ? compile_derive(&request, graph) : NULL;
 }
 
+/* The settings of the block become the defaults of the library's functions. */
 bool make_library_model(Session *session, Graph *graph, LibraryModel *model) {
   const CompileRequest request = compile_request(session, NULL);
   tfm_generation *generation = generation_of(session->arena, graph);
@@ -174,6 +185,8 @@ EngineSettings *engine_settings(Session *session) {
   return settings;
 }
 
+/* --report tells how the incremental form came about, so the native engine derives it for the report even if this
+ * command only runs the model. */
 Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph, WeightSource *weights) {
   EngineSettings *settings = engine_settings(session);
   if (!settings->derived && kind == &engine_native) settings->derived = derive_for_report(session, graph);
@@ -193,6 +206,7 @@ WeightCheck session_weight_check(Session *session) {
                        .rejects_nonfinite = option_given(&session->options, OPTION_REJECT_NONFINITE)};
 }
 
+/* pack and check want the tensors themselves, so a packed file does not serve them. */
 WeightSource *session_weights(Session *session, Graph *graph) {
   const Options *options = &session->options;
   const WeightRequest request = {

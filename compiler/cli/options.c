@@ -1,5 +1,8 @@
-/* The tables of verbs, options and stages come first, then what reads a command line by them: the verb, each value by
- * the kind of its option, and the whole with popt. The values of valid options are read at the end. */
+/* In: argc and argv. Out: the verb, its files, and the checked values of its options. See options.h.
+ *
+ * The tables of verbs, options and stages come first, then what reads a command line by them: the verb, each value by
+ * the kind of its option, and the whole with popt; at the end the functions that read values of valid options, which
+ * cannot fail. */
 #include "cli/options.h"
 
 #include <popt.h>
@@ -73,6 +76,7 @@ const char *verb_nearest(const char *name) {
   return diag_nearest(name, names, n);
 }
 
+/* Suggests the nearest verb, or lists all if none is near. */
 static void unknown_verb(Arena *arena, Diag *diag, const char *name) {
   StrBuf list = strbuf_new(arena);
   for (int i = 0; i < N_VERBS; i++)
@@ -84,6 +88,7 @@ static void unknown_verb(Arena *arena, Diag *diag, const char *name) {
     diag_error_at(diag, NULL, DIAG_USAGE, "unknown command '%s'; there are: %s", name, list.text);
 }
 
+/* --help and --version may stand in place of a verb. */
 static bool read_verb(Arena *arena, Diag *diag, const char *text, Options *options) {
   options->wants_version = strcmp(text, "--version") == 0;
   if (options->wants_version) return true;
@@ -100,7 +105,8 @@ static bool read_verb(Arena *arena, Diag *diag, const char *text, Options *optio
 
 // ---- one value ----
 
-/* strtoull would take signs, spaces and other bases; a count is digits and nothing else, and it fits 64 bits. */
+/* strtoull would take signs, spaces and other bases. A count consists of digits and nothing else, and it fits into 64
+ * bits. */
 static bool read_count(const char *text, uint64_t *count) {
   *count = 0;
   for (const char *c = text; *c; c++) {
@@ -120,6 +126,7 @@ static bool check_count(Diag *diag, Option option, const char *text) {
   return false;
 }
 
+/* strtod would take "nan", "inf" and hexadecimal numbers. */
 static bool check_number(Diag *diag, Option option, const char *text) {
   char *end;
   double number = strtod(text, &end);
@@ -129,6 +136,7 @@ static bool check_number(Diag *diag, Option option, const char *text) {
   return false;
 }
 
+/* The rule of a CHOICE is its words with bars between them; an error lists them and suggests the nearest. */
 static bool check_choice(Diag *diag, Option option, const char *text) {
   const char *rule = option_table[option].rule, *words[16];
   size_t n = 0;
@@ -164,7 +172,8 @@ static bool check_value(Diag *diag, Option option, const char *text) {
 
 // ---- the command line ----
 
-/* The options of the verb come first: popt takes the first row of a name, and several rows may share one (--format). */
+/* All options are in the table, so that one that belongs to another verb gets a message that says so. Those of the
+ * verb come first: popt takes the first row of a name, and several rows may share one (--format). */
 static void fill_popt_table(struct poptOption table[N_OPTIONS + 1], Verb verb) {
   int n = 0;
   for (int pass = 0; pass < 2 * N_OPTIONS; pass++) {
@@ -193,6 +202,8 @@ static const char *listed_name(Option option, const char *text) {
   return text;
 }
 
+/* A value that is given twice is refused rather than overridden: in a long command line the first one is easily
+ * overlooked. */
 static void take_option(Arena *arena, Diag *diag, Options *options, Option option, const char *text) {
   const OptionInfo *info = &option_table[option];
   OptionValues *values = &options->values[option];
@@ -204,6 +215,7 @@ static void take_option(Arena *arena, Diag *diag, Options *options, Option optio
     vec_push(arena, &values->texts, arena_strdup(arena, text));
 }
 
+/* Only options of this verb are suggested; the text after "=" is not part of the name. */
 static void unknown_option(Diag *diag, const char *text, Verb verb) {
   const char *names[N_OPTIONS];
   size_t n = 0, length = strcspn(text, "=");
@@ -216,6 +228,7 @@ static void unknown_option(Diag *diag, const char *text, Verb verb) {
     diag_error_at(diag, NULL, DIAG_USAGE, "unknown option %s; `tfmc help %s` lists them", text, verb_table[verb].name);
 }
 
+/* popt stops at the first error; what follows cannot be understood reliably. */
 static void bad_option(Diag *diag, poptContext context, int error, Verb verb) {
   const char *text = poptBadOption(context, POPT_BADOPTION_NOALIAS);
   if (error == POPT_ERROR_BADOPT) unknown_option(diag, text, verb);
@@ -232,6 +245,7 @@ static void check_files(Diag *diag, const Options *options) {
                   options->files.items[verb->most], verb->name, verb->arguments);
 }
 
+/* Texts are copied into the arena: popt allocates them with malloc. */
 bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *options) {
   *options = (Options){.verb = VERB_HELP};
   if (argc < 2) {

@@ -83,7 +83,7 @@ typedef struct Options {
   OptionValues values[N_OPTIONS];
 } Options;
 
-/* False after an error. Even then `options` can be read, as far as the command line was understood. */
+/* Reads the command line. False after an error; even then `options` can be read, as far as the line was understood. */
 bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *options);
 /* N_VERBS if no verb has this name. */
 Verb verb_find(const char *name);

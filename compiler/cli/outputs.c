@@ -1,3 +1,8 @@
+/* What a run computed, written to files or shown. See outputs.h.
+ *
+ * In: tensors with names, --output. Out: a safetensors file with all of them, .npy files with one each, or a summary
+ * on stdout. Refused before anything is computed: a file that is also read, one that is named twice, a name that no
+ * output has, and an ending that promises another format. */
 #include "cli/outputs.h"
 
 #include <math.h>
@@ -44,12 +49,14 @@ void tensor_print_element(StrBuf *out, const Tensor *tensor, int64_t index) {
   else strbuf_add(out, ((const uint8_t *)tensor->data)[index] ? "true" : "false");
 }
 
+/* Coordinates from a row-major index, the last axis first. */
 void tensor_print_place(StrBuf *out, const Tensor *tensor, int64_t index) {
   int64_t place[MAX_RANK];
   for (uint32_t axis = tensor->rank; axis-- > 0; index /= tensor->dims[axis]) place[axis] = index % tensor->dims[axis];
   print_dims(out, place, tensor->rank);
 }
 
+/* Range and mean over finite values alone, in double; how many are not finite is told as well. */
 static void print_range(StrBuf *out, const Tensor *tensor) {
   const float *values = tensor->data;
   int64_t n = tensor_elements(tensor), odd = 0;
@@ -67,6 +74,7 @@ static void print_range(StrBuf *out, const Tensor *tensor) {
   if (odd) strbuf_printf(out, "  %lld not finite", (long long)odd);
 }
 
+/* The first numbers of a row; dots say that there are more. */
 static void print_row(StrBuf *out, const Tensor *tensor, int64_t row, int64_t columns) {
   strbuf_add(out, " ");
   for (int64_t i = 0; i < columns && i < MOST_COLUMNS; i++) {
@@ -76,6 +84,7 @@ static void print_row(StrBuf *out, const Tensor *tensor, int64_t row, int64_t co
   strbuf_add(out, columns > MOST_COLUMNS ? " ...\n" : "\n");
 }
 
+/* Type, shape, range, and the first rows of the last two axes: enough to see whether a result is plausible. */
 void tensor_print_summary(StrBuf *out, const char *name, const Tensor *tensor) {
   int64_t n = tensor_elements(tensor), columns = tensor->rank ? tensor->dims[tensor->rank - 1] : 1;
   strbuf_printf(out, "%s: %s", name, dtype_names[tensor->dtype]);
@@ -90,7 +99,8 @@ void tensor_print_summary(StrBuf *out, const char *name, const Tensor *tensor) {
 
 // ---- before the run ----
 
-/* What the command line has read. A library that is given no weights may read those beside it. */
+/* Every file that this command line reads; NULL entries stand for none. A library without --weights reads the file
+ * beside it. */
 static const char **list_read(Session *session, size_t *n) {
   const Options *options = &session->options;
   const char **inputs, *model = options->files.items[0];
@@ -110,7 +120,7 @@ static bool ends_with(const char *text, const char *ending) {
   return length >= n && strcmp(text + length - n, ending) == 0;
 }
 
-/* A name that promises another kind of file than would be written is a slip. */
+/* A name that promises another kind of file than would be written is a slip, probably a forgotten "@". */
 static bool check_file_of_all(Session *session, const char *path) {
   const char *equals = strchr(path, '=');
   if (!ends_with(path, ".npy")) return true;
@@ -135,6 +145,8 @@ static void refuse_taken(Session *session, const char *const *paths, size_t n, c
   if (i < n) option_error(&session->diag, OPTION_OUTPUT, "%s is named twice", path);
 }
 
+/* Every --output is looked at, so one run shows all mistakes. A file for all outputs may stand beside files for single
+ * ones. */
 bool outputs_check_files(Session *session) {
   const OptionValues *values = &session->options.values[OPTION_OUTPUT];
   const char **paths = ARENA_ARRAY(session->arena, const char *, values->texts.n);
@@ -180,6 +192,8 @@ bool outputs_check_names(Session *session, const Graph *graph) {
 
 // ---- after it ----
 
+/* Names were checked before. A file that cannot be written is reported, and the others are written all the same: the
+ * results may have taken hours. */
 void outputs_write_named(Session *session, const char *const *names, const Tensor *tensors, uint32_t n) {
   const OptionValues *values = &session->options.values[OPTION_OUTPUT];
   for (size_t i = 0; i < values->texts.n; i++) {

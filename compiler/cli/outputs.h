@@ -1,4 +1,7 @@
-/* Outputs: what a run computed, written to files or shown. */
+/* Outputs: what a run computed, written to files or shown.
+ *
+ * In: the names of --output, tensors. Out: files, each complete or absent, or a summary on stdout. What can be refused
+ * (names, files that are also inputs, formats) is refused before anything is computed. */
 #ifndef TFM_CLI_OUTPUTS_H
 #define TFM_CLI_OUTPUTS_H
 

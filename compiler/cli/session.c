@@ -1,3 +1,7 @@
+/* What one run of a command shares: where its output goes, its messages, a line of progress. See session.h.
+ *
+ * In: options, texts, a diag. Out: stdout, the file of -o, stderr. Messages are collected and printed once, at the
+ * end, so they never mix with progress or output, and JSON messages are complete. */
 #include "cli/session.h"
 
 #include <errno.h>
@@ -39,6 +43,7 @@ bool session_check_output(Session *session, const char *output, const char *cons
 
 // ---- messages ----
 
+/* auto: stderr is a terminal that is not "dumb", and NO_COLOR (no-color.org) is not set. */
 static bool wants_color(const Options *options) {
   const char *when = option_text(options, OPTION_COLOR, "auto");
   if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
@@ -47,6 +52,7 @@ static bool wants_color(const Options *options) {
   return isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
+/* Commands whose summary says that nothing was written: those for which a file was the purpose. */
 static bool has_output(const Options *options) {
   return option_given(options, OPTION_OUTPUT) && (V_RUN | V_GENERATE | V_DUMP) & 1u << options->verb;
 }
@@ -58,6 +64,7 @@ static void drop_warnings(Diag *diag) {
   diag->messages.n = kept;
 }
 
+/* --quiet drops warnings, never errors. The exit code is that of the first error (diag_codes.def). */
 int session_finish(Session *session) {
   const Options *options = &session->options;
   StrBuf text = strbuf_new(session->arena);
@@ -86,6 +93,7 @@ struct Progress {
   atomic_size_t done, all;
 };
 
+/* "\r" and "erase to the end of the line" replace what was drawn before. */
 static void draw(Progress *progress, int milliseconds) {
   size_t done = atomic_load(&progress->done), all = atomic_load(&progress->all);
   char bar[BAR_CELLS + 1] = "";
@@ -108,6 +116,8 @@ static struct timespec in_milliseconds(int milliseconds) {
   return at;
 }
 
+/* Wakes up now and then to draw. Nothing is drawn in the first half second: quick commands stay silent. The line is
+ * erased at the end, so it leaves no trace in a log of the terminal. */
 static void *show(void *context) {
   Progress *progress = context;
   int elapsed = 0, wait = FIRST_MILLISECONDS;
@@ -124,6 +134,7 @@ static void *show(void *context) {
   return NULL;
 }
 
+/* NULL, and then nothing happens, unless stderr is a terminal: logs and pipes get no control characters. */
 Progress *progress_begin(Session *session, const char *what) {
   if (option_given(&session->options, OPTION_QUIET) || !isatty(STDERR_FILENO)) return NULL;
   Progress *progress = ARENA_NEW(session->arena, Progress);

@@ -1,4 +1,8 @@
-/* Session: what one run of the command shares: memory, messages, options, and where output goes. */
+/* Session: what one run of a command shares: memory, messages, options, and where output goes.
+ *
+ * In: the parsed command line. Out: texts on stdout or in the file of -o, messages on stderr, the exit code. It
+ * belongs to cli: nothing below knows it. Its arena lives as long as the command and owns everything that hangs on it,
+ * but for the library, which main closes. */
 #ifndef TFM_CLI_SESSION_H
 #define TFM_CLI_SESSION_H
 

@@ -88,7 +88,7 @@ void table_of_options(StrBuf *out) {
     const OptionInfo *info = &option_table[i];
     const char *commands = commands_of(out->arena, info->verbs);
     if (!*commands) continue; /* of commands that are not listed */
-    const char *more = info->kind == KIND_MANY ? "; more than once if need be" : "";
+    const char *more = info->kind == KIND_MANY ? "; may be repeated" : "";
     ROW(option_usage(out->arena, (Option)i), arena_printf(out->arena, "%s%s", info->help, more), commands);
   }
 }
@@ -136,8 +136,8 @@ static const char *shown_default(const char *kind, const char *initial) {
 
 static bool is_alias(size_t setting) { return strncmp(settings[setting].accepted, "ALIAS", 5) == 0; }
 
-/* An alias is another name of the option with the same member. The start token is no member of the struct; the rows that
- * set it all name struct_size, so they find one another too. */
+/* An alias is another name of the option with the same member. The start token is no member of the struct; the rows
+ * that set it all name struct_size, so they find one another too. */
 static const char *help_of_alias(Arena *arena, size_t alias) {
   size_t i = 0;
   while (is_alias(i) || strcmp(settings[i].member, settings[alias].member) != 0) i++;

@@ -1,4 +1,5 @@
-/* The tables of the documentation, as Markdown. Each is made from the rows of a .def file alone. */
+/* The tables of the documentation, as Markdown. Each is made from the rows of a .def file alone, so a document cannot
+ * say something else than the code does; a test compares them. Each function appends one table to `out`. */
 #ifndef TFM_CLI_TABLES_H
 #define TFM_CLI_TABLES_H
 

@@ -1,5 +1,8 @@
-/* The worker: what comes in and goes out is said in worker.h. It runs as `tfmc worker`, in a process of its own that
- * libtfm starts, or as a function of tfm-worker.so. */
+/* The worker: compiles for libtfm. What comes in and goes out is said in worker.h.
+ *
+ * It runs as `tfmc worker`, in a process of its own that libtfm starts, or as a function of tfm-worker.so, in the
+ * process of the caller. The result is a file of parts (api/parts.h) whose header is written last, so whoever started
+ * the worker never takes half a result for a whole one, however it ended. */
 #define _GNU_SOURCE /* prctl's constants */
 #define _GNU_SOURCE /* newlocale, uselocale */
 #include "cli/worker.h"
@@ -43,7 +46,8 @@ static bool fail(Worker *w, const char *what) {
 
 // ---- what comes in ----
 
-/* The text that stands for the file. */
+/* Reads the text that stands for the file, if there is one. pread: the position of the descriptor is shared with the
+ * process that made it. */
 static bool read_text(Worker *w, int text) {
   const Options *options = &w->session->options;
   if (options->files.n < 2) return true;
@@ -57,6 +61,7 @@ static bool read_text(Worker *w, int text) {
   return true;
 }
 
+/* The same way as `tfmc compile`, for one instruction set. */
 static bool make_plans(Worker *w) {
   Session *session = w->session;
   Graph *graph = model_load(session);
@@ -70,6 +75,7 @@ static bool make_plans(Worker *w) {
 
 // ---- what goes out ----
 
+/* Writes all bytes or fails; a signal may interrupt a write, and a full disk may shorten it. */
 static bool write_at(Worker *w, const void *bytes, size_t size, uint64_t offset) {
   for (const char *from = bytes; size;) {
     ssize_t n = pwrite(w->output, from, size, (off_t)offset);
@@ -104,7 +110,7 @@ static bool write_objects(Worker *w, uint64_t *offset) {
   return ok;
 }
 
-/* Packs into the file itself: the weights are in memory once. */
+/* The weights are packed into the file itself, through a shared mapping, so they are in memory once. */
 static bool write_weights(Worker *w, uint64_t *offset) {
   Session *session = w->session;
   const tfm_program *program = &w->plans.forward->program;
@@ -136,7 +142,8 @@ static bool write_parts(Worker *w) {
          write_weights(w, &offset);
 }
 
-/* "model.tfm:3:7: unknown name 'x' [E0202]" */
+/* The first error in one line: "model.tfm:3:7: unknown name 'x' [E0202]". It has to be enough for a C program that
+ * shows nothing else. */
 static void print_message(Worker *w, char *out, size_t size) {
   Arena *arena = w->session->arena;
   const Diag *diag = &w->session->diag;
@@ -152,7 +159,7 @@ static void print_message(Worker *w, char *out, size_t size) {
   snprintf(out, size, "%s%s [%s]", place, message->text, diag_id(message->code));
 }
 
-/* Weights in memory have no name of their own. */
+/* Weights that were given in memory have no name of their own; their descriptor would mean nothing to the user. */
 static void rename_weights(Session *session) {
   const char *path = option_text(&session->options, OPTION_WEIGHTS, "");
   if (strncmp(path, "/proc/self/fd/", 14) != 0) return;
@@ -162,6 +169,7 @@ static void rename_weights(Session *session) {
   }
 }
 
+/* After an error the header holds the exit code and the first message, and nothing else. */
 void worker_run(Session *session, int text, int output, const char *features) {
   Worker w = {.session = session, .output = output};
   const TargetInfo *target = host_choose_target(session, true);
@@ -186,8 +194,8 @@ void worker_run(Session *session, int text, int output, const char *features) {
 
 enum { EXIT_MEMORY = 4, LEAST_MEMORY = 64 << 20 };
 
-/* LLVM's C++ code aborts where it cannot even allocate its exception. Whether that was the reason shows in how much
- * memory is left. */
+/* LLVM's C++ code aborts where it cannot even allocate its exception. Whether memory was the reason shows in whether
+ * 64 MiB more can be had; only functions that are safe in a signal handler are called. */
 static void at_abort(int number) {
   static const char message[] = "out of memory\n";
   if (mmap(NULL, LEAST_MEMORY, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) {
@@ -197,7 +205,7 @@ static void at_abort(int number) {
   raise(number);
 }
 
-/* The limit holds from here on: the loader has done its work, so that what fails is ours to report. */
+/* The limit holds from here on: the loader has done its work, so whatever fails now is ours to report. */
 static void limit_memory(const Session *session) {
   rlim_t bytes = (rlim_t)option_count(&session->options, OPTION_MEMORY_LIMIT, 0);
   struct rlimit limit = {bytes, bytes};
@@ -205,6 +213,7 @@ static void limit_memory(const Session *session) {
   signal(SIGABRT, at_abort);
 }
 
+/* The child must not outlive its parent: nobody would be left to read the result. */
 void command_worker(Session *session) {
   prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left to read the result */
   signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
@@ -256,6 +265,8 @@ static void *do_work(void *context) {
   return NULL;
 }
 
+/* Waits for the thread to end. Signals are blocked while it is created, because it inherits the mask: no handler of
+ * the host may run on it. */
 int tfm_worker(int n_arguments, char **arguments, int text, int output, int messages) {
   Work work = {n_arguments, arguments, text, output, messages, EXIT_MEMORY};
   pthread_attr_t attributes;

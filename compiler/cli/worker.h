@@ -11,7 +11,7 @@
  * for in place of the target's; NULL: the target's own. */
 void worker_run(Session *session, int text, int output, const char *features);
 
-/* in_process.c: `tfmc worker` with these arguments, in this process; see WorkerFunction in api/in_process.h. */
+/* `tfmc worker` with these arguments, in this process; see WorkerFunction in api/run.h. Returns its exit code. */
 __attribute__((visibility("default"))) int tfm_worker(int n_arguments, char **arguments, int text, int output,
                                                       int messages);
 

@@ -53,7 +53,8 @@ static bool fits(const Tensor *tensor, DType dtype, int32_t rank, const int64_t 
          memcmp(tensor->dims, dims, (size_t)rank * sizeof *dims) == 0;
 }
 
-/* While runs are timed, outputs are reused: allocating and touching fresh memory would cost as much as a small model. */
+/* While runs are timed, outputs are reused: allocating and touching fresh memory would cost as much as a small
+ * model. */
 static void make_outputs(const Engine *base, Arena *arena, Tensor *outputs, tfm_value *values) {
   const tfm_program *program = base->program;
   for (uint32_t i = 0; i < program->n_outputs; i++) {
@@ -173,7 +174,8 @@ typedef struct RaggedEngine {
 /* The program and the context that `base` shows are those of the inner engine, which frees them. */
 static void ragged_destroy(Engine *base) { engine_destroy(((RaggedEngine *)base)->items); }
 
-/* One item, as a batch of one. `inputs` are its parts in the order of the graph; every size is an ordinary one there. */
+/* One item, as a batch of one. `inputs` are its parts in the order of the graph; every size is an ordinary one
+ * there. */
 static bool run_item(void *context, const Tensor *const *inputs, Tensor *outputs) {
   RaggedEngine *engine = context;
   uint32_t n = (uint32_t)engine->whole->inputs.n;

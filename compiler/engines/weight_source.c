@@ -29,7 +29,8 @@ Random random_new(uint64_t seed, const char *name) {
 
 uint64_t random_below(Random *random, uint64_t limit) { return next(random) % limit; }
 
-/* The upper 24 bits, centred: every value is a multiple of 2^-23 and exact in f32, so no rounding mode can change it. */
+/* The upper 24 bits, centred: every value is a multiple of 2^-23 and exact in f32, so no rounding mode can change
+ * it. */
 float random_float(Random *random) { return (float)((int64_t)(next(random) >> 40) - (1 << 23)) * 0x1p-23f; }
 
 // ---- opening ----

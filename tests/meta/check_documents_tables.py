@@ -72,7 +72,7 @@ def check_manual(tfmc, texts):
     for table in IN_THE_MANUAL:
         for row in texts[table].splitlines()[2:]:
             name, *rest = re.split(r"(?<!\\)\|", row.strip("|"))
-            meaning = rest[1] if table == "diagnostics" else rest[0].split("; more than once")[0]
+            meaning = rest[1] if table == "diagnostics" else rest[0].split("; may be repeated")[0]
             for cell in (name, meaning):
                 if letters(cell) not in manual:
                     yield f"tfmc document man: it lacks '{cell.strip()}' of the table '{table}'"

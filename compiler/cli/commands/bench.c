@@ -1,7 +1,8 @@
 /* tfmc bench and tfmc profile: how long one run of a model takes, and each of its steps.
  *
  * In: a model, weights, inputs, how often to run. Out: the times as text, as JSON, as a trace or as a page; measure/
- * says how they are taken and what they are compared with. */
+ * says how they are taken and what they are compared with. Profiling needs compiled code: the interpreter has no
+ * steps. */
 #include "measure/bench.h"
 
 #include <string.h>
@@ -34,6 +35,7 @@ static Runs runs_of(Session *session, Engine *engine, const EvalInputs *inputs, 
                 .iterations = option_count(&session->options, OPTION_ITERATIONS, 20)};
 }
 
+/* Run i of all, the warm-up included; only runs after it get a row of times. */
 static bool run_once(void *context, size_t i) {
   Runs *runs = context;
   Engine *engine = runs->engine;
@@ -57,13 +59,15 @@ static bool measure(Runs *runs, Bench *bench) {
 
 // ---- bench ----
 
-/* The interpreter is not compared with what the machine can do. */
+/* The interpreter is not compared with what the machine can do: nobody would learn anything from a share of a
+ * millionth. */
 static void compare_with_machine(Session *session, const Engine *engine, const EvalInputs *inputs, Bench *bench) {
   if (!engine->program) return;
   int threads = (int)option_count(&session->options, OPTION_THREADS, (uint64_t)host_info(session->arena).cpus);
   bench_probe(session->arena, engine->program, inputs, threads, bench);
 }
 
+/* The work is counted on the graph as it is written, before the engine takes and rewrites it. */
 static void bench(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
   Bench result = {.model = graph->name, .flops = roofline_flops_written(graph, inputs)};
   size_t n_outputs = graph->outputs.n;
@@ -92,6 +96,7 @@ static void print_profile(Session *session, const Profile *profile) {
   session_write(session, &text);
 }
 
+/* The number of outputs is read first: the graph becomes the engine's. */
 static void profile(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
   size_t n_outputs = graph->outputs.n;
   Engine *engine = session_engine(session, graph, weights);
@@ -120,6 +125,7 @@ static void load_and(Session *session, void (*act)(Session *, Graph *, WeightSou
 
 void command_bench(Session *session) { load_and(session, bench); }
 
+/* Only profile writes to a file; what cannot be written is refused before anything is compiled. */
 void command_profile(Session *session) {
   const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
   const char *read[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};

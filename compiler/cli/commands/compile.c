@@ -28,6 +28,8 @@ typedef struct Compilation {
 
 // ---- what is to be made ----
 
+/* Targets are kept from the best to the least, each once: a library tries its sets in this order when it is opened.
+ * The table of targets goes from the least to the most, so addresses compare. */
 static bool add_target(Compilation *c, const char *name) {
   const TargetInfo *target = compile_target(&c->session->diag, name, false);
   if (!target) return false;
@@ -40,6 +42,8 @@ static bool add_target(Compilation *c, const char *name) {
   return true;
 }
 
+/* -march takes a list. The default runs on any CPU with AVX2: a library is usually made to be copied, so "native"
+ * would be a trap. */
 static bool choose_targets(Compilation *c) {
   char *names = arena_strdup(c->session->arena, option_text(&c->session->options, OPTION_MARCH, "x86-64-v3"));
   for (char *rest = NULL, *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
@@ -55,6 +59,8 @@ static bool choose_targets(Compilation *c) {
 
 static const char *emitted(const Compilation *c) { return option_text(&c->session->options, OPTION_EMIT, "lib"); }
 
+/* All three files are checked before anything is compiled, so a folder that cannot be written is found in
+ * milliseconds. */
 static bool choose_files(Compilation *c) {
   Session *session = c->session;
   Arena *arena = session->arena;
@@ -80,6 +86,7 @@ static bool choose_files(Compilation *c) {
 
 // ---- making it ----
 
+/* One derivation and one fusion serve all instruction sets; only plans and kernels differ. */
 static bool make_plans(Compilation *c, Graph *graph) {
   CompileRequest request = compile_request(c->session, NULL);
   bool done = make_library_model(c->session, graph, &c->model);
@@ -90,6 +97,7 @@ static bool make_plans(Compilation *c, Graph *graph) {
   return done;
 }
 
+/* Writes a file, complete or not at all. */
 static bool publish(Session *session, const char *path, Bytes bytes) {
   OutFile *file = ARENA_NEW(session->arena, OutFile);
   if (!out_file_open(file, &session->diag, path)) return false;
@@ -101,6 +109,7 @@ static bool publish(Session *session, const char *path, Bytes bytes) {
 
 static const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
 
+/* One line on stdout, for people and for build logs; --quiet leaves it out. */
 static void say_what_was_made(const Compilation *c) {
   StrBuf text = strbuf_new(c->session->arena);
   strbuf_printf(&text, "%s: for", c->output);
@@ -120,7 +129,7 @@ static void write_code(Compilation *c) {
     publish(session, c->output, (Bytes){text.text, text.length});
 }
 
-/* The weights come first and the library last: who finds the library finds all of it. */
+/* The weights are written first and the library last: whoever finds the library finds everything that belongs to it. */
 static void write_library(Compilation *c) {
   Session *session = c->session;
   AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION, .text = session->model,
@@ -141,8 +150,8 @@ static void write_library(Compilation *c) {
     say_what_was_made(c);
 }
 
-/* Weights are packed if there is a file of them. What is packed of a model without any consists of constants of its
- * text: it goes into the library, which needs no file then. */
+/* Returns whether weights are packed now. A model without any has only constants of its text to pack; they go into the
+ * library, which needs no file then. */
 static bool choose_weights(Compilation *c, Graph *graph) {
   bool has_weights = needed_weights(c->session->arena, graph).nodes.n > 0;
   c->embeds = !has_weights || option_given(&c->session->options, OPTION_EMBED_WEIGHTS);
@@ -172,7 +181,7 @@ void command_compile(Session *session) {
 
 // ---- tfmc pack ----
 
-/* Every instruction set has the same layout of weights, so that of the host does for a .tfm file. */
+/* Every instruction set has the same layout of weights, so for a .tfm file that of this CPU serves. */
 static bool plans_to_pack(Session *session, Graph *graph, LibraryPlans *plans) {
   LibraryModel model;
   CompileRequest request = compile_request(session, NULL);
@@ -181,6 +190,7 @@ static bool plans_to_pack(Session *session, Graph *graph, LibraryPlans *plans) {
   return make_library_model(session, graph, &model) && library_model_plan(&request, &model, plans);
 }
 
+/* The file is the same as the one that `tfmc compile --weights` writes. */
 static void pack(Session *session, Graph *graph, WeightSource *weights, const char *path) {
   LibraryPlans plans;
   const CompileRequest request = compile_request(session, weights);

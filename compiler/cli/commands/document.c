@@ -1,8 +1,8 @@
-/* tfmc document: what the installation and the pages in docs/ take from the tables. Not for people.
+/* tfmc document: what the installation and the pages in docs/ take from the tables. Not meant for users.
  *
  * In: the tables of verbs, options, environment variables and diagnostics. Out: the manual page in the man macros of
  * roff, scripts that complete the command line in bash and zsh, or a table (tables.c); the same bytes each time,
- * without a date. */
+ * without a date, so that builds can be reproduced and documents compared. */
 #include <string.h>
 
 #include "cli/commands/commands.h"
@@ -13,8 +13,8 @@ static bool has_letter(Option option) { return option_table[option].letter && op
 
 // ---- the manual page: roff ----
 
-/* Text in which hyphens stay hyphens, no line is a request, and what stands between two ` is bold. A line may end
- * behind a |: choices can be longer than one. */
+/* Escapes text for roff: hyphens stay hyphens, no line is taken for a request, and what stands between two ` is bold.
+ * A line may be broken after a |, since lists of choices can be longer than one. */
 static void add_text(StrBuf *out, const char *text) {
   bool begins_line = true, is_bold = false;
   for (const char *c = text; *c; c++) {
@@ -43,6 +43,7 @@ static void add_stages(StrBuf *out) {
   }
 }
 
+/* The line of a verb begins with a small letter in lists; here it is a sentence. */
 static void add_man_verb(StrBuf *out, int verb) {
   const VerbInfo *info = &verb_table[verb];
   strbuf_printf(out, ".SS tfmc %s\n", info->name);
@@ -76,6 +77,7 @@ static void add_spelling(StrBuf *out, Option option) {
   strbuf_add_char(out, '\n');
 }
 
+/* An option that every listed command takes needs no list. */
 static void add_verbs_of(StrBuf *out, Option option) {
   unsigned listed = 0, verbs = option_table[option].verbs;
   for (int verb = 0; verb < N_VERBS; verb++) listed |= verb_is_listed(verb) ? 1u << verb : 0;
@@ -97,7 +99,7 @@ static void add_man_option(StrBuf *out, Option option) {
   bool is_letter = *info->help >= 'a' && *info->help <= 'z';
   strbuf_printf(&line, "%c%s.", is_letter ? *info->help - 'a' + 'A' : *info->help, info->help + 1);
   add_text(out, line.text);
-  if (info->kind == KIND_MANY) strbuf_add(out, "\nMore than once if need be.");
+  if (info->kind == KIND_MANY) strbuf_add(out, "\nMay be repeated.");
   add_verbs_of(out, option);
   strbuf_add_char(out, '\n');
 }
@@ -157,8 +159,8 @@ static void document_man(StrBuf *out) {
 
 // ---- completion ----
 
-/* The words that an option takes, a space between each: of a CHOICE, or the instruction sets; "" if they are not
- * known. */
+/* The words that an option takes, separated by spaces: those of a CHOICE, or the instruction sets; "" if the value is
+ * free. */
 static const char *option_words(Arena *arena, Option option) {
   StrBuf words = strbuf_new(arena);
   if (option == OPTION_MARCH) {
@@ -170,6 +172,7 @@ static const char *option_words(Arena *arena, Option option) {
   return words.text;
 }
 
+/* Whether the shell should complete file names. */
 static bool option_names_file(Option option) {
   const char *argument = option_table[option].argument;
   return strncmp(argument, "FILE", 4) == 0 || strncmp(argument, "FOLDER", 6) == 0;
@@ -211,6 +214,7 @@ static void add_bash_options(StrBuf *out) {
   }
 }
 
+/* bash splits --option=word at "=" into three words, so the option stands two words back. */
 static void document_bash(StrBuf *out) {
   strbuf_add(out, "# Completion of tfmc for bash; made by tfmc " TFM_VERSION " from its tables.\n"
                   "_tfmc() {\n"
@@ -241,7 +245,7 @@ static void document_bash(StrBuf *out) {
 
 // ---- completion in zsh ----
 
-/* A text within single quotes and brackets of _arguments. */
+/* Text within single quotes and brackets of an _arguments specification of zsh: both levels have special characters. */
 static void add_quoted(StrBuf *out, const char *text) {
   for (const char *c = text; *c; c++) {
     if (*c == '\'') {
@@ -253,6 +257,8 @@ static void add_quoted(StrBuf *out, const char *text) {
   }
 }
 
+/* "*" before an option lets it be completed again. `joint`: what stands between the option and its value, "=" or
+ * "+". */
 static void add_zsh_option(StrBuf *out, Option option, const char *spelling, const char *joint) {
   const OptionInfo *info = &option_table[option];
   bool takes = info->kind != KIND_FLAG;

@@ -20,12 +20,14 @@
 
 // ---- tfmc dump ----
 
+/* --stage was checked against the same table, so the search ends. */
 static const StageInfo *stage_of(const Options *options) {
   const StageInfo *stage = stage_table;
   while (!option_is(options, OPTION_STAGE, "graph", stage->name)) stage++;
   return stage;
 }
 
+/* Only the main file: what it includes can be dumped by itself. */
 static void print_ast(Session *session, StrBuf *text) {
   const ParsedProgram *program = model_parse(session);
   for (size_t i = 0; program && i < program->files.n; i++)
@@ -37,7 +39,8 @@ static void print_graph(const Session *session, StrBuf *text, Graph *graph) {
   else graph_print(text, graph);
 }
 
-/* What comes after the passes; of ragged sizes what is run for each item. NULL after an error. */
+/* The plan of a graph after its passes. Of a model with ragged sizes it is the plan of what runs for each item. NULL
+ * after an error. */
 static const Plan *plan_of(Session *session, Graph *graph) {
   graph_make_uniform(graph);
   const TargetInfo *target = host_choose_target(session, false);
@@ -51,6 +54,8 @@ static void print_plan(Session *session, StrBuf *text, Graph *graph, enum StageF
   else code_text(&session->diag, plan, form == FORM_ASM, text);
 }
 
+/* Says why the incremental form or its encoder is missing, with the calls that lead to the operation that prevents
+ * it. */
 static void refuse_part(Session *session, const Incremental *parts) {
   if (parts->step) {
     diag_error_at(&session->diag, "dump", DIAG_REQUIRED_FUSION,
@@ -63,7 +68,8 @@ static void refuse_part(Session *session, const Incremental *parts) {
     diag_note(&session->diag, frame->span, "in %s, called here", frame->name);
 }
 
-/* A part of the incremental form; NULL if there is none, with an error. */
+/* A part of the incremental form; NULL, with an error, if there is none. A graph stage runs no passes, which would
+ * print the report otherwise. */
 static Graph *find_part(Session *session, const Graph *graph, const StageInfo *stage) {
   const CompileRequest request = compile_request(session, NULL);
   const Derivation *derived = compile_derive(&request, graph);
@@ -102,6 +108,7 @@ void command_dump(Session *session) {
 
 enum { MAX_GRAPH_BYTES = 256 << 20 };
 
+/* The size of a pipe is not known, so it is read in pieces up to the limit. */
 static bool read_stdin(Session *session, StrBuf *text) {
   char piece[4096];
   size_t n;
@@ -149,7 +156,8 @@ void command_opt(Session *session) {
 
 extern char **environ;
 
-/* A file without a name that holds the text, at its beginning; -1 with errno set. */
+/* Returns a file without a name that holds the text, positioned at its beginning; -1 with errno set. Files and not
+ * pipes: `dot` reads everything before it writes, but a pipe in each direction could still block both. */
 static int file_of(const StrBuf *text) {
   char name[] = "/tmp/tfmc-XXXXXX";
   int fd = mkstemp(name);
@@ -187,6 +195,7 @@ static void read_all(int fd, StrBuf *text) {
   for (ssize_t n; (n = read(fd, piece, sizeof piece)) > 0;) strbuf_add_n(text, piece, (size_t)n);
 }
 
+/* Runs `dot` and takes its output only if it ended well; a picture that is cut off is worse than none. */
 static bool draw(Session *session, const StrBuf *text, StrBuf *picture) {
   StrBuf empty = strbuf_new(session->arena);
   int in = file_of(text), out = file_of(&empty), status = 0;
@@ -218,7 +227,7 @@ static Drawing *draw_stage(Session *session, Graph *graph) {
   return plan ? drawing_of_plan(plan) : NULL;
 }
 
-/* The time of a layout grows faster than the picture, and nobody can read one of more boxes than this. */
+/* The time of a layout grows faster than the picture, and nobody can read one with more boxes than this. */
 static bool is_readable(Session *session, uint32_t boxes) {
   enum { MOST_BOXES = 1500 };
   if (boxes <= MOST_BOXES) return true;

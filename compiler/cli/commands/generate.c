@@ -1,4 +1,9 @@
-/* tfmc generate: rows of tokens that a model writes, to a file or as JSON lines. */
+/* tfmc generate: rows of tokens that a generative model writes, to files or as JSON lines.
+ *
+ * In: a model with a generate block (or a library of one), weights, the inputs of its encoder, a prompt, the options
+ * of generation. Out: the rows and what was asked for with them; nothing is written before everything has been
+ * computed. Three ways lead to the logits of a step: the compiled decoder, the incremental form under the interpreter,
+ * and whole rows for each token; tests compare them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +20,7 @@
 
 typedef struct Generation {
   Session *session;
-  Graph *graph; /* its first output: the scores */
+  Graph *graph; /* its first output: the logits */
   ReturnedOutputs returned;
   WeightSource *weights;
   Scorer *scorer;
@@ -29,10 +34,11 @@ typedef struct Generation {
 
 // ---- before ----
 
-/* Outputs that the block does not name need not be computed; a library computes them all the same. Whole rows in place
- * of steps get the sums of their scores from the engine, as steps do; where there are no steps, here as in a library,
- * the loop sums. The incremental form is derived here, for the whole command. */
-static void keep_scores(Session *session, Graph *graph) {
+/* Only the output that the block names is computed, unless --return-output wants others later; a library computes all
+ * of its outputs. With --recompute the whole model gives the logsumexp as the steps would, so that the log
+ * probabilities have the same bits; where there are no steps, the loop sums, here as in a library. The incremental
+ * form is derived here, once for the whole command. */
+static void keep_logits(Session *session, Graph *graph) {
   if (session->library) return;
   size_t i = 0;
   while (strcmp(graph->outputs.items[i].name, graph->generate_output) != 0) i++;
@@ -40,9 +46,11 @@ static void keep_scores(Session *session, Graph *graph) {
   graph->outputs.n = 1;
   const CompileRequest request = compile_request(session, NULL);
   session->derived = compile_derive(&request, graph);
-  if (option_given(&session->options, OPTION_RECOMPUTE) && session->derived->parts.step) incremental_add_logsumexp(graph);
+  if (option_given(&session->options, OPTION_RECOMPUTE) && session->derived->parts.step)
+    incremental_add_logsumexp(graph);
 }
 
+/* The outputs for --return-output are read from the whole graph, before the others are cut off. */
 static bool load_graph(Generation *g) {
   Session *session = g->session;
   g->graph = model_load(session);
@@ -54,11 +62,12 @@ static bool load_graph(Generation *g) {
     return false;
   }
   if (!returned_outputs_read(session, g->graph, &g->returned)) return false;
-  keep_scores(session, g->graph);
+  keep_logits(session, g->graph);
   return true;
 }
 
-/* Outputs that are returned may need weights that the scores do not. */
+/* Outputs that are returned may need weights that the logits do not, so weights are opened for the graph with all
+ * outputs. */
 static bool load(Generation *g) {
   Session *session = g->session;
   if (!load_graph(g)) return false;
@@ -70,6 +79,8 @@ static bool load(Generation *g) {
 
 // ---- prompts ----
 
+/* Padding at the beginning of a decoder-only row is skipped, as other libraries do; the runtime checks lengths, so
+ * those out of range are passed on as they are. */
 static void read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm_prompts *prompts) {
   const Tensor *prompt = scorer->prompt, *given = scorer->prompt_lengths;
   int64_t n = prompt->dims[0], width = prompt->dims[1];
@@ -82,7 +93,7 @@ static void read_prompt(Session *session, const Scorer *scorer, int64_t pad, tfm
   *prompts = (tfm_prompts){n, width, prompt->data, lengths, padding};
 }
 
-/* What the rows start with: the input that grows, or the start token. */
+/* What the rows begin with: the decoder input if it was given, else the start token. */
 static bool make_prompts(Generation *g, int64_t start) {
   Session *session = g->session;
   const Scorer *scorer = g->scorer;
@@ -105,6 +116,7 @@ static bool make_prompts(Generation *g, int64_t start) {
   return true;
 }
 
+/* Everything that can be refused is refused here, before anything is compiled for generation. */
 static bool prepare(Generation *g) {
   GenerationSettings settings;
   if (!load(g) || !generation_settings_read(g->session, g->graph, g->scorer->is_decoder, &settings)) return false;
@@ -130,7 +142,7 @@ static tfm_status write_first_step(Generation *g, const tfm_generate_model *mode
   return tfm_generate_first_step(model, &g->prompts, &g->options, g->probabilities, error);
 }
 
-/* The tokens that a message speaks of need not be those that were given. */
+/* The tokens that a message about the decoder input names need not be the user's: the model may have chosen them. */
 static void note_tokens(Generation *g) {
   Diag *diag = &g->session->diag;
   const DiagMessage *newest = &diag->messages.items[diag->messages.n - 1];
@@ -140,7 +152,7 @@ static void note_tokens(Generation *g) {
               g->scorer->grows);
 }
 
-/* The model's own errors were reported when they were met. */
+/* Errors of the model were reported when they were met; those of the loop are reported here. */
 static void write_with(Generation *g, const tfm_generate_model *model) {
   tfm_error error;
   double begin = now();
@@ -162,7 +174,7 @@ static void generate_anew(Generation *g) {
   engine_destroy(g->scorer->engine);
 }
 
-/* The interpreter with what earlier positions gave. False: the model is not incremental. */
+/* The incremental form under the interpreter. False: the model is not incremental, or another engine was asked for. */
 static bool generate_by_steps(Generation *g) {
   Session *session = g->session;
   bool is_asked_for = !session->library && !option_given(&session->options, OPTION_RECOMPUTE) &&
@@ -185,6 +197,8 @@ static bool may_decode(const Session *session) {
          (session->library || option_is(&session->options, OPTION_ENGINE, "native", "native"));
 }
 
+/* The decoder makes room for all beams at once. The number is clamped for that alone: the loop refuses one that is out
+ * of range, with a message. */
 static void generate(Generation *g) {
   Session *session = g->session;
   if (generate_by_steps(g)) return;
@@ -207,6 +221,7 @@ static void generate(Generation *g) {
 
 // ---- after ----
 
+/* On stderr, since stdout has the tokens. The unit follows the time, so a small model does not take "0.000 s". */
 static void say_speed(const Generation *g) {
   const Options *options = &g->session->options;
   if (option_given(options, OPTION_QUIET) || option_is(options, OPTION_DIAGNOSTICS, "text", "json")) return;

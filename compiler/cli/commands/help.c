@@ -1,4 +1,7 @@
-/* tfmc help: what the tables of verbs, options and environment variables say, as text. */
+/* tfmc help: what the tables of verbs, options, environment variables and diagnostics say, as text.
+ *
+ * In: a verb, the code of a diagnostic, or nothing. Out: text on stdout. An unknown name is an error that suggests the
+ * nearest one. Nothing here is written by hand that a table knows. */
 #include "cli/help.h"
 
 #include <ctype.h>
@@ -27,8 +30,8 @@ void help_usage(StrBuf *out) {
     const VerbInfo *info = &verb_table[i];
     if (verb_is_listed(i)) strbuf_printf(out, "  %-8s %-20s %s\n", info->name, info->arguments, info->line);
   }
-  strbuf_add(out, "\n`tfmc help VERB` lists the options of a command; `tfmc help E0206` explains the messages with\n"
-                  "that code; `tfmc --version` says which version this is.\n\nExit codes:\n");
+  strbuf_add(out, "\n`tfmc help VERB` lists the options of a command; `tfmc help E0206` explains the message with\n"
+                  "that code; `tfmc --version` prints the version.\n\nExit codes:\n");
   for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++)
     strbuf_printf(out, "  %-15s %s\n", exit_codes[i].code, exit_codes[i].line);
   strbuf_add(out, "\nEnvironment:\n");
@@ -40,6 +43,7 @@ void help_usage(StrBuf *out) {
 
 enum { HELP_COLUMN = 30 };
 
+/* The help begins in column 30, or on a line of its own after a long spelling. */
 static void add_option(StrBuf *out, Option option) {
   const OptionInfo *info = &option_table[option];
   size_t begin = out->length;
@@ -50,7 +54,7 @@ static void add_option(StrBuf *out, Option option) {
   }
   while (out->length - begin < HELP_COLUMN) strbuf_add_char(out, ' ');
   strbuf_add(out, info->help);
-  if (info->kind == KIND_MANY) strbuf_add(out, "; more than once if need be");
+  if (info->kind == KIND_MANY) strbuf_add(out, "; may be repeated");
   strbuf_add_char(out, '\n');
 }
 
@@ -80,7 +84,7 @@ static const char *in_case(Arena *arena, const char *text, int (*convert)(int)) 
 /* "e0206", "W0215": a letter and digits. */
 static bool is_code(const char *text) { return isalpha((unsigned char)*text) && isdigit((unsigned char)text[1]); }
 
-/* Text in lines of at most 88 columns. */
+/* Text in lines of at most 88 columns, broken at spaces. A word that is longer stays whole. */
 static void add_paragraph(StrBuf *out, const char *text) {
   enum { COLUMNS = 88 };
   size_t column = 0;
@@ -106,6 +110,7 @@ static void add_lines(StrBuf *out, const char *margin, const char *text) {
   }
 }
 
+/* The model and the command of the example are what a test runs, so the example is certain to raise the diagnostic. */
 static void help_code(StrBuf *out, const DiagInfo *info) {
   strbuf_printf(out, "%s: %s\n\n", info->id, info->line);
   add_paragraph(out, info->explanation);

@@ -21,6 +21,7 @@ static void print_tensor(StrBuf *out, const Graph *graph, const char *name, cons
   strbuf_add_char(out, '\n');
 }
 
+/* Each ragged size has a second input with the lengths of the items. */
 static void print_ragged(StrBuf *out, const Graph *graph) {
   for (uint32_t i = 0; i < graph->sizes->n_symbols; i++)
     if (graph->ragged[i])
@@ -53,6 +54,7 @@ static void print_model(StrBuf *out, const Graph *graph, const NodeList *weights
   print_needed_weights(out, graph, weights, all);
 }
 
+/* The messages about what does not fit come from the same function as before a run. */
 static void check_file(Session *session, Graph *graph, StrBuf *out) {
   const char *path = option_text(&session->options, OPTION_WEIGHTS, NULL);
   WeightSet *set = path ? weight_set_open(session->arena, &session->diag, path) : NULL;
@@ -67,6 +69,7 @@ static void check_file(Session *session, Graph *graph, StrBuf *out) {
   weight_set_close(set);
 }
 
+/* -march is checked for its spelling alone, so that a command line for another machine can be tried here. */
 void command_check(Session *session) {
   if (option_given(&session->options, OPTION_MARCH) && !host_choose_target(session, false)) return;
   Graph *graph = model_load(session);
@@ -101,6 +104,7 @@ static void add_type(Arena *arena, FileTotals *totals, const StTensor *tensor) {
   total->bytes += tensor->end - tensor->begin;
 }
 
+/* Values are counted in the types that can be weights; ids have no special values. */
 static bool add_tensor(Session *session, FileTotals *totals, const WeightEntry *entry) {
   StCounts counts;
   add_type(session->arena, totals, entry->tensor);
@@ -112,12 +116,15 @@ static bool add_tensor(Session *session, FileTotals *totals, const WeightEntry *
   return true;
 }
 
+/* False after an error of reading. */
 static bool sum_up(Session *session, const WeightSet *set, FileTotals *totals) {
   for (size_t i = 0; i < set->entries.n; i++)
     if (!add_tensor(session, totals, &set->entries.items[i])) return false;
   return true;
 }
 
+/* What a person asks of a file: its tensors, how much of each type, whether anything in it is broken, and its
+ * metadata. */
 static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *totals) {
   strbuf_printf(out, "%s: %zu tensors in %zu file%s\n", set->path, set->entries.n, set->files.n,
                 set->files.n == 1 ? "" : "s");
@@ -174,11 +181,13 @@ static void tell_file(Session *session, StrBuf *out, const char *path) {
 
 // ---- a library ----
 
+/* "" if the object has no such text. */
 static const char *text_of(const json_t *object, const char *key) {
   const char *text = json_string_value(json_object_get(object, key));
   return text ? text : "";
 }
 
+/* The name in C is told where it differs: names of a model may be words that C reserves. */
 static void print_tensors(StrBuf *out, const char *title, const json_t *tensors) {
   strbuf_printf(out, "%s:\n", title);
   for (size_t i = 0; i < json_array_size(tensors); i++) {
@@ -235,6 +244,7 @@ static void print_weights(Session *session, StrBuf *out, const LibraryFile *libr
     strbuf_add_char(out, '\n');
 }
 
+/* The description as it lies in the library, without the source text, which is long and may be private. */
 static void print_library_json(StrBuf *out, const LibraryFile *library) {
   json_t *copy = json_deep_copy(library->description);
   json_object_del(copy, "source");
@@ -244,6 +254,7 @@ static void print_library_json(StrBuf *out, const LibraryFile *library) {
   json_decref(copy);
 }
 
+/* Reads the file; no code of the library is run. */
 static void tell_library(Session *session, StrBuf *out, const char *path) {
   LibraryFile *library = session->library = library_file_open(session->arena, &session->diag, path);
   if (!library) return;
@@ -262,6 +273,7 @@ static void tell_library(Session *session, StrBuf *out, const char *path) {
 
 // ---- packed weights ----
 
+/* Checks the whole file, not only its header: "whole" is what the user wants to know. */
 static void tell_packed(Session *session, StrBuf *out, const char *path) {
   tfm_weights_header header;
   tfm_error error;

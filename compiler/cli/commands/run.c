@@ -17,6 +17,7 @@
 
 // ---- tfmc run ----
 
+/* The number of outputs is read before the graph becomes the engine's. */
 static void run(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
   Tensor *outputs = ARENA_ARRAY(session->arena, Tensor, graph->outputs.n);
   Engine *engine = session_engine(session, graph, weights);
@@ -24,6 +25,7 @@ static void run(Session *session, Graph *graph, WeightSource *weights, const Eva
   engine_destroy(engine);
 }
 
+/* Files and names of outputs are checked first, since compiling a large model takes a while. */
 void command_run(Session *session) {
   if (!outputs_check_files(session)) return; /* known before anything is compiled */
   Graph *graph = model_load(session);
@@ -50,17 +52,21 @@ static Tolerance tolerance_of(const Options *options) {
   return (Tolerance){option_number(options, OPTION_ATOL, 1e-5), option_number(options, OPTION_RTOL, 1e-5)};
 }
 
+/* Every element fits a double exactly, so the comparison itself never rounds. */
 static double element(const Tensor *tensor, int64_t i) {
   if (tensor->dtype == DTYPE_F32) return (double)((const float *)tensor->data)[i];
   return tensor->dtype == DTYPE_I32 ? ((const int32_t *)tensor->data)[i] : ((const uint8_t *)tensor->data)[i];
 }
 
+/* |got - wanted| <= atol + rtol |wanted|, as numpy.allclose defines it; the expected value is what the tolerance is
+ * relative to. */
 static bool elements_agree(double got, double wanted, Tolerance tolerance) {
   if (got == wanted || (isnan(got) && isnan(wanted))) return true;
   return isfinite(wanted) && fabs(got - wanted) <= tolerance.absolute + tolerance.relative * fabs(wanted);
 }
 
-/* True if they agree; `difference` is set in both cases. */
+/* Returns whether they agree and sets `difference` in both cases. Integers and booleans are compared exactly, whatever
+ * the tolerance. */
 static bool tensors_agree(const Tensor *got, const Tensor *wanted, Tolerance tolerance, Difference *difference) {
   *difference = (Difference){0};
   difference->shape = got->dtype != wanted->dtype || got->rank != wanted->rank ||
@@ -114,6 +120,8 @@ typedef struct Verification {
   const EvalInputs *inputs;
 } Verification;
 
+/* Every engine gets a copy of the graph, since it rewrites what it is given; its outputs are copied before it goes.
+ * `kind` NULL: the engine that the command line chose. NULL after an error. */
 static Tensor *compute(const Verification *v, const EngineKind *kind) {
   Session *session = v->session;
   Graph *graph = graph_clone(session->arena, v->graph);
@@ -128,7 +136,7 @@ static Tensor *compute(const Verification *v, const EngineKind *kind) {
   return done ? outputs : NULL;
 }
 
-/* True if they agree. */
+/* Prints or reports how an output compares. True if they agree. */
 static bool compare(const Verification *v, const char *name, const Tensor *got, const Tensor *wanted) {
   Session *session = v->session;
   Difference difference;
@@ -147,6 +155,8 @@ static bool compare(const Verification *v, const char *name, const Tensor *got, 
 
 // ---- against a file ----
 
+/* A file may store an output in another type that converts exactly (I64 for ids, say); the first type of an output
+ * that fits is taken. */
 static bool read_expected(Session *session, const SafeTensors *file, const StTensor *tensor, Tensor *wanted) {
   DType dtype = DTYPE_F32;
   while (dtype < N_DTYPES && !can_convert(tensor->dtype, dtype)) dtype++;
@@ -165,6 +175,7 @@ static const Tensor *find_output(const Graph *graph, const Tensor *outputs, cons
   return NULL;
 }
 
+/* Only what the file holds is compared: a golden file need not have every output. */
 static void verify_file(const Verification *v, const SafeTensors *file) {
   Session *session = v->session;
   const Tensor *outputs = compute(v, NULL);
@@ -189,7 +200,7 @@ typedef struct Search {
   VEC(uint32_t) candidates; /* ids of operations that compute something */
 } Search;
 
-/* The value of node `id` alone; false if it cannot be computed. */
+/* Computes the value of node `id` alone, as the only output of a copy of the graph. False if it cannot be computed. */
 static bool value_of(const Search *s, const EngineKind *kind, uint32_t id, Tensor *value) {
   Diag own = diag_new(s->session->arena); /* an operation that cannot be computed alone is no error of the command */
   EngineSettings *settings = engine_settings(s->session);
@@ -215,6 +226,8 @@ static bool differs(const Search *s, uint32_t id, Difference *difference, Tensor
          !tensors_agree(got, wanted, tolerance_of(&s->session->options), difference);
 }
 
+/* Everything that is computed from inputs; what depends on weights alone is the same for all runs and is reached
+ * through its users. */
 static void list_candidates(Search *s) {
   graph_renumber(s->graph);
   for (const Node *node = s->graph->first; node; node = node->next)
@@ -222,8 +235,10 @@ static void list_candidates(Search *s) {
       vec_push(s->session->arena, &s->candidates, node->id);
 }
 
-/* Names the first operation of the graph, in the order of computation, whose value differs (a note to the newest
- * message). Each operation that is tried is compiled as an output of its own, fused with what stands before it. */
+/* Adds a note to the newest message: the first operation of the graph, in the order of computation, whose value
+ * differs. Each operation that is tried is compiled as an output of its own, fused with what stands before it. The
+ * search halves, which is right as long as a difference does not vanish again; if it does, the operation that is named
+ * still differs, but need not be the first. */
 static void report_first_difference(Session *session, Graph *graph, WeightSource *weights, const EvalInputs *inputs) {
   Search s = {.session = session, .graph = graph, .weights = weights, .inputs = inputs};
   list_candidates(&s);
@@ -252,6 +267,7 @@ static void report_first_difference(Session *session, Graph *graph, WeightSource
 
 // ---- against the reference interpreter ----
 
+/* The reference reads tensors by name, so packed weights do not serve it. */
 static void verify_reference(const Verification *v) {
   if (v->weights->is_packed) {
     option_error(&v->session->diag, OPTION_WEIGHTS,
