@@ -54,7 +54,7 @@ static inline int64_t keys_seen(const Attention *attention, const AttentionItem 
 void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot);
 /* The part of it between the two products: n scores from first_key on, in the strip, become weights; what the rows
- * gathered so far is scaled. False: nobody wants the sums of values. */
+ * gathered so far is scaled. False: the sums of values are not wanted. */
 bool attention_soften(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key,
                       int64_t n);

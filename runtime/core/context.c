@@ -21,6 +21,7 @@ enum {
   FIRST_SIZE = offsetof(tfm_context_options, log_user) + sizeof(void *) /* of the first version */
 };
 
+/* TFM_E_USAGE with this message. */
 static tfm_status refuse(tfm_error *error, const char *why) {
   return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "%s", why);
 }
@@ -52,7 +53,7 @@ static uint32_t deepest_check(const tfm_program *program) {
   return deepest;
 }
 
-/* Places the context's arrays behind it; returns the size of the block, or -1. */
+/* Places the context's arrays behind it and returns the size of the block; -1: it is too large to count. */
 static int64_t place_arrays(tfm_context *context, char *block) {
   const tfm_program *program = context->program;
   const int64_t steps = program->n_steps, values = (int64_t)program->n_inputs + program->n_outputs;
@@ -126,7 +127,8 @@ static void log_threads(const tfm_context *context, const Options *options) {
   options->log(options->log_user, message);
 }
 
-/* The pool may have fewer threads than the context asked for. The claims of those that are missing stay unused. */
+/* The pool may have fewer threads than the context asked for; the claims of those that are missing stay unused. NULL:
+ * no memory, or no pool. */
 static tfm_context *context_with_pool(const tfm_program *program, const void *weights, const Options *options) {
   tfm_context *context = context_new(program, &options->allocator, options->threads);
   if (!context) return NULL;
@@ -183,6 +185,7 @@ static tfm_status set_output_dims(tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
+/* For the kinds of steps that need none (steps.def). */
 int64_t no_scratch(const tfm_context *context, const tfm_step *step) {
   (void)context;
   (void)step;
@@ -210,7 +213,8 @@ int64_t context_scratch_bytes(const tfm_context *context) {
   return most;
 }
 
-/* Everything that depends on sizes alone, once their values are there. */
+/* What depends on sizes alone, once their values are known. Checks come first, so that an illegal size never reaches
+ * the planner. */
 static tfm_status plan_for_sizes(tfm_context *context, tfm_error *error) {
   tfm_status status = checks_hold(context, error);
   if (status) return status;

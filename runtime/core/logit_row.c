@@ -40,12 +40,12 @@ static inline Floats larger(Floats a, Floats b) {
 static inline Ints is_number(Floats x) { return x < (Floats){INFINITY, INFINITY, INFINITY, INFINITY}; }
 
 /* The largest of n logits, n a multiple of 16. `fine` is cleared in the lanes that met NaN or +inf. */
-static inline float max_of_lanes(const float *scores, int64_t n, Ints *fine) {
+static inline float max_of_lanes(const float *logits, int64_t n, Ints *fine) {
   const Floats none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
   Floats a = none, b = none, c = none, d = none;
   Ints all = *fine;
   for (int64_t i = 0; i < n; i += LANES) {
-    Floats w = load(scores + i), x = load(scores + i + 4), y = load(scores + i + 8), z = load(scores + i + 12);
+    Floats w = load(logits + i), x = load(logits + i + 4), y = load(logits + i + 8), z = load(logits + i + 12);
     all &= is_number(w) & is_number(x) & is_number(y) & is_number(z);
     a = larger(w, a), b = larger(x, b), c = larger(y, c), d = larger(z, d);
   }
@@ -57,48 +57,48 @@ static inline float max_of_lanes(const float *scores, int64_t n, Ints *fine) {
 }
 
 /* The logits behind the last whole group of lanes, one by one. */
-static float max_of_rest(const float *scores, int64_t n, float most, bool *fine) {
+static float max_of_rest(const float *logits, int64_t n, float most, bool *fine) {
   for (int64_t i = 0; i < n; i++) {
-    *fine &= scores[i] < INFINITY;
-    most = scores[i] > most ? scores[i] : most;
+    *fine &= logits[i] < INFINITY;
+    most = logits[i] > most ? logits[i] : most;
   }
   return most;
 }
 
 /* NaN never becomes a bound by itself (`larger` drops it), which is why `fine` is carried beside it. */
-bool row_scan(const float *scores, int64_t n, float *bounds) {
+bool row_scan(const float *logits, int64_t n, float *bounds) {
   const int64_t whole = n / ROW_BLOCK * ROW_BLOCK;
   Ints fine = {-1, -1, -1, -1};
-  for (int64_t i = 0; i < whole; i += ROW_BLOCK) *bounds++ = max_of_lanes(scores + i, ROW_BLOCK, &fine);
+  for (int64_t i = 0; i < whole; i += ROW_BLOCK) *bounds++ = max_of_lanes(logits + i, ROW_BLOCK, &fine);
   bool is_fine = fine[0] && fine[1] && fine[2] && fine[3];
-  if (whole < n) *bounds = max_of_rest(scores + whole, n - whole, -INFINITY, &is_fine);
+  if (whole < n) *bounds = max_of_rest(logits + whole, n - whole, -INFINITY, &is_fine);
   return is_fine;
 }
 
-bool row_peak(const float *scores, int64_t n, float *most) {
+bool row_peak(const float *logits, int64_t n, float *most) {
   const int64_t whole = n / LANES * LANES;
   Ints fine = {-1, -1, -1, -1};
-  *most = max_of_lanes(scores, whole, &fine);
+  *most = max_of_lanes(logits, whole, &fine);
   bool is_fine = fine[0] && fine[1] && fine[2] && fine[3];
-  *most = max_of_rest(scores + whole, n - whole, *most, &is_fine);
+  *most = max_of_rest(logits + whole, n - whole, *most, &is_fine);
   return is_fine;
 }
 
-float row_max(const float *scores, int64_t n) {
+float row_max(const float *logits, int64_t n) {
   float most;
-  row_peak(scores, n, &most);
+  row_peak(logits, n, &most);
   return most;
 }
 
-int64_t row_find(const float *scores, int64_t first, int64_t n, float least) {
+int64_t row_find(const float *logits, int64_t first, int64_t n, float least) {
   const Floats bound = {least, least, least, least};
   for (; first + LANES <= n; first += LANES) {
-    const float *at = scores + first;
+    const float *at = logits + first;
     const Ints some =
         (load(at) >= bound) | (load(at + 4) >= bound) | (load(at + 8) >= bound) | (load(at + 12) >= bound);
     if (some[0] | some[1] | some[2] | some[3]) break;
   }
-  while (first < n && !(scores[first] >= least)) first++;
+  while (first < n && !(logits[first] >= least)) first++;
   return first;
 }
 
@@ -127,18 +127,18 @@ static inline Floats exp_of(Floats x) {
 }
 
 /* The rest of fewer than WIDTH logits goes through one vector that is filled up with -inf, whose exp is 0. */
-double row_exp(const float *scores, int64_t n, float most, float *weights) {
+double row_exp(const float *logits, int64_t n, float most, float *weights) {
   Doubles sum = {0};
   Floats x;
   int64_t i = 0;
   for (; i + WIDTH <= n; i += WIDTH) {
-    memcpy(&x, scores + i, sizeof x);
+    memcpy(&x, logits + i, sizeof x);
     x = exp_of(x - most);
     memcpy(weights + i, &x, sizeof x);
     sum += __builtin_convertvector(x, Doubles);
   }
   x = (Floats){-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-  for (int64_t k = i; k < n; k++) x[k - i] = scores[k];
+  for (int64_t k = i; k < n; k++) x[k - i] = logits[k];
   x = exp_of(x - most);
   for (int64_t k = i; k < n; k++) weights[k] = x[k - i];
   sum += __builtin_convertvector(x, Doubles);
@@ -147,7 +147,7 @@ double row_exp(const float *scores, int64_t n, float most, float *weights) {
 
 /* Up to 32 numbers of a lane are summed in f32, then lanes and blocks in f64: that bounds the error of a sum over a
  * whole vocabulary to that of 32 additions. */
-double row_exp_sum(const float *scores, int64_t n, float most) {
+double row_exp_sum(const float *logits, int64_t n, float most) {
   enum { BLOCK = 512 };
   double total = 0;
   const int64_t whole = n / LANES * LANES;
@@ -155,14 +155,14 @@ double row_exp_sum(const float *scores, int64_t n, float most) {
     const int64_t end = block + BLOCK < whole ? block + BLOCK : whole;
     Floats a = {0}, b = {0}, c = {0}, d = {0};
     for (int64_t i = block; i < end; i += LANES) {
-      a += exp_of(load(scores + i) - most);
-      b += exp_of(load(scores + i + 4) - most);
-      c += exp_of(load(scores + i + 8) - most);
-      d += exp_of(load(scores + i + 12) - most);
+      a += exp_of(load(logits + i) - most);
+      b += exp_of(load(logits + i + 4) - most);
+      c += exp_of(load(logits + i + 8) - most);
+      d += exp_of(load(logits + i + 12) - most);
     }
     const Doubles sum = __builtin_convertvector((a + b) + (c + d), Doubles);
     total += (sum[0] + sum[1]) + (sum[2] + sum[3]);
   }
   float weights[LANES];
-  return total + row_exp(scores + whole, n - whole, most, weights);
+  return total + row_exp(logits + whole, n - whole, most, weights);
 }

@@ -18,16 +18,16 @@ static inline int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_B
 static inline int64_t row_words(int64_t n) { return (n + 63) / 64; }
 
 /* bounds[b]: the largest logit of block b. False: a logit is NaN or +inf, and the bounds have no meaning. */
-bool row_scan(const float *scores, int64_t n, float *bounds);
+bool row_scan(const float *logits, int64_t n, float *bounds);
 /* *most: the largest logit, -inf if there is none. False: a logit is NaN or +inf. */
-bool row_peak(const float *scores, int64_t n, float *most);
+bool row_peak(const float *logits, int64_t n, float *most);
 /* The first token from `first` on whose logit is at least `least`; n: there is none. */
-int64_t row_find(const float *scores, int64_t first, int64_t n, float least);
-float row_max(const float *scores, int64_t n); /* -inf if there is none */
-/* weights[i] = exp(scores[i] - most) for most >= all of them, in place if weights == scores; below exp(-85) it is 0.
+int64_t row_find(const float *logits, int64_t first, int64_t n, float least);
+float row_max(const float *logits, int64_t n); /* -inf if there is none */
+/* weights[i] = exp(logits[i] - most) for most >= all of them, in place if weights == logits; below exp(-85) it is 0.
  * Returns the sum, in double. */
-double row_exp(const float *scores, int64_t n, float most, float *weights);
+double row_exp(const float *logits, int64_t n, float most, float *weights);
 /* The sum alone: in another order than that of row_exp, so the two may differ in the last bits. */
-double row_exp_sum(const float *scores, int64_t n, float most);
+double row_exp_sum(const float *logits, int64_t n, float most);
 
 #endif

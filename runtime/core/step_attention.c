@@ -338,7 +338,8 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
 
 // ---- units ----
 
-/* All strips at once, unless some saw other keys and somebody asks which, or saw none. */
+/* All strips at once, unless the weights are an output, which need the keys that each strip saw, or some strip saw no
+ * key. */
 static void finish_chunk(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
                          const AttentionItem *item, const Strips *all, int64_t first, int64_t end) {
   int64_t first_row = strip_row(all, first);

@@ -57,6 +57,7 @@ struct tfm_pool {
   } workers[];
 };
 
+/* Monotonic: spinning must not depend on a clock that is set. */
 static int64_t now_ns(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -65,6 +66,7 @@ static int64_t now_ns(void) {
 
 // ---- waiting ----
 
+/* Sleeps while the word has this value; may return early, so the caller looks again. */
 static void futex_wait(const void *word, uint32_t value) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
@@ -82,9 +84,10 @@ static bool is_time_to_sleep(const Pool *pool, unsigned looks, int64_t *start) {
   return false;
 }
 
-/* Waits for a run that has another count than `seen`. Any other count is later: comparing by size would take a count that
- * is far ahead for one of the past, and a worker that many runs in a row do not need can fall behind by any number. The
- * count has 54 bits and never comes round. The futex compares the low half, which lies first (little-endian). */
+/* Waits for a run that has another count than `seen`. Any other count is later: comparing by size would take a count
+ * that is far ahead for one of the past, and a worker that many runs in a row do not need can fall behind by any
+ * number. The count has 54 bits and never comes round. The futex compares the low half, which lies first
+ * (little-endian). */
 static uint64_t wait_for_signal(Pool *pool, uint64_t seen) {
   int64_t start = 0;
   uint64_t signal;
@@ -210,6 +213,7 @@ Pool *pool_create(int32_t threads, int64_t spin_ns, const tfm_allocator *allocat
 
 int32_t pool_threads(const Pool *pool) { return pool->n_threads; }
 
+/* Acquire: what the run before wrote to the pool is visible. */
 bool pool_claim(Pool *pool) {
   return pool_alive(pool) && !atomic_exchange_explicit(&pool->claimed, true, memory_order_acquire);
 }

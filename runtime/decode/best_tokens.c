@@ -1,5 +1,9 @@
-/* In: tiles of logits, while they are near. Out: the best tokens of each row, the logits of tokens that are set apart,
- * and the logsumexp of the row. best_tokens.h says why no matrix of logits is written. */
+/* The best tokens of a run: which programs allow the search, the search in each unit, and putting the threads' results
+ * together.
+ *
+ * In: tiles of logits. Out: the best tokens of each row, the logits of tokens that are set apart, and the logsumexp of
+ * the row. best_tokens.h says why no matrix of logits is written. Refused are only programs of another form
+ * (best_create); logits that are NaN or +inf are reported in the result. */
 #include "best_tokens.h"
 
 #include <math.h>
@@ -7,7 +11,7 @@
 #include "logit_row.h"
 #include "steps.h"
 
-// ---- whether a decoding has it ----
+// ---- which programs allow it ----
 
 enum {
   MOST_VOCAB = 1 << 20, /* beyond, units of a run would have to be coarser than a consumer's are */
@@ -16,6 +20,8 @@ enum {
   OWN_BITS = 63         /* outputs from this number on share a bit of tfm_step.serves */
 };
 
+/* The bit of an output in tfm_step.serves; 0: it shares its bit with others, so that nothing can be concluded from
+ * it. */
 static uint64_t output_bit(uint32_t output) { return output < OWN_BITS ? (uint64_t)1 << output : 0; }
 
 /* Whether the size is the product of these two of the run-time sizes; TFM_NONE counts as one. */
@@ -32,6 +38,7 @@ static bool is_product(const tfm_program *program, tfm_size size, uint32_t a, ui
   return has_a && has_b;
 }
 
+/* Whether the size is this constant. */
 static bool is_number(const tfm_program *program, tfm_size size, int64_t number) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   if (polynomial->n_terms == 0) return number == 0;
@@ -39,8 +46,8 @@ static bool is_number(const tfm_program *program, tfm_size size, int64_t number)
   return polynomial->n_terms == 1 && term->degree == 0 && term->coefficient == number;
 }
 
-/* Whether the step writes all scores, row after row. */
-static bool writes_scores(const tfm_decoding *decoding, const tfm_step *step) {
+/* Whether the step writes exactly the logits, row after row without gaps. */
+static bool writes_logits(const tfm_decoding *decoding, const tfm_step *step) {
   if (step->kind != TFM_STEP_GEMM) return false;
   const tfm_program *program = decoding->step;
   const tfm_gemm_step *gemm = &program->gemms[step->index];
@@ -49,41 +56,43 @@ static bool writes_scores(const tfm_decoding *decoding, const tfm_step *step) {
          is_product(program, gemm->rows, decoding->rows, decoding->kept);
 }
 
+/* The bit of the output with the logsumexp; 0: the program has none. */
 static uint64_t sums_bit(const tfm_decoding *decoding) {
   return decoding->logsumexp == TFM_NONE ? 0 : output_bit(decoding->logsumexp);
 }
 
-/* The last step that the scores need, TFM_NONE if it isn't a product that gives them; steps behind it that read them
- * are for the sums alone, because a step serves what its readers serve. */
+/* The last step that the logits need, TFM_NONE if it is not a product that writes them. Steps behind it that read the
+ * logits are for the logsumexp alone, because a step serves what its readers serve. */
 static uint32_t find_product(const tfm_decoding *decoding) {
   const tfm_program *program = decoding->step;
-  const uint64_t scores = output_bit(decoding->logits);
-  if (decoding->vocab > MOST_VOCAB || !scores) return TFM_NONE;
+  const uint64_t logits = output_bit(decoding->logits);
+  if (decoding->vocab > MOST_VOCAB || !logits) return TFM_NONE;
   for (uint32_t i = program->n_steps; i-- > 0;) {
     const uint64_t serves = program->steps[i].serves;
-    if (!(serves & scores)) continue;
-    return !(serves & ~(scores | sums_bit(decoding))) && writes_scores(decoding, &program->steps[i]) ? i : TFM_NONE;
+    if (!(serves & logits)) continue;
+    return !(serves & ~(logits | sums_bit(decoding))) && writes_logits(decoding, &program->steps[i]) ? i : TFM_NONE;
   }
   return TFM_NONE;
 }
 
-/* The next step from *step on that is for the sums and reduces the scores along the tokens; NULL: there is none. */
+/* The next step from *step on that serves the logsumexp alone and reduces the logits along the tokens; NULL: there is
+ * none. */
 static const tfm_row_step *next_reduction(const tfm_decoding *decoding, uint32_t *step) {
   const tfm_program *program = decoding->step;
   while (*step < program->n_steps) {
     const tfm_step *candidate = &program->steps[(*step)++];
     if (candidate->serves != sums_bit(decoding) || candidate->kind != TFM_STEP_ROW) continue;
     const tfm_row_step *row = &program->rows[candidate->index];
-    const tfm_operand *scores = &program->operands[row->first_operand + 1];
-    if (row->reduce == 1 && row->n_operands > 1 && scores->space == TFM_SPACE_OUTPUT &&
-        scores->index == decoding->logits)
+    const tfm_operand *logits = &program->operands[row->first_operand + 1];
+    if (row->reduce == 1 && row->n_operands > 1 && logits->space == TFM_SPACE_OUTPUT &&
+        logits->index == decoding->logits)
       return row;
   }
   return NULL;
 }
 
-/* The sums are log(sum(exp(scores - m))) + m: the first reduction gives m, the second, which reads it, the sum. NULL:
- * they are computed in another way. */
+/* The program computes log(sum(exp(logits - m))) + m: the first reduction gives m, the second, which reads it, the
+ * sum. The kernel of the second is used on the columns of a unit. NULL: the logsumexp is computed in another way. */
 static tfm_row_kernel find_exponentials(const BestSearch *search, const tfm_context *context) {
   uint32_t step = search->consumer.step;
   const tfm_operand *operands = context->program->operands;
@@ -96,30 +105,34 @@ static tfm_row_kernel find_exponentials(const BestSearch *search, const tfm_cont
 
 // ---- the search ----
 
+/* The order of the result: the larger logit, then the lower token. It is total, so the result does not depend on the
+ * order in which tokens are seen. */
 static bool is_better(tfm_best_token a, tfm_best_token b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-/* Puts a token that is better than the last of the n best among them. */
+/* Puts a token that is better than the last of the n best into its place among them. */
 static void insert(tfm_best_token *best, int64_t n, tfm_best_token token) {
   int64_t place = n - 1;
   for (; place > 0 && is_better(token, best[place - 1]); place--) best[place] = best[place - 1];
   best[place] = token;
 }
 
-/* Moves the scores of tokens [first, first + n) that are set apart to where the caller wants them. */
-static void set_apart(const uint64_t *apart, float *scores, float *c, int64_t first, int64_t n) {
+/* Moves the logits of tokens in [first, first + n) that are set apart to where the caller wants them. -inf takes their
+ * place, so that they are not among the best. */
+static void set_apart(const uint64_t *apart, float *logits, float *c, int64_t first, int64_t n) {
   for (int64_t word = first / 64; word * 64 < first + n; word++) {
     for (uint64_t left = apart[word]; left; left &= left - 1) {
       const int64_t token = word * 64 + __builtin_ctzll(left), column = token - first;
       if (column < 0 || column >= n) continue;
-      scores[token] = c[column];
+      logits[token] = c[column];
       c[column] = -INFINITY;
     }
   }
 }
 
-/* Takes what is good enough of the scores of tokens [first, first + n); none is greater than `most`. */
+/* Takes what is good enough of the logits of tokens [first, first + n), of which none is greater than `most`. Most
+ * units have nothing that is, and cost one comparison. */
 static void take_row(tfm_best_token *best, int64_t n_best, const float *c, int64_t first, int64_t n, float most) {
   tfm_best_token *last = &best[n_best - 1];
   if (!(most >= last->logit)) return;
@@ -129,11 +142,12 @@ static void take_row(tfm_best_token *best, int64_t n_best, const float *c, int64
   }
 }
 
-/* The place of a unit among the numbers of its first row; those of the next row follow `units` further on. */
+/* The position of a unit among the numbers of its first row; those of the next row follow `units` further on. */
 static float *numbers_at(const BestSearch *search, float *numbers, const GemmUnit *unit) {
   return numbers + unit->first_row * search->units + unit->first_column / search->columns;
 }
 
+/* The sum of exp(logit - most) of each row of the unit, by the kernel of the program itself. */
 static void sum_exponentials(const BestSearch *search, float *c, int64_t stride, const GemmUnit *unit) {
   const int64_t bytes = sizeof *c, next = search->units * bytes;
   int32_t faults = 0; /* there can't be any */
@@ -144,6 +158,8 @@ static void sum_exponentials(const BestSearch *search, float *c, int64_t stride,
   search->exponentials(&args);
 }
 
+/* Called by several threads, each with units of its own. The sum comes before tokens are set apart, since it includes
+ * them. */
 static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, int64_t stride, const GemmUnit *unit) {
   const BestSearch *search = (const BestSearch *)consumer;
   const tfm_best_call *call = search->call;
@@ -164,6 +180,8 @@ static void take_unit(const GemmConsumer *consumer, int32_t thread, float *c, in
 
 // ---- a decoder's ----
 
+/* Units have so many columns that a block of rows of them stays in the second-level cache, and there are enough units
+ * for the threads. Their columns depend on the vocabulary alone, never on the number of threads. */
 bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_context *context) {
   *search = (BestSearch){.consumer = {.step = find_product(decoding), .take = take_unit}, .decoding = decoding};
   if (search->consumer.step == TFM_NONE || !(search->exponentials = find_exponentials(search, context))) return false;
@@ -192,7 +210,7 @@ void best_begin(BestSearch *search, const tfm_best_call *call, const int64_t *me
       search->found[thread * search->stride * call->n_best + i] = (tfm_best_token){-INFINITY, TFM_NO_TOKEN};
 }
 
-/* Of a row with these numbers, at least one above -inf. Overwrites them. */
+/* log(sum(exp)) of a row from the numbers of its units, at least one of which is above -inf. Overwrites `most`. */
 static float logsumexp(float *most, const float *sums, int64_t units, float greatest) {
   double sum = 0;
   row_exp(most, units, greatest, most);
@@ -201,6 +219,7 @@ static float logsumexp(float *most, const float *sums, int64_t units, float grea
   return (float)((double)greatest + log(sum));
 }
 
+/* Merges the lists of the threads; each is in order, so the first that is not good enough ends it. */
 static void end_row(const BestSearch *search, int64_t row, int32_t threads) {
   const tfm_best_call *call = search->call;
   const int64_t n = call->n_best, member = search->members[row], place = row * search->units;

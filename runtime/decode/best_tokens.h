@@ -1,8 +1,9 @@
 /* The best tokens of each row in place of a matrix of logits, with the logsumexp of the row for beam search.
  *
- * The product that computes the logits hands over its tiles while they are still in cache. Each thread keeps the best
- * tokens that it saw, so no matrix is written. It makes no difference which thread had which tile: of equal logits the
- * lowest token wins, and sums are taken over units, whose columns are always the same, and added in one order. */
+ * In: tiles of logits, which the product hands over while they are still in cache. Out: what a tfm_best_call asks for.
+ * Each thread keeps the best tokens that it saw, so no matrix is written: for a vocabulary of 50,000 that saves
+ * writing and reading 200 kB per row. Which thread had which tile makes no difference: of equal logits the lowest
+ * token wins, and sums are taken over units, whose columns are always the same, and added in one order. */
 #ifndef TFM_RUNTIME_BEST_TOKENS_H
 #define TFM_RUNTIME_BEST_TOKENS_H
 
@@ -10,16 +11,16 @@
 #include "allocate.h"
 #include "tfm/generate.h"
 
-enum { MOST_BEST = 32 }; /* tokens of a row */
+enum { MOST_BEST = 32 }; /* tokens of a row; an insertion into more would cost more than writing the logits */
 
 typedef struct BestSearch {
   GemmConsumer consumer; /* the first member: it knows where the rest is */
   const tfm_decoding *decoding;
-  tfm_row_kernel exponentials; /* of a unit's rows: the sum of exp(score - most) */
+  tfm_row_kernel exponentials; /* of a unit's rows: the sum of exp(logit - most) */
   int64_t columns, units;      /* columns of a unit; units of a row */
   tfm_best_token *found;     /* [threads][rows][n_best]: of each row of a run, by each thread, the best first */
   int64_t stride;            /* rows that there is room for */
-  float *most, *sums;        /* [rows][units]: the largest score, NaN if one is NaN or +inf; the sum */
+  float *most, *sums;        /* [rows][units]: the largest logit, NaN if one is NaN or +inf; the sum */
   const tfm_best_call *call; /* of this run */
   const int64_t *members;    /* which row of the call each row of the run is */
 } BestSearch;
@@ -28,9 +29,10 @@ typedef struct BestSearch {
  * searched. They can if one step writes exactly the logits, no other step reads them except for their sums, and the
  * program computes these sums as a largest logit and a sum of exponentials. */
 bool best_create(BestSearch *search, const tfm_decoding *decoding, const tfm_context *context);
-/* Room for runs of at most so many rows; threads 0: none. */
+/* Makes room for runs of at most `rows` rows by `threads` threads; threads 0: none. */
 void best_place(BestSearch *search, Layout *layout, int64_t rows, int32_t threads);
-/* Before and after a run of `rows` rows with as many threads as there may be. */
+/* Before and after a run of `rows` rows by at most `threads` threads. members[i] is the row of the call that row i of
+ * the run is. After best_end the call holds the results of these rows. */
 void best_begin(BestSearch *search, const tfm_best_call *call, const int64_t *members, int64_t rows, int32_t threads);
 void best_end(BestSearch *search, int64_t rows, int32_t threads);
 

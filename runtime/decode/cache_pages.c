@@ -9,12 +9,15 @@
 
 // ---- the pool ----
 
+/* A multiple of ALIGNMENT, so that each page begins on a cache line. */
 int64_t cache_page_bytes(int64_t floats) {
   return round_up(floats * (int64_t)sizeof(float) + (int64_t)sizeof(PageTail), ALIGNMENT);
 }
 
+/* Two arrays of n_pages numbers: reference counts and free pages. */
 int64_t page_pool_array_bytes(int64_t n_pages) { return 2 * round_up(n_pages * (int64_t)sizeof(uint32_t), ALIGNMENT); }
 
+/* Pages that were cleared in the same memory stay cleared, so a new batch in it touches nothing again. */
 void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays) {
   if (pool->memory != memory || pool->page_bytes != page_bytes) pool->n_cleared = 0;
   pool->memory = memory;
@@ -29,6 +32,7 @@ static uint32_t page_number(const PagePool *pool, const void *page) {
   return (uint32_t)(((const char *)page - pool->memory) / pool->page_bytes);
 }
 
+/* Pages that were given back come first: their memory is there already. */
 void *page_take(PagePool *pool) {
   bool fresh = pool->n_free == 0;
   uint32_t number = fresh ? (uint32_t)pool->n_touched++ : pool->free_pages[--pool->n_free];
@@ -65,6 +69,7 @@ void page_list_cut(PagePool *pool, PageList *list, int64_t length) {
   while (list->n > n) page_drop(pool, list->pages[--list->n]);
 }
 
+/* Only the last page of a list can be shared and still have room: pages before it are full and never written again. */
 void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wanted) {
   int64_t last = length / TFM_CACHE_PAGE;
   if (wanted > length && last < list->n && page_is_shared(pool, list->pages[last])) {
@@ -78,6 +83,7 @@ void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wa
 
 // ---- writing ----
 
+/* The exponent has all bits set: infinite or NaN. */
 static bool is_infinite(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -90,6 +96,8 @@ static float read_float(const char *source) {
   return x;
 }
 
+/* Keys are stored [columns][TFM_CACHE_PAGE], so each column is on a cache line of its own; fetching all lines first
+ * hides the time that memory takes. */
 static void write_keys(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
                        int64_t position_stride, int64_t column_stride) {
   float *target = slice->page + slice->cache->offset + column * TFM_CACHE_PAGE + slice->first;
@@ -99,6 +107,7 @@ static void write_keys(const PageSlice *slice, int64_t column, int64_t columns, 
       target[position] = read_float(source + position * position_stride);
 }
 
+/* Values are stored [TFM_CACHE_PAGE][columns]. Several threads may mark one page, always with the same value. */
 static void write_values(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
                          int64_t position_stride, int64_t column_stride) {
   float *target = slice->page + slice->cache->offset + slice->first * slice->cache->columns + column;

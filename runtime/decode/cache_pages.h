@@ -1,7 +1,8 @@
-/* Pages of caches: a pool of equal blocks of memory, counted by who refers to them; and what is written into pages.
+/* Pages of caches: a pool of equal blocks of memory with reference counts, lists of pages, and writing into pages.
  *
- * All memory is there from the beginning, so taking a page cannot fail as long as no more references are asked for
- * than the pool has pages: pages that several lists share are counted once in the pool, and once in each list. */
+ * The decoder owns the memory; the pool only hands it out. Taking a page cannot fail as long as no more references are
+ * asked for than the pool has pages: pages that several lists share are counted once in the pool, and once in each
+ * list. One thread at a time may change a pool; page_write may be called by several threads for different pages. */
 #ifndef TFM_RUNTIME_CACHE_PAGES_H
 #define TFM_RUNTIME_CACHE_PAGES_H
 
@@ -13,14 +14,14 @@ typedef struct PagePool {
   char *memory;
   int64_t memory_bytes, page_bytes; /* page_bytes: a multiple of 64 */
   int64_t n_pages, n_free, n_touched; /* n_touched: pages from here on were not taken since the pool was placed */
-  int64_t n_cleared;         /* pages from here on were never taken in this memory; NULL for `memory` forgets them */
+  int64_t n_cleared;       /* pages from here on were never taken in this memory; setting `memory` to NULL resets it */
   uint32_t *references;    /* of each page */
-  uint32_t *free_pages;    /* the first n_free: pages that were given back */
+  uint32_t *free_pages;    /* the first n_free of them: numbers of pages that were given back */
 } PagePool;
 
-/* What lies behind the numbers of a page of caches. */
+/* What follows the numbers of a page. */
 typedef struct PageTail {
-  _Atomic uint32_t has_infinite; /* a value that is infinite or no number was written to it once */
+  _Atomic uint32_t has_infinite; /* an infinite value or NaN was written to the page; never cleared but with the page */
 } PageTail;
 
 /* Bytes of a page of `floats` numbers and its tail. */
@@ -29,24 +30,25 @@ static inline PageTail *page_tail(float *page, int64_t floats) { return (PageTai
 
 /* Bytes of the arrays of a pool of n pages; pool_place puts them at `arrays`. */
 int64_t page_pool_array_bytes(int64_t n_pages);
-/* Nothing is taken then. The memory is not touched. */
+/* Starts a pool in this memory: no page is taken. The memory is not touched. */
 void page_pool_place(PagePool *pool, char *memory, int64_t page_bytes, int64_t n_pages, char *arrays);
 
-/* A page with one reference. What was never taken before is zero (numbers that are nearly 0 would make tiles slow), the
- * rest is as it was left. */
+/* Returns a page with one reference. A page that was never taken before is filled with zeroes, because random memory
+ * may hold subnormal numbers, which make tiles slow; any other has its old contents. */
 void *page_take(PagePool *pool);
 void page_keep(PagePool *pool, const void *page); /* one more reference */
 void page_drop(PagePool *pool, const void *page); /* one less */
 bool page_is_shared(const PagePool *pool, const void *page);
 
-/* The lists of rows: `pages` has room for all that a row can have. */
+/* The pages of a row, in order; `pages` has room for all that a row can have. */
 typedef struct PageList {
   float **pages;
   int64_t n;
 } PageList;
 
-void page_list_copy(PagePool *pool, PageList *list, const PageList *from); /* what was in `list` is not given back */
-/* Pages for `length` positions remain. */
+/* `list` becomes a copy of `from` that shares its pages. What was in `list` is not given back. */
+void page_list_copy(PagePool *pool, PageList *list, const PageList *from);
+/* Keeps the pages of the first `length` positions and gives the others back. */
 void page_list_cut(PagePool *pool, PageList *list, int64_t length);
 /* Makes the positions from `length` to `wanted` writable: a shared page among them is replaced by a copy. */
 void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wanted);
@@ -58,7 +60,8 @@ typedef struct PageSlice {
   int64_t floats;       /* of a page */
   int64_t first, n;     /* positions in the page */
 } PageSlice;
-/* Writes columns [column, column + columns), `source` being the first of them at the first position. */
+/* Writes columns [column, column + columns) of the slice's positions. `source` is the first column at the first
+ * position; strides are in bytes. */
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride);
 

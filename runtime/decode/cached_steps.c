@@ -28,6 +28,7 @@ typedef struct Append {
   int64_t blocks, columns;          /* all axes of columns but the last, as one; the last */
 } Append;
 
+/* Sizes of the step. A row writes `fresh` positions, which may begin and end in the middle of a page. */
 static Append append_of(const tfm_context *context, const tfm_step *step) {
   const tfm_append_step *info = &context->program->appends[step->index];
   Append a = {.step = info,
@@ -42,6 +43,7 @@ static Append append_of(const tfm_context *context, const tfm_step *step) {
   return a;
 }
 
+/* The positions of one row that lie in one page, for all columns. */
 static void write_unit(const tfm_context *context, const Append *a, int64_t row, int64_t page) {
   const tfm_append_step *info = a->step;
   int64_t first = greatest_of(a->past, page * TFM_CACHE_PAGE);
@@ -65,6 +67,7 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   }
 }
 
+/* Writes the new positions; units are divided evenly, since all cost the same. */
 static void append(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   Append a = append_of(context, step);
@@ -94,7 +97,7 @@ typedef struct Cached {
   int64_t group, strips; /* items that read the same columns; strips of a group */
 } Cached;
 
-/* Items that stand side by side and read the same keys and values: the last batch axes along which both stand still. */
+/* Neighbouring items that read the same keys and values: the last batch axes along which the strides of both are 0. */
 static int64_t group_of(const tfm_context *context, const tfm_attention_step *step) {
   int64_t group = 1;
   for (int axis = step->rank - 3; axis >= 1; axis--) {
@@ -106,13 +109,16 @@ static int64_t group_of(const tfm_context *context, const tfm_attention_step *st
   return group;
 }
 
-/* Rows go together if a tile can walk from one to the next: as it walks from query to query. */
+/* Rows can be the rows of one tile if the step from row to row is the step from query to query, which the tile
+ * knows. */
 static bool rows_can_gang(const Attention *a) {
   int axis = a->step->rank - 2;
   return a->queries == 1 && !a->weights && a->q->strides[0] == a->q->strides[axis] &&
          a->c->strides[0] == a->c->strides[axis];
 }
 
+/* Sizes of the step and how it is cut: rows into gangs, heads into groups that read the same columns, and both into
+ * parts only where there are too few units for the threads. Gangs shrink before that. */
 static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
   Cached c = {.a = attention_describe(context, step)};
   const tfm_attention_step *info = c.a.step;
@@ -139,6 +145,7 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
 
 enum { STRIP_FLOATS = TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE };
 
+/* The same for all sizes: keys and values are read in their pages, so only one strip and its state are needed. */
 static int64_t scratch_bytes(void) {
   return (STRIP_FLOATS + 3 * CHUNK_ROWS) * (int64_t)sizeof(float);
 }
@@ -169,11 +176,12 @@ static int64_t column_of(const tfm_context *context, const tfm_attention_step *s
   return column;
 }
 
+/* The list of pages of a row of the step: its own, or that of its source. */
 static float *const *pages_of(const tfm_context *context, const tfm_cache *cache, int64_t row) {
   return cache->of_encoder ? context->decoding.caches->source[row] : context->decoding.caches->own[row];
 }
 
-/* Rows [row, row + rows) of the step, and the group that begins with the item. */
+/* The lists of rows [row, row + rows) of the step, and where the columns of the group's head begin in a page. */
 static void find_pages(const tfm_context *context, const Cached *c, int64_t row, int64_t rows, int64_t item,
                        Pages *pages) {
   pages->lists = rows;
@@ -201,6 +209,7 @@ typedef struct Strip {
   int64_t seen;             /* keys that its last row may see */
 } Strip;
 
+/* Addresses and padding of one item; keys and values are in pages. */
 static AttentionItem item_at(const tfm_context *context, const Attention *a, int64_t number) {
   return (AttentionItem){.number = number,
                          .limit = attention_last_key(context, a, number),
@@ -209,7 +218,8 @@ static AttentionItem item_at(const tfm_context *context, const Attention *a, int
                          .weights = a->weights ? attention_address(context, a, a->weights, number) : NULL};
 }
 
-/* The values of a head in one page are many short rows, which no hardware fetches ahead. */
+/* The values of a head in one page are many short rows, which no hardware fetches ahead: they are fetched while the
+ * scores are computed. */
 static void fetch_values(const Cached *c, const float *values, int64_t n) {
   for (int64_t position = 0; position < n; position++, values += c->values->columns)
     for (int64_t column = 0; column < c->a.step->e; column += LINE_FLOATS) __builtin_prefetch(values + column);
@@ -220,6 +230,7 @@ static float *const *list_of(float *const *const *lists, const Pages *pages, int
   return lists[pages->lists == 1 ? 0 : row];
 }
 
+/* Scores of a block of keys, page by page. Rows that read the same page are one tile. */
 static void score_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
                         const Strip *strip, int64_t block, int64_t n) {
   const tfm_attention_step *step = c->a.step;
@@ -240,6 +251,7 @@ static void score_pages(const Walker *walker, const Cached *c, const AttentionSc
   }
 }
 
+/* c += weights * values, page by page, as one chain. A page that ever held an infinite value takes the exact tiles. */
 static void add_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
                       const Strip *strip, int64_t block, int64_t n) {
   const tfm_attention_step *step = c->a.step;
@@ -277,6 +289,7 @@ static void finish_scores(const Walker *walker, const Cached *c, const Attention
                  strip->item.number + i * c->per_row, 1, first_key, n);
 }
 
+/* The chain of a block: scores, score expression, softmax, sums of values. */
 static void run_block(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
                       const Strip *strip, int64_t block) {
   int64_t first_key = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, strip->seen - first_key);
@@ -325,8 +338,8 @@ static void run_chunk(const Walker *walker, const Cached *c, const AttentionScra
                      strips[i].seen);
 }
 
-/* How many rows of the step, from `row` on, have anything in common: what rows share is their beginning, or a
- * source. */
+/* How many rows of the step, from `row` on, share their first page: rows share their beginning or their source, so
+ * rows that do not share the first page share nothing. */
 static int64_t rows_akin(const tfm_context *context, const Cached *c, int64_t row, int64_t end) {
   if (c->a.keys <= 0) return end - row;
   float *const *first = pages_of(context, c->keys, row);
@@ -352,6 +365,7 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
   }
 }
 
+/* Attention over cached keys and values. Units are claimed, because rows differ in what is near. */
 static void attention(Walker *walker, const tfm_step *step) {
   Cached c = cached_of(walker->context, step, walker->threads);
   if (c.a.items <= 0 || c.a.queries <= 0) return;

@@ -13,7 +13,7 @@
 #include "fp_mode.h"
 #include "steps.h"
 
-/* A decoder without contexts. */
+/* A decoder without contexts: one block for the struct and the two arrays that depend on the program alone. */
 static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocator *allocator) {
   int64_t head = round_up(sizeof(tfm_decoder), ALIGNMENT);
   int64_t inputs = round_up((int64_t)sizeof(StepInput) * decoding->step->n_inputs, ALIGNMENT);
@@ -30,7 +30,7 @@ static tfm_decoder *new_decoder(const tfm_decoding *decoding, const tfm_allocato
   return decoder;
 }
 
-/* The source program works with the threads of the step. */
+/* The encoder program works with the threads of the step: the two never run at the same time. */
 static tfm_status create_contexts(tfm_decoder *decoder, const void *encoder_weights, const void *step_weights,
                                   const tfm_context_options *options, tfm_error *error) {
   tfm_status status = tfm_context_create(decoder->decoding->step, step_weights, options, &decoder->step, error);
@@ -74,6 +74,8 @@ void tfm_decoder_destroy(tfm_decoder *decoder) {
   release(&allocator, decoder, decoder->bytes);
 }
 
+/* Both contexts, since the call that is under way may be in either; the flag of the other is cleared by its next
+ * call. */
 void tfm_decoder_cancel(tfm_decoder *decoder) {
   if (!decoder) return;
   tfm_context_cancel(decoder->source);
@@ -94,18 +96,20 @@ int64_t tfm_decoder_items(const tfm_decoder *decoder) { return decoder && decode
 
 // ---- memory ----
 
+/* "no memory for WHAT". */
 static tfm_status no_memory(tfm_error *error, const char *what) {
   return tfm_refuse(error, TFM_E_NOMEM, "no memory for %s", what);
 }
 
 // ---- the rows ----
 
-/* n rows of at most RUN_TOKENS / n tokens each, or of one. */
+/* The most tokens of a run: n rows of at most RUN_TOKENS / n tokens each, or of one. */
 static int64_t most_run_tokens(const tfm_decoder *decoder) {
   int64_t length = least_of(RUN_TOKENS, decoder->max_length), rows = least_of(RUN_TOKENS, decoder->max_rows);
   return greatest_of(decoder->max_rows, least_of(RUN_TOKENS, rows * length));
 }
 
+/* Called twice, to learn the size and to place. Two lists of pages for each row: its own and that of the spare row. */
 static void place_tables(tfm_decoder *decoder, Layout *layout) {
   int64_t rows = decoder->max_rows, pages = decoder->own_pages.n_pages, vocab = decoder->decoding->vocab;
   char *own_arrays, *flat_arrays;
@@ -127,7 +131,7 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   ARRAY(decoder->model_rows, rows);
   ARRAY(decoder->tokens, most_run_tokens(decoder));
   ARRAY(decoder->logsumexp, rows);
-  ARRAY(decoder->scores, rows > 1 ? rows * vocab : 0);
+  ARRAY(decoder->logits, rows > 1 ? rows * vocab : 0);
 #undef ARRAY
   const int32_t threads = decoder->step->decoding.consumer ? decoder->step->threads : 0;
   best_place(&decoder->best, layout, least_of(rows, RUN_TOKENS), threads);
@@ -142,12 +146,14 @@ static void place_tables(tfm_decoder *decoder, Layout *layout) {
   }
 }
 
+/* Whether a row writes any cache into pages of its own. */
 static bool has_own_pages(const tfm_decoding *decoding) {
   for (uint32_t i = 0; i < decoding->step->n_caches; i++)
     if (!decoding->step->caches[i].of_encoder) return true;
   return false;
 }
 
+/* Twice the flat blocks of all rows: while a step is under way each row has its old caches and the next ones. */
 static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
   int64_t rows = decoder->max_rows, bytes, flat;
   decoder->pages_per_row = has_own_pages(decoder->decoding) ? ceil_div(decoder->longest, TFM_CACHE_PAGE) : 0;
@@ -169,6 +175,7 @@ static tfm_status reserve_rows(tfm_decoder *decoder, tfm_error *error) {
 
 // ---- the runs ----
 
+/* Makes room in the step's context for `together` runs of these sizes that end at the longest row. */
 static tfm_status reserve_run(tfm_decoder *decoder, const SourceGroup *group, int64_t rows, int64_t fresh, int64_t kept,
                               int64_t together, tfm_error *error) {
   fresh = least_of(fresh, group->longest);
@@ -181,8 +188,8 @@ static tfm_status reserve_one(tfm_decoder *decoder, SourceGroup *group, int64_t 
   return reserve_run(decoder, group, 1, 1, 1, 1, error);
 }
 
-/* The longest row of at most max_length that the checks of the model allow: a longer one is refused when it is
- * there. */
+/* The longest row of at most max_length that the checks of the model allow, by halving. Checks such as `length <=
+ * max_positions` are monotonic in the length; a step refuses a longer row with the message of the check. */
 static tfm_status find_longest(tfm_decoder *decoder, SourceGroup *group, tfm_error *error) {
   tfm_status status = reserve_one(decoder, group, decoder->max_length, error);
   if (status != TFM_E_INPUT) return status;
@@ -198,7 +205,8 @@ static tfm_status find_longest(tfm_decoder *decoder, SourceGroup *group, tfm_err
   return least ? TFM_OK : status;
 }
 
-/* No more runs than rows go together; for a cache that is the same tensor for all rows there is one place. */
+/* No more runs than rows can go in lockstep. A cache that is one tensor for all rows has one place, so only one run at
+ * a time can write it. */
 static int64_t most_together(const tfm_decoder *decoder) {
   const tfm_decoding *decoding = decoder->decoding;
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
@@ -206,6 +214,8 @@ static int64_t most_together(const tfm_decoder *decoder) {
   return decoder_has_rows(decoder) ? least_of(MOST_TOGETHER, decoder->max_rows) : 1;
 }
 
+/* Contexts of lockstep runs are kept from batch to batch; each begins its part of a buffer at a multiple of ALIGNMENT,
+ * for which spare_bytes is reserved. */
 static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
   decoder->most_together = most_together(decoder);
   decoder->step->memory.spare_bytes = decoder->most_together > 1 ? decoder->most_together * ALIGNMENT : 0;
@@ -216,8 +226,9 @@ static tfm_status make_contexts(tfm_decoder *decoder, tfm_error *error) {
   return TFM_OK;
 }
 
-/* Rows of a buffer grow with rows, new tokens, or both; their product is bounded, so the most is at an end. What does
- * not grow with them, each of several runs together has once. */
+/* A buffer grows with rows, with new tokens, or with both; their product is bounded by RUN_TOKENS, so every buffer is
+ * largest in one of three runs: one row of many tokens, all rows, or the most runs in lockstep. What does not grow
+ * with them, each lockstep run has once. */
 static tfm_status reserve_runs(tfm_decoder *decoder, const SourceGroup *group, tfm_error *error) {
   int64_t rows = decoder_has_rows(decoder) ? decoder->max_rows : 1, n = decoder->most_together;
   tfm_status status = reserve_run(decoder, group, 1, RUN_TOKENS, greatest_of(LEAST_KEPT, rows), 1, error);
@@ -227,7 +238,7 @@ static tfm_status reserve_runs(tfm_decoder *decoder, const SourceGroup *group, t
   return status;
 }
 
-/* Bytes that a row of the group takes of each tensor at most: in the run of one row that ends at the longest. */
+/* Bytes that a row of the group takes of each tensor, at most: in the run of one row that ends at the longest. */
 static tfm_status measure_row(tfm_decoder *decoder, const SourceGroup *group, tfm_error *error) {
   const tfm_decoding *decoding = decoder->decoding;
   decoder_set_symbols(decoder, group, 1, group->longest - 1, 1, 1);
@@ -243,7 +254,7 @@ static tfm_status measure_row(tfm_decoder *decoder, const SourceGroup *group, tf
   return status;
 }
 
-/* All caches that are tensors, of any row. */
+/* Offsets of the caches that are tensors in the flat block of a row, sized for the largest of all groups. */
 static tfm_status place_flat(tfm_decoder *decoder, tfm_error *error) {
   Layout flat = {0};
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++) {
@@ -255,12 +266,14 @@ static tfm_status place_flat(tfm_decoder *decoder, tfm_error *error) {
   return flat.bytes >= 0 ? TFM_OK : no_memory(error, "the longest row");
 }
 
+/* The three steps depend on the longest row, which the first finds. */
 static tfm_status reserve_group(tfm_decoder *decoder, SourceGroup *group, tfm_error *error) {
   tfm_status status = find_longest(decoder, group, error);
   if (!status) status = reserve_runs(decoder, group, error);
   return status ? status : measure_row(decoder, group, error);
 }
 
+/* An error of a ragged batch names the first item of the group. */
 static tfm_status reserve_groups(tfm_decoder *decoder, bool are_ragged, tfm_error *error) {
   decoder->longest = 0;
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
@@ -274,7 +287,7 @@ static tfm_status reserve_groups(tfm_decoder *decoder, bool are_ragged, tfm_erro
   return place_flat(decoder, error);
 }
 
-/* Room for the tensors of the largest run. */
+/* Room for the tensors of the largest run. An input that all rows share needs staging only if it is a cache. */
 static void place_staging(tfm_decoder *decoder, Layout *layout) {
   const tfm_decoding *decoding = decoder->decoding;
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++) {
@@ -299,6 +312,7 @@ static tfm_status reserve_staging(tfm_decoder *decoder, tfm_error *error) {
 
 // ---- beginning ----
 
+/* Bounds keep all later products of sizes within 64 bits. */
 static tfm_status check_begin(const tfm_decoder *decoder, int64_t max_rows, int64_t max_length, tfm_error *error) {
   if (!decoder) return tfm_refuse(error, TFM_E_USAGE, "the decoder is a null pointer");
   if (max_rows < 0 || max_rows > TFM_DECODER_MOST || max_length < 1 || max_length > TFM_DECODER_MOST)
@@ -307,6 +321,7 @@ static tfm_status check_begin(const tfm_decoder *decoder, int64_t max_rows, int6
   return TFM_OK;
 }
 
+/* Everything that can be refused or can lack memory comes before the first computation. */
 static tfm_status begin(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
   tfm_status status = sources_bind(decoder, inputs, error);
   if (!status) status = make_contexts(decoder, error);
@@ -337,7 +352,7 @@ tfm_status tfm_decoder_begin(tfm_decoder *decoder, const tfm_value *inputs, int6
 
 // ---- a decoder as the model of tfm_generate ----
 
-/* The rows of a first call join anew. */
+/* The rows of a first call replace all rows of the batch before. */
 static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
   decoder_forget_rows(decoder);
   tfm_status status = TFM_OK;
@@ -345,13 +360,15 @@ static tfm_status start_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tf
   return status;
 }
 
+/* The first call of a generation has no parents. */
 static bool is_first_call(const tfm_step_rows *rows) {
   for (int64_t i = 0; i < rows->n; i++)
     if (rows->parents[i] >= 0) return false;
   return true;
 }
 
-/* The decoder's rows become those of the call; the tokens that they have not got yet are in decoder->model_rows. */
+/* The decoder's rows become those of the call. decoder->model_rows gets the tokens that they do not have yet: usually
+ * one each. */
 static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows, tfm_error *error) {
   if (!decoder->begun) return decoder_check_row(decoder, 0, error);
   tfm_status status = is_first_call(rows) ? start_rows(decoder, rows, error)
@@ -363,11 +380,11 @@ static tfm_status continue_rows(tfm_decoder *decoder, const tfm_step_rows *rows,
   return status;
 }
 
-static tfm_status model_scores(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp,
+static tfm_status model_logits(void *user, const tfm_step_rows *rows, float *logits, float *logsumexp,
                                tfm_error *error) {
   tfm_decoder *decoder = user;
   tfm_status status = continue_rows(decoder, rows, error);
-  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, scores, logsumexp, error);
+  return status ? status : tfm_decoder_step(decoder, rows->n, decoder->model_rows, 1, logits, logsumexp, error);
 }
 
 static tfm_status model_best(void *user, const tfm_step_rows *rows, const tfm_best_call *call, tfm_error *error) {
@@ -381,6 +398,7 @@ typedef struct SharedWork {
   void *context;
 } SharedWork;
 
+/* The floating-point mode is the runtime's in every thread, so that sums have the same bits. */
 static void do_part(void *argument, PoolMember *member) {
   const SharedWork *shared = argument;
   uint64_t fp_mode = fp_mode_enter();
@@ -401,7 +419,7 @@ static void model_share(void *user, void (*work)(void *context, int64_t part, in
 tfm_generate_model tfm_decoder_model(tfm_decoder *decoder) {
   return (tfm_generate_model){.vocab = decoder->decoding->vocab,
                               .user = decoder,
-                              .logits = model_scores,
+                              .logits = model_logits,
                               .gives_logsumexp = decoder->decoding->logsumexp != TFM_NONE,
                               .share = model_share,
                               .best = decoder->step->decoding.consumer ? model_best : NULL,

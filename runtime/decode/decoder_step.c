@@ -26,6 +26,7 @@ tfm_status decoder_check_row(const tfm_decoder *decoder, int64_t row, tfm_error 
   return tfm_refuse(error, TFM_E_INPUT, "there is no row %lld", (long long)row);
 }
 
+/* Gives a flat block back, if there is one. */
 static void drop_flat(tfm_decoder *decoder, char **flat) {
   if (*flat) page_drop(&decoder->flat_pages, *flat);
   *flat = NULL;
@@ -43,7 +44,7 @@ void decoder_forget_rows(tfm_decoder *decoder) {
     if (decoder->rows[i].exists) forget_row(decoder, &decoder->rows[i]);
 }
 
-/* A source program that does not count sources has one, which all items share. */
+/* An encoder program that does not count its sources has one, which all items share. */
 static tfm_status read_item(const tfm_decoder *decoder, int64_t item, int64_t *read, tfm_error *error) {
   bool counted = decoder->source && decoder->decoding->encoder_rows != TFM_NONE;
   if (item < 0 || (counted && item >= decoder->items))
@@ -90,6 +91,7 @@ static tfm_status check_parents(const tfm_decoder *decoder, int64_t n, const int
   return status;
 }
 
+/* Whether the rows stay as they are: usual in greedy decoding, and worth no copies. */
 static bool nothing_moves(const tfm_decoder *decoder, int64_t n, const int64_t *parents) {
   for (int64_t i = 0; i < n; i++)
     if (parents[i] != i) return false;
@@ -98,8 +100,8 @@ static bool nothing_moves(const tfm_decoder *decoder, int64_t n, const int64_t *
   return true;
 }
 
-/* Copies refer to the pages of their parents; who writes first to a page that others have too gets a copy of it, so the
- * last child goes on with its parent's own. */
+/* Copies refer to the pages of their parents. A row that writes to a page which others have too gets a copy of it; the
+ * last row that has it writes in place. */
 tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *parents, tfm_error *error) {
   tfm_status status = check_parents(decoder, n, parents, error);
   if (status) return status;
@@ -123,7 +125,8 @@ tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *p
 
 // ---- forgetting ----
 
-/* Of a cache that is a tensor with `past` positions, the first `length` are kept: [outer][past][inner] bytes. */
+/* Keeps the first `length` positions of a cache that is a tensor [outer][past][inner]; strides are in bytes. memmove,
+ * because `to` may be `from`: each part moves towards the front. */
 static void cut_flat(const tfm_decoder *decoder, uint32_t input, char *to, const char *from, int64_t past,
                      int64_t length) {
   const tfm_tensor_info *info = &decoder->decoding->step->inputs[input];
@@ -141,6 +144,8 @@ static void cut_flat(const tfm_decoder *decoder, uint32_t input, char *to, const
     memmove(to + i * length * inner, from + i * past * inner, (size_t)(length * inner));
 }
 
+/* Dims of a cache with `past` positions are needed, so the sizes of the row are set first. A block that other rows
+ * share is replaced by one of its own. */
 static tfm_status truncate_flat(tfm_decoder *decoder, DecoderRow *row, int64_t length, tfm_error *error) {
   decoder_set_symbols(decoder, group_of_row(decoder, row), 1, row->length, 1, 1);
   tfm_status status = context_set_symbols(decoder->step, decoder->symbols, error);
@@ -174,27 +179,27 @@ int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row) {
 
 // ---- cutting a call into runs ----
 
-typedef struct Together { /* runs that will be executed together */
+typedef struct Together { /* runs that are collected for lockstep */
   const int64_t *members;
   int64_t rows, tokens, n;
   DecoderRun runs[MOST_TOGETHER];
 } Together;
 
-// ---- tokens and scores ----
+// ---- tokens and logits ----
 
-/* Whether these members' scores lie side by side. */
+/* Whether the logits of these members are neighbours in the caller's memory, so that a run can write them there. */
 static bool side_by_side(const int64_t *members, int64_t n) {
   for (int64_t i = 1; i < n; i++)
     if (members[i] != members[0] + i) return false;
   return true;
 }
 
-/* Where the caller wants the scores after `number` of the last tokens of a member. */
+/* Where the caller wants the numbers after token `number` of the last `kept` tokens of a member; NULL: not wanted. */
 static float *place_of(const DecoderCall *call, float *array, int64_t width, int64_t member, int64_t number) {
   return array ? array + (member * call->kept + number) * width : NULL;
 }
 
-/* The tokens of a run, from number `done` of each of its rows on. */
+/* Puts the rows of a run and their tokens from number `done` on into the decoder's arrays. */
 static void collect_tokens(tfm_decoder *decoder, const DecoderCall *call, const DecoderRun *run, int64_t done) {
   for (int64_t i = 0; i < run->rows; i++) {
     decoder->run_rows[run->first + i] = decoder_row_of(decoder, call, run->members[i]);
@@ -203,14 +208,15 @@ static void collect_tokens(tfm_decoder *decoder, const DecoderCall *call, const 
   }
 }
 
-/* What the caller wants of a run whose scores begin `before` rows of scores into `scores` and `logsumexp`. */
-static void want(const DecoderCall *call, DecoderRun *run, float *scores, float *logsumexp, int64_t before,
+/* Says what the caller wants of a run whose first logits are row `before` of `logits` and `logsumexp`. */
+static void want(const DecoderCall *call, DecoderRun *run, float *logits, float *logsumexp, int64_t before,
                  int64_t vocab) {
-  if (call->scores) run->scores = scores + before * vocab;
+  if (call->logits) run->logits = logits + before * vocab;
   if (call->logsumexp) run->logsumexp = logsumexp + before;
   run->best = call->best;
 }
 
+/* Copies numbers that were computed in order to where the caller wants those of each member. */
 static void spread(const DecoderCall *call, const int64_t *members, int64_t n, float *array, const float *from,
                    int64_t width) {
   if (!array) return;
@@ -219,33 +225,36 @@ static void spread(const DecoderCall *call, const int64_t *members, int64_t n, f
            (size_t)(call->kept * width) * sizeof *from);
 }
 
-/* Executes runs that give the scores after the last call->kept tokens of their rows. */
-static tfm_status run_with_scores(tfm_decoder *decoder, const DecoderCall *call, Together *together, tfm_error *error) {
+/* Executes runs that give the logits after the last call->kept tokens of their rows, straight into the caller's memory
+ * where these are neighbours there. */
+static tfm_status run_with_logits(tfm_decoder *decoder, const DecoderCall *call, Together *together, tfm_error *error) {
   const int64_t *members = together->members, vocab = decoder->decoding->vocab;
   bool direct = side_by_side(members, together->rows);
-  float *scores = direct ? place_of(call, call->scores, vocab, members[0], 0) : decoder->scores;
+  float *logits = direct ? place_of(call, call->logits, vocab, members[0], 0) : decoder->logits;
   float *logsumexp = direct ? place_of(call, call->logsumexp, 1, members[0], 0) : decoder->logsumexp;
   for (int64_t i = 0; i < together->n && call->kept; i++) {
     DecoderRun *run = &together->runs[i];
-    want(call, run, scores, logsumexp, run->first * call->kept, vocab);
+    want(call, run, logits, logsumexp, run->first * call->kept, vocab);
   }
   tfm_status status = decoder_run(decoder, together->runs, together->n, error);
   if (status || direct || !call->kept) return status;
-  spread(call, members, together->rows, call->scores, decoder->scores, vocab);
+  spread(call, members, together->rows, call->logits, decoder->logits, vocab);
   spread(call, members, together->rows, call->logsumexp, decoder->logsumexp, 1);
   return TFM_OK;
 }
 
-// ---- runs together ----
+// ---- lockstep runs ----
 
+/* Executes the collected runs in lockstep and empties the collection. */
 static tfm_status run_together(tfm_decoder *decoder, const DecoderCall *call, Together *together, tfm_error *error) {
   if (!together->n) return TFM_OK;
   for (int64_t i = 0; i < together->n; i++) collect_tokens(decoder, call, &together->runs[i], 0);
-  tfm_status status = run_with_scores(decoder, call, together, error);
+  tfm_status status = run_with_logits(decoder, call, together, error);
   together->n = together->rows = together->tokens = 0;
   return status;
 }
 
+/* Whether another run can join the collection: bounded runs, tokens (workspace) and rows of logits. */
 static bool has_room(const tfm_decoder *decoder, const DecoderCall *call, const Together *together, int64_t rows,
                      int64_t fresh) {
   if (!together->n) return true;
@@ -253,7 +262,7 @@ static bool has_room(const tfm_decoder *decoder, const DecoderCall *call, const 
          (together->rows + rows) * call->kept <= decoder->max_rows;
 }
 
-/* A run of rows that get all their tokens at once. */
+/* Adds a run of rows that get all their tokens at once. The first run of a collection may be any size. */
 static void add_run(const tfm_decoder *decoder, const DecoderCall *call, Together *together, const int64_t *members,
                     int64_t rows) {
   const DecoderRow *row = decoder_row_of(decoder, call, members[0]);
@@ -273,8 +282,8 @@ static void add_run(const tfm_decoder *decoder, const DecoderCall *call, Togethe
 
 // ---- long beginnings ----
 
-/* Tokens [done, done + fresh) of rows that all have the same number of them. Of several rows, all scores that are
- * wanted are of one chunk. */
+/* Tokens [done, done + fresh) of rows that all have the same number of them. Of several rows, all logits that are
+ * wanted come from one chunk; of one row they may come from several. */
 static tfm_status run_chunk(tfm_decoder *decoder, const DecoderCall *call, const int64_t *members, int64_t n,
                             int64_t done, int64_t fresh, tfm_error *error) {
   const int64_t end = done + fresh, vocab = decoder->decoding->vocab;
@@ -290,14 +299,14 @@ static tfm_status run_chunk(tfm_decoder *decoder, const DecoderCall *call, const
                       .fresh = fresh,
                       .kept = greatest_of(1, kept)};
   collect_tokens(decoder, call, run, done);
-  if (kept && kept == call->kept) return run_with_scores(decoder, call, &chunk, error);
+  if (kept && kept == call->kept) return run_with_logits(decoder, call, &chunk, error);
   if (kept)
-    want(call, run, place_of(call, call->scores, vocab, *members, number),
+    want(call, run, place_of(call, call->logits, vocab, *members, number),
          place_of(call, call->logsumexp, 1, *members, number), 0, vocab);
   return decoder_run(decoder, run, 1, error);
 }
 
-/* The first chunk is the shorter one, so that the last has all the scores. */
+/* The first chunk is the shorter one, so that the last has all the logits that are wanted. */
 static tfm_status run_chunks(tfm_decoder *decoder, const DecoderCall *call, const int64_t *members, int64_t n,
                              tfm_error *error) {
   int64_t most = decoder_chunk(n), total = call->rows[members[0]].n_tokens, done = 0;
@@ -309,13 +318,15 @@ static tfm_status run_chunks(tfm_decoder *decoder, const DecoderCall *call, cons
 
 // ---- the call ----
 
+/* Rows that can be in one run: equal lengths, equal numbers of new tokens, sources of equal sizes. */
 static bool alike(const tfm_decoder *decoder, const DecoderCall *call, int64_t a, int64_t b) {
   const DecoderRow *row = decoder_row_of(decoder, call, a), *other = decoder_row_of(decoder, call, b);
   return row->length == other->length && call->rows[a].n_tokens == call->rows[b].n_tokens &&
          group_of_row(decoder, row) == group_of_row(decoder, other);
 }
 
-/* Puts the rows of the call into decoder->members, each followed by all that are like it. */
+/* Puts the rows of the call into decoder->members, each followed by all that are like it. Quadratic in the rows of a
+ * call, of which there are few. */
 static void order_members(tfm_decoder *decoder, const DecoderCall *call) {
   int64_t n = 0;
   for (int64_t i = 0; i < call->n; i++) decoder->done[i] = 0;
@@ -329,7 +340,8 @@ static void order_members(tfm_decoder *decoder, const DecoderCall *call) {
   }
 }
 
-/* How many members, from the first on, are one run: with several, its scores are all of one chunk. */
+/* How many members, from the first on, are one run. With several logits per row, all of them must come from one
+ * chunk. */
 static int64_t run_size(const tfm_decoder *decoder, const DecoderCall *call, const int64_t *members, int64_t most) {
   if (!decoder_has_rows(decoder)) return 1;
   int64_t n = 1;
@@ -339,7 +351,8 @@ static int64_t run_size(const tfm_decoder *decoder, const DecoderCall *call, con
   return greatest_of(1, least_of(n, decoder->max_rows / call->kept));
 }
 
-/* Executes a checked call of rows whose pages have room. */
+/* Executes a checked call whose rows have room in their pages. Short runs are collected and go in lockstep; long
+ * beginnings are cut into chunks and go alone. */
 static tfm_status run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error) {
   Together together = {.n = 0};
   tfm_status status = TFM_OK;
@@ -360,13 +373,14 @@ static tfm_status run_call(tfm_decoder *decoder, const DecoderCall *call, tfm_er
 
 // ---- checking a call ----
 
-/* A row that is longer than the model allows: its own check says so. */
+/* A row that is longer than the model allows: the model's own check gives the message. */
 static tfm_status refuse_length(tfm_decoder *decoder, const SourceGroup *group, int64_t length, tfm_error *error) {
   decoder_set_symbols(decoder, group, 1, length - 1, 1, 1);
   tfm_status status = context_set_shapes(decoder->step, decoder->symbols, error);
   return status ? status : tfm_refuse(error, TFM_E_INPUT, "a row of %lld tokens is too long", (long long)length);
 }
 
+/* One row of the call: it exists, is named once, gets tokens, and stays within the length that there is room for. */
 static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, int64_t kept, tfm_error *error) {
   tfm_status status = decoder_check_row(decoder, part->row, error);
   if (status) return status;
@@ -376,7 +390,7 @@ static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, 
   if (part->n_tokens < 1) return tfm_refuse(error, TFM_E_INPUT, "row %lld gets no tokens", number);
   if (!part->tokens) return tfm_refuse(error, TFM_E_USAGE, "the tokens of row %lld are a null pointer", number);
   if (kept > part->n_tokens)
-    return tfm_refuse(error, TFM_E_INPUT, "row %lld gets %lld tokens: there are no scores after the last %lld", number,
+    return tfm_refuse(error, TFM_E_INPUT, "row %lld gets %lld tokens: there are no logits after the last %lld", number,
                           (long long)part->n_tokens, (long long)kept);
   if (part->n_tokens > decoder->max_length - row->length)
     return tfm_refuse(error, TFM_E_INPUT, "row %lld has %lld tokens and gets %lld: there is room for %lld", number,
@@ -387,12 +401,13 @@ static tfm_status check_part(tfm_decoder *decoder, const tfm_decoder_row *part, 
   return TFM_OK;
 }
 
+/* in_call marks rows that were seen, so that a row which is named twice is found; all marks are cleared again. */
 static tfm_status check_call(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error) {
   if (!decoder || !decoder->begun) return decoder_check_row(decoder, 0, error);
-  if (call->n < 0 || call->kept < 0) return tfm_refuse(error, TFM_E_INPUT, "a number of rows or scores is negative");
+  if (call->n < 0 || call->kept < 0) return tfm_refuse(error, TFM_E_INPUT, "a number of rows or logits is negative");
   if (call->n && !call->rows) return tfm_refuse(error, TFM_E_USAGE, "the rows are a null pointer");
   if (call->logsumexp && decoder->decoding->logsumexp == TFM_NONE)
-    return tfm_refuse(error, TFM_E_USAGE, "this model gives no sums of exponentials");
+    return tfm_refuse(error, TFM_E_USAGE, "this model gives no logsumexp");
   tfm_status status = TFM_OK;
   int64_t checked = 0;
   for (; checked < call->n && !status; checked++) {
@@ -408,10 +423,13 @@ static tfm_status check_call(tfm_decoder *decoder, const DecoderCall *call, tfm_
 
 // ---- success and failure ----
 
+/* Gives a flat block back, if there is one. */
 static void drop(tfm_decoder *decoder, char *flat) {
   if (flat) page_drop(&decoder->flat_pages, flat);
 }
 
+/* On success the row has its new tokens and caches; on failure the pages beyond its old length are given back. What
+ * was written in its last page behind the length has no meaning. */
 static void finish_row(tfm_decoder *decoder, DecoderRow *row, int64_t n_tokens, bool succeeded) {
   if (succeeded) {
     row->length += n_tokens;
@@ -426,6 +444,7 @@ static void finish_row(tfm_decoder *decoder, DecoderRow *row, int64_t n_tokens, 
   row->next_flat = NULL;
 }
 
+/* Pages are made writable before the runs, by one thread; then nothing in the runs changes the pools. */
 static tfm_status take_step(tfm_decoder *decoder, const DecoderCall *call, tfm_error *error) {
   tfm_status status = check_call(decoder, call, error);
   if (status) return status;
@@ -441,9 +460,9 @@ static tfm_status take_step(tfm_decoder *decoder, const DecoderCall *call, tfm_e
   return status ? status : tfm_succeed(error);
 }
 
-tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
+tfm_status tfm_decoder_step(tfm_decoder *decoder, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *logits,
                             float *logsumexp, tfm_error *error) {
-  const DecoderCall call = {.rows = rows, .n = n, .kept = kept, .scores = scores, .logsumexp = logsumexp};
+  const DecoderCall call = {.rows = rows, .n = n, .kept = kept, .logits = logits, .logsumexp = logsumexp};
   return take_step(decoder, &call, error);
 }
 

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+/* The context shares weights and pool and owns neither; its memory is assigned by lockstep_bind. */
 tfm_context *lockstep_create(const tfm_context *first) {
   tfm_context *context = context_new(first->program, &first->allocator, first->threads);
   if (!context) return NULL;
@@ -27,13 +28,15 @@ void lockstep_destroy(tfm_context *context) {
 
 // ---- binding ----
 
+/* What the first context itself takes of each buffer is where the next run begins. */
 void lockstep_none(tfm_context *first) {
   first->decoding.lockstep = NULL;
   for (uint32_t i = 0; i < first->program->n_buffers; i++)
     first->memory.buffer_taken[i] = memory_buffer_bytes(first, i);
 }
 
-/* Each buffer behind what is taken of it. False: there is not so much room. */
+/* Places each buffer behind what is taken of it. False: there is not enough room. Operands are resolved again only if
+ * a buffer has moved since the last run. */
 static bool place_buffers(const tfm_context *first, tfm_context *context) {
   for (uint32_t i = 0; i < first->program->n_buffers; i++) {
     int64_t bytes = memory_buffer_bytes(context, i);
@@ -65,6 +68,8 @@ tfm_status lockstep_bind(tfm_context *first, tfm_context *last, tfm_context *con
 
 // ---- steps ----
 
+/* A step whose work in all lockstep runs is worth all threads is shared, even if it is not in any single one: that is
+ * what makes runs of one token worth more than one thread. */
 int32_t lockstep_share_steps(tfm_context *first) {
   int64_t total = 0;
   for (uint32_t i = 0; i < first->program->n_steps; i++) {
@@ -82,13 +87,14 @@ int32_t lockstep_share_steps(tfm_context *first) {
   return resolve_active(first, total);
 }
 
-/* Whether the matrix of `context` begins where the one of `before` ends. */
+/* Whether the matrix of `context` begins where that of `before` ends, with the same stride. */
 static bool continues(const tfm_context *before, const Operand *a, const tfm_context *context, const Operand *b,
                       int64_t rows_before) {
   return a->strides[0] == b->strides[0] &&
          operand_address(before, a) + rows_before * a->strides[0] == operand_address(context, b);
 }
 
+/* With a consumer c is no matrix, so only the rows of a must follow one another. */
 bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
   const tfm_gemm_step *gemm = &first->program->gemms[step->index];
   const ptrdiff_t number = step - first->program->steps;
@@ -104,6 +110,7 @@ bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
   return true;
 }
 
+/* Walks the runs and gives each the rows of the tile that are its own, counted from its own first row. */
 void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char *tile, int64_t tile_stride, int64_t row,
                           int64_t rows, int64_t column, int64_t columns) {
   Walker own = *walker;
@@ -121,6 +128,7 @@ void lockstep_finish_tile(const Walker *walker, const tfm_gemm_step *step, char 
 
 // ---- runs of the step program ----
 
+/* The axis of the batch splits a tensor into `outer` indexes before it and the bytes of a row behind it. */
 Parts parts_of(const tfm_tensor_info *info, const int64_t *dims, uint32_t batch_axis, int64_t rows) {
   Parts parts = {1, dtype_size(info->dtype)};
   for (uint32_t i = 0; i < info->rank; i++) {
@@ -132,6 +140,7 @@ Parts parts_of(const tfm_tensor_info *info, const int64_t *dims, uint32_t batch_
   return parts;
 }
 
+/* Sizes that are none of the four come from the group's encoder program. */
 void decoder_set_symbols(tfm_decoder *decoder, const SourceGroup *group, int64_t rows, int64_t past, int64_t fresh,
                          int64_t kept) {
   const tfm_decoding *decoding = decoder->decoding;
@@ -152,6 +161,7 @@ typedef struct Run { /* a run and the context that it is bound to */
   DecoderRow **rows; /* info->rows of them */
 } Run;
 
+/* The parts of an input for the sizes that the run is bound to. */
 static Parts input_parts(const tfm_decoder *decoder, const Run *run, uint32_t input) {
   return parts_of(&decoder->decoding->step->inputs[input],
                   run->context->binding.input_dims + (size_t)input * TFM_MAX_RANK,
@@ -182,14 +192,15 @@ static int64_t place_of_item(const tfm_decoder *decoder, const Run *run, int64_t
   return decoder->item[run->rows[row]->item].place;
 }
 
-/* Whether the rows read one item of the group after the other. */
+/* Whether the rows read items of the group that follow one another. */
 static bool items_in_order(const tfm_decoder *decoder, const Run *run) {
   for (int64_t i = 1; i < run->info->rows; i++)
     if (place_of_item(decoder, run, i) != place_of_item(decoder, run, 0) + i) return false;
   return true;
 }
 
-/* The tensor of a source as it is, if the rows' part of it is in one piece; else NULL. */
+/* The tensor of a source as it is, if the rows' part of it is in one piece; else NULL, and the parts must be
+ * gathered. */
 static void *kept_in_place(const tfm_decoder *decoder, const Run *run, uint32_t input, bool in_order) {
   const SourceGroup *group = run->info->group;
   if (decoder->decoding->inputs[input].batch_axis == TFM_NONE) return (void *)group->kept[input];
@@ -198,6 +209,8 @@ static void *kept_in_place(const tfm_decoder *decoder, const Run *run, uint32_t 
   return (void *)(group->kept[input] + place_of_item(decoder, run, 0) * parts.bytes);
 }
 
+/* Whether staging holds the parts of exactly these items from an earlier run: beams read the same source step after
+ * step. */
 static bool items_are_gathered(const tfm_decoder *decoder, const Run *run) {
   const Gathered *gathered = decoder->gathered + run->info->first;
   for (int64_t i = 0; i < run->info->rows; i++)
@@ -207,7 +220,8 @@ static bool items_are_gathered(const tfm_decoder *decoder, const Run *run) {
   return true;
 }
 
-/* The sources' tensors, for the rows that read them. They stay as they are from run to run, as long as the items do. */
+/* Puts the encoder's tensors together for the rows that read them. They stay valid from run to run as long as the
+ * items do. */
 static void gather_items(tfm_decoder *decoder, const Run *run) {
   const tfm_decoding *decoding = decoder->decoding;
   const SourceGroup *group = run->info->group;
@@ -222,9 +236,10 @@ static void gather_items(tfm_decoder *decoder, const Run *run) {
   }
 }
 
+/* The chunks of a long beginning continue what the chunk before wrote. */
 static const char *flat_of(const DecoderRow *row) { return row->next_flat ? row->next_flat : row->flat; }
 
-/* A cache that is a tensor. One that is the same for all rows is read from the first. */
+/* Puts the caches that are tensors together. One that is the same for all rows is read from the first. */
 static void gather_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
   Parts parts = input_parts(decoder, run, input);
   int64_t rows = decoder->decoding->inputs[input].batch_axis == TFM_NONE ? 1 : run->info->rows;
@@ -233,6 +248,7 @@ static void gather_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
   gather(staging_of(decoder, run, input), &parts, rows, decoder->parts, parts.bytes);
 }
 
+/* Where the run reads an input: the tokens, staging, or the encoder's tensor itself. */
 static void *input_address(tfm_decoder *decoder, const Run *run, uint32_t input, bool in_order) {
   const tfm_decoding *decoding = decoder->decoding;
   if (input == decoding->decoder_input) return decoder->tokens + run->info->first_token;
@@ -244,6 +260,7 @@ static void *input_address(tfm_decoder *decoder, const Run *run, uint32_t input,
   return kept ? kept : staging_of(decoder, run, input);
 }
 
+/* One input that is not in one piece decides for all: they are gathered together. */
 static bool needs_gathering(const tfm_decoder *decoder, const Run *run, bool in_order) {
   for (uint32_t i = 0; i < decoder->decoding->step->n_inputs; i++)
     if (input_is_of_encoder(decoder->decoding, i) && !kept_in_place(decoder, run, i, in_order))
@@ -265,18 +282,20 @@ static void set_inputs(tfm_decoder *decoder, const Run *run) {
 
 // ---- what comes out ----
 
+/* Outputs that are NULL are not computed; caches that are tensors always are. */
 static void set_outputs(tfm_decoder *decoder, const Run *run) {
   tfm_context *step = run->context;
   const tfm_decoding *decoding = decoder->decoding;
   void **outputs = step->run.callers + step->program->n_inputs;
   for (uint32_t i = 0; i < step->program->n_outputs; i++) outputs[i] = NULL;
   /* The best are taken by the consumer; any address says that the steps which lead to them are wanted. */
-  outputs[decoding->logits] = run->info->best ? (void *)run->info->best->best : run->info->scores;
+  outputs[decoding->logits] = run->info->best ? (void *)run->info->best->best : run->info->logits;
   if (decoding->logsumexp != TFM_NONE) outputs[decoding->logsumexp] = run->info->logsumexp;
   for (uint32_t i = 0; i < step->program->n_inputs; i++)
     if (input_is_flat_cache(decoding, i)) outputs[decoding->inputs[i].number] = result_of(decoder, run, i);
 }
 
+/* Cuts the next value of a cache into the parts of the rows. */
 static void take_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
   const tfm_step_input *info = &decoder->decoding->inputs[input];
   const int64_t rows = run->info->rows;
@@ -292,6 +311,7 @@ static void take_flat(tfm_decoder *decoder, const Run *run, uint32_t input) {
   }
 }
 
+/* next_flat becomes `flat` only when the whole step has succeeded. */
 static void take_results(tfm_decoder *decoder, const Run *run) {
   if (!decoder->flat_bytes) return;
   for (int64_t i = 0; i < run->info->rows; i++)
@@ -302,6 +322,7 @@ static void take_results(tfm_decoder *decoder, const Run *run) {
 
 // ---- the runs ----
 
+/* The lists that append and attention of this run read. */
 static void set_pages(tfm_decoder *decoder, const Run *run, int64_t number) {
   const int64_t first = run->info->first;
   for (int64_t i = 0; i < run->info->rows; i++) {
@@ -312,11 +333,12 @@ static void set_pages(tfm_decoder *decoder, const Run *run, int64_t number) {
   run->context->decoding.caches = &decoder->caches[number];
 }
 
+/* A run, the context that it is bound to, and its rows. */
 static Run run_in(const tfm_decoder *decoder, const DecoderRun *info, tfm_context *context) {
   return (Run){info, context, decoder->run_rows + info->first};
 }
 
-/* Binds as many runs as there is room for, at least one; *bound: how many. */
+/* Binds as many runs as there is room for, at least one; *bound says how many. */
 static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, int64_t *bound, tfm_error *error) {
   decoder_set_symbols(decoder, runs->group, runs->rows, runs->past, runs->fresh, runs->kept);
   tfm_status status = context_bind_symbols(decoder->step, decoder->symbols, error);
@@ -337,6 +359,7 @@ static tfm_status bind_runs(tfm_decoder *decoder, const DecoderRun *runs, int64_
   return TFM_OK;
 }
 
+/* Ids are checked for every run before any of them is executed. */
 static tfm_status run_bound(tfm_decoder *decoder, const DecoderRun *runs, int64_t n, tfm_error *error) {
   tfm_context *context = decoder->step;
   for (int64_t i = 0; i < n; i++, context = context->decoding.lockstep) {

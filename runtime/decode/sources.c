@@ -14,7 +14,7 @@
 
 // ---- memory ----
 
-/* Room of at least `bytes`, whatever was in it before. */
+/* Old contents are not copied. A pool whose memory goes forgets which of its pages were cleared. */
 bool decoder_reserve_block(tfm_decoder *decoder, int number, int64_t bytes) {
   DecoderBlock *block = &decoder->blocks[number];
   if (bytes <= block->bytes) return true;
@@ -44,10 +44,12 @@ int64_t decoder_input_bytes(const tfm_context *context, uint32_t input) {
 
 // ---- groups of items ----
 
+/* Sizes of the encoder program; 0 if there is none. */
 static uint32_t n_sizes(const tfm_decoder *decoder) {
   return decoder->source ? decoder->source->program->n_symbols : 0;
 }
 
+/* Lengths of one size, for all items: 0 to what the inputs have. */
 static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, const int64_t *lengths, tfm_error *error) {
   const char *name = decoder->source->program->symbols[symbol];
   const int64_t most = decoder->source->binding.symbols[symbol];
@@ -61,6 +63,7 @@ static tfm_status check_lengths(const tfm_decoder *decoder, uint32_t symbol, con
   return TFM_OK;
 }
 
+/* The sizes of the inputs as given, which bound the lengths of all items. */
 static tfm_status read_sizes(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
   const tfm_decoding *decoding = decoder->decoding;
   decoder->items = 1;
@@ -73,7 +76,7 @@ static tfm_status read_sizes(tfm_decoder *decoder, const SourceInputs *inputs, t
   return status;
 }
 
-/* Without lengths there is one group. */
+/* Without lengths there is one group, else at most one for each item. */
 static void place_groups(tfm_decoder *decoder, const SourceInputs *inputs, Layout *layout) {
   const int64_t most = inputs->lengths ? greatest_of(1, decoder->items) : 1, sizes = n_sizes(decoder);
   const int64_t step_inputs = decoder->decoding->step->n_inputs;
@@ -90,12 +93,13 @@ static void place_groups(tfm_decoder *decoder, const SourceInputs *inputs, Layou
     decoder->groups[i] = (SourceGroup){.symbols = symbols + i * sizes, .kept = kept + i * step_inputs};
 }
 
+/* Its length, if it has one, else the size of the inputs. */
 static int64_t size_of_item(const tfm_decoder *decoder, const SourceInputs *inputs, uint32_t symbol, int64_t item) {
   const bool is_given = inputs->lengths && inputs->lengths[symbol] && item < decoder->items;
   return is_given ? inputs->lengths[symbol][item] : decoder->source->binding.symbols[symbol];
 }
 
-/* The first group that the item fits, but for the number of its items; a new one if there is none. */
+/* The group whose sizes are those of the item, but for the number of items; a new one if there is none. */
 static int64_t group_for(tfm_decoder *decoder, const SourceInputs *inputs, int64_t item) {
   const uint32_t sizes = n_sizes(decoder);
   for (int64_t i = 0; i < decoder->n_groups; i++) {
@@ -109,7 +113,7 @@ static int64_t group_for(tfm_decoder *decoder, const SourceInputs *inputs, int64
   return decoder->n_groups++;
 }
 
-/* Without items there is a group nevertheless: sizes must be known. */
+/* Numbers the items group by group. Without items there is still a group, because the sizes of a step must be known. */
 static void form_groups(tfm_decoder *decoder, const SourceInputs *inputs) {
   decoder->n_groups = 0;
   if (!decoder->items) group_for(decoder, inputs, 0);
@@ -128,7 +132,7 @@ static void form_groups(tfm_decoder *decoder, const SourceInputs *inputs) {
     decoder->order[decoder->groups[decoder->item[i].group].first + decoder->item[i].place] = i;
 }
 
-/* Finds out which items there are and forms their groups. Looks at sizes, not at contents. */
+/* Forms the groups. Only sizes are read, no contents. */
 static tfm_status groups_make(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
   tfm_status status = read_sizes(decoder, inputs, error);
   if (status) return status;
@@ -157,7 +161,7 @@ static int64_t bytes_within(const int64_t *dims, uint32_t rank, int64_t bytes) {
   return bytes;
 }
 
-/* What lies in `from` within the first to_dims[i] of each axis. */
+/* Copies what lies within the first to_dims[i] of each axis of `from`. */
 static void copy_beginning(char *to, const int64_t *to_dims, const char *from, const int64_t *from_dims, uint32_t rank,
                            int64_t bytes) {
   if (rank <= 1) {
@@ -170,6 +174,7 @@ static void copy_beginning(char *to, const int64_t *to_dims, const char *from, c
     copy_beginning(to + i * to_stride, to_dims + 1, from + i * from_stride, from_dims + 1, rank - 1, bytes);
 }
 
+/* The parts of these items, cut to the dims of `part`, one after the other. */
 static tfm_status gather_items(const tfm_value *whole, const tfm_value *part, const int64_t *items, tfm_error *error) {
   const uint32_t rank = (uint32_t)whole->rank - 1;
   const int64_t element = dtype_size((uint8_t)whole->dtype);
@@ -196,8 +201,8 @@ static int64_t groups_room(const tfm_decoder *decoder, const SourceInputs *input
   return bytes;
 }
 
-/* Puts the inputs of these items into decoder->source->given, as many as decoder->source is bound to. What has to be
- * put together lies in `room`. */
+/* Fills decoder->source->given with the inputs of these items, as many as the context is bound to. `room` takes those
+ * that are put together; others are used where the caller has them. */
 static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *inputs, char *room,
                                 const int64_t *items, tfm_error *error) {
   tfm_context *source = decoder->source;
@@ -218,19 +223,22 @@ static tfm_status groups_gather(const tfm_decoder *decoder, const SourceInputs *
 
 // ---- where outputs go ----
 
+/* Whether an output is copied into the pages of the items. */
 static bool fills_pages(const tfm_decoding *decoding, uint32_t output) {
   for (uint32_t i = 0; i < decoding->step->n_caches; i++)
     if (decoding->step->caches[i].of_encoder && decoding->cache_encoded[i] == output) return true;
   return false;
 }
 
+/* Whether the step reads an output as a tensor, so that it must stay until the next begin. */
 static bool is_kept(const tfm_decoding *decoding, uint32_t output) {
   for (uint32_t i = 0; i < decoding->step->n_inputs; i++)
     if (input_is_of_encoder(decoding, i) && decoding->inputs[i].number == output) return true;
   return false;
 }
 
-/* The source program's outputs: those that are kept in one block, the others, which only fill pages, in another. */
+/* Addresses of the encoder program's outputs: those that stay are in one block, those that only fill pages in another,
+ * which each group uses again. Others are not computed. */
 static void place_outputs(tfm_decoder *decoder, Layout *kept, Layout *passing) {
   tfm_context *source = decoder->source;
   void **outputs = source->run.callers + source->program->n_inputs;
@@ -255,7 +263,7 @@ static int64_t source_positions(const tfm_decoder *decoder) {
 
 // ---- pages ----
 
-/* One cache's positions of one item: those of the output, [items][positions][columns]. */
+/* Copies one cache's positions of one item, [positions][columns] of the output, into its pages. */
 static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const float *values, int64_t positions,
                       float *const *pages) {
   int64_t stride = cache->columns * (int64_t)sizeof(float);
@@ -267,6 +275,7 @@ static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const 
   }
 }
 
+/* All caches that come from the encoder, for all items of the group. */
 static void fill_pages(const tfm_decoder *decoder, const SourceGroup *group) {
   const tfm_program *step = decoder->decoding->step;
   const tfm_context *source = decoder->source;
@@ -301,7 +310,7 @@ void sources_place_pages(tfm_decoder *decoder) {
 
 // ---- runs ----
 
-/* Some items of a group, as the source program gets them. */
+/* Some items of a group, as the encoder program gets them. */
 typedef struct SourceRun {
   const SourceInputs *inputs;
   const SourceGroup *group;
@@ -320,6 +329,7 @@ static tfm_status execute(tfm_decoder *decoder, const SourceRun *run, tfm_error 
   return run_steps(source, error);
 }
 
+/* Binds and gathers some items of a group, and runs them or only checks their ids. */
 static tfm_status do_items(tfm_decoder *decoder, const SourceRun *run, tfm_error *error) {
   tfm_context *source = decoder->source;
   memcpy(source->asked, run->group->symbols, source->program->n_symbols * sizeof *source->asked);
@@ -330,6 +340,7 @@ static tfm_status do_items(tfm_decoder *decoder, const SourceRun *run, tfm_error
   return run->is_real ? execute(decoder, run, error) : ids_check_inputs(source, source->given, error);
 }
 
+/* "item 3: " and the message as it was, cut at the end if it is too long. */
 tfm_status decoder_name_item(tfm_status status, int64_t item, tfm_error *error) {
   if (!error) return status;
   char message[sizeof error->message];
@@ -339,7 +350,7 @@ tfm_status decoder_name_item(tfm_status status, int64_t item, tfm_error *error) 
   return status;
 }
 
-/* What is refused of several items is refused of one of them alone, whose number is said. */
+/* A fault of several items is looked for in each of them alone, so that the message can name the item. */
 static tfm_status do_group(tfm_decoder *decoder, SourceRun run, tfm_error *error) {
   run.items = decoder->order + run.group->first;
   run.n = run.group->n;
@@ -352,7 +363,7 @@ static tfm_status do_group(tfm_decoder *decoder, SourceRun run, tfm_error *error
   return status;
 }
 
-/* The source is bound to the sizes of the group. */
+/* Adds up what the outputs of the group need. The context is bound to the sizes of the group. */
 static void measure_group(tfm_decoder *decoder, SourceGroup *group, Layout *kept, Layout *passing) {
   Layout own = {0};
   group->pages = ceil_div(source_positions(decoder), TFM_CACHE_PAGE);
@@ -363,7 +374,7 @@ static void measure_group(tfm_decoder *decoder, SourceGroup *group, Layout *kept
   decoder->n_item_pages += group->n * group->pages; /* each has a number of `kept` or `own`, which are counted */
 }
 
-/* The source has just computed the group. */
+/* Takes over the outputs that the encoder program has just computed for the group. */
 static void take_group(const tfm_decoder *decoder, SourceGroup *group) {
   const tfm_decoding *decoding = decoder->decoding;
   void *const *outputs = decoder->source->run.callers + decoder->source->program->n_inputs;
@@ -399,6 +410,8 @@ static tfm_status run_groups(tfm_decoder *decoder, SourceRun run, tfm_error *err
   return status;
 }
 
+/* Room for gathered inputs is needed twice, here and in sources_run, and is given back in between: it may be as large
+ * as the inputs. */
 tfm_status sources_bind(tfm_decoder *decoder, const SourceInputs *inputs, tfm_error *error) {
   decoder->n_item_pages = decoder->passing_bytes = 0;
   tfm_status status = groups_make(decoder, inputs, error);

@@ -89,7 +89,8 @@ static void add_apart(Generation *g, int64_t number, RowScores *row) {
 static tfm_status take_sum(Generation *g, int64_t row, double sum) {
   g->shifts[row] = sum;
   if (isfinite(sum)) return TFM_OK;
-  return generation_refuse(g, "row %lld: the model's sum for token %lld is not finite", (long long)g->row_items[row],
+  return generation_refuse(g, "row %lld: the model's logsumexp for token %lld is not finite",
+                           (long long)g->row_items[row],
                            (long long)g->row_lengths[row]);
 }
 

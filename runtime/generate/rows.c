@@ -75,7 +75,7 @@ bool generation_is_eos(const Generation *g, int64_t token) {
 // ---- refusals ----
 
 tfm_status generation_refuse_scores(Generation *g, int64_t row, bool are_numbers) {
-  return generation_refuse(g, "row %lld: the scores of token %lld are %s", (long long)g->row_items[row],
+  return generation_refuse(g, "row %lld: the logits of token %lld are %s", (long long)g->row_items[row],
                            (long long)g->row_lengths[row], are_numbers ? "all -inf" : "not finite");
 }
 

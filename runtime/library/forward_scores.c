@@ -21,7 +21,8 @@ static int64_t bytes_of(const tfm_value *value) {
   return bytes;
 }
 
-/* A block of at least so many bytes; what was in it is lost. */
+/* A block of at least so many bytes, half as many again so that growing rows do not allocate at each token. Its
+ * contents are lost. */
 static bool make_room(const ForwardScores *f, Block *block, size_t bytes) {
   if (bytes <= block->bytes) return true;
   const tfm_allocator *allocator = &f->context->allocator;
@@ -58,7 +59,8 @@ static char *copy_bytes(char *to, const char *from, int64_t bytes) {
   return to + bytes;
 }
 
-/* Copies what lies below one index of the axes before `axis`; returns where the copy ends. */
+/* Copies what lies below one index of the axes before `axis`, and returns where the copy ends. An axis that holds
+ * items has dims[axis] / batch indexes for each, which are copied for the items of the group's rows. */
 static char *copy_axis(const Gather *g, int32_t axis, const char *from, char *to) {
   if (axis >= g->plain_axes) return copy_bytes(to, from, g->strides[axis]);
   const int64_t stride = g->strides[axis + 1];
@@ -74,6 +76,7 @@ static char *copy_axis(const Gather *g, int32_t axis, const char *from, char *to
   return to;
 }
 
+/* The last axes that hold no items and are not cut are copied as one piece. */
 static void gather(const ForwardScores *f, const Group *group, uint32_t input, char *to) {
   const tfm_value *from = &f->inputs[input];
   Gather g = {.group = group,
@@ -91,23 +94,26 @@ static void gather(const ForwardScores *f, const Group *group, uint32_t input, c
   if (bytes_of(from)) copy_axis(&g, 0, from->data, to);
 }
 
+/* The size that the item of a row has. */
 static int64_t size_of(const ForwardScores *f, const tfm_step_rows *call, int64_t row, uint32_t symbol) {
   return f->lengths[symbol] ? f->lengths[symbol][call->items[row]] : f->sizes[symbol];
 }
 
+/* Whether the items of the group have all that the inputs have, so that nothing must be cut. */
 static bool has_sizes_of_inputs(const ForwardScores *f, const Group *group) {
   for (uint32_t i = 0; i < f->context->program->n_symbols; i++)
     if (size_of(f, group->call, group->numbers[0], i) != f->sizes[i]) return false;
   return true;
 }
 
-/* Whether the rows are the items, one after the other. */
+/* Whether the rows are all items, one after the other: then the caller's inputs are used as they are. */
 static bool is_whole(const ForwardScores *f, const Group *group) {
   bool whole = group->n == f->batch && has_sizes_of_inputs(f, group);
   for (int64_t i = 0; i < group->n && whole; i++) whole = group->call->items[group->numbers[i]] == i;
   return whole;
 }
 
+/* Whether the dims that the run needs can be taken from the input item by item. */
 static bool can_be_gathered(const ForwardScores *f, const Group *group, uint32_t input, const int64_t *dims) {
   const tfm_value *from = &f->inputs[input];
   for (int32_t axis = 0; axis < from->rank; axis++) {
@@ -126,6 +132,8 @@ static void write_tokens(const Group *group, int32_t *to) {
 
 // ---- one run ----
 
+/* Binds the context to the sizes of the group; a model may compute its output's shape from sizes in any way, so it is
+ * checked. */
 static tfm_status bind_group(ForwardScores *f, const Group *group, tfm_error *error) {
   tfm_context *context = f->context;
   for (uint32_t i = 0; i < context->program->n_symbols; i++)
@@ -137,19 +145,19 @@ static tfm_status bind_group(ForwardScores *f, const Group *group, tfm_error *er
   const int64_t *dims = tfm_context_output_dims(context, f->generation->scores, NULL);
   if (dims[0] != group->n || dims[1] < 1 || dims[2] != f->generation->vocab)
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL,
-                    "the scores of %lld rows have the shape [%lld, %lld, %lld]",
+                    "the logits of %lld rows have the shape [%lld, %lld, %lld]",
                     (long long)group->n, (long long)dims[0], (long long)dims[1], (long long)dims[2]);
   return TFM_OK;
 }
 
-/* Whether a value of a run needs memory that is the adapter's: tokens, gathered inputs, the scores. */
+/* Whether a value of a run needs memory of the adapter: tokens, gathered inputs, the logits. */
 static bool is_own(const ForwardScores *f, uint32_t i, bool whole) {
   const uint32_t n_inputs = f->context->program->n_inputs;
   if (i >= n_inputs) return i == n_inputs + f->generation->scores;
   return i == f->generation->tokens || (!whole && f->generation->item_axes[i]);
 }
 
-/* The values of a run in context.given, those of its own without memory yet; adds up their bytes. */
+/* Lists the values of a run in context->given, its own without memory yet, and adds up their bytes. */
 static tfm_status list_values(ForwardScores *f, const Group *group, bool whole, size_t *bytes, tfm_error *error) {
   const tfm_context *context = f->context;
   const uint32_t n_inputs = context->program->n_inputs, n = n_inputs + context->program->n_outputs;
@@ -184,6 +192,7 @@ static void fill_values(ForwardScores *f, const Group *group, bool whole) {
   }
 }
 
+/* Only the last position of each row is the next token's. */
 static void take_scores(const ForwardScores *f, const Group *group, float *scores) {
   const int64_t vocab = f->generation->vocab;
   const tfm_value *output = &f->context->given[f->context->program->n_inputs + f->generation->scores];
@@ -210,7 +219,7 @@ static tfm_status run_group(ForwardScores *f, const Group *group, float *scores,
 
 static int order_of(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
-/* 0: they can be run together. */
+/* Orders rows by length, then by sizes; 0: the rows can be run together. */
 static int compare(const ForwardScores *f, const tfm_step_rows *call, int64_t a, int64_t b) {
   int order = order_of(call->lengths[a], call->lengths[b]);
   for (uint32_t i = 0; i < f->context->program->n_symbols && !order; i++)
@@ -218,7 +227,8 @@ static int compare(const ForwardScores *f, const tfm_step_rows *call, int64_t a,
   return order;
 }
 
-/* The numbers of the rows, those that can be run together together, else as they come. */
+/* The numbers of the rows: those that can be run together are neighbours, and otherwise keep their order. An insertion
+ * sort: calls have few rows, mostly in order. */
 static void sort(const ForwardScores *f, const tfm_step_rows *call, int64_t *order) {
   for (int64_t i = 0; i < call->n; i++) {
     int64_t place = i;
@@ -227,6 +237,7 @@ static void sort(const ForwardScores *f, const tfm_step_rows *call, int64_t *ord
   }
 }
 
+/* Without a size that counts the batch each row is a run of its own. */
 static tfm_status scores_of(void *user, const tfm_step_rows *call, float *scores, float *logsumexp, tfm_error *error) {
   (void)logsumexp; /* not given */
   ForwardScores *f = user;

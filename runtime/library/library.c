@@ -1,8 +1,8 @@
 /* The functions behind <model>_forward, <model>_reserve and the like. The args struct of a call is read by its layout.
  *
- * Refused: args that are missing or too short, sizes that are negative or too large, an input without memory, an
- * output with too little room, an output that overlaps an input or another output, a context that another thread is
- * using. */
+ * In: a context of a library, and the args of a call. Out: the outputs in the caller's memory. Refused: args that are
+ * missing or too short, sizes that are negative or too large, an input without memory, an output with too little room,
+ * an output that overlaps an input or another output, a context that another thread is using. */
 #include <string.h>
 
 #include "binding.h"
@@ -11,6 +11,7 @@
 
 // ---- the args struct ----
 
+/* Args are read with memcpy at offsets: the struct is the caller's type, which the runtime does not know. */
 static const char *member(const void *args, uint32_t offset) { return (const char *)args + offset; }
 
 static int64_t number_at(const void *args, uint32_t offset) {
@@ -29,6 +30,7 @@ tfm_status library_usage(tfm_error *error, const char *what) {
   return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "%s", what);
 }
 
+/* A longer struct than the library's is fine, and 0 stands for the library's own size. */
 static tfm_status check_args(const tfm_library *library, const void *args, tfm_error *error) {
   size_t size;
   if (!args) return library_usage(error, "args is a null pointer");
@@ -47,7 +49,7 @@ tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error 
   return status;
 }
 
-/* Sizes of args, bound. */
+/* Reads the sizes of args and binds the context to them. */
 static tfm_status bind_args(tfm_context *context, const void *args, tfm_error *error) {
   tfm_status status = library_read_sizes(context, args, error);
   return status ? status : context_bind_symbols(context, context->asked, error);
@@ -78,6 +80,7 @@ tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t 
   return TFM_OK;
 }
 
+/* Dims come from the bound sizes; the caller only vouches for the room, or gives its capacity. */
 static tfm_status read_outputs(tfm_context *context, const void *args, tfm_error *error) {
   const tfm_program *program = context->program;
   const tfm_args_layout *layout = &context->library.table->args;
@@ -94,6 +97,7 @@ static tfm_status read_outputs(tfm_context *context, const void *args, tfm_error
   return TFM_OK;
 }
 
+/* Compares distances instead of ends, which could overflow. */
 static bool overlap(const tfm_value *a, const tfm_value *b) {
   uintptr_t first = (uintptr_t)a->data, second = (uintptr_t)b->data;
   uintptr_t first_bytes = (uintptr_t)elements_of(a) * dtype_size((uint8_t)a->dtype);
@@ -120,7 +124,7 @@ static tfm_status check_overlap(const tfm_context *context, tfm_error *error) {
 
 // ---- calls ----
 
-/* The items of a run are alike. */
+/* All items of one forward run have the sizes of the inputs; lengths that say otherwise would be ignored silently. */
 static tfm_status check_lengths(const tfm_context *context, const void *args, tfm_error *error) {
   const tfm_generation *generation = context->library.table->generation;
   if (!generation || !generation->lengths) return TFM_OK;
@@ -134,6 +138,7 @@ static tfm_status check_lengths(const tfm_context *context, const void *args, tf
   return TFM_OK;
 }
 
+/* Checks in the order of their cost, and all of them before anything is computed. */
 static tfm_status forward(tfm_context *context, const void *args, tfm_error *error) {
   tfm_status status = library_read_sizes(context, args, error);
   if (!status) status = check_lengths(context, args, error);
@@ -166,6 +171,7 @@ void library_leave(tfm_context *context) {
   atomic_store_explicit(&context->library.running, false, memory_order_release);
 }
 
+/* Makes a call while no other one is working with the context. */
 static tfm_status alone(tfm_context *context, const void *args, tfm_error *error,
                         tfm_status (*call)(tfm_context *, const void *, tfm_error *)) {
   tfm_status status = library_enter(context, error);
@@ -183,6 +189,7 @@ tfm_status tfm_library_reserve(tfm_context *context, const void *args, tfm_error
   return alone(context, args, error, reserve);
 }
 
+/* A context without a pool is enough to measure. */
 int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args) {
   if (!model || check_args(model->library, args, NULL)) return -1;
   tfm_context *context = context_new(model->program, &(tfm_allocator){0}, pool_threads_wanted(0));
@@ -195,6 +202,7 @@ int64_t tfm_library_workspace_bytes(const tfm_model *model, const void *args) {
 
 // ---- contexts ----
 
+/* The context becomes a user of the model, and gives that up when it is destroyed. */
 tfm_status tfm_library_context_new(tfm_model *model, const tfm_context_options *options, tfm_context **context,
                                    tfm_error *error) {
   if (!context) return library_usage(error, "there is no place for the context");

@@ -1,21 +1,24 @@
-/* What the functions behind <model>_forward, <model>_generate and the like share: one caller at a time, and args. */
+/* What the functions behind <model>_forward, <model>_generate and the like share: one caller at a time, and reading
+ * args. */
 #ifndef TFM_RUNTIME_LIBRARY_CALLS_H
 #define TFM_RUNTIME_LIBRARY_CALLS_H
 
 #include "context.h"
 
+/* TFM_E_USAGE with this message. */
 tfm_status library_usage(tfm_error *error, const char *what);
-/* The context is the caller's until library_leave: a second one is told, instead of both computing garbage. */
+/* Makes the context the caller's until library_leave. A second caller is refused, instead of both computing garbage. */
 tfm_status library_enter(tfm_context *context, tfm_error *error);
 void library_leave(tfm_context *context);
 
-/* The run-time sizes of args, into context.asked. */
+/* Checks args and reads their run-time sizes into context->asked. */
 tfm_status library_read_sizes(tfm_context *context, const void *args, tfm_error *error);
-/* The inputs of args, into context.given, with the dims that the context has. Input number `optional` may be
- * missing. */
+/* Reads the inputs of args into context->given, with the dims that the context has. Only input number `optional` may
+ * be a null pointer. */
 tfm_status library_read_inputs(tfm_context *context, const void *args, uint32_t optional, tfm_error *error);
+/* The pointer at this offset of args. */
 void *library_pointer(const void *args, uint32_t offset);
-/* Lengths that the items have of a size, as args say; NULL: all items have all of it. Of models that write. */
+/* The lengths that the items have of a size, from args; NULL: all items have all of it. For generative models. */
 static inline const int64_t *library_lengths(const tfm_library *library, const void *args, uint32_t symbol) {
   const uint32_t *places = library->generation->lengths;
   return places && places[symbol] ? library_pointer(args, places[symbol]) : NULL;

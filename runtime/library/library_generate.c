@@ -1,10 +1,10 @@
 /* What libraries of generative models export: <model>_begin and <model>_step, and <model>_generate.
  *
  * A context has at most one decoder, made when it is first needed, with the threads and the memory of the context and
- * its one caller at a time. <model>_generate takes prompts and options from a call. An incremental model continues
- * from the caches of that decoder; any other runs whole for each token (forward_scores.c). Refused: steps before
- * <model>_begin, or after something else has used the rows; a call with neither a prompt nor a start token; what
- * forward and the options refuse.
+ * its one caller at a time. <model>_generate takes prompts and options from a call. A model with an incremental form
+ * continues from the caches of that decoder; any other runs whole for each token (forward_scores.c). Refused: steps
+ * before <model>_begin, or after something else has used the rows; a call with neither a prompt nor a start token;
+ * what forward and the options refuse.
  *
  * This file stands apart from library.c so that libraries of models that do not generate are linked without a
  * decoder. */
@@ -21,7 +21,7 @@
 
 static void cancel_decoding(tfm_context *context) { tfm_decoder_cancel(context->decoding.decoder); }
 
-/* Whoever is just cancelling has finished with the decoder before it goes. */
+/* Waits for calls of tfm_context_cancel that may be looking at the decoder; later ones no longer see it. */
 static void end_decoding(tfm_context *context) {
   atomic_store(&context->decoding.cancel_decoding, NULL);
   while (atomic_load(&context->decoding.cancelling)) cpu_relax();
@@ -31,7 +31,8 @@ static void end_decoding(tfm_context *context) {
   context->decoding.end_decoding = NULL;
 }
 
-/* With the pool of the context: who calls has the context to itself, so that nobody else's run is in the way. */
+/* The decoder shares the pool of the context. The caller has the context to itself, so the two never run at the same
+ * time. */
 static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
   const tfm_context_options options = {
       .struct_size = sizeof options, .pool = context->pool, .allocator = context->allocator};
@@ -45,7 +46,8 @@ static tfm_status make_decoder(tfm_context *context, tfm_error *error) {
   return TFM_OK;
 }
 
-/* The inputs of the source program: the model's but the one that grows. They replace those of the call. */
+/* The inputs of the encoder program are those of the model without the decoder input. They replace the inputs of the
+ * call in context->given. */
 static tfm_status source_inputs(tfm_context *context, const void *args, tfm_error *error) {
   const tfm_generation *generation = context->library.table->generation;
   tfm_status status = library_read_sizes(context, args, error);
@@ -60,7 +62,7 @@ static tfm_status source_inputs(tfm_context *context, const void *args, tfm_erro
 
 enum { MOST_SIZES = UINT8_MAX + 1 }; /* a term holds the number of a size in a byte */
 
-/* What args say of the sizes that the source program has too; NULL: none has lengths. */
+/* What args say of the sizes that the encoder program has too, which are found by name; NULL: no size has lengths. */
 static const int64_t *const *source_lengths(const tfm_context *context, const void *args, const int64_t **lengths) {
   const tfm_program *source = context->library.model->decoding->encoder;
   if (!context->library.table->generation->lengths || !source) return NULL;
@@ -73,6 +75,7 @@ static const int64_t *const *source_lengths(const tfm_context *context, const vo
   return lengths;
 }
 
+/* decodes is cleared first: after a failure there are no rows to continue. */
 tfm_status library_begin(tfm_context *context, const void *args, int64_t max_rows, int64_t max_length,
                          tfm_error *error) {
   context->decoding.decodes = false;
@@ -96,7 +99,7 @@ tfm_status tfm_library_begin(tfm_context *context, const void *args, int64_t max
   return status;
 }
 
-/* For calls that continue what <model>_begin began. */
+/* library_enter for calls that continue what <model>_begin began. */
 static tfm_status enter(tfm_context *context, tfm_error *error) {
   tfm_status status = library_enter(context, error);
   if (status || context->decoding.decodes) return status;
@@ -119,11 +122,11 @@ tfm_status tfm_library_leave(tfm_context *context, int64_t row, tfm_error *error
   return status ? status : leave(context, tfm_decoder_leave(context->decoding.decoder, row, error));
 }
 
-tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *scores,
+tfm_status tfm_library_step(tfm_context *context, int64_t n, const tfm_decoder_row *rows, int64_t kept, float *logits,
                             float *logsumexp, tfm_error *error) {
   tfm_status status = enter(context, error);
   if (status) return status;
-  return leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, scores, logsumexp, error));
+  return leave(context, tfm_decoder_step(context->decoding.decoder, n, rows, kept, logits, logsumexp, error));
 }
 
 tfm_status tfm_library_reorder(tfm_context *context, int64_t n, const int64_t *parents, tfm_error *error) {
@@ -140,6 +143,7 @@ int64_t tfm_library_length(const tfm_context *context, int64_t row) {
   return context && context->decoding.decodes ? tfm_decoder_length(context->decoding.decoder, row) : -1;
 }
 
+/* Gives the decoder and its memory back; the next call that needs one makes it anew. */
 void tfm_library_end(tfm_context *context) {
   if (library_enter(context, NULL)) return;
   if (context->decoding.end_decoding) context->decoding.end_decoding(context);
@@ -154,12 +158,13 @@ typedef struct Call {
   const tfm_generation *generation;
   tfm_generate_options options;
   tfm_prompts prompts;
-  tfm_generate_model scorer; /* what is asked for scores unless the call is cancelled */
+  tfm_generate_model scorer; /* gives the logits, unless the call is cancelled */
   ForwardScores forward;
   void *memory; /* of the prompts and inputs */
   size_t bytes;
 } Call;
 
+/* Options that a shorter struct does not have are those of the generate block. */
 static void read_options(Call *call, const tfm_generate_options *given) {
   size_t size = given && given->struct_size ? given->struct_size : sizeof *given;
   call->options = call->generation->defaults;
@@ -173,12 +178,13 @@ static int64_t items_of(const Call *call) {
   return call->generation->batch == TFM_NONE ? 1 : call->context->asked[call->generation->batch];
 }
 
-/* Padding in front counts for nothing but the model; a model with a source has its padding there. */
+/* Padding in front of a prompt is no text. A model with other inputs has its padding there, and none in its prompts. */
 static int64_t padding_of(const Call *call, const int32_t *tokens, int64_t length) {
   if (call->context->program->n_inputs > 1 || length > call->prompts.width) return 0;
   return tfm_prompt_padding(tokens, length, call->options.pad_token_id);
 }
 
+/* Without prompts every row begins with `bos`. */
 static void fill_prompts(Call *call, const int32_t *given, const int64_t *lengths, int32_t *tokens, int64_t *padding) {
   tfm_prompts *prompts = &call->prompts;
   for (int64_t i = 0; i < prompts->n && !given; i++) tokens[i] = (int32_t)call->generation->bos;
@@ -189,7 +195,7 @@ static void fill_prompts(Call *call, const int32_t *given, const int64_t *length
   prompts->padding = given ? padding : NULL;
 }
 
-/* Copies of what the context is used for otherwise: inputs, their dims, sizes. */
+/* Copies inputs, their dims and the sizes, because runs of the context overwrite its own. */
 static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *sizes, const int64_t **lengths) {
   const tfm_context *context = call->context;
   const tfm_program *program = context->program;
@@ -206,7 +212,7 @@ static void fill_forward(Call *call, tfm_value *inputs, int64_t *dims, int64_t *
                                   .batch = items_of(call)};
 }
 
-/* Places everything that a call copies or makes in a block and fills it; returns the block's size, or -1. */
+/* Places what a call copies or makes in a block and fills it; returns the size of the block, -1 if it is too large. */
 static int64_t lay_out(Call *call, char *block, const int32_t *given, const int64_t *lengths) {
   const tfm_program *program = call->context->program;
   const int64_t n = call->prompts.n;
@@ -229,6 +235,7 @@ static tfm_status nothing_to_begin_with(const Call *call, tfm_error *error) {
                   call->context->program->inputs[call->generation->tokens].name);
 }
 
+/* Checked here for models without an incremental form too, which the decoder would not see. */
 static tfm_status check_lengths(const Call *call, tfm_error *error) {
   const tfm_context *context = call->context;
   for (uint32_t symbol = 0; symbol < context->program->n_symbols; symbol++) {
@@ -243,7 +250,7 @@ static tfm_status check_lengths(const Call *call, tfm_error *error) {
   return TFM_OK;
 }
 
-/* Sizes, inputs, prompts. */
+/* Reads sizes, inputs and prompts, and copies them into one block that is freed with the call. */
 static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error) {
   tfm_context *context = call->context;
   const void *args = call->args;
@@ -267,16 +274,16 @@ static tfm_status read_call(Call *call, const int64_t *lengths, tfm_error *error
 
 // ---- the model ----
 
-/* Between two runs nobody else would hear that the call was cancelled. */
+/* A call that is cancelled between two runs is noticed here. */
 static tfm_status check_stopped(const Call *call, tfm_error *error) {
   if (!atomic_load(&call->context->decoding.stopped)) return TFM_OK;
   return tfm_fail(error, TFM_E_CANCELLED, TFM_REASON_OTHER, NULL, "the generation was cancelled");
 }
 
-static tfm_status scores_of(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp, tfm_error *error) {
+static tfm_status logits_of(void *user, const tfm_step_rows *rows, float *logits, float *logsumexp, tfm_error *error) {
   Call *call = user;
   tfm_status status = check_stopped(call, error);
-  return status ? status : call->scorer.logits(call->scorer.user, rows, scores, logsumexp, error);
+  return status ? status : call->scorer.logits(call->scorer.user, rows, logits, logsumexp, error);
 }
 
 static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_call *wanted, tfm_error *error) {
@@ -285,6 +292,8 @@ static tfm_status best_of(void *user, const tfm_step_rows *rows, const tfm_best_
   return status ? status : call->scorer.best(call->scorer.user, rows, wanted, error);
 }
 
+/* The decoder of the context if there is an incremental form, else whole runs. Illegal numbers of beams are clamped
+ * here and refused by tfm_generate. */
 static tfm_status make_scorer(Call *call, tfm_error *error) {
   tfm_context *context = call->context;
   if (!context->library.model->decoding) {
@@ -298,12 +307,14 @@ static tfm_status make_scorer(Call *call, tfm_error *error) {
   return status;
 }
 
+/* Work that scans logits needs no check: the next call for logits notices a cancellation. */
 static void share(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context) {
   const Call *call = user;
   if (call->scorer.share) call->scorer.share(call->scorer.user, work, context);
   else work(context, 0, 1);
 }
 
+/* `stopped` is cleared first, so that only a cancellation during this call counts. */
 static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *generated, tfm_error *error) {
   atomic_store(&call->context->decoding.stopped, false);
   tfm_status status = read_call(call, lengths, error);
@@ -311,7 +322,7 @@ static tfm_status generate(Call *call, const int64_t *lengths, tfm_generated *ge
   if (status) return status;
   const tfm_generate_model model = {.vocab = call->scorer.vocab,
                                     .user = call,
-                                    .logits = scores_of,
+                                    .logits = logits_of,
                                     .gives_logsumexp = call->scorer.gives_logsumexp,
                                     .share = share,
                                     .best = call->scorer.best ? best_of : NULL,

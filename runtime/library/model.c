@@ -1,10 +1,10 @@
 /* Opening a compiled model: its version, the CPU and the weights are checked, in this order, before generated code
  * runs.
  *
- * Weights come from a .tfmw file, from the caller's memory, or from the library itself. The form of the file is
- * described in tfm/weights_file.h. Refused: what is no regular file; another magic, version or byte order; a header
- * that does not have its own hash; a file longer or shorter than its header says; weights of another model or layout.
- * The hash of the weights themselves is compared on request only, because that takes as long as reading them. */
+ * Weights come from a .tfmw file, from the caller's memory, or from the library itself. tfm/weights_file.h describes
+ * the form of the file. Refused: what is no regular file; another magic, version or byte order; a header that does not
+ * have its own hash; a file longer or shorter than its header says; weights of another model or layout. The hash of
+ * the weights themselves is compared on request only, because that takes as long as reading them. */
 #include "model.h"
 
 #include <errno.h>
@@ -21,6 +21,7 @@
 
 // ---- models ----
 
+/* Versions first: nothing else in the table has a known meaning if they differ. */
 static tfm_status check_library(const tfm_library *library, tfm_model **model, tfm_error *error) {
   if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
   *model = NULL;
@@ -55,7 +56,7 @@ tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm
                   library->model, isa, missing);
 }
 
-/* Of the instruction set of `program`. */
+/* The incremental form for the instruction set of `program`; NULL: the model has none. */
 static const tfm_decoding *decoding_of(const tfm_library *library, const tfm_program *program) {
   uint32_t i = 0;
   while (library->programs[i] != program) i++;
@@ -75,7 +76,7 @@ static tfm_status new_model(const tfm_library *library, tfm_model **model, tfm_e
   return TFM_OK;
 }
 
-/* Closes the model again if getting its weights failed. */
+/* Closes the model again if its weights were refused. */
 static tfm_status finish(tfm_model **model, tfm_status status, tfm_error *error) {
   if (!status) return tfm_succeed(error);
   tfm_model_close(*model);
@@ -83,6 +84,7 @@ static tfm_status finish(tfm_model **model, tfm_status status, tfm_error *error)
   return status;
 }
 
+/* All programs of a library share the packed weights, so the first one tells whether there are any. */
 static tfm_status weights_of_library(const tfm_library *library, Weights *weights, tfm_error *error) {
   weights->packed = library->weights;
   if (library->weights || !library->programs[0]->weights_bytes) return TFM_OK;
@@ -107,6 +109,7 @@ tfm_status tfm_library_open_memory(const tfm_library *library, const void *bytes
 
 void model_keep(tfm_model *model) { atomic_fetch_add_explicit(&model->users, 1, memory_order_relaxed); }
 
+/* The release of the last user is ordered after all that the others did with the model. */
 void model_release(tfm_model *model) {
   if (atomic_fetch_sub_explicit(&model->users, 1, memory_order_acq_rel) > 1) return;
   weights_unmap(&model->weights);
@@ -136,6 +139,7 @@ static tfm_status refuse(tfm_error *error, const char *path, const char *why) {
 
 // ---- the header ----
 
+/* XXH3-128 in canonical form, which does not depend on the byte order of the machine. */
 static bool hash_is(const void *bytes, size_t size, const uint8_t expected[16]) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, size));
@@ -161,6 +165,7 @@ static tfm_status read_header(char *page, uint64_t size, const char *path, tfm_w
   return TFM_OK;
 }
 
+/* The layout is a hash over every recipe and offset: equal layouts mean that the packed weights fit. */
 static tfm_status matches(const tfm_library *library, const tfm_weights_header *header, const char *path,
                           tfm_error *error) {
   if (memcmp(header->layout, library->layout, sizeof header->layout) == 0 &&
@@ -192,6 +197,7 @@ static int open_regular(const char *path, uint64_t *size, tfm_error *error) {
   return -1;
 }
 
+/* pread may return less than was asked for. */
 static tfm_status read_page(int fd, const char *path, char *page, tfm_error *error) {
   for (size_t done = 0; done < TFM_WEIGHTS_HEADER_BYTES;) {
     ssize_t n = pread(fd, page + done, TFM_WEIGHTS_HEADER_BYTES - done, (off_t)done);
@@ -213,6 +219,7 @@ static tfm_status open_file(const char *path, int *fd, tfm_weights_header *heade
   return status ? status : read_header(page, size, path, header, error);
 }
 
+/* Shared and read-only: processes with the same model share the memory of its weights. */
 static tfm_status map(int fd, const char *path, uint64_t bytes, Weights *weights, tfm_error *error) {
   if (bytes > SIZE_MAX - TFM_WEIGHTS_HEADER_BYTES) return refuse(error, path, "the file is too large for this machine");
   size_t size = (size_t)bytes + TFM_WEIGHTS_HEADER_BYTES;
@@ -239,6 +246,7 @@ void weights_unmap(Weights *weights) {
   if (weights->mapping) munmap(weights->mapping, weights->mapping_bytes);
 }
 
+/* The header is checked in a copy, because its own hash is cleared for that. */
 tfm_status weights_in_memory(const tfm_library *library, const void *bytes, uint64_t size, Weights *weights,
                              tfm_error *error) {
   static const char *const where = "weights in memory";

@@ -1,6 +1,7 @@
-/* A model: the program of a library that this CPU can run, and its weights. Constant once it is open, but for the
- * number of those who need it: it ends with the last of them, so that a program that closes it before its contexts
- * does no harm. */
+/* A model: the program of a library that this CPU can run, and its weights.
+ *
+ * A model is constant once it is open, but for the number of its users: whoever opened it, and its contexts. It ends
+ * with the last of them, so that a program that closes it before its contexts does no harm. */
 #ifndef TFM_RUNTIME_MODEL_H
 #define TFM_RUNTIME_MODEL_H
 
@@ -12,31 +13,33 @@
 
 typedef struct Weights {
   const void *packed;
-  void *mapping; /* NULL: none */
+  void *mapping; /* of a .tfmw file; NULL: the memory is the caller's or the library's */
   size_t mapping_bytes;
 } Weights;
 
 struct tfm_model {
   const tfm_library *library;
   const tfm_program *program;
-  const tfm_decoding *decoding; /* NULL: the model is not incremental */
+  const tfm_decoding *decoding; /* NULL: the model has no incremental form */
   Weights weights;
-  void *handle;           /* of the loaded library; NULL: somebody else loaded it */
+  void *handle;           /* of a library that tfm_model_open loaded; else NULL */
   int (*unload)(void *handle);
   _Atomic uint32_t users; /* whoever opened it, and its contexts */
 };
 
-/* The first program of the library that this CPU can run. */
+/* The first program of the library whose instruction set this CPU (its `features`) can execute; the compiler puts the
+ * best first. TFM_E_ENV names the first feature that is missing. */
 tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm_program **program, tfm_error *error);
 
+/* One user more; one less, and the last one frees the model and unloads its library. */
 void model_keep(tfm_model *model);
 void model_release(tfm_model *model);
 
 // ---- weights ----
 
-/* Maps the file: its header, size and layout must be what the library needs. */
+/* Maps the file at `path`, whose header, size and layout must be what the library needs. */
 tfm_status weights_map(const tfm_library *library, const char *path, Weights *weights, tfm_error *error);
-/* The same for the contents of such a file in memory. */
+/* The same for the contents of such a file in memory, which must outlive the model and be aligned to 64 bytes. */
 tfm_status weights_in_memory(const tfm_library *library, const void *bytes, uint64_t size, Weights *weights,
                              tfm_error *error);
 void weights_unmap(Weights *weights);

@@ -3,7 +3,7 @@
  * In: the path of an ELF shared library. Its one exported function with a known ending is looked up in the file
  * itself, before the loader maps it. Everything that is read must lie inside the file: the tables of segments and
  * sections, every segment and section, the names. Linkers write the table of sections at the end, so a file that was
- * cut off, or whose end was never written, is noticed. Loading such a file could crash. */
+ * cut off, or whose end was never written, is noticed and refused; the loader would crash on it. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -52,6 +52,7 @@ static void *load(const char *path, tfm_error *error) {
   return handle;
 }
 
+/* Looks for x.tfmw only if the library needs weights that it does not hold. */
 static tfm_status open_with_weights(const tfm_library *library, const char *library_path, const char *weights_path,
                                     tfm_model **model, tfm_error *error) {
   bool beside = !weights_path && library && library->abi == TFM_LIBRARY_ABI && !library->weights &&
@@ -64,6 +65,7 @@ static tfm_status open_with_weights(const tfm_library *library, const char *libr
   return status;
 }
 
+/* The library stays loaded as long as the model has users: its code and constants are part of the model. */
 tfm_status tfm_model_open(const char *library_path, const char *weights_path, tfm_model **model, tfm_error *error) {
   if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
   *model = NULL;
@@ -118,10 +120,12 @@ static tfm_status damaged(const ElfFile *file) {
   return refuse(file, TFM_E_ENV, "the library is damaged or was cut off");
 }
 
+/* Written so that no sum can overflow. */
 static bool inside(const ElfFile *file, uint64_t offset, uint64_t bytes) {
   return offset <= file->size && bytes <= file->size - offset;
 }
 
+/* pread may return less than was asked for; 0 bytes: the file became shorter while it was read. */
 static tfm_status read_at(const ElfFile *file, uint64_t offset, void *to, uint64_t bytes) {
   if (!inside(file, offset, bytes)) return damaged(file);
   for (uint64_t done = 0; done < bytes;) {
@@ -134,7 +138,8 @@ static tfm_status read_at(const ElfFile *file, uint64_t offset, void *to, uint64
   return TFM_OK;
 }
 
-/* Memory with a part of the file and a zero byte after it. */
+/* Reads a part of the file into new memory with a zero byte after it, so that names always end. The caller frees it,
+ * also after a failure. `memory` points to the pointer that is set. */
 static tfm_status read_new(const ElfFile *file, uint64_t offset, uint64_t bytes, void *memory) {
   if (!inside(file, offset, bytes)) return damaged(file);
   char *new = malloc((size_t)bytes + 1);
@@ -146,6 +151,7 @@ static tfm_status read_new(const ElfFile *file, uint64_t offset, uint64_t bytes,
 
 // ---- the tables ----
 
+/* The sizes of table entries are checked, so that the tables can be read as arrays of the types in elf.h. */
 static tfm_status read_header(ElfFile *file) {
   if (file->size < sizeof file->header) return refuse(file, TFM_E_ENV, "this is no shared library");
   tfm_status status = read_at(file, 0, &file->header, sizeof file->header);
@@ -162,6 +168,7 @@ static tfm_status read_header(ElfFile *file) {
   return TFM_OK;
 }
 
+/* The loader maps segments without asking whether the file is long enough. */
 static tfm_status check_segments(const ElfFile *file) {
   bool loads = false, dynamic = false;
   for (uint64_t i = 0; i < file->header.e_phnum; i++) {
@@ -177,6 +184,7 @@ static tfm_status check_segments(const ElfFile *file) {
   return loads && dynamic ? TFM_OK : damaged(file);
 }
 
+/* Section 0 is always empty; any other empty one means that the table was never written. */
 static tfm_status read_sections(ElfFile *file) {
   uint64_t bytes = file->header.e_shnum * sizeof *file->sections;
   tfm_status status = read_new(file, file->header.e_shoff, bytes, &file->sections);
@@ -189,6 +197,7 @@ static tfm_status read_sections(ElfFile *file) {
   return TFM_OK;
 }
 
+/* The dynamic symbols and their names; a library has one such table. */
 static tfm_status read_symbols(ElfFile *file) {
   const Elf64_Shdr *table = NULL;
   for (uint32_t i = 1; i < file->header.e_shnum && !table; i++)
@@ -210,6 +219,8 @@ static bool ends_with(const char *name, const char *suffix) {
   return length > end && strcmp(name + length - end, suffix) == 0;
 }
 
+/* The name is copied, because the table is freed. More than one such function: the objects of several models were
+ * linked. */
 static tfm_status find(const ElfFile *file, const char *suffix, char **name) {
   const char *found = NULL;
   for (uint64_t i = 0; i < file->n_symbols; i++) {
@@ -226,6 +237,7 @@ static tfm_status find(const ElfFile *file, const char *suffix, char **name) {
   return *name ? TFM_OK : refuse(file, TFM_E_NOMEM, "no memory to read the library");
 }
 
+/* O_NONBLOCK: opening a pipe must not wait for its other end. */
 static tfm_status open_file(ElfFile *file) {
   struct stat info;
   file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

@@ -399,7 +399,7 @@ static void expect_no_choice(float score, const char *words) {
 }
 
 Test(generate, I24_scores_that_are_none) {
-  expect_no_choice(-INFINITY, "row 0: the scores of token 2 are all -inf");
+  expect_no_choice(-INFINITY, "row 0: the logits of token 2 are all -inf");
   expect_no_choice(NAN, "not finite");
   expect_no_choice(INFINITY, "not finite");
   Script script = counting();

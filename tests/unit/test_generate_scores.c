@@ -111,7 +111,7 @@ Test(generate_scores, I24_a_sum_that_is_none) {
   tfm_generated generated;
   tfm_error error;
   cr_assert_eq(run(&model, true, &options, &generated, &error), TFM_E_INPUT);
-  cr_assert(strstr(error.message, "row 0: the model's sum for token 3 is not finite"), "%s", error.message);
+  cr_assert(strstr(error.message, "row 0: the model's logsumexp for token 3 is not finite"), "%s", error.message);
 }
 
 /* I22: in the first step and later; what is forbidden leaves its place to the next. */

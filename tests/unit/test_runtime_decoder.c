@@ -383,7 +383,7 @@ Test(runtime_decoder, errors_change_nothing) {
                "row 1 has 19 tokens and gets 6: there is room for 24");
   rows[1] = (tfm_decoder_row){1, tokens, 2};
   expect_error(tfm_decoder_step(d, 2, rows, 3, scores, NULL, &error), TFM_E_INPUT, &error,
-               "row 1 gets 2 tokens: there are no scores after the last 3");
+               "row 1 gets 2 tokens: there are no logits after the last 3");
   const int64_t parents[] = {1, 5};
   expect_error(tfm_decoder_reorder(d, 2, parents, &error), TFM_E_INPUT, &error, "there is no row 5");
   expect_error(tfm_decoder_truncate(d, 0, START + 1, &error), TFM_E_INPUT, &error, "row 0 has 20 tokens, not 21");
