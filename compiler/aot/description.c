@@ -10,7 +10,7 @@
 
 // ---- the text of the model, written ----
 
-/* JSON is UTF-8 and file names need not be; a name that is not is replaced. */
+/* JSON is UTF-8 and file names need not be; a name that is not is replaced, because only messages use it. */
 static json_t *safe_string(const char *text) {
   json_t *json = json_string(text);
   return json ? json : json_string("model.tfm");
@@ -154,6 +154,7 @@ static json_t *describe_generation(const LibraryParts *parts) {
                    "ragged_sources", describe_ragged_sources(parts));
 }
 
+/* Compact and in a fixed order: the description is part of the library's bytes. */
 const char *describe_library(Arena *arena, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   const char **sets = ARENA_ARRAY(arena, const char *, parts->n_plans);

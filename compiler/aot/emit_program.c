@@ -13,6 +13,7 @@ LLVMValueRef module_null(LLVMModuleRef module) {
   return LLVMConstNull(LLVMPointerTypeInContext(context_of(module), 0));
 }
 
+/* Private: no symbol of the library names its tables. */
 static LLVMValueRef add_constant(LLVMModuleRef module, const char *name, LLVMValueRef value, unsigned alignment) {
   LLVMValueRef global = LLVMAddGlobal(module, LLVMTypeOf(value), name);
   LLVMSetInitializer(global, value);
@@ -22,6 +23,7 @@ static LLVMValueRef add_constant(LLVMModuleRef module, const char *name, LLVMVal
   return global;
 }
 
+/* Equal texts may share memory (unnamed_addr), since nothing compares their addresses. */
 LLVMValueRef module_text(LLVMModuleRef module, const char *text) {
   LLVMValueRef value = LLVMConstStringInContext(context_of(module), text, (unsigned)strlen(text), false);
   LLVMValueRef global = add_constant(module, "text", value, 1);
@@ -152,7 +154,7 @@ static Lengths measure(const tfm_program *p) {
 #define WITH_TEXT(field, count, Type, text) \
   with_text(e, MEMBER(field), #field, p->field, (count), sizeof(Type), offsetof(Type, text))
 
-/* The steps of each kind. A text has no pointer before it in a step, so offset 0 says that there is none. */
+/* The steps of each kind. No step has its text at offset 0, so offset 0 says that there is none. */
 static void steps(Emission *e, const Plan *plan) {
   const tfm_program *p = e->program;
 #define READ(member, axes)
@@ -209,6 +211,7 @@ LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, 
 
 // ---- decoding and generation ----
 
+/* Pointers in the order of the members of tfm_decoding. */
 LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix) {
   const tfm_decoding *d = &plan->decoding;
   const tfm_program *step = &plan->step->program;

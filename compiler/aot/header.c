@@ -44,7 +44,7 @@ const char *model_prefix(Arena *arena, const char *model) {
   return ours ? arena_printf(arena, "model_%s", prefix) : prefix;
 }
 
-/* Whether a header that ours includes may define a macro of this name. */
+/* Whether a header that ours includes may define a macro of this name, which would replace a member's name. */
 static bool may_be_macro(const char *name) {
   static const char *const endings[] = {"_MAX", "_MIN", "_C"};
   size_t length = strlen(name);
@@ -133,6 +133,7 @@ static void add_inputs(StrBuf *out, const LibraryParts *parts) {
   }
 }
 
+/* Every output has a capacity beside it, so that a wrong size is an error and not an overflow. */
 static void add_outputs(StrBuf *out, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
   for (uint32_t i = 0; i < p->n_outputs; i++) {
@@ -203,7 +204,7 @@ static void add_args(StrBuf *out, const LibraryParts *parts) {
 /* Says why the functions of decoding are missing. The reason may quote a file name, and that may hold the end of a
  * comment. */
 static void add_reason(StrBuf *out, const LibraryParts *parts) {
-  strbuf_printf(out, "/* Nothing is kept between tokens, so there is no %s_begin: ", parts->names->prefix);
+  strbuf_printf(out, "/* Nothing is cached between tokens, so there is no %s_begin: ", parts->names->prefix);
   for (const char *c = parts->not_incremental ? parts->not_incremental : ""; *c; c++) {
     strbuf_add_char(out, *c);
     if (c[0] == '*' && c[1] == '/') strbuf_add_char(out, ' ');
@@ -251,7 +252,7 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
                      "typedef struct %s_context %s_context; /* what one caller runs it with */\n\n",
                 prefix, prefix, prefix, prefix);
   if (parts->generation)
-    strbuf_printf(out, "#define %s_VOCAB %lld /* tokens: what a row of scores has */\n\n", guard,
+    strbuf_printf(out, "#define %s_VOCAB %lld /* tokens: the length of a row of logits */\n\n", guard,
                   (long long)parts->generation->vocab);
   add_args(out, parts);
   add_functions(out, parts);

@@ -17,6 +17,8 @@ static void hash(const void *bytes, size_t size, uint8_t digest[16]) {
 
 // ---- layout ----
 
+/* The decoding step comes first: it is bound by reading its weights, and those that it has to itself then lie
+ * together. */
 PlanList library_plan_list(const LibraryPlans *plans) {
   PlanList list = {0};
   if (plans->decoding) list.plans[list.n++] = plans->decoding->step;
@@ -79,6 +81,7 @@ bool weights_file_write(Diag *diag, const char *path, const char *model, const u
   return out_file_commit(file);
 }
 
+/* Only the magic is looked at; the runtime checks the rest when it maps the file. */
 bool is_packed_file(Arena *arena, const char *path) {
   Diag silent = diag_new(arena);
   InFile file;

@@ -31,6 +31,7 @@ void emitter_destroy(Emitter *e) { LLVMDisposeBuilder(e->builder); }
 
 // ---- functions and blocks ----
 
+/* Kinds of attributes are numbers that change from one LLVM to the next, so they are looked up by name. */
 static LLVMAttributeRef enum_attribute(Emitter *e, const char *name) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
   CHECK(kind, "LLVM has no attribute %s", name);
@@ -102,12 +103,14 @@ LLVMValueRef emit_select(Emitter *e, LLVMValueRef condition, LLVMValueRef yes, L
   return LLVMBuildSelect(e->builder, condition, yes, no, "");
 }
 
+/* Unsigned: used for counts, which are never negative. */
 LLVMValueRef emit_least(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
   return emit_select(e, emit_icmp(e, LLVMIntULT, a, b), a, b);
 }
 
 // ---- memory ----
 
+/* Addresses are computed in bytes, from i8: the emitter needs no struct types, and offsets are those of offsetof. */
 LLVMValueRef emit_offset(Emitter *e, LLVMValueRef pointer, LLVMValueRef bytes) {
   return LLVMBuildGEP2(e->builder, e->i8, pointer, &bytes, 1, "");
 }
@@ -200,6 +203,8 @@ Loop loop_begin(Emitter *e, LLVMValueRef start, LLVMValueRef end, int64_t step) 
   return loop;
 }
 
+/* Carried values are phis, so they must come before anything else in the body. Until loop_next says otherwise, a value
+ * stays as it is. */
 LLVMValueRef loop_carry(Emitter *e, Loop *loop, LLVMValueRef initial) {
   CHECK(loop->n < LOOP_MAX_CARRIED, "a loop that carries more than %d values", LOOP_MAX_CARRIED);
   LLVMValueRef phi = LLVMBuildPhi(e->builder, LLVMTypeOf(initial), "");
@@ -238,6 +243,7 @@ void loop_end(Emitter *e, Loop *loop) {
     loop->results[i] = after_value(e, loop, latch, loop->initial[i], loop->next[i]);
 }
 
+/* Only for effects: no value leaves the block, so there is no phi. */
 If if_begin(Emitter *e, LLVMValueRef condition) {
   LLVMBasicBlockRef yes = emit_block(e, "then");
   If branch = {.after = emit_block(e, "after")};

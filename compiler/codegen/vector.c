@@ -5,6 +5,8 @@
 
 LLVMTypeRef lanes_type(LLVMTypeRef element) { return LLVMVectorType(element, LANES); }
 
+/* A constant stays one: LLVM then folds it into instructions or loads it with the code. Other scalars are inserted and
+ * shuffled, which becomes one broadcast. */
 LLVMValueRef emit_splat(Emitter *e, LLVMValueRef scalar, unsigned n) {
   if (LLVMIsConstant(scalar)) {
     LLVMValueRef items[LANES];
@@ -31,6 +33,7 @@ LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c
 
 // ---- bundles ----
 
+/* Fills all vectors of the bundle, those in use and those not, so that the result is right for every n_vectors. */
 Lanes lanes_same(LLVMValueRef vector) {
   Lanes lanes;
   for (unsigned i = 0; i < LANES_MAX_VECTORS; i++) lanes.v[i] = vector;
@@ -73,6 +76,7 @@ Lanes lanes_fma(Emitter *e, Lanes a, Lanes b, Lanes c) {
   return r;
 }
 
+/* Gives i1 lanes. Ordered predicates are false for NaN, unordered ones true; callers choose which one a NaN needs. */
 Lanes lanes_compare(Emitter *e, LLVMRealPredicate predicate, Lanes a, Lanes b) {
   Lanes r = {{NULL}};
   for (unsigned i = 0; i < e->n_vectors; i++) r.v[i] = LLVMBuildFCmp(e->builder, predicate, a.v[i], b.v[i], "");
@@ -142,6 +146,7 @@ Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole) {
   return lanes_mul(e, lanes_mul(e, a, power_of_two(e, half)), power_of_two(e, rest));
 }
 
+/* One multiplication where the power is normal, which callers guarantee. */
 Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole) {
   return e->target->scalef ? scalef(e, a, n) : lanes_mul(e, a, power_of_two(e, whole));
 }

@@ -32,6 +32,7 @@ static double thread_seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Each module has a context of its own, which goes with it: nothing is shared between plans. */
 static LLVMMemoryBufferRef generate(Diag *diag, const Plan *plan, LLVMTargetMachineRef machine) {
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef module = kernels_module(context, plan);
@@ -86,6 +87,7 @@ static uint64_t code_bytes(LLVMMemoryBufferRef object) {
   return bytes;
 }
 
+/* The first lookup links the object; its pages are executable and read-only from then on. */
 static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   void **addresses = ARENA_ARRAY(arena, void *, plan->kernels.n);
   for (size_t i = 0; i < plan->kernels.n; i++) {
@@ -135,6 +137,7 @@ Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCac
 
 const tfm_program *jit_program(const Jit *jit) { return &jit->program; }
 
+/* Errors of taking code down have no reader and no cure. */
 void jit_destroy(Jit *jit) {
   if (!jit || !jit->lljit) return;
   LLVMErrorRef error = LLVMOrcDisposeLLJIT(jit->lljit);

@@ -18,6 +18,7 @@ static void add_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMValueR
   add(e, state, &x);
 }
 
+/* The square is not rounded before it is added (where there is FMA). */
 static void square_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMValueRef index) {
   (void)index;
   state[0] = emit_fma(e, x, x, state[0]);
@@ -117,6 +118,7 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state) {
 /* The accumulators are one vector of 16 lanes along a row. Along columns they are 16 vectors on the stack, one per row
  * modulo 16: each column then has the 16 lanes that a row of the same numbers would have. */
 
+/* reduce 2: the reduced axis is the rows, so 16 columns are reduced side by side. */
 static bool is_along_rows(const RowKernel *k) { return k->spec->reduce == 2; }
 
 typedef struct LineBody {
@@ -169,6 +171,8 @@ static void row_body(RowKernel *k, void *context, LLVMValueRef *state) {
   }
 }
 
+/* Vectors of a turn are added one after the other and not in parallel, because each lane must take its elements in
+ * ascending order; unrolling still hides the latency of computing them. */
 static void pass_along_row(RowKernel *k, Pass *pass, LLVMValueRef *state) {
   const Reducer *reducer = pass->reducer;
   if (reducer) reducer_begin(k->e, reducer, state);
@@ -219,6 +223,7 @@ static void combine_stacks(Emitter *e, const Reducer *reducer, LLVMValueRef *sta
   load_state(e, reducer, stacks, emit_i64(e, 0), state);
 }
 
+/* Row i goes to vector i mod 16, as element i of a row goes to lane i mod 16. */
 static void pass_along_columns(RowKernel *k, Pass *pass, LLVMValueRef *state) {
   Emitter *e = k->e;
   LLVMValueRef stacks[REDUCER_MAX_STATE];

@@ -12,6 +12,7 @@ static LLVMValueRef argument(RowKernel *k, LLVMTypeRef type, size_t offset) {
   return emit_load(k->e, type, emit_offset(k->e, k->args, emit_i64(k->e, (int64_t)offset)), 8);
 }
 
+/* Arguments are read by offsetof, so the struct in tfm/program.h is their only description. */
 static size_t operand_offset(uint32_t i) {
   return offsetof(tfm_row_args, operands) + i * sizeof(tfm_row_operand);
 }
@@ -148,7 +149,7 @@ static bool is_staged(const RowKernel *k, const RowOperandSpec *operand) {
   return operand->access == COLUMN_STRIDED || (k->count && !target_masks(k->e->target, bytes_of(operand->dtype)));
 }
 
-/* All operands share it. What it holds beyond the elements in use reaches no result. */
+/* All operands share one stage, 16 elements. What it holds beyond the elements in use reaches no result. */
 static LLVMValueRef stage_of(RowKernel *k) {
   if (!k->stage) k->stage = emit_stack(k->e, lanes_type(k->e->i32), 16);
   return k->stage;
@@ -189,6 +190,7 @@ static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
   return k->mask ? emit_load_masked(k->e, type, pointer, k->mask, bytes) : emit_load(k->e, type, pointer, bytes);
 }
 
+/* A bool is a byte in memory and i1 in a register; any byte but 0 is true. */
 Lanes row_load(RowKernel *k, uint32_t i) {
   Emitter *e = k->e;
   const RowOperandSpec *operand = &k->spec->operands[i];

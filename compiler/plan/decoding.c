@@ -39,6 +39,7 @@ static const tfm_polynomial *polynomial(const tfm_program *program, tfm_size siz
   return &program->polynomials[size];
 }
 
+/* Whether a size depends on the symbol. */
 static bool involves(const tfm_program *program, tfm_size size, uint32_t symbol) {
   const tfm_polynomial *p = polynomial(program, size);
   for (uint32_t i = 0; i < p->n_terms; i++)
@@ -47,6 +48,7 @@ static bool involves(const tfm_program *program, tfm_size size, uint32_t symbol)
   return false;
 }
 
+/* Returns the first axis whose size depends on the symbol, or TFM_NONE. */
 static uint32_t axis_of(const tfm_program *program, const tfm_tensor_info *tensor, uint32_t symbol) {
   for (uint32_t i = 0; i < tensor->rank; i++)
     if (involves(program, tensor->dims[i], symbol)) return i;
@@ -100,6 +102,7 @@ static void find_inputs(Arena *arena, const DecodingPlan *plans, tfm_decoding *d
   d->inputs = inputs;
 }
 
+/* The vocabulary is the constant that the last axis of the logits has. */
 static void find_outputs(const DecodingPlan *plans, tfm_decoding *d) {
   const tfm_program *step = d->step;
   d->logsumexp = output_with(plans->step, (Role){ROLE_LOGSUMEXP, 0});
@@ -110,6 +113,7 @@ static void find_outputs(const DecodingPlan *plans, tfm_decoding *d) {
   d->vocab = vocab->n_terms ? step->terms[vocab->first_term].coefficient : 0;
 }
 
+/* A cache of the encoder is filled from an output of the encoder program, once for each batch. */
 static void find_sources_of_caches(Arena *arena, const DecodingPlan *plans, tfm_decoding *d) {
   uint32_t *outputs = ARENA_ARRAY(arena, uint32_t, d->step->n_caches);
   for (uint32_t i = 0; i < d->step->n_caches; i++) {

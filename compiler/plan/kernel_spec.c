@@ -67,11 +67,12 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
                 (long long)spec->b_stride, spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
 }
 
+/* The distances in the source are arguments; only the width and the direction are code. */
 static void print_PACK(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");
 }
 
-/* All attentions share one. */
+/* All attentions share one: the number of keys and rows are arguments. */
 static void print_SOFTMAX(StrBuf *out, const KernelSpec *spec) {
   (void)spec;
   strbuf_add_char(out, '\n');

@@ -5,10 +5,12 @@
 
 // ---- sizes ----
 
+/* Strides and dims of 0 and 1 are compared all the time, so they are interned once. */
 SizeMath size_math(SizeTable *table) {
   return (SizeMath){.table = table, .zero = size_const(table, 0), .one = size_const(table, 1)};
 }
 
+/* After an overflow arithmetic goes on with 0: the plan is refused at the end, whatever was computed meanwhile. */
 static const Size *checked(SizeMath *math, const Size *size) {
   if (size) return size;
   math->overflowed = true;
@@ -31,6 +33,7 @@ const Size *math_product(SizeMath *math, uint32_t n, const Size *const *sizes) {
 
 // ---- views ----
 
+/* An axis of 1 has stride 0, so that two layouts which differ only there are equal. */
 View view_rows(SizeMath *math, DType dtype, uint32_t rank, const Size *const *dims, const Size *row,
                const Size **elements) {
   View view = {.space = TFM_SPACE_BUFFER, .dtype = dtype, .rank = rank, .offset = math->zero};
@@ -63,6 +66,7 @@ View view_permute(const View *view, const uint8_t *axes) {
   return result;
 }
 
+/* A producer uses it: it wants the layout whose permutation is the one that its user asked for. */
 View view_unpermute(const View *view, const uint8_t *axes) {
   View result = *view;
   for (uint32_t i = 0; i < view->rank; i++) {
@@ -169,11 +173,13 @@ bool view_collapse(SizeMath *math, const View *view, const Size **rows, const Si
   return merged_stride(math, view, 0, leading, stride);
 }
 
+/* Stride 1 along the last axis, which vectors need; a single column is contiguous whatever its stride. */
 bool view_has_contiguous_columns(const View *view) {
   return view->rank == 0 || size_equals(view->dims[view->rank - 1], 1) ||
          size_equals(view->strides[view->rank - 1], 1);
 }
 
+/* Whether both name the same elements of the same memory: then a copy from one to the other is none. */
 bool view_equal(const View *a, const View *b) {
   if (a->space != b->space || a->index != b->index || a->dtype != b->dtype || a->rank != b->rank ||
       a->offset != b->offset)

@@ -10,6 +10,8 @@ static const char *const space_names[] = {"input", "output", "weight", "buffer",
 
 // ---- numbers ----
 
+/* A coefficient of 1 is left out before symbols, and a negative term after the first is subtracted: "2*batch*time -
+ * 1". */
 static void print_term(StrBuf *out, const Plan *plan, const tfm_term *term, bool is_first) {
   if (!is_first) strbuf_add(out, term->coefficient < 0 ? " - " : " + ");
   int64_t coefficient = term->coefficient < 0 && !is_first ? -term->coefficient : term->coefficient;
@@ -34,6 +36,7 @@ static void print_sizes(StrBuf *out, const Plan *plan, uint32_t n, const tfm_siz
   strbuf_add_char(out, ']');
 }
 
+/* Prints one operand: its type, memory, offset and strides, all in elements. A size has a value and no memory. */
 static void print_operand(StrBuf *out, const Plan *plan, const char *role, const tfm_operand *operand,
                           uint32_t n_strides) {
   strbuf_printf(out, "      %s: %s ", role, dtype_names[operand->dtype]);
@@ -53,7 +56,7 @@ static void print_operand(StrBuf *out, const Plan *plan, const char *role, const
   strbuf_add_char(out, '\n');
 }
 
-/* Columns of a cache, or a tensor if there is none. */
+/* Prints an operand that counts columns of a cache, or an ordinary one if there is no cache. */
 static void print_cached(StrBuf *out, const Plan *plan, uint32_t cache, const char *role, const tfm_operand *operand,
                          uint32_t n_strides) {
   if (cache == TFM_NONE) {
@@ -67,7 +70,7 @@ static void print_cached(StrBuf *out, const Plan *plan, uint32_t cache, const ch
   strbuf_add_char(out, '\n');
 }
 
-/* Operands [from, n) of those that begin at `first`. */
+/* Prints the operands [from, n) of those that begin at `first` in the program's list. */
 static void print_operands(StrBuf *out, const Plan *plan, uint32_t first, uint32_t from, uint32_t n, uint32_t rank) {
   char role[16];
   for (uint32_t i = from; i < n; i++) {
@@ -80,6 +83,7 @@ static void print_kernel(StrBuf *out, const Plan *plan, const char *role, uint32
   if (kernel != TFM_NONE) strbuf_printf(out, "      %s: %s\n", role, plan->kernels.items[kernel].name);
 }
 
+/* A step has one tile per number of rows; the one with the most rows tells them all. */
 static void print_tiles(StrBuf *out, const Plan *plan, const char *role, const uint32_t *tiles, uint32_t rows) {
   print_kernel(out, plan, role, tiles[rows]);
 }
@@ -97,6 +101,7 @@ static void print_over_dims(StrBuf *out, const Plan *plan, const tfm_size *dims,
 
 #define print_over(out, plan, step) print_over_dims((out), (plan), (step)->dims, (step)->rank)
 
+/* Prints which rows of the result are computed; numbers count from 1, and 0 says all. */
 static void print_live_rows(StrBuf *out, const Plan *plan, uint32_t number, uint32_t n_strides) {
   if (!number) return;
   const tfm_live_rows *live = &plan->program.live[number - 1];
@@ -287,6 +292,7 @@ typedef struct PlanDrawing {
   int64_t *inputs, *outputs, *buffers; /* the item that wrote the value last; -1: none did */
 } PlanDrawing;
 
+/* One more than is needed, so that a program without inputs has an array too. */
 static int64_t *no_items(Arena *arena, uint32_t n) {
   int64_t *items = ARENA_ARRAY(arena, int64_t, n + 1);
   for (uint32_t i = 0; i < n; i++) items[i] = -1;
@@ -300,6 +306,7 @@ static int64_t *writer_of(const PlanDrawing *d, const tfm_operand *operand) {
   return operand->space == TFM_SPACE_BUFFER ? &d->buffers[operand->index] : NULL;
 }
 
+/* Returns what the arrow between two steps says: type and shape of what flows along it. */
 static const char *flow_of(const PlanDrawing *d, const tfm_operand *operand) {
   const tfm_program *program = &d->plan->program;
   if (operand->space == TFM_SPACE_INPUT) return program->inputs[operand->index].shape;
@@ -310,6 +317,8 @@ static const char *flow_of(const PlanDrawing *d, const tfm_operand *operand) {
   return text.text;
 }
 
+/* An edge leads from the step that wrote the memory last to the step that reads it. Buffers share memory in a run, but
+ * not in the plan, so the last writer is the right one. */
 static void draw_operand(const PlanDrawing *d, uint32_t item, const tfm_operand *operand, bool is_written) {
   int64_t *writer = writer_of(d, operand);
   if (!writer) return;

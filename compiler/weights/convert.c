@@ -18,6 +18,7 @@ const uint8_t file_dtype_bits[N_FILE_DTYPES] = {
 #include "weights/file_dtype.def"
 };
 
+/* A type that is not in the table may still stand in a file; it is an error only once such a tensor is asked for. */
 FileDType file_dtype_find(const char *name) {
   for (int i = 0; i < N_FILE_DTYPES; i++)
     if (strcmp(name, file_dtype_names[i]) == 0) return (FileDType)i;
@@ -66,6 +67,7 @@ float f16_to_f32(uint16_t bits) {
 
 // ---- runs of elements ----
 
+/* bf16 is the upper half of an f32, so its conversion is a shift. */
 static void widen(FileDType from, size_t n, const unsigned char *bytes, float *out) {
   for (size_t i = 0; i < n; i++) {
     uint16_t bits;
@@ -74,6 +76,7 @@ static void widen(FileDType from, size_t n, const unsigned char *bytes, float *o
   }
 }
 
+/* PyTorch writes ids as i64; those of a model fit in 32 bits, and one that does not is reported with its index. */
 static size_t narrow(size_t n, const unsigned char *bytes, int32_t *out, int64_t *value) {
   for (size_t i = 0; i < n; i++) {
     memcpy(value, bytes + 8 * i, sizeof *value);

@@ -6,6 +6,7 @@
 #include "base/checked_size.h"
 #include "diag/source.h"
 
+/* The first fault counts; those that follow from it would only confuse. */
 bool cursor_fail(JsonCursor *cursor, int64_t at, const char *format, ...) {
   if (cursor->failed) return false;
   cursor->failed = true;
@@ -41,6 +42,7 @@ static int next_byte(JsonCursor *cursor) {
   return c;
 }
 
+/* Skips the four blanks that JSON has, no others. */
 int cursor_peek(JsonCursor *cursor) {
   int c = peek_byte(cursor);
   while (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
@@ -85,6 +87,7 @@ static void add_bytes(StringOut *out, const char *bytes, size_t n) {
   out->length += n;
 }
 
+/* Encodes a character as UTF-8: the first byte says by its high bits how many follow, each of which has six bits. */
 static void add_character(StringOut *out, uint32_t c) {
   char bytes[4];
   size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -119,6 +122,8 @@ static bool read_unicode_escape(JsonCursor *cursor, StringOut *out, int64_t at) 
   return true;
 }
 
+/* The letter after the backslash stands at the same index in both texts. A NUL would find the end of `letters` and is
+ * no escape, hence c > 0. */
 static bool read_escape(JsonCursor *cursor, StringOut *out) {
   static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
   int64_t at = cursor->at - 1;
@@ -172,6 +177,8 @@ bool cursor_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *lengt
 
 // ---- numbers ----
 
+/* Overflow is checked before each digit is taken, so a number of any length is refused and not wrapped. Fractions and
+ * exponents are refused even if their value is whole: no writer makes them, and a double would round. */
 bool cursor_integer(JsonCursor *cursor, int64_t *value) {
   int c = cursor_peek(cursor);
   int64_t at = cursor->at;

@@ -28,6 +28,8 @@ static bool header_fail(const HeaderReader *reader, const char *what) {
   return false;
 }
 
+/* Returns the next byte that is not blank, or -1 at the end. strchr would find the NUL of its own text, hence the last
+ * test. */
 static int peek(HeaderReader *reader) {
   while (reader->at < reader->size && strchr(" \t\n\r", reader->text[reader->at]) && reader->text[reader->at])
     reader->at++;
@@ -65,6 +67,7 @@ static bool read_word(HeaderReader *reader, const char *word) {
   return true;
 }
 
+/* Overflow is checked at every digit. A leading zero is refused, as Python refuses it. */
 static bool read_dim(HeaderReader *reader, int64_t *dim) {
   int c = peek(reader);
   if (c < '0' || c > '9') return header_fail(reader, "expected a dimension, a whole number from 0 on");
@@ -96,6 +99,7 @@ static bool read_shape(HeaderReader *reader) {
   return true;
 }
 
+/* Byte order is part of the type; only what needs no swapping is read. */
 static bool read_type(HeaderReader *reader) {
   static const struct {
     const char *descr;
@@ -124,6 +128,7 @@ static bool read_value(HeaderReader *reader, int key) {
   return reader->is_fortran || read_word(reader, "False") || header_fail(reader, "fortran_order must be True or False");
 }
 
+/* Python would take the last of two equal keys; here neither is. */
 static bool read_entry(HeaderReader *reader, bool seen[N_KEYS]) {
   char text[32];
   if (!read_quoted(reader, text)) return false;
@@ -213,6 +218,7 @@ static bool check_size(NpyFile *npy, Diag *diag) {
   return false;
 }
 
+/* The header is bounded by 10,000 bytes before it is read, so it fits on the stack. */
 static bool read_header(NpyFile *npy, Diag *diag) {
   char text[NPY_MAX_HEADER];
   int64_t begin, length;

@@ -26,6 +26,7 @@ static void shape_rows(const Node *node, RecipeRows *rows) {
   for (uint32_t i = 0; i + (node->rank > 1) < node->rank; i++) rows->rows *= dim_of(node, i);
 }
 
+/* Pieces without rows would only have to be skipped later. */
 static void add_piece(const Reader *reader, RecipeRows *rows, RecipePiece piece) {
   if (piece.rows) vec_push(reader->arena, &rows->pieces, piece);
 }
@@ -46,6 +47,7 @@ static RecipeResult read_full(const Reader *reader, const Node *node, RecipeRows
   return RECIPE_ROWS;
 }
 
+/* Concatenating along rows appends pieces; along any other axis each row would be made of several pieces. */
 static RecipeResult read_concat(const Reader *reader, const Node *node, RecipeRows *rows) {
   if (node->attr.axis != 0) return RECIPE_REFUSED;
   for (size_t i = 0; i < node->inputs.n; i++) {
@@ -149,6 +151,7 @@ static float factored(const RecipePiece *piece, float value) {
   return value;
 }
 
+/* Rows without a factor whose elements are neighbours are copied as bytes; most weights are such. */
 static void copy_row(const RecipePiece *piece, int64_t row, int64_t columns, float *to) {
   const float *from = piece->data + row * piece->row_stride;
   if (piece->column_stride == 1 && !piece->n_factors) {
@@ -225,6 +228,7 @@ static bool evaluate(Arena *arena, Diag *diag, const Plan *plan, const WeightRec
   return *value != NULL;
 }
 
+/* A value that the interpreter computed is one piece. */
 static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
   RecipeRows rows = {.columns = tensor->rank > 1 ? tensor->dims[tensor->rank - 1] : 1};
   rows.rows = rows.columns ? tensor_elements(tensor) / rows.columns : 0;

@@ -107,6 +107,7 @@ typedef struct PieceReader {
   size_t n;             /* elements in it; 0 at the end */
 } PieceReader;
 
+/* Moves to the next piece; n is 0 after the last one. */
 static bool next_piece(PieceReader *reader) {
   reader->at += (int64_t)reader->n;
   int64_t rest = reader->tensor->elements - reader->at, most = PIECE_BYTES / (int64_t)reader->element_bytes;
@@ -198,6 +199,8 @@ static void write_data(OutFile *file, const Tensor *tensors, uint32_t n, bool by
     if ((dtype_bytes[tensors[i].dtype] == 1) == bytes) out_file_write(file, tensors[i].data, bytes_of(&tensors[i]));
 }
 
+/* Padded with spaces to a multiple of 8, as the format recommends, so that the data that follow are aligned in a
+ * mapped file. */
 static StrBuf written_header(Arena *arena, const char *const *names, const Tensor *tensors, uint32_t n) {
   static const FileDType types[N_DTYPES] = {[DTYPE_F32] = FILE_F32, [DTYPE_I32] = FILE_I32, [DTYPE_BOOL] = FILE_BOOL};
   StrBuf header = strbuf_new(arena);

@@ -48,6 +48,8 @@ static bool read_numbers(HeaderReader *reader, uint32_t *n, const int64_t **numb
   return true;
 }
 
+/* Whether they run forwards and lie in the file is checked once the whole entry has been read, because keys may come
+ * in any order. */
 static bool read_offsets(HeaderReader *reader, StTensor *tensor) {
   uint32_t n;
   const int64_t *offsets;
@@ -61,6 +63,7 @@ static bool read_offsets(HeaderReader *reader, StTensor *tensor) {
   return true;
 }
 
+/* Strings are compared with their lengths: one with a NUL inside would otherwise pass for its beginning. */
 static bool read_entry(HeaderReader *reader, StTensor *tensor, int64_t *seen) {
   JsonCursor *cursor = &reader->cursor;
   size_t length;
@@ -109,6 +112,7 @@ static bool check_tensor(HeaderReader *reader, StTensor *tensor) {
                    tensor->name, tensor->dtype_name, shape.text, (long long)bits, begin, end, end - begin);
 }
 
+/* All three keys must be there, each once. */
 static bool read_tensor(HeaderReader *reader, StTensor *tensor) {
   JsonCursor *cursor = &reader->cursor;
   int64_t seen[N_KEYS] = {-1, -1, -1};
@@ -138,6 +142,7 @@ static bool check_name(JsonCursor *cursor, int64_t at, const StrBuf *name, size_
 
 // ---- metadata ----
 
+/* Metadata is text for people: nothing here depends on it, but its size is bounded like everything else. */
 static bool read_metadata(HeaderReader *reader) {
   JsonCursor *cursor = &reader->cursor;
   Map seen = map_new(reader->arena);
@@ -195,6 +200,7 @@ static bool read_member(HeaderReader *reader, int64_t *metadata_at) {
   return cursor_expect(cursor, ':') && read_tensor(reader, tensor);
 }
 
+/* Nothing but blanks may follow the object: the format pads the header with spaces. */
 static bool read_members(HeaderReader *reader) {
   JsonCursor *cursor = &reader->cursor;
   int64_t metadata_at = -1;
@@ -207,6 +213,7 @@ static bool read_members(HeaderReader *reader) {
   return !cursor->failed;
 }
 
+/* The cursor holds a piece of 32 KiB, so it is allocated and not put on the stack. */
 bool safetensors_read_header(Arena *arena, Diag *diag, SafeTensors *file, int64_t header_size) {
   Arena *scratch = arena_create(); /* holds the cursor and the last string */
   HeaderReader *reader = ARENA_NEW(scratch, HeaderReader);
@@ -224,6 +231,7 @@ bool safetensors_read_header(Arena *arena, Diag *diag, SafeTensors *file, int64_
 
 // ---- the data ----
 
+/* Tensors without elements may begin where another one does; the shorter range comes first, so that they tile too. */
 static bool stands_before(const StTensor *a, const StTensor *b) {
   return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
 }

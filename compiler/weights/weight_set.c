@@ -26,7 +26,8 @@ static bool add_single(Arena *arena, Diag *diag, WeightSet *set, const char *pat
 
 // ---- an index ----
 
-/* The whole text of the index, or NULL after an error. */
+/* Returns the whole text of the index, or NULL after an error. Its size is checked before memory is allocated for
+ * it. */
 static char *read_text(Arena *arena, Diag *diag, const char *path, size_t *size) {
   InFile file;
   if (!in_file_open(&file, diag, path)) return NULL;
@@ -68,6 +69,7 @@ static SafeTensors *open_shard(Arena *arena, Diag *diag, WeightSet *set, Map *sh
   return file;
 }
 
+/* A name with a NUL in it is no file name, whatever stands before the NUL. */
 static void add_mapped(Arena *arena, Diag *diag, WeightSet *set, Map *shards, const char *folder,
                        const char *tensor_name, const json_t *file_name) {
   const char *name = json_string_value(file_name);

@@ -623,7 +623,7 @@ class Ragged(Case):
             self.write(source)
             self.compile()
             self.assertIn(whole + reason + "\n", self.tfmc("info", "libm.so").out)
-            self.assertIn(f"/* Nothing is kept between tokens, so there is no m_begin: {reason}. */", self.path("m.h").read_text())
+            self.assertIn(f"/* Nothing is cached between tokens, so there is no m_begin: {reason}. */", self.path("m.h").read_text())
 
     def test_sources(self):
         """A source that what is written depends on, with steps and without, and one that only another output does."""
