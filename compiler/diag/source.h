@@ -15,7 +15,7 @@
 
 typedef struct Source {
   const char *path; /* as the user gave it; "<std>" for the standard layers, "-D name" for a definition */
-  const char *name; /* the path from the folder of the main file, whatever folder that lies in; else the same as `path` */
+  const char *name; /* the path from the folder of the main file, wherever that lies; else the same as `path` */
   const char *text; /* `size` bytes and a NUL */
   uint32_t size;
   Arena *arena; /* the one it lives in: line_starts must live as long */

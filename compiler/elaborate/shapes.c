@@ -151,7 +151,7 @@ Value primitive_split_heads(Elaborator *e, const PrimitiveCall *call) {
   int64_t n;
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of split_heads", "");
   if (!x || !integer_of(e, call->arguments[1], "the number of heads", &n)) return POISON;
-  if (x->rank < 2 || n < 1) 
+  if (x->rank < 2 || n < 1)
     return fail(e, DIAG_RANGE, "split_heads of %K into %D heads: it needs two axes or more, and at least one head",
                 value_tensor(x), n);
   if (!within_items(e, "split_heads", 2, x->dims + x->rank - 2) || !rank_fits(e, "the result", x->rank + 1))

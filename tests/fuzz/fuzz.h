@@ -1,4 +1,5 @@
-/* What fuzz targets share: the function that libFuzzer calls, bytes as a file, ways to say what went wrong. */
+/* What fuzz targets share: the function that libFuzzer calls, bytes as a file, and ways to say what went wrong. A
+ * finding ends the process by abort(), which libFuzzer records with the input. */
 #ifndef TFM_TESTS_FUZZ_H
 #define TFM_TESTS_FUZZ_H
 
@@ -12,6 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
+/* A file in memory that readers open by path; the target ends it with close(file.fd). */
 typedef struct FuzzFile { /* in memory; ends with close(file.fd) */
   int fd;
   char path[64];

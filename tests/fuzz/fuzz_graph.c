@@ -13,6 +13,7 @@ static const char *printed(Arena *arena, Graph *graph) {
   return out.text;
 }
 
+/* Printing, copying and reading back must agree; the picture must not crash on any graph that reads. */
 static void check(Arena *arena, Diag *diag, Graph *graph) {
   StrBuf picture = strbuf_new(arena);
   graph_verify(graph, diag);

@@ -16,6 +16,7 @@ static void fail(Arena *arena, const char *what, const Diag *diag) {
   abort();
 }
 
+/* The verifier before, between and after the passes: a pass that breaks a rule is found at once. */
 static void check_graph(Arena *arena, Diag *diag, Graph *graph) {
   if (!graph_verify(graph, diag)) fail(arena, "the elaborated graph breaks a rule", diag);
   if (graph_count(graph) > MAX_NODES) return;
@@ -24,11 +25,12 @@ static void check_graph(Arena *arena, Diag *diag, Graph *graph) {
   if (!graph_verify(graph, diag)) fail(arena, "the fused graph breaks a rule", diag);
 }
 
+/* Either there is an incremental form, or a reason says why not. */
 static void check_incremental(Arena *arena, Diag *diag, const Graph *graph) {
   Incremental made = incremental_derive(arena, diag, graph, NULL);
   if (!made.step && !made.reason) fail(arena, "neither a step nor a reason", diag);
   if (made.step) check_graph(arena, diag, made.step);
-  if (made.step && made.source) check_graph(arena, diag, made.source);
+  if (made.step && made.encoder) check_graph(arena, diag, made.encoder);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {

@@ -1,4 +1,6 @@
-/* The reader of npy files against a slow judge: both accept the same files. What is accepted is read. */
+/* Fuzz target: any bytes as an npy file, read beside a slow judge (oracle_npy).
+ *
+ * Both must accept the same files. What is accepted is read in full, so that the sanitizers see every access. */
 #include "fuzz.h"
 #include "oracle_npy.h"
 #include "weights/npy.h"
@@ -11,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const bool opened = npy_open(&npy, &diag, file.path);
   fuzz_compare(oracle_npy(data, size), opened, &diag);
   for (DType dtype = 0; opened && dtype < N_DTYPES; dtype++)
-    if (can_convert(npy.dtype, dtype)) npy_read(&npy, &diag, dtype, arena_array(arena, (size_t)npy.elements, dtype_bytes[dtype]));
+    if (can_convert(npy.dtype, dtype))
+      npy_read(&npy, &diag, dtype, arena_array(arena, (size_t)npy.elements, dtype_bytes[dtype]));
   if (opened) npy_close(&npy);
   arena_destroy(arena);
   close(file.fd);

@@ -15,6 +15,7 @@ static Ast *parsed(Arena *arena, Diag *diag, ParseFunction parse, const char *te
   return parse(arena, &names, diag, source_new(arena, "fuzz.tfm", text, (uint32_t)size));
 }
 
+/* All three renderings, with the bytes of the input in the excerpts. */
 static void render_all(Arena *arena, const Diag *diag) {
   StrBuf out = strbuf_new(arena);
   render_text(&out, diag, true);
@@ -22,6 +23,7 @@ static void render_all(Arena *arena, const Diag *diag) {
   render_json(&out, diag);
 }
 
+/* Printing what was parsed and parsing it again must reach a fixed point at once. */
 static void check(ParseFunction parse, const uint8_t *bytes, size_t size) {
   Arena *arena = arena_create();
   Diag diag = diag_new(arena);

@@ -1,8 +1,11 @@
-/* The reader of safetensors files against a slow judge: both accept the same files. What is accepted is read. */
+/* Fuzz target: any bytes as a safetensors file, read beside a slow judge (oracle_safetensors).
+ *
+ * Both must accept the same files. What is accepted is read in full, in every type it converts to. */
 #include "fuzz.h"
 #include "oracle_safetensors.h"
 #include "weights/safetensors.h"
 
+/* The format asks tensors to fill the data without gaps, so their bytes must add up to it. */
 static void read_all(Arena *arena, Diag *diag, const SafeTensors *file) {
   int64_t bytes = 0;
   for (size_t i = 0; i < file->tensors.n; i++) {

@@ -1,3 +1,7 @@
+/* A judge of npy files: see oracle_npy.h. It is written from the format's description (NEP 1) and the reader's stated
+ * limits, not from the reader: a shared mistake would go unseen.
+ *
+ * In: the bytes of a file. Out: whether a reader must accept them. It allocates nothing. */
 #include "oracle_npy.h"
 
 #include <string.h>
@@ -9,12 +13,14 @@ typedef struct Token {
   size_t length;
 } Token;
 
+/* Headers are at most 10000 bytes long, so there cannot be more tokens. */
 enum { MOST_TOKENS = 10001 };
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* The number of tokens; -1 if something is none. */
+/* Splits the header into tokens; -1 if something is none. Strings have at most 31 characters and no escapes, which is
+ * all that numpy writes. */
 static int tokenize(const char *at, const char *end, Token *tokens) {
   int n = 0;
   while (at < end) {
@@ -52,10 +58,12 @@ static int tokenize(const char *at, const char *end, Token *tokens) {
   return n;
 }
 
+/* Whether a token is spelled like this. */
 static bool is(const Token *token, const char *text) {
   return token->length == strlen(text) && memcmp(token->text, text, token->length) == 0;
 }
 
+/* What the dictionary says. */
 typedef struct Header {
   int width; /* bytes of an element */
   bool fortran;
@@ -64,6 +72,7 @@ typedef struct Header {
   int64_t elements;
 } Header;
 
+/* Decimal without leading zeros, within 64 bits. */
 static bool number(const Token *token, int64_t *value) {
   *value = 0;
   if (token->text[0] == '0' && token->length > 1) return false;
@@ -74,7 +83,8 @@ static bool number(const Token *token, int64_t *value) {
   return true;
 }
 
-/* The tokens of the shape, from '(' on; how many, or 0. */
+/* The tuple from '(' on: how many tokens it takes, 0 if it is malformed. A tuple of one needs its comma, as in
+ * Python. */
 static int shape(const Token *tokens, int n, Header *header) {
   int at = 1;
   bool comma = true;
@@ -91,6 +101,7 @@ static int shape(const Token *tokens, int n, Header *header) {
   return at + 1;
 }
 
+/* The three keys, each once, in any order; a comma may follow the last. */
 static bool dictionary(const Token *tokens, int n, Header *header) {
   static const char *const types[] = {"<f4", "<i4", "<i8", "|b1", "|u1"};
   static const int widths[] = {4, 4, 8, 1, 1};
@@ -122,6 +133,8 @@ static bool dictionary(const Token *tokens, int n, Header *header) {
   return at == n - 1 && tokens[at].kind == '}' && seen[0] == 1 && seen[1] == 1 && seen[2] == 1 && header->width;
 }
 
+/* Magic, version, length, header, then exactly the data. Fortran order is accepted where it makes no difference,
+ * below two axes. */
 bool oracle_npy(const uint8_t *data, size_t size) {
   static Token tokens[MOST_TOKENS];
   if (size < 10 || memcmp(data, "\x93NUMPY", 6) != 0 || data[6] < 1 || data[6] > 3 || data[7]) return false;

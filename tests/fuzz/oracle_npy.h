@@ -1,4 +1,5 @@
-/* A judge of npy files that shares nothing with the reader: the header becomes a list of tokens, then rules. */
+/* A judge of npy files that shares nothing with the reader: the header becomes a list of tokens, and rules look at
+ * these. True if a reader must accept the file. Not for threads: it uses static memory. */
 #ifndef TFM_TESTS_ORACLE_NPY_H
 #define TFM_TESTS_ORACLE_NPY_H
 

@@ -1,3 +1,8 @@
+/* A judge of safetensors files: see oracle_safetensors.h. It is written from the format's description and the
+ * reader's stated limits, not from the reader.
+ *
+ * In: the bytes of a file. Out: whether a reader must accept them. Every value of the header is allocated and freed
+ * by release(); memory that runs out crashes, which is no finding about the reader. */
 #include "oracle_safetensors.h"
 
 #include <stdlib.h>
@@ -14,6 +19,7 @@ struct Value {
   Value *items; /* OBJECT: key, value, key, value ...; ARRAY */
 };
 
+/* The rest of the header; `bad` stays set once something was wrong. */
 typedef struct Text {
   const uint8_t *at, *end;
   bool bad;
@@ -21,16 +27,19 @@ typedef struct Text {
 
 // ---- JSON ----
 
+/* What JSON calls whitespace. */
 static void blanks(Text *t) {
   while (t->at < t->end && (*t->at == ' ' || *t->at == '\t' || *t->at == '\n' || *t->at == '\r')) t->at++;
 }
 
+/* The next byte; past the end, -1 and `bad`. */
 static int take(Text *t) {
   if (t->at < t->end) return *t->at++;
   t->bad = true;
   return -1;
 }
 
+/* Blanks, then the character, if it comes next. */
 static bool skip(Text *t, int c) {
   blanks(t);
   if (t->at == t->end || *t->at != c) return false;
@@ -38,6 +47,7 @@ static bool skip(Text *t, int c) {
   return true;
 }
 
+/* A code point as UTF-8, added to the text. */
 static void put(Value *v, uint32_t c) {
   v->text = realloc(v->text, v->length + 4);
   char *to = v->text + v->length;
@@ -50,6 +60,7 @@ static void put(Value *v, uint32_t c) {
     to[3] = (char)(0x80 + c % 64), v->length += 4;
 }
 
+/* Four hexadecimal digits of a \u escape. */
 static uint32_t hex(Text *t) {
   uint32_t value = 0;
   for (int i = 0; i < 4; i++) {
@@ -61,6 +72,7 @@ static uint32_t hex(Text *t) {
   return value;
 }
 
+/* One escape. \u escapes of surrogates must come in pairs, high before low. */
 static void escape(Text *t, Value *v) {
   int c = take(t);
   static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -82,6 +94,8 @@ static void escape(Text *t, Value *v) {
   }
 }
 
+/* One unescaped character of a string; malformed, overlong and surrogate UTF-8 is bad, and so is a control character.
+ */
 static void character(Text *t, Value *v, int c) {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
   int bytes = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
@@ -91,10 +105,12 @@ static void character(Text *t, Value *v, int c) {
     if (next < 0x80 || next > 0xbf) t->bad = true;
     value = value * 64 + ((uint32_t)next & 63);
   }
-  if (!bytes || c < 0x20 || value < least[bytes] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) t->bad = true;
+  if (!bytes || c < 0x20 || value < least[bytes]) t->bad = true;
+  if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) t->bad = true;
   if (!t->bad) put(v, value);
 }
 
+/* A string up to its closing quote, which `bad` also ends. */
 static void string(Text *t, Value *v) {
   v->kind = STRING;
   v->text = malloc(4);
@@ -106,6 +122,7 @@ static void string(Text *t, Value *v) {
   }
 }
 
+/* Whole numbers without sign or leading zeros: nothing else that JSON calls a number is of use in this format. */
 static void number(Text *t, Value *v) {
   const uint8_t *begin = t->at;
   v->kind = WHOLE;
@@ -114,9 +131,10 @@ static void number(Text *t, Value *v) {
     if (v->number > (INT64_MAX - digit) / 10) t->bad = true;
     else v->number = v->number * 10 + digit;
   }
-  if (t->at == begin || (*begin == '0' && t->at - begin > 1)) t->bad = true; /* all else that JSON calls a number is no use here */
+  if (t->at == begin || (*begin == '0' && t->at - begin > 1)) t->bad = true;
 }
 
+/* An empty value behind the items. It is moved by the next call, as all items are. */
 static Value *add(Value *v) {
   v->items = realloc(v->items, (v->n + 1) * sizeof *v->items);
   memset(&v->items[v->n], 0, sizeof *v->items);
@@ -125,6 +143,7 @@ static Value *add(Value *v) {
 
 static void value(Text *t, Value *v, int depth);
 
+/* The members of an object (key, value, key, value, ...) or the items of an array. */
 static void members(Text *t, Value *v, int depth) {
   int close = v->kind == OBJECT ? '}' : ']';
   if (skip(t, close)) return;
@@ -138,6 +157,7 @@ static void members(Text *t, Value *v, int depth) {
   if (!skip(t, close)) t->bad = true;
 }
 
+/* Any value. Nesting is bounded because the recursion is; a valid header needs 3 levels. */
 static void value(Text *t, Value *v, int depth) {
   blanks(t);
   v->kind = OTHER;
@@ -148,6 +168,7 @@ static void value(Text *t, Value *v, int depth) {
   else number(t, v);
 }
 
+/* Frees a value and everything in it. */
 static void release(Value *v) {
   for (size_t i = 0; i < v->n; i++) release(&v->items[i]);
   free(v->items);
@@ -156,6 +177,7 @@ static void release(Value *v) {
 
 // ---- the rules ----
 
+/* Names are compared by bytes, after escapes were resolved. */
 static bool same(const Value *a, const Value *b) {
   return a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
 }
@@ -164,6 +186,7 @@ static bool is(const Value *v, const char *text) {
   return v->kind == STRING && v->length == strlen(text) && memcmp(v->text, text, v->length) == 0;
 }
 
+/* All pairs are compared: quadratic, and plainly right. */
 static bool keys_differ(const Value *object) {
   for (size_t i = 0; i < object->n; i += 2)
     for (size_t k = 0; k < i; k += 2)
@@ -171,18 +194,21 @@ static bool keys_differ(const Value *object) {
   return true;
 }
 
+/* No control characters, 1 to 4096 bytes. */
 static bool good_name(const Value *name) {
   for (size_t i = 0; i < name->length; i++)
     if ((unsigned char)name->text[i] < 32 || name->text[i] == 127) return false;
   return name->length >= 1 && name->length <= 4096;
 }
 
+/* The value of a key, NULL if the object has none. */
 static const Value *member(const Value *object, const char *key) {
   for (size_t i = 0; i < object->n; i += 2)
     if (is(&object->items[i], key)) return &object->items[i + 1];
   return NULL;
 }
 
+/* An object of strings. */
 static bool good_metadata(const Value *metadata) {
   if (metadata->kind != OBJECT || !keys_differ(metadata)) return false;
   for (size_t i = 0; i < metadata->n; i += 2)
@@ -190,6 +216,7 @@ static bool good_metadata(const Value *metadata) {
   return true;
 }
 
+/* The width of every type that the format knows; 0 for one it does not, whose size cannot be judged. */
 static int bits_of(const Value *dtype) {
   static const struct {
     const char *name;
@@ -202,15 +229,18 @@ static int bits_of(const Value *dtype) {
   return 0;
 }
 
+/* An array with nothing else in it. */
 static bool whole_numbers(const Value *array) {
   for (size_t i = 0; i < array->n; i++)
     if (array->items[i].kind != WHOLE) return false;
   return array->kind == ARRAY;
 }
 
+/* Exactly dtype, shape and data_offsets, and a size that fits both shape and offsets. */
 static bool good_tensor(const Value *tensor, int64_t data_size) {
   if (tensor->kind != OBJECT || tensor->n != 6 || !keys_differ(tensor)) return false;
-  const Value *dtype = member(tensor, "dtype"), *shape = member(tensor, "shape"), *offsets = member(tensor, "data_offsets");
+  const Value *dtype = member(tensor, "dtype"), *shape = member(tensor, "shape");
+  const Value *offsets = member(tensor, "data_offsets");
   if (!dtype || !shape || !offsets || dtype->kind != STRING || dtype->length > 64) return false;
   if (!whole_numbers(shape) || !whole_numbers(offsets) || offsets->n != 2) return false;
   int64_t begin = offsets->items[0].number, end = offsets->items[1].number, elements = 1, bits = bits_of(dtype);
@@ -221,6 +251,8 @@ static bool good_tensor(const Value *tensor, int64_t data_size) {
   return !__builtin_mul_overflow(elements, bits, &bits) && bits % 8 == 0 && bits / 8 == end - begin;
 }
 
+/* Whether the tensors cover the data without gaps and without overlaps: none overlaps another, and their sizes add up
+ * to the whole. */
 static bool tile(const Value *header, int64_t data_size) {
   int64_t sum = 0;
   for (size_t i = 0; i < header->n; i += 2) {
@@ -240,6 +272,7 @@ static bool tile(const Value *header, int64_t data_size) {
   return sum == data_size;
 }
 
+/* The number of tensors has the limit of the reader. */
 static bool good_header(const Value *header, int64_t data_size) {
   if (header->kind != OBJECT || !keys_differ(header) || header->n / 2 > 1000001) return false;
   for (size_t i = 0; i < header->n; i += 2) {
@@ -249,6 +282,7 @@ static bool good_header(const Value *header, int64_t data_size) {
   return tile(header, data_size);
 }
 
+/* 8 bytes of length, the header, and the data; the header may be followed by blanks. */
 bool oracle_safetensors(const uint8_t *data, size_t size) {
   uint64_t n = 0;
   if (size < 8) return false;

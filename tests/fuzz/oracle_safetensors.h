@@ -1,5 +1,5 @@
-/* A judge of safetensors files that shares nothing with the reader: the whole header becomes a tree of JSON values, then
- * every rule is looked at by itself, all pairs compared. Slow, and short enough to be believed. */
+/* A judge of safetensors files that shares nothing with the reader: the whole header becomes a tree of JSON values,
+ * then every rule is looked at by itself, all pairs compared. Slow, and short enough to be believed. */
 #ifndef TFM_TESTS_ORACLE_SAFETENSORS_H
 #define TFM_TESTS_ORACLE_SAFETENSORS_H
 

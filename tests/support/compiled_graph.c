@@ -1,3 +1,5 @@
+/* What tests of the compiler stand on; see compiled_graph.h. The arena, the names and the messages are those of the
+ * test that runs, so helpers need no parameters for them and nothing outlives a test. */
 #include "compiled_graph.h"
 
 #include "diag/render.h"
@@ -6,6 +8,7 @@ Arena *arena;
 Map interned;
 Diag diag;
 
+/* Criterion runs every test in a process of its own, so these globals are never shared. */
 void setup(void) {
   arena = arena_create();
   interned = map_new(arena);
@@ -33,6 +36,7 @@ Graph *elaborated(const char *text) {
   return graph;
 }
 
+/* The passes rewrite the graph in place; it is returned so that calls can be nested. */
 Graph *optimized(Graph *graph, int level) {
   cr_assert(passes_run(graph, &diag, &(PassOptions){.level = level}, NULL), "%s", fault());
   return graph;
@@ -42,6 +46,7 @@ Graph *graph_from_text(const char *text) {
   return graph_read(arena, &diag, source_new(arena, "test.graph", text, (uint32_t)strlen(text)));
 }
 
+/* A graph that a test writes down must be valid, or the test would show nothing about passes. */
 Graph *read_graph(const char *text) {
   Graph *graph = graph_from_text(text);
   cr_assert_not_null(graph, "%s\n%s", fault(), text);
@@ -64,6 +69,7 @@ Plan *planned(Graph *graph, const char *target) {
   return plan;
 }
 
+/* A program of the planner is a member of its plan, so the plan is found from its address. */
 const Plan *plan_of_program(const tfm_program *program) {
   return (const Plan *)(const void *)((const char *)program - offsetof(Plan, program));
 }
@@ -74,6 +80,7 @@ uint32_t count_steps(const tfm_program *program, tfm_step_kind kind) {
   return n;
 }
 
+/* Compares the text of a size, a polynomial of the run-time sizes. */
 void expect_size(const tfm_program *program, tfm_size size, const char *text) {
   StrBuf out = strbuf_new(arena);
   plan_print_size(&out, plan_of_program(program), size);

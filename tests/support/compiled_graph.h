@@ -1,7 +1,7 @@
 /* What tests of the compiler stand on: an arena and messages for each test, graphs and plans made from text.
  *
- * In: text of a model or of a graph. Out: what the compiler makes of it. Unless it says otherwise, a function here fails
- * the test and prints the first message when the compiler refuses. */
+ * In: text of a model or of a graph. Out: what the compiler makes of it. Unless it says otherwise, a function here
+ * fails the test and prints the first message when the compiler refuses. */
 #ifndef TFM_TESTS_COMPILED_GRAPH_H
 #define TFM_TESTS_COMPILED_GRAPH_H
 

@@ -1,3 +1,5 @@
+/* Programs that tests compile and run; see compiled_model.h. Everything goes through compile/, as it does for the
+ * command line and for libtfm. */
 #include "compiled_model.h"
 
 #include <criterion/criterion.h>
@@ -6,6 +8,7 @@
 
 static void good(const Diag *diag, bool condition) { cr_assert(condition, "%s", first_message(diag)); }
 
+/* The request names what the test varies and nothing else, so the rest is as a command has it. */
 Compiled compiled_forward(Arena *arena, Diag *diag, Graph *graph, const PassOptions *passes, const TargetInfo *target,
                           WeightLookup find, void *context) {
   Compiled made;
@@ -15,10 +18,12 @@ Compiled compiled_forward(Arena *arena, Diag *diag, Graph *graph, const PassOpti
   return made;
 }
 
-bool compiled_decoding(Compiled *made, Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target, WeightLookup find,
-                       void *context) {
+/* A model without an incremental form is a result that tests ask for, so it is no failure here. */
+bool compiled_decoding(Compiled *made, Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target,
+                       WeightLookup find, void *context) {
   const CompileRequest request = {
-      .arena = arena, .diag = diag, .target = target, .passes = {.level = 2}, .weights = find, .weights_context = context};
+      .arena = arena,   .diag = diag,    .target = target, .passes = {.level = 2},
+      .weights = find, .weights_context = context};
   Derivation *derived = compile_derive(&request, graph);
   *made = (Compiled){0};
   if (!derived->parts.step) return false;
@@ -32,6 +37,7 @@ int64_t value_elements(const tfm_value *value) {
   return n;
 }
 
+/* The shapes come from the plan's own polynomials, evaluated at `symbols`. */
 void zero_inputs(Arena *arena, const Plan *plan, const int64_t *symbols, tfm_value *inputs) {
   for (uint32_t i = 0; i < plan->program.n_inputs; i++) {
     const tfm_tensor_info *info = &plan->program.inputs[i];

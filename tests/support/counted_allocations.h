@@ -1,4 +1,7 @@
-/* Allocations of a program that is linked with --wrap for malloc, calloc, aligned_alloc: counted, and one of them refused. */
+/* Allocations counted, and one of them refused: for tests that every failure of malloc is survived.
+ *
+ * The program must be linked with --wrap for malloc, calloc and aligned_alloc. The header defines the wrappers, so
+ * exactly one file of a program may include it. Counting is atomic because threads of the runtime allocate too. */
 #ifndef TFM_TESTS_COUNTED_ALLOCATIONS_H
 #define TFM_TESTS_COUNTED_ALLOCATIONS_H
 

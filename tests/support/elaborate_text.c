@@ -1,3 +1,5 @@
+/* Graphs of models that tests write down or find in files; see elaborate_text.h. Graphs and messages live in the
+ * caller's arena. */
 #include "elaborate_text.h"
 
 #include <stdio.h>
@@ -14,6 +16,7 @@ Graph *elaborate_file(Arena *arena, Diag *diag, const char *path, const Elaborat
   return program ? elaborate(arena, &names, diag, program, options) : NULL;
 }
 
+/* The text ends with a NUL; a file that contains one is cut there for callers that use strlen. */
 char *read_text(Arena *arena, const char *path) {
   FILE *file = fopen(path, "rb");
   cr_assert_not_null(file, "%s", path);

@@ -1,4 +1,7 @@
-/* Graphs of models that tests write down or find in files. */
+/* Graphs of models that tests write down or find in files.
+ *
+ * In: the text or the path of a program. Out: its graph, or NULL with messages in `diag`, as the command line would
+ * get it. */
 #ifndef TFM_TESTS_ELABORATE_TEXT_H
 #define TFM_TESTS_ELABORATE_TEXT_H
 

@@ -1,31 +1,36 @@
-/* The step has these run-time sizes: past, fresh, kept, rows, source; the source program: rows, source. */
+/* The writer of hand_decoding.h, as programs and as loops. The run-time sizes of the step program are past, fresh,
+ * kept, rows and source, in this order; those of the encoder program are rows and source. */
 #include "hand_decoding.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { PAST, FRESH, KEPT, ROWS, SOURCE };
+/* Four heads of queries read two heads of keys and values. Q, K and V are the widths of a token's query, keys and
+ * values. */
 enum { KV_HEADS = 2, GROUP = 2, H = HAND_H, E = 8, Q = KV_HEADS * GROUP * H, K = KV_HEADS * H, V = KV_HEADS * E };
 enum { OWN_KEYS, OWN_VALUES, SOURCE_KEYS, SOURCE_VALUES, N_CACHES };
 enum { BUFFER_Q, BUFFER_K, BUFFER_V, BUFFER_SELF, BUFFER_CROSS };
 enum { IN_TOKENS, IN_MASK, IN_HISTORY };
-enum { OUT_SCORES, OUT_LOG_SUM, OUT_HISTORY };
+enum { OUT_LOGITS, OUT_LOGSUMEXP, OUT_HISTORY };
 
-/* What a token is, as a query, key or value. */
+/* What a token is, as a query, key or value: a small number that differs between tokens and columns, so that a row or
+ * column mixed up shows. The last token's value is NaN: where it is masked, no NaN may come out. */
 static float number_of(int which, int64_t id, int64_t column) {
   if (which == BUFFER_V && id == WRITER_VOCAB - 1) return NAN;
   return (float)((id * 31 + column * 17 + (id ^ column) * 5 + which * 7) % 23 - 11) * 0.1f;
 }
 
+/* An element of an i32 operand. */
 static int32_t int_at(const tfm_row_args *args, int operand, int64_t row, int64_t column) {
   int32_t x;
   memcpy(&x, hand_at(args, operand, row, column), sizeof x);
   return x;
 }
 
-/* --- Kernels ------------------------------------------------------------------------------------------------------- */
+// ---- kernels ----
 
-/* Operand 1: ids; operand 2: the position of row 0. */
+/* Operand 1: ids; operand 2: the position of row 0, which is added to queries and keys so that order matters. */
 static void embed(const tfm_row_args *args, int which) {
   for (int64_t i = 0; i < args->rows; i++) {
     float position = 0.01f * (float)(int_at(args, 2, 0, 0) + args->coordinates[1] + i);
@@ -50,6 +55,7 @@ static void copy_bytes(const tfm_row_args *args) {
     for (int64_t j = 0; j < args->columns; j++) *hand_at(args, 0, i, j) = *hand_at(args, 1, i, j);
 }
 
+/* Scales and masks a block of scores: by the mask, or causally, where `offset` is the position of the first query. */
 static void score(const tfm_row_args *args, int64_t offset, int with_mask) {
   for (int64_t i = 0; i < args->rows; i++)
     for (int64_t j = 0; j < args->columns; j++) {
@@ -62,6 +68,7 @@ static void score(const tfm_row_args *args, int64_t offset, int with_mask) {
 static void score_own(const tfm_row_args *args) { score(args, int_at(args, 1, 0, 0), 0); }
 static void score_source(const tfm_row_args *args) { score(args, 0, 1); }
 
+/* The logits: both attentions, something of the row's first token, and something of its last one. */
 static void add_up(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++)
     for (int64_t j = 0; j < args->columns; j++) {
@@ -72,6 +79,7 @@ static void add_up(const tfm_row_args *args) {
     }
 }
 
+/* Reduces a row of logits; doubles, so the loops below can be compared closely. */
 static void logsumexp(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++) {
     double sum = 0;
@@ -81,9 +89,11 @@ static void logsumexp(const tfm_row_args *args) {
   }
 }
 
-/* --- Parts of programs --------------------------------------------------------------------------------------------- */
+// ---- parts of programs ----
 
-static tfm_size times(HandProgram *hand, int64_t factor, uint8_t symbol) { return hand_product(hand, factor, 1, &symbol); }
+static tfm_size times(HandProgram *hand, int64_t factor, uint8_t symbol) {
+  return hand_product(hand, factor, 1, &symbol);
+}
 
 /* a * the first symbol + b * the second. */
 static tfm_size sum_of(HandProgram *hand, int64_t a, uint8_t first, int64_t b, uint8_t second) {
@@ -93,10 +103,12 @@ static tfm_size sum_of(HandProgram *hand, int64_t a, uint8_t first, int64_t b, u
   return sum;
 }
 
+/* A run-time size as an operand: kernels read it as an i32. */
 static tfm_operand number(tfm_size size) { return hand_operand(TFM_SPACE_SIZE, size, TFM_I32, 0, NULL); }
 
-static void row_step(HandProgram *hand, void (*kernel)(const tfm_row_args *), int rank, const tfm_size *dims, int reduce,
-                     int n, const tfm_operand *operands) {
+/* Appends a row step; work is large, so the runtime splits it over threads. */
+static void row_step(HandProgram *hand, void (*kernel)(const tfm_row_args *), int rank, const tfm_size *dims,
+                     int reduce, int n, const tfm_operand *operands) {
   tfm_row_step *row = &hand->rows[hand->n_rows];
   *row = (tfm_row_step){.kernel = hand_kernel(hand, (void (*)(void))kernel), .rank = (uint8_t)rank,
                         .reduce = (uint8_t)reduce, .n_operands = (uint8_t)n,
@@ -117,6 +129,7 @@ static void embed_step(HandProgram *hand, void (*kernel)(const tfm_row_args *), 
   row_step(hand, kernel, 3, dims, 0, 3, operands);
 }
 
+/* Writes the new keys or values to the pages of a cache, behind the `past` ones. */
 static void append_step(HandProgram *hand, uint32_t cache, uint32_t buffer) {
   int64_t columns = hand->caches[cache].columns;
   hand->appends[cache] = (tfm_append_step){
@@ -129,6 +142,8 @@ static void append_step(HandProgram *hand, uint32_t cache, uint32_t buffer) {
   hand_step(hand, TFM_STEP_APPEND, cache, hand_constant(hand, 1000000));
 }
 
+/* Attention over the row's own cache, or over that of the source (cross), page by page. k and v have no operand of
+ * their own, only strides: the pages are found by the cache. */
 static void attention_step(HandProgram *hand, int cross, tfm_operand operand) {
   tfm_attention_step *a = &hand->attentions[cross];
   *a = (tfm_attention_step){.tile_rows = HAND_TILE_ROWS, .qk_width = TFM_CACHE_PAGE, .pv_width = HAND_WIDTH, .rank = 5,
@@ -141,7 +156,8 @@ static void attention_step(HandProgram *hand, int cross, tfm_operand operand) {
   memcpy(a->dims, dims, sizeof dims);
   tfm_size h = hand_constant(hand, H), e = hand_constant(hand, E);
   a->q = hand_operand(TFM_SPACE_BUFFER, BUFFER_Q, TFM_F32, 5,
-                      (const tfm_size[]){times(hand, Q, FRESH), hand_constant(hand, GROUP * H), h, hand_constant(hand, Q), 0});
+                      (const tfm_size[]){times(hand, Q, FRESH), hand_constant(hand, GROUP * H), h,
+                                         hand_constant(hand, Q), 0});
   a->c = hand_operand(TFM_SPACE_BUFFER, cross ? BUFFER_CROSS : BUFFER_SELF, TFM_F32, 5,
                       (const tfm_size[]){times(hand, WRITER_VOCAB, FRESH), hand_constant(hand, GROUP * E), e,
                                          hand_constant(hand, WRITER_VOCAB), 0});
@@ -159,8 +175,9 @@ static void attention_step(HandProgram *hand, int cross, tfm_operand operand) {
   hand_step(hand, TFM_STEP_ATTENTION, (uint32_t)cross, hand_constant(hand, 1000000));
 }
 
-/* --- The programs -------------------------------------------------------------------------------------------------- */
+// ---- the programs ----
 
+/* Keys and values of the source tokens, and the mask, handed on as it is. */
 static void encoder_program(HandProgram *hand) {
   hand_open(hand, "source");
   tfm_size rows = hand_symbol(hand, "rows"), n = hand_symbol(hand, "source");
@@ -181,6 +198,7 @@ static void encoder_program(HandProgram *hand) {
   hand_close(hand);
 }
 
+/* Inputs, outputs, buffers with the steps in which they live, and checks of the step program. */
 static void step_values(HandProgram *hand, tfm_size rows, tfm_size past, tfm_size fresh, tfm_size length) {
   hand_input(hand, "tgt", TFM_I32, "i32[rows, fresh]", 2, (const tfm_size[]){rows, fresh});
   hand_input(hand, "source.2", TFM_BOOL, "bool[rows, source]", 2, (const tfm_size[]){rows, times(hand, 1, SOURCE)});
@@ -204,6 +222,8 @@ static void step_values(HandProgram *hand, tfm_size rows, tfm_size past, tfm_siz
   hand->program.n_checks = 1;
 }
 
+/* Where the pages of each cache lie: [own keys, own values] in one pool, [16 floats, source keys, source values] in
+ * the other. The 16 floats are no part of any cache; they make offsets differ from zero. */
 static void step_caches(HandProgram *hand) {
   hand->caches[OWN_KEYS] = (tfm_cache){TFM_CACHE_KEYS, 0, 0, K, 0};
   hand->caches[OWN_VALUES] = (tfm_cache){TFM_CACHE_VALUES, 0, 1, V, K * TFM_CACHE_PAGE};
@@ -214,7 +234,7 @@ static void step_caches(HandProgram *hand) {
   hand->program.encoder_page_floats = (K + V) * TFM_CACHE_PAGE + 16;
 }
 
-/* The history: what there was, then the new tokens. */
+/* The tensor that the step caches: what there was, then the new tokens. */
 static void history_steps(HandProgram *hand, tfm_size rows, tfm_size past, tfm_size fresh, tfm_size length) {
   const tfm_operand before[] = {hand_operand(TFM_SPACE_OUTPUT, OUT_HISTORY, TFM_I32, 2, (const tfm_size[]){length, 1}),
                                 hand_operand(TFM_SPACE_INPUT, IN_HISTORY, TFM_I32, 2, (const tfm_size[]){past, 1})};
@@ -224,11 +244,12 @@ static void history_steps(HandProgram *hand, tfm_size rows, tfm_size past, tfm_s
   row_step(hand, copy_ints, 2, (const tfm_size[]){rows, fresh}, 0, 2, after);
 }
 
-static void score_steps(HandProgram *hand, tfm_size rows, tfm_size length) {
+/* The last `kept` positions give logits: offsets skip the fresh - kept before them. */
+static void logits_steps(HandProgram *hand, tfm_size rows, tfm_size length) {
   tfm_size kept = times(hand, 1, KEPT), vocab = hand_constant(hand, WRITER_VOCAB);
   tfm_size row = times(hand, WRITER_VOCAB, FRESH), out_row = times(hand, WRITER_VOCAB, KEPT);
   tfm_operand operands[] = {
-      hand_operand(TFM_SPACE_OUTPUT, OUT_SCORES, TFM_F32, 3, (const tfm_size[]){out_row, vocab, 1}),
+      hand_operand(TFM_SPACE_OUTPUT, OUT_LOGITS, TFM_F32, 3, (const tfm_size[]){out_row, vocab, 1}),
       hand_operand(TFM_SPACE_BUFFER, BUFFER_SELF, TFM_F32, 3, (const tfm_size[]){row, vocab, 1}),
       hand_operand(TFM_SPACE_BUFFER, BUFFER_CROSS, TFM_F32, 3, (const tfm_size[]){row, vocab, 1}),
       hand_operand(TFM_SPACE_OUTPUT, OUT_HISTORY, TFM_I32, 3, (const tfm_size[]){length, 0, 0}),
@@ -238,11 +259,12 @@ static void score_steps(HandProgram *hand, tfm_size rows, tfm_size length) {
   times(hand, -1, KEPT);
   hand->polynomials[operands[4].offset].n_terms = 3;
   row_step(hand, add_up, 3, (const tfm_size[]){rows, kept, vocab}, 0, 5, operands);
-  const tfm_operand sums[] = {hand_operand(TFM_SPACE_OUTPUT, OUT_LOG_SUM, TFM_F32, 3, (const tfm_size[]){kept, 1, 0}),
+  const tfm_operand sums[] = {hand_operand(TFM_SPACE_OUTPUT, OUT_LOGSUMEXP, TFM_F32, 3, (const tfm_size[]){kept, 1, 0}),
                               operands[0]};
   row_step(hand, logsumexp, 3, (const tfm_size[]){rows, kept, vocab}, 1, 2, sums);
 }
 
+/* Embeds the fresh tokens, appends them to the caches, attends to both caches, and adds up the logits. */
 static void step_program(HandProgram *hand) {
   hand_open(hand, "step");
   tfm_size past = hand_symbol(hand, "past"), fresh = hand_symbol(hand, "fresh");
@@ -251,18 +273,22 @@ static void step_program(HandProgram *hand) {
   tfm_size length = sum_of(hand, 1, PAST, 1, FRESH);
   step_values(hand, rows, past, fresh, length);
   step_caches(hand);
-  embed_step(hand, embed_query, hand_operand(TFM_SPACE_BUFFER, BUFFER_Q, TFM_F32, 0, NULL), IN_TOKENS, ROWS, FRESH, Q, past);
-  embed_step(hand, embed_key, hand_operand(TFM_SPACE_BUFFER, BUFFER_K, TFM_F32, 0, NULL), IN_TOKENS, ROWS, FRESH, K, past);
-  embed_step(hand, embed_value, hand_operand(TFM_SPACE_BUFFER, BUFFER_V, TFM_F32, 0, NULL), IN_TOKENS, ROWS, FRESH, V, past);
+  embed_step(hand, embed_query, hand_operand(TFM_SPACE_BUFFER, BUFFER_Q, TFM_F32, 0, NULL), IN_TOKENS, ROWS, FRESH, Q,
+             past);
+  embed_step(hand, embed_key, hand_operand(TFM_SPACE_BUFFER, BUFFER_K, TFM_F32, 0, NULL), IN_TOKENS, ROWS, FRESH, K,
+             past);
+  embed_step(hand, embed_value, hand_operand(TFM_SPACE_BUFFER, BUFFER_V, TFM_F32, 0, NULL), IN_TOKENS, ROWS, FRESH, V,
+             past);
   append_step(hand, OWN_KEYS, BUFFER_K);
   append_step(hand, OWN_VALUES, BUFFER_V);
   attention_step(hand, 0, number(past));
   attention_step(hand, 1, hand_operand(TFM_SPACE_INPUT, IN_MASK, TFM_BOOL, 5, (const tfm_size[]){source, 0, 0, 0, 1}));
   history_steps(hand, rows, past, fresh, length);
-  score_steps(hand, rows, length);
+  logits_steps(hand, rows, length);
   hand_close(hand);
 }
 
+/* How the two programs belong together: which inputs of the step are encoded, cached or new. */
 void hand_writer(HandDecoding *hand) {
   encoder_program(&hand->source);
   step_program(&hand->step);
@@ -273,14 +299,16 @@ void hand_writer(HandDecoding *hand) {
   hand->sizes[SOURCE] = 1;
   hand->cache_encoded[SOURCE_KEYS] = 0;
   hand->cache_encoded[SOURCE_VALUES] = 1;
-  hand->decoding = (tfm_decoding){.encoder = &hand->source.program, .step = &hand->step.program, .decoder_input = IN_TOKENS,
-                                  .inputs = hand->inputs, .past = PAST, .fresh = FRESH, .kept = KEPT, .rows = ROWS,
-                                  .encoder_rows = 0, .sizes = hand->sizes, .logits = OUT_SCORES, .logsumexp = OUT_LOG_SUM,
-                                  .vocab = WRITER_VOCAB, .cache_encoded = hand->cache_encoded};
+  hand->decoding = (tfm_decoding){.encoder = &hand->source.program, .step = &hand->step.program,
+                                  .decoder_input = IN_TOKENS, .inputs = hand->inputs, .past = PAST, .fresh = FRESH,
+                                  .kept = KEPT, .rows = ROWS, .encoder_rows = 0, .sizes = hand->sizes,
+                                  .logits = OUT_LOGITS, .logsumexp = OUT_LOGSUMEXP, .vocab = WRITER_VOCAB,
+                                  .cache_encoded = hand->cache_encoded};
 }
 
-/* --- The same by loops --------------------------------------------------------------------------------------------- */
+// ---- the same by loops ----
 
+/* Attention of one query by its definition, in doubles; grouped heads read the keys of head / GROUP. */
 static void attend(int64_t id, int64_t position, const int32_t *tokens, const uint8_t *masked, int64_t n,
                    float *scores) {
   for (int64_t head = 0; head < KV_HEADS * GROUP; head++) {
@@ -300,6 +328,7 @@ static void attend(int64_t id, int64_t position, const int32_t *tokens, const ui
   }
 }
 
+/* Everything anew for one row, without caches: what every step must reproduce. */
 void hand_writer_scores(const WriterSource *source, const int32_t *tokens, int64_t n, float *scores) {
   int32_t last = tokens[n - 1];
   for (int64_t i = 0; i < WRITER_VOCAB; i++) scores[i] = (float)tokens[0] * 0.01f + (float)((last + i) % 13) * 0.2f;

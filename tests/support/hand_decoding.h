@@ -1,8 +1,8 @@
-/* A model that writes, made by hand in its incremental form, and the same numbers computed anew by plain loops.
+/* A generative model made by hand in its incremental form, and the same numbers computed anew by plain loops.
  *
- * Scores of the token after position p: attention over the row's own tokens up to p, plus attention over the tokens of the
- * source that are not masked, plus something of the row's first token and of the token at p, which the step keeps as a
- * tensor. Four heads of queries read two of keys and values. */
+ * The logits of the token after position p: attention over the row's own tokens up to p, plus attention over the
+ * tokens of the source that are not masked, plus something of the row's first token and of the token at p, which the
+ * step caches as a tensor. Four heads of queries read two of keys and values. */
 #ifndef TFM_TESTS_HAND_DECODING_H
 #define TFM_TESTS_HAND_DECODING_H
 
@@ -17,7 +17,7 @@ typedef struct HandDecoding {
   tfm_decoding decoding;
 } HandDecoding;
 
-/* Token WRITER_VOCAB - 1 in a source or row has values that are no numbers. */
+/* Fills `hand`. Token WRITER_VOCAB - 1 in a source or row has values that are NaN. */
 void hand_writer(HandDecoding *hand);
 
 typedef struct WriterSource { /* of one item */
@@ -25,7 +25,7 @@ typedef struct WriterSource { /* of one item */
   const uint8_t *masked;
   int64_t n;
 } WriterSource;
-/* The scores after the last of n tokens. */
+/* The logits after the last of n tokens. */
 void hand_writer_scores(const WriterSource *source, const int32_t *tokens, int64_t n, float *scores);
 
 #endif

@@ -1,4 +1,5 @@
-/* A compiled library made by hand: hand_linear with an args struct, as the compiler would emit them. */
+/* A compiled library made by hand: hand_linear with an args struct, as the compiler would emit them. It tests the C
+ * interface of libraries (offsets of members, capacities, layouts) without compiling anything. */
 #ifndef TFM_TESTS_HAND_LIBRARY_H
 #define TFM_TESTS_HAND_LIBRARY_H
 

@@ -1,14 +1,17 @@
-/* The models of hand_models.h. */
+/* The models of hand_models.h: kernels in plain C, then the steps, checks and sizes that the planner would have made.
+ */
 #include "hand_models.h"
 
 #include <math.h>
 #include <string.h>
 
+/* Row kernel: result = operand 1, 4 bytes an element. */
 static void copy(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++)
     for (int64_t j = 0; j < args->columns; j++) memcpy(hand_at(args, 0, i, j), hand_at(args, 1, i, j), 4);
 }
 
+/* The epilogue: result = relu(result + r). memcpy, because an output may have any alignment. */
 static void add_relu(const tfm_row_args *args) {
   for (int64_t i = 0; i < args->rows; i++) {
     for (int64_t j = 0; j < args->columns; j++) {
@@ -19,8 +22,9 @@ static void add_relu(const tfm_row_args *args) {
   }
 }
 
-/* --- Linear -------------------------------------------------------------------------------------------------------- */
+// ---- linear ----
 
+/* Copies x to rows HAND_A_STRIDE apart, which is the stride that the tiles are compiled for. */
 static void linear_copy_step(HandProgram *hand, tfm_size batch, tfm_size time) {
   tfm_size k = hand_constant(hand, LINEAR_K), stride = hand_constant(hand, HAND_A_STRIDE);
   const uint8_t time_number = 1;
@@ -35,6 +39,7 @@ static void linear_copy_step(HandProgram *hand, tfm_size batch, tfm_size time) {
   hand_step(hand, TFM_STEP_ROW, hand->n_rows++, hand_constant(hand, 1000000));
 }
 
+/* The product straight into the output, with r added by the epilogue. */
 static void linear_gemm_step(HandProgram *hand, tfm_size batch, tfm_size time, tfm_size rows) {
   tfm_size n = hand_constant(hand, LINEAR_N), stride = hand_constant(hand, HAND_A_STRIDE);
   const uint8_t time_number = 1;
@@ -43,7 +48,8 @@ static void linear_gemm_step(HandProgram *hand, tfm_size batch, tfm_size time, t
       hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 3, (const tfm_size[]){batch_stride, n, 1}),
       hand_operand(TFM_SPACE_INPUT, 1, TFM_F32, 3, (const tfm_size[]){0, n, 1})};
   tfm_gemm_step *gemm = &hand->gemms[hand->n_gemms];
-  *gemm = (tfm_gemm_step){.tile_rows = HAND_TILE_ROWS, .width = HAND_WIDTH, .panel = HAND_WIDTH, .rank = 3, .n_operands = 2,
+  *gemm = (tfm_gemm_step){.tile_rows = HAND_TILE_ROWS, .width = HAND_WIDTH, .panel = HAND_WIDTH, .rank = 3,
+                          .n_operands = 2,
                           .rows = rows, .k = LINEAR_K, .n = LINEAR_N, .dims = {batch, time, n},
                           .a = hand_operand(TFM_SPACE_BUFFER, 0, TFM_F32, 1, &stride),
                           .c = hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 1, &n),
@@ -53,6 +59,8 @@ static void linear_gemm_step(HandProgram *hand, tfm_size batch, tfm_size time, t
   hand_step(hand, TFM_STEP_GEMM, hand->n_gemms++, hand_constant(hand, 1000000));
 }
 
+/* A check in the order in which conditions are stored: operands before the OR that joins them, as in a stack machine;
+ * and a limit for ids. */
 static void linear_checks(HandProgram *hand, tfm_size time) {
   hand->conditions[0] = (tfm_condition){TFM_LE, time, hand_constant(hand, 600)};
   hand->conditions[1] = (tfm_condition){TFM_LT, time, 0};
@@ -85,10 +93,12 @@ void hand_linear(HandProgram *hand) {
   hand_close(hand);
 }
 
+/* Packed panels are padded to whole widths. */
 int64_t hand_linear_weight_floats(void) {
   return (LINEAR_N + HAND_WIDTH - 1) / HAND_WIDTH * (int64_t)LINEAR_K * HAND_WIDTH;
 }
 
+/* [panel][k][column of the panel], zeros in the padding. */
 void hand_linear_pack(const float *w, float *packed) {
   for (int64_t n = 0; n < (LINEAR_N + HAND_WIDTH - 1) / HAND_WIDTH * HAND_WIDTH; n++)
     for (int64_t k = 0; k < LINEAR_K; k++)
@@ -96,8 +106,10 @@ void hand_linear_pack(const float *w, float *packed) {
           n < LINEAR_N ? w[n * LINEAR_K + k] : 0;
 }
 
-/* --- Attention ----------------------------------------------------------------------------------------------------- */
+// ---- attention ----
 
+/* The score function of attention: masked keys get -inf, so softmax gives them 0. `coordinates` are the column and
+ * row at which the block begins. */
 static void score(const tfm_row_args *args, int causal) {
   for (int64_t i = 0; i < args->rows; i++) {
     for (int64_t j = 0; j < args->columns; j++) {
@@ -111,6 +123,7 @@ static void score(const tfm_row_args *args, int causal) {
 static void score_padding(const tfm_row_args *args) { score(args, 0); }
 static void score_causal(const tfm_row_args *args) { score(args, 1); }
 
+/* A tensor [batch, heads, length, width], dense, whose length is a run-time size. */
 static tfm_operand attention_tensor(HandProgram *hand, int space, uint32_t index, int length_symbol, int width,
                                     tfm_size inner) {
   const uint8_t symbol = (uint8_t)length_symbol;
@@ -119,6 +132,7 @@ static tfm_operand attention_tensor(HandProgram *hand, int space, uint32_t index
   return hand_operand(space, index, TFM_F32, 4, strides);
 }
 
+/* No caches: keys and values are packed at each run. */
 static void attention_kernels(HandProgram *hand, tfm_attention_step *attention, int causal) {
   hand_use_tiles(hand, HAND_A_H, attention->qk_tiles);
   hand_use_tiles(hand, HAND_A_STRIP, attention->pv_tiles);
@@ -142,7 +156,8 @@ static void attention_weights_strides(HandProgram *hand, tfm_operand *weights, t
 void hand_attention(HandProgram *hand, int causal) {
   hand_open(hand, "attention");
   tfm_size batch = hand_symbol(hand, "batch"), time = hand_symbol(hand, "time"), keys = hand_symbol(hand, "keys");
-  tfm_size heads = hand_constant(hand, ATTENTION_HEADS), h = hand_constant(hand, HAND_H), e = hand_constant(hand, ATTENTION_E);
+  tfm_size heads = hand_constant(hand, ATTENTION_HEADS), h = hand_constant(hand, HAND_H);
+  tfm_size e = hand_constant(hand, ATTENTION_E);
   hand_input(hand, "q", TFM_F32, "f32[batch, 3, time, 12]", 4, (const tfm_size[]){batch, heads, time, h});
   hand_input(hand, "k", TFM_F32, "f32[batch, 3, keys, 12]", 4, (const tfm_size[]){batch, heads, keys, h});
   hand_input(hand, "v", TFM_F32, "f32[batch, 3, keys, 20]", 4, (const tfm_size[]){batch, heads, keys, e});

@@ -1,4 +1,5 @@
-/* Two models made by hand: what they compute is simple enough to be computed again by a loop. */
+/* Two models made by hand: what they compute is simple enough to be computed again by a loop. LINEAR_N is no multiple
+ * of the tile width, so that partial tiles are met. */
 #ifndef TFM_TESTS_HAND_MODELS_H
 #define TFM_TESTS_HAND_MODELS_H
 

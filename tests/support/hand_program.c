@@ -1,9 +1,11 @@
-/* Programs made by hand, and kernels in plain C. */
+/* Programs made by hand, and kernels in plain C. In and out: see hand_program.h. Nothing is checked: a test that
+ * overfills an array is wrong, and the sanitizers say so. */
 #include "hand_program.h"
 
 #include <math.h>
 #include <string.h>
 
+/* Sizes 0 and 1 are the constants 0 and 1: steps use these numbers without making them. */
 void hand_open(HandProgram *hand, const char *name) {
   memset(hand, 0, sizeof *hand);
   hand->program.version = TFM_PROGRAM_VERSION;
@@ -13,6 +15,7 @@ void hand_open(HandProgram *hand, const char *name) {
   hand_constant(hand, 1);
 }
 
+/* The program points into the HandProgram, which must not move from here on. */
 void hand_close(HandProgram *hand) {
   tfm_program *program = &hand->program;
   program->symbols = hand->symbols;
@@ -39,8 +42,9 @@ void hand_close(HandProgram *hand) {
   program->caches = hand->caches;
 }
 
-/* --- Parts --------------------------------------------------------------------------------------------------------- */
+// ---- parts ----
 
+/* A polynomial of one term; callers that want more terms append them directly behind it. */
 tfm_size hand_product(HandProgram *hand, int64_t coefficient, int n, const uint8_t *symbols) {
   tfm_term *term = &hand->terms[hand->n_terms];
   term->coefficient = coefficient;
@@ -58,6 +62,7 @@ tfm_size hand_symbol(HandProgram *hand, const char *name) {
   return hand_product(hand, 1, 1, &number);
 }
 
+/* An input or output; `shape` is its text for messages. */
 static tfm_tensor_info tensor_info(const char *name, int dtype, const char *shape, int rank, const tfm_size *dims) {
   tfm_tensor_info info = {.name = name, .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .shape = shape};
   for (int i = 0; i < rank; i++) info.dims[i] = dims[i];
@@ -69,7 +74,8 @@ uint32_t hand_input(HandProgram *hand, const char *name, int dtype, const char *
   return hand->program.n_inputs++;
 }
 
-uint32_t hand_output(HandProgram *hand, const char *name, int dtype, const char *shape, int rank, const tfm_size *dims) {
+uint32_t hand_output(HandProgram *hand, const char *name, int dtype, const char *shape, int rank,
+                     const tfm_size *dims) {
   hand->outputs[hand->program.n_outputs] = tensor_info(name, dtype, shape, rank, dims);
   return hand->program.n_outputs++;
 }
@@ -80,6 +86,7 @@ uint32_t hand_buffer(HandProgram *hand, int dtype, tfm_size elements, uint32_t f
   return hand->program.n_buffers++;
 }
 
+/* Programs store functions as object pointers; the union converts without a cast that ISO C forbids. */
 uint32_t hand_kernel(HandProgram *hand, void (*function)(void)) {
   union {
     void (*function)(void);
@@ -89,6 +96,7 @@ uint32_t hand_kernel(HandProgram *hand, void (*function)(void)) {
   return hand->program.n_kernels++;
 }
 
+/* An operand without offset; callers that need one set it. */
 tfm_operand hand_operand(int space, uint32_t index, int dtype, int rank, const tfm_size *strides) {
   tfm_operand operand = {.space = (uint8_t)space, .dtype = (uint8_t)dtype, .index = index};
   for (int i = 0; i < rank; i++) operand.strides[i] = strides[i];
@@ -101,14 +109,17 @@ uint32_t hand_operands(HandProgram *hand, int n, const tfm_operand *operands) {
   return first;
 }
 
+/* Appends a step; its own struct stands at `index` of the array of its kind. */
 uint32_t hand_step(HandProgram *hand, int kind, uint32_t index, tfm_size work) {
   hand->steps[hand->program.n_steps] = (tfm_step){.kind = (uint8_t)kind, .index = index, .work = work, .name = "step"};
   return hand->program.n_steps++;
 }
 
-/* --- Kernels ------------------------------------------------------------------------------------------------------- */
+// ---- kernels ----
 
-/* c may have any alignment: it may be the caller's memory. */
+/* The loop that every tile kernel stands for: k ascending, one sum for each element. `exact` skips products with 0,
+ * so that a value of infinity or NaN under a masked weight does no harm. c may have any alignment, since it may be
+ * the caller's memory. */
 static void tile(const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c, int64_t c_stride,
                  int64_t rows, int64_t k, int64_t accumulate, int64_t columns, int exact) {
   for (int64_t i = 0; i < rows; i++) {
@@ -125,6 +136,7 @@ static void tile(const float *a, int64_t a_stride, const float *b, int64_t b_str
   }
 }
 
+/* A tile kernel with the signature of generated ones; strides are compiled in, as they are there. */
 #define TILE(name, rows, a_stride, b_stride, exact)                                                                \
   static void name##_##rows(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,                 \
                             int64_t accumulate, int64_t columns, const float *next, int64_t next_lines) {          \
@@ -141,6 +153,7 @@ TILES(query, HAND_H, HAND_WIDTH, 0)
 TILES(page_keys, HAND_PAGE_QUERY, TFM_CACHE_PAGE, 0)
 TILES(page_values, TFM_STRIP_STRIDE, HAND_PAGE_COLUMNS, 0)
 TILES(page_values_exact, TFM_STRIP_STRIDE, HAND_PAGE_COLUMNS, 1)
+/* [kind][rows of the tile]; row 0 is unused. */
 const hand_tile hand_tiles[N_HAND_TILES][HAND_TILE_ROWS + 1] = {
     [HAND_A_768] = {0, wide_1, wide_2, wide_3, wide_4},
     [HAND_A_STRIP] = {0, strip_1, strip_2, strip_3, strip_4},
@@ -150,17 +163,23 @@ const hand_tile hand_tiles[N_HAND_TILES][HAND_TILE_ROWS + 1] = {
     [HAND_PAGE_VALUES] = {0, page_values_1, page_values_2, page_values_3, page_values_4},
     [HAND_PAGE_VALUES_EXACT] = {0, page_values_exact_1, page_values_exact_2, page_values_exact_3, page_values_exact_4}};
 
+/* Kernels of one kind for 1 to HAND_TILE_ROWS rows; other entries say that there is none. */
 void hand_use_tiles(HandProgram *hand, int which, uint32_t *tiles) {
   for (int i = 0; i <= TFM_MAX_TILE_ROWS; i++) tiles[i] = TFM_NONE;
   for (int i = 1; i <= HAND_TILE_ROWS; i++) tiles[i] = hand_kernel(hand, (void (*)(void))hand_tiles[which][i]);
 }
 
-void hand_pack(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns, float *packed) {
+/* One panel, [k][HAND_WIDTH], zeros beyond `columns`. */
+void hand_pack(const float *source, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns,
+               float *packed) {
   for (int64_t i = 0; i < k; i++)
     for (int64_t j = 0; j < HAND_WIDTH; j++)
       packed[i * HAND_WIDTH + j] = j < columns ? source[i * k_stride + j * column_stride] : 0;
 }
 
+/* One block of an online softmax: `maximum` and `sum` carry over from block to block, and `scale` is what earlier
+ * results must be multiplied with. A row that is all -inf keeps the sum 0. The strip is padded with zeros to a
+ * multiple of 16. */
 void hand_softmax(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum, float *scale) {
   for (int64_t i = 0; i < rows; i++) {
     float *row = strip + i * TFM_STRIP_STRIDE, most = maximum[i];
@@ -176,6 +195,7 @@ void hand_softmax(float *strip, int64_t rows, int64_t columns, float *maximum, f
   }
 }
 
+/* Whether a block has neither infinity nor NaN: then the inexact tiles may be used. */
 int32_t hand_finite(const float *x, int64_t row_stride, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < columns; j++)
@@ -202,6 +222,7 @@ void hand_multiply(const tfm_row_args *args) {
     }
 }
 
+/* A linear congruential generator (the constants of Numerical Recipes); its low 8 bits are poor and dropped. */
 void hand_fill(float *numbers, int64_t n, uint32_t seed) {
   for (int64_t i = 0; i < n; i++) {
     seed = seed * 1664525u + 1013904223u;

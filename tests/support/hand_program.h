@@ -1,6 +1,7 @@
 /* Programs made by hand for tests of the runtime: no compiler, kernels are plain C functions.
  *
- * A HandProgram is filled step by step and closed by hand_close. Tiles have 4 rows and 8 columns. */
+ * A HandProgram is filled step by step and closed by hand_close; its arrays are inside it, so nothing is freed. Tiles
+ * have 4 rows and 8 columns. */
 #ifndef TFM_TESTS_HAND_PROGRAM_H
 #define TFM_TESTS_HAND_PROGRAM_H
 

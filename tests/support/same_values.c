@@ -1,9 +1,12 @@
+/* Whether two graphs compute the same outputs; see same_values.h. Numbers are random but fixed by names, so a failure
+ * can be repeated. */
 #include "same_values.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+/* SplitMix64 (Steele, Lea and Flood, 2014). */
 uint64_t random_next(uint64_t *state) {
   *state += 0x9e3779b97f4a7c15u;
   uint64_t z = *state;
@@ -12,13 +15,15 @@ uint64_t random_next(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
+/* FNV-1a of the name. */
 static uint64_t random_seed(const char *name) {
   uint64_t seed = 0xcbf29ce484222325u;
   while (*name) seed = (seed ^ (unsigned char)*name++) * 0x100000001b3u;
   return seed;
 }
 
-/* Ids and other integers are 0 to 2, a third of the truths is true. */
+/* Floats lie in [-1, 1). Integers are 0 to 2, so that they are ids of every table; a third of the truths is true, so
+ * that masks leave something. */
 static void random_fill(Tensor *tensor, const char *name) {
   uint64_t state = random_seed(name);
   int64_t n = tensor_elements(tensor);
@@ -30,6 +35,7 @@ static void random_fill(Tensor *tensor, const char *name) {
   }
 }
 
+/* Matrices are scaled by the square root of their inputs, so that activations stay near 1 through many layers. */
 const Tensor *random_weight(void *context, const char *name) {
   RandomWeights *weights = (RandomWeights *)context;
   const Tensor *known = (const Tensor *)map_get(&weights->made, name);
@@ -47,7 +53,8 @@ const Tensor *random_weight(void *context, const char *name) {
   return tensor;
 }
 
-/* batch = 2, the other sizes 3, 5, 4, 6 ... in the order of declaration. */
+/* batch = 2, the other sizes 3, 5, 4, 6 ... in the order of declaration: all small and different, so that axes mixed
+ * up show. */
 static void choose_sizes(const Graph *graph, int64_t *values) {
   static const int64_t others[] = {3, 5, 4, 6, 7, 2};
   uint32_t next = 0;
@@ -55,6 +62,7 @@ static void choose_sizes(const Graph *graph, int64_t *values) {
     values[i] = !strcmp(graph->sizes->symbols[i], "batch") ? 2 : others[next++ % 6];
 }
 
+/* Inputs by name, and lengths for ragged sizes, of which at least one is the whole size. */
 static EvalInputs random_inputs(Arena *arena, const Graph *graph) {
   int64_t sizes[SIZE_MAX_SYMBOLS], dims[MAX_RANK];
   choose_sizes(graph, sizes);
@@ -79,17 +87,20 @@ static EvalInputs random_inputs(Arena *arena, const Graph *graph) {
   return (EvalInputs){.names = names, .tensors = tensors, .n = n};
 }
 
+/* 2e-5 covers the rounding of sums of a few hundred terms that a rewriting has reordered. */
 bool near(double got, double want) {
   if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
   if (isinf(want) || isinf(got)) return want == got;
   return fabs(got - want) <= 2e-5 + 2e-5 * fabs(want);
 }
 
+/* Any type as a double, which holds each of them exactly. */
 double element_of(const Tensor *tensor, int64_t i) {
   if (tensor->dtype == DTYPE_F32) return (double)((const float *)tensor->data)[i];
   return tensor->dtype == DTYPE_I32 ? ((const int32_t *)tensor->data)[i] : ((const uint8_t *)tensor->data)[i];
 }
 
+/* Prints the first element that differs. */
 static bool same_tensor(const Tensor *got, const Tensor *want, const char *name) {
   if (got->dtype != want->dtype || got->rank != want->rank || tensor_elements(got) != tensor_elements(want)) {
     fprintf(stderr, "output %s has another shape\n", name);
@@ -104,6 +115,7 @@ static bool same_tensor(const Tensor *got, const Tensor *want, const char *name)
   return true;
 }
 
+/* The outputs of the graph by the reference interpreter, NULL with its messages on stderr. */
 static Tensor *evaluated(Arena *arena, Graph *graph, const Graph *weights_of) {
   Diag diag = diag_new(arena);
   RandomWeights weights = {.arena = arena, .graph = weights_of, .made = map_new(arena)};
@@ -114,6 +126,7 @@ static Tensor *evaluated(Arena *arena, Graph *graph, const Graph *weights_of) {
   return NULL;
 }
 
+/* Weights are those of `before` for both graphs: after a rewriting, a weight may have been packed away. */
 bool same_values(Arena *arena, Graph *before, Graph *after) {
   Tensor *want = evaluated(arena, before, before), *got = evaluated(arena, after, before);
   if (!want || !got) return false;

@@ -1,3 +1,5 @@
+/* Weight files made by hand for tests; see weight_files.h. A test aborts if its temporary file cannot be written:
+ * that says nothing about the readers. */
 #include "weight_files.h"
 
 #include <stdio.h>
@@ -5,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The file exists from here on, empty, so that no other process takes its name. */
 Bench bench_new(void) {
   Bench bench = {.arena = arena_create()};
   bench.diag = diag_new(bench.arena);
@@ -25,6 +28,7 @@ void bench_write(Bench *bench, const void *bytes, size_t size) {
   if (!file || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) abort();
 }
 
+/* The length of the header is 8 bytes, little endian, and need not be true: tests of lengths that lie pass another. */
 void bench_write_safetensors(Bench *bench, const char *header, size_t header_size, size_t data_size) {
   StrBuf text = strbuf_new(bench->arena);
   for (int i = 0; i < 8; i++) strbuf_add_char(&text, (char)((uint64_t)header_size >> 8 * i));
@@ -33,6 +37,7 @@ void bench_write_safetensors(Bench *bench, const char *header, size_t header_siz
   bench_write(bench, text.text, text.length);
 }
 
+/* Version 1 has 2 bytes for the length of the header, later ones 4. */
 void bench_write_npy(Bench *bench, int version, const char *header, size_t data_size) {
   StrBuf text = strbuf_new(bench->arena);
   size_t size = strlen(header) + 1;
@@ -48,6 +53,7 @@ void bench_write_npy(Bench *bench, int version, const char *header, size_t data_
 
 // ---- verdicts ----
 
+/* Whether the file opens; it is closed again at once. */
 static bool open_safetensors(Bench *bench, const char *header, size_t data_size) {
   bench_write_safetensors(bench, header, strlen(header), data_size);
   SafeTensors *file = safetensors_open(bench->arena, &bench->diag, bench->path);
@@ -63,7 +69,7 @@ static bool open_npy(Bench *bench, int version, const char *header, size_t data_
   return opened;
 }
 
-/* One message, with the text, and exit code 1: anything else is printed and wrong. */
+/* One message that contains the text, and exit code 1: anything else is printed and wrong. */
 static bool is_refusal(const Bench *bench, bool opened, const char *text) {
   bool right = !opened && bench->diag.n_errors == 1 && bench->diag.exit_code == 1 &&
                strstr(first_message(&bench->diag), text);

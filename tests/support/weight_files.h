@@ -1,4 +1,5 @@
-/* Weight files made by hand for tests, and what their readers say of them. */
+/* Weight files made by hand for tests, and what their readers say of them. Every verdict opens a bench of its own, so
+ * files and messages of one case do not reach the next. */
 #ifndef TFM_TESTS_WEIGHT_FILES_H
 #define TFM_TESTS_WEIGHT_FILES_H
 
