@@ -1,5 +1,6 @@
-/* In: valid operands. Out: nodes with the type that infer_node gave them. A fault it finds is an internal error,
- * because elaborate and the passes check first. Each function drafts a node, infers its type and adds it. */
+/* In: valid operands. Out: nodes with the type that infer_node gave them, in the graph's arena. A fault that it finds
+ * is an internal error, because elaborate and the passes check first. Each function drafts a node on the stack, infers
+ * its type and adds it, so that the type of a result is decided in one place. See build.h. */
 #include "graph/build.h"
 
 #include <string.h>
@@ -18,6 +19,7 @@ static Draft draft(OpKind op, uint32_t n, Node *a, Node *b, Node *c) {
   return d;
 }
 
+/* For operations that carry their own shape: infer_node checks it instead of computing it. */
 static void shape(Draft *d, DType dtype, uint32_t rank, const Size *const *dims) {
   CHECK(rank <= MAX_RANK, "%s of rank %u", op_table[d->node.op].name, rank);
   d->node.dtype = dtype;
@@ -141,6 +143,7 @@ Node *build_transpose(Builder *b, Node *x, uint32_t i, uint32_t j) {
 
 // ---- concat, gather, reductions, norms ----
 
+/* Any number of operands, so the draft cannot hold them. */
 Node *build_concat(Builder *b, uint32_t n, Node *const *xs, int32_t axis) {
   Draft d = draft(OP_CONCAT, n, NULL, NULL, NULL);
   d.node.inputs.items = arena_copy(b->graph->arena, xs, n * sizeof *xs);
@@ -162,6 +165,7 @@ Node *build_reduce(Builder *b, OpKind op, Node *x, int32_t axis, bool keepdim) {
 
 Node *build_softmax(Builder *b, OpKind op, Node *x, int32_t axis) { return build_reduce(b, op, x, axis, false); }
 
+/* The bias moves up if there is no weight; has_weight and has_bias say which one an input is. */
 Node *build_layer_norm(Builder *b, Node *x, Node *w, Node *bias, double eps) {
   Draft d = draft(OP_LAYER_NORM, 1u + (w != NULL) + (bias != NULL), x, w ? w : bias, w ? bias : NULL);
   d.node.attr.has_weight = w != NULL;

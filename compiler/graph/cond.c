@@ -11,7 +11,7 @@
 
 enum { MAX_DEPTH = 256 };
 
-/* The reader takes the first that fits, so "<=" comes before "<". */
+/* The reader takes the first sign that fits, so "<=" must stand before "<". */
 static const struct {
   const char *sign;
   OpKind op;
@@ -29,6 +29,7 @@ static const char *sign_of(OpKind op) {
 
 static void print_cond(StrBuf *out, const SizeTable *table, const Cond *cond);
 
+/* Parentheses around everything but a comparison: the grammar has no precedence between `and` and `or`. */
 static void print_operand(StrBuf *out, const SizeTable *table, const Cond *cond) {
   if (cond->kind != COND_COMPARE) strbuf_add_char(out, '(');
   print_cond(out, table, cond);
@@ -143,6 +144,7 @@ static const Cond *read_simple(Reader *r, int depth) {
   return r->error ? NULL : cond;
 }
 
+/* One or two simple conditions. Longer chains are nested in parentheses, as print_operand writes them. */
 static const Cond *read_cond(Reader *r, int depth) {
   const Cond *a = read_simple(r, depth);
   if (!a) return NULL;
@@ -152,7 +154,7 @@ static const Cond *read_cond(Reader *r, int depth) {
   return b ? make_cond(r, both ? COND_AND : COND_OR, a, b) : NULL;
 }
 
-/* "{time=}" at *text; false if it is none. */
+/* Reads "{time=}" at *text; false if there is no such thing. */
 static bool read_hole(Reader *r, const char **text, CheckPart *part) {
   ++*text;
   part->size = size_read(r->sizes, text);
@@ -162,6 +164,7 @@ static bool read_hole(Reader *r, const char **text, CheckPart *part) {
   return *(*text)++ == '}';
 }
 
+/* Splits a message into parts of text, each with the size that follows it. */
 static bool read_message(Reader *r, const char *text, Check *check) {
   StrBuf plain = strbuf_new(r->arena);
   while (*text) {

@@ -1,10 +1,17 @@
+/* In: items, edges and weights with the paths of their modules; see drawing.h. Out: the text of a picture in Graphviz'
+ * dot language. All memory is the drawing's arena. Refused, as internal errors: edges between items that do not exist.
+ *
+ * First a tree of modules is made from the paths. Then siblings that are equal inside are found by comparing
+ * descriptions, and each is drawn as the first of them. What is printed last are boxes from the outside in, and edges
+ * between what is drawn. */
 #include "graph/drawing.h"
 
 #include <string.h>
 
 #include "base/check.h"
 
-enum { MAX_WEIGHT_LINES = 8, NO_ITEM = -1, MAX_DEPTH = 100 }; /* what lies deeper belongs to the module at that depth */
+/* MAX_DEPTH: an item in a deeper module belongs to the one at that depth, which bounds the recursion over modules. */
+enum { MAX_WEIGHT_LINES = 8, NO_ITEM = -1, MAX_DEPTH = 100 };
 
 typedef struct Module Module;
 
@@ -29,12 +36,12 @@ struct Module {
   const char *name; /* the last part of its path; the model's name at the root */
   Module *parent, *first;
   uint32_t depth, number; /* the root has depth 0; number: of its box */
-  uint32_t place;         /* among its siblings */
+  uint32_t place;         /* index among its siblings */
   VEC(Module *) children;
   VEC(uint32_t) items;    /* its own */
   VEC(uint32_t) all;      /* and those of the modules in it, in the order of the drawing */
   VEC(Weight) weights;    /* its own */
-  uint32_t repeated;      /* siblings that look the same and follow one another, this one first; 0: drawn with an earlier one */
+  uint32_t repeated;      /* how many equal siblings follow, with this one; 0: an earlier one stands for it */
   const char *inside;     /* what makes siblings equal */
 };
 
@@ -294,8 +301,8 @@ static const char *element_of(const Picture *picture, uint32_t item) {
 
 static const Module *group_of(const Module *module) { return module->first ? module->first : module; }
 
-/* Edges that are not drawn though their ends are: from one of several equal siblings to another (the count says that they
- * follow one another), and those inside of a sibling that is not drawn itself. */
+/* Whether an edge is left out though both of its ends are drawn: one from a sibling to an equal sibling, since the
+ * count says that they follow one another, or one inside of a sibling that an equal one stands for. */
 static bool is_left_out(const Picture *picture, uint32_t from, uint32_t to) {
   const Module *a = picture->drawing->items.items[from].module, *b = picture->drawing->items.items[to].module;
   const Module *of_a = NULL, *of_b = NULL; /* children of the module around both */
@@ -334,7 +341,8 @@ uint32_t drawing_print(StrBuf *out, Drawing *drawing, uint32_t depth) {
   print_module(&picture, drawing->root);
   for (uint32_t to = 0; to < n; to++) {
     const Item *item = &drawing->items.items[to];
-    for (size_t k = 0; k < item->inputs.n; k++) print_edge(&picture, item->inputs.items[k].from, to, item->inputs.items[k].label);
+    for (size_t k = 0; k < item->inputs.n; k++)
+      print_edge(&picture, item->inputs.items[k].from, to, item->inputs.items[k].label);
   }
   strbuf_add(out, "}\n");
   return picture.boxes;
@@ -353,6 +361,7 @@ static const char *label_of(Arena *arena, const Graph *graph, const Node *node) 
   return label.text;
 }
 
+/* What an edge carries: the name that the model gives the value, if any, and its shape. */
 static const char *flow_of(Arena *arena, const Graph *graph, const Node *node) {
   StrBuf label = strbuf_new(arena);
   if (node->op == OP_INPUT) strbuf_printf(&label, "%s ", node->attr.name);

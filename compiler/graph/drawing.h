@@ -3,8 +3,8 @@
  * In: items (operations or steps) with the path of their module, edges between items, weights. Out: the text of a
  * picture. Modules at the depth that is asked for are closed: a closed module is one box that says what is in it.
  * Siblings that are numbered and equal inside ("layers.0", "layers.1" ...) are drawn once, with how many there are.
- * Weights are lines in the box of the module that owns them, never nodes. Edges carry what flows along them; equal edges
- * between two boxes are drawn once. */
+ * Weights are lines in the box of the module that owns them, never nodes. Edges carry what flows along them; equal
+ * edges between two boxes are drawn once. */
 #ifndef TFM_GRAPH_DRAWING_H
 #define TFM_GRAPH_DRAWING_H
 
@@ -12,7 +12,8 @@
 
 typedef struct Drawing Drawing;
 
-typedef enum DrawingLook { DRAW_OPERATION, DRAW_VIEW, DRAW_PORT } DrawingLook; /* PORT: an input or output of the model */
+/* PORT: an input or output of the model. */
+typedef enum DrawingLook { DRAW_OPERATION, DRAW_VIEW, DRAW_PORT } DrawingLook;
 
 Drawing *drawing_new(Arena *arena, const char *name);
 /* Items are numbered from 0 in the order in which they are added, which must be one in which they can be computed. */

@@ -1,11 +1,13 @@
-/* The entry of the interpreter: what is given is checked and bound before anything is computed.
+/* The entry of the interpreter: everything the caller gives is checked and bound before anything is computed.
  *
  * In: a graph, weights by name, the tensors of a run. Out: the outputs, or the first error: an input that is missing,
  * unknown, of another type or shape, a size on which two inputs disagree, an id that no table has.
  *
  * With ragged sizes each item is a run of its own, with every ragged size bound to its length and the batch to 1; the
  * results are put together and padded with zeros. So padding is never read, and what a batch computes is by definition
- * what its items give alone. */
+ * what its items give alone. All items are checked before the first is computed, so an error leaves no partial result.
+ *
+ * Outputs belong to the caller's arena; the rest is in a scratch arena that is destroyed before the return. */
 #include <string.h>
 
 #include "graph/eval_run.h"
@@ -64,6 +66,7 @@ static void print_wanted(StrBuf *out, const EvalRun *run, const Graph *graph, co
   strbuf_add_char(out, ']');
 }
 
+/* Names the sizes that are bound so far, because these are what the shape disagrees with. */
 static bool refuse_shape(Arena *arena, Diag *diag, const EvalRun *run, const Graph *graph, const Node *node,
                          const Tensor *given) {
   StrBuf have = strbuf_new(arena), want = strbuf_new(arena);
@@ -74,6 +77,7 @@ static bool refuse_shape(Arena *arena, Diag *diag, const EvalRun *run, const Gra
   return false;
 }
 
+/* Presence, type and rank; dims are compared once the sizes are bound. */
 static bool fits(Arena *arena, Diag *diag, const Graph *graph, const Node *node, const Tensor *given) {
   if (!given) {
     StrBuf want = strbuf_new(arena);
@@ -109,7 +113,8 @@ static const Tensor **find_inputs(Arena *arena, Diag *diag, const Graph *graph, 
 
 // ---- sizes ----
 
-/* Binds the sizes that stand alone in one input. `owners`: by symbol, which input bound it. */
+/* Binds the sizes that stand alone as a dim of one input. `owners`: by symbol, the input that bound it, for the
+ * message. A size that occurs only in sums and products is bound by no input. */
 static bool bind_input(EvalRun *run, const Node *node, const Tensor *given, const Node **owners) {
   for (uint32_t axis = 0; axis < node->rank; axis++) {
     int32_t symbol = size_symbol_of(node->dims[axis]);
@@ -138,7 +143,7 @@ static void bind_given(EvalRun *run, const EvalSize *given) {
   }
 }
 
-/* Binds the run-time sizes, and checks that all shapes agree with them. */
+/* Binds the run-time sizes, first those that the caller gave, and then checks that every dim of every input agrees. */
 static bool bind_sizes(EvalRun *run, const Tensor *const *inputs) {
   const Graph *graph = run->graph;
   const Node *owners[SIZE_MAX_SYMBOLS] = {NULL};
@@ -161,7 +166,8 @@ static bool bind_sizes(EvalRun *run, const Tensor *const *inputs) {
 
 // ---- ids ----
 
-/* The input that these ids are, through views that keep all of its elements; NULL if they are computed. */
+/* The input that these ids are, behind views that keep all of its elements; NULL if they are computed. A slice ends the
+ * walk: ids that it leaves out may be anything. */
 static const Node *input_behind(const Node *ids) {
   while (ids->op == OP_RESHAPE || ids->op == OP_PERMUTE) ids = ids->inputs.items[0];
   return ids->op == OP_INPUT ? ids : NULL;
@@ -184,6 +190,8 @@ static bool check_id_values(const EvalRun *run, const Node *input, const Tensor 
   return true;
 }
 
+/* Ids that are an input are checked before the run, so that the message can name the element. Computed ids are checked
+ * when they are used. */
 static bool check_use(const EvalRun *run, const Node *table, const Node *ids, int64_t first) {
   const Node *input = input_behind(ids);
   int64_t rows;
@@ -267,7 +275,8 @@ static bool find_lengths(Ragged *r, const EvalInputs *inputs) {
   return true;
 }
 
-/* Copies the part of `whole` that begins at `begin`, or into it if `store`. False if it does not lie within. */
+/* Copies the part of `whole` that begins at `begin`, or `part` into it if `store`. False if the part does not lie
+ * within. */
 static bool copy_part(Tensor *whole, const int64_t *begin, Tensor *part, bool store) {
   size_t bytes = dtype_bytes[part->dtype];
   int64_t strides[MAX_RANK], base = 0, stride = 1;
@@ -383,6 +392,7 @@ static bool make_outputs(const EvalRun *run, Arena *arena, Tensor *outputs) {
   return true;
 }
 
+/* A batch without items is computed whole: its outputs have no elements, but checks still hold or fail. */
 static bool run_items(EvalRun *whole, const EvalInputs *inputs, const bool *needed, Arena *arena, Tensor *outputs) {
   Ragged r = {.whole = whole, .items = whole->symbols[whole->graph->ragged_batch]};
   if (!find_lengths(&r, inputs)) return false;

@@ -32,8 +32,8 @@ Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims
 typedef void (*EvalObserver)(void *context, const Node *node, const Tensor *value);
 
 /* Computes one item of a ragged batch, or a whole batch that has no items, in place of the interpreter. The inputs are
- * in the order of graph->inputs; checks and ids have been looked at. The memory of the outputs must last until the next
- * call. */
+ * in the order of graph->inputs; checks and ids hold already. The function must keep the memory of its outputs until
+ * the next call. */
 typedef bool (*EvalItem)(void *context, const Tensor *const *inputs, Tensor *outputs);
 
 typedef struct EvalSize {

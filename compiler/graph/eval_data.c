@@ -30,6 +30,8 @@ Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims
   return tensor;
 }
 
+/* malloc, not an arena, because values are freed during the run. An empty tensor gets a byte, so that NULL means
+ * failure. */
 bool eval_allocate(EvalRun *run, const Node *node, Tensor *tensor) {
   const EvalNode in = {.run = run, .node = node};
   int64_t bytes = dtype_bytes[tensor->dtype];
@@ -52,6 +54,7 @@ Grid grid_of(uint32_t rank, const int64_t *dims) {
   return grid;
 }
 
+/* The last index runs fastest. */
 void grid_next(Grid *grid) {
   for (uint32_t i = grid->rank; i > 0; i--) {
     if (++grid->index[i - 1] < grid->dims[i - 1]) return;
@@ -75,6 +78,7 @@ void broadcast_strides(uint32_t own_rank, const int64_t *dims, int64_t inner, ui
 
 // ---- errors ----
 
+/* At most eight calls: a recursion of modules would fill the screen. */
 void eval_report(EvalRun *run, const Origin *origin, DiagCode code, const char *text) {
   diag_error(run->diag, origin->span, code, "%s", text);
   int n = 0;
@@ -201,6 +205,7 @@ static double rotary_angle(double base, double pos, int64_t i, int64_t width) {
   return pos * pow(base, -2.0 * (double)i / (double)width);
 }
 
+/* Sine and cosine are rounded to f32 first, as the table of angles that compiled code reads holds them. */
 static void rotate_pair(const float *x, float *to, int64_t first, int64_t second, double angle) {
   double sine = (double)(float)sin(angle), cosine = (double)(float)cos(angle);
   double a = (double)x[first], b = (double)x[second];
@@ -249,6 +254,7 @@ static void copy_strided(const Tensor *x, int64_t base, const int64_t *strides, 
   }
 }
 
+/* Of a tensor in row-major order. */
 static void plain_strides(const Tensor *x, int64_t *strides) {
   int64_t stride = 1;
   for (uint32_t i = x->rank; i > 0; i--) {
@@ -279,6 +285,7 @@ bool eval_permute(const EvalNode *in, Tensor *out) {
   return true;
 }
 
+/* A row is what stands behind the axis in all operands; `inner` is in bytes. */
 bool eval_concat(const EvalNode *in, Tensor *out) {
   uint32_t axis = (uint32_t)in->node->attr.axis;
   size_t inner = dtype_bytes[out->dtype], outer = 1;

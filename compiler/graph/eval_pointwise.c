@@ -12,7 +12,7 @@ static double f32_at(RowOperand x, int64_t i) { return (double)((const float *)x
 static int64_t i32_at(RowOperand x, int64_t i) { return ((const int32_t *)x.data)[i * x.stride]; }
 static bool bool_at(RowOperand x, int64_t i) { return ((const uint8_t *)x.data)[i * x.stride] != 0; }
 
-/* Exact for every type. */
+/* A double holds f32, i32 and bool exactly. */
 static double number_at(DType dtype, RowOperand x, int64_t i) {
   return dtype == DTYPE_F32 ? f32_at(x, i) : dtype == DTYPE_I32 ? (double)i32_at(x, i) : (double)bool_at(x, i);
 }
@@ -77,6 +77,7 @@ static bool row_to_f32(DType dtype, const RowOperand *args, int64_t n, void *out
   return true;
 }
 
+/* Towards zero; NaN and what does not fit give the smallest i32, as ops.def says and as x86 does. */
 static int32_t truncated(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
 
 static bool row_to_i32(DType dtype, const RowOperand *args, int64_t n, void *out) {
@@ -111,6 +112,7 @@ static bool row_div(DType dtype, const RowOperand *args, int64_t n, void *out) {
   return true;
 }
 
+/* C truncates; the quotient is one less where signs differ and something is left. */
 static int64_t floor_divide(int64_t x, int64_t y) { return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
 
 static bool row_floordiv(DType dtype, const RowOperand *args, int64_t n, void *out) {
@@ -219,7 +221,7 @@ bool eval_elementwise(const EvalNode *in, Tensor *out) {
 
 // ---- expressions ----
 
-/* One different subexpression. */
+/* One distinct subexpression; shared ones are computed once a row. */
 typedef struct Slot {
   const Expr *expr;
   RowOperand row;             /* its values along the row that is computed */
@@ -247,6 +249,8 @@ static void fill_constant(const Body *body, Slot *slot) {
   slot->row = (RowOperand){slot->buffer, 0};
 }
 
+/* Allocates and fills what does not change from row to row: constants, sizes, the index of the last axis, and
+ * strides. */
 static void prepare(Body *body, Slot *slot, Arena *scratch) {
   const Expr *expr = slot->expr;
   uint32_t rank = body->rows.rank + 1;
@@ -287,6 +291,7 @@ static bool op_row(const Body *body, uint32_t i) {
   return eval_fault(body->in, DIAG_RUN_ARITHMETIC, "integer division by zero");
 }
 
+/* Computes the slots in the order of the list, so that arguments come before their users. */
 static bool compute_row(const Body *body, const float *acc) {
   for (uint32_t i = 0; i < body->list.n; i++) {
     Slot *slot = &body->slots[i];

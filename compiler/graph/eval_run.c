@@ -1,8 +1,9 @@
 /* One run of the interpreter: a graph whose inputs are whole and whose sizes have values.
  *
  * In: an EvalRun. Out: its outputs, or the first error. Nodes are computed in the order of the list, only those that an
- * output needs, and a value is freed after its last use. Before a node is computed, the actual shapes of its operands
- * go through the rules that typed the graph, so even a graph without checks cannot read beyond a tensor. */
+ * output needs, and a value is freed after its last use, so that memory is bounded by what is live at a time. Before a
+ * node is computed, the actual shapes of its operands go through the rules that typed the graph, so even a graph
+ * without checks cannot read beyond a tensor. Values are malloc'ed; everything else is in run->scratch. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static bool compare(OpKind op, int64_t left, int64_t right) {
   }
 }
 
+/* Both sides are evaluated even if the first decides, so that an unbound size is always reported. NULL or the fault. */
 static const char *cond_fault(const EvalRun *run, const Cond *cond, bool *truth) {
   bool other = false;
   int64_t left, right;
@@ -82,7 +84,7 @@ bool eval_checks(EvalRun *run) {
 
 // ---- shapes ----
 
-/* Replaces sizes by constants; NULL or the fault. */
+/* Replaces sizes by their values in this run; NULL or the fault. */
 static const char *make_constant(EvalRun *run, uint32_t n, const Size **sizes) {
   for (uint32_t i = 0; i < n; i++) {
     int64_t value;
@@ -104,7 +106,8 @@ static const char *expr_size_fault(EvalRun *run, const Expr *expr) {
   return fault;
 }
 
-/* The node with its sizes as constants; NULL after a fault, which is reported. */
+/* The node with its sizes as constants, whose operands are concrete too: then infer_node compares numbers, not
+ * polynomials, and what may_equal let pass at compile time is decided. NULL after a fault, which is reported. */
 static Node *make_concrete(const EvalNode *in) {
   EvalRun *run = in->run;
   Node *copy = ARENA_NEW(run->scratch, Node);
@@ -164,7 +167,7 @@ static const EvalRule rules[N_OPS] = {
 #include "graph/ops.def"
 };
 
-/* Rows that nobody may read become NaN, so that a pass that was wrong about them shows in the outputs. */
+/* Dead rows become NaN, so that a pass that was wrong about them shows in the outputs. */
 static void spoil_rows(const EvalNode *in, Tensor *out) {
   const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
   int64_t strides[MAX_RANK], columns = out->dims[out->rank - 1];
@@ -185,6 +188,7 @@ static bool compute(const EvalNode *in, EvalValue *value) {
   return true;
 }
 
+/* Takes one use away; the last one frees the value. */
 static void release(EvalRun *run, const Node *node) {
   EvalValue *value = &run->values[node->id];
   if (--value->uses > 0 || !value->owned) return;
@@ -204,6 +208,8 @@ static bool compute_node(EvalRun *run, const Node *node) {
   return true;
 }
 
+/* Counts the uses first: a value lives until the last node that is needed has read it. Outputs hold a use of their
+ * own. */
 static bool compute_nodes(EvalRun *run, const bool *needed) {
   for (const Node *node = run->graph->first; node; node = node->next) {
     if (!needed[node->id]) continue;

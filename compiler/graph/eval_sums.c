@@ -66,6 +66,7 @@ static void reduce_line(OpKind reduction, Line x, void *out) {
   }
 }
 
+/* `outer` lines begin `n * inner` elements apart, and `inner` lines interleave within each. */
 void reduce_tensor(OpKind reduction, uint32_t axis, const Tensor *x, Tensor *out) {
   int64_t outer = 1, inner = 1, n = x->dims[axis];
   for (uint32_t i = 0; i < axis; i++) outer *= x->dims[i];
@@ -134,7 +135,7 @@ static void multiply(int64_t m, int64_t k, int64_t n, const float *x, const floa
   }
 }
 
-/* Up to ROWS rows of x with each row of y. */
+/* x yT: up to ROWS rows of x with each row of y, which stays in the cache for them. */
 static void multiply_transposed(int64_t m, int64_t k, int64_t n, const float *x, const float *y, float *out) {
   for (int64_t begin = 0; begin < m; begin += ROWS) {
     int64_t rows = m - begin < ROWS ? m - begin : ROWS;
@@ -149,6 +150,7 @@ static void multiply_transposed(int64_t m, int64_t k, int64_t n, const float *x,
   }
 }
 
+/* Dim i from the end, 1 being the last. */
 static int64_t from_last(const Tensor *x, uint32_t i) { return x->dims[x->rank - i]; }
 
 /* Strides of x over the axes of `out` before the last two. */
@@ -234,6 +236,7 @@ bool eval_reduce_node(const EvalNode *in, Tensor *out) {
   return ok;
 }
 
+/* The weights of a fused norm are its last inputs. */
 bool eval_norm_node(const EvalNode *in, Tensor *out) {
   const NodeAttr *attr = &in->node->attr;
   size_t n = in->node->inputs.n;
@@ -260,6 +263,7 @@ static bool probabilities(const EvalNode *in, Tensor *acc, Tensor *scores, Tenso
   return true;
 }
 
+/* The probabilities are kept for an ATTENTION_WEIGHTS that reads them, until the run ends. */
 bool eval_attention(const EvalNode *in, Tensor *out) {
   const Tensor *k = in->inputs[1];
   Tensor acc = *out;

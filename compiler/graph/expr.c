@@ -76,6 +76,7 @@ typedef struct Walk {
   VEC(uint32_t) args[3];
 } Walk;
 
+/* Arguments before their users; recursion is as deep as the expression, which EXPR_MAX_OPERATIONS bounds. */
 static uint32_t walk(Walk *w, const Expr *expr) {
   MapEntry *known = map_find(&w->numbers, &expr, sizeof expr);
   if (known) return (uint32_t)((uintptr_t)known->value - 1);
@@ -120,7 +121,8 @@ static Key key_of(const Expr *expr, const uint32_t *args) {
   return key;
 }
 
-/* The equality class of `root`; `classes` holds those seen so far. */
+/* The equality class of `root`; `classes` holds those seen so far. Two nodes are in one class if their keys are equal,
+ * that is, if they are the same operation on arguments of the same classes. */
 static uint32_t class_of(Arena *arena, Map *classes, const Expr *root) {
   ExprList list = expr_list(arena, root);
   uint32_t *class = ARENA_ARRAY(arena, uint32_t, list.n);
@@ -161,6 +163,7 @@ Expr *expr_rename(Arena *arena, const Expr *expr, const uint32_t *inputs, Expr *
   return root;
 }
 
+/* Counts operations, not leaves: that is the work for an element. */
 uint32_t expr_count(const Expr *expr) {
   Arena *scratch = arena_create();
   ExprList list = expr_list(scratch, expr);

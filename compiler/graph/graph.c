@@ -30,6 +30,7 @@ Graph *graph_new(Arena *arena, const char *name) {
 
 // ---- the list ----
 
+/* `before` NULL: at the end. */
 static void link_before(Graph *graph, Node *node, Node *before) {
   node->next = before;
   node->prev = before ? before->prev : graph->last;
@@ -105,11 +106,12 @@ void graph_set_input(Node *node, uint32_t index, Node *input) {
   add_user(input, node);
 }
 
+/* Uses of the old inputs go before those of the new are added, so that an input in both lists is counted right. */
 void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs) {
-  Node **kept = arena_copy(graph->arena, inputs, n * sizeof *inputs); /* `inputs` may be the node's own */
+  Node **copies = arena_copy(graph->arena, inputs, n * sizeof *inputs); /* `inputs` may be the node's own */
   for (size_t i = node->inputs.n; i > 0; i--) remove_user(node->inputs.items[i - 1], node);
   node->inputs.n = 0;
-  for (uint32_t i = 0; i < n; i++) add_input(graph, node, kept[i]);
+  for (uint32_t i = 0; i < n; i++) add_input(graph, node, copies[i]);
 }
 
 void graph_replace_uses(Graph *graph, Node *node, Node *by) {
@@ -146,6 +148,7 @@ bool graph_is_output(const Graph *graph, const Node *node) {
 
 // ---- shapes ----
 
+/* The standard layers are compiled in under the path "<std>". */
 SrcSpan origin_place(const Origin *origin) {
   SrcSpan span = origin->span;
   for (const Frame *frame = origin->frame; frame && span.source && !strcmp(span.source->path, "<std>");
@@ -154,6 +157,7 @@ SrcSpan origin_place(const Origin *origin) {
   return span;
 }
 
+/* Sizes are interned, so the same shape is the same pointers. */
 bool node_same_shape(const Node *a, const Node *b) {
   return a->rank == b->rank && (!a->rank || memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0);
 }
@@ -173,6 +177,7 @@ static bool all_const(const Size *const *sizes, uint32_t n) {
   return true;
 }
 
+/* An expression reads its inputs as the node does; of its own it has only sizes that could be of a run. */
 static bool expr_is_static(const Expr *expr) {
   if (!expr) return true;
   Arena *scratch = arena_create();
@@ -202,6 +207,7 @@ bool *graph_static_flags(Arena *arena, const Graph *graph) {
   return flags;
 }
 
+/* For a single question; the walk needs no ids, which may not be dense while a pass runs. */
 bool node_is_static(const Node *node) {
   if (!static_by_itself(node)) return false;
   if (!node->inputs.n) return true;
@@ -247,6 +253,7 @@ static void *remember(Clone *c, const void *original, void *copy) {
 
 static const char *clone_text(const Clone *c, const char *text) { return text ? arena_strdup(c->arena, text) : NULL; }
 
+/* Symbols have the same indexes in both tables, because graph_clone declares them first. */
 static const Size *clone_size(const Clone *c, const Size *size) { return size_copy(c->graph->sizes, size); }
 
 static const Frame *clone_frame(Clone *c, const Frame *frame) {

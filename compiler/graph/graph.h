@@ -46,9 +46,9 @@ typedef struct NodeAttr {
   uint8_t rank_in;              /* REDUCE: the domain of expr */
   const Size *dims_in[MAX_RANK];
   Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
-  uint8_t rows_mask;            /* 1 + the input that says which rows are needed; 0: all are */
-  bool rows_where;              /* the value of the mask in the rows that are */
-  bool rows_zero;               /* the others are 0, because the expression says so; else they may hold anything */
+  uint8_t rows_mask;            /* 1 + the input that says which rows are live; 0: all are */
+  bool rows_where;              /* the value of the mask in the live rows */
+  bool rows_zero;               /* the others are 0, as the expression says; else they may hold anything */
 } NodeAttr;
 
 typedef struct Node Node;
@@ -155,7 +155,7 @@ void graph_make_uniform(Graph *graph);
  * is none. */
 SrcSpan origin_place(const Origin *origin);
 bool node_same_shape(const Node *a, const Node *b);
-/* The bool input that marks the needed rows of the node; NULL if all are needed. */
+/* The bool input that marks the live rows of the node; NULL if all are live. */
 static inline Node *node_rows_mask(const Node *node) {
   return node->attr.rows_mask ? node->inputs.items[node->attr.rows_mask - 1] : NULL;
 }
@@ -183,8 +183,7 @@ void node_print_attributes(StrBuf *out, const SizeTable *table, const Node *node
 void graph_print(StrBuf *out, Graph *graph); /* renumbers */
 void graph_print_with_origins(StrBuf *out, Graph *graph);
 Graph *graph_read(Arena *arena, Diag *diag, Source *source); /* NULL after an error */
-/* Every broken rule gives a diagnostic (DIAG_GRAPH_INVALID, text form of the node); false if there was one.
- * `fused`: operations that only exist after fusion are allowed. */
+/* Every broken rule gives a diagnostic (DIAG_GRAPH_INVALID, text form of the node); false if there was one. */
 bool graph_verify(Graph *graph, Diag *diag);
 
 void graph_dump(Graph *graph); /* these two are for the debugger */

@@ -1,7 +1,8 @@
 /* From a node to the type of its result: the entry, and the shape rules of products and of fused nodes.
  *
  * In: a node. Out: its type, or what is wrong: the number or type of inputs, shapes that do not agree, an expression
- * whose leaves do not fit the domain it is computed over. The rules of the other operations are in infer_rules.c. */
+ * whose leaves do not fit the domain it is computed over. The rules of the other operations are in infer_rules.c. Types
+ * are written into the caller's memory; texts of faults and new sizes belong to the size table's arena. */
 #include "graph/infer.h"
 
 #include <string.h>
@@ -28,6 +29,7 @@ typedef struct Body {
   bool acc;
 } Body;
 
+/* The ids have a row of the domain each, so they broadcast to it without its last axis. */
 static const char *gather_fault(const Body *body, const Expr *expr) {
   if (expr->input >= body->node->inputs.n || expr->ids >= body->node->inputs.n) return "there is no such input";
   const Node *table = body->node->inputs.items[expr->input], *ids = body->node->inputs.items[expr->ids];
@@ -127,7 +129,7 @@ static const char *infer_linear(const Infer *in) {
 
 // ---- attention ----
 
-/* The shape of the scores, [lead..., t, s]. */
+/* The shape of the scores, [lead..., t, s]: the leading axes of queries, keys and values broadcast together. */
 static const char *score_domain(const Infer *in, NodeType *domain) {
   const Node *q = input(in, 0), *k = input(in, 1), *v = input(in, 2);
   *domain = (NodeType){.dtype = DTYPE_F32};
@@ -187,6 +189,7 @@ static const char *infer_norm_node(const Infer *in) {
   return infer_norm_weights(in, norm, (uint32_t)(in->node->inputs.n - n_weights));
 }
 
+/* The domain is the shape of the expression before the reduction; the node's own dims are the result's. */
 static const char *infer_reduce_node(const Infer *in) {
   OpKind reduction = in->node->attr.reduction;
   bool is_softmax = reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX;
@@ -230,7 +233,7 @@ const char *infer_arity(SizeTable *sizes, const Node *node) {
   return fits ? NULL : infer_fault(&in, "it has %zu inputs", node->inputs.n);
 }
 
-/* The mask of the needed rows: bool over all axes but the last. */
+/* The mask of the live rows: bool over all axes but the last. */
 static const char *infer_rows(const Infer *in) {
   if (!in->node->attr.rows_mask) return NULL;
   if (in->node->attr.rows_mask > in->node->inputs.n) return "the mask of its rows is none of its inputs";

@@ -1,6 +1,9 @@
 /* The shape rules of the operations that the language has, one function each, and what all shape rules need.
  *
- * In: a node. Out: the shape of its result, or what is wrong with it; the types are those of ops.def. See infer.h. */
+ * In: a node. Out: the shape of its result, or what is wrong with it; the types are those of ops.def. See infer.h.
+ *
+ * A rule refuses only what is certainly wrong. Where polynomials might agree in some run the rule passes, the
+ * elaborator adds a check, and the interpreter applies the same rule to the actual numbers. */
 #include "graph/infer.h"
 
 #include <string.h>
@@ -55,6 +58,7 @@ static const Size *agree(SizeTable *sizes, const Size *a, const Size *b) {
   return size_is_const(a, NULL) ? b : a;
 }
 
+/* Only a constant 1 broadcasts; a run-time size that happens to be 1 must equal the other one. */
 bool infer_broadcast(SizeTable *sizes, NodeType *into, uint32_t rank, const Size *const *dims) {
   if (rank > MAX_RANK) return false;
   if (rank > into->rank) {
@@ -146,6 +150,7 @@ const char *infer_source(const Infer *in) {
 
 // ---- views ----
 
+/* Start, dim and what is left behind must not be negative as far as that is known now. */
 const char *infer_slice(const Infer *in) {
   const Node *node = in->node, *x = input(in, 0);
   if (node->rank != x->rank) return infer_fault(in, "a slice keeps the axes of %s", shapes(in));
@@ -161,6 +166,7 @@ const char *infer_slice(const Infer *in) {
   return NULL;
 }
 
+/* A product that overflows as a polynomial is left to the run. */
 const char *infer_reshape(const Infer *in) {
   for (uint32_t i = 0; i < in->node->rank; i++) {
     if (!in->node->dims[i] || negative(in->node->dims[i])) return infer_fault(in, "axis %u has a negative size", i);
@@ -191,6 +197,7 @@ static bool is_axis(const Infer *in, uint32_t rank) {
   return in->node->attr.axis >= 0 && (uint32_t)in->node->attr.axis < rank;
 }
 
+/* The sizes along the axis add up; those along the others must agree. */
 const char *infer_concat(const Infer *in) {
   uint32_t axis = (uint32_t)in->node->attr.axis;
   NodeType type = type_of(input(in, 0));
@@ -211,6 +218,7 @@ const char *infer_concat(const Infer *in) {
 
 // ---- gather, reductions, norms, positions ----
 
+/* [axes of the ids, axes of the table but its rows]. */
 const char *infer_gather(const Infer *in) {
   const Node *table = input(in, 0), *ids = input(in, 1);
   if (ids->dtype != DTYPE_I32 || !table->rank) {

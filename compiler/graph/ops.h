@@ -64,7 +64,7 @@ static inline bool op_is_pointwise(OpKind op) {
   return category == CATEGORY_UNARY || category == CATEGORY_BINARY || category == CATEGORY_TERNARY;
 }
 
-/* Whether computing an element again costs no more than storing it. */
+/* Whether computing an element again costs no more than storing and reading it. */
 static inline bool op_is_cheap(OpKind op) { return op_table[op].cost == COST_CHEAP; }
 
 /* Whether the operation takes an operand of this type (its first, if it is not pointwise). */

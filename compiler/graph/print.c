@@ -49,7 +49,7 @@ static void print_value(StrBuf *out, const Node *node) {
   else strbuf_printf(out, "%lld", (long long)node->attr.integer);
 }
 
-/* Whether the attribute has the value that the reader assumes where it is left out. */
+/* Whether the attribute has the value that read.c assumes where it is missing. */
 static bool left_out(const NodeAttr *attr, Attribute attribute) {
   switch (attribute) {
     case ATTRIBUTE_NAME: return !attr->name;
@@ -124,6 +124,7 @@ void node_print(StrBuf *out, const SizeTable *table, const Node *node) {
 
 // ---- the rest of the graph ----
 
+/* Whole numbers are printed as such up to 1e15, which a double holds exactly; -0 keeps its sign and a point. */
 static void print_setting_value(StrBuf *out, double value) {
   if (value == floor(value) && fabs(value) < 1e15 && !(value == 0 && signbit(value))) strbuf_printf(out, "%.0f", value);
   else print_f64(out, value);

@@ -3,7 +3,9 @@
  * what it has defined; whether types and shapes are right is for graph_verify to say. Comments begin with # and may
  * stand wherever blanks may.
  *
- * The sections follow the text from the inside out: words, nodes, checks, the header, statements, the whole. */
+ * The sections follow the text from the inside out: words, nodes, checks, the header, statements, the whole. Limits:
+ * axes and sizes are counted against MAX_RANK and SIZE_MAX_SYMBOLS, and recursion is bounded (cond.c, expr.c), so a
+ * hostile text costs no more than its length. All memory is the arena's, also after an error. */
 #include <string.h>
 
 #include "graph/graph.h"
@@ -13,7 +15,7 @@ typedef struct GraphReader {
   Arena *arena;
   Diag *diag;
   Source *source;
-  const char *text; /* the place in source->text */
+  const char *text; /* what is still to be read of source->text */
   Graph *graph;
   Map nodes; /* number in the text -> Node * */
 } GraphReader;
@@ -246,6 +248,7 @@ static bool scan_label(GraphReader *r, Attribute *attribute) {
   return false;
 }
 
+/* An operand or an attribute. Bare attributes are told apart by their first character, or by what the operation has. */
 static bool read_item(GraphReader *r, Pending *p) {
   Attribute attribute;
   scan_blanks(&r->text);
@@ -293,6 +296,7 @@ static bool settle_value(GraphReader *r, Pending *p) {
   return true;
 }
 
+/* Takes over what was read; the node's origin is its line, so that faults of the verifier point to it. */
 static bool add_node(GraphReader *r, Pending *p, int64_t number, uint32_t begin) {
   Origin origin = {.span = {r->source, begin, (uint32_t)(r->text - r->source->text)}, .path = ""};
   Node *node = graph_add(r->graph, NULL, p->op, p->dtype, p->rank, p->dims, (uint32_t)p->inputs.n, p->inputs.items,

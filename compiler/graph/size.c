@@ -1,5 +1,6 @@
 /* In: polynomials of one table. Out: their sums, products and values, interned: terms are ordered by falling degree,
- * then by symbols, and equal ones are merged, so equal polynomials are the same bytes. Refuses what overflows. */
+ * then by symbols, and equal ones are merged, so equal polynomials are the same bytes. Refused: what overflows. Sizes
+ * belong to the table's arena and are never freed or changed. */
 #include "graph/size.h"
 
 #include <ctype.h>
@@ -17,7 +18,7 @@ SizeTable *size_table_new(Arena *arena) {
   return table;
 }
 
-/* Which of two terms is printed first: negative for `a`, 0 if they have the same symbols. */
+/* The order of two terms: negative if `a` stands first, 0 if they have the same symbols. */
 static int term_order(const SizeTerm *a, const SizeTerm *b) {
   if (a->degree != b->degree) return a->degree > b->degree ? -1 : 1;
   return a->degree ? memcmp(a->symbols, b->symbols, a->degree) : 0;
@@ -85,6 +86,7 @@ const Size *size_add(SizeTable *table, const Size *a, const Size *b) { return me
 
 const Size *size_sub(SizeTable *table, const Size *a, const Size *b) { return merge(table, a, b, -1); }
 
+/* Merges the ordered symbols. False on overflow of the degree or the coefficient. */
 static bool term_product(const SizeTerm *a, const SizeTerm *b, SizeTerm *product) {
   *product = (SizeTerm){0};
   if (a->degree + b->degree > SIZE_MAX_DEGREE) return false;
@@ -107,6 +109,7 @@ const Size *size_mul(SizeTable *table, const Size *a, const Size *b) {
   return sum;
 }
 
+/* False if the coefficient is not divisible, or a symbol of `b` is missing in `a`. INT64_MIN / -1 overflows. */
 static bool term_quotient(const SizeTerm *a, const SizeTerm *b, SizeTerm *quotient) {
   *quotient = (SizeTerm){0};
   if (b->coefficient == -1 ? a->coefficient == INT64_MIN : a->coefficient % b->coefficient != 0) return false;
@@ -166,6 +169,7 @@ bool size_value(const Size *size, const int64_t *symbols, int64_t *value) {
   return true;
 }
 
+/* The term with a number in place of a symbol. */
 static const Size *term_with(SizeTable *table, const SizeTerm *term, uint32_t symbol, const Size *number) {
   const Size *product = size_const(table, term->coefficient);
   for (uint8_t i = 0; i < term->degree && product; i++) {
@@ -184,6 +188,7 @@ const Size *size_with(SizeTable *table, const Size *size, uint32_t symbol, int64
   return sum;
 }
 
+/* A difference that overflows is not known to be a constant, so the sizes may be equal. */
 bool size_may_equal(SizeTable *table, const Size *a, const Size *b) {
   int64_t difference;
   const Size *size = size_sub(table, a, b);
@@ -236,6 +241,7 @@ static const Size *read_symbol(SizeTable *table, const char **text) {
   return NULL;
 }
 
+/* A sign in front belongs to the first number of the product, or to the whole if it has none. */
 static const Size *read_product(SizeTable *table, const char **text, bool negative) {
   const Size *product = NULL;
   for (;;) {

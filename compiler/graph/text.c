@@ -1,4 +1,5 @@
-/* In: a place in a text, or a number. Out: the word there, or the number's digits. See text.h. */
+/* In: a pointer into a text, or a number. Out: the word there, or the number's digits. See text.h. Numbers are printed
+ * with the fewest digits that read back to the same value, so that text forms are stable and exact. */
 #include "graph/text.h"
 
 #include <ctype.h>
@@ -31,6 +32,7 @@ bool scan_char(const char **text, char c) {
   return true;
 }
 
+/* Names may have points inside, as in "time.past", but not at the end. */
 bool scan_name(const char **text, const char **begin, size_t *length) {
   const char *p = *text;
   scan_blanks(&p);
@@ -150,7 +152,7 @@ static void add_digits(StrBuf *out, const char *digits) {
   if (!strpbrk(digits, ".e")) strbuf_add(out, ".0");
 }
 
-/* What is written in a way of its own: nan, inf, and moderate integers in full. */
+/* Numbers that are not written in the shortest form: nan, inf, and moderate integers in full. */
 static bool add_special(StrBuf *out, double number) {
   if (isnan(number)) strbuf_add(out, "nan");
   else if (fabs(number) < 1e7 && number == floor(number)) strbuf_printf(out, "%.1f", number);
@@ -159,6 +161,7 @@ static bool add_special(StrBuf *out, double number) {
   return true;
 }
 
+/* Nine digits tell any two f32 apart, so the loop ends. */
 void print_f32(StrBuf *out, double number) {
   float value = (float)number;
   if (add_special(out, value)) return;
@@ -170,6 +173,7 @@ void print_f32(StrBuf *out, double number) {
   add_digits(out, digits);
 }
 
+/* Seventeen digits tell any two doubles apart. */
 void print_f64(StrBuf *out, double number) {
   if (add_special(out, number)) return;
   char digits[40];

@@ -1,7 +1,7 @@
 /* Text: the words that the text forms of graphs, checks and expressions are made of.
  *
- * Scanning takes a place in a text that ends with a NUL, and gives the word there with the place moved past it. Nothing
- * is reported here: a function that finds something else returns false and leaves the place where it was. */
+ * Scanning takes a pointer into a text that ends with a NUL, and gives the word there with the pointer moved past it.
+ * Nothing is reported here: a function that finds something else returns false and leaves the pointer where it was. */
 #ifndef TFM_GRAPH_TEXT_H
 #define TFM_GRAPH_TEXT_H
 

@@ -1,6 +1,6 @@
-/* In: a graph, from anywhere. Out: every rule it breaks, as DIAG_GRAPH_INVALID with the text form of the node: first
- * the structure (list, uses, names), and only if that is sound each node's type against the rule of its operation,
- * since the rules follow inputs without checking them. */
+/* In: a graph, from anywhere: a text, a pass, the incremental form. Out: every rule it breaks, as DIAG_GRAPH_INVALID
+ * with the text form of the node: first the structure (list, uses, names), and only if that is sound each node's type
+ * against the rule of its operation, since the rules follow inputs without checking them. The graph is not changed. */
 #include <string.h>
 
 #include "graph/infer.h"
@@ -28,6 +28,7 @@ __attribute__((format(printf, 3, 4))) static void fault(Verifier *v, const Node 
   diag_error(v->diag, node->origin.span, DIAG_GRAPH_INVALID, "%s, in %s", text, out.text);
 }
 
+/* By id, so that a pointer to a deleted or foreign node is found without being followed further. */
 static bool in_list(const Verifier *v, const Node *node) {
   return node && node->id < v->graph->next_id && v->by_id[node->id] == node;
 }
@@ -48,6 +49,7 @@ static void check_list(Verifier *v) {
   if (v->graph->last != prev) fault(v, NULL, "the last node is not the end of the list");
 }
 
+/* Inputs stand before their users, which also shows that the graph has no cycle. */
 static void check_inputs(Verifier *v, const Node *node) {
   for (size_t i = 0; i < node->inputs.n; i++) {
     const Node *input = node->inputs.items[i];
@@ -68,6 +70,7 @@ static bool has_input(const Node *node, const Node *input) {
   return false;
 }
 
+/* As many users as uses, and each user has the node among its inputs: then the two lists say the same. */
 static void check_users(Verifier *v, const Node *node) {
   if (node->users.n != v->uses[node->id]) {
     fault(v, node, "%zu uses are recorded, there are %zu", node->users.n, v->uses[node->id]);
@@ -80,6 +83,7 @@ static void check_users(Verifier *v, const Node *node) {
 
 // ---- names ----
 
+/* One name is one tensor of the file; nodes that share it must agree on the shape. */
 static void check_weights(Verifier *v) {
   Map seen = map_new(v->graph->arena);
   for (const Node *node = v->graph->first; node; node = node->next) {
@@ -116,6 +120,7 @@ static void check_outputs(Verifier *v) {
   }
 }
 
+/* Ragged sizes need the size of the batch whose items they belong to. */
 static void check_ragged(Verifier *v) {
   const Graph *graph = v->graph;
   int32_t batch = graph->ragged_batch;
@@ -242,6 +247,7 @@ static void check_caches(Verifier *v) {
   }
 }
 
+/* The interface of incremental.h, which the runtime relies on. */
 static void check_step(Verifier *v) {
   const Size *fresh = graph_size_with(v->graph, ROLE_FRESH), *kept = graph_size_with(v->graph, ROLE_KEPT);
   const Node *tokens = graph_input_with(v->graph, (Role){ROLE_TOKENS, 0});
