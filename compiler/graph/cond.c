@@ -194,6 +194,7 @@ static bool read_parts(Reader *r, Check *check) {
   return fail(r, "braces in the message must hold a declared size or be doubled");
 }
 
+/* Moves *text to where reading stopped, so that the caller can point at the fault. */
 bool check_read(Arena *arena, SizeTable *sizes, const char **text, Check *check, const char **error) {
   Reader r = {.arena = arena, .sizes = sizes, .text = *text};
   bool ok = read_parts(&r, check);

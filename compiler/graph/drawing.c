@@ -229,6 +229,7 @@ static void print_repetition(Picture *picture, StrBuf *out, Module *module) {
   }
 }
 
+/* Name, repeated children, and how many operations and weights are inside. */
 static const char *closed_label(Picture *picture, Module *module) {
   StrBuf label = strbuf_new(picture->drawing->arena);
   uint32_t n = 0;
@@ -244,6 +245,7 @@ static const char *closed_label(Picture *picture, Module *module) {
   return label.text;
 }
 
+/* Name and the first weights; more would hide the operations. */
 static const char *open_label(Picture *picture, const Module *module) {
   StrBuf label = strbuf_new(picture->drawing->arena);
   print_name(&label, module);
@@ -316,6 +318,7 @@ static bool is_left_out(const Picture *picture, uint32_t from, uint32_t to) {
   return a != NULL;
 }
 
+/* Edges between the same two boxes with the same label are one. */
 static void print_edge(Picture *picture, uint32_t from, uint32_t to, const char *label) {
   const char *begin = element_of(picture, from), *end = element_of(picture, to);
   if (strcmp(begin, end) == 0 || is_left_out(picture, from, to)) return;
@@ -370,6 +373,7 @@ static const char *flow_of(Arena *arena, const Graph *graph, const Node *node) {
   return label.text;
 }
 
+/* Weights stand in the box of their module under the last part of their name. */
 static void add_weight(Drawing *drawing, const Graph *graph, const Node *node) {
   StrBuf text = strbuf_new(drawing->arena);
   const char *dot = strrchr(node->attr.name, '.');

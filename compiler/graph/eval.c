@@ -24,6 +24,7 @@ static bool is_lengths(const Graph *graph, const char *name) {
   return false;
 }
 
+/* The input of this name; NULL: the graph has none. */
 static const Node *find_input(const Graph *graph, const char *name) {
   for (size_t i = 0; i < graph->inputs.n; i++) {
     if (strcmp(graph->inputs.items[i]->attr.name, name) == 0) return graph->inputs.items[i];
@@ -31,6 +32,7 @@ static const Node *find_input(const Graph *graph, const char *name) {
   return NULL;
 }
 
+/* Suggests the nearest name, or lists all of them if none is near. Returns false. */
 static bool refuse_unknown(Arena *arena, Diag *diag, const Graph *graph, const char *name) {
   StrBuf list = strbuf_new(arena);
   const char **names = ARENA_ARRAY(arena, const char *, graph->inputs.n);
@@ -134,6 +136,7 @@ static bool bind_input(EvalRun *run, const Node *node, const Tensor *given, cons
   return true;
 }
 
+/* A size that the caller gave by name, such as the `past` of a step, which no input need have in its shape. */
 static void bind_given(EvalRun *run, const EvalSize *given) {
   const SizeTable *sizes = run->graph->sizes;
   for (uint32_t i = 0; i < sizes->n_symbols; i++) {
@@ -173,6 +176,7 @@ static const Node *input_behind(const Node *ids) {
   return ids->op == OP_INPUT ? ids : NULL;
 }
 
+/* Reports the first id that is no row of a table of `limit` rows, with its coordinates. */
 static bool check_id_values(const EvalRun *run, const Node *input, const Tensor *given, int64_t limit, int64_t first) {
   Grid grid = grid_of(given->rank, given->dims);
   for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
@@ -202,6 +206,7 @@ static bool check_use(const EvalRun *run, const Node *table, const Node *ids, in
   return true;
 }
 
+/* Gathers within the expression of a fused node are checked like gathers of their own. */
 static bool check_expr(const EvalRun *run, const Node *node, int64_t first) {
   if (!node->attr.expr) return true;
   ExprList list = expr_list(run->scratch, node->attr.expr);
@@ -263,6 +268,7 @@ static bool check_lengths(const Ragged *r, uint32_t symbol, const char *key, con
   return true;
 }
 
+/* A ragged size without lengths is full for every item. */
 static bool find_lengths(Ragged *r, const EvalInputs *inputs) {
   const Graph *graph = r->whole->graph;
   for (uint32_t i = 0; i < graph->sizes->n_symbols; i++) {
@@ -309,6 +315,7 @@ static void item_begin(const Graph *graph, const Node *node, int64_t item, int64
   for (uint8_t i = 0; i < node->rank; i++) begin[i] = is_batch(graph, node->dims[i]) ? item : 0;
 }
 
+/* The part of an input that belongs to one item, cut to its lengths. NULL after an error. */
 static const Tensor *item_input(EvalRun *run, const Node *node, const Tensor *whole, int64_t item) {
   int64_t dims[MAX_RANK], begin[MAX_RANK];
   for (uint8_t i = 0; i < node->rank; i++) {
@@ -361,6 +368,7 @@ static bool compute(EvalRun *run, Tensor *outputs, Arena *arena) {
   return options->item ? options->item(options->item_context, run->inputs, outputs) : eval_outputs(run, outputs, arena);
 }
 
+/* Computes one item and stores its part of every output. */
 static bool compute_item(const Ragged *r, int64_t item, Tensor *outputs) {
   const Graph *graph = r->whole->graph;
   Arena *scratch = arena_create();
@@ -377,6 +385,7 @@ static bool compute_item(const Ragged *r, int64_t item, Tensor *outputs) {
   return ok;
 }
 
+/* Outputs of the whole batch, filled with zeros, which stay where an item is shorter. */
 static bool make_outputs(const EvalRun *run, Arena *arena, Tensor *outputs) {
   for (size_t i = 0; i < run->graph->outputs.n; i++) {
     const Node *node = run->graph->outputs.items[i].node;

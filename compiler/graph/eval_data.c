@@ -21,6 +21,7 @@ int64_t tensor_elements(const Tensor *tensor) {
   return n;
 }
 
+/* Zeros, as arena memory is. */
 Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims) {
   Tensor *tensor = ARENA_NEW(arena, Tensor);
   tensor->dtype = dtype;
@@ -114,6 +115,7 @@ const char *eval_size_fault(const EvalRun *run, const Size *size, int64_t *value
 
 // ---- inputs and weights ----
 
+/* The lookup may refuse with an error of its own, such as a file that is cut short; then nothing is added to it. */
 bool eval_weight(const EvalNode *in, Tensor *out) {
   const char *name = in->node->attr.name;
   const Tensor *weight = in->run->weights ? in->run->weights(in->run->context, name) : NULL;
@@ -213,6 +215,7 @@ static void rotate_pair(const float *x, float *to, int64_t first, int64_t second
   to[second] = (float)(b * cosine + a * sine);
 }
 
+/* Halves: element i pairs with i + h/2. Interleaved: 2i with 2i + 1. */
 bool eval_rotary(const EvalNode *in, Tensor *out) {
   const Tensor *x = in->inputs[0], *pos = in->inputs[1];
   int64_t width = x->dims[x->rank - 1], half = width / 2, strides[MAX_RANK];
@@ -263,6 +266,7 @@ static void plain_strides(const Tensor *x, int64_t *strides) {
   }
 }
 
+/* infer_slice saw that start and end lie within the operand, on the actual sizes. */
 bool eval_slice(const EvalNode *in, Tensor *out) {
   int64_t strides[MAX_RANK], base = 0;
   plain_strides(in->inputs[0], strides);
@@ -301,6 +305,7 @@ bool eval_concat(const EvalNode *in, Tensor *out) {
   return true;
 }
 
+/* Ids are checked here too, since those that are computed were not seen before the run. */
 bool eval_gather(const EvalNode *in, Tensor *out) {
   const Tensor *table = in->inputs[0], *ids = in->inputs[1];
   size_t bytes = dtype_bytes[table->dtype];

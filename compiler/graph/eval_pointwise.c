@@ -162,6 +162,7 @@ static bool row_or(DType dtype, const RowOperand *args, int64_t n, void *out) {
   return true;
 }
 
+/* Copies bytes, so a NaN keeps its payload and i32 and bool need no case of their own. */
 static bool row_where(DType dtype, const RowOperand *args, int64_t n, void *out) {
   size_t bytes = dtype_bytes[dtype];
   for (int64_t i = 0; i < n; i++) {
@@ -195,6 +196,7 @@ bool eval_row(OpKind op, DType dtype, const RowOperand *args, int64_t n, void *o
 
 // ---- nodes ----
 
+/* Row by row too; operands that broadcast along the last axis have a stride of 0. */
 bool eval_elementwise(const EvalNode *in, Tensor *out) {
   uint32_t outer = out->rank ? out->rank - 1 : 0;
   int64_t length = out->rank ? out->dims[outer] : 1, strides[3][MAX_RANK];
@@ -282,6 +284,7 @@ static bool gather_row(const Body *body, Slot *slot) {
   return true;
 }
 
+/* The type of an operation is that of its last argument: the first of where is the condition. */
 static bool op_row(const Body *body, uint32_t i) {
   RowOperand args[3];
   const Expr *expr = body->slots[i].expr;
@@ -309,6 +312,7 @@ static bool compute_row(const Body *body, const float *acc) {
   return true;
 }
 
+/* The last slot is the whole expression; if it is a leaf it may have a stride of 0. */
 static void store_row(const Body *body, void *to, size_t bytes) {
   RowOperand row = body->slots[body->list.n - 1].row;
   for (int64_t i = 0; i < body->length; i++) {
@@ -325,6 +329,7 @@ static bool compute(Body *body, const Tensor *acc, Tensor *out) {
   return true;
 }
 
+/* Row by row along the last axis: a buffer of one row for each slot, whatever the size of the domain. */
 bool eval_expr(const EvalNode *in, const Tensor *acc, Tensor *out) {
   Arena *scratch = arena_create();
   Body body = {.in = in, .list = expr_list(scratch, in->node->attr.expr)};

@@ -54,6 +54,7 @@ static const char *cond_fault(const EvalRun *run, const Cond *cond, bool *truth)
   return fault;
 }
 
+/* The message with the values that the sizes have in this run. A size without a value is left out. */
 static const char *check_message(const EvalRun *run, const Check *check) {
   StrBuf out = strbuf_new(run->scratch);
   for (size_t i = 0; i < check->message.n; i++) {
@@ -95,6 +96,7 @@ static const char *make_constant(EvalRun *run, uint32_t n, const Size **sizes) {
   return NULL;
 }
 
+/* Sizes within an expression are evaluated without a check later, so each must have a value here. */
 static const char *expr_size_fault(EvalRun *run, const Expr *expr) {
   if (!expr) return NULL;
   ExprList list = expr_list(run->scratch, expr);
@@ -135,6 +137,7 @@ static Node *make_concrete(const EvalNode *in) {
   return NULL;
 }
 
+/* A difference of sizes may be negative in a run, which no tensor can be. */
 static bool set_shape(const EvalNode *in, EvalValue *value) {
   value->concrete = make_concrete(in);
   if (!value->concrete) return false;
@@ -221,6 +224,7 @@ static bool compute_nodes(EvalRun *run, const bool *needed) {
   return true;
 }
 
+/* What is still owned: outputs, and everything after an error. */
 static void free_values(EvalRun *run) {
   for (uint32_t i = 0; i < run->graph->next_id; i++) {
     if (run->values[i].owned) free(run->values[i].tensor.data);

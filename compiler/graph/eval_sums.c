@@ -36,6 +36,7 @@ static int64_t extreme(Line x, double sign) {
   return best;
 }
 
+/* The neutral element where there is none: -inf for a maximum, inf for a minimum. */
 static double extreme_value(Line x, double sign) {
   int64_t i = extreme(x, sign);
   return i < 0 ? -sign * (double)INFINITY : at(x, i);
@@ -122,6 +123,8 @@ bool eval_norm(const EvalNode *in, Tensor *out) {
 
 enum { ROWS = 8 }; /* of x that go over y together */
 
+/* One matrix times one matrix. The loop over columns is innermost, so rows of y are read in order; each sum still runs
+ * over k ascending. */
 static void multiply(int64_t m, int64_t k, int64_t n, const float *x, const float *y, bool skip_zeros, double *sums,
                      float *out) {
   for (int64_t i = 0; i < m; i++) {
@@ -158,6 +161,7 @@ static void lead_strides(const Tensor *x, const Tensor *out, int64_t *strides) {
   broadcast_strides(x->rank - 2, x->dims, from_last(x, 1) * from_last(x, 2), out->rank - 2, strides);
 }
 
+/* x y over the last two axes, for every index of the others, which broadcast. */
 static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Tensor *out) {
   int64_t m = from_last(out, 2), n = from_last(out, 1), k = from_last(x, 1), of_x[MAX_RANK], of_y[MAX_RANK];
   lead_strides(x, out, of_x);
@@ -173,6 +177,7 @@ static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Ten
   free(sums);
 }
 
+/* x yT: queries times keys, which stand in rows. */
 static void matmul_transposed(const Tensor *x, const Tensor *y, Tensor *out) {
   int64_t m = from_last(out, 2), n = from_last(out, 1), of_x[MAX_RANK], of_y[MAX_RANK];
   lead_strides(x, out, of_x);
@@ -212,6 +217,7 @@ static void matrix_product(const EvalNode *in, Tensor *out) {
 
 bool eval_matmul(const EvalNode *in, Tensor *out) { return with_epilogue(in, out, matrix_product); }
 
+/* All axes of x but the last are rows of one matrix. */
 static void linear_product(const EvalNode *in, Tensor *out) {
   const Tensor *x = in->inputs[0], *w = in->inputs[1];
   int64_t k = w->dims[1], m = 1;

@@ -88,6 +88,7 @@ static uint32_t walk(Walk *w, const Expr *expr) {
   return (uint32_t)w->list.n - 1;
 }
 
+/* See walk. The list is in `arena`; the expressions are not copied. */
 ExprList expr_list(Arena *arena, const Expr *root) {
   Walk w = {.arena = arena, .numbers = map_new(arena)};
   walk(&w, root);
@@ -147,6 +148,7 @@ bool expr_equal(const Expr *a, const Expr *b) {
   return equal;
 }
 
+/* Copies each distinct subexpression once, so sharing survives. */
 Expr *expr_rename(Arena *arena, const Expr *expr, const uint32_t *inputs, Expr *acc) {
   Arena *scratch = arena_create();
   ExprList list = expr_list(scratch, expr);
@@ -213,6 +215,7 @@ static void print_leaf(Printer *p, const Expr *expr) {
   }
 }
 
+/* `define`: write the item out although it has a name, because this is the place that gives the name. */
 static void print_item(Printer *p, uint32_t item, bool define) {
   const Expr *expr = p->list.items[item];
   if (p->letters[item] && !define) {
@@ -231,6 +234,8 @@ static void print_item(Printer *p, uint32_t item, bool define) {
   strbuf_add_char(p->out, ')');
 }
 
+/* A name for each operation that is used more than once, defined before its first use; leaves are short enough to
+ * repeat. */
 void expr_print(StrBuf *out, const SizeTable *sizes, const Expr *expr) {
   Arena *scratch = arena_create();
   Printer p = {.out = out, .sizes = sizes, .list = expr_list(scratch, expr)};
@@ -330,6 +335,7 @@ static bool numbered(const char *name, size_t length, const char *letters, uint3
   return true;
 }
 
+/* What a word stands for: a leaf, a name that was given before, or an operation with its arguments. */
 static Expr *read_named(Reader *r, const char *name, size_t length) {
   uint32_t number;
   if (length == 3 && memcmp(name, "acc", 3) == 0) return expr_acc(r->arena);

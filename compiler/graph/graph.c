@@ -38,6 +38,7 @@ static void link_before(Graph *graph, Node *node, Node *before) {
   *(before ? &before->prev : &graph->last) = node;
 }
 
+/* The node keeps its inputs and users; only its place in the list goes. */
 static void unlink_node(Graph *graph, Node *node) {
   *(node->prev ? &node->prev->next : &graph->first) = node->next;
   *(node->next ? &node->next->prev : &graph->last) = node->prev;
@@ -52,6 +53,7 @@ void graph_move_before(Graph *graph, Node *node, Node *before) {
 
 static void add_user(Node *node, Node *user) { vec_push(node->arena, &node->users, user); }
 
+/* Records a use at both ends. */
 static void add_input(Graph *graph, Node *node, Node *input) {
   CHECK(input && !input->deleted, "an input of %s is missing or deleted", op_table[node->op].name);
   vec_push(graph->arena, &node->inputs, input);
@@ -197,6 +199,7 @@ static bool static_by_itself(const Node *node) {
          expr_is_static(node->attr.expr);
 }
 
+/* One walk, since inputs stand before their users. */
 bool *graph_static_flags(Arena *arena, const Graph *graph) {
   bool *flags = ARENA_ARRAY(arena, bool, graph->next_id);
   for (const Node *node = graph->first; node; node = node->next) {
@@ -273,6 +276,7 @@ static Origin clone_origin(Clone *c, Origin origin) {
                   .name = clone_text(c, origin.name)};
 }
 
+/* Through the list of distinct subexpressions, so that sharing survives and the work is linear. */
 static Expr *clone_expr(const Clone *c, const Expr *expr) {
   if (!expr) return NULL;
   Arena *scratch = arena_create();
@@ -369,6 +373,7 @@ static void clone_declared(Clone *c, const Graph *graph) {
   }
 }
 
+/* Nodes keep their ids, so arrays by id may be carried over. */
 Graph *graph_clone(Arena *arena, const Graph *graph) {
   Clone c = {.arena = arena, .graph = graph_new(arena, graph->name), .copies = map_new(arena)};
   for (uint32_t i = 0; i < graph->sizes->n_symbols; i++) size_symbol(c.graph->sizes, graph->sizes->symbols[i]);
@@ -399,6 +404,7 @@ static const Size *of_item(const Graph *graph, const Size *size) {
   return single ? single : size;
 }
 
+/* Conditions may be shared, so they are copied, not changed. */
 static const Cond *cond_of_item(const Graph *graph, const Cond *cond) {
   if (!cond) return NULL;
   Cond *copy = arena_copy(graph->arena, cond, sizeof *cond);
@@ -435,6 +441,7 @@ const GraphOutput *graph_output_with(const Graph *graph, Role role) {
   return NULL;
 }
 
+/* The symbol is declared, so size_symbol finds it and adds nothing. */
 const Size *graph_size_with(const Graph *graph, SizeRole role) {
   int32_t symbol = graph->size_roles[role];
   return symbol < 0 ? NULL : size_symbol(graph->sizes, graph->sizes->symbols[symbol]);

@@ -52,6 +52,7 @@ static const char *input_fault(const Body *body, const Expr *expr) {
   return fits ? NULL : "the input does not broadcast to the shape that is computed";
 }
 
+/* An expression has the types that its operations give, as nodes do. */
 static const char *op_fault(const Expr *expr) {
   DType args[3], result;
   if (!op_is_pointwise(expr->op) || (int)expr->n_args != op_table[expr->op].most) return "it is no pointwise operation";
@@ -102,6 +103,7 @@ static const char *infer_epilogue(const Infer *in, const NodeType *domain) {
 
 // ---- products ----
 
+/* [..., m, k] times [..., k, n]. A vector must be reshaped first: rank 1 is refused. */
 static const char *infer_matrix_product(const Infer *in) {
   const Node *x = input(in, 0), *y = input(in, 1);
   NodeType type = {.dtype = DTYPE_F32};
@@ -114,6 +116,7 @@ static const char *infer_matrix_product(const Infer *in) {
   return infer_epilogue(in, &type);
 }
 
+/* The mask of live rows is an input too, but no operand of an expression. */
 static const char *infer_linear(const Infer *in) {
   const Node *x = input(in, 0), *w = input(in, 1);
   bool fits = x->rank >= 1 && is_matrix(w) && w->rank == 2 &&
@@ -154,6 +157,7 @@ static const char *infer_attention(const Infer *in) {
   return fault;
 }
 
+/* The shape of the scores; the attention that keeps them is the only possible input. */
 static const char *infer_attention_weights(const Infer *in) {
   if (input(in, 0)->op != OP_ATTENTION) return "its input must be an attention";
   Infer of = {.sizes = in->sizes, .node = input(in, 0), .type = in->type};
@@ -162,6 +166,7 @@ static const char *infer_attention_weights(const Infer *in) {
 
 // ---- expressions with a shape of their own ----
 
+/* For nodes whose domain is not that of a product: there is no acc, and the sizes are the node's own word. */
 static const char *expr_over(const Infer *in, const NodeType *domain) {
   if (!in->node->attr.expr) return "it has no expression";
   for (uint32_t i = 0; i < domain->rank; i++) {
@@ -225,6 +230,7 @@ static const Rule rules[N_OPS] = {
 #include "graph/ops.def"
 };
 
+/* Separate from infer_node, because the rules index the inputs without a look at their number. */
 const char *infer_arity(SizeTable *sizes, const Node *node) {
   const OpInfo *info = &op_table[node->op];
   Infer in = {.sizes = sizes, .node = node};

@@ -105,6 +105,7 @@ bool broadcast_dims(SizeTable *sizes, uint32_t n, Node *const *xs, uint32_t *ran
 
 // ---- pointwise operations ----
 
+/* Operands broadcast; the type is the table's. */
 const char *infer_elementwise(const Infer *in) {
   DType args[3];
   NodeType type = {0};
@@ -128,6 +129,7 @@ static bool negative(const Size *size) {
   return size_is_const(size, &value) && value < 0;
 }
 
+/* Sources say their own type; it must be one that the operation can have. */
 const char *infer_source(const Infer *in) {
   const Node *node = in->node;
   for (uint32_t i = 0; i < node->rank; i++) {
@@ -178,6 +180,7 @@ const char *infer_reshape(const Infer *in) {
   return NULL;
 }
 
+/* Each axis exactly once. */
 const char *infer_permute(const Infer *in) {
   const Node *x = input(in, 0);
   bool seen[MAX_RANK] = {false};
@@ -232,6 +235,7 @@ const char *infer_gather(const Infer *in) {
   return NULL;
 }
 
+/* softmax and log_softmax keep the shape; the others lose the axis or make it 1. */
 const char *infer_reduction(const Infer *in, OpKind reduction, const NodeType *of) {
   if (!is_axis(in, of->rank)) return infer_fault(in, "axis %d of a tensor of rank %u", in->node->attr.axis, of->rank);
   NodeType type = *of;
@@ -253,6 +257,7 @@ const char *infer_reduce(const Infer *in) {
   return infer_reduction(in, in->node->op, &of);
 }
 
+/* Weight and bias are inputs `first` and on, each as long as the last axis. */
 const char *infer_norm_weights(const Infer *in, OpKind norm, uint32_t first) {
   const NodeAttr *attr = &in->node->attr;
   if (norm == OP_RMS_NORM && attr->has_bias) return "rms_norm has no bias";
@@ -275,6 +280,7 @@ const char *infer_norm(const Infer *in) {
   return infer_norm_weights(in, in->node->op, 1);
 }
 
+/* One axis is added behind the positions, or two for the table of rotary; only the width is the node's own word. */
 const char *infer_sinusoid(const Infer *in) {
   const Node *pos = input(in, 0), *node = in->node;
   bool table = node->op == OP_ROTARY_TABLE;
@@ -290,6 +296,7 @@ const char *infer_sinusoid(const Infer *in) {
   return NULL;
 }
 
+/* The positions broadcast to all axes but the last, whose width must be even because it is rotated in pairs. */
 const char *infer_rotary(const Infer *in) {
   const Node *x = input(in, 0), *pos = input(in, 1);
   int64_t width;

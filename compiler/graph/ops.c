@@ -48,6 +48,7 @@ const uint8_t dtype_bytes[N_DTYPES] = {
 
 // ---- types ----
 
+/* ANY takes everything; SAME and OWN are no types of operands. */
 bool op_takes(OpKind op, DType dtype) {
   switch (op_table[op].takes) {
     case TYPES_F32: return dtype == DTYPE_F32;
@@ -76,6 +77,7 @@ DType op_gives(OpKind op, DType operands, DType own) {
   }
 }
 
+/* All operands have one type, but for the condition of where. */
 const char *op_pointwise_type(OpKind op, const DType *args, DType *result) {
   OpCategory category = op_table[op].category;
   if (category == CATEGORY_TERNARY) {

@@ -27,6 +27,7 @@ static void print_name(StrBuf *out, const char *name) {
 
 // ---- attributes ----
 
+/* A missing size prints as ?, which cannot be read back: only graphs that are broken have one. */
 static void print_sizes(StrBuf *out, const SizeTable *table, uint32_t n, const Size *const *sizes) {
   strbuf_add_char(out, '[');
   for (uint32_t i = 0; i < n; i++) {
@@ -70,6 +71,7 @@ static void print_role(StrBuf *out, Role role) {
   if (role_table[role.kind].is_numbered) strbuf_printf(out, " %u", role.number);
 }
 
+/* In the form that the reader of the same attribute in read.c takes. */
 static void print_attribute(StrBuf *out, const SizeTable *table, const Node *node, Attribute attribute) {
   const NodeAttr *attr = &node->attr;
   switch (attribute) {
@@ -156,6 +158,7 @@ static void print_symbol(StrBuf *out, const Graph *graph, uint32_t symbol) {
     if (graph->size_roles[i] == (int32_t)symbol) strbuf_printf(out, " as %s", size_role_names[i]);
 }
 
+/* Sizes in the order of declaration, which is that of their indexes: the reader declares them in the same order. */
 static void print_header(StrBuf *out, const Graph *graph) {
   const SizeTable *table = graph->sizes;
   strbuf_add(out, "graph ");

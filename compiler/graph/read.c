@@ -120,6 +120,7 @@ static bool read_node_name(GraphReader *r, Pending *p) {
   return p->op != OP_INPUT || read_role(r, &p->attr.role);
 }
 
+/* The form is remembered, since the type that it must fit comes later (settle_value). */
 static bool read_value(GraphReader *r, Pending *p) {
   p->truth = true;
   p->attr.integer = scan_word(&r->text, "true");
@@ -265,6 +266,7 @@ static bool read_item(GraphReader *r, Pending *p) {
   return read_fault(r, "expected an operand or an attribute of %s", op_table[p->op].name);
 }
 
+/* scan_word takes whole words, so "gelu" does not match the beginning of "gelu_tanh". */
 static bool read_op(GraphReader *r, Pending *p) {
   for (int op = 0; op < N_OPS; op++) {
     if (!scan_word(&r->text, op_table[op].name)) continue;
@@ -307,6 +309,7 @@ static bool add_node(GraphReader *r, Pending *p, int64_t number, uint32_t begin)
   return true;
 }
 
+/* A node in the order of the text: number, operation, operands and attributes in any order, type. */
 static bool read_node(GraphReader *r) {
   Pending *p = ARENA_NEW(r->arena, Pending);
   uint32_t begin = (uint32_t)(r->text - r->source->text);
@@ -370,6 +373,7 @@ static int32_t read_declared(GraphReader *r) {
   return -1;
 }
 
+/* "time, source of batch" */
 static bool read_ragged(GraphReader *r) {
   do {
     int32_t symbol = read_declared(r);
@@ -381,6 +385,7 @@ static bool read_ragged(GraphReader *r) {
   return r->graph->ragged_batch >= 0;
 }
 
+/* "graph G(sizes batch as rows, time; ragged time of batch) {" */
 static bool read_header(GraphReader *r) {
   if (!scan_word(&r->text, "graph")) return read_fault(r, "expected 'graph'");
   const char *name = read_name(r, "the name of the graph");
@@ -435,6 +440,7 @@ static bool read_setting(GraphReader *r) {
   return true;
 }
 
+/* "generate ids from y { bos = 1, eos = [2, 3] }"; names and values are checked where they are used. */
 static bool read_generate(GraphReader *r) {
   if (r->graph->generate_input) return read_fault(r, "a second generate");
   r->graph->generate_input = read_name(r, "the name of an input");

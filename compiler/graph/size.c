@@ -51,6 +51,7 @@ const Size *size_const(SizeTable *table, int64_t value) {
   return intern(table, &term, value != 0);
 }
 
+/* Tables are small, so a search by name is enough. */
 const Size *size_symbol(SizeTable *table, const char *name) {
   uint32_t index = 0;
   while (index < table->n_symbols && strcmp(table->symbols[index], name) != 0) index++;
@@ -97,6 +98,7 @@ static bool term_product(const SizeTerm *a, const SizeTerm *b, SizeTerm *product
   return checked_mul(a->coefficient, b->coefficient, &product->coefficient);
 }
 
+/* Term by term; the sum merges what is equal. */
 const Size *size_mul(SizeTable *table, const Size *a, const Size *b) {
   const Size *sum = size_const(table, 0);
   for (uint32_t i = 0; i < a->n_terms && sum; i++) {
@@ -201,6 +203,8 @@ const Size *size_copy(SizeTable *table, const Size *size) {
 
 // ---- text ----
 
+/* The sign of the first term is joined to it, that of others stands apart. INT64_MIN has no positive, so the magnitude
+ * is unsigned. */
 static void print_term(StrBuf *out, const SizeTable *table, const SizeTerm *term, bool first) {
   uint64_t magnitude = term->coefficient < 0 ? 0 - (uint64_t)term->coefficient : (uint64_t)term->coefficient;
   strbuf_add(out, term->coefficient < 0 ? (first ? "-" : " - ") : first ? "" : " + ");
@@ -229,6 +233,7 @@ static const Size *read_integer(SizeTable *table, const char **text, bool negati
   return size_const(table, value);
 }
 
+/* Names may have points in them ("time.past"). Only declared ones are read. */
 static const Size *read_symbol(SizeTable *table, const char **text) {
   const char *begin = *text;
   while (isalnum((unsigned char)**text) || **text == '_' || **text == '.') ++*text;

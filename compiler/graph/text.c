@@ -52,6 +52,7 @@ bool scan_word(const char **text, const char *word) {
   return true;
 }
 
+/* Refuses what overflows, and what goes on as a name or a decimal: "3" is no integer in "3.5" or "3x". */
 bool scan_integer(const char **text, int64_t *value) {
   const char *p = *text;
   scan_blanks(&p);
@@ -88,6 +89,7 @@ static const char *end_of_decimal(const char *p) {
   return real && !continues_name(*p) ? p : NULL;
 }
 
+/* strtod reads what end_of_decimal has accepted, so its wider grammar (hex, spaces) does no harm. */
 bool scan_number(const char **text, double *value) {
   const char *p = *text;
   scan_blanks(&p);

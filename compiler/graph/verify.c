@@ -35,6 +35,7 @@ static bool in_list(const Verifier *v, const Node *node) {
 
 // ---- structure ----
 
+/* Fills in by_id, which all later checks use. */
 static void check_list(Verifier *v) {
   const Node *prev = NULL;
   for (const Node *node = v->graph->first; node; prev = node, node = node->next) {
@@ -94,6 +95,7 @@ static void check_weights(Verifier *v) {
   }
 }
 
+/* graph->inputs lists exactly the INPUT nodes, under different names. */
 static void check_model_inputs(Verifier *v) {
   Map seen = map_new(v->graph->arena);
   size_t n = 0;
@@ -133,6 +135,7 @@ static void check_ragged(Verifier *v) {
   }
 }
 
+/* The generate block names an input and an output of the graph. */
 static void check_generate(Verifier *v) {
   const Graph *graph = v->graph;
   if (!graph->generate_input) return;
@@ -263,6 +266,7 @@ static void check_step(Verifier *v) {
 
 // ---- types ----
 
+/* Types may differ in polynomials that could be equal in a run (infer_same_type). */
 static void check_type(Verifier *v, const Node *node) {
   NodeType type, own = type_of(node);
   const char *text = infer_arity(v->graph->sizes, node);
@@ -276,6 +280,7 @@ static void check_type(Verifier *v, const Node *node) {
   }
 }
 
+/* Each group of checks runs only if those that it relies on found nothing. */
 bool graph_verify(Graph *graph, Diag *diag) {
   int before = diag->n_errors;
   Arena *scratch = arena_create();
