@@ -29,6 +29,7 @@ typedef struct FoldCandidate {
   double factor;
   WeightRegion region;
   bool agreed;
+  int32_t next_of_linear, next_of_add; /* the candidate before that has the same; -1: none */
 } FoldCandidate;
 
 typedef struct FoldedTensor {
@@ -41,6 +42,7 @@ typedef struct FoldedTensor {
 typedef struct Folding {
   Pass *pass;
   VEC(FoldCandidate) candidates;
+  int32_t *of_linear, *of_add; /* by the id of a node: its last candidate; -1: none */
   VEC(FoldedTensor) folded; /* what was scaled already: shared weights are scaled once */
 } Folding;
 
@@ -228,28 +230,45 @@ static void find_candidates(Folding *f) {
 
 // ---- whether the weight's users agree ----
 
+/* Candidates by the ids of their nodes: a weight that is used n times has n candidates, and each of them asks for the
+ * candidates of all its users. */
 typedef struct Asked {
   const Folding *folding;
   const FoldCandidate *candidate;
 } Asked;
 
+static void index_candidates(Folding *f) {
+  const size_t n = f->pass->graph->next_id;
+  f->of_linear = ARENA_ARRAY(f->pass->scratch, int32_t, n + 1);
+  f->of_add = ARENA_ARRAY(f->pass->scratch, int32_t, n + 1);
+  for (size_t i = 0; i <= n; i++) f->of_linear[i] = f->of_add[i] = -1;
+  for (int32_t i = 0; i < (int32_t)f->candidates.n; i++) {
+    FoldCandidate *c = &f->candidates.items[i];
+    c->next_of_linear = f->of_linear[c->linear->id];
+    f->of_linear[c->linear->id] = i;
+    if (!c->add) continue;
+    c->next_of_add = f->of_add[c->add->id];
+    f->of_add[c->add->id] = i;
+  }
+}
+
 /* Whether another user of these rows is a candidate for the same factor on the same rows. */
 static bool agrees(const void *context, const Node *user, const Node *as) {
   const Asked *asked = context;
-  for (size_t i = 0; i < asked->folding->candidates.n; i++) {
-    const FoldCandidate *other = &asked->folding->candidates.items[i];
-    if (other->linear == user && user->inputs.items[user->op == OP_GATHER ? 0 : 1] == as &&
-        other->factor == asked->candidate->factor && weight_region_equal(&other->region, &asked->candidate->region))
+  const FoldCandidate *candidates = asked->folding->candidates.items;
+  for (int32_t i = asked->folding->of_linear[user->id]; i >= 0; i = candidates[i].next_of_linear)
+    if (user->inputs.items[user->op == OP_GATHER ? 0 : 1] == as && candidates[i].factor == asked->candidate->factor &&
+        weight_region_equal(&candidates[i].region, &asked->candidate->region))
       return true;
-  }
   return false;
 }
 
 static bool bias_agrees(const void *context, const Node *user, const Node *as) {
   const Asked *asked = context;
-  for (size_t i = 0; i < asked->folding->candidates.n; i++) {
-    const FoldCandidate *other = &asked->folding->candidates.items[i];
-    if (other->add == user && user->inputs.items[other->bias_input] == as && other->from == asked->candidate->from &&
+  const FoldCandidate *candidates = asked->folding->candidates.items;
+  for (int32_t i = asked->folding->of_add[user->id]; i >= 0; i = candidates[i].next_of_add) {
+    const FoldCandidate *other = &candidates[i];
+    if (user->inputs.items[other->bias_input] == as && other->from == asked->candidate->from &&
         other->to == asked->candidate->to && other->factor == asked->candidate->factor)
       return true;
   }
@@ -268,6 +287,7 @@ static bool all_agree(Folding *f, const FoldCandidate *c) {
 bool pass_fold_weights(Pass *pass) {
   Folding f = {.pass = pass};
   find_candidates(&f);
+  index_candidates(&f);
   for (size_t i = 0; i < f.candidates.n; i++) f.candidates.items[i].agreed = all_agree(&f, &f.candidates.items[i]);
   bool changed = false;
   for (size_t i = 0; i < f.candidates.n; i++) {

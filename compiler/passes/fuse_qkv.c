@@ -39,8 +39,9 @@ typedef struct Siblings {
   Pass *pass;
   VEC(Sibling) items;
   VEC(int32_t) firsts; /* of each group: its first sibling */
-  int32_t *of_node;    /* by the id of a linear: its sibling; -1: none. A layer that is applied n times gives 3 n siblings whose
-                          weights have n users each: looking any of them up must not take a walk over all */
+  /* By the id of a linear: its sibling; -1: none. A layer that is applied n times gives 3 n siblings whose weights have n
+   * users each: looking one of them up must not take a walk over all. */
+  int32_t *of_node;
 } Siblings;
 
 // ---- what may be merged ----
@@ -176,6 +177,23 @@ static bool weights_agree(const Siblings *s, int32_t group) {
   return true;
 }
 
+/* For every group whether its weights agree. Groups of the same weights, such as those of a layer that is applied many
+ * times, have the same answer, which is found once: the uses of their weights are as many as the groups. */
+static const bool *find_agreement(const Siblings *s) {
+  Arena *arena = s->pass->scratch;
+  Map groups = map_new(arena); /* address of the first weight -> the first group that has it, counted from 1 */
+  bool *agreed = ARENA_ARRAY(arena, bool, s->firsts.n + 1);
+  for (int32_t group = 0; group < (int32_t)s->firsts.n; group++) {
+    const Node *weight = s->items.items[s->firsts.items[group]].linear->inputs.items[1];
+    const MapEntry *known = map_find(&groups, &weight, sizeof weight);
+    int32_t earlier = known ? (int32_t)(intptr_t)known->value - 1 : -1;
+    if (earlier < 0) map_put_n(&groups, &weight, sizeof weight, (void *)(intptr_t)(group + 1));
+    bool is_known = earlier >= 0 && same_weights(s, earlier, group);
+    agreed[group] = is_known ? agreed[earlier] : weights_agree(s, group);
+  }
+  return agreed;
+}
+
 // ---- the merged projection ----
 
 /* The biases behind each other, zeros where a member has none; NULL: no member has one. */
@@ -223,8 +241,7 @@ bool pass_fuse_qkv(Pass *pass) {
     if (node->op == OP_LINEAR) add_if_mergeable(&s, node);
   form_groups(&s);
   const int32_t n_groups = (int32_t)s.firsts.n;
-  bool *agreed = ARENA_ARRAY(pass->scratch, bool, n_groups + 1);
-  for (int32_t group = 0; group < n_groups; group++) agreed[group] = weights_agree(&s, group);
+  const bool *agreed = find_agreement(&s);
   bool changed = false;
   for (int32_t group = 0; group < n_groups; group++) {
     int32_t i = -1;

@@ -27,9 +27,9 @@ def assembly(tfmc, *options):
 
 
 REPEATED = """model Repeated(n = 500) {
-  layer = EncoderLayer(64, 4, 128)
-  layers = n * layer
-  forward(x: f32[batch, time, 64]) { return y = layers(x) }
+  one  = EncoderLayer(64, 4, 128)
+  many = n * one
+  forward(x: f32[batch, time, 64]) { return y = many(x) }
 }
 """
 
