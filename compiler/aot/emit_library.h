@@ -12,9 +12,9 @@
 #include "aot/header.h"
 #include "graph/graph.h"
 
-/* The generate block as the library holds it. NULL if there is none, or if the library could not generate with it: the
- * batch must be one run-time size or 1, the length a run-time size, the vocabulary a number. `defaults` and `bos` are
- * left as the runtime's own; the caller fills in what the block sets. */
+/* Returns the generate block as the library holds it. NULL if there is none, or if the library could not generate with
+ * it: the batch must be one run-time size or 1, the length a run-time size, the vocabulary a number. `defaults` and
+ * `bos` are left as the runtime's own; the caller fills in what the block sets. */
 tfm_generation *generation_of(Arena *arena, const Graph *graph);
 
 /* Returns ".prefix.instruction_set", in which the names of the kernels end: several models and instruction sets may be

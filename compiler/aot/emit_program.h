@@ -31,9 +31,9 @@ Blob blob_new(Arena *arena, LLVMModuleRef module);
 void blob_pointer(Blob *blob, size_t offset, LLVMValueRef value);
 /* The pointer at `offset` will be a text; NULL: a null pointer. */
 void blob_text(Blob *blob, size_t offset, const char *text);
-/* The constant; a null pointer if `size` is 0. */
+/* Ends the blob: returns the constant, or a null pointer if `size` is 0. */
 LLVMValueRef blob_finish(Blob *blob, const char *name, const void *bytes, size_t size);
-/* An array without pointers. */
+/* Returns a constant array without pointers. */
 LLVMValueRef blob_plain(Arena *arena, LLVMModuleRef module, const char *name, const void *bytes, size_t size);
 
 LLVMValueRef module_text(LLVMModuleRef module, const char *text);
@@ -41,11 +41,11 @@ LLVMValueRef module_null(LLVMModuleRef module);
 
 // ---- programs ----
 
-/* A constant tfm_program. Its kernels are external functions, each called name + suffix. */
+/* Returns a constant tfm_program. Its kernels are external functions, each called name + suffix. */
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix);
-/* A constant tfm_decoding with its two programs. */
+/* Returns a constant tfm_decoding with its two programs. */
 LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
-/* A constant tfm_generation; `forward` is the program that it generates with. */
+/* Returns a constant tfm_generation; `forward` is the program that it generates with. */
 LLVMValueRef emit_generation(Arena *arena, LLVMModuleRef module, const tfm_generation *generation,
                              const tfm_program *forward);
 

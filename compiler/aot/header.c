@@ -89,7 +89,7 @@ ArgsNames args_names(Arena *arena, const tfm_program *program, const bool *ragge
 
 static const char *const c_types[] = {[TFM_F32] = "float", [TFM_I32] = "int32_t", [TFM_BOOL] = "uint8_t"};
 
-/* `text` with every %m replaced by the prefix. */
+/* Appends `text` with every %m replaced by the prefix. */
 static void add_text(StrBuf *out, const char *text, const char *prefix) {
   for (const char *mark; (mark = strstr(text, "%m")); text = mark + 2) {
     strbuf_add_n(out, text, (size_t)(mark - text));
@@ -155,7 +155,7 @@ static void add_ragged(StrBuf *out, const LibraryParts *parts) {
                 parts->names->prefix, parts->names->symbols[parts->generation->length]);
 }
 
-/* The same for other ragged sizes; they are listed as "source and words". */
+/* The same for other ragged sizes, which are listed as "`source` and `words`". */
 static void add_ragged_sources(StrBuf *out, const LibraryParts *parts) {
   const ArgsNames *names = parts->names;
   const char *separator = "";
@@ -172,7 +172,7 @@ static void add_ragged_sources(StrBuf *out, const LibraryParts *parts) {
       names->prefix);
 }
 
-/* They come last, so that adding one to a model moves no other member. */
+/* Lengths come last, so that a size which becomes ragged moves no other member of the struct. */
 static void add_lengths(StrBuf *out, const LibraryParts *parts) {
   const ArgsNames *names = parts->names;
   for (uint32_t i = 0; i < parts->plans[0].forward->program.n_symbols; i++)

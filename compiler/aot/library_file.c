@@ -24,8 +24,8 @@ bool is_elf_file(Arena *arena, const char *path) {
   return is_elf;
 }
 
-/* `size` bytes from `offset` on, and a NUL. NULL if they reach beyond the file or are more than any library of ours
- * has: a damaged table of sections must not make us allocate whatever it says. */
+/* Reads `size` bytes from `offset` on and appends a NUL. NULL if they reach beyond the file or are more than any
+ * library of ours has: a damaged table of sections must not make us allocate whatever it says. */
 static char *read_range(Arena *arena, Diag *diag, const InFile *file, uint64_t offset, uint64_t size, uint64_t most) {
   uint64_t end = (uint64_t)file->size;
   if (size > most || offset > end || size > end - offset) return NULL;

@@ -87,7 +87,7 @@ static Bytes read_whole(Arena *arena, int fd) {
   return (Bytes){data, size};
 }
 
-/* The child gets the signals that its parent holds back until the temporary file is gone. */
+/* Starts the compiler with the signal mask that this process had before it held interruptions back. */
 static bool start(Linking *l, int messages, const sigset_t *signals, pid_t *child) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -108,7 +108,7 @@ static bool start(Linking *l, int messages, const sigset_t *signals, pid_t *chil
   return false;
 }
 
-/* The first lines that the compiler printed, each as a note. */
+/* Shows the first lines that the compiler printed, each as a note. */
 static void note_lines(Linking *l, Bytes text) {
   const char *at = text.data, *end = at ? at + text.size : at;
   for (int i = 0; i < MAX_LINES && at < end; i++) {

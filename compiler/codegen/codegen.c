@@ -28,7 +28,7 @@ static bool list_has(const char *list, const char *feature, size_t length) {
   return false;
 }
 
-/* The entry of the table, or words for a feature that is not in it. */
+/* Returns the entry of the table, or words for a feature that is not in it. */
 static const char *feature_name(const char *text, size_t length) {
   for (size_t i = 0; i < N_FEATURES; i++)
     if (strlen(features[i]) == length && memcmp(features[i], text, length) == 0) return features[i];
@@ -75,7 +75,8 @@ const char *host_cpu_name(Arena *arena) {
 // ---- machines and objects ----
 
 
-/* Registers the only back end that targets.def needs; LLVM ignores repetitions. */
+/* Registers the only back end that targets.def needs; LLVM ignores repetitions. Every additional back end would add
+ * megabytes to the compiler. */
 static bool find_backend(Diag *diag, const TargetInfo *target, LLVMTargetRef *backend) {
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();

@@ -12,7 +12,7 @@
 #include "diag/diag.h"
 #include "target/target.h"
 
-/* The best target of targets[] that this CPU can run. */
+/* Returns the best target of targets[] that this CPU can run. */
 const TargetInfo *host_target(void);
 /* Returns NULL if the host can run code for `target`, else the name of the first feature that it lacks. */
 const char *host_lacks(const TargetInfo *target);

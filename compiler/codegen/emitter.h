@@ -68,7 +68,7 @@ LLVMValueRef emit_store(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, un
 LLVMValueRef emit_load_masked(Emitter *e, LLVMTypeRef vector, LLVMValueRef pointer, LLVMValueRef mask,
                               unsigned alignment);
 void emit_store_masked(Emitter *e, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask, unsigned alignment);
-/* Memory of the stack frame, made once however often the place is executed. */
+/* Memory of the stack frame: made once, however often the code that uses it runs. */
 LLVMValueRef emit_stack(Emitter *e, LLVMTypeRef type, unsigned alignment);
 /* A request to bring a cache line near; harmless at any address. `locality` 3: L1, 2: L2. */
 void emit_prefetch(Emitter *e, LLVMValueRef pointer, unsigned locality);

@@ -15,7 +15,7 @@ static Lanes polynomial(Emitter *e, Lanes x, const float *c, size_t n) {
 }
 #define POLYNOMIAL(e, x, array) polynomial((e), (x), (array), COUNT(array))
 
-/* The larger of x and a number; NaN stays. */
+/* Returns the larger of x and a number; NaN stays, because comparisons with it are false. */
 static Lanes at_least(Emitter *e, Lanes x, double number) {
   Lanes bound = lanes_number(e, number);
   return lanes_select(e, lanes_compare(e, LLVMRealOLT, x, bound), bound, x);
@@ -40,7 +40,7 @@ static Lanes with_sign(Emitter *e, Lanes a, Lanes b) {
 static const double ln2_high = 0x1.62e4p-1, ln2_low = 0x1.7f7d1cp-20; /* n * ln2_high is exact */
 static const double log2_e = 0x1.715476p+0;
 
-/* x = n ln 2 + r with |r| <= ln 2 / 2; returns e^r. */
+/* x = n ln 2 + r with |r| <= ln 2 / 2; returns e^r, by a polynomial of degree 6. */
 static Lanes exp_reduced(Emitter *e, Lanes x, Lanes *n, Lanes *whole) {
   static const float c[] = {0x1p0f,         0x1p0f,         0x1.fffffcp-2f, 0x1.55548cp-3f,
                             0x1.555858p-5f, 0x1.123de0p-7f, 0x1.6ac744p-10f};
@@ -50,15 +50,16 @@ static Lanes exp_reduced(Emitter *e, Lanes x, Lanes *n, Lanes *whole) {
   return POLYNOMIAL(e, r, c);
 }
 
-/* Between -104, below which everything is 0, and 89, above which everything is infinite. */
+/* Bounded to -104, below which the result is 0 even as a denormal, and 89, above which it is infinite: so n stays
+ * within what lanes_scale takes. */
 Lanes math_exp(Emitter *e, Lanes x) {
   Lanes n, whole;
   Lanes p = exp_reduced(e, at_most(e, at_least(e, x, -104), 89), &n, &whole);
   return lanes_scale(e, p, n, whole);
 }
 
-/* Just above 2^-126 at the least, so no product is denormal, which would cost a hundred cycles. What comes out for less
- * than that is not looked at. */
+/* The bound keeps every result at 2^-126 or more, so that no product is denormal: on many CPUs that would cost a
+ * hundred cycles. What comes out for smaller x is not looked at: the select replaces it. */
 Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
   const double least = -87.25;
   Lanes n, whole;
@@ -133,6 +134,7 @@ Lanes math_sigmoid(Emitter *e, Lanes x) {
   return lanes_div(e, lanes_select(e, negative, z, one), lanes_add(e, one, z));
 }
 
+/* x times the rounded sigmoid: 3 units in the last place. */
 Lanes math_silu(Emitter *e, Lanes x) { return lanes_mul(e, x, math_sigmoid(e, x)); }
 
 /* The normal distribution left of -u for u in [0, 6] is 2^(-u p(u)) / 2. gelu is max(x, 0) minus |x| times it: 3e-8 of

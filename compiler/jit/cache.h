@@ -23,18 +23,19 @@ typedef struct CacheKey {
   unsigned char bytes[16];
 } CacheKey;
 
-/* TFM_CACHE_DIR, else tfmc in XDG_CACHE_HOME, else .cache/tfmc in HOME. NULL: none is named, or caching is switched
- * off by an empty TFM_CACHE_DIR. */
+/* Returns TFM_CACHE_DIR, else tfmc in XDG_CACHE_HOME, else .cache/tfmc in HOME. NULL: none of them is set, or an empty
+ * TFM_CACHE_DIR switches caching off. */
 const char *cache_default_folder(Arena *arena);
-/* Makes the folder, and the one above it, if they are missing. NULL if it may not be used, or if `folder` is NULL. */
+/* Makes the folder, and the one above it, if they are missing. Returns NULL if it may not be used, or if `folder` is
+ * NULL. */
 const CodeCache *cache_open(Arena *arena, const char *folder, uint64_t most_bytes);
 
 /* Equal exactly for plans whose kernels are the same code, as far as 128 bits can tell. */
 CacheKey cache_key(const Plan *plan);
 /* Returns the bytes of the object, in the arena, or NULL. Marks the entry as used. */
 const char *cache_read(Arena *arena, const CodeCache *cache, const CacheKey *key, size_t *size);
-/* Stores the object if that is possible, and removes the entries that were not used for longest if there are too
- * many. */
+/* Stores the object if that is possible. If the entries then take more than most_bytes, removes those that were not
+ * used for the longest time. */
 void cache_write(const CodeCache *cache, const CacheKey *key, const char *object, size_t size);
 
 #endif

@@ -58,7 +58,7 @@ static LLVMMemoryBufferRef generate_cached(Diag *diag, const Plan *plan, LLVMTar
   return object;
 }
 
-/* The target machine registers the backend, which loading an object needs too. */
+/* Creating the target machine registers the back end, which loading a cached object needs too. */
 static LLVMMemoryBufferRef find_object(Diag *diag, const Plan *plan, const CodeCache *cache) {
   LLVMTargetMachineRef machine = target_machine(diag, plan->target);
   if (!machine) return NULL;

@@ -36,7 +36,7 @@ static LLVMValueRef plus(Pack *p, LLVMValueRef value, unsigned more) {
   return more ? emit_add(p->e, value, emit_i64(p->e, more)) : value;
 }
 
-/* Numbers [k, k_end) x [column, column_end), one by one. */
+/* Copies the numbers [k, k_end) x [column, column_end) one by one. */
 static void copy_scalars(Pack *p, LLVMValueRef k, LLVMValueRef k_end, LLVMValueRef column, LLVMValueRef column_end) {
   Emitter *e = p->e;
   Loop ks = loop_begin(e, k, k_end, 1);
@@ -106,7 +106,8 @@ static void transpose_quarters(Pack *p, LLVMValueRef *r) {
   }
 }
 
-/* Transposes the square of quarters. Each turn takes the even and the odd quarters of pairs; log2 turns do it. */
+/* Transposes the square of quarters. Each turn takes the even and the odd quarters of pairs, so log2(quarters) turns
+ * do it. */
 static void transpose_squares(Pack *p, LLVMValueRef *r) {
   unsigned quarters = p->lanes / 4;
   for (unsigned i = 0; i < 4; i++) {

@@ -164,7 +164,7 @@ static LLVMValueRef vector_pointer(RowKernel *k, uint32_t i, unsigned vector) {
   return emit_offset(e, k->pointers[i], emit_mul(e, column, stride));
 }
 
-/* Copies the elements in use between memory and the stage. */
+/* Copies the elements in use between memory and the stage, one by one. */
 static void copy_staged(RowKernel *k, uint32_t i, LLVMValueRef pointer, bool load) {
   Emitter *e = k->e;
   const RowOperandSpec *operand = &k->spec->operands[i];

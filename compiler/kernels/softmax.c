@@ -193,7 +193,7 @@ static LLVMValueRef number_at(Emitter *e, LLVMValueRef row, LLVMValueRef column)
   return emit_offset(e, row, emit_mul(e, column, emit_i64(e, 4)));
 }
 
-/* x - x is 0 for a finite x and NaN for any other, so one sum tells about all numbers without a branch. */
+/* Returns sum + (x - x). */
 static LLVMValueRef gather_difference(Emitter *e, LLVMTypeRef type, LLVMValueRef pointer, LLVMValueRef sum) {
   LLVMValueRef x = emit_load(e, type, pointer, 4);
   return LLVMBuildFAdd(e->builder, sum, LLVMBuildFSub(e->builder, x, x, ""), "");

@@ -44,7 +44,9 @@ tfm_size cost_rows(Planner *p, const Nest *nest) {
  *   about twice that, and tiles of few rows do not reach it;
  * - a weight, 4 bytes, at 10 bytes a nanosecond: what one of two threads reads from memory (performance.md: a plain
  *   loop of both reads 23 to 25 GB/s);
- * - a byte or operation of the epilogue at the 8 a nanosecond of row kernels (12.5, rounded down: c is in L1 then). */
+ * - a byte or operation of the epilogue at 8 a nanosecond, the rate of row kernels (12.5 hundredths, rounded down
+ * because
+ *   c is in L1 then). */
 enum { HUNDREDTHS = 100, PER_FMA = 2, PER_WEIGHT = 40, PER_EPILOGUE_UNIT = 12 };
 
 tfm_size cost_gemm(Planner *p, const Nest *nest, const Size *rows, int64_t n, int64_t k) {
@@ -54,8 +56,8 @@ tfm_size cost_gemm(Planner *p, const Nest *nest, const Size *rows, int64_t n, in
   return plan_scaled(p, math_add(&p->math, work, math_const(&p->math, PER_WEIGHT * weights)), 1, HUNDREDTHS);
 }
 
-/* Both factors are activations. One is packed before it is used, for which the rate is taken to be 80 operations a
- * nanosecond and not 100. */
+/* Both factors are activations, one of which is packed before it is used. To pay for that, the rate is taken to be 80
+ * operations a nanosecond and not 100. */
 enum { MATMUL_FMAS_PER_NS = 40 };
 
 tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k) {
@@ -94,7 +96,7 @@ enum { NS_PER_TABLE_ELEMENT = 20 };
 
 tfm_size cost_table(Planner *p, const Size *elements) { return plan_scaled(p, elements, NS_PER_TABLE_ELEMENT, 1); }
 
-/* A comparison, and a copy of a number to its place in a page, are charged a nanosecond each: they are plain loops of
+/* A comparison of an id, and a copy of a number into a page, are charged a nanosecond each: they are plain loops of
  * the runtime, and short beside the steps around them. */
 tfm_size cost_ids(Planner *p, const Size *elements) { return plan_size(p, elements); }
 tfm_size cost_append(Planner *p, const Size *elements) { return plan_size(p, elements); }

@@ -59,9 +59,9 @@ static uint32_t axis_of(const tfm_program *program, const tfm_tensor_info *tenso
 
 /* Returns the symbol of the encoder program if some input has an axis of it, so that the runtime can read it off the
  * inputs. */
-static uint32_t counted_by_inputs(const tfm_program *source, uint32_t symbol) {
-  for (uint32_t i = 0; symbol != TFM_NONE && i < source->n_inputs; i++)
-    if (axis_of(source, &source->inputs[i], symbol) != TFM_NONE) return symbol;
+static uint32_t counted_by_inputs(const tfm_program *encoder, uint32_t symbol) {
+  for (uint32_t i = 0; symbol != TFM_NONE && i < encoder->n_inputs; i++)
+    if (axis_of(encoder, &encoder->inputs[i], symbol) != TFM_NONE) return symbol;
   return TFM_NONE;
 }
 

@@ -13,7 +13,7 @@
 typedef struct DecodingPlan {
   Plan *encoder; /* NULL: nothing is computed before the first token */
   Plan *step;
-  tfm_decoding decoding; /* `source` and `step` are the plans' programs, whose kernels are NULL */
+  tfm_decoding decoding; /* `encoder` and `step` are the plans' programs, whose kernels are NULL */
 } DecodingPlan;
 
 /* The graphs must have gone through the passes. NULL after an error. */

@@ -15,7 +15,7 @@
  * the order of the block, so the first plan should be the one that is bound by reading them. */
 void share_weights(Arena *arena, Plan *const *plans, uint32_t n);
 
-/* What a recipe computes and how it lies in memory, in one line, which is equal exactly for recipes that pack the same
+/* Prints in one line what a recipe computes and how it lies in memory: equal exactly for recipes that pack the same
  * bytes from the same weights. `sizes` are those of the recipe's plan. */
 void recipe_print(StrBuf *out, const SizeTable *sizes, const WeightRecipe *recipe);
 

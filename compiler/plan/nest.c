@@ -59,16 +59,11 @@ void nest_begin(Planner *p, Nest *nest, uint32_t rank, const Size *const *dims, 
 
 // ---- axes ----
 
-typedef struct Axes {
-  uint32_t n;
-  uint32_t from[MAX_RANK]; /* the last of the old axes that became this one */
-  bool indexed[MAX_RANK];  /* old axes whose coordinate the expression reads */
-} Axes;
-
-static void find_indexed(Planner *p, const Nest *nest, Axes *axes) {
+/* Marks the axes whose coordinate the expression reads. */
+static void find_indexed(Planner *p, const Nest *nest, bool indexed[MAX_RANK]) {
   ExprList list = expr_list(p->arena, nest->expr);
   for (uint32_t i = 0; i < list.n; i++)
-    if (list.items[i]->kind == EXPR_INDEX) axes->indexed[nest->rank - 1 - list.items[i]->axis] = true;
+    if (list.items[i]->kind == EXPR_INDEX) indexed[nest->rank - 1 - list.items[i]->axis] = true;
 }
 
 /* Renumbers the coordinates in the expression. Coordinates count axes from the last one; that of a dropped axis, which
@@ -144,17 +139,17 @@ static bool columns_are_short(const Nest *nest) {
 /* Merges from the last axis forward. Axes whose coordinate the expression reads must stay apart: a merged coordinate
  * could not be taken apart again without a division per element. */
 static void merge_axes(Planner *p, Nest *nest, uint32_t apart) {
-  Axes axes = {0};
-  find_indexed(p, nest, &axes);
+  bool indexed[MAX_RANK] = {false};
+  find_indexed(p, nest, indexed);
   uint32_t i = nest->rank;
   while (i-- > 1) {
-    if (i + apart >= nest->rank || axes.indexed[i] || axes.indexed[i - 1] || !can_merge(p, nest, i - 1)) continue;
+    if (i + apart >= nest->rank || indexed[i] || indexed[i - 1] || !can_merge(p, nest, i - 1)) continue;
     if (i == nest->rank - 1 && !columns_are_short(nest)) continue;
     uint32_t old[MAX_RANK], n = 0;
     const Size *dim = math_mul(&p->math, nest->dims[i - 1], nest->dims[i]);
     for (uint32_t j = 0; j < nest->rank; j++)
       if (j != i - 1) old[n++] = j;
-    for (uint32_t j = i - 1; j + 1 < nest->rank; j++) axes.indexed[j] = axes.indexed[j + 1];
+    for (uint32_t j = i - 1; j + 1 < nest->rank; j++) indexed[j] = indexed[j + 1];
     nest->dims[i] = dim;
     select_axes(p, nest, n, old);
   }

@@ -14,7 +14,7 @@ typedef struct Value {
   bool is_live, is_static;
   bool is_prepare; /* depends on run-time sizes alone */
   bool has_view, has_compact, has_weights_view;
-  uint64_t serves;   /* as in tfm_step; ALL_RUNS: also for what no output shows */
+  uint64_t serves;   /* as in tfm_step; ALL_RUNS: every run needs it, whatever outputs are wanted */
   View view;
   View compact;      /* a copy whose rows have one static stride */
   View weights_view; /* ATTENTION: the probabilities */
@@ -32,13 +32,13 @@ typedef struct Planner {
   const TargetInfo *target;
   SizeMath math;
   Value *values;    /* by node id */
-  VEC(const Node *) inputs;  /* of the program: the graph's, but those that lie in pages */
+  VEC(const Node *) inputs;  /* of the program: those of the graph that do not lie in pages */
   VEC(GraphOutput) outputs;
   uint32_t *stand_ins; /* as in tfm_tensor_info, of the outputs */
   VEC(PagedValue) paged;
-  const Node *node; /* being planned: its span is that of messages, its path is in names of steps */
+  const Node *node; /* being planned: messages have its span, names of steps its path */
   bool prepare;     /* whether steps and buffers made now are prepared ones */
-  bool may_write_outputs; /* no step from here on can report a fault: then outputs must be untouched */
+  bool may_write_outputs; /* no step from here on can report a fault, after which outputs would have to be untouched */
   Map polynomials, kernels, recipes, id_checks;
   VEC(tfm_term) terms;
   VEC(tfm_polynomial) polynomial_list;
@@ -58,7 +58,7 @@ typedef struct Planner {
 // ---- program.c: polynomials ----
 
 tfm_size plan_size(Planner *p, const Size *size);
-/* size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
+/* Returns size * numerator / denominator, coefficient by coefficient, rounded up: for estimates. */
 tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator);
 
 // ---- values.c: memory of results ----
@@ -71,7 +71,7 @@ View layout_new(Planner *p, DType dtype, uint32_t rank, const Size *const *dims)
 /* Whether a step can write a result with this layout. */
 typedef bool (*LayoutTest)(Planner *p, const View *view);
 bool layout_has_columns(Planner *p, const View *view);
-bool layout_has_rows(Planner *p, const View *view); /* and one stride between all rows */
+bool layout_has_rows(Planner *p, const View *view); /* columns, and one stride between all rows */
 /* Chooses where `node` writes its result: where its only user wants it if that layout passes the test, else in
  * `fallback` (NULL: the default layout). */
 View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fallback, const Size *fallback_elements);
@@ -89,7 +89,8 @@ View plan_compact(Planner *p, const Node *node, bool all_rows);
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width);
 /* A step that copies `from` to `to`. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
-/* Limits of inputs used as ids, steps that check computed ids, for every gather in the node's expression. */
+/* For every gather in the node's expression: adds a limit of the input that holds the ids, or a step that checks ids
+ * which are computed. */
 void plan_check_gathers(Planner *p, const Node *node);
 /* Whether computing the node can report a fault. Outputs must be untouched after a run that failed, so nothing writes
  * into the caller's memory before the last such node. */

@@ -93,7 +93,7 @@ static void print_dims(StrBuf *out, const Plan *plan, const tfm_size *dims, uint
   print_sizes(out, plan, rank, dims);
 }
 
-/* The end of the line of a step. */
+/* Ends the line of a step with the sizes of its loops. */
 static void print_over_dims(StrBuf *out, const Plan *plan, const tfm_size *dims, uint32_t rank) {
   print_dims(out, plan, dims, rank);
   strbuf_add_char(out, '\n');
@@ -251,11 +251,11 @@ static void print_caches(StrBuf *out, const Plan *plan) {
   for (uint32_t i = 0; i < program->n_caches; i++) {
     const tfm_cache *cache = &program->caches[i];
     strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64 "\n", i,
-                  cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_encoder ? "source" : "cache",
+                  cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_encoder ? "encoded" : "cache",
                   cache->number, cache->columns, cache->offset);
   }
   if (program->n_caches)
-    strbuf_printf(out, "  floats of a page: %" PRId64 ", of a source's page: %" PRId64 "\n", program->own_page_floats,
+    strbuf_printf(out, "  floats of a page: %" PRId64 ", of an encoder's page: %" PRId64 "\n", program->own_page_floats,
                   program->encoder_page_floats);
 }
 
@@ -357,7 +357,7 @@ static void draw_operands(const PlanDrawing *d, uint32_t item, const tfm_step *i
   }
 }
 
-/* "gemm encoder.layer.0.output": the operation, and the module it belongs to. */
+/* Adds the item of a step, "gemm encoder.layer.0.output": the operation, and the module it belongs to. */
 static void draw_step(const PlanDrawing *d, const tfm_step *step) {
   const char *space = strrchr(step->name, ' '), *path = space ? space + 1 : "";
   const char *label = space ? arena_strndup(d->plan->arena, step->name, (size_t)(space - step->name)) : step->name;

@@ -26,7 +26,7 @@ uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const S
 bool contract_is_softmax(const Node *x);
 
 /* A product's result and the expression behind it. If the expression cannot run in place, the product goes to memory
- * of its own and `contract_finish` adds a step for the expression. */
+ * of its own, and contract_finish adds a step for the expression. */
 typedef struct Epilogue {
   Body body;  /* what is computed with the product */
   Body after; /* not in place: what is computed from `c` */
@@ -34,8 +34,10 @@ typedef struct Epilogue {
   bool in_place;
 } Epilogue;
 
+/* Begins a product: the caller adds its step between this call and contract_finish. `test` says which layouts of the
+ * result the step can write. */
 Epilogue contract_begin(Planner *p, const Node *node, LayoutTest test);
-/* The row kernel of an epilogue in place; TFM_NONE if there is nothing to compute. */
+/* Returns the row kernel of an epilogue in place; TFM_NONE if there is nothing to compute. */
 uint32_t contract_kernel(Planner *p, const Nest *nest);
 void contract_finish(Planner *p, const Node *node, Epilogue *epilogue);
 

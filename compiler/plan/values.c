@@ -113,7 +113,7 @@ static bool may_be_in_output(Planner *p, const Node *node, bool is_only_output) 
   return is_only_output || (count_outputs(p, node) == 1 && only_rows_read(p, node));
 }
 
-/* `is_read`: by other steps too, which may be wanted when the output is not. */
+/* `is_read`: other steps read the value too, and a run may want their results and not this output. */
 static Destination destination_in_output(Planner *p, const Node *node, bool is_read) {
   const Size *elements;
   View whole = view_rows(&p->math, node->dtype, node->rank, (const Size *const *)node->dims, NULL, &elements);
@@ -259,7 +259,9 @@ static View reshaped(Planner *p, const Node *node) {
   p->node = outer;
   p->prepare = outer_prepare;
   if (!view_reshape(&p->math, &copy, node->rank, (const Size *const *)node->dims, &view)) {
-    /* The sizes are equal only by a check at run time; the elements lie in the same order even so. */
+    /* Only a check at run time says that the sizes are equal. The copy is row-major without gaps, so the elements
+     * lie in
+     * the order of the new shape all the same. */
     view = source_view(p, node, copy.space, copy.index);
   }
   return view;

@@ -55,11 +55,11 @@ typedef struct OutFile {
  * before long work, so that the user need not wait to learn that the result cannot be written. False after an error. */
 bool out_file_check(Diag *diag, const char *path);
 bool out_file_open(OutFile *file, Diag *diag, const char *path);
-/* Buffered. After an error it does nothing, so that only the commit needs to be checked. */
+/* Writes through a buffer. After an error it does nothing, so that only the commit needs to be checked. */
 void out_file_write(OutFile *file, const void *bytes, size_t size);
 /* Ends writing. False if there was an error now or earlier; then the target is as it was. */
 bool out_file_commit(OutFile *file);
-/* Ends writing and leaves nothing behind. */
+/* Ends writing; nothing is left behind. */
 void out_file_abandon(OutFile *file);
 
 #endif

@@ -24,15 +24,16 @@ typedef struct JsonCursor {
 
 /* Reports a fault at byte `at` of the header, and fails. */
 bool cursor_fail(JsonCursor *cursor, int64_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The next byte that is not blank, left where it is; -1 at the end or after a fault. */
+/* Returns the next byte that is not blank and leaves it where it is; -1 at the end or after a fault. */
 int cursor_peek(JsonCursor *cursor);
 /* Consumes the byte `c`, which must be the next that is not blank. */
 bool cursor_expect(JsonCursor *cursor, char c);
 /* Consumes `,` or the closing byte; *more is true after a comma. */
 bool cursor_separator(JsonCursor *cursor, char close, bool *more);
-/* A string. Its first `limit` bytes replace the contents of `text`; *length is its whole length. */
+/* Reads a string. Its first `limit` bytes replace the contents of `text`; *length is its whole length, so that the
+ * caller can refuse one that is too long. */
 bool cursor_string(JsonCursor *cursor, StrBuf *text, size_t limit, size_t *length);
-/* A whole number from 0 to 2^63 - 1. */
+/* Reads a whole number from 0 to 2^63 - 1. */
 bool cursor_integer(JsonCursor *cursor, int64_t *value);
 
 #endif

@@ -60,7 +60,7 @@ typedef struct StCounts {
   int64_t nan, infinite, subnormal;
 } StCounts;
 
-/* How many elements of a tensor of F32, F16 or BF16 are special. False after an error. */
+/* Counts the elements of a tensor of F32, F16 or BF16 that are special. False after an error. */
 bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tensor, StCounts *counts);
 
 /* Writes tensors; the same tensors give the same bytes. The data begin at a multiple of 8, every f32 and i32 tensor at
