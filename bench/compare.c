@@ -18,6 +18,8 @@
 
 enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16 };
 
+/* What a workload is: which models of which file serve it, and the form of their first input. W1 and W4 take vectors,
+ * W2 takes ids; W3 and W5 generate. */
 typedef struct Workload {
   const char *name, *file, *plain, *masked; /* models of the file for cases without and with padding */
   const char *first_input;                  /* ending of the file of the first input */
@@ -62,6 +64,7 @@ static const char *folder;
 
 static void fail(const char *reason) { printf("@fail %s\n", reason); }
 
+/* The engines that this one is compared with read the same variable. */
 static int32_t n_threads(void) {
   const char *threads = getenv("PEERS_THREADS");
   return threads ? atoi(threads) : 2;
@@ -69,6 +72,7 @@ static int32_t n_threads(void) {
 
 // ---- compiling ----
 
+/* For the best instruction set of this CPU: the other engines choose theirs at run time, too. */
 static bool compile_model(Compiled *compiled, Model *model, const char *name) {
   const BenchModel what = {
       workload->file,
@@ -100,6 +104,8 @@ static Model *loaded(bool masked) {
 
 // ---- cases ----
 
+/* Reads FOLDER/NAME.ENDING, which must have at least `bytes` bytes. The caller frees the result; NULL if the file is
+ * too short or missing. */
 static void *read_file(const char *name, const char *ending, size_t bytes) {
   char path[4096];
   snprintf(path, sizeof path, "%s/%s.%s", folder, name, ending);
@@ -126,6 +132,7 @@ static bool read_shape(const char *name, WriterCase *shape) {
   return shape->batch > 0 && shape->length > 0;
 }
 
+/* Binding tells the dims of the output, so its memory is allocated once and timing includes no allocation. */
 static bool bind_output(Case *item) {
   tfm_error error;
   if (tfm_context_bind(item->model->context, item->inputs, &error) != TFM_OK) {
@@ -198,6 +205,7 @@ static Case *find(const char *name) {
   return NULL;
 }
 
+/* One run of the case, as it is timed. False after an error, which was printed. */
 static bool run(Case *item) {
   if (item->writer) return writer_run(item->writer, &item->written, item->output.data);
   return tfm_context_run(item->model->context, item->inputs, &item->output, NULL) == TFM_OK;
@@ -205,6 +213,7 @@ static bool run(Case *item) {
 
 // ---- commands ----
 
+/* Writes the raw bytes of the output, for the comparison with the other engines. */
 static void command_out(Case *item, const char *path) {
   FILE *file = run(item) ? fopen(path, "wb") : NULL;
   bool written = file && fwrite(item->output.data, 1, item->output_bytes, file) == item->output_bytes;

@@ -14,6 +14,7 @@ typedef struct Reader {
   const WeightSet *set;
 } Reader;
 
+/* Looks a weight up by its name; what is missing is an error, since a wrong file would give meaningless figures. */
 static const Tensor *read_weight(void *context, const char *name) {
   const Reader *reader = context;
   const WeightEntry *entry = weight_set_find(reader->set, name);
@@ -25,6 +26,7 @@ static const Tensor *read_weight(void *context, const char *name) {
   return safetensors_read(entry->file, reader->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
 }
 
+/* Paths count from the root of the sources, whatever folder the program is started in. */
 static Graph *elaborate_model(Arena *arena, Diag *diag, const BenchModel *model) {
   Map *names = ARENA_NEW(arena, Map);
   *names = map_new(arena);
@@ -32,6 +34,8 @@ static Graph *elaborate_model(Arena *arena, Diag *diag, const BenchModel *model)
   return program ? elaborate(arena, names, diag, program, &model->options) : NULL;
 }
 
+/* The forward, or the incremental form; a model without one is an error here, because its workload is about
+ * decoding. */
 static bool compile_graph(const CompileRequest *request, const BenchModel *model, Graph *graph, bool decoder,
                           Compiled *compiled) {
   if (!decoder) return compile_forward(request, graph, NULL, compiled);

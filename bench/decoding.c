@@ -47,6 +47,8 @@ typedef struct DecodingCase {
 
 static int64_t length_of(const Lengths *of, int64_t row) { return of->most - row * of->apart; }
 
+/* A step and the undoing of it: truncating drops the new position of each row, so every run starts from the same
+ * state. */
 static void run(void *context) {
   DecodingCase *item = context;
   tfm_decoder *decoder = item->decoding->decoder;
@@ -55,6 +57,7 @@ static void run(void *context) {
     tfm_decoder_truncate(decoder, item->rows[i].row, length_of(item->lengths, i), NULL);
 }
 
+/* Weights and caches have to be read once; the arithmetic of the step is the other bound. */
 static double least(void *context, const Probe *probe) {
   const DecodingCase *item = context;
   return roofline_seconds_at(item->decoding->decoding->step, item->symbols, probe);
@@ -96,6 +99,7 @@ static Subject *add_case(Bench *bench, const Decoding *decoding, int64_t rows, i
 
 // ---- the rows ----
 
+/* The packed block is filled with random numbers: no file of this size is part of the repository. */
 static bool load(Bench *bench, Decoding *decoding) {
   const BenchModel what = {.file = file, .target = bench->target};
   const tfm_context_options options = {.struct_size = sizeof options, .threads = bench->threads};
@@ -111,6 +115,7 @@ static bool load(Bench *bench, Decoding *decoding) {
   return false;
 }
 
+/* Every row gets a source of its own, so that no two rows read the same keys and values of the encoder. */
 static tfm_status begin(tfm_decoder *decoder, tfm_error *error) {
   static int32_t ids[MOST_ROWS * SOURCE];
   static const int64_t dims[] = {MOST_ROWS, SOURCE};

@@ -43,6 +43,7 @@ static const char *fault_of(const TargetInfo *target) {
   return "--only: machine, tiles, kernels, models or decoding";
 }
 
+/* Returns the exit code. Subjects live in the arena until everything is reported. */
 static int measure(const TargetInfo *target) {
   Bench bench = {.arena = arena_create(), .target = target, .threads = threads, .rounds = rounds};
   bool done = true;

@@ -19,6 +19,7 @@ typedef struct MeasuredRow {
 static const char kernels_file[] = "bench/models/kernels.tfm", encoder_file[] = "bench/models/encoder.tfm",
                   minilm_file[] = "examples/minilm/minilm.tfm";
 
+/* One product that is read from memory every time, and kernels over rows, by element. */
 static const MeasuredRow kernel_rows[] = {
     {"cold products", "768 x 3072", {kernels_file, "ColdGemm", {{0}}}, {{1}, {8}, {16}, {32}, {128}}, false},
     {"rows", "softmax", {kernels_file, "Softmax", {{0}}}, {{128}}, true},
@@ -26,6 +27,8 @@ static const MeasuredRow kernel_rows[] = {
     {"rows", "gelu", {kernels_file, "Gelu", {{0}}}, {{128}}, true},
 };
 
+/* The sizes are those of README.md: an encoder at several lengths, a small sentence encoder, and one that fits into
+ * the caches. */
 static const MeasuredRow model_rows[] = {
     {"models", "BERT-base encoder", {encoder_file, "Encoder", {{0}}}, {{1, 16}, {1, 32}, {1, 128}, {1, 384}}, false},
     {"models", "MiniLM-L6", {minilm_file, "MiniLM", {{0}}}, {{1, 8}, {1, 16}, {1, 32}, {1, 128}}, false},
@@ -52,6 +55,8 @@ static double least_of_rows(void *context, const Probe *probe) {
   return 2 * sizeof(float) * elements_of(context) / probe->bytes;
 }
 
+/* Row kernels are bound by their activations, so their probe reads as many bytes as input and output have; models are
+ * bound by their weights. */
 static bool add_case(Bench *bench, const MeasuredRow *row, const LoadedModel *model, const int64_t sizes[2],
                      int32_t threads) {
   LoadedCase *item = ARENA_NEW(bench->arena, LoadedCase);

@@ -7,6 +7,7 @@
 #include "codegen/codegen.h"
 #include "subject.h"
 
+/* How the probes of a subject varied over the rounds: the noise of the machine itself. */
 static Spread probe_spread(const Bench *bench, const Subject *subject, bool flops) {
   double values[MOST_ROUNDS];
   for (int i = 0; i < bench->rounds; i++) values[i] = flops ? subject->probes[i].flops : subject->probes[i].bytes;
@@ -26,6 +27,7 @@ static void print_rate(double amount, double seconds) {
   else printf(" %8s", "");
 }
 
+/* Time, rates, the share of what is possible, and for row kernels nanoseconds per element. */
 static void print_measured(const Bench *bench, const Subject *subject) {
   Spread seconds = spread_of(subject->seconds, bench->rounds), shares = spread_of(subject->shares, bench->rounds);
   printf("%-26s %3d %10.4f %10.4f", subject->name, (int)subject->threads, seconds.median * 1e3, seconds.least * 1e3);
@@ -45,6 +47,8 @@ static void print_head(const Subject *subject) {
            "ns/elem");
 }
 
+/* Subjects with a smaller twin: what the additional bytes cost, beside what reading them would cost at the rate of the
+ * probe. */
 static void print_growths(const Bench *bench) {
   bool begun = false;
   for (size_t i = 0; i < bench->subjects.n; i++) {
@@ -88,6 +92,7 @@ static json_t *growth_json(const Bench *bench, const Subject *subject) {
                    "bytes", subject->bytes - subject->smaller->bytes, "reading_seconds", spread_json(growth.reading));
 }
 
+/* Every round is in the file, so that two files can be compared by more than their medians. */
 static json_t *subject_json(const Bench *bench, const Subject *subject) {
   json_t *object =
       json_pack("{s:s, s:s, s:i, s:o, s:o}", "group", subject->group, "name", subject->name, "threads",

@@ -11,6 +11,8 @@
 static const double turn_seconds = 0.005, piece_seconds = 0.0002;
 enum { MOST_PIECES = 25, MOST_REPEATS = 10000 };
 
+/* The bytes of the probe are clamped: below 32 KiB the loop would measure itself, above 128 MiB every machine reads
+ * from memory. */
 Subject *subject_add(Bench *bench, const char *group, const char *name, int32_t threads, size_t probe_bytes) {
   enum { LEAST_BYTES = 32 << 10, MOST_BYTES = 128 << 20 };
   Subject *subject = ARENA_NEW(bench->arena, Subject);
@@ -34,6 +36,7 @@ Spread spread_of(const double *values, int n) {
   return (Spread){sorted[n / 2], sorted[0], sorted[n - 1]};
 }
 
+/* Differences are taken within a round, where both subjects met the same machine. */
 Growth growth_of(const Bench *bench, const Subject *subject) {
   const Subject *smaller = subject->smaller;
   double seconds[MOST_ROUNDS], reading[MOST_ROUNDS];
@@ -87,6 +90,7 @@ static double take_turn(Subject *subject) {
   return spread_of(pieces, n).median;
 }
 
+/* The probe runs right before the turn, for the same number of threads. */
 static bool measure_one(Subject *subject, int round) {
   Probe *probe = &subject->probes[round];
   if (!probe_round(subject->probe, probe)) return false;

@@ -17,6 +17,7 @@ typedef struct Tile {
   float *c;
 } Tile;
 
+/* One panel of weights through all rows: the panel stays in the L2 cache, as in a product. */
 static void run(void *context) {
   const Tile *tile = context;
   for (int row = 0; row + tile->shape.rows <= ROWS; row += tile->shape.rows)

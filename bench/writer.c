@@ -21,6 +21,7 @@ struct Writer {
 
 // ---- compiling ----
 
+/* Only the incremental form is compiled: whole rows are never run here. */
 static bool compile_writer(Writer *writer, int32_t threads) {
   const BenchModel what = {.file = writer->model->file, .target = host_target(), .weights = writer->set};
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
@@ -42,6 +43,8 @@ Writer *writer_create(const WriterModel *model, const char *folder, int32_t thre
 
 // ---- running ----
 
+/* Room is made for all beams of all items. A decoder-only model has no encoder; its prompt counts as part of the
+ * length. */
 static bool begin(Writer *writer, const WriterCase *item, tfm_error *error) {
   const int64_t dims[] = {item->batch, item->length};
   const tfm_value ids = {(void *)(uintptr_t)item->ids, TFM_I32, 2, dims};
@@ -50,6 +53,7 @@ static bool begin(Writer *writer, const WriterCase *item, tfm_error *error) {
                            length, error) == TFM_OK;
 }
 
+/* min and max are equal, so every engine writes the same number of tokens. */
 static bool write_tokens(Writer *writer, const WriterCase *item, const tfm_prompts *prompts, tfm_generated *generated,
                          tfm_error *error) {
   const tfm_generate_model model = tfm_decoder_model(writer->decoder);
@@ -61,6 +65,7 @@ static bool write_tokens(Writer *writer, const WriterCase *item, const tfm_promp
   return tfm_generate(&model, prompts, &options, generated, error) == TFM_OK;
 }
 
+/* What is returned are the last `new_tokens` of each row, without the prompt. */
 bool writer_run(Writer *writer, const WriterCase *item, int32_t *tokens) {
   tfm_error error;
   tfm_generated generated;

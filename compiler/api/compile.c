@@ -85,7 +85,7 @@ static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
 
 /* The options as this version knows them: what the caller's struct lacks is zero. */
 static tfm_status read_options(const tfm_compile_options *given, tfm_compile_options *options, tfm_error *error) {
-  if (!given) return fault(error, TFM_E_USAGE, "there are no options");
+  if (!given) return fault(error, TFM_E_USAGE, "the options are a null pointer");
   size_t size = given->struct_size ? given->struct_size : sizeof *options;
   if (size < offsetof(tfm_compile_options, model))
     return fault(error, TFM_E_USAGE, "struct_size of the options is too small");
@@ -96,7 +96,7 @@ static tfm_status read_options(const tfm_compile_options *given, tfm_compile_opt
 
 /* `compiled` is NULL after every error, so that a caller may free it without looking at the status. */
 tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled, tfm_error *error) {
-  if (!compiled) return fault(error, TFM_E_USAGE, "there is no place for the compiled model");
+  if (!compiled) return fault(error, TFM_E_USAGE, "the pointer to the compiled model is null");
   *compiled = NULL;
   tfm_compile_options options;
   tfm_status status = read_options(given, &options, error);

@@ -265,7 +265,7 @@ static tfm_status finish(Linker *l, const char *symbol, LoadedCode *code) {
       (l->size > l->code_size && mprotect(l->memory + l->code_size, l->size - l->code_size, PROT_READ)))
     return fault(
         l->error, TFM_E_ENV,
-        "this system lets no program make code while it runs; a library made by `tfmc compile` has it already");
+        "this system forbids code that is generated at run time; use a library made by `tfmc compile`");
   *code = (LoadedCode){.memory = l->memory, .size = l->size};
   memcpy(&code->entry, &entry, sizeof entry);
   return TFM_OK;

@@ -222,7 +222,7 @@ static tfm_status untimely(const ChildEnd *end, const Mapping *messages, const c
   if (code == EXIT_MEMORY || is_about_memory(messages))
     return fault(error, TFM_E_NOMEM, "not enough memory for compiling%s%s", separator, last);
   if (sign == SIGKILL)
-    return fault(error, TFM_E_NOMEM, "the compiler was killed, as systems do that run out of memory");
+    return fault(error, TFM_E_NOMEM, "the compiler was killed, probably because the system ran out of memory");
   if (code == EXIT_ENVIRONMENT)
     return fault(error, TFM_E_ENV, "the compiler could not write its result%s%s", separator, last);
   if (code == EXIT_USAGE)

@@ -36,7 +36,7 @@ static bool refuse_name(Session *session, const ReturnedOutputs *returned, const
     option_error(diag, OPTION_RETURN_OUTPUT, "the model has no output \"%s\"; it has %s", name, list.text);
   } else if (is_generations_own(name)) {
     option_error(diag, OPTION_RETURN_OUTPUT,
-                 "\"%s\" is what generation calls a result of its own: give the model's output another name", name);
+                 "generation has a result called \"%s\" itself: give the output of the model another name", name);
   } else {
     return false;
   }
@@ -49,7 +49,7 @@ static bool check_options(Session *session) {
   if (!option_given(&session->options, OPTION_OUTPUT))
     option_error(&session->diag, OPTION_RETURN_OUTPUT, "goes to files: name one with --output");
   else if (option_given(&session->options, OPTION_FIRST_STEP_PROBABILITIES))
-    option_error(&session->diag, OPTION_RETURN_OUTPUT, "--first-step-probabilities excludes it");
+    option_error(&session->diag, OPTION_RETURN_OUTPUT, "cannot be used with --first-step-probabilities");
   return !diag_has_errors(&session->diag);
 }
 
@@ -98,8 +98,9 @@ static void refuse_axes(Session *session, const Graph *graph, const GraphOutput 
   if (batch >= 0)
     wanted = arena_printf(session->arena, "exactly one axis must be `%s`, and no other depend on it",
                           graph->sizes->symbols[batch]);
-  option_error(&session->diag, OPTION_RETURN_OUTPUT, "what rows have of \"%s\", %s, cannot be put together: %s",
-               output->name, shape.text, wanted);
+  option_error(&session->diag, OPTION_RETURN_OUTPUT,
+               "the parts of \"%s\", %s, that belong to the rows cannot be joined: %s", output->name, shape.text,
+               wanted);
 }
 
 /* An output that does not depend on the rows can be returned if there is a single row: `axes` is its rank then. */
@@ -243,7 +244,7 @@ bool returned_outputs_compute(Session *session, ReturnedOutputs *returned, Score
   run.engine = session_engine(run.session, returned->graph, weights);
   bool done = run.engine && run_rows(&run, generated);
   engine_destroy(run.engine);
-  if (!done) diag_note(&run.session->diag, NO_SPAN, "in the run on what was written, which --return-output asks for");
+  if (!done) diag_note(&run.session->diag, NO_SPAN, "in the run on the finished rows, which --return-output asks for");
   return done;
 }
 

@@ -1,10 +1,10 @@
 /* GenerationOutput: what `tfmc generate` has written, to files or as JSON lines.
  *
- * In: the rows that were written, the names of --output and --return-output, the graph with all its outputs. Out: the
- * tensors of generation itself, and for each name of --return-output a tensor with a part for each row, from one more
- * run on the rows. A part has the bits that `tfmc run` gives for its row alone; where other rows are longer, zeros
- * follow it. Refuses names that nothing has or that generation itself gives, and outputs in which the rows have no axis
- * of their own. */
+ * In: the finished rows, the names of --output and --return-output, the graph with all its outputs. Out: the tensors
+ * of generation itself, and for each name of --return-output a tensor with a part for each row, from one more run on
+ * the rows. A part has the bits that `tfmc run` gives for its row alone; where other rows are longer, zeros follow it.
+ * Refuses names that nothing has or that generation itself uses, and outputs in which the rows have no axis of their
+ * own. */
 #ifndef TFM_CLI_GENERATION_OUTPUT_H
 #define TFM_CLI_GENERATION_OUTPUT_H
 
@@ -28,7 +28,8 @@ typedef struct ReturnedOutputs {
 bool is_generations_own(const char *name);
 /* What --return-output names, in its order. False after an error. */
 bool returned_outputs_read(Session *session, const Graph *graph, ReturnedOutputs *returned);
-/* Whether the rows can be put together: known before they are written. `is_one_row`: there will be just one. */
+/* Finds the axis of the rows in each output, before any row is written. `is_one_row`: there will be a single row.
+ * False after an error. */
 bool returned_outputs_place(Session *session, ReturnedOutputs *returned, bool is_one_row);
 /* Computes the tensors, in the session's arena. The graph becomes an engine's. False after an error. */
 bool returned_outputs_compute(Session *session, ReturnedOutputs *returned, Scorer *scorer, WeightSource *weights,
@@ -36,7 +37,7 @@ bool returned_outputs_compute(Session *session, ReturnedOutputs *returned, Score
 
 // ---- writing ----
 
-/* Whether there will be what --output names. */
+/* Whether everything that --output names will exist. False after an error. */
 bool generation_output_check_names(Session *session, const tfm_generate_options *options,
                                    const ReturnedOutputs *returned);
 void generation_output_rows(Session *session, const tfm_generated *generated, const ReturnedOutputs *returned);

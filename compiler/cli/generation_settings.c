@@ -177,8 +177,8 @@ static void warn_unknown(const Layer *layer) {
     while (i < N_SETTINGS && strcmp(names[i], key) != 0) i++;
     if (i < N_SETTINGS) continue;
     const char *nearest = diag_nearest(key, names, N_SETTINGS);
-    diag_warning_at(&layer->session->diag, layer->place, DIAG_UNUSED, "\"%s\" is no option of generation%s%s%s", key,
-                    nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    diag_warning_at(&layer->session->diag, layer->place, DIAG_UNUSED, "\"%s\" is not an option of generation%s%s%s",
+                    key, nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
   }
 }
 
@@ -231,7 +231,8 @@ static json_t *of_file(Session *session, const char *path) {
   json_t *object = NULL;
   if (!in_file_open(&file, &session->diag, path)) return NULL;
   if (file.size > MOST_BYTES) {
-    diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "%lld bytes are no generation config", (long long)file.size);
+    diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "the file has %lld bytes, too many for a generation config",
+                  (long long)file.size);
   } else {
     json_error_t error;
     char *text = ARENA_ARRAY(session->arena, char, file.size + 1);
@@ -242,7 +243,7 @@ static json_t *of_file(Session *session, const char *path) {
   }
   in_file_close(&file);
   if (!object || json_is_object(object)) return object;
-  diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "a generation config is a JSON object");
+  diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "a generation config must be a JSON object");
   json_decref(object);
   return NULL;
 }

@@ -1,7 +1,8 @@
 /* GenerationSettings: the options of generation, from the model's generate block, --generation-config and flags.
  *
- * A later one of these wins over an earlier one; where a length limit is set, both of the earlier limits are forgotten.
- * Unknown names in a config are a warning. Whether the values are in their range is for the runtime to say. */
+ * A later one of these wins over an earlier one; a later length limit replaces both limits of the earlier sources.
+ * Unknown names in a config are a warning. Whether the values are in their range is for the runtime to say. Lists live
+ * in the session's arena. */
 #ifndef TFM_CLI_GENERATION_SETTINGS_H
 #define TFM_CLI_GENERATION_SETTINGS_H
 

@@ -187,7 +187,7 @@ static void load_one(Loader *loader, const char *text) {
   if (!slot) return;
   if (equals[1] == '@') load_npy(loader, slot, equals + 2);
   else if (!slot->node)
-    option_error(&loader->session->diag, OPTION_INPUT, "lengths are not random; give %s=@FILE.npy", name);
+    option_error(&loader->session->diag, OPTION_INPUT, "lengths cannot be random; give %s=@FILE.npy", name);
   else load_random(loader, slot, equals + 1);
 }
 

@@ -1,8 +1,8 @@
 /* Inputs: the tensors of one run, from files or random.
  *
- * In: --inputs, --input, and the model. Out: one tensor per input that was given, in the order of the model's inputs,
- * then the lengths of ragged sizes. Refuses unknown names, inputs given twice, missing ones, other types; shapes and
- * values are checked by the engine that runs them. */
+ * In: --inputs, --input, and the model. Out: one tensor for each input that was given, in the order of the model's
+ * inputs, then the lengths of ragged sizes. Refuses unknown names, inputs that are given twice or missing, and other
+ * types; shapes and values are checked by the engine that runs them. Everything lives in the session's arena. */
 #ifndef TFM_CLI_INPUTS_H
 #define TFM_CLI_INPUTS_H
 

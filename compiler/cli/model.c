@@ -64,7 +64,7 @@ static bool check_fixed(Session *session) {
                                  OPTION_DISABLE, OPTION_STOP_AFTER};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
     if (option_given(&session->options, fixed[i]))
-      option_error(&session->diag, fixed[i], "a compiled library has no such choice any more: leave it out");
+      option_error(&session->diag, fixed[i], "this was fixed when the library was compiled: leave it out");
   return !diag_has_errors(&session->diag);
 }
 

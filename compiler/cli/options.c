@@ -132,7 +132,7 @@ static bool check_number(Diag *diag, Option option, const char *text) {
   double number = strtod(text, &end);
   bool is_plain = *text && strspn(text, "0123456789.eE+-") == strlen(text);
   if (is_plain && !*end && number >= 0 && number < 1e300) return true;
-  option_error(diag, option, "\"%s\" is not a number from 0 on", text);
+  option_error(diag, option, "\"%s\" is not a number that is 0 or greater", text);
   return false;
 }
 
@@ -150,7 +150,7 @@ static bool check_choice(Diag *diag, Option option, const char *text) {
   const char *nearest = diag_nearest(text, words, n);
   StrBuf list = strbuf_new(diag->arena);
   for (size_t i = 0; i < n; i++) strbuf_printf(&list, "%s%s", i == 0 ? "" : i + 1 == n ? " or " : ", ", words[i]);
-  option_error(diag, option, "\"%s\" is none of its values: %s%s%s%s", text, list.text,
+  option_error(diag, option, "\"%s\" is not one of its values: %s%s%s%s", text, list.text,
                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
   return false;
 }
@@ -249,7 +249,7 @@ static void check_files(Diag *diag, const Options *options) {
 bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *options) {
   *options = (Options){.verb = VERB_HELP};
   if (argc < 2) {
-    diag_error_at(diag, NULL, DIAG_USAGE, "a command is wanted");
+    diag_error_at(diag, NULL, DIAG_USAGE, "no command is given");
     return false;
   }
   if (!read_verb(arena, diag, argv[1], options)) return false;

@@ -1,8 +1,9 @@
 /* Options: what the command line says, checked.
  *
  * In: argc and argv. Out: the verb, its files, and the values of its options, each of them valid for its kind. Refuses
- * (DIAG_USAGE) unknown verbs and options, naming the nearest known one, options of other verbs, options given twice,
- * and values that are not of the option's kind. options.def, verbs.def and stages.def are the only lists. */
+ * (DIAG_USAGE) unknown verbs and options, naming the nearest known one; options of other verbs; options that are given
+ * twice; and values that are not of the option's kind. options.def, verbs.def and stages.def are the only lists:
+ * adding a row is all that a new option needs here. */
 #ifndef TFM_CLI_OPTIONS_H
 #define TFM_CLI_OPTIONS_H
 

@@ -26,17 +26,18 @@ typedef struct Session {
   bool wrote_output;             /* a file was written */
 } Session;
 
-/* Writes a text that was asked for to stdout, or to the file of -o if there is one. */
+/* Writes a text that was asked for to stdout or, if -o is given, to its file. */
 void session_write(Session *session, const StrBuf *text);
 /* Writes to stdout, whatever -o says. */
 void session_print(const StrBuf *text);
-/* Checks before any work is done that the file `output` can be written and is not one of the n files that are read;
+/* Checks, before any work is done, that the file `output` can be written and is none of the n files that are read;
  * NULL entries are skipped. False after an error. */
 bool session_check_output(Session *session, const char *output, const char *const *inputs, size_t n);
 /* Prints the messages on stderr. Returns the exit code. */
 int session_finish(Session *session);
 
-/* Progress: what takes long, on stderr, when that is a terminal and the work takes more than half a second. */
+/* Progress: a line on stderr about what takes long, if stderr is a terminal and the work takes more than half a
+ * second. */
 typedef struct Progress Progress;
 
 /* NULL when nothing is to be shown; the functions below then do nothing. `what`: "packing weights". */

@@ -123,8 +123,8 @@ static bool make_all_code(const CompileRequest *request, Compiled *compiled) {
   compiled->decoding = decoding->decoding;
   compiled->step_code = make_code(request, decoding->step, &compiled->decoding.step);
   if (!compiled->step_code || !decoding->encoder) return compiled->step_code != NULL;
-  compiled->source_code = make_code(request, decoding->encoder, &compiled->decoding.encoder);
-  return compiled->source_code != NULL;
+  compiled->encoder_code = make_code(request, decoding->encoder, &compiled->decoding.encoder);
+  return compiled->encoder_code != NULL;
 }
 
 /* Code comes before weights: the tensors that are read for packing are the last thing that needs much memory. */
@@ -149,7 +149,7 @@ void compiled_free(Compiled *compiled) {
   free(compiled->packed);
   jit_destroy(compiled->forward_code);
   jit_destroy(compiled->step_code);
-  jit_destroy(compiled->source_code);
+  jit_destroy(compiled->encoder_code);
   *compiled = (Compiled){0};
 }
 

@@ -57,7 +57,7 @@ char *compile_pack(const CompileRequest *request, const LibraryPlans *plans);
 typedef struct Compiled {
   LibraryPlans plans;
   char *packed;               /* the weights of all programs */
-  Jit *forward_code, *step_code, *source_code;
+  Jit *forward_code, *step_code, *encoder_code;
   const tfm_program *forward; /* NULL: not wanted */
   tfm_decoding decoding;      /* `step` NULL: not wanted, or the model is not incremental */
 } Compiled;

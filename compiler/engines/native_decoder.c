@@ -147,14 +147,14 @@ static void report_reserved(const NativeDecoder *decoder, int64_t max_rows, int6
 // ---- using it ----
 
 /* The inputs of the encoder in its order, out of what the command line gave. NULL: the model has no encoder. */
-static tfm_value *source_inputs(const NativeDecoder *decoder, const Scorer *scorer) {
-  const tfm_program *source = decoder->decoding.encoder;
-  if (!source) return NULL;
-  tfm_value *values = ARENA_ARRAY(decoder->settings->compile.arena, tfm_value, source->n_inputs);
-  for (uint32_t i = 0; i < source->n_inputs; i++)
+static tfm_value *encoder_inputs(const NativeDecoder *decoder, const Scorer *scorer) {
+  const tfm_program *encoder = decoder->decoding.encoder;
+  if (!encoder) return NULL;
+  tfm_value *values = ARENA_ARRAY(decoder->settings->compile.arena, tfm_value, encoder->n_inputs);
+  for (uint32_t i = 0; i < encoder->n_inputs; i++)
     for (size_t k = 0; k < scorer->inputs.n; k++) {
       const ScorerInput *input = &scorer->inputs.items[k];
-      if (strcmp(source->inputs[i].name, input->name) == 0)
+      if (strcmp(encoder->inputs[i].name, input->name) == 0)
         values[i] = (tfm_value){input->tensor.data, (int32_t)input->tensor.dtype, (int32_t)input->tensor.rank,
                                 input->tensor.dims};
     }
@@ -172,16 +172,16 @@ static const Tensor *input_named(const Scorer *scorer, const char *name) {
  * message is the same. False after an error. */
 static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, const int64_t *const **lengths) {
   Arena *arena = decoder->settings->compile.arena;
-  const tfm_program *source = decoder->decoding.encoder;
+  const tfm_program *encoder = decoder->decoding.encoder;
   *lengths = NULL;
   if (!decoder->decoding.ragged) return true;
-  const int64_t **all = ARENA_ARRAY(arena, const int64_t *, source->n_symbols);
-  for (uint32_t i = 0; i < source->n_symbols; i++) {
-    const char *name = arena_printf(arena, "%s.lengths", source->symbols[i]);
+  const int64_t **all = ARENA_ARRAY(arena, const int64_t *, encoder->n_symbols);
+  for (uint32_t i = 0; i < encoder->n_symbols; i++) {
+    const char *name = arena_printf(arena, "%s.lengths", encoder->symbols[i]);
     const Tensor *given = decoder->decoding.ragged[i] ? input_named(scorer, name) : NULL;
     if (!given) continue;
     if (!eval_check_lengths(arena, decoder->settings->compile.diag, name,
-                            source->symbols[decoder->decoding.encoder_rows], scorer->batch, given))
+                            encoder->symbols[decoder->decoding.encoder_rows], scorer->batch, given))
       return false;
     int64_t *values = ARENA_ARRAY(arena, int64_t, scorer->batch);
     for (int64_t item = 0; item < scorer->batch; item++) values[item] = ((const int32_t *)given->data)[item];
@@ -193,7 +193,7 @@ static bool read_lengths(const NativeDecoder *decoder, const Scorer *scorer, con
 
 bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t max_rows, int64_t max_length) {
   tfm_error error;
-  const tfm_value *inputs = source_inputs(decoder, scorer);
+  const tfm_value *inputs = encoder_inputs(decoder, scorer);
   const int64_t *const *lengths;
   if (!read_lengths(decoder, scorer, &lengths)) return false;
   if (tfm_decoder_begin_ragged(decoder->decoder, inputs, lengths, max_rows, max_length, &error) == TFM_OK) {

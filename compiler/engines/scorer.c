@@ -90,11 +90,11 @@ static bool refuse_model(Scorer *s, const char *what) {
 
 /* `batch` gets -1 for a model that takes one row at a time. What is refused here cannot be generated with at all: the
  * loop must be able to choose how many rows there are and how long they are. */
-static bool read_model(Scorer *s, const Graph *graph, const Node *grows, int32_t *batch, int32_t *time) {
+static bool read_model(Scorer *s, const Graph *graph, const Node *decoder_input, int32_t *batch, int32_t *time) {
   find_output(s, graph);
-  *batch = size_symbol_of(grows->dims[0]);
-  *time = size_symbol_of(grows->dims[1]);
-  s->is_single = size_equals(grows->dims[0], 1);
+  *batch = size_symbol_of(decoder_input->dims[0]);
+  *time = size_symbol_of(decoder_input->dims[1]);
+  s->is_single = size_equals(decoder_input->dims[0], 1);
   if (*batch < 0 && !s->is_single) return refuse_model(s, "the number of rows must be a run-time size, or 1");
   if (*time < 0) return refuse_model(s, "the length of the rows must be a run-time size");
   if (!size_is_const(graph->outputs.items[s->output].node->dims[2], &s->vocab))
@@ -140,7 +140,7 @@ static bool take_input(Scorer *s, const Graph *graph, const EvalInputs *inputs, 
     bool is_exact = !node || size_symbol_of(node->dims[axis]) == batch;
     if (input.of_batch[axis]) is_given &= take_batch(s, input.name, input.tensor.dims[axis], is_exact);
   }
-  if (strcmp(input.name, s->grows) == 0) s->prompt = &inputs->tensors[i];
+  if (strcmp(input.name, s->decoder_input) == 0) s->prompt = &inputs->tensors[i];
   else if (s->lengths && strcmp(input.name, s->lengths) == 0) s->prompt_lengths = &inputs->tensors[i];
   else vec_push(s->arena, &s->inputs, input);
   return is_given;
@@ -160,10 +160,10 @@ static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs,
   if (s->prompt)
     diag_error_at(s->diag, "run", DIAG_INPUT_SHAPE,
                   "input \"%s\" must have a length for each of the %lld rows of \"%s\"", s->lengths,
-                  (long long)s->prompt->dims[0], s->grows);
+                  (long long)s->prompt->dims[0], s->decoder_input);
   else
     diag_error_at(s->diag, "run", DIAG_INPUT_MISSING, "input \"%s\" is not given, only its lengths",
-                  s->grows);
+                  s->decoder_input);
   return false;
 }
 
@@ -171,13 +171,13 @@ static bool take_inputs(Scorer *s, const Graph *graph, const EvalInputs *inputs,
  * their number. */
 Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const EvalInputs *inputs) {
   Scorer *s = ARENA_NEW(settings->compile.arena, Scorer);
-  const Node *grows = find_input(graph, graph->generate_input);
+  const Node *decoder_input = find_input(graph, graph->generate_input);
   int32_t batch, time;
   s->arena = settings->compile.arena;
   s->diag = settings->compile.diag;
-  s->grows = graph->generate_input;
+  s->decoder_input = graph->generate_input;
   s->is_decoder = graph->inputs.n == 1;
-  if (!read_model(s, graph, grows, &batch, &time) || !take_inputs(s, graph, inputs, batch)) return NULL;
+  if (!read_model(s, graph, decoder_input, &batch, &time) || !take_inputs(s, graph, inputs, batch)) return NULL;
   s->gives_logsumexp = !settings->library && s->n_outputs == 2;
   s->scratch = arena_create();
   return s;
@@ -202,7 +202,7 @@ void scorer_destroy(Scorer *scorer) {
 
 typedef struct Call {
   Scorer *scorer;
-  float *scores, *logsumexp; /* of its rows; logsumexp: NULL, not wanted */
+  float *logits, *logsumexp; /* of its rows; logsumexp: NULL, not wanted */
 } Call;
 
 /* If the rows are all items in their order, as in greedy search, the tensor that was given serves as it is. */
@@ -232,7 +232,7 @@ EvalInputs scorer_row_inputs(Scorer *s, const RowGroup *rows) {
     names[i] = s->inputs.items[i].name;
     tensors[i] = gather(s, &s->inputs.items[i], rows);
   }
-  names[n] = s->grows;
+  names[n] = s->decoder_input;
   tensors[n++] = group_tokens(s->scratch, rows, 0);
   if (s->lengths) {
     names[n] = s->lengths;
@@ -243,20 +243,20 @@ EvalInputs scorer_row_inputs(Scorer *s, const RowGroup *rows) {
 
 /* Copies the logits of the last position of each row. Where the model gives a position for each token of a ragged
  * batch, the last one is that of the row's own length; a model that reduces over time gives a single position. */
-static bool take_scores(const Call *call, const RowGroup *rows, const Tensor *outputs) {
+static bool take_logits(const Call *call, const RowGroup *rows, const Tensor *outputs) {
   Scorer *s = call->scorer;
   const Tensor *output = &outputs[s->output], *sums = &outputs[s->n_outputs - 1];
   if (output->dims[0] != rows->n || output->dims[1] < 1 || output->dims[2] != s->vocab) {
     StrBuf shape = strbuf_new(s->arena);
     print_dims(&shape, output->dims, output->rank);
-    return refuse_model(s, arena_printf(s->arena, "the scores of %lld rows have the shape %s",
+    return refuse_model(s, arena_printf(s->arena, "the logits of %lld rows have the shape %s",
                                         (long long)rows->n, shape.text));
   }
   for (int64_t i = 0; i < rows->n; i++) {
     int64_t number = rows->numbers[i], length = rows->call->lengths[number];
     int64_t last = s->lengths && output->dims[1] == rows->longest ? length - 1 : output->dims[1] - 1;
-    memcpy(call->scores + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
-           (size_t)s->vocab * sizeof *call->scores);
+    memcpy(call->logits + number * s->vocab, (const float *)output->data + (i * output->dims[1] + last) * s->vocab,
+           (size_t)s->vocab * sizeof *call->logits);
     if (call->logsumexp) call->logsumexp[number] = ((const float *)sums->data)[i * output->dims[1] + last];
   }
   return true;
@@ -268,7 +268,7 @@ static bool run(void *context, const RowGroup *rows) {
   Scorer *s = call->scorer;
   EvalInputs inputs = scorer_row_inputs(s, rows);
   Tensor *outputs = ARENA_ARRAY(s->scratch, Tensor, s->n_outputs);
-  return engine_run(s->engine, s->scratch, &inputs, outputs) && take_scores(call, rows, outputs);
+  return engine_run(s->engine, s->scratch, &inputs, outputs) && take_logits(call, rows, outputs);
 }
 
 // ---- a call ----
@@ -284,9 +284,9 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
 }
 
 /* The message is in the diag already; the runtime only has to learn that it must stop. */
-static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *logsumexp,
+static tfm_status logits_of(void *context, const tfm_step_rows *rows, float *logits, float *logsumexp,
                             tfm_error *error) {
-  Call call = {context, scores, logsumexp};
+  Call call = {context, logits, logsumexp};
   arena_reset(call.scorer->scratch);
   if (row_groups_run(call.scorer->scratch, rows, &(RowGrouping){&call, fits, run})) return TFM_OK;
   *error = (tfm_error){.status = TFM_E_INPUT};
@@ -295,5 +295,5 @@ static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *sco
 
 tfm_generate_model scorer_model(Scorer *scorer) {
   return (tfm_generate_model){
-      .vocab = scorer->vocab, .user = scorer, .logits = scores_of, .gives_logsumexp = scorer->gives_logsumexp};
+      .vocab = scorer->vocab, .user = scorer, .logits = logits_of, .gives_logsumexp = scorer->gives_logsumexp};
 }

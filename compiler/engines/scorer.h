@@ -44,7 +44,7 @@ Tensor group_tokens(Arena *arena, const RowGroup *group, int64_t past);
 
 // ---- the scorer ----
 
-typedef struct ScorerInput { /* an input that does not grow, or the lengths of a ragged size */
+typedef struct ScorerInput { /* an input other than the decoder input, or the lengths of a ragged size */
   const char *name;
   Tensor tensor;
   bool of_batch[MAX_RANK]; /* the axis holds the items, each `dims / batch` long */
@@ -55,7 +55,7 @@ typedef struct Scorer {
   Diag *diag;
   Engine *engine;
   Arena *scratch; /* of one call */
-  const char *grows, *lengths; /* the input that grows; "time.lengths" if its size is ragged */
+  const char *decoder_input, *lengths; /* their names; "time.lengths" if its size is ragged */
   size_t n_outputs, output;
   bool gives_logsumexp; /* the last output is the logsumexp of the logits */
   int64_t batch; /* items */
@@ -71,7 +71,7 @@ Scorer *scorer_new(const EngineSettings *settings, const Graph *graph, const Eva
 /* The functions for the runtime. The caller sets scorer->engine first. After an error the message is in the diag of
  * the settings. */
 tfm_generate_model scorer_model(Scorer *scorer);
-EvalInputs scorer_inputs(const Scorer *scorer); /* those that do not grow, of all items */
+EvalInputs scorer_inputs(const Scorer *scorer); /* those other than the decoder input, of all items */
 /* scorer_row_inputs: all inputs of a run of some rows, in scorer->scratch. scorer_fits: whether the model takes two
  * rows in one run. */
 EvalInputs scorer_row_inputs(Scorer *scorer, const RowGroup *rows);

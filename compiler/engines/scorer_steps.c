@@ -27,8 +27,8 @@ struct StepScorer {
   bool is_single;
   StepInput *inputs;  /* of the step, in their order */
   uint32_t n_caches, n_sizes;
-  EvalSize *sizes;    /* of the source; room for those of the step behind them */
-  Tensor *sources;    /* by number, all items */
+  EvalSize *sizes;    /* of the encoder; room for those of the step behind them */
+  Tensor *encoded;    /* by number, all items */
   Row *rows;
   int64_t n_rows;
   Arena *kept, *next; /* what the rows of the call before keep; of this one */
@@ -55,29 +55,29 @@ static void read_step(StepScorer *s) {
 
 /* The sizes of the encoder by their names, as far as its inputs tell them; the evaluation of a step needs them, since
  * no input of a step has them. The size of the batch is the step's own. */
-static void read_sizes(StepScorer *s, const Graph *source, const EvalInputs *given) {
+static void read_sizes(StepScorer *s, const Graph *encoder, const EvalInputs *given) {
   s->sizes = ARENA_ARRAY(s->arena, EvalSize, SIZE_MAX_SYMBOLS + 4);
   int32_t batch = s->step->size_roles[ROLE_ROWS];
   const char *rows = batch >= 0 ? s->step->sizes->symbols[batch] : "";
   bool is_known[SIZE_MAX_SYMBOLS] = {false};
-  for (size_t i = 0; i < source->inputs.n; i++)
+  for (size_t i = 0; i < encoder->inputs.n; i++)
     for (uint32_t j = 0; j < given->n; j++)
       for (uint32_t axis = 0; axis < given->tensors[j].rank; axis++) {
-        if (strcmp(given->names[j], source->inputs.items[i]->attr.name) != 0) continue;
-        int32_t symbol = size_symbol_of(source->inputs.items[i]->dims[axis]);
-        if (symbol < 0 || is_known[symbol] || !strcmp(source->sizes->symbols[symbol], rows)) continue;
+        if (strcmp(given->names[j], encoder->inputs.items[i]->attr.name) != 0) continue;
+        int32_t symbol = size_symbol_of(encoder->inputs.items[i]->dims[axis]);
+        if (symbol < 0 || is_known[symbol] || !strcmp(encoder->sizes->symbols[symbol], rows)) continue;
         is_known[symbol] = true;
-        s->sizes[s->n_sizes++] = (EvalSize){source->sizes->symbols[symbol], given->tensors[j].dims[axis]};
+        s->sizes[s->n_sizes++] = (EvalSize){encoder->sizes->symbols[symbol], given->tensors[j].dims[axis]};
       }
 }
 
 /* The encoder runs once for all items; steps gather from its outputs. */
-static bool run_source(StepScorer *s, const Scorer *scorer, Graph *source) {
+static bool run_encoder(StepScorer *s, const Scorer *scorer, Graph *encoder) {
   const EvalInputs given = scorer_inputs(scorer);
-  s->sources = ARENA_ARRAY(s->arena, Tensor, source->outputs.n);
-  if (!graph_eval(s->arena, s->diag, source, weight_source_get, s->weights, &given, s->sources))
+  s->encoded = ARENA_ARRAY(s->arena, Tensor, encoder->outputs.n);
+  if (!graph_eval(s->arena, s->diag, encoder, weight_source_get, s->weights, &given, s->encoded))
     return false;
-  read_sizes(s, source, &given);
+  read_sizes(s, encoder, &given);
   return true;
 }
 
@@ -96,7 +96,7 @@ StepScorer *step_scorer_new(const Scorer *scorer, const Incremental *parts, Weig
                     .n_caches = parts->n_caches};
   s->sizes = ARENA_ARRAY(arena, EvalSize, 4);
   read_step(s);
-  if (parts->encoder && !run_source(s, scorer, parts->encoder)) return NULL;
+  if (parts->encoder && !run_encoder(s, scorer, parts->encoder)) return NULL;
   s->kept = arena_create();
   s->next = arena_create();
   s->scratch = arena_create();
@@ -115,7 +115,7 @@ void step_scorer_destroy(StepScorer *s) {
 typedef struct Call { /* of the decoding loop */
   StepScorer *scorer;
   Row *rows;
-  float *scores, *logsumexp; /* logsumexp: NULL, not wanted */
+  float *logits, *logsumexp; /* logsumexp: NULL, not wanted */
 } Call;
 
 /* The row of the call before that this one continues. A parent that is not there, or is not shorter, means that the
@@ -136,8 +136,8 @@ static int64_t group_past(const StepScorer *s, const RowGroup *group) {
   return past_of(s, group->call, group->numbers[0]);
 }
 
-static Tensor gather_source(StepScorer *s, const RowGroup *group, const StepInput *input) {
-  const Tensor *whole = &s->sources[input->role.number];
+static Tensor gather_encoded(StepScorer *s, const RowGroup *group, const StepInput *input) {
+  const Tensor *whole = &s->encoded[input->role.number];
   return input->batch_axis < 0 ? *whole
                                : parts_gather(s->scratch, whole, s->items, (uint32_t)input->batch_axis, group);
 }
@@ -175,7 +175,7 @@ static EvalInputs make_inputs(StepScorer *s, const RowGroup *group) {
   for (uint32_t i = 0; i < n; i++) {
     names[i] = s->step->inputs.items[i]->attr.name;
     if (s->inputs[i].role.kind == ROLE_CACHE) tensors[i] = gather_cache(s, group, i);
-    else if (s->inputs[i].role.kind == ROLE_ENCODED) tensors[i] = gather_source(s, group, &s->inputs[i]);
+    else if (s->inputs[i].role.kind == ROLE_ENCODED) tensors[i] = gather_encoded(s, group, &s->inputs[i]);
     else tensors[i] = group_tokens(s->scratch, group, group_past(s, group));
   }
   return (EvalInputs){names, tensors, n};
@@ -214,8 +214,8 @@ static bool run(void *context, const RowGroup *group) {
   if (!graph_eval_with(s->scratch, s->diag, s->step, weight_source_get, s->weights, &inputs, &options, outputs))
     return false;
   for (int64_t i = 0; i < group->n; i++) {
-    memcpy(call->scores + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,
-           (size_t)s->vocab * sizeof *call->scores);
+    memcpy(call->logits + group->numbers[i] * s->vocab, (const float *)outputs[0].data + i * s->vocab,
+           (size_t)s->vocab * sizeof *call->logits);
     if (call->logsumexp) call->logsumexp[group->numbers[i]] = ((const float *)outputs[1].data)[i];
   }
   keep_caches(call, group, outputs);
@@ -228,12 +228,12 @@ static bool fits(const void *context, const tfm_step_rows *rows, int64_t a, int6
   return !s->is_single && rows->lengths[a] == rows->lengths[b] && past_of(s, rows, a) == past_of(s, rows, b);
 }
 
-static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *scores, float *logsumexp,
+static tfm_status logits_of(void *context, const tfm_step_rows *rows, float *logits, float *logsumexp,
                             tfm_error *error) {
   StepScorer *s = context;
   arena_reset(s->scratch);
   arena_reset(s->next);
-  Call call = {s, ARENA_ARRAY(s->next, Row, rows->n), scores, logsumexp};
+  Call call = {s, ARENA_ARRAY(s->next, Row, rows->n), logits, logsumexp};
   if (!row_groups_run(s->scratch, rows, &(RowGrouping){&call, fits, run})) {
     *error = (tfm_error){.status = TFM_E_INPUT};
     return TFM_E_INPUT;
@@ -247,5 +247,5 @@ static tfm_status scores_of(void *context, const tfm_step_rows *rows, float *sco
 }
 
 tfm_generate_model step_scorer_model(StepScorer *scorer) {
-  return (tfm_generate_model){.vocab = scorer->vocab, .user = scorer, .logits = scores_of, .gives_logsumexp = 1};
+  return (tfm_generate_model){.vocab = scorer->vocab, .user = scorer, .logits = logits_of, .gives_logsumexp = 1};
 }

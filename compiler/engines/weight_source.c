@@ -60,7 +60,7 @@ static bool check_request(const WeightSource *source, const WeightRequest *reque
   else if (request->path && is_packed_file(source->arena, request->path))
     diag_error_at(
         source->diag, request->path, DIAG_LIBRARY,
-        "packed weights are for running a compiled library; here the file that they were made from is wanted");
+        "packed weights only serve a compiled library; give the file that they were made from");
   return !diag_has_errors(source->diag);
 }
 

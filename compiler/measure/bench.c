@@ -85,7 +85,7 @@ void bench_text(StrBuf *out, const Bench *bench) {
                   bench->work.weight_bytes * 1e-6, bench->work.weight_bytes / median * 1e-9,
                   100 * bench->work.weight_bytes / median / most.bytes, most.bytes * 1e-9);
   if (bench->least_possible > 0)
-    strbuf_printf(out, "at best %.3f ms, step by step limited by one of the two: %.0f %% of that speed\n",
+    strbuf_printf(out, "at best %.3f ms, each step bound by one of the two: %.0f %% of that speed\n",
                   bench->least_possible * 1e3, 100 * bench->least_possible / median);
 }
 

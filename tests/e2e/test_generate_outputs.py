@@ -186,7 +186,7 @@ class Outputs:
         source = source.replace("head = ", "table = Embedding(8, d)\n  head = ")
         self.assertEqual(len(self.rows(source, {"ids": PROMPTS}, "--max-length=9", "--eos-token-id=[]")[0]), 9)
         self.refused(source, {"ids": PROMPTS}, "--max-length=9", "--eos-token-id=[]", "--return-output=hidden",
-                     "-o", "hidden=@" + self.path("h.npy"), says=("9 positions, but the table has 8", "the run on what was written"))
+                     "-o", "hidden=@" + self.path("h.npy"), says=("9 positions, but the table has 8", "the run on the finished rows"))
         self.assertFalse(os.path.exists(self.path("h.npy")))
 
 

@@ -66,7 +66,7 @@ static bool choose_files(Compilation *c) {
   Arena *arena = session->arena;
   c->output = option_text(&session->options, OPTION_OUTPUT, NULL);
   if (!c->output) {
-    option_error(&session->diag, OPTION_OUTPUT, "say where the library goes: -o libNAME.so");
+    option_error(&session->diag, OPTION_OUTPUT, "missing: name the library with -o libNAME.so");
     return false;
   }
   const char *weights = option_text(&session->options, OPTION_WEIGHTS, NULL);
@@ -75,7 +75,7 @@ static bool choose_files(Compilation *c) {
   bool embed = option_given(&session->options, OPTION_EMBED_WEIGHTS);
   if (weights && !embed) c->weights_path = file_beside(arena, c->output, ".tfmw");
   if (embed && !weights) {
-    option_error(&session->diag, OPTION_EMBED_WEIGHTS, "there are no weights without --weights");
+    option_error(&session->diag, OPTION_EMBED_WEIGHTS, "needs --weights");
     return false;
   }
   const char *written[] = {c->output, c->header, c->weights_path};
@@ -208,7 +208,7 @@ void command_pack(Session *session) {
   const char *file = session->options.files.items[0], *given = option_text(&session->options, OPTION_WEIGHTS, NULL);
   const char *path = option_text(&session->options, OPTION_OUTPUT, file_beside(session->arena, file, ".tfmw"));
   if (!given) {
-    option_error(&session->diag, OPTION_WEIGHTS, "say which weights are to be packed");
+    option_error(&session->diag, OPTION_WEIGHTS, "missing: name the file with the weights to pack");
     return;
   }
   if (!session_check_output(session, path, (const char *[]){file, given}, 2)) return;

@@ -103,7 +103,8 @@ static bool make_prompts(Generation *g, int64_t start) {
   }
   if (start == TFM_NO_TOKEN) {
     diag_error_at(&session->diag, "generate", DIAG_INPUT_MISSING,
-                  "nothing to begin with: give the input \"%s\", or set `bos` (decoder_start_token_id)", scorer->grows);
+                  "there is nothing to begin with: give the input \"%s\", or set `bos` (decoder_start_token_id)",
+                  scorer->decoder_input);
     return false;
   }
   if (start < 0 || start > INT32_MAX) {
@@ -146,10 +147,10 @@ static tfm_status write_first_step(Generation *g, const tfm_generate_model *mode
 static void note_tokens(Generation *g) {
   Diag *diag = &g->session->diag;
   const DiagMessage *newest = &diag->messages.items[diag->messages.n - 1];
-  const char *named = arena_printf(g->session->arena, "\"%s\"[", g->scorer->grows);
+  const char *named = arena_printf(g->session->arena, "\"%s\"[", g->scorer->decoder_input);
   if (newest->code == DIAG_INPUT_VALUE && strstr(newest->text, named))
     diag_note(diag, NO_SPAN, "in generation \"%s\" is what a row begins with, then the tokens that were chosen for it",
-              g->scorer->grows);
+              g->scorer->decoder_input);
 }
 
 /* Errors of the model were reported when they were met; those of the loop are reported here. */

@@ -271,7 +271,7 @@ static void report_first_difference(Session *session, Graph *graph, WeightSource
 static void verify_reference(const Verification *v) {
   if (v->weights->is_packed) {
     option_error(&v->session->diag, OPTION_WEIGHTS,
-                 "the reference interpreter wants the file that the library's weights were made from");
+                 "the reference interpreter needs the file that the library's weights were made from");
     return;
   }
   const Tensor *wanted = compute(v, &engine_reference);
