@@ -158,7 +158,7 @@ class Outputs:
     def test_names_that_are_refused(self):
         self.refused(MASKED, SOURCE, "--return-output=weigths", code=2, says='no output "weigths"; it has logits, weights')
         self.refused(MASKED, SOURCE, "--return-output=weights", "--return-output=weights", code=2, says='"weights" is named twice')
-        self.refused(MASKED, SOURCE, "--return-output=weights", "--first-step-probabilities", code=2, says="excludes")
+        self.refused(MASKED, SOURCE, "--return-output=weights", "--first-step-probabilities", code=2, says="cannot be used with --first-step-probabilities")
         self.refused(MASKED, SOURCE, "-o", "weights=@" + self.path("w.npy"), code=2, says="--return-output=weights adds it")
         for name in ("sequences", "scores", "token_scores"):
             self.refused(returning(name + " = hidden"), None, "--return-output=" + name, code=2, says="another name")
