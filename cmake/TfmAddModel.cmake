@@ -1,9 +1,10 @@
 # tfm_add_model(NAME file.tfm [WEIGHTS w.safetensors] [EMBED_WEIGHTS] [MODEL name] [WEIGHTS_PREFIX text]
 #               [MARCH set ...] [DEFINE name=value ...] [DEPENDS file ...])
 #
-# A library target NAME: the model compiled as libNAME.so, with NAME.h on the include path of whoever links it and, with
-# WEIGHTS, NAME.tfmw beside the library; the property TFM_WEIGHTS_FILE of NAME is its path. DEPENDS: files that file.tfm
-# includes.
+# Makes a library target NAME: the model compiled to libNAME.so. Targets that link it find NAME.h on their include path.
+# With WEIGHTS, NAME.tfmw is written beside the library, and the property TFM_WEIGHTS_FILE of NAME is its path; with
+# EMBED_WEIGHTS the weights are inside the library instead. DEPENDS names files that file.tfm includes, since CMake
+# cannot see them. Unknown arguments, and EMBED_WEIGHTS without WEIGHTS, are errors.
 function(tfm_add_model name file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "EMBED_WEIGHTS" "WEIGHTS;MODEL;WEIGHTS_PREFIX" "MARCH;DEFINE;DEPENDS")
   if(arg_UNPARSED_ARGUMENTS)

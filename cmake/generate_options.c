@@ -1,5 +1,5 @@
-/* Preprocessed by cmake/generated.cmake, never compiled: the members of tfm_generate_options, a line each, in front of
- * them what their comments are made of. */
+/* The members of tfm_generate_options, one a line, each after the texts that its comment is made of. This file is
+ * preprocessed by cmake/generated.cmake and never compiled; the @ are marks for the regular expressions there. */
 #define MEMBER_count(member) int64_t member;
 #define MEMBER_real(member) double member;
 #define MEMBER_flag(member) int32_t member;

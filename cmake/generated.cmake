@@ -17,7 +17,7 @@ function(tfm_parser target)
   target_include_directories(${target} PRIVATE ${dir} ${CMAKE_SOURCE_DIR}/compiler/parse)
 endfunction()
 
-# `symbol` and `symbol`_size, in a C file made from `file`.
+# tfm_embed: adds to the target a C file, made from `file`, that defines the array `symbol` and its `symbol`_size.
 function(tfm_embed target file symbol)
   if(NOT EXISTS ${file})
     return()
@@ -29,7 +29,8 @@ function(tfm_embed target file symbol)
   target_sources(${target} PRIVATE ${out})
 endfunction()
 
-# `symbol` and `symbol`_end around the bytes of a file that another target makes.
+# tfm_incbin: like tfm_embed for a large file that the target `maker` makes: the assembler reads it, and `symbol` and
+# `symbol`_end stand around its bytes. A C array of that size would be slow to compile.
 function(tfm_incbin target maker file symbol)
   set(out ${CMAKE_BINARY_DIR}/generated/${symbol}.c)
   file(CONFIGURE OUTPUT ${out} @ONLY CONTENT "__asm__(\".section .rodata\\n.balign 16\\n.global ${symbol}\\n${symbol}:\\n\"
@@ -41,7 +42,8 @@ typedef int ${symbol}_is_in_the_section_above;
   add_dependencies(${target} ${maker})
 endfunction()
 
-# `code_identity`, the same exactly for compilers that generate the same code for the same kernels.
+# tfm_code_identity: defines `code_identity`, which is equal for compilers that generate equal code for equal kernels:
+# a hash of the sources that decide it. It is part of the key of the cache of compiled code.
 function(tfm_code_identity target)
   foreach(folder base target graph plan codegen kernels)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
@@ -56,12 +58,15 @@ function(tfm_code_identity target)
   target_sources(${target} PRIVATE ${out})
 endfunction()
 
-# generated/include/tfm/generate_types.h: tfm_generate_options has a member for each row of generate_options.def.
+# tfm_generate_types: writes generated/include/tfm/generate_types.h, where tfm_generate_options has a member for each
+# row of generate_options.def. The rows are expanded by the preprocessor and then trimmed, so the header that users read has
+# plain members with comments.
 function(tfm_generate_types)
   set(folder ${CMAKE_SOURCE_DIR}/runtime/include/tfm)
   set(rows ${CMAKE_SOURCE_DIR}/cmake/generate_options.c)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/generate_options.def ${rows})
-  execute_process(COMMAND ${CMAKE_C_COMPILER} -E -P -I ${folder} ${rows} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -E -P -I ${folder} ${rows} OUTPUT_VARIABLE text
+    COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX REPLACE "\" +\"" "" text "${text}") # a text of several pieces
   string(REGEX REPLACE "@[^@]*@[^@]*@ *@" "" text "${text}") # no member
   string(REGEX REPLACE "@ \"([^@]*)\" @ \"\" @" "@ \"\" @ \"\\1\" @" text "${text}")

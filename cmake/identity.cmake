@@ -1,5 +1,6 @@
-# cmake -DOUT=file.c -DROOT=folder -DVERSION=text "-DFILES=a;b" -P identity.cmake: what says which code a compiler
-# generates: its version and a hash of the sources that decide it, as the C string code_identity.
+# usage: cmake -DOUT=file.c -DROOT=folder -DVERSION=text "-DFILES=a;b" -P identity.cmake
+# Writes the C string code_identity: the version, and a hash over the names and contents of the files that decide which
+# code the compiler generates. Names are relative to ROOT, so the string does not depend on where the sources lie.
 set(all "")
 foreach(file IN LISTS FILES)
   file(SHA256 ${file} hash)

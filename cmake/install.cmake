@@ -1,4 +1,5 @@
-# What `make install` installs. Nothing in it knows where it lies: the whole may be moved.
+# What `make install` installs: the command, libtfm, headers, and what CMake and pkg-config need to find them. All paths
+# are relative to the file that names them, so an installed tree may be moved.
 foreach(form man bash zsh)
   set(file ${CMAKE_BINARY_DIR}/generated/tfmc.${form})
   add_custom_command(OUTPUT ${file} COMMAND tfmc document ${form} > ${file} DEPENDS tfmc VERBATIM)
@@ -16,7 +17,8 @@ set(generated ${CMAKE_BINARY_DIR}/generated)
 configure_file(${CMAKE_SOURCE_DIR}/cmake/tfm.pc.in ${generated}/tfm.pc @ONLY)
 configure_file(${CMAKE_SOURCE_DIR}/cmake/TfmConfig.cmake.in ${generated}/TfmConfig.cmake @ONLY)
 include(CMakePackageConfigHelpers)
-write_basic_package_version_file(${generated}/TfmConfigVersion.cmake VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${generated}/TfmConfigVersion.cmake VERSION ${PROJECT_VERSION}
+  COMPATIBILITY SameMinorVersion)
 
 install(TARGETS tfmc RUNTIME)
 install(TARGETS tfm_shared LIBRARY)

@@ -1,5 +1,5 @@
-# libtfm: models compiled while a program runs. It has no LLVM in it: code is made by tfmc in a child process, or by
-# tfm-worker.so, which is loaded only for callers that want no child. Both are found from where libtfm lies.
+# libtfm: models compiled while a program runs. It contains no LLVM: code is made by tfmc in a child process or by
+# tfm-worker.so, which is loaded only for callers that want no child. Both are found relative to libtfm itself.
 include(GNUInstallDirs)
 set(tfm_worker_folder ${CMAKE_INSTALL_LIBDIR}/tfm)
 file(RELATIVE_PATH tfm_command_from_library /${CMAKE_INSTALL_LIBDIR} /${CMAKE_INSTALL_BINDIR}/tfmc)

@@ -13,7 +13,8 @@ target_compile_definitions(tfm_options INTERFACE _POSIX_C_SOURCE=200809L)
 target_compile_options(tfm_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wformat=2 -Wvla -Wstrict-prototypes
   -fno-strict-aliasing -fvisibility=hidden)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  # Depends on what was inlined: false alarms at -O2 and -O3. clang's analysis, which knows no levels, stays on.
+  # The result of this warning depends on what was inlined, with false alarms at -O2 and -O3. The analysis of clang,
+  # which does not depend on the level, stays on.
   target_compile_options(tfm_options INTERFACE -Wno-maybe-uninitialized)
 endif()
 if(TFM_WERROR)

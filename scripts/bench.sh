@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: bench.sh TFMC [option of bench-measure ...]
-# What the machine can do, and what kernels and models reach of it: a table, and build/bench.json. Then all-MiniLM-L6-v2 with
-# its weights (random ones if they cannot be downloaded), for one sentence and for batches; then, where PyTorch is
-# installed, the encoder of BERT beside it. bench/README.md says how to read all this.
+# Measures what the machine can do and how much of it kernels and models reach: a table, and build/bench.json. Then it
+# measures all-MiniLM-L6-v2 with its weights (random ones if they cannot be downloaded), for one sentence and for
+# batches and, where PyTorch is installed, the encoder of BERT against it. bench/README.md says how to read the results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tfmc=$1

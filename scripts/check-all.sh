@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # usage: check-all.sh
-# What `make check` leaves out because it takes long: another compiler's warnings, sanitizers, fuzzing (TFM_FUZZ_SECONDS
-# for each target, 600), faults of the disk, kills, more random programs. The last line is `N passed, N failed`.
+# Runs what `make check` leaves out because it takes long: the warnings of another compiler, sanitizers, fuzzing
+# (TFM_FUZZ_SECONDS seconds for each target, 600 by default), faults of the disk, kills, more random programs. The last
+# line is `N passed, N failed`; the exit code is 0 if none failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-dependencies.sh all || exit 1
-export TFM_CACHE_DIR= # tests compile anew
+export TFM_CACHE_DIR= # no cache of compiled code: tests must compile anew
 passed=0 failed=0
 
+# stage NAME COMMAND...: runs and counts one stage. Exit code 77 says that it cannot be run here.
 stage() {
   local name=$1
   shift
@@ -31,13 +33,13 @@ preset() {
 tests_of() { ctest --test-dir "build/$1" --output-on-failure -j "$(nproc)" | grep -vE 'Passed|Start '; }
 
 sanitized_goldens() {
-  GOLDEN_WEIGHTS=build/weights ASAN_OPTIONS=detect_leaks=1 build/venv/bin/python tests/goldens/check.py build/asan/tfmc \
-    tests/goldens "$@" | tail -n 5
+  GOLDEN_WEIGHTS=build/weights ASAN_OPTIONS=detect_leaks=1 build/venv/bin/python tests/goldens/check.py \
+    build/asan/tfmc tests/goldens "$@" | tail -n 5
 }
 
 threaded_goldens() {
-  build/venv/bin/python tests/goldens/check.py build/tsan/tfmc tests/goldens/{encoder-long,hf-bert,hf-llama,model-translator} \
-    --option=--threads=4 | tail -n 5
+  build/venv/bin/python tests/goldens/check.py build/tsan/tfmc \
+    tests/goldens/{encoder-long,hf-bert,hf-llama,model-translator} --option=--threads=4 | tail -n 5
 }
 
 threaded_generation() {
@@ -60,16 +62,17 @@ else
   stage "build with the thread sanitizer" false
 fi
 for option in -march=x86-64-v3 -march=x86-64 --engine=reference --recompute; do
-  stage "golden cases of generation, $option" build/venv/bin/python tests/goldens/check.py build/release/tfmc tests/goldens tests/cases \
-    --generate "--option=$option"
+  stage "golden cases of generation, $option" build/venv/bin/python tests/goldens/check.py build/release/tfmc \
+    tests/goldens tests/cases --generate "--option=$option"
 done
-stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 --count 20000
+stage "random decoding" build/venv/bin/python tests/differential/decoding.py build/release/libtfm.so --first 1000 \
+  --count 20000
 threads_of_libraries() { python3 tests/e2e/test_library_threads.py build/release/tfmc . "$@"; }
 stage "sixteen threads on four libraries, thread sanitizer" threads_of_libraries --alone=200 --sanitize=thread
 stage "the same, addresses and undefined behaviour" threads_of_libraries --alone=2000 --sanitize=address --sanitize=undefined
 stage "the same, and a million runs of each alone" threads_of_libraries --alone=1000000
 writing() { python3 tests/e2e/test_library_writing.py build/release/tfmc . "$@"; }
-stage "libraries that write, thread sanitizer" writing --runs=100 --sanitize=thread
+stage "generative libraries, thread sanitizer" writing --runs=100 --sanitize=thread
 stage "the same, addresses and undefined behaviour" writing --runs=100 --sanitize=address --sanitize=undefined
 if cmake --build build/release --target libtfm_limits >/dev/null; then
   stage "a thousand models compiled, run and freed" env TFM_TEST_CYCLES=1000 TFM_COMPILER=build/release/tfmc \
@@ -83,8 +86,8 @@ else stage "bench-compare" false; fi
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400
 for engine in native reference library; do
-  stage "random models that write, $engine" build/venv/bin/python tests/differential/causal.py build/release/tfmc --first 1000 \
-    --count 500 --engine "$engine"
+  stage "random generative models, $engine" build/venv/bin/python tests/differential/causal.py build/release/tfmc \
+    --first 1000 --count 500 --engine "$engine"
 done
 random_decoding_bits() {
   rm -rf build/causal

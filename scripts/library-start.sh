@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: library-start.sh TFMC
-# How long the MiniLM library takes from nothing to its first result (16 tokens), and how large it is. The files are in the
-# page cache: the library was just written. Wants build/weights (scripts/fetch-weights.sh).
+# Measures how long the MiniLM library takes from the start of a process to its first result (16 tokens), and how large
+# its files are. They are in the page cache, since they were just written. Needs build/weights (fetch-weights.sh).
 set -euo pipefail
 tfmc=$(realpath "$1")
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes build/venv, a Python with what tests and examples use, unless it is there. Ends with 1 if it cannot be made
-# (no network): then what needs it is not run.
+# Makes build/venv, a Python with the packages that tests and examples use, unless it exists. Ends with 1 if it cannot
+# be made (no network); callers then leave out what needs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=build/venv

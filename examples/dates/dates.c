@@ -1,6 +1,7 @@
-/* Translates written dates, one a line of standard input, to ISO dates. usage: dates [WEIGHTS], else dates.tfmw.
+/* Translates written dates to ISO dates. usage: dates [WEIGHTS] (dates.tfmw if none are given)
  *
- * A line without a date gives some date all the same; a line that cannot be read gives an empty line and a message. */
+ * In: dates on standard input, one a line. Out: an ISO date for each. A line without a date gives some date all the
+ * same, since the model knows nothing else; a line that cannot be read gives an empty line and a message. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "dates.h"
 #include "vocabulary.h"
 
-/* The ids of a line; their number, or 0 after a message. */
+/* Reads the ids of a line; returns how many there are, or 0 after a message. */
 static int read_ids(const char *line, int number, int32_t ids[LONGEST]) {
   int n = 0;
   const char *fault = NULL;
@@ -25,7 +26,7 @@ static int read_ids(const char *line, int number, int32_t ids[LONGEST]) {
   return fault ? 0 : n;
 }
 
-/* Prints the likeliest date. */
+/* Prints the likeliest date: the first of the beams. */
 static tfm_status translate(dates_context *context, const int32_t *src, int n, tfm_error *error) {
   tfm_generate_options options;
   dates_generate_defaults(&options);

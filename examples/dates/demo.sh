@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: demo.sh TFMC
-# Builds the C program in build/dates and lets it translate samples.txt, or what is typed.
+# Builds the C program in build/dates, translates samples.txt with it and, on a terminal, what is typed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 echo "== tfmc compile, cc"

@@ -1,8 +1,8 @@
 /* Serves sentence embeddings. usage: embed WEIGHTS [KNOWN]
  *
- * In: lines of token ids on standard input. Out: for each its embedding, DIMENSION numbers; or, with a file KNOWN of such
- * lines, the numbers of its NEAREST lines and how near they are (cosine, 1 is the same). A line that is refused gives an
- * empty line and a message, and the next one is served. */
+ * In: lines of token ids on standard input. Out: for each line its embedding, DIMENSION numbers; or, with a file KNOWN
+ * of such lines, the numbers of its NEAREST lines and how near they are (the cosine; 1 is the same). A line that is
+ * refused gives an empty line and a message, and the next one is served. */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
 #include <errno.h>
@@ -19,7 +19,7 @@ typedef struct Known {
   size_t n, capacity;
 } Known;
 
-/* The ids of a line; their number, or 0 after a message. */
+/* Reads the ids of a line; returns how many there are, or 0 after a message. */
 static int read_ids(char *line, int32_t ids[MAX_TOKENS], tfm_error *error) {
   int n = 0;
   for (char *rest = line, *end;; rest = end) {
@@ -42,7 +42,7 @@ static int read_ids(char *line, int32_t ids[MAX_TOKENS], tfm_error *error) {
   return n;
 }
 
-/* The embedding of a line of ids; 0 after an error. */
+/* Computes the embedding of a line of ids; returns 0 after an error. */
 static int embed(mini_lm_context *context, char *line, float embedding[DIMENSION], tfm_error *error) {
   int32_t ids[MAX_TOKENS], real[MAX_TOKENS];
   int n = read_ids(line, ids, error);
@@ -54,7 +54,7 @@ static int embed(mini_lm_context *context, char *line, float embedding[DIMENSION
 
 // ---- searching ----
 
-/* Room for one embedding more; 0 after an error. */
+/* Makes room for one more embedding; returns 0 after an error. */
 static int grow(Known *known, tfm_error *error) {
   if (known->n < known->capacity) return 1;
   size_t capacity = known->capacity ? 2 * known->capacity : 64;
@@ -65,7 +65,7 @@ static int grow(Known *known, tfm_error *error) {
   return 1;
 }
 
-/* The embeddings of all lines of a file; 0 after an error. */
+/* Computes the embeddings of all lines of a file; returns 0 after an error. */
 static int read_known(mini_lm_context *context, const char *path, Known *known, tfm_error *error) {
   FILE *file = fopen(path, "r");
   if (!file) return snprintf(error->message, sizeof error->message, "%s: %s", path, strerror(errno)), 0;
@@ -126,7 +126,7 @@ static void serve(mini_lm_context *context, const Known *known) {
       putchar('\n');
     } else if (known->n) print_nearest(known, embedding);
     else print_embedding(embedding);
-    fflush(stdout); /* who asks through a pipe waits for the answer */
+    fflush(stdout); /* a program that asks through a pipe waits for the answer */
   }
   free(line);
 }

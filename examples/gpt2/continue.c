@@ -1,7 +1,7 @@
 /* Continues token ids with a compiled GPT-2. usage: continue WEIGHTS NEW_TOKENS
  *
  * In: lines of token ids on standard input. Out: the same lines with up to NEW_TOKENS more, chosen greedily. All lines
- * are one batch, each as long as it is: the weights are read once per token for all of them. */
+ * form one batch, each with its own length, so the weights are read once per token for all of them. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>
@@ -10,14 +10,14 @@
 
 #include "gpt2.h"
 
-typedef struct Prompts { /* what the model takes: rows side by side, the shorter ones filled up with anything */
+typedef struct Prompts { /* what the model takes: rows of one width, of which only `lengths` are read */
   int32_t *tokens;
   int64_t *lengths, n, width;
 } Prompts;
 
 static int failed(const char *what) { return fprintf(stderr, "continue: %s\n", what), 0; }
 
-/* The ids of a line, at most `room` of them into `ids`; how many there are, or -1. */
+/* Stores the ids of a line, at most `room` of them; returns how many there are, or -1 if the line is malformed. */
 static int64_t read_ids(const char *line, int32_t *ids, int64_t room) {
   int64_t n = 0;
   for (char *end; *(line += strspn(line, " \t\r\n")); line = end) {
@@ -30,7 +30,7 @@ static int64_t read_ids(const char *line, int32_t *ids, int64_t room) {
   return n;
 }
 
-/* All lines, the longest of which says how wide the rows are; 0 after a message. */
+/* Reads all lines; the longest decides how wide the rows are. Returns 0 after a message. */
 static int read_prompts(Prompts *prompts) {
   char **lines = NULL, *line = NULL;
   size_t room = 0;
