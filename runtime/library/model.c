@@ -154,9 +154,9 @@ static tfm_status read_header(char *page, uint64_t size, const char *path, tfm_w
   if (memcmp(header->magic, TFM_WEIGHTS_MAGIC, sizeof header->magic) != 0)
     return refuse(error, path, "this is no file of packed weights (.tfmw)");
   if (header->byte_order != TFM_WEIGHTS_BYTE_ORDER)
-    return refuse(error, path, "the weights were packed on a machine of the other byte order, or the file is damaged");
+    return refuse(error, path, "the file has the other byte order, or is damaged");
   if (header->version != TFM_WEIGHTS_VERSION)
-    return refuse(error, path, "the file has another version than this runtime reads, or is damaged");
+    return refuse(error, path, "the file has another version, or is damaged");
   memset(page + offsetof(tfm_weights_header, header), 0, sizeof header->header);
   if (!hash_is(page, TFM_WEIGHTS_HEADER_BYTES, header->header) || header->model[TFM_WEIGHTS_MODEL_BYTES - 1])
     return refuse(error, path, "the file's header is damaged");
