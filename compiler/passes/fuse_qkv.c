@@ -39,8 +39,8 @@ typedef struct Siblings {
   Pass *pass;
   VEC(Sibling) items;
   VEC(int32_t) firsts; /* of each group: its first sibling */
-  /* By the id of a linear: its sibling; -1: none. A layer that is applied n times gives 3 n siblings whose weights have n
-   * users each: looking one of them up must not take a walk over all. */
+  /* By the id of a linear: its sibling; -1: none. A layer that is applied n times gives 3 n siblings whose weights have
+   * n users each: looking one of them up must not take a walk over all. */
   int32_t *of_node;
 } Siblings;
 

@@ -3,8 +3,7 @@
 
 Measures the product code (compiler/ and runtime/) and holds the limits of CONTRIBUTING.md: how many .c files there are
 and how long they are, how long functions are, that every .c file has a head (its own, or its header's), how long lines
-are, and that files call each other in a circle only where the language itself recurs. --table prints the figures as
-the table of docs/testing.md. Includes are checked by check_layers.py, absolute sizes by check_sizes.py.
+are, and that files call each other in a circle only where the language itself recurs. --table prints the figures. Includes are checked by check_layers.py, absolute sizes by check_sizes.py.
 
 Functions are measured by Universal Ctags. Calls are found by name: file A calls file B where A uses a function that B defines
 and that a header which A includes declares. A function reached by a pointer alone is no call.
