@@ -1,9 +1,10 @@
 /* tfm/compile.h: models from source text, compiled while a program runs. C99 and C++; link with libtfm.
  *
- * In: a text or file in the language of models, its configuration and its weights. Out: a tfm_model, as if it came from a
- * library, for the functions of tfm/tfm.h. Code is made in a child process, the command tfmc: whatever goes wrong there,
- * running out of memory or a fault of the code generator included, this process gets a status. No compiler or linker of
- * the system is needed. Nothing is printed, and no signal handler, thread, open file or setting of the process remains. */
+ * In: a text or file in the language of models, its configuration and its weights. Out: a tfm_model, as if it came
+ * from a library, for the functions of tfm/tfm.h. Code is made in a child process, the command tfmc: whatever goes
+ * wrong there, running out of memory or a fault of the code generator included, this process gets a status. No compiler
+ * or linker of the system is needed. Nothing is printed, and no signal handler, thread, open file or setting of the
+ * process remains. */
 #ifndef TFM_COMPILE_H
 #define TFM_COMPILE_H
 
