@@ -124,7 +124,7 @@ class Options(Case):
         proc = self.tfmc(language(), None, config={"temprature": 2, "penalty_alpha": 0.6})
         self.assertEqual(proc.returncode, 0, proc.stderr)
         self.assertIn('did you mean "temperature"', proc.stderr)
-        self.assertIn('"penalty_alpha" is no option', proc.stderr)
+        self.assertIn('"penalty_alpha" is not an option', proc.stderr)
 
     def test_configs_that_are_none(self):
         self.refused(language(), None, config='{"num_beams": 2', says="config.json")
