@@ -206,7 +206,8 @@ static void *kept_in_place(const tfm_decoder *decoder, const Run *run, uint32_t 
   if (decoder->decoding->inputs[input].batch_axis == TFM_NONE) return (void *)group->kept[input];
   Parts parts = input_parts(decoder, run, input);
   if (!in_order || (parts.outer > 1 && run->info->rows < group->n)) return NULL;
-  return (void *)(group->kept[input] + place_of_item(decoder, run, 0) * parts.bytes);
+  const int64_t skipped = place_of_item(decoder, run, 0) * parts.bytes;
+  return (void *)(skipped ? group->kept[input] + skipped : group->kept[input]); /* a tensor without bytes is NULL */
 }
 
 /* Whether staging holds the parts of exactly these items from an earlier run: beams read the same source step after
@@ -230,6 +231,7 @@ static void gather_items(tfm_decoder *decoder, const Run *run) {
   for (uint32_t input = 0; input < decoding->step->n_inputs; input++) {
     if (!input_is_of_encoder(decoding, input) || decoding->inputs[input].batch_axis == TFM_NONE) continue;
     Parts parts = input_parts(decoder, run, input);
+    if (!parts.bytes) continue; /* a tensor without bytes is NULL */
     for (int64_t i = 0; i < run->info->rows; i++)
       decoder->parts[i] = group->kept[input] + place_of_item(decoder, run, i) * parts.bytes;
     gather(staging_of(decoder, run, input), &parts, run->info->rows, decoder->parts, group->n * parts.bytes);
