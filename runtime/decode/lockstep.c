@@ -170,7 +170,8 @@ static Parts input_parts(const tfm_decoder *decoder, const Run *run, uint32_t in
 
 static char *staging_of(const tfm_decoder *decoder, const Run *run, uint32_t input) {
   const StepInput *state = &decoder->inputs[input];
-  return state->staging + run->info->first * state->staging_row;
+  const int64_t skipped = run->info->first * state->staging_row;
+  return skipped ? state->staging + skipped : state->staging; /* a tensor without bytes is NULL */
 }
 
 static char *result_of(const tfm_decoder *decoder, const Run *run, uint32_t input) {
