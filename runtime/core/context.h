@@ -119,9 +119,15 @@ struct tfm_context {
 
 static inline int64_t value_of(const tfm_context *context, tfm_size size) { return context->binding.values[size]; }
 
-static inline char *operand_address(const tfm_context *context, const Operand *operand) {
+/* The element `offset` bytes behind the first one. Computed as a number: a tensor without bytes may lie at NULL, and C
+ * does not allow anything to be added to that. */
+static inline char *element_address(const tfm_context *context, const Operand *operand, int64_t offset) {
   uintptr_t base = operand->slot < 0 ? 0 : (uintptr_t)context->run.callers[operand->slot];
-  return (char *)(base + operand->address);
+  return (char *)(base + operand->address + (uintptr_t)offset);
+}
+
+static inline char *operand_address(const tfm_context *context, const Operand *operand) {
+  return element_address(context, operand, 0);
 }
 
 /* Whether the operand lies in an output that the caller does not want. */

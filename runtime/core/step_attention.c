@@ -246,9 +246,9 @@ static void locate_item(const tfm_context *context, const Attention *a, int64_t 
 
 static char *address_at(const tfm_context *context, const Attention *a, const Operand *operand,
                         const int64_t *coordinates) {
-  char *address = operand_address(context, operand);
-  for (int axis = 0; axis < a->step->rank - 2; axis++) address += coordinates[axis] * operand->strides[axis];
-  return address;
+  int64_t offset = 0;
+  for (int axis = 0; axis < a->step->rank - 2; axis++) offset += coordinates[axis] * operand->strides[axis];
+  return element_address(context, operand, offset);
 }
 
 char *attention_address(const tfm_context *context, const Attention *a, const Operand *operand, int64_t item) {

@@ -62,13 +62,13 @@ int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
 /* The first element of batch item `item`. */
 static char *item_address(const tfm_context *context, const tfm_matmul_step *step, const Operand *operand,
                           int64_t item) {
-  char *address = operand_address(context, operand);
+  int64_t offset = 0;
   for (int axis = step->rank - 3; axis >= 0; axis--) {
     int64_t dim = value_of(context, step->dims[axis]);
-    address += item % dim * operand->strides[axis];
+    offset += item % dim * operand->strides[axis];
     item /= dim;
   }
-  return address;
+  return element_address(context, operand, offset);
 }
 
 /* [k][width] for each panel, columns beyond the last zero. */

@@ -77,9 +77,10 @@ static void place_block(const tfm_context *context, tfm_row_args *args, const Op
   }
   for (uint8_t i = first; i < n_operands; i++) {
     const Operand *operand = &operands[i];
-    char *base = operand_address(context, operand) + column * operand->strides[rank - 1];
-    if (!operand->gathered) base += row * operand->strides[rank - 2];
-    for (int axis = rank - 3; axis >= 0; axis--) base += args->coordinates[rank - 1 - axis] * operand->strides[axis];
+    int64_t offset = column * operand->strides[rank - 1];
+    if (!operand->gathered) offset += row * operand->strides[rank - 2];
+    for (int axis = rank - 3; axis >= 0; axis--) offset += args->coordinates[rank - 1 - axis] * operand->strides[axis];
+    char *base = element_address(context, operand, offset);
     args->operands[i] = (tfm_row_operand){base, operand->strides[rank - 2], operand->strides[rank - 1]};
   }
 }
@@ -223,8 +224,9 @@ static void run_on_rows(const Walker *walker, const Epilogue *epilogue, tfm_row_
   args->coordinates[1] = row;
   for (uint8_t i = 1; i < epilogue->n_operands; i++) {
     const Operand *operand = &epilogue->operands[i];
-    char *base = operand_address(walker->context, operand) + column * operand->strides[1];
-    if (!operand->gathered) base += row * operand->strides[0];
+    int64_t offset = column * operand->strides[1];
+    if (!operand->gathered) offset += row * operand->strides[0];
+    char *base = element_address(walker->context, operand, offset);
     args->operands[i] = (tfm_row_operand){base, operand->strides[0], operand->strides[1]};
   }
   epilogue->kernel(args);
