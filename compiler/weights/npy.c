@@ -206,10 +206,12 @@ static bool check_size(NpyFile *npy, Diag *diag) {
     empty = empty || npy->dims[i] == 0;
     fits = fits && checked_mul(npy->elements, npy->dims[i], &npy->elements);
   }
+  if (empty) npy->elements = 0;
+  fits = fits || empty;
   if (fits && checked_mul(npy->elements, bytes, &bytes) && bytes == rest) return true;
   StrBuf shape = strbuf_new(diag->arena);
   print_dims(&shape, npy->dims, npy->rank);
-  if (!fits && !empty) {
+  if (!fits) {
     diag_error_at(diag, npy->file.path, DIAG_NPY, "the product of the shape %s overflows", shape.text);
     return false;
   }

@@ -68,7 +68,7 @@ typedef struct Header {
   int width; /* bytes of an element */
   bool fortran;
   int rank;
-  bool overflow;
+  bool overflow, empty; /* empty: some dimension is 0, so there are no elements whatever the others are */
   int64_t elements;
 } Header;
 
@@ -94,6 +94,7 @@ static int shape(const Token *tokens, int n, Header *header) {
     int64_t dim;
     if (!comma || !number(&tokens[at++], &dim) || ++header->rank > 32) return 0;
     if (__builtin_mul_overflow(header->elements, dim, &header->elements)) header->overflow = true;
+    header->empty |= dim == 0;
     comma = at < n && tokens[at].kind == ',';
     at += comma;
   }
@@ -148,7 +149,9 @@ bool oracle_npy(const uint8_t *data, size_t size) {
   const char *text = (const char *)data + begin;
   Header header = {0};
   int n = tokenize(text, text + length, tokens);
-  if (n < 0 || !dictionary(tokens, n, &header) || header.overflow || (header.fortran && header.rank > 1)) return false;
+  if (n < 0 || !dictionary(tokens, n, &header)) return false;
+  if (header.empty) header.elements = 0;
+  if ((header.overflow && !header.empty) || (header.fortran && header.rank > 1)) return false;
   uint64_t rest = size - begin - length;
   return rest % (unsigned)header.width == 0 && (uint64_t)header.elements == rest / (unsigned)header.width;
 }

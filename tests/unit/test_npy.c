@@ -107,6 +107,37 @@ Test(npy, N07_extra_and_missing_bytes) {
   cr_assert(npy_accepted(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 3), }", 0));
 }
 
+/* No element, whatever the product of the other dimensions is and wherever the 0 stands. */
+Test(npy, N08_empty_shapes_of_huge_dimensions) {
+  static const char *const shapes[] = {"(0, 4611686018427387904, 4)", "(4611686018427387904, 4, 0)",
+                                       "(4611686018427387904, 0, 4)"};
+  for (int i = 0; i < 3; i++) {
+    char header[256];
+    snprintf(header, sizeof header, "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shapes[i]);
+    cr_expect(npy_accepted(1, header, 0));
+    cr_expect(npy_refused(1, header, 8, "does not take the 8 bytes"));
+  }
+}
+
+/* Behind what is converted stands a guard, which stays as it was. */
+Test(npy, a_conversion_writes_its_elements_and_no_more) {
+  enum { MOST = 9, BYTES = 4 * MOST, GUARD = 0xa5 };
+  static const unsigned char zeroes[8 * MOST];
+  for (int from = 0; from < N_FILE_DTYPES; from++) {
+    for (int to = DTYPE_F32; to <= DTYPE_BOOL; to++) {
+      for (size_t n = 0; n < MOST && can_convert((FileDType)from, (DType)to); n++) {
+        unsigned char out[BYTES];
+        int64_t value;
+        memset(out, GUARD, sizeof out);
+        cr_assert_eq(convert_elements((FileDType)from, (DType)to, n, zeroes, out, &value), n);
+        for (size_t i = 0; i < sizeof out; i++)
+          cr_expect_eq(out[i], i < n * dtype_bytes[to] ? 0 : GUARD, "%zu of %s: byte %zu", n, file_dtype_names[from],
+                       i);
+      }
+    }
+  }
+}
+
 Test(npy, every_prefix) {
   Bench whole = bench_new();
   bench_write_npy(&whole, 1, TWO, 8);
