@@ -129,9 +129,9 @@ static int32_t cpus_of_quota(long long quota, long long period) {
 }
 
 /* "200000 100000" in cpu.max: 2 CPUs. */
-static int32_t read_version_2(const char *group) {
+static int32_t read_version_2(const char *root, const char *group) {
   char path[2 * PATH_LENGTH];
-  snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
+  snprintf(path, sizeof path, "%s%s/cpu.max", root, group);
   FILE *file = fopen(path, "re");
   if (!file) return 0;
   long long quota = 0, period = 0;
@@ -141,9 +141,9 @@ static int32_t read_version_2(const char *group) {
 }
 
 /* 0: there is no such file, or no number in it. */
-static long long read_number(const char *group, const char *name) {
+static long long read_number(const char *root, const char *group, const char *name) {
   char path[2 * PATH_LENGTH];
-  snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/%s", group, name);
+  snprintf(path, sizeof path, "%s/cpu%s/%s", root, group, name);
   FILE *file = fopen(path, "re");
   if (!file) return 0;
   long long value = 0;
@@ -152,10 +152,14 @@ static long long read_number(const char *group, const char *name) {
   return fields == 1 ? value : 0;
 }
 
+static int32_t read_version_1(const char *root, const char *group) {
+  return cpus_of_quota(read_number(root, group, "cpu.cfs_quota_us"), read_number(root, group, "cpu.cfs_period_us"));
+}
+
 static int32_t least(int32_t a, int32_t limit) { return limit && limit < a ? limit : a; }
 
-/* A line of /proc/self/cgroup: "0::/a/b" (version 2) or "4:cpu,cpuacct:/a/b". */
-static int32_t cpus_of_group(char *line, int32_t cpus) {
+/* A line of the list of groups: "0::/a/b" (version 2) or "4:cpu,cpuacct:/a/b". */
+static int32_t cpus_of_group(char *line, const char *root, int32_t cpus) {
   char *controllers = strchr(line, ':');
   char *group = controllers ? strchr(controllers + 1, ':') : NULL;
   if (!group) return cpus;
@@ -165,22 +169,25 @@ static int32_t cpus_of_group(char *line, int32_t cpus) {
   if (!*controllers) {
     for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
       *end = 0;
-      cpus = least(cpus, read_version_2(group));
+      cpus = least(cpus, read_version_2(root, group));
     }
     return cpus;
   }
   if (strcmp(controllers, "cpu") && strncmp(controllers, "cpu,", 4) && !strstr(controllers, ",cpu")) return cpus;
-  cpus = least(cpus, cpus_of_quota(read_number(group, "cpu.cfs_quota_us"), read_number(group, "cpu.cfs_period_us")));
-  return least(cpus, cpus_of_quota(read_number("", "cpu.cfs_quota_us"), read_number("", "cpu.cfs_period_us")));
+  cpus = least(cpus, read_version_1(root, group));
+  return least(cpus, read_version_1(root, ""));
+}
+
+int32_t cpus_of_control_groups(const char *list, const char *root, int32_t cpus) {
+  FILE *file = fopen(list, "re");
+  if (!file) return cpus;
+  char line[PATH_LENGTH];
+  while (fgets(line, sizeof line, file)) cpus = cpus_of_group(line, root, cpus);
+  fclose(file);
+  return cpus;
 }
 
 /* The least of all limits. Any of them may change later; a pool asks once. */
 int32_t cpus_available(void) {
-  int32_t cpus = cpus_of_affinity();
-  FILE *file = fopen("/proc/self/cgroup", "re");
-  if (!file) return cpus;
-  char line[PATH_LENGTH];
-  while (fgets(line, sizeof line, file)) cpus = cpus_of_group(line, cpus);
-  fclose(file);
-  return cpus;
+  return cpus_of_control_groups("/proc/self/cgroup", "/sys/fs/cgroup", cpus_of_affinity());
 }

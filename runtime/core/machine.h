@@ -35,5 +35,8 @@ int64_t cpu_cache_bytes(int level);
 
 /* How many CPUs this process may use: affinity mask and quota of its control groups; at least 1. */
 int32_t cpus_available(void);
+/* `cpus`, or fewer if a control group allows fewer. `list` is the file that names the groups of the process, `root` the
+ * folder of their limits; the tests give files of their own. */
+int32_t cpus_of_control_groups(const char *list, const char *root, int32_t cpus);
 
 #endif
