@@ -2,7 +2,9 @@
  * others.
  *
  *   k = Linaer(d, d)   # error: unknown name 'Linaer'      stands on the line of the fault; several may follow each
- * other # define: depth=3  # model: Name                       on the first lines: what the command line would say
+ *                                                          other
+ *   a = b * 2 + c - d  # error: ...  # under: b * 2 + c    what the message underlines, from its caret to its end
+ *   # define: depth=3  # model: Name                       on the first lines: what the command line would say
  *
  * The text must stand in the message. A fault in another file (the standard layers, an include) counts where
  * its notes say that it was called in this file; one in a definition, or with no place here, on line 1 or at the line
@@ -17,6 +19,7 @@ typedef struct Expectation {
   uint32_t line;
   DiagSeverity severity;
   const char *text;
+  const char *under; /* the source that is underlined; NULL: any */
   bool is_met;
 } Expectation;
 
@@ -42,8 +45,13 @@ static const char *trimmed(Arena *arena, const char *begin, const char *end) {
 }
 
 static void read_directive(Case *c, uint32_t line, const char *key, const char *text) {
-  if (strcmp(key, "error") == 0) vec_push(c->arena, &c->expected, (Expectation){line, DIAG_ERROR, text, false});
-  if (strcmp(key, "warning") == 0) vec_push(c->arena, &c->expected, (Expectation){line, DIAG_WARNING, text, false});
+  if (strcmp(key, "error") == 0) vec_push(c->arena, &c->expected, (Expectation){line, DIAG_ERROR, text, NULL, false});
+  if (strcmp(key, "warning") == 0)
+    vec_push(c->arena, &c->expected, (Expectation){line, DIAG_WARNING, text, NULL, false});
+  if (strcmp(key, "under") == 0) {
+    cr_assert(c->expected.n && c->expected.items[c->expected.n - 1].line == line, "%s: %s", c->name, text);
+    c->expected.items[c->expected.n - 1].under = text;
+  }
   if (strcmp(key, "model") == 0) c->model = text;
   if (strcmp(key, "define") == 0) {
     const char *equals = strchr(text, '=');
@@ -55,7 +63,7 @@ static void read_directive(Case *c, uint32_t line, const char *key, const char *
 
 /* "# key: text" up to the next one. */
 static void read_line(Case *c, uint32_t line, const char *begin, const char *end) {
-  static const char *const keys[] = {"error", "warning", "model", "define"};
+  static const char *const keys[] = {"error", "warning", "under", "model", "define"};
   for (const char *at = begin; at < end; at++) {
     for (size_t k = 0; k < sizeof keys / sizeof *keys && *at == '#'; k++) {
       size_t n = strlen(keys[k]);
@@ -94,11 +102,16 @@ static uint32_t line_of(const Case *c, const DiagMessage *m) {
   return line;
 }
 
+static const char *underlined(const Case *c, SrcSpan span) {
+  return line_here(c, span) ? arena_strndup(c->arena, span.source->text + span.begin, span.end - span.begin) : "";
+}
+
 static bool is_expected(Case *c, const DiagMessage *m, uint32_t line) {
   for (size_t i = 0; i < c->expected.n; i++) {
     Expectation *e = &c->expected.items[i];
     bool is_here = e->line == line || (line <= c->head && e->line <= c->head);
     if (e->is_met || !is_here || e->severity != m->severity || !strstr(m->text, e->text)) continue;
+    if (e->under && strcmp(e->under, underlined(c, m->span)) != 0) continue;
     return e->is_met = true;
   }
   return false;
@@ -111,7 +124,7 @@ static void check_messages(Case *c, const Diag *diag) {
     uint32_t line = line_of(c, m);
     covered[m->code] = true;
     if (is_expected(c, m, line)) continue;
-    fprintf(stderr, "%s:%u: unexpected: %s\n", c->name, line, m->text);
+    fprintf(stderr, "%s:%u: unexpected: %s; under: %s\n", c->name, line, m->text, underlined(c, m->span));
     n_failed++;
   }
   for (size_t i = 0; i < c->expected.n; i++) {
