@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "fp_mode.h"
 #include "logit_row.h"
 #include "steps.h"
 
@@ -238,7 +239,10 @@ static void end_row(const BestSearch *search, int64_t row, int32_t threads) {
       has_sum ? logsumexp(search->most + place, search->sums + place, search->units, greatest) : NAN;
 }
 
+/* After the run, hence in the caller's mode of floating-point numbers, which must not change the sums. */
 void best_end(BestSearch *search, int64_t rows, int32_t threads) {
   search->consumer.wanted = false;
+  uint64_t fp_mode = fp_mode_enter();
   for (int64_t row = 0; row < rows; row++) end_row(search, row, threads);
+  fp_mode_leave(fp_mode);
 }

@@ -259,7 +259,7 @@ static tfm_status advance(Search *s, int64_t item) {
   beams->is_done = is_done(s, beams, item);
   int32_t best = (int32_t)s->kept[0]->token;
   run_on(s, beams, item);
-  if (g->options.on_token && g->options.on_token(g->options.on_token_user, item, best)) g->is_stopped = true;
+  generation_tell(g, item, best);
   return TFM_OK;
 }
 

@@ -108,7 +108,9 @@ static tfm_status take_best(Generation *g, int64_t number) {
 static tfm_status call_best(Generation *g, const tfm_step_rows *rows) {
   const tfm_best_call call = {g->n_best, g->best, g->apart, g->scores, g->logsumexp};
   for (int64_t row = 0; g->apart && row < g->n_rows; row++) choose_apart(g, row);
+  generation_enter_caller(g);
   tfm_status status = g->model->best(g->model->user, rows, &call, g->error);
+  generation_leave_caller(g);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_best(g, row);
   return status;
 }
@@ -139,9 +141,21 @@ static void scan_part(void *context, int64_t part, int64_t parts) {
 /* Waking a thread costs some microseconds, in which one thread scans about so many logits. */
 enum { WORTH_SHARING = 1 << 17 };
 
+/* The threads are the caller's too, and in a mode without subnormal numbers a bound could be zero. */
+static void scan_shared_part(void *context, int64_t part, int64_t parts) {
+  uint64_t fp_mode = fp_mode_enter();
+  scan_part(context, part, parts);
+  fp_mode_leave(fp_mode);
+}
+
 static void scan_rows(Generation *g) {
-  if (g->model->share && g->n_rows * g->vocab >= WORTH_SHARING) g->model->share(g->model->user, scan_part, g);
-  else scan_part(g, 0, 1);
+  if (g->model->share && g->n_rows * g->vocab >= WORTH_SHARING) {
+    generation_enter_caller(g);
+    g->model->share(g->model->user, scan_shared_part, g);
+    generation_leave_caller(g);
+  } else {
+    scan_part(g, 0, 1);
+  }
 }
 
 static bool has_nan(const float *bounds, int64_t n) {
@@ -166,7 +180,9 @@ static tfm_status take_row(Generation *g, int64_t row) {
 tfm_status generation_call(Generation *g) {
   const tfm_step_rows rows = {g->n_rows, g->row_tokens, g->row_lengths, g->row_items, g->row_parents};
   if (g->best) return call_best(g, &rows);
+  generation_enter_caller(g);
   tfm_status status = g->model->logits(g->model->user, &rows, g->scores, g->logsumexp, g->error);
+  generation_leave_caller(g);
   if (status == TFM_OK) scan_rows(g);
   for (int64_t row = 0; row < g->n_rows && status == TFM_OK; row++) status = take_row(g, row);
   return status;

@@ -49,11 +49,12 @@ static tfm_status begin(Generation *g, const tfm_generate_options *options, tfm_
 
 static void end(Generation *g) {
   while (g->n_blocks) free(g->blocks[--g->n_blocks]);
+  fp_mode_leave(g->callers_mode);
 }
 
 tfm_status tfm_generate(const tfm_generate_model *model, const tfm_prompts *prompts,
                         const tfm_generate_options *options, tfm_generated *generated, tfm_error *error) {
-  Generation g = {.model = model, .prompts = prompts};
+  Generation g = {.model = model, .prompts = prompts, .callers_mode = fp_mode_enter()};
   tfm_generated result = {0};
   tfm_status status = begin(&g, options, error);
   if (status == TFM_OK) status = g.beams > 1 ? generate_beams(&g, &result) : generate_single(&g, &result);
@@ -87,7 +88,7 @@ static tfm_status first_step(Generation *g, float *probabilities) {
 
 tfm_status tfm_generate_first_step(const tfm_generate_model *model, const tfm_prompts *prompts,
                                    const tfm_generate_options *options, float *probabilities, tfm_error *error) {
-  Generation g = {.model = model, .prompts = prompts};
+  Generation g = {.model = model, .prompts = prompts, .callers_mode = fp_mode_enter()};
   tfm_status status = begin(&g, options, error);
   if (status == TFM_OK) status = first_step(&g, probabilities);
   end(&g);

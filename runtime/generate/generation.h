@@ -4,13 +4,17 @@
  * their logits (call.c), and looks at one row after the other: the options change its logits (process.c), then a token
  * is chosen. rows.c has memory, refusals and the result, options.c the options. Calls go in this direction only. All
  * memory of a Generation is freed at its end, but for TokenRows, which their loop frees, and the result, which becomes
- * the caller's. */
+ * the caller's.
+ *
+ * All of it computes in the runtime's floating-point mode, so that scores have the same bits whatever the caller's mode
+ * is. Functions of the caller, the model's too, run in the caller's mode, which is put back at the end. */
 #ifndef TFM_RUNTIME_GENERATION_H
 #define TFM_RUNTIME_GENERATION_H
 
 #include <stdbool.h>
 
 #include "error.h"
+#include "fp_mode.h"
 #include "tfm/generate.h"
 
 // ---- a binary heap ----
@@ -90,10 +94,15 @@ typedef struct Generation {
   HeapEntry *heap;         /* of `heap_size` entries */
   int64_t heap_size;
   bool is_stopped; /* by the caller */
+  uint64_t callers_mode; /* of floating-point numbers */
   void *blocks[24];
   int n_blocks;
   tfm_error *error;
 } Generation;
+
+/* Around each call of a function of the caller's. A mode that it sets is the caller's from then on. */
+static inline void generation_enter_caller(const Generation *g) { fp_mode_leave(g->callers_mode); }
+static inline void generation_leave_caller(Generation *g) { g->callers_mode = fp_mode_enter(); }
 
 // ---- rows.c ----
 
@@ -113,6 +122,7 @@ void token_rows_free(TokenRows *rows);
 static inline int32_t *token_row(const TokenRows *rows, int64_t i) { return rows->tokens + i * rows->stride; }
 /* Rows that hold the scores of tokens in place of tokens. */
 static inline float *score_row(const TokenRows *rows, int64_t i) { return (float *)(void *)token_row(rows, i); }
+void generation_tell(Generation *g, int64_t item, int32_t token); /* on_token, which may stop the generation */
 /* Copies the prompt of an item to the beginning of a row. */
 void generation_copy_prompt(const Generation *g, int64_t item, int32_t *row);
 

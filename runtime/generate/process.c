@@ -76,7 +76,9 @@ void row_settle(const Generation *g, RowScores *row) {
  * again. */
 static tfm_status ask_caller(Generation *g, RowScores *row, const int32_t *tokens, int64_t length) {
   row_settle(g, row);
+  generation_enter_caller(g);
   g->options.on_scores(g->options.on_scores_user, row->item, tokens, length, row->scores);
+  generation_leave_caller(g);
   if (row_scan(row->scores, g->vocab, row->bounds)) return TFM_OK;
   return generation_refuse(g, "row %lld: the scores of token %lld are not finite after on_scores",
                            (long long)row->item, (long long)length);

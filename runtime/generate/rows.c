@@ -31,6 +31,14 @@ tfm_status generation_refuse(Generation *g, const char *format, ...) {
   return tfm_fail(g->error, TFM_E_INPUT, TFM_REASON_VALUE, NULL, "%s", text);
 }
 
+void generation_tell(Generation *g, int64_t item, int32_t token) {
+  const tfm_generate_options *o = &g->options;
+  if (!o->on_token) return;
+  generation_enter_caller(g);
+  if (o->on_token(o->on_token_user, item, token)) g->is_stopped = true;
+  generation_leave_caller(g);
+}
+
 int64_t generation_first_length(const Generation *g) {
   enum { ROOM = 4096 }; /* new tokens; max_length may be 2^31 without meaning it */
   int64_t longest = g->widest + 1;

@@ -235,7 +235,7 @@ static tfm_status choose(Generation *g, int64_t number, Stream *stream, int64_t 
 static bool append(Generation *g, Single *s, int64_t item, int64_t token, float score) {
   if (s->scores.tokens) score_row(&s->scores, item)[s->lengths[item]] = score;
   token_row(&s->rows, item)[s->lengths[item]++] = (int32_t)token;
-  if (g->options.on_token && g->options.on_token(g->options.on_token_user, item, (int32_t)token)) g->is_stopped = true;
+  generation_tell(g, item, (int32_t)token);
   return s->lengths[item] < g->items[item].limit && !generation_is_eos(g, token);
 }
 

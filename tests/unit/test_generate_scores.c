@@ -1,9 +1,14 @@
 /* The decoding loop's way with scores: many tokens in blocks, equal scores far apart, sums of the model, the caller's
- * function on scores, sampling from short lists, no memory taken while tokens are written (I22, I24, I26). */
+ * function on scores, sampling from short lists, no memory taken while tokens are written (I22, I24, I26), the same
+ * bits in all of the caller's rounding modes. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "tfm/generate.h"
 
@@ -327,3 +332,130 @@ Test(generate_scores, draws_are_of_the_list) {
   }
   tfm_generated_free(&generated);
 }
+
+// ---- the caller's rounding mode ----
+
+#if defined(__x86_64__)
+enum { TO_NEAREST = 0x1f80, FLAGS = 0x3f }; /* of MXCSR; the flags say what happened so far */
+
+typedef struct Mode {
+  Model model;
+  unsigned wanted;
+  int64_t wrong, calls[4]; /* functions that were called in another mode; calls of each */
+} Mode;
+
+static void note(Mode *mode, int function) {
+  mode->calls[function]++;
+  mode->wrong += (_mm_getcsr() & ~FLAGS) != mode->wanted;
+}
+
+/* Nothing in score_of is rounded. */
+static tfm_status scores_in_mode(void *user, const tfm_step_rows *rows, float *scores, float *logsumexp,
+                                 tfm_error *error) {
+  Mode *mode = user;
+  note(mode, 0);
+  return scores_of(&mode->model, rows, scores, logsumexp, error);
+}
+
+/* The work of three threads, in the mode that a thread of the caller's would have. */
+static void share_in_mode(void *user, void (*work)(void *context, int64_t part, int64_t parts), void *context) {
+  note(user, 1);
+  for (int64_t part = 0; part < 3; part++) work(context, part, 3);
+  note(user, 1);
+}
+
+static int on_token_in_mode(void *user, int64_t item, int32_t token) {
+  (void)item, (void)token;
+  note(user, 2);
+  return 0;
+}
+
+static void on_scores_in_mode(void *user, int64_t item, const int32_t *tokens, int64_t length, float *scores) {
+  (void)item, (void)tokens, (void)length, (void)scores;
+  note(user, 3);
+}
+
+static tfm_generate_options options_in_mode(int kind, Mode *mode) {
+  tfm_generate_options options = options_of(kind == 1 ? 4 : 1);
+  options.do_sample = kind == 2;
+  options.temperature = 0.7;
+  options.top_p = 0.9;
+  options.length_penalty = 0.3;
+  options.repetition_penalty = 1.3;
+  options.return_token_scores = 1;
+  options.on_token = on_token_in_mode;
+  options.on_scores = on_scores_in_mode;
+  options.on_token_user = options.on_scores_user = mode;
+  return options;
+}
+
+static tfm_generated written_in_mode(int kind, Mode *mode) {
+  const tfm_generate_options options = options_in_mode(kind, mode);
+  const tfm_generate_model asked = {.vocab = VOCAB, .user = mode, .logits = scores_in_mode, .share = share_in_mode};
+  enum { PROMPTS = 200 }; /* so many that the work is worth sharing */
+  static int32_t tokens[PROMPTS];
+  for (int i = 0; i < PROMPTS; i++) tokens[i] = i * 3;
+  const tfm_prompts prompts = {.n = PROMPTS, .width = 1, .tokens = tokens};
+  tfm_generated generated = {0};
+  _mm_setcsr(mode->wanted);
+  tfm_status status = tfm_generate(&asked, &prompts, &options, &generated, NULL);
+  unsigned after = _mm_getcsr() & ~FLAGS;
+  _mm_setcsr(TO_NEAREST);
+  cr_assert_eq(status, TFM_OK);
+  cr_assert_eq(after, mode->wanted, "MXCSR was %x and is %x", mode->wanted, after);
+  return generated;
+}
+
+static void expect_same_bits(const tfm_generated *a, const tfm_generated *b, unsigned mode) {
+  const size_t elements = (size_t)(a->n * a->width);
+  cr_assert(a->n == b->n && a->width == b->width, "mode %x", mode);
+  cr_assert_arr_eq(a->sequences, b->sequences, elements * sizeof *a->sequences, "tokens in mode %x", mode);
+  cr_assert_arr_eq(a->token_scores, b->token_scores, elements * sizeof *a->token_scores, "token scores, mode %x", mode);
+  cr_assert_eq(!a->scores, !b->scores);
+  if (a->scores) cr_assert_arr_eq(a->scores, b->scores, (size_t)a->n * sizeof *a->scores, "scores in mode %x", mode);
+}
+
+Test(generate_scores, the_same_bits_in_all_rounding_modes) {
+  const unsigned modes[] = {0x3f80, 0x5f80, 0x7f80, 0xffc0, 0x1f00}; /* down, up, to zero; no denormals; a trap */
+  for (int kind = 0; kind < 3; kind++) {
+    Mode nearest = {.wanted = TO_NEAREST};
+    tfm_generated wanted = written_in_mode(kind, &nearest);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+      Mode mode = {.wanted = modes[i]};
+      tfm_generated got = written_in_mode(kind, &mode);
+      expect_same_bits(&wanted, &got, modes[i]);
+      cr_assert_eq(mode.wrong, 0, "%lld functions were called in another mode than %x", (long long)mode.wrong,
+                   modes[i]);
+      for (int function = 0; function < 4; function++) cr_assert_gt(mode.calls[function], 0, "function %d", function);
+      tfm_generated_free(&got);
+    }
+    tfm_generated_free(&wanted);
+  }
+}
+
+/* A function that sets a mode means it for its caller. */
+static int set_mode(void *user, int64_t item, int32_t token) {
+  (void)user, (void)item, (void)token;
+  _mm_setcsr(0x5f80);
+  return 0;
+}
+
+Test(generate_scores, a_mode_that_the_callers_function_sets_stays_the_callers) {
+  Mode nearest = {.wanted = TO_NEAREST}, upward = {.wanted = TO_NEAREST};
+  const tfm_prompts prompts = {.n = 2, .width = 1, .tokens = (const int32_t[]){3, 500}};
+  tfm_generated wanted, got;
+  tfm_generate_options options = options_in_mode(1, &nearest);
+  tfm_generate_model asked = {.vocab = VOCAB, .user = &nearest, .logits = scores_in_mode};
+  cr_assert_eq(tfm_generate(&asked, &prompts, &options, &wanted, NULL), TFM_OK);
+  options = options_in_mode(1, &upward);
+  options.on_token = set_mode;
+  asked.user = &upward;
+  tfm_status status = tfm_generate(&asked, &prompts, &options, &got, NULL);
+  unsigned after = _mm_getcsr() & ~FLAGS;
+  _mm_setcsr(TO_NEAREST);
+  cr_assert(status == TFM_OK && after == 0x5f80, "status %d, mode %x", (int)status, after);
+  expect_same_bits(&wanted, &got, 0x5f80);
+  tfm_generated_free(&wanted);
+  tfm_generated_free(&got);
+}
+#endif

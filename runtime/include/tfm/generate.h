@@ -3,7 +3,9 @@
  * The loop knows of the model only what tfm_generate_model says: the size of its vocabulary, and one function that
  * gives the logits of the next token of some rows. Whether that function runs the whole model again or caches what it
  * computed for earlier tokens is its own matter: each row says which row of the call before it continues. Names,
- * defaults and results of the options are those of `generate` in Hugging Face transformers. */
+ * defaults and results of the options are those of `generate` in Hugging Face transformers. The caller's floating-point
+ * mode (MXCSR: rounding, subnormal numbers) changes no result, is put back at the end, and is the one that the caller's
+ * functions run in. */
 #ifndef TFM_GENERATE_H
 #define TFM_GENERATE_H
 

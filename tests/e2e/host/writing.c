@@ -1,11 +1,15 @@
-/* A program's own search with a compiled model: what steps compute is, bit by bit, what forward computes, however rows are
- * cut, copied, shortened; errors change nothing; steps allocate nothing. Then generate, beside a loop of forwards.
+/* A program's own search with a compiled model: what steps compute is, bit by bit, what forward computes, however rows
+ * are cut, copied, shortened; errors change nothing; steps allocate nothing. Then generate, beside a loop of forwards,
+ * and in all of the caller's rounding modes.
  *
  * usage: writing THREADS */
 #include <math.h>
+#include <xmmintrin.h>
 
 #include "tfm/generate.h"
 #include "writing.h"
+
+enum { TO_NEAREST = 0x1f80, FLAGS = 0x3f }; /* of MXCSR; the flags say what happened so far */
 
 static tfm_error error;
 static translator_context *context, *other; /* of one model */
@@ -269,6 +273,61 @@ static void test_callbacks(void) {
   REFUSED(translator_step(context, 0, NULL, 1, NULL, NULL, &error), TFM_E_USAGE);
 }
 
+// ---- the caller's rounding mode ----
+
+static unsigned mode_of_caller;
+
+static int in_mode(void *user, int64_t item, int32_t token) {
+  (void)user, (void)item, (void)token;
+  CHECK((_mm_getcsr() & ~FLAGS) == mode_of_caller);
+  return 0;
+}
+
+static tfm_generated write_in_mode(tfm_generate_options *options, unsigned mode) {
+  const translator_args args = args_of(0, NULL);
+  tfm_generated written;
+  options->on_token = in_mode;
+  mode_of_caller = mode;
+  _mm_setcsr(mode);
+  tfm_status status = translator_generate(context, &args, NULL, options, &written, &error);
+  unsigned after = _mm_getcsr() & ~FLAGS;
+  _mm_setcsr(TO_NEAREST);
+  SUCCEEDS(status);
+  CHECK(after == mode);
+  return written;
+}
+
+static void same_bits(const tfm_generated *a, const tfm_generated *b) {
+  const size_t n = (size_t)(a->n * a->width);
+  CHECK(a->n == b->n && a->width == b->width);
+  if (a->n != b->n || a->width != b->width) return;
+  CHECK(memcmp(a->sequences, b->sequences, n * sizeof *a->sequences) == 0);
+  CHECK(!a->scores || memcmp(a->scores, b->scores, (size_t)a->n * sizeof *a->scores) == 0);
+  CHECK(!a->token_scores || memcmp(a->token_scores, b->token_scores, n * sizeof *a->token_scores) == 0);
+}
+
+/* Beams with the model's own sums and without, token scores of greedy decoding, samples: the same in every mode. */
+static void test_modes(void) {
+  const unsigned modes[] = {0x3f80, 0x5f80, 0x7f80};
+  for (int kind = 0; kind < 4; kind++) {
+    tfm_generate_options options;
+    translator_generate_defaults(&options);
+    options.num_beams = options.num_return_sequences = kind < 2 ? 4 : 1;
+    options.length_penalty = 0.3;
+    options.return_token_scores = kind > 0;
+    options.do_sample = kind == 3;
+    options.temperature = 0.7;
+    options.top_p = 0.9;
+    tfm_generated wanted = write_in_mode(&options, TO_NEAREST);
+    for (int i = 0; i < 3; i++) {
+      tfm_generated got = write_in_mode(&options, modes[i]);
+      same_bits(&wanted, &got);
+      translator_generated_free(&got);
+    }
+    translator_generated_free(&wanted);
+  }
+}
+
 // ---- memory ----
 
 /* Each allocation fails once; then the context works as if nothing had been. */
@@ -336,6 +395,7 @@ int main(int argc, char **argv) {
   test_errors();
   test_generating();
   test_callbacks();
+  test_modes();
   test_no_memory(1);
   test_no_memory(4);
   test_whole_runs(threads);
