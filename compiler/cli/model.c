@@ -75,6 +75,13 @@ static bool read_library(Session *session, ModelText *text) {
       library_file_open(session->arena, &session->diag, session->options.files.items[0]);
   if (!library || !check_fixed(session)) return false;
   const json_t *source = json_object_get(library->description, "source");
+  if (!json_is_object(source)) {
+    diag_error_at(&session->diag, library->path, DIAG_LIBRARY,
+                  "compiled with --strip-source, the library does not contain the model's source, which `tfmc %s` "
+                  "needs: name the .tfm file instead of the library",
+                  verb_table[session->options.verb].name);
+    return false;
+  }
   if (model_text_read(session->arena, &session->names, &session->diag, source, text)) return true;
   diag_error_at(&session->diag, library->path, DIAG_LIBRARY,
                 "the model in it cannot be read by tfmc " TFM_VERSION "; the library was made by tfmc %s",

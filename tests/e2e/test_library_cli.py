@@ -269,9 +269,35 @@ class Info(Case):
         about = json.loads(self.tfmc("info", "libm.so", "--json").out)
         self.assertEqual((about["model"], about["prefix"], about["instruction_sets"]), ("M", "m", ["x86-64-v3", "x86-64"]))
         self.assertEqual(about["inputs"][0], {"name": "x", "type": "f32[batch, 3]", "member": "x"})
-        self.assertNotIn("source", about)
+        self.assertIs(about["source"], True)
+        self.assertIn("source: in the library, as text: model.tfm; tfmc compile --strip-source leaves it out\n", text)
         self.path("m.tfmw").unlink()
         self.assertIn("which is not there", self.tfmc("info", "libm.so").out)
+
+    def test_source_left_out(self):
+        """The text is in a library unless it is stripped; a stripped one is the same to a program, but not to tfmc."""
+        self.path("model.tfm").write_text("# private words\n" + self.path("model.tfm").read_text())
+        self.compile_with_weights()
+        self.assertIn(b"private words", self.bytes("libm.so"))
+        header, weights = self.bytes("m.h"), self.bytes("m.tfmw")
+        for options, name in ([[], "libm.so"], [["-c"], "m.o"], [["--embed-weights"], "libm.so"]):
+            self.path("m.tfmw").unlink(missing_ok=True)
+            self.compile_with_weights("--strip-source", *options, out=name)
+            raw = self.bytes(name)
+            for text in (b"private words", b"forward(", b"model M"):
+                self.assertNotIn(text, raw, options)
+            self.assertEqual(self.bytes("m.h"), header)
+            if options != ["--embed-weights"]:
+                self.assertEqual(self.bytes("m.tfmw"), weights)
+            told = self.tfmc("info", name).out
+            self.assertIn("the model M", told)
+            self.assertIn("source: not in the library\n", told)
+            self.assertIs(json.loads(self.tfmc("info", name, "--json").out)["source"], False)
+        for verb in ["run", "check", "verify", "bench", "profile"]:
+            self.tfmc(verb, "libm.so", code=1, says=["libm.so", "--strip-source", f"`tfmc {verb}`", "name the .tfm file"])
+        self.tfmc("pack", "libm.so", "--weights", "w.safetensors", code=1, says=["--strip-source", "name the .tfm file"])
+        self.tfmc("pack", "model.tfm", "--weights", "w.safetensors", "-o", "again.tfmw")
+        self.assertEqual(self.bytes("again.tfmw"), weights)
 
     def test_object(self):
         self.compile("-c", out="m.o")

@@ -132,7 +132,9 @@ static void write_code(Compilation *c) {
 /* The weights are written first and the library last: whoever finds the library finds everything that belongs to it. */
 static void write_library(Compilation *c) {
   Session *session = c->session;
-  AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION, .text = session->model,
+  const bool is_stripped = option_given(&session->options, OPTION_STRIP_SOURCE);
+  AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION,
+                        .text = is_stripped ? NULL : session->model,
                         .generation = c->model.generation, .not_incremental = c->model.not_incremental,
                         .ragged = c->model.ragged, .ragged_sources = c->model.ragged_sources,
                         .weights = c->embeds ? c->packed : NULL,

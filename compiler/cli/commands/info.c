@@ -244,10 +244,24 @@ static void print_weights(Session *session, StrBuf *out, const LibraryFile *libr
     strbuf_add_char(out, '\n');
 }
 
-/* The description as it lies in the library, without the source text, which is long and may be private. */
+/* Whoever gives a library away should know that the text of the model goes with it. */
+static void print_source(StrBuf *out, const LibraryFile *library) {
+  const json_t *files = json_object_get(json_object_get(library->description, "source"), "files");
+  if (!json_array_size(files)) {
+    strbuf_add(out, "source: not in the library\n");
+    return;
+  }
+  strbuf_add(out, "source: in the library, as text:");
+  for (size_t i = 0; i < json_array_size(files); i++)
+    strbuf_printf(out, "%s %s", i ? "," : "", text_of(json_array_get(files, i), "name"));
+  strbuf_add(out, "; tfmc compile --strip-source leaves it out\n");
+}
+
+/* The description as it lies in the library. "source" is whether the text of the model is there, in place of the text,
+ * which is long and may be private. */
 static void print_library_json(StrBuf *out, const LibraryFile *library) {
   json_t *copy = json_deep_copy(library->description);
-  json_object_del(copy, "source");
+  json_object_set_new(copy, "source", json_boolean(json_is_object(json_object_get(copy, "source"))));
   char *text = json_dumps(copy, 0);
   strbuf_printf(out, "%s\n", text ? text : "{}");
   free(text);
@@ -269,6 +283,7 @@ static void tell_library(Session *session, StrBuf *out, const char *path) {
   print_generation(out, json_object_get(library->description, "generate"));
   print_instruction_sets(out, library);
   print_weights(session, out, library);
+  print_source(out, library);
 }
 
 // ---- packed weights ----
