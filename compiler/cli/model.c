@@ -142,8 +142,7 @@ CompileRequest compile_request(Session *session, WeightSource *weights) {
                           .passes = session->library ? session->model->passes : passes_options(options),
                           .report = is_reported ? report : NULL,
                           .report_context = session,
-                          .weights = weights ? weight_source_get : NULL,
-                          .weights_context = weights};
+                          .weights = weights ? weight_source_reader(weights) : (WeightReader){0}};
 }
 
 Derivation *derive_for_report(Session *session, const Graph *graph) {

@@ -1,8 +1,8 @@
 /* In: the graph of a model and a request. Out: derived graphs, plans, packed weights, programs with code. See
  * compile.h for what is refused and who owns what.
  *
- * The order matters for memory: graphs, plans and LLVM are done before the first weight is read, since the tensors of
- * a large model are the largest thing the compiler holds, and packing is the last thing it does with them. */
+ * The order matters for memory: graphs, plans and LLVM are done before the packed weights, which are the largest thing
+ * the compiler holds, are allocated. */
 #define _DEFAULT_SOURCE /* madvise */
 #include <stdlib.h>
 #include <string.h>
@@ -81,13 +81,13 @@ bool compile_plans(const CompileRequest *request, Graph *forward, const Incremen
 
 // ---- weights ----
 
-/* Without a lookup of weights nothing is packed, and the block stays zero: the benchmarks fill it with random
+/* Without a reader of weights nothing is packed, and the block stays zero: the benchmarks fill it with random
  * numbers. */
 bool compile_pack_to(const CompileRequest *request, const LibraryPlans *plans, char *packed) {
   const PlanList list = library_plan_list(plans);
   bool done = true;
-  for (uint32_t i = 0; i < list.n && done && request->weights; i++)
-    done = pack_weights(request->diag, list.plans[i], request->weights, request->weights_context, packed);
+  for (uint32_t i = 0; i < list.n && done && request->weights.whole; i++)
+    done = pack_weights(request->diag, list.plans[i], &request->weights, packed);
   return done;
 }
 
@@ -127,7 +127,7 @@ static bool make_all_code(const CompileRequest *request, Compiled *compiled) {
   return compiled->encoder_code != NULL;
 }
 
-/* Code comes before weights: the tensors that are read for packing are the last thing that needs much memory. */
+/* Code comes before weights, which need the most memory. */
 static bool finish(const CompileRequest *request, Graph *forward, const Incremental *parts, Compiled *compiled) {
   *compiled = (Compiled){0};
   bool done = compile_plans(request, forward, parts, &compiled->plans) && make_all_code(request, compiled) &&

@@ -12,6 +12,7 @@
 #include "aot/packed_weights.h"
 #include "graph/eval.h"
 #include "jit/jit.h"
+#include "weights/pack.h"
 
 /* The incremental form of a model with what was found out on the way. */
 typedef struct Derivation {
@@ -28,8 +29,7 @@ typedef struct CompileRequest {
    * Of a model of which only a decoder is wanted that graph is the step. NULL: nobody asks. */
   bool (*report)(void *context, Graph *graph, const PassLog *log);
   void *report_context;
-  WeightLookup weights; /* NULL: all weights are 0, to be filled in by the caller */
-  void *weights_context;
+  WeightReader weights;   /* zeroed: all weights are 0, to be filled in by the caller */
   const CodeCache *cache; /* NULL: code is generated anew */
 } CompileRequest;
 

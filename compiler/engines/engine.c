@@ -89,8 +89,7 @@ bool engine_request(const EngineSettings *settings, WeightSource *weights, Compi
   Arena *arena = settings->compile.arena;
   *request = settings->compile;
   request->target = compile_target(request->diag, settings->march, true);
-  request->weights = weight_source_get;
-  request->weights_context = weights;
+  request->weights = weight_source_reader(weights);
   if (request->target) request->cache = cache_open(arena, cache_default_folder(arena), CACHE_MOST_BYTES);
   return request->target != NULL;
 }
@@ -119,13 +118,11 @@ static bool make_context(NativeEngine *engine, const EngineSettings *settings) {
   return false;
 }
 
-/* The tensors of the file are released as soon as they are packed: from then on the packed copy is the only one. */
 static Engine *native_create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   CompileRequest request;
   if (!engine_request(settings, weights, &request)) return NULL;
   NativeEngine *engine = ARENA_NEW(request.arena, NativeEngine);
   if (!compile_forward(&request, graph, settings->derived, &engine->compiled)) return NULL;
-  weight_source_release(weights);
   if (make_context(engine, settings)) return &engine->base;
   native_destroy(&engine->base);
   return NULL;

@@ -42,12 +42,10 @@ static bool pack_into(const EngineSettings *settings, const LibraryPlans *plans,
   }
   char *packed = map + TFM_WEIGHTS_HEADER_BYTES;
   CompileRequest request = settings->compile;
-  request.weights = weight_source_get;
-  request.weights_context = weights;
+  request.weights = weight_source_reader(weights);
   bool done = compile_pack_to(&request, plans, packed);
   if (done) weights_file_header(map, library->prefix, library->layout, packed, plans->forward->program.weights_bytes);
   munmap(map, bytes);
-  weight_source_release(weights);
   return done;
 }
 

@@ -127,7 +127,6 @@ NativeDecoder *native_decoder_create(const EngineSettings *settings, Graph *grap
   NativeDecoder *decoder = ARENA_NEW(settings->compile.arena, NativeDecoder);
   decoder->settings = settings;
   if (!compile_decoder(&request, settings->derived, &decoder->compiled)) return NULL;
-  weight_source_release(weights);
   report_memory(settings, graph, &decoder->compiled.decoding);
   if (open_decoder(decoder)) return decoder;
   native_decoder_destroy(decoder);

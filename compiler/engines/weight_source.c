@@ -27,6 +27,9 @@ Random random_new(uint64_t seed, const char *name) {
   return random;
 }
 
+/* The state of a counter moves by as many steps at once as one wants. */
+static void skip(Random *random, uint64_t n) { random->state += n * 0x9e3779b97f4a7c15u; }
+
 uint64_t random_below(Random *random, uint64_t limit) { return next(random) % limit; }
 
 /* The upper 24 bits, centred: every value is a multiple of 2^-23 and exact in f32, so no rounding mode can change
@@ -81,8 +84,7 @@ static bool open_set(WeightSource *source, const WeightRequest *request, Graph *
   return false;
 }
 
-/* Tensors live in an arena of their own: they are the bulk of the memory and go away as soon as they are packed, long
- * before the rest. */
+/* Whole tensors live in an arena of their own: they are the bulk of the memory and go away long before the rest. */
 WeightSource *weight_source_open(const WeightRequest *request, Graph *graph) {
   WeightSource *source = ARENA_NEW(request->check.arena, WeightSource);
   source->arena = request->check.arena;
@@ -100,7 +102,8 @@ WeightSource *weight_source_open(const WeightRequest *request, Graph *graph) {
   return source;
 }
 
-void weight_source_release(WeightSource *source) {
+static void release(void *context) {
+  WeightSource *source = context;
   arena_reset(source->loaded);
   source->by_name = map_new(source->loaded);
 }
@@ -116,19 +119,34 @@ void weight_source_close(WeightSource *source) {
 /* Values of the size that trained weights have, so that activations neither vanish nor overflow in deep models: a
  * matrix keeps the variance of its input (uniform in +-sqrt(3/n) has variance 1/n), and a vector called `weight`, the
  * gain of a normalisation, lies around 1. */
-static void fill_random(const WeightSource *source, const char *name, Tensor *tensor) {
+static void fill_random(const WeightSource *source, const char *name, int64_t first, int64_t n, float *values) {
+  const Tensor *shape = map_get(&source->shapes, name);
   Random random = random_new(source->seed, name);
-  float *values = tensor->data, scale = 0.1f, middle = 0;
+  float scale = 0.1f, middle = 0;
   const char *dot = strrchr(name, '.');
-  if (tensor->rank >= 2 && tensor->dims[tensor->rank - 1])
-    scale = (float)sqrt(3.0 / (double)tensor->dims[tensor->rank - 1]);
-  else if (strcmp(dot ? dot + 1 : name, "weight") == 0) middle = 1;
-  int64_t n = tensor_elements(tensor);
+  skip(&random, (uint64_t)first);
+  if (shape->rank >= 2 && shape->dims[shape->rank - 1])
+    scale = (float)sqrt(3.0 / (double)shape->dims[shape->rank - 1]);
+  else if (strcmp(dot ? dot + 1 : name, "weight") == 0)
+    middle = 1;
   for (int64_t i = 0; i < n; i++) values[i] = middle + scale * random_float(&random);
 }
 
-/* A tensor is read once; packing asks for it again if two recipes use it. NULL after an error of reading, which is in
- * the diag. */
+static bool read_part(void *context, const char *name, int64_t first, int64_t n, float *to) {
+  const WeightSource *source = context;
+  if (source->set) {
+    const WeightEntry *entry = weight_set_find(source->set, name);
+    return safetensors_read_part(entry->file, source->diag, entry->tensor, first, n, DTYPE_F32, to);
+  }
+  fill_random(source, name, first, n, to);
+  return true;
+}
+
+WeightReader weight_source_reader(WeightSource *source) {
+  return (WeightReader){weight_source_get, read_part, release, source};
+}
+
+/* A tensor is read once, unless it was released since. NULL after an error of reading, which is in the diag. */
 const Tensor *weight_source_get(void *context, const char *name) {
   WeightSource *source = context;
   Tensor *tensor = map_get(&source->by_name, name);
@@ -136,12 +154,7 @@ const Tensor *weight_source_get(void *context, const char *name) {
   const Tensor *shape = map_get(&source->shapes, name);
   CHECK(shape, "weight %s is asked for, but the model does not need it", name);
   tensor = tensor_new(source->loaded, DTYPE_F32, shape->rank, shape->dims);
-  if (source->set) {
-    const WeightEntry *entry = weight_set_find(source->set, name);
-    if (!safetensors_read(entry->file, source->diag, entry->tensor, DTYPE_F32, tensor->data)) return NULL;
-  } else {
-    fill_random(source, name, tensor);
-  }
+  if (!read_part(source, name, 0, tensor_elements(tensor), tensor->data)) return NULL;
   map_put(&source->by_name, name, tensor);
   return tensor;
 }

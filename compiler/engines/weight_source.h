@@ -6,6 +6,7 @@
 #define TFM_ENGINES_WEIGHT_SOURCE_H
 
 #include "graph/eval.h"
+#include "weights/pack.h"
 #include "weights/weight_set.h"
 
 // ---- random numbers ----
@@ -69,8 +70,8 @@ typedef struct WeightSource {
 WeightSource *weight_source_open(const WeightRequest *request, Graph *graph);
 /* A WeightLookup; `source` is a WeightSource. */
 const Tensor *weight_source_get(void *source, const char *name);
-/* Frees the tensors that were read; they can be asked for again. */
-void weight_source_release(WeightSource *source);
+/* What packs the weights: parts of them are read, and whole tensors kept only while something is computed of them. */
+WeightReader weight_source_reader(WeightSource *source);
 void weight_source_close(WeightSource *source); /* NULL is ignored */
 
 #endif

@@ -1,159 +1,44 @@
-/* In: recipes. Out: packed weights. See pack.h. */
+/* In: recipes. Out: packed weights. See pack.h.
+ *
+ * A piece is read in blocks that lie together in the file: rows of the recipe, or, where the recipe is transposed,
+ * columns. Each block is copied to where it belongs before the next is read, so the largest tensor of a model needs no
+ * more memory than the smallest. */
 #include "weights/pack.h"
 
 #include <string.h>
 
-// ---- recipes as rows of tensors ----
+/* Elements of a block: 1 MiB stays in the L2 cache between reading and copying. */
+enum { BLOCK_ELEMENTS = 1 << 18 };
 
-typedef struct Reader {
-  Arena *arena;
-  WeightLookup weights;
-  void *context;
-} Reader;
+typedef struct Packer {
+  Arena *scratch; /* emptied after each recipe */
+  Diag *diag;
+  const Plan *plan;
+  const WeightReader *weights;
+  const WeightRecipe *recipe; /* the one that is packed */
+  float *to;                  /* where */
+  RecipeRows rows;            /* what */
+  Arena *blocks;              /* of the buffer alone */
+  float *buffer;              /* of n_buffer elements */
+  int64_t n_buffer;
+} Packer;
 
-static RecipeResult read_rows(const Reader *reader, const Node *node, RecipeRows *rows);
+/* A part of a piece, in memory: rows [row, row + rows) of the recipe, columns [column, column + columns). */
+typedef struct Block {
+  const RecipePiece *piece;
+  const float *data; /* of its first element */
+  int64_t row, rows, column, columns;
+} Block;
 
-static int64_t dim_of(const Node *node, uint32_t axis) {
-  int64_t value = 0;
-  size_is_const(node->dims[axis], &value);
-  return value;
-}
-
-/* All axes but the last are rows; a value of rank 0 or 1 has one column per row, as biases are read. */
-static void shape_rows(const Node *node, RecipeRows *rows) {
-  *rows = (RecipeRows){.rows = 1, .columns = 1};
-  if (node->rank > 1) rows->columns = dim_of(node, node->rank - 1u);
-  for (uint32_t i = 0; i + (node->rank > 1) < node->rank; i++) rows->rows *= dim_of(node, i);
-}
-
-/* Pieces without rows would only have to be skipped later. */
-static void add_piece(const Reader *reader, RecipeRows *rows, RecipePiece piece) {
-  if (piece.rows) vec_push(reader->arena, &rows->pieces, piece);
-}
-
-static RecipeResult read_weight(const Reader *reader, const Node *node, RecipeRows *rows) {
-  const Tensor *tensor = reader->weights(reader->context, node->attr.name);
-  if (!tensor) return RECIPE_FAILED;
-  add_piece(reader, rows, (RecipePiece){.rows = rows->rows, .data = tensor->data, .row_stride = rows->columns,
-                                        .column_stride = 1});
-  return RECIPE_ROWS;
-}
-
-/* A constant is one number with strides of 0. */
-static RecipeResult read_full(const Reader *reader, const Node *node, RecipeRows *rows) {
-  float *number = ARENA_NEW(reader->arena, float);
-  *number = (float)node->attr.number;
-  add_piece(reader, rows, (RecipePiece){.rows = rows->rows, .data = number});
-  return RECIPE_ROWS;
-}
-
-/* Concatenating along rows appends pieces; along any other axis each row would be made of several pieces. */
-static RecipeResult read_concat(const Reader *reader, const Node *node, RecipeRows *rows) {
-  if (node->attr.axis != 0) return RECIPE_REFUSED;
-  for (size_t i = 0; i < node->inputs.n; i++) {
-    RecipeRows part;
-    RecipeResult result = read_rows(reader, node->inputs.items[i], &part);
-    if (result != RECIPE_ROWS) return result;
-    for (size_t j = 0; j < part.pieces.n; j++) add_piece(reader, rows, part.pieces.items[j]);
-  }
-  return RECIPE_ROWS;
-}
-
-/* Takes rows [first, first + count) of the pieces, from column `column` on. */
-static void cut(const Reader *reader, const RecipeRows *from, int64_t first, int64_t count, int64_t column,
-                RecipeRows *rows) {
-  for (size_t i = 0; i < from->pieces.n && count > 0; i++) {
-    RecipePiece piece = from->pieces.items[i];
-    if (first >= piece.rows) {
-      first -= piece.rows;
-      continue;
-    }
-    piece.data += first * piece.row_stride + column * piece.column_stride;
-    piece.rows = piece.rows - first < count ? piece.rows - first : count;
-    count -= piece.rows;
-    first = 0;
-    add_piece(reader, rows, piece);
-  }
-}
-
-static RecipeResult read_slice(const Reader *reader, const Node *node, RecipeRows *rows) {
-  RecipeRows from;
-  RecipeResult result = node->rank > 2 ? RECIPE_REFUSED : read_rows(reader, node->inputs.items[0], &from);
-  if (result != RECIPE_ROWS) return result;
-  int64_t starts[2] = {0, 0};
-  for (uint32_t i = 0; i < node->rank; i++) size_is_const(node->attr.starts[i], &starts[i]);
-  cut(reader, &from, starts[0], rows->rows, starts[1], rows);
-  return RECIPE_ROWS;
-}
-
-/* A transposed matrix swaps the strides, which a single piece can do; of several, each column would lie in all of
- * them. */
-static RecipeResult read_permute(const Reader *reader, const Node *node, RecipeRows *rows) {
-  RecipeRows from;
-  RecipeResult result = node->rank > 2 ? RECIPE_REFUSED : read_rows(reader, node->inputs.items[0], &from);
-  if (result != RECIPE_ROWS) return result;
-  if (node->rank < 2 || node->attr.axes[0] == 0) {
-    rows->pieces.items = from.pieces.items;
-    rows->pieces.n = from.pieces.n;
-    rows->pieces.cap = from.pieces.cap;
-    return RECIPE_ROWS;
-  }
-  if (from.pieces.n != 1) return RECIPE_REFUSED;
-  RecipePiece piece = from.pieces.items[0];
-  piece.rows = from.columns;
-  piece.row_stride = from.pieces.items[0].column_stride;
-  piece.column_stride = from.pieces.items[0].row_stride;
-  add_piece(reader, rows, piece);
-  return RECIPE_ROWS;
-}
-
-/* Factors are applied one by one, each product rounded, as the interpreter would: the packed bits must be the same
- * whichever way computed them. */
-static RecipeResult read_product(const Reader *reader, const Node *node, RecipeRows *rows) {
-  const Node *x = node->inputs.items[0], *factor = node->inputs.items[1];
-  if (x->op == OP_FULL) {
-    x = factor;
-    factor = node->inputs.items[0];
-  }
-  if (factor->op != OP_FULL || !node_same_shape(x, node)) return RECIPE_REFUSED;
-  RecipeResult result = read_rows(reader, x, rows);
-  for (size_t i = 0; result == RECIPE_ROWS && i < rows->pieces.n; i++) {
-    RecipePiece *piece = &rows->pieces.items[i];
-    if (piece->n_factors == RECIPE_MAX_FACTORS) return RECIPE_REFUSED;
-    piece->factors[piece->n_factors++] = (float)factor->attr.number;
-  }
-  return result;
-}
-
-static RecipeResult read_rows(const Reader *reader, const Node *node, RecipeRows *rows) {
-  if (node->dtype != DTYPE_F32) return RECIPE_REFUSED;
-  shape_rows(node, rows);
-  switch (node->op) {
-    case OP_WEIGHT: return read_weight(reader, node, rows);
-    case OP_FULL: return read_full(reader, node, rows);
-    case OP_CONCAT: return read_concat(reader, node, rows);
-    case OP_SLICE: return read_slice(reader, node, rows);
-    case OP_PERMUTE: return read_permute(reader, node, rows);
-    case OP_MUL: return read_product(reader, node, rows);
-    default: return RECIPE_REFUSED;
-  }
-}
-
-RecipeResult recipe_rows(Arena *arena, const Node *node, WeightLookup weights, void *context, RecipeRows *rows) {
-  Reader reader = {arena, weights, context};
-  return read_rows(&reader, node, rows);
-}
-
-// ---- plain rows ----
+// ---- copying blocks ----
 
 static float factored(const RecipePiece *piece, float value) {
   for (uint32_t i = 0; i < piece->n_factors; i++) value *= piece->factors[i];
   return value;
 }
 
-/* Rows without a factor whose elements are neighbours are copied as bytes; most weights are such. */
-static void copy_row(const RecipePiece *piece, int64_t row, int64_t columns, float *to) {
-  const float *from = piece->data + row * piece->row_stride;
+/* Elements without a factor that are neighbours are copied as bytes; most weights are such. */
+static void copy_row(const RecipePiece *piece, const float *from, int64_t columns, float *to) {
   if (piece->column_stride == 1 && !piece->n_factors) {
     memcpy(to, from, (size_t)columns * sizeof *to);
     return;
@@ -161,48 +46,23 @@ static void copy_row(const RecipePiece *piece, int64_t row, int64_t columns, flo
   for (int64_t j = 0; j < columns; j++) to[j] = factored(piece, from[j * piece->column_stride]);
 }
 
-static void pack_plain(const RecipeRows *rows, float *to) {
-  for (size_t i = 0; i < rows->pieces.n; i++)
-    for (int64_t row = 0; row < rows->pieces.items[i].rows; row++, to += rows->columns)
-      copy_row(&rows->pieces.items[i], row, rows->columns, to);
+static void put_plain(const Packer *p, const Block *block) {
+  float *to = p->to + block->row * p->rows.columns + block->column;
+  for (int64_t i = 0; i < block->rows; i++, to += p->rows.columns)
+    copy_row(block->piece, block->data + i * block->piece->row_stride, block->columns, to);
 }
-
-// ---- panels ----
 
 /* A row of the recipe becomes a column of a panel, so the writes of a row are `width` floats apart. Rows are taken in
  * parts of 16 elements, one cache line of reading; the 16 lines of the panel that they are written to stay in L1 until
  * the part of the last row has filled them. */
 enum { ROW_PART = 16 };
 
-typedef struct PanelColumn {
-  const RecipePiece *piece;
-  const float *from;
-} PanelColumn;
-
-/* Finds the next `width` rows, advancing `piece` and `row`. Returns how many there are; the last panel may have
- * fewer. */
-static uint32_t take_columns(const RecipeRows *rows, uint32_t width, size_t *piece, int64_t *row,
-                             PanelColumn *columns) {
-  uint32_t n = 0;
-  while (n < width && *piece < rows->pieces.n) {
-    const RecipePiece *at = &rows->pieces.items[*piece];
-    if (*row == at->rows) {
-      *row = 0;
-      ++*piece;
-      continue;
-    }
-    columns[n++] = (PanelColumn){at, at->data + (*row)++ * at->row_stride};
-  }
-  return n;
-}
-
-/* Blocks of k follow each other without gaps, so a panel is [k][width] whatever their size. */
-static void fill_panel(const PanelColumn *columns, uint32_t n, int64_t k, uint32_t width, float *panel) {
-  for (int64_t begin = 0; begin < k; begin += ROW_PART) {
-    int64_t end = begin + ROW_PART < k ? begin + ROW_PART : k;
-    for (uint32_t c = 0; c < n; c++) {
-      const RecipePiece *piece = columns[c].piece;
-      const float *from = columns[c].from;
+static void fill_by_rows(const RecipePiece *piece, const float *data, int64_t rows, int64_t columns, uint32_t width,
+                         float *panel) {
+  for (int64_t begin = 0; begin < columns; begin += ROW_PART) {
+    int64_t end = begin + ROW_PART < columns ? begin + ROW_PART : columns;
+    for (int64_t c = 0; c < rows; c++) {
+      const float *from = data + c * piece->row_stride;
       float *to = panel + c;
       for (int64_t i = begin; i < end; i++) {
         float value = from[i * piece->column_stride];
@@ -212,21 +72,102 @@ static void fill_panel(const PanelColumn *columns, uint32_t n, int64_t k, uint32
   }
 }
 
-static void pack_panels(Arena *arena, const RecipeRows *rows, uint32_t width, float *to) {
-  PanelColumn *columns = ARENA_ARRAY(arena, PanelColumn, width);
-  size_t piece = 0;
-  int64_t row = 0;
-  for (uint32_t n; (n = take_columns(rows, width, &piece, &row, columns)) > 0; to += rows->columns * width)
-    fill_panel(columns, n, rows->columns, width, to);
+/* Of a transposed matrix, whole lines of the panel are neighbours in the file too. */
+static void fill_by_columns(const RecipePiece *piece, const float *data, int64_t rows, int64_t columns, uint32_t width,
+                            float *panel) {
+  for (int64_t i = 0; i < columns; i++, data += piece->column_stride, panel += width)
+    for (int64_t c = 0; c < rows; c++)
+      panel[c] = piece->n_factors ? factored(piece, data[c * piece->row_stride]) : data[c * piece->row_stride];
+}
+
+static bool is_transposed(const RecipePiece *piece) { return piece->column_stride > piece->row_stride; }
+
+/* Blocks of k follow each other without gaps, so a panel is [k][width] whatever their size. A panel may be made of
+ * rows of several pieces, and of several blocks. */
+static void put_panels(const Packer *p, const Block *block) {
+  const uint32_t width = p->recipe->width;
+  const RecipePiece *piece = block->piece;
+  for (int64_t done = 0, n; done < block->rows; done += n) {
+    int64_t row = block->row + done, lane = row % width;
+    n = width - lane < block->rows - done ? width - lane : block->rows - done;
+    float *panel = p->to + (row / width * p->rows.columns + block->column) * width + lane;
+    (is_transposed(piece) ? fill_by_columns : fill_by_rows)(piece, block->data + done * piece->row_stride, n,
+                                                            block->columns, width, panel);
+  }
+}
+
+static void put(const Packer *p, const Block *block) {
+  (p->recipe->layout == WEIGHT_PLAIN ? put_plain : put_panels)(p, block);
+}
+
+// ---- reading blocks ----
+
+static bool read_part(const Packer *p, const char *name, int64_t first, int64_t n, float *to) {
+  const WeightReader *weights = p->weights;
+  if (weights->part) return weights->part(weights->context, name, first, n, to);
+  const Tensor *tensor = weights->whole(weights->context, name);
+  if (tensor) memcpy(to, (const float *)tensor->data + first, (size_t)n * sizeof *to);
+  return tensor != NULL;
+}
+
+/* Rows of the recipe, columns where it is transposed: as many as fit in a block, at least a panel of rows, so that no
+ * line of a panel is written in parts. */
+static int64_t block_lines(const Packer *p, const RecipePiece *piece, int64_t stride) {
+  int64_t lines = BLOCK_ELEMENTS / (stride ? stride : 1), panel = 1;
+  if (p->recipe->layout == WEIGHT_PANELS && !is_transposed(piece)) panel = p->recipe->width;
+  lines -= lines % panel;
+  return lines > panel ? lines : panel;
+}
+
+static float *buffer_for(Packer *p, int64_t elements) {
+  if (elements > p->n_buffer) {
+    p->n_buffer = elements > BLOCK_ELEMENTS ? elements : BLOCK_ELEMENTS;
+    arena_reset(p->blocks);
+    p->buffer = ARENA_ARRAY(p->blocks, float, p->n_buffer);
+  }
+  return p->buffer;
+}
+
+/* Reads a block with all that lies between its lines: of a slice of columns, the other columns too. */
+static bool stream_piece(Packer *p, const RecipePiece *piece, int64_t row) {
+  const int64_t columns = p->rows.columns;
+  const bool transposed = is_transposed(piece);
+  const int64_t stride = transposed ? piece->column_stride : piece->row_stride;
+  const int64_t across = transposed ? piece->row_stride * (piece->rows - 1) : piece->column_stride * (columns - 1);
+  const int64_t lines = transposed ? columns : piece->rows, step = block_lines(p, piece, stride);
+  for (int64_t line = 0, n; line < lines; line += n) {
+    n = step < lines - line ? step : lines - line;
+    const int64_t elements = (n - 1) * stride + across + 1;
+    float *buffer = buffer_for(p, elements);
+    if (!read_part(p, piece->weight, piece->first + line * stride, elements, buffer)) return false;
+    put(p, &(Block){.piece = piece,
+                    .data = buffer,
+                    .row = transposed ? row : row + line,
+                    .rows = transposed ? piece->rows : n,
+                    .column = transposed ? line : 0,
+                    .columns = transposed ? n : columns});
+  }
+  return true;
+}
+
+/* Whether the packed bytes are those of the file, in its order: they are read to where they belong. */
+static bool is_copy(const Packer *p, const RecipePiece *piece) {
+  return p->recipe->layout == WEIGHT_PLAIN && piece->column_stride == 1 && !piece->n_factors &&
+         (piece->row_stride == p->rows.columns || piece->rows == 1);
+}
+
+static bool pack_piece(Packer *p, const RecipePiece *piece, int64_t row) {
+  const int64_t columns = p->rows.columns;
+  if (!columns) return true;
+  if (piece->weight && is_copy(p, piece))
+    return read_part(p, piece->weight, piece->first, piece->rows * columns, p->to + row * columns);
+  if (piece->weight) return stream_piece(p, piece, row);
+  put(p, &(Block){
+             .piece = piece, .data = piece->data + piece->first, .row = row, .rows = piece->rows, .columns = columns});
+  return true;
 }
 
 // ---- recipes ----
-
-static bool evaluate(Arena *arena, Diag *diag, const Plan *plan, const WeightRecipe *recipe, WeightLookup weights,
-                     void *context, Tensor **value) {
-  *value = graph_eval_static(arena, diag, plan->graph, recipe->node, weights, context);
-  return *value != NULL;
-}
 
 /* A value that the interpreter computed is one piece. */
 static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
@@ -237,35 +178,38 @@ static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
   return rows;
 }
 
-/* What is evaluated lives in scratch memory that the caller empties after each recipe, so the peak is one weight. */
-static bool pack_recipe(Arena *scratch, Diag *diag, const Plan *plan, const WeightRecipe *recipe, WeightLookup weights,
-                        void *context, char *to) {
-  RecipeRows rows;
-  RecipeResult result = recipe_rows(scratch, recipe->node, weights, context, &rows);
-  if (result == RECIPE_FAILED) return false;
-  if (result == RECIPE_REFUSED) {
-    Tensor *value;
-    if (!evaluate(scratch, diag, plan, recipe, weights, context, &value)) return false;
-    if (recipe->layout == WEIGHT_PLAIN) {
-      if (recipe->bytes) memcpy(to, value->data, recipe->bytes);
-      return true;
-    }
-    rows = rows_of_tensor(scratch, value);
-  }
-  if (recipe->layout == WEIGHT_PLAIN) pack_plain(&rows, (float *)to);
-  else pack_panels(scratch, &rows, recipe->width, (float *)to);
+static bool pack_rows(Packer *p) {
+  int64_t row = 0;
+  for (size_t i = 0; i < p->rows.pieces.n; row += p->rows.pieces.items[i++].rows)
+    if (!pack_piece(p, &p->rows.pieces.items[i], row)) return false;
   return true;
 }
 
-bool pack_weights(Diag *diag, const Plan *plan, WeightLookup weights, void *context, char *packed) {
-  Arena *scratch = arena_create();
+/* Whole weights go with the value that was computed of them, so the peak is one recipe. */
+static bool pack_computed(Packer *p) {
+  const WeightReader *weights = p->weights;
+  Tensor *value =
+      graph_eval_static(p->scratch, p->diag, p->plan->graph, p->recipe->node, weights->whole, weights->context);
+  if (value && p->recipe->layout == WEIGHT_PLAIN && p->recipe->bytes) memcpy(p->to, value->data, p->recipe->bytes);
+  if (value && p->recipe->layout != WEIGHT_PLAIN) {
+    p->rows = rows_of_tensor(p->scratch, value);
+    pack_rows(p);
+  }
+  if (weights->release) weights->release(weights->context);
+  return value != NULL;
+}
+
+bool pack_weights(Diag *diag, const Plan *plan, const WeightReader *weights, char *packed) {
+  Packer p = {.scratch = arena_create(), .blocks = arena_create(), .diag = diag, .plan = plan, .weights = weights};
   bool packed_all = true;
   for (size_t i = 0; i < plan->recipes.n && packed_all; i++) {
-    const WeightRecipe *recipe = &plan->recipes.items[i];
-    if (recipe->is_shared) continue;
-    packed_all = pack_recipe(scratch, diag, plan, recipe, weights, context, packed + recipe->offset);
-    arena_reset(scratch);
+    p.recipe = &plan->recipes.items[i];
+    if (p.recipe->is_shared) continue;
+    p.to = (float *)(packed + p.recipe->offset);
+    packed_all = recipe_rows(p.scratch, p.recipe->node, &p.rows) ? pack_rows(&p) : pack_computed(&p);
+    arena_reset(p.scratch);
   }
-  arena_destroy(scratch);
+  arena_destroy(p.scratch);
+  arena_destroy(p.blocks);
   return packed_all;
 }

@@ -2,10 +2,10 @@
  *
  * In: a plan and a way to get weights by name. Out: program.weights_bytes bytes at `packed`, which the caller owns,
  * aligns to 64 and zeroes: the padding of panels is not written. A recipe is a weight-only subgraph. Nearly all are
- * slices, concatenations, transpositions and scalings of weights; those are read as rows of tensors that exist already
- * and copied once, straight into their panels, so packing needs no memory beside its result. What cannot be read so is
- * computed by the reference interpreter and then copied. Refuses nothing of its own; errors are those of the
- * weights. */
+ * slices, concatenations, transpositions and scalings of weights; those are read as rows of weights that exist already,
+ * a block at a time, and copied straight into their panels, so packing needs no memory beside its result but that of
+ * a block. What cannot be read so is computed by the reference interpreter from whole weights, and then copied. Refuses
+ * nothing of its own; errors are those of the weights. */
 #ifndef TFM_WEIGHTS_PACK_H
 #define TFM_WEIGHTS_PACK_H
 
@@ -16,10 +16,12 @@
 
 enum { RECIPE_MAX_FACTORS = 4 };
 
+/* Element [i][j] is number first + i row_stride + j column_stride of the weight, or of `data`. */
 typedef struct RecipePiece {
   int64_t rows;
-  const float *data; /* element [0][0] */
-  int64_t row_stride, column_stride;
+  const char *weight; /* its name; NULL: `data` is there */
+  const float *data;
+  int64_t first, row_stride, column_stride;
   uint32_t n_factors;
   float factors[RECIPE_MAX_FACTORS]; /* in the order of multiplication; each product is rounded */
 } RecipePiece;
@@ -29,17 +31,22 @@ typedef struct RecipeRows { /* all axes but the last are rows; rank 0 and 1: one
   VEC(RecipePiece) pieces;
 } RecipeRows;
 
-/* What reading a recipe as rows came to. */
-typedef enum RecipeResult { RECIPE_ROWS, RECIPE_REFUSED, RECIPE_FAILED } RecipeResult;
-
-/* ROWS: `rows` has the value of the subgraph. It must be made of f32 WEIGHT, SLICE, CONCAT of rows, PERMUTE of a
- * matrix, FULL and products with a number. REFUSED: it is made of something else. FAILED: `weights`
- * reported an error. */
-RecipeResult recipe_rows(Arena *arena, const Node *node, WeightLookup weights, void *context, RecipeRows *rows);
+/* True: `rows` has the value of the subgraph, which is made of f32 WEIGHT, SLICE, CONCAT of rows, PERMUTE of a matrix,
+ * FULL and products with a number. False: it is made of something else. */
+bool recipe_rows(Arena *arena, const Node *node, RecipeRows *rows);
 
 // ---- packing ----
 
+/* Where weights come from. */
+typedef struct WeightReader {
+  WeightLookup whole; /* NULL: nowhere */
+  /* Elements [first, first + n) of a weight. False after reporting an error. NULL: they are taken from the whole. */
+  bool (*part)(void *context, const char *name, int64_t first, int64_t n, float *to);
+  void (*release)(void *context); /* called when no tensor that `whole` gave is in use any more; may be NULL */
+  void *context;
+} WeightReader;
+
 /* Leaves out what another plan packs to the same offset (plan/memory.h). False after an error. */
-bool pack_weights(Diag *diag, const Plan *plan, WeightLookup weights, void *context, char *packed);
+bool pack_weights(Diag *diag, const Plan *plan, const WeightReader *weights, char *packed);
 
 #endif

@@ -103,6 +103,7 @@ typedef struct PieceReader {
   const StTensor *tensor;
   size_t element_bytes;
   unsigned char *bytes; /* PIECE_BYTES of them */
+  int64_t end;          /* of the elements that are read */
   int64_t at;           /* the first element of the piece */
   size_t n;             /* elements in it; 0 at the end */
 } PieceReader;
@@ -110,7 +111,7 @@ typedef struct PieceReader {
 /* Moves to the next piece; n is 0 after the last one. */
 static bool next_piece(PieceReader *reader) {
   reader->at += (int64_t)reader->n;
-  int64_t rest = reader->tensor->elements - reader->at, most = PIECE_BYTES / (int64_t)reader->element_bytes;
+  int64_t rest = reader->end - reader->at, most = PIECE_BYTES / (int64_t)reader->element_bytes;
   reader->n = (size_t)(rest < most ? rest : most);
   return in_file_read(&reader->file->file, reader->diag,
                       reader->file->data_begin + reader->tensor->begin + reader->at * (int64_t)reader->element_bytes,
@@ -119,12 +120,13 @@ static bool next_piece(PieceReader *reader) {
 
 static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out) {
   const StTensor *tensor = reader->tensor;
+  const int64_t first = reader->at;
   for (;;) {
     if (!next_piece(reader)) return false;
     if (!reader->n) return true;
     int64_t value = 0;
     size_t done = convert_elements(tensor->dtype, dtype, reader->n, reader->bytes,
-                                   out + (size_t)reader->at * dtype_bytes[dtype], &value);
+                                   out + (size_t)(reader->at - first) * dtype_bytes[dtype], &value);
     if (done == reader->n) continue;
     diag_error_at(reader->diag, reader->file->file.path, DIAG_SAFETENSORS,
                   "tensor \"%s\": element %lld is %lld, which is no %s", tensor->name,
@@ -135,13 +137,18 @@ static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out)
 }
 
 bool safetensors_read(const SafeTensors *file, Diag *diag, const StTensor *tensor, DType dtype, void *out) {
+  return safetensors_read_part(file, diag, tensor, 0, tensor->elements, dtype, out);
+}
+
+bool safetensors_read_part(const SafeTensors *file, Diag *diag, const StTensor *tensor, int64_t first, int64_t n,
+                           DType dtype, void *out) {
   size_t element_bytes = file_dtype_bits[tensor->dtype] / 8;
   /* Elements that need no conversion are read straight to their destination. */
   if (tensor->dtype == FILE_F32 || tensor->dtype == FILE_I32)
-    return in_file_read(&file->file, diag, file->data_begin + tensor->begin, out,
-                        (size_t)(tensor->end - tensor->begin));
+    return in_file_read(&file->file, diag, file->data_begin + tensor->begin + first * (int64_t)element_bytes, out,
+                        (size_t)n * element_bytes);
   Arena *scratch = arena_create();
-  PieceReader reader = {file, diag, tensor, element_bytes, arena_alloc(scratch, PIECE_BYTES), 0, 0};
+  PieceReader reader = {file, diag, tensor, element_bytes, arena_alloc(scratch, PIECE_BYTES), first + n, first, 0};
   bool read = convert_pieces(&reader, dtype, out);
   arena_destroy(scratch);
   return read;
@@ -163,8 +170,9 @@ static void count(StCounts *counts, const float *values, size_t n, float smalles
 bool safetensors_count(const SafeTensors *file, Diag *diag, const StTensor *tensor, StCounts *counts) {
   *counts = (StCounts){0};
   Arena *scratch = arena_create();
-  PieceReader reader = {file, diag, tensor, file_dtype_bits[tensor->dtype] / 8, arena_alloc(scratch, PIECE_BYTES), 0,
-                        0};
+  PieceReader reader = {
+      file, diag, tensor, file_dtype_bits[tensor->dtype] / 8, arena_alloc(scratch, PIECE_BYTES), tensor->elements,
+      0,    0};
   float *values = ARENA_ARRAY(scratch, float, PIECE_BYTES / reader.element_bytes);
   float smallest_normal = tensor->dtype == FILE_F16 ? 0x1p-14f : 0x1p-126f;
   bool read;

@@ -55,6 +55,9 @@ const StTensor *safetensors_find(const SafeTensors *file, const char *name);
 /* Reads a tensor as f32, i32 or bool into `out`, which has room for all of its elements. can_convert must
  * have said yes. False after an error: a value does not fit, or the file cannot be read. */
 bool safetensors_read(const SafeTensors *file, Diag *diag, const StTensor *tensor, DType dtype, void *out);
+/* The same for its elements [first, first + n), which must lie within it; `out` has room for n. */
+bool safetensors_read_part(const SafeTensors *file, Diag *diag, const StTensor *tensor, int64_t first, int64_t n,
+                           DType dtype, void *out);
 
 typedef struct StCounts {
   int64_t nan, infinite, subnormal;

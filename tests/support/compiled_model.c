@@ -12,8 +12,11 @@ static void good(const Diag *diag, bool condition) { cr_assert(condition, "%s", 
 Compiled compiled_forward(Arena *arena, Diag *diag, Graph *graph, const PassOptions *passes, const TargetInfo *target,
                           WeightLookup find, void *context) {
   Compiled made;
-  const CompileRequest request = {
-      .arena = arena, .diag = diag, .target = target, .passes = *passes, .weights = find, .weights_context = context};
+  const CompileRequest request = {.arena = arena,
+                                  .diag = diag,
+                                  .target = target,
+                                  .passes = *passes,
+                                  .weights = {.whole = find, .context = context}};
   good(diag, compile_forward(&request, graph, NULL, &made));
   return made;
 }
@@ -21,9 +24,11 @@ Compiled compiled_forward(Arena *arena, Diag *diag, Graph *graph, const PassOpti
 /* A model without an incremental form is a result that tests ask for, so it is no failure here. */
 bool compiled_decoding(Compiled *made, Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target,
                        WeightLookup find, void *context) {
-  const CompileRequest request = {
-      .arena = arena,   .diag = diag,    .target = target, .passes = {.level = 2},
-      .weights = find, .weights_context = context};
+  const CompileRequest request = {.arena = arena,
+                                  .diag = diag,
+                                  .target = target,
+                                  .passes = {.level = 2},
+                                  .weights = {.whole = find, .context = context}};
   Derivation *derived = compile_derive(&request, graph);
   *made = (Compiled){0};
   if (!derived->parts.step) return false;

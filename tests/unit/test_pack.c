@@ -44,7 +44,7 @@ static const float *recipe_bytes(const Packed *packed, size_t i) {
 
 /* Every recipe against the interpreter. */
 static void expect_right(const Packed *packed) {
-  cr_assert(pack_weights(&diag, packed->plan, find, packed->graph, packed->bytes));
+  cr_assert(pack_weights(&diag, packed->plan, &(WeightReader){.whole = find, .context = packed->graph}, packed->bytes));
   for (size_t r = 0; r < packed->plan->recipes.n; r++) {
     const WeightRecipe *recipe = &packed->plan->recipes.items[r];
     Tensor *value = graph_eval_static(arena, &diag, packed->graph, recipe->node, find, packed->graph);
@@ -65,7 +65,7 @@ static void expect_right(const Packed *packed) {
 
 static bool is_direct(const Packed *packed, size_t i) {
   RecipeRows rows;
-  return recipe_rows(arena, packed->plan->recipes.items[i].node, find, packed->graph, &rows) == RECIPE_ROWS;
+  return recipe_rows(arena, packed->plan->recipes.items[i].node, &rows);
 }
 
 #define GRAPH(weights, n, k)                                             \
@@ -83,6 +83,50 @@ Test(pack, panels_of_a_weight) {
 
 Test(pack, several_blocks_of_k) {
   Packed packed = packed_of(GRAPH("  %19 = weight \"a\" : f32[50, 1700]\n", 50, 1700));
+  expect_right(&packed);
+}
+
+/* Each of these takes several blocks of reading: lines of the file are longer than a block, or many. */
+Test(pack, weights_of_many_blocks) {
+  Packed wide = packed_of(GRAPH("  %19 = weight \"a\" : f32[70, 17000]\n", 70, 17000));
+  expect_right(&wide);
+  Packed long_one = packed_of(GRAPH("  %19 = weight \"a\" : f32[30011, 19]\n", 30011, 19));
+  expect_right(&long_one);
+  Packed transposed =
+      packed_of(GRAPH("  %1 = weight \"a\" : f32[300, 3001]\n"
+                      "  %2 = slice %1, starts=[3, 5] : f32[290, 2990]\n"
+                      "  %19 = permute %2, axes=[1, 0] : f32[2990, 290]\n",
+                      2990, 290));
+  cr_assert(is_direct(&transposed, 0));
+  expect_right(&transposed);
+  Packed merged =
+      packed_of(GRAPH("  %1 = weight \"a\" : f32[5003, 90]\n"
+                      "  %2 = slice %1, starts=[1, 7] : f32[5001, 80]\n"
+                      "  %3 = weight \"b\" : f32[5007, 80]\n"
+                      "  %4 = full 0.1 : f32[]\n"
+                      "  %5 = mul %3, %4 : f32[5007, 80]\n"
+                      "  %6 = weight \"c\" : f32[80, 4000]\n"
+                      "  %7 = permute %6, axes=[1, 0] : f32[4000, 80]\n"
+                      "  %19 = concat %2, %5, %7, axis=0 : f32[14008, 80]\n",
+                      14008, 80));
+  cr_assert(is_direct(&merged, 0));
+  expect_right(&merged);
+}
+
+Test(pack, plain_tensors_of_many_blocks) {
+  Packed packed = packed_of(
+      "graph G(sizes t) {\n"
+      "  %0 = weight \"a\" : f32[900, 1000]\n"
+      "  %1 = slice %0, starts=[1, 1] : f32[898, 998]\n"
+      "  %2 = permute %0, axes=[1, 0] : f32[1000, 900]\n"
+      "  %3 = full 0.1 : f32[]\n"
+      "  %4 = mul %0, %3 : f32[900, 1000]\n"
+      "  output a = %0\n"
+      "  output b = %1\n"
+      "  output c = %2\n"
+      "  output d = %4\n"
+      "}\n");
+  for (size_t i = 0; i < packed.plan->recipes.n; i++) cr_assert(is_direct(&packed, i));
   expect_right(&packed);
 }
 
@@ -153,6 +197,7 @@ Test(pack, plain_tensors_of_every_type) {
 
 Test(pack, a_weight_that_is_missing) {
   Packed packed = packed_of(GRAPH("  %19 = weight \"none\" : f32[10, 8]\n", 10, 8));
-  cr_assert_not(pack_weights(&diag, packed.plan, find, packed.graph, packed.bytes));
+  cr_assert_not(
+      pack_weights(&diag, packed.plan, &(WeightReader){.whole = find, .context = packed.graph}, packed.bytes));
   cr_assert_eq(diag.n_errors, 1);
 }

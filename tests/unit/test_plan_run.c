@@ -486,7 +486,8 @@ static void run_model(const char *path, int level, const TargetInfo *target, con
     seed = 7;
     Weights weights = {.arena = arena, .graph = graph, .tensors = map_new(arena)};
     m.weights = arena_alloc(arena, plan->program.weights_bytes);
-    cr_assert(pack_weights(&diag, plan, find_weight, &weights, m.weights), "%s", path);
+    cr_assert(pack_weights(&diag, plan, &(WeightReader){.whole = find_weight, .context = &weights}, m.weights), "%s",
+              path);
     random_inputs(&m, graph);
     compare(&m, &diag, fused, &weights, path);
   }

@@ -90,9 +90,9 @@ Test(share_weights, what_is_shared_is_packed_once) {
   Plan *first = plan_with("First", second_product), *second = plan_with("Second", "  output y = %2\n");
   share_weights(arena, (Plan *[]){first, second}, 2);
   float *packed = arena_alloc(arena, first->program.weights_bytes);
-  cr_assert(pack_weights(&diag, first, find, NULL, (char *)packed));
+  cr_assert(pack_weights(&diag, first, &(WeightReader){.whole = find}, (char *)packed));
   cr_assert_eq(n_lookups, 2);
-  cr_assert(pack_weights(&diag, second, find, NULL, (char *)packed));
+  cr_assert(pack_weights(&diag, second, &(WeightReader){.whole = find}, (char *)packed));
   cr_assert_eq(n_lookups, 2);
   cr_assert_eq(packed[0], 1);
   cr_assert_eq(packed[recipe(first, 1)->offset / sizeof *packed], 2);
