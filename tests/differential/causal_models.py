@@ -260,10 +260,12 @@ class CausalModel:
         x = self.miss(x)
         if self.near_miss and r.random() < 0.5:
             x = self.layer(x)
-        head = self.member("head", f"Linear({self.d}, {self.vocab})")
+        columns = self.d
         if not self.ragged and r.random() < 0.1:
-            self.say(f"{x} = {x}[:, -1:]")
-        scores = f"{head}(LayerNorm({self.d})({x})) * 2"
+            columns = r.choice([self.d, self.d // 2])
+            self.say(f"{x} = {x}[:, -1:, {self.d - columns}:]")
+        head = self.member("head", f"Linear({columns}, {self.vocab})")
+        scores = f"{head}(LayerNorm({columns})({x})) * 2"
         self.say(f"logits = {f'log_softmax({scores})' if r.random() < 0.2 else scores}")
 
     def choose_options(self):
