@@ -126,13 +126,27 @@ static bool dump_after(const PassOptions *options, Diag *diag, Graph *graph, con
   return written;
 }
 
-/* The verifier costs about as much as a pass, so it runs in tests and with --verify-each only. */
-static void verify_after(const PassOptions *options, Graph *graph, const PassRow *row, Arena *scratch) {
+/* NULL: nobody asks. */
+static const char *text_to_verify(const PassOptions *options, Graph *graph, Arena *arena) {
+  if (!options->verify_each) return NULL;
+  StrBuf text = strbuf_new(arena);
+  graph_print(&text, graph);
+  return text.text;
+}
+
+/* The verifier costs about as much as a pass, so it runs in tests and with --verify-each only. A pass that says that it
+ * changed something must have done so, and the other way round: --print-after and --time-passes repeat what it says. */
+static void verify_after(const PassOptions *options, Graph *graph, const PassRow *row, const char *before, bool changed,
+                         Arena *scratch) {
   if (!options->verify_each) return;
   Diag faults = diag_new(scratch);
-  if (graph_verify(graph, &faults)) return;
-  const char *text = faults.messages.n ? faults.messages.items[0].text : "no message";
-  internal_error(__FILE__, __LINE__, "pass %s broke the graph: %s", row->name, text);
+  if (!graph_verify(graph, &faults)) {
+    const char *text = faults.messages.n ? faults.messages.items[0].text : "no message";
+    internal_error(__FILE__, __LINE__, "pass %s broke the graph: %s", row->name, text);
+  }
+  if (changed == (strcmp(before, text_to_verify(options, graph, scratch)) == 0))
+    internal_error(__FILE__, __LINE__, "pass %s %s", row->name,
+                   changed ? "changed nothing but says that it did" : "changed the graph but says that it did not");
 }
 
 static double seconds_now(void) {
@@ -161,7 +175,7 @@ static void print_times(FILE *to, const RunTimes *times) {
 bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log) {
   check_order();
   if (!check_names(diag, options)) return false;
-  Arena *scratch = arena_create();
+  Arena *scratch = arena_create(), *kept = arena_create();
   RunTimes times = {0};
   unsigned number = 0;
   bool good = true, stopped = false;
@@ -169,19 +183,22 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
     const PassRow *row = &rows[i];
     if (!selected(options, row)) continue;
     Pass pass = {.graph = graph, .scratch = scratch, .log = log};
+    const char *before = text_to_verify(options, graph, kept);
     double start = seconds_now();
     graph_renumber(graph); /* passes compare places in the list by id */
     times.changed[i] = row->run(&pass);
     times.seconds[i] = seconds_now() - start;
     times.ran[i] = true;
     arena_reset(scratch);
-    verify_after(options, graph, row, scratch);
+    verify_after(options, graph, row, before, times.changed[i], scratch);
+    arena_reset(kept);
     print_after(options, graph, row, times.changed[i], scratch);
     good = dump_after(options, diag, graph, row, number++, scratch);
     arena_reset(scratch);
     stopped = options->stop_after && !strcmp(options->stop_after, row->name);
   }
   if (options->time_passes && options->print_to) print_times(options->print_to, &times);
+  arena_destroy(kept);
   arena_destroy(scratch);
   return good;
 }
