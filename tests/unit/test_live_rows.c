@@ -253,3 +253,22 @@ Test(live_rows, a_layer_that_is_looked_at_everywhere) {
               "    y = where(mask[:, :, none], two(first, src_key_padding_mask = not mask), 0)  return first, y } }",
               8);
 }
+
+/* `or` is no selection: both sides are read everywhere. */
+Test(live_rows, a_given_mask_mixed_with_what_is_computed) {
+  check_model(
+      "model M() { weight w: [16, 16]\n"
+      "  forward(x: f32[batch, time, 16], pad: bool[batch, time]) {\n"
+      "    return y = pad[:, :, none] or softmax(linear(x, w)) > 0.06 } }",
+      0);
+}
+
+/* The product of both weights is behind reductions; only its live rows are computed. */
+Test(live_rows, reductions_before_the_selection) {
+  check_model(
+      "model M() { weight w: [16, 16]  weight u: [16, 16]\n"
+      "  forward(x: f32[batch, time, 16], mask: bool[batch, time]) {\n"
+      "    h = softmax(linear(x, w))  s = max(linear(x, u), axis = 2, keepdim = true)\n"
+      "    return y = where(mask[:, :, none], h * s, 0) } }",
+      2);
+}

@@ -87,6 +87,18 @@ static Node *make_mask(Random *r) {
   return build_binary(&r->b, draw(r, 2) ? OP_AND : OP_OR, x, y);
 }
 
+/* True whatever the value is, but false for NaN, which the interpreter writes into rows that are not computed. Mixed
+ * with a given mask that tells these rows apart, if there is one of their shape. */
+static Node *make_truth(Random *r) {
+  Node *x = any(r, DTYPE_F32, 0), *keep = r->graph->inputs.items[4];
+  if (!x) return NULL;
+  Node *truth = build_binary(&r->b, OP_LE, build_unary(&r->b, OP_TANH, x), build_scalar(&r->b, DTYPE_F32, 2, 0));
+  if (x->rank != 3 || x->dims[0] != keep->dims[0] || x->dims[1] != keep->dims[1]) return truth;
+  Node *rows = build_reshape(&r->b, keep, 3, (const Size *const[]){x->dims[0], x->dims[1], constant(r, 1)});
+  OpKind op = draw(r, 2) ? OP_AND : OP_OR;
+  return draw(r, 2) ? build_binary(&r->b, op, rows, truth) : build_binary(&r->b, op, truth, rows);
+}
+
 static Node *make_comparison(Random *r) {
   static const OpKind ops[] = {OP_EQ, OP_NE, OP_LT, OP_GT, OP_LE, OP_GE};
   Node *x = any(r, DTYPE_I32, 0), *y = any(r, DTYPE_I32, 0);
@@ -236,7 +248,7 @@ static Graph *random_graph(Arena *arena, uint64_t seed) {
   static Node *(*const makers[])(Random *) = {
       make_unary,   make_binary,  make_binary, make_scaled, make_mask,   make_comparison, make_where,  make_permute,
       make_reshape, make_reshape, make_slice,  make_concat, make_linear, make_linear,     make_linear, make_attention,
-      make_row,     make_gather,  make_source, make_unary};
+      make_row,     make_gather,  make_source, make_unary,  make_truth,  make_mask};
   enum { N_MAKERS = sizeof makers / sizeof *makers };
   Random r = {.state = seed * 7919, .arena = arena, .graph = graph_new(arena, "Random")};
   r.b.graph = r.graph;
