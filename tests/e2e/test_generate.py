@@ -64,6 +64,13 @@ class Beginnings(Case):
                 for threads in ("1", "2", "4"):
                     self.assertEqual(written(source, given, "--threads", threads, *options), [alone[i] for i in items])
 
+    def test_a_source_shorter_than_the_batch_whose_first_axis_is_its_positions(self):
+        source = translator("source", "batch", "scale[:, none, none]").replace("src: i32[batch, source]", "src: i32[source, batch]")
+        source = source.replace("embed(src)", "embed(transpose(src, 0, 1))")
+        src, scale = np.array([[5, 8, 9], [6, 7, 3]], np.int32), np.array([1, 2, -1], np.float32)
+        alone = [self.rows(source, {"src": src[:, i:i + 1], "scale": scale[i:i + 1]})[0] for i in range(3)]
+        self.assertEqual(self.rows(source, {"src": src, "scale": scale}), alone)
+
     def test_sources(self):
         src, scale = np.array([[5, 6, 7, 8], [8, 9, 0, 0]], np.int32), np.array([[1], [2], [3], [-1]], np.float32)
         plain = translator("source", "batch * 2, 1", "reshape(scale, [shape(src, 0), 1, 2])")

@@ -76,3 +76,18 @@ Test(memory, polynomials_saturate) {
     saturated |= plan_evaluate(plan, i, huge) == INT64_MAX;
   cr_assert(saturated);
 }
+
+/* A transposed result is a layout that attention cannot write: it keeps its own, which is no larger. */
+Test(memory, attention_in_a_layout_that_nobody_asked_for) {
+  const Plan *plan = plan_model(
+      "model M() {\n"
+      "  forward(q: f32[batch, 4, time, 16], k: f32[batch, 4, time, 16], v: f32[batch, 4, time, 16]) {\n"
+      "    y = softmax(q @ transpose(k, 2, 3) / 4) @ v\n"
+      "    return y = transpose(y, 2, 3)\n"
+      "  }\n"
+      "}\n",
+      2);
+  const int64_t symbols[] = {2, 512};
+  cr_assert_eq(plan->program.n_buffers, 1);
+  cr_assert_leq(plan_workspace_bytes(plan, symbols, NULL), (uint64_t)2 * 512 * (4 * 16 + 16) * 4);
+}

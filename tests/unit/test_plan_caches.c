@@ -168,16 +168,19 @@ Test(plan_caches, steps_for_one_output_are_marked) {
 
 // ---- what the decoder is told ----
 
+#define STEP                                                                                   \
+  CROSS                                                                                        \
+      "  %31 = permute %30, axes=[0, 2, 1, 3] : f32[batch, time.fresh, 4, 16]\n"               \
+      "  %32 = reshape %31 : f32[batch, time.fresh, 64]\n"                                     \
+      "  %33 = slice %32, starts=[0, time.fresh - time.kept, 0] : f32[batch, time.kept, 64]\n" \
+      "  output scores as logits = %33\n" CACHE_OUTPUTS
+
 Test(plan_caches, a_pair_of_plans_says_what_is_what) {
-  Incremental pair = {.step = read_graph(CROSS "  %31 = permute %30, axes=[0, 2, 1, 3] : f32[batch, time.fresh, 4, 16]\n"
-                                         "  %32 = reshape %31 : f32[batch, time.fresh, 64]\n"
-                                         "  %33 = slice %32, starts=[0, time.fresh - time.kept, 0] : f32[batch, "
-                                         "time.kept, 64]\n"
-                                         "  output scores as logits = %33\n" CACHE_OUTPUTS),
+  Incremental pair = {.step = read_graph(STEP),
                       .encoder = read_graph("graph M(sizes batch as rows, source) {\n"
-                                     "  %0 = input \"src\" : f32[batch, source, 2, 64]\n"
-                                     "  %1 = pointwise %0, { neg($0) } : f32[batch, source, 2, 64]\n"
-                                     "  output \"encoded.0\" as encoded 0 = %1\n}\n")};
+                                            "  %0 = input \"src\" : f32[batch, source, 2, 64]\n"
+                                            "  %1 = pointwise %0, { neg($0) } : f32[batch, source, 2, 64]\n"
+                                            "  output \"encoded.0\" as encoded 0 = %1\n}\n")};
   const DecodingPlan *plans = plan_decoding(arena, &diag, &pair, target_find("x86-64-v4"));
   cr_assert_not_null(plans);
   const tfm_decoding *d = &plans->decoding;
@@ -195,4 +198,28 @@ Test(plan_caches, a_pair_of_plans_says_what_is_what) {
   cr_assert_eq(d->cache_encoded[0], TFM_NONE);
   cr_assert_eq(d->cache_encoded[2], 0);
   cr_assert_eq(d->cache_encoded[3], 0);
+}
+
+/* The items of a batch are not the first size of an encoder whose inputs begin with positions. */
+Test(plan_caches, rows_of_the_encoder_are_found_by_their_role) {
+  const char *const graphs[] = {
+      "graph M(sizes source, batch as rows) {\n"
+      "  %0 = input \"src\" : f32[source, batch, 128]\n"
+      "  %1 = permute %0, axes=[1, 0, 2] : f32[batch, source, 128]\n"
+      "  %2 = reshape %1 : f32[batch, source, 2, 64]\n"
+      "  output \"encoded.0\" as encoded 0 = %2\n}\n",
+      "graph M(sizes source, batch as rows) {\n"
+      "  %0 = input \"src\" : f32[source, 2, 64]\n"
+      "  %1 = reshape %0 : f32[1, source, 2, 64]\n"
+      "  %2 = full 0.0 : f32[batch, 1, 1, 1]\n"
+      "  %3 = add %1, %2 : f32[batch, source, 2, 64]\n"
+      "  output \"encoded.0\" as encoded 0 = %3\n}\n"};
+  const uint32_t rows[] = {1, TFM_NONE}; /* no input says how many */
+  for (int i = 0; i < 2; i++) {
+    Graph *encoder = optimized(read_graph(graphs[i]), 2);
+    Incremental pair = {.step = read_graph(STEP), .encoder = encoder};
+    const DecodingPlan *plans = plan_decoding(arena, &diag, &pair, target_find("x86-64-v4"));
+    cr_assert_not_null(plans, "%s", fault());
+    cr_expect_eq(plans->decoding.encoder_rows, rows[i]);
+  }
 }
