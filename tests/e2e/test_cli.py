@@ -35,7 +35,7 @@ WRITER = """model Writer(vocab = 20, d = 16) {
   generate tgt from logits { bos = 1  eos = 2 }
 }
 """
-TYPES = {"F32": "<f", "I32": "<i", "I64": "<q", "U8": "B", "BOOL": "B", "F64": "<d"}
+TYPES = {"F32": "<f", "I32": "<i", "I64": "<q", "U8": "B", "BOOL": "B", "F64": "<d", "BF16": "<H"}
 
 
 def save(path, tensors):
@@ -236,6 +236,46 @@ class Runs(Case):
         save(self.path("golden.safetensors"), tensors)
         self.tfmc(*base, "--golden", "golden.safetensors", code=5, says="1 of 2 elements differ, first at [0, 1]: 15, expected 15.5")
         self.tfmc(*base, "--golden", "golden.safetensors", "--atol=1")
+
+    def verify_golden(self, values, *options, dtype="F32", first=1000, **kwargs):
+        """verify of y = x, whose x is [first, 0, 3.25], with a file that says `values`."""
+        self.path("same.tfm").write_text("model Same { forward(x: f32[n]) { return y = x } }")
+        save(self.path("x.safetensors"), {"x": ("F32", [3], [first, 0, 3.25])})
+        save(self.path("golden.safetensors"), {"y": (dtype, [3], values)})
+        return self.tfmc("verify", "same.tfm", "--inputs", "x.safetensors", "--golden", "golden.safetensors", *options, **kwargs)
+
+    def test_the_tolerance_of_verify_is_relative_to_the_size_of_the_output(self):
+        self.assertIn("3 elements agree; the largest difference is 0.008, the largest expected value 1000",
+                      self.verify_golden([1000, 0.008, 3.25]).out)
+        proc = self.verify_golden([1000, 0.0125, 3.25], code=5, says="1 of 3 elements differ, first at [1]: 0, expected 0.0125")
+        for words in ("allowed: 0.01 (--atol), 1e-05 of the largest expected value of this output, 1000",
+                      "1e-05 of each expected value (--rtol)"):
+            self.assertIn(words, proc.err)
+        cure = re.search(r"--atol=(\S+) would accept", proc.err)[1]
+        self.assertIn("agree", self.verify_golden([1000, 0.0125, 3.25], f"--atol={cure}").out)
+        self.verify_golden([1000, 0.0125, 3.25], f"--atol={float(cure) / 1.2}", code=5, says=f"allowed: {float(cure) / 1.2:.3g} (--atol)")
+        self.verify_golden([1000, 1e-6, 3.25], "--atol=0", code=5, says="--atol=")
+        for other in float("nan"), 500:
+            self.assertNotIn("--atol=", self.verify_golden([1000, other, 3.25], code=5, says="allowed: 0.01 (--atol)").err)
+
+    def test_verify_says_when_the_precision_of_the_file_explains_a_difference(self):
+        explains = "the file's own precision explains the difference"
+        proc = self.verify_golden([1000, 0.0125, 3.25], code=5, says=explains)
+        self.assertIn("up to 0.0125 from what the reference interpreter computes in double; the results here up to 0", proc.err)
+        bf16 = [0x447A, 0, 0x4050]  # 1000, whose neighbours are 996 and 1004, 0, 3.25
+        for option in "--engine=native", "--engine=reference":
+            self.assertIn("BF16", self.verify_golden(bf16, option, code=5, dtype="BF16", first=1001, says=explains).err)
+        self.assertNotIn(explains, self.verify_golden(bf16, code=5, dtype="BF16", first=1007).err)
+        for values, options in (([1000, 500, 3.25], ()), ([1000, float("inf"), 3.25], ()), ([1000, 0.0125, 3.25], ("--engine=reference",))):
+            self.assertNotIn(explains, self.verify_golden(values, *options, code=5).err, values)
+
+    def test_verify_warns_of_values_that_are_smaller_than_its_tolerance(self):
+        self.path("small.tfm").write_text("model Small { forward(x: f32[n]) { return y = x * 0.000001 } }")
+        save(self.path("x.safetensors"), {"x": ("F32", [2], [1, 2])})
+        for values, warns in (([1e-6, 2e-6], False), ([1e-6, 3e-6], True), ([0, 0], True)):
+            save(self.path("golden.safetensors"), {"y": ("F32", [2], values)})
+            proc = self.tfmc("verify", "small.tfm", "--inputs", "x.safetensors", "--golden", "golden.safetensors")
+            self.assertEqual("W0802" in proc.err, warns, proc.err)
 
     def test_bench(self):
         report = json.loads(self.tfmc("bench", "model.tfm", "--random-weights=1", "--input=x=4x3", "--input=ids=4",

@@ -2,17 +2,17 @@
  *
  * In: a model, weights, inputs; for verify a file with the outputs that are expected, or nothing, then the reference
  * interpreter gives them. Out: the outputs, as files or as a summary; or for each output whether it agrees within the
- * tolerance, and if not, how many elements differ and where the first one is, and against the interpreter the first
- * operation that differs. Two numbers are equal if |got - wanted| <= atol + rtol |wanted|; NaN equals NaN, an infinity
- * only itself, and i32 and bool are compared exactly. */
-#include <math.h>
+ * tolerance (agreement.h), and if not, by how much; against a file also whether its own precision explains that, and
+ * against the interpreter the first operation that differs. */
 #include <string.h>
 
+#include "cli/agreement.h"
 #include "cli/commands/commands.h"
 #include "cli/inputs.h"
 #include "cli/model.h"
 #include "cli/outputs.h"
 #include "engines/engine.h"
+#include "measure/roofline.h"
 #include "weights/safetensors.h"
 
 // ---- tfmc run ----
@@ -36,88 +36,15 @@ void command_run(Session *session) {
   weight_source_close(weights);
 }
 
-// ---- whether two tensors agree ----
-
-typedef struct Tolerance {
-  double absolute, relative;
-} Tolerance;
-
-typedef struct Difference {
-  bool shape;        /* type or shape differ; nothing else is set */
-  int64_t count, first; /* elements that differ */
-  double worst;      /* the largest |got - wanted| among all elements that are finite in both */
-} Difference;
-
-static Tolerance tolerance_of(const Options *options) {
-  return (Tolerance){option_number(options, OPTION_ATOL, 1e-5), option_number(options, OPTION_RTOL, 1e-5)};
-}
-
-/* Every element fits a double exactly, so the comparison itself never rounds. */
-static double element(const Tensor *tensor, int64_t i) {
-  if (tensor->dtype == DTYPE_F32) return (double)((const float *)tensor->data)[i];
-  return tensor->dtype == DTYPE_I32 ? ((const int32_t *)tensor->data)[i] : ((const uint8_t *)tensor->data)[i];
-}
-
-/* |got - wanted| <= atol + rtol |wanted|, as numpy.allclose defines it; the expected value is what the tolerance is
- * relative to. */
-static bool elements_agree(double got, double wanted, Tolerance tolerance) {
-  if (got == wanted || (isnan(got) && isnan(wanted))) return true;
-  return isfinite(wanted) && fabs(got - wanted) <= tolerance.absolute + tolerance.relative * fabs(wanted);
-}
-
-/* Returns whether they agree and sets `difference` in both cases. Integers and booleans are compared exactly, whatever
- * the tolerance. */
-static bool tensors_agree(const Tensor *got, const Tensor *wanted, Tolerance tolerance, Difference *difference) {
-  *difference = (Difference){0};
-  difference->shape = got->dtype != wanted->dtype || got->rank != wanted->rank ||
-                      memcmp(got->dims, wanted->dims, got->rank * sizeof *got->dims) != 0;
-  if (difference->shape) return false;
-  if (got->dtype != DTYPE_F32) tolerance = (Tolerance){0, 0};
-  int64_t n = tensor_elements(got);
-  for (int64_t i = 0; i < n; i++) {
-    double a = element(got, i), b = element(wanted, i);
-    if (isfinite(a) && isfinite(b)) difference->worst = fmax(difference->worst, fabs(a - b));
-    if (elements_agree(a, b, tolerance)) continue;
-    if (!difference->count++) difference->first = i;
-  }
-  return difference->count == 0;
-}
-
-static void print_type(StrBuf *out, const Tensor *tensor) {
-  strbuf_add(out, dtype_names[tensor->dtype]);
-  print_dims(out, tensor->dims, tensor->rank);
-}
-
-/* "12 of 40 elements differ, first at [0, 3]: 1.5, expected 1.25" */
-static void difference_print(StrBuf *out, const Difference *difference, const Tensor *got, const Tensor *wanted) {
-  if (difference->shape) {
-    print_type(out, got);
-    strbuf_add(out, ", expected ");
-    print_type(out, wanted);
-    return;
-  }
-  strbuf_printf(out, "%lld of %lld elements differ, first at ", (long long)difference->count,
-                (long long)tensor_elements(got));
-  tensor_print_place(out, got, difference->first);
-  strbuf_add(out, ": ");
-  tensor_print_element(out, got, difference->first);
-  strbuf_add(out, ", expected ");
-  tensor_print_element(out, wanted, difference->first);
-  strbuf_printf(out, "; the largest difference is %.3g", difference->worst);
-}
-
 // ---- what is computed ----
-
-typedef struct Expected {
-  const char *name;
-  Tensor tensor;
-} Expected;
 
 typedef struct Verification {
   Session *session;
   Graph *graph; /* as elaborated; engines get copies */
   WeightSource *weights;
   const EvalInputs *inputs;
+  const Tensor *reference; /* the interpreter's outputs, once they are asked for; NULL: it has none */
+  bool has_reference;      /* they were asked for */
 } Verification;
 
 /* Every engine gets a copy of the graph, since it rewrites what it is given; its outputs are copied before it goes.
@@ -136,20 +63,34 @@ static Tensor *compute(const Verification *v, const EngineKind *kind) {
   return done ? outputs : NULL;
 }
 
-/* Prints or reports how an output compares. True if they agree. */
-static bool compare(const Verification *v, const char *name, const Tensor *got, const Tensor *wanted) {
-  Session *session = v->session;
-  Difference difference;
+static void print_agreement(Session *session, const char *name, const Tensor *got, const Difference *difference) {
   StrBuf text = strbuf_new(session->arena);
-  bool agree = tensors_agree(got, wanted, tolerance_of(&session->options), &difference);
-  if (agree) {
-    strbuf_printf(&text, "%s: %lld elements agree; the largest difference is %.3g\n", name,
-                  (long long)tensor_elements(got), difference.worst);
-    session_print(&text);
-  } else {
-    difference_print(&text, &difference, got, wanted);
-    diag_error_at(&session->diag, name, DIAG_DIFFERENCE, "%s", text.text);
-  }
+  strbuf_printf(&text, "%s: %lld elements agree; the largest difference is %.3g, the largest expected value %.6g\n",
+                name, (long long)tensor_elements(got), difference->worst, difference->largest);
+  session_print(&text);
+  if (difference_is_unseen(&session->options, difference))
+    diag_warning_at(&session->diag, name, DIAG_TOLERANCE_WIDE,
+                    "the values are at most %.3g, and %.3g would be allowed: set --atol", difference->largest,
+                    difference->allowed.absolute);
+}
+
+static void report_difference(Session *session, const char *name, const Tensor *got, const Tensor *wanted,
+                              const Difference *difference) {
+  StrBuf text = strbuf_new(session->arena), allowed = strbuf_new(session->arena);
+  difference_print(&text, difference, got, wanted);
+  diag_error_at(&session->diag, name, DIAG_DIFFERENCE, "%s", text.text);
+  if (tolerance_print(&allowed, &session->options, difference, wanted))
+    diag_note(&session->diag, NO_SPAN, "%s", allowed.text);
+}
+
+/* Prints or reports how an output compares. True if they agree. */
+static bool compare(const Verification *v, const char *name, const Tensor *got, const Tensor *wanted,
+                    Difference *difference) {
+  bool agree = tensors_agree(&v->session->options, got, wanted, difference);
+  if (agree)
+    print_agreement(v->session, name, got, difference);
+  else
+    report_difference(v->session, name, got, wanted, difference);
   return agree;
 }
 
@@ -175,18 +116,60 @@ static const Tensor *find_output(const Graph *graph, const Tensor *outputs, cons
   return NULL;
 }
 
+// ---- the precision of the file ----
+
+/* What the interpreter gives, which computes each operation in double. NULL where it does not serve as a judge: it is
+ * what was compared, it has no tensors by name, or it would take minutes. */
+static const Tensor *reference_outputs(Verification *v) {
+  enum { MOST_GFLOP = 10 }; /* some seconds */
+  const bool serves = option_is(&v->session->options, OPTION_ENGINE, "native", "native") && !v->weights->is_packed &&
+                      roofline_flops_written(v->graph, v->inputs) <= MOST_GFLOP * 1e9;
+  if (!v->has_reference && serves) v->reference = compute(v, &engine_reference);
+  v->has_reference = true;
+  return v->reference;
+}
+
+/* Whether `value` is rounding, not a mistake: a thousandth of an output's values is beyond what f32 loses. */
+static bool is_small(const Difference *difference, double value) {
+  static const double PART = 1e-3;
+  return value <= PART * (difference->largest > 1 ? difference->largest : 1);
+}
+
+/* An f32 file is inexact itself, by as much as what made it. The interpreter decides which of the two is nearer to the
+ * exact result. */
+static void explain_difference(Verification *v, size_t output, const StTensor *tensor, const Tensor *got,
+                               const Tensor *wanted, const Difference *difference) {
+  Diag *diag = &v->session->diag;
+  Difference here, there;
+  if (rounding_explains(difference, tensor->dtype, got, wanted)) {
+    diag_note(diag, NO_SPAN, "the file's own precision explains the difference: it holds %s", tensor->dtype_name);
+    return;
+  }
+  if (difference->shape || got->dtype != DTYPE_F32 || !is_small(difference, difference->needed)) return;
+  const Tensor *exact = reference_outputs(v);
+  if (!exact || !tensors_agree(&v->session->options, got, &exact[output], &here)) return;
+  tensors_agree(&v->session->options, wanted, &exact[output], &there);
+  if (here.worst < there.worst)
+    diag_note(diag, NO_SPAN,
+              "the file's own precision explains the difference: its values are up to %.3g from what the reference "
+              "interpreter computes in double; the results here up to %.3g",
+              there.worst, here.worst);
+}
+
 /* Only what the file holds is compared: a golden file need not have every output. */
-static void verify_file(const Verification *v, const SafeTensors *file) {
+static void verify_file(Verification *v, const SafeTensors *file) {
   Session *session = v->session;
   const Tensor *outputs = compute(v, NULL);
   for (size_t i = 0; outputs && i < file->tensors.n; i++) {
     const StTensor *tensor = file->tensors.items[i];
     const Tensor *got = find_output(v->graph, outputs, tensor->name);
     Tensor wanted;
+    Difference difference;
     if (!got)
       diag_error_at(&session->diag, file->file.path, DIAG_INPUT_UNKNOWN, "the model has no output \"%s\"",
                     tensor->name);
-    else if (read_expected(session, file, tensor, &wanted)) compare(v, tensor->name, got, &wanted);
+    else if (read_expected(session, file, tensor, &wanted) && !compare(v, tensor->name, got, &wanted, &difference))
+      explain_difference(v, (size_t)(got - outputs), tensor, got, &wanted, &difference);
   }
 }
 
@@ -223,7 +206,7 @@ static bool value_of(const Search *s, const EngineKind *kind, uint32_t id, Tenso
 
 static bool differs(const Search *s, uint32_t id, Difference *difference, Tensor *got, Tensor *wanted) {
   return value_of(s, &engine_reference, id, wanted) && value_of(s, &engine_native, id, got) &&
-         !tensors_agree(got, wanted, tolerance_of(&s->session->options), difference);
+         !tensors_agree(&s->session->options, got, wanted, difference);
 }
 
 /* Everything that is computed from inputs; what depends on weights alone is the same for all runs and is reached
@@ -277,8 +260,9 @@ static void verify_reference(const Verification *v) {
   const Tensor *wanted = compute(v, &engine_reference);
   const Tensor *got = wanted ? compute(v, NULL) : NULL;
   bool agree = true;
+  Difference difference;
   for (size_t i = 0; got && i < v->graph->outputs.n; i++)
-    agree = compare(v, v->graph->outputs.items[i].name, &got[i], &wanted[i]) && agree;
+    agree = compare(v, v->graph->outputs.items[i].name, &got[i], &wanted[i], &difference) && agree;
   if (!agree && !v->session->library) report_first_difference(v->session, v->graph, v->weights, v->inputs);
 }
 
@@ -288,7 +272,7 @@ void command_verify(Session *session) {
   const EvalInputs *inputs = weights ? inputs_load(session, graph) : NULL;
   const char *golden = option_text(&session->options, OPTION_GOLDEN, NULL);
   if (inputs) {
-    Verification v = {session, graph, weights, inputs};
+    Verification v = {.session = session, .graph = graph, .weights = weights, .inputs = inputs};
     SafeTensors *file = golden ? safetensors_open(session->arena, &session->diag, golden) : NULL;
     if (file) verify_file(&v, file);
     else if (!golden) verify_reference(&v);
