@@ -23,20 +23,32 @@ struct Chunk {
 
 struct Arena {
   Chunk *chunks; /* the newest first */
+  const char *purpose;
 };
 
 /* Bytes. A chunk is at most 4 MiB, since what is left of it when the next one begins is lost. 16 bytes are the
  * strictest alignment that a C type needs (max_align_t), so one rule serves every caller. */
 enum { FIRST_CHUNK = 64 * 1024, LARGEST_CHUNK = 4 * 1024 * 1024, ALIGNMENT = 16 };
 
-_Noreturn void out_of_memory(void) {
-  fputs("tfmc: error: out of memory\n", stderr);
+_Noreturn void out_of_memory(const char *purpose, size_t bytes) {
+  fprintf(stderr, "tfmc: error: out of memory%s%s", purpose ? " " : "", purpose ? purpose : "");
+  if (bytes == SIZE_MAX)
+    fputs(": more bytes are needed than can be addressed", stderr);
+  else if (bytes)
+    fprintf(stderr, ": %zu bytes more are needed", bytes);
+  fputs("\n", stderr);
   exit(4);
+}
+
+const char *arena_set_purpose(Arena *arena, const char *purpose) {
+  const char *before = arena->purpose;
+  arena->purpose = purpose;
+  return before;
 }
 
 Arena *arena_create(void) {
   Arena *arena = calloc(1, sizeof *arena);
-  if (!arena) out_of_memory();
+  if (!arena) out_of_memory(NULL, sizeof *arena);
   return arena;
 }
 
@@ -65,9 +77,9 @@ static Chunk *add_chunk(Arena *arena, size_t size) {
   size_t capacity = arena->chunks ? arena->chunks->size * 2 : FIRST_CHUNK;
   if (capacity > LARGEST_CHUNK) capacity = LARGEST_CHUNK;
   if (capacity < size) capacity = size;
-  if (capacity > SIZE_MAX - sizeof(Chunk)) out_of_memory();
+  if (capacity > SIZE_MAX - sizeof(Chunk)) out_of_memory(arena->purpose, SIZE_MAX);
   Chunk *chunk = malloc(sizeof(Chunk) + capacity);
-  if (!chunk) out_of_memory();
+  if (!chunk) out_of_memory(arena->purpose, capacity);
   chunk->size = capacity;
   chunk->used = 0;
   chunk->next = arena->chunks;
@@ -76,7 +88,7 @@ static Chunk *add_chunk(Arena *arena, size_t size) {
 
 /* Memory is cleared here rather than by calloc of a chunk: pages that are never handed out are never touched. */
 void *arena_alloc(Arena *arena, size_t size) {
-  if (size > SIZE_MAX - ALIGNMENT) out_of_memory();
+  if (size > SIZE_MAX - ALIGNMENT) out_of_memory(arena->purpose, SIZE_MAX);
   size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   Chunk *chunk = arena->chunks;
   if (!chunk || chunk->size - chunk->used < size) chunk = add_chunk(arena, size);
@@ -87,7 +99,7 @@ void *arena_alloc(Arena *arena, size_t size) {
 
 void *arena_array(Arena *arena, size_t count, size_t size) {
   size_t bytes;
-  if (__builtin_mul_overflow(count, size, &bytes)) out_of_memory();
+  if (__builtin_mul_overflow(count, size, &bytes)) out_of_memory(arena->purpose, SIZE_MAX);
   return arena_alloc(arena, bytes);
 }
 

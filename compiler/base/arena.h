@@ -26,8 +26,12 @@ char *arena_strdup(Arena *arena, const char *text);
 char *arena_printf(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(Arena *arena, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 
-/* Prints "tfmc: out of memory" and ends the process with exit code 4. */
-_Noreturn void out_of_memory(void);
+/* What memory is taken for from now on, in words that follow "out of memory": "for input \"x\"", "while reading the
+ * model"; NULL: nothing that the user would know. The text must stay valid. Returns what it was before. */
+const char *arena_set_purpose(Arena *arena, const char *purpose);
+/* Prints "tfmc: error: out of memory", the purpose, and how many bytes were asked for (0: not known), and ends the
+ * process with exit code 4. */
+_Noreturn void out_of_memory(const char *purpose, size_t bytes);
 
 #define ARENA_NEW(arena, Type) ((Type *)arena_alloc((arena), sizeof(Type)))
 #define ARENA_ARRAY(arena, Type, count) ((Type *)arena_array((arena), (size_t)(count), sizeof(Type)))

@@ -85,7 +85,7 @@ void strbuf_add_json(StrBuf *buf, const char *text) {
  * with theirs. */
 static locale_t enter_c_locale(locale_t *own) {
   *own = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-  if (*own == (locale_t)0) out_of_memory();
+  if (*own == (locale_t)0) out_of_memory("for the C locale", 0);
   return uselocale(*own);
 }
 

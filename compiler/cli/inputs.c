@@ -80,7 +80,7 @@ static bool make_room(Loader *loader, const char *place, Slot *slot, uint32_t ra
                   slot->name, rank, MAX_RANK);
     return false;
   }
-  slot->tensor = *tensor_new(loader->session->arena, dtype_of(slot), rank, dims);
+  slot->tensor = *tensor_new_named(loader->session->arena, "input", slot->name, dtype_of(slot), rank, dims);
   return true;
 }
 
@@ -140,19 +140,21 @@ static void fill_random(const Slot *slot, uint64_t seed) {
   }
 }
 
-/* "2x7" gives two sizes, "scalar" none. False if the text is neither. */
-static bool read_sizes(const char *text, uint32_t *rank, int64_t dims[MAX_RANK]) {
+/* "2x7" gives two sizes, "scalar" none. Returns NULL, or what is wrong with the text. */
+static const char *read_sizes(Arena *arena, const char *text, uint32_t *rank, int64_t dims[MAX_RANK]) {
+  static const char *const NO_SIZES = "after the name, @FILE.npy or sizes such as 2x7 are expected";
   *rank = 0;
-  if (strcmp(text, "scalar") == 0) return true;
+  if (strcmp(text, "scalar") == 0) return NULL;
   for (;; text++) {
     char *end;
-    if (*text < '0' || *text > '9' || *rank == MAX_RANK) return false;
+    if (*text < '0' || *text > '9') return NO_SIZES;
+    if (*rank == MAX_RANK) return arena_printf(arena, "an input has at most %d axes", MAX_RANK);
     long long dim = strtoll(text, &end, 10);
-    if (dim > INT32_MAX) return false;
+    if (dim > INT32_MAX) return arena_printf(arena, "a size is at most %d, which is 2^31 - 1", INT32_MAX);
     dims[(*rank)++] = dim;
     text = end;
-    if (!*text) return true;
-    if (*text != 'x') return false;
+    if (!*text) return NULL;
+    if (*text != 'x') return NO_SIZES;
   }
 }
 
@@ -161,13 +163,14 @@ static void load_random(Loader *loader, Slot *slot, const char *text) {
   uint32_t rank;
   int64_t dims[MAX_RANK], elements = 1;
   Diag *diag = &loader->session->diag;
-  if (!read_sizes(text, &rank, dims)) {
-    option_error(diag, OPTION_INPUT, "\"%s\": after the name, @FILE.npy or sizes such as 2x7 are expected", text);
+  const char *wrong = read_sizes(loader->session->arena, text, &rank, dims);
+  if (wrong) {
+    option_error(diag, OPTION_INPUT, "\"%s=%s\": %s", slot->name, text, wrong);
     return;
   }
   for (uint32_t i = 0; i < rank; i++)
     if (__builtin_mul_overflow(elements, dims[i], &elements) || elements > (int64_t)1 << 40) {
-      option_error(diag, OPTION_INPUT, "\"%s\": more than 2^40 elements", text);
+      option_error(diag, OPTION_INPUT, "\"%s=%s\": more than 2^40 elements", slot->name, text);
       return;
     }
   if (make_room(loader, NULL, slot, rank, dims))

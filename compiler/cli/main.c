@@ -102,6 +102,7 @@ static bool reader_is_gone(void) {
 int main(int argc, char **argv) {
   open_standard_streams();
   signal(SIGPIPE, SIG_IGN); /* the command finishes its work, and the files of -o, before it looks at stdout */
+  signal(SIGXFSZ, SIG_IGN); /* under `ulimit -f` the write fails, which is a message that names the file */
   CommandLine line = {argc, argv, 0};
   run_on_large_stack(&line);
   bool arrived = !ferror(stdout);

@@ -95,9 +95,13 @@ Graph *model_load(Session *session) {
   bool may_be_library = V_LIBRARY & 1u << session->options.verb && !session->text;
   bool is_library = may_be_library && is_elf_file(session->arena, session->options.files.items[0]);
   ModelText *text = ARENA_NEW(session->arena, ModelText);
-  if (!(is_library ? read_library(session, text) : read_file(session, text))) return NULL;
-  session->model = text;
-  return elaborate(session->arena, &session->names, &session->diag, text->program, &text->options);
+  const char *purpose = arena_set_purpose(session->arena, "while reading the model");
+  bool is_read = is_library ? read_library(session, text) : read_file(session, text);
+  if (is_read) session->model = text;
+  Graph *graph =
+      is_read ? elaborate(session->arena, &session->names, &session->diag, text->program, &text->options) : NULL;
+  arena_set_purpose(session->arena, purpose);
+  return graph;
 }
 
 // ---- passes ----

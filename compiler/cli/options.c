@@ -257,7 +257,7 @@ bool options_parse(Arena *arena, Diag *diag, int argc, char **argv, Options *opt
   fill_popt_table(table, options->verb);
   /* popt takes the verb for the name of the program and skips it. */
   poptContext context = poptGetContext("tfmc", argc - 1, (const char **)argv + 1, table, 0);
-  if (!context) out_of_memory();
+  if (!context) out_of_memory("while reading the command line", 0);
   for (int found; (found = poptGetNextOpt(context)) != -1;) {
     if (found < 0) {
       bad_option(diag, context, found, options->verb);

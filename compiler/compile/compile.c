@@ -40,9 +40,12 @@ static PassLog log_after(const CompileRequest *request, const Derivation *derive
  * than its graph. */
 static bool run_passes(const CompileRequest *request, Graph *graph, const PassOptions *options,
                        const Derivation *derived, bool is_reported) {
-  if (!request->report || !is_reported) return passes_run(graph, request->diag, options, NULL);
+  const char *purpose = arena_set_purpose(request->arena, "while compiling the model");
   PassLog log = log_after(request, derived);
-  return passes_run(graph, request->diag, options, &log) && request->report(request->report_context, graph, &log);
+  const bool is_logged = request->report && is_reported;
+  const bool done = passes_run(graph, request->diag, options, is_logged ? &log : NULL);
+  arena_set_purpose(request->arena, purpose);
+  return done && (!is_logged || request->report(request->report_context, graph, &log));
 }
 
 bool compile_fuse(const CompileRequest *request, Graph *graph, const Derivation *derived) {

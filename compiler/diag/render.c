@@ -192,11 +192,11 @@ static void set_text(Arena *arena, json_t *object, const char *key, const char *
     utf8_add_escaped(&escaped, text, strlen(text));
     text = escaped.text;
   }
-  if (json_object_set_new(object, key, json_string(text))) out_of_memory();
+  if (json_object_set_new(object, key, json_string(text))) out_of_memory("while writing a message", 0);
 }
 
 static void set_number(json_t *object, const char *key, uint32_t number) {
-  if (json_object_set_new(object, key, json_integer(number))) out_of_memory();
+  if (json_object_set_new(object, key, json_integer(number))) out_of_memory("while writing a message", 0);
 }
 
 static void set_place(Arena *arena, json_t *object, SrcSpan span, const char *place) {
@@ -219,14 +219,14 @@ static json_t *notes_of(Arena *arena, const DiagMessage *message) {
     json_t *note = json_object();
     set_text(arena, note, "message", message->notes.items[i].text);
     set_place(arena, note, message->notes.items[i].span, message->notes.items[i].place);
-    if (json_array_append_new(notes, note)) out_of_memory();
+    if (json_array_append_new(notes, note)) out_of_memory("while writing a message", 0);
   }
   return notes;
 }
 
 static void add_object(StrBuf *out, json_t *object) {
   char *line = json_dumps(object, JSON_COMPACT);
-  if (!line) out_of_memory();
+  if (!line) out_of_memory("while writing a message", 0);
   strbuf_add(out, line);
   strbuf_add_char(out, '\n');
   free(line);
@@ -242,7 +242,8 @@ void render_json(StrBuf *out, const Diag *diag) {
     set_text(diag->arena, object, "code", diag_id(message->code));
     set_text(diag->arena, object, "message", message->text);
     set_place(diag->arena, object, message->span, message->place);
-    if (message->notes.n && json_object_set_new(object, "notes", notes_of(diag->arena, message))) out_of_memory();
+    if (message->notes.n && json_object_set_new(object, "notes", notes_of(diag->arena, message)))
+      out_of_memory("while writing a message", 0);
     add_object(out, object);
   }
   if (diag->n_errors <= DIAG_MAX_ERRORS) return;

@@ -62,7 +62,7 @@ static void make_outputs(const Engine *base, Arena *arena, Tensor *outputs, tfm_
     const int64_t *dims = tfm_context_output_dims(base->context, i, &rank);
     DType dtype = (DType)program->outputs[i].dtype;
     if (!base->reuses_outputs || !fits(&outputs[i], dtype, rank, dims))
-      outputs[i] = *tensor_new(arena, dtype, (uint32_t)rank, dims);
+      outputs[i] = *tensor_new_named(arena, "output", program->outputs[i].name, dtype, (uint32_t)rank, dims);
     values[i] = (tfm_value){outputs[i].data, (int32_t)outputs[i].dtype, rank, outputs[i].dims};
   }
 }

@@ -153,7 +153,7 @@ const Tensor *weight_source_get(void *context, const char *name) {
   if (tensor) return tensor;
   const Tensor *shape = map_get(&source->shapes, name);
   CHECK(shape, "weight %s is asked for, but the model does not need it", name);
-  tensor = tensor_new(source->loaded, DTYPE_F32, shape->rank, shape->dims);
+  tensor = tensor_new_named(source->loaded, "weight", name, DTYPE_F32, shape->rank, shape->dims);
   if (!read_part(source, name, 0, tensor_elements(tensor), tensor->data)) return NULL;
   map_put(&source->by_name, name, tensor);
   return tensor;

@@ -396,7 +396,7 @@ static bool make_outputs(const EvalRun *run, Arena *arena, Tensor *outputs) {
         return eval_fault(&in, DIAG_RUN_CHECK, "axis %u of the output has no size", j);
       }
     }
-    outputs[i] = *tensor_new(arena, node->dtype, node->rank, dims);
+    outputs[i] = *tensor_new_named(arena, "output", run->graph->outputs.items[i].name, node->dtype, node->rank, dims);
   }
   return true;
 }

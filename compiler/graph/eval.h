@@ -26,6 +26,9 @@ typedef struct EvalInputs {
 
 int64_t tensor_elements(const Tensor *tensor);
 Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims);
+/* The same for a tensor that the user knows: `kind` "input", `name` "x". A message names it if there is no memory. */
+Tensor *tensor_new_named(Arena *arena, const char *kind, const char *name, DType dtype, uint32_t rank,
+                         const int64_t *dims);
 
 /* Called with the value of each node once it is computed; with ragged sizes once for each item. The value is valid only
  * during the call. */

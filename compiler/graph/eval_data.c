@@ -31,6 +31,18 @@ Tensor *tensor_new(Arena *arena, DType dtype, uint32_t rank, const int64_t *dims
   return tensor;
 }
 
+Tensor *tensor_new_named(Arena *arena, const char *kind, const char *name, DType dtype, uint32_t rank,
+                         const int64_t *dims) {
+  StrBuf text = strbuf_new(arena);
+  strbuf_printf(&text, "for %s \"%s\", %s[", kind, name, dtype_names[dtype]);
+  for (uint32_t i = 0; i < rank; i++) strbuf_printf(&text, "%s%lld", i ? ", " : "", (long long)dims[i]);
+  strbuf_add_char(&text, ']');
+  const char *before = arena_set_purpose(arena, text.text);
+  Tensor *tensor = tensor_new(arena, dtype, rank, dims);
+  arena_set_purpose(arena, before);
+  return tensor;
+}
+
 /* malloc, not an arena, because values are freed during the run. An empty tensor gets a byte, so that NULL means
  * failure. */
 bool eval_allocate(EvalRun *run, const Node *node, Tensor *tensor) {

@@ -167,7 +167,7 @@ static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Ten
   lead_strides(x, out, of_x);
   lead_strides(y, out, of_y);
   double *sums = malloc(((size_t)n + 1) * sizeof *sums);
-  if (!sums) out_of_memory();
+  if (!sums) out_of_memory("for the sums of a product", ((size_t)n + 1) * sizeof *sums);
   Grid lead = grid_of(out->rank - 2, out->dims);
   for (int64_t i = 0; i < lead.points; i++, grid_next(&lead)) {
     const float *left = (const float *)x->data + grid_offset(&lead, of_x);

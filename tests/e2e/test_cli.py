@@ -210,8 +210,8 @@ class Runs(Case):
     def test_inputs_that_are_wrong(self):
         run = ["run", "model.tfm", "--weights", "w.safetensors", "-o", "out.safetensors"]
         for text, code, says in [("xx=2", 1, 'did you mean "x"'), ("x", 2, "expected NAME"), ("x=2y3", 2, "2x7"),
-                                 ("x=@none.npy", 3, "none.npy"), ("x=99999999999", 2, "2x7"), ("x=", 2, "2x7"),
-                                 ("x=1x1x1x1x1x1x1x1x1", 2, "2x7"), ("x=2000000000x2000000000", 2, "2^40")]:
+                                 ("x=@none.npy", 3, "none.npy"), ("x=99999999999", 2, "at most 2147483647"), ("x=", 2, "2x7"),
+                                 ("x=1x1x1x1x1x1x1x1x1", 2, "at most 8 axes"), ("x=2000000000x2000000000", 2, "2^40")]:
             self.tfmc(*run, "--input", text, code=code, says=says)
         self.tfmc(*run, "--input=x=1x3", code=1, says=['"ids"', "is not given"])
         self.tfmc(*run, "--input=x=1x3", "--input=x=1x3", "--input=ids=1", code=2, says="given twice")
@@ -483,6 +483,40 @@ class Files(Case):
                   says="cannot write", preexec_fn=small)
         self.assertEqual(self.path("out").read_text(), "old")
         self.assertEqual(self.files(), ["in.safetensors", "model.tfm", "out", "w.safetensors"])
+
+    @unittest.skipIf("thread" in os.environ.get("TFM_SANITIZE", ""), "the limit stops the sanitizer itself")
+    def test_C13_file_size_limit_is_no_signal(self):
+        self.path("out").write_text("old")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        inputs = ["--random-weights=1", "--input=x=999x3", "--input=ids=999"]
+        for command in (["run", "model.tfm", *inputs, "-o", "out"], ["run", "model.tfm", *inputs, "-o", "y=@out"],
+                        ["dump", "model.tfm", "-o", "out"], ["graph", "model.tfm", "-o", "out"], ["profile", "model.tfm", *inputs, "-o", "out"],
+                        ["compile", "model.tfm", "--weights=w.safetensors", "-o", "out"], ["pack", "model.tfm", "--weights=w.safetensors", "-o", "out"]):
+            proc = self.tfmc(*command, code=3, preexec_fn=limit)
+            self.assertIn("File too large", proc.err, command)
+            self.assertEqual(self.path("out").read_text(), "old")
+            self.assertEqual(self.files(), ["in.safetensors", "model.tfm", "out", "w.safetensors"])
+        with open(self.path("stdout"), "wb") as out:
+            proc = subprocess.run([TFMC, "dump", self.path("model.tfm"), "--stage=plan"], stdout=out, stderr=subprocess.PIPE, preexec_fn=limit)
+        self.assertEqual(proc.returncode, 3)
+        self.assertIn(b"cannot write to standard output: File too large", proc.stderr)
+
+    @unittest.skipIf(os.environ.get("TFM_SANITIZE"), "the limit stops the sanitizer itself")
+    def test_C13_out_of_memory_says_what_for(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        self.path("cube.tfm").write_text("model Cube { forward(x: f32[n]) { return y = x[:, none, none] + x[:, none] + x } }")
+        for command, names in ((["model.tfm", "--input=x=900000000x3", "--input=ids=1"], 'input "x", f32[900000000, 3]: 10800000000 bytes'),
+                               (["model.tfm", "--input=x=1x3", "--input=ids=2000000000"], 'input "ids", i32[2000000000]'),
+                               (["cube.tfm", "--input=x=1000"], 'output "y", f32[1000, 1000, 1000]: 4000000000 bytes'),
+                               (["model.tfm", "-Dn=900000000", "--engine=reference", "--input=x=0x900000000", "--input=ids=0"],
+                                'weight "up.weight", f32[2, 900000000]')):
+            proc = self.tfmc("run", *command, "--random-weights=1", code=4, preexec_fn=limit)
+            self.assertIn("out of memory for " + names, proc.err)
+
+    def test_the_limit_of_a_random_input_is_named(self):
+        for sizes, names in (("1x2147483648", "a size is at most 2147483647"), ("99999999999999999999", "a size is at most 2147483647"),
+                             ("x".join("1" * 20), "an input has at most"), ("2x", "sizes such as 2x7")):
+            self.tfmc("run", "model.tfm", "--random-weights=1", f"--input=ids={sizes}", "--input=x=1x3", code=2, says=["ids", names])
 
     def test_inputs_that_are_no_files(self):
         os.mkfifo(self.path("pipe"))
