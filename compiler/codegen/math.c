@@ -7,13 +7,12 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* c[0] + c[1] x + ... by Horner's rule. */
-static Lanes polynomial(Emitter *e, Lanes x, const float *c, size_t n) {
+Lanes math_polynomial(Emitter *e, Lanes x, const float *c, size_t n) {
   Lanes sum = lanes_number(e, c[n - 1]);
   for (size_t i = n - 1; i-- > 0;) sum = lanes_fma(e, sum, x, lanes_number(e, c[i]));
   return sum;
 }
-#define POLYNOMIAL(e, x, array) polynomial((e), (x), (array), COUNT(array))
+#define POLYNOMIAL(e, x, array) math_polynomial((e), (x), (array), COUNT(array))
 
 /* Returns the larger of x and a number; NaN stays, because comparisons with it are false. */
 static Lanes at_least(Emitter *e, Lanes x, double number) {
@@ -138,7 +137,8 @@ Lanes math_sigmoid(Emitter *e, Lanes x) {
 Lanes math_silu(Emitter *e, Lanes x) { return lanes_mul(e, x, math_sigmoid(e, x)); }
 
 /* The normal distribution left of -u for u in [0, 6] is 2^(-u p(u)) / 2. gelu is max(x, 0) minus |x| times it: 3e-8 of
- * absolute error beside the rounding of the result; exactly max(x, 0) beyond 6. The constants hold -p and 2^r / 2. */
+ * absolute error beside the rounding of the result; exactly max(x, 0) beyond 6. The constants hold -p and 2^r / 2.
+ * Of -inf it is NaN, as x/2 (1 + erf) is: the 0 of max(x, 0) is |x| times 0. */
 Lanes math_gelu(Emitter *e, Lanes x) {
   static const float p[] = {-0x1.26aedap+0f,  -0x1.d63b24p-2f,  -0x1.addcd0p-5f, 0x1.ca80dcp-8f, -0x1.831014p-15f,
                             -0x1.072808p-12f, 0x1.0e80e4p-14f, -0x1.062ccap-17f, 0x1.a6a124p-22f};
@@ -149,7 +149,8 @@ Lanes math_gelu(Emitter *e, Lanes x) {
   Lanes r = lanes_fma(e, bounded, slope, lanes_neg(e, n));
   Lanes beyond = lanes_compare(e, LLVMRealOGT, u, lanes_number(e, 6));
   Lanes tail = lanes_select(e, beyond, lanes_number(e, 0), lanes_scale_normal(e, POLYNOMIAL(e, r, power), n, whole));
-  return lanes_fma(e, lanes_neg(e, bounded), tail, at_least(e, x, 0));
+  Lanes zero = lanes_number(e, 0), negative = lanes_compare(e, LLVMRealOLT, x, zero);
+  return lanes_fma(e, lanes_neg(e, bounded), tail, lanes_select(e, negative, lanes_mul(e, u, zero), x));
 }
 
 /* x/2 (1 + tanh u) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3) */
@@ -162,50 +163,4 @@ Lanes math_gelu_tanh(Emitter *e, Lanes x) {
 
 Lanes math_quick_gelu(Emitter *e, Lanes x) {
   return lanes_mul(e, x, math_sigmoid(e, lanes_mul(e, x, lanes_number(e, 1.702))));
-}
-
-// ---- sin, cos ----
-
-static Lanes wide(Emitter *e, double number) { return lanes_splat(e, LLVMConstReal(e->f64, number)); }
-
-/* x = q pi/2 + r with |r| <= pi/4, in double with pi/2 in three pieces; products of the first two with q < 2^20 are
- * exact, so no FMA is asked for. Where q has no meaning any more r is kept small. */
-static Lanes reduce_angle(Emitter *e, Lanes x, Lanes *quadrant) {
-  Lanes angle = lanes_convert(e, LLVMFPExt, x, e->f64), magic = wide(e, 0x1.8p52);
-  Lanes shifted = lanes_add(e, lanes_mul(e, angle, wide(e, 0x1.45f306dc9c883p-1)), magic);
-  Lanes q = lanes_sub(e, shifted, magic);
-  *quadrant = lanes_convert(e, LLVMTrunc, lanes_convert(e, LLVMBitCast, shifted, e->i64), e->i32);
-  Lanes r = lanes_sub(e, angle, lanes_mul(e, q, wide(e, 0x1.921fb544p+0)));
-  r = lanes_sub(e, r, lanes_mul(e, q, wide(e, 0x1.0b4611a6p-34)));
-  r = lanes_sub(e, r, lanes_mul(e, q, wide(e, 0x1.3198a2e037074p-69)));
-  return at_least(e, at_most(e, lanes_convert(e, LLVMFPTrunc, r, e->f32), 0.8), -0.8);
-}
-
-/* The sine of the reduced angle in even quadrants, the cosine in odd ones; the sign changes every two. */
-static Lanes sine_in(Emitter *e, Lanes r, Lanes quadrant, Lanes x) {
-  static const float odd[] = {-0x1.555556p-3f, 0x1.111174p-7f, -0x1.a05954p-13f, 0x1.7c2c4ep-19f};
-  static const float even[] = {0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e80cp-16f};
-  Lanes square = lanes_mul(e, r, r), one = lanes_bits(e, 1);
-  Lanes sine = lanes_fma(e, lanes_mul(e, POLYNOMIAL(e, square, odd), square), r, r);
-  Lanes rest = lanes_fma(e, POLYNOMIAL(e, square, even), square, lanes_number(e, -0.5));
-  Lanes cosine = lanes_fma(e, rest, square, lanes_number(e, 1));
-  Lanes is_odd = lanes_icompare(e, LLVMIntEQ, lanes_binary(e, LLVMBuildAnd, quadrant, one), one);
-  Lanes turned = lanes_binary(e, LLVMBuildAnd, lanes_binary(e, LLVMBuildLShr, quadrant, one), one);
-  Lanes sign = lanes_binary(e, LLVMBuildShl, turned, lanes_bits(e, 31));
-  Lanes bits = lanes_as_i32(e, lanes_select(e, is_odd, cosine, sine));
-  Lanes result = lanes_as_f32(e, lanes_binary(e, LLVMBuildXor, bits, sign));
-  Lanes infinity = lanes_number(e, (double)__builtin_inff());
-  Lanes finite = lanes_compare(e, LLVMRealOLT, lanes_abs(e, x), infinity);
-  return lanes_select(e, finite, result, lanes_number(e, (double)__builtin_nanf("")));
-}
-
-Lanes math_sin(Emitter *e, Lanes x) {
-  Lanes quadrant, r = reduce_angle(e, x, &quadrant);
-  Lanes is_zero = lanes_compare(e, LLVMRealOEQ, x, lanes_number(e, 0)); /* keeps the sign of -0 */
-  return lanes_select(e, is_zero, x, sine_in(e, r, quadrant, x));
-}
-
-Lanes math_cos(Emitter *e, Lanes x) {
-  Lanes quadrant, r = reduce_angle(e, x, &quadrant);
-  return sine_in(e, r, lanes_binary(e, LLVMBuildAdd, quadrant, lanes_bits(e, 1)), x);
 }

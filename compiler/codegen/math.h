@@ -10,6 +10,9 @@
 
 #include "codegen/vector.h"
 
+/* c[0] + c[1] x + ... by Horner's rule. */
+Lanes math_polynomial(Emitter *e, Lanes x, const float *c, size_t n);
+
 Lanes math_exp(Emitter *e, Lanes x);
 /* exp of x <= 0, and 0 for x < -87.25, where results come near the denormal numbers. For softmax, sigmoid, erf. */
 Lanes math_exp_nonpositive(Emitter *e, Lanes x);
@@ -21,7 +24,7 @@ Lanes math_silu(Emitter *e, Lanes x);
 Lanes math_gelu(Emitter *e, Lanes x);
 Lanes math_gelu_tanh(Emitter *e, Lanes x);
 Lanes math_quick_gelu(Emitter *e, Lanes x);
-Lanes math_sin(Emitter *e, Lanes x); /* reduced in double: full accuracy up to 1e6, graceful loss beyond */
+Lanes math_sin(Emitter *e, Lanes x); /* however large x is */
 Lanes math_cos(Emitter *e, Lanes x);
 
 #endif

@@ -54,7 +54,7 @@ F32_UNARY(erf, erf(x))
 F32_UNARY(relu, x < 0 ? 0 : x)
 F32_UNARY(silu, x * sigmoid(x))
 /* Hendrycks, Gimpel 2016: gelu and its two approximations, with the constants of that paper. */
-F32_UNARY(gelu, x == -INFINITY ? 0 : x / 2 * (1 + erf(x / sqrt(2)))) /* the limit, where the formula gives NaN */
+F32_UNARY(gelu, x / 2 * (1 + erf(x / sqrt(2)))) /* of -inf NaN, as in PyTorch */
 F32_UNARY(gelu_tanh, x / 2 * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x))))
 F32_UNARY(quick_gelu, x * sigmoid(1.702 * x))
 

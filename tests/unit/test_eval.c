@@ -29,7 +29,9 @@ Test(eval, unary_operations) {
       {"relu", {-1, 2, NAN}, {0, 2, NAN}},
       {"silu", {1, 0, -2}, {0.73105858f, 0, -0.23840584f}},
       {"gelu", {1, 0, -1}, {0.84134475f, 0, -0.15865525f}},
+      {"gelu", {INFINITY, -INFINITY, -100}, {INFINITY, NAN, 0}},
       {"gelu_tanh", {1, 0, -1}, {0.84119199f, 0, -0.15880801f}},
+      {"gelu_tanh", {INFINITY, -INFINITY, -100}, {INFINITY, NAN, 0}},
       {"quick_gelu", {1, 0, -1}, {0.84579580f, 0, -0.15420423f}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

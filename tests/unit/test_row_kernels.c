@@ -96,12 +96,6 @@ static bool agrees(Value got, Value want, DType dtype) {
   return fabs((double)got.f - (double)want.f) <= 1e-6 + 1e-6 * fabs((double)want.f);
 }
 
-/* -inf times the sigmoid's 0 is NaN in PyTorch too. */
-static bool is_gelu_of_least(const Operation *o, Value x) {
-  return (o->op == OP_SILU || o->op == OP_GELU || o->op == OP_GELU_TANH || o->op == OP_QUICK_GELU) &&
-         x.f == -INFINITY;
-}
-
 static char memory[4][MAX_ROWS * ROW * 4];
 
 static void check(KernelBench *bench, size_t kernel, const Operation *o, const ColumnAccess *access, int64_t rows,
@@ -117,8 +111,6 @@ static void check(KernelBench *bench, size_t kernel, const Operation *o, const C
       Value in[2] = {value_at(&args.operands[1], o->in, r, c), {.i = 0}};
       if (o->n_args > 1) in[1] = value_at(&args.operands[2], o->in, r, c);
       Value got = value_at(&args.operands[0], o->out, r, c), want = reference(o, in);
-      if (is_gelu_of_least(o, in[0])) continue;
-      if ((o->op == OP_SIN || o->op == OP_COS) && fabsf(in[0].f) > 1e6f) continue;
       cr_assert(agrees(got, want, o->out), "%s: %s of type %d, access %d %d %d, [%d][%d]: of %g %g (%d %d): %g (%d), not %g (%d)",
                 bench->plan.target->name, op_table[o->op].name, o->in, access[0], access[1], access[2], (int)r, (int)c,
                 (double)in[0].f, (double)in[1].f, in[0].i, in[1].i, (double)got.f, got.i, (double)want.f, want.i);
