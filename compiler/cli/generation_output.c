@@ -241,7 +241,7 @@ bool returned_outputs_compute(Session *session, ReturnedOutputs *returned, Score
                               const tfm_generated *generated) {
   if (!returned->graph) return true;
   Run run = {.session = session, .returned = returned, .scorer = scorer, .n_rows = generated->n};
-  run.engine = session_engine(run.session, returned->graph, weights);
+  run.engine = session_engine_again(run.session, returned->graph, weights);
   bool done = run.engine && run_rows(&run, generated);
   engine_destroy(run.engine);
   if (!done) diag_note(&run.session->diag, NO_SPAN, "in the run on the finished rows, which --return-output asks for");

@@ -203,10 +203,27 @@ Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph
   return engine_create(kind, settings, graph, weights);
 }
 
+static const EngineKind *chosen_kind(const Session *session) {
+  if (session->library) return &engine_library;
+  return option_is(&session->options, OPTION_ENGINE, "native", "native") ? &engine_native : &engine_reference;
+}
+
+bool report_no_passes(Session *session, Graph *graph) {
+  const PassLog none = {.arena = session->arena};
+  return report_passes(session, graph, &none);
+}
+
+/* The interpreter runs no passes: that is all there is to report of it. */
 Engine *session_engine(Session *session, Graph *graph, WeightSource *weights) {
-  bool is_native = option_is(&session->options, OPTION_ENGINE, "native", "native");
-  return session_engine_of(session, session->library ? &engine_library : is_native ? &engine_native : &engine_reference,
-                           graph, weights);
+  const EngineKind *kind = chosen_kind(session);
+  if (kind == &engine_reference && !report_no_passes(session, graph)) return NULL;
+  return session_engine_of(session, kind, graph, weights);
+}
+
+Engine *session_engine_again(Session *session, Graph *graph, WeightSource *weights) {
+  EngineSettings *settings = engine_settings(session);
+  settings->compile.report = NULL;
+  return engine_create(chosen_kind(session), settings, graph, weights);
 }
 
 WeightCheck session_weight_check(Session *session) {

@@ -37,6 +37,8 @@ bool run_passes(Session *session, Graph *graph);
 /* Prints the report of a graph and of what was done to it, if it was asked for. False if a fusion that
  * --require-fusion names was refused or never found. */
 bool report_passes(Session *session, Graph *graph, const PassLog *log);
+/* The same for a graph that no pass rewrites. */
+bool report_no_passes(Session *session, Graph *graph);
 
 // ---- what the options say about engines ----
 
@@ -45,6 +47,8 @@ EngineSettings *engine_settings(Session *session);
 /* An engine of this kind, or that of --engine or of the library. NULL after an error; else engine_destroy when done. */
 Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph, WeightSource *weights);
 Engine *session_engine(Session *session, Graph *graph, WeightSource *weights);
+/* The same for another graph of a model that has been reported: --report and --require-fusion are not about it. */
+Engine *session_engine_again(Session *session, Graph *graph, WeightSource *weights);
 WeightCheck session_weight_check(Session *session);
 /* Of --weights or --random-weights, or of the library. NULL after an error; else weight_source_close when done. */
 WeightSource *session_weights(Session *session, Graph *graph);

@@ -36,20 +36,25 @@ static PassLog log_after(const CompileRequest *request, const Derivation *derive
   return log;
 }
 
-/* Records are kept only if somebody asks for the report: a log of every fusion and refusal of a deep model is larger
- * than its graph. */
-static bool run_passes(const CompileRequest *request, Graph *graph, const PassOptions *options,
-                       const Derivation *derived, bool is_reported) {
+static bool run_passes(const CompileRequest *request, Graph *graph, const PassOptions *options, PassLog *log) {
   const char *purpose = arena_set_purpose(request->arena, "while compiling the model");
-  PassLog log = log_after(request, derived);
-  const bool is_logged = request->report && is_reported;
-  const bool done = passes_run(graph, request->diag, options, is_logged ? &log : NULL);
+  const bool done = passes_run(graph, request->diag, options, log);
   arena_set_purpose(request->arena, purpose);
-  return done && (!is_logged || request->report(request->report_context, graph, &log));
+  return done;
+}
+
+/* Records are kept only if somebody asks for the report: a log of every fusion and refusal of a deep model is larger
+ * than its graph. `other`: the log of another part of the model, or NULL; what happened there has happened too. */
+static bool run_and_report(const CompileRequest *request, Graph *graph, const PassOptions *options,
+                           const Derivation *derived, const PassLog *other) {
+  if (!request->report) return run_passes(request, graph, options, NULL);
+  PassLog log = log_after(request, derived);
+  for (int i = 0; other && i < N_FUSIONS; i++) log.happened[i] = other->happened[i];
+  return run_passes(request, graph, options, &log) && request->report(request->report_context, graph, &log);
 }
 
 bool compile_fuse(const CompileRequest *request, Graph *graph, const Derivation *derived) {
-  return run_passes(request, graph, &request->passes, derived, true);
+  return run_and_report(request, graph, &request->passes, derived, NULL);
 }
 
 /* --print-after, --dump-dir and the timings are about the model itself. If the two derived graphs printed as well,
@@ -59,8 +64,12 @@ bool compile_fuse_parts(const CompileRequest *request, Derivation *derived, bool
   PassOptions options = request->passes;
   options.print_to = NULL; /* what is printed or written between passes is of the model itself */
   options.dump_dir = NULL;
-  if (parts->encoder && !run_passes(request, parts->encoder, &options, NULL, false)) return false;
-  return !parts->step || run_passes(request, parts->step, &options, derived, is_reported);
+  PassLog of_encoder = {.arena = request->arena};
+  const bool is_logged = request->report && is_reported;
+  if (parts->encoder && !run_passes(request, parts->encoder, &options, is_logged ? &of_encoder : NULL)) return false;
+  if (!parts->step) return true;
+  return is_logged ? run_and_report(request, parts->step, &options, derived, &of_encoder)
+                   : run_passes(request, parts->step, &options, NULL);
 }
 
 // ---- plans ----

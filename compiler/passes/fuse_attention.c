@@ -21,6 +21,7 @@
  * Pays: the scores are never written to memory, keys that are masked are skipped. */
 #include <string.h>
 
+#include "passes/explain_attention.h"
 #include "passes/grow.h"
 #include "passes/match.h"
 
@@ -295,5 +296,6 @@ bool pass_fuse_attention(Pass *pass) {
     changed |= matmul != node;
   }
   if (changed) match_sort(pass);
+  explain_attention(pass);
   return changed;
 }

@@ -172,6 +172,11 @@ static void print_times(FILE *to, const RunTimes *times) {
   fprintf(to, "%12.1f  %5s  total\n", total * 1e6, "");
 }
 
+/* A report can tell a pattern that is not there from one that nobody looked for. */
+static void note_looked_for(PassLog *log, const PassRow *row) {
+  for (int i = 0; i < N_FUSIONS && log; i++) log->looked_for[i] |= !strcmp(fusion_table[i].pass, row->name);
+}
+
 bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *log) {
   check_order();
   if (!check_names(diag, options)) return false;
@@ -189,6 +194,7 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
     times.changed[i] = row->run(&pass);
     times.seconds[i] = seconds_now() - start;
     times.ran[i] = true;
+    note_looked_for(log, row);
     arena_reset(scratch);
     verify_after(options, graph, row, before, times.changed[i], scratch);
     arena_reset(kept);

@@ -48,6 +48,8 @@ typedef struct FusionRecord {
 typedef struct PassLog {
   Arena *arena;
   VEC(FusionRecord) records;
+  bool looked_for[N_FUSIONS]; /* the pass that records it has run */
+  bool happened[N_FUSIONS];   /* here or, if the caller says so, in another part of the same model */
 } PassLog;
 
 /* False after an error (unknown pass name; a verifier fault is an internal error). `log` may be NULL. */
@@ -58,7 +60,8 @@ const char *const *pass_names(uint32_t *n);
 const char *pass_line(uint32_t row);
 /* The report: fused operations, refusals with source lines, FLOPs and bytes as polynomials of the run-time sizes. */
 void passes_report(StrBuf *out, Graph *graph, const PassLog *log);
-/* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named, or for an unknown name. */
+/* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named, or if it happened nowhere; an
+ * error for an unknown name. */
 bool passes_require(Diag *diag, const PassLog *log, const char *fusion);
 
 #endif

@@ -1,8 +1,9 @@
 /* What the passes did: the record of fusions and refusals, --require-fusion, and the report of a compilation.
  *
  * In: what a pass fused or refused to fuse, then the graph that the passes left. Out: one record for each
- * fusion, place and reason; an error for each refusal of a fusion that was required; lines with the place in the
- * source and the module path. Equal lines of repeated layers become one with a count, their numbers written as *. */
+ * fusion, place and reason; an error for each refusal of a fusion that was required, or if it happened nowhere; lines
+ * with the place in the source and the module path. Equal lines of repeated layers become one with a count, their
+ * numbers written as *. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ void pass_record(Pass *pass, Fusion fusion, bool done, const Node *node, const c
   va_end(args);
   for (size_t i = log->records.n; i-- > 0 && !done;)
     if (same_record(&log->records.items[i], fusion, done, node, reason)) return;
+  log->happened[fusion] |= done;
   vec_push(log->arena, &log->records,
            (FusionRecord){.fusion = fusion, .done = done, .reason = reason, .origin = node->origin});
 }
@@ -54,9 +56,22 @@ static Fusion find_fusion(Diag *diag, const char *name) {
   return N_FUSIONS;
 }
 
+/* The error for a fusion that nothing refused and nothing did. It has no place in the source, so it says what would
+ * have been one. */
+static void error_nowhere(Diag *diag, const PassLog *log, Fusion wanted) {
+  const FusionInfo *info = &fusion_table[wanted];
+  if (log->looked_for[wanted])
+    diag_error_at(diag, "--require-fusion", DIAG_REQUIRED_FUSION,
+                  "%s was asked for, but nothing in the model has its pattern: %s", info->name, info->pattern);
+  else
+    diag_error_at(diag, "--require-fusion", DIAG_REQUIRED_FUSION,
+                  "%s was asked for, but the pass that does it, %s, has not run", info->name, info->pass);
+}
+
 bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
   const Fusion wanted = find_fusion(diag, fusion);
-  bool met = wanted != N_FUSIONS;
+  if (wanted == N_FUSIONS) return false;
+  bool met = true;
   for (size_t i = 0; i < log->records.n; i++) {
     const FusionRecord *record = &log->records.items[i];
     if (record->done || record->fusion != wanted) continue;
@@ -66,7 +81,9 @@ bool passes_require(Diag *diag, const PassLog *log, const char *fusion) {
       diag_note(diag, frame->span, "in %s, called here", frame->name);
     met = false;
   }
-  return met;
+  if (!met || log->happened[wanted]) return met;
+  error_nowhere(diag, log, wanted);
+  return false;
 }
 
 typedef struct ReportLine {
@@ -122,6 +139,21 @@ static const char *place(Arena *arena, const Origin *origin) {
   const SrcSpan span = origin_place(origin);
   if (!span.source) return "-";
   return arena_printf(arena, "%s:%u", span.source->path, source_place(span.source, span.begin).line);
+}
+
+static bool any_looked_for(const PassLog *log) {
+  for (int i = 0; i < N_FUSIONS; i++)
+    if (log->looked_for[i]) return true;
+  return false;
+}
+
+/* Without this a report of a model in which nothing was found would look as if nobody had looked. */
+static void print_nothing(Report *r, const PassLog *log) {
+  for (size_t i = 0; i < r->lines.n; i++)
+    if (r->lines.items[i].first->done) return;
+  strbuf_printf(r->out, "fused\n  nothing: %s\n",
+                any_looked_for(log) ? "the model has none of the patterns of `tfmc document fusions`"
+                                    : "no pass that fuses has run");
 }
 
 static void print_lines(Report *r, bool done) {
@@ -195,6 +227,7 @@ static void print_costs(Report *r) {
 void passes_report(StrBuf *out, Graph *graph, const PassLog *log) {
   Report r = {.out = out, .arena = arena_create(), .graph = graph};
   for (size_t i = 0; i < log->records.n; i++) add_record(&r, &log->records.items[i]);
+  print_nothing(&r, log);
   print_lines(&r, true);
   print_lines(&r, false);
   print_costs(&r);

@@ -363,6 +363,73 @@ class Weights(Case):
         self.run_model(code=1, says="w.safetensors")
 
 
+class Fusions(Case):
+    """What --report and --require-fusion say of fusions that did not happen."""
+
+    MASKED = """model Masked(d = 8) {
+  q = Linear(d, d)
+  k = Linear(d, d)
+  v = Linear(d, d)
+  forward(x: f32[batch, time, d], keep: f32[batch, time, time]) {
+    p = softmax(q(x) @ transpose(k(x), -1, -2))
+    return y = (p * keep) @ v(x)
+  }
+}
+"""
+    # Attention in its encoder alone.
+    READER = """model Reader(vocab = 9, d = 8) {
+  embed = Embedding(vocab, d)
+  encoder = EncoderLayer(d, 2, 16)
+  head = Linear(d, vocab)
+  forward(src: i32[batch, source], tgt: i32[batch, time]) {
+    read, maps = encoder(embed(src))
+    return logits = head(embed(tgt) + mean(read, axis = 1, keepdim = true))
+  }
+  generate tgt from logits { bos = 1 max_new_tokens = 2 }
+}
+"""
+
+    def dump(self, text, *options, stage="fused", **kwargs):
+        self.path("fuse.tfm").write_text(text)
+        return self.tfmc("dump", "fuse.tfm", f"--stage={stage}", *options, **kwargs)
+
+    def test_nothing_was_found(self):
+        out = self.dump("model M { forward(x: f32[n]) { return y = x } }", "--report").out
+        self.assertTrue(out.startswith("fused\n  nothing: the model has none of the patterns"), out)
+        out = self.dump(MODEL, "--report", "-O0").out
+        self.assertTrue(out.startswith("fused\n  nothing: no pass that fuses has run\n"), out)
+        self.assertNotIn("nothing", self.dump(MODEL, "--report").out)
+
+    def test_near_attention_is_explained(self):
+        out = self.dump(self.MASKED, "--report").out
+        self.assertIn("not fused\n  attention    fuse.tfm:7\n               what softmax gives goes through mul "
+                      "before the product with the values\n", out)
+        self.dump(self.MASKED, "--require-fusion=attention", code=1,
+                  says=["fuse.tfm:7:16: error: attention was asked for but not done: what softmax gives", "E0303"])
+
+    def test_required_but_nowhere(self):
+        self.dump(MODEL, "--require-fusion=epilogue")
+        for name in "attention", "qkv", "live-rows":
+            self.dump(MODEL, f"--require-fusion={name}", code=1,
+                      says=f"error: {name} was asked for, but nothing in the model has its pattern: ")
+        self.dump(MODEL, "--require-fusion=epilogue", "-O0", code=1, says="fuse-epilogues, has not run")
+        self.dump(MODEL, "--require-fusion=epilogue", stage="graph", code=1, says="fuse-epilogues, has not run")
+        self.dump(MODEL, "--require-fusion=epilogue", stage="ast", code=2, says="has no graph")
+        self.run_model("--require-fusion=epilogue")
+        self.run_model("--require-fusion=attention", code=1, says="nothing in the model has its pattern")
+        self.run_model("--require-fusion=epilogue", "--engine=reference", code=1, says="has not run")
+
+    def test_required_of_a_model_with_an_encoder(self):
+        self.path("reader.tfm").write_text(self.READER)
+        command = ["generate", "reader.tfm", "--random-weights=1", "--input=src=1x4", "--return-output=logits",
+                   "-o", "out.safetensors"]
+        self.tfmc(*command, "--require-fusion=attention")
+        self.tfmc(*command, "--require-fusion=live-rows", code=1, says="nothing in the model has its pattern")
+        reference = ["--engine=reference", "--require-fusion=attention"]
+        self.tfmc(*command, *reference, code=1, says="has not run")
+        self.tfmc(*command, *reference, "--recompute", code=1, says="has not run")
+
+
 class Files(Case):
     def test_C04_output_is_an_input(self):
         os.symlink(self.path("w.safetensors"), self.path("link"))

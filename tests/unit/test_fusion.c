@@ -366,6 +366,15 @@ Test(fusion, a_required_fusion_that_is_refused) {
   cr_assert_eq(diag.messages.items[0].code, DIAG_REQUIRED_FUSION);
 }
 
+Test(fusion, a_required_fusion_that_happened_nowhere) {
+  fused("model M(d = 8) { up = Linear(d, d) forward(x: f32[batch, time, d]) { return y = up(x) } }");
+  cr_assert(passes_require(&diag, &fusion_log, "epilogue"));
+  cr_assert(!passes_require(&diag, &fusion_log, "attention"));
+  cr_assert(strstr(fault(), "nothing in the model has its pattern: softmax(f(q kT)) v"), "%s", fault());
+  fusion_log.happened[FUSION_ATTENTION] = true; /* in its encoder, say */
+  cr_assert(passes_require(&diag, &fusion_log, "attention"));
+}
+
 Test(fusion, a_required_fusion_that_does_not_exist) {
   cr_assert(!passes_require(&diag, &fusion_log, "atention"));
   cr_assert(strstr(fault(), "did you mean \"attention\""), "%s", fault());

@@ -74,11 +74,8 @@ static Graph *find_part(Session *session, const Graph *graph, const StageInfo *s
   const CompileRequest request = compile_request(session, NULL);
   const Derivation *derived = compile_derive(&request, graph);
   Graph *part = stage->part == PART_ENCODER ? derived->parts.encoder : derived->parts.step;
-  if (stage->form == FORM_GRAPH && option_given(&session->options, OPTION_REPORT)) {
-    StrBuf report = strbuf_new(session->arena);
-    passes_report(&report, part ? part : graph_clone(session->arena, graph), &derived->log);
-    session_print(&report);
-  }
+  if (stage->form == FORM_GRAPH)
+    report_passes(session, part ? part : graph_clone(session->arena, graph), &derived->log);
   if (!part) refuse_part(session, &derived->parts);
   return part;
 }
@@ -86,11 +83,14 @@ static Graph *find_part(Session *session, const Graph *graph, const StageInfo *s
 static void print_stage(Session *session, StrBuf *text) {
   const StageInfo *stage = stage_of(&session->options);
   if (stage->form == FORM_AST) {
+    if (option_given(&session->options, OPTION_REQUIRE_FUSION))
+      option_error(&session->diag, OPTION_REQUIRE_FUSION, "--stage=ast has no graph in which something could be fused");
     print_ast(session, text);
     return;
   }
   Graph *graph = model_load(session);
   if (graph && stage->part != PART_MODEL) graph = find_part(session, graph, stage);
+  if (graph && stage->form == FORM_GRAPH && stage->part == PART_MODEL) report_no_passes(session, graph);
   if (!graph || (stage->form != FORM_GRAPH && !run_passes(session, graph))) return;
   if (stage->form == FORM_GRAPH || stage->form == FORM_FUSED) print_graph(session, text, graph);
   else print_plan(session, text, graph, stage->form);

@@ -166,9 +166,14 @@ static void write_with(Generation *g, const tfm_generate_model *model) {
   note_tokens(g);
 }
 
-/* Whole rows for each token. */
+/* Whole rows for each token. Under the interpreter the model has been reported, unless --recompute kept
+ * generate_by_steps from it. */
 static void generate_anew(Generation *g) {
-  g->scorer->engine = session_engine(g->session, g->graph, g->weights);
+  const Options *options = &g->session->options;
+  const bool is_native = g->session->library || option_is(options, OPTION_ENGINE, "native", "native");
+  g->scorer->engine = is_native || option_given(options, OPTION_RECOMPUTE)
+                          ? session_engine(g->session, g->graph, g->weights)
+                          : session_engine_again(g->session, g->graph, g->weights);
   if (!g->scorer->engine) return;
   const tfm_generate_model model = scorer_model(g->scorer);
   write_with(g, &model);
