@@ -37,7 +37,7 @@ int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser);
     if (!(N)) (Current).begin = before.end;                                                          \
   } while (0)
 
-/* Brackets are counted by the TokenStream; what else nests, `if .. then .. else if`, ends here. */
+/* Brackets are counted by the TokenStream; what else nests, `if .. then .. else if` and `a ** b ** c`, ends here. */
 #define YYMAXDEPTH 10000
 
 #define NODE(kind, span, name, ...) node_new(parser, AST_##kind, span, name, __VA_ARGS__)
@@ -58,15 +58,17 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %token <node> NUMBER "number"
 %token INCLUDE "include" LAYER "layer" MODEL "model" WEIGHT "weight" FN "fn" FORWARD "forward" GENERATE "generate"
 %token FROM "from" RETURN "return" IF "if" THEN "then" ELSE "else" REQUIRE "require" AS "as" RAGGED "ragged"
+%token FOR "for" IN "in"
 %token AND "and" OR "or" NOT "not" NONE "none" TRUE "true" FALSE "false"
 %token LPAREN "(" RPAREN ")" LBRACKET "[" RBRACKET "]" LBRACE "{" RBRACE "}"
 %token COMMA "," COLON ":" DOT "." ELLIPSIS "..." ASSIGN "=" ARROW "->"
-%token PLUS "+" MINUS "-" STAR "*" SLASH "/" DSLASH "//" PERCENT "%" AT "@"
+%token PLUS "+" MINUS "-" STAR "*" SLASH "/" DSLASH "//" PERCENT "%" AT "@" POWER "**"
 %token EQ "==" NE "!=" LT "<" GT ">" LE "<=" GE ">="
 
-%type <list> file params params1 sizes sizes1 dims dims1 members settings stmts names results args args1 indices
+%type <list> file params params1 sizes sizes1 dims dims1 members settings stmts names results args args1 indices items
+%type <list> items1
 %type <node> top config header param annot default type size member else_m block_m body block_s stmt else_s result expr
-%type <node> pipe or and not cmp sum product unary postfix arg index opt atom setting
+%type <node> pipe or and not cmp sum product unary power postfix arg index opt atom item setting
 %type <text> as word cmpop mulop
 
 %%
@@ -80,6 +82,7 @@ file: %empty                         { $$ = list_new(parser); }
 top: "include" STRING                { $$ = NODE(INCLUDE, @$, $2, NO_CHILDREN); }
  | "layer" NAME config block_m       { $$ = NODE(LAYER, span_join(@1, @2), $2, CHILDREN($3, $4)); }
  | "model" NAME config block_m       { $$ = NODE(LAYER, span_join(@1, @2), $2, CHILDREN($3, $4)); $$->flag = true; }
+ | "fn" NAME header body             { $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN($3, $4)); }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 
 /* The span of what declares a name ends with the name, so that messages mark it alone (@1, or @1 to @2). */
@@ -147,6 +150,7 @@ stmts: %empty                        { $$ = list_new(parser); }
 stmt: names "=" expr                 { $$ = NODE(ASSIGN, @$, NULL, CHILDREN(NODE_OF(NAMES, @1, NULL, NULL, $1), $3)); }
  | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
  | "if" expr block_s else_s          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
+ | "for" NAME "in" expr block_s      { $$ = NODE(FOR, span_join(@1, @2), $2, CHILDREN($4, $5)); }
  | "return" results                  { $$ = NODE_OF(RETURN, @$, NULL, NULL, $2); }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 else_s: %empty                       { $$ = NULL; }
@@ -160,9 +164,9 @@ result: expr                         { $$ = NODE(RESULT, @$, NULL, CHILDREN($1))
  | NAME "=" expr                     { $$ = NODE(RESULT, @$, $1, CHILDREN($3)); } ;
 
 /* Expressions, loosest first; each rule's left operand is its own level, its right one the next, which makes operators
- * associate to the left. `cmp` has no recursion, so a < b < c is an error rather than a surprise, and `unary` takes one
- * sign. The target of a pipe is a product: `x -> f + y` is refused, because (x -> f) + y and x -> (f + y) are
- * equally likely to be meant. */
+ * associate to the left. `**` alone associates to the right, and its exponent may have a sign. `cmp` has no recursion,
+ * so a < b < c is an error rather than a surprise, and `unary` takes one sign. The target of a pipe is a product:
+ * `x -> f + y` is refused, because (x -> f) + y and x -> (f + y) are equally likely to be meant. */
 expr: pipe
  | "if" pipe "then" expr "else" expr { $$ = NODE(CHOICE, @$, NULL, CHILDREN($2, $4, $6)); } ;
 pipe: or
@@ -183,8 +187,10 @@ sum: product
 product: unary
  | product mulop unary               { $$ = NODE(BINARY, @$, intern(parser, $2), CHILDREN($1, $3)); } ;
 mulop: "*" { $$ = "*"; } | "/" { $$ = "/"; } | "//" { $$ = "//"; } | "%" { $$ = "%"; } | "@" { $$ = "@"; } ;
-unary: postfix
- | "-" postfix                       { $$ = NODE(NEGATE, @$, NULL, CHILDREN($2)); } ;
+unary: power
+ | "-" power                         { $$ = NODE(NEGATE, @$, NULL, CHILDREN($2)); } ;
+power: postfix
+ | postfix "**" unary                { $$ = NODE(BINARY, @$, intern(parser, "**"), CHILDREN($1, $3)); } ;
 postfix: atom
  | postfix "(" args ")"              { $$ = NODE_OF(CALL, @$, NULL, $1, $3); }
  | postfix "[" indices "]"           { $$ = NODE_OF(INDEX, @$, NULL, $1, $3); }
@@ -199,7 +205,8 @@ arg: expr                            { $$ = NODE(ARG, @$, NULL, CHILDREN($1)); }
 indices: index                       { $$ = list_add(parser, list_new(parser), $1); }
  | indices "," index                 { $$ = list_add(parser, $1, $3); } ;
 index: expr
- | opt ":" opt                       { $$ = NODE(RANGE, @$, NULL, CHILDREN($1, $3)); }
+ | opt ":" opt                       { $$ = NODE(RANGE, @$, NULL, CHILDREN($1, $3, NULL)); }
+ | opt ":" opt ":" expr              { $$ = NODE(RANGE, @$, NULL, CHILDREN($1, $3, $5)); }
  | "..."                             { $$ = NODE(ELLIPSIS, @$, NULL, NO_CHILDREN); } ;
 opt: %empty                          { $$ = NULL; }
  | expr ;
@@ -210,7 +217,14 @@ atom: word                           { $$ = NODE(NAME, @$, $1, NO_CHILDREN); }
  | "true"                            { $$ = NODE(TRUE, @$, NULL, NO_CHILDREN); }
  | "false"                           { $$ = NODE(FALSE, @$, NULL, NO_CHILDREN); }
  | "(" expr ")"                      { $$ = $2; $$->flag = true; $$->span = @$; }
- | "[" dims "]"                      { $$ = NODE_OF(LIST, @$, NULL, NULL, $2); } ;
+ | "[" items "]"                     { $$ = NODE_OF(LIST, @$, NULL, NULL, $2); }
+ | "[" item "for" NAME "in" expr "]" { $$ = NODE(COMPREHENSION, @$, $4, CHILDREN($2, $6)); } ;
+items: %empty                        { $$ = list_new(parser); }
+ | items1 ;
+items1: item                         { $$ = list_add(parser, list_new(parser), $1); }
+ | items1 "," item                   { $$ = list_add(parser, $1, $3); } ;
+item: expr
+ | expr "as" STRING                  { $$ = NODE(PLACED, @$, NULL, CHILDREN($1)); $$->text = $3; } ;
 /* `weight` begins a member and is also the usual name of a weight; it is the only keyword that may be a name. */
 word: NAME
  | "weight"                          { $$ = intern(parser, "weight"); } ;
@@ -219,7 +233,7 @@ word: NAME
 /* bison calls this when its stack is exhausted; with `parse.error custom`, syntax errors go to the function below. */
 static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message) {
   (void)message;
-  parser_stop(parser, *at, DIAG_NESTING, "too complex: 'if' and 'else' are nested too deep");
+  parser_stop(parser, *at, DIAG_NESTING, "too complex: 'if' and 'else', or powers of powers, are nested too deep");
 }
 
 /* Recovery is planned at once, so the next token that bison asks for while it unwinds is SYNC. */

@@ -79,6 +79,7 @@ typedef enum Level {
   LEVEL_SUM,
   LEVEL_PRODUCT,
   LEVEL_UNARY,
+  LEVEL_POWER,
   LEVEL_POSTFIX
 } Level;
 
@@ -126,15 +127,18 @@ static const ExpressionRow operators[N_AST_KINDS] = {
     [AST_AND] = {LEVEL_AND, LEVEL_AND, LEVEL_NOT, "and"},
     [AST_COMPARE] = {LEVEL_COMPARE, LEVEL_SUM, LEVEL_SUM, NULL},
     [AST_NOT] = {LEVEL_NOT, LEVEL_COMPARE, LEVEL_COMPARE, "not "},
-    [AST_NEGATE] = {LEVEL_UNARY, LEVEL_POSTFIX, LEVEL_POSTFIX, "-"},
+    [AST_NEGATE] = {LEVEL_UNARY, LEVEL_POWER, LEVEL_POWER, "-"},
     [AST_RAGGED] = {LEVEL_CHOICE, LEVEL_CHOICE, LEVEL_CHOICE, "ragged "},
 };
 
-/* BINARY is one kind for two levels: sums, and products (`*`, `/`, `//`, `%`, `@`). */
+/* BINARY is one kind for three levels: sums, products (`*`, `/`, `//`, `%`, `@`), and powers, which associate to the
+ * right. */
 static ExpressionRow row_of(const Ast *node) {
   static const ExpressionRow sum = {LEVEL_SUM, LEVEL_SUM, LEVEL_PRODUCT, NULL};
   static const ExpressionRow product = {LEVEL_PRODUCT, LEVEL_PRODUCT, LEVEL_UNARY, NULL};
+  static const ExpressionRow power = {LEVEL_POWER, LEVEL_POSTFIX, LEVEL_UNARY, NULL};
   if (node->kind != AST_BINARY) return operators[node->kind];
+  if (strcmp(node->name, "**") == 0) return power;
   return strcmp(node->name, "+") == 0 || strcmp(node->name, "-") == 0 ? sum : product;
 }
 
@@ -186,9 +190,28 @@ static void print_named(StrBuf *out, const Ast *node) {
 static void print_range(StrBuf *out, const Ast *node) {
   if (node->children[0]) print_expression(out, node->children[0], LEVEL_CHOICE);
   strbuf_add(out, node->children[0] ? " :" : ":");
-  if (!node->children[1]) return;
-  if (node->children[0]) strbuf_add_char(out, ' ');
+  if (node->children[1]) {
+    if (node->children[0]) strbuf_add_char(out, ' ');
+    print_expression(out, node->children[1], LEVEL_CHOICE);
+  }
+  if (!node->children[2]) return;
+  strbuf_add(out, node->children[0] || node->children[1] ? " : " : ":");
+  print_expression(out, node->children[2], LEVEL_CHOICE);
+}
+
+static void print_comprehension(StrBuf *out, const Ast *node) {
+  strbuf_add_char(out, '[');
+  print_expression(out, node->children[0], LEVEL_CHOICE);
+  strbuf_printf(out, " for %s in ", node->name);
   print_expression(out, node->children[1], LEVEL_CHOICE);
+  strbuf_add_char(out, ']');
+}
+
+static void print_as(StrBuf *out, const Ast *node);
+
+static void print_placed(StrBuf *out, const Ast *node) {
+  print_expression(out, node->children[0], LEVEL_CHOICE);
+  print_as(out, node);
 }
 
 /* The kinds that are left (none, true, false) are spelled as they are called. */
@@ -221,7 +244,8 @@ static void (*const printers[N_AST_KINDS])(StrBuf *, const Ast *) = {
     [AST_BINARY] = print_operator, [AST_NEGATE] = print_operator, [AST_RAGGED] = print_operator,
     [AST_CALL] = print_postfix,    [AST_INDEX] = print_postfix,   [AST_DOT] = print_postfix,
     [AST_ARG] = print_named,       [AST_RESULT] = print_named,    [AST_RANGE] = print_range,
-    [AST_LIST] = print_sizes,      [AST_TYPE] = print_sizes,
+    [AST_LIST] = print_sizes,      [AST_TYPE] = print_sizes,      [AST_COMPREHENSION] = print_comprehension,
+    [AST_PLACED] = print_placed,
 };
 
 static void print_bare(StrBuf *out, const Ast *node) {
@@ -351,6 +375,13 @@ static void print_assign(StrBuf *out, const Ast *node, unsigned indent) {
   print_expression(out, node->children[1], LEVEL_CHOICE);
 }
 
+static void print_for(StrBuf *out, const Ast *node, unsigned indent) {
+  strbuf_printf(out, "for %s in ", node->name);
+  print_expression(out, node->children[0], LEVEL_CHOICE);
+  strbuf_add_char(out, ' ');
+  print_block(out, node->children[1], indent);
+}
+
 static void print_return(StrBuf *out, const Ast *node, unsigned indent) {
   (void)indent;
   strbuf_add(out, "return ");
@@ -389,6 +420,7 @@ static void print_file(StrBuf *out, const Ast *node, unsigned indent) {
   for (uint32_t i = 0; i < node->n_children; i++) {
     if (i) strbuf_add_char(out, '\n');
     print_item(out, node->children[i], indent);
+    if (node->children[i]->kind == AST_FN) strbuf_add_char(out, '\n');
   }
 }
 
@@ -399,7 +431,7 @@ static void (*const item_printers[N_AST_KINDS])(StrBuf *, const Ast *, unsigned)
     [AST_MEMBER] = print_value,      [AST_SETTING] = print_value,   [AST_WEIGHT] = print_weight,
     [AST_REQUIRE] = print_require,   [AST_IF] = print_if,           [AST_FN] = print_fn,
     [AST_GENERATE] = print_generate, [AST_ASSIGN] = print_assign,   [AST_NAMES] = print_names,
-    [AST_RETURN] = print_return,
+    [AST_RETURN] = print_return,     [AST_FOR] = print_for,
 };
 
 static void print_item(StrBuf *out, const Ast *node, unsigned indent) {

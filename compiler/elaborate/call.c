@@ -413,8 +413,16 @@ static void run_return(Elaborator *e, const Ast *node, Scope *scope, Result *res
   result->value = (Value){VALUE_TUPLE, {.tuple = tuple}};
 }
 
-static const Statement statements[N_AST_KINDS] = {
-    [AST_ASSIGN] = run_assign, [AST_REQUIRE] = run_require_statement, [AST_IF] = run_if, [AST_RETURN] = run_return};
+static void run_for(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
+  (void)scope;
+  result->value = fail_at(e, node->span, DIAG_KIND, "'for' is not supported yet");
+}
+
+static const Statement statements[N_AST_KINDS] = {[AST_ASSIGN] = run_assign,
+                                                  [AST_REQUIRE] = run_require_statement,
+                                                  [AST_IF] = run_if,
+                                                  [AST_RETURN] = run_return,
+                                                  [AST_FOR] = run_for};
 
 /* Ends at the first `return`, whose result is not MISSING then (it may be poison). */
 void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result) {

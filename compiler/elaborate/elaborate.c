@@ -38,6 +38,7 @@ static void declare_file(Elaborator *e, const Ast *file, Scope *scope, bool is_m
   for (uint32_t i = 0; i < file->n_children; i++) {
     const Ast *node = file->children[i];
     if (node->kind == AST_LAYER) declare_layer(e, node, scope, is_main, models);
+    if (node->kind == AST_FN) fail_at(e, node->span, DIAG_KIND, "functions outside layers are not supported yet");
   }
 }
 

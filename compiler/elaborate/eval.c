@@ -79,6 +79,11 @@ static Value leaf_list(Elaborator *e, const Ast *node, Scope *scope) {
   return list ? (Value){VALUE_LIST, {.list = list}} : POISON;
 }
 
+static Value leaf_not_yet(Elaborator *e, const Ast *node, Scope *scope) {
+  (void)scope;
+  return fail_at(e, node->span, DIAG_KIND, "a list like this is not supported yet");
+}
+
 /* Prefix operators are leaves: they stand at the left end, and their operand cannot begin with another one, so
  * recursion is bounded by brackets. */
 static Value leaf_not(Elaborator *e, const Ast *node, Scope *scope) {
@@ -98,7 +103,8 @@ const SizeList *eval_sizes(Elaborator *e, const Ast *node, Scope *scope) {
   for (uint32_t i = 0; i < list->n; i++) {
     const Ast *item = node->children[i];
     Value v = eval(e, item, scope);
-    if (is_size(v)) list->items[i] = size_of(e->sizes, v);
+    if (is_size(v))
+      list->items[i] = size_of(e->sizes, v);
     else if (!is_poison(v)) {
       fail_at(e, item->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);
     }
@@ -111,7 +117,8 @@ const SizeList *eval_sizes(Elaborator *e, const Ast *node, Scope *scope) {
  * differs. */
 bool eval_decision(Elaborator *e, const Ast *condition, Scope *scope, bool *decision) {
   Value v = eval(e, condition, scope);
-  if (v.kind == VALUE_BOOL) *decision = v.as.boolean;
+  if (v.kind == VALUE_BOOL)
+    *decision = v.as.boolean;
   else if (is_tensor(v)) {
     fail_at(e, condition->span, DIAG_KIND,
             "the condition of 'if' is a tensor: 'if' is decided at compile time; where(c, x, y) selects by a tensor");
@@ -221,8 +228,8 @@ static Value step_dot(Elaborator *e, const Ast *node, Value left, Scope *scope) 
 typedef enum ItemKind { ITEM_AXIS, ITEM_ELLIPSIS, ITEM_INDEX, ITEM_RANGE } ItemKind;
 
 typedef struct Item {
-  ItemKind kind; /* AXIS: `none` */
-  Value first, last; /* of a RANGE, MISSING where left out; of an INDEX `first` */
+  ItemKind kind;           /* AXIS: `none` */
+  Value first, last, step; /* of a RANGE, MISSING where left out; of an INDEX `first` */
 } Item;
 
 /* What the slices make of a tensor: SLICE takes [start, start + dim) of each axis, RESHAPE gives the result. */
@@ -270,6 +277,7 @@ static bool at_most(Elaborator *e, const Size *low, const Size *high, const char
 static bool add_range(Elaborator *e, const Item *item, const Size *dim, Slicing *s) {
   static const char *const format = "the slice %Z : %Z is not within an axis of %Z";
   const Size *zero = size_const(e->sizes, 0);
+  if (item->step.kind != VALUE_MISSING) return fail(e, DIAG_KIND, "steps in slices are not supported yet"), false;
   const Size *start = item->first.kind == VALUE_MISSING ? zero : offset_of(e, item->first, dim);
   const Size *stop = item->last.kind == VALUE_MISSING ? dim : offset_of(e, item->last, dim);
   if (!start || !stop) return false;
@@ -302,7 +310,10 @@ static bool add_index(Elaborator *e, const Item *item, const Size *dim, Slicing 
 
 /* Adds one item of the index. `n_rest` is the number of axes that `...` stands for. */
 static bool add_item(Elaborator *e, const Node *x, const Item *item, uint32_t n_rest, Slicing *s) {
-  static const Item whole = {.kind = ITEM_RANGE, .first = {.kind = VALUE_MISSING}, .last = {.kind = VALUE_MISSING}};
+  static const Item whole = {.kind = ITEM_RANGE,
+                             .first = {.kind = VALUE_MISSING},
+                             .last = {.kind = VALUE_MISSING},
+                             .step = {.kind = VALUE_MISSING}};
   switch (item->kind) {
     case ITEM_AXIS:
       s->result.dims[s->result.rank++] = size_const(e->sizes, 1);
@@ -329,10 +340,12 @@ static bool count_items(Elaborator *e, Node *x, uint32_t n, const Item *items, u
   for (uint32_t i = 0; i < n; i++) counts[items[i].kind]++;
   *n_named = counts[ITEM_INDEX] + counts[ITEM_RANGE];
   *has_ellipsis = counts[ITEM_ELLIPSIS] > 0;
-  if (*n_named > x->rank) fail(e, DIAG_SHAPE, "%d indices for %K, which has %d axes", (int)*n_named,
-                               value_tensor(x), (int)x->rank);
-  else if (counts[ITEM_ELLIPSIS] > 1) fail(e, DIAG_SHAPE, "'...' appears twice in an index");
-  else return rank_fits(e, "the result", (int64_t)x->rank + counts[ITEM_AXIS] - counts[ITEM_INDEX]);
+  if (*n_named > x->rank)
+    fail(e, DIAG_SHAPE, "%d indices for %K, which has %d axes", (int)*n_named, value_tensor(x), (int)x->rank);
+  else if (counts[ITEM_ELLIPSIS] > 1)
+    fail(e, DIAG_SHAPE, "'...' appears twice in an index");
+  else
+    return rank_fits(e, "the result", (int64_t)x->rank + counts[ITEM_AXIS] - counts[ITEM_INDEX]);
   return false;
 }
 
@@ -360,20 +373,30 @@ static Value bound(Elaborator *e, const Ast *node, Scope *scope) {
   return fail_at(e, node->span, DIAG_KIND, "a bound of a slice must be a number, not %K", v);
 }
 
+/* The step of a slice, MISSING where it is left out. */
+static Value step_of(Elaborator *e, const Ast *node, Scope *scope) {
+  if (!node) return MISSING;
+  Value v = eval(e, node, scope);
+  if (is_poison(v) || (v.kind == VALUE_INTEGER && v.as.integer >= 1)) return v;
+  return fail_at(e, node->span, DIAG_RANGE,
+                 "the step of a slice must be a positive integer known when compiling, not %V", v);
+}
+
 /* Evaluates one item; false after an error. */
 static bool eval_item(Elaborator *e, const Ast *node, Scope *scope, Item *item) {
-  *item = (Item){.kind = ITEM_INDEX, .first = MISSING, .last = MISSING};
+  *item = (Item){.kind = ITEM_INDEX, .first = MISSING, .last = MISSING, .step = MISSING};
   if (node->kind == AST_ELLIPSIS) {
     item->kind = ITEM_ELLIPSIS;
   } else if (node->kind == AST_RANGE) {
     item->kind = ITEM_RANGE;
     item->first = bound(e, node->children[0], scope);
     item->last = bound(e, node->children[1], scope);
+    item->step = step_of(e, node->children[2], scope);
   } else {
     item->first = eval(e, node, scope);
     if (item->first.kind == VALUE_NONE) item->kind = ITEM_AXIS;
   }
-  return !is_poison(item->first) && !is_poison(item->last);
+  return !is_poison(item->first) && !is_poison(item->last) && !is_poison(item->step);
 }
 
 /* layers[2], layers[-1]. Anything but one integer takes the way of an index out of range, which names the legal one.
@@ -417,14 +440,14 @@ typedef Value (*Step)(Elaborator *e, const Ast *node, Value left, Scope *scope);
 
 /* Expressions without a left operand. */
 static const Leaf leaves[N_AST_KINDS] = {
-    [AST_NAME] = leaf_name, [AST_NUMBER] = leaf_number, [AST_STRING] = leaf_string, [AST_NONE] = leaf_none,
-    [AST_TRUE] = leaf_true, [AST_FALSE] = leaf_false,   [AST_LIST] = leaf_list,     [AST_NOT] = leaf_not,
-    [AST_NEGATE] = leaf_negate,
+    [AST_NAME] = leaf_name,     [AST_NUMBER] = leaf_number,         [AST_STRING] = leaf_string,  [AST_NONE] = leaf_none,
+    [AST_TRUE] = leaf_true,     [AST_FALSE] = leaf_false,           [AST_LIST] = leaf_list,      [AST_NOT] = leaf_not,
+    [AST_NEGATE] = leaf_negate, [AST_COMPREHENSION] = leaf_not_yet, [AST_PLACED] = leaf_not_yet,
 };
 
 /* Expressions with a left operand, children[0], which eval computes before it calls the step. */
 static const Step steps[N_AST_KINDS] = {
-    [AST_BINARY] = step_binary, [AST_COMPARE] = step_compare, [AST_OR] = step_or,     [AST_AND] = step_and,
+    [AST_BINARY] = step_binary, [AST_COMPARE] = step_compare, [AST_OR] = step_or,       [AST_AND] = step_and,
     [AST_CALL] = step_call,     [AST_PIPE] = step_pipe,       [AST_INDEX] = eval_index, [AST_DOT] = step_dot,
 };
 

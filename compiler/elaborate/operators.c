@@ -123,6 +123,7 @@ Value operator_binary(Elaborator *e, const char *op, Value a, Value b) {
     return y ? value_tensor(matrix_product(e, x, y)) : POISON;
   }
   const Arithmetic *row = arithmetic_named(op);
+  if (!row) return fail(e, DIAG_KIND, "'%s' is not supported yet", op);
   if (is_tensor(a) || is_tensor(b)) {
     Node *xs[2];
     const char *what = quoted(e, op);

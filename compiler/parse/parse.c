@@ -14,7 +14,7 @@
 
 // ---- syntax errors ----
 
-enum { LISTED = 4 }; /* the longest list of what was expected that still helps */
+enum { LISTED = 5 }; /* the longest list of what was expected that still helps */
 
 /* Tokens that a reader thinks of as one thing. A group is named if its mark, a token that only this group has, is
  * expected; it then covers its members. */
@@ -31,12 +31,11 @@ static const Group groups[] = {
      "an expression",
      {TOK_NAME, TOK_NUMBER, TOK_STRING, TOK_WEIGHT, TOK_NONE, TOK_TRUE, TOK_FALSE, TOK_LPAREN, TOK_LBRACKET, TOK_MINUS,
       TOK_NOT, TOK_IF}},
-    {TOK_PLUS,
-     operator_text,
-     {TOK_LPAREN, TOK_LBRACKET, TOK_DOT, TOK_PLUS, TOK_MINUS, TOK_STAR, TOK_SLASH, TOK_DSLASH, TOK_PERCENT, TOK_AT,
-      TOK_EQ, TOK_NE, TOK_LT, TOK_GT, TOK_LE, TOK_GE, TOK_AND, TOK_OR, TOK_ARROW}},
-    {TOK_RETURN, "a statement", {TOK_NAME, TOK_RETURN, TOK_REQUIRE, TOK_IF}},
-    {TOK_FN, "a member", {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE}},
+    {TOK_PLUS, operator_text, {TOK_LPAREN, TOK_LBRACKET, TOK_DOT, TOK_PLUS,  TOK_MINUS, TOK_STAR, TOK_SLASH,
+                               TOK_DSLASH, TOK_PERCENT,  TOK_AT,  TOK_POWER, TOK_EQ,    TOK_NE,   TOK_LT,
+                               TOK_GT,     TOK_LE,       TOK_GE,  TOK_AND,   TOK_OR,    TOK_ARROW}},
+    {TOK_RETURN, "a statement", {TOK_NAME, TOK_RETURN, TOK_REQUIRE, TOK_IF, TOK_FOR}},
+    {TOK_FORWARD, "a member", {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE}},
 };
 
 static bool contains(const int *tokens, int n, int token) {

@@ -78,7 +78,8 @@ static bool is_in_braces(const TokenStream *stream) {
   return stream->n_open == 0 || stream->open[stream->n_open - 1].kind == TOK_LBRACE;
 }
 
-/* The head of a construct tells what its braces will hold; those of `if` and `else` hold what stands around them. */
+/* The head of a construct tells what its braces will hold; those of `if`, `else` and `for` hold what stands around
+ * them. */
 static void note_head(TokenStream *stream, int kind) {
   if (!is_in_braces(stream)) return;
   if (kind == TOK_LAYER || kind == TOK_MODEL || kind == TOK_FN || kind == TOK_FORWARD) stream->header_is_next = true;
@@ -88,7 +89,7 @@ static void note_head(TokenStream *stream, int kind) {
     stream->next_block = BLOCK_STATEMENTS;
   else if (kind == TOK_GENERATE)
     stream->next_block = BLOCK_SETTINGS;
-  else if (kind == TOK_IF || kind == TOK_ELSE)
+  else if (kind == TOK_IF || kind == TOK_ELSE || kind == TOK_FOR)
     stream->next_block = block_of(stream);
 }
 
@@ -252,8 +253,9 @@ static unsigned blocks_begun_by(int kind) {
       {TOK_IF, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS)},
       {TOK_REQUIRE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS)},
       {TOK_RETURN, IN(BLOCK_STATEMENTS)},
+      {TOK_FOR, IN(BLOCK_STATEMENTS)},
       {TOK_WEIGHT, IN(BLOCK_MEMBERS)},
-      {TOK_FN, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
+      {TOK_FN, IN(BLOCK_TOP) | IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
       {TOK_FORWARD, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
       {TOK_GENERATE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
   };
@@ -270,7 +272,7 @@ static bool begins_item(Parser *parser, const Search *search, const Token *token
   if (begins_file_item(token->kind)) return true;
   if (search->n_deeper > 0 || !(blocks_begun_by(token->kind) & IN(search->block))) return false;
   /* In brackets these may go on with an expression. */
-  if (token->kind == TOK_IF || token->kind == TOK_WEIGHT) return !search->is_in_round;
+  if (token->kind == TOK_IF || token->kind == TOK_FOR || token->kind == TOK_WEIGHT) return !search->is_in_round;
   if (token->kind != TOK_NAME) return true;
   if (goes_on_with_list(parser->source, token->span.begin)) return false;
   char mark = next_mark(parser->source, token->span.end);

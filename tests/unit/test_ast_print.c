@@ -104,3 +104,12 @@ Test(ast_print, brackets_stay) {
   expect_printed("layer A { a = x -> (f(b)) c = ((d)) e = -(-f) g = (if a then b else c)(d) }",
                  "layer A {\n  a = x -> (f(b))\n  c = (d)\n  e = -(-f)\n  g = (if a then b else c)(d)\n}\n");
 }
+
+Test(ast_print, powers_steps_lists_and_loops) {
+  expect_printed(
+      "fn f(x)=-x**2**-y*(a**b)**c fn g(x){for i in[1,2]{x=x[::2,a:b:c,::i,1::2]}return x}"
+      "layer A{a=[f(i)as\"b{i}\"for i in n]b=[[c as\"d\",e],[i for i in 3]]}",
+      "fn f(x) = -x ** 2 ** -y * (a ** b) ** c\n\n"
+      "fn g(x) {\n  for i in [1, 2] {\n    x = x[::2, a : b : c, ::i, 1 : : 2]\n  }\n  return x\n}\n\n"
+      "layer A {\n  a = [f(i) as \"b{i}\" for i in n]\n  b = [[c as \"d\", e], [i for i in 3]]\n}\n");
+}

@@ -71,9 +71,30 @@ Test(parse, brackets_are_marked) {
 
 Test(parse, postfix) {
   expect_expression("f()(a, b, k = c,)", "(call (call f) (arg a) (arg b) (arg:k c))");
-  expect_expression("x[0, a:b, :, 1:, ..., none]", "(index x 0 (range a b) (range - -) (range 1 -) (ellipsis) (none))");
+  expect_expression("x[0, a:b, :, 1:, ..., none]",
+                    "(index x 0 (range a b -) (range - - -) (range 1 - -) (ellipsis) (none))");
+  expect_expression("x[a:b:2, ::s, a::2, :b:2]",
+                    "(index x (range a b 2) (range - - s) (range a - 2) (range - b 2))");
   expect_expression("m.weight[weight]", "(index (dot:weight m) weight)");
   expect_expression("[batch, 2 * d]", "(list batch (* 2 d))");
+}
+
+Test(parse, powers_bind_to_the_right_and_tighter_than_a_sign) {
+  expect_expression("-a ** 2", "(negate (** a 2))");
+  expect_expression("2 ** 3 ** 2", "(** 2 (** 3 2))");
+  expect_expression("a * b ** -c.d[0]", "(* a (** b (negate (index (dot:d c) 0))))");
+}
+
+Test(parse, lists_of_anything) {
+  expect_expression("[a as \"x\", f]", "(list (placed\"x\" a) f)");
+  expect_expression("[f(i) as \"b{i}\" for i in [1, 2]]",
+                    "(comprehension:i (placed\"b{i}\" (call f (arg i))) (list 1 2))");
+  expect_expression("[[j for j in i] for i in n]", "(comprehension:i (comprehension:j j i) n)");
+}
+
+Test(parse, loops_and_functions_of_a_file) {
+  expect_file("fn f(x) { for i in n { x = i } return x }",
+              "(file (fn:f (params (param:x - -)) (block (for:i n (block (assign (names x) i))) (return (result x)))))");
 }
 
 Test(parse, the_times_sign_is_a_star) { expect_expression("a \xc3\x97 b", "(* a b)"); }
