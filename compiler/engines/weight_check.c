@@ -3,6 +3,7 @@
  * whoever converts weights mends a dozen names at a time. */
 #include <string.h>
 
+#include "engines/weight_prefix.h"
 #include "engines/weight_source.h"
 
 // ---- what a model needs ----
@@ -28,6 +29,7 @@ typedef struct Comparison {
   Graph *graph;
   const WeightSet *set;
   const char **names; /* of the file, for "did you mean" */
+  const WeightPrefixes *prefixes;
 } Comparison;
 
 static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
@@ -36,37 +38,10 @@ static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
 
 // ---- one weight ----
 
-/* The model's own name of a weight, without the text of --weights-prefix. */
-static const char *own_name(const Comparison *c, const char *name) {
-  return name + strlen(c->check->prefix);
-}
-
-/* Returns the text that stands before the weight's own name where the file has it below some other module ("" if it
- * has none); NULL if the file has the name nowhere. A match must begin at a dot: "norm.weight" is no part of
- * "layernorm.weight". */
-static const char *prefix_in_file(const Comparison *c, const char *name) {
-  const char *own = own_name(c, name);
-  size_t length = strlen(own);
-  for (size_t i = 0; i < c->set->entries.n; i++) {
-    const char *other = c->names[i];
-    size_t n = strlen(other);
-    if (n < length || strcmp(other + n - length, own) != 0) continue;
-    if (n == length || (n > length + 1 && other[n - length - 1] == '.'))
-      return arena_printf(c->check->arena, "%.*s", (int)(n - length), other);
-  }
-  return NULL;
-}
-
-static const char *prefix_advice(const Comparison *c, const char *prefix) {
-  return *prefix ? arena_printf(c->check->arena, "try --weights-prefix %s", prefix) : "try it without --weights-prefix";
-}
-
-/* A prefix is the commonest reason (files of whole checkpoints begin with "bert." or "module."), a slip of the pen
- * the second. */
+/* The file may have it below other modules, or the name may be a slip of the pen. */
 static const char *missing_hint(const Comparison *c, const char *name) {
-  const char *prefix = prefix_in_file(c, name);
-  if (prefix)
-    return arena_printf(c->check->arena, ", but \"%s%s\"; %s", prefix, own_name(c, name), prefix_advice(c, prefix));
+  const char *elsewhere = weight_prefixes_hint(c->prefixes, name);
+  if (elsewhere) return elsewhere;
   const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
   if (nearest) return arena_printf(c->check->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   return "";
@@ -122,26 +97,6 @@ static void check_weight(const Comparison *c, const Node *node) {
   check_finite(c, entry);
 }
 
-/* If every missing weight is there below one and the same prefix, a single message replaces hundreds. It needs at
- * least two: for one the ordinary message says the same. */
-static bool is_prefix_fault(const Comparison *c, const NodeList *needed) {
-  const char *first = NULL, *prefix = NULL;
-  size_t n = 0;
-  for (size_t i = 0; i < needed->nodes.n; i++) {
-    const char *name = needed->nodes.items[i]->attr.name;
-    if (weight_set_find(c->set, name)) continue;
-    if (!first) prefix = prefix_in_file(c, first = name);
-    if (!prefix) return false;
-    if (!weight_set_find(c->set, arena_printf(c->check->arena, "%s%s", prefix, own_name(c, name)))) return false;
-    n++;
-  }
-  if (n < 2) return false;
-  diag_error_at(c->check->diag, c->set->path, DIAG_WEIGHT_MISSING,
-                "there is no tensor \"%s\", but \"%s%s\", and likewise for %zu more; %s", first, prefix,
-                own_name(c, first), n - 1, prefix_advice(c, prefix));
-  return true;
-}
-
 // ---- what the model does not have ----
 
 /* The paths of the model's modules, each with a dot at the end. The modules of --weights-prefix are not the model's:
@@ -188,13 +143,14 @@ static void warn_of_extra(const Comparison *c) {
 /* Tensors are counted as used only if an output needs them, since a declared weight that nothing reads is not loaded
  * either. */
 size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet *set) {
-  Comparison c = {check, graph, set, ARENA_ARRAY(check->arena, const char *, set->entries.n)};
+  Comparison c = {check, graph, set, ARENA_ARRAY(check->arena, const char *, set->entries.n), NULL};
   for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].tensor->name;
   NodeList needed = needed_weights(check->arena, graph);
-  if (is_prefix_fault(&c, &needed)) return 0;
+  c.prefixes = weight_prefixes_new(check, &needed, set);
+  weight_prefixes_report(c.prefixes); /* a single message replaces hundreds */
   Map used = map_new(check->arena);
   for (size_t i = 0; i < needed.nodes.n; i++) {
-    check_weight(&c, needed.nodes.items[i]);
+    if (!weight_prefixes_told(c.prefixes, needed.nodes.items[i]->attr.name)) check_weight(&c, needed.nodes.items[i]);
     map_put(&used, needed.nodes.items[i]->attr.name, NULL);
   }
   warn_of_extra(&c);

@@ -311,8 +311,41 @@ class Weights(Case):
                    options=["--weights-prefix", "m."], says="try --weights-prefix n.m.")
         self.check({"up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0] * 2)}, code=1,
                    options=["--weights-prefix", "m."], says="try it without --weights-prefix")
-        self.check({"m.up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0] * 2)}, code=1,
-                   says="try --weights-prefix m.")
+        proc = self.check({"m.up.weight": ("F32", [2, 3], [0] * 6), "up.bias": ("F32", [2], [0] * 2)}, code=1,
+                          says=['"up.weight", but "m.up.weight" [E0403]'])
+        self.assertNotIn("--weights-prefix", proc.err)  # it would find the one and lose the other
+
+    CLASSIFIER = """model Classifier(n = 2) {
+  first = Linear(n, n)
+  second = 2 * Linear(n, n)
+  head = Linear(n, n)
+  forward(x: f32[batch, n]) { return y = x -> first -> second -> head }
+}
+"""
+
+    def classifier(self, names, *options, text=CLASSIFIER, **kwargs):
+        self.path("head.tfm").write_text(text)
+        shapes = {"weight": ("F32", [2, 2], [0] * 4), "bias": ("F32", [2], [0] * 2)}
+        save(self.path("h.safetensors"), {f"{name}.{part}": shapes[part] for name in names for part in shapes})
+        return self.tfmc("check", "head.tfm", "--weights", "h.safetensors", *options, **kwargs)
+
+    def test_head_beside_a_prefixed_trunk(self):
+        """With and without --weights-prefix the same advice, and it is followed to the end."""
+        names = ["trunk.first", "trunk.second.0", "trunk.second.1", "head"]
+        add = 'add `as "trunk.first"` to first, `as "trunk.second"` to second [E0403]'
+        self.classifier(names, code=1, says=[f'"first.weight", but "trunk.first.weight", and likewise for 5 more; '
+                                             f'no --weights-prefix finds all weights: {add}', "1 error"])
+        self.classifier(names, "--weights-prefix=trunk.", code=1,
+                        says=['"trunk.head.weight", but "head.weight", and likewise for 1 more', f"leave it out and {add}"])
+        cured = self.CLASSIFIER.replace("2 * Linear(n, n)", '2 * Linear(n, n) as "trunk.second"')
+        cured = cured.replace("first = Linear(n, n)", 'first = Linear(n, n) as "trunk.first"')
+        self.classifier(names, text=cured)
+        # What the file has nowhere is told apart and keeps nobody from the advice.
+        self.classifier(names[:3] + ["haed"], code=1,
+                        says=["try --weights-prefix trunk.", '"head.weight", but "haed.weight"; is the model', "3 errors"])
+        # A name that many modules share is no reason for another prefix.
+        self.classifier(["a.b.first", "a.first", "a.second.0", "a.second.1", "a.head", "z.head"], code=1,
+                        says=["try --weights-prefix a. [", "1 error"])
 
     def test_W13_not_finite(self):
         weights = {"up.weight": ("F32", [2, 3], [0] * 5 + [float("nan")]), "up.bias": ("F32", [2], [0, float("inf")])}
