@@ -203,6 +203,8 @@ bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t 
   return false;
 }
 
-tfm_generate_model native_decoder_model(NativeDecoder *decoder) {
-  return tfm_decoder_model(decoder->decoder);
-}
+tfm_generate_model native_decoder_model(NativeDecoder *decoder) { return tfm_decoder_model(decoder->decoder); }
+
+const tfm_program *native_decoder_step(const NativeDecoder *decoder) { return decoder->decoding.step; }
+
+tfm_decoder *native_decoder_runtime(const NativeDecoder *decoder) { return decoder->decoder; }

@@ -18,6 +18,8 @@ void native_decoder_destroy(NativeDecoder *decoder); /* NULL is ignored */
  * error. */
 bool native_decoder_begin(NativeDecoder *decoder, const Scorer *scorer, int64_t max_rows, int64_t max_length);
 tfm_generate_model native_decoder_model(NativeDecoder *decoder);
+const tfm_program *native_decoder_step(const NativeDecoder *decoder); /* the program of a step */
+tfm_decoder *native_decoder_runtime(const NativeDecoder *decoder);    /* what the model works with */
 
 // ---- memory, as far as the plans tell ----
 

@@ -24,12 +24,15 @@ static double median(const uint64_t *nanoseconds, size_t runs, size_t n_steps, s
 
 /* The name of a step is "operation path" (plan_step); the median of each step counts, so the sum is not the median of
  * whole runs, but nearly. */
-Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads) {
+Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads,
+                     const char *run) {
   Profile *profile = ARENA_NEW(arena, Profile);
-  *profile = (Profile){.arena = arena, .model = program->name, .isa = program->isa, .threads = threads, .runs = runs};
+  *profile = (Profile){.arena = arena, .threads = threads, .runs = runs, .run = run};
+  profile->model = arena_strdup(arena, program->name);
+  profile->isa = arena_strdup(arena, program->isa);
   uint64_t *times = ARENA_ARRAY(arena, uint64_t, runs);
   for (uint32_t i = 0; i < program->n_steps; i++) {
-    const char *name = program->steps[i].name, *space = strchr(name, ' ');
+    const char *name = arena_strdup(arena, program->steps[i].name), *space = strchr(name, ' ');
     ProfiledStep step = {.operation = space ? arena_strndup(arena, name, (size_t)(space - name)) : name,
                          .path = space ? space + 1 : "",
                          .microseconds = median(nanoseconds, runs, program->n_steps, i, times) * 1e-3,
@@ -185,8 +188,8 @@ static void print_modules(StrBuf *out, const Profile *profile) {
 }
 
 void profile_table(StrBuf *out, const Profile *profile) {
-  strbuf_printf(out, "%s: %.1f us in %zu steps, median of %zu runs, %s, %d thread%s\n", profile->model,
-                profile->microseconds, profile->steps.n, profile->runs, profile->isa, profile->threads,
+  strbuf_printf(out, "%s: a %s takes %.1f us in %zu steps, median of %zu, %s, %d thread%s\n", profile->model,
+                profile->run, profile->microseconds, profile->steps.n, profile->runs, profile->isa, profile->threads,
                 profile->threads == 1 ? "" : "s");
   print_operations(out, profile);
   print_modules(out, profile);

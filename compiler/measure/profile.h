@@ -23,12 +23,14 @@ typedef struct Profile {
   const char *model, *isa;
   int threads;
   size_t runs;
+  const char *run;     /* what one of them is: "run", "decoding step of 4 rows" */
   double microseconds; /* of all steps */
   VEC(ProfiledStep) steps;
 } Profile;
 
-/* `nanoseconds` holds a row per run with a number per step. */
-Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads);
+/* `nanoseconds` holds a row per run with a number per step. The profile outlives the program. */
+Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads,
+                     const char *run);
 
 void profile_table(StrBuf *out, const Profile *profile);
 void profile_chrome(StrBuf *out, const Profile *profile);

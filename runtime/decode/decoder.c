@@ -92,6 +92,13 @@ uint64_t tfm_decoder_bytes(const tfm_decoder *decoder) {
   return (uint64_t)bytes;
 }
 
+int32_t tfm_decoder_threads(const tfm_decoder *decoder) { return decoder ? tfm_context_threads(decoder->step) : 0; }
+
+/* Lockstep runs are walked by the context of `step`, whichever contexts take part. */
+void tfm_decoder_profile(tfm_decoder *decoder, uint64_t *nanoseconds) {
+  if (decoder) tfm_context_profile(decoder->step, nanoseconds);
+}
+
 int64_t tfm_decoder_items(const tfm_decoder *decoder) { return decoder && decoder->begun ? decoder->items : 1; }
 
 // ---- memory ----

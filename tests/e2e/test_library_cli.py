@@ -331,11 +331,44 @@ class Measuring(Case):
     def test_profile_table(self):
         for file in ["libl.so", "l.tfm"]:
             text = self.tfmc("profile", file, *self.given).out
-            for word in ["L: ", "median of 3 runs", "operations", "modules", "steps", "layers.0.linear1", "layers.1.self_attn", "attention"]:
+            for word in ["L: ", "a run takes", "median of 3,", "operations", "modules", "steps", "layers.0.linear1", "layers.1.self_attn", "attention"]:
                 self.assertIn(word, text)
         self.tfmc("profile", "l.tfm", *self.given, "--engine=reference", code=2, says="--engine")
         self.tfmc("profile", "l.tfm", *self.given, "--format=dot", code=2, says="table, chrome or html")
         self.tfmc("graph", "l.tfm", "--format=html", code=2, says="dot, svg, png or pdf")
+
+    WRITER = """model Writer(vocab = 30, d = 16) {
+  embed = Embedding(vocab, d)
+  encoder = Encoder(d, 2, 2, 32)
+  head = Linear(d, vocab)
+  forward(ids: i32[batch, time]) { return logits = embed(ids) -> encoder(is_causal = true) -> head }
+  generate ids from logits { bos = 1  eos = 2 }
+}
+"""
+
+    def test_profile_of_decoding(self):
+        self.path("w.tfm").write_text(self.WRITER)
+        self.compile(model="w.tfm", out="libw.so")
+        given = ["--random-weights=1", "--decode", "--iterations=5", "--warmup=2"]
+        steps = self.tfmc("dump", "w.tfm", "--stage=step-plan").out
+        for file in ["libw.so", "w.tfm"]:
+            for rows in (1, 4):
+                text = self.tfmc("profile", file, *given, f"--input=ids={rows}x7").out
+                for word in [f"a decoding step of {rows} row{'s' * (rows > 1)} takes ", "median of 5,", "layers.1.self_attn", "head"]:
+                    self.assertIn(word, text)
+                listed = text.split("\nsteps\n")[1].splitlines()[1:]
+                self.assertGreater(len(listed), 5)
+                self.assertGreater(sum(float(line.split()[0]) for line in listed), 0)
+                for line in listed:
+                    self.assertIn(line.split()[2], steps, "the steps are those of the step program")
+        events = json.loads(self.tfmc("profile", "w.tfm", *given, "--format=chrome").out)["traceEvents"]
+        self.assertIn("0", {e["name"] for e in events if e["cat"] == "module"})
+        self.tfmc("profile", "w.tfm", *given, "--engine=reference", code=2, says="--engine")
+        self.tfmc("profile", "w.tfm", *given, "--input=ids=0x7", code=2, says="no rows")
+        self.tfmc("profile", "l.tfm", *self.given, "--decode", code=1, says="no generate block")
+        self.path("whole.tfm").write_text(self.WRITER.replace("is_causal = true", "is_causal = false"))
+        self.tfmc("profile", "whole.tfm", *given, "--input=ids=1x7", code=2, says=["--decode", "no incremental form", "generate --report"])
+        self.assertIn("later ones are not masked", self.tfmc("generate", "whole.tfm", "--random-weights=1", "--report", "--max-new-tokens=1").out)
 
     def test_profile_trace(self):
         self.tfmc("profile", "libl.so", *self.given, "--format=chrome", "-o", "trace.json")

@@ -1,6 +1,7 @@
 /* tfmc bench and tfmc profile: how long one run of a model takes, and each of its steps.
  *
- * In: a model, weights, inputs, how often to run. Out: the times as text, as JSON, as a trace or as a page; measure/
+ * In: a model, weights, inputs, how often to run; whole runs or, for a profile, steps of decoding
+ * (decoding_profile.h). Out: the times as text, as JSON, as a trace or as a page; measure/
  * says how they are taken and what they are compared with. Profiling needs compiled code: the interpreter has no
  * steps. */
 #include "measure/bench.h"
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/decoding_profile.h"
 #include "cli/inputs.h"
 #include "cli/model.h"
 #include "engines/engine.h"
@@ -106,7 +108,7 @@ static void profile(Session *session, Graph *graph, WeightSource *weights, const
     runs.nanoseconds = ARENA_ARRAY(session->arena, uint64_t, runs.iterations * engine->program->n_steps);
     if (measure(&runs, NULL))
       print_profile(session, profile_new(session->arena, engine->program, runs.nanoseconds, runs.iterations,
-                                         tfm_context_threads(engine->context)));
+                                         tfm_context_threads(engine->context), "run"));
   } else {
     option_error(&session->diag, OPTION_ENGINE, "the reference interpreter has no steps to measure");
   }
@@ -129,5 +131,11 @@ void command_bench(Session *session) { load_and(session, bench); }
 void command_profile(Session *session) {
   const char *output = option_text(&session->options, OPTION_OUTPUT, NULL);
   const char *read[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};
-  if (!output || session_check_output(session, output, read, 2)) load_and(session, profile);
+  if (output && !session_check_output(session, output, read, 2)) return;
+  if (!option_given(&session->options, OPTION_DECODE)) {
+    load_and(session, profile);
+    return;
+  }
+  const Profile *steps = decoding_profile(session);
+  if (steps) print_profile(session, steps);
 }

@@ -64,6 +64,10 @@ TFM_API void tfm_decoder_cancel(tfm_decoder *decoder);
 TFM_API int64_t tfm_decoder_length(const tfm_decoder *decoder, int64_t row);
 /* Bytes of the workspaces, of the contexts of lockstep runs, and of the room reserved for caches. */
 TFM_API uint64_t tfm_decoder_bytes(const tfm_decoder *decoder);
+/* tfm_context_threads of the step program, and tfm_context_profile: `nanoseconds` has a number for each of its steps.
+ */
+TFM_API int32_t tfm_decoder_threads(const tfm_decoder *decoder);
+TFM_API void tfm_decoder_profile(tfm_decoder *decoder, uint64_t *nanoseconds);
 /* Sources of the last begin; 1 if the model has none. */
 TFM_API int64_t tfm_decoder_items(const tfm_decoder *decoder);
 
