@@ -96,6 +96,15 @@ Test(diag, control_bytes_and_malformed_bytes_are_escaped) {
       "      |               ^~~\n");
 }
 
+/* The first and the last of both ranges of control characters, and what stands beside them. */
+Test(diag, only_control_characters_are_escaped) {
+  diag_error(&diag, span_of(source_of("bad"), "bad"), DIAG_KIND, "%s", "\1\x1f ~\x7f \xc2\x80\xc2\x9f\xc2\xa0\xc2\xa1");
+  expect_text(
+      "model.tfm:1:1: error: \\x01\\x1f ~\\x7f \\u0080\\u009f\xc2\xa0\xc2\xa1 [E0204]\n"
+      "    1 | bad\n"
+      "      | ^~~\n");
+}
+
 Test(diag, a_place_without_source) {
   diag_error_at(&diag, "w.safetensors", DIAG_WEIGHT_MISSING, "no tensor \"a\"");
   diag_error_at(&diag, NULL, DIAG_USAGE, "unknown verb");
