@@ -681,6 +681,13 @@ class Texts(Case):
     def test_picture(self):
         self.assertIn("digraph", self.tfmc("graph", "model.tfm").out)
 
+    def test_picture_of_each_stage(self):
+        self.path("m.tfm").write_text("model M() { forward(x: f32[batch, 8]) { return y = softmax(exp(x)) } }")
+        boxes = {"primitive": ["exp", "softmax"], "fused": ["reduce\\nexp($0)"], "plan": ["softmax"]}
+        for options, expected in [([f"--stage={stage}"], names) for stage, names in boxes.items()] + [([], boxes["primitive"])]:
+            text = self.tfmc("graph", "m.tfm", "--depth=9", *options).out
+            self.assertEqual(re.findall(r'shape=box, style=rounded, label="(.*)"', text), expected)
+
     def test_info_of_a_library(self):
         for text, writes in [(MODEL, False), (WRITER, True)]:
             self.path("m.tfm").write_text(text)

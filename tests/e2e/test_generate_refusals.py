@@ -38,6 +38,11 @@ class Refusals(Case):
                 inputs = None if "start" in says else {"ids": PROMPTS}
                 self.refused(language(), inputs, config=config, says=says)
 
+    def test_sizes_that_a_loop_must_choose(self):
+        self.refused(language(batch="3"), None, says="the number of rows must be a run-time size, or 1")
+        other = language(time="time], x: f32[batch, 1, other").replace("= head(hidden), hidden", "= x * sum(head(hidden), keepdim = true)")
+        self.refused(other, {"ids": PROMPTS, "x": np.ones((2, 1, 4), np.float32)}, says="the number of tokens must be known when the model is compiled")
+
     def test_I19_as_many_beams_as_tokens(self):
         rows = self.rows(language(), {"ids": PROMPTS}, "--num-beams=20", "--num-return-sequences=20")
         self.assertEqual(len(rows), 40)
