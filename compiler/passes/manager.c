@@ -134,7 +134,7 @@ static const char *text_to_verify(const PassOptions *options, Graph *graph, Aren
   return text.text;
 }
 
-/* The verifier costs about as much as a pass, so it runs in tests and with --verify-each only. A pass that says that it
+/* The verifier costs about as much as a pass, so it runs in tests only. A pass that says that it
  * changed something must have done so, and the other way round: --print-after and --time-passes repeat what it says. */
 static void verify_after(const PassOptions *options, Graph *graph, const PassRow *row, const char *before, bool changed,
                          Arena *scratch) {
