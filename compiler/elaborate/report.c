@@ -245,8 +245,20 @@ static bool is_checked(Elaborator *e, const Cond *c) {
   return false;
 }
 
+/* A requirement of what is checked already, because an operation before it needs it, says that it is meant. */
+static void note_stated(Elaborator *e, Value condition) {
+  if (condition.kind != VALUE_CONDITION || condition.as.condition->kind != COND_COMPARE) return;
+  const Cond *c = condition.as.condition;
+  for (size_t i = 0; i < e->graph->checks.n; i++) {
+    Check *check = &e->graph->checks.items[i];
+    const Cond *known = check->condition;
+    if (known->kind == COND_COMPARE && known->op == c->op && known->left == c->left && known->right == c->right)
+      check->is_stated = true;
+  }
+}
+
 /* Adds a check to the graph. What follows the last size becomes a part without a size. */
-static bool add_check(Elaborator *e, const Cond *condition, Message *m) {
+static bool add_check(Elaborator *e, const Cond *condition, DiagCode code, Message *m) {
   uint32_t budget = MAX_CONDITION;
   if (!fits(condition, &budget) || e->graph->checks.n >= MAX_CHECKS) {
     fail(e, DIAG_LIMIT, "more than %d conditions on run-time sizes, or one with more than %d comparisons",
@@ -254,7 +266,7 @@ static bool add_check(Elaborator *e, const Cond *condition, Message *m) {
     return false;
   }
   if (m->text.length) vec_push(m->arena, &m->parts, (CheckPart){m->text.text, NULL, false});
-  Check check = {.condition = condition, .origin = origin_of(e)};
+  Check check = {.condition = condition, .origin = origin_of(e), .is_stated = code == DIAG_REQUIRE};
   for (size_t i = 0; i < m->parts.n; i++) vec_push(m->arena, &check.message, m->parts.items[i]);
   vec_push(e->graph->arena, &e->graph->checks, check);
   return true;
@@ -270,7 +282,7 @@ static bool is_settled(Elaborator *e, Value condition, bool *result) {
 
 /* The rest of `need`: the condition is false, poison, or for the run to decide. */
 static bool settle(Elaborator *e, Value condition, DiagCode code, Message *m) {
-  if (condition.kind == VALUE_CONDITION) return add_check(e, condition.as.condition, m);
+  if (condition.kind == VALUE_CONDITION) return add_check(e, condition.as.condition, code, m);
   if (is_poison(condition)) fail(e, DIAG_LIMIT, "a size is too large to be computed");
   else report(e, e->here, code, m, NO_SPAN, NULL);
   return false;
@@ -338,8 +350,9 @@ bool need_required(Elaborator *e, Value condition, const char *text, const Scope
     n = 1;
   }
   bool result;
-  if (is_settled(e, condition, &result)) return result;
-  return settle(e, condition, DIAG_REQUIRE, &m);
+  if (!is_settled(e, condition, &result)) return settle(e, condition, DIAG_REQUIRE, &m);
+  note_stated(e, condition);
+  return result;
 }
 
 // ---- calls ----

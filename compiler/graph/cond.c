@@ -27,16 +27,14 @@ static const char *sign_of(OpKind op) {
   return comparisons[i].sign;
 }
 
-static void print_cond(StrBuf *out, const SizeTable *table, const Cond *cond);
-
 /* Parentheses around everything but a comparison: the grammar has no precedence between `and` and `or`. */
 static void print_operand(StrBuf *out, const SizeTable *table, const Cond *cond) {
   if (cond->kind != COND_COMPARE) strbuf_add_char(out, '(');
-  print_cond(out, table, cond);
+  cond_print(out, table, cond);
   if (cond->kind != COND_COMPARE) strbuf_add_char(out, ')');
 }
 
-static void print_cond(StrBuf *out, const SizeTable *table, const Cond *cond) {
+void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond) {
   switch (cond->kind) {
     case COND_COMPARE:
       size_print(out, table, cond->left);
@@ -71,7 +69,7 @@ void check_print(StrBuf *out, const SizeTable *table, const Check *check) {
     strbuf_add(&message, part->named ? "=}" : "}");
   }
   strbuf_add(out, "check ");
-  print_cond(out, table, check->condition);
+  cond_print(out, table, check->condition);
   strbuf_add(out, ", ");
   strbuf_add_quoted(out, message.text);
 }

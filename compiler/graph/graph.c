@@ -334,7 +334,9 @@ static const Cond *clone_cond(Clone *c, const Cond *cond) {
 static void clone_checks(Clone *c, const Graph *graph) {
   for (size_t i = 0; i < graph->checks.n; i++) {
     const Check *check = &graph->checks.items[i];
-    Check copy = {.condition = clone_cond(c, check->condition), .origin = clone_origin(c, check->origin)};
+    Check copy = {.condition = clone_cond(c, check->condition),
+                  .origin = clone_origin(c, check->origin),
+                  .is_stated = check->is_stated};
     for (size_t j = 0; j < check->message.n; j++) {
       const CheckPart *part = &check->message.items[j];
       vec_push(c->arena, &copy.message, (CheckPart){clone_text(c, part->text), clone_size(c, part->size), part->named});

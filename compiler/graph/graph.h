@@ -87,6 +87,7 @@ typedef struct Check { /* a condition that every run must meet; where one does n
   const Cond *condition;
   VEC(CheckPart) message;
   Origin origin;
+  bool is_stated; /* by a `require`: whoever wrote the model knows of it. Not in the text form */
 } Check;
 
 typedef struct GraphOutput {
@@ -174,6 +175,7 @@ const Size *graph_size_with(const Graph *graph, SizeRole role);
 
 /* Text form (print.c, read.c, cond.c): what is printed is read back to the same text. */
 void check_print(StrBuf *out, const SizeTable *table, const Check *check);
+void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64" */
 /* Reads what follows the word "check" at *text, which is moved past it; the origin is left alone. False after an error:
  * *text is where, *error what. */
 bool check_read(Arena *arena, SizeTable *sizes, const char **text, Check *check, const char **error);

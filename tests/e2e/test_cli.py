@@ -396,6 +396,66 @@ class Weights(Case):
         self.run_model(code=1, says="w.safetensors")
 
 
+class Conditions(Case):
+    """What check says of conditions that every run must meet."""
+
+    ADDED = """layer Add(d) {
+  weight pos: [16, d]
+  forward(x) { return x + pos }
+}
+model Added(d = 8) {
+  add = 2 * Add(d)
+  up = Linear(d, d)
+  forward(x: f32[batch, time, d], z: f32[batch, source, d]) {
+    y = x -> add
+    return a = up(x + z), w = up(z + x), cut = z[:, 1:4], y = y
+  }
+}
+"""
+
+    def check(self, text, *options, **kwargs):
+        self.path("c.tfm").write_text(text)
+        return self.tfmc("check", "c.tfm", *options, **kwargs)
+
+    def warnings(self, text, *options):
+        return [line for line in self.check(text, *options).err.splitlines() if "W0216" in line]
+
+    def test_conditions_are_listed(self):
+        out = self.check(self.ADDED.replace("up(x + z), w = up(z + x)", "up(z)")).out
+        self.assertRegex(out, r"conditions of every run:\n"
+                              r"  time == 16 +c.tfm:3\n"
+                              r"  4 <= source +c.tfm:10\n"
+                              r"weights: ")
+        self.assertNotIn("conditions", self.check(MODEL).out)
+
+    def test_a_size_that_is_bound_is_a_warning(self):
+        proc = self.check(self.ADDED)
+        self.assertEqual([line for line in proc.err.splitlines() if "W0216" in line], [
+            "c.tfm:3:23: warning: every run needs time == 16; otherwise '+': the shapes do not agree: [batch, time, 8] and "
+            "[16, 8] [W0216]",
+            "c.tfm:10:19: warning: every run needs time == source; otherwise '+': the shapes do not agree: [batch, time, 8] "
+            "and [batch, source, 8] [W0216]"])  # z + x, its mirror image, is no third
+        self.assertIn("c.tfm:9:14: note: in Add, called here", proc.err)
+        self.assertEqual(self.check(self.ADDED, "-q").err, "")
+        self.assertEqual(self.warnings(MODEL), [])
+        number_first = "model M { weight w: [16] forward(x: f32[time]) { return y = w + x } }"
+        self.assertIn("every run needs time == 16;", self.warnings(number_first)[0])
+
+    def test_a_condition_that_is_stated_is_none(self):
+        head, tail = self.ADDED.split("    y = x -> add\n")
+        stated = "    require time == 16, \"16 positions\"\n    require source == time, \"equal\"\n"
+        self.assertEqual(self.warnings(f"{head}{stated}    y = x -> add\n{tail}"), [])
+        after = f"{head}    y = x -> add\n    both = x + z\n{stated}{tail}"
+        self.assertEqual(self.warnings(after), [])
+        self.assertIn("time == 16 ", self.check(after).out)
+
+    def test_models_that_leave_sizes_free_are_quiet(self):
+        models = sorted(pathlib.Path(__file__).parent.parent.glob("goldens/models/*.tfm"))
+        self.assertGreater(len(models), 20)
+        for model in models:
+            self.assertNotIn("W0216", self.tfmc("check", model).err, model)
+
+
 class Fusions(Case):
     """What --report and --require-fusion say of fusions that did not happen."""
 

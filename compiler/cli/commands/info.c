@@ -9,6 +9,7 @@
 #include "aot/library_file.h"
 #include "aot/packed_weights.h"
 #include "cli/commands/commands.h"
+#include "cli/conditions.h"
 #include "cli/model.h"
 #include "tfm/weights_file.h"
 #include "weights/weight_set.h"
@@ -51,6 +52,7 @@ static void print_model(StrBuf *out, const Graph *graph, const NodeList *weights
   strbuf_add(out, "outputs:\n");
   for (size_t i = 0; i < graph->outputs.n; i++)
     print_tensor(out, graph, graph->outputs.items[i].name, graph->outputs.items[i].node);
+  conditions_print(out, graph);
   print_needed_weights(out, graph, weights, all);
 }
 
@@ -77,6 +79,7 @@ void command_check(Session *session) {
   NodeList weights = needed_weights(session->arena, graph);
   StrBuf text = strbuf_new(session->arena);
   print_model(&text, graph, &weights, option_given(&session->options, OPTION_VERBOSE));
+  conditions_warn(&session->diag, graph);
   check_file(session, graph, &text);
   if (!option_given(&session->options, OPTION_QUIET)) session_print(&text);
 }
