@@ -6,17 +6,22 @@
  *
  * Results go to a matrix, or to the context's consumer by way of scratch that holds those of one unit.
  *
+ * More than TFM_CHAIN steps of k are several chains, whose results are added in a tree (partial_sums.h): some panels at
+ * a time, chain after chain, with what waits in scratch.
+ *
  * If only some rows are live, blocks and tiles are cut from these: a row is computed alike in any tile. For the same
  * reason the rows of lockstep runs may be one product (Walker.of_all); only their epilogues are each run's own. */
 #include <string.h>
 
 #include "machine.h"
 #include "live_rows.h"
+#include "partial_sums.h"
 #include "steps.h"
 
 enum {
   BLOCK_ROWS = 128,           /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
   PANELS_PER_LOAD = 4,
+  CHAINED_PANELS = 4,         /* whose chains go together, for the same reason */
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
   NEAR_TILES = 3,             /* few enough to gain more from that than it costs to take up c again */
   NEAR_WIDE_TILES = 6,        /* the same of tiles that use what they load less often: */
@@ -39,24 +44,34 @@ typedef struct Gemm {
   int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
   int64_t all_rows, rows;     /* rows: those that are live */
-  int64_t tiles, panels, blocks, panels_per_group, k_blocks;
+  int64_t tiles, panels, blocks, panels_per_group;
+  int64_t chains, begin_k, end_k, k_blocks; /* begin_k and the following: of the chain that is computed */
+  float *waiting;  /* results of chains that wait */
+  bool is_waiting; /* c is there: the rows of the block's tiles, one behind the other */
   LiveRows live;
   Epilogue epilogue;
   const GemmConsumer *consumer; /* NULL: c is the whole matrix */
 } Gemm;
 
 typedef struct Tile {
-  int64_t row, rows;
+  int64_t row, rows, before; /* before: rows of the tiles before it in its block */
 } Tile;
 
 typedef struct Block { /* of rows: the one that a thread works on */
   int64_t number, n;   /* number -1: none yet */
   LiveCursor cursor;
+  int64_t rows;        /* of all tiles */
   Tile tiles[UNIT_ROWS];
 } Block;
 
 /* All k rows of one panel. */
 static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
+
+static void set_chain(Gemm *gemm, int64_t chain) {
+  gemm->begin_k = chain * TFM_CHAIN;
+  gemm->end_k = least_of(gemm->begin_k + TFM_CHAIN, gemm->step->k);
+  gemm->k_blocks = greatest_of(1, ceil_div(gemm->end_k - gemm->begin_k, TFM_K_BLOCK));
+}
 
 /* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
  * enough to be worth a claim and small enough that every thread gets four. A consumer fixes the group itself. */
@@ -67,7 +82,8 @@ static void size_units(Gemm *gemm, int32_t threads) {
   gemm->blocks = ceil_div(gemm->rows, BLOCK_ROWS);
   if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
   gemm->blocks = least_of(gemm->blocks, gemm->tiles);
-  gemm->k_blocks = greatest_of(1, ceil_div(step->k, TFM_K_BLOCK));
+  gemm->chains = partial_chains(step->k);
+  set_chain(gemm, 0);
   int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
   int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * panel_floats(step));
   if (gemm->k_blocks > 1 && block_rows * step->k * (int64_t)sizeof(float) > resident_bytes())
@@ -79,12 +95,17 @@ static void size_units(Gemm *gemm, int32_t threads) {
 
 // ---- rows ----
 
+static void add_tile(Block *block, int64_t row, int64_t rows) {
+  block->tiles[block->n++] = (Tile){row, rows, block->rows};
+  block->rows += rows;
+}
+
 /* A run of rows in tiles of nearly equal height. */
 static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
   int64_t tiles = ceil_div(rows, gemm->step->tile_rows);
   for (int64_t tile = 0; tile < tiles; tile++) {
     int64_t first = rows * tile / tiles;
-    block->tiles[block->n++] = (Tile){row + first, rows * (tile + 1) / tiles - first};
+    add_tile(block, row + first, rows * (tile + 1) / tiles - first);
   }
 }
 
@@ -93,7 +114,7 @@ static void cut_all_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
   for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
     int64_t row = gemm->rows * tile / gemm->tiles;
-    block->tiles[block->n++] = (Tile){row, gemm->rows * (tile + 1) / gemm->tiles - row};
+    add_tile(block, row, gemm->rows * (tile + 1) / gemm->tiles - row);
   }
 }
 
@@ -111,7 +132,7 @@ static void cut_live_rows(const Gemm *gemm, Block *block) {
 static void enter_block(const Gemm *gemm, Block *block, int64_t number) {
   if (block->number == number) return;
   block->number = number;
-  block->n = 0;
+  block->n = block->rows = 0;
   (gemm->live.mask ? cut_live_rows : cut_all_rows)(gemm, block);
 }
 
@@ -126,9 +147,15 @@ static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
 
 // ---- panels ----
 
-/* The weights of a panel from block k_block of k on. */
+/* The weights of a panel from block k_block of the chain on. */
 static const float *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
-  return gemm->weights + panel * panel_floats(gemm->step) + k_block * TFM_K_BLOCK * gemm->step->panel;
+  return gemm->weights + panel * panel_floats(gemm->step) +
+         (gemm->begin_k + k_block * TFM_K_BLOCK) * gemm->step->panel;
+}
+
+static float *results_at(const Gemm *gemm, const Tile *tile, int64_t column) {
+  int64_t row = gemm->is_waiting ? tile->before : tile->row - gemm->c_row;
+  return gemm->c + row * gemm->c_stride + (column - gemm->c_column);
 }
 
 typedef struct Strip { /* of one panel: the columns of one tile, some steps of k */
@@ -152,12 +179,12 @@ static void finish_tile(const Walker *walker, const Gemm *gemm, char *c, const T
 static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block, const Strip *strip) {
   const tfm_gemm_step *step = gemm->step;
   for (int64_t tile = 0; tile < block->n; tile++) {
-    int64_t row = block->tiles[tile].row;
-    float *c = gemm->c + (row - gemm->c_row) * gemm->c_stride + (strip->column - gemm->c_column);
+    float *c = results_at(gemm, &block->tiles[tile], strip->column);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[block->tiles[tile].rows]);
-    kernel(gemm->a + row * gemm->a_stride + strip->first_k, strip->weights, c, gemm->c_stride, strip->k,
-           strip->first_k > 0, strip->columns, strip->next + tile * strip->share, strip->lines);
-    if (strip->first_k + strip->k == step->k) finish_tile(walker, gemm, (char *)c, &block->tiles[tile], strip);
+    kernel(gemm->a + block->tiles[tile].row * gemm->a_stride + strip->first_k, strip->weights, c, gemm->c_stride,
+           strip->k, strip->first_k > gemm->begin_k, strip->columns, strip->next + tile * strip->share, strip->lines);
+    if (gemm->chains == 1 && strip->first_k + strip->k == step->k)
+      finish_tile(walker, gemm, (char *)c, &block->tiles[tile], strip);
   }
 }
 
@@ -175,7 +202,7 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
                       const float *next) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
-  int64_t first_k = k_block * TFM_K_BLOCK, end_k = least_of(first_k + TFM_K_BLOCK, step->k);
+  int64_t first_k = gemm->begin_k + k_block * TFM_K_BLOCK, end_k = least_of(first_k + TFM_K_BLOCK, gemm->end_k);
   int64_t calls = ceil_div(columns, step->width) * block->n;
   int64_t together = steps_together(gemm, block->n, end_k - first_k);
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
@@ -203,20 +230,83 @@ static const float *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t
   return gemm->after;
 }
 
-/* Panels of a group within one block of k: the rows of a for that block are loaded once for all of them. */
-static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block,
-                     int64_t group) {
-  int64_t first_panel = group * gemm->panels_per_group;
-  int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
+/* Panels within one block of k: the rows of a for that block are loaded once for all of them. `after` is read next. */
+static void run_panels(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
+                       int64_t end_panel, const float *after) {
   for (int64_t k_block = 0; k_block < gemm->k_blocks; k_block++) {
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
       const float *next = panel + 1 < end_panel          ? panel_at(gemm, panel + 1, k_block)
                           : k_block + 1 < gemm->k_blocks ? panel_at(gemm, first_panel, k_block + 1)
-                                                         : after_unit(gemm, claimer, block->number, group);
+                                                         : after;
       run_panel(walker, gemm, block, panel, k_block, next);
     }
   }
 }
+
+// ---- several chains ----
+
+static int64_t waiting_stride(const tfm_gemm_step *step) { return CHAINED_PANELS * (int64_t)step->panel; }
+static int64_t waiting_floats(const tfm_gemm_step *step) { return UNIT_ROWS * waiting_stride(step); }
+
+static PartialSums sums_of(const Gemm *gemm, const Tile *tile, int64_t column, int64_t columns) {
+  return (PartialSums){.c = results_at(gemm, tile, column),
+                       .c_stride = gemm->c_stride,
+                       .waiting = gemm->waiting + tile->before * waiting_stride(gemm->step),
+                       .stride = waiting_stride(gemm->step),
+                       .level = waiting_floats(gemm->step),
+                       .rows = tile->rows,
+                       .columns = columns};
+}
+
+/* One chain of all tiles and some panels, where its results belong: in c or with those that wait. */
+static void run_chain(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
+                      int64_t end_panel, int64_t chain, const float *after) {
+  Gemm part = *gemm;
+  int64_t column = first_panel * gemm->step->panel;
+  PartialSums sums = sums_of(gemm, &block->tiles[0], column, 0);
+  float *place = partial_place(&sums, chain, &part.c_stride);
+  set_chain(&part, chain);
+  if (place != sums.c) {
+    part.c = place;
+    part.c_column = column;
+    part.is_waiting = true;
+  }
+  run_panels(walker, &part, block, first_panel, end_panel, after);
+}
+
+/* The epilogue comes when the sums are complete. */
+static void run_chains(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
+                       int64_t end_panel, const float *after) {
+  const tfm_gemm_step *step = gemm->step;
+  int64_t column = first_panel * step->panel, columns = least_of(step->n, end_panel * step->panel) - column;
+  for (int64_t chain = 0; chain < gemm->chains; chain++) {
+    run_chain(walker, gemm, block, first_panel, end_panel, chain, after);
+    for (int64_t tile = 0; tile < block->n; tile++) {
+      PartialSums sums = sums_of(gemm, &block->tiles[tile], column, columns);
+      partial_add(&sums, chain, gemm->chains);
+    }
+  }
+  for (int64_t number = 0; number < block->n; number++) {
+    const Tile *tile = &block->tiles[number];
+    for (int64_t done = 0; done < columns; done += step->width) {
+      Strip strip = {.column = column + done, .columns = least_of(step->width, columns - done)};
+      finish_tile(walker, gemm, (char *)results_at(gemm, tile, strip.column), tile, &strip);
+    }
+  }
+}
+
+static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block,
+                     int64_t group) {
+  int64_t first_panel = group * gemm->panels_per_group;
+  int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
+  const float *after = after_unit(gemm, claimer, block->number, group);
+  if (gemm->chains == 1) run_panels(walker, gemm, block, first_panel, end_panel, after);
+  else
+    for (int64_t panel = first_panel; panel < end_panel; panel += CHAINED_PANELS)
+      run_chains(walker, gemm, block, panel, least_of(end_panel, panel + CHAINED_PANELS), after);
+}
+
+// ---- results that are consumed ----
 
 /* The same with the results in scratch. */
 static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *claimer, const Block *block,
@@ -251,11 +341,16 @@ static bool has_consumer(const tfm_context *context, const tfm_step *step) {
   return context->decoding.consumer && context->decoding.consumer->step == step - context->program->steps;
 }
 
-/* Only a step with a consumer needs scratch: the results of one unit. */
-int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+/* Of the results of one unit, if they are consumed. */
+static int64_t consumed_floats(const tfm_context *context, const tfm_step *step) {
   if (!has_consumer(context, step)) return 0;
-  const int64_t panels = context->decoding.consumer->panels;
-  return UNIT_ROWS * panels * context->program->gemms[step->index].panel * (int64_t)sizeof(float);
+  return UNIT_ROWS * context->decoding.consumer->panels * context->program->gemms[step->index].panel;
+}
+
+/* Consumed results, then chains that wait; most steps have neither. */
+int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  const tfm_gemm_step *info = &context->program->gemms[step->index];
+  return (consumed_floats(context, step) + partial_levels(info->k) * waiting_floats(info)) * (int64_t)sizeof(float);
 }
 
 /* A consumer gets whole blocks of rows, so rows that are not live are computed too. */
@@ -282,6 +377,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .c_stride = operands->c.strides[0] / (int64_t)sizeof(float),
                .epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand,
                                        info->dims),
+               .waiting = (float *)walker->scratch + consumed_floats(context, step),
                .consumer = has_consumer(context, step) ? context->decoding.consumer : NULL};
   if (gemm.consumer && !gemm.consumer->wanted) gemm.consumer = NULL;
   choose_rows(walker, step, &gemm);

@@ -1,15 +1,18 @@
 /* Products of two activations: both are packed into scratch, then the same tiles as in a gemm.
  *
  * A unit is one batch item, a range of row strips and a group of panels. A thread packs the panels of a group once for
- * all its strips. The blocks of k ascend from 0, whatever the unit. */
+ * all its strips. The blocks of k ascend from 0, whatever the unit, in chains of TFM_CHAIN steps
+ * (partial_sums.h). */
 #include <string.h>
 
 #include "machine.h"
+#include "partial_sums.h"
 #include "steps.h"
 
 enum {
   LEAST_STRIPS = 8 /* of a unit, so that packing its panels is worth it */
 };
+_Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
 
 /* Packed panels of a group: with a strip they stay in the second-level cache. */
 static int64_t group_bytes(void) { return cpu_cache_bytes(2) / 2; }
@@ -50,12 +53,16 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   return m;
 }
 
-/* A strip of x and the panels of a group; -1 where k is too large to count. */
+/* Of a strip of results, for chains whose sums wait. */
+static int64_t waiting_floats(const Matmul *m) { return m->step->tile_rows * m->panels_per_group * m->step->width; }
+
+/* A strip of x, what waits, and the panels of a group; -1 where k is too large to count. */
 int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   Matmul m = matmul_of(context, step, 1);
   if (m.k < 0 || m.k > INT64_MAX / 4096) return -1;
   int64_t panel = round_up(m.k * m.step->width, ALIGNMENT / (int64_t)sizeof(float)), floats;
   if (__builtin_mul_overflow(panel, m.panels_per_group, &floats)) return -1;
+  floats += partial_levels(m.k) * waiting_floats(&m);
   return (floats + (int64_t)m.step->tile_rows * TFM_STRIP_STRIDE) * (int64_t)sizeof(float);
 }
 
@@ -101,32 +108,49 @@ typedef struct MatmulUnit {
   char *c;
   int64_t item, first_panel, end_panel;
   const float *panels;
-  float *strip;
+  float *strip, *waiting;
 } MatmulUnit;
 
-/* All panels of the group for each block of k, so that the packed strip is used while it is near; the chain of an
- * element goes on from block to block in c. */
-static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
+/* All panels of the group for each block of k of a chain, so that the packed strip is used while it is near; a chain
+ * goes on from block to block in c. */
+static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows,
+                      int64_t chain, float *c, int64_t c_stride) {
   const tfm_matmul_step *step = m->step;
-  int64_t c_stride = m->c->strides[step->rank - 2], x_stride = m->x->strides[step->rank - 2];
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
-  char *c = unit->c + row * c_stride;
-  int64_t k = 0;
-  do {
-    int64_t block = least_of(TFM_KEY_BLOCK, m->k - k);
-    const char *x = unit->x + row * x_stride + k * m->x->strides[step->rank - 1];
-    pack_strip(m, x, rows, block, unit->strip);
-    for (int64_t panel = unit->first_panel; panel < unit->end_panel; panel++) {
-      const float *packed = unit->panels + ((panel - unit->first_panel) * m->k + k) * step->width;
-      int64_t column = panel * step->width;
-      kernel(unit->strip, packed, (float *)c + column, c_stride / (int64_t)sizeof(float), block, k > 0,
+  const char *x = unit->x + row * m->x->strides[step->rank - 2];
+  int64_t first = chain * TFM_CHAIN, end = least_of(m->k, first + TFM_CHAIN), k = first;
+  do { /* once if there are no steps at all: zeroes */
+    int64_t block = least_of(TFM_KEY_BLOCK, end - k);
+    pack_strip(m, x + k * m->x->strides[step->rank - 1], rows, block, unit->strip);
+    for (int64_t panel = 0; panel < unit->end_panel - unit->first_panel; panel++) {
+      const float *packed = unit->panels + (panel * m->k + k) * step->width;
+      int64_t column = (unit->first_panel + panel) * step->width;
+      kernel(unit->strip, packed, c + panel * step->width, c_stride, block, k > first,
              least_of(step->width, m->columns - column), packed, 0);
     }
     k += block;
-  } while (k < m->k);
+  } while (k < end);
+}
+
+static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
+  const tfm_matmul_step *step = m->step;
+  int64_t c_stride = m->c->strides[step->rank - 2], chains = partial_chains(m->k);
   int64_t column = unit->first_panel * step->width, end = least_of(m->columns, unit->end_panel * step->width);
-  epilogue_run(walker, &m->epilogue, c + column * (int64_t)sizeof(float), c_stride, unit->item * m->rows + row, rows,
-               column, end - column);
+  char *c = unit->c + row * c_stride + column * (int64_t)sizeof(float);
+  const PartialSums sums = {.c = (float *)c,
+                            .c_stride = c_stride / (int64_t)sizeof(float),
+                            .waiting = unit->waiting,
+                            .stride = m->panels_per_group * step->width,
+                            .level = waiting_floats(m),
+                            .rows = rows,
+                            .columns = end - column};
+  for (int64_t chain = 0; chain < chains; chain++) {
+    int64_t stride;
+    float *place = partial_place(&sums, chain, &stride);
+    run_chain(walker, m, unit, row, rows, chain, place, stride);
+    partial_add(&sums, chain, chains);
+  }
+  epilogue_run(walker, &m->epilogue, c, c_stride, unit->item * m->rows + row, rows, column, end - column);
 }
 
 /* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */
@@ -134,9 +158,10 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   const tfm_context *context = walker->context;
   int64_t groups = ceil_div(m->panels, m->panels_per_group), part = number % m->strip_units,
           group = number / m->strip_units;
-  float *strip = (float *)walker->scratch, *panels = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
+  float *strip = (float *)walker->scratch, *waiting = strip + (int64_t)m->step->tile_rows * TFM_STRIP_STRIDE;
+  float *panels = waiting + partial_levels(m->k) * waiting_floats(m);
   MatmulUnit unit = {.item = group / groups, .first_panel = group % groups * m->panels_per_group, .panels = panels,
-                     .strip = strip};
+                     .strip = strip, .waiting = waiting};
   unit.end_panel = least_of(m->panels, unit.first_panel + m->panels_per_group);
   unit.x = item_address(context, m->step, m->x, unit.item);
   unit.c = item_address(context, m->step, m->c, unit.item);

@@ -463,11 +463,25 @@ static const char other_attention[] =
     "    return logits\n"
     "  }\n" GENERATES;
 
+/* Sums of three chains of products, also in the logits, which are consumed unit by unit. */
+static const char long_sums[] =
+    "model M(vocab = 30, d = 24) {\n"
+    "  embed = Embedding(vocab, d)\n"
+    "  up = Linear(d, 32800)\n"
+    "  down = Linear(32800, d)\n"
+    "  wide = Linear(d, 32800)\n"
+    "  head = Linear(32800, vocab)\n"
+    "  forward(ids: i32[batch, time]) {\n"
+    "    logits = embed(ids) -> up -> relu -> down -> wide -> head\n"
+    "    return logits\n"
+    "  }\n" GENERATES;
+
 Test(decoding_bits, other_models) {
   for (const TargetInfo *target = targets; target->name; target++) {
     if (host_lacks(target)) continue;
     check_text("one memory", one_memory, target);
     check_text("one row", one_row, target);
     check_text("other attention", other_attention, target);
+    check_text("long sums", long_sums, target);
   }
 }

@@ -32,6 +32,8 @@ enum {
   TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0: part of the definition of the bits */
   TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between rows of a strip of scores, and of a packed left operand: no
                                             multiple of a page of memory, so that rows do not share cache sets */
+  TFM_CHAIN = 16384, /* steps of k that a product adds up one by one, at most; beyond, the results of chains are added
+                        in a tree: part of the definition of the bits */
   TFM_K_BLOCK = 768,       /* steps of k of one call of a tile kernel in a gemm, at most */
   TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
   TFM_CACHE_PAGE = 16      /* positions of a row in one page of the caches */
@@ -153,9 +155,9 @@ typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
  * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
- * into calls does not change a bit. columns <= width: how many columns of c are stored. next: this tile's share of the
- * memory that is read next; it prefetches next_lines (0 to TFM_PREFETCH_LINES) lines of it per 4 steps of k. Any
- * address will do. */
+ * into calls does not change a bit; the runtime begins a new chain after every TFM_CHAIN steps. columns <= width: how
+ * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
+ * TFM_PREFETCH_LINES) lines of it per 4 steps of k. Any address will do. */
 typedef void (*tfm_tile_kernel)(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const float *next, int64_t next_lines);
 

@@ -1,0 +1,204 @@
+/* Products of more than 16,384 steps of k: their bits are those of chains added in a tree, on every path and with any
+ * number of rows and threads; they stay exact where one chain would not; one chain is still one chain. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "codegen/codegen.h"
+#include "compiled_model.h"
+#include "elaborate_text.h"
+#include "passes/passes.h"
+#include "tfm/tfm.h"
+
+enum { N = 70, COLUMNS = 33, CHAIN = 16384 }; /* CHAIN is part of the definition of the bits: not taken from a header */
+
+static Arena *arena;
+static Diag diag;
+
+static void setup(void) {
+  arena = arena_create();
+  diag = diag_new(arena);
+}
+
+static void teardown(void) { arena_destroy(arena); }
+
+TestSuite(long_sums, .init = setup, .fini = teardown);
+
+// ---- numbers ----
+
+typedef float (*Fill)(uint32_t name, int64_t i);
+
+static float mixed(uint32_t name, int64_t i) {
+  uint32_t bits = ((uint32_t)i + name * 7919u) * 2654435761u;
+  bits ^= bits >> 15;
+  return (float)(bits * 2246822519u >> 8) * 0x1p-23f - 0.5f;
+}
+
+/* Chains of 16,384 are exact, but at 2^17 each step of a longer one would lose its last bits, and always downwards. */
+static float steady(uint32_t name, int64_t i) {
+  (void)i;
+  return name == 'x' ? 1 : 1 + 0x1p-10f;
+}
+
+static Fill fill;
+
+static const Tensor *find(void *context, const char *name) {
+  const int64_t *k = context;
+  Tensor *tensor = tensor_new(arena, DTYPE_F32, 2, (const int64_t[]){N, *k});
+  for (int64_t i = 0; i < N * *k; i++) ((float *)tensor->data)[i] = fill((uint32_t)*name, i);
+  return tensor;
+}
+
+// ---- what is right ----
+
+static float chain(const TargetInfo *target, Fill numbers, int64_t x, int64_t y, int64_t y_step, uint32_t y_name,
+                   int64_t n) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; i++) {
+    float a = numbers('x', x + i), b = numbers(y_name, y + i * y_step);
+    if (target->has_fma) {
+      sum = fmaf(a, b, sum);
+    } else {
+      volatile float product = a * b; /* rounded */
+      sum += product;
+    }
+  }
+  return sum;
+}
+
+/* Halves of as many chains on the left as the greatest power of two that leaves some on the right. */
+static float tree(const float *chains, int64_t n) {
+  int64_t left = 1;
+  if (n == 1) return *chains;
+  while (2 * left < n) left *= 2;
+  return tree(chains, left) + tree(chains + left, n - left);
+}
+
+static float right_sum(const TargetInfo *target, int64_t k, int64_t x, int64_t y, int64_t y_step, uint32_t y_name) {
+  float chains[64];
+  int64_t n = 0;
+  for (int64_t first = 0; first < k; first += CHAIN, n++) {
+    int64_t steps = k - first < CHAIN ? k - first : CHAIN;
+    chains[n] = chain(target, fill, x + first, y + first * y_step, y_step, y_name, steps);
+  }
+  return tree(chains, n);
+}
+
+// ---- runs ----
+
+typedef struct Product { /* a = x wT + 1 of packed weights; b = x y of two activations */
+  const TargetInfo *target;
+  Compiled compiled;
+  int64_t k;
+} Product;
+
+static Product product_new(const TargetInfo *target, int64_t k) {
+  Product p = {.target = target, .k = k};
+  const char *text = arena_printf(arena,
+                                  "model M(k = %lld) {\n"
+                                  "  weight w: [%d, k]\n"
+                                  "  forward(x: f32[rows, k], z: f32[rows, inner], y: f32[inner, columns]) {\n"
+                                  "    return a = linear(x, w) + 1.0, b = z @ y\n"
+                                  "  }\n"
+                                  "}\n",
+                                  (long long)k, N);
+  Graph *graph = elaborate_text(arena, &diag, text, &(ElaborateOptions){0});
+  cr_assert(graph, "%s", first_message(&diag));
+  p.compiled = compiled_forward(arena, &diag, graph, &(PassOptions){.level = 2}, target, find, &p.k);
+  return p;
+}
+
+static tfm_value matrix(int64_t rows, int64_t columns, uint32_t name) {
+  Tensor *tensor = tensor_new(arena, DTYPE_F32, 2, (const int64_t[]){rows, columns});
+  for (int64_t i = 0; name && i < rows * columns; i++) ((float *)tensor->data)[i] = fill(name, i);
+  return (tfm_value){tensor->data, TFM_F32, 2, tensor->dims};
+}
+
+static void run(const Product *p, int64_t rows, int32_t threads, tfm_value outputs[2]) {
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  tfm_context *context;
+  tfm_error error;
+  const tfm_value inputs[] = {matrix(rows, p->k, 'x'), matrix(rows, p->k, 'x'), matrix(p->k, COLUMNS, 'y')};
+  outputs[0] = matrix(rows, N, 0);
+  outputs[1] = matrix(rows, COLUMNS, 0);
+  cr_assert_eq(tfm_context_create(p->compiled.forward, p->compiled.packed, &options, &context, &error), TFM_OK);
+  cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_context_run(context, inputs, outputs, &error), TFM_OK, "%s", error.message);
+  tfm_context_destroy(context);
+}
+
+static void check_element(const Product *p, const tfm_value outputs[2], int64_t row, int64_t column) {
+  float a = ((const float *)outputs[0].data)[row * N + column];
+  float want = right_sum(p->target, p->k, row * p->k, column * p->k, 1, 'w') + 1;
+  cr_assert_eq(a, want, "%s: linear of %lld: [%lld][%lld] is %a, not %a", p->target->name, (long long)p->k,
+               (long long)row, (long long)column, (double)a, (double)want);
+  if (column >= COLUMNS) return;
+  float b = ((const float *)outputs[1].data)[row * COLUMNS + column];
+  want = right_sum(p->target, p->k, row * p->k, column, COLUMNS, 'y');
+  cr_assert_eq(b, want, "%s: matmul of %lld: [%lld][%lld] is %a, not %a", p->target->name, (long long)p->k,
+               (long long)row, (long long)column, (double)b, (double)want);
+}
+
+static void check_bits(int64_t k) {
+  static const int64_t rows[] = {1, 7, 150};
+  fill = mixed;
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Product p = product_new(target, k);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+      for (int32_t threads = 1; threads <= 2; threads++) {
+        tfm_value outputs[2];
+        run(&p, rows[i], threads, outputs);
+        for (int64_t place = 0; place < 3; place++)
+          check_element(&p, outputs, place * (rows[i] - 1) / 2, place == 2 ? N - 1 : place * (COLUMNS - 1));
+      }
+    compiled_free(&p.compiled);
+  }
+}
+
+Test(long_sums, one_chain) { check_bits(CHAIN); }
+Test(long_sums, a_chain_and_one_step) { check_bits(CHAIN + 1); }
+Test(long_sums, three_chains) { check_bits(40000); }
+Test(long_sums, six_chains) { check_bits(5 * CHAIN + 77); }
+
+Test(long_sums, stay_exact) {
+  const int64_t k = 300000;
+  const double want = (double)k * (1 + 0x1p-10);
+  fill = steady;
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Product p = product_new(target, k);
+    tfm_value outputs[2];
+    run(&p, 1, 2, outputs);
+    for (int64_t i = 0; i < N; i++) cr_assert_float_eq(((float *)outputs[0].data)[i] / want, 1, 1e-5);
+    for (int64_t i = 0; i < COLUMNS; i++) cr_assert_float_eq(((float *)outputs[1].data)[i] / want, 1, 1e-5);
+    compiled_free(&p.compiled);
+  }
+}
+
+/* A product does not see zeros at the end of k: padding there leaves the bits as they are. */
+Test(long_sums, zeros_at_the_end) {
+  const int64_t k = 3 * CHAIN + 5, longer = 7 * CHAIN + 9;
+  fill = mixed;
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Product p = product_new(target, CHAIN);
+    tfm_error error;
+    tfm_context *context;
+    tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
+    cr_assert_eq(tfm_context_create(p.compiled.forward, p.compiled.packed, &options, &context, &error), TFM_OK);
+    float got[2][COLUMNS];
+    for (int i = 0; i < 2; i++) {
+      int64_t inner = i ? longer : k;
+      tfm_value inputs[] = {matrix(1, CHAIN, 'x'), matrix(1, inner, 'x'), matrix(inner, COLUMNS, 'y')};
+      memset((float *)inputs[1].data + k, 0, (size_t)(inner - k) * sizeof(float));
+      tfm_value outputs[] = {matrix(1, N, 0), matrix(1, COLUMNS, 0)};
+      cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
+      cr_assert_eq(tfm_context_run(context, inputs, outputs, &error), TFM_OK, "%s", error.message);
+      memcpy(got[i], outputs[1].data, sizeof got[i]);
+    }
+    cr_assert_eq(memcmp(got[0], got[1], sizeof got[0]), 0);
+    tfm_context_destroy(context);
+    compiled_free(&p.compiled);
+  }
+}
