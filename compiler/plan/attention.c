@@ -170,9 +170,9 @@ static View result_layout(Planner *p, const Node *node, const Size **elements) {
 
 /* Tiles load the columns of values as vectors, so these must be neighbours; the distance of their rows may be
  * anything. */
-static View view_of_values(Planner *p, const Node *v) {
+static View view_of_values(Planner *p, const Node *v, int64_t e) {
   View view = plan_view(p, v);
-  return view_has_contiguous_columns(&view) ? view : plan_compact(p, v, false);
+  return view_has_contiguous_columns(&view) ? view : plan_compact(p, v, false, e);
 }
 
 /* Values are read in place if their rows have one static stride and the width of some tile divides e. Otherwise they
@@ -344,7 +344,7 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   a->k_cache = a->v_cache = TFM_NONE;
   if (!a->has_caches) {
     a->k = plan_view(p, a->node->inputs.items[1]);
-    a->v = view_of_values(p, a->node->inputs.items[2]);
+    a->v = view_of_values(p, a->node->inputs.items[2], a->e);
     choose_values(p, a);
     return;
   }
@@ -373,7 +373,7 @@ void plan_attention(Planner *p, const Node *node) {
     return;
   }
   plan_check_gathers(p, node);
-  a.q = plan_compact(p, q, false);
+  a.q = plan_compact(p, q, false, a.h);
   find_keys_and_values(p, &a);
   a.has_mask = live_queries(p, node, &a.mask);
   const Size *elements;

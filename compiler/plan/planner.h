@@ -84,8 +84,8 @@ View plan_view(Planner *p, const Node *node);
 void plan_set_view(Planner *p, const Node *node, const View *view);
 /* The same, with neighbouring columns and one static stride between all rows (all_rows) or along the axis before the
  * last: the value itself, or a copy that later users share. Tiles need this, because their strides are constants of the
- * code. */
-View plan_compact(Planner *p, const Node *node, bool all_rows);
+ * code. `columns` is the size of the last axis. */
+View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns);
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width);
 /* A step that copies `from` to `to`. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);

@@ -116,7 +116,7 @@ void plan_linear(Planner *p, const Node *node) {
   int64_t n, k;
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
   uint32_t panel = target_panel_width(n);
-  View a = plan_compact(p, x, true);
+  View a = plan_compact(p, x, true, k);
   Epilogue epilogue = contract_begin(p, node, layout_has_rows);
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);

@@ -316,15 +316,19 @@ static bool is_compact(Planner *p, const View *view, bool all_rows) {
   return view_collapse(&p->math, view, &rows, &stride) && is_good_stride(view, stride);
 }
 
-/* The copy belongs to the value and not to the user that first needed it: later users find it. */
-View plan_compact(Planner *p, const Node *node, bool all_rows) {
+/* The copy belongs to the value and not to the user that first needed it: later users find it. Where the columns of
+ * the value are a run-time size, a check of the run has found them to be those that the user needs. */
+View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns) {
   View view = plan_view(p, node);
   Value *value = &p->values[node->id];
   if (is_compact(p, &view, all_rows)) return view;
   if (!value->has_compact) {
     const Node *user = p->node;
     p->node = node; /* other users will find the copy */
-    value->compact = layout_new(p, node->dtype, node->rank, (const Size *const *)node->dims);
+    const Size *dims[MAX_RANK];
+    memcpy(dims, node->dims, node->rank * sizeof *dims);
+    dims[node->rank - 1] = math_const(&p->math, columns);
+    value->compact = layout_new(p, node->dtype, node->rank, dims);
     plan_copy(p, &view, &value->compact, "copy");
     p->node = user;
     value->has_compact = true;
