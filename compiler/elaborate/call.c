@@ -158,7 +158,7 @@ static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim,
   Value v = eval(e, dim, scope);
   if (is_poison(v)) return false;
   if (!is_size(v)) {
-    fail_at(e, dim->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);
+    fail_no_size(e, dim->span, "a size", v);
     return false;
   }
   return need_same(e, size_of(e->sizes, v), have, "argument '%s' has shape %T, its type says %V", name, x, v);
@@ -293,6 +293,19 @@ Result call_function(Elaborator *e, Function *f, const char *title, const Argume
 
 // ---- apply ----
 
+/* A config value called `positions` hides the function: said where what is called has the name of something outside of
+ * the layer that could have been meant. */
+static Value fail_call(Elaborator *e, Value f, const Ast *place, const Scope *scope) {
+  const Ast *callee = place->kind == AST_CALL ? place->children[0] : place;
+  for (; scope && callee->kind == AST_NAME; scope = scope->parent) {
+    const Binding *binding = scope_find(scope, callee->name);
+    if (!binding || (binding->value.kind != VALUE_PRIMITIVE && binding->value.kind != VALUE_LAYER)) continue;
+    return fail(e, DIAG_KIND, "'%s' is %K here, which hides the %s of that name; give it another name", callee->name, f,
+                binding->value.kind == VALUE_LAYER ? "layer" : "function");
+  }
+  return fail(e, DIAG_KIND, "%K cannot be called; functions, layers and modules can", f);
+}
+
 /* A template is a module without a name: applying it makes the module on the spot. A module that `require` refused
  * has said why, and one with a faulty member may have lost its forward to that fault; both are poison. */
 Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place, Scope *scope) {
@@ -310,7 +323,7 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
       return call_function(e, m->forward, m->layer->name, arguments, place).value;
     }
     case VALUE_STRING: return fail(e, DIAG_KIND, "%K cannot be called; write the name of a function without quotes", f);
-    default: return fail(e, DIAG_KIND, "%K cannot be called; functions, layers and modules can", f);
+    default: return fail_call(e, f, place, scope);
   }
 }
 

@@ -105,9 +105,8 @@ const SizeList *eval_sizes(Elaborator *e, const Ast *node, Scope *scope) {
     Value v = eval(e, item, scope);
     if (is_size(v))
       list->items[i] = size_of(e->sizes, v);
-    else if (!is_poison(v)) {
-      fail_at(e, item->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);
-    }
+    else if (!is_poison(v))
+      fail_no_size(e, item->span, "a size", v);
     failed |= !is_size(v);
   }
   return failed ? NULL : list;
@@ -370,7 +369,7 @@ static Value bound(Elaborator *e, const Ast *node, Scope *scope) {
   if (!node) return MISSING;
   Value v = eval(e, node, scope);
   if (is_size(v) || is_poison(v)) return v;
-  return fail_at(e, node->span, DIAG_KIND, "a bound of a slice must be a number, not %K", v);
+  return fail_no_size(e, node->span, "a bound of a slice", v);
 }
 
 /* The step of a slice, MISSING where it is left out. */
@@ -426,7 +425,7 @@ static Value eval_index(Elaborator *e, const Ast *node, Value value, Scope *scop
   for (uint32_t i = 0; i < n; i++) {
     if (items[i].kind == ITEM_INDEX && !is_size(items[i].first)) {
       return fail(e, DIAG_KIND,
-                  "an index must be a number, a slice, none or '...', not %K; a table is indexed by one i32 tensor",
+                  "an index must be an integer, a slice, none or '...', not %K; a table is indexed by one i32 tensor",
                   items[i].first);
     }
   }

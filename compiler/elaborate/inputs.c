@@ -95,7 +95,7 @@ static const Size *input_size(Elaborator *e, const Ast *dim, Scope *scope) {
   Value v = eval(e, dim, scope);
   int64_t value = 0;
   if (is_poison(v)) return NULL;
-  if (!is_size(v)) fail_at(e, dim->span, DIAG_KIND, "a size must be an integer or a run-time size, not %K", v);
+  if (!is_size(v)) fail_no_size(e, dim->span, "a size", v);
   else if (size_is_const(size_of(e->sizes, v), &value) && value < 0) {
     fail_at(e, dim->span, DIAG_RANGE, "negative size %D; sizes are 0 or greater", value);
   } else {

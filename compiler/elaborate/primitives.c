@@ -125,10 +125,24 @@ Value primitive_where(Elaborator *e, const PrimitiveCall *call) {
   return elementwise(e, "where", OP_WHERE, 3, xs);
 }
 
+/* A setting such as partial_rotary_factor = 0.25 becomes a size by i32(0.25 * h). A size is an integer already; as f32
+ * it is a tensor, because only the run knows it. */
+static Value convert_number(Elaborator *e, bool to_f32, Value v) {
+  Node *node;
+  if (v.kind == VALUE_SIZE && to_f32) return operands_of(e, "f32", 1, &v, F32, &node) ? value_tensor(node) : POISON;
+  if (to_f32) return value_number((float)number_of(v));
+  if (v.kind == VALUE_SIZE) return v;
+  double x = trunc(number_of(v));
+  if (x >= INT32_MIN && x <= INT32_MAX) return value_integer((int64_t)x);
+  return fail(e, DIAG_RANGE, "%V does not fit in i32", v);
+}
+
 /* f32(x) or i32(x); a tensor that has the type already is returned as it is. */
 Value primitive_convert(Elaborator *e, const PrimitiveCall *call) {
   const char *name = call->primitive->name;
-  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "the operand of ", name);
+  Value v = call->arguments[0];
+  if (is_number(v) || v.kind == VALUE_SIZE) return convert_number(e, name[0] == 'f', v);
+  Node *x = tensor_of(e, v, ANY_DTYPE, "the operand of ", name);
   if (!x) return POISON;
   DType dtype = name[0] == 'f' ? DTYPE_F32 : DTYPE_I32;
   if (x->dtype == dtype) return value_tensor(x);

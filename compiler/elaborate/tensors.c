@@ -112,7 +112,8 @@ static Node *scalar(Elaborator *e, Value v, DType dtype) {
   }
   if (dtype == DTYPE_I32 &&
       (v.kind == VALUE_NUMBER || (v.kind == VALUE_INTEGER && v.as.integer != (int32_t)v.as.integer))) {
-    fail(e, DIAG_DTYPE, "%V does not fit in i32, the type of the other operand", v);
+    fail(e, DIAG_DTYPE, "%V does not fit in i32, the type of the other operand%s", v,
+         v.kind == VALUE_NUMBER ? "; f32(x) makes that one f32" : "");
     return NULL;
   }
   Builder *b = build_here(e);
@@ -160,12 +161,25 @@ bool operands_of(Elaborator *e, const char *what, uint32_t n, const Value *value
   return true;
 }
 
+/* A quotient that comes out even is a double all the same; without the word nobody would guess what is wrong. */
+static const char double_cure[] = "'/' gives a double, '//' and i32(x) give integers";
+
+Value fail_no_size(Elaborator *e, SrcSpan span, const char *what, Value v) {
+  if (v.kind == VALUE_NUMBER) {
+    return fail_at(e, span, DIAG_KIND, "%s must be an integer or a run-time size, not the double %V: %s", what, v,
+                   double_cure);
+  }
+  return fail_at(e, span, DIAG_KIND, "%s must be an integer or a run-time size, not %K", what, v);
+}
+
 /* A run-time size has a message of its own, since it looks like a number to the user. */
 bool integer_of(Elaborator *e, Value v, const char *what, int64_t *integer) {
   *integer = v.kind == VALUE_INTEGER ? v.as.integer : 0;
   if (v.kind == VALUE_INTEGER) return true;
   if (v.kind == VALUE_SIZE)
     fail(e, DIAG_KIND, "%s must be an integer known at compile time, not the run-time size %V", what, v);
+  else if (v.kind == VALUE_NUMBER)
+    fail(e, DIAG_KIND, "%s must be an integer known at compile time, not the double %V: %s", what, v, double_cure);
   else if (!is_poison(v)) fail(e, DIAG_KIND, "%s must be an integer known at compile time, not %K", what, v);
   return false;
 }

@@ -31,6 +31,8 @@ bool operands_of(Elaborator *e, const char *what, uint32_t n, const Value *value
 int32_t axis_of(Elaborator *e, Value axis, uint32_t rank);
 /* An axis along which something is computed: not that of the items of a ragged batch. */
 int32_t own_axis(Elaborator *e, const char *what, const Node *x, Value axis);
+/* The error of a value that should be a size of a shape or a bound; `what` begins the message. */
+Value fail_no_size(Elaborator *e, SrcSpan span, const char *what, Value v);
 /* False after an error: */
 bool integer_of(Elaborator *e, Value v, const char *what, int64_t *integer);
 bool real_of(Elaborator *e, Value v, const char *what, double *number);

@@ -66,7 +66,7 @@ static void check_shape(const Comparison *c, const Node *node, const WeightEntry
   diag_error_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_SHAPE,
                 "tensor \"%s\": shape %s, the model wants %s%s", tensor->name, found.text, wanted.text,
                 is_transposed(tensor, dims, node->rank) ? " (transposed?)" : "");
-  diag_note(c->check->diag, node->origin.span, "the weight is declared here");
+  diag_note(c->check->diag, origin_place(&node->origin), "the weight is declared here");
 }
 
 static void check_finite(const Comparison *c, const WeightEntry *entry) {
@@ -79,13 +79,35 @@ static void check_finite(const Comparison *c, const WeightEntry *entry) {
                 (long long)counts.infinite);
 }
 
+/* Of two weights that are tied a checkpoint keeps one, mostly the embedding's. Returns a table in the file that has the
+ * shape of the missing weight, or NULL. */
+static const Node *tied_table(const Comparison *c, const Node *missing) {
+  for (const Node *node = c->graph->first; node; node = node->next) {
+    if (node->op != OP_GATHER) continue;
+    const Node *table = node->inputs.items[0];
+    if (table->op == OP_WEIGHT && table != missing && node_same_shape(table, missing) &&
+        weight_set_find(c->set, table->attr.name))
+      return table;
+  }
+  return NULL;
+}
+
+static void report_missing(const Comparison *c, const Node *node) {
+  Diag *diag = c->check->diag;
+  diag_error_at(diag, c->set->path, DIAG_WEIGHT_MISSING, "there is no tensor \"%s\"%s", node->attr.name,
+                missing_hint(c, node->attr.name));
+  diag_note(diag, origin_place(&node->origin), "the weight is declared here");
+  const Node *table = tied_table(c, node);
+  if (table)
+    diag_note(diag, origin_place(&table->origin),
+              "\"%s\" has its shape; if the two are tied, use this one: linear(x, EMBEDDING.weight)", table->attr.name);
+}
+
 static void check_weight(const Comparison *c, const Node *node) {
   const WeightEntry *entry = weight_set_find(c->set, node->attr.name);
   Diag *diag = c->check->diag;
   if (!entry) {
-    diag_error_at(diag, c->set->path, DIAG_WEIGHT_MISSING, "there is no tensor \"%s\"%s", node->attr.name,
-                  missing_hint(c, node->attr.name));
-    diag_note(diag, node->origin.span, "the weight is declared here");
+    report_missing(c, node);
     return;
   }
   if (!can_convert(entry->tensor->dtype, DTYPE_F32)) {

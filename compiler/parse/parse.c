@@ -121,6 +121,26 @@ static bool is_meant_as_name(const Parser *parser, int token, SrcSpan span, cons
   return *after && strchr("=:,)", *after);
 }
 
+/* Whether the token follows this sign, with nothing but blanks between. */
+static bool is_after(const Parser *parser, SrcSpan span, char sign) {
+  const char *text = parser->source->text;
+  size_t i = span.begin;
+  while (i > 0 && (text[i - 1] == ' ' || text[i - 1] == '\t')) i--;
+  return i > 0 && text[i - 1] == sign;
+}
+
+/* Python's power and inner functions; results without `return`; a shape without its type. */
+static void add_hint_of_python(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
+  if (token == TOK_STAR && contains(expected, n, TOK_NUMBER) && is_after(parser, span, '*'))
+    strbuf_add(out, "; there is no '**', write x * x, sqrt(x) or exp(y * log(x))");
+  else if (token == TOK_FN && contains(expected, n, TOK_RETURN))
+    strbuf_add(out, "; a function stands beside 'forward', not within it");
+  else if (token == TOK_COMMA && contains(expected, n, TOK_FN))
+    strbuf_add(out, "; several results are written '{ return a, b }'");
+  else if (token == TOK_LBRACKET && contains(expected, n, TOK_NAME) && is_after(parser, span, ':'))
+    strbuf_add(out, "; a type begins with f32, i32 or bool");
+}
+
 /* What the writer probably meant. Each hint is tied to the state of the grammar (the expected tokens), so it cannot
  * appear where it would be wrong. */
 static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
@@ -136,6 +156,8 @@ static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span,
     strbuf_add(out, "; a pipe needs brackets here, write '(x -> f) + y'");
   else if (token == TOK_MINUS && contains(expected, n, TOK_NUMBER))
     strbuf_add(out, "; a second '-' needs brackets, write '-(-x)'");
+  else
+    add_hint_of_python(out, parser, token, span, expected, n);
 }
 
 /* Notes a bracket that is still open, where it tells more than the token: if it opened on an earlier line, or if

@@ -347,6 +347,20 @@ class Weights(Case):
         self.classifier(["a.b.first", "a.first", "a.second.0", "a.second.1", "a.head", "z.head"], code=1,
                         says=["try --weights-prefix a. [", "1 error"])
 
+    def test_missing_weights_are_shown_in_the_model(self):
+        """Not in the standard layers; and a head that a checkpoint does not hold is tied to the embedding."""
+        self.path("model.tfm").write_text("""model Tied(d = 2) {
+  tok  = Embedding(3, d)
+  head = Linear(d, 3, bias = false)
+  forward(ids: i32[time]) { return y = head(tok(ids)) }
+}
+""")
+        proc = self.check({"tok.weight": ("F32", [3, 2], [0] * 6)}, code=1,
+                          says=['no tensor "head.weight"', "model.tfm:3:10: note: the weight is declared here",
+                                'note: "tok.weight" has its shape; if the two are tied', "linear(x, EMBEDDING.weight)"])
+        self.assertNotIn("<std>", proc.err)
+        self.assertNotIn("tied", self.check({"head.weight": ("F32", [3, 2], [0] * 6)}, code=1).err)
+
     def test_W13_not_finite(self):
         weights = {"up.weight": ("F32", [2, 3], [0] * 5 + [float("nan")]), "up.bias": ("F32", [2], [0, float("inf")])}
         self.check(weights)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/library.md and README.md, followed to the letter. usage: test_documents.py BUILD [unittest arguments]
+"""docs/library.md and README.md, followed to the letter; the decoder of docs/language.md. usage: test_documents.py BUILD [unittest arguments]
 
 Writes the files that docs/library.md shows (blocks whose first line names one), installs BUILD and runs the page's
 commands, in their order and in one shell. README.md: the commands on its own model. Needs numpy and safetensors. model.py
@@ -19,6 +19,7 @@ BUILD = None
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "docs" / "library.md"
 README = PROJECT / "README.md"
+LANGUAGE = PROJECT / "docs" / "language.md"
 BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?:# |/\* )([\w.]+)(?: \*/)?\n")
 # usage: STAND_IN TFMC MODEL WEIGHTS INPUTS OUTPUTS: writes the three files and prints the best class of each token.
@@ -131,6 +132,20 @@ class Library(Page):
         for line in PAGE.read_text().splitlines():
             if line.startswith("The second worker is told: "):
                 self.assertIn(line.split("`")[1], lines)
+
+
+class Language(Page):
+    def test_the_decoder(self):
+        """Its caches are those of the whole model, and its head is the embedding."""
+        tfmc = os.path.join(BUILD, "tfmc")
+        text = [text for kind, text in blocks(LANGUAGE) if kind == "tfm" and "model Decoder(" in text]
+        (self.folder / "decoder.tfm").write_text(text[0])
+        generate = f"{tfmc} generate decoder.tfm -D d=64 -D window=3 -D vocab=50 --random-weights=1 --input ids=2x5 -q"
+        cached = self.bash(generate)
+        self.assertEqual(len(cached.splitlines()), 2, cached)
+        self.assertEqual(cached, self.bash(generate + " --recompute"))
+        self.assertIn("a step computes new positions only", self.bash(generate + " --report"))
+        self.assertNotIn("lm_head", self.bash(f"{tfmc} check -v decoder.tfm"))
 
 
 if __name__ == "__main__":

@@ -144,6 +144,9 @@ Test(elaborate, numbers) {
       {"sqrt(16)", 4},
       {"maximum(2, 3.5)", 3.5},
       {"minimum(a, 3)", 3},
+      {"i32(0.25 * 14)", 3},
+      {"i32(-3.5)", -3},
+      {"f32(a) / 2", 3.5},
       {"1e-5", 1e-5},
       {"if a > 3 and not (a == 8) then 1 else 2", 1},
       {"if a != 7 or a >= 8 then 1 else 2", 2},
@@ -281,6 +284,11 @@ Test(elaborate, numbers_beside_tensors) {
       " g = where(b, 1, 2.5), h = where(b, i, -1) } }",
       LINES("full 2.0 : f32[]", "full 2 : i32[]", "full 1.0", "size n : f32[]", "size n : i32[]", "where %2",
             "full -1 : i32[]"));
+}
+
+Test(elaborate, sizes_are_converted) {
+  expect_lines("model M { forward(x: f32[n, 4]) { return a = f32(n) + 1, b = x[:i32(n) - 1, :i32(0.5 * 4)] } }",
+               LINES("size n : f32[]", "slice %0, starts=[0, 0] : f32[n - 1, 2]"));
 }
 
 Test(elaborate, a_size_that_must_be_a_number_is_one) {

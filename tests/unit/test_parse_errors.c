@@ -191,6 +191,14 @@ Test(parse_errors, habits_of_other_languages) {
       "1:21: unexpected '<', expected a member, 'as' or '}'; comparisons do not chain, write 'a < b and b < c'\n");
   expect_errors("layer A { a = - - b }",
                 "1:17: unexpected '-', expected an expression; a second '-' needs brackets, write '-(-x)'\n");
+  expect_errors("layer A { a = b ** 2 }",
+                "1:18: unexpected '*', expected an expression; there is no '**', write x * x, sqrt(x) or exp(y * log(x))\n");
+  expect_errors("layer A { forward(x) = x, y }", "1:25: unexpected ',', expected a member or '}'; several results are "
+                                                 "written '{ return a, b }'\n");
+  expect_errors("layer A { forward(x: [b, 4]) = x }",
+                "1:22: unexpected '[', expected a name; a type begins with f32, i32 or bool\n");
+  expect_errors("layer A { forward(x) { fn f(y) = y } }",
+                "1:24: unexpected 'fn', expected a statement or '}'; a function stands beside 'forward', not within it\n");
 }
 
 Test(parse_errors, by_place_after_by_name) {
@@ -218,7 +226,8 @@ Test(parse_errors, D31_every_fault_is_reported_once) {
       "4:3: unexpected 'forward', expected an expression\n"
       "5:10: unexpected '=', expected '{'; a comparison is written '=='\n"
       "6:13: unexpected ',', expected an expression or ')'\n"
-      "10:3: unexpected 'fn', expected a statement, '}', ',' or '='\n"
+      "10:3: unexpected 'fn', expected a statement, '}', ',' or '='; a function stands beside 'forward', not within "
+      "it\n"
       "10:10: unexpected name 'y', expected ')', ',', ':' or '='\n"
       "11:3: unexpected '=', expected a member or '}'\n"
       "14:1: unexpected 'layer', expected a statement, '}', ',' or '='\n"
