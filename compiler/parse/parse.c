@@ -129,13 +129,11 @@ static bool is_after(const Parser *parser, SrcSpan span, char sign) {
   return i > 0 && text[i - 1] == sign;
 }
 
-/* Python's power and inner functions; results without `return`; a shape without its type. */
+/* Inner functions; results without `return`; a shape without its type. */
 static void add_hint_of_python(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
-  if (token == TOK_STAR && contains(expected, n, TOK_NUMBER) && is_after(parser, span, '*'))
-    strbuf_add(out, "; there is no '**', write x * x, sqrt(x) or exp(y * log(x))");
-  else if (token == TOK_FN && contains(expected, n, TOK_RETURN))
+  if (token == TOK_FN && contains(expected, n, TOK_RETURN))
     strbuf_add(out, "; a function stands beside 'forward', not within it");
-  else if (token == TOK_COMMA && contains(expected, n, TOK_FN))
+  else if (token == TOK_COMMA && contains(expected, n, TOK_FORWARD))
     strbuf_add(out, "; several results are written '{ return a, b }'");
   else if (token == TOK_LBRACKET && contains(expected, n, TOK_NAME) && is_after(parser, span, ':'))
     strbuf_add(out, "; a type begins with f32, i32 or bool");

@@ -191,8 +191,6 @@ Test(parse_errors, habits_of_other_languages) {
       "1:21: unexpected '<', expected a member, 'as' or '}'; comparisons do not chain, write 'a < b and b < c'\n");
   expect_errors("layer A { a = - - b }",
                 "1:17: unexpected '-', expected an expression; a second '-' needs brackets, write '-(-x)'\n");
-  expect_errors("layer A { a = b ** 2 }",
-                "1:18: unexpected '*', expected an expression; there is no '**', write x * x, sqrt(x) or exp(y * log(x))\n");
   expect_errors("layer A { forward(x) = x, y }", "1:25: unexpected ',', expected a member or '}'; several results are "
                                                  "written '{ return a, b }'\n");
   expect_errors("layer A { forward(x: [b, 4]) = x }",
