@@ -25,13 +25,6 @@ static Lanes at_most(Emitter *e, Lanes x, double number) {
   return lanes_select(e, lanes_compare(e, LLVMRealOGT, x, bound), bound, x);
 }
 
-/* |a| with the sign of b. */
-static Lanes with_sign(Emitter *e, Lanes a, Lanes b) {
-  Lanes sign = lanes_binary(e, LLVMBuildAnd, lanes_as_i32(e, b), lanes_bits(e, 0x80000000u));
-  Lanes magnitude = lanes_binary(e, LLVMBuildAnd, lanes_as_i32(e, a), lanes_bits(e, 0x7fffffffu));
-  return lanes_as_f32(e, lanes_binary(e, LLVMBuildOr, sign, magnitude));
-}
-
 // ---- exp ----
 
 /* ln 2 in two pieces (Cody and Waite). The first has few enough bits that n * ln2_high is exact, so the reduction
@@ -108,7 +101,7 @@ Lanes math_erf(Emitter *e, Lanes x) {
   Lanes exponent = lanes_fma(e, POLYNOMIAL(e, bounded, far), bounded, bounded);
   Lanes large = lanes_sub(e, lanes_number(e, 1), math_exp_nonpositive(e, lanes_neg(e, exponent)));
   Lanes is_far = lanes_compare(e, LLVMRealOGT, a, lanes_number(e, 0.921875));
-  return with_sign(e, lanes_select(e, is_far, large, small), x);
+  return lanes_with_sign(e, lanes_select(e, is_far, large, small), x);
 }
 
 /* Near 0: x + x^3 p(x^2), because 1 - 2 / (exp(2 |x|) + 1), which is used elsewhere, would cancel there. exp is
@@ -121,7 +114,7 @@ Lanes math_tanh(Emitter *e, Lanes x) {
   Lanes power = lanes_scale_normal(e, p, n, whole);
   Lanes quotient = lanes_div(e, lanes_number(e, 2), lanes_add(e, power, one));
   Lanes is_far = lanes_compare(e, LLVMRealOGT, a, lanes_number(e, 0.625));
-  return with_sign(e, lanes_select(e, is_far, lanes_sub(e, one, quotient), small), x);
+  return lanes_with_sign(e, lanes_select(e, is_far, lanes_sub(e, one, quotient), small), x);
 }
 
 // ---- sigmoid and what is made from it ----

@@ -105,6 +105,13 @@ Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element)
 Lanes lanes_as_i32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a, e->i32); }
 Lanes lanes_as_f32(Emitter *e, Lanes a) { return lanes_convert(e, LLVMBitCast, a, e->f32); }
 
+/* |a| with the sign of b. */
+Lanes lanes_with_sign(Emitter *e, Lanes a, Lanes b) {
+  Lanes sign = lanes_binary(e, LLVMBuildAnd, lanes_as_i32(e, b), lanes_bits(e, 0x80000000u));
+  Lanes magnitude = lanes_binary(e, LLVMBuildAnd, lanes_as_i32(e, a), lanes_bits(e, 0x7fffffffu));
+  return lanes_as_f32(e, lanes_binary(e, LLVMBuildOr, sign, magnitude));
+}
+
 // ---- rounding, powers of two ----
 
 /* Adding 1.5 * 2^23 leaves the integer in the low bits of the sum, rounded to nearest even, without an instruction for

@@ -49,6 +49,7 @@ Lanes lanes_icompare(Emitter *e, LLVMIntPredicate predicate, Lanes a, Lanes b);
 Lanes lanes_select(Emitter *e, Lanes condition, Lanes yes, Lanes no);
 Lanes lanes_as_i32(Emitter *e, Lanes a); /* the same bits */
 Lanes lanes_as_f32(Emitter *e, Lanes a);
+Lanes lanes_with_sign(Emitter *e, Lanes a, Lanes b); /* |a| with the sign of b */
 Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element);
 /* The integer nearest to a * factor, of less than 2^22; also as i32 in `*whole`. NaN gives NaN and any integer. */
 Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole);

@@ -156,6 +156,35 @@ Node *build_gather(Builder *b, Node *table, Node *ids) {
   return finish(b, &d);
 }
 
+Node *build_take(Builder *b, Node *x, Node *ids, int32_t axis) {
+  Draft d = draft(OP_TAKE, 2, x, ids, NULL);
+  d.node.attr.axis = axis;
+  return finish(b, &d);
+}
+
+Node *build_every(Builder *b, Node *x, int64_t step, int32_t axis, const Size *dim) {
+  Draft d = draft(OP_EVERY, 1, x, NULL, NULL);
+  shape(&d, x->dtype, x->rank, (const Size *const *)x->dims);
+  d.node.dims[axis] = dim;
+  d.node.attr.axis = axis;
+  d.node.attr.size = size_const(b->graph->sizes, step);
+  return finish(b, &d);
+}
+
+Node *build_cumsum(Builder *b, Node *x, int32_t axis) {
+  Draft d = draft(OP_CUMSUM, 1, x, NULL, NULL);
+  d.node.attr.axis = axis;
+  return finish(b, &d);
+}
+
+Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis) {
+  Draft d = draft(OP_TOPK, 1, x, NULL, NULL);
+  shape(&d, DTYPE_I32, x->rank, (const Size *const *)x->dims);
+  d.node.dims[axis] = size_const(b->graph->sizes, k);
+  d.node.attr.axis = axis;
+  return finish(b, &d);
+}
+
 Node *build_reduce(Builder *b, OpKind op, Node *x, int32_t axis, bool keepdim) {
   Draft d = draft(op, 1, x, NULL, NULL);
   d.node.attr.axis = axis;

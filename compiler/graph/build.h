@@ -32,6 +32,11 @@ Node *build_permute(Builder *b, Node *x, const uint8_t *axes);
 Node *build_transpose(Builder *b, Node *x, uint32_t i, uint32_t j);
 Node *build_concat(Builder *b, uint32_t n, Node *const *xs, int32_t axis);
 Node *build_gather(Builder *b, Node *table, Node *ids);
+Node *build_take(Builder *b, Node *x, Node *ids, int32_t axis);
+/* Every `step`th element of the axis, `dim` of them. */
+Node *build_every(Builder *b, Node *x, int64_t step, int32_t axis, const Size *dim);
+Node *build_cumsum(Builder *b, Node *x, int32_t axis);
+Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis);
 Node *build_reduce(Builder *b, OpKind op, Node *x, int32_t axis, bool keepdim); /* SUM MEAN MAX MIN ARGMAX */
 Node *build_softmax(Builder *b, OpKind op, Node *x, int32_t axis);              /* SOFTMAX LOG_SOFTMAX */
 Node *build_layer_norm(Builder *b, Node *x, Node *w, Node *bias, double eps);   /* w, bias may be NULL */

@@ -1,6 +1,6 @@
 /* EvalRun: what the files of the reference interpreter share. Nothing outside of graph/ needs it.
  *
- * From the ground up: eval_data.c, eval_pointwise.c, eval_sums.c, eval_run.c, eval.c. A rule
+ * From the ground up: eval_data.c, eval_pointwise.c, eval_along.c, eval_sums.c, eval_run.c, eval.c. A rule
  * computes the value of one node. Before it is called, the shapes of all operands were checked against each other with
  * their actual sizes, and the result has its memory. It returns false after reporting an error. */
 #ifndef TFM_GRAPH_EVAL_RUN_H
@@ -92,6 +92,14 @@ bool eval_reshape(const EvalNode *in, Tensor *out);
 bool eval_permute(const EvalNode *in, Tensor *out);
 bool eval_concat(const EvalNode *in, Tensor *out);
 bool eval_gather(const EvalNode *in, Tensor *out);
+
+// ---- eval_along.c ----
+
+bool eval_take(const EvalNode *in, Tensor *out);
+bool eval_every(const EvalNode *in, Tensor *out);
+bool eval_cumsum(const EvalNode *in, Tensor *out);
+bool eval_topk(const EvalNode *in, Tensor *out);
+bool eval_power(const EvalNode *in, Tensor *out);
 
 // ---- eval_sums.c ----
 

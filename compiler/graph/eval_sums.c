@@ -1,6 +1,6 @@
 /* Whatever adds up many numbers: reductions, norms, products, attention, alone and in fused nodes.
  *
- * In: f32 tensors. Out: sums in double, in the order of the index, rounded to f32 once, so that the result is an oracle
+ * In: f32 tensors; i32 too in sum, max and min. Out: sums in double, in the order of the index, rounded to f32 once, so that the result is an oracle
  * for kernels that add in another order. NaN wins in max, min and argmax; a row of -inf gives zeros in softmax, NaN in
  * log_softmax. Over no elements: sum 0, mean NaN, max -inf, min inf, argmax 0. A fused node is computed as the
  * operations it was made from. */
@@ -67,6 +67,22 @@ static void reduce_line(OpKind reduction, Line x, void *out) {
   }
 }
 
+/* A sum of i32 keeps the low 32 bits. Of nothing: sum 0, max the smallest i32, min the greatest. */
+static int32_t reduce_integers(OpKind reduction, const int32_t *x, int64_t n, int64_t stride) {
+  uint32_t total = 0;
+  int32_t least = INT32_MAX, greatest = INT32_MIN;
+  for (int64_t i = 0; i < n; i++) {
+    int32_t value = x[i * stride];
+    total += (uint32_t)value;
+    if (value < least) least = value;
+    if (value > greatest) greatest = value;
+  }
+  if (reduction != OP_SUM) return reduction == OP_MAX ? greatest : least;
+  int32_t sum_of_all;
+  memcpy(&sum_of_all, &total, sizeof total);
+  return sum_of_all;
+}
+
 /* `outer` lines begin `n * inner` elements apart, and `inner` lines interleave within each. */
 void reduce_tensor(OpKind reduction, uint32_t axis, const Tensor *x, Tensor *out) {
   int64_t outer = 1, inner = 1, n = x->dims[axis];
@@ -75,6 +91,11 @@ void reduce_tensor(OpKind reduction, uint32_t axis, const Tensor *x, Tensor *out
   bool keeps_shape = reduction == OP_SOFTMAX || reduction == OP_LOG_SOFTMAX;
   for (int64_t i = 0; i < outer; i++) {
     for (int64_t j = 0; j < inner; j++) {
+      if (x->dtype == DTYPE_I32) {
+        const int32_t *from = (const int32_t *)x->data + i * n * inner + j;
+        ((int32_t *)out->data)[i * inner + j] = reduce_integers(reduction, from, n, inner);
+        continue;
+      }
       Line line = {(const float *)x->data + i * n * inner + j, n, inner};
       /* f32 and i32 results both have 4 bytes */
       reduce_line(reduction, line, (float *)out->data + (keeps_shape ? i * n * inner + j : i * inner + j));

@@ -204,7 +204,7 @@ static const char *infer_reduce_node(const Infer *in) {
   const char *fault = expr_over(in, &domain);
   if (fault) return fault;
   domain.dtype = in->node->attr.expr->dtype;
-  if (!op_takes(reduction, domain.dtype)) return "what is reduced must be f32";
+  if (!op_takes(reduction, domain.dtype)) return op_takes_fault(reduction);
   return infer_reduction(in, reduction, &domain);
 }
 

@@ -148,6 +148,13 @@ static int32_t axis_of_rotary(const Cut *cut, const Node *node, size_t operand, 
   return operand == 0 ? (int32_t)axis : aligned(input(node, operand), node->rank - 1u, axis);
 }
 
+/* What is computed along one axis keeps the others apart. */
+static int32_t axis_of_along(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {
+  (void)cut;
+  bool is_own = (int32_t)axis == node->attr.axis || dim_is_one(input(node, operand)->dims[axis]);
+  return is_own ? -1 : (int32_t)axis;
+}
+
 static AxisRule *const rules[N_OPS] = {
     [OP_LINEAR] = axis_of_linear,     [OP_LAYER_NORM] = axis_of_norm,  [OP_RMS_NORM] = axis_of_norm,
     [OP_SINUSOID] = axis_of_sinusoid, [OP_MATMUL] = axis_of_matmul,    [OP_SOFTMAX] = axis_of_softmax,
@@ -155,7 +162,8 @@ static AxisRule *const rules[N_OPS] = {
     [OP_MAX] = axis_of_reduction,     [OP_MIN] = axis_of_reduction,    [OP_ARGMAX] = axis_of_reduction,
     [OP_CONCAT] = axis_of_concat,     [OP_PERMUTE] = axis_of_permute,  [OP_RESHAPE] = axis_of_reshape,
     [OP_ROTARY] = axis_of_rotary,     [OP_SLICE] = axis_of_slice,      [OP_GATHER] = axis_of_gather,
-    [OP_ROTARY_TABLE] = axis_of_sinusoid,
+    [OP_ROTARY_TABLE] = axis_of_sinusoid, [OP_TAKE] = axis_of_along,   [OP_EVERY] = axis_of_along,
+    [OP_CUMSUM] = axis_of_along,      [OP_TOPK] = axis_of_along,       [OP_POWER] = axis_of_pointwise,
 };
 
 int32_t operand_axis(const Cut *cut, const Node *node, size_t operand, uint32_t axis) {

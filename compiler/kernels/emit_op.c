@@ -48,6 +48,34 @@ static Lanes emit_op_relu(ExprEmitter *emitter, const Expr *expr, const Lanes *a
   return lanes_select(emitter->e, lanes_compare(emitter->e, LLVMRealOLT, args[0], zero), zero, args[0]);
 }
 
+/* Numbers of 2^23 or more, infinities and NaN are whole or stay; below, adding and subtracting 2^23 rounds, on every
+ * target alike. The sign is put back, so that -0.2 becomes -0. */
+static Lanes rounded(Emitter *e, Lanes x) {
+  Lanes size = lanes_abs(e, x), magic = lanes_number(e, 0x1p23);
+  Lanes near = lanes_sub(e, lanes_add(e, size, magic), magic);
+  return lanes_select(e, lanes_compare(e, LLVMRealOLT, size, magic), lanes_with_sign(e, near, x), x);
+}
+
+static Lanes emit_op_round(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+  (void)expr;
+  return rounded(emitter->e, args[0]);
+}
+
+/* The nearest whole number, corrected where it lies on the wrong side. */
+static Lanes emit_op_floor(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+  (void)expr;
+  Emitter *e = emitter->e;
+  Lanes near = rounded(e, args[0]), below = lanes_sub(e, near, lanes_number(e, 1));
+  return lanes_select(e, lanes_compare(e, LLVMRealOGT, near, args[0]), below, near);
+}
+
+static Lanes emit_op_ceil(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
+  (void)expr;
+  Emitter *e = emitter->e;
+  Lanes near = rounded(e, args[0]), above = lanes_with_sign(e, lanes_add(e, near, lanes_number(e, 1)), args[0]);
+  return lanes_select(e, lanes_compare(e, LLVMRealOLT, near, args[0]), above, near);
+}
+
 static Lanes emit_op_not(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   (void)expr;
   return lanes_unary(emitter->e, LLVMBuildNot, args[0]);

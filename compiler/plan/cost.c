@@ -96,6 +96,13 @@ enum { NS_PER_TABLE_ELEMENT = 20 };
 
 tfm_size cost_table(Planner *p, const Size *elements) { return plan_scaled(p, elements, NS_PER_TABLE_ELEMENT, 1); }
 
+/* Guesses, of plain loops of the runtime: an addition that waits for the one before it, or a copy, takes about a
+ * nanosecond; pow of the C library twenty; an element that is compared with the greatest so far, and sometimes put
+ * among them, four. */
+tfm_size cost_along(Planner *p, tfm_along what, const Size *elements) {
+  return plan_scaled(p, elements, what == TFM_ALONG_POWER ? NS_PER_TABLE_ELEMENT : what == TFM_ALONG_TOPK ? 4 : 1, 1);
+}
+
 /* A comparison of an id, and a copy of a number into a page, are charged a nanosecond each: they are plain loops of
  * the runtime, and short beside the steps around them. */
 tfm_size cost_ids(Planner *p, const Size *elements) { return plan_size(p, elements); }

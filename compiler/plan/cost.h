@@ -16,6 +16,7 @@ tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k);
 /* h: the width of a query and of a key. e: the width of a value. */
 tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e);
 tfm_size cost_table(Planner *p, const Size *elements);
+tfm_size cost_along(Planner *p, tfm_along what, const Size *elements);
 tfm_size cost_ids(Planner *p, const Size *elements);
 tfm_size cost_append(Planner *p, const Size *elements);
 

@@ -92,6 +92,10 @@ void plan_copy(Planner *p, const View *from, const View *to, const char *operati
 /* For every gather in the node's expression: adds a limit of the input that holds the ids, or a step that checks ids
  * which are computed. */
 void plan_check_gathers(Planner *p, const Node *node);
+/* The same for ids that a node other than a gather reads elements by. */
+void plan_check_ids(Planner *p, const Node *user, const Node *ids, const Size *limit);
+/* Whether the ids of a TAKE could lie outside of the axis. */
+bool plan_needs_check(const Node *take);
 /* Whether computing the node can report a fault. Outputs must be untouched after a run that failed, so nothing writes
  * into the caller's memory before the last such node. */
 bool plan_can_fail(Planner *p, const Node *node);
@@ -117,6 +121,10 @@ void plan_linear(Planner *p, const Node *node);
 void plan_matmul(Planner *p, const Node *node);
 void plan_attention(Planner *p, const Node *node);
 void plan_table(Planner *p, const Node *node);
+void plan_along(Planner *p, const Node *node);
+void plan_every(Planner *p, const Node *node);
+/* A REDUCE of i32, of which `x` has the elements and the domain's axes; `result`: the same with a 1 at the axis. */
+void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View *x, const View *result);
 
 void plan_outputs(Planner *p);
 void plan_checks(Planner *p);

@@ -85,11 +85,37 @@ static uint8_t arrange(Planner *p, Nest *nest, const Body *body, uint32_t axis, 
   return 2;
 }
 
+/* What an i32 reduction is taken of: the node's only operand as it is, or the values of the expression. */
+static View integers_of(Planner *p, Body *body) {
+  const Size *const *dims = (const Size *const *)body->dims;
+  if (body->expr->kind == EXPR_INPUT) {
+    View view = plan_view(p, body->node->inputs.items[body->expr->input]);
+    bool is_whole = view.rank == body->rank;
+    for (uint32_t i = 0; i < view.rank && is_whole; i++) is_whole = view.dims[i] == dims[i];
+    if (is_whole) return view;
+  }
+  body_split(p, body, TFM_MAX_OPERANDS - 1);
+  View result = layout_new(p, DTYPE_I32, body->rank, dims);
+  Nest nest;
+  nest_init(p, &nest, body, &result);
+  uint32_t fixed = fixed_axes(p, body);
+  nest_simplify(p, &nest, fixed, fixed);
+  KernelSpec spec = nest_spec(&nest);
+  plan_row_step(p, &nest, &spec, "pointwise");
+  return result;
+}
+
 void plan_reduce(Planner *p, const Node *node) {
   OpKind reduction = node->attr.reduction;
   uint32_t axis = (uint32_t)node->attr.axis;
   Body body = body_new(node, node->attr.rank_in, (const Size *const *)node->attr.dims_in, node->attr.expr);
   plan_check_gathers(p, node);
+  if (node->attr.expr->dtype == DTYPE_I32) {
+    View x = integers_of(p, &body), result = layout_result(p, node, layout_has_columns, NULL, NULL);
+    result = over_domain(p, node, &result);
+    plan_integer_reduce(p, reduction, axis, &x, &result);
+    return;
+  }
   free_columns(p, &body, axis);
   body_split(p, &body, TFM_MAX_OPERANDS - 1);
   View result = layout_result(p, node, layout_has_columns, NULL, NULL);

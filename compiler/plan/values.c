@@ -347,7 +347,7 @@ static const Node *whole_input(const Node *node) {
 
 /* Ids that are an input of the program are checked by the runtime before a run begins. Computed ids need a step that
  * checks them before a gather reads memory by them. Each input is checked once for each table size. */
-static void check_ids(Planner *p, const Node *user, const Node *ids, const Size *limit) {
+void plan_check_ids(Planner *p, const Node *user, const Node *ids, const Size *limit) {
   const Node *input = whole_input(ids);
   struct { const Node *node; const Size *limit; } key = {input ? input : ids, limit};
   if (map_find(&p->id_checks, &key, sizeof key)) return;
@@ -375,12 +375,21 @@ void plan_check_gathers(Planner *p, const Node *node) {
   for (uint32_t i = 0; i < list.n; i++) {
     const Expr *expr = list.items[i];
     if (expr->kind != EXPR_GATHER) continue;
-    check_ids(p, node, node->inputs.items[expr->ids], node->inputs.items[expr->input]->dims[0]);
+    plan_check_ids(p, node, node->inputs.items[expr->ids], node->inputs.items[expr->input]->dims[0]);
   }
+}
+
+/* Indices of the greatest elements of an axis are within it, and within any axis of the same size. */
+bool plan_needs_check(const Node *take) {
+  const Node *x = take->inputs.items[0], *ids = take->inputs.items[1];
+  const Size *limit = x->dims[take->attr.axis];
+  bool is_within = ids->op == OP_TOPK && ids->inputs.items[0]->dims[ids->attr.axis] == limit;
+  return !is_within;
 }
 
 /* Faults are an id out of range, found by a step, and an integer division by zero. */
 bool plan_can_fail(Planner *p, const Node *node) {
+  if (node->op == OP_TAKE) return plan_needs_check(node) && !whole_input(node->inputs.items[1]);
   if (!node->attr.expr) return false;
   ExprList list = expr_list(p->arena, node->attr.expr);
   for (uint32_t i = 0; i < list.n; i++) {

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 enum {
-  TFM_PROGRAM_VERSION = 3,
+  TFM_PROGRAM_VERSION = 4,
   TFM_MAX_RANK = 8,
   TFM_MAX_TILE_ROWS = 16,
   TFM_MAX_OPERANDS = 32,
@@ -304,6 +304,24 @@ typedef struct tfm_table_step {
   tfm_operand positions, c; /* positions i32 or f32; c: strides of the axes, columns contiguous */
   tfm_size dims[TFM_MAX_RANK];
 } tfm_table_step;
+
+/* What the runtime computes itself, line by line along the last axis: what cannot be done column beside column, or is
+ * not worth a kernel. x and y are f32 but where it says otherwise. */
+typedef enum tfm_along {
+  TFM_ALONG_CUMSUM, /* running sums of x, f32 or i32, one addition after the other */
+  TFM_ALONG_TOPK,   /* i32: the indices of the greatest of x, the greatest first, of equal ones the lowest; NaN first */
+  TFM_ALONG_TAKE,   /* the elements of x, of any type, at the places y (i32), which were checked before */
+  TFM_ALONG_POWER,  /* x to the y, computed in double */
+  TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN /* of x, i32: one result a line */
+} tfm_along;
+
+typedef struct tfm_along_step {
+  uint8_t what; /* tfm_along */
+  uint8_t rank; /* 1 or more */
+  tfm_operand x, y, c; /* y: TAKE and POWER; else the same as x */
+  tfm_size n;          /* elements of x along the last axis */
+  tfm_size dims[TFM_MAX_RANK]; /* of c; the last one is the axis */
+} tfm_along_step;
 
 typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); else the run fails */
   uint8_t rank;

@@ -1,0 +1,129 @@
+/* Operations that select or add up along one axis, by their definitions, and powers.
+ *
+ * In: tensors. Out: elements picked by ids or by a step; running sums, each addition rounded to f32 as the language
+ * defines it; the indices of the greatest elements; powers in double, rounded once. Refused: ids beyond the axis. */
+#include <math.h>
+#include <string.h>
+
+#include "graph/eval_run.h"
+
+/* Strides of `x` in the domain of `out`, whose axis `axis` is walked by the caller: 0 along it. Returns the stride
+ * along the axis. */
+static int64_t strides_beside(const Tensor *x, uint32_t axis, int64_t *strides) {
+  int64_t own = 1;
+  for (uint32_t i = axis + 1; i < x->rank; i++) own *= x->dims[i];
+  broadcast_strides(x->rank, x->dims, 1, x->rank, strides);
+  strides[axis] = 0;
+  return own;
+}
+
+/* The lines of `out` along the axis: a grid with a 1 in its place. */
+static Grid lines_of(const Tensor *out, uint32_t axis) {
+  int64_t dims[MAX_RANK];
+  memcpy(dims, out->dims, sizeof dims);
+  dims[axis] = 1;
+  return grid_of(out->rank, dims);
+}
+
+bool eval_take(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0], *ids = in->inputs[1];
+  uint32_t axis = (uint32_t)in->node->attr.axis;
+  int64_t from[MAX_RANK], which[MAX_RANK], to[MAX_RANK];
+  int64_t step = strides_beside(x, axis, from), next = strides_beside(ids, axis, which);
+  int64_t place = strides_beside(out, axis, to);
+  size_t bytes = dtype_bytes[x->dtype];
+  Grid lines = lines_of(out, axis);
+  for (int64_t line = 0; line < lines.points; line++, grid_next(&lines)) {
+    int64_t x_at = grid_offset(&lines, from), id_at = grid_offset(&lines, which), out_at = grid_offset(&lines, to);
+    for (int64_t i = 0; i < out->dims[axis]; i++) {
+      int32_t id = ((const int32_t *)ids->data)[id_at + i * next];
+      if (id < 0 || id >= x->dims[axis]) {
+        return eval_fault(in, DIAG_INPUT_VALUE, "id %d is not in [0, %lld)", id, (long long)x->dims[axis]);
+      }
+      memcpy((char *)out->data + (size_t)(out_at + i * place) * bytes,
+             (const char *)x->data + (size_t)(x_at + id * step) * bytes, bytes);
+    }
+  }
+  return true;
+}
+
+bool eval_every(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0];
+  uint32_t axis = (uint32_t)in->node->attr.axis;
+  int64_t from[MAX_RANK], step = strides_beside(x, axis, from) * eval_size(in->run, in->node->attr.size);
+  from[axis] = step;
+  size_t bytes = dtype_bytes[x->dtype];
+  Grid grid = grid_of(out->rank, out->dims);
+  for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
+    memcpy((char *)out->data + (size_t)i * bytes, (const char *)x->data + (size_t)grid_offset(&grid, from) * bytes,
+           bytes);
+  }
+  return true;
+}
+
+/* The first sum is the first element itself: -0 stays -0. */
+bool eval_cumsum(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0];
+  uint32_t axis = (uint32_t)in->node->attr.axis;
+  int64_t strides[MAX_RANK], step = strides_beside(x, axis, strides);
+  Grid lines = lines_of(out, axis);
+  for (int64_t line = 0; line < lines.points; line++, grid_next(&lines)) {
+    int64_t at = grid_offset(&lines, strides);
+    for (int64_t i = 0; i < out->dims[axis]; i++, at += step) {
+      if (x->dtype == DTYPE_F32) {
+        const float *values = x->data;
+        float *sums = out->data;
+        sums[at] = i ? sums[at - step] + values[at] : values[at];
+      } else {
+        const uint32_t *values = x->data;
+        uint32_t *sums = out->data;
+        sums[at] = i ? sums[at - step] + values[at] : values[at];
+      }
+    }
+  }
+  return true;
+}
+
+/* Whether element i stands before element j: greater, or as great and of a lower index. NaN is greater than all. */
+static bool stands_before(const float *x, int64_t step, int32_t i, int32_t j) {
+  float a = x[i * step], b = x[j * step];
+  if (isnan(a) || isnan(b)) return isnan(a) && isnan(b) ? i < j : isnan(a) != 0;
+  return a != b ? a > b : i < j;
+}
+
+/* The definition, one rank at a time: the first of those that come after the one before. */
+static void top_of_line(const float *x, int64_t step, int32_t n, int32_t *ids, int64_t place, int64_t k) {
+  for (int64_t rank = 0; rank < k; rank++) {
+    int32_t best = -1, before = rank ? ids[(rank - 1) * place] : -1;
+    for (int32_t i = 0; i < n; i++) {
+      bool is_left = i != before && (before < 0 || stands_before(x, step, before, i));
+      if (is_left && (best < 0 || stands_before(x, step, i, best))) best = i;
+    }
+    ids[rank * place] = best;
+  }
+}
+
+bool eval_topk(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0];
+  uint32_t axis = (uint32_t)in->node->attr.axis;
+  int64_t from[MAX_RANK], to[MAX_RANK], step = strides_beside(x, axis, from), place = strides_beside(out, axis, to);
+  if (x->dims[axis] > INT32_MAX) return eval_fault(in, DIAG_RUN_CHECK, "the indices do not fit an i32");
+  Grid lines = lines_of(out, axis);
+  for (int64_t line = 0; line < lines.points; line++, grid_next(&lines)) {
+    top_of_line((const float *)x->data + grid_offset(&lines, from), step, (int32_t)x->dims[axis],
+                (int32_t *)out->data + grid_offset(&lines, to), place, out->dims[axis]);
+  }
+  return true;
+}
+
+bool eval_power(const EvalNode *in, Tensor *out) {
+  int64_t strides[2][MAX_RANK];
+  for (int i = 0; i < 2; i++) broadcast_strides(in->inputs[i]->rank, in->inputs[i]->dims, 1, out->rank, strides[i]);
+  Grid grid = grid_of(out->rank, out->dims);
+  for (int64_t i = 0; i < grid.points; i++, grid_next(&grid)) {
+    float x = ((const float *)in->inputs[0]->data)[grid_offset(&grid, strides[0])];
+    float y = ((const float *)in->inputs[1]->data)[grid_offset(&grid, strides[1])];
+    ((float *)out->data)[i] = (float)pow((double)x, (double)y);
+  }
+  return true;
+}

@@ -1,0 +1,162 @@
+/* Steps that the runtime computes itself, line by line along the last axis: running sums, the greatest elements, elements
+ * picked by ids, powers, reductions of i32.
+ *
+ * In: operands resolved to bytes. Out: the result. Threads share lines, and a line is walked from its first element to
+ * its last by one of them, so no number depends on how many there are. Ids were checked by the step before. Nothing is
+ * refused. */
+#include <math.h>
+#include <string.h>
+
+#include "steps.h"
+
+typedef struct Line { /* addresses of the first elements, and bytes between elements */
+  const char *x, *y;
+  char *c;
+  int64_t x_stride, y_stride, c_stride;
+  int64_t n, count; /* elements of x, of c */
+  int64_t bytes;    /* of an element of c */
+} Line;
+
+static float f32_at(const char *address) {
+  float number;
+  memcpy(&number, address, sizeof number);
+  return number;
+}
+
+static int32_t i32_at(const char *address) {
+  int32_t number;
+  memcpy(&number, address, sizeof number);
+  return number;
+}
+
+// ---- running sums ----
+
+/* The first sum is the first element itself, so that -0 stays -0. */
+static void cumsum_f32(const Line *line) {
+  float sum = 0;
+  for (int64_t i = 0; i < line->count; i++) {
+    float number = f32_at(line->x + i * line->x_stride);
+    sum = i ? sum + number : number;
+    memcpy(line->c + i * line->c_stride, &sum, sizeof sum);
+  }
+}
+
+static void cumsum_i32(const Line *line) {
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < line->count; i++) {
+    sum += (uint32_t)i32_at(line->x + i * line->x_stride);
+    memcpy(line->c + i * line->c_stride, &sum, sizeof sum);
+  }
+}
+
+// ---- the greatest elements ----
+
+int64_t along_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  const tfm_along_step *along = &context->program->alongs[step->index];
+  int64_t bytes;
+  if (along->what != TFM_ALONG_TOPK) return 0;
+  bool overflows = __builtin_mul_overflow(value_of(context, along->dims[along->rank - 1]), 8, &bytes);
+  return overflows ? -1 : bytes;
+}
+
+static bool is_greater(float a, float b) { return isnan(a) ? !isnan(b) : a > b; }
+
+/* Elements come in the order of their indices, so one that is as great as another stands behind it. The greatest so far
+ * are kept in order; a new one moves the smaller ones down. */
+static void topk(const Line *line, char *scratch) {
+  float *values = (float *)scratch;
+  int32_t *ids = (int32_t *)(scratch + line->count * (int64_t)sizeof *values);
+  int64_t kept = 0;
+  for (int64_t i = 0; i < line->n; i++) {
+    float number = f32_at(line->x + i * line->x_stride);
+    if (kept == line->count && !is_greater(number, values[kept - 1])) continue;
+    int64_t low = 0, high = kept; /* the first that the new one is greater than lies in [low, high] */
+    while (low < high) {
+      int64_t middle = low + (high - low) / 2;
+      if (is_greater(number, values[middle])) high = middle;
+      else low = middle + 1;
+    }
+    if (kept < line->count) kept++;
+    memmove(values + low + 1, values + low, (size_t)(kept - low - 1) * sizeof *values);
+    memmove(ids + low + 1, ids + low, (size_t)(kept - low - 1) * sizeof *ids);
+    values[low] = number;
+    ids[low] = (int32_t)i;
+  }
+  for (int64_t i = 0; i < line->count; i++) memcpy(line->c + i * line->c_stride, &ids[i], sizeof *ids);
+}
+
+// ---- picked elements, powers, reductions of i32 ----
+
+static void take(const Line *line) {
+  for (int64_t i = 0; i < line->count; i++) {
+    const char *from = line->x + i32_at(line->y + i * line->y_stride) * line->x_stride;
+    memcpy(line->c + i * line->c_stride, from, (size_t)line->bytes);
+  }
+}
+
+static void power(const Line *line) {
+  for (int64_t i = 0; i < line->count; i++) {
+    double x = (double)f32_at(line->x + i * line->x_stride), y = (double)f32_at(line->y + i * line->y_stride);
+    float result = (float)pow(x, y);
+    memcpy(line->c + i * line->c_stride, &result, sizeof result);
+  }
+}
+
+/* Of nothing: sum 0, max the smallest i32, min the greatest. */
+static void reduce(const Line *line, tfm_along what) {
+  uint32_t sum = 0;
+  int32_t greatest = INT32_MIN, least = INT32_MAX;
+  for (int64_t i = 0; i < line->n; i++) {
+    int32_t number = i32_at(line->x + i * line->x_stride);
+    sum += (uint32_t)number;
+    if (number > greatest) greatest = number;
+    if (number < least) least = number;
+  }
+  int32_t result = what == TFM_ALONG_MAX ? greatest : least;
+  if (what == TFM_ALONG_SUM) memcpy(&result, &sum, sizeof sum);
+  memcpy(line->c, &result, sizeof result);
+}
+
+// ---- the step ----
+
+static void compute_line(const Line *line, const tfm_along_step *along, char *scratch) {
+  switch ((tfm_along)along->what) {
+    case TFM_ALONG_CUMSUM:
+      if (along->x.dtype == TFM_F32) cumsum_f32(line);
+      else cumsum_i32(line);
+      break;
+    case TFM_ALONG_TOPK: topk(line, scratch); break;
+    case TFM_ALONG_TAKE: take(line); break;
+    case TFM_ALONG_POWER: power(line); break;
+    case TFM_ALONG_SUM:
+    case TFM_ALONG_MAX:
+    case TFM_ALONG_MIN: reduce(line, (tfm_along)along->what); break;
+  }
+}
+
+void step_along(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  const tfm_along_step *along = &context->program->alongs[step->index];
+  const struct along_operands *operands = &operands_of(context, step)->along;
+  int last = along->rank - 1;
+  Line line = {.x_stride = operands->x.strides[last], .y_stride = operands->y.strides[last],
+               .c_stride = operands->c.strides[last], .n = value_of(context, along->n),
+               .count = value_of(context, along->dims[last]), .bytes = operands->c.bytes};
+  int64_t lines = 1;
+  for (int axis = 0; axis < last; axis++) lines *= value_of(context, along->dims[axis]);
+  int64_t end = lines * (walker->thread + 1) / walker->threads;
+  for (int64_t i = lines * walker->thread / walker->threads; i < end && line.count; i++) {
+    int64_t rest = i, x = 0, y = 0, c = 0;
+    for (int axis = last - 1; axis >= 0; axis--) {
+      int64_t dim = value_of(context, along->dims[axis]), coordinate = rest % dim;
+      x += coordinate * operands->x.strides[axis];
+      y += coordinate * operands->y.strides[axis];
+      c += coordinate * operands->c.strides[axis];
+      rest /= dim;
+    }
+    line.x = operand_address(context, &operands->x) + x;
+    line.y = operand_address(context, &operands->y) + y;
+    line.c = operand_address(context, &operands->c) + c;
+    compute_line(&line, along, walker->scratch);
+  }
+}
