@@ -76,7 +76,7 @@ unit_tests() {
 }
 
 goldens() {
-  GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged tests/cases \
+  GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged tests/goldens/lang11 tests/cases \
     "$@"
 }
 

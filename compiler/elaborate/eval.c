@@ -234,6 +234,7 @@ typedef struct Item {
 /* What the slices make of a tensor: SLICE takes [start, start + dim) of each axis, RESHAPE gives the result. */
 typedef struct Slicing {
   const Size *starts[MAX_RANK], *dims[MAX_RANK];
+  int64_t steps[MAX_RANK]; /* of what the SLICE leaves; 0 or 1: every element */
   Shape result;
   uint32_t axis; /* of the operand: the next one */
 } Slicing;
@@ -276,7 +277,6 @@ static bool at_most(Elaborator *e, const Size *low, const Size *high, const char
 static bool add_range(Elaborator *e, const Item *item, const Size *dim, Slicing *s) {
   static const char *const format = "the slice %Z : %Z is not within an axis of %Z";
   const Size *zero = size_const(e->sizes, 0);
-  if (item->step.kind != VALUE_MISSING) return fail(e, DIAG_KIND, "steps in slices are not supported yet"), false;
   const Size *start = item->first.kind == VALUE_MISSING ? zero : offset_of(e, item->first, dim);
   const Size *stop = item->last.kind == VALUE_MISSING ? dim : offset_of(e, item->last, dim);
   if (!start || !stop) return false;
@@ -284,10 +284,14 @@ static bool add_range(Elaborator *e, const Item *item, const Size *dim, Slicing 
       !at_most(e, stop, dim, format, start, stop, dim)) {
     return false;
   }
-  if ((start != zero || stop != dim) && !within_items(e, "a slice", 1, &dim)) return false;
+  int64_t step = item->step.kind == VALUE_MISSING ? 1 : item->step.as.integer;
+  if ((start != zero || stop != dim || step != 1) && !within_items(e, "a slice", 1, &dim)) return false;
   s->starts[s->axis] = start;
-  s->dims[s->axis] = s->result.dims[s->result.rank++] = size_sub(e->sizes, stop, start);
-  return dims_fit(e, 1, &s->dims[s->axis]);
+  s->dims[s->axis] = s->result.dims[s->result.rank] = size_sub(e->sizes, stop, start);
+  s->steps[s->axis] = step;
+  if (!dims_fit(e, 1, &s->dims[s->axis])) return false;
+  if (step > 1) s->result.dims[s->result.rank] = places_of(e, s->dims[s->axis], step);
+  return s->result.dims[s->result.rank++] != NULL;
 }
 
 /* One index: a slice of one element, whose axis the final reshape drops. The message shows what the user wrote, which
@@ -348,6 +352,17 @@ static bool count_items(Elaborator *e, Node *x, uint32_t n, const Item *items, u
   return false;
 }
 
+/* What the steps leave of x, which was cut already. */
+static Node *stepped(Elaborator *e, Node *x, const Slicing *s) {
+  uint32_t rank = x ? x->rank : 0;
+  for (uint32_t i = 0; i < rank && x; i++) {
+    if (s->steps[i] <= 1) continue;
+    const Size *dim = places_of(e, x->dims[i], s->steps[i]);
+    x = dim ? made(e, build_every(build_here(e), x, s->steps[i], (int32_t)i, dim)) : NULL;
+  }
+  return x;
+}
+
 /* At most one SLICE and one RESHAPE, whatever the number of items. An index without `...` means one at its end. */
 static Value sliced(Elaborator *e, Node *x, uint32_t n, const Item *items) {
   static const Item ellipsis = {.kind = ITEM_ELLIPSIS};
@@ -360,6 +375,7 @@ static Value sliced(Elaborator *e, Node *x, uint32_t n, const Item *items) {
   }
   if (!has_ellipsis && !add_item(e, x, &ellipsis, x->rank - n_named, &s)) return POISON;
   if (!is_whole(&s, x)) x = made(e, build_slice(build_here(e), x, s.starts, s.dims));
+  x = stepped(e, x, &s);
   if (!x || same_shape(&s.result, x->rank, x->dims)) return value_tensor(x);
   return made_value(e, build_reshape(build_here(e), x, s.result.rank, s.result.dims));
 }

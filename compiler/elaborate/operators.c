@@ -122,8 +122,8 @@ Value operator_binary(Elaborator *e, const char *op, Value a, Value b) {
     Node *y = x ? tensor_of(e, b, F32, "the right operand of '@'", "") : NULL;
     return y ? value_tensor(matrix_product(e, x, y)) : POISON;
   }
+  if (strcmp(op, "**") == 0) return operator_power(e, a, b);
   const Arithmetic *row = arithmetic_named(op);
-  if (!row) return fail(e, DIAG_KIND, "'%s' is not supported yet", op);
   if (is_tensor(a) || is_tensor(b)) {
     Node *xs[2];
     const char *what = quoted(e, op);

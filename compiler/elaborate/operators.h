@@ -6,6 +6,7 @@
 
 /* `op` is the text of the operator. Poison in, poison out. */
 Value operator_binary(Elaborator *e, const char *op, Value a, Value b);
+Value operator_power(Elaborator *e, Value a, Value b);
 Value operator_compare(Elaborator *e, const char *op, Value a, Value b);
 Value operator_negate(Elaborator *e, Value v);
 Value operator_not(Elaborator *e, Value v);

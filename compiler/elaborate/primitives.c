@@ -103,6 +103,17 @@ Value primitive_unary_or_number(Elaborator *e, const PrimitiveCall *call) {
   return fail(e, DIAG_RANGE, "%s(%V) is not a finite number", call->primitive->name, v);
 }
 
+/* A number becomes an integer, for sizes are computed with it. */
+Value primitive_rounding(Elaborator *e, const PrimitiveCall *call) {
+  Value v = call->arguments[0];
+  if (v.kind == VALUE_INTEGER) return v;
+  if (v.kind != VALUE_NUMBER) return primitive_unary(e, call);
+  OpKind op = call->primitive->op;
+  double x = v.as.number, y = op == OP_FLOOR ? floor(x) : op == OP_CEIL ? ceil(x) : nearbyint(x);
+  if (y >= -0x1p63 && y < 0x1p63) return value_integer((int64_t)y);
+  return fail(e, DIAG_RANGE, "%s(%V) does not fit in 64 bits", call->primitive->name, v);
+}
+
 /* On two numbers the result keeps the kind of the operand that it is; for equal ones that is the first. */
 Value primitive_extreme(Elaborator *e, const PrimitiveCall *call) {
   const char *name = call->primitive->name;
@@ -187,11 +198,12 @@ Value primitive_softmax(Elaborator *e, const PrimitiveCall *call) {
   return axis < 0 ? POISON : made_value(e, build_softmax(build_here(e), call->primitive->op, x, axis));
 }
 
-/* sum, mean, max and min along one axis. */
+/* sum, mean, max and min along one axis; all but the mean of i32 too. */
 Value primitive_reduction(Elaborator *e, const PrimitiveCall *call) {
   const char *name = call->primitive->name;
   Value keepdim = call->arguments[2];
-  Node *x = tensor_of(e, call->arguments[0], F32, "x of ", name);
+  unsigned dtypes = op_takes(call->primitive->op, DTYPE_I32) ? F32 | I32 : F32;
+  Node *x = tensor_of(e, call->arguments[0], dtypes, "x of ", name);
   int32_t axis = x ? own_axis(e, name, x, call->arguments[1]) : -1;
   if (axis < 0) return POISON;
   if (keepdim.kind != VALUE_BOOL) return fail(e, DIAG_KIND, "keepdim must be true or false, not %K", keepdim);

@@ -87,14 +87,16 @@ Value primitive_stack(Elaborator *e, const PrimitiveCall *call) {
 
 // ---- reshape, transpose, heads ----
 
-/* The sizes of a shape, none negative, now or as a check of the run. NULL after an error. */
-static const SizeList *sizes_of(Elaborator *e, Value v) {
-  if (is_poison(v)) return NULL;
-  if (v.kind != VALUE_LIST) {
-    fail(e, DIAG_KIND, "the shape must be a list of sizes such as [batch, 8], not %K", v);
-    return NULL;
-  }
-  const SizeList *list = v.as.list;
+/* A list of sizes, -1 perhaps among them. NULL after an error. */
+static const SizeList *listed_sizes(Elaborator *e, Value v) {
+  if (v.kind == VALUE_LIST) return v.as.list;
+  if (!is_poison(v)) fail(e, DIAG_KIND, "the shape must be a list of sizes such as [batch, 8], not %K", v);
+  return NULL;
+}
+
+/* The sizes of a shape, none negative, now or as a check of the run. NULL after an error, also if `list` is NULL. */
+static const SizeList *shape_of_list(Elaborator *e, const SizeList *list) {
+  if (!list) return NULL;
   const Size *zero = size_const(e->sizes, 0);
   for (uint32_t i = 0; i < list->n; i++) {
     Value holds = value_compare(e->arena, e->sizes, OP_GE, list->items[i], zero);
@@ -125,12 +127,38 @@ static bool keeps_items(Elaborator *e, const Node *x, const SizeList *list) {
   return within_items(e, "reshape", x->rank, x->dims) && within_items(e, "reshape", list->n, list->items);
 }
 
-/* The numbers of elements must be equal as polynomials or in every run. There is no -1 as in torch: the size can be
- * written down. */
+/* The list with the size for which -1 stands: what the elements of x leave for it. NULL after an error. */
+static const SizeList *completed(Elaborator *e, const Node *x, const SizeList *list) {
+  uint32_t n_open = 0, open = 0;
+  const Size **others = ARENA_ARRAY(e->arena, const Size *, list->n + 1u);
+  for (uint32_t i = 0; i < list->n; i++) {
+    bool is_open = size_equals(list->items[i], -1);
+    if (is_open) open = i, n_open++;
+    others[i] = is_open ? size_const(e->sizes, 1) : list->items[i];
+  }
+  if (n_open == 0) return list;
+  if (n_open > 1) {
+    fail(e, DIAG_SHAPE, "reshape: -1 may stand for one size only, not for %d", (int)n_open);
+    return NULL;
+  }
+  const Size *have = product_of(e, x->rank, x->dims), *known = have ? product_of(e, list->n, others) : NULL;
+  if (!known) return NULL;
+  others[open] = size_div(e->sizes, have, known);
+  if (!others[open]) {
+    fail(e, DIAG_SHAPE, "reshape: %T does not come out even in %L: -1 would be (%Z) / (%Z)", x, list, have, known);
+    return NULL;
+  }
+  SizeList *full = ARENA_NEW(e->arena, SizeList);
+  *full = (SizeList){list->n, others};
+  return full;
+}
+
+/* The numbers of elements must be equal as polynomials or in every run. */
 Value primitive_reshape(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of reshape", "");
-  const SizeList *list = sizes_of(e, call->arguments[1]);
-  if (!x || !list) return POISON;
+  const SizeList *list = x ? listed_sizes(e, call->arguments[1]) : NULL;
+  list = shape_of_list(e, list ? completed(e, x, list) : NULL);
+  if (!list) return POISON;
   const Size *have = product_of(e, x->rank, x->dims), *want = have ? product_of(e, list->n, list->items) : NULL;
   if (!want || !need_same(e, have, want, "reshape: %T and %L do not have the same number of elements", x, list))
     return POISON;
@@ -182,10 +210,61 @@ Value primitive_merge_heads(Elaborator *e, const PrimitiveCall *call) {
   return swapped ? made_value(e, build_reshape(build_here(e), swapped, rank - 1, dims)) : POISON;
 }
 
+/* The sizes of expand with those that -1 keeps. NULL after an error. */
+static const SizeList *expanded_sizes(Elaborator *e, const Node *x, const SizeList *list) {
+  if (list->n < x->rank) {
+    fail(e, DIAG_SHAPE, "expand of %T to %L: it needs %d sizes or more", x, list, (int)x->rank);
+    return NULL;
+  }
+  uint32_t added = list->n - x->rank;
+  const Size **items = ARENA_ARRAY(e->arena, const Size *, list->n + 1u);
+  for (uint32_t i = 0; i < list->n; i++)
+    items[i] = i >= added && size_equals(list->items[i], -1) ? x->dims[i - added] : list->items[i];
+  SizeList *full = ARENA_NEW(e->arena, SizeList);
+  *full = (SizeList){list->n, items};
+  list = shape_of_list(e, full);
+  for (uint32_t i = added; i < full->n && list; i++) {
+    const Size *have = x->dims[i - added];
+    if (size_equals(have, 1) || have == items[i]) continue;
+    if (!need_same(e, have, items[i], "expand: %T cannot be broadcast to %L", x, list)) return NULL;
+  }
+  return list;
+}
+
+/* No operand has the result's shape, so a constant of that shape gives it: x * 1, x + 0 for i32, x or false. All keep
+ * every x as it is (-0 too), and passes make them part of what reads the result. */
+static Node *repeated(Elaborator *e, Node *x, const SizeList *list) {
+  Builder *b = build_here(e);
+  bool is_f32 = x->dtype == DTYPE_F32;
+  Node *same = made(e, build_filled(b, x->dtype, is_f32 ? 1 : 0, list->n, list->items));
+  return same ? made(e, build_binary(b, is_f32 ? OP_MUL : x->dtype == DTYPE_I32 ? OP_ADD : OP_OR, x, same)) : NULL;
+}
+
+/* The batch of a ragged model must stay the axis that it is; x without it may be given to every item. */
+Value primitive_expand(Elaborator *e, const PrimitiveCall *call) {
+  Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of expand", "");
+  const SizeList *list = x ? listed_sizes(e, call->arguments[1]) : NULL;
+  list = list ? expanded_sizes(e, x, list) : NULL;
+  if (!list) return POISON;
+  uint32_t added = list->n - x->rank, n_items = 0;
+  bool moves = false, has_items = false, is_same = added == 0;
+  for (uint32_t i = 0; i < list->n; i++) {
+    bool is_items = involves_items(e, list->items[i]), was = i >= added && involves_items(e, x->dims[i - added]);
+    n_items += is_items;
+    has_items |= was;
+    moves |= was && !is_items;
+    is_same &= i >= added && list->items[i] == x->dims[i - added];
+  }
+  if ((moves || n_items > 1) && !within_items(e, "expand", list->n, list->items)) return POISON;
+  if (moves && has_items && !within_items(e, "expand", x->rank, x->dims)) return POISON;
+  if (is_same) return value_tensor(x);
+  return value_tensor(with_known_dims(e, repeated(e, x, list), list->n, list->items));
+}
+
 /* A constant of f32 in any shape, also of run-time sizes. */
 Value primitive_full(Elaborator *e, const PrimitiveCall *call) {
   double number;
-  const SizeList *list = sizes_of(e, call->arguments[0]);
+  const SizeList *list = shape_of_list(e, listed_sizes(e, call->arguments[0]));
   if (!list || !real_of(e, call->arguments[1], "the value of full", &number)) return POISON;
   return made_value(e, build_full(build_here(e), number, list->n, list->items));
 }

@@ -47,6 +47,8 @@ bool broadcast_shapes(Elaborator *e, const char *what, uint32_t n, const Shape *
 Shape shape_of(const Node *node);
 /* The shape without its last n axes. */
 Shape leading(const Node *node, uint32_t n);
+/* How many elements every `step`th of so many is, rounded up. NULL after an error. */
+const Size *places_of(Elaborator *e, const Size *dim, int64_t step);
 /* The product; NULL after an error. */
 const Size *product_of(Elaborator *e, uint32_t n, const Size *const *dims);
 

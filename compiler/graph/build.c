@@ -67,6 +67,14 @@ Node *build_full(Builder *b, double number, uint32_t rank, const Size *const *di
   return finish(b, &d);
 }
 
+Node *build_filled(Builder *b, DType dtype, int64_t number, uint32_t rank, const Size *const *dims) {
+  Draft d = draft(OP_FULL, 0, NULL, NULL, NULL);
+  shape(&d, dtype, rank, dims);
+  if (dtype == DTYPE_F32) d.node.attr.number = (double)number;
+  else d.node.attr.integer = number;
+  return finish(b, &d);
+}
+
 Node *build_scalar(Builder *b, DType dtype, double number, int64_t integer) {
   Draft d = draft(OP_FULL, 0, NULL, NULL, NULL);
   d.node.dtype = dtype;

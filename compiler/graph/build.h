@@ -19,6 +19,7 @@ Node *build_input(Builder *b, const char *name, DType dtype, uint32_t rank, cons
 /* f32; becomes the entry of that name in graph->declared_weights. */
 Node *build_weight(Builder *b, const char *name, uint32_t rank, const Size *const *dims);
 Node *build_full(Builder *b, double number, uint32_t rank, const Size *const *dims);      /* f32 */
+Node *build_filled(Builder *b, DType dtype, int64_t number, uint32_t rank, const Size *const *dims);
 Node *build_scalar(Builder *b, DType dtype, double number, int64_t integer);              /* rank 0 FULL */
 Node *build_size(Builder *b, DType dtype, const Size *size);                              /* rank 0, f32 or i32 */
 Node *build_positions(Builder *b, const Size *n);

@@ -124,8 +124,24 @@ static bool term_quotient(const SizeTerm *a, const SizeTerm *b, SizeTerm *quotie
   return j == b->degree;
 }
 
+/* Long division: every step takes the first term of the rest away, and what comes in its place stands behind it in the
+ * order of terms, which products keep. So it ends. */
+static const Size *divide_by_sum(SizeTable *table, const Size *a, const Size *b) {
+  const Size *quotient = size_const(table, 0), *rest = a;
+  while (rest && rest->n_terms) {
+    SizeTerm term;
+    if (!term_quotient(&rest->terms[0], &b->terms[0], &term)) return NULL;
+    const Size *part = intern(table, &term, 1), *taken = size_mul(table, part, b);
+    quotient = size_add(table, quotient, part);
+    rest = taken ? size_sub(table, rest, taken) : NULL;
+    if (!quotient) return NULL;
+  }
+  return rest ? quotient : NULL;
+}
+
 const Size *size_div(SizeTable *table, const Size *a, const Size *b) {
-  if (b->n_terms != 1) return NULL;
+  if (b->n_terms == 0) return NULL;
+  if (b->n_terms > 1) return divide_by_sum(table, a, b);
   SizeTerm terms[SIZE_MAX_TERMS];
   for (uint32_t i = 0; i < a->n_terms; i++) {
     if (!term_quotient(&a->terms[i], &b->terms[0], &terms[i])) return NULL;

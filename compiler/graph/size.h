@@ -41,7 +41,7 @@ const Size *size_symbol(SizeTable *table, const char *name);
 const Size *size_add(SizeTable *table, const Size *a, const Size *b);
 const Size *size_sub(SizeTable *table, const Size *a, const Size *b);
 const Size *size_mul(SizeTable *table, const Size *a, const Size *b);
-/* The exact quotient by a size of one term; NULL if there is none. */
+/* The exact quotient; NULL if there is none, or if b is 0. */
 const Size *size_div(SizeTable *table, const Size *a, const Size *b);
 
 bool size_is_const(const Size *size, int64_t *value); /* `value` may be NULL */

@@ -1,5 +1,5 @@
-/* Steps that the runtime computes itself, line by line along the last axis: running sums, the greatest elements, elements
- * picked by ids, powers, reductions of i32.
+/* Steps that the runtime computes itself, line by line along the last axis: running sums, the greatest elements,
+ * elements picked by ids, powers, reductions of i32.
  *
  * In: operands resolved to bytes. Out: the result. Threads share lines, and a line is walked from its first element to
  * its last by one of them, so no number depends on how many there are. Ids were checked by the step before. Nothing is

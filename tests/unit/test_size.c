@@ -50,6 +50,10 @@ Test(size, division_must_come_out_even) {
   cr_assert_null(size_div(table, x, read("batch")));
   cr_assert_null(size_div(table, x, read("batch + 1")));
   cr_assert_null(size_div(table, x, read("0")));
+  const Size *product = size_mul(table, x, read("batch - 1"));
+  cr_assert_eq(size_div(table, product, read("batch - 1")), x);
+  cr_assert_eq(size_div(table, product, x), read("batch - 1"));
+  cr_assert_null(size_div(table, size_add(table, product, read("1")), read("batch - 1")));
   cr_assert_eq(size_div(table, read("0"), read("time")), read("0"));
   cr_assert_null(size_div(table, size_const(table, INT64_MIN), size_const(table, -1)));
   cr_assert_eq(size_div(table, read("5*time"), read("-1")), read("-5*time"));
