@@ -1,9 +1,9 @@
 /* Whatever adds up many numbers: reductions, norms, products, attention, alone and in fused nodes.
  *
  * In: f32 tensors; i32 too in sum, max and min. Out: sums in double, in the order of the index, rounded to f32 once, so
- * that the result is an oracle for kernels that add in another order; sums of i32 wrap. NaN wins in max, min and argmax; a row of -inf gives zeros in softmax, NaN in
- * log_softmax. Over no elements: sum 0, mean NaN, max -inf, min inf, argmax 0. A fused node is computed as the
- * operations it was made from. */
+ * that the result is an oracle for kernels that add in another order; sums of i32 wrap. NaN wins in max, min and
+ * argmax; a row of -inf gives zeros in softmax, NaN in log_softmax. Over no elements: sum 0, mean NaN, max -inf (the
+ * smallest i32), min inf (the greatest), argmax 0. A fused node is computed as the operations it was made from. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
