@@ -87,10 +87,8 @@ static void report_difference(Session *session, const char *name, const Tensor *
 static bool compare(const Verification *v, const char *name, const Tensor *got, const Tensor *wanted,
                     Difference *difference) {
   bool agree = tensors_agree(&v->session->options, got, wanted, difference);
-  if (agree)
-    print_agreement(v->session, name, got, difference);
-  else
-    report_difference(v->session, name, got, wanted, difference);
+  if (agree) print_agreement(v->session, name, got, difference);
+  else report_difference(v->session, name, got, wanted, difference);
   return agree;
 }
 
