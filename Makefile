@@ -1,45 +1,61 @@
 # make            the compiler: build/release/tfmc (installs what is missing first)
 # make check      everything that is quick: unit tests, golden cases on every instruction set, the command line
-# make check-all  what takes long too: sanitizers, fuzzing, fault injection, other compilers
+# make check-all  what takes long too: sanitizers, fuzzing, fault injection, other compilers, bare machines
 # make demo       a compiled model in a C program: written dates to ISO dates
 # make demo-minilm  sentence search with a trained model (downloads 84 MB)
 # make bench      how fast models run
 # make install    into PREFIX (/usr/local), below DESTDIR if that is given
+# make package    a Debian package: build/release/tfmc_VERSION_amd64.deb
 # make clean      removes build/
+#
+# make BUILD=folder puts everything there, so the sources may be read-only (check-all uses build/ all the same).
+# CC=clang make takes another compiler.
 BUILD := build/release
-TFMC := $(BUILD)/tfmc
+TFMC = $(BUILD)/tfmc
 PREFIX ?= /usr/local
+# CC=command, given to make or in the environment; empty for the default.
+COMPILER := $(if $(filter default undefined,$(origin CC)),,$(CC))
+# Where scripts keep what they download and make beside the build.
+export TFM_WORK := $(if $(filter build/release,$(BUILD)),build,$(BUILD))
 
-.PHONY: all install check check-all demo demo-minilm bench clean dependencies configure
+.NOTPARALLEL:
+.PHONY: all install package check check-all demo demo-minilm bench clean configure
 
 all: configure
-	ninja -C $(BUILD) tfmc
+	ninja -C "$(BUILD)" tfmc
 	@echo "$(TFMC) is ready; $(TFMC) help says what it does"
 
-install: configure
-	ninja -C $(BUILD) install_parts
-	DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
-
-dependencies:
+configure:
 	@scripts/install-dependencies.sh
+	@scripts/configure.sh "$(BUILD)" "$(COMPILER)"
 
-configure: dependencies
-	@test -f $(BUILD)/build.ninja || cmake --preset release
+install: configure
+	ninja -C "$(BUILD)" install_parts
+	DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)" --prefix "$(PREFIX)"
 
-check: all
-	@scripts/check.sh $(BUILD)
+package:
+	@scripts/install-dependencies.sh package
+	@scripts/configure.sh "$(BUILD)" "$(COMPILER)"
+	ninja -C "$(BUILD)" install_parts
+	@scripts/package.sh "$(BUILD)"
+
+check:
+	@scripts/install-dependencies.sh tests
+	@scripts/configure.sh "$(BUILD)" "$(COMPILER)" tests
+	@scripts/check.sh "$(BUILD)"
 
 check-all: check
 	@scripts/check-all.sh
 
 demo: all
-	@examples/dates/demo.sh $(TFMC)
+	@examples/dates/demo.sh "$(TFMC)"
 
 demo-minilm: all
-	@examples/minilm/demo.sh $(TFMC)
+	@examples/minilm/demo.sh "$(TFMC)"
 
 bench: all
-	@scripts/bench.sh $(TFMC)
+	@scripts/bench.sh "$(TFMC)"
 
 clean:
-	rm -rf build
+	@if [ "$(TFM_WORK)" = build ]; then rm -rf build; \
+	elif [ -f "$(BUILD)/CMakeCache.txt" ]; then rm -rf "$(BUILD)"; fi

@@ -65,7 +65,8 @@ function(tfm_generate_types)
   set(folder ${CMAKE_SOURCE_DIR}/runtime/include/tfm)
   set(rows ${CMAKE_SOURCE_DIR}/cmake/generate_options.c)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/generate_options.def ${rows})
-  execute_process(COMMAND ${CMAKE_C_COMPILER} -E -P -I ${folder} ${rows} OUTPUT_VARIABLE text
+  separate_arguments(rest NATIVE_COMMAND "${CMAKE_C_COMPILER_ARG1}") # of CC="ccache gcc"
+  execute_process(COMMAND ${CMAKE_C_COMPILER} ${rest} -E -P -I ${folder} ${rows} OUTPUT_VARIABLE text
     COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX REPLACE "\" +\"" "" text "${text}") # a text of several pieces
   string(REGEX REPLACE "@[^@]*@[^@]*@ *@" "" text "${text}") # no member

@@ -1,6 +1,6 @@
 # What `make install` installs: the command, libtfm, headers, and what CMake and pkg-config need to find them. All paths
 # are relative to the file that names them, so an installed tree may be moved.
-foreach(form man bash zsh)
+foreach(form man bash zsh fish)
   set(file ${CMAKE_BINARY_DIR}/generated/tfmc.${form})
   add_custom_command(OUTPUT ${file} COMMAND tfmc document ${form} > ${file} DEPENDS tfmc VERBATIM)
   list(APPEND documents ${file})
@@ -31,4 +31,13 @@ install(FILES ${generated}/TfmConfig.cmake ${generated}/TfmConfigVersion.cmake c
   DESTINATION ${TFM_PACKAGE_FOLDER})
 install(FILES ${generated}/tfmc.man DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 RENAME tfmc.1)
 install(FILES ${generated}/tfmc.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tfmc)
-install(FILES ${generated}/tfmc.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _tfmc)
+install(FILES ${generated}/tfmc.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+install(FILES LICENSE NOTICE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Packages of Debian have places of their own, in /usr.
+install(CODE "set(share \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR})
+set(zsh site-functions)
+if(CMAKE_INSTALL_PREFIX MATCHES \"/usr$\")
+  set(zsh vendor-completions)
+  file(INSTALL ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION \${share}/doc/tfmc RENAME copyright)
+endif()
+file(INSTALL ${generated}/tfmc.zsh DESTINATION \${share}/zsh/\${zsh} RENAME _tfmc)")

@@ -1,4 +1,10 @@
-# Compiler flags of everything: strict C17, warnings, sanitizers by TFM_SANITIZE, LLVM 19.
+# The compiler, and flags of everything: strict C17, warnings, sanitizers by TFM_SANITIZE, LLVM 19.
+set(oldest_GNU 11)
+set(oldest_Clang 14)
+if(NOT DEFINED oldest_${CMAKE_C_COMPILER_ID} OR CMAKE_C_COMPILER_VERSION VERSION_LESS oldest_${CMAKE_C_COMPILER_ID})
+  message(FATAL_ERROR "${CMAKE_C_COMPILER} is ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}. tfmc is built by GCC "
+    "${oldest_GNU} or Clang ${oldest_Clang}, or later: CC=gcc make, CC=clang-19 make")
+endif()
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
@@ -6,6 +12,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(TFM_SANITIZE "" CACHE STRING "sanitizers, separated by semicolons: address;undefined or thread")
 option(TFM_FUZZ "build the fuzz targets (clang)" OFF)
+set(TFM_TESTS AUTO CACHE STRING "build the tests: ON, OFF, or AUTO if what they need is there")
 option(TFM_WERROR "warnings are errors" ON)
 
 add_library(tfm_options INTERFACE)

@@ -7,13 +7,18 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-dependencies.sh all || exit 1
 export TFM_CACHE_DIR= # no cache of compiled code: tests must compile anew
-passed=0 failed=0
+passed=0 failed=0 stages=$(mktemp)
+running() { cat "$stages"; }
+. scripts/progress.sh
+trap 'progress_end; rm -f "$stages"' EXIT
+progress_begin running
 
 # stage NAME COMMAND...: runs and counts one stage. Exit code 77 says that it cannot be run here.
 stage() {
   local name=$1
   shift
   echo "== $name"
+  echo "$name" >"$stages"
   "$@"
   case $? in
     0) passed=$((passed + 1)) ;;
@@ -97,6 +102,5 @@ random_decoding_bits() {
 }
 stage "bits of decoding, random models" random_decoding_bits
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
-
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -2,13 +2,15 @@
 # usage: check.sh BUILD
 # Builds, then runs all quick tests: the programs of tests/unit and the scripts that ctest knows, the golden cases on
 # every instruction set that this machine has and by the reference interpreter, random programs, and the tests that bits
-# stay the same. It says what cannot be run here, and does not count it. The last line is `N passed, N failed`; the exit
-# code is 0 if none failed.
+# stay the same. It says what cannot be run here, and does not count it, and every eight seconds what runs. That nothing
+# is left in the folder for temporary files is a test too. The last line is `N passed, N failed`; the exit code is 0 if
+# none failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
 tfmc=$build/tfmc
-python=build/venv/bin/python
+made=${TFM_WORK:-build}
+python=$made/venv/bin/python
 passed=0 failed=0
 
 # count LOG NAME: adds up the last line of the log that has the form "N passed, N failed". A test without such a line
@@ -26,14 +28,29 @@ count() {
 }
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'progress_end; rm -rf "$work"' EXIT
 names=() shown=0
+
+# The tests' own folder for temporary files, so that those they leave are found.
+mkdir "$work/tmp"
+export TMPDIR=$work/tmp
+
+# What runs: the stages that have begun and not ended, with the number of their tests that have passed.
+running() {
+  local file begun=
+  for file in "$work"/*.name; do
+    [ -e "$file" ] && [ ! -e "${file%.name}.ended" ] || continue
+    begun+="${begun:+, }$(cat "$file") ($(grep -cE '^ok |   Passed ' "${file%.name}.log") passed)"
+  done
+  echo "${begun:-preparing}"
+}
+. scripts/progress.sh
 
 # Prints the output of the stages that have ended, in the order in which they began.
 show_ended() {
   while [ -e "$work/$shown.ended" ]; do
     echo "== ${names[shown]}"
-    grep -vE '^ok ' "$work/$shown.log"
+    grep -vE '^ok |Test +#[0-9]+: .* Passed ' "$work/$shown.log"
     count "$work/$shown.log" "${names[shown]}"
     shown=$((shown + 1))
   done
@@ -47,6 +64,8 @@ stage() {
   done
   local number=${#names[@]}
   names+=("$1")
+  : >"$work/$number.log"
+  echo "$1" >"$work/$number.name"
   shift
   {
     "$@" > "$work/$number.log" 2>&1
@@ -66,7 +85,7 @@ not_run() { echo "not run: $1 ($2)"; }
 unit_tests() {
   local log
   log=$(mktemp)
-  ctest --test-dir "$build" --output-on-failure -j "$(nproc)" 2>&1 | tee "$log" | grep -vE 'Passed|Start ' >&2
+  ctest --test-dir "$build" --output-on-failure -j "$(nproc)" 2>&1 | tee "$log" | grep --line-buffered -v 'Start ' >&2
   local total bad skipped
   total=$(grep -Eo 'out of [0-9]+' "$log" | tail -n 1 | grep -Eo '[0-9]+')
   bad=$(grep -Eo '[0-9]+ tests? failed' "$log" | tail -n 1 | grep -Eo '^[0-9]+')
@@ -76,9 +95,11 @@ unit_tests() {
 }
 
 goldens() {
-  GOLDEN_WEIGHTS=build/weights "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged tests/goldens/lang11 tests/cases \
-    "$@"
+  GOLDEN_WEIGHTS="$made/weights" "$python" tests/goldens/check.py "$tfmc" tests/goldens tests/goldens/ragged \
+    tests/goldens/lang11 tests/cases "$@"
 }
+
+progress_begin running
 
 echo "== build"
 if ! cmake --build "$build" --target tfmc unit_tests; then
@@ -87,9 +108,10 @@ if ! cmake --build "$build" --target tfmc unit_tests; then
 fi
 
 # A locale with decimal commas, for the tests that numbers are read the same everywhere.
-mkdir -p build/locales
-[ -d build/locales/de_DE.UTF-8 ] || localedef -i de_DE -f UTF-8 "$PWD/build/locales/de_DE.UTF-8"
-export LOCPATH=$PWD/build/locales
+mkdir -p "$made/locales"
+LOCPATH=$(cd "$made/locales" && pwd)
+export LOCPATH
+[ -d "$LOCPATH/de_DE.UTF-8" ] || localedef -i de_DE -f UTF-8 "$LOCPATH/de_DE.UTF-8"
 
 # Tests compile anew and leave nothing behind; tests of the cache name a folder of their own.
 export TFM_CACHE_DIR=
@@ -113,9 +135,9 @@ else
   stage "golden cases, nothing fused" goldens --option=-O0
   stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
-  stage "golden cases through libraries" env GOLDEN_WEIGHTS=build/weights "$python" tests/e2e/test_library_goldens.py \
+  stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_library_goldens.py \
     "$tfmc" tests/goldens tests/cases
-  stage "golden cases through libtfm" env GOLDEN_WEIGHTS=build/weights "$python" tests/libtfm/goldens.py \
+  stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
   stage "golden cases of generation" goldens --generate
   stage "generation" "$python" tests/e2e/test_generate.py "$tfmc"
@@ -127,7 +149,7 @@ else
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
-  stage "the same bits" env GOLDEN_WEIGHTS=build/weights "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
+  stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
   else
@@ -136,6 +158,14 @@ else
   fi
 fi
 
+finish_stages
+
+left_over() {
+  local left
+  left=$(find "$work/tmp" -mindepth 1 -maxdepth 1 -printf ' %f')
+  echo "$([ -n "$left" ]; echo $?) passed, $([ -z "$left" ]; echo $?) failed${left:+; left behind:$left}"
+}
+stage "nothing is left in the folder for temporary files" left_over
 finish_stages
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

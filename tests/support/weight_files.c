@@ -11,8 +11,7 @@
 Bench bench_new(void) {
   Bench bench = {.arena = arena_create()};
   bench.diag = diag_new(bench.arena);
-  snprintf(bench.path, sizeof bench.path, "/tmp/tfm-test-XXXXXX");
-  int fd = mkstemp(bench.path);
+  int fd = mkstemp(temporary_name(bench.path, "tfm-test"));
   if (fd < 0) abort();
   close(fd);
   return bench;

@@ -5,13 +5,14 @@
 
 #include "base/strbuf.h"
 #include "first_message.h"
+#include "temporary.h"
 #include "weights/npy.h"
 #include "weights/safetensors.h"
 
 typedef struct Bench { /* what one test needs */
   Arena *arena;
   Diag diag;
-  char path[128]; /* of a temporary file */
+  char path[TEMPORARY_BYTES]; /* of a temporary file */
 } Bench;
 
 Bench bench_new(void);

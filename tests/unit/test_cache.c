@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/temporary.h"
 #include "codegen/codegen.h"
 #include "jit/jit.h"
 
@@ -19,14 +20,14 @@ typedef struct Fixture {
   Arena *arena;
   Diag diag;
   Plan plan;
-  char root[64];
+  char root[TEMPORARY_BYTES];
   const char *folder;
 } Fixture;
 
 static Fixture fixture_new(int64_t a_stride) {
   Arena *arena = arena_create();
-  Fixture f = {.arena = arena, .diag = diag_new(arena), .root = "/tmp/tfm-cache-XXXXXX"};
-  cr_assert(mkdtemp(f.root));
+  Fixture f = {.arena = arena, .diag = diag_new(arena)};
+  cr_assert(mkdtemp(temporary_name(f.root, "tfm-cache")));
   f.folder = arena_printf(arena, "%s/one/two", f.root);
   f.plan = (Plan){.arena = arena, .target = target_find("x86-64")};
   KernelSpec tile = {.family = KERNEL_TILE, .rows = 2, .width = 8, .a_stride = a_stride, .b_stride = 8};
@@ -36,7 +37,7 @@ static Fixture fixture_new(int64_t a_stride) {
 }
 
 static void fixture_free(Fixture *f) {
-  char command[128];
+  char command[TEMPORARY_BYTES + 16];
   snprintf(command, sizeof command, "rm -rf '%s'", f->root);
   cr_assert_eq(system(command), 0);
   arena_destroy(f->arena);

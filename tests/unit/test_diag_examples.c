@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "../support/compiled_graph.h"
+#include "../support/temporary.h"
 #include "jit/jit.h"
 
 TestSuite(diag_examples, .init = setup, .fini = teardown);
@@ -47,8 +48,8 @@ static const char *next_id(const char *text) {
 }
 
 static unsigned check_row(const DiagInfo *row) {
-  char folder[] = "/tmp/tfm-diag-XXXXXX";
-  cr_assert_not_null(mkdtemp(folder));
+  char folder[TEMPORARY_BYTES];
+  cr_assert_not_null(mkdtemp(temporary_name(folder, "tfm-diag")));
   int exit_code;
   const char *said = run(folder, row, &exit_code);
   unsigned n = 0, n_others = 0;

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "../support/compiled_graph.h"
+#include "../support/temporary.h"
 
-static char folder[64];
+static char folder[TEMPORARY_BYTES];
 
 static void setup_folder(void) {
   setup();
-  strcpy(folder, "/tmp/tfm-include-XXXXXX");
-  cr_assert(mkdtemp(folder) != NULL);
+  cr_assert(mkdtemp(temporary_name(folder, "tfm-include")) != NULL);
 }
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "model.h"
+#include "temporary.h"
 
 typedef struct File {
   Elf64_Ehdr header;
@@ -19,7 +20,7 @@ typedef struct File {
 } File;
 
 static const char names[] = "\0model_program\0model_open\0other_program\0my_programs";
-static char path[] = "/tmp/tfm-elf-XXXXXX";
+static char path[TEMPORARY_BYTES];
 static File file;
 static tfm_error error;
 
@@ -57,7 +58,7 @@ static void make_file(void) {
 }
 
 static void setup(void) {
-  int fd = mkstemp(path);
+  int fd = mkstemp(temporary_name(path, "tfm-elf"));
   cr_assert_geq(fd, 0);
   close(fd);
   make_file();

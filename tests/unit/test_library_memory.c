@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "hand_library.h"
+#include "temporary.h"
 #include "tfm/weights_file.h"
 
 /* --- Memory that can be refused ------------------------------------------------------------------------------------ */
@@ -83,7 +84,7 @@ static _Alignas(64) float packed[24 * LINEAR_K];
 static float x[LARGE * LINEAR_K], r[LARGE * LINEAR_N], y[LARGE * LINEAR_N];
 static float small[SMALL * LINEAR_N], large[LARGE * LINEAR_N]; /* what runs give */
 static int32_t ids[LARGE];
-static char path[] = "/tmp/tfm-memory-XXXXXX";
+static char path[TEMPORARY_BYTES];
 static tfm_error error;
 
 static void write_weights(void) {
@@ -95,7 +96,7 @@ static void write_weights(void) {
   memcpy(page, &header, sizeof header);
   XXH128_canonicalFromHash(&hash, XXH3_128bits(page, sizeof page));
   memcpy(page + offsetof(tfm_weights_header, header), hash.digest, sizeof header.header);
-  int fd = mkstemp(path);
+  int fd = mkstemp(temporary_name(path, "tfm-memory"));
   cr_assert(fd >= 0 && write(fd, page, sizeof page) == sizeof page);
   cr_assert_eq(write(fd, packed, header.bytes), (ssize_t)header.bytes);
   close(fd);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "temporary.h"
 
 enum { ALL = 16 };
 
@@ -16,16 +17,16 @@ static const char *const files[] = {"list", "cpu.max", "a/cpu.max", "a/b/cpu.max
                                     "cpu/cpu.cfs_period_us", "cpu/a/cpu.cfs_quota_us", "cpu/a/cpu.cfs_period_us"};
 enum { N_FOLDERS = sizeof folders / sizeof *folders, N_FILES = sizeof files / sizeof *files };
 
-static char root[] = "/tmp/tfm-groups-XXXXXX";
+static char root[TEMPORARY_BYTES];
 
 static const char *path_of(const char *name) {
-  static char path[64];
+  static char path[TEMPORARY_BYTES + 64];
   snprintf(path, sizeof path, "%s/%s", root, name);
   return path;
 }
 
 static void setup(void) {
-  cr_assert(mkdtemp(root));
+  cr_assert(mkdtemp(temporary_name(root, "tfm-groups")));
   for (int i = 0; i < N_FOLDERS; i++) cr_assert_eq(mkdir(path_of(folders[i]), 0700), 0);
 }
 
@@ -43,7 +44,7 @@ static void write_text(const char *name, const char *text) {
 }
 
 static int32_t cpus_with(const char *list) {
-  char path[64];
+  char path[TEMPORARY_BYTES + 64];
   write_text("list", list);
   snprintf(path, sizeof path, "%s/list", root);
   return cpus_of_control_groups(path, root, ALL);

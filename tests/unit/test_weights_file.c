@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include "aot/packed_weights.h"
+#include "temporary.h"
 #include "tfm/library.h"
 #include "tfm/weights_file.h"
 
 enum { BYTES = 192, FILE_BYTES = TFM_WEIGHTS_HEADER_BYTES + BYTES };
 
 static const uint8_t layout[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
-static char folder[] = "/tmp/tfm-weights-XXXXXX", path[64], other[64];
+static char folder[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16], other[TEMPORARY_BYTES + 16];
 static char packed[BYTES];
 static _Alignas(64) char contents[FILE_BYTES + 64];
 static tfm_program program;
@@ -37,7 +38,7 @@ static void read_contents(void) {
 }
 
 static void setup(void) {
-  cr_assert(mkdtemp(folder));
+  cr_assert(mkdtemp(temporary_name(folder, "tfm-weights")));
   snprintf(path, sizeof path, "%s/m.tfmw", folder);
   snprintf(other, sizeof other, "%s/other.tfmw", folder);
   for (int i = 0; i < BYTES; i++) packed[i] = (char)(i * 7 + 1);

@@ -1,7 +1,7 @@
 /* tfmc document: what the installation and the pages in docs/ take from the tables. Not meant for users.
  *
  * In: the tables of verbs, options, environment variables and diagnostics. Out: the manual page in the man macros of
- * roff, scripts that complete the command line in bash and zsh, or a table (tables.c); the same bytes each time,
+ * roff, scripts that complete the command line in bash, zsh and fish, or a table (tables.c); the same bytes each time,
  * without a date, so that builds can be reproduced and documents compared. */
 #include <string.h>
 
@@ -310,6 +310,48 @@ static void document_zsh(StrBuf *out) {
   strbuf_add(out, "  esac\n}\n_tfmc \"$@\"\n");
 }
 
+// ---- completion in fish ----
+
+/* Text between single quotes. */
+static void add_fish_text(StrBuf *out, const char *text) {
+  strbuf_add_char(out, '\'');
+  for (const char *c = text; *c; c++) {
+    if (*c == '\'' || *c == '\\') strbuf_add_char(out, '\\');
+    strbuf_add_char(out, *c);
+  }
+  strbuf_add_char(out, '\'');
+}
+
+static void add_fish_option(StrBuf *out, Option option) {
+  const OptionInfo *info = &option_table[option];
+  const char *words = option_words(out->arena, option);
+  strbuf_add(out, "complete -c tfmc -n '__fish_seen_subcommand_from");
+  for (int verb = 0; verb < N_VERBS; verb++)
+    if (verb_is_listed(verb) && info->verbs & 1u << verb) strbuf_printf(out, " %s", verb_table[verb].name);
+  strbuf_add_char(out, '\'');
+  if (has_letter(option)) strbuf_printf(out, " -s %c", info->letter);
+  if (info->name) strbuf_printf(out, " -%c %s", info->letter == '-' ? 'o' : 'l', info->name);
+  if (info->kind != KIND_FLAG) strbuf_add(out, option_names_file(option) ? " -r -F" : " -x");
+  if (*words) strbuf_printf(out, " -a '%s'", words);
+  strbuf_add(out, " -d ");
+  add_fish_text(out, info->help);
+  strbuf_add_char(out, '\n');
+}
+
+static void document_fish(StrBuf *out) {
+  strbuf_add(out, "# Completion of tfmc for fish; made by tfmc " TFM_VERSION " from its tables.\n");
+  for (int i = 0; i < N_VERBS; i++) {
+    if (!verb_is_listed(i)) continue;
+    strbuf_printf(out, "complete -c tfmc -n __fish_use_subcommand -f -a %s -d ", verb_table[i].name);
+    add_fish_text(out, verb_table[i].line);
+    strbuf_add_char(out, '\n');
+  }
+  strbuf_add(out, "complete -c tfmc -n '__fish_seen_subcommand_from help' -f -a '");
+  add_verbs(out);
+  strbuf_add(out, "'\n");
+  for (int i = 0; i < N_OPTIONS; i++) add_fish_option(out, (Option)i);
+}
+
 // ---- the command ----
 
 static const struct {
@@ -319,6 +361,7 @@ static const struct {
     {"man", document_man},
     {"bash", document_bash},
     {"zsh", document_zsh},
+    {"fish", document_fish},
     {"options", table_of_options},
     {"commands", table_of_commands},
     {"exit-codes", table_of_exit_codes},

@@ -159,7 +159,8 @@ extern char **environ;
 /* Returns a file without a name that holds the text, positioned at its beginning; -1 with errno set. Files and not
  * pipes: `dot` reads everything before it writes, but a pipe in each direction could still block both. */
 static int file_of(const StrBuf *text) {
-  char name[] = "/tmp/tfmc-XXXXXX";
+  const char *folder = getenv("TMPDIR");
+  char *name = arena_printf(text->arena, "%s/tfmc-XXXXXX", folder && *folder ? folder : "/tmp");
   int fd = mkstemp(name);
   if (fd < 0) return -1;
   unlink(name);
