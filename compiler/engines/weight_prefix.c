@@ -164,7 +164,7 @@ void weight_prefixes_report(const WeightPrefixes *p) {
   if (n > 1) others = arena_printf(p->check->arena, ", and likewise for %zu more", n - 1);
   diag_error_at(p->check->diag, p->set->path, DIAG_WEIGHT_MISSING, "there is no tensor \"%s\", but \"%s\"%s; %s", name,
                 behind(p, found_behind(p, name), own_name(p, name)), others, p->advice);
-  diag_note(p->check->diag, first->origin.span, "the weight is declared here");
+  diag_note(p->check->diag, origin_place(&first->origin), "the weight is declared here");
 }
 
 const char *weight_prefixes_hint(const WeightPrefixes *p, const char *name) {
