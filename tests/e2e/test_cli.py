@@ -115,6 +115,11 @@ class Arguments(Case):
         self.tfmc("run", "model.tfm", "--threads=1", "--threads=2", code=2, says="--threads: given twice")
         self.tfmc("check", "model.tfm", "-Dn=3", "-D", "n=3", code=1, says="'n' is given twice")
 
+    def test_worker_without_files(self):
+        """What libtfm starts says why it can neither read nor write, if its descriptors are pipes."""
+        self.tfmc("worker", "model.tfm", "-", input=MODEL.encode(), code=3, says=[
+            "the source text cannot be read: Illegal seek", "the result cannot be written: Illegal seek"])
+
     def test_C01_end_of_options(self):
         self.path("-odd.tfm").write_text(MODEL)
         self.tfmc("check", "-q", "--", "-odd.tfm")
