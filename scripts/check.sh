@@ -136,7 +136,7 @@ else
   stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
   stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_library_goldens.py \
-    "$tfmc" tests/goldens tests/cases
+    "$tfmc" tests/goldens tests/goldens/lang11 tests/cases
   stage "golden cases through libtfm" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/libtfm/goldens.py \
     "$build/libtfm.so" "$tfmc" tests/goldens
   stage "golden cases of generation" goldens --generate
