@@ -102,5 +102,7 @@ random_decoding_bits() {
 }
 stage "bits of decoding, random models" random_decoding_bits
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
+stage "bare machines: Debian 12 and 13" env TFM_BARE_CHECK=yes scripts/bare-debian.sh
+
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
