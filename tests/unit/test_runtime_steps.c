@@ -69,8 +69,9 @@ static void matmul_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t
   cr_assert_eq(run(context, inputs, c, &error), TFM_OK, "%s", error.message);
   for (int64_t i = 0; i < batch * m * n; i++) {
     const float *row = x + i / n * k, *column = y + (i / (m * n) * n + i % n) * k;
-    float sum = 0;
-    for (int64_t j = 0; j < k; j++) sum += row[j] * column[j];
+    float sum = 0, later = 0; /* of the first chain, and of a second */
+    for (int64_t j = 0; j < k; j++) *(j < TFM_CHAIN ? &sum : &later) += row[j] * column[j];
+    sum += later;
     cr_assert_eq(c[i], sum, "%lld x %lld x %lld, %d threads, element %lld", (long long)m, (long long)n, (long long)k,
                  threads, (long long)i);
   }
