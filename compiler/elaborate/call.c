@@ -1,8 +1,8 @@
 /* Call: what happens between the parentheses of a call and the value that comes back.
  *
- * In: a callee (primitive, function, layer, module, repetition) and its arguments. Out: the value of the call.
+ * In: a callee (primitive, function, layer, module, list) and its arguments. Out: the value of the call.
  * Arguments are bound to parameters, the types of tensor parameters are matched and give names to sizes, the
- * statements of the body run in order, and a repetition passes its first argument from module to module. Refuses
+ * statements of the body run in order. Refuses
  * missing and unknown arguments, types that do not match, recursion, and functions that end without a result.
  *
  * After an error in a statement the next one still runs. Whatever the faulty one would have defined is poison, and
@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "elaborate/eval.h"
+#include "elaborate/lists.h"
 #include "elaborate/modules.h"
 #include "elaborate/operators.h"
 #include "elaborate/primitives.h"
@@ -107,7 +108,8 @@ static Value call_primitive(Elaborator *e, const Primitive *p, const Arguments *
   }
   if (!bind_arguments(e, p->name, p->n_parameters, p->parameters, &bound, call.arguments)) return POISON;
   for (uint32_t i = 0; i < p->n_parameters; i++) {
-    if (call.arguments[i].kind != VALUE_MISSING) continue;
+    call.is_given[i] = call.arguments[i].kind != VALUE_MISSING;
+    if (call.is_given[i]) continue;
     if (p->defaults[i].kind == VALUE_MISSING) {
       return fail(e, DIAG_ARGUMENT, "%s needs the argument '%s'", p->name, p->parameters[i]);
     }
@@ -128,13 +130,11 @@ bool dtype_of(Elaborator *e, const Ast *type, DType *dtype) {
   return false;
 }
 
-/* A name that begins with a small letter or `_` and that nothing in the module or function defines. What a file or
- * the language defines does not count: a layer called `batch` elsewhere must not change what a type means. */
+/* A name that nothing in the module or function defines. What a file or the language defines does not count: a layer
+ * called `batch` elsewhere must not change what a type means. */
 const char *free_size(const Ast *dim, const Scope *scope) {
   if (dim->kind != AST_NAME) return NULL;
-  char first = dim->name[0];
-  if (!(first >= 'a' && first <= 'z') && first != '_') return NULL;
-  for (; scope && scope->module; scope = scope->parent) { /* what a file or the language defines does not count */
+  for (; scope && !scope->is_file; scope = scope->parent) {
     if (scope_find(scope, dim->name)) return NULL;
   }
   return dim->name;
@@ -144,7 +144,7 @@ const char *free_size(const Ast *dim, const Scope *scope) {
  * compared with it. A name in brackets (flag) is always an expression. */
 static bool match_size(Elaborator *e, const char *name, Node *x, const Ast *dim, const Size *have, Scope *scope) {
   if (dim->kind == AST_RAGGED) {
-    if (!scope->module->layer->is_model) {
+    if (!scope->module || !scope->module->layer->is_model) {
       fail_at(e, dim->span, DIAG_INPUT_DECLARATION, "ragged is only for the inputs of a model");
       return false;
     }
@@ -264,7 +264,8 @@ static void report_recursion(Elaborator *e, const Function *f, const char *title
 
 /* `active` finds recursion at its first repetition, long before MAX_CALL_DEPTH. A function belongs to one module, so
  * two modules of one layer do not count as recursion. The module of the function's scope becomes the current one:
- * names of weights and of inline modules follow the text, not the caller. */
+ * names of weights and of inline modules follow the text, not the caller. A function of a file has none: what it
+ * computes belongs to the module that calls it. */
 Result call_function(Elaborator *e, Function *f, const char *title, const Arguments *arguments, const Ast *place) {
   const Ast *params = f->ast->children[0];
   Result result = {POISON, NULL};
@@ -279,12 +280,15 @@ Result call_function(Elaborator *e, Function *f, const char *title, const Argume
   }
   Module *saved = e->module;
   SrcSpan here = e->here;
+  uint32_t n_loops = e->n_loops;
   Scope *scope = scope_new(e->arena, f->scope, NULL);
   scope_reserve(e->arena, scope, params->n_children);
-  e->module = scope->module;
+  if (scope->module) e->module = scope->module;
+  e->n_loops = 0;
   f->active = true;
   if (bind_parameters(e, f, values, scope)) result = run_body(e, f, title, scope);
   f->active = false;
+  e->n_loops = n_loops;
   e->module = saved;
   e->here = here;
   leave_call(e);
@@ -315,7 +319,7 @@ Value apply(Elaborator *e, Value f, const Arguments *arguments, const Ast *place
     case VALUE_FUNCTION: return call_function(e, f.as.function, f.as.function->name, arguments, place).value;
     case VALUE_LAYER: return configure(e, f.as.layer, arguments, place, NULL);
     case VALUE_TEMPLATE: return apply(e, inline_module(e, f.as.template, scope), arguments, place, scope);
-    case VALUE_REPETITION: return call_repetition(e, f.as.repetition, arguments, place, scope);
+    case VALUE_LIST: return call_list(e, f.as.list, arguments, place, scope);
     case VALUE_MODULE: {
       Module *m = f.as.module;
       if (m->is_refused || (!m->forward && m->is_faulty)) return POISON;
@@ -382,7 +386,7 @@ bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **blo
 }
 
 /* After an error in a condition: what either branch would define is poison, and so is the result if one of them
- * returns. */
+ * returns. Of a loop likewise. */
 static void poison_branches(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
   VEC(const Ast *) waiting = {0};
   vec_push(e->arena, &waiting, node);
@@ -393,8 +397,9 @@ static void poison_branches(Elaborator *e, const Ast *node, Scope *scope, Result
       const Ast *names = node->children[0];
       for (uint32_t i = 0; i < names->n_children; i++) scope_put(e->arena, scope, names->children[i]->name, POISON);
     }
-    if (node->kind != AST_IF && node->kind != AST_BLOCK) continue;
-    for (uint32_t i = node->kind == AST_IF; i < node->n_children; i++) {
+    if (node->kind == AST_FOR) scope_put(e->arena, scope, node->name, POISON);
+    if (node->kind != AST_IF && node->kind != AST_BLOCK && node->kind != AST_FOR) continue;
+    for (uint32_t i = node->kind != AST_BLOCK; i < node->n_children; i++) {
       if (node->children[i]) vec_push(e->arena, &waiting, node->children[i]);
     }
   }
@@ -426,9 +431,16 @@ static void run_return(Elaborator *e, const Ast *node, Scope *scope, Result *res
   result->value = (Value){VALUE_TUPLE, {.tuple = tuple}};
 }
 
+/* Unrolled: the block runs once for each value, in the scope around it, and the name keeps its last value. */
 static void run_for(Elaborator *e, const Ast *node, Scope *scope, Result *result) {
-  (void)scope;
-  result->value = fail_at(e, node->span, DIAG_KIND, "'for' is not supported yet");
+  const List *rounds = rounds_of(e, node->children[0], scope);
+  if (!rounds) poison_branches(e, node, scope, result);
+  e->n_loops++;
+  for (uint32_t i = 0; rounds && i < rounds->n && result->value.kind == VALUE_MISSING && count_step(e); i++) {
+    scope_put(e->arena, scope, node->name, rounds->items[i]);
+    run_block(e, node->children[1], scope, result);
+  }
+  e->n_loops--;
 }
 
 static const Statement statements[N_AST_KINDS] = {[AST_ASSIGN] = run_assign,
@@ -447,108 +459,4 @@ void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result) {
     statements[node->kind](e, node, scope, result);
     e->here = saved;
   }
-}
-
-// ---- repetitions ----
-
-/* 3 * (2 * (...)): applying a repetition recurses once per level. */
-enum { MAX_REPETITION_DEPTH = 256 };
-
-static Value repeat_template(Elaborator *e, int64_t n, const Template *inner, const Ast *place) {
-  Template *t = ARENA_NEW(e->arena, Template);
-  *t = (Template){.place = place, .count = n, .inner = inner, .depth = inner->depth + 1};
-  if (t->depth > MAX_REPETITION_DEPTH)
-    return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
-  return (Value){VALUE_TEMPLATE, {.template = t}};
-}
-
-/* n * Layer(...) makes n modules with weights of their own once it is named; n * module applies the one module n
- * times. */
-Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place) {
-  int64_t count;
-  if (!integer_of(e, n, "the number of repetitions", &count)) return POISON;
-  if (count < 0) return fail(e, DIAG_RANGE, "a module cannot be repeated %D times", count);
-  if (module.kind == VALUE_TEMPLATE) return repeat_template(e, count, module.as.template, place);
-  Repetition *r = ARENA_NEW(e->arena, Repetition);
-  *r = (Repetition){.count = count, .is_shared = true, .modules = arena_copy(e->arena, &module, sizeof module)};
-  r->depth = 1 + (module.kind == VALUE_REPETITION ? module.as.repetition->depth : 0);
-  if (r->depth > MAX_REPETITION_DEPTH)
-    return fail(e, DIAG_LIMIT, "repetitions are nested deeper than %d", (int)MAX_REPETITION_DEPTH);
-  return (Value){VALUE_REPETITION, {.repetition = r}};
-}
-
-/* The name of the first parameter of what is repeated, NULL if it has none. Nested repetitions take the same first
- * argument as their modules. */
-static const char *first_parameter(const Repetition *r) {
-  while (r->count || r->is_shared) {
-    Value v = r->modules[0];
-    if (v.kind == VALUE_MODULE) {
-      const Function *forward = v.as.module->forward;
-      bool has_one = forward && forward->ast->children[0]->n_children;
-      return has_one ? forward->ast->children[0]->children[0]->name : NULL;
-    }
-    r = v.as.repetition;
-  }
-  return NULL;
-}
-
-/* Puts the argument that travels from module to module first, by position, also where it was given by name: layers(x
- * = ids). False after an error. */
-static bool with_first(Elaborator *e, const Repetition *r, const Arguments *given, Arguments *arguments) {
-  *arguments = *given;
-  arguments->items = ARENA_ARRAY(e->arena, Argument, given->n);
-  uint32_t first = 0;
-  const char *name = given->n_by_position ? NULL : first_parameter(r);
-  if (!given->n_by_position) {
-    while (first < given->n && given->items[first].name != name) first++;
-    arguments->n_by_position = 1;
-  }
-  if (first >= given->n) {
-    fail(e, DIAG_ARGUMENT, "a repetition needs a first argument");
-    return false;
-  }
-  uint32_t n = 0;
-  arguments->items[n++] = given->items[first];
-  arguments->items[0].name = NULL;
-  for (uint32_t i = 0; i < given->n; i++) {
-    if (i != first) arguments->items[n++] = given->items[i];
-  }
-  return true;
-}
-
-typedef VEC(const Tuple *) Tuples;
-
-/* The first result of all, then each further one stacked along a new axis, one entry a module. Modules may give
- * different numbers of results (a branch on a config value); only what all of them give can be stacked. */
-static Value stacked(Elaborator *e, Node *first, const Tuples *tuples) {
-  uint32_t n = tuples->items[0]->n;
-  for (size_t i = 1; i < tuples->n; i++) n = tuples->items[i]->n < n ? tuples->items[i]->n : n;
-  Tuple *result = ARENA_NEW(e->arena, Tuple);
-  *result = (Tuple){n, ARENA_ARRAY(e->arena, Node *, n)};
-  result->items[0] = first;
-  Value *column = ARENA_ARRAY(e->arena, Value, tuples->n);
-  for (uint32_t k = 1; k < n; k++) {
-    for (size_t i = 0; i < tuples->n; i++) column[i] = value_tensor(tuples->items[i]->items[k]);
-    result->items[k] =
-        stack_tensors(e, "stacking the results of a repetition", (uint32_t)tuples->n, column, value_integer(0));
-  }
-  return (Value){VALUE_TUPLE, {.tuple = result}};
-}
-
-/* The first result of one module is the first argument of the next; the other arguments go to each. No modules: the
- * argument comes back. */
-Value call_repetition(Elaborator *e, const Repetition *r, const Arguments *given, const Ast *place, Scope *scope) {
-  Arguments arguments;
-  Tuples tuples = {0};
-  if (!with_first(e, r, given, &arguments)) return POISON;
-  Value x = arguments.items[0].value;
-  for (int64_t i = 0; i < r->count && !is_poison(x); i++) {
-    if (!count_step(e)) return POISON;
-    arguments.items[0].value = x;
-    x = apply(e, r->modules[r->is_shared ? 0 : i], &arguments, place, scope);
-    if (x.kind != VALUE_TUPLE) continue;
-    vec_push(e->arena, &tuples, x.as.tuple);
-    x = value_tensor(x.as.tuple->items[0]);
-  }
-  return tuples.n && x.kind == VALUE_TENSOR ? stacked(e, x.as.tensor, &tuples) : x;
 }

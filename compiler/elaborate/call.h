@@ -1,4 +1,4 @@
-/* Call: applying functions, layers, modules and repetitions to arguments; the statements of functions.
+/* Call: applying functions, layers, modules and lists to arguments; the statements of functions.
  *
  * In: values and nodes of the tree. Out: values; POISON or false after an error, which is reported. */
 #ifndef TFM_ELABORATE_CALL_H
@@ -54,12 +54,5 @@ void run_block(Elaborator *e, const Ast *block, Scope *scope, Result *result);
 bool run_require(Elaborator *e, const Ast *node, Scope *scope);
 /* The branch of an AST_IF that is taken: a block, or NULL. False after an error. */
 bool chosen_branch(Elaborator *e, const Ast *node, Scope *scope, const Ast **block);
-
-// ---- repetitions ----
-
-/* n times a template (each with its own weights) or a module (shared weights). */
-Value repeat_module(Elaborator *e, Value n, Value module, const Ast *place);
-/* The first result goes on as the next first argument; the other results are stacked along a new first axis. */
-Value call_repetition(Elaborator *e, const Repetition *r, const Arguments *arguments, const Ast *place, Scope *scope);
 
 #endif

@@ -18,15 +18,19 @@ typedef VEC(Layer *) Layers;
 
 // ---- what is in scope ----
 
-/* Layers of all included files share one scope; std.tfm lies in an outer one, so a user's layer may hide a standard
- * one. */
-static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_main, Layers *models) {
+/* False (after reporting) if a layer or function of the files has the name. */
+static bool is_new_name(Elaborator *e, const char *what, const Ast *node, const Scope *scope) {
   const Binding *other = scope_find(scope, node->name);
-  if (other) {
-    fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the first one is here", "layer %s is defined twice",
-                   node->name);
-    return;
-  }
+  if (!other) return true;
+  fail_with_note(e, node->span, DIAG_REDEFINED, other->span, "the first one is here", "%s %s is defined twice", what,
+                 node->name);
+  return false;
+}
+
+/* Layers and functions of all included files share one scope; std.tfm lies in an outer one, so a user's may hide a
+ * standard one. */
+static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_main, Layers *models) {
+  if (!is_new_name(e, "layer", node, scope)) return;
   parameters_differ(e, "config value", node->children[0]);
   Layer *layer = ARENA_NEW(e->arena, Layer);
   *layer = (Layer){.name = node->name, .ast = node, .scope = scope, .is_model = node->flag, .is_main = is_main};
@@ -34,28 +38,44 @@ static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_
   if (layer->is_model) vec_push(e->arena, models, layer);
 }
 
+/* A function of a file sees no members of layers. After an error in its parameters the name is poison. */
+static void declare_function(Elaborator *e, const Ast *node, Scope *scope) {
+  if (!is_new_name(e, "function", node, scope)) return;
+  Function *f = ARENA_NEW(e->arena, Function);
+  *f = (Function){.name = node->name, .ast = node, .scope = scope};
+  bool good = parameters_differ(e, "parameter", node->children[0]);
+  Value v = good ? (Value){VALUE_FUNCTION, {.function = f}} : POISON;
+  scope_put(e->arena, scope, node->name, v)->span = node->span;
+}
+
 static void declare_file(Elaborator *e, const Ast *file, Scope *scope, bool is_main, Layers *models) {
   for (uint32_t i = 0; i < file->n_children; i++) {
     const Ast *node = file->children[i];
     if (node->kind == AST_LAYER) declare_layer(e, node, scope, is_main, models);
-    if (node->kind == AST_FN) fail_at(e, node->span, DIAG_KIND, "functions outside layers are not supported yet");
+    if (node->kind == AST_FN) declare_function(e, node, scope);
   }
 }
 
-/* Scopes from the outermost inwards: primitives, standard layers, the layers of the files. False after an error. */
+static Scope *file_scope(Elaborator *e, Scope *parent) {
+  Scope *scope = scope_new(e->arena, parent, NULL);
+  scope->is_file = true;
+  return scope;
+}
+
+/* Scopes from the outermost inwards: primitives, what is standard, what the files define. False after an error. */
 static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *models) {
-  Scope *primitives = scope_new(e->arena, NULL, NULL);
+  Scope *primitives = file_scope(e, NULL);
   primitives_define(e, primitives);
   for (int i = 0; i < N_DTYPES; i++) {
     e->dtypes[i] = scope_find(primitives, map_intern(e->names, dtype_names[i], strlen(dtype_names[i])))->value;
   }
-  Scope *standard = scope_new(e->arena, primitives, NULL);
+  Scope *standard = file_scope(e, primitives);
   e->std_source = source_new(e->arena, "<std>", std_tfm, std_tfm_size);
   const Ast *std = parse_file(e->arena, e->names, e->diag, e->std_source);
   if (!std) return false;
   Layers none = {0};
   declare_file(e, std, standard, false, &none);
-  e->files = scope_new(e->arena, standard, NULL);
+  e->files = file_scope(e, standard);
   for (size_t i = 0; i < program->files.n; i++) {
     declare_file(e, program->files.items[i].ast, e->files, program->files.items[i].is_main, models);
   }
@@ -175,7 +195,7 @@ typedef struct Mentions {
 
 static bool is_member(const Ast *node) { return node->kind == AST_MEMBER || node->kind == AST_WEIGHT; }
 
-/* Names in the text of `require` count as mentions. */
+/* Names in the texts of `require` and `as` count as mentions. */
 static void read_placeholders(Map *names, const char *text) {
   for (const char *open = strchr(text, '{'); open; open = strchr(open + 1, '{')) {
     size_t n = strcspn(open + 1, "}");
@@ -191,7 +211,8 @@ static void read_mentions(Elaborator *e, const Ast *root, Map *names, Map *dots)
     const Ast *node = waiting.items[--waiting.n];
     if (node->kind == AST_NAME && names) map_put(names, node->name, NULL);
     if (node->kind == AST_DOT && dots) map_put(dots, node->name, NULL);
-    if (node->kind == AST_REQUIRE && names) read_placeholders(names, node->text);
+    bool has_names = node->kind == AST_REQUIRE || node->kind == AST_PLACED || is_member(node);
+    if (has_names && node->text && names) read_placeholders(names, node->text);
     for (uint32_t i = 0; i < node->n_children; i++) {
       if (node->children[i]) vec_push(e->arena, &waiting, node->children[i]);
     }

@@ -37,6 +37,7 @@ typedef struct Elaborator {
   Module *module;     /* whose function is running or whose members are evaluated; NULL: none */
   VEC(const Ast *) spine; /* eval: what still waits for its left operand */
   uint32_t depth, call_depth;
+  uint32_t n_loops; /* `for`s around the text that is evaluated, in its function or member */
   uint32_t n_operations, n_modules, n_steps;
   Value dtypes[N_DTYPES]; /* the primitives f32, i32, bool */
   bool stopped;       /* after too many errors or a limit: nothing is evaluated any more */
@@ -59,6 +60,8 @@ bool need(Elaborator *e, Value condition, DiagCode code, const char *format, ...
 bool need_same(Elaborator *e, const Size *a, const Size *b, const char *format, ...);
 /* The text of `require`, with {name} filled in. */
 bool need_required(Elaborator *e, Value condition, const char *text, const Scope *scope);
+/* The text of `as`, with {name} filled in; NULL after an error. */
+const char *filled_path(Elaborator *e, const char *text, const Scope *scope);
 /* ", did you mean 'x'?" or "". */
 const char *did_you_mean(Elaborator *e, const char *nearest);
 /* What to write instead of a name, or of an argument, that PyTorch has and the language has not: "it is called

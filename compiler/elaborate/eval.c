@@ -8,8 +8,11 @@
  * that turns the value of what stands to its left into its own. Only brackets and calls recurse, to a bounded depth. */
 #include "elaborate/eval.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "elaborate/call.h"
+#include "elaborate/lists.h"
 #include "elaborate/operators.h"
 #include "elaborate/primitives.h"
 #include "elaborate/tensors.h"
@@ -30,6 +33,15 @@ static const Ast *later_member(const Scope *scope, const char *name) {
   return NULL;
 }
 
+/* Whether `//` stands before the place on its line: a comment as in C. */
+static bool is_after_slashes(SrcSpan span) {
+  const char *text = span.source ? span.source->text : NULL;
+  for (uint32_t i = span.begin; text && i >= 2 && text[i - 1] != '\n' && text[i - 1] != '\r'; i--) {
+    if (text[i - 1] == '/' && text[i - 2] == '/') return true;
+  }
+  return false;
+}
+
 /* In the order in which a user errs: used before its definition, known from PyTorch, misspelled. The search for the
  * nearest name compares with every name in scope, so it stops once no more errors are shown. */
 Value name_value(Elaborator *e, const char *name, const Scope *scope) {
@@ -39,6 +51,9 @@ Value name_value(Elaborator *e, const char *name, const Scope *scope) {
   if (later) {
     return fail_with_note(e, e->here, DIAG_UNKNOWN_NAME, later->span, "it is defined here, after its use",
                           "unknown name '%s'", name);
+  }
+  if (is_after_slashes(e->here)) {
+    return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s'; a comment begins with '#'", name);
   }
   const char *hint = torch_name_hint(name);
   if (hint) return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s': %s", name, hint);
@@ -72,16 +87,6 @@ static Value leaf_true(Elaborator *e, const Ast *node, Scope *scope) {
 static Value leaf_false(Elaborator *e, const Ast *node, Scope *scope) {
   (void)e, (void)node, (void)scope;
   return value_bool(false);
-}
-
-static Value leaf_list(Elaborator *e, const Ast *node, Scope *scope) {
-  const SizeList *list = eval_sizes(e, node, scope);
-  return list ? (Value){VALUE_LIST, {.list = list}} : POISON;
-}
-
-static Value leaf_not_yet(Elaborator *e, const Ast *node, Scope *scope) {
-  (void)scope;
-  return fail_at(e, node->span, DIAG_KIND, "a list like this is not supported yet");
 }
 
 /* Prefix operators are leaves: they stand at the left end, and their operand cannot begin with another one, so
@@ -129,10 +134,13 @@ bool eval_decision(Elaborator *e, const Ast *condition, Scope *scope, bool *deci
 
 // ---- steps ----
 
-/* number * module is repetition, the one operator that takes modules. */
+/* number * module is repetition, and + joins lists: the operators that take what is no number and no tensor. */
 static Value step_binary(Elaborator *e, const Ast *node, Value left, Scope *scope) {
   Value right = eval(e, node->children[1], scope);
-  if (node->name[0] == '*' && is_module(right) && !is_poison(left)) return repeat_module(e, left, right, node);
+  bool is_star = strcmp(node->name, "*") == 0, is_plus = node->name[0] == '+';
+  if (is_star && is_repeatable(right) && !is_poison(left)) return repeat(e, left, right, node);
+  const List *a = is_plus ? list_of(e, left) : NULL, *b = a ? list_of(e, right) : NULL;
+  if (b) return list_join(e, a, b);
   return operator_binary(e, node->name, left, right);
 }
 
@@ -205,8 +213,8 @@ static Value no_member(Elaborator *e, const char *name, Value left, const Scope 
  * because `bias` is a config value, and m.bias must still be the weight. */
 static Value step_dot(Elaborator *e, const Ast *node, Value left, Scope *scope) {
   if (is_poison(left)) return POISON;
-  if (left.kind == VALUE_REPETITION) {
-    return fail(e, DIAG_KIND, "a repetition has no members: take one of its modules with [i]");
+  if (left.kind == VALUE_LIST) {
+    return fail(e, DIAG_KIND, "%K has no members: take one of its elements with [i]", left);
   }
   if (left.kind == VALUE_TEMPLATE) {
     return fail(e, DIAG_KIND, "a module needs a name before its members can be read: m = ...");
@@ -414,17 +422,34 @@ static bool eval_item(Elaborator *e, const Ast *node, Scope *scope, Item *item) 
   return !is_poison(item->first) && !is_poison(item->last) && !is_poison(item->step);
 }
 
-/* layers[2], layers[-1]. Anything but one integer takes the way of an index out of range, which names the legal one.
- */
-static Value one_of(Elaborator *e, const Repetition *r, uint32_t n, const Item *items) {
-  int64_t i =
-      items[0].kind == ITEM_INDEX && items[0].first.kind == VALUE_INTEGER ? items[0].first.as.integer : r->count;
-  if (n != 1 || i < -r->count || i >= r->count) {
-    return fail(e, DIAG_RANGE,
-                "a repetition of %D modules is indexed by one number below %D, or from -%D on to count from the end",
-                r->count, r->count, r->count);
+/* A bound of a slice of a list; `otherwise` where it is left out. False if it is no integer. */
+static bool list_bound(Value v, int64_t n, int64_t otherwise, int64_t *bound) {
+  *bound = v.kind == VALUE_MISSING ? otherwise : v.kind == VALUE_INTEGER ? v.as.integer : 0;
+  if (*bound < 0 && *bound >= -n) *bound += n;
+  return v.kind == VALUE_MISSING || v.kind == VALUE_INTEGER;
+}
+
+/* layers[2], layers[-1], layers[:6], layers[::2]. */
+static Value element_of(Elaborator *e, const List *list, uint32_t n_items, const Item *items) {
+  int64_t n = list->n, first, last;
+  bool is_one = n_items == 1;
+  if (is_one && items[0].kind == ITEM_RANGE && list_bound(items[0].first, n, 0, &first) &&
+      list_bound(items[0].last, n, n, &last)) {
+    if (first < 0 || first > last || last > n)
+      return fail(e, DIAG_RANGE, "the slice %D : %D is not within a list of %D", first, last, n);
+    int64_t step = items[0].step.kind == VALUE_MISSING ? 1 : items[0].step.as.integer;
+    return list_part(e, list, (uint32_t)first, (uint32_t)last, (uint32_t)(step < n ? step : n ? n : 1));
   }
-  return r->modules[r->is_shared ? 0 : i < 0 ? i + r->count : i];
+  Value index = is_one && items[0].kind == ITEM_INDEX ? items[0].first : MISSING;
+  if (index.kind == VALUE_INTEGER && index.as.integer >= -n && index.as.integer < n)
+    return list->items[index.as.integer < 0 ? index.as.integer + n : index.as.integer];
+  const char *needed = arena_printf(e->arena,
+                                    "a list of %u is indexed by one integer below %u known when compiling, or by a "
+                                    "slice of such",
+                                    list->n, list->n);
+  if (index.kind == VALUE_INTEGER) return fail(e, DIAG_RANGE, "%s, not %V", needed, index);
+  return index.kind == VALUE_MISSING ? fail(e, DIAG_KIND, "%s", needed)
+                                     : fail(e, DIAG_KIND, "%s, not %K", needed, index);
 }
 
 /* One i32 tensor selects rows of a table; everything else slices. */
@@ -434,7 +459,8 @@ static Value eval_index(Elaborator *e, const Ast *node, Value value, Scope *scop
   bool good = !is_poison(value);
   for (uint32_t i = 0; i < n; i++) good &= eval_item(e, node->children[i + 1], scope, &items[i]);
   if (!good) return POISON;
-  if (value.kind == VALUE_REPETITION) return one_of(e, value.as.repetition, n, items);
+  const List *list = list_of(e, value);
+  if (list) return element_of(e, list, n, items);
   Node *x = tensor_of(e, value, ANY_DTYPE, "what is indexed", "");
   if (!x) return POISON;
   if (n == 1 && is_tensor(items[0].first)) return primitive_gather(e, x, items[0].first);
@@ -456,8 +482,8 @@ typedef Value (*Step)(Elaborator *e, const Ast *node, Value left, Scope *scope);
 /* Expressions without a left operand. */
 static const Leaf leaves[N_AST_KINDS] = {
     [AST_NAME] = leaf_name,     [AST_NUMBER] = leaf_number,         [AST_STRING] = leaf_string,  [AST_NONE] = leaf_none,
-    [AST_TRUE] = leaf_true,     [AST_FALSE] = leaf_false,           [AST_LIST] = leaf_list,      [AST_NOT] = leaf_not,
-    [AST_NEGATE] = leaf_negate, [AST_COMPREHENSION] = leaf_not_yet, [AST_PLACED] = leaf_not_yet,
+    [AST_TRUE] = leaf_true,     [AST_FALSE] = leaf_false,           [AST_LIST] = eval_list,      [AST_NOT] = leaf_not,
+    [AST_NEGATE] = leaf_negate, [AST_COMPREHENSION] = eval_comprehension,
 };
 
 /* Expressions with a left operand, children[0], which eval computes before it calls the step. */

@@ -276,7 +276,6 @@ static bool is_setting(Elaborator *e, const Ast *node) {
  * sources of settings meet, in runtime/generate. */
 static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   GenerateSetting setting = {.name = node->name};
-  int64_t value = 0;
   e->here = node->span;
   if (!is_setting(e, node)) return;
   for (size_t i = 0; i < e->graph->generate_settings.n; i++) {
@@ -292,7 +291,8 @@ static void declare_setting(Elaborator *e, const Ast *node, Scope *scope) {
   else if (!is_list)
     fail(e, DIAG_KIND, "the setting '%s' must be a number or a list of integers, not %K", node->name, v);
   for (uint32_t i = 0; is_list && i < v.as.list->n; i++) {
-    if (size_is_const(v.as.list->items[i], &value)) vec_push(e->arena, &setting.values, (double)value);
+    Value item = v.as.list->items[i];
+    if (item.kind == VALUE_INTEGER) vec_push(e->arena, &setting.values, (double)item.as.integer);
     else fail(e, DIAG_KIND, "the setting '%s' must be a list of integers, not %V", node->name, v);
   }
   vec_push(e->graph->arena, &e->graph->generate_settings, setting);

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "elaborate/call.h"
 #include "elaborate/eval.h"
+#include "elaborate/lists.h"
 #include "elaborate/tensors.h"
 
 /* Templates given to templates as config values; making them recurses once per level. */
@@ -67,7 +68,7 @@ static Value config_value(Elaborator *e, const Layer *layer, const Ast *param, V
 
 /* How deep templates are nested in a value. */
 static uint32_t depth_of(Value v) {
-  return v.kind == VALUE_TEMPLATE ? v.as.template->depth : 0;
+  return v.kind == VALUE_TEMPLATE ? v.as.template->depth : v.kind == VALUE_LIST ? v.as.list->depth : 0;
 }
 
 /* All config values are evaluated even after an error in one. The depth is kept with the template, so the limit needs
@@ -79,6 +80,7 @@ Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const A
   Template *t = ARENA_NEW(e->arena, Template);
   bool good = true;
   *t = (Template){.place = place, .layer = layer, .config = scope_new(e->arena, layer->scope, NULL)};
+  t->is_in_loop = e->n_loops > 0;
   for (uint32_t i = 0; i < params->n_children; i++) {
     const Ast *param = params->children[i];
     Value v = config_value(e, layer, param, values[i], place, overrides, t->config);
@@ -93,17 +95,39 @@ Value configure(Elaborator *e, Layer *layer, const Arguments *arguments, const A
 
 // ---- making ----
 
-/* Modules path.0, path.1, ...: the naming of torch.nn.ModuleList. The count is checked before memory is asked for. */
-static Value make_repetition(Elaborator *e, const Template *t, const char *path) {
-  if (t->count > MAX_MODULES) return fail(e, DIAG_LIMIT, "the model has more than %d modules", (int)MAX_MODULES);
-  Value *modules = ARENA_ARRAY(e->arena, Value, t->count);
-  Repetition *r = ARENA_NEW(e->arena, Repetition);
-  *r = (Repetition){.count = t->count, .modules = modules, .depth = t->depth};
-  for (int64_t i = 0; i < t->count; i++) {
-    modules[i] = make_module(e, t->inner, join_path(e, path, arena_printf(e->arena, "%lld", (long long)i)));
-    if (is_poison(modules[i])) return POISON;
+static Value make_new(Elaborator *e, Value v, const char *path);
+
+/* What stands below a list's path: the number of an element, or what `as` puts in its place. */
+static const char *part_of(Elaborator *e, const List *list, uint32_t i) {
+  return list->paths && list->paths[i] ? list->paths[i] : arena_printf(e->arena, "%u", i);
+}
+
+/* Modules path.0, path.1, ...: the naming of torch.nn.ModuleList. What is no new module stays as it is. */
+static Value make_list(Elaborator *e, const List *list, const char *path) {
+  Value *items = arena_copy(e->arena, list->items, list->n * sizeof *list->items);
+  for (uint32_t i = 0; i < list->n; i++) {
+    if (!is_new_module(items[i])) continue;
+    items[i] = make_new(e, items[i], join_path(e, path, part_of(e, list, i)));
+    if (is_poison(items[i])) return POISON;
   }
-  return (Value){VALUE_REPETITION, {.repetition = r}};
+  return list_value(e, list->n, items, NULL);
+}
+
+/* n * Layer(...): the same as a list of n such. */
+static Value make_repetition(Elaborator *e, const Template *t, const char *path) {
+  const List *list = list_of(e, (Value){VALUE_TEMPLATE, {.template = t}});
+  return list ? make_list(e, list, path) : POISON;
+}
+
+/* The modules of a value that has some without a name, under the path. */
+static Value make_new(Elaborator *e, Value v, const char *path) {
+  return v.kind == VALUE_LIST ? make_list(e, v.as.list, path) : make_module(e, v.as.template, path);
+}
+
+/* Whether two values are the very same new module or list. */
+static bool is_same_new(Value a, Value b) {
+  if (a.kind != b.kind) return false;
+  return a.kind == VALUE_LIST ? a.as.list == b.as.list : a.kind == VALUE_TEMPLATE && a.as.template == b.as.template;
 }
 
 /* Copies the config values into the scope of the module and makes the modules among them. Each gets the name of its
@@ -112,15 +136,12 @@ static bool make_config(Elaborator *e, Module *m, const Scope *config) {
   for (size_t i = 0; i < config->bindings.n; i++) {
     const Binding *b = &config->bindings.items[i];
     Value v = b->value;
-    if (v.kind == VALUE_TEMPLATE) {
+    if (is_new_module(v)) {
       size_t first = 0;
-      while (config->bindings.items[first].value.kind != VALUE_TEMPLATE ||
-             config->bindings.items[first].value.as.template != v.as.template) {
-        first++;
-      }
+      while (!is_same_new(config->bindings.items[first].value, v)) first++;
       if (first < i) v = m->scope->bindings.items[first].value;
       else {
-        v = make_module(e, v.as.template, join_path(e, m->path, b->name));
+        v = make_new(e, v, join_path(e, m->path, b->name));
         map_put(&m->parts, b->name, ARENA_NEW(e->arena, PathPart));
       }
       if (is_poison(v)) return false;
@@ -158,9 +179,12 @@ static bool fill_module(Elaborator *e, Module *m, const Template *t) {
   Layer *layer = t->layer;
   int errors = e->diag->n_errors;
   bool good = make_config(e, m, t->config);
+  uint32_t n_loops = e->n_loops;
   if (!good || !enter_call(e, t->place->span, arena_printf(e->arena, "layer %s", layer->name))) return false;
   e->module = m;
+  e->n_loops = 0;
   run_members(e, layer->ast->children[1], m);
+  e->n_loops = n_loops;
   e->module = saved;
   leave_call(e);
   m->is_faulty = errors != e->diag->n_errors;
@@ -234,6 +258,10 @@ Value inline_module(Elaborator *e, const Template *t, Scope *scope) {
     return fail(e, DIAG_KIND,
                 "a module is applied here, but no layer holds it: apply it in a function or forward of a layer");
   }
+  if (t->is_in_loop) {
+    return fail(e, DIAG_KIND,
+                "a module made here would be one for all rounds of 'for': make a list of modules a member");
+  }
   MapEntry *entry = map_find(&owner->inline_modules, &t->place, sizeof t->place);
   if (!entry) {
     InlineModule *made = ARENA_NEW(e->arena, InlineModule);
@@ -273,22 +301,35 @@ static void define(Elaborator *e, Module *m, const Ast *node, Value v) {
 
 // ---- submodules and values ----
 
-/* A member that is a module. `as ""` gives it the path of its owner, so its weights join the owner's. */
-static Value named_module(Elaborator *e, const Ast *node, Module *m, const Template *t) {
-  const char *part = node->text ? node->text : node->name;
+/* Takes a path below the module for a member; false if a module without a name has it. */
+static bool take_part(Elaborator *e, Module *m, const char *part) {
   const PathPart *taken = map_get(&m->parts, part);
   if (taken && taken->is_inline) {
-    return fail(e, DIAG_REDEFINED, "the path '%s' is taken by a module without a name", part);
+    fail(e, DIAG_REDEFINED, "the path '%s' is taken by a module without a name", part);
+    return false;
   }
-  if (*part) map_put(&m->parts, part, ARENA_NEW(e->arena, PathPart));
-  return make_module(e, t, join_path(e, m->path, part));
+  map_put(&m->parts, part, ARENA_NEW(e->arena, PathPart));
+  return true;
 }
 
-/* A value of any kind; only a template becomes a module here. */
+/* A member that is a module, or a list with some. `as ""` gives it the path of its owner, so its weights, or the
+ * elements of the list, join the owner's. */
+static Value named_module(Elaborator *e, const Ast *node, Module *m, Value v) {
+  const char *part = node->text ? filled_path(e, node->text, m->scope) : node->name;
+  if (!part) return POISON;
+  const List *list = *part ? NULL : list_of(e, v);
+  bool good = !*part || take_part(e, m, part);
+  for (uint32_t i = 0; good && list && i < list->n; i++) {
+    if (is_new_module(list->items[i])) good = take_part(e, m, part_of(e, list, i));
+  }
+  return good ? make_new(e, v, join_path(e, m->path, part)) : POISON;
+}
+
+/* A value of any kind; only what has no name yet becomes a module here. */
 static void member_value(Elaborator *e, const Ast *node, Module *m) {
   if (!is_new_name(e, m, node)) return;
   Value v = eval(e, node->children[0], m->scope);
-  if (v.kind == VALUE_TEMPLATE) v = named_module(e, node, m, v.as.template);
+  if (is_new_module(v)) v = named_module(e, node, m, v);
   else if (node->text && !is_poison(v)) {
     v = fail(e, DIAG_KIND, "'as' names the weights of a module made here, not %K", v);
   }
@@ -339,16 +380,15 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
   Node *weight = map_get(&e->weights, path);
   if (!weight || same_dims(weight, sizes)) return weight;
   fail_with_note(e, node->span, DIAG_SHAPE, weight->origin.span, "the first one is here",
-                 "weight '%s' is %L here and %V elsewhere", path, sizes,
-                 (Value){VALUE_LIST, {.list = &(SizeList){weight->rank, weight->dims}}});
+                 "weight '%s' is %L here and %L elsewhere", path, sizes, &(SizeList){weight->rank, weight->dims});
   return NULL;
 }
 
 static void member_weight(Elaborator *e, const Ast *node, Module *m) {
   if (!is_new_name(e, m, node)) return;
-  const char *part = node->text ? node->text : node->name;
-  Node *weight = weight_of(e, node, m, part);
-  map_put(&m->weights, part, weight);
+  const char *part = node->text ? filled_path(e, node->text, m->scope) : node->name;
+  Node *weight = part ? weight_of(e, node, m, part) : NULL;
+  if (part) map_put(&m->weights, part, weight);
   define(e, m, node, value_tensor(weight));
 }
 

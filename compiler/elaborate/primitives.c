@@ -115,17 +115,18 @@ Value primitive_rounding(Elaborator *e, const PrimitiveCall *call) {
 }
 
 /* On two numbers the result keeps the kind of the operand that it is; for equal ones that is the first. */
-Value primitive_extreme(Elaborator *e, const PrimitiveCall *call) {
-  const char *name = call->primitive->name;
-  Value x = call->arguments[0], y = call->arguments[1];
+static Value extreme(Elaborator *e, const char *name, OpKind op, Value x, Value y) {
   if (is_tensor(x) || is_tensor(y)) {
     Node *xs[2];
-    return operands_of(e, name, 2, (Value[]){x, y}, F32 | I32, xs) ? elementwise(e, name, call->primitive->op, 2, xs)
-                                                                   : POISON;
+    return operands_of(e, name, 2, (Value[]){x, y}, F32 | I32, xs) ? elementwise(e, name, op, 2, xs) : POISON;
   }
   if (!is_number(x) || !is_number(y)) return fail(e, DIAG_KIND, "%s of %K and %K is not defined", name, x, y);
-  bool takes_y = call->primitive->op == OP_MAXIMUM ? number_of(y) > number_of(x) : number_of(y) < number_of(x);
+  bool takes_y = op == OP_MAXIMUM ? number_of(y) > number_of(x) : number_of(y) < number_of(x);
   return takes_y ? y : x;
+}
+
+Value primitive_extreme(Elaborator *e, const PrimitiveCall *call) {
+  return extreme(e, call->primitive->name, call->primitive->op, call->arguments[0], call->arguments[1]);
 }
 
 /* The condition is checked before the others, but their faults are reported as well. */
@@ -198,10 +199,31 @@ Value primitive_softmax(Elaborator *e, const PrimitiveCall *call) {
   return axis < 0 ? POISON : made_value(e, build_softmax(build_here(e), call->primitive->op, x, axis));
 }
 
+/* sum, max and min of a list: its elements together, from left to right. */
+static Value reduce_list(Elaborator *e, const PrimitiveCall *call, const List *list) {
+  const char *name = call->primitive->name;
+  OpKind op = call->primitive->op;
+  if (call->is_given[1] || call->is_given[2])
+    return fail(e, DIAG_ARGUMENT, "%s of a list takes no axis: its elements are put together one by one", name);
+  if (!list->n && op != OP_SUM) return fail(e, DIAG_RANGE, "%s of an empty list", name);
+  Value result = list->n ? list->items[0] : value_integer(0);
+  for (uint32_t i = 0; i < list->n && !is_poison(result); i++) {
+    Value v = list->items[i];
+    if (!is_number(v) && !is_tensor(v) && (op != OP_SUM || v.kind != VALUE_SIZE))
+      return fail(e, DIAG_KIND, "%s of a list of tensors or numbers, not of %K", name, v);
+    if (i == 0) continue;
+    result = op == OP_SUM ? operator_binary(e, "+", result, v)
+                          : extreme(e, name, op == OP_MAX ? OP_MAXIMUM : OP_MINIMUM, result, v);
+  }
+  return result;
+}
+
 /* sum, mean, max and min along one axis; all but the mean of i32 too. */
 Value primitive_reduction(Elaborator *e, const PrimitiveCall *call) {
   const char *name = call->primitive->name;
   Value keepdim = call->arguments[2];
+  if (call->arguments[0].kind == VALUE_LIST && call->primitive->op != OP_MEAN)
+    return reduce_list(e, call, call->arguments[0].as.list);
   unsigned dtypes = op_takes(call->primitive->op, DTYPE_I32) ? F32 | I32 : F32;
   Node *x = tensor_of(e, call->arguments[0], dtypes, "x of ", name);
   int32_t axis = x ? own_axis(e, name, x, call->arguments[1]) : -1;
@@ -270,13 +292,19 @@ Value primitive_positions(Elaborator *e, const PrimitiveCall *call) {
   return axis < 0 ? POISON : made_value(e, build_positions(build_here(e), x->dims[axis]));
 }
 
-/* The times are the axes before the last of q and k. True hides, as in torch's boolean masks. */
+/* The times are the axes before the last of q and k, unless an axis is given: ids have none there, and a mask over the
+ * batch would be a silent mistake. True hides, as in torch's boolean masks. */
 Value primitive_causal_mask(Elaborator *e, const PrimitiveCall *call) {
   static const char *const what[] = {"q of causal_mask", "k of causal_mask"};
   const Size *times[2];
+  bool has_axis = call->arguments[2].kind != VALUE_NONE;
   for (int i = 0; i < 2; i++) {
-    Node *x = tensor_of(e, call->arguments[i], ANY_DTYPE, what[i], "");
-    int32_t axis = x ? own_axis(e, "causal_mask", x, value_integer(-2)) : -1;
+    Value v = call->arguments[i].kind == VALUE_NONE ? call->arguments[0] : call->arguments[i];
+    Node *x = tensor_of(e, v, ANY_DTYPE, what[i], "");
+    if (x && !has_axis && x->dtype != DTYPE_F32)
+      return fail(e, DIAG_ARGUMENT, "causal_mask of %K needs the axis of its positions: axis = -1, if that is the last",
+                  value_tensor(x));
+    int32_t axis = x ? own_axis(e, "causal_mask", x, has_axis ? call->arguments[2] : value_integer(-2)) : -1;
     if (axis < 0) return POISON;
     times[i] = x->dims[axis];
   }

@@ -12,6 +12,7 @@ enum { MAX_PARAMETERS = 4 };
 typedef struct PrimitiveCall {
   const Primitive *primitive;
   Value arguments[MAX_PARAMETERS]; /* by parameter, without the variadic one */
+  bool is_given[MAX_PARAMETERS];   /* not the default */
   const Value *rest;               /* the arguments of the variadic one */
   uint32_t n_rest;
 } PrimitiveCall;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "elaborate/eval.h"
 #include "elaborate/primitives.h"
 
 // ---- the text of a message ----
@@ -56,9 +57,25 @@ static void add_shape(Message *m, Node *node) {
 /* What a value is; for a tensor also its type and shape. */
 static void add_kind(Message *m, Value v) {
   strbuf_add(&m->text, value_kind_text(v.kind));
+  if (v.kind == VALUE_LIST) strbuf_printf(&m->text, " of %u", v.as.list->n);
   if (v.kind != VALUE_TENSOR) return;
   strbuf_printf(&m->text, " %s", dtype_names[v.as.tensor->dtype]);
   add_shape(m, v.as.tensor);
+}
+
+/* A longer list shows its beginning. */
+enum { MAX_ELEMENTS_SHOWN = 16 };
+
+static void add_value(Message *m, Value v);
+
+static void add_list(Message *m, const List *list) {
+  strbuf_add_char(&m->text, '[');
+  for (uint32_t i = 0; i < list->n && i <= MAX_ELEMENTS_SHOWN; i++) {
+    if (i) strbuf_add(&m->text, ", ");
+    if (i < MAX_ELEMENTS_SHOWN) add_value(m, list->items[i]);
+    else strbuf_add(&m->text, "...");
+  }
+  strbuf_add_char(&m->text, ']');
 }
 
 /* What a value says. Kinds without a short text, such as modules, are described. */
@@ -69,7 +86,7 @@ static void add_value(Message *m, Value v) {
     case VALUE_NUMBER: strbuf_printf(&m->text, "%g", v.as.number); break;
     case VALUE_SIZE: add_size(m, v.as.size, true); break;
     case VALUE_STRING: strbuf_add(&m->text, v.as.string); break;
-    case VALUE_LIST: add_sizes(m, v.as.list->n, v.as.list->items); break;
+    case VALUE_LIST: add_list(m, v.as.list); break;
     case VALUE_PRIMITIVE: strbuf_add(&m->text, v.as.primitive->name); break;
     case VALUE_FUNCTION: strbuf_add(&m->text, v.as.function->name); break;
     case VALUE_LAYER: strbuf_add(&m->text, v.as.layer->name); break;
@@ -353,6 +370,28 @@ bool need_required(Elaborator *e, Value condition, const char *text, const Scope
   if (!is_settled(e, condition, &result)) return settle(e, condition, DIAG_REQUIRE, &m);
   note_stated(e, condition);
   return result;
+}
+
+/* A path is known when compiling: an integer or a text goes in, nothing else. */
+const char *filled_path(Elaborator *e, const char *text, const Scope *scope) {
+  Message m = message_new(e);
+  for (size_t n; *text; text += n) {
+    n = placeholder(text);
+    if (!n) {
+      strbuf_add_char(&m.text, *text);
+      n = 1;
+      continue;
+    }
+    const char *name = map_intern(e->names, text + 1, n - 2);
+    Value v = name_value(e, name, scope);
+    if (is_poison(v)) return NULL;
+    if (v.kind != VALUE_INTEGER && v.kind != VALUE_STRING) {
+      fail(e, DIAG_KIND, "'%s' in a path must be an integer or a text, not %K", name, v);
+      return NULL;
+    }
+    add_value(&m, v);
+  }
+  return m.text.text;
 }
 
 // ---- calls ----

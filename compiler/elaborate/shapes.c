@@ -2,6 +2,7 @@
  *
  * In: tensors, axes, lists of sizes. Out: nodes; for questions, sizes and numbers. Refuses shapes whose sizes do not
  * agree or cannot be shown to, negative sizes, and anything that would mix the items of a ragged batch. */
+#include "elaborate/lists.h"
 #include "elaborate/primitives.h"
 #include "elaborate/tensors.h"
 
@@ -37,10 +38,18 @@ static bool agree(Elaborator *e, const char *name, uint32_t n, Node *const *xs, 
   return true;
 }
 
+/* The tensors of a call: its arguments by position, or the elements of the one list that it was given. */
+static const Value *tensors_given(const PrimitiveCall *call, uint32_t *n) {
+  bool is_list = call->n_rest == 1 && call->rest[0].kind == VALUE_LIST;
+  *n = is_list ? call->rest[0].as.list->n : call->n_rest;
+  return is_list ? call->rest[0].as.list->items : call->rest;
+}
+
 /* The axis of items of a ragged batch cannot be joined. A single tensor is returned as it is. */
 Value primitive_concat(Elaborator *e, const PrimitiveCall *call) {
-  uint32_t n = call->n_rest;
-  Node **xs = joined(e, "concat", n, call->rest);
+  uint32_t n;
+  const Value *values = tensors_given(call, &n);
+  Node **xs = joined(e, "concat", n, values);
   int32_t axis = xs ? axis_of(e, call->arguments[0], xs[0]->rank) : -1;
   if (axis < 0) return POISON;
   const Size *total = size_const(e->sizes, 0);
@@ -82,14 +91,16 @@ Node *stack_tensors(Elaborator *e, const char *name, uint32_t n, const Value *va
 }
 
 Value primitive_stack(Elaborator *e, const PrimitiveCall *call) {
-  return value_tensor(stack_tensors(e, "stack", call->n_rest, call->rest, call->arguments[0]));
+  uint32_t n;
+  const Value *values = tensors_given(call, &n);
+  return value_tensor(stack_tensors(e, "stack", n, values, call->arguments[0]));
 }
 
 // ---- reshape, transpose, heads ----
 
 /* A list of sizes, -1 perhaps among them. NULL after an error. */
 static const SizeList *listed_sizes(Elaborator *e, Value v) {
-  if (v.kind == VALUE_LIST) return v.as.list;
+  if (v.kind == VALUE_LIST) return sizes_of_list(e, v.as.list);
   if (!is_poison(v)) fail(e, DIAG_KIND, "the shape must be a list of sizes such as [batch, 8], not %K", v);
   return NULL;
 }
@@ -281,6 +292,15 @@ Value primitive_shape(Elaborator *e, const PrimitiveCall *call) {
 Value primitive_rank(Elaborator *e, const PrimitiveCall *call) {
   Node *x = tensor_of(e, call->arguments[0], ANY_DTYPE, "x of rank", "");
   return x ? value_integer(x->rank) : POISON;
+}
+
+Value primitive_len(Elaborator *e, const PrimitiveCall *call) {
+  const List *list = list_of(e, call->arguments[0]);
+  return list ? value_integer(list->n) : fail(e, DIAG_KIND, "len of %K: it takes a list", call->arguments[0]);
+}
+
+Value primitive_is_list(Elaborator *e, const PrimitiveCall *call) {
+  return value_bool(list_of(e, call->arguments[0]) != NULL);
 }
 
 /* The primitive f32, i32 or bool itself, to be compared with its name. */

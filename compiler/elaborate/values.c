@@ -61,15 +61,6 @@ Value value_condition(Arena *arena, CondKind kind, const Cond *a, const Cond *b)
   return (Value){VALUE_CONDITION, {.condition = condition}};
 }
 
-/* Sizes are unique in their table, so pointers are compared. */
-static bool lists_equal(const SizeList *a, const SizeList *b) {
-  if (a->n != b->n) return false;
-  for (uint32_t i = 0; i < a->n; i++) {
-    if (a->items[i] != b->items[i]) return false;
-  }
-  return true;
-}
-
 /* Integers are compared exactly, mixtures as doubles. */
 static bool same_number(Value a, Value b) {
   if (a.kind == VALUE_INTEGER && b.kind == VALUE_INTEGER) return a.as.integer == b.as.integer;
@@ -77,6 +68,7 @@ static bool same_number(Value a, Value b) {
 }
 
 static bool same_templates(const Template *a, const Template *b, uint32_t *budget);
+static bool same_lists(const List *a, const List *b, uint32_t *budget);
 
 /* `*budget` bounds the work: templates can share parts so that a comparison would take exponential time. */
 static bool same_values(Value a, Value b, uint32_t *budget) {
@@ -87,19 +79,30 @@ static bool same_values(Value a, Value b, uint32_t *budget) {
   switch (a.kind) {
     case VALUE_NONE: return true;
     case VALUE_BOOL: return a.as.boolean == b.as.boolean;
-    case VALUE_SIZE: return a.as.size == b.as.size;
+    case VALUE_SIZE: return a.as.size == b.as.size; /* unique in their table */
     case VALUE_STRING: return strcmp(a.as.string, b.as.string) == 0;
-    case VALUE_LIST: return lists_equal(a.as.list, b.as.list);
+    case VALUE_LIST: return same_lists(a.as.list, b.as.list, budget);
     case VALUE_PRIMITIVE: return a.as.primitive == b.as.primitive;
     case VALUE_FUNCTION: return a.as.function == b.as.function;
     case VALUE_LAYER: return a.as.layer == b.as.layer;
     case VALUE_TEMPLATE: return same_templates(a.as.template, b.as.template, budget);
     case VALUE_MODULE: return a.as.module == b.as.module;
-    case VALUE_REPETITION: return a.as.repetition == b.as.repetition;
     case VALUE_TENSOR: return a.as.tensor == b.as.tensor;
     case VALUE_TUPLE: return a.as.tuple == b.as.tuple;
     default: return false;
   }
+}
+
+/* The path after `as` belongs to an element. */
+static bool same_lists(const List *a, const List *b, uint32_t *budget) {
+  if (a == b) return true;
+  if (a->n != b->n) return false;
+  for (uint32_t i = 0; i < a->n; i++) {
+    const char *path = a->paths ? a->paths[i] : NULL, *other = b->paths ? b->paths[i] : NULL;
+    if (path != other && (!path || !other || strcmp(path, other) != 0)) return false;
+    if (!same_values(a->items[i], b->items[i], budget)) return false;
+  }
+  return true;
 }
 
 /* Follows repetitions in a loop; config values recurse, which MAX_TEMPLATE_DEPTH bounds. */

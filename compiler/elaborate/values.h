@@ -19,13 +19,12 @@
   VALUE(SIZE, "a run-time size") /* never constant */     \
   VALUE(CONDITION, "a comparison of run-time sizes")      \
   VALUE(STRING, "a string")                               \
-  VALUE(LIST, "a list of sizes")                          \
+  VALUE(LIST, "a list")                                   \
   VALUE(PRIMITIVE, "a function")                          \
   VALUE(FUNCTION, "a function")                           \
   VALUE(LAYER, "a layer")                                 \
   VALUE(TEMPLATE, "a module")                             \
   VALUE(MODULE, "a module")                               \
-  VALUE(REPETITION, "a repetition")                       \
   VALUE(TENSOR, "a tensor")                               \
   VALUE(TUPLE, "a tuple of tensors")
 
@@ -41,7 +40,7 @@ typedef struct Function Function;
 typedef struct Layer Layer;
 typedef struct Template Template;
 typedef struct Module Module;
-typedef struct Repetition Repetition;
+typedef struct List List;
 typedef struct Scope Scope;
 
 typedef struct SizeList {
@@ -63,17 +62,24 @@ typedef struct Value {
     const Size *size;
     const Cond *condition;
     const char *string;
-    const SizeList *list;
+    const List *list;
     const Primitive *primitive;
     Function *function;
     Layer *layer;
     const Template *template;
     Module *module;
-    const Repetition *repetition;
     Node *tensor;
     const Tuple *tuple;
   } as;
 } Value;
+
+/* Values of any kind, one after the other. */
+struct List {
+  uint32_t n, depth; /* depth: of lists and templates in one another */
+  bool has_new;      /* some element is a module without a name, or a list with such */
+  Value *items;
+  const char **paths; /* of elements that `as` gives one, else NULL; NULL: of none */
+};
 
 /* An `fn` or `forward` of one module, or of no module. */
 struct Function {
@@ -90,14 +96,15 @@ struct Layer {
   bool is_model, is_main; /* is_main: of the file that the user named */
 };
 
-/* A module that has no name yet: a layer with its configuration, or `count` of `inner`. */
+/* A module that has no name yet: a layer with its configuration, or a list of `count` times `inner`. */
 struct Template {
   const Ast *place; /* where it was written */
   Layer *layer;     /* NULL: a repetition */
   Scope *config;
   int64_t count;
   const Template *inner;
-  uint32_t depth; /* of templates in one another */
+  uint32_t depth;   /* of templates and lists in one another */
+  bool is_in_loop;  /* its text stands inside a `for` */
 };
 
 typedef struct PathPart { /* the path of a submodule below its module */
@@ -117,14 +124,6 @@ struct Module {
   Map parts;       /* path below this module -> PathPart */
   Map weights;     /* path of a weight below this module -> Node, NULL: poison */
   Map inline_modules; /* place in the text (a pointer) -> InlineModule of modules.c */
-};
-
-/* `count` modules called one after the other; if it is shared, all are modules[0] (also if there are none). */
-struct Repetition {
-  int64_t count;
-  bool is_shared;
-  const Value *modules;
-  uint32_t depth;
 };
 
 #define POISON ((Value){.kind = VALUE_POISON})
@@ -147,8 +146,9 @@ static inline bool is_poison(Value v) { return v.kind == VALUE_POISON; }
 static inline bool is_size(Value v) { return v.kind == VALUE_INTEGER || v.kind == VALUE_SIZE; }
 static inline bool is_number(Value v) { return v.kind == VALUE_INTEGER || v.kind == VALUE_NUMBER; }
 static inline bool is_tensor(Value v) { return v.kind == VALUE_TENSOR || v.kind == VALUE_TUPLE; }
-static inline bool is_module(Value v) {
-  return v.kind == VALUE_TEMPLATE || v.kind == VALUE_MODULE || v.kind == VALUE_REPETITION;
+/* A module that has no name yet, or a list with such. */
+static inline bool is_new_module(Value v) {
+  return v.kind == VALUE_TEMPLATE || (v.kind == VALUE_LIST && v.as.list->has_new);
 }
 /* Of a size: as a polynomial. */
 const Size *size_of(SizeTable *sizes, Value v);
@@ -176,6 +176,7 @@ typedef struct Binding {
 struct Scope {
   Scope *parent;
   Module *module; /* whose names these are; NULL above all modules */
+  bool is_file;   /* what files or the language define */
   VEC(Binding) bindings;
   uint32_t *slots; /* for many names: index + 1 by hash of the pointer */
   uint32_t n_slots;

@@ -129,19 +129,22 @@ static bool is_after(const Parser *parser, SrcSpan span, char sign) {
   return i > 0 && text[i - 1] == sign;
 }
 
-/* Inner functions; results without `return`; a shape without its type. */
-static void add_hint_of_python(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
+/* Inner functions; results without `return`; a shape without its type. False if it is none of these. */
+static bool add_hint_of_python(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
   if (token == TOK_FN && contains(expected, n, TOK_RETURN))
     strbuf_add(out, "; a function stands beside 'forward', not within it");
   else if (token == TOK_COMMA && contains(expected, n, TOK_FORWARD))
     strbuf_add(out, "; several results are written '{ return a, b }'");
   else if (token == TOK_LBRACKET && contains(expected, n, TOK_NAME) && is_after(parser, span, ':'))
     strbuf_add(out, "; a type begins with f32, i32 or bool");
+  else
+    return false;
+  return true;
 }
 
 /* What the writer probably meant. Each hint is tied to the state of the grammar (the expected tokens), so it cannot
- * appear where it would be wrong. */
-static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
+ * appear where it would be wrong. False if there is none. */
+static bool add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
   bool is_comparison = token == TOK_EQ || token == TOK_NE || (token >= TOK_LT && token <= TOK_GE);
   if (is_meant_as_name(parser, token, span, expected, n))
     strbuf_printf(out, "; '%s' is a keyword and cannot be a name", token_name(token));
@@ -155,7 +158,44 @@ static void add_hint(StrBuf *out, const Parser *parser, int token, SrcSpan span,
   else if (token == TOK_MINUS && contains(expected, n, TOK_NUMBER))
     strbuf_add(out, "; a second '-' needs brackets, write '-(-x)'");
   else
-    add_hint_of_python(out, parser, token, span, expected, n);
+    return add_hint_of_python(out, parser, token, span, expected, n);
+  return true;
+}
+
+/* Words and habits of other languages, and what is written here instead. */
+static const struct OtherLanguage {
+  const char *word, *instead;
+} other_languages[] = {
+    {"def", "a function is 'fn name(x) = ...'"},
+    {"lambda", "give a function a name: fn name(x) = ..."},
+    {"class", "a layer is 'layer Name(config) { ... }'"},
+    {"elif", "write 'else if'"},
+    {"while", "a loop is 'for i in n', with n known when compiling"},
+    {"import", "files are included: include \"file.tfm\""},
+};
+
+/* Whether `//` stands on the line of the token, before it or as the token itself. */
+static bool is_after_slashes(const Parser *parser, SrcSpan span) {
+  const char *text = parser->source->text;
+  for (uint32_t i = span.end; span.source && i >= 2 && text[i - 1] != '\n' && text[i - 1] != '\r'; i--)
+    if (text[i - 1] == '/' && text[i - 2] == '/') return true;
+  return false;
+}
+
+/* What the writer of another language means; NULL if nothing looks like one. */
+static const char *hint_of_other_language(const Parser *parser, int token, SrcSpan span) {
+  SrcSpan near[] = {span, token_stream_before(parser, 0), token_stream_before(parser, 1)};
+  if (is_after_slashes(parser, near[0]) || is_after_slashes(parser, near[1])) return "a comment begins with '#'";
+  for (size_t k = 0; k < sizeof near / sizeof *near; k++) {
+    for (size_t i = 0; near[k].source && i < sizeof other_languages / sizeof *other_languages; i++) {
+      const char *word = other_languages[i].word;
+      size_t n = near[k].end - near[k].begin;
+      if (n == strlen(word) && memcmp(parser->source->text + near[k].begin, word, n) == 0)
+        return other_languages[i].instead;
+    }
+  }
+  bool is_choice = token == TOK_IF || token == TOK_ELSE;
+  return is_choice ? "a choice between two values is 'if condition then a else b'" : NULL;
 }
 
 /* Notes a bracket that is still open, where it tells more than the token: if it opened on an earlier line, or if
@@ -189,7 +229,8 @@ void syntax_error_report(Parser *parser, int token, SrcSpan span, const int *exp
   StrBuf text = strbuf_new(parser->arena);
   add_found(&text, parser, token, span);
   add_expected(&text, parser->arena, expected, n_expected);
-  add_hint(&text, parser, token, span, expected, n_expected);
+  const char *other = hint_of_other_language(parser, token, span);
+  if (!add_hint(&text, parser, token, span, expected, n_expected) && other) strbuf_printf(&text, "; %s", other);
   parser_error(parser, span, DIAG_SYNTAX, "%s", text.text);
   note_open_bracket(parser, token, span);
 }

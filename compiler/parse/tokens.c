@@ -39,6 +39,7 @@ struct TokenStream {
   BlockKind next_block; /* of the next opening brace */
   bool header_is_next;
   Token newest;
+  SrcSpan before[2]; /* of the tokens before it */
   OpenBracket closed; /* what `newest` closed, if it did */
   bool newest_opened, newest_closed;
   /* What comes before the next token of the scanner. */
@@ -128,6 +129,8 @@ SrcSpan token_stream_open_bracket(const Parser *parser) {
   return n > 0 ? stream->open[n - 1].span : NO_SPAN;
 }
 
+SrcSpan token_stream_before(const Parser *parser, int i) { return parser->tokens->before[i]; }
+
 // ---- tokens ----
 
 static Token end_of_text(const Parser *parser) {
@@ -185,6 +188,8 @@ static Token take(Parser *parser) {
  * first, and bison's own error handling then finds SYNC. */
 int tfm_yylex(TFM_YYSTYPE *value, SrcSpan *span, Parser *parser) {
   TokenStream *stream = parser->tokens;
+  stream->before[1] = stream->before[0];
+  stream->before[0] = stream->newest.span;
   stream->newest = take(parser);
   if (!count_brackets(stream, &stream->newest)) {
     parser_stop(parser, stream->newest.span, DIAG_NESTING, "nested too deep: more than %d brackets are open",

@@ -14,6 +14,8 @@ TokenStream *token_stream_new(Arena *arena, void *scanner, int first_token);
 /* After a fault at the newest token: the next token is SYNC. */
 void token_stream_recover(Parser *parser);
 /* The innermost bracket that is open before the newest token, NO_SPAN if there is none. */
+/* The tokens before the newest: 0 for the one before it, 1 for the one before that; no span if there is none. */
+SrcSpan token_stream_before(const Parser *parser, int i);
 SrcSpan token_stream_open_bracket(const Parser *parser);
 
 /* "then", "name", "(": a token as the grammar spells it. */

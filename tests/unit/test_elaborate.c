@@ -225,6 +225,53 @@ Test(elaborate, repetitions_thread_and_stack) {
       LINES("mul", "add", "reshape", "f32[1, n]", "concat", "f32[2, n]", "output y", "output same = %0"));
 }
 
+/* What a list of equal layers compiles to is what a repetition compiles to: the graphs are the same, to the letter. */
+Test(elaborate, a_comprehension_of_equal_layers_is_a_repetition) {
+  static const char *const lists[] = {"3 * EncoderLayer(8, 2, 16)", "[EncoderLayer(8, 2, 16) for i in 3]",
+                                      "[EncoderLayer(8, 2, 16), EncoderLayer(8, 2, 16), EncoderLayer(8, 2, 16)]",
+                                      "2 * EncoderLayer(8, 2, 16) + [EncoderLayer(8, 2, 16)]"};
+  const char *first = NULL;
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    const char *text = arena_printf(arena,
+                                    "model M { layers = %s forward(x: f32[batch, time, 8]) "
+                                    "{ y, maps = layers(x) return y, maps } }",
+                                    lists[i]);
+    const char *graph = printed(good(text));
+    if (!first) first = graph;
+    cr_expect_str_eq(graph, first, "%s", lists[i]);
+  }
+}
+
+Test(elaborate, lists_of_modules_have_paths) {
+  expect_weights(
+      "layer L(n) { weight w: [n]  forward(x) = x * sum(w) }\n"
+      "model M { part = \"p\"  a = [L(i) as \"b{i}\" for i in [1, 3]] as \"enc\"\n"
+      "b = [L(1), [L(2), relu], a[0]]  c = L(1) as \"{part}.q\"  d = [L(1), L(2)] as \"\"\n"
+      "forward(x: f32[n]) { return y = x -> a -> b -> c -> d } }\n",
+      "enc.b1.w enc.b3.w b.0.w b.1.0.w p.q.w 0.w 1.w");
+}
+
+Test(elaborate, loops_are_unrolled) {
+  expect_lines(
+      "fn steps(x, n) { for i in n { x = x + i } if i == 2 { return x } }\n"
+      "model M { forward(x: f32[n]) { return y = steps(x, 3) } }",
+      LINES("full 0.0", "add", "full 1.0", "add", "full 2.0", "add", "output y"));
+  expect_lines(
+      "fn first(x, list) { for i in list { if i > 1 { return x * i } } return x }\n"
+      "model M { forward(x: f32[n]) { return y = first(x, [0, 1, 5, 7]) } }",
+      LINES("full 5.0", "mul", "output y"));
+}
+
+Test(elaborate, lists_are_values) {
+  expect_number("len([1, 2, 3] + [i for i in 4])", 7);
+  expect_number("sum([i * i for i in [1, 2, 3]])", 14);
+  expect_number("max([3, 7, 5]) - min([3, 7, 5])", 4);
+  expect_number("sum([])", 0);
+  expect_number("[1, [2, 3]][1][-1]", 3);
+  expect_number("[10, 11, 12, 13, 14][1:][::2][1]", 13);
+  expect_number("if [1, [2]] == [1, [2]] and is_list([]) and not is_list(1) then 1 else 0", 1);
+}
+
 Test(elaborate, tuples_stand_for_their_first) {
   expect_lines(
       "layer Two { forward(x) { return x * 2, x * 3 } }\n"
