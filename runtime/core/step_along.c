@@ -134,6 +134,51 @@ static void compute_line(const Line *line, const tfm_along_step *along, char *sc
   }
 }
 
+/* Puts the line's first elements where coordinate `number` of the first `axes` axes is. */
+static void place_line(const tfm_context *context, const tfm_along_step *along, const struct along_operands *operands,
+                       int axes, int64_t number, Line *line) {
+  int64_t x = 0, y = 0, c = 0;
+  for (int axis = axes - 1; axis >= 0; axis--) {
+    int64_t dim = value_of(context, along->dims[axis]), coordinate = number % dim;
+    x += coordinate * operands->x.strides[axis];
+    y += coordinate * operands->y.strides[axis];
+    c += coordinate * operands->c.strides[axis];
+    number /= dim;
+  }
+  line->x = operand_address(context, &operands->x) + x;
+  line->y = operand_address(context, &operands->y) + y;
+  line->c = operand_address(context, &operands->c) + c;
+}
+
+static int64_t product_of_dims(const tfm_context *context, const tfm_along_step *along, int axes) {
+  int64_t product = 1;
+  for (int axis = 0; axis < axes; axis++) product *= value_of(context, along->dims[axis]);
+  return product;
+}
+
+/* Whether one id picks a whole row: elements that are neighbours in x and in c. */
+static bool takes_rows(const tfm_along_step *along, const struct along_operands *operands) {
+  int beside = along->rank - 2;
+  return along->what == TFM_ALONG_TAKE && beside >= 0 && operands->y.strides[beside] == 0 &&
+         operands->x.strides[beside] == operands->c.bytes && operands->c.strides[beside] == operands->c.bytes;
+}
+
+/* The axis before the last is the row, of `line->bytes` bytes; threads share the rows. */
+static void take_rows(const Walker *walker, const tfm_along_step *along, const struct along_operands *operands,
+                      Line *line) {
+  const tfm_context *context = walker->context;
+  int axes = along->rank - 2;
+  int64_t rows = product_of_dims(context, along, axes) * line->count;
+  int64_t first = rows * walker->thread / walker->threads, end = rows * (walker->thread + 1) / walker->threads;
+  line->bytes *= value_of(context, along->dims[axes]);
+  for (int64_t row = first; row < end; row++) {
+    int64_t i = row % line->count;
+    if (i == 0 || row == first) place_line(context, along, operands, axes, row / line->count, line);
+    const char *from = line->x + i32_at(line->y + i * line->y_stride) * line->x_stride;
+    memcpy(line->c + i * line->c_stride, from, (size_t)line->bytes);
+  }
+}
+
 void step_along(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_along_step *along = &context->program->alongs[step->index];
@@ -142,21 +187,14 @@ void step_along(Walker *walker, const tfm_step *step) {
   Line line = {.x_stride = operands->x.strides[last], .y_stride = operands->y.strides[last],
                .c_stride = operands->c.strides[last], .n = value_of(context, along->n),
                .count = value_of(context, along->dims[last]), .bytes = operands->c.bytes};
-  int64_t lines = 1;
-  for (int axis = 0; axis < last; axis++) lines *= value_of(context, along->dims[axis]);
+  if (takes_rows(along, operands)) {
+    take_rows(walker, along, operands, &line);
+    return;
+  }
+  int64_t lines = line.count ? product_of_dims(context, along, last) : 0;
   int64_t end = lines * (walker->thread + 1) / walker->threads;
-  for (int64_t i = lines * walker->thread / walker->threads; i < end && line.count; i++) {
-    int64_t rest = i, x = 0, y = 0, c = 0;
-    for (int axis = last - 1; axis >= 0; axis--) {
-      int64_t dim = value_of(context, along->dims[axis]), coordinate = rest % dim;
-      x += coordinate * operands->x.strides[axis];
-      y += coordinate * operands->y.strides[axis];
-      c += coordinate * operands->c.strides[axis];
-      rest /= dim;
-    }
-    line.x = operand_address(context, &operands->x) + x;
-    line.y = operand_address(context, &operands->y) + y;
-    line.c = operand_address(context, &operands->c) + c;
+  for (int64_t i = lines * walker->thread / walker->threads; i < end; i++) {
+    place_line(context, along, operands, last, i, &line);
     compute_line(&line, along, walker->scratch);
   }
 }
