@@ -39,10 +39,10 @@ static void declare_layer(Elaborator *e, const Ast *node, Scope *scope, bool is_
 }
 
 /* A function of a file sees no members of layers. After an error in its parameters the name is poison. */
-static void declare_function(Elaborator *e, const Ast *node, Scope *scope) {
+static void declare_function(Elaborator *e, const Ast *node, Scope *scope, Scope *inside) {
   if (!is_new_name(e, "function", node, scope)) return;
   Function *f = ARENA_NEW(e->arena, Function);
-  *f = (Function){.name = node->name, .ast = node, .scope = scope};
+  *f = (Function){.name = node->name, .ast = node, .scope = inside};
   bool good = parameters_differ(e, "parameter", node->children[0]);
   Value v = good ? (Value){VALUE_FUNCTION, {.function = f}} : POISON;
   scope_put(e->arena, scope, node->name, v)->span = node->span;
@@ -52,7 +52,22 @@ static void declare_file(Elaborator *e, const Ast *file, Scope *scope, bool is_m
   for (uint32_t i = 0; i < file->n_children; i++) {
     const Ast *node = file->children[i];
     if (node->kind == AST_LAYER) declare_layer(e, node, scope, is_main, models);
-    if (node->kind == AST_FN) declare_function(e, node, scope);
+    if (node->kind == AST_FN) declare_function(e, node, scope, scope);
+  }
+}
+
+/* The names of std.tfm that begin with `_` are its own: what stands there is evaluated `inside` a scope that has them
+ * too. */
+static void declare_standard(Elaborator *e, const Ast *file, Scope *scope, Scope *inside) {
+  for (uint32_t i = 0; i < file->n_children; i++) {
+    const Ast *node = file->children[i];
+    if (node->kind == AST_FN) {
+      declare_function(e, node, node->name[0] == '_' ? inside : scope, inside);
+      continue;
+    }
+    Layer *layer = ARENA_NEW(e->arena, Layer);
+    *layer = (Layer){.name = node->name, .ast = node, .scope = inside};
+    scope_put(e->arena, scope, node->name, (Value){VALUE_LAYER, {.layer = layer}})->span = node->span;
   }
 }
 
@@ -73,8 +88,7 @@ static bool declare_all(Elaborator *e, const ParsedProgram *program, Layers *mod
   e->std_source = source_new(e->arena, "<std>", std_tfm, std_tfm_size);
   const Ast *std = parse_file(e->arena, e->names, e->diag, e->std_source);
   if (!std) return false;
-  Layers none = {0};
-  declare_file(e, std, standard, false, &none);
+  declare_standard(e, std, standard, file_scope(e, standard));
   e->files = file_scope(e, standard);
   for (size_t i = 0; i < program->files.n; i++) {
     declare_file(e, program->files.items[i].ast, e->files, program->files.items[i].is_main, models);

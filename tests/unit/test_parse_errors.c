@@ -159,6 +159,26 @@ Test(parse_errors, D07_more_than_a_million_nodes) {
 
 // ---- order of tokens ----
 
+/* Each with what is written here instead. */
+Test(parse_errors, words_of_other_languages) {
+  static const char *const rows[][2] = {
+      {"def f(x) = x", "a function is 'fn name(x) = ...'"},
+      {"class A { }", "a layer is 'layer Name(config) { ... }'"},
+      {"layer A { f = lambda x: x }", "give a function a name"},
+      {"layer A { forward(x) { if a { y = 1 } elif b { y = 2 } return y } }", "write 'else if'"},
+      {"layer A { forward(x) { while x { y = 1 } } }", "a loop is 'for i in n'"},
+      {"import torch", "files are included"},
+      {"layer A { a = b if c else d }", "'if condition then a else b'"},
+      {"layer A { a = b // the same\n weight w: [2] }", "a comment begins with '#'"},
+      {"// nothing\nlayer A { }", "a comment begins with '#'"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    parse_bad(rows[i][0], strlen(rows[i][0]));
+    cr_expect(strstr(messages(), rows[i][1]), "%s\ngot\n%s", rows[i][0], messages());
+    diag = diag_new(arena);
+  }
+}
+
 Test(parse_errors, what_was_expected) {
   expect_errors("layer A { a = ) }", "1:15: unexpected ')', expected an expression\n");
   expect_errors("layer 3 { }", "1:7: unexpected number 3, expected a name\n");
