@@ -20,6 +20,8 @@ struct ModelText {
   const ParsedProgram *program;
   ElaborateOptions options;
   PassOptions passes; /* level, only, disabled, stop_after */
+  const char *const *quantize; /* rules of compile/quantize.h */
+  uint32_t n_quantize;
 };
 
 json_t *model_text_write(const ModelText *text);

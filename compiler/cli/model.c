@@ -14,6 +14,7 @@
 #include "cli/generation_settings.h"
 #include "codegen/codegen.h"
 #include "compile/compile.h"
+#include "compile/quantize.h"
 
 // ---- the graph of the command line ----
 
@@ -51,6 +52,8 @@ static bool read_file(Session *session, ModelText *text) {
   text->options.model = option_text(&session->options, OPTION_MODEL, NULL);
   text->options.weights_prefix = option_text(&session->options, OPTION_WEIGHTS_PREFIX, NULL);
   text->passes = passes_options(&session->options);
+  text->quantize = session->options.values[OPTION_QUANTIZE].texts.items;
+  text->n_quantize = (uint32_t)session->options.values[OPTION_QUANTIZE].texts.n;
   return read_definitions(session, &text->options) && (text->program = model_parse(session));
 }
 
@@ -58,10 +61,9 @@ static bool read_file(Session *session, ModelText *text) {
 
 /* What was decided when the library was made cannot be chosen again; ignoring such an option would mislead. */
 static bool check_fixed(Session *session) {
-  static const Option fixed[] = {OPTION_DEFINE, OPTION_MODEL,    OPTION_WEIGHTS_PREFIX,
-                                 OPTION_ENGINE, OPTION_MARCH,    OPTION_OPTIMIZE,
-                                 OPTION_REPORT, OPTION_REQUIRE_FUSION, OPTION_ONLY,
-                                 OPTION_DISABLE, OPTION_STOP_AFTER};
+  static const Option fixed[] = {OPTION_DEFINE, OPTION_MODEL,    OPTION_WEIGHTS_PREFIX, OPTION_ENGINE,
+                                 OPTION_MARCH,  OPTION_OPTIMIZE, OPTION_REPORT,         OPTION_REQUIRE_FUSION,
+                                 OPTION_ONLY,   OPTION_DISABLE,  OPTION_STOP_AFTER,     OPTION_QUANTIZE};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
     if (option_given(&session->options, fixed[i]))
       option_error(&session->diag, fixed[i], "this was fixed when the library was compiled: leave it out");
@@ -101,7 +103,7 @@ Graph *model_load(Session *session) {
   Graph *graph =
       is_read ? elaborate(session->arena, &session->names, &session->diag, text->program, &text->options) : NULL;
   arena_set_purpose(session->arena, purpose);
-  return graph;
+  return graph && quantize_weights(graph, &session->diag, text->quantize, text->n_quantize) ? graph : NULL;
 }
 
 // ---- passes ----

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/checked_size.h"
+#include "base/half.h"
 #include "graph/eval_run.h"
 
 // ---- tensors ----
@@ -314,6 +315,15 @@ bool eval_concat(const EvalNode *in, Tensor *out) {
       to += bytes;
     }
   }
+  return true;
+}
+
+bool eval_narrow(const EvalNode *in, Tensor *out) {
+  const float *from = in->inputs[0]->data;
+  float *to = out->data;
+  const int64_t n = tensor_elements(out);
+  for (int64_t i = 0; i < n; i++)
+    to[i] = in->node->op == OP_TO_BF16 ? bf16_to_f32(f32_to_bf16(from[i])) : f16_to_f32(f32_to_f16(from[i]));
   return true;
 }
 

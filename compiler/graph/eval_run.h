@@ -91,6 +91,7 @@ bool eval_slice(const EvalNode *in, Tensor *out);
 bool eval_reshape(const EvalNode *in, Tensor *out);
 bool eval_permute(const EvalNode *in, Tensor *out);
 bool eval_concat(const EvalNode *in, Tensor *out);
+bool eval_narrow(const EvalNode *in, Tensor *out);
 bool eval_gather(const EvalNode *in, Tensor *out);
 
 // ---- eval_along.c ----

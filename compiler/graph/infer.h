@@ -43,6 +43,7 @@ typedef struct Infer {
 /* Each sets the shape of the result, and its type where ops.def leaves it to the node. NULL or the fault. */
 const char *infer_source(const Infer *in);
 const char *infer_elementwise(const Infer *in);
+const char *infer_same(const Infer *in);
 const char *infer_slice(const Infer *in);
 const char *infer_reshape(const Infer *in);
 const char *infer_permute(const Infer *in);

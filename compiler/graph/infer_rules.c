@@ -150,6 +150,11 @@ const char *infer_source(const Infer *in) {
   return NULL;
 }
 
+const char *infer_same(const Infer *in) {
+  *in->type = type_of(input(in, 0));
+  return NULL;
+}
+
 // ---- views ----
 
 /* Start, dim and what is left behind must not be negative as far as that is known now. */

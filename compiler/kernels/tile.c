@@ -1,19 +1,22 @@
 /* TILE: c[rows x width] (+)= a[rows x k] b[k x width], all of c in registers.
  *
- * In: rows, width and the distances of the rows of a and b, all constants of the code. Out: a tfm_tile_kernel. Every
+ * In: rows, width, the distances of the rows of a and b and the form of b, all constants of the code. Out: a
+ * tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and everything else is f32. Every
  * element is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits do not
  * depend on which tile of the target computes an element. Refuses nothing; a shape that does not fit in registers is
  * an error of targets.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0
- *   steps:  four k per turn. B is loaded as vectors, a as broadcast scalars. B is prefetched into L1 eight steps
- *           ahead (unless it is a page of a cache, behind which something else lies), and `next` into L2: one line
+ *   steps:  four k per turn, of bf16 whole pairs. B is loaded as vectors, a as broadcast scalars. B is prefetched into
+ * L1 eight steps ahead (unless it is a page of a cache, behind which something else lies), and `next` into L2: one line
  *           per step of k, the same one again where fewer are asked for, more before the turn where more are
- *   rest:   k % 4, one per turn
+ *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
  *   finish: whole rows, or `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
+#include <string.h>
+
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -52,12 +55,63 @@ static LLVMValueRef step(Tile *t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c
   return counts ? emit_select(t->e, counts, sum, c) : sum;
 }
 
+/* The bytes from b to column `column` of its row `row`; of bf16, to the pair that the row is in. */
+static int64_t offset_in_b(const Tile *t, int64_t row, int64_t column) {
+  switch ((tfm_form)t->spec->b_form) {
+    case TFM_FORM_BF16:
+      return (row / 2 * t->spec->b_stride + column) * 4;
+    case TFM_FORM_F16:
+      return (row * t->spec->b_stride + column) * 2;
+    default:
+      return (row * t->spec->b_stride + column) * 4;
+  }
+}
+
+static LLVMValueRef splat_bits(Tile *t, uint32_t bits) {
+  return emit_splat(t->e, LLVMConstInt(t->e->i32, bits, false), t->lanes);
+}
+
+/* A bf16 is the upper half of its f32: the lower one of the pair is moved up, or cut off. */
+static LLVMValueRef widen_bf16(Tile *t, LLVMValueRef pairs, bool is_upper) {
+  LLVMBuilderRef builder = t->e->builder;
+  LLVMValueRef bits = is_upper ? LLVMBuildAnd(builder, pairs, splat_bits(t, 0xffff0000u), "")
+                               : LLVMBuildShl(builder, pairs, splat_bits(t, 16), "");
+  return LLVMBuildBitCast(builder, bits, t->vector, "");
+}
+
+/* Without an instruction for it: the bits of exponent and mantissa, moved to their places in an f32, are the number
+ * times 2^-112, also if it is subnormal. Infinity and NaN, which become 2^16 and more, get the greatest exponent. */
+static LLVMValueRef widen_f16_by_hand(Tile *t, LLVMValueRef halves) {
+  LLVMBuilderRef b = t->e->builder;
+  LLVMValueRef bits = LLVMBuildZExt(b, halves, LLVMVectorType(t->e->i32, t->lanes), "");
+  LLVMValueRef sign = LLVMBuildShl(b, LLVMBuildAnd(b, bits, splat_bits(t, 0x8000), ""), splat_bits(t, 16), "");
+  LLVMValueRef rest = LLVMBuildShl(b, LLVMBuildAnd(b, bits, splat_bits(t, 0x7fff), ""), splat_bits(t, 13), "");
+  LLVMValueRef scale = emit_splat(t->e, LLVMConstReal(t->e->f32, 0x1p112), t->lanes);
+  LLVMValueRef number = LLVMBuildFMul(b, LLVMBuildBitCast(b, rest, t->vector, ""), scale, "");
+  LLVMValueRef number_bits = LLVMBuildBitCast(b, number, LLVMTypeOf(rest), "");
+  LLVMValueRef is_not_finite = LLVMBuildICmp(b, LLVMIntUGE, rest, splat_bits(t, 0x1fu << 23), "");
+  LLVMValueRef greatest = LLVMBuildOr(b, number_bits, splat_bits(t, 0x7f800000u), "");
+  LLVMValueRef widened = LLVMBuildSelect(b, is_not_finite, greatest, number_bits, "");
+  return LLVMBuildBitCast(b, LLVMBuildOr(b, widened, sign, ""), t->vector, "");
+}
+
+static LLVMValueRef load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
+  Emitter *e = t->e;
+  LLVMValueRef pointer = emit_offset(e, b, emit_i64(e, offset_in_b(t, u, first_column(t) + j * t->lanes)));
+  if (t->spec->b_form == TFM_FORM_F32) return emit_load(e, t->vector, pointer, 4);
+  if (t->spec->b_form == TFM_FORM_BF16)
+    return widen_bf16(t, emit_load(e, LLVMVectorType(e->i32, t->lanes), pointer, 4), u % 2 == 0);
+  const bool converts = strstr(e->target->llvm_features, "+f16c") != NULL;
+  LLVMTypeRef half = converts ? LLVMHalfTypeInContext(e->context) : LLVMInt16TypeInContext(e->context);
+  LLVMValueRef halves = emit_load(e, LLVMVectorType(half, t->lanes), pointer, 2);
+  return converts ? LLVMBuildFPExt(e->builder, halves, t->vector, "") : widen_f16_by_hand(t, halves);
+}
+
 /* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
 static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   Emitter *e = t->e;
   LLVMValueRef line[MAX_VECTORS];
-  for (unsigned j = 0; j < t->n; j++)
-    line[j] = emit_load(e, t->vector, float_offset(t, b, u * t->spec->b_stride + first_column(t) + j * t->lanes), 4);
+  for (unsigned j = 0; j < t->n; j++) line[j] = load_b(t, b, u, j);
   for (unsigned i = 0; i < t->spec->rows; i++) {
     LLVMValueRef scalar = emit_load(e, e->f32, float_offset(t, a, i * t->spec->a_stride + u), 4);
     LLVMValueRef element = emit_splat(e, scalar, t->lanes), counts = NULL;
@@ -76,9 +130,10 @@ typedef struct Position {
 /* Eight steps ahead is far enough for L2 to answer and near enough that lines stay in L1 until they are used. A
  * prefetch of an address beyond the panel does no harm. */
 static void emit_prefetches(Tile *t, Position at, unsigned u) {
-  int64_t line = t->e->target->cache_line / (int64_t)sizeof(float);
-  for (int64_t column = first_column(t); column < end_column(t) && !t->spec->b_is_page; column += line)
-    emit_prefetch(t->e, float_offset(t, at.b, (u + AHEAD) * t->spec->b_stride + column), 3);
+  const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
+  const bool is_fetched = t->spec->b_is_page || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
+  for (int64_t column = first_column(t); column < end_column(t) && !is_fetched; column += line)
+    emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, offset_in_b(t, u + AHEAD, column))), 3);
   if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
 }
 
@@ -120,14 +175,14 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   at.next = loop_carry(e, &loop, from.next);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
   /* Before the steps, so that these stay one block. */
-  if (unroll > 1 && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
+  if (unroll == UNROLL && t->first == 0 && asks_for_more(t->spec)) emit_more_prefetches(t, at.next);
   for (unsigned u = 0; u < unroll; u++) {
-    if (unroll > 1) emit_prefetches(t, at, u);
+    if (unroll == UNROLL) emit_prefetches(t, at, u);
     emit_step(t, at.a, at.b, u);
   }
   loop_next(&loop, 0, float_offset(t, at.a, unroll));
-  loop_next(&loop, 1, float_offset(t, at.b, unroll * t->spec->b_stride));
-  if (unroll > 1) loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
+  loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, offset_in_b(t, unroll, 0))));
+  if (unroll == UNROLL) loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
   for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
   loop_end(e, &loop);
   for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
@@ -251,6 +306,11 @@ static void emit_columns(Tile *t) {
   LLVMValueRef whole = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -UNROLL), "");
   emit_start(t);
   position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
+  if (t->spec->b_form == TFM_FORM_BF16) {
+    LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -2), "");
+    position = emit_steps(t, whole, pairs, 2, position);
+    whole = pairs;
+  }
   emit_steps(t, whole, t->args[ARG_K], 1, position);
   emit_finish(t);
 }

@@ -15,6 +15,7 @@ const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
 #define KERNEL(Enum, text, Type, line) _Static_assert(sizeof(Type) == sizeof(void *), "a function of the runtime");
 #include "plan/kernels.def"
 
+static const char *const form_names[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = " bf16", [TFM_FORM_F16] = " f16"};
 static const char *const access_names[] = {"contiguous", "broadcast", "strided"};
 
 // ---- expressions ----
@@ -63,8 +64,9 @@ static void print_expr(StrBuf *out, const Expr *root) {
 // ---- what each family depends on ----
 
 static void print_TILE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %dx%d a %lld b %lld%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
-                (long long)spec->b_stride, spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
+  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+                (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_page ? " page" : "",
+                spec->exact_zero ? " exact_zero" : "");
 }
 
 /* The distances in the source are arguments; only the width and the direction are code. */

@@ -32,6 +32,7 @@ typedef struct KernelSpec {
   /* TILE */
   uint8_t rows, width;
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
+  uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   /* PACK: width too; which stride of the source is 1 */

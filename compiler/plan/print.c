@@ -244,6 +244,7 @@ static void print_limits(StrBuf *out, const Plan *plan) {
 }
 
 static void print_weights(StrBuf *out, const Plan *plan) {
+  static const char *const forms[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = "bf16 ", [TFM_FORM_F16] = "f16 "};
   for (size_t i = 0; i < plan->recipes.n; i++) {
     const WeightRecipe *recipe = &plan->recipes.items[i];
     strbuf_printf(out, "  weight %zu: ", i);
@@ -251,7 +252,7 @@ static void print_weights(StrBuf *out, const Plan *plan) {
     else strbuf_printf(out, "%%%u %s", recipe->node->id, op_table[recipe->node->op].name);
     strbuf_add_char(out, ' ');
     node_print_shape(out, plan->graph->sizes, recipe->node);
-    if (recipe->layout == WEIGHT_PANELS) strbuf_printf(out, " in panels of %u", recipe->width);
+    if (recipe->layout == WEIGHT_PANELS) strbuf_printf(out, " in %spanels of %u", forms[recipe->form], recipe->width);
     strbuf_printf(out, ", %" PRIu64 " bytes at %" PRIu64 "\n", recipe->bytes, recipe->offset);
   }
 }

@@ -12,8 +12,13 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
   for (uint32_t rows = 0; rows <= TFM_MAX_TILE_ROWS; rows++) {
     tiles[rows] = TFM_NONE;
     if (rows < 1 || rows > kind->shape.rows) continue;
-    KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = kind->shape.width,
-                       .a_stride = kind->a_stride, .b_stride = kind->b_stride, .b_is_page = kind->b_is_page,
+    KernelSpec spec = {.family = KERNEL_TILE,
+                       .rows = (uint8_t)rows,
+                       .width = kind->shape.width,
+                       .a_stride = kind->a_stride,
+                       .b_stride = kind->b_stride,
+                       .b_form = kind->b_form,
+                       .b_is_page = kind->b_is_page,
                        .exact_zero = kind->exact_zero};
     tiles[rows] = plan_kernel(p, &spec);
   }
@@ -77,11 +82,13 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                      int64_t n, int64_t k) {
   const Size *rows, *c_rows, *c_stride;
   TileShape shape = target_panel_tile(p->target, panel);
-  TileKind kind = {.shape = shape, .a_stride = row_stride(p, a, &rows, k), .b_stride = panel};
+  const uint8_t form = p->plan->recipes.items[weight].form;
+  TileKind kind = {.shape = shape, .a_stride = row_stride(p, a, &rows, k), .b_stride = panel, .b_form = form};
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = shape.rows,
                         .width = shape.width,
                         .panel = (uint8_t)panel,
+                        .form = form,
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,
                         .weight = weight,

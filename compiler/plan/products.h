@@ -12,6 +12,7 @@
 typedef struct TileKind {
   TileShape shape;
   int64_t a_stride, b_stride;
+  uint8_t b_form; /* tfm_form */
   bool b_is_page, exact_zero;
 } TileKind;
 

@@ -187,11 +187,26 @@ View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fa
  * overflow. */
 enum { MAX_WEIGHT_BYTES_LOG2 = 46 }; /* what an address can hold */
 
+/* The fewest bits that hold every element: 16 if all of them were rounded to one such type and only moved since. */
+static tfm_form form_of(const Node *node) {
+  if (node->op == OP_TO_BF16) return TFM_FORM_BF16;
+  if (node->op == OP_TO_F16) return TFM_FORM_F16;
+  if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_CONCAT) return TFM_FORM_F32;
+  const tfm_form form = form_of(node->inputs.items[0]);
+  for (size_t i = 1; i < node->inputs.n; i++)
+    if (form_of(node->inputs.items[i]) != form) return TFM_FORM_F32;
+  return form;
+}
+
 /* Computes the size of the packed weight; panels are padded to their full width. False if memory could not hold it. */
 static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
-  int64_t elements = dtype_bytes[recipe->node->dtype], dim = 0;
+  int64_t elements = recipe->layout == WEIGHT_PANELS ? 1 : dtype_bytes[recipe->node->dtype], dim = 0;
   for (uint32_t i = 0; i < recipe->node->rank; i++) {
     size_is_const(recipe->node->dims[i], &dim);
+    if (recipe->layout == WEIGHT_PANELS && i == 1) {
+      if (!checked_mul(dim, sizeof(float), &(int64_t){0})) return false;
+      dim = tfm_form_bytes(recipe->form, dim);
+    }
     int64_t width = recipe->layout == WEIGHT_PANELS && i == 0 ? recipe->width : 1;
     if (!checked_add(dim, (width - dim % width) % width, &dim) || !checked_mul(elements, dim, &elements)) return false;
   }
@@ -205,6 +220,7 @@ uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t
   MapEntry *known = map_find(&p->recipes, key, sizeof key);
   if (known) return (uint32_t)(uintptr_t)known->value;
   WeightRecipe recipe = {.node = node, .layout = layout, .width = width};
+  if (layout == WEIGHT_PANELS) recipe.form = (uint8_t)form_of(node);
   if (!recipe_bytes(&recipe, &recipe.bytes)) {
     plan_limit(p, "a weight is larger than memory can be");
     recipe.bytes = 0;

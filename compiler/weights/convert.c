@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/half.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weight files are little-endian, and so must the host be");
 
@@ -42,27 +43,6 @@ void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
   strbuf_add_char(out, '[');
   for (uint32_t i = 0; i < rank; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)dims[i]);
   strbuf_add_char(out, ']');
-}
-
-// ---- half precision ----
-
-static float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-float bf16_to_f32(uint16_t bits) { return float_of((uint32_t)bits << 16); }
-
-/* The exponent's bias is 15 in f16 and 127 in f32, hence 112. A subnormal is normal in f32: its leading 1 becomes the
- * implicit one, and the exponent falls by the number of places that it was shifted. */
-float f16_to_f32(uint16_t bits) {
-  uint32_t sign = (uint32_t)(bits >> 15) << 31, exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  if (exponent == 31) return float_of(sign | 0x7f800000u | mantissa << 13);
-  if (exponent) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
-  if (!mantissa) return float_of(sign);
-  unsigned shift = (unsigned)__builtin_clz(mantissa) - 21;
-  return float_of(sign | (113 - shift) << 23 | (mantissa << (shift + 13) & 0x7fffff));
 }
 
 // ---- runs of elements ----

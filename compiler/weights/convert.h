@@ -35,7 +35,4 @@ size_t convert_elements(FileDType from, DType to, size_t n, const unsigned char 
 /* A shape, for messages: "[2, 3]". */
 void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank);
 
-float f16_to_f32(uint16_t bits);
-float bf16_to_f32(uint16_t bits);
-
 #endif

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "base/half.h"
+
 /* Elements of a block: 1 MiB stays in the L2 cache between reading and copying. */
 enum { BLOCK_ELEMENTS = 1 << 18 };
 
@@ -32,18 +34,22 @@ typedef struct Block {
 
 // ---- copying blocks ----
 
-static float factored(const RecipePiece *piece, float value) {
+static bool is_changed(const RecipePiece *piece) { return piece->n_factors || piece->rounding != OP_WEIGHT; }
+
+static float changed(const RecipePiece *piece, float value) {
+  if (piece->rounding == OP_TO_BF16) value = bf16_to_f32(f32_to_bf16(value));
+  if (piece->rounding == OP_TO_F16) value = f16_to_f32(f32_to_f16(value));
   for (uint32_t i = 0; i < piece->n_factors; i++) value *= piece->factors[i];
   return value;
 }
 
-/* Elements without a factor that are neighbours are copied as bytes; most weights are such. */
+/* Elements that stay as they are and are neighbours are copied as bytes; most weights are such. */
 static void copy_row(const RecipePiece *piece, const float *from, int64_t columns, float *to) {
-  if (piece->column_stride == 1 && !piece->n_factors) {
+  if (piece->column_stride == 1 && !is_changed(piece)) {
     memcpy(to, from, (size_t)columns * sizeof *to);
     return;
   }
-  for (int64_t j = 0; j < columns; j++) to[j] = factored(piece, from[j * piece->column_stride]);
+  for (int64_t j = 0; j < columns; j++) to[j] = changed(piece, from[j * piece->column_stride]);
 }
 
 static void put_plain(const Packer *p, const Block *block) {
@@ -66,7 +72,7 @@ static void fill_by_rows(const RecipePiece *piece, const float *data, int64_t ro
       float *to = panel + c;
       for (int64_t i = begin; i < end; i++) {
         float value = from[i * piece->column_stride];
-        to[i * width] = piece->n_factors ? factored(piece, value) : value;
+        to[i * width] = is_changed(piece) ? changed(piece, value) : value;
       }
     }
   }
@@ -77,7 +83,20 @@ static void fill_by_columns(const RecipePiece *piece, const float *data, int64_t
                             float *panel) {
   for (int64_t i = 0; i < columns; i++, data += piece->column_stride, panel += width)
     for (int64_t c = 0; c < rows; c++)
-      panel[c] = piece->n_factors ? factored(piece, data[c * piece->row_stride]) : data[c * piece->row_stride];
+      panel[c] = is_changed(piece) ? changed(piece, data[c * piece->row_stride]) : data[c * piece->row_stride];
+}
+
+/* The same in 16 bits, in which the elements are exact: k counts from the beginning of the panel. */
+static void fill_16_bits(const RecipePiece *piece, const float *data, int64_t rows, int64_t first_k, int64_t columns,
+                         uint32_t width, bool is_bf16, uint16_t *panel) {
+  for (int64_t k = first_k; k < first_k + columns; k++, data += piece->column_stride)
+    for (int64_t c = 0; c < rows; c++) {
+      const float value = data[c * piece->row_stride];
+      if (is_bf16)
+        panel[(k / 2 * width + c) * 2 + (k % 2 == 0)] = f32_to_bf16(value);
+      else
+        panel[k * width + c] = f32_to_f16(value);
+    }
 }
 
 static bool is_transposed(const RecipePiece *piece) { return piece->column_stride > piece->row_stride; }
@@ -90,9 +109,16 @@ static void put_panels(const Packer *p, const Block *block) {
   for (int64_t done = 0, n; done < block->rows; done += n) {
     int64_t row = block->row + done, lane = row % width;
     n = width - lane < block->rows - done ? width - lane : block->rows - done;
-    float *panel = p->to + (row / width * p->rows.columns + block->column) * width + lane;
-    (is_transposed(piece) ? fill_by_columns : fill_by_rows)(piece, block->data + done * piece->row_stride, n,
-                                                            block->columns, width, panel);
+    const float *data = block->data + done * piece->row_stride;
+    char *panel = (char *)p->to + row / width * width * tfm_form_bytes(p->recipe->form, p->rows.columns);
+    if (p->recipe->form != TFM_FORM_F32) {
+      const bool is_bf16 = p->recipe->form == TFM_FORM_BF16;
+      fill_16_bits(piece, data, n, block->column, block->columns, width, is_bf16,
+                   (uint16_t *)panel + lane * (is_bf16 ? 2 : 1));
+      continue;
+    }
+    (is_transposed(piece) ? fill_by_columns : fill_by_rows)(piece, data, n, block->columns, width,
+                                                            (float *)panel + block->column * width + lane);
   }
 }
 
@@ -152,7 +178,7 @@ static bool stream_piece(Packer *p, const RecipePiece *piece, int64_t row) {
 
 /* Whether the packed bytes are those of the file, in its order: they are read to where they belong. */
 static bool is_copy(const Packer *p, const RecipePiece *piece) {
-  return p->recipe->layout == WEIGHT_PLAIN && piece->column_stride == 1 && !piece->n_factors &&
+  return p->recipe->layout == WEIGHT_PLAIN && piece->column_stride == 1 && !is_changed(piece) &&
          (piece->row_stride == p->rows.columns || piece->rows == 1);
 }
 
@@ -173,7 +199,8 @@ static bool pack_piece(Packer *p, const RecipePiece *piece, int64_t row) {
 static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
   RecipeRows rows = {.columns = tensor->rank > 1 ? tensor->dims[tensor->rank - 1] : 1};
   rows.rows = rows.columns ? tensor_elements(tensor) / rows.columns : 0;
-  RecipePiece piece = {.rows = rows.rows, .data = tensor->data, .row_stride = rows.columns, .column_stride = 1};
+  RecipePiece piece = {
+      .rows = rows.rows, .data = tensor->data, .row_stride = rows.columns, .column_stride = 1, .rounding = OP_WEIGHT};
   vec_push(arena, &rows.pieces, piece);
   return rows;
 }

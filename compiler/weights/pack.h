@@ -22,6 +22,7 @@ typedef struct RecipePiece {
   const char *weight; /* its name; NULL: `data` is there */
   const float *data;
   int64_t first, row_stride, column_stride;
+  OpKind rounding; /* OP_TO_BF16 or OP_TO_F16: elements are rounded before anything else; OP_WEIGHT: they are not */
   uint32_t n_factors;
   float factors[RECIPE_MAX_FACTORS]; /* in the order of multiplication; each product is rounded */
 } RecipePiece;
@@ -31,8 +32,8 @@ typedef struct RecipeRows { /* all axes but the last are rows; rank 0 and 1: one
   VEC(RecipePiece) pieces;
 } RecipeRows;
 
-/* True: `rows` has the value of the subgraph, which is made of f32 WEIGHT, SLICE, CONCAT of rows, PERMUTE of a matrix,
- * FULL and products with a number. False: it is made of something else. */
+/* True: `rows` has the value of the subgraph, which is made of f32 WEIGHT, rounding of one, SLICE, CONCAT of rows,
+ * PERMUTE of a matrix, FULL and products with a number. False: it is made of something else. */
 bool recipe_rows(Arena *arena, const Node *node, RecipeRows *rows);
 
 // ---- packing ----

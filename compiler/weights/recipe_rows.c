@@ -23,9 +23,12 @@ static void add_piece(Arena *arena, RecipeRows *rows, RecipePiece piece) {
 }
 
 static bool read_weight(Arena *arena, const Node *node, RecipeRows *rows) {
-  add_piece(
-      arena, rows,
-      (RecipePiece){.rows = rows->rows, .weight = node->attr.name, .row_stride = rows->columns, .column_stride = 1});
+  add_piece(arena, rows,
+            (RecipePiece){.rows = rows->rows,
+                          .weight = node->attr.name,
+                          .row_stride = rows->columns,
+                          .column_stride = 1,
+                          .rounding = OP_WEIGHT});
   return true;
 }
 
@@ -33,7 +36,7 @@ static bool read_weight(Arena *arena, const Node *node, RecipeRows *rows) {
 static bool read_full(Arena *arena, const Node *node, RecipeRows *rows) {
   float *number = ARENA_NEW(arena, float);
   *number = (float)node->attr.number;
-  add_piece(arena, rows, (RecipePiece){.rows = rows->rows, .data = number});
+  add_piece(arena, rows, (RecipePiece){.rows = rows->rows, .data = number, .rounding = OP_WEIGHT});
   return true;
 }
 
@@ -93,6 +96,16 @@ static bool read_permute(Arena *arena, const Node *node, RecipeRows *rows) {
   return true;
 }
 
+/* What was multiplied before it is rounded is left to the interpreter: elements are rounded first here. */
+static bool read_rounded(Arena *arena, const Node *node, RecipeRows *rows) {
+  if (!recipe_rows(arena, node->inputs.items[0], rows)) return false;
+  for (size_t i = 0; i < rows->pieces.n; i++) {
+    if (rows->pieces.items[i].n_factors) return false;
+    rows->pieces.items[i].rounding = node->op;
+  }
+  return true;
+}
+
 /* Factors are applied one by one, each product rounded, as the interpreter would: the packed bits must be the same
  * whichever way computed them. */
 static bool read_product(Arena *arena, const Node *node, RecipeRows *rows) {
@@ -127,6 +140,9 @@ bool recipe_rows(Arena *arena, const Node *node, RecipeRows *rows) {
       return read_permute(arena, node, rows);
     case OP_MUL:
       return read_product(arena, node, rows);
+    case OP_TO_BF16:
+    case OP_TO_F16:
+      return read_rounded(arena, node, rows);
     default:
       return false;
   }

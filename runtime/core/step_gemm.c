@@ -19,15 +19,14 @@
 #include "steps.h"
 
 enum {
-  BLOCK_ROWS = 128,           /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
+  BLOCK_ROWS = 128, /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
   PANELS_PER_LOAD = 4,
   CHAINED_PANELS = 4,         /* whose chains go together, for the same reason */
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
-  NEAR_TILES = 3,             /* few enough to gain more from that than it costs to take up c again */
-  NEAR_WIDE_TILES = 6,        /* the same of tiles that use what they load less often: */
-  WIDE_COLUMNS_PER_ROW = 8,   /* they have more columns than this for each row */
-  LEAST_UNIT_WORK = 1 << 19,  /* flops, some 10 us: a claim costs less than a hundredth of that */
-  LINE_FLOATS = ALIGNMENT / sizeof(float)
+  NEAR_TILES = 3,           /* few enough to gain more from that than it costs to take up c again */
+  NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */
+  WIDE_COLUMNS_PER_ROW = 8, /* they have more columns than this for each row */
+  LEAST_UNIT_WORK = 1 << 19 /* flops, some 10 us: a claim costs less than a hundredth of that */
 };
 
 /* Of the second-level cache for the rows of a: beyond it, several panels share what was loaded. The other half is for
@@ -35,11 +34,12 @@ enum {
 static int64_t resident_bytes(void) { return cpu_cache_bytes(2) / 2; }
 
 /* Of a panel and the rows of a: they stay in the first-level cache from tile to tile, beside the lines of c. */
-static int64_t near_floats(void) { return cpu_cache_bytes(1) / 6 * 5 / (int64_t)sizeof(float); }
+static int64_t near_bytes(void) { return cpu_cache_bytes(1) / 6 * 5; }
 
 typedef struct Gemm {
   const tfm_gemm_step *step;
-  const float *a, *weights, *after; /* after: what is read when this step is done */
+  const float *a;
+  const char *weights, *after; /* after: what is read when this step is done */
   float *c;
   int64_t c_row, c_column;    /* of the first element there */
   int64_t a_stride, c_stride; /* elements */
@@ -64,8 +64,8 @@ typedef struct Block { /* of rows: the one that a thread works on */
   Tile tiles[UNIT_ROWS];
 } Block;
 
-/* All k rows of one panel. */
-static int64_t panel_floats(const tfm_gemm_step *step) { return step->k * step->panel; }
+/* The bytes of the first k rows of a panel. k is even, or all there are. */
+static int64_t panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form_bytes(step->form, k) * step->panel; }
 
 static void set_chain(Gemm *gemm, int64_t chain) {
   gemm->begin_k = chain * TFM_CHAIN;
@@ -85,7 +85,7 @@ static void size_units(Gemm *gemm, int32_t threads) {
   gemm->chains = partial_chains(step->k);
   set_chain(gemm, 0);
   int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
-  int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * panel_floats(step));
+  int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * step->k * step->panel);
   if (gemm->k_blocks > 1 && block_rows * step->k * (int64_t)sizeof(float) > resident_bytes())
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
@@ -148,9 +148,9 @@ static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
 // ---- panels ----
 
 /* The weights of a panel from block k_block of the chain on. */
-static const float *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
-  return gemm->weights + panel * panel_floats(gemm->step) +
-         (gemm->begin_k + k_block * TFM_K_BLOCK) * gemm->step->panel;
+static const char *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
+  const tfm_gemm_step *step = gemm->step;
+  return gemm->weights + panel * panel_bytes(step, step->k) + panel_bytes(step, gemm->begin_k + k_block * TFM_K_BLOCK);
 }
 
 static float *results_at(const Gemm *gemm, const Tile *tile, int64_t column) {
@@ -159,9 +159,9 @@ static float *results_at(const Gemm *gemm, const Tile *tile, int64_t column) {
 }
 
 typedef struct Strip { /* of one panel: the columns of one tile, some steps of k */
-  const float *weights, *next; /* next: what is read after it */
+  const char *weights, *next; /* next: what is read after it */
   int64_t column, columns, first_k, k;
-  int64_t share, lines; /* floats of `next` for each tile; lines per 4 steps of k */
+  int64_t share, lines; /* bytes of `next` for each tile; lines per 4 steps of k */
 } Strip;
 
 /* The epilogue of a tile, right after its last step of k, while it is still in the nearest cache. In one product of
@@ -194,27 +194,30 @@ static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
   const tfm_gemm_step *step = gemm->step;
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return k;
-  return least_of(k, near_floats() / (step->panel + tiles * step->tile_rows) / 4 * 4);
+  return least_of(k,
+                  4 * (near_bytes() / (panel_bytes(step, 4) + 4 * tiles * step->tile_rows * (int64_t)sizeof(float))));
 }
 
 /* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
 static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block, int64_t panel, int64_t k_block,
-                      const float *next) {
+                      const char *next) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
   int64_t first_k = gemm->begin_k + k_block * TFM_K_BLOCK, end_k = least_of(first_k + TFM_K_BLOCK, gemm->end_k);
   int64_t calls = ceil_div(columns, step->width) * block->n;
   int64_t together = steps_together(gemm, block->n, end_k - first_k);
+  const int64_t column_bytes = tfm_form_bytes(step->form, 1); /* of neighbours in a row */
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
-  Strip strip = {.next = next, .lines = least_of(TFM_PREFETCH_LINES, ceil_div(4 * step->panel, LINE_FLOATS * calls))};
+  Strip strip = {.next = next,
+                 .lines = least_of(TFM_PREFETCH_LINES, ceil_div(panel_bytes(step, 4), ALIGNMENT * calls))};
   for (int64_t done = 0; done < columns; done += step->width) {
     strip.column = column + done;
     strip.columns = least_of(step->width, columns - done);
     strip.first_k = first_k;
     do { /* once if there are no steps at all: zeroes */
       strip.k = least_of(together, end_k - strip.first_k);
-      strip.share = least_of(strip.lines * (strip.k / 4), strip.k * step->panel / calls / LINE_FLOATS) * LINE_FLOATS;
-      strip.weights = panel_at(gemm, panel, k_block) + (strip.first_k - first_k) * step->panel + done;
+      strip.share = least_of(strip.lines * (strip.k / 4), panel_bytes(step, strip.k) / calls / ALIGNMENT) * ALIGNMENT;
+      strip.weights = panel_at(gemm, panel, k_block) + panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
       run_strip(walker, gemm, block, &strip);
       strip.next += block->n * strip.share;
       strip.first_k += strip.k;
@@ -223,7 +226,7 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
 }
 
 /* What is read after the unit: the next one of this thread's part, or the next gemm. */
-static const float *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
+static const char *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t block, int64_t group) {
   Part part = share_part(&claimer->grid, claimer->thread);
   if (group + 1 < part.end_group) return panel_at(gemm, (group + 1) * gemm->panels_per_group, 0);
   if (block + 1 < part.end_block) return panel_at(gemm, part.first_group * gemm->panels_per_group, 0);
@@ -232,10 +235,10 @@ static const float *after_unit(const Gemm *gemm, const Claimer *claimer, int64_t
 
 /* Panels within one block of k: the rows of a for that block are loaded once for all of them. `after` is read next. */
 static void run_panels(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
-                       int64_t end_panel, const float *after) {
+                       int64_t end_panel, const char *after) {
   for (int64_t k_block = 0; k_block < gemm->k_blocks; k_block++) {
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
-      const float *next = panel + 1 < end_panel          ? panel_at(gemm, panel + 1, k_block)
+      const char *next = panel + 1 < end_panel          ? panel_at(gemm, panel + 1, k_block)
                           : k_block + 1 < gemm->k_blocks ? panel_at(gemm, first_panel, k_block + 1)
                                                          : after;
       run_panel(walker, gemm, block, panel, k_block, next);
@@ -260,7 +263,7 @@ static PartialSums sums_of(const Gemm *gemm, const Tile *tile, int64_t column, i
 
 /* One chain of all tiles and some panels, where its results belong: in c or with those that wait. */
 static void run_chain(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
-                      int64_t end_panel, int64_t chain, const float *after) {
+                      int64_t end_panel, int64_t chain, const char *after) {
   Gemm part = *gemm;
   int64_t column = first_panel * gemm->step->panel;
   PartialSums sums = sums_of(gemm, &block->tiles[0], column, 0);
@@ -276,7 +279,7 @@ static void run_chain(const Walker *walker, const Gemm *gemm, const Block *block
 
 /* The epilogue comes when the sums are complete. */
 static void run_chains(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
-                       int64_t end_panel, const float *after) {
+                       int64_t end_panel, const char *after) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = first_panel * step->panel, columns = least_of(step->n, end_panel * step->panel) - column;
   for (int64_t chain = 0; chain < gemm->chains; chain++) {
@@ -299,7 +302,7 @@ static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *clai
                      int64_t group) {
   int64_t first_panel = group * gemm->panels_per_group;
   int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
-  const float *after = after_unit(gemm, claimer, block->number, group);
+  const char *after = after_unit(gemm, claimer, block->number, group);
   if (gemm->chains == 1) run_panels(walker, gemm, block, first_panel, end_panel, after);
   else
     for (int64_t panel = first_panel; panel < end_panel; panel += CHAINED_PANELS)
@@ -326,15 +329,14 @@ static void run_consumed(const Walker *walker, const Gemm *gemm, const Claimer *
 }
 
 /* The first panel of this thread in the next gemm; the last memory of this one if there is none. */
-static const float *first_panel_after(const Walker *walker, const Gemm *gemm, const tfm_step *step) {
+static const char *first_panel_after(const Walker *walker, const Gemm *gemm, const tfm_step *step) {
   const tfm_context *context = walker->context;
   uint32_t next = context->run.steps[step - context->program->steps].next_gemm;
   if (next == TFM_NONE) return gemm->weights;
   const tfm_gemm_step *after = &context->program->gemms[context->program->steps[next].index];
   int64_t panels = ceil_div(after->n, after->panel);
   const tfm_weight *weight = &context->program->weights[after->weight];
-  return (const float *)(context->weights + weight->offset) +
-         panels * walker->thread / walker->threads * panel_floats(after);
+  return context->weights + weight->offset + panels * walker->thread / walker->threads * panel_bytes(after, after->k);
 }
 
 static bool has_consumer(const tfm_context *context, const tfm_step *step) {
@@ -371,7 +373,7 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   const struct gemm_operands *operands = &operands_of(context, step)->gemm;
   Gemm gemm = {.step = info,
                .a = (const float *)operand_address(context, &operands->a),
-               .weights = (const float *)(context->weights + context->program->weights[info->weight].offset),
+               .weights = context->weights + context->program->weights[info->weight].offset,
                .c = (float *)operand_address(context, &operands->c),
                .a_stride = operands->a.strides[0] / (int64_t)sizeof(float),
                .c_stride = operands->c.strides[0] / (int64_t)sizeof(float),

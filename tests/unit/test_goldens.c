@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "../support/elaborate_text.h"
+#include "compile/quantize.h"
 #include "graph/eval.h"
 #include "weights/safetensors.h"
 
@@ -110,6 +111,20 @@ static const char *check_outputs(Golden *g, const Graph *graph, const Tensor *ou
 
 // ---- stages ----
 
+/* Of the options of a case only --quantize changes its model. */
+static bool quantize_case(Golden *g, Graph *graph) {
+  static const char name[] = "--quantize=";
+  size_t i;
+  json_t *option;
+  json_array_foreach(json_object_get(g->json, "options"), i, option) {
+    const char *text = json_string_value(option);
+    cr_assert(text && strncmp(text, name, strlen(name)) == 0, "an option that this test does not know");
+    text += strlen(name);
+    if (!quantize_weights(graph, &g->diag, &text, 1)) return false;
+  }
+  return true;
+}
+
 static Graph *elaborate_case(Golden *g) {
   Definition definitions[32];
   ElaborateOptions options = {.definitions = definitions};
@@ -120,8 +135,7 @@ static Graph *elaborate_case(Golden *g) {
     definitions[options.n_definitions++] = (Definition){key, json_string_value(value)};
   }
   Graph *graph = elaborate_file(g->arena, &g->diag, file_of(g, "model.tfm"), &options);
-  if (graph && !graph_verify(graph, &g->diag)) return NULL;
-  return graph;
+  return graph && quantize_case(g, graph) && graph_verify(graph, &g->diag) ? graph : NULL;
 }
 
 /* NULL, or what is wrong. */

@@ -153,13 +153,22 @@ enum tfm_fault { TFM_FAULT_DIVISION = 1 };
  * alignment. */
 typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
+/* How panels of packed weights, [k][width], are kept. BF16: [k/2][width] of 32 bits, row k in the upper half and row
+ * k + 1 in the lower one (0 behind an odd k), so that one instruction widens each. */
+typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16 } tfm_form;
+
+/* The bytes of one column of a panel. */
+static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) {
+  return form == TFM_FORM_F32 ? 4 * k : form == TFM_FORM_F16 ? 2 * k : (k + 1) / 2 * 4;
+}
+
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
  * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
  * into calls does not change a bit; the runtime begins a new chain after every TFM_CHAIN steps. columns <= width: how
  * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
  * TFM_PREFETCH_LINES) lines of it per 4 steps of k. Any address will do. */
-typedef void (*tfm_tile_kernel)(const float *a, const float *b, float *c, int64_t c_stride, int64_t k,
-                                int64_t accumulate, int64_t columns, const float *next, int64_t next_lines);
+typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
+                                int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 
 /* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. */
 typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
@@ -223,7 +232,7 @@ typedef struct tfm_row_step {
  * dims[0..rank) (last: n). */
 typedef struct tfm_gemm_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows */
-  uint8_t tile_rows, width, panel, rank, n_operands;
+  uint8_t tile_rows, width, panel, form, rank, n_operands; /* form: tfm_form of the panels */
   uint32_t weight;
   tfm_size rows;
   int64_t k, n;

@@ -1,0 +1,22 @@
+/* Quantize: weights in fewer bits, as rules say. See docs/weights.md for what a rule is.
+ *
+ * In: the graph of a model as elaborate made it, and rules. Out: the graph, in which every weight that a rule names
+ * (the last one that does decides) is rounded, if it is a factor of a product or a table that rows are taken from, also
+ * through views. Then all its uses see the rounded numbers: a table that is an output layer too has one form. Biases,
+ * norms and what is only added stay.
+ *
+ * This makes another model, so it is no pass: it comes before anything is derived from the graph or interprets it. The
+ * reference interpreter rounds too, and to the passes a rounded weight is a static subgraph like any other. Products
+ * whose weights are rounded ones and nothing else are packed in 16 bits (plan/values.c).
+ *
+ * Refused (DIAG_PRECISION): a type that is none, and a pattern that names no weight of the model. */
+#ifndef TFM_COMPILE_QUANTIZE_H
+#define TFM_COMPILE_QUANTIZE_H
+
+#include "diag/diag.h"
+#include "graph/graph.h"
+
+/* Each text holds rules, "bf16,head=f32". False after an error; then the graph is as it was. */
+bool quantize_weights(Graph *graph, Diag *diag, const char *const *rules, uint32_t n);
+
+#endif

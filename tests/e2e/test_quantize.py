@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""--quantize: the bits are those of a file whose weights were rounded beforehand, wherever they are computed; weights
+take half the room; rules mean what they say.
+
+usage: test_quantize.py TFMC          The last line is 'N passed, N failed'.
+"""
+import json
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+# The lengths of sums: longer than a block of k and odd, then even, odd and single ones.
+WIDTHS = [801, 100, 7, 3, 2, 1, 50]
+MODEL = """model M(vocab = 11) {{
+  table = Embedding(vocab, {0})
+{1}
+  forward(ids: i32[batch, time], x: f32[batch, time, {0}]) {{ return y = (table(ids) + x){2} }}
+}}
+""".format(WIDTHS[0], "\n".join(f"  l{i} = Linear({k}, {n})" for i, (k, n) in enumerate(zip(WIDTHS, WIDTHS[1:]))),
+           "".join(f" -> l{i}" for i in range(len(WIDTHS) - 1)))
+ROUNDED = [f"l{i}.weight" for i in range(len(WIDTHS) - 1)] + ["table.weight"]
+WHERE = [["-march=native"], ["-march=x86-64-v3"], ["-march=x86-64"], ["--engine=reference"], ["--threads=3"]]
+
+
+def to_bf16(value):
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    half = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
+    return struct.unpack("<f", struct.pack("<I", half))[0]
+
+
+def to_f16(value):
+    return struct.unpack("<e", struct.pack("<e", value))[0]
+
+
+ROUND = {"bf16": to_bf16, "f16": to_f16}
+
+
+def tensors():
+    shapes = {"table.weight": [11, WIDTHS[0]]}
+    for i, (k, n) in enumerate(zip(WIDTHS, WIDTHS[1:])):
+        shapes[f"l{i}.weight"], shapes[f"l{i}.bias"] = [n, k], [n]
+    numbers = random.Random(1)
+    for name, shape in shapes.items():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        yield name, shape, [struct.unpack("<f", struct.pack("<f", numbers.gauss(0, 0.2)))[0] for _ in range(count)]
+
+
+def write_weights(path, change=None):
+    header, data = {}, b""
+    for name, shape, values in tensors():
+        values = [change(v) for v in values] if change and name in ROUNDED else values
+        begin = len(data)
+        data += struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Trials:
+    def __init__(self, tfmc, folder):
+        self.tfmc, self.folder, self.passed, self.failed = tfmc, folder, 0, 0
+        self.model = folder / "m.tfm"
+        self.model.write_text(MODEL)
+        write_weights(folder / "w.safetensors")
+        for kind, change in ROUND.items():
+            write_weights(folder / f"{kind}.safetensors", change)
+
+    def check(self, name, holds, why=""):
+        self.passed, self.failed = self.passed + bool(holds), self.failed + (not holds)
+        if not holds:
+            print(f"FAIL {name} {why}")
+
+    def tfm(self, *args, code=0):
+        done = subprocess.run([self.tfmc, *map(str, args)], capture_output=True, text=True, cwd=self.folder, timeout=300)
+        self.check(f"tfmc {' '.join(map(str, args))}", done.returncode == code, f"exit {done.returncode}: {done.stderr}")
+        return done.stdout + done.stderr
+
+    def outputs(self, what, weights, rows, *options):
+        out = self.folder / "out.safetensors"
+        self.tfm("run", what, "--weights", weights, "--input", f"ids={rows}x1", "--input", f"x={rows}x1x{WIDTHS[0]}",
+                 "--seed=3", "-o", out, *options)
+        return out.read_bytes()
+
+    def same_bits_as_rounded_weights(self):
+        for kind in ROUND:
+            for where in WHERE:
+                for rows in [1, 40]:
+                    got = self.outputs(self.model, "w.safetensors", rows, f"--quantize={kind}", *where)
+                    expected = self.outputs(self.model, f"{kind}.safetensors", rows, *where)
+                    self.check(f"bits of {kind}, {rows} rows, {where}", got == expected)
+                    plain = self.outputs(self.model, "w.safetensors", rows, *where)
+                    self.check(f"{kind} changes results, {where}", got != plain)
+
+    def libraries(self):
+        wide = self.weights_bytes("f32")
+        for kind in ROUND:
+            packed = self.weights_bytes(kind)
+            table = 11 * WIDTHS[0] * 4
+            self.check(f"room of {kind}", packed - table < 0.55 * (wide - table), f"{packed} of {wide} bytes")
+            got = self.outputs(f"lib{kind}.so", f"{kind}.tfmw", 5)
+            self.check(f"library of {kind}", got == self.outputs(self.model, f"{kind}.safetensors", 5))
+            self.tfm("pack", f"lib{kind}.so", "--weights", "w.safetensors", "-o", "again.tfmw")
+            self.check("packed again", (self.folder / "again.tfmw").read_bytes() == (self.folder / f"{kind}.tfmw").read_bytes())
+            self.check("fixed", "fixed when the library" in self.tfm("run", f"lib{kind}.so", "--quantize=f32", code=2))
+
+    def weights_bytes(self, kind):
+        self.tfm("compile", self.model, "-o", f"lib{kind}.so", f"--quantize={kind}")
+        self.tfm("pack", f"lib{kind}.so", "--weights", "w.safetensors", "-o", f"{kind}.tfmw")
+        return json.loads(self.tfm("info", f"lib{kind}.so", "--json"))["weights_bytes"]
+
+    def rules(self):
+        plain, bf16 = (self.outputs(self.model, f"{name}.safetensors", 5) for name in ["w", "bf16"])
+        for rule, expected in [("bf16,*=f32", plain), ("f16,bf16", bf16), ("l*=bf16,table=bf16", bf16),
+                               ("bf16,l0.bias=f32", bf16), ("table.weight=bf16,l?.*=bf16", bf16)]:
+            self.check(rule, self.outputs(self.model, "w.safetensors", 5, f"--quantize={rule}") == expected)
+        several = self.outputs(self.model, "w.safetensors", 5, "--quantize=bf16", "--quantize=table=f32", "--quantize=l?.*=f32")
+        self.check("several options, one after the other", several == plain)
+        for rule, message in [("int3", '"int3" is no type of numbers'), ("l9=bf16", '"l9" names no weight of the model'),
+                              ("bf16,", '"" is no type'), ("tabel.weight=f16", 'did you mean "table.weight"?')]:
+            self.check(rule, message in self.tfm("check", self.model, f"--quantize={rule}", code=2), message)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        trials = Trials(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder))
+        trials.same_bits_as_rounded_weights()
+        trials.libraries()
+        trials.rules()
+    print(f"{trials.passed} passed, {trials.failed} failed")
+    return trials.failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
