@@ -32,8 +32,7 @@ enum {
   TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0: part of the definition of the bits */
   TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between rows of a strip of scores, and of a packed left operand: no
                                             multiple of a page of memory, so that rows do not share cache sets */
-  TFM_CHAIN = 16384, /* steps of k that a product adds up one by one, at most; beyond, the results of chains are added
-                        in a tree: part of the definition of the bits */
+  TFM_CHAIN = 16384, /* steps of k in one sum; the sums of chains are added in a tree: part of the definition too */
   TFM_K_BLOCK = 768,       /* steps of k of one call of a tile kernel in a gemm, at most */
   TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
   TFM_CACHE_PAGE = 16      /* positions of a row in one page of the caches */
@@ -153,12 +152,10 @@ enum tfm_fault { TFM_FAULT_DIVISION = 1 };
  * alignment. */
 typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
-/* How panels of packed weights, [k][width], are kept. BF16: [k/2][width] of 32 bits, row k in the upper half and row
- * k + 1 in the lower one (0 behind an odd k), so that one instruction widens each. */
+/* How panels of packed weights, [k][width], are kept. BF16: [k/2][width] of 32 bits, row k in the upper half, row k + 1
+ * in the lower one (0 behind an odd k), so that one instruction widens each. */
 typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16 } tfm_form;
-
-/* The bytes of one column of a panel. */
-static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) {
+static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of one column of a panel */
   return form == TFM_FORM_F32 ? 4 * k : form == TFM_FORM_F16 ? 2 * k : (k + 1) / 2 * 4;
 }
 
@@ -302,8 +299,7 @@ typedef struct tfm_append_step {
   tfm_size dims[TFM_MAX_RANK];
 } tfm_append_step;
 
-/* c[..., d] = sines and cosines of positions[...] * base^(-2 i / d), for each angle i; axes dims[0..rank) of
- * positions. */
+/* c[..., d] = sines and cosines of positions[...] base^(-2 i / d), for each angle i; axes dims[0..rank) of positions. */
 typedef struct tfm_table_step {
   uint8_t rotary;      /* 0: sinusoid, 1: cosines, then sines, of rotary's angles, d = 2 * (h / 2) */
   uint8_t interleaved; /* sinusoid only */
