@@ -299,7 +299,7 @@ typedef struct tfm_append_step {
   tfm_size dims[TFM_MAX_RANK];
 } tfm_append_step;
 
-/* c[..., d] = sines and cosines of positions[...] base^(-2 i / d), for each angle i; over dims[0..rank) of positions. */
+/* c[..., d] = sines and cosines of positions[...] base^(-2 i / d), for each angle i; dims are of positions. */
 typedef struct tfm_table_step {
   uint8_t rotary;      /* 0: sinusoid, 1: cosines, then sines, of rotary's angles, d = 2 * (h / 2) */
   uint8_t interleaved; /* sinusoid only */
