@@ -173,6 +173,13 @@ Test(elaborate, sizes_are_polynomials) {
                LINES("f32[b*t, 8]", "f32[2*t + 2*s, 2*t]"));
 }
 
+Test(elaborate, a_rest_that_is_a_number_is_rounded_off) {
+  expect_lines("model M { forward(x: f32[t]) { return f = full([(2 * t + 1) // 2, (4 * t + 7) // 4, (6 * t - 1) // 3 + 1, "
+               "(2 * t - 1) % 2 + 3], 0) } }",
+               LINES("f32[t, t + 1, 2*t, 4]"));
+  expect_refused("model M { forward(x: f32[t]) { return f = full([t // 2], 0) } }", "t // 2 is not a size");
+}
+
 // ---- paths ----
 
 Test(elaborate, paths_of_weights) {
@@ -403,7 +410,7 @@ Test(elaborate, messages_say_which_calls_led_there) {
                  "layer Outer { inner = Inner()  forward(x) = x -> inner }\n"
                  "model M {\n  outer = Outer()\n  forward(x: f32[n, 4]) { return y = outer(x) }\n}",
                  "model.tfm:5:11: note: input 'x' is declared f32[n, 4] here\n"
-                 "<std>:5:3: note: weight 'outer.inner.proj.weight' is declared f32[3, 3] here\n"
+                 "<std>:191:3: note: weight 'outer.inner.proj.weight' is declared f32[3, 3] here\n"
                  "model.tfm:1:49: note: in Linear, called here\n"
                  "model.tfm:2:50: note: in Inner, called here\n"
                  "model.tfm:5:38: note: in Outer, called here\n");
