@@ -383,7 +383,7 @@ Test(incremental, grouped_keys_that_are_rotated) {
 Test(incremental, sums_over_what_came_before) {
   expect_same_scores(
       "model M(d = 4) { embed = Embedding(3, d)  places = Embedding(9, d)\n"
-      "  forward(ids: i32[batch, time]) { later = causal_mask(ids[:, :, none], ids[:, :, none])\n"
+      "  forward(ids: i32[batch, time]) { later = causal_mask(ids, axis = 1)\n"
       "    real = f32(ids != 0)[:, none]\n"
       "    x = embed(ids) + places(i32(sum(where(later, 0, real))))\n"
       "    s = where(later, 0, exp(x @ transpose(x, 1, 2)))\n"
