@@ -355,10 +355,76 @@ static void run_ids(Machine *m, uint32_t index) {
   }
 }
 
+/* Element i along the last axis of an operand, `stride` elements apart. */
+static const char *along_at(const char *base, int64_t i, int64_t stride, uint8_t dtype) {
+  return base + i * stride * dtype_bytes[dtype];
+}
+
+/* An i32 of the whole line. */
+static int32_t reduced(const tfm_along_step *step, const char *x, int64_t n, int64_t stride) {
+  int32_t total = 0, most = INT32_MIN, least = INT32_MAX;
+  for (int64_t i = 0; i < n; i++) {
+    int32_t value = *(const int32_t *)along_at(x, i, stride, TFM_I32);
+    total += value;
+    most = value > most ? value : most;
+    least = value < least ? value : least;
+  }
+  return step->what == TFM_ALONG_SUM ? total : step->what == TFM_ALONG_MAX ? most : least;
+}
+
+/* The index of the element before which `rank` others stand. */
+static int32_t index_at_rank(const char *x, int64_t n, int64_t stride, int64_t rank) {
+  for (int64_t i = 0; i < n; i++) {
+    float a = *(const float *)along_at(x, i, stride, TFM_F32);
+    int64_t before = 0;
+    for (int64_t j = 0; j < n; j++) {
+      float b = *(const float *)along_at(x, j, stride, TFM_F32);
+      bool is_equal = a == b || (isnan(a) && isnan(b));
+      before += is_equal ? j < i : isnan(b) || b > a;
+    }
+    if (before == rank) return (int32_t)i;
+  }
+  return -1;
+}
+
+/* One line by the definition of its kind. */
+static void run_line(const tfm_along_step *step, const char *x, const char *y, char *c, int64_t n, int64_t count,
+                     const int64_t *strides) {
+  for (int64_t i = 0; i < count; i++) {
+    char *to = c + i * strides[2] * dtype_bytes[step->c.dtype];
+    const char *from = along_at(x, i, strides[0], step->x.dtype);
+    int32_t id = step->what == TFM_ALONG_TAKE ? *(const int32_t *)along_at(y, i, strides[1], TFM_I32) : 0;
+    if (step->what == TFM_ALONG_TAKE) memcpy(to, along_at(x, id, strides[0], step->x.dtype), dtype_bytes[step->c.dtype]);
+    else if (step->what == TFM_ALONG_POWER)
+      *(float *)to = powf(*(const float *)from, *(const float *)along_at(y, i, strides[1], TFM_F32));
+    else if (step->what == TFM_ALONG_CUMSUM && step->x.dtype == TFM_F32)
+      *(float *)to = *(const float *)from + (i ? *(float *)(to - strides[2] * 4) : 0);
+    else if (step->what == TFM_ALONG_CUMSUM)
+      *(int32_t *)to = *(const int32_t *)from + (i ? *(int32_t *)(to - strides[2] * 4) : 0);
+    else if (step->what == TFM_ALONG_TOPK) *(int32_t *)to = index_at_rank(x, n, strides[0], i);
+    else *(int32_t *)to = reduced(step, x, n, strides[0]);
+  }
+}
+
+static void run_along(Machine *m, uint32_t index) {
+  const tfm_along_step *step = &m->program->alongs[index];
+  Loops loops = loops_of(m, step->rank, step->dims);
+  uint32_t last = step->rank - 1u;
+  const int64_t strides[] = {value_of(m, step->x.strides[last]), value_of(m, step->y.strides[last]),
+                             value_of(m, step->c.strides[last])};
+  int64_t lines = points_of(&loops, last);
+  for (int64_t line = 0; line < lines; line++) {
+    go_to(&loops, last, line);
+    run_line(step, at(m, &step->x, &loops, last), at(m, &step->y, &loops, last), at(m, &step->c, &loops, last),
+             value_of(m, step->n), loops.dims[last], strides);
+  }
+}
+
 typedef void (*RunStep)(Machine *m, uint32_t index);
 static const RunStep run_step[] = {
     [TFM_STEP_ROW] = run_row,           [TFM_STEP_GEMM] = run_gemm,   [TFM_STEP_MATMUL] = run_matmul,
-    [TFM_STEP_ATTENTION] = run_attention, [TFM_STEP_TABLE] = run_table, [TFM_STEP_CHECK_IDS] = run_ids};
+    [TFM_STEP_ATTENTION] = run_attention, [TFM_STEP_TABLE] = run_table, [TFM_STEP_CHECK_IDS] = run_ids,
+    [TFM_STEP_ALONG] = run_along};
 
 static void forget_dead(Machine *m, uint32_t step) {
   for (uint32_t i = 0; i < m->program->n_buffers; i++) {
