@@ -40,6 +40,8 @@ machine() {
   rm -rf --one-file-system "${bare:?}/$1"
   cp -a "$bare/base-$2" "$bare/$1"
   cp /etc/resolv.conf "$bare/$1/etc/resolv.conf"
+  # Where the way out has certificates of its own, the new machine needs them too.
+  [ ! -d /usr/local/share/ca-certificates ] || cp -r /usr/local/share/ca-certificates "$bare/$1/usr/local/share/"
 }
 
 # inside NAME COMMAND...: runs it there, as root, with nothing of this machine's environment; mounts end with it. The

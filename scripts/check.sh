@@ -28,6 +28,7 @@ count() {
 }
 
 work=$(mktemp -d)
+chmod 711 "$work" # a test runs as another user
 trap 'progress_end; rm -rf "$work"' EXIT
 names=() shown=0
 

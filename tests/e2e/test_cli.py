@@ -746,7 +746,7 @@ class Texts(Case):
         for stage in stages:
             self.assertIn(f"  {stage} ", self.tfmc("help", "dump").out)
         self.assertIn("--stage=" + "\\|".join(stages), self.tfmc("document", "options").out)
-        self.tfmc("document", "opshuns", code=2, says="there are man, bash, zsh, options")
+        self.tfmc("document", "opshuns", code=2, says="there are man, bash, zsh, fish, options")
 
     def test_C15_opt_reads_what_dump_prints(self):
         graph = self.tfmc("dump", "model.tfm").out
