@@ -676,7 +676,7 @@ class Ragged(Case):
                     "words(tgt) -> body(is_causal = true)", "body(words(tgt), words(tgt), words(tgt), is_causal = true)"),
                  "extra keys are appended to the key axis, which is of size time + 1: positions can only be followed on an axis of "
                  "size time (model.tfm:6:28, body)"),
-                (ragged().replace("is_causal = true", "src_mask = f32(causal_mask(tgt[..., none], tgt[..., none])) * -1e9"),
+                (ragged().replace("is_causal = true", "src_mask = f32(causal_mask(tgt[..., none], tgt[..., none], axis = 1)) * -1e9"),
                  "softmax over positions whose later ones are not masked by -inf: the mask adds -1e+09, a finite number; with -inf, "
                  "or where(mask, -inf, scores), the model is incremental (model.tfm:6:42, body.layers.0.self_attn)")]:
             self.write(source)
