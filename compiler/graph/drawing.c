@@ -29,7 +29,7 @@ typedef struct Item {
 
 typedef struct Weight {
   const char *text;
-  int64_t elements;
+  double elements; /* of a text that nobody has checked there may be more than an integer holds */
 } Weight;
 
 struct Module {
@@ -102,7 +102,7 @@ void drawing_add_edge(Drawing *drawing, uint32_t from, uint32_t to, const char *
   vec_push(drawing->arena, &drawing->items.items[to].inputs, (Edge){from, label});
 }
 
-void drawing_add_weight(Drawing *drawing, const char *path, const char *text, int64_t elements) {
+void drawing_add_weight(Drawing *drawing, const char *path, const char *text, double elements) {
   vec_push(drawing->arena, &module_of(drawing, path)->weights, (Weight){text, elements});
 }
 
@@ -206,7 +206,7 @@ static void print_count(StrBuf *out, double n) {
 
 static void count_weights(const Module *module, uint32_t *n, double *elements) {
   *n += (uint32_t)module->weights.n;
-  for (size_t i = 0; i < module->weights.n; i++) *elements += (double)module->weights.items[i].elements;
+  for (size_t i = 0; i < module->weights.n; i++) *elements += module->weights.items[i].elements;
   for (size_t i = 0; i < module->children.n; i++) count_weights(module->children.items[i], n, elements);
 }
 
@@ -379,11 +379,11 @@ static void add_weight(Drawing *drawing, const Graph *graph, const Node *node) {
   const char *dot = strrchr(node->attr.name, '.');
   strbuf_printf(&text, "%s ", dot ? dot + 1 : node->attr.name);
   node_print_shape(&text, graph->sizes, node);
-  int64_t elements = 1;
+  double elements = 1;
   for (uint32_t axis = 0; axis < node->rank; axis++) {
     int64_t dim = 1;
     size_is_const(node->dims[axis], &dim);
-    elements *= dim;
+    elements *= (double)dim;
   }
   drawing_add_weight(drawing, node->origin.path, text.text, elements);
 }

@@ -20,7 +20,7 @@ Drawing *drawing_new(Arena *arena, const char *name);
 uint32_t drawing_add_item(Drawing *drawing, DrawingLook look, const char *label, const char *path);
 /* `label` says what flows: "hidden f32[batch, 64]". */
 void drawing_add_edge(Drawing *drawing, uint32_t from, uint32_t to, const char *label);
-void drawing_add_weight(Drawing *drawing, const char *path, const char *text, int64_t elements);
+void drawing_add_weight(Drawing *drawing, const char *path, const char *text, double elements);
 /* Modules `depth` below the model are closed; 0: the model itself is. Returns how many boxes there are. A drawing is
  * printed once. */
 uint32_t drawing_print(StrBuf *out, Drawing *drawing, uint32_t depth);

@@ -390,7 +390,7 @@ Drawing *drawing_of_plan(const Plan *plan) {
     StrBuf text = strbuf_new(plan->arena);
     strbuf_add(&text, "packed ");
     node_print_shape(&text, plan->graph->sizes, node);
-    const int64_t floats = (int64_t)(plan->recipes.items[i].bytes / sizeof(float));
+    const double floats = (double)(plan->recipes.items[i].bytes / sizeof(float));
     drawing_add_weight(d.drawing, node->origin.path, text.text, floats);
   }
   for (uint32_t i = 0; i < program->n_steps; i++) draw_step(&d, &program->steps[i]);

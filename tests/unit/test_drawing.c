@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "graph/build.h"
 #include "graph/drawing.h"
 
 static Arena *arena;
@@ -80,4 +81,15 @@ Test(drawing, a_very_deep_path_is_drawn_in_the_module_at_the_limit) {
   Drawing *drawing = drawing_new(arena, "Model");
   drawing_add_item(drawing, DRAW_OPERATION, "exp", path.text);
   cr_assert(strstr(printed(drawing, 101, 1), "label=\"exp\""));
+}
+
+/* As a graph in text form may have them: the interpreter would refuse it, a picture need not. */
+Test(drawing, more_elements_than_an_integer_holds) {
+  Graph *graph = graph_new(arena, "Large");
+  const Size *dim = size_const(graph->sizes, (int64_t)1 << 40);
+  Builder b = {.graph = graph, .origin.path = "m"};
+  build_weight(&b, "w", 2, (const Size *const[]){dim, dim});
+  build_unary(&b, OP_NEG, build_input(&b, "x", DTYPE_F32, 1, &dim));
+  const char *text = printed(drawing_of_graph(arena, graph), 1, 1);
+  cr_assert(strstr(text, "1 weight, 1208925819614629.2 G"), "%s", text);
 }
