@@ -41,7 +41,7 @@ class Case:
         self.inputs = ["--inputs", inputs] if os.path.exists(inputs) else []
         self.verb = "generate" if "generate" in spec else "run"
         self.generation = self.options_of_generation() if self.verb == "generate" else []
-        self.defines = [f"-D{name}={value}" for name, value in spec.get("defines", {}).items()]
+        self.defines = [f"-D{name}={value}" for name, value in spec.get("defines", {}).items()] + spec.get("options", [])
 
     def options_of_generation(self):
         config = os.path.join(self.tmp, "generation.json")
