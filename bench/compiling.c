@@ -52,8 +52,7 @@ bool compile_file(Arena *arena, const BenchModel *model, bool decoder, Compiled 
                                   .diag = &diag,
                                   .target = model->target,
                                   .passes = {.level = 2},
-                                  .weights = model->weights ? read_weight : NULL,
-                                  .weights_context = &reader};
+                                  .weights = {.whole = model->weights ? read_weight : NULL, .context = &reader}};
   Graph *graph = elaborate_model(arena, &diag, model);
   bool done = graph && compile_graph(&request, model, graph, decoder, compiled);
   arena_destroy(reader.arena);
