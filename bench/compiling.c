@@ -26,6 +26,14 @@ static const Tensor *read_weight(void *context, const char *name) {
   return safetensors_read(entry->file, reader->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
 }
 
+static bool read_part(void *context, const char *name, int64_t first, int64_t n, float *to) {
+  Reader *reader = context;
+  const WeightEntry *entry = weight_set_find(reader->set, name);
+  if (entry) return safetensors_read_part(entry->file, reader->diag, entry->tensor, first, n, DTYPE_F32, to);
+  diag_error_at(reader->diag, NULL, DIAG_WEIGHT_MISSING, "no weight %s", name);
+  return false;
+}
+
 /* Paths count from the root of the sources, whatever folder the program is started in. */
 static Graph *elaborate_model(Arena *arena, Diag *diag, const BenchModel *model) {
   Map *names = ARENA_NEW(arena, Map);
@@ -52,7 +60,9 @@ bool compile_file(Arena *arena, const BenchModel *model, bool decoder, Compiled 
                                   .diag = &diag,
                                   .target = model->target,
                                   .passes = {.level = 2},
-                                  .weights = {.whole = model->weights ? read_weight : NULL, .context = &reader}};
+                                  .weights = {.whole = model->weights ? read_weight : NULL,
+                                              .part = model->weights ? read_part : NULL,
+                                              .context = &reader}};
   Graph *graph = elaborate_model(arena, &diag, model);
   bool done = graph && compile_graph(&request, model, graph, decoder, compiled);
   arena_destroy(reader.arena);
