@@ -15,8 +15,6 @@
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
  * that the piece of a panel that tiles take turns on stays in L2 (docs/performance.md). */
-#include <string.h>
-
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -101,7 +99,7 @@ static LLVMValueRef load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   if (t->spec->b_form == TFM_FORM_F32) return emit_load(e, t->vector, pointer, 4);
   if (t->spec->b_form == TFM_FORM_BF16)
     return widen_bf16(t, emit_load(e, LLVMVectorType(e->i32, t->lanes), pointer, 4), u % 2 == 0);
-  const bool converts = strstr(e->target->llvm_features, "+f16c") != NULL;
+  const bool converts = e->target->converts_f16;
   LLVMTypeRef half = converts ? LLVMHalfTypeInContext(e->context) : LLVMInt16TypeInContext(e->context);
   LLVMValueRef halves = emit_load(e, LLVMVectorType(half, t->lanes), pointer, 2);
   return converts ? LLVMBuildFPExt(e->builder, halves, t->vector, "") : widen_f16_by_hand(t, halves);

@@ -23,6 +23,7 @@ typedef struct TargetInfo {
   const char *llvm_features; /* what it may rely on besides: "+avx512f,..." */
   bool is_baseline;          /* every CPU of the architecture runs it */
   uint32_t vector_floats;    /* floats in one register */
+  bool converts_f16;         /* an instruction widens f16; if not, kernels do it with integers */
   bool has_fma;              /* if not, products are rounded before they are added */
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
   const char *scalef;        /* LLVM's name of the intrinsic; NULL: there is none */

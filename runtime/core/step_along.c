@@ -145,9 +145,9 @@ static void place_line(const tfm_context *context, const tfm_along_step *along, 
     c += coordinate * operands->c.strides[axis];
     number /= dim;
   }
-  line->x = operand_address(context, &operands->x) + x;
-  line->y = operand_address(context, &operands->y) + y;
-  line->c = operand_address(context, &operands->c) + c;
+  line->x = element_address(context, &operands->x, x);
+  line->y = element_address(context, &operands->y, y);
+  line->c = element_address(context, &operands->c, c);
 }
 
 static int64_t product_of_dims(const tfm_context *context, const tfm_along_step *along, int axes) {
