@@ -24,6 +24,8 @@ static inline uint32_t half_bits_of(float value) {
 
 static inline int half_is_nan(uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000; }
 
+static inline int half_is_infinite(float value) { return (half_bits_of(value) & 0x7fffffff) == 0x7f800000; }
+
 /* Drops the low `n` bits, 1 to 24 of them, and rounds to the nearest, in a tie to even. A carry out of the mantissa
  * raises the exponent, which is right, up to infinity. */
 static inline uint32_t half_round_off(uint32_t bits, unsigned n) {
@@ -66,5 +68,8 @@ static inline uint16_t f32_to_f16(float value) {
   if (exponent < 102) return (uint16_t)sign;
   return (uint16_t)(sign | half_round_off((magnitude & 0x7fffff) | 0x800000, 126 - exponent));
 }
+
+/* Whether a finite number stays finite as f16. */
+static inline int f16_holds(float value) { return half_is_infinite(value) || (f32_to_f16(value) & 0x7fff) != 0x7c00; }
 
 #endif

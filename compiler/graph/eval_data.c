@@ -322,8 +322,11 @@ bool eval_narrow(const EvalNode *in, Tensor *out) {
   const float *from = in->inputs[0]->data;
   float *to = out->data;
   const int64_t n = tensor_elements(out);
-  for (int64_t i = 0; i < n; i++)
+  for (int64_t i = 0; i < n; i++) {
+    if (in->node->op == OP_TO_F16 && !f16_holds(from[i]))
+      return eval_fault(in, DIAG_NONFINITE, "%g is too large for f16 (65504)", (double)from[i]);
     to[i] = in->node->op == OP_TO_BF16 ? bf16_to_f32(f32_to_bf16(from[i])) : f16_to_f32(f32_to_f16(from[i]));
+  }
   return true;
 }
 

@@ -122,8 +122,25 @@ static void put_panels(const Packer *p, const Block *block) {
   }
 }
 
-static void put(const Packer *p, const Block *block) {
+/* What would become infinite would change the model more than rounding does. */
+static bool fits(const Packer *p, const Block *block) {
+  const RecipePiece *piece = block->piece;
+  if (piece->rounding != OP_TO_F16) return true;
+  for (int64_t i = 0; i < block->rows; i++)
+    for (int64_t j = 0; j < block->columns; j++) {
+      const float value = block->data[i * piece->row_stride + j * piece->column_stride];
+      if (f16_holds(value)) continue;
+      diag_error_at(p->diag, "--quantize", DIAG_NONFINITE, "weight \"%s\" has %g, which is too large for f16 (65504)",
+                    piece->weight, (double)value);
+      return false;
+    }
+  return true;
+}
+
+static bool put(const Packer *p, const Block *block) {
+  if (!fits(p, block)) return false;
   (p->recipe->layout == WEIGHT_PLAIN ? put_plain : put_panels)(p, block);
+  return true;
 }
 
 // ---- reading blocks ----
@@ -166,12 +183,13 @@ static bool stream_piece(Packer *p, const RecipePiece *piece, int64_t row) {
     const int64_t elements = (n - 1) * stride + across + 1;
     float *buffer = buffer_for(p, elements);
     if (!read_part(p, piece->weight, piece->first + line * stride, elements, buffer)) return false;
-    put(p, &(Block){.piece = piece,
-                    .data = buffer,
-                    .row = transposed ? row : row + line,
-                    .rows = transposed ? piece->rows : n,
-                    .column = transposed ? line : 0,
-                    .columns = transposed ? n : columns});
+    const Block block = {.piece = piece,
+                         .data = buffer,
+                         .row = transposed ? row : row + line,
+                         .rows = transposed ? piece->rows : n,
+                         .column = transposed ? line : 0,
+                         .columns = transposed ? n : columns};
+    if (!put(p, &block)) return false;
   }
   return true;
 }
@@ -188,9 +206,11 @@ static bool pack_piece(Packer *p, const RecipePiece *piece, int64_t row) {
   if (piece->weight && is_copy(p, piece))
     return read_part(p, piece->weight, piece->first, piece->rows * columns, p->to + row * columns);
   if (piece->weight) return stream_piece(p, piece, row);
-  put(p, &(Block){
-             .piece = piece, .data = piece->data + piece->first, .row = row, .rows = piece->rows, .columns = columns});
-  return true;
+  return put(p, &(Block){.piece = piece,
+                         .data = piece->data + piece->first,
+                         .row = row,
+                         .rows = piece->rows,
+                         .columns = columns});
 }
 
 // ---- recipes ----
@@ -219,7 +239,7 @@ static bool pack_computed(Packer *p) {
       graph_eval_static(p->scratch, p->diag, p->plan->graph, p->recipe->node, weights->whole, weights->context);
   if (value && p->recipe->layout == WEIGHT_PLAIN && p->recipe->bytes) memcpy(p->to, value->data, p->recipe->bytes);
   if (value && p->recipe->layout != WEIGHT_PLAIN) {
-    p->rows = rows_of_tensor(p->scratch, value);
+    p->rows = rows_of_tensor(p->scratch, value); /* rounded already */
     pack_rows(p);
   }
   if (weights->release) weights->release(weights->context);

@@ -106,6 +106,16 @@ class Trials:
             self.check("packed again", (self.folder / "again.tfmw").read_bytes() == (self.folder / f"{kind}.tfmw").read_bytes())
             self.check("fixed", "fixed when the library" in self.tfm("run", f"lib{kind}.so", "--quantize=f32", code=2))
 
+    def too_large(self):
+        one = self.folder / "one.tfm"
+        one.write_text("model M {\n  l = Linear(1, 1)\n  forward(x: f32[n, 1]) { return y = l(x) }\n}\n")
+        for value, code in [(65504.0, 0), (65519.0, 0), (-65520.0, 1), (float("inf"), 0)]:
+            write_one(self.folder / "one.safetensors", value)
+            for where in WHERE:
+                said = self.tfm("run", one, "--weights", "one.safetensors", "--input", "x=2x1", "--quantize=f16", *where,
+                                code=code)
+                self.check(f"{value} as f16, {where}", ("too large for f16" in said) == bool(code), said)
+
     def weights_bytes(self, kind):
         self.tfm("compile", self.model, "-o", f"lib{kind}.so", f"--quantize={kind}")
         self.tfm("pack", f"lib{kind}.so", "--weights", "w.safetensors", "-o", f"{kind}.tfmw")
@@ -123,12 +133,19 @@ class Trials:
             self.check(rule, message in self.tfm("check", self.model, f"--quantize={rule}", code=2), message)
 
 
+def write_one(path, value):
+    text = json.dumps({"l.weight": {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]},
+                       "l.bias": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<2f", value, 0))
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         trials = Trials(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder))
         trials.same_bits_as_rounded_weights()
         trials.libraries()
         trials.rules()
+        trials.too_large()
     print(f"{trials.passed} passed, {trials.failed} failed")
     return trials.failed != 0
 
