@@ -115,137 +115,206 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state) {
 
 // ---- passes along lines ----
 
-/* The accumulators are one vector of 16 lanes along a row. Along columns they are 16 vectors on the stack, one per row
- * modulo 16: each column then has the 16 lanes that a row of the same numbers would have. */
+/* The accumulators are one vector of 16 lanes along a row. Along columns they are 16 rows of numbers on the stack, for
+ * the rows modulo 16: each column then has the 16 lanes that a row of the same numbers would have. */
 
-/* reduce 2: the reduced axis is the rows, so 16 columns are reduced side by side. */
+/* reduce 2: the reduced axis is the rows, so columns are reduced side by side. */
 static bool is_along_rows(const RowKernel *k) { return k->spec->reduce == 2; }
-
-typedef struct LineBody {
-  void (*body)(RowKernel *k);
-} LineBody;
-
-static void columns_body(RowKernel *k, void *context, LLVMValueRef *state) {
-  (void)state;
-  ((const LineBody *)context)->body(k);
-}
-
-void row_lines(RowKernel *k, void (*body)(RowKernel *k)) {
-  if (is_along_rows(k)) {
-    row_walk(k, 1, columns_body, &(LineBody){body}, 0, NULL);
-    return;
-  }
-  Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
-  row_begin(k, rows.index);
-  body(k);
-  loop_end(k->e, &rows);
-}
 
 LLVMValueRef row_line_length(RowKernel *k) {
   LLVMValueRef length = is_along_rows(k) ? k->rows : k->columns;
   return emit_splat(k->e, LLVMBuildSIToFP(k->e->builder, length, k->e->f32, ""), LANES);
 }
 
-typedef struct Pass {
-  const Reducer *reducer;
-  RowElement element;
-  const Lanes *values;
-} Pass;
+static bool is_last(const LinePass *pass) { return !pass->reducer || pass->yields == LINE_RESULT; }
 
 // ---- along a row ----
+
+typedef struct RowPass {
+  const LinePass *pass;
+  const Lanes *values;
+} RowPass;
 
 /* Elements beyond the columns are computed but must not count, so under a mask the state of those lanes stays as it
  * was. Adding a neutral element instead would turn -0 into 0 and could not hide a NaN. */
 static void row_body(RowKernel *k, void *context, LLVMValueRef *state) {
-  const Pass *pass = context;
+  const RowPass *row = context;
+  const Reducer *reducer = row->pass->reducer;
   Emitter *e = k->e;
-  Lanes x = pass->element(k, pass->values);
-  if (!pass->reducer) return;
+  Lanes x = row->pass->element(k, row->values);
+  if (!reducer) return;
   LLVMValueRef first = emit_splat(e, LLVMBuildTrunc(e->builder, k->column, e->i32, ""), LANES);
   for (unsigned v = 0; v < e->n_vectors; v++) {
-    LLVMValueRef before[REDUCER_MAX_STATE] = {state[0], pass->reducer->n_state > 1 ? state[1] : NULL};
+    LLVMValueRef before[REDUCER_MAX_STATE] = {state[0], reducer->n_state > 1 ? state[1] : NULL};
     LLVMValueRef start = emit_add(e, first, emit_splat(e, emit_i32(e, v * LANES), LANES));
-    pass->reducer->step(e, state, x.v[v], emit_add(e, start, emit_ramp(e, LANES)));
-    for (unsigned i = 0; k->mask && i < pass->reducer->n_state; i++)
-      state[i] = emit_select(e, k->mask, state[i], before[i]);
+    reducer->step(e, state, x.v[v], emit_add(e, start, emit_ramp(e, LANES)));
+    for (unsigned i = 0; k->mask && i < reducer->n_state; i++) state[i] = emit_select(e, k->mask, state[i], before[i]);
   }
 }
 
 /* Vectors of a turn are added one after the other and not in parallel, because each lane must take its elements in
  * ascending order; unrolling still hides the latency of computing them. */
-static void pass_along_row(RowKernel *k, Pass *pass, LLVMValueRef *state) {
+void row_pass(RowKernel *k, const LinePass *pass, Lanes *values) {
   const Reducer *reducer = pass->reducer;
+  RowPass row = {pass, values};
+  LLVMValueRef state[REDUCER_MAX_STATE];
   if (reducer) reducer_begin(k->e, reducer, state);
-  row_walk(k, row_unroll(k), row_body, pass, reducer ? reducer->n_state : 0, state);
+  row_walk(k, row_unroll(k), row_body, &row, reducer ? reducer->n_state : 0, state);
   if (!reducer) return;
   reducer_tree(k->e, reducer, state);
   for (unsigned i = 0; i < reducer->n_state; i++) state[i] = emit_splat(k->e, state[i], LANES);
+  LLVMValueRef number = pass->number(k, state);
+  if (pass->yields != LINE_RESULT) values[pass->yields] = lanes_same(number);
+  else row_store_scalar(k, LLVMBuildExtractElement(k->e->builder, number, emit_i32(k->e, 0), ""));
+}
+
+static void lines_along_rows(RowKernel *k, const LinePass *passes) {
+  Lanes values[LINE_NUMBERS];
+  Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
+  row_begin(k, rows.index);
+  do row_pass(k, passes, values);
+  while (!is_last(passes++));
+  loop_end(k->e, &rows);
 }
 
 // ---- along columns ----
 
-/* Stacks hold 16 vectors, one for each lane that a row of the same numbers would have. */
-static LLVMValueRef slot(Emitter *e, LLVMValueRef stack, LLVMValueRef lane) {
-  return emit_offset(e, stack, emit_mul(e, lane, emit_i64(e, LANES * 4)));
-}
+/* How many columns go together: rows are read in pieces of a kilobyte, and 16 rows of accumulators stay in L1. */
+enum { COLUMNS_TOGETHER = 256 };
 
-static void load_state(Emitter *e, const Reducer *reducer, LLVMValueRef *stacks, LLVMValueRef lane,
-                       LLVMValueRef *state) {
-  for (unsigned i = 0; i < reducer->n_state; i++)
-    state[i] = emit_load(e, reducer_type(e, i), slot(e, stacks[i], lane), 64);
-}
+typedef struct Columns { /* that go together: a pass over their rows */
+  const LinePass *pass;
+  LLVMValueRef stacks[REDUCER_MAX_STATE]; /* [LANES][COLUMNS_TOGETHER] */
+  LLVMValueRef numbers[LINE_NUMBERS];     /* [COLUMNS_TOGETHER] */
+  LLVMValueRef lane;                      /* of the row, or that is filled */
+  bool is_first;                          /* the row is the first one of its lane */
+} Columns;
 
-static void store_state(Emitter *e, const Reducer *reducer, LLVMValueRef *stacks, LLVMValueRef lane,
-                        LLVMValueRef *state) {
-  for (unsigned i = 0; i < reducer->n_state; i++) emit_store(e, state[i], slot(e, stacks[i], lane), 64);
-}
-
-static void begin_stacks(Emitter *e, const Reducer *reducer, LLVMValueRef *stacks) {
-  LLVMValueRef state[REDUCER_MAX_STATE];
-  for (unsigned i = 0; i < reducer->n_state; i++)
-    stacks[i] = emit_stack(e, LLVMArrayType2(reducer_type(e, i), LANES), 64);
-  Loop lanes = loop_begin(e, emit_i64(e, 0), emit_i64(e, LANES), 1);
-  reducer_begin(e, reducer, state);
-  store_state(e, reducer, stacks, lanes.index, state);
-  loop_end(e, &lanes);
-}
-
-static void combine_stacks(Emitter *e, const Reducer *reducer, LLVMValueRef *stacks, LLVMValueRef *state) {
-  for (int64_t n = LANES / 2; n > 0; n /= 2) {
-    LLVMValueRef upper[REDUCER_MAX_STATE];
-    Loop lanes = loop_begin(e, emit_i64(e, 0), emit_i64(e, n), 1);
-    load_state(e, reducer, stacks, lanes.index, state);
-    load_state(e, reducer, stacks, emit_add(e, lanes.index, emit_i64(e, n)), upper);
-    reducer->combine(e, state, upper);
-    store_state(e, reducer, stacks, lanes.index, state);
-    loop_end(e, &lanes);
-  }
-  load_state(e, reducer, stacks, emit_i64(e, 0), state);
-}
-
-/* Row i goes to vector i mod 16, as element i of a row goes to lane i mod 16. */
-static void pass_along_columns(RowKernel *k, Pass *pass, LLVMValueRef *state) {
+/* Of vector `v` of the walk, in line `lane` of the array. */
+static LLVMValueRef slot(RowKernel *k, LLVMValueRef array, LLVMValueRef lane, unsigned v) {
   Emitter *e = k->e;
-  LLVMValueRef stacks[REDUCER_MAX_STATE];
-  if (pass->reducer) begin_stacks(e, pass->reducer, stacks);
-  Loop rows = loop_begin(e, emit_i64(e, 0), k->rows, 1);
-  row_begin(k, rows.index);
-  Lanes x = pass->element(k, pass->values);
-  if (pass->reducer) {
-    LLVMValueRef lane = LLVMBuildAnd(e->builder, rows.index, emit_i64(e, LANES - 1), "");
-    LLVMValueRef index = emit_splat(e, LLVMBuildTrunc(e->builder, rows.index, e->i32, ""), LANES);
-    load_state(e, pass->reducer, stacks, lane, state);
-    pass->reducer->step(e, state, x.v[0], index);
-    store_state(e, pass->reducer, stacks, lane, state);
-  }
-  loop_end(e, &rows);
-  if (pass->reducer) combine_stacks(e, pass->reducer, stacks, state);
+  LLVMValueRef column = emit_add(e, emit_sub(e, k->column, k->first), emit_i64(e, (int64_t)v * LANES));
+  LLVMValueRef at = emit_add(e, emit_mul(e, lane, emit_i64(e, COLUMNS_TOGETHER)), column);
+  return emit_offset(e, array, emit_mul(e, at, emit_i64(e, 4)));
 }
 
-void row_pass(RowKernel *k, const Reducer *reducer, RowElement element, const Lanes *values, LLVMValueRef *state) {
-  Pass pass = {reducer, element, values};
-  if (is_along_rows(k)) pass_along_columns(k, &pass, state);
-  else pass_along_row(k, &pass, state);
+static void load_state(RowKernel *k, const Columns *columns, LLVMValueRef lane, unsigned v, LLVMValueRef *state) {
+  for (unsigned i = 0; i < columns->pass->reducer->n_state; i++)
+    state[i] = emit_load(k->e, reducer_type(k->e, i), slot(k, columns->stacks[i], lane, v), 64);
+}
+
+static void store_state(RowKernel *k, const Columns *columns, unsigned v, const LLVMValueRef *state) {
+  for (unsigned i = 0; i < columns->pass->reducer->n_state; i++)
+    emit_store(k->e, state[i], slot(k, columns->stacks[i], columns->lane, v), 64);
+}
+
+/* The numbers that the passes before have stored. */
+static void load_numbers(RowKernel *k, const Columns *columns, Lanes *values) {
+  for (unsigned i = 0; i < LINE_NUMBERS; i++) {
+    values[i] = lanes_same(NULL);
+    for (unsigned v = 0; v < k->e->n_vectors; v++)
+      values[i].v[v] = emit_load(k->e, lanes_type(k->e->f32), slot(k, columns->numbers[i], emit_i64(k->e, 0), v), 64);
+  }
+}
+
+static void column_body(RowKernel *k, void *context, LLVMValueRef *unused) {
+  (void)unused;
+  const Columns *columns = context;
+  const Reducer *reducer = columns->pass->reducer;
+  Emitter *e = k->e;
+  Lanes values[LINE_NUMBERS];
+  load_numbers(k, columns, values);
+  Lanes x = columns->pass->element(k, values);
+  if (!reducer) return;
+  LLVMValueRef index = emit_splat(e, LLVMBuildTrunc(e->builder, k->row, e->i32, ""), LANES);
+  for (unsigned v = 0; v < e->n_vectors; v++) {
+    LLVMValueRef state[REDUCER_MAX_STATE];
+    if (columns->is_first) reducer_begin(e, reducer, state);
+    else load_state(k, columns, columns->lane, v, state);
+    reducer->step(e, state, x.v[v], index);
+    store_state(k, columns, v, state);
+  }
+}
+
+/* Row i goes to lane i mod 16, as element i of a row does. */
+static void pass_rows(RowKernel *k, Columns *columns, LLVMValueRef begin, LLVMValueRef end, bool is_first) {
+  Emitter *e = k->e;
+  columns->is_first = is_first;
+  Loop rows = loop_begin(e, begin, end, 1);
+  row_begin(k, rows.index);
+  columns->lane = LLVMBuildAnd(e->builder, rows.index, emit_i64(e, LANES - 1), "");
+  row_walk(k, row_unroll(k), column_body, columns, 0, NULL);
+  loop_end(e, &rows);
+}
+
+static void fill_body(RowKernel *k, void *context, LLVMValueRef *unused) {
+  (void)unused;
+  const Columns *columns = context;
+  LLVMValueRef state[REDUCER_MAX_STATE];
+  reducer_begin(k->e, columns->pass->reducer, state);
+  store_state(k, columns, 0, state);
+}
+
+/* Combines the lanes first, first + step, first + 2 step ... in the order of reducer_tree. */
+static void combine_lanes(RowKernel *k, const Columns *columns, unsigned first, unsigned step, LLVMValueRef *state) {
+  if (step == LANES) {
+    load_state(k, columns, emit_i64(k->e, first), 0, state);
+    return;
+  }
+  LLVMValueRef upper[REDUCER_MAX_STATE];
+  combine_lanes(k, columns, first, 2 * step, state);
+  combine_lanes(k, columns, first + step, 2 * step, upper);
+  columns->pass->reducer->combine(k->e, state, upper);
+}
+
+static void number_body(RowKernel *k, void *context, LLVMValueRef *unused) {
+  (void)unused;
+  const Columns *columns = context;
+  const LinePass *pass = columns->pass;
+  LLVMValueRef state[REDUCER_MAX_STATE];
+  combine_lanes(k, columns, 0, 1, state);
+  LLVMValueRef number = pass->number(k, state);
+  if (pass->yields == LINE_RESULT) row_store(k, lanes_same(number));
+  else emit_store(k->e, number, slot(k, columns->numbers[pass->yields], emit_i64(k->e, 0), 0), 64);
+}
+
+/* The first rows begin their lanes, so that these need not be filled before; lanes without a row are. */
+static void pass_along_columns(RowKernel *k, Columns *columns) {
+  Emitter *e = k->e;
+  LLVMValueRef zero = emit_i64(e, 0), begun = emit_least(e, k->rows, emit_i64(e, LANES));
+  if (!columns->pass->reducer) {
+    pass_rows(k, columns, zero, k->rows, false);
+    return;
+  }
+  pass_rows(k, columns, zero, begun, true);
+  Loop lanes = loop_begin(e, begun, emit_i64(e, LANES), 1);
+  columns->lane = lanes.index;
+  row_walk(k, 1, fill_body, columns, 0, NULL);
+  loop_end(e, &lanes);
+  pass_rows(k, columns, begun, k->rows, false);
+  row_begin(k, zero);
+  row_walk(k, 1, number_body, columns, 0, NULL);
+}
+
+static void lines_along_columns(RowKernel *k, const LinePass *passes) {
+  Emitter *e = k->e;
+  Columns columns = {.pass = passes};
+  for (unsigned i = 0; i < passes->reducer->n_state; i++)
+    columns.stacks[i] = emit_stack(e, LLVMArrayType2(reducer_type(e, i), COLUMNS_TOGETHER), 64);
+  for (unsigned i = 0; i < LINE_NUMBERS; i++)
+    columns.numbers[i] = emit_stack(e, LLVMArrayType2(e->f32, COLUMNS_TOGETHER), 64);
+  LLVMValueRef all = k->columns;
+  Loop pieces = loop_begin(e, emit_i64(e, 0), all, COLUMNS_TOGETHER);
+  k->first = pieces.index;
+  k->columns = emit_least(e, all, emit_add(e, pieces.index, emit_i64(e, COLUMNS_TOGETHER)));
+  do pass_along_columns(k, &columns);
+  while (!is_last(columns.pass++));
+  loop_end(e, &pieces);
+}
+
+void row_lines(RowKernel *k, const LinePass *passes) {
+  if (is_along_rows(k)) lines_along_columns(k, passes);
+  else lines_along_rows(k, passes);
 }
 
 // ---- values for several passes ----

@@ -35,22 +35,29 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
 
 // ---- passes along lines ----
 
-/* A line is what is reduced: a row (reduce 1), whose elements are the lanes of vectors, or a column (reduce 2), 16 of
- * which lie side by side in the lanes. A pass visits all elements of the line, or lines, where the builder stands. It
- * yields a vector either way: the number of the row 16 times, or the numbers of 16 columns. */
+/* A line is what is reduced: a row (reduce 1), whose elements are the lanes of vectors, or a column (reduce 2), whose
+ * neighbours lie side by side in the lanes. A reduction is a few passes over the elements of a line; each yields a
+ * number for the passes that follow, or stores results. */
 
-/* Calls `body` once for each line of the block (16 at a time in direction 2). */
-void row_lines(RowKernel *k, void (*body)(RowKernel *k));
-/* How many elements a line has, as f32 in all lanes. */
-LLVMValueRef row_line_length(RowKernel *k);
-
-/* The elements of a pass at the place of the walk, to be reduced (ignored if nothing is reduced). */
+/* The elements of a pass at the place of the walk, to be reduced (ignored if nothing is reduced); `values` are the
+ * numbers of the passes before. */
 typedef Lanes (*RowElement)(RowKernel *k, const Lanes *values);
 
-/* Visits the line; `element` is given `values`. Without a `reducer` nothing is reduced; otherwise `state` gets the
- * result
- * in all lanes. */
-void row_pass(RowKernel *k, const Reducer *reducer, RowElement element, const Lanes *values, LLVMValueRef *state);
+enum { LINE_NUMBERS = 2, LINE_RESULT = LINE_NUMBERS };
+
+typedef struct LinePass {
+  const Reducer *reducer; /* NULL: the element has stored the results; the last pass */
+  RowElement element;
+  unsigned yields; /* which of `values`; LINE_RESULT: the result of the line, and the last pass */
+  LLVMValueRef (*number)(RowKernel *k, const LLVMValueRef *state); /* from what was reduced; a vector, as the state */
+} LinePass;
+
+/* All passes over all lines of the block. */
+void row_lines(RowKernel *k, const LinePass *passes);
+/* One pass over the row (reduce 1) that the builder stands in; its number goes to `values`, in all lanes. */
+void row_pass(RowKernel *k, const LinePass *pass, Lanes *values);
+/* How many elements a line has, as f32 in all lanes. */
+LLVMValueRef row_line_length(RowKernel *k);
 
 /* Elements of reductions that need several passes. The first one computes the expression and leaves its value in the
  * result's row, unless it is a mere operand, which is read again; the passes that follow use row_value_again. */

@@ -41,6 +41,7 @@ RowKernel row_kernel_begin(Emitter *e, const KernelSpec *spec, const char *name)
   k.args = LLVMGetParam(function, 0);
   k.rows = argument(&k, e->i64, offsetof(tfm_row_args, rows));
   k.columns = argument(&k, e->i64, offsetof(tfm_row_args, columns));
+  k.first = emit_i64(e, 0);
   if (expr_divides(&k.program)) {
     k.fault = emit_stack(e, e->i32, 4);
     emit_store(e, emit_i32(e, 0), k.fault, 4);
@@ -275,6 +276,6 @@ void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *co
   Emitter *e = k->e;
   Walk walk = {body, context, n_state, state};
   LLVMValueRef end = emit_sub(e, k->columns, emit_i64(e, (int64_t)unroll * LANES - 1));
-  LLVMValueRef column = walk_part(k, &walk, emit_i64(e, 0), end, unroll, false);
+  LLVMValueRef column = walk_part(k, &walk, k->first, end, unroll, false);
   walk_part(k, &walk, column, k->columns, 1, true);
 }

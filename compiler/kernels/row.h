@@ -17,6 +17,7 @@ typedef struct RowKernel {
   const KernelSpec *spec;
   ExprProgram program;
   LLVMValueRef args, rows, columns;
+  LLVMValueRef first; /* column of a walk; the last one is before `columns` */
   LLVMValueRef fault; /* stack: bits of tfm_fault */
   LLVMValueRef stage; /* stack: 16 elements of an operand that is not a vector in memory; NULL: none so far */
   /* The row that the builder stands in */

@@ -45,18 +45,10 @@ static LLVMValueRef index_of(Emitter *e, LLVMValueRef index) {
   return LLVMBuildSelect(e->builder, emit_icmp(e, LLVMIntEQ, index, untouched), zero, index, "");
 }
 
-static void reduce_line(RowKernel *k) {
-  Emitter *e = k->e;
-  LLVMValueRef state[REDUCER_MAX_STATE];
-  row_pass(k, reducer_of(k->spec->reduction), element, NULL, state);
-  LLVMValueRef result = k->spec->reduction == OP_ARGMAX ? index_of(e, state[1]) : state[0];
-  if (k->spec->reduction == OP_MEAN) result = LLVMBuildFDiv(e->builder, result, row_line_length(k), "");
-  if (k->spec->reduce == 2) {
-    row_begin(k, emit_i64(e, 0));
-    row_store(k, lanes_same(result));
-  } else {
-    row_store_scalar(k, LLVMBuildExtractElement(e->builder, result, emit_i32(e, 0), ""));
-  }
+static LLVMValueRef one_number(RowKernel *k, const LLVMValueRef *state) {
+  OpKind reduction = k->spec->reduction;
+  LLVMValueRef result = reduction == OP_ARGMAX ? index_of(k->e, state[1]) : state[0];
+  return reduction == OP_MEAN ? LLVMBuildFDiv(k->e->builder, result, row_line_length(k), "") : result;
 }
 
 // ---- SOFTMAX, LOG_SOFTMAX ----
@@ -91,37 +83,34 @@ static Lanes shifted(RowKernel *k, const Lanes *values) {
 }
 
 /* -inf is no shift: the elements of its line would become NaN instead of exp(-inf) = 0. */
-static Lanes finite_shift(Emitter *e, Lanes maximum) {
-  Lanes least = lanes_number(e, -__builtin_inf());
-  Lanes is_least = lanes_compare(e, LLVMRealOEQ, maximum, least);
-  return lanes_same(lanes_select(e, is_least, lanes_number(e, 0), maximum).v[0]);
+static LLVMValueRef finite_maximum(RowKernel *k, const LLVMValueRef *state) {
+  Lanes maximum = lanes_same(state[0]), least = lanes_number(k->e, -__builtin_inf());
+  Lanes is_least = lanes_compare(k->e, LLVMRealOEQ, maximum, least);
+  return lanes_select(k->e, is_least, lanes_number(k->e, 0), maximum).v[0];
+}
+
+static LLVMValueRef maximum(RowKernel *k, const LLVMValueRef *state) {
+  (void)k;
+  return state[0];
 }
 
 /* One division per line and a multiplication per element instead of a division per element. */
-static Lanes reciprocal_or_zero(Emitter *e, Lanes sum) {
-  Lanes zero = lanes_number(e, 0);
-  Lanes none = lanes_compare(e, LLVMRealOEQ, sum, zero);
-  return lanes_same(lanes_select(e, none, zero, lanes_div(e, lanes_number(e, 1), sum)).v[0]);
+static LLVMValueRef reciprocal_or_zero(RowKernel *k, const LLVMValueRef *state) {
+  Lanes sum = lanes_same(state[0]), zero = lanes_number(k->e, 0);
+  Lanes none = lanes_compare(k->e, LLVMRealOEQ, sum, zero);
+  return lanes_select(k->e, none, zero, lanes_div(k->e, lanes_number(k->e, 1), sum)).v[0];
 }
 
-static void softmax_line(RowKernel *k) {
-  Emitter *e = k->e;
-  LLVMValueRef state[REDUCER_MAX_STATE];
-  row_pass(k, &reducer_number_max, row_first_value, NULL, state);
-  Lanes values[2] = {[SOFTMAX_MAXIMUM] = finite_shift(e, lanes_same(state[0]))};
-  row_pass(k, &reducer_sum, power, values, state);
-  values[SOFTMAX_FACTOR] = reciprocal_or_zero(e, lanes_same(state[0]));
-  row_pass(k, NULL, scaled, values, NULL);
+static LLVMValueRef logarithm(RowKernel *k, const LLVMValueRef *state) {
+  return math_log(k->e, lanes_same(state[0])).v[0];
 }
 
-static void log_softmax_line(RowKernel *k) {
-  LLVMValueRef state[REDUCER_MAX_STATE];
-  row_pass(k, &reducer_number_max, row_first_value, NULL, state);
-  Lanes values[2] = {[SOFTMAX_MAXIMUM] = lanes_same(state[0])};
-  row_pass(k, &reducer_sum, log_power, values, state);
-  values[SOFTMAX_FACTOR] = lanes_same(math_log(k->e, lanes_same(state[0])).v[0]);
-  row_pass(k, NULL, shifted, values, NULL);
-}
+static const LinePass softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, finite_maximum},
+                                   {&reducer_sum, power, SOFTMAX_FACTOR, reciprocal_or_zero},
+                                   {NULL, scaled, 0, NULL}};
+static const LinePass log_softmax[] = {{&reducer_number_max, row_first_value, SOFTMAX_MAXIMUM, maximum},
+                                       {&reducer_sum, log_power, SOFTMAX_FACTOR, logarithm},
+                                       {NULL, shifted, 0, NULL}};
 
 // ---- LAYER_NORM, RMS_NORM ----
 
@@ -152,44 +141,24 @@ static Lanes normal(RowKernel *k, const Lanes *values) { return finish(k, centre
 
 static Lanes rms_normal(RowKernel *k, const Lanes *values) { return finish(k, row_value_again(k), values); }
 
-static Lanes mean(RowKernel *k, LLVMValueRef sum) {
-  return lanes_same(LLVMBuildFDiv(k->e->builder, sum, row_line_length(k), ""));
+static LLVMValueRef mean(RowKernel *k, const LLVMValueRef *state) {
+  return LLVMBuildFDiv(k->e->builder, state[0], row_line_length(k), "");
 }
 
-static Lanes factor(RowKernel *k, LLVMValueRef squares) {
+static LLVMValueRef factor(RowKernel *k, const LLVMValueRef *state) {
   Emitter *e = k->e;
-  Lanes variance = lanes_add(e, mean(k, squares), lanes_number(e, k->spec->eps));
-  return lanes_same(lanes_div(e, lanes_number(e, 1), lanes_sqrt(e, variance)).v[0]);
+  Lanes variance = lanes_add(e, lanes_same(mean(k, state)), lanes_number(e, k->spec->eps));
+  return lanes_div(e, lanes_number(e, 1), lanes_sqrt(e, variance)).v[0];
 }
 
-typedef struct NormPass {
-  const Reducer *reducer; /* NULL: the pass stores results */
-  RowElement element;
-  unsigned yields; /* NORM_MEAN or NORM_FACTOR, from what is reduced */
-} NormPass;
+static const LinePass layer_norm[] = {{&reducer_sum, row_first_value, NORM_MEAN, mean},
+                                      {&reducer_squares, centred, NORM_FACTOR, factor},
+                                      {NULL, normal, 0, NULL}};
+static const LinePass rms_norm[] = {{&reducer_squares, row_first_value, NORM_FACTOR, factor},
+                                    {NULL, rms_normal, 0, NULL}};
 
-enum { MAX_PASSES = 3 };
-
-static const NormPass layer_norm[MAX_PASSES] = {
-    {&reducer_sum, row_first_value, NORM_MEAN}, {&reducer_squares, centred, NORM_FACTOR}, {NULL, normal, 0}};
-static const NormPass rms_norm[MAX_PASSES] = {{&reducer_squares, row_first_value, NORM_FACTOR}, {NULL, rms_normal, 0}};
-
-static const NormPass *passes_of(const RowKernel *k) {
+static const LinePass *norm_passes(const RowKernel *k) {
   return k->spec->reduction == OP_LAYER_NORM ? layer_norm : rms_norm;
-}
-
-static void run_pass(RowKernel *k, const NormPass *pass, Lanes *values) {
-  LLVMValueRef state[REDUCER_MAX_STATE];
-  row_pass(k, pass->reducer, pass->element, values, state);
-  if (!pass->reducer) return;
-  values[pass->yields] = pass->yields == NORM_MEAN ? mean(k, state[0]) : factor(k, state[0]);
-}
-
-static void norm_line(RowKernel *k) {
-  Lanes values[2];
-  const NormPass *pass = passes_of(k);
-  do run_pass(k, pass, values);
-  while (pass++->reducer);
 }
 
 /* A pass over one row is a chain of additions, each waiting for the one before. Four rows hide each other's latencies,
@@ -207,7 +176,7 @@ static LLVMValueRef address_of_number(RowKernel *k, const NormRows *rows, unsign
   return emit_offset(k->e, rows->numbers[number], emit_mul(k->e, row, emit_i64(k->e, LANES * 4)));
 }
 
-static void run_pass_on_rows(RowKernel *k, const NormPass *passes, unsigned n, const NormRows *rows) {
+static void run_pass_on_rows(RowKernel *k, const LinePass *passes, unsigned n, const NormRows *rows) {
   Emitter *e = k->e;
   Lanes values[2];
   Loop loop = loop_begin(e, rows->first, rows->end, 1);
@@ -216,14 +185,14 @@ static void run_pass_on_rows(RowKernel *k, const NormPass *passes, unsigned n, c
     LLVMValueRef address = address_of_number(k, rows, passes[i].yields);
     values[passes[i].yields] = lanes_same(emit_load(e, lanes_type(e->f32), address, 64));
   }
-  run_pass(k, &passes[n], values);
+  row_pass(k, &passes[n], values);
   if (passes[n].reducer) emit_store(e, values[passes[n].yields].v[0], address_of_number(k, rows, passes[n].yields), 64);
   loop_end(e, &loop);
 }
 
 static void norm_rows(RowKernel *k) {
   Emitter *e = k->e;
-  const NormPass *passes = passes_of(k);
+  const LinePass *passes = norm_passes(k);
   NormRows rows;
   for (unsigned i = 0; i < 2; i++) rows.numbers[i] = emit_stack(e, LLVMArrayType2(lanes_type(e->f32), NORM_ROWS), 64);
   Loop blocks = loop_begin(e, emit_i64(e, 0), k->rows, NORM_ROWS);
@@ -237,18 +206,19 @@ static void norm_rows(RowKernel *k) {
 
 // ---- the family ----
 
+static void emit_lines(RowKernel *k) {
+  OpKind reduction = k->spec->reduction;
+  if (reduction == OP_SOFTMAX) row_lines(k, softmax);
+  else if (reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax);
+  else if (reduction == OP_LAYER_NORM || reduction == OP_RMS_NORM) row_lines(k, norm_passes(k));
+  else row_lines(k, &(LinePass){reducer_of(reduction), element, LINE_RESULT, one_number});
+}
+
 void emit_ROW(Emitter *e, const KernelSpec *spec, const char *name) {
   RowKernel k = row_kernel_begin(e, spec, name);
-  switch (spec->reduction) {
-    case OP_POINTWISE: emit_pointwise(&k); break;
-    case OP_SOFTMAX: row_lines(&k, softmax_line); break;
-    case OP_LOG_SOFTMAX: row_lines(&k, log_softmax_line); break;
-    case OP_LAYER_NORM:
-    case OP_RMS_NORM:
-      if (spec->reduce == 2) row_lines(&k, norm_line);
-      else norm_rows(&k);
-      break;
-    default: row_lines(&k, reduce_line);
-  }
+  bool is_norm = spec->reduction == OP_LAYER_NORM || spec->reduction == OP_RMS_NORM;
+  if (spec->reduction == OP_POINTWISE) emit_pointwise(&k);
+  else if (is_norm && spec->reduce == 1) norm_rows(&k);
+  else emit_lines(&k);
   row_kernel_end(&k);
 }

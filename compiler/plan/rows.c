@@ -64,27 +64,56 @@ static void free_columns(Planner *p, Body *body, uint32_t axis) {
   if (axis + 1 != body->rank) body_split_gathers(p, body);
 }
 
-static bool only_ones_follow(const Body *body, uint32_t axis) {
-  for (uint32_t i = axis + 1; i < body->rank; i++)
-    if (!size_equals(body->dims[i], 1)) return false;
-  return true;
+/* How many operands have neighbours of memory along the axis. The result counts if it is read again. */
+static uint32_t contiguous_along(const Nest *nest, uint32_t axis, bool writes_rows) {
+  uint32_t n = 0;
+  for (uint32_t i = !writes_rows; i < nest->n_operands; i++) n += size_equals(nest->operands[i].strides[axis], 1);
+  return n;
 }
 
-/* Makes the reduced axis the columns, or the rows if that leaves contiguous columns: 16 columns are then reduced side
- * by side, in the same order of additions as a row would be (kernels/reducer.h). Returns `reduce`. */
-static uint8_t arrange(Planner *p, Nest *nest, const Body *body, uint32_t axis, OpKind reduction) {
-  if (axis + 1 == body->rank) {
+/* The axis that vectors go along: the last one that has elements to go along, unless more operands are contiguous
+ * along another. A gather needs the last one. */
+static uint32_t column_axis(Planner *p, const Nest *nest, uint32_t reduced, bool writes_rows) {
+  uint32_t best = nest->rank - 1;
+  while (best > reduced && size_equals(nest->dims[best], 1)) best--;
+  if (expr_has_kind(p, nest->expr, EXPR_GATHER)) return best;
+  for (uint32_t i = nest->rank; i-- > 0;) {
+    bool is_better = contiguous_along(nest, i, writes_rows) > contiguous_along(nest, best, writes_rows);
+    if (is_better && !size_equals(nest->dims[i], 1)) best = i;
+  }
+  return best;
+}
+
+/* Makes the reduced axis the columns if vectors go along it, else the rows: columns are then reduced side by side, in
+ * the same order of additions as a row would be (kernels/reducer.h). Returns `reduce`. */
+static uint8_t arrange(Planner *p, Nest *nest, uint32_t axis, bool writes_rows) {
+  uint32_t columns = column_axis(p, nest, axis, writes_rows);
+  nest_move_axis(p, nest, columns, 1);
+  if (columns == axis) {
     nest_simplify(p, nest, 1, 1);
     return 1;
   }
-  if (only_ones_follow(body, axis) || writes_rows(reduction) || reduction == OP_ARGMAX) {
-    nest_move_axis(p, nest, axis, 1);
-    nest_simplify(p, nest, 1, 1);
-    return 1;
-  }
-  nest_move_axis(p, nest, axis, 2);
+  nest_move_axis(p, nest, columns < axis ? axis - 1 : axis, 2);
   nest_simplify(p, nest, 2, 2);
   return 2;
+}
+
+static bool has_some_columns(Planner *p, const View *view) {
+  bool found = false;
+  for (uint32_t i = 0; i < view->rank; i++) found |= view->strides[i] == p->math.one;
+  return found;
+}
+
+/* A result that is read again should lie as the operands do: whoever permuted these may undo that behind it. */
+static View layout_reduced(Planner *p, const Node *node, const Body *body) {
+  LayoutTest test = layout_has_columns;
+  if (writes_rows(node->attr.reduction)) {
+    const View nowhere = {.offset = p->math.zero};
+    Nest nest;
+    nest_init(p, &nest, body, &nowhere);
+    if (column_axis(p, &nest, (uint32_t)node->attr.axis, false) != (uint32_t)node->attr.axis) test = has_some_columns;
+  }
+  return layout_result(p, node, test, NULL, NULL);
 }
 
 /* What an i32 reduction is taken of: the node's only operand as it is, or the values of the expression. */
@@ -120,11 +149,10 @@ void plan_reduce(Planner *p, const Node *node) {
   }
   free_columns(p, &body, axis);
   body_split(p, &body, TFM_MAX_OPERANDS - 1);
-  View result = layout_result(p, node, layout_has_columns, NULL, NULL);
-  View over = over_domain(p, node, &result);
+  View result = layout_reduced(p, node, &body), over = over_domain(p, node, &result);
   Nest nest;
   nest_init(p, &nest, &body, &over);
-  uint8_t reduce = arrange(p, &nest, &body, axis, reduction);
+  uint8_t reduce = arrange(p, &nest, axis, writes_rows(reduction));
   KernelSpec spec = nest_spec(&nest);
   spec.reduction = reduction;
   spec.reduce = reduce;

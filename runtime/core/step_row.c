@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "machine.h"
 #include "steps.h"
 
 // ---- live rows ----
@@ -61,7 +62,10 @@ int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_
 
 // ---- row steps ----
 
-enum { COLUMN_CUT = 64 }; /* columns are cut at multiples of this, so that threads share no cache line of a result */
+enum {
+  COLUMN_CUT = 64,    /* columns are cut at multiples of this, so that threads share no cache line of a result */
+  LONG_CUT = 256      /* of a reduction along rows: what its kernel takes together */
+};
 
 /* Points the arguments from operand number `first` on at row `row` of the outer index `outer`, and at column
  * `column`. */
@@ -163,9 +167,17 @@ static void share_live_rows(const Walker *walker, const RowWork *work) {
   }
 }
 
+/* One that writes rows (softmax) reads them again, which should still be in the second-level cache then. */
+static int64_t columns_together(const RowWork *work) {
+  if (work->operands[0].strides[work->step->rank - 2] == 0) return LONG_CUT;
+  int64_t near = cpu_cache_bytes(2) / 4 / (int64_t)sizeof(float) / greatest_of(1, work->rows);
+  return greatest_of(COLUMN_CUT, least_of(LONG_CUT, near / COLUMN_CUT * COLUMN_CUT));
+}
+
 /* A reduction along rows is one chain from the first row to the last, so the row axis is never cut. */
 static void share_columns(const Walker *walker, const RowWork *work) {
-  int64_t parts = greatest_of(1, least_of(ceil_div(walker->threads, work->outer), work->columns / COLUMN_CUT));
+  int64_t parts = greatest_of(ceil_div(walker->threads, work->outer), ceil_div(work->columns, columns_together(work)));
+  parts = greatest_of(1, least_of(parts, work->columns / COLUMN_CUT));
   int64_t units = work->outer * parts, first = units * walker->thread / walker->threads,
           end = units * (walker->thread + 1) / walker->threads;
   for (int64_t unit = first; unit < end; unit++) {

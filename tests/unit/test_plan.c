@@ -75,12 +75,33 @@ Test(plan, reductions_over_the_last_and_other_axes) {
       "}\n");
   cr_assert_eq(row(p, 0)->reduce, 2);
   expect_size(p, row(p, 0)->dims[1], "t");
-  cr_assert_eq(row(p, 1)->reduce, 1);
-  expect_size(p, row(p, 1)->dims[2], "t");
-  cr_assert_eq(spec(p, row(p, 1)->kernel)->operands[1].access, COLUMN_STRIDED);
+  cr_assert_eq(row(p, 1)->reduce, 2);
+  expect_size(p, row(p, 1)->dims[1], "t");
+  cr_assert_eq(spec(p, row(p, 1)->kernel)->operands[1].access, COLUMN_CONTIGUOUS);
   cr_assert_eq(row(p, 2)->reduce, 1);
   expect_size(p, row(p, 2)->dims[0], "b*t");
   cr_assert_eq(spec(p, row(p, 2)->kernel)->operands[0].access, COLUMN_BROADCAST);
+}
+
+/* A softmax is always over the last axis of the graph; what permutes its operand and its result costs nothing. */
+Test(plan, a_permuted_softmax_goes_along_its_rows) {
+  const tfm_program *p = plan("graph G(sizes b, n) {\n"
+                              "  %0 = input \"x\" : f32[b, n, 256]\n"
+                              "  %1 = permute %0, axes=[0, 2, 1] : f32[b, 256, n]\n"
+                              "  %2 = reduce %1, reduction=softmax, axis=2, domain=[b, 256, n], { $0 } : f32[b, 256, n]\n"
+                              "  %3 = permute %2, axes=[0, 2, 1] : f32[b, n, 256]\n"
+                              "  %4 = reduce %0, reduction=softmax, axis=2, domain=[b, n, 256], { $0 } : f32[b, n, 256]\n"
+                              "  %5 = permute %4, axes=[0, 2, 1] : f32[b, 256, n]\n"
+                              "  output y = %3\n"
+                              "  output z = %5\n"
+                              "}\n");
+  cr_assert_eq(p->n_steps, 3); /* z is copied */
+  cr_assert_eq(row(p, 0)->reduce, 2);
+  expect_size(p, row(p, 0)->dims[1], "n");
+  cr_assert_eq(p->operands[row(p, 0)->first_operand].space, TFM_SPACE_OUTPUT);
+  for (int i = 0; i < 2; i++) cr_assert_eq(spec(p, row(p, 0)->kernel)->operands[i].access, COLUMN_CONTIGUOUS);
+  cr_assert_eq(row(p, 1)->reduce, 1);
+  for (int i = 0; i < 2; i++) cr_assert_eq(spec(p, row(p, 1)->kernel)->operands[i].access, COLUMN_CONTIGUOUS);
 }
 
 Test(plan, many_operands_are_split) {
