@@ -27,6 +27,7 @@ typedef struct AttentionScratch { /* of one thread; lies in its scratch */
   float *keys, *values; /* a slot per packed block */
   float *strip;         /* TFM_MAX_TILE_ROWS rows of scores */
   float *maximum, *sum, *scale; /* of the rows of a chunk */
+  float *waiting;               /* beyond TFM_CHAIN keys: what waits of the rows of a chunk, level by level */
   int64_t *loaded;      /* per slot: the block in it, -1: none */
   int64_t *finite;      /* per slot: whether all its values are finite */
 } AttentionScratch;
@@ -58,9 +59,21 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
 bool attention_soften(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key,
                       int64_t n);
+/* Where the sums of values of a block belong, and the distance of their rows in floats. They go on from block to block
+ * of a chain; attention_begins says where a chain begins. */
+float *attention_place(const Attention *attention, const AttentionScratch *scratch, const AttentionItem *item,
+                       int64_t row, int64_t state, int64_t block, int64_t *stride);
+static inline bool attention_begins(int64_t block) { return block % (TFM_CHAIN / TFM_KEY_BLOCK) == 0; }
+/* The end of it: the sums of a chain that is complete are added to those that wait for them. seen: keys that the
+ * strip's last row sees. */
+void attention_end_block(const Attention *attention, const AttentionScratch *scratch, const AttentionItem *item,
+                         int64_t row, int64_t rows, int64_t state, int64_t block, int64_t seen);
 /* After all blocks: divides by the sums; rows that saw no key become 0. seen: keys that the last row saw. */
 void attention_finish(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t seen);
+
+/* Floats that wait, in scratch, where there are so many keys. */
+int64_t attention_waiting(const tfm_attention_step *step, int64_t keys);
 
 /* step_attention.c: the sizes and operands of a step that both kinds of attention need. */
 Attention attention_describe(const tfm_context *context, const tfm_step *step);

@@ -26,27 +26,26 @@ int64_t partial_levels(int64_t k) {
   return levels;
 }
 
-/* How many blocks there are when a chain begins: its own comes after them. */
-static int64_t blocks_before(int64_t chain) {
+int64_t partial_blocks(int64_t chain) {
   int64_t blocks = 0;
   for (; chain; chain &= chain - 1) blocks++;
   return blocks;
 }
 
-static float *block_at(const PartialSums *sums, int64_t block, int64_t *stride) {
+float *partial_block(const PartialSums *sums, int64_t block, int64_t *stride) {
   *stride = block ? sums->stride : sums->c_stride;
   return block ? sums->waiting + (block - 1) * sums->level : sums->c;
 }
 
 float *partial_place(const PartialSums *sums, int64_t chain, int64_t *stride) {
-  return block_at(sums, blocks_before(chain), stride);
+  return partial_block(sums, partial_blocks(chain), stride);
 }
 
 /* The block before += this one. */
 static void add_block(const PartialSums *sums, int64_t block) {
   int64_t to_stride, from_stride;
-  float *to = block_at(sums, block - 1, &to_stride);
-  const float *from = block_at(sums, block, &from_stride);
+  float *to = partial_block(sums, block - 1, &to_stride);
+  const float *from = partial_block(sums, block, &from_stride);
   for (int64_t i = 0; i < sums->rows; i++, to += to_stride, from += from_stride)
     for (int64_t j = 0; j < sums->columns; j++) to[j] += from[j];
 }
@@ -54,7 +53,7 @@ static void add_block(const PartialSums *sums, int64_t block) {
 /* Blocks of equally many chains become one, as bits are carried. After the last chain all that are left are
  * added, those of fewest chains first, just as if chains of zeros followed. */
 void partial_add(const PartialSums *sums, int64_t chain, int64_t chains) {
-  int64_t block = blocks_before(chain);
+  int64_t block = partial_blocks(chain);
   for (int64_t carry = chain; carry & 1; carry >>= 1) add_block(sums, block--);
   if (chain + 1 < chains) return;
   while (block > 0) add_block(sums, block--);

@@ -1,4 +1,4 @@
-/* Partial sums: how a product adds up more than TFM_CHAIN steps of k.
+/* Partial sums: how a product adds up more than TFM_CHAIN steps of k, and attention more than TFM_CHAIN keys.
  *
  * In: a block of results for each chain of TFM_CHAIN steps in turn, where partial_place says. Out: their sum, in c. It
  * is that of a fixed tree, which depends on k alone; a k of one chain needs none of this. Refuses nothing. */
@@ -19,7 +19,11 @@ typedef struct PartialSums {
 int64_t partial_chains(int64_t k);
 /* How many blocks wait at a time, at most; 0 for a single chain. */
 int64_t partial_levels(int64_t k);
-/* Where the results of a chain belong, and the distance of their rows. */
+/* How many blocks there are when a chain begins: its own comes after them. */
+int64_t partial_blocks(int64_t chain);
+/* A block, and the distance of its rows; block 0 is c. */
+float *partial_block(const PartialSums *sums, int64_t block, int64_t *stride);
+/* Where the results of a chain belong: its own block. */
 float *partial_place(const PartialSums *sums, int64_t chain, int64_t *stride);
 /* Adds to the results of a chain, which are there, what they are to be added to; after the last one c is the sum. */
 void partial_add(const PartialSums *sums, int64_t chain, int64_t chains);

@@ -8,12 +8,52 @@
 #include <math.h>
 #include <string.h>
 
+#include "partial_sums.h"
+
 // ---- one strip of queries ----
 
 /* Scores of a block of keys, their softmax, the weighted sums of values, and the division at the end (the online
  * softmax of Milakov and Gimelshein, 2018; FlashAttention, Dao et al., 2022, walks blocks in the same way). Results
  * accumulate in place in c; when the maximum of a row grows, what is there is scaled down. The weights, if they are an
- * output, go the same way: each block's are written as they are and scaled with c. */
+ * output, go the same way: each block's are written as they are and scaled with c.
+ *
+ * Every TFM_CHAIN keys, counted from key 0, are sums of their own, which are added in a fixed tree (partial_sums.h): of
+ * values, in c, and of weights, in scratch->sum. All have the same maximum, so what waits is scaled too. */
+
+static PartialSums sums_of_values(const Attention *attention, const AttentionScratch *scratch,
+                                  const AttentionItem *item, int64_t row, int64_t rows, int64_t state) {
+  int64_t e = attention->step->e, stride = attention->c->strides[attention->step->rank - 2];
+  return (PartialSums){.c = (float *)(item->c + row * stride),
+                       .c_stride = stride / (int64_t)sizeof(float),
+                       .waiting = scratch->waiting + state * e,
+                       .stride = e,
+                       .level = CHUNK_ROWS * (e + 1),
+                       .rows = rows,
+                       .columns = e};
+}
+
+/* Behind the values of each level. */
+static PartialSums sums_of_weights(const Attention *attention, const AttentionScratch *scratch, int64_t rows,
+                                   int64_t state) {
+  int64_t e = attention->step->e;
+  return (PartialSums){.c = scratch->sum + state,
+                       .c_stride = 1,
+                       .waiting = scratch->waiting + CHUNK_ROWS * e + state,
+                       .stride = 1,
+                       .level = CHUNK_ROWS * (e + 1),
+                       .rows = rows,
+                       .columns = 1};
+}
+
+int64_t attention_waiting(const tfm_attention_step *step, int64_t keys) {
+  return partial_levels(keys) * CHUNK_ROWS * (step->e + 1);
+}
+
+float *attention_place(const Attention *attention, const AttentionScratch *scratch, const AttentionItem *item,
+                       int64_t row, int64_t state, int64_t block, int64_t *stride) {
+  const PartialSums values = sums_of_values(attention, scratch, item, row, 1, state);
+  return partial_place(&values, block / (TFM_CHAIN / TFM_KEY_BLOCK), stride);
+}
 
 /* numbers[i * stride] *= factor, for memory of any alignment. */
 static void scale_numbers(char *numbers, int64_t stride, int64_t n, float factor) {
@@ -44,18 +84,36 @@ static void store_weights(const Attention *attention, const AttentionItem *item,
 }
 
 /* c[rows] *= factor[rows]. */
-static void scale_rows(const Walker *walker, const Attention *attention, const AttentionItem *item, int64_t row,
-                       int64_t rows, float *factor) {
-  int64_t stride = attention->c->strides[attention->step->rank - 2];
-  char *c = item->c + row * stride;
+static void scale_rows(const Walker *walker, const Attention *attention, float *c, int64_t stride, int64_t rows,
+                       float *factor) {
+  const int64_t row_bytes = stride * (int64_t)sizeof(float);
   tfm_row_args args;
   memset(args.coordinates, 0, sizeof args.coordinates);
   args.rows = rows;
   args.columns = attention->step->e;
   args.faults = (int32_t *)&walker->context->run.faults;
-  args.operands[0] = args.operands[1] = (tfm_row_operand){c, stride, sizeof(float)};
+  args.operands[0] = args.operands[1] = (tfm_row_operand){(char *)c, row_bytes, sizeof(float)};
   args.operands[2] = (tfm_row_operand){(char *)factor, sizeof(float), 0};
   KERNEL_OF(tfm_row_kernel, walker->context, attention->step->scale_rows)(&args);
+}
+
+/* The sums of weights of the block's chain are scaled by the softmax kernel. */
+static void scale_sums(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key) {
+  float *scale = scratch->scale + state;
+  int64_t stride, before = partial_blocks(first_key / TFM_CHAIN);
+  const PartialSums weights = sums_of_weights(attention, scratch, rows, state);
+  for (int64_t block = 0; block < before; block++) {
+    float *sum = partial_block(&weights, block, &stride);
+    for (int64_t i = 0; i < rows; i++) sum[i] *= scale[i];
+  }
+  if (!attention->c_wanted) return;
+  const PartialSums values = sums_of_values(attention, scratch, item, row, rows, state);
+  if (first_key % TFM_CHAIN) before++; /* the chain's own, which is there */
+  for (int64_t block = 0; block < before; block++) {
+    float *c = partial_block(&values, block, &stride);
+    scale_rows(walker, attention, c, stride, rows, scale);
+  }
 }
 
 /* Usual once the maximum has been seen: then scaling would change nothing. */
@@ -68,17 +126,18 @@ static bool all_one(const float *factor, int64_t n) {
 /* c += strip * v. A value that is infinite or NaN needs the exact tiles, in which a weight of 0 contributes 0: in the
  * others 0 * inf would be NaN for keys that are masked. */
 static void add_values(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                       const AttentionItem *item, int64_t row, int64_t rows, int64_t block, int64_t n, int64_t slot) {
+                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
+                       int64_t slot) {
   const tfm_attention_step *step = attention->step;
-  int64_t c_stride = attention->c->strides[step->rank - 2], v_stride = attention->v->strides[step->rank - 2];
+  int64_t c_stride, v_stride = attention->v->strides[step->rank - 2];
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context,
                                      scratch->finite[slot] ? step->pv_tiles[rows] : step->pv_exact_tiles[rows]);
   const float *in_place = (const float *)(item->v + block * TFM_KEY_BLOCK * v_stride);
   const float *packed = scratch->values + slot * attention->value_slot_floats;
-  float *c = (float *)(item->c + row * c_stride);
+  float *c = attention_place(attention, scratch, item, row, state, block, &c_stride);
   for (int64_t column = 0; column < step->e; column += step->pv_width) {
     const float *v = step->v_packed ? packed + column * TFM_KEY_BLOCK : in_place + column;
-    kernel(scratch->strip, v, c + column, c_stride / (int64_t)sizeof(float), n, block > 0,
+    kernel(scratch->strip, v, c + column, c_stride, n, !attention_begins(block),
            least_of(step->pv_width, step->e - column), v, 0);
   }
 }
@@ -87,19 +146,33 @@ bool attention_soften(const Walker *walker, const Attention *attention, const At
                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t first_key,
                       int64_t n) {
   float *scale = scratch->scale + state;
+  int64_t ignored;
+  const PartialSums weights = sums_of_weights(attention, scratch, rows, state);
+  float *sum = partial_place(&weights, first_key / TFM_CHAIN, &ignored);
+  if (first_key % TFM_CHAIN == 0) memset(sum, 0, (size_t)rows * sizeof *sum);
   KERNEL_OF(tfm_softmax_kernel, walker->context, attention->step->softmax)
-  (scratch->strip, rows, n, scratch->maximum + state, scratch->sum + state, scale);
+  (scratch->strip, rows, n, scratch->maximum + state, sum, scale);
   if (attention->weights) store_weights(attention, item, scratch->strip, scale, row, rows, first_key, n);
-  if (!attention->c_wanted) return false;
-  if (first_key > 0 && !all_one(scale, rows)) scale_rows(walker, attention, item, row, rows, scale);
-  return true;
+  if (first_key > 0 && !all_one(scale, rows)) scale_sums(walker, attention, scratch, item, row, rows, state, first_key);
+  return attention->c_wanted;
+}
+
+void attention_end_block(const Attention *attention, const AttentionScratch *scratch, const AttentionItem *item,
+                         int64_t row, int64_t rows, int64_t state, int64_t block, int64_t seen) {
+  int64_t chains = partial_chains(seen);
+  if (chains == 1 || (!attention_begins(block + 1) && (block + 1) * TFM_KEY_BLOCK < seen)) return;
+  const PartialSums weights = sums_of_weights(attention, scratch, rows, state);
+  partial_add(&weights, block / (TFM_CHAIN / TFM_KEY_BLOCK), chains);
+  if (!attention->c_wanted) return;
+  const PartialSums values = sums_of_values(attention, scratch, item, row, rows, state);
+  partial_add(&values, block / (TFM_CHAIN / TFM_KEY_BLOCK), chains);
 }
 
 void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot) {
   const tfm_attention_step *step = attention->step;
   int64_t first_key = block * TFM_KEY_BLOCK;
-  int64_t n = least_of(TFM_KEY_BLOCK, keys_seen(attention, item, row + rows - 1) - first_key);
+  int64_t seen = keys_seen(attention, item, row + rows - 1), n = least_of(TFM_KEY_BLOCK, seen - first_key);
   if (n <= 0) return;
   const float *q = (const float *)(item->q + row * attention->q->strides[step->rank - 2]);
   const float *keys = scratch->keys + slot * attention->key_slot_floats;
@@ -110,8 +183,9 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   if (!item->is_plain)
     epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
                  item->number * attention->queries + row, rows, first_key, n);
-  if (!attention_soften(walker, attention, scratch, item, row, rows, state, first_key, n)) return;
-  add_values(walker, attention, scratch, item, row, rows, block, n, slot);
+  if (attention_soften(walker, attention, scratch, item, row, rows, state, first_key, n))
+    add_values(walker, attention, scratch, item, row, rows, state, block, n, slot);
+  attention_end_block(attention, scratch, item, row, rows, state, block, seen);
 }
 
 /* Divides the columns that were seen, and clears the others. */
@@ -134,11 +208,11 @@ void attention_finish(const Walker *walker, const Attention *attention, const At
   for (int64_t i = 0; i < rows; i++) factor[i] = scratch->sum[state + i] == 0 ? 0 : 1 / scratch->sum[state + i];
   if (attention->weights) finish_weights(attention, item, factor, row, rows, seen);
   if (!attention->c_wanted) return;
+  int64_t stride = attention->c->strides[step->rank - 2];
   if (seen > 0) {
-    scale_rows(walker, attention, item, row, rows, factor);
+    scale_rows(walker, attention, (float *)(item->c + row * stride), stride / (int64_t)sizeof(float), rows, factor);
     return;
   }
-  int64_t stride = attention->c->strides[step->rank - 2];
   for (int64_t i = 0; i < rows; i++) memset(item->c + (row + i) * stride, 0, (size_t)step->e * sizeof(float));
 }
 
@@ -205,9 +279,10 @@ static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch 
                       (int64_t)TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE,
                       CHUNK_ROWS,
                       CHUNK_ROWS,
-                      CHUNK_ROWS};
-  float **places[] = {&scratch->keys,    &scratch->values, &scratch->strip,
-                      &scratch->maximum, &scratch->sum,    &scratch->scale};
+                      CHUNK_ROWS,
+                      attention_waiting(a->step, a->keys)};
+  float **places[] = {&scratch->keys, &scratch->values, &scratch->strip,  &scratch->maximum,
+                      &scratch->sum,  &scratch->scale,  &scratch->waiting};
   int64_t bytes = 0;
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     if (base) *places[i] = (float *)(base + bytes);
@@ -223,7 +298,7 @@ static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch 
 /* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
 int64_t attention_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_attention_step *info = &context->program->attentions[step->index];
-  if (info->k_cache != TFM_NONE) return context->decoding.cached_steps->attention_scratch_bytes();
+  if (info->k_cache != TFM_NONE) return context->decoding.cached_steps->attention_scratch_bytes(context, info);
   int64_t keys = value_of(context, info->dims[info->rank - 1]), product;
   if (keys < 0 || __builtin_mul_overflow(keys, 64 * (info->h + info->e + TFM_KEY_BLOCK), &product)) return -1;
   Attention a = attention_of(context, step, 1);

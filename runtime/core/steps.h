@@ -62,7 +62,7 @@ typedef struct Walker { /* a thread on its way through the steps */
 typedef struct CachedSteps {
   void (*append)(Walker *walker, const tfm_step *step);
   void (*attention)(Walker *walker, const tfm_step *step);
-  int64_t (*attention_scratch_bytes)(void);
+  int64_t (*attention_scratch_bytes)(const tfm_context *context, const tfm_attention_step *step);
   /* Of lockstep runs (lockstep.h). */
   int32_t (*share_steps)(tfm_context *first);
   bool (*is_one_product)(const tfm_context *first, const tfm_step *step);

@@ -145,15 +145,19 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
 
 enum { STRIP_FLOATS = TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE };
 
-/* The same for all sizes: keys and values are read in their pages, so only one strip and its state are needed. */
-static int64_t scratch_bytes(void) {
-  return (STRIP_FLOATS + 3 * CHUNK_ROWS) * (int64_t)sizeof(float);
+/* Keys and values are read in their pages, so only one strip and its state are needed, and what waits. */
+static int64_t scratch_bytes(const tfm_context *context, const tfm_attention_step *step) {
+  const int64_t waiting = attention_waiting(step, value_of(context, step->dims[step->rank - 1]));
+  return (STRIP_FLOATS + 3 * CHUNK_ROWS + waiting) * (int64_t)sizeof(float);
 }
 
 static AttentionScratch scratch_at(char *base) {
   float *strip = (float *)base, *maximum = strip + STRIP_FLOATS;
-  return (AttentionScratch){
-      .strip = strip, .maximum = maximum, .sum = maximum + CHUNK_ROWS, .scale = maximum + 2 * CHUNK_ROWS};
+  return (AttentionScratch){.strip = strip,
+                            .maximum = maximum,
+                            .sum = maximum + CHUNK_ROWS,
+                            .scale = maximum + 2 * CHUNK_ROWS,
+                            .waiting = maximum + 3 * CHUNK_ROWS};
 }
 
 // ---- pages ----
@@ -255,7 +259,8 @@ static void score_pages(const Walker *walker, const Cached *c, const AttentionSc
 static void add_pages(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
                       const Strip *strip, int64_t block, int64_t n) {
   const tfm_attention_step *step = c->a.step;
-  int64_t c_stride = c->a.c->strides[step->rank - 2];
+  int64_t c_stride;
+  float *results = attention_place(&c->a, scratch, &strip->item, strip->row, strip->state, block, &c_stride);
   for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE) {
     int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, k = least_of(TFM_CACHE_PAGE, n - key);
     for (int64_t row = 0, rows; row < strip->rows; row += rows) {
@@ -263,14 +268,12 @@ static void add_pages(const Walker *walker, const Cached *c, const AttentionScra
       float *values = list_of(pages->values, pages, row)[page];
       bool infinite =
           atomic_load_explicit(&page_tail(values, c->value_floats)->has_infinite, memory_order_relaxed);
-      tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context,
-                                         infinite ? step->pv_exact_tiles[rows] : step->pv_tiles[rows]);
-      float *result = (float *)(strip->item.c + (strip->row + row) * c_stride);
+      tfm_tile_kernel kernel =
+          KERNEL_OF(tfm_tile_kernel, walker->context, infinite ? step->pv_exact_tiles[rows] : step->pv_tiles[rows]);
       values += pages->value_offset;
       for (int64_t column = 0; column < step->e; column += step->pv_width)
-        kernel(scratch->strip + row * TFM_STRIP_STRIDE + key, values + column, result + column,
-               c_stride / (int64_t)sizeof(float), k, block > 0 || key > 0, least_of(step->pv_width, step->e - column),
-               values, 0);
+        kernel(scratch->strip + row * TFM_STRIP_STRIDE + key, values + column, results + row * c_stride + column,
+               c_stride, k, key > 0 || !attention_begins(block), least_of(step->pv_width, step->e - column), values, 0);
     }
   }
 }
@@ -298,6 +301,7 @@ static void run_block(const Walker *walker, const Cached *c, const AttentionScra
   finish_scores(walker, c, scratch, strip, first_key, n);
   if (attention_soften(walker, &c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, first_key, n))
     add_pages(walker, c, scratch, pages, strip, block, n);
+  attention_end_block(&c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, block, strip->seen);
 }
 
 // ---- units ----

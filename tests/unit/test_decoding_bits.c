@@ -93,11 +93,16 @@ static void read_inputs(Model *m, const char *folder) {
   cr_assert(m->items > 0 && m->items <= MAX_ITEMS);
 }
 
-/* 3 items, 5 of everything else. */
+enum { LONG_SOURCE = 33000 };
+
+/* 3 items, many positions of a source that is called long, 5 of everything else. */
 static void make_inputs(Model *m, const Plan *plan) {
   const tfm_program *p = &plan->program;
   int64_t symbols[SIZE_MAX_SYMBOLS];
-  for (uint32_t i = 0; i < p->n_symbols; i++) symbols[i] = strcmp(p->symbols[i], "batch") == 0 ? 3 : 5;
+  for (uint32_t i = 0; i < p->n_symbols; i++) {
+    const char *name = p->symbols[i];
+    symbols[i] = strcmp(name, "batch") == 0 ? 3 : strcmp(name, "long_source") == 0 ? LONG_SOURCE : 5;
+  }
   m->random = 1;
   zero_inputs(m->arena, plan, symbols, m->inputs);
   for (uint32_t i = 0; i < p->n_inputs; i++) fill_randomly(m, &m->inputs[i]);
@@ -475,6 +480,22 @@ static const char long_sums[] =
     "    logits = embed(ids) -> up -> relu -> down -> wide -> head\n"
     "    return logits\n"
     "  }\n" GENERATES;
+
+/* Attention over three chains of keys, in pages of the encoder. */
+static const char long_memory[] =
+    "model M(vocab = 30, d = 16) {\n"
+    "  embed = Embedding(vocab, d)\n"
+    "  decoder = DecoderLayer(d, 1, 16)\n"
+    "  head = Linear(d, vocab)\n"
+    "  forward(memory: f32[long_source, 16], ids: i32[batch, time]) {\n"
+    "    logits = decoder(embed(ids), memory[none], tgt_is_causal = true) -> head\n"
+    "    return logits\n"
+    "  }\n" GENERATES;
+
+Test(decoding_bits, long_memory) {
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (!host_lacks(target)) check_text("long memory", long_memory, target);
+}
 
 Test(decoding_bits, other_models) {
   for (const TargetInfo *target = targets; target->name; target++) {
