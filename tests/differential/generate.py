@@ -1,6 +1,6 @@
 """Random .tfm programs for the differential test: each is a valid model whose pieces are drawn from what the compiler
 fuses (attention in many spellings, projections, feed-forwards, norms, embeddings), from near misses of those patterns,
-and from plain primitives with odd sizes.
+from plain primitives with odd sizes, and from the words of version 1.1 (pieces.py).
 
     generate.py SEED            prints the program and its inputs
 
@@ -9,6 +9,7 @@ a bool input is true with probability `limit`.
 """
 import random
 import sys
+from pieces import PIECES, picture
 
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "tanh", "sigmoid"]
 ODD_WIDTHS = [3, 5, 8, 12, 17, 24, 31, 32, 48, 50, 64, 80, 96]
@@ -20,7 +21,7 @@ class Program:
     def __init__(self, rng):
         self.rng = rng
         self.layers, self.members, self.body, self.outputs = [], [], [], []
-        self.inputs = {}
+        self.inputs, self.functions = {}, []
         self.batch, self.time = rng.choice([1, 1, 2, 3, 5]), rng.choice([1, 2, 3, 7, 9, 16, 17, 33])
         self.source = rng.choice([1, 4, 6, 15, 18])
         self.heads = rng.choice([1, 2, 3, 4])
@@ -60,6 +61,9 @@ class Program:
 def start(p):
     """The first hidden states x: f32[batch, time, d]."""
     kind = p.rng.randrange(5)
+    if kind == 0 and p.rng.random() < 0.3:
+        x, p.time = picture(p)
+        return x
     if kind == 0:
         p.input("x", "f32", ["batch", "time", str(p.d)])
         return "x"
@@ -313,7 +317,8 @@ def program(seed):
     p = Program(random.Random(seed))
     x = start(p)
     for _ in range(p.rng.choice([1, 1, 2, 2, 3])):
-        x = p.rng.choice([attend, attend, attend, feed_forward, feed_forward, standard, plain])(p, x)
+        old = [attend, attend, attend, feed_forward, feed_forward, standard, plain]
+        x = p.rng.choice(old if p.rng.random() < 0.5 else PIECES)(p, x)
     finish(p, x)
     inputs = {n: (t, shape, limit) for n, (t, _, shape, limit) in p.inputs.items()}
     return p.text(), inputs
