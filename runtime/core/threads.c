@@ -8,7 +8,9 @@
  *
  * Shares of a step: each thread owns a range of units in one atomic word (serial, first, end) and takes from its
  * front; a thread that has none left takes from the end of another's range. A compare-and-swap moves either end, so
- * each unit is taken exactly once. */
+ * each unit is taken exactly once.
+ *
+ * tests/model runs the waiting and waking of this file in every order, under the memory model of C11. */
 #include "threads.h"
 
 #include <limits.h>
