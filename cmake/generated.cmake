@@ -49,7 +49,8 @@ function(tfm_code_identity target)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/compiler/${folder}/*)
     list(APPEND files ${found})
   endforeach()
-  list(APPEND files ${CMAKE_SOURCE_DIR}/runtime/include/tfm/program.h ${CMAKE_SOURCE_DIR}/runtime/include/tfm/steps.def)
+  list(APPEND files ${CMAKE_SOURCE_DIR}/runtime/include/tfm/program.h
+    ${CMAKE_SOURCE_DIR}/runtime/include/tfm/kernels.h ${CMAKE_SOURCE_DIR}/runtime/include/tfm/steps.def)
   set(out ${CMAKE_BINARY_DIR}/generated/code_identity.c)
   add_custom_command(OUTPUT ${out}
     COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR} -DVERSION=${PROJECT_VERSION} "-DFILES=${files}"

@@ -230,7 +230,7 @@ void table_of_fusions(StrBuf *out) {
 }
 
 void table_of_kernels(StrBuf *out) {
-  begin_table(out, "family | function (tfm/program.h) | what it computes");
+  begin_table(out, "family | function (tfm/kernels.h) | what it computes");
   for (int i = 0; i < N_KERNEL_FAMILIES; i++)
     ROW(kernel_families[i].name, kernel_families[i].function, kernel_families[i].line);
 }

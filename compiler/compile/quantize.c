@@ -1,22 +1,28 @@
-/* Numbers of fewer bits: weights that rules name are rounded where they are made.
+/* Numbers of fewer bits: weights that rules name are rounded where they are made, or where products take them.
  *
  *   %1 = weight "fc1.weight"                  %1 = weight "fc1.weight"
  *   %5 = linear %x, %1                        %2 = to_bf16 %1
  *                                             %5 = linear %x, %2
+ *
+ *   %5 = linear %x, %1                        %5 = linear %x, %1, int8=true
+ *   %6 = gather %1, %ids                      %6 = gather (to_int8 %1), %ids
  *
  * See quantize.h. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <fnmatch.h>
 #include <string.h>
 
+#include "base/int8.h"
 #include "compile/quantize.h"
+#include "graph/build.h"
 
 typedef struct PrecisionType {
   const char *name;
   OpKind rounding; /* OP_WEIGHT: none */
 } PrecisionType;
 
-static const PrecisionType types[] = {{"f32", OP_WEIGHT}, {"bf16", OP_TO_BF16}, {"f16", OP_TO_F16}};
+static const PrecisionType types[] = {
+    {"f32", OP_WEIGHT}, {"bf16", OP_TO_BF16}, {"f16", OP_TO_F16}, {"int8", OP_TO_INT8}};
 
 typedef struct PrecisionRule {
   const char *pattern; /* NULL: every weight */
@@ -42,10 +48,23 @@ static const char *nearest_weight(const Graph *graph, const char *pattern) {
   return diag_nearest(pattern, known, n);
 }
 
-static bool check_pattern(Diag *diag, const Graph *graph, const char *pattern) {
+/* The attention that a module makes has the module's path and a name of its own. */
+static bool names_attention(const Graph *graph, const char *pattern) {
+  for (const Node *node = graph->first; node; node = node->next)
+    if (node->op == OP_SOFTMAX && names(pattern, arena_printf(graph->arena, "%s.attention", node->origin.path)))
+      return true;
+  return false;
+}
+
+static bool check_pattern(Diag *diag, const Graph *graph, const char *pattern, OpKind rounding) {
   for (size_t i = 0; i < graph->declared_weights.n; i++)
     if (names(pattern, graph->declared_weights.items[i].key)) return true;
   if (!pattern) return true;
+  if (names_attention(graph, pattern)) {
+    if (rounding == OP_WEIGHT) return true;
+    diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" names attention, which is computed in f32 only", pattern);
+    return false;
+  }
   const char *nearest = nearest_weight(graph, pattern);
   diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" names no weight of the model%s%s%s", pattern,
                 nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
@@ -60,9 +79,10 @@ static bool read_rule(Diag *diag, const Graph *graph, char *text, PrecisionRules
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strcmp(types[i].name, type) != 0) continue;
     vec_push(graph->arena, rules, ((PrecisionRule){is ? text : NULL, types[i].rounding}));
-    return check_pattern(diag, graph, is ? text : NULL);
+    return check_pattern(diag, graph, is ? text : NULL, types[i].rounding);
   }
-  diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" is no type of numbers; there are f32, bf16 and f16", type);
+  diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" is no type of numbers; there are f32, bf16, f16 and int8",
+                type);
   return false;
 }
 
@@ -73,14 +93,14 @@ static bool read_rules(Diag *diag, const Graph *graph, const char *text, Precisi
   return good;
 }
 
-/* Of the last rule that names the weight. */
-static OpKind rounding_of(const PrecisionRules *rules, const char *weight) {
+/* The last rule that names the weight. */
+static PrecisionRule rule_of(const PrecisionRules *rules, const char *weight) {
   for (size_t i = rules->n; i-- > 0;)
-    if (names(rules->items[i].pattern, weight)) return rules->items[i].rounding;
-  return OP_WEIGHT;
+    if (names(rules->items[i].pattern, weight)) return rules->items[i];
+  return (PrecisionRule){NULL, OP_WEIGHT};
 }
 
-// ---- weights ----
+// ---- 16 bits ----
 
 static bool takes(const Node *user, const Node *node) {
   switch (user->op) {
@@ -104,22 +124,103 @@ static bool is_factor_or_table(const Node *node) {
   return false;
 }
 
+static Node *rounded(Graph *graph, Node *weight, OpKind rounding) {
+  return graph_add(graph, weight->next, rounding, DTYPE_F32, weight->rank, (const Size *const *)weight->dims, 0, NULL,
+                   weight->origin);
+}
+
 /* The uses move before the rounding itself uses the weight. */
 static void round_weight(Graph *graph, Node *weight, OpKind rounding) {
-  Node *rounded = graph_add(graph, weight->next, rounding, DTYPE_F32, weight->rank, (const Size *const *)weight->dims,
-                            0, NULL, weight->origin);
-  graph_replace_uses(graph, weight, rounded);
-  graph_set_inputs(graph, rounded, 1, &weight);
+  Node *by = rounded(graph, weight, rounding);
+  graph_replace_uses(graph, weight, by);
+  graph_set_inputs(graph, by, 1, &weight);
+}
+
+static void round_weights(Graph *graph, const PrecisionRules *rules) {
+  for (Node *node = graph->first; node; node = node->next) {
+    if (node->op != OP_WEIGHT || node->rank < 2 || !is_factor_or_table(node)) continue;
+    const OpKind rounding = rule_of(rules, node->attr.name).rounding;
+    if (rounding == OP_TO_BF16 || rounding == OP_TO_F16) round_weight(graph, node, rounding);
+  }
+}
+
+// ---- 8 bits: products ----
+
+/* The weight that the factor is a view of; NULL: it is something else. */
+static const Node *weight_behind(const Node *factor) {
+  while (op_table[factor->op].category == CATEGORY_VIEW) factor = factor->inputs.items[0];
+  return factor->op == OP_WEIGHT ? factor : NULL;
+}
+
+static bool is_int8(const PrecisionRules *rules, const Node *factor) {
+  const Node *weight = weight_behind(factor);
+  return weight && rule_of(rules, weight->attr.name).rounding == OP_TO_INT8;
+}
+
+/* Sums of more columns would not fit 32 bits. */
+static bool columns_fit(const Node *factor, uint32_t axis) {
+  int64_t k;
+  return size_is_const(factor->dims[axis], &k) && k >= 1 && k <= INT8_MAX_COLUMNS;
+}
+
+/* x y, where y is a weight [k, n], as x times the rows of yT. */
+static Node *linear_of(Graph *graph, Node *product) {
+  Builder b = {graph, product, product->origin};
+  Node *rows = build_permute(&b, product->inputs.items[1], (const uint8_t[]){1, 0});
+  Node *linear = build_linear(&b, product->inputs.items[0], rows);
+  graph_replace_uses(graph, product, linear);
+  return linear;
+}
+
+static void round_product(Graph *graph, const PrecisionRules *rules, Node *node) {
+  if (node->op != OP_LINEAR && node->op != OP_MATMUL) return;
+  const Node *factor = node->inputs.items[1];
+  if (factor->rank != 2 || !is_int8(rules, factor) || !columns_fit(factor, node->op == OP_LINEAR)) return;
+  (node->op == OP_LINEAR ? node : linear_of(graph, node))->attr.is_int8 = true;
+}
+
+// ---- 8 bits: tables ----
+
+enum { LARGE_TABLE = 1 << 20 }; /* bytes of f32: smaller ones are worth it only if a rule names them */
+
+static bool is_large(const Node *weight) {
+  int64_t elements = 1, dim;
+  for (uint32_t i = 0; i < weight->rank; i++) elements *= size_is_const(weight->dims[i], &dim) ? dim : 0;
+  return elements * (int64_t)sizeof(float) >= LARGE_TABLE;
+}
+
+static bool has_int8_product(const Node *node) {
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (user->op == OP_LINEAR && user->attr.is_int8 && user->inputs.items[1] == node) return true;
+    if (op_table[user->op].category == CATEGORY_VIEW && has_int8_product(user)) return true;
+  }
+  return false;
+}
+
+/* Look-ups alone: what else uses the weight sees it as it is. */
+static void round_table(Graph *graph, const PrecisionRules *rules, Node *weight) {
+  if (weight->op != OP_WEIGHT || weight->rank != 2) return;
+  const PrecisionRule rule = rule_of(rules, weight->attr.name);
+  if (rule.rounding != OP_TO_INT8 || !(rule.pattern || is_large(weight) || has_int8_product(weight))) return;
+  Node *table = NULL;
+  for (size_t i = 0; i < weight->users.n; i++) {
+    Node *user = weight->users.items[i];
+    if (user->op != OP_GATHER || user->inputs.items[0] != weight) continue;
+    if (!table) table = rounded(graph, weight, OP_TO_INT8);
+    graph_set_inputs(graph, user, 2, (Node *[]){table, user->inputs.items[1]});
+    i = (size_t)-1; /* the list has changed */
+  }
+  if (table) graph_set_inputs(graph, table, 1, &weight);
 }
 
 bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32_t n) {
   PrecisionRules rules = {0};
   bool good = true;
   for (uint32_t i = 0; i < n; i++) good = read_rules(diag, graph, texts[i], &rules) && good;
-  for (Node *node = graph->first; node && good; node = node->next) {
-    if (node->op != OP_WEIGHT || node->rank < 2 || !is_factor_or_table(node)) continue;
-    const OpKind rounding = rounding_of(&rules, node->attr.name);
-    if (rounding != OP_WEIGHT) round_weight(graph, node, rounding);
-  }
-  return good;
+  if (!good || !rules.n) return good;
+  round_weights(graph, &rules);
+  for (Node *node = graph->first; node; node = node->next) round_product(graph, &rules, node);
+  for (Node *node = graph->first; node; node = node->next) round_table(graph, &rules, node);
+  return true;
 }

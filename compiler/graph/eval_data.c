@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/checked_size.h"
 #include "base/half.h"
+#include "base/int8.h"
 #include "graph/eval_run.h"
 
 // ---- tensors ----
@@ -327,6 +328,33 @@ bool eval_narrow(const EvalNode *in, Tensor *out) {
       return eval_fault(in, DIAG_NONFINITE, "%g is too large for f16 (65504)", (double)from[i]);
     to[i] = in->node->op == OP_TO_BF16 ? bf16_to_f32(f32_to_bf16(from[i])) : f16_to_f32(f32_to_f16(from[i]));
   }
+  return true;
+}
+
+bool eval_are_finite(const EvalNode *in, const Tensor *w) {
+  const float *numbers = w->data;
+  const int64_t n = tensor_elements(w);
+  for (int64_t i = 0; i < n; i++)
+    if (!isfinite(numbers[i]))
+      return eval_fault(in, DIAG_NONFINITE, "%g, number %lld of a weight, has no form of 8 bits", (double)numbers[i],
+                        (long long)i);
+  return true;
+}
+
+/* A row as the products see it that use the same weight. */
+bool eval_to_int8(const EvalNode *in, Tensor *out) {
+  const int64_t n = tensor_elements(out), k = out->rank ? out->dims[out->rank - 1] : 1;
+  float *to = out->data;
+  if (!eval_are_finite(in, in->inputs[0])) return false;
+  int8_t *q = malloc((size_t)k + 1);
+  if (!q) out_of_memory("for a row of whole numbers", (size_t)k + 1);
+  if (n) memcpy(to, in->inputs[0]->data, (size_t)n * sizeof *to);
+  for (int64_t begin = 0; begin < n; begin += k) {
+    const float scale = int8_round_weight(to + begin, k, q);
+    for (int64_t i = 0; i < k; i++) to[begin + i] = q[i] * scale;
+    int8_rotate(to + begin, k);
+  }
+  free(q);
   return true;
 }
 

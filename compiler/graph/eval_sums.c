@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/int8.h"
 #include "graph/eval_run.h"
 
 // ---- reductions ----
@@ -246,7 +247,46 @@ static void linear_product(const EvalNode *in, Tensor *out) {
   multiply_transposed(m, k, w->dims[0], x->data, w->data, out->data);
 }
 
-bool eval_linear(const EvalNode *in, Tensor *out) { return with_epilogue(in, out, linear_product); }
+/* The rows of x as whole numbers, which are f32 here, and their scales; of weights the gain is taken out. Returns
+ * memory to be freed. */
+static float *whole_rows(const Tensor *x, int64_t k, bool is_weight, float *scales) {
+  const int64_t n = tensor_elements(x), rows = k ? n / k : 0;
+  float *whole = malloc((size_t)(n + 1) * sizeof *whole);
+  int8_t *q = malloc((size_t)k + 1);
+  if (!whole || !q) out_of_memory("for whole numbers of a product", (size_t)(n + k + 1) * sizeof *whole);
+  if (n) memcpy(whole, x->data, (size_t)n * sizeof *whole);
+  for (int64_t i = 0; i < rows; i++) {
+    float *row = whole + i * k;
+    if (!is_weight) int8_rotate(row, k);
+    scales[i] = is_weight ? int8_round_weight(row, k, q) : int8_round(row, k, q);
+    for (int64_t j = 0; j < k; j++) row[j] = q[j];
+  }
+  free(q);
+  return whole;
+}
+
+static float *numbers(int64_t n) {
+  float *memory = calloc((size_t)n + 1, sizeof *memory);
+  if (!memory) out_of_memory("for scales of a product", (size_t)n * sizeof *memory);
+  return memory;
+}
+
+/* Sums of whole numbers are exact in double, rounded to f32 once, and scaled by one factor after the other. */
+static void int8_product(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0], *w = in->inputs[1];
+  const int64_t k = w->dims[1], n = w->dims[0], m = n ? tensor_elements(out) / n : 0;
+  float *x_scales = numbers(m), *w_scales = numbers(n), *to = out->data;
+  float *rows = whole_rows(x, k, false, x_scales), *weights = whole_rows(w, k, true, w_scales);
+  multiply_transposed(m, k, n, rows, weights, to);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) to[i * n + j] = to[i * n + j] * x_scales[i] * w_scales[j];
+  free(x_scales), free(w_scales), free(rows), free(weights);
+}
+
+bool eval_linear(const EvalNode *in, Tensor *out) {
+  if (!in->node->attr.is_int8) return with_epilogue(in, out, linear_product);
+  return eval_are_finite(in, in->inputs[1]) && with_epilogue(in, out, int8_product);
+}
 
 // ---- fused nodes ----
 

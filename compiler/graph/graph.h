@@ -41,6 +41,7 @@ typedef struct NodeAttr {
   bool has_weight, has_bias;
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved;
+  bool is_int8;                 /* LINEAR: rows of x and w are rounded to whole numbers (base/int8.h) */
   double eps, base;
   OpKind reduction;             /* REDUCE, NORM: which one */
   uint8_t rank_in;              /* REDUCE: the domain of expr */

@@ -175,6 +175,7 @@ static bool read_keepdim(GraphReader *r, Pending *p) { return read_flag(r, &p->a
 static bool read_weight(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_weight); }
 static bool read_bias(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.has_bias); }
 static bool read_interleaved(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.interleaved); }
+static bool read_int8(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.is_int8); }
 
 static bool read_double(GraphReader *r, double *number) {
   int64_t integer;
@@ -224,7 +225,8 @@ static const ReadAttribute readers[N_ATTRIBUTES] = {
     [ATTRIBUTE_WEIGHT] = read_weight,      [ATTRIBUTE_BIAS] = read_bias,
     [ATTRIBUTE_EPS] = read_eps,            [ATTRIBUTE_BASE] = read_base,
     [ATTRIBUTE_INTERLEAVED] = read_interleaved, [ATTRIBUTE_DOMAIN] = read_domain,
-    [ATTRIBUTE_ROWS] = read_rows,          [ATTRIBUTE_EXPR] = read_expr};
+    [ATTRIBUTE_ROWS] = read_rows,          [ATTRIBUTE_EXPR] = read_expr,
+    [ATTRIBUTE_INT8] = read_int8};
 
 // ---- operands and attributes ----
 

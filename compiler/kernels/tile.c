@@ -30,8 +30,9 @@ typedef struct Tile {
   const KernelSpec *spec;
   unsigned lanes;    /* floats of a vector */
   unsigned first, n; /* the vectors of a row that are computed together */
-  LLVMTypeRef vector;
+  LLVMTypeRef vector; /* of c: f32, or i32 while whole numbers are added */
   LLVMValueRef args[N_ARGS];
+  LLVMValueRef steps;                             /* along k: of form INT8 four k each */
   LLVMValueRef next_offset[UNROLL], next_advance; /* of the lines that are prefetched from `next` on */
   LLVMValueRef stack;          /* rows x width, where there are no masks */
   LLVMValueRef c[MAX_VECTORS]; /* row by row */
@@ -42,6 +43,14 @@ static int64_t end_column(const Tile *t) { return (int64_t)(t->first + t->n) * t
 
 static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) {
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
+}
+
+static bool is_whole_numbers(const Tile *t) { return t->spec->b_form == TFM_FORM_INT8; }
+
+/* The bytes from `a` to what row `row` has for step `step`. */
+static LLVMValueRef offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
+  const int64_t step_bytes = is_whole_numbers(t) && !t->e->target->dot_bytes ? 8 : 4;
+  return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + step * step_bytes));
 }
 
 // ---- the steps along k ----
@@ -96,7 +105,7 @@ static LLVMValueRef widen_f16_by_hand(Tile *t, LLVMValueRef halves) {
 static LLVMValueRef load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   Emitter *e = t->e;
   LLVMValueRef pointer = emit_offset(e, b, emit_i64(e, offset_in_b(t, u, first_column(t) + j * t->lanes)));
-  if (t->spec->b_form == TFM_FORM_F32) return emit_load(e, t->vector, pointer, 4);
+  if (t->spec->b_form == TFM_FORM_F32 || is_whole_numbers(t)) return emit_load(e, t->vector, pointer, 4);
   if (t->spec->b_form == TFM_FORM_BF16)
     return widen_bf16(t, emit_load(e, LLVMVectorType(e->i32, t->lanes), pointer, 4), u % 2 == 0);
   const bool converts = e->target->converts_f16;
@@ -105,13 +114,94 @@ static LLVMValueRef load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   return converts ? LLVMBuildFPExt(e->builder, halves, t->vector, "") : widen_f16_by_hand(t, halves);
 }
 
+// ---- whole numbers ----
+
+/* Words of the even bytes of b, or of the odd ones. */
+static LLVMValueRef words_of(Tile *t, LLVMValueRef b, bool odd) {
+  LLVMBuilderRef builder = t->e->builder;
+  if (odd) b = LLVMBuildLShr(builder, b, splat_bits(t, 8), "");
+  b = LLVMBuildAnd(builder, b, splat_bits(t, 0x00ff00ff), "");
+  return LLVMBuildBitCast(builder, b, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
+}
+
+static LLVMValueRef splat_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned step, int64_t more) {
+  LLVMValueRef at = emit_offset(t->e, offset_in_a(t, a, row, step), emit_i64(t->e, more));
+  return emit_splat(t->e, emit_load(t->e, t->e->i32, at, 4), t->lanes);
+}
+
+/* Four k: bytes at once where there is an instruction for it, else words, the even k and then the odd ones. */
+static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  Emitter *e = t->e;
+  const TargetInfo *target = e->target;
+  LLVMValueRef line[MAX_VECTORS];
+  for (unsigned part = 0; part < (target->dot_bytes ? 1 : 2); part++) {
+    for (unsigned j = 0; j < t->n; j++) {
+      line[j] = load_b(t, b, u, j);
+      if (!target->dot_bytes) line[j] = words_of(t, line[j], part == 1);
+    }
+    for (unsigned i = 0; i < t->spec->rows; i++) {
+      LLVMValueRef x = splat_of_a(t, a, i, u, part * 4);
+      if (!target->dot_bytes) x = LLVMBuildBitCast(e->builder, x, LLVMVectorType(e->i16, 2 * t->lanes), "");
+      for (unsigned j = 0; j < t->n; j++) {
+        LLVMValueRef *c = &t->c[i * t->n + j];
+        if (target->dot_bytes)
+          *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, (LLVMValueRef[]){*c, line[j], x});
+        else
+          *c = emit_add(e, *c, emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){x, line[j]}));
+      }
+    }
+  }
+}
+
+/* Weights are stored 128 too large: each row begins with what takes that off again. */
+static LLVMValueRef start_of_row(Tile *t, unsigned row) {
+  if (!is_whole_numbers(t)) return LLVMConstNull(t->vector);
+  return splat_of_a(t, t->args[ARG_A], row, 0, -(int64_t)sizeof(int32_t));
+}
+
+/* After the last call for c: sums, times the scale of the row, times that of the column, as bits in c. `a` and `b` have
+ * come to the scales. */
+static void emit_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
+  Emitter *e = t->e;
+  LLVMTypeRef floats = LLVMVectorType(e->f32, t->lanes);
+  LLVMValueRef sums[MAX_VECTORS], scales[MAX_VECTORS];
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(e->builder), scale = emit_block(e, "scale"),
+                    done = emit_block(e, "scaled");
+  LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, 2), "");
+  emit_branch(e, emit_icmp(e, LLVMIntEQ, more, emit_i64(e, 0)), scale, done);
+  emit_at(e, scale);
+  for (unsigned j = 0; j < t->n; j++)
+    scales[j] = emit_load(e, floats, emit_offset(e, b, emit_i64(e, (first_column(t) + j * t->lanes) * 4)), 4);
+  for (unsigned i = 0; i < t->spec->rows; i++) {
+    LLVMValueRef of_row = emit_splat(e, emit_load(e, e->f32, offset_in_a(t, a, i, 0), 4), t->lanes);
+    for (unsigned j = 0; j < t->n; j++) {
+      LLVMValueRef y = LLVMBuildSIToFP(e->builder, t->c[i * t->n + j], floats, "");
+      y = LLVMBuildFMul(e->builder, LLVMBuildFMul(e->builder, y, of_row, ""), scales[j], "");
+      sums[i * t->n + j] = LLVMBuildBitCast(e->builder, y, t->vector, "");
+    }
+  }
+  emit_jump(e, done);
+  emit_at(e, done);
+  for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
+    LLVMValueRef phi = LLVMBuildPhi(e->builder, t->vector, "");
+    LLVMAddIncoming(phi, (LLVMValueRef[]){t->c[i], sums[i]}, (LLVMBasicBlockRef[]){from, scale}, 2);
+    t->c[i] = phi;
+  }
+}
+
+// ---- turns ----
+
 /* c += a[., k] b[k, .] for the k that `a` and `b` point to, `u` steps further. */
 static void emit_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
   Emitter *e = t->e;
+  if (is_whole_numbers(t)) {
+    emit_whole_step(t, a, b, u);
+    return;
+  }
   LLVMValueRef line[MAX_VECTORS];
   for (unsigned j = 0; j < t->n; j++) line[j] = load_b(t, b, u, j);
   for (unsigned i = 0; i < t->spec->rows; i++) {
-    LLVMValueRef scalar = emit_load(e, e->f32, float_offset(t, a, i * t->spec->a_stride + u), 4);
+    LLVMValueRef scalar = emit_load(e, e->f32, offset_in_a(t, a, i, u), 4);
     LLVMValueRef element = emit_splat(e, scalar, t->lanes), counts = NULL;
     if (t->spec->exact_zero)
       counts = LLVMBuildFCmp(e->builder, LLVMRealUNE, element, LLVMConstNull(t->vector), "");
@@ -129,7 +219,8 @@ typedef struct Position {
  * prefetch of an address beyond the panel does no harm. */
 static void emit_prefetches(Tile *t, Position at, unsigned u) {
   const int64_t line = t->e->target->cache_line / (t->spec->b_form == TFM_FORM_F16 ? 2 : 4);
-  const bool is_fetched = t->spec->b_is_page || (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
+  const bool is_fetched = t->spec->b_is_page || is_whole_numbers(t) || /* the CPU does it in time */
+                          (t->spec->b_form == TFM_FORM_BF16 && u % 2); /* with its pair */
   for (int64_t column = first_column(t); column < end_column(t) && !is_fetched; column += line)
     emit_prefetch(t->e, emit_offset(t->e, at.b, emit_i64(t->e, offset_in_b(t, u + AHEAD, column))), 3);
   if (t->first == 0) emit_prefetch(t->e, emit_offset(t->e, at.next, t->next_offset[u]), 2);
@@ -178,7 +269,7 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
     if (unroll == UNROLL) emit_prefetches(t, at, u);
     emit_step(t, at.a, at.b, u);
   }
-  loop_next(&loop, 0, float_offset(t, at.a, unroll));
+  loop_next(&loop, 0, offset_in_a(t, at.a, 0, unroll));
   loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, offset_in_b(t, unroll, 0))));
   if (unroll == UNROLL) loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
   for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
@@ -264,7 +355,10 @@ static void emit_start(Tile *t) {
   LLVMBasicBlockRef blocks[3] = {LLVMGetInsertBlock(e->builder)};
   LLVMBasicBlockRef added = emit_block(e, "accumulate"), full = emit_block(e, "load"), cut = emit_block(e, "load_part");
   LLVMBasicBlockRef start = emit_block(e, "start");
-  emit_branch(e, emit_icmp(e, LLVMIntNE, t->args[ARG_ACCUMULATE], emit_i64(e, 0)), added, start);
+  LLVMValueRef begin[TFM_MAX_TILE_ROWS], adds = t->args[ARG_ACCUMULATE];
+  if (is_whole_numbers(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
+  for (unsigned i = 0; i < t->spec->rows; i++) begin[i] = start_of_row(t, i);
+  emit_branch(e, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), added, start);
   emit_at(e, added);
   emit_branch(e, is_whole(t), full, cut);
   emit_at(e, full);
@@ -279,7 +373,7 @@ static void emit_start(Tile *t) {
   emit_at(e, start);
   for (unsigned i = 0; i < t->spec->rows * t->n; i++) {
     t->c[i] = LLVMBuildPhi(e->builder, t->vector, "");
-    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){LLVMConstNull(t->vector), whole[i], part[i]}, blocks, 3);
+    LLVMAddIncoming(t->c[i], (LLVMValueRef[]){begin[i / t->n], whole[i], part[i]}, blocks, 3);
   }
 }
 
@@ -301,7 +395,7 @@ static void emit_finish(Tile *t) {
 static void emit_columns(Tile *t) {
   Emitter *e = t->e;
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
-  LLVMValueRef whole = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -UNROLL), "");
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -UNROLL), "");
   emit_start(t);
   position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
   if (t->spec->b_form == TFM_FORM_BF16) {
@@ -309,7 +403,8 @@ static void emit_columns(Tile *t) {
     position = emit_steps(t, whole, pairs, 2, position);
     whole = pairs;
   }
-  emit_steps(t, whole, t->args[ARG_K], 1, position);
+  position = emit_steps(t, whole, t->steps, 1, position);
+  if (is_whole_numbers(t)) emit_scaling(t, position.a, position.b);
   emit_finish(t);
 }
 
@@ -325,9 +420,12 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   unsigned all = spec->width / t.lanes;
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * all < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
-  t.vector = LLVMVectorType(e->f32, t.lanes);
+  t.vector = LLVMVectorType(is_whole_numbers(&t) ? e->i32 : e->f32, t.lanes);
   LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
   for (unsigned i = 0; i < N_ARGS; i++) t.args[i] = LLVMGetParam(function, i);
+  t.steps = t.args[ARG_K];
+  if (is_whole_numbers(&t))
+    t.steps = LLVMBuildLShr(e->builder, emit_add(e, t.steps, emit_i64(e, 3)), emit_i64(e, 2), "");
   emit_parameter_noalias(e, ARG_A), emit_parameter_readonly(e, ARG_A);
   emit_parameter_noalias(e, ARG_B), emit_parameter_readonly(e, ARG_B);
   emit_parameter_noalias(e, ARG_C);

@@ -212,6 +212,11 @@ static void add_candidate(Folding *f, Node *scaled, Node *source, double factor)
   }
   uint32_t weight = c.linear->op == OP_GATHER ? 0 : 1;
   c.region = weight_region(c.linear->inputs.items[weight], c.from, c.to);
+  if (c.linear->attr.is_int8) {
+    pass_record(f->pass, FUSION_WEIGHT_FOLD, false, scaled,
+                "the factor %g stays in an expression: the weight has 8 bits", factor);
+    return;
+  }
   /* In 16 bits the product might not be exact; with the factor the weight would have to be kept in f32. */
   if (weight == 1 && (c.region.root->op == OP_TO_BF16 || c.region.root->op == OP_TO_F16)) {
     pass_record(f->pass, FUSION_WEIGHT_FOLD, false, scaled,

@@ -104,6 +104,7 @@ static void add_if_mergeable(Siblings *s, Node *linear) {
  * happen to read the same tensor. */
 static bool belong_together(const Sibling *a, const Sibling *b) {
   if (a->linear->inputs.items[0] != b->linear->inputs.items[0] || a->attention != b->attention) return false;
+  if (a->linear->attr.is_int8 != b->linear->attr.is_int8) return false;
   return a->attention || match_sibling_paths(a->linear->origin.path, b->linear->origin.path);
 }
 
@@ -222,6 +223,7 @@ static void merge(const Siblings *s, int32_t group) {
   Builder b = pass_builder(pass, first->linear, first->linear);
   Node *weight = build_concat(&b, (uint32_t)weights.n, weights.items, 0);
   Node *merged = build_linear(&b, first->linear->inputs.items[0], weight);
+  merged->attr.is_int8 = first->linear->attr.is_int8;
   Node *bias = merged_bias(s, &b, group);
   if (bias) merged = build_binary(&b, OP_ADD, merged, bias);
   pass_record(pass, FUSION_QKV, true, first->linear, "%zu projections of one input as one", weights.n);

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/int8.h"
 #include "passes/pass.h"
 
 // ---- the record ----
@@ -170,6 +171,60 @@ static void print_lines(Report *r, bool done) {
   }
 }
 
+// ---- numbers of fewer bits ----
+
+/* What a product with a static factor is computed in. */
+typedef enum Form { FORM_INT8, FORM_BF16, FORM_F16, FORM_F32, N_FORMS } Form;
+
+static const Node *rounding_of(const Node *factor) {
+  while (op_table[factor->op].category == CATEGORY_VIEW || factor->op == OP_CONCAT) factor = factor->inputs.items[0];
+  return factor;
+}
+
+static Form form_of(const Node *product) {
+  const OpKind op = rounding_of(product->inputs.items[1])->op;
+  if (product->attr.is_int8) return FORM_INT8;
+  return op == OP_TO_BF16 ? FORM_BF16 : op == OP_TO_F16 ? FORM_F16 : FORM_F32;
+}
+
+/* Why a product stayed in f32 while others did not. */
+static const char *reason_for_f32(Arena *arena, const Node *product) {
+  const Node *factor = product->inputs.items[1], *source = rounding_of(factor);
+  int64_t columns = 0;
+  if (source->op != OP_WEIGHT) return "its factor is computed from weights";
+  if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", source->attr.name);
+  size_is_const(factor->dims[1], &columns);
+  if (columns > INT8_MAX_COLUMNS)
+    return arena_printf(arena, "%s: sums of %lld products need more than 32 bits", source->attr.name,
+                        (long long)columns);
+  return arena_printf(arena, "%s: no rule says otherwise", source->attr.name);
+}
+
+/* Nothing of models that are f32 throughout. */
+static void print_numbers(Report *r) {
+  static const char *const names[N_FORMS] = {"int8", "bf16", "f16", "f32"};
+  const bool *is_static = graph_static_flags(r->arena, r->graph);
+  int64_t products[N_FORMS] = {0}, weights[N_FORMS] = {0}, elements;
+  VEC(const Node *) wide = {0};
+  for (const Node *node = r->graph->first; node; node = node->next) {
+    const bool is_product = node->op == OP_LINEAR || node->op == OP_MATMUL || node->op == OP_MATMUL_FUSED;
+    if (!is_product || is_static[node->id] || !is_static[node->inputs.items[1]->id]) continue;
+    const Form form = form_of(node);
+    products[form]++;
+    if (size_is_const(node_elements(r->graph->sizes, node->inputs.items[1]), &elements)) weights[form] += elements;
+    if (form == FORM_F32) vec_push(r->arena, &wide, node);
+  }
+  if (!products[FORM_INT8] && !products[FORM_BF16] && !products[FORM_F16]) return;
+  strbuf_add(r->out, "numbers\n");
+  for (int form = 0; form < N_FORMS; form++)
+    if (products[form])
+      strbuf_printf(r->out, "  %-14s %lld products, %lld weights\n", names[form], (long long)products[form],
+                    (long long)weights[form]);
+  for (size_t i = 0; i < wide.n; i++)
+    strbuf_printf(r->out, "    %s  %s\n", place(r->arena, &wide.items[i]->origin),
+                  reason_for_f32(r->arena, wide.items[i]));
+}
+
 // ---- costs ----
 
 static const Size *product(SizeTable *sizes, const Size *a, const Size *b) {
@@ -230,6 +285,7 @@ void passes_report(StrBuf *out, Graph *graph, const PassLog *log) {
   print_nothing(&r, log);
   print_lines(&r, true);
   print_lines(&r, false);
+  print_numbers(&r);
   print_costs(&r);
   arena_destroy(r.arena);
 }

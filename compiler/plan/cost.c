@@ -56,6 +56,14 @@ tfm_size cost_gemm(Planner *p, const Nest *nest, const Size *rows, int64_t n, in
   return plan_scaled(p, math_add(&p->math, work, math_const(&p->math, PER_WEIGHT * weights)), 1, HUNDREDTHS);
 }
 
+/* Four additions of the rotation and a multiplication for each number, which is read, written and read again in the
+ * nearest cache: about 4 numbers a nanosecond. */
+enum { WHOLE_NUMBERS_PER_NS = 4 };
+
+tfm_size cost_quantize(Planner *p, const Size *rows, int64_t k) {
+  return plan_scaled(p, math_mul(&p->math, rows, math_const(&p->math, k)), 1, WHOLE_NUMBERS_PER_NS);
+}
+
 /* Both factors are activations, one of which is packed before it is used. To pay for that, the rate is taken to be 80
  * operations a nanosecond and not 100. */
 enum { MATMUL_FMAS_PER_NS = 40 };

@@ -12,6 +12,7 @@
 
 tfm_size cost_rows(Planner *p, const Nest *nest);
 tfm_size cost_gemm(Planner *p, const Nest *nest, const Size *rows, int64_t n, int64_t k);
+tfm_size cost_quantize(Planner *p, const Size *rows, int64_t k);
 tfm_size cost_matmul(Planner *p, const Nest *nest, const Size *k);
 /* h: the width of a query and of a key. e: the width of a value. */
 tfm_size cost_attention(Planner *p, const Nest *nest, int64_t h, int64_t e);

@@ -15,7 +15,8 @@ const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
 #define KERNEL(Enum, text, Type, line) _Static_assert(sizeof(Type) == sizeof(void *), "a function of the runtime");
 #include "plan/kernels.def"
 
-static const char *const form_names[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = " bf16", [TFM_FORM_F16] = " f16"};
+static const char *const form_names[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = " bf16", [TFM_FORM_F16] = " f16",
+                                         [TFM_FORM_INT8] = " int8"};
 static const char *const access_names[] = {"contiguous", "broadcast", "strided"};
 
 // ---- expressions ----
@@ -72,6 +73,10 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
 /* The distances in the source are arguments; only the width and the direction are code. */
 static void print_PACK(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " width %d%s\n", spec->width, spec->pack_transposes ? " transposes" : "");
+}
+
+static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
+  strbuf_printf(out, " k %lld\n", (long long)spec->k);
 }
 
 /* All attentions share one: the number of keys and rows are arguments. */

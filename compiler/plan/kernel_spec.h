@@ -1,7 +1,7 @@
 /* KernelSpec: what a kernel has to be, without LLVM. Equal specs are one kernel, whichever layers ask for it.
  *
  * In: what plan knows statically. Out: a canonical text, and what kernels/ turns into a function whose type is in
- * tfm/program.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
+ * tfm/kernels.h. A spec holds nothing that depends on the batch, the length or the depth of a model, so no change of a
  * size recompiles anything. Refuses nothing. A spec is a plain value; its expression belongs to the plan's arena. */
 #ifndef TFM_PLAN_KERNEL_SPEC_H
 #define TFM_PLAN_KERNEL_SPEC_H
@@ -35,6 +35,7 @@ typedef struct KernelSpec {
   uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
+  int64_t k;                  /* QUANTIZE: numbers of a row */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
   /* ROW */

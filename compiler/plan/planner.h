@@ -13,11 +13,12 @@
 typedef struct Value {
   bool is_live, is_static;
   bool is_prepare; /* depends on run-time sizes alone */
-  bool has_view, has_compact, has_weights_view;
+  bool has_view, has_compact, has_weights_view, has_whole_rows;
   uint64_t serves;   /* as in tfm_step; ALL_RUNS: every run needs it, whatever outputs are wanted */
   View view;
   View compact;      /* a copy whose rows have one static stride */
   View weights_view; /* ATTENTION: the probabilities */
+  View whole_rows;   /* rows of whole numbers (tfm_quantize_step) of an operand of LINEARs of int8 */
 } Value;
 
 #define ALL_RUNS UINT64_MAX
@@ -86,7 +87,8 @@ void plan_set_view(Planner *p, const Node *node, const View *view);
  * last: the value itself, or a copy that later users share. Tiles need this, because their strides are constants of the
  * code. `columns` is the size of the last axis. */
 View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns);
-uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width);
+/* `is_int8`: in panels of whole numbers. */
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, bool is_int8);
 /* A step that copies `from` to `to`. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
 /* For every gather in the node's expression: adds a limit of the input that holds the ids, or a step that checks ids

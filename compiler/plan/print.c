@@ -128,6 +128,12 @@ static void print_gemm(StrBuf *out, const Plan *plan, const tfm_gemm_step *gemm)
   print_kernel(out, plan, "epilogue", gemm->epilogue);
 }
 
+static void print_quantize(StrBuf *out, const Plan *plan, const tfm_quantize_step *quantize) {
+  strbuf_printf(out, " k %" PRId64, quantize->k);
+  print_over(out, plan, quantize);
+  print_kernel(out, plan, "kernel", quantize->kernel);
+}
+
 static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *matmul) {
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
@@ -244,7 +250,8 @@ static void print_limits(StrBuf *out, const Plan *plan) {
 }
 
 static void print_weights(StrBuf *out, const Plan *plan) {
-  static const char *const forms[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = "bf16 ", [TFM_FORM_F16] = "f16 "};
+  static const char *const forms[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = "bf16 ", [TFM_FORM_F16] = "f16 ",
+                                      [TFM_FORM_INT8] = "int8 "};
   for (size_t i = 0; i < plan->recipes.n; i++) {
     const WeightRecipe *recipe = &plan->recipes.items[i];
     strbuf_printf(out, "  weight %zu: ", i);

@@ -69,13 +69,51 @@ void contract_finish(Planner *p, const Node *node, Epilogue *epilogue) {
 
 // ---- gemm ----
 
+/* The rows of an operand, rotated and rounded once for all products that read it. The step belongs to the operand, as a
+ * copy would. */
+static View whole_rows(Planner *p, const Node *x, int64_t k) {
+  Value *value = &p->values[x->id];
+  const Size *rows, *stride, *dims[2];
+  if (value->has_whole_rows) return value->whole_rows;
+  const Node *user = p->node;
+  const bool prepare = p->prepare;
+  View from = plan_view(p, x);
+  if (!view_has_contiguous_columns(&from) || !view_collapse(&p->math, &from, &rows, &stride)) {
+    from = plan_compact(p, x, true, k);
+    CHECK(view_collapse(&p->math, &from, &rows, &stride), "a copy whose rows have no stride");
+  }
+  p->node = x;
+  p->prepare = value->is_prepare;
+  const uint8_t bytes = p->target->dot_bytes ? 1 : 2;
+  dims[0] = rows;
+  dims[1] = math_const(&p->math, tfm_whole_row_floats(bytes, k));
+  View to = view_rows(&p->math, DTYPE_F32, 2, dims, NULL, NULL);
+  to.index = plan_buffer(p, DTYPE_F32, math_product(&p->math, 2, dims));
+  to.offset = math_const(&p->math, TFM_ROW_HEAD);
+  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k};
+  tfm_quantize_step step = {.kernel = plan_kernel(p, &spec),
+                            .rank = 1,
+                            .k = k,
+                            .x = plan_operand(p, &from),
+                            .c = plan_operand(p, &to),
+                            .dims = {plan_size(p, rows)}};
+  step.x.strides[0] = plan_size(p, stride);
+  step.c.strides[0] = plan_size(p, dims[1]);
+  vec_push(p->arena, &p->quantizes, step);
+  plan_step(p, TFM_STEP_QUANTIZE, p->quantizes.n - 1, cost_quantize(p, rows, k), "quantize");
+  p->node = user;
+  p->prepare = prepare;
+  value->has_whole_rows = true;
+  return value->whole_rows = to;
+}
+
 /* Returns the distance of the rows of `a`, which is a constant of the tiles. With a single row any distance will do;
  * then it is the one that other layers of the same width have, so that they share their tiles. */
-static int64_t row_stride(Planner *p, const View *a, const Size **rows, int64_t k) {
+static int64_t row_stride(Planner *p, const View *a, const Size **rows, int64_t k, bool is_whole) {
   const Size *stride;
   int64_t floats = 0;
   CHECK(view_collapse(&p->math, a, rows, &stride) && size_is_const(stride, &floats), "rows without a static stride");
-  return size_equals(*rows, 1) ? k + COST_LINE : floats;
+  return size_equals(*rows, 1) && !is_whole ? k + COST_LINE : floats;
 }
 
 static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c, uint32_t weight, uint32_t panel,
@@ -83,12 +121,15 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   const Size *rows, *c_rows, *c_stride;
   TileShape shape = target_panel_tile(p->target, panel);
   const uint8_t form = p->plan->recipes.items[weight].form;
-  TileKind kind = {.shape = shape, .a_stride = row_stride(p, a, &rows, k), .b_stride = panel, .b_form = form};
+  const uint8_t whole_bytes = p->target->dot_bytes ? 1 : 2;
+  TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form};
+  kind.a_stride = row_stride(p, a, &rows, k, form == TFM_FORM_INT8);
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = shape.rows,
                         .width = shape.width,
                         .panel = (uint8_t)panel,
                         .form = form,
+                        .a_bytes = form == TFM_FORM_INT8 ? whole_bytes : sizeof(float),
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,
                         .weight = weight,
@@ -123,12 +164,12 @@ void plan_linear(Planner *p, const Node *node) {
   int64_t n, k;
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
   uint32_t panel = target_panel_width(n);
-  View a = plan_compact(p, x, true, k);
+  View a = node->attr.is_int8 ? whole_rows(p, x, k) : plan_compact(p, x, true, k);
   Epilogue epilogue = contract_begin(p, node, layout_has_rows);
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);
   nest_simplify(p, &nest, 1, 1);
-  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, panel);
+  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, panel, node->attr.is_int8);
   add_gemm(p, &nest, &a, &epilogue.c, weight, panel, n, k);
   contract_finish(p, node, &epilogue);
 }

@@ -205,7 +205,7 @@ static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
     size_is_const(recipe->node->dims[i], &dim);
     if (recipe->layout == WEIGHT_PANELS && i == 1) {
       if (!checked_mul(dim, sizeof(float), &(int64_t){0})) return false;
-      dim = tfm_form_bytes(recipe->form, dim);
+      dim = tfm_column_bytes(recipe->form, dim);
     }
     int64_t width = recipe->layout == WEIGHT_PANELS && i == 0 ? recipe->width : 1;
     if (!checked_add(dim, (width - dim % width) % width, &dim) || !checked_mul(elements, dim, &elements)) return false;
@@ -215,12 +215,12 @@ static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
 }
 
 /* The same node in the same layout is packed once. Weights begin at multiples of 64 bytes, a cache line. */
-uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width) {
-  uint32_t key[3] = {node->id, layout, width};
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, bool is_int8) {
+  uint32_t key[4] = {node->id, layout, width, is_int8};
   MapEntry *known = map_find(&p->recipes, key, sizeof key);
   if (known) return (uint32_t)(uintptr_t)known->value;
   WeightRecipe recipe = {.node = node, .layout = layout, .width = width};
-  if (layout == WEIGHT_PANELS) recipe.form = (uint8_t)form_of(node);
+  if (layout == WEIGHT_PANELS) recipe.form = (uint8_t)(is_int8 ? TFM_FORM_INT8 : form_of(node));
   if (!recipe_bytes(&recipe, &recipe.bytes)) {
     plan_limit(p, "a weight is larger than memory can be");
     recipe.bytes = 0;
@@ -288,7 +288,7 @@ View plan_view(Planner *p, const Node *node) {
   if (value->has_view) return value->view;
   View view;
   if (value->is_static) {
-    view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0));
+    view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, false));
   } else {
     switch (node->op) {
       case OP_INPUT: view = source_view(p, node, TFM_SPACE_INPUT, input_number(p, node)); break;

@@ -10,17 +10,18 @@ enum { N_GEMM_TILES = sizeof ((TargetInfo *)0)->gemm_tiles / sizeof(TileShape) }
 
 enum { OTHER = false, IS_BASELINE = true };
 
-#define TARGET(Name, Triple, Cpu, Features, baseline, vectors, unroll, line, gemm, keys, values)                    \
-  {.name = Name,                                                                                                    \
-   .llvm_triple = Triple,                                                                                           \
-   .llvm_cpu = Cpu,                                                                                                 \
-   .llvm_features = Features,                                                                                       \
-   .is_baseline = baseline,                                                                                         \
-   vectors,                                                                                                         \
-   unroll,                                                                                                          \
-   .cache_line = line,                                                                                              \
-   .gemm_tiles = gemm,                                                                                              \
-   .attention_keys = keys,                                                                                          \
+#define TARGET(Name, Triple, Cpu, Features, baseline, vectors, whole, unroll, line, gemm, keys, values) \
+  {.name = Name,                                                                                        \
+   .llvm_triple = Triple,                                                                               \
+   .llvm_cpu = Cpu,                                                                                     \
+   .llvm_features = Features,                                                                           \
+   .is_baseline = baseline,                                                                             \
+   vectors,                                                                                             \
+   whole,                                                                                               \
+   unroll,                                                                                              \
+   .cache_line = line,                                                                                  \
+   .gemm_tiles = gemm,                                                                                  \
+   .attention_keys = keys,                                                                              \
    .attention_value_widths = values},
 
 const TargetInfo targets[] = {

@@ -26,6 +26,8 @@ typedef struct TargetInfo {
   bool converts_f16;         /* an instruction widens f16; if not, kernels do it with integers */
   bool has_fma;              /* if not, products are rounded before they are added */
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
+  const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
+  const char *dot_words;     /* of x w + x w, of two neighbouring words each */
   const char *scalef;        /* LLVM's name of the intrinsic; NULL: there is none */
   uint8_t row_unroll, long_row_unroll, softmax_unroll; /* vectors of 16 lanes that are computed together */
   uint8_t exact_tile_vectors; /* registers of a row that an exact tile computes together; 0: all */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/int8.h"
 
 /* Elements of a block: 1 MiB stays in the L2 cache between reading and copying. */
 enum { BLOCK_ELEMENTS = 1 << 18 };
@@ -22,6 +23,8 @@ typedef struct Packer {
   RecipeRows rows;            /* what */
   Arena *blocks;              /* of the buffer alone */
   float *buffer;              /* of n_buffer elements */
+  float *row;                 /* of panels of whole numbers: a row */
+  int8_t *whole;
   int64_t n_buffer;
 } Packer;
 
@@ -99,6 +102,23 @@ static void fill_16_bits(const RecipePiece *piece, const float *data, int64_t ro
     }
 }
 
+/* The same as whole numbers, of which rows are made as a whole: 128 more than they are, so that they have no sign, and
+ * the scales behind them. What is behind the last k counts as 0. */
+static void fill_int8(const Packer *p, const RecipePiece *piece, const float *data, int64_t rows, char *panel,
+                      int64_t lane) {
+  const int64_t k = p->rows.columns, width = p->recipe->width;
+  for (int64_t c = lane; c < lane + rows; c++, data += piece->row_stride) {
+    for (int64_t i = 0; i < k; i++) {
+      const float value = data[i * piece->column_stride];
+      p->row[i] = is_changed(piece) ? changed(piece, value) : value;
+    }
+    const float scale = int8_round_weight(p->row, k, p->whole);
+    for (int64_t i = 0; i < (k + 3) / 4 * 4; i++)
+      panel[(i / 4 * width + c) * 4 + i % 4] = (char)(uint8_t)((i < k ? p->whole[i] : 0) + 128);
+    memcpy(panel + width * tfm_form_bytes(TFM_FORM_INT8, k) + c * (int64_t)sizeof scale, &scale, sizeof scale);
+  }
+}
+
 static bool is_transposed(const RecipePiece *piece) { return piece->column_stride > piece->row_stride; }
 
 /* Blocks of k follow each other without gaps, so a panel is [k][width] whatever their size. A panel may be made of
@@ -110,7 +130,11 @@ static void put_panels(const Packer *p, const Block *block) {
     int64_t row = block->row + done, lane = row % width;
     n = width - lane < block->rows - done ? width - lane : block->rows - done;
     const float *data = block->data + done * piece->row_stride;
-    char *panel = (char *)p->to + row / width * width * tfm_form_bytes(p->recipe->form, p->rows.columns);
+    char *panel = (char *)p->to + row / width * width * tfm_column_bytes(p->recipe->form, p->rows.columns);
+    if (p->recipe->form == TFM_FORM_INT8) {
+      fill_int8(p, piece, data, n, panel, lane);
+      continue;
+    }
     if (p->recipe->form != TFM_FORM_F32) {
       const bool is_bf16 = p->recipe->form == TFM_FORM_BF16;
       fill_16_bits(piece, data, n, block->column, block->columns, width, is_bf16,
@@ -122,16 +146,18 @@ static void put_panels(const Packer *p, const Block *block) {
   }
 }
 
-/* What would become infinite would change the model more than rounding does. */
+/* What would become infinite would change the model more than rounding does; what is infinite has no scale. */
 static bool fits(const Packer *p, const Block *block) {
   const RecipePiece *piece = block->piece;
-  if (piece->rounding != OP_TO_F16) return true;
+  const bool is_int8 = p->recipe->form == TFM_FORM_INT8;
+  if (piece->rounding != OP_TO_F16 && !is_int8) return true;
   for (int64_t i = 0; i < block->rows; i++)
     for (int64_t j = 0; j < block->columns; j++) {
       const float value = block->data[i * piece->row_stride + j * piece->column_stride];
-      if (f16_holds(value)) continue;
-      diag_error_at(p->diag, "--quantize", DIAG_NONFINITE, "weight \"%s\" has %g, which is too large for f16 (65504)",
-                    piece->weight, (double)value);
+      if (is_int8 ? isfinite(value) : f16_holds(value)) continue;
+      diag_error_at(p->diag, "--quantize", DIAG_NONFINITE, "weight \"%s\" has %g at [%lld, %lld], which %s",
+                    piece->weight ? piece->weight : "", (double)value, (long long)(block->row + i),
+                    (long long)(block->column + j), is_int8 ? "has no form of 8 bits" : "is too large for f16 (65504)");
       return false;
     }
   return true;
@@ -157,6 +183,7 @@ static bool read_part(const Packer *p, const char *name, int64_t first, int64_t 
  * line of a panel is written in parts. */
 static int64_t block_lines(const Packer *p, const RecipePiece *piece, int64_t stride) {
   int64_t lines = BLOCK_ELEMENTS / (stride ? stride : 1), panel = 1;
+  if (p->recipe->form == TFM_FORM_INT8 && is_transposed(piece)) return p->rows.columns; /* rows go as a whole */
   if (p->recipe->layout == WEIGHT_PANELS && !is_transposed(piece)) panel = p->recipe->width;
   lines -= lines % panel;
   return lines > panel ? lines : panel;
@@ -227,6 +254,10 @@ static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
 
 static bool pack_rows(Packer *p) {
   int64_t row = 0;
+  if (p->recipe->form == TFM_FORM_INT8) {
+    p->row = ARENA_ARRAY(p->scratch, float, p->rows.columns + 1);
+    p->whole = ARENA_ARRAY(p->scratch, int8_t, p->rows.columns + 1);
+  }
   for (size_t i = 0; i < p->rows.pieces.n; row += p->rows.pieces.items[i++].rows)
     if (!pack_piece(p, &p->rows.pieces.items[i], row)) return false;
   return true;

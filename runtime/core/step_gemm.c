@@ -19,9 +19,10 @@
 #include "steps.h"
 
 enum {
-  BLOCK_ROWS = 128, /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
+  WHOLE_K_BLOCK = 4096, /* of whole numbers: such a piece of a panel stays in a second-level cache too */
+  BLOCK_ROWS = 128,     /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
   PANELS_PER_LOAD = 4,
-  CHAINED_PANELS = 4,         /* whose chains go together, for the same reason */
+  CHAINED_PANELS = 4,                             /* whose chains go together, for the same reason */
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
   NEAR_TILES = 3,           /* few enough to gain more from that than it costs to take up c again */
   NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */
@@ -64,13 +65,23 @@ typedef struct Block { /* of rows: the one that a thread works on */
   Tile tiles[UNIT_ROWS];
 } Block;
 
-/* The bytes of the first k rows of a panel. k is even, or all there are. */
+/* The bytes of the first k rows of a panel. k is a multiple of four, or all there are. */
 static int64_t panel_bytes(const tfm_gemm_step *step, int64_t k) { return tfm_form_bytes(step->form, k) * step->panel; }
+static int64_t whole_panel_bytes(const tfm_gemm_step *step) {
+  return tfm_column_bytes(step->form, step->k) * step->panel;
+}
+
+/* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
+static bool is_whole_numbers(const tfm_gemm_step *step) { return step->form == TFM_FORM_INT8; }
+static int64_t k_block_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK; }
+/* Steps of k in a turn of a tile. */
+static int64_t turn_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 16 : 4; }
+static int64_t chains_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 1 : partial_chains(step->k); }
 
 static void set_chain(Gemm *gemm, int64_t chain) {
   gemm->begin_k = chain * TFM_CHAIN;
-  gemm->end_k = least_of(gemm->begin_k + TFM_CHAIN, gemm->step->k);
-  gemm->k_blocks = greatest_of(1, ceil_div(gemm->end_k - gemm->begin_k, TFM_K_BLOCK));
+  gemm->end_k = gemm->chains == 1 ? gemm->step->k : least_of(gemm->begin_k + TFM_CHAIN, gemm->step->k);
+  gemm->k_blocks = greatest_of(1, ceil_div(gemm->end_k - gemm->begin_k, k_block_of(gemm->step)));
 }
 
 /* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
@@ -82,11 +93,11 @@ static void size_units(Gemm *gemm, int32_t threads) {
   gemm->blocks = ceil_div(gemm->rows, BLOCK_ROWS);
   if (gemm->panels < threads) gemm->blocks = greatest_of(gemm->blocks, ceil_div(threads, gemm->panels) * 2);
   gemm->blocks = least_of(gemm->blocks, gemm->tiles);
-  gemm->chains = partial_chains(step->k);
+  gemm->chains = chains_of(step);
   set_chain(gemm, 0);
   int64_t block_rows = ceil_div(gemm->rows, gemm->blocks);
   int64_t group = LEAST_UNIT_WORK / greatest_of(1, 2 * block_rows * step->k * step->panel);
-  if (gemm->k_blocks > 1 && block_rows * step->k * (int64_t)sizeof(float) > resident_bytes())
+  if (gemm->k_blocks > 1 && block_rows * step->k * step->a_bytes > resident_bytes())
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
@@ -150,7 +161,8 @@ static void clear_other_rows(const Walker *walker, const Gemm *gemm) {
 /* The weights of a panel from block k_block of the chain on. */
 static const char *panel_at(const Gemm *gemm, int64_t panel, int64_t k_block) {
   const tfm_gemm_step *step = gemm->step;
-  return gemm->weights + panel * panel_bytes(step, step->k) + panel_bytes(step, gemm->begin_k + k_block * TFM_K_BLOCK);
+  return gemm->weights + panel * whole_panel_bytes(step) +
+         panel_bytes(step, gemm->begin_k + k_block * k_block_of(step));
 }
 
 static float *results_at(const Gemm *gemm, const Tile *tile, int64_t column) {
@@ -181,8 +193,11 @@ static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block
   for (int64_t tile = 0; tile < block->n; tile++) {
     float *c = results_at(gemm, &block->tiles[tile], strip->column);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[block->tiles[tile].rows]);
-    kernel(gemm->a + block->tiles[tile].row * gemm->a_stride + strip->first_k, strip->weights, c, gemm->c_stride,
-           strip->k, strip->first_k > gemm->begin_k, strip->columns, strip->next + tile * strip->share, strip->lines);
+    const char *a = (const char *)(gemm->a + block->tiles[tile].row * gemm->a_stride) + strip->first_k * step->a_bytes;
+    const bool goes_on = is_whole_numbers(step) && strip->first_k + strip->k < step->k;
+    kernel((const float *)(const void *)a, strip->weights, c, gemm->c_stride, strip->k,
+           (strip->first_k > gemm->begin_k) + 2 * goes_on, strip->columns, strip->next + tile * strip->share,
+           strip->lines);
     if (gemm->chains == 1 && strip->first_k + strip->k == step->k)
       finish_tile(walker, gemm, (char *)c, &block->tiles[tile], strip);
   }
@@ -194,8 +209,7 @@ static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
   const tfm_gemm_step *step = gemm->step;
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return k;
-  return least_of(k,
-                  4 * (near_bytes() / (panel_bytes(step, 4) + 4 * tiles * step->tile_rows * (int64_t)sizeof(float))));
+  return least_of(k, 4 * (near_bytes() / (panel_bytes(step, 4) + 4 * tiles * step->tile_rows * step->a_bytes)));
 }
 
 /* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
@@ -203,20 +217,22 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
                       const char *next) {
   const tfm_gemm_step *step = gemm->step;
   int64_t column = panel * step->panel, columns = least_of(step->panel, step->n - column);
-  int64_t first_k = gemm->begin_k + k_block * TFM_K_BLOCK, end_k = least_of(first_k + TFM_K_BLOCK, gemm->end_k);
+  int64_t first_k = gemm->begin_k + k_block * k_block_of(step),
+          end_k = least_of(first_k + k_block_of(step), gemm->end_k);
   int64_t calls = ceil_div(columns, step->width) * block->n;
   int64_t together = steps_together(gemm, block->n, end_k - first_k);
   const int64_t column_bytes = tfm_form_bytes(step->form, 1); /* of neighbours in a row */
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
   Strip strip = {.next = next,
-                 .lines = least_of(TFM_PREFETCH_LINES, ceil_div(panel_bytes(step, 4), ALIGNMENT * calls))};
+                 .lines = least_of(TFM_PREFETCH_LINES, ceil_div(panel_bytes(step, turn_of(step)), ALIGNMENT * calls))};
   for (int64_t done = 0; done < columns; done += step->width) {
     strip.column = column + done;
     strip.columns = least_of(step->width, columns - done);
     strip.first_k = first_k;
     do { /* once if there are no steps at all: zeroes */
       strip.k = least_of(together, end_k - strip.first_k);
-      strip.share = least_of(strip.lines * (strip.k / 4), panel_bytes(step, strip.k) / calls / ALIGNMENT) * ALIGNMENT;
+      strip.share =
+          least_of(strip.lines * (strip.k / turn_of(step)), panel_bytes(step, strip.k) / calls / ALIGNMENT) * ALIGNMENT;
       strip.weights = panel_at(gemm, panel, k_block) + panel_bytes(step, strip.first_k - first_k) + done * column_bytes;
       run_strip(walker, gemm, block, &strip);
       strip.next += block->n * strip.share;
@@ -336,7 +352,7 @@ static const char *first_panel_after(const Walker *walker, const Gemm *gemm, con
   const tfm_gemm_step *after = &context->program->gemms[context->program->steps[next].index];
   int64_t panels = ceil_div(after->n, after->panel);
   const tfm_weight *weight = &context->program->weights[after->weight];
-  return context->weights + weight->offset + panels * walker->thread / walker->threads * panel_bytes(after, after->k);
+  return context->weights + weight->offset + panels * walker->thread / walker->threads * whole_panel_bytes(after);
 }
 
 static bool has_consumer(const tfm_context *context, const tfm_step *step) {
@@ -352,7 +368,8 @@ static int64_t consumed_floats(const tfm_context *context, const tfm_step *step)
 /* Consumed results, then chains that wait; most steps have neither. */
 int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   const tfm_gemm_step *info = &context->program->gemms[step->index];
-  return (consumed_floats(context, step) + partial_levels(info->k) * waiting_floats(info)) * (int64_t)sizeof(float);
+  const int64_t levels = is_whole_numbers(info) ? 0 : partial_levels(info->k);
+  return (consumed_floats(context, step) + levels * waiting_floats(info)) * (int64_t)sizeof(float);
 }
 
 /* A consumer gets whole blocks of rows, so rows that are not live are computed too. */
@@ -396,4 +413,26 @@ void step_gemm(Walker *walker, const tfm_step *step) {
     enter_block(&gemm, &block, number);
     (gemm.consumer ? run_consumed : run_unit)(walker, &gemm, &claimer, &block, group);
   }
+}
+
+// ---- rows of whole numbers ----
+
+int64_t quantize_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  const int64_t columns = context->program->quantizes[step->index].k;
+  return ceil_div(columns, ALIGNMENT / (int64_t)sizeof(float)) * ALIGNMENT;
+}
+
+/* Threads share rows: each is quantised by itself. */
+void step_quantize(Walker *walker, const tfm_step *step) {
+  const tfm_context *context = walker->context;
+  const tfm_quantize_step *info = &context->program->quantizes[step->index];
+  const struct quantize_operands *operands = &operands_of(context, step)->quantize;
+  const int64_t rows = value_of(context, info->dims[0]);
+  const char *x = operand_address(context, &operands->x);
+  char *c = operand_address(context, &operands->c);
+  tfm_quantize_kernel kernel = KERNEL_OF(tfm_quantize_kernel, context, info->kernel);
+  const int64_t end = rows * (walker->thread + 1) / walker->threads;
+  for (int64_t row = rows * walker->thread / walker->threads; row < end; row++)
+    kernel((const float *)(const void *)(x + row * operands->x.strides[0]), (float *)(void *)walker->scratch,
+           c + row * operands->c.strides[0]);
 }

@@ -145,7 +145,7 @@ class Install(unittest.TestCase):
     def test_files(self):
         self.assertEqual(self.rest, [], "something was installed outside of the prefix")
         for name in ("bin/tfmc", "include/tfm/tfm.h", "include/tfm/types.h", "include/tfm/program.h", "include/tfm/library.h",
-                     "include/tfm/compile.h"):
+                     "include/tfm/compile.h", "include/tfm/kernels.h"):
             self.assertTrue((self.prefix / name).is_file(), name)
         for pattern in ("libtfm.so", "libtfm.so.0", "libtfm_runtime.a", "tfm.pc", "TfmConfig.cmake", "TfmConfigVersion.cmake",
                         "tfmc.1", "bash-completion/completions/tfmc", "_tfmc", "tfmc.fish", "tfm/tfm-worker.so",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""--quantize: the bits are those of a file whose weights were rounded beforehand, wherever they are computed; weights
-take half the room; rules mean what they say.
+"""--quantize: the bits are those of a file whose weights were rounded beforehand, wherever they are computed, and with
+8 bits the same on every instruction set; weights take half or a quarter of the room; rules mean what they say.
 
 usage: test_quantize.py TFMC          The last line is 'N passed, N failed'.
 """
@@ -106,6 +106,58 @@ class Trials:
             self.check("packed again", (self.folder / "again.tfmw").read_bytes() == (self.folder / f"{kind}.tfmw").read_bytes())
             self.check("fixed", "fixed when the library" in self.tfm("run", f"lib{kind}.so", "--quantize=f32", code=2))
 
+    def int8_has_the_same_bits_everywhere(self):
+        """Sums of whole numbers are exact, and nothing in this model is computed but them and additions."""
+        for rows in [1, 2, 7, 40]:
+            expected = self.outputs(self.model, "w.safetensors", rows, "--quantize=int8", "--engine=reference")
+            for where in WHERE:
+                got = self.outputs(self.model, "w.safetensors", rows, "--quantize=int8", *where)
+                self.check(f"bits of int8, {rows} rows, {where}", got == expected)
+            self.check("int8 changes results", expected != self.outputs(self.model, "w.safetensors", rows))
+
+    def int8_libraries(self):
+        wide, packed = self.weights_bytes("f32"), self.weights_bytes("int8")
+        table = 11 * WIDTHS[0] * 4
+        self.check("room of int8", packed - table < 0.32 * (wide - table), f"{packed} of {wide} bytes")
+        for rows in [1, 40]:
+            expected = self.outputs(self.model, "w.safetensors", rows, "--quantize=int8", "--engine=reference")
+            self.check("library of int8", self.outputs("libint8.so", "int8.tfmw", rows) == expected)
+        said = self.tfm("run", "libint8.so", "--weights", "f32.tfmw", "--input", "ids=1x1", "--input",
+                        f"x=1x1x{WIDTHS[0]}", code=1)
+        self.check("f32 weights in a library of int8", "f32.tfmw" in said, said)
+
+    def int8_refuses_what_is_not_finite(self):
+        one = self.folder / "one.tfm"
+        one.write_text("model M {\n  l = Linear(1, 1)\n  forward(x: f32[n, 1]) { return y = l(x) }\n}\n")
+        for value, code in [(3e38, 0), (float("inf"), 1), (float("nan"), 1)]:
+            write_one(self.folder / "one.safetensors", value)
+            for where in WHERE:
+                said = self.tfm("run", one, "--weights", "one.safetensors", "--input", "x=2x1", "--quantize=int8", *where,
+                                code=code)
+                self.check(f"{value} as int8, {where}", ("has no form of 8 bits" in said) == bool(code), said)
+
+    def int8_of_other_products(self):
+        """x y with a weight [k, n], and a weight of more columns than 32 bits can hold the sums of."""
+        (self.folder / "p.tfm").write_text("""model P(k = 48) {
+  weight w: [k, 20]
+  weight long: [2, 65540]
+  forward(x: f32[n, k], z: f32[n, 65540]) { return y = x @ w, u = linear(z, long) }
+}
+""")
+        def of(name, output, *options):
+            self.tfm("run", "p.tfm", "--random-weights=2", "--input", "x=5x48", "--input", "z=5x65540", "--seed=3", "-o",
+                     f"{name}.safetensors", *options)
+            return read_tensor(self.folder / f"{name}.safetensors", output)
+
+        expected = of("reference", "y", "--quantize=w=int8", "--engine=reference")
+        for where in WHERE:
+            self.check(f"x y in int8, {where}", of("native", "y", "--quantize=w=int8", *where) == expected)
+        self.check("int8 changes x y", of("plain", "y") != expected)
+        said = self.tfm("dump", "p.tfm", "--stage=plan", "--report", "--quantize=int8")
+        self.check("report of int8", "int8           1 products, 960 weights" in said, said)
+        self.check("reason for f32", "long: sums of 65540 products need more than 32 bits" in said, said)
+        self.check("too many columns stay f32", of("long", "u", "--quantize=long=int8") == of("plain", "u"))
+
     def too_large(self):
         one = self.folder / "one.tfm"
         one.write_text("model M {\n  l = Linear(1, 1)\n  forward(x: f32[n, 1]) { return y = l(x) }\n}\n")
@@ -133,6 +185,13 @@ class Trials:
             self.check(rule, message in self.tfm("check", self.model, f"--quantize={rule}", code=2), message)
 
 
+def read_tensor(path, name):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    begin, end = json.loads(data[8:8 + size])[name]["data_offsets"]
+    return data[8 + size + begin:8 + size + end]
+
+
 def write_one(path, value):
     text = json.dumps({"l.weight": {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]},
                        "l.bias": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}).encode()
@@ -144,6 +203,10 @@ def main():
         trials = Trials(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder))
         trials.same_bits_as_rounded_weights()
         trials.libraries()
+        trials.int8_has_the_same_bits_everywhere()
+        trials.int8_libraries()
+        trials.int8_refuses_what_is_not_finite()
+        trials.int8_of_other_products()
         trials.rules()
         trials.too_large()
     print(f"{trials.passed} passed, {trials.failed} failed")

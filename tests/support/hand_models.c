@@ -48,7 +48,8 @@ static void linear_gemm_step(HandProgram *hand, tfm_size batch, tfm_size time, t
       hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 3, (const tfm_size[]){batch_stride, n, 1}),
       hand_operand(TFM_SPACE_INPUT, 1, TFM_F32, 3, (const tfm_size[]){0, n, 1})};
   tfm_gemm_step *gemm = &hand->gemms[hand->n_gemms];
-  *gemm = (tfm_gemm_step){.tile_rows = HAND_TILE_ROWS, .width = HAND_WIDTH, .panel = HAND_WIDTH, .rank = 3,
+  *gemm = (tfm_gemm_step){.tile_rows = HAND_TILE_ROWS, .width = HAND_WIDTH, .panel = HAND_WIDTH, .a_bytes = 4,
+                          .rank = 3,
                           .n_operands = 2,
                           .rows = rows, .k = LINEAR_K, .n = LINEAR_N, .dims = {batch, time, n},
                           .a = hand_operand(TFM_SPACE_BUFFER, 0, TFM_F32, 1, &stride),

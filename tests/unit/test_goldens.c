@@ -114,15 +114,17 @@ static const char *check_outputs(Golden *g, const Graph *graph, const Tensor *ou
 /* Of the options of a case only --quantize changes its model. */
 static bool quantize_case(Golden *g, Graph *graph) {
   static const char name[] = "--quantize=";
+  const char *texts[4];
+  uint32_t n = 0;
   size_t i;
   json_t *option;
   json_array_foreach(json_object_get(g->json, "options"), i, option) {
     const char *text = json_string_value(option);
     cr_assert(text && strncmp(text, name, strlen(name)) == 0, "an option that this test does not know");
-    text += strlen(name);
-    if (!quantize_weights(graph, &g->diag, &text, 1)) return false;
+    cr_assert(n < 4);
+    texts[n++] = text + strlen(name);
   }
-  return true;
+  return quantize_weights(graph, &g->diag, texts, n);
 }
 
 static Graph *elaborate_case(Golden *g) {

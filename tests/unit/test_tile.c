@@ -1,5 +1,6 @@
 /* Tiles against chains of fmaf (or of rounded products) in plain C: equal bits, for all rows, lengths and tails. */
 #include "../support/kernel_bench.h"
+#include "base/int8.h"
 
 enum { MAX_K = 768, PAD = 5 };
 
@@ -95,6 +96,130 @@ static void check_target(const char *name) {
   kernels_compile(&bench);
   for (size_t i = 0; i < n; i++) check_case(&bench, &cases[i]);
   kernel_bench_free(&bench);
+}
+
+// ---- whole numbers ----
+
+enum { MOST_ROWS = 16, MOST_WIDTH = 64, MOST_COLUMNS = 96, MOST_FLOATS = TFM_ROW_HEAD + MOST_COLUMNS };
+
+typedef struct Whole {
+  int64_t k;
+  int8_t x[MOST_ROWS][MOST_COLUMNS], w[MOST_WIDTH][MOST_COLUMNS];
+  float x_scales[MOST_ROWS], w_scales[MOST_WIDTH];
+  float rows[MOST_ROWS * MOST_FLOATS] __attribute__((aligned(64)));
+  uint8_t panel[(MOST_COLUMNS + 4) * MOST_WIDTH];
+} Whole;
+
+/* Rows of the kernel against those of the definition; some extreme ones. */
+static void fill_rows(Whole *whole, tfm_quantize_kernel quantize, uint8_t bytes, const char *target) {
+  uint64_t seed = 5;
+  float x[MOST_COLUMNS], work[MOST_COLUMNS + 16] __attribute__((aligned(64)));
+  for (int i = 0; i < MOST_ROWS; i++) {
+    fill(x, MOST_COLUMNS, &seed);
+    if (i == 3) x[whole->k - 1] = 1e30f;
+    if (i == 4) memset(x, 0, sizeof x);
+    if (i == 5) x[0] = NAN;
+    if (i == 6) x[whole->k / 2] = -INFINITY;
+    for (int at = 0; i == 7 && at < whole->k; at++) x[at] *= 0x1p-110f;
+    float *row = whole->rows + i * MOST_FLOATS + TFM_ROW_HEAD;
+    quantize(x, work, row);
+    int8_rotate(x, whole->k);
+    whole->x_scales[i] = int8_round(x, whole->k, whole->x[i]);
+    int32_t sum = 0, start;
+    const int8_t *numbers = (const int8_t *)row;
+    for (int64_t at = 0; at < (whole->k + 3) / 4 * 4; at++) {
+      int64_t place = bytes == 1 ? at : (at & ~3) | (at & 1) << 1 | (at >> 1 & 1);
+      int16_t word = 0;
+      if (bytes == 1)
+        word = numbers[place];
+      else
+        memcpy(&word, numbers + 2 * place, 2);
+      int wanted = at < whole->k ? whole->x[i][at] : 0;
+      sum += wanted;
+      cr_assert_eq(word, wanted, "%s k %d row %d [%d]: %d, not %d", target, (int)whole->k, i, (int)at, word, wanted);
+    }
+    memcpy(&start, row - 1, sizeof start);
+    cr_assert_eq(start, -128 * sum, "%s k %d row %d", target, (int)whole->k, i);
+    cr_assert(same_float(row[(whole->k + 3) / 4 * bytes], whole->x_scales[i]), "%s k %d row %d", target, (int)whole->k,
+              i);
+  }
+}
+
+static void fill_panel(Whole *whole, int64_t width) {
+  uint64_t seed = 8;
+  const int64_t fours = (whole->k + 3) / 4;
+  memset(whole->panel, 128, sizeof whole->panel);
+  for (int64_t column = 0; column < width; column++) {
+    whole->w_scales[column] = random_float(&seed);
+    memcpy(whole->panel + (fours * width + column) * 4, &whole->w_scales[column], 4);
+    for (int64_t at = 0; at < whole->k; at++) {
+      int extreme = at % 2 ? 127 : -127;
+      whole->w[column][at] = (int8_t)(column == 1 ? extreme : (int)(random_float(&seed) * 127));
+      whole->panel[(at / 4 * width + column) * 4 + at % 4] = (uint8_t)(whole->w[column][at] + 128);
+    }
+  }
+}
+
+/* In one call, and in two that cut k. */
+static void check_whole(KernelBench *bench, const Whole *whole, size_t tile, int rows, int width, uint8_t bytes) {
+  static float c[MOST_ROWS * (MOST_WIDTH + PAD)];
+  const int64_t stride = width + PAD, first = whole->k / 8 * 4;
+  const char *a = (const char *)(whole->rows + TFM_ROW_HEAD);
+  tfm_tile_kernel kernel = (tfm_tile_kernel)(uintptr_t)kernel_get(bench, tile);
+  for (int cut = 0; cut < 2; cut++)
+    for (int columns = width - 3; columns <= width; columns += 3) {
+      memset(c, 0, sizeof c);
+      if (cut) {
+        kernel((const float *)a, whole->panel, c, stride, first, 2, columns, a, 2);
+        kernel((const float *)(a + first * bytes), whole->panel + first * width, c, stride, whole->k - first, 1,
+               columns, a, 9);
+      } else {
+        kernel((const float *)a, whole->panel, c, stride, whole->k, 0, columns, a, 0);
+      }
+      for (int i = 0; i < rows; i++)
+        for (int j = 0; j < stride; j++) {
+          int64_t sum = 0;
+          for (int64_t at = 0; j < columns && at < whole->k; at++) sum += whole->x[i][at] * whole->w[j][at];
+          float wanted = j < columns ? (float)sum * whole->x_scales[i] * whole->w_scales[j] : 0;
+          cr_assert(same_float(c[i * stride + j], wanted), "%s %dx%d k %d cut %d [%d][%d]: %a, not %a",
+                    bench->plan.target->name, rows, width, (int)whole->k, cut, i, j, (double)c[i * stride + j],
+                    (double)wanted);
+        }
+    }
+}
+
+static void check_whole_numbers(const char *name) {
+  static const int64_t lengths[] = {1, 2, 3, 8, 20, 37, 64, 96};
+  if (!host_runs(name)) return;
+  KernelBench bench = kernel_bench_new(name);
+  const TargetInfo *target = bench.plan.target;
+  const uint8_t bytes = target->dot_bytes ? 1 : 2;
+  size_t quantize[8], tiles[3][MOST_ROWS + 1];
+  for (int l = 0; l < 8; l++)
+    quantize[l] = kernel_add(&bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = lengths[l]});
+  for (int i = 0; i < 3; i++)
+    for (int rows = 1; rows <= target->gemm_tiles[i].rows; rows++) {
+      KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = target->gemm_tiles[i].width};
+      spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = TFM_FORM_INT8;
+      tiles[i][rows] = kernel_add(&bench, spec);
+    }
+  kernels_compile(&bench);
+  static Whole whole;
+  for (int l = 0; l < 8; l++) {
+    whole.k = lengths[l];
+    fill_rows(&whole, (tfm_quantize_kernel)(uintptr_t)kernel_get(&bench, quantize[l]), bytes, name);
+    for (int i = 0; i < 3; i++) {
+      const TileShape shape = target->gemm_tiles[i];
+      fill_panel(&whole, shape.width);
+      for (int rows = 1; rows <= shape.rows; rows++)
+        check_whole(&bench, &whole, tiles[i][rows], rows, shape.width, bytes);
+    }
+  }
+  kernel_bench_free(&bench);
+}
+
+Test(tile, whole_numbers) {
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name);
 }
 
 Test(tile, baseline) { check_target("x86-64"); }

@@ -12,31 +12,20 @@
  * Steps are executed in order, with a barrier after each; all threads work on each step. A step with `prepare` set
  * depends on sizes alone: it is executed when the sizes change, and its results stay valid for the runs that follow.
  *
- * Kernels. Code is generated for the inner blocks only (see the tfm_*_kernel types); the loops around them, the split
- * over threads and all addresses are C code of the runtime (runtime/core). Strides count elements unless the text says
- * bytes. */
+ * Kernels. Code is generated for the inner blocks only (tfm/kernels.h); the loops around them, the split over threads
+ * and all addresses are C code of the runtime (runtime/core). Strides count elements unless the text says bytes. */
 #ifndef TFM_PROGRAM_H
 #define TFM_PROGRAM_H
 
 #include <stdint.h>
 
+#include "tfm/kernels.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum {
-  TFM_PROGRAM_VERSION = 4,
-  TFM_MAX_RANK = 8,
-  TFM_MAX_TILE_ROWS = 16,
-  TFM_MAX_OPERANDS = 32,
-  TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0: part of the definition of the bits */
-  TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between rows of a strip of scores, and of a packed left operand: no
-                                            multiple of a page of memory, so that rows do not share cache sets */
-  TFM_CHAIN = 16384, /* steps of k, or keys, in one sum; the sums are added in a tree: part of the definition too */
-  TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most */
-  TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
-  TFM_CACHE_PAGE = 16      /* positions of a row in one page of the caches */
-};
+enum { TFM_PROGRAM_VERSION = 5 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -132,55 +121,6 @@ typedef struct tfm_cache {
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
 
-// ---- kernels: what generated code looks like from outside ----
-
-typedef struct tfm_row_operand {
-  char *base;
-  int64_t row_stride, column_stride; /* bytes */
-} tfm_row_operand;
-
-typedef struct tfm_row_args {
-  int64_t rows, columns;
-  int64_t coordinates[TFM_MAX_RANK]; /* of the first element of the block: [0] column, [1] row, [2] ... outer axes */
-  int32_t *faults;                   /* kernels set bits of tfm_fault atomically, as other threads do */
-  tfm_row_operand operands[TFM_MAX_OPERANDS]; /* [0] is the result */
-} tfm_row_args;
-
-enum tfm_fault { TFM_FAULT_DIVISION = 1 };
-
-/* A block of rows x columns: pointwise, or a reduction along its columns or its rows. Operands may have any
- * alignment. */
-typedef void (*tfm_row_kernel)(const tfm_row_args *args);
-
-/* How panels of packed weights, [k][width], are kept. BF16: [k/2][width] of 32 bits, row k in the upper half, row k + 1
- * in the lower one (0 behind an odd k), so that one instruction widens each. */
-typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16 } tfm_form;
-static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of one column of a panel */
-  return form == TFM_FORM_F32 ? 4 * k : form == TFM_FORM_F16 ? 2 * k : (k + 1) / 2 * 4;
-}
-
-/* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
- * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
- * into calls does not change a bit; the runtime begins a new chain after every TFM_CHAIN steps. columns <= width: how
- * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
- * TFM_PREFETCH_LINES) lines of it per 4 steps of k. Any address will do. */
-typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
-                                int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
-
-/* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. */
-typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
-                                int64_t columns, float *packed);
-
-/* The online softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats). The
- * state of each row, maximum[r] and sum[r], is carried from block to block and starts as -inf and 0. scale[r] gets the
- * factor by which the row's result so far must be multiplied. A block of -inf leaves the state as it is (scale 1).
- * Columns from `columns` to the next multiple of 16 are written as 0. */
-typedef void (*tfm_softmax_kernel)(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum,
-                                   float *scale);
-
-/* 1 if all of rows x columns floats are finite, else 0. */
-typedef int32_t (*tfm_finite_kernel)(const float *x, int64_t row_stride, int64_t rows, int64_t columns);
-
 // ---- steps ----
 
 typedef enum tfm_step_kind {
@@ -230,6 +170,7 @@ typedef struct tfm_row_step {
 typedef struct tfm_gemm_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows */
   uint8_t tile_rows, width, panel, form, rank, n_operands; /* form: tfm_form of the panels */
+  uint8_t a_bytes; /* of one step of k in a row of a: 4, or with form INT8 what a row of whole numbers has */
   uint32_t weight;
   tfm_size rows;
   int64_t k, n;
@@ -239,6 +180,16 @@ typedef struct tfm_gemm_step {
   tfm_size dims[TFM_MAX_RANK];
   uint32_t live; /* tfm_live_rows */
 } tfm_gemm_step;
+
+/* The rows of x, dims[0] of them with stride x.strides[0], as rows of whole numbers (tfm_quantize_kernel) that gemms
+ * read: c.strides[0] floats apart. */
+typedef struct tfm_quantize_step {
+  uint32_t kernel;
+  uint8_t rank; /* 1 */
+  int64_t k;
+  tfm_operand x, c;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_quantize_step;
 
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
  * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are

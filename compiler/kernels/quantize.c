@@ -1,0 +1,177 @@
+/* QUANTIZE: a row of f32 as a row of whole numbers, which tiles of form INT8 read (tfm/kernels.h).
+ *
+ * In: a row and room for it; the number of columns is a constant of the code. Out: the numbers, the sum that tiles
+ * begin with, the scale. Each operation is one of base/int8.h, rounded by itself, so all targets give the same bits.
+ * Refuses nothing: a row that is not finite gets zeros and the scale NaN.
+ *
+ *   rotate:  up to 16 numbers a distance apart are taken together, as vectors of neighbours; the stages are sums and
+ *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
+ *            and NaN are greater than all others
+ *   round:   x factor + 1.5 2^23 has the nearest whole number in its low bits */
+#include "base/int8.h"
+#include "codegen/emitter.h"
+#include "codegen/vector.h"
+#include "kernels/emit.h"
+
+enum { MOST_POINTS = 1 << INT8_STAGES, INFINITE_BITS = 0x7f800000, LEAST_BITS = 0x0d800000 /* 2^-100 */ };
+enum { ROUNDING_BITS = 0x4b400000 };
+static const double ROUNDING = 12582912; /* 1.5 2^23 */
+
+enum { ARG_X, ARG_WORK, ARG_NUMBERS, N_ARGS };
+
+typedef struct Quantize {
+  Emitter *e;
+  int64_t k, padded; /* columns; rounded up to whole vectors of LANES */
+  unsigned bytes;    /* of a number */
+  unsigned points;   /* numbers that are rotated together, `distance` apart */
+  int64_t distance;
+  unsigned width;           /* lanes that are rotated side by side */
+  LLVMTypeRef floats, bits; /* of `width` lanes */
+  LLVMValueRef args[N_ARGS];
+} Quantize;
+
+static LLVMTypeRef wide(LLVMTypeRef element, unsigned n) { return n == 1 ? element : LLVMVectorType(element, n); }
+
+static LLVMValueRef float_at(Quantize *q, LLVMValueRef base, LLVMValueRef index) {
+  return emit_offset(q->e, base, emit_mul(q->e, index, emit_i64(q->e, sizeof(float))));
+}
+
+// ---- rotation ----
+
+static void rotate_points(Quantize *q, LLVMValueRef *x) {
+  LLVMBuilderRef b = q->e->builder;
+  for (unsigned apart = 1; apart < q->points; apart *= 2)
+    for (unsigned i = 0; i < q->points; i++) {
+      if (i & apart) continue;
+      LLVMValueRef sum = LLVMBuildFAdd(b, x[i], x[i + apart], "");
+      x[i + apart] = LLVMBuildFSub(b, x[i], x[i + apart], "");
+      x[i] = sum;
+    }
+}
+
+static LLVMValueRef magnitude(Quantize *q, LLVMValueRef x) {
+  LLVMValueRef mask = LLVMConstInt(q->e->i32, 0x7fffffff, false);
+  LLVMValueRef bits = LLVMBuildBitCast(q->e->builder, x, q->bits, "");
+  return LLVMBuildAnd(q->e->builder, bits, q->width == 1 ? mask : emit_splat(q->e, mask, q->width), "");
+}
+
+/* The first of the points of turn `t`: turns go through the neighbours, then through the periods. */
+static LLVMValueRef first_point(Quantize *q, LLVMValueRef t) {
+  Emitter *e = q->e;
+  LLVMValueRef neighbour = LLVMBuildAnd(e->builder, t, emit_i64(e, q->distance - 1), "");
+  LLVMValueRef before = emit_mul(e, emit_sub(e, t, neighbour), emit_i64(e, q->points));
+  return emit_add(e, before, neighbour);
+}
+
+/* Fills `work` and returns the bits of the greatest magnitude, i32. */
+static LLVMValueRef emit_rotation(Quantize *q) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k / q->points), q->width);
+  LLVMValueRef greatest = loop_carry(e, &loop, LLVMConstNull(q->bits)), x[MOST_POINTS];
+  LLVMValueRef first = first_point(q, loop.index);
+  for (unsigned i = 0; i < q->points; i++) {
+    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance));
+    x[i] = emit_load(e, q->floats, float_at(q, q->args[ARG_X], at), 4);
+  }
+  rotate_points(q, x);
+  for (unsigned i = 0; i < q->points; i++) {
+    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance));
+    emit_store(e, x[i], float_at(q, q->args[ARG_WORK], at), 4);
+    greatest = emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x[i])});
+  }
+  loop_next(&loop, 0, greatest);
+  loop_end(e, &loop);
+  if (q->width == 1) return loop.results[0];
+  return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &loop.results[0]);
+}
+
+// ---- rounding ----
+
+/* Words stand as tiles take them apart: the even ones of four, then the odd ones. */
+static LLVMValueRef narrowed(Quantize *q, LLVMValueRef bits) {
+  Emitter *e = q->e;
+  LLVMValueRef narrow = LLVMBuildTrunc(e->builder, bits, lanes_type(q->bytes == 1 ? e->i8 : e->i16), "");
+  if (q->bytes == 1) return narrow;
+  LLVMValueRef order[LANES];
+  for (unsigned i = 0; i < LANES; i++) order[i] = emit_i32(e, (i & ~3u) | (i & 1) << 1 | (i >> 1 & 1));
+  return LLVMBuildShuffleVector(e->builder, narrow, narrow, LLVMConstVector(order, LANES), "");
+}
+
+static LLVMValueRef number_at(Quantize *q, LLVMValueRef index) {
+  return emit_offset(q->e, q->args[ARG_NUMBERS], emit_mul(q->e, index, emit_i64(q->e, q->bytes)));
+}
+
+/* Returns the sum of the numbers. */
+static LLVMValueRef emit_rounding(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  LLVMTypeRef floats = lanes_type(e->f32), bits = lanes_type(e->i32);
+  LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
+  LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(bits));
+  LLVMValueRef x = emit_load(e, floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
+  LLVMValueRef whole = LLVMBuildBitCast(e->builder, x, bits, "");
+  emit_store(e, narrowed(q, whole), number_at(q, loop.index), 1);
+  loop_next(&loop, 0, emit_add(e, sums, whole));
+  loop_end(e, &loop);
+  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", bits, 1, &loop.results[0]);
+  return emit_sub(e, sum, emit_i32(e, (int32_t)((uint32_t)q->padded * (uint32_t)ROUNDING_BITS)));
+}
+
+static void emit_zeros(Quantize *q) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
+  LLVMTypeRef type = lanes_type(q->bytes == 1 ? e->i8 : e->i16);
+  emit_store(e, LLVMConstNull(type), number_at(q, loop.index), 1);
+  loop_end(e, &loop);
+}
+
+/* The numbers behind the last column are written before the scale, which may stand among them. */
+static void emit_ends(Quantize *q, LLVMValueRef sum, LLVMValueRef scale) {
+  Emitter *e = q->e;
+  const int64_t numbers = (q->k + 3) / 4 * 4 * q->bytes;
+  LLVMValueRef start = emit_mul(e, sum, emit_i32(e, -128));
+  emit_store(e, start, emit_offset(e, q->args[ARG_NUMBERS], emit_i64(e, -(int64_t)sizeof(int32_t))), 4);
+  emit_store(e, scale, emit_offset(e, q->args[ARG_NUMBERS], emit_i64(e, numbers)), 4);
+}
+
+static void emit_body(Quantize *q) {
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  for (int64_t i = q->k; i < q->padded; i++)
+    emit_store(e, emit_f32(e, 0), float_at(q, q->args[ARG_WORK], emit_i64(e, i)), 4);
+  LLVMValueRef bits = emit_rotation(q);
+  LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
+  LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
+  LLVMBasicBlockRef ordinary = emit_block(e, "ordinary"), empty = emit_block(e, "empty"), done = emit_block(e, "done");
+  emit_branch(e, LLVMBuildAnd(b, finite, large, ""), ordinary, empty);
+  emit_at(e, ordinary);
+  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST);
+  LLVMValueRef sum = emit_rounding(q, LLVMBuildFDiv(b, most, greatest, ""));
+  emit_ends(q, sum, LLVMBuildFDiv(b, greatest, most, ""));
+  emit_jump(e, done);
+  emit_at(e, empty);
+  emit_zeros(q);
+  emit_ends(q, emit_i32(e, 0), emit_select(e, finite, emit_f32(e, 0), emit_f32(e, (double)NAN)));
+  emit_jump(e, done);
+  emit_at(e, done);
+  LLVMBuildRetVoid(b);
+}
+
+void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
+  const int64_t period = int8_period(spec->k);
+  Quantize q = {.e = e, .k = spec->k, .padded = (spec->k + LANES - 1) / LANES * LANES};
+  q.bytes = e->target->dot_bytes ? 1 : 2;
+  q.points = period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
+  q.distance = period / q.points;
+  q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
+  q.floats = wide(e->f32, q.width);
+  q.bits = wide(e->i32, q.width);
+  LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer};
+  LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
+  for (unsigned i = 0; i < N_ARGS; i++) q.args[i] = LLVMGetParam(function, i);
+  emit_parameter_noalias(e, ARG_X), emit_parameter_readonly(e, ARG_X);
+  emit_parameter_noalias(e, ARG_WORK);
+  emit_parameter_noalias(e, ARG_NUMBERS);
+  emit_body(&q);
+}

@@ -1,0 +1,102 @@
+/* tfm/kernels.h: what generated code looks like from outside. C99. A part of tfm/program.h.
+ *
+ * Kernels are functions for inner blocks. Plan decides which a program needs, compiler/kernels makes them, the runtime
+ * calls them with addresses that it has checked. Their limits are part of what both sides rely on: a change of any
+ * raises TFM_PROGRAM_VERSION. */
+#ifndef TFM_KERNELS_H
+#define TFM_KERNELS_H
+
+#include <stdint.h>
+
+enum {
+  TFM_MAX_RANK = 8,
+  TFM_MAX_TILE_ROWS = 16,
+  TFM_MAX_OPERANDS = 32,
+  TFM_KEY_BLOCK = 512, /* keys per block of attention, counted from key 0: part of the definition of the bits */
+  TFM_STRIP_STRIDE = TFM_KEY_BLOCK + 16, /* floats between rows of a strip of scores, and of a packed left operand: no
+                                            multiple of a page of memory, so that rows do not share cache sets */
+  TFM_CHAIN = 16384, /* steps of k, or keys, in one sum; the sums are added in a tree: part of the definition too */
+  TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most */
+  TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
+  TFM_CACHE_PAGE = 16      /* positions of a row in one page of the caches */
+};
+
+typedef struct tfm_row_operand {
+  char *base;
+  int64_t row_stride, column_stride; /* bytes */
+} tfm_row_operand;
+
+typedef struct tfm_row_args {
+  int64_t rows, columns;
+  int64_t coordinates[TFM_MAX_RANK]; /* of the first element of the block: [0] column, [1] row, [2] ... outer axes */
+  int32_t *faults;                   /* kernels set bits of tfm_fault atomically, as other threads do */
+  tfm_row_operand operands[TFM_MAX_OPERANDS]; /* [0] is the result */
+} tfm_row_args;
+
+enum tfm_fault { TFM_FAULT_DIVISION = 1 };
+
+/* A block of rows x columns: pointwise, or a reduction along its columns or its rows. Operands may have any
+ * alignment. */
+typedef void (*tfm_row_kernel)(const tfm_row_args *args);
+
+/* How panels of packed weights, [k][width], are kept. BF16: [k/2][width] of 32 bits, row k in the upper half, row k + 1
+ * in the lower one (0 behind an odd k), so that one instruction widens each. INT8: [k/4][width][4] bytes, q + 128 (128
+ * behind the last k), and then the scales, f32 [width]. */
+typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16, TFM_FORM_INT8 } tfm_form;
+
+static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of k steps of one column of a panel */
+  switch (form) {
+    case TFM_FORM_BF16:
+      return (k + 1) / 2 * 4;
+    case TFM_FORM_F16:
+      return 2 * k;
+    case TFM_FORM_INT8:
+      return (k + 3) / 4 * 4;
+    default:
+      return 4 * k;
+  }
+}
+
+static inline int64_t tfm_column_bytes(uint8_t form, int64_t k) { /* of a whole column */
+  return tfm_form_bytes(form, k) + (form == TFM_FORM_INT8 ? 4 : 0);
+}
+
+/* A row of whole numbers: TFM_ROW_HEAD floats, the last of which is an i32, -128 times the sum of all numbers; the
+ * numbers, four of them together, zeros behind the last; the scale, f32. With a_bytes 1 a number is a byte, with 2 it
+ * is two, and four stand in the order 0 2 1 3. Rows are tfm_whole_row_floats apart: no multiple of a page of memory. */
+enum { TFM_ROW_HEAD = 16 };
+
+static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) {
+  const int64_t numbers = (k + 3) / 4 * a_bytes; /* in floats */
+  return TFM_ROW_HEAD + (numbers + 1 + 15) / 16 * 16;
+}
+
+/* Writes the row of whole numbers for x[k], of which `numbers` is the first; k is part of the kernel. work: room for k
+ * floats, rounded up to 16, aligned to 64 bytes. */
+typedef void (*tfm_quantize_kernel)(const float *x, float *work, void *numbers);
+
+/* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
+ * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
+ * into calls does not change a bit; the runtime begins a new chain after every TFM_CHAIN steps. columns <= width: how
+ * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
+ * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16. Any address will do.
+ * With b of form INT8 a is a row of whole numbers and c holds their sums, i32, until the last call for it has scaled
+ * them; bit 1 of `accumulate` says that more calls follow. */
+typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
+                                int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
+
+/* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. */
+typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
+                                int64_t columns, float *packed);
+
+/* The online softmax of one block of keys, in place on a strip of scores (row stride TFM_STRIP_STRIDE floats). The
+ * state of each row, maximum[r] and sum[r], is carried from block to block and starts as -inf and 0. scale[r] gets the
+ * factor by which the row's result so far must be multiplied. A block of -inf leaves the state as it is (scale 1).
+ * Columns from `columns` to the next multiple of 16 are written as 0. */
+typedef void (*tfm_softmax_kernel)(float *strip, int64_t rows, int64_t columns, float *maximum, float *sum,
+                                   float *scale);
+
+/* 1 if all of rows x columns floats are finite, else 0. */
+typedef int32_t (*tfm_finite_kernel)(const float *x, int64_t row_stride, int64_t rows, int64_t columns);
+
+#endif
