@@ -175,7 +175,8 @@ static bool match_type(Elaborator *e, const Ast *param, Value v, Scope *scope) {
   Node *x = dtype_of(e, type, &dtype) ? tensor_of(e, v, 1u << dtype, what, "") : NULL;
   bool good = x != NULL;
   if (good && x->rank != type->n_children) {
-    fail(e, DIAG_SHAPE, "argument '%s' has shape %T, its type has %d axes", param->name, x, (int)type->n_children);
+    fail(e, DIAG_SHAPE, "argument '%s' has shape %T, its type has %d %s", param->name, x, (int)type->n_children,
+         type->n_children == 1 ? "axis" : "axes");
     good = false;
   }
   for (uint32_t i = 0; good && i < type->n_children; i++) {

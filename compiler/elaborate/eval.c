@@ -352,7 +352,8 @@ static bool count_items(Elaborator *e, Node *x, uint32_t n, const Item *items, u
   *n_named = counts[ITEM_INDEX] + counts[ITEM_RANGE];
   *has_ellipsis = counts[ITEM_ELLIPSIS] > 0;
   if (*n_named > x->rank)
-    fail(e, DIAG_SHAPE, "%d indices for %K, which has %d axes", (int)*n_named, value_tensor(x), (int)x->rank);
+    fail(e, DIAG_SHAPE, "%d indices for %K, which has %d %s", (int)*n_named, value_tensor(x), (int)x->rank,
+         x->rank == 1 ? "axis" : "axes");
   else if (counts[ITEM_ELLIPSIS] > 1)
     fail(e, DIAG_SHAPE, "'...' appears twice in an index");
   else

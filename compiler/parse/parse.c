@@ -221,12 +221,15 @@ static bool is_after(const Parser *parser, SrcSpan span, char sign) {
   return i > 0 && text[i - 1] == sign;
 }
 
-/* Inner functions; results without `return`; a shape without its type. False if it is none of these. */
+/* Inner functions; results without `return`; commas in a `generate` block, which alone expects a name or its end; a
+ * shape without its type. False if it is none of these. */
 static bool add_hint_of_python(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
   if (token == TOK_FN && contains(expected, n, TOK_RETURN))
     strbuf_add(out, "; a function stands beside 'forward', not within it");
   else if (token == TOK_COMMA && contains(expected, n, TOK_FORWARD))
     strbuf_add(out, "; several results are written '{ return a, b }'");
+  else if (token == TOK_COMMA && contains(expected, n, TOK_RBRACE) && !contains(expected, n, TOK_RETURN))
+    strbuf_add(out, "; settings stand side by side without commas, as in '{ eos = 2  pad = 0 }'");
   else if (token == TOK_LBRACKET && contains(expected, n, TOK_NAME) && is_after(parser, span, ':'))
     strbuf_add(out, "; a type begins with f32, i32 or bool");
   else

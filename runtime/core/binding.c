@@ -32,8 +32,8 @@ static tfm_status read_one(const tfm_tensor_info *info, const tfm_value *value, 
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_TYPE, NULL, "input \"%s\" is %s, expected %s", info->name,
                     dtype_name(value->dtype), info->shape);
   if (value->rank != info->rank)
-    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" has %d axes, expected %d: %s", info->name,
-                    value->rank, info->rank, info->shape);
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_SHAPE, NULL, "input \"%s\" has %d %s, expected %d: %s", info->name,
+                    value->rank, value->rank == 1 ? "axis" : "axes", info->rank, info->shape);
   if (value->rank && !value->dims)
     return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "input \"%s\" has no dims", info->name);
   int64_t bytes = 4;

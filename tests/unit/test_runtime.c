@@ -120,7 +120,7 @@ Test(runtime, inputs_are_checked) {
   expect_refused(linear, context, TFM_E_INPUT, TFM_REASON_TYPE, "input \"x\" is i32, expected f32[batch, time, 800]");
   linear->inputs[0].dtype = TFM_F32;
   linear->inputs[1].rank = 1;
-  expect_refused(linear, context, TFM_E_INPUT, TFM_REASON_SHAPE, "input \"r\" has 1 axes, expected 2: f32[time, 20]");
+  expect_refused(linear, context, TFM_E_INPUT, TFM_REASON_SHAPE, "input \"r\" has 1 axis, expected 2: f32[time, 20]");
   linear->inputs[1].rank = 2;
   linear->r_dims[0] = 7;
   expect_refused(linear, context, TFM_E_INPUT, TFM_REASON_SHAPE, "time is 9 in input \"x\" but 7 in input \"r\"");

@@ -100,8 +100,8 @@ static bool read_expected(Session *session, const SafeTensors *file, const StTen
   DType dtype = DTYPE_F32;
   while (dtype < N_DTYPES && !can_convert(tensor->dtype, dtype)) dtype++;
   if (dtype == N_DTYPES || tensor->rank > MAX_RANK) {
-    diag_error_at(&session->diag, file->file.path, DIAG_INPUT_TYPE, "tensor \"%s\": no output has type %s and %u axes",
-                  tensor->name, tensor->dtype_name, tensor->rank);
+    diag_error_at(&session->diag, file->file.path, DIAG_INPUT_TYPE, "tensor \"%s\": no output has type %s and %u %s",
+                  tensor->name, tensor->dtype_name, tensor->rank, tensor->rank == 1 ? "axis" : "axes");
     return false;
   }
   *wanted = *tensor_new(session->arena, dtype, tensor->rank, tensor->dims);
