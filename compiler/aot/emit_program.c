@@ -183,6 +183,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   texts(e, MEMBER(symbols), "symbols", p->symbols, p->n_symbols);
   PLAIN(terms, n.terms);
   PLAIN(polynomials, p->n_polynomials);
+  PLAIN(floors, p->n_floors);
   tensors(e, MEMBER(inputs), "inputs", p->inputs, p->n_inputs);
   tensors(e, MEMBER(outputs), "outputs", p->outputs, p->n_outputs);
   WITH_TEXT(checks, p->n_checks, tfm_check, place);

@@ -16,4 +16,7 @@ static inline bool checked_mul(int64_t a, int64_t b, int64_t *product) {
   return !__builtin_mul_overflow(a, b, product);
 }
 
+/* The quotient by a positive number, rounded down; C truncates towards zero. */
+static inline int64_t floor_divided(int64_t a, int64_t divisor) { return a / divisor - (a % divisor < 0); }
+
 #endif

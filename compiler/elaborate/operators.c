@@ -47,20 +47,14 @@ static double number_modulo(double a, double b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-/* The quotient, rounded down: of 2*time + 1 by 2 it is time. NULL if the rest is not the same number in every run. */
-static const Size *size_floor_div(SizeTable *table, const Size *a, const Size *b) {
-  int64_t divisor, rest = 0;
-  const Size *exact = size_div(table, a, b);
-  if (exact || !size_is_const(b, &divisor) || divisor <= 0) return exact;
-  for (uint32_t i = 0; i < a->n_terms; i++) {
-    if (a->terms[i].degree == 0) floor_modulo(a->terms[i].coefficient, divisor, &rest);
-  }
-  const Size *even = size_sub(table, a, size_const(table, rest));
-  return even ? size_div(table, even, b) : NULL;
+/* By a number greater than 0 it is rounded down; by anything else it must come out even. */
+static const Size *size_quotient(SizeTable *table, const Size *a, const Size *b) {
+  int64_t divisor;
+  return size_is_const(b, &divisor) && divisor > 0 ? size_floor_div(table, a, divisor) : size_div(table, a, b);
 }
 
 static const Size *size_modulo(SizeTable *table, const Size *a, const Size *b) {
-  const Size *quotient = size_floor_div(table, a, b), *product = quotient ? size_mul(table, quotient, b) : NULL;
+  const Size *quotient = size_quotient(table, a, b), *product = quotient ? size_mul(table, quotient, b) : NULL;
   return product ? size_sub(table, a, product) : NULL;
 }
 
@@ -80,7 +74,7 @@ static const Arithmetic arithmetic_table[] = {
     {"-", OP_SUB, F32 | I32, false, subtract_integers, subtract_numbers, size_sub},
     {"*", OP_MUL, F32 | I32, false, multiply_integers, multiply_numbers, size_mul},
     {"/", OP_DIV, F32, true, NULL, divide_numbers, NULL},
-    {"//", OP_FLOORDIV, I32, true, floor_divide, floor_divide_numbers, size_floor_div},
+    {"//", OP_FLOORDIV, I32, true, floor_divide, floor_divide_numbers, size_quotient},
     {"%", OP_FLOORMOD, I32, true, floor_modulo, number_modulo, size_modulo},
 };
 
@@ -92,21 +86,40 @@ static const Arithmetic *arithmetic_named(const char *text) {
   return NULL;
 }
 
-/* A run-time size with an integer or another size. The result must be a polynomial whatever the sizes will be:
- * doubles and divisions with a remainder are refused. */
+/* The text of an operand of a division, in brackets if it is a sum or a product: a + b // 2 is something else. */
+static const char *divided(Elaborator *e, Value v) {
+  const Size *size = size_of(e->sizes, v);
+  bool is_alone = size_is_const(size, NULL) || size_symbol_of(size) >= 0;
+  StrBuf text = strbuf_new(e->arena);
+  if (!is_alone) strbuf_add_char(&text, '(');
+  size_print(&text, e->sizes, size);
+  if (!is_alone) strbuf_add_char(&text, ')');
+  return text.text;
+}
+
+/* A run-time size with an integer or another size. The result must be a size whatever the run-time sizes will be:
+ * doubles are refused, and quotients by a size (or by a number below 0) that do not come out even. */
 static Value on_sizes(Elaborator *e, const Arithmetic *row, Value a, Value b) {
   if (!is_size(a) || !is_size(b) || !row->sizes) {
-    return fail(e, DIAG_KIND, "'%s' of %K and %K: a size must be a sum or product of integers and run-time sizes",
-                row->text, a, b);
+    return fail(e, DIAG_KIND, "'%s' of %K and %K: a size must be a sum or product of integers and run-time sizes%s",
+                row->text, a, b, row->sizes ? "" : "; '//' divides one and rounds down");
   }
-  bool is_zero = b.kind == VALUE_INTEGER && b.as.integer == 0;
-  if (row->divides && is_zero) return fail(e, DIAG_RANGE, "division of %V by zero", a);
+  bool is_number = b.kind == VALUE_INTEGER;
+  if (row->divides && is_number && b.as.integer == 0) return fail(e, DIAG_RANGE, "division of %V by zero", a);
   const Size *result = row->sizes(e->sizes, size_of(e->sizes, a), size_of(e->sizes, b));
   if (result) return value_size(result);
   if (!row->divides)
     return fail(e, DIAG_LIMIT, "'%s' of two sizes gives one that is too large to be computed", row->text);
-  return fail(e, DIAG_KIND, "%V %s %V is not a size: the division must come out even whatever the run-time sizes are",
-              a, row->text, b);
+  const char *left = divided(e, a), *right = divided(e, b);
+  if (is_number && b.as.integer > 0)
+    return fail(e, DIAG_LIMIT,
+                "%s %s %s is too large to be computed, or one quotient more than the %d that a model "
+                "can have",
+                left, row->text, right, (int)SIZE_MAX_FLOORS);
+  return fail(e, DIAG_KIND,
+              "%s %s %s is not a size: a division by anything but a number greater than 0 must come out "
+              "even whatever the run-time sizes are",
+              left, row->text, right);
 }
 
 /* Two integers stay an integer, except under `/`; otherwise both become doubles. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/checked_size.h"
 #include "elaborate/eval.h"
 #include "elaborate/primitives.h"
 
@@ -231,16 +232,57 @@ const char *did_you_mean(Elaborator *e, const char *nearest) {
 
 // ---- conditions ----
 
-/* Whether a comparison holds for all sizes: sizes are never negative, so a difference without negative coefficients
- * is not negative. `0 <= time` needs no check of a run. */
+/* A quotient in the term, that is, its last factor if that is one; NULL: there is none. */
+static const SizeFloor *quotient_in(const SizeTable *sizes, const SizeTerm *term) {
+  uint8_t last = term->degree ? term->symbols[term->degree - 1] : 0;
+  return last < SIZE_MAX_SYMBOLS ? NULL : &sizes->floors[last - SIZE_MAX_SYMBOLS];
+}
+
+/* A bound of size * k, where k divides the quotient in the term: p // k is at most p / k, which a negative term needs,
+ * and at least (p - k + 1) / k. What stays behind, the other factors of the term, is not negative. NULL: too large. */
+static const Size *without_quotient(SizeTable *sizes, const Size *size, const SizeTerm *term) {
+  const SizeFloor *quotient = quotient_in(sizes, term);
+  const Size *k = size_const(sizes, quotient->divisor), *product = size_const(sizes, term->coefficient);
+  for (uint8_t i = 0; i + 1 < term->degree && product; i++) {
+    uint8_t symbol = term->symbols[i];
+    const Size *factor = symbol < SIZE_MAX_SYMBOLS ? size_symbol(sizes, sizes->symbols[symbol]) : NULL;
+    product = factor ? size_mul(sizes, product, factor) : NULL;
+  }
+  const Size *bound = quotient->numerator;
+  if (term->coefficient > 0) bound = size_sub(sizes, bound, size_const(sizes, quotient->divisor - 1));
+  const Size *whole = size_floor_div(sizes, quotient->numerator, quotient->divisor);
+  const Size *taken = product ? size_mul(sizes, product, whole) : NULL;
+  const Size *rest = taken ? size_sub(sizes, size, taken) : NULL;
+  const Size *scaled = rest ? size_mul(sizes, rest, k) : NULL;
+  const Size *added = scaled && bound ? size_mul(sizes, product, bound) : NULL;
+  return added ? size_add(sizes, scaled, added) : NULL;
+}
+
+/* Whether a size is never negative, as far as its coefficients tell: sizes and quotients are never negative, and
+ * quotients are followed by their bounds, of negative terms first. */
+static bool is_never_negative(SizeTable *sizes, const Size *size) {
+  int64_t scale = 1; /* by which the size was multiplied: being whole, it is not negative above -1 */
+  for (int round = 0; size && round < 16; round++) {
+    const SizeTerm *worst = NULL;
+    bool is_negative = false;
+    for (uint32_t i = 0; i < size->n_terms; i++) {
+      const SizeTerm *term = &size->terms[i];
+      is_negative |= term->coefficient < (term->degree ? 0 : 1 - scale);
+      bool is_worse = !worst || (worst->coefficient > 0 && term->coefficient < 0);
+      if (quotient_in(sizes, term) && is_worse) worst = term;
+    }
+    if (!is_negative || !worst) return !is_negative;
+    if (!checked_mul(scale, quotient_in(sizes, worst)->divisor, &scale)) return false;
+    size = without_quotient(sizes, size, worst);
+  }
+  return false;
+}
+
+/* Whether a comparison holds for all sizes: `0 <= time` and `time // 2 <= time` need no check of a run. */
 static bool always_holds(Elaborator *e, const Cond *c) {
   if (c->kind != COND_COMPARE || (c->op != OP_LE && c->op != OP_GE)) return false;
-  const Size *difference =
-      c->op == OP_LE ? size_sub(e->sizes, c->right, c->left) : size_sub(e->sizes, c->left, c->right);
-  for (uint32_t i = 0; difference && i < difference->n_terms; i++) {
-    if (difference->terms[i].coefficient < 0) return false;
-  }
-  return difference != NULL;
+  return is_never_negative(
+      e->sizes, c->op == OP_LE ? size_sub(e->sizes, c->right, c->left) : size_sub(e->sizes, c->left, c->right));
 }
 
 /* Counts the comparisons of a condition down; false if there are more than `*budget`. The budget also bounds the

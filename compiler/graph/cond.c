@@ -95,7 +95,7 @@ static const Size *read_size(Reader *r) {
   const char *end = r->text;
   const Size *size = size_read(r->sizes, &end);
   if (size) r->text = end;
-  else fail(r, "expected a size: integers and declared sizes with +, - and *");
+  else fail(r, "expected a size: integers and declared sizes with +, -, * and // by a number");
   return size;
 }
 
@@ -126,6 +126,13 @@ static const Cond *make_cond(Reader *r, CondKind kind, const Cond *a, const Cond
   return cond;
 }
 
+/* Whether a comparison stands here: a size may begin with a bracket too, "(time + 1)//2 > 4". */
+static bool is_compare(Reader *r) {
+  Reader ahead = *r;
+  OpKind op;
+  return read_size(&ahead) && read_comparison(&ahead, &op);
+}
+
 /* A comparison, the negation of one, or any condition in parentheses. */
 static const Cond *read_simple(Reader *r, int depth) {
   if (depth > MAX_DEPTH) {
@@ -136,7 +143,7 @@ static const Cond *read_simple(Reader *r, int depth) {
     const Cond *cond = read_simple(r, depth + 1);
     return cond ? make_cond(r, COND_NOT, cond, NULL) : NULL;
   }
-  if (!scan_char(&r->text, '(')) return read_compare(r);
+  if (is_compare(r) || !scan_char(&r->text, '(')) return read_compare(r);
   const Cond *cond = read_cond(r, depth + 1);
   if (cond && !scan_char(&r->text, ')')) fail(r, "expected ')'");
   return r->error ? NULL : cond;

@@ -50,7 +50,7 @@ static const Size *read_size(GraphReader *r) {
   scan_blanks(&r->text);
   const char *end = r->text;
   const Size *size = size_read(r->graph->sizes, &end);
-  if (!size) read_fault(r, "expected a size: integers and declared sizes with +, - and *");
+  if (!size) read_fault(r, "expected a size: integers and declared sizes with +, -, * and // by a number");
   else r->text = end;
   return size;
 }

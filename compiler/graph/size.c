@@ -1,6 +1,6 @@
-/* In: polynomials of one table. Out: their sums, products and values, interned: terms are ordered by falling degree,
- * then by symbols, and equal ones are merged, so equal polynomials are the same bytes. Refused: what overflows. Sizes
- * belong to the table's arena and are never freed or changed. */
+/* In: polynomials of one table. Out: their sums, products, quotients and values, interned: terms are ordered by falling
+ * degree, then by symbols, and equal ones are merged, so equal polynomials are the same bytes. Refused: what overflows,
+ * and what would take too long to write out. Sizes belong to the table's arena and are never freed or changed. */
 #include "graph/size.h"
 
 #include <ctype.h>
@@ -40,6 +40,7 @@ static const Size *intern(SizeTable *table, const SizeTerm *terms, uint32_t n) {
   MapEntry *entry = map_find(&table->sizes, key, length);
   if (entry) return entry->value;
   Size *size = arena_alloc(table->arena, sizeof(Size) + n * sizeof(SizeTerm));
+  size->table = table;
   size->n_terms = n;
   if (n) memcpy(size->terms, terms, n * sizeof(SizeTerm));
   map_put_n(&table->sizes, key, length, size);
@@ -51,6 +52,12 @@ const Size *size_const(SizeTable *table, int64_t value) {
   return intern(table, &term, value != 0);
 }
 
+/* A symbol or a floor, alone. */
+static const Size *unknown(SizeTable *table, uint32_t index) {
+  SizeTerm term = {.coefficient = 1, .degree = 1, .symbols = {(uint8_t)index}};
+  return intern(table, &term, 1);
+}
+
 /* Tables are small, so a search by name is enough. */
 const Size *size_symbol(SizeTable *table, const char *name) {
   uint32_t index = 0;
@@ -59,8 +66,12 @@ const Size *size_symbol(SizeTable *table, const char *name) {
     if (index == SIZE_MAX_SYMBOLS) return NULL;
     table->symbols[table->n_symbols++] = arena_strdup(table->arena, name);
   }
-  SizeTerm term = {.coefficient = 1, .degree = 1, .symbols = {(uint8_t)index}};
-  return intern(table, &term, 1);
+  return unknown(table, index);
+}
+
+/* The floor that a factor of a term stands for; NULL: it is a symbol. */
+static const SizeFloor *floor_of(const SizeTable *table, uint8_t factor) {
+  return factor < SIZE_MAX_SYMBOLS ? NULL : &table->floors[factor - SIZE_MAX_SYMBOLS];
 }
 
 /* a + factor * b: two ordered lists merged, so the result is in order too. */
@@ -149,6 +160,104 @@ const Size *size_div(SizeTable *table, const Size *a, const Size *b) {
   return intern(table, terms, a->n_terms); /* dividing every term by the same symbols keeps their order */
 }
 
+// ---- rounded down ----
+
+/* How deep floors are nested in the numerator, and how many factors it has when they are written out. */
+static SizeFloor measured(const SizeTable *table, const Size *numerator, int64_t divisor) {
+  SizeFloor floor = {.numerator = numerator, .divisor = divisor, .nesting = 1};
+  for (uint32_t i = 0; i < numerator->n_terms; i++) {
+    for (uint8_t j = 0; j < numerator->terms[i].degree; j++) {
+      const SizeFloor *inner = floor_of(table, numerator->terms[i].symbols[j]);
+      floor.factors += inner ? inner->factors : 1;
+      if (inner && inner->nesting >= floor.nesting) floor.nesting = inner->nesting + 1;
+    }
+  }
+  return floor;
+}
+
+/* The unknown numerator // divisor. Without the limits a size of a few floors, each made of the one before twice, could
+ * take longer to print or to evaluate than anybody waits. */
+static const Size *floor_unknown(SizeTable *table, const Size *numerator, int64_t divisor) {
+  uint32_t i = 0;
+  while (i < table->n_floors && (table->floors[i].numerator != numerator || table->floors[i].divisor != divisor)) i++;
+  if (i == table->n_floors) {
+    SizeFloor floor = measured(table, numerator, divisor);
+    if (i == SIZE_MAX_FLOORS || floor.nesting > SIZE_MAX_NESTING || floor.factors > SIZE_MAX_FACTORS) return NULL;
+    table->floors[table->n_floors++] = floor;
+  }
+  return unknown(table, SIZE_MAX_SYMBOLS + i);
+}
+
+/* Splits a into quotient * divisor + rest, where every coefficient of the rest lies in [0, divisor). */
+static void split(SizeTable *table, const Size *a, int64_t divisor, const Size **quotient, const Size **rest) {
+  SizeTerm of_quotient[SIZE_MAX_TERMS], of_rest[SIZE_MAX_TERMS];
+  uint32_t n_quotient = 0, n_rest = 0;
+  for (uint32_t i = 0; i < a->n_terms; i++) {
+    SizeTerm whole = a->terms[i], left = a->terms[i];
+    whole.coefficient = floor_divided(whole.coefficient, divisor);
+    left.coefficient %= divisor;
+    if (left.coefficient < 0) left.coefficient += divisor;
+    if (whole.coefficient) of_quotient[n_quotient++] = whole;
+    if (left.coefficient) of_rest[n_rest++] = left;
+  }
+  *quotient = intern(table, of_quotient, n_quotient);
+  *rest = intern(table, of_rest, n_rest);
+}
+
+/* Divides the rest and *divisor by what the divisor and all coefficients but the constant have in common; the constant
+ * is rounded down: floor((g p + c) / (g k)) = floor((p + floor(c / g)) / k). */
+static const Size *reduced(SizeTable *table, const Size *rest, int64_t *divisor) {
+  int64_t common = *divisor;
+  for (uint32_t i = 0; i < rest->n_terms && rest->terms[i].degree; i++) {
+    for (int64_t x = rest->terms[i].coefficient; x;) {
+      int64_t left = common % x;
+      common = x;
+      x = left;
+    }
+  }
+  SizeTerm terms[SIZE_MAX_TERMS];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < rest->n_terms; i++) {
+    terms[n] = rest->terms[i];
+    terms[n].coefficient /= common;
+    n += terms[n].coefficient != 0;
+  }
+  *divisor /= common;
+  return intern(table, terms, n);
+}
+
+/* The floor that the size is but for a constant, which is put into *constant; else NULL. */
+static const SizeFloor *floor_and_constant(const SizeTable *table, const Size *size, int64_t *constant) {
+  const SizeTerm *first = size->terms;
+  if (size->n_terms > 2 || first->degree != 1 || first->coefficient != 1) return NULL;
+  if (size->n_terms == 2 && first[1].degree) return NULL;
+  *constant = size->n_terms == 2 ? first[1].coefficient : 0;
+  return floor_of(table, first->symbols[0]);
+}
+
+/* A floor of a floor is one floor: floor((floor(s / j) + c) / k) = floor((s + c j) / (j k)). It is divided again, since
+ * the constant may have become larger than the divisor; each time the nesting falls, so it ends. */
+const Size *size_floor_div(SizeTable *table, const Size *a, int64_t divisor) {
+  const Size *quotient, *rest;
+  split(table, a, divisor, &quotient, &rest);
+  if (size_is_const(rest, NULL)) return quotient;
+  rest = reduced(table, rest, &divisor);
+  int64_t constant, product;
+  const SizeFloor *inner = floor_and_constant(table, rest, &constant);
+  const Size *floor;
+  if (inner) {
+    if (!checked_mul(constant, inner->divisor, &product)) return NULL;
+    const Size *over = size_add(table, inner->numerator, size_const(table, product));
+    if (!over || !checked_mul(divisor, inner->divisor, &product)) return NULL;
+    floor = size_floor_div(table, over, product);
+  } else {
+    floor = floor_unknown(table, rest, divisor);
+  }
+  return floor ? size_add(table, quotient, floor) : NULL;
+}
+
+// ---- questions and values ----
+
 bool size_is_const(const Size *size, int64_t *value) {
   if (size->n_terms > 1 || (size->n_terms == 1 && size->terms[0].degree > 0)) return false;
   if (value) *value = size->n_terms ? size->terms[0].coefficient : 0;
@@ -163,23 +272,36 @@ bool size_equals(const Size *size, int64_t value) {
 bool size_involves(const Size *size, uint32_t symbol) {
   for (uint32_t i = 0; i < size->n_terms; i++) {
     for (uint8_t j = 0; j < size->terms[i].degree; j++) {
-      if (size->terms[i].symbols[j] == symbol) return true;
+      const SizeFloor *floor = floor_of(size->table, size->terms[i].symbols[j]);
+      if (floor ? size_involves(floor->numerator, symbol) : size->terms[i].symbols[j] == symbol) return true;
     }
   }
   return false;
 }
 
 int32_t size_symbol_of(const Size *size) {
-  bool is_symbol = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
-  return is_symbol ? size->terms[0].symbols[0] : -1;
+  bool is_unknown = size->n_terms == 1 && size->terms[0].coefficient == 1 && size->terms[0].degree == 1;
+  return is_unknown && size->terms[0].symbols[0] < SIZE_MAX_SYMBOLS ? size->terms[0].symbols[0] : -1;
+}
+
+static bool factor_value(const SizeTable *table, uint8_t factor, const int64_t *symbols, int64_t *value) {
+  const SizeFloor *floor = floor_of(table, factor);
+  if (!floor)
+    *value = symbols[factor];
+  else if (size_value(floor->numerator, symbols, value))
+    *value = floor_divided(*value, floor->divisor);
+  else
+    return false;
+  return true;
 }
 
 bool size_value(const Size *size, const int64_t *symbols, int64_t *value) {
   int64_t sum = 0;
   for (uint32_t i = 0; i < size->n_terms; i++) {
-    int64_t product = size->terms[i].coefficient;
+    int64_t product = size->terms[i].coefficient, factor;
     for (uint8_t j = 0; j < size->terms[i].degree; j++) {
-      if (!checked_mul(product, symbols[size->terms[i].symbols[j]], &product)) return false;
+      if (!factor_value(size->table, size->terms[i].symbols[j], symbols, &factor)) return false;
+      if (!checked_mul(product, factor, &product)) return false;
     }
     if (!checked_add(sum, product, &sum)) return false;
   }
@@ -187,23 +309,33 @@ bool size_value(const Size *size, const int64_t *symbols, int64_t *value) {
   return true;
 }
 
-/* The term with a number in place of a symbol. */
-static const Size *term_with(SizeTable *table, const SizeTerm *term, uint32_t symbol, const Size *number) {
-  const Size *product = size_const(table, term->coefficient);
-  for (uint8_t i = 0; i < term->degree && product; i++) {
-    bool is_it = term->symbols[i] == symbol;
-    product = size_mul(table, product, is_it ? number : size_symbol(table, table->symbols[term->symbols[i]]));
+// ---- other sizes in place of symbols ----
+
+static const Size *substitute_factor(SizeTable *to, const SizeTable *from, uint8_t factor, const Size *const *of) {
+  const SizeFloor *floor = floor_of(from, factor);
+  if (!floor) return of[factor];
+  int64_t divisor = floor->divisor;
+  const Size *numerator = size_substitute(to, floor->numerator, of);
+  return numerator ? size_floor_div(to, numerator, divisor) : NULL;
+}
+
+const Size *size_substitute(SizeTable *to, const Size *size, const Size *const *of) {
+  const Size *sum = size_const(to, 0);
+  for (uint32_t i = 0; i < size->n_terms && sum; i++) {
+    const Size *product = size_const(to, size->terms[i].coefficient);
+    for (uint8_t j = 0; j < size->terms[i].degree && product; j++) {
+      const Size *factor = substitute_factor(to, size->table, size->terms[i].symbols[j], of);
+      product = factor ? size_mul(to, product, factor) : NULL;
+    }
+    sum = product ? size_add(to, sum, product) : NULL;
   }
-  return product;
+  return sum;
 }
 
 const Size *size_with(SizeTable *table, const Size *size, uint32_t symbol, int64_t number) {
-  const Size *sum = size_const(table, 0), *by = size_const(table, number);
-  for (uint32_t i = 0; i < size->n_terms && sum; i++) {
-    const Size *term = term_with(table, &size->terms[i], symbol, by);
-    sum = term ? size_add(table, sum, term) : NULL;
-  }
-  return sum;
+  const Size *of[SIZE_MAX_SYMBOLS];
+  for (uint32_t i = 0; i < table->n_symbols; i++) of[i] = i == symbol ? size_const(table, number) : unknown(table, i);
+  return size_substitute(table, size, of);
 }
 
 /* A difference that overflows is not known to be a constant, so the sizes may be equal. */
@@ -213,20 +345,45 @@ bool size_may_equal(SizeTable *table, const Size *a, const Size *b) {
   return !size || !size_is_const(size, &difference) || difference == 0;
 }
 
+/* Floors may have other indexes in the other table, so a size with one of them is made anew. */
 const Size *size_copy(SizeTable *table, const Size *size) {
-  return size ? intern(table, size->terms, size->n_terms) : NULL;
+  if (!size) return NULL;
+  bool has_floor = false;
+  for (uint32_t i = 0; i < size->n_terms; i++) {
+    const SizeTerm *term = &size->terms[i]; /* floors are the last of its factors */
+    has_floor |= term->degree && floor_of(size->table, term->symbols[term->degree - 1]);
+  }
+  if (!has_floor) return intern(table, size->terms, size->n_terms);
+  const Size *of[SIZE_MAX_SYMBOLS];
+  for (uint32_t i = 0; i < size->table->n_symbols; i++) of[i] = unknown(table, i);
+  return size_substitute(table, size, of);
 }
 
 // ---- text ----
+
+/* A floor beside other factors, or behind a minus, stands in brackets: 2*time//3 would be (2*time)//3. */
+static void print_factor(StrBuf *out, const SizeTable *table, uint8_t factor, bool is_alone) {
+  const SizeFloor *floor = floor_of(table, factor);
+  if (!floor) {
+    strbuf_add(out, table->symbols[factor]);
+    return;
+  }
+  bool is_symbol = size_symbol_of(floor->numerator) >= 0;
+  strbuf_printf(out, "%s%s", is_alone ? "" : "(", is_symbol ? "" : "(");
+  size_print(out, table, floor->numerator);
+  strbuf_printf(out, "%s//%" PRId64 "%s", is_symbol ? "" : ")", floor->divisor, is_alone ? "" : ")");
+}
 
 /* The sign of the first term is joined to it, that of others stands apart. INT64_MIN has no positive, so the magnitude
  * is unsigned. */
 static void print_term(StrBuf *out, const SizeTable *table, const SizeTerm *term, bool first) {
   uint64_t magnitude = term->coefficient < 0 ? 0 - (uint64_t)term->coefficient : (uint64_t)term->coefficient;
+  bool is_alone = term->degree == 1 && magnitude == 1 && (!first || term->coefficient > 0);
   strbuf_add(out, term->coefficient < 0 ? (first ? "-" : " - ") : first ? "" : " + ");
   if (magnitude != 1 || !term->degree) strbuf_printf(out, "%" PRIu64 "%s", magnitude, term->degree ? "*" : "");
   for (uint8_t i = 0; i < term->degree; i++) {
-    strbuf_printf(out, "%s%s", i ? "*" : "", table->symbols[term->symbols[i]]);
+    if (i) strbuf_add_char(out, '*');
+    print_factor(out, table, term->symbols[i], is_alone);
   }
 }
 
@@ -234,6 +391,11 @@ void size_print(StrBuf *out, const SizeTable *table, const Size *size) {
   for (uint32_t i = 0; i < size->n_terms; i++) print_term(out, table, &size->terms[i], i == 0);
   if (!size->n_terms) strbuf_add_char(out, '0');
 }
+
+/* Brackets in what size_print wrote: two for each floor. */
+enum { MAX_BRACKETS = 2 * SIZE_MAX_NESTING + 2 };
+
+static const Size *read_sum(SizeTable *table, const char **text, int depth);
 
 static void skip_blanks(const char **text) {
   while (**text == ' ' || **text == '\t') ++*text;
@@ -262,38 +424,67 @@ static const Size *read_symbol(SizeTable *table, const char **text) {
   return NULL;
 }
 
-/* A sign in front belongs to the first number of the product, or to the whole if it has none. */
-static const Size *read_product(SizeTable *table, const char **text, bool negative) {
-  const Size *product = NULL;
-  for (;;) {
+/* A name, a number or a sum in brackets. */
+static const Size *read_factor(SizeTable *table, const char **text, bool negative, int depth) {
+  skip_blanks(text);
+  if (isdigit((unsigned char)**text)) return read_integer(table, text, negative);
+  const Size *factor;
+  if (**text != '(') {
+    factor = read_symbol(table, text);
+  } else {
+    ++*text;
+    factor = depth < MAX_BRACKETS ? read_sum(table, text, depth + 1) : NULL;
     skip_blanks(text);
-    bool number = isdigit((unsigned char)**text);
-    bool sign = number && negative;
-    const Size *factor = number ? read_integer(table, text, sign) : read_symbol(table, text);
-    if (sign) negative = false;
-    if (factor && product) factor = size_mul(table, product, factor);
-    if (!factor) return NULL;
-    product = factor;
-    const char *rest = *text;
-    skip_blanks(&rest);
-    if (*rest != '*') break;
-    *text = rest + 1;
+    if (!factor || *(*text)++ != ')') return NULL;
   }
-  return negative ? size_sub(table, size_const(table, 0), product) : product;
+  return factor && negative ? size_sub(table, size_const(table, 0), factor) : factor;
 }
 
-const Size *size_read(SizeTable *table, const char **text) {
+/* The rest of `a // b`: b. */
+static const Size *read_divided(SizeTable *table, const char **text, const Size *a, bool negative) {
+  int64_t divisor;
+  skip_blanks(text);
+  const Size *zero = size_const(table, 0);
+  const Size *by = isdigit((unsigned char)**text) ? read_integer(table, text, false) : NULL;
+  if (negative) a = size_sub(table, zero, a); /* a - b//2 takes the quotient away, not the half of -b */
+  if (!by || !a || !size_is_const(by, &divisor) || divisor < 1) return NULL;
+  a = size_floor_div(table, a, divisor);
+  return a && negative ? size_sub(table, zero, a) : a;
+}
+
+/* A minus goes to the first factor, so that the smallest integer can be read. In front of the first term it belongs
+ * there; between two terms it belongs to the whole product, and only a `//` tells the difference. */
+static const Size *read_product(SizeTable *table, const char **text, bool negative, bool is_first, int depth) {
+  const Size *product = read_factor(table, text, negative, depth);
+  while (product) {
+    const char *rest = *text;
+    skip_blanks(&rest);
+    bool divides = rest[0] == '/' && rest[1] == '/';
+    if (*rest != '*' && !divides) break;
+    *text = rest + (divides ? 2 : 1);
+    const Size *factor = divides ? NULL : read_factor(table, text, false, depth);
+    if (divides)
+      product = read_divided(table, text, product, negative && !is_first);
+    else
+      product = factor ? size_mul(table, product, factor) : NULL;
+  }
+  return product;
+}
+
+static const Size *read_sum(SizeTable *table, const char **text, int depth) {
   skip_blanks(text);
   bool negative = **text == '-';
   if (negative) ++*text;
-  const Size *sum = read_product(table, text, negative);
+  const Size *sum = read_product(table, text, negative, true, depth);
   while (sum) {
     const char *rest = *text;
     skip_blanks(&rest);
     if (*rest != '+' && *rest != '-') break;
     *text = rest + 1;
-    const Size *term = read_product(table, text, *rest == '-');
+    const Size *term = read_product(table, text, *rest == '-', false, depth);
     sum = term ? size_add(table, sum, term) : NULL;
   }
   return sum;
 }
+
+const Size *size_read(SizeTable *table, const char **text) { return read_sum(table, text, 0); }

@@ -23,24 +23,8 @@ typedef struct SizeMap { /* sizes of the model as sizes of another graph */
   const Size *of[SIZE_MAX_SYMBOLS]; /* by symbol of the model; NULL: it has none there */
 } SizeMap;
 
-static const Size *map_term(const SizeMap *map, const SizeTerm *term) {
-  const Size *product = size_const(map->to, term->coefficient);
-  for (uint8_t i = 0; i < term->degree && product; i++) {
-    const Size *factor = map->of[term->symbols[i]];
-    product = factor ? size_mul(map->to, product, factor) : NULL;
-  }
-  return product;
-}
-
-/* Substitutes term by term. NULL: the polynomial becomes too large, or it has a symbol that the other graph lacks. */
-static const Size *map_size(const SizeMap *map, const Size *size) {
-  const Size *sum = size_const(map->to, 0);
-  for (uint32_t i = 0; i < size->n_terms && sum; i++) {
-    const Size *term = map_term(map, &size->terms[i]);
-    sum = term ? size_add(map->to, sum, term) : NULL;
-  }
-  return sum;
-}
+/* NULL: the polynomial becomes too large, or it has a symbol that the other graph lacks. */
+static const Size *map_size(const SizeMap *map, const Size *size) { return size_substitute(map->to, size, map->of); }
 
 // ---- checks ----
 

@@ -3,6 +3,7 @@
  * free. */
 #include "measure/roofline.h"
 
+#include <math.h>
 #include <string.h>
 
 // ---- the work that a graph asks for, as it is written ----
@@ -53,6 +54,14 @@ typedef struct Sizes {
   const int64_t *symbols;
 } Sizes;
 
+static double value_of(const Sizes *sizes, tfm_size size);
+
+static double symbol_value(const Sizes *sizes, uint8_t symbol) {
+  if (symbol < TFM_FIRST_FLOOR) return (double)sizes->symbols[symbol];
+  const tfm_floor *of = &sizes->program->floors[symbol - TFM_FIRST_FLOOR];
+  return floor(value_of(sizes, of->numerator) / (double)of->divisor);
+}
+
 /* In double: a product of sizes may exceed 64 bits where the model would never fit into memory, and a rounded figure
  * is good enough here. */
 static double value_of(const Sizes *sizes, tfm_size size) {
@@ -61,7 +70,7 @@ static double value_of(const Sizes *sizes, tfm_size size) {
   for (uint32_t i = 0; i < polynomial->n_terms; i++) {
     const tfm_term *term = &sizes->program->terms[polynomial->first_term + i];
     double product = (double)term->coefficient;
-    for (uint8_t j = 0; j < term->degree; j++) product *= (double)sizes->symbols[term->symbols[j]];
+    for (uint8_t j = 0; j < term->degree; j++) product *= symbol_value(sizes, term->symbols[j]);
     sum += product;
   }
   return sum;
@@ -71,7 +80,8 @@ static double value_of(const Sizes *sizes, tfm_size size) {
 static void bind(const tfm_program *program, tfm_size size, int64_t dim, int64_t *symbols) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   const tfm_term *term = &program->terms[polynomial->first_term];
-  if (polynomial->n_terms == 1 && term->degree == 1 && term->coefficient == 1) symbols[term->symbols[0]] = dim;
+  bool is_unknown = polynomial->n_terms == 1 && term->degree == 1 && term->coefficient == 1;
+  if (is_unknown && term->symbols[0] < TFM_FIRST_FLOOR) symbols[term->symbols[0]] = dim;
 }
 
 /* `dims` holds the dims of each input in the order of the program; NULL for one that was left out. */

@@ -43,8 +43,12 @@ static const tfm_polynomial *polynomial(const tfm_program *program, tfm_size siz
 static bool involves(const tfm_program *program, tfm_size size, uint32_t symbol) {
   const tfm_polynomial *p = polynomial(program, size);
   for (uint32_t i = 0; i < p->n_terms; i++)
-    for (uint32_t k = 0; k < program->terms[p->first_term + i].degree; k++)
-      if (program->terms[p->first_term + i].symbols[k] == symbol) return true;
+    for (uint32_t k = 0; k < program->terms[p->first_term + i].degree; k++) {
+      const uint8_t factor = program->terms[p->first_term + i].symbols[k];
+      if (factor == symbol) return true;
+      if (factor < TFM_FIRST_FLOOR) continue;
+      if (involves(program, program->floors[factor - TFM_FIRST_FLOOR].numerator, symbol)) return true;
+    }
   return false;
 }
 

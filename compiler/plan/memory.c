@@ -12,6 +12,12 @@
  * buffers that
  * live at the same time and have an offset already, or behind them. Persistent buffers share memory with none. */
 
+static int64_t symbol_value(const Plan *plan, uint8_t symbol, const int64_t *symbols) {
+  if (symbol < TFM_FIRST_FLOOR) return symbols[symbol];
+  const tfm_floor *floor = &plan->program.floors[symbol - TFM_FIRST_FLOOR];
+  return plan_evaluate(plan, floor->numerator, symbols) / floor->divisor;
+}
+
 int64_t plan_evaluate(const Plan *plan, tfm_size size, const int64_t *symbols) {
   const tfm_polynomial *polynomial = &plan->program.polynomials[size];
   int64_t sum = 0;
@@ -19,7 +25,7 @@ int64_t plan_evaluate(const Plan *plan, tfm_size size, const int64_t *symbols) {
     const tfm_term *term = &plan->program.terms[polynomial->first_term + i];
     int64_t product = term->coefficient;
     for (uint32_t j = 0; j < term->degree; j++)
-      if (!checked_mul(product, symbols[term->symbols[j]], &product)) return INT64_MAX;
+      if (!checked_mul(product, symbol_value(plan, term->symbols[j], symbols), &product)) return INT64_MAX;
     if (!checked_add(sum, product, &sum)) return INT64_MAX;
   }
   return sum;

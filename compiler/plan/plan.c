@@ -159,6 +159,8 @@ static void fill_program(Planner *p) {
   program->n_polynomials = (uint32_t)p->polynomial_list.n;
   program->terms = p->terms.items;
   program->polynomials = p->polynomial_list.items;
+  program->n_floors = (uint32_t)p->floors.n;
+  program->floors = p->floors.items;
   program->n_checks = (uint32_t)p->checks.n;
   program->checks = p->checks.items;
   program->conditions = p->conditions.items;

@@ -43,6 +43,8 @@ typedef struct Planner {
   Map polynomials, kernels, recipes, id_checks;
   VEC(tfm_term) terms;
   VEC(tfm_polynomial) polynomial_list;
+  VEC(tfm_floor) floors;
+  uint8_t floor_numbers[SIZE_MAX_FLOORS]; /* by floor of the graph: 1 + its number in the program; 0: none yet */
   VEC(tfm_buffer) buffers;
   VEC(tfm_step) steps;
   VEC(tfm_operand) operands;

@@ -10,14 +10,36 @@ static const char *const space_names[] = {"input", "output", "weight", "buffer",
 
 // ---- numbers ----
 
+/* Whether brackets around it can be left out. */
+static bool is_size_alone(const Plan *plan, tfm_size size) {
+  const tfm_polynomial *polynomial = &plan->program.polynomials[size];
+  const tfm_term *term = &plan->program.terms[polynomial->first_term];
+  bool is_symbol = polynomial->n_terms == 1 && term->degree == 1 && term->coefficient == 1;
+  return is_symbol && term->symbols[0] < TFM_FIRST_FLOOR;
+}
+
+static void print_symbol(StrBuf *out, const Plan *plan, uint8_t symbol) {
+  if (symbol < TFM_FIRST_FLOOR) {
+    strbuf_add(out, plan->program.symbols[symbol]);
+    return;
+  }
+  const tfm_floor *floor = &plan->program.floors[symbol - TFM_FIRST_FLOOR];
+  bool is_alone = is_size_alone(plan, floor->numerator);
+  strbuf_add(out, is_alone ? "(" : "((");
+  plan_print_size(out, plan, floor->numerator);
+  strbuf_printf(out, "%s//%" PRId64 ")", is_alone ? "" : ")", floor->divisor);
+}
+
 /* A coefficient of 1 is left out before symbols, and a negative term after the first is subtracted: "2*batch*time -
  * 1". */
 static void print_term(StrBuf *out, const Plan *plan, const tfm_term *term, bool is_first) {
   if (!is_first) strbuf_add(out, term->coefficient < 0 ? " - " : " + ");
   int64_t coefficient = term->coefficient < 0 && !is_first ? -term->coefficient : term->coefficient;
   if (!term->degree || coefficient != 1) strbuf_printf(out, "%" PRId64 "%s", coefficient, term->degree ? "*" : "");
-  for (uint32_t i = 0; i < term->degree; i++)
-    strbuf_printf(out, "%s%s", i ? "*" : "", plan->program.symbols[term->symbols[i]]);
+  for (uint32_t i = 0; i < term->degree; i++) {
+    if (i) strbuf_add_char(out, '*');
+    print_symbol(out, plan, term->symbols[i]);
+  }
 }
 
 void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size) {

@@ -11,6 +11,7 @@
 // ---- polynomials: number 0 is the constant 0, number 1 the constant 1 ----
 
 enum { MAX_DEGREE = (int)sizeof((tfm_term){0}.symbols) };
+_Static_assert((int)TFM_FIRST_FLOOR == (int)SIZE_MAX_SYMBOLS, "sizes have the same numbers in a program");
 
 /* Returns the polynomial with these terms: one that exists, or a new one. Sizes keep their terms sorted, so equal
  * polynomials have equal terms. */
@@ -32,6 +33,23 @@ static int64_t scaled(int64_t coefficient, int64_t numerator, int64_t denominato
   return value / denominator + (value % denominator > 0);
 }
 
+/* Puts the symbols of a term into one of the program. A floor gets its number there when it is first met; its numerator
+ * becomes a polynomial then, before the one that asks. */
+static void copy_symbols(Planner *p, const SizeTerm *term, tfm_term *copy) {
+  for (uint8_t i = 0; i < term->degree; i++) {
+    copy->symbols[i] = term->symbols[i];
+    if (term->symbols[i] < SIZE_MAX_SYMBOLS) continue;
+    const uint8_t floor = (uint8_t)(term->symbols[i] - SIZE_MAX_SYMBOLS);
+    if (!p->floor_numbers[floor]) {
+      const SizeFloor *of = &p->math.table->floors[floor];
+      const tfm_floor made = {plan_size(p, of->numerator), of->divisor};
+      vec_push(p->arena, &p->floors, made);
+      p->floor_numbers[floor] = (uint8_t)p->floors.n;
+    }
+    copy->symbols[i] = (uint8_t)(TFM_FIRST_FLOOR + p->floor_numbers[floor] - 1);
+  }
+}
+
 tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t denominator) {
   tfm_term *terms = ARENA_ARRAY(p->arena, tfm_term, size->n_terms ? size->n_terms : 1);
   uint32_t n = 0;
@@ -42,7 +60,7 @@ tfm_size plan_scaled(Planner *p, const Size *size, int64_t numerator, int64_t de
       return 0;
     }
     tfm_term scaled_term = {.coefficient = scaled(term->coefficient, numerator, denominator), .degree = term->degree};
-    memcpy(scaled_term.symbols, term->symbols, term->degree);
+    copy_symbols(p, term, &scaled_term);
     if (scaled_term.coefficient) terms[n++] = scaled_term;
   }
   return intern(p, n, terms);

@@ -74,7 +74,8 @@ static int32_t lone_symbol(const tfm_program *program, tfm_size size) {
   const tfm_polynomial *polynomial = &program->polynomials[size];
   if (polynomial->n_terms != 1) return -1;
   const tfm_term *term = &program->terms[polynomial->first_term];
-  return term->coefficient == 1 && term->degree == 1 ? term->symbols[0] : -1;
+  bool is_symbol = term->coefficient == 1 && term->degree == 1 && term->symbols[0] < TFM_FIRST_FLOOR;
+  return is_symbol ? term->symbols[0] : -1;
 }
 
 /* The first input that has a size decides its value; any other must agree, and the message names both. */
@@ -145,22 +146,29 @@ tfm_status inputs_set_dims(tfm_context *context, tfm_error *error) {
 
 // ---- values of the polynomials ----
 
+/* A floor divides a polynomial before those that it is in, so that one has its value already. */
+static int64_t symbol_value(const tfm_context *context, uint8_t symbol) {
+  if (symbol < TFM_FIRST_FLOOR) return context->binding.symbols[symbol];
+  const tfm_floor *floor = &context->program->floors[symbol - TFM_FIRST_FLOOR];
+  return context->binding.values[floor->numerator] / floor->divisor;
+}
+
 /* False: the value lies beyond int64_t. */
-static bool term_value(const tfm_term *term, const int64_t *symbols, int64_t *value) {
+static bool term_value(const tfm_context *context, const tfm_term *term, int64_t *value) {
   int64_t product = term->coefficient;
   for (unsigned i = 0; i < term->degree; i++)
-    if (__builtin_mul_overflow(product, symbols[term->symbols[i]], &product)) return false;
+    if (__builtin_mul_overflow(product, symbol_value(context, term->symbols[i]), &product)) return false;
   *value = product;
   return true;
 }
 
 /* False: the value lies beyond int64_t, at whichever term that shows. */
-static bool polynomial_value(const tfm_program *program, uint32_t index, const int64_t *symbols, int64_t *value) {
-  const tfm_polynomial *polynomial = &program->polynomials[index];
+static bool polynomial_value(const tfm_context *context, uint32_t index, int64_t *value) {
+  const tfm_polynomial *polynomial = &context->program->polynomials[index];
   int64_t sum = 0;
   for (uint32_t i = 0; i < polynomial->n_terms; i++) {
     int64_t term;
-    if (!term_value(&program->terms[polynomial->first_term + i], symbols, &term)) return false;
+    if (!term_value(context, &context->program->terms[polynomial->first_term + i], &term)) return false;
     if (__builtin_add_overflow(sum, term, &sum)) return false;
   }
   *value = sum;
@@ -174,20 +182,25 @@ uint64_t sizes_changed(const tfm_context *context, const int64_t *symbols) {
   return changed;
 }
 
-/* Symbols that a polynomial is made of. */
-static uint64_t symbols_of(const tfm_program *program, uint32_t index) {
-  const tfm_polynomial *polynomial = &program->polynomials[index];
+/* Symbols that a polynomial is made of; those of a floor are its numerator's, which were found before. */
+static uint64_t symbols_of(const tfm_context *context, uint32_t index) {
+  const tfm_polynomial *polynomial = &context->program->polynomials[index];
   uint64_t symbols = 0;
   for (uint32_t i = 0; i < polynomial->n_terms; i++) {
-    const tfm_term *term = &program->terms[polynomial->first_term + i];
-    for (unsigned k = 0; k < term->degree; k++) symbols |= symbol_bit(term->symbols[k]);
+    const tfm_term *term = &context->program->terms[polynomial->first_term + i];
+    for (unsigned k = 0; k < term->degree; k++) {
+      const uint8_t symbol = term->symbols[k];
+      symbols |= symbol < TFM_FIRST_FLOOR
+                     ? symbol_bit(symbol)
+                     : context->binding.value_symbols[context->program->floors[symbol - TFM_FIRST_FLOOR].numerator];
+    }
   }
   return symbols;
 }
 
 void sizes_find_symbols(tfm_context *context) {
   for (uint32_t i = 0; i < context->program->n_polynomials; i++)
-    context->binding.value_symbols[i] = symbols_of(context->program, i);
+    context->binding.value_symbols[i] = symbols_of(context, i);
 }
 
 /* values_stale is set first and cleared last, so that a failure in between makes the next call evaluate everything.
@@ -200,7 +213,7 @@ bool sizes_evaluate(tfm_context *context, uint64_t changed) {
   uint32_t i = 0;
   for (; i < context->program->n_polynomials; i++) {
     if (changed != ALL_SYMBOLS && !(context->binding.value_symbols[i] & changed)) continue;
-    if (!polynomial_value(context->program, i, context->binding.symbols, &context->binding.values[i])) break;
+    if (!polynomial_value(context, i, &context->binding.values[i])) break;
     context->binding.values_f32[i] = (float)context->binding.values[i];
     context->binding.values_i32[i] = (int32_t)(uint32_t)context->binding.values[i];
   }

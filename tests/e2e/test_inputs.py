@@ -44,6 +44,28 @@ model Masks(d = 16) {
 }
 """
 
+QUOTIENTS = """
+model Quotients {
+  forward(x: f32[batch, time, 4], y: f32[batch, time // 2, 4], z: f32[(time + 1) // 3 * 2]) {
+    t = shape(x, 1)
+    require (t - 7) // 3 < 1 or t % 5 == 0, "{t} is too long"
+    a = x[:, : t // 2] + y
+    return a, b = a[:, : t // 3] * (t // 5), c = sum(z) + 0 * sum(sum(sum(x))), d = full([(t - 1) // 2], 1),
+           e = x[:, t // 3 :: 2], f = x[:, :: 3] - t % 3, g = positions(x, 1) // (t // 2 + 1)
+  }
+}
+"""
+
+SQUARES = """
+model Squares {
+  forward(x: f32[time, 0]) {
+    t = shape(x, 0)
+    require (t * t) // 3 >= t % 2, "no"
+    return y = x
+  }
+}
+"""
+
 
 class Case(unittest.TestCase):
     def setUp(self):
@@ -179,6 +201,46 @@ class Case(unittest.TestCase):
         self.refused(MASKS, inputs | {"mask": np.zeros((2, 1, 5, 6), np.float32)}, "mask", "5", "6")
         self.refused(MASKS, inputs | {"pad": np.zeros((2, 4), bool)}, "4", "5")
         self.refused(MASKS, {k: v for k, v in inputs.items() if k != "mask"}, "mask", "not given")
+
+
+class Quotients(Case):
+    """Sizes that are rounded down."""
+
+    def inputs(self, batch, time):
+        x = self.rng.standard_normal((batch, time, 4)).astype(np.float32)
+        y = self.rng.standard_normal((batch, time // 2, 4)).astype(np.float32)
+        z = self.rng.standard_normal(((time + 1) // 3 * 2,)).astype(np.float32)
+        return dict(x=x, y=y, z=z)
+
+    def expected(self, x, y, z):
+        batch, time, _ = x.shape
+        a = x[:, : time // 2] + y
+        return dict(a=a, b=a[:, : time // 3] * np.float32(time // 5), c=z.sum(dtype=np.float64).astype(np.float32),
+                    d=np.ones((time - 1) // 2, np.float32), e=x[:, time // 3 :: 2], f=x[:, ::3] - np.float32(time % 3),
+                    g=(np.arange(time) // (time // 2 + 1)).astype(np.int32))
+
+    def test_every_small_size(self):
+        for time in range(1, 9):
+            given = self.inputs(2, time)
+            for engine in ("native", "reference"):
+                outputs = self.good(QUOTIENTS, given, f"--engine={engine}")
+                for name, want in self.expected(**given).items():
+                    self.assertEqual(outputs[name].shape, want.shape, (time, name))
+                    np.testing.assert_allclose(outputs[name], want, atol=1e-5, err_msg=f"{name}, time {time}")
+
+    def test_other_sizes_are_refused(self):
+        given = self.inputs(2, 7)
+        self.refused(QUOTIENTS, dict(given, y=given["y"][:, :2]), '"y"', "axis 1 is 2, expected 3", "time//2")
+        self.refused(QUOTIENTS, dict(given, z=given["z"][:2]), '"z"', "axis 0 is 2, expected 4", "2*((time + 1)//3)")
+        self.refused(QUOTIENTS, self.inputs(1, 11), "11 is too long")
+        self.good(QUOTIENTS, self.inputs(1, 15))
+
+    def test_negative_sizes_are_refused(self):
+        self.refused(QUOTIENTS, self.inputs(2, 0), "negative size in [(time + 1)//2 - 1 = -1]")
+
+    def test_sizes_beyond_64_bits_are_refused(self):
+        self.good(SQUARES, dict(x=np.zeros((2**31, 0), np.float32)))
+        self.refused(SQUARES, dict(x=np.zeros((2**33, 0), np.float32)), "too large")
 
 
 if __name__ == "__main__":

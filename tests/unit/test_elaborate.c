@@ -177,7 +177,32 @@ Test(elaborate, a_rest_that_is_a_number_is_rounded_off) {
   expect_lines("model M { forward(x: f32[t]) { return f = full([(2 * t + 1) // 2, (4 * t + 7) // 4, (6 * t - 1) // 3 + 1, "
                "(2 * t - 1) % 2 + 3], 0) } }",
                LINES("f32[t, t + 1, 2*t, 4]"));
-  expect_refused("model M { forward(x: f32[t]) { return f = full([t // 2], 0) } }", "t // 2 is not a size");
+}
+
+Test(elaborate, sizes_are_rounded_down) {
+  expect_lines(
+      "model M { forward(x: f32[t, u]) { return f = full([t // 2, (t + 1) // 2 // 3, t % 2, (t - 1) // 3 * u], 0), "
+      "g = x[::2, 1::3] } }",
+      LINES("f32[t//2, (t + 1)//6, t - 2*(t//2), u*((t + 2)//3) - u]", "f32[(t + 1)//2, (u + 1)//3]"));
+  expect_refused("model M { forward(x: f32[t]) { return f = full([7 // t], 0) } }", "7 // t is not a size");
+}
+
+/* How many conditions a model with this body has for a run to check. */
+static size_t conditions(const char *body) {
+  return good(arena_printf(arena, "model M { forward(x: f32[t, u]) { %s } }", body))->checks.n;
+}
+
+Test(elaborate, what_holds_in_every_run_is_no_condition) {
+  cr_expect_eq(conditions("return y = x[: t // 2], z = x[t // 3 : t // 2], w = x[2 * (t // 2) :]"), 0);
+  cr_expect_eq(conditions("return y = x[: t // 4 + t // 2], z = x[:, (u - u // 2) // 2 :], w = x[: t // 2][: t // 5]"),
+               0);
+  cr_expect_eq(conditions("return y = full([t - 2 * (t // 2) + u - u // 7, u * t - u * (t // 9)], 1)"), 0);
+  cr_expect_eq(conditions("return y = conv1d(x[none], full([3, t, 3], 1), stride = 2, padding = 1)"), 1);
+  cr_expect_eq(conditions("return y = x[: t // 2 + 1]"), 1);
+  cr_expect_eq(conditions("return y = x[t // 2 : t // 3]"), 1);
+  cr_expect_eq(conditions("return y = x[: 2 * (t // 2) + 1]"), 1);
+  cr_expect_eq(conditions("return y = x[: t // 2 + (t + 1) // 2 + t // 100]"), 1);
+  cr_expect_eq(conditions("return y = full([t // 2 - u // 2], 1)"), 1);
 }
 
 // ---- paths ----

@@ -90,6 +90,22 @@ Test(graph_text, roles) {
        "}\n");
 }
 
+/* A condition and a size may both begin with a bracket. */
+Test(graph_text, sizes_that_are_rounded_down) {
+  same(
+      "graph Floors(sizes batch, time) {\n"
+      "  %0 = input \"x\" : f32[batch, time, 64]\n"
+      "  %1 = input \"y\" : f32[2*((time + 1)//3), (batch*time)//2]\n"
+      "  %2 = slice %0, starts=[0, (time + 1)//2, 0] : f32[batch, time - (time + 1)//2, 64]\n"
+      "  %3 = pointwise %2, { add($0, size(f32, batch*(time//2) - (time + 1)//4)) } : "
+      "f32[batch, time - (time + 1)//2, 64]\n"
+      "  check (time + 1)//2 <= time, \"half of {time=} is {(time + 1)//2}\"\n"
+      "  check not ((time + 1)//2 > 4 and (batch == 1 or (time + 2*(batch//3))//5 < 7)), \"no\"\n"
+      "  check ((time + 1)//2 > 4 or (batch + time)//2 == batch) and (time//2 != 3 or (not batch == 2)), \"no\"\n"
+      "  output y = %3\n"
+      "}\n");
+}
+
 Test(graph_text, a_hostile_name_survives) {
   const char *hostile = "a\"b\\c\n\t\x01\x7f # { } %0 = input \xc3\xa9";
   Graph *graph = graph_new(arena, hostile);

@@ -25,21 +25,28 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 5 };
+enum { TFM_PROGRAM_VERSION = 6 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
 
 typedef uint32_t tfm_size; /* index of a polynomial */
 
-typedef struct tfm_term { /* coefficient * product of the sizes symbols[0..degree) */
+enum { TFM_FIRST_FLOOR = 64 };
+
+typedef struct tfm_term { /* coefficient * product of symbols[0..degree) */
   int64_t coefficient;
-  uint8_t degree, symbols[7]; /* indexes of run-time sizes, repeated for powers */
+  uint8_t degree, symbols[7]; /* indexes of run-time sizes, repeated for powers; TFM_FIRST_FLOOR + i: floor i */
 } tfm_term;
 
 typedef struct tfm_polynomial {
   uint32_t first_term, n_terms; /* in tfm_program.terms; no term: 0 */
 } tfm_polynomial;
+
+typedef struct tfm_floor { /* numerator / divisor, rounded down */
+  tfm_size numerator;      /* never negative; it stands before all polynomials that this floor is in */
+  int64_t divisor;
+} tfm_floor;
 
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
@@ -294,10 +301,11 @@ typedef struct tfm_program {
   const char *name;
   const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (core/machine.c) */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
-      n_steps, n_operands, n_live;
+      n_steps, n_operands, n_live, n_floors;
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;
+  const tfm_floor *floors;
   const tfm_tensor_info *inputs, *outputs;
   const tfm_check *checks;
   const tfm_condition *conditions;
