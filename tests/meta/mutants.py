@@ -32,7 +32,7 @@ import sys
 QUICK = ["ctest --test-dir {build} -j {jobs} --stop-on-failure --timeout 240 -E "
          "'^(check_(house|sizes|layers|goldens)|library.*|cli|test_live_rows|example_dates)$'",
          "ctest --test-dir {build} --timeout 300 -R '^cli$'",
-         "{python} tests/goldens/check.py {build}/tfmc tests/goldens tests/goldens/ragged tests/cases",
+         "{python} tests/goldens/check.py {build}/tfmc tests/goldens tests/goldens/ragged tests/goldens/lang11 tests/cases",
          "{python} tests/goldens/check.py {build}/tfmc tests/goldens tests/goldens/ragged tests/cases --generate"]
 MOST_SECONDS = 900  # of one command; then it hangs
 MOST_MEMORY = 16 << 30  # addresses of one process
