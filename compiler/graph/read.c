@@ -327,6 +327,7 @@ static bool read_node(GraphReader *r) {
     if (!read_expect(r, ':')) return false;
   }
   if (!read_type(r, p)) return false;
+  if (op_has_attribute(p->op, ATTRIBUTE_NAME) && !p->attr.name) return read_fault(r, "it needs a name in quotes");
   if (p->op == OP_FULL && !settle_value(r, p)) return false;
   if (p->op == OP_SLICE && p->n_starts != p->rank) return read_fault(r, "a slice has a start for each axis");
   return add_node(r, p, number, begin);

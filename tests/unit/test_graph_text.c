@@ -151,6 +151,7 @@ Test(graph_text, what_is_no_graph_is_refused) {
   refused("graph G() {\n  %0 = inputs \"x\" : f32[]\n}", 2, 8);
   refused("graph G() {\n  %0 = input \"x : f32[]\n}", 2, 14);
   refused("graph G() {\n  %0 = input \"x\" : f16[]\n}", 2, 20);
+  refused("graph G() {\n  %0 = weight : f32[4]\n}", 3, 1);
   refused("graph G() {\n  %0 = neg %0 : f32[]\n}", 2, 12);
   refused("graph G() {\n  %0 = full 1.5 : i32[]\n}", 3, 1);
   refused("graph G() {\n  %0 = full 1.0 : f32[1,1,1,1,1,1,1,1,1]\n}", 2, 39);
