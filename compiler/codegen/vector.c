@@ -157,3 +157,69 @@ Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole) {
 Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole) {
   return e->target->scalef ? scalef(e, a, n) : lanes_mul(e, a, power_of_two(e, whole));
 }
+
+// ---- squares ----
+
+static LLVMValueRef shuffle(Emitter *e, unsigned n, LLVMValueRef a, LLVMValueRef b, const unsigned *lanes) {
+  LLVMValueRef mask[LANES];
+  for (unsigned i = 0; i < n; i++) mask[i] = emit_i32(e, lanes[i]);
+  return LLVMBuildShuffleVector(e->builder, a, b, LLVMConstVector(mask, n), "");
+}
+
+/* Within each quarter of 4 lanes: pieces of `size` lanes from a and b in turn, from the lower or upper half. */
+static LLVMValueRef unpack(Emitter *e, unsigned n, LLVMValueRef a, LLVMValueRef b, unsigned size, bool upper) {
+  unsigned lanes[LANES];
+  for (unsigned i = 0; i < n; i++) {
+    unsigned quarter = i & ~3u, within = i & 3u;
+    unsigned piece = within / size, from = quarter + (upper ? 2 : 0) + piece / 2 * size + within % size;
+    lanes[i] = piece % 2 ? n + from : from;
+  }
+  return shuffle(e, n, a, b, lanes);
+}
+
+/* Takes the even (or odd) quarters of a, then those of b. A quarter is 4 lanes, 128 bits: what x86 shuffles move as a
+ * whole. */
+static LLVMValueRef every_other_quarter(Emitter *e, unsigned n, LLVMValueRef a, LLVMValueRef b, bool odd) {
+  unsigned lanes[LANES], quarters = n / 4;
+  for (unsigned i = 0; i < n; i++) lanes[i] = ((i / 4) * 2 + odd) % (2 * quarters) * 4 + i % 4;
+  return shuffle(e, n, a, b, lanes);
+}
+
+/* After this, r[i] holds in quarter q what was lane i (i < 4) of rows 4 q ... 4 q + 3, and r[4 j + i] the lanes 4 q' +
+ * i. */
+static void transpose_quarters(Emitter *e, unsigned n, LLVMValueRef *r) {
+  LLVMValueRef t[LANES];
+  for (unsigned i = 0; i < n; i += 4) {
+    for (unsigned j = 0; j < 2; j++) {
+      t[i + 2 * j] = unpack(e, n, r[i + 2 * j], r[i + 2 * j + 1], 1, false);
+      t[i + 2 * j + 1] = unpack(e, n, r[i + 2 * j], r[i + 2 * j + 1], 1, true);
+    }
+    r[i] = unpack(e, n, t[i], t[i + 2], 2, false);
+    r[i + 1] = unpack(e, n, t[i], t[i + 2], 2, true);
+    r[i + 2] = unpack(e, n, t[i + 1], t[i + 3], 2, false);
+    r[i + 3] = unpack(e, n, t[i + 1], t[i + 3], 2, true);
+  }
+}
+
+/* Transposes the square of quarters. Each turn takes the even and the odd quarters of pairs, so log2(quarters) turns
+ * do it. */
+static void transpose_squares(Emitter *e, unsigned n, LLVMValueRef *r) {
+  unsigned quarters = n / 4;
+  for (unsigned i = 0; i < 4; i++) {
+    LLVMValueRef q[4], t[4];
+    for (unsigned j = 0; j < quarters; j++) q[j] = r[4 * j + i];
+    for (unsigned turn = 1; turn < quarters; turn *= 2) {
+      for (unsigned j = 0; j < quarters / 2; j++) {
+        t[j] = every_other_quarter(e, n, q[2 * j], q[2 * j + 1], false);
+        t[quarters / 2 + j] = every_other_quarter(e, n, q[2 * j], q[2 * j + 1], true);
+      }
+      for (unsigned j = 0; j < quarters; j++) q[j] = t[j];
+    }
+    for (unsigned j = 0; j < quarters; j++) r[4 * j + i] = q[j];
+  }
+}
+
+void emit_transposed(Emitter *e, unsigned n, LLVMValueRef *rows) {
+  transpose_quarters(e, n, rows);
+  transpose_squares(e, n, rows);
+}

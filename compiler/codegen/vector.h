@@ -26,6 +26,8 @@ LLVMValueRef emit_ramp(Emitter *e, unsigned n); /* <n x i32> 0 1 2 ... */
  * whose bits
  * depend on the target, and the reason why the x86-64 baseline agrees within tolerance only. */
 LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+/* Transposes a square: lane i of rows[j] and lane j of rows[i] change places. `n` is 4, 8 or 16. */
+void emit_transposed(Emitter *e, unsigned n, LLVMValueRef *rows);
 
 Lanes lanes_same(LLVMValueRef vector);       /* the same vector in every place */
 Lanes lanes_number(Emitter *e, double number);

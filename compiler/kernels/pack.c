@@ -65,65 +65,6 @@ static void zero_columns(Pack *p, LLVMValueRef k) {
 
 // ---- transposing ----
 
-static LLVMValueRef shuffle(Pack *p, LLVMValueRef a, LLVMValueRef b, const unsigned *lanes) {
-  LLVMValueRef mask[LANES];
-  for (unsigned i = 0; i < p->lanes; i++) mask[i] = emit_i32(p->e, lanes[i]);
-  return LLVMBuildShuffleVector(p->e->builder, a, b, LLVMConstVector(mask, p->lanes), "");
-}
-
-/* Within each quarter of 4 lanes: pieces of `size` lanes from a and b in turn, from the lower or upper half. */
-static LLVMValueRef unpack(Pack *p, LLVMValueRef a, LLVMValueRef b, unsigned size, bool upper) {
-  unsigned lanes[LANES];
-  for (unsigned i = 0; i < p->lanes; i++) {
-    unsigned quarter = i & ~3u, within = i & 3u;
-    unsigned piece = within / size, from = quarter + (upper ? 2 : 0) + piece / 2 * size + within % size;
-    lanes[i] = piece % 2 ? p->lanes + from : from;
-  }
-  return shuffle(p, a, b, lanes);
-}
-
-/* Takes the even (or odd) quarters of a, then those of b. A quarter is 4 lanes, 128 bits: what x86 shuffles move as a
- * whole. */
-static LLVMValueRef every_other_quarter(Pack *p, LLVMValueRef a, LLVMValueRef b, bool odd) {
-  unsigned lanes[LANES], quarters = p->lanes / 4;
-  for (unsigned i = 0; i < p->lanes; i++) lanes[i] = ((i / 4) * 2 + odd) % (2 * quarters) * 4 + i % 4;
-  return shuffle(p, a, b, lanes);
-}
-
-/* After this, r[i] holds in quarter q what was lane i (i < 4) of rows 4 q ... 4 q + 3, and r[4 j + i] the lanes 4 q' +
- * i. */
-static void transpose_quarters(Pack *p, LLVMValueRef *r) {
-  LLVMValueRef t[LANES];
-  for (unsigned i = 0; i < p->lanes; i += 4) {
-    for (unsigned j = 0; j < 2; j++) {
-      t[i + 2 * j] = unpack(p, r[i + 2 * j], r[i + 2 * j + 1], 1, false);
-      t[i + 2 * j + 1] = unpack(p, r[i + 2 * j], r[i + 2 * j + 1], 1, true);
-    }
-    r[i] = unpack(p, t[i], t[i + 2], 2, false);
-    r[i + 1] = unpack(p, t[i], t[i + 2], 2, true);
-    r[i + 2] = unpack(p, t[i + 1], t[i + 3], 2, false);
-    r[i + 3] = unpack(p, t[i + 1], t[i + 3], 2, true);
-  }
-}
-
-/* Transposes the square of quarters. Each turn takes the even and the odd quarters of pairs, so log2(quarters) turns
- * do it. */
-static void transpose_squares(Pack *p, LLVMValueRef *r) {
-  unsigned quarters = p->lanes / 4;
-  for (unsigned i = 0; i < 4; i++) {
-    LLVMValueRef q[4], t[4];
-    for (unsigned j = 0; j < quarters; j++) q[j] = r[4 * j + i];
-    for (unsigned turn = 1; turn < quarters; turn *= 2) {
-      for (unsigned j = 0; j < quarters / 2; j++) {
-        t[j] = every_other_quarter(p, q[2 * j], q[2 * j + 1], false);
-        t[quarters / 2 + j] = every_other_quarter(p, q[2 * j], q[2 * j + 1], true);
-      }
-      for (unsigned j = 0; j < quarters; j++) q[j] = t[j];
-    }
-    for (unsigned j = 0; j < quarters; j++) r[4 * j + i] = q[j];
-  }
-}
-
 /* Transposes one square: `lanes` columns of the source, contiguous along k, become `lanes` lines of the panel. Columns
  * that do not exist are read from `zeros`, so that nothing beyond the source is touched. */
 static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column, LLVMValueRef zeros) {
@@ -135,8 +76,7 @@ static void transpose_square(Pack *p, LLVMValueRef k, LLVMValueRef column, LLVMV
     r[i] = emit_load(e, p->vector, emit_select(e, exists, from, zeros), 4);
     from = emit_offset(e, from, distance);
   }
-  transpose_quarters(p, r);
-  transpose_squares(p, r);
+  emit_transposed(e, p->lanes, r);
   for (unsigned i = 0; i < p->lanes; i++) emit_store(e, r[i], packed(p, plus(p, k, i), column), 4);
 }
 

@@ -65,6 +65,10 @@ void row_kernel_end(RowKernel *k) {
 
 // ---- rows ----
 
+static bool is_strided(const RowOperandSpec *operand) {
+  return operand->access == COLUMN_STRIDED || operand->access == COLUMN_TRANSPOSED;
+}
+
 /* The first element of operand `i` in this row. In a table the number of the row is an id, which the runtime has
  * checked against the table's size. */
 static LLVMValueRef row_pointer(RowKernel *k, uint32_t i) {
@@ -88,7 +92,7 @@ void row_begin(RowKernel *k, LLVMValueRef row) {
   for (uint32_t i = 0; i < k->spec->n_operands; i++) {
     k->pointers[i] = row_pointer(k, i);
     size_t stride = operand_offset(i) + offsetof(tfm_row_operand, column_stride);
-    k->strides[i] = k->spec->operands[i].access == COLUMN_STRIDED ? argument(k, e->i64, stride) : NULL;
+    k->strides[i] = is_strided(&k->spec->operands[i]) ? argument(k, e->i64, stride) : NULL;
   }
   ExprEmitter emitter = {.e = e, .program = &k->program, .leaf = leaf, .context = k, .fault = k->fault};
   emit_expr_per_row(&emitter);
@@ -147,7 +151,7 @@ static unsigned bytes_of(DType dtype) { return dtype == DTYPE_BOOL ? 1 : 4; }
 
 /* A mask that the target does not have would become a branch per lane. */
 static bool is_staged(const RowKernel *k, const RowOperandSpec *operand) {
-  return operand->access == COLUMN_STRIDED || (k->count && !target_masks(k->e->target, bytes_of(operand->dtype)));
+  return is_strided(operand) || (k->count && !target_masks(k->e->target, bytes_of(operand->dtype)));
 }
 
 /* All operands share one stage, 16 elements. What it holds beyond the elements in use reaches no result. */
@@ -161,7 +165,7 @@ static LLVMValueRef vector_pointer(RowKernel *k, uint32_t i, unsigned vector) {
   Emitter *e = k->e;
   const RowOperandSpec *operand = &k->spec->operands[i];
   LLVMValueRef column = vector ? emit_add(e, k->column, emit_i64(e, (int64_t)vector * LANES)) : k->column;
-  LLVMValueRef stride = operand->access == COLUMN_STRIDED ? k->strides[i] : emit_i64(e, bytes_of(operand->dtype));
+  LLVMValueRef stride = is_strided(operand) ? k->strides[i] : emit_i64(e, bytes_of(operand->dtype));
   return emit_offset(e, k->pointers[i], emit_mul(e, column, stride));
 }
 
@@ -171,7 +175,7 @@ static void copy_staged(RowKernel *k, uint32_t i, LLVMValueRef pointer, bool loa
   const RowOperandSpec *operand = &k->spec->operands[i];
   LLVMTypeRef type = memory_type(k, operand->dtype);
   unsigned bytes = bytes_of(operand->dtype);
-  LLVMValueRef stride = operand->access == COLUMN_STRIDED ? k->strides[i] : emit_i64(e, bytes);
+  LLVMValueRef stride = is_strided(operand) ? k->strides[i] : emit_i64(e, bytes);
   Loop loop = loop_begin(e, emit_i64(e, 0), k->count ? k->count : emit_i64(e, LANES), 1);
   LLVMValueRef memory = emit_offset(e, pointer, emit_mul(e, loop.index, stride));
   LLVMValueRef stage = emit_offset(e, stage_of(k), emit_mul(e, loop.index, emit_i64(e, bytes)));
@@ -183,6 +187,10 @@ static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
   const RowOperandSpec *operand = &k->spec->operands[i];
   LLVMTypeRef type = lanes_type(memory_type(k, operand->dtype));
   unsigned bytes = bytes_of(operand->dtype);
+  if (k->squares[i]) {
+    LLVMValueRef row = emit_mul(k->e, k->square_row, emit_i64(k->e, LANES * 4));
+    return emit_load(k->e, type, emit_offset(k->e, k->squares[i], row), 64);
+  }
   LLVMValueRef pointer = vector_pointer(k, i, vector);
   if (is_staged(k, operand)) {
     copy_staged(k, i, pointer, true);
@@ -278,4 +286,88 @@ void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *co
   LLVMValueRef end = emit_sub(e, k->columns, emit_i64(e, (int64_t)unroll * LANES - 1));
   LLVMValueRef column = walk_part(k, &walk, k->first, end, unroll, false);
   walk_part(k, &walk, column, k->columns, 1, true);
+}
+
+// ---- squares ----
+
+/* An operand whose neighbours in memory are rows is read in squares, which are transposed on their way to the stack.
+ * 64 x 64 elements go together, so that the pages and lines of both sides are still near when they are used again. */
+enum { SQUARES_TOGETHER = 4 };
+
+typedef struct Square {
+  LLVMValueRef row, column; /* its first ones */
+  LLVMValueRef rows;        /* in use */
+} Square;
+
+/* The elements [row, row + n) x [column, column + n) of the square, of transposed operand i. Columns that do not exist
+ * are the last one again. */
+static void fill_square(RowKernel *k, const Square *square, uint32_t i, unsigned row, unsigned column) {
+  Emitter *e = k->e;
+  unsigned n = e->target->vector_floats;
+  LLVMValueRef r[LANES], left = emit_splat(e, LLVMBuildTrunc(e->builder, square->rows, e->i32, ""), n);
+  LLVMValueRef begin = emit_splat(e, emit_i32(e, row), n);
+  LLVMValueRef mask = emit_icmp(e, LLVMIntULT, emit_add(e, emit_ramp(e, n), begin), left);
+  for (unsigned j = 0; j < n; j++) {
+    LLVMValueRef at = emit_i64(e, column + j);
+    if (k->count) at = emit_least(e, at, emit_sub(e, k->count, emit_i64(e, 1)));
+    LLVMValueRef bytes = emit_mul(e, emit_add(e, square->column, at), k->strides[i]);
+    LLVMValueRef pointer = emit_offset(e, emit_offset(e, k->pointers[i], bytes), emit_i64(e, row * 4));
+    r[j] = emit_load_masked(e, LLVMVectorType(memory_type(k, k->spec->operands[i].dtype), n), pointer, mask, 4);
+  }
+  emit_transposed(e, n, r);
+  for (unsigned j = 0; j < n; j++) {
+    LLVMValueRef at = emit_i64(e, ((int64_t)(row + j) * LANES + column) * 4);
+    emit_store(e, r[j], emit_offset(e, k->squares[i], at), n * 4);
+  }
+}
+
+static void fill_squares(RowKernel *k, const Square *square) {
+  unsigned n = k->e->target->vector_floats;
+  row_begin(k, square->row);
+  for (uint32_t i = 1; i < k->spec->n_operands; i++)
+    for (unsigned at = 0; k->squares[i] && at < LANES * LANES / n; at += n)
+      fill_square(k, square, i, at / LANES * n, at % LANES);
+}
+
+typedef struct SquareWalk {
+  void (*body)(RowKernel *k, void *context, LLVMValueRef *state);
+  LLVMValueRef row, end; /* of the rows that go together */
+} SquareWalk;
+
+/* Down the rows at the column of the walk. */
+static void squares_body(RowKernel *k, void *context, LLVMValueRef *state) {
+  const SquareWalk *walk = context;
+  Emitter *e = k->e;
+  Loop squares = loop_begin(e, walk->row, walk->end, LANES);
+  Square square = {.row = squares.index, .column = k->column};
+  square.rows = emit_least(e, emit_sub(e, walk->end, squares.index), emit_i64(e, LANES));
+  fill_squares(k, &square);
+  Loop rows = loop_begin(e, emit_i64(e, 0), square.rows, 1);
+  k->square_row = rows.index;
+  row_begin(k, emit_add(e, square.row, rows.index));
+  walk->body(k, NULL, state);
+  loop_end(e, &rows);
+  loop_end(e, &squares);
+}
+
+bool row_has_squares(const RowKernel *k) {
+  bool found = false;
+  for (uint32_t i = 1; i < k->spec->n_operands; i++) found |= k->spec->operands[i].access == COLUMN_TRANSPOSED;
+  return found && target_masks(k->e->target, 4);
+}
+
+void row_squares(RowKernel *k, void (*body)(RowKernel *k, void *context, LLVMValueRef *state)) {
+  Emitter *e = k->e;
+  for (uint32_t i = 1; i < k->spec->n_operands; i++)
+    if (k->spec->operands[i].access == COLUMN_TRANSPOSED)
+      k->squares[i] = emit_stack(e, LLVMArrayType2(lanes_type(e->i32), LANES), 64);
+  LLVMValueRef all = k->columns, together = emit_i64(e, SQUARES_TOGETHER * LANES);
+  Loop rows = loop_begin(e, emit_i64(e, 0), k->rows, SQUARES_TOGETHER * LANES);
+  SquareWalk walk = {body, rows.index, emit_least(e, k->rows, emit_add(e, rows.index, together))};
+  Loop columns = loop_begin(e, emit_i64(e, 0), all, SQUARES_TOGETHER * LANES);
+  k->first = columns.index;
+  k->columns = emit_least(e, all, emit_add(e, columns.index, together));
+  row_walk(k, 1, squares_body, &walk, 0, NULL);
+  loop_end(e, &columns);
+  loop_end(e, &rows);
 }

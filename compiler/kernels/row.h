@@ -24,6 +24,8 @@ typedef struct RowKernel {
   LLVMValueRef row;
   LLVMValueRef pointers[TFM_MAX_OPERANDS]; /* its first element */
   LLVMValueRef strides[TFM_MAX_OPERANDS];  /* between columns, in bytes */
+  LLVMValueRef squares[TFM_MAX_OPERANDS];  /* of transposed operands: stack, LANES x LANES elements; else NULL */
+  LLVMValueRef square_row;                 /* the row's number in the squares */
   /* The vectors: 16 columns each from `column` on */
   LLVMValueRef column;
   LLVMValueRef count; /* columns in use of the only vector, i64; NULL: all */
@@ -47,6 +49,10 @@ void row_store_scalar(RowKernel *k, LLVMValueRef value); /* operand 0, first col
  * is carried from turn to turn: the body reads it and writes the new values there. */
 void row_walk(RowKernel *k, unsigned unroll, void (*body)(RowKernel *k, void *context, LLVMValueRef *state),
               void *context, unsigned n_state, LLVMValueRef *state);
+/* Whether operands are read in squares, and a walk over all rows and columns of the block that does so; `body` as in a
+ * walk along one row. */
+bool row_has_squares(const RowKernel *k);
+void row_squares(RowKernel *k, void (*body)(RowKernel *k, void *context, LLVMValueRef *state));
 /* How many vectors at once suit the expression. */
 unsigned row_unroll(const RowKernel *k);
 

@@ -15,6 +15,10 @@ static void pointwise_body(RowKernel *k, void *context, LLVMValueRef *state) {
 }
 
 static void emit_pointwise(RowKernel *k) {
+  if (row_has_squares(k)) {
+    row_squares(k, pointwise_body);
+    return;
+  }
   Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
   row_begin(k, rows.index);
   row_walk(k, row_unroll(k), pointwise_body, NULL, 0, NULL);

@@ -197,7 +197,7 @@ static void compute_part(Planner *p, Body *body, const Expr *part) {
   nest_init(p, &nest, &before, &result);
   uint32_t fixed = expr_has_kind(p, part, EXPR_GATHER);
   nest_simplify(p, &nest, fixed, fixed);
-  KernelSpec spec = nest_spec(&nest);
+  KernelSpec spec = nest_pointwise(p, &nest);
   plan_row_step(p, &nest, &spec, "pointwise");
   uint32_t input = (uint32_t)(body->node->inputs.n + body->parts.n);
   vec_push(p->arena, &body->parts, result);

@@ -17,7 +17,7 @@ const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
 
 static const char *const form_names[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = " bf16", [TFM_FORM_F16] = " f16",
                                          [TFM_FORM_INT8] = " int8"};
-static const char *const access_names[] = {"contiguous", "broadcast", "strided"};
+static const char *const access_names[] = {"contiguous", "broadcast", "strided", "transposed"};
 
 // ---- expressions ----
 

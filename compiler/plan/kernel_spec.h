@@ -18,7 +18,8 @@ typedef enum KernelFamily {
 typedef enum ColumnAccess {
   COLUMN_CONTIGUOUS, /* column stride = size of an element */
   COLUMN_BROADCAST,  /* column stride 0: one value per row */
-  COLUMN_STRIDED     /* any column stride, read from the arguments */
+  COLUMN_STRIDED,    /* any column stride, read from the arguments */
+  COLUMN_TRANSPOSED  /* the same, with neighbouring rows side by side: row stride = size of an element, 4 bytes */
 } ColumnAccess;
 
 typedef struct RowOperandSpec {

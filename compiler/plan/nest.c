@@ -210,6 +210,42 @@ KernelSpec nest_spec(const Nest *nest) {
   return spec;
 }
 
+/* Whether squares of the operand can be transposed, if `rows` are the rows. */
+static bool is_transposed(const Nest *nest, const NestOperand *operand, uint32_t rows) {
+  const Size *stride = operand->strides[nest->rank - 1];
+  bool is_apart = !size_equals(stride, 0) && !size_equals(stride, 1);
+  return is_apart && size_equals(operand->strides[rows], 1) && dtype_bytes[operand->dtype] == 4;
+}
+
+static uint32_t count_transposed(const Nest *nest, uint32_t rows) {
+  uint32_t n = 0;
+  for (uint32_t i = 1; i < nest->n_operands; i++) n += is_transposed(nest, &nest->operands[i], rows);
+  return n;
+}
+
+/* The columns become those of the result, and the rows the axis along which most of the operands lie that have none
+ * there. Rows that a mask or ids choose stay. */
+static void turn(Planner *p, Nest *nest) {
+  const NestOperand *result = &nest->operands[0];
+  uint32_t columns = nest->rank - 1;
+  while (columns > 0 && !size_equals(result->strides[columns], 1)) columns--;
+  if (size_equals(result->strides[columns], 1)) nest_move_axis(p, nest, columns, 1);
+  uint32_t rows = nest->rank - 2;
+  for (uint32_t i = nest->rank - 1; i-- > 0;)
+    if (count_transposed(nest, i) > count_transposed(nest, rows)) rows = i;
+  nest_move_axis(p, nest, rows, 2);
+}
+
+KernelSpec nest_pointwise(Planner *p, Nest *nest) {
+  bool is_fixed = nest->live;
+  for (uint32_t i = 0; i < nest->n_operands; i++) is_fixed |= nest->operands[i].ids != 0;
+  if (!is_fixed) turn(p, nest);
+  KernelSpec spec = nest_spec(nest);
+  for (uint32_t i = 1; i < nest->n_operands && !is_fixed; i++)
+    if (is_transposed(nest, &nest->operands[i], nest->rank - 2)) spec.operands[i].access = COLUMN_TRANSPOSED;
+  return spec;
+}
+
 /* The stride of a table along the rows is what one id is worth, because the kernel multiplies it by the id it loads. */
 tfm_operand nest_operand(Planner *p, const Nest *nest, const NestOperand *operand) {
   tfm_operand result = {.space = operand->space, .dtype = (uint8_t)operand->dtype, .index = operand->index,

@@ -29,7 +29,7 @@ void plan_body(Planner *p, const Node *node, Body *body) {
   uint32_t fixed = has_mask ? 1 : fixed_axes(p, body);
   nest_simplify(p, &nest, fixed, fixed);
   if (has_mask) nest.live = live_rows(p, node);
-  KernelSpec spec = nest_spec(&nest);
+  KernelSpec spec = nest_pointwise(p, &nest);
   plan_row_step(p, &nest, &spec, "pointwise");
 }
 
@@ -131,7 +131,7 @@ static View integers_of(Planner *p, Body *body) {
   nest_init(p, &nest, body, &result);
   uint32_t fixed = fixed_axes(p, body);
   nest_simplify(p, &nest, fixed, fixed);
-  KernelSpec spec = nest_spec(&nest);
+  KernelSpec spec = nest_pointwise(p, &nest);
   plan_row_step(p, &nest, &spec, "pointwise");
   return result;
 }

@@ -314,7 +314,7 @@ void plan_copy(Planner *p, const View *from, const View *to, const char *operati
   nest_begin(p, &nest, to->rank, (const Size *const *)to->dims, to);
   nest.expr = expr_input(p->arena, from->dtype, nest_add(p, &nest, from));
   nest_simplify(p, &nest, 0, 0);
-  KernelSpec spec = nest_spec(&nest);
+  KernelSpec spec = nest_pointwise(p, &nest);
   plan_row_step(p, &nest, &spec, operation);
 }
 

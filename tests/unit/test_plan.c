@@ -104,6 +104,25 @@ Test(plan, a_permuted_softmax_goes_along_its_rows) {
   for (int i = 0; i < 2; i++) cr_assert_eq(spec(p, row(p, 1)->kernel)->operands[i].access, COLUMN_CONTIGUOUS);
 }
 
+/* Rows are the axis along which a permuted operand is contiguous, whatever stands between it and the columns. */
+Test(plan, permuted_operands_are_transposed) {
+  const tfm_program *p = plan(
+      "graph G(sizes a, b, c) {\n"
+      "  %0 = input \"x\" : f32[a, b, c]\n"
+      "  %1 = input \"y\" : f32[c, b, a]\n"
+      "  %2 = permute %0, axes=[2, 1, 0] : f32[c, b, a]\n"
+      "  %3 = pointwise %2, %1, { add($0, $1) } : f32[c, b, a]\n"
+      "  output z = %3\n"
+      "}\n");
+  cr_assert_eq(p->n_steps, 1);
+  expect_size(p, row(p, 0)->dims[0], "b");
+  expect_size(p, row(p, 0)->dims[1], "c");
+  const KernelSpec *kernel = spec(p, row(p, 0)->kernel);
+  cr_assert_eq(kernel->operands[0].access, COLUMN_CONTIGUOUS);
+  cr_assert_eq(kernel->operands[1].access, COLUMN_TRANSPOSED);
+  cr_assert_eq(kernel->operands[2].access, COLUMN_CONTIGUOUS);
+}
+
 Test(plan, many_operands_are_split) {
   StrBuf text = strbuf_new(arena), sum = strbuf_new(arena), names = strbuf_new(arena);
   strbuf_add(&text, "graph G(sizes t) {\n");

@@ -184,6 +184,56 @@ Test(row_kernels, index_and_where) {
   }
 }
 
+/* y = x^T * 2 + z^T (i32) + w + row, for squares and what is left of them, at any alignment. */
+static void check_transposed(KernelBench *bench, int64_t rows, int64_t columns, int64_t shift) {
+  enum { MOST = 140, DISTANCE = 147, N = MOST * DISTANCE + 8 };
+  static float x[N], w[N], y[N];
+  static int32_t z[N];
+  for (int i = 0; i < N; i++) x[i] = (float)(i % 1009), w[i] = (float)(i % 17), z[i] = i % 101;
+  memset(y, 0x55, sizeof y);
+  int32_t faults = 0;
+  tfm_row_args args = {.rows = rows, .columns = columns, .coordinates = {0, 5}, .faults = &faults};
+  args.operands[0] = (tfm_row_operand){(char *)(y + shift), DISTANCE * 4, 4};
+  args.operands[1] = (tfm_row_operand){(char *)(x + shift), 4, DISTANCE * 4};
+  args.operands[2] = (tfm_row_operand){(char *)(z + 1), 4, DISTANCE * 4};
+  args.operands[3] = (tfm_row_operand){(char *)(w + 3), DISTANCE * 4, 4};
+  run(bench, &args);
+  for (int64_t i = 0; i < N; i++) {
+    int64_t r = (i - shift) / DISTANCE, c = (i - shift) % DISTANCE;
+    float want;
+    memcpy(&want, "UUUU", 4); /* not written */
+    if (i >= shift && r < rows && c < columns)
+      want = x[shift + c * DISTANCE + r] * 2 + (float)(z[1 + c * DISTANCE + r] + r + 5) + w[3 + r * DISTANCE + c];
+    if (memcmp(&y[i], &want, 4) != 0)
+      cr_assert_fail("%s %d x %d [%d][%d]: %g, not %g", bench->plan.target->name, (int)rows, (int)columns, (int)r,
+                     (int)c, (double)y[i], (double)want);
+  }
+}
+
+Test(row_kernels, transposed_operands) {
+  static const int64_t sizes[] = {0, 1, 7, 15, 16, 17, 48, 63, 64, 65, 140};
+  enum { N_SIZES = sizeof sizes / sizeof *sizes };
+  for (int t = 0; t < 3; t++) {
+    if (!host_runs(names[t])) continue;
+    KernelBench bench = kernel_bench_new(names[t]);
+    Arena *a = bench.arena;
+    KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 4};
+    spec.operands[1] = (RowOperandSpec){.dtype = F, .access = COLUMN_TRANSPOSED};
+    spec.operands[2] = (RowOperandSpec){.dtype = I, .access = COLUMN_TRANSPOSED};
+    spec.operands[3] = (RowOperandSpec){.dtype = F, .access = COLUMN_CONTIGUOUS};
+    Expr *twice = expr_op(a, OP_MUL, F, expr_input(a, F, 1), expr_number(a, 2), NULL);
+    Expr *row =
+        expr_op(a, OP_TO_F32, F, expr_op(a, OP_ADD, I, expr_input(a, I, 2), expr_index(a, 1), NULL), NULL, NULL);
+    Expr *rest = expr_op(a, OP_ADD, F, row, expr_input(a, F, 3), NULL);
+    spec.expr = expr_op(a, OP_ADD, F, twice, rest, NULL);
+    kernel_add(&bench, spec);
+    kernels_compile(&bench);
+    for (size_t r = 0; r < N_SIZES; r++)
+      for (size_t c = 0; c < N_SIZES; c++) check_transposed(&bench, sizes[r], sizes[c], (int64_t)(r + c) % 4);
+    kernel_bench_free(&bench);
+  }
+}
+
 /* relu(table[ids] + x * x), x shared. */
 Test(row_kernels, gather) {
   for (int t = 0; t < 3; t++) {
