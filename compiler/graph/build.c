@@ -193,6 +193,12 @@ Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis) {
   return finish(b, &d);
 }
 
+Node *build_places(Builder *b, OpKind op, Node *x, int32_t axis) {
+  Draft d = draft(op, 1, x, NULL, NULL);
+  d.node.attr.axis = axis;
+  return finish(b, &d);
+}
+
 Node *build_reduce(Builder *b, OpKind op, Node *x, int32_t axis, bool keepdim) {
   Draft d = draft(op, 1, x, NULL, NULL);
   d.node.attr.axis = axis;

@@ -38,6 +38,7 @@ Node *build_take(Builder *b, Node *x, Node *ids, int32_t axis);
 Node *build_every(Builder *b, Node *x, int64_t step, int32_t axis, const Size *dim);
 Node *build_cumsum(Builder *b, Node *x, int32_t axis);
 Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis);
+Node *build_places(Builder *b, OpKind op, Node *x, int32_t axis);               /* PLACES BEFORE */
 Node *build_reduce(Builder *b, OpKind op, Node *x, int32_t axis, bool keepdim); /* SUM MEAN MAX MIN ARGMAX */
 Node *build_softmax(Builder *b, OpKind op, Node *x, int32_t axis);              /* SOFTMAX LOG_SOFTMAX */
 Node *build_layer_norm(Builder *b, Node *x, Node *w, Node *bias, double eps);   /* w, bias may be NULL */

@@ -1,7 +1,8 @@
 /* Operations that select or add up along one axis, by their definitions, and powers.
  *
  * In: tensors. Out: elements picked by ids or by a step; running sums, each addition rounded to f32 as the language
- * defines it; the indices of the greatest elements; powers in double, rounded once. Refused: ids beyond the axis. */
+ * defines it; the indices of the greatest and of the true elements; powers in double, rounded
+ * once. Refused: ids beyond the axis. */
 #include <math.h>
 #include <string.h>
 
@@ -112,6 +113,29 @@ bool eval_topk(const EvalNode *in, Tensor *out) {
   for (int64_t line = 0; line < lines.points; line++, grid_next(&lines)) {
     top_of_line((const float *)x->data + grid_offset(&lines, from), step, (int32_t)x->dims[axis],
                 (int32_t *)out->data + grid_offset(&lines, to), place, out->dims[axis]);
+  }
+  return true;
+}
+
+/* Of places, or of before: an index stands at as many places as there are indices before it. */
+bool eval_places(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0];
+  uint32_t axis = (uint32_t)in->node->attr.axis;
+  int64_t strides[MAX_RANK], step = strides_beside(x, axis, strides), n = x->dims[axis];
+  if (n > INT32_MAX) return eval_fault(in, DIAG_RUN_CHECK, "the indices do not fit an i32");
+  Grid lines = lines_of(out, axis);
+  for (int64_t line = 0; line < lines.points; line++, grid_next(&lines)) {
+    const uint8_t *is_true = (const uint8_t *)x->data + grid_offset(&lines, strides);
+    int32_t *to = (int32_t *)out->data + grid_offset(&lines, strides), before = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) all += is_true[i * step] != 0;
+    for (int64_t i = 0; i < n; i++) {
+      bool is_here = is_true[i * step] != 0;
+      if (in->node->op == OP_BEFORE)
+        to[i * step] = before;
+      else
+        to[(is_here ? before : all + (int32_t)i - before) * step] = (int32_t)i;
+      before += is_here;
+    }
   }
   return true;
 }

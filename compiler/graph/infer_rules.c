@@ -365,6 +365,12 @@ const char *infer_cumsum(const Infer *in) {
   return axis_fault(in);
 }
 
+const char *infer_places(const Infer *in) {
+  *in->type = type_of(input(in, 0));
+  in->type->dtype = DTYPE_I32;
+  return axis_fault(in);
+}
+
 /* How many are wanted is the node's own word. */
 const char *infer_topk(const Infer *in) {
   const Node *x = input(in, 0), *node = in->node;

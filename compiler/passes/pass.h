@@ -21,6 +21,7 @@ typedef enum PassProperty {
   PROP_MASKS = 1 << 1,     /* masks of equal fill are one */
   PROP_ATTENTION = 1 << 2, /* attention is found */
   PROP_FOLDED = 1 << 3,    /* constant factors are in the weights where that is possible */
+  PROP_ROUTED = 1 << 11,   /* experts read rows of their own, so that their projections are no siblings of others */
   PROP_SIBLINGS = 1 << 4,  /* sibling projections are merged */
   PROP_NO_ROTARY = 1 << 5,
   PROP_SHAPES = 1 << 6,    /* tables have rank 2, softmax is over the last axis, linear has static weights */

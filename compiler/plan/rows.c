@@ -1,8 +1,8 @@
-/* In: POINTWISE, REDUCE, NORM, CONCAT, SINUSOID, ROTARY_TABLE, and the outputs of the graph; TAKE, CUMSUM, TOPK, POWER,
- * EVERY, and reductions of i32. Out: row steps, append steps, table steps, along steps; of EVERY only a view with
- * longer strides. Ids that could lie outside of the axis are checked before an element is read by them. Expressions
- * with more operands than a kernel takes are split first (body.h). Refused: nothing; fusion has kept to expressions
- * that can be split, and nest_add_operand checks that it has. */
+/* In: POINTWISE, REDUCE, NORM, CONCAT, SINUSOID, ROTARY_TABLE, and the outputs of the graph; TAKE, CUMSUM, TOPK,
+ * PLACES, BEFORE, POWER, EVERY, and reductions of i32. Out: row steps, append steps, table steps, along steps; of EVERY
+ * only a view with longer strides. Ids that could lie outside of the axis are checked before an element is read by
+ * them. Expressions with more operands than a kernel takes are split first (body.h). Refused: nothing; fusion has kept
+ * to expressions that can be split, and nest_add_operand checks that it has. */
 #include <string.h>
 
 #include "base/check.h"
@@ -294,8 +294,9 @@ static void add_step(Planner *p, tfm_along what, uint32_t axis, const View *x, c
 }
 
 void plan_along(Planner *p, const Node *node) {
-  static const uint8_t kinds[N_OPS] = {[OP_CUMSUM] = TFM_ALONG_CUMSUM, [OP_TOPK] = TFM_ALONG_TOPK,
-                                       [OP_TAKE] = TFM_ALONG_TAKE,     [OP_POWER] = TFM_ALONG_POWER};
+  static const uint8_t kinds[N_OPS] = {
+      [OP_CUMSUM] = TFM_ALONG_CUMSUM, [OP_TOPK] = TFM_ALONG_TOPK,     [OP_TAKE] = TFM_ALONG_TAKE,
+      [OP_POWER] = TFM_ALONG_POWER,   [OP_PLACES] = TFM_ALONG_PLACES, [OP_BEFORE] = TFM_ALONG_BEFORE};
   bool is_power = node->op == OP_POWER;
   uint32_t axis = is_power ? (node->rank ? node->rank - 1u : 0) : (uint32_t)node->attr.axis;
   const Node *inputs[2] = {node->inputs.items[0], node->inputs.items[node->inputs.n - 1]};

@@ -385,22 +385,31 @@ void plan_check_ids(Planner *p, const Node *user, const Node *ids, const Size *l
   plan_step(p, TFM_STEP_CHECK_IDS, p->ids.n - 1, cost_ids(p, elements), "check_ids");
 }
 
+/* Indices of elements of an axis are within it, and within any axis of the same size; so are numbers of elements that
+ * stand before one. */
+static bool is_within(const Node *ids, const Size *limit) {
+  const Node *made = node_behind_views(ids);
+  bool are_indices = made->op == OP_TOPK || made->op == OP_PLACES || made->op == OP_BEFORE;
+  return are_indices && made->inputs.items[0]->dims[made->attr.axis] == limit;
+}
+
+bool plan_needs_check(const Node *take) {
+  return !is_within(take->inputs.items[1], take->inputs.items[0]->dims[take->attr.axis]);
+}
+
+/* The table and the ids of a gather. */
+static bool gather_needs_check(const Node *node, const Expr *gather) {
+  return !is_within(node->inputs.items[gather->ids], node->inputs.items[gather->input]->dims[0]);
+}
+
 void plan_check_gathers(Planner *p, const Node *node) {
   if (!node->attr.expr) return;
   ExprList list = expr_list(p->arena, node->attr.expr);
   for (uint32_t i = 0; i < list.n; i++) {
     const Expr *expr = list.items[i];
-    if (expr->kind != EXPR_GATHER) continue;
+    if (expr->kind != EXPR_GATHER || !gather_needs_check(node, expr)) continue;
     plan_check_ids(p, node, node->inputs.items[expr->ids], node->inputs.items[expr->input]->dims[0]);
   }
-}
-
-/* Indices of the greatest elements of an axis are within it, and within any axis of the same size. */
-bool plan_needs_check(const Node *take) {
-  const Node *x = take->inputs.items[0], *ids = take->inputs.items[1];
-  const Size *limit = x->dims[take->attr.axis];
-  bool is_within = ids->op == OP_TOPK && ids->inputs.items[0]->dims[ids->attr.axis] == limit;
-  return !is_within;
 }
 
 /* Faults are an id out of range, found by a step, and an integer division by zero. */
@@ -410,7 +419,8 @@ bool plan_can_fail(Planner *p, const Node *node) {
   ExprList list = expr_list(p->arena, node->attr.expr);
   for (uint32_t i = 0; i < list.n; i++) {
     const Expr *expr = list.items[i];
-    if (expr->kind == EXPR_GATHER && !whole_input(node->inputs.items[expr->ids])) return true;
+    bool is_checked = expr->kind == EXPR_GATHER && gather_needs_check(node, expr);
+    if (is_checked && !whole_input(node->inputs.items[expr->ids])) return true;
     if (expr->kind == EXPR_OP && (expr->op == OP_FLOORDIV || expr->op == OP_FLOORMOD)) return true;
   }
   return false;

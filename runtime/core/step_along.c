@@ -1,5 +1,5 @@
 /* Steps that the runtime computes itself, line by line along the last axis: running sums, the greatest elements,
- * elements picked by ids, powers, reductions of i32.
+ * where the true ones stand, elements picked by ids, powers, reductions of i32.
  *
  * In: operands resolved to bytes. Out: the result. Threads share lines, and a line is walked from its first element to
  * its last by one of them, so no number depends on how many there are. Ids were checked by the step before. Nothing is
@@ -85,6 +85,29 @@ static void topk(const Line *line, char *scratch) {
   for (int64_t i = 0; i < line->count; i++) memcpy(line->c + i * line->c_stride, &ids[i], sizeof *ids);
 }
 
+// ---- true elements ----
+
+static bool is_true(const Line *line, int64_t i) { return line->x[i * line->x_stride] != 0; }
+
+/* Of the true elements, then of the others. */
+static void places(const Line *line) {
+  char *to = line->c;
+  for (int wanted = 1; wanted >= 0; wanted--)
+    for (int32_t i = 0; i < line->n; i++)
+      if (is_true(line, i) == wanted) {
+        memcpy(to, &i, sizeof i);
+        to += line->c_stride;
+      }
+}
+
+static void before(const Line *line) {
+  int32_t n = 0;
+  for (int64_t i = 0; i < line->n; i++) {
+    memcpy(line->c + i * line->c_stride, &n, sizeof n);
+    n += is_true(line, i);
+  }
+}
+
 // ---- picked elements, powers, reductions of i32 ----
 
 static void take(const Line *line) {
@@ -128,6 +151,12 @@ static void compute_line(const Line *line, const tfm_along_step *along, char *sc
     case TFM_ALONG_TOPK: topk(line, scratch); break;
     case TFM_ALONG_TAKE: take(line); break;
     case TFM_ALONG_POWER: power(line); break;
+    case TFM_ALONG_PLACES:
+      places(line);
+      break;
+    case TFM_ALONG_BEFORE:
+      before(line);
+      break;
     case TFM_ALONG_SUM:
     case TFM_ALONG_MAX:
     case TFM_ALONG_MIN: reduce(line, (tfm_along)along->what); break;

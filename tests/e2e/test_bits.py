@@ -7,7 +7,8 @@ usage: test_bits.py TFMC GOLDENS
 With GOLDEN_WEIGHTS set, MiniLM too: the golden batch, padded, and each of its sentences alone.
 
 Models: hf-bert (padding mask, pooled output), hf-llama (causal, rotary, grouped heads), model-translator (encoder and
-decoder, cross attention), hf-gpt2 and a longer encoder whose keys fill more than one block of 512. The last line is
+decoder, cross attention), hf-gpt2, a longer encoder whose keys fill more than one block of 512, and experts, beside
+their dense form. The last line is
 'N passed, N failed'. An instruction set that this machine lacks is printed and not counted as passed.
 """
 import os
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import numpy as np
 from safetensors.numpy import load_file, save_file
+from compiled import Library, compile_model
 
 LONG = """
 model Long(d = 32) {
@@ -48,6 +50,28 @@ model Products(k = 1700) {
   empty = Linear(0, 5)
   forward(x: f32[rows, k], nothing: f32[rows, 0]) {
     return narrow = narrow(x), wide = wide(x), empty = empty(nothing)
+  }
+}
+"""
+
+
+# Experts that compute the rows which were chosen: more rows than a tile, and experts that nothing chose.
+EXPERTS = """
+layer Expert(d, ff) {
+  gate = Linear(d, ff)
+  up   = Linear(d, ff, bias = false)
+  down = Linear(ff, d)
+  forward(x) = down(silu(gate(x)) * up(x))
+}
+model Experts(d = 48, ff = 70, n = 6, k = 2) {
+  router  = Linear(d, n, bias = false)
+  experts = [Expert(d, ff) for e in n]
+  forward(x: f32[batch, time, d]) {
+    p, chosen = topk(softmax(4 * router(x)), k)
+    weights   = sum(p[..., none] * one_hot(chosen, n), axis = -2)
+    weighed   = sum([weights[..., e, none] * experts[e](x) for e in n])
+    first     = sum([where(chosen[..., :1] == e, experts[e](x + 1), 0) for e in n])
+    return weighed, first, chosen
   }
 }
 """
@@ -191,6 +215,41 @@ def products(tally, tfmc, folder, rng):
                 tally.same(f"products, {march}: {n} rows, {threads} threads", {k: v[:n] for k, v in base.items()}, got)
 
 
+def experts(tally, tfmc, folder, rng):
+    """The bits of the form in which every expert computes all rows: run and as a library, over all that vary() varies."""
+    with open(f"{folder}/experts.tfm", "w") as f:
+        f.write(EXPERTS)
+    shapes = {"router.weight": (6, 48)}
+    for e in range(6):
+        shapes |= {f"experts.{e}.gate.weight": (70, 48), f"experts.{e}.gate.bias": (70,), f"experts.{e}.up.weight": (70, 48),
+                   f"experts.{e}.down.weight": (48, 70), f"experts.{e}.down.bias": (48,)}
+    weights = f"{folder}/experts.safetensors"
+    save_file({k: rng.uniform(-0.2, 0.2, v).astype(np.float32) for k, v in shapes.items()}, weights)
+    session = Session(tfmc, f"{folder}/experts.tfm", ["--weights", weights])
+    given = {"x": rng.standard_normal((8, 37, 48)).astype(np.float32)}
+    given["x"][1] = given["x"][1, :1]  # all rows choose the same experts
+    vary(tally, "experts", session, given)
+    tally.close("experts", session.run(given, "--engine=reference"), session.run(given))
+    for march in ("x86-64-v3", "x86-64-v4"):
+        want = session.run(given, f"-march={march}")
+        if want is None:
+            tally.same(f"experts, {march}", None, None)
+            continue
+        for name, options in (("dense", ["--disable=route-experts"]), ("routed", ["--require-fusion=experts"])):
+            path = compile_model(tfmc, folder, f"{name}_{march[-2:]}", EXPERTS, "--weights", weights,
+                                 f"-march={march}", "--embed-weights", *options)
+            for threads in (1, 3):
+                library = Library(tfmc, path, threads=threads)
+                for first, end in ((0, 8), (1, 2), (3, 5)):
+                    got = library.run({"x": given["x"][first:end]})
+                    tally.same(f"experts, {march}: {name} library, {threads} threads, items {first} to {end}",
+                               {k: v[first:end] for k, v in want.items()}, got)
+                library.close()
+    one = {"x": given["x"][2:3, 5:6]}
+    tally.same("experts: one row", {k: v[2:3, 5:6] for k, v in session.run(given).items()}, session.run(one))
+    tally.same("experts: no row", session.run({"x": given["x"][:0]}, "--engine=reference"), session.run({"x": given["x"][:0]}))
+
+
 def main(tfmc, goldens):
     tally = Tally(tfmc)
     sentences(tally, tfmc, goldens)
@@ -221,6 +280,7 @@ def main(tfmc, goldens):
     with tempfile.TemporaryDirectory() as tmp:
         narrowed(tally, tmp, rng)
         products(tally, tfmc, tmp, rng)
+        experts(tally, tfmc, tmp, rng)
         with open(f"{tmp}/long.tfm", "w") as f:
             f.write(LONG)
         long = Session(tfmc, f"{tmp}/long.tfm", ["--random-weights", "5"])

@@ -147,6 +147,13 @@ class Language(Page):
         self.assertIn("a step computes new positions only", self.bash(generate + " --report"))
         self.assertNotIn("lm_head", self.bash(f"{tfmc} check -v decoder.tfm"))
 
+    def test_the_experts(self):
+        tfmc = os.path.join(BUILD, "tfmc")
+        text = [text for kind, text in blocks(LANGUAGE) if kind == "tfm" and "layer Expert(" in text]
+        (self.folder / "mixture.tfm").write_text(text[0])
+        verify = f"{tfmc} verify mixture.tfm -D d=16 -D ffn=24 --random-weights=1 --input x=2x9x16"
+        self.assertIn("(8 times)", self.bash(verify + " --require-fusion=experts --report"))
+
 
 if __name__ == "__main__":
     BUILD = os.path.abspath(sys.argv.pop(1))

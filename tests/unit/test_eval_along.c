@@ -34,6 +34,18 @@ Test(eval_along, every_second_element) {
   WANT_I32(SHAPE(3, 1), 1, 3, 5);
 }
 
+Test(eval_along, true_elements_stand_before_false_ones_where_before_says) {
+  BOOL("x", SHAPE(2, 4), 0, 1, 0, 1, 1, 0, 0, 0);
+  run("%0 = input \"x\" : bool[2, 4]\n%1 = places %0, axis=1 : i32[2, 4]\noutput y = %1");
+  WANT_I32(SHAPE(2, 4), 1, 3, 0, 2, 0, 1, 2, 3);
+  BOOL("x", SHAPE(2, 4), 0, 1, 0, 1, 1, 0, 0, 0);
+  run("%0 = input \"x\" : bool[2, 4]\n%1 = before %0, axis=1 : i32[2, 4]\noutput y = %1");
+  WANT_I32(SHAPE(2, 4), 0, 0, 1, 1, 0, 1, 1, 1);
+  BOOL("x", SHAPE(3, 2), 0, 1, 1, 1, 1, 0);
+  run("%0 = input \"x\" : bool[3, 2]\n%1 = places %0, axis=0 : i32[3, 2]\noutput y = %1");
+  WANT_I32(SHAPE(3, 2), 1, 0, 2, 1, 0, 2);
+}
+
 Test(eval_along, powers) {
   F32("x", SHAPE(4), 2, -8, 0, 9);
   F32("y", SHAPE(4), 10, 3, 0, 0.5f);

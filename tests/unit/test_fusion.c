@@ -28,6 +28,10 @@ static bool is_taken_by_plan(const Node *node) {
     case OP_MATMUL_FUSED:
     case OP_ATTENTION:
     case OP_ATTENTION_WEIGHTS:
+    case OP_TOPK:
+    case OP_TAKE:
+    case OP_PLACES:
+    case OP_BEFORE:
     case OP_SINUSOID:
     case OP_ROTARY_TABLE: return true;
     default: return false;
@@ -353,6 +357,32 @@ static const FusionRecord *refusal(Fusion fusion) {
   return NULL;
 }
 
+#define MIXTURE(y)                                                                              \
+  "layer Expert(d, ffn) { w1 = Linear(d, ffn) w2 = Linear(ffn, d) w3 = Linear(d, ffn, false)\n" \
+  "  forward(x) = w2(silu(w1(x)) * w3(x)) }\n"                                                  \
+  "model M(d = 6, n = 4) { gate = Linear(d, n, false) experts = [Expert(d, 9) for e in n]\n"    \
+  "  shared = Expert(d, 9) shared_gate = Linear(d, 1)\n"                                        \
+  "  forward(x: f32[batch, time, d]) {\n"                                                       \
+  "    p, chosen = topk(sigmoid(gate(x)), 2)\n"                                                 \
+  "    w = sum(p[..., none] * one_hot(chosen, n), axis = -2)\n"                                 \
+  "    y = " y                                                                                  \
+  "\n"                                                                                          \
+  "    return y, z = sigmoid(shared_gate(x)) * shared(x) } }"
+
+Test(fusion, experts_that_topk_chose) {
+  Graph *graph = fused(MIXTURE("sum([w[..., e, none] * experts[e](x) for e in n])"));
+  unsigned routed = 0;
+  for (const Node *node = graph->first; node; node = node->next)
+    routed += node->op == OP_LINEAR && node_rows_mask(node);
+  cr_assert_eq(routed, 12);
+  expect(graph, OP_LINEAR, 17); /* the router, the expert that all rows have, and its gate */
+  expect(graph, OP_PLACES, 1);
+  cr_assert(passes_require(&diag, &fusion_log, "experts"));
+  fused(MIXTURE("sum(w[..., none] * stack([experts[e](x) for e in n], axis = -2), axis = -2)"));
+  cr_assert(refusal(FUSION_EXPERTS));
+  cr_assert(!passes_require(&diag, &fusion_log, "experts"));
+}
+
 Test(fusion, a_required_fusion_that_is_refused) {
   fused(
       "model M(d = 8) { q = Linear(d, d) k = Linear(d, d) v = Linear(d, d)\n"
@@ -380,8 +410,9 @@ Test(fusion, a_required_fusion_that_does_not_exist) {
   cr_assert(strstr(fault(), "did you mean \"attention\""), "%s", fault());
   diag = diag_new(arena);
   cr_assert(!passes_require(&diag, &fusion_log, "incremental"), "no pass does it");
-  cr_assert(strstr(fault(), "there are attention, qkv, weight-fold, epilogue, prologue, pointwise, rows, live-rows"), "%s",
-            fault());
+  cr_assert(
+      strstr(fault(), "there are attention, experts, qkv, weight-fold, epilogue, prologue, pointwise, rows, live-rows"),
+      "%s", fault());
 }
 
 Test(fusion, the_report_folds_repeated_layers) {

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 6 };
+enum { TFM_PROGRAM_VERSION = 7 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -275,6 +275,8 @@ typedef enum tfm_along {
   TFM_ALONG_TOPK,   /* i32: the indices of the greatest of x, the greatest first, of equal ones the lowest; NaN first */
   TFM_ALONG_TAKE,   /* the elements of x, of any type, at the places y (i32), which were checked before */
   TFM_ALONG_POWER,  /* x to the y, computed in double */
+  TFM_ALONG_PLACES, /* i32: the indices of the true elements of x, bool, in order, then those of the false ones */
+  TFM_ALONG_BEFORE, /* i32: how many true elements of x, bool, stand before each */
   TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN /* of x, i32: one result a line */
 } tfm_along;
 
