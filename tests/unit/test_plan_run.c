@@ -393,16 +393,12 @@ static int64_t true_ones(const char *x, int64_t n, int64_t stride) {
   return all;
 }
 
-/* Where the result for element i is written, and what. */
+/* Where the result for element i is written. */
 static int64_t place_of_true(const tfm_along_step *step, const char *x, int64_t n, int64_t stride, int64_t i) {
   if (step->what == TFM_ALONG_BEFORE) return i;
   bool is_true = *along_at(x, i, stride, TFM_BOOL) != 0;
   int64_t before = true_ones(x, i, stride);
   return is_true ? before : true_ones(x, n, stride) + i - before;
-}
-
-static int32_t number_at(const tfm_along_step *step, const char *x, int64_t stride, int64_t i) {
-  return (int32_t)(step->what == TFM_ALONG_BEFORE ? true_ones(x, i, stride) : i);
 }
 
 /* One line by the definition of its kind. */
@@ -420,7 +416,8 @@ static void run_line(const tfm_along_step *step, const char *x, const char *y, c
     else if (step->what == TFM_ALONG_CUMSUM)
       *(int32_t *)to = *(const int32_t *)from + (i ? *(int32_t *)(to - strides[2] * 4) : 0);
     else if (step->what == TFM_ALONG_PLACES || step->what == TFM_ALONG_BEFORE)
-      *(int32_t *)(c + place_of_true(step, x, n, strides[0], i) * strides[2] * 4) = number_at(step, x, strides[0], i);
+      *(int32_t *)(c + place_of_true(step, x, n, strides[0], i) * strides[2] * 4) =
+          (int32_t)(step->what == TFM_ALONG_BEFORE ? true_ones(x, i, strides[0]) : i);
     else if (step->what == TFM_ALONG_TOPK) *(int32_t *)to = index_at_rank(x, n, strides[0], i);
     else *(int32_t *)to = reduced(step, x, n, strides[0]);
   }
