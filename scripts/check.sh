@@ -150,6 +150,7 @@ else
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
+  stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"
