@@ -2,13 +2,15 @@
  *
  * In: a strided matrix. Out: a panel that tiles read as b, or as a for the left operand. Where k is contiguous in the
  * source, as in keys, squares as wide as a vector are transposed in registers. Elsewhere a line of the panel is a line
- * of the source, copied as vectors where columns are contiguous. Whatever is left is copied number by number. The
- * zeros let tiles compute whole vectors; what they give is never stored. Refuses nothing. */
+ * of the source, copied as vectors where columns are contiguous, under masks where there are fewer. Whatever is left is
+ * copied number by number. The zeros let tiles compute whole vectors; what they give is never stored. Refuses nothing.
+ */
 #include "base/check.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
+enum { MAX_VECTORS = 16 };
 enum { ARG_SOURCE, ARG_K_STRIDE, ARG_COLUMN_STRIDE, ARG_K, ARG_COLUMNS, ARG_PACKED, N_ARGS };
 
 typedef struct Pack {
@@ -97,29 +99,50 @@ static LLVMValueRef pack_transposed(Pack *p) {
 
 // ---- copying lines ----
 
-static void copy_whole_lines(Pack *p) {
+/* Lines of whole vectors, or with `masks` of lanes that exist; the others become 0. */
+static void copy_lines(Pack *p, const LLVMValueRef *masks) {
   Emitter *e = p->e;
   Loop ks = loop_begin(e, emit_i64(e, 0), p->args[ARG_K], 1);
   LLVMValueRef from = source(p, ks.index, emit_i64(e, 0)), to = packed(p, ks.index, emit_i64(e, 0));
   for (int64_t column = 0; column < p->width; column += p->lanes) {
-    LLVMValueRef bytes = emit_i64(e, column * 4);
-    emit_store(e, emit_load(e, p->vector, emit_offset(e, from, bytes), 4), emit_offset(e, to, bytes), 4);
+    LLVMValueRef bytes = emit_i64(e, column * 4), pointer = emit_offset(e, from, bytes);
+    LLVMValueRef line = masks ? emit_load_masked(e, p->vector, pointer, masks[column / p->lanes], 4)
+                              : emit_load(e, p->vector, pointer, 4);
+    emit_store(e, line, emit_offset(e, to, bytes), 4);
   }
   loop_end(e, &ks);
 }
 
-/* Whether columns are contiguous is known only at run time here, so both ways are emitted. */
+static void copy_parts_of_lines(Pack *p) {
+  Emitter *e = p->e;
+  LLVMValueRef masks[MAX_VECTORS];
+  LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, p->args[ARG_COLUMNS], e->i32, ""), p->lanes);
+  for (unsigned i = 0; i < p->width / p->lanes; i++) {
+    LLVMValueRef first = emit_splat(e, emit_i32(e, i * p->lanes), p->lanes);
+    masks[i] = emit_icmp(e, LLVMIntSLT, emit_add(e, emit_ramp(e, p->lanes), first), count);
+  }
+  copy_lines(p, masks);
+}
+
+/* Whether columns are contiguous is known only at run time here, so all ways are emitted. */
 static void pack_lines(Pack *p) {
   Emitter *e = p->e;
   LLVMValueRef contiguous = emit_icmp(e, LLVMIntEQ, p->args[ARG_COLUMN_STRIDE], emit_i64(e, 1));
   LLVMValueRef full = emit_icmp(e, LLVMIntEQ, p->args[ARG_COLUMNS], emit_i64(e, p->width));
-  LLVMBasicBlockRef lines = emit_block(e, "lines"), numbers = emit_block(e, "numbers"), done = emit_block(e, "done");
-  emit_branch(e, LLVMBuildAnd(e->builder, contiguous, full, ""), lines, numbers);
+  LLVMBasicBlockRef lines = emit_block(e, "lines"), other = emit_block(e, "other"), parts = emit_block(e, "parts"),
+                    numbers = emit_block(e, "numbers"), done = emit_block(e, "done");
+  emit_branch(e, LLVMBuildAnd(e->builder, contiguous, full, ""), lines, other);
   emit_at(e, lines);
-  copy_whole_lines(p);
+  copy_lines(p, NULL);
+  emit_jump(e, done);
+  emit_at(e, other);
+  emit_branch(e, target_masks(e->target, 4) ? contiguous : LLVMConstNull(e->i1), parts, numbers);
+  emit_at(e, parts);
+  if (target_masks(e->target, 4)) copy_parts_of_lines(p);
   emit_jump(e, done);
   emit_at(e, numbers);
   copy_scalars(p, emit_i64(e, 0), p->args[ARG_K], emit_i64(e, 0), p->args[ARG_COLUMNS]);
+  zero_columns(p, emit_i64(e, 0));
   emit_jump(e, done);
   emit_at(e, done);
 }
@@ -127,7 +150,8 @@ static void pack_lines(Pack *p) {
 void emit_PACK(Emitter *e, const KernelSpec *spec, const char *name) {
   LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
   Pack p = {.e = e, .width = spec->width, .lanes = e->target->vector_floats};
-  CHECK(p.width > 0 && p.width % p.lanes == 0 && p.lanes >= 4, "a panel of %d columns", (int)p.width);
+  CHECK(p.width > 0 && p.width % p.lanes == 0 && p.lanes >= 4 && p.width / p.lanes <= MAX_VECTORS,
+        "a panel of %d columns", (int)p.width);
   p.vector = LLVMVectorType(e->f32, p.lanes);
   LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
   for (unsigned i = 0; i < N_ARGS; i++) p.args[i] = LLVMGetParam(function, i);
@@ -135,6 +159,7 @@ void emit_PACK(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_parameter_noalias(e, ARG_SOURCE), emit_parameter_readonly(e, ARG_SOURCE);
   emit_parameter_noalias(e, ARG_PACKED);
   if (spec->pack_transposes) zero_columns(&p, pack_transposed(&p));
-  else pack_lines(&p), zero_columns(&p, emit_i64(e, 0));
+  else
+    pack_lines(&p);
   LLVMBuildRetVoid(e->builder);
 }

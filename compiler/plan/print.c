@@ -159,7 +159,7 @@ static void print_quantize(StrBuf *out, const Plan *plan, const tfm_quantize_ste
 static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *matmul) {
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
-  strbuf_printf(out, " tile %dx%d", matmul->tile_rows, matmul->width);
+  strbuf_printf(out, " tile %dx%d%s", matmul->tile_rows, matmul->width, matmul->x_stays ? ", x in place" : "");
   print_over(out, plan, matmul);
   print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
   print_kernel(out, plan, "pack", matmul->pack);

@@ -151,12 +151,14 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
 
 static void plan_product(Planner *p, const Node *node, const Node *x_node, View y);
 
-/* Weights that are not static (a projection by another activation) are a product like any other. Static ones are
+/* Weights that are not static (a projection by another activation) are a product like any other, and so is a single
+ * column, for which a panel would be mostly zeros. Other static ones are
  * packed into panels: [n / panel][k][panel], so that a tile walks one panel from its beginning to its end without a
  * jump. */
 void plan_linear(Planner *p, const Node *node) {
   const Node *x = node->inputs.items[0], *w = node->inputs.items[1];
-  if (!p->values[w->id].is_static) {
+  bool is_one_column = size_equals(w->dims[0], 1) && x->rank >= 2 && !node->attr.rows_mask && !node->attr.is_int8;
+  if (!p->values[w->id].is_static || is_one_column) {
     View y = plan_view(p, w);
     plan_product(p, node, x, view_permute(&y, (const uint8_t[]){1, 0}));
     return;
@@ -176,23 +178,45 @@ void plan_linear(Planner *p, const Node *node) {
 
 // ---- matmul ----
 
-/* The tile for y's columns: as for weights if their number is static, else as for keys, whose number is not known
- * either. */
+/* The tile for y's columns: as for weights if their number is static, or the narrowest that holds them all; else as
+ * for keys, whose number is not known either. */
 static TileShape product_tile(Planner *p, const Size *n) {
   int64_t columns;
-  return size_is_const(n, &columns) ? target_gemm_tile(p->target, columns) : p->target->attention_keys;
+  if (!size_is_const(n, &columns)) return p->target->attention_keys;
+  TileShape tile = target_gemm_tile(p->target, columns);
+  const uint32_t *widths = p->target->attention_value_widths;
+  for (size_t i = 0; i < sizeof p->target->attention_value_widths / sizeof *widths && widths[i]; i++)
+    if (widths[i] >= columns && widths[i] < tile.width)
+      tile = (TileShape){p->target->gemm_tiles[0].rows, (uint8_t)widths[i]};
+  return tile;
+}
+
+/* The rows of x can stay where they are if they have a static distance that is good for the cache. */
+static bool rows_may_stay(const View *x, const Size *row_stride, int64_t *floats) {
+  return size_equals(x->strides[x->rank - 1], 1) && size_is_const(row_stride, floats) && *floats > 0 &&
+         cost_may_stay(*floats, x->space == TFM_SPACE_INPUT);
 }
 
 /* Panels of y are packed into scratch memory of each thread, and strips of x are copied to rows of TFM_STRIP_STRIDE
- * floats, so the strides of the tiles are constants whatever the strides of the factors are. */
+ * floats unless these may stay, so the strides of the tiles are constants whatever the strides of the factors are. */
 static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *y, const View *c, bool exact_zero) {
   uint32_t last = nest->rank - 1;
   const Size *k = x->dims[x->rank - 1], *y_k_stride = y->strides[y->rank - 2], *n = nest->dims[last];
   TileKind kind = {.shape = product_tile(p, n), .a_stride = TFM_STRIP_STRIDE, .exact_zero = exact_zero};
   kind.b_stride = kind.shape.width;
-  tfm_matmul_step step = {.tile_rows = kind.shape.rows, .width = kind.shape.width, .rank = (uint8_t)nest->rank,
-                          .n_operands = (uint8_t)nest->n_operands, .k = plan_size(p, k),
-                          .x = plan_operand(p, x), .y = plan_operand(p, y), .c = plan_operand(p, c)};
+  if (size_equals(nest->dims[last - 1], 1)) kind.shape.rows = 1;
+  int64_t floats = 0;
+  bool stays = rows_may_stay(x, nest->others[0].strides[last - 1], &floats);
+  if (stays) kind.a_stride = floats;
+  tfm_matmul_step step = {.tile_rows = kind.shape.rows,
+                          .width = kind.shape.width,
+                          .rank = (uint8_t)nest->rank,
+                          .n_operands = (uint8_t)nest->n_operands,
+                          .x_stays = stays,
+                          .k = plan_size(p, k),
+                          .x = plan_operand(p, x),
+                          .y = plan_operand(p, y),
+                          .c = plan_operand(p, c)};
   for (uint32_t i = 0; i < last; i++) {
     step.x.strides[i] = plan_size(p, nest->others[0].strides[i]);
     step.y.strides[i] = plan_size(p, i + 1 == last ? y_k_stride : nest->others[1].strides[i]);
@@ -220,8 +244,35 @@ static View columns_of(Planner *p, const View *y, uint32_t rank) {
   return columns;
 }
 
+/* One column whose numbers are neighbours is a row: y's column times the transposed x, whose packing transposes squares
+ * and whose tiles have columns enough. Each number is the same chain. */
+static bool is_one_row(const Nest *nest, bool exact_zero) {
+  uint32_t last = nest->rank - 1;
+  return !exact_zero && size_equals(nest->dims[last], 1) && !size_equals(nest->dims[last - 1], 1) &&
+         size_equals(nest->operands[0].strides[last - 1], 1);
+}
+
+static View last_axes_swapped(const View *view) {
+  uint8_t axes[MAX_RANK];
+  for (uint32_t i = 0; i < view->rank; i++) axes[i] = (uint8_t)i;
+  axes[view->rank - 2] = (uint8_t)(view->rank - 1);
+  axes[view->rank - 1] = (uint8_t)(view->rank - 2);
+  return view_permute(view, axes);
+}
+
+static void turn_round(Planner *p, Nest *nest, View *x, View *y) {
+  nest_move_axis(p, nest, nest->rank - 2, 1);
+  NestOperand rows = nest->others[0];
+  nest->others[0] = nest->others[1];
+  nest->others[1] = rows;
+  View left = last_axes_swapped(y);
+  *y = last_axes_swapped(x);
+  *x = left;
+}
+
 static void plan_product(Planner *p, const Node *node, const Node *x_node, View y) {
   View x = plan_view(p, x_node);
+  bool exact_zero = contract_is_softmax(x_node);
   Epilogue epilogue = contract_begin(p, node, layout_has_columns);
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);
@@ -229,7 +280,8 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
   nest_add_other(p, &nest, &x_rows);
   nest_add_other(p, &nest, &y_columns);
   nest_simplify(p, &nest, 2, 1);
-  add_matmul(p, &nest, &x, &y, &epilogue.c, contract_is_softmax(x_node));
+  if (x.rank >= 2 && y.rank >= 2 && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
+  add_matmul(p, &nest, &x, &y, &epilogue.c, exact_zero);
   contract_finish(p, node, &epilogue);
 }
 

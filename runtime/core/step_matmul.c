@@ -1,8 +1,9 @@
-/* Products of two activations: both are packed into scratch, then the same tiles as in a gemm.
+/* Products of two activations: both are packed into scratch, then the same tiles as in a gemm. What lies already as it
+ * would be packed stays where it is.
  *
  * A unit is one batch item, a range of row strips and a group of panels. A thread packs the panels of a group once for
- * all its strips. The blocks of k ascend from 0, whatever the unit, in chains of TFM_CHAIN steps
- * (partial_sums.h). */
+ * all its strips, or block of k by block of k if there is but one strip. The blocks of k ascend from 0, whatever the
+ * unit, in chains of TFM_CHAIN steps (partial_sums.h). */
 #include <string.h>
 
 #include "machine.h"
@@ -23,6 +24,8 @@ typedef struct Matmul {
   tfm_pack_kernel pack;
   int64_t items, rows, columns, k;
   int64_t strips, panels, panels_per_group, strip_units;
+  int64_t packed_k; /* of a panel: all, or a block of k after the other */
+  bool y_stays;
   Epilogue epilogue;
 } Matmul;
 
@@ -43,7 +46,10 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   for (int axis = 0; axis < info->rank - 2; axis++) m.items *= value_of(context, info->dims[axis]);
   m.strips = ceil_div(m.rows, info->tile_rows);
   m.panels = ceil_div(m.columns, info->width);
-  int64_t panel_bytes = greatest_of(1, m.k * info->width * (int64_t)sizeof(float));
+  m.packed_k = m.strips == 1 ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
+  m.y_stays = m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
+              m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float);
+  int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
   m.panels_per_group = greatest_of(1, least_of(m.panels, group_bytes() / panel_bytes));
   int64_t units = m.items * ceil_div(m.panels, m.panels_per_group);
   m.strip_units = 1;
@@ -60,7 +66,7 @@ static int64_t waiting_floats(const Matmul *m) { return m->step->tile_rows * m->
 int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   Matmul m = matmul_of(context, step, 1);
   if (m.k < 0 || m.k > INT64_MAX / 4096) return -1;
-  int64_t panel = round_up(m.k * m.step->width, ALIGNMENT / (int64_t)sizeof(float)), floats;
+  int64_t panel = round_up(m.packed_k * m.step->width, ALIGNMENT / (int64_t)sizeof(float)), floats;
   if (__builtin_mul_overflow(panel, m.panels_per_group, &floats)) return -1;
   floats += partial_levels(m.k) * waiting_floats(&m);
   return (floats + (int64_t)m.step->tile_rows * TFM_STRIP_STRIDE) * (int64_t)sizeof(float);
@@ -71,6 +77,7 @@ static char *item_address(const tfm_context *context, const tfm_matmul_step *ste
                           int64_t item) {
   int64_t offset = 0;
   for (int axis = step->rank - 3; axis >= 0; axis--) {
+    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]);
     int64_t dim = value_of(context, step->dims[axis]);
     offset += item % dim * operand->strides[axis];
     item /= dim;
@@ -78,21 +85,28 @@ static char *item_address(const tfm_context *context, const tfm_matmul_step *ste
   return element_address(context, operand, offset);
 }
 
-/* [k][width] for each panel, columns beyond the last zero. */
-static void pack_panels(const Matmul *m, const char *y, int64_t first_panel, int64_t end_panel, float *packed) {
+/* The steps [k, end) of panels: [k][width] for each, columns beyond the last zero. */
+static void pack_panels(const Matmul *m, const char *y, int64_t first_panel, int64_t end_panel, int64_t k, int64_t end,
+                        float *packed) {
   int rank = m->step->rank;
   int64_t k_stride = m->y->strides[rank - 2] / (int64_t)sizeof(float);
   int64_t column_stride = m->y->strides[rank - 1] / (int64_t)sizeof(float);
   for (int64_t panel = first_panel; panel < end_panel; panel++) {
     int64_t column = panel * m->step->width, columns = least_of(m->step->width, m->columns - column);
-    m->pack((const float *)y + column * column_stride, k_stride, column_stride, m->k, columns,
-            packed + (panel - first_panel) * m->k * m->step->width);
+    m->pack((const float *)y + k * k_stride + column * column_stride, k_stride, column_stride, end - k, columns,
+            packed + (panel - first_panel) * m->packed_k * m->step->width);
   }
 }
 
-/* packed[row][k], rows TFM_STRIP_STRIDE floats apart. */
+/* packed[row][k], rows TFM_STRIP_STRIDE floats apart. Rows that lie side by side are read together. */
 static void pack_strip(const Matmul *m, const char *x, int64_t rows, int64_t k, float *packed) {
   int64_t row_stride = m->x->strides[m->step->rank - 2], k_stride = m->x->strides[m->step->rank - 1];
+  if (row_stride == sizeof(float)) {
+    for (int64_t i = 0; i < k; i++)
+      for (int64_t row = 0; row < rows; row++)
+        memcpy(packed + row * TFM_STRIP_STRIDE + i, x + i * k_stride + row * row_stride, sizeof(float));
+    return;
+  }
   for (int64_t row = 0; row < rows; row++) {
     const char *source = x + row * row_stride;
     float *target = packed + row * TFM_STRIP_STRIDE;
@@ -104,12 +118,28 @@ static void pack_strip(const Matmul *m, const char *x, int64_t rows, int64_t k, 
 }
 
 typedef struct MatmulUnit {
-  const char *x;
+  const char *x, *y;
   char *c;
   int64_t item, first_panel, end_panel;
-  const float *panels;
-  float *strip, *waiting;
+  float *panels, *strip, *waiting;
 } MatmulUnit;
+
+/* The rows of a strip for a block of k. */
+static const float *strip_at(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t k,
+                             int64_t block) {
+  const char *x = unit->x + row * m->x->strides[m->step->rank - 2] + k * m->x->strides[m->step->rank - 1];
+  if (m->step->x_stays) return (const float *)x;
+  pack_strip(m, x, rows, block, unit->strip);
+  return unit->strip;
+}
+
+/* The first panel of the group from step k on; the next ones follow packed_k steps apart. */
+static const float *panels_at(const Matmul *m, const MatmulUnit *unit, int64_t k, int64_t block) {
+  if (m->y_stays) return (const float *)unit->y + k * m->step->width;
+  if (m->packed_k == m->k) return unit->panels + k * m->step->width;
+  pack_panels(m, unit->y, unit->first_panel, unit->end_panel, k, k + block, unit->panels);
+  return unit->panels;
+}
 
 /* All panels of the group for each block of k of a chain, so that the packed strip is used while it is near; a chain
  * goes on from block to block in c. */
@@ -117,15 +147,14 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
                       int64_t chain, float *c, int64_t c_stride) {
   const tfm_matmul_step *step = m->step;
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
-  const char *x = unit->x + row * m->x->strides[step->rank - 2];
   int64_t first = chain * TFM_CHAIN, end = least_of(m->k, first + TFM_CHAIN), k = first;
   do { /* once if there are no steps at all: zeroes */
     int64_t block = least_of(TFM_KEY_BLOCK, end - k);
-    pack_strip(m, x + k * m->x->strides[step->rank - 1], rows, block, unit->strip);
+    const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
     for (int64_t panel = 0; panel < unit->end_panel - unit->first_panel; panel++) {
-      const float *packed = unit->panels + (panel * m->k + k) * step->width;
+      const float *packed = panels + panel * m->packed_k * step->width;
       int64_t column = (unit->first_panel + panel) * step->width;
-      kernel(unit->strip, packed, c + panel * step->width, c_stride, block, k > first,
+      kernel(strip, packed, c + panel * step->width, c_stride, block, k > first,
              least_of(step->width, m->columns - column), packed, 0);
     }
     k += block;
@@ -164,9 +193,10 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
                      .strip = strip, .waiting = waiting};
   unit.end_panel = least_of(m->panels, unit.first_panel + m->panels_per_group);
   unit.x = item_address(context, m->step, m->x, unit.item);
+  unit.y = item_address(context, m->step, m->y, unit.item);
   unit.c = item_address(context, m->step, m->c, unit.item);
-  if (*packed != group)
-    pack_panels(m, item_address(context, m->step, m->y, unit.item), unit.first_panel, unit.end_panel, panels);
+  if (*packed != group && !m->y_stays && m->packed_k == m->k)
+    pack_panels(m, unit.y, unit.first_panel, unit.end_panel, 0, m->k, panels);
   *packed = group;
   int64_t first = m->strips * part / m->strip_units, end = m->strips * (part + 1) / m->strip_units;
   for (int64_t tile = first; tile < end; tile++) {

@@ -41,11 +41,12 @@ static float steady(uint32_t name, int64_t i) {
 }
 
 static Fill fill;
+static int64_t rows_of_w = N;
 
 static const Tensor *find(void *context, const char *name) {
   const int64_t *k = context;
-  Tensor *tensor = tensor_new(arena, DTYPE_F32, 2, (const int64_t[]){N, *k});
-  for (int64_t i = 0; i < N * *k; i++) ((float *)tensor->data)[i] = fill((uint32_t)*name, i);
+  Tensor *tensor = tensor_new(arena, DTYPE_F32, 2, (const int64_t[]){rows_of_w, *k});
+  for (int64_t i = 0; i < rows_of_w * *k; i++) ((float *)tensor->data)[i] = fill((uint32_t)*name, i);
   return tensor;
 }
 
@@ -201,4 +202,87 @@ Test(long_sums, zeros_at_the_end) {
     tfm_context_destroy(context);
     compiled_free(&p.compiled);
   }
+}
+
+// ---- few columns ----
+
+/* Every way to place the factors: rows in place or transposed, y in place, in narrow panels, as the row of a turned
+ * product; static and run-time numbers of columns; one strip of rows and many. */
+static Compiled thin_new(const TargetInfo *target, int64_t n, int64_t k) {
+  const char *text =
+      arena_printf(arena,
+                   "model M(n = %lld, k = %lld) {\n"
+                   "  weight w: [n, k]\n"
+                   "  forward(x: f32[b, rows, k], y: f32[b, k, n], z: f32[b, k, rows], v: f32[b, k, m]) {\n"
+                   "    return a = linear(x, w) + 1.0, b = x @ y, c = transpose(z, 1, 2) @ y, d = x @ v\n"
+                   "  }\n"
+                   "}\n",
+                   (long long)n, (long long)k);
+  Graph *graph = elaborate_text(arena, &diag, text, &(ElaborateOptions){0});
+  cr_assert(graph, "%s", first_message(&diag));
+  return compiled_forward(arena, &diag, graph, &(PassOptions){.level = 2}, target, find, &k);
+}
+
+static tfm_value box(int64_t a, int64_t b, int64_t c, uint32_t name) {
+  Tensor *tensor = tensor_new(arena, DTYPE_F32, 3, (const int64_t[]){a, b, c});
+  for (int64_t i = 0; name && i < a * b * c; i++) ((float *)tensor->data)[i] = fill(name, i);
+  return (tfm_value){tensor->data, TFM_F32, 3, tensor->dims};
+}
+
+/* z holds the numbers of x, transposed. */
+static void transpose(const tfm_value *x, const tfm_value *z) {
+  const int64_t rows = x->dims[1], k = x->dims[2];
+  for (int64_t i = 0; i < x->dims[0] * rows * k; i++)
+    ((float *)z->data)[i / (rows * k) * rows * k + i % k * rows + i / k % rows] = ((const float *)x->data)[i];
+}
+
+static void check_thin(const TargetInfo *target, const Compiled *compiled, int64_t n, int64_t k, int64_t rows) {
+  enum { BATCH = 3 };
+  for (int32_t threads = 1; threads <= 3; threads += 2) {
+    tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+    tfm_context *context;
+    tfm_error error;
+    const tfm_value inputs[] = {box(BATCH, rows, k, 'x'), box(BATCH, k, n, 'y'), box(BATCH, k, rows, 0),
+                                box(BATCH, k, n, 'y')};
+    tfm_value outputs[4];
+    transpose(&inputs[0], &inputs[2]);
+    for (int i = 0; i < 4; i++) outputs[i] = box(BATCH, rows, n, 0);
+    cr_assert_eq(tfm_context_create(compiled->forward, compiled->packed, &options, &context, &error), TFM_OK);
+    cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
+    cr_assert_eq(tfm_context_run(context, inputs, outputs, &error), TFM_OK, "%s", error.message);
+    tfm_context_destroy(context);
+    for (int64_t i = 0; i < BATCH * rows * n; i++) {
+      const int64_t item = i / (rows * n), row = i / n % rows, column = i % n, x = (item * rows + row) * k;
+      const float product = right_sum(target, k, x, item * k * n + column, n, 'y');
+      const float want[] = {right_sum(target, k, x, column * k, 1, 'w') + 1, product, product, product};
+      for (int j = 0; j < 4; j++) {
+        const float got = ((const float *)outputs[j].data)[i];
+        if (got != want[j])
+          cr_assert_fail("%s: %c of k %lld, %lld x %lld: [%lld] is %a, not %a", target->name, 'a' + j, (long long)k,
+                         (long long)rows, (long long)n, (long long)i, (double)got, (double)want[j]);
+      }
+    }
+  }
+}
+
+Test(long_sums, few_columns) {
+  static const int64_t columns[] = {1, 2, 3, 8, 16, 17, 48, 64}, steps[] = {1, 3, 64, 600}, rows[] = {0, 1, 3, 8, 70};
+  enum {
+    N_COLUMNS = sizeof columns / sizeof *columns,
+    N_STEPS = sizeof steps / sizeof *steps,
+    N_ROWS = sizeof rows / sizeof *rows
+  };
+  fill = mixed;
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    for (size_t i = 0; i < N_COLUMNS * N_STEPS; i++) {
+      const int64_t n = columns[i / N_STEPS], k = steps[i % N_STEPS];
+      if (n > 3 && k == 600) continue; /* the same ways as for 64 */
+      rows_of_w = n;
+      Compiled compiled = thin_new(target, n, k);
+      for (size_t r = 0; r < N_ROWS; r++) check_thin(target, &compiled, n, k, rows[r]);
+      compiled_free(&compiled);
+    }
+  }
+  rows_of_w = N;
 }

@@ -200,12 +200,12 @@ typedef struct tfm_quantize_step {
 
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
  * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are
- * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k, y in panels. Epilogue as in a
- * gemm. */
+ * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
+ * its own row stride, and k stride 1), y in panels. Epilogue as in a gemm. */
 typedef struct tfm_matmul_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1];
   uint32_t pack;
-  uint8_t tile_rows, width, rank, n_operands;
+  uint8_t tile_rows, width, rank, n_operands, x_stays;
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue;
