@@ -206,16 +206,28 @@ void plan_concat(Planner *p, const Node *node) {
   }
 }
 
+/* A reshape that strides cannot express, and nobody has needed before, is copied to the caller's memory at once. */
+static bool copy_reshaped(Planner *p, const Node *node, const View *to) {
+  const Value *value = &p->values[node->id];
+  if (node->op != OP_RESHAPE || value->has_view || value->is_static || value->is_prepare) return false;
+  View from = plan_view(p, node->inputs.items[0]), view;
+  if (view_reshape(&p->math, &from, node->rank, dims_of(node), &view)) return false;
+  if (!view_reshape(&p->math, to, from.rank, (const Size *const *)from.dims, &view)) return false;
+  plan_copy(p, &from, &view, "output");
+  return true;
+}
+
 /* Copies what was not computed in the caller's memory. These are the last steps, so an error before them leaves the
  * outputs untouched. */
 void plan_outputs(Planner *p) {
   p->prepare = false;
   for (size_t i = 0; i < p->outputs.n; i++) {
     const Node *node = p->node = p->outputs.items[i].node;
-    View from = plan_view(p, node);
     View to = view_rows(&p->math, node->dtype, node->rank, dims_of(node), NULL, NULL);
     to.space = TFM_SPACE_OUTPUT;
     to.index = (uint32_t)i;
+    if (copy_reshaped(p, node, &to)) continue;
+    View from = plan_view(p, node);
     if (!view_equal(&from, &to)) plan_copy(p, &from, &to, "output");
   }
 }

@@ -123,6 +123,21 @@ Test(plan, permuted_operands_are_transposed) {
   cr_assert_eq(kernel->operands[2].access, COLUMN_CONTIGUOUS);
 }
 
+Test(plan, a_reshaped_output_is_copied_once) {
+  const tfm_program *p = plan(
+      "graph G(sizes b, t) {\n"
+      "  %0 = input \"x\" : f32[b, 12, t, 64]\n"
+      "  %1 = permute %0, axes=[0, 2, 1, 3] : f32[b, t, 12, 64]\n"
+      "  %2 = reshape %1 : f32[b, t, 768]\n"
+      "  %3 = reshape %0 : f32[b, 12*t, 64]\n"
+      "  output y = %2\n"
+      "  output z = %3\n"
+      "}\n");
+  cr_assert_eq(p->n_steps, 2);
+  cr_assert_eq(p->n_buffers, 0);
+  for (uint32_t i = 0; i < 2; i++) cr_assert_eq(p->operands[row(p, i)->first_operand].space, TFM_SPACE_OUTPUT);
+}
+
 Test(plan, many_operands_are_split) {
   StrBuf text = strbuf_new(arena), sum = strbuf_new(arena), names = strbuf_new(arena);
   strbuf_add(&text, "graph G(sizes t) {\n");
