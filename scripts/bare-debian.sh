@@ -2,10 +2,11 @@
 # usage: bare-debian.sh [12|13 ...]
 # Tries the project on machines that have nothing: a Debian 12 and a Debian 13 (both by default) are made by debootstrap
 # in build/bare (or TFM_BARE_FOLDER) and entered with chroot. In each, a clone of the last commit runs `make demo`; in
-# Debian 12 first without a network, then also `make package`, and `make check` if TFM_BARE_CHECK is not empty. A second
-# Debian 12, which has never seen the sources, installs the package, compiles and runs the README's model, and uses the
-# library in a C program. Needs root, debootstrap and a network: exit code 77 if one of them is missing, 1 if something
-# fails.
+# Debian 12 first without a network, then also `make package`, and `make check` if TFM_BARE_CHECK is not empty. Part of
+# `make check` is tests/e2e/test_documents.py: every command of the documents, in empty folders; here it must run. A
+# second Debian 12, which has never seen the sources, installs the package, compiles and runs the README's model, and
+# uses the library in a C program. Needs root, debootstrap and a network: exit code 77 if one of them is missing, 1 if
+# something fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mirror=${TFM_DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -209,7 +210,8 @@ for release in "${releases[@]}"; do
   package build-12 use-12
   echo "the package compiles and runs the README's model"
   if [ -n "${TFM_BARE_CHECK:-}" ]; then
-    inside build-12 make -C /root/tfmc check || fail "make check"
+    inside build-12 make -C /root/tfmc check 2>&1 | tee "$bare/check.log" || fail "make check"
+    grep -qx '== documents' "$bare/check.log" || fail "make check left out the commands of the documents"
     left=$(ls -A "$bare/build-12/tmp")
     [ -z "$left" ] || fail "make check leaves in /tmp: $left"
   fi

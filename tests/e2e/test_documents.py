@@ -5,6 +5,7 @@ Writes the files that docs/library.md shows (blocks whose first line names one),
 commands, in their order and in one shell. README.md: the commands on its own model. Needs numpy and safetensors. model.py
 runs if TFM_TORCH names a Python with PyTorch; else random weights stand for trained ones, and the reference interpreter
 says what PyTorch would. The page makes all other files itself, in a folder that holds nothing but those that it shows.
+No other page has blocks of commands. Of the README's, `make` and what follows it are run by scripts/bare-debian.sh.
 """
 import os
 import pathlib
@@ -132,6 +133,15 @@ class Library(Page):
         for line in PAGE.read_text().splitlines():
             if line.startswith("The second worker is told: "):
                 self.assertIn(line.split("`")[1], lines)
+
+
+class Others(unittest.TestCase):
+    def test_have_no_commands(self):
+        """A page with blocks of commands needs a test like those above."""
+        pages = [page for part in ("*.md", "docs/**/*.md", "examples/**/*.md", "bench/*.md", "grammar/*.md") for page in PROJECT.glob(part)]
+        self.assertGreater(len(pages), 20)
+        commands = {page for page in pages if any(kind in ("sh", "bash", "console", "shell") for kind, _ in blocks(page))}
+        self.assertEqual(commands, {README, PAGE})
 
 
 class Language(Page):
