@@ -53,9 +53,8 @@ const Tensor *random_weight(void *context, const char *name) {
   return tensor;
 }
 
-/* batch = 2, the other sizes 3, 5, 4, 6 ... in the order of declaration: all small and different, so that axes mixed
- * up show. */
-static void choose_sizes(const Graph *graph, int64_t *values) {
+/* The other sizes are 3, 5, 4, 6 ... in the order of declaration: all small and different, so that axes mixed up show. */
+void choose_sizes(const Graph *graph, int64_t *values) {
   static const int64_t others[] = {3, 5, 4, 6, 7, 2};
   uint32_t next = 0;
   for (uint32_t i = 0; i < graph->sizes->n_symbols; i++)
@@ -115,13 +114,18 @@ static bool same_tensor(const Tensor *got, const Tensor *want, const char *name)
   return true;
 }
 
-/* The outputs of the graph by the reference interpreter, NULL with its messages on stderr. */
-static Tensor *evaluated(Arena *arena, Graph *graph, const Graph *weights_of) {
-  Diag diag = diag_new(arena);
+Tensor *random_outputs(Arena *arena, Diag *diag, Graph *graph, const Graph *weights_of) {
   RandomWeights weights = {.arena = arena, .graph = weights_of, .made = map_new(arena)};
   EvalInputs inputs = random_inputs(arena, graph);
   Tensor *outputs = ARENA_ARRAY(arena, Tensor, graph->outputs.n + 1);
-  if (graph_eval(arena, &diag, graph, random_weight, &weights, &inputs, outputs)) return outputs;
+  return graph_eval(arena, diag, graph, random_weight, &weights, &inputs, outputs) ? outputs : NULL;
+}
+
+/* The same, with messages on stderr. */
+static Tensor *evaluated(Arena *arena, Graph *graph, const Graph *weights_of) {
+  Diag diag = diag_new(arena);
+  Tensor *outputs = random_outputs(arena, &diag, graph, weights_of);
+  if (outputs) return outputs;
   for (size_t i = 0; i < diag.messages.n; i++) fprintf(stderr, "eval: %s\n", diag.messages.items[i].text);
   return NULL;
 }

@@ -16,6 +16,10 @@ typedef struct RandomWeights {
 uint64_t random_next(uint64_t *state);
 /* A weight of the graph; `context` is RandomWeights. */
 const Tensor *random_weight(void *context, const char *name);
+/* The values of the run-time sizes in such runs: batch = 2, the others small too. */
+void choose_sizes(const Graph *graph, int64_t *values);
+/* The outputs by the reference interpreter, with the weights of `weights_of`; NULL after a message. */
+Tensor *random_outputs(Arena *arena, Diag *diag, Graph *graph, const Graph *weights_of);
 double element_of(const Tensor *tensor, int64_t i);
 bool near(double got, double want); /* equal but for rounding; NaN is near NaN */
 /* `before` knows all weights that `after` may ask for. */
