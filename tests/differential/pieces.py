@@ -117,7 +117,7 @@ def windows(p, x):
     hidden = r.choice(["causal_mask(x)", "causal_mask(q)", "causal_mask(q, k)", "positions(x, 1) > positions(x, 1)[:, none]"])
     p.layers += [
         f"layer {name}(window = none) {{", f"  qkv = Linear({d}, {3 * d})", f"  out = Linear({d}, {d})", f"  norm = LayerNorm({d})",
-        "  forward(x) {", f"    q, k, v = parts(norm(x))", "    at = positions(x, 1)", f"    unseen = {hidden}",
+        "  forward(x) {", "    q, k, v = parts(norm(x))", "    at = positions(x, 1)", f"    unseen = {hidden}",
         "    if window != none { unseen = unseen or at[:, none] - at >= window }",
         f"    a = softmax(where(unseen, -inf, q @ transpose(k, -1, -2) / sqrt({p.head})))",
         "    return x + out(merge_heads(a @ v)), a", "  }", "  fn parts(y) {",
@@ -377,5 +377,39 @@ def beside_picture(p, x):
     return out
 
 
+# --- Run-time sizes that are rounded down ---------------------------------------------------------------------------
+
+def halved(p, x):
+    """Every second position, by a slice or a convolution; each position gets what stands over it."""
+    r, out, t, d = p.rng, p.name("h"), p.name("t"), p.d
+    kind = r.randrange(5)
+    if kind < 2:
+        conv = p.member("shorter", f"Conv1d({d}, {d}, {r.choice([1, 2, 3])}, stride = 2, padding = 1, groups = {r.choice([1, d])})")
+        p.say(f"{t} = {x} -> transpose(1, 2) -> {conv} -> transpose(1, 2)")
+    elif kind == 2:
+        p.say(f"{t} = {x}[:, ::2]")
+    elif kind == 3:
+        p.say(f"{t} = {x}[:, : (shape({x}, 1) + 1) // 2] * 0.5")
+    else:
+        p.say(f"{out} = {x} + concat({x}[:, ::2], {x}[:, 1::2], axis = 1) * 0.5")
+        return out
+    if r.random() < 0.3:
+        p.outputs.append(f"half_{t} = {t}")
+    p.say(f"{out} = {x} + gather({t}, (positions({x}, 1) // 2)[none, :, none], axis = 1)")
+    return out
+
+
+def blocks(p, x):
+    """Attention within blocks of positions, the last one filled up."""
+    r, name, out, w = p.rng, p.name("Blocks"), p.name("h"), p.rng.choice([2, 3, 4])
+    p.layers += [f"layer {name}(d = {p.d}, w = {w}) {{", "  qkv = Linear(d, 3 * d)", "  forward(x: f32[B, T, d]) {",
+                 "    n = (T + w - 1) // w", "    y = concat(x, full([B, n * w - T, d], 0), axis = 1)",
+                 "    q, k, v = parts(qkv(reshape(y, [B, n, w, d])))", f"    a = softmax(q @ transpose(k, -1, -2) / sqrt({p.head}))",
+                 "    return x + reshape(merge_heads(a @ v), [B, n * w, d])[:, :T]", "  }",
+                 f"  fn parts(y) {{ return {', '.join(f'split_heads(y[..., {i} * d : {i + 1} * d], {p.heads})' for i in range(3))} }}", "}"]
+    p.say(f"{out} = {x} -> {p.member('blocks', name + '()')}")
+    return out
+
+
 PIECES = [differing, differing, windows, sequential, elementwise, elementwise, along, along, along, of_inputs, of_inputs, experts,
-          relative, convolution, convolution, beside_picture]
+          relative, convolution, convolution, beside_picture, halved, halved, blocks]
