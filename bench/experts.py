@@ -129,7 +129,7 @@ def measure(torch, args, folder):
         ok &= bool(difference <= 2e-5)
         ok &= compare(name, goal, args.rounds, ours, lambda i: theirs(given), 3)
         print(f"{'':8}  outputs differ by {difference:.1e} of the largest")
-    wide = {f"expert.{n}.weight": np.concatenate([weights[f"experts.{e}.{n}.weight"] for e in range(args.best)], n == "w2")
+    wide = {f"expert.{n}.weight": np.concatenate([weights[f"experts.{e}.{n}.weight"] for e in range(args.best)], int(n == "w2"))
             for n in ("w1", "w2", "w3")}
     dense = compiled(args, folder, "wide", ONE, wide, f"-Dd={args.d}", f"-Dffn={args.best * args.ffn}")
     token = lambda i: {"x": np.ascontiguousarray(x[:, i % args.tokens:i % args.tokens + 1])}

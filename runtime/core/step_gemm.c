@@ -10,7 +10,8 @@
  * a time, chain after chain, with what waits in scratch.
  *
  * If only some rows are live, blocks and tiles are cut from these: a row is computed alike in any tile. For the same
- * reason the rows of lockstep runs may be one product (Walker.of_all); only their epilogues are each run's own. */
+ * reason the rows of lockstep runs may be one product (Walker.of_all); only their epilogues and masks are each run's
+ * own. */
 #include <string.h>
 
 #include "machine.h"
@@ -372,8 +373,19 @@ int64_t gemm_scratch_bytes(const tfm_context *context, const tfm_step *step) {
   return (consumed_floats(context, step) + levels * waiting_floats(info)) * (int64_t)sizeof(float);
 }
 
+/* The masks of all lockstep runs, one behind the other. */
+static void join_masks(const Walker *walker, const tfm_step *step, LiveRows *live, char *joined) {
+  const tfm_gemm_step *info = &walker->context->program->gemms[step->index];
+  live->mask = joined;
+  for (const tfm_context *run = walker->context; run; run = run->decoding.lockstep) {
+    int64_t rows = value_of(run, info->rows);
+    memcpy(joined, live_rows_of(run, &operands_of(run, step)->gemm.mask, info->live).mask, (size_t)rows);
+    joined += rows;
+  }
+}
+
 /* A consumer gets whole blocks of rows, so rows that are not live are computed too. */
-static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm) {
+static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm, char *joined) {
   const tfm_context *context = walker->context;
   gemm->all_rows = value_of(context, gemm->step->rows);
   for (const tfm_context *next = context->decoding.lockstep; walker->of_all && next; next = next->decoding.lockstep)
@@ -381,6 +393,7 @@ static void choose_rows(const Walker *walker, const tfm_step *step, Gemm *gemm) 
   gemm->rows = gemm->all_rows;
   if (gemm->consumer) return;
   gemm->live = live_rows_of(context, &operands_of(context, step)->gemm.mask, gemm->step->live);
+  if (gemm->live.mask && walker->of_all) join_masks(walker, step, &gemm->live, joined);
   if (gemm->live.mask) gemm->rows = live_count(&gemm->live, gemm->all_rows);
 }
 
@@ -399,7 +412,8 @@ void step_gemm(Walker *walker, const tfm_step *step) {
                .waiting = (float *)walker->scratch + consumed_floats(context, step),
                .consumer = has_consumer(context, step) ? context->decoding.consumer : NULL};
   if (gemm.consumer && !gemm.consumer->wanted) gemm.consumer = NULL;
-  choose_rows(walker, step, &gemm);
+  char joined[MOST_JOINED_ROWS];
+  choose_rows(walker, step, &gemm, joined);
   if (gemm.all_rows <= 0 || info->n <= 0) return;
   if (gemm.live.zeroed) clear_other_rows(walker, &gemm);
   if (gemm.rows == 0) return;

@@ -57,6 +57,8 @@ typedef struct Walker { /* a thread on its way through the steps */
 #define STEP(KIND, name, ...) void step_##name(Walker *walker, const tfm_step *step);
 #include "tfm/steps.def"
 
+enum { MOST_JOINED_ROWS = 1024 }; /* of lockstep runs that are one product though not all rows are live */
+
 /* Functions that only programs of decoding need. A decoder puts this table into its contexts, and nothing else refers
  * to them: the linker leaves them out of libraries of models that do not generate. */
 typedef struct CachedSteps {

@@ -94,20 +94,23 @@ static bool continues(const tfm_context *before, const Operand *a, const tfm_con
          operand_address(before, a) + rows_before * a->strides[0] == operand_address(context, b);
 }
 
-/* With a consumer c is no matrix, so only the rows of a must follow one another. */
+/* With a consumer c is no matrix, so only the rows of a must follow one another. Masks of live rows are put together
+ * while the product runs, which bounds how many there may be. */
 bool lockstep_is_one_product(const tfm_context *first, const tfm_step *step) {
   const tfm_gemm_step *gemm = &first->program->gemms[step->index];
   const ptrdiff_t number = step - first->program->steps;
-  if (gemm->live || first->run.steps[number].skipped) return false;
+  if (first->run.steps[number].skipped) return false;
   const GemmConsumer *consumer = first->decoding.consumer;
   const bool consumed = consumer && consumer->wanted && consumer->step == number;
+  int64_t all_rows = value_of(first, gemm->rows);
   for (const tfm_context *before = first, *next; (next = before->decoding.lockstep); before = next) {
     int64_t rows = value_of(before, gemm->rows);
+    all_rows += value_of(next, gemm->rows);
     const struct gemm_operands *own = &operands_of(before, step)->gemm, *others = &operands_of(next, step)->gemm;
     if (next->run.steps[number].skipped || !continues(before, &own->a, next, &others->a, rows)) return false;
     if (!consumed && !continues(before, &own->c, next, &others->c, rows)) return false;
   }
-  return true;
+  return !gemm->live || all_rows <= MOST_JOINED_ROWS;
 }
 
 /* Walks the runs and gives each the rows of the tile that are its own, counted from its own first row. */

@@ -108,6 +108,27 @@ static const char sums[] =
     "    x = norm(" DEPENDS_ON_TOKENS ")\n"
     "    logits = head(norm(x + summed(x) + sinusoid(positions(x, 1), d)))\n" GENERATES;
 
+/* Experts of which each token has two: their products take the chosen rows of all runs together. */
+static const char experts[] =
+    "layer Expert(d) {\n"
+    "  up = Linear(d, 40)\n"
+    "  down = Linear(40, d)\n"
+    "  forward(x) = down(relu(up(x)))\n"
+    "}\n"
+    "model M(d) {\n"
+    "  embed = Embedding(60, d)\n"
+    "  other = Embedding(60, d)\n"
+    "  encoder = Encoder(d, 2, 1, 48)\n"
+    "  gate = Linear(d, 5)\n"
+    "  experts = [Expert(d) for e in 5]\n"
+    "  head = Linear(d, 60)\n"
+    "  forward(ids: i32[batch, time]) {\n"
+    "    x = encoder(" DEPENDS_ON_TOKENS
+    " + sinusoid(positions(ids, 1), d), is_causal = true)\n"
+    "    p, chosen = topk(softmax(gate(x)), 2)\n"
+    "    w = sum(p[..., none] * one_hot(chosen, 5), axis = -2)\n"
+    "    logits = head(x + sum([w[..., e, none] * experts[e](x) for e in 5]))\n" GENERATES;
+
 static void fill_randomly(Model *m, const tfm_value *value) {
   for (int64_t i = 0; i < value_elements(value); i++)
     if (value->dtype == TFM_F32) ((float *)value->data)[i] = (float)draw(m, 2001) / 2000 - 0.5f;
@@ -379,5 +400,6 @@ Test(decoding_together, any_mixture_gives_the_bits_of_each_row, .timeout = 300) 
     check_crowds(ragged, "32", target, steps);
     check_crowds(coverage, "16", target, steps);
     check_crowds(sums, "32", target, steps);
+    check_crowds(experts, "32", target, steps);
   }
 }
