@@ -8,6 +8,7 @@ Compares the mixture of docs/language.md, as a compiled library, with
   dense     a loop in PyTorch over all experts, which computes all rows of each          goal: at most 0.5
   mixtral   MixtralSparseMoeBlock of transformers, which computes the chosen rows        goal: at most 0.6
   one row   one token, beside a feed-forward as wide as the experts that it chooses      goal: at most 1.2
+            (tokens alternate, and so do feed-forwards: both sides read from as much memory)
 
 Each ratio is the median of those of the rounds; in each round everything has its turn, and a turn is the median of a
 few runs. Ends with 0 if every ratio meets its goal and outputs differ by at most 2e-5 of the largest, else with 1;
@@ -90,6 +91,12 @@ def torch_dense(torch, args, weights):
     return forward
 
 
+def joined(args, weights, first):
+    """The weights of a feed-forward that gives what as many experts as a token has give together."""
+    one = lambda n, axis: np.concatenate([weights[f"experts.{first + e}.{n}.weight"] for e in range(args.best)], axis)
+    return {"expert.w1.weight": one("w1", 0), "expert.w2.weight": one("w2", 1), "expert.w3.weight": one("w3", 0)}
+
+
 def turn(run, times):
     """The median of some runs, after one that is not counted."""
     time.sleep(REST)
@@ -129,12 +136,11 @@ def measure(torch, args, folder):
         ok &= bool(difference <= 2e-5)
         ok &= compare(name, goal, args.rounds, ours, lambda i: theirs(given), 3)
         print(f"{'':8}  outputs differ by {difference:.1e} of the largest")
-    wide = {f"expert.{n}.weight": np.concatenate([weights[f"experts.{e}.{n}.weight"] for e in range(args.best)], int(n == "w2"))
-            for n in ("w1", "w2", "w3")}
-    dense = compiled(args, folder, "wide", ONE, wide, f"-Dd={args.d}", f"-Dffn={args.best * args.ffn}")
-    token = lambda i: {"x": np.ascontiguousarray(x[:, i % args.tokens:i % args.tokens + 1])}
-    tokens = [token(i) for i in range(32)]
-    return ok & compare("one row", 1.2, args.rounds, lambda i: mixed.run(tokens[i]), lambda i: dense.run(tokens[i]), 31)
+    wide = [compiled(args, folder, f"wide{e}", ONE, joined(args, weights, e), f"-Dd={args.d}", f"-Dffn={args.best * args.ffn}")
+            for e in range(0, args.experts - args.best + 1, args.best)]
+    tokens = [{"x": np.ascontiguousarray(x[:, i % args.tokens:i % args.tokens + 1])} for i in range(32)]
+    dense = lambda i: wide[i % len(wide)].run(tokens[i])
+    return ok & compare("one row", 1.2, args.rounds, lambda i: mixed.run(tokens[i]), dense, 31)
 
 
 def main():
