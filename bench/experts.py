@@ -59,7 +59,8 @@ def random_weights(rng, a):
 def compiled(args, folder, name, source, weights, *options):
     from safetensors.numpy import save_file
     save_file(weights, f"{folder}/{name}.safetensors")
-    path = compile_model(args.tfmc, folder, name, source, "--weights", f"{folder}/{name}.safetensors", "--embed-weights", *options)
+    path = compile_model(args.tfmc, folder, name, source, "--weights", f"{folder}/{name}.safetensors", "--embed-weights",
+                         "-march=native", *options)
     return Library(args.tfmc, path, threads=args.threads)
 
 
