@@ -1,6 +1,6 @@
 /* bench-compare: a process that times compiled models beside other engines.
  *
- * bench-compare WORKLOAD FOLDER (W1 to W5; a folder with weights.safetensors and CASE.* files)
+ * bench-compare [--quantize=RULE ...] WORKLOAD FOLDER (W1 to W5; a folder with weights.safetensors and CASE.* files)
  *
  * In: commands on standard input, one on a line (see bench/README.md): out CASE FILE, go CASE WARM N, drop CASE, quit.
  * Out: one line each on standard output, beginning with '@'. Threads: PEERS_THREADS, else 2. The process stays alive
@@ -16,7 +16,7 @@
 #include "tfm/tfm.h"
 #include "writer.h"
 
-enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16 };
+enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16, MAX_RULES = 8 };
 
 /* What a workload is: which models of which file serve it, and the form of their first input. W1 and W4 take vectors,
  * W2 takes ids; W3 and W5 generate. */
@@ -61,6 +61,8 @@ typedef struct Case {
 
 static const Workload *workload;
 static const char *folder;
+static const char *rules[MAX_RULES];
+static uint32_t n_rules;
 
 static void fail(const char *reason) { printf("@fail %s\n", reason); }
 
@@ -78,7 +80,9 @@ static bool compile_model(Compiled *compiled, Model *model, const char *name) {
       workload->file,
       {.model = name, .definitions = workload->definitions, .n_definitions = workload->n_definitions},
       host_target(),
-      model->set};
+      model->set,
+      rules,
+      n_rules};
   return compile_file(model->arena, &what, false, compiled);
 }
 
@@ -150,7 +154,7 @@ static bool bind_output(Case *item) {
 /* All cases share one writer: the model is compiled for the first. */
 static bool prepare_writer(Case *item, const char *name, const WriterCase *shape) {
   static Writer *writer;
-  if (!writer) writer = writer_create(workload->writer, folder, n_threads());
+  if (!writer) writer = writer_create(workload->writer, folder, n_threads(), &(WriterRules){rules, n_rules});
   item->writer = writer;
   item->written = *shape;
   item->inputs[0].data = read_file(name, "ids.i32", (size_t)(shape->batch * shape->length) * sizeof(int32_t));
@@ -264,10 +268,13 @@ static void answer(char *line) {
 }
 
 int main(int argc, char **argv) {
+  static const char option[] = "--quantize=";
+  for (; argc > 3 && n_rules < MAX_RULES && !strncmp(argv[1], option, strlen(option)); argc--, argv++)
+    rules[n_rules++] = argv[1] + strlen(option);
   for (size_t i = 0; argc == 3 && i < sizeof workloads / sizeof *workloads; i++)
     if (strcmp(argv[1], workloads[i].name) == 0) workload = &workloads[i];
   if (!workload) {
-    fputs("usage: bench-compare W1|W2|W3|W4|W5 FOLDER\n", stderr);
+    fputs("usage: bench-compare [--quantize=RULE ...] W1|W2|W3|W4|W5 FOLDER\n", stderr);
     return 2;
   }
   folder = argv[2];

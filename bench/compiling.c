@@ -1,6 +1,7 @@
 /* In: a .tfm file of this repository. Out: programs with code and weights, as the runtime wants them. See compiling.h.
  * It goes the same way as tfmc (compile/), so that what is measured is what users run; only messages are printed at
  * once. */
+#include "compile/quantize.h"
 #include "compiling.h"
 
 #include <stdio.h>
@@ -64,7 +65,8 @@ bool compile_file(Arena *arena, const BenchModel *model, bool decoder, Compiled 
                                               .part = model->weights ? read_part : NULL,
                                               .context = &reader}};
   Graph *graph = elaborate_model(arena, &diag, model);
-  bool done = graph && compile_graph(&request, model, graph, decoder, compiled);
+  bool done = graph && quantize_weights(graph, &diag, model->rules, model->n_rules) &&
+              compile_graph(&request, model, graph, decoder, compiled);
   arena_destroy(reader.arena);
   print_messages(&diag);
   return done;

@@ -11,6 +11,8 @@ typedef struct BenchModel { /* what to compile */
   ElaborateOptions options;
   const TargetInfo *target;
   const WeightSet *weights; /* NULL: zeros, to be filled in */
+  const char *const *rules; /* of --quantize */
+  uint32_t n_rules;
 } BenchModel;
 
 /* The whole forward of a model, or the incremental form of a generative model. Messages are printed on stderr. False

@@ -22,8 +22,9 @@ struct Writer {
 // ---- compiling ----
 
 /* Only the incremental form is compiled: whole rows are never run here. */
-static bool compile_writer(Writer *writer, int32_t threads) {
-  const BenchModel what = {.file = writer->model->file, .target = host_target(), .weights = writer->set};
+static bool compile_writer(Writer *writer, int32_t threads, const WriterRules *rules) {
+  const BenchModel what = {.file = writer->model->file, .target = host_target(), .weights = writer->set,
+                           .rules = rules->texts, .n_rules = rules->n};
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   if (!compile_file(writer->arena, &what, true, &writer->compiled)) return false;
   const Compiled *compiled = &writer->compiled;
@@ -31,14 +32,14 @@ static bool compile_writer(Writer *writer, int32_t threads) {
                             NULL) == TFM_OK;
 }
 
-Writer *writer_create(const WriterModel *model, const char *folder, int32_t threads) {
+Writer *writer_create(const WriterModel *model, const char *folder, int32_t threads, const WriterRules *rules) {
   Arena *arena = arena_create();
   Diag diag = diag_new(arena);
   Writer *writer = ARENA_NEW(arena, Writer);
   *writer = (Writer){.model = model, .arena = arena};
   writer->set = weight_set_open(arena, &diag, arena_printf(arena, "%s/weights.safetensors", folder));
   print_messages(&diag);
-  return writer->set && compile_writer(writer, threads) ? writer : NULL;
+  return writer->set && compile_writer(writer, threads, rules) ? writer : NULL;
 }
 
 // ---- running ----

@@ -14,6 +14,11 @@ typedef struct WriterModel {
   int64_t end;   /* the token that is not chosen before the number of new tokens is reached */
 } WriterModel;
 
+typedef struct WriterRules { /* of --quantize */
+  const char *const *texts;
+  uint32_t n;
+} WriterRules;
+
 typedef struct WriterCase {
   int64_t batch, length, beams, new_tokens;
   const int32_t *ids; /* [batch][length]: what is translated, or continued */
@@ -21,7 +26,7 @@ typedef struct WriterCase {
 
 /* Compiles the model, with the weights of FOLDER/weights.safetensors; NULL after printing why not. It lives as long as
  * the program. */
-Writer *writer_create(const WriterModel *model, const char *folder, int32_t threads);
+Writer *writer_create(const WriterModel *model, const char *folder, int32_t threads, const WriterRules *rules);
 /* Everything that a row of ids costs; tokens[batch][new_tokens]. False after printing why not. */
 bool writer_run(Writer *writer, const WriterCase *item, int32_t *tokens);
 

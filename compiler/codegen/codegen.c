@@ -16,7 +16,8 @@
  * look like "+avx,+fma". */
 static const char *const features[] = {"sse2",    "avx",      "avx2",     "fma",      "f16c",
                                        "bmi",     "bmi2",     "lzcnt",    "movbe",    "popcnt",
-                                       "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"};
+                                       "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd",
+                                       "avxvnni", "avx512vnni"};
 enum { N_FEATURES = sizeof features / sizeof *features };
 
 static bool list_has(const char *list, const char *feature, size_t length) {

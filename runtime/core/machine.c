@@ -27,6 +27,7 @@ static const struct {
 } needs[] = {
 #if defined(__x86_64__)
     {"x86-64", 0}, {"x86-64-v3", LEVEL_3}, {"x86-64-v4", LEVEL_4},
+    {"x86-64-v3-vnni", LEVEL_3 | CPU_AVX_VNNI}, {"x86-64-v4-vnni", LEVEL_4 | CPU_AVX512_VNNI},
 #endif
 #if defined(__aarch64__)
     {"aarch64", 0},
@@ -34,8 +35,9 @@ static const struct {
     {"C", 0} /* kernels that a C compiler made */
 };
 
-static const char *const names[] = {"AVX",   "AVX2",   "FMA",     "F16C",     "BMI1",     "BMI2",     "LZCNT",
-                                    "MOVBE", "POPCNT", "AVX512F", "AVX512BW", "AVX512CD", "AVX512DQ", "AVX512VL"};
+static const char *const names[] = {"AVX",      "AVX2",     "FMA",      "F16C",     "BMI1",     "BMI2",
+                                    "LZCNT",    "MOVBE",    "POPCNT",   "AVX512F",  "AVX512BW", "AVX512CD",
+                                    "AVX512DQ", "AVX512VL", "AVX-VNNI", "AVX512-VNNI"};
 
 /* Bits of CpuFeature are in the order of `names`. */
 const char *cpu_missing(const char *isa, uint32_t features, bool *known) {
@@ -60,8 +62,8 @@ static uint64_t saved_registers(void) {
 
 static uint32_t when(bool present, uint32_t feature) { return present ? feature : 0; }
 
-/* Bits of cpuid leaves 1, 7 and 0x80000001 (Intel SDM volume 2, CPUID). AVX needs XCR0 bits 1 and 2, AVX-512 also 5 to
- * 7. */
+/* Bits of cpuid leaves 1, 7 (0 and 1) and 0x80000001 (Intel SDM volume 2, CPUID). AVX needs XCR0 bits 1 and 2, AVX-512
+ * also 5 to 7. */
 uint32_t cpu_features(void) {
   enum { SAVES = 1 << 27, AVX_STATE = 6, AVX512_STATE = 0xe6 };
   uint32_t a, b, c, d, features = 0;
@@ -74,7 +76,8 @@ uint32_t cpu_features(void) {
     features |= when(avx && b & 1u << 5, CPU_AVX2) | when(b & 1u << 3, CPU_BMI1) | when(b & 1u << 8, CPU_BMI2) |
                 when(avx512 && b & 1u << 16, CPU_AVX512F) | when(avx512 && b & 1u << 17, CPU_AVX512DQ) |
                 when(avx512 && b & 1u << 28, CPU_AVX512CD) | when(avx512 && b & 1u << 30, CPU_AVX512BW) |
-                when(avx512 && b & 1u << 31, CPU_AVX512VL);
+                when(avx512 && b & 1u << 31, CPU_AVX512VL) | when(avx512 && c & 1u << 11, CPU_AVX512_VNNI);
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) features |= when(avx && a & 1u << 4, CPU_AVX_VNNI);
   if (__get_cpuid(0x80000001, &a, &b, &c, &d)) features |= when(c & 1u << 5, CPU_LZCNT);
   return features;
 }

@@ -19,7 +19,9 @@ typedef enum CpuFeature {
   CPU_AVX512BW = 1 << 10,
   CPU_AVX512CD = 1 << 11,
   CPU_AVX512DQ = 1 << 12,
-  CPU_AVX512VL = 1 << 13
+  CPU_AVX512VL = 1 << 13,
+  CPU_AVX_VNNI = 1 << 14,
+  CPU_AVX512_VNNI = 1 << 15
 } CpuFeature;
 
 /* Bits of CpuFeature that this CPU has and the system lets programs use. */

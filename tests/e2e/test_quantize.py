@@ -22,7 +22,8 @@ MODEL = """model M(vocab = 11) {{
 """.format(WIDTHS[0], "\n".join(f"  l{i} = Linear({k}, {n})" for i, (k, n) in enumerate(zip(WIDTHS, WIDTHS[1:]))),
            "".join(f" -> l{i}" for i in range(len(WIDTHS) - 1)))
 ROUNDED = [f"l{i}.weight" for i in range(len(WIDTHS) - 1)] + ["table.weight"]
-WHERE = [["-march=native"], ["-march=x86-64-v3"], ["-march=x86-64"], ["--engine=reference"], ["--threads=3"]]
+WHERE = [["-march=native"], ["-march=x86-64-v4"], ["-march=x86-64-v3-vnni"], ["-march=x86-64-v3"], ["-march=x86-64"],
+         ["--engine=reference"], ["--threads=3"]]
 
 
 def to_bf16(value):
@@ -59,9 +60,16 @@ def write_weights(path, change=None):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def runs_here(tfmc):
+    """Those of WHERE that this CPU has."""
+    said = subprocess.run([tfmc, "info"], capture_output=True, text=True, timeout=60).stdout
+    return [where for where in WHERE if f"{where[0]} cannot run here" not in said]
+
+
 class Trials:
     def __init__(self, tfmc, folder):
         self.tfmc, self.folder, self.passed, self.failed = tfmc, folder, 0, 0
+        self.where = runs_here(tfmc)
         self.model = folder / "m.tfm"
         self.model.write_text(MODEL)
         write_weights(folder / "w.safetensors")
@@ -86,7 +94,7 @@ class Trials:
 
     def same_bits_as_rounded_weights(self):
         for kind in ROUND:
-            for where in WHERE:
+            for where in self.where:
                 for rows in [1, 40]:
                     got = self.outputs(self.model, "w.safetensors", rows, f"--quantize={kind}", *where)
                     expected = self.outputs(self.model, f"{kind}.safetensors", rows, *where)
@@ -110,7 +118,7 @@ class Trials:
         """Sums of whole numbers are exact, and nothing in this model is computed but them and additions."""
         for rows in [1, 2, 7, 40]:
             expected = self.outputs(self.model, "w.safetensors", rows, "--quantize=int8", "--engine=reference")
-            for where in WHERE:
+            for where in self.where:
                 got = self.outputs(self.model, "w.safetensors", rows, "--quantize=int8", *where)
                 self.check(f"bits of int8, {rows} rows, {where}", got == expected)
             self.check("int8 changes results", expected != self.outputs(self.model, "w.safetensors", rows))
@@ -131,7 +139,7 @@ class Trials:
         one.write_text("model M {\n  l = Linear(1, 1)\n  forward(x: f32[n, 1]) { return y = l(x) }\n}\n")
         for value, code in [(3e38, 0), (float("inf"), 1), (float("nan"), 1)]:
             write_one(self.folder / "one.safetensors", value)
-            for where in WHERE:
+            for where in self.where:
                 said = self.tfm("run", one, "--weights", "one.safetensors", "--input", "x=2x1", "--quantize=int8", *where,
                                 code=code)
                 self.check(f"{value} as int8, {where}", ("has no form of 8 bits" in said) == bool(code), said)
@@ -150,7 +158,7 @@ class Trials:
             return read_tensor(self.folder / f"{name}.safetensors", output)
 
         expected = of("reference", "y", "--quantize=w=int8", "--engine=reference")
-        for where in WHERE:
+        for where in self.where:
             self.check(f"x y in int8, {where}", of("native", "y", "--quantize=w=int8", *where) == expected)
         self.check("int8 changes x y", of("plain", "y") != expected)
         said = self.tfm("dump", "p.tfm", "--stage=plan", "--report", "--quantize=int8")
@@ -163,7 +171,7 @@ class Trials:
         one.write_text("model M {\n  l = Linear(1, 1)\n  forward(x: f32[n, 1]) { return y = l(x) }\n}\n")
         for value, code in [(65504.0, 0), (65519.0, 0), (-65520.0, 1), (float("inf"), 0)]:
             write_one(self.folder / "one.safetensors", value)
-            for where in WHERE:
+            for where in self.where:
                 said = self.tfm("run", one, "--weights", "one.safetensors", "--input", "x=2x1", "--quantize=f16", *where,
                                 code=code)
                 self.check(f"{value} as f16, {where}", ("too large for f16" in said) == bool(code), said)
