@@ -19,8 +19,9 @@ bool loaded_model(LoadedModel *model, const ModelRow *row, const TargetInfo *tar
   uint32_t n = 0;
   for (; n < MOST_DEFINITIONS && row->definitions[n][0]; n++)
     definitions[n] = (Definition){row->definitions[n][0], row->definitions[n][1]};
-  const BenchModel what = {
-      row->file, {.model = row->name, .definitions = definitions, .n_definitions = n}, target, NULL};
+  const BenchModel what = {.file = row->file,
+                           .options = {.model = row->name, .definitions = definitions, .n_definitions = n},
+                           .target = target};
   *model = (LoadedModel){.arena = arena_create()};
   if (!compile_file(model->arena, &what, false, &model->compiled)) {
     arena_destroy(model->arena);
