@@ -86,7 +86,8 @@ static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
 /* The options as this version knows them: what the caller's struct lacks is zero. */
 static tfm_status read_options(const tfm_compile_options *given, tfm_compile_options *options, tfm_error *error) {
   if (!given) return fault(error, TFM_E_USAGE, "the options are a null pointer");
-  size_t size = given->struct_size ? given->struct_size : sizeof *options;
+  const size_t first_version = offsetof(tfm_compile_options, quantize);
+  size_t size = given->struct_size ? given->struct_size : first_version;
   if (size < offsetof(tfm_compile_options, model))
     return fault(error, TFM_E_USAGE, "struct_size of the options is too small");
   *options = (tfm_compile_options){0};

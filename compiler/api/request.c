@@ -185,7 +185,7 @@ tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_erro
 
 // ---- the request ----
 
-enum { MOST_FIXED_ARGUMENTS = 24 };
+enum { MOST_FIXED_ARGUMENTS = 26 };
 
 /* Only what would crash this process is checked; everything else is for the compiler, which has the better message. */
 static tfm_status check_options(const tfm_compile_options *options, tfm_error *error) {
@@ -225,6 +225,7 @@ static void fill_arguments(const tfm_compile_options *options, Request *request)
   add_option(request, "--model", options->model);
   add_option(request, "-march", options->march);
   add_option(request, "--weights-prefix", options->weights_prefix);
+  add_option(request, "--quantize", options->quantize);
   add_option(request, "--weights", options->n_weights ? request->weights : options->weights_path);
   if (options->memory_limit && !options->in_process) add_option(request, "--memory-limit", request->memory_limit);
   for (size_t i = 0; i < options->n_definitions; i++) add_option(request, "-D", options->definitions[i]);

@@ -64,6 +64,18 @@ bool tensors_agree(const Options *options, const Tensor *got, const Tensor *want
   return !d.shape && !d.count;
 }
 
+double tensors_distance(const Tensor *got, const Tensor *wanted) {
+  double apart = 0, size = 0;
+  const int64_t n = tensor_elements(got);
+  for (int64_t i = 0; i < n; i++) {
+    const double a = element(got, i), b = element(wanted, i);
+    const bool are_equal = a == b || (isnan(a) && isnan(b));
+    if (!are_equal) apart += (a - b) * (a - b);
+    if (isfinite(b)) size += b * b;
+  }
+  return apart == 0 ? 0 : sqrt(apart / size);
+}
+
 bool difference_is_unseen(const Options *options, const Difference *difference) {
   static const double PART = 0.01;
   return !difference->shape && !option_given(options, OPTION_ATOL) && difference->allowed.absolute > 0 &&

@@ -29,6 +29,9 @@ typedef struct Difference {
 /* Returns whether they agree and sets `difference` in both cases. Integers and booleans are compared exactly, whatever
  * the tolerance. */
 bool tensors_agree(const Options *options, const Tensor *got, const Tensor *wanted, Difference *difference);
+/* How far apart two tensors of one shape are: the root of the sum of squares of got - wanted, relative to that of
+ * wanted; NaN if one is not finite where the other is. */
+double tensors_distance(const Tensor *got, const Tensor *wanted);
 /* Whether numbers that agree are so small that the tolerance, which nobody set, accepts others as well. */
 bool difference_is_unseen(const Options *options, const Difference *difference);
 /* Whether they would agree but for the rounding to the type that a file holds. */

@@ -144,6 +144,17 @@ class Trials:
                                 code=code)
                 self.check(f"{value} as int8, {where}", ("has no form of 8 bits" in said) == bool(code), said)
 
+    def verify_of_int8(self):
+        """Encoders differ by units here and there, and agree as a whole; a tolerance that is set holds for each element."""
+        (self.folder / "e.tfm").write_text("""model E(d = 64) {
+  encoder = Encoder(d, 4, 6, 256, gelu)
+  forward(x: f32[batch, time, d]) { return y = encoder(x) }
+}
+""")
+        args = ["verify", "e.tfm", "--random-weights=1", "--input", "x=8x64x64", "--quantize=int8"]
+        self.check("agrees as a whole", "elements agree as a whole" in self.tfm(*args))
+        self.check("exactly", "differ" in self.tfm(*args, "--atol=0", "--rtol=0", code=5))
+
     def int8_of_other_products(self):
         """x y with a weight [k, n], and a weight of more columns than 32 bits can hold the sums of."""
         (self.folder / "p.tfm").write_text("""model P(k = 48) {
@@ -215,6 +226,7 @@ def main():
         trials.int8_libraries()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_other_products()
+        trials.verify_of_int8()
         trials.rules()
         trials.too_large()
     print(f"{trials.passed} passed, {trials.failed} failed")

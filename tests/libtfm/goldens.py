@@ -30,7 +30,7 @@ class Options(c.Structure):
                 ("weights_path", c.c_char_p), ("weights", c.c_void_p), ("n_weights", c.c_size_t),
                 ("weights_prefix", c.c_char_p), ("march", c.c_char_p), ("no_fusion", c.c_int32), ("in_process", c.c_int32),
                 ("deadline_ms", c.c_int64), ("memory_limit", c.c_uint64), ("compiler", c.c_char_p), ("message", c.c_void_p),
-                ("message_user", c.c_void_p)]
+                ("message_user", c.c_void_p), ("quantize", c.c_char_p)]
 
 
 class ArgsLayout(c.Structure):
@@ -64,11 +64,11 @@ class Tfm:
         if status:
             raise Refused(status, error.message.decode(errors="replace"))
 
-    def compile(self, path, weights, definitions):
+    def compile(self, path, weights, definitions, rules):
         texts = (c.c_char_p * len(definitions))(*[d.encode() for d in definitions])
         options = Options(struct_size=c.sizeof(Options), path=path.encode(), definitions=texts, n_definitions=len(definitions),
                           weights_path=weights.encode() if weights else None, compiler=self.compiler.encode(),
-                          in_process=self.in_process)
+                          in_process=self.in_process, quantize=rules.encode() or None)
         compiled = c.c_void_p()
         self.call("tfm_compile", c.byref(options), c.byref(compiled))
         return compiled
@@ -117,7 +117,7 @@ def try_case(tfm, folder, spec, tmp):
     proc = Proc(0, "")
     try:
         compiled = tfm.compile(os.path.join(folder, "model.tfm"), weights if os.path.exists(weights) else None,
-                               [f"{k}={v}" for k, v in spec.get("defines", {}).items()])
+                               [f"{k}={v}" for k, v in spec.get("defines", {}).items()], rules_of(spec))
         try:
             save_file(tfm.run(compiled, load_file(inputs) if os.path.exists(inputs) else {}), out)
         finally:
@@ -127,9 +127,16 @@ def try_case(tfm, folder, spec, tmp):
     return check.judge(folder, spec, proc, out)
 
 
+RULE = "--quantize="
+
+
+def rules_of(spec):
+    return ",".join(option.removeprefix(RULE) for option in spec.get("options", []))
+
+
 def can_be_said(spec):
-    """libtfm does not generate here, stops at no stage, and has no option for other numbers."""
-    return "generate" not in spec and spec.get("stage") != "run" and "options" not in spec
+    """libtfm does not generate here and stops at no stage; of the command's options it has the rules of numbers."""
+    return "generate" not in spec and spec.get("stage") != "run" and all(o.startswith(RULE) for o in spec.get("options", []))
 
 
 def main(argv):

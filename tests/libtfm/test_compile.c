@@ -64,6 +64,20 @@ static void test_ways(void) {
   expect_ok(&options);
 }
 
+/* The model has few and small numbers, so bf16 leaves its results as they are. */
+static void test_rules(void) {
+  for (int in_process = 0; in_process < 2; in_process++) {
+    tfm_compile_options options = small_options();
+    options.in_process = in_process;
+    options.quantize = "bf16,up=f32,up.weight=bf16";
+    expect_ok(&options);
+    options.quantize = "up.wieght=int8";
+    expect(&options, TFM_E_USAGE, "up.wieght");
+    options.struct_size = 0; /* the first version, which had no such member */
+    expect_ok(&options);
+  }
+}
+
 static void test_file(void) {
   char path[TEMPORARY_BYTES];
   int file = mkstemp(temporary_name(path, "test-libtfm"));
@@ -202,6 +216,7 @@ static void test_faults_of_the_compiler(void) {
 
 int main(void) {
   test_ways();
+  test_rules();
   test_file();
   test_small_stack();
   test_after_fork();

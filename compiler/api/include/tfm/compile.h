@@ -45,6 +45,7 @@ typedef struct tfm_compile_options {
   const char *compiler;           /* the command; NULL: the variable TFM_COMPILER, else tfmc as installed with libtfm */
   void (*message)(void *user, const char *json); /* called for each error and warning, before tfm_compile returns */
   void *message_user;
+  const char *quantize;           /* rules as of `tfmc --quantize`: "int8,head=f32"; NULL: f32 */
 } tfm_compile_options;
 
 /* TFM_E_INPUT: the model, a definition or the weights are wrong, error->message is the first fault. TFM_E_ENV: a file
