@@ -129,28 +129,38 @@ static LLVMValueRef splat_of_a(Tile *t, LLVMValueRef a, unsigned row, unsigned s
   return emit_splat(t->e, emit_load(t->e, t->e->i32, at, 4), t->lanes);
 }
 
-/* Four k: bytes at once where there is an instruction for it, else words, the even k and then the odd ones. */
-static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+/* Four k of a row: bytes at once where there is an instruction for it, else words. The two products of words are added
+ * first, so that what a turn adds to c has one order. */
+static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, const LLVMValueRef *odd, unsigned i,
+                           unsigned u) {
   Emitter *e = t->e;
   const TargetInfo *target = e->target;
-  LLVMValueRef line[MAX_VECTORS];
-  for (unsigned part = 0; part < (target->dot_bytes ? 1 : 2); part++) {
-    for (unsigned j = 0; j < t->n; j++) {
-      line[j] = load_b(t, b, u, j);
-      if (!target->dot_bytes) line[j] = words_of(t, line[j], part == 1);
-    }
-    for (unsigned i = 0; i < t->spec->rows; i++) {
-      LLVMValueRef x = splat_of_a(t, a, i, u, part * 4);
-      if (!target->dot_bytes) x = LLVMBuildBitCast(e->builder, x, LLVMVectorType(e->i16, 2 * t->lanes), "");
-      for (unsigned j = 0; j < t->n; j++) {
-        LLVMValueRef *c = &t->c[i * t->n + j];
-        if (target->dot_bytes)
-          *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, (LLVMValueRef[]){*c, line[j], x});
-        else
-          *c = emit_add(e, *c, emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){x, line[j]}));
-      }
-    }
+  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
+  LLVMValueRef x = splat_of_a(t, a, i, u, 0), y = NULL;
+  if (!target->dot_bytes) {
+    x = LLVMBuildBitCast(e->builder, x, words, "");
+    y = LLVMBuildBitCast(e->builder, splat_of_a(t, a, i, u, sizeof(int32_t)), words, "");
   }
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef *c = &t->c[i * t->n + j];
+    if (target->dot_bytes) {
+      *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, (LLVMValueRef[]){*c, even[j], x});
+      continue;
+    }
+    LLVMValueRef first = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){x, even[j]});
+    LLVMValueRef second = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){y, odd[j]});
+    *c = emit_add(e, *c, emit_add(e, first, second));
+  }
+}
+
+static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u) {
+  LLVMValueRef even[MAX_VECTORS], odd[MAX_VECTORS];
+  for (unsigned j = 0; j < t->n; j++) {
+    LLVMValueRef line = load_b(t, b, u, j);
+    even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
+    odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
+  }
+  for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
 }
 
 /* Weights are stored 128 too large: each row begins with what takes that off again. */

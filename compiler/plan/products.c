@@ -119,8 +119,8 @@ static int64_t row_stride(Planner *p, const View *a, const Size **rows, int64_t 
 static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c, uint32_t weight, uint32_t panel,
                      int64_t n, int64_t k) {
   const Size *rows, *c_rows, *c_stride;
-  TileShape shape = target_panel_tile(p->target, panel);
   const uint8_t form = p->plan->recipes.items[weight].form;
+  const TileShape shape = (form == TFM_FORM_INT8 ? target_whole_tile : target_panel_tile)(p->target, panel);
   const uint8_t whole_bytes = p->target->dot_bytes ? 1 : 2;
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form};
   kind.a_stride = row_stride(p, a, &rows, k, form == TFM_FORM_INT8);

@@ -74,3 +74,7 @@ TileShape target_panel_tile(const TargetInfo *target, uint32_t panel) {
     if (panel % target->gemm_tiles[i].width == 0) return target->gemm_tiles[i];
   UNREACHABLE("no tile of %s divides a panel of %u", target->name, panel);
 }
+
+TileShape target_whole_tile(const TargetInfo *target, uint32_t panel) {
+  return target->dot_bytes ? target_panel_tile(target, panel) : target->word_tile;
+}

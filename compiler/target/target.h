@@ -28,6 +28,7 @@ typedef struct TargetInfo {
   uint8_t masked_bytes[4];   /* sizes of elements that masked loads and stores take; 0: unused */
   const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
   const char *dot_words;     /* of x w + x w, of two neighbouring words each */
+  TileShape word_tile;       /* of products of words; its width divides every panel */
   const char *scalef;        /* LLVM's name of the intrinsic; NULL: there is none */
   uint8_t row_unroll, long_row_unroll, softmax_unroll; /* vectors of 16 lanes that are computed together */
   uint8_t exact_tile_vectors; /* registers of a row that an exact tile computes together; 0: all */
@@ -54,5 +55,7 @@ uint32_t target_panel_width(int64_t n);
 /* Returns the tile that walks such a panel: the first whose width divides the panel. Narrower tiles take turns on
  * it. */
 TileShape target_panel_tile(const TargetInfo *target, uint32_t panel);
+/* The same for whole numbers. */
+TileShape target_whole_tile(const TargetInfo *target, uint32_t panel);
 
 #endif

@@ -22,25 +22,34 @@ static LLVMMemoryBufferRef emit(KernelBench *bench, bool assembly) {
 
 // ---- a kernel of every kind ----
 
-static void add_tiles(KernelBench *bench, TileShape shape, bool with_whole_numbers) {
+static void add_tiles(KernelBench *bench, TileShape shape) {
   for (int rows = 1; rows <= shape.rows; rows++)
     for (int exact_zero = 0; exact_zero < 2; exact_zero++) {
       KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shape.width};
       spec.a_stride = 784, spec.b_stride = shape.width, spec.exact_zero = exact_zero;
       kernel_add(bench, spec);
-      spec.b_form = TFM_FORM_INT8;
-      if (with_whole_numbers && !exact_zero) kernel_add(bench, spec);
     }
 }
 
-static void add_all_tiles(KernelBench *bench, bool with_whole_numbers) {
+static void add_all_tiles(KernelBench *bench) {
   const TargetInfo *target = bench->plan.target;
   for (int i = 0; i < 3; i++)
-    if (target->gemm_tiles[i].rows) add_tiles(bench, target->gemm_tiles[i], with_whole_numbers);
-  add_tiles(bench, target->attention_keys, false);
+    if (target->gemm_tiles[i].rows) add_tiles(bench, target->gemm_tiles[i]);
+  add_tiles(bench, target->attention_keys);
   for (int i = 0; i < 3; i++)
     if (target->attention_value_widths[i])
-      add_tiles(bench, (TileShape){target->attention_keys.rows, (uint8_t)target->attention_value_widths[i]}, false);
+      add_tiles(bench, (TileShape){target->attention_keys.rows, (uint8_t)target->attention_value_widths[i]});
+}
+
+static void add_whole_tiles(KernelBench *bench) {
+  for (uint8_t panel = 32; panel <= 64; panel = (uint8_t)(panel + 16)) {
+    const TileShape shape = target_whole_tile(bench->plan.target, panel);
+    for (uint8_t rows = 1; rows <= shape.rows; rows++) {
+      KernelSpec spec = {.family = KERNEL_TILE, .rows = rows, .width = shape.width, .b_form = TFM_FORM_INT8};
+      spec.a_stride = 208, spec.b_stride = panel;
+      kernel_add(bench, spec);
+    }
+  }
 }
 
 static void add_row(KernelBench *bench, OpKind op, DType in, DType out, uint32_t n_args, ColumnAccess access) {
@@ -83,7 +92,8 @@ static void add_reductions(KernelBench *bench) {
 }
 
 static void add_everything(KernelBench *bench) {
-  add_all_tiles(bench, true);
+  add_all_tiles(bench);
+  add_whole_tiles(bench);
   add_rows(bench);
   add_reductions(bench);
   for (int transposes = 0; transposes < 2; transposes++)
@@ -155,7 +165,7 @@ static bool contains(const char *begin, const char *end, const char *text) {
 Test(codegen, tiles_stay_in_registers) {
   for (int t = 0; t < 3; t++) {
     KernelBench bench = kernel_bench_new(names[t]);
-    add_all_tiles(&bench, false);
+    add_all_tiles(&bench);
     LLVMMemoryBufferRef assembly = emit(&bench, true);
     const char *multiply = bench.plan.target->has_fma ? "vfmadd" : "mulps";
     size_t n_loops = 0;
@@ -225,7 +235,7 @@ Test(codegen, no_writable_code) {
 
 Test(codegen, statistics) {
   KernelBench bench = kernel_bench_new(host_target()->name);
-  add_all_tiles(&bench, true);
+  add_all_tiles(&bench);
   kernels_compile(&bench);
   cr_assert(bench.statistics.n_kernels == bench.plan.kernels.n);
   cr_assert(bench.statistics.code_bytes > 1000 && bench.statistics.seconds > 0);

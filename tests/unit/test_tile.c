@@ -194,22 +194,26 @@ static void check_whole_numbers(const char *name) {
   KernelBench bench = kernel_bench_new(name);
   const TargetInfo *target = bench.plan.target;
   const uint8_t bytes = target->dot_bytes ? 1 : 2;
+  static const uint32_t panels[] = {48, 64, 32};
+  TileShape shapes[3];
   size_t quantize[8], tiles[3][MOST_ROWS + 1];
   for (int l = 0; l < 8; l++)
     quantize[l] = kernel_add(&bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = lengths[l]});
-  for (int i = 0; i < 3; i++)
-    for (int rows = 1; rows <= target->gemm_tiles[i].rows; rows++) {
-      KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = target->gemm_tiles[i].width};
+  for (int i = 0; i < 3; i++) {
+    shapes[i] = target_whole_tile(target, panels[i]);
+    for (int rows = 1; rows <= shapes[i].rows; rows++) {
+      KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shapes[i].width};
       spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = TFM_FORM_INT8;
       tiles[i][rows] = kernel_add(&bench, spec);
     }
+  }
   kernels_compile(&bench);
   static Whole whole;
   for (int l = 0; l < 8; l++) {
     whole.k = lengths[l];
     fill_rows(&whole, (tfm_quantize_kernel)(uintptr_t)kernel_get(&bench, quantize[l]), bytes, name);
     for (int i = 0; i < 3; i++) {
-      const TileShape shape = target->gemm_tiles[i];
+      const TileShape shape = shapes[i];
       fill_panel(&whole, shape.width);
       for (int rows = 1; rows <= shape.rows; rows++)
         check_whole(&bench, &whole, tiles[i][rows], rows, shape.width, bytes);
