@@ -138,7 +138,6 @@ Test(graph, verify_finds_wrong_types) {
   faults(X "%3 = where %0, %0, %0 : f32[batch, time, 8]", 1, "must be bool");
   faults("%0 = weight \"w\" : f32[time]", 1, "run-time");
   faults("%0 = weight \"w\" : i32[3]", 1, "f32");
-  faults("%0 = input : f32[3]", 1, "no name");
   faults("%0 = full -1.0 : f32[-3]", 1, "negative");
   faults("%0 = full 3000000000 : i32[]", 1, "does not fit an i32");
   faults("%0 = positions : f32[time]", 1, "i32");
