@@ -5,8 +5,8 @@ usage: run.py TFMC [--count N] [--first SEED] [--in-turn] [--keep DIR]
 
 Each program runs with the same random weights and inputs by `tfmc run --engine=reference` and by the compiler for
 x86-64, x86-64-v3 and x86-64-v4 (--in-turn: for one of them, program by program). Every output must agree within 1e-5 (1 + |want|). Some programs magnify rounding (norms of
-nearly constant rows, sums that cancel): where a difference is larger, the interpreter runs again on the same weights rounded
-otherwise, by up to one part in 2^24, and the difference may be ROUNDINGS times what that changes, but in no case more than
+nearly constant rows, sums that cancel): where a difference is larger, the interpreter runs again on the same weights and f32
+inputs rounded otherwise, by up to one part in 2^24, and the difference may be ROUNDINGS times what that changes, but in no case more than
 1e-5 (1 + |want| + the largest |want| of that output). Such programs are counted and printed. NaN equals NaN. An instruction set
 that this machine lacks is printed and counted as not run. At least half of the programs must fuse something (seen in
 `tfmc dump --stage=fused`). The last line is 'N passed, N failed'. Needs numpy, safetensors.
@@ -97,13 +97,19 @@ def save_weights(folder, weights):
     return ["--weights", f"{folder}/weights.safetensors"]
 
 
-def changes_by_rounding(tfmc, folder, seed, weights, want):
-    """Of each output, how much it changes at most when the weights are rounded otherwise; None if it cannot be computed."""
+def rounded_otherwise(rng, tensors):
+    return {name: v if v.dtype != np.float32 else (v.astype(np.float64) * (1 + rng.uniform(-1, 1, v.shape) * 2.0**-24)).astype(np.float32)
+            for name, v in tensors.items()}
+
+
+def changes_by_rounding(tfmc, folder, seed, weights, inputs, want):
+    """Of each output, how much it changes at most when weights and inputs are rounded otherwise; None if it cannot be computed."""
     rng, changes = np.random.default_rng(seed), {name: 0.0 for name in want}
     for _ in range(4):
-        rounded = {name: (w.astype(np.float64) * (1 + rng.uniform(-1, 1, w.shape) * 2.0**-24)).astype(np.float32)
-                   for name, w in weights.items()}
-        code, _ = run(tfmc, folder, save_weights(folder, rounded), f"{folder}/other.safetensors", ["--engine=reference"])
+        if inputs:
+            save_file(rounded_otherwise(rng, inputs), f"{folder}/inputs.safetensors")
+        named = save_weights(folder, rounded_otherwise(rng, weights))
+        code, _ = run(tfmc, folder, named, f"{folder}/other.safetensors", ["--engine=reference"])
         if code:
             return None
         other = load_file(f"{folder}/other.safetensors")
@@ -112,6 +118,8 @@ def changes_by_rounding(tfmc, folder, seed, weights, want):
                 difference = np.abs(other[name].astype(np.float64) - w.astype(np.float64))
                 changes[name] = max(changes[name], float(np.max(difference[np.isfinite(difference)], initial=0)))
     save_weights(folder, weights)
+    if inputs:
+        save_file(inputs, f"{folder}/inputs.safetensors")
     return changes
 
 
@@ -140,9 +148,9 @@ def one(tfmc, seed, folder, counts, targets):
         why = differences(want, got)
         if not why:
             continue
-        changes = changes_by_rounding(tfmc, folder, seed, weights, want)
+        changes = changes_by_rounding(tfmc, folder, seed, weights, values, want)
         if not changes or differences(want, got, changes):
-            return f"{target}: {why}; rounding the weights otherwise changes {changes}"
+            return f"{target}: {why}; rounding otherwise changes {changes}"
         counts["magnify"].add(seed)
         print(f"program {seed} magnifies rounding, {target}: {why}", flush=True)
     return None
