@@ -230,8 +230,8 @@ class Quotients(Case):
 
     def test_other_sizes_are_refused(self):
         given = self.inputs(2, 7)
-        self.refused(QUOTIENTS, dict(given, y=given["y"][:, :2]), '"y"', "axis 1 is 2, expected 3", "time//2")
-        self.refused(QUOTIENTS, dict(given, z=given["z"][:2]), '"z"', "axis 0 is 2, expected 4", "2*((time + 1)//3)")
+        self.refused(QUOTIENTS, dict(given, y=given["y"][:, :2]), "E0504", "time//2", "3")
+        self.refused(QUOTIENTS, dict(given, z=given["z"][:2]), "E0504", "2*((time + 1)//3)", "4")
         self.refused(QUOTIENTS, self.inputs(1, 11), "11 is too long")
         self.good(QUOTIENTS, self.inputs(1, 15))
 

@@ -31,10 +31,27 @@ BLOCKS = {
     "model Steps(": ("%", "--input x=2x3x8"),
     "forward(x: f32[batch, time, 64]": ("model M { fn f(x) = relu(x) % }", "--input x=2x3x64 --input mask=2x3"),
     "layer Attention(d, heads": ("%", "-D d=64 -D window=3 -D vocab=50 --input ids=2x5"),
+    "layer Expert(d, ffn)": ("%", "-D d=16 -D ffn=24 --input x=2x3x16"),
 }
 
 # Programs with the examples of the text: the options of a run, the files.
 PROGRAMS = [
+    ("--input x=9x8", """
+        model Experts(n = 4, k = 2) {
+          gate = Linear(8, n)
+          experts = [Linear(8, 8) for e in n]
+          expert = Linear(8, 8)
+          forward(x: f32[m, 8]) {
+            p = softmax(gate(x))
+            best, chosen = topk(p, k)
+            smallest = best[:, -1, none]
+            condition = sum(f32(p >= smallest), keepdim = true) == k
+            weights = sum(p[..., none, :] * one_hot(chosen, n), axis = -2)
+            y = sum([where(any(chosen == e, axis = -1, keepdim = true), experts[e](x), 0) for e in n])
+            z = sum([weights[..., e, none] * experts[e](x) for e in n])
+            return y = y + where(condition, expert(x), 0), z
+          }
+        }"""),
     ("-D depth=12 -D activation=gelu --input x=2x6x16 --input z=12x4", """
         model Sizes(depth = 2, activation = relu, h = 10) {
           places = EncoderLayer(16, 2, 8, activation = gelu)
@@ -232,7 +249,8 @@ PRINTED = ("time == 16", "time.lengths: i32[batch]")
 # Shown, but no code of the language, or no more than a type, a sign or a shape that others talk about.
 NO_CODE = {"%", "+", "tfmc check", "tfmc compile", "tfmc run", "-D name=value", "f32[batch, time, 512]", "i32[...]",
            "bool[...]", "[batch, channels, time]", "[batch, channels, height, width]", "[n]", "[..., n]", "[batch, time, d]",
-           "[batch, d]", "[batch, channels, ...]", "[inputs, outputs]", "[time, h // 2]", "{name}"}
+           "[batch, d]", "[batch, channels, ...]", "[inputs, outputs]", "[time, h // 2]", "{name}",
+           "weight * expert(x)", "--require-fusion=experts"}
 
 
 def plain(text):
