@@ -184,9 +184,10 @@ static void round_product(Graph *graph, const PrecisionRules *rules, Node *node)
 enum { LARGE_TABLE = 1 << 20 }; /* bytes of f32: smaller ones are worth it only if a rule names them */
 
 static bool is_large(const Node *weight) {
-  int64_t elements = 1, dim;
-  for (uint32_t i = 0; i < weight->rank; i++) elements *= size_is_const(weight->dims[i], &dim) ? dim : 0;
-  return elements * (int64_t)sizeof(float) >= LARGE_TABLE;
+  double bytes = sizeof(float); /* more than an integer holds are large too */
+  int64_t dim;
+  for (uint32_t i = 0; i < weight->rank; i++) bytes *= size_is_const(weight->dims[i], &dim) ? (double)dim : 0;
+  return bytes >= LARGE_TABLE;
 }
 
 static bool has_int8_product(const Node *node) {
@@ -198,18 +199,20 @@ static bool has_int8_product(const Node *node) {
   return false;
 }
 
-/* Look-ups alone: what else uses the weight sees it as it is. */
+/* Look-ups alone: what else uses the weight sees it as it is. A look-up leaves the list of users when it moves. */
 static void round_table(Graph *graph, const PrecisionRules *rules, Node *weight) {
   if (weight->op != OP_WEIGHT || weight->rank != 2) return;
   const PrecisionRule rule = rule_of(rules, weight->attr.name);
   if (rule.rounding != OP_TO_INT8 || !(rule.pattern || is_large(weight) || has_int8_product(weight))) return;
   Node *table = NULL;
-  for (size_t i = 0; i < weight->users.n; i++) {
+  for (size_t i = 0; i < weight->users.n;) {
     Node *user = weight->users.items[i];
-    if (user->op != OP_GATHER || user->inputs.items[0] != weight) continue;
+    if (user->op != OP_GATHER || user->inputs.items[0] != weight) {
+      i++;
+      continue;
+    }
     if (!table) table = rounded(graph, weight, OP_TO_INT8);
     graph_set_inputs(graph, user, 2, (Node *[]){table, user->inputs.items[1]});
-    i = (size_t)-1; /* the list has changed */
   }
   if (table) graph_set_inputs(graph, table, 1, &weight);
 }

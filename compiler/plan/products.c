@@ -152,9 +152,8 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
 static void plan_product(Planner *p, const Node *node, const Node *x_node, View y);
 
 /* Weights that are not static (a projection by another activation) are a product like any other, and so is a single
- * column, for which a panel would be mostly zeros. Other static ones are
- * packed into panels: [n / panel][k][panel], so that a tile walks one panel from its beginning to its end without a
- * jump. */
+ * column, for which a panel would be mostly zeros. Other static ones are packed into panels: [n / panel][k][panel], so
+ * that a tile walks one panel from its beginning to its end without a jump. */
 void plan_linear(Planner *p, const Node *node) {
   const Node *x = node->inputs.items[0], *w = node->inputs.items[1];
   bool is_one_column = size_equals(w->dims[0], 1) && x->rank >= 2 && !node->attr.rows_mask && !node->attr.is_int8;

@@ -32,6 +32,7 @@ typedef struct Packer {
 typedef struct Block {
   const RecipePiece *piece;
   const float *data; /* of its first element */
+  int64_t first;     /* which element of the weight that is */
   int64_t row, rows, column, columns;
 } Block;
 
@@ -155,9 +156,11 @@ static bool fits(const Packer *p, const Block *block) {
     for (int64_t j = 0; j < block->columns; j++) {
       const float value = block->data[i * piece->row_stride + j * piece->column_stride];
       if (is_int8 ? isfinite(value) : f16_holds(value)) continue;
-      diag_error_at(p->diag, "--quantize", DIAG_NONFINITE, "weight \"%s\" has %g at [%lld, %lld], which %s",
-                    piece->weight ? piece->weight : "", (double)value, (long long)(block->row + i),
-                    (long long)(block->column + j), is_int8 ? "has no form of 8 bits" : "is too large for f16 (65504)");
+      diag_error_at(p->diag, "--quantize", DIAG_NONFINITE, "%s%s%s has %g as element %lld, which %s",
+                    piece->weight ? "weight \"" : "a product's factor", piece->weight ? piece->weight : "",
+                    piece->weight ? "\"" : "", (double)value,
+                    (long long)(block->first + i * piece->row_stride + j * piece->column_stride),
+                    is_int8 ? "has no form of 8 bits" : "is too large for f16 (65504)");
       return false;
     }
   return true;
@@ -212,6 +215,7 @@ static bool stream_piece(Packer *p, const RecipePiece *piece, int64_t row) {
     if (!read_part(p, piece->weight, piece->first + line * stride, elements, buffer)) return false;
     const Block block = {.piece = piece,
                          .data = buffer,
+                         .first = piece->first + line * stride,
                          .row = transposed ? row : row + line,
                          .rows = transposed ? piece->rows : n,
                          .column = transposed ? line : 0,
@@ -235,6 +239,7 @@ static bool pack_piece(Packer *p, const RecipePiece *piece, int64_t row) {
   if (piece->weight) return stream_piece(p, piece, row);
   return put(p, &(Block){.piece = piece,
                          .data = piece->data + piece->first,
+                         .first = piece->first,
                          .row = row,
                          .rows = piece->rows,
                          .columns = columns});

@@ -151,12 +151,8 @@ static void compute_line(const Line *line, const tfm_along_step *along, char *sc
     case TFM_ALONG_TOPK: topk(line, scratch); break;
     case TFM_ALONG_TAKE: take(line); break;
     case TFM_ALONG_POWER: power(line); break;
-    case TFM_ALONG_PLACES:
-      places(line);
-      break;
-    case TFM_ALONG_BEFORE:
-      before(line);
-      break;
+    case TFM_ALONG_PLACES: places(line); break;
+    case TFM_ALONG_BEFORE: before(line); break;
     case TFM_ALONG_SUM:
     case TFM_ALONG_MAX:
     case TFM_ALONG_MIN: reduce(line, (tfm_along)along->what); break;

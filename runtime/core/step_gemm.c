@@ -23,7 +23,7 @@ enum {
   WHOLE_K_BLOCK = 4096, /* of whole numbers: such a piece of a panel stays in a second-level cache too */
   BLOCK_ROWS = 128,     /* rows of a block: with TFM_K_BLOCK columns they stay in a second-level cache */
   PANELS_PER_LOAD = 4,
-  CHAINED_PANELS = 4,                             /* whose chains go together, for the same reason */
+  CHAINED_PANELS = 4, /* whose chains go together, for the same reason */
   UNIT_ROWS = BLOCK_ROWS + 2 * TFM_MAX_TILE_ROWS, /* no block has more: its tiles are whole */
   NEAR_TILES = 3,           /* few enough to gain more from that than it costs to take up c again */
   NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */

@@ -77,7 +77,7 @@ static char *item_address(const tfm_context *context, const tfm_matmul_step *ste
                           int64_t item) {
   int64_t offset = 0;
   for (int axis = step->rank - 3; axis >= 0; axis--) {
-    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]);
+    if (axis == 0) return element_address(context, operand, offset + item * operand->strides[0]); /* no division */
     int64_t dim = value_of(context, step->dims[axis]);
     offset += item % dim * operand->strides[axis];
     item /= dim;

@@ -49,15 +49,20 @@ def tensors():
         yield name, shape, [struct.unpack("<f", struct.pack("<f", numbers.gauss(0, 0.2)))[0] for _ in range(count)]
 
 
-def write_weights(path, change=None):
+def write_tensors(path, tensors):
+    """`tensors`: {name: (shape, values)}."""
     header, data = {}, b""
-    for name, shape, values in tensors():
-        values = [change(v) for v in values] if change and name in ROUNDED else values
+    for name, (shape, values) in tensors.items():
         begin = len(data)
         data += struct.pack(f"<{len(values)}f", *values)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_weights(path, change=None):
+    write_tensors(path, {name: (shape, [change(v) for v in values] if change and name in ROUNDED else values)
+                         for name, shape, values in tensors()})
 
 
 def runs_here(tfmc):
@@ -144,6 +149,22 @@ class Trials:
                                 code=code)
                 self.check(f"{value} as int8, {where}", ("has no form of 8 bits" in said) == bool(code), said)
 
+    def the_element_without_a_form_is_named(self):
+        """Three products of one x are packed into one panel; the weight and its element are those of the file."""
+        qkv = self.folder / "qkv.tfm"
+        qkv.write_text("""model M {
+  q = Linear(4, 4, bias=false)
+  k = Linear(4, 4, bias=false)
+  v = Linear(4, 4, bias=false)
+  forward(x: f32[n, 4]) { return a = q(x), b = k(x), c = v(x) }
+}
+""")
+        values = [[0.5] * 16 for _ in "qkv"]
+        values[1][9] = float("inf")
+        write_tensors(self.folder / "qkv.safetensors", {f"{n}.weight": ([4, 4], v) for n, v in zip("qkv", values)})
+        said = self.tfm("run", qkv, "--weights", "qkv.safetensors", "--input", "x=2x4", "--quantize=int8", code=1)
+        self.check("the element is named", '"k.weight" has inf as element 9, which' in said, said)
+
     def verify_of_int8(self):
         """Encoders differ by units here and there, and agree as a whole; a tolerance that is set holds for each element."""
         (self.folder / "e.tfm").write_text("""model E(d = 64) {
@@ -212,9 +233,7 @@ def read_tensor(path, name):
 
 
 def write_one(path, value):
-    text = json.dumps({"l.weight": {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]},
-                       "l.bias": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<2f", value, 0))
+    write_tensors(path, {"l.weight": ([1, 1], [value]), "l.bias": ([1], [0.0])})
 
 
 def main():
@@ -226,6 +245,7 @@ def main():
         trials.int8_libraries()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_other_products()
+        trials.the_element_without_a_form_is_named()
         trials.verify_of_int8()
         trials.rules()
         trials.too_large()

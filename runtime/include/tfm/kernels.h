@@ -46,14 +46,10 @@ typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16, TFM_FORM_INT8
 
 static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of k steps of one column of a panel */
   switch (form) {
-    case TFM_FORM_BF16:
-      return (k + 1) / 2 * 4;
-    case TFM_FORM_F16:
-      return 2 * k;
-    case TFM_FORM_INT8:
-      return (k + 3) / 4 * 4;
-    default:
-      return 4 * k;
+    case TFM_FORM_BF16: return (k + 1) / 2 * 4;
+    case TFM_FORM_F16: return 2 * k;
+    case TFM_FORM_INT8: return (k + 3) / 4 * 4;
+    default: return 4 * k;
   }
 }
 
