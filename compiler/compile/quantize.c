@@ -4,7 +4,7 @@
  *   %5 = linear %x, %1                        %2 = to_bf16 %1
  *                                             %5 = linear %x, %2
  *
- *   %5 = linear %x, %1                        %5 = linear %x, %1, int8=true
+ *   %5 = linear %x, %1                        %5 = linear %x, %1, int8=true (or int4=true)
  *   %6 = gather %1, %ids                      %6 = gather (to_int8 %1), %ids
  *
  * See quantize.h. */
@@ -22,7 +22,7 @@ typedef struct PrecisionType {
 } PrecisionType;
 
 static const PrecisionType types[] = {
-    {"f32", OP_WEIGHT}, {"bf16", OP_TO_BF16}, {"f16", OP_TO_F16}, {"int8", OP_TO_INT8}};
+    {"f32", OP_WEIGHT}, {"bf16", OP_TO_BF16}, {"f16", OP_TO_F16}, {"int8", OP_TO_INT8}, {"int4", OP_TO_INT4}};
 
 typedef struct PrecisionRule {
   const char *pattern; /* NULL: every weight */
@@ -81,8 +81,8 @@ static bool read_rule(Diag *diag, const Graph *graph, char *text, PrecisionRules
     vec_push(graph->arena, rules, ((PrecisionRule){is ? text : NULL, types[i].rounding}));
     return check_pattern(diag, graph, is ? text : NULL, types[i].rounding);
   }
-  diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" is no type of numbers; there are f32, bf16, f16 and int8",
-                type);
+  diag_error_at(diag, "--quantize", DIAG_PRECISION,
+                "\"%s\" is no type of numbers; there are f32, bf16, f16, int8 and int4", type);
   return false;
 }
 
@@ -144,7 +144,7 @@ static void round_weights(Graph *graph, const PrecisionRules *rules) {
   }
 }
 
-// ---- 8 bits: products ----
+// ---- 8 and 4 bits: products ----
 
 /* The weight that the factor is a view of; NULL: it is something else. */
 static const Node *weight_behind(const Node *factor) {
@@ -152,15 +152,16 @@ static const Node *weight_behind(const Node *factor) {
   return factor->op == OP_WEIGHT ? factor : NULL;
 }
 
-static bool is_int8(const PrecisionRules *rules, const Node *factor) {
+static OpKind rounding_of(const PrecisionRules *rules, const Node *factor) {
   const Node *weight = weight_behind(factor);
-  return weight && rule_of(rules, weight->attr.name).rounding == OP_TO_INT8;
+  return weight ? rule_of(rules, weight->attr.name).rounding : OP_WEIGHT;
 }
 
+static bool is_whole(OpKind rounding) { return rounding == OP_TO_INT8 || rounding == OP_TO_INT4; }
+
 /* Sums of more columns would not fit 32 bits. */
-static bool columns_fit(const Node *factor, uint32_t axis) {
-  int64_t k;
-  return size_is_const(factor->dims[axis], &k) && k >= 1 && k <= INT8_MAX_COLUMNS;
+static bool columns_fit(const Node *factor, uint32_t axis, int64_t *k) {
+  return size_is_const(factor->dims[axis], k) && *k >= 1 && *k <= INT8_MAX_COLUMNS;
 }
 
 /* x y, where y is a weight [k, n], as x times the rows of yT. */
@@ -175,11 +176,15 @@ static Node *linear_of(Graph *graph, Node *product) {
 static void round_product(Graph *graph, const PrecisionRules *rules, Node *node) {
   if (node->op != OP_LINEAR && node->op != OP_MATMUL) return;
   const Node *factor = node->inputs.items[1];
-  if (factor->rank != 2 || !is_int8(rules, factor) || !columns_fit(factor, node->op == OP_LINEAR)) return;
-  (node->op == OP_LINEAR ? node : linear_of(graph, node))->attr.is_int8 = true;
+  const OpKind rounding = rounding_of(rules, factor);
+  int64_t k;
+  if (factor->rank != 2 || !is_whole(rounding) || !columns_fit(factor, node->op == OP_LINEAR, &k)) return;
+  Node *linear = node->op == OP_LINEAR ? node : linear_of(graph, node);
+  linear->attr.is_int8 = true;
+  linear->attr.is_int4 = rounding == OP_TO_INT4 && int4_fits(k);
 }
 
-// ---- 8 bits: tables ----
+// ---- 8 and 4 bits: tables ----
 
 enum { LARGE_TABLE = 1 << 20 }; /* bytes of f32: smaller ones are worth it only if a rule names them */
 
@@ -190,20 +195,25 @@ static bool is_large(const Node *weight) {
   return bytes >= LARGE_TABLE;
 }
 
-static bool has_int8_product(const Node *node) {
+/* What a product in whole numbers makes of the weight; OP_WEIGHT: there is none. */
+static OpKind rounding_of_product(const Node *node) {
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
-    if (user->op == OP_LINEAR && user->attr.is_int8 && user->inputs.items[1] == node) return true;
-    if (op_table[user->op].category == CATEGORY_VIEW && has_int8_product(user)) return true;
+    if (user->op == OP_LINEAR && user->attr.is_int8 && user->inputs.items[1] == node)
+      return user->attr.is_int4 ? OP_TO_INT4 : OP_TO_INT8;
+    const OpKind of_view = op_table[user->op].category == CATEGORY_VIEW ? rounding_of_product(user) : OP_WEIGHT;
+    if (of_view != OP_WEIGHT) return of_view;
   }
-  return false;
+  return OP_WEIGHT;
 }
 
-/* Look-ups alone: what else uses the weight sees it as it is. A look-up leaves the list of users when it moves. */
+/* Look-ups alone: what else uses the weight sees it as it is. Rows have 4 bits only as a product has them, since
+ * reading a few rows takes no time. A look-up leaves the list of users when it moves. */
 static void round_table(Graph *graph, const PrecisionRules *rules, Node *weight) {
   if (weight->op != OP_WEIGHT || weight->rank != 2) return;
   const PrecisionRule rule = rule_of(rules, weight->attr.name);
-  if (rule.rounding != OP_TO_INT8 || !(rule.pattern || is_large(weight) || has_int8_product(weight))) return;
+  const OpKind of_product = rounding_of_product(weight);
+  if (!is_whole(rule.rounding) || !(rule.pattern || is_large(weight) || of_product != OP_WEIGHT)) return;
   Node *table = NULL;
   for (size_t i = 0; i < weight->users.n;) {
     Node *user = weight->users.items[i];
@@ -211,7 +221,7 @@ static void round_table(Graph *graph, const PrecisionRules *rules, Node *weight)
       i++;
       continue;
     }
-    if (!table) table = rounded(graph, weight, OP_TO_INT8);
+    if (!table) table = rounded(graph, weight, of_product == OP_WEIGHT ? OP_TO_INT8 : of_product);
     graph_set_inputs(graph, user, 2, (Node *[]){table, user->inputs.items[1]});
   }
   if (table) graph_set_inputs(graph, table, 1, &weight);

@@ -346,11 +346,12 @@ bool eval_to_int8(const EvalNode *in, Tensor *out) {
   const int64_t n = tensor_elements(out), k = out->rank ? out->dims[out->rank - 1] : 1;
   float *to = out->data;
   if (!eval_are_finite(in, in->inputs[0])) return false;
+  const bool is_int4 = in->node->op == OP_TO_INT4;
   int8_t *q = malloc((size_t)k + 1);
   if (!q) out_of_memory("for a row of whole numbers", (size_t)k + 1);
   if (n) memcpy(to, in->inputs[0]->data, (size_t)n * sizeof *to);
   for (int64_t begin = 0; begin < n; begin += k) {
-    const float scale = int8_round_weight(to + begin, k, q);
+    const float scale = (is_int4 ? int4_round_weight : int8_round_weight)(to + begin, k, q);
     for (int64_t i = 0; i < k; i++) to[begin + i] = q[i] * scale;
     int8_rotate(to + begin, k);
   }

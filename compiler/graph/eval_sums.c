@@ -249,7 +249,7 @@ static void linear_product(const EvalNode *in, Tensor *out) {
 
 /* The rows of x as whole numbers, which are f32 here, and their scales; of weights the gain is taken out. Returns
  * memory to be freed. */
-static float *whole_rows(const Tensor *x, int64_t k, bool is_weight, float *scales) {
+static float *whole_rows(const Tensor *x, int64_t k, bool is_weight, bool is_int4, float *scales) {
   const int64_t n = tensor_elements(x), rows = k ? n / k : 0;
   float *whole = malloc((size_t)(n + 1) * sizeof *whole);
   int8_t *q = malloc((size_t)k + 1);
@@ -258,7 +258,7 @@ static float *whole_rows(const Tensor *x, int64_t k, bool is_weight, float *scal
   for (int64_t i = 0; i < rows; i++) {
     float *row = whole + i * k;
     if (!is_weight) int8_rotate(row, k);
-    scales[i] = is_weight ? int8_round_weight(row, k, q) : int8_round(row, k, q);
+    scales[i] = is_weight ? (is_int4 ? int4_round_weight : int8_round_weight)(row, k, q) : int8_round(row, k, q);
     for (int64_t j = 0; j < k; j++) row[j] = q[j];
   }
   free(q);
@@ -276,7 +276,8 @@ static void int8_product(const EvalNode *in, Tensor *out) {
   const Tensor *x = in->inputs[0], *w = in->inputs[1];
   const int64_t k = w->dims[1], n = w->dims[0], m = n ? tensor_elements(out) / n : 0;
   float *x_scales = numbers(m), *w_scales = numbers(n), *to = out->data;
-  float *rows = whole_rows(x, k, false, x_scales), *weights = whole_rows(w, k, true, w_scales);
+  float *rows = whole_rows(x, k, false, false, x_scales);
+  float *weights = whole_rows(w, k, true, in->node->attr.is_int4, w_scales);
   multiply_transposed(m, k, n, rows, weights, to);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) to[i * n + j] = to[i * n + j] * x_scales[i] * w_scales[j];

@@ -42,6 +42,7 @@ typedef struct NodeAttr {
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved;
   bool is_int8;                 /* LINEAR: rows of x and w are rounded to whole numbers (base/int8.h) */
+  bool is_int4;                 /* the same with w in 4 bits where a row of it is whole groups; is_int8 is set too */
   double eps, base;
   OpKind reduction;             /* REDUCE, NORM: which one */
   uint8_t rank_in;              /* REDUCE: the domain of expr */

@@ -59,7 +59,10 @@ static bool left_out(const NodeAttr *attr, Attribute attribute) {
     case ATTRIBUTE_WEIGHT: return !attr->has_weight;
     case ATTRIBUTE_BIAS: return !attr->has_bias;
     case ATTRIBUTE_INTERLEAVED: return !attr->interleaved;
-    case ATTRIBUTE_INT8: return !attr->is_int8;
+    case ATTRIBUTE_INT8:
+      return !attr->is_int8 || attr->is_int4;
+    case ATTRIBUTE_INT4:
+      return !attr->is_int4;
     case ATTRIBUTE_ROWS: return !attr->rows_mask;
     case ATTRIBUTE_EXPR: return !attr->expr;
     default: return false;

@@ -177,6 +177,12 @@ static bool read_bias(GraphReader *r, Pending *p) { return read_flag(r, &p->attr
 static bool read_interleaved(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.interleaved); }
 static bool read_int8(GraphReader *r, Pending *p) { return read_flag(r, &p->attr.is_int8); }
 
+static bool read_int4(GraphReader *r, Pending *p) {
+  if (!read_flag(r, &p->attr.is_int4)) return false;
+  p->attr.is_int8 |= p->attr.is_int4;
+  return true;
+}
+
 static bool read_double(GraphReader *r, double *number) {
   int64_t integer;
   if (scan_number(&r->text, number)) return true;
@@ -217,16 +223,24 @@ static bool read_expr(GraphReader *r, Pending *p) {
   return read_expect(r, '}');
 }
 
-static const ReadAttribute readers[N_ATTRIBUTES] = {
-    [ATTRIBUTE_NAME] = read_node_name,     [ATTRIBUTE_VALUE] = read_value,
-    [ATTRIBUTE_SIZE] = read_node_size,     [ATTRIBUTE_STARTS] = read_starts,
-    [ATTRIBUTE_AXES] = read_axes,          [ATTRIBUTE_REDUCTION] = read_reduction,
-    [ATTRIBUTE_AXIS] = read_axis,          [ATTRIBUTE_KEEPDIM] = read_keepdim,
-    [ATTRIBUTE_WEIGHT] = read_weight,      [ATTRIBUTE_BIAS] = read_bias,
-    [ATTRIBUTE_EPS] = read_eps,            [ATTRIBUTE_BASE] = read_base,
-    [ATTRIBUTE_INTERLEAVED] = read_interleaved, [ATTRIBUTE_DOMAIN] = read_domain,
-    [ATTRIBUTE_ROWS] = read_rows,          [ATTRIBUTE_EXPR] = read_expr,
-    [ATTRIBUTE_INT8] = read_int8};
+static const ReadAttribute readers[N_ATTRIBUTES] = {[ATTRIBUTE_NAME] = read_node_name,
+                                                    [ATTRIBUTE_VALUE] = read_value,
+                                                    [ATTRIBUTE_SIZE] = read_node_size,
+                                                    [ATTRIBUTE_STARTS] = read_starts,
+                                                    [ATTRIBUTE_AXES] = read_axes,
+                                                    [ATTRIBUTE_REDUCTION] = read_reduction,
+                                                    [ATTRIBUTE_AXIS] = read_axis,
+                                                    [ATTRIBUTE_KEEPDIM] = read_keepdim,
+                                                    [ATTRIBUTE_WEIGHT] = read_weight,
+                                                    [ATTRIBUTE_BIAS] = read_bias,
+                                                    [ATTRIBUTE_EPS] = read_eps,
+                                                    [ATTRIBUTE_BASE] = read_base,
+                                                    [ATTRIBUTE_INTERLEAVED] = read_interleaved,
+                                                    [ATTRIBUTE_DOMAIN] = read_domain,
+                                                    [ATTRIBUTE_ROWS] = read_rows,
+                                                    [ATTRIBUTE_EXPR] = read_expr,
+                                                    [ATTRIBUTE_INT8] = read_int8,
+                                                    [ATTRIBUTE_INT4] = read_int4};
 
 // ---- operands and attributes ----
 

@@ -174,7 +174,7 @@ static void print_lines(Report *r, bool done) {
 // ---- numbers of fewer bits ----
 
 /* What a product with a static factor is computed in. */
-typedef enum Form { FORM_INT8, FORM_BF16, FORM_F16, FORM_F32, N_FORMS } Form;
+typedef enum Form { FORM_INT4, FORM_INT8, FORM_BF16, FORM_F16, FORM_F32, N_FORMS } Form;
 
 static const Node *rounding_of(const Node *factor) {
   while (op_table[factor->op].category == CATEGORY_VIEW || factor->op == OP_CONCAT) factor = factor->inputs.items[0];
@@ -183,6 +183,7 @@ static const Node *rounding_of(const Node *factor) {
 
 static Form form_of(const Node *product) {
   const OpKind op = rounding_of(product->inputs.items[1])->op;
+  if (product->attr.is_int4) return FORM_INT4;
   if (product->attr.is_int8) return FORM_INT8;
   return op == OP_TO_BF16 ? FORM_BF16 : op == OP_TO_F16 ? FORM_F16 : FORM_F32;
 }
@@ -202,7 +203,7 @@ static const char *reason_for_f32(Arena *arena, const Node *product) {
 
 /* Nothing of models that are f32 throughout. */
 static void print_numbers(Report *r) {
-  static const char *const names[N_FORMS] = {"int8", "bf16", "f16", "f32"};
+  static const char *const names[N_FORMS] = {"int4", "int8", "bf16", "f16", "f32"};
   const bool *is_static = graph_static_flags(r->arena, r->graph);
   int64_t products[N_FORMS] = {0}, weights[N_FORMS] = {0}, elements;
   VEC(const Node *) wide = {0};
@@ -214,7 +215,9 @@ static void print_numbers(Report *r) {
     if (size_is_const(node_elements(r->graph->sizes, node->inputs.items[1]), &elements)) weights[form] += elements;
     if (form == FORM_F32) vec_push(r->arena, &wide, node);
   }
-  if (!products[FORM_INT8] && !products[FORM_BF16] && !products[FORM_F16]) return;
+  int64_t rounded = 0;
+  for (int form = 0; form < FORM_F32; form++) rounded += products[form];
+  if (!rounded) return;
   strbuf_add(r->out, "numbers\n");
   for (int form = 0; form < N_FORMS; form++)
     if (products[form])

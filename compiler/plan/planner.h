@@ -89,8 +89,8 @@ void plan_set_view(Planner *p, const Node *node, const View *view);
  * last: the value itself, or a copy that later users share. Tiles need this, because their strides are constants of the
  * code. `columns` is the size of the last axis. */
 View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns);
-/* `is_int8`: in panels of whole numbers. */
-uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, bool is_int8);
+/* `product`: that takes it in panels, or NULL. */
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, const Node *product);
 /* A step that copies `from` to `to`. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
 /* For every gather in the node's expression: adds a limit of the input that holds the ids, or a step that checks ids

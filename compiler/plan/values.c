@@ -215,11 +215,12 @@ static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
 }
 
 /* The same node in the same layout is packed once. Weights begin at multiples of 64 bytes, a cache line. */
-uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, bool is_int8) {
-  uint32_t key[4] = {node->id, layout, width, is_int8};
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, const Node *product) {
+  const bool is_int8 = product && product->attr.is_int8, is_int4 = product && product->attr.is_int4;
+  uint32_t key[5] = {node->id, layout, width, is_int8, is_int4};
   MapEntry *known = map_find(&p->recipes, key, sizeof key);
   if (known) return (uint32_t)(uintptr_t)known->value;
-  WeightRecipe recipe = {.node = node, .layout = layout, .width = width};
+  WeightRecipe recipe = {.node = node, .layout = layout, .width = width, .is_int4 = is_int4};
   if (layout == WEIGHT_PANELS) recipe.form = (uint8_t)(is_int8 ? TFM_FORM_INT8 : form_of(node));
   if (!recipe_bytes(&recipe, &recipe.bytes)) {
     plan_limit(p, "a weight is larger than memory can be");
@@ -288,7 +289,7 @@ View plan_view(Planner *p, const Node *node) {
   if (value->has_view) return value->view;
   View view;
   if (value->is_static) {
-    view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, false));
+    view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, NULL));
   } else {
     switch (node->op) {
       case OP_INPUT: view = source_view(p, node, TFM_SPACE_INPUT, input_number(p, node)); break;

@@ -113,7 +113,7 @@ static void fill_int8(const Packer *p, const RecipePiece *piece, const float *da
       const float value = data[i * piece->column_stride];
       p->row[i] = is_changed(piece) ? changed(piece, value) : value;
     }
-    const float scale = int8_round_weight(p->row, k, p->whole);
+    const float scale = (p->recipe->is_int4 ? int4_round_weight : int8_round_weight)(p->row, k, p->whole);
     for (int64_t i = 0; i < (k + 3) / 4 * 4; i++)
       panel[(i / 4 * width + c) * 4 + i % 4] = (char)(uint8_t)((i < k ? p->whole[i] : 0) + 128);
     memcpy(panel + width * tfm_form_bytes(TFM_FORM_INT8, k) + c * (int64_t)sizeof scale, &scale, sizeof scale);

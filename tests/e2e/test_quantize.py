@@ -21,6 +21,14 @@ MODEL = """model M(vocab = 11) {{
 }}
 """.format(WIDTHS[0], "\n".join(f"  l{i} = Linear({k}, {n})" for i, (k, n) in enumerate(zip(WIDTHS, WIDTHS[1:]))),
            "".join(f" -> l{i}" for i in range(len(WIDTHS) - 1)))
+# Of products in 4 bits: longer than a block of k, whole groups of 32 and a part of what stands together, no whole groups.
+WIDTHS_OF_4 = [4256, 160, 96, 48, 5]
+MODEL_OF_4 = """model M {{
+{1}
+  forward(x: f32[rows, {0}]) {{ return y = x{2} }}
+}}
+""".format(WIDTHS_OF_4[0], "\n".join(f"  l{i} = Linear({k}, {n})" for i, (k, n) in enumerate(zip(WIDTHS_OF_4, WIDTHS_OF_4[1:]))),
+           "".join(f" -> l{i}" for i in range(len(WIDTHS_OF_4) - 1)))
 ROUNDED = [f"l{i}.weight" for i in range(len(WIDTHS) - 1)] + ["table.weight"]
 WHERE = [["-march=native"], ["-march=x86-64-v4"], ["-march=x86-64-v3-vnni"], ["-march=x86-64-v3"], ["-march=x86-64"],
          ["--engine=reference"], ["--threads=3"]]
@@ -39,9 +47,9 @@ def to_f16(value):
 ROUND = {"bf16": to_bf16, "f16": to_f16}
 
 
-def tensors():
-    shapes = {"table.weight": [11, WIDTHS[0]]}
-    for i, (k, n) in enumerate(zip(WIDTHS, WIDTHS[1:])):
+def tensors(widths=WIDTHS):
+    shapes = {"table.weight": [11, widths[0]]}
+    for i, (k, n) in enumerate(zip(widths, widths[1:])):
         shapes[f"l{i}.weight"], shapes[f"l{i}.bias"] = [n, k], [n]
     numbers = random.Random(1)
     for name, shape in shapes.items():
@@ -138,6 +146,43 @@ class Trials:
         said = self.tfm("run", "libint8.so", "--weights", "f32.tfmw", "--input", "ids=1x1", "--input",
                         f"x=1x1x{WIDTHS[0]}", code=1)
         self.check("f32 weights in a library of int8", "f32.tfmw" in said, said)
+
+    def int4(self):
+        """As with 8 bits. What it means is in the goldens; here all engines and sets agree, and libraries do."""
+        (self.folder / "four.tfm").write_text(MODEL_OF_4)
+        write_tensors(self.folder / "four.safetensors",
+                      {name: (shape, values) for name, shape, values in tensors(WIDTHS_OF_4) if name != "table.weight"})
+        def of(what, weights, rows, *options):
+            self.tfm("run", what, "--weights", weights, "--input", f"x={rows}x{WIDTHS_OF_4[0]}", "--seed=3", "-o",
+                     "out.safetensors", *options)
+            return (self.folder / "out.safetensors").read_bytes()
+
+        self.tfm("compile", "four.tfm", "-o", "libfour.so", "--quantize=int4")
+        self.tfm("pack", "libfour.so", "--weights", "four.safetensors", "-o", "four.tfmw")
+        for rows in [1, 3, 40]:
+            expected = of("four.tfm", "four.safetensors", rows, "--quantize=int4", "--engine=reference")
+            for where in self.where:
+                got = of("four.tfm", "four.safetensors", rows, "--quantize=int4", *where)
+                self.check(f"bits of int4, {rows} rows, {where}", got == expected)
+            self.check("library of int4", of("libfour.so", "four.tfmw", rows) == expected)
+            self.check("int4 is not int8", expected != of("four.tfm", "four.safetensors", rows, "--quantize=int8"))
+        said = self.tfm("dump", "four.tfm", "--stage=plan", "--report", "--quantize=int4")
+        self.check("report of int4", "int4           3 products" in said and "int8           1 products" in said, said)
+
+    def a_tied_table_has_one_form(self):
+        """What is looked up is what the product multiplies with; a table that no product uses has 8 bits."""
+        for width, op in [(64, "to_int4"), (48, "to_int8")]:
+            (self.folder / "tied.tfm").write_text(f"""model T {{
+  table = Embedding(20, {width})
+  forward(ids: i32[n]) {{ x = table(ids)
+    return x, y = linear(x, table.weight) }}
+}}
+""")
+            said = self.tfm("dump", "tied.tfm", "--stage=graph", "--quantize=int4")
+            self.check(f"a tied table, {width} columns", f"= {op} %" in said and f"{op[3:]}=true" in said, said)
+        alone = self.folder / "alone.tfm"
+        alone.write_text("model T {\n  table = Embedding(20, 64)\n  forward(ids: i32[n]) { return x = table(ids) }\n}\n")
+        self.check("a table alone", "to_int8" in self.tfm("dump", alone, "--stage=graph", "--quantize=table=int4"))
 
     def int8_refuses_what_is_not_finite(self):
         one = self.folder / "one.tfm"
@@ -243,6 +288,8 @@ def main():
         trials.libraries()
         trials.int8_has_the_same_bits_everywhere()
         trials.int8_libraries()
+        trials.int4()
+        trials.a_tied_table_has_one_form()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_other_products()
         trials.the_element_without_a_form_is_named()

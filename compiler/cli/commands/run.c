@@ -260,8 +260,8 @@ static const Tensor *compute_in_f32(const Verification *v) {
   Verification plain = *v;
   plain.graph = graph_clone(v->session->arena, v->graph);
   for (Node *node = plain.graph->first; node; node = node->next) {
-    node->attr.is_int8 = false;
-    if (node->op == OP_TO_INT8) graph_replace_uses(plain.graph, node, node->inputs.items[0]);
+    node->attr.is_int8 = node->attr.is_int4 = false;
+    if (node->op == OP_TO_INT8 || node->op == OP_TO_INT4) graph_replace_uses(plain.graph, node, node->inputs.items[0]);
   }
   return compute(&plain, &engine_native);
 }
