@@ -11,10 +11,11 @@ comments are left alone, and files that end processes or empty folders: a wrong 
 that does not compile is counted apart, and another is drawn.
 
 The tests are commands, run in DIR in this order until one fails or hangs; {build} stands for the build folder, {jobs} for
-the number of processors, {python} for a Python with NumPy. By default: the quick tests of ctest, the command line, the
-golden cases. They must pass before the first wrong line, which --no-first-run takes for granted. A line that is not
-noticed is printed with its change: either a test is missing, or the line changes nothing that a user could see; only a
-reader can tell.
+the number of processors, {python} for a Python with NumPy. By default: the programs of tests/unit that are nearest to the
+changed file, the golden cases, the other quick tests of ctest, the command line, then what is slow; what a command needs
+is built just before it, so a line that is noticed at once costs seconds. All but the first must pass before the first
+wrong line, which --no-first-run takes for granted. A line that is not noticed is printed with its change: either a test
+is missing, or the line changes nothing that a user could see; only a reader can tell.
 
 --only takes files whose path matches. The last line is `N of M noticed (P %)`; below --least it is a failure.
 """
@@ -29,11 +30,18 @@ import signal
 import subprocess
 import sys
 
-QUICK = ["ctest --test-dir {build} -j {jobs} --stop-on-failure --timeout 240 -E "
-         "'^(check_(house|sizes|layers|goldens)|library.*|cli|test_live_rows|example_dates)$'",
-         "ctest --test-dir {build} --timeout 300 -R '^cli$'",
-         "{python} tests/goldens/check.py {build}/tfmc tests/goldens tests/goldens/ragged tests/goldens/lang11 tests/cases",
-         "{python} tests/goldens/check.py {build}/tfmc tests/goldens tests/goldens/ragged tests/cases --generate"]
+SLOW = r"test_(decoding_(best|bits|together)|live_rows|long_.*)|library_.*|quantize|weight_memory|make|install"
+OTHERWISE = r"check_.*|pool_model|abi|exported_symbols|cli"  # about the text of the sources, or with a command of its own
+GOLDENS = "{python} tests/goldens/check.py {build}/tfmc --first-failure tests/goldens tests/goldens/ragged "
+NEAREST = 6  # programs of tests/unit
+# What is built, and the command.
+TESTS = [("tfmc", GOLDENS + "tests/goldens/lang11 tests/cases"),
+         ("unit_tests tfm_shared", "ctest --test-dir {build} -j {jobs} --stop-on-failure --timeout 240 "
+                                   f"-E '^({SLOW}|{OTHERWISE})$'"),
+         ("tfmc", "ctest --test-dir {build} --timeout 300 -R '^cli$'"),
+         ("tfmc", GOLDENS + "tests/cases --generate"),
+         ("tfmc", GOLDENS + "tests/goldens/lang11 --option=--engine=reference"),
+         ("unit_tests tfm_shared", f"ctest --test-dir {{build}} -j {{jobs}} --stop-on-failure --timeout 400 -R '^({SLOW})$'")]
 MOST_SECONDS = 900  # of one command; then it hangs
 MOST_MEMORY = 16 << 30  # addresses of one process
 DANGEROUS = re.compile(r"\b(kill|unlinkat)\(")
@@ -114,7 +122,7 @@ class Trial:
         self.root, self.folder, self.build, self.jobs = root, folder, folder / "build/release", jobs
         python = root / "build/venv/bin/python"
         names = {"build": self.build, "jobs": jobs, "python": python if python.exists() else sys.executable}
-        self.tests = [test.format(**names) for test in tests]
+        self.tests = [(targets, test.format(**names)) for targets, test in tests]
 
     def run(self, command):
         """Whether the command succeeds, and what it printed."""
@@ -144,14 +152,31 @@ class Trial:
             if not good:
                 sys.exit(said + "the copy cannot be configured")
 
-    def compiles(self):
-        said, good = self.run(f"cmake --build {self.build} -j {self.jobs} --target tfmc unit_tests tfm_shared")
+    def builds(self, targets):
+        said, good = self.run(f"cmake --build {self.build} -j {self.jobs} --target {targets}")
         return good, said
 
-    def noticed(self):
+    def nearest(self, path):
+        """What is tried first, in the form of TESTS: programs of tests/unit that have most words in common with the names of
+        the file and its functions. Empty: none has any."""
+        functions = re.findall(r"^[a-z][^\n;={]*?(\w+)\([^;]*?\) \{$", (self.folder / path).read_text(), re.M)
+        stem = set(re.split("[_-]", path.stem))
+        near = {}
+        for test in (self.folder / "tests/unit").glob("test_*.c"):
+            text = test.read_text()
+            near[test.stem] = (len(stem.union(functions).intersection(re.findall(r"\w+", text))) +
+                               3 * len(stem.intersection(test.stem.split("_"))) + (f'"{path.parent.name}/' in text))
+        best = [name for name in near if near[name] and not re.fullmatch(SLOW, name)]
+        best = sorted(best, key=lambda name: (-near[name], name))[:NEAREST]
+        command = f"ctest --test-dir {self.build} -j {self.jobs} --stop-on-failure --timeout 240 -R '^({'|'.join(best)})$'"
+        return [(" ".join(best), command)] * bool(best)
+
+    def noticed(self, first=()):
         """What noticed it; None: nothing did."""
-        for test in self.tests:
-            said, good = self.run(test)
+        for targets, test in [*first, *self.tests]:
+            good, said = self.builds(targets)
+            if good:
+                said, good = self.run(test)
             if good:
                 continue
             found = re.search(r"^\s*\d+ - (\S+) \(", said, re.M) or re.search(r"^(?:FAIL|bad)\W+(\S+)", said, re.M)
@@ -166,7 +191,7 @@ class Trial:
         lines[number] = wrong
         file.write_text("\n".join(lines))
         try:
-            return self.noticed() if self.compiles()[0] else False
+            return self.noticed(self.nearest(path)) if self.builds("tfmc")[0] else False
         finally:
             file.write_text(text)
 
@@ -185,9 +210,10 @@ def main():
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     root = args.root.resolve()
-    trial = Trial(root, (args.folder or root / "build/mutants").resolve(), args.jobs, args.test or QUICK)
+    tests = [("tfmc unit_tests tfm_shared", test) for test in args.test or []] or TESTS
+    trial = Trial(root, (args.folder or root / "build/mutants").resolve(), args.jobs, tests)
     trial.copy()
-    good, said = trial.compiles()
+    good, said = trial.builds("tfmc unit_tests tfm_shared")
     by = said[-2000:] if not good else None if args.no_first_run else trial.noticed()
     if by:
         sys.exit(f"it fails without a wrong line: {by}")
