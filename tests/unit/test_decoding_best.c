@@ -2,12 +2,14 @@
  * instruction set of this CPU: equal scores, -inf, NaN and +inf among them, tokens that are set apart; so are the logs of
  * sums. Greedy generation and beam search write the same tokens with and without a matrix of scores, and say the same where
  * they cannot go on. */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
 
 #include "codegen/codegen.h"
 #include "compiled_model.h"
 #include "elaborate_text.h"
+#include "guarded_memory.h"
 #include "tfm/decode.h"
 
 enum { MOST_ROWS = 600, LENGTH = 24 };
@@ -215,7 +217,8 @@ static void compare_call(Model *m, const Rows *rows, const tfm_generate_model *w
   const tfm_step_rows call = {rows->n, rows->places, rows->lengths, rows->items, rows->parents};
   float *all = malloc((size_t)(rows->n * vocab) * sizeof *all), *given = malloc((size_t)(rows->n * vocab) * sizeof *given);
   float *sums = malloc((size_t)rows->n * sizeof *sums), *logsumexp = malloc((size_t)rows->n * sizeof *logsumexp);
-  uint64_t *apart = set_apart ? calloc((size_t)(rows->n * words), sizeof *apart) : NULL;
+  const size_t apart_bytes = (size_t)(rows->n * words) * sizeof(uint64_t);
+  uint64_t *apart = set_apart ? guarded_new(apart_bytes) : NULL;
   tfm_best_token *best = calloc((size_t)(rows->n * n_best), sizeof *best);
   tfm_error error;
   for (int64_t i = 0; i < rows->n * vocab; i++) given[i] = 12345;
@@ -230,7 +233,7 @@ static void compare_call(Model *m, const Rows *rows, const tfm_generate_model *w
     const Given of_row = {given + i * vocab, best + i * n_best, n_best > 1 ? logsumexp[i] : sums[i]};
     compare_row(m, i, all + i * vocab, sums[i], apart ? apart + i * words : NULL, n_best, &of_row);
   }
-  free(all), free(given), free(sums), free(logsumexp), free(apart), free(best);
+  free(all), free(given), free(sums), free(logsumexp), free(best), guarded_free(apart, apart_bytes);
 }
 
 static void compare_calls(Model *m, int32_t threads, int64_t n) {

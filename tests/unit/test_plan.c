@@ -496,6 +496,17 @@ Test(plan, weights_lie_in_the_order_of_their_use) {
   cr_assert_geq(p->weights_bytes, p->weights[p->n_weights - 1].offset + p->weights[p->n_weights - 1].bytes + 64);
 }
 
+Test(plan, a_product_of_seven_sizes_is_the_longest) {
+  const tfm_program *p = plan("graph G(sizes a, b, c, d, e, f, g) {\n"
+                              "  %0 = input \"x\" : f32[a, b, c, d, e, f, g, 4]\n"
+                              "  %1 = input \"w\" : f32[4]\n"
+                              "  %2 = pointwise %0, %1, { add($0, $1) } : f32[a, b, c, d, e, f, g, 4]\n"
+                              "  output y = %2\n"
+                              "}\n");
+  expect_size(p, row(p, 0)->dims[0], "a*b*c*d*e*f*g");
+  expect_size(p, row(p, 0)->dims[1], "4");
+}
+
 Test(plan, sizes_beyond_the_runtime_are_refused) {
   Graph *graph = graph_from_text("graph G(sizes a, b, c, d, e, f, g, h) {\n"
                       "  %0 = input \"x\" : f32[a, b, c, d, e, f, g, h]\n"
