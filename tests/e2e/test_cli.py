@@ -757,6 +757,22 @@ class Texts(Case):
         self.tfmc("opt", "m.graph", "--only=no-such-pass", code=2, says="no-such-pass")
         self.tfmc("opt", "-", input=b"rubbish", code=1)
 
+    def test_the_times_of_passes_add_up(self):
+        said = self.tfmc("dump", "model.tfm", "--stage=fused", "--time-passes").out
+        passes = re.findall(r"^ *([\d.]+) +(\d+)% +\S+", said, re.M)
+        total = float(re.search(r"^ *([\d.]+) +total$", said, re.M)[1])
+        self.assertGreater(len(passes), 5)
+        self.assertAlmostEqual(sum(float(time) for time, _ in passes), total, delta=0.06 * len(passes))
+        for time, share in passes:
+            self.assertAlmostEqual(100 * float(time), int(share) * total, delta=0.51 * total + 10)
+
+    def test_compile_says_what_it_made(self):
+        for options, weights in [([], ""), (["--weights", "w.safetensors"], "; weights m.tfmw")]:
+            said = self.tfmc("compile", "model.tfm", "-o", "libm.so", *options).out
+            self.assertRegex(said, rf"^libm\.so: for [\w-]+(, [\w-]+)*; header m\.h{weights}\n$")
+            for name in re.findall(r"(?:header|weights) ([^;\s]+)", said):
+                self.assertTrue(self.path(name).exists(), name)
+
     def test_picture(self):
         self.assertIn("digraph", self.tfmc("graph", "model.tfm").out)
 

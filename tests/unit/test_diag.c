@@ -192,6 +192,27 @@ Test(diag, json_is_one_object_a_line) {
   json_decref(second);
 }
 
+/* Wherever the first byte that is no ASCII stands, and whether or not it begins a character. */
+Test(diag, json_escapes_what_is_no_utf8_and_nothing_else) {
+  static const char *const texts[][2] = {{"\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9"},
+                                         {"\xe2\x82\xac", "\xe2\x82\xac"},
+                                         {"\xa9t", "\\xa9t"},
+                                         {"\xff", "\\xff"},
+                                         {"t\xc3", "t\\xc3"},
+                                         {"", ""}};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    diag = diag_new(arena);
+    diag_error_at(&diag, texts[i][0], DIAG_USAGE, "%s", texts[i][0]);
+    StrBuf out = strbuf_new(arena);
+    render_json(&out, &diag);
+    json_t *message = json_loads(out.text, 0, NULL);
+    cr_assert(message, "%zu", i);
+    cr_expect_str_eq(json_string_value(json_object_get(message, "message")), texts[i][1]);
+    cr_expect_str_eq(json_string_value(json_object_get(message, "file")), texts[i][1]);
+    json_decref(message);
+  }
+}
+
 // ---- nearest ----
 
 Test(diag, nearest) {
