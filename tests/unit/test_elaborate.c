@@ -274,6 +274,23 @@ Test(elaborate, a_comprehension_of_equal_layers_is_a_repetition) {
   }
 }
 
+/* What travels from module to module may be given by the name that the first of them, at whatever depth, has for it. */
+Test(elaborate, the_first_argument_of_a_list_may_be_named) {
+  static const char *const calls[] = {"layers(x, 3)", "layers(x = x, by = 3)", "layers(by = 3, x = x)"};
+  static const char *const lists[] = {"2 * L(n)", "[[L(n), L(n)], L(n)]"};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    const char *first = NULL;
+    for (size_t j = 0; j < sizeof calls / sizeof *calls; j++) {
+      const char *graph = printed(good(arena_printf(arena,
+                                                    "layer L(n) { weight w: [n]  forward(x, by = 1) = x * w * by }\n"
+                                                    "model M(n = 4) { layers = %s  forward(x: f32[n]) { return y = %s } }",
+                                                    lists[i], calls[j])));
+      if (!first) first = graph;
+      cr_expect_str_eq(graph, first, "%s", calls[j]);
+    }
+  }
+}
+
 Test(elaborate, lists_of_modules_have_paths) {
   expect_weights(
       "layer L(n) { weight w: [n]  forward(x) = x * sum(w) }\n"

@@ -74,6 +74,17 @@ Test(include, included_files_come_first_and_once) {
   expect_order("main.tfm", "parts/common/b.tfm c.tfm parts/a.tfm main.tfm! ");
 }
 
+/* Only `.` and `..` are more than names. */
+Test(include, short_and_hidden_names) {
+  make_folder("m");
+  make_folder(".parts");
+  write_file("main.tfm", "include \"m/a.tfm\" include \".parts/.b.tfm\" include \"./c\" model M { }");
+  write_file("m/a.tfm", "layer A { }");
+  write_file(".parts/.b.tfm", "layer B { }");
+  write_file("c", "layer C { }");
+  expect_order("main.tfm", "m/a.tfm .parts/.b.tfm c main.tfm! ");
+}
+
 Test(include, a_link_inside_the_folder_is_the_same_file) {
   write_file("main.tfm", "include \"a.tfm\" include \"b.tfm\" model M { }");
   write_file("a.tfm", "layer A { }");

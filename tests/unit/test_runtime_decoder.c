@@ -222,6 +222,16 @@ Test(runtime_decoder, company_makes_no_difference) {
   }
 }
 
+/* One row goes alone; of more, each but one needs a context beside that of the step. */
+Test(runtime_decoder, there_are_no_more_contexts_than_runs) {
+  setup(1);
+  for (int64_t rows = 1; rows <= 5; rows += 2) {
+    begin(rows, 4);
+    for (int64_t i = 0; i < 8; i++) cr_expect_eq(fixture.decoder->lockstep[i] != NULL, i < rows - 1, "%lld", (long long)i);
+  }
+  teardown();
+}
+
 /* Rows of different lengths go together as runs beside one another: with the bits of each alone. */
 Test(runtime_decoder, other_lengths_make_no_difference) {
   enum { ROWS = 40, ROUNDS = 12, MOST = 3 * ROWS + ROUNDS * 3 };
