@@ -352,6 +352,61 @@ static void test_no_memory(int64_t beams) {
   translator_generated_free(&got);
 }
 
+// ---- cancelling while memory is given back ----
+
+typedef struct Keeper { /* what a context has given back: marked, and kept so that a late write shows */
+  translator_context *context; /* NULL: nothing is kept */
+  struct {
+    unsigned char *memory;
+    size_t bytes;
+  } blocks[64];
+  int n;
+} Keeper;
+
+enum { MARK = 0xa5 };
+
+static void *keeper_allocate(void *user, size_t bytes, size_t alignment) {
+  (void)user;
+  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void keeper_release(void *user, void *memory, size_t bytes) {
+  Keeper *keeper = user;
+  if (!keeper->context || keeper->n == 64) {
+    free(memory);
+    return;
+  }
+  memset(memory, MARK, bytes);
+  keeper->blocks[keeper->n].memory = memory;
+  keeper->blocks[keeper->n++].bytes = bytes;
+  translator_cancel(keeper->context);
+}
+
+/* Between any two of the blocks that `end` gives back, cancelling no longer sees the decoder. */
+static void test_late_cancel(void) {
+  static Keeper keeper;
+  const tfm_context_options with = {
+      .struct_size = sizeof with, .threads = 1, .allocator = {keeper_allocate, keeper_release, &keeper}};
+  const translator_args args = args_of(0, NULL);
+  translator_model *model;
+  translator_context *ending;
+  SUCCEEDS(translator_open(NULL, &model, &error));
+  SUCCEEDS(translator_context_new(model, &with, &ending, &error));
+  SUCCEEDS(translator_begin(ending, &args, 2, LONGEST, &error));
+  keeper.context = ending;
+  translator_end(ending);
+  keeper.context = NULL;
+  CHECK(keeper.n > 2);
+  for (int i = 0; i < keeper.n; i++) {
+    size_t marked = 0;
+    while (marked < keeper.blocks[i].bytes && keeper.blocks[i].memory[marked] == MARK) marked++;
+    CHECK(marked == keeper.blocks[i].bytes);
+    free(keeper.blocks[i].memory);
+  }
+  translator_context_free(ending);
+  translator_close(model);
+}
+
 // ---- a model that is not incremental ----
 
 static void test_whole_runs(int32_t threads) {
@@ -398,6 +453,7 @@ int main(int argc, char **argv) {
   test_modes();
   test_no_memory(1);
   test_no_memory(4);
+  test_late_cancel();
   test_whole_runs(threads);
   translator_context_free(context);
   translator_context_free(other);
