@@ -176,6 +176,17 @@ static void steps(Emission *e, const Plan *plan) {
 #include "tfm/steps.def"
 }
 
+/* Its name is what makes the linker take it from the runtime. */
+static LLVMValueRef whole_attention(LLVMModuleRef module) {
+  static const char name[] = "tfm_whole_attention";
+  LLVMValueRef known = LLVMGetNamedGlobal(module, name);
+  if (known) return known;
+  LLVMValueRef global = LLVMAddGlobal(module, LLVMInt8TypeInContext(LLVMGetModuleContext(module)), name);
+  LLVMSetGlobalConstant(global, true);
+  LLVMSetVisibility(global, LLVMHiddenVisibility);
+  return global;
+}
+
 /* In the order of the members of tfm_program, which blob_pointer checks. */
 static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   const tfm_program *p = e->program;
@@ -198,6 +209,7 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   PLAIN(live, p->n_live);
   steps(e, plan);
   PLAIN(caches, p->n_caches);
+  if (plan_has_whole_attention(plan)) blob_pointer(&e->top, MEMBER(whole_attention), whole_attention(e->module));
 }
 
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix) {

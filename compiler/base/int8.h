@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { INT8_MOST = 127, INT8_STAGES = 4, INT8_MAX_COLUMNS = 65536 /* their sum of products fits 32 bits */ };
+enum { INT8_MOST = 127, INT8_MOST_WEIGHT = 255 /* of a softmax */, INT8_STAGES = 4 };
+enum { INT8_MAX_COLUMNS = 65536 /* their sum of products fits 32 bits */ };
 
 /* The largest power of two that divides k. */
 static inline int64_t int8_period(int64_t k) { return k & -k; }
@@ -39,18 +40,28 @@ static inline void int8_rotate(float *x, int64_t k) {
 /* Rows whose numbers are all below this count as zeros: the quotient must not overflow. */
 #define INT8_LEAST 0x1p-100f
 
-/* q[i] is the whole number nearest to x[i] 127 / (greatest magnitude), of two equally near ones the even one. Returns
- * the scale. */
-static inline float int8_round(const float *x, int64_t k, int8_t *q) {
+/* What numbers are multiplied by so that the greatest magnitude becomes `most`, 0 if all become 0; sets the scale, by
+ * which they are multiplied afterwards. */
+static inline float int8_factor(const float *x, int64_t k, float most, float *scale) {
   float greatest = 0, finite = 0;
   for (int64_t i = 0; i < k; i++) {
     finite += x[i] * 0;
     if (fabsf(x[i]) > greatest) greatest = fabsf(x[i]);
   }
   const int is_empty = isnan(finite) || greatest < INT8_LEAST;
-  const float factor = is_empty ? 0 : INT8_MOST / greatest;
-  for (int64_t i = 0; i < k; i++) q[i] = is_empty ? 0 : (int8_t)rintf(x[i] * factor);
-  return isnan(finite) ? NAN : is_empty ? 0 : greatest / INT8_MOST;
+  *scale = isnan(finite) ? NAN : is_empty ? 0 : greatest / most;
+  return is_empty ? 0 : most / greatest;
+}
+
+/* x times its factor, which is finite unless the factor is 0. */
+static inline float int8_nearest(float x, float factor) { return factor == 0 ? 0 : rintf(x * factor); }
+
+/* q[i] is the whole number nearest to x[i] 127 / (greatest magnitude), of two equally near ones the even one. Returns
+ * the scale. */
+static inline float int8_round(const float *x, int64_t k, int8_t *q) {
+  float scale, factor = int8_factor(x, k, INT8_MOST, &scale);
+  for (int64_t i = 0; i < k; i++) q[i] = (int8_t)int8_nearest(x[i], factor);
+  return scale;
 }
 
 /* The row of a weight, in place: turned as rows of x are, and as large as it was. */

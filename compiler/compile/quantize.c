@@ -7,6 +7,10 @@
  *   %5 = linear %x, %1                        %5 = linear %x, %1, int8=true (or int4=true)
  *   %6 = gather %1, %ids                      %6 = gather (to_int8 %1), %ids
  *
+ *   %7 = matmul %q, %kt                       %7 = matmul %q, %kt, int8=true
+ *   %8 = softmax %7, axis=3                   %8 = softmax %7, axis=3
+ *   %9 = matmul %8, %v                        %9 = matmul %8, %v, int8=true
+ *
  * See quantize.h. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <fnmatch.h>
@@ -15,6 +19,7 @@
 #include "base/int8.h"
 #include "compile/quantize.h"
 #include "graph/build.h"
+#include "passes/passes.h"
 
 typedef struct PrecisionType {
   const char *name;
@@ -49,10 +54,14 @@ static const char *nearest_weight(const Graph *graph, const char *pattern) {
 }
 
 /* The attention that a module makes has the module's path and a name of its own. */
+static const char *name_of_attention(const Graph *graph, const Node *softmax) {
+  const char *path = softmax->origin.path;
+  return arena_printf(graph->arena, "%s%sattention", path, *path ? "." : "");
+}
+
 static bool names_attention(const Graph *graph, const char *pattern) {
   for (const Node *node = graph->first; node; node = node->next)
-    if (node->op == OP_SOFTMAX && names(pattern, arena_printf(graph->arena, "%s.attention", node->origin.path)))
-      return true;
+    if (node->op == OP_SOFTMAX && names(pattern, name_of_attention(graph, node))) return true;
   return false;
 }
 
@@ -61,8 +70,9 @@ static bool check_pattern(Diag *diag, const Graph *graph, const char *pattern, O
     if (names(pattern, graph->declared_weights.items[i].key)) return true;
   if (!pattern) return true;
   if (names_attention(graph, pattern)) {
-    if (rounding == OP_WEIGHT) return true;
-    diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" names attention, which is computed in f32 only", pattern);
+    if (rounding == OP_WEIGHT || rounding == OP_TO_INT8) return true;
+    diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" names attention, which is computed in f32 or int8",
+                  pattern);
     return false;
   }
   const char *nearest = nearest_weight(graph, pattern);
@@ -227,6 +237,84 @@ static void round_table(Graph *graph, const PrecisionRules *rules, Node *weight)
   if (table) graph_set_inputs(graph, table, 1, &weight);
 }
 
+// ---- 8 bits: attention ----
+
+/* The product that the scores are made of: the first that a walk from the softmax meets through pointwise work and
+ * views. */
+static Node *product_of_scores(Graph *graph, const Node *softmax) {
+  enum { MOST_NODES = 256 };
+  VEC(Node *) pending = {0};
+  vec_push(graph->arena, &pending, softmax->inputs.items[0]);
+  for (size_t i = 0; i < pending.n && pending.n < MOST_NODES; i++) {
+    Node *node = pending.items[i];
+    if (node->op == OP_MATMUL) return node;
+    if (!op_is_pointwise(node->op) && node->op != OP_RESHAPE) continue;
+    for (size_t j = 0; j < node->inputs.n; j++) vec_push(graph->arena, &pending, node->inputs.items[j]);
+  }
+  return NULL;
+}
+
+/* The product of the weights of a softmax with values. */
+static Node *product_with_values(const Node *weights) {
+  for (size_t i = 0; i < weights->users.n; i++) {
+    Node *user = weights->users.items[i];
+    if (user->op == OP_RESHAPE && (user = product_with_values(user))) return user;
+    if (user && user->op == OP_MATMUL && user->inputs.items[0] == weights) return user;
+  }
+  return NULL;
+}
+
+static bool has_static_width(const Node *node, uint32_t from_end) {
+  int64_t width;
+  return node->rank >= 2 && size_is_const(node->dims[node->rank - from_end], &width) && width >= 1 &&
+         width <= INT8_MAX_COLUMNS;
+}
+
+/* A generative model keeps keys and values in caches of f32, so its attention is taken only if a rule names it. */
+static bool wants_int8(const Graph *graph, const PrecisionRules *rules, const Node *softmax) {
+  static const char WORD[] = "attention";
+  const PrecisionRule rule = rule_of(rules, name_of_attention(graph, softmax));
+  if (rule.rounding != OP_TO_INT8) return false;
+  const size_t n = rule.pattern ? strlen(rule.pattern) : 0;
+  return !graph->generate_input || (n >= strlen(WORD) && !strcmp(rule.pattern + n - strlen(WORD), WORD));
+}
+
+/* Marks both products. */
+static bool round_attention(Graph *graph, const PrecisionRules *rules, const Node *softmax) {
+  if (softmax->op != OP_SOFTMAX || !wants_int8(graph, rules, softmax)) return false;
+  Node *values = product_with_values(softmax), *scores = product_of_scores(graph, softmax);
+  if (!values || !scores || !has_static_width(scores->inputs.items[0], 1) ||
+      !has_static_width(values->inputs.items[1], 1))
+    return false;
+  return scores->attr.is_int8 = values->attr.is_int8 = true;
+}
+
+/* Products that the passes would leave alone become f32 again, with all of the same module. Returns whether there were
+ * any. */
+static bool keep_f32(Graph *graph, Diag *diag) {
+  Arena *arena = arena_create();
+  Graph *trial = graph_clone(arena, graph);
+  bool any = false;
+  passes_run(trial, diag, &(PassOptions){.level = 2, .stop_after = "fuse-attention"}, NULL);
+  for (const Node *left = trial->first; left; left = left->next) {
+    if (left->op != OP_MATMUL || !left->attr.is_int8) continue;
+    for (Node *node = graph->first; node; node = node->next) {
+      if (node->op != OP_MATMUL || !node->attr.is_int8 || strcmp(node->origin.path, left->origin.path) != 0) continue;
+      node->attr.is_int8 = false;
+      any = true;
+    }
+  }
+  arena_destroy(arena);
+  return any;
+}
+
+/* Attention is computed in 8 bits as a whole or not at all, so only what the passes find counts. */
+static void round_attentions(Graph *graph, Diag *diag, const PrecisionRules *rules) {
+  bool any = false;
+  for (const Node *node = graph->first; node; node = node->next) any = round_attention(graph, rules, node) || any;
+  while (any && keep_f32(graph, diag)) continue;
+}
+
 bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32_t n) {
   PrecisionRules rules = {0};
   bool good = true;
@@ -235,5 +323,6 @@ bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32
   round_weights(graph, &rules);
   for (Node *node = graph->first; node; node = node->next) round_product(graph, &rules, node);
   for (Node *node = graph->first; node; node = node->next) round_table(graph, &rules, node);
+  round_attentions(graph, diag, &rules);
   return true;
 }

@@ -4,7 +4,8 @@
  * (the last one that does decides) is rounded, if it is a factor of a product or a table that rows are taken from, also
  * through views. Then all its uses see the rounded numbers: a table that is an output layer too has one form. Biases,
  * norms and what is only added stay. With int8 products that take the weight, or a view of it, get the attribute int8;
- * look-ups in tables that are large, named, or taken by such a product too take rows that are rounded alike.
+ * look-ups in tables that are large, named, or taken by such a product too take rows that are rounded alike. Both
+ * products of an attention get it if the passes would find the attention.
  *
  * This makes another model, so it is no pass: it comes before anything is derived from the graph or interprets it. The
  * reference interpreter rounds too, and to the passes a rounded weight is a static subgraph like any other. Products

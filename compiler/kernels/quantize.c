@@ -1,6 +1,7 @@
-/* QUANTIZE: a row of f32 as a row of whole numbers, which tiles of form INT8 read (tfm/kernels.h).
+/* QUANTIZE and WEIGH: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/kernels.h).
  *
- * In: a row and room for it; the number of columns is a constant of the code. Out: the numbers, the sum that tiles
+ * In: a row and room for it; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
+ * and a scale for each column, by which it is multiplied first. Out: the numbers, the sum that tiles
  * begin with, the scale. Each operation is one of base/int8.h, rounded by itself, so all targets give the same bits.
  * Refuses nothing: a row that is not finite gets zeros and the scale NaN.
  *
@@ -161,8 +162,8 @@ static void emit_body(Quantize *q) {
 void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   const int64_t period = int8_period(spec->k);
   Quantize q = {.e = e, .k = spec->k, .padded = (spec->k + LANES - 1) / LANES * LANES};
-  q.bytes = e->target->dot_bytes ? 1 : 2;
-  q.points = period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
+  q.bytes = e->target->dot_bytes || spec->as_bytes ? 1 : 2;
+  q.points = !spec->is_rotated ? 1 : period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
   q.distance = period / q.points;
   q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
   q.floats = wide(e->f32, q.width);
@@ -174,4 +175,79 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   emit_parameter_noalias(e, ARG_WORK);
   emit_parameter_noalias(e, ARG_NUMBERS);
   emit_body(&q);
+}
+
+// ---- weights of attention ----
+
+enum { WEIGH_STRIP, WEIGH_ROWS, WEIGH_COLUMNS, WEIGH_SCALES, WEIGH_NUMBERS, N_WEIGH_ARGS };
+
+typedef struct Weigh {
+  Quantize q; /* of one row: args[ARG_WORK] is the row of the strip */
+  LLVMValueRef scales, columns;
+} Weigh;
+
+/* Multiplies the row by the scales, in place, and returns the bits of the greatest product. None is negative. */
+static LLVMValueRef emit_products(Weigh *w) {
+  Quantize *q = &w->q;
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), w->columns, LANES);
+  LLVMValueRef greatest = loop_carry(e, &loop, LLVMConstNull(q->bits));
+  LLVMValueRef x = emit_load(e, q->floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  LLVMValueRef scale = emit_load(e, q->floats, float_at(q, w->scales, loop.index), 4);
+  LLVMValueRef none = LLVMBuildFCmp(e->builder, LLVMRealOEQ, x, LLVMConstNull(q->floats), "");
+  x = emit_select(e, none, LLVMConstNull(q->floats), LLVMBuildFMul(e->builder, x, scale, ""));
+  emit_store(e, x, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  loop_next(&loop, 0, emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x)}));
+  loop_end(e, &loop);
+  return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &loop.results[0]);
+}
+
+/* With the factor 0 all numbers are 0, whatever is in the row. */
+static void emit_weights(Weigh *w, LLVMValueRef factor, LLVMValueRef none) {
+  Quantize *q = &w->q;
+  Emitter *e = q->e;
+  LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
+  LLVMValueRef keep = emit_splat(e, emit_select(e, none, emit_i32(e, 0), emit_i32(e, 255)), LANES);
+  Loop loop = loop_begin(e, emit_i64(e, 0), w->columns, LANES);
+  LLVMValueRef x = emit_load(e, q->floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, LLVMBuildBitCast(e->builder, x, q->bits, ""), keep, "");
+  emit_store(e, narrowed(q, whole), number_at(q, loop.index), 1);
+  loop_end(e, &loop);
+}
+
+static void emit_row_of_weights(Weigh *w) {
+  Quantize *q = &w->q;
+  Emitter *e = q->e;
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef bits = emit_products(w);
+  LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
+  LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
+  LLVMValueRef none = LLVMBuildNot(b, LLVMBuildAnd(b, finite, large, ""), ""), zero = emit_f32(e, 0);
+  LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST_WEIGHT);
+  emit_weights(w, emit_select(e, none, zero, LLVMBuildFDiv(b, most, greatest, "")), none);
+  LLVMValueRef scale = emit_select(e, none, zero, LLVMBuildFDiv(b, greatest, most, ""));
+  scale = emit_select(e, finite, scale, emit_f32(e, (double)NAN));
+  LLVMValueRef end = LLVMBuildAnd(b, emit_add(e, w->columns, emit_i64(e, 3)), emit_i64(e, -4), "");
+  emit_store(e, scale, number_at(q, end), 4);
+}
+
+void emit_WEIGH(Emitter *e, const KernelSpec *spec, const char *name) {
+  (void)spec;
+  LLVMTypeRef types[N_WEIGH_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer};
+  LLVMValueRef function = emit_function(e, name, e->nothing, N_WEIGH_ARGS, types);
+  Weigh w = {.q = {.e = e, .width = LANES, .floats = lanes_type(e->f32), .bits = lanes_type(e->i32)}};
+  w.q.bytes = e->target->dot_bytes ? 1 : 2;
+  w.columns = LLVMGetParam(function, WEIGH_COLUMNS);
+  w.scales = LLVMGetParam(function, WEIGH_SCALES);
+  emit_parameter_noalias(e, WEIGH_STRIP), emit_parameter_noalias(e, WEIGH_NUMBERS);
+  const int64_t distance = tfm_whole_row_floats((uint8_t)w.q.bytes, TFM_KEY_BLOCK) * (int64_t)sizeof(float);
+  Loop rows = loop_begin(e, emit_i64(e, 0), LLVMGetParam(function, WEIGH_ROWS), 1);
+  LLVMValueRef of_strip = emit_mul(e, rows.index, emit_i64(e, TFM_STRIP_STRIDE * (int64_t)sizeof(float)));
+  w.q.args[ARG_WORK] = emit_offset(e, LLVMGetParam(function, WEIGH_STRIP), of_strip);
+  LLVMValueRef of_numbers = emit_mul(e, rows.index, emit_i64(e, distance));
+  w.q.args[ARG_NUMBERS] = emit_offset(e, LLVMGetParam(function, WEIGH_NUMBERS), of_numbers);
+  emit_row_of_weights(&w);
+  loop_end(e, &rows);
+  LLVMBuildRetVoid(e->builder);
 }

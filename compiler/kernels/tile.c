@@ -119,6 +119,12 @@ static LLVMValueRef load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
 /* Words of the even bytes of b, or of the odd ones. */
 static LLVMValueRef words_of(Tile *t, LLVMValueRef b, bool odd) {
   LLVMBuilderRef builder = t->e->builder;
+  if (t->spec->b_is_signed) {
+    LLVMTypeRef words = LLVMVectorType(t->e->i16, 2 * t->lanes);
+    LLVMValueRef eight = LLVMBuildBitCast(builder, splat_bits(t, 0x00080008), words, "");
+    b = LLVMBuildBitCast(builder, b, words, "");
+    return LLVMBuildAShr(builder, odd ? b : LLVMBuildShl(builder, b, eight, ""), eight, "");
+  }
   if (odd) b = LLVMBuildLShr(builder, b, splat_bits(t, 8), "");
   b = LLVMBuildAnd(builder, b, splat_bits(t, 0x00ff00ff), "");
   return LLVMBuildBitCast(builder, b, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
@@ -143,8 +149,10 @@ static void emit_whole_row(Tile *t, LLVMValueRef a, const LLVMValueRef *even, co
   }
   for (unsigned j = 0; j < t->n; j++) {
     LLVMValueRef *c = &t->c[i * t->n + j];
-    if (target->dot_bytes) {
-      *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, (LLVMValueRef[]){*c, even[j], x});
+    if (target->dot_bytes) { /* unsigned bytes, then signed ones */
+      const bool turned = t->spec->b_is_signed;
+      LLVMValueRef factors[] = {*c, turned ? x : even[j], turned ? even[j] : x};
+      *c = emit_intrinsic(e, target->dot_bytes, NULL, 3, factors);
       continue;
     }
     LLVMValueRef first = emit_intrinsic(e, target->dot_words, NULL, 2, (LLVMValueRef[]){x, even[j]});
@@ -165,7 +173,7 @@ static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u)
 
 /* Weights are stored 128 too large: each row begins with what takes that off again. */
 static LLVMValueRef start_of_row(Tile *t, unsigned row) {
-  if (!is_whole_numbers(t)) return LLVMConstNull(t->vector);
+  if (!is_whole_numbers(t) || t->spec->b_is_signed) return LLVMConstNull(t->vector);
   return splat_of_a(t, t->args[ARG_A], row, 0, -(int64_t)sizeof(int32_t));
 }
 
@@ -180,13 +188,14 @@ static void emit_scaling(Tile *t, LLVMValueRef a, LLVMValueRef b) {
   LLVMValueRef more = LLVMBuildAnd(e->builder, t->args[ARG_ACCUMULATE], emit_i64(e, 2), "");
   emit_branch(e, emit_icmp(e, LLVMIntEQ, more, emit_i64(e, 0)), scale, done);
   emit_at(e, scale);
-  for (unsigned j = 0; j < t->n; j++)
+  for (unsigned j = 0; j < t->n && !t->spec->b_is_signed; j++)
     scales[j] = emit_load(e, floats, emit_offset(e, b, emit_i64(e, (first_column(t) + j * t->lanes) * 4)), 4);
   for (unsigned i = 0; i < t->spec->rows; i++) {
     LLVMValueRef of_row = emit_splat(e, emit_load(e, e->f32, offset_in_a(t, a, i, 0), 4), t->lanes);
     for (unsigned j = 0; j < t->n; j++) {
       LLVMValueRef y = LLVMBuildSIToFP(e->builder, t->c[i * t->n + j], floats, "");
-      y = LLVMBuildFMul(e->builder, LLVMBuildFMul(e->builder, y, of_row, ""), scales[j], "");
+      y = LLVMBuildFMul(e->builder, y, of_row, "");
+      if (!t->spec->b_is_signed) y = LLVMBuildFMul(e->builder, y, scales[j], "");
       sums[i * t->n + j] = LLVMBuildBitCast(e->builder, y, t->vector, "");
     }
   }

@@ -205,9 +205,10 @@ static const char *reason_for_f32(Arena *arena, const Node *product) {
 static void print_numbers(Report *r) {
   static const char *const names[N_FORMS] = {"int4", "int8", "bf16", "f16", "f32"};
   const bool *is_static = graph_static_flags(r->arena, r->graph);
-  int64_t products[N_FORMS] = {0}, weights[N_FORMS] = {0}, elements;
+  int64_t products[N_FORMS] = {0}, weights[N_FORMS] = {0}, attentions[N_FORMS] = {0}, elements;
   VEC(const Node *) wide = {0};
   for (const Node *node = r->graph->first; node; node = node->next) {
+    if (node->op == OP_ATTENTION) attentions[node->attr.is_int8 ? FORM_INT8 : FORM_F32]++;
     const bool is_product = node->op == OP_LINEAR || node->op == OP_MATMUL || node->op == OP_MATMUL_FUSED;
     if (!is_product || is_static[node->id] || !is_static[node->inputs.items[1]->id]) continue;
     const Form form = form_of(node);
@@ -215,14 +216,14 @@ static void print_numbers(Report *r) {
     if (size_is_const(node_elements(r->graph->sizes, node->inputs.items[1]), &elements)) weights[form] += elements;
     if (form == FORM_F32) vec_push(r->arena, &wide, node);
   }
-  int64_t rounded = 0;
+  int64_t rounded = attentions[FORM_INT8];
   for (int form = 0; form < FORM_F32; form++) rounded += products[form];
   if (!rounded) return;
   strbuf_add(r->out, "numbers\n");
   for (int form = 0; form < N_FORMS; form++)
-    if (products[form])
-      strbuf_printf(r->out, "  %-14s %lld products, %lld weights\n", names[form], (long long)products[form],
-                    (long long)weights[form]);
+    if (products[form] || attentions[form])
+      strbuf_printf(r->out, "  %-14s %lld products, %lld weights, %lld attentions\n", names[form],
+                    (long long)products[form], (long long)weights[form], (long long)attentions[form]);
   for (size_t i = 0; i < wide.n; i++)
     strbuf_printf(r->out, "    %s  %s\n", place(r->arena, &wide.items[i]->origin),
                   reason_for_f32(r->arena, wide.items[i]));

@@ -188,6 +188,13 @@ static void choose_values(Planner *p, Attention *a) {
   a->v_packed = true;
 }
 
+/* Values in whole numbers always are. The widest tile that divides e does, or the last. */
+static void choose_whole_values(Planner *p, Attention *a) {
+  choose_values(p, a);
+  a->v_packed = true;
+  if (!p->target->dot_bytes) a->value_width = p->target->word_tile.width;
+}
+
 /* Values in pages are never packed. A tile that is wider than what is left of e reads on into the next row or the line
  * behind the page (caches.c), but does not store what it reads. */
 static void choose_cached_values(Planner *p, Attention *a) {
@@ -253,13 +260,53 @@ static int64_t static_stride(const Size *stride) {
 
 /* A page of keys is a panel that tiles read as it lies, so with caches the width of the tile is that of a page. */
 static TileShape key_tile(const Planner *p, const Attention *a) {
+  if (a->node->attr.is_int8 && !p->target->dot_bytes) return p->target->word_tile;
   TileShape tile = p->target->attention_keys;
   if (a->has_caches) tile.width = TFM_CACHE_PAGE;
   return tile;
 }
 
+/* What works on rows of scores and results. scale_rows multiplies what a row has accumulated when its maximum rises. */
+static void choose_row_kernels(Planner *p, const Nest *nest, tfm_attention_step *step) {
+  const bool is_whole = step->form == TFM_FORM_INT8;
+  step->score = contract_kernel(p, nest);
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
+  step->finite = is_whole ? TFM_NONE : plan_kernel(p, &(KernelSpec){.family = KERNEL_FINITE});
+  KernelSpec scale = {
+      .family = KERNEL_ROW,
+      .reduction = OP_POINTWISE,
+      .n_operands = 3,
+      .operands = {
+          {DTYPE_F32, COLUMN_CONTIGUOUS, 0}, {DTYPE_F32, COLUMN_CONTIGUOUS, 0}, {DTYPE_F32, COLUMN_BROADCAST, 0}}};
+  scale.expr = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
+                       expr_input(p->arena, DTYPE_F32, 2), NULL);
+  step->scale_rows = plan_kernel(p, &scale);
+}
+
+/* Rows of q, keys, values and weights become whole numbers in scratch memory, so all distances are constants. */
+static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
+  TileShape keys = key_tile(p, a), values = {keys.rows, (uint8_t)a->value_width};
+  TileKind qk = {.shape = keys, .b_stride = keys.width, .b_form = TFM_FORM_INT8}, pv = qk;
+  step->form = TFM_FORM_INT8;
+  step->a_bytes = p->target->dot_bytes ? 1 : 2;
+  qk.a_stride = tfm_whole_row_floats(step->a_bytes, a->h);
+  pv.shape = values;
+  pv.a_stride = tfm_whole_row_floats(step->a_bytes, TFM_KEY_BLOCK);
+  pv.b_stride = a->value_width;
+  pv.b_is_signed = true;
+  contract_tiles(p, &qk, step->qk_tiles);
+  contract_tiles(p, &pv, step->pv_tiles);
+  for (uint32_t i = 0; i <= TFM_MAX_TILE_ROWS; i++) step->pv_exact_tiles[i] = TFM_NONE;
+  step->pack_keys = step->pack_values = TFM_NONE;
+  step->whole_q = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->h});
+  step->whole_k = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->h, .as_bytes = true});
+  step->whole_v = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->e, .as_bytes = true});
+  step->weigh = plan_kernel(p, &(KernelSpec){.family = KERNEL_WEIGH});
+  choose_row_kernels(p, nest, step);
+}
+
 /* Two sets of p v tiles: plain ones for values that are all finite, which the FINITE kernel finds out, and exact ones,
- * which look at every probability. scale_rows multiplies what a row has accumulated when its maximum rises. */
+ * which look at every probability. */
 static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
   TileShape keys = key_tile(p, a);
   TileShape values = {keys.rows, (uint8_t)a->value_width};
@@ -278,15 +325,8 @@ static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm
     step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);
   if (a->v_packed)
     step->pack_values = contract_pack(p, a->value_width, v->strides[v->rank - 2], v->strides[v->rank - 1]);
-  step->score = contract_kernel(p, nest);
-  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
-  step->finite = plan_kernel(p, &(KernelSpec){.family = KERNEL_FINITE});
-  KernelSpec scale = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 3,
-                      .operands = {{DTYPE_F32, COLUMN_CONTIGUOUS, 0}, {DTYPE_F32, COLUMN_CONTIGUOUS, 0},
-                                   {DTYPE_F32, COLUMN_BROADCAST, 0}}};
-  scale.expr = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
-                       expr_input(p->arena, DTYPE_F32, 2), NULL);
-  step->scale_rows = plan_kernel(p, &scale);
+  step->whole_q = step->whole_k = step->whole_v = step->weigh = TFM_NONE;
+  choose_row_kernels(p, nest, step);
 }
 
 static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
@@ -330,7 +370,7 @@ static void add_step(Planner *p, const Attention *a, const Nest *nest) {
                              .padding_only = hints.padding_only,
                              .h = a->h,
                              .e = a->e};
-  choose_kernels(p, a, nest, &step);
+  (a->node->attr.is_int8 ? choose_whole_kernels : choose_kernels)(p, a, nest, &step);
   fill_operands(p, a, nest, &step);
   nest_dims(p, nest, step.dims);
   vec_push(p->arena, &p->attentions, step);
@@ -343,9 +383,11 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   a->has_caches = caches_serve(p, a->node);
   a->k_cache = a->v_cache = TFM_NONE;
   if (!a->has_caches) {
-    a->k = plan_view(p, a->node->inputs.items[1]);
+    const Node *k = a->node->inputs.items[1];
+    const bool is_int8 = a->node->attr.is_int8;
+    a->k = is_int8 ? view_of_values(p, k, a->h) : plan_view(p, k);
     a->v = view_of_values(p, a->node->inputs.items[2], a->e);
-    choose_values(p, a);
+    (is_int8 ? choose_whole_values : choose_values)(p, a);
     return;
   }
   CacheView k = caches_view(p, a->node, 1), v = caches_view(p, a->node, 2);

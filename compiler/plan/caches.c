@@ -150,6 +150,7 @@ static PagedValue *value_of_view(const Planner *p, const Node *node) {
  * attention and row. */
 static bool attention_reads_pages(Planner *p, const Node *attention) {
   const PagedValue *values[2];
+  if (attention->attr.is_int8) return false; /* pages hold f32 */
   if (!size_is_const(attention->inputs.items[0]->dims[attention->inputs.items[0]->rank - 1], NULL)) return false;
   for (uint32_t i = 0; i < 2; i++) {
     const Node *node = attention->inputs.items[1 + i];

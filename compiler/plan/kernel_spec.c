@@ -65,9 +65,9 @@ static void print_expr(StrBuf *out, const Expr *root) {
 // ---- what each family depends on ----
 
 static void print_TILE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
-                (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_page ? " page" : "",
-                spec->exact_zero ? " exact_zero" : "");
+  strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
+                (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_signed ? " signed" : "",
+                spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
 }
 
 /* The distances in the source are arguments; only the width and the direction are code. */
@@ -76,7 +76,13 @@ static void print_PACK(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " k %lld\n", (long long)spec->k);
+  strbuf_printf(out, " k %lld%s%s\n", (long long)spec->k, spec->is_rotated ? "" : " as it is",
+                spec->as_bytes ? " bytes" : "");
+}
+
+static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {
+  (void)spec;
+  strbuf_add_char(out, '\n');
 }
 
 /* All attentions share one: the number of keys and rows are arguments. */

@@ -36,7 +36,9 @@ typedef struct KernelSpec {
   uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
+  bool b_is_signed;           /* form INT8: b is values of attention */
   int64_t k;                  /* QUANTIZE: numbers of a row */
+  bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
   /* ROW */

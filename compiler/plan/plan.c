@@ -221,3 +221,9 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   fill_program(&p);
   return p.plan;
 }
+
+bool plan_has_whole_attention(const Plan *plan) {
+  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_ATTENTION]; i++)
+    if (plan->program.attentions[i].form == TFM_FORM_INT8) return true;
+  return false;
+}

@@ -169,6 +169,7 @@ static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *m
 static void print_attention(StrBuf *out, const Plan *plan, const tfm_attention_step *attention) {
   strbuf_printf(out, " h %" PRId64 " e %" PRId64, attention->h, attention->e);
   print_dims(out, plan, attention->dims, attention->rank);
+  if (attention->form == TFM_FORM_INT8) strbuf_add(out, " int8");
   if (attention->causal) strbuf_add(out, " causal");
   if (attention->causal_offset) {
     strbuf_add(out, " from ");

@@ -19,6 +19,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .b_stride = kind->b_stride,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
+                       .b_is_signed = kind->b_is_signed,
                        .exact_zero = kind->exact_zero};
     tiles[rows] = plan_kernel(p, &spec);
   }
@@ -90,7 +91,7 @@ static View whole_rows(Planner *p, const Node *x, int64_t k) {
   View to = view_rows(&p->math, DTYPE_F32, 2, dims, NULL, NULL);
   to.index = plan_buffer(p, DTYPE_F32, math_product(&p->math, 2, dims));
   to.offset = math_const(&p->math, TFM_ROW_HEAD);
-  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k};
+  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = true};
   tfm_quantize_step step = {.kernel = plan_kernel(p, &spec),
                             .rank = 1,
                             .k = k,
@@ -285,5 +286,6 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
 }
 
 void plan_matmul(Planner *p, const Node *node) {
+  if (node->attr.is_int8) plan_limit(p, "attention in 8 bits is computed as one operation, by the pass fuse-attention");
   plan_product(p, node, node->inputs.items[0], plan_view(p, node->inputs.items[1]));
 }

@@ -13,7 +13,7 @@ typedef struct TileKind {
   TileShape shape;
   int64_t a_stride, b_stride;
   uint8_t b_form; /* tfm_form */
-  bool b_is_page, exact_zero;
+  bool b_is_page, exact_zero, b_is_signed;
 } TileKind;
 
 /* Sets tiles[r] to the kernel for r rows, for 1 to shape.rows; TFM_NONE for the rest. Every number of rows has a

@@ -19,7 +19,7 @@ typedef struct Attention {
   int64_t causal_offset;                       /* see tfm_attention_step */
   int64_t strips, parts;                       /* per item; parts: units of an item */
   int64_t slots;                               /* packed blocks that are kept: one, or all of an item */
-  int64_t key_slot_floats, value_slot_floats;
+  int64_t key_slot_floats, value_slot_floats, whole_floats; /* whole_floats: of scratch->whole */
   Epilogue score;
 } Attention;
 
@@ -28,6 +28,7 @@ typedef struct AttentionScratch { /* of one thread; lies in its scratch */
   float *strip;         /* TFM_MAX_TILE_ROWS rows of scores */
   float *maximum, *sum, *scale; /* of the rows of a chunk */
   float *waiting;               /* beyond TFM_CHAIN keys: what waits of the rows of a chunk, level by level */
+  float *whole;                 /* of attention in whole numbers */
   int64_t *loaded;      /* per slot: the block in it, -1: none */
   int64_t *finite;      /* per slot: whether all its values are finite */
 } AttentionScratch;

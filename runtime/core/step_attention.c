@@ -9,6 +9,13 @@
 #include <string.h>
 
 #include "partial_sums.h"
+#include "whole_attention.h"
+
+/* The functions that take the place of those for f32; NULL: none do. */
+static const struct tfm_whole_attention *whole_attention_of(const tfm_context *context,
+                                                            const tfm_attention_step *step) {
+  return step->form == TFM_FORM_INT8 ? context->program->whole_attention : NULL;
+}
 
 // ---- one strip of queries ----
 
@@ -168,23 +175,30 @@ void attention_end_block(const Attention *attention, const AttentionScratch *scr
   partial_add(&values, block / (TFM_CHAIN / TFM_KEY_BLOCK), chains);
 }
 
+static void score(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                  const AttentionItem *item, int64_t row, int64_t rows, int64_t n, const float *keys) {
+  const tfm_attention_step *step = attention->step;
+  const float *q = (const float *)(item->q + row * attention->q->strides[step->rank - 2]);
+  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
+  for (int64_t column = 0; column < n; column += step->qk_width)
+    kernel(q, keys + column * step->h, scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
+           least_of(step->qk_width, n - column), keys + column * step->h, 0);
+}
+
 void attention_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t slot) {
   const tfm_attention_step *step = attention->step;
   int64_t first_key = block * TFM_KEY_BLOCK;
   int64_t seen = keys_seen(attention, item, row + rows - 1), n = least_of(TFM_KEY_BLOCK, seen - first_key);
   if (n <= 0) return;
-  const float *q = (const float *)(item->q + row * attention->q->strides[step->rank - 2]);
+  const struct tfm_whole_attention *whole = whole_attention_of(walker->context, step);
   const float *keys = scratch->keys + slot * attention->key_slot_floats;
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
-  for (int64_t column = 0; column < n; column += step->qk_width)
-    kernel(q, keys + column * step->h, scratch->strip + column, TFM_STRIP_STRIDE, step->h, 0,
-           least_of(step->qk_width, n - column), keys + column * step->h, 0);
+  (whole ? whole->score : score)(walker, attention, scratch, item, row, rows, n, keys);
   if (!item->is_plain)
     epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
                  item->number * attention->queries + row, rows, first_key, n);
   if (attention_soften(walker, attention, scratch, item, row, rows, state, first_key, n))
-    add_values(walker, attention, scratch, item, row, rows, state, block, n, slot);
+    (whole ? whole->add_values : add_values)(walker, attention, scratch, item, row, rows, state, block, n, slot);
   attention_end_block(attention, scratch, item, row, rows, state, block, seen);
 }
 
@@ -222,14 +236,16 @@ enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even 
 
 /* How many packed blocks a thread holds: one where each is used once, else all of an item, so that no block is packed
  * twice. */
-static void choose_slots(Attention *attention) {
+static void choose_slots(const tfm_context *context, Attention *attention) {
   const tfm_attention_step *step = attention->step;
+  const struct tfm_whole_attention *whole = whole_attention_of(context, step);
   int64_t key_panels = ceil_div(TFM_KEY_BLOCK, step->qk_width);
   if (attention->keys < TFM_KEY_BLOCK) key_panels = ceil_div(attention->keys, step->qk_width);
   int64_t line = ALIGNMENT / (int64_t)sizeof(float);
   attention->key_slot_floats = round_up(key_panels * step->qk_width * step->h, line);
   if (step->v_packed)
     attention->value_slot_floats = round_up(ceil_div(step->e, step->pv_width) * step->pv_width * TFM_KEY_BLOCK, line);
+  if (whole) attention->whole_floats = whole->size_slots(attention);
   /* A block is used once if no other chunk of queries and no other head needs it. */
   bool keys_are_shared = step->rank > 2 && attention->k->strides[step->rank - 3] == 0;
   bool once = attention->strips <= CHUNK_STRIPS && !keys_are_shared;
@@ -268,7 +284,7 @@ static Attention attention_of(const tfm_context *context, const tfm_step *step, 
   Attention a = attention_describe(context, step);
   if (a.items > 0 && a.items < UNITS_PER_THREAD * (int64_t)threads)
     a.parts = greatest_of(1, least_of(ceil_div(UNITS_PER_THREAD * (int64_t)threads, a.items), a.strips / CHUNK_STRIPS));
-  choose_slots(&a);
+  choose_slots(context, &a);
   return a;
 }
 
@@ -280,9 +296,10 @@ static int64_t lay_out_scratch(const Attention *a, char *base, AttentionScratch 
                       CHUNK_ROWS,
                       CHUNK_ROWS,
                       CHUNK_ROWS,
-                      attention_waiting(a->step, a->keys)};
-  float **places[] = {&scratch->keys, &scratch->values, &scratch->strip,  &scratch->maximum,
-                      &scratch->sum,  &scratch->scale,  &scratch->waiting};
+                      attention_waiting(a->step, a->keys),
+                      a->whole_floats};
+  float **places[] = {&scratch->keys, &scratch->values, &scratch->strip,   &scratch->maximum,
+                      &scratch->sum,  &scratch->scale,  &scratch->waiting, &scratch->whole};
   int64_t bytes = 0;
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     if (base) *places[i] = (float *)(base + bytes);
@@ -394,6 +411,11 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
   scratch->loaded[slot] = block;
   const tfm_attention_step *step = a->step;
   int64_t first = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, item->limit - first);
+  const struct tfm_whole_attention *whole = whole_attention_of(walker->context, step);
+  if (whole) {
+    whole->load_block(walker, a, scratch, item, first, n, slot);
+    return slot;
+  }
   const int64_t *k_strides = a->k->strides + step->rank - 2;
   int64_t v_stride = a->v->strides[step->rank - 2];
   const float *keys = (const float *)(item->k + first * k_strides[0]);

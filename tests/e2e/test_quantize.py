@@ -29,6 +29,26 @@ MODEL_OF_4 = """model M {{
 }}
 """.format(WIDTHS_OF_4[0], "\n".join(f"  l{i} = Linear({k}, {n})" for i, (k, n) in enumerate(zip(WIDTHS_OF_4, WIDTHS_OF_4[1:]))),
            "".join(f" -> l{i}" for i in range(len(WIDTHS_OF_4) - 1)))
+ATTENTION = """model A(h = 16, e = 16) {
+  forward(q: f32[b, n, t, h], k: f32[b, n, s, h], v: f32[b, n, s, e]) {
+    scores = q @ transpose(k, -1, -2) * 0.3
+    return y = softmax(scores) @ v, causal = softmax(where(causal_mask(q, k), -inf, scores)) @ v
+  }
+}
+"""
+MASKED = """model M {
+  forward(q: f32[b, t, 16], x: f32[b, s, 16], mask: bool[b, s]) {
+    return y = softmax(where(mask[:, none, :], -inf, q @ transpose(x, -1, -2))) @ x
+  }
+}
+"""
+NO_ATTENTION = """model N {
+  forward(q: f32[b, t, 16], k: f32[b, s, 16]) {
+    scores = q @ transpose(k, -1, -2)
+    return y = softmax(scores) @ k, scores = scores
+  }
+}
+"""
 ROUNDED = [f"l{i}.weight" for i in range(len(WIDTHS) - 1)] + ["table.weight"]
 WHERE = [["-march=native"], ["-march=x86-64-v4"], ["-march=x86-64-v3-vnni"], ["-march=x86-64-v3"], ["-march=x86-64"],
          ["--engine=reference"], ["--threads=3"]]
@@ -243,6 +263,69 @@ class Trials:
         self.check("reason for f32", "long: sums of 65540 products need more than 32 bits" in said, said)
         self.check("too many columns stay f32", of("long", "u", "--quantize=long=int8") == of("plain", "u"))
 
+    def attention(self, name, input_sizes, *options, of="y"):
+        out = self.folder / f"{name}.safetensors"
+        out.unlink(missing_ok=True)
+        inputs = [word for text in input_sizes for word in ("--input", text)]
+        self.tfm("run", f"{name}.tfm", *inputs, "--seed=5", "-o", out, "--quantize=int8", *options)
+        return read_tensor(out, of)
+
+    def int8_attention(self):
+        """Heads of odd widths, several blocks of keys, a causal mask, one row alone: the sets with FMA have the same bits,
+        for any number of threads; the others and the interpreter differ where the exponential rounds otherwise."""
+        (self.folder / "a.tfm").write_text(ATTENTION)
+        fma = [where for where in self.where if where not in (["-march=x86-64"], ["--engine=reference"])]
+        for t, s, h, e in [(5, 3, 1, 1), (9, 70, 13, 40), (7, 1300, 64, 64), (1, 600, 24, 7), (20, 130, 100, 130)]:
+            sizes = [f"q=1x2x{t}x{h}", f"k=1x2x{s}x{h}", f"v=1x2x{s}x{e}"]
+            defines = ["-D", f"h={h}", "-D", f"e={e}"]
+            expected = {of: self.attention("a", sizes, "--engine=reference", *defines, of=of) for of in ["y", "causal"]}
+            for of in expected:
+                bits = {self.attention("a", sizes, *where, *defines, of=of) for where in fma}
+                self.check(f"bits of attention {sizes} {of}", len(bits) == 1)
+                plain = self.attention("a", sizes, "--quantize=f32", *defines, of=of)
+                self.check(f"int8 changes attention {sizes} {of}", plain not in bits)
+                for where in fma[:1] + [["-march=x86-64"]]:
+                    far = distance(self.attention("a", sizes, *where, *defines, of=of), expected[of])
+                    self.check(f"attention {sizes} {of} {where}", far < 2e-4, far)
+        said = self.tfm("dump", "a.tfm", "--stage=plan", "--report", "--quantize=int8")
+        self.check("report of attention", "0 products, 0 weights, 2 attentions" in said and " e 16 int8 over" in said, said)
+
+    def int8_attention_of_masked_keys(self):
+        """What stands at keys that nobody may see moves nothing, and a row that sees none is zero."""
+        (self.folder / "m.tfm").write_text(MASKED)
+        numbers = random.Random(3)
+        rows = [[numbers.gauss(0, 1) for _ in range(16)] for _ in range(20)]
+        for where in self.where:
+            outputs = []
+            for odd in [0.0, 1e30, float("nan"), float("inf")]:
+                kept = [row if i % 3 else [odd] * 16 for i, row in enumerate(rows)]
+                write_tensors(self.folder / "m.in", {"x": ([1, 20, 16], sum(kept, [])), "q": ([1, 4, 16], sum(rows[:4], []))})
+                data = bytearray((self.folder / "m.in").read_bytes())
+                outputs.append(self.masked(data, [i % 3 == 0 for i in range(20)], where))
+            self.check(f"masked keys leave no trace, {where}", len(set(outputs)) == 1 and outputs[0] != bytes(len(outputs[0])))
+            self.check(f"no keys, {where}", self.masked(data, [True] * 20, where) == bytes(len(outputs[0])))
+
+    def masked(self, data, mask, where):
+        """The inputs in the file, and a mask of bools behind them."""
+        size = struct.unpack("<Q", data[:8])[0]
+        header, body = json.loads(data[8:8 + size]), data[8 + size:]
+        header["mask"] = {"dtype": "BOOL", "shape": [1, len(mask)], "data_offsets": [len(body), len(body) + len(mask)]}
+        text = json.dumps(header).encode()
+        (self.folder / "m.in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body + bytes(mask))
+        out = self.folder / "m.out.safetensors"
+        self.tfm("run", "m.tfm", "--inputs", "m.in.safetensors", "-o", out, "--quantize=int8", *where)
+        return read_tensor(out, "y")
+
+    def attention_that_is_none(self):
+        """Scores that are written out are no attention for the passes: the rule is followed as far as it goes."""
+        (self.folder / "n.tfm").write_text(NO_ATTENTION)
+        sizes = ["q=1x4x16", "k=1x9x16"]
+        for where in self.where:
+            plain = self.attention("n", sizes, "--quantize=f32", *where)
+            self.check(f"stays f32, {where}", self.attention("n", sizes, *where) == plain)
+        said = self.tfm("check", "n.tfm", "--quantize=attention=bf16", code=2)
+        self.check("16 bits of attention", "computed in f32 or int8" in said, said)
+
     def too_large(self):
         one = self.folder / "one.tfm"
         one.write_text("model M {\n  l = Linear(1, 1)\n  forward(x: f32[n, 1]) { return y = l(x) }\n}\n")
@@ -270,6 +353,13 @@ class Trials:
             self.check(rule, message in self.tfm("check", self.model, f"--quantize={rule}", code=2), message)
 
 
+def distance(got, expected):
+    """The difference in the mean of squares, relative."""
+    got, expected = (struct.unpack(f"<{len(data) // 4}f", data) for data in (got, expected))
+    squares = [sum(x * x for x in values) for values in ([a - b for a, b in zip(got, expected)], expected)]
+    return (squares[0] / squares[1]) ** 0.5
+
+
 def read_tensor(path, name):
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
@@ -294,6 +384,9 @@ def main():
         trials.int8_of_other_products()
         trials.the_element_without_a_form_is_named()
         trials.verify_of_int8()
+        trials.int8_attention()
+        trials.int8_attention_of_masked_keys()
+        trials.attention_that_is_none()
         trials.rules()
         trials.too_large()
     print(f"{trials.passed} passed, {trials.failed} failed")

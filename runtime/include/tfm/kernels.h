@@ -67,9 +67,15 @@ static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) {
   return TFM_ROW_HEAD + (numbers + 1 + 15) / 16 * 16;
 }
 
-/* Writes the row of whole numbers for x[k], of which `numbers` is the first; k is part of the kernel. work: room for k
- * floats, rounded up to 16, aligned to 64 bytes. */
+/* Writes the row of whole numbers for x[k], of which `numbers` is the first; k, the bytes of a number and whether x is
+ * rotated before are part of the kernel. work: room for k floats, rounded up to 16, aligned to 64 bytes. */
 typedef void (*tfm_quantize_kernel)(const float *x, float *work, void *numbers);
+
+/* The same for weights of a block of keys, `rows` of a strip, whose rows are as a softmax kernel leaves them: each
+ * weight times the scale of its value, 0 times anything being 0, is rounded to 0 to 255. The strip is overwritten. Rows
+ * of whole numbers are those of TFM_KEY_BLOCK numbers; a scale stands behind the first `columns` of them, rounded up
+ * to four. scales: readable up to a multiple of 16. */
+typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, const float *scales, void *numbers);
 
 /* c[rows x columns] (+)= a[rows x k] b[k x width]; rows, width and the strides of a and b are part of the kernel. Each
  * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
@@ -77,7 +83,8 @@ typedef void (*tfm_quantize_kernel)(const float *x, float *work, void *numbers);
  * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
  * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16. Any address will do.
  * With b of form INT8 a is a row of whole numbers and c holds their sums, i32, until the last call for it has scaled
- * them; bit 1 of `accumulate` says that more calls follow. */
+ * them; bit 1 of `accumulate` says that more calls follow. Values of attention are signed bytes without scales of their
+ * own, times rows of unsigned numbers. */
 typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 

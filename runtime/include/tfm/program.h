@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 8 };
+enum { TFM_PROGRAM_VERSION = 9 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -227,6 +227,12 @@ typedef struct tfm_attention_step {
   uint32_t score;                  /* TFM_NONE: the scores as they are */
   uint32_t softmax, scale_rows;    /* scale_rows: row kernel, result = operand 1 * operand 2 (one number per row) */
   uint32_t finite;
+  /* form INT8: rows of q, k and v become whole numbers by these kernels, k and v as bytes, which the runtime puts into
+   * panels; `weigh` makes rows of the softmax's weights. Numbers of q and of weights have a_bytes. k is contiguous in
+   * h, and pv tiles take values as signed bytes. None of pv_exact_tiles, pack_keys, pack_values and finite is needed.
+   */
+  uint32_t whole_q, whole_k, whole_v, weigh;
+  uint8_t form, a_bytes; /* tfm_form: F32 or INT8 */
   uint8_t tile_rows, qk_width, pv_width, v_packed;
   uint8_t rank, n_operands, has_weights;
   uint8_t causal;      /* every key after the query's own position, its row + causal_offset, is -inf in `score` */
@@ -298,6 +304,9 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 
 // ---- the program ----
 
+/* Functions of the runtime that programs with attention of form INT8 need; libraries of others do without. */
+extern const struct tfm_whole_attention tfm_whole_attention;
+
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
   const char *name;
@@ -325,6 +334,7 @@ typedef struct tfm_program {
   uint32_t n_caches;
   const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
+  const struct tfm_whole_attention *whole_attention; /* NULL: no attention is of form INT8 */
 } tfm_program;
 
 // ---- decoding ----

@@ -1,0 +1,184 @@
+/* Attention in whole numbers of 8 bits: what differs from step_attention.c, which leads the strips of queries through
+ * blocks of keys here too.
+ *
+ * In: rows of queries, keys and values, f32. Each is rounded by itself, so its numbers depend neither on the batch nor
+ * on what else is asked for. A block of keys becomes panels of bytes, 128 too large, with a scale for each key; a block
+ * of values becomes panels of signed bytes. Scores are f32 again when the tile is done, and go through the score
+ * expression and the softmax as ever. Then the weights of a block, times the scales of their values, are rounded
+ * together, and what they give is added to what the row has. Out: the results. Refused: nothing; what is not finite
+ * makes scales NaN, and a weight of 0 leaves no trace of its value. */
+#include "whole_attention.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+enum { FOUR = 4 }; /* numbers that tiles take together */
+
+static int64_t fours(int64_t n) { return ceil_div(n, FOUR); }
+
+/* Floats of a panel of keys: bytes of four columns of the head together, then the scales. */
+static int64_t key_panel_floats(const tfm_attention_step *step) { return step->qk_width * (fours(step->h) + 1); }
+
+static int64_t value_panel_floats(const tfm_attention_step *step) { return step->pv_width * fours(TFM_KEY_BLOCK); }
+
+// ---- scratch ----
+
+typedef struct WholeScratch {    /* of one thread, behind what f32 needs */
+  int64_t q, weights, row, work; /* floats from its beginning: rows of a strip, four rows of keys or values, ... */
+  int64_t q_floats, weights_floats, row_floats; /* of one row */
+  int64_t floats;
+} WholeScratch;
+
+static WholeScratch whole_scratch(const tfm_attention_step *step) {
+  const int64_t columns = greatest_of(step->h, step->e);
+  WholeScratch s = {.q_floats = tfm_whole_row_floats(step->a_bytes, step->h),
+                    .weights_floats = tfm_whole_row_floats(step->a_bytes, TFM_KEY_BLOCK),
+                    .row_floats = tfm_whole_row_floats(1, columns)};
+  s.weights = s.q + TFM_MAX_TILE_ROWS * s.q_floats;
+  s.row = s.weights + TFM_MAX_TILE_ROWS * s.weights_floats;
+  s.work = s.row + FOUR * s.row_floats;
+  s.floats = s.work + round_up(columns, ALIGNMENT / (int64_t)sizeof(float));
+  return s;
+}
+
+/* Slots of keys and values, and what a thread needs beside them. */
+static int64_t size_slots(Attention *a) {
+  const tfm_attention_step *step = a->step;
+  const int64_t keys = least_of(a->keys, TFM_KEY_BLOCK), line = ALIGNMENT / (int64_t)sizeof(float);
+  a->key_slot_floats = round_up(ceil_div(keys, step->qk_width) * key_panel_floats(step), line);
+  a->value_slot_floats = TFM_KEY_BLOCK + ceil_div(step->e, step->pv_width) * value_panel_floats(step);
+  return whole_scratch(step).floats;
+}
+
+// ---- a block of keys and values ----
+
+/* The numbers of a row of bytes; its scale stands behind them. */
+static const char *numbers_of(const float *row) { return (const char *)(row + TFM_ROW_HEAD); }
+
+static float scale_of(const float *row, int64_t columns) { return row[TFM_ROW_HEAD + fours(columns)]; }
+
+/* One key is a column of a panel. */
+static void put_key(const tfm_attention_step *step, const float *row, float *column) {
+  const int64_t n = fours(step->h);
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t numbers;
+    memcpy(&numbers, numbers_of(row) + i * FOUR, sizeof numbers);
+    numbers ^= 0x80808080u; /* + 128 */
+    memcpy(column + i * step->qk_width, &numbers, sizeof numbers);
+  }
+  column[n * step->qk_width] = scale_of(row, step->h);
+}
+
+/* Bytes of four rows go together, column by column: `columns` of them, a multiple of 8. */
+static void interleave(const char *const *rows, int64_t columns, char *to) {
+  for (int64_t i = 0; i < columns; i += 8, to += 8 * FOUR) {
+#if defined(__x86_64__)
+    __m128i r[FOUR];
+    for (int k = 0; k < FOUR; k++) r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[k] + i));
+    const __m128i ab = _mm_unpacklo_epi8(r[0], r[1]), cd = _mm_unpacklo_epi8(r[2], r[3]);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_unpacklo_epi16(ab, cd));
+    _mm_storeu_si128((__m128i *)(void *)to + 1, _mm_unpackhi_epi16(ab, cd));
+#else
+    for (int64_t j = 0; j < 8 * FOUR; j++) to[j] = rows[j % FOUR][i + j / FOUR];
+#endif
+  }
+}
+
+typedef struct Block { /* of n keys of an item */
+  const char *k, *v;
+  int64_t k_stride, v_stride; /* bytes between keys */
+  int64_t n;
+} Block;
+
+static void load_keys(const Walker *walker, const tfm_attention_step *step, const Block *block, const WholeScratch *s,
+                      float *base, float *panels) {
+  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_k);
+  float *row = base + s->row;
+  for (int64_t key = 0; key < block->n; key++) {
+    whole((const float *)(const void *)(block->k + key * block->k_stride), base + s->work, row + TFM_ROW_HEAD);
+    put_key(step, row, panels + key / step->qk_width * key_panel_floats(step) + key % step->qk_width);
+  }
+}
+
+/* The scales stand before the panels. Rows that fill up the last four count with a weight of 0. */
+static void load_values(const Walker *walker, const tfm_attention_step *step, const Block *block, const WholeScratch *s,
+                        float *base, float *values) {
+  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_v);
+  float *panels = values + TFM_KEY_BLOCK;
+  for (int64_t first = 0; first < block->n; first += FOUR) {
+    const char *numbers[FOUR];
+    for (int64_t i = 0; i < FOUR; i++) {
+      float *row = base + s->row + i * s->row_floats;
+      const int64_t key = least_of(first + i, block->n - 1);
+      whole((const float *)(const void *)(block->v + key * block->v_stride), base + s->work, row + TFM_ROW_HEAD);
+      values[first + i] = scale_of(row, step->e);
+      numbers[i] = numbers_of(row);
+    }
+    for (int64_t column = 0; column < step->e; column += step->pv_width) {
+      interleave(numbers, step->pv_width, (char *)(panels + first / FOUR * step->pv_width));
+      for (int i = 0; i < FOUR; i++) numbers[i] += step->pv_width;
+      panels += value_panel_floats(step);
+    }
+    panels = values + TFM_KEY_BLOCK;
+  }
+}
+
+static void load_block(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                       const AttentionItem *item, int64_t first, int64_t n, int64_t slot) {
+  const tfm_attention_step *step = a->step;
+  const WholeScratch s = whole_scratch(step);
+  const int64_t k_stride = a->k->strides[step->rank - 2], v_stride = a->v->strides[step->rank - 2];
+  const Block block = {item->k + first * k_stride, item->v + first * v_stride, k_stride, v_stride, n};
+  load_keys(walker, step, &block, &s, scratch->whole, scratch->keys + slot * a->key_slot_floats);
+  if (!a->c_wanted) return;
+  load_values(walker, step, &block, &s, scratch->whole, scratch->values + slot * a->value_slot_floats);
+}
+
+// ---- a strip of queries ----
+
+static void score(const Walker *walker, const Attention *a, const AttentionScratch *scratch, const AttentionItem *item,
+                  int64_t row, int64_t rows, int64_t n, const float *keys) {
+  const tfm_attention_step *step = a->step;
+  const WholeScratch s = whole_scratch(step);
+  const int64_t q_stride = a->q->strides[step->rank - 2];
+  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_q);
+  float *q = scratch->whole + s.q + TFM_ROW_HEAD;
+  for (int64_t i = 0; i < rows; i++)
+    whole((const float *)(const void *)(item->q + (row + i) * q_stride), scratch->whole + s.work, q + i * s.q_floats);
+  const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
+  for (int64_t key = 0; key < n; key += step->qk_width, keys += key_panel_floats(step))
+    tile(q, keys, scratch->strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), keys, 0);
+}
+
+static void add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++, to += stride, from += TFM_STRIP_STRIDE)
+    for (int64_t j = 0; j < columns; j++) to[j] += from[j];
+}
+
+/* The strip has done its duty when the weights are rounded, and holds what is added to c. */
+static void add_values(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
+                       int64_t slot) {
+  const tfm_attention_step *step = a->step;
+  const WholeScratch s = whole_scratch(step);
+  const float *values = scratch->values + slot * a->value_slot_floats;
+  float *weights = scratch->whole + s.weights + TFM_ROW_HEAD;
+  KERNEL_OF(tfm_weigh_kernel, walker->context, step->weigh)(scratch->strip, rows, n, values, weights);
+  const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[rows]);
+  int64_t c_stride;
+  float *c = attention_place(a, scratch, item, row, state, block, &c_stride);
+  const bool begins = attention_begins(block);
+  values += TFM_KEY_BLOCK;
+  for (int64_t column = 0; column < step->e; column += step->pv_width, values += value_panel_floats(step)) {
+    const int64_t columns = least_of(step->pv_width, step->e - column);
+    float *to = begins ? c + column : scratch->strip;
+    tile(weights, values, to, begins ? c_stride : TFM_STRIP_STRIDE, n, 0, columns, values, 0);
+    if (!begins) add_rows(c + column, c_stride, scratch->strip, rows, columns);
+  }
+}
+
+const struct tfm_whole_attention tfm_whole_attention = {
+    .size_slots = size_slots, .load_block = load_block, .score = score, .add_values = add_values};
