@@ -1,33 +1,41 @@
 /* In: vectors of f32. Out: sin and cos of math.h, of angles of any size.
  *
- * Straight code serves angles below 2^20. Larger ones are rare, and reducing them takes a loop over the lanes, so it is
- * branched to where any lane needs it; a lane gives the same whatever its neighbours hold. The coefficients are part of
- * the bits of every model (math.c). */
+ * Straight code serves angles below 2^20. Larger ones, infinities and NaN are rare, and reducing them takes a loop over
+ * the lanes, so it is branched to where any lane needs it; a lane gives the same whatever its neighbours hold. The
+ * coefficients are part of the bits of every model (math.c). */
 #include "codegen/math.h"
 
 static const uint32_t far_bits = 0x49800000; /* 2^20 */
 
 static Lanes wide(Emitter *e, double number) { return lanes_splat(e, LLVMConstReal(e->f64, number)); }
 
-static Lanes bounded(Emitter *e, Lanes r) {
-  Lanes most = lanes_number(e, 0.8), least = lanes_number(e, -0.8);
-  r = lanes_select(e, lanes_compare(e, LLVMRealOGT, r, most), most, r);
-  return lanes_select(e, lanes_compare(e, LLVMRealOLT, r, least), least, r);
-}
-
 // ---- near angles ----
 
-/* x = q pi/2 + r with |r| <= pi/4, in double with pi/2 in three pieces; products of the first two with q < 2^20 are
- * exact, so no FMA is asked for. Where q has no meaning r is kept small. */
+/* The lower halves of 64-bit lanes: one shuffle, where a truncation becomes several. */
+static Lanes lower_halves(Emitter *e, Lanes a) {
+  Lanes r = {{NULL}};
+  LLVMValueRef even[LANES];
+  for (unsigned i = 0; i < LANES; i++) even[i] = emit_i32(e, 2 * i);
+  for (unsigned i = 0; i < e->n_vectors; i++) {
+    LLVMValueRef halves = LLVMBuildBitCast(e->builder, a.v[i], LLVMVectorType(e->i32, 2 * LANES), "");
+    LLVMValueRef nothing = LLVMGetPoison(LLVMTypeOf(halves));
+    r.v[i] = LLVMBuildShuffleVector(e->builder, halves, nothing, LLVMConstVector(even, LANES), "");
+  }
+  return r;
+}
+
+/* x = q pi/2 + r with |r| <= pi/4, in double with pi/2 in three pieces. Products of the first two with q < 2^20 are
+ * exact, and the third is so small that r is the same f32 with and without FMA, for each of these x (all were tried).
+ * Beyond them q and r have no meaning. */
 static Lanes reduce_near(Emitter *e, Lanes x, Lanes *quadrant) {
   Lanes angle = lanes_convert(e, LLVMFPExt, x, e->f64), magic = wide(e, 0x1.8p52);
-  Lanes shifted = lanes_add(e, lanes_mul(e, angle, wide(e, 0x1.45f306dc9c883p-1)), magic);
+  Lanes shifted = lanes_fma(e, angle, wide(e, 0x1.45f306dc9c883p-1), magic);
   Lanes q = lanes_sub(e, shifted, magic);
-  *quadrant = lanes_convert(e, LLVMTrunc, lanes_convert(e, LLVMBitCast, shifted, e->i64), e->i32);
-  Lanes r = lanes_sub(e, angle, lanes_mul(e, q, wide(e, 0x1.921fb544p+0)));
-  r = lanes_sub(e, r, lanes_mul(e, q, wide(e, 0x1.0b4611a6p-34)));
-  r = lanes_sub(e, r, lanes_mul(e, q, wide(e, 0x1.3198a2e037074p-69)));
-  return bounded(e, lanes_convert(e, LLVMFPTrunc, r, e->f32));
+  *quadrant = lower_halves(e, shifted);
+  Lanes r = lanes_fma(e, q, wide(e, -0x1.921fb544p+0), angle);
+  r = lanes_fma(e, q, wide(e, -0x1.0b4611a6p-34), r);
+  r = lanes_fma(e, q, wide(e, -0x1.3198a2e037074p-69), r);
+  return lanes_convert(e, LLVMFPTrunc, r, e->f32);
 }
 
 // ---- far angles (Payne and Hanek) ----
@@ -76,7 +84,8 @@ static LLVMValueRef fraction(Emitter *e, LLVMValueRef x, LLVMValueRef *quadrant)
   return LLVMBuildFSub(e->builder, x, LLVMBuildFSub(e->builder, shifted, magic, ""), "");
 }
 
-/* One angle of at least 2^17. Every sum before the last is exact: integers are taken off before anything is lost. */
+/* One angle of at least 2^17. Every sum before the last is exact: integers are taken off before anything is lost. Of
+ * what is no number: NaN, in the first quadrant. */
 static LLVMValueRef reduce_one(Emitter *e, LLVMValueRef x, LLVMValueRef *quadrant) {
   LLVMBuilderRef b = e->builder;
   LLVMValueRef magnitude = LLVMBuildAnd(b, LLVMBuildBitCast(b, x, e->i32, ""), emit_i32(e, 0x7fffffff), "");
@@ -93,7 +102,10 @@ static LLVMValueRef reduce_one(Emitter *e, LLVMValueRef x, LLVMValueRef *quadran
   LLVMValueRef sum = LLVMBuildFAdd(b, fraction(e, product[0], quadrant), fraction(e, product[1], quadrant), "");
   sum = LLVMBuildFAdd(b, fraction(e, sum, quadrant), product[2], "");
   LLVMValueRef r = LLVMBuildFMul(b, sum, LLVMConstReal(e->f64, 0x1.921fb54442d18p+0), "");
-  return LLVMBuildFPTrunc(b, r, e->f32, "");
+  r = LLVMBuildFPTrunc(b, r, e->f32, "");
+  LLVMValueRef is_number = emit_icmp(e, LLVMIntSLT, magnitude, emit_i32(e, 0x7f800000));
+  *quadrant = emit_select(e, is_number, *quadrant, emit_i32(e, 0));
+  return emit_select(e, is_number, r, emit_f32(e, (double)__builtin_nanf("")));
 }
 
 /* All lanes, one by one, by way of the stack. */
@@ -114,71 +126,46 @@ static Lanes reduce_far(Emitter *e, Lanes x, Lanes *quadrant) {
     r.v[i] = emit_load(e, lanes_type(e->f32), emit_offset(e, angles, place), 64);
     quadrant->v[i] = emit_load(e, lanes_type(e->i32), emit_offset(e, quadrants, place), 64);
   }
-  return bounded(e, r);
+  return r;
 }
 
 // ---- either ----
 
-static LLVMValueRef any_lane(Emitter *e, Lanes mask) {
-  LLVMValueRef any = mask.v[0];
-  for (unsigned i = 1; i < e->n_vectors; i++) any = LLVMBuildOr(e->builder, any, mask.v[i], "");
-  return emit_icmp(e, LLVMIntNE, LLVMBuildBitCast(e->builder, any, e->i16, ""), LLVMConstNull(e->i16));
-}
-
-static Lanes meet(Emitter *e, Lanes a, LLVMBasicBlockRef from_a, Lanes b, LLVMBasicBlockRef from_b) {
-  Lanes phis = {{NULL}};
-  for (unsigned i = 0; i < e->n_vectors; i++) {
-    phis.v[i] = LLVMBuildPhi(e->builder, LLVMTypeOf(a.v[i]), "");
-    LLVMAddIncoming(phis.v[i], (LLVMValueRef[]){a.v[i], b.v[i]}, (LLVMBasicBlockRef[]){from_a, from_b}, 2);
-  }
-  return phis;
-}
-
 static Lanes reduce_angle(Emitter *e, Lanes x, Lanes *quadrant) {
   Lanes near_quadrant, far_quadrant, near = reduce_near(e, x, &near_quadrant);
   Lanes is_far = lanes_icompare(e, LLVMIntUGE, lanes_as_i32(e, lanes_abs(e, x)), lanes_bits(e, far_bits));
-  LLVMBasicBlockRef far_block = emit_block(e, "far"), after = emit_block(e, "after");
-  LLVMValueRef any = any_lane(e, is_far);
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
-  emit_branch(e, any, far_block, after);
-  emit_at(e, far_block);
+  RareLanes rare = lanes_rare_begin(e, is_far);
   Lanes far = lanes_select(e, is_far, reduce_far(e, x, &far_quadrant), near);
   far_quadrant = lanes_select(e, is_far, far_quadrant, near_quadrant);
-  LLVMBasicBlockRef end = LLVMGetInsertBlock(e->builder);
-  emit_jump(e, after);
-  LLVMMoveBasicBlockAfter(after, end);
-  emit_at(e, after);
-  *quadrant = meet(e, near_quadrant, before, far_quadrant, end);
-  return meet(e, near, before, far, end);
+  lanes_rare_end(e, &rare);
+  *quadrant = lanes_rare_meet(e, &rare, near_quadrant, far_quadrant);
+  return lanes_rare_meet(e, &rare, near, far);
 }
 
 // ---- sin, cos ----
 
-/* The sine of the reduced angle in even quadrants, the cosine in odd ones; the sign changes every two. */
-static Lanes sine_in(Emitter *e, Lanes r, Lanes quadrant, Lanes x) {
+/* The sine of the reduced angle in even quadrants, the cosine in odd ones; the sign changes every two. The sum of the
+ * sine loses the sign of -0, which is given back: it is that of r everywhere. */
+static Lanes sine_in(Emitter *e, Lanes r, Lanes quadrant) {
   static const float odd[] = {-0x1.555556p-3f, 0x1.111174p-7f, -0x1.a05954p-13f, 0x1.7c2c4ep-19f};
   static const float even[] = {0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e80cp-16f};
-  Lanes square = lanes_mul(e, r, r), one = lanes_bits(e, 1);
+  Lanes square = lanes_mul(e, r, r), one = lanes_bits(e, 1), sign = lanes_bits(e, 0x80000000u);
   Lanes sine = lanes_fma(e, lanes_mul(e, math_polynomial(e, square, odd, 4), square), r, r);
+  sine = lanes_binary(e, LLVMBuildOr, lanes_as_i32(e, sine), lanes_binary(e, LLVMBuildAnd, lanes_as_i32(e, r), sign));
   Lanes rest = lanes_fma(e, math_polynomial(e, square, even, 3), square, lanes_number(e, -0.5));
   Lanes cosine = lanes_fma(e, rest, square, lanes_number(e, 1));
-  Lanes is_odd = lanes_icompare(e, LLVMIntEQ, lanes_binary(e, LLVMBuildAnd, quadrant, one), one);
-  Lanes turned = lanes_binary(e, LLVMBuildAnd, lanes_binary(e, LLVMBuildLShr, quadrant, one), one);
-  Lanes sign = lanes_binary(e, LLVMBuildShl, turned, lanes_bits(e, 31));
-  Lanes bits = lanes_as_i32(e, lanes_select(e, is_odd, cosine, sine));
-  Lanes result = lanes_as_f32(e, lanes_binary(e, LLVMBuildXor, bits, sign));
-  Lanes infinity = lanes_number(e, (double)__builtin_inff());
-  Lanes finite = lanes_compare(e, LLVMRealOLT, lanes_abs(e, x), infinity);
-  return lanes_select(e, finite, result, lanes_number(e, (double)__builtin_nanf("")));
+  Lanes is_odd = lanes_icompare(e, LLVMIntNE, lanes_binary(e, LLVMBuildAnd, quadrant, one), lanes_bits(e, 0));
+  Lanes turned = lanes_binary(e, LLVMBuildAnd, lanes_binary(e, LLVMBuildShl, quadrant, lanes_bits(e, 30)), sign);
+  Lanes bits = lanes_select(e, is_odd, lanes_as_i32(e, cosine), sine);
+  return lanes_as_f32(e, lanes_binary(e, LLVMBuildXor, bits, turned));
 }
 
 Lanes math_sin(Emitter *e, Lanes x) {
   Lanes quadrant, r = reduce_angle(e, x, &quadrant);
-  Lanes is_zero = lanes_compare(e, LLVMRealOEQ, x, lanes_number(e, 0)); /* keeps the sign of -0 */
-  return lanes_select(e, is_zero, x, sine_in(e, r, quadrant, x));
+  return sine_in(e, r, quadrant);
 }
 
 Lanes math_cos(Emitter *e, Lanes x) {
   Lanes quadrant, r = reduce_angle(e, x, &quadrant);
-  return sine_in(e, r, lanes_binary(e, LLVMBuildAdd, quadrant, lanes_bits(e, 1)), x);
+  return sine_in(e, r, lanes_binary(e, LLVMBuildAdd, quadrant, lanes_bits(e, 1)));
 }

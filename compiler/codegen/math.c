@@ -1,5 +1,5 @@
-/* In: vectors of f32. Out: the functions of math.h as straight code without branches: all lanes take the same
- * instructions, so a lane costs and gives the same whatever its neighbours hold.
+/* In: vectors of f32. Out: the functions of math.h as straight code: all lanes take the same instructions, so a lane
+ * gives the same whatever its neighbours hold. Only log branches, to more instructions of the same results.
  *
  * The coefficients are minimax fits of our own (relative error of the result, rounded to f32 from the lowest on). They
  * are part of the bits of every model: whoever changes one changes results. */
@@ -62,29 +62,48 @@ Lanes math_exp_nonpositive(Emitter *e, Lanes x) {
 
 // ---- log ----
 
-/* x = m 2^n with m in [sqrt 1/2, sqrt 2); log x = n ln 2 + log m. Subtracting the bits of sqrt 1/2 first makes the
- * exponent field of the difference n. Denormal x are scaled by 2^23, which n gives back. */
-Lanes math_log(Emitter *e, Lanes x) {
+/* x = m 2^n with m in [sqrt 1/2, sqrt 2); log x = n ln 2 + log m, of normal x times 2^less. Subtracting the bits of
+ * sqrt 1/2 first makes the exponent field of the difference n. */
+static Lanes log_normal(Emitter *e, Lanes x, const Lanes *less) {
   static const float c[] = {0x1.555548p-2f, -0x1.000070p-2f, 0x1.99a542p-3f,  -0x1.552f10p-3f, 0x1.2302f8p-3f,
                             -0x1.00ff0ep-3f, 0x1.f04542p-4f, -0x1.bf2912p-4f, 0x1.b09e5ap-5f};
   const uint32_t root_half = 0x3f3504f3;
-  Lanes tiny = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, 0x1p-126));
-  Lanes normal = lanes_select(e, tiny, lanes_mul(e, x, lanes_number(e, 0x1p23)), x);
-  Lanes bits = lanes_binary(e, LLVMBuildSub, lanes_as_i32(e, normal), lanes_bits(e, root_half));
+  Lanes bits = lanes_binary(e, LLVMBuildSub, lanes_as_i32(e, x), lanes_bits(e, root_half));
   Lanes n = lanes_convert(e, LLVMSIToFP, lanes_binary(e, LLVMBuildAShr, bits, lanes_bits(e, 23)), e->f32);
-  n = lanes_sub(e, n, lanes_select(e, tiny, lanes_number(e, 23), lanes_number(e, 0)));
+  if (less) n = lanes_sub(e, n, *less);
   bits = lanes_binary(e, LLVMBuildAnd, bits, lanes_bits(e, 0x007fffff));
   Lanes m = lanes_as_f32(e, lanes_binary(e, LLVMBuildAdd, bits, lanes_bits(e, root_half)));
   Lanes f = lanes_sub(e, m, lanes_number(e, 1)), square = lanes_mul(e, f, f);
   Lanes tail = lanes_mul(e, lanes_mul(e, POLYNOMIAL(e, f, c), f), square);
   tail = lanes_fma(e, n, lanes_number(e, ln2_low), tail);
   tail = lanes_fma(e, square, lanes_number(e, -0.5), tail);
-  Lanes result = lanes_fma(e, n, lanes_number(e, ln2_high), lanes_add(e, f, tail));
+  return lanes_fma(e, n, lanes_number(e, ln2_high), lanes_add(e, f, tail));
+}
+
+/* Denormal x are scaled by 2^23, which n gives back. */
+static Lanes log_any(Emitter *e, Lanes x) {
+  Lanes tiny = lanes_compare(e, LLVMRealOLT, x, lanes_number(e, 0x1p-126));
+  Lanes normal = lanes_select(e, tiny, lanes_mul(e, x, lanes_number(e, 0x1p23)), x);
+  Lanes less = lanes_select(e, tiny, lanes_number(e, 23), lanes_number(e, 0));
+  Lanes result = log_normal(e, normal, &less);
   Lanes infinity = lanes_number(e, (double)__builtin_inff()), zero = lanes_number(e, 0);
   result = lanes_select(e, lanes_compare(e, LLVMRealOEQ, x, infinity), infinity, result);
   result = lanes_select(e, lanes_compare(e, LLVMRealOEQ, x, zero), lanes_neg(e, infinity), result);
   Lanes outside = lanes_compare(e, LLVMRealULT, x, zero); /* below 0, or NaN */
   return lanes_select(e, outside, lanes_number(e, (double)__builtin_nanf("")), result);
+}
+
+/* Most vectors hold positive normal numbers, of which nothing must be set right: those of other bits take more
+ * instructions. Both ways give the same of a normal number. */
+Lanes math_log(Emitter *e, Lanes x) {
+  const uint32_t least = 0x00800000, infinity = 0x7f800000;
+  Lanes above = lanes_binary(e, LLVMBuildSub, lanes_as_i32(e, x), lanes_bits(e, least));
+  Lanes rare = lanes_icompare(e, LLVMIntUGE, above, lanes_bits(e, infinity - least));
+  Lanes result = log_normal(e, x, NULL);
+  RareLanes branch = lanes_rare_begin(e, rare);
+  Lanes any = log_any(e, x);
+  lanes_rare_end(e, &branch);
+  return lanes_rare_meet(e, &branch, result, any);
 }
 
 // ---- erf, tanh ----
@@ -104,15 +123,28 @@ Lanes math_erf(Emitter *e, Lanes x) {
   return lanes_with_sign(e, lanes_select(e, is_far, large, small), x);
 }
 
-/* Near 0: x + x^3 p(x^2), because 1 - 2 / (exp(2 |x|) + 1), which is used elsewhere, would cancel there. exp is
- * bounded by 40: far beyond that of the result being 1, and below overflow. */
+/* exp(2 a) + 1 for a in [0, 20], with the bits of exp_reduced: it works on r / 2, and the coefficients make up for the
+ * powers of two. The number that rounds holds the bias of exponents too, so that a shift gives 2^n, by which the
+ * product is exact. No 2 a / ln 2 lies halfway between integers. */
+static Lanes exp_double_plus_one(Emitter *e, Lanes a) {
+  static const float c[] = {0x1p0f,         0x1p1f,         0x1.fffffcp+0f, 0x1.55548cp+0f,
+                            0x1.555858p-1f, 0x1.123de0p-2f, 0x1.6ac744p-4f};
+  Lanes magic = lanes_number(e, 0x1.8p23 + 127), one = lanes_number(e, 1);
+  Lanes shifted = lanes_fma(e, a, lanes_number(e, 2 * log2_e), magic);
+  Lanes power = lanes_as_f32(e, lanes_binary(e, LLVMBuildShl, lanes_as_i32(e, shifted), lanes_bits(e, 23)));
+  Lanes n = lanes_sub(e, shifted, magic);
+  Lanes half = lanes_fma(e, n, lanes_number(e, -ln2_high / 2), a);
+  half = lanes_fma(e, n, lanes_number(e, -ln2_low / 2), half);
+  return lanes_fma(e, POLYNOMIAL(e, half, c), power, one);
+}
+
+/* Near 0: x + x^3 p(x^2), because 1 - 2 / (exp(2 |x|) + 1), which is used elsewhere, would cancel there. |x| is
+ * bounded by 20: far beyond that of the result being 1, and below overflow. */
 Lanes math_tanh(Emitter *e, Lanes x) {
   static const float near[] = {-0x1.55552ep-2f, 0x1.110614p-3f, -0x1.b81740p-5f, 0x1.512de6p-6f, -0x1.7172ecp-8f};
-  Lanes a = lanes_abs(e, x), square = lanes_mul(e, a, a), one = lanes_number(e, 1), n, whole;
+  Lanes a = lanes_abs(e, x), square = lanes_mul(e, a, a), one = lanes_number(e, 1);
   Lanes small = lanes_fma(e, lanes_mul(e, POLYNOMIAL(e, square, near), square), a, a);
-  Lanes p = exp_reduced(e, at_most(e, lanes_add(e, a, a), 40), &n, &whole);
-  Lanes power = lanes_scale_normal(e, p, n, whole);
-  Lanes quotient = lanes_div(e, lanes_number(e, 2), lanes_add(e, power, one));
+  Lanes quotient = lanes_div(e, lanes_number(e, 2), exp_double_plus_one(e, at_most(e, a, 20)));
   Lanes is_far = lanes_compare(e, LLVMRealOGT, a, lanes_number(e, 0.625));
   return lanes_with_sign(e, lanes_select(e, is_far, lanes_sub(e, one, quotient), small), x);
 }

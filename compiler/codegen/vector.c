@@ -112,6 +112,40 @@ Lanes lanes_with_sign(Emitter *e, Lanes a, Lanes b) {
   return lanes_as_f32(e, lanes_binary(e, LLVMBuildOr, sign, magnitude));
 }
 
+// ---- what few lanes need ----
+
+static LLVMValueRef any_lane(Emitter *e, Lanes mask) {
+  LLVMValueRef any = mask.v[0];
+  for (unsigned i = 1; i < e->n_vectors; i++) any = LLVMBuildOr(e->builder, any, mask.v[i], "");
+  return emit_icmp(e, LLVMIntNE, LLVMBuildBitCast(e->builder, any, e->i16, ""), LLVMConstNull(e->i16));
+}
+
+RareLanes lanes_rare_begin(Emitter *e, Lanes mask) {
+  LLVMValueRef any = any_lane(e, mask);
+  LLVMBasicBlockRef rare = emit_block(e, "rare");
+  RareLanes branch = {.before = LLVMGetInsertBlock(e->builder), .after = emit_block(e, "after")};
+  emit_branch(e, any, rare, branch.after);
+  emit_at(e, rare);
+  return branch;
+}
+
+void lanes_rare_end(Emitter *e, RareLanes *branch) {
+  branch->end = LLVMGetInsertBlock(e->builder);
+  emit_jump(e, branch->after);
+  LLVMMoveBasicBlockAfter(branch->after, branch->end);
+  emit_at(e, branch->after);
+}
+
+Lanes lanes_rare_meet(Emitter *e, const RareLanes *branch, Lanes usual, Lanes rare) {
+  Lanes phis = {{NULL}};
+  LLVMBasicBlockRef from[] = {branch->before, branch->end};
+  for (unsigned i = 0; i < e->n_vectors; i++) {
+    phis.v[i] = LLVMBuildPhi(e->builder, LLVMTypeOf(usual.v[i]), "");
+    LLVMAddIncoming(phis.v[i], (LLVMValueRef[]){usual.v[i], rare.v[i]}, from, 2);
+  }
+  return phis;
+}
+
 // ---- rounding, powers of two ----
 
 /* Adding 1.5 * 2^23 leaves the integer in the low bits of the sum, rounded to nearest even, without an instruction for

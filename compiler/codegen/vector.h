@@ -53,6 +53,14 @@ Lanes lanes_as_i32(Emitter *e, Lanes a); /* the same bits */
 Lanes lanes_as_f32(Emitter *e, Lanes a);
 Lanes lanes_with_sign(Emitter *e, Lanes a, Lanes b); /* |a| with the sign of b */
 Lanes lanes_convert(Emitter *e, LLVMOpcode opcode, Lanes a, LLVMTypeRef element);
+/* Code for what few lanes need: between begin and end, and run only if any lane of `mask` is set. Behind its end each
+ * value that it changed is met, before anything else is emitted: `usual` came in, `rare` from the code in between. */
+typedef struct RareLanes {
+  LLVMBasicBlockRef before, end, after;
+} RareLanes;
+RareLanes lanes_rare_begin(Emitter *e, Lanes mask);
+void lanes_rare_end(Emitter *e, RareLanes *branch);
+Lanes lanes_rare_meet(Emitter *e, const RareLanes *branch, Lanes usual, Lanes rare);
 /* The integer nearest to a * factor, of less than 2^22; also as i32 in `*whole`. NaN gives NaN and any integer. */
 Lanes lanes_round(Emitter *e, Lanes a, double factor, Lanes *whole);
 Lanes lanes_round_product(Emitter *e, Lanes a, Lanes b, Lanes *whole); /* a * b, the same */

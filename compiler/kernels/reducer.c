@@ -24,10 +24,11 @@ static void square_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMVal
   state[0] = emit_fma(e, x, x, state[0]);
 }
 
-/* x if it is beyond the state or NaN. A NaN in the state is never beyond anything, so it stays. */
+/* x if it is beyond the state or NaN. Nothing is beyond a NaN in the state, so it stays. The first choice is one
+ * instruction; the two conditions put together would not be. */
 static void extreme(Emitter *e, LLVMRealPredicate predicate, LLVMValueRef *state, LLVMValueRef x) {
-  LLVMValueRef beyond = compare(e, predicate, x, state[0]), none = compare(e, LLVMRealUNO, x, x);
-  state[0] = choose(e, LLVMBuildOr(e->builder, beyond, none, ""), x, state[0]);
+  LLVMValueRef further = choose(e, compare(e, predicate, x, state[0]), x, state[0]);
+  state[0] = choose(e, compare(e, LLVMRealUNO, x, x), x, further);
 }
 
 static void max(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other) {
