@@ -178,11 +178,30 @@ static Node *add_fused(Pass *pass, Node *node, Grow *g, Expr *expr) {
   return fused;
 }
 
+/* A cheap operation of one whole tensor and one number for each row, as x - mean(x): to repeat it costs no more reading
+ * than its result would, and that need not be written. Its users must be such that take it in too. */
+static bool is_repeated(const Grow *g, const Node *node) {
+  if (!op_is_cheap(node->op) || graph_is_output(g->pass->graph, node)) return false;
+  uint32_t whole = 0;
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    const Node *x = node->inputs.items[i];
+    if (match_fills(x, g->rank, g->dims)) whole++;
+    else if (x->rank && !dim_is_one(dim_from_end(x, 0))) return false;
+  }
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    bool takes_it = is_row_operation(user) || (op_is_pointwise(user->op) && match_fills(user, g->rank, g->dims));
+    if (!takes_it || match_is_static(g->pass, user)) return false;
+  }
+  return whole == 1;
+}
+
 /* False: the operation stays as it is for lower-rows, since there is nothing to take in. */
 static bool row_replace(Pass *pass, Node *node, bool fuse) {
   Node *x = node->inputs.items[0];
   Grow g = grow_over(pass, x->rank, (const Size *const *)x->dims);
   g.operations = fuse;
+  g.may_copy = fuse ? is_repeated : NULL;
   g.gathers = fuse && (is_norm(node) || (uint32_t)node->attr.axis + 1 == x->rank);
   Expr *expr = grow_expr(&g, x, node);
   if (fuse && expr->kind == EXPR_INPUT) {
@@ -203,7 +222,7 @@ static bool row_replace(Pass *pass, Node *node, bool fuse) {
  *   %4 = layer_norm %3, %w, %b      %4 = norm %1, %2, %w, %b, reduction=layer_norm, { add($0, $1) }
  *
  * Legal:
- *   1. nobody else uses what is taken in;
+ *   1. nobody else uses what is taken in, or it is cheap to repeat and its other users take it in too;
  *   2. gathered rows (embeddings) only where whole rows are reduced.
  * A residual sum that is used again is made by the product before it (fuse-epilogues); the norm then has $0 alone.
  * Pays: one pass over memory less, and no buffer between. */

@@ -146,7 +146,7 @@ Test(runtime_steps, reductions_along_rows) {
 
 static void table_check(int rotary, int interleaved, int64_t d) {
   static HandProgram hand;
-  enum { POSITIONS = 6 };
+  enum { POSITIONS = 3000 };
   int64_t width = rotary ? d / 2 * 2 : d;
   hand_open(&hand, "table");
   tfm_size n = hand_symbol(&hand, "n"), columns = hand_constant(&hand, width);
@@ -159,7 +159,9 @@ static void table_check(int rotary, int interleaved, int64_t d) {
                                     .c = hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 1, &columns)};
   hand_step(&hand, TFM_STEP_TABLE, 0, hand_constant(&hand, 1000000));
   hand_close(&hand);
-  int32_t positions[POSITIONS] = {0, 1, 5000, 17, -3, 2};
+  /* among them multiples of pi/2 to 9 digits, and angles of more than 2^20 */
+  static int32_t positions[POSITIONS] = {0, 1, 5000, 17, -3, 2, 11, 22, 355, -710, 103993, 104348, INT32_MAX, INT32_MIN};
+  for (int i = 14; i < POSITIONS; i++) positions[i] = i % 5 ? i : i * 716003;
   const int64_t dims[] = {POSITIONS};
   const tfm_value inputs[] = {{positions, TFM_I32, 1, dims}};
   float *y = floats_new(POSITIONS * width, 6);

@@ -117,6 +117,22 @@ static void check_special(const KernelBench *bench) {
   }
 }
 
+/* A number gives the same whatever stands beside it: what few numbers need must not show in the others. */
+static void check_neighbours(const KernelBench *bench) {
+  enum { N = 48 };
+  const float others[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-45f, -1.0f, 3e38f, 1.5f};
+  float x[N], y[N], alone;
+  for (size_t k = 0; k < N_FUNCTIONS; k++)
+    for (int i = 0; i < 1000; i++) {
+      float number = (float)(functions[k].from + (functions[k].to - functions[k].from) * (i + 0.5) / 1000);
+      for (int lane = 0; lane < N; lane++) x[lane] = i % 3 ? number : others[(lane + i) % 9];
+      x[i % N] = number;
+      run(bench, k, &number, &alone, 1);
+      run(bench, k, x, y, N);
+      cr_assert(same_float(y[i % N], alone), "%s %s(%a)", bench->plan.target->name, functions[k].name, (double)number);
+    }
+}
+
 /* Angles of every size, the nearest numbers to multiples of pi/2 among them. */
 static float angle(int i) {
   uint32_t bits = (uint32_t)i * 2654435761u, exponent = 120 + (uint32_t)i % 135;
@@ -165,6 +181,7 @@ static void check_target(const char *name, double slack) {
   KernelBench bench = compile(name);
   for (size_t i = 0; i < N_FUNCTIONS; i++) check_function(&bench, i, slack);
   check_special(&bench);
+  check_neighbours(&bench);
   check_angles(&bench, slack);
   kernel_bench_free(&bench);
 }
