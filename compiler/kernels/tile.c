@@ -1,10 +1,10 @@
 /* TILE: c[rows x width] (+)= a[rows x k] b[k x width], all of c in registers.
  *
- * In: rows, width, the distances of the rows of a and b and the form of b, all constants of the code. Out: a
- * tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and everything else is f32. Every
- * element is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits do not
- * depend on which tile of the target computes an element. Refuses nothing; a shape that does not fit in registers is
- * an error of targets.def and is checked.
+ * In: rows, width, the distances of the rows of a and b and of the steps of a, and the form of b, all constants of the
+ * code. Out: a tfm_tile_kernel. Numbers of 16 bits are widened as they are loaded, which is exact, and everything else
+ * is f32. Every element is one chain of FMAs with k ascending from 0, or from what c holds, whatever the tile: the bits
+ * do not depend on which tile of the target computes an element. Refuses nothing; a shape that does not fit in
+ * registers is an error of targets.def and is checked.
  *
  *   start:  c from memory if `accumulate`, else 0
  *   steps:  four k per turn, of bf16 whole pairs. B is loaded as vectors, a as broadcast scalars. B is prefetched into
@@ -50,7 +50,8 @@ static bool is_whole_numbers(const Tile *t) { return t->spec->b_form == TFM_FORM
 /* The bytes from `a` to what row `row` has for step `step`. */
 static LLVMValueRef offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
   const int64_t step_bytes = is_whole_numbers(t) && !t->e->target->dot_bytes ? 8 : 4;
-  return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + step * step_bytes));
+  const int64_t steps = t->spec->a_step ? t->spec->a_step * step : step;
+  return emit_offset(t->e, a, emit_i64(t->e, row * t->spec->a_stride * 4 + steps * step_bytes));
 }
 
 // ---- the steps along k ----
@@ -427,17 +428,23 @@ static void emit_columns(Tile *t) {
   emit_finish(t);
 }
 
-/* Exact tiles need registers for the comparison, which some targets have only for one vector of columns at a time. */
+/* Exact tiles need registers for the comparison, which some targets have only for one vector of columns at a time. Wide
+ * tiles, which are those of values, take equal groups of as many vectors as the widest of the table has. */
 static unsigned vectors_at_once(const Tile *t, unsigned all) {
-  unsigned most = t->spec->exact_zero ? t->e->target->exact_tile_vectors : 0;
-  return most ? most : all;
+  const TargetInfo *target = t->e->target;
+  unsigned most = target->attention_value_widths[0] / t->lanes;
+  if (t->spec->exact_zero && target->exact_tile_vectors) most = target->exact_tile_vectors;
+  if (all <= most) return all;
+  unsigned groups = (all + most - 1) / most;
+  return (all + groups - 1) / groups;
 }
 
 void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer, e->i64};
   Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
   unsigned all = spec->width / t.lanes;
-  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * all < LOOP_MAX_CARRIED - 3,
+  const unsigned at_once = vectors_at_once(&t, all);
+  CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
   t.vector = LLVMVectorType(is_whole_numbers(&t) ? e->i32 : e->f32, t.lanes);
   LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
@@ -451,7 +458,9 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   if (memory_of_part(&t) == STAGED)
     t.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->rows * spec->width), 16);
   prepare_prefetches(&t);
-  t.n = vectors_at_once(&t, all);
-  for (t.first = 0; t.first < all; t.first += t.n) emit_columns(&t);
+  for (t.first = 0; t.first < all; t.first += t.n) {
+    t.n = at_once < all - t.first ? at_once : all - t.first;
+    emit_columns(&t);
+  }
   LLVMBuildRetVoid(e->builder);
 }

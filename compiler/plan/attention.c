@@ -117,6 +117,8 @@ static MaskHints mask_hints(Planner *p, const Nest *nest) {
 
 // ---- the tensors of the step ----
 
+enum { MOST_VALUE_VECTORS = 8 }; /* of a row of values that one tile takes */
+
 typedef struct Attention {
   const Node *node;
   const Node *weights; /* ATTENTION_WEIGHTS; NULL: the probabilities are not asked for */
@@ -175,12 +177,19 @@ static View view_of_values(Planner *p, const Node *v, int64_t e) {
   return view_has_contiguous_columns(&view) ? view : plan_compact(p, v, false, e);
 }
 
-/* Values are read in place if their rows have one static stride and the width of some tile divides e. Otherwise they
- * are packed, and the last width of the table will do, because panels are padded with zeros. */
+/* Values are read in place if their rows have one static stride and the width of some tile divides e. One tile for all
+ * of e, which takes its columns in groups that fit in registers, has no group of few columns, which would wait for its
+ * own additions. Otherwise values are packed, and the last width of the table will do, because panels are padded with
+ * zeros. */
 static void choose_values(Planner *p, Attention *a) {
-  const uint32_t *widths = p->target->attention_value_widths;
+  const uint32_t *widths = p->target->attention_value_widths, lanes = p->target->vector_floats;
   size_t n = sizeof p->target->attention_value_widths / sizeof *widths;
   a->v_packed = !size_is_const(a->v.strides[a->v.rank - 2], NULL);
+  if (a->e % widths[0] != 0 && a->e <= MOST_VALUE_VECTORS * (int64_t)lanes) {
+    a->value_width = (uint32_t)((a->e + lanes - 1) / lanes * lanes);
+    a->v_packed = a->v_packed || a->e % lanes != 0;
+    return;
+  }
   for (size_t i = 0; i < n && widths[i]; i++) {
     a->value_width = widths[i];
     if (!a->v_packed && a->e % widths[i] == 0) return;

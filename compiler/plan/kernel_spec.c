@@ -68,6 +68,7 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %dx%d a %lld b %lld%s%s%s%s\n", spec->rows, spec->width, (long long)spec->a_stride,
                 (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_signed ? " signed" : "",
                 spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
+  if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
 }
 
 /* The distances in the source are arguments; only the width and the direction are code. */
@@ -83,6 +84,10 @@ static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
 static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {
   (void)spec;
   strbuf_add_char(out, '\n');
+}
+
+static void print_DIRECT(StrBuf *out, const KernelSpec *spec) {
+  strbuf_printf(out, " %dx%d%s\n", spec->rows, spec->width, spec->y_is_line ? " line" : "");
 }
 
 /* All attentions share one: the number of keys and rows are arguments. */

@@ -33,6 +33,7 @@ typedef struct KernelSpec {
   /* TILE */
   uint8_t rows, width;
   int64_t a_stride, b_stride; /* elements between rows of a, and of b (= width for packed b) */
+  int64_t a_step;             /* elements between steps of k in a; 0: 1 */
   uint8_t b_form;             /* tfm_form */
   bool b_is_page;             /* b ends after a few steps of k, so the caller prefetches it instead of the tile */
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
@@ -41,6 +42,8 @@ typedef struct KernelSpec {
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
+  /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */
+  bool y_is_line; /* the numbers of a column of y are neighbours */
   /* ROW */
   OpKind reduction;           /* OP_POINTWISE, or SUM MEAN MAX MIN ARGMAX SOFTMAX LOG_SOFTMAX LAYER_NORM RMS_NORM */
   uint8_t reduce;             /* as in tfm_row_step */

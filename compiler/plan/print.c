@@ -159,9 +159,12 @@ static void print_quantize(StrBuf *out, const Plan *plan, const tfm_quantize_ste
 static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *matmul) {
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
-  strbuf_printf(out, " tile %dx%d%s", matmul->tile_rows, matmul->width, matmul->x_stays ? ", x in place" : "");
+  static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y"};
+  strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width, matmul->x_stays ? ", x in place" : "",
+                forms[matmul->direct]);
   print_over(out, plan, matmul);
   print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
+  print_kernel(out, plan, "direct", matmul->direct_kernel);
   print_kernel(out, plan, "pack", matmul->pack);
   print_kernel(out, plan, "epilogue", matmul->epilogue);
 }

@@ -17,6 +17,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .width = kind->shape.width,
                        .a_stride = kind->a_stride,
                        .b_stride = kind->b_stride,
+                       .a_step = kind->a_step,
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
                        .b_is_signed = kind->b_is_signed,
@@ -66,6 +67,68 @@ void contract_finish(Planner *p, const Node *node, Epilogue *epilogue) {
   if (epilogue->in_place) return;
   epilogue->after.acc = &epilogue->c;
   plan_body(p, node, &epilogue->after);
+}
+
+// ---- direct products ----
+
+/* Few columns of y side by side, for which panels would be mostly zeros, if they are neighbours. Lines of y a multiple
+ * of 4,096 bytes apart would fall into one set of the cache. Where tiles are needed too, the runtime chooses. */
+static bool may_have_columns_direct(Planner *p, const Size *n, const Size *y_k_stride, const Size *y_n_stride) {
+  int64_t columns = 0, distance = 0;
+  size_is_const(n, &columns);
+  size_is_const(y_k_stride, &distance);
+  return target_masks(p->target, sizeof(float)) && columns <= (int64_t)p->target->vector_floats &&
+         (columns == 1 || size_equals(y_n_stride, 1)) && cost_may_stay(distance, true);
+}
+
+/* Whether rows of a matrix may be the lanes of vectors: contiguous along k, more than a few steps of it, and more than
+ * a few of them. */
+static bool may_have_rows_direct(const Size *rows, const Size *k, const Size *k_stride) {
+  int64_t known;
+  if (size_is_const(rows, &known) && known < COST_LEAST_DIRECT_ROWS) return false;
+  if (size_is_const(k, &known) && known < COST_LEAST_DIRECT_K) return false;
+  return size_equals(k_stride, 1);
+}
+
+static bool is_few_columns(const Size *n) {
+  int64_t columns;
+  return size_is_const(n, &columns) && columns > 0 && columns <= COST_MOST_DIRECT_COLUMNS;
+}
+
+/* Sets how the step computes without packing, if it may. The kernel of columns side by side has the rows for which it
+ * is made if they are few and static. */
+static void choose_direct(Planner *p, const Nest *nest, const View *x, const View *y, tfm_matmul_step *step) {
+  const uint32_t last = nest->rank - 1;
+  const Size *rows = nest->dims[last - 1], *n = nest->dims[last], *k = x->dims[x->rank - 1];
+  const Size *x_k_stride = x->strides[x->rank - 1], *y_k_stride = y->strides[y->rank - 2];
+  const Size *y_n_stride = nest->others[1].strides[last];
+  KernelSpec spec = {.family = KERNEL_DIRECT};
+  int64_t known;
+  if (size_equals(rows, 1) && may_have_rows_direct(n, k, y_k_stride)) {
+    step->direct = TFM_DIRECT_TURNED;
+    spec.width = 1;
+    spec.y_is_line = size_equals(x_k_stride, 1);
+  } else if (is_few_columns(n) && may_have_rows_direct(rows, k, x_k_stride)) {
+    step->direct = TFM_DIRECT_ROWS;
+    spec.width = (uint8_t)(size_is_const(n, &known) ? known : 0);
+    spec.y_is_line = size_equals(y_k_stride, 1);
+  } else if (may_have_columns_direct(p, n, y_k_stride, y_n_stride)) {
+    step->direct = TFM_DIRECT_COLUMNS;
+    step->direct_columns = (uint8_t)p->target->vector_floats;
+    if (size_is_const(rows, &known) && known > 0 && known <= COST_MOST_DIRECT_ROWS) spec.rows = (uint8_t)known;
+  }
+  step->direct_kernel = step->direct ? plan_kernel(p, &spec) : TFM_NONE;
+}
+
+/* Strips are then only rows whose chains wait for each other. */
+static void leave_tiles_out(tfm_matmul_step *step) {
+  step->pack = TFM_NONE;
+  step->tile_rows = TFM_MAX_TILE_ROWS;
+  for (uint32_t rows = 0; rows <= TFM_MAX_TILE_ROWS; rows++) step->tiles[rows] = TFM_NONE;
+}
+
+static bool needs_tiles(const tfm_matmul_step *step, const Size *n) {
+  return !step->direct || (step->direct == TFM_DIRECT_COLUMNS && !size_is_const(n, NULL));
 }
 
 // ---- gemm ----
@@ -197,6 +260,14 @@ static bool rows_may_stay(const View *x, const Size *row_stride, int64_t *floats
          cost_may_stay(*floats, x->space == TFM_SPACE_INPUT);
 }
 
+// ---- packed products ----
+
+/* Neither do the rows of a transposed x need a copy: each line of it has one step of k of several rows. */
+static bool columns_may_stay(const View *x, const Size *row_stride, int64_t *floats) {
+  return size_equals(row_stride, 1) && size_is_const(x->strides[x->rank - 1], floats) && *floats > 1 &&
+         cost_may_stay(*floats, x->space == TFM_SPACE_INPUT);
+}
+
 /* Panels of y are packed into scratch memory of each thread, and strips of x are copied to rows of TFM_STRIP_STRIDE
  * floats unless these may stay, so the strides of the tiles are constants whatever the strides of the factors are. */
 static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *y, const View *c, bool exact_zero) {
@@ -208,6 +279,11 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   int64_t floats = 0;
   bool stays = rows_may_stay(x, nest->others[0].strides[last - 1], &floats);
   if (stays) kind.a_stride = floats;
+  if (!stays && columns_may_stay(x, nest->others[0].strides[last - 1], &floats)) {
+    stays = true;
+    kind.a_stride = 1;
+    kind.a_step = floats;
+  }
   tfm_matmul_step step = {.tile_rows = kind.shape.rows,
                           .width = kind.shape.width,
                           .rank = (uint8_t)nest->rank,
@@ -225,8 +301,14 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.c.strides[last] = plan_size(p, p->math.one);
   step.x.strides[last] = plan_size(p, x->strides[x->rank - 1]);
   step.y.strides[last] = plan_size(p, nest->others[1].strides[last]);
-  step.pack = contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);
-  contract_tiles(p, &kind, step.tiles);
+  step.direct_kernel = TFM_NONE;
+  if (!exact_zero) choose_direct(p, nest, x, y, &step);
+  if (needs_tiles(&step, n)) {
+    step.pack = contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);
+    contract_tiles(p, &kind, step.tiles);
+  } else {
+    leave_tiles_out(&step);
+  }
   step.epilogue = contract_kernel(p, nest);
   step.first_operand = nest_operands(p, nest);
   nest_dims(p, nest, step.dims);

@@ -11,7 +11,7 @@
 
 typedef struct TileKind {
   TileShape shape;
-  int64_t a_stride, b_stride;
+  int64_t a_stride, b_stride, a_step; /* a_step 0: the numbers of a row of a are neighbours */
   uint8_t b_form; /* tfm_form */
   bool b_is_page, exact_zero, b_is_signed;
 } TileKind;

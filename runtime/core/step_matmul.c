@@ -3,7 +3,9 @@
  *
  * A unit is one batch item, a range of row strips and a group of panels. A thread packs the panels of a group once for
  * all its strips, or block of k by block of k if there is but one strip. The blocks of k ascend from 0, whatever the
- * unit, in chains of TFM_CHAIN steps (partial_sums.h). */
+ * unit, in chains of TFM_CHAIN steps (partial_sums.h).
+ *
+ * Small and narrow products are direct: their kernel reads both factors where they lie, for many items at a time. */
 #include <string.h>
 
 #include "machine.h"
@@ -11,7 +13,9 @@
 #include "steps.h"
 
 enum {
-  LEAST_STRIPS = 8 /* of a unit, so that packing its panels is worth it */
+  LEAST_STRIPS = 8,    /* of a unit, so that packing its panels is worth it */
+  ITEMS_TOGETHER = 64, /* of direct products, so that their epilogue finds them near */
+  CLAIMS = 16          /* of a thread, of many items each */
 };
 _Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
 
@@ -25,7 +29,7 @@ typedef struct Matmul {
   int64_t items, rows, columns, k;
   int64_t strips, panels, panels_per_group, strip_units;
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
-  bool y_stays;
+  bool y_stays, is_direct;
   Epilogue epilogue;
 } Matmul;
 
@@ -46,7 +50,8 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   for (int axis = 0; axis < info->rank - 2; axis++) m.items *= value_of(context, info->dims[axis]);
   m.strips = ceil_div(m.rows, info->tile_rows);
   m.panels = ceil_div(m.columns, info->width);
-  m.packed_k = m.strips == 1 ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
+  m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
+  m.packed_k = m.strips == 1 || m.is_direct ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
   m.y_stays = m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
               m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float);
   int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
@@ -117,6 +122,57 @@ static void pack_strip(const Matmul *m, const char *x, int64_t rows, int64_t k, 
   }
 }
 
+// ---- direct products ----
+
+/* `items` products of steps [k, end), the first of which has its rows at x, its columns at y and its results at c. */
+static void run_direct(const Walker *walker, const Matmul *m, const char *x, const char *y, char *c, int64_t c_row,
+                       int64_t items, int64_t rows, int64_t columns, int64_t k, int64_t end) {
+  const tfm_matmul_step *step = m->step;
+  const int64_t *xs = m->x->strides, *ys = m->y->strides;
+  const int row = step->rank - 2, column = step->rank - 1, item = step->rank - 3;
+  tfm_direct_args args = {.x = x + k * xs[column],
+                          .y = y + k * ys[row],
+                          .c = c,
+                          .items = items,
+                          .rows = rows,
+                          .columns = columns,
+                          .k = end - k,
+                          .x_row = xs[row],
+                          .x_step = xs[column],
+                          .y_step = ys[row],
+                          .y_column = ys[column],
+                          .c_row = c_row};
+  if (items > 1) args.x_item = xs[item], args.y_item = ys[item], args.c_item = m->c->strides[item];
+  if (step->direct == TFM_DIRECT_TURNED) {
+    const tfm_direct_args turned = args;
+    args.x = turned.y, args.y = turned.x;
+    args.x_item = turned.y_item, args.y_item = turned.x_item;
+    args.x_row = turned.y_column, args.x_step = turned.y_step, args.y_step = turned.x_step;
+    args.rows = columns, args.columns = 1, args.c_row = sizeof(float);
+  }
+  KERNEL_OF(tfm_direct_kernel, walker->context, step->direct_kernel)(&args);
+}
+
+/* Items [first, end), all of each. */
+static void run_items(const Walker *walker, const Matmul *m, int64_t first, int64_t end) {
+  const tfm_matmul_step *step = m->step;
+  const tfm_context *context = walker->context;
+  const int64_t axis = step->rank > 2 ? value_of(context, step->dims[step->rank - 3]) : 1;
+  const int64_t c_row = m->c->strides[step->rank - 2];
+  while (first < end) {
+    int64_t items = least_of(least_of(end - first, axis - first % axis), ITEMS_TOGETHER);
+    char *c = item_address(context, step, m->c, first);
+    run_direct(walker, m, item_address(context, step, m->x, first), item_address(context, step, m->y, first), c, c_row,
+               items, m->rows, m->columns, 0, m->k);
+    for (int64_t item = 0; m->epilogue.kernel && item < items; item++)
+      epilogue_run(walker, &m->epilogue, c + (item ? item * m->c->strides[step->rank - 3] : 0), c_row,
+                   (first + item) * m->rows, m->rows, 0, m->columns);
+    first += items;
+  }
+}
+
+// ---- units ----
+
 typedef struct MatmulUnit {
   const char *x, *y;
   char *c;
@@ -146,6 +202,14 @@ static const float *panels_at(const Matmul *m, const MatmulUnit *unit, int64_t k
 static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows,
                       int64_t chain, float *c, int64_t c_stride) {
   const tfm_matmul_step *step = m->step;
+  if (m->is_direct) {
+    const int64_t column = unit->first_panel * step->width;
+    run_direct(walker, m, unit->x + row * m->x->strides[step->rank - 2],
+               unit->y + column * m->y->strides[step->rank - 1], (char *)c, c_stride * (int64_t)sizeof(float), 1, rows,
+               least_of(m->columns, unit->end_panel * step->width) - column, chain * TFM_CHAIN,
+               least_of(m->k, (chain + 1) * TFM_CHAIN));
+    return;
+  }
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
   int64_t first = chain * TFM_CHAIN, end = least_of(m->k, first + TFM_CHAIN), k = first;
   do { /* once if there are no steps at all: zeroes */
@@ -195,10 +259,15 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   unit.x = item_address(context, m->step, m->x, unit.item);
   unit.y = item_address(context, m->step, m->y, unit.item);
   unit.c = item_address(context, m->step, m->c, unit.item);
-  if (*packed != group && !m->y_stays && m->packed_k == m->k)
+  if (*packed != group && !m->y_stays && !m->is_direct && m->packed_k == m->k)
     pack_panels(m, unit.y, unit.first_panel, unit.end_panel, 0, m->k, panels);
   *packed = group;
   int64_t first = m->strips * part / m->strip_units, end = m->strips * (part + 1) / m->strip_units;
+  if (m->is_direct && m->k <= TFM_CHAIN) { /* all strips at once */
+    int64_t row = m->rows * first / m->strips;
+    run_strip(walker, m, &unit, row, m->rows * end / m->strips - row);
+    return;
+  }
   for (int64_t tile = first; tile < end; tile++) {
     int64_t row = m->rows * tile / m->strips;
     run_strip(walker, m, &unit, row, m->rows * (tile + 1) / m->strips - row);
@@ -210,7 +279,14 @@ void step_matmul(Walker *walker, const tfm_step *step) {
   if (m.items <= 0 || m.rows <= 0 || m.columns <= 0) return;
   int64_t units = m.items * ceil_div(m.panels, m.panels_per_group) * m.strip_units;
   int64_t lump = share_coarsen(units), packed = -1, ignored, number;
+  const bool by_items = m.is_direct && units == m.items && m.k <= TFM_CHAIN;
+  if (by_items) lump = greatest_of(lump, ceil_div(units, CLAIMS * (int64_t)walker->threads));
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
-  while (share_claim(&claimer, &ignored, &number))
-    for (int64_t i = number * lump; i < least_of(units, (number + 1) * lump); i++) run_unit(walker, &m, i, &packed);
+  while (share_claim(&claimer, &ignored, &number)) {
+    int64_t first = number * lump, end = least_of(units, first + lump);
+    if (by_items)
+      run_items(walker, &m, first, end);
+    else
+      for (int64_t i = first; i < end; i++) run_unit(walker, &m, i, &packed);
+  }
 }

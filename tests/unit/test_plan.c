@@ -330,7 +330,8 @@ Test(plan, products_of_a_softmax_skip_zeros) {
       "  output z = %6\n"
       "}\n");
   cr_assert(spec(p, p->matmuls[0].tiles[1])->exact_zero);
-  cr_assert_not(spec(p, p->matmuls[1].tiles[1])->exact_zero);
+  cr_assert_eq(p->matmuls[0].direct, TFM_DIRECT_NONE);
+  cr_assert_eq(p->matmuls[1].direct, TFM_DIRECT_COLUMNS); /* which looks at no number */
   cr_assert_eq(p->n_steps, 3); /* the heads are merged by strides alone */
 }
 
@@ -343,6 +344,38 @@ Test(plan, batches_of_one_matrix_are_rows) {
                               "}\n");
   cr_assert_eq(p->matmuls[0].rank, 2);
   expect_size(p, p->matmuls[0].dims[0], "b*t");
+}
+
+/* Small and narrow products are read where they lie; the tiles are left out where the sizes say so. */
+Test(plan, small_and_narrow_products_are_direct) {
+  const tfm_program *p = plan(
+      "graph G(sizes b, t, m, n) {\n"
+      "  %0 = input \"x\" : f32[b, 3, 3]\n"
+      "  %1 = input \"y\" : f32[m, n]\n"
+      "  %2 = input \"z\" : f32[n, t]\n"
+      "  %3 = input \"u\" : f32[n, 2]\n"
+      "  %4 = input \"v\" : f32[n, 1]\n"
+      "  %5 = input \"w\" : f32[n, 17]\n"
+      "  %6 = matmul %0, %0 : f32[b, 3, 3]\n"
+      "  %7 = matmul %1, %2 : f32[m, t]\n"
+      "  %8 = matmul %1, %3 : f32[m, 2]\n"
+      "  %9 = matmul %1, %4 : f32[m, 1]\n"
+      "  %10 = matmul %1, %5 : f32[m, 17]\n"
+      "  output c0 = %6\n"
+      "  output c1 = %7\n"
+      "  output c2 = %8\n"
+      "  output c3 = %9\n"
+      "  output c4 = %10\n"
+      "}\n");
+  static const uint8_t direct[] = {TFM_DIRECT_COLUMNS, TFM_DIRECT_COLUMNS, TFM_DIRECT_ROWS, TFM_DIRECT_TURNED,
+                                   TFM_DIRECT_NONE};
+  static const bool tiles[] = {false, true, false, false, true};
+  for (int i = 0; i < 5; i++) {
+    cr_assert_eq(p->matmuls[i].direct, direct[i], "%d: %d", i, p->matmuls[i].direct);
+    cr_assert_eq(p->matmuls[i].tiles[1] != TFM_NONE, tiles[i], "%d", i);
+  }
+  cr_assert_eq(spec(p, p->matmuls[0].direct_kernel)->rows, 3);
+  cr_assert_eq(spec(p, p->matmuls[2].direct_kernel)->width, 2);
 }
 
 // ---- attention ----
@@ -381,8 +414,13 @@ Test(plan, attention_reads_heads_in_place) {
 
 Test(plan, values_of_odd_width_are_packed) {
   const tfm_attention_step *step = attention(ATTENTION("20", "acc"));
-  cr_assert(step->v_packed && step->pv_width == 16 && step->pack_values != TFM_NONE);
+  cr_assert(step->v_packed && step->pv_width == 32 && step->pack_values != TFM_NONE);
   cr_assert_eq(step->score, TFM_NONE);
+}
+
+Test(plan, values_of_whole_vectors_are_one_tile) {
+  const tfm_attention_step *step = attention(ATTENTION("48", "acc"));
+  cr_assert(!step->v_packed && step->pv_width == 48);
 }
 
 static void expect_hints(const char *text, bool causal, uint8_t padding, bool padding_true) {

@@ -247,7 +247,7 @@ static void run_gemm(Machine *m, uint32_t index) {
 
 static void run_matmul(Machine *m, uint32_t index) {
   const tfm_matmul_step *step = &m->program->matmuls[index];
-  const KernelSpec *tile = &m->plan->kernels.items[step->tiles[step->tile_rows]].spec;
+  bool exact_zero = !step->direct && m->plan->kernels.items[step->tiles[step->tile_rows]].spec.exact_zero;
   Loops loops = loops_of(m, step->rank, step->dims);
   uint32_t last = loops.rank - 1;
   for (int64_t point = 0; point < points_of(&loops, loops.rank); point++) {
@@ -262,7 +262,7 @@ static void run_matmul(Machine *m, uint32_t index) {
       x.index[last - 1] = row;
       y.index[last] = column;
       float p = *(const float *)at(m, &step->x, &x, loops.rank);
-      if (p != 0 || !tile->exact_zero) sum += (double)p * *(const float *)at(m, &step->y, &y, loops.rank);
+      if (p != 0 || !exact_zero) sum += (double)p * *(const float *)at(m, &step->y, &y, loops.rank);
     }
     *c = (float)sum;
   }

@@ -37,8 +37,26 @@ static float *at(const tfm_row_args *args, int operand, int64_t row, int64_t col
 
 enum { BATCH, M, N, K };
 
-/* c [batch, m, n] = x [batch, m, k] times y [batch, n, k] transposed. */
-static void matmul_program(HandProgram *hand) {
+static void hand_direct(const tfm_direct_args *a) {
+  for (int64_t item = 0; item < a->items; item++)
+    for (int64_t i = 0; i < a->rows; i++)
+      for (int64_t j = 0; j < a->columns; j++) {
+        const char *x = a->x + item * a->x_item + i * a->x_row, *y = a->y + item * a->y_item + j * a->y_column;
+        float sum = 0;
+        for (int64_t k = 0; k < a->k; k++)
+          sum += *(const float *)(x + k * a->x_step) * *(const float *)(y + k * a->y_step);
+        *(float *)(a->c + item * a->c_item + i * a->c_row + j * 4) = sum;
+      }
+}
+
+/* c += 1 as an epilogue. */
+static void add_one(const tfm_row_args *args) {
+  for (int64_t i = 0; i < args->rows; i++)
+    for (int64_t j = 0; j < args->columns; j++) *at(args, 0, i, j) += 1;
+}
+
+/* c [batch, m, n] = x [batch, m, k] times y [batch, n, k] transposed; + 1 if it is direct. */
+static void matmul_program(HandProgram *hand, tfm_direct direct) {
   hand_open(hand, "matmul");
   tfm_size batch = hand_symbol(hand, "batch"), m = hand_symbol(hand, "m"), n = hand_symbol(hand, "n"),
            k = hand_symbol(hand, "k");
@@ -54,13 +72,22 @@ static void matmul_program(HandProgram *hand) {
       .y = hand_operand(TFM_SPACE_INPUT, 1, TFM_F32, 3, (const tfm_size[]){n_k, 1, k}),
       .c = hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 3, (const tfm_size[]){m_n, n, 1})};
   hand_use_tiles(hand, HAND_A_STRIP, hand->matmuls[0].tiles);
+  if (direct) {
+    tfm_matmul_step *step = &hand->matmuls[0];
+    step->direct = (uint8_t)direct;
+    step->direct_columns = HAND_WIDTH;
+    step->direct_kernel = hand_kernel(hand, (void (*)(void))hand_direct);
+    step->epilogue = hand_kernel(hand, (void (*)(void))add_one);
+    step->n_operands = 1;
+    step->first_operand = hand_operands(hand, 1, &step->c);
+  }
   hand_step(hand, TFM_STEP_MATMUL, 0, hand_constant(hand, 1000000));
   hand_close(hand);
 }
 
-static void matmul_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t threads) {
+static void matmul_check_form(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t threads, tfm_direct direct) {
   static HandProgram hand;
-  matmul_program(&hand);
+  matmul_program(&hand, direct);
   float *x = floats_new(batch * m * k, 1), *y = floats_new(batch * n * k, 2), *c = floats_new(batch * m * n, 3);
   const int64_t x_dims[] = {batch, m, k}, y_dims[] = {batch, n, k};
   const tfm_value inputs[] = {{x, TFM_F32, 3, x_dims}, {y, TFM_F32, 3, y_dims}};
@@ -72,6 +99,7 @@ static void matmul_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t
     float sum = 0, later = 0; /* of the first chain, and of a second */
     for (int64_t j = 0; j < k; j++) *(j < TFM_CHAIN ? &sum : &later) += row[j] * column[j];
     sum += later;
+    if (direct) sum += 1;
     cr_assert_eq(c[i], sum, "%lld x %lld x %lld, %d threads, element %lld", (long long)m, (long long)n, (long long)k,
                  threads, (long long)i);
   }
@@ -79,6 +107,24 @@ static void matmul_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t
   free(x);
   free(y);
   free(c);
+}
+
+static void matmul_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t threads) {
+  matmul_check_form(batch, m, n, k, threads, TFM_DIRECT_NONE);
+}
+
+/* Items together, cut by rows, and chain by chain; with too many columns side by side, tiles; turned, one row. */
+Test(runtime_steps, direct_products) {
+  for (int32_t threads = 1; threads <= 3; threads++)
+    for (tfm_direct direct = TFM_DIRECT_COLUMNS; direct <= TFM_DIRECT_ROWS; direct++) {
+      matmul_check_form(700, 3, 3, 5, threads, direct);
+      matmul_check_form(1, 300, 2, 40, threads, direct);
+      matmul_check_form(2, 21, 3, 20000, threads, direct);
+      matmul_check_form(3, 4, HAND_WIDTH + 1, 7, threads, direct);
+      matmul_check_form(2, 3, 4, 0, threads, direct);
+      matmul_check_form(5, 1, 200, 30, threads, TFM_DIRECT_TURNED);
+      matmul_check_form(1, 1, 900, 20000, threads, TFM_DIRECT_TURNED);
+    }
 }
 
 Test(runtime_steps, products_of_activations) {

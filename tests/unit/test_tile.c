@@ -16,7 +16,7 @@ static void fill(float *x, size_t n, uint64_t *seed) {
 static float reference(const Case *c, bool fma, const float *a, const float *b, float start, int64_t k, int i, int j) {
   float sum = start;
   for (int64_t at = 0; at < k; at++) {
-    float x = a[i * c->spec.a_stride + at], y = b[at * c->spec.b_stride + j];
+    float x = a[i * c->spec.a_stride + at * (c->spec.a_step ? c->spec.a_step : 1)], y = b[at * c->spec.b_stride + j];
     if (c->spec.exact_zero && x == 0) y = 0;
     volatile float product = x * y;
     sum = fma ? fmaf(x, y, sum) : sum + product;
@@ -26,10 +26,10 @@ static float reference(const Case *c, bool fma, const float *a, const float *b, 
 
 static void check(KernelBench *bench, const Case *c, const float *a, const float *b, int64_t k, int64_t columns,
                   bool accumulate) {
-  static float out[16 * 80], before[16 * 80];
+  static float out[16 * 144], before[16 * 144];
   int64_t stride = c->spec.width + PAD;
   uint64_t seed = 99;
-  fill(before, 16 * 80, &seed);
+  fill(before, 16 * 144, &seed);
   memcpy(out, before, sizeof out);
   tfm_tile_kernel kernel = (tfm_tile_kernel)(uintptr_t)kernel_get(bench, c->kernel);
   kernel(a, b, out, stride, k, accumulate, columns, (const float *)(uintptr_t)64, k % 5);
@@ -46,7 +46,8 @@ static void check(KernelBench *bench, const Case *c, const float *a, const float
 
 static void check_case(KernelBench *bench, const Case *c) {
   static const int64_t lengths[] = {0, 1, 3, 4, 5, 17, MAX_K};
-  size_t n_a = (size_t)(16 * c->spec.a_stride + MAX_K), n_b = (size_t)(c->spec.b_stride * (MAX_K + 16) + 80);
+  size_t n_a = (size_t)(16 * c->spec.a_stride + MAX_K * (1 + c->spec.a_step)),
+         n_b = (size_t)(c->spec.b_stride * (MAX_K + 16) + 144);
   float *a = malloc(n_a * sizeof *a), *b = malloc(n_b * sizeof *b);
   uint64_t seed = 7;
   fill(a, n_a, &seed);
@@ -93,6 +94,14 @@ static void check_target(const char *name) {
       add(&bench, cases, &n, shape, shape.width + 7, false);
       add(&bench, cases, &n, shape, shape.width + 7, true);
     }
+  for (uint8_t vectors = 5; vectors <= 7; vectors = (uint8_t)(vectors + 2)) { /* wider than registers have room for */
+    TileShape shape = {target->attention_keys.rows, (uint8_t)(vectors * target->vector_floats)};
+    add(&bench, cases, &n, shape, shape.width + 7, vectors == 5);
+    add(&bench, cases, &n, shape, shape.width, false);
+  }
+  KernelSpec transposed = {.family = KERNEL_TILE, .rows = 5, .width = target->gemm_tiles[0].width, .a_stride = 1};
+  transposed.a_step = 19, transposed.b_stride = transposed.width;
+  cases[n++] = (Case){transposed, kernel_add(&bench, transposed)};
   kernels_compile(&bench);
   for (size_t i = 0; i < n; i++) check_case(&bench, &cases[i]);
   kernel_bench_free(&bench);
@@ -224,6 +233,104 @@ static void check_whole_numbers(const char *name) {
 
 Test(tile, whole_numbers) {
   for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name);
+}
+
+// ---- direct products ----
+
+enum { DIRECT_ITEMS = 3, DIRECT_FLOATS = 16384 };
+
+typedef struct DirectCase {
+  KernelSpec spec;
+  size_t kernel;
+  int64_t rows, columns, k;
+} DirectCase;
+
+/* Distances in floats, of items, rows and steps or columns. In the form columns x lies along its rows, in the form rows
+ * the columns of y are lines; where they may be anything they are. */
+static void check_direct(KernelBench *bench, const DirectCase *d, const float *x, const float *y) {
+  static float c[4096], before[4096];
+  const bool by_rows = d->spec.width > 0;
+  const int64_t x_step = by_rows ? 1 : d->rows + 2, x_row = by_rows ? d->k + 3 : 1, columns = d->columns,
+                y_step = d->spec.y_is_line ? 1 : columns + 1, y_column = d->spec.y_is_line ? d->k + 1 : 1,
+                c_row = columns + d->k % 2, c_item = d->rows * c_row + 1;
+  uint64_t seed = 3;
+  fill(before, 4096, &seed);
+  memcpy(c, before, sizeof c);
+  const tfm_direct_args args = {.x = (const char *)x,
+                                .y = (const char *)y,
+                                .c = (char *)c,
+                                .items = DIRECT_ITEMS,
+                                .rows = d->rows,
+                                .columns = columns,
+                                .k = d->k,
+                                .x_item = 28,
+                                .y_item = 20,
+                                .x_row = 4 * x_row,
+                                .x_step = 4 * x_step,
+                                .y_step = 4 * y_step,
+                                .y_column = 4 * y_column,
+                                .c_item = 4 * c_item,
+                                .c_row = 4 * c_row};
+  ((tfm_direct_kernel)(uintptr_t)kernel_get(bench, d->kernel))(&args);
+  for (int64_t item = 0; item < DIRECT_ITEMS; item++)
+    for (int64_t i = 0; i < d->rows; i++)
+      for (int64_t j = 0; j < columns; j++) {
+        float sum = 0, *place = &before[item * c_item + i * c_row + j];
+        for (int64_t k = 0; k < d->k; k++) {
+          float a = x[7 * item + i * x_row + k * x_step], b = y[5 * item + k * y_step + j * y_column];
+          volatile float product = a * b;
+          sum = bench->plan.target->has_fma ? fmaf(a, b, sum) : sum + product;
+        }
+        *place = sum;
+      }
+  for (int i = 0; i < 4096; i++) /* what lies between the results too */
+    cr_assert(same_float(c[i], before[i]), "%s direct %ux%u, %d rows %d columns k %d: [%d] %a, not %a",
+              bench->plan.target->name, d->spec.rows, d->spec.width, (int)d->rows, (int)columns, (int)d->k, i,
+              (double)c[i], (double)before[i]);
+}
+
+static void check_direct_target(const TargetInfo *target) {
+  static const int64_t lengths[] = {0, 1, 5, 16, 40};
+  if (!host_runs(target->name)) return;
+  KernelBench bench = kernel_bench_new(target->name);
+  const bool masks = target_masks(target, sizeof(float));
+  static DirectCase cases[1000];
+  size_t n = 0;
+  for (int l = 0; l < 5; l++) {
+    for (int rows = masks ? 1 : 33; rows <= 8; rows++)
+      for (int fixed = 0; fixed < 2; fixed++)
+        for (int columns = 1; columns <= (int)target->vector_floats; columns += columns == 1 ? 3 : 4)
+          cases[n++] = (DirectCase){{.family = KERNEL_DIRECT, .rows = (uint8_t)(fixed * rows)},
+                                    .rows = rows + (fixed ? 0 : 9),
+                                    .columns = columns,
+                                    .k = lengths[l]};
+    for (int width = 1; width <= 4; width++)
+      for (int rows = 1; rows <= 37; rows += 9)
+        cases[n++] = (DirectCase){{.family = KERNEL_DIRECT, .width = (uint8_t)width, .y_is_line = rows % 2},
+                                  .rows = rows,
+                                  .columns = width,
+                                  .k = lengths[l]};
+  }
+  size_t first[2][9][2];
+  memset(first, 255, sizeof first);
+  for (size_t i = 0; i < n; i++) { /* one kernel of each kind */
+    size_t *known = &first[cases[i].spec.width > 0][cases[i].spec.rows + cases[i].spec.width][cases[i].spec.y_is_line];
+    if (*known == SIZE_MAX) *known = kernel_add(&bench, cases[i].spec);
+    cases[i].kernel = *known;
+  }
+  kernels_compile(&bench);
+  float *x = malloc(DIRECT_FLOATS * sizeof *x), *y = malloc(DIRECT_FLOATS * sizeof *y);
+  uint64_t seed = 11;
+  fill(x, DIRECT_FLOATS, &seed);
+  fill(y, DIRECT_FLOATS, &seed);
+  for (size_t i = 0; i < n; i++) check_direct(&bench, &cases[i], x, y);
+  free(x);
+  free(y);
+  kernel_bench_free(&bench);
+}
+
+Test(tile, direct) {
+  for (const TargetInfo *target = targets; target->name; target++) check_direct_target(target);
 }
 
 Test(tile, baseline) { check_target("x86-64"); }

@@ -88,6 +88,18 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
 typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 
+/* c[rows x columns] = x[rows x k] y[k x columns] for each of `items` products, at any distances (bytes): of items,
+ * rows, steps of k and columns; columns of c are neighbours. Chains as in a tile, from 0. A kernel of columns side by
+ * side takes y whose columns are neighbours, and no more of them than a vector has floats; one of rows side by side
+ * takes x whose steps of k are neighbours, and its own number of columns. rows is not 0. */
+typedef struct tfm_direct_args {
+  const char *x, *y;
+  char *c;
+  int64_t items, rows, columns, k;
+  int64_t x_item, x_row, x_step, y_item, y_step, y_column, c_item, c_row;
+} tfm_direct_args;
+typedef void (*tfm_direct_kernel)(const tfm_direct_args *args);
+
 /* packed[k][width] = source[k * k_stride + column * column_stride]; columns from `columns` on are zero. */
 typedef void (*tfm_pack_kernel)(const float *source, int64_t k_stride, int64_t column_stride, int64_t k,
                                 int64_t columns, float *packed);

@@ -201,11 +201,19 @@ typedef struct tfm_quantize_step {
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
  * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are
  * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
- * its own row stride, and k stride 1), y in panels. Epilogue as in a gemm. */
+ * its own strides), y in panels. Epilogue as in a gemm. With `direct` neither is packed. */
+typedef enum tfm_direct {
+  TFM_DIRECT_NONE,
+  TFM_DIRECT_COLUMNS, /* columns side by side, where n is at most direct_columns; the tiles are for other n */
+  TFM_DIRECT_ROWS,    /* rows side by side */
+  TFM_DIRECT_TURNED   /* the same with y for x and x for y: x is one row, and its result the one column */
+} tfm_direct;
+
 typedef struct tfm_matmul_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1];
-  uint32_t pack;
+  uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays;
+  uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue;

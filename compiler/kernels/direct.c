@@ -1,0 +1,216 @@
+/* DIRECT: c = x y for each of many items, both factors read where they lie.
+ *
+ * In: a tfm_direct_args. Out: every element one chain of FMAs with k ascending from 0, as in a tile. Packing pays when
+ * a number is used often; here a number is used a few times, so that reading it is the work. Two forms:
+ *
+ *   columns  the columns of y are the lanes of one vector, under a mask, and c has a vector for each of a few rows. The
+ *            numbers of x are broadcast. For small matrices, and for few columns of any number of rows
+ *   rows     the rows of x are the lanes: squares of x, contiguous along k, are transposed in registers, and the
+ *            numbers of y are broadcast, one for each of `width` columns. For one column or a few and many rows
+ *
+ * Rows beyond the last are the last one again: they compute the same number for the same place. Refuses nothing. */
+#include "base/check.h"
+#include "codegen/emitter.h"
+#include "codegen/vector.h"
+#include "kernels/emit.h"
+
+enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, AHEAD = 1024 /* bytes of y that are fetched ahead */ };
+
+/* The members of tfm_direct_args, in their order; all have eight bytes. */
+enum { X, Y, C, ITEMS, ROWS, COLUMNS, K, X_ITEM, X_ROW, X_STEP, Y_ITEM, Y_STEP, Y_COLUMN, C_ITEM, C_ROW, N_MEMBERS };
+_Static_assert(sizeof(tfm_direct_args) == N_MEMBERS * sizeof(int64_t), "a member that is not read here");
+
+typedef struct Direct {
+  Emitter *e;
+  const KernelSpec *spec;
+  unsigned lanes;
+  LLVMTypeRef vector;
+  LLVMValueRef args[N_MEMBERS]; /* distances in bytes; x, y and c are those of the item */
+  LLVMValueRef mask;            /* columns that exist */
+  LLVMValueRef stack;           /* of the form rows: [width][lanes] of c */
+} Direct;
+
+static LLVMValueRef row_at(Direct *d, int base, LLVMValueRef row, int distance) {
+  return emit_offset(d->e, d->args[base], emit_mul(d->e, row, d->args[distance]));
+}
+
+/* Row `more` behind `row`, or the last one. */
+static LLVMValueRef row_or_last(Direct *d, LLVMValueRef row, unsigned more) {
+  Emitter *e = d->e;
+  LLVMValueRef last = emit_sub(e, d->args[ROWS], emit_i64(e, 1));
+  return emit_least(e, emit_add(e, row, emit_i64(e, more)), last);
+}
+
+// ---- columns side by side ----
+
+/* `n` rows from `first` on, all of which exist unless `is_cut`. */
+static void emit_few_rows(Direct *d, LLVMValueRef first, unsigned n, bool is_cut) {
+  Emitter *e = d->e;
+  LLVMValueRef x[MAX_ROWS], c[MAX_ROWS], sums[MAX_ROWS];
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef row = is_cut ? row_or_last(d, first, i) : emit_add(e, first, emit_i64(e, i));
+    x[i] = row_at(d, X, row, X_ROW);
+    c[i] = row_at(d, C, row, C_ROW);
+  }
+  Loop ks = loop_begin(e, emit_i64(e, 0), d->args[K], 1);
+  LLVMValueRef y = loop_carry(e, &ks, d->args[Y]), along = loop_carry(e, &ks, emit_i64(e, 0));
+  for (unsigned i = 0; i < n; i++) sums[i] = loop_carry(e, &ks, LLVMConstNull(d->vector));
+  LLVMValueRef line = emit_load_masked(e, d->vector, y, d->mask, 4);
+  emit_prefetch(e, emit_offset(e, y, emit_i64(e, AHEAD)), 3);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef number = emit_load(e, e->f32, emit_offset(e, x[i], along), 4);
+    loop_next(&ks, 2 + i, emit_fma(e, emit_splat(e, number, d->lanes), line, sums[i]));
+  }
+  loop_next(&ks, 0, emit_offset(e, y, d->args[Y_STEP]));
+  loop_next(&ks, 1, emit_add(e, along, d->args[X_STEP]));
+  loop_end(e, &ks);
+  for (unsigned i = 0; i < n; i++) emit_store_masked(e, ks.results[2 + i], c[i], d->mask, 4);
+}
+
+static void emit_columns_side_by_side(Direct *d) {
+  Emitter *e = d->e;
+  LLVMValueRef zero = emit_i64(e, 0);
+  if (d->spec->rows) {
+    emit_few_rows(d, zero, d->spec->rows, false);
+    return;
+  }
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, d->args[ROWS], emit_i64(e, -MAX_ROWS), "");
+  Loop many = loop_begin(e, zero, whole, MAX_ROWS);
+  emit_few_rows(d, many.index, MAX_ROWS, false);
+  loop_end(e, &many);
+  Loop few = loop_begin(e, whole, d->args[ROWS], FEW_ROWS);
+  emit_few_rows(d, few.index, FEW_ROWS, true);
+  loop_end(e, &few);
+}
+
+// ---- rows side by side ----
+
+typedef struct RowGroup { /* as many rows as there are lanes */
+  LLVMValueRef first;
+  LLVMValueRef x[LANES];
+  LLVMValueRef y; /* of the step */
+  LLVMValueRef sums[MAX_COLUMNS];
+} RowGroup;
+
+/* sums += numbers of x, one for each row, times those of y at step `y`. */
+static void add_step(Direct *d, RowGroup *g, LLVMValueRef numbers, LLVMValueRef y) {
+  Emitter *e = d->e;
+  for (unsigned j = 0; j < d->spec->width; j++) {
+    LLVMValueRef at = j ? emit_offset(e, y, emit_mul(e, d->args[Y_COLUMN], emit_i64(e, j))) : y;
+    g->sums[j] = emit_fma(e, numbers, emit_splat(e, emit_load(e, e->f32, at, 4), d->lanes), g->sums[j]);
+  }
+}
+
+/* Rows are so many streams that the CPU finds each anew: lines of the rows that come next are fetched, of every second
+ * one, which brings its neighbour's too where rows are near each other, and costs nothing where they are there. */
+static void add_square(Direct *d, RowGroup *g, LLVMValueRef along) {
+  Emitter *e = d->e;
+  LLVMValueRef r[LANES], y = g->y;
+  LLVMValueRef ahead = emit_add(e, along, emit_mul(e, d->args[X_ROW], emit_i64(e, d->lanes)));
+  for (unsigned i = 0; i < d->lanes; i++) {
+    r[i] = emit_load(e, d->vector, emit_offset(e, g->x[i], along), 4);
+    if (i % 2) emit_prefetch(e, emit_offset(e, g->x[i], ahead), 3);
+  }
+  emit_transposed(e, d->lanes, r);
+  for (unsigned i = 0; i < d->lanes; i++) {
+    add_step(d, g, r[i], y);
+    y = emit_offset(e, y, d->args[Y_STEP]);
+  }
+  g->y = y;
+}
+
+static void add_single(Direct *d, RowGroup *g, LLVMValueRef along) {
+  Emitter *e = d->e;
+  LLVMValueRef numbers = LLVMGetUndef(d->vector);
+  for (unsigned i = 0; i < d->lanes; i++) {
+    LLVMValueRef number = emit_load(e, e->f32, emit_offset(e, g->x[i], along), 4);
+    numbers = LLVMBuildInsertElement(e->builder, numbers, number, emit_i32(e, i), "");
+  }
+  add_step(d, g, numbers, g->y);
+  g->y = emit_offset(e, g->y, d->args[Y_STEP]);
+}
+
+static void emit_group_steps(Direct *d, RowGroup *g, LLVMValueRef begin, LLVMValueRef end, unsigned together) {
+  Emitter *e = d->e;
+  Loop ks = loop_begin(e, begin, end, together);
+  g->y = loop_carry(e, &ks, g->y);
+  for (unsigned j = 0; j < d->spec->width; j++) g->sums[j] = loop_carry(e, &ks, g->sums[j]);
+  (together > 1 ? add_square : add_single)(d, g, emit_mul(e, ks.index, emit_i64(e, 4)));
+  loop_next(&ks, 0, g->y);
+  for (unsigned j = 0; j < d->spec->width; j++) loop_next(&ks, 1 + j, g->sums[j]);
+  loop_end(e, &ks);
+  g->y = ks.results[0];
+  for (unsigned j = 0; j < d->spec->width; j++) g->sums[j] = ks.results[1 + j];
+}
+
+/* A whole group of one column whose results are neighbours is a vector of c; else numbers go one by one. */
+static void store_group(Direct *d, RowGroup *g) {
+  Emitter *e = d->e;
+  const unsigned columns = d->spec->width;
+  LLVMValueRef left = emit_sub(e, d->args[ROWS], g->first), lanes = emit_i64(e, d->lanes), four = emit_i64(e, 4);
+  LLVMValueRef is_vector = LLVMConstNull(e->i1), c = row_at(d, C, g->first, C_ROW);
+  if (columns == 1) {
+    is_vector = LLVMBuildAnd(e->builder, emit_icmp(e, LLVMIntSGE, left, lanes),
+                             emit_icmp(e, LLVMIntEQ, d->args[C_ROW], four), "");
+    If vector = if_begin(e, is_vector);
+    emit_store(e, g->sums[0], c, 4);
+    if_end(e, &vector);
+  }
+  If numbers = if_begin(e, LLVMBuildNot(e->builder, is_vector, ""));
+  for (unsigned j = 0; j < columns; j++)
+    emit_store(e, g->sums[j], emit_offset(e, d->stack, emit_i64(e, 4 * (int64_t)j * d->lanes)), 4);
+  Loop rows = loop_begin(e, emit_i64(e, 0), emit_least(e, left, lanes), 1);
+  LLVMValueRef to = emit_offset(e, c, emit_mul(e, rows.index, d->args[C_ROW]));
+  LLVMValueRef from = emit_offset(e, d->stack, emit_mul(e, rows.index, four));
+  for (unsigned j = 0; j < columns; j++) {
+    LLVMValueRef number = emit_load(e, e->f32, emit_offset(e, from, emit_i64(e, 4 * (int64_t)j * d->lanes)), 4);
+    emit_store(e, number, emit_offset(e, to, emit_i64(e, 4 * (int64_t)j)), 4);
+  }
+  loop_end(e, &rows);
+  if_end(e, &numbers);
+}
+
+static void emit_rows_side_by_side(Direct *d) {
+  Emitter *e = d->e;
+  LLVMValueRef zero = emit_i64(e, 0);
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, d->args[K], emit_i64(e, -(int64_t)d->lanes), "");
+  Loop groups = loop_begin(e, zero, d->args[ROWS], d->lanes);
+  RowGroup g = {.first = groups.index, .y = d->args[Y]};
+  for (unsigned i = 0; i < d->lanes; i++) g.x[i] = row_at(d, X, row_or_last(d, groups.index, i), X_ROW);
+  for (unsigned j = 0; j < d->spec->width; j++) g.sums[j] = LLVMConstNull(d->vector);
+  emit_group_steps(d, &g, zero, whole, d->lanes);
+  emit_group_steps(d, &g, whole, d->args[K], 1);
+  store_group(d, &g);
+  loop_end(e, &groups);
+}
+
+// ---- both ----
+
+static void load_members(Direct *d, LLVMValueRef args) {
+  Emitter *e = d->e;
+  for (unsigned i = 0; i < N_MEMBERS; i++)
+    d->args[i] = emit_load(e, i <= C ? e->pointer : e->i64, emit_offset(e, args, emit_i64(e, 8 * (int64_t)i)), 8);
+  if (d->spec->y_is_line) d->args[Y_STEP] = emit_i64(e, sizeof(float));
+}
+
+void emit_DIRECT(Emitter *e, const KernelSpec *spec, const char *name) {
+  Direct d = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
+  CHECK(spec->rows <= MAX_ROWS && spec->width <= MAX_COLUMNS, "a direct product of %u x %u", spec->rows, spec->width);
+  d.vector = LLVMVectorType(e->f32, d.lanes);
+  LLVMValueRef function = emit_function(e, name, e->nothing, 1, &e->pointer);
+  load_members(&d, LLVMGetParam(function, 0));
+  if (spec->width) {
+    d.stack = emit_stack(e, LLVMArrayType2(e->f32, (uint64_t)spec->width * d.lanes), 4);
+  } else {
+    LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->builder, d.args[COLUMNS], e->i32, ""), d.lanes);
+    d.mask = emit_icmp(e, LLVMIntSLT, emit_ramp(e, d.lanes), count);
+  }
+  Loop items = loop_begin(e, emit_i64(e, 0), d.args[ITEMS], 1);
+  for (unsigned i = X; i <= C; i++) d.args[i] = loop_carry(e, &items, d.args[i]);
+  LLVMValueRef at[] = {d.args[X], d.args[Y], d.args[C]};
+  (spec->width ? emit_rows_side_by_side : emit_columns_side_by_side)(&d);
+  static const unsigned distances[] = {X_ITEM, Y_ITEM, C_ITEM};
+  for (unsigned i = X; i <= C; i++) loop_next(&items, i, emit_offset(e, at[i], d.args[distances[i]]));
+  loop_end(e, &items);
+  LLVMBuildRetVoid(e->builder);
+}
