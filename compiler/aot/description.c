@@ -41,7 +41,7 @@ static json_t *write_definitions(const ElaborateOptions *options) {
 }
 
 json_t *model_text_write(const ModelText *text) {
-  return json_pack("{s:o, s:s?, s:o, s:s?, s:i, s:o, s:o, s:o, s:s?}",
+  return json_pack("{s:o, s:s?, s:o, s:s?, s:i, s:o, s:o, s:o, s:s*, s:s?}",
                    "files", write_files(text->program),
                    "model", text->options.model,
                    "definitions", write_definitions(&text->options),
@@ -50,6 +50,7 @@ json_t *model_text_write(const ModelText *text) {
                    "only", write_texts(text->passes.only, text->passes.n_only),
                    "disabled", write_texts(text->passes.disabled, text->passes.n_disabled),
                    "quantize", write_texts(text->quantize, text->n_quantize),
+                   "stored", text->stored,
                    "stop_after", text->passes.stop_after);
 }
 
@@ -107,6 +108,7 @@ bool model_text_read(Arena *arena, Map *names, Diag *diag, const json_t *json, M
   text->passes.only = read_texts(arena, json_object_get(json, "only"), &text->passes.n_only);
   text->passes.disabled = read_texts(arena, json_object_get(json, "disabled"), &text->passes.n_disabled);
   text->quantize = read_texts(arena, json_object_get(json, "quantize"), &text->n_quantize);
+  text->stored = read_text(arena, json, "stored");
   text->passes.stop_after = read_text(arena, json, "stop_after");
   return read_definitions(arena, json_object_get(json, "definitions"), &text->options) &&
          read_files(arena, names, diag, json_object_get(json, "files"), text);

@@ -22,6 +22,7 @@ struct ModelText {
   PassOptions passes; /* level, only, disabled, stop_after */
   const char *const *quantize; /* rules of compile/quantize.h */
   uint32_t n_quantize;
+  const char *stored; /* the types of the file, of compile/quantize.h; NULL: all f32, or unknown */
 };
 
 json_t *model_text_write(const ModelText *text);

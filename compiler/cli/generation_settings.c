@@ -340,15 +340,23 @@ bool generation_settings_read(Session *session, const Graph *graph, bool is_deco
 // ---- the start: the model, its weights and its inputs (generation_start.h) ----
 
 /* Only the output that the block names is computed, unless --return-output wants others later; a library computes all
- * of its outputs. With --recompute the whole model gives the logsumexp as the steps would, so that the log
- * probabilities have the same bits; where there are no steps, the loop sums, here as in a library. The incremental
- * form is derived here, once for the whole command. */
+ * of its outputs. */
 static void keep_logits(Session *session, Graph *graph) {
   if (session->library) return;
   size_t i = 0;
   while (strcmp(graph->outputs.items[i].name, graph->generate_output) != 0) i++;
   graph->outputs.items[0] = graph->outputs.items[i];
   graph->outputs.n = 1;
+}
+
+/* The incremental form is derived once for the whole command, when it is known in which types the weights are kept.
+ * With --recompute the whole model gives the logsumexp as the steps would, so that the log probabilities have the same
+ * bits; where there are no steps, the loop sums, here as in a library. */
+static void derive(GenerationStart *g) {
+  Session *session = g->session;
+  Graph *graph = g->graph;
+  if (session->library) return;
+  if (g->returned.graph) weight_source_note_types(g->weights, graph);
   const CompileRequest request = compile_request(session, NULL);
   session->derived = compile_derive(&request, graph);
   if (option_given(&session->options, OPTION_RECOMPUTE) && session->derived->parts.step)
@@ -377,6 +385,7 @@ bool generation_load(Session *session, GenerationStart *g) {
   *g = (GenerationStart){.session = session};
   if (!load_graph(g)) return false;
   g->weights = session_weights(session, g->returned.graph ? g->returned.graph : g->graph);
+  if (g->weights) derive(g);
   const EvalInputs *inputs = g->weights ? inputs_load_except(session, g->graph, g->graph->generate_input) : NULL;
   g->scorer = inputs ? scorer_new(engine_settings(session), g->graph, inputs) : NULL;
   return g->scorer;

@@ -103,7 +103,10 @@ Graph *model_load(Session *session) {
   Graph *graph =
       is_read ? elaborate(session->arena, &session->names, &session->diag, text->program, &text->options) : NULL;
   arena_set_purpose(session->arena, purpose);
-  return graph && quantize_weights(graph, &session->diag, text->quantize, text->n_quantize) ? graph : NULL;
+  if (!graph || !quantize_weights(graph, &session->diag, text->quantize, text->n_quantize)) return NULL;
+  if (stored_read(graph, text->stored)) return graph;
+  diag_error_at(&session->diag, session->options.files.items[0], DIAG_LIBRARY, "what it says of its weights is broken");
+  return NULL;
 }
 
 // ---- passes ----
@@ -235,6 +238,15 @@ WeightCheck session_weight_check(Session *session) {
                        .rejects_nonfinite = option_given(&session->options, OPTION_REJECT_NONFINITE)};
 }
 
+/* A library remembers which weights the file had in 16 bits: that decides how others are packed for it. */
+static void note_types(Session *session, const WeightSource *weights, Graph *graph) {
+  if (session->library) return;
+  ModelText *text = arena_copy(session->arena, session->model, sizeof *text);
+  weight_source_note_types(weights, graph);
+  text->stored = stored_write(session->arena, graph);
+  session->model = text;
+}
+
 /* pack and check want the tensors themselves, so a packed file does not serve them. */
 WeightSource *session_weights(Session *session, Graph *graph) {
   const Options *options = &session->options;
@@ -244,7 +256,9 @@ WeightSource *session_weights(Session *session, Graph *graph) {
       .is_random = option_given(options, OPTION_RANDOM_WEIGHTS),
       .seed = option_count(options, OPTION_RANDOM_WEIGHTS, 0),
       .may_be_packed = session->library && options->verb != VERB_PACK && options->verb != VERB_CHECK};
-  return weight_source_open(&request, graph);
+  WeightSource *weights = weight_source_open(&request, graph);
+  if (weights) note_types(session, weights, graph);
+  return weights;
 }
 
 // ---- this machine ----

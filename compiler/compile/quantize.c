@@ -24,14 +24,20 @@
 typedef struct PrecisionType {
   const char *name;
   OpKind rounding; /* OP_WEIGHT: none */
+  Stored stored;   /* F32: whatever the file has */
 } PrecisionType;
 
-static const PrecisionType types[] = {
-    {"f32", OP_WEIGHT}, {"bf16", OP_TO_BF16}, {"f16", OP_TO_F16}, {"int8", OP_TO_INT8}, {"int4", OP_TO_INT4}};
+static const PrecisionType types[] = {{"f32", OP_WEIGHT, STORED_F32},
+                                      {"as-stored", OP_WEIGHT, STORED_ANY},
+                                      {"bf16", OP_TO_BF16, STORED_ANY},
+                                      {"f16", OP_TO_F16, STORED_ANY},
+                                      {"int8", OP_TO_INT8, STORED_ANY},
+                                      {"int4", OP_TO_INT4, STORED_ANY}};
 
 typedef struct PrecisionRule {
   const char *pattern; /* NULL: every weight */
   OpKind rounding;
+  Stored stored;
 } PrecisionRule;
 
 typedef VEC(PrecisionRule) PrecisionRules;
@@ -88,11 +94,11 @@ static bool read_rule(Diag *diag, const Graph *graph, char *text, PrecisionRules
   if (is) *is = 0;
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strcmp(types[i].name, type) != 0) continue;
-    vec_push(graph->arena, rules, ((PrecisionRule){is ? text : NULL, types[i].rounding}));
+    vec_push(graph->arena, rules, ((PrecisionRule){is ? text : NULL, types[i].rounding, types[i].stored}));
     return check_pattern(diag, graph, is ? text : NULL, types[i].rounding);
   }
   diag_error_at(diag, "--quantize", DIAG_PRECISION,
-                "\"%s\" is no type of numbers; there are f32, bf16, f16, int8 and int4", type);
+                "\"%s\" is no type of numbers; there are f32, as-stored, bf16, f16, int8 and int4", type);
   return false;
 }
 
@@ -107,7 +113,7 @@ static bool read_rules(Diag *diag, const Graph *graph, const char *text, Precisi
 static PrecisionRule rule_of(const PrecisionRules *rules, const char *weight) {
   for (size_t i = rules->n; i-- > 0;)
     if (names(rules->items[i].pattern, weight)) return rules->items[i];
-  return (PrecisionRule){NULL, OP_WEIGHT};
+  return (PrecisionRule){NULL, OP_WEIGHT, STORED_ANY};
 }
 
 // ---- 16 bits ----
@@ -150,6 +156,7 @@ static void round_weights(Graph *graph, const PrecisionRules *rules) {
   for (Node *node = graph->first; node; node = node->next) {
     if (node->op != OP_WEIGHT || node->rank < 2 || !is_factor_or_table(node)) continue;
     const OpKind rounding = rule_of(rules, node->attr.name).rounding;
+    node->attr.stored = rule_of(rules, node->attr.name).stored;
     if (rounding == OP_TO_BF16 || rounding == OP_TO_F16) round_weight(graph, node, rounding);
   }
 }
@@ -324,5 +331,35 @@ bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32
   for (Node *node = graph->first; node; node = node->next) round_product(graph, &rules, node);
   for (Node *node = graph->first; node; node = node->next) round_table(graph, &rules, node);
   round_attentions(graph, diag, &rules);
+  return true;
+}
+
+// ---- as stored ----
+
+static char letter_of(Stored stored) {
+  return stored == STORED_BF16 || stored == STORED_F16 ? *stored_names[stored] : '-';
+}
+
+const char *stored_write(Arena *arena, const Graph *graph) {
+  const size_t n = graph->declared_weights.n;
+  char *text = ARENA_ARRAY(arena, char, n + 1);
+  bool any = false;
+  for (size_t i = 0; i < n; i++) {
+    text[i] = letter_of(((const Node *)graph->declared_weights.items[i].value)->attr.stored);
+    any = any || text[i] != '-';
+  }
+  return any ? text : NULL;
+}
+
+bool stored_read(Graph *graph, const char *text) {
+  const size_t n = graph->declared_weights.n;
+  if (!text) return true;
+  if (strlen(text) != n) return false;
+  for (size_t i = 0; i < n; i++) {
+    Node *weight = graph->declared_weights.items[i].value;
+    for (Stored stored = STORED_BF16; stored < N_STORED; stored++)
+      if (text[i] == letter_of(stored)) weight->attr.stored = stored;
+    if (text[i] != '-' && text[i] != letter_of(weight->attr.stored)) return false;
+  }
   return true;
 }

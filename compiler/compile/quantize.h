@@ -11,6 +11,10 @@
  * reference interpreter rounds too, and to the passes a rounded weight is a static subgraph like any other. Products
  * whose weights are rounded ones and nothing else are packed in 16 bits (plan/values.c).
  *
+ * Where no rule says otherwise, and with `as-stored`, a weight is kept in the type that its file has, if that is one of
+ * 16 bits; f32 keeps it in f32. This changes no result, so the graph only notes it (NodeAttr.stored): here what rules
+ * say, and where a file is opened (engines/weight_source.h) what that has.
+ *
  * Refused (DIAG_PRECISION): a type that is none, and a pattern that names no weight of the model. */
 #ifndef TFM_COMPILE_QUANTIZE_H
 #define TFM_COMPILE_QUANTIZE_H
@@ -20,5 +24,11 @@
 
 /* Each text holds rules, "bf16,head=f32". False after an error; then the graph is as it was. */
 bool quantize_weights(Graph *graph, Diag *diag, const char *const *rules, uint32_t n);
+
+/* What a library remembers of the file that it was compiled with: a letter for each declared weight, 'b', 'f' or '-'
+ * for f32. NULL: all are f32. */
+const char *stored_write(Arena *arena, const Graph *graph);
+/* Notes it in the graph of the same model. False if it is not about this model. NULL is ignored. */
+bool stored_read(Graph *graph, const char *text);
 
 #endif

@@ -103,6 +103,17 @@ static void report_missing(const Comparison *c, const Node *node) {
               "\"%s\" has its shape; if the two are tied, use this one: linear(x, EMBEDDING.weight)", table->attr.name);
 }
 
+/* What a library keeps in 16 bits is not rounded to them. */
+static void check_stored(const Comparison *c, const Node *node, const WeightEntry *entry) {
+  static const FileDType types[N_STORED] = {[STORED_BF16] = FILE_BF16, [STORED_F16] = FILE_F16};
+  const Stored stored = node->attr.stored;
+  if (stored == STORED_ANY || stored == STORED_F32 || entry->tensor->dtype == types[stored]) return;
+  diag_error_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_DTYPE,
+                "tensor \"%s\": type %s; the library keeps it in the %s of the file that it was compiled with: compile "
+                "it with this file, or with --quantize=f32",
+                entry->tensor->name, entry->tensor->dtype_name, file_dtype_names[types[stored]]);
+}
+
 static void check_weight(const Comparison *c, const Node *node) {
   const WeightEntry *entry = weight_set_find(c->set, node->attr.name);
   Diag *diag = c->check->diag;
@@ -115,6 +126,7 @@ static void check_weight(const Comparison *c, const Node *node) {
                   entry->tensor->name, entry->tensor->dtype_name, convertible_names(DTYPE_F32));
     return;
   }
+  check_stored(c, node, entry);
   check_shape(c, node, entry);
   check_finite(c, entry);
 }

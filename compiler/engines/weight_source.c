@@ -9,6 +9,7 @@
 
 #include "aot/packed_weights.h"
 #include "base/check.h"
+#include "base/half.h"
 
 // ---- random numbers ----
 
@@ -38,18 +39,24 @@ float random_float(Random *random) { return (float)((int64_t)(next(random) >> 40
 
 // ---- opening ----
 
+typedef struct NeededWeight {
+  Tensor shape;  /* without data */
+  Stored stored; /* in a library that was compiled with a file of 16 bits; else ANY or F32 */
+} NeededWeight;
+
 /* Shapes are noted before the graph becomes an engine's: the passes rewrite it, and weights are asked for by name
  * afterwards. */
-static void note_shapes(WeightSource *source, Graph *graph) {
+static void note_needed(WeightSource *source, Graph *graph) {
   Arena *arena = source->arena;
-  NodeList needed = needed_weights(arena, graph);
-  source->shapes = map_new(arena);
-  for (size_t i = 0; i < needed.nodes.n; i++) {
-    const Node *node = needed.nodes.items[i];
-    Tensor *shape = ARENA_NEW(arena, Tensor);
-    shape->rank = node->rank;
-    for (uint32_t axis = 0; axis < node->rank; axis++) size_is_const(node->dims[axis], &shape->dims[axis]);
-    map_put(&source->shapes, node->attr.name, shape);
+  NodeList nodes = needed_weights(arena, graph);
+  source->needed = map_new(arena);
+  for (size_t i = 0; i < nodes.nodes.n; i++) {
+    const Node *node = nodes.nodes.items[i];
+    NeededWeight *needed = ARENA_NEW(arena, NeededWeight);
+    needed->stored = node->attr.stored;
+    needed->shape.rank = node->rank;
+    for (uint32_t axis = 0; axis < node->rank; axis++) size_is_const(node->dims[axis], &needed->shape.dims[axis]);
+    map_put(&source->needed, node->attr.name, needed);
   }
 }
 
@@ -57,7 +64,7 @@ static void note_shapes(WeightSource *source, Graph *graph) {
 static bool check_request(const WeightSource *source, const WeightRequest *request) {
   if (request->path && request->is_random)
     diag_error_at(source->diag, NULL, DIAG_USAGE, "--weights and --random-weights exclude each other");
-  else if (!request->path && !request->is_random && source->shapes.n)
+  else if (!request->path && !request->is_random && source->needed.n)
     diag_error_at(source->diag, NULL, DIAG_USAGE,
                   "the model has weights: give --weights FILE, or --random-weights SEED for a trial");
   else if (request->path && is_packed_file(source->arena, request->path))
@@ -93,13 +100,23 @@ WeightSource *weight_source_open(const WeightRequest *request, Graph *graph) {
   source->packed_path = request->path;
   source->is_packed = is_packed(source, request);
   if (!source->is_packed) {
-    note_shapes(source, graph);
+    note_needed(source, graph);
     if (!check_request(source, request)) return NULL;
     if (request->path && !open_set(source, request, graph)) return NULL;
   }
   source->loaded = arena_create();
   source->by_name = map_new(source->loaded);
   return source;
+}
+
+/* Vectors are never kept in panels. */
+void weight_source_note_types(const WeightSource *source, Graph *graph) {
+  for (Node *node = graph->first; source->set && node; node = node->next) {
+    if (node->op != OP_WEIGHT || node->rank < 2 || node->attr.stored != STORED_ANY) continue;
+    const WeightEntry *entry = weight_set_find(source->set, node->attr.name);
+    if (entry && entry->tensor->dtype == FILE_BF16) node->attr.stored = STORED_BF16;
+    if (entry && entry->tensor->dtype == FILE_F16) node->attr.stored = STORED_F16;
+  }
 }
 
 static void release(void *context) {
@@ -120,7 +137,8 @@ void weight_source_close(WeightSource *source) {
  * matrix keeps the variance of its input (uniform in +-sqrt(3/n) has variance 1/n), and a vector called `weight`, the
  * gain of a normalisation, lies around 1. */
 static void fill_random(const WeightSource *source, const char *name, int64_t first, int64_t n, float *values) {
-  const Tensor *shape = map_get(&source->shapes, name);
+  const NeededWeight *needed = map_get(&source->needed, name);
+  const Tensor *shape = &needed->shape;
   Random random = random_new(source->seed, name);
   float scale = 0.1f, middle = 0;
   const char *dot = strrchr(name, '.');
@@ -130,6 +148,8 @@ static void fill_random(const WeightSource *source, const char *name, int64_t fi
   else if (strcmp(dot ? dot + 1 : name, "weight") == 0)
     middle = 1;
   for (int64_t i = 0; i < n; i++) values[i] = middle + scale * random_float(&random);
+  for (int64_t i = 0; i < n && needed->stored == STORED_BF16; i++) values[i] = bf16_to_f32(f32_to_bf16(values[i]));
+  for (int64_t i = 0; i < n && needed->stored == STORED_F16; i++) values[i] = f16_to_f32(f32_to_f16(values[i]));
 }
 
 static bool read_part(void *context, const char *name, int64_t first, int64_t n, float *to) {
@@ -151,8 +171,9 @@ const Tensor *weight_source_get(void *context, const char *name) {
   WeightSource *source = context;
   Tensor *tensor = map_get(&source->by_name, name);
   if (tensor) return tensor;
-  const Tensor *shape = map_get(&source->shapes, name);
-  CHECK(shape, "weight %s is asked for, but the model does not need it", name);
+  const NeededWeight *needed = map_get(&source->needed, name);
+  CHECK(needed, "weight %s is asked for, but the model does not need it", name);
+  const Tensor *shape = &needed->shape;
   tensor = tensor_new_named(source->loaded, "weight", name, DTYPE_F32, shape->rank, shape->dims);
   if (!read_part(source, name, 0, tensor_elements(tensor), tensor->data)) return NULL;
   map_put(&source->by_name, name, tensor);

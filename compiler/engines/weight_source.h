@@ -60,7 +60,7 @@ typedef struct WeightSource {
   uint64_t seed;
   bool is_packed; /* the weights are those of a compiled library, packed: there are no tensors by name */
   const char *packed_path; /* the .tfmw file; NULL: the one beside the library, or those in it */
-  Map shapes;     /* name -> Tensor * without data: what the model needs */
+  Map needed;              /* name -> what the model needs, a NeededWeight * */
   Arena *loaded;  /* of the tensors that were read */
   Map by_name;    /* name -> Tensor *, in `loaded` */
 } WeightSource;
@@ -68,6 +68,9 @@ typedef struct WeightSource {
 /* Opens the file, compares it with what the model needs and says all that is wrong. NULL after an error; else
  * weight_source_close when done. */
 WeightSource *weight_source_open(const WeightRequest *request, Graph *graph);
+/* Notes in a graph of the model which weights the file has in 16 bits, but for those that a rule keeps in f32: the plan
+ * then keeps them so. Whoever derives other graphs from it does so afterwards. A graph of a library knows already. */
+void weight_source_note_types(const WeightSource *source, Graph *graph);
 /* A WeightLookup; `source` is a WeightSource. */
 const Tensor *weight_source_get(void *source, const char *name);
 /* What packs the weights: parts of them are read, and whole tensors kept only while something is computed of them. */

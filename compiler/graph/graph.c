@@ -233,6 +233,21 @@ bool node_is_static(const Node *node) {
   return is_static;
 }
 
+// ---- numbers of 16 bits ----
+
+const char *const stored_names[N_STORED] = {"", "f32", "bf16", "f16"};
+
+Stored node_stored(const Node *node) {
+  if (node->op == OP_TO_BF16) return STORED_BF16;
+  if (node->op == OP_TO_F16) return STORED_F16;
+  if (node->op == OP_WEIGHT) return node->attr.stored == STORED_ANY ? STORED_F32 : node->attr.stored;
+  if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_CONCAT) return STORED_F32;
+  const Stored stored = node_stored(node->inputs.items[0]);
+  for (size_t i = 1; i < node->inputs.n; i++)
+    if (node_stored(node->inputs.items[i]) != stored) return STORED_F32;
+  return stored;
+}
+
 // ---- copies ----
 //
 // A copy shares nothing with the original but source texts. Sizes are interned anew; nodes, conditions and call frames

@@ -28,6 +28,12 @@ typedef struct Origin {
   const char *name; /* the first variable of the model's text that the value was bound to; NULL: none */
 } Origin;
 
+/* The type that a weight is kept in. Its values are those of f32 in any case: what a file holds in 16 bits is exact in
+ * f32, and only kept in fewer bits. */
+typedef enum Stored { STORED_ANY, STORED_F32, STORED_BF16, STORED_F16, N_STORED } Stored;
+
+extern const char *const stored_names[N_STORED];
+
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
   Role role;                    /* INPUT */
@@ -39,6 +45,7 @@ typedef struct NodeAttr {
   int32_t axis;                 /* CONCAT, REDUCE category, SOFTMAX ...: from the front, never negative */
   bool keepdim;
   bool has_weight, has_bias;
+  Stored stored;                /* WEIGHT: ANY: nothing is known, f32 serves; F32: a rule says so */
   bool is_shared;               /* WEIGHT: another graph, of the same model and weights, uses it too */
   bool interleaved;
   bool is_int8;                 /* LINEAR: rows of x and w are rounded to whole numbers (base/int8.h) */
@@ -167,6 +174,9 @@ static inline const Node *node_behind_views(const Node *node) {
   while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
   return node;
 }
+/* BF16 or F16: all elements of a static value are numbers of that type, as those of weights and of rounded weights are
+ * that were only moved since; else F32. */
+Stored node_stored(const Node *node);
 const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 

@@ -63,6 +63,8 @@ static bool left_out(const NodeAttr *attr, Attribute attribute) {
       return !attr->is_int8 || attr->is_int4;
     case ATTRIBUTE_INT4:
       return !attr->is_int4;
+    case ATTRIBUTE_STORED:
+      return attr->stored == STORED_ANY;
     case ATTRIBUTE_ROWS: return !attr->rows_mask;
     case ATTRIBUTE_EXPR: return !attr->expr;
     default: return false;
@@ -89,6 +91,9 @@ static void print_attribute(StrBuf *out, const SizeTable *table, const Node *nod
     case ATTRIBUTE_AXES: print_axes(out, node->rank, attr->axes); break;
     case ATTRIBUTE_REDUCTION: strbuf_add(out, op_table[attr->reduction].name); break;
     case ATTRIBUTE_AXIS: strbuf_printf(out, "%d", attr->axis); break;
+    case ATTRIBUTE_STORED:
+      strbuf_add(out, stored_names[attr->stored]);
+      break;
     case ATTRIBUTE_EPS: print_f64(out, attr->eps); break;
     case ATTRIBUTE_BASE: print_f64(out, attr->base); break;
     case ATTRIBUTE_DOMAIN: print_sizes(out, table, attr->rank_in, attr->dims_in); break;

@@ -183,6 +183,15 @@ static bool read_int4(GraphReader *r, Pending *p) {
   return true;
 }
 
+static bool read_stored(GraphReader *r, Pending *p) {
+  for (Stored stored = STORED_F32; stored < N_STORED; stored++) {
+    if (!scan_word(&r->text, stored_names[stored])) continue;
+    p->attr.stored = stored;
+    return true;
+  }
+  return read_fault(r, "expected f32, bf16 or f16");
+}
+
 static bool read_double(GraphReader *r, double *number) {
   int64_t integer;
   if (scan_number(&r->text, number)) return true;
@@ -240,7 +249,8 @@ static const ReadAttribute readers[N_ATTRIBUTES] = {[ATTRIBUTE_NAME] = read_node
                                                     [ATTRIBUTE_ROWS] = read_rows,
                                                     [ATTRIBUTE_EXPR] = read_expr,
                                                     [ATTRIBUTE_INT8] = read_int8,
-                                                    [ATTRIBUTE_INT4] = read_int4};
+                                                    [ATTRIBUTE_INT4] = read_int4,
+                                                    [ATTRIBUTE_STORED] = read_stored};
 
 // ---- operands and attributes ----
 

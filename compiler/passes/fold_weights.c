@@ -202,6 +202,14 @@ static bool factor_of_acc(Pass *pass, const Expr *expr, double *factor) {
   return found && is_moderate(*factor);
 }
 
+/* With the factor a weight would have to be kept in f32. A rule for 16 bits asks for these; what a file happens to
+ * store so must have the results of f32, which a factor keeps wherever it stands if it is a power of two. */
+static bool stays_in_16_bits(const Node *weight, double factor) {
+  int exponent;
+  if (weight->op == OP_TO_BF16 || weight->op == OP_TO_F16) return true;
+  return weight->op == OP_WEIGHT && node_stored(weight) != STORED_F32 && fabs(frexp(factor, &exponent)) == 0.5;
+}
+
 static void add_candidate(Folding *f, Node *scaled, Node *source, double factor) {
   FoldCandidate c = {.scaled = scaled, .factor = factor};
   const char *reason = match_source(f->pass, source, scaled, &c);
@@ -217,8 +225,7 @@ static void add_candidate(Folding *f, Node *scaled, Node *source, double factor)
                 "the factor %g stays in an expression: the weight has 8 bits", factor);
     return;
   }
-  /* In 16 bits the product might not be exact; with the factor the weight would have to be kept in f32. */
-  if (weight == 1 && (c.region.root->op == OP_TO_BF16 || c.region.root->op == OP_TO_F16)) {
+  if (weight == 1 && stays_in_16_bits(c.region.root, factor)) {
     pass_record(f->pass, FUSION_WEIGHT_FOLD, false, scaled,
                 "the factor %g stays in an expression: the weight has 16 bits", factor);
     return;

@@ -182,22 +182,29 @@ static const Node *rounding_of(const Node *factor) {
 }
 
 static Form form_of(const Node *product) {
-  const OpKind op = rounding_of(product->inputs.items[1])->op;
-  if (product->attr.is_int4) return FORM_INT4;
-  if (product->attr.is_int8) return FORM_INT8;
-  return op == OP_TO_BF16 ? FORM_BF16 : op == OP_TO_F16 ? FORM_F16 : FORM_F32;
+  static const Form forms[N_STORED] = {[STORED_F32] = FORM_F32, [STORED_BF16] = FORM_BF16, [STORED_F16] = FORM_F16};
+  if (product->attr.is_int8) return product->attr.is_int4 ? FORM_INT4 : FORM_INT8;
+  return forms[node_stored(product->inputs.items[1])];
 }
 
 /* Why a product stayed in f32 while others did not. */
 static const char *reason_for_f32(Arena *arena, const Node *product) {
   const Node *factor = product->inputs.items[1], *source = rounding_of(factor);
   int64_t columns = 0;
+  if (source->op == OP_MUL && source->inputs.items[1]->op == OP_FULL) {
+    const Node *scaled = rounding_of(source->inputs.items[0]);
+    if (scaled->op == OP_WEIGHT)
+      return arena_printf(arena, "%s: the factor %g is in it", scaled->attr.name, source->inputs.items[1]->attr.number);
+  }
   if (source->op != OP_WEIGHT) return "its factor is computed from weights";
   if (factor->rank != 2) return arena_printf(arena, "%s: it has not two axes", source->attr.name);
   size_is_const(factor->dims[1], &columns);
   if (columns > INT8_MAX_COLUMNS)
     return arena_printf(arena, "%s: sums of %lld products need more than 32 bits", source->attr.name,
                         (long long)columns);
+  if (source->attr.stored == STORED_F32) return arena_printf(arena, "%s: a rule says so", source->attr.name);
+  if (source->attr.stored != STORED_ANY)
+    return arena_printf(arena, "%s: it is packed with weights of another type", source->attr.name);
   return arena_printf(arena, "%s: no rule says otherwise", source->attr.name);
 }
 

@@ -187,15 +187,11 @@ View layout_result(Planner *p, const Node *node, LayoutTest test, const View *fa
  * overflow. */
 enum { MAX_WEIGHT_BYTES_LOG2 = 46 }; /* what an address can hold */
 
-/* The fewest bits that hold every element: 16 if all of them were rounded to one such type and only moved since. */
+/* The fewest bits that hold every element. */
 static tfm_form form_of(const Node *node) {
-  if (node->op == OP_TO_BF16) return TFM_FORM_BF16;
-  if (node->op == OP_TO_F16) return TFM_FORM_F16;
-  if (op_table[node->op].category != CATEGORY_VIEW && node->op != OP_CONCAT) return TFM_FORM_F32;
-  const tfm_form form = form_of(node->inputs.items[0]);
-  for (size_t i = 1; i < node->inputs.n; i++)
-    if (form_of(node->inputs.items[i]) != form) return TFM_FORM_F32;
-  return form;
+  static const tfm_form forms[N_STORED] = {
+      [STORED_F32] = TFM_FORM_F32, [STORED_BF16] = TFM_FORM_BF16, [STORED_F16] = TFM_FORM_F16};
+  return forms[node_stored(node)];
 }
 
 /* Computes the size of the packed weight; panels are padded to their full width. False if memory could not hold it. */

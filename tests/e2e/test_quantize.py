@@ -7,6 +7,7 @@ usage: test_quantize.py TFMC          The last line is 'N passed, N failed'.
 import json
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -54,6 +55,10 @@ WHERE = [["-march=native"], ["-march=x86-64-v4"], ["-march=x86-64-v3-vnni"], ["-
          ["--engine=reference"], ["--threads=3"]]
 
 
+def to_f32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
 def to_bf16(value):
     bits = struct.unpack("<I", struct.pack("<f", value))[0]
     half = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
@@ -65,6 +70,9 @@ def to_f16(value):
 
 
 ROUND = {"bf16": to_bf16, "f16": to_f16}
+PACK = {"f32": lambda values: struct.pack(f"<{len(values)}f", *values),
+        "bf16": lambda values: b"".join(struct.pack("<f", v)[2:] for v in values),
+        "f16": lambda values: struct.pack(f"<{len(values)}e", *values)}
 
 
 def tensors(widths=WIDTHS):
@@ -78,12 +86,12 @@ def tensors(widths=WIDTHS):
 
 
 def write_tensors(path, tensors):
-    """`tensors`: {name: (shape, values)}."""
+    """`tensors`: {name: (shape, values)} or, with values that are exact in another type, {name: (shape, values, type)}."""
     header, data = {}, b""
-    for name, (shape, values) in tensors.items():
+    for name, (shape, values, *kind) in tensors.items():
         begin = len(data)
-        data += struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+        data += PACK[kind[0] if kind else "f32"](values)
+        header[name] = {"dtype": kind[0].upper() if kind else "F32", "shape": shape, "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
@@ -97,6 +105,31 @@ def runs_here(tfmc):
     """Those of WHERE that this CPU has."""
     said = subprocess.run([tfmc, "info"], capture_output=True, text=True, timeout=60).stdout
     return [where for where in WHERE if f"{where[0]} cannot run here" not in said]
+
+
+def write_stored(path, shapes, kinds, is_stored):
+    """Random numbers of the types that `kinds` names by weight, in these types or, if not `is_stored`, as f32."""
+    numbers, tensors = random.Random(7), {}
+    for name, shape in shapes.items():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        kind = kinds.get(name)
+        values = [(ROUND[kind] if kind else to_f32)(numbers.gauss(0, 0.2)) for _ in range(count)]
+        tensors[name] = (shape, values, kind) if kind and is_stored else (shape, values)
+    write_tensors(path, tensors)
+
+
+# Heads of 16, whose factor 1/4 changes no bits wherever it is applied, or of 10; a table that is an output layer too.
+WRITER = """model W(vocab = 24, d = 64) {
+  table = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 2, 96, gelu)
+  other = Linear(d, d)
+  forward(ids: i32[batch, time]) {
+    h = encoder(table(ids) * 3.0, is_causal = true)
+    return logits = linear(other(h) * 0.5, table.weight)
+  }
+  generate ids from logits { bos = 1  eos = 2  max_length = 12 }
+}
+"""
 
 
 class Trials:
@@ -134,6 +167,79 @@ class Trials:
                     self.check(f"bits of {kind}, {rows} rows, {where}", got == expected)
                     plain = self.outputs(self.model, "w.safetensors", rows, *where)
                     self.check(f"{kind} changes results, {where}", got != plain)
+
+    def stored(self, name, model, kinds, *define):
+        """Two files of equal numbers, `name`.safetensors of these types, by weight, and `name`.f32.safetensors."""
+        said = self.tfm("check", "-v", model, *define)
+        found = re.findall(r"^  (\S+) +f32\[([0-9, ]+)\]$", said[said.index("weights:"):], re.M)
+        shapes = {weight: [int(n) for n in dims.split(",")] for weight, dims in found}
+        of_weights = {weight: kinds[i % len(kinds)] for i, (weight, shape) in enumerate(shapes.items())
+                      if len(shape) > 1 and kinds[i % len(kinds)]}
+        write_stored(self.folder / f"{name}.safetensors", shapes, of_weights, True)
+        write_stored(self.folder / f"{name}.f32.safetensors", shapes, of_weights, False)
+        return [f"{name}.safetensors", f"{name}.f32.safetensors"]
+
+    def as_stored(self):
+        """What a file has in 16 bits is kept so, and every bit of the results is that of the same numbers as f32."""
+        for name, kinds in [("b", ["bf16"]), ("h", ["f16"]), ("mixed", ["bf16", None, "f16", "bf16", "bf16"])]:
+            narrow, wide = self.stored(name, self.model, kinds)
+            for where in self.where:
+                for rows in [1, 40]:
+                    self.check(f"bits of a file of {kinds}, {rows} rows, {where}",
+                               self.outputs(self.model, narrow, rows, *where) == self.outputs(self.model, wide, rows, *where))
+        table = 11 * WIDTHS[0] * 4
+        of_f32 = self.packed_bytes("b.f32.safetensors") - table
+        for name, least, most, *rule in [("b", 0.45, 0.55), ("h", 0.45, 0.55), ("mixed", 0.6, 0.99),
+                                         ("b", 1, 1, "--quantize=f32"), ("b", 0.45, 0.55, "--quantize=f32,as-stored"),
+                                         ("b", 0.9, 0.99, "--quantize=l0=f32"), ("b", 0.2, 0.4, "--quantize=int8")]:
+            part = (self.packed_bytes(f"{name}.safetensors", *rule) - table) / of_f32
+            self.check(f"room of {name} {rule}", least <= part <= most, f"{part} of f32")
+
+    def as_stored_of_whole_models(self):
+        """Attention, tied tables, caches: whatever is derived from the model keeps the bits."""
+        (self.folder / "a.tfm").write_text(WRITER)
+        for d, kinds in [(64, ["bf16"]), (64, ["f16", "bf16", None]), (40, ["f16"]), (40, ["bf16", "bf16", "bf16", "f16"])]:
+            files = self.stored("a", "a.tfm", kinds, "-D", f"d={d}")
+            for where in [[], ["-O0"], ["-march=x86-64"], ["--engine=reference"]]:
+                got = []
+                for weights in files:
+                    self.tfm("run", "a.tfm", "-D", f"d={d}", "--weights", weights, "--input", "ids=3x9", "-o", "out.safetensors",
+                             *where)
+                    got.append((self.folder / "out.safetensors").read_bytes())
+                self.check(f"bits of {kinds}, {d} wide, {where}", got[0] == got[1])
+            for option in [[], ["--num-beams=3"], ["--recompute"], ["--return-output=logits"]]:
+                got = []
+                for weights in files:
+                    self.tfm("generate", "a.tfm", "-D", f"d={d}", "--weights", weights, "--input", "ids=3x4", "-o",
+                             "out.safetensors", *option)
+                    got.append((self.folder / "out.safetensors").read_bytes())
+                self.check(f"generated with {kinds}, {d} wide, {option}", got[0] == got[1])
+
+    def libraries_as_stored(self):
+        """A library remembers the types of the file that it was compiled with; without a file they are f32."""
+        self.stored("b", self.model, ["bf16"])
+        self.tfm("compile", self.model, "-o", "libb.so", "--weights", "b.safetensors")
+        made = (self.folder / "b.tfmw").read_bytes()
+        expected = self.outputs(self.model, "b.f32.safetensors", 5)
+        for weights in ["b.tfmw", "b.safetensors"]:
+            self.check(f"library with {weights}", self.outputs("libb.so", weights, 5) == expected)
+        for what in ["libb.so", self.model]:
+            self.tfm("pack", what, "--weights", "b.safetensors", "-o", "again.tfmw")
+            self.check(f"packed again for {what}", (self.folder / "again.tfmw").read_bytes() == made)
+        for command in [["pack"], ["check"], ["run", "--input", "ids=1x1", "--input", f"x=1x1x{WIDTHS[0]}"]]:
+            said = self.tfm(command[0], "libb.so", "--weights", "b.f32.safetensors", *command[1:], code=1)
+            self.check("other types are refused", 'type F32; the library keeps it in the BF16' in said, said)
+        self.tfm("verify", "libb.so", "--random-weights=3", "--input", "ids=2x1", "--input", f"x=2x1x{WIDTHS[0]}")
+        self.tfm("compile", self.model, "-o", "libp.so")
+        self.tfm("pack", "libp.so", "--weights", "b.safetensors", "-o", "p.tfmw")
+        self.check("without a file", (self.folder / "p.tfmw").stat().st_size > 1.7 * len(made))
+        self.check("library without a file", self.outputs("libp.so", "p.tfmw", 5) == expected)
+        self.check("the other's weights", "p.tfmw" in self.tfm("run", "libb.so", "--weights", "p.tfmw", "--input", "ids=1x1",
+                                                               "--input", f"x=1x1x{WIDTHS[0]}", code=1))
+
+    def packed_bytes(self, weights, *rule):
+        self.tfm("pack", self.model, "--weights", weights, "-o", "size.tfmw", *rule)
+        return (self.folder / "size.tfmw").stat().st_size
 
     def libraries(self):
         wide = self.weights_bytes("f32")
@@ -375,6 +481,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         trials = Trials(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder))
         trials.same_bits_as_rounded_weights()
+        trials.as_stored()
+        trials.as_stored_of_whole_models()
+        trials.libraries_as_stored()
         trials.libraries()
         trials.int8_has_the_same_bits_everywhere()
         trials.int8_libraries()
