@@ -76,6 +76,38 @@ double tensors_distance(const Tensor *got, const Tensor *wanted) {
   return apart == 0 ? 0 : sqrt(apart / size);
 }
 
+/* Of two rows of zeros 1. A row that is not finite is like its equal alone. */
+static double row_cosine(const Tensor *got, const Tensor *wanted, int64_t begin, int64_t n, double *largest) {
+  double product = 0, a_size = 0, b_size = 0;
+  bool are_equal = true, are_finite = true;
+  for (int64_t i = begin; i < begin + n; i++) {
+    const double a = element(got, i), b = element(wanted, i);
+    if (a != b && !(isnan(a) && isnan(b))) {
+      are_equal = false;
+      *largest = fmax(*largest, isfinite(a - b) ? fabs(a - b) : (double)INFINITY);
+    }
+    are_finite = are_finite && isfinite(a) && isfinite(b);
+    product += a * b;
+    a_size += a * a;
+    b_size += b * b;
+  }
+  if (are_equal) return 1;
+  return are_finite && a_size > 0 && b_size > 0 ? product / sqrt(a_size) / sqrt(b_size) : 0;
+}
+
+Likeness tensors_likeness(const Tensor *got, const Tensor *wanted) {
+  Likeness likeness = {.least = 1, .distance = tensors_distance(got, wanted)};
+  const int64_t n = tensor_elements(got), columns = got->rank ? got->dims[got->rank - 1] : 1;
+  const int64_t row = columns > 1 ? columns : n;
+  for (int64_t begin = 0; begin < n; begin += row) {
+    const double cosine = row_cosine(got, wanted, begin, row, &likeness.largest);
+    likeness.cosine += cosine;
+    likeness.least = fmin(likeness.least, cosine);
+  }
+  likeness.cosine = n ? likeness.cosine / (double)(n / row) : 1;
+  return likeness;
+}
+
 bool difference_is_unseen(const Options *options, const Difference *difference) {
   static const double PART = 0.01;
   return !difference->shape && !option_given(options, OPTION_ATOL) && difference->allowed.absolute > 0 &&

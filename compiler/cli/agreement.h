@@ -32,6 +32,15 @@ bool tensors_agree(const Options *options, const Tensor *got, const Tensor *want
 /* How far apart two tensors of one shape are: the root of the sum of squares of got - wanted, relative to that of
  * wanted; NaN if one is not finite where the other is. */
 double tensors_distance(const Tensor *got, const Tensor *wanted);
+/* How much two tensors of one shape have the same direction, by rows: the last axis, or all of a tensor whose last axis
+ * is 1. */
+typedef struct Likeness {
+  double cosine, least; /* mean of all rows, and of the row that is least alike; 1 without rows */
+  double largest;       /* the largest |got - wanted|; infinite if one is not finite where the other is */
+  double distance;      /* of tensors_distance */
+} Likeness;
+
+Likeness tensors_likeness(const Tensor *got, const Tensor *wanted);
 /* Whether numbers that agree are so small that the tolerance, which nobody set, accepts others as well. */
 bool difference_is_unseen(const Options *options, const Difference *difference);
 /* Whether they would agree but for the rounding to the type that a file holds. */

@@ -334,6 +334,25 @@ bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32
   return true;
 }
 
+// ---- what has fewer bits ----
+
+const char *quantized_name(const Node *node) {
+  const Node *weight = NULL;
+  if (node->op == OP_LINEAR && node->attr.is_int8) weight = weight_behind(node->inputs.items[1]);
+  const bool is_table = node->op == OP_TO_INT8 || node->op == OP_TO_INT4;
+  if (node->op == OP_TO_BF16 || node->op == OP_TO_F16 || is_table) weight = node->inputs.items[0];
+  return weight ? weight->attr.name : NULL;
+}
+
+void quantize_undo(Graph *graph, const char *name) {
+  for (Node *node = graph->first; node; node = node->next) {
+    const char *own = quantized_name(node);
+    if (!own || (name && strcmp(own, name) != 0)) continue;
+    node->attr.is_int8 = node->attr.is_int4 = false;
+    if (node->op != OP_LINEAR) graph_replace_uses(graph, node, node->inputs.items[0]);
+  }
+}
+
 // ---- as stored ----
 
 static char letter_of(Stored stored) {

@@ -25,6 +25,11 @@
 /* Each text holds rules, "bf16,head=f32". False after an error; then the graph is as it was. */
 bool quantize_weights(Graph *graph, Diag *diag, const char *const *rules, uint32_t n);
 
+/* What a rule would call that which the node computes, or rounds, in fewer bits; NULL: it is f32. */
+const char *quantized_name(const Node *node);
+/* Takes back what rules did to this, or to everything if `name` is NULL. */
+void quantize_undo(Graph *graph, const char *name);
+
 /* What a library remembers of the file that it was compiled with: a letter for each declared weight, 'b', 'f' or '-'
  * for f32. NULL: all are f32. */
 const char *stored_write(Arena *arena, const Graph *graph);

@@ -5,6 +5,7 @@
 usage: test_quantize.py TFMC          The last line is 'N passed, N failed'.
 """
 import json
+import math
 import pathlib
 import random
 import re
@@ -237,6 +238,40 @@ class Trials:
         self.check("the other's weights", "p.tfmw" in self.tfm("run", "libb.so", "--weights", "p.tfmw", "--input", "ids=1x1",
                                                                "--input", f"x=1x1x{WIDTHS[0]}", code=1))
 
+    def comparing_with_f32(self):
+        """What verify prints is what runs of both models give; what costs most is what costs most if left out."""
+        inputs = ["--input", "ids=5x1", "--input", f"x=5x1x{WIDTHS[0]}", "--seed=3"]
+        y = lambda *rules: read_floats(self.outputs(self.model, "w.safetensors", 5, *rules), "y")
+        verify = lambda *more, code=0: self.tfm("verify", self.model, "--weights", "w.safetensors", *inputs, *more, code=code)
+        wide = y()
+        for rules in [["--quantize=int8"], ["--quantize=bf16", "--quantize=l1=int8,l5=f32"], ["--quantize=l2=f16"]]:
+            said, got = verify(*rules, "--compare-with=f32", "-v"), y(*rules)
+            table = {line.split()[0]: [float(n) for n in line.split()[1:]] for line in said.splitlines()
+                     if not line.startswith(("output", "module"))}
+            self.check("columns", [line.split()[0] for line in said.splitlines()] ==
+                       ["output", "y", "module", "table", *(f"l{i}" for i in range(len(WIDTHS) - 1))], said)
+            rows = [cosine(got[i:i + 50], wide[i:i + 50]) for i in range(0, len(got), 50)]
+            expected = [sum(rows) / 5, min(rows), max(abs(a - b) for a, b in zip(got, wide)), distance(got, wide)]
+            self.check(f"figures of {rules}", all(abs(a - b) <= 1e-6 + 0.006 * abs(b) for a, b in zip(table["y"], expected)),
+                       f"{said}, expected {expected}")
+            self.check("the last module is the output", table["l5"] == table["y"], said)
+            self.check("the look-up is f32", table["table"] == ([1, 1, 0, 0] if "bf16" not in rules[0] else table["table"]), said)
+        said = verify("--quantize=int8", "--sensitivity")
+        listed = re.findall(r"^ +(\S+)  (\S+)$", said[said.index("with this alone"):], re.M)
+        self.check("all are listed", sorted(name for _, name in listed) == sorted(ROUNDED[:-1]), said)
+        for figure, name in listed:
+            one = distance(y(f"--quantize=int8,{name}=f32"), wide)
+            self.check(f"without {name}", abs(float(figure) - one) < 0.006 * one, f"{figure}, expected {one}")
+        self.check("the largest gain first", listed == sorted(listed, key=lambda row: float(row[0])), said)
+        self.check("least cosine", "[E0803]" in verify("--quantize=int8", "--compare-with=f32", "--min-cosine=1", code=5))
+        self.check("nothing to compare", "fewer bits" in verify("--compare-with=f32", code=2))
+        self.check("alone", "--compare-with" in verify("--quantize=int8", "--min-cosine=1", code=2))
+        self.check("golden", "excludes" in verify("--quantize=int8", "--golden=w.safetensors", "--compare-with=f32", code=2))
+        said = self.tfm("verify", "libint8.so", "--weights", "w.safetensors", *inputs, "--compare-with=f32", "--sensitivity", "-v")
+        self.check("of a library", said == verify("--quantize=int8", "--compare-with=f32", "--sensitivity", "-v"), said)
+        self.check("packed weights", "needs the file" in self.tfm("verify", "libint8.so", "--weights", "int8.tfmw", *inputs,
+                                                                  "--compare-with=f32", code=2))
+
     def packed_bytes(self, weights, *rule):
         self.tfm("pack", self.model, "--weights", weights, "-o", "size.tfmw", *rule)
         return (self.folder / "size.tfmw").stat().st_size
@@ -467,7 +502,23 @@ def distance(got, expected):
 
 
 def read_tensor(path, name):
-    data = path.read_bytes()
+    return tensor_in(path.read_bytes(), name)
+
+
+def read_floats(data, name):
+    data = tensor_in(data, name)
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b)) / math.hypot(*a) / math.hypot(*b)
+
+
+def distance(a, b):
+    return math.hypot(*(x - y for x, y in zip(a, b))) / math.hypot(*b)
+
+
+def tensor_in(data, name):
     size = struct.unpack("<Q", data[:8])[0]
     begin, end = json.loads(data[8:8 + size])[name]["data_offsets"]
     return data[8 + size + begin:8 + size + end]
@@ -489,6 +540,7 @@ def main():
         trials.int8_libraries()
         trials.int4()
         trials.a_tied_table_has_one_form()
+        trials.comparing_with_f32()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_other_products()
         trials.the_element_without_a_form_is_named()

@@ -3,8 +3,10 @@
  * In: a model, weights, inputs; for verify a file with the outputs that are expected, or nothing, then the reference
  * interpreter gives them. Out: the outputs, as files or as a summary; or for each output whether it agrees within the
  * tolerance (agreement.h), and if not, by how much; against a file also whether its own precision explains that, and
- * against the interpreter the first operation that differs. */
+ * against the interpreter the first operation that differs. With --compare-with=f32, how far numbers of fewer bits move
+ * outputs and modules, and which of them cost most. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/agreement.h"
@@ -12,6 +14,7 @@
 #include "cli/inputs.h"
 #include "cli/model.h"
 #include "cli/outputs.h"
+#include "compile/quantize.h"
 #include "engines/engine.h"
 #include "measure/roofline.h"
 #include "weights/safetensors.h"
@@ -48,20 +51,26 @@ typedef struct Verification {
   bool has_reference;      /* they were asked for */
 } Verification;
 
-/* Every engine gets a copy of the graph, since it rewrites what it is given; its outputs are copied before it goes.
- * `kind` NULL: the engine that the command line chose. NULL after an error. */
-static Tensor *compute(const Verification *v, const EngineKind *kind) {
+/* The outputs are copied before the engine goes, whose memory they are in. `engine` NULL, and NULL: an error. */
+static Tensor *outputs_of(const Verification *v, Engine *engine, size_t n) {
   Session *session = v->session;
-  Graph *graph = graph_clone(session->arena, v->graph);
-  Tensor *outputs = ARENA_ARRAY(session->arena, Tensor, graph->outputs.n);
-  Engine *engine = kind ? session_engine_of(session, kind, graph, v->weights)
-                        : session_engine(session, graph, v->weights);
+  Tensor *outputs = ARENA_ARRAY(session->arena, Tensor, n);
   bool done = engine && engine_run(engine, session->arena, v->inputs, outputs);
-  for (size_t i = 0; done && i < v->graph->outputs.n; i++) /* the engine's memory goes with it */
+  for (size_t i = 0; done && i < n; i++)
     outputs[i].data = arena_copy(session->arena, outputs[i].data,
                                  (size_t)tensor_elements(&outputs[i]) * dtype_bytes[outputs[i].dtype]);
   engine_destroy(engine);
   return done ? outputs : NULL;
+}
+
+/* Every engine gets a copy of the graph, since it rewrites what it is given. `kind` NULL: the engine that the command
+ * line chose. NULL after an error. */
+static Tensor *compute(const Verification *v, const EngineKind *kind) {
+  Session *session = v->session;
+  Graph *graph = graph_clone(session->arena, v->graph);
+  Engine *engine =
+      kind ? session_engine_of(session, kind, graph, v->weights) : session_engine(session, graph, v->weights);
+  return outputs_of(v, engine, v->graph->outputs.n);
 }
 
 static void print_agreement(Session *session, const char *name, const Tensor *got, const Difference *difference) {
@@ -298,13 +307,15 @@ static bool compare_output(const Verification *v, size_t i, const Tensor *got, c
   return compare(v, name, got, wanted, &difference);
 }
 
-/* The reference reads tensors by name, so packed weights do not serve it. */
+/* Packed weights are no tensors by name. */
+static bool has_tensors(const Verification *v, const char *who) {
+  if (v->weights->is_packed)
+    option_error(&v->session->diag, OPTION_WEIGHTS, "%s needs the file that the library's weights were made from", who);
+  return !v->weights->is_packed;
+}
+
 static void verify_reference(const Verification *v) {
-  if (v->weights->is_packed) {
-    option_error(&v->session->diag, OPTION_WEIGHTS,
-                 "the reference interpreter needs the file that the library's weights were made from");
-    return;
-  }
+  if (!has_tensors(v, "the reference interpreter")) return;
   const Tensor *wanted = compute(v, &engine_reference);
   const Tensor *got = wanted ? compute(v, NULL) : NULL;
   bool agree = true;
@@ -313,7 +324,164 @@ static void verify_reference(const Verification *v) {
   if (is_searched) report_first_difference(v->session, v->graph, v->weights, v->inputs);
 }
 
+// ---- against the model in f32 ----
+
+/* The outputs of another graph. What a command reports is about its model, not about what that is compared with. */
+static Tensor *compute_other(const Verification *v, const Graph *graph) {
+  EngineSettings *settings = engine_settings(v->session);
+  settings->compile.report = NULL;
+  settings->print = NULL;
+  const bool is_native = option_is(&v->session->options, OPTION_ENGINE, "native", "native");
+  Graph *copy = graph_clone(v->session->arena, graph);
+  Engine *engine = engine_create(is_native ? &engine_native : &engine_reference, settings, copy, v->weights);
+  return outputs_of(v, engine, graph->outputs.n);
+}
+
+/* The graph without what rules did to `name`, or to everything. */
+static Tensor *compute_wide(const Verification *v, const Graph *graph, const char *name) {
+  Graph *wide = graph_clone(v->session->arena, graph);
+  quantize_undo(wide, name);
+  return compute_other(v, wide);
+}
+
+static void print_likeness(const Verification *v, const char *what, const Graph *graph, const Tensor *got,
+                           const Tensor *wanted) {
+  StrBuf text = strbuf_new(v->session->arena);
+  int width = (int)strlen(what);
+  for (size_t i = 0; i < graph->outputs.n; i++) width = (int)fmax(width, (double)strlen(graph->outputs.items[i].name));
+  strbuf_printf(&text, "%-*s    cosine     least    largest   distance\n", width, what);
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    const Likeness likeness = tensors_likeness(&got[i], &wanted[i]);
+    strbuf_printf(&text, "%-*s  %8.6f  %8.6f  %9.3g  %9.3g\n", width, graph->outputs.items[i].name, likeness.cosine,
+                  likeness.least, likeness.largest, likeness.distance);
+  }
+  session_print(&text);
+}
+
+/* The last value of each module, in f32, that an output needs. Its name is the module's path. */
+static void show_modules(Graph *graph) {
+  Map modules = map_new(graph->arena); /* path -> Node * */
+  graph_renumber(graph);
+  bool *needed = ARENA_ARRAY(graph->arena, bool, graph_count(graph));
+  for (size_t i = 0; i < graph->outputs.n; i++) needed[graph->outputs.items[i].node->id] = true;
+  for (const Node *node = graph->last; node; node = node->prev)
+    for (size_t i = 0; needed[node->id] && i < node->inputs.n; i++) needed[node->inputs.items[i]->id] = true;
+  const bool *is_static = graph_static_flags(graph->arena, graph);
+  for (Node *node = graph->first; node; node = node->next) {
+    const char *path = node->origin.path;
+    if (!needed[node->id] || is_static[node->id] || node->dtype != DTYPE_F32 || node->op == OP_INPUT) continue;
+    for (size_t n = strcspn(path, "."); *path; n += 1 + strcspn(path + n + 1, ".")) {
+      map_put(&modules, arena_strndup(graph->arena, path, n), node);
+      if (!path[n]) break;
+    }
+  }
+  graph->outputs.n = 0;
+  for (size_t i = 0; i < modules.n; i++)
+    vec_push(graph->arena, &graph->outputs,
+             (GraphOutput){.name = modules.items[i].key, .node = modules.items[i].value});
+}
+
+static void compare_modules(const Verification *v) {
+  Graph *graph = graph_clone(v->session->arena, v->graph);
+  show_modules(graph);
+  const Tensor *wanted = graph->outputs.n ? compute_wide(v, graph, NULL) : NULL;
+  const Tensor *got = wanted ? compute_other(v, graph) : NULL;
+  if (got) print_likeness(v, "module", graph, got, wanted);
+}
+
+/* The mean of the distances of all outputs that are f32. */
+static double mean_distance(const Verification *v, const Tensor *got, const Tensor *wanted) {
+  double sum = 0;
+  size_t n = 0;
+  for (size_t i = 0; i < v->graph->outputs.n; i++) {
+    if (got[i].dtype != DTYPE_F32) continue;
+    sum += tensors_distance(&got[i], &wanted[i]);
+    n++;
+  }
+  return isnan(sum) ? (double)INFINITY : n ? sum / (double)n : 0;
+}
+
+typedef struct Cost {
+  const char *name;
+  double distance; /* if this is left in f32 */
+} Cost;
+
+static int by_distance(const void *a, const void *b) {
+  const Cost *x = a, *y = b;
+  return x->distance < y->distance ? -1 : x->distance > y->distance ? 1 : strcmp(x->name, y->name);
+}
+
+/* What costs most comes first: without it the distance is the smallest. */
+static void show_sensitivity(const Verification *v, const Tensor *got, const Tensor *wanted) {
+  Session *session = v->session;
+  Map names = map_new(session->arena);
+  for (const Node *node = v->graph->first; node; node = node->next)
+    if (quantized_name(node)) map_put(&names, quantized_name(node), NULL);
+  Cost *costs = ARENA_ARRAY(session->arena, Cost, names.n);
+  Progress *progress = progress_begin(session, "leaving out one at a time");
+  size_t n = 0;
+  for (const Tensor *one; n < names.n && (one = compute_wide(v, v->graph, names.items[n].key)); n++) {
+    costs[n] = (Cost){names.items[n].key, mean_distance(v, one, wanted)};
+    progress_set(progress, n + 1, names.n);
+  }
+  progress_end(progress);
+  if (n < names.n) return; /* the message says why */
+  qsort(costs, n, sizeof *costs, by_distance);
+  StrBuf text = strbuf_new(session->arena);
+  strbuf_printf(&text, "distance from f32 is %.3g; with this alone in f32:\n", mean_distance(v, got, wanted));
+  for (size_t i = 0; i < n; i++) strbuf_printf(&text, "  %9.3g  %s\n", costs[i].distance, costs[i].name);
+  session_print(&text);
+}
+
+static void check_likeness(Session *session, const char *name, const Tensor *got, const Tensor *wanted) {
+  static const double USUAL_COSINE = 0.99;
+  const double least = option_number(&session->options, OPTION_MIN_COSINE, USUAL_COSINE);
+  const double cosine = tensors_likeness(got, wanted).cosine;
+  if (!(cosine >= least))
+    diag_error_at(&session->diag, name, DIAG_UNLIKE,
+                  "the mean cosine of its rows with those of f32 is %.6f; %.6g is asked for (--min-cosine)", cosine,
+                  least);
+}
+
+static bool has_fewer_bits(const Graph *graph) {
+  for (const Node *node = graph->first; node; node = node->next)
+    if (quantized_name(node)) return true;
+  return false;
+}
+
+static void verify_f32(const Verification *v) {
+  Session *session = v->session;
+  if (!has_fewer_bits(v->graph)) {
+    option_error(&session->diag, OPTION_QUANTIZE, "nothing in the model has fewer bits than in f32: give rules");
+    return;
+  }
+  if (!has_tensors(v, "the model in f32")) return;
+  const Tensor *wanted = compute_wide(v, v->graph, NULL);
+  const Tensor *got = wanted ? compute(v, NULL) : NULL;
+  if (!got) return;
+  print_likeness(v, "output", v->graph, got, wanted);
+  if (option_given(&session->options, OPTION_VERBOSE)) compare_modules(v);
+  if (option_given(&session->options, OPTION_SENSITIVITY)) show_sensitivity(v, got, wanted);
+  for (size_t i = 0; i < v->graph->outputs.n; i++)
+    if (got[i].dtype == DTYPE_F32) check_likeness(session, v->graph->outputs.items[i].name, &got[i], &wanted[i]);
+}
+
+// ---- tfmc verify ----
+
+/* False after an error. */
+static bool check_options(Session *session, bool compares_with_f32) {
+  const Options *options = &session->options;
+  if (compares_with_f32 && option_given(options, OPTION_GOLDEN))
+    option_error(&session->diag, OPTION_GOLDEN, "excludes --compare-with");
+  if (!compares_with_f32 && option_given(options, OPTION_MIN_COSINE))
+    option_error(&session->diag, OPTION_MIN_COSINE, "is about --compare-with=f32, which is missing");
+  return !diag_has_errors(&session->diag);
+}
+
 void command_verify(Session *session) {
+  const bool with_f32 =
+      option_given(&session->options, OPTION_COMPARE_WITH) || option_given(&session->options, OPTION_SENSITIVITY);
+  if (!check_options(session, with_f32)) return;
   Graph *graph = model_load(session);
   WeightSource *weights = graph ? session_weights(session, graph) : NULL;
   const EvalInputs *inputs = weights ? inputs_load(session, graph) : NULL;
@@ -321,7 +489,10 @@ void command_verify(Session *session) {
   if (inputs) {
     Verification v = {.session = session, .graph = graph, .weights = weights, .inputs = inputs};
     SafeTensors *file = golden ? safetensors_open(session->arena, &session->diag, golden) : NULL;
-    if (file) verify_file(&v, file);
+    if (with_f32)
+      verify_f32(&v);
+    else if (file)
+      verify_file(&v, file);
     else if (!golden) verify_reference(&v);
     safetensors_close(file);
   }
