@@ -158,6 +158,27 @@ static json_t *describe_generation(const LibraryParts *parts) {
                    "ragged_sources", describe_ragged_sources(parts));
 }
 
+/* Bytes of packed weights by their type. NULL: all are f32. */
+static json_t *describe_types(const LibraryPlans *plans) {
+  static const char *const names[] = {"f32", "bf16", "f16", "int8", "int4"}; /* in the order of tfm_form */
+  uint64_t bytes[sizeof names / sizeof *names] = {0};
+  const PlanList list = library_plan_list(plans);
+  for (uint32_t i = 0; i < list.n; i++)
+    for (size_t k = 0; k < list.plans[i]->recipes.n; k++) {
+      const WeightRecipe *recipe = &list.plans[i]->recipes.items[k];
+      if (!recipe->is_shared) bytes[recipe->form] += recipe->bytes;
+    }
+  json_t *types = json_object();
+  bool is_plain = true;
+  for (size_t form = 0; form < sizeof names / sizeof *names; form++) {
+    if (bytes[form]) json_object_set_new(types, names[form], json_integer((json_int_t)bytes[form]));
+    is_plain = is_plain && (!bytes[form] || form == TFM_FORM_F32);
+  }
+  if (!is_plain) return types;
+  json_decref(types);
+  return NULL;
+}
+
 /* Compact and in a fixed order: the description is part of the library's bytes. */
 const char *describe_library(Arena *arena, const LibraryParts *parts) {
   const tfm_program *p = &parts->plans[0].forward->program;
@@ -165,7 +186,7 @@ const char *describe_library(Arena *arena, const LibraryParts *parts) {
   for (uint32_t i = 0; i < parts->n_plans; i++) sets[i] = parts->plans[i].forward->target->name;
   uint8_t layout[16];
   library_layout(arena, &parts->plans[0], layout);
-  json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o?, s:I, s:b, s:s, s:o?}",
+  json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o?, s:I, s:o*, s:b, s:s, s:o?}",
                            "model", p->name,
                            "prefix", parts->names->prefix,
                            "version", parts->version,
@@ -175,6 +196,7 @@ const char *describe_library(Arena *arena, const LibraryParts *parts) {
                            "outputs", describe_tensors(p->outputs, p->n_outputs, parts->names->outputs),
                            "generate", describe_generation(parts),
                            "weights_bytes", (json_int_t)p->weights_bytes,
+                           "weights_by_type", describe_types(&parts->plans[0]),
                            "weights_embedded", parts->weights != NULL,
                            "layout", layout_text(arena, layout),
                            "source", parts->text ? model_text_write(parts->text) : NULL);

@@ -31,8 +31,8 @@ json_t *model_text_write(const ModelText *text);
 bool model_text_read(Arena *arena, Map *names, Diag *diag, const json_t *json, ModelText *text);
 
 /* {"model", "prefix", "version", "instruction_sets", "sizes", "inputs", "outputs", "generate", "weights_bytes",
- * "weights_embedded", "layout", "source"}: the same text for the same library. "source" is null if the model's text was
- * to be left out. */
+ * "weights_by_type", "weights_embedded", "layout", "source"}: the same text for the same library. "weights_by_type" is
+ * left out if all are f32, "source" is null if the model's text was to be left out. */
 const char *describe_library(Arena *arena, const LibraryParts *parts);
 
 #endif

@@ -356,7 +356,7 @@ static void derive(GenerationStart *g) {
   Session *session = g->session;
   Graph *graph = g->graph;
   if (session->library) return;
-  if (g->returned.graph) weight_source_note_types(g->weights, graph);
+  if (g->returned.graph) weight_set_note_types(g->weights->set, graph);
   const CompileRequest request = compile_request(session, NULL);
   session->derived = compile_derive(&request, graph);
   if (option_given(&session->options, OPTION_RECOMPUTE) && session->derived->parts.step)

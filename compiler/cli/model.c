@@ -242,7 +242,7 @@ WeightCheck session_weight_check(Session *session) {
 static void note_types(Session *session, const WeightSource *weights, Graph *graph) {
   if (session->library) return;
   ModelText *text = arena_copy(session->arena, session->model, sizeof *text);
-  weight_source_note_types(weights, graph);
+  weight_set_note_types(weights->set, graph);
   text->stored = stored_write(session->arena, graph);
   session->model = text;
 }

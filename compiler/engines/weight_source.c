@@ -110,10 +110,10 @@ WeightSource *weight_source_open(const WeightRequest *request, Graph *graph) {
 }
 
 /* Vectors are never kept in panels. */
-void weight_source_note_types(const WeightSource *source, Graph *graph) {
-  for (Node *node = graph->first; source->set && node; node = node->next) {
+void weight_set_note_types(const WeightSet *set, Graph *graph) {
+  for (Node *node = graph->first; set && node; node = node->next) {
     if (node->op != OP_WEIGHT || node->rank < 2 || node->attr.stored != STORED_ANY) continue;
-    const WeightEntry *entry = weight_set_find(source->set, node->attr.name);
+    const WeightEntry *entry = weight_set_find(set, node->attr.name);
     if (entry && entry->tensor->dtype == FILE_BF16) node->attr.stored = STORED_BF16;
     if (entry && entry->tensor->dtype == FILE_F16) node->attr.stored = STORED_F16;
   }

@@ -70,7 +70,7 @@ typedef struct WeightSource {
 WeightSource *weight_source_open(const WeightRequest *request, Graph *graph);
 /* Notes in a graph of the model which weights the file has in 16 bits, but for those that a rule keeps in f32: the plan
  * then keeps them so. Whoever derives other graphs from it does so afterwards. A graph of a library knows already. */
-void weight_source_note_types(const WeightSource *source, Graph *graph);
+void weight_set_note_types(const WeightSet *set, Graph *graph); /* NULL is ignored: random weights */
 /* A WeightLookup; `source` is a WeightSource. */
 const Tensor *weight_source_get(void *source, const char *name);
 /* What packs the weights: parts of them are read, and whole tensors kept only while something is computed of them. */

@@ -60,6 +60,8 @@ const char *const *pass_names(uint32_t *n);
 const char *pass_line(uint32_t row);
 /* The report: fused operations, refusals with source lines, FLOPs and bytes as polynomials of the run-time sizes. */
 void passes_report(StrBuf *out, Graph *graph, const PassLog *log);
+/* Of the report, what products are computed in and why; for a graph before its passes too, which is renumbered. */
+void passes_report_numbers(StrBuf *out, Graph *graph);
 /* Errors (DIAG_REQUIRED_FUSION) for refusals of a fusion that --require-fusion named, or if it happened nowhere; an
  * error for an unknown name. */
 bool passes_require(Diag *diag, const PassLog *log, const char *fusion);

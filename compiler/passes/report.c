@@ -208,6 +208,18 @@ static const char *reason_for_f32(Arena *arena, const Node *product) {
   return arena_printf(arena, "%s: no rule says otherwise", source->attr.name);
 }
 
+/* Scales are left out: they are 4 bytes for each row of a weight. */
+static void print_room(Report *r, const int64_t weights[N_FORMS]) {
+  static const double bytes[N_FORMS] = {
+      [FORM_INT4] = 4.25 / 8, [FORM_INT8] = 1, [FORM_BF16] = 2, [FORM_F16] = 2, [FORM_F32] = 4};
+  double before = 0, after = 0;
+  for (int form = 0; form < N_FORMS; form++) {
+    before += 4.0 * (double)weights[form];
+    after += bytes[form] * (double)weights[form];
+  }
+  strbuf_printf(r->out, "  %-14s %.4g MB, %.4g in f32\n", "room", after / 1e6, before / 1e6);
+}
+
 /* Nothing of models that are f32 throughout. */
 static void print_numbers(Report *r) {
   static const char *const names[N_FORMS] = {"int4", "int8", "bf16", "f16", "f32"};
@@ -231,6 +243,7 @@ static void print_numbers(Report *r) {
     if (products[form] || attentions[form])
       strbuf_printf(r->out, "  %-14s %lld products, %lld weights, %lld attentions\n", names[form],
                     (long long)products[form], (long long)weights[form], (long long)attentions[form]);
+  print_room(r, weights);
   for (size_t i = 0; i < wide.n; i++)
     strbuf_printf(r->out, "    %s  %s\n", place(r->arena, &wide.items[i]->origin),
                   reason_for_f32(r->arena, wide.items[i]));
@@ -298,5 +311,12 @@ void passes_report(StrBuf *out, Graph *graph, const PassLog *log) {
   print_lines(&r, false);
   print_numbers(&r);
   print_costs(&r);
+  arena_destroy(r.arena);
+}
+
+void passes_report_numbers(StrBuf *out, Graph *graph) {
+  Report r = {.out = out, .arena = arena_create(), .graph = graph};
+  graph_renumber(graph);
+  print_numbers(&r);
   arena_destroy(r.arena);
 }

@@ -272,6 +272,30 @@ class Trials:
         self.check("packed weights", "needs the file" in self.tfm("verify", "libint8.so", "--weights", "int8.tfmw", *inputs,
                                                                   "--compare-with=f32", code=2))
 
+    def what_is_said(self):
+        """check, info and --report name the types, the room and what stays in f32."""
+        numbers = sum(k * n for k, n in zip(WIDTHS, WIDTHS[1:]))
+        of_l1 = WIDTHS[1] * WIDTHS[2]
+        self.stored("h", self.model, ["f16"])
+        for command in [["check"], ["dump", "--stage=fused", "--report"]]:
+            said = self.tfm(command[0], self.model, *command[1:], "--quantize=int8,l1=f32")
+            for line in [f"int8           {len(WIDTHS) - 2} products, {numbers - of_l1} weights",
+                         f"f32            1 products, {of_l1} weights", "l1.weight: a rule says so",
+                         f"{(numbers + 3 * of_l1) / 1e6:.4g} MB, {4 * numbers / 1e6:.4g} in f32"]:
+                self.check(f"{command} says {line}", line in said, said)
+        said = self.tfm("check", self.model, "--weights", "h.safetensors")
+        self.check("check knows the file", f"f16            {len(WIDTHS) - 1} products" in said, said)
+        self.check("nothing of f32", "\nnumbers\n" not in self.tfm("check", self.model, "--weights", "w.safetensors"))
+        self.tfm("compile", self.model, "-o", "libsaid.so", "--quantize=int8", "--quantize=l1=bf16,l2=f32")
+        said, told = self.tfm("info", "libsaid.so"), json.loads(self.tfm("info", "libsaid.so", "--json"))
+        self.check("rules of a library", "compiled with --quantize=int8,l1=bf16,l2=f32\n" in said, said)
+        types = told["weights_by_type"]
+        self.check("types of a library", list(types) == ["f32", "bf16", "int8"] and sum(types.values()) <= told["weights_bytes"],
+                   told)
+        self.check("room by type", f"bytes (f32 {types['f32']}, bf16 {types['bf16']}, int8 {types['int8']}), layout" in said, said)
+        self.tfm("compile", self.model, "-o", "libsaid.so")
+        self.check("no types in f32", "weights_by_type" not in self.tfm("info", "libsaid.so", "--json"))
+
     def packed_bytes(self, weights, *rule):
         self.tfm("pack", self.model, "--weights", weights, "-o", "size.tfmw", *rule)
         return (self.folder / "size.tfmw").stat().st_size
@@ -541,6 +565,7 @@ def main():
         trials.int4()
         trials.a_tied_table_has_one_form()
         trials.comparing_with_f32()
+        trials.what_is_said()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_other_products()
         trials.the_element_without_a_form_is_named()

@@ -63,6 +63,7 @@ static void check_file(Session *session, Graph *graph, StrBuf *out) {
   if (!set) return;
   const WeightCheck check = session_weight_check(session);
   size_t unused = weight_set_check(&check, graph, set);
+  if (!session->library) weight_set_note_types(set, graph);
   if (!diag_has_errors(&session->diag)) {
     strbuf_printf(out, "%s: has all of them", path);
     if (unused) strbuf_printf(out, ", and %zu tensors that the model does not use", unused);
@@ -81,6 +82,7 @@ void command_check(Session *session) {
   print_model(&text, graph, &weights, option_given(&session->options, OPTION_VERBOSE));
   conditions_warn(&session->diag, graph);
   check_file(session, graph, &text);
+  passes_report_numbers(&text, graph);
   if (!option_given(&session->options, OPTION_QUIET)) session_print(&text);
 }
 
@@ -234,10 +236,31 @@ static void print_instruction_sets(StrBuf *out, const LibraryFile *library) {
   }
 }
 
+/* " (f32 320, bf16 5120)"; nothing if all are f32. */
+static void print_types(StrBuf *out, const LibraryFile *library) {
+  const char *type, *separator = " (";
+  const json_t *bytes, *types = json_object_get(library->description, "weights_by_type");
+  json_object_foreach((json_t *)types, type, bytes) {
+    strbuf_printf(out, "%s%s %lld", separator, type, (long long)json_integer_value(bytes));
+    separator = ", ";
+  }
+  if (json_object_size(types)) strbuf_add_char(out, ')');
+}
+
+static void print_rules(StrBuf *out, const LibraryFile *library) {
+  const json_t *rules = json_object_get(json_object_get(library->description, "source"), "quantize");
+  for (size_t i = 0; i < json_array_size(rules); i++) {
+    const char *rule = json_string_value(json_array_get(rules, i));
+    strbuf_printf(out, "%s%s%s", i ? "," : "compiled with --quantize=", rule ? rule : "",
+                  i + 1 == json_array_size(rules) ? "\n" : "");
+  }
+}
+
 /* The file that is opened when none is named, as far as it can be told from its header. */
 static void print_weights(Session *session, StrBuf *out, const LibraryFile *library) {
-  strbuf_printf(out, "weights: %llu bytes, layout %s", (unsigned long long)library->weights_bytes,
-                layout_text(session->arena, library->layout));
+  strbuf_printf(out, "weights: %llu bytes", (unsigned long long)library->weights_bytes);
+  print_types(out, library);
+  strbuf_printf(out, ", layout %s", layout_text(session->arena, library->layout));
   const char *beside = file_beside(session->arena, library->path, ".tfmw");
   if (library->weights_embedded)
     strbuf_add(out, ", in the library\n");
@@ -245,6 +268,7 @@ static void print_weights(Session *session, StrBuf *out, const LibraryFile *libr
     strbuf_printf(out, ", from %s%s\n", beside, access(beside, R_OK) ? ", which is not there" : "");
   else
     strbuf_add_char(out, '\n');
+  print_rules(out, library);
 }
 
 /* Whoever gives a library away should know that the text of the model goes with it. */
