@@ -68,6 +68,12 @@ static bool same_mask(const tfm_operand *a, const tfm_operand *b) {
   return same;
 }
 
+bool live_are_same(const Planner *p, uint32_t a, uint32_t b) {
+  if (!a || !b) return a == b;
+  const tfm_live_rows *one = &p->live.items[a - 1], *other = &p->live.items[b - 1];
+  return one->where == other->where && same_mask(&one->mask, &other->mask);
+}
+
 /* Equal entries are shared, so that the runtime lists the rows of one mask once per run. */
 uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
   const tfm_live_rows wanted = {.where = node->attr.rows_where,

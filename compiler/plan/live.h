@@ -17,5 +17,7 @@ uint32_t live_rows(Planner *p, const Node *node);
 bool live_queries(Planner *p, const Node *attention, View *mask);
 /* As live_rows, for a step that reads its mask through this operand, with these strides. */
 uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask);
+/* Whether two such numbers stand for the same rows, whatever becomes of the others. */
+bool live_are_same(const Planner *p, uint32_t a, uint32_t b);
 
 #endif

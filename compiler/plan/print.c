@@ -248,7 +248,7 @@ static void print_steps(StrBuf *out, const Plan *plan) {
   strbuf_add(out, "  steps\n");
   for (uint32_t i = 0; i < plan->program.n_steps; i++) {
     const tfm_step *step = &plan->program.steps[i];
-    strbuf_printf(out, "    %u: %s%s", i, step->prepare ? "prepare " : "", step->name);
+    strbuf_printf(out, "    %u: %s%s%s", i, step->prepare ? "prepare " : "", step->joined ? "joined " : "", step->name);
     print_step(out, plan, step);
     strbuf_add(out, "      work: ");
     plan_print_size(out, plan, step->work);

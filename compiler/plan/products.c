@@ -133,6 +133,28 @@ static bool needs_tiles(const tfm_matmul_step *step, const Size *n) {
 
 // ---- gemm ----
 
+/* Whether all users of x are products of whole numbers that leave the same rows out as `user` does. */
+static bool leave_same_rows(const Node *x, const Node *user) {
+  const Node *mask = node_rows_mask(user);
+  for (size_t i = 0; i < x->users.n; i++) {
+    const Node *other = x->users.items[i];
+    if (other->op != OP_LINEAR || !other->attr.is_int8) continue;
+    if (node_rows_mask(other) != mask || other->attr.rows_where != user->attr.rows_where) return false;
+  }
+  return mask != NULL;
+}
+
+/* Whether the last step is the row step that makes the rows which this one reads, each of them whole. */
+static bool follows_its_rows(const Planner *p, const tfm_quantize_step *step) {
+  const tfm_step *last = p->steps.n ? &p->steps.items[p->steps.n - 1] : NULL;
+  if (!last || last->kind != TFM_STEP_ROW || last->prepare != p->prepare) return false;
+  const tfm_row_step *row = &p->rows.items[last->index];
+  const tfm_operand *made = &p->operands.items[row->first_operand], *x = &step->x;
+  return row->rank == 2 && row->reduce == 1 && row->dims[0] == step->dims[0] &&
+         live_are_same(p, row->live, step->live) && made->space == x->space && made->index == x->index &&
+         made->offset == x->offset && made->strides[0] == x->strides[0];
+}
+
 /* The rows of an operand, rotated and rounded once for all products that read it. The step belongs to the operand, as a
  * copy would. */
 static View whole_rows(Planner *p, const Node *x, int64_t k) {
@@ -163,8 +185,11 @@ static View whole_rows(Planner *p, const Node *x, int64_t k) {
                             .dims = {plan_size(p, rows)}};
   step.x.strides[0] = plan_size(p, stride);
   step.c.strides[0] = plan_size(p, dims[1]);
+  if (!p->prepare && leave_same_rows(x, user)) step.live = live_rows(p, user);
+  const bool joined = follows_its_rows(p, &step);
   vec_push(p->arena, &p->quantizes, step);
   plan_step(p, TFM_STEP_QUANTIZE, p->quantizes.n - 1, cost_quantize(p, rows, k), "quantize");
+  p->steps.items[p->steps.n - 1].joined = joined;
   p->node = user;
   p->prepare = prepare;
   value->has_whole_rows = true;

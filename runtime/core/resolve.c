@@ -179,6 +179,8 @@ void resolve_threads(tfm_context *context) {
     state->parallel = resolve_is_parallel(context, state->work);
     state->next_gemm = next_gemm;
     if (program->steps[i].kind == TFM_STEP_GEMM) next_gemm = i;
+    if (i + 1 < program->n_steps && program->steps[i + 1].joined)
+      context->run.steps[i + 1].parallel = state->parallel = state->parallel || context->run.steps[i + 1].parallel;
     if (state->parallel && __builtin_add_overflow(total, state->work, &total)) total = INT64_MAX;
   }
   context->run.active = resolve_active(context, total);

@@ -1,5 +1,5 @@
-/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone. Lockstep runs
- * (lockstep.h) go along: each step is done for all of them before the next.
+/* A run: every thread walks all steps, with a barrier between two steps unless thread 0 does both alone, or the second
+ * is joined to the first. Lockstep runs (lockstep.h) go along: each step is done for all of them before the next.
  *
  * In: a bound context whose RunState.callers hold the addresses of inputs and outputs. Out: the outputs, or the first
  * fault: a computed id out of its range, an integer division by zero, a cancellation.
@@ -107,15 +107,18 @@ static void walk(void *argument, PoolMember *member) {
   uint64_t *profile = member->thread == 0 ? context->run.profile : NULL;
   uint64_t start = profile ? now_ns() : 0;
   bool any = false, others = false; /* steps before this one: any at all; the last one by all threads */
+  uint32_t last = 0;                /* the last one, counted from 1 */
   uint64_t fp_mode = fp_mode_enter();
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (step_is_idle(context, i)) continue;
     bool shared = step_is_shared(context, i, member->active);
     if (any) poll_cancelled(context, member, i);
-    if (any && (others || shared)) pool_barrier(member);
+    bool joined = context->program->steps[i].joined && last == i && others == shared;
+    if (any && (others || shared) && !joined) pool_barrier(member);
     do_step(&walker, context, i);
     any = true;
     others = shared;
+    last = i + 1;
     if (!profile) continue;
     uint64_t now = now_ns();
     profile[i] += now - start;

@@ -406,6 +406,30 @@ class Trials:
         self.check("agrees as a whole", "elements agree as a whole" in self.tfm(*args))
         self.check("exactly", "differ" in self.tfm(*args, "--atol=0", "--rtol=0", code=5))
 
+    def int8_of_rows_that_are_left_out(self):
+        """Threads share the rows that are not padding, and round them without waiting for one another."""
+        (self.folder / "left.tfm").write_text("""model L(d = 32) {
+  encoder = Encoder(d, 4, 2, 64)
+  forward(x: f32[batch, time, d]) {
+    left = x[:, :, 0] > 0.4
+    return y = where(left[:, :, none], 0, encoder(x, none, left))
+  }
+}
+""")
+        plan = self.tfm("dump", "left.tfm", "--stage=plan", "--quantize=int8")
+        steps = re.findall(r"(joined )?quantize .*(?:\n      .*){3}\n      rows where mask", plan)
+        self.check("rows are left out", len(steps) == 8 and steps.count("joined ") == 3, plan)
+
+        def run(*options):
+            self.tfm("run", "left.tfm", "--random-weights=1", "--input", "x=9x40x32", "--seed=3", "-o", "left.safetensors",
+                     "--quantize=int8", *options)
+            return read_tensor(self.folder / "left.safetensors", "y")
+
+        for where in [where for where in self.where if where[0].startswith("-march")]:
+            one = run("--threads=1", *where)
+            for threads in [2, 3, 5]:
+                self.check(f"{threads} threads, {where}", run(f"--threads={threads}", *where) == one)
+
     def int8_of_other_products(self):
         """x y with a weight [k, n], and a weight of more columns than 32 bits can hold the sums of."""
         (self.folder / "p.tfm").write_text("""model P(k = 48) {
@@ -567,6 +591,7 @@ def main():
         trials.comparing_with_f32()
         trials.what_is_said()
         trials.int8_refuses_what_is_not_finite()
+        trials.int8_of_rows_that_are_left_out()
         trials.int8_of_other_products()
         trials.the_element_without_a_form_is_named()
         trials.verify_of_int8()

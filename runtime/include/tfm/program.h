@@ -143,6 +143,8 @@ enum {
 
 typedef struct tfm_step {
   uint8_t kind, prepare;
+  uint8_t joined;   /* cut over threads as the step before it, of whose result each row needs the same row alone: each
+                       thread may begin it when it has done its own share of that one */
   uint32_t index;   /* in the program's array of that kind */
   uint64_t serves;  /* bit min(i, 63): output i needs this step; runs that want none of them skip it; 0: none do */
   tfm_size work;    /* estimate of the arithmetic and memory work, in units of about a nanosecond of one core */
@@ -196,6 +198,7 @@ typedef struct tfm_quantize_step {
   int64_t k;
   tfm_operand x, c;
   tfm_size dims[TFM_MAX_RANK];
+  uint32_t live; /* tfm_live_rows; what the others hold is never read, whether or not it is `zeroed` */
 } tfm_quantize_step;
 
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
