@@ -2,28 +2,26 @@
 # usage: check-all.sh
 # Runs what `make check` leaves out because it takes long: the warnings of another compiler, sanitizers, fuzzing
 # (TFM_FUZZ_SECONDS seconds for each target, 600 by default), faults of the disk, kills, more random programs. The last
-# line is `N passed, N failed`; the exit code is 0 if none failed.
+# line is `N passed, N failed`, of stages; the exit code is 0 if none failed. Stages run side by side (stages.sh);
+# what they need is built before they begin.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-dependencies.sh all || exit 1
 export TFM_CACHE_DIR= # no cache of compiled code: tests must compile anew
-passed=0 failed=0 stages=$(mktemp)
-running() { cat "$stages"; }
+passed=0 failed=0
+work=$(mktemp -d)
+trap 'progress_end; rm -rf "$work"' EXIT
+. scripts/stages.sh
 . scripts/progress.sh
-trap 'progress_end; rm -f "$stages"' EXIT
 progress_begin running
 
-# stage NAME COMMAND...: runs and counts one stage. Exit code 77 says that it cannot be run here.
-stage() {
-  local name=$1
-  shift
-  echo "== $name"
-  echo "$name" >"$stages"
-  "$@"
-  case $? in
+# ended NAME LOG CODE: counts the stage. Exit code 77 says that it cannot be run here.
+ended() {
+  cat "$2"
+  case $3 in
     0) passed=$((passed + 1)) ;;
-    77) echo "not run: $name" ;;
-    *) failed=$((failed + 1)); echo "FAIL $name" ;;
+    77) echo "not run: $1" ;;
+    *) failed=$((failed + 1)); echo "FAIL $1" ;;
   esac
 }
 
@@ -51,16 +49,16 @@ threaded_generation() {
   build/venv/bin/python tests/goldens/check.py build/tsan/tfmc tests/goldens --generate --option=--threads=8 | tail -n 5
 }
 
-stage "warnings of clang" preset clang tfmc unit_tests
+stage_alone "warnings of clang" preset clang tfmc unit_tests
 if preset asan tfmc unit_tests; then
-  stage "unit tests, addresses and undefined behaviour" tests_of asan
+  stage_alone "unit tests, addresses and undefined behaviour" tests_of asan
   stage "golden cases, the same" sanitized_goldens
   stage "golden cases, the same, reference interpreter" sanitized_goldens tests/goldens/ragged --option=--engine=reference
 else
   stage "build with the address sanitizer" false
 fi
 if preset tsan tfmc unit_tests; then
-  stage "threads" tests_of tsan
+  stage_alone "threads" tests_of tsan
   stage "golden cases, four threads" threaded_goldens
   stage "golden cases of generation, eight threads" threaded_generation
 else
@@ -79,15 +77,13 @@ stage "the same, and a million runs of each alone" threads_of_libraries --alone=
 writing() { python3 tests/e2e/test_library_writing.py build/release/tfmc . "$@"; }
 stage "generative libraries, thread sanitizer" writing --runs=100 --sanitize=thread
 stage "the same, addresses and undefined behaviour" writing --runs=100 --sanitize=address --sanitize=undefined
-if cmake --build build/release --target libtfm_limits >/dev/null; then
+if cmake --build build/release --target libtfm_limits test_decoding_bits bench-compare >/dev/null; then
   stage "a thousand models compiled, run and freed" env TFM_TEST_CYCLES=1000 TFM_COMPILER=build/release/tfmc \
     build/release/tests/libtfm/libtfm_limits
-else stage "libtfm_limits" false; fi
+  stage_alone "beside PyTorch" "${PYTHON:-build/venv/bin/python}" bench/versus_torch.py build/release/bench-compare
+else stage "libtfm_limits, test_decoding_bits, bench-compare" false; fi
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-600}"
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
-if cmake --build build/release --target bench-compare >/dev/null; then
-  stage "beside PyTorch" "${PYTHON:-build/venv/bin/python}" bench/versus_torch.py build/release/bench-compare
-else stage "bench-compare" false; fi
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400
 for engine in native reference library; do
@@ -97,12 +93,11 @@ done
 random_decoding_bits() {
   rm -rf build/causal
   build/venv/bin/python tests/differential/causal.py build/release/tfmc --count 40 --write-cases build/causal &&
-    cmake --build build/release --target test_decoding_bits >/dev/null &&
     TFM_DECODING_CASES="$PWD/build/causal" build/release/tests/test_decoding_bits
 }
 stage "bits of decoding, random models" random_decoding_bits
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
-stage "bare machines: Debian 12 and 13" env TFM_BARE_CHECK=yes scripts/bare-debian.sh
+stage_alone "bare machines: Debian 12 and 13" env TFM_BARE_CHECK=yes scripts/bare-debian.sh
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -13,14 +13,15 @@ made=${TFM_WORK:-build}
 python=$made/venv/bin/python
 passed=0 failed=0
 
-# count LOG NAME: adds up the last line of the log that has the form "N passed, N failed". A test without such a line
-# did not come to its end, which counts as a failure.
-count() {
+# ended NAME LOG CODE: adds up the last line of the log that has the form "N passed, N failed". A test without such a
+# line did not come to its end, which counts as a failure.
+ended() {
+  grep -vE '^ok |Test +#[0-9]+: .* Passed ' "$2"
   local line
-  line=$(grep -Eo '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1)
+  line=$(grep -Eo '[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1)
   if [ -z "$line" ]; then
     failed=$((failed + 1))
-    echo "FAIL $2: it did not come to its end"
+    echo "FAIL $1: it did not come to its end"
     return
   fi
   local n=${line%% *} m=${line##*, }
@@ -30,56 +31,12 @@ count() {
 work=$(mktemp -d)
 chmod 711 "$work" # a test runs as another user
 trap 'progress_end; rm -rf "$work"' EXIT
-names=() shown=0
-
 # The tests' own folder for temporary files, so that those they leave are found.
 mkdir "$work/tmp"
 export TMPDIR=$work/tmp
 
-# What runs: the stages that have begun and not ended, with the number of their tests that have passed.
-running() {
-  local file begun=
-  for file in "$work"/*.name; do
-    [ -e "$file" ] && [ ! -e "${file%.name}.ended" ] || continue
-    begun+="${begun:+, }$(cat "$file") ($(grep -cE '^ok |   Passed ' "${file%.name}.log") passed)"
-  done
-  echo "${begun:-preparing}"
-}
+. scripts/stages.sh
 . scripts/progress.sh
-
-# Prints the output of the stages that have ended, in the order in which they began.
-show_ended() {
-  while [ -e "$work/$shown.ended" ]; do
-    echo "== ${names[shown]}"
-    grep -vE '^ok |Test +#[0-9]+: .* Passed ' "$work/$shown.log"
-    count "$work/$shown.log" "${names[shown]}"
-    shown=$((shown + 1))
-  done
-}
-
-# stage NAME COMMAND...: begins a stage as soon as a processor is free for it.
-stage() {
-  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
-    wait -n
-    show_ended
-  done
-  local number=${#names[@]}
-  names+=("$1")
-  : >"$work/$number.log"
-  echo "$1" >"$work/$number.name"
-  shift
-  {
-    "$@" > "$work/$number.log" 2>&1
-    touch "$work/$number.ended"
-  } &
-}
-
-# Waits for all stages. One that was killed has left no mark; it gets one here, and counts as a failure.
-finish_stages() {
-  wait
-  for ((number = shown; number < ${#names[@]}; number++)); do touch "$work/$number.log" "$work/$number.ended"; done
-  show_ended
-}
 
 not_run() { echo "not run: $1 ($2)"; }
 
@@ -122,8 +79,7 @@ scripts/python-environment.sh || have_python=
 have_weights=
 [ -n "$have_python" ] && scripts/fetch-weights.sh && have_weights=yes
 
-stage "unit tests" unit_tests # with all processors
-finish_stages
+stage_alone "unit tests" unit_tests # with all processors
 
 if [ -z "$have_python" ]; then
   not_run "golden cases, random programs, the same bits" "no Python with numpy and safetensors"

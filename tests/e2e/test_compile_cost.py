@@ -4,11 +4,10 @@ layers; passes over a layer that is applied many times.
 
 usage: test_compile_cost.py TFMC          The last line is 'N passed, N failed'.
 
-CPU time is that of the child process alone, so other work on the machine does not count.
+CPU time and memory are those of the child process alone, so other work on the machine does not count.
 """
 import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,14 +15,22 @@ import tempfile
 MODEL = os.path.join(os.path.dirname(__file__), "../../bench/models/encoder.tfm")
 
 
+def cost(command):
+    """(CPU seconds, most memory in MB) of a command, which must succeed. The figures of all children together would have
+    the memory of the largest of them."""
+    child = subprocess.Popen(command)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
 def assembly(tfmc, *options):
     """(text, CPU seconds, most memory in MB) of compiling the encoder of BERT to assembly."""
     with tempfile.NamedTemporaryFile() as out:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([tfmc, "dump", MODEL, "--model", "Encoder", "--stage=asm", "-o", out.name, *options], check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return open(out.name).read(), seconds, after.ru_maxrss / 1024
+        seconds, megabytes = cost([tfmc, "dump", MODEL, "--model", "Encoder", "--stage=asm", "-o", out.name, *options])
+        return open(out.name).read(), seconds, megabytes
 
 
 REPEATED = """model Repeated(n = 500) {
@@ -39,11 +46,9 @@ def repeated_seconds(tfmc, n):
     with tempfile.NamedTemporaryFile("w", suffix=".tfm") as model:
         model.write(REPEATED)
         model.flush()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([tfmc, "dump", model.name, "--stage=fused", "-D", f"n={n}", "-o", model.name + ".out"], check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds, _ = cost([tfmc, "dump", model.name, "--stage=fused", "-D", f"n={n}", "-o", model.name + ".out"])
         os.unlink(model.name + ".out")
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return seconds
 
 
 def kernels(text):
