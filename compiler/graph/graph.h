@@ -11,6 +11,7 @@
 #include "diag/diag.h"
 #include "graph/expr.h"
 #include "graph/roles.h"
+#include "graph/stored.h"
 
 enum { MAX_RANK = 8 };
 
@@ -27,12 +28,6 @@ typedef struct Origin {
   const Frame *frame;
   const char *name; /* the first variable of the model's text that the value was bound to; NULL: none */
 } Origin;
-
-/* The type that a weight is kept in. Its values are those of f32 in any case: what a file holds in 16 bits is exact in
- * f32, and only kept in fewer bits. */
-typedef enum Stored { STORED_ANY, STORED_F32, STORED_BF16, STORED_F16, N_STORED } Stored;
-
-extern const char *const stored_names[N_STORED];
 
 typedef struct NodeAttr {
   const char *name;             /* INPUT, WEIGHT */
@@ -174,9 +169,6 @@ static inline const Node *node_behind_views(const Node *node) {
   while (op_table[node->op].category == CATEGORY_VIEW) node = node->inputs.items[0];
   return node;
 }
-/* BF16 or F16: all elements of a static value are numbers of that type, as those of weights and of rounded weights are
- * that were only moved since; else F32. */
-Stored node_stored(const Node *node);
 const Size *node_elements(SizeTable *table, const Node *node); /* the product of its dims */
 void node_print_shape(StrBuf *out, const SizeTable *table, const Node *node); /* "f32[batch, time, 64]" */
 

@@ -243,22 +243,6 @@ Test(plan, rounding_of_rows_is_joined_to_the_step_that_makes_them) {
   }
 }
 
-Test(plan, rows_that_products_leave_out_are_not_rounded) {
-  const tfm_program *p = plan("graph G(sizes t) {\n"
-                              "  %0 = input \"x\" : f32[t, 16]\n"
-                              "  %1 = input \"mask\" : bool[t]\n"
-                              "  %2 = weight \"w\" : f32[16, 16]\n"
-                              "  %3 = norm %0, %1, reduction=layer_norm, eps=1e-05, rows=$1, { $0 } : f32[t, 16]\n"
-                              "  %4 = linear %3, %2, %1, int8=true, rows=$2 : f32[t, 16]\n"
-                              "  %5 = reshape %1 : bool[t, 1]\n"
-                              "  %6 = pointwise %5, %4, %1, rows=$2 else 0, { where($0, $1, 0.0) } : f32[t, 16]\n"
-                              "  output y = %6\n"
-                              "}\n");
-  cr_assert_eq(p->steps[1].kind, TFM_STEP_QUANTIZE);
-  cr_assert_neq(p->quantizes[0].live, 0);
-  cr_assert(p->steps[1].joined);
-}
-
 Test(plan, prepared_values_are_no_part_of_a_concat_that_is_not) {
   const tfm_program *p = plan("graph G(sizes t) {\n"
                               "  %0 = input \"x\" : i32[t]\n"
