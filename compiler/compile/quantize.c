@@ -336,20 +336,30 @@ bool quantize_weights(Graph *graph, Diag *diag, const char *const *texts, uint32
 
 // ---- what has fewer bits ----
 
-const char *quantized_name(const Node *node) {
-  const Node *weight = NULL;
-  if (node->op == OP_LINEAR && node->attr.is_int8) weight = weight_behind(node->inputs.items[1]);
-  const bool is_table = node->op == OP_TO_INT8 || node->op == OP_TO_INT4;
-  if (node->op == OP_TO_BF16 || node->op == OP_TO_F16 || is_table) weight = node->inputs.items[0];
-  return weight ? weight->attr.name : NULL;
+static bool is_rounding(OpKind op) {
+  return op == OP_TO_BF16 || op == OP_TO_F16 || op == OP_TO_INT8 || op == OP_TO_INT4;
+}
+
+/* The name of the attention that has the product; NULL: none has. */
+static const char *attention_of(Graph *graph, const Node *product) {
+  for (const Node *node = graph->first; node; node = node->next)
+    if (node->op == OP_SOFTMAX && (product_with_values(node) == product || product_of_scores(graph, node) == product))
+      return name_of_attention(graph, node);
+  return NULL;
+}
+
+const char *quantized_name(Graph *graph, const Node *node) {
+  if (is_rounding(node->op)) return node->inputs.items[0]->attr.name;
+  if (!node->attr.is_int8) return NULL;
+  return node->op == OP_LINEAR ? weight_behind(node->inputs.items[1])->attr.name : attention_of(graph, node);
 }
 
 void quantize_undo(Graph *graph, const char *name) {
   for (Node *node = graph->first; node; node = node->next) {
-    const char *own = quantized_name(node);
+    const char *own = quantized_name(graph, node);
     if (!own || (name && strcmp(own, name) != 0)) continue;
     node->attr.is_int8 = node->attr.is_int4 = false;
-    if (node->op != OP_LINEAR) graph_replace_uses(graph, node, node->inputs.items[0]);
+    if (is_rounding(node->op)) graph_replace_uses(graph, node, node->inputs.items[0]);
   }
 }
 

@@ -26,7 +26,7 @@
 bool quantize_weights(Graph *graph, Diag *diag, const char *const *rules, uint32_t n);
 
 /* What a rule would call that which the node computes, or rounds, in fewer bits; NULL: it is f32. */
-const char *quantized_name(const Node *node);
+const char *quantized_name(Graph *graph, const Node *node);
 /* Takes back what rules did to this, or to everything if `name` is NULL. */
 void quantize_undo(Graph *graph, const char *name);
 

@@ -272,6 +272,34 @@ class Trials:
         self.check("packed weights", "needs the file" in self.tfm("verify", "libint8.so", "--weights", "int8.tfmw", *inputs,
                                                                   "--compare-with=f32", code=2))
 
+    def comparing_attention_with_f32(self):
+        """Attention in 8 bits counts as one, under the name that rules have for it."""
+        (self.folder / "s.tfm").write_text("""model S(d = 64) {
+  encoder = Encoder(d, 4, 2, 96, gelu)
+  forward(x: f32[batch, time, d]) { return y = encoder(x) }
+}
+""")
+        args = ["s.tfm", "--random-weights=4", "--input", "x=2x30x64", "--seed=3"]
+
+        def y(*rules):
+            self.tfm("run", *args, "-o", "out.safetensors", *rules)
+            return read_floats((self.folder / "out.safetensors").read_bytes(), "y")
+
+        wide = y()
+        for rule in ["--quantize=int8", "--quantize=encoder.layers.1.self_attn.attention=int8"]:
+            said = self.tfm("verify", *args, rule, "--compare-with=f32", "--sensitivity")
+            listed = {name: float(figure) for figure, name in
+                      re.findall(r"^ +(\S+)  (\S+)$", said[said.index("with this alone"):], re.M)}
+            names = ["encoder.layers.0.self_attn.attention", "encoder.layers.1.self_attn.attention"]
+            names = names if rule.endswith("=int8") and "." not in rule else names[1:]
+            self.check(f"attention is listed, {rule}", [name for name in names if name in listed] == names, said)
+            self.check("nothing else is", len(listed) == (10 if len(names) == 2 else 1), said)
+            for name in names:
+                one = distance(y(rule, f"--quantize={name}=f32"), wide)
+                self.check(f"{rule} without {name}", abs(listed.get(name, -1) - one) <= 0.006 * one, f"{said}, expected {one}")
+            whole = distance(y(rule), wide)
+            self.check("the distance of all", abs(float(said.splitlines()[1].split()[-1]) - whole) < 0.006 * whole, said)
+
     def what_is_said(self):
         """check, info and --report name the types, the room and what stays in f32."""
         numbers = sum(k * n for k, n in zip(WIDTHS, WIDTHS[1:]))
@@ -589,6 +617,7 @@ def main():
         trials.int4()
         trials.a_tied_table_has_one_form()
         trials.comparing_with_f32()
+        trials.comparing_attention_with_f32()
         trials.what_is_said()
         trials.int8_refuses_what_is_not_finite()
         trials.int8_of_rows_that_are_left_out()

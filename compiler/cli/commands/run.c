@@ -416,7 +416,7 @@ static void show_sensitivity(const Verification *v, const Tensor *got, const Ten
   Session *session = v->session;
   Map names = map_new(session->arena);
   for (const Node *node = v->graph->first; node; node = node->next)
-    if (quantized_name(node)) map_put(&names, quantized_name(node), NULL);
+    if (quantized_name(v->graph, node)) map_put(&names, quantized_name(v->graph, node), NULL);
   Cost *costs = ARENA_ARRAY(session->arena, Cost, names.n);
   Progress *progress = progress_begin(session, "leaving out one at a time");
   size_t n = 0;
@@ -443,9 +443,9 @@ static void check_likeness(Session *session, const char *name, const Tensor *got
                   least);
 }
 
-static bool has_fewer_bits(const Graph *graph) {
+static bool has_fewer_bits(Graph *graph) {
   for (const Node *node = graph->first; node; node = node->next)
-    if (quantized_name(node)) return true;
+    if (quantized_name(graph, node)) return true;
   return false;
 }
 
