@@ -509,7 +509,7 @@ class Trials:
 
     def int8_attention_of_masked_keys(self):
         """What stands at keys that nobody may see moves nothing, and a row that sees none is zero."""
-        (self.folder / "m.tfm").write_text(MASKED)
+        (self.folder / "masked.tfm").write_text(MASKED)
         numbers = random.Random(3)
         rows = [[numbers.gauss(0, 1) for _ in range(16)] for _ in range(20)]
         for where in self.where:
@@ -530,7 +530,7 @@ class Trials:
         text = json.dumps(header).encode()
         (self.folder / "m.in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body + bytes(mask))
         out = self.folder / "m.out.safetensors"
-        self.tfm("run", "m.tfm", "--inputs", "m.in.safetensors", "-o", out, "--quantize=int8", *where)
+        self.tfm("run", "masked.tfm", "--inputs", "m.in.safetensors", "-o", out, "--quantize=int8", *where)
         return read_tensor(out, "y")
 
     def attention_that_is_none(self):
