@@ -502,10 +502,10 @@ class Trials:
                 plain = self.attention("a", sizes, "--quantize=f32", *defines, of=of)
                 self.check(f"int8 changes attention {sizes} {of}", plain not in bits)
                 for where in fma[:1] + [["-march=x86-64"]]:
-                    far = distance(self.attention("a", sizes, *where, *defines, of=of), expected[of])
+                    far = distance(*map(floats, (self.attention("a", sizes, *where, *defines, of=of), expected[of])))
                     self.check(f"attention {sizes} {of} {where}", far < 2e-4, far)
         said = self.tfm("dump", "a.tfm", "--stage=plan", "--report", "--quantize=int8")
-        self.check("report of attention", "0 products, 0 weights, 2 attentions" in said and " e 16 int8 over" in said, said)
+        self.check("report of attention", "0 products, 0 weights, 2 attentions" in said and " e 16 over [b*n, t, s] int8" in said, said)
 
     def int8_attention_of_masked_keys(self):
         """What stands at keys that nobody may see moves nothing, and a row that sees none is zero."""
@@ -570,19 +570,15 @@ class Trials:
             self.check(rule, message in self.tfm("check", self.model, f"--quantize={rule}", code=2), message)
 
 
-def distance(got, expected):
-    """The difference in the mean of squares, relative."""
-    got, expected = (struct.unpack(f"<{len(data) // 4}f", data) for data in (got, expected))
-    squares = [sum(x * x for x in values) for values in ([a - b for a, b in zip(got, expected)], expected)]
-    return (squares[0] / squares[1]) ** 0.5
-
-
 def read_tensor(path, name):
     return tensor_in(path.read_bytes(), name)
 
 
 def read_floats(data, name):
-    data = tensor_in(data, name)
+    return floats(tensor_in(data, name))
+
+
+def floats(data):
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
