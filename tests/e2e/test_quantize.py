@@ -516,8 +516,8 @@ class Trials:
             outputs = []
             for odd in [0.0, 1e30, float("nan"), float("inf")]:
                 kept = [row if i % 3 else [odd] * 16 for i, row in enumerate(rows)]
-                write_tensors(self.folder / "m.in", {"x": ([1, 20, 16], sum(kept, [])), "q": ([1, 4, 16], sum(rows[:4], []))})
-                data = bytearray((self.folder / "m.in").read_bytes())
+                write_tensors(self.folder / "masked.in", {"x": ([1, 20, 16], sum(kept, [])), "q": ([1, 4, 16], sum(rows[:4], []))})
+                data = bytearray((self.folder / "masked.in").read_bytes())
                 outputs.append(self.masked(data, [i % 3 == 0 for i in range(20)], where))
             self.check(f"masked keys leave no trace, {where}", len(set(outputs)) == 1 and outputs[0] != bytes(len(outputs[0])))
             self.check(f"no keys, {where}", self.masked(data, [True] * 20, where) == bytes(len(outputs[0])))
@@ -528,9 +528,9 @@ class Trials:
         header, body = json.loads(data[8:8 + size]), data[8 + size:]
         header["mask"] = {"dtype": "BOOL", "shape": [1, len(mask)], "data_offsets": [len(body), len(body) + len(mask)]}
         text = json.dumps(header).encode()
-        (self.folder / "m.in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body + bytes(mask))
-        out = self.folder / "m.out.safetensors"
-        self.tfm("run", "masked.tfm", "--inputs", "m.in.safetensors", "-o", out, "--quantize=int8", *where)
+        (self.folder / "masked.in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body + bytes(mask))
+        out = self.folder / "masked.out.safetensors"
+        self.tfm("run", "masked.tfm", "--inputs", "masked.in.safetensors", "-o", out, "--quantize=int8", *where)
         return read_tensor(out, "y")
 
     def attention_that_is_none(self):
@@ -586,7 +586,12 @@ def cosine(a, b):
     return sum(x * y for x, y in zip(a, b)) / math.hypot(*a) / math.hypot(*b)
 
 
+def floats(data):
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
 def distance(a, b):
+    """The difference in the mean of squares, relative to b."""
     return math.hypot(*(x - y for x, y in zip(a, b))) / math.hypot(*b)
 
 

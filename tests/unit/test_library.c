@@ -92,8 +92,8 @@ Test(library, a_library_of_another_time_or_machine_is_refused) {
   hand.library.abi = 7;
   does_not_open(TFM_E_ENV, "interface 7");
   hand.library.abi = TFM_LIBRARY_ABI;
-  hand.hand.program.version = 9;
-  does_not_open(TFM_E_ENV, "version 9");
+  hand.hand.program.version = TFM_PROGRAM_VERSION + 1;
+  does_not_open(TFM_E_ENV, "version 10");
   hand.hand.program.version = TFM_PROGRAM_VERSION;
   hand.hand.program.isa = "vax";
   does_not_open(TFM_E_ENV, "compiled for vax");
