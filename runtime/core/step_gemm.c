@@ -436,40 +436,24 @@ int64_t quantize_scratch_bytes(const tfm_context *context, const tfm_step *step)
   return ceil_div(columns, ALIGNMENT / (int64_t)sizeof(float)) * ALIGNMENT;
 }
 
-typedef struct QuantizeWork {
-  const struct quantize_operands *operands;
-  tfm_quantize_kernel kernel;
-  const char *x;
-  char *c;
-} QuantizeWork;
-
-static void quantize_rows(const Walker *walker, const QuantizeWork *work, int64_t first, int64_t end) {
-  const Operand *x = &work->operands->x, *c = &work->operands->c;
-  for (int64_t row = first; row < end; row++)
-    work->kernel((const float *)(const void *)(work->x + row * x->strides[0]), (float *)(void *)walker->scratch,
-                 work->c + row * c->strides[0]);
-}
-
 /* Threads share rows, as those of row steps do (step_row.c), so that such a step may be joined to one. */
 void step_quantize(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_quantize_step *info = &context->program->quantizes[step->index];
   const struct quantize_operands *operands = &operands_of(context, step)->quantize;
-  const QuantizeWork work = {.operands = operands,
-                             .kernel = KERNEL_OF(tfm_quantize_kernel, context, info->kernel),
-                             .x = operand_address(context, &operands->x),
-                             .c = operand_address(context, &operands->c)};
+  const char *x = operand_address(context, &operands->x);
+  char *c = operand_address(context, &operands->c);
+  tfm_quantize_kernel kernel = KERNEL_OF(tfm_quantize_kernel, context, info->kernel);
   const LiveRows live = live_rows_of(context, &operands->mask, info->live);
   const int64_t rows = value_of(context, info->dims[0]), all = live.mask ? live_count(&live, rows) : rows;
-  const int64_t begin = all * walker->thread / walker->threads, end = all * (walker->thread + 1) / walker->threads;
-  if (!live.mask) {
-    quantize_rows(walker, &work, begin, end);
-    return;
-  }
+  const int64_t end = all * (walker->thread + 1) / walker->threads;
   LiveCursor cursor = {0};
-  live_seek(&live, &cursor, rows, begin);
-  while (cursor.before < end) {
-    int64_t first, n = live_next(&live, &cursor, rows, end - cursor.before, &first);
-    quantize_rows(walker, &work, first, first + n);
-  }
+  int64_t row = all * walker->thread / walker->threads, n = end - row;
+  if (live.mask) live_seek(&live, &cursor, rows, row);
+  do {
+    if (live.mask) n = live_next(&live, &cursor, rows, end - cursor.before, &row);
+    for (; n > 0; n--, row++)
+      kernel((const float *)(const void *)(x + row * operands->x.strides[0]), (float *)(void *)walker->scratch,
+             c + row * operands->c.strides[0]);
+  } while (live.mask && cursor.before < end);
 }

@@ -98,7 +98,8 @@ static void add_everything(KernelBench *bench) {
   add_reductions(bench);
   for (int transposes = 0; transposes < 2; transposes++)
     kernel_add(bench, (KernelSpec){.family = KERNEL_PACK, .width = 64, .pack_transposes = transposes});
-  for (int64_t k = 1; k <= 768; k += 767 / 13) kernel_add(bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = k});
+  for (int64_t k = 1; k <= 768; k += 767 / 13)
+    kernel_add(bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = k, .is_rotated = k % 2});
   for (uint8_t rows = 0; rows <= 8; rows++) kernel_add(bench, (KernelSpec){.family = KERNEL_DIRECT, .rows = rows});
   for (uint8_t width = 1; width <= 4; width++)
     kernel_add(bench, (KernelSpec){.family = KERNEL_DIRECT, .width = width, .y_is_line = width % 2});

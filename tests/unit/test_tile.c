@@ -207,7 +207,7 @@ static void check_whole_numbers(const char *name) {
   TileShape shapes[3];
   size_t quantize[8], tiles[3][MOST_ROWS + 1];
   for (int l = 0; l < 8; l++)
-    quantize[l] = kernel_add(&bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = lengths[l]});
+    quantize[l] = kernel_add(&bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = lengths[l], .is_rotated = true});
   for (int i = 0; i < 3; i++) {
     shapes[i] = target_whole_tile(target, panels[i]);
     for (int rows = 1; rows <= shapes[i].rows; rows++) {
