@@ -773,6 +773,25 @@ class Texts(Case):
             for name in re.findall(r"(?:header|weights) ([^;\s]+)", said):
                 self.assertTrue(self.path(name).exists(), name)
 
+    def test_only_factors_and_tables_are_rounded(self):
+        self.path("m.tfm").write_text("""model M() {
+  q = Linear(4, 4)
+  table = Embedding(5, 4)
+  weight places: [5, 4]
+  weight upper: [2, 4]
+  weight lower: [2, 4]
+  forward(ids: i32[n], x: f32[5, 4]) {
+    a = q(x + places) -> linear(concat(upper, lower, axis = 0))
+    return y = table(ids) @ transpose(a, 0, 1)
+  }
+}
+""")
+        graph = self.tfmc("dump", "m.tfm", "--quantize=bf16").out
+        weights = dict(re.findall(r'(%\d+) = weight "(.*)"', graph))
+        rounded = [weights[source] for source in re.findall(r"= to_bf16 (%\d+)", graph)]
+        self.assertEqual(sorted(rounded), ["lower", "q.weight", "table.weight", "upper"])
+        self.assertIn("places", weights.values())
+
     def test_picture(self):
         self.assertIn("digraph", self.tfmc("graph", "model.tfm").out)
 
