@@ -87,6 +87,12 @@ static void interleave(const char *const *rows, int64_t columns, char *to) {
   }
 }
 
+/* Columns that do not exist are computed too, and dropped. What stands in place of their scales must be no subnormal
+ * number: CPUs take a hundred times as long for such. */
+static void clear_scales(float *scales, int64_t first, int64_t end) {
+  for (int64_t i = first; i < end; i++) scales[i] = 0;
+}
+
 typedef struct Block { /* of n keys of an item */
   const char *k, *v;
   int64_t k_stride, v_stride; /* bytes between keys */
@@ -97,6 +103,9 @@ static void load_keys(const Walker *walker, const tfm_attention_step *step, cons
                       float *base, float *panels) {
   const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_k);
   float *row = base + s->row;
+  const int64_t last = block->n % step->qk_width;
+  float *cut = panels + block->n / step->qk_width * key_panel_floats(step);
+  if (last) clear_scales(cut + fours(step->h) * step->qk_width, last, step->qk_width);
   for (int64_t key = 0; key < block->n; key++) {
     whole((const float *)(const void *)(block->k + key * block->k_stride), base + s->work, row + TFM_ROW_HEAD);
     put_key(step, row, panels + key / step->qk_width * key_panel_floats(step) + key % step->qk_width);
@@ -108,6 +117,7 @@ static void load_values(const Walker *walker, const tfm_attention_step *step, co
                         float *base, float *values) {
   const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_v);
   float *panels = values + TFM_KEY_BLOCK;
+  clear_scales(values, block->n, round_up(block->n, ALIGNMENT / (int64_t)sizeof(float)));
   for (int64_t first = 0; first < block->n; first += FOUR) {
     const char *numbers[FOUR];
     for (int64_t i = 0; i < FOUR; i++) {
