@@ -28,15 +28,16 @@ static const PlanNode plan_node[N_OPS] = {
 
 // ---- what there is to do ----
 
-/* Marks what the outputs need. The inputs of a static node are not needed at run time: packing has used them by
- * then. */
+/* Marks what the outputs need. Running sums need no mask, which is their first input. The inputs of a static node are
+ * not needed at run time: packing has used them by then. */
 static void mark_live(Planner *p, size_t n, const GraphOutput *outputs) {
   for (const Node *node = p->graph->first; node; node = node->next) p->values[node->id].is_live = false;
   for (size_t i = 0; i < n; i++) p->values[outputs[i].node->id].is_live = true;
   for (const Node *node = p->graph->last; node; node = node->prev) {
     const Value *value = &p->values[node->id];
     if (!value->is_live || value->is_static) continue;
-    for (size_t i = 0; i < node->inputs.n; i++) p->values[node->inputs.items[i]->id].is_live = true;
+    for (size_t i = plan_is_triangle(p, node); i < node->inputs.n; i++)
+      p->values[node->inputs.items[i]->id].is_live = true;
   }
 }
 

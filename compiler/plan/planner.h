@@ -123,6 +123,9 @@ void plan_norm(Planner *p, const Node *node);
 void plan_concat(Planner *p, const Node *node);
 void plan_linear(Planner *p, const Node *node);
 void plan_matmul(Planner *p, const Node *node);
+/* Whether it is a product with ones on and below the diagonal, 0 above, which is computed as running sums (rows.c). */
+bool plan_is_triangle(const Planner *p, const Node *node);
+void plan_triangle(Planner *p, const Node *node);
 void plan_attention(Planner *p, const Node *node);
 void plan_table(Planner *p, const Node *node);
 void plan_along(Planner *p, const Node *node);

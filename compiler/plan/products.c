@@ -394,5 +394,6 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
 
 void plan_matmul(Planner *p, const Node *node) {
   if (node->attr.is_int8) plan_limit(p, "attention in 8 bits is computed as one operation, by the pass fuse-attention");
-  plan_product(p, node, node->inputs.items[0], plan_view(p, node->inputs.items[1]));
+  if (plan_is_triangle(p, node)) plan_triangle(p, node);
+  else plan_product(p, node, node->inputs.items[0], plan_view(p, node->inputs.items[1]));
 }

@@ -299,7 +299,7 @@ static void add_step(Planner *p, tfm_along what, uint32_t axis, const View *x, c
   step.dims[0] = plan_size(p, p->math.one);
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, c->dims[axis_at(rank, axis, i)]);
   const Size *lines = math_product(&p->math, rank, c->dims);
-  bool reads_more = what == TFM_ALONG_TOPK || what >= TFM_ALONG_SUM;
+  bool reads_more = what == TFM_ALONG_TOPK || (what >= TFM_ALONG_SUM && what <= TFM_ALONG_MIN);
   tfm_size work = cost_along(p, what, reads_more ? math_mul(&p->math, lines, n) : lines);
   vec_push(p->arena, &p->alongs, step);
   plan_step(p, TFM_STEP_ALONG, p->alongs.n - 1, work, "along");
@@ -317,6 +317,36 @@ void plan_along(Planner *p, const Node *node) {
   View x = plan_view(p, inputs[0]), y = plan_view(p, inputs[1]);
   const Size *n = is_power ? p->math.one : inputs[0]->dims[axis];
   add_step(p, (tfm_along)kinds[node->op], axis, &x, &y, &c, n);
+}
+
+static bool is_index(const Expr *expr, uint32_t axis) { return expr->kind == EXPR_INDEX && expr->axis == axis; }
+
+/* a op b, or b op a with the comparison turned round. */
+static bool compares(const Expr *expr, OpKind op, OpKind turned, uint32_t a, uint32_t b) {
+  if (expr->kind != EXPR_OP || (expr->op != op && expr->op != turned)) return false;
+  bool is_turned = expr->op == turned;
+  return is_index(expr->args[is_turned], a) && is_index(expr->args[!is_turned], b);
+}
+
+/* 1 where the column is not beyond the row, else 0. */
+static bool is_triangle(const Expr *expr) {
+  if (expr->kind != EXPR_OP || expr->op != OP_TO_F32) return false;
+  expr = expr->args[0];
+  if (compares(expr, OP_LE, OP_GE, 0, 1)) return true;
+  return expr->kind == EXPR_OP && expr->op == OP_NOT && compares(expr->args[0], OP_GT, OP_LT, 0, 1);
+}
+
+bool plan_is_triangle(const Planner *p, const Node *node) {
+  if (node->op != OP_MATMUL || node->attr.rows_mask) return false;
+  const Node *mask = node->inputs.items[0], *x = node->inputs.items[1];
+  return mask->op == OP_POINTWISE && !mask->inputs.n && mask->rank == 2 && mask->dims[0] == mask->dims[1] &&
+         !p->values[mask->id].is_static && x->rank >= 2 && x->rank == node->rank && is_triangle(mask->attr.expr);
+}
+
+void plan_triangle(Planner *p, const Node *node) {
+  View c = layout_result(p, node, layout_has_columns, NULL, NULL), x = plan_view(p, node->inputs.items[1]);
+  uint32_t axis = node->rank - 2u;
+  add_step(p, TFM_ALONG_TRIANGLE, axis, &x, &x, &c, node->dims[axis]);
 }
 
 void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View *x, const View *result) {

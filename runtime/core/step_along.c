@@ -31,14 +31,58 @@ static int32_t i32_at(const char *address) {
 
 // ---- running sums ----
 
-/* The first sum is the first element itself, so that -0 stays -0. */
-static void cumsum_f32(const Line *line) {
-  float sum = 0;
-  for (int64_t i = 0; i < line->count; i++) {
-    float number = f32_at(line->x + i * line->x_stride);
-    sum = i ? sum + number : number;
-    memcpy(line->c + i * line->c_stride, &sum, sizeof sum);
+/* Lines that lie side by side are walked together, so that what lies between their elements is read once. */
+enum { BESIDE = 16, MOST_WAITING = 40 };
+
+/* Of the product: what partial_sums.h does to chains of TFM_CHAIN steps. The sums that wait are a binary counter, and
+ * chains behind an element hold only zeros. */
+typedef struct Waiting {
+  float sums[MOST_WAITING][BESIDE];
+  int n;
+} Waiting;
+
+static inline void push_chain(Waiting *waiting, float *sum, int64_t chain, int width) {
+  for (; chain & 1; chain >>= 1) {
+    waiting->n--;
+    for (int j = 0; j < width; j++) sum[j] += waiting->sums[waiting->n][j];
   }
+  memcpy(waiting->sums[waiting->n++], sum, (size_t)width * sizeof *sum);
+}
+
+/* Without chains the first sum is the first element itself, so that -0 stays -0; a product begins with 0. */
+static inline void running_sums(const Line *line, bool has_chains, int width) {
+  float sum[BESIDE], x[BESIDE];
+  Waiting waiting = {.n = 0};
+  for (int64_t i = 0; i < line->count; i++) {
+    memcpy(x, line->x + i * line->x_stride, (size_t)width * sizeof *x);
+    if (has_chains && i && i % TFM_CHAIN == 0) push_chain(&waiting, sum, i / TFM_CHAIN - 1, width);
+    if (i == 0 || (has_chains && i % TFM_CHAIN == 0))
+      for (int j = 0; j < width; j++) sum[j] = has_chains ? 0.0f + x[j] : x[j];
+    else
+      for (int j = 0; j < width; j++) sum[j] += x[j];
+    memcpy(x, sum, sizeof x);
+    for (int block = waiting.n; block-- > 0;)
+      for (int j = 0; j < width; j++) x[j] += waiting.sums[block][j];
+    memcpy(line->c + i * line->c_stride, x, (size_t)width * sizeof *x);
+  }
+}
+
+/* In a product 0 times an element that is not finite makes NaN of every sum before it, too. Such an element shows in
+ * the last sum. */
+static void spoil_before(const Line *line, int column) {
+  const char *x = line->x + column * (int64_t)sizeof(float);
+  char *c = line->c + column * (int64_t)sizeof(float);
+  int64_t last = line->count - 1;
+  if (isfinite(f32_at(c + last * line->c_stride))) return;
+  while (last >= 0 && isfinite(f32_at(x + last * line->x_stride))) last--;
+  for (int64_t i = 0; i < last; i++) memcpy(c + i * line->c_stride, &(float){NAN}, sizeof(float));
+}
+
+/* One line, or BESIDE of them. */
+static void cumsum_f32(const Line *line, bool is_product, int width) {
+  if (width == BESIDE) running_sums(line, is_product, BESIDE);
+  else running_sums(line, is_product, 1);
+  for (int j = 0; is_product && line->count && j < width; j++) spoil_before(line, j);
 }
 
 static void cumsum_i32(const Line *line) {
@@ -142,10 +186,11 @@ static void reduce(const Line *line, tfm_along what) {
 
 // ---- the step ----
 
-static void compute_line(const Line *line, const tfm_along_step *along, char *scratch) {
+static void compute_line(const Line *line, const tfm_along_step *along, char *scratch, int width) {
   switch ((tfm_along)along->what) {
     case TFM_ALONG_CUMSUM:
-      if (along->x.dtype == TFM_F32) cumsum_f32(line);
+    case TFM_ALONG_TRIANGLE:
+      if (along->x.dtype == TFM_F32) cumsum_f32(line, along->what == TFM_ALONG_TRIANGLE, width);
       else cumsum_i32(line);
       break;
     case TFM_ALONG_TOPK: topk(line, scratch); break;
@@ -204,6 +249,17 @@ static void take_rows(const Walker *walker, const tfm_along_step *along, const s
   }
 }
 
+/* How many of the lines from number `first` to `end` are walked together. */
+static int lines_beside(const tfm_context *context, const tfm_along_step *along, const struct along_operands *operands,
+                        int64_t first, int64_t end) {
+  int beside = along->rank - 2;
+  bool is_sum = along->what == TFM_ALONG_CUMSUM || along->what == TFM_ALONG_TRIANGLE;
+  if (!is_sum || along->x.dtype != TFM_F32 || beside < 0) return 1;
+  if (operands->x.strides[beside] != sizeof(float) || operands->c.strides[beside] != sizeof(float)) return 1;
+  int64_t columns = value_of(context, along->dims[beside]);
+  return least_of(columns - first % columns, end - first) >= BESIDE ? BESIDE : 1;
+}
+
 void step_along(Walker *walker, const tfm_step *step) {
   const tfm_context *context = walker->context;
   const tfm_along_step *along = &context->program->alongs[step->index];
@@ -218,8 +274,10 @@ void step_along(Walker *walker, const tfm_step *step) {
   }
   int64_t lines = line.count ? product_of_dims(context, along, last) : 0;
   int64_t end = lines * (walker->thread + 1) / walker->threads;
-  for (int64_t i = lines * walker->thread / walker->threads; i < end; i++) {
+  int width;
+  for (int64_t i = lines * walker->thread / walker->threads; i < end; i += width) {
+    width = lines_beside(context, along, operands, i, end);
     place_line(context, along, operands, last, i, &line);
-    compute_line(&line, along, walker->scratch);
+    compute_line(&line, along, walker->scratch, width);
   }
 }

@@ -37,6 +37,7 @@ void hand_close(HandProgram *hand) {
   program->matmuls = hand->matmuls;
   program->attentions = hand->attentions;
   program->tables = hand->tables;
+  program->alongs = hand->alongs;
   program->ids = hand->ids;
   program->appends = hand->appends;
   program->caches = hand->caches;

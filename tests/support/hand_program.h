@@ -30,6 +30,7 @@ typedef struct HandProgram {
   tfm_matmul_step matmuls[8];
   tfm_attention_step attentions[8];
   tfm_table_step tables[8];
+  tfm_along_step alongs[8];
   tfm_ids_step ids[8];
   tfm_append_step appends[8];
   tfm_cache caches[8];

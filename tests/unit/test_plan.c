@@ -595,3 +595,32 @@ Test(plan, weights_beyond_memory_are_refused) {
     cr_assert_eq(diag.messages.items[0].code, DIAG_LIMIT);
   }
 }
+
+// ---- running sums ----
+
+static const tfm_program *product_with_mask(const char *mask) {
+  StrBuf text = strbuf_new(arena);
+  strbuf_printf(&text,
+                "model M() { forward(x: f32[b, t, 8]) {\n"
+                "  p = positions(x, 1)\n"
+                "  return y = f32(%s) @ x } }\n",
+                mask);
+  return plan_on(fused(text.text), "x86-64-v4");
+}
+
+/* Nothing is made of the mask then. */
+Test(plan, a_product_with_a_triangle_of_ones_is_running_sums) {
+  static const char *const sums[] = {"p[none, :] <= p[:, none]", "p[:, none] >= p[none, :]", "not (p[none, :] > p[:, none])"};
+  static const char *const others[] = {"p[none, :] < p[:, none]", "p[none, :] >= p[:, none]", "p[none, :] <= p[none, :]"};
+  for (int i = 0; i < 3; i++) {
+    const tfm_program *p = product_with_mask(sums[i]);
+    cr_assert_eq(p->n_steps, 1, "%s: %u steps", sums[i], p->n_steps);
+    cr_assert_eq(p->steps[0].kind, TFM_STEP_ALONG);
+    cr_expect_eq(p->alongs[0].what, TFM_ALONG_TRIANGLE);
+    cr_expect_eq(p->n_buffers, 0);
+  }
+  for (int i = 0; i < 3; i++) {
+    const tfm_program *p = product_with_mask(others[i]);
+    cr_expect_eq(p->steps[p->n_steps - 1].kind, TFM_STEP_MATMUL, "%s", others[i]);
+  }
+}

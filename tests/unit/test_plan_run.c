@@ -411,7 +411,7 @@ static void run_line(const tfm_along_step *step, const char *x, const char *y, c
     if (step->what == TFM_ALONG_TAKE) memcpy(to, along_at(x, id, strides[0], step->x.dtype), dtype_bytes[step->c.dtype]);
     else if (step->what == TFM_ALONG_POWER)
       *(float *)to = powf(*(const float *)from, *(const float *)along_at(y, i, strides[1], TFM_F32));
-    else if (step->what == TFM_ALONG_CUMSUM && step->x.dtype == TFM_F32)
+    else if ((step->what == TFM_ALONG_CUMSUM || step->what == TFM_ALONG_TRIANGLE) && step->x.dtype == TFM_F32)
       *(float *)to = *(const float *)from + (i ? *(float *)(to - strides[2] * 4) : 0);
     else if (step->what == TFM_ALONG_CUMSUM)
       *(int32_t *)to = *(const int32_t *)from + (i ? *(int32_t *)(to - strides[2] * 4) : 0);

@@ -188,6 +188,77 @@ Test(runtime_steps, reductions_along_rows) {
   }
 }
 
+/* --- Running sums -------------------------------------------------------------------------------------------------- */
+
+static float tree(const float *chains, int64_t n, int64_t first, int64_t width) {
+  if (width == 1) return first < n ? chains[first] : 0;
+  return tree(chains, n, first, width / 2) + tree(chains, n, first + width / 2, width / 2);
+}
+
+/* Row `row` of ones on and below the diagonal times a column of x. */
+static float product_with_ones(const float *x, int64_t time, int64_t width, int64_t row) {
+  float chains[4] = {0};
+  for (int64_t i = 0; i <= row; i++) chains[i / TFM_CHAIN] += x[i * width];
+  for (int64_t i = row + 1; i < time; i++) chains[i / TFM_CHAIN] += 0 * x[i * width];
+  return tree(chains, (time + TFM_CHAIN - 1) / TFM_CHAIN, 0, 4);
+}
+
+static float cumsum_at(const float *x, int64_t width, int64_t row) {
+  float sum = x[0];
+  for (int64_t i = 1; i <= row; i++) sum += x[i * width];
+  return sum;
+}
+
+static void sums_check(uint8_t what, int64_t batch, int64_t time, int64_t width, int64_t every, int32_t threads) {
+  static HandProgram hand;
+  hand_open(&hand, "sums");
+  tfm_size b = hand_symbol(&hand, "batch"), t = hand_symbol(&hand, "time"), w = hand_symbol(&hand, "width");
+  tfm_size t_w = hand_product(&hand, 1, 2, (const uint8_t[]){1, 2});
+  hand_input(&hand, "x", TFM_F32, "f32[batch, time, width]", 3, (const tfm_size[]){b, t, w});
+  hand_output(&hand, "y", TFM_F32, "f32[batch, time, width]", 3, (const tfm_size[]){b, t, w});
+  tfm_operand x_operand = hand_operand(TFM_SPACE_INPUT, 0, TFM_F32, 3, (const tfm_size[]){t_w, 1, w});
+  hand.alongs[0] = (tfm_along_step){.what = what, .rank = 3, .n = t, .dims = {b, w, t}, .x = x_operand, .y = x_operand,
+                                    .c = hand_operand(TFM_SPACE_OUTPUT, 0, TFM_F32, 3, (const tfm_size[]){t_w, 1, w})};
+  hand_step(&hand, TFM_STEP_ALONG, 0, hand_constant(&hand, 1000000));
+  hand_close(&hand);
+  float *x = floats_new(batch * time * width, 7), *y = floats_new(batch * time * width, 8);
+  if (time > 20 && width > 5) {
+    for (int64_t i = 0; i < time; i++) x[i * width + 1] = -0.0f;
+    x[7 * width] = INFINITY;
+    x[9 * width + 2] = NAN, x[11 * width + 2] = INFINITY;
+    x[4 * width + 3] = x[5 * width + 3] = 3e38f; /* the sum overflows, but no element does */
+    x[3 * width + 4] = INFINITY, x[6 * width + 4] = -INFINITY;
+  }
+  const int64_t dims[] = {batch, time, width};
+  const tfm_value inputs[] = {{x, TFM_F32, 3, dims}};
+  tfm_context *context = context_new(&hand, threads);
+  cr_assert_eq(run(context, inputs, y, NULL), TFM_OK);
+  for (int64_t i = 0; i < batch * time * width; i += every) {
+    int64_t row = i / width % time;
+    const float *column = x + i / (time * width) * time * width + i % width;
+    float want = what == TFM_ALONG_CUMSUM ? cumsum_at(column, width, row) : product_with_ones(column, time, width, row);
+    bool same = (isnan(want) && isnan(y[i])) || memcmp(&want, &y[i], sizeof want) == 0;
+    cr_assert(same, "kind %d, row %lld of %lld, column %lld: %a, not %a", what, (long long)row, (long long)time,
+              (long long)(i % width), (double)y[i], (double)want);
+  }
+  tfm_context_destroy(context);
+  free(x);
+  free(y);
+}
+
+/* A triangle of ones gives the bits of the product, whatever stands in x, and in chains as products are. */
+Test(runtime_steps, running_sums_side_by_side) {
+  static const uint8_t kinds[] = {TFM_ALONG_CUMSUM, TFM_ALONG_TRIANGLE};
+  for (int kind = 0; kind < 2; kind++)
+    for (int32_t threads = 1; threads <= 3; threads++) {
+      sums_check(kinds[kind], 2, 40, 37, 1, threads);
+      sums_check(kinds[kind], 3, 5, 3, 1, threads);
+      sums_check(kinds[kind], 1, 0, 20, 1, threads);
+      sums_check(kinds[kind], 1, 1, 16, 1, threads);
+      sums_check(kinds[kind], 1, 3 * TFM_CHAIN - 5, 19, 997, threads);
+    }
+}
+
 /* --- Tables -------------------------------------------------------------------------------------------------------- */
 
 static void table_check(int rotary, int interleaved, int64_t d) {

@@ -294,7 +294,8 @@ typedef enum tfm_along {
   TFM_ALONG_POWER,  /* x to the y, computed in double */
   TFM_ALONG_PLACES, /* i32: the indices of the true elements of x, bool, in order, then those of the false ones */
   TFM_ALONG_BEFORE, /* i32: how many true elements of x, bool, stand before each */
-  TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN /* of x, i32: one result a line */
+  TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN, /* of x, i32: one result a line */
+  TFM_ALONG_TRIANGLE /* running sums of x with the bits of a product with ones on and below the diagonal, 0 above */
 } tfm_along;
 
 typedef struct tfm_along_step {
