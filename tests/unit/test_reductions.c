@@ -230,7 +230,7 @@ static void check_columns(KernelBench *bench, size_t pair, OpKind op, int64_t ro
 Test(reductions, columns_have_the_bits_of_rows) {
   static const OpKind ops[] = {OP_SUM,     OP_MEAN,        OP_MAX,        OP_MIN,     OP_ARGMAX,
                                OP_SOFTMAX, OP_LOG_SOFTMAX, OP_LAYER_NORM, OP_RMS_NORM};
-  static const int64_t row_counts[] = {0, 1, 3, 15, 16, 17, 40}, column_counts[] = {1, 16, 49, 255, 256, 257, 600};
+  static const int64_t row_counts[] = {0, 1, 3, 15, 16, 17, 40}, column_counts[] = {1, 16, 49, 383, 384, 385, 600};
   static float x[41 * 601 + 1];
   for (int t = 0; t < 3; t++) {
     if (!host_runs(names[t])) continue;

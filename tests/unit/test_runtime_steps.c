@@ -182,6 +182,7 @@ static void check_sums(int64_t batch, int64_t time, int64_t width, int32_t threa
 Test(runtime_steps, reductions_along_rows) {
   for (int32_t threads = 1; threads <= 4; threads++) {
     check_sums(1, 20, 300, threads);
+    check_sums(1, 20, 900, threads);
     check_sums(5, 3, 7, threads);
     check_sums(2, 0, 70, threads); /* the sum of nothing is 0 */
     check_sums(0, 2, 7, threads);
