@@ -28,6 +28,7 @@ enum {
   NEAR_TILES = 3,           /* few enough to gain more from that than it costs to take up c again */
   NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */
   WIDE_COLUMNS_PER_ROW = 8, /* they have more columns than this for each row */
+  SHORT_K = 16,             /* so few steps that writing the results takes the time */
   LEAST_UNIT_WORK = 1 << 19 /* flops, some 10 us: a claim costs less than a hundredth of that */
 };
 
@@ -79,6 +80,8 @@ static int64_t k_block_of(const tfm_gemm_step *step) { return is_whole_numbers(s
 static int64_t turn_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 16 : 4; }
 static int64_t chains_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 1 : partial_chains(step->k); }
 
+static bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }
+
 static void set_chain(Gemm *gemm, int64_t chain) {
   gemm->begin_k = chain * TFM_CHAIN;
   gemm->end_k = gemm->chains == 1 ? gemm->step->k : least_of(gemm->begin_k + TFM_CHAIN, gemm->step->k);
@@ -86,7 +89,8 @@ static void set_chain(Gemm *gemm, int64_t chain) {
 }
 
 /* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
- * enough to be worth a claim and small enough that every thread gets four. A consumer fixes the group itself. */
+ * enough to be worth a claim and small enough that every thread gets four. With few steps of k a group is all panels, so
+ * that rows are written as a whole. A consumer fixes the group itself. */
 static void size_units(Gemm *gemm, int32_t threads) {
   const tfm_gemm_step *step = gemm->step;
   gemm->tiles = ceil_div(gemm->rows, step->tile_rows);
@@ -102,6 +106,7 @@ static void size_units(Gemm *gemm, int32_t threads) {
     group = greatest_of(group, PANELS_PER_LOAD);
   group = least_of(group, gemm->panels / (4 * (int64_t)threads)); /* enough units to share evenly */
   group = greatest_of(group, share_coarsen(gemm->panels * gemm->blocks));
+  if (is_short(gemm) && gemm->blocks >= 4 * (int64_t)threads) group = gemm->panels;
   gemm->panels_per_group = gemm->consumer ? gemm->consumer->panels : greatest_of(1, group);
 }
 
@@ -263,6 +268,28 @@ static void run_panels(const Walker *walker, const Gemm *gemm, const Block *bloc
   }
 }
 
+/* Few steps of k: tile by tile through all panels of the group, whose weights stay near. */
+static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
+                             int64_t end_panel) {
+  const tfm_gemm_step *step = gemm->step;
+  for (int64_t number = 0; number < block->n; number++) {
+    const Tile *tile = &block->tiles[number];
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[tile->rows]);
+    const float *a = gemm->a + tile->row * gemm->a_stride;
+    Strip strip = {.column = first_panel * step->panel};
+    const int64_t end = least_of(step->n, end_panel * step->panel);
+    for (int64_t in_panel = 0, panel = first_panel; strip.column < end; strip.column += step->width) {
+      float *c = results_at(gemm, tile, strip.column);
+      const char *weights = panel_at(gemm, panel, 0) + in_panel * tfm_form_bytes(step->form, 1);
+      strip.columns = least_of(step->width, step->n - strip.column);
+      kernel(a, weights, c, gemm->c_stride, step->k, 0, strip.columns, weights, 0);
+      finish_tile(walker, gemm, (char *)c, tile, &strip);
+      in_panel += step->width;
+      if (in_panel == step->panel) in_panel = 0, panel++;
+    }
+  }
+}
+
 // ---- several chains ----
 
 static int64_t waiting_stride(const tfm_gemm_step *step) { return CHAINED_PANELS * (int64_t)step->panel; }
@@ -320,7 +347,8 @@ static void run_unit(const Walker *walker, const Gemm *gemm, const Claimer *clai
   int64_t first_panel = group * gemm->panels_per_group;
   int64_t end_panel = least_of(gemm->panels, first_panel + gemm->panels_per_group);
   const char *after = after_unit(gemm, claimer, block->number, group);
-  if (gemm->chains == 1) run_panels(walker, gemm, block, first_panel, end_panel, after);
+  if (is_short(gemm)) run_short_panels(walker, gemm, block, first_panel, end_panel);
+  else if (gemm->chains == 1) run_panels(walker, gemm, block, first_panel, end_panel, after);
   else
     for (int64_t panel = first_panel; panel < end_panel; panel += CHAINED_PANELS)
       run_chains(walker, gemm, block, panel, least_of(end_panel, panel + CHAINED_PANELS), after);

@@ -2,7 +2,7 @@
  * would be packed stays where it is.
  *
  * A unit is one batch item, a range of row strips and a group of panels. A thread packs the panels of a group once for
- * all its strips, or block of k by block of k if there is but one strip. The blocks of k ascend from 0, whatever the
+ * all its strips, or block of k by block of k if there is but one strip, or if k is long and all results stay near. The blocks of k ascend from 0, whatever the
  * unit, in chains of TFM_CHAIN steps (partial_sums.h).
  *
  * Small and narrow products are direct: their kernel reads both factors where they lie, for many items at a time. */
@@ -13,6 +13,7 @@
 #include "steps.h"
 
 enum {
+  LONG_BLOCKS = 4,     /* of k: then panels of all of it, and the lines of x between them, do not stay near */
   LEAST_STRIPS = 8,    /* of a unit, so that packing its panels is worth it */
   ITEMS_TOGETHER = 64, /* of direct products, so that their epilogue finds them near */
   CLAIMS = 16          /* of a thread, of many items each */
@@ -29,7 +30,7 @@ typedef struct Matmul {
   int64_t items, rows, columns, k;
   int64_t strips, panels, panels_per_group, strip_units;
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
-  bool y_stays, is_direct;
+  bool y_stays, is_direct, by_blocks;
   Epilogue epilogue;
 } Matmul;
 
@@ -51,7 +52,9 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   m.strips = ceil_div(m.rows, info->tile_rows);
   m.panels = ceil_div(m.columns, info->width);
   m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
-  m.packed_k = m.strips == 1 || m.is_direct ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
+  m.by_blocks = !m.is_direct && m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.k <= TFM_CHAIN &&
+                m.rows * m.columns <= group_bytes() / 4 / (int64_t)sizeof(float);
+  m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
   m.y_stays = m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
               m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float);
   int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
@@ -197,6 +200,20 @@ static const float *panels_at(const Matmul *m, const MatmulUnit *unit, int64_t k
   return unit->panels;
 }
 
+/* A strip, for a block of k, against all panels of the group. */
+static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
+                      const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c,
+                      int64_t c_stride) {
+  const tfm_matmul_step *step = m->step;
+  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
+  for (int64_t panel = 0; panel < unit->end_panel - unit->first_panel; panel++) {
+    const float *packed = panels + panel * m->packed_k * step->width;
+    int64_t column = (unit->first_panel + panel) * step->width;
+    kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate,
+           least_of(step->width, m->columns - column), packed, 0);
+  }
+}
+
 /* All panels of the group for each block of k of a chain, so that the packed strip is used while it is near; a chain
  * goes on from block to block in c. */
 static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows,
@@ -210,17 +227,11 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
                least_of(m->k, (chain + 1) * TFM_CHAIN));
     return;
   }
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
   int64_t first = chain * TFM_CHAIN, end = least_of(m->k, first + TFM_CHAIN), k = first;
   do { /* once if there are no steps at all: zeroes */
     int64_t block = least_of(TFM_KEY_BLOCK, end - k);
     const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
-    for (int64_t panel = 0; panel < unit->end_panel - unit->first_panel; panel++) {
-      const float *packed = panels + panel * m->packed_k * step->width;
-      int64_t column = (unit->first_panel + panel) * step->width;
-      kernel(strip, packed, c + panel * step->width, c_stride, block, k > first,
-             least_of(step->width, m->columns - column), packed, 0);
-    }
+    run_tiles(walker, m, unit, strip, panels, rows, block, k > first, c, c_stride);
     k += block;
   } while (k < end);
 }
@@ -246,6 +257,26 @@ static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *u
   epilogue_run(walker, &m->epilogue, c, c_stride, unit->item * m->rows + row, rows, column, end - column);
 }
 
+/* Block of k by block of k, all strips [first, end) for each: their chains go on in c. */
+static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t first, int64_t end) {
+  const tfm_matmul_step *step = m->step;
+  const int64_t c_stride = m->c->strides[step->rank - 2], column = unit->first_panel * step->width;
+  const int64_t columns = least_of(m->columns, unit->end_panel * step->width) - column;
+  for (int64_t k = 0; k < m->k; k += TFM_KEY_BLOCK) {
+    const int64_t block = least_of(TFM_KEY_BLOCK, m->k - k);
+    const float *panels = panels_at(m, unit, k, block);
+    for (int64_t tile = first; tile < end; tile++) {
+      const int64_t row = m->rows * tile / m->strips, rows = m->rows * (tile + 1) / m->strips - row;
+      const float *strip = strip_at(m, unit, row, rows, k, block);
+      float *c = (float *)(unit->c + row * c_stride) + column;
+      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0, c, c_stride / (int64_t)sizeof(float));
+    }
+  }
+  const int64_t row = m->rows * first / m->strips, end_row = m->rows * end / m->strips;
+  epilogue_run(walker, &m->epilogue, unit->c + row * c_stride + column * (int64_t)sizeof(float), c_stride,
+               unit->item * m->rows + row, end_row - row, column, columns);
+}
+
 /* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */
 static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int64_t *packed) {
   const tfm_context *context = walker->context;
@@ -266,6 +297,10 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   if (m->is_direct && m->k <= TFM_CHAIN) { /* all strips at once */
     int64_t row = m->rows * first / m->strips;
     run_strip(walker, m, &unit, row, m->rows * end / m->strips - row);
+    return;
+  }
+  if (m->by_blocks) {
+    run_blocks(walker, m, &unit, first, end);
     return;
   }
   for (int64_t tile = first; tile < end; tile++) {
