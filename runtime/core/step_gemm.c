@@ -89,8 +89,8 @@ static void set_chain(Gemm *gemm, int64_t chain) {
 }
 
 /* How the step is cut. Blocks of rows bound what stays in the second-level cache; groups of panels are made large
- * enough to be worth a claim and small enough that every thread gets four. With few steps of k a group is all panels, so
- * that rows are written as a whole. A consumer fixes the group itself. */
+ * enough to be worth a claim and small enough that every thread gets four. With few steps of k a group is all panels,
+ * so that rows are written as a whole. A consumer fixes the group itself. */
 static void size_units(Gemm *gemm, int32_t threads) {
   const tfm_gemm_step *step = gemm->step;
   gemm->tiles = ceil_div(gemm->rows, step->tile_rows);

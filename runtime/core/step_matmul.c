@@ -2,8 +2,8 @@
  * would be packed stays where it is.
  *
  * A unit is one batch item, a range of row strips and a group of panels. A thread packs the panels of a group once for
- * all its strips, or block of k by block of k if there is but one strip, or if k is long and all results stay near. The blocks of k ascend from 0, whatever the
- * unit, in chains of TFM_CHAIN steps (partial_sums.h).
+ * all its strips, or block of k by block of k if there is but one strip, or if k is long and all results stay near. The
+ * blocks of k ascend from 0, whatever the unit, in chains of TFM_CHAIN steps (partial_sums.h).
  *
  * Small and narrow products are direct: their kernel reads both factors where they lie, for many items at a time. */
 #include <string.h>
@@ -179,6 +179,7 @@ static void run_items(const Walker *walker, const Matmul *m, int64_t first, int6
 typedef struct MatmulUnit {
   const char *x, *y;
   char *c;
+  const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
   int64_t item, first_panel, end_panel;
   float *panels, *strip, *waiting;
 } MatmulUnit;
@@ -200,17 +201,32 @@ static const float *panels_at(const Matmul *m, const MatmulUnit *unit, int64_t k
   return unit->panels;
 }
 
+typedef struct Fetch { /* what a tile fetches ahead */
+  const char *from;
+  int64_t lines; /* per four steps of k */
+} Fetch;
+
+/* The share of the next item, of y and then of x, that the strip at `row` brings nearer. */
+static Fetch share_of_next(const Matmul *m, const MatmulUnit *unit, int64_t row) {
+  if (!unit->next_x || m->k < 4) return (Fetch){0};
+  const int64_t of_y = m->k * m->step->width * (int64_t)sizeof(float);
+  const int64_t all = of_y + m->rows * m->k * (int64_t)sizeof(float), begin = all * row / m->rows;
+  const int64_t lines = ceil_div(all, ALIGNMENT * m->strips * (m->k / 4));
+  return (Fetch){begin < of_y ? unit->next_y + begin : unit->next_x + begin - of_y,
+                 least_of(lines, TFM_PREFETCH_LINES)};
+}
+
 /* A strip, for a block of k, against all panels of the group. */
 static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
-                      const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c,
-                      int64_t c_stride) {
+                      const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c, int64_t c_stride,
+                      Fetch fetch) {
   const tfm_matmul_step *step = m->step;
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
   for (int64_t panel = 0; panel < unit->end_panel - unit->first_panel; panel++) {
     const float *packed = panels + panel * m->packed_k * step->width;
     int64_t column = (unit->first_panel + panel) * step->width;
     kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate,
-           least_of(step->width, m->columns - column), packed, 0);
+           least_of(step->width, m->columns - column), fetch.from, fetch.lines);
   }
 }
 
@@ -231,7 +247,7 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
   do { /* once if there are no steps at all: zeroes */
     int64_t block = least_of(TFM_KEY_BLOCK, end - k);
     const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
-    run_tiles(walker, m, unit, strip, panels, rows, block, k > first, c, c_stride);
+    run_tiles(walker, m, unit, strip, panels, rows, block, k > first, c, c_stride, share_of_next(m, unit, row));
     k += block;
   } while (k < end);
 }
@@ -269,7 +285,7 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
       const int64_t row = m->rows * tile / m->strips, rows = m->rows * (tile + 1) / m->strips - row;
       const float *strip = strip_at(m, unit, row, rows, k, block);
       float *c = (float *)(unit->c + row * c_stride) + column;
-      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0, c, c_stride / (int64_t)sizeof(float));
+      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0, c, c_stride / (int64_t)sizeof(float), (Fetch){0});
     }
   }
   const int64_t row = m->rows * first / m->strips, end_row = m->rows * end / m->strips;
@@ -290,6 +306,10 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   unit.x = item_address(context, m->step, m->x, unit.item);
   unit.y = item_address(context, m->step, m->y, unit.item);
   unit.c = item_address(context, m->step, m->c, unit.item);
+  if (m->y_stays && m->step->x_stays && unit.item + 1 < m->items) {
+    unit.next_x = item_address(context, m->step, m->x, unit.item + 1);
+    unit.next_y = item_address(context, m->step, m->y, unit.item + 1);
+  }
   if (*packed != group && !m->y_stays && !m->is_direct && m->packed_k == m->k)
     pack_panels(m, unit.y, unit.first_panel, unit.end_panel, 0, m->k, panels);
   *packed = group;

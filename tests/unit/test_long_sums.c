@@ -157,6 +157,8 @@ static void check_bits(int64_t k) {
   }
 }
 
+Test(long_sums, few_steps) { check_bits(3); }
+Test(long_sums, block_by_block) { check_bits(3000); }
 Test(long_sums, one_chain) { check_bits(CHAIN); }
 Test(long_sums, a_chain_and_one_step) { check_bits(CHAIN + 1); }
 Test(long_sums, three_chains) { check_bits(40000); }

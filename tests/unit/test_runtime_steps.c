@@ -132,6 +132,7 @@ Test(runtime_steps, products_of_activations) {
     matmul_check(1, 1, 1, 1, threads);
     matmul_check(3, 9, 13, 1100, threads);
     matmul_check(1, 70, 300, 40, threads);
+    matmul_check(2, 30, 40, 3000, threads);  /* block of k by block of k, all strips for each */
     matmul_check(1, 50, 40, 20000, threads); /* panels that do not fit into one group */
     matmul_check(2, HAND_TILE_ROWS, 5 * HAND_WIDTH + 1, 20000, threads); /* one strip: y is packed block by block */
     matmul_check(2, 3, 5, 0, threads);
