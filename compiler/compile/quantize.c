@@ -42,6 +42,8 @@ typedef struct PrecisionRule {
 
 typedef VEC(PrecisionRule) PrecisionRules;
 
+static bool is_whole(OpKind rounding) { return rounding == OP_TO_INT8 || rounding == OP_TO_INT4; }
+
 // ---- rules ----
 
 /* A pattern without wildcards names a weight, or a module with all weights below it; a wildcard stands for dots too. */
@@ -76,7 +78,7 @@ static bool check_pattern(Diag *diag, const Graph *graph, const char *pattern, O
     if (names(pattern, graph->declared_weights.items[i].key)) return true;
   if (!pattern) return true;
   if (names_attention(graph, pattern)) {
-    if (rounding == OP_WEIGHT || rounding == OP_TO_INT8) return true;
+    if (rounding == OP_WEIGHT || is_whole(rounding)) return true;
     diag_error_at(diag, "--quantize", DIAG_PRECISION, "\"%s\" names attention, which is computed in f32 or int8",
                   pattern);
     return false;
@@ -173,8 +175,6 @@ static OpKind rounding_of(const PrecisionRules *rules, const Node *factor) {
   const Node *weight = weight_behind(factor);
   return weight ? rule_of(rules, weight->attr.name).rounding : OP_WEIGHT;
 }
-
-static bool is_whole(OpKind rounding) { return rounding == OP_TO_INT8 || rounding == OP_TO_INT4; }
 
 /* Sums of more columns would not fit 32 bits. */
 static bool columns_fit(const Node *factor, uint32_t axis, int64_t *k) {

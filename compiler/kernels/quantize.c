@@ -8,7 +8,9 @@
  *   rotate:  up to 16 numbers a distance apart are taken together, as vectors of neighbours; the stages are sums and
  *            differences of registers, and the greatest magnitude is found on the way, among bits: those of infinity
  *            and NaN are greater than all others
- *   round:   x factor + 1.5 2^23 has the nearest whole number in its low bits */
+ *   round:   x factor + 1.5 2^23 has the nearest whole number in its low bits
+ *
+ * For panels of form INT4 each group of TFM_GROUP numbers has its own sum before it. */
 #include "base/int8.h"
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
@@ -24,6 +26,7 @@ typedef struct Quantize {
   Emitter *e;
   int64_t k, padded; /* columns; rounded up to whole vectors of LANES */
   unsigned bytes;    /* of a number */
+  bool is_grouped;
   unsigned points;   /* numbers that are rotated together, `distance` apart */
   int64_t distance;
   unsigned width;           /* lanes that are rotated side by side */
@@ -102,38 +105,71 @@ static LLVMValueRef number_at(Quantize *q, LLVMValueRef index) {
   return emit_offset(q->e, q->args[ARG_NUMBERS], emit_mul(q->e, index, emit_i64(q->e, q->bytes)));
 }
 
-/* Returns the sum of the numbers. */
-static LLVMValueRef emit_rounding(Quantize *q, LLVMValueRef factor) {
+/* LANES numbers from `index` on, which are stored. Returns them, ROUNDING_BITS too large. */
+static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef index, LLVMValueRef to) {
   Emitter *e = q->e;
-  LLVMTypeRef floats = lanes_type(e->f32), bits = lanes_type(e->i32);
   LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
-  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
-  LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(bits));
-  LLVMValueRef x = emit_load(e, floats, float_at(q, q->args[ARG_WORK], loop.index), 4);
+  LLVMValueRef x = emit_load(e, lanes_type(e->f32), float_at(q, q->args[ARG_WORK], index), 4);
   x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
-  LLVMValueRef whole = LLVMBuildBitCast(e->builder, x, bits, "");
-  emit_store(e, narrowed(q, whole), number_at(q, loop.index), 1);
-  loop_next(&loop, 0, emit_add(e, sums, whole));
+  LLVMValueRef whole = LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
+  emit_store(e, narrowed(q, whole), to, 1);
+  return whole;
+}
+
+/* Of n numbers whose lanes were added. */
+static LLVMValueRef sum_of(Quantize *q, LLVMValueRef lanes, int64_t n) {
+  Emitter *e = q->e;
+  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", lanes_type(e->i32), 1, &lanes);
+  return emit_sub(e, sum, emit_i32(e, (int32_t)((uint32_t)n * (uint32_t)ROUNDING_BITS)));
+}
+
+/* What tiles add up from, which makes weights that are stored too large what they are. */
+static void store_start(Quantize *q, LLVMValueRef sum, LLVMValueRef numbers) {
+  Emitter *e = q->e;
+  LLVMValueRef start = emit_mul(e, sum, emit_i32(e, q->is_grouped ? -8 : -128));
+  emit_store(e, start, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
+}
+
+static void emit_rounding(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
+  LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
+  loop_next(&loop, 0, emit_add(e, sums, emit_rounded(q, factor, loop.index, number_at(q, loop.index))));
   loop_end(e, &loop);
-  LLVMValueRef sum = emit_intrinsic(e, "llvm.vector.reduce.add", bits, 1, &loop.results[0]);
-  return emit_sub(e, sum, emit_i32(e, (int32_t)((uint32_t)q->padded * (uint32_t)ROUNDING_BITS)));
+  store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
+}
+
+static void emit_groups(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k), TFM_GROUP);
+  LLVMValueRef to = loop_carry(e, &loop, q->args[ARG_NUMBERS]), sums = LLVMConstNull(lanes_type(e->i32));
+  for (int64_t i = 0; i < TFM_GROUP; i += LANES) {
+    LLVMValueRef index = emit_add(e, loop.index, emit_i64(e, i));
+    sums = emit_add(e, sums, emit_rounded(q, factor, index, emit_offset(e, to, emit_i64(e, i * q->bytes))));
+  }
+  store_start(q, sum_of(q, sums, TFM_GROUP), to);
+  loop_next(&loop, 0,
+            emit_offset(e, to, emit_i64(e, tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, TFM_GROUP))));
+  loop_end(e, &loop);
+}
+
+/* From the first number to where the scale stands, in whole vectors. */
+static int64_t row_bytes(const Quantize *q) {
+  if (!q->is_grouped) return (q->k + 3) / 4 * 4 * q->bytes;
+  return tfm_whole_row_bytes(TFM_FORM_INT4, (uint8_t)q->bytes, q->k) - (int64_t)sizeof(int32_t);
 }
 
 static void emit_zeros(Quantize *q) {
   Emitter *e = q->e;
-  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
-  LLVMTypeRef type = lanes_type(q->bytes == 1 ? e->i8 : e->i16);
-  emit_store(e, LLVMConstNull(type), number_at(q, loop.index), 1);
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, row_bytes(q)), LANES);
+  emit_store(e, LLVMConstNull(lanes_type(e->i8)), emit_offset(e, q->args[ARG_NUMBERS], loop.index), 1);
   loop_end(e, &loop);
+  store_start(q, emit_i32(e, 0), q->args[ARG_NUMBERS]);
 }
 
 /* The numbers behind the last column are written before the scale, which may stand among them. */
-static void emit_ends(Quantize *q, LLVMValueRef sum, LLVMValueRef scale) {
-  Emitter *e = q->e;
-  const int64_t numbers = (q->k + 3) / 4 * 4 * q->bytes;
-  LLVMValueRef start = emit_mul(e, sum, emit_i32(e, -128));
-  emit_store(e, start, emit_offset(e, q->args[ARG_NUMBERS], emit_i64(e, -(int64_t)sizeof(int32_t))), 4);
-  emit_store(e, scale, emit_offset(e, q->args[ARG_NUMBERS], emit_i64(e, numbers)), 4);
+static void store_scale(Quantize *q, LLVMValueRef scale) {
+  emit_store(q->e, scale, emit_offset(q->e, q->args[ARG_NUMBERS], emit_i64(q->e, row_bytes(q))), 4);
 }
 
 static void emit_body(Quantize *q) {
@@ -148,12 +184,12 @@ static void emit_body(Quantize *q) {
   emit_branch(e, LLVMBuildAnd(b, finite, large, ""), ordinary, empty);
   emit_at(e, ordinary);
   LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST);
-  LLVMValueRef sum = emit_rounding(q, LLVMBuildFDiv(b, most, greatest, ""));
-  emit_ends(q, sum, LLVMBuildFDiv(b, greatest, most, ""));
+  (q->is_grouped ? emit_groups : emit_rounding)(q, LLVMBuildFDiv(b, most, greatest, ""));
+  store_scale(q, LLVMBuildFDiv(b, greatest, most, ""));
   emit_jump(e, done);
   emit_at(e, empty);
   emit_zeros(q);
-  emit_ends(q, emit_i32(e, 0), emit_select(e, finite, emit_f32(e, 0), emit_f32(e, (double)NAN)));
+  store_scale(q, emit_select(e, finite, emit_f32(e, 0), emit_f32(e, (double)NAN)));
   emit_jump(e, done);
   emit_at(e, done);
   LLVMBuildRetVoid(b);
@@ -164,6 +200,7 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   Quantize q = {.e = e, .k = spec->k, .padded = (spec->k + LANES - 1) / LANES * LANES};
   q.bytes = e->target->dot_bytes || spec->as_bytes ? 1 : 2;
   q.points = !spec->is_rotated ? 1 : period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
+  q.is_grouped = spec->is_grouped;
   q.distance = period / q.points;
   q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
   q.floats = wide(e->f32, q.width);

@@ -11,6 +11,7 @@
  * L1 eight steps ahead (unless it is a page of a cache, behind which something else lies), and `next` into L2: one line
  *           per step of k, the same one again where fewer are asked for, more before the turn where more are
  *   rest:   k % 4, one per turn; of bf16 a pair, then the half of one
+ *   groups: instead of both, of INT4: a group of 32 k per turn, its sum and then that times its number
  *   finish: whole rows, or `columns` of them under masks, by way of the stack where the target has none
  *
  * Four steps per turn hide the loop's own instructions behind the FMAs; a block of k is 768 long (TFM_K_BLOCK), so
@@ -45,7 +46,8 @@ static LLVMValueRef float_offset(Tile *t, LLVMValueRef pointer, int64_t floats) 
   return emit_offset(t->e, pointer, emit_i64(t->e, floats * 4));
 }
 
-static bool is_whole_numbers(const Tile *t) { return t->spec->b_form == TFM_FORM_INT8; }
+static bool is_whole_numbers(const Tile *t) { return t->spec->b_form >= TFM_FORM_INT8; }
+static bool is_grouped(const Tile *t) { return t->spec->b_form == TFM_FORM_INT4; }
 
 /* The bytes from `a` to what row `row` has for step `step`. */
 static LLVMValueRef offset_in_a(Tile *t, LLVMValueRef a, int64_t row, int64_t step) {
@@ -172,10 +174,50 @@ static void emit_whole_step(Tile *t, LLVMValueRef a, LLVMValueRef b, unsigned u)
   for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
 }
 
-/* Weights are stored 128 too large: each row begins with what takes that off again. */
-static LLVMValueRef start_of_row(Tile *t, unsigned row) {
-  if (!is_whole_numbers(t) || t->spec->b_is_signed) return LLVMConstNull(t->vector);
-  return splat_of_a(t, t->args[ARG_A], row, 0, -(int64_t)sizeof(int32_t));
+/* Weights are stored 128 too large, those of a group 8: each row or group begins with what takes that off again. */
+static LLVMValueRef start_of_row(Tile *t, LLVMValueRef a, unsigned row) {
+  return splat_of_a(t, a, row, 0, -(int64_t)sizeof(int32_t));
+}
+
+/* Four numbers of each column, 8 too large: the lower or the upper halves of a line. */
+static LLVMValueRef numbers_of_4(Tile *t, LLVMValueRef line, bool is_upper) {
+  LLVMBuilderRef builder = t->e->builder;
+  if (is_upper) line = LLVMBuildLShr(builder, line, splat_bits(t, 4), "");
+  return LLVMBuildAnd(builder, line, splat_bits(t, 0x0f0f0f0f), "");
+}
+
+/* c += the sums of a group, times its numbers. Sums fit 16 bits, 32 8 127, so one instruction multiplies their lower
+ * words by the numbers and their upper ones by 0. */
+static void emit_group(Tile *t, LLVMValueRef a, LLVMValueRef b, const LLVMValueRef *factors) {
+  Emitter *e = t->e;
+  const unsigned n_c = t->spec->rows * t->n;
+  LLVMValueRef before[MAX_VECTORS], even[MAX_VECTORS], odd[MAX_VECTORS];
+  LLVMTypeRef words = LLVMVectorType(e->i16, 2 * t->lanes);
+  for (unsigned i = 0; i < n_c; i++) {
+    before[i] = t->c[i];
+    t->c[i] = i % t->n ? t->c[i - 1] : start_of_row(t, a, i / t->n);
+  }
+  for (unsigned u = 0; u < TFM_GROUP / 4; u++) {
+    for (unsigned j = 0; j < t->n; j++) {
+      LLVMValueRef line = numbers_of_4(t, load_b(t, b, u / 2, j), u % 2);
+      even[j] = t->e->target->dot_bytes ? line : words_of(t, line, false);
+      odd[j] = t->e->target->dot_bytes ? NULL : words_of(t, line, true);
+    }
+    for (unsigned i = 0; i < t->spec->rows; i++) emit_whole_row(t, a, even, odd, i, u);
+  }
+  for (unsigned i = 0; i < n_c; i++) {
+    LLVMValueRef sums = LLVMBuildBitCast(e->builder, t->c[i], words, "");
+    LLVMValueRef product = emit_intrinsic(e, e->target->dot_words, NULL, 2, (LLVMValueRef[]){sums, factors[i % t->n]});
+    t->c[i] = emit_add(e, before[i], product);
+  }
+}
+
+/* The numbers of the next group in the lower words, 0 in the upper ones. */
+static LLVMValueRef factors_of(Tile *t, LLVMValueRef numbers) {
+  LLVMBuilderRef b = t->e->builder;
+  LLVMValueRef number = LLVMBuildAShr(b, LLVMBuildShl(b, numbers, splat_bits(t, 24), ""), splat_bits(t, 24), "");
+  number = LLVMBuildAnd(b, number, splat_bits(t, 0xffff), "");
+  return LLVMBuildBitCast(b, number, LLVMVectorType(t->e->i16, 2 * t->lanes), "");
 }
 
 /* After the last call for c: sums, times the scale of the row, times that of the column, as bits in c. `a` and `b` have
@@ -298,6 +340,67 @@ static Position emit_steps(Tile *t, LLVMValueRef begin, LLVMValueRef end, unsign
   return (Position){loop.results[0], loop.results[1], loop.results[2]};
 }
 
+/* Groups that have their numbers in one line of b, up to TFM_GROUPS, which is as many as bytes of a lane. */
+static Position emit_groups_together(Tile *t, LLVMValueRef n, Position from) {
+  Emitter *e = t->e;
+  const unsigned n_c = t->spec->rows * t->n;
+  LLVMValueRef numbers[MAX_VECTORS], factors[MAX_VECTORS];
+  for (unsigned j = 0; j < t->n; j++) numbers[j] = load_b(t, from.b, 0, j);
+  LLVMValueRef first = emit_offset(e, from.b, emit_i64(e, offset_in_b(t, 1, 0)));
+  Loop loop = loop_begin(e, emit_i64(e, 0), n, 1);
+  Position at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, first)};
+  at.next = loop_carry(e, &loop, from.next);
+  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
+  for (unsigned j = 0; j < t->n; j++) numbers[j] = loop_carry(e, &loop, numbers[j]);
+  if (t->first == 0) emit_more_prefetches(t, at.next);
+  for (unsigned u = 0; u < UNROLL; u++) emit_prefetches(t, at, u);
+  for (unsigned j = 0; j < t->n; j++) factors[j] = factors_of(t, numbers[j]);
+  emit_group(t, at.a, at.b, factors);
+  loop_next(&loop, 0, emit_offset(e, offset_in_a(t, at.a, 0, TFM_GROUP / 4), emit_i64(e, sizeof(int32_t))));
+  loop_next(&loop, 1, emit_offset(e, at.b, emit_i64(e, offset_in_b(t, TFM_GROUP / 8, 0))));
+  loop_next(&loop, 2, emit_offset(e, at.next, t->next_advance));
+  for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
+  for (unsigned j = 0; j < t->n; j++)
+    loop_next(&loop, 3 + n_c + j, LLVMBuildLShr(e->builder, numbers[j], splat_bits(t, 8), ""));
+  loop_end(e, &loop);
+  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
+  return (Position){loop.results[0], loop.results[1], loop.results[2]};
+}
+
+/* Behind the last group `a` has come 4 bytes beyond the scale. */
+static Position emit_all_groups(Tile *t, Position from) {
+  Emitter *e = t->e;
+  const unsigned n_c = t->spec->rows * t->n;
+  LLVMValueRef groups = LLVMBuildLShr(e->builder, t->args[ARG_K], emit_i64(e, 5), "");
+  Loop loop = loop_begin(e, emit_i64(e, 0), groups, TFM_GROUPS);
+  Position at = {.a = loop_carry(e, &loop, from.a), .b = loop_carry(e, &loop, from.b)};
+  at.next = loop_carry(e, &loop, from.next);
+  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop_carry(e, &loop, t->c[i]);
+  LLVMValueRef n = emit_least(e, emit_i64(e, TFM_GROUPS), emit_sub(e, groups, loop.index));
+  at = emit_groups_together(t, n, at);
+  loop_next(&loop, 0, at.a);
+  loop_next(&loop, 1, at.b);
+  loop_next(&loop, 2, at.next);
+  for (unsigned i = 0; i < n_c; i++) loop_next(&loop, 3 + i, t->c[i]);
+  loop_end(e, &loop);
+  for (unsigned i = 0; i < n_c; i++) t->c[i] = loop.results[3 + i];
+  return (Position){emit_offset(e, loop.results[0], emit_i64(e, -(int64_t)sizeof(float))), loop.results[1],
+                    loop.results[2]};
+}
+
+static Position emit_all_steps(Tile *t, Position position) {
+  Emitter *e = t->e;
+  LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -UNROLL), "");
+  if (is_grouped(t)) return emit_all_groups(t, position);
+  position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
+  if (t->spec->b_form == TFM_FORM_BF16) {
+    LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -2), "");
+    position = emit_steps(t, whole, pairs, 2, position);
+    whole = pairs;
+  }
+  return emit_steps(t, whole, t->steps, 1, position);
+}
+
 // ---- start and finish ----
 
 /* The distance of the rows of c is an argument, because results lie in buffers of many widths and c is touched only
@@ -377,7 +480,9 @@ static void emit_start(Tile *t) {
   LLVMBasicBlockRef start = emit_block(e, "start");
   LLVMValueRef begin[TFM_MAX_TILE_ROWS], adds = t->args[ARG_ACCUMULATE];
   if (is_whole_numbers(t)) adds = LLVMBuildAnd(e->builder, adds, emit_i64(e, 1), "");
-  for (unsigned i = 0; i < t->spec->rows; i++) begin[i] = start_of_row(t, i);
+  const bool starts_from_a = is_whole_numbers(t) && !is_grouped(t) && !t->spec->b_is_signed;
+  for (unsigned i = 0; i < t->spec->rows; i++)
+    begin[i] = starts_from_a ? start_of_row(t, t->args[ARG_A], i) : LLVMConstNull(t->vector);
   emit_branch(e, emit_icmp(e, LLVMIntNE, adds, emit_i64(e, 0)), added, start);
   emit_at(e, added);
   emit_branch(e, is_whole(t), full, cut);
@@ -413,17 +518,9 @@ static void emit_finish(Tile *t) {
 
 /* Computes one group of columns: all of them, or what vectors_at_once allows. */
 static void emit_columns(Tile *t) {
-  Emitter *e = t->e;
   Position position = {t->args[ARG_A], t->args[ARG_B], t->args[ARG_NEXT]};
-  LLVMValueRef whole = LLVMBuildAnd(e->builder, t->steps, emit_i64(e, -UNROLL), "");
   emit_start(t);
-  position = emit_steps(t, emit_i64(e, 0), whole, UNROLL, position);
-  if (t->spec->b_form == TFM_FORM_BF16) {
-    LLVMValueRef pairs = LLVMBuildAnd(e->builder, t->args[ARG_K], emit_i64(e, -2), "");
-    position = emit_steps(t, whole, pairs, 2, position);
-    whole = pairs;
-  }
-  position = emit_steps(t, whole, t->steps, 1, position);
+  position = emit_all_steps(t, position);
   if (is_whole_numbers(t)) emit_scaling(t, position.a, position.b);
   emit_finish(t);
 }
@@ -446,6 +543,7 @@ void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
   const unsigned at_once = vectors_at_once(&t, all);
   CHECK(spec->rows > 0 && all > 0 && all * t.lanes == spec->width && spec->rows * at_once < LOOP_MAX_CARRIED - 3,
         "a tile of %u x %u", spec->rows, spec->width);
+  CHECK(spec->b_form != TFM_FORM_INT4 || (spec->rows + 1) * all <= LOOP_MAX_CARRIED - 3, "a tile of many rows");
   t.vector = LLVMVectorType(is_whole_numbers(&t) ? e->i32 : e->f32, t.lanes);
   LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
   for (unsigned i = 0; i < N_ARGS; i++) t.args[i] = LLVMGetParam(function, i);

@@ -15,8 +15,11 @@ const KernelFamilyInfo kernel_families[N_KERNEL_FAMILIES] = {
 #define KERNEL(Enum, text, Type, line) _Static_assert(sizeof(Type) == sizeof(void *), "a function of the runtime");
 #include "plan/kernels.def"
 
-static const char *const form_names[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = " bf16", [TFM_FORM_F16] = " f16",
-                                         [TFM_FORM_INT8] = " int8"};
+static const char *const form_names[] = {[TFM_FORM_F32] = "",
+                                         [TFM_FORM_BF16] = " bf16",
+                                         [TFM_FORM_F16] = " f16",
+                                         [TFM_FORM_INT8] = " int8",
+                                         [TFM_FORM_INT4] = " int4"};
 static const char *const access_names[] = {"contiguous", "broadcast", "strided", "transposed"};
 
 // ---- expressions ----
@@ -77,8 +80,8 @@ static void print_PACK(StrBuf *out, const KernelSpec *spec) {
 }
 
 static void print_QUANTIZE(StrBuf *out, const KernelSpec *spec) {
-  strbuf_printf(out, " k %lld%s%s\n", (long long)spec->k, spec->is_rotated ? "" : " as it is",
-                spec->as_bytes ? " bytes" : "");
+  strbuf_printf(out, " k %lld%s%s%s\n", (long long)spec->k, spec->is_rotated ? "" : " as it is",
+                spec->as_bytes ? " bytes" : "", spec->is_grouped ? " groups" : "");
 }
 
 static void print_WEIGH(StrBuf *out, const KernelSpec *spec) {

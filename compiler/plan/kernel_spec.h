@@ -40,6 +40,7 @@ typedef struct KernelSpec {
   bool b_is_signed;           /* form INT8: b is values of attention */
   int64_t k;                  /* QUANTIZE: numbers of a row */
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
+  bool is_grouped;            /* QUANTIZE: for b of form INT4 */
   /* PACK: width too; which stride of the source is 1 */
   bool pack_transposes;       /* k_stride is 1 (keys); else column_stride is 1, or general */
   /* DIRECT: width 0: columns side by side, `rows` rows (0: any number); else rows side by side, `width` columns */

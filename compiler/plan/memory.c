@@ -131,7 +131,7 @@ static void print_node(RecipePrinter *printer, const Node *node) {
 
 void recipe_print(StrBuf *out, const SizeTable *sizes, const WeightRecipe *recipe) {
   RecipePrinter printer = {.out = out, .sizes = sizes, .seen = map_new(out->arena)};
-  strbuf_printf(out, "layout %d width %u form %u %d ", recipe->layout, recipe->width, recipe->form, recipe->is_int4);
+  strbuf_printf(out, "layout %d width %u form %u ", recipe->layout, recipe->width, recipe->form);
   print_node(&printer, recipe->node);
 }
 

@@ -22,7 +22,6 @@ typedef struct WeightRecipe {
   WeightLayout layout;
   uint32_t width;      /* PANELS */
   uint8_t form;        /* tfm_form of PANELS; PLAIN is f32 */
-  bool is_int4;        /* the numbers of form INT8 are those of 4 bits */
   uint64_t offset, bytes;
   bool is_shared;      /* memory.h: another plan's recipe has put the same bytes there */
 } WeightRecipe;

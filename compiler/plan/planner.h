@@ -13,12 +13,12 @@
 typedef struct Value {
   bool is_live, is_static;
   bool is_prepare; /* depends on run-time sizes alone */
-  bool has_view, has_compact, has_weights_view, has_whole_rows;
+  bool has_view, has_compact, has_weights_view, has_whole_rows[2];
   uint64_t serves;   /* as in tfm_step; ALL_RUNS: every run needs it, whatever outputs are wanted */
   View view;
   View compact;      /* a copy whose rows have one static stride */
   View weights_view; /* ATTENTION: the probabilities */
-  View whole_rows;   /* rows of whole numbers (tfm_quantize_step) of an operand of LINEARs of int8 */
+  View whole_rows[2]; /* rows of whole numbers (tfm_quantize_step) for LINEARs of int8; [1]: of int4 */
 } Value;
 
 #define ALL_RUNS UINT64_MAX
@@ -89,6 +89,8 @@ void plan_set_view(Planner *p, const Node *node, const View *view);
  * last: the value itself, or a copy that later users share. Tiles need this, because their strides are constants of the
  * code. `columns` is the size of the last axis. */
 View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns);
+/* Of the panels of a LINEAR's static weight: the fewest bits that hold what it multiplies with. */
+tfm_form plan_form(const Node *product);
 /* `product`: that takes it in panels, or NULL. */
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, const Node *product);
 /* A step that copies `from` to `to`. */

@@ -277,8 +277,11 @@ static void print_limits(StrBuf *out, const Plan *plan) {
 }
 
 static void print_weights(StrBuf *out, const Plan *plan) {
-  static const char *const forms[] = {[TFM_FORM_F32] = "", [TFM_FORM_BF16] = "bf16 ", [TFM_FORM_F16] = "f16 ",
-                                      [TFM_FORM_INT8] = "int8 "};
+  static const char *const forms[] = {[TFM_FORM_F32] = "",
+                                      [TFM_FORM_BF16] = "bf16 ",
+                                      [TFM_FORM_F16] = "f16 ",
+                                      [TFM_FORM_INT8] = "int8 ",
+                                      [TFM_FORM_INT4] = "int4 "};
   for (size_t i = 0; i < plan->recipes.n; i++) {
     const WeightRecipe *recipe = &plan->recipes.items[i];
     strbuf_printf(out, "  weight %zu: ", i);

@@ -155,12 +155,13 @@ static bool follows_its_rows(const Planner *p, const tfm_quantize_step *step) {
          made->offset == x->offset && made->strides[0] == x->strides[0];
 }
 
-/* The rows of an operand, rotated and rounded once for all products that read it. The step belongs to the operand, as a
- * copy would. */
-static View whole_rows(Planner *p, const Node *x, int64_t k) {
+/* The rows of an operand, rotated and rounded once for all products of this form that read it. The step belongs to the
+ * operand, as a copy would. */
+static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
   Value *value = &p->values[x->id];
   const Size *rows, *stride, *dims[2];
-  if (value->has_whole_rows) return value->whole_rows;
+  const bool is_grouped = form == TFM_FORM_INT4;
+  if (value->has_whole_rows[is_grouped]) return value->whole_rows[is_grouped];
   const Node *user = p->node;
   const bool prepare = p->prepare;
   View from = plan_view(p, x);
@@ -172,11 +173,11 @@ static View whole_rows(Planner *p, const Node *x, int64_t k) {
   p->prepare = value->is_prepare;
   const uint8_t bytes = p->target->dot_bytes ? 1 : 2;
   dims[0] = rows;
-  dims[1] = math_const(&p->math, tfm_whole_row_floats(bytes, k));
+  dims[1] = math_const(&p->math, tfm_row_floats((uint8_t)form, bytes, k));
   View to = view_rows(&p->math, DTYPE_F32, 2, dims, NULL, NULL);
   to.index = plan_buffer(p, DTYPE_F32, math_product(&p->math, 2, dims));
   to.offset = math_const(&p->math, TFM_ROW_HEAD);
-  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = true};
+  KernelSpec spec = {.family = KERNEL_QUANTIZE, .k = k, .is_rotated = true, .is_grouped = is_grouped};
   tfm_quantize_step step = {.kernel = plan_kernel(p, &spec),
                             .rank = 1,
                             .k = k,
@@ -192,8 +193,8 @@ static View whole_rows(Planner *p, const Node *x, int64_t k) {
   p->steps.items[p->steps.n - 1].joined = joined;
   p->node = user;
   p->prepare = prepare;
-  value->has_whole_rows = true;
-  return value->whole_rows = to;
+  value->has_whole_rows[is_grouped] = true;
+  return value->whole_rows[is_grouped] = to;
 }
 
 /* Returns the distance of the rows of `a`, which is a constant of the tiles. With a single row any distance will do;
@@ -209,16 +210,18 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                      int64_t n, int64_t k) {
   const Size *rows, *c_rows, *c_stride;
   const uint8_t form = p->plan->recipes.items[weight].form;
-  const TileShape shape = (form == TFM_FORM_INT8 ? target_whole_tile : target_panel_tile)(p->target, panel);
+  const bool is_whole = form >= TFM_FORM_INT8;
+  TileShape shape = (is_whole ? target_whole_tile : target_panel_tile)(p->target, panel);
+  if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
   const uint8_t whole_bytes = p->target->dot_bytes ? 1 : 2;
   TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form};
-  kind.a_stride = row_stride(p, a, &rows, k, form == TFM_FORM_INT8);
+  kind.a_stride = row_stride(p, a, &rows, k, is_whole);
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = shape.rows,
                         .width = shape.width,
                         .panel = (uint8_t)panel,
                         .form = form,
-                        .a_bytes = form == TFM_FORM_INT8 ? whole_bytes : sizeof(float),
+                        .a_bytes = is_whole ? whole_bytes : sizeof(float),
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,
                         .weight = weight,
@@ -254,7 +257,7 @@ void plan_linear(Planner *p, const Node *node) {
   int64_t n, k;
   CHECK(size_is_const(w->dims[0], &n) && size_is_const(w->dims[1], &k), "static weights of no static shape");
   uint32_t panel = target_panel_width(n);
-  View a = node->attr.is_int8 ? whole_rows(p, x, k) : plan_compact(p, x, true, k);
+  View a = node->attr.is_int8 ? whole_rows(p, x, k, plan_form(node)) : plan_compact(p, x, true, k);
   Epilogue epilogue = contract_begin(p, node, layout_has_rows);
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);

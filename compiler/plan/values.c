@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/checked_size.h"
+#include "base/int8.h"
 #include "plan/caches.h"
 #include "plan/cost.h"
 #include "plan/nest.h"
@@ -194,6 +195,14 @@ static tfm_form form_of(const Node *node) {
   return forms[node_stored(node)];
 }
 
+tfm_form plan_form(const Node *product) {
+  const Node *w = product->inputs.items[1];
+  int64_t k = 0;
+  if (!product->attr.is_int8) return form_of(w);
+  size_is_const(w->dims[1], &k);
+  return product->attr.is_int4 && int4_fits(k) ? TFM_FORM_INT4 : TFM_FORM_INT8;
+}
+
 /* Computes the size of the packed weight; panels are padded to their full width. False if memory could not hold it. */
 static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
   int64_t elements = recipe->layout == WEIGHT_PANELS ? 1 : dtype_bytes[recipe->node->dtype], dim = 0;
@@ -212,12 +221,11 @@ static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
 
 /* The same node in the same layout is packed once. Weights begin at multiples of 64 bytes, a cache line. */
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, const Node *product) {
-  const bool is_int8 = product && product->attr.is_int8, is_int4 = product && product->attr.is_int4;
-  uint32_t key[5] = {node->id, layout, width, is_int8, is_int4};
+  const tfm_form form = product ? plan_form(product) : TFM_FORM_F32;
+  uint32_t key[4] = {node->id, layout, width, form};
   MapEntry *known = map_find(&p->recipes, key, sizeof key);
   if (known) return (uint32_t)(uintptr_t)known->value;
-  WeightRecipe recipe = {.node = node, .layout = layout, .width = width, .is_int4 = is_int4};
-  if (layout == WEIGHT_PANELS) recipe.form = (uint8_t)(is_int8 ? TFM_FORM_INT8 : form_of(node));
+  WeightRecipe recipe = {.node = node, .layout = layout, .width = width, .form = (uint8_t)form};
   if (!recipe_bytes(&recipe, &recipe.bytes)) {
     plan_limit(p, "a weight is larger than memory can be");
     recipe.bytes = 0;

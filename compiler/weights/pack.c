@@ -24,7 +24,7 @@ typedef struct Packer {
   Arena *blocks;              /* of the buffer alone */
   float *buffer;              /* of n_buffer elements */
   float *row;                 /* of panels of whole numbers: a row */
-  int8_t *whole;
+  int8_t *whole, *steps;
   int64_t n_buffer;
 } Packer;
 
@@ -35,6 +35,8 @@ typedef struct Block {
   int64_t first;     /* which element of the weight that is */
   int64_t row, rows, column, columns;
 } Block;
+
+static bool is_whole_numbers(const Packer *p) { return p->recipe->form >= TFM_FORM_INT8; }
 
 // ---- copying blocks ----
 
@@ -105,18 +107,47 @@ static void fill_16_bits(const RecipePiece *piece, const float *data, int64_t ro
 
 /* The same as whole numbers, of which rows are made as a whole: 128 more than they are, so that they have no sign, and
  * the scales behind them. What is behind the last k counts as 0. */
+static void read_row(const Packer *p, const RecipePiece *piece, const float *data) {
+  for (int64_t i = 0; i < p->rows.columns; i++) {
+    const float value = data[i * piece->column_stride];
+    p->row[i] = is_changed(piece) ? changed(piece, value) : value;
+  }
+}
+
+static void put_scale(const Packer *p, char *panel, int64_t lane, float scale) {
+  const int64_t numbers = p->recipe->width * tfm_form_bytes(p->recipe->form, p->rows.columns);
+  memcpy(panel + numbers + lane * (int64_t)sizeof scale, &scale, sizeof scale);
+}
+
 static void fill_int8(const Packer *p, const RecipePiece *piece, const float *data, int64_t rows, char *panel,
                       int64_t lane) {
   const int64_t k = p->rows.columns, width = p->recipe->width;
   for (int64_t c = lane; c < lane + rows; c++, data += piece->row_stride) {
-    for (int64_t i = 0; i < k; i++) {
-      const float value = data[i * piece->column_stride];
-      p->row[i] = is_changed(piece) ? changed(piece, value) : value;
-    }
-    const float scale = (p->recipe->is_int4 ? int4_round_weight : int8_round_weight)(p->row, k, p->whole);
+    read_row(p, piece, data);
+    const float scale = int8_round_weight(p->row, k, p->whole);
     for (int64_t i = 0; i < (k + 3) / 4 * 4; i++)
       panel[(i / 4 * width + c) * 4 + i % 4] = (char)(uint8_t)((i < k ? p->whole[i] : 0) + 128);
-    memcpy(panel + width * tfm_form_bytes(TFM_FORM_INT8, k) + c * (int64_t)sizeof scale, &scale, sizeof scale);
+    put_scale(p, panel, c, scale);
+  }
+}
+
+/* The same in 4 bits. */
+static void fill_int4(const Packer *p, const RecipePiece *piece, const float *data, int64_t rows, char *panel,
+                      int64_t lane) {
+  const int64_t k = p->rows.columns, width = p->recipe->width;
+  for (int64_t c = lane; c < lane + rows; c++, data += piece->row_stride) {
+    read_row(p, piece, data);
+    int8_rotate_weight(p->row, k);
+    const float scale = int4_round(p->row, k, p->whole, p->steps);
+    for (int64_t group = 0; group < k / TFM_GROUP; group++) {
+      char *to = panel + width * tfm_form_bytes(TFM_FORM_INT4, group / TFM_GROUPS * TFM_GROUPS * TFM_GROUP) + c * 4;
+      const int8_t *q = p->whole + group * TFM_GROUP;
+      to[group % TFM_GROUPS] = (char)p->steps[group];
+      to += width * TFM_GROUPS + group % TFM_GROUPS * width * TFM_GROUP / 2;
+      for (int i = 0; i < TFM_GROUP; i += i % 4 == 3 ? 5 : 1)
+        to[i / 8 * 4 * width + i % 4] = (char)(uint8_t)(q[i] + 8 + (q[i + 4] + 8) * 16);
+    }
+    put_scale(p, panel, c, scale);
   }
 }
 
@@ -132,8 +163,8 @@ static void put_panels(const Packer *p, const Block *block) {
     n = width - lane < block->rows - done ? width - lane : block->rows - done;
     const float *data = block->data + done * piece->row_stride;
     char *panel = (char *)p->to + row / width * width * tfm_column_bytes(p->recipe->form, p->rows.columns);
-    if (p->recipe->form == TFM_FORM_INT8) {
-      fill_int8(p, piece, data, n, panel, lane);
+    if (is_whole_numbers(p)) {
+      (p->recipe->form == TFM_FORM_INT8 ? fill_int8 : fill_int4)(p, piece, data, n, panel, lane);
       continue;
     }
     if (p->recipe->form != TFM_FORM_F32) {
@@ -150,17 +181,17 @@ static void put_panels(const Packer *p, const Block *block) {
 /* What would become infinite would change the model more than rounding does; what is infinite has no scale. */
 static bool fits(const Packer *p, const Block *block) {
   const RecipePiece *piece = block->piece;
-  const bool is_int8 = p->recipe->form == TFM_FORM_INT8;
-  if (piece->rounding != OP_TO_F16 && !is_int8) return true;
+  const bool is_whole = is_whole_numbers(p);
+  if (piece->rounding != OP_TO_F16 && !is_whole) return true;
   for (int64_t i = 0; i < block->rows; i++)
     for (int64_t j = 0; j < block->columns; j++) {
       const float value = block->data[i * piece->row_stride + j * piece->column_stride];
-      if (is_int8 ? isfinite(value) : f16_holds(value)) continue;
+      if (is_whole ? isfinite(value) : f16_holds(value)) continue;
       diag_error_at(p->diag, "--quantize", DIAG_NONFINITE, "%s%s%s has %g as element %lld, which %s",
                     piece->weight ? "weight \"" : "a product's factor", piece->weight ? piece->weight : "",
                     piece->weight ? "\"" : "", (double)value,
                     (long long)(block->first + i * piece->row_stride + j * piece->column_stride),
-                    is_int8 ? "has no form of 8 bits" : "is too large for f16 (65504)");
+                    is_whole ? "has no form of 8 bits" : "is too large for f16 (65504)");
       return false;
     }
   return true;
@@ -186,7 +217,7 @@ static bool read_part(const Packer *p, const char *name, int64_t first, int64_t 
  * line of a panel is written in parts. */
 static int64_t block_lines(const Packer *p, const RecipePiece *piece, int64_t stride) {
   int64_t lines = BLOCK_ELEMENTS / (stride ? stride : 1), panel = 1;
-  if (p->recipe->form == TFM_FORM_INT8 && is_transposed(piece)) return p->rows.columns; /* rows go as a whole */
+  if (is_whole_numbers(p) && is_transposed(piece)) return p->rows.columns; /* rows go as a whole */
   if (p->recipe->layout == WEIGHT_PANELS && !is_transposed(piece)) panel = p->recipe->width;
   lines -= lines % panel;
   return lines > panel ? lines : panel;
@@ -259,9 +290,10 @@ static RecipeRows rows_of_tensor(Arena *arena, const Tensor *tensor) {
 
 static bool pack_rows(Packer *p) {
   int64_t row = 0;
-  if (p->recipe->form == TFM_FORM_INT8) {
+  if (is_whole_numbers(p)) {
     p->row = ARENA_ARRAY(p->scratch, float, p->rows.columns + 1);
     p->whole = ARENA_ARRAY(p->scratch, int8_t, p->rows.columns + 1);
+    p->steps = ARENA_ARRAY(p->scratch, int8_t, p->rows.columns / TFM_GROUP + 1);
   }
   for (size_t i = 0; i < p->rows.pieces.n; row += p->rows.pieces.items[i++].rows)
     if (!pack_piece(p, &p->rows.pieces.items[i], row)) return false;

@@ -74,10 +74,14 @@ static int64_t whole_panel_bytes(const tfm_gemm_step *step) {
 }
 
 /* Whole numbers take less room, and their sums have no order: long blocks, one chain. */
-static bool is_whole_numbers(const tfm_gemm_step *step) { return step->form == TFM_FORM_INT8; }
+static bool is_whole_numbers(const tfm_gemm_step *step) { return step->form >= TFM_FORM_INT8; }
 static int64_t k_block_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? WHOLE_K_BLOCK : TFM_K_BLOCK; }
 /* Steps of k in a turn of a tile. */
-static int64_t turn_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 16 : 4; }
+static int64_t turn_of(const tfm_gemm_step *step) {
+  return step->form == TFM_FORM_INT4 ? TFM_GROUP : is_whole_numbers(step) ? 16 : 4;
+}
+/* The steps of k in a call are a multiple of these. */
+static int64_t unit_of(const tfm_gemm_step *step) { return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : 4; }
 static int64_t chains_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 1 : partial_chains(step->k); }
 
 static bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }
@@ -199,7 +203,8 @@ static void run_strip(const Walker *walker, const Gemm *gemm, const Block *block
   for (int64_t tile = 0; tile < block->n; tile++) {
     float *c = results_at(gemm, &block->tiles[tile], strip->column);
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[block->tiles[tile].rows]);
-    const char *a = (const char *)(gemm->a + block->tiles[tile].row * gemm->a_stride) + strip->first_k * step->a_bytes;
+    const char *a = (const char *)(gemm->a + block->tiles[tile].row * gemm->a_stride) +
+                    tfm_whole_row_bytes(step->form, step->a_bytes, strip->first_k);
     const bool goes_on = is_whole_numbers(step) && strip->first_k + strip->k < step->k;
     kernel((const float *)(const void *)a, strip->weights, c, gemm->c_stride, strip->k,
            (strip->first_k > gemm->begin_k) + 2 * goes_on, strip->columns, strip->next + tile * strip->share,
@@ -215,7 +220,8 @@ static int64_t steps_together(const Gemm *gemm, int64_t tiles, int64_t k) {
   const tfm_gemm_step *step = gemm->step;
   bool is_wide = step->width > WIDE_COLUMNS_PER_ROW * step->tile_rows;
   if (tiles <= 1 || tiles > (is_wide ? NEAR_WIDE_TILES : NEAR_TILES)) return k;
-  return least_of(k, 4 * (near_bytes() / (panel_bytes(step, 4) + 4 * tiles * step->tile_rows * step->a_bytes)));
+  const int64_t unit = unit_of(step), bytes = panel_bytes(step, unit) + unit * tiles * step->tile_rows * step->a_bytes;
+  return least_of(k, unit * (near_bytes() / bytes));
 }
 
 /* The same against a block of k of a panel, strip after strip: a strip's weights stay near while the rows go by. */
@@ -227,7 +233,7 @@ static void run_panel(const Walker *walker, const Gemm *gemm, const Block *block
           end_k = least_of(first_k + k_block_of(step), gemm->end_k);
   int64_t calls = ceil_div(columns, step->width) * block->n;
   int64_t together = steps_together(gemm, block->n, end_k - first_k);
-  const int64_t column_bytes = tfm_form_bytes(step->form, 1); /* of neighbours in a row */
+  const int64_t column_bytes = step->form == TFM_FORM_INT4 ? 4 : tfm_form_bytes(step->form, 1); /* of neighbours */
   /* What each tile prefetches of the next panel: an even share, or what a call reaches, in whole cache lines. */
   Strip strip = {.next = next,
                  .lines = least_of(TFM_PREFETCH_LINES, ceil_div(panel_bytes(step, turn_of(step)), ALIGNMENT * calls))};

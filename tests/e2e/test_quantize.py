@@ -372,6 +372,9 @@ class Trials:
 
         self.tfm("compile", "four.tfm", "-o", "libfour.so", "--quantize=int4")
         self.tfm("pack", "libfour.so", "--weights", "four.safetensors", "-o", "four.tfmw")
+        said = json.loads(self.tfm("info", "libfour.so", "--json"))["weights_bytes"]
+        bits = sum(n * k * (4.25 if k % 32 == 0 else 8) / 8 for k, n in zip(WIDTHS_OF_4, WIDTHS_OF_4[1:]))
+        self.check("room of int4", bits < said < 1.03 * bits, f"{said} bytes for {bits}")
         for rows in [1, 3, 40]:
             expected = of("four.tfm", "four.safetensors", rows, "--quantize=int4", "--engine=reference")
             for where in self.where:

@@ -109,9 +109,10 @@ static void check_target(const char *name) {
 
 // ---- whole numbers ----
 
-enum { MOST_ROWS = 16, MOST_WIDTH = 64, MOST_COLUMNS = 96, MOST_FLOATS = TFM_ROW_HEAD + MOST_COLUMNS };
+enum { MOST_ROWS = 16, MOST_WIDTH = 64, MOST_COLUMNS = 288, MOST_FLOATS = TFM_ROW_HEAD + MOST_COLUMNS };
 
 typedef struct Whole {
+  tfm_form form;
   int64_t k;
   int8_t x[MOST_ROWS][MOST_COLUMNS], w[MOST_WIDTH][MOST_COLUMNS];
   float x_scales[MOST_ROWS], w_scales[MOST_WIDTH];
@@ -119,9 +120,26 @@ typedef struct Whole {
   uint8_t panel[(MOST_COLUMNS + 4) * MOST_WIDTH];
 } Whole;
 
+/* What is before the numbers, or before each group, and the scale. */
+static void check_starts(const Whole *whole, const float *row, int i, int32_t sum, uint8_t bytes, const char *target) {
+  const bool is_grouped = whole->form == TFM_FORM_INT4;
+  const int64_t step = is_grouped ? TFM_GROUP : (whole->k + 3) / 4 * 4;
+  int64_t at = 0;
+  for (int64_t first = 0; first < whole->k; first += step, at += tfm_whole_row_bytes(whole->form, bytes, step)) {
+    int32_t start, of_group = 0;
+    for (int64_t j = first; j < first + step && j < whole->k; j++) of_group += whole->x[i][j];
+    memcpy(&start, (const char *)row + at - 4, sizeof start);
+    cr_assert_eq(start, is_grouped ? -8 * of_group : -128 * sum, "%s k %d row %d", target, (int)whole->k, i);
+  }
+  float scale;
+  memcpy(&scale, (const char *)row + at - (is_grouped ? 4 : 0), sizeof scale);
+  cr_assert(same_float(scale, whole->x_scales[i]), "%s k %d row %d", target, (int)whole->k, i);
+}
+
 /* Rows of the kernel against those of the definition; some extreme ones. */
 static void fill_rows(Whole *whole, tfm_quantize_kernel quantize, uint8_t bytes, const char *target) {
   uint64_t seed = 5;
+  const int64_t period = int8_period(whole->k);
   float x[MOST_COLUMNS], work[MOST_COLUMNS + 16] __attribute__((aligned(64)));
   for (int i = 0; i < MOST_ROWS; i++) {
     fill(x, MOST_COLUMNS, &seed);
@@ -130,27 +148,26 @@ static void fill_rows(Whole *whole, tfm_quantize_kernel quantize, uint8_t bytes,
     if (i == 5) x[0] = NAN;
     if (i == 6) x[whole->k / 2] = -INFINITY;
     for (int at = 0; i == 7 && at < whole->k; at++) x[at] *= 0x1p-110f;
+    for (int at = 0; i == 8 && at < whole->k; at++) x[at] = at % period < (period + 15) / 16; /* all are 127 */
     float *row = whole->rows + i * MOST_FLOATS + TFM_ROW_HEAD;
     quantize(x, work, row);
     int8_rotate(x, whole->k);
     whole->x_scales[i] = int8_round(x, whole->k, whole->x[i]);
-    int32_t sum = 0, start;
+    int32_t sum = 0;
     const int8_t *numbers = (const int8_t *)row;
     for (int64_t at = 0; at < (whole->k + 3) / 4 * 4; at++) {
       int64_t place = bytes == 1 ? at : (at & ~3) | (at & 1) << 1 | (at >> 1 & 1);
       int16_t word = 0;
+      place = place * bytes + (whole->form == TFM_FORM_INT4 ? at / TFM_GROUP * 4 : 0);
       if (bytes == 1)
         word = numbers[place];
       else
-        memcpy(&word, numbers + 2 * place, 2);
+        memcpy(&word, numbers + place, 2);
       int wanted = at < whole->k ? whole->x[i][at] : 0;
       sum += wanted;
       cr_assert_eq(word, wanted, "%s k %d row %d [%d]: %d, not %d", target, (int)whole->k, i, (int)at, word, wanted);
     }
-    memcpy(&start, row - 1, sizeof start);
-    cr_assert_eq(start, -128 * sum, "%s k %d row %d", target, (int)whole->k, i);
-    cr_assert(same_float(row[(whole->k + 3) / 4 * bytes], whole->x_scales[i]), "%s k %d row %d", target, (int)whole->k,
-              i);
+    check_starts(whole, row, i, sum, bytes, target);
   }
 }
 
@@ -169,10 +186,32 @@ static void fill_panel(Whole *whole, int64_t width) {
   }
 }
 
+/* The numbers of the definition as weights/pack.c lays them out. */
+static void fill_panel_of_4(Whole *whole, int64_t width) {
+  uint64_t seed = 8;
+  memset(whole->panel, 0, sizeof whole->panel);
+  for (int64_t column = 0; column < width; column++) {
+    whole->w_scales[column] = random_float(&seed);
+    memcpy(whole->panel + tfm_form_bytes(TFM_FORM_INT4, whole->k) * width + column * 4, &whole->w_scales[column], 4);
+    for (int64_t at = 0; at < whole->k; at++) {
+      const int64_t group = at / TFM_GROUP;
+      uint8_t *block =
+          whole->panel + tfm_form_bytes(TFM_FORM_INT4, group / TFM_GROUPS * TFM_GROUPS * TFM_GROUP) * width;
+      int8_t *step = (int8_t *)block + column * TFM_GROUPS + group % TFM_GROUPS;
+      if (at % TFM_GROUP == 0) *step = (int8_t)(column == 1 ? -15 : (int)(random_float(&seed) * 15));
+      const int f = column == 1 ? -8 : (int)(random_float(&seed) * 7);
+      whole->w[column][at] = (int8_t)(f * *step);
+      block += width * TFM_GROUPS + (at / 8 - group / TFM_GROUPS * TFM_GROUPS * 4) * width * 4 + column * 4 + at % 4;
+      *block |= (uint8_t)((f + 8) << (at % 8 < 4 ? 0 : 4));
+    }
+  }
+}
+
 /* In one call, and in two that cut k. */
 static void check_whole(KernelBench *bench, const Whole *whole, size_t tile, int rows, int width, uint8_t bytes) {
   static float c[MOST_ROWS * (MOST_WIDTH + PAD)];
-  const int64_t stride = width + PAD, first = whole->k / 8 * 4;
+  const int64_t stride = width + PAD, piece = whole->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : 4;
+  const int64_t first = whole->k / (2 * piece) * piece;
   const char *a = (const char *)(whole->rows + TFM_ROW_HEAD);
   tfm_tile_kernel kernel = (tfm_tile_kernel)(uintptr_t)kernel_get(bench, tile);
   for (int cut = 0; cut < 2; cut++)
@@ -180,8 +219,9 @@ static void check_whole(KernelBench *bench, const Whole *whole, size_t tile, int
       memset(c, 0, sizeof c);
       if (cut) {
         kernel((const float *)a, whole->panel, c, stride, first, 2, columns, a, 2);
-        kernel((const float *)(a + first * bytes), whole->panel + first * width, c, stride, whole->k - first, 1,
-               columns, a, 9);
+        kernel((const float *)(a + tfm_whole_row_bytes(whole->form, bytes, first)),
+               whole->panel + tfm_form_bytes(whole->form, first) * width, c, stride, whole->k - first, 1, columns, a,
+               9);
       } else {
         kernel((const float *)a, whole->panel, c, stride, whole->k, 0, columns, a, 0);
       }
@@ -197,8 +237,10 @@ static void check_whole(KernelBench *bench, const Whole *whole, size_t tile, int
     }
 }
 
-static void check_whole_numbers(const char *name) {
-  static const int64_t lengths[] = {1, 2, 3, 8, 20, 37, 64, 96};
+static void check_whole_numbers(const char *name, tfm_form form) {
+  static const int64_t lengths_of_8[] = {1, 2, 3, 8, 20, 37, 64, 96},
+                       lengths_of_4[] = {32, 64, 96, 128, 160, 224, 256, 288};
+  const int64_t *lengths = form == TFM_FORM_INT8 ? lengths_of_8 : lengths_of_4;
   if (!host_runs(name)) return;
   KernelBench bench = kernel_bench_new(name);
   const TargetInfo *target = bench.plan.target;
@@ -207,12 +249,16 @@ static void check_whole_numbers(const char *name) {
   TileShape shapes[3];
   size_t quantize[8], tiles[3][MOST_ROWS + 1];
   for (int l = 0; l < 8; l++)
-    quantize[l] = kernel_add(&bench, (KernelSpec){.family = KERNEL_QUANTIZE, .k = lengths[l], .is_rotated = true});
+    quantize[l] = kernel_add(
+        &bench,
+        (KernelSpec){
+            .family = KERNEL_QUANTIZE, .k = lengths[l], .is_rotated = true, .is_grouped = form == TFM_FORM_INT4});
   for (int i = 0; i < 3; i++) {
     shapes[i] = target_whole_tile(target, panels[i]);
+    if (form == TFM_FORM_INT4) shapes[i].rows /= 2;
     for (int rows = 1; rows <= shapes[i].rows; rows++) {
       KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shapes[i].width};
-      spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = TFM_FORM_INT8;
+      spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = (uint8_t)form;
       tiles[i][rows] = kernel_add(&bench, spec);
     }
   }
@@ -220,10 +266,11 @@ static void check_whole_numbers(const char *name) {
   static Whole whole;
   for (int l = 0; l < 8; l++) {
     whole.k = lengths[l];
+    whole.form = form;
     fill_rows(&whole, (tfm_quantize_kernel)(uintptr_t)kernel_get(&bench, quantize[l]), bytes, name);
     for (int i = 0; i < 3; i++) {
       const TileShape shape = shapes[i];
-      fill_panel(&whole, shape.width);
+      (form == TFM_FORM_INT8 ? fill_panel : fill_panel_of_4)(&whole, shape.width);
       for (int rows = 1; rows <= shape.rows; rows++)
         check_whole(&bench, &whole, tiles[i][rows], rows, shape.width, bytes);
     }
@@ -232,7 +279,11 @@ static void check_whole_numbers(const char *name) {
 }
 
 Test(tile, whole_numbers) {
-  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name);
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT8);
+}
+
+Test(tile, numbers_of_4_bits) {
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT4);
 }
 
 // ---- direct products ----

@@ -41,30 +41,45 @@ typedef void (*tfm_row_kernel)(const tfm_row_args *args);
 
 /* How panels of packed weights, [k][width], are kept. BF16: [k/2][width] of 32 bits, row k in the upper half, row k + 1
  * in the lower one (0 behind an odd k), so that one instruction widens each. INT8: [k/4][width][4] bytes, q + 128 (128
- * behind the last k), and then the scales, f32 [width]. */
-typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16, TFM_FORM_INT8 } tfm_form;
+ * behind the last k), and then the scales, f32 [width]. INT4: k is a multiple of TFM_GROUP. For each TFM_GROUPS groups:
+ * [width][TFM_GROUPS] bytes, the numbers of the groups (0 where there are fewer), and for each 8 k of them [width][4]
+ * bytes, f + 8 of the first four in the lower halves and of the other four in the upper ones; then the scales. */
+typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16, TFM_FORM_INT8, TFM_FORM_INT4 } tfm_form;
+
+enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
 
 static inline int64_t tfm_form_bytes(uint8_t form, int64_t k) { /* of k steps of one column of a panel */
   switch (form) {
     case TFM_FORM_BF16: return (k + 1) / 2 * 4;
     case TFM_FORM_F16: return 2 * k;
     case TFM_FORM_INT8: return (k + 3) / 4 * 4;
+    case TFM_FORM_INT4:
+      return (k / TFM_GROUP + TFM_GROUPS - 1) / TFM_GROUPS * TFM_GROUPS + k / 2;
     default: return 4 * k;
   }
 }
 
 static inline int64_t tfm_column_bytes(uint8_t form, int64_t k) { /* of a whole column */
-  return tfm_form_bytes(form, k) + (form == TFM_FORM_INT8 ? 4 : 0);
+  return tfm_form_bytes(form, k) + (form >= TFM_FORM_INT8 ? 4 : 0);
 }
 
 /* A row of whole numbers: TFM_ROW_HEAD floats, the last of which is an i32, -128 times the sum of all numbers; the
  * numbers, four of them together, zeros behind the last; the scale, f32. With a_bytes 1 a number is a byte, with 2 it
- * is two, and four stand in the order 0 2 1 3. Rows are tfm_whole_row_floats apart: no multiple of a page of memory. */
+ * is two, and four stand in the order 0 2 1 3. Rows are tfm_row_floats apart: no multiple of a page of memory.
+ * For INT4 the i32 is -8 times the sum of the first group, and each other group has one of its own before it. */
 enum { TFM_ROW_HEAD = 16 };
 
-static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) {
-  const int64_t numbers = (k + 3) / 4 * a_bytes; /* in floats */
+static inline int64_t tfm_whole_row_bytes(uint8_t form, uint8_t a_bytes, int64_t k) { /* of k numbers */
+  return k * a_bytes + (form == TFM_FORM_INT4 ? k / TFM_GROUP * 4 : 0);
+}
+
+static inline int64_t tfm_row_floats(uint8_t form, uint8_t a_bytes, int64_t k) {
+  const int64_t numbers = tfm_whole_row_bytes(form, a_bytes, (k + 3) / 4 * 4) / 4; /* in floats */
   return TFM_ROW_HEAD + (numbers + 1 + 15) / 16 * 16;
+}
+
+static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) { /* of form INT8 */
+  return tfm_row_floats(TFM_FORM_INT8, a_bytes, k);
 }
 
 /* Writes the row of whole numbers for x[k], of which `numbers` is the first; k, the bytes of a number and whether x is
@@ -81,10 +96,11 @@ typedef void (*tfm_weigh_kernel)(float *strip, int64_t rows, int64_t columns, co
  * element is one chain of FMAs, k ascending; with `accumulate` the chain starts from c, else from 0, so that cutting k
  * into calls does not change a bit; the runtime begins a new chain after every TFM_CHAIN steps. columns <= width: how
  * many columns of c are stored. next: this tile's share of the memory that is read next; it prefetches next_lines (0 to
- * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16. Any address will do.
- * With b of form INT8 a is a row of whole numbers and c holds their sums, i32, until the last call for it has scaled
- * them; bit 1 of `accumulate` says that more calls follow. Values of attention are signed bytes without scales of their
- * own, times rows of unsigned numbers. */
+ * TFM_PREFETCH_LINES) lines of it per 4 steps of k, of form INT8 per 16, of INT4 per 32. Any address will do.
+ * With b of form INT8 or INT4 a is a row of whole numbers and c holds their sums, i32, until the last call for it has
+ * scaled them; bit 1 of `accumulate` says that more calls follow. Of INT4 all calls but the last take whole
+ * TFM_GROUPS groups. Values of attention are signed bytes without scales of their own, times rows of unsigned numbers.
+ */
 typedef void (*tfm_tile_kernel)(const float *a, const void *b, float *c, int64_t c_stride, int64_t k,
                                 int64_t accumulate, int64_t columns, const void *next, int64_t next_lines);
 
