@@ -53,8 +53,13 @@ static LLVMModuleRef suffixed_kernels(Arena *arena, LLVMContextRef context, cons
   return module;
 }
 
-/* Each object is generated for its own instruction set. What remains runs before the CPU is known, so it is generated
+/* The object of what is neither kernel nor of one instruction set. It runs before the CPU is known, so it is generated
  * for the baseline: it must not contain an instruction that the CPU may lack. */
+static Bytes object_for_any(Arena *arena, Diag *diag, const AotRequest *request, LLVMModuleRef module) {
+  return object_of(arena, diag, module, target_baseline(request->plans[0].forward->target));
+}
+
+/* Each object is generated for its own instruction set. */
 const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
   Bytes *objects = ARENA_ARRAY(arena, Bytes, request->n_plans + 1);
   LLVMContextRef context = LLVMContextCreate();
@@ -67,8 +72,7 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
   if (ok) {
     ArgsNames names = args_names(arena, &request->plans[0].forward->program, request->ragged_sources);
     LibraryParts parts = parts_of(request, &names);
-    const TargetInfo *any = target_baseline(request->plans[0].forward->target); /* it runs before the CPU is known */
-    objects[request->n_plans] = object_of(arena, diag, emit_library(arena, context, &parts), any);
+    objects[request->n_plans] = object_for_any(arena, diag, request, emit_library(arena, context, &parts));
     ok = objects[request->n_plans].data != NULL;
   }
   LLVMContextDispose(context);
@@ -76,10 +80,17 @@ const Bytes *aot_objects(Arena *arena, Diag *diag, const AotRequest *request) {
 }
 
 Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const char *soname) {
-  const Bytes *objects = aot_objects(arena, diag, request);
-  if (!objects) return (Bytes){0};
+  const uint32_t n = request->n_plans + 1;
+  const Bytes *made = aot_objects(arena, diag, request);
+  if (!made) return (Bytes){0};
+  Bytes *objects = ARENA_ARRAY(arena, Bytes, n + 1);
+  memcpy(objects, made, n * sizeof *objects);
+  LLVMContextRef context = LLVMContextCreate();
+  objects[n] = object_for_any(arena, diag, request, emit_stand_ins(context, request->plans, request->n_plans));
+  LLVMContextDispose(context);
+  if (!objects[n].data) return (Bytes){0};
   const char *prefix = model_prefix(arena, request->plans[0].forward->program.name);
-  return link_library(arena, diag, request->compiler, prefix, soname, objects, request->n_plans + 1);
+  return link_library(arena, diag, request->compiler, prefix, soname, objects, n + 1);
 }
 
 Bytes aot_object(Arena *arena, Diag *diag, const AotRequest *request) {

@@ -212,3 +212,48 @@ LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryPa
       emit_wrapper(arena, module, parts->names->prefix, &functions[i], library);
   return module;
 }
+
+// ---- what the runtime need not have ----
+
+static bool has_step(const LibraryPlans *plans, uint32_t n_plans, tfm_step_kind kind) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < n_plans; i++) {
+    const DecodingPlan *decoding = plans[i].decoding;
+    n += plans[i].forward->n_steps[kind];
+    if (decoding) n += decoding->step->n_steps[kind];
+    if (decoding && decoding->encoder) n += decoding->encoder->n_steps[kind];
+  }
+  return n > 0;
+}
+
+/* A function of the runtime that nobody calls. */
+static void stand_in(LLVMModuleRef module, const char *name, LLVMTypeRef result) {
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0);
+  LLVMValueRef function =
+      LLVMAddFunction(module, name, LLVMFunctionType(result, (LLVMTypeRef[]){pointer, pointer}, 2, false));
+  LLVMSetVisibility(function, LLVMHiddenVisibility);
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
+  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, ""));
+  if (LLVMGetTypeKind(result) == LLVMVoidTypeKind)
+    LLVMBuildRetVoid(builder);
+  else
+    LLVMBuildRet(builder, LLVMConstNull(result));
+  LLVMDisposeBuilder(builder);
+}
+
+/* Drivers that have a file of the runtime for themselves, with what says how much scratch they take. */
+LLVMModuleRef emit_stand_ins(LLVMContextRef context, const LibraryPlans *plans, uint32_t n) {
+  static const struct {
+    tfm_step_kind kind;
+    const char *driver, *scratch;
+  } drivers[] = {{TFM_STEP_MATMUL, "step_matmul", "matmul_scratch_bytes"},
+                 {TFM_STEP_ALONG, "step_along", "along_scratch_bytes"}};
+  LLVMModuleRef module = LLVMModuleCreateWithNameInContext("stand_ins", context);
+  for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
+    if (has_step(plans, n, drivers[i].kind)) continue;
+    stand_in(module, drivers[i].driver, LLVMVoidTypeInContext(context));
+    stand_in(module, drivers[i].scratch, LLVMInt64TypeInContext(context));
+  }
+  return module;
+}

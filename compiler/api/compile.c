@@ -22,10 +22,11 @@ struct tfm_compiled {
   tfm_model *model;
 };
 
-/* The functions of the runtime that a compiled model's own functions call. */
+/* The functions of the runtime that a compiled model's own functions call, or its programs point to. */
 static const OutsideFunction runtime_functions[] = {
 #define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) {#runtime, (AnyFunction)runtime},
 #include "aot/library_functions.def"
+    {"tfm_whole_attention", (AnyFunction)tfm_whole_attention},
 };
 
 // ---- asking the compiler ----

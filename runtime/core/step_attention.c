@@ -14,7 +14,7 @@
 /* The functions that take the place of those for f32; NULL: none do. */
 static const struct tfm_whole_attention *whole_attention_of(const tfm_context *context,
                                                             const tfm_attention_step *step) {
-  return step->form == TFM_FORM_INT8 ? context->program->whole_attention : NULL;
+  return step->form == TFM_FORM_INT8 ? context->program->whole_attention() : NULL;
 }
 
 // ---- one strip of queries ----

@@ -190,5 +190,8 @@ static void add_values(const Walker *walker, const Attention *a, const Attention
   }
 }
 
-const struct tfm_whole_attention tfm_whole_attention = {
-    .size_slots = size_slots, .load_block = load_block, .score = score, .add_values = add_values};
+const struct tfm_whole_attention *tfm_whole_attention(void) {
+  static const struct tfm_whole_attention functions = {
+      .size_slots = size_slots, .load_block = load_block, .score = score, .add_values = add_values};
+  return &functions;
+}

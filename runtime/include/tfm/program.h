@@ -316,8 +316,9 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 
 // ---- the program ----
 
-/* Functions of the runtime that programs with attention of form INT8 need; libraries of others do without. */
-extern const struct tfm_whole_attention tfm_whole_attention;
+/* Gives the functions of the runtime for attention of form INT8. Programs that have some point to it; libraries of
+ * others do without. */
+const struct tfm_whole_attention *tfm_whole_attention(void);
 
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
@@ -346,7 +347,7 @@ typedef struct tfm_program {
   uint32_t n_caches;
   const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
-  const struct tfm_whole_attention *whole_attention; /* NULL: no attention is of form INT8 */
+  const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
 } tfm_program;
 
 // ---- decoding ----

@@ -1,0 +1,94 @@
+/* Plans of products: what is rounded where, what is read where it lies, what is no product at all. */
+#include "../support/compiled_graph.h"
+
+TestSuite(plan_products, .init = setup, .fini = teardown);
+
+static const tfm_program *plan_on(Graph *graph, const char *target) { return &planned(graph, target)->program; }
+static const tfm_program *plan(const char *text) { return plan_on(read_graph(text), "x86-64-v4"); }
+static const KernelSpec *spec(const tfm_program *program, uint32_t kernel) {
+  return &plan_of_program(program)->kernels.items[kernel].spec;
+}
+static Graph *fused(const char *text) { return optimized(elaborated(text), 2); }
+
+// ---- gemms ----
+
+/* Rows of whole numbers are made by whoever made the rows, without waiting for others; columns may be cut otherwise. */
+Test(plan_products, rounding_of_rows_is_joined_to_the_step_that_makes_them) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"x\" : f32[t, 16]\n"
+                              "  %1 = weight \"w\" : f32[16, 16]\n"
+                              "  %2 = norm %0, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
+                              "  %3 = linear %2, %1, int8=true, { exp(acc) } : f32[t, 16]\n"
+                              "  %4 = pointwise %3, { add($0, $0) } : f32[t, 16]\n"
+                              "  %5 = linear %4, %1, int8=true : f32[t, 16]\n"
+                              "  output y = %5\n"
+                              "}\n");
+  static const uint8_t kinds[] = {TFM_STEP_ROW, TFM_STEP_QUANTIZE, TFM_STEP_GEMM,
+                                  TFM_STEP_ROW, TFM_STEP_QUANTIZE, TFM_STEP_GEMM};
+  cr_assert_eq(p->n_steps, 6);
+  for (uint32_t i = 0; i < 6; i++) {
+    cr_assert_eq(p->steps[i].kind, kinds[i]);
+    cr_assert_eq(p->steps[i].joined, i == 1);
+  }
+}
+
+/* Small and narrow products are read where they lie; the tiles are left out where the sizes say so. */
+Test(plan_products, small_and_narrow_products_are_direct) {
+  const tfm_program *p = plan(
+      "graph G(sizes b, t, m, n) {\n"
+      "  %0 = input \"x\" : f32[b, 3, 3]\n"
+      "  %1 = input \"y\" : f32[m, n]\n"
+      "  %2 = input \"z\" : f32[n, t]\n"
+      "  %3 = input \"u\" : f32[n, 2]\n"
+      "  %4 = input \"v\" : f32[n, 1]\n"
+      "  %5 = input \"w\" : f32[n, 17]\n"
+      "  %6 = matmul %0, %0 : f32[b, 3, 3]\n"
+      "  %7 = matmul %1, %2 : f32[m, t]\n"
+      "  %8 = matmul %1, %3 : f32[m, 2]\n"
+      "  %9 = matmul %1, %4 : f32[m, 1]\n"
+      "  %10 = matmul %1, %5 : f32[m, 17]\n"
+      "  output c0 = %6\n"
+      "  output c1 = %7\n"
+      "  output c2 = %8\n"
+      "  output c3 = %9\n"
+      "  output c4 = %10\n"
+      "}\n");
+  static const uint8_t direct[] = {TFM_DIRECT_COLUMNS, TFM_DIRECT_COLUMNS, TFM_DIRECT_ROWS, TFM_DIRECT_TURNED,
+                                   TFM_DIRECT_NONE};
+  static const bool tiles[] = {false, true, false, false, true};
+  for (int i = 0; i < 5; i++) {
+    cr_assert_eq(p->matmuls[i].direct, direct[i], "%d: %d", i, p->matmuls[i].direct);
+    cr_assert_eq(p->matmuls[i].tiles[1] != TFM_NONE, tiles[i], "%d", i);
+  }
+  cr_assert_eq(spec(p, p->matmuls[0].direct_kernel)->rows, 3);
+  cr_assert_eq(spec(p, p->matmuls[2].direct_kernel)->width, 2);
+}
+
+// ---- running sums ----
+
+static const tfm_program *product_with_mask(const char *mask) {
+  StrBuf text = strbuf_new(arena);
+  strbuf_printf(&text,
+                "model M() { forward(x: f32[b, t, 8]) {\n"
+                "  p = positions(x, 1)\n"
+                "  return y = f32(%s) @ x } }\n",
+                mask);
+  return plan_on(fused(text.text), "x86-64-v4");
+}
+
+/* Nothing is made of the mask then. */
+Test(plan_products, a_product_with_a_triangle_of_ones_is_running_sums) {
+  static const char *const sums[] = {"p[none, :] <= p[:, none]", "p[:, none] >= p[none, :]", "not (p[none, :] > p[:, none])"};
+  static const char *const others[] = {"p[none, :] < p[:, none]", "p[none, :] >= p[:, none]", "p[none, :] <= p[none, :]"};
+  for (int i = 0; i < 3; i++) {
+    const tfm_program *p = product_with_mask(sums[i]);
+    cr_assert_eq(p->n_steps, 1, "%s: %u steps", sums[i], p->n_steps);
+    cr_assert_eq(p->steps[0].kind, TFM_STEP_ALONG);
+    cr_expect_eq(p->alongs[0].what, TFM_ALONG_TRIANGLE);
+    cr_expect_eq(p->n_buffers, 0);
+  }
+  for (int i = 0; i < 3; i++) {
+    const tfm_program *p = product_with_mask(others[i]);
+    cr_expect_eq(p->steps[p->n_steps - 1].kind, TFM_STEP_MATMUL, "%s", others[i]);
+  }
+}
