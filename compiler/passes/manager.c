@@ -90,11 +90,21 @@ static bool listed(const char *const *names, uint32_t n, const char *name) {
   return false;
 }
 
+/* Attention in 8 bits is computed as one operation, so what makes it one always runs: the number of rows up to there,
+ * or 0 if the graph has none. */
+static uint32_t count_needed(const Graph *graph) {
+  const Node *node = graph->first;
+  while (node && !(node->op == OP_MATMUL && node->attr.is_int8)) node = node->next;
+  uint32_t n = 0;
+  while (node && n < N_ROWS && strcmp(rows[n].name, "fuse-attention") != 0) n++;
+  return node ? n + 1 : 0;
+}
+
 /* --disable wins over --only; --only runs rows whatever their level. */
-static bool selected(const PassOptions *options, const PassRow *row) {
+static bool selected(const PassOptions *options, const PassRow *row, uint32_t needed) {
   if (listed(options->disabled, options->n_disabled, row->name)) return false;
   if (options->n_only) return listed(options->only, options->n_only, row->name);
-  return row->least <= options->level;
+  return row->least <= options->level || row - rows < needed;
 }
 
 // ---- what happens between passes ----
@@ -182,11 +192,12 @@ bool passes_run(Graph *graph, Diag *diag, const PassOptions *options, PassLog *l
   if (!check_names(diag, options)) return false;
   Arena *scratch = arena_create(), *kept = arena_create();
   RunTimes times = {0};
+  const uint32_t needed = count_needed(graph);
   unsigned number = 0;
   bool good = true, stopped = false;
   for (uint32_t i = 0; i < N_ROWS && good && !stopped; i++) {
     const PassRow *row = &rows[i];
-    if (!selected(options, row)) continue;
+    if (!selected(options, row, needed)) continue;
     Pass pass = {.graph = graph, .scratch = scratch, .log = log};
     const char *before = text_to_verify(options, graph, kept);
     double start = seconds_now();
