@@ -14,7 +14,7 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, AHEAD = 1024 /* bytes of y that are fetched ahead */ };
+enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, AHEAD = 1024 /* bytes that are fetched ahead */ };
 
 /* The members of tfm_direct_args, in their order; all have eight bytes. */
 enum { X, Y, C, ITEMS, ROWS, COLUMNS, K, X_ITEM, X_ROW, X_STEP, Y_ITEM, Y_STEP, Y_COLUMN, C_ITEM, C_ROW, N_MEMBERS };
@@ -101,15 +101,22 @@ static void add_step(Direct *d, RowGroup *g, LLVMValueRef numbers, LLVMValueRef 
   }
 }
 
-/* Rows are so many streams that the CPU finds each anew: lines of the rows that come next are fetched, of every second
- * one, which brings its neighbour's too where rows are near each other, and costs nothing where they are there. */
+/* Rows are so many streams that the CPU finds each anew, page by page: lines a little ahead are fetched, at the end of
+ * the rows those of the rows that come next. */
+static LLVMValueRef ahead_of(Direct *d, LLVMValueRef along) {
+  Emitter *e = d->e;
+  LLVMValueRef at = emit_add(e, along, emit_i64(e, AHEAD));
+  LLVMValueRef row = emit_mul(e, d->args[K], emit_i64(e, sizeof(float)));
+  LLVMValueRef next = emit_sub(e, emit_mul(e, d->args[X_ROW], emit_i64(e, d->lanes)), row);
+  return emit_select(e, emit_icmp(e, LLVMIntSLT, at, row), at, emit_add(e, at, next));
+}
+
 static void add_square(Direct *d, RowGroup *g, LLVMValueRef along) {
   Emitter *e = d->e;
-  LLVMValueRef r[LANES], y = g->y;
-  LLVMValueRef ahead = emit_add(e, along, emit_mul(e, d->args[X_ROW], emit_i64(e, d->lanes)));
+  LLVMValueRef r[LANES], y = g->y, ahead = ahead_of(d, along);
   for (unsigned i = 0; i < d->lanes; i++) {
     r[i] = emit_load(e, d->vector, emit_offset(e, g->x[i], along), 4);
-    if (i % 2) emit_prefetch(e, emit_offset(e, g->x[i], ahead), 3);
+    emit_prefetch(e, emit_offset(e, g->x[i], ahead), 3);
   }
   emit_transposed(e, d->lanes, r);
   for (unsigned i = 0; i < d->lanes; i++) {

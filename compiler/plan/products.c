@@ -243,13 +243,21 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
 
 static void plan_product(Planner *p, const Node *node, const Node *x_node, View y);
 
-/* Weights that are not static (a projection by another activation) are a product like any other, and so is a single
- * column, for which a panel would be mostly zeros. Other static ones are packed into panels: [n / panel][k][panel], so
- * that a tile walks one panel from its beginning to its end without a jump. */
+/* Whether static weights are a product like any other: those of few columns, of which a panel would be mostly zeros.
+ * A single column always is. */
+static bool is_narrow_linear(const Node *node, const View *x) {
+  const Node *w = node->inputs.items[1];
+  if (x->rank < 2 || node->attr.rows_mask || node->attr.is_int8 || !is_few_columns(w->dims[0])) return false;
+  return size_equals(w->dims[0], 1) ||
+         may_have_rows_direct(x->dims[x->rank - 2], x->dims[x->rank - 1], x->strides[x->rank - 1]);
+}
+
+/* Weights that are not static (a projection by another activation) are a product like any other. Static ones are packed
+ * into panels: [n / panel][k][panel], so that a tile walks one panel from its beginning to its end without a jump. */
 void plan_linear(Planner *p, const Node *node) {
   const Node *x = node->inputs.items[0], *w = node->inputs.items[1];
-  bool is_one_column = size_equals(w->dims[0], 1) && x->rank >= 2 && !node->attr.rows_mask && !node->attr.is_int8;
-  if (!p->values[w->id].is_static || is_one_column) {
+  const View x_view = plan_view(p, x);
+  if (!p->values[w->id].is_static || is_narrow_linear(node, &x_view)) {
     View y = plan_view(p, w);
     plan_product(p, node, x, view_permute(&y, (const uint8_t[]){1, 0}));
     return;

@@ -64,6 +64,40 @@ Test(plan_products, small_and_narrow_products_are_direct) {
   cr_assert_eq(spec(p, p->matmuls[2].direct_kernel)->width, 2);
 }
 
+/* Static weights of few columns are no panels, where the rows that are multiplied with them lie along k, are not few,
+ * and are all wanted. */
+Test(plan_products, static_weights_of_few_columns_are_read_where_they_lie) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"x\" : f32[t, 32]\n"
+                              "  %1 = input \"y\" : f32[32, t]\n"
+                              "  %2 = input \"z\" : f32[3, 32]\n"
+                              "  %3 = weight \"two\" : f32[2, 32]\n"
+                              "  %4 = weight \"four\" : f32[4, 32]\n"
+                              "  %5 = weight \"five\" : f32[5, 32]\n"
+                              "  %6 = permute %1, axes=[1, 0] : f32[t, 32]\n"
+                              "  %7 = linear %0, %3 : f32[t, 2]\n"
+                              "  %8 = linear %0, %4 : f32[t, 4]\n"
+                              "  %9 = linear %0, %5 : f32[t, 5]\n"
+                              "  %10 = linear %6, %4 : f32[t, 4]\n"
+                              "  %11 = linear %2, %4 : f32[3, 4]\n"
+                              "  output c0 = %7\n"
+                              "  output c1 = %8\n"
+                              "  output c2 = %9\n"
+                              "  output c3 = %10\n"
+                              "  output c4 = %11\n"
+                              "}\n");
+  uint32_t gemms = 0, matmuls = 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    gemms += p->steps[i].kind == TFM_STEP_GEMM;
+    matmuls += p->steps[i].kind == TFM_STEP_MATMUL;
+  }
+  cr_assert(gemms == 3 && matmuls == 2, "%u %u", gemms, matmuls);
+  for (uint32_t i = 0; i < 2; i++) {
+    cr_expect_eq(p->matmuls[i].direct, TFM_DIRECT_ROWS);
+    cr_expect_eq(spec(p, p->matmuls[i].direct_kernel)->width, i ? 4 : 2);
+  }
+}
+
 // ---- running sums ----
 
 static const tfm_program *product_with_mask(const char *mask) {
