@@ -192,6 +192,40 @@ Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole) {
   return e->target->scalef ? scalef(e, a, n) : lanes_mul(e, a, power_of_two(e, whole));
 }
 
+// ---- numbers of 16 bits ----
+
+LLVMValueRef emit_widened_bf16(Emitter *e, LLVMValueRef halves, unsigned n) {
+  LLVMValueRef bits = LLVMBuildZExt(e->builder, halves, LLVMVectorType(e->i32, n), "");
+  bits = LLVMBuildShl(e->builder, bits, emit_splat(e, emit_i32(e, 16), n), "");
+  return LLVMBuildBitCast(e->builder, bits, LLVMVectorType(e->f32, n), "");
+}
+
+/* Without an instruction for it: the bits of exponent and mantissa, moved to their places in an f32, are the number
+ * times 2^-112, also if it is subnormal. Infinity and NaN, which become 2^16 and more, get the greatest exponent. */
+static LLVMValueRef widened_by_hand(Emitter *e, LLVMValueRef halves, unsigned n) {
+  LLVMBuilderRef b = e->builder;
+  LLVMTypeRef floats = LLVMVectorType(e->f32, n), words = LLVMVectorType(e->i32, n);
+  LLVMValueRef bits = LLVMBuildZExt(b, halves, words, "");
+  LLVMValueRef sign = LLVMBuildAnd(b, bits, emit_splat(e, emit_i32(e, 0x8000), n), "");
+  LLVMValueRef rest = LLVMBuildAnd(b, bits, emit_splat(e, emit_i32(e, 0x7fff), n), "");
+  sign = LLVMBuildShl(b, sign, emit_splat(e, emit_i32(e, 16), n), "");
+  rest = LLVMBuildShl(b, rest, emit_splat(e, emit_i32(e, 13), n), "");
+  LLVMValueRef scale = emit_splat(e, LLVMConstReal(e->f32, 0x1p112), n);
+  LLVMValueRef number = LLVMBuildFMul(b, LLVMBuildBitCast(b, rest, floats, ""), scale, "");
+  LLVMValueRef number_bits = LLVMBuildBitCast(b, number, words, "");
+  LLVMValueRef least = emit_splat(e, emit_i32(e, 0x1f << 23), n);
+  LLVMValueRef is_not_finite = LLVMBuildICmp(b, LLVMIntUGE, rest, least, "");
+  LLVMValueRef greatest = LLVMBuildOr(b, number_bits, emit_splat(e, emit_i32(e, 0x7f800000), n), "");
+  LLVMValueRef widened = LLVMBuildSelect(b, is_not_finite, greatest, number_bits, "");
+  return LLVMBuildBitCast(b, LLVMBuildOr(b, widened, sign, ""), floats, "");
+}
+
+LLVMValueRef emit_widened_f16(Emitter *e, LLVMValueRef halves, unsigned n) {
+  if (!e->target->converts_f16) return widened_by_hand(e, halves, n);
+  halves = LLVMBuildBitCast(e->builder, halves, LLVMVectorType(LLVMHalfTypeInContext(e->context), n), "");
+  return LLVMBuildFPExt(e->builder, halves, LLVMVectorType(e->f32, n), "");
+}
+
 // ---- squares ----
 
 static LLVMValueRef shuffle(Emitter *e, unsigned n, LLVMValueRef a, LLVMValueRef b, const unsigned *lanes) {

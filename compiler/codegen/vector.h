@@ -26,6 +26,9 @@ LLVMValueRef emit_ramp(Emitter *e, unsigned n); /* <n x i32> 0 1 2 ... */
  * whose bits
  * depend on the target, and the reason why the x86-64 baseline agrees within tolerance only. */
 LLVMValueRef emit_fma(Emitter *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+/* f32 of n numbers of 16 bits, given as i16. */
+LLVMValueRef emit_widened_bf16(Emitter *e, LLVMValueRef halves, unsigned n);
+LLVMValueRef emit_widened_f16(Emitter *e, LLVMValueRef halves, unsigned n);
 /* Transposes a square: lane i of rows[j] and lane j of rows[i] change places. `n` is 4, 8 or 16. */
 void emit_transposed(Emitter *e, unsigned n, LLVMValueRef *rows);
 

@@ -149,9 +149,16 @@ static LLVMTypeRef memory_type(const RowKernel *k, DType dtype) {
 
 static unsigned bytes_of(DType dtype) { return dtype == DTYPE_BOOL ? 1 : 4; }
 
+/* A table may have 16 bits, which are widened as they are loaded. */
+static LLVMTypeRef element_type(const RowKernel *k, const RowOperandSpec *operand) {
+  return operand->form ? k->e->i16 : memory_type(k, operand->dtype);
+}
+
+static unsigned element_bytes(const RowOperandSpec *operand) { return operand->form ? 2 : bytes_of(operand->dtype); }
+
 /* A mask that the target does not have would become a branch per lane. */
 static bool is_staged(const RowKernel *k, const RowOperandSpec *operand) {
-  return is_strided(operand) || (k->count && !target_masks(k->e->target, bytes_of(operand->dtype)));
+  return is_strided(operand) || (k->count && !target_masks(k->e->target, element_bytes(operand)));
 }
 
 /* All operands share one stage, 16 elements. What it holds beyond the elements in use reaches no result. */
@@ -165,7 +172,7 @@ static LLVMValueRef vector_pointer(RowKernel *k, uint32_t i, unsigned vector) {
   Emitter *e = k->e;
   const RowOperandSpec *operand = &k->spec->operands[i];
   LLVMValueRef column = vector ? emit_add(e, k->column, emit_i64(e, (int64_t)vector * LANES)) : k->column;
-  LLVMValueRef stride = is_strided(operand) ? k->strides[i] : emit_i64(e, bytes_of(operand->dtype));
+  LLVMValueRef stride = is_strided(operand) ? k->strides[i] : emit_i64(e, element_bytes(operand));
   return emit_offset(e, k->pointers[i], emit_mul(e, column, stride));
 }
 
@@ -173,8 +180,8 @@ static LLVMValueRef vector_pointer(RowKernel *k, uint32_t i, unsigned vector) {
 static void copy_staged(RowKernel *k, uint32_t i, LLVMValueRef pointer, bool load) {
   Emitter *e = k->e;
   const RowOperandSpec *operand = &k->spec->operands[i];
-  LLVMTypeRef type = memory_type(k, operand->dtype);
-  unsigned bytes = bytes_of(operand->dtype);
+  LLVMTypeRef type = element_type(k, operand);
+  unsigned bytes = element_bytes(operand);
   LLVMValueRef stride = is_strided(operand) ? k->strides[i] : emit_i64(e, bytes);
   Loop loop = loop_begin(e, emit_i64(e, 0), k->count ? k->count : emit_i64(e, LANES), 1);
   LLVMValueRef memory = emit_offset(e, pointer, emit_mul(e, loop.index, stride));
@@ -185,8 +192,8 @@ static void copy_staged(RowKernel *k, uint32_t i, LLVMValueRef pointer, bool loa
 
 static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
   const RowOperandSpec *operand = &k->spec->operands[i];
-  LLVMTypeRef type = lanes_type(memory_type(k, operand->dtype));
-  unsigned bytes = bytes_of(operand->dtype);
+  LLVMTypeRef type = lanes_type(element_type(k, operand));
+  unsigned bytes = element_bytes(operand);
   if (k->squares[i]) {
     LLVMValueRef row = emit_mul(k->e, k->square_row, emit_i64(k->e, LANES * 4));
     return emit_load(k->e, type, emit_offset(k->e, k->squares[i], row), 64);
@@ -203,14 +210,16 @@ static LLVMValueRef load_vector(RowKernel *k, uint32_t i, unsigned vector) {
 Lanes row_load(RowKernel *k, uint32_t i) {
   Emitter *e = k->e;
   const RowOperandSpec *operand = &k->spec->operands[i];
-  LLVMTypeRef type = memory_type(k, operand->dtype);
+  LLVMTypeRef type = element_type(k, operand);
   Lanes lanes;
   if (operand->access == COLUMN_BROADCAST) {
-    lanes = lanes_splat(e, emit_load(e, type, k->pointers[i], bytes_of(operand->dtype)));
+    lanes = lanes_splat(e, emit_load(e, type, k->pointers[i], element_bytes(operand)));
   } else {
     lanes = lanes_same(NULL);
     for (unsigned v = 0; v < e->n_vectors; v++) lanes.v[v] = load_vector(k, i, v);
   }
+  for (unsigned v = 0; v < e->n_vectors && operand->form; v++)
+    lanes.v[v] = (operand->form == TFM_FORM_BF16 ? emit_widened_bf16 : emit_widened_f16)(e, lanes.v[v], LANES);
   if (operand->dtype != DTYPE_BOOL) return lanes;
   Lanes zero = lanes_same(LLVMConstNull(lanes_type(e->i8)));
   return lanes_icompare(e, LLVMIntNE, lanes, zero);

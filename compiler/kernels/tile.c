@@ -89,32 +89,13 @@ static LLVMValueRef widen_bf16(Tile *t, LLVMValueRef pairs, bool is_upper) {
   return LLVMBuildBitCast(builder, bits, t->vector, "");
 }
 
-/* Without an instruction for it: the bits of exponent and mantissa, moved to their places in an f32, are the number
- * times 2^-112, also if it is subnormal. Infinity and NaN, which become 2^16 and more, get the greatest exponent. */
-static LLVMValueRef widen_f16_by_hand(Tile *t, LLVMValueRef halves) {
-  LLVMBuilderRef b = t->e->builder;
-  LLVMValueRef bits = LLVMBuildZExt(b, halves, LLVMVectorType(t->e->i32, t->lanes), "");
-  LLVMValueRef sign = LLVMBuildShl(b, LLVMBuildAnd(b, bits, splat_bits(t, 0x8000), ""), splat_bits(t, 16), "");
-  LLVMValueRef rest = LLVMBuildShl(b, LLVMBuildAnd(b, bits, splat_bits(t, 0x7fff), ""), splat_bits(t, 13), "");
-  LLVMValueRef scale = emit_splat(t->e, LLVMConstReal(t->e->f32, 0x1p112), t->lanes);
-  LLVMValueRef number = LLVMBuildFMul(b, LLVMBuildBitCast(b, rest, t->vector, ""), scale, "");
-  LLVMValueRef number_bits = LLVMBuildBitCast(b, number, LLVMTypeOf(rest), "");
-  LLVMValueRef is_not_finite = LLVMBuildICmp(b, LLVMIntUGE, rest, splat_bits(t, 0x1fu << 23), "");
-  LLVMValueRef greatest = LLVMBuildOr(b, number_bits, splat_bits(t, 0x7f800000u), "");
-  LLVMValueRef widened = LLVMBuildSelect(b, is_not_finite, greatest, number_bits, "");
-  return LLVMBuildBitCast(b, LLVMBuildOr(b, widened, sign, ""), t->vector, "");
-}
-
 static LLVMValueRef load_b(Tile *t, LLVMValueRef b, unsigned u, unsigned j) {
   Emitter *e = t->e;
   LLVMValueRef pointer = emit_offset(e, b, emit_i64(e, offset_in_b(t, u, first_column(t) + j * t->lanes)));
   if (t->spec->b_form == TFM_FORM_F32 || is_whole_numbers(t)) return emit_load(e, t->vector, pointer, 4);
   if (t->spec->b_form == TFM_FORM_BF16)
     return widen_bf16(t, emit_load(e, LLVMVectorType(e->i32, t->lanes), pointer, 4), u % 2 == 0);
-  const bool converts = e->target->converts_f16;
-  LLVMTypeRef half = converts ? LLVMHalfTypeInContext(e->context) : LLVMInt16TypeInContext(e->context);
-  LLVMValueRef halves = emit_load(e, LLVMVectorType(half, t->lanes), pointer, 2);
-  return converts ? LLVMBuildFPExt(e->builder, halves, t->vector, "") : widen_f16_by_hand(t, halves);
+  return emit_widened_f16(e, emit_load(e, LLVMVectorType(e->i16, t->lanes), pointer, 2), t->lanes);
 }
 
 // ---- whole numbers ----

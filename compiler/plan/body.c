@@ -30,12 +30,18 @@ static View input_view(Planner *p, const Body *body, uint32_t input) {
 /* A gather reads rows of a table: the ids are one per row of the nest, and the table's columns are the nest's
  * columns. */
 static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
-  View ids = input_view(p, body, expr->ids), table = input_view(p, body, expr->input);
+  const bool is_input = expr->input < body->node->inputs.n;
+  View ids = input_view(p, body, expr->ids);
+  View table = is_input ? plan_gathered(p, body->node->inputs.items[expr->input]) : input_view(p, body, expr->input);
   ids.dims[ids.rank] = p->math.one;
   ids.strides[ids.rank++] = p->math.zero;
   expr->ids = nest_add(p, nest, &ids);
-  View row = {
-      .space = table.space, .dtype = table.dtype, .index = table.index, .rank = table.rank - 1, .offset = table.offset};
+  View row = {.space = table.space,
+              .dtype = table.dtype,
+              .form = table.form,
+              .index = table.index,
+              .rank = table.rank - 1,
+              .offset = table.offset};
   memcpy(row.dims, table.dims + 1, row.rank * sizeof *row.dims);
   memcpy(row.strides, table.strides + 1, row.rank * sizeof *row.strides);
   NestOperand operand = nest_operand_of(p, nest, &row);

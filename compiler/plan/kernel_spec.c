@@ -109,7 +109,8 @@ static void print_ROW(StrBuf *out, const KernelSpec *spec) {
                 spec->weight, spec->bias, spec->eps);
   for (uint32_t i = 0; i < spec->n_operands; i++) {
     const RowOperandSpec *operand = &spec->operands[i];
-    strbuf_printf(out, "  operand %u: %s %s", i, dtype_names[operand->dtype], access_names[operand->access]);
+    strbuf_printf(out, "  operand %u: %s %s%s", i, dtype_names[operand->dtype], access_names[operand->access],
+                  form_names[operand->form]);
     if (operand->gathered) strbuf_printf(out, " rows from %d", operand->gathered);
     strbuf_add_char(out, '\n');
   }

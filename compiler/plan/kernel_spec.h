@@ -25,6 +25,7 @@ typedef enum ColumnAccess {
 typedef struct RowOperandSpec {
   DType dtype;
   ColumnAccess access;
+  uint8_t form;     /* as in tfm_operand */
   uint8_t gathered; /* number of the operand that holds its row numbers; 0: none */
 } RowOperandSpec;
 

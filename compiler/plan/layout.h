@@ -27,6 +27,7 @@ const Size *math_product(SizeMath *math, uint32_t n, const Size *const *sizes);
 typedef struct View {
   uint8_t space; /* tfm_space; not TFM_SPACE_SIZE */
   DType dtype;
+  uint8_t form;   /* tfm_form of a table's elements in memory; else 0, as dtype says */
   uint32_t index; /* of the input, output, weight or buffer */
   uint32_t rank;
   const Size *dims[MAX_RANK];

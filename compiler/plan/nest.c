@@ -16,7 +16,8 @@
  * element serves the whole axis. */
 NestOperand nest_operand_of(Planner *p, const Nest *nest, const View *view) {
   CHECK(view->rank <= nest->rank, "an operand with more axes than the loops over it");
-  NestOperand operand = {.space = view->space, .dtype = view->dtype, .index = view->index, .offset = view->offset};
+  NestOperand operand = {
+      .space = view->space, .dtype = view->dtype, .form = view->form, .index = view->index, .offset = view->offset};
   for (uint32_t i = 0; i < nest->rank; i++) {
     operand.strides[i] = p->math.zero;
     uint32_t missing = nest->rank - view->rank;
@@ -203,6 +204,7 @@ KernelSpec nest_spec(const Nest *nest) {
                      .expr = nest->expr};
   for (uint32_t i = 0; i < nest->n_operands; i++) {
     spec.operands[i] = (RowOperandSpec){.dtype = nest->operands[i].dtype,
+                                        .form = nest->operands[i].form,
                                         .access = access_of(nest, &nest->operands[i]),
                                         .gathered = (uint8_t)nest->operands[i].ids};
   }
@@ -248,8 +250,12 @@ KernelSpec nest_pointwise(Planner *p, Nest *nest) {
 
 /* The stride of a table along the rows is what one id is worth, because the kernel multiplies it by the id it loads. */
 tfm_operand nest_operand(Planner *p, const Nest *nest, const NestOperand *operand) {
-  tfm_operand result = {.space = operand->space, .dtype = (uint8_t)operand->dtype, .index = operand->index,
-                        .gathered = (uint8_t)operand->ids, .offset = plan_size(p, operand->offset)};
+  tfm_operand result = {.space = operand->space,
+                        .dtype = (uint8_t)operand->dtype,
+                        .index = operand->index,
+                        .gathered = (uint8_t)operand->ids,
+                        .form = operand->form,
+                        .offset = plan_size(p, operand->offset)};
   if (operand->space == TFM_SPACE_SIZE) result.index = plan_size(p, operand->size);
   for (uint32_t i = 0; i < nest->rank; i++) result.strides[i] = plan_size(p, operand->strides[i]);
   if (operand->ids) result.strides[nest->rank - 2] = plan_size(p, operand->table_stride);

@@ -15,6 +15,7 @@ enum { NEST_MAX_OTHERS = 6 }; /* attention has the most: q, k, v, c, probabiliti
 typedef struct NestOperand {
   uint8_t space; /* tfm_space */
   DType dtype;
+  uint8_t form; /* as in tfm_operand */
   uint32_t index;
   const Size *size;              /* TFM_SPACE_SIZE */
   const Size *offset;

@@ -21,7 +21,7 @@ typedef struct WeightRecipe {
   const Node *node;    /* a static subgraph of the graph that was planned: its value is what is packed */
   WeightLayout layout;
   uint32_t width;      /* PANELS */
-  uint8_t form;        /* tfm_form of PANELS; PLAIN is f32 */
+  uint8_t form;        /* tfm_form; of PLAIN F32, as the node is, or 16 bits, one number after the other */
   uint64_t offset, bytes;
   bool is_shared;      /* memory.h: another plan's recipe has put the same bytes there */
 } WeightRecipe;

@@ -91,8 +91,9 @@ void plan_set_view(Planner *p, const Node *node, const View *view);
 View plan_compact(Planner *p, const Node *node, bool all_rows, int64_t columns);
 /* Of the panels of a LINEAR's static weight: the fewest bits that hold what it multiplies with. */
 tfm_form plan_form(const Node *product);
-/* `product`: that takes it in panels, or NULL. */
-uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, const Node *product);
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, tfm_form form);
+/* The view of a table that rows are taken from: in 16 bits if these hold it. */
+View plan_gathered(Planner *p, const Node *node);
 /* A step that copies `from` to `to`. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
 /* For every gather in the node's expression: adds a limit of the input that holds the ids, or a step that checks ids

@@ -290,6 +290,8 @@ static void print_weights(StrBuf *out, const Plan *plan) {
     strbuf_add_char(out, ' ');
     node_print_shape(out, plan->graph->sizes, recipe->node);
     if (recipe->layout == WEIGHT_PANELS) strbuf_printf(out, " in %spanels of %u", forms[recipe->form], recipe->width);
+    else if (recipe->form != TFM_FORM_F32)
+      strbuf_printf(out, " in %srows", forms[recipe->form]);
     strbuf_printf(out, ", %" PRIu64 " bytes at %" PRIu64 "\n", recipe->bytes, recipe->offset);
   }
 }

@@ -270,7 +270,7 @@ void plan_linear(Planner *p, const Node *node) {
   Nest nest;
   nest_init(p, &nest, &epilogue.body, &epilogue.c);
   nest_simplify(p, &nest, 1, 1);
-  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, panel, node);
+  uint32_t weight = plan_weight(p, w, WEIGHT_PANELS, panel, plan_form(node));
   add_gemm(p, &nest, &a, &epilogue.c, weight, panel, n, k);
   contract_finish(p, node, &epilogue);
 }

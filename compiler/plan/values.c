@@ -205,7 +205,8 @@ tfm_form plan_form(const Node *product) {
 
 /* Computes the size of the packed weight; panels are padded to their full width. False if memory could not hold it. */
 static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
-  int64_t elements = recipe->layout == WEIGHT_PANELS ? 1 : dtype_bytes[recipe->node->dtype], dim = 0;
+  int64_t elements = recipe->form != TFM_FORM_F32 ? 2 : dtype_bytes[recipe->node->dtype], dim = 0;
+  if (recipe->layout == WEIGHT_PANELS) elements = 1;
   for (uint32_t i = 0; i < recipe->node->rank; i++) {
     size_is_const(recipe->node->dims[i], &dim);
     if (recipe->layout == WEIGHT_PANELS && i == 1) {
@@ -220,8 +221,7 @@ static bool recipe_bytes(const WeightRecipe *recipe, uint64_t *bytes) {
 }
 
 /* The same node in the same layout is packed once. Weights begin at multiples of 64 bytes, a cache line. */
-uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, const Node *product) {
-  const tfm_form form = product ? plan_form(product) : TFM_FORM_F32;
+uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, tfm_form form) {
   uint32_t key[4] = {node->id, layout, width, form};
   MapEntry *known = map_find(&p->recipes, key, sizeof key);
   if (known) return (uint32_t)(uintptr_t)known->value;
@@ -293,7 +293,7 @@ View plan_view(Planner *p, const Node *node) {
   if (value->has_view) return value->view;
   View view;
   if (value->is_static) {
-    view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, NULL));
+    view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, TFM_FORM_F32));
   } else {
     switch (node->op) {
       case OP_INPUT: view = source_view(p, node, TFM_SPACE_INPUT, input_number(p, node)); break;
@@ -307,6 +307,14 @@ View plan_view(Planner *p, const Node *node) {
     }
   }
   plan_set_view(p, node, &view);
+  return view;
+}
+
+View plan_gathered(Planner *p, const Node *node) {
+  const tfm_form form = p->values[node->id].is_static ? form_of(node) : TFM_FORM_F32;
+  if (form == TFM_FORM_F32) return plan_view(p, node);
+  View view = source_view(p, node, TFM_SPACE_WEIGHT, plan_weight(p, node, WEIGHT_PLAIN, 0, form));
+  view.form = (uint8_t)form;
   return view;
 }
 

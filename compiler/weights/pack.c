@@ -58,6 +58,18 @@ static void copy_row(const RecipePiece *piece, const float *from, int64_t column
   for (int64_t j = 0; j < columns; j++) to[j] = changed(piece, from[j * piece->column_stride]);
 }
 
+static uint16_t narrow(uint8_t form, float value) {
+  return form == TFM_FORM_BF16 ? f32_to_bf16(value) : f32_to_f16(value);
+}
+
+/* Tables of 16 bits, in which the elements are exact. */
+static void put_rows_of_16_bits(const Packer *p, const Block *block) {
+  uint16_t *to = (uint16_t *)(void *)p->to + block->row * p->rows.columns + block->column;
+  for (int64_t i = 0; i < block->rows; i++, to += p->rows.columns)
+    for (int64_t j = 0; j < block->columns; j++)
+      to[j] = narrow(p->recipe->form, block->data[i * block->piece->row_stride + j * block->piece->column_stride]);
+}
+
 static void put_plain(const Packer *p, const Block *block) {
   float *to = p->to + block->row * p->rows.columns + block->column;
   for (int64_t i = 0; i < block->rows; i++, to += p->rows.columns)
@@ -199,7 +211,10 @@ static bool fits(const Packer *p, const Block *block) {
 
 static bool put(const Packer *p, const Block *block) {
   if (!fits(p, block)) return false;
-  (p->recipe->layout == WEIGHT_PLAIN ? put_plain : put_panels)(p, block);
+  if (p->recipe->layout != WEIGHT_PLAIN)
+    put_panels(p, block);
+  else
+    (p->recipe->form == TFM_FORM_F32 ? put_plain : put_rows_of_16_bits)(p, block);
   return true;
 }
 
@@ -258,7 +273,8 @@ static bool stream_piece(Packer *p, const RecipePiece *piece, int64_t row) {
 
 /* Whether the packed bytes are those of the file, in its order: they are read to where they belong. */
 static bool is_copy(const Packer *p, const RecipePiece *piece) {
-  return p->recipe->layout == WEIGHT_PLAIN && piece->column_stride == 1 && !is_changed(piece) &&
+  const bool is_plain = p->recipe->layout == WEIGHT_PLAIN && p->recipe->form == TFM_FORM_F32;
+  return is_plain && piece->column_stride == 1 && !is_changed(piece) &&
          (piece->row_stride == p->rows.columns || piece->rows == 1);
 }
 
@@ -305,8 +321,9 @@ static bool pack_computed(Packer *p) {
   const WeightReader *weights = p->weights;
   Tensor *value =
       graph_eval_static(p->scratch, p->diag, p->plan->graph, p->recipe->node, weights->whole, weights->context);
-  if (value && p->recipe->layout == WEIGHT_PLAIN && p->recipe->bytes) memcpy(p->to, value->data, p->recipe->bytes);
-  if (value && p->recipe->layout != WEIGHT_PLAIN) {
+  const bool is_plain = p->recipe->layout == WEIGHT_PLAIN && p->recipe->form == TFM_FORM_F32;
+  if (value && is_plain && p->recipe->bytes) memcpy(p->to, value->data, p->recipe->bytes);
+  if (value && !is_plain) {
     p->rows = rows_of_tensor(p->scratch, value); /* rounded already */
     pack_rows(p);
   }

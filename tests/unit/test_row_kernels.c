@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "../support/kernel_bench.h"
+#include "base/half.h"
 #include "graph/eval_run.h"
 
 enum { MAX_ROWS = 3, MAX_COLUMNS = 120, STRIDE = 3, ROW = MAX_COLUMNS * STRIDE + 8 };
@@ -234,38 +235,51 @@ Test(row_kernels, transposed_operands) {
   }
 }
 
-/* relu(table[ids] + x * x), x shared. */
+/* relu(table[ids] + x * x), x shared, with a table of this form; as f32 it is `table`. */
+static void check_gather(const char *name, tfm_form form, float table[10][20], const void *kept) {
+  KernelBench bench = kernel_bench_new(name);
+  Arena *a = bench.arena;
+  KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 4};
+  spec.operands[1] = (RowOperandSpec){.dtype = F, .gathered = 2, .form = (uint8_t)form};
+  spec.operands[2] = (RowOperandSpec){.dtype = I, .access = COLUMN_BROADCAST};
+  Expr *x = expr_input(a, F, 3);
+  Expr *sum = expr_op(a, OP_ADD, F, expr_gather(a, F, 1, 2), expr_op(a, OP_MUL, F, x, x, NULL), NULL);
+  spec.expr = expr_op(a, OP_RELU, F, sum, NULL, NULL);
+  kernel_add(&bench, spec);
+  kernels_compile(&bench);
+  float out[4][20], in[4][20];
+  int32_t ids[4] = {9, 0, 3, 3};
+  uint64_t seed = 3;
+  for (int i = 0; i < 80; i++) in[i / 20][i % 20] = random_float(&seed);
+  const int64_t bytes = form == TFM_FORM_F32 ? 4 : 2;
+  tfm_row_args args = {.rows = 4, .columns = 20};
+  args.operands[0] = (tfm_row_operand){(char *)out, 80, 4};
+  args.operands[1] = (tfm_row_operand){(char *)kept, 20 * bytes, bytes};
+  args.operands[2] = (tfm_row_operand){(char *)ids, 4, 0};
+  args.operands[3] = (tfm_row_operand){(char *)in, 80, 4};
+  run(&bench, &args);
+  for (int r = 0; r < 4; r++)
+    for (int c = 0; c < 20; c++) {
+      float square = in[r][c] * in[r][c], want = table[ids[r]][c] + square;
+      cr_assert(out[r][c] == (want > 0 ? want : 0), "%s form %d [%d][%d]", name, form, r, c);
+    }
+  kernel_bench_free(&bench);
+}
+
 Test(row_kernels, gather) {
-  for (int t = 0; t < 3; t++) {
-    if (!host_runs(names[t])) continue;
-    KernelBench bench = kernel_bench_new(names[t]);
-    Arena *a = bench.arena;
-    KernelSpec spec = {.family = KERNEL_ROW, .reduction = OP_POINTWISE, .n_operands = 4};
-    spec.operands[1] = (RowOperandSpec){.dtype = F, .gathered = 2};
-    spec.operands[2] = (RowOperandSpec){.dtype = I, .access = COLUMN_BROADCAST};
-    Expr *x = expr_input(a, F, 3);
-    Expr *sum = expr_op(a, OP_ADD, F, expr_gather(a, F, 1, 2), expr_op(a, OP_MUL, F, x, x, NULL), NULL);
-    spec.expr = expr_op(a, OP_RELU, F, sum, NULL, NULL);
-    kernel_add(&bench, spec);
-    kernels_compile(&bench);
-    float table[10][20], out[4][20], in[4][20];
-    int32_t ids[4] = {9, 0, 3, 3};
-    uint64_t seed = 3;
-    for (int i = 0; i < 200; i++) table[i / 20][i % 20] = random_float(&seed);
-    for (int i = 0; i < 80; i++) in[i / 20][i % 20] = random_float(&seed);
-    tfm_row_args args = {.rows = 4, .columns = 20};
-    args.operands[0] = (tfm_row_operand){(char *)out, 80, 4};
-    args.operands[1] = (tfm_row_operand){(char *)table, 80, 4};
-    args.operands[2] = (tfm_row_operand){(char *)ids, 4, 0};
-    args.operands[3] = (tfm_row_operand){(char *)in, 80, 4};
-    run(&bench, &args);
-    for (int r = 0; r < 4; r++)
-      for (int c = 0; c < 20; c++) {
-        float square = in[r][c] * in[r][c], want = table[ids[r]][c] + square;
-        cr_assert(out[r][c] == (want > 0 ? want : 0), "%s [%d][%d]", names[t], r, c);
-      }
-    kernel_bench_free(&bench);
+  float table[3][10][20]; /* by form */
+  uint16_t halves[3][200];
+  uint64_t seed = 9;
+  for (int i = 0; i < 200; i++) {
+    const float value = random_float(&seed) * (i % 7 ? 1 : 0x1p-16f); /* subnormal ones of f16 too */
+    halves[TFM_FORM_BF16][i] = f32_to_bf16(value), halves[TFM_FORM_F16][i] = f32_to_f16(value);
+    table[TFM_FORM_F32][i / 20][i % 20] = value;
+    table[TFM_FORM_BF16][i / 20][i % 20] = bf16_to_f32(halves[TFM_FORM_BF16][i]);
+    table[TFM_FORM_F16][i / 20][i % 20] = f16_to_f32(halves[TFM_FORM_F16][i]);
   }
+  for (int t = 0; t < 3; t++)
+    for (int form = TFM_FORM_F32; form <= TFM_FORM_F16 && host_runs(names[t]); form++)
+      check_gather(names[t], (tfm_form)form, table[form], form == TFM_FORM_F32 ? (void *)table[0] : halves[form]);
 }
 
 // ---- division ----

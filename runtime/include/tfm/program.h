@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 10 };
+enum { TFM_PROGRAM_VERSION = 11 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -97,6 +97,7 @@ typedef struct tfm_operand {
   uint8_t space, dtype;
   uint8_t gathered; /* row kernels: the operand with this number holds the row numbers (i32) of this one, a table:
                        its stride along the row axis is the distance of table rows and is not walked; 0: no table */
+  uint8_t form;     /* tfm_form of a table's elements in memory: F32 (as dtype says), BF16 or F16 in order */
   uint32_t index;   /* of the input, output, weight, buffer; or the tfm_size */
   tfm_size offset;  /* elements from its beginning */
   tfm_size strides[TFM_MAX_RANK]; /* elements, one per axis of the step that uses it; 0 where it is broadcast */
