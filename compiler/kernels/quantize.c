@@ -1,6 +1,6 @@
 /* QUANTIZE and WEIGH: rows of f32 as rows of whole numbers, which tiles of form INT8 read (tfm/kernels.h).
  *
- * In: a row and room for it; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
+ * In: rows and room for them; the number of columns is a constant of the code. Of WEIGH rows of a strip of attention,
  * and a scale for each column, by which it is multiplied first. Out: the numbers, the sum that tiles
  * begin with, the scale. Each operation is one of base/int8.h, rounded by itself, so all targets give the same bits.
  * Refuses nothing: a row that is not finite gets zeros and the scale NaN.
@@ -20,18 +20,21 @@ enum { MOST_POINTS = 1 << INT8_STAGES, INFINITE_BITS = 0x7f800000, LEAST_BITS = 
 enum { ROUNDING_BITS = 0x4b400000 };
 static const double ROUNDING = 12582912; /* 1.5 2^23 */
 
-enum { ARG_X, ARG_WORK, ARG_NUMBERS, N_ARGS };
+enum { ARG_X, ARG_X_STRIDE, ARG_ROWS, ARG_WORK, ARG_NUMBERS, ARG_STRIDE, N_ARGS };
+enum { MOST_HELD = 8 }; /* vectors of LANES of a row that stays in registers between the two passes */
 
 typedef struct Quantize {
   Emitter *e;
   int64_t k, padded; /* columns; rounded up to whole vectors of LANES */
   unsigned bytes;    /* of a number */
-  bool is_grouped;
+  bool is_grouped, has_start;
   unsigned points;   /* numbers that are rotated together, `distance` apart */
   int64_t distance;
   unsigned width;           /* lanes that are rotated side by side */
   LLVMTypeRef floats, bits; /* of `width` lanes */
-  LLVMValueRef args[N_ARGS];
+  LLVMValueRef args[N_ARGS]; /* the row's own X and NUMBERS */
+  unsigned n_held;
+  LLVMValueRef held[MOST_HELD];
 } Quantize;
 
 static LLVMTypeRef wide(LLVMTypeRef element, unsigned n) { return n == 1 ? element : LLVMVectorType(element, n); }
@@ -89,6 +92,19 @@ static LLVMValueRef emit_rotation(Quantize *q) {
   return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &loop.results[0]);
 }
 
+/* The same for a short row that is not rotated: nothing goes through memory. */
+static LLVMValueRef emit_held(Quantize *q) {
+  Emitter *e = q->e;
+  LLVMValueRef greatest = NULL;
+  for (unsigned i = 0; i < q->n_held; i++) {
+    LLVMValueRef from = float_at(q, q->args[ARG_X], emit_i64(e, (int64_t)i * LANES));
+    q->held[i] = emit_load(e, q->floats, from, 4);
+    LLVMValueRef bits = magnitude(q, q->held[i]);
+    greatest = i ? emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, bits}) : bits;
+  }
+  return emit_intrinsic(e, "llvm.vector.reduce.smax", q->bits, 1, &greatest);
+}
+
 // ---- rounding ----
 
 /* Words stand as tiles take them apart: the even ones of four, then the odd ones. */
@@ -105,15 +121,18 @@ static LLVMValueRef number_at(Quantize *q, LLVMValueRef index) {
   return emit_offset(q->e, q->args[ARG_NUMBERS], emit_mul(q->e, index, emit_i64(q->e, q->bytes)));
 }
 
-/* LANES numbers from `index` on, which are stored. Returns them, ROUNDING_BITS too large. */
-static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef index, LLVMValueRef to) {
+/* LANES numbers of `x`, which are stored. Returns them, ROUNDING_BITS too large. */
+static LLVMValueRef emit_rounded(Quantize *q, LLVMValueRef factor, LLVMValueRef x, LLVMValueRef to) {
   Emitter *e = q->e;
   LLVMValueRef factors = emit_splat(e, factor, LANES), rounding = emit_splat(e, emit_f32(e, ROUNDING), LANES);
-  LLVMValueRef x = emit_load(e, lanes_type(e->f32), float_at(q, q->args[ARG_WORK], index), 4);
   x = LLVMBuildFAdd(e->builder, LLVMBuildFMul(e->builder, x, factors, ""), rounding, "");
   LLVMValueRef whole = LLVMBuildBitCast(e->builder, x, lanes_type(e->i32), "");
   emit_store(e, narrowed(q, whole), to, 1);
   return whole;
+}
+
+static LLVMValueRef worked(Quantize *q, LLVMValueRef index) {
+  return emit_load(q->e, lanes_type(q->e->f32), float_at(q, q->args[ARG_WORK], index), 4);
 }
 
 /* Of n numbers whose lanes were added. */
@@ -126,15 +145,25 @@ static LLVMValueRef sum_of(Quantize *q, LLVMValueRef lanes, int64_t n) {
 /* What tiles add up from, which makes weights that are stored too large what they are. */
 static void store_start(Quantize *q, LLVMValueRef sum, LLVMValueRef numbers) {
   Emitter *e = q->e;
+  if (!q->has_start) return;
   LLVMValueRef start = emit_mul(e, sum, emit_i32(e, q->is_grouped ? -8 : -128));
   emit_store(e, start, emit_offset(e, numbers, emit_i64(e, -(int64_t)sizeof(int32_t))), 1);
+}
+
+static void emit_held_rounding(Quantize *q, LLVMValueRef factor) {
+  Emitter *e = q->e;
+  LLVMValueRef sums = LLVMConstNull(lanes_type(e->i32));
+  for (unsigned i = 0; i < q->n_held; i++)
+    sums = emit_add(e, sums, emit_rounded(q, factor, q->held[i], number_at(q, emit_i64(e, (int64_t)i * LANES))));
+  store_start(q, sum_of(q, sums, q->padded), q->args[ARG_NUMBERS]);
 }
 
 static void emit_rounding(Quantize *q, LLVMValueRef factor) {
   Emitter *e = q->e;
   Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->padded), LANES);
   LLVMValueRef sums = loop_carry(e, &loop, LLVMConstNull(lanes_type(e->i32)));
-  loop_next(&loop, 0, emit_add(e, sums, emit_rounded(q, factor, loop.index, number_at(q, loop.index))));
+  LLVMValueRef whole = emit_rounded(q, factor, worked(q, loop.index), number_at(q, loop.index));
+  loop_next(&loop, 0, emit_add(e, sums, whole));
   loop_end(e, &loop);
   store_start(q, sum_of(q, loop.results[0], q->padded), q->args[ARG_NUMBERS]);
 }
@@ -145,7 +174,8 @@ static void emit_groups(Quantize *q, LLVMValueRef factor) {
   LLVMValueRef to = loop_carry(e, &loop, q->args[ARG_NUMBERS]), sums = LLVMConstNull(lanes_type(e->i32));
   for (int64_t i = 0; i < TFM_GROUP; i += LANES) {
     LLVMValueRef index = emit_add(e, loop.index, emit_i64(e, i));
-    sums = emit_add(e, sums, emit_rounded(q, factor, index, emit_offset(e, to, emit_i64(e, i * q->bytes))));
+    LLVMValueRef place = emit_offset(e, to, emit_i64(e, i * q->bytes));
+    sums = emit_add(e, sums, emit_rounded(q, factor, worked(q, index), place));
   }
   store_start(q, sum_of(q, sums, TFM_GROUP), to);
   loop_next(&loop, 0,
@@ -177,14 +207,16 @@ static void emit_body(Quantize *q) {
   LLVMBuilderRef b = e->builder;
   for (int64_t i = q->k; i < q->padded; i++)
     emit_store(e, emit_f32(e, 0), float_at(q, q->args[ARG_WORK], emit_i64(e, i)), 4);
-  LLVMValueRef bits = emit_rotation(q);
+  LLVMValueRef bits = (q->n_held ? emit_held : emit_rotation)(q);
   LLVMValueRef finite = emit_icmp(e, LLVMIntSLT, bits, emit_i32(e, INFINITE_BITS));
   LLVMValueRef large = emit_icmp(e, LLVMIntSGE, bits, emit_i32(e, LEAST_BITS));
   LLVMBasicBlockRef ordinary = emit_block(e, "ordinary"), empty = emit_block(e, "empty"), done = emit_block(e, "done");
   emit_branch(e, LLVMBuildAnd(b, finite, large, ""), ordinary, empty);
   emit_at(e, ordinary);
   LLVMValueRef greatest = LLVMBuildBitCast(b, bits, e->f32, ""), most = emit_f32(e, INT8_MOST);
-  (q->is_grouped ? emit_groups : emit_rounding)(q, LLVMBuildFDiv(b, most, greatest, ""));
+  (q->is_grouped ? emit_groups
+   : q->n_held   ? emit_held_rounding
+                 : emit_rounding)(q, LLVMBuildFDiv(b, most, greatest, ""));
   store_scale(q, LLVMBuildFDiv(b, greatest, most, ""));
   emit_jump(e, done);
   emit_at(e, empty);
@@ -192,7 +224,6 @@ static void emit_body(Quantize *q) {
   store_scale(q, emit_select(e, finite, emit_f32(e, 0), emit_f32(e, (double)NAN)));
   emit_jump(e, done);
   emit_at(e, done);
-  LLVMBuildRetVoid(b);
 }
 
 void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
@@ -201,17 +232,28 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
   q.bytes = e->target->dot_bytes || spec->as_bytes ? 1 : 2;
   q.points = !spec->is_rotated ? 1 : period < MOST_POINTS ? (unsigned)period : MOST_POINTS;
   q.is_grouped = spec->is_grouped;
+  q.has_start = !spec->as_bytes;
   q.distance = period / q.points;
   q.width = q.distance < e->target->vector_floats ? (unsigned)q.distance : e->target->vector_floats;
+  if (!spec->is_rotated && spec->k % LANES == 0 && spec->k <= MOST_HELD * LANES) {
+    q.n_held = (unsigned)(spec->k / LANES);
+    q.width = LANES;
+  }
   q.floats = wide(e->f32, q.width);
   q.bits = wide(e->i32, q.width);
-  LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer};
+  LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer, e->i64};
   LLVMValueRef function = emit_function(e, name, e->nothing, N_ARGS, types);
   for (unsigned i = 0; i < N_ARGS; i++) q.args[i] = LLVMGetParam(function, i);
   emit_parameter_noalias(e, ARG_X), emit_parameter_readonly(e, ARG_X);
   emit_parameter_noalias(e, ARG_WORK);
   emit_parameter_noalias(e, ARG_NUMBERS);
+  LLVMValueRef x = q.args[ARG_X], numbers = q.args[ARG_NUMBERS];
+  Loop rows = loop_begin(e, emit_i64(e, 0), q.args[ARG_ROWS], 1);
+  q.args[ARG_X] = emit_offset(e, x, emit_mul(e, rows.index, q.args[ARG_X_STRIDE]));
+  q.args[ARG_NUMBERS] = emit_offset(e, numbers, emit_mul(e, rows.index, q.args[ARG_STRIDE]));
   emit_body(&q);
+  loop_end(e, &rows);
+  LLVMBuildRetVoid(e->builder);
 }
 
 // ---- weights of attention ----

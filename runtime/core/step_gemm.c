@@ -486,8 +486,7 @@ void step_quantize(Walker *walker, const tfm_step *step) {
   if (live.mask) live_seek(&live, &cursor, rows, row);
   do {
     if (live.mask) n = live_next(&live, &cursor, rows, end - cursor.before, &row);
-    for (; n > 0; n--, row++)
-      kernel((const float *)(const void *)(x + row * operands->x.strides[0]), (float *)(void *)walker->scratch,
-             c + row * operands->c.strides[0]);
+    kernel((const float *)(const void *)(x + row * operands->x.strides[0]), operands->x.strides[0], n,
+           (float *)(void *)walker->scratch, c + row * operands->c.strides[0], operands->c.strides[0]);
   } while (live.mask && cursor.before < end);
 }

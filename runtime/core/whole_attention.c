@@ -15,7 +15,10 @@
 #include <emmintrin.h>
 #endif
 
-enum { FOUR = 4 }; /* numbers that tiles take together */
+enum {
+  FOUR = 4,          /* numbers that tiles take together */
+  ROWS_TOGETHER = 16 /* of keys or values: what one call of a kernel rounds, a multiple of four */
+};
 
 static int64_t fours(int64_t n) { return ceil_div(n, FOUR); }
 
@@ -27,7 +30,7 @@ static int64_t value_panel_floats(const tfm_attention_step *step) { return step-
 // ---- scratch ----
 
 typedef struct WholeScratch {    /* of one thread, behind what f32 needs */
-  int64_t q, weights, row, work; /* floats from its beginning: rows of a strip, four rows of keys or values, ... */
+  int64_t q, weights, row, work; /* floats from its beginning: rows of a strip, rows of keys or values, ... */
   int64_t q_floats, weights_floats, row_floats; /* of one row */
   int64_t floats;
 } WholeScratch;
@@ -39,7 +42,7 @@ static WholeScratch whole_scratch(const tfm_attention_step *step) {
                     .row_floats = tfm_whole_row_floats(1, columns)};
   s.weights = s.q + TFM_MAX_TILE_ROWS * s.q_floats;
   s.row = s.weights + TFM_MAX_TILE_ROWS * s.weights_floats;
-  s.work = s.row + FOUR * s.row_floats;
+  s.work = s.row + ROWS_TOGETHER * s.row_floats;
   s.floats = s.work + round_up(columns, ALIGNMENT / (int64_t)sizeof(float));
   return s;
 }
@@ -60,16 +63,39 @@ static const char *numbers_of(const float *row) { return (const char *)(row + TF
 
 static float scale_of(const float *row, int64_t columns) { return row[TFM_ROW_HEAD + fours(columns)]; }
 
-/* One key is a column of a panel. */
-static void put_key(const tfm_attention_step *step, const float *row, float *column) {
-  const int64_t n = fours(step->h);
-  for (int64_t i = 0; i < n; i++) {
-    uint32_t numbers;
-    memcpy(&numbers, numbers_of(row) + i * FOUR, sizeof numbers);
-    numbers ^= 0x80808080u; /* + 128 */
-    memcpy(column + i * step->qk_width, &numbers, sizeof numbers);
+/* Four numbers of a key lie together, and beside them those of the next key: 4 x 4 of them change places at a time.
+ * Returns how many fours of numbers it has done. */
+static int64_t turn_keys(const char *const *rows, int64_t n, int64_t width, float *column) {
+  int64_t i = 0;
+#if defined(__x86_64__)
+  const __m128i more = _mm_set1_epi8(-128); /* + 128 */
+  for (; i + FOUR <= n; i += FOUR, column += FOUR * width) {
+    __m128i r[FOUR];
+    for (int k = 0; k < FOUR; k++)
+      r[k] = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(rows[k] + i * FOUR)), more);
+    const __m128i a = _mm_unpacklo_epi32(r[0], r[1]), b = _mm_unpacklo_epi32(r[2], r[3]);
+    const __m128i c = _mm_unpackhi_epi32(r[0], r[1]), d = _mm_unpackhi_epi32(r[2], r[3]);
+    _mm_storeu_si128((__m128i *)(void *)column, _mm_unpacklo_epi64(a, b));
+    _mm_storeu_si128((__m128i *)(void *)(column + width), _mm_unpackhi_epi64(a, b));
+    _mm_storeu_si128((__m128i *)(void *)(column + 2 * width), _mm_unpacklo_epi64(c, d));
+    _mm_storeu_si128((__m128i *)(void *)(column + 3 * width), _mm_unpackhi_epi64(c, d));
   }
-  column[n * step->qk_width] = scale_of(row, step->h);
+#else
+  (void)rows, (void)n, (void)width, (void)column;
+#endif
+  return i;
+}
+
+/* Four keys are columns of a panel; those that do not exist are columns that are dropped. */
+static void put_keys(const tfm_attention_step *step, const char *const *rows, float *column) {
+  const int64_t n = fours(step->h), width = step->qk_width;
+  for (int64_t i = turn_keys(rows, n, width, column); i < n; i++)
+    for (int k = 0; k < FOUR; k++) {
+      uint32_t numbers;
+      memcpy(&numbers, rows[k] + i * FOUR, sizeof numbers);
+      numbers ^= 0x80808080u;
+      memcpy(column + i * width + k, &numbers, sizeof numbers);
+    }
 }
 
 /* Bytes of four rows go together, column by column: `columns` of them, a multiple of 8. */
@@ -99,16 +125,32 @@ typedef struct Block { /* of n keys of an item */
   int64_t n;
 } Block;
 
+/* Up to ROWS_TOGETHER rows, as bytes, in scratch. */
+static void round_rows(tfm_quantize_kernel whole, const char *x, int64_t stride, int64_t rows, const WholeScratch *s,
+                       float *base) {
+  whole((const float *)(const void *)x, stride, rows, base + s->work, base + s->row + TFM_ROW_HEAD,
+        s->row_floats * (int64_t)sizeof(float));
+}
+
 static void load_keys(const Walker *walker, const tfm_attention_step *step, const Block *block, const WholeScratch *s,
                       float *base, float *panels) {
   const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_k);
-  float *row = base + s->row;
+  const float *row = base + s->row;
   const int64_t last = block->n % step->qk_width;
   float *cut = panels + block->n / step->qk_width * key_panel_floats(step);
   if (last) clear_scales(cut + fours(step->h) * step->qk_width, last, step->qk_width);
-  for (int64_t key = 0; key < block->n; key++) {
-    whole((const float *)(const void *)(block->k + key * block->k_stride), base + s->work, row + TFM_ROW_HEAD);
-    put_key(step, row, panels + key / step->qk_width * key_panel_floats(step) + key % step->qk_width);
+  for (int64_t key = 0, rows; key < block->n; key += rows) {
+    const int64_t in_panel = key % step->qk_width;
+    float *column = panels + key / step->qk_width * key_panel_floats(step) + in_panel;
+    rows = least_of(least_of(ROWS_TOGETHER, step->qk_width - in_panel), block->n - key);
+    round_rows(whole, block->k + key * block->k_stride, block->k_stride, rows, s, base);
+    for (int64_t i = 0; i < rows; i += FOUR) {
+      const char *numbers[FOUR];
+      for (int64_t k = 0; k < FOUR; k++) numbers[k] = numbers_of(row + (i + k) * s->row_floats);
+      put_keys(step, numbers, column + i);
+    }
+    float *scales = column + fours(step->h) * step->qk_width;
+    for (int64_t i = 0; i < rows; i++) scales[i] = scale_of(row + i * s->row_floats, step->h);
   }
 }
 
@@ -120,11 +162,11 @@ static void load_values(const Walker *walker, const tfm_attention_step *step, co
   clear_scales(values, block->n, round_up(block->n, ALIGNMENT / (int64_t)sizeof(float)));
   for (int64_t first = 0; first < block->n; first += FOUR) {
     const char *numbers[FOUR];
+    const int64_t at = first % ROWS_TOGETHER, rows = least_of(ROWS_TOGETHER, block->n - first);
+    if (at == 0) round_rows(whole, block->v + first * block->v_stride, block->v_stride, rows, s, base);
     for (int64_t i = 0; i < FOUR; i++) {
-      float *row = base + s->row + i * s->row_floats;
-      const int64_t key = least_of(first + i, block->n - 1);
-      whole((const float *)(const void *)(block->v + key * block->v_stride), base + s->work, row + TFM_ROW_HEAD);
-      values[first + i] = scale_of(row, step->e);
+      const float *row = base + s->row + (at + i) * s->row_floats;
+      if (first + i < block->n) values[first + i] = scale_of(row, step->e);
       numbers[i] = numbers_of(row);
     }
     for (int64_t column = 0; column < step->e; column += step->pv_width) {
@@ -156,8 +198,8 @@ static void score(const Walker *walker, const Attention *a, const AttentionScrat
   const int64_t q_stride = a->q->strides[step->rank - 2];
   const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_q);
   float *q = scratch->whole + s.q + TFM_ROW_HEAD;
-  for (int64_t i = 0; i < rows; i++)
-    whole((const float *)(const void *)(item->q + (row + i) * q_stride), scratch->whole + s.work, q + i * s.q_floats);
+  whole((const float *)(const void *)(item->q + row * q_stride), q_stride, rows, scratch->whole + s.work, q,
+        s.q_floats * (int64_t)sizeof(float));
   const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
   for (int64_t key = 0; key < n; key += step->qk_width, keys += key_panel_floats(step))
     tile(q, keys, scratch->strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), keys, 0);

@@ -82,9 +82,12 @@ static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) { /* of f
   return tfm_row_floats(TFM_FORM_INT8, a_bytes, k);
 }
 
-/* Writes the row of whole numbers for x[k], of which `numbers` is the first; k, the bytes of a number and whether x is
- * rotated before are part of the kernel. work: room for k floats, rounded up to 16, aligned to 64 bytes. */
-typedef void (*tfm_quantize_kernel)(const float *x, float *work, void *numbers);
+/* Writes the rows of whole numbers for `rows` rows x[k], of which `numbers` is the first of the first; strides are in
+ * bytes. k, the bytes of a number and whether x is rotated before are part of the kernel; one whose numbers are bytes
+ * whatever tiles take (keys and values) writes no sum before them. work: room for k floats, rounded up to 16, aligned
+ * to 64 bytes. */
+typedef void (*tfm_quantize_kernel)(const float *x, int64_t x_stride, int64_t rows, float *work, void *numbers,
+                                    int64_t stride);
 
 /* The same for weights of a block of keys, `rows` of a strip, whose rows are as a softmax kernel leaves them: each
  * weight times the scale of its value, 0 times anything being 0, is rounded to 0 to 255. The strip is overwritten. Rows
