@@ -59,6 +59,7 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %token INCLUDE "include" LAYER "layer" MODEL "model" WEIGHT "weight" FN "fn" FORWARD "forward" GENERATE "generate"
 %token FROM "from" RETURN "return" IF "if" THEN "then" ELSE "else" REQUIRE "require" AS "as" RAGGED "ragged"
 %token FOR "for" IN "in"
+%token CHECKPOINT "checkpoint" EXPECT "expect" IGNORE "ignore"
 %token AND "and" OR "or" NOT "not" NONE "none" TRUE "true" FALSE "false"
 %token LPAREN "(" RPAREN ")" LBRACKET "[" RBRACKET "]" LBRACE "{" RBRACE "}"
 %token COMMA "," COLON ":" DOT "." ELLIPSIS "..." ASSIGN "=" ARROW "->"
@@ -66,9 +67,9 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %token EQ "==" NE "!=" LT "<" GT ">" LE "<=" GE ">="
 
 %type <list> file params params1 sizes sizes1 dims dims1 members settings stmts names results args args1 indices items
-%type <list> items1
+%type <list> items1 texts entries
 %type <node> top config header param annot default type size member else_m block_m body block_s stmt else_s result expr
-%type <node> pipe or and not cmp sum product unary power postfix arg index opt atom item setting
+%type <node> text entry key pipe or and not cmp sum product unary power postfix arg index opt atom item setting
 %type <text> as word cmpop mulop
 
 %%
@@ -83,7 +84,26 @@ top: "include" STRING                { $$ = NODE(INCLUDE, @$, $2, NO_CHILDREN); 
  | "layer" NAME config block_m       { $$ = NODE(LAYER, span_join(@1, @2), $2, CHILDREN($3, $4)); }
  | "model" NAME config block_m       { $$ = NODE(LAYER, span_join(@1, @2), $2, CHILDREN($3, $4)); $$->flag = true; }
  | "fn" NAME header body             { $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN($3, $4)); }
+ | "checkpoint" texts "{" entries "}" {
+     Ast *types = NODE_OF(LIST, @2, NULL, NULL, $2);
+     $$ = NODE(CHECKPOINT, @$, NULL, CHILDREN(types, NODE_OF(BLOCK, span_join(@3, @5), NULL, NULL, $4)));
+   }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
+
+/* For which checkpoints a model is, and what their configs mean; only `tfmc import` reads it. `checkpoint`, `expect` and
+ * `ignore` are names everywhere else (parse/tokens.c). */
+entries: %empty                      { $$ = list_new(parser); }
+ | entries entry                     { $$ = list_add(parser, $1, $2); } ;
+entry: NAME "=" expr                 { $$ = NODE(SETTING, @1, $1, CHILDREN($3)); }
+ | "expect" key "=" expr             { $$ = NODE(EXPECT, @$, NULL, CHILDREN($2, $4)); }
+ | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
+ | "ignore" texts                    { $$ = NODE_OF(IGNORE, @$, NULL, NULL, $2); }
+ | error SYNC                        { $$ = NULL; yyerrok; } ;
+key: word                            { $$ = NODE(NAME, @$, $1, NO_CHILDREN); }
+ | key "." word                      { $$ = NODE(DOT, @$, $3, CHILDREN($1)); } ;
+texts: text                          { $$ = list_add(parser, list_new(parser), $1); }
+ | texts "," text                    { $$ = list_add(parser, $1, $3); } ;
+text: STRING                         { $$ = NODE(STRING, @$, NULL, NO_CHILDREN); $$->text = $1; } ;
 
 /* The span of what declares a name ends with the name, so that messages mark it alone (@1, or @1 to @2). */
 config: %empty                       { $$ = NODE(PARAMS, @$, NULL, NO_CHILDREN); }

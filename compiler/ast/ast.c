@@ -342,6 +342,21 @@ static void print_generate(StrBuf *out, const Ast *node, unsigned indent) {
   strbuf_printf(out, "%*s}", (int)(2 * indent), "");
 }
 
+/* `expect key = value`. */
+static void print_expect(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
+  strbuf_add(out, "expect ");
+  print_expression(out, node->children[0], LEVEL_POSTFIX);
+  strbuf_add(out, " = ");
+  print_expression(out, node->children[1], LEVEL_CHOICE);
+}
+
+static void print_ignore(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
+  strbuf_add(out, "ignore ");
+  print_list(out, node, 0);
+}
+
 static void print_require(StrBuf *out, const Ast *node, unsigned indent) {
   (void)indent;
   strbuf_add(out, "require ");
@@ -409,6 +424,14 @@ static void print_layer(StrBuf *out, const Ast *node, unsigned indent) {
   strbuf_add_char(out, '\n');
 }
 
+static void print_checkpoint(StrBuf *out, const Ast *node, unsigned indent) {
+  strbuf_add(out, "checkpoint ");
+  print_list(out, node->children[0], 0);
+  strbuf_add_char(out, ' ');
+  print_block(out, node->children[1], indent);
+  strbuf_add_char(out, '\n');
+}
+
 static void print_include(StrBuf *out, const Ast *node, unsigned indent) {
   (void)indent;
   strbuf_add(out, "include ");
@@ -431,7 +454,8 @@ static void (*const item_printers[N_AST_KINDS])(StrBuf *, const Ast *, unsigned)
     [AST_MEMBER] = print_value,      [AST_SETTING] = print_value,   [AST_WEIGHT] = print_weight,
     [AST_REQUIRE] = print_require,   [AST_IF] = print_if,           [AST_FN] = print_fn,
     [AST_GENERATE] = print_generate, [AST_ASSIGN] = print_assign,   [AST_NAMES] = print_names,
-    [AST_RETURN] = print_return,     [AST_FOR] = print_for,
+    [AST_RETURN] = print_return,     [AST_FOR] = print_for,         [AST_CHECKPOINT] = print_checkpoint,
+    [AST_EXPECT] = print_expect,     [AST_IGNORE] = print_ignore,
 };
 
 static void print_item(StrBuf *out, const Ast *node, unsigned indent) {

@@ -223,6 +223,7 @@ static void read_mentions(Elaborator *e, const Ast *root, Map *names, Map *dots)
   vec_push(e->arena, &waiting, root);
   while (waiting.n) {
     const Ast *node = waiting.items[--waiting.n];
+    if (node->kind == AST_CHECKPOINT) continue; /* its names are keys of a file */
     if (node->kind == AST_NAME && names) map_put(names, node->name, NULL);
     if (node->kind == AST_DOT && dots) map_put(dots, node->name, NULL);
     bool has_names = node->kind == AST_REQUIRE || node->kind == AST_PLACED || is_member(node);

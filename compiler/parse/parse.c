@@ -106,7 +106,7 @@ SrcSpan span_join(SrcSpan first, SrcSpan last) { return (SrcSpan){first.source, 
 
 // ---- syntax errors ----
 
-enum { LISTED = 5 }; /* the longest list of what was expected that still helps */
+enum { LISTED = 6 }; /* the longest list of what was expected that still helps */
 
 /* Tokens that a reader thinks of as one thing. A group is named if its mark, a token that only this group has, is
  * expected; it then covers its members. */
@@ -127,6 +127,7 @@ static const Group groups[] = {
                                TOK_DSLASH, TOK_PERCENT,  TOK_AT,  TOK_POWER, TOK_EQ,    TOK_NE,   TOK_LT,
                                TOK_GT,     TOK_LE,       TOK_GE,  TOK_AND,   TOK_OR,    TOK_ARROW}},
     {TOK_RETURN, "a statement", {TOK_NAME, TOK_RETURN, TOK_REQUIRE, TOK_IF, TOK_FOR}},
+    {TOK_EXPECT, "an entry", {TOK_NAME, TOK_EXPECT, TOK_REQUIRE, TOK_IGNORE}},
     {TOK_FORWARD, "a member", {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE}},
 };
 
@@ -301,7 +302,8 @@ static void note_open_bracket(Parser *parser, int token, SrcSpan span) {
   if (!open.source) return;
   char bracket = parser->source->text[open.begin];
   bool is_brace = bracket == '{';
-  bool ends_file_item = token == TOK_YYEOF || token == TOK_LAYER || token == TOK_MODEL || token == TOK_INCLUDE;
+  bool ends_file_item =
+      token == TOK_YYEOF || token == TOK_LAYER || token == TOK_MODEL || token == TOK_INCLUDE || token == TOK_CHECKPOINT;
   bool ends_statements = token == TOK_FN || token == TOK_FORWARD || token == TOK_GENERATE || ends_file_item;
   bool closes_other = (token == TOK_RPAREN && bracket != '(') || (token == TOK_RBRACKET && bracket != '[') ||
                       (token == TOK_RBRACE && !is_brace);

@@ -21,7 +21,7 @@ typedef struct Token {
 } Token;
 
 /* What may stand in a pair of braces. */
-typedef enum BlockKind { BLOCK_TOP, BLOCK_MEMBERS, BLOCK_STATEMENTS, BLOCK_SETTINGS } BlockKind;
+typedef enum BlockKind { BLOCK_TOP, BLOCK_MEMBERS, BLOCK_STATEMENTS, BLOCK_SETTINGS, BLOCK_ENTRIES } BlockKind;
 
 typedef struct OpenBracket {
   int kind;        /* the opening token */
@@ -90,6 +90,8 @@ static void note_head(TokenStream *stream, int kind) {
     stream->next_block = BLOCK_STATEMENTS;
   else if (kind == TOK_GENERATE)
     stream->next_block = BLOCK_SETTINGS;
+  else if (kind == TOK_CHECKPOINT)
+    stream->next_block = BLOCK_ENTRIES;
   else if (kind == TOK_IF || kind == TOK_ELSE || kind == TOK_FOR)
     stream->next_block = block_of(stream);
 }
@@ -137,11 +139,30 @@ static Token end_of_text(const Parser *parser) {
   return (Token){.kind = TOK_YYEOF, .span = {parser->source, parser->source->size, parser->source->size}};
 }
 
+/* The sign after a token, across line ends; NUL at the end of the text. */
+static char next_mark(const Source *source, uint32_t offset) {
+  while (offset < source->size && strchr(" \t\f\r\n", source->text[offset])) offset++;
+  return offset < source->size ? source->text[offset] : '\0';
+}
+
+/* Three words are keywords only where they begin something: `checkpoint` at the top of a file, the others in its block.
+ * They stay names elsewhere, also as parameters that an entry sets: a keyword is followed by no `=`. */
+static int word_of_checkpoint(const TokenStream *stream, const Token *token) {
+  const char *word = token->value.text;
+  const SrcSpan span = token->span;
+  BlockKind block = block_of(stream);
+  const char mark = next_mark(span.source, span.end);
+  if (block == BLOCK_TOP && mark && strcmp(word, "checkpoint") == 0) return TOK_CHECKPOINT;
+  if (block != BLOCK_ENTRIES || mark == '=') return TOK_NAME;
+  return strcmp(word, "expect") == 0 ? TOK_EXPECT : strcmp(word, "ignore") == 0 ? TOK_IGNORE : TOK_NAME;
+}
+
 static Token scan(Parser *parser) {
   TokenStream *stream = parser->tokens;
   Token token = end_of_text(parser);
   if (!stream->is_at_end) token.kind = scanner_next(parser, stream->scanner, &token.value, &token.span);
   if (token.kind == TOK_YYEOF) stream->is_at_end = true;
+  if (token.kind == TOK_NAME && is_in_braces(stream)) token.kind = word_of_checkpoint(stream, &token);
   return token;
 }
 
@@ -225,12 +246,6 @@ static uint32_t column_of(Parser *parser, uint32_t offset) {
   return source_place(parser->source, offset).column;
 }
 
-/* The sign after a token, across line ends; NUL at the end of the text. */
-static char next_mark(const Source *source, uint32_t offset) {
-  while (offset < source->size && strchr(" \t\f\r\n", source->text[offset])) offset++;
-  return offset < source->size ? source->text[offset] : '\0';
-}
-
 /* Does the line before end with a comma, so that this one goes on with its list? */
 static bool goes_on_with_list(const Source *source, uint32_t offset) {
   while (offset > 0 && strchr(" \t\f\r\n", source->text[offset - 1])) offset--;
@@ -254,9 +269,11 @@ static unsigned blocks_begun_by(int kind) {
     int kind;
     unsigned blocks;
   } rows[] = {
-      {TOK_NAME, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
+      {TOK_NAME, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS) | IN(BLOCK_ENTRIES)},
       {TOK_IF, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS)},
-      {TOK_REQUIRE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS)},
+      {TOK_REQUIRE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_ENTRIES)},
+      {TOK_EXPECT, IN(BLOCK_ENTRIES)},
+      {TOK_IGNORE, IN(BLOCK_ENTRIES)},
       {TOK_RETURN, IN(BLOCK_STATEMENTS)},
       {TOK_FOR, IN(BLOCK_STATEMENTS)},
       {TOK_WEIGHT, IN(BLOCK_MEMBERS)},
@@ -269,7 +286,9 @@ static unsigned blocks_begun_by(int kind) {
   return 0;
 }
 
-static bool begins_file_item(int kind) { return kind == TOK_LAYER || kind == TOK_MODEL || kind == TOK_INCLUDE; }
+static bool begins_file_item(int kind) {
+  return kind == TOK_LAYER || kind == TOK_MODEL || kind == TOK_INCLUDE || kind == TOK_CHECKPOINT;
+}
 
 /* Does a line begin with this token, and can it begin what stands in the block? */
 static bool begins_item(Parser *parser, const Search *search, const Token *token) {

@@ -183,7 +183,7 @@ Test(parse_errors, what_was_expected) {
   expect_errors("layer A { a = ) }", "1:15: unexpected ')', expected an expression\n");
   expect_errors("layer 3 { }", "1:7: unexpected number 3, expected a name\n");
   expect_errors("model M {", "1:10: the text ends here, expected a member or '}'\n");
-  expect_errors("x", "1:1: unexpected name 'x', expected the end of the text, 'include', 'layer', 'model' or 'fn'\n");
+  expect_errors("x", "1:1: unexpected name 'x', expected the end of the text, 'include', 'layer', 'model', 'fn' or 'checkpoint'\n");
 }
 
 Test(parse_errors, a_bracket_that_is_not_closed) {
@@ -254,7 +254,7 @@ Test(parse_errors, D31_every_fault_is_reported_once) {
 
 Test(parse_errors, D31_broken_expressions) {
   expect_errors("layer A { a = ((*((* }", "1:17: unexpected '*', expected an expression\n");
-  expect_errors("}", "1:1: unexpected '}', expected the end of the text, 'include', 'layer', 'model' or 'fn'\n");
+  expect_errors("}", "1:1: unexpected '}', expected the end of the text, 'include', 'layer', 'model', 'fn' or 'checkpoint'\n");
 }
 
 Test(parse_errors, D25_many_errors) {
