@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "weights/files.h"
 #include "weights/safetensors_header.h"
@@ -351,7 +352,18 @@ static bool add_index(Arena *arena, Diag *diag, WeightSet *set, const char *path
   return !diag_has_errors(diag);
 }
 
+const char *weight_set_path(Arena *arena, const char *path) {
+  struct stat status;
+  if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) return path;
+  const size_t length = strlen(path);
+  const char *slash = length && path[length - 1] == '/' ? "" : "/";
+  const char *single = arena_printf(arena, "%s%smodel.safetensors", path, slash);
+  const char *index = arena_printf(arena, "%s.index.json", single);
+  return stat(single, &status) != 0 && stat(index, &status) == 0 ? index : single;
+}
+
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
+  path = weight_set_path(arena, path);
   WeightSet *set = ARENA_NEW(arena, WeightSet);
   set->path = path;
   set->by_name = map_new(arena);

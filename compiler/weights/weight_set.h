@@ -21,7 +21,10 @@ typedef struct WeightSet {
   Map by_name;              /* name -> index in entries + 1, as a pointer */
 } WeightSet;
 
-/* A path that ends in .json is an index. NULL after an error; otherwise the caller must close it. */
+/* The file of a folder of Hugging Face: model.safetensors or, if there is none, its index; another path is itself. */
+const char *weight_set_path(Arena *arena, const char *path);
+/* A path that ends in .json is an index, a folder is that of a checkpoint. NULL after an error; otherwise the caller
+ * must close it. */
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path);
 void weight_set_close(WeightSet *set); /* NULL is ignored */
 /* NULL if there is none. */

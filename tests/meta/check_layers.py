@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights jit aot compile "
+LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights import jit aot compile "
           "engines measure api cli").split()
 RUNTIME_LAYERS = "include core decode generate library".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}

@@ -1,0 +1,357 @@
+/* Evaluates expressions over values of JSON. See expression.h.
+ *
+ * Numbers follow the language: whole ones stay whole, `/` gives a fraction, `//` and `%` round down. Whatever is
+ * computed goes into facts->values, so that nobody has to count references. */
+#include "import/expression.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/checked_size.h"
+
+static json_t *evaluate(Facts *f, const Ast *node);
+
+static json_t *keep(Facts *f, json_t *value) {
+  json_array_append_new(f->values, value);
+  return value;
+}
+
+/* Adds an error at a node; the value is then unknown. */
+static json_t *fault(Facts *f, const Ast *node, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static json_t *fault(Facts *f, const Ast *node, const char *format, ...) {
+  if (!f->diag) return NULL;
+  va_list args;
+  va_start(args, format);
+  const char *text = arena_vprintf(f->arena, format, args);
+  va_end(args);
+  diag_error(f->diag, node->span, DIAG_CHECKPOINT, "%s", text);
+  return NULL;
+}
+
+// ---- values in words ----
+
+const char *value_kind(const json_t *value) {
+  switch (json_typeof(value)) {
+    case JSON_OBJECT:
+      return "an object";
+    case JSON_ARRAY:
+      return "a list";
+    case JSON_STRING:
+      return "a string";
+    case JSON_INTEGER:
+      return "a whole number";
+    case JSON_REAL:
+      return "a number";
+    case JSON_NULL:
+      return "null";
+    default:
+      return "true or false";
+  }
+}
+
+void value_print(StrBuf *out, const json_t *value) {
+  size_t i;
+  json_t *item;
+  switch (json_typeof(value)) {
+    case JSON_NULL:
+      strbuf_add(out, "none");
+      break;
+    case JSON_TRUE:
+      strbuf_add(out, "true");
+      break;
+    case JSON_FALSE:
+      strbuf_add(out, "false");
+      break;
+    case JSON_INTEGER:
+      strbuf_printf(out, "%lld", (long long)json_integer_value(value));
+      break;
+    case JSON_REAL:
+      number_add(out, json_real_value(value));
+      break;
+    case JSON_STRING:
+      strbuf_add_quoted(out, json_string_value(value));
+      break;
+    case JSON_OBJECT:
+      strbuf_add(out, "{...}");
+      break;
+    case JSON_ARRAY:
+      strbuf_add_char(out, '[');
+      json_array_foreach(value, i, item) {
+        if (i) strbuf_add(out, ", ");
+        value_print(out, item);
+      }
+      strbuf_add_char(out, ']');
+  }
+}
+
+/* The path of a chain of names, "a.b"; NULL if the node is none. */
+static const char *path_of(Arena *arena, const Ast *node) {
+  if (node->kind == AST_NAME) return node->name;
+  if (node->kind != AST_DOT) return NULL;
+  const char *before = path_of(arena, node->children[0]);
+  return before ? arena_printf(arena, "%s.%s", before, node->name) : NULL;
+}
+
+static void add_keys(Arena *arena, StrBuf *out, const Ast *node) {
+  const char *path = path_of(arena, node);
+  if (path) {
+    if (!strstr(out->text, path)) strbuf_printf(out, "%s\"%s\"", out->length ? ", " : "", path);
+    return;
+  }
+  for (uint32_t i = node->kind == AST_CALL; i < node->n_children; i++)
+    if (node->children[i]) add_keys(arena, out, node->children[i]);
+}
+
+const char *expression_keys(Arena *arena, const Ast *node) {
+  StrBuf out = strbuf_new(arena);
+  add_keys(arena, &out, node);
+  return out.text;
+}
+
+void expression_add_keys(Map *keys, const Ast *node) {
+  const char *path = path_of(keys->arena, node);
+  if (path) map_put(keys, path, NULL);
+  for (uint32_t i = node->kind == AST_CALL; i < node->n_children; i++)
+    if (node->children[i]) expression_add_keys(keys, node->children[i]);
+}
+
+// ---- names ----
+
+static json_t *name_value(Facts *f, const Ast *node) {
+  json_t *value = json_object_get(f->names, node->name);
+  return value ? value : f->is_closed ? NULL : json_null();
+}
+
+static json_t *dot_value(Facts *f, const Ast *node) {
+  json_t *object = evaluate(f, node->children[0]);
+  if (!object) return NULL;
+  if (json_is_null(object)) return object;
+  if (!json_is_object(object))
+    return fault(f, node, "%s: %s is %s, where an object is expected", f->file,
+                 expression_keys(f->arena, node->children[0]), value_kind(object));
+  json_t *value = json_object_get(object, node->name);
+  return value ? value : json_null();
+}
+
+static json_t *index_value(Facts *f, const Ast *node) {
+  json_t *list = evaluate(f, node->children[0]);
+  json_t *index = list && node->n_children == 2 ? evaluate(f, node->children[1]) : NULL;
+  if (!list || !index) return NULL;
+  if (json_is_null(list)) return list;
+  if (!json_is_array(list) || !json_is_integer(index))
+    return fault(f, node, "%s: %s is %s, where a list is expected", f->file,
+                 expression_keys(f->arena, node->children[0]), value_kind(list));
+  json_int_t i = json_integer_value(index);
+  json_t *value = i < 0 ? NULL : json_array_get(list, (size_t)i);
+  return value ? value : json_null();
+}
+
+// ---- operators ----
+
+static bool are_equal(const json_t *a, const json_t *b) {
+  if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+  return json_equal(a, b);
+}
+
+/* NULL after a fault: an operand is no number. */
+static json_t *number_of(Facts *f, const Ast *node) {
+  json_t *value = evaluate(f, node);
+  if (!value || json_is_number(value)) return value;
+  const char *keys = expression_keys(f->arena, node);
+  if (json_is_null(value)) return fault(f, node, "%s: %s is missing; a number is needed here", f->file, keys);
+  return fault(f, node, "%s: %s is %s, where a number is needed", f->file, keys, value_kind(value));
+}
+
+static json_t *whole(Facts *f, const Ast *node, int64_t a, int64_t b) {
+  int64_t result = 0;
+  bool fits = true;
+  switch (*node->name) {
+    case '+':
+      fits = !__builtin_add_overflow(a, b, &result);
+      break;
+    case '-':
+      fits = !__builtin_sub_overflow(a, b, &result);
+      break;
+    case '*':
+      fits = !__builtin_mul_overflow(a, b, &result);
+      break;
+    default: /* `//` and `%`; the divisor is positive */
+      result = a % b < 0 ? a % b + b : a % b;
+      if (*node->name == '/') result = (a - result) / b;
+  }
+  return fits ? keep(f, json_integer(result)) : fault(f, node, "the number does not fit in 64 bits");
+}
+
+static json_t *binary_value(Facts *f, const Ast *node) {
+  json_t *left = number_of(f, node->children[0]), *right = left ? number_of(f, node->children[1]) : NULL;
+  if (!right) return NULL;
+  bool divides = strcmp(node->name, "//") == 0 || strcmp(node->name, "%") == 0;
+  bool is_fraction = strcmp(node->name, "/") == 0 || strcmp(node->name, "**") == 0;
+  if (divides && (!json_is_integer(left) || !json_is_integer(right) || json_integer_value(right) <= 0))
+    return fault(f, node, "%s: '%s' wants whole numbers and a divisor above 0", f->file, node->name);
+  if (strcmp(node->name, "@") == 0) return fault(f, node, "'@' is for tensors");
+  if (!is_fraction && json_is_integer(left) && json_is_integer(right))
+    return whole(f, node, json_integer_value(left), json_integer_value(right));
+  double a = json_number_value(left), b = json_number_value(right);
+  double result = strcmp(node->name, "**") == 0 ? pow(a, b)
+                  : *node->name == '+'          ? a + b
+                  : *node->name == '-'          ? a - b
+                  : *node->name == '*'          ? a * b
+                                                : a / b;
+  return isfinite(result) ? keep(f, json_real(result)) : fault(f, node, "%s: the result is not finite", f->file);
+}
+
+static json_t *compare_value(Facts *f, const Ast *node) {
+  bool is_equality = strcmp(node->name, "==") == 0 || strcmp(node->name, "!=") == 0;
+  json_t *left = is_equality ? evaluate(f, node->children[0]) : number_of(f, node->children[0]);
+  json_t *right = !left ? NULL : is_equality ? evaluate(f, node->children[1]) : number_of(f, node->children[1]);
+  if (!right) return NULL;
+  if (is_equality) return json_boolean(are_equal(left, right) == (*node->name == '='));
+  double a = json_number_value(left), b = json_number_value(right);
+  bool or_equal = node->name[1] == '=' && a == b;
+  return json_boolean(or_equal || (*node->name == '<' ? a < b : a > b));
+}
+
+static json_t *truth_value(Facts *f, const Ast *node) {
+  json_t *value = evaluate(f, node);
+  if (!value || json_is_boolean(value)) return value;
+  if (json_is_null(value)) return json_false(); /* a flag that the file does not have is not set */
+  return fault(f, node, "%s: %s is %s, where true or false is needed", f->file, expression_keys(f->arena, node),
+               value_kind(value));
+}
+
+/* One known operand may decide, whatever the other one is. */
+static json_t *logic_value(Facts *f, const Ast *node) {
+  bool deciding = node->kind == AST_OR;
+  json_t *left = truth_value(f, node->children[0]);
+  if (left && json_is_true(left) == deciding) return left;
+  if (!left && f->diag) return NULL;
+  json_t *right = truth_value(f, node->children[1]);
+  if (right && json_is_true(right) == deciding) return right;
+  return left ? right : NULL;
+}
+
+static json_t *negated(Facts *f, const Ast *node) {
+  json_t *value = number_of(f, node->children[0]);
+  if (!value) return NULL;
+  if (json_is_integer(value)) return keep(f, json_integer(-json_integer_value(value)));
+  return keep(f, json_real(-json_real_value(value)));
+}
+
+// ---- functions ----
+
+static const Ast *argument(const Ast *call, uint32_t i) { return call->children[i + 1]->children[0]; }
+
+/* has("w"), and the dims of dims("w", i); the name is a text. */
+static json_t *weight_value(Facts *f, const Ast *call, bool wants_dims) {
+  json_t *name = call->n_children > 1 ? evaluate(f, argument(call, 0)) : NULL;
+  if (!name || !json_is_string(name) || call->n_children != (wants_dims ? 3 : 2))
+    return fault(f, call, "%s", wants_dims ? "dims takes the name of a weight and an axis" : "has takes a name");
+  const WeightEntry *entry = f->weights ? weight_set_find(f->weights, json_string_value(name)) : NULL;
+  if (!wants_dims) return json_boolean(entry != NULL);
+  json_t *axis = evaluate(f, argument(call, 1));
+  json_int_t i = axis && json_is_integer(axis) ? json_integer_value(axis) : -1;
+  if (!entry || i < 0 || i >= entry->tensor->rank) return json_null();
+  return keep(f, json_integer(entry->tensor->dims[i]));
+}
+
+static json_t *first_value(Facts *f, const Ast *call) {
+  for (uint32_t i = 0; i + 1 < call->n_children; i++) {
+    json_t *value = evaluate(f, argument(call, i));
+    if (!value || !json_is_null(value)) return value;
+  }
+  return json_null();
+}
+
+static json_t *one_of_value(Facts *f, const Ast *call) {
+  json_t *value = call->n_children > 1 ? evaluate(f, argument(call, 0)) : NULL;
+  if (!value) return NULL;
+  for (uint32_t i = 1; i + 1 < call->n_children; i++) {
+    json_t *other = evaluate(f, argument(call, i));
+    if (!other) return NULL;
+    if (are_equal(value, other)) return json_true();
+  }
+  return json_false();
+}
+
+static json_t *call_value(Facts *f, const Ast *call) {
+  const char *name = call->children[0]->kind == AST_NAME ? call->children[0]->name : "";
+  if (strcmp(name, "has") == 0) return weight_value(f, call, false);
+  if (strcmp(name, "dims") == 0) return weight_value(f, call, true);
+  if (strcmp(name, "first") == 0) return first_value(f, call);
+  if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
+  return fault(f, call, "a checkpoint block has the functions has, dims, first and one_of, no others");
+}
+
+// ---- all kinds ----
+
+static json_t *list_value(Facts *f, const Ast *node) {
+  json_t *list = keep(f, json_array());
+  for (uint32_t i = 0; i < node->n_children; i++) {
+    json_t *item = evaluate(f, node->children[i]);
+    if (!item) return NULL;
+    json_array_append(list, item);
+  }
+  return list;
+}
+
+static json_t *choice_value(Facts *f, const Ast *node) {
+  json_t *condition = truth_value(f, node->children[0]);
+  return condition ? evaluate(f, node->children[json_is_true(condition) ? 1 : 2]) : NULL;
+}
+
+static json_t *constant_value(Facts *f, const Ast *node) {
+  switch (node->kind) {
+    case AST_NUMBER:
+      return keep(f, node->is_integer ? json_integer(node->integer) : json_real(node->number));
+    case AST_STRING:
+      return keep(f, json_string(node->text));
+    case AST_NONE:
+      return json_null();
+    case AST_TRUE:
+      return json_true();
+    case AST_FALSE:
+      return json_false();
+    default:
+      return fault(f, node, "a checkpoint block has no %s", ast_kind_text(node->kind));
+  }
+}
+
+static json_t *evaluate(Facts *f, const Ast *node) {
+  json_t *condition;
+  switch (node->kind) {
+    case AST_NAME:
+      return name_value(f, node);
+    case AST_DOT:
+      return dot_value(f, node);
+    case AST_INDEX:
+      return index_value(f, node);
+    case AST_CALL:
+      return call_value(f, node);
+    case AST_LIST:
+      return list_value(f, node);
+    case AST_CHOICE:
+      return choice_value(f, node);
+    case AST_COMPARE:
+      return compare_value(f, node);
+    case AST_BINARY:
+      return binary_value(f, node);
+    case AST_NEGATE:
+      return negated(f, node);
+    case AST_AND:
+    case AST_OR:
+      return logic_value(f, node);
+    case AST_NOT:
+      condition = truth_value(f, node->children[0]);
+      return condition ? json_boolean(!json_is_true(condition)) : NULL;
+    default:
+      return constant_value(f, node);
+  }
+}
+
+json_t *expression_value(Facts *facts, const Ast *node) { return evaluate(facts, node); }
+
+int expression_truth(Facts *facts, const Ast *node) {
+  json_t *value = truth_value(facts, node);
+  return value ? json_is_true(value) : -1;
+}

@@ -1,0 +1,40 @@
+/* Expression: what the right sides of a `checkpoint` block say about a checkpoint.
+ *
+ * In: an expression of the language and a Facts, which says what names mean and which weights there are. Out: a value
+ * of JSON. Names are keys; `a.b` goes into objects, and what is missing is null, at any depth. Functions:
+ * has("weight"), dims("weight", axis), first(a, b, ...), one_of(x, a, ...). Refused, at the place in the text and with
+ * the key that is to blame: arithmetic on what is no number, other calls, and everything that needs tensors. */
+#ifndef TFM_IMPORT_EXPRESSION_H
+#define TFM_IMPORT_EXPRESSION_H
+
+#include <jansson.h>
+
+#include "ast/ast.h"
+#include "base/map.h"
+#include "diag/diag.h"
+#include "weights/weight_set.h"
+
+typedef struct Facts {
+  Arena *arena;
+  Diag *diag;          /* NULL: faults are not told; they only make the value unknown */
+  const json_t *names; /* an object: what names mean */
+  bool is_closed;      /* a name that the object lacks is unknown; otherwise it is null */
+  const char *file;    /* where the names come from, for messages: "DIR/config.json" */
+  const WeightSet *weights;
+  json_t *values; /* an array, which owns what was computed */
+} Facts;
+
+/* Returns NULL after a fault or if the value is unknown; otherwise it lives as long as `names` and `values`. */
+json_t *expression_value(Facts *facts, const Ast *node);
+/* The truth of a condition: 1, 0, or -1 if it is unknown or no condition. */
+int expression_truth(Facts *facts, const Ast *node);
+/* The keys that an expression names, for messages: "hidden_size, head_dim". */
+const char *expression_keys(Arena *arena, const Ast *node);
+/* Adds the paths of the keys that an expression names, "a.b" and then "a" too, whatever its value needs. */
+void expression_add_keys(Map *keys, const Ast *node);
+/* A value as it is written in the language; {...} for objects, which it does not have. */
+void value_print(StrBuf *out, const json_t *value);
+/* "a string", "a whole number" ... */
+const char *value_kind(const json_t *value);
+
+#endif

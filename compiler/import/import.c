@@ -1,0 +1,264 @@
+/* What a family makes of a checkpoint: the values of its model's parameters, and the text with them. See import.h.
+ *
+ * In: the entries of the block, config.json, the names of the weights. Out: a value for each parameter that one sets.
+ * Refused, with the file, the key and the line that asks for it: values of another kind than the parameter's default,
+ * conditions that do not hold, settings of parameters that the model does not have. A key that is missing leaves the
+ * default, with a warning if the setting is that key alone (`first(key, otherwise)` says that it may be missing). Keys
+ * of config.json that the block does not name are warnings, under --strict errors: a key that decides something must
+ * not be overlooked.
+ *
+ * The family's text is edited, not printed anew, so comments and layout stay: values take the place of defaults, and
+ * the checkpoint block goes. */
+#include <string.h>
+
+#include "import/expression.h"
+#include "import/import.h"
+
+typedef struct Evaluation {
+  Arena *arena;
+  Diag *diag;
+  const Folder *folder;
+  const ImportOptions *options;
+  ImportValues *values;
+  Facts facts;
+  Map known; /* keys that the block names, and those that change nothing */
+} Evaluation;
+
+static const char *printed(Arena *arena, const json_t *value) {
+  StrBuf out = strbuf_new(arena);
+  value_print(&out, value);
+  return out.text;
+}
+
+static void report(Evaluation *e, bool is_error, const char *text) {
+  if (is_error)
+    diag_error_at(e->diag, e->folder->config_path, DIAG_CHECKPOINT, "%s", text);
+  else
+    diag_warning_at(e->diag, e->folder->config_path, DIAG_CHECKPOINT_KEY, "%s", text);
+}
+
+// ---- settings ----
+
+static int find_param(const Ast *params, const char *name) {
+  for (uint32_t i = 0; i < params->n_children; i++)
+    if (params->children[i]->name == name) return (int)i;
+  return -1;
+}
+
+/* What the default says about the kind of value; NULL: it fits, or the default is an expression. */
+static const char *wanted_kind(const Ast *otherwise, const json_t *value) {
+  if (!otherwise) return NULL;
+  switch (otherwise->kind) {
+    case AST_TRUE:
+    case AST_FALSE:
+      return json_is_boolean(value) ? NULL : "true or false";
+    case AST_STRING:
+      return json_is_string(value) ? NULL : "a string";
+    case AST_NUMBER:
+      if (otherwise->is_integer) return json_is_integer(value) || json_is_array(value) ? NULL : "a whole number";
+      return json_is_number(value) ? NULL : "a number";
+    default:
+      return json_is_number(value) || json_is_array(value) ? NULL : "a number";
+  }
+}
+
+/* A size, a count or an id: negative ones mean nothing here. */
+static bool is_negative(const Ast *otherwise, const json_t *value) {
+  bool is_count = otherwise && otherwise->kind == AST_NUMBER && otherwise->is_integer;
+  return is_count && json_is_integer(value) && json_integer_value(value) < 0;
+}
+
+static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
+  const Ast *value = setting->children[0];
+  const char *keys = expression_keys(e->arena, value);
+  bool is_key = value->kind == AST_NAME || value->kind == AST_DOT;
+  if (!is_key || strncmp(keys, "\"sentence.", 10) == 0 || strncmp(keys, "\"generation.", 12) == 0) return;
+  report(e, e->options->is_strict,
+         arena_printf(e->arena, "%s is missing; '%s' of the model keeps its default", keys, param->name));
+  diag_note(e->diag, setting->span, "the family reads it here");
+}
+
+static void evaluate_setting(Evaluation *e, const Ast *setting) {
+  const Ast *params = e->values->family->model->children[0];
+  int i = find_param(params, setting->name);
+  if (i < 0) {
+    diag_error(e->diag, setting->span, DIAG_CHECKPOINT, "model %s has no config value '%s'",
+               e->values->family->model->name, setting->name);
+    return;
+  }
+  json_t *value = expression_value(&e->facts, setting->children[0]);
+  if (!value) return;
+  if (json_is_null(value)) {
+    report_missing(e, setting, params->children[i]);
+    return;
+  }
+  const Ast *otherwise = params->children[i]->children[1];
+  const char *wanted = wanted_kind(otherwise, value);
+  if (!wanted && is_negative(otherwise, value)) wanted = "a number from 0 on";
+  if (!wanted) {
+    e->values->of_params[i] = value;
+    return;
+  }
+  report(e, true,
+         arena_printf(e->arena, "%s: %s is %s (%s); '%s' of the model is %s",
+                      expression_keys(e->arena, setting->children[0]), "the value", value_kind(value),
+                      printed(e->arena, value), setting->name, wanted));
+  diag_note(e->diag, setting->span, "the family reads it here");
+}
+
+// ---- what must hold ----
+
+static void evaluate_expect(Evaluation *e, const Ast *entry) {
+  json_t *found = expression_value(&e->facts, entry->children[0]);
+  json_t *wanted = found ? expression_value(&e->facts, entry->children[1]) : NULL;
+  if (!wanted || json_is_null(found) || json_equal(found, wanted)) return;
+  if (json_is_number(found) && json_is_number(wanted) && json_number_value(found) == json_number_value(wanted)) return;
+  report(e, true,
+         arena_printf(e->arena, "%s is %s; this family computes %s only", expression_keys(e->arena, entry->children[0]),
+                      printed(e->arena, found), printed(e->arena, wanted)));
+  diag_note(e->diag, entry->span, "the family expects it here");
+}
+
+static void evaluate_require(Evaluation *e, const Ast *entry) {
+  int truth = expression_truth(&e->facts, entry->children[0]);
+  if (truth != 0) return;
+  report(e, true, arena_printf(e->arena, "%s (%s)", entry->text, expression_keys(e->arena, entry->children[0])));
+  diag_note(e->diag, entry->span, "the family requires it here");
+}
+
+static void evaluate_entry(Evaluation *e, const Ast *entry) {
+  if (entry->kind == AST_SETTING) evaluate_setting(e, entry);
+  if (entry->kind == AST_EXPECT) evaluate_expect(e, entry);
+  if (entry->kind == AST_REQUIRE) evaluate_require(e, entry);
+  for (uint32_t i = 0; entry->kind == AST_IGNORE && i < entry->n_children; i++)
+    map_put(&e->known, entry->children[i]->text, NULL);
+  if (entry->kind != AST_IGNORE) expression_add_keys(&e->known, entry);
+}
+
+// ---- keys that nobody knows ----
+
+static bool is_common(const char *key) {
+  static const char *const common[] = {
+#define IGNORED(key) key,
+#include "import/ignored_keys.def"
+  };
+  for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+    if (strcmp(common[i], key) == 0) return true;
+  return false;
+}
+
+/* Reports what is unknown in an object; `path` is "" or "rope_parameters.". What changes nothing at the top changes
+ * nothing in an object either. */
+static void report_unread(Evaluation *e, const json_t *object, const char *path, unsigned depth) {
+  enum { MAX_DEPTH = 8 };
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)object, key, value) {
+    const char *name = arena_printf(e->arena, "%s%s", path, key);
+    bool is_known = map_has(&e->known, name);
+    if (is_known && json_is_object(value) && !is_common(key) && depth < MAX_DEPTH)
+      report_unread(e, value, arena_printf(e->arena, "%s.", name), depth + 1);
+    if (is_known || is_common(key) || json_is_null(value)) continue;
+    report(
+        e, e->options->is_strict,
+        arena_printf(e->arena, "nothing reads \"%s\" (%s): if it changes what the model computes, the result is wrong",
+                     name, printed(e->arena, value)));
+  }
+}
+
+static void check_sentence(Evaluation *e) {
+  const char *others = json_string_value(json_object_get(json_object_get(e->folder->names, "sentence"), "others"));
+  if (!others) return;
+  diag_error_at(e->diag, arena_printf(e->arena, "%s/modules.json", e->folder->path), DIAG_CHECKPOINT,
+                "\"type\": a module %s is not known here; Transformer, Pooling and Normalize are", others);
+}
+
+// ---- the block ----
+
+/* The task of the command line wins over that of the block. */
+static void set_task(Evaluation *e) {
+  if (!e->options->task) return;
+  const Ast *params = e->values->family->model->children[0];
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    if (strcmp(params->children[i]->name, "task") != 0) continue;
+    e->values->of_params[i] = json_string(e->options->task);
+    json_array_append_new(e->values->owned, e->values->of_params[i]);
+    return;
+  }
+  diag_error_at(e->diag, NULL, DIAG_USAGE, "--task: model %s has one task only", e->values->family->model->name);
+}
+
+bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
+                     ImportValues *values) {
+  const Ast *block = family->checkpoint->children[1];
+  *values = (ImportValues){family, ARENA_ARRAY(arena, json_t *, family->model->children[0]->n_children), json_array()};
+  Evaluation e = {.arena = arena, .diag = diag, .folder = folder, .options = options, .values = values};
+  e.known = map_new(arena);
+  e.facts = (Facts){.arena = arena,
+                    .diag = diag,
+                    .names = folder->names,
+                    .file = folder->config_path,
+                    .weights = folder->weights,
+                    .values = values->owned};
+  for (uint32_t i = 0; i < block->n_children; i++) evaluate_entry(&e, block->children[i]);
+  set_task(&e);
+  check_sentence(&e);
+  report_unread(&e, folder->config, "", 0);
+  return !diag_has_errors(diag);
+}
+
+// ---- the text ----
+
+typedef struct Writer {
+  StrBuf *out;
+  const Source *source;
+  uint32_t at; /* what stands before it is written */
+} Writer;
+
+static void copy_to(Writer *w, uint32_t end) {
+  if (end > w->at) strbuf_add_n(w->out, w->source->text + w->at, end - w->at);
+  if (end > w->at) w->at = end;
+}
+
+static void skip_blank_lines(Writer *w) {
+  while (w->at < w->source->size && (w->source->text[w->at] == '\n' || w->source->text[w->at] == '\r')) w->at++;
+}
+
+/* ` = 12` behind a parameter without a default, or 12 in the place of one. */
+static void write_params(Writer *w, const ImportValues *values) {
+  const Ast *params = values->family->model->children[0];
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    const Ast *param = params->children[i], *otherwise = param->children[1];
+    if (!values->of_params[i]) continue;
+    copy_to(w, otherwise ? otherwise->span.begin : param->span.end);
+    if (!otherwise) strbuf_add(w->out, " = ");
+    value_print(w->out, values->of_params[i]);
+    if (otherwise) w->at = otherwise->span.end;
+  }
+}
+
+static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *options) {
+  const char *class = json_string_value(json_array_get(json_object_get(folder->config, "architectures"), 0));
+  StrBuf quoted = strbuf_new(out->arena);
+  strbuf_add_quoted(&quoted, folder->path);
+  strbuf_printf(out, "# Imported from %s", quoted.text);
+  if (class) strbuf_add(out, " (");
+  if (class) {
+    StrBuf name = strbuf_new(out->arena);
+    strbuf_add_quoted(&name, class);
+    strbuf_printf(out, "%.*s)", (int)name.length - 2, name.text + 1);
+  }
+  strbuf_printf(out, " by tfmc %s. To go on:\n#   tfmc compile THIS_FILE --weights %s -o libmodel.so\n#\n",
+                options->version, quoted.text);
+}
+
+void import_write(StrBuf *out, const ImportValues *values, const Folder *folder, const ImportOptions *options) {
+  const Ast *block = values->family->checkpoint;
+  Writer w = {.out = out, .source = values->family->source};
+  write_head(out, folder, options);
+  copy_to(&w, block->span.begin);
+  w.at = block->span.end;
+  skip_blank_lines(&w);
+  write_params(&w, values);
+  copy_to(&w, w.source->size);
+}

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""usage: make_cases.py FOLDER [CASE ...]
+
+Writes what test_models.py compares with: for each case the config of a tiny model of transformers, the names and shapes of its
+weights (their numbers come from checkpoint.py), inputs, and what transformers computes: outputs in f32 with eager
+attention and, for models that write, tokens, greedily and with 3 beams. Needs torch and transformers.
+"""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import numpy as np
+import torch
+import transformers as hf
+from safetensors import safe_open
+
+import checkpoint
+
+torch.set_num_threads(1)
+hf.logging.set_verbosity_error()
+hf.logging.disable_progress_bar()
+TARGET, ONLY = pathlib.Path(sys.argv[1]), sys.argv[2:]
+
+
+def prepared(model, gain, files, sines):
+    """The model read back from a folder with the weights of checkpoint.py; the folder's files, names and shapes."""
+    fixed = {name for name, p in model.named_parameters() if not (p.requires_grad or sines)}  # which the family computes
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        model.eval().float().save_pretrained(folder)
+        with safe_open(folder / "model.safetensors", "numpy") as file:
+            shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys() if name not in fixed}
+        files = {p.name: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))} | files
+        checkpoint.write(dict(files=files, weights=shapes, gain=gain), folder)
+        return type(model).from_pretrained(folder, attn_implementation="eager").eval().float(), files, shapes
+
+
+def numbers(tensor):
+    if not tensor.is_floating_point():
+        return tensor.tolist()
+    return json.loads(json.dumps(tensor.tolist()), parse_float=lambda text: float(f"{float(text):.7g}"))
+
+
+def tokens(model, inputs, grows):
+    found = {}
+    for beams in (1, 3):
+        given = {k: v for k, v in inputs.items() if k != grows or not model.config.is_encoder_decoder}
+        found[str(beams)] = model.generate(**given, num_beams=beams, do_sample=False, max_new_tokens=6).tolist()
+    return found
+
+
+def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False):
+    """outputs: names here -> names of transformers; masked: rows compared where this input is not 0."""
+    if ONLY and name not in ONLY:
+        return
+    with torch.no_grad():
+        model, saved, shapes = prepared(model, gain, files, sines)
+        made = take(model, inputs) if take else model(**inputs)
+        case = dict(files=saved, weights=shapes, gain=gain, inputs={k: numbers(v) for k, v in inputs.items()},
+                    outputs={k: numbers(made[v]) for k, v in outputs.items()}, masked=masked)
+        if grows:
+            case |= dict(grows=grows, encoder=bool(model.config.is_encoder_decoder), tokens=tokens(model, inputs, grows))
+    (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
+    print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
+
+
+def ids(seed, lengths, vocab, pad=0, low=3):
+    g = torch.Generator().manual_seed(seed)
+    rows = torch.full((len(lengths), max(lengths)), pad)
+    mask = torch.zeros_like(rows)
+    for row, keep, n in zip(rows, mask, lengths):
+        row[:n] = torch.randint(low, vocab, (n,), generator=g)
+        keep[:n] = 1
+    return rows, mask
+
+
+HIDDEN, LOGITS = dict(last_hidden_state="last_hidden_state"), dict(logits="logits")
+POOLED = HIDDEN | dict(pooler_output="pooler_output")
+
+
+def encoders():
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=20)
+    rows, mask = ids(2, [9, 5], 40)
+    inputs = dict(input_ids=rows, attention_mask=mask)
+    config = hf.BertConfig
+    case("bert", hf.BertModel(config(**small)), inputs, POOLED)
+    case("bert_relu", hf.BertModel(config(**small, hidden_act="relu")), inputs, POOLED, gain=0.3)
+    case("bert_tanh_gelu", hf.BertModel(config(**small, hidden_act="gelu_new"), add_pooling_layer=False), inputs, HIDDEN)
+    case("bert_classify", hf.BertForSequenceClassification(config(**small, num_labels=3)), inputs, LOGITS)
+    case("bert_tokens", hf.BertForTokenClassification(config(**small, num_labels=5)), inputs, LOGITS)
+    case("bert_answer", hf.BertForQuestionAnswering(config(**small)), inputs,
+         dict(start_logits="start_logits", end_logits="end_logits"))
+    case("bert_mask", hf.BertForMaskedLM(config(**small)), inputs, LOGITS)
+    sentences(small, inputs)
+    roberta = small | dict(max_position_embeddings=26, pad_token_id=1)
+    rows1, mask1 = ids(2, [9, 5], 40, pad=1)
+    inputs1 = dict(input_ids=rows1, attention_mask=mask1)
+    case("roberta", hf.RobertaModel(hf.RobertaConfig(**roberta, type_vocab_size=1), add_pooling_layer=False), inputs1, HIDDEN,
+         masked="attention_mask")
+    case("roberta_classify", hf.RobertaForSequenceClassification(hf.RobertaConfig(**roberta, num_labels=3)), inputs1, LOGITS)
+    case("roberta_mask", hf.RobertaForMaskedLM(hf.RobertaConfig(**roberta)), inputs1, LOGITS, masked="attention_mask")
+    case("xlm_roberta", hf.XLMRobertaModel(hf.XLMRobertaConfig(**roberta), add_pooling_layer=False), inputs1, HIDDEN,
+         masked="attention_mask")
+    case("camembert", hf.CamembertModel(hf.CamembertConfig(**roberta), add_pooling_layer=False), inputs1, HIDDEN,
+         masked="attention_mask")
+    electra = small | dict(embedding_size=16)
+    case("electra", hf.ElectraModel(hf.ElectraConfig(**electra)), inputs, HIDDEN)
+    case("electra_classify", hf.ElectraForSequenceClassification(hf.ElectraConfig(**electra, num_labels=3)), inputs, LOGITS)
+    distil = hf.DistilBertConfig
+    sizes = dict(vocab_size=40, dim=24, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=20)
+    case("distilbert", hf.DistilBertModel(distil(**sizes)), inputs, HIDDEN)
+    case("distilbert_classify", hf.DistilBertForSequenceClassification(distil(**sizes, num_labels=3)), inputs, LOGITS)
+    case("albert", hf.AlbertModel(hf.AlbertConfig(**small, embedding_size=16)), inputs, POOLED)
+    case("mpnet", hf.MPNetModel(hf.MPNetConfig(**roberta), add_pooling_layer=False), inputs1, HIDDEN, masked="attention_mask")
+
+
+def sentences(small, inputs):
+    """What sentence transformers add: pooling over the tokens that are there, and vectors of length 1."""
+    def embed(how, normalize):
+        def take(model, inputs):
+            x, keep = model(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
+            y = x[:, 0] if how == "cls" else (x * keep).sum(1) / keep.sum(1)
+            return dict(y=torch.nn.functional.normalize(y) if normalize else y)
+        return take
+    for how, normalize in (("mean", True), ("cls", False)):
+        kinds = ["Transformer", "Pooling"] + ["Normalize"] * normalize
+        modules = [dict(idx=i, name=str(i), path="" if i == 0 else f"{i}_{kind}", type=f"sentence_transformers.models.{kind}")
+                   for i, kind in enumerate(kinds)]
+        pooling = dict(word_embedding_dimension=24, pooling_mode_cls_token=how == "cls",
+                       pooling_mode_mean_tokens=how == "mean", pooling_mode_max_tokens=False)
+        case(f"sentence_{how}", hf.BertModel(hf.BertConfig(**small)), inputs, dict(sentence_embedding="y"),
+             files={"modules.json": modules, "1_Pooling/config.json": pooling}, take=embed(how, normalize))
+
+
+def writers():
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    gqa = small | dict(num_key_value_heads=2)
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    llama3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=32)
+    linear = dict(rope_type="linear", rope_theta=10000.0, factor=4.0)
+    case("gpt2", hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64,
+         bos_token_id=1, eos_token_id=2)), **more)
+    llama, config = hf.LlamaForCausalLM, hf.LlamaConfig
+    case("llama", llama(config(**gqa)), **more)
+    case("llama3", llama(config(**gqa, rope_parameters=llama3)), **more)
+    case("llama_linear", llama(config(**gqa, rope_parameters=linear)), **more)
+    case("llama_tied", llama(config(**gqa, tie_word_embeddings=True)), **more)
+    case("llama_biases", llama(config(**gqa, attention_bias=True, head_dim=16)), **more)
+    case("mistral", hf.MistralForCausalLM(hf.MistralConfig(**gqa, sliding_window=5)), **more)
+    case("qwen2", hf.Qwen2ForCausalLM(hf.Qwen2Config(**gqa)), **more)
+    case("qwen3", hf.Qwen3ForCausalLM(hf.Qwen3Config(**gqa, head_dim=16)), **more)
+    case("phi3", hf.Phi3ForCausalLM(hf.Phi3Config(**gqa, sliding_window=5)), **more)
+    case("gemma", hf.GemmaForCausalLM(hf.GemmaConfig(**gqa, head_dim=16)), **more)
+    case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small)), **more)
+    case("gpt_neox_serial", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, use_parallel_residual=False)), **more)
+    opt = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=40,
+               max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    case("opt", hf.OPTForCausalLM(hf.OPTConfig(**opt, word_embed_proj_dim=32)), **more)
+    case("opt_350m", hf.OPTForCausalLM(hf.OPTConfig(**opt, word_embed_proj_dim=16, do_layer_norm_before=False)), **more)
+    bloom = dict(vocab_size=40, n_layer=2, bos_token_id=1, eos_token_id=2)
+    case("bloom", hf.BloomForCausalLM(hf.BloomConfig(**bloom, hidden_size=32, n_head=4)), **more)
+    case("bloom_six", hf.BloomForCausalLM(hf.BloomConfig(**bloom, hidden_size=24, n_head=6)), **more)
+    falcon = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, bos_token_id=1, eos_token_id=2,
+                  alibi=False, max_position_embeddings=64, parallel_attn=True, bias=False)
+    case("falcon", hf.FalconForCausalLM(hf.FalconConfig(**falcon, multi_query=True, new_decoder_architecture=False)), **more)
+    case("falcon_new", hf.FalconForCausalLM(hf.FalconConfig(**falcon, num_kv_heads=2, new_decoder_architecture=True)), **more)
+    case("starcoder2", hf.Starcoder2ForCausalLM(hf.Starcoder2Config(**gqa, sliding_window=5)), **more)
+
+
+def translators():
+    rows, mask = ids(8, [7, 5], 40)
+    target, _ = ids(9, [6, 6], 40)
+    target[:, 0] = 0
+    t5 = dict(vocab_size=40, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    more = dict(inputs=dict(input_ids=rows, attention_mask=mask, decoder_input_ids=target), outputs=LOGITS, grows="decoder_input_ids")
+    case("t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="relu")), **more)
+    case("flan_t5", hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)), **more)
+    case("mt5", hf.MT5ForConditionalGeneration(hf.MT5Config(**t5, feed_forward_proj="gated-gelu")), **more)
+    bart = dict(vocab_size=40, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=30, pad_token_id=1,
+                eos_token_id=2, bos_token_id=0, decoder_start_token_id=2, forced_eos_token_id=None)
+    rows, mask = ids(8, [7, 5], 40, pad=1)
+    target, _ = ids(9, [6, 6], 40, pad=1)
+    target[:, 0] = 2
+    more["inputs"] = dict(input_ids=rows, attention_mask=mask, decoder_input_ids=target)
+    case("bart", hf.BartForConditionalGeneration(hf.BartConfig(**bart)), **more)
+    bart["scale_embedding"] = True
+    case("mbart", hf.MBartForConditionalGeneration(hf.MBartConfig(**bart)), **more)
+    case("m2m_100", hf.M2M100ForConditionalGeneration(hf.M2M100Config(**bart)), **more)
+    case("pegasus", hf.PegasusForConditionalGeneration(hf.PegasusConfig(**bart)), **more)
+    case("marian", hf.MarianMTModel(hf.MarianConfig(**bart, activation_function="swish")), **more)
+    sound = torch.randn(1, 8, 60, generator=torch.Generator().manual_seed(5))
+    whisper = bart | dict(num_mel_bins=8, max_source_positions=30, max_target_positions=40, scale_embedding=False,
+                          suppress_tokens=None, begin_suppress_tokens=None)
+    del whisper["max_position_embeddings"]
+    case("whisper", hf.WhisperForConditionalGeneration(hf.WhisperConfig(**whisper)),
+         dict(input_features=sound, decoder_input_ids=target[:1]), LOGITS, sines=True)
+
+
+def pictures():
+    pixels = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(5))
+    small = dict(image_size=16, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
+    case("vit", hf.ViTForImageClassification(hf.ViTConfig(**small, num_labels=5)), dict(pixel_values=pixels), LOGITS)
+    case("deit", hf.DeiTForImageClassification(hf.DeiTConfig(**small, num_labels=5)), dict(pixel_values=pixels), LOGITS)
+    rows = torch.tensor([[37, 4, 9, 30, 39, 39], [37, 8, 20, 33, 7, 39]])
+    text = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                max_position_embeddings=16, bos_token_id=37, eos_token_id=39, projection_dim=24)
+    case("clip", hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=small, projection_dim=24)),
+         dict(input_ids=rows, pixel_values=pixels), {k: k for k in ("logits_per_text", "text_embeds", "image_embeds")})
+
+
+for make in (encoders, writers, translators, pictures):
+    make()

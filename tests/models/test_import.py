@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""usage: test_import.py TFMC CASES
+
+What `tfmc import` refuses and warns of: config.json with each key removed, of another type, absurd or unknown, and folders
+that are no checkpoint. Every message names the file and the key; nothing is written after an error. Numbers (M01 ...) are
+those of docs/testing.md's kinds. The last line is 'N passed, N failed' of unittest.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from safetensors.numpy import load_file, save_file
+
+import checkpoint
+
+TFMC, CASES = sys.argv[1], pathlib.Path(sys.argv[2])
+FAMILY = """checkpoint "mine" {
+  d    = sizes.width
+  deep = first(depth, 2)
+  expect kind = "plain"
+  require one_of(act, none, "relu"), "the activation is not relu"
+  ignore "colour"
+}
+
+model Mine(d = 4, deep = 1) {
+  l = Linear(d, d)
+
+  forward(x: f32[n, d]) { return y = l(x) * deep }
+}
+"""
+
+
+class Import(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.folder = pathlib.Path(self.temporary.name)
+
+    def take(self, name):
+        self.case = json.loads((CASES / f"{name}.json").read_text())
+        checkpoint.write(self.case, self.folder)
+        return self.case["files"]["config.json"]
+
+    def write(self, config):
+        (self.folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+
+    def tfmc(self, *args, code=0, says=(), verb="import"):
+        done = subprocess.run([TFMC, verb, *map(str, args)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stderr)
+        for part in [says] if isinstance(says, str) else says:
+            self.assertIn(part, done.stderr)
+        self.assertNotIn("internal error", done.stderr)
+        return done
+
+    def refused(self, *says, options=()):
+        """The message names the file; no model appears."""
+        target = self.folder / "model.tfm"
+        self.tfmc(self.folder, "-o", target, *options, code=1, says=["config.json", "no output written", *says])
+        self.assertFalse(target.exists())
+
+    def test_M01_no_checkpoint(self):
+        self.tfmc(self.folder, code=3, says=["config.json", "No such file"])
+        self.tfmc(code=2, says="needs the folder of a checkpoint")
+        self.tfmc(self.folder / "nowhere", code=3, says="config.json")
+
+    def test_M01_other_paths(self):
+        self.take("bert")
+        config = self.folder / "config.json"
+        self.tfmc(config, code=2, says="name the folder that holds config.json")
+        before = config.read_text()
+        self.tfmc(self.folder, "-o", config, code=2, says="would overwrite")
+        self.assertEqual(config.read_text(), before)
+
+    def test_M01_no_json(self):
+        self.take("bert")
+        for text, says in (('{"a": 1,', "config.json:1:8: error: this is not JSON"), ("[]", "an object is expected"),
+                           ('{"hidden_size": NaN}', "not JSON"), ('{"hidden_size": 1e400}', "not JSON"),
+                           ('{"a": 1, "a": 1}', "not JSON"), ("", "not JSON")):
+            self.write(text)
+            self.refused(says)
+
+    def test_M02_no_family(self):
+        config = self.take("bert")
+        self.write(config | dict(model_type="robrta"))
+        self.refused('"model_type": no family is for "robrta", did you mean "roberta"?', "mbart", "--family")
+        for wrong in (None, 3):
+            self.write(config | dict(model_type=wrong))
+            self.refused('"model_type" is missing or no string')
+
+    def test_M03_each_key_missing(self):
+        """Every key of some configs: it is named in a message, or the same model comes out."""
+        for name in ("bert", "gpt2", "llama3"):
+            config = self.take(name)
+            whole = self.tfmc(self.folder).stdout
+            for key in config:
+                with self.subTest(case=name, key=key):
+                    self.write({k: v for k, v in config.items() if k != key})
+                    done = subprocess.run([TFMC, "import", self.folder], capture_output=True, text=True)
+                    if key == "architectures":  # the class stands in the head
+                        continue
+                    if f'"{key}' not in done.stderr:
+                        self.assertEqual((done.returncode, done.stdout), (0, whole), done.stderr)
+            self.write(config)
+
+    def test_M03_required_keys(self):
+        config = self.take("bert")
+        for key in ("vocab_size", "hidden_size", "num_attention_heads", "num_hidden_layers", "layer_norm_eps", "hidden_act"):
+            self.write({k: v for k, v in config.items() if k != key})
+            self.refused(f'"{key}" is missing', options=["--strict"])
+
+    def test_M03_other_types(self):
+        for name, keys in (("bert", "vocab_size hidden_size num_hidden_layers layer_norm_eps hidden_act".split()),
+                           ("llama", "intermediate_size rms_norm_eps max_position_embeddings tie_word_embeddings".split())):
+            config = self.take(name)
+            for key in keys:
+                wrong = 7 if isinstance(config[key], str) else "7"
+                with self.subTest(case=name, key=key):
+                    self.write(config | {key: wrong})
+                    self.refused(f'"{key}"')
+
+    def test_M03_absurd_numbers(self):
+        config = self.take("bert")
+        self.write(config | dict(hidden_size=-24))
+        self.refused('"hidden_size"', "from 0 on")
+        self.write(config | dict(hidden_size=24.5))
+        self.refused('"hidden_size"', "a whole number")
+        self.write(config | dict(num_attention_heads=0))
+        self.tfmc(self.folder, code=1)
+
+    def test_M04_unknown_key(self):
+        config = self.take("bert")
+        self.write(config | dict(scale_of_dreams=3))
+        self.tfmc(self.folder, says=["config.json", 'warning: nothing reads "scale_of_dreams" (3)', "W0552"])
+        self.refused('nothing reads "scale_of_dreams"', options=["--strict"])
+        llama = self.take("llama3")
+        llama["rope_parameters"]["mscale"] = 2
+        self.write(llama)
+        self.refused('nothing reads "rope_parameters.mscale" (2)', options=["--strict"])
+
+    def test_M04_values_that_the_family_lacks(self):
+        self.write(self.take("bert") | dict(position_embedding_type="relative_key"))
+        self.refused('"position_embedding_type" is "relative_key"; this family computes "absolute" only', "models/bert.tfm:")
+        llama = self.take("llama3")
+        llama["rope_parameters"]["rope_type"] = "yarn"
+        self.write(llama)
+        self.refused("the scaling of positions is none of default, linear, llama3", '"rope_parameters.rope_type"')
+        self.write(self.take("gpt2") | dict(architectures=["GPT2ForSequenceClassification"]))
+        self.refused("the head that writes text only")
+
+    def test_M05_sizes_that_contradict_the_weights(self):
+        self.write(self.take("bert") | dict(intermediate_size=48))
+        self.tfmc(self.folder, code=1, says=["model.safetensors", "intermediate.dense.weight", "[40, 24]"])
+
+    def test_M06_other_weights(self):
+        config = self.take("bert")
+        self.write(config | dict(quantization_config=dict(quant_method="gptq")))
+        self.refused("quantized (gptq)", "--quantize")
+        self.write(config)
+        (self.folder / "model.safetensors").rename(self.folder / "pytorch_model.bin")
+        self.tfmc(self.folder, code=1, says=["pickled", "save_pretrained"])
+        (self.folder / "pytorch_model.bin").unlink()
+        self.tfmc(self.folder, code=1, says="no model.safetensors")
+        (self.folder / "config.json").rename(self.folder / "adapter_config.json")
+        self.tfmc(self.folder, code=1, says="merge")
+
+    def test_M07_shards(self):
+        self.take("bert")
+        tensors = load_file(self.folder / "model.safetensors")
+        (self.folder / "model.safetensors").unlink()
+        shards = {f"model-{i}-of-2.safetensors": dict(list(tensors.items())[i::2]) for i in range(2)}
+        for name, part in shards.items():
+            save_file(part, self.folder / name)
+        index = dict(weight_map={t: name for name, part in shards.items() for t in part})
+        (self.folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        text = self.folder / "model.tfm"
+        self.tfmc(self.folder, "-o", text, "--strict")
+        self.tfmc(text, "--weights", self.folder, verb="check")
+        (self.folder / "model-1-of-2.safetensors").unlink()
+        self.tfmc(self.folder, code=3, says="model-1-of-2.safetensors")
+
+    def test_M08_a_tensor_gone_or_renamed(self):
+        self.take("bert")
+        tensors = load_file(self.folder / "model.safetensors")
+        name = "encoder.layer.1.output.dense.weight"
+        save_file({k: v for k, v in tensors.items() if k != name}, self.folder / "model.safetensors")
+        self.tfmc(self.folder, code=1, says=["model.safetensors", name])
+
+    def test_older_rotary_settings(self):
+        """`rope_theta` beside `rope_scaling`, as before transformers 5: the same model."""
+        config = self.take("llama3")
+        newer = self.tfmc(self.folder, "--strict").stdout
+        rope = config.pop("rope_parameters")
+        config["rope_theta"] = rope.pop("rope_theta")
+        rope["type"] = rope.pop("rope_type")
+        config["rope_scaling"] = rope
+        self.write(config)
+        self.assertEqual(self.tfmc(self.folder, "--strict").stdout, newer)
+
+    def test_generation_config(self):
+        """What generation_config.json says of tokens wins; several ends are a list."""
+        config = self.take("llama")
+        self.assertIn("eos = 2", self.tfmc(self.folder).stdout)
+        (self.folder / "generation_config.json").write_text(json.dumps(dict(eos_token_id=[5, 7])))
+        text = self.tfmc(self.folder, "-o", self.folder / "m.tfm").stdout
+        self.assertIn("eos = [5, 7]", (self.folder / "m.tfm").read_text())
+        self.tfmc(self.folder / "m.tfm", verb="check")
+
+    def test_task(self):
+        self.take("bert")
+        text = self.tfmc(self.folder, "--task", "embed").stdout
+        self.assertIn('task = "embed"', text)
+        self.take("gpt2")
+        self.tfmc(self.folder, "--task", "embed", code=2, says="--task: model GPT2 has one task only")
+
+    def test_sentence_modules(self):
+        self.take("sentence_mean")
+        self.assertIn('pooling = "mean", normalize = true', self.tfmc(self.folder, "--strict").stdout)
+        (self.folder / "modules.json").write_text(json.dumps([dict(type="x.Transformer", path=""), dict(type="x.Dense", path="2")]))
+        self.tfmc(self.folder, code=1, says=["modules.json", '"type": a module Dense is not known'])
+
+    def mine(self, config, family=FAMILY, code=0, says=()):
+        self.write(dict(model_type="mine") | config)
+        save_file({"l.weight": checkpoint.weight("w", [4, 4], 1), "l.bias": checkpoint.weight("b", [4], 1)},
+                  self.folder / "model.safetensors")
+        (self.folder / "mine.tfm").write_text(family)
+        return self.tfmc(self.folder, "--family", self.folder / "mine.tfm", code=code, says=says).stdout
+
+    def test_family_of_ones_own(self):
+        text = self.mine(dict(sizes=dict(width=4), kind="plain", colour="red"))
+        self.assertTrue(text.startswith("# Imported from"))
+        self.assertTrue(text.endswith(FAMILY.split("}\n\n", 1)[1].replace("deep = 1", "deep = 2")))
+        self.mine(dict(sizes=4), code=1, says=["config.json", '"sizes" is a whole number, where an object is expected'])
+        self.mine(dict(sizes=dict(width=4), act="gelu"), code=1, says='the activation is not relu ("act")')
+        self.mine(dict(sizes=dict(width=4)), FAMILY.replace("first(depth, 2)", "depth + 1"), code=1,
+                  says='"depth" is missing; a number is needed here')
+        self.mine({}, FAMILY.replace("deep = first", "dep = first"), code=1, says="model Mine has no config value 'dep'")
+        self.mine({}, FAMILY.replace("first(depth", "last(depth"), code=1, says="has, dims, first and one_of")
+        self.mine({}, FAMILY.split("}\n\n", 1)[1], code=1, says="1 models, 0 blocks")
+
+    def test_list(self):
+        lines = self.tfmc("--list").stdout.splitlines()
+        self.assertIn("models/bert.tfm        bert roberta xlm-roberta camembert electra", lines)
+        types = [t for line in lines for t in line.split()[1:]]
+        self.assertEqual(len(types), len(set(types)))
+
+
+unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""usage: test_models.py TFMC CASES [CASE ...]
+
+Every case is a folder of transformers, written anew with weights from checkpoint.py: `tfmc import` makes its model, and what
+`tfmc run` and `tfmc generate` compute is compared with what transformers computed (make_cases.py), outputs within 1e-5 of the
+largest number, tokens exactly, greedily and with 3 beams. --strict holds for all of them: no key of a config is left
+over. The last line is 'N passed, N failed'.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import checkpoint
+
+TFMC, CASES = sys.argv[1], pathlib.Path(sys.argv[2])
+TOLERANCE = 1e-5
+
+
+def tfmc(*args):
+    done = subprocess.run([TFMC, *map(str, args)], capture_output=True, text=True)
+    if done.returncode or "warning" in done.stderr:
+        raise AssertionError(f"tfmc {args[0]} ends with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def arrays(values):
+    found = {k: np.array(v) for k, v in values.items()}
+    return {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in found.items()}
+
+
+def compare_outputs(case, folder, model):
+    save_file(arrays(case["inputs"]), folder / "in.safetensors")
+    tfmc("run", *model, "--inputs", folder / "in.safetensors", "-o", folder / "out.safetensors")
+    made, wanted = load_file(folder / "out.safetensors"), arrays(case["outputs"])
+    assert sorted(made) == sorted(wanted), f"outputs {sorted(made)}, wanted {sorted(wanted)}"
+    for name, b in wanted.items():
+        a = made[name]
+        assert a.shape == b.shape, f"{name} is {a.shape}, wanted {b.shape}"
+        if case["masked"]:
+            a, b = (x[np.array(case["inputs"][case["masked"]]) != 0] for x in (a, b))
+        worst = np.abs(a - b).max() / max(1, np.abs(b).max())
+        assert worst < TOLERANCE, f"{name} differs by {worst:.2g}"
+
+
+def ended(row):
+    """Without what fills a row after its end: transformers fill with the end token where there is no pad."""
+    while len(row) > 1 and row[-1] in (0, 1, 2):
+        row = row[:-1]
+    return row
+
+
+def compare_tokens(case, folder, model):
+    start = {k: v for k, v in case["inputs"].items() if k != case["grows"] or not case["encoder"]}
+    save_file(arrays(start), folder / "start.safetensors")
+    for beams, wanted in case["tokens"].items():
+        tfmc("generate", *model, "--inputs", folder / "start.safetensors", "--num-beams", beams, "--max-new-tokens", 6,
+             "-o", folder / "tokens.safetensors")
+        made = load_file(folder / "tokens.safetensors")["sequences"].tolist()
+        assert [ended(r) for r in made] == [ended(r) for r in wanted], f"{beams} beams: {made}, wanted {wanted}"
+
+
+def run(case):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        checkpoint.write(case, folder)
+        text = folder / "model.tfm"
+        tfmc("import", folder, "-o", text, "--strict")
+        assert tfmc("import", folder, "--strict") == text.read_text()
+        model = [text, "--weights", folder, "-q", "--threads", 1]
+        compare_outputs(case, folder, model)
+        if "tokens" in case:
+            compare_tokens(case, folder, model)
+
+
+def main():
+    failed = 0
+    paths = sorted(p for p in CASES.glob("*.json") if p.stem in sys.argv[3:] or not sys.argv[3:])
+    for path in paths:
+        try:
+            run(json.loads(path.read_text()))
+            print(f"ok    {path.stem}")
+        except AssertionError as fault:
+            failed += 1
+            print(f"FAIL  {path.stem}: {str(fault)[:1500]}")
+    print(f"{len(paths) - failed} passed, {failed} failed")
+    return failed != 0 or not paths
+
+
+sys.exit(main())
