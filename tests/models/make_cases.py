@@ -95,10 +95,10 @@ def encoders():
     case("bert_answer", hf.BertForQuestionAnswering(config(**small)), inputs,
          dict(start_logits="start_logits", end_logits="end_logits"))
     case("bert_mask", hf.BertForMaskedLM(config(**small)), inputs, LOGITS)
-    sentences(small, inputs)
     roberta = small | dict(max_position_embeddings=26, pad_token_id=1)
     rows1, mask1 = ids(2, [9, 5], 40, pad=1)
     inputs1 = dict(input_ids=rows1, attention_mask=mask1)
+    sentences(small, inputs, inputs1)
     case("roberta", hf.RobertaModel(hf.RobertaConfig(**roberta, type_vocab_size=1), add_pooling_layer=False), inputs1, HIDDEN,
          masked="attention_mask")
     case("roberta_classify", hf.RobertaForSequenceClassification(hf.RobertaConfig(**roberta, num_labels=3)), inputs1, LOGITS)
@@ -118,7 +118,7 @@ def encoders():
     case("mpnet", hf.MPNetModel(hf.MPNetConfig(**roberta), add_pooling_layer=False), inputs1, HIDDEN, masked="attention_mask")
 
 
-def sentences(small, inputs):
+def sentences(small, inputs, inputs1):
     """What sentence transformers add: pooling over the tokens that are there, and vectors of length 1."""
     def embed(how, normalize):
         def take(model, inputs):
@@ -132,8 +132,15 @@ def sentences(small, inputs):
                    for i, kind in enumerate(kinds)]
         pooling = dict(word_embedding_dimension=24, pooling_mode_cls_token=how == "cls",
                        pooling_mode_mean_tokens=how == "mean", pooling_mode_max_tokens=False)
-        case(f"sentence_{how}", hf.BertModel(hf.BertConfig(**small)), inputs, dict(sentence_embedding="y"),
-             files={"modules.json": modules, "1_Pooling/config.json": pooling}, take=embed(how, normalize))
+        more = dict(outputs=dict(sentence_embedding="y"), take=embed(how, normalize),
+                    files={"modules.json": modules, "1_Pooling/config.json": pooling})
+        case(f"sentence_{how}", hf.BertModel(hf.BertConfig(**small)), inputs, **more)
+        if how == "mean":
+            mpnet = small | dict(pad_token_id=1, max_position_embeddings=26)
+            case("sentence_mpnet", hf.MPNetModel(hf.MPNetConfig(**mpnet)), inputs1, **more)
+        else:
+            case("sentence_distilbert", hf.DistilBertModel(hf.DistilBertConfig(vocab_size=40, dim=24, n_layers=2, n_heads=4,
+                 hidden_dim=40, max_position_embeddings=20)), inputs, **more)
 
 
 def writers():
@@ -156,8 +163,15 @@ def writers():
     case("mistral", hf.MistralForCausalLM(hf.MistralConfig(**gqa, sliding_window=5)), **more)
     case("qwen2", hf.Qwen2ForCausalLM(hf.Qwen2Config(**gqa)), **more)
     case("qwen3", hf.Qwen3ForCausalLM(hf.Qwen3Config(**gqa, head_dim=16)), **more)
+    kinds = ["full_attention", "sliding_attention"]
+    case("qwen2_windows", hf.Qwen2ForCausalLM(hf.Qwen2Config(**gqa, use_sliding_window=True, sliding_window=5, layer_types=kinds)), **more)
+    case("smollm3", hf.SmolLM3ForCausalLM(hf.SmolLM3Config(**gqa, no_rope_layers=[1, 0])), **more)
     case("phi3", hf.Phi3ForCausalLM(hf.Phi3Config(**gqa, sliding_window=5)), **more)
     case("gemma", hf.GemmaForCausalLM(hf.GemmaConfig(**gqa, head_dim=16)), **more)
+    four = gqa | dict(num_hidden_layers=4, head_dim=16, sliding_window=5, query_pre_attn_scalar=12)
+    case("gemma2", hf.Gemma2ForCausalLM(hf.Gemma2Config(**four)), **more)
+    kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+    case("gemma3", hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**four, layer_types=kinds)), **more)
     case("gpt_neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small)), **more)
     case("gpt_neox_serial", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**small, use_parallel_residual=False)), **more)
     opt = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=40,
