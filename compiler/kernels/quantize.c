@@ -30,6 +30,7 @@ typedef struct Quantize {
   bool is_grouped, has_start;
   unsigned points;   /* numbers that are rotated together, `distance` apart */
   int64_t distance;
+  bool is_paired;           /* a vector holds two points, one in each half */
   unsigned width;           /* lanes that are rotated side by side */
   LLVMTypeRef floats, bits; /* of `width` lanes */
   LLVMValueRef args[N_ARGS]; /* the row's own X and NUMBERS */
@@ -45,10 +46,24 @@ static LLVMValueRef float_at(Quantize *q, LLVMValueRef base, LLVMValueRef index)
 
 // ---- rotation ----
 
-static void rotate_points(Quantize *q, LLVMValueRef *x) {
+/* The first stage within a vector: to each half the other is added, from the upper one it is taken. */
+static LLVMValueRef rotate_halves(Quantize *q, LLVMValueRef x) {
   LLVMBuilderRef b = q->e->builder;
-  for (unsigned apart = 1; apart < q->points; apart *= 2)
-    for (unsigned i = 0; i < q->points; i++) {
+  LLVMValueRef order[LANES], signs[LANES];
+  for (unsigned i = 0; i < q->width; i++) {
+    order[i] = emit_i32(q->e, (int32_t)(i ^ q->width / 2));
+    signs[i] = emit_i32(q->e, i < q->width / 2 ? 0 : INT32_MIN);
+  }
+  LLVMValueRef other = LLVMBuildShuffleVector(b, x, x, LLVMConstVector(order, q->width), "");
+  LLVMValueRef bits = LLVMBuildXor(b, LLVMBuildBitCast(b, x, q->bits, ""), LLVMConstVector(signs, q->width), "");
+  return LLVMBuildFAdd(b, other, LLVMBuildBitCast(b, bits, q->floats, ""), "");
+}
+
+static void rotate_points(Quantize *q, LLVMValueRef *x, unsigned n) {
+  LLVMBuilderRef b = q->e->builder;
+  for (unsigned i = 0; q->is_paired && i < n; i++) x[i] = rotate_halves(q, x[i]);
+  for (unsigned apart = 1; apart < n; apart *= 2)
+    for (unsigned i = 0; i < n; i++) {
       if (i & apart) continue;
       LLVMValueRef sum = LLVMBuildFAdd(b, x[i], x[i + apart], "");
       x[i + apart] = LLVMBuildFSub(b, x[i], x[i + apart], "");
@@ -73,16 +88,17 @@ static LLVMValueRef first_point(Quantize *q, LLVMValueRef t) {
 /* Fills `work` and returns the bits of the greatest magnitude, i32. */
 static LLVMValueRef emit_rotation(Quantize *q) {
   Emitter *e = q->e;
-  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k / q->points), q->width);
+  const unsigned halves = q->is_paired ? 2 : 1, n = q->points / halves;
+  Loop loop = loop_begin(e, emit_i64(e, 0), emit_i64(e, q->k / q->points), q->width / halves);
   LLVMValueRef greatest = loop_carry(e, &loop, LLVMConstNull(q->bits)), x[MOST_POINTS];
   LLVMValueRef first = first_point(q, loop.index);
-  for (unsigned i = 0; i < q->points; i++) {
-    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance));
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance * halves));
     x[i] = emit_load(e, q->floats, float_at(q, q->args[ARG_X], at), 4);
   }
-  rotate_points(q, x);
-  for (unsigned i = 0; i < q->points; i++) {
-    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance));
+  rotate_points(q, x, n);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef at = emit_add(e, first, emit_i64(e, i * q->distance * halves));
     emit_store(e, x[i], float_at(q, q->args[ARG_WORK], at), 4);
     greatest = emit_intrinsic(e, "llvm.smax", q->bits, 2, (LLVMValueRef[]){greatest, magnitude(q, x[i])});
   }
@@ -239,6 +255,8 @@ void emit_QUANTIZE(Emitter *e, const KernelSpec *spec, const char *name) {
     q.n_held = (unsigned)(spec->k / LANES);
     q.width = LANES;
   }
+  q.is_paired = q.points == MOST_POINTS && 2 * q.distance == e->target->vector_floats;
+  if (q.is_paired) q.width *= 2;
   q.floats = wide(e->f32, q.width);
   q.bits = wide(e->i32, q.width);
   LLVMTypeRef types[N_ARGS] = {e->pointer, e->i64, e->i64, e->pointer, e->pointer, e->i64};
