@@ -50,6 +50,16 @@ static void add_gather(Planner *p, Nest *nest, const Body *body, Expr *expr) {
   expr->input = nest_add_operand(nest, &operand);
 }
 
+/* Rows of a packed table are unpacked by a step of their own. */
+static bool is_looked_up(Planner *p, const Body *body, const Expr *expr, View *rows) {
+  if (expr->input >= body->node->inputs.n) return false;
+  const Node *table = body->node->inputs.items[expr->input];
+  if (!plan_is_packed(p, table)) return false;
+  const View ids = input_view(p, body, expr->ids);
+  *rows = plan_look_up(p, table, &ids);
+  return true;
+}
+
 /* Rewrites the expression over the operands of the nest. Expressions are shared between nodes, so it copies them. The
  * list has arguments before their users, so every argument has been rewritten when its user is. */
 static Expr *lower(Planner *p, Nest *nest, const Body *body) {
@@ -58,8 +68,12 @@ static Expr *lower(Planner *p, Nest *nest, const Body *body) {
   for (uint32_t i = 0; i < list.n; i++) {
     Expr *copy = copies[i] = arena_copy(p->arena, list.items[i], sizeof **list.items);
     for (uint32_t j = 0; j < copy->n_args; j++) copy->args[j] = copies[list.args[j][i]];
-    if (copy->kind == EXPR_GATHER) add_gather(p, nest, body, copy);
     View view;
+    if (copy->kind == EXPR_GATHER && is_looked_up(p, body, copy, &view)) {
+      copies[i] = expr_input(p->arena, view.dtype, nest_add(p, nest, &view));
+      continue;
+    }
+    if (copy->kind == EXPR_GATHER) add_gather(p, nest, body, copy);
     if (copy->kind == EXPR_INPUT) view = input_view(p, body, copy->input);
     else if (copy->kind == EXPR_ACC && body->acc) view = *body->acc;
     else if (copy->kind == EXPR_SIZE) {

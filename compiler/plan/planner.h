@@ -94,6 +94,9 @@ tfm_form plan_form(const Node *product);
 uint32_t plan_weight(Planner *p, const Node *node, WeightLayout layout, uint32_t width, tfm_form form);
 /* The view of a table that rows are taken from: in 16 bits if these hold it. */
 View plan_gathered(Planner *p, const Node *node);
+/* Whether rows of a table must be unpacked before anything reads them; the step for it, and where it puts them. */
+bool plan_is_packed(const Planner *p, const Node *table);
+View plan_look_up(Planner *p, const Node *table, const View *ids);
 /* A step that copies `from` to `to`. */
 void plan_copy(Planner *p, const View *from, const View *to, const char *operation);
 /* For every gather in the node's expression: adds a limit of the input that holds the ids, or a step that checks ids

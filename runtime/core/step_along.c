@@ -1,5 +1,5 @@
 /* Steps that the runtime computes itself, line by line along the last axis: running sums, the greatest elements,
- * where the true ones stand, elements picked by ids, powers, reductions of i32.
+ * where the true ones stand, elements picked by ids, rows of packed tables, powers, reductions of i32.
  *
  * In: operands resolved to bytes. Out: the result. Threads share lines, and a line is walked from its first element to
  * its last by one of them, so no number depends on how many there are. Ids were checked by the step before. Nothing is
@@ -184,6 +184,58 @@ static void reduce(const Line *line, tfm_along what) {
   memcpy(line->c, &result, sizeof result);
 }
 
+// ---- rows of packed tables ----
+
+/* In a panel numbers of a row of the table stand apart, because for a product it is a column. */
+static void unpack_bf16(const char *panel, int64_t width, int64_t lane, int64_t k, float *row) {
+  for (int64_t i = 0; i < k; i++) {
+    uint16_t half;
+    memcpy(&half, panel + ((i / 2 * width + lane) * 2 + (i % 2 == 0)) * (int64_t)sizeof half, sizeof half);
+    const uint32_t bits = (uint32_t)half << 16;
+    memcpy(row + i, &bits, sizeof bits);
+  }
+}
+
+static void unpack_int8(const char *panel, int64_t width, int64_t lane, int64_t k, float scale, float *row) {
+  for (int64_t i = 0; i < k; i++)
+    row[i] = (float)((int)(uint8_t)panel[(i / 4 * width + lane) * 4 + i % 4] - 128) * scale;
+}
+
+static void unpack_int4(const char *panel, int64_t width, int64_t lane, int64_t k, float scale, float *row) {
+  for (int64_t i = 0; i < k; i++) {
+    const int64_t group = i / TFM_GROUP, in_block = group % TFM_GROUPS, at = i % TFM_GROUP;
+    const char *block = panel + width * tfm_form_bytes(TFM_FORM_INT4, i - i % (TFM_GROUP * TFM_GROUPS)) + lane * 4;
+    const char *numbers = block + width * TFM_GROUPS + in_block * width * TFM_GROUP / 2;
+    const int pair = (uint8_t)numbers[at / 8 * 4 * width + at % 4];
+    row[i] = (float)(((at % 8 < 4 ? pair : pair >> 4) % 16 - 8) * (int8_t)block[in_block]) * scale;
+  }
+}
+
+/* Sums and differences of numbers 1/16, 1/8, 1/4 and 1/2 of a period apart, the greatest power of two in k. */
+static void rotate(float *row, int64_t k) {
+  const int64_t period = k & -k;
+  for (int64_t distance = period / 16 ? period / 16 : 1; distance < period; distance *= 2)
+    for (int64_t begin = 0; begin < k; begin += 2 * distance)
+      for (int64_t i = begin; i < begin + distance; i++) {
+        const float a = row[i], b = row[i + distance];
+        row[i] = a + b;
+        row[i + distance] = a - b;
+      }
+}
+
+static void look_up(const Line *line, const tfm_along_step *along) {
+  const int64_t k = line->n, width = along->panel, id = i32_at(line->y), lane = id % width;
+  const char *panel = line->x + id / width * width * tfm_column_bytes(along->form, k);
+  float *row = (float *)(void *)line->c, scale;
+  if (along->form == TFM_FORM_BF16) {
+    unpack_bf16(panel, width, lane, k, row);
+    return;
+  }
+  memcpy(&scale, panel + width * tfm_form_bytes(along->form, k) + lane * (int64_t)sizeof scale, sizeof scale);
+  (along->form == TFM_FORM_INT8 ? unpack_int8 : unpack_int4)(panel, width, lane, k, scale, row);
+  rotate(row, k);
+}
+
 // ---- the step ----
 
 static void compute_line(const Line *line, const tfm_along_step *along, char *scratch, int width) {
@@ -198,6 +250,9 @@ static void compute_line(const Line *line, const tfm_along_step *along, char *sc
     case TFM_ALONG_POWER: power(line); break;
     case TFM_ALONG_PLACES: places(line); break;
     case TFM_ALONG_BEFORE: before(line); break;
+    case TFM_ALONG_LOOK_UP:
+      look_up(line, along);
+      break;
     case TFM_ALONG_SUM:
     case TFM_ALONG_MAX:
     case TFM_ALONG_MIN: reduce(line, (tfm_along)along->what); break;

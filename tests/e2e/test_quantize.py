@@ -399,6 +399,47 @@ class Trials:
         alone.write_text("model T {\n  table = Embedding(20, 64)\n  forward(ids: i32[n]) { return x = table(ids) }\n}\n")
         self.check("a table alone", "to_int8" in self.tfm("dump", alone, "--stage=graph", "--quantize=table=int4"))
 
+    def tables_are_packed_in_few_bits(self):
+        """One that a product uses too is in memory once; 96 rows are two whole panels."""
+        tied, alone = self.folder / "tied.tfm", self.folder / "alone.tfm"
+        for width in [160, 44]:
+            tied.write_text(f"""model T {{
+  table = Embedding(96, {width})
+  forward(ids: i32[n, m]) {{ x = table(ids)
+    return x, y = linear(x, table.weight) }}
+}}
+""")
+            alone.write_text(f"model T {{\n  table = Embedding(96, {width})\n"
+                             "  forward(ids: i32[n, m]) { return x = table(ids) + 1 }\n}\n")
+            numbers = random.Random(width)
+            values = [numbers.gauss(0, 1) for _ in range(96 * width)]
+            write_tensors(self.folder / "wide.safetensors", {"table.weight": ([96, width], values)})
+            bf16 = [to_bf16(to_f32(value)) for value in values]
+            write_tensors(self.folder / "narrow.safetensors", {"table.weight": ([96, width], bf16, "bf16")})
+            four = (width + 127) // 128 * 4 + width // 2 + 4 if width % 32 == 0 else width + 4
+            for model, rules, room in [(tied, "table=int8", width + 4), (tied, "table=int4", four),
+                                       (tied, "bf16", 2 * width), (tied, "f16", 4 * width), (tied, "f32", 8 * width),
+                                       (alone, "table=int8", width + 4), (alone, "table=int4", width + 4),
+                                       (alone, "bf16", 2 * width), (alone, "f32", 4 * width)]:
+                said = self.tfm("pack", model, "--weights", "wide.safetensors", "-o", "size.tfmw", f"--quantize={rules}")
+                spare = int(re.search(r"(\d+) bytes of weights", said)[1]) - 96 * room
+                self.check(f"room of {model.name} of {width} as {rules}", 0 <= spare <= 64, said)
+            for rules in ["table=int8", "table=int4"]:
+                for model in [tied, alone]:
+                    expected, *got = [self.looked_up(model, "wide.safetensors", f"--quantize={rules}", *where)
+                                      for where in [["--engine=reference"], *self.where]]
+                    self.check(f"bits of {model.name} of {width} as {rules}", got == [expected] * len(got))
+                    self.tfm("compile", model, "-o", "libtable.so", f"--quantize={rules}")
+                    self.tfm("pack", model, "--weights", "wide.safetensors", "-o", "table.tfmw", f"--quantize={rules}")
+                    self.check(f"library of {model.name} of {width} as {rules}",
+                               self.looked_up("libtable.so", "table.tfmw") == expected)
+            expected, got = [self.looked_up(tied, "narrow.safetensors", rules) for rules in ["--quantize=f32", "--quantize=bf16"]]
+            self.check(f"bits of a tied table of {width} in bf16", got == expected)
+
+    def looked_up(self, model, weights, *options):
+        self.tfm("run", model, "--weights", weights, "--input", "ids=3x7", "--seed=5", "-o", "rows.safetensors", *options)
+        return (self.folder / "rows.safetensors").read_bytes()
+
     def int8_refuses_what_is_not_finite(self):
         one = self.folder / "one.tfm"
         one.write_text("model M {\n  l = Linear(1, 1)\n  forward(x: f32[n, 1]) { return y = l(x) }\n}\n")
@@ -619,6 +660,7 @@ def main():
         trials.int8_libraries()
         trials.int4()
         trials.a_tied_table_has_one_form()
+        trials.tables_are_packed_in_few_bits()
         trials.comparing_with_f32()
         trials.comparing_attention_with_f32()
         trials.what_is_said()

@@ -276,6 +276,27 @@ Test(plan, tables_are_walked_by_their_ids) {
   expect_size(p, operands[1].strides[0], "1");
 }
 
+/* A product's panels serve a look-up in the same weight; without one each row is a panel. */
+Test(plan, tables_of_8_bits_are_looked_up_where_a_product_has_them) {
+  const tfm_program *p = plan("graph G(sizes b, t) {\n"
+                              "  %0 = input \"ids\" : i32[b, t]\n"
+                              "  %1 = weight \"e\" : f32[100, 64]\n"
+                              "  %2 = weight \"alone\" : f32[100, 64]\n"
+                              "  %3 = to_int8 %1 : f32[100, 64]\n"
+                              "  %4 = to_int8 %2 : f32[100, 64]\n"
+                              "  %5 = pointwise %3, %0, %4, { add(gather($0, $1), gather($2, $1)) } : f32[b, t, 64]\n"
+                              "  %6 = linear %5, %1, int8=true : f32[b, t, 100]\n"
+                              "  output y = %6\n"
+                              "}\n");
+  cr_assert_eq(p->n_weights, 2);
+  for (int i = 0; i < 2; i++) {
+    cr_expect_eq(p->alongs[i].what, TFM_ALONG_LOOK_UP);
+    cr_expect_eq(p->alongs[i].form, TFM_FORM_INT8);
+    cr_expect_eq(p->alongs[i].panel, i ? 1 : p->gemms[0].panel);
+    cr_expect_eq(p->alongs[i].x.index == p->gemms[0].weight, i == 0);
+  }
+}
+
 // ---- products ----
 
 #define LINEAR(shape, expr, dtype)                                   \
