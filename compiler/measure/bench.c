@@ -58,6 +58,7 @@ void bench_probe(Arena *arena, const tfm_program *program, const EvalInputs *inp
   const TargetInfo *target = target_find(program->isa);
   const int64_t **dims = dims_of_inputs(arena, program, inputs);
   bench->work = roofline_work(program, dims);
+  bench->leaves_rows_out = program->n_live > 0;
   double bytes = bench->work.weight_bytes;
   bytes = bytes < LEAST_BYTES ? LEAST_BYTES : bytes > MOST_BYTES ? MOST_BYTES : bytes;
   if (target && probe_measure(target, threads, (size_t)bytes, &bench->most))
@@ -87,6 +88,10 @@ void bench_text(StrBuf *out, const Bench *bench) {
   if (bench->least_possible > 0)
     strbuf_printf(out, "at best %.3f ms, each step bound by one of the two: %.0f %% of that speed\n",
                   bench->least_possible * 1e3, 100 * bench->least_possible / median);
+  if (bench->leaves_rows_out && bench->flops > 0)
+    strbuf_add(out,
+               "arithmetic and what is best count rows that a run leaves out (padding, experts that were not chosen),\n"
+               "so the shares may be more than 100 %\n");
 }
 
 void bench_json(StrBuf *out, const Bench *bench) {
@@ -100,5 +105,6 @@ void bench_json(StrBuf *out, const Bench *bench) {
                 bench->flops / median, bench->most.flops);
   strbuf_printf(out, ", \"weight_bytes\": %.0f, \"weight_bytes_per_second\": %.0f, \"machine_bytes_per_second\": %.0f",
                 bench->work.weight_bytes, bench->work.weight_bytes / median, bench->most.bytes);
-  strbuf_printf(out, ", \"roofline_seconds\": %.9f}\n", bench->least_possible);
+  strbuf_printf(out, ", \"roofline_seconds\": %.9f", bench->least_possible);
+  strbuf_printf(out, ", \"counts_rows_left_out\": %s}\n", bench->leaves_rows_out ? "true" : "false");
 }

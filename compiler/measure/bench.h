@@ -27,6 +27,7 @@ typedef struct Bench {
   Work work;    /* of one run, as it is executed; zeroes where that is not known */
   Probe most;   /* what the machine can do; zeroes where that does not apply */
   double least_possible; /* seconds by the roofline */
+  bool leaves_rows_out;  /* the work counts rows that a run may leave out, of padding or of experts */
 } Bench;
 
 /* Sets `seconds` and `n`. False after an error of a run. */

@@ -288,6 +288,17 @@ class Runs(Case):
         self.assertEqual(report["runs"], 3)
         self.assertEqual(report["flop"], 2 * 4 * 3 * 2)
         self.assertGreater(report["median_seconds"], 0)
+        self.assertIs(report["counts_rows_left_out"], False)
+
+    def test_bench_says_that_it_counts_rows_which_a_run_leaves_out(self):
+        says = "the shares may be more than 100 %"
+        for padding, leaves in (("where(m[..., none], 0, h)", True), ("h", False)):
+            self.path("pooled.tfm").write_text(
+                "model Pooled { weight w: [32, 16] forward(x: f32[b, t, 16], m: bool[b, t]) { h = gelu(linear(x, w)) "
+                f"return y = sum({padding}, axis = 1) }} }}")
+            given = ["bench", "pooled.tfm", "--random-weights=1", "--input=x=2x8x16", "--input=m=2x8", "--iterations=1"]
+            self.assertEqual(says in self.tfmc(*given).out, leaves)
+            self.assertIs(json.loads(self.tfmc(*given, "--json").out)["counts_rows_left_out"], leaves)
 
 
 class Weights(Case):
