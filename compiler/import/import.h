@@ -6,8 +6,21 @@
 #ifndef TFM_IMPORT_IMPORT_H
 #define TFM_IMPORT_IMPORT_H
 
-#include "import/family.h"
 #include "import/folder.h"
+#include "parse/include.h"
+
+/* A .tfm file that says by a `checkpoint` block which checkpoints its model is for. The files of models/ are part of
+ * the program. Refused: types that no file names, files without a block or with two models. */
+typedef struct Family {
+  Source *source;
+  const Ast *checkpoint, *model;
+} Family;
+
+/* The family of a type: that of the file `path`, or one of models/ (path NULL). NULL after an error; `type` may be
+ * NULL, which is an error unless a file is given. `place`: the config.json, for messages. */
+Family *family_choose(Arena *arena, Map *names, Diag *diag, const char *type, const char *path, const char *place);
+/* A line for each file of models/: its name and the types. */
+void family_list(Arena *arena, StrBuf *out);
 
 typedef struct ImportOptions {
   const char *task;    /* in place of what the block chooses; NULL: not given */
