@@ -20,14 +20,25 @@ static int compare_doubles(const void *a, const void *b) {
 
 // ---- measuring ----
 
-/* Runs that warm up are not timed: they fill caches, wake the threads and let the clock of the CPU rise. Progress is
- * drawn between runs, never inside one. */
+/* Whether run i is one more that warms up. */
+static bool is_warming(const Repetition *repetition, size_t i, double begin) {
+  return i < repetition->warmup || (repetition->warmup && now() - begin < repetition->warmup_seconds);
+}
+
+/* Runs that warm up are not timed: they fill caches, wake the threads and let the clock of the CPU rise. A large cache
+ * keeps what is read again and again only after a while, so their number alone does not say when that is over. Progress
+ * is drawn between runs, never inside one. */
 bool bench_repeat(const Repetition *repetition, double *seconds) {
   const size_t warmup = repetition->warmup, all = warmup + repetition->iterations;
-  for (size_t i = 0; i < all; i++) {
-    double begin = now();
+  const double start = now();
+  for (size_t i = 0; is_warming(repetition, i, start); i++) {
+    if (!repetition->run(repetition->context, i < warmup ? i : warmup - 1)) return false;
+    repetition->progress(repetition->context, i < warmup ? i + 1 : warmup, all);
+  }
+  for (size_t i = warmup; i < all; i++) {
+    const double begin = now();
     if (!repetition->run(repetition->context, i)) return false;
-    if (seconds && i >= warmup) seconds[i - warmup] = now() - begin;
+    if (seconds) seconds[i - warmup] = now() - begin;
     repetition->progress(repetition->context, i + 1, all);
   }
   return true;

@@ -14,9 +14,11 @@ typedef struct Repetition {
   bool (*run)(void *context, size_t i);                         /* run i of all; false after an error, which ends it */
   void (*progress)(void *context, size_t done, size_t all);
   size_t warmup, iterations;
+  double warmup_seconds; /* runs that warm up, if there are any, go on until this has passed */
 } Repetition;
 
-/* Makes the warm-up runs, then the others. `seconds` gets the times of the latter; NULL: they are not wanted. */
+/* Makes the warm-up runs, the last one again until its time has passed, then the others. `seconds` gets the times of
+ * the latter; NULL: they are not wanted. */
 bool bench_repeat(const Repetition *repetition, double *seconds);
 
 typedef struct Bench {

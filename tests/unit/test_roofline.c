@@ -1,7 +1,10 @@
-/* The roofline of programs: the work that their steps do against formulas, and the time that a machine would need. */
+/* The roofline of programs: the work that their steps do against formulas, and the time that a machine would need. Runs
+ * that are repeated for it. */
 #include <math.h>
+#include <time.h>
 
 #include "../support/compiled_graph.h"
+#include "measure/bench.h"
 #include "measure/roofline.h"
 
 TestSuite(roofline, .init = setup, .fini = teardown);
@@ -51,4 +54,55 @@ Test(roofline, a_probe_finds_something) {
   }
   probe_close(set);
   cr_expect(probe_measure(target_find("x86-64"), 1, 1, &probe));
+}
+
+// ---- repeated runs ----
+
+enum { WARMUP = 2, ITERATIONS = 3 };
+
+typedef struct Counted {
+  size_t warming, measured, told; /* runs; what progress said last */
+  double started, first;          /* seconds: the clock at the beginning, and when the first measured run began */
+} Counted;
+
+static double clock_now(void) {
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
+}
+
+static bool count_run(void *context, size_t i) {
+  Counted *counted = context;
+  if (i < WARMUP) {
+    counted->warming++;
+    return true;
+  }
+  if (!counted->measured) counted->first = clock_now();
+  cr_expect_eq(i, WARMUP + counted->measured);
+  counted->measured++;
+  return true;
+}
+
+static void note_progress(void *context, size_t done, size_t all) {
+  Counted *counted = context;
+  cr_expect(done >= counted->told && done <= all);
+  counted->told = done;
+}
+
+static Counted counted_runs(size_t warmup, double warmup_seconds) {
+  Counted counted = {.started = clock_now()};
+  double seconds[ITERATIONS] = {-1, -1, -1};
+  const Repetition repetition = {&counted, count_run, note_progress, warmup, ITERATIONS, warmup_seconds};
+  cr_assert(bench_repeat(&repetition, seconds));
+  for (int i = 0; i < ITERATIONS; i++) cr_expect(seconds[i] >= 0);
+  cr_expect_eq(counted.measured, ITERATIONS);
+  cr_expect_eq(counted.told, warmup + ITERATIONS);
+  return counted;
+}
+
+/* Runs that take no time are repeated until it has passed; where none warm up, none is made for it. */
+Test(roofline, runs_warm_up_for_a_number_and_a_time) {
+  const Counted timed = counted_runs(WARMUP, 0.02), plain = counted_runs(WARMUP, 0);
+  cr_expect(timed.first - timed.started >= 0.02 && timed.warming > WARMUP);
+  cr_expect_eq(plain.warming, WARMUP);
 }

@@ -58,7 +58,8 @@ static void show_progress(void *context, size_t done, size_t all) {
 
 /* Measures the steps if `nanoseconds` is set, else whole runs, whose times `bench` gets. */
 static bool measure(Runs *runs, Bench *bench) {
-  const Repetition repetition = {runs, run_once, show_progress, runs->warmup, runs->iterations};
+  const bool is_given = option_given(&runs->session->options, OPTION_WARMUP);
+  const Repetition repetition = {runs, run_once, show_progress, runs->warmup, runs->iterations, is_given ? 0 : 0.2};
   runs->progress = progress_begin(runs->session, "measuring");
   bool done = bench ? bench_measure(runs->session->arena, &repetition, bench) : bench_repeat(&repetition, NULL);
   progress_end(runs->progress);
