@@ -163,7 +163,7 @@ static void warn_of_extra(const Comparison *c) {
   size_t n = 0;
   for (size_t i = 0; i < c->set->entries.n; i++) {
     const WeightEntry *entry = &c->set->entries.items[i];
-    const char *name = entry->tensor->name;
+    const char *name = map_has(&c->graph->declared_weights, entry->tensor->name) ? entry->tensor->name : entry->name;
     bool may_be_weight = can_convert(entry->tensor->dtype, DTYPE_F32); /* buffers of ids are left behind on purpose */
     if (!may_be_weight || map_has(&c->graph->declared_weights, name) || !is_below(&paths, name)) continue;
     if (++n > MOST_LISTED) continue;
@@ -178,7 +178,7 @@ static void warn_of_extra(const Comparison *c) {
  * either. */
 size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet *set) {
   Comparison c = {check, graph, set, ARENA_ARRAY(check->arena, const char *, set->entries.n), NULL};
-  for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].tensor->name;
+  for (size_t i = 0; i < set->entries.n; i++) c.names[i] = set->entries.items[i].name;
   NodeList needed = needed_weights(check->arena, graph);
   c.prefixes = weight_prefixes_new(check, &needed, set);
   weight_prefixes_report(c.prefixes); /* a single message replaces hundreds */
@@ -189,6 +189,7 @@ size_t weight_set_check(const WeightCheck *check, Graph *graph, const WeightSet 
   }
   warn_of_extra(&c);
   size_t unused = 0;
-  for (size_t i = 0; i < set->entries.n; i++) unused += !map_has(&used, c.names[i]);
+  for (size_t i = 0; i < set->entries.n; i++)
+    unused += !map_has(&used, c.names[i]) && !map_has(&used, set->entries.items[i].tensor->name);
   return unused;
 }

@@ -42,7 +42,7 @@ static bool is_in_file(const WeightPrefixes *p, const char *prefix, const char *
 /* The text before the weight's own name in the i-th name of the file; NULL if that is another weight. A match must
  * begin at a dot: "norm.weight" is no part of "layernorm.weight". */
 static const char *prefix_at(const WeightPrefixes *p, size_t i, const char *name) {
-  const char *own = own_name(p, name), *other = p->set->entries.items[i].tensor->name;
+  const char *own = own_name(p, name), *other = p->set->entries.items[i].name;
   const size_t length = strlen(own), n = strlen(other);
   if (n < length || strcmp(other + n - length, own) != 0) return NULL;
   if (n != length && (n == length + 1 || other[n - length - 1] != '.')) return NULL;

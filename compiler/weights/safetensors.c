@@ -258,7 +258,7 @@ const WeightEntry *weight_set_find(const WeightSet *set, const char *name) {
 }
 
 static void add_entry(Arena *arena, WeightSet *set, const SafeTensors *file, const StTensor *tensor) {
-  vec_push(arena, &set->entries, (WeightEntry){file, tensor});
+  vec_push(arena, &set->entries, (WeightEntry){file, tensor, tensor->name});
   map_put(&set->by_name, tensor->name, (void *)(uintptr_t)set->entries.n);
 }
 
@@ -362,6 +362,27 @@ const char *weight_set_path(Arena *arena, const char *path) {
   return stat(single, &status) != 0 && stat(index, &status) == 0 ? index : single;
 }
 
+/* PyTorch's name of a weight of a norm that has TensorFlow's; NULL: it has another. */
+static const char *name_in_pytorch(Arena *arena, const char *name) {
+  static const char *const names[][2] = {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const size_t length = strlen(name), end = strlen(names[i][0]);
+    if (length < end || strcmp(name + length - end, names[i][0]) != 0) continue;
+    if (length == end || name[length - end - 1] == '.')
+      return arena_printf(arena, "%.*s%s", (int)(length - end), name, names[i][1]);
+  }
+  return NULL;
+}
+
+static void add_names_in_pytorch(Arena *arena, WeightSet *set) {
+  for (size_t i = 0; i < set->entries.n; i++) {
+    const char *name = name_in_pytorch(arena, set->entries.items[i].tensor->name);
+    if (!name || map_has(&set->by_name, name)) continue;
+    set->entries.items[i].name = name;
+    map_put(&set->by_name, name, (void *)(uintptr_t)(i + 1));
+  }
+}
+
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
   path = weight_set_path(arena, path);
   WeightSet *set = ARENA_NEW(arena, WeightSet);
@@ -369,9 +390,12 @@ WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
   set->by_name = map_new(arena);
   size_t length = strlen(path);
   bool is_index = length > 5 && strcmp(path + length - 5, ".json") == 0;
-  if (is_index ? add_index(arena, diag, set, path) : add_single(arena, diag, set, path)) return set;
-  weight_set_close(set);
-  return NULL;
+  if (!(is_index ? add_index(arena, diag, set, path) : add_single(arena, diag, set, path))) {
+    weight_set_close(set);
+    return NULL;
+  }
+  add_names_in_pytorch(arena, set);
+  return set;
 }
 
 void weight_set_close(WeightSet *set) {

@@ -3,7 +3,8 @@
  * In: a path. Out: every tensor by its name; the set lives in the arena and owns its open files. An index
  * (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so the
  * names in it must stay in its own folder or below: absolute paths and `..` are refused, as is a tensor that its file
- * does not have. Symbolic links are followed. Each file is opened once. */
+ * does not have. Symbolic links are followed. Each file is opened once. `LayerNorm.gamma` and `LayerNorm.beta`, as the
+ * first BERTs have them, are found as `LayerNorm.weight` and `LayerNorm.bias` too, unless there are such. */
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 
@@ -12,13 +13,14 @@
 typedef struct WeightEntry {
   const SafeTensors *file;
   const StTensor *tensor;
+  const char *name; /* that models ask for: the tensor's, but for norms of checkpoints of 2018 */
 } WeightEntry;
 
 typedef struct WeightSet {
   const char *path; /* as the user gave it */
   VEC(SafeTensors *) files;
   VEC(WeightEntry) entries; /* all tensors, in the order of the file or of the index */
-  Map by_name;              /* name -> index in entries + 1, as a pointer */
+  Map by_name;              /* either name -> index in entries + 1, as a pointer */
 } WeightSet;
 
 /* The file of a folder of Hugging Face: model.safetensors or, if there is none, its index; another path is itself. */

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import unittest
 
+import numpy as np
 from safetensors.numpy import load_file, save_file
 
 import checkpoint
@@ -73,6 +74,29 @@ class Import(unittest.TestCase):
         before = config.read_text()
         self.tfmc(self.folder, "-o", config, code=2, says="would overwrite")
         self.assertEqual(config.read_text(), before)
+
+    def test_names_of_norms_of_2018(self):
+        """The same model and the same bits as with PyTorch's names; where both are, PyTorch's count."""
+        self.take("bert")
+        model, file, inputs = (self.folder / n for n in ("model.tfm", "model.safetensors", "in.safetensors"))
+        save_file({k: np.array(v, np.int32) for k, v in self.case["inputs"].items()}, inputs)
+        tensors = load_file(file)
+        old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+               for n, t in tensors.items()}
+        self.assertNotEqual(set(old), set(tensors))
+        both = {n: t + np.float32(n not in tensors) for n, t in old.items()} | tensors
+        texts, outputs = set(), set()
+        for these in (tensors, old, both):
+            save_file(these, file)
+            done = self.tfmc(self.folder, "--strict")
+            texts.add(done.stdout)
+            model.write_text(done.stdout)
+            warned = self.tfmc(model, "--weights", self.folder, verb="check").stderr
+            self.assertEqual("which does not declare it" in warned, these is both, warned)
+            out = self.folder / "out.safetensors"
+            self.tfmc(model, "--weights", self.folder, "--inputs", inputs, "-o", out, verb="run")
+            outputs.add(out.read_bytes())
+        self.assertEqual((len(texts), len(outputs)), (1, 1))
 
     def test_M01_no_json(self):
         self.take("bert")
