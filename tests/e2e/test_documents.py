@@ -2,8 +2,8 @@
 """docs/library.md and README.md, followed to the letter; the decoder of docs/language.md. usage: test_documents.py BUILD [unittest arguments]
 
 Writes the files that docs/library.md shows (blocks whose first line names one), installs BUILD and runs the page's
-commands, in their order and in one shell. README.md: the commands on its own model. Needs numpy and safetensors. model.py
-runs if TFM_TORCH names a Python with PyTorch; else random weights stand for trained ones, and the reference interpreter
+commands, in their order and in one shell. README.md: the commands on its own model, and on a
+checkpoint of BERT. Needs numpy and safetensors. model.py runs if TFM_TORCH names a Python with PyTorch; else random weights stand for trained ones, and the reference interpreter
 says what PyTorch would. The page makes all other files itself, in a folder that holds nothing but those that it shows.
 No other page has blocks of commands. Of the README's, `make` and what follows it are run by scripts/bare-debian.sh.
 """
@@ -40,6 +40,14 @@ subprocess.run([tfmc, "run", model, "--weights", weights_path, "--inputs", input
                 outputs_path], check=True)
 for row in load_file(outputs_path)["scores"].argmax(-1).tolist():
     print(*row if isinstance(row, list) else [row])
+"""
+# usage: FOLDER MODELS: writes a checkpoint of BERT into the folder that README.md calls FOLDER.
+FOLDER = r"""
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint
+pathlib.Path("FOLDER").mkdir()
+checkpoint.write(json.loads((pathlib.Path(sys.argv[1]) / "cases" / "bert.json").read_text()), pathlib.Path("FOLDER"))
 """
 PROGRAM = r"""
 #include "model.h"
@@ -81,6 +89,7 @@ class Readme(Page):
                         "in.safetensors", "out.safetensors"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
         subprocess.run([sys.executable, "-c", "import numpy; from safetensors.numpy import load_file;"
                         "numpy.save('ids.npy', load_file('in.safetensors')['ids'])"], cwd=self.folder, check=True)
+        subprocess.run([sys.executable, "-c", FOLDER, str(PROJECT / "tests" / "models")], cwd=self.folder, check=True)
         commands = [text for kind, text in blocks(README) if kind == "sh" and not text.startswith("make")]
         self.assertGreater(len(commands), 2)
         out = self.bash("".join(commands) + "./program\n")
