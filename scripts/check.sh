@@ -82,7 +82,7 @@ have_weights=
 stage_alone "unit tests" unit_tests # with all processors
 
 if [ -z "$have_python" ]; then
-  not_run "golden cases, random programs, the same bits" "no Python with numpy and safetensors"
+  not_run "golden cases, random programs, checkpoints, the same bits" "no Python with numpy and safetensors"
 else
   for march in x86-64-v4 x86-64-v3 x86-64; do
     lacks=$("$tfmc" info | sed -n "s/^-march=$march cannot run here: //p")
@@ -105,6 +105,8 @@ else
   stage "random programs" "$python" tests/differential/run.py "$tfmc" --count "${TFM_RANDOM_PROGRAMS:-60}"
   stage "unusual inputs" "$python" tests/e2e/test_inputs.py "$tfmc"
   stage "unusual inputs of libraries" "$python" tests/e2e/test_library_inputs.py "$tfmc"
+  stage "checkpoints of transformers" "$python" tests/models/test_models.py "$tfmc" tests/models/cases
+  stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
   stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens

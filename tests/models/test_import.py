@@ -271,4 +271,8 @@ class Import(unittest.TestCase):
         self.assertEqual(len(types), len(set(types)))
 
 
-unittest.main(argv=sys.argv[:1])
+if __name__ == "__main__":
+    run = unittest.main(argv=sys.argv[:1], exit=False).result
+    failed = len(run.failures) + len(run.errors)
+    print(f"{run.testsRun - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
