@@ -16,10 +16,9 @@ static json_t *keep(Facts *f, json_t *value) {
   return value;
 }
 
-/* Adds an error at a node; the value is then unknown. */
+/* Adds an error at a node and returns NULL. */
 static json_t *fault(Facts *f, const Ast *node, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static json_t *fault(Facts *f, const Ast *node, const char *format, ...) {
-  if (!f->diag) return NULL;
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(f->arena, format, args);
@@ -95,7 +94,8 @@ static const char *path_of(Arena *arena, const Ast *node) {
 static void add_keys(Arena *arena, StrBuf *out, const Ast *node) {
   const char *path = path_of(arena, node);
   if (path) {
-    if (!strstr(out->text, path)) strbuf_printf(out, "%s\"%s\"", out->length ? ", " : "", path);
+    const char *quoted = arena_printf(arena, "\"%s\"", path);
+    if (!strstr(out->text, quoted)) strbuf_printf(out, "%s%s", out->length ? ", " : "", quoted);
     return;
   }
   for (uint32_t i = node->kind == AST_CALL; i < node->n_children; i++)
@@ -119,7 +119,7 @@ void expression_add_keys(Map *keys, const Ast *node) {
 
 static json_t *name_value(Facts *f, const Ast *node) {
   json_t *value = json_object_get(f->names, node->name);
-  return value ? value : f->is_closed ? NULL : json_null();
+  return value ? value : json_null();
 }
 
 static json_t *dot_value(Facts *f, const Ast *node) {
@@ -148,7 +148,7 @@ static json_t *index_value(Facts *f, const Ast *node) {
 
 // ---- operators ----
 
-static bool are_equal(const json_t *a, const json_t *b) {
+bool values_are_equal(const json_t *a, const json_t *b) {
   if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
   return json_equal(a, b);
 }
@@ -176,8 +176,7 @@ static json_t *whole(Facts *f, const Ast *node, int64_t a, int64_t b) {
       fits = !__builtin_mul_overflow(a, b, &result);
       break;
     default: /* `//` and `%`; the divisor is positive */
-      result = a % b < 0 ? a % b + b : a % b;
-      if (*node->name == '/') result = (a - result) / b;
+      result = *node->name == '/' ? a / b - (a % b < 0) : a % b < 0 ? a % b + b : a % b;
   }
   return fits ? keep(f, json_integer(result)) : fault(f, node, "the number does not fit in 64 bits");
 }
@@ -206,7 +205,7 @@ static json_t *compare_value(Facts *f, const Ast *node) {
   json_t *left = is_equality ? evaluate(f, node->children[0]) : number_of(f, node->children[0]);
   json_t *right = !left ? NULL : is_equality ? evaluate(f, node->children[1]) : number_of(f, node->children[1]);
   if (!right) return NULL;
-  if (is_equality) return json_boolean(are_equal(left, right) == (*node->name == '='));
+  if (is_equality) return json_boolean(values_are_equal(left, right) == (*node->name == '='));
   double a = json_number_value(left), b = json_number_value(right);
   bool or_equal = node->name[1] == '=' && a == b;
   return json_boolean(or_equal || (*node->name == '<' ? a < b : a > b));
@@ -220,21 +219,19 @@ static json_t *truth_value(Facts *f, const Ast *node) {
                value_kind(value));
 }
 
-/* One known operand may decide, whatever the other one is. */
 static json_t *logic_value(Facts *f, const Ast *node) {
-  bool deciding = node->kind == AST_OR;
   json_t *left = truth_value(f, node->children[0]);
-  if (left && json_is_true(left) == deciding) return left;
-  if (!left && f->diag) return NULL;
-  json_t *right = truth_value(f, node->children[1]);
-  if (right && json_is_true(right) == deciding) return right;
-  return left ? right : NULL;
+  return !left || json_is_true(left) == (node->kind == AST_OR) ? left : truth_value(f, node->children[1]);
 }
 
 static json_t *negated(Facts *f, const Ast *node) {
   json_t *value = number_of(f, node->children[0]);
   if (!value) return NULL;
-  if (json_is_integer(value)) return keep(f, json_integer(-json_integer_value(value)));
+  int64_t result;
+  if (json_is_integer(value))
+    return __builtin_sub_overflow((int64_t)0, json_integer_value(value), &result)
+               ? fault(f, node, "the number does not fit in 64 bits")
+               : keep(f, json_integer(result));
   return keep(f, json_real(-json_real_value(value)));
 }
 
@@ -269,7 +266,7 @@ static json_t *one_of_value(Facts *f, const Ast *call) {
   for (uint32_t i = 1; i + 1 < call->n_children; i++) {
     json_t *other = evaluate(f, argument(call, i));
     if (!other) return NULL;
-    if (are_equal(value, other)) return json_true();
+    if (values_are_equal(value, other)) return json_true();
   }
   return json_false();
 }

@@ -16,22 +16,23 @@
 
 typedef struct Facts {
   Arena *arena;
-  Diag *diag;          /* NULL: faults are not told; they only make the value unknown */
-  const json_t *names; /* an object: what names mean */
-  bool is_closed;      /* a name that the object lacks is unknown; otherwise it is null */
+  Diag *diag;
+  const json_t *names; /* an object: what names mean; one that it lacks is null */
   const char *file;    /* where the names come from, for messages: "DIR/config.json" */
   const WeightSet *weights;
   json_t *values; /* an array, which owns what was computed */
 } Facts;
 
-/* Returns NULL after a fault or if the value is unknown; otherwise it lives as long as `names` and `values`. */
+/* Returns NULL after a fault; otherwise it lives as long as `names` and `values`. */
 json_t *expression_value(Facts *facts, const Ast *node);
-/* The truth of a condition: 1, 0, or -1 if it is unknown or no condition. */
+/* The truth of a condition: 1, 0, or -1 after a fault. */
 int expression_truth(Facts *facts, const Ast *node);
 /* The keys that an expression names, for messages: "hidden_size, head_dim". */
 const char *expression_keys(Arena *arena, const Ast *node);
 /* Adds the paths of the keys that an expression names, "a.b" and then "a" too, whatever its value needs. */
 void expression_add_keys(Map *keys, const Ast *node);
+/* Numbers are compared as numbers: 1 equals 1.0. */
+bool values_are_equal(const json_t *a, const json_t *b);
 /* A value as it is written in the language; {...} for objects, which it does not have. */
 void value_print(StrBuf *out, const json_t *value);
 /* "a string", "a whole number" ... */

@@ -203,9 +203,9 @@ static void evaluate_setting(Evaluation *e, const Ast *setting) {
     return;
   }
   report(e, true,
-         arena_printf(e->arena, "%s: %s is %s (%s); '%s' of the model is %s",
-                      expression_keys(e->arena, setting->children[0]), "the value", value_kind(value),
-                      printed(e->arena, value), setting->name, wanted));
+         arena_printf(e->arena, "%s: the value is %s (%s); '%s' of the model is %s",
+                      expression_keys(e->arena, setting->children[0]), value_kind(value), printed(e->arena, value),
+                      setting->name, wanted));
   diag_note(e->diag, setting->span, "the family reads it here");
 }
 
@@ -214,8 +214,7 @@ static void evaluate_setting(Evaluation *e, const Ast *setting) {
 static void evaluate_expect(Evaluation *e, const Ast *entry) {
   json_t *found = expression_value(&e->facts, entry->children[0]);
   json_t *wanted = found ? expression_value(&e->facts, entry->children[1]) : NULL;
-  if (!wanted || json_is_null(found) || json_equal(found, wanted)) return;
-  if (json_is_number(found) && json_is_number(wanted) && json_number_value(found) == json_number_value(wanted)) return;
+  if (!wanted || json_is_null(found) || values_are_equal(found, wanted)) return;
   report(e, true,
          arena_printf(e->arena, "%s is %s; this family computes %s only", expression_keys(e->arena, entry->children[0]),
                       printed(e->arena, found), printed(e->arena, wanted)));

@@ -98,6 +98,30 @@ class Import(unittest.TestCase):
             outputs.add(out.read_bytes())
         self.assertEqual((len(texts), len(outputs)), (1, 1))
 
+    def test_numbers_of_64_bits(self):
+        """Arithmetic on the least and the greatest number ends with a message or a number, and rounds down."""
+        family = self.folder / "mine.tfm"
+        save_file({"l.weight": np.zeros((4, 4), np.float32), "l.bias": np.zeros(4, np.float32)},
+                  self.folder / "model.safetensors")
+        for text, least, wanted in (("-x", -2**63, None), ("x - 1", -2**63, None), ("x // 3 + 3074457345618258607", -2**63, 4),
+                                    ("x % 3 + 3", -2**63, 4), ("x // 2 + 8", -7, 4), ("x * 2", 2**62, None)):
+            with self.subTest(text=text):
+                family.write_text('checkpoint "mine" { d = %s }\n' % text +
+                                  "model Mine(d = 4) { l = Linear(d, d)  forward(x: f32[n, d]) { return y = l(x) } }\n")
+                self.write(dict(model_type="mine", x=least))
+                options = (self.folder, "--family", family)
+                if wanted is None:
+                    self.tfmc(*options, code=1, says="does not fit in 64 bits")
+                else:
+                    self.assertIn(f"model Mine(d = {wanted})", self.tfmc(*options).stdout)
+
+    def test_a_key_within_another_is_named(self):
+        family = self.folder / "mine.tfm"
+        save_file({"l.weight": np.zeros((4, 4), np.float32)}, self.folder / "model.safetensors")
+        family.write_text('checkpoint "mine" { d = wide_d + d }\nmodel Mine(d = 4) { forward(x: f32[n, d]) { return y = x } }\n')
+        self.write(dict(model_type="mine", wide_d=3.5, d=1))
+        self.tfmc(self.folder, "--family", family, code=1, says='"wide_d", "d": the value is a number')
+
     def test_M01_no_json(self):
         self.take("bert")
         for text, says in (('{"a": 1,', "config.json:1:8: error: this is not JSON"), ("[]", "an object is expected"),
