@@ -234,21 +234,12 @@ static json_t *of_block(const Graph *graph) {
 /* The config of a model, of at most 16 MiB: the file may be any. NULL after an error; the caller owns the object. */
 static json_t *of_file(Session *session, const char *path) {
   enum { MOST_BYTES = 16 << 20 };
-  InFile file;
-  json_t *object = NULL;
-  if (!in_file_open(&file, &session->diag, path)) return NULL;
-  if (file.size > MOST_BYTES) {
-    diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "the file has %lld bytes, too many for a generation config",
-                  (long long)file.size);
-  } else {
-    json_error_t error;
-    char *text = ARENA_ARRAY(session->arena, char, file.size + 1);
-    bool is_read = in_file_read(&file, &session->diag, 0, text, (size_t)file.size);
-    if (is_read) object = json_loadb(text, (size_t)file.size, JSON_REJECT_DUPLICATES, &error);
-    if (is_read && !object)
-      diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "line %d: %s", error.line, error.text);
-  }
-  in_file_close(&file);
+  size_t size;
+  const char *text = in_file_text(&session->diag, path, MOST_BYTES, DIAG_INPUT_VALUE, &size);
+  if (!text) return NULL;
+  json_error_t error;
+  json_t *object = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+  if (!object) diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "line %d: %s", error.line, error.text);
   if (!object || json_is_object(object)) return object;
   diag_error_at(&session->diag, path, DIAG_INPUT_VALUE, "a generation config must be a JSON object");
   json_decref(object);

@@ -24,17 +24,11 @@ static bool exists(const char *path) {
 /* NULL after an error. `kind`: JSON_OBJECT or JSON_ARRAY. A key that stands twice is refused: readers differ in which
  * one they take. */
 static json_t *read_json(Arena *arena, Diag *diag, const char *path, json_type kind) {
-  InFile file;
-  if (!in_file_open(&file, diag, path)) return NULL;
-  char *text = NULL;
-  if (file.size > MAX_CONFIG_BYTES)
-    diag_error_at(diag, path, DIAG_CHECKPOINT, "%lld bytes; at most 16 MiB are read", (long long)file.size);
-  else if (!in_file_read(&file, diag, 0, text = arena_alloc(arena, (size_t)file.size + 1), (size_t)file.size))
-    text = NULL;
-  in_file_close(&file);
+  size_t size;
+  const char *text = in_file_text(diag, path, MAX_CONFIG_BYTES, DIAG_CHECKPOINT, &size);
   if (!text) return NULL;
   json_error_t error;
-  json_t *json = json_loadb(text, (size_t)file.size, JSON_REJECT_DUPLICATES, &error);
+  json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
   if (json && json_typeof(json) == kind) return json;
   const char *place = error.line > 0 ? arena_printf(arena, "%s:%d:%d", path, error.line, error.column) : path;
   if (!json)

@@ -59,6 +59,20 @@ bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, s
   return true;
 }
 
+char *in_file_text(Diag *diag, const char *path, int64_t most, DiagCode code, size_t *size) {
+  InFile file;
+  if (!in_file_open(&file, diag, path)) return NULL;
+  char *text = NULL;
+  *size = (size_t)file.size;
+  if (file.size > most)
+    diag_error_at(diag, path, code, "the file has %lld bytes; at most %lld are read", (long long)file.size,
+                  (long long)most);
+  else if (!in_file_read(&file, diag, 0, text = ARENA_ARRAY(diag->arena, char, *size + 1), *size))
+    text = NULL;
+  in_file_close(&file);
+  return text;
+}
+
 void in_file_close(InFile *file) {
   if (file->fd >= 0) close(file->fd);
   file->fd = -1;

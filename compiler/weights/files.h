@@ -28,6 +28,9 @@ bool in_file_open(InFile *file, Diag *diag, const char *path);
  * caller has checked `size` against the file's before it allocated. */
 bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, size_t size);
 void in_file_close(InFile *file);
+/* The whole text of a file, `size` bytes and a NUL, in the arena of the diag. NULL after an error: also, of `code`, if
+ * it has more bytes than `most`, which is looked at before memory is allocated for it. */
+char *in_file_text(Diag *diag, const char *path, int64_t most, DiagCode code, size_t *size);
 /* Whether both paths name the same existing file. */
 bool same_file(const char *a, const char *b);
 

@@ -272,24 +272,6 @@ static bool add_single(Arena *arena, Diag *diag, WeightSet *set, const char *pat
 
 // ---- an index ----
 
-/* Returns the whole text of the index, or NULL after an error. Its size is checked before memory is allocated for
- * it. */
-static char *read_text(Arena *arena, Diag *diag, const char *path, size_t *size) {
-  InFile file;
-  if (!in_file_open(&file, diag, path)) return NULL;
-  char *text = NULL;
-  if (file.size > MAX_INDEX_BYTES) {
-    diag_error_at(diag, path, DIAG_SAFETENSORS, "the index has %lld bytes; at most 100,000,000 are allowed",
-                  (long long)file.size);
-  } else {
-    text = arena_alloc(arena, (size_t)file.size + 1);
-    *size = (size_t)file.size;
-    if (!in_file_read(&file, diag, 0, text, *size)) text = NULL;
-  }
-  in_file_close(&file);
-  return text;
-}
-
 /* Whether the name itself stays below the folder: relative, no empty part, no `.` or `..`. An index comes with the
  * weights, perhaps from a stranger, so a name must not choose a file elsewhere. Symbolic links below the folder are
  * followed: whoever keeps the folder made them, and the cache of Hugging Face has every shard behind one. */
@@ -333,7 +315,7 @@ static void add_mapped(Arena *arena, Diag *diag, WeightSet *set, Map *shards, co
 /* Duplicate keys are refused, as in a header. Every fault of the map is reported, not only the first. */
 static bool add_index(Arena *arena, Diag *diag, WeightSet *set, const char *path) {
   size_t size;
-  char *text = read_text(arena, diag, path, &size);
+  const char *text = in_file_text(diag, path, MAX_INDEX_BYTES, DIAG_SAFETENSORS, &size);
   if (!text) return false;
   json_error_t error;
   json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);

@@ -130,6 +130,16 @@ class Import(unittest.TestCase):
             self.write(text)
             self.refused(says)
 
+    def test_M01_too_large(self):
+        self.take("bert")
+        with open(self.folder / "config.json", "a") as file:
+            file.truncate((16 << 20) + 1)
+        self.refused("the file has 16777217 bytes; at most 16777216 are read")
+        self.write({})
+        with open(self.folder / "generation_config.json", "w") as file:
+            file.truncate(1 << 40)
+        self.tfmc(self.folder, code=1, says=["generation_config.json", "at most 16777216 are read"])
+
     def test_M02_no_family(self):
         config = self.take("bert")
         self.write(config | dict(model_type="robrta"))
