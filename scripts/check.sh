@@ -57,10 +57,13 @@ goldens() {
     tests/goldens/lang11 tests/cases "$@"
 }
 
+# A word, if the Python package is part of this build (python/CMakeLists.txt).
+has_package() { [ -d "$build/python/CMakeFiles/tfm_python.dir" ] && echo "$1"; }
+
 progress_begin running
 
 echo "== build"
-if ! cmake --build "$build" --target tfmc unit_tests; then
+if ! cmake --build "$build" --target tfmc unit_tests $(has_package python_package); then
   echo "0 passed, 1 failed"
   exit 1
 fi
@@ -109,6 +112,11 @@ else
   stage "import, refusals" "$python" tests/models/test_import.py "$tfmc" tests/models/cases
   stage "documents" "$python" tests/e2e/test_documents.py "$build"
   stage "examples of the language" "$python" tests/e2e/test_language_page.py "$tfmc"
+  if [ -n "$(has_package yes)" ]; then
+    stage "the Python package" env PYTHONPATH="$build/python" TFM_COMPILER="$tfmc" "$python" python/tests/run.py
+  else
+    not_run "the Python package" "no headers of Python 3.11 or later"
+  fi
   stage "the same bits" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_bits.py "$tfmc" tests/goldens
   if [ -n "$have_weights" ]; then
     stage "examples" "$python" tests/e2e/test_examples.py "$tfmc"

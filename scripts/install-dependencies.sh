@@ -6,7 +6,7 @@
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev)
-tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 python3-venv universal-ctags strace
+tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 python3-dev python3-venv universal-ctags strace
   abigail-tools valgrind)
 package=(dpkg-dev file)
 all=(clang-14 clang-19 llvm-14 debootstrap git)

@@ -1,0 +1,15 @@
+"""Transformer models, compiled to native code for the CPU: compile or load one, call it with arrays.
+
+    model = tfmc.compile("tagger.tfm", weights="tagger.safetensors", depth=3)
+    scores = model(ids=np.array([[5, 81, 32, 7, 499]], np.int32))
+"""
+from . import _core
+from ._core import Pool
+from ._errors import (Cancelled, CompileError, Diagnostic, EnvError, Error, InputError, InternalError, OutOfMemory,
+                      UsageError)
+from ._model import CompileWarning, Model, TensorType, compile, load
+from ._source import Source
+
+__version__ = _core.version()
+__all__ = ["Cancelled", "CompileError", "CompileWarning", "Diagnostic", "EnvError", "Error", "InputError",
+           "InternalError", "Model", "OutOfMemory", "Pool", "Source", "TensorType", "UsageError", "compile", "load"]

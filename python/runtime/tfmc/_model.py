@@ -1,0 +1,233 @@
+"""Models: what they take and give, and how they are made, opened, called, pickled and closed."""
+import collections
+import json
+import os
+import threading
+import warnings
+import weakref
+
+from . import _arrays, _core, _errors, _find, _source
+from ._core import Pool
+from ._errors import CompileError, EnvError, InputError, UsageError
+
+os.register_at_fork(after_in_child=_core.after_fork)
+
+_lock = threading.Lock()
+_shared_pool = None
+
+
+def _pool_for(threads, pool):
+    """The threads of a model: those given, its own, or those that all models of the process share."""
+    global _shared_pool
+    if pool is not None:
+        if threads is not None:
+            raise UsageError("threads and pool are both given; a pool has its own threads")
+        if not isinstance(pool, Pool):
+            raise UsageError(f"the pool is a {type(pool).__name__}, not a tfmc.Pool")
+        return pool
+    if threads is not None:
+        return Pool(threads)
+    with _lock:
+        if _shared_pool is None:
+            _shared_pool = Pool()
+        return _shared_pool
+
+
+class TensorType(collections.namedtuple("TensorType", "dtype shape")):
+    """dtype: "f32", "i32" or "bool"; shape: numbers, and texts in terms of the sizes."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def _type_of(text):
+    dtype, _, dims = text.partition("[")
+    parts = [d.strip() for d in dims.rstrip("]").split(",")] if dims.rstrip("]") else []
+    return TensorType(dtype, tuple(int(d) if d.isdigit() else d for d in parts))
+
+
+def _types(tensors):
+    return {t["name"]: _type_of(t["type"]) for t in tensors}
+
+
+class Model(_core.Model):
+    """A compiled model. It is constant: any number of threads may call it at once.
+
+    Calling it takes the inputs by place or by name and returns the output, or a named tuple of several. Made by
+    tfmc.compile and tfmc.load.
+    """
+
+    def __init__(self, *args, **named):
+        raise UsageError("a model is made by tfmc.compile or tfmc.load")
+
+    def _begin(self, origin, threads, pool):
+        """What every way of opening ends with. `origin`: how another process opens it, or a text that says why not."""
+        description, self.march = self._setup(_pool_for(threads, pool), 2 * (os.cpu_count() or 1))
+        data = json.loads(description)
+        self._origin, self._threads, self._layout = origin, threads, data["layout"]
+        self.name, self.sizes, self.weights_bytes = data["model"], tuple(data["sizes"]), data["weights_bytes"]
+        self.inputs, self.outputs = _types(data["inputs"]), _types(data["outputs"])
+        self._outputs_type = collections.namedtuple("Outputs", self.outputs, rename=True)
+        self._set_outputs_type(_Maker(self._outputs_type))
+        return self
+
+    def run(self, inputs, *, outputs=None, out=None):
+        """The outputs by name. outputs: the names of those that are wanted; out: arrays to write some of them to."""
+        out = out or {}
+        unknown = [n for n in inputs if n not in self.inputs]
+        missing = [n for n in self.inputs if n not in inputs]
+        if unknown or missing:
+            word, names = ("there is no", unknown) if unknown else ("missing is", missing)
+            raise UsageError(f"{word} input \"{names[0]}\"; the inputs are {', '.join(self.inputs)}")
+        wanted = dict.fromkeys(self.outputs if outputs is None else outputs, True)
+        wanted.update(out)
+        for name in wanted:
+            if name not in self.outputs:
+                raise UsageError(f"there is no output \"{name}\"; the outputs are {', '.join(self.outputs)}")
+        results = self._run(tuple(inputs[n] for n in self.inputs), tuple(wanted.get(n) for n in self.outputs))
+        return {name: result for name, result in zip(self.outputs, results) if name in wanted}
+
+    def _all_sizes(self, sizes):
+        if set(sizes) != set(self.sizes):
+            raise UsageError(f"the sizes are {', '.join(self.sizes) or 'none'}, not {', '.join(sizes) or 'none'}")
+        return tuple(sizes[name] for name in self.sizes)
+
+    def reserve(self, **sizes):
+        """Makes room for calls with sizes up to these."""
+        self._reserve(self._all_sizes(sizes))
+
+    def workspace_bytes(self, **sizes):
+        """Bytes that a call with these sizes works in, beside its inputs, outputs and weights."""
+        return self._workspace_bytes(self._all_sizes(sizes))
+
+    def close(self):
+        """Waits for the calls under way and gives code, weights and memory back. Later calls are refused."""
+        self._close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __repr__(self):
+        if self.closed:
+            return "<tfmc.Model, closed>"
+        takes = ", ".join(f"{name}: {kind}" for name, kind in self.inputs.items())
+        gives = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
+        return f"<tfmc.Model {self.name}({takes}) -> {gives}>"
+
+    def __reduce__(self):
+        if self.closed:
+            raise UsageError("the model is closed")
+        if isinstance(self._origin, str):
+            raise UsageError(f"the model cannot be pickled: {self._origin}")
+        return _reopen, (self._origin, self._threads, self._layout, _core.version())
+
+
+class _Maker:
+    """Several outputs, as a named tuple of their names."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, kind):
+        self.make = kind._make
+
+    def __call__(self, *values):
+        return self.make(values)
+
+
+# ---- opening ----
+
+def load(path, *, weights=None, threads=None, pool=None):
+    """Opens libx.so with x.tfmw beside it (or `weights`), as `tfmc compile` writes them."""
+    path = os.path.abspath(os.fspath(path))
+    weights = None if weights is None else os.path.abspath(os.fspath(weights))
+    model = Model.__new__(Model)
+    model._open(os.fsencode(path), None if weights is None else os.fsencode(weights))
+    return model._begin(("load", path, weights), threads, pool)
+
+
+# ---- pickles ----
+
+_opened = weakref.WeakValueDictionary()
+
+
+def _reopen(origin, threads, layout, version):
+    """A pickle opens the file that it names, once a process."""
+    if version != _core.version():
+        raise EnvError(f"the pickle was made by tfmc {version}, this is {_core.version()}")
+    key = json.dumps([origin, threads])
+    model = _opened.get(key)
+    if model is None or model.closed:
+        how, *args = origin
+        if how == "load":
+            model = load(args[0], weights=args[1], threads=threads)
+        else:
+            model = compile(threads=threads, **args[0])
+        if model._layout != layout:
+            raise EnvError(f"{origin[1]} is another model than the one that was pickled")
+        _opened[key] = model
+    return model
+
+
+# ---- compiling ----
+
+class CompileWarning(UserWarning):
+    """A warning of the compiler's, where no on_message takes it."""
+
+
+def _encode(text):
+    return None if text is None else os.fsencode(text)
+
+
+def _report(error, messages, text):
+    """The exception for what the command said; str() is what the command prints."""
+    errors = [m for m in messages if m.severity == "error"]
+    if not errors:
+        return error
+    if errors[0].text.startswith("the model has weights"):  # the command speaks of --weights
+        return UsageError("the model has weights: give weights=, a file, a folder or a mapping of names to arrays")
+    kind = CompileError if isinstance(error, InputError) else type(error)
+    return kind(_errors.render(errors, text), reason=error.reason, place=errors[0].place, diagnostics=messages)
+
+
+def compile(source, *, weights=None, weights_prefix="", model=None, march=None, quantize=None, threads=None, pool=None,
+            in_process=False, deadline=None, memory_limit=None, compiler=None, on_message=None, config={}, **more_config):
+    """Compiles a model: a file, a text or a Source.
+
+    weights: a safetensors file, an index or a checkpoint's folder, or a mapping of names to arrays. More keywords are
+    values of the model's configuration; `config` takes those whose names are parameters here.
+    """
+    settings = {**config, **more_config}
+    path, text = _source.read(source)
+    if weights is None and isinstance(source, _source.Source):
+        weights = source.weights
+    in_memory = isinstance(weights, collections.abc.Mapping)
+    rules = quantize if isinstance(quantize, (str, type(None))) else ",".join(quantize)
+    options = {
+        "path": _encode(path), "text": None if text is None else text.encode(), "model": _encode(model),
+        "march": _encode(march), "quantize": _encode(rules), "weights_prefix": _encode(weights_prefix or None),
+        "weights_path": None if weights is None or in_memory else os.fsencode(weights),
+        "weights": tuple(_arrays.weight(n, v) for n, v in weights.items()) if in_memory else None,
+        "definitions": tuple(d.encode() for d in _source.definitions(settings)),
+        "in_process": int(in_process), "deadline_ms": 0 if deadline is None else max(1, int(deadline * 1000)),
+        "memory_limit": memory_limit or 0, "compiler": _encode(None if in_process else _find.compiler(compiler)),
+    }
+    lines, made = [], Model.__new__(Model)
+    try:
+        made._compile(options, lines.append)
+    except _errors.Error as error:
+        raise _report(error, _errors.diagnostics(lines), text) from None
+    for message in _errors.diagnostics(lines):
+        if on_message:
+            on_message(message)
+        else:
+            warnings.warn(_errors.render([message], text), CompileWarning, stacklevel=2)
+    origin = "its weights came from memory: save() it first" if in_memory else (
+        "compile", {"source": text if path is None else os.path.abspath(path), "weights_prefix": weights_prefix,
+                    "weights": None if weights is None else os.path.abspath(os.fspath(weights)), "model": model,
+                    "march": march, "quantize": rules, "config": settings})
+    return made._begin(origin, threads, pool)

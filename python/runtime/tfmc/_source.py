@@ -1,0 +1,53 @@
+"""What can be compiled: a file, a text, or a text that a checkpoint was imported as."""
+import os
+import pathlib
+
+from ._errors import UsageError
+
+
+class Source:
+    """A model's text, and the weights that belong to it (a path, or None)."""
+
+    def __init__(self, text, weights=None, name="<text>"):
+        self.text, self.weights, self.name = text, weights, name
+
+    def write(self, folder):
+        """Writes model.tfm into the folder, which is made if it is not there; returns the file's path."""
+        path = pathlib.Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        path /= "model.tfm"
+        path.write_text(self.text, encoding="utf-8")
+        return path
+
+    def __repr__(self):
+        return f"<tfmc.Source {self.name}: {self.text.count(chr(10))} lines>"
+
+
+def read(source):
+    """(path, text) of a source, one of them None. A str without a newline and without a brace is a path."""
+    if isinstance(source, Source):
+        return None, source.text
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and "{" not in source):
+        return os.fspath(source), None
+    if isinstance(source, str):
+        return None, source
+    raise UsageError(f"the source is a {type(source).__name__}, not a path, a text or a tfmc.Source")
+
+
+def _expression(name, value):
+    """A value of the configuration as an expression of the language."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "none"
+    if hasattr(value, "item") and not isinstance(value, (bool, int, float)):
+        value = value.item()  # a number of numpy's
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    raise UsageError(f"the configuration's {name} is a {type(value).__name__}, not a number, a flag, a text or None")
+
+
+def definitions(config):
+    return [f"{name}={_expression(name, value)}" for name, value in config.items()]
