@@ -1,6 +1,6 @@
 /* bench-compare: a process that times compiled models beside other engines.
  *
- * bench-compare [--quantize=RULE ...] WORKLOAD FOLDER (W1 to W5; a folder with weights.safetensors and CASE.* files)
+ * bench-compare [--quantize=RULE ...] WORKLOAD FOLDER (W1 to W6; a folder with weights.safetensors and CASE.* files)
  *
  * In: commands on standard input, one on a line (see bench/README.md): out CASE FILE, go CASE WARM N, drop CASE, quit.
  * Out: one line each on standard output, beginning with '@'. Threads: PEERS_THREADS, else 2. The process stays alive
@@ -19,7 +19,7 @@
 enum { MAX_DEFINITIONS = 4, MAX_INPUTS = 2, MAX_CASES = 16, MAX_RULES = 8 };
 
 /* What a workload is: which models of which file serve it, and the form of their first input. W1 and W4 take vectors,
- * W2 takes ids; W3 and W5 generate. */
+ * W2 takes ids; W3, W5 and W6 generate. */
 typedef struct Workload {
   const char *name, *file, *plain, *masked; /* models of the file for cases without and with padding */
   const char *first_input;                  /* ending of the file of the first input */
@@ -27,11 +27,14 @@ typedef struct Workload {
   int64_t width; /* of the first input's last axis; 0: it has two axes */
   Definition definitions[MAX_DEFINITIONS];
   uint32_t n_definitions;
-  const WriterModel *writer; /* W3 and W5: tokens are written, and nothing above but the name is used */
+  const WriterModel *writer; /* W3, W5 and W6: tokens are written, and nothing above but the name is used */
 } Workload;
 
-static const WriterModel translator = {"bench/models/nmt.tfm", 32000, 0};
-static const WriterModel language = {"examples/gpt2/gpt2.tfm", -1, 50256};
+static const Definition smol[] = {{"vocab", "49152"}, {"d", "960"}, {"heads", "15"}, {"kv_heads", "5"}, {"ffn", "2560"},
+                                  {"eps", "1e-5"}, {"base", "100000.0"}, {"tied", "true"}};
+static const WriterModel translator = {"bench/models/nmt.tfm", 32000, 0, NULL, 0};
+static const WriterModel language = {"examples/gpt2/gpt2.tfm", -1, 50256, NULL, 0};
+static const WriterModel llama = {"models/llama.tfm", -1, 49151, smol, sizeof smol / sizeof *smol};
 
 static const Workload workloads[] = {
     {"W1", "bench/models/encoder.tfm", "Encoder", "MaskedEncoder", "x.f32", TFM_F32, 768, {{0}}, 0, NULL},
@@ -40,6 +43,7 @@ static const Workload workloads[] = {
     {"W4", "bench/models/encoder.tfm", "Encoder", "MaskedEncoder", "x.f32", TFM_F32, 128,
      {{"d", "128"}, {"heads", "8"}, {"ffn", "512"}, {"depth", "2"}}, 4, NULL},
     {.name = "W5", .writer = &language},
+    {.name = "W6", .writer = &llama},
 };
 
 typedef struct Model { /* ready to run, as long as the program */
@@ -122,6 +126,20 @@ static void *read_file(const char *name, const char *ending, size_t bytes) {
   return NULL;
 }
 
+/* `lengths` of CASE.json: the tokens of each row, kept as long as the program lives; without them all rows are whole.
+ * False if there is not one number a row, between 1 and what the row has. */
+static bool read_lengths(const json_t *lengths, WriterCase *shape) {
+  if (!lengths) return true;
+  int64_t *rows = calloc((size_t)shape->batch, sizeof *rows);
+  bool right = rows && (int64_t)json_array_size(lengths) == shape->batch;
+  for (int64_t i = 0; right && i < shape->batch; i++) {
+    rows[i] = json_integer_value(json_array_get(lengths, (size_t)i));
+    right = rows[i] >= 1 && rows[i] <= shape->length;
+  }
+  shape->lengths = rows;
+  return right;
+}
+
 /* What CASE.json says. */
 static bool read_shape(const char *name, WriterCase *shape) {
   char path[4096];
@@ -132,8 +150,9 @@ static bool read_shape(const char *name, WriterCase *shape) {
                         .length = json_integer_value(json_object_get(json, "length")),
                         .beams = json_integer_value(json_object_get(json, "beam")),
                         .new_tokens = json_integer_value(json_object_get(json, "new"))};
+  bool read = shape->batch > 0 && shape->length > 0 && read_lengths(json_object_get(json, "lengths"), shape);
   json_decref(json);
-  return shape->batch > 0 && shape->length > 0;
+  return read;
 }
 
 /* Binding tells the dims of the output, so its memory is allocated once and timing includes no allocation. */
@@ -274,7 +293,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; argc == 3 && i < sizeof workloads / sizeof *workloads; i++)
     if (strcmp(argv[1], workloads[i].name) == 0) workload = &workloads[i];
   if (!workload) {
-    fputs("usage: bench-compare [--quantize=RULE ...] W1|W2|W3|W4|W5 FOLDER\n", stderr);
+    fputs("usage: bench-compare [--quantize=RULE ...] W1|W2|W3|W4|W5|W6 FOLDER\n", stderr);
     return 2;
   }
   folder = argv[2];

@@ -23,8 +23,14 @@ struct Writer {
 
 /* Only the incremental form is compiled: whole rows are never run here. */
 static bool compile_writer(Writer *writer, int32_t threads, const WriterRules *rules) {
-  const BenchModel what = {.file = writer->model->file, .target = host_target(), .weights = writer->set,
-                           .rules = rules->texts, .n_rules = rules->n};
+  const WriterModel *model = writer->model;
+  const BenchModel what = {
+      .file = model->file,
+      .options = {.definitions = model->definitions, .n_definitions = model->n_definitions},
+      .target = host_target(),
+      .weights = writer->set,
+      .rules = rules->texts,
+      .n_rules = rules->n};
   const tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
   if (!compile_file(writer->arena, &what, true, &writer->compiled)) return false;
   const Compiled *compiled = &writer->compiled;
@@ -70,7 +76,7 @@ static bool write_tokens(Writer *writer, const WriterCase *item, const tfm_promp
 bool writer_run(Writer *writer, const WriterCase *item, int32_t *tokens) {
   tfm_error error;
   tfm_generated generated;
-  tfm_prompts prompts = {.n = item->batch, .width = item->length, .tokens = item->ids};
+  tfm_prompts prompts = {.n = item->batch, .width = item->length, .tokens = item->ids, .lengths = item->lengths};
   int32_t *starts = calloc((size_t)item->batch, sizeof *starts);
   for (int64_t i = 0; i < item->batch && starts; i++) starts[i] = (int32_t)writer->model->start;
   if (writer->compiled.decoding.encoder) prompts = (tfm_prompts){.n = item->batch, .width = 1, .tokens = starts};

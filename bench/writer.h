@@ -6,12 +6,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "elaborate/elaborate.h"
+
 typedef struct Writer Writer;
 
 typedef struct WriterModel {
   const char *file;
   int64_t start; /* the token that rows begin with; -1: they begin with what is given */
   int64_t end;   /* the token that is not chosen before the number of new tokens is reached */
+  const Definition *definitions;
+  uint32_t n_definitions;
 } WriterModel;
 
 typedef struct WriterRules { /* of --quantize */
@@ -21,7 +25,8 @@ typedef struct WriterRules { /* of --quantize */
 
 typedef struct WriterCase {
   int64_t batch, length, beams, new_tokens;
-  const int32_t *ids; /* [batch][length]: what is translated, or continued */
+  const int32_t *ids;     /* [batch][length]: what is translated, or continued */
+  const int64_t *lengths; /* [batch]: tokens of each prompt, of which the rest is not read; of what is translated: unused */
 } WriterCase;
 
 /* Compiles the model, with the weights of FOLDER/weights.safetensors; NULL after printing why not. It lives as long as
