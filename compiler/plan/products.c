@@ -155,6 +155,14 @@ static bool follows_its_rows(const Planner *p, const tfm_quantize_step *step) {
          made->offset == x->offset && made->strides[0] == x->strides[0];
 }
 
+/* A thread begins a joined step while another may still do the one before it: what that one reads must not lie where
+ * this one writes. */
+static void keep_what_is_read(Planner *p) {
+  const uint32_t before = (uint32_t)p->steps.n - 2;
+  for (size_t i = 0; i < p->buffers.n; i++)
+    if (p->buffers.items[i].last_step == before) p->buffers.items[i].last_step++;
+}
+
 /* The rows of an operand, rotated and rounded once for all products of this form that read it. The step belongs to the
  * operand, as a copy would. */
 static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
@@ -191,6 +199,7 @@ static View whole_rows(Planner *p, const Node *x, int64_t k, tfm_form form) {
   vec_push(p->arena, &p->quantizes, step);
   plan_step(p, TFM_STEP_QUANTIZE, p->quantizes.n - 1, cost_quantize(p, rows, k), "quantize");
   p->steps.items[p->steps.n - 1].joined = joined;
+  if (joined) keep_what_is_read(p);
   p->node = user;
   p->prepare = prepare;
   value->has_whole_rows[is_grouped] = true;

@@ -32,6 +32,23 @@ Test(plan_products, rounding_of_rows_is_joined_to_the_step_that_makes_them) {
   }
 }
 
+/* A thread that is done with its rows begins the joined step while another still reads its own. */
+Test(plan_products, rounding_of_rows_leaves_alone_what_the_step_before_it_reads) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"x\" : f32[t, 16]\n"
+                              "  %1 = weight \"w\" : f32[16, 16]\n"
+                              "  %2 = linear %0, %1 : f32[t, 16]\n"
+                              "  %3 = norm %2, reduction=layer_norm, eps=1e-05, { $0 } : f32[t, 16]\n"
+                              "  %4 = linear %3, %1, int8=true : f32[t, 16]\n"
+                              "  output y = %4\n"
+                              "}\n");
+  cr_assert_eq(p->n_steps, 4);
+  cr_assert(p->steps[1].kind == TFM_STEP_ROW && p->steps[2].joined);
+  const tfm_operand *read = &p->operands[p->rows[p->steps[1].index].first_operand + 1];
+  cr_assert_eq(read->space, TFM_SPACE_BUFFER);
+  cr_assert_eq(p->buffers[read->index].last_step, 2);
+}
+
 /* Small and narrow products are read where they lie; the tiles are left out where the sizes say so. */
 Test(plan_products, small_and_narrow_products_are_direct) {
   const tfm_program *p = plan(
