@@ -145,7 +145,7 @@ static json_t *describe_generation(const LibraryParts *parts) {
   if (!generation) return NULL;
   for (uint32_t i = 0; decoding && i < decoding->step->program.n_caches; i++) {
     const tfm_cache *cache = &decoding->step->program.caches[i];
-    *(cache->of_encoder ? &source : &own) += cache->columns * (int64_t)sizeof(float);
+    *(cache->of_encoder ? &source : &own) += tfm_cache_floats(cache) * (int64_t)sizeof(float) / TFM_CACHE_PAGE;
   }
   return json_pack("{s:s, s:s, s:b, s:s?, s:I, s:I, s:s*, s:o*}",
                    "input", forward->inputs[generation->tokens].name,

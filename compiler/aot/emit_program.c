@@ -177,8 +177,7 @@ static void steps(Emission *e, const Plan *plan) {
 }
 
 /* Its name is what makes the linker take it from the runtime. */
-static LLVMValueRef whole_attention(LLVMModuleRef module) {
-  static const char name[] = "tfm_whole_attention";
+static LLVMValueRef whole_attention(LLVMModuleRef module, const char *name) {
   LLVMValueRef known = LLVMGetNamedFunction(module, name);
   if (known) return known;
   LLVMTypeRef pointer = LLVMPointerTypeInContext(LLVMGetModuleContext(module), 0);
@@ -209,7 +208,8 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   PLAIN(live, p->n_live);
   steps(e, plan);
   PLAIN(caches, p->n_caches);
-  if (plan_has_whole_attention(plan)) blob_pointer(&e->top, MEMBER(whole_attention), whole_attention(e->module));
+  const char *whole = plan_whole_attention(plan);
+  if (whole) blob_pointer(&e->top, MEMBER(whole_attention), whole_attention(e->module, whole));
 }
 
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix) {

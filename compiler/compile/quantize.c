@@ -277,14 +277,9 @@ static bool has_static_width(const Node *node, uint32_t from_end) {
          width <= INT8_MAX_COLUMNS;
 }
 
-/* With int4 too: it is weights that have 4 bits. A generative model keeps keys and values in caches of f32, so its
- * attention is taken only if a rule names it. */
+/* With int4 too: it is weights that have 4 bits. */
 static bool wants_int8(const Graph *graph, const PrecisionRules *rules, const Node *softmax) {
-  static const char WORD[] = "attention";
-  const PrecisionRule rule = rule_of(rules, name_of_attention(graph, softmax));
-  if (!is_whole(rule.rounding)) return false;
-  const size_t n = rule.pattern ? strlen(rule.pattern) : 0;
-  return !graph->generate_input || (n >= strlen(WORD) && !strcmp(rule.pattern + n - strlen(WORD), WORD));
+  return is_whole(rule_of(rules, name_of_attention(graph, softmax)).rounding);
 }
 
 /* Marks both products. */

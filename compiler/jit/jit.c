@@ -98,7 +98,8 @@ static bool look_up(Arena *arena, Diag *diag, const Plan *plan, Jit *jit) {
   jit->program = plan->program;
   jit->program.kernels = addresses;
   jit->program.n_kernels = (uint32_t)plan->kernels.n;
-  if (plan_has_whole_attention(plan)) jit->program.whole_attention = tfm_whole_attention;
+  const char *whole = plan_whole_attention(plan);
+  if (whole) jit->program.whole_attention = strstr(whole, "pages") ? tfm_whole_pages : tfm_whole_attention;
   return true;
 }
 

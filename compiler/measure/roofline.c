@@ -108,8 +108,9 @@ static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
 static double cache_bytes(const Sizes *sizes, const tfm_attention_step *step) {
   if (step->k_cache == TFM_NONE) return 0;
   const tfm_cache *caches = sizes->program->caches;
-  double columns = (double)(caches[step->k_cache].columns + caches[step->v_cache].columns);
-  return value_of(sizes, step->dims[0]) * value_of(sizes, step->dims[step->rank - 1]) * columns * sizeof(float);
+  double floats = (double)(tfm_cache_floats(&caches[step->k_cache]) + tfm_cache_floats(&caches[step->v_cache]));
+  floats /= TFM_CACHE_PAGE; /* of a position */
+  return value_of(sizes, step->dims[0]) * value_of(sizes, step->dims[step->rank - 1]) * floats * sizeof(float);
 }
 
 /* Two products: queries with keys (h numbers each) and probabilities with values (e numbers each). Under a causal mask

@@ -267,7 +267,8 @@ static int64_t static_stride(const Size *stride) {
 
 // ---- kernels ----
 
-/* A page of keys is a panel that tiles read as it lies, so with caches the width of the tile is that of a page. */
+/* A page of keys is a panel that tiles read as it lies, so with caches the width of the tile is that of a page, or, of
+ * words, a divisor. */
 static TileShape key_tile(const Planner *p, const Attention *a) {
   if (a->node->attr.is_int8 && !p->target->dot_bytes) return p->target->word_tile;
   TileShape tile = p->target->attention_keys;
@@ -295,13 +296,14 @@ static void choose_row_kernels(Planner *p, const Nest *nest, tfm_attention_step 
 /* Rows of q, keys, values and weights become whole numbers in scratch memory, so all distances are constants. */
 static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nest, tfm_attention_step *step) {
   TileShape keys = key_tile(p, a), values = {keys.rows, (uint8_t)a->value_width};
-  TileKind qk = {.shape = keys, .b_stride = keys.width, .b_form = TFM_FORM_INT8}, pv = qk;
+  TileKind qk = {.shape = keys, .b_stride = a->has_caches ? TFM_CACHE_PAGE : keys.width, .b_form = TFM_FORM_INT8},
+           pv = qk;
   step->form = TFM_FORM_INT8;
   step->a_bytes = p->target->dot_bytes ? 1 : 2;
   qk.a_stride = tfm_whole_row_floats(step->a_bytes, a->h);
   pv.shape = values;
   pv.a_stride = tfm_whole_row_floats(step->a_bytes, TFM_KEY_BLOCK);
-  pv.b_stride = a->value_width;
+  pv.b_stride = a->has_caches ? tfm_value_columns(a->e) : a->value_width;
   pv.b_is_signed = true;
   contract_tiles(p, &qk, step->qk_tiles);
   contract_tiles(p, &pv, step->pv_tiles);
@@ -406,6 +408,7 @@ static void find_keys_and_values(Planner *p, Attention *a) {
   a->v_cache = v.cache;
   a->v_columns = v.columns;
   choose_cached_values(p, a);
+  if (a->node->attr.is_int8 && !p->target->dot_bytes) a->value_width = p->target->word_tile.width;
 }
 
 /* The runtime finds the pages of a row by the first axis, so that axis must stand for the rows of the step even if

@@ -38,7 +38,7 @@ static const Size *rows_of_step(const Planner *p) {
   return tokens ? tokens->dims[0] : NULL;
 }
 
-/* Finds the axis of the rows and lays the columns side by side. False if a page cannot hold the value: pages hold f32,
+/* Finds the axis of the rows and lays the columns side by side. False if a page cannot hold the value: pages
  * know one row axis and one position axis, and have a static number of columns. */
 static bool lay_out(Planner *p, const Size *rows, PagedValue *value) {
   const Node *node = value->node;
@@ -146,17 +146,32 @@ static PagedValue *value_of_view(const Planner *p, const Node *node) {
 
 // ---- which of the candidates lie in pages ----
 
+/* Attention in 8 bits rounds a head's columns together, so a page has heads of that many, one behind the other, and
+ * what is appended comes as whole heads. */
+static bool has_heads(const PagedValue *value, const View *view) {
+  const Node *node = value->node;
+  int64_t head, number, last = 1;
+  if (!size_is_const(view->dims[view->rank - 1], &head) || head < 1 || head > TFM_WHOLE_HEAD) return false;
+  if (!size_is_const(view->offset, &number) || number % head != 0) return false;
+  for (uint32_t i = value->row_axis >= 0; i + 2 < view->rank; i++)
+    if (!size_is_const(view->strides[i], &number) || number % head != 0) return false;
+  for (uint32_t i = 0; i < node->rank; i++)
+    if ((int32_t)i != value->row_axis && i != value->position_axis && !size_equals(node->dims[i], 1))
+      size_is_const(node->dims[i], &last); /* columns are static (lay_out) */
+  return last % head == 0 && value->columns % head == 0;
+}
+
 /* Both the keys and the values must lie in pages of the same kind, because the runtime walks one list of pages per
  * attention and row. */
 static bool attention_reads_pages(Planner *p, const Node *attention) {
   const PagedValue *values[2];
-  if (attention->attr.is_int8) return false; /* pages hold f32 */
   if (!size_is_const(attention->inputs.items[0]->dims[attention->inputs.items[0]->rank - 1], NULL)) return false;
   for (uint32_t i = 0; i < 2; i++) {
     const Node *node = attention->inputs.items[1 + i];
     View view;
     values[i] = value_of_view(p, node);
     if (!values[i] || !follow(p, values[i], node, &view) || !is_readable(values[i], attention, &view)) return false;
+    if (attention->attr.is_int8 && !has_heads(values[i], &view)) return false;
   }
   return values[0]->of_encoder == values[1]->of_encoder;
 }
@@ -178,6 +193,29 @@ static bool only_pages_read(Planner *p, const Node *node) {
   return true;
 }
 
+/* The columns of a head that the attention rounds together; 0: it reads f32. */
+static int64_t whole_head(const Node *attention, uint32_t input) {
+  const Node *node = attention->inputs.items[input];
+  int64_t head = 0;
+  if (attention->attr.is_int8) size_is_const(node->dims[node->rank - 1], &head);
+  return head;
+}
+
+/* Whether all attentions that read the value as keys, and all that read it as values, want one form of it. */
+static bool readers_agree(const Planner *p, const PagedValue *value) {
+  int64_t heads[2] = {-1, -1};
+  for (const Node *node = p->graph->first; node; node = node->next) {
+    if (node->op != OP_ATTENTION || !p->values[node->id].is_live) continue;
+    for (uint32_t i = 0; i < 2; i++) {
+      const int64_t head = whole_head(node, 1 + i);
+      if (value_of_view(p, node->inputs.items[1 + i]) != value) continue;
+      if (heads[i] >= 0 && heads[i] != head) return false;
+      heads[i] = head;
+    }
+  }
+  return true;
+}
+
 /* The graph gives the joined value as an output so that the caller can hand it in again. That output disappears with
  * the cache; an output under any other role needs the tensor. */
 static bool only_own_outputs(const Planner *p, const PagedValue *value) {
@@ -195,7 +233,7 @@ static void drop_unreadable(Planner *p) {
     changed = false;
     for (size_t i = 0; i < p->paged.n; i++) {
       const PagedValue *value = &p->paged.items[i];
-      if (only_own_outputs(p, value) && only_pages_read(p, value->node)) continue;
+      if (only_own_outputs(p, value) && only_pages_read(p, value->node) && readers_agree(p, value)) continue;
       memmove(p->paged.items + i, p->paged.items + i + 1, (p->paged.n - i - 1) * sizeof *p->paged.items);
       p->paged.n--;
       changed = true;
@@ -208,12 +246,24 @@ static void drop_unreadable(Planner *p) {
 
 /* Keys and values are two caches even of the same value, because a page of keys is transposed ([columns][page], a
  * panel that tiles read as it lies) and a page of values is not. */
-static void add_cache(Planner *p, PagedValue *value, tfm_cache_kind kind) {
+static void add_cache(Planner *p, const Node *attention, tfm_cache_kind kind) {
+  const uint32_t input = kind == TFM_CACHE_KEYS ? 1 : 2;
+  PagedValue *value = value_of_view(p, attention->inputs.items[input]);
   if (value->caches[kind] != TFM_NONE) return;
   int64_t *floats = value->of_encoder ? &p->plan->program.encoder_page_floats : &p->plan->program.own_page_floats;
-  tfm_cache cache = {.kind = (uint8_t)kind, .of_encoder = value->of_encoder, .number = value->number,
-                     .columns = value->columns, .offset = *floats};
-  *floats += value->columns * TFM_CACHE_PAGE;
+  tfm_cache cache = {.kind = (uint8_t)kind,
+                     .of_encoder = value->of_encoder,
+                     .number = value->number,
+                     .columns = value->columns,
+                     .head = value->columns,
+                     .offset = *floats,
+                     .whole = TFM_NONE};
+  if (attention->attr.is_int8) {
+    cache.form = TFM_FORM_INT8;
+    cache.head = whole_head(attention, input);
+    cache.whole = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = cache.head, .as_bytes = true});
+  }
+  *floats += tfm_cache_floats(&cache);
   value->caches[kind] = (uint32_t)p->caches.n;
   vec_push(p->arena, &p->caches, cache);
 }
@@ -224,8 +274,8 @@ static void add_cache(Planner *p, PagedValue *value, tfm_cache_kind kind) {
 static void add_caches(Planner *p) {
   for (const Node *node = p->graph->first; node; node = node->next) {
     if (node->op != OP_ATTENTION || !caches_serve(p, node)) continue;
-    add_cache(p, value_of_view(p, node->inputs.items[1]), TFM_CACHE_KEYS);
-    add_cache(p, value_of_view(p, node->inputs.items[2]), TFM_CACHE_VALUES);
+    add_cache(p, node, TFM_CACHE_KEYS);
+    add_cache(p, node, TFM_CACHE_VALUES);
   }
   tfm_program *program = &p->plan->program;
   if (program->own_page_floats) program->own_page_floats += TFM_CACHE_PAGE;

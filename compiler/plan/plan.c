@@ -223,8 +223,11 @@ Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *targe
   return p.plan;
 }
 
-bool plan_has_whole_attention(const Plan *plan) {
+const char *plan_whole_attention(const Plan *plan) {
+  const char *name = NULL;
   for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_ATTENTION]; i++)
-    if (plan->program.attentions[i].form == TFM_FORM_INT8) return true;
-  return false;
+    if (plan->program.attentions[i].form == TFM_FORM_INT8) name = "tfm_whole_attention";
+  for (uint32_t i = 0; i < plan->program.n_caches; i++)
+    if (plan->program.caches[i].form == TFM_FORM_INT8) return "tfm_whole_pages";
+  return name;
 }

@@ -45,7 +45,8 @@ typedef struct Plan {
 /* Returns NULL after an error: a limit of the runtime, reported at the node's place. Renumbers the nodes of the
  * graph. */
 Plan *plan_graph(Arena *arena, Diag *diag, Graph *graph, const TargetInfo *target);
-bool plan_has_whole_attention(const Plan *plan); /* of form INT8 */
+/* Of form INT8: "tfm_whole_attention", or with caches of it "tfm_whole_pages". NULL: there is none. */
+const char *plan_whole_attention(const Plan *plan);
 void plan_print(StrBuf *out, const Plan *plan); /* for `dump --stage=plan` */
 Drawing *drawing_of_plan(const Plan *plan); /* the steps that run, with what is packed for them */
 void plan_print_size(StrBuf *out, const Plan *plan, tfm_size size); /* "128*batch*time" */

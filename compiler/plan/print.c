@@ -300,9 +300,11 @@ static void print_caches(StrBuf *out, const Plan *plan) {
   const tfm_program *program = &plan->program;
   for (uint32_t i = 0; i < program->n_caches; i++) {
     const tfm_cache *cache = &program->caches[i];
-    strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64 "\n", i,
+    strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64, i,
                   cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_encoder ? "encoded" : "cache",
                   cache->number, cache->columns, cache->offset);
+    if (cache->form == TFM_FORM_INT8) strbuf_printf(out, ", int8 by %" PRId64, cache->head);
+    strbuf_add_char(out, '\n');
   }
   if (program->n_caches)
     strbuf_printf(out, "  floats of a page: %" PRId64 ", of an encoder's page: %" PRId64 "\n", program->own_page_floats,

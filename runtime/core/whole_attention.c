@@ -29,13 +29,7 @@ static int64_t value_panel_floats(const tfm_attention_step *step) { return step-
 
 // ---- scratch ----
 
-typedef struct WholeScratch {    /* of one thread, behind what f32 needs */
-  int64_t q, weights, row, work; /* floats from its beginning: rows of a strip, rows of keys or values, ... */
-  int64_t q_floats, weights_floats, row_floats; /* of one row */
-  int64_t floats;
-} WholeScratch;
-
-static WholeScratch whole_scratch(const tfm_attention_step *step) {
+WholeScratch whole_scratch(const tfm_attention_step *step) {
   const int64_t columns = greatest_of(step->h, step->e);
   WholeScratch s = {.q_floats = tfm_whole_row_floats(step->a_bytes, step->h),
                     .weights_floats = tfm_whole_row_floats(step->a_bytes, TFM_KEY_BLOCK),
@@ -48,7 +42,7 @@ static WholeScratch whole_scratch(const tfm_attention_step *step) {
 }
 
 /* Slots of keys and values, and what a thread needs beside them. */
-static int64_t size_slots(Attention *a) {
+int64_t whole_size_slots(Attention *a) {
   const tfm_attention_step *step = a->step;
   const int64_t keys = least_of(a->keys, TFM_KEY_BLOCK), line = ALIGNMENT / (int64_t)sizeof(float);
   a->key_slot_floats = round_up(ceil_div(keys, step->qk_width) * key_panel_floats(step), line);
@@ -86,9 +80,8 @@ static int64_t turn_keys(const char *const *rows, int64_t n, int64_t width, floa
   return i;
 }
 
-/* Four keys are columns of a panel; those that do not exist are columns that are dropped. */
-static void put_keys(const tfm_attention_step *step, const char *const *rows, float *column) {
-  const int64_t n = fours(step->h), width = step->qk_width;
+/* Keys that do not exist are columns that are dropped. */
+void whole_put_keys(const char *const *rows, int64_t n, int64_t width, float *column) {
   for (int64_t i = turn_keys(rows, n, width, column); i < n; i++)
     for (int k = 0; k < FOUR; k++) {
       uint32_t numbers;
@@ -98,8 +91,7 @@ static void put_keys(const tfm_attention_step *step, const char *const *rows, fl
     }
 }
 
-/* Bytes of four rows go together, column by column: `columns` of them, a multiple of 8. */
-static void interleave(const char *const *rows, int64_t columns, char *to) {
+void whole_interleave(const char *const *rows, int64_t columns, char *to) {
   for (int64_t i = 0; i < columns; i += 8, to += 8 * FOUR) {
 #if defined(__x86_64__)
     __m128i r[FOUR];
@@ -147,7 +139,7 @@ static void load_keys(const Walker *walker, const tfm_attention_step *step, cons
     for (int64_t i = 0; i < rows; i += FOUR) {
       const char *numbers[FOUR];
       for (int64_t k = 0; k < FOUR; k++) numbers[k] = numbers_of(row + (i + k) * s->row_floats);
-      put_keys(step, numbers, column + i);
+      whole_put_keys(numbers, fours(step->h), step->qk_width, column + i);
     }
     float *scales = column + fours(step->h) * step->qk_width;
     for (int64_t i = 0; i < rows; i++) scales[i] = scale_of(row + i * s->row_floats, step->h);
@@ -170,7 +162,7 @@ static void load_values(const Walker *walker, const tfm_attention_step *step, co
       numbers[i] = numbers_of(row);
     }
     for (int64_t column = 0; column < step->e; column += step->pv_width) {
-      interleave(numbers, step->pv_width, (char *)(panels + first / FOUR * step->pv_width));
+      whole_interleave(numbers, step->pv_width, (char *)(panels + first / FOUR * step->pv_width));
       for (int i = 0; i < FOUR; i++) numbers[i] += step->pv_width;
       panels += value_panel_floats(step);
     }
@@ -178,8 +170,8 @@ static void load_values(const Walker *walker, const tfm_attention_step *step, co
   }
 }
 
-static void load_block(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                       const AttentionItem *item, int64_t first, int64_t n, int64_t slot) {
+void whole_load_block(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t first, int64_t n, int64_t slot) {
   const tfm_attention_step *step = a->step;
   const WholeScratch s = whole_scratch(step);
   const int64_t k_stride = a->k->strides[step->rank - 2], v_stride = a->v->strides[step->rank - 2];
@@ -191,29 +183,34 @@ static void load_block(const Walker *walker, const Attention *a, const Attention
 
 // ---- a strip of queries ----
 
-static void score(const Walker *walker, const Attention *a, const AttentionScratch *scratch, const AttentionItem *item,
-                  int64_t row, int64_t rows, int64_t n, const float *keys) {
+const float *whole_queries(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                           const WholeScratch *s, const char *q, int64_t rows) {
+  float *numbers = scratch->whole + s->q + TFM_ROW_HEAD;
+  KERNEL_OF(tfm_quantize_kernel, walker->context, a->step->whole_q)
+  ((const float *)(const void *)q, a->q->strides[a->step->rank - 2], rows, scratch->whole + s->work, numbers,
+   s->q_floats * (int64_t)sizeof(float));
+  return numbers;
+}
+
+void whole_score(const Walker *walker, const Attention *a, const AttentionScratch *scratch, const AttentionItem *item,
+                 int64_t row, int64_t rows, int64_t n, const float *keys) {
   const tfm_attention_step *step = a->step;
   const WholeScratch s = whole_scratch(step);
-  const int64_t q_stride = a->q->strides[step->rank - 2];
-  const tfm_quantize_kernel whole = KERNEL_OF(tfm_quantize_kernel, walker->context, step->whole_q);
-  float *q = scratch->whole + s.q + TFM_ROW_HEAD;
-  whole((const float *)(const void *)(item->q + row * q_stride), q_stride, rows, scratch->whole + s.work, q,
-        s.q_floats * (int64_t)sizeof(float));
+  const float *q = whole_queries(walker, a, scratch, &s, item->q + row * a->q->strides[step->rank - 2], rows);
   const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
   for (int64_t key = 0; key < n; key += step->qk_width, keys += key_panel_floats(step))
     tile(q, keys, scratch->strip + key, TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, n - key), keys, 0);
 }
 
-static void add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns) {
+void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; i++, to += stride, from += TFM_STRIP_STRIDE)
     for (int64_t j = 0; j < columns; j++) to[j] += from[j];
 }
 
 /* The strip has done its duty when the weights are rounded, and holds what is added to c. */
-static void add_values(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
-                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
-                       int64_t slot) {
+void whole_add_values(const Walker *walker, const Attention *a, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
+                      int64_t slot) {
   const tfm_attention_step *step = a->step;
   const WholeScratch s = whole_scratch(step);
   const float *values = scratch->values + slot * a->value_slot_floats;
@@ -228,12 +225,14 @@ static void add_values(const Walker *walker, const Attention *a, const Attention
     const int64_t columns = least_of(step->pv_width, step->e - column);
     float *to = begins ? c + column : scratch->strip;
     tile(weights, values, to, begins ? c_stride : TFM_STRIP_STRIDE, n, 0, columns, values, 0);
-    if (!begins) add_rows(c + column, c_stride, scratch->strip, rows, columns);
+    if (!begins) whole_add_rows(c + column, c_stride, scratch->strip, rows, columns);
   }
 }
 
 const struct tfm_whole_attention *tfm_whole_attention(void) {
-  static const struct tfm_whole_attention functions = {
-      .size_slots = size_slots, .load_block = load_block, .score = score, .add_values = add_values};
+  static const struct tfm_whole_attention functions = {.size_slots = whole_size_slots,
+                                                       .load_block = whole_load_block,
+                                                       .score = whole_score,
+                                                       .add_values = whole_add_values};
   return &functions;
 }

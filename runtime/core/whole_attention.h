@@ -4,6 +4,31 @@
 
 #include "attention.h"
 
+typedef struct WholeScratch {    /* of one thread, behind what f32 needs */
+  int64_t q, weights, row, work; /* floats from its beginning: rows of a strip, rows of keys or values, ... */
+  int64_t q_floats, weights_floats, row_floats; /* of one row */
+  int64_t floats;
+} WholeScratch;
+WholeScratch whole_scratch(const tfm_attention_step *step);
+/* Rows of queries as whole numbers, s.q_floats apart, in scratch. */
+const float *whole_queries(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                           const WholeScratch *s, const char *q, int64_t rows);
+/* to[rows][columns] += from, a strip. */
+void whole_add_rows(float *to, int64_t stride, const float *from, int64_t rows, int64_t columns);
+/* Four rows of bytes become columns of a panel `width` wide: n times four bytes of each, 128 too large. */
+void whole_put_keys(const char *const *rows, int64_t n, int64_t width, float *column);
+/* Bytes of four rows go together, column by column: `columns` of them, a multiple of 8. */
+void whole_interleave(const char *const *rows, int64_t columns, char *to);
+
+int64_t whole_size_slots(Attention *attention);
+void whole_load_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t first, int64_t n, int64_t slot);
+void whole_score(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                 const AttentionItem *item, int64_t row, int64_t rows, int64_t n, const float *keys);
+void whole_add_values(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
+                      int64_t slot);
+
 struct tfm_whole_attention {
   /* Sets the sizes of slots, and returns how many floats a thread needs besides. */
   int64_t (*size_slots)(Attention *attention);
@@ -17,6 +42,7 @@ struct tfm_whole_attention {
   void (*add_values)(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
                      int64_t slot);
+  const struct WholePages *pages; /* the same with keys and values in caches (decode/cache_pages.h); NULL: none are */
 };
 
 #endif

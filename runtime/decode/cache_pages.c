@@ -1,11 +1,13 @@
 /* The pages that hold cached keys and values: a pool that counts references, the lists of rows, and writing new
- * positions.
+ * positions, in f32 or rounded to 8 bits, each position and head by itself.
  *
  * Taking a page cannot fail: tfm_decoder_begin made the pool large enough for every row at its longest. Rows share
  * pages until one of them writes; a shared page is then replaced by a copy. */
 #include "cache_pages.h"
 
 #include <string.h>
+
+#include "whole_attention.h"
 
 // ---- the pool ----
 
@@ -126,6 +128,93 @@ static void write_values(const PageSlice *slice, int64_t column, int64_t columns
 
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride) {
-  (slice->cache->kind == TFM_CACHE_KEYS ? write_keys : write_values)(slice, column, columns, source, position_stride,
-                                                                      column_stride);
+  const bool is_keys = slice->cache->kind == TFM_CACHE_KEYS, is_whole = slice->cache->form == TFM_FORM_INT8;
+  (is_whole  ? slice->context->program->whole_attention()->pages->write
+   : is_keys ? write_keys
+             : write_values)(slice, column, columns, source, position_stride, column_stride);
+}
+
+int64_t page_place(const tfm_cache *cache, int64_t column) {
+  const bool is_keys = cache->kind == TFM_CACHE_KEYS;
+  if (cache->form == TFM_FORM_INT8)
+    return cache->offset + column / cache->head * tfm_head_floats(cache->form, is_keys, cache->head);
+  return cache->offset + (is_keys ? column * TFM_CACHE_PAGE : column);
+}
+
+// ---- writing 8 bits ----
+
+enum { FOUR = 4 }; /* positions whose bytes lie together in a page of values, and that turn together in one of keys */
+
+/* Rows of bytes of a head at up to four positions. */
+typedef struct WholeRows {
+  _Alignas(ALIGNMENT) float floats[FOUR * (TFM_ROW_HEAD + TFM_WHOLE_HEAD / FOUR + 16)];
+  _Alignas(ALIGNMENT) float work[TFM_WHOLE_HEAD];
+  const char *bytes[FOUR];
+  float scales[FOUR];
+} WholeRows;
+
+/* Columns that are no neighbours are put together first. */
+static void round_positions(const PageSlice *slice, const char *source, int64_t n, int64_t position_stride,
+                            int64_t column_stride, WholeRows *rows) {
+  const int64_t head = slice->cache->head, stride = tfm_whole_row_floats(1, head);
+  float together[FOUR * TFM_WHOLE_HEAD];
+  if (column_stride != sizeof(float)) {
+    for (int64_t i = 0; i < n * head; i++)
+      together[i] = read_float(source + i / head * position_stride + i % head * column_stride);
+    source = (const char *)together;
+    position_stride = head * (int64_t)sizeof(float);
+  }
+  KERNEL_OF(tfm_quantize_kernel, slice->context, slice->cache->whole)
+  ((const float *)(const void *)source, position_stride, n, rows->work, rows->floats + TFM_ROW_HEAD,
+   stride * (int64_t)sizeof(float));
+  for (int64_t i = 0; i < FOUR; i++) { /* rows that do not exist are of no use, but they can be read */
+    const float *row = rows->floats + (i < n ? i : 0) * stride + TFM_ROW_HEAD;
+    rows->bytes[i] = (const char *)row;
+    rows->scales[i] = row[ceil_div(head, FOUR)];
+  }
+}
+
+/* Bytes of a position stand in a column of the panel, four of the head together. */
+static void put_keys(const PageSlice *slice, const WholeRows *rows, int64_t position, int64_t n, float *to) {
+  const int64_t fours = ceil_div(slice->cache->head, FOUR);
+  float *scales = to + fours * TFM_CACHE_PAGE + position;
+  to += position;
+  if (n == FOUR) whole_put_keys(rows->bytes, fours, TFM_CACHE_PAGE, to);
+  for (int64_t k = 0; k < n; k++) {
+    scales[k] = rows->scales[k];
+    for (int64_t i = 0; n < FOUR && i < fours; i++) {
+      uint32_t numbers;
+      memcpy(&numbers, rows->bytes[k] + i * FOUR, sizeof numbers);
+      numbers ^= 0x80808080u; /* + 128 */
+      memcpy(to + i * TFM_CACHE_PAGE + k, &numbers, sizeof numbers);
+    }
+  }
+}
+
+/* Bytes of four positions stand together, column by column. */
+static void put_values(const PageSlice *slice, const WholeRows *rows, int64_t position, int64_t n, float *to) {
+  const int64_t head = slice->cache->head, columns = tfm_value_columns(head);
+  char *bytes = (char *)(to + position / FOUR * columns) + position % FOUR;
+  if (n == FOUR) whole_interleave(rows->bytes, columns, bytes);
+  for (int64_t k = 0; k < n; k++) {
+    to[TFM_CACHE_PAGE / FOUR * columns + position + k] = rows->scales[k];
+    for (int64_t i = 0; n < FOUR && i < head; i++) bytes[i * FOUR + k] = rows->bytes[k][i];
+  }
+}
+
+/* Head by head, the positions of a four at once. */
+void whole_page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
+                      int64_t position_stride, int64_t column_stride) {
+  const bool is_keys = slice->cache->kind == TFM_CACHE_KEYS;
+  WholeRows rows;
+  for (int64_t head = 0; head < columns; head += slice->cache->head) {
+    float *to = slice->page + page_place(slice->cache, column + head);
+    for (int64_t i = 0, n; i < slice->n; i += n) {
+      const int64_t position = slice->first + i;
+      n = least_of(slice->n - i, FOUR - position % FOUR);
+      round_positions(slice, source + head * column_stride + i * position_stride, n, position_stride, column_stride,
+                      &rows);
+      (is_keys ? put_keys : put_values)(slice, &rows, position, n, to);
+    }
+  }
 }

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "context.h"
+#include "attention.h"
 
 typedef struct PagePool {
   char *memory;
@@ -56,13 +56,34 @@ void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wa
 /* Positions of one cache that lie in one page: numbers[n][columns], whose strides are given in bytes. */
 typedef struct PageSlice {
   const tfm_cache *cache;
+  const tfm_context *context; /* of the step program */
   float *page;
   int64_t floats;       /* of a page */
   int64_t first, n;     /* positions in the page */
 } PageSlice;
 /* Writes columns [column, column + columns) of the slice's positions. `source` is the first column at the first
- * position; strides are in bytes. */
+ * position; strides are in bytes. Of a cache of form INT8 these are whole heads. */
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride);
+
+/* Where the columns from `column` on, the first of a head, lie in a page. */
+int64_t page_place(const tfm_cache *cache, int64_t column);
+
+struct Cached;
+struct Pages;
+struct Strip;
+/* What caches of form INT8 need, which tfm_whole_pages gives. */
+typedef struct WholePages {
+  void (*write)(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
+                int64_t column_stride); /* as page_write */
+  int64_t (*scratch_floats)(const tfm_attention_step *step);
+  /* cached_steps.c: scores of a block of n keys; c = or += weights * values. */
+  void (*score)(const Walker *walker, const struct Cached *cached, const AttentionScratch *scratch,
+                const struct Pages *pages, const struct Strip *strip, int64_t block, int64_t n);
+  void (*add)(const Walker *walker, const struct Cached *cached, const AttentionScratch *scratch,
+              const struct Pages *pages, const struct Strip *strip, int64_t block, int64_t n);
+} WholePages;
+void whole_page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
+                      int64_t position_stride, int64_t column_stride);
 
 #endif

@@ -11,10 +11,13 @@
  * would be. */
 #include <math.h>
 
+#include <string.h>
+
 #include "attention.h"
-#include "lockstep.h"
 #include "cache_pages.h"
+#include "lockstep.h"
 #include "steps.h"
+#include "whole_attention.h"
 
 // ---- new positions ----
 
@@ -49,6 +52,7 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   int64_t first = greatest_of(a->past, page * TFM_CACHE_PAGE);
   int64_t end = least_of(a->past + a->fresh, (page + 1) * TFM_CACHE_PAGE);
   const PageSlice slice = {.cache = &context->program->caches[info->cache],
+                           .context = context,
                            .page = context->decoding.caches->own[row][page],
                            .floats = context->program->own_page_floats,
                            .first = first - page * TFM_CACHE_PAGE,
@@ -90,6 +94,7 @@ enum {
 
 typedef struct Cached {
   Attention a;
+  const WholePages *whole; /* NULL: caches are f32 */
   const tfm_cache *keys, *values;
   int64_t value_floats;  /* of a page of values */
   int64_t rows, per_row; /* rows of the step; items of one */
@@ -117,6 +122,10 @@ static bool rows_can_gang(const Attention *a) {
          a->c->strides[0] == a->c->strides[axis];
 }
 
+static const WholePages *whole_pages_of(const tfm_context *context, const tfm_attention_step *step) {
+  return step->form == TFM_FORM_INT8 ? context->program->whole_attention()->pages : NULL;
+}
+
 /* Sizes of the step and how it is cut: rows into gangs, heads into groups that read the same columns, and both into
  * parts only where there are too few units for the threads. Gangs shrink before that. */
 static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
@@ -125,6 +134,8 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
   if (c.a.items <= 0 || c.a.queries <= 0) return c;
   attention_choose_outputs(context, step, &c.a);
   const tfm_program *program = context->program;
+  c.whole = whole_pages_of(context, info);
+  if (c.whole) c.a.whole_floats = c.whole->scratch_floats(info);
   c.keys = &program->caches[info->k_cache];
   c.values = &program->caches[info->v_cache];
   c.value_floats = c.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
@@ -147,17 +158,20 @@ enum { STRIP_FLOATS = TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE };
 
 /* Keys and values are read in their pages, so only one strip and its state are needed, and what waits. */
 static int64_t scratch_bytes(const tfm_context *context, const tfm_attention_step *step) {
+  const WholePages *whole = whole_pages_of(context, step);
   const int64_t waiting = attention_waiting(step, value_of(context, step->dims[step->rank - 1]));
-  return (STRIP_FLOATS + 3 * CHUNK_ROWS + waiting) * (int64_t)sizeof(float);
+  const int64_t more = whole ? whole->scratch_floats(step) : 0;
+  return (STRIP_FLOATS + 3 * CHUNK_ROWS + more + waiting) * (int64_t)sizeof(float);
 }
 
-static AttentionScratch scratch_at(char *base) {
+static AttentionScratch scratch_at(const Cached *c, char *base) {
   float *strip = (float *)base, *maximum = strip + STRIP_FLOATS;
   return (AttentionScratch){.strip = strip,
                             .maximum = maximum,
                             .sum = maximum + CHUNK_ROWS,
                             .scale = maximum + 2 * CHUNK_ROWS,
-                            .waiting = maximum + 3 * CHUNK_ROWS};
+                            .whole = maximum + 3 * CHUNK_ROWS,
+                            .waiting = maximum + 3 * CHUNK_ROWS + c->a.whole_floats};
 }
 
 // ---- pages ----
@@ -193,8 +207,8 @@ static void find_pages(const tfm_context *context, const Cached *c, int64_t row,
     pages->keys[i] = pages_of(context, c->keys, row + i);
     pages->values[i] = pages_of(context, c->values, row + i);
   }
-  pages->key_offset = c->keys->offset + column_of(context, c->a.step, &c->a.step->k, item) * TFM_CACHE_PAGE;
-  pages->value_offset = c->values->offset + column_of(context, c->a.step, &c->a.step->v, item);
+  pages->key_offset = page_place(c->keys, column_of(context, c->a.step, &c->a.step->k, item));
+  pages->value_offset = page_place(c->values, column_of(context, c->a.step, &c->a.step->v, item));
 }
 
 /* How many rows of a strip, from `row` on, read the same page. */
@@ -278,6 +292,105 @@ static void add_pages(const Walker *walker, const Cached *c, const AttentionScra
   }
 }
 
+// ---- 8 bits ----
+
+/* What a thread needs: rows of whole numbers, and the scales of a block of values side by side. */
+static int64_t whole_scratch_floats(const tfm_attention_step *step) {
+  return whole_scratch(step).floats + TFM_KEY_BLOCK;
+}
+
+/* As score_pages. A page of keys is a panel, or several that the tile walks where it is narrower. */
+static void score_whole(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
+                        const Strip *strip, int64_t block, int64_t n) {
+  const tfm_attention_step *step = c->a.step;
+  const WholeScratch s = whole_scratch(step);
+  const int64_t q_stride = c->a.q->strides[step->rank - 2], floats = tfm_head_floats(step->form, true, step->h);
+  const float *q = whole_queries(walker, &c->a, scratch, &s, strip->item.q + strip->row * q_stride, strip->rows);
+  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE) {
+    int64_t page = block * BLOCK_PAGES + key / TFM_CACHE_PAGE, columns = least_of(TFM_CACHE_PAGE, n - key);
+    for (int64_t row = 0, rows; row < strip->rows; row += rows) {
+      rows = rows_alike(pages->keys, pages->lists, row, strip->rows, page);
+      float *const *list = list_of(pages->keys, pages, row);
+      const float *keys = list[page] + pages->key_offset, *next = keys + floats; /* the next head's */
+      if (key + PAGES_AHEAD * TFM_CACHE_PAGE < n) next = list[page + PAGES_AHEAD] + pages->key_offset;
+      __builtin_prefetch(next + floats - TFM_CACHE_PAGE); /* its scales, which the tile does not fetch */
+      const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->qk_tiles[rows]);
+      for (int64_t column = 0; column < columns; column += step->qk_width)
+        tile(q + row * s.q_floats, keys + column, scratch->strip + row * TFM_STRIP_STRIDE + key + column,
+             TFM_STRIP_STRIDE, step->h, 0, least_of(step->qk_width, columns - column), next, KEY_LINES_AHEAD);
+    }
+  }
+}
+
+/* How many rows of a strip, from `row` on, read the same pages throughout. */
+static int64_t rows_alike_in(const Pages *pages, int64_t row, int64_t rows, int64_t first_page, int64_t n_pages) {
+  if (pages->lists == 1) return rows - row;
+  int64_t end = row + 1;
+  float *const *const list = pages->values[row] + first_page;
+  while (end < rows && memcmp(pages->values[end] + first_page, list, (size_t)n_pages * sizeof *list) == 0) end++;
+  return end - row;
+}
+
+/* The sums of some rows that read the same pages, for one tile's width of columns; they are whole until the last page
+ * has been added, and so have no order. */
+static void add_column(const Walker *walker, const Cached *c, float *const *list, int64_t offset, const float *weights,
+                       int64_t rows, int64_t n, float *to, int64_t stride, int64_t columns) {
+  const tfm_attention_step *step = c->a.step;
+  const tfm_tile_kernel tile = KERNEL_OF(tfm_tile_kernel, walker->context, step->pv_tiles[rows]);
+  enum { MORE_FOLLOW = 2 };
+  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE, weights += TFM_CACHE_PAGE * step->a_bytes / 4) {
+    const int64_t follow = key + TFM_CACHE_PAGE < n ? MORE_FOLLOW : 0;
+    tile(weights, list[key / TFM_CACHE_PAGE] + offset, to, stride, least_of(TFM_CACHE_PAGE, n - key),
+         (key > 0) | follow, columns, weights, 0);
+  }
+}
+
+/* The scales of n keys side by side, so that their weights are rounded together; 0 behind them. */
+static void gather_scales(const tfm_attention_step *step, float *const *list, int64_t offset, int64_t n,
+                          float *scales) {
+  offset += TFM_CACHE_PAGE / 4 * tfm_value_columns(step->e);
+  for (int64_t key = 0; key < n; key += TFM_CACHE_PAGE)
+    memcpy(scales + key, list[key / TFM_CACHE_PAGE] + offset, TFM_CACHE_PAGE * sizeof *scales);
+  for (int64_t key = n; key % TFM_CACHE_PAGE; key++) scales[key] = 0;
+}
+
+/* As add_pages. Rows of other pages have other scales. */
+static void add_whole(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Pages *pages,
+                      const Strip *strip, int64_t block, int64_t n) {
+  const tfm_attention_step *step = c->a.step;
+  const WholeScratch s = whole_scratch(step);
+  const bool begins = attention_begins(block);
+  float *scales = scratch->whole + s.floats, *weights = scratch->whole + s.weights + TFM_ROW_HEAD;
+  int64_t stride, first_page = block * BLOCK_PAGES;
+  float *results = attention_place(&c->a, scratch, &strip->item, strip->row, strip->state, block, &stride);
+  for (int64_t row = 0, rows; row < strip->rows; row += rows, results += rows * stride) {
+    rows = rows_alike_in(pages, row, strip->rows, first_page, ceil_div(n, TFM_CACHE_PAGE));
+    float *const *list = list_of(pages->values, pages, row) + first_page;
+    float *of_strip = scratch->strip + row * TFM_STRIP_STRIDE;
+    gather_scales(step, list, pages->value_offset, n, scales);
+    KERNEL_OF(tfm_weigh_kernel, walker->context, step->weigh)(of_strip, rows, n, scales, weights);
+    for (int64_t column = 0; column < step->e; column += step->pv_width) {
+      const int64_t columns = least_of(step->pv_width, step->e - column);
+      add_column(walker, c, list, pages->value_offset + column, weights, rows, n, begins ? results + column : of_strip,
+                 begins ? stride : TFM_STRIP_STRIDE, columns);
+      if (!begins) whole_add_rows(results + column, stride, of_strip, rows, columns);
+    }
+  }
+}
+
+const struct tfm_whole_attention *tfm_whole_pages(void) {
+  static const WholePages pages = {
+      .write = whole_page_write, .scratch_floats = whole_scratch_floats, .score = score_whole, .add = add_whole};
+  static const struct tfm_whole_attention functions = {.size_slots = whole_size_slots,
+                                                       .load_block = whole_load_block,
+                                                       .score = whole_score,
+                                                       .add_values = whole_add_values,
+                                                       .pages = &pages};
+  return &functions;
+}
+
+// ---- a strip ----
+
 /* The score expression: rows of a gang are rows of different items, `per_row` apart. */
 static void finish_scores(const Walker *walker, const Cached *c, const AttentionScratch *scratch, const Strip *strip,
                           int64_t first_key, int64_t n) {
@@ -297,10 +410,10 @@ static void run_block(const Walker *walker, const Cached *c, const AttentionScra
                       const Strip *strip, int64_t block) {
   int64_t first_key = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, strip->seen - first_key);
   if (n <= 0) return;
-  score_pages(walker, c, scratch, pages, strip, block, n);
+  (c->whole ? c->whole->score : score_pages)(walker, c, scratch, pages, strip, block, n);
   finish_scores(walker, c, scratch, strip, first_key, n);
   if (attention_soften(walker, &c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, first_key, n))
-    add_pages(walker, c, scratch, pages, strip, block, n);
+    (c->whole ? c->whole->add : add_pages)(walker, c, scratch, pages, strip, block, n);
   attention_end_block(&c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, block, strip->seen);
 }
 
@@ -373,7 +486,7 @@ static void run_unit(const Walker *walker, const Cached *c, const AttentionScrat
 static void attention(Walker *walker, const tfm_step *step) {
   Cached c = cached_of(walker->context, step, walker->threads);
   if (c.a.items <= 0 || c.a.queries <= 0) return;
-  AttentionScratch scratch = scratch_at(walker->scratch);
+  AttentionScratch scratch = scratch_at(&c, walker->scratch);
   int64_t units = c.gangs * (c.per_row / c.group) * c.a.parts, lump = share_coarsen(units), ignored, number;
   Claimer claimer = walker_claimer(walker, 1, ceil_div(units, lump));
   while (share_claim(&claimer, &ignored, &number))

@@ -225,10 +225,18 @@ static void step_values(HandProgram *hand, tfm_size rows, tfm_size past, tfm_siz
 /* Where the pages of each cache lie: [own keys, own values] in one pool, [16 floats, source keys, source values] in
  * the other. The 16 floats are no part of any cache; they make offsets differ from zero. */
 static void step_caches(HandProgram *hand) {
-  hand->caches[OWN_KEYS] = (tfm_cache){TFM_CACHE_KEYS, 0, 0, K, 0};
-  hand->caches[OWN_VALUES] = (tfm_cache){TFM_CACHE_VALUES, 0, 1, V, K * TFM_CACHE_PAGE};
-  hand->caches[SOURCE_KEYS] = (tfm_cache){TFM_CACHE_KEYS, 1, 0, K, 16};
-  hand->caches[SOURCE_VALUES] = (tfm_cache){TFM_CACHE_VALUES, 1, 1, V, 16 + K * TFM_CACHE_PAGE};
+  hand->caches[OWN_KEYS] =
+      (tfm_cache){.kind = TFM_CACHE_KEYS, .of_encoder = 0, .number = 0, .columns = K, .head = K, .offset = 0};
+  hand->caches[OWN_VALUES] = (tfm_cache){
+      .kind = TFM_CACHE_VALUES, .of_encoder = 0, .number = 1, .columns = V, .head = V, .offset = K * TFM_CACHE_PAGE};
+  hand->caches[SOURCE_KEYS] =
+      (tfm_cache){.kind = TFM_CACHE_KEYS, .of_encoder = 1, .number = 0, .columns = K, .head = K, .offset = 16};
+  hand->caches[SOURCE_VALUES] = (tfm_cache){.kind = TFM_CACHE_VALUES,
+                                            .of_encoder = 1,
+                                            .number = 1,
+                                            .columns = V,
+                                            .head = V,
+                                            .offset = 16 + K * TFM_CACHE_PAGE};
   hand->program.n_caches = N_CACHES;
   hand->program.own_page_floats = (K + V) * TFM_CACHE_PAGE;
   hand->program.encoder_page_floats = (K + V) * TFM_CACHE_PAGE + 16;

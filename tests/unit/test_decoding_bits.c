@@ -1,6 +1,7 @@
 /* What a decoder gives is what the whole forward gives, bit for bit: for every golden model that writes and is
  * incremental, and for models that are written here, scores after every token, however the rows are cut into steps,
- * whichever rows go together, with 1, 2 and 4 threads, on every instruction set of this CPU. TFM_DECODING_CASES names
+ * whichever rows go together, with 1, 2 and 4 threads, on every instruction set of this CPU, in f32 and in 8 bits with
+ * caches of 8 bits. TFM_DECODING_CASES names
  * another folder of cases (those that tests/differential/causal.py writes). */
 #include <dirent.h>
 #include <jansson.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 
 #include "codegen/codegen.h"
+#include "compile/quantize.h"
 #include "compiled_model.h"
 #include "elaborate_text.h"
 #include "same_values.h"
@@ -21,6 +23,7 @@ enum { LENGTH = 19, MAX_ITEMS = 4, MAX_INPUTS = 4 };
 typedef struct Model {
   Arena *arena;
   Diag diag;
+  const char *rule;             /* of precision, or NULL */
   RandomWeights random_weights; /* of the graph as it was elaborated */
   SafeTensors *weights; /* NULL: random ones, and random inputs */
   uint32_t random;
@@ -122,12 +125,20 @@ static const Plan *compile_whole(Model *m, Graph *graph, const TargetInfo *targe
   return plan;
 }
 
+static void all_caches_have_8_bits(const Compiled *made) {
+  const tfm_program *step = made->decoding.step;
+  cr_assert_gt(step->n_caches, 0);
+  for (uint32_t i = 0; i < step->n_caches; i++) cr_assert_eq(step->caches[i].form, TFM_FORM_INT8);
+}
+
 /* NULL for a model that is not incremental; else the plan of the whole. */
 static const Plan *compile(Model *m, Graph *graph, const TargetInfo *target) {
   m->random_weights = (RandomWeights){m->arena, graph_clone(m->arena, graph), map_new(m->arena)};
+  if (m->rule) good(m, quantize_weights(graph, &m->diag, &m->rule, 1));
   if (!compiled_decoding(&m->made, m->arena, &m->diag, graph, target, look_up, m)) return NULL;
   const Plan *whole = compile_whole(m, graph, target);
   m->vocab = m->made.decoding.vocab;
+  if (m->rule && strcmp(m->rule, "int8") == 0) all_caches_have_8_bits(&m->made);
   return whole;
 }
 
@@ -350,10 +361,10 @@ static const char *cases(void) {
   return folder ? folder : TFM_SOURCE_DIR "/tests/goldens";
 }
 
-static bool check_case(const char *name, const TargetInfo *target) {
+static bool check_case(const char *name, const char *rule, const TargetInfo *target) {
   char folder[1024];
   snprintf(folder, sizeof folder, "%s/%s", cases(), name);
-  Model m = {.arena = arena_create()};
+  Model m = {.arena = arena_create(), .rule = rule};
   m.diag = diag_new(m.arena);
   m.weights = safetensors_open(m.arena, &m.diag, arena_printf(m.arena, "%s/weights.safetensors", folder));
   good(&m, m.weights);
@@ -367,8 +378,8 @@ static bool check_case(const char *name, const TargetInfo *target) {
   return is_incremental;
 }
 
-static void check_text(const char *name, const char *text, const TargetInfo *target) {
-  Model m = {.arena = arena_create()};
+static void check_text(const char *name, const char *text, const char *rule, const TargetInfo *target) {
+  Model m = {.arena = arena_create(), .rule = rule};
   m.diag = diag_new(m.arena);
   Graph *graph = elaborate_text(m.arena, &m.diag, text, &(ElaborateOptions){0});
   good(&m, graph);
@@ -390,12 +401,12 @@ static bool is_another_of_a_model(const char *name) {
   return false;
 }
 
-static void check_all(const TargetInfo *target) {
+static void check_all(const char *rule, const TargetInfo *target) {
   struct dirent **entries;
   int n = scandir(cases(), &entries, NULL, alphasort), n_incremental = 0;
   for (int i = 0; i < n; i++) {
     const char *name = entries[i]->d_name;
-    if (strncmp(name, "gen-", 4) == 0 && !is_another_of_a_model(name)) n_incremental += check_case(name, target);
+    if (strncmp(name, "gen-", 4) == 0 && !is_another_of_a_model(name)) n_incremental += check_case(name, rule, target);
     free(entries[i]);
   }
   free(entries);
@@ -404,7 +415,12 @@ static void check_all(const TargetInfo *target) {
 
 Test(decoding_bits, golden_models) {
   for (const TargetInfo *target = targets; target->name; target++)
-    if (!host_lacks(target)) check_all(target);
+    if (!host_lacks(target)) check_all(NULL, target);
+}
+
+Test(decoding_bits, golden_models_in_8_bits) {
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (!host_lacks(target)) check_all("int8", target);
 }
 
 // ---- models of other shapes ----
@@ -494,15 +510,46 @@ static const char long_memory[] =
 
 Test(decoding_bits, long_memory) {
   for (const TargetInfo *target = targets; target->name; target++)
-    if (!host_lacks(target)) check_text("long memory", long_memory, target);
+    if (!host_lacks(target)) check_text("long memory", long_memory, NULL, target);
 }
 
 Test(decoding_bits, other_models) {
   for (const TargetInfo *target = targets; target->name; target++) {
     if (host_lacks(target)) continue;
-    check_text("one memory", one_memory, target);
-    check_text("one row", one_row, target);
-    check_text("other attention", other_attention, target);
-    check_text("long sums", long_sums, target);
+    check_text("one memory", one_memory, NULL, target);
+    check_text("one row", one_row, NULL, target);
+    check_text("other attention", other_attention, NULL, target);
+    check_text("long sums", long_sums, NULL, target);
   }
+}
+
+/* Heads of 24 and 7 columns, heads that are shared, one row. Of `two forms` one attention is in
+ * 8 bits and the other in f32, and each has caches of its own. */
+static const char odd_heads[] =
+    "model M(vocab = 30, d = 21) {\n"
+    "  embed = Embedding(vocab, d)\n"
+    "  decoder = Decoder(d, 3, 2, 16)\n"
+    "  head = Linear(d, vocab)\n"
+    "  forward(memory: f32[batch, source, 21], ids: i32[batch, time]) {\n"
+    "    logits = decoder(embed(ids), memory, tgt_is_causal = true) -> head\n"
+    "    return logits\n"
+    "  }\n" GENERATES;
+
+Test(decoding_bits, other_models_in_8_bits) {
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    check_text("one memory", one_memory, "int8", target);
+    check_text("one row", one_row, "int8", target);
+    check_text("other attention", other_attention, "*attention=int8", target);
+    check_text("odd heads", odd_heads, "int8", target);
+    check_text("two forms", odd_heads, "*self_attn.attention=int8", target);
+  }
+}
+
+/* Chains are led by code of the runtime, which is the same on all of them. */
+Test(decoding_bits, long_memory_in_8_bits) {
+  const TargetInfo *best = targets;
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (!host_lacks(target)) best = target;
+  check_text("long memory", long_memory, "*attention=int8", best);
 }

@@ -18,7 +18,8 @@ enum {
   TFM_CHAIN = 16384, /* steps of k, or keys, in one sum; the sums are added in a tree: part of the definition too */
   TFM_K_BLOCK = 768, /* steps of k of one call of a tile kernel in a gemm, at most */
   TFM_PREFETCH_LINES = 12, /* lines of 64 bytes that a tile prefetches per 4 steps of k, at most */
-  TFM_CACHE_PAGE = 16      /* positions of a row in one page of the caches */
+  TFM_CACHE_PAGE = 16,     /* positions of a row in one page of the caches */
+  TFM_WHOLE_HEAD = 512     /* columns of a head that is in caches of form INT8, at most: rooms for it are on stacks */
 };
 
 typedef struct tfm_row_operand {
@@ -80,6 +81,15 @@ static inline int64_t tfm_row_floats(uint8_t form, uint8_t a_bytes, int64_t k) {
 
 static inline int64_t tfm_whole_row_floats(uint8_t a_bytes, int64_t k) { /* of form INT8 */
   return tfm_row_floats(TFM_FORM_INT8, a_bytes, k);
+}
+
+/* What the columns of a head take in a page of a cache, in floats; h is their number. Of form INT8, keys lie as a panel
+ * of TFM_CACHE_PAGE columns, [ceil(h / 4)][TFM_CACHE_PAGE][4] bytes, 128 too large, and then the scales; values as
+ * [TFM_CACHE_PAGE / 4][tfm_value_columns(h)][4] bytes, and then the scales. */
+static inline int64_t tfm_value_columns(int64_t h) { return (h + 7) / 8 * 8; }
+static inline int64_t tfm_head_floats(uint8_t form, int is_keys, int64_t h) {
+  if (form != TFM_FORM_INT8) return TFM_CACHE_PAGE * h;
+  return TFM_CACHE_PAGE * ((is_keys ? (h + 3) / 4 : tfm_value_columns(h) / 4) + 1);
 }
 
 /* Writes the rows of whole numbers for `rows` rows x[k], of which `numbers` is the first of the first; strides are in

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 11 };
+enum { TFM_PROGRAM_VERSION = 12 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -119,15 +119,21 @@ typedef struct tfm_weight {
 /* Caches live in pages of TFM_CACHE_PAGE positions. Each row of a step has a list of pages for what it wrote itself and
  * one for the source that it reads (of_encoder; rows of one source share it). A page holds every cache of its kind of
  * list, one behind the other: `columns` numbers for each position, KEYS as [columns][TFM_CACHE_PAGE], VALUES as
- * [TFM_CACHE_PAGE][columns]. Positions that are not written yet hold numbers without a meaning, which may be read. */
+ * [TFM_CACHE_PAGE][columns]. Positions that are not written yet hold numbers without a meaning, which may be read.
+ * Of form INT8 a head's columns are rounded together when they are written, and lie as tfm_head_floats says. */
 typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
-  uint8_t kind, of_encoder;
+  uint8_t kind, of_encoder, form; /* tfm_form: F32 or INT8 */
+  uint32_t whole;                 /* INT8: the kernel that makes bytes of `head` columns */
   uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_encoder) */
-  int64_t columns;
+  int64_t columns, head; /* head: a divisor of columns; F32: all */
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
+
+static inline int64_t tfm_cache_floats(const tfm_cache *cache) { /* of a page; a sixteenth of them for a position */
+  return cache->columns / cache->head * tfm_head_floats(cache->form, cache->kind == TFM_CACHE_KEYS, cache->head);
+}
 
 // ---- steps ----
 
@@ -255,7 +261,8 @@ typedef struct tfm_attention_step {
   /* The caches of keys and values; TFM_NONE both: k and v are in memory. With caches dims[0] counts the rows of the
    * step, and k and v are no operands in memory (space SIZE, index 0): their offset and strides, but those of dims[0]
    * and of s, count columns of the cache; the h (or e) columns of a head are neighbours. qk_width is TFM_CACHE_PAGE,
-   * pv tiles have the cache's columns as row stride, v_packed is 0. */
+   * pv tiles have the cache's columns as row stride, v_packed is 0. Caches of form INT8 serve steps of form INT8: qk
+   * tiles, whose width divides TFM_CACHE_PAGE, walk panels of as many columns, pv tiles those of tfm_value_columns. */
   uint32_t k_cache, v_cache;
   tfm_size causal_offset;
   int64_t h, e;
@@ -319,9 +326,10 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
 
 // ---- the program ----
 
-/* Gives the functions of the runtime for attention of form INT8. Programs that have some point to it; libraries of
- * others do without. */
+/* Gives the functions of the runtime for attention of form INT8; tfm_whole_pages, for caches of it too. Programs that
+ * have some point to one of them; libraries of others do without. */
 const struct tfm_whole_attention *tfm_whole_attention(void);
+const struct tfm_whole_attention *tfm_whole_pages(void);
 
 typedef struct tfm_program {
   uint32_t version; /* TFM_PROGRAM_VERSION */
