@@ -286,8 +286,9 @@ static void choose_row_kernels(Planner *p, const Nest *nest, tfm_attention_step 
       .family = KERNEL_ROW,
       .reduction = OP_POINTWISE,
       .n_operands = 3,
-      .operands = {
-          {DTYPE_F32, COLUMN_CONTIGUOUS, 0, 0}, {DTYPE_F32, COLUMN_CONTIGUOUS, 0, 0}, {DTYPE_F32, COLUMN_BROADCAST, 0, 0}}};
+      .operands = {{DTYPE_F32, COLUMN_CONTIGUOUS, 0, 0},
+                   {DTYPE_F32, COLUMN_CONTIGUOUS, 0, 0},
+                   {DTYPE_F32, COLUMN_BROADCAST, 0, 0}}};
   scale.expr = expr_op(p->arena, OP_MUL, DTYPE_F32, expr_input(p->arena, DTYPE_F32, 1),
                        expr_input(p->arena, DTYPE_F32, 2), NULL);
   step->scale_rows = plan_kernel(p, &scale);
