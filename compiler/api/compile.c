@@ -1,15 +1,24 @@
-/* libtfm: tfm_compile and what belongs to it.
+/* libtfm: tfm_compile and what belongs to it, and keeping what was compiled in a file.
  *
- * In: the options of a C program. Out: a compiled model, whose code and weights are in the memory of this process. The
+ * In: the options of a C program, or a .tfmm file. Out: a compiled model, whose code and weights are in the memory of
+ * this process; such a file, which is the compiler's answer (parts.h) with a hash. The
  * compiler itself runs in a child process (or, if asked for, in a library of its own), so libtfm is small, does not
  * link LLVM, and survives whatever the compiler does. Refuses contradictory options; errors of the model come back as
- * the compiler's first message. */
+ * the compiler's first message. Files that are no such file, cut off, changed or of another version are
+ * refused. */
 #define _GNU_SOURCE /* secure_getenv */
 #include "tfm/compile.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "api/objects.h"
 #include "api/run.h"
@@ -112,6 +121,107 @@ tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled
   else tfm_compiled_free(made);
   return status;
 }
+
+// ---- files ----
+
+static const PartsHeader *header_of(const Mapping *parts) { return (const PartsHeader *)(const void *)parts->data; }
+
+/* FNV-1a of a range; the hash of the range before it goes in. */
+static uint64_t hash_range(const Mapping *parts, PartsRange range, uint64_t hash) {
+  for (uint64_t i = 0; i < range.size; i++)
+    hash = (hash ^ (unsigned char)parts->data[range.offset + i]) * UINT64_C(0x100000001b3);
+  return hash;
+}
+
+/* Of the code, which would crash the process if it were damaged, of where things lie and of the file's size. Weights
+ * are not read: their header has a hash of its own, and a damaged number is no danger. */
+static uint64_t parts_hash(const Mapping *parts) {
+  const PartsHeader *header = header_of(parts);
+  uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ parts->size;
+  hash = hash_range(parts, (PartsRange){0, offsetof(PartsHeader, hash)}, hash);
+  hash = hash_range(parts, header->symbol, hash);
+  for (uint32_t i = 0; i < header->n_objects; i++) hash = hash_range(parts, header->objects[i], hash);
+  return hash | 1; /* 0 stands for none */
+}
+
+/* The header, in place of which the file gets one with the hash, then all else. 0, or an error number. */
+static int write_parts(const Mapping *parts, int file) {
+  PartsHeader header = *header_of(parts);
+  header.hash = parts_hash(parts);
+  int number = file_write(file, &header, sizeof header);
+  if (!number) number = file_write(file, parts->data + sizeof header, parts->size - sizeof header);
+  return number ? number : fsync(file) ? errno : 0;
+}
+
+static tfm_status refuse_file(tfm_error *error, const char *path, const char *what, int number) {
+  char text[600];
+  snprintf(text, sizeof text, "%.400s %s", path, what);
+  return fault_of_system(error, TFM_E_ENV, number, text);
+}
+
+/* The name of the file beside is this process's and this call's own. */
+tfm_status tfm_compiled_save(const tfm_compiled *compiled, const char *path, tfm_error *error) {
+  static _Atomic unsigned calls;
+  if (!compiled || !path) return fault(error, TFM_E_USAGE, "the model or the path is a null pointer");
+  char beside[MOST_PATH];
+  int length = snprintf(beside, sizeof beside, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&calls, 1u));
+  if (length < 0 || (size_t)length >= sizeof beside) return refuse_file(error, path, "cannot be written", ENAMETOOLONG);
+  int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return refuse_file(error, path, "cannot be written", errno);
+  int number = write_parts(&compiled->parts, file);
+  if (close(file) && !number) number = errno;
+  if (!number && rename(beside, path)) number = errno;
+  if (!number) return TFM_OK;
+  unlink(beside);
+  return refuse_file(error, path, "cannot be written", number);
+}
+
+/* O_NONBLOCK: opening a pipe must not wait for its other end. */
+static tfm_status map_file(const char *path, Mapping *parts, tfm_error *error) {
+  struct stat info;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (file < 0) return refuse_file(error, path, "cannot be read", errno);
+  tfm_status status = TFM_OK;
+  if (fstat(file, &info))
+    status = refuse_file(error, path, "cannot be read", errno);
+  else if (!S_ISREG(info.st_mode) || (size_t)info.st_size < sizeof(PartsHeader))
+    status = fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
+  void *data = status == TFM_OK ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+  if (status == TFM_OK && data == MAP_FAILED) status = refuse_file(error, path, "cannot be mapped", errno);
+  if (status == TFM_OK) *parts = (Mapping){data, (size_t)info.st_size};
+  close(file);
+  return status;
+}
+
+/* Versions before anything that a version may change. */
+static tfm_status check_file(const char *path, const Mapping *parts, tfm_error *error) {
+  const PartsHeader *header = header_of(parts);
+  if (memcmp(header->magic, PARTS_MAGIC, sizeof header->magic) != 0)
+    return fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
+  if (header->form != PARTS_FORM || strncmp(header->version, TFM_VERSION, sizeof header->version) != 0)
+    return fault(error, TFM_E_ENV, "%s was made by tfmc %.31s, this is " TFM_VERSION ": compile the model again", path,
+                 header->version);
+  if (!parts_are_whole(parts) || header->exit_code || header->hash != parts_hash(parts))
+    return fault(error, TFM_E_ENV, "%s is damaged or was cut off", path);
+  return TFM_OK;
+}
+
+tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *error) {
+  if (!compiled || !path) return fault(error, TFM_E_USAGE, "the path or the place for the model is a null pointer");
+  *compiled = NULL;
+  tfm_compiled *made = calloc(1, sizeof *made);
+  if (!made) return fault(error, TFM_E_NOMEM, "not enough memory for a model");
+  tfm_status status = map_file(path, &made->parts, error);
+  if (status == TFM_OK) status = check_file(path, &made->parts, error);
+  if (status == TFM_OK) status = load(made, error);
+  if (status == TFM_OK)
+    *compiled = made;
+  else
+    tfm_compiled_free(made);
+  return status;
+}
+
+// ---- the model ----
 
 tfm_model *tfm_compiled_model(const tfm_compiled *compiled) { return compiled->model; }
 

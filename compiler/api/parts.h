@@ -1,5 +1,5 @@
 /* Parts: what `tfmc worker` makes of a model for the program that started it: one file with objects and packed
- * weights.
+ * weights. tfm_compiled_save keeps it as a .tfmm file.
  *
  * PartsHeader, zeroes up to PARTS_ALIGNMENT | the ranges, each at a multiple of PARTS_ALIGNMENT
  *
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-  PARTS_FORM = 1,
+  PARTS_FORM = 2,
   PARTS_ALIGNMENT = 4096,
   PARTS_MAX_OBJECTS = 4,
   PARTS_VERSION_BYTES = 32,
@@ -34,6 +34,7 @@ typedef struct PartsHeader {
   PartsRange weights;                 /* what would be a .tfmw file */
   uint32_t n_objects;
   PartsRange objects[PARTS_MAX_OBJECTS];
+  uint64_t hash; /* of a .tfmm file: parts_hash; else 0 */
 } PartsHeader;
 
 #endif

@@ -33,11 +33,10 @@ tfm_status fault(tfm_error *error, tfm_status status, const char *format, ...) {
   return status;
 }
 
-/* strerror is not safe among threads; strerror_r in its POSIX form is. */
+/* strerror is not safe among threads. This is the form of strerror_r that _GNU_SOURCE chooses. */
 tfm_status fault_of_system(tfm_error *error, tfm_status status, int number, const char *what) {
-  char text[128] = "";
-  if (strerror_r(number, text, sizeof text)) text[0] = '\0';
-  return fault(error, status, "%s: %s", what, text);
+  char text[128];
+  return fault(error, status, "%s: %s", what, strerror_r(number, text, sizeof text));
 }
 
 // ---- nameless files ----
@@ -66,16 +65,20 @@ static bool write_all(int file, const char *from, size_t size) {
 
 /* A limit on the size of files (RLIMIT_FSIZE) makes the write fail with EFBIG and sends SIGXFSZ, which would end the
  * host. The signal is blocked around the write and taken out of the queue before the mask is restored. */
-tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *error) {
+int file_write(int file, const void *bytes, size_t size) {
   sigset_t too_large, before;
   sigemptyset(&too_large);
   sigaddset(&too_large, SIGXFSZ);
   pthread_sigmask(SIG_BLOCK, &too_large, &before);
-  bool ok = write_all(file, bytes, size);
-  int number = errno;
-  if (!ok && number == EFBIG) sigtimedwait(&too_large, NULL, &(struct timespec){0});
+  int number = write_all(file, bytes, size) ? 0 : errno;
+  if (number == EFBIG) sigtimedwait(&too_large, NULL, &(struct timespec){0});
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (ok) return TFM_OK;
+  return number;
+}
+
+tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *error) {
+  const int number = file_write(file, bytes, size);
+  if (!number) return TFM_OK;
   return fault_of_system(error, number == EFBIG ? TFM_E_ENV : TFM_E_NOMEM, number,
                          "a file in memory cannot be written");
 }

@@ -23,7 +23,7 @@
 
 extern char **environ;
 
-enum { CHILD_LIFE = CHILD_TENSORS + 1, CHILD_DESCRIPTORS, MOST_WAIT_MS = 100 };
+enum { CHILD_LIFE = CHILD_TENSORS + 1, CHILD_DESCRIPTORS, MOST_WAIT_MS = 50 };
 
 /* A pipe whose writing end only the child has: the reading end tells when it is gone. */
 static tfm_status make_life_line(int line[2], tfm_error *error) {
@@ -108,12 +108,14 @@ static bool has_ended(pid_t child, int flags, ChildEnd *end) {
 }
 
 /* The pipe wakes us at once when the child ends. If this process forked meanwhile, that other child holds a copy of
- * the writing end and keeps the pipe open, so the compiler itself is asked every MOST_WAIT_MS, too. */
-static void wait_for(pid_t child, int life, int64_t deadline_ms, ChildEnd *end) {
-  int64_t begin = now_ms();
-  for (;;) {
+ * the writing end and keeps the pipe open, so the compiler itself is asked every MOST_WAIT_MS, too. So is the caller,
+ * and at once after a signal, which ends poll. */
+static void wait_for(pid_t child, int life, const tfm_compile_options *options, ChildEnd *end) {
+  const int64_t begin = now_ms(), deadline_ms = options->deadline_ms;
+  while (!(end->was_stopped = options->stop && options->stop(options->stop_user))) {
     int64_t left = deadline_ms ? deadline_ms - (now_ms() - begin) : MOST_WAIT_MS;
-    if (left <= 0) break;
+    end->was_too_slow = left <= 0;
+    if (end->was_too_slow) break;
     struct pollfd event = {.fd = life};
     if (poll(&event, 1, (int)(left < MOST_WAIT_MS ? left : MOST_WAIT_MS)) > 0) {
       has_ended(child, 0, end);
@@ -121,7 +123,6 @@ static void wait_for(pid_t child, int life, int64_t deadline_ms, ChildEnd *end) 
     }
     if (has_ended(child, WNOHANG, end)) return;
   }
-  end->was_too_slow = true;
   kill(child, SIGKILL);
   has_ended(child, 0, end);
 }
@@ -135,7 +136,7 @@ tfm_status child_run(const char *compiler, const Request *request, const tfm_com
   pid_t child;
   status = start(compiler, request, life[1], &child, error);
   close(life[1]);
-  if (status == TFM_OK) wait_for(child, life[0], options->deadline_ms, end);
+  if (status == TFM_OK) wait_for(child, life[0], options, end);
   close(life[0]);
   return status;
 }
@@ -260,6 +261,10 @@ static bool ranges_are_sound(const Mapping *parts, const PartsHeader *header) {
   return header->symbol.size && parts->data[header->symbol.offset + header->symbol.size - 1] == '\0';
 }
 
+bool parts_are_whole(const Mapping *parts) {
+  return is_whole(parts) && ranges_are_sound(parts, (const PartsHeader *)(const void *)parts->data);
+}
+
 /* The version is compared before anything else is read: the layout of the parts may change with every version. */
 static tfm_status judge(const Mapping *parts, tfm_error *error) {
   const PartsHeader *header = (const PartsHeader *)(const void *)parts->data;
@@ -279,6 +284,7 @@ tfm_status outcome_read(const Request *request, const tfm_compile_options *optio
   if (status == TFM_OK) status = read_messages(&messages, options, last, error);
   if (status == TFM_OK && end->was_too_slow)
     status = fault(error, TFM_E_CANCELLED, "compiling took longer than %lld ms", (long long)options->deadline_ms);
+  if (status == TFM_OK && end->was_stopped) status = fault(error, TFM_E_CANCELLED, "compiling was stopped");
   if (status == TFM_OK) status = nameless_map(request->output, parts, error);
   if (status == TFM_OK) status = is_whole(parts) ? judge(parts, error) : untimely(end, &messages, last, error);
   if (status != TFM_OK) mapping_free(parts);

@@ -15,6 +15,7 @@ typedef struct ChildEnd {
   bool is_known;     /* false: this process lets the system forget its children, so nobody knows */
   int wait_status;   /* as of waitpid */
   bool was_too_slow; /* it was stopped after the deadline */
+  bool was_stopped;  /* the caller wanted it no longer */
 } ChildEnd;
 
 /* Runs `compiler`, a path or a name to be looked up in PATH, to its end. TFM_E_ENV if it cannot be started. */
@@ -30,6 +31,9 @@ typedef int (*WorkerFunction)(int n_arguments, char **arguments, int text, int o
 tfm_status in_process_run(const Request *request, int *exit_code, tfm_error *error);
 
 enum { MOST_PATH = 4096 }; /* bytes of a path */
+
+/* Whether the parts are whole, and every range of the header lies within them. Their version is not looked at. */
+bool parts_are_whole(const Mapping *parts);
 
 /* The path of a file of this installation from its place as seen from libtfm; "" if it is too long. */
 void installed_path(const char *relative, char *path, size_t size);

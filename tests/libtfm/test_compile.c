@@ -214,10 +214,91 @@ static void test_faults_of_the_compiler(void) {
   expect_ok(&options);
 }
 
+// ---- stopping, files ----
+
+static int stop_at_once(void *user) { return ++*(int *)user; }
+static int never_stop(void *user) { return ++*(int *)user, 0; }
+
+static void test_stopping(void) {
+  int asked = 0;
+  tfm_compile_options options = small_options();
+  options.stop_user = &asked;
+  options.stop = stop_at_once;
+  expect(&options, TFM_E_CANCELLED, "compiling was stopped");
+  CHECK(asked == 1, "asked %d times", asked);
+  options.stop = never_stop;
+  expect_ok(&options);
+  CHECK(asked > 1, "asked %d times", asked);
+}
+
+static void expect_refused(const char *path, const char *words) {
+  tfm_error error;
+  tfm_compiled *compiled = NULL;
+  memset(&error, 0, sizeof error);
+  tfm_status got = tfm_model_map(path, &compiled, &error);
+  CHECK(got == TFM_E_ENV && !compiled, "status %d", got);
+  CHECK(strstr(error.message, words), "'%s' is not in: %s", words, error.message);
+  tfm_compiled_free(compiled);
+}
+
+/* The bytes of a file, changed at one place (or cut there). */
+static void write_changed(const char *path, const char *bytes, long size, long at, int change) {
+  FILE *file = fopen(path, "wb");
+  fwrite(bytes, 1, (size_t)at, file);
+  if (change) {
+    fputc(bytes[at] ^ change, file);
+    fwrite(bytes + at + 1, 1, (size_t)(size - at - 1), file);
+  }
+  fclose(file);
+}
+
+enum { MOST_FILE = 1 << 20, VERSION_AT = 16, CODE_AT = 8192 + 200 };
+
+static void test_model_file(void) {
+  tfm_compile_options options = small_options();
+  tfm_compiled *compiled = NULL, *mapped = NULL;
+  tfm_error error;
+  char path[] = "/tmp/tfm-test-XXXXXX", changed[64];
+  if (!mkdtemp(path)) return;
+  char name[64];
+  snprintf(name, sizeof name, "%s/small.tfmm", path);
+  snprintf(changed, sizeof changed, "%s/changed.tfmm", path);
+  expect_refused(name, "cannot be read: No such file");
+  expect_refused(path, "is no .tfmm file");
+  CHECK(tfm_compile(&options, &compiled, &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_compiled_save(compiled, "/nowhere/small.tfmm", &error) == TFM_E_ENV, "%s", error.message);
+  CHECK(tfm_compiled_save(compiled, name, &error) == TFM_OK, "%s", error.message);
+  tfm_compiled_free(compiled);
+  CHECK(tfm_model_map(name, &mapped, &error) == TFM_OK, "%s", error.message);
+  CHECK(tfm_compiled_save(mapped, name, &error) == TFM_OK, "%s", error.message); /* replaced while it is open */
+  CHECK(mapped && small_run(mapped, &error) == 0, "%s", error.message);
+  tfm_compiled_free(mapped);
+  static char bytes[MOST_FILE];
+  FILE *file = fopen(name, "rb");
+  long size = file ? (long)fread(bytes, 1, sizeof bytes, file) : 0;
+  if (file) fclose(file);
+  const long cuts[] = {0, 100, 4096, 8192 + 64, size - 1};
+  for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+    write_changed(changed, bytes, size, cuts[i], 0);
+    expect_refused(changed, cuts[i] <= 100 ? "is no .tfmm file" : "is damaged or was cut off");
+  }
+  write_changed(changed, bytes, size, 0, 1);
+  expect_refused(changed, "is no .tfmm file");
+  write_changed(changed, bytes, size, VERSION_AT, 8);
+  expect_refused(changed, "compile the model again");
+  write_changed(changed, bytes, size, CODE_AT, 1);
+  expect_refused(changed, "is damaged or was cut off");
+  unlink(name);
+  unlink(changed);
+  CHECK(rmdir(path) == 0, "something is left in %s", path);
+}
+
 int main(void) {
   test_ways();
   test_rules();
   test_file();
+  test_stopping();
+  test_model_file();
   test_small_stack();
   test_after_fork();
   test_ignored_children();

@@ -46,6 +46,9 @@ typedef struct tfm_compile_options {
   void (*message)(void *user, const char *json); /* called for each error and warning, before tfm_compile returns */
   void *message_user;
   const char *quantize;           /* rules as of `tfmc --quantize`: "int8,head=f32"; NULL: f32 */
+  int (*stop)(void *user);        /* asked some 20 times a second, by the thread that called, while the child works: not
+                                     0 stops it, and the status is TFM_E_CANCELLED; NULL: nobody is asked */
+  void *stop_user;
 } tfm_compile_options;
 
 /* TFM_E_INPUT: the model, a definition or the weights are wrong, error->message is the first fault. TFM_E_ENV: a file
@@ -55,6 +58,15 @@ TFM_API tfm_status tfm_compile(const tfm_compile_options *options, tfm_compiled 
 TFM_API tfm_model *tfm_compiled_model(const tfm_compiled *compiled);
 /* NULL is ignored. The model's contexts must be gone. */
 TFM_API void tfm_compiled_free(tfm_compiled *compiled);
+
+/* Writes the model, code and packed weights in one file (by custom named .tfmm), for tfm_model_map on machines of the
+ * same kind. The file is whole or absent: it is written beside and renamed. TFM_E_ENV: it cannot be written. */
+TFM_API tfm_status tfm_compiled_save(const tfm_compiled *compiled, const char *path, tfm_error *error);
+/* Opens such a file as tfm_compile would have made it. The weights are mapped, so that processes share them; the file
+ * may be replaced by a rename, but must not be changed in place while it is open. TFM_E_ENV: the file cannot be read,
+ * is no such file, is damaged, was made by another version, or its code is not for this CPU. Its code is run: open
+ * only what you trust. */
+TFM_API tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *error);
 
 /* "0.1.0" */
 TFM_API const char *tfm_version(void);
