@@ -102,15 +102,32 @@ static void pass_message(void *user, const char *json) {
   request->state = PyEval_SaveThread();
 }
 
+/* Signals are looked at, so that Ctrl-C ends the compiler too. */
+static int look_at_signals(void *user) {
+  Request *request = user;
+  PyEval_RestoreThread(request->state);
+  const int stop = PyErr_CheckSignals();
+  request->state = PyEval_SaveThread();
+  return stop;
+}
+
 static bool fill(Request *request) {
-  request->options = (tfm_compile_options){
-      .struct_size = sizeof request->options, .path = text_of(request, "path"), .text = text_of(request, "text"),
-      .model = text_of(request, "model"), .weights_path = text_of(request, "weights_path"),
-      .weights_prefix = text_of(request, "weights_prefix"), .march = text_of(request, "march"),
-      .quantize = text_of(request, "quantize"), .compiler = text_of(request, "compiler"),
-      .in_process = (int32_t)number_of(request, "in_process"), .deadline_ms = number_of(request, "deadline_ms"),
-      .memory_limit = (uint64_t)number_of(request, "memory_limit"), .message = pass_message,
-      .message_user = request};
+  request->options = (tfm_compile_options){.struct_size = sizeof request->options,
+                                           .path = text_of(request, "path"),
+                                           .text = text_of(request, "text"),
+                                           .model = text_of(request, "model"),
+                                           .weights_path = text_of(request, "weights_path"),
+                                           .weights_prefix = text_of(request, "weights_prefix"),
+                                           .march = text_of(request, "march"),
+                                           .quantize = text_of(request, "quantize"),
+                                           .compiler = text_of(request, "compiler"),
+                                           .in_process = (int32_t)number_of(request, "in_process"),
+                                           .deadline_ms = number_of(request, "deadline_ms"),
+                                           .memory_limit = (uint64_t)number_of(request, "memory_limit"),
+                                           .message = pass_message,
+                                           .message_user = request,
+                                           .stop = look_at_signals,
+                                           .stop_user = request};
   return !PyErr_Occurred() && read_definitions(request) && read_weights(request);
 }
 

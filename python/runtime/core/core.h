@@ -12,10 +12,13 @@
 #include <Python.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #pragma GCC diagnostic ignored "-Wpedantic" /* slots of types hold functions as void * */
 
 #include "tfm/compile.h"
+#include "tfm/decode.h"
 #include "tfm/library.h"
 #include "tfm/program.h"
 
@@ -63,6 +66,8 @@ typedef struct Slot { /* a context and its scratch: one call at a time */
   unsigned long generation; /* of the process that made it */
 } Slot;
 
+struct DecoderObject;
+
 typedef struct ModelObject {
   PyObject_HEAD
   tfm_compiled *compiled; /* owns `model`; NULL: it was opened from a library */
@@ -78,9 +83,21 @@ typedef struct ModelObject {
   int made, most; /* contexts */
   int busy;       /* calls and decoders that use the model */
   unsigned long generation;
+  struct DecoderObject *decoders; /* that are open: the model ends them */
 } ModelObject;
 
 extern PyType_Spec model_spec;
+
+typedef struct DecoderObject {
+  PyObject_HEAD ModelObject *model;
+  tfm_decoder *decoder; /* NULL: closed */
+  struct DecoderObject *next;
+  bool busy;
+  unsigned long generation;
+} DecoderObject;
+
+extern PyType_Spec decoder_spec;
+void decoder_end(DecoderObject *self);
 
 /* Counts a call, so that close() waits for it. False after an exception: the model is closed. */
 bool model_enter(ModelObject *self);
@@ -130,5 +147,9 @@ PyObject *model_run(PyObject *self, PyObject *args);
 PyObject *model_reserve(PyObject *self, PyObject *args);
 PyObject *model_workspace_bytes(PyObject *self, PyObject *args);
 PyObject *model_compile(PyObject *self, PyObject *args);
+PyObject *model_generate(PyObject *self, PyObject *args);
+PyObject *model_decoder(PyObject *self, PyObject *args);
+PyObject *model_sources(PyObject *self, PyObject *unused);
+PyObject *option_names(PyObject *module, PyObject *unused);
 
 #endif

@@ -139,7 +139,42 @@ static PyObject *open_library(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* _setup(pool, most) after the model was opened or compiled: its description and its instruction set. */
+/* _map(path): a .tfmm file, by its path as bytes. */
+static PyObject *map_file(PyObject *object, PyObject *args) {
+  ModelObject *self = (ModelObject *)object;
+  const char *path;
+  tfm_error error;
+  if (!PyArg_ParseTuple(args, "y", &path)) return NULL;
+  if (self->model) return raise_status(TFM_E_USAGE, "the model is open");
+  tfm_status status;
+  tfm_compiled *compiled = NULL;
+  Py_BEGIN_ALLOW_THREADS status = tfm_model_map(path, &compiled, &error);
+  Py_END_ALLOW_THREADS if (status) return raise_error(&error);
+  self->compiled = compiled;
+  self->model = tfm_compiled_model(compiled);
+  Py_RETURN_NONE;
+}
+
+/* _save(path) */
+static PyObject *save_file(PyObject *object, PyObject *args) {
+  ModelObject *self = (ModelObject *)object;
+  const char *path;
+  tfm_error error;
+  if (!PyArg_ParseTuple(args, "y", &path) || !model_enter(self)) return NULL;
+  tfm_status status = TFM_E_USAGE;
+  const tfm_compiled *compiled = self->compiled;
+  if (compiled) {
+    Py_BEGIN_ALLOW_THREADS status = tfm_compiled_save(compiled, path, &error);
+    Py_END_ALLOW_THREADS
+  }
+  model_leave(self);
+  if (!compiled) return raise_status(TFM_E_USAGE, "the model was loaded from a library: copy its .so and .tfmw files");
+  if (status) return raise_error(&error);
+  Py_RETURN_NONE;
+}
+
+/* _setup(pool, most) after the model was opened or compiled: its description, its instruction set, and of its
+ * generation the size of the vocabulary and the first token (-1: none). */
 static PyObject *set_up(PyObject *object, PyObject *args) {
   ModelObject *self = (ModelObject *)object;
   PyObject *pool;
@@ -156,7 +191,10 @@ static PyObject *set_up(PyObject *object, PyObject *args) {
   self->inputs = names_of(self->program->inputs, self->program->n_inputs);
   self->outputs = names_of(self->program->outputs, self->program->n_outputs);
   if (!self->inputs || !self->outputs) return NULL;
-  return Py_BuildValue("ss", self->library->description, self->program->isa);
+  const tfm_generation *generation = self->library->generation;
+  return Py_BuildValue("ssLL", self->library->description, self->program->isa,
+                       generation ? (long long)generation->vocab : -1LL,
+                       generation ? (long long)generation->bos : -1LL);
 }
 
 static PyObject *set_outputs_type(PyObject *object, PyObject *type) {
@@ -183,6 +221,7 @@ static void free_slots(ModelObject *self) {
 /* In the child of a fork the contexts are left behind, and the model with them, whose users they are. */
 static void end_model(ModelObject *self) {
   forget_parent(self);
+  while (self->decoders) decoder_end(self->decoders);
   free_slots(self);
   if (self->compiled) tfm_compiled_free(self->compiled);
   else tfm_model_close(self->model);
@@ -245,6 +284,11 @@ static void drop(PyObject *object) {
 static PyMethodDef methods[] = {
     {"_open", open_library, METH_VARARGS, NULL},
     {"_compile", model_compile, METH_VARARGS, NULL},
+    {"_map", map_file, METH_VARARGS, NULL},
+    {"_save", save_file, METH_VARARGS, NULL},
+    {"_generate", model_generate, METH_VARARGS, NULL},
+    {"_decoder", model_decoder, METH_VARARGS, NULL},
+    {"_sources", model_sources, METH_NOARGS, NULL},
     {"_setup", set_up, METH_VARARGS, NULL},
     {"_set_outputs_type", set_outputs_type, METH_O, NULL},
     {"_run", model_run, METH_VARARGS, NULL},

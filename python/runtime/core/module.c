@@ -51,6 +51,7 @@ static PyObject *after_fork(PyObject *self, PyObject *unused) {
 
 static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, "The version of libtfm."},
+    {"options", option_names, METH_NOARGS, "Options of generation, with their kinds."},
     {"after_fork", after_fork, METH_NOARGS, "To be called in the child of a fork."},
     {NULL, NULL, 0, NULL},
 };
@@ -93,7 +94,8 @@ static int fill(PyObject *module) {
     return -1;
   }
   return take_from_others() && add_type(module, &pool_spec, &shared.pool_type) &&
-                 add_type(module, &model_spec, &shared.model_type)
+                 add_type(module, &model_spec, &shared.model_type) &&
+                 add_type(module, &decoder_spec, &shared.decoder_type)
              ? 0
              : -1;
 }

@@ -4,12 +4,16 @@
     scores = model(ids=np.array([[5, 81, 32, 7, 499]], np.int32))
 """
 from . import _core
-from ._core import Pool
+from ._commands import Description, build, check, from_pretrained, import_model
+from ._core import Decoder, Pool
 from ._errors import (Cancelled, CompileError, Diagnostic, EnvError, Error, InputError, InternalError, OutOfMemory,
                       UsageError)
+from ._generate import Generated, Generation, Token, TokenStream
 from ._model import CompileWarning, Model, TensorType, compile, load
 from ._source import Source
 
 __version__ = _core.version()
-__all__ = ["Cancelled", "CompileError", "CompileWarning", "Diagnostic", "EnvError", "Error", "InputError",
-           "InternalError", "Model", "OutOfMemory", "Pool", "Source", "TensorType", "UsageError", "compile", "load"]
+__all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
+           "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+           "TensorType", "Token", "TokenStream", "UsageError", "build", "check", "compile", "from_pretrained",
+           "import_model", "load"]

@@ -1,15 +1,17 @@
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 __version__: str
-__all__ = ["Cancelled", "CompileError", "CompileWarning", "Diagnostic", "EnvError", "Error", "InputError",
-           "InternalError", "Model", "OutOfMemory", "Pool", "Source", "TensorType", "UsageError", "compile", "load"]
+__all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
+           "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
+           "TensorType", "Token", "TokenStream", "UsageError", "build", "check", "compile", "from_pretrained",
+           "import_model", "load"]
 
 class _DLPack(Protocol):
     def __dlpack__(self, *args: Any, **named: Any) -> Any: ...
@@ -65,7 +67,65 @@ class Source:
     def __init__(self, text: str, weights: Weights | None = None, name: str = "<text>") -> None: ...
     def write(self, folder: str | os.PathLike[str]) -> pathlib.Path: ...
 
+class Token(NamedTuple):
+    item: int
+    token: int
+
+class Generation(NamedTuple):
+    input: str
+    output: str
+    vocab: int
+    incremental: bool
+    reason: str | None
+    bytes_per_token: int | None
+
+class Generated(Sequence[NDArray[np.int32]]):
+    padded: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    scores: NDArray[np.float32] | None
+    token_scores: NDArray[np.float32] | None
+    n_tokens: int
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, row: int) -> NDArray[np.int32]: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[NDArray[np.int32]]: ...
+
+class TokenStream(Iterator[Token]):
+    generated: Generated | None
+    def __iter__(self) -> TokenStream: ...
+    def __next__(self) -> Token: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> TokenStream: ...
+    def __exit__(self, *error: object) -> None: ...
+
+@final
+class Decoder:
+    def join(self, item: int = 0) -> int: ...
+    def leave(self, row: int) -> None: ...
+    def truncate(self, row: int, length: int) -> None: ...
+    def length(self, row: int) -> int: ...
+    def reorder(self, parents: Sequence[int]) -> None: ...
+    def step(self, rows: Sequence[tuple[int, ArrayLike]], *, kept: int = 1) -> NDArray[np.float32]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Decoder: ...
+    def __exit__(self, *error: object) -> None: ...
+
+class Description:
+    name: str
+    inputs: Mapping[str, TensorType]
+    outputs: Mapping[str, TensorType]
+    weights: Mapping[str, TensorType]
+    conditions: tuple[str, ...]
+    sizes: tuple[str, ...]
+
+# What generate and stream take beside their own parameters: options of generation, and the model's other inputs.
+Prompts = ArrayLike | Sequence[Sequence[int]] | None
+GenerationConfig = str | os.PathLike[str] | Mapping[str, Any] | None
+
 class Model:
+    folder: pathlib.Path  # of models from from_pretrained
+    generation: Generation | None
     name: str
     sizes: tuple[str, ...]
     march: str
@@ -77,6 +137,15 @@ class Model:
     def __call__(self, *inputs: ArrayLike, **named: ArrayLike) -> Any: ...
     def run(self, inputs: Mapping[str, ArrayLike], *, outputs: Sequence[str] | None = None,
             out: Mapping[str, Any] | None = None) -> dict[str, NDArray[Any]]: ...
+    def generate(self, prompts: Prompts = None, *, config: GenerationConfig = None,
+                 on_token: Callable[[int, int], object] | None = None,
+                 on_scores: Callable[[int, NDArray[np.int32], NDArray[np.float32]], object] | None = None,
+                 **options_and_inputs: Any) -> Generated: ...
+    def stream(self, prompts: Prompts = None, *, config: GenerationConfig = None,
+               on_scores: Callable[[int, NDArray[np.int32], NDArray[np.float32]], object] | None = None,
+               **options_and_inputs: Any) -> TokenStream: ...
+    def decoder(self, *, max_rows: int, max_length: int, **sources: ArrayLike) -> Decoder: ...
+    def save(self, path: str | os.PathLike[str]) -> pathlib.Path: ...
     def reserve(self, **sizes: int) -> None: ...
     def workspace_bytes(self, **sizes: int) -> int: ...
     def close(self) -> None: ...
@@ -92,3 +161,21 @@ def compile(source: str | os.PathLike[str] | Source, *, weights: Weights | None 
             **more_config: ConfigValue) -> Model: ...
 def load(path: str | os.PathLike[str], *, weights: str | os.PathLike[str] | None = None, threads: int | None = None,
          pool: Pool | None = None) -> Model: ...
+def check(source: str | os.PathLike[str] | Source, *, weights: str | os.PathLike[str] | None = None,
+          weights_prefix: str = "", model: str | None = None, compiler: str | None = None,
+          on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, ConfigValue] = {},
+          **more_config: ConfigValue) -> Description: ...
+def build(source: str | os.PathLike[str] | Source, output: str | os.PathLike[str], *,
+          weights: str | os.PathLike[str] | None = None, weights_prefix: str = "", model: str | None = None,
+          march: str | Sequence[str] = ("x86-64-v3",), quantize: str | Sequence[str] | None = None,
+          embed_weights: bool = False, compiler: str | None = None,
+          on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, ConfigValue] = {},
+          **more_config: ConfigValue) -> pathlib.Path: ...
+def import_model(folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None, *,
+                 task: str | None = None, family: str | os.PathLike[str] | None = None, strict: bool = False,
+                 compiler: str | None = None, on_message: Callable[[Diagnostic], object] | None = None) -> Source: ...
+def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None, threads: int | None = None,
+                    pool: Pool | None = None, march: str | None = None, quantize: str | Sequence[str] | None = None,
+                    deadline: float | None = None, compiler: str | None = None,
+                    on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, ConfigValue] = {},
+                    **more_config: ConfigValue) -> Model: ...

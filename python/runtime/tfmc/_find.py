@@ -2,6 +2,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 
 from . import _core
 from ._errors import CompileError, EnvError, InternalError, OutOfMemory, UsageError, diagnostics, render
@@ -34,15 +35,29 @@ def compiler(given=None):
 EXITS = {1: CompileError, 2: UsageError, 3: EnvError, 4: OutOfMemory}
 
 
+TEXT = "<text>"
+
+
 def command(arguments, *, given=None, text=None, on_message=None):
-    """What `tfmc ARGUMENTS` prints. Errors become exceptions; warnings go to on_message."""
+    """What `tfmc ARGUMENTS` prints; the argument TEXT stands for a file with `text`. Errors become exceptions;
+    warnings go to on_message."""
+    if text is None:
+        return _run(arguments, given, None, on_message, "\0")
+    with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
+        path = os.path.join(folder, "model.tfm")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return _run([path if a == TEXT else a for a in arguments], given, text, on_message, path)
+
+
+def _run(arguments, given, text, on_message, path):
     program = compiler(given)
     try:
         done = subprocess.run([program, arguments[0], "--diagnostics=json", *arguments[1:]], capture_output=True,
-                              stdin=subprocess.DEVNULL, text=True, errors="replace")
+                              stdin=subprocess.DEVNULL, encoding="utf-8", errors="replace")
     except OSError as error:
         raise EnvError(f"the compiler {program!r} cannot be started: {error.strerror}") from error
-    messages = diagnostics(done.stderr.splitlines())
+    messages = diagnostics(done.stderr.replace(path, TEXT).splitlines())
     errors = [m for m in messages if m.severity == "error"]
     if done.returncode:
         kind = EXITS.get(done.returncode, InternalError)

@@ -2,11 +2,13 @@
 import collections
 import json
 import os
+import pathlib
+import stat
 import threading
 import warnings
 import weakref
 
-from . import _arrays, _core, _errors, _find, _source
+from . import _arrays, _core, _errors, _find, _generate, _source
 from ._core import Pool
 from ._errors import CompileError, EnvError, InputError, UsageError
 
@@ -64,8 +66,13 @@ class Model(_core.Model):
 
     def _begin(self, origin, threads, pool):
         """What every way of opening ends with. `origin`: how another process opens it, or a text that says why not."""
-        description, self.march = self._setup(_pool_for(threads, pool), 2 * (os.cpu_count() or 1))
+        description, self.march, vocab, bos = self._setup(_pool_for(threads, pool), 2 * (os.cpu_count() or 1))
         data = json.loads(description)
+        writes = data.get("generate")
+        self._starts = bos >= 0
+        self.generation = writes and _generate.Generation(
+            writes["input"], writes["output"], vocab, writes["incremental"], writes["reason"],
+            writes.get("bytes_per_token"))
         self._origin, self._threads, self._layout = origin, threads, data["layout"]
         self.name, self.sizes, self.weights_bytes = data["model"], tuple(data["sizes"]), data["weights_bytes"]
         self.inputs, self.outputs = _types(data["inputs"]), _types(data["outputs"])
@@ -88,6 +95,30 @@ class Model(_core.Model):
                 raise UsageError(f"there is no output \"{name}\"; the outputs are {', '.join(self.outputs)}")
         results = self._run(tuple(inputs[n] for n in self.inputs), tuple(wanted.get(n) for n in self.outputs))
         return {name: result for name, result in zip(self.outputs, results) if name in wanted}
+
+    def generate(self, prompts=None, *, config=None, on_token=None, on_scores=None, **options_and_inputs):
+        """Continues rows of tokens: Generated.
+
+        prompts: [rows, tokens], or a list of rows of different lengths; None: rows begin with the model's own token.
+        config: a generation_config.json, its folder or its content; options win over it. on_token(item, token) is
+        called for each token, and ends the generation if its answer is true; on_scores(item, tokens, scores) may
+        change the scores of a row's next token in place.
+        """
+        return _generate.generate(self, prompts, config, on_token, on_scores, options_and_inputs)
+
+    def stream(self, prompts=None, *, config=None, on_scores=None, **options_and_inputs):
+        """The same as an iterator of Token(item, token); its `generated` is there after the last one."""
+        return _generate.stream(self, prompts, config, on_scores, options_and_inputs)
+
+    def decoder(self, *, max_rows, max_length, **sources):
+        """Rows with caches, for a search or a schedule of one's own; `sources` are the inputs of the encoder."""
+        return _generate.decoder(self, max_rows, max_length, sources)
+
+    def save(self, path):
+        """Writes code and weights to one file for tfmc.load; it is whole or not there."""
+        path = pathlib.Path(path)
+        self._save(os.fsencode(path))
+        return path
 
     def _all_sizes(self, sizes):
         if set(sizes) != set(self.sizes):
@@ -142,12 +173,31 @@ class _Maker:
 # ---- opening ----
 
 def load(path, *, weights=None, threads=None, pool=None):
-    """Opens libx.so with x.tfmw beside it (or `weights`), as `tfmc compile` writes them."""
+    """Opens x.tfmm, as Model.save writes it, or libx.so with x.tfmw beside it (or `weights`), as `tfmc compile` does.
+
+    The kind of the file is read from its beginning, not from its name.
+    """
     path = os.path.abspath(os.fspath(path))
     weights = None if weights is None else os.path.abspath(os.fspath(weights))
     model = Model.__new__(Model)
-    model._open(os.fsencode(path), None if weights is None else os.fsencode(weights))
+    if _is_library(path):
+        model._open(os.fsencode(path), None if weights is None else os.fsencode(weights))
+    elif weights is not None:
+        raise UsageError(f"{path} holds its weights: weights= is for libraries")
+    else:
+        model._map(os.fsencode(path))
     return model._begin(("load", path, weights), threads, pool)
+
+
+def _is_library(path):
+    """Missing files too are for the one who opens libraries, if they are called so."""
+    try:
+        if stat.S_ISREG(os.stat(path).st_mode):
+            with open(path, "rb") as file:
+                return file.read(4) == b"\x7fELF" or path.endswith(".so")
+    except OSError:
+        pass
+    return path.endswith(".so")
 
 
 # ---- pickles ----

@@ -1,0 +1,110 @@
+"""What the compiler does beside compiling into this process: checking, building libraries, importing checkpoints."""
+import collections.abc
+import os
+import pathlib
+import re
+import warnings
+
+from . import _find, _source
+from ._errors import CompileError, UsageError
+from ._model import CompileWarning, _type_of, compile
+
+
+class Description:
+    """What a model takes and gives, by name; its sizes; the conditions of every run; its weights."""
+
+    def __init__(self, name, inputs, outputs, conditions, weights):
+        self.name, self.inputs, self.outputs = name, inputs, outputs
+        self.conditions, self.weights = conditions, weights
+        dims = [d for kind in inputs.values() for d in kind.shape]
+        names = [d for d in dims if isinstance(d, str) and d.isidentifier()]
+        self.sizes = tuple(sorted(set(names)))
+
+    def __repr__(self):
+        takes = ", ".join(f"{name}: {kind}" for name, kind in self.inputs.items())
+        gives = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
+        return f"<tfmc.Description {self.name}({takes}) -> {gives}, {len(self.weights)} weights>"
+
+
+LINE = re.compile(r"  (\S.*?) {1,}(\S+\[.*\])$")
+CONDITION = re.compile(r"  (.*\S)  *(\S+)$")
+
+
+def _parse(text):
+    """What `tfmc check -v` prints."""
+    part, name, tables, conditions = "", "", {"inputs": {}, "outputs": {}, "weights": {}}, []
+    for line in text.splitlines():
+        if line.startswith("model "):
+            name = line[6:].strip()
+        elif line and not line.startswith(" "):
+            part = line.split(":")[0]
+        elif part in tables and (match := LINE.match(line)):
+            tables[part][match[1]] = _type_of(match[2])
+        elif part == "conditions of every run" and (match := CONDITION.match(line)):
+            conditions.append(match[1].strip())
+    return Description(name, tables["inputs"], tables["outputs"], tuple(conditions), tables["weights"])
+
+
+def _warn(on_message):
+    return on_message or (lambda message: warnings.warn(str(message), CompileWarning, stacklevel=5))
+
+
+def _arguments(source, weights, weights_prefix, model, quantize, settings):
+    """(arguments, standard input) that commands with a model share."""
+    path, text = _source.read(source)
+    if weights is None and isinstance(source, _source.Source):
+        weights = source.weights
+    if isinstance(weights, collections.abc.Mapping):
+        raise UsageError("weights must be a file or a folder here; tfmc.compile takes them from memory")
+    arguments = []
+    for definition in _source.definitions(settings):
+        arguments += ["-D", definition]
+    rules = quantize if isinstance(quantize, (str, type(None))) else ",".join(quantize)
+    for option, value in (("--model", model), ("--quantize", rules), ("--weights", weights),
+                          ("--weights-prefix", weights_prefix or None)):
+        if value is not None:
+            arguments.append(f"{option}={os.fspath(value)}")
+    return arguments + ["--", path or _find.TEXT], text
+
+
+def check(source, *, weights=None, weights_prefix="", model=None, compiler=None, on_message=None, config={},
+          **more_config):
+    """What a model takes, gives and needs, or its errors; no code is made. With weights, each is compared."""
+    arguments, text = _arguments(source, weights, weights_prefix, model, None, {**config, **more_config})
+    return _parse(_find.command(["check", "-v", *arguments], given=compiler, text=text, on_message=_warn(on_message)))
+
+
+def build(source, output, *, weights=None, weights_prefix="", model=None, march=("x86-64-v3",), quantize=None,
+          embed_weights=False, compiler=None, on_message=None, config={}, **more_config):
+    """Writes libx.so, x.h and x.tfmw for C programs (and tfmc.load): what `tfmc compile -o` does. It needs a linker."""
+    arguments, text = _arguments(source, weights, weights_prefix, model, quantize, {**config, **more_config})
+    sets = march if isinstance(march, str) else ",".join(march)
+    options = ["-o", os.fspath(output), f"-march={sets}"] + (["--embed-weights"] if embed_weights else [])
+    _find.command(["compile", "-q", *options, *arguments], given=compiler, text=text, on_message=_warn(on_message))
+    return pathlib.Path(output)
+
+
+def import_model(folder, output=None, *, task=None, family=None, strict=False, compiler=None, on_message=None):
+    """The model of a checkpoint of Hugging Face as a Source, whose weights are the folder's; also written to `output`.
+    """
+    folder = os.path.abspath(os.fspath(folder))
+    arguments = ["import", folder]
+    for option, value in (("--task", task), ("--family", family)):
+        if value is not None:
+            arguments.append(f"{option}={os.fspath(value)}")
+    text = _find.command(arguments + (["--strict"] if strict else []), given=compiler, on_message=_warn(on_message))
+    if not text.strip():
+        raise CompileError(f"{folder}: the compiler wrote no model")
+    if output is not None:
+        pathlib.Path(output).write_text(text, encoding="utf-8")
+    return _source.Source(text, folder, os.path.join(folder, "config.json"))
+
+
+def from_pretrained(folder, *, task=None, threads=None, pool=None, march=None, quantize=None, deadline=None,
+                    compiler=None, on_message=None, config={}, **more_config):
+    """import_model and compile: a checkpoint's folder becomes a model, which remembers it as `folder`."""
+    source = import_model(folder, task=task, compiler=compiler, on_message=on_message)
+    model = compile(source, threads=threads, pool=pool, march=march, quantize=quantize, deadline=deadline,
+                    compiler=compiler, on_message=on_message, config={**config, **more_config})
+    model.folder = pathlib.Path(source.weights)
+    return model

@@ -1,0 +1,117 @@
+"""Models in one file: saved, mapped, shared, replaced, cut off, foreign; writers that are killed."""
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import numpy as np
+
+import tfmc
+from support import IDS, KEEP, ONE, ONE_WEIGHTS, X, Case, one, pair
+
+
+class Files(Case):
+    def setUp(self):
+        self.path = pathlib.Path(self.folder()) / "one.tfmm"
+
+    def test_a_saved_model_is_the_same_model(self):
+        for made, arguments in ((one(), (X,)), (pair(), (X, IDS, KEEP))):
+            self.assertEqual(made.save(self.path), self.path)
+            loaded = tfmc.load(self.path)
+            self.assertEqual((loaded.name, loaded.inputs, loaded.outputs, loaded.march),
+                             (made.name, made.inputs, made.outputs, made.march))
+            for a, b in zip(loaded.run(dict(zip(made.inputs, arguments))).values(),
+                            made.run(dict(zip(made.inputs, arguments))).values()):
+                np.testing.assert_array_equal(a, b)
+        self.assertEqual([f.name for f in self.path.parent.iterdir()], ["one.tfmm"])
+        loaded.save(self.path)  # over itself, while it is mapped
+        np.testing.assert_array_equal(loaded(X, IDS, KEEP).y, pair()(X, IDS, KEEP).y)
+        self.refused(tfmc.UsageError, "holds its weights", tfmc.load, self.path, weights="w.tfmw")
+
+    def test_pickles_by_its_path(self):
+        one().save(self.path)
+        model = tfmc.load(self.path)
+        data = pickle.dumps(model)
+        copy = pickle.loads(data)
+        self.assertIs(pickle.loads(data), copy)
+        np.testing.assert_array_equal(copy(X), one()(X))
+        del copy
+        pair().save(self.path)
+        self.refused(tfmc.EnvError, "another model", pickle.loads, data)
+        self.path.unlink()
+        self.refused(tfmc.EnvError, "cannot be read", pickle.loads, data)
+
+    def test_processes_share_the_file(self):
+        one().save(self.path)
+        import multiprocessing
+        for way in ("spawn", "forkserver"):
+            with multiprocessing.get_context(way).Pool(2) as workers:
+                for result in workers.map(tfmc.load(self.path), [X] * 4):
+                    np.testing.assert_array_equal(result, one()(X))
+
+    def test_files_that_are_wrong(self):
+        one().save(self.path)
+        whole = self.path.read_bytes()
+
+        def refused(data, words):
+            self.path.write_bytes(data)
+            self.refused(tfmc.EnvError, words, tfmc.load, self.path)
+        for size in (4096, 8192, len(whole) // 2, len(whole) - 1):
+            refused(whole[:size], "is damaged or was cut off")
+        refused(b"", "is no .tfmm file")
+        refused(b"PK" + whole[2:], "is no .tfmm file")
+        refused(whole + b"\0", "is damaged or was cut off")
+        refused(whole.replace(tfmc.__version__.encode() + b"\0", b"9.9.9\0", 1), "made by tfmc 9.9.9, this is")
+        for at in range(8192, 8192 + 600, 67):
+            refused(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1:], "is damaged or was cut off")
+        self.refused(tfmc.EnvError, "cannot be read", tfmc.load, self.path.parent / "none.tfmm")
+        self.refused(tfmc.EnvError, "is no .tfmm file", tfmc.load, self.path.parent)
+        self.refused(tfmc.EnvError, "cannot be written", one().save, self.path.parent / "no" / "one.tfmm")
+        os.mkfifo(self.path.parent / "pipe.tfmm")
+        self.refused(tfmc.EnvError, "is no .tfmm file", tfmc.load, self.path.parent / "pipe.tfmm")
+
+    def test_replacing_a_mapped_file_does_no_harm(self):
+        one().save(self.path)
+        model = tfmc.load(self.path)
+        pair().save(self.path)
+        np.testing.assert_array_equal(model(X), one()(X))
+        self.assertEqual(tfmc.load(self.path).name, "Pair")
+
+    def test_a_writer_that_is_killed_leaves_a_whole_file_or_none(self):
+        code = """
+import sys, numpy as np, tfmc
+from support import ONE
+model = tfmc.compile(ONE, weights={"product.weight": np.ones((1024, 1024), np.float32)}, d=1024)
+print("ready", flush=True)
+while True: model.save(sys.argv[1])
+"""
+        for delay in (0.0, 0.004, 0.011, 0.03):
+            child = subprocess.Popen([sys.executable, "-c", code, str(self.path)], stdout=subprocess.PIPE,
+                                     env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+            child.stdout.readline()
+            time.sleep(delay)
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+            if self.path.exists():
+                x = np.ones((1, 1024), np.float32)
+                self.assertEqual(tfmc.load(self.path)(x)[0, 0], 1024)
+
+    def test_a_limit_on_files_is_an_error(self):
+        import resource
+        child = os.fork()
+        if child == 0:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+            try:
+                one().save(self.path)
+            except tfmc.EnvError as error:
+                os._exit(0 if "File too large" in str(error) and not list(self.path.parent.iterdir()) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
