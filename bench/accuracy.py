@@ -137,7 +137,8 @@ def encoder(tfmc, folder, count, scratch):
           "|---|---|---|---|---|---|---|")
     inputs = {"input_ids": ids, "attention_mask": mask}
     for kind in TYPES:
-        yield f"tfmc {kind}", lambda: run_tfmc(tfmc, model, folder, kind, inputs, "sentence_embedding", scratch).astype(float), \
+        yield f"tfmc {kind}", lambda: run_tfmc(
+            tfmc, model, folder, kind, inputs, "sentence_embedding", scratch).astype(float), \
             lambda made: encoder_row(made, exact)
     yield "ONNX Runtime int8", lambda: ort_encoder(folder, ids, mask, scratch), lambda made: encoder_row(made, exact)
     yield "CTranslate2 int8", lambda: ct2_encoder(folder, ids, mask, scratch), lambda made: encoder_row(made, exact)
@@ -221,7 +222,8 @@ def main():
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         count = given.texts if given.kind == "encoder" else given.tokens
-        measured = (encoder if given.kind == "encoder" else writer)(given.tfmc, given.folder, count, pathlib.Path(folder))
+        measure = encoder if given.kind == "encoder" else writer
+        measured = measure(given.tfmc, given.folder, count, pathlib.Path(folder))
         for name, make, judge in measured:
             try:
                 row = judge(make())
