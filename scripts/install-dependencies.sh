@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# usage: install-dependencies.sh [tests|package|all]
+# usage: install-dependencies.sh [tests|package|wheels|all]
 # Installs with apt (as root or by sudo) what this machine lacks of what building needs, and says what; with `tests`
-# also what `make check` needs, with `package` what `make package` needs, with `all` what `make check-all` needs. If
-# nothing is missing it does nothing. If it cannot, it says why in one line and ends with 1.
+# also what `make check` needs, with `package` what `make package` needs, with `wheels` and `all` what `make wheels` and
+# `make check-all` need. If nothing is missing it does nothing. If it cannot, it says why in one line and ends with 1.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build flex bison llvm-19-dev libjansson-dev libxxhash-dev libpopt-dev)
-tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 python3-dev python3-venv universal-ctags strace
-  abigail-tools valgrind)
+tests=(ca-certificates g++ pkg-config libcriterion-dev locales graphviz python3 python3-dev python3-venv universal-ctags
+  strace abigail-tools valgrind)
 package=(dpkg-dev file)
+wheels=(zlib1g-dev libzstd-dev libstdc++-12-dev python3 python3-dev python3-venv)
 all=(clang-14 clang-19 llvm-14 debootstrap git)
 
 case ${1:-} in
   tests) needed=("${build[@]}" "${tests[@]}") ;;
   package) needed=("${build[@]}" "${package[@]}") ;;
-  all) needed=("${build[@]}" "${tests[@]}" "${package[@]}" "${all[@]}") ;;
+  wheels) needed=("${build[@]}" "${wheels[@]}") ;;
+  all) needed=("${build[@]}" "${tests[@]}" "${package[@]}" "${wheels[@]}" "${all[@]}") ;;
   *) needed=("${build[@]}") ;;
 esac
 

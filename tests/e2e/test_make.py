@@ -13,8 +13,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What only tests need: `make` must not ask for it.
-TESTS_ONLY = {"g++", "pkg-config", "libcriterion-dev", "locales", "graphviz", "python3", "python3-venv", "universal-ctags",
-              "strace", "abigail-tools", "valgrind", "ca-certificates"}
+TESTS_ONLY = {"g++", "pkg-config", "libcriterion-dev", "locales", "graphviz", "python3", "python3-dev", "python3-venv",
+              "universal-ctags", "strace", "abigail-tools", "valgrind", "ca-certificates"}
 NO_NETWORK = """#!/bin/bash
 echo "$@" >>"$(dirname "$0")/asked"
 case "$*" in
