@@ -6,6 +6,7 @@
 # make bench      how fast models run
 # make install    into PREFIX (/usr/local), below DESTDIR if that is given
 # make package    a Debian package: build/release/tfmc_VERSION_amd64.deb
+# make wheels    the Python package: build/wheels/dist, checked and tested
 # make clean      removes build/
 #
 # make BUILD=folder puts everything there, so the sources may be read-only (check-all uses build/ all the same).
@@ -19,7 +20,7 @@ COMPILER := $(if $(filter default undefined,$(origin CC)),,$(CC))
 export TFM_WORK := $(if $(filter build/release,$(BUILD)),build,$(BUILD))
 
 .NOTPARALLEL:
-.PHONY: all install package check check-all demo demo-minilm bench clean configure
+.PHONY: all install package wheels check check-all demo demo-minilm bench clean configure
 
 all: configure
 	ninja -C "$(BUILD)" tfmc
@@ -38,6 +39,10 @@ package:
 	@scripts/configure.sh "$(BUILD)" "$(COMPILER)"
 	ninja -C "$(BUILD)" install_parts
 	@scripts/package.sh "$(BUILD)"
+
+wheels:
+	@scripts/install-dependencies.sh wheels
+	@scripts/wheels.sh "$(if $(filter build/release,$(BUILD)),build/wheels,$(BUILD))"
 
 check:
 	@scripts/install-dependencies.sh tests

@@ -83,6 +83,7 @@ if cmake --build build/release --target libtfm_limits test_decoding_bits bench-c
   stage_alone "beside PyTorch" "${PYTHON:-build/venv/bin/python}" bench/versus_torch.py build/release/bench-compare
 else stage "libtfm_limits, test_decoding_bits, bench-compare" false; fi
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-600}"
+stage "wheels" scripts/wheels.sh build/wheels
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400

