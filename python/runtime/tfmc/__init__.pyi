@@ -1,8 +1,9 @@
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, final, overload
+from typing import Any, NamedTuple, Never, Protocol, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +19,28 @@ class _DLPack(Protocol):
     def __dlpack_device__(self) -> Any: ...
 
 # An array of numpy's, anything with the buffer protocol or DLPack, or (nested) lists of numbers.
-ArrayLike = NDArray[Any] | np.generic | memoryview | _DLPack | Sequence[Any] | int | float | bool
-ConfigValue = int | float | bool | str | None
-Weights = str | os.PathLike[str] | Mapping[str, Any]
+_ArrayLike = NDArray[Any] | np.generic | memoryview | _DLPack | Sequence[Any] | int | float | bool
+_ConfigValue = int | float | bool | str | None
+_Weights = str | os.PathLike[str] | Mapping[str, Any]
 
+@dataclasses.dataclass(frozen=True)
 class Diagnostic:
     severity: str
     code: str
     text: str
-    file: str | None
-    line: int | None
-    column: int | None
-    end_line: int | None
-    end_column: int | None
-    notes: tuple[Diagnostic, ...]
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    end_line: int | None = None
+    end_column: int | None = None
+    notes: tuple[Diagnostic, ...] = ()
     @property
     def place(self) -> str | None: ...
 
 class Error(Exception):
     status: str
+    def __init__(self, message: str = "", *, reason: str = "other", place: str | None = None,
+                 diagnostics: Sequence[Diagnostic] = ()) -> None: ...
     reason: str
     place: str | None
     diagnostics: tuple[Diagnostic, ...]
@@ -44,7 +48,7 @@ class Error(Exception):
 class InputError(Error, ValueError): ...
 class CompileError(InputError): ...
 class UsageError(Error, TypeError): ...
-class EnvError(Error, OSError): ...  # type: ignore[misc]
+class EnvError(Error, OSError): ...
 class OutOfMemory(Error, MemoryError): ...
 class Cancelled(Error): ...
 class InternalError(Error, RuntimeError): ...
@@ -62,9 +66,9 @@ class Pool:
 
 class Source:
     text: str
-    weights: Weights | None
+    weights: _Weights | None
     name: str
-    def __init__(self, text: str, weights: Weights | None = None, name: str = "<text>") -> None: ...
+    def __init__(self, text: str, weights: _Weights | None = None, name: str = "<text>") -> None: ...
     def write(self, folder: str | os.PathLike[str]) -> pathlib.Path: ...
 
 class Token(NamedTuple):
@@ -85,6 +89,8 @@ class Generated(Sequence[NDArray[np.int32]]):
     scores: NDArray[np.float32] | None
     token_scores: NDArray[np.float32] | None
     n_tokens: int
+    def __init__(self, padded: NDArray[np.int32], lengths: NDArray[np.int64], scores: NDArray[np.float32] | None,
+                 token_scores: NDArray[np.float32] | None, n_tokens: int) -> None: ...
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, row: int) -> NDArray[np.int32]: ...
@@ -93,6 +99,7 @@ class Generated(Sequence[NDArray[np.int32]]):
 
 class TokenStream(Iterator[Token]):
     generated: Generated | None
+    def __init__(self, work: Callable[[Callable[[int, int], object]], Generated]) -> None: ...
     def __iter__(self) -> TokenStream: ...
     def __next__(self) -> Token: ...
     def close(self) -> None: ...
@@ -106,7 +113,7 @@ class Decoder:
     def truncate(self, row: int, length: int) -> None: ...
     def length(self, row: int) -> int: ...
     def reorder(self, parents: Sequence[int]) -> None: ...
-    def step(self, rows: Sequence[tuple[int, ArrayLike]], *, kept: int = 1) -> NDArray[np.float32]: ...
+    def step(self, rows: Sequence[tuple[int, _ArrayLike]], *, kept: int = 1) -> NDArray[np.float32]: ...
     def close(self) -> None: ...
     def __enter__(self) -> Decoder: ...
     def __exit__(self, *error: object) -> None: ...
@@ -118,13 +125,16 @@ class Description:
     weights: Mapping[str, TensorType]
     conditions: tuple[str, ...]
     sizes: tuple[str, ...]
+    def __init__(self, name: str, inputs: Mapping[str, TensorType], outputs: Mapping[str, TensorType],
+                 conditions: tuple[str, ...], weights: Mapping[str, TensorType]) -> None: ...
 
 # What generate and stream take beside their own parameters: options of generation, and the model's other inputs.
-Prompts = ArrayLike | Sequence[Sequence[int]] | None
-GenerationConfig = str | os.PathLike[str] | Mapping[str, Any] | None
+_Prompts = _ArrayLike | Sequence[Sequence[int]] | None
+_GenerationConfig = str | os.PathLike[str] | Mapping[str, Any] | None
 
 class Model:
     folder: pathlib.Path  # of models from from_pretrained
+    def __init__(self, *args: Never, **named: Never) -> None: ...  # made by compile and load
     generation: Generation | None
     name: str
     sizes: tuple[str, ...]
@@ -134,17 +144,17 @@ class Model:
     outputs: Mapping[str, TensorType]
     @property
     def closed(self) -> bool: ...
-    def __call__(self, *inputs: ArrayLike, **named: ArrayLike) -> Any: ...
-    def run(self, inputs: Mapping[str, ArrayLike], *, outputs: Sequence[str] | None = None,
+    def __call__(self, *inputs: _ArrayLike, **named: _ArrayLike) -> Any: ...
+    def run(self, inputs: Mapping[str, _ArrayLike], *, outputs: Sequence[str] | None = None,
             out: Mapping[str, Any] | None = None) -> dict[str, NDArray[Any]]: ...
-    def generate(self, prompts: Prompts = None, *, config: GenerationConfig = None,
+    def generate(self, prompts: _Prompts = None, *, config: _GenerationConfig = None,
                  on_token: Callable[[int, int], object] | None = None,
                  on_scores: Callable[[int, NDArray[np.int32], NDArray[np.float32]], object] | None = None,
                  **options_and_inputs: Any) -> Generated: ...
-    def stream(self, prompts: Prompts = None, *, config: GenerationConfig = None,
+    def stream(self, prompts: _Prompts = None, *, config: _GenerationConfig = None,
                on_scores: Callable[[int, NDArray[np.int32], NDArray[np.float32]], object] | None = None,
                **options_and_inputs: Any) -> TokenStream: ...
-    def decoder(self, *, max_rows: int, max_length: int, **sources: ArrayLike) -> Decoder: ...
+    def decoder(self, *, max_rows: int, max_length: int, **sources: _ArrayLike) -> Decoder: ...
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path: ...
     def reserve(self, **sizes: int) -> None: ...
     def workspace_bytes(self, **sizes: int) -> int: ...
@@ -153,29 +163,29 @@ class Model:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None: ...
 
-def compile(source: str | os.PathLike[str] | Source, *, weights: Weights | None = None, weights_prefix: str = "",
+def compile(source: str | os.PathLike[str] | Source, *, weights: _Weights | None = None, weights_prefix: str = "",
             model: str | None = None, march: str | None = None, quantize: str | Sequence[str] | None = None,
             threads: int | None = None, pool: Pool | None = None, in_process: bool = False,
             deadline: float | None = None, memory_limit: int | None = None, compiler: str | None = None,
-            on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, ConfigValue] = {},
-            **more_config: ConfigValue) -> Model: ...
+            on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, _ConfigValue] = {},
+            **more_config: _ConfigValue) -> Model: ...
 def load(path: str | os.PathLike[str], *, weights: str | os.PathLike[str] | None = None, threads: int | None = None,
          pool: Pool | None = None) -> Model: ...
 def check(source: str | os.PathLike[str] | Source, *, weights: str | os.PathLike[str] | None = None,
           weights_prefix: str = "", model: str | None = None, compiler: str | None = None,
-          on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, ConfigValue] = {},
-          **more_config: ConfigValue) -> Description: ...
+          on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, _ConfigValue] = {},
+          **more_config: _ConfigValue) -> Description: ...
 def build(source: str | os.PathLike[str] | Source, output: str | os.PathLike[str], *,
           weights: str | os.PathLike[str] | None = None, weights_prefix: str = "", model: str | None = None,
           march: str | Sequence[str] = ("x86-64-v3",), quantize: str | Sequence[str] | None = None,
           embed_weights: bool = False, compiler: str | None = None,
-          on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, ConfigValue] = {},
-          **more_config: ConfigValue) -> pathlib.Path: ...
+          on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, _ConfigValue] = {},
+          **more_config: _ConfigValue) -> pathlib.Path: ...
 def import_model(folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None, *,
                  task: str | None = None, family: str | os.PathLike[str] | None = None, strict: bool = False,
                  compiler: str | None = None, on_message: Callable[[Diagnostic], object] | None = None) -> Source: ...
 def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None, threads: int | None = None,
                     pool: Pool | None = None, march: str | None = None, quantize: str | Sequence[str] | None = None,
                     deadline: float | None = None, compiler: str | None = None,
-                    on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, ConfigValue] = {},
-                    **more_config: ConfigValue) -> Model: ...
+                    on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, _ConfigValue] = {},
+                    **more_config: _ConfigValue) -> Model: ...

@@ -1,8 +1,5 @@
-"""The compiler: where it is, and running its commands."""
+"""The compiler: where it is, and running its commands. What only that needs is imported there: `import tfmc` is quick."""
 import os
-import shutil
-import subprocess
-import tempfile
 
 from . import _core
 from ._errors import CompileError, EnvError, InternalError, OutOfMemory, UsageError, diagnostics, render
@@ -26,6 +23,7 @@ def _of_distribution():
 
 def compiler(given=None):
     """The first that there is of: the argument, TFM_COMPILER, the distribution's, tfmc on PATH."""
+    import shutil
     found = os.fspath(given) if given else os.environ.get("TFM_COMPILER") or _of_distribution() or shutil.which("tfmc")
     if not found:
         raise EnvError(f"the compiler is not installed: pip install {DISTRIBUTION}=={_core.version()}")
@@ -43,6 +41,7 @@ def command(arguments, *, given=None, text=None, on_message=None):
     warnings go to on_message."""
     if text is None:
         return _run(arguments, given, None, on_message, "\0")
+    import tempfile
     with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
         path = os.path.join(folder, "model.tfm")
         with open(path, "w", encoding="utf-8") as file:
@@ -51,6 +50,7 @@ def command(arguments, *, given=None, text=None, on_message=None):
 
 
 def _run(arguments, given, text, on_message, path):
+    import subprocess
     program = compiler(given)
     try:
         done = subprocess.run([program, arguments[0], "--diagnostics=json", *arguments[1:]], capture_output=True,

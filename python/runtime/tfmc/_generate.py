@@ -1,7 +1,6 @@
 """Generation: prompts and options in, rows of tokens out; streams; decoders."""
 import collections
 import collections.abc
-import difflib
 import functools
 import json
 import os
@@ -14,7 +13,6 @@ from . import _core
 from ._errors import InputError, UsageError
 
 OPTIONS = _core.options()  # name -> kind (generate_options.def)
-NEUTRAL = (None, False, [], {})
 
 Token = collections.namedtuple("Token", "item token")
 Generation = collections.namedtuple("Generation", "input output vocab incremental reason bytes_per_token")
@@ -69,6 +67,7 @@ def _split(model, given):
         elif name in OPTIONS and OPTIONS[name] != "ignored":
             options[name] = value
         else:
+            import difflib
             near = difflib.get_close_matches(name, [*model.inputs, *OPTIONS], 1)
             raise UsageError(f"{name!r} is no input of {model.name} and no option of generation"
                              + (f"; did you mean {near[0]!r}?" if near else ""))

@@ -202,7 +202,7 @@ def _is_library(path):
 
 # ---- pickles ----
 
-_opened = weakref.WeakValueDictionary()
+_opened: "weakref.WeakValueDictionary[str, Model]" = weakref.WeakValueDictionary()
 
 
 def _reopen(origin, threads, layout, version):

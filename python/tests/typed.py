@@ -1,0 +1,27 @@
+"""A program for `mypy --strict`: what users write must have the types that the stubs say. It is checked, not run."""
+import pathlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tfmc
+
+
+def use(folder: pathlib.Path) -> list[int]:
+    pool = tfmc.Pool(2)
+    model = tfmc.compile(folder / "model.tfm", weights={"w": np.zeros((2, 2), np.float32)}, depth=3, act='"gelu"', pool=pool)
+    y = model(np.ones((1, 2), np.float32), ids=[[1, 2]])
+    results: dict[str, NDArray[Any]] = model.run({"x": y}, outputs=["y"])
+    shape: tuple[int | str, ...] = model.inputs["x"].shape
+    with tfmc.from_pretrained(folder) as writer:
+        rows = writer.generate([[1, 2], [3]], num_beams=3, on_token=lambda item, token: token == 2)
+        tokens = [token.token for token in writer.stream([[1]], max_new_tokens=3)]
+        with writer.decoder(max_rows=1, max_length=9) as decoder:
+            logits = decoder.step([(decoder.join(), [1, 2])])
+    path: pathlib.Path = model.save(folder / "model.tfmm")
+    try:
+        tfmc.load(path, threads=1)
+    except tfmc.CompileError as error:
+        print(error.place, [d.line for d in error.diagnostics], shape, results)
+    return [*tokens, *map(int, rows[0]), *logits.shape]
