@@ -29,13 +29,15 @@ def version():
 class Wheel:
     """A wheel: files are added, then the list of them ends it."""
 
-    def __init__(self, folder, name, tag, summary, requires=()):
+    def __init__(self, folder, name, tag, summary, requires=(), extras={}):
         stem = f"{name.replace('-', '_')}-{version()}"
         self.path, self.info, self.data = folder / f"{stem}-{tag}.whl", f"{stem}.dist-info", f"{stem}.data"
         self.zip = zipfile.ZipFile(self.path, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
         self.records = []
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version()}", f"Summary: {summary}",
                  "Requires-Python: >=3.11", *(f"Requires-Dist: {r}" for r in requires),
+                 *(line for extra, r in extras.items()
+                   for line in (f"Provides-Extra: {extra}", f'Requires-Dist: {r}; extra == "{extra}"')),
                  "Description-Content-Type: text/markdown", "", (ROOT / "docs" / "python.md").read_text()]
         self.add(f"{self.info}/METADATA", "\n".join(lines).encode())
         pure = str(tag.endswith("any")).lower()
@@ -87,7 +89,8 @@ def make_compiler(build, folder):
 
 def make_package(folder):
     needs = [f"tfmc-runtime=={version()}", f"tfmc-compiler=={version()}"]
-    Wheel(folder, "tfmc", "py3-none-any", "compiler for Transformer models, for Python", needs).end()
+    Wheel(folder, "tfmc", "py3-none-any", "compiler for Transformer models, for Python", needs,
+          {"text": "tokenizers>=0.21"}).end()
 
 
 def main(build, folder):

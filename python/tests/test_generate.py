@@ -21,6 +21,7 @@ CASES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "case
 def write_checkpoint(case, folder):
     """What tests/models/checkpoint.py writes, without a package for safetensors."""
     for name, content in case["files"].items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(content))
     tensors = {}
     for name, shape in case["weights"].items():
