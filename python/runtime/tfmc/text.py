@@ -20,7 +20,7 @@ from ._commands import from_pretrained
 from ._errors import EnvError, InputError, UsageError
 from ._model import Model
 
-BATCH_TOKENS = 4096  # that one run takes together: enough for all threads, and little memory
+BATCH_TOKENS = 512  # that one run takes together: enough for all threads, and what they write stays in their caches
 UNLIMITED = 10 ** 6  # what tokenizers say is beyond this where they know no limit
 
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""tfmc.text.Embedder beside sentence-transformers: usage: embed.py FOLDER [ROUNDS]
+
+FOLDER: a sentence encoder (all-MiniLM-L6-v2). 1,000 texts of 1 to 60 words, tokenising included, in one process, in turns;
+all may use the same CPUs. Printed: the best and the median time of each, the median of the ratios to tfmc's in the same
+round, and whether the ten nearest texts of each text come in the same order. Needs sentence-transformers; it measures,
+and is not a test.
+"""
+import os
+import pathlib
+import random
+import statistics
+import sys
+import time
+
+import numpy as np
+
+WORDS = "the model reads a row of tokens and writes one vector for each text that it was given today in Rome by train".split()
+
+
+def texts(count=1000):
+    choose = random.Random(5)
+    return [" ".join(choose.choices(WORDS, k=choose.randint(1, 60))) for _ in range(count)]
+
+
+def nearest(vectors):
+    return np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")[:, :10]
+
+
+def main(folder, rounds=7):
+    import sentence_transformers
+    import torch
+    import tfmc.text
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    ours, theirs = tfmc.text.Embedder(folder), sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    runs = {"tfmc": lambda: ours.encode(given), "sentence-transformers, PyTorch": lambda: theirs.encode(given)}
+    given, times = texts(), {name: [] for name in runs}
+    made = {name: run() for name, run in runs.items()}
+    for _ in range(int(rounds)):
+        for name in random.sample(list(runs), len(runs)):
+            start = time.perf_counter()
+            runs[name]()
+            times[name].append(time.perf_counter() - start)
+    for name, seconds in times.items():
+        ratio = statistics.median(own / other for own, other in zip(times["tfmc"], seconds))
+        same = (nearest(made[name]) == nearest(made["tfmc"])).all()
+        print(f"{name}: best {min(seconds) * 1e3:.0f} ms, median {statistics.median(seconds) * 1e3:.0f} ms; tfmc takes "
+              f"{ratio:.2f} of it; largest difference {np.abs(made[name] - made['tfmc']).max():.1e}, "
+              f"nearest {'in the same order' if same else 'NOT in the same order'}")
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])
