@@ -141,6 +141,14 @@ class Refusals(Case):
         self.assertEqual((sys.getrefcount(x), sys.getrefcount(ids)), counts)
         x.resize((1, 4), refcheck=False)  # refused if a buffer is exported
 
+    def test_large_outputs_begin_at_a_line_of_the_cache(self):
+        for n in (1, 300, 1111):
+            y = one()(np.ones((n, 4), np.float32))
+            self.assertEqual((y.shape, y.dtype, y.flags.c_contiguous, y.flags.writeable), ((n, 4), np.float32, True, True))
+            if y.nbytes >= 4096:
+                self.assertEqual(y.ctypes.data % 64, 0)
+        self.assertEqual(y[7].tolist(), one()(np.ones((1, 4), np.float32))[0].tolist())
+
     def test_floats_are_not_copied(self):
         import tracemalloc
         x = np.ones((20000, 4), np.float32)

@@ -144,11 +144,39 @@ static PyObject *shape_of(int32_t rank, const int64_t *dims) {
   return shape;
 }
 
+enum { LARGE_BYTES = 4096, LINE_BYTES = 64 }; /* from here on a line of the cache more costs nothing */
+
+/* numpy aligns to 16 bytes; large arrays begin at a line of the cache, in bytes that belong to another array. */
+static PyObject *new_large(PyObject *shape, PyObject *type, int64_t bytes) {
+  PyObject *size = PyLong_FromLongLong(bytes + LINE_BYTES);
+  PyObject *base = size ? PyObject_CallFunctionObjArgs(shared.empty, size, shared.u8, NULL) : NULL;
+  PyObject *made = NULL;
+  Py_buffer view;
+  Py_XDECREF(size);
+  if (base && !PyObject_GetBuffer(base, &view, PyBUF_SIMPLE)) {
+    const long skipped = (long)(-(uintptr_t)view.buf % LINE_BYTES);
+    PyBuffer_Release(&view);
+    made = PyObject_CallFunction(shared.ndarray, "OOOl", shape, type, base, skipped);
+  }
+  Py_XDECREF(base);
+  return made;
+}
+
+/* A product that is too large is left to numpy, which says so. */
+static bool is_large(int dtype, int32_t rank, const int64_t *dims, int64_t *bytes) {
+  *bytes = dtype < 0 ? 8 : dtype == TFM_BOOL ? 1 : 4;
+  for (int32_t i = 0; i < rank; i++)
+    if (__builtin_mul_overflow(*bytes, dims[i], bytes)) return false;
+  return *bytes >= LARGE_BYTES && *bytes < INT64_MAX - LINE_BYTES;
+}
+
 PyObject *array_new(Array *array, int dtype, int32_t rank, const int64_t *dims) {
   PyObject *shape = shape_of(rank, dims);
   if (!shape) return NULL;
+  int64_t bytes;
   PyObject *type = dtype < 0 ? shared.i64 : shared.dtypes[dtype];
-  PyObject *made = PyObject_CallFunctionObjArgs(shared.empty, shape, type, NULL);
+  PyObject *made = is_large(dtype, rank, dims, &bytes) ? new_large(shape, type, bytes)
+                                                       : PyObject_CallFunctionObjArgs(shared.empty, shape, type, NULL);
   Py_DECREF(shape);
   if (!made) return NULL;
   if (PyObject_GetBuffer(made, &array->view, PyBUF_WRITABLE)) return Py_DECREF(made), NULL;

@@ -26,8 +26,9 @@ enum { MOST_TENSORS = 64 }; /* inputs, and outputs, of a model that is called fr
 
 typedef struct Shared { /* of the one interpreter that may import the extension */
   PyObject *empty;      /* numpy.empty */
+  PyObject *ndarray;    /* numpy.ndarray */
   PyObject *dtypes[3];  /* numpy's types, by tfm_dtype */
-  PyObject *i64;
+  PyObject *i64, *u8;
   PyObject *make_error; /* tfmc._errors.make(status, reason, message, place) */
   PyObject *convert;    /* tfmc._arrays.convert(object, dtype, name, shape) */
   PyTypeObject *pool_type, *model_type, *decoder_type;

@@ -71,12 +71,14 @@ static bool take_from_others(void) {
     const char *module, *name;
   } wanted[] = {
       {&shared.empty, "numpy", "empty"},
+      {&shared.ndarray, "numpy", "ndarray"},
       {&shared.make_error, "tfmc._errors", "make"},
       {&shared.convert, "tfmc._arrays", "convert"},
       {&shared.dtypes[TFM_F32], "tfmc._arrays", "F32"},
       {&shared.dtypes[TFM_I32], "tfmc._arrays", "I32"},
       {&shared.dtypes[TFM_BOOL], "tfmc._arrays", "BOOL"},
       {&shared.i64, "tfmc._arrays", "I64"},
+      {&shared.u8, "tfmc._arrays", "U8"},
   };
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
     if (!(*wanted[i].place = from_module(wanted[i].module, wanted[i].name))) return false;

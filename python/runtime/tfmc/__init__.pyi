@@ -1,4 +1,3 @@
-import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +22,7 @@ _ArrayLike = NDArray[Any] | np.generic | memoryview | _DLPack | Sequence[Any] | 
 _ConfigValue = int | float | bool | str | None
 _Weights = str | os.PathLike[str] | Mapping[str, Any]
 
-@dataclasses.dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(NamedTuple):
     severity: str
     code: str
     text: str

@@ -5,7 +5,8 @@ import numpy as np
 
 from ._errors import InputError, UsageError
 
-F32, I32, BOOL, I64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.bool_), np.dtype(np.int64)
+F32, I32, BOOL = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.bool_)
+I64, U8 = np.dtype(np.int64), np.dtype(np.uint8)
 TYPES = {"f32": F32, "i32": I32, "bool": BOOL}
 PLAIN = (list, tuple, int, float, bool)
 

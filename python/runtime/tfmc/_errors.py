@@ -1,5 +1,5 @@
 """Exceptions: what libtfm and the compiler refuse, with the place and the messages."""
-import dataclasses
+import collections
 import json
 
 # The numbers of tfm_status and tfm_reason (tfm/types.h).
@@ -7,19 +7,11 @@ INPUT, USAGE, ENV, NOMEM, CANCELLED, INTERNAL = 1, 2, 3, 4, 6, 70
 REASONS = ("other", "type", "shape", "value", "check", "arithmetic")
 
 
-@dataclasses.dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(collections.namedtuple("Diagnostic", "severity code text file line column end_line end_column notes",
+                                        defaults=(None, None, None, None, None, ()))):
     """One message of the compiler. `line` and `column` count from 1; None: the message has no place in a text."""
 
-    severity: str
-    code: str
-    text: str
-    file: "str | None" = None
-    line: "int | None" = None
-    column: "int | None" = None
-    end_line: "int | None" = None
-    end_column: "int | None" = None
-    notes: "tuple[Diagnostic, ...]" = ()
+    __slots__ = ()
 
     @property
     def place(self):
