@@ -133,6 +133,22 @@ WRITER = """model W(vocab = 24, d = 64) {
 """
 
 
+# Keys and values of its own tokens, and of a source whose items have their own lengths.
+TRANSLATOR = """model T(vocab = 24, d = 56) {
+  table = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 1, 64)
+  decoder = Decoder(d, 4, 2, 64)
+  head = Linear(d, vocab)
+  forward(src: i32[batch, source], mask: bool[batch, source], ids: i32[batch, time]) {
+    memory = encoder(table(src), src_key_padding_mask = mask)
+    h = decoder(table(ids), memory, tgt_is_causal = true, memory_key_padding_mask = mask)
+    return logits = head(h)
+  }
+  generate ids from logits { bos = 1  eos = 2  pad = 0  max_length = 24 }
+}
+"""
+
+
 class Trials:
     def __init__(self, tfmc, folder):
         self.tfmc, self.folder, self.passed, self.failed = tfmc, folder, 0, 0
@@ -576,6 +592,55 @@ class Trials:
         self.tfm("run", "masked.tfm", "--inputs", "masked.in.safetensors", "-o", out, "--quantize=int8", *where)
         return read_tensor(out, "y")
 
+    def generated(self, what, inputs, *options, of="sequences"):
+        out = self.folder / "generated.safetensors"
+        out.unlink(missing_ok=True)
+        given = [word for text in inputs for word in ("--input", text)]
+        self.tfm("generate", what, "--seed=5", *given, "-o", out, *options)
+        return read_tensor(out, of)
+
+    def int8_caches(self):
+        """What is kept of earlier positions in 8 bits gives the bits that the whole model gives, over more than a block of
+        512 keys too; so do beams that share pages, and prompts that are longer than a run; and it takes less room."""
+        (self.folder / "a.tfm").write_text(WRITER.replace("max_length = 12", "max_length = 560"))
+        (self.folder / "t.tfm").write_text(TRANSLATOR)
+        rule, steps = "--quantize=int8", ["--max-new-tokens=9", "--min-new-tokens=9"]
+        works = [("a", ["ids=3x4"], []), ("a", ["ids=1x1"], []), ("a", ["ids=2x541"], []), ("a", ["ids=2x17"], ["--num-beams=4"]),
+                 ("a", ["ids=3x15"], ["--do-sample", "--temperature=2"]), ("a", ["ids=2x4"], ["-D", "d=40"]),
+                 ("t", ["src=3x21", "mask=3x21"], []), ("t", ["src=2x33", "mask=2x33"], ["--num-beams=3"])]
+        for name, inputs, options in works:
+            of = "sequences" if "--num-beams" in str(options) else "token_scores"
+            more = [rule, "--random-weights=4", *steps, *options] + ([] if of == "sequences" else ["--return-token-scores"])
+            whole = self.generated(f"{name}.tfm", inputs, "--recompute", *more, of=of)
+            self.check(f"int8 changes what is generated, {name} {inputs} {options}", of == "sequences" or
+                       whole != self.generated(f"{name}.tfm", inputs, "--quantize=f32", *more[1:], of=of))
+            for where in [where for where in self.where if where != ["--engine=reference"]] + [["--threads=1"]]:
+                got, expected = self.generated(f"{name}.tfm", inputs, *where, *more, of=of), whole
+                if where == ["-march=x86-64"]: # its sums have other bits
+                    expected = self.generated(f"{name}.tfm", inputs, "--recompute", *where, *more, of=of)
+                self.check(f"caches in 8 bits, {name} {inputs} {options} {where}", got == expected)
+        self.libraries_with_caches()
+
+    def libraries_with_caches(self):
+        """A library generates what the process does, and tells how much a token takes."""
+        for name, inputs in [("a", ["ids=3x20"]), ("t", ["src=2x9", "mask=2x9"])]:
+            weights = self.stored(name, f"{name}.tfm", [None])[0]
+            more = ["--return-token-scores", "--max-new-tokens=8"]
+            room = {}
+            for rule in ["int8", "f32", "int8,*attention=f32"]:
+                library = self.folder / f"caches-{name}-{len(rule)}.so"
+                self.tfm("compile", f"{name}.tfm", "-o", library, "--weights", weights, f"--quantize={rule}")
+                packed = library.with_suffix(".tfmw")
+                expected = self.generated(f"{name}.tfm", inputs, "--weights", weights, f"--quantize={rule}", *more, of="token_scores")
+                got = self.generated(library, inputs, "--weights", packed, *more, of="token_scores")
+                self.check(f"a library with caches of {rule}, {name}", got == expected)
+                room[rule] = json.loads(self.tfm("info", library, "--json"))["generate"]
+            of_f32, of_int8 = room["f32"]["bytes_per_token"], room["int8"]["bytes_per_token"]
+            self.check(f"room of a token, {name}", room["int8,*attention=f32"]["bytes_per_token"] == of_f32)
+            heads = 2 * 2 * 4  # keys and values of two layers
+            self.check(f"room of a token in 8 bits, {name}", of_int8 == heads * (16 + 4), of_int8)
+            self.check(f"room of a token in f32, {name}", of_f32 == heads * 4 * (16 if name == "a" else 14), of_f32)
+
     def attention_that_is_none(self):
         """Scores that are written out are no attention for the passes: the rule is followed as far as it goes."""
         (self.folder / "n.tfm").write_text(NO_ATTENTION)
@@ -671,6 +736,7 @@ def main():
         trials.verify_of_int8()
         trials.int8_attention()
         trials.int8_attention_of_masked_keys()
+        trials.int8_caches()
         trials.attention_that_is_none()
         trials.rules()
         trials.too_large()
