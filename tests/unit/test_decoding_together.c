@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "codegen/codegen.h"
+#include "compile/quantize.h"
 #include "compiled_model.h"
 #include "elaborate_text.h"
 #include "same_values.h"
@@ -135,14 +136,15 @@ static void fill_randomly(Model *m, const tfm_value *value) {
     else ((uint8_t *)value->data)[i] = draw(m, 3) == 0;
 }
 
-static Model *open_model(const char *text, const char *d, const TargetInfo *target) {
+static Model *open_model(const char *text, const char *d, const char *rule, const TargetInfo *target) {
   Model *m = calloc(1, sizeof *m);
   m->arena = arena_create();
   m->diag = diag_new(m->arena);
   Definition width = {"d", d};
   Graph *graph = elaborate_text(m->arena, &m->diag, text, &(ElaborateOptions){.definitions = &width, .n_definitions = 1});
   good(m, graph);
-  RandomWeights weights = {m->arena, graph, map_new(m->arena)};
+  RandomWeights weights = {m->arena, graph_clone(m->arena, graph), map_new(m->arena)};
+  good(m, quantize_weights(graph, &m->diag, &rule, 1));
   cr_assert(compiled_decoding(&m->made, m->arena, &m->diag, graph, target, random_weight, &weights));
   for (int s = 0; s < SEQUENCES; s++)
     for (int t = 0; t < LENGTH; t++)
@@ -366,9 +368,9 @@ typedef struct Beginning {
   int64_t rows, items, positions;
 } Beginning;
 
-static void check_crowds(const char *text, const char *d, const TargetInfo *target, int64_t steps) {
+static void check_crowds(const char *text, const char *d, const char *rule, const TargetInfo *target, int64_t steps) {
   static const Beginning beginnings[] = {{11, 3, 20}, {100, 2, 5}, {1, 1, 40}, {40, 5, 17}};
-  Model *m = open_model(text, d, target);
+  Model *m = open_model(text, d, rule, target);
   for (int32_t threads = 1; threads <= 8; threads *= 2) {
     Crowd crowd = {.m = m, .decoder = decoder_new(m, threads)};
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
@@ -388,18 +390,36 @@ static void check_crowds(const char *text, const char *d, const TargetInfo *targ
   close_model(m);
 }
 
+static int64_t steps_of_crowds(void) {
+  const char *given = getenv("TFM_DECODING_STEPS"); /* more calls after each beginning */
+  return given ? atoll(given) : 12;
+}
+
 /* Widths that fill whole cache lines, so that rows of all runs are one product, and others. */
 Test(decoding_together, any_mixture_gives_the_bits_of_each_row, .timeout = 300) {
-  const char *given = getenv("TFM_DECODING_STEPS"); /* more calls after each beginning */
-  const int64_t steps = given ? atoll(given) : 12;
+  const int64_t steps = steps_of_crowds();
   for (const TargetInfo *target = targets; target->name; target++) {
     if (host_lacks(target)) continue;
-    check_crowds(encoder, "32", target, steps);
-    check_crowds(encoder, "24", target, steps);
-    check_crowds(decoder, "16", target, steps);
-    check_crowds(ragged, "32", target, steps);
-    check_crowds(coverage, "16", target, steps);
-    check_crowds(sums, "32", target, steps);
-    check_crowds(experts, "32", target, steps);
+    check_crowds(encoder, "32", "f32", target, steps);
+    check_crowds(encoder, "24", "f32", target, steps);
+    check_crowds(decoder, "16", "f32", target, steps);
+    check_crowds(ragged, "32", "f32", target, steps);
+    check_crowds(coverage, "16", "f32", target, steps);
+    check_crowds(sums, "32", "f32", target, steps);
+    check_crowds(experts, "32", "f32", target, steps);
+  }
+}
+
+/* With caches of 8 bits: on a set that multiplies words, and on the best one. */
+Test(decoding_together, any_mixture_in_8_bits, .timeout = 300) {
+  const TargetInfo *best = targets;
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (!host_lacks(target)) best = target;
+  for (const TargetInfo *target = targets; target; target = target == best ? NULL : best) {
+    check_crowds(encoder, "32", "int8", target, steps_of_crowds());
+    check_crowds(encoder, "24", "int8", target, steps_of_crowds());
+    check_crowds(decoder, "16", "int8", target, steps_of_crowds());
+    check_crowds(ragged, "32", "int8", target, steps_of_crowds());
+    check_crowds(experts, "32", "int8", target, steps_of_crowds());
   }
 }
