@@ -255,12 +255,13 @@ static void add_cache(Planner *p, const Node *attention, tfm_cache_kind kind) {
                      .of_encoder = value->of_encoder,
                      .number = value->number,
                      .columns = value->columns,
-                     .head = value->columns,
+                     .head = 1,
+                     .stride = kind == TFM_CACHE_KEYS ? TFM_CACHE_PAGE : 1,
                      .offset = *floats,
                      .whole = TFM_NONE};
   if (attention->attr.is_int8) {
-    cache.form = TFM_FORM_INT8;
-    cache.head = whole_head(attention, input);
+    cache.head = (uint16_t)whole_head(attention, input);
+    cache.stride = (uint32_t)tfm_head_floats(TFM_FORM_INT8, kind == TFM_CACHE_KEYS, cache.head);
     cache.whole = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = cache.head, .as_bytes = true});
   }
   *floats += tfm_cache_floats(&cache);
@@ -325,6 +326,15 @@ bool caches_serve(const Planner *p, const Node *attention) {
          value_of_view(p, attention->inputs.items[2]);
 }
 
+/* Counts heads in place of columns. What is left over by the division is nothing, but for the marks (has_heads). */
+static void count_heads(Planner *p, View *view, int64_t head) {
+  int64_t columns;
+  if (size_is_const(view->offset, &columns)) view->offset = math_const(&p->math, columns / head);
+  for (uint32_t i = 0; i + 2 < view->rank; i++)
+    if (size_is_const(view->strides[i], &columns) && columns < POSITION_MARK)
+      view->strides[i] = math_const(&p->math, columns / head);
+}
+
 CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
   const Node *node = attention->inputs.items[input];
   const PagedValue *value = value_of_view(p, node);
@@ -332,6 +342,7 @@ CacheView caches_view(Planner *p, const Node *attention, uint32_t input) {
   CacheView result = {.cache = value->caches[kind], .columns = value->columns};
   bool followed = follow(p, value, node, &result.view);
   CHECK(followed && result.cache != TFM_NONE, "an attention that does not read pages");
+  if (attention->attr.is_int8) count_heads(p, &result.view, whole_head(attention, input));
   return result;
 }
 

@@ -303,7 +303,7 @@ static void print_caches(StrBuf *out, const Plan *plan) {
     strbuf_printf(out, "  cache %u: %s of %s.%u, %" PRId64 " columns at %" PRId64, i,
                   cache->kind == TFM_CACHE_KEYS ? "keys" : "values", cache->of_encoder ? "encoded" : "cache",
                   cache->number, cache->columns, cache->offset);
-    if (cache->form == TFM_FORM_INT8) strbuf_printf(out, ", int8 by %" PRId64, cache->head);
+    if (tfm_cache_form(cache) == TFM_FORM_INT8) strbuf_printf(out, ", int8 by %u", cache->head);
     strbuf_add_char(out, '\n');
   }
   if (program->n_caches)

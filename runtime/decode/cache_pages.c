@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "whole_attention.h"
-
 // ---- the pool ----
 
 /* A multiple of ALIGNMENT, so that each page begins on a cache line. */
@@ -128,17 +126,10 @@ static void write_values(const PageSlice *slice, int64_t column, int64_t columns
 
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride) {
-  const bool is_keys = slice->cache->kind == TFM_CACHE_KEYS, is_whole = slice->cache->form == TFM_FORM_INT8;
-  (is_whole  ? slice->context->program->whole_attention()->pages->write
-   : is_keys ? write_keys
-             : write_values)(slice, column, columns, source, position_stride, column_stride);
-}
-
-int64_t page_place(const tfm_cache *cache, int64_t column) {
-  const bool is_keys = cache->kind == TFM_CACHE_KEYS;
-  if (cache->form == TFM_FORM_INT8)
-    return cache->offset + column / cache->head * tfm_head_floats(cache->form, is_keys, cache->head);
-  return cache->offset + (is_keys ? column * TFM_CACHE_PAGE : column);
+  (slice->whole ? slice->whole->write
+   : slice->cache->kind == TFM_CACHE_KEYS
+       ? write_keys
+       : write_values)(slice, column, columns, source, position_stride, column_stride);
 }
 
 // ---- writing 8 bits ----
@@ -208,7 +199,7 @@ void whole_page_write(const PageSlice *slice, int64_t column, int64_t columns, c
   const bool is_keys = slice->cache->kind == TFM_CACHE_KEYS;
   WholeRows rows;
   for (int64_t head = 0; head < columns; head += slice->cache->head) {
-    float *to = slice->page + page_place(slice->cache, column + head);
+    float *to = slice->page + page_place(slice->cache, (column + head) / slice->cache->head);
     for (int64_t i = 0, n; i < slice->n; i += n) {
       const int64_t position = slice->first + i;
       n = least_of(slice->n - i, FOUR - position % FOUR);

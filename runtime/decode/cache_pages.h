@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "attention.h"
+#include "whole_attention.h"
 
 typedef struct PagePool {
   char *memory;
@@ -56,7 +56,8 @@ void page_list_extend(PagePool *pool, PageList *list, int64_t length, int64_t wa
 /* Positions of one cache that lie in one page: numbers[n][columns], whose strides are given in bytes. */
 typedef struct PageSlice {
   const tfm_cache *cache;
-  const tfm_context *context; /* of the step program */
+  const tfm_context *context;     /* of the step program */
+  const struct WholePages *whole; /* NULL: of form F32 */
   float *page;
   int64_t floats;       /* of a page */
   int64_t first, n;     /* positions in the page */
@@ -66,8 +67,10 @@ typedef struct PageSlice {
 void page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source, int64_t position_stride,
                 int64_t column_stride);
 
-/* Where the columns from `column` on, the first of a head, lie in a page. */
-int64_t page_place(const tfm_cache *cache, int64_t column);
+/* Where a column lies in a page; of a cache of form INT8, a head. */
+static inline int64_t page_place(const tfm_cache *cache, int64_t number) {
+  return cache->offset + number * cache->stride;
+}
 
 struct Cached;
 struct Pages;
@@ -83,6 +86,10 @@ typedef struct WholePages {
   void (*add)(const Walker *walker, const struct Cached *cached, const AttentionScratch *scratch,
               const struct Pages *pages, const struct Strip *strip, int64_t block, int64_t n);
 } WholePages;
+/* NULL: the cache or attention is of form F32. */
+static inline const WholePages *whole_pages_of(const tfm_context *context, uint8_t form) {
+  return form == TFM_FORM_INT8 ? context->program->whole_attention()->pages : NULL;
+}
 void whole_page_write(const PageSlice *slice, int64_t column, int64_t columns, const char *source,
                       int64_t position_stride, int64_t column_stride);
 

@@ -17,7 +17,6 @@
 #include "cache_pages.h"
 #include "lockstep.h"
 #include "steps.h"
-#include "whole_attention.h"
 
 // ---- new positions ----
 
@@ -51,8 +50,10 @@ static void write_unit(const tfm_context *context, const Append *a, int64_t row,
   const tfm_append_step *info = a->step;
   int64_t first = greatest_of(a->past, page * TFM_CACHE_PAGE);
   int64_t end = least_of(a->past + a->fresh, (page + 1) * TFM_CACHE_PAGE);
-  const PageSlice slice = {.cache = &context->program->caches[info->cache],
+  const tfm_cache *cache = &context->program->caches[info->cache];
+  const PageSlice slice = {.cache = cache,
                            .context = context,
+                           .whole = whole_pages_of(context, tfm_cache_form(cache)),
                            .page = context->decoding.caches->own[row][page],
                            .floats = context->program->own_page_floats,
                            .first = first - page * TFM_CACHE_PAGE,
@@ -122,10 +123,6 @@ static bool rows_can_gang(const Attention *a) {
          a->c->strides[0] == a->c->strides[axis];
 }
 
-static const WholePages *whole_pages_of(const tfm_context *context, const tfm_attention_step *step) {
-  return step->form == TFM_FORM_INT8 ? context->program->whole_attention()->pages : NULL;
-}
-
 /* Sizes of the step and how it is cut: rows into gangs, heads into groups that read the same columns, and both into
  * parts only where there are too few units for the threads. Gangs shrink before that. */
 static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
@@ -134,8 +131,7 @@ static Cached cached_of(const tfm_context *context, const tfm_step *step, int32_
   if (c.a.items <= 0 || c.a.queries <= 0) return c;
   attention_choose_outputs(context, step, &c.a);
   const tfm_program *program = context->program;
-  c.whole = whole_pages_of(context, info);
-  if (c.whole) c.a.whole_floats = c.whole->scratch_floats(info);
+  c.whole = whole_pages_of(context, info->form);
   c.keys = &program->caches[info->k_cache];
   c.values = &program->caches[info->v_cache];
   c.value_floats = c.values->of_encoder ? program->encoder_page_floats : program->own_page_floats;
@@ -158,10 +154,10 @@ enum { STRIP_FLOATS = TFM_MAX_TILE_ROWS * TFM_STRIP_STRIDE };
 
 /* Keys and values are read in their pages, so only one strip and its state are needed, and what waits. */
 static int64_t scratch_bytes(const tfm_context *context, const tfm_attention_step *step) {
-  const WholePages *whole = whole_pages_of(context, step);
+  const WholePages *whole = whole_pages_of(context, step->form);
   const int64_t waiting = attention_waiting(step, value_of(context, step->dims[step->rank - 1]));
   const int64_t more = whole ? whole->scratch_floats(step) : 0;
-  return (STRIP_FLOATS + 3 * CHUNK_ROWS + more + waiting) * (int64_t)sizeof(float);
+  return (STRIP_FLOATS + 3 * CHUNK_ROWS + waiting + more) * (int64_t)sizeof(float);
 }
 
 static AttentionScratch scratch_at(const Cached *c, char *base) {
@@ -170,8 +166,8 @@ static AttentionScratch scratch_at(const Cached *c, char *base) {
                             .maximum = maximum,
                             .sum = maximum + CHUNK_ROWS,
                             .scale = maximum + 2 * CHUNK_ROWS,
-                            .whole = maximum + 3 * CHUNK_ROWS,
-                            .waiting = maximum + 3 * CHUNK_ROWS + c->a.whole_floats};
+                            .waiting = maximum + 3 * CHUNK_ROWS,
+                            .whole = maximum + 3 * CHUNK_ROWS + attention_waiting(c->a.step, c->a.keys)};
 }
 
 // ---- pages ----
@@ -410,10 +406,17 @@ static void run_block(const Walker *walker, const Cached *c, const AttentionScra
                       const Strip *strip, int64_t block) {
   int64_t first_key = block * TFM_KEY_BLOCK, n = least_of(TFM_KEY_BLOCK, strip->seen - first_key);
   if (n <= 0) return;
-  (c->whole ? c->whole->score : score_pages)(walker, c, scratch, pages, strip, block, n);
+  if (c->whole)
+    c->whole->score(walker, c, scratch, pages, strip, block, n);
+  else
+    score_pages(walker, c, scratch, pages, strip, block, n);
   finish_scores(walker, c, scratch, strip, first_key, n);
-  if (attention_soften(walker, &c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, first_key, n))
-    (c->whole ? c->whole->add : add_pages)(walker, c, scratch, pages, strip, block, n);
+  if (attention_soften(walker, &c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, first_key, n)) {
+    if (c->whole)
+      c->whole->add(walker, c, scratch, pages, strip, block, n);
+    else
+      add_pages(walker, c, scratch, pages, strip, block, n);
+  }
   attention_end_block(&c->a, scratch, &strip->item, strip->row, strip->rows, strip->state, block, strip->seen);
 }
 

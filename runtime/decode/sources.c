@@ -267,7 +267,10 @@ static int64_t source_positions(const tfm_decoder *decoder) {
 static void fill_item(const tfm_decoder *decoder, const tfm_cache *cache, const float *values, int64_t positions,
                       float *const *pages) {
   int64_t stride = cache->columns * (int64_t)sizeof(float);
-  PageSlice slice = {.cache = cache, .context = decoder->step, .floats = decoder->decoding->step->encoder_page_floats};
+  PageSlice slice = {.cache = cache,
+                     .context = decoder->step,
+                     .whole = whole_pages_of(decoder->step, tfm_cache_form(cache)),
+                     .floats = decoder->decoding->step->encoder_page_floats};
   for (int64_t first = 0; first < positions; first += TFM_CACHE_PAGE) {
     slice.page = pages[first / TFM_CACHE_PAGE];
     slice.n = least_of(TFM_CACHE_PAGE, positions - first);

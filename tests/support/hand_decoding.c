@@ -225,17 +225,37 @@ static void step_values(HandProgram *hand, tfm_size rows, tfm_size past, tfm_siz
 /* Where the pages of each cache lie: [own keys, own values] in one pool, [16 floats, source keys, source values] in
  * the other. The 16 floats are no part of any cache; they make offsets differ from zero. */
 static void step_caches(HandProgram *hand) {
-  hand->caches[OWN_KEYS] =
-      (tfm_cache){.kind = TFM_CACHE_KEYS, .of_encoder = 0, .number = 0, .columns = K, .head = K, .offset = 0};
-  hand->caches[OWN_VALUES] = (tfm_cache){
-      .kind = TFM_CACHE_VALUES, .of_encoder = 0, .number = 1, .columns = V, .head = V, .offset = K * TFM_CACHE_PAGE};
-  hand->caches[SOURCE_KEYS] =
-      (tfm_cache){.kind = TFM_CACHE_KEYS, .of_encoder = 1, .number = 0, .columns = K, .head = K, .offset = 16};
+  hand->caches[OWN_KEYS] = (tfm_cache){.kind = TFM_CACHE_KEYS,
+                                       .of_encoder = 0,
+                                       .number = 0,
+                                       .columns = K,
+                                       .head = 1,
+                                       .whole = TFM_NONE,
+                                       .stride = TFM_CACHE_PAGE,
+                                       .offset = 0};
+  hand->caches[OWN_VALUES] = (tfm_cache){.kind = TFM_CACHE_VALUES,
+                                         .of_encoder = 0,
+                                         .number = 1,
+                                         .columns = V,
+                                         .head = 1,
+                                         .whole = TFM_NONE,
+                                         .stride = 1,
+                                         .offset = K * TFM_CACHE_PAGE};
+  hand->caches[SOURCE_KEYS] = (tfm_cache){.kind = TFM_CACHE_KEYS,
+                                          .of_encoder = 1,
+                                          .number = 0,
+                                          .columns = K,
+                                          .head = 1,
+                                          .whole = TFM_NONE,
+                                          .stride = TFM_CACHE_PAGE,
+                                          .offset = 16};
   hand->caches[SOURCE_VALUES] = (tfm_cache){.kind = TFM_CACHE_VALUES,
                                             .of_encoder = 1,
                                             .number = 1,
                                             .columns = V,
-                                            .head = V,
+                                            .head = 1,
+                                            .whole = TFM_NONE,
+                                            .stride = 1,
                                             .offset = 16 + K * TFM_CACHE_PAGE};
   hand->program.n_caches = N_CACHES;
   hand->program.own_page_floats = (K + V) * TFM_CACHE_PAGE;

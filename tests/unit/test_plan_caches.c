@@ -65,6 +65,83 @@ Test(plan_caches, keys_and_values_lie_in_pages) {
   }
 }
 
+// ---- 8 bits ----
+
+/* The text with `by` in place of its first `what`. */
+static const char *with(const char *text, const char *what, const char *by) {
+  const char *at = strstr(text, what);
+  cr_assert_not_null(at, "%s", what);
+  return arena_printf(arena, "%.*s%s%s", (int)(at - text), text, by, at + strlen(what));
+}
+static const char *in_8_bits(const char *text) {
+  return with(text, "attention %16, %17, %18,", "attention %16, %17, %18, int8=true,");
+}
+
+/* A byte for each number and a scale for each position and head; the step reads panels of the page. */
+Test(plan_caches, pages_have_8_bits_where_attention_has) {
+  for (const TargetInfo *target = targets; target->name; target++) {
+    const Plan *made = plan_on(in_8_bits(SELF), target->name);
+    const tfm_program *p = &made->program;
+    const tfm_attention_step *attention = &p->attentions[0];
+    cr_assert_eq(p->n_caches, 2);
+    cr_assert_eq(p->n_inputs, 2);
+    cr_assert_eq(p->own_page_floats, 2 * 8 * (8 + 4) * TFM_CACHE_PAGE / 4 + 16);
+    cr_assert_eq(attention->form, TFM_FORM_INT8);
+    cr_assert_eq(TFM_CACHE_PAGE % attention->qk_width, 0);
+    cr_assert_eq(attention->v_packed, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+      cr_assert_eq(tfm_cache_form(&p->caches[i]), TFM_FORM_INT8);
+      cr_assert_eq(p->caches[i].head, 8);
+      cr_assert_eq(p->caches[i].offset % 16, 0);
+      const KernelSpec *whole = &made->kernels.items[p->caches[i].whole].spec;
+      cr_assert(whole->family == KERNEL_QUANTIZE && whole->as_bytes && !whole->is_rotated && whole->k == 8);
+    }
+    cr_assert_eq(made->kernels.items[attention->qk_tiles[1]].spec.b_stride, TFM_CACHE_PAGE);
+    cr_assert_eq(made->kernels.items[attention->pv_tiles[1]].spec.b_stride, 8);
+    cr_assert_str_eq(plan_whole_attention(made), "tfm_whole_pages");
+  }
+}
+
+/* A page has one form; an attention in f32 and one in 8 bits read a tensor. */
+Test(plan_caches, attentions_of_two_forms_share_no_pages) {
+  const char *text = with(in_8_bits(SELF), "  %20 = permute %19",
+                          "  %22 = attention %16, %17, %18 : f32[batch, 8, time.fresh, 8]\n"
+                          "  %20 = permute %19");
+  text = with(text, "  output scores = %21\n", "  output scores = %21\n  output others = %22\n");
+  const Plan *made = plan_on(text, "x86-64-v4");
+  const tfm_program *p = &made->program;
+  cr_assert_eq(p->n_caches, 0);
+  for (uint32_t i = 0; i < 2; i++) cr_assert_eq(p->attentions[i].k_cache, TFM_NONE);
+  cr_assert_str_eq(plan_whole_attention(made), "tfm_whole_attention");
+  text = with(text, "attention %16, %17, %18, int8=true,", "attention %16, %17, %18,");
+  cr_assert_eq(plan(text)->n_caches, 2);
+  text = with(text, "attention %16, %17, %18,", "attention %16, %17, %18, int8=true,");
+  text = with(text, "attention %16, %17, %18 :", "attention %16, %17, %18, int8=true :");
+  cr_assert_eq(plan(text)->n_caches, 2);
+}
+
+/* Columns are rounded together where they are appended, so every head must be whole there. */
+Test(plan_caches, heads_in_8_bits_begin_where_heads_begin) {
+  static const char *const starts[] = {"[0, 0, 0, 4]", "[0, 0, 0, 2]"};
+  for (int i = 0; i < 2; i++) {
+    const char *text = in_8_bits(SELF);
+    for (int of = 16; of <= 17; of++) {
+      const char *size = of == 16 ? "time.fresh" : "time.past + time.fresh";
+      const char *name =
+          arena_printf(arena, "  %%%d = permute %%%d, axes=[0, 2, 1, 3] : f32[batch, 8, %s, 8]\n", of, of - 3, size);
+      text = with(text, name,
+                  arena_printf(arena,
+                               "  %%%d = permute %%%d, axes=[0, 2, 1, 3] : f32[batch, 8, %s, 8]\n"
+                               "  %%%d = slice %%%d, starts=%s : f32[batch, 8, %s, 4]\n",
+                               of + 14, of - 3, size, of, of + 14, starts[i], size));
+    }
+    cr_assert_eq(plan(text)->n_caches, i ? 0 : 2, "%s", starts[i]);
+    cr_assert_eq(plan(with(text, ", int8=true", ""))->n_caches, 2, "%s", starts[i]);
+  }
+}
+
+// ---- what is appended ----
+
 Test(plan_caches, what_is_appended_is_read_where_the_projection_wrote_it) {
   const tfm_program *p = plan(SELF);
   const tfm_append_step *keys = &p->appends[0], *values = &p->appends[1];

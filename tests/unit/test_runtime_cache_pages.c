@@ -84,14 +84,20 @@ Test(runtime_cache_pages, lists_share_and_copy_what_they_write) {
 Test(runtime_cache_pages, layouts_of_keys_and_values) {
   enum { COLUMNS = 3, POSITIONS = 5, AT = 9 };
   Room room = room_new();
-  const tfm_cache keys = {.kind = TFM_CACHE_KEYS, .columns = COLUMNS, .head = COLUMNS};
-  const tfm_cache values = {
-      .kind = TFM_CACHE_VALUES, .number = 1, .columns = COLUMNS, .head = COLUMNS, .offset = COLUMNS * TFM_CACHE_PAGE};
+  const tfm_cache keys = {
+      .kind = TFM_CACHE_KEYS, .columns = COLUMNS, .head = 1, .whole = TFM_NONE, .stride = TFM_CACHE_PAGE};
+  const tfm_cache values = {.kind = TFM_CACHE_VALUES,
+                            .number = 1,
+                            .columns = COLUMNS,
+                            .head = 1,
+                            .whole = TFM_NONE,
+                            .stride = 1,
+                            .offset = COLUMNS * TFM_CACHE_PAGE};
   float *page = page_take(&room.pool), numbers[POSITIONS * COLUMNS * 2];
   for (int i = 0; i < POSITIONS * COLUMNS * 2; i++) numbers[i] = (float)i + 1;
   for (int swapped = 0; swapped < 2; swapped++) {
     int64_t position_stride = swapped ? 4 : COLUMNS * 4, column_stride = swapped ? POSITIONS * 4 : 4;
-    PageSlice slice = {&keys, NULL, page, FLOATS, AT, POSITIONS};
+    PageSlice slice = {&keys, NULL, NULL, page, FLOATS, AT, POSITIONS};
     page_write(&slice, 0, 2, (const char *)numbers, position_stride, column_stride);
     page_write(&slice, 2, 1, (const char *)numbers + 2 * column_stride, position_stride, column_stride);
     slice.cache = &values;
@@ -108,7 +114,7 @@ Test(runtime_cache_pages, layouts_of_keys_and_values) {
   PageTail *tail = page_tail(page, FLOATS);
   cr_expect_eq(tail->has_infinite, 0);
   numbers[3] = INFINITY;
-  PageSlice slice = {&keys, NULL, page, FLOATS, 0, 2};
+  PageSlice slice = {&keys, NULL, NULL, page, FLOATS, 0, 2};
   page_write(&slice, 0, COLUMNS, (const char *)numbers, COLUMNS * 4, 4);
   cr_expect_eq(tail->has_infinite, 0, "of keys it doesn't matter");
   slice.cache = &values;
@@ -149,12 +155,14 @@ Test(runtime_cache_pages, layouts_in_8_bits) {
     for (int n = 1; n <= MOST; n++)
       for (int swapped = 0; swapped < 2; swapped++) {
         const int64_t of_position = swapped ? 4 : COLUMNS * 4, of_column = swapped ? MOST * 4 : 4;
-        tfm_cache cache = {.kind = TFM_CACHE_KEYS, .form = TFM_FORM_INT8, .columns = COLUMNS, .head = HEAD};
+        tfm_cache cache = {.kind = TFM_CACHE_KEYS, .columns = COLUMNS, .head = HEAD, .stride = 3 * 16};
         const int64_t key_floats = tfm_head_floats(TFM_FORM_INT8, 1, HEAD),
                       value_floats = tfm_head_floats(TFM_FORM_INT8, 0, HEAD);
         cr_assert_eq(key_floats, 3 * 16);
         cr_assert_eq(value_floats, 3 * 16);
-        PageSlice slice = {&cache, &context, page, HEADS * (key_floats + value_floats), at, n};
+        PageSlice slice = {
+            &cache, &context, whole_pages_of(&context, TFM_FORM_INT8), page, HEADS * (key_floats + value_floats),
+            at,     n};
         memset(page, 0, sizeof page);
         page_write(&slice, 0, HEAD, (const char *)numbers, of_position, of_column);
         page_write(&slice, HEAD, 2 * HEAD, (const char *)numbers + HEAD * of_column, of_position, of_column);

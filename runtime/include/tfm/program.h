@@ -124,15 +124,19 @@ typedef struct tfm_weight {
 typedef enum tfm_cache_kind { TFM_CACHE_KEYS, TFM_CACHE_VALUES } tfm_cache_kind;
 
 typedef struct tfm_cache {
-  uint8_t kind, of_encoder, form; /* tfm_form: F32 or INT8 */
-  uint32_t whole;                 /* INT8: the kernel that makes bytes of `head` columns */
+  uint8_t kind, of_encoder;
+  uint16_t head;    /* a divisor of columns; F32: 1 */
   uint32_t number;  /* n of the step graph's role `cache n`, or `encoded n` (of_encoder) */
-  int64_t columns, head; /* head: a divisor of columns; F32: all */
+  uint32_t whole;   /* of form INT8: the kernel that makes bytes of `head` columns; TFM_NONE: of form F32 */
+  uint32_t stride;  /* floats of a page from head to head */
+  int64_t columns;
   int64_t offset;   /* floats from the beginning of a page; a multiple of 16 */
 } tfm_cache;
 
+static inline uint8_t tfm_cache_form(const tfm_cache *c) { return c->whole == TFM_NONE ? TFM_FORM_F32 : TFM_FORM_INT8; }
 static inline int64_t tfm_cache_floats(const tfm_cache *cache) { /* of a page; a sixteenth of them for a position */
-  return cache->columns / cache->head * tfm_head_floats(cache->form, cache->kind == TFM_CACHE_KEYS, cache->head);
+  return cache->columns / cache->head *
+         tfm_head_floats(tfm_cache_form(cache), cache->kind == TFM_CACHE_KEYS, cache->head);
 }
 
 // ---- steps ----
@@ -261,8 +265,9 @@ typedef struct tfm_attention_step {
   /* The caches of keys and values; TFM_NONE both: k and v are in memory. With caches dims[0] counts the rows of the
    * step, and k and v are no operands in memory (space SIZE, index 0): their offset and strides, but those of dims[0]
    * and of s, count columns of the cache; the h (or e) columns of a head are neighbours. qk_width is TFM_CACHE_PAGE,
-   * pv tiles have the cache's columns as row stride, v_packed is 0. Caches of form INT8 serve steps of form INT8: qk
-   * tiles, whose width divides TFM_CACHE_PAGE, walk panels of as many columns, pv tiles those of tfm_value_columns. */
+   * pv tiles have the cache's columns as row stride, v_packed is 0. Caches of form INT8 serve steps of form INT8: they
+   * count heads; qk tiles, whose width divides TFM_CACHE_PAGE, walk panels of as many columns, pv tiles those of
+   * tfm_value_columns. */
   uint32_t k_cache, v_cache;
   tfm_size causal_offset;
   int64_t h, e;
