@@ -16,6 +16,7 @@ seeds() {
   case $1 in
     fuzz_safetensors) find tests/goldens -name '*.safetensors' -size -8k ;;
     fuzz_npy) find tests/fuzz/corpus_npy -type f ;;
+    fuzz_gguf) find tests/fuzz/corpus_gguf -type f ;;
     fuzz_graph) find tests/fuzz/corpus_graph -type f ;;
     *) find tests/fuzz/corpus_tfm tests/goldens examples compiler/elaborate/std -name '*.tfm' -size -16k ;;
   esac

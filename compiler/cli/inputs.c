@@ -88,15 +88,15 @@ static bool make_room(Loader *loader, const char *place, Slot *slot, uint32_t ra
 
 static void load_file(Loader *loader, const char *path) {
   Diag *diag = &loader->session->diag;
-  SafeTensors *file = safetensors_open(loader->session->arena, diag, path);
+  TensorFile *file = safetensors_open(loader->session->arena, diag, path);
   for (size_t i = 0; file && i < file->tensors.n; i++) {
-    const StTensor *tensor = file->tensors.items[i];
+    const FileTensor *tensor = file->tensors.items[i];
     Slot *slot = take_slot(loader, path, tensor->name);
     if (!slot || !check_type(loader, path, slot, tensor->dtype, tensor->dtype_name)) continue;
     if (make_room(loader, path, slot, tensor->rank, tensor->dims))
-      safetensors_read(file, diag, tensor, slot->tensor.dtype, slot->tensor.data);
+      tensor_file_read(file, diag, tensor, slot->tensor.dtype, slot->tensor.data);
   }
-  safetensors_close(file);
+  tensor_file_close(file);
 }
 
 static void load_npy(Loader *loader, Slot *slot, const char *path) {

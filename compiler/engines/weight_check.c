@@ -3,7 +3,6 @@
  * whoever converts weights mends a dozen names at a time. */
 #include <string.h>
 
-#include "engines/weight_prefix.h"
 #include "engines/weight_source.h"
 
 // ---- what a model needs ----
@@ -20,6 +19,179 @@ NodeList needed_weights(Arena *arena, Graph *graph) {
   for (Node *node = graph->first; node; node = node->next)
     if (node->op == OP_WEIGHT && needed[node->id]) vec_push(arena, &list.nodes, node);
   return list;
+}
+
+// ---- prefixes ----
+
+/* A name of the model may stand in the file behind several prefixes: "norm.weight" in the norms of all layers. One
+ * prefix for everything is advised only if it finds all weights that the file has in any place, so that the advice
+ * never leads from one message to its opposite. Else the modules of the model are looked at one by one, each by the
+ * first part of its path: in the checkpoint of a classifier the trunk lies below "distilbert.", the head does not. A
+ * module gets advice if one prefix finds all of its weights; of several the shortest is taken. */
+enum { MOST_MODULES = 6 };
+
+typedef struct Group { /* the weights whose paths begin with the same part */
+  const char *part;
+  const char *prefix; /* what stands before the part in the file; NULL: no one prefix finds all of them */
+} Group;
+
+typedef struct WeightPrefixes {
+  const WeightCheck *check;
+  const NodeList *needed;
+  const WeightSet *set;
+  const char *common; /* finds every weight that the file has anywhere; NULL: there is none */
+  VEC(Group) groups;
+  const char *advice; /* NULL: neither a prefix nor `as` helps */
+} WeightPrefixes;
+
+// ---- names behind prefixes ----
+
+/* The model's own name of a weight, without the text of --weights-prefix. */
+static const char *own_name(const WeightPrefixes *p, const char *name) { return name + strlen(p->check->prefix); }
+
+static const char *behind(const WeightPrefixes *p, const char *prefix, const char *own) {
+  return arena_printf(p->check->arena, "%s%s", prefix, own);
+}
+
+static bool is_in_file(const WeightPrefixes *p, const char *prefix, const char *name) {
+  return weight_set_find(p->set, behind(p, prefix, own_name(p, name)));
+}
+
+/* The text before the weight's own name in the i-th name of the file; NULL if that is another weight. A match must
+ * begin at a dot: "norm.weight" is no part of "layernorm.weight". */
+static const char *prefix_at(const WeightPrefixes *p, size_t i, const char *name) {
+  const char *own = own_name(p, name), *other = p->set->entries.items[i].name;
+  const size_t length = strlen(own), n = strlen(other);
+  if (n < length || strcmp(other + n - length, own) != 0) return NULL;
+  if (n != length && (n == length + 1 || other[n - length - 1] != '.')) return NULL;
+  return arena_printf(p->check->arena, "%.*s", (int)(n - length), other);
+}
+
+/* The shortest; NULL: the file has the weight nowhere. */
+static const char *prefix_in_file(const WeightPrefixes *p, const char *name) {
+  const char *shortest = NULL;
+  for (size_t i = 0; i < p->set->entries.n; i++) {
+    const char *prefix = prefix_at(p, i, name);
+    if (prefix && (!shortest || strlen(prefix) < strlen(shortest))) shortest = prefix;
+  }
+  return shortest;
+}
+
+// ---- members of the model ----
+
+static size_t part_length(const WeightPrefixes *p, const char *name) { return strcspn(own_name(p, name), "."); }
+
+static bool is_of(const WeightPrefixes *p, const char *name, const char *part) {
+  return !part || (strlen(part) == part_length(p, name) && strncmp(own_name(p, name), part, strlen(part)) == 0);
+}
+
+/* Whether the prefix finds all weights of a part (NULL: of the model) that the file has anywhere. */
+static bool finds_all(const WeightPrefixes *p, const char *prefix, const char *part) {
+  for (size_t i = 0; i < p->needed->nodes.n; i++) {
+    const char *name = p->needed->nodes.items[i]->attr.name;
+    if (is_of(p, name, part) && !is_in_file(p, prefix, name) && prefix_in_file(p, name)) return false;
+  }
+  return true;
+}
+
+/* The shortest prefix that finds all of them. Its candidates are those of the first weight that the file has. */
+static const char *prefix_of(const WeightPrefixes *p, const char *part) {
+  const char *first = NULL, *best = NULL;
+  for (size_t i = 0; i < p->needed->nodes.n && !first; i++) {
+    const char *name = p->needed->nodes.items[i]->attr.name;
+    if (is_of(p, name, part) && prefix_in_file(p, name)) first = name;
+  }
+  for (size_t i = 0; first && i < p->set->entries.n; i++) {
+    const char *prefix = prefix_at(p, i, first);
+    if (!prefix || (best && strlen(best) <= strlen(prefix))) continue;
+    if (finds_all(p, prefix, part)) best = prefix;
+  }
+  return best;
+}
+
+static Group *find_group(const WeightPrefixes *p, const char *name) {
+  for (size_t i = 0; i < p->groups.n; i++)
+    if (is_of(p, name, p->groups.items[i].part)) return &p->groups.items[i];
+  return NULL;
+}
+
+static void add_groups(WeightPrefixes *p) {
+  Arena *arena = p->check->arena;
+  for (size_t i = 0; i < p->needed->nodes.n; i++) {
+    const char *name = p->needed->nodes.items[i]->attr.name;
+    if (find_group(p, name)) continue;
+    const char *part = arena_strndup(arena, own_name(p, name), part_length(p, name));
+    vec_push(arena, &p->groups, (Group){part, prefix_of(p, part)});
+  }
+}
+
+// ---- the message about prefixes ----
+
+static const char *prefix_advice(const WeightPrefixes *p) {
+  if (!*p->common) return "try it without --weights-prefix";
+  return arena_printf(p->check->arena, "try --weights-prefix %s", p->common);
+}
+
+/* add `as "distilbert.embeddings"` to embeddings, ... */
+static const char *as_advice(const WeightPrefixes *p) {
+  StrBuf text = strbuf_new(p->check->arena);
+  size_t n = 0;
+  strbuf_add(&text, "no --weights-prefix finds all weights: ");
+  if (*p->check->prefix) strbuf_add(&text, "leave it out and ");
+  for (size_t i = 0; i < p->groups.n; i++) {
+    const Group *group = &p->groups.items[i];
+    if (!group->prefix || !*group->prefix || ++n > MOST_MODULES) continue;
+    strbuf_printf(&text, "%s `as \"%s%s\"` to %s", n == 1 ? "add" : ",", group->prefix, group->part, group->part);
+  }
+  if (n > MOST_MODULES) strbuf_printf(&text, ", and likewise to %zu more", n - MOST_MODULES);
+  return n ? text.text : NULL;
+}
+
+/* If the file has all weights in their places, which is the usual case, nothing is searched. */
+static WeightPrefixes *weight_prefixes_new(const WeightCheck *check, const NodeList *needed, const WeightSet *set) {
+  WeightPrefixes *p = ARENA_NEW(check->arena, WeightPrefixes);
+  *p = (WeightPrefixes){.check = check, .needed = needed, .set = set};
+  size_t n_missing = 0;
+  for (size_t i = 0; i < needed->nodes.n; i++) n_missing += !weight_set_find(set, needed->nodes.items[i]->attr.name);
+  if (!n_missing) return p;
+  p->common = prefix_of(p, NULL);
+  if (!p->common) add_groups(p);
+  p->advice = p->common ? prefix_advice(p) : as_advice(p);
+  return p;
+}
+
+/* What stands before the own name of a missing weight in the file, where the advice finds it; NULL: it does not. */
+static const char *found_behind(const WeightPrefixes *p, const char *name) {
+  if (!p->advice || weight_set_find(p->set, name)) return NULL;
+  const Group *group = p->common ? NULL : find_group(p, name);
+  const char *prefix = group ? group->prefix : p->common;
+  return prefix && is_in_file(p, prefix, name) ? prefix : NULL;
+}
+
+/* Whether that error speaks of this weight. */
+static bool weight_prefixes_told(const WeightPrefixes *p, const char *name) { return found_behind(p, name) != NULL; }
+
+/* One error for all weights that a prefix or `as` finds, with what to do. */
+static void weight_prefixes_report(const WeightPrefixes *p) {
+  const Node *first = NULL;
+  size_t n = 0;
+  for (size_t i = 0; i < p->needed->nodes.n; i++) {
+    const Node *node = p->needed->nodes.items[i];
+    if (weight_prefixes_told(p, node->attr.name) && !n++) first = node;
+  }
+  if (!n) return;
+  const char *name = first->attr.name, *others = "";
+  if (n > 1) others = arena_printf(p->check->arena, ", and likewise for %zu more", n - 1);
+  diag_error_at(p->check->diag, p->set->path, DIAG_WEIGHT_MISSING, "there is no tensor \"%s\", but \"%s\"%s; %s", name,
+                behind(p, found_behind(p, name), own_name(p, name)), others, p->advice);
+  diag_note(p->check->diag, origin_place(&first->origin), "the weight is declared here");
+}
+
+/* For the message about a missing weight of which nothing was told: ", but ..."; NULL if no module of the file has
+ * it. */
+static const char *weight_prefixes_hint(const WeightPrefixes *p, const char *name) {
+  const char *prefix = prefix_in_file(p, name);
+  return prefix ? arena_printf(p->check->arena, ", but \"%s\"", behind(p, prefix, own_name(p, name))) : NULL;
 }
 
 // ---- the comparison ----
@@ -48,7 +220,7 @@ static const char *missing_hint(const Comparison *c, const char *name) {
 }
 
 /* Whether the last two axes are swapped, as in files of frameworks whose linear layers store [in, out]. */
-static bool is_transposed(const StTensor *tensor, const int64_t *dims, uint32_t rank) {
+static bool is_transposed(const FileTensor *tensor, const int64_t *dims, uint32_t rank) {
   if (tensor->rank != rank || rank < 2) return false;
   for (uint32_t i = 0; i + 2 < rank; i++)
     if (tensor->dims[i] != dims[i]) return false;
@@ -58,7 +230,7 @@ static bool is_transposed(const StTensor *tensor, const int64_t *dims, uint32_t 
 static void check_shape(const Comparison *c, const Node *node, const WeightEntry *entry) {
   int64_t dims[MAX_RANK];
   static_dims(node, dims);
-  const StTensor *tensor = entry->tensor;
+  const FileTensor *tensor = entry->tensor;
   if (tensor->rank == node->rank && memcmp(tensor->dims, dims, node->rank * sizeof *dims) == 0) return;
   StrBuf found = strbuf_new(c->check->arena), wanted = strbuf_new(c->check->arena);
   print_dims(&found, tensor->dims, tensor->rank);
@@ -70,9 +242,9 @@ static void check_shape(const Comparison *c, const Node *node, const WeightEntry
 }
 
 static void check_finite(const Comparison *c, const WeightEntry *entry) {
-  StCounts counts;
+  SpecialCounts counts;
   if (!c->check->rejects_nonfinite) return;
-  if (!safetensors_count(entry->file, c->check->diag, entry->tensor, &counts)) return;
+  if (!tensor_file_count(entry->file, c->check->diag, entry->tensor, &counts)) return;
   if (!counts.nan && !counts.infinite) return;
   diag_error_at(c->check->diag, entry->file->file.path, DIAG_NONFINITE,
                 "tensor \"%s\": %lld NaN and %lld infinite values", entry->tensor->name, (long long)counts.nan,
@@ -114,6 +286,15 @@ static void check_stored(const Comparison *c, const Node *node, const WeightEntr
                 entry->tensor->name, entry->tensor->dtype_name, file_dtype_names[types[stored]]);
 }
 
+/* What a weight may be, and how it becomes so. */
+static const char *readable_types(const WeightEntry *entry) {
+  if (entry->file->is_gguf)
+    return "of GGUF, F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read; `llama-quantize --allow-requantize FILE "
+           "NEW_FILE "
+           "Q8_0` writes such";
+  return "a weight is F32, F16, BF16 or F8_E4M3";
+}
+
 static void check_weight(const Comparison *c, const Node *node) {
   const WeightEntry *entry = weight_set_find(c->set, node->attr.name);
   Diag *diag = c->check->diag;
@@ -122,8 +303,8 @@ static void check_weight(const Comparison *c, const Node *node) {
     return;
   }
   if (!can_convert(entry->tensor->dtype, DTYPE_F32)) {
-    diag_error_at(diag, entry->file->file.path, DIAG_WEIGHT_DTYPE, "tensor \"%s\": type %s; a weight is %s",
-                  entry->tensor->name, entry->tensor->dtype_name, convertible_names(DTYPE_F32));
+    diag_error_at(diag, entry->file->file.path, DIAG_WEIGHT_DTYPE, "tensor \"%s\": type %s; %s", entry->tensor->name,
+                  entry->tensor->dtype_name, readable_types(entry));
     return;
   }
   check_stored(c, node, entry);

@@ -1,42 +1,38 @@
-/* In: bytes of a file. Out: elements in memory. See convert.h. Elements are read with memcpy, because a file may hold
- * them at any address. */
+/* In: bytes of a file. Out: elements in memory, single runs (convert.h) and whole tensors (tensor_file.h). Elements are
+ * read with memcpy, because a file may hold them at any address. */
 #include "weights/convert.h"
 
 #include <string.h>
 
 #include "base/check.h"
 #include "base/half.h"
+#include "weights/tensor_file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weight files are little-endian, and so must the host be");
 
+// ---- types ----
+
 const char *const file_dtype_names[N_FILE_DTYPES] = {
-#define FILE_DTYPE(Enum, name, bits) [FILE_##Enum] = name,
+#define FILE_DTYPE(Enum, name, elements, bytes, gguf) [FILE_##Enum] = name,
 #include "weights/file_dtype.def"
 };
 
-const uint8_t file_dtype_bits[N_FILE_DTYPES] = {
-#define FILE_DTYPE(Enum, name, bits) [FILE_##Enum] = bits,
+const FileBlock file_blocks[N_FILE_DTYPES] = {
+#define FILE_DTYPE(Enum, name, elements, bytes, gguf) [FILE_##Enum] = {elements, bytes, gguf},
 #include "weights/file_dtype.def"
 };
 
 /* A type that is not in the table may still stand in a file; it is an error only once such a tensor is asked for. */
 FileDType file_dtype_find(const char *name) {
-  for (int i = 0; i < N_FILE_DTYPES; i++)
+  for (int i = 0; i < FILE_Q4_0; i++)
     if (strcmp(name, file_dtype_names[i]) == 0) return (FileDType)i;
   return FILE_UNKNOWN;
 }
 
-bool can_convert(FileDType from, DType to) {
-  switch (to) {
-    case DTYPE_F32: return from == FILE_F32 || from == FILE_F16 || from == FILE_BF16;
-    case DTYPE_I32: return from == FILE_I32 || from == FILE_I64;
-    case DTYPE_BOOL: return from == FILE_BOOL || from == FILE_U8;
-    default: return false;
-  }
-}
-
-const char *convertible_names(DType to) {
-  return to == DTYPE_F32 ? "F32, F16 or BF16" : to == DTYPE_I32 ? "I32 or I64" : "BOOL or U8";
+FileDType file_dtype_of_gguf(uint32_t number) {
+  for (int i = 0; i < N_FILE_DTYPES; i++)
+    if (file_blocks[i].gguf >= 0 && (uint32_t)file_blocks[i].gguf == number) return (FileDType)i;
+  return FILE_UNKNOWN;
 }
 
 void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
@@ -45,7 +41,117 @@ void print_dims(StrBuf *out, const int64_t *dims, uint32_t rank) {
   strbuf_add_char(out, ']');
 }
 
+// ---- blocks of GGUF ----
+
+/* The layouts are those of ggml (src/ggml-common.h: block_q4_0, block_q8_0, block_q4_K, block_q6_K), the values those
+ * of its dequantize_row functions (src/ggml-quants.c). In f32 all is exact but the last operation of Q4_K and of Q6_K,
+ * so that another order, or multiply-adds, would give the same bits. */
+enum { MOST_BLOCK = 256 };
+
+typedef void BlockValues(const unsigned char *block, float *out);
+
+static float half_at(const unsigned char *bytes) {
+  uint16_t bits;
+  memcpy(&bits, bytes, sizeof bits);
+  return f16_to_f32(bits);
+}
+
+/* f16 d; 32 numbers of 8 bits. */
+static void values_q8_0(const unsigned char *block, float *out) {
+  const float d = half_at(block);
+  for (int i = 0; i < 32; i++) out[i] = d * (float)(int8_t)block[2 + i];
+}
+
+/* f16 d; 16 bytes, the low halves for the first 16 numbers, the high ones for the others. */
+static void values_q4_0(const unsigned char *block, float *out) {
+  const float d = half_at(block);
+  for (int i = 0; i < 16; i++) {
+    out[i] = d * (float)((block[2 + i] & 15) - 8);
+    out[i + 16] = d * (float)((block[2 + i] >> 4) - 8);
+  }
+}
+
+/* 12 bytes hold 6 bits for the scale and 6 for the minimum of each of 8 groups: those of the first four in the low bits
+ * of bytes 0 to 7, those of the last four in bytes 8 to 11, with their upper two bits on top of bytes 0 to 7. */
+static void scale_q4_k(const unsigned char *packed, int group, int *scale, int *minimum) {
+  if (group < 4) {
+    *scale = packed[group] & 63;
+    *minimum = packed[group + 4] & 63;
+  } else {
+    *scale = (packed[group + 4] & 15) | packed[group - 4] >> 6 << 4;
+    *minimum = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
+  }
+}
+
+/* f16 d, f16 of the minima; 12 bytes of scales; 128 bytes: of each 32, the low halves are a group and the high ones the
+ * next. */
+static void values_q4_k(const unsigned char *block, float *out) {
+  const float d = half_at(block), of_minima = half_at(block + 2);
+  for (int group = 0; group < 8; group++) {
+    int scale, minimum;
+    scale_q4_k(block + 4, group, &scale, &minimum);
+    const float step = d * (float)scale, least = of_minima * (float)minimum;
+    const unsigned char *q = block + 16 + group / 2 * 32;
+    for (int i = 0; i < 32; i++) out[32 * group + i] = step * (float)(group % 2 ? q[i] >> 4 : q[i] & 15) - least;
+  }
+}
+
+/* 128 bytes of low halves, 64 of upper two bits, 16 scales of 8 bits, f16 d. Each half of the block is four runs of 32
+ * numbers: run r has its low bits in the lower (r < 2) or upper halves of bytes 32 (r % 2) on, and its upper bits at
+ * 2 r. */
+static void values_q6_k(const unsigned char *block, float *out) {
+  const float d = half_at(block + 208);
+  for (int i = 0; i < 256; i++) {
+    const int half = i / 128, run = i / 32 % 4, at = i % 32;
+    const int low = block[64 * half + run % 2 * 32 + at] >> (run < 2 ? 0 : 4) & 15;
+    const int high = block[128 + 32 * half + at] >> 2 * run & 3;
+    out[i] = d * (float)(int8_t)block[192 + i / 16] * (float)((low | high << 4) - 32);
+  }
+}
+
+static BlockValues *const block_values[N_FILE_DTYPES] = {
+    [FILE_Q8_0] = values_q8_0, [FILE_Q4_0] = values_q4_0, [FILE_Q4_K] = values_q4_k, [FILE_Q6_K] = values_q6_k};
+
+/* n elements from number `skip` of the first block on. */
+static void convert_blocks(FileDType from, size_t skip, size_t n, const unsigned char *bytes, float *out) {
+  float values[MOST_BLOCK];
+  const size_t elements = (size_t)file_blocks[from].elements;
+  while (n) {
+    const size_t taken = n < elements - skip ? n : elements - skip;
+    block_values[from](bytes, values);
+    memcpy(out, values + skip, taken * sizeof *out);
+    bytes += file_blocks[from].bytes;
+    out += taken;
+    n -= taken;
+    skip = 0;
+  }
+}
+
 // ---- runs of elements ----
+
+bool can_convert(FileDType from, DType to) {
+  switch (to) {
+    case DTYPE_F32:
+      return from == FILE_F32 || from == FILE_F16 || from == FILE_BF16 || from == FILE_F8_E4M3 ||
+             (from < N_FILE_DTYPES && block_values[from]);
+    case DTYPE_I32: return from == FILE_I32 || from == FILE_I64;
+    case DTYPE_BOOL: return from == FILE_BOOL || from == FILE_U8;
+    default: return false;
+  }
+}
+
+const char *convertible_names(DType to) {
+  return to == DTYPE_F32 ? "F32, F16, BF16 or F8_E4M3" : to == DTYPE_I32 ? "I32 or I64" : "BOOL or U8";
+}
+
+/* A sign, 4 bits of exponent with the bias 7, 3 of mantissa; no infinity, and the greatest number of each sign is NaN
+ * (Micikevicius et al. 2022, FP8 Formats for Deep Learning; the "fn" of PyTorch's float8_e4m3fn). */
+static float f8_e4m3_to_f32(unsigned char bits) {
+  const uint32_t sign = (uint32_t)(bits & 128) << 24, exponent = bits >> 3 & 15, mantissa = bits & 7;
+  if (!exponent) return half_float_of(sign | half_bits_of((float)mantissa * 0x1p-9f));
+  if (exponent == 15 && mantissa == 7) return half_float_of(sign | 0x7fc00000u);
+  return half_float_of(sign | (exponent + 120) << 23 | mantissa << 20);
+}
 
 /* bf16 is the upper half of an f32, so its conversion is a shift. */
 static void widen(FileDType from, size_t n, const unsigned char *bytes, float *out) {
@@ -54,6 +160,10 @@ static void widen(FileDType from, size_t n, const unsigned char *bytes, float *o
     memcpy(&bits, bytes + 2 * i, sizeof bits);
     out[i] = from == FILE_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
   }
+}
+
+static void widen_bytes(FileDType from, size_t n, const unsigned char *bytes, float *out) {
+  for (size_t i = 0; i < n; i++) out[i] = from == FILE_I8 ? (float)(int8_t)bytes[i] : f8_e4m3_to_f32(bytes[i]);
 }
 
 /* PyTorch writes ids as i64; those of a model fit in 32 bits, and one that does not is reported with its index. */
@@ -76,10 +186,124 @@ static size_t copy_bools(size_t n, const unsigned char *bytes, unsigned char *ou
 }
 
 size_t convert_elements(FileDType from, DType to, size_t n, const unsigned char *bytes, void *out, int64_t *value) {
-  CHECK(can_convert(from, to), "no conversion from %s", file_dtype_names[from]);
+  CHECK(can_convert(from, to) || (from == FILE_I8 && to == DTYPE_F32), "no conversion from %s", file_dtype_names[from]);
   if (to == DTYPE_BOOL) return copy_bools(n, bytes, out, value);
   if (from == FILE_I64) return narrow(n, bytes, out, value);
-  if (from == FILE_F16 || from == FILE_BF16) widen(from, n, bytes, out);
+  if (block_values[from])
+    convert_blocks(from, 0, n, bytes, out);
+  else if (from == FILE_F16 || from == FILE_BF16)
+    widen(from, n, bytes, out);
+  else if (from == FILE_I8 || from == FILE_F8_E4M3)
+    widen_bytes(from, n, bytes, out);
   else if (n) memcpy(out, bytes, 4 * n);
   return n;
+}
+
+// ---- tensors of a file ----
+
+void tensor_file_close(TensorFile *file) {
+  if (file) in_file_close(&file->file);
+}
+
+const FileTensor *tensor_file_find(const TensorFile *file, const char *name) { return map_get(&file->by_name, name); }
+
+/* Elements that need conversion are read in pieces, so that a tensor takes no second copy of itself. */
+enum { PIECE_BYTES = 1 << 18 };
+
+typedef struct PieceReader {
+  const TensorFile *file;
+  Diag *diag;
+  const FileTensor *tensor;
+  unsigned char *bytes; /* PIECE_BYTES of them */
+  int64_t end;          /* of the elements that are read */
+  int64_t at;           /* the first element of the piece */
+  size_t n;             /* elements in it; 0 at the end */
+  size_t skip;          /* elements of its first block that stand before it */
+} PieceReader;
+
+/* Moves to the next piece, whose bytes are whole blocks; n is 0 after the last one. */
+static bool next_piece(PieceReader *reader) {
+  const FileBlock *block = &file_blocks[reader->tensor->dtype];
+  reader->at += (int64_t)reader->n;
+  reader->n = 0;
+  if (reader->at == reader->end) return true;
+  int64_t first = reader->at / block->elements, most = PIECE_BYTES / block->bytes;
+  int64_t blocks = (reader->end - 1) / block->elements + 1 - first;
+  if (blocks > most) blocks = most;
+  int64_t end = (first + blocks) * block->elements;
+  reader->skip = (size_t)(reader->at % block->elements);
+  reader->n = (size_t)((end < reader->end ? end : reader->end) - reader->at);
+  return in_file_read(&reader->file->file, reader->diag,
+                      reader->file->data_begin + reader->tensor->begin + first * block->bytes, reader->bytes,
+                      (size_t)(blocks * block->bytes));
+}
+
+static size_t convert_piece(const PieceReader *reader, DType dtype, void *out, int64_t *value) {
+  const FileDType from = reader->tensor->dtype;
+  if (!block_values[from]) return convert_elements(from, dtype, reader->n, reader->bytes, out, value);
+  convert_blocks(from, reader->skip, reader->n, reader->bytes, out);
+  return reader->n;
+}
+
+static bool convert_pieces(PieceReader *reader, DType dtype, unsigned char *out) {
+  const FileTensor *tensor = reader->tensor;
+  const int64_t first = reader->at;
+  for (;;) {
+    if (!next_piece(reader)) return false;
+    if (!reader->n) return true;
+    int64_t value = 0;
+    size_t done = convert_piece(reader, dtype, out + (size_t)(reader->at - first) * dtype_bytes[dtype], &value);
+    if (done == reader->n) continue;
+    diag_error_at(reader->diag, reader->file->file.path, DIAG_SAFETENSORS,
+                  "tensor \"%s\": element %lld is %lld, which is no %s", tensor->name,
+                  (long long)(reader->at + (int64_t)done), (long long)value,
+                  dtype == DTYPE_BOOL ? "bool (0 or 1)" : "i32");
+    return false;
+  }
+}
+
+bool tensor_file_read(const TensorFile *file, Diag *diag, const FileTensor *tensor, DType dtype, void *out) {
+  return tensor_file_read_part(file, diag, tensor, 0, tensor->elements, dtype, out);
+}
+
+bool tensor_file_read_part(const TensorFile *file, Diag *diag, const FileTensor *tensor, int64_t first, int64_t n,
+                           DType dtype, void *out) {
+  /* Elements that need no conversion are read straight to their destination. */
+  if (tensor->dtype == FILE_F32 || tensor->dtype == FILE_I32)
+    return in_file_read(&file->file, diag, file->data_begin + tensor->begin + first * 4, out, (size_t)n * 4);
+  Arena *scratch = arena_create();
+  PieceReader reader = {file, diag, tensor, arena_alloc(scratch, PIECE_BYTES), first + n, first, 0, 0};
+  bool read = convert_pieces(&reader, dtype, out);
+  arena_destroy(scratch);
+  return read;
+}
+
+// ---- counting ----
+
+/* Subnormals are counted because arithmetic on them may be slow or flushed to zero; f16 has its own smallest normal
+ * number. */
+static void count(SpecialCounts *counts, const float *values, size_t n, float smallest_normal) {
+  for (size_t i = 0; i < n; i++) {
+    float magnitude = __builtin_fabsf(values[i]);
+    counts->nan += __builtin_isnan(values[i]) != 0;
+    counts->infinite += __builtin_isinf(values[i]) != 0;
+    counts->subnormal += magnitude > 0 && magnitude < smallest_normal;
+  }
+}
+
+bool tensor_file_count(const TensorFile *file, Diag *diag, const FileTensor *tensor, SpecialCounts *counts) {
+  const FileBlock *block = &file_blocks[tensor->dtype];
+  *counts = (SpecialCounts){0};
+  Arena *scratch = arena_create();
+  PieceReader reader = {file, diag, tensor, arena_alloc(scratch, PIECE_BYTES), tensor->elements, 0, 0, 0};
+  float *values = ARENA_ARRAY(scratch, float, (size_t)(PIECE_BYTES / block->bytes * block->elements));
+  float smallest_normal = tensor->dtype == FILE_F16 ? 0x1p-14f : 0x1p-126f;
+  bool read;
+  while ((read = next_piece(&reader)) && reader.n) {
+    int64_t value;
+    convert_piece(&reader, DTYPE_F32, values, &value);
+    count(counts, values, reader.n, smallest_normal);
+  }
+  arena_destroy(scratch);
+  return read;
 }

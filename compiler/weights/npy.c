@@ -199,7 +199,7 @@ static bool read_preamble(NpyFile *npy, Diag *diag, int64_t *begin, int64_t *len
 /* The shape must account for exactly the bytes that follow: fewer would be read past the end, more would mean that the
  * shape is wrong. A shape with a 0 has no elements even if the product of the others overflows. */
 static bool check_size(NpyFile *npy, Diag *diag) {
-  int64_t bytes = file_dtype_bits[npy->dtype] / 8, rest = npy->file.size - npy->data_begin;
+  int64_t bytes = file_blocks[npy->dtype].bytes, rest = npy->file.size - npy->data_begin;
   npy->elements = 1;
   bool fits = true, empty = false;
   for (uint32_t i = 0; i < npy->rank; i++) {
@@ -247,7 +247,7 @@ enum { PIECE_BYTES = 1 << 16 };
 
 bool npy_read(const NpyFile *npy, Diag *diag, DType dtype, void *out) {
   unsigned char piece[PIECE_BYTES];
-  size_t bytes = file_dtype_bits[npy->dtype] / 8;
+  size_t bytes = (size_t)file_blocks[npy->dtype].bytes;
   for (int64_t at = 0; at < npy->elements;) {
     int64_t rest = npy->elements - at, most = PIECE_BYTES / (int64_t)bytes;
     size_t n = (size_t)(rest < most ? rest : most);

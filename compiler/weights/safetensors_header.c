@@ -8,7 +8,7 @@
 
 typedef struct HeaderReader {
   Arena *arena;
-  SafeTensors *file;
+  TensorFile *file;
   JsonCursor cursor;
   StrBuf text; /* of the last string */
 } HeaderReader;
@@ -20,7 +20,7 @@ enum { KEY_DTYPE, KEY_SHAPE, KEY_OFFSETS, N_KEYS };
 static const char *const keys[N_KEYS] = {"dtype", "shape", "data_offsets"};
 
 /* 64 bytes are far more than any type's name. A name with a NUL in it is unknown, whatever stands before the NUL. */
-static bool read_dtype(HeaderReader *reader, StTensor *tensor) {
+static bool read_dtype(HeaderReader *reader, FileTensor *tensor) {
   size_t length;
   int64_t at = reader->cursor.at;
   if (!cursor_string(&reader->cursor, &reader->text, 64, &length)) return false;
@@ -50,7 +50,7 @@ static bool read_numbers(HeaderReader *reader, uint32_t *n, const int64_t **numb
 
 /* Whether they run forwards and lie in the file is checked once the whole entry has been read, because keys may come
  * in any order. */
-static bool read_offsets(HeaderReader *reader, StTensor *tensor) {
+static bool read_offsets(HeaderReader *reader, FileTensor *tensor) {
   uint32_t n;
   const int64_t *offsets;
   int64_t at = reader->cursor.at;
@@ -64,7 +64,7 @@ static bool read_offsets(HeaderReader *reader, StTensor *tensor) {
 }
 
 /* Strings are compared with their lengths: one with a NUL inside would otherwise pass for its beginning. */
-static bool read_entry(HeaderReader *reader, StTensor *tensor, int64_t *seen) {
+static bool read_entry(HeaderReader *reader, FileTensor *tensor, int64_t *seen) {
   JsonCursor *cursor = &reader->cursor;
   size_t length;
   cursor_peek(cursor);
@@ -88,15 +88,16 @@ static bool read_entry(HeaderReader *reader, StTensor *tensor, int64_t *seen) {
 /* Checks that the shape, the type and the offsets agree and lie within the data. Every product and sum is checked for
  * overflow; after that, end - begin bytes are safe to allocate and to read. The size of an element whose type is
  * unknown cannot be checked; such a tensor is never read. */
-static bool check_tensor(HeaderReader *reader, StTensor *tensor) {
+static bool check_tensor(HeaderReader *reader, FileTensor *tensor) {
   JsonCursor *cursor = &reader->cursor;
   int64_t at = tensor->header_offset, bits = 0;
+  FileBlock block = {1, 0, -1};
+  if (tensor->dtype != FILE_UNKNOWN) block = file_blocks[tensor->dtype];
   tensor->elements = 1;
   bool fits = true;
   for (uint32_t i = 0; i < tensor->rank; i++)
     fits = fits && checked_mul(tensor->elements, tensor->dims[i], &tensor->elements);
-  if (tensor->dtype != FILE_UNKNOWN)
-    fits = fits && checked_mul(tensor->elements, file_dtype_bits[tensor->dtype], &bits);
+  fits = fits && checked_mul(tensor->elements, 8 * block.bytes / block.elements, &bits);
   if (!fits) return cursor_fail(cursor, at, "tensor \"%s\": the product of its shape overflows", tensor->name);
   long long begin = tensor->begin, end = tensor->end, size = reader->file->data_size;
   if (begin > end)
@@ -113,7 +114,7 @@ static bool check_tensor(HeaderReader *reader, StTensor *tensor) {
 }
 
 /* All three keys must be there, each once. */
-static bool read_tensor(HeaderReader *reader, StTensor *tensor) {
+static bool read_tensor(HeaderReader *reader, FileTensor *tensor) {
   JsonCursor *cursor = &reader->cursor;
   int64_t seen[N_KEYS] = {-1, -1, -1};
   if (!cursor_expect(cursor, '{')) return false;
@@ -165,7 +166,7 @@ static bool read_metadata(HeaderReader *reader) {
       return cursor_fail(cursor, cursor->at, "__metadata__ \"%s\": expected a string", key);
     if (!cursor_string(cursor, &reader->text, SAFETENSORS_MAX_METADATA, &length)) return false;
     const char *value = arena_strndup(reader->arena, reader->text.text, reader->text.length);
-    vec_push(reader->arena, &reader->file->metadata, (StMetadata){key, value});
+    vec_push(reader->arena, &reader->file->metadata, (FileMetadata){key, value});
     if (!cursor_separator(cursor, '}', &more)) return false;
   }
   return true;
@@ -191,9 +192,9 @@ static bool read_member(HeaderReader *reader, int64_t *metadata_at) {
   MapEntry *entry = map_find(&reader->file->by_name, reader->text.text, length);
   if (entry)
     return cursor_fail(cursor, at, "duplicate key \"%s\", which stands at byte %lld too", entry->key,
-                     (long long)((StTensor *)entry->value)->header_offset);
+                       (long long)((FileTensor *)entry->value)->header_offset);
   if (reader->file->tensors.n == SAFETENSORS_MAX_TENSORS) return cursor_fail(cursor, at, "more than 1,000,000 tensors");
-  StTensor *tensor = ARENA_NEW(reader->arena, StTensor);
+  FileTensor *tensor = ARENA_NEW(reader->arena, FileTensor);
   tensor->name = map_put_n(&reader->file->by_name, reader->text.text, length, tensor)->key;
   tensor->header_offset = at;
   vec_push(reader->arena, &reader->file->tensors, tensor);
@@ -214,7 +215,7 @@ static bool read_members(HeaderReader *reader) {
 }
 
 /* The cursor holds a piece of 32 KiB, so it is allocated and not put on the stack. */
-bool safetensors_read_header(Arena *arena, Diag *diag, SafeTensors *file, int64_t header_size) {
+bool safetensors_read_header(Arena *arena, Diag *diag, TensorFile *file, int64_t header_size) {
   Arena *scratch = arena_create(); /* holds the cursor and the last string */
   HeaderReader *reader = ARENA_NEW(scratch, HeaderReader);
   reader->arena = arena;
@@ -232,12 +233,12 @@ bool safetensors_read_header(Arena *arena, Diag *diag, SafeTensors *file, int64_
 // ---- the data ----
 
 /* Tensors without elements may begin where another one does; the shorter range comes first, so that they tile too. */
-static bool stands_before(const StTensor *a, const StTensor *b) {
+static bool stands_before(const FileTensor *a, const FileTensor *b) {
   return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
 }
 
 /* Merge sort: stable, and n log n even for a file made to hurt. It recurses to a depth of 20 at most. */
-static void sort_by_offset(const StTensor **tensors, const StTensor **scratch, size_t n) {
+static void sort_by_offset(const FileTensor **tensors, const FileTensor **scratch, size_t n) {
   if (n < 2) return;
   size_t half = n / 2;
   sort_by_offset(tensors, scratch, half);
@@ -247,32 +248,34 @@ static void sort_by_offset(const StTensor **tensors, const StTensor **scratch, s
   while (i < half) tensors[k++] = j < n && stands_before(tensors[j], scratch[i]) ? tensors[j++] : scratch[i++];
 }
 
-/* Sorted by their offsets, the tensors must follow each other without a gap from 0 to the end of the data. */
-bool safetensors_check_tiling(Arena *arena, Diag *diag, const SafeTensors *file) {
+static bool tiling_fault(Diag *diag, const TensorFile *file, DiagCode code, const FileTensor *tensor,
+                         const char *fault) {
+  diag_error_at(diag, file->file.path, code, "header byte %lld: tensor \"%s\": %s", (long long)tensor->header_offset,
+                tensor->name, fault);
+  return false;
+}
+
+/* Where a tensor of unknown type ends is unknown too, if its file does not say it: then anything may follow. */
+bool tensor_file_check_tiling(Arena *arena, Diag *diag, const TensorFile *file, DiagCode code, int64_t alignment) {
   size_t n = file->tensors.n;
-  const StTensor **sorted = ARENA_ARRAY(arena, const StTensor *, n);
-  const StTensor **scratch = ARENA_ARRAY(arena, const StTensor *, n / 2 + 1);
+  const FileTensor **sorted = ARENA_ARRAY(arena, const FileTensor *, n);
+  const FileTensor **scratch = ARENA_ARRAY(arena, const FileTensor *, n / 2 + 1);
   for (size_t i = 0; i < n; i++) sorted[i] = file->tensors.items[i];
   sort_by_offset(sorted, scratch, n);
   int64_t end = 0;
-  const char *path = file->file.path;
+  bool is_known = true;
   for (size_t i = 0; i < n; end = sorted[i++]->end) {
-    const StTensor *tensor = sorted[i];
-    if (tensor->begin == end) continue;
-    if (tensor->begin < end)
-      diag_error_at(diag, path, DIAG_SAFETENSORS,
-                    "header byte %lld: tensor \"%s\": offsets [%lld, %lld) overlap \"%s\", which ends at %lld",
-                    (long long)tensor->header_offset, tensor->name, (long long)tensor->begin, (long long)tensor->end,
-                    sorted[i - 1]->name, (long long)end);
-    else
-      diag_error_at(
-          diag, path, DIAG_SAFETENSORS, "header byte %lld: tensor \"%s\": a hole of %lld bytes before offset %lld",
-          (long long)tensor->header_offset, tensor->name, (long long)(tensor->begin - end), (long long)tensor->begin);
-    return false;
+    const FileTensor *tensor = sorted[i];
+    long long begin = tensor->begin;
+    if (begin < end)
+      return tiling_fault(diag, file, code, tensor,
+                          arena_printf(arena, "offsets [%lld, %lld) overlap \"%s\", which ends at %lld", begin,
+                                       (long long)tensor->end, sorted[i - 1]->name, (long long)end));
+    if (begin - end >= alignment && is_known)
+      return tiling_fault(
+          diag, file, code, tensor,
+          arena_printf(arena, "a hole of %lld bytes before offset %lld", begin - (long long)end, begin));
+    is_known = alignment == 1 || (tensor->dtype != FILE_UNKNOWN && (is_known || tensor->end > end));
   }
-  if (end == file->data_size) return true;
-  diag_error_at(diag, path, DIAG_SAFETENSORS,
-                "the tensors end at byte %lld of the data, but the file has %lld bytes of it", (long long)end,
-                (long long)file->data_size);
-  return false;
+  return true;
 }

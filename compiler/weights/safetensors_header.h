@@ -9,8 +9,5 @@
 #include "weights/safetensors.h"
 
 /* Fills tensors, metadata and by_name of `file`, whose data_begin and data_size are set. False after an error. */
-bool safetensors_read_header(Arena *arena, Diag *diag, SafeTensors *file, int64_t header_size);
-/* Checks that the tensors cover the data: none overlap, nothing is left between or after them. False after an error. */
-bool safetensors_check_tiling(Arena *arena, Diag *diag, const SafeTensors *file);
-
+bool safetensors_read_header(Arena *arena, Diag *diag, TensorFile *file, int64_t header_size);
 #endif

@@ -1,4 +1,4 @@
-/* WeightSet: the tensors of a model's weights, from one safetensors file or from several that an index lists.
+/* WeightSet: the tensors of a model's weights, from one file, safetensors or GGUF, or from several that an index lists.
  *
  * In: a path. Out: every tensor by its name; the set lives in the arena and owns its open files. An index
  * (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so the
@@ -8,17 +8,17 @@
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 
-#include "weights/safetensors.h"
+#include "weights/tensor_file.h"
 
 typedef struct WeightEntry {
-  const SafeTensors *file;
-  const StTensor *tensor;
+  const TensorFile *file;
+  const FileTensor *tensor;
   const char *name; /* that models ask for: the tensor's, but for norms of checkpoints of 2018 */
 } WeightEntry;
 
 typedef struct WeightSet {
   const char *path; /* as the user gave it */
-  VEC(SafeTensors *) files;
+  VEC(TensorFile *) files;
   VEC(WeightEntry) entries; /* all tensors, in the order of the file or of the index */
   Map by_name;              /* either name -> index in entries + 1, as a pointer */
 } WeightSet;

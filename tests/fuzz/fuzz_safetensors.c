@@ -6,14 +6,14 @@
 #include "weights/safetensors.h"
 
 /* The format asks tensors to fill the data without gaps, so their bytes must add up to it. */
-static void read_all(Arena *arena, Diag *diag, const SafeTensors *file) {
+static void read_all(Arena *arena, Diag *diag, const TensorFile *file) {
   int64_t bytes = 0;
   for (size_t i = 0; i < file->tensors.n; i++) {
-    const StTensor *tensor = file->tensors.items[i];
+    const FileTensor *tensor = file->tensors.items[i];
     bytes += tensor->end - tensor->begin;
     for (DType dtype = 0; dtype < N_DTYPES; dtype++)
       if (can_convert(tensor->dtype, dtype))
-        safetensors_read(file, diag, tensor, dtype, arena_array(arena, (size_t)tensor->elements, dtype_bytes[dtype]));
+        tensor_file_read(file, diag, tensor, dtype, arena_array(arena, (size_t)tensor->elements, dtype_bytes[dtype]));
   }
   if (bytes != file->data_size) abort();
 }
@@ -22,10 +22,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const FuzzFile bytes = fuzz_file(data, size);
   Arena *arena = arena_create();
   Diag diag = diag_new(arena);
-  SafeTensors *file = safetensors_open(arena, &diag, bytes.path);
+  TensorFile *file = safetensors_open(arena, &diag, bytes.path);
   fuzz_compare(oracle_safetensors(data, size), file != NULL, &diag);
   if (file) read_all(arena, &diag, file);
-  safetensors_close(file);
+  tensor_file_close(file);
   arena_destroy(arena);
   close(bytes.fd);
   return 0;

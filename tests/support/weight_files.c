@@ -55,8 +55,8 @@ void bench_write_npy(Bench *bench, int version, const char *header, size_t data_
 /* Whether the file opens; it is closed again at once. */
 static bool open_safetensors(Bench *bench, const char *header, size_t data_size) {
   bench_write_safetensors(bench, header, strlen(header), data_size);
-  SafeTensors *file = safetensors_open(bench->arena, &bench->diag, bench->path);
-  safetensors_close(file);
+  TensorFile *file = safetensors_open(bench->arena, &bench->diag, bench->path);
+  tensor_file_close(file);
   return file != NULL;
 }
 

@@ -25,7 +25,7 @@ typedef struct Model {
   Diag diag;
   const char *rule;             /* of precision, or NULL */
   RandomWeights random_weights; /* of the graph as it was elaborated */
-  SafeTensors *weights; /* NULL: random ones, and random inputs */
+  TensorFile *weights; /* NULL: random ones, and random inputs */
   uint32_t random;
   Compiled whole, made;
   int32_t grows, scores;      /* of the whole program */
@@ -58,10 +58,10 @@ static void fill_randomly(Model *m, const tfm_value *value) {
 static const Tensor *look_up(void *context, const char *name) {
   Model *m = context;
   if (!m->weights) return random_weight(&m->random_weights, name);
-  const StTensor *tensor = safetensors_find(m->weights, name);
+  const FileTensor *tensor = tensor_file_find(m->weights, name);
   cr_assert_not_null(tensor, "no weight '%s'", name);
   Tensor *out = tensor_new(m->arena, DTYPE_F32, tensor->rank, tensor->dims);
-  good(m, safetensors_read(m->weights, &m->diag, tensor, DTYPE_F32, out->data));
+  good(m, tensor_file_read(m->weights, &m->diag, tensor, DTYPE_F32, out->data));
   return out;
 }
 
@@ -82,17 +82,17 @@ static Graph *elaborate_case(Model *m, const char *folder) {
 /* Everything but the tokens, which are not those of the case. */
 static void read_inputs(Model *m, const char *folder) {
   const tfm_program *p = m->whole.forward;
-  SafeTensors *file = safetensors_open(m->arena, &m->diag, arena_printf(m->arena, "%s/inputs.safetensors", folder));
+  TensorFile *file = safetensors_open(m->arena, &m->diag, arena_printf(m->arena, "%s/inputs.safetensors", folder));
   good(m, file && p->n_inputs <= MAX_INPUTS);
   for (uint32_t i = 0; i < p->n_inputs; i++) {
-    const StTensor *tensor = safetensors_find(file, p->inputs[i].name);
+    const FileTensor *tensor = tensor_file_find(file, p->inputs[i].name);
     if (!tensor) continue;
     Tensor *out = tensor_new(m->arena, (DType)p->inputs[i].dtype, tensor->rank, tensor->dims);
-    good(m, safetensors_read(file, &m->diag, tensor, out->dtype, out->data));
+    good(m, tensor_file_read(file, &m->diag, tensor, out->dtype, out->data));
     m->inputs[i] = (tfm_value){out->data, (int32_t)out->dtype, (int32_t)out->rank, out->dims};
     m->items = out->dims[0];
   }
-  safetensors_close(file);
+  tensor_file_close(file);
   cr_assert(m->items > 0 && m->items <= MAX_ITEMS);
 }
 
@@ -145,7 +145,7 @@ static const Plan *compile(Model *m, Graph *graph, const TargetInfo *target) {
 static void close_model(Model *m) {
   compiled_free(&m->whole);
   compiled_free(&m->made);
-  safetensors_close(m->weights);
+  tensor_file_close(m->weights);
   arena_destroy(m->arena);
 }
 

@@ -18,7 +18,7 @@ typedef struct Golden {
   Diag diag;
   const char *folder;
   json_t *json; /* case.json */
-  SafeTensors *weights;
+  TensorFile *weights;
 } Golden;
 
 static const char *file_of(const Golden *g, const char *name) {
@@ -39,19 +39,19 @@ static double number_of_case(const Golden *g, const char *key) {
 
 // ---- tensors of files ----
 
-static Tensor *read_tensor(Golden *g, SafeTensors *file, const StTensor *tensor, DType dtype) {
+static Tensor *read_tensor(Golden *g, TensorFile *file, const FileTensor *tensor, DType dtype) {
   Tensor *out = tensor_new(g->arena, dtype, tensor->rank, tensor->dims);
-  return safetensors_read(file, &g->diag, tensor, dtype, out->data) ? out : NULL;
+  return tensor_file_read(file, &g->diag, tensor, dtype, out->data) ? out : NULL;
 }
 
-static DType stored_dtype(const StTensor *tensor) {
+static DType stored_dtype(const FileTensor *tensor) {
   if (strcmp(tensor->dtype_name, "I32") == 0) return DTYPE_I32;
   return strcmp(tensor->dtype_name, "BOOL") == 0 ? DTYPE_BOOL : DTYPE_F32;
 }
 
 static const Tensor *look_up(void *context, const char *name) {
   Golden *g = context;
-  const StTensor *tensor = g->weights ? safetensors_find(g->weights, name) : NULL;
+  const FileTensor *tensor = g->weights ? tensor_file_find(g->weights, name) : NULL;
   if (tensor) return read_tensor(g, g->weights, tensor, DTYPE_F32);
   diag_error_at(&g->diag, g->folder, DIAG_WEIGHT_MISSING, "no weight '%s'", name);
   return NULL;
@@ -60,17 +60,17 @@ static const Tensor *look_up(void *context, const char *name) {
 static bool read_inputs(Golden *g, EvalInputs *inputs) {
   *inputs = (EvalInputs){0};
   if (!has_file(g, "inputs.safetensors")) return true;
-  SafeTensors *file = safetensors_open(g->arena, &g->diag, file_of(g, "inputs.safetensors"));
+  TensorFile *file = safetensors_open(g->arena, &g->diag, file_of(g, "inputs.safetensors"));
   if (!file) return false;
   const char **names = ARENA_ARRAY(g->arena, const char *, file->tensors.n);
   Tensor *tensors = ARENA_ARRAY(g->arena, Tensor, file->tensors.n);
   for (size_t i = 0; i < file->tensors.n; i++) {
-    const StTensor *tensor = file->tensors.items[i];
+    const FileTensor *tensor = file->tensors.items[i];
     names[i] = tensor->name;
     tensors[i] = *read_tensor(g, file, tensor, stored_dtype(tensor));
   }
   *inputs = (EvalInputs){names, tensors, (uint32_t)file->tensors.n};
-  safetensors_close(file);
+  tensor_file_close(file);
   return true;
 }
 
@@ -96,16 +96,16 @@ static const char *difference(const Golden *g, const char *name, const Tensor *g
 }
 
 static const char *check_outputs(Golden *g, const Graph *graph, const Tensor *outputs) {
-  SafeTensors *file = safetensors_open(g->arena, &g->diag, file_of(g, "expected.safetensors"));
+  TensorFile *file = safetensors_open(g->arena, &g->diag, file_of(g, "expected.safetensors"));
   const char *fault = file ? NULL : "no expected.safetensors";
   for (size_t i = 0; file && !fault && i < file->tensors.n; i++) {
-    const StTensor *tensor = file->tensors.items[i];
+    const FileTensor *tensor = file->tensors.items[i];
     size_t k = 0;
     while (k < graph->outputs.n && strcmp(graph->outputs.items[k].name, tensor->name) != 0) k++;
     if (k == graph->outputs.n) fault = arena_printf(g->arena, "there is no output '%s'", tensor->name);
     else fault = difference(g, tensor->name, &outputs[k], read_tensor(g, file, tensor, stored_dtype(tensor)));
   }
-  safetensors_close(file);
+  tensor_file_close(file);
   return fault;
 }
 
@@ -149,7 +149,7 @@ static const char *run_case(Golden *g, Graph *graph) {
   }
   Tensor *outputs = ARENA_ARRAY(g->arena, Tensor, graph->outputs.n);
   bool good = read_inputs(g, &inputs) && graph_eval(g->arena, &g->diag, graph, look_up, g, &inputs, outputs);
-  safetensors_close(g->weights);
+  tensor_file_close(g->weights);
   return good ? check_outputs(g, graph, outputs) : "an error of the run";
 }
 

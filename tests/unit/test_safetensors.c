@@ -15,10 +15,10 @@
 static bool raw_refused(const void *bytes, size_t size, const char *text) {
   Bench bench = bench_new();
   bench_write(&bench, bytes, size);
-  SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
+  TensorFile *file = safetensors_open(bench.arena, &bench.diag, bench.path);
   bool right = !file && bench.diag.n_errors == 1 && strstr(first_message(&bench.diag), text);
   if (!right) fprintf(stderr, "wanted \"%s\", got \"%s\"\n", text, first_message(&bench.diag));
-  safetensors_close(file);
+  tensor_file_close(file);
   bench_destroy(&bench);
   return right;
 }
@@ -186,21 +186,21 @@ Test(safetensors, W12_data_at_odd_addresses) {
                        "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[1,9]},"
                        "\"h\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[9,13]} }";
   bench_write_safetensors(&bench, header, strlen(header), 13);
-  SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
+  TensorFile *file = safetensors_open(bench.arena, &bench.diag, bench.path);
   cr_assert_not_null(file);
   float a[2], h[2], expected;
-  cr_assert(safetensors_read(file, &bench.diag, safetensors_find(file, "a"), DTYPE_F32, a));
-  cr_assert(safetensors_read(file, &bench.diag, safetensors_find(file, "h"), DTYPE_F32, h));
+  cr_assert(tensor_file_read(file, &bench.diag, tensor_file_find(file, "a"), DTYPE_F32, a));
+  cr_assert(tensor_file_read(file, &bench.diag, tensor_file_find(file, "h"), DTYPE_F32, h));
   memcpy(&expected, "\1\2\3\4", 4);
   cr_assert_eq(a[0], expected);
   cr_assert_eq(h[1], f16_to_f32(0x0c0b));
   float parts[2] = {0, 7};
-  cr_assert(safetensors_read_part(file, &bench.diag, safetensors_find(file, "a"), 1, 1, DTYPE_F32, parts));
+  cr_assert(tensor_file_read_part(file, &bench.diag, tensor_file_find(file, "a"), 1, 1, DTYPE_F32, parts));
   cr_assert_eq(memcmp(&parts[0], &a[1], 4), 0);
-  cr_assert(safetensors_read_part(file, &bench.diag, safetensors_find(file, "h"), 1, 1, DTYPE_F32, parts));
+  cr_assert(tensor_file_read_part(file, &bench.diag, tensor_file_find(file, "h"), 1, 1, DTYPE_F32, parts));
   cr_assert_eq(parts[0], h[1]);
   cr_assert_eq(parts[1], 7, "what follows a part is not written");
-  safetensors_close(file);
+  tensor_file_close(file);
   bench_destroy(&bench);
 }
 
@@ -210,13 +210,13 @@ Test(safetensors, W13_special_values_are_counted) {
   Tensor tensor = {DTYPE_F32, 1, {6}, values};
   const char *name = "w";
   cr_assert(safetensors_write(&bench.diag, bench.path, &name, &tensor, 1));
-  SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
-  StCounts counts;
-  cr_assert(safetensors_count(file, &bench.diag, safetensors_find(file, "w"), &counts));
+  TensorFile *file = safetensors_open(bench.arena, &bench.diag, bench.path);
+  SpecialCounts counts;
+  cr_assert(tensor_file_count(file, &bench.diag, tensor_file_find(file, "w"), &counts));
   cr_assert_eq(counts.nan, 1);
   cr_assert_eq(counts.infinite, 2);
   cr_assert_eq(counts.subnormal, 1);
-  safetensors_close(file);
+  tensor_file_close(file);
   bench_destroy(&bench);
 }
 
@@ -254,14 +254,14 @@ Test(safetensors, W15_integers_must_fit) {
   strbuf_add_n(&text, (const char *)ids, sizeof ids);
   strbuf_add_n(&text, "\1\2", 2);
   bench_write(&bench, text.text, text.length);
-  SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
+  TensorFile *file = safetensors_open(bench.arena, &bench.diag, bench.path);
   int32_t narrow[3];
   unsigned char bools[2];
-  cr_assert_not(safetensors_read(file, &bench.diag, safetensors_find(file, "i"), DTYPE_I32, narrow));
+  cr_assert_not(tensor_file_read(file, &bench.diag, tensor_file_find(file, "i"), DTYPE_I32, narrow));
   cr_assert(strstr(first_message(&bench.diag), "element 2 is 2147483648, which is no i32"));
-  cr_assert_not(safetensors_read(file, &bench.diag, safetensors_find(file, "b"), DTYPE_BOOL, bools));
+  cr_assert_not(tensor_file_read(file, &bench.diag, tensor_file_find(file, "b"), DTYPE_BOOL, bools));
   cr_assert(strstr(bench.diag.messages.items[1].text, "element 1 is 2, which is no bool"));
-  safetensors_close(file);
+  tensor_file_close(file);
   bench_destroy(&bench);
 }
 
@@ -285,9 +285,9 @@ Test(safetensors, W19_every_prefix_and_every_bit) {
     bytes[bit / 8] ^= (char)(1 << bit % 8);
     bench_write(&bench, bytes, size);
     bytes[bit / 8] ^= (char)(1 << bit % 8);
-    SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
+    TensorFile *file = safetensors_open(bench.arena, &bench.diag, bench.path);
     cr_assert_eq(file == NULL, bench.diag.n_errors == 1, "bit %zu", bit);
-    safetensors_close(file);
+    tensor_file_close(file);
     bench_destroy(&bench);
   }
   bench_destroy(&whole);
@@ -310,9 +310,9 @@ Test(safetensors, W21_names) {
   arena_destroy(header.arena);
 }
 
-static float read_one(Bench *bench, const SafeTensors *tensors, const char *name, bool *good) {
+static float read_one(Bench *bench, const TensorFile *tensors, const char *name, bool *good) {
   float value = -1;
-  *good = safetensors_read(tensors, &bench->diag, safetensors_find(tensors, name), DTYPE_F32, &value);
+  *good = tensor_file_read(tensors, &bench->diag, tensor_file_find(tensors, name), DTYPE_F32, &value);
   return value;
 }
 
@@ -323,7 +323,7 @@ Test(safetensors, W18_files_changed_while_they_are_open) {
                        "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4,8]}}";
   bool good;
   bench_write_safetensors(&bench, header, strlen(header), 8);
-  SafeTensors *tensors = safetensors_open(bench.arena, &bench.diag, bench.path);
+  TensorFile *tensors = safetensors_open(bench.arena, &bench.diag, bench.path);
   cr_assert_not_null(tensors);
   read_one(&bench, tensors, "b", &good);
   cr_assert(good);
@@ -341,7 +341,7 @@ Test(safetensors, W18_files_changed_while_they_are_open) {
   cr_assert_eq(truncate(bench.path, 0), 0);
   read_one(&bench, tensors, "a", &good);
   cr_assert_not(good);
-  safetensors_close(tensors);
+  tensor_file_close(tensors);
   bench_destroy(&bench);
 }
 
@@ -358,12 +358,12 @@ Test(safetensors, W23_large_tensors) {
   fseeko(file, end - 4, SEEK_SET);
   fwrite(&value, 4, 1, file);
   fclose(file);
-  SafeTensors *tensors = safetensors_open(bench.arena, &bench.diag, bench.path);
+  TensorFile *tensors = safetensors_open(bench.arena, &bench.diag, bench.path);
   cr_assert_not_null(tensors);
   value = 0;
-  cr_assert(safetensors_read(tensors, &bench.diag, safetensors_find(tensors, "b"), DTYPE_F32, &value));
+  cr_assert(tensor_file_read(tensors, &bench.diag, tensor_file_find(tensors, "b"), DTYPE_F32, &value));
   cr_assert_eq(value, 7.0f);
-  safetensors_close(tensors);
+  tensor_file_close(tensors);
   bench_destroy(&bench);
 }
 
@@ -378,20 +378,20 @@ Test(safetensors_writer, what_is_written_is_read) {
   Tensor tensors[] = {{DTYPE_BOOL, 1, {3}, b}, {DTYPE_F32, 2, {3, 1}, f}, {DTYPE_F32, 2, {0, 5}, f},
                       {DTYPE_I32, 1, {2}, i},  {DTYPE_F32, 0, {0}, f}};
   cr_assert(safetensors_write(&bench.diag, bench.path, names, tensors, 5));
-  SafeTensors *file = safetensors_open(bench.arena, &bench.diag, bench.path);
+  TensorFile *file = safetensors_open(bench.arena, &bench.diag, bench.path);
   cr_assert_not_null(file, "%s", first_message(&bench.diag));
   cr_assert_eq(file->data_begin % 8, 0);
   for (int k = 0; k < 5; k++) {
-    const StTensor *tensor = safetensors_find(file, names[k]);
+    const FileTensor *tensor = tensor_file_find(file, names[k]);
     cr_assert_not_null(tensor);
     cr_assert_eq(tensor->rank, tensors[k].rank);
     size_t bytes = (size_t)tensor_elements(&tensors[k]) * dtype_bytes[tensors[k].dtype];
     char read[16];
-    cr_assert(safetensors_read(file, &bench.diag, tensor, tensors[k].dtype, read));
+    cr_assert(tensor_file_read(file, &bench.diag, tensor, tensors[k].dtype, read));
     cr_assert_eq(memcmp(read, tensors[k].data, bytes), 0);
     if (tensors[k].dtype != DTYPE_BOOL) cr_assert_eq((file->data_begin + tensor->begin) % 4, 0);
   }
-  safetensors_close(file);
+  tensor_file_close(file);
   bench_destroy(&bench);
 }
 

@@ -183,10 +183,10 @@ typedef struct TypeTotal {
 
 typedef struct FileTotals {
   VEC(TypeTotal) types; /* in the order in which they appear */
-  StCounts special;
+  SpecialCounts special;
 } FileTotals;
 
-static void add_type(Arena *arena, FileTotals *totals, const StTensor *tensor) {
+static void add_type(Arena *arena, FileTotals *totals, const FileTensor *tensor) {
   size_t i = 0;
   while (i < totals->types.n && strcmp(totals->types.items[i].name, tensor->dtype_name) != 0) i++;
   if (i == totals->types.n) vec_push(arena, &totals->types, (TypeTotal){.name = tensor->dtype_name});
@@ -198,10 +198,10 @@ static void add_type(Arena *arena, FileTotals *totals, const StTensor *tensor) {
 
 /* Values are counted in the types that can be weights; ids have no special values. */
 static bool add_tensor(Session *session, FileTotals *totals, const WeightEntry *entry) {
-  StCounts counts;
+  SpecialCounts counts;
   add_type(session->arena, totals, entry->tensor);
   if (!can_convert(entry->tensor->dtype, DTYPE_F32)) return true;
-  if (!safetensors_count(entry->file, &session->diag, entry->tensor, &counts)) return false;
+  if (!tensor_file_count(entry->file, &session->diag, entry->tensor, &counts)) return false;
   totals->special.nan += counts.nan;
   totals->special.infinite += counts.infinite;
   totals->special.subnormal += counts.subnormal;
@@ -221,7 +221,7 @@ static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *tota
   strbuf_printf(out, "%s: %zu tensors in %zu file%s\n", set->path, set->entries.n, set->files.n,
                 set->files.n == 1 ? "" : "s");
   for (size_t i = 0; i < set->entries.n; i++) {
-    const StTensor *tensor = set->entries.items[i].tensor;
+    const FileTensor *tensor = set->entries.items[i].tensor;
     strbuf_printf(out, "  %-4s ", tensor->dtype_name);
     strbuf_add_quoted(out, tensor->name);
     strbuf_add_char(out, ' ');
@@ -248,7 +248,7 @@ static void print_file(StrBuf *out, const WeightSet *set, const FileTotals *tota
 static void print_file_json(StrBuf *out, const WeightSet *set, const FileTotals *totals) {
   strbuf_add(out, "{\"tensors\": [");
   for (size_t i = 0; i < set->entries.n; i++) {
-    const StTensor *tensor = set->entries.items[i].tensor;
+    const FileTensor *tensor = set->entries.items[i].tensor;
     strbuf_add(out, i ? ", {\"name\": " : "{\"name\": ");
     strbuf_add_json(out, tensor->name);
     strbuf_add(out, ", \"dtype\": ");

@@ -106,7 +106,7 @@ static bool compare(const Verification *v, const char *name, const Tensor *got, 
 
 /* A file may store an output in another type that converts exactly (I64 for ids, say); the first type of an output
  * that fits is taken. */
-static bool read_expected(Session *session, const SafeTensors *file, const StTensor *tensor, Tensor *wanted) {
+static bool read_expected(Session *session, const TensorFile *file, const FileTensor *tensor, Tensor *wanted) {
   DType dtype = DTYPE_F32;
   while (dtype < N_DTYPES && !can_convert(tensor->dtype, dtype)) dtype++;
   if (dtype == N_DTYPES || tensor->rank > MAX_RANK) {
@@ -115,7 +115,7 @@ static bool read_expected(Session *session, const SafeTensors *file, const StTen
     return false;
   }
   *wanted = *tensor_new(session->arena, dtype, tensor->rank, tensor->dims);
-  return safetensors_read(file, &session->diag, tensor, dtype, wanted->data);
+  return tensor_file_read(file, &session->diag, tensor, dtype, wanted->data);
 }
 
 static const Tensor *find_output(const Graph *graph, const Tensor *outputs, const char *name) {
@@ -145,7 +145,7 @@ static bool is_small(const Difference *difference, double value) {
 
 /* An f32 file is inexact itself, by as much as what made it. The interpreter decides which of the two is nearer to the
  * exact result. */
-static void explain_difference(Verification *v, size_t output, const StTensor *tensor, const Tensor *got,
+static void explain_difference(Verification *v, size_t output, const FileTensor *tensor, const Tensor *got,
                                const Tensor *wanted, const Difference *difference) {
   Diag *diag = &v->session->diag;
   Difference here, there;
@@ -165,11 +165,11 @@ static void explain_difference(Verification *v, size_t output, const StTensor *t
 }
 
 /* Only what the file holds is compared: a golden file need not have every output. */
-static void verify_file(Verification *v, const SafeTensors *file) {
+static void verify_file(Verification *v, const TensorFile *file) {
   Session *session = v->session;
   const Tensor *outputs = compute(v, NULL);
   for (size_t i = 0; outputs && i < file->tensors.n; i++) {
-    const StTensor *tensor = file->tensors.items[i];
+    const FileTensor *tensor = file->tensors.items[i];
     const Tensor *got = find_output(v->graph, outputs, tensor->name);
     Tensor wanted;
     Difference difference;
@@ -488,13 +488,13 @@ void command_verify(Session *session) {
   const char *golden = option_text(&session->options, OPTION_GOLDEN, NULL);
   if (inputs) {
     Verification v = {.session = session, .graph = graph, .weights = weights, .inputs = inputs};
-    SafeTensors *file = golden ? safetensors_open(session->arena, &session->diag, golden) : NULL;
+    TensorFile *file = golden ? safetensors_open(session->arena, &session->diag, golden) : NULL;
     if (with_f32)
       verify_f32(&v);
     else if (file)
       verify_file(&v, file);
     else if (!golden) verify_reference(&v);
-    safetensors_close(file);
+    tensor_file_close(file);
   }
   weight_source_close(weights);
 }
