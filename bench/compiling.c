@@ -24,13 +24,13 @@ static const Tensor *read_weight(void *context, const char *name) {
     return NULL;
   }
   Tensor *tensor = tensor_new(reader->arena, DTYPE_F32, entry->tensor->rank, entry->tensor->dims);
-  return tensor_file_read(entry->file, reader->diag, entry->tensor, DTYPE_F32, tensor->data) ? tensor : NULL;
+  return weight_entry_read_part(entry, reader->diag, 0, entry->tensor->elements, tensor->data) ? tensor : NULL;
 }
 
 static bool read_part(void *context, const char *name, int64_t first, int64_t n, float *to) {
   Reader *reader = context;
   const WeightEntry *entry = weight_set_find(reader->set, name);
-  if (entry) return tensor_file_read_part(entry->file, reader->diag, entry->tensor, first, n, DTYPE_F32, to);
+  if (entry) return weight_entry_read_part(entry, reader->diag, first, n, to);
   diag_error_at(reader->diag, NULL, DIAG_WEIGHT_MISSING, "no weight %s", name);
   return false;
 }

@@ -14,7 +14,7 @@ targets=("$@")
 # What a target starts from: small files of the kind that it reads.
 seeds() {
   case $1 in
-    fuzz_safetensors) find tests/goldens -name '*.safetensors' -size -8k ;;
+    fuzz_safetensors) find tests/fuzz/corpus_safetensors tests/goldens -name '*.safetensors' -size -8k ;;
     fuzz_npy) find tests/fuzz/corpus_npy -type f ;;
     fuzz_gguf) find tests/fuzz/corpus_gguf -type f ;;
     fuzz_graph) find tests/fuzz/corpus_graph -type f ;;

@@ -214,6 +214,12 @@ static void static_dims(const Node *node, int64_t dims[MAX_RANK]) {
 static const char *missing_hint(const Comparison *c, const char *name) {
   const char *elsewhere = weight_prefixes_hint(c->prefixes, name);
   if (elsewhere) return elsewhere;
+  const char *packed = arena_printf(c->check->arena, "%s_packed", name);
+  if (weight_set_find(c->set, packed))
+    return arena_printf(c->check->arena,
+                        ", but \"%s\": weights packed so are not read; take the checkpoint in 8 bits, or the original "
+                        "and --quantize=int4",
+                        packed);
   const char *nearest = diag_nearest(name, c->names, c->set->entries.n);
   if (nearest) return arena_printf(c->check->arena, ", but \"%s\"; is the model's name misspelt?", nearest);
   return "";
@@ -243,8 +249,12 @@ static void check_shape(const Comparison *c, const Node *node, const WeightEntry
 
 static void check_finite(const Comparison *c, const WeightEntry *entry) {
   SpecialCounts counts;
+  SpecialCounts of_scale = {0};
   if (!c->check->rejects_nonfinite) return;
   if (!tensor_file_count(entry->file, c->check->diag, entry->tensor, &counts)) return;
+  if (entry->scale && !tensor_file_count(entry->scale->file, c->check->diag, entry->scale->tensor, &of_scale)) return;
+  counts.nan += of_scale.nan;
+  counts.infinite += of_scale.infinite;
   if (!counts.nan && !counts.infinite) return;
   diag_error_at(c->check->diag, entry->file->file.path, DIAG_NONFINITE,
                 "tensor \"%s\": %lld NaN and %lld infinite values", entry->tensor->name, (long long)counts.nan,
@@ -292,7 +302,7 @@ static const char *readable_types(const WeightEntry *entry) {
     return "of GGUF, F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read; `llama-quantize --allow-requantize FILE "
            "NEW_FILE "
            "Q8_0` writes such";
-  return "a weight is F32, F16, BF16 or F8_E4M3";
+  return entry->fault ? entry->fault : "a weight is F32, F16, BF16 or F8_E4M3, or I8 of two axes with a scale";
 }
 
 static void check_weight(const Comparison *c, const Node *node) {
@@ -302,7 +312,7 @@ static void check_weight(const Comparison *c, const Node *node) {
     report_missing(c, node);
     return;
   }
-  if (!can_convert(entry->tensor->dtype, DTYPE_F32)) {
+  if (!weight_entry_is_readable(entry)) {
     diag_error_at(diag, entry->file->file.path, DIAG_WEIGHT_DTYPE, "tensor \"%s\": type %s; %s", entry->tensor->name,
                   entry->tensor->dtype_name, readable_types(entry));
     return;
@@ -345,7 +355,8 @@ static void warn_of_extra(const Comparison *c) {
   for (size_t i = 0; i < c->set->entries.n; i++) {
     const WeightEntry *entry = &c->set->entries.items[i];
     const char *name = map_has(&c->graph->declared_weights, entry->tensor->name) ? entry->tensor->name : entry->name;
-    bool may_be_weight = can_convert(entry->tensor->dtype, DTYPE_F32); /* buffers of ids are left behind on purpose */
+    /* Buffers of ids are left behind on purpose. */
+    bool may_be_weight = weight_entry_is_readable(entry) && !entry->is_part;
     if (!may_be_weight || map_has(&c->graph->declared_weights, name) || !is_below(&paths, name)) continue;
     if (++n > MOST_LISTED) continue;
     diag_warning_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_EXTRA,

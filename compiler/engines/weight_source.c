@@ -156,7 +156,7 @@ static bool read_part(void *context, const char *name, int64_t first, int64_t n,
   const WeightSource *source = context;
   if (source->set) {
     const WeightEntry *entry = weight_set_find(source->set, name);
-    return tensor_file_read_part(entry->file, source->diag, entry->tensor, first, n, DTYPE_F32, to);
+    return weight_entry_read_part(entry, source->diag, first, n, to);
   }
   fill_random(source, name, first, n, to);
   return true;

@@ -77,15 +77,31 @@ static void join_rotary(json_t *config) {
   json_object_set_new(config, "rope_parameters", rope);
 }
 
+/* What the weights are kept in if they are in few bits, as far as it is read here: 8 bits with scales beside them. */
+static bool is_read(const json_t *quantized) {
+  const char *method = json_string_value(json_object_get(quantized, "quant_method"));
+  const char *format = json_string_value(json_object_get(quantized, "format"));
+  const json_t *block = json_object_get(quantized, "weight_block_size");
+  for (size_t i = 0; i < json_array_size(block); i++)
+    if (json_integer_value(json_array_get(block, i)) != 128) return false;
+  if (!method) return false;
+  if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0) return true;
+  static const char *const formats[] = {"int-quantized", "float-quantized", "naive-quantized"};
+  for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
+    if (strcmp(method, "compressed-tensors") == 0 && strcmp(format, formats[i]) == 0) return true;
+  return false;
+}
+
 /* What can be no model here whatever its family. */
 static bool check_config(Diag *diag, const Folder *folder) {
   const json_t *quantized = json_object_get(folder->config, "quantization_config");
-  if (!quantized || json_is_null(quantized)) return true;
+  if (!quantized || json_is_null(quantized) || is_read(quantized)) return true;
   const char *method = json_string_value(json_object_get(quantized, "quant_method"));
-  diag_error_at(diag, folder->config_path, DIAG_CHECKPOINT,
-                "\"quantization_config\": the weights are quantized (%s); import the original checkpoint, and choose "
-                "fewer bits with `tfmc compile --quantize`",
-                method ? method : "by an unknown method");
+  diag_error_at(
+      diag, folder->config_path, DIAG_CHECKPOINT,
+      "\"quantization_config\": the weights are quantized (%s) in a way that is not read; import the original "
+      "checkpoint, and choose fewer bits with `tfmc compile --quantize`",
+      method ? method : "by an unknown method");
   return false;
 }
 

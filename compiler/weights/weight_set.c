@@ -18,7 +18,7 @@ const WeightEntry *weight_set_find(const WeightSet *set, const char *name) {
 }
 
 static void add_entry(Arena *arena, WeightSet *set, const TensorFile *file, const FileTensor *tensor) {
-  vec_push(arena, &set->entries, (WeightEntry){file, tensor, tensor->name});
+  vec_push(arena, &set->entries, (WeightEntry){.file = file, .tensor = tensor, .name = tensor->name});
   map_put(&set->by_name, tensor->name, (void *)(uintptr_t)set->entries.n);
 }
 
@@ -132,6 +132,142 @@ static void add_names_in_pytorch(Arena *arena, WeightSet *set) {
   }
 }
 
+// ---- weights that are quantized already ----
+
+enum { SCALE_BLOCK = 128 }; /* what DeepSeek and transformers write, and what compressed-tensors calls a block */
+
+static WeightEntry *find_part(WeightSet *set, const char *name) {
+  uintptr_t index = (uintptr_t)map_get(&set->by_name, name);
+  return index ? &set->entries.items[index - 1] : NULL;
+}
+
+static int64_t parts_of(int64_t n, int64_t size) { return n / size + (n % size != 0); }
+
+/* Which numbers share a factor, by the shapes of both; false: they do not belong together. Blocks are asked for first,
+ * because a matrix of one block of rows could pass for one with groups. */
+static bool place_scale(const FileTensor *tensor, WeightScale *scale) {
+  const int64_t n = tensor->dims[0], k = tensor->dims[1], *dims = scale->tensor->dims;
+  const uint32_t rank = scale->tensor->rank;
+  const int64_t rows = rank > 0 ? dims[0] : 1, columns = rank > 1 ? dims[1] : 1;
+  scale->rows = 1;
+  scale->columns = k;
+  if (rank > 2) return false;
+  if (rows == 1 && columns == 1) {
+    scale->rows = n;
+  } else if (rows == parts_of(n, SCALE_BLOCK) && columns == parts_of(k, SCALE_BLOCK) && rank == 2) {
+    scale->rows = scale->columns = SCALE_BLOCK;
+  } else {
+    if (rows != n || columns == 0 || k % columns) return false;
+    scale->columns = k / columns;
+  }
+  return true;
+}
+
+static const char *scale_fault(Arena *arena, const WeightEntry *entry, WeightScale *scale) {
+  StrBuf shape = strbuf_new(arena);
+  const FileTensor *tensor = scale->tensor;
+  print_dims(&shape, tensor->dims, tensor->rank);
+  if (tensor->dtype != FILE_F32 && tensor->dtype != FILE_BF16 && tensor->dtype != FILE_F16)
+    return arena_printf(arena, "its scale \"%s\" has the type %s; F32, BF16 and F16 are read", tensor->name,
+                        tensor->dtype_name);
+  if (entry->tensor->rank != 2)
+    return arena_printf(arena, "only weights of two axes may have a scale (\"%s\")", tensor->name);
+  if (place_scale(entry->tensor, scale)) return NULL;
+  return arena_printf(arena,
+                      "its scale \"%s\" has the shape %s; one number is read, one for each row, for each group of "
+                      "columns or for each block of 128 by 128",
+                      tensor->name, shape.text);
+}
+
+/* What a scale alone does not say. */
+static const char *other_fault(Arena *arena, WeightSet *set, const char *name) {
+  static const char *const parts[][2] = {{"_zero_point", "is not symmetric"},
+                                         {"_g_idx", "has its columns in another order"}};
+  const char *fault = NULL;
+  for (size_t i = 0; i < 2; i++) {
+    WeightEntry *part = find_part(set, arena_printf(arena, "%s%s", name, parts[i][0]));
+    if (!part) continue;
+    part->is_part = true;
+    fault =
+        arena_printf(arena,
+                     "it %s (\"%s\"); what is read is symmetric, in order: take another checkpoint, or the original "
+                     "and --quantize=int8",
+                     parts[i][1], part->tensor->name);
+  }
+  return fault;
+}
+
+/* Scales of activations are of no use: a row of x is rounded while the model runs, if --quantize says so. */
+static void mark_scales_of_activations(Arena *arena, WeightSet *set, const char *name) {
+  static const char *const parts[] = {"input_scale", "output_scale", "input_zero_point", "output_zero_point"};
+  const char *dot = strrchr(name, '.');
+  for (size_t i = 0; dot && i < sizeof parts / sizeof *parts; i++) {
+    WeightEntry *part = find_part(set, arena_printf(arena, "%.*s%s", (int)(dot + 1 - name), name, parts[i]));
+    if (part) part->is_part = true;
+  }
+}
+
+static void add_scale(Arena *arena, WeightSet *set, WeightEntry *entry) {
+  static const char *const endings[] = {"_scale", "_scale_inv"};
+  const char *name = entry->tensor->name;
+  for (size_t i = 0; i < 2; i++) {
+    WeightEntry *found = find_part(set, arena_printf(arena, "%s%s", name, endings[i]));
+    if (!found || entry->scale) continue;
+    found->is_part = true;
+    WeightScale *scale = ARENA_NEW(arena, WeightScale);
+    *scale = (WeightScale){.file = found->file, .tensor = found->tensor};
+    const char *other = other_fault(arena, set, name);
+    entry->fault = other ? other : scale_fault(arena, entry, scale);
+    entry->scale = scale;
+    mark_scales_of_activations(arena, set, name);
+  }
+  if (!entry->scale && entry->tensor->dtype == FILE_I8)
+    entry->fault =
+        arena_printf(arena, "whole numbers are a weight only with a scale, but there is no \"%s_scale\"", name);
+}
+
+static void add_scales(Arena *arena, WeightSet *set) {
+  for (size_t i = 0; i < set->entries.n; i++) {
+    WeightEntry *entry = &set->entries.items[i];
+    const FileDType dtype = entry->tensor->dtype;
+    if ((dtype == FILE_F8_E4M3 || dtype == FILE_I8) && !entry->file->is_gguf) add_scale(arena, set, entry);
+  }
+}
+
+bool weight_entry_is_readable(const WeightEntry *entry) {
+  return !entry->fault && (entry->scale || can_convert(entry->tensor->dtype, DTYPE_F32));
+}
+
+/* Multiplies runs of elements that share a factor. `factors` begins with the row of the scale that `first` has. */
+static void multiply(const WeightEntry *entry, int64_t first, int64_t n, const float *factors, float *out) {
+  const WeightScale *scale = entry->scale;
+  const int64_t k = entry->tensor->dims[1], in_row = parts_of(k, scale->columns), begin = first / k / scale->rows;
+  for (int64_t i = 0; i < n;) {
+    const int64_t row = (first + i) / k, column = (first + i) % k;
+    int64_t run = scale->columns - column % scale->columns;
+    if (run > k - column) run = k - column;
+    if (run > n - i) run = n - i;
+    const float factor = factors[(row / scale->rows - begin) * in_row + column / scale->columns];
+    for (const int64_t end = i + run; i < end; i++) out[i] *= factor;
+  }
+}
+
+bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out) {
+  const WeightScale *scale = entry->scale;
+  if (!tensor_file_read_part(entry->file, diag, entry->tensor, first, n, DTYPE_F32, out)) return false;
+  if (!scale || !n) return true;
+  const int64_t k = entry->tensor->dims[1], in_row = parts_of(k, scale->columns), begin = first / k / scale->rows;
+  const int64_t factors = ((first + n - 1) / k / scale->rows - begin + 1) * in_row;
+  Arena *scratch = arena_create();
+  float *values = ARENA_ARRAY(scratch, float, (size_t)factors);
+  bool read = tensor_file_read_part(scale->file, diag, scale->tensor, begin * in_row, factors, DTYPE_F32, values);
+  if (read) multiply(entry, first, n, values, out);
+  arena_destroy(scratch);
+  return read;
+}
+
+// ---- opening ----
+
 WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
   path = weight_set_path(arena, path);
   WeightSet *set = ARENA_NEW(arena, WeightSet);
@@ -144,6 +280,7 @@ WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
     return NULL;
   }
   add_names_in_pytorch(arena, set);
+  add_scales(arena, set);
   return set;
 }
 

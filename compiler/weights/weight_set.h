@@ -4,16 +4,30 @@
  * (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so the
  * names in it must stay in its own folder or below: absolute paths and `..` are refused, as is a tensor that its file
  * does not have. Symbolic links are followed. Each file is opened once. `LayerNorm.gamma` and `LayerNorm.beta`, as the
- * first BERTs have them, are found as `LayerNorm.weight` and `LayerNorm.bias` too, unless there are such. */
+ * first BERTs have them, are found as `LayerNorm.weight` and `LayerNorm.bias` too, unless there are such. Tensors in
+ * F8_E4M3 and I8 have a scale if there is NAME_scale or NAME_scale_inv, as compressed-tensors, transformers and vLLM
+ * write them: a number, one for each row ([n] or [n, 1]), for each group of columns ([n, groups]) or block of 128 by
+ * 128. */
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 
 #include "weights/tensor_file.h"
 
+/* Factors of a weight in F8_E4M3 or I8, which stand in a tensor beside it: its value is q times the factor, as f32. The
+ * factor of element [i][j] is number [i / rows][j / columns] of the tensor. */
+typedef struct WeightScale {
+  const TensorFile *file;
+  const FileTensor *tensor;
+  int64_t rows, columns;
+} WeightScale;
+
 typedef struct WeightEntry {
   const TensorFile *file;
   const FileTensor *tensor;
   const char *name; /* that models ask for: the tensor's, but for norms of checkpoints of 2018 */
+  const WeightScale *scale; /* NULL: it has none */
+  const char *fault; /* why it is no weight all the same, with the way out; NULL: nothing is wrong with its scale */
+  bool is_part;      /* of a quantized weight: a scale, and what else stands beside it */
 } WeightEntry;
 
 typedef struct WeightSet {
@@ -31,5 +45,10 @@ WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path);
 void weight_set_close(WeightSet *set); /* NULL is ignored */
 /* NULL if there is none. */
 const WeightEntry *weight_set_find(const WeightSet *set, const char *name);
+
+/* Whether the entry can be a weight: of a type that converts to f32, alone or with its scale. */
+bool weight_entry_is_readable(const WeightEntry *entry);
+/* Elements [first, first + n) of such an entry as f32, with its scale. False after an error of reading. */
+bool weight_entry_read_part(const WeightEntry *entry, Diag *diag, int64_t first, int64_t n, float *out);
 
 #endif

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Weights of GGUF files: whatever is computed has the bits that the same numbers give from safetensors, in libraries too;
-messages name the tensor and the way out. The files are packed here, from their formats.
+"""Weights of GGUF files, and those of safetensors in 8 bits with scales: whatever is computed has the bits that the same
+numbers give in f32, in libraries too; messages name the tensor and the way out. The files are packed here, from their
+formats.
 
 usage: test_weight_files.py TFMC          The last line is 'N passed, N failed'.
 """
@@ -51,6 +52,22 @@ ROTARY = """model R(d = 64, heads = 4, layout = "half") {{
   }}
 }}
 """
+
+
+PAIR = """model S {
+  score = Linear(256, 200, bias = false) as "p.score"
+  weight v: [200, 256] as "p.score.weight"
+  forward(x: f32[rows, 256]) { return y = score(x), part = linear(x[:, :19], v[3:, 120:139]), raw = x[0, 0] * 0 + v }
+}
+"""
+
+
+def f8(code):
+    """The value of a code of F8_E4M3: bias 7, no infinity."""
+    sign, exponent, mantissa = -1 if code >= 128 else 1, code >> 3 & 15, code & 7
+    if exponent == 15 and mantissa == 7:
+        return math.nan
+    return sign * (mantissa * 2.0 ** -9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10))
 
 
 def f32(value):
@@ -301,8 +318,74 @@ class Trials:
         told = self.tfm("run", model, "--random-weights=1", "--inputs", gguf, code=1)
         self.check("inputs are no GGUF", "this is a GGUF file, not a safetensors file" in told, told)
 
+    # ---- 8 bits with scales ----
+
+    def pair(self, kind, scale_name, scale_shape, factor_of, scale_type="F32", more=None):
+        """A weight p.score.weight of [200, 256] in 8 bits with a scale of a shape, and the same numbers as f32."""
+        numbers, n, k = random.Random(9), 200, 256
+        content = bytes(numbers.choice([c for c in range(256) if kind == "I8" or c & 127 != 127]) for _ in range(n * k))
+        rounded, packed = NUMBERS[scale_type]
+        scales = [rounded(numbers.uniform(0.001, 0.01)) for _ in range(math.prod(scale_shape))]
+        value_of = f8 if kind == "F8_E4M3" else lambda c: c - 256 * (c > 127)
+        values = [f32(value_of(content[i]) * (scales[factor_of(i // k, i % k)] if scale_name else 1)) for i in range(n * k)]
+        scale = {scale_name: (scale_type, scale_shape, b"".join(map(packed, scales)))} if scale_name else {}
+        paths = self.folder / "q.safetensors", self.folder / "f.safetensors"
+        write_safetensors(paths[0], {"p.score.weight": (kind, [n, k], content), **scale, **(more or {})})
+        write_safetensors(paths[1], {"p.score.weight": ("F32", [n, k], floats(values))})
+        return (*paths, values)
+
+    def weights_with_scales(self):
+        model, name = self.model(PAIR), "p.score.weight_scale"
+        cases = [("F8_E4M3", None, [], None), ("F8_E4M3", name, [], lambda i, j: 0), ("F8_E4M3", name, [1], lambda i, j: 0, "BF16"),
+                 ("F8_E4M3", name, [200, 1], lambda i, j: i, "BF16"), ("F8_E4M3", name, [200], lambda i, j: i, "F16"),
+                 ("F8_E4M3", name + "_inv", [2, 2], lambda i, j: i // 128 * 2 + j // 128),
+                 ("F8_E4M3", name, [200, 8], lambda i, j: i * 8 + j // 32), ("I8", name, [200, 1], lambda i, j: i, "BF16"),
+                 ("I8", name, [200, 1], lambda i, j: i), ("I8", name, [1, 1], lambda i, j: 0), ("I8", name, [1], lambda i, j: 0),
+                 ("I8", name, [200, 2], lambda i, j: i * 2 + j // 128)]
+        for case in cases:
+            few, full, values = self.pair(*case)
+            for options in [], ["--quantize=int8"], ["--engine=reference"]:
+                self.same(f"{case[:3]}", model, few, full, "x=3x256", *options)
+            self.outputs(model, few, "x=1x256")
+            self.check(f"values of {case[:3]}", read_safetensors(self.folder / "y.safetensors")["raw"] == values, "others")
+        few, full, _ = self.pair(*cases[3])
+        library = self.folder / "libs.so"
+        self.tfm("compile", model, "--weights", few, "-o", library, "--quantize=int8")
+        self.check("a library", self.outputs(library, None, "x=3x256") == self.outputs(model, full, "x=3x256", "--quantize=int8"),
+                   "the bits differ")
+
+    def what_is_said_of_scales(self):
+        model, name = self.model(PAIR), "p.score.weight"
+        row = [200, 1], lambda i, j: i
+        zeros = {f"{name}_zero_point": ("I8", [200, 1], bytes(200))}
+        order = {f"{name}_g_idx": ("I32", [256], bytes(1024))}
+        for words, case in [
+                (f'tensor "{name}": type I8; whole numbers are a weight only with a scale, but there is no "{name}_scale"', ("I8", None, [], None)),
+                (f'it is not symmetric ("{name}_zero_point"); what is read is symmetric, in order', ("I8", f"{name}_scale", *row, "F32", zeros)),
+                (f'it has its columns in another order ("{name}_g_idx")', ("I8", f"{name}_scale", *row, "F32", order)),
+                (f'its scale "{name}_scale" has the shape [100, 1]; one number is read, one for each row',
+                 ("I8", f"{name}_scale", [100, 1], lambda i, j: i // 2)),
+                (f'its scale "{name}_scale" has the shape [200, 3]', ("F8_E4M3", f"{name}_scale", [200, 3], lambda i, j: 0))]:
+            few, _, _ = self.pair(*case)
+            told = self.tfm("run", model, "--weights", few, "--input", "x=1x256", code=1)
+            self.check(words, words in told and "[E0405]" in told, told)
+        content = {name: ("F8_E4M3", [200, 256], bytes(51200)), f"{name}_scale": ("I32", [1], bytes(4))}
+        write_safetensors(self.folder / "q.safetensors", content)
+        told = self.tfm("check", model, "--weights", self.folder / "q.safetensors", code=1)
+        self.check("the type of a scale", f'its scale "{name}_scale" has the type I32; F32, BF16 and F16 are read' in told, told)
+        write_safetensors(self.folder / "q.safetensors", {f"{name}_packed": ("I32", [200, 32], bytes(25600))})
+        told = self.tfm("check", model, "--weights", self.folder / "q.safetensors", code=1)
+        self.check("packed ones", f'there is no tensor "{name}", but "{name}_packed": weights packed so are not read' in told, told)
+        more = {"p.score.input_scale": ("F32", [1], bytes(4))}
+        few, _, _ = self.pair("F8_E4M3", f"{name}_scale", *row, "F32", more)
+        told = self.tfm("check", model, "--weights", few)
+        self.check("nothing looks forgotten", "W0406" not in told and "has all of them" in told, told)
+        few, _, _ = self.pair("F8_E4M3", None, [], None, "F32", {f"{name}_scale": ("F32", [1], floats([math.inf]))})
+        told = self.tfm("check", model, "--weights", few, "--reject-nonfinite", code=1)
+        self.check("a scale that is infinite", f'tensor "{name}": 0 NaN and 1 infinite values' in told, told)
+
     def all(self):
-        for trial in (self.types_of_gguf, self.parts_of_blocks, self.libraries_of_gguf, self.rows_of_llama,
+        for trial in (self.weights_with_scales, self.what_is_said_of_scales, self.types_of_gguf, self.parts_of_blocks, self.libraries_of_gguf, self.rows_of_llama,
                       self.what_is_said_of_gguf):
             trial()
         print(f"{self.passed} passed, {self.failed} failed")

@@ -4,6 +4,7 @@
 #include "fuzz.h"
 #include "oracle_safetensors.h"
 #include "weights/safetensors.h"
+#include "weights/weight_set.h"
 
 /* The format asks tensors to fill the data without gaps, so their bytes must add up to it. */
 static void read_all(Arena *arena, Diag *diag, const TensorFile *file) {
@@ -18,6 +19,21 @@ static void read_all(Arena *arena, Diag *diag, const TensorFile *file) {
   if (bytes != file->data_size) abort();
 }
 
+/* As weights, with scales where they have some. */
+static void read_weights(Arena *arena, Diag *diag, const char *path) {
+  WeightSet *set = weight_set_open(arena, diag, path);
+  for (size_t i = 0; set && i < set->entries.n; i++) {
+    const WeightEntry *entry = &set->entries.items[i];
+    if (!weight_entry_is_readable(entry)) continue;
+    const int64_t n = entry->tensor->elements, first = n / 3;
+    float *values = ARENA_ARRAY(arena, float, (size_t)n);
+    if (!weight_entry_read_part(entry, diag, 0, n, values) ||
+        !weight_entry_read_part(entry, diag, first, n - first, values))
+      abort();
+  }
+  weight_set_close(set);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const FuzzFile bytes = fuzz_file(data, size);
   Arena *arena = arena_create();
@@ -25,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   TensorFile *file = safetensors_open(arena, &diag, bytes.path);
   fuzz_compare(oracle_safetensors(data, size), file != NULL, &diag);
   if (file) read_all(arena, &diag, file);
+  if (file) read_weights(arena, &diag, bytes.path);
   tensor_file_close(file);
   arena_destroy(arena);
   close(bytes.fd);

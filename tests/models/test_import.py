@@ -224,6 +224,24 @@ class Import(unittest.TestCase):
         (self.folder / "config.json").rename(self.folder / "adapter_config.json")
         self.tfmc(self.folder, code=1, says="merge")
 
+    def test_M06_weights_in_8_bits(self):
+        config = self.take("bert")
+        tensors = load_file(self.folder / "model.safetensors")
+        for name in [n for n in tensors if n.endswith("dense.weight")]:
+            scale = np.abs(tensors[name]).max(axis=1, keepdims=True) / np.float32(127)
+            tensors[name] = np.rint(tensors[name] / scale).astype(np.int8)
+            tensors[f"{name}_scale"] = scale
+        save_file(tensors, self.folder / "model.safetensors")
+        whole = dict(quant_method="compressed-tensors", format="int-quantized")
+        for settings in whole, dict(quant_method="fp8", weight_block_size=[128, 128]):
+            self.write(config | dict(quantization_config=settings))
+            said = self.tfmc(self.folder).stderr
+            self.assertNotIn("quantization_config", said)
+            self.assertNotIn("_scale", said)
+        for settings in whole | dict(format="pack-quantized"), dict(quant_method="fp8", weight_block_size=[64, 64]):
+            self.write(config | dict(quantization_config=settings))
+            self.refused(f"quantized ({settings['quant_method']}) in a way that is not read", "--quantize")
+
     def test_M07_shards(self):
         self.take("bert")
         tensors = load_file(self.folder / "model.safetensors")
