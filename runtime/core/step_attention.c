@@ -132,9 +132,9 @@ static bool all_one(const float *factor, int64_t n) {
 
 /* c += strip * v. A value that is infinite or NaN needs the exact tiles, in which a weight of 0 contributes 0: in the
  * others 0 * inf would be NaN for keys that are masked. */
-static void add_values(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
-                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
-                       int64_t slot) {
+static void add_block(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                      const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
+                      int64_t slot) {
   const tfm_attention_step *step = attention->step;
   int64_t c_stride, v_stride = attention->v->strides[step->rank - 2];
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context,
@@ -147,6 +147,30 @@ static void add_values(const Walker *walker, const Attention *attention, const A
     kernel(scratch->strip, v, c + column, c_stride, n, !attention_begins(block),
            least_of(step->pv_width, step->e - column), v, 0);
   }
+}
+
+static int64_t are_finite(const Walker *walker, const Attention *a, const float *values, int64_t stride, int64_t n) {
+  return KERNEL_OF(tfm_finite_kernel, walker->context, a->step->finite)(values, stride / (int64_t)sizeof(float), n,
+                                                                          a->step->e);
+}
+
+/* The values of one query are read once: where one of them is infinite or NaN, so is a result, and only then they are
+ * looked at. c as it was lies behind the strip's only row. */
+static void add_values(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
+                       const AttentionItem *item, int64_t row, int64_t rows, int64_t state, int64_t block, int64_t n,
+                       int64_t slot) {
+  const tfm_attention_step *step = attention->step;
+  float *before = scratch->strip + TFM_STRIP_STRIDE;
+  int64_t stride, v_stride = attention->v->strides[step->rank - 2];
+  float *c = attention_place(attention, scratch, item, row, state, block, &stride);
+  if (attention->in_place) memcpy(before, c, (size_t)step->e * sizeof *c);
+  add_block(walker, attention, scratch, item, row, rows, state, block, n, slot);
+  if (!attention->in_place || are_finite(walker, attention, c, 0, 1)) return;
+  const float *values = (const float *)(item->v + block * TFM_KEY_BLOCK * v_stride);
+  scratch->finite[slot] = are_finite(walker, attention, values, v_stride, n);
+  if (scratch->finite[slot]) return;
+  memcpy(c, before, (size_t)step->e * sizeof *c);
+  add_block(walker, attention, scratch, item, row, rows, state, block, n, slot);
 }
 
 bool attention_soften(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
@@ -175,6 +199,25 @@ void attention_end_block(const Attention *attention, const AttentionScratch *scr
   partial_add(&values, block / (TFM_CHAIN / TFM_KEY_BLOCK), chains);
 }
 
+/* The keys of a query are the lanes of vectors, so its chains are those of a tile. */
+static void score_in_place(const Walker *walker, const Attention *a, const AttentionItem *item, int64_t row,
+                           int64_t first, int64_t n, float *strip) {
+  const tfm_attention_step *step = a->step;
+  const int64_t stride = a->k->strides[step->rank - 2];
+  const tfm_direct_args args = {.x = item->k + first * stride,
+                                .y = item->q + row * a->q->strides[step->rank - 2],
+                                .c = (char *)strip,
+                                .items = 1,
+                                .rows = n,
+                                .columns = 1,
+                                .k = step->h,
+                                .x_row = stride,
+                                .x_step = sizeof(float),
+                                .y_step = sizeof(float),
+                                .c_row = sizeof(float)};
+  KERNEL_OF(tfm_direct_kernel, walker->context, step->one_query)(&args);
+}
+
 static void score(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
                   const AttentionItem *item, int64_t row, int64_t rows, int64_t n, const float *keys) {
   const tfm_attention_step *step = attention->step;
@@ -193,7 +236,9 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   if (n <= 0) return;
   const struct tfm_whole_attention *whole = whole_attention_of(walker->context, step);
   const float *keys = scratch->keys + slot * attention->key_slot_floats;
-  (whole ? whole->score : score)(walker, attention, scratch, item, row, rows, n, keys);
+  if (attention->in_place) score_in_place(walker, attention, item, row, first_key, n, scratch->strip);
+  else
+    (whole ? whole->score : score)(walker, attention, scratch, item, row, rows, n, keys);
   if (!item->is_plain)
     epilogue_run(walker, &attention->score, (char *)scratch->strip, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
                  item->number * attention->queries + row, rows, first_key, n);
@@ -250,6 +295,7 @@ static void choose_slots(const tfm_context *context, Attention *attention) {
   bool keys_are_shared = step->rank > 2 && attention->k->strides[step->rank - 3] == 0;
   bool once = attention->strips <= CHUNK_STRIPS && !keys_are_shared;
   attention->slots = once ? least_of(1, attention->key_blocks) : attention->key_blocks;
+  attention->in_place = once && attention->queries == 1 && step->one_query != TFM_NONE;
 }
 
 Attention attention_describe(const tfm_context *context, const tfm_step *step) {
@@ -416,6 +462,10 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
     whole->load_block(walker, a, scratch, item, first, n, slot);
     return slot;
   }
+  if (a->in_place) {
+    scratch->finite[slot] = true; /* until a result is not */
+    return slot;
+  }
   const int64_t *k_strides = a->k->strides + step->rank - 2;
   int64_t v_stride = a->v->strides[step->rank - 2];
   const float *keys = (const float *)(item->k + first * k_strides[0]);
@@ -427,8 +477,7 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
     pack(keys + key * key_stride, h_stride, key_stride, step->h, least_of(step->qk_width, n - key),
          packed + key * step->h);
   if (!a->c_wanted) return slot;
-  scratch->finite[slot] = KERNEL_OF(tfm_finite_kernel, walker->context, step->finite)(
-      values, v_stride / (int64_t)sizeof(float), n, step->e);
+  scratch->finite[slot] = are_finite(walker, a, values, v_stride, n);
   if (step->v_packed) pack_values(walker, a, values, n, scratch->values + slot * a->value_slot_floats);
   return slot;
 }

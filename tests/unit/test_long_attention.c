@@ -3,6 +3,7 @@
  * behind them or wanted, with any number of threads, in the whole forward and token by token. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "codegen/codegen.h"
@@ -77,22 +78,26 @@ typedef struct Model {
   Compiled compiled;
 } Model;
 
-static Model model_new(const TargetInfo *target) {
+static Model model_of(const TargetInfo *target, const char *head, const char *columns) {
   Model m = {.target = target};
-  Graph *graph = elaborate_text(arena, &diag,
-                                "model M() {\n"
-                                "  forward(q: f32[batch, rows, 8], k: f32[batch, keys, 8], v: f32[batch, keys, 24],\n"
-                                "          pad: bool[batch, keys]) {\n"
-                                "    p = softmax(where(pad[:, none], -inf, q @ transpose(k, 1, 2)))\n"
-                                "    return a = p @ v, p\n"
-                                "  }\n"
-                                "}\n",
-                                &(ElaborateOptions){0});
+  char text[400];
+  snprintf(text, sizeof text,
+           "model M() {\n"
+           "  forward(q: f32[batch, rows, %s], k: f32[batch, keys, %s], v: f32[batch, keys, %s],\n"
+           "          pad: bool[batch, keys]) {\n"
+           "    p = softmax(where(pad[:, none], -inf, q @ transpose(k, 1, 2)))\n"
+           "    return a = p @ v, p\n"
+           "  }\n"
+           "}\n",
+           head, head, columns);
+  Graph *graph = elaborate_text(arena, &diag, text, &(ElaborateOptions){0});
   cr_assert(graph, "%s", first_message(&diag));
   m.compiled = compiled_forward(arena, &diag, graph, &(PassOptions){.level = 2}, target, NULL, NULL);
   cr_assert_eq(m.compiled.forward->steps[0].kind, TFM_STEP_ATTENTION);
   return m;
 }
+
+static Model model_new(const TargetInfo *target) { return model_of(target, "8", "24"); }
 
 /* The results [batch][rows][E]; the weights too if they are wanted. */
 static const float *run(const Model *m, const Inputs *in, int32_t threads, bool weights) {
@@ -257,6 +262,69 @@ Test(long_attention, same_bits) {
     for (int64_t item = 0; item < in.batch; item++)
       for (int64_t row = 0; row < in.rows; row += 12) check_alone(&m, &in, got, item, row, lengths[item]);
     compiled_free(&m.compiled);
+  }
+}
+
+// ---- one query ----
+
+enum { HEAD = 23, WIDE = 64, ROWS = 5, KEYS = 1100 }; /* two blocks of keys and a part */
+
+/* One query of `row`, or all of them; the results [rows][WIDE]. */
+static const float *answers(const Model *m, const tfm_value *inputs, const float *q, int64_t rows) {
+  tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
+  tfm_context *context;
+  tfm_error error;
+  tfm_value values[] = {number_tensor(1, rows, HEAD), inputs[0], inputs[1], inputs[2]};
+  tfm_value outputs[] = {number_tensor(1, rows, WIDE), number_tensor(1, rows, KEYS)};
+  const float *results = outputs[0].data;
+  memcpy(values[0].data, q, (size_t)(rows * HEAD) * sizeof *q);
+  outputs[1].data = NULL;
+  ok(tfm_context_create(m->compiled.forward, m->compiled.packed, &options, &context, &error), &error);
+  ok(tfm_context_bind(context, values, &error), &error);
+  ok(tfm_context_run(context, values, outputs, &error), &error);
+  tfm_context_destroy(context);
+  return results;
+}
+
+/* Every row alone, whose keys and values are then read where they lie, and among the others. */
+static void check_one_query(const Model *m, const tfm_value *inputs, bool finite, const char *what) {
+  float q[ROWS * HEAD];
+  for (int64_t i = 0; i < ROWS * HEAD; i++) q[i] = mixed(i + 3);
+  const float *all = answers(m, inputs, q, ROWS);
+  for (int64_t row = 0; row < ROWS; row++) {
+    const float *alone = answers(m, inputs, q + row * HEAD, 1);
+    cr_assert_eq(memcmp(alone, all + row * WIDE, WIDE * sizeof *alone), 0, "%s: %s: row %lld", m->target->name, what,
+                 (long long)row);
+    for (int64_t i = 0; i < WIDE; i++) cr_assert(!finite || isfinite(alone[i]), "%s: %s", m->target->name, what);
+    cr_assert(finite || !isfinite(alone[9]), "%s: %s", m->target->name, what);
+  }
+}
+
+/* A key that is masked hides what its value is, in any block of keys; others show it. */
+Test(long_attention, one_query_has_the_bits_of_many) {
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Model m = model_of(target, "23", "64"), few = model_of(target, "8", "64");
+    cr_assert_neq(m.compiled.forward->attentions[0].one_query, TFM_NONE);
+    cr_assert_eq(few.compiled.forward->attentions[0].one_query, TFM_NONE);
+    const tfm_value inputs[] = {number_tensor(1, KEYS, HEAD), number_tensor(1, KEYS, WIDE), mask_tensor(1, KEYS)};
+    float *k = inputs[0].data, *v = inputs[1].data;
+    uint8_t *pad = inputs[2].data;
+    for (int64_t i = 0; i < KEYS * HEAD; i++) k[i] = 3 * mixed(i);
+    for (int64_t i = 0; i < KEYS * WIDE; i++) v[i] = mixed(i);
+    check_one_query(&m, inputs, true, "finite values");
+    static const int64_t keys[] = {3, 700, KEYS - 1};
+    for (int i = 0; i < 3; i++) {
+      pad[keys[i]] = 1;
+      v[keys[i] * WIDE + 9] = i == 1 ? NAN : INFINITY;
+      check_one_query(&m, inputs, true, "a masked value that is not finite");
+    }
+    v[800 * WIDE + 9] = -INFINITY;
+    check_one_query(&m, inputs, false, "an infinite value");
+    v[900 * WIDE + 9] = NAN;
+    check_one_query(&m, inputs, false, "a value that is no number");
+    compiled_free(&m.compiled);
+    compiled_free(&few.compiled);
   }
 }
 

@@ -272,6 +272,7 @@ typedef struct tfm_attention_step {
   tfm_size causal_offset;
   int64_t h, e;
   tfm_operand q, k, v, c, weights;
+  uint32_t one_query; /* a direct kernel: scores of one query from keys that lie in place; TFM_NONE: keys are packed */
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
   uint32_t live; /* tfm_live_rows of queries; 0 with has_weights or caches */
