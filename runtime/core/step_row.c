@@ -277,79 +277,43 @@ void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, in
 /* Angles per position: the columns that hold a sine (of an odd d, one more than cosines). */
 static int64_t angles_of(const tfm_table_step *table) { return table->rotary ? table->d / 2 : (table->d + 1) / 2; }
 
+enum { MOST_TOGETHER = 8 }; /* angles */
+
 int64_t table_scratch_bytes(const tfm_context *context, const tfm_step *step) {
-  return angles_of(&context->program->tables[step->index]) * (int64_t)sizeof(double);
+  return round_up(angles_of(&context->program->tables[step->index]), MOST_TOGETHER) * (int64_t)sizeof(double);
 }
 
-/* rates[i] = base^(-2 i / d), the angle per position. */
+/* rates[i] = base^(-2 i / d), the angle per position; 0 behind the last. */
 static void fill_rates(const tfm_table_step *table, double *rates) {
   double logarithm = log(table->base);
-  for (int64_t i = 0; i < angles_of(table); i++) rates[i] = exp(-2.0 * (double)i / (double)table->d * logarithm);
+  int64_t angles = angles_of(table), i = 0;
+  for (; i < angles; i++) rates[i] = exp(-2.0 * (double)i / (double)table->d * logarithm);
+  for (; i % MOST_TOGETHER; i++) rates[i] = 0;
 }
 
-/* Two angles at a time. */
-typedef double Pair __attribute__((vector_size(16)));
-typedef uint64_t PairBits __attribute__((vector_size(16)));
+/* fill_row_2, _4 and _8: the columns of one position for so many angles together. */
+#define TOGETHER 2
+#define TARGET
+#include "sines.h"
+#if defined(__x86_64__)
+#define TOGETHER 4
+#define TARGET __attribute__((target("avx2")))
+#include "sines.h"
+#define TOGETHER 8
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
+#include "sines.h"
+#endif
 
-/* c[0] + c[1] x + ... + c[n - 1] x^(n - 1) */
-static inline Pair polynomial(Pair x, const double *c, int n) {
-  Pair sum = {c[n - 1], c[n - 1]};
-  for (int i = n - 2; i >= 0; i--) sum = sum * x + c[i];
-  return sum;
-}
+typedef void (*RowFiller)(const tfm_table_step *table, const double *rates, double position, char *row);
 
-static inline PairBits choose(PairBits mask, PairBits yes, PairBits no) { return (yes & mask) | (no & ~mask); }
-
-/* The highest bit says whether the f32 nearest to the number could be another one for an error of 2^-43: the bits that
- * f32 leaves out, 29 of them, lie near their middle. */
-static inline PairBits is_doubtful(PairBits bits) {
-  const uint64_t middle = 1u << 28, near = 512;
-  return ((bits + (middle + near)) & (2 * middle - 1)) - 2 * near;
-}
-
-/* The sines and cosines, each rounded to f32, by polynomials of the angle less a multiple of pi/2. Their errors stay
- * below 2^-48 of the result. False: an angle is too large for that, or so near to a multiple that too little of it is
- * left, or a result lies so near to the middle between two f32 that sin and cos of the C library must decide. So the
- * f32 are theirs. */
-static bool fast_sines(Pair angle, float sine[2], float cosine[2]) {
-  static const double odd[] = {-0x1.5555555555555p-3, 0x1.1111111110bb1p-7,   -0x1.a01a019e8357dp-13,
-                               0x1.71de37961e4c6p-19, -0x1.ae600a926c89ap-26, 0x1.5e0af186af739p-33};
-  static const double even[] = {0x1.5555555555437p-5, -0x1.6c16c16b612abp-10, 0x1.a019ff534c684p-16,
-                                -0x1.27e25f0776cc1p-22, 0x1.1c81a3b8d462fp-29};
-  const uint64_t magnitude = INT64_MAX;
-  Pair shifted = angle * 0x1.45f306dc9c883p-1 + 0x1.8p52, q = shifted - 0x1.8p52;
-  Pair r = angle - q * 0x1.921fb544p+0 - q * 0x1.0b4611a6p-34 - q * 0x1.3198a2e037074p-69, square = r * r;
-  PairBits quadrant = (PairBits)shifted, is_odd = -(quadrant & 1);
-  PairBits small = (PairBits)(r + r * (polynomial(square, odd, 6) * square));
-  PairBits large = (PairBits)(1 - square * 0.5 + square * square * polynomial(square, even, 5));
-  PairBits s = choose(is_odd, large, small) ^ ((quadrant & 2) << 62);
-  PairBits c = choose(is_odd, small, large) ^ (((quadrant + 1) & 2) << 62);
-  Pair left = (Pair)((PairBits)r & magnitude), size = (Pair)((PairBits)angle & magnitude);
-  PairBits refused = ((PairBits)(left < 0x1p-7) & (PairBits)(q != 0)) | (PairBits)(left < 0x1p-100);
-  refused |= ~(PairBits)(size < 0x1p20) | is_doubtful(s) | is_doubtful(c);
-  for (int i = 0; i < 2; i++) {
-    sine[i] = (float)((Pair)s)[i];
-    cosine[i] = (float)((Pair)c)[i];
-  }
-  return !((refused[0] | refused[1]) >> 63);
-}
-
-/* The columns of one position: rotary has all cosines, then all sines; sinusoid all sines, then all cosines, or
- * pairs. */
-static void fill_row(const tfm_table_step *table, const double *rates, double position, char *row) {
-  int64_t angles = angles_of(table);
-  for (int64_t i = 0; i < angles;) {
-    float sine[2], cosine[2];
-    Pair angle = position * (Pair){rates[i], rates[i + 1 < angles ? i + 1 : i]};
-    if (!fast_sines(angle, sine, cosine))
-      for (int j = 0; j < 2; j++) sine[j] = (float)sin(angle[j]), cosine[j] = (float)cos(angle[j]);
-    for (int j = 0; j < 2 && i < angles; j++, i++) {
-      int64_t sine_column = table->rotary ? angles + i : table->interleaved ? 2 * i : i;
-      int64_t cosine_column = table->rotary ? i : table->interleaved ? 2 * i + 1 : angles + i;
-      memcpy(row + sine_column * 4, &sine[j], 4);
-      if (cosine_column < table->d) memcpy(row + cosine_column * 4, &cosine[j], 4);
-    }
-  }
+/* What the kernels may use, this may use too. */
+static RowFiller filler_for(const char *isa) {
+#if defined(__x86_64__)
+  if (!strncmp(isa, "x86-64-v4", 9)) return fill_row_8;
+  if (!strncmp(isa, "x86-64-v3", 9)) return fill_row_4;
+#endif
+  (void)isa;
+  return fill_row_2;
 }
 
 /* Both types are exact in double. */
@@ -370,6 +334,7 @@ void step_table(Walker *walker, const tfm_step *step) {
   for (int axis = 0; axis < table->rank; axis++) rows *= value_of(context, table->dims[axis]);
   double *rates = (double *)walker->scratch;
   fill_rates(table, rates);
+  const RowFiller fill = filler_for(context->program->isa);
   int64_t end = rows * (walker->thread + 1) / walker->threads;
   for (int64_t row = rows * walker->thread / walker->threads; row < end; row++) {
     int64_t rest = row, from = 0, to = 0;
@@ -380,6 +345,6 @@ void step_table(Walker *walker, const tfm_step *step) {
       rest /= dim;
     }
     double position = position_at(operand_address(context, positions) + from, table->positions.dtype);
-    fill_row(table, rates, position, operand_address(context, c) + to);
+    fill(table, rates, position, operand_address(context, c) + to);
   }
 }
