@@ -274,6 +274,13 @@ static void run_panels(const Walker *walker, const Gemm *gemm, const Block *bloc
   }
 }
 
+/* Where little is computed, what takes the time is fetching the lines that are written: those of the rows that come
+ * next are asked for early, as they stand where the rows lie one behind the other. Beyond the end nothing happens. */
+static void fetch_results(const float *c, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t row = 0; row < rows; row++, c += stride)
+    for (int64_t i = 0; i < columns; i += ALIGNMENT / (int64_t)sizeof(float)) __builtin_prefetch(c + i, 1);
+}
+
 /* Few steps of k: tile by tile through all panels of the group, whose weights stay near. */
 static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block *block, int64_t first_panel,
                              int64_t end_panel) {
@@ -288,6 +295,7 @@ static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block
       float *c = results_at(gemm, tile, strip.column);
       const char *weights = panel_at(gemm, panel, 0) + in_panel * tfm_form_bytes(step->form, 1);
       strip.columns = least_of(step->width, step->n - strip.column);
+      fetch_results(c + tile->rows * gemm->c_stride, gemm->c_stride, tile->rows, strip.columns);
       kernel(a, weights, c, gemm->c_stride, step->k, 0, strip.columns, weights, 0);
       finish_tile(walker, gemm, (char *)c, tile, &strip);
       in_panel += step->width;
