@@ -216,6 +216,8 @@ static Fetch share_of_next(const Matmul *m, const MatmulUnit *unit, int64_t row)
                  least_of(lines, TFM_PREFETCH_LINES)};
 }
 
+static int64_t fetched_bytes(int64_t lines, int64_t block) { return lines * (block / 4) * ALIGNMENT; }
+
 /* A strip, for a block of k, against all panels of the group. */
 static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
                       const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c, int64_t c_stride,
@@ -227,6 +229,7 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
     int64_t column = (unit->first_panel + panel) * step->width;
     kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate,
            least_of(step->width, m->columns - column), fetch.from, fetch.lines);
+    if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
   }
 }
 
@@ -273,6 +276,19 @@ static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *u
   epilogue_run(walker, &m->epilogue, c, c_stride, unit->item * m->rows + row, rows, column, end - column);
 }
 
+/* What one of `calls` tiles brings nearer of the block of k after the next `k` steps: of y, which is packed first, then
+ * of x. Only lines that lie one behind the other. */
+static Fetch share_of_block(const Matmul *m, const MatmulUnit *unit, int64_t k, int64_t call, int64_t calls) {
+  const int64_t y_line = m->y->strides[m->step->rank - 2], x_line = m->x->strides[m->step->rank - 1];
+  const int64_t steps = least_of(TFM_KEY_BLOCK, m->k - k), size = (int64_t)sizeof(float);
+  if (!m->step->x_stays || y_line != m->columns * size || x_line != m->rows * size || steps < 4) return (Fetch){0};
+  const int64_t of_y = y_line * steps, all = of_y + x_line * steps;
+  const int64_t lines = least_of(ceil_div(all, fetched_bytes(calls, TFM_KEY_BLOCK)), TFM_PREFETCH_LINES);
+  const int64_t begin = fetched_bytes(lines, TFM_KEY_BLOCK) * call;
+  if (begin >= all) return (Fetch){0};
+  return (Fetch){begin < of_y ? unit->y + k * y_line + begin : unit->x + k * x_line + begin - of_y, lines};
+}
+
 /* Block of k by block of k, all strips [first, end) for each: their chains go on in c. */
 static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t first, int64_t end) {
   const tfm_matmul_step *step = m->step;
@@ -285,7 +301,9 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
       const int64_t row = m->rows * tile / m->strips, rows = m->rows * (tile + 1) / m->strips - row;
       const float *strip = strip_at(m, unit, row, rows, k, block);
       float *c = (float *)(unit->c + row * c_stride) + column;
-      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0, c, c_stride / (int64_t)sizeof(float), (Fetch){0});
+      const int64_t n = unit->end_panel - unit->first_panel;
+      const Fetch fetch = share_of_block(m, unit, k + block, (tile - first) * n, (end - first) * n);
+      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0, c, c_stride / (int64_t)sizeof(float), fetch);
     }
   }
   const int64_t row = m->rows * first / m->strips, end_row = m->rows * end / m->strips;
