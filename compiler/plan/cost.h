@@ -31,7 +31,13 @@ bool cost_may_stay(int64_t stride, bool is_callers);
 /* Products that read their factors where they lie. With rows side by side a square costs 64 shuffles (AVX-512), as much
  * as the FMAs of a tile of 16 columns for the same numbers, so it is for fewer columns, and not for so few rows or
  * steps that most of a square is empty. A kernel for a static number of rows has its results in so many registers. */
-enum { COST_MOST_DIRECT_COLUMNS = 4, COST_LEAST_DIRECT_ROWS = 8, COST_LEAST_DIRECT_K = 16, COST_MOST_DIRECT_ROWS = 8 };
+enum {
+  COST_MOST_DIRECT_COLUMNS = 4,
+  COST_LEAST_DIRECT_ROWS = 8,
+  COST_LEAST_DIRECT_K = 16,
+  COST_MOST_DIRECT_ROWS = 8,
+  COST_MOST_PANELS_IN_PLACE = 4
+};
 
 /* Whether rows of so few columns should be made longer by merging an axis into them. */
 bool cost_columns_are_short(int64_t columns);

@@ -160,8 +160,8 @@ static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *m
   strbuf_add(out, " k ");
   plan_print_size(out, plan, matmul->k);
   static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y"};
-  strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width, matmul->x_stays ? ", x in place" : "",
-                forms[matmul->direct]);
+  strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width,
+                matmul->x_stays ? matmul->y_stays ? ", x and y in place" : ", x in place" : "", forms[matmul->direct]);
   print_over(out, plan, matmul);
   print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
   print_kernel(out, plan, "direct", matmul->direct_kernel);

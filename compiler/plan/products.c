@@ -313,6 +313,15 @@ static bool columns_may_stay(const View *x, const Size *row_stride, int64_t *flo
          cost_may_stay(*floats, x->space == TFM_SPACE_INPUT);
 }
 
+/* Beside such an x, y is used where it lies too, if it is a few whole panels: it is read often enough to be near. */
+static bool panels_may_stay(const TileKind *kind, const View *y, const Size *n, const Size *n_stride, int64_t *floats) {
+  int64_t columns;
+  return kind->a_step && size_is_const(n, &columns) && columns % kind->shape.width == 0 &&
+         columns <= COST_MOST_PANELS_IN_PLACE * (int64_t)kind->shape.width && size_equals(n_stride, 1) &&
+         size_is_const(y->strides[y->rank - 2], floats) && *floats > 0 &&
+         cost_may_stay(*floats, y->space == TFM_SPACE_INPUT);
+}
+
 /* Panels of y are packed into scratch memory of each thread, and strips of x are copied to rows of TFM_STRIP_STRIDE
  * floats unless these may stay, so the strides of the tiles are constants whatever the strides of the factors are. */
 static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *y, const View *c, bool exact_zero) {
@@ -329,11 +338,14 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
     kind.a_stride = 1;
     kind.a_step = floats;
   }
+  const bool y_stays = panels_may_stay(&kind, y, n, nest->others[1].strides[last], &floats);
+  if (y_stays) kind.b_stride = floats;
   tfm_matmul_step step = {.tile_rows = kind.shape.rows,
                           .width = kind.shape.width,
                           .rank = (uint8_t)nest->rank,
                           .n_operands = (uint8_t)nest->n_operands,
                           .x_stays = stays,
+                          .y_stays = y_stays,
                           .k = plan_size(p, k),
                           .x = plan_operand(p, x),
                           .y = plan_operand(p, y),
@@ -349,7 +361,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.direct_kernel = TFM_NONE;
   if (!exact_zero) choose_direct(p, nest, x, y, &step);
   if (needs_tiles(&step, n)) {
-    step.pack = contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);
+    step.pack = y_stays ? TFM_NONE : contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);
     contract_tiles(p, &kind, step.tiles);
   } else {
     leave_tiles_out(&step);

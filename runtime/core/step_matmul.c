@@ -55,8 +55,8 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   m.by_blocks = !m.is_direct && m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.k <= TFM_CHAIN &&
                 m.rows * m.columns <= group_bytes() / 4 / (int64_t)sizeof(float);
   m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
-  m.y_stays = m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
-              m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float);
+  m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
+                                m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float));
   int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
   m.panels_per_group = greatest_of(1, least_of(m.panels, group_bytes() / panel_bytes));
   int64_t units = m.items * ceil_div(m.panels, m.panels_per_group);
@@ -195,7 +195,10 @@ static const float *strip_at(const Matmul *m, const MatmulUnit *unit, int64_t ro
 
 /* The first panel of the group from step k on; the next ones follow packed_k steps apart. */
 static const float *panels_at(const Matmul *m, const MatmulUnit *unit, int64_t k, int64_t block) {
-  if (m->y_stays) return (const float *)unit->y + k * m->step->width;
+  if (m->y_stays) {
+    const int64_t column = unit->first_panel * m->step->width * (int64_t)sizeof(float);
+    return (const float *)(unit->y + k * m->y->strides[m->step->rank - 2] + column);
+  }
   if (m->packed_k == m->k) return unit->panels + k * m->step->width;
   pack_panels(m, unit->y, unit->first_panel, unit->end_panel, k, k + block, unit->panels);
   return unit->panels;
@@ -225,7 +228,7 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
   const tfm_matmul_step *step = m->step;
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
   for (int64_t panel = 0; panel < unit->end_panel - unit->first_panel; panel++) {
-    const float *packed = panels + panel * m->packed_k * step->width;
+    const float *packed = panels + panel * (m->y_stays ? 1 : m->packed_k) * step->width;
     int64_t column = (unit->first_panel + panel) * step->width;
     kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate,
            least_of(step->width, m->columns - column), fetch.from, fetch.lines);

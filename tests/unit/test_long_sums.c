@@ -288,3 +288,51 @@ Test(long_sums, few_columns) {
   }
   rows_of_w = N;
 }
+
+// ---- factors in place ----
+
+/* Lines of both factors hold one step of k; of y they are whole panels, which are not packed. k in one block, in
+ * several, in chains. */
+static void check_lines(const TargetInfo *target, const Compiled *compiled, int64_t k, int32_t threads) {
+  enum { BATCH = 2, ROWS = 70, WIDE = 128 };
+  tfm_context_options options = {.struct_size = sizeof options, .threads = threads};
+  tfm_context *context;
+  tfm_error error;
+  const tfm_value x = box(BATCH, ROWS, k, 'x'), inputs[] = {box(BATCH, k, ROWS, 0), box(BATCH, k, WIDE, 'y')};
+  tfm_value output = box(BATCH, ROWS, WIDE, 0);
+  transpose(&x, &inputs[0]);
+  cr_assert_eq(tfm_context_create(compiled->forward, compiled->packed, &options, &context, &error), TFM_OK);
+  cr_assert_eq(tfm_context_bind(context, inputs, &error), TFM_OK, "%s", error.message);
+  cr_assert_eq(tfm_context_run(context, inputs, &output, &error), TFM_OK, "%s", error.message);
+  tfm_context_destroy(context);
+  for (int64_t i = 0; i < BATCH * ROWS * WIDE; i += k < 100 ? 1 : 61) {
+    const int64_t item = i / (ROWS * WIDE), row = i / WIDE % ROWS, column = i % WIDE;
+    const float want = right_sum(target, k, (item * ROWS + row) * k, item * k * WIDE + column, WIDE, 'y');
+    const float got = ((const float *)output.data)[i];
+    if (got != want)
+      cr_assert_fail("%s: k %lld: [%lld] is %a, not %a", target->name, (long long)k, (long long)i, (double)got,
+                     (double)want);
+  }
+}
+
+Test(long_sums, lines_in_place) {
+  static const int64_t steps[] = {1, 3, 600, 2048, 2999, CHAIN + 5};
+  fill = mixed;
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Graph *graph = elaborate_text(arena, &diag,
+                                  "model M() {\n"
+                                  "  forward(z: f32[b, k, 70], y: f32[b, k, 128]) {\n"
+                                  "    return c = transpose(z, 1, 2) @ y\n"
+                                  "  }\n"
+                                  "}\n",
+                                  &(ElaborateOptions){0});
+    cr_assert(graph, "%s", first_message(&diag));
+    Compiled compiled = compiled_forward(arena, &diag, graph, &(PassOptions){.level = 2}, target, NULL, NULL);
+    cr_assert(compiled.forward->matmuls[0].x_stays);
+    cr_assert_eq(compiled.forward->matmuls[0].y_stays, target->vector_floats == 16); /* elsewhere too many panels */
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+      for (int32_t threads = 1; threads <= 2; threads++) check_lines(target, &compiled, steps[i], threads);
+    compiled_free(&compiled);
+  }
+}

@@ -81,6 +81,31 @@ Test(plan_products, small_and_narrow_products_are_direct) {
   cr_assert_eq(spec(p, p->matmuls[2].direct_kernel)->width, 2);
 }
 
+/* Beside a transposed factor the other one is not packed, if it is a few whole panels. */
+Test(plan_products, panels_stay_beside_lines_of_columns) {
+  const tfm_program *p = plan(
+      "graph G(sizes t) {\n"
+      "  %0 = input \"x\" : f32[t, 96]\n"
+      "  %1 = input \"y\" : f32[t, 128]\n"
+      "  %2 = input \"z\" : f32[t, 120]\n"
+      "  %3 = input \"u\" : f32[t, 576]\n"
+      "  %4 = input \"v\" : f32[96, t]\n"
+      "  %5 = permute %0, axes=[1, 0] : f32[96, t]\n"
+      "  %6 = matmul %5, %1 : f32[96, 128]\n"
+      "  %7 = matmul %5, %2 : f32[96, 120]\n"
+      "  %8 = matmul %5, %3 : f32[96, 576]\n"
+      "  %9 = matmul %4, %1 : f32[96, 128]\n"
+      "  output c0 = %6\n"
+      "  output c1 = %7\n"
+      "  output c2 = %8\n"
+      "  output c3 = %9\n"
+      "}\n");
+  for (int i = 0; i < 4; i++) {
+    cr_assert_eq(p->matmuls[i].y_stays, i == 0, "%d", i);
+    cr_assert_eq(p->matmuls[i].pack == TFM_NONE, i == 0, "%d", i);
+  }
+}
+
 /* Static weights of few columns are no panels, where the rows that are multiplied with them lie along k, are not few,
  * and are all wanted. */
 Test(plan_products, static_weights_of_few_columns_are_read_where_they_lie) {

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 13 };
+enum { TFM_PROGRAM_VERSION = 14 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -227,6 +227,7 @@ typedef struct tfm_matmul_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1];
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays;
+  uint8_t y_stays; /* panels of y are whole columns side by side, and the tiles have its own stride; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
   tfm_size k;
   tfm_operand x, y, c;
