@@ -226,8 +226,7 @@ typedef enum tfm_direct {
 typedef struct tfm_matmul_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1];
   uint32_t pack, direct_kernel;
-  uint8_t tile_rows, width, rank, n_operands, x_stays;
-  uint8_t y_stays; /* panels of y are whole columns side by side, and the tiles have its own stride; no pack */
+  uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
   tfm_size k;
   tfm_operand x, y, c;
@@ -273,8 +272,7 @@ typedef struct tfm_attention_step {
   tfm_size causal_offset;
   int64_t h, e;
   tfm_operand q, k, v, c, weights;
-  uint32_t one_query; /* a direct kernel: scores of one query from keys that lie in place; TFM_NONE: keys are packed */
-  uint32_t first_operand;
+  uint32_t first_operand, one_query; /* one_query: a direct kernel, for keys in place; TFM_NONE: they are packed */
   tfm_size dims[TFM_MAX_RANK];
   uint32_t live; /* tfm_live_rows of queries; 0 with has_weights or caches */
 } tfm_attention_step;
