@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """tfmc.text.Embedder beside sentence-transformers: usage: embed.py FOLDER [ROUNDS]
 
-FOLDER: a sentence encoder (all-MiniLM-L6-v2). 1,000 texts of 1 to 60 words, tokenising included, in one process, in turns;
-all may use the same CPUs. Printed: the best and the median time of each, the median of the ratios to tfmc's in the same
+FOLDER: a sentence encoder (all-MiniLM-L6-v2). 1,000 texts of 1 to 60 words, tokenising included, in one process, in
+turns; all may use the same CPUs. Printed: the best and the median time of each, the median of the ratios to tfmc's in the same
 round, and whether the ten nearest texts of each text come in the same order. Needs sentence-transformers; it measures,
 and is not a test.
 """
@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-WORDS = "the model reads a row of tokens and writes one vector for each text that it was given today in Rome by train".split()
+WORDS = "the model reads a row of tokens and writes one vector for each text that it was given in Rome by train".split()
 
 
 def texts(count=1000):
