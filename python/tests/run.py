@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tests of the Python package: usage: run.py [NAME...]. The package must be importable (PYTHONPATH=BUILD/python, or
 installed) and find the compiler (TFM_COMPILER, or installed). Needs numpy; what needs torch is left out without it. The
-last line is 'N passed, N failed'.
+last line is 'N passed, N failed', with ', N not run' if some were left out.
 """
 import pathlib
 import sys
@@ -18,6 +18,10 @@ class Result(unittest.TextTestResult):
         self.passed += 1
         print(f"ok {test.id()}", flush=True)
 
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f"not run: {test.id()} ({reason})", flush=True)
+
 
 def main(names):
     folder = pathlib.Path(__file__).resolve().parent
@@ -26,7 +30,8 @@ def main(names):
     suite = loader.loadTestsFromNames(names) if names else loader.discover(str(folder))
     result = unittest.TextTestRunner(sys.stdout, resultclass=Result, verbosity=0).run(suite)
     bad = len(result.failures) + len(result.errors)
-    print(f"{result.passed} passed, {bad} failed")
+    skipped = len(result.skipped)
+    print(f"{result.passed} passed, {bad} failed" + (f", {skipped} not run" if skipped else ""))
     return 1 if bad or not result.passed else 0
 
 

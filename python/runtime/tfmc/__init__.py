@@ -11,9 +11,10 @@ from ._errors import (Cancelled, CompileError, Diagnostic, EnvError, Error, Inpu
 from ._generate import Generated, Generation, Token, TokenStream
 from ._model import CompileWarning, Model, TensorType, compile, load
 from ._source import Source
+from ._torch import from_torch
 
 __version__ = _core.version()
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
            "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "TensorType", "Token", "TokenStream", "UsageError", "build", "check", "compile", "from_pretrained",
-           "import_model", "load"]
+           "from_torch", "import_model", "load"]

@@ -11,7 +11,7 @@ __version__: str
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
            "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
            "TensorType", "Token", "TokenStream", "UsageError", "build", "check", "compile", "from_pretrained",
-           "import_model", "load"]
+           "from_torch", "import_model", "load"]
 
 class _DLPack(Protocol):
     def __dlpack__(self, *args: Any, **named: Any) -> Any: ...
@@ -187,3 +187,6 @@ def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None, 
                     deadline: float | None = None, compiler: str | None = None,
                     on_message: Callable[[Diagnostic], object] | None = None, config: Mapping[str, _ConfigValue] = {},
                     **more_config: _ConfigValue) -> Model: ...
+# module: a torch.nn.Module; torch is no dependency, so that its types are not named here.
+def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Mapping[int, str]],
+               outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model") -> Source: ...

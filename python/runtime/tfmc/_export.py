@@ -1,0 +1,359 @@
+"""An nn.Module, exported by torch, as the text of a model: its inputs, weights, and one statement an ATen operation.
+
+_aten.py has the operations. Here are the names of values, the sizes, constants, and what is known of integers whose
+elements are their own places (masks and positions are made of them). Refused are sizes that the export fixed, outputs
+that are no tensors, and types that the language lacks, each with its place in the module.
+"""
+import contextlib
+import operator
+import re
+import sys
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ._aten import ATEN, WHOLE
+from ._errors import CompileError
+
+DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.bool: "bool"}
+FLOAT = "tfmc computes f32, i32 and bool: module.float()"
+SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.truediv: "/", operator.pow: "**",
+            operator.floordiv: "//", operator.mod: "%"}
+KEEPING = {"to", "_to_copy", "clone", "contiguous", "alias", "expand", "view", "reshape", "slice", "select",
+           "unsqueeze", "add", "mul", "detach", "lift_fresh_copy"}
+
+
+@contextlib.contextmanager
+def patched():
+    """What looks into tensors to choose a faster way, or for packed rows, is told that there is nothing to find."""
+    def is_causal(mask, is_causal=None, size=None):
+        return bool(is_causal)
+    kept = [(torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal)]
+    masks = sys.modules.get("transformers.masking_utils")
+    if masks is not None:
+        kept.append((masks, "find_packed_sequence_indices", lambda position_ids: None))
+    old = [(owner, name, getattr(owner, name)) for owner, name, _ in kept if hasattr(owner, name)]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        for owner, name, function in kept:
+            setattr(owner, name, function)
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for owner, name, function in old:
+            setattr(owner, name, function)
+
+
+def exported(module, inputs, sizes):
+    """The exported program; in-place operations become ordinary ones, nothing else is cut up."""
+    dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in sizes.get(name, {})} or None for name in inputs}
+    try:
+        with torch.no_grad(), patched():
+            program = torch.export.export(module, (), kwargs=inputs, dynamic_shapes=dynamic, strict=False)
+        guards, program._guards_code = getattr(program, "_guards_code", []), []  # tfmc makes its own checks
+        return program.run_decompositions({}), guards
+    except Exception as error:  # torch raises many kinds
+        fixed = re.search(r"marked L\['(.*?)'\]\.size\(\)\[(\d+)\] as dynamic .*?constant \((\d+)\)", str(error))
+        fixed = fixed or re.search(r"(\w+)\S*\.shape\[(\d+)\].*?specialized.*?(\d+)", str(error), re.DOTALL)
+        if fixed and int(fixed[2]) in sizes.get(fixed[1], {}):
+            raise refused_size(sizes, fixed[1], int(fixed[2]), fixed[3]) from error
+        said = str(error).strip().split("\n\n")[0]
+        raise CompileError(f"torch.export cannot export the module: {said}\nWhat branches on values of tensors, or has "
+                           "sizes that depend on them, cannot be compiled: write it with torch.where") from error
+
+
+def refused_size(sizes, name, axis, number):
+    return CompileError(f"{name}: the size {sizes[name][axis]!r} (axis {axis}) became the constant {number} in the "
+                        f"export: the module works for this size alone. Take it out of sizes=, or write what fixes it "
+                        f"(int(x.shape[{axis}]), a buffer of this size) with x.shape[{axis}]")
+
+
+class Writer:
+    def __init__(self, module, inputs, sizes):
+        self.program, self.guards = exported(module, inputs, sizes)
+        self.inputs, self.sizes, self.node = inputs, sizes, None
+        self.names, self.lines, self.weights, self.declared = {}, [], {}, []
+        self.iota, self.uniform, self.symbols = {}, {}, {}
+        signature = self.program.graph_signature
+        self.kinds = {spec.arg.name: spec for spec in signature.input_specs}
+        self.state = {**self.program.state_dict, **self.program.constants}
+        self.paths = {}  # of two paths of one tensor the first in the module is the weight's
+        for path, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            self.paths.setdefault(self.memory(tensor), path)
+
+    # ---- refusals ----
+
+    def place(self):
+        node = self.node
+        if node is None:
+            return ""
+        path, kind = (list(node.meta.get("nn_module_stack", {}).values()) or [("", "")])[-1]
+        path = path.replace("L['self']", "").lstrip(".")
+        lines = re.findall(r'File "(.*?)", line (\d+)', node.meta.get("stack_trace") or "")
+        said = f"in {path or 'the module'} ({kind.__name__ if isinstance(kind, type) else str(kind).split('.')[-1]})"
+        return said + (f", {lines[-1][0]}:{lines[-1][1]}" if lines else "")
+
+    def no(self, what, cure):
+        raise CompileError(f"from_torch cannot take {what}, {self.place()}: {cure}")
+
+    # ---- sizes ----
+
+    def size(self, value):
+        if isinstance(value, torch.fx.Node):
+            value = value.meta["val"]
+        if isinstance(value, int):
+            return str(value)
+        text = str(value.node.expr)
+        for symbol, name in self.symbols.items():
+            text = re.sub(rf"\b{symbol}\b", name, text)
+        if left := set(re.findall(r"[A-Za-z_]\w*", text)) - set(self.symbols.values()):
+            self.no(f"the size {text}", f"it is no polynomial of the named sizes ({', '.join(sorted(left))})")
+        return text
+
+    def factor(self, text):
+        return text if re.fullmatch(r"\w+", text) else f"({text})"
+
+    def shape(self, x):
+        return [self.size(n) for n in x.meta["val"].shape]
+
+    def rank(self, x):
+        return len(x.meta["val"].shape)
+
+    def axis(self, x, axis):
+        return axis % max(self.rank(x), 1)
+
+    # ---- values ----
+
+    def dtype(self, value):
+        """The type of a tensor; None for numbers."""
+        made = value.meta.get("val") if isinstance(value, torch.fx.Node) else None
+        return made.dtype if isinstance(made, torch.Tensor) else None
+
+    def text(self, value):
+        if value is None:
+            return "none"
+        if isinstance(value, torch.fx.Node):
+            made = value.meta.get("val")
+            if isinstance(made, torch.SymInt) or isinstance(made, int):
+                return self.factor(self.size(value))
+            return self.symbolic(value) if isinstance(made, torch.SymFloat) else self.names[value.name]
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, float):
+            if value != value:
+                self.no("the number NaN", "it has no meaning in a model")
+            # the least number of f32 stands for -inf in masks
+            made = ("-inf" if value < 0 else "inf") if abs(value) > 3e38 else repr(value)
+            return f"({made})" if value < 0 else made
+        if isinstance(value, torch.SymInt):
+            return self.factor(self.size(value))
+        return f"({value})" if value < 0 else str(value)
+
+    def symbolic(self, node):
+        """A number computed from sizes."""
+        args = node.args
+        if node.target in (torch.sym_float, torch.sym_sqrt):
+            made = self.text(args[0])
+            return f"f32({made})" if node.target is torch.sym_float else f"sqrt(f32({made}))"
+        if node.target not in SYMBOLIC:
+            self.no(f"{node.target} of sizes", "compute it from arange or with + - * / **")
+        return f"({f' {SYMBOLIC[node.target]} '.join(map(self.text, args))})"
+
+    def as_kind(self, text, have, want):
+        if DTYPES.get(have) == DTYPES.get(want):
+            return text
+        if want not in DTYPES or have not in DTYPES:
+            self.no(f"the type {str(want if have in DTYPES else have)[6:]}", FLOAT)
+        if want == torch.bool:
+            return f"({text}) != {'0.0' if have == torch.float32 else '0'}"
+        return f"{DTYPES[want]}({text})"
+
+    def cast(self, value, want):
+        """An operand in the type in which torch computes."""
+        have = self.dtype(value)
+        if have is not None:
+            made = self.as_kind(self.text(value), have, want)
+            return f"({made})" if want == torch.bool and have != want else made
+        if isinstance(value, torch.fx.Node) or isinstance(value, torch.SymInt):
+            made = self.text(value)
+            return f"f32({made})" if want == torch.float32 and not made.startswith("(f32") else made
+        if want == torch.bool:
+            return str(bool(value)).lower()
+        return self.text(float(value) if want == torch.float32 else int(value))
+
+    def at(self, x, axis, what):
+        return f"{self.text(x)}[{', '.join([':'] * axis + [what])}]"
+
+    def result(self, node, i, text):
+        self.names[f"{node.name}.{i}"] = f"({text})"
+
+    def permuted(self, x, order):
+        """`transpose`s that put axis order[i] at place i."""
+        now, text = list(range(len(order))), self.text(x)
+        for i, wanted in enumerate(order):
+            j = now.index(wanted)
+            if i != j:
+                text = f"transpose({text}, {i}, {j})"
+                now[i], now[j] = now[j], now[i]
+        return text
+
+    # ---- inputs, weights, constants ----
+
+    def placeholder(self, node, heads):
+        spec, value = self.kinds[node.name], node.meta["val"]
+        if spec.kind.name == "USER_INPUT":
+            if not isinstance(value, torch.Tensor):
+                return
+            for axis, name in self.sizes.get(node.name, {}).items():
+                if not isinstance(value.shape[axis], torch.SymInt):
+                    raise refused_size(self.sizes, node.name, axis, value.shape[axis])
+                known = self.symbols.setdefault(str(value.shape[axis].node.expr), name)
+                if known != name:
+                    raise CompileError(f"{node.name}: the module needs the sizes {known!r} and {name!r} to be equal: "
+                                       "give them one name in sizes=")
+            self.names[node.name] = node.name
+            heads.append(f"{node.name}: {DTYPES[value.dtype]}[{', '.join(self.shape(node))}]")
+            return
+        tensor = self.state[spec.target]
+        if tensor.dtype not in DTYPES:
+            raise CompileError(f"the weight {spec.target} is {str(tensor.dtype)[6:]}: {FLOAT}")
+        if tensor.ndim == 0:
+            self.names[node.name] = self.text(tensor.item())
+        elif tensor.dtype == torch.float32:
+            self.names[node.name] = self.weight(spec.target, tensor)
+        else:
+            self.names[node.name] = f"({self.whole(node, spec.target, tensor)})"
+
+    @staticmethod
+    def memory(tensor):
+        return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
+
+    def weight(self, path, tensor):
+        """The name of a weight that is declared; two paths of one tensor are one weight."""
+        path = self.paths.get(self.memory(tensor), path)
+        name = "w_" + re.sub(r"\W", "_", path)
+        if path not in self.weights:
+            self.weights[path] = tensor
+            self.declared.append(f'  weight {name}: [{", ".join(map(str, tensor.shape))}] as "{path}"')
+        return name
+
+    def whole(self, node, path, tensor):
+        """Buffers of integers and booleans: those that can be computed are; others become weights of f32."""
+        flat, shape = tensor.reshape(-1), list(tensor.shape)
+        if flat.numel() and (flat == flat[0]).all():
+            self.uniform[node] = int(flat[0])
+            return self.as_kind(f"full({shape}, {float(flat[0])!r})", torch.float32, tensor.dtype)
+        if tensor.dtype in WHOLE and flat.numel() == max(shape) and (flat == torch.arange(len(flat))).all():
+            self.iota[node] = shape.index(max(shape))
+            return f"arange({len(flat)})[{', '.join(':' if n != 1 else 'none' for n in shape)}]"
+        if tensor.dtype == torch.bool and len(shape) >= 2 and shape[-1] == shape[-2] and (
+                tensor == torch.ones(shape[-2:], dtype=torch.bool).tril()).all():
+            made = f"arange({shape[-1]})[:, none] >= arange({shape[-1]})[none, :]"
+            return made if len(shape) == 2 else f"({made})[{', '.join(['none'] * (len(shape) - 2) + [':'])}]"
+        if flat.numel() and int(flat.abs().max() if tensor.dtype != torch.bool else 1) > 1 << 24:
+            raise CompileError(f"the buffer {path} has integers beyond 2**24, which f32 cannot hold")
+        return self.as_kind(self.weight(path, tensor.float()), torch.float32, tensor.dtype)
+
+    # ---- the text ----
+
+    def results(self, outputs):
+        """name -> node of the outputs that are wanted, in order."""
+        spec = self.program.call_spec.out_spec
+        nodes = next(n for n in self.program.graph.nodes if n.op == "output").args[0]
+        paths = [None] * len(nodes)
+        with contextlib.suppress(Exception):  # containers that know no paths
+            tree = pytree.tree_unflatten(list(range(len(nodes))), spec)
+            for path, i in pytree.tree_flatten_with_path(tree)[0]:
+                paths[i] = "_".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", "")))) for k in path)
+        found = {}
+        for i, node in enumerate(nodes):
+            if isinstance(node, torch.fx.Node) and self.dtype(node) is not None:
+                name = paths[i] if paths[i] and re.fullmatch(r"[A-Za-z_]\w*", paths[i]) else f"output{i}"
+                found[name] = node
+            elif node is not None:
+                raise CompileError(f"the module's output {paths[i] or i} is the {type(node).__name__} {node}, no "
+                                   "tensor: return tensors alone")
+        if not found:
+            raise CompileError("the module returns no tensor")
+        if outputs is None or set(outputs) <= set(found):
+            return {name: found[name] for name in outputs or found}
+        if len(outputs) > len(found):
+            raise CompileError(f"outputs= names {len(outputs)}, the module returns {len(found)}: {', '.join(found)}")
+        return dict(zip(outputs, found.values()))
+
+    def write(self, name, outputs, generate):
+        results = self.results(outputs)
+        needed, todo = set(), list(results.values())
+        while todo:
+            node = todo.pop()
+            if node not in needed:
+                needed.add(node)
+                todo += node.all_input_nodes
+        heads = []
+        for node in self.program.graph.nodes:
+            self.node = node
+            if node.op == "placeholder" and (node in needed or self.kinds[node.name].kind.name == "USER_INPUT"):
+                self.placeholder(node, heads)
+            elif node.op == "call_function" and node in needed:
+                self.statement(node)
+        self.lines.append("    return " + ", ".join(f"{o} = {self.text(r)}" for o, r in results.items()))
+        head = [f"model {name} {{", *self.declared, "", f"  forward({', '.join(heads)}) {{", *self.required()]
+        return "\n".join([*head, *self.lines, "  }", *([f"  generate {generate}"] if generate else []), "}"]) + "\n"
+
+    def required(self):
+        """Conditions that the export found: the traced text holds for these sizes alone."""
+        for symbol, range_ in self.program.range_constraints.items():
+            name, low, high = self.symbols.get(str(symbol)), range_.lower, range_.upper
+            if name and low.is_Integer and low > 2:
+                yield f'    require {name} >= {low}, "the module takes another way for {name} < {low}"'
+            if name and high.is_Integer and high < 1 << 31:
+                yield f'    require {name} <= {high}, "the module takes no more than {high} for {name}"'
+
+    def statement(self, node):
+        if self.dtype(node) is None and not isinstance(node.meta.get("val"), (tuple, list)):
+            return  # a number: written where it is used
+        if node.target is operator.getitem:
+            self.names[node.name] = self.names[f"{node.args[0].name}.{node.args[1]}"]
+            return
+        operation = getattr(node.target, "__name__", str(node.target))
+        write = ATEN.get(operation.split(".")[0])
+        if write is None:
+            self.no(f"the operation aten.{operation}", "it has no counterpart in the language; write it with others, "
+                    "or compile the part of the module before it")
+        if self.dtype(node) is not None and self.dtype(node) not in DTYPES:
+            self.no(f"aten.{operation} in {str(self.dtype(node))[6:]}", FLOAT)
+        try:
+            made = write(self, node, *node.args, **node.kwargs)
+        except TypeError as error:  # arguments of the operation that its row does not name
+            if "argument" not in str(error):
+                raise
+            self.no(f"aten.{operation} with these arguments", str(error))
+        if made is not None:
+            self.names[node.name] = "t_" + node.name
+            self.lines.append(f"    t_{node.name} = {made}")
+            self.follow(node, operation.split(".")[0])
+
+    def follow(self, node, op):
+        """self.iota: nodes whose elements are their places along one axis; self.uniform: those that are one number."""
+        args, shape = node.args, node.meta["val"].shape
+        x = args[0] if args and isinstance(args[0], torch.fx.Node) else None
+        if op == "arange" and (len(args) == 1 or len(args) == 2 and args[0] == 0):
+            self.iota[node] = 0
+        elif op == "full" and isinstance(args[1], (int, float)):
+            self.uniform[node] = args[1]
+        elif x in self.uniform and op in KEEPING - {"add", "mul"}:
+            self.uniform[node] = self.uniform[x]
+        elif x in self.iota and op in KEEPING:
+            axis = self.iota[x]
+            if op == "unsqueeze":
+                self.iota[node] = axis + (self.axis(node, args[1]) <= axis)
+            elif op in ("view", "reshape"):
+                long = [i for i, n in enumerate(shape) if n != 1]
+                self.iota.update({node: long[0]} if len(long) == 1 else {})
+            elif op == "expand" and self.rank(node) == self.rank(x):
+                self.iota[node] = axis
+            elif op in ("add", "mul") and args[1] == (op == "mul") and not isinstance(args[1], torch.fx.Node):
+                self.iota[node] = axis
+            elif op not in ("add", "mul", "expand", "select") and self.shape(node) == self.shape(x):
+                self.iota[node] = axis

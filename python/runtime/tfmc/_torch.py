@@ -1,0 +1,88 @@
+"""from_torch: a module of torch as a Source. torch is imported when it is called, and by nobody else here.
+
+What comes in is an nn.Module with example inputs; what goes out is a text and the weights by their paths in the module.
+Refused before anything is exported: training mode, weights that are not there (device "meta"), inputs and sizes that do
+not belong together.
+"""
+import keyword
+
+from ._errors import UsageError
+from ._source import Source
+
+# Functions and words that texts written here may use: an input or a size of such a name would hide them.
+TAKEN = set("""model forward generate return require weight layer fn let if else for in true false none inf and or not
+linear embedding softmax log_softmax layer_norm rms_norm gelu gelu_tanh relu silu tanh sigmoid erf exp log
+sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min argmax cumsum topk gather
+concat stack reshape expand transpose positions arange causal_mask full f32 i32 bool any all clamp sign pad
+roll flip conv1d conv2d batch_norm group_norm logsumexp logsigmoid leaky_relu elu softplus mish relu6 selu
+hardswish hardsigmoid""".split())
+
+
+def _named(what, name):
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+        raise UsageError(f"{what} {name!r} is no name")
+    if name in TAKEN or keyword.iskeyword(name) or name[:2] in ("t_", "w_"):
+        raise UsageError(f"{what} {name!r} has a meaning in the language: give it another name (an input: by a module "
+                         f"whose forward has another parameter)")
+    return name
+
+
+def _check_module(module, torch):
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"from_torch takes a torch.nn.Module, not a {type(module).__name__}")
+    for path, part in module.named_modules():
+        if part.training:
+            raise UsageError(f"{path or 'the module'} ({type(part).__name__}) is in training mode: call module.eval()")
+    for path, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.is_meta:
+            raise UsageError(f"{path} is on the device meta, it has no values: load the weights before")
+
+
+def _check_inputs(inputs, sizes, torch):
+    kinds = (torch.float32, torch.int32, torch.int64, torch.bool)
+    for name, value in inputs.items():
+        _named("the input", name)
+        if isinstance(value, torch.Tensor) and value.dtype not in kinds:
+            raise UsageError(f"the input {name} is {str(value.dtype)[6:]}: give f32, i32, i64 or bool")
+    known = {}
+    for name, axes in sizes.items():
+        if not isinstance(inputs.get(name), torch.Tensor):
+            raise UsageError(f"sizes= names {name!r}, which is no tensor of inputs= ({', '.join(inputs)})")
+        for axis, size in axes.items():
+            shape = inputs[name].shape
+            _named("the size", size)
+            if not isinstance(axis, int) or not 0 <= axis < len(shape):
+                raise UsageError(f"sizes= names axis {axis} of {name}, whose axes are 0 to {len(shape) - 1}")
+            where, number = known.setdefault(size, (name, shape[axis]))
+            if number != shape[axis]:
+                raise UsageError(f"the size {size!r} is {number} in {where} and {shape[axis]} in {name}")
+            if shape[axis] < 2:
+                raise UsageError(f"the size {size!r} is {shape[axis]} in {name}: give an example of 2 or more, as "
+                                 "torch takes 0 and 1 for constants")
+            if size in inputs:
+                raise UsageError(f"{size!r} is an input and a size: give the size another name")
+
+
+def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model"):
+    """A module of torch as a Source, by torch.export.
+
+    inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose;
+    outputs: names, chosen of the module's own or for its first results in their order; generate: the text after
+    `generate` in a model.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UsageError("from_torch needs torch: pip install torch") from error
+    if not hasattr(torch, "export") or not hasattr(getattr(torch.export, "Dim", None), "DYNAMIC"):
+        raise UsageError(f"from_torch needs torch 2.6 or later, this is {torch.__version__}")
+    _check_module(module, torch)
+    _check_inputs(inputs, sizes, torch)
+    from ._export import Writer
+    writer = Writer(module, dict(inputs), sizes)
+    text = writer.write(_named("the model", name), outputs, generate)
+    if not writer.weights:
+        return Source(text, None, name)
+    return Source(text, {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}, name)
+
+

@@ -1,0 +1,390 @@
+"""Modules of torch as models: torch.nn's Transformer classes and classes of transformers against eager torch, at the
+traced sizes and at others; what is refused, and how. Not run without torch (and transformers, for its classes).
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+
+import tfmc
+from support import Case
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    torch = None
+try:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers as hf
+    hf.logging.set_verbosity_error()
+except ImportError:
+    hf = None
+
+BT = {0: "batch", 1: "time"}
+SMALL = dict(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+             max_position_embeddings=64)
+
+
+def ids(rows, columns, seed=3):
+    return torch.randint(3, 60, (rows, columns), generator=torch.Generator().manual_seed(seed))
+
+
+def floats(*shape, seed=5):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def numbers(value):
+    return value.numpy().astype(np.int32) if value.dtype == torch.int64 else value.numpy()
+
+
+def prepared(make):
+    """A module with weights that make attention choose, in eval mode."""
+    torch.manual_seed(1)
+    module = make().eval()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.copy_(weight + 0.1 * torch.randn_like(weight) if weight.ndim == 1 else weight * 2)
+    return module
+
+
+class Case(Case):
+    def same(self, make, *calls, sizes, **named):
+        """The module, compiled with the first call's inputs, gives at each call what eager torch gives; the model."""
+        module = prepared(make)
+        source = tfmc.from_torch(module, calls[0], sizes=sizes, **named)
+        model = tfmc.compile(source)
+        for inputs in calls:
+            with torch.no_grad():
+                expected = module(**inputs)
+            expected = expected if isinstance(expected, torch.Tensor) else next(
+                v for v in (expected.values() if isinstance(expected, dict) else expected) if v is not None)
+            result = model.run({name: numbers(value) for name, value in inputs.items()})
+            got, wanted = next(iter(result.values())), expected.numpy()
+            self.assertEqual(got.shape, wanted.shape)
+            worst = np.abs(got - wanted).max() / max(1, np.abs(wanted).max())
+            self.assertLessEqual(worst, 1e-5)
+        return source, model
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Modules(Case):
+    def test_multilayer_perceptron(self):
+        def make():
+            return nn.Sequential(nn.Embedding(60, 8), nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3))
+        source, model = self.same(make, dict(input=ids(2, 9)), dict(input=ids(4, 5)), sizes=dict(input=BT), outputs=["y"])
+        self.assertEqual(model.sizes, ("batch", "time"))
+        self.assertEqual(list(model.outputs), ["y"])
+        self.assertEqual(sorted(source.weights), ["0.weight", "1.bias", "1.weight", "3.bias", "3.weight", "4.bias", "4.weight"])
+
+    def test_encoder_layers(self):
+        for options in (dict(), dict(norm_first=True, activation="gelu"), dict(bias=False)):
+            with self.subTest(options):
+                self.same(lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, **options),
+                          dict(src=floats(2, 9, 32)), dict(src=floats(3, 5, 32)), sizes=dict(src=BT))
+
+    def test_encoder_with_padding(self):
+        def padding(rows, columns):
+            return torch.arange(columns)[None] >= torch.arange(columns, columns - rows, -1)[:, None]
+        def make():  # not the way with nested tensors, which gives zeros at padding
+            layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+            return nn.TransformerEncoder(layer, 3, nn.LayerNorm(32), enable_nested_tensor=False)
+        self.same(make,
+                  *(dict(src=floats(r, c, 32), src_key_padding_mask=padding(r, c)) for r, c in ((2, 9), (3, 7))),
+                  sizes=dict(src=BT, src_key_padding_mask=BT))
+
+    def test_decoder(self):
+        class Causal(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(32, 4, 64, batch_first=True), 2)
+
+            def forward(self, tgt, memory):
+                mask = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1])
+                return self.decoder(tgt, memory, tgt_mask=mask, tgt_is_causal=True)
+        self.same(Causal, dict(tgt=floats(2, 5, 32), memory=floats(2, 9, 32)),
+                  dict(tgt=floats(3, 7, 32), memory=floats(3, 4, 32)),
+                  sizes=dict(tgt=BT, memory={0: "batch", 1: "source"}))
+
+    def test_decoder_layer(self):
+        self.same(lambda: nn.TransformerDecoderLayer(32, 4, 64, batch_first=True),
+                  dict(tgt=floats(2, 5, 32), memory=floats(2, 9, 32)),
+                  dict(tgt=floats(3, 7, 32), memory=floats(3, 4, 32)),
+                  sizes=dict(tgt=BT, memory={0: "batch", 1: "source"}))
+
+    def test_transformer_with_a_mask(self):
+        class Seq(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.o = nn.Embedding(60, 32), nn.Linear(32, 60)
+                self.t = nn.Transformer(32, 4, 2, 2, 64, batch_first=True)
+
+            def forward(self, src, tgt):
+                mask = torch.triu(torch.full((tgt.shape[1], tgt.shape[1]), float("-inf")), 1)
+                return self.o(self.t(self.e(src), self.e(tgt), tgt_mask=mask))
+        self.same(Seq, dict(src=ids(2, 7), tgt=ids(2, 5)), dict(src=ids(3, 4), tgt=ids(3, 6)),
+                  sizes=dict(src={0: "batch", 1: "source"}, tgt=BT))
+
+    def test_multihead_attention(self):
+        for options in (dict(), dict(kdim=16, vdim=24), dict(bias=False)):
+            keys, values = options.get("kdim", 32), options.get("vdim", 32)
+            with self.subTest(options):
+                self.same(lambda: nn.MultiheadAttention(32, 4, batch_first=True, **options),
+                          *(dict(query=floats(b, t, 32), key=floats(b, s, keys, seed=6), value=floats(b, s, values, seed=7))
+                            for b, t, s in ((2, 5, 9), (3, 7, 4))),
+                          sizes=dict(query=BT, key={0: "batch", 1: "source"}, value={0: "batch", 1: "source"}))
+
+    def test_attention_as_tutorials_write_it(self):
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+
+            def forward(self, x, mask):
+                b, t, d = x.shape
+                q, k, v = (f(x).view(b, t, 4, 8).permute(0, 2, 1, 3) for f in (self.q, self.k, self.v))
+                e = torch.matmul(q, k.permute(0, 1, 3, 2)) / 8 ** 0.5
+                e = e.masked_fill(mask[:, None, None] == 0, -1e10)
+                return self.o(torch.matmul(torch.softmax(e, -1), v).permute(0, 2, 1, 3).contiguous().view(b, t, d))
+        mask = torch.ones(2, 9, dtype=torch.long)
+        mask[1, 6:] = 0
+        self.same(Own, dict(x=floats(2, 9, 32), mask=mask), dict(x=floats(2, 4, 32), mask=mask[:, 3:7]),
+                  sizes=dict(x=BT, mask=BT))
+
+    def test_operations(self):
+        """Rows of the table that the models above do not use."""
+        class Many(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("order", torch.tensor([3, 0, 2]))
+                self.register_buffer("keep", torch.tensor([True, False, True]))
+                self.conv = nn.Conv1d(6, 6, 3, padding=1)
+                self.scale = nn.Parameter(torch.tensor([1.5]))
+
+            def forward(self, x, ids):
+                t = x.shape[1]
+                y = self.conv(x.transpose(1, 2)).transpose(1, 2) * self.scale
+                y = y + nn.functional.pad(x[:, 1:], (0, 0, 0, 1)) - x.roll(1, 1) + x.flip(1) * t
+                a, b = y.chunk(2, -1)
+                c = torch.where(self.keep, a.clamp(-1, 1), b.abs() ** 1.5) + torch.cumsum(a, 1) / (t ** 0.5)
+                d = y[..., self.order] * y.amax(-1, keepdim=True) - y.max(1, keepdim=True).values.mean()
+                e = (ids.cumsum(1) * 2 % 7 // 2).float()[..., None] + (ids > 1.5)[..., None] * 2 + torch.arange(t)[:, None]
+                rows = torch.arange(x.shape[0])
+                last = y[rows, (ids > 30).sum(1) * 0 + 1]
+                top = y.topk(2, -1).values.sum(-1, keepdim=True) + y.repeat_interleave(2, 1)[:, ::2, :1] * y.std(-1).mean() * 0
+                return c + d + e + last[:, None, :3] + top + torch.gather(y, 1, ids[..., None] % 2).tanh() + y.argmax(-1)[..., None]
+        self.same(Many, dict(x=floats(2, 9, 6), ids=ids(2, 9)), dict(x=floats(4, 5, 6), ids=ids(4, 5)),
+                  sizes=dict(x=BT, ids=BT))
+
+    def test_shared_weights_and_ways_by_size(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.o = nn.Embedding(60, 8), nn.Linear(8, 60, bias=False)
+                self.o.weight = self.e.weight
+
+            def forward(self, ids):
+                hidden = self.e(ids)
+                return self.o(hidden + 1 if ids.shape[1] > 3 else hidden)
+        source, model = self.same(Tied, dict(ids=ids(2, 6)), dict(ids=ids(3, 4)), sizes=dict(ids=BT))
+        self.assertEqual(list(source.weights), ["e.weight"])
+        self.refused(tfmc.InputError, "another way for time < 4", model, numbers(ids(2, 3)))
+
+    def test_outputs(self):
+        class Two(nn.Module):
+            def forward(self, x):
+                return {"mean": x.mean(-1), "most": x.max(-1).values, "none": None}
+        module, x = Two().eval(), floats(3, 5)
+        model = tfmc.compile(tfmc.from_torch(module, dict(x=x), sizes=dict(x={0: "n"})))
+        self.assertEqual(list(model.outputs), ["mean", "most"])
+        model = tfmc.compile(tfmc.from_torch(module, dict(x=x), sizes=dict(x={0: "n"}), outputs=["most"]))
+        np.testing.assert_array_equal(model(x.numpy()), x.max(-1).values.numpy())
+        self.refused(tfmc.CompileError, "names 3, the module returns 2: mean, most", tfmc.from_torch, module, dict(x=x),
+                     sizes=dict(x={0: "n"}), outputs=["a", "b", "c"])
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Refusals(Case):
+    def refuses(self, forward, words, inputs=None, sizes=None, kind=tfmc.CompileError, **named):
+        class Given(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part = nn.Linear(4, 4)
+        Given.forward = forward
+        inputs = {"x": floats(3, 4)} if inputs is None else inputs
+        return self.refused(kind, words, tfmc.from_torch, Given().eval(), inputs,
+                            sizes={"x": {0: "n"}} if sizes is None else sizes, **named)
+
+    def test_T01_an_operation_without_counterpart(self):
+        class Sorted(nn.Module):
+            def forward(self, x):
+                return x.sort(-1).values
+
+        class Whole(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.Sequential(nn.Linear(4, 4), Sorted())
+
+            def forward(self, x):
+                return self.layers(x)
+        self.refused(tfmc.CompileError, ["aten.sort", "in layers.1 (Sorted)", "test_torch.py:", "write it with others"],
+                     tfmc.from_torch, Whole().eval(), dict(x=floats(3, 4)), sizes=dict(x={0: "n"}))
+        self.refuses(lambda self, x: x[x > 0], "cannot")
+        self.refuses(lambda self, x: x.double() * 2, ["float64", "module.float()"])
+
+    def test_T01_branches_on_values(self):
+        self.refuses(lambda self, x: x + 1 if x.sum() > 0 else x, ["torch.export cannot export", "torch.where"])
+
+    def test_T02_a_size_that_became_constant(self):
+        self.refuses(lambda self, x: x + torch.zeros(3, 4), ["x: the size 'n' (axis 0) became the constant 3", "Take it out"])
+
+    def test_T02_sizes_that_must_be_equal(self):
+        self.refuses(lambda self, x, y: x + y, ["'n' and 'm' to be equal", "one name"],
+                     inputs=dict(x=floats(3, 4), y=floats(3, 4)), sizes=dict(x={0: "n"}, y={0: "m"}))
+
+    def test_T03_an_output_that_is_no_tensor(self):
+        self.refuses(lambda self, x: (x, 3), ["output", "int 3", "tensors alone"])
+        self.refuses(lambda self, x: None, "returns no tensor")
+
+    def test_T04_training_mode(self):
+        module = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
+        module[1].train()
+        self.refused(tfmc.UsageError, ["1 (Dropout) is in training mode", "module.eval()"], tfmc.from_torch, module,
+                     dict(input=floats(3, 4)), sizes={})
+
+    def test_T05_weights_on_meta(self):
+        with torch.device("meta"):
+            module = nn.Linear(4, 4)
+        self.refused(tfmc.UsageError, ["weight is on the device meta", "load the weights"], tfmc.from_torch, module.eval(),
+                     dict(input=floats(3, 4)), sizes={})
+
+    def test_calls_that_are_wrong(self):
+        def same(self, x):
+            return x
+        usage = dict(kind=tfmc.UsageError)
+        self.refuses(same, "no tensor of inputs=", sizes={"y": {0: "n"}}, **usage)
+        self.refuses(same, "axes are 0 to 1", sizes={"x": {2: "n"}}, **usage)
+        self.refuses(same, "is no name", sizes={"x": {0: "2 n"}}, **usage)
+        self.refuses(same, "has a meaning", sizes={"x": {0: "sum"}}, **usage)
+        self.refuses(same, "is 3 in x and 4 in x", sizes={"x": {0: "n", 1: "n"}}, **usage)
+        self.refuses(same, "2 or more", inputs={"x": floats(1, 4)}, **usage)
+        self.refuses(same, "float16", inputs={"x": floats(3, 4).half()}, **usage)
+        self.refused(tfmc.UsageError, "not a str", tfmc.from_torch, "module", {}, sizes={})
+
+    def test_torch_is_imported_when_it_is_called(self):
+        code = "import sys, tfmc; assert 'torch' not in sys.modules"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def first(make, key):
+    """A module of transformers that returns one tensor."""
+    class First(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.m = make()
+            self.m.config.use_cache = False
+
+        def forward(self, **inputs):
+            return self.m(**inputs, return_dict=True)[key]
+    return First
+
+
+@unittest.skipIf(torch is None or hf is None, "no torch with transformers")
+class Transformers(Case):
+    """Classes of transformers, from configurations."""
+
+    def encoder(self, make, padding=True):
+        mask = torch.ones(2, 9, dtype=torch.long)
+        mask[1, 6 if padding else 9:] = 0
+        return self.same(first(make, "last_hidden_state"), dict(input_ids=ids(2, 9), attention_mask=mask),
+                         dict(input_ids=ids(3, 7), attention_mask=torch.ones(3, 7, dtype=torch.long)),
+                         sizes=dict(input_ids=BT, attention_mask=BT))
+
+    def causal(self, make):
+        return self.same(first(make, "logits"), dict(input_ids=ids(2, 9)), dict(input_ids=ids(3, 7)),
+                         sizes=dict(input_ids=BT), outputs=["logits"], generate="input_ids from logits { eos = 2 }")
+
+    def translator(self, make):
+        mask = torch.ones(2, 9, dtype=torch.long)
+        source = {0: "batch", 1: "source"}
+        return self.same(first(make, "logits"),
+                         dict(input_ids=ids(2, 9), attention_mask=mask, decoder_input_ids=ids(2, 5)),
+                         dict(input_ids=ids(2, 7), attention_mask=mask[:, 2:], decoder_input_ids=ids(2, 6)),
+                         sizes=dict(input_ids=source, attention_mask=source, decoder_input_ids=BT))
+
+    def test_bert(self):
+        for how in ("eager", "sdpa"):
+            self.encoder(lambda: hf.BertModel(hf.BertConfig(**SMALL, attn_implementation=how)))
+
+    def test_distilbert(self):
+        self.encoder(lambda: hf.DistilBertModel(hf.DistilBertConfig(vocab_size=60, dim=32, n_layers=2, n_heads=4, hidden_dim=64)))
+
+    def test_roberta(self):
+        self.encoder(lambda: hf.RobertaModel(hf.RobertaConfig(**SMALL)))
+
+    def test_electra(self):
+        self.encoder(lambda: hf.ElectraModel(hf.ElectraConfig(**SMALL, embedding_size=16)))
+
+    def test_albert(self):
+        self.encoder(lambda: hf.AlbertModel(hf.AlbertConfig(**SMALL, embedding_size=16)))
+
+    def test_mpnet(self):
+        self.encoder(lambda: hf.MPNetModel(hf.MPNetConfig(**SMALL)))
+
+    def test_modernbert(self):
+        self.encoder(lambda: hf.ModernBertModel(hf.ModernBertConfig(
+            **SMALL, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)))
+
+    def test_deberta_v2(self):  # its queries at padding see no key: zeros here, the mean of all values there
+        self.encoder(lambda: hf.DebertaV2Model(hf.DebertaV2Config(
+            **SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8)), padding=False)
+
+    def test_t5_encoder(self):
+        self.encoder(lambda: hf.T5EncoderModel(hf.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)))
+
+    def test_gpt2(self):
+        self.causal(lambda: hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64)))
+
+    def test_gpt_neox(self):
+        self.causal(lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**SMALL)))
+
+    def test_opt(self):
+        self.causal(lambda: hf.OPTForCausalLM(hf.OPTConfig(vocab_size=60, hidden_size=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4,
+                                                           max_position_embeddings=64, word_embed_proj_dim=32)))
+
+    def test_llama(self):
+        self.causal(lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SMALL, num_key_value_heads=2)))
+
+    def test_mistral(self):
+        self.causal(lambda: hf.MistralForCausalLM(hf.MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=5)))
+
+    def test_qwen2(self):
+        self.causal(lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**SMALL, num_key_value_heads=2)))
+
+    def test_qwen3(self):
+        self.causal(lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=8)))
+
+    def test_gemma3(self):
+        self.causal(lambda: hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**SMALL, num_key_value_heads=2, head_dim=8, sliding_window=5)))
+
+    def test_phi3(self):
+        self.causal(lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**SMALL, num_key_value_heads=2, pad_token_id=0)))
+
+    def test_t5(self):
+        self.translator(lambda: hf.T5ForConditionalGeneration(hf.T5Config(
+            vocab_size=60, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)))
+
+    def test_bart(self):
+        self.translator(lambda: hf.BartForConditionalGeneration(hf.BartConfig(
+            vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=40)))
+
+    def test_vit(self):
+        self.same(first(lambda: hf.ViTModel(hf.ViTConfig(image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2,
+                                                         num_attention_heads=4, intermediate_size=64)), "last_hidden_state"),
+                  dict(pixel_values=floats(2, 3, 32, 32)), dict(pixel_values=floats(3, 3, 32, 32)),
+                  sizes=dict(pixel_values={0: "batch"}))
