@@ -2,7 +2,6 @@
 traced sizes and at others; what is refused, and how. Not run without torch (and transformers, for its classes).
 """
 import os
-import pathlib
 import subprocess
 import sys
 import unittest
@@ -193,6 +192,21 @@ class Modules(Case):
         self.assertEqual(list(source.weights), ["e.weight"])
         self.refused(tfmc.InputError, "another way for time < 4", model, numbers(ids(2, 3)))
 
+    def test_ways_by_two_sizes(self):
+        class Ways(nn.Module):
+            def forward(self, x, y):
+                return x.sum(0) - y.sum(0) if x.shape[0] > y.shape[0] else x.sum(0) + y.sum(0)
+        _, model = self.same(Ways, dict(x=floats(5, 4), y=floats(3, 4)), dict(x=floats(9, 4), y=floats(2, 4)),
+                             sizes=dict(x={0: "n"}, y={0: "m"}))
+        self.refused(tfmc.InputError, "another way", model, x=floats(3, 4).numpy(), y=floats(3, 4).numpy())
+
+    def test_indices_and_bounds_that_torch_fills_in(self):
+        class Filled(nn.Module):
+            def forward(self, x, last):
+                return nn.functional.hardtanh(x)[torch.arange(x.shape[0]), last] + x[last % 2, last]
+        self.same(Filled, dict(x=floats(3, 5, 4), last=torch.tensor([-1, 4, 0])),
+                  dict(x=floats(2, 7, 4), last=torch.tensor([3, -7])), sizes=dict(x=BT, last={0: "batch"}))
+
     def test_outputs(self):
         class Two(nn.Module):
             def forward(self, x):
@@ -297,16 +311,28 @@ def first(make, key):
 class Transformers(Case):
     """Classes of transformers, from configurations."""
 
-    def encoder(self, make, padding=True):
+    def fused(self, source):
+        """No attention is left as products and a softmax."""
+        path = source.write(self.folder())
+        done = subprocess.run([os.environ.get("TFM_COMPILER", "tfmc"), "dump", "--stage=fused",
+                               "--require-fusion=attention", str(path)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def encoder(self, make, padding=True, fused=True):
         mask = torch.ones(2, 9, dtype=torch.long)
         mask[1, 6 if padding else 9:] = 0
-        return self.same(first(make, "last_hidden_state"), dict(input_ids=ids(2, 9), attention_mask=mask),
-                         dict(input_ids=ids(3, 7), attention_mask=torch.ones(3, 7, dtype=torch.long)),
-                         sizes=dict(input_ids=BT, attention_mask=BT))
+        source, _ = self.same(first(make, "last_hidden_state"), dict(input_ids=ids(2, 9), attention_mask=mask),
+                              dict(input_ids=ids(3, 7), attention_mask=torch.ones(3, 7, dtype=torch.long)),
+                              sizes=dict(input_ids=BT, attention_mask=BT))
+        if fused:
+            self.fused(source)
 
     def causal(self, make):
-        return self.same(first(make, "logits"), dict(input_ids=ids(2, 9)), dict(input_ids=ids(3, 7)),
-                         sizes=dict(input_ids=BT), outputs=["logits"], generate="input_ids from logits { eos = 2 }")
+        source, model = self.same(first(make, "logits"), dict(input_ids=ids(2, 9)), dict(input_ids=ids(3, 7)),
+                                  sizes=dict(input_ids=BT), outputs=["logits"],
+                                  generate="input_ids from logits { bos = 1  eos = 2 }")
+        self.assertTrue(model.generation.incremental, model.generation.reason)
+        self.fused(source)
 
     def translator(self, make):
         mask = torch.ones(2, 9, dtype=torch.long)
@@ -339,9 +365,11 @@ class Transformers(Case):
         self.encoder(lambda: hf.ModernBertModel(hf.ModernBertConfig(
             **SMALL, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)))
 
-    def test_deberta_v2(self):  # its queries at padding see no key: zeros here, the mean of all values there
+    def test_deberta_v2(self):
+        """Its queries at padding see no key: zeros here, the mean of all values there. Its scores are gathered, which
+        attention as one step does not do."""
         self.encoder(lambda: hf.DebertaV2Model(hf.DebertaV2Config(
-            **SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8)), padding=False)
+            **SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8)), padding=False, fused=False)
 
     def test_t5_encoder(self):
         self.encoder(lambda: hf.T5EncoderModel(hf.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)))

@@ -122,7 +122,12 @@ def power(w, node, x, y):
     return f"{w.cast(x, kind)} ** {w.cast(y, kind)}"
 
 
-@aten("clamp", "clamp_min", "clamp_max", "hardtanh")
+@aten("hardtanh")
+def hardtanh(w, node, x, low=-1, high=1):
+    return clamp(w, node, x, low, high)
+
+
+@aten("clamp", "clamp_min", "clamp_max")
 def clamp(w, node, x, low=None, high=None, *, min=None, max=None):
     if "clamp_max" in node.target.__name__:
         low, high = None, low
@@ -311,6 +316,11 @@ def argmax(w, node, x, axis=None, keepdim=False):
 
 @aten("cumsum")
 def cumsum(w, node, x, axis, **named):
+    if x in w.uniform:  # positions, counted in a mask of ones: generation keeps caches
+        axis, kind = w.axis(x, axis), node.meta["val"].dtype
+        marks = ", ".join(":" if a == axis else "none" for a in range(w.rank(x)))
+        counted = w.as_kind(f"((arange({w.shape(x)[axis]}) + 1)[{marks}])", torch.int64, kind)
+        return f"expand({counted} * {w.cast(w.uniform[x], kind)}, [{', '.join(w.shape(node))}])"
     return f"cumsum({w.cast(x, node.meta['val'].dtype)}, {axis})"
 
 
@@ -460,9 +470,10 @@ def triangle(w, node, x, diagonal=0):
 @aten("gather")
 def gather(w, node, x, axis, ids, **named):
     if x in w.uniform:
-        return w.as_kind(f"full([{', '.join(w.shape(node))}], {w.uniform[x]})", torch.float32, w.dtype(x))
+        return filled(w, node, w.uniform[x])
     # torch leaves out what lies beyond the indices along the other axes
-    marks = [":" if n == m or a == w.axis(x, axis) else f":{m}" for a, (n, m) in enumerate(zip(w.shape(x), w.shape(ids)))]
+    axis, pairs = w.axis(x, axis), enumerate(zip(w.shape(x), w.shape(ids)))
+    marks = [":" if n == m or a == axis else f":{m}" for a, (n, m) in pairs]
     part = f"[{', '.join(marks)}]" if set(marks) != {":"} else ""
     return f"gather({w.text(x)}{part}, {w.text(ids)}, {axis})"
 
@@ -491,9 +502,10 @@ def index(w, node, x, indices):
         if made:
             return made
     if len(given) == len(indices):  # x[i, j]: rows of x with its first axes as one
-        shape, at = w.shape(x), w.text(given[0])
-        for n, i in zip(shape[1:], given[1:]):
-            at = f"({at}) * {w.factor(n)} + {w.text(i)}"
+        shape, at = w.shape(x), "0"
+        for n, i in zip(map(w.factor, shape), given):
+            from_end = "" if i in w.iota else f" + i32({w.text(i)} < 0) * {n}"
+            at = f"({at}) * {n} + {w.text(i)}{from_end}" if at != "0" else f"{w.text(i)}{from_end}"
         first = " * ".join(map(w.factor, shape[:len(given)]))
         return f"reshape({w.text(x)}, [{', '.join([first, *shape[len(given):]])}])[{at}]"
     w.no("an index with tensors for axes that are not the first", "permute them to the front before")

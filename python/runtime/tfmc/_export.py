@@ -309,6 +309,13 @@ class Writer:
                 yield f'    require {name} >= {low}, "the module takes another way for {name} < {low}"'
             if name and high.is_Integer and high < 1 << 31:
                 yield f'    require {name} <= {high}, "the module takes no more than {high} for {name}"'
+        for guard in self.guards:  # which of two sizes is greater; the rest is checked by the operations
+            text = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]",
+                          lambda m: self.sizes.get(m[1], {}).get(int(m[2]), "?"), guard)
+            names = set(re.findall(r"[A-Za-z_]\w*", text))
+            ordered = re.fullmatch(r"[\w\s+*()-]+(<|>|<=|>=)[\w\s+*()-]+", text)
+            if ordered and len(names) > 1 and names <= set(self.symbols.values()):
+                yield f'    require {text}, "the module takes another way otherwise"'
 
     def statement(self, node):
         if self.dtype(node) is None and not isinstance(node.meta.get("val"), (tuple, list)):
@@ -342,6 +349,8 @@ class Writer:
             self.iota[node] = 0
         elif op == "full" and isinstance(args[1], (int, float)):
             self.uniform[node] = args[1]
+        elif op in ("ones", "new_ones", "ones_like", "zeros", "new_zeros", "zeros_like"):
+            self.uniform[node] = int("ones" in op)
         elif x in self.uniform and op in KEEPING - {"add", "mul"}:
             self.uniform[node] = self.uniform[x]
         elif x in self.iota and op in KEEPING:
