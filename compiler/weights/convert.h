@@ -32,7 +32,7 @@ extern const FileBlock file_blocks[N_FILE_DTYPES];
 FileDType file_dtype_find(const char *name); /* as safetensors calls it */
 FileDType file_dtype_of_gguf(uint32_t number);
 bool can_convert(FileDType from, DType to);
-/* The types that convert to `to`, for messages: "F32, F16 or BF16". */
+/* The types that convert to `to`, for messages: "F32, F16, BF16 or F8_E4M3". */
 const char *convertible_names(DType to);
 /* Converts n elements, of which the first begins a block; can_convert must have said yes, or `from` be I8 and `to` f32:
  * a number that only a scale makes a weight. Returns n, or the index of the first that does not fit; *value is then its
