@@ -363,11 +363,17 @@ class Decoders(Case):
         decoder.close()
 
 
+def hear_interrupts():
+    """What a shell runs in the background ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Interrupts(Case):
     """Ctrl-C, in a process of its own."""
 
     def interrupt(self, code, folder):
         child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True,
+                                 preexec_fn=hear_interrupts,
                                  env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
         self.assertEqual(child.stdout.readline(), "ready\n")
         time.sleep(0.05)
