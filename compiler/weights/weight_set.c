@@ -207,6 +207,17 @@ static void mark_scales_of_activations(Arena *arena, WeightSet *set, const char 
   }
 }
 
+/* The scale of a weight without one, under a name by which it is not read; NULL: there is none. */
+static const char *strange_scale(Arena *arena, WeightSet *set, const char *name) {
+  static const char *const parts[] = {"qscale_weight", "scale_weight", "weight_scales", "scales", "scale"};
+  const char *dot = strrchr(name, '.');
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const char *part = arena_printf(arena, "%.*s%s", (int)(dot ? dot + 1 - name : 0), name, parts[i]);
+    if (find_part(set, part)) return part;
+  }
+  return NULL;
+}
+
 static void add_scale(Arena *arena, WeightSet *set, WeightEntry *entry) {
   static const char *const endings[] = {"_scale", "_scale_inv"};
   const char *name = entry->tensor->name;
@@ -221,7 +232,11 @@ static void add_scale(Arena *arena, WeightSet *set, WeightEntry *entry) {
     entry->scale = scale;
     mark_scales_of_activations(arena, set, name);
   }
-  if (!entry->scale && entry->tensor->dtype == FILE_I8)
+  const char *strange = entry->scale ? NULL : strange_scale(arena, set, name);
+  if (strange)
+    entry->fault = arena_printf(arena, "its scale seems to be \"%s\"; it is read under the name \"%s_scale\"", strange,
+                                name);
+  else if (!entry->scale && entry->tensor->dtype == FILE_I8)
     entry->fault =
         arena_printf(arena, "whole numbers are a weight only with a scale, but there is no \"%s_scale\"", name);
 }

@@ -365,6 +365,8 @@ class Trials:
                 (f'it has its columns in another order ("{name}_g_idx")', ("I8", f"{name}_scale", *row, "F32", order)),
                 (f'its scale "{name}_scale" has the shape [100, 1]; one number is read, one for each row',
                  ("I8", f"{name}_scale", [100, 1], lambda i, j: i // 2)),
+                ('its scale seems to be "p.score.qscale_weight"; it is read under the name',
+                 ("F8_E4M3", "p.score.qscale_weight", [1], lambda i, j: 0)),
                 (f'its scale "{name}_scale" has the shape [200, 3]', ("F8_E4M3", f"{name}_scale", [200, 3], lambda i, j: 0))]:
             few, _, _ = self.pair(*case)
             told = self.tfm("run", model, "--weights", few, "--input", "x=1x256", code=1)
