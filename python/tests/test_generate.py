@@ -375,6 +375,7 @@ class Interrupts(Case):
         child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True,
                                  preexec_fn=hear_interrupts,
                                  env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+        self.addCleanup(child.kill)
         self.assertEqual(child.stdout.readline(), "ready\n")
         time.sleep(0.05)
         child.send_signal(signal.SIGINT)
