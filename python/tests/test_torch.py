@@ -249,6 +249,11 @@ class Refusals(Case):
         self.refuses(lambda self, x: x[x > 0], "cannot")
         self.refuses(lambda self, x: x.double() * 2, ["float64", "module.float()"])
 
+    def test_T01_dropouts_that_are_on_in_eval_mode(self):
+        self.refuses(lambda self, x: nn.functional.dropout(x, 0.5), ["dropout", "training=self.training"])
+        self.refuses(lambda self, x: nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1),
+                     ["dropout", "dropout_p = 0.0"])
+
     def test_T01_branches_on_values(self):
         self.refuses(lambda self, x: x + 1 if x.sum() > 0 else x, ["torch.export cannot export", "torch.where"])
 

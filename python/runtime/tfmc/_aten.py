@@ -26,14 +26,21 @@ def plain(text):
 
 for name in "exp log sqrt rsqrt sin cos tanh sigmoid erf relu silu floor ceil round mish relu6 selu hardswish".split():
     ATEN[name] = plain(name + "({0})")
-for name in ("dropout contiguous clone detach detach_ alias lift_fresh_copy feature_dropout native_dropout "
-             "alias_copy lift_fresh").split():
+for name in "contiguous clone detach detach_ alias lift_fresh_copy alias_copy lift_fresh".split():
     ATEN[name] = plain("{0}")
 ATEN.update(dict.fromkeys(("matmul", "bmm", "mm"), plain("{0} @ {1}")))
 ATEN.update(linear=lambda w, node, *xs: f"linear({', '.join(w.text(x) for x in xs if x is not None)})",
             hardsigmoid=plain("hardsigmoid({0})"), log_sigmoid=plain("logsigmoid({0})"), sign=plain("sign({0})"),
             sgn=plain("sign({0})"), logical_not=plain("not {0}"), bitwise_not=plain("not {0}"), neg=plain("-{0}"),
             square=plain("{0} * {0}"), reciprocal=plain("1.0 / {0}"), expm1=plain("exp({0}) - 1.0"))
+
+
+@aten("dropout", "feature_dropout", "native_dropout")
+def dropped(w, node, x, probability, train):
+    if train and probability:
+        w.no("a dropout that is on although the module is in eval mode",
+             "give functional.dropout training=self.training")
+    return w.text(x)
 
 
 # ---- elementwise ----
@@ -227,6 +234,8 @@ def softmax(w, node, x, axis, *rest, **named):
 
 @aten("scaled_dot_product_attention")
 def attention(w, node, q, k, v, mask=None, dropout=0.0, is_causal=False, scale=None, enable_gqa=False):
+    if dropout:
+        w.no("attention with a dropout that is on", "give it dropout_p = 0.0 where the module is in eval mode")
     query, key, value = w.text(q), w.text(k), w.text(v)
     if enable_gqa and w.shape(q)[-3] != w.shape(k)[-3]:  # each head of keys is that of several queries in a row
         key, value = (repeated(w, x, int(w.shape(q)[-3]) // int(w.shape(x)[-3])) for x in (k, v))
