@@ -34,6 +34,8 @@ enum { MOST_PATH = 4096 }; /* bytes of a path */
 
 /* Whether the parts are whole, and every range of the header lies within them. Their version is not looked at. */
 bool parts_are_whole(const Mapping *parts);
+/* What stands in `hash` of the header of a .tfmm file with these parts; never 0. */
+uint64_t parts_hash(const Mapping *parts);
 
 /* The path of a file of this installation from its place as seen from libtfm; "" if it is too long. */
 void installed_path(const char *relative, char *path, size_t size);

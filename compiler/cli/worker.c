@@ -24,10 +24,12 @@
 #include "aot/aot.h"
 #include "aot/packed_weights.h"
 #include "api/parts.h"
+#include "api/run.h"
 #include "cli/commands/commands.h"
 #include "cli/model.h"
 #include "diag/render.h"
 #include "tfm/weights_file.h"
+#include "weights/files.h"
 
 typedef struct Worker {
   Session *session;
@@ -169,6 +171,13 @@ static void rename_weights(Session *session) {
   }
 }
 
+/* What says that the file is one of parts, and whose. */
+static void mark(PartsHeader *header) {
+  memcpy(header->magic, PARTS_MAGIC, sizeof header->magic);
+  header->form = PARTS_FORM;
+  snprintf(header->version, sizeof header->version, "%s", TFM_VERSION);
+}
+
 /* After an error the header holds the exit code and the first message, and nothing else. */
 void worker_run(Session *session, int text, int output, const char *features) {
   Worker w = {.session = session, .output = output};
@@ -181,11 +190,43 @@ void worker_run(Session *session, int text, int output, const char *features) {
   weight_source_close(w.weights);
   rename_weights(session);
   if (!ok) w.header = (PartsHeader){.exit_code = session->diag.exit_code};
-  memcpy(w.header.magic, PARTS_MAGIC, sizeof w.header.magic);
-  w.header.form = PARTS_FORM;
-  snprintf(w.header.version, sizeof w.header.version, "%s", TFM_VERSION);
+  mark(&w.header);
   if (!ok) print_message(&w, w.header.message, sizeof w.header.message);
   write_at(&w, &w.header, sizeof w.header, 0); /* last: who finds it finds all */
+}
+
+// ---- a .tfmm file ----
+
+/* Copies the parts, from a file in memory, to a file that is there as a whole or not at all. */
+static bool copy_parts(Worker *w, const char *path) {
+  struct stat info;
+  if (fstat(w->output, &info)) return fail(w, "the parts cannot be read");
+  void *data = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, w->output, 0);
+  if (data == MAP_FAILED) return fail(w, "the parts cannot be mapped");
+  const Mapping parts = {data, (size_t)info.st_size};
+  memcpy(data, &w->header, sizeof w->header);
+  ((PartsHeader *)data)->hash = parts_hash(&parts);
+  OutFile *file = ARENA_NEW(w->session->arena, OutFile);
+  bool ok = out_file_open(file, &w->session->diag, path);
+  if (ok) out_file_write(file, data, parts.size);
+  ok = ok && out_file_commit(file);
+  munmap(data, parts.size);
+  return ok;
+}
+
+bool worker_save(Session *session, const LibraryModel *model, const LibraryPlans *plans, WeightSource *weights,
+                 const char *path) {
+  Worker w = {.session = session,
+              .output = memfd_create("tfmm", MFD_CLOEXEC),
+              .model = *model,
+              .plans = *plans,
+              .weights = weights};
+  if (w.output < 0) return fail(&w, "a temporary file cannot be made");
+  const bool ok = write_parts(&w);
+  mark(&w.header);
+  session->wrote_output = ok && copy_parts(&w, path);
+  close(w.output);
+  return session->wrote_output;
 }
 
 // ---- tfmc worker: the process ----

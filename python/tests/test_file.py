@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 
 import tfmc
-from support import IDS, KEEP, ONE, ONE_WEIGHTS, X, Case, one, pair
+from support import IDS, KEEP, ONE, ONE_WEIGHTS, PAIR, PAIR_WEIGHTS, X, Case, one, pair, save_file
 
 
 class Files(Case):
@@ -31,6 +31,22 @@ class Files(Case):
         loaded.save(self.path)  # over itself, while it is mapped
         np.testing.assert_array_equal(loaded(X, IDS, KEEP).y, pair()(X, IDS, KEEP).y)
         self.refused(tfmc.UsageError, "holds its weights", tfmc.load, self.path, weights="w.tfmw")
+
+    def test_what_the_command_wrote(self):
+        """tfmc compile -o x.tfmm: the bits of the library that it makes of the same model."""
+        folder = self.path.parent
+        source, weights = folder / "pair.tfm", folder / "pair.safetensors"
+        source.write_text(PAIR)
+        save_file(PAIR_WEIGHTS, weights)
+        for march in ("x86-64-v3", "native"):
+            whole = tfmc.load(tfmc.build(source, folder / "pair.tfmm", weights=weights, march=march))
+            library = tfmc.load(tfmc.build(source, folder / f"lib{march}.so", weights=weights, march=march))
+            self.assertEqual((whole.name, whole.march), (library.name, library.march))
+            for a, b in zip(whole(X, IDS, KEEP), library(X, IDS, KEEP), strict=True):
+                np.testing.assert_array_equal(a, b)
+        self.refused(tfmc.UsageError, "holds the weights too", tfmc.build, source, folder / "pair.tfmm")
+        loaded = tfmc.load(pickle.loads(pickle.dumps(whole)).save(self.path))
+        np.testing.assert_array_equal(loaded(X, IDS, KEEP).y, whole(X, IDS, KEEP).y)
 
     def test_pickles_by_its_path(self):
         one().save(self.path)

@@ -13,6 +13,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import struct
 import subprocess
@@ -104,6 +105,45 @@ class Pack(Case):
         layout = re.search(rb'"layout":"([0-9a-f]{32})"', raw).group(1)
         self.path("libm.so").write_bytes(raw.replace(layout, b"0" * 32))
         self.tfmc("pack", "libm.so", "--weights", "w.safetensors", code=1, says=["made the library", "tfmc 0."])
+
+
+class OneFile(Case):
+    """-o NAME.tfmm. That the file computes is tested with the Python package, in python/tests/test_file.py."""
+
+    def test_it_is_written_alone(self):
+        said = self.compile_with_weights(out="m.tfmm").out
+        self.assertIn("m.tfmm: for x86-64-v3; code and weights, for tfmc ", said)
+        self.assertEqual(self.files(), ["in.safetensors", "m.tfmm", "model.tfm", "w.safetensors"])
+        before = self.bytes("m.tfmm")
+        self.assertEqual(self.compile_with_weights("-q", out="m.tfmm").out, "")
+        self.assertEqual(self.bytes("m.tfmm"), before)
+        self.path("plain.tfm").write_text("model M { forward(x: f32[n, 3]) { return y = x * 2 } }")
+        self.tfmc("compile", "plain.tfm", "-o", "plain.tfmm", "-march=native")
+
+    def test_refused(self):
+        before = self.files()
+        self.compile(out="m.tfmm", code=2, says=["--weights", "a .tfmm file holds the weights too"])
+        self.compile_with_weights("-march=x86-64-v3,x86-64-v4", out="m.tfmm", code=2, says="one instruction set")
+        for option in ("-c", "--emit=asm", "--emit=obj"):
+            self.compile_with_weights(option, out="m.tfmm", code=2, says="code alone is not a .tfmm file")
+        self.compile_with_weights(out="none/m.tfmm", code=3, says="none/m.tfmm")
+        os.symlink("w.safetensors", self.path("link.tfmm"))
+        self.compile_with_weights(out="link.tfmm", code=2, says="would overwrite")
+        self.path("link.tfmm").unlink()
+        save(self.path("few.safetensors"), {"up.bias": ("F32", [2], [1, 2])})
+        self.compile("--weights", "few.safetensors", out="m.tfmm", code=1, says="up.weight")
+        self.path("few.safetensors").unlink()
+        self.assertEqual(self.files(), before)
+
+    def test_a_write_that_fails_leaves_what_was_there(self):
+        self.path("m.tfmm").write_text("old")
+        before = self.files()
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+        proc = subprocess.run([test_cli.TFMC, "compile", "model.tfm", "--weights", "w.safetensors", "-o", "m.tfmm"],
+                              cwd=self.folder.name, preexec_fn=limit, capture_output=True, text=True)
+        self.assertEqual(proc.returncode, 3, proc.stderr)
+        self.assertIn("File too large", proc.stderr)
+        self.assertEqual((self.bytes("m.tfmm"), self.files()), (b"old", before))
 
 
 class Run(Case):

@@ -2,13 +2,14 @@
  * library maps.
  *
  * In: a .tfm file, instruction sets, weights. Out: libNAME.so, NAME.h and NAME.tfmw, each of them complete or not at
- * all; or an object, LLVM IR or assembly. Refuses to overwrite a file that it reads. */
+ * all; or a .tfmm file, an object, LLVM IR or assembly. Refuses to overwrite a file that it reads. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "aot/aot.h"
 #include "cli/commands/commands.h"
 #include "cli/model.h"
+#include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"
 #include "weights/files.h"
@@ -24,6 +25,7 @@ typedef struct Compilation {
   uint32_t n_targets;
   char *packed;
   bool embeds;
+  bool is_one_file; /* the output is a .tfmm file: code and weights, for libtfm and Python */
 } Compilation;
 
 // ---- what is to be made ----
@@ -59,6 +61,25 @@ static bool choose_targets(Compilation *c) {
 
 static const char *emitted(const Compilation *c) { return option_text(&c->session->options, OPTION_EMIT, "lib"); }
 
+static bool ends_in(const char *text, const char *end) {
+  const size_t n = strlen(text), m = strlen(end);
+  return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* A .tfmm file holds the objects of one instruction set, as libtfm loads them. */
+static bool choose_one_file(Compilation *c) {
+  Session *session = c->session;
+  const char *inputs[] = {session->options.files.items[0], option_text(&session->options, OPTION_WEIGHTS, NULL)};
+  c->is_one_file = true;
+  if (c->n_targets > 1)
+    option_error(&session->diag, OPTION_MARCH, "a .tfmm file holds the code of one instruction set");
+  else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "lib") != 0)
+    option_error(&session->diag, OPTION_EMIT, "code alone is not a .tfmm file: name the output otherwise");
+  else
+    return session_check_output(session, c->output, inputs, inputs[1] ? 2 : 1);
+  return false;
+}
+
 /* All three files are checked before anything is compiled, so a folder that cannot be written is found in
  * milliseconds. */
 static bool choose_files(Compilation *c) {
@@ -69,6 +90,7 @@ static bool choose_files(Compilation *c) {
     option_error(&session->diag, OPTION_OUTPUT, "missing: name the library with -o libNAME.so");
     return false;
   }
+  if (ends_in(c->output, ".tfmm")) return choose_one_file(c);
   const char *weights = option_text(&session->options, OPTION_WEIGHTS, NULL);
   const char *inputs[] = {session->options.files.items[0], weights};
   c->header = file_beside(arena, c->output, ".h");
@@ -114,7 +136,10 @@ static void say_what_was_made(const Compilation *c) {
   StrBuf text = strbuf_new(c->session->arena);
   strbuf_printf(&text, "%s: for", c->output);
   for (uint32_t i = 0; i < c->n_targets; i++) strbuf_printf(&text, "%s %s", i ? "," : "", c->targets[i]->name);
-  strbuf_printf(&text, "; header %s", c->header);
+  if (c->is_one_file)
+    strbuf_add(&text, "; code and weights, for tfmc " TFM_VERSION);
+  else
+    strbuf_printf(&text, "; header %s", c->header);
   if (c->weights_path) strbuf_printf(&text, "; weights %s", c->weights_path);
   strbuf_add_char(&text, '\n');
   session_print(&text);
@@ -161,8 +186,18 @@ static bool choose_weights(Compilation *c, Graph *graph) {
   return !has_weights || option_given(&c->session->options, OPTION_WEIGHTS);
 }
 
+static void make_one_file(Compilation *c, WeightSource *weights) {
+  if (worker_save(c->session, &c->model, &c->plans[0], weights, c->output) &&
+      !option_given(&c->session->options, OPTION_QUIET))
+    say_what_was_made(c);
+}
+
 static void make(Compilation *c, Graph *graph, WeightSource *weights) {
   if (!make_plans(c, graph)) return;
+  if (c->is_one_file) {
+    make_one_file(c, weights);
+    return;
+  }
   const CompileRequest request = compile_request(c->session, weights);
   if (weights && !(c->packed = compile_pack(&request, &c->plans[0]))) return;
   if (strcmp(emitted(c), "llvm") == 0 || strcmp(emitted(c), "asm") == 0) write_code(c);
@@ -175,6 +210,10 @@ void command_compile(Session *session) {
   Graph *graph = model_load(session);
   if (!graph) return;
   bool packs = choose_weights(&c, graph);
+  if (c.is_one_file && !packs) {
+    option_error(&session->diag, OPTION_WEIGHTS, "missing: a .tfmm file holds the weights too");
+    return;
+  }
   WeightSource *weights = packs ? session_weights(session, graph) : NULL;
   if (!packs || weights) make(&c, graph, weights);
   weight_source_close(weights);
