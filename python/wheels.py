@@ -70,9 +70,10 @@ def stripped(path):
 
 def make_runtime(build, folder):
     wheel = Wheel(folder, "tfmc-runtime", f"cp311-abi3-{PLATFORM}", "runs models that tfmc has compiled", [NUMPY])
-    for file in sorted((ROOT / "python" / "runtime" / "tfmc").iterdir()):
-        if file.suffix in (".py", ".pyi", ".typed"):
-            wheel.add(f"tfmc/{file.name}", file.read_bytes())
+    package = ROOT / "python" / "runtime" / "tfmc"
+    for file in sorted(package.rglob("*")):
+        if file.suffix in (".py", ".pyi") or file.name == "py.typed":
+            wheel.add(f"tfmc/{file.relative_to(package).as_posix()}", file.read_bytes())
     wheel.add("tfmc/_core.abi3.so", stripped(build / "python" / "tfmc" / "_core.abi3.so"), True)
     wheel.end()
 

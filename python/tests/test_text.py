@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import unittest
 
 import numpy as np
@@ -31,6 +32,7 @@ def write_tokenizer(folder, vocab, around=True):
         made.post_processor = tokenizers.processors.TemplateProcessing(
             "w1 $A w2", special_tokens=[("w1", 1), ("w2", 2)])
     made.save(str(folder / "tokenizer.json"))
+    return made
 
 
 @unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
@@ -127,3 +129,189 @@ class Writing(Case):
         encoder = Checkpoint("sentence_mean")
         write_tokenizer(encoder.folder, 40)
         self.refused(tfmc.InputError, "continue", tfmc.text.Writer, encoder.model)
+
+
+def write_pairs(folder, vocab):
+    """The same words; a pair is w1 A w2 B w2, where B and what follows are of the second segment."""
+    made = write_tokenizer(folder, vocab)
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        "w1 $A w2", "w1 $A w2 $B:1 w2:1", special_tokens=[("w1", 1), ("w2", 2)])
+    made.save(str(folder / "tokenizer.json"))
+
+
+PAIRS = [("a b", "c c b"), ("c", "a"), ("", "b b b b"), ("a b a", "")]
+
+
+@unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
+class Reranking(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.checkpoint = Checkpoint("bert_classify")
+        write_pairs(cls.checkpoint.folder, cls.checkpoint.case["files"]["config.json"]["vocab_size"])
+        cls.reranker = tfmc.text.Reranker(cls.checkpoint.model)
+
+    def logits(self, first, second, segments=True):
+        numbers = {"a": 5, "b": 6, "c": 7}
+        ids = [1, *map(numbers.get, first.split()), 2]
+        rest = [*map(numbers.get, second.split()), 2]
+        mask = [1] * len(ids) + [1 + segments] * len(rest)
+        ids, mask = np.array([ids + rest], np.int32), np.array([mask], np.int32)
+        return self.checkpoint.model(input_ids=ids, attention_mask=mask)[0]
+
+    def test_scores_are_the_models(self):
+        scores = self.reranker.predict(PAIRS)
+        self.assertEqual((scores.shape, self.reranker.num_labels), ((4, 3), 3))
+        for pair, score in zip(PAIRS, scores):
+            self.assertEqual(score.tobytes(), self.logits(*pair).tobytes())
+            self.assertEqual(score.tobytes(), self.reranker.predict(pair).tobytes())
+        cut = tfmc.text.Reranker(self.checkpoint.model, batch_tokens=1).predict(PAIRS)
+        self.assertEqual(cut.tobytes(), scores.tobytes())
+
+    def test_the_segment_of_a_text_counts(self):
+        """As the mask says it, against what the table of segments adds to a model without positions for it."""
+        self.assertNotEqual(self.logits("a b", "c").tobytes(), self.logits("a b", "c", segments=False).tobytes())
+        settings = self.checkpoint.folder / "tokenizer_config.json"
+        settings.write_text(json.dumps({"model_input_names": ["input_ids", "attention_mask"]}))
+        self.addCleanup(settings.unlink)
+        without = tfmc.text.Reranker(self.checkpoint.model)
+        self.assertEqual(without.predict(("a b", "c")).tobytes(), self.logits("a b", "c", segments=False).tobytes())
+
+    def test_activations(self):
+        logits = self.reranker.predict(PAIRS)
+        soft = self.reranker.predict(PAIRS, apply_softmax=True)
+        np.testing.assert_allclose(soft, np.exp(logits) / np.exp(logits).sum(1, keepdims=True), rtol=1e-5)
+        np.testing.assert_allclose(self.reranker.predict(PAIRS, activation_fn=lambda x: x * 2), logits * 2)
+        settings = self.checkpoint.folder / "config_sentence_transformers.json"
+        settings.write_text(json.dumps({"activation_fn": "torch.nn.modules.activation.Sigmoid"}))
+        self.addCleanup(settings.unlink)
+        squashed = tfmc.text.Reranker(self.checkpoint.model).predict(PAIRS)
+        np.testing.assert_allclose(squashed, 1 / (1 + np.exp(-logits)), rtol=1e-5)
+        settings.write_text(json.dumps({"activation_fn": "my.own.Squash"}))
+        self.refused(tfmc.InputError, ["my.own.Squash", "activation_fn="], tfmc.text.Reranker, self.checkpoint.model)
+
+    def test_refusals(self):
+        self.refused(tfmc.UsageError, "3 labels", self.reranker.rank, "a", ["b"])
+        self.refused(tfmc.UsageError, "pair 1", self.reranker.predict, [("a", "b"), ("a",)])
+        self.refused(tfmc.UsageError, "pair 0", self.reranker.predict, ["a b", "c d", "a"])
+        long = ("a " * 30, "b")
+        self.refused(tfmc.InputError, ["text 1", "truncate"], self.reranker.predict, [("a", "b"), long], truncate=False)
+        self.assertEqual(self.reranker.predict(long).shape, (3,))
+        self.refused(tfmc.InputError, "classify", tfmc.text.Reranker, Checkpoint("bert").model,
+                     folder=self.checkpoint.folder)
+
+
+def field(number, value):
+    """A field of a protobuf message: bytes, an int or a float."""
+    import struct
+    if isinstance(value, bytes):
+        return bytes([number << 3 | 2, len(value)]) + value
+    if isinstance(value, float):
+        return bytes([number << 3 | 5]) + struct.pack("<f", value)
+    return bytes([number << 3, value])
+
+
+def write_pieces(folder, kind=1):
+    """A unigram model of SentencePiece of a few pieces, and a vocabulary that has other numbers for them."""
+    pieces = [("<unk>", 2), ("</s>", 3), ("\u2581", 1), ("\u2581a", 1), ("\u2581b", 1), ("c", 1), ("d", 1), ("cd", 1)]
+    made = b"".join(field(1, field(1, name.encode()) + field(2, -float(i)) + field(3, type))
+                    for i, (name, type) in enumerate(pieces))
+    (folder / "source.spm").write_bytes(made + field(2, field(3, kind)))
+    names = ["</s>", "<unk>", "<pad>", "\u2581a", "\u2581b", "c", "cd", "\u2581", ">>fra<<"]
+    (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+
+
+@unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
+class Translating(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.checkpoint = Checkpoint("m2m_100")
+        made = write_tokenizer(cls.checkpoint.folder, cls.checkpoint.case["files"]["config.json"]["vocab_size"] - 2)
+        made.add_special_tokens(["eng_Latn", "__fr__"])
+        cls.english, cls.french = made.token_to_id("eng_Latn"), made.token_to_id("__fr__")
+        made.post_processor = tokenizers.processors.TemplateProcessing(
+            "eng_Latn $A w2", special_tokens=[("eng_Latn", cls.english), ("w2", 2)])
+        made.save(str(cls.checkpoint.folder / "tokenizer.json"))
+        cls.tokenizer = made
+        cls.translator = tfmc.text.Translator(cls.checkpoint.model)
+
+    def expected(self, text, first=None, **options):
+        ids = [self.english if first is None else first, *({"a": 5, "b": 6, "c": 7}[word] for word in text.split()), 2]
+        row = self.checkpoint.model.generate(input_ids=[ids], attention_mask=[[1] * len(ids)],
+                                             config=self.checkpoint.folder, **options)[0]
+        return self.tokenizer.decode(row.tolist())
+
+    def test_texts_are_what_generate_gives_alone(self):
+        for beams in (1, 3):
+            made = self.translator.translate(TEXTS, max_new_tokens=7, num_beams=beams)
+            self.assertEqual(made, [self.expected(text, max_new_tokens=7, num_beams=beams) for text in TEXTS])
+            self.assertTrue(any(made))
+            one = tfmc.text.Translator(self.checkpoint.model, batch_tokens=1)
+            self.assertEqual(one.translate(TEXTS, max_new_tokens=7, num_beams=beams), made)
+        self.assertEqual(self.translator("c", max_new_tokens=7), self.expected("c", max_new_tokens=7))
+
+    def test_languages(self):
+        made = self.translator.translate("a b", target="fr", max_new_tokens=7)
+        self.assertEqual(made, self.expected("a b", max_new_tokens=7, forced_bos_token_id=self.french))
+        self.assertEqual(self.translator.translate("a b", target="__fr__", max_new_tokens=7), made)
+        other = self.translator.translate("a b", source="fr", max_new_tokens=7)
+        self.assertEqual(other, self.expected("a b", first=self.french, max_new_tokens=7))
+        self.assertEqual(self.translator.translate("b", prompt="a ", max_new_tokens=7),
+                         self.expected("a b", max_new_tokens=7))
+        self.refused(tfmc.UsageError, ["tlh", "prompt="], self.translator.translate, "a", target="tlh")
+
+    def test_without_a_limit_texts_end(self):
+        self.assertIn("max_new_tokens", self.translator.defaults)
+
+    def test_pieces(self):
+        folder = pathlib.Path(self.folder())
+        write_pieces(folder)
+        tokens = tfmc.text._translate.PieceTokens(folder)
+        self.assertEqual(tokens.encode([" a  bcd", ">>fra<< a", "ca"]), [[3, 4, 6, 0], [8, 3, 0], [7, 5, 1, 0]])
+        self.assertEqual(tokens.decode([2, 3, 4, 6, 0]), "a bcd")
+        self.assertTrue(tokens.prefix(">>fra<<") and not tokens.prefix(">>deu<<"))
+
+    def test_pieces_with_languages_behind_the_vocabulary(self):
+        folder = pathlib.Path(self.folder())
+        write_pieces(folder)
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"additional_special_tokens": ["__de__", {"content": "__fr__"}], "src_lang": "de"}))
+        tokens = tfmc.text._translate.PieceTokens(folder)
+        self.assertEqual((tokens.encode(["a"]), tokens.find("fr"), tokens.source()), ([[9, 3, 0]], 10, 9))
+        self.assertEqual(tokens.decode([0, 10, 3, 0]), "a")
+
+    def test_marian_with_pieces(self):
+        checkpoint = Checkpoint("marian")
+        write_pieces(checkpoint.folder)
+        translator = tfmc.text.Translator(checkpoint.model)
+        ids = [[8, 3, 4, 0]]
+        row = checkpoint.model.generate(input_ids=ids, attention_mask=[[1] * 4], max_new_tokens=5,
+                                        config=checkpoint.folder)[0]
+        wanted = translator.tokens.decode(row.tolist())
+        self.assertEqual(translator.translate("a b", target="fra", max_new_tokens=5), wanted)
+
+    def test_refusals(self):
+        self.refused(tfmc.UsageError, "likeliest", self.translator.translate, "a", do_sample=True)
+        limit = self.translator.max_length
+        long, fits = " ".join("a" * limit), " ".join("a" * (limit - 2))
+        self.refused(tfmc.InputError, ["text 1", "truncate"], self.translator.translate, ["a", long])
+        self.assertEqual(self.translator.translate(long, truncate=True, max_new_tokens=3),
+                         self.translator.translate(fits, max_new_tokens=3))
+        folder = pathlib.Path(self.folder())
+        self.refused(tfmc.InputError, "vocab.json", tfmc.text.Translator, self.checkpoint.model, folder=folder)
+        write_pieces(folder)
+        (folder / "source.spm").unlink()
+        self.refused(tfmc.EnvError, ["tokenizer.json", "source.spm"], tfmc.text.Translator, self.checkpoint.model,
+                     folder=folder)
+        write_pieces(folder, kind=2)  # pieces that are merged
+        try:
+            import sentencepiece  # noqa: F401
+        except ImportError:
+            self.refused(tfmc.EnvError, ["unigram", "sentencepiece"], tfmc.text.Translator, self.checkpoint.model,
+                         folder=folder)
+        config = {**self.checkpoint.case["files"]["config.json"], "pad_token_id": 0}  # positions would begin elsewhere
+        shutil.copy(self.checkpoint.folder / "model.safetensors", folder)
+        (folder / "config.json").write_text(json.dumps(config))
+        self.refused(tfmc.Error, "pad_token_id, which must be 1", tfmc.text.Translator, folder)
+        writer = Checkpoint("gpt2")
+        self.refused(tfmc.InputError, "does not write texts", tfmc.text.Translator, writer.model,
+                     folder=self.checkpoint.folder)

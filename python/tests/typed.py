@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tfmc
+import tfmc.text
 
 
 def use(folder: pathlib.Path) -> list[int]:
@@ -24,4 +25,7 @@ def use(folder: pathlib.Path) -> list[int]:
         tfmc.load(path, threads=1)
     except tfmc.CompileError as error:
         print(error.place, [d.line for d in error.diagnostics], shape, results)
+    hits = tfmc.text.Reranker(folder).rank("who?", ["she", "it"], top_k=1)
+    german: list[str] = tfmc.text.Translator(folder).translate(["Who?"], target="de", num_beams=4)
+    print(hits[0]["corpus_id"], german, tfmc.text.Translator(folder)("Who?").upper())
     return [*tokens, *map(int, rows[0]), *logits.shape]

@@ -1,9 +1,11 @@
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from . import Model
+from .. import Model
+
+__all__ = ["BATCH_TOKENS", "Embedder", "Reranker", "Translator", "UNLIMITED", "Writer", "load_tokenizer"]
 
 BATCH_TOKENS: int
 UNLIMITED: int
@@ -30,6 +32,51 @@ class Embedder:
                  batch_size: int | None = None, show_progress_bar: bool | None = None, *, normalize: bool | None = None,
                  normalize_embeddings: bool | None = None, truncate: bool = True, convert_to_numpy: bool = True,
                  convert_to_tensor: bool = False) -> Any: ...
+
+class Reranker:
+    model: Model
+    folder: Path
+    tokenizer: Any
+    num_labels: int
+    max_length: int
+    batch_tokens: int
+    activation_fn: Callable[[Any], Any]
+    def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
+                 max_length: int | None = None, batch_tokens: int = ...,
+                 activation_fn: Callable[[Any], Any] | None = None, **options: Any) -> None: ...
+    def predict(self, sentences: Sequence[Sequence[str]] | Sequence[str], batch_size: int | None = None,
+                show_progress_bar: bool | None = None, activation_fn: Callable[[Any], Any] | None = None,
+                apply_softmax: bool = False, convert_to_numpy: bool = True, convert_to_tensor: bool = False, *,
+                truncate: bool = True) -> Any: ...
+    def __call__(self, sentences: Sequence[Sequence[str]] | Sequence[str], batch_size: int | None = None,
+                 show_progress_bar: bool | None = None, activation_fn: Callable[[Any], Any] | None = None,
+                 apply_softmax: bool = False, convert_to_numpy: bool = True, convert_to_tensor: bool = False, *,
+                 truncate: bool = True) -> Any: ...
+    def rank(self, query: str, documents: Sequence[str], top_k: int | None = None, return_documents: bool = False,
+             batch_size: int | None = None, show_progress_bar: bool | None = None,
+             activation_fn: Callable[[Any], Any] | None = None, *, truncate: bool = True) -> list[dict[str, Any]]: ...
+
+class Translator:
+    model: Model
+    folder: Path
+    tokens: Any
+    max_length: int | None
+    batch_tokens: int
+    defaults: dict[str, Any]
+    def __init__(self, model: Model | str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None,
+                 max_length: int | None = None, batch_tokens: int = ..., **options: Any) -> None: ...
+    @overload
+    def translate(self, texts: str, *, target: str | None = None, source: str | None = None, prompt: str = "",
+                  truncate: bool = False, **options: Any) -> str: ...
+    @overload
+    def translate(self, texts: Sequence[str], *, target: str | None = None, source: str | None = None, prompt: str = "",
+                  truncate: bool = False, **options: Any) -> list[str]: ...
+    @overload
+    def __call__(self, texts: str, *, target: str | None = None, source: str | None = None, prompt: str = "",
+                 truncate: bool = False, **options: Any) -> str: ...
+    @overload
+    def __call__(self, texts: Sequence[str], *, target: str | None = None, source: str | None = None, prompt: str = "",
+                 truncate: bool = False, **options: Any) -> list[str]: ...
 
 class Writer:
     model: Model

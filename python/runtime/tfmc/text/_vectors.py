@@ -1,83 +1,10 @@
-"""Texts in, vectors and texts out: a checkpoint's folder with its tokenizer. Needs the package tokenizers.
-
-    embed = tfmc.text.Embedder("all-MiniLM-L6-v2")
-    vectors = embed.encode(["a dog runs", "a puppy plays"])      # f32 [2, 384]
-
-    writer = tfmc.text.Writer("smollm2-135m")
-    for piece in writer.stream("Once upon a time", max_new_tokens=40):
-        print(piece, end="", flush=True)
-
-Refused, with a message that names the file or the text: folders without tokenizer.json, models that do not give one
-vector a text or do not write, texts that are too long where they may not be cut, what is no text.
-"""
-import json
-import os
-import pathlib
-
+"""Vectors of texts, and scores of pairs of texts."""
 import numpy as np
 
-from ._commands import from_pretrained
-from ._errors import EnvError, InputError, UsageError
-from ._model import Model
+from .._errors import InputError, UsageError
+from . import _folder
 
 BATCH_TOKENS = 512  # that one run takes together: enough for all threads, and what they write stays in their caches
-UNLIMITED = 10 ** 6  # what tokenizers say is beyond this where they know no limit
-
-
-def load_tokenizer(folder):
-    """The tokenizers.Tokenizer of a folder's tokenizer.json, which neither cuts nor pads."""
-    try:
-        import tokenizers
-    except ImportError:
-        raise EnvError("texts need the package tokenizers: pip install tokenizers") from None
-    path = pathlib.Path(folder) / "tokenizer.json"
-    if not path.is_file():
-        raise EnvError(f"{path}: there is no such file; tokenizer.save_pretrained writes it, in transformers, for "
-                       "tokenizers that are fast")
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(os.fspath(path))
-    except Exception as error:  # the package raises plain exceptions
-        raise InputError(f"{path}: {error}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
-def _read(folder, name):
-    """The object in a JSON file of the folder; {} if there is no such file."""
-    path = pathlib.Path(folder) / name
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: an object is expected")
-    return content
-
-
-def _open(model, folder, options):
-    """(model, folder) of what the classes here are made from: a folder, or a model with its folder."""
-    if not isinstance(model, Model):
-        folder = pathlib.Path(model if folder is None else folder)
-        return from_pretrained(model, **options), folder
-    folder = folder or getattr(model, "folder", None)
-    if folder is None:
-        raise UsageError("the model does not know its checkpoint: give folder=, where tokenizer.json is")
-    if options:
-        raise UsageError(f"{next(iter(options))}= is for models that are compiled here")
-    return model, pathlib.Path(folder)
-
-
-def _texts(texts):
-    """The texts as a list; whether there was one alone, without a list."""
-    alone = isinstance(texts, str)
-    texts = [texts] if alone else list(texts)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"text {i} is a {type(text).__name__}, not a str")
-    return texts, alone
 
 
 class Embedder:
@@ -89,29 +16,18 @@ class Embedder:
 
         max_length: tokens of a text; None: what the folder says. batch_tokens: how many tokens a run takes together.
         """
-        self.model, self.folder = _open(model, folder, options)
-        self.tokenizer = load_tokenizer(self.folder)
+        self.model, self.folder = _folder.open_model(model, folder, options)
+        self.tokenizer = _folder.load_tokenizer(self.folder)
+        self._cutter = _folder.Cutter(self.tokenizer)
         shapes = [kind.shape for kind in self.model.outputs.values()]
         if set(self.model.inputs) != {"input_ids", "attention_mask"} or len(shapes) != 1 or len(shapes[0]) != 2:
             raise InputError(f"{self.folder}: {self.model!r} does not give one vector a text from input_ids and "
                              "attention_mask; task=\"embed\" makes a sentence encoder of a checkpoint")
         self.dimension = shapes[0][1]
-        self.max_length = self._limit() if max_length is None else max_length
+        self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
         self.batch_tokens = batch_tokens
-        settings = _read(self.folder, "config_sentence_transformers.json")
+        settings = _folder.read(self.folder, "config_sentence_transformers.json")
         self.prompts, self.default_prompt = settings.get("prompts") or {}, settings.get("default_prompt_name")
-
-    def _limit(self):
-        """The least of the limits that the folder's files name."""
-        limits = [_read(self.folder, "sentence_bert_config.json").get("max_seq_length"),
-                  _read(self.folder, "tokenizer_config.json").get("model_max_length")]
-        config = _read(self.folder, "config.json")
-        positions = config.get("max_position_embeddings")
-        if isinstance(positions, int):  # RoBERTa's positions begin behind that of padding
-            is_roberta = "roberta" in config.get("model_type", "")
-            limits.append(positions - (config.get("pad_token_id", 1) + 1 if is_roberta else 0))
-        limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
-        return min(limits, default=512)
 
     def _prompt(self, prompt, name):
         if prompt is not None:
@@ -123,29 +39,7 @@ class Embedder:
 
     def tokens(self, texts, *, truncate=True):
         """The ids of each text, special tokens included, at most max_length; the last of them are kept when cut."""
-        import tokenizers
-        tokenizer = tokenizers.Tokenizer.from_str(self.tokenizer.to_str()) if truncate else self.tokenizer
-        if truncate:
-            tokenizer.enable_truncation(self.max_length)
-        rows = [encoded.ids for encoded in tokenizer.encode_batch_fast(texts)]
-        for i, row in enumerate(rows):
-            if len(row) > self.max_length:
-                raise InputError(f"text {i} has {len(row)} tokens, and the model takes {self.max_length}; "
-                                 "truncate=True cuts it")
-        return rows
-
-    def _runs(self, rows):
-        """Numbers of rows, those of like length together, as many as batch_tokens allows."""
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        run, tokens = [], 0
-        for i in order:
-            if run and tokens + len(rows[i]) > self.batch_tokens:
-                yield run
-                run, tokens = [], 0
-            run.append(i)
-            tokens += len(rows[i])
-        if run:
-            yield run
+        return [encoded.ids for encoded in self._cutter.encode(texts, truncate, self.max_length)]
 
     def encode(self, sentences, prompt_name=None, prompt=None, batch_size=None, show_progress_bar=None, *,
                normalize=None, normalize_embeddings=None, truncate=True, convert_to_numpy=True,
@@ -155,16 +49,12 @@ class Embedder:
         normalize (or normalize_embeddings): makes vectors of length 1 that the model itself leaves as they are.
         batch_size and show_progress_bar are taken and change nothing: runs are cut by tokens.
         """
-        texts, alone = _texts(sentences)
+        texts, alone = _folder.as_texts(sentences)
         before = self._prompt(prompt, prompt_name)
         rows = self.tokens([before + text for text in texts] if before else texts, truncate=truncate)
         vectors = np.empty((len(rows), self.dimension), np.float32)
-        for run in self._runs(rows):
-            ids = np.zeros((len(run), max(1, max(len(rows[i]) for i in run))), np.int32)
-            mask = np.zeros_like(ids)
-            for place, i in enumerate(run):
-                ids[place, :len(rows[i])] = rows[i]
-                mask[place, :len(rows[i])] = 1
+        for run in _folder.runs(rows, self.batch_tokens):
+            ids, mask = _folder.padded([rows[i] for i in run])
             vectors[run] = self.model(input_ids=ids, attention_mask=mask)
         if normalize or normalize_embeddings:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -177,43 +67,116 @@ class Embedder:
     __call__ = encode
 
 
-class Writer:
-    """Continues texts with a language model that has one input, its tokens."""
+def _sigmoid(x):
+    return np.tanh(x / 2) / 2 + 0.5  # nothing overflows here
 
-    def __init__(self, model, *, folder=None, **options):
-        """model: a checkpoint's folder (options are those of from_pretrained), or a Model and its folder."""
-        self.model, self.folder = _open(model, folder, options)
-        self.tokenizer = load_tokenizer(self.folder)
-        if self.model.generation is None or len(self.model.inputs) != 1:
-            raise InputError(f"{self.folder}: {self.model!r} does not continue rows of tokens")
 
-    def _given(self, texts, options):
-        """(rows of ids, options of Model.generate)"""
-        if "config" not in options and (self.folder / "generation_config.json").is_file():
-            options = {"config": self.folder, **options}
-        rows = [encoded.ids for encoded in self.tokenizer.encode_batch_fast(texts)]
-        for i, row in enumerate(rows):
-            if not row:
-                raise InputError(f"text {i} has no tokens: there is nothing to continue")
-        return rows, options
+def _softmax(x):
+    x = np.exp(x - x.max(axis=-1, keepdims=True))
+    return x / x.sum(axis=-1, keepdims=True)
 
-    def generate(self, texts, **options):
-        """What follows each text, a str each; a str alone for one text that is no list. Options: Model.generate."""
-        texts, alone = _texts(texts)
-        rows, options = self._given(texts, options)
-        written = self.model.generate(rows, **options)
-        if len(written) != len(rows):
-            raise UsageError("generate gives one text for each; num_return_sequences is for Model.generate")
-        made = [self.tokenizer.decode(row[len(given):].tolist()) for row, given in zip(written, rows)]
-        return made[0] if alone else made
 
-    def stream(self, text, **options):
-        """An iterator of the pieces of what follows one text; a character comes when all its bytes are there."""
-        from tokenizers.decoders import DecodeStream
-        rows, options = self._given(_texts([text])[0], options)
-        decode = DecodeStream(skip_special_tokens=True)
-        with self.model.stream(rows, **options) as tokens:
-            for token in tokens:
-                piece = decode.step(self.tokenizer, int(token.token))
-                if piece:
-                    yield piece
+def _identity(x):
+    return x
+
+
+ACTIVATIONS = {"Sigmoid": _sigmoid, "Identity": _identity, "Tanh": np.tanh, "Softmax": _softmax}  # classes of torch.nn
+
+
+class Reranker:
+    """Scores of pairs of texts, as sentence-transformers' CrossEncoder gives them; the score of a pair does not depend
+    on the others."""
+
+    def __init__(self, model, *, folder=None, max_length=None, batch_tokens=BATCH_TOKENS, activation_fn=None,
+                 **options):
+        """model: a folder with a model that classifies sequences (options are those of from_pretrained), or a Model and
+        its folder.
+
+        max_length: tokens of a pair; None: what the folder says. activation_fn: what makes scores of logits, a function
+        of an array; None: what the folder says, else the sigmoid for one label and nothing for several.
+        """
+        self.model, self.folder = _folder.open_model(model, folder, options)
+        self.tokenizer = _folder.load_tokenizer(self.folder)
+        self._cutter = _folder.Cutter(self.tokenizer)
+        shapes = [kind.shape for kind in self.model.outputs.values()]
+        if set(self.model.inputs) != {"input_ids", "attention_mask"} or len(shapes) != 1 or len(shapes[0]) != 2:
+            raise InputError(f"{self.folder}: {self.model!r} does not give one row of scores a text from input_ids and "
+                             "attention_mask; task=\"classify\" makes one of a checkpoint that has the head for it")
+        self.num_labels = shapes[0][1]
+        self.max_length = _folder.most_tokens(self.folder) if max_length is None else max_length
+        self.batch_tokens = batch_tokens
+        self.activation_fn = self._activation() if activation_fn is None else activation_fn
+        self._has_segments = self._segments()
+
+    def _activation(self):
+        """What the folder's files name, under the keys of several versions of sentence-transformers."""
+        config = _folder.read(self.folder, "config.json")
+        name = (_folder.read(self.folder, "config_sentence_transformers.json").get("activation_fn")
+                or (config.get("sentence_transformers") or {}).get("activation_fn")
+                or config.get("sbert_ce_default_activation_function"))
+        if name is None:
+            return _sigmoid if self.num_labels == 1 else _identity
+        if name.rpartition(".")[2] not in ACTIVATIONS:
+            raise InputError(f"{self.folder}: the activation {name} is none of {', '.join(ACTIVATIONS)}; give "
+                             "activation_fn=, a function of an array")
+        return ACTIVATIONS[name.rpartition(".")[2]]
+
+    def _segments(self):
+        """Whether the model is told which text a token is of: models/bert.tfm says so by a mask of 2."""
+        config, settings = _folder.read(self.folder, "config.json"), _folder.read(self.folder, "tokenizer_config.json")
+        if config.get("model_type") not in ("bert", "electra") or config.get("type_vocab_size", 2) < 2:
+            return False
+        kind, names = settings.get("tokenizer_class") or "Bert", settings.get("model_input_names")
+        return kind.startswith(("Bert", "Electra")) if names is None else "token_type_ids" in names
+
+    def _logits(self, pairs, truncate):
+        encoded = self._cutter.encode(pairs, truncate, self.max_length)
+        rows = [row.ids for row in encoded]
+        logits = np.empty((len(rows), self.num_labels), np.float32)
+        for run in _folder.runs(rows, self.batch_tokens):
+            masks = [np.add(encoded[i].type_ids, 1) for i in run] if self._has_segments else None
+            ids, mask = _folder.padded([rows[i] for i in run], masks)
+            logits[run] = self.model(input_ids=ids, attention_mask=mask)
+        return logits
+
+    def predict(self, sentences, batch_size=None, show_progress_bar=None, activation_fn=None, apply_softmax=False,
+                convert_to_numpy=True, convert_to_tensor=False, *, truncate=True):
+        """f32 [pairs] for a model with one label, else [pairs, labels]; without the first axis for one pair alone.
+
+        sentences: pairs of texts. truncate: the longer text of a pair that is too long loses its last tokens.
+        batch_size and show_progress_bar are taken and change nothing.
+        """
+        given = sentences if isinstance(sentences, (list, tuple)) else list(sentences)
+        alone = len(given) == 2 and all(isinstance(text, str) for text in given)
+        pairs = [tuple(given)] if alone else [_pair(i, pair) for i, pair in enumerate(given)]
+        scores = (self.activation_fn if activation_fn is None else activation_fn)(self._logits(pairs, truncate))
+        if apply_softmax and self.num_labels > 1:
+            scores = _softmax(scores)
+        scores = np.asarray(scores, np.float32)
+        scores = scores[:, 0] if self.num_labels == 1 else scores
+        result = scores[0] if alone else scores
+        if convert_to_tensor:
+            import torch
+            return torch.from_numpy(np.array(result))
+        return result if convert_to_numpy else list(result)
+
+    __call__ = predict
+
+    def rank(self, query, documents, top_k=None, return_documents=False, batch_size=None, show_progress_bar=None,
+             activation_fn=None, *, truncate=True):
+        """The documents by their scores with the query, the best first: dicts of corpus_id, score and, if wanted, text.
+        """
+        if self.num_labels != 1:
+            raise UsageError(f"the model has {self.num_labels} labels, and documents are ranked by one; use predict")
+        documents = list(documents)
+        scores = self.predict([(query, text) for text in documents], activation_fn=activation_fn, truncate=truncate)
+        order = np.argsort(-scores, kind="stable")[:top_k].tolist() if documents else []
+        return [{"corpus_id": i, "score": float(scores[i]), **({"text": documents[i]} if return_documents else {})}
+                for i in order]
+
+
+def _pair(number, pair):
+    texts = tuple(pair) if isinstance(pair, (list, tuple)) else (pair,)
+    if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"pair {number} is no pair of texts: {pair!r:.60}")
+    return texts

@@ -1,0 +1,138 @@
+"""What the classes of tfmc.text share: a checkpoint's folder, rows of tokens, runs of rows of like length."""
+import json
+import os
+import pathlib
+
+import numpy as np
+
+from .._commands import from_pretrained
+from .._errors import EnvError, InputError, UsageError
+from .._model import Model
+
+UNLIMITED = 10 ** 6  # what tokenizers say is beyond this where they know no limit
+
+
+def need_tokenizers():
+    try:
+        import tokenizers
+    except ImportError:
+        raise EnvError("texts need the package tokenizers: pip install tokenizers") from None
+    return tokenizers
+
+
+def load_tokenizer(folder):
+    """The tokenizers.Tokenizer of a folder's tokenizer.json, which neither cuts nor pads."""
+    tokenizers = need_tokenizers()
+    path = pathlib.Path(folder) / "tokenizer.json"
+    if not path.is_file():
+        raise EnvError(f"{path}: there is no such file; tokenizer.save_pretrained writes it, in transformers, for "
+                       "tokenizers that are fast")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(os.fspath(path))
+    except Exception as error:  # the package raises plain exceptions
+        raise InputError(f"{path}: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def read(folder, name):
+    """The object in a JSON file of the folder; {} if there is no such file."""
+    path = pathlib.Path(folder) / name
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: an object is expected")
+    return content
+
+
+def open_model(model, folder, options):
+    """(model, folder) of what the classes here are made from: a folder, or a model with its folder."""
+    if not isinstance(model, Model):
+        folder = pathlib.Path(model if folder is None else folder)
+        return from_pretrained(model, **options), folder
+    folder = folder or getattr(model, "folder", None)
+    if folder is None:
+        raise UsageError("the model does not know its checkpoint: give folder=, where tokenizer.json is")
+    if options:
+        raise UsageError(f"{next(iter(options))}= is for models that are compiled here")
+    return model, pathlib.Path(folder)
+
+
+def as_texts(texts, what="text"):
+    """The texts as a list; whether there was one alone, without a list."""
+    alone = isinstance(texts, str)
+    texts = [texts] if alone else list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"{what} {i} is a {type(text).__name__}, not a str")
+    return texts, alone
+
+
+def positions(folder):
+    """How many tokens a row may have by the model's table of positions; None: config.json names no limit."""
+    config = read(folder, "config.json")
+    positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int):
+        return None
+    is_roberta = "roberta" in config.get("model_type", "")  # whose positions begin behind that of padding
+    return positions - (config.get("pad_token_id", 1) + 1 if is_roberta else 0)
+
+
+def most_tokens(folder):
+    """The least of the limits that the folder's files name."""
+    limits = [read(folder, "sentence_bert_config.json").get("max_seq_length"),
+              read(folder, "tokenizer_config.json").get("model_max_length"), positions(folder)]
+    limits = [int(n) for n in limits if isinstance(n, (int, float)) and 0 < n < UNLIMITED]
+    return min(limits, default=512)
+
+
+class Cutter:
+    """A tokenizer, and a copy of it that cuts: tokenizers are changed by being told to cut, which threads would see."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self._cuts = tokenizer, (None, None)
+
+    def encode(self, texts, truncate, max_length):
+        """The encodings of texts or pairs, special tokens included; those that are too long are cut or refused."""
+        if not truncate:
+            rows = self.tokenizer.encode_batch_fast(texts)
+            for i, row in enumerate(rows):
+                if len(row.ids) > max_length:
+                    raise InputError(f"text {i} has {len(row.ids)} tokens, and the model takes {max_length}; "
+                                     "truncate=True cuts it")
+            return rows
+        cut_to, cuts = self._cuts
+        if cut_to != max_length:
+            cuts = need_tokenizers().Tokenizer.from_str(self.tokenizer.to_str())
+            cuts.enable_truncation(max_length)
+            self._cuts = max_length, cuts
+        return cuts.encode_batch_fast(texts)
+
+
+def runs(rows, batch_tokens):
+    """Lists of numbers of rows: those of like length together, as many as batch_tokens allows."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    run, tokens = [], 0
+    for i in order:
+        if run and tokens + len(rows[i]) > batch_tokens:
+            yield run
+            run, tokens = [], 0
+        run.append(i)
+        tokens += len(rows[i])
+    if run:
+        yield run
+
+
+def padded(rows, masks=None):
+    """(ids, mask) i32 [rows, longest]; zeros behind the end of a row. `masks`: what the mask is where a token is; 1."""
+    ids = np.zeros((len(rows), max(1, max(map(len, rows)))), np.int32)
+    mask = np.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, :len(row)] = row
+        mask[place, :len(row)] = 1 if masks is None else masks[place]
+    return ids, mask

@@ -1,0 +1,1 @@
+../../../../examples/translate/pieces.py

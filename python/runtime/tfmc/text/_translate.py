@@ -1,0 +1,189 @@
+"""Texts in another language: encoder-decoders (Marian, M2M100, NLLB, mBART, T5) with the tokens of their folder."""
+import re
+
+import numpy as np
+
+from .._errors import EnvError, InputError, UsageError
+from . import _folder
+
+BATCH_TOKENS = 1024  # of sources, that are translated together
+NEW_TOKENS = 256     # of a text at most, where neither the caller nor the folder says it
+LANGUAGE = re.compile(r"__\w+__|[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # names of tokens that stand for a language
+
+
+class FileTokens:
+    """The tokens of a tokenizer.json."""
+
+    def __init__(self, folder):
+        self.tokenizer = _folder.load_tokenizer(folder)
+        self.special = {token.content for token in self.tokenizer.get_added_tokens_decoder().values()}
+
+    def encode(self, texts):
+        return [encoded.ids for encoded in self.tokenizer.encode_batch_fast(texts)]
+
+    def decode(self, ids):
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def find(self, name):
+        """The id of a language's token; None: the tokenizer has none."""
+        return self.tokenizer.token_to_id(name) if name in self.special or LANGUAGE.fullmatch(name) else None
+
+    def prefix(self, name):
+        """Whether a token at the beginning of a text says which language is wanted."""
+        return self.tokenizer.token_to_id(name) is not None
+
+    def source(self):
+        """The id of the token that says in which language texts are; None: there is no such token."""
+        for number in self.tokenizer.encode("").ids:
+            if LANGUAGE.fullmatch(self.tokenizer.id_to_token(number) or ""):
+                return number
+        return None
+
+
+class PieceTokens:
+    """The tokens of a vocab.json, texts being cut into pieces by a model of SentencePiece."""
+
+    def __init__(self, folder):
+        self.ids = _folder.read(folder, "vocab.json")
+        for name in ("<unk>", "</s>"):
+            if name not in self.ids:
+                raise InputError(f"{folder / 'vocab.json'}: there is no \"{name}\"")
+        settings = _folder.read(folder, "tokenizer_config.json")
+        more = {**_folder.read(folder, "special_tokens_map.json"), **settings}.get("additional_special_tokens") or []
+        self.languages = {}
+        for name in more:  # behind the vocabulary, in this order
+            name = name if isinstance(name, str) else name["content"]
+            self.languages[name] = self.ids.get(name, len(self.ids) + len(self.languages))
+        self.names = {number: name for name, number in self.ids.items()}
+        self.unknown, self.end = self.ids["<unk>"], self.ids["</s>"]
+        self.skipped = {self.ids.get(name) for name in ("</s>", "<pad>", "<s>")}
+        self._source = self.find(settings.get("src_lang") or "en") if self.languages else None
+        self.split = _splitter(folder)
+
+    def encode(self, texts):
+        rows, first = [], [] if self._source is None else [self._source]
+        for text in texts:
+            code, text = re.fullmatch(r"(>>[^<]*<<)?(.*)", text, re.DOTALL).groups()
+            names = [code] * bool(code) + self.split(text)
+            rows.append([*first, *(self.ids.get(name, self.unknown) for name in names), self.end])
+        return rows
+
+    def decode(self, ids):
+        names = [self.names[i] for i in ids if i in self.names and i not in self.skipped]
+        return "".join(names).replace("▁", " ").strip()
+
+    def find(self, name):
+        return self.languages.get(name, self.languages.get(f"__{name}__"))
+
+    def prefix(self, name):
+        return name in self.ids
+
+    def source(self):
+        return self._source
+
+
+def _splitter(folder):
+    """What cuts a text into pieces: the names of them."""
+    from . import _pieces
+    for name in ("source.spm", "sentencepiece.bpe.model", "spiece.model"):
+        path = folder / name
+        if path.is_file():
+            break
+    else:
+        raise EnvError(f"{folder}: there is neither tokenizer.json nor source.spm or sentencepiece.bpe.model")
+    try:
+        made = _pieces.tokenizer(path)
+        return lambda text: made.encode(text).tokens
+    except (ValueError, IndexError) as error:  # it is of another kind
+        try:
+            import sentencepiece
+        except ImportError:
+            raise EnvError(f"{path}: {error}; the package sentencepiece reads more of them: pip install sentencepiece"
+                           ) from None
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return lambda text: processor.encode(text, out_type=str)
+
+
+class Translator:
+    """Translates texts; a translation does not depend on the texts beside it."""
+
+    def __init__(self, model, *, folder=None, max_length=None, batch_tokens=BATCH_TOKENS, **options):
+        """model: a checkpoint's folder (options are those of from_pretrained), or a Model and its folder.
+
+        max_length: tokens of a source; None: what the model's table of positions takes. batch_tokens: how many tokens
+        of sources are translated together.
+        """
+        self.model, self.folder = _folder.open_model(model, folder, options)
+        self.tokens = (FileTokens if (self.folder / "tokenizer.json").is_file() else PieceTokens)(self.folder)
+        generation = self.model.generation
+        if generation is None or set(self.model.inputs) != {"input_ids", "attention_mask", generation.input}:
+            raise InputError(f"{self.folder}: {self.model!r} does not write texts from input_ids and attention_mask")
+        self.max_length = _folder.positions(self.folder) if max_length is None else max_length
+        self.batch_tokens = batch_tokens
+        self.defaults = self._defaults()
+
+    def _defaults(self):
+        """The folder's generation_config.json, with a limit of length and without chance."""
+        settings = _folder.read(self.folder, "generation_config.json")
+        defaults = {"config": settings} if settings else {}
+        if not {"max_length", "max_new_tokens"} & {name for name, value in settings.items() if value is not None}:
+            most = _folder.positions(self.folder)
+            defaults["max_new_tokens"] = NEW_TOKENS if most is None else min(NEW_TOKENS, most - 1)
+        if settings.get("do_sample"):
+            defaults["do_sample"] = False
+        return defaults
+
+    def _begin(self, texts, source, target, prompt):
+        """(texts with what stands before them, options) for a target language."""
+        code, options = f">>{target}<<", {}
+        if target is not None and self.tokens.prefix(code):
+            prompt = f"{code} {prompt}"
+        elif target is not None:
+            options["forced_bos_token_id"] = self._language(target)
+        if source is not None and self.tokens.source() is None:
+            raise UsageError(f"{self.folder}: the tokenizer has no token for the language of a source")
+        return [prompt + text for text in texts] if prompt else texts, options
+
+    def _language(self, name):
+        found = self.tokens.find(name)
+        found = self.tokens.find(f"__{name}__") if found is None else found
+        if found is None:
+            raise UsageError(f"{self.folder}: the tokenizer has no token for the language \"{name}\"; where the text "
+                             "itself says the language, as for T5, it is prompt=\"translate English to German: \"")
+        return found
+
+    def _rows(self, texts, source, truncate):
+        rows = self.tokens.encode(texts)
+        if source is not None:
+            old, new = self.tokens.source(), self._language(source)
+            rows = [[new if token == old else token for token in row] for row in rows]
+        for i, row in enumerate(rows):
+            if self.max_length is None or len(row) <= self.max_length:
+                continue
+            if not truncate:
+                raise InputError(f"text {i} has {len(row)} tokens, and the model takes {self.max_length}; "
+                                 "truncate=True cuts it")
+            rows[i] = row[:self.max_length - 1] + row[-1:]
+        return rows
+
+    def translate(self, texts, *, target=None, source=None, prompt="", truncate=False, **options):
+        """A translation of each text, a str each; a str alone for one text that is no list.
+
+        target, source: languages by the names of their tokens, for tokenizers that have such ("fra_Latn", "fr", "fra").
+        prompt: what stands before each text. truncate=True cuts texts that are too long; else they are refused. More
+        options are those of Model.generate: num_beams, max_new_tokens.
+        """
+        texts, alone = _folder.as_texts(texts)
+        if options.get("do_sample") or options.get("num_return_sequences", 1) != 1:
+            raise UsageError("translate gives the likeliest text of each; Model.generate draws, and gives several")
+        texts, more = self._begin(texts, source, target, prompt)
+        rows, made = self._rows(texts, source, truncate), [""] * len(texts)
+        options = {**self.defaults, **more, **options}
+        for run in _folder.runs(rows, self.batch_tokens):
+            ids, mask = _folder.padded([rows[i] for i in run])
+            written = self.model.generate(input_ids=ids, attention_mask=mask, **options)
+            for i, row in zip(run, written):
+                made[i] = self.tokens.decode(np.asarray(row).tolist())
+        return made[0] if alone else made
+
+    __call__ = translate

@@ -1,0 +1,142 @@
+"""Scores and translations against sentence-transformers and transformers: small models with random weights."""
+import importlib.util
+import os
+import pathlib
+import unittest
+
+import numpy as np
+
+import tfmc
+from support import Case
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+WORDS = ["<unk>", "<pad>", "<s>", "</s>", "eng_Latn", "fra_Latn", *(f"w{i}" for i in range(30))]
+NEEDED = ("tokenizers", "torch", "transformers", "sentence_transformers")
+MISSING = [name for name in NEEDED if not importlib.util.find_spec(name)]
+
+
+def sentences(seed, count, longest=12):
+    random = np.random.default_rng(seed)
+    return [" ".join(f"w{i}" for i in random.integers(0, 30, n)) for n in random.integers(1, longest, count)]
+
+
+def fast_tokenizer(single, pair, kind=None, **settings):
+    """A tokenizer of transformers' of the words above; `single` and `pair` say where its special tokens stand."""
+    import tokenizers
+    import transformers
+    numbers = {word: i for i, word in enumerate(WORDS)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(WORDS[:6])
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single, pair, special_tokens=[(word, numbers[word]) for word in WORDS[:6]])
+    return (kind or transformers.PreTrainedTokenizerFast)(
+        tokenizer_object=made, pad_token="<pad>", unk_token="<unk>", eos_token="</s>", **settings)
+
+
+@unittest.skipIf(MISSING, f"not run: {', '.join(MISSING)} is missing")
+class Peers(Case):
+    def setUp(self):
+        import torch
+        import transformers
+        torch.manual_seed(3)
+        torch.set_num_threads(1)
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+
+    def saved(self, model, tokenizer):
+        """A folder with both; matrices are large enough that scores and tokens differ."""
+        import torch
+        folder = pathlib.Path(self.folder())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1 and parameter.requires_grad:  # sines stay
+                    parameter.normal_(0, 0.4)
+        model.eval().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    def cross_encoder(self, kind, config, single, pair, **settings):
+        import sentence_transformers
+        folder = self.saved(kind(config), fast_tokenizer(single, pair, model_max_length=20, **settings))
+        theirs, ours = sentence_transformers.CrossEncoder(str(folder), device="cpu"), tfmc.text.Reranker(folder)
+        pairs = list(zip(sentences(5, 20), sentences(6, 20, longest=18)))
+        wanted = theirs.predict(pairs)
+        self.assertGreater(np.ptp(wanted, axis=0).max(), 0.05)
+        np.testing.assert_allclose(ours.predict(pairs), wanted, atol=1e-5)
+        np.testing.assert_allclose(ours.predict(pairs[0]), theirs.predict(pairs[0]), atol=1e-5)
+        theirs.save_pretrained(str(folder / "again"))
+        again = tfmc.text.Reranker(ours.model, folder=folder / "again")
+        self.assertEqual(again.predict(pairs).tobytes(), ours.predict(pairs).tobytes())
+        return theirs, ours, pairs
+
+    SIZES = dict(vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=2, num_attention_heads=4,
+                 intermediate_size=40)
+
+    def test_bert_with_segments(self):
+        import transformers as hf
+        config = hf.BertConfig(**self.SIZES, max_position_embeddings=20, num_labels=1, pad_token_id=1)
+        theirs, ours, pairs = self.cross_encoder(
+            hf.BertForSequenceClassification, config, "<s> $A </s>", "<s> $A </s> $B:1 </s>:1",
+            model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+        query, documents = pairs[0][0], [second for _, second in pairs]
+        wanted = theirs.rank(query, documents, top_k=5, return_documents=True)
+        made = ours.rank(query, documents, top_k=5, return_documents=True)
+        self.assertEqual([(hit["corpus_id"], hit["text"]) for hit in made],
+                         [(hit["corpus_id"], hit["text"]) for hit in wanted])
+        np.testing.assert_allclose([hit["score"] for hit in made], [hit["score"] for hit in wanted], atol=1e-5)
+
+    def test_roberta_with_three_labels(self):
+        import transformers as hf
+        config = hf.RobertaConfig(**self.SIZES, max_position_embeddings=26, num_labels=3, pad_token_id=1,
+                                  type_vocab_size=1)
+        theirs, ours, pairs = self.cross_encoder(
+            hf.RobertaForSequenceClassification, config, "<s> $A </s>", "<s> $A </s> </s> $B </s>")
+        np.testing.assert_allclose(ours.predict(pairs, apply_softmax=True), theirs.predict(pairs, apply_softmax=True),
+                                   atol=1e-5)
+
+    def translations(self, model, tokenizer, texts, given={}, **options):
+        """Both translate greedily and with three beams. <pad> is never written, for which M2M100 counts no position."""
+        import torch
+        folder = self.saved(model, tokenizer)
+        model, ours = type(model).from_pretrained(folder).eval(), tfmc.text.Translator(folder)
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        for beams in (1, 3):
+            with torch.no_grad():
+                made = model.generate(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"],
+                                      num_beams=beams, max_new_tokens=8, do_sample=False, suppress_tokens=[1], **given)
+            wanted = tokenizer.batch_decode(made, skip_special_tokens=True)
+            self.assertGreater(len(set(wanted)), 2)
+            ours_made = ours.translate(texts, num_beams=beams, max_new_tokens=8, suppress_tokens=[1], **options)
+            self.assertEqual(ours_made, wanted)
+
+    BART = dict(vocab_size=len(WORDS), d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=40,
+                decoder_start_token_id=3, eos_token_id=3, bos_token_id=2, pad_token_id=1)
+
+    def test_marian(self):
+        import transformers as hf
+        config = hf.MarianConfig(**self.BART | {"decoder_start_token_id": 1}, forced_eos_token_id=3)
+        self.translations(hf.MarianMTModel(config), fast_tokenizer("$A </s>", "$A $B </s>"), sentences(7, 9))
+
+    def test_m2m_with_a_language(self):
+        import transformers as hf
+        tokenizer = fast_tokenizer("eng_Latn $A </s>", "eng_Latn $A $B </s>")
+        french = WORDS.index("fra_Latn")
+        self.translations(hf.M2M100ForConditionalGeneration(hf.M2M100Config(**self.BART)), tokenizer, sentences(8, 9),
+                          {"forced_bos_token_id": french}, target="fra_Latn")
+
+    def test_t5_with_a_prompt(self):
+        import transformers as hf
+        config = hf.T5Config(vocab_size=len(WORDS), d_model=24, d_kv=6, d_ff=40, num_layers=2, num_heads=4,
+                             decoder_start_token_id=1, eos_token_id=3, pad_token_id=1)
+        texts = sentences(9, 9)
+        self.translations(hf.T5ForConditionalGeneration(config), fast_tokenizer("$A </s>", "$A $B </s>"), texts)
+        folder = self.saved(hf.T5ForConditionalGeneration(config), fast_tokenizer("$A </s>", "$A $B </s>"))
+        ours = tfmc.text.Translator(folder)
+        self.assertEqual(ours.translate(texts, prompt="w3 w4 ", max_new_tokens=5),
+                         ours.translate([f"w3 w4 {text}" for text in texts], max_new_tokens=5))
+
+
+if not MISSING:
+    import tfmc.text  # noqa: E402
