@@ -7,6 +7,8 @@
 
 #include "passes/match.h"
 
+enum { MOST_MIXED = 32 }; /* heads or channels that are mixed where they lie: their weight is read, not packed */
+
 // ---- lower-shapes ----
 
 /* Shapes that the later stages take.
@@ -14,6 +16,7 @@
  *   gather of a table [n, a, b]       gather of [n, a*b], reshaped
  *   softmax along another axis        permuted, along the last axis, permuted back
  *   linear with a computed weight     matmul with the weight transposed: only weights that are known are packed
+ *   linear of a few heads or channels, moved to the end and back: matmul of the weight and what lies there
  *
  * Always legal: views around the same operation. */
 
@@ -41,9 +44,39 @@ static Node *lower_softmax(Pass *pass, Builder *b, Node *node) {
   return build_permute(b, rows, axes);
 }
 
+/* What mixes a few heads, or channels: a linear whose operand has them last only because they were moved there, over
+ * rows that lie one behind the other, and whose result is moved back by all who use it (`result`: the linear, or the
+ * sum with its bias). The weight times the rows as they lie is the same chain of products, and nothing is moved. */
+static bool mixes_in_place(Pass *pass, const Node *linear, const Node *result) {
+  const Node *x = linear->inputs.items[0], *w = linear->inputs.items[1];
+  uint32_t last = x->rank - 1u;
+  int64_t n, k;
+  if (x->op != OP_PERMUTE || x->rank < 3 || x->attr.axes[last - 1u] != last || !match_is_static(pass, w)) return false;
+  if (!size_is_const(w->dims[0], &n) || !size_is_const(w->dims[1], &k) || n > MOST_MIXED || k > MOST_MIXED) return false;
+  if (linear->attr.expr || linear->attr.is_int8 || !result->users.n || graph_is_output(pass->graph, result))
+    return false;
+  for (size_t i = 0; i < result->users.n; i++)
+    if (result->users.items[i]->op != OP_PERMUTE || result->users.items[i]->attr.axes[last] != last - 1u) return false;
+  return true;
+}
+
+/* [n, rows]; the last two axes are those of the linear, turned round. */
+static Node *mixed(Builder *b, const Node *linear) {
+  return build_matmul(b, linear->inputs.items[1], match_swap_last_two(b, linear->inputs.items[0]));
+}
+
+static Node *lower_bias(Pass *pass, Builder *b, Node *node) {
+  Node *linear = node->inputs.items[0], *bias = node->inputs.items[1];
+  if (linear->op != OP_LINEAR || linear->users.n != 1 || bias->rank != 1 || !mixes_in_place(pass, linear, node))
+    return NULL;
+  const Size *column[] = {bias->dims[0], size_const(pass->graph->sizes, 1)};
+  return match_swap_last_two(b, build_binary(b, OP_ADD, mixed(b, linear), match_reshape(b, bias, 2, column)));
+}
+
 /* Only weights that are known before any run are packed. A vector becomes a matrix of one row, and back. */
 static Node *lower_linear(Pass *pass, Builder *b, Node *node) {
   Node *x = node->inputs.items[0], *w = node->inputs.items[1];
+  if (mixes_in_place(pass, node, node)) return match_swap_last_two(b, mixed(b, node));
   if (match_is_static(pass, w) || node->attr.expr) return NULL;
   Node *transposed = match_swap_last_two(b, w);
   if (x->rank > 1) return build_matmul(b, x, transposed);
@@ -56,7 +89,8 @@ bool pass_lower_shapes(Pass *pass) {
   static Node *(*const rules[N_OPS])(Pass *, Builder *, Node *) = {[OP_GATHER] = lower_gather,
                                                                    [OP_SOFTMAX] = lower_softmax,
                                                                    [OP_LOG_SOFTMAX] = lower_softmax,
-                                                                   [OP_LINEAR] = lower_linear};
+                                                                   [OP_LINEAR] = lower_linear,
+                                                                   [OP_ADD] = lower_bias};
   bool changed = false;
   for (Node *node = pass->graph->first, *next; node; node = next) {
     next = node->next;
