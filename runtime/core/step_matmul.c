@@ -211,7 +211,7 @@ typedef struct Fetch { /* what a tile fetches ahead */
 
 /* The share of the next item, of y and then of x, that the strip at `row` brings nearer. */
 static Fetch share_of_next(const Matmul *m, const MatmulUnit *unit, int64_t row) {
-  if (!unit->next_x || m->k < 4) return (Fetch){0};
+  if (m->k < 4) return (Fetch){0};
   const int64_t of_y = m->k * m->step->width * (int64_t)sizeof(float);
   const int64_t all = of_y + m->rows * m->k * (int64_t)sizeof(float), begin = all * row / m->rows;
   const int64_t lines = ceil_div(all, ALIGNMENT * m->strips * (m->k / 4));
@@ -220,6 +220,19 @@ static Fetch share_of_next(const Matmul *m, const MatmulUnit *unit, int64_t row)
 }
 
 static int64_t fetched_bytes(int64_t lines, int64_t block) { return lines * (block / 4) * ALIGNMENT; }
+
+/* What the strip at `row` brings nearer of the next one, from step k on: the rows of x that will be packed then, if
+ * they lie one behind the other. */
+static Fetch share_of_strip(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t k) {
+  const int64_t line = m->k * (int64_t)sizeof(float), next = row + rows, x_axis = m->step->rank - 1;
+  if (m->step->x_stays || m->x->strides[x_axis] != sizeof(float) || m->x->strides[x_axis - 1] != line) return (Fetch){0};
+  const int64_t panels = unit->end_panel - unit->first_panel, blocks = ceil_div(m->k, TFM_KEY_BLOCK);
+  const int64_t all = least_of(rows, m->rows - next) * line;
+  const int64_t lines = least_of(ceil_div(all, fetched_bytes(panels * blocks, TFM_KEY_BLOCK)), TFM_PREFETCH_LINES);
+  const int64_t begin = fetched_bytes(lines * panels, TFM_KEY_BLOCK) * (k / TFM_KEY_BLOCK);
+  if (begin >= all) return (Fetch){0};
+  return (Fetch){unit->x + next * line + begin, lines};
+}
 
 /* A strip, for a block of k, against all panels of the group. */
 static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
@@ -253,7 +266,8 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
   do { /* once if there are no steps at all: zeroes */
     int64_t block = least_of(TFM_KEY_BLOCK, end - k);
     const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
-    run_tiles(walker, m, unit, strip, panels, rows, block, k > first, c, c_stride, share_of_next(m, unit, row));
+    const Fetch fetch = unit->next_x ? share_of_next(m, unit, row) : share_of_strip(m, unit, row, rows, k);
+    run_tiles(walker, m, unit, strip, panels, rows, block, k > first, c, c_stride, fetch);
     k += block;
   } while (k < end);
 }
