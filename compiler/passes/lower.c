@@ -52,7 +52,8 @@ static bool mixes_in_place(Pass *pass, const Node *linear, const Node *result) {
   uint32_t last = x->rank - 1u;
   int64_t n, k;
   if (x->op != OP_PERMUTE || x->rank < 3 || x->attr.axes[last - 1u] != last || !match_is_static(pass, w)) return false;
-  if (!size_is_const(w->dims[0], &n) || !size_is_const(w->dims[1], &k) || n > MOST_MIXED || k > MOST_MIXED) return false;
+  if (!size_is_const(w->dims[0], &n) || n > MOST_MIXED) return false;
+  if (!size_is_const(w->dims[1], &k) || k > MOST_MIXED) return false;
   if (linear->attr.expr || linear->attr.is_int8 || !result->users.n || graph_is_output(pass->graph, result))
     return false;
   for (size_t i = 0; i < result->users.n; i++)
