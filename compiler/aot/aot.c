@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "aot/elf_library.h"
 #include "aot/emit_library.h"
 #include "aot/header.h"
 #include "codegen/codegen.h"
@@ -90,6 +91,7 @@ Bytes aot_library(Arena *arena, Diag *diag, const AotRequest *request, const cha
   LLVMContextDispose(context);
   if (!objects[n].data) return (Bytes){0};
   const char *prefix = model_prefix(arena, request->plans[0].forward->program.name);
+  if (!request->compiler) return elf_library(arena, diag, prefix, soname, objects, n + 1);
   return link_library(arena, diag, request->compiler, prefix, soname, objects, n + 1);
 }
 

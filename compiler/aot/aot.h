@@ -21,7 +21,7 @@ typedef struct AotRequest {
   const void *weights;              /* packed, to be embedded; NULL: they come from a file */
   const char *version;              /* of tfmc */
   const ModelText *text;            /* what the plans were made from; NULL: `tfmc pack` cannot use the library */
-  const char *compiler;             /* the C compiler, which links */
+  const char *compiler;             /* the C compiler, which links; NULL: libraries are written without one */
 } AotRequest;
 
 /* Makes n_plans + 1 objects: the kernels of each instruction set, then the rest. NULL after an error. */

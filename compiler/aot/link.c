@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -103,8 +104,9 @@ static bool start(Linking *l, int messages, const sigset_t *signals, pid_t *chil
   posix_spawnattr_destroy(&attributes);
   if (!errno) return true;
   diag_error_at(l->diag, NULL, DIAG_TOOL,
-                "the C compiler '%s' cannot be started: %s (it links the library; choose one with --cc)", l->compiler,
-                strerror(errno));
+                "the C compiler '%s' cannot be started: %s (it links the library; choose one with --cc, or "
+                "--cc=none for a library that tfmc writes itself)",
+                l->compiler, strerror(errno));
   return false;
 }
 
@@ -131,6 +133,7 @@ static bool run(Linking *l, const sigset_t *signals) {
     Bytes text = read_whole(l->arena, messages);
     diag_error_at(l->diag, NULL, DIAG_TOOL, "the C compiler '%s' could not link the library", l->compiler);
     note_lines(l, text);
+    diag_note(l->diag, NO_SPAN, "with --cc=none tfmc writes the library itself");
   }
   close(messages);
   return ok;
@@ -166,6 +169,20 @@ static Bytes run_to_bytes(Linking *l) {
 }
 
 // ---- libraries and objects ----
+
+bool compiler_is_there(const char *name) {
+  const char *folders = getenv("PATH");
+  for (const char *at = folders ? folders : "/bin:/usr/bin"; *at; at += *at == ':') {
+    char path[4096];
+    const int length = (int)strcspn(at, ":");
+    const int n = snprintf(path, sizeof path, "%.*s/%s", length, at, name);
+    struct stat info;
+    if (length && n < (int)sizeof path && access(path, X_OK) == 0 && !stat(path, &info) && S_ISREG(info.st_mode))
+      return true;
+    at += length;
+  }
+  return false;
+}
 
 static Linking begin(Arena *arena, Diag *diag, const char *compiler) {
   Linking l = {.arena = arena, .diag = diag, .compiler = compiler};

@@ -13,6 +13,8 @@ typedef struct Bytes {
   size_t size;
 } Bytes;
 
+/* Whether a program of this name is in PATH. */
+bool compiler_is_there(const char *name);
 /* Links a shared library that exports `prefix`_* alone and has the name `soname`; `compiler` is a path or a name to be
  * looked up in PATH. NULL data after an error. */
 Bytes link_library(Arena *arena, Diag *diag, const char *compiler, const char *prefix, const char *soname,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The golden cases through the Python package: usage: goldens.py [--saved] CASE... [-v]
+"""The golden cases through the Python package: usage: goldens.py [--saved] [--library] CASE... [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). Each is compiled by tfmc.compile, with --saved also
-saved and loaded again, and called; its outputs must agree with the expected ones. Cases that are wrong before they run
+saved and loaded again, with --library also built as a library whose outputs must have the same bits, and called; its outputs must agree with the expected ones. Cases that are wrong before they run
 must be refused with their words. Needs tfmc, numpy and safetensors. The last line is 'N passed, N failed'.
 """
 import os
@@ -29,22 +29,36 @@ class Proc:
         self.returncode, self.stderr = returncode, stderr
 
 
-def computed(folder, spec, saved, tmp):
+def same_by_library(folder, spec, weights, rules, given, outputs, tmp):
+    """Whether libNAME.so, loaded, gives the bits of `outputs`. Each has a name of its own: they stay in the process."""
+    path = os.path.join(tmp, f"lib{os.path.basename(tmp)}.so")
+    tfmc.build(pathlib.Path(folder) / "model.tfm", path, weights=weights, quantize=rules, march="native",
+               config=spec.get("defines", {}), on_message=lambda message: None)
+    by_library = tfmc.load(path).run(given)
+    return all(by_library[n].tobytes() == a.tobytes() for n, a in outputs.items())
+
+
+def computed(folder, spec, saved, library, tmp):
     weights = check.packaged_weights(spec) if "weights_from" in spec else os.path.join(folder, "weights.safetensors")
     inputs = os.path.join(folder, "inputs.safetensors")
     rules = ",".join(option.removeprefix(RULE) for option in spec.get("options", []))
-    model = tfmc.compile(pathlib.Path(folder) / "model.tfm", weights=weights if os.path.exists(weights) else None,
-                         quantize=rules or None, config=spec.get("defines", {}), on_message=lambda message: None)
+    weights = weights if os.path.exists(weights) else None
+    model = tfmc.compile(pathlib.Path(folder) / "model.tfm", weights=weights, quantize=rules or None,
+                         config=spec.get("defines", {}), on_message=lambda message: None)
     if saved:
         model = tfmc.load(model.save(os.path.join(tmp, "model.tfmm")))
     given = load_file(inputs) if os.path.exists(inputs) else {}
-    return model.run({n: given[n].astype(KINDS[given[n].dtype.kind], order="C") for n in model.inputs})
+    given = {n: given[n].astype(KINDS[given[n].dtype.kind], order="C") for n in model.inputs}
+    outputs = model.run(given)
+    if library and not same_by_library(folder, spec, weights, rules or None, given, outputs, tmp):
+        raise AssertionError("the library gives other bits")
+    return outputs
 
 
-def try_case(saved, folder, spec, tmp):
+def try_case(saved, library, folder, spec, tmp):
     proc, out = Proc(0, ""), os.path.join(tmp, "out.safetensors")
     try:
-        save_file({n: np.ascontiguousarray(a).reshape(a.shape) for n, a in computed(folder, spec, saved, tmp).items()}, out)
+        save_file({n: np.ascontiguousarray(a).reshape(a.shape) for n, a in computed(folder, spec, saved, library, tmp).items()}, out)
     except tfmc.Error as error:
         proc = Proc(EXITS.get(error.status, 70), str(error))
     return check.judge(folder, spec, proc, out)
@@ -57,10 +71,10 @@ def can_be_said(spec):
 
 
 def main(argv):
-    saved, roots = "--saved" in argv, [a for a in argv if not a.startswith("-")]
+    saved, library, roots = "--saved" in argv, "--library" in argv, [a for a in argv if not a.startswith("-")]
     tally = check.Tally("-v" in argv)
     for folder, spec in tally.cases(roots, can_be_said):
-        tally.add(folder, try_case, saved, folder, spec)
+        tally.add(folder, try_case, saved, library, folder, spec)
     return tally.end()
 
 

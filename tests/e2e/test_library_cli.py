@@ -29,8 +29,10 @@ RUN = ["--inputs", "in.safetensors"]
 
 
 class Case(test_cli.Case):
+    linking = []  # options of every compile
+
     def compile(self, *args, model="model.tfm", out="libm.so", **kwargs):
-        return self.tfmc("compile", model, "-o", out, *args, **kwargs)
+        return self.tfmc("compile", model, "-o", out, *self.linking, *args, **kwargs)
 
     def compile_with_weights(self, *args, **kwargs):
         return self.compile("--weights", "w.safetensors", *args, **kwargs)
@@ -760,6 +762,112 @@ class Ragged(Case):
                     f"^{'~' * (len(text) - 1)}\n"])
             self.assertFalse(self.path("none.so").exists() or self.path("none.h").exists())
             self.tfmc("dump", "--stage=plan", "model.tfm")
+
+
+NONE = ["--cc=none"]
+
+
+class HostWithoutLinker(Host):
+    linking = NONE
+
+
+class GenerationWithoutLinker(Generation):
+    linking = NONE
+
+
+class RaggedWithoutLinker(Ragged):
+    linking = NONE
+
+
+class WithoutLinker(Case):
+    """Libraries that tfmc writes itself, beside those that the C compiler links."""
+
+    def setUp(self):
+        super().setUp()
+        self.path("none.tfm").write_text("model None { forward(x: f32[n, 3]) { return y = softmax(exp(x) + f32(positions(x, 1))) } }")
+        self.path("writer.tfm").write_text(test_cli.WRITER)
+        self.path("rows.tfm").write_text(ragged())
+
+    def symbols(self, library):
+        """Names with the versions of functions outside, but no places."""
+        lines = self.shell("nm", "-D", "--with-symbol-versions", library).splitlines()
+        return sorted(" ".join(line.split()[-2:]) for line in lines)
+
+    def needed(self, library):
+        return sorted(re.findall(r"NEEDED.*\[(.*)\]|SONAME.*\[(.*)\]", self.shell("readelf", "-d", library)))
+
+    def expect_an_equal_library(self, *options, model="model.tfm"):
+        for name, linking in (("linked", []), ("written", NONE)):
+            self.path(name).mkdir(exist_ok=True)
+            self.compile(*options, *linking, model=model, out=f"{name}/libm.so")
+        linked, written = "linked/libm.so", "written/libm.so"
+        self.assertEqual(self.symbols(written), self.symbols(linked))
+        self.assertEqual(self.needed(written), self.needed(linked))
+        self.assertLess(len(self.bytes(written)), 1.1 * len(self.bytes(linked)))
+        for beside in {"m.h", "m.tfmw"} & set(os.listdir(self.path("linked"))):
+            self.assertEqual(self.bytes(f"written/{beside}"), self.bytes(f"linked/{beside}"), beside)
+        self.assertNotIn("not found", self.shell("ldd", "-r", written) + self.shell("ldd", written))
+        self.assertEqual(self.shell("readelf", "--all", written, env=os.environ | {"LC_ALL": "C"}).count("Warning"), 0)
+        return linked, written
+
+    def test_every_kind_of_library(self):
+        weights = ["--weights", "w.safetensors"]
+        for options in ([], weights, [*weights, "--embed-weights"], [*weights, "-march=x86-64-v3,x86-64-v4"],
+                        [*weights, "-march=x86-64", "--strip-source"], [*weights, "--quantize=int8"]):
+            with self.subTest(options):
+                linked, written = self.expect_an_equal_library(*options)
+                if weights[0] in options and options[-1] != "--strip-source" and "x86-64-v4" not in options[-1]:
+                    for library in linked, written:
+                        self.tfmc("run", library, *RUN, "-o", f"{library}.out")
+                    self.assertEqual(self.bytes(f"{linked}.out"), self.bytes(f"{written}.out"))
+        for model in "none.tfm", "writer.tfm", "rows.tfm":
+            self.expect_an_equal_library(model=model)
+
+    def test_other_tools_take_it(self):
+        _, written = self.expect_an_equal_library("--weights", "w.safetensors")
+        self.tfmc("run", written, *RUN, "-o", "before")
+        self.shell("strip", written)
+        self.tfmc("run", written, *RUN, "-o", "after")
+        self.assertEqual(self.bytes("before"), self.bytes("after"))
+        self.assertTrue(re.search("<m_forward(@@Base)?>:", self.shell("objdump", "-d", written)))
+        if shutil.which("gdb"):
+            self.assertIn("m_forward", self.shell("gdb", "-q", "-batch", "-nx", "-ex", "info functions m_forward", written))
+        if shutil.which("eu-elflint"):
+            self.shell("eu-elflint", "--gnu-ld", written)
+
+    def test_pages_are_never_writable_and_executable(self):
+        _, written = self.expect_an_equal_library("--weights", "w.safetensors")
+        library = ctypes.CDLL(str(self.path(written)))
+        library.m_version.restype = ctypes.c_char_p
+        self.assertRegex(library.m_version(), rb"^\d+\.\d+\.\d+$")
+        maps = [line.split() for line in pathlib.Path("/proc/self/maps").read_text().splitlines()
+                if line.endswith(str(self.path(written)))]
+        self.assertTrue(maps)
+        self.assertFalse([line for line in maps if "wx" in line[1]])
+        size, start = os.path.getsize(self.path(written)), min(int(line[0].split("-")[0], 16) for line in maps)
+        dynamic = int(re.search(r"\.dynamic +DYNAMIC +([0-9a-f]+)", self.shell("readelf", "-SW", written))[1], 16)
+        holds = [line[1] for line in maps if int(line[0].split("-")[0], 16) <= start + dynamic < int(line[0].split("-")[1], 16)]
+        self.assertEqual(holds, ["r--p"], f"what the dynamic linker filled is read-only: {maps}, {size} bytes")
+
+    def test_the_same_input_gives_the_same_bytes(self):
+        made = set()
+        for folder in ("a", "longer-name"):
+            self.path(folder).mkdir()
+            self.compile_with_weights("--cc=none", "-march=x86-64-v3,x86-64-v4", out=f"{folder}/libm.so")
+            made.add(self.bytes(f"{folder}/libm.so"))
+        self.assertEqual(len(made), 1)
+
+    def test_where_no_compiler_is(self):
+        self.path("bin").mkdir()
+        self.path("dir/cc").mkdir(parents=True)  # a folder is no program
+        for path in ("", "bin", str(self.path("bin")), f"{self.path('none')}:{self.path('dir')}"):
+            self.compile_with_weights(env={"PATH": path})
+            self.tfmc("run", "libm.so", *RUN)
+        self.compile("--cc=cc", code=3, says=["the C compiler 'cc' cannot be started", "--cc=none"], env={"PATH": ""})
+        self.compile("-c", out="m.o", code=3, says="cannot be started", env={"PATH": ""})
+        self.path("bin/cc").write_text("#!/bin/sh\necho no crt here >&2\nexit 1\n")
+        self.path("bin/cc").chmod(0o755)
+        self.compile(code=3, says=["no crt here", "--cc=none"], env={"PATH": f"{self.path('bin')}:{os.environ['PATH']}"})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The golden cases through compiled libraries.
 
-usage: test_library_goldens.py TFMC CASE... [--march=NAME ...] [-v]
+usage: test_library_goldens.py TFMC CASE... [--march=NAME ...] [--cc=NAME] [-v]
 
 CASE is a case folder or a folder of them (tests/goldens/README.md). For every instruction set (x86-64-v3 and native unless
 others are named) each case is compiled to a library with its weights beside it; what `tfmc run libmodel.so` gives (or
 `tfmc generate`) must agree with the expected outputs and be the same file, byte for byte, as `model.tfm` gives. Bad cases that
 fail at a run must fail with the same words, those that fail with their weights when they are packed. Needs numpy and
-safetensors. The last line is 'N passed, N failed'; instruction sets that this machine lacks are named and not counted.
+safetensors. --cc is handed on to `tfmc compile` (none: libraries are written without a C compiler). The last line is
+'N passed, N failed'; instruction sets that this machine lacks are named and not counted.
 """
 import json
 import os
@@ -33,6 +34,8 @@ def lacks(tfmc, march):
 
 
 class Case:
+    linking = []
+
     def __init__(self, folder, spec, tmp):
         self.folder, self.spec, self.tmp = folder, spec, tmp
         weights = check.packaged_weights(spec) if "weights_from" in spec else os.path.join(folder, "weights.safetensors")
@@ -52,7 +55,7 @@ class Case:
 
     def compile(self, tfmc, march):
         return call(tfmc, "compile", f"{self.folder}/model.tfm", *self.defines, *self.weights, f"-march={march}", "-q",
-                    "-o", f"{self.tmp}/libmodel.so")
+                    *self.linking, "-o", f"{self.tmp}/libmodel.so")
 
     def run(self, tfmc, model, out, *options):
         return call(tfmc, self.verb, model, *self.inputs, *self.generation, "--output", out, *options)
@@ -96,6 +99,7 @@ def concerned(spec):
 
 def main(argv):
     marches = [a.split("=", 1)[1] for a in argv if a.startswith("--march=")] or ["x86-64-v3", "native"]
+    Case.linking = [a for a in argv if a.startswith("--cc=")]
     tfmc, *roots = [a for a in argv if not a.startswith("-")]
     tally = check.Tally("-v" in argv)
     for march in marches:

@@ -19,7 +19,8 @@ import statistics
 import subprocess
 import sys
 
-MOST_FILES, LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 190, 150, 30, 120, 4
+# 192: a linker for the libraries that are made where no C compiler is took two files (elf_objects.c, elf_library.c).
+MOST_FILES, LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 192, 150, 30, 120, 4
 LEAST_COMMENTS, MOST_COMMENTS = 0.12, 0.18
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')

@@ -80,6 +80,10 @@ static bool choose_one_file(Compilation *c) {
   return false;
 }
 
+static bool makes_object(const Compilation *c) {
+  return option_given(&c->session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
+}
+
 /* All three files are checked before anything is compiled, so a folder that cannot be written is found in
  * milliseconds. */
 static bool choose_files(Compilation *c) {
@@ -154,20 +158,30 @@ static void write_code(Compilation *c) {
     publish(session, c->output, (Bytes){text.text, text.length});
 }
 
+/* NULL: the library is written without a C compiler. An object is always made by one: who links it has one. */
+static const char *compiler_of(const Compilation *c) {
+  const char *given = option_text(&c->session->options, OPTION_CC, NULL);
+  if (given) return strcmp(given, "none") == 0 && !makes_object(c) ? NULL : given;
+  return makes_object(c) || compiler_is_there("cc") ? "cc" : NULL;
+}
+
 /* The weights are written first and the library last: whoever finds the library finds everything that belongs to it. */
 static void write_library(Compilation *c) {
   Session *session = c->session;
   const bool is_stripped = option_given(&session->options, OPTION_STRIP_SOURCE);
-  AotRequest request = {.plans = c->plans, .n_plans = c->n_targets, .version = TFM_VERSION,
+  AotRequest request = {.plans = c->plans,
+                        .n_plans = c->n_targets,
+                        .version = TFM_VERSION,
                         .text = is_stripped ? NULL : session->model,
-                        .generation = c->model.generation, .not_incremental = c->model.not_incremental,
-                        .ragged = c->model.ragged, .ragged_sources = c->model.ragged_sources,
+                        .generation = c->model.generation,
+                        .not_incremental = c->model.not_incremental,
+                        .ragged = c->model.ragged,
+                        .ragged_sources = c->model.ragged_sources,
                         .weights = c->embeds ? c->packed : NULL,
-                        .compiler = option_text(&session->options, OPTION_CC, "cc")};
+                        .compiler = compiler_of(c)};
   const CompileRequest compile = compile_request(session, NULL);
-  bool object = option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "obj") == 0;
-  Bytes code = object ? aot_object(session->arena, &session->diag, &request)
-                      : aot_library(session->arena, &session->diag, &request, base_name(c->output));
+  Bytes code = makes_object(c) ? aot_object(session->arena, &session->diag, &request)
+                               : aot_library(session->arena, &session->diag, &request, base_name(c->output));
   StrBuf header = strbuf_new(session->arena);
   aot_header(&header, &request);
   bool weights = !c->weights_path || !code.data ||

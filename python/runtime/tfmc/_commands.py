@@ -76,7 +76,8 @@ def check(source, *, weights=None, weights_prefix="", model=None, compiler=None,
 
 def build(source, output, *, weights=None, weights_prefix="", model=None, march=("x86-64-v3",), quantize=None,
           embed_weights=False, compiler=None, on_message=None, config={}, **more_config):
-    """Writes libx.so, x.h and x.tfmw for C programs (and tfmc.load): what `tfmc compile -o` does. It needs a linker."""
+    """Writes libx.so, x.h and x.tfmw for C programs (and tfmc.load): what `tfmc compile -o` does. No C compiler is
+    needed. `output` may be x.tfmm instead, one file of code and weights."""
     arguments, text = _arguments(source, weights, weights_prefix, model, quantize, {**config, **more_config})
     sets = march if isinstance(march, str) else ",".join(march)
     options = ["-o", os.fspath(output), f"-march={sets}"] + (["--embed-weights"] if embed_weights else [])
