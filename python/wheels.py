@@ -36,8 +36,8 @@ class Wheel:
         self.records = []
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version()}", f"Summary: {summary}",
                  "Requires-Python: >=3.11", *(f"Requires-Dist: {r}" for r in requires),
-                 *(line for extra, r in extras.items()
-                   for line in (f"Provides-Extra: {extra}", f'Requires-Dist: {r}; extra == "{extra}"')),
+                 *(line for extra, needs in extras.items() for line in
+                   [f"Provides-Extra: {extra}", *(f'Requires-Dist: {r}; extra == "{extra}"' for r in needs)]),
                  "Description-Content-Type: text/markdown", "", (ROOT / "docs" / "python.md").read_text()]
         self.add(f"{self.info}/METADATA", "\n".join(lines).encode())
         pure = str(tag.endswith("any")).lower()
@@ -91,7 +91,8 @@ def make_compiler(build, folder):
 def make_package(folder):
     needs = [f"tfmc-runtime=={version()}", f"tfmc-compiler=={version()}"]
     Wheel(folder, "tfmc", "py3-none-any", "compiler for Transformer models, for Python", needs,
-          {"text": "tokenizers>=0.21"}).end()
+          {"text": ["tokenizers>=0.21"], "corpus": ["tokenizers>=0.21", "pyarrow>=15"],
+           "ray": ["tokenizers>=0.21", "pyarrow>=15", "ray[data]"]}).end()
 
 
 def main(build, folder):

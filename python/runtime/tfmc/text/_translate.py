@@ -153,7 +153,8 @@ class Translator:
         return found
 
     def _rows(self, texts, source, truncate):
-        rows = self.tokens.encode(texts)
+        """(rows of ids, {number of a text: why it is too long})"""
+        rows, reasons = self.tokens.encode(texts), {}
         if source is not None:
             old, new = self.tokens.source(), self._language(source)
             rows = [[new if token == old else token for token in row] for row in rows]
@@ -161,10 +162,27 @@ class Translator:
             if self.max_length is None or len(row) <= self.max_length:
                 continue
             if not truncate:
-                raise InputError(f"text {i} has {len(row)} tokens, and the model takes {self.max_length}; "
-                                 "truncate=True cuts it")
+                reasons[i] = f"the text has {len(row)} tokens, and the model takes {self.max_length}"
             rows[i] = row[:self.max_length - 1] + row[-1:]
-        return rows
+        return rows, reasons
+
+    def _write(self, rows, made, options):
+        """The translations of rows whose place in `made` is None."""
+        numbers = [i for i, text in enumerate(made) if text is None]
+        for run in _folder.runs([rows[i] for i in numbers], self.batch_tokens):
+            ids, mask = _folder.padded([rows[numbers[k]] for k in run])
+            written = self.model.generate(input_ids=ids, attention_mask=mask, **options)
+            for k, row in zip(run, written):
+                made[numbers[k]] = self.tokens.decode(np.asarray(row).tolist())
+        return made
+
+    def translate_each(self, texts, *, target=None, source=None, prompt="", truncate=False, **options):
+        """For a corpus: (translations, {number of a text: why it has none}, tokens), no text being a reason to stop."""
+        texts, more = self._begin(texts, source, target, prompt)
+        rows, reasons = self._rows(texts, source, truncate)
+        made = ["" if i in reasons else None for i in range(len(rows))]
+        tokens = sum(len(row) for i, row in enumerate(rows) if i not in reasons)
+        return self._write(rows, made, {**self.defaults, **more, **options}), reasons, tokens
 
     def translate(self, texts, *, target=None, source=None, prompt="", truncate=False, **options):
         """A translation of each text, a str each; a str alone for one text that is no list.
@@ -177,13 +195,10 @@ class Translator:
         if options.get("do_sample") or options.get("num_return_sequences", 1) != 1:
             raise UsageError("translate gives the likeliest text of each; Model.generate draws, and gives several")
         texts, more = self._begin(texts, source, target, prompt)
-        rows, made = self._rows(texts, source, truncate), [""] * len(texts)
-        options = {**self.defaults, **more, **options}
-        for run in _folder.runs(rows, self.batch_tokens):
-            ids, mask = _folder.padded([rows[i] for i in run])
-            written = self.model.generate(input_ids=ids, attention_mask=mask, **options)
-            for i, row in zip(run, written):
-                made[i] = self.tokens.decode(np.asarray(row).tolist())
+        rows, reasons = self._rows(texts, source, truncate)
+        for i, reason in reasons.items():
+            raise InputError(f"text {i}: {reason}; truncate=True cuts it")
+        made = self._write(rows, [None] * len(rows), {**self.defaults, **more, **options})
         return made[0] if alone else made
 
     __call__ = translate

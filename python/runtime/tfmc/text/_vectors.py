@@ -41,6 +41,29 @@ class Embedder:
         """The ids of each text, special tokens included, at most max_length; the last of them are kept when cut."""
         return [encoded.ids for encoded in self._cutter.encode(texts, truncate, self.max_length)]
 
+    def _vectors(self, rows, normalize):
+        vectors = np.empty((len(rows), self.dimension), np.float32)
+        for run in _folder.runs(rows, self.batch_tokens):
+            ids, mask = _folder.padded([rows[i] for i in run])
+            vectors[run] = self.model(input_ids=ids, attention_mask=mask)
+        if normalize:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+    def encode_each(self, texts, *, prompt=None, prompt_name=None, truncate=True, normalize=None):
+        """For a corpus: (vectors, {number of a text: why it has none}, tokens), no text being a reason to stop."""
+        before = self._prompt(prompt, prompt_name)
+        texts = [before + text for text in texts] if before else texts
+        encode = self._cutter.encode if truncate else lambda texts, *_: self.tokenizer.encode_batch_fast(texts)
+        encoded = encode(texts, truncate, self.max_length)
+        rows = [row.ids for row in encoded]
+        reasons = {i: f"the text has {len(row)} tokens, and the model takes {self.max_length}"
+                   for i, row in enumerate(rows) if len(row) > self.max_length}
+        vectors = self._vectors([[] if i in reasons else row for i, row in enumerate(rows)], normalize)
+        for i in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
+            reasons.setdefault(i, "the vector is not finite")
+        return vectors, reasons, sum(len(row) for i, row in enumerate(rows) if i not in reasons)
+
     def encode(self, sentences, prompt_name=None, prompt=None, batch_size=None, show_progress_bar=None, *,
                normalize=None, normalize_embeddings=None, truncate=True, convert_to_numpy=True,
                convert_to_tensor=False):
@@ -52,12 +75,7 @@ class Embedder:
         texts, alone = _folder.as_texts(sentences)
         before = self._prompt(prompt, prompt_name)
         rows = self.tokens([before + text for text in texts] if before else texts, truncate=truncate)
-        vectors = np.empty((len(rows), self.dimension), np.float32)
-        for run in _folder.runs(rows, self.batch_tokens):
-            ids, mask = _folder.padded([rows[i] for i in run])
-            vectors[run] = self.model(input_ids=ids, attention_mask=mask)
-        if normalize or normalize_embeddings:
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        vectors = self._vectors(rows, normalize or normalize_embeddings)
         result = vectors[0] if alone else vectors
         if convert_to_tensor:
             import torch

@@ -1,0 +1,271 @@
+"""What runs workers: this process, processes of this machine, actors of Ray.
+
+An engine is made of (settings, output, number of workers). free() says whether a worker can take a part, begin(part)
+gives it one, wait() tells what happened next, close() ends it. What happened is an Event: a worker's probe when it is
+ready, a part's counts, a part's failure, a worker's end with the part that it had. The job decides what follows; an
+engine only carries.
+"""
+import collections
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+
+from .._errors import EnvError
+from . import _worker
+from ._parts import FATAL, Part
+from ._worker import Counts, Settings, Worker
+
+FALSE_STARTS = 3  # workers that may die before they are ready
+
+# kind: a worker is "ready", or was "refused"; a part is "done", has "failed", failed as all would ("fatal"), or is
+# "returned" untouched; a worker "died"; "nothing" happened.
+Event = collections.namedtuple("Event", "kind part value")
+
+
+def failure(error):
+    """(kind, text) of an exception while a part was done."""
+    kind = "fatal" if isinstance(error, OSError) and error.errno in FATAL else "failed"
+    return kind, f"{type(error).__name__}: {error}"
+
+
+class Here:
+    """This process, one part after the other."""
+
+    def __init__(self, settings, output, workers):
+        _worker.limit_tokenizers(settings.threads)
+        self.worker, self.output, self.events = Worker(settings), output, collections.deque()
+        self.workers = 1
+        self.events.append(Event("ready", None, self.worker.probe()))
+
+    def free(self):
+        return not self.events
+
+    def begin(self, part):
+        try:
+            self.events.append(Event("done", part, self.worker.run(part, self.output)))
+        except Exception as error:  # whatever it is, the next part may do
+            kind, text = failure(error)
+            self.events.append(Event(kind, part, text))
+
+    def wait(self, seconds):
+        return self.events.popleft() if self.events else Event("nothing", None, None)
+
+    def close(self):
+        pass
+
+
+# ---- processes ----
+
+class _Child:
+    """A worker of this machine: it reads parts from its standard input and answers by a pipe of its own."""
+
+    def __init__(self, settings, output):
+        read, write = os.pipe()
+        program = "from tfmc.corpus._engines import child; child()"
+        command = [sys.executable, "-c", program, str(write), json.dumps([list(settings), str(output)])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, pass_fds=[write], env=environment)
+        os.close(write)
+        self.lines, self.part, self.is_ready = os.fdopen(read, "rb"), None, False
+
+    def give(self, part):
+        self.part = part
+        try:
+            self.process.stdin.write(json.dumps(list(part)).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # its end is noticed where its answers are read
+
+    def take(self):
+        """What it said; its end, if it says no more."""
+        line = self.lines.readline()
+        if not line.endswith(b"\n"):
+            code = self.process.wait()
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return Event("died", self.part, how)
+        kind, value = json.loads(line)
+        part, self.part = self.part, None
+        self.is_ready = True
+        return Event(kind, part, Counts(*value) if kind == "done" else value)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.lines.close()
+
+
+class Processes:
+    """Workers of this machine. One that dies is replaced; all end when this process does, even if it is killed."""
+
+    def __init__(self, settings, output, workers):
+        self.settings, self.output, self.workers = settings, output, workers
+        if os.path.isdir(settings.model):
+            _worker.compiled(settings.model)  # before many wait for it
+        self.selector, self.children, self.false_starts = selectors.DefaultSelector(), [], 0
+        for _ in range(workers):
+            self._add()
+
+    def _add(self):
+        child = _Child(self.settings, self.output)
+        self.children.append(child)
+        self.selector.register(child.lines, selectors.EVENT_READ, child)
+
+    def free(self):
+        return any(child.is_ready and child.part is None for child in self.children)
+
+    def begin(self, part):
+        next(child for child in self.children if child.is_ready and child.part is None).give(part)
+
+    def wait(self, seconds):
+        ready = self.selector.select(seconds)
+        if not ready:
+            return Event("nothing", None, None)
+        child = ready[0][0].data
+        event = child.take()
+        if event.kind == "died":
+            self._remove(child)
+            self.false_starts += not child.is_ready
+            if self.false_starts > FALSE_STARTS:
+                return Event("refused", None, f"{self.false_starts} died before they were ready ({event.value})")
+            self._add()
+        return event
+
+    def _remove(self, child):
+        self.selector.unregister(child.lines)
+        self.children.remove(child)
+        child.close()
+
+    def close(self):
+        for child in list(self.children):
+            child.process.terminate()
+            self._remove(child)
+        self.selector.close()
+
+
+def _serve(answers, settings, output):
+    """A child's life. It ends with its standard input, that is, with its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    _worker.limit_tokenizers(settings.threads)
+
+    def say(kind, value):
+        answers.write(json.dumps([kind, value]).encode() + b"\n")
+        answers.flush()
+    try:
+        worker = Worker(settings)
+        say("ready", worker.probe())
+    except Exception as error:
+        say("refused", f"{type(error).__name__}: {error}")
+        return
+    for line in sys.stdin.buffer:
+        try:
+            say("done", list(worker.run(Part(*json.loads(line)), output)))
+        except BrokenPipeError:
+            return
+        except Exception as error:
+            say(*failure(error))
+
+
+def child():
+    """The program of a child."""
+    given, output = json.loads(sys.argv[2])
+    settings = Settings(*given)
+    with os.fdopen(int(sys.argv[1]), "wb") as answers:
+        _serve(answers, settings._replace(keep=tuple(settings.keep)), output)
+
+
+# ---- Ray ----
+
+IN_FLIGHT = 2  # parts that an actor has: it begins the next one while its counts travel
+
+
+class _Actor:
+    """What runs in an actor."""
+
+    def __init__(self, settings, output):
+        _worker.limit_tokenizers(settings.threads)
+        self.worker, self.output = Worker(settings), output
+
+    def probe(self):
+        return self.worker.probe()
+
+    def run(self, part):
+        try:
+            return "done", self.worker.run(part, self.output)
+        except Exception as error:
+            return failure(error)
+
+
+class Ray:
+    """Actors of a cluster, or of this machine if there is none. Counts alone travel; files go from the actors."""
+
+    def __init__(self, settings, output, workers):
+        try:
+            import ray
+        except ImportError:
+            raise EnvError("the engine ray needs the package ray: pip install ray") from None
+        self.ray, self.output, self.workers = ray, os.path.abspath(output), workers
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, log_to_driver=False)
+        self.settings = settings
+        self.kind = ray.remote(num_cpus=settings.threads)(_Actor)
+        self.actors, self.asked = {}, {}  # actor -> its parts, None until it is ready; answer -> (actor, part)
+        self.lost, self.false_starts = collections.deque(), 0
+        for _ in range(workers):
+            self._add()
+
+    def _add(self):
+        actor = self.kind.remote(self.settings, self.output)
+        self.actors[actor] = None
+        self.asked[actor.probe.remote()] = actor, None
+
+    def free(self):
+        return any(parts is not None and len(parts) < IN_FLIGHT for parts in self.actors.values())
+
+    def begin(self, part):
+        ready = [actor for actor, parts in self.actors.items() if parts is not None]
+        actor = min(ready, key=lambda actor: len(self.actors[actor]))
+        self.actors[actor].append(part)
+        self.asked[actor.run.remote(part)] = actor, part
+
+    def wait(self, seconds):
+        if self.lost:
+            return self.lost.popleft()
+        ready, _ = self.ray.wait(list(self.asked), num_returns=1, timeout=seconds) if self.asked else ([], [])
+        if not ready:
+            return Event("nothing", None, None)
+        actor, part = self.asked.pop(ready[0])
+        try:
+            value = self.ray.get(ready[0])
+        except self.ray.exceptions.RayActorError as error:
+            return self._died(actor, part, error)
+        except self.ray.exceptions.RayError as error:  # the actor could not be made
+            self.actors.pop(actor, None)
+            return Event("refused", part, str(getattr(error, "cause", error)))
+        if part is None:
+            self.actors[actor] = []
+            return Event("ready", None, value)
+        self.actors[actor].remove(part)
+        return Event(value[0], part, value[1])
+
+    def _died(self, actor, part, error):
+        """The part that it was doing has failed; those that it had not begun are given back without blame."""
+        parts = self.actors.pop(actor, None)
+        self.false_starts += parts is None
+        if self.false_starts > FALSE_STARTS or (parts is None and getattr(error, "actor_init_failed", False)):
+            return Event("refused", part, str(error))
+        parts = parts or []
+        self.asked = {answer: (a, p) for answer, (a, p) in self.asked.items() if a != actor}
+        self.lost.extend(Event("returned", other, None) for other in parts[1:])
+        self._add()
+        return Event("died", parts[0] if parts else part, "the actor died")
+
+    def close(self):
+        for actor in self.actors:
+            self.ray.kill(actor)
+
+
+ENGINES = {"here": Here, "processes": Processes, "ray": Ray}
+

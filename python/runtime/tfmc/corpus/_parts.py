@@ -1,0 +1,233 @@
+"""The parts of a corpus: what they are by metadata alone, the rows of one, and the file that is made of it.
+
+A part is a row group of a parquet file, or the lines that begin in a range of bytes of a file of text or JSON lines. So
+the list of parts costs no reading of rows, and every process that makes it gets the same one. The output of a part is
+written under another name, brought to the disk and then renamed: whoever dies leaves a whole file or none.
+
+Refused: files of other kinds, columns that are not there, files that changed after the job began.
+"""
+import collections
+import contextlib
+import errno
+import glob
+import json
+import os
+import pathlib
+import socket
+
+import numpy as np
+
+from .._errors import EnvError, InputError, UsageError
+
+KINDS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text"}
+PART_BYTES = 1 << 20
+FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}  # another try, or another part, would fail too
+
+Part = collections.namedtuple("Part", "number path kind place begin end size")
+File = collections.namedtuple("File", "path kind size groups")
+# texts: a list; kept: columns by name; reasons: of rows without a text, by their numbers
+Rows = collections.namedtuple("Rows", "texts kept reasons")
+
+
+def need_pyarrow():
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise EnvError("parquet needs the package pyarrow: pip install pyarrow") from None
+    return pyarrow
+
+
+# ---- what there is ----
+
+def paths(inputs):
+    """The files that inputs name: paths, folders (all files in them of known kinds), patterns."""
+    given = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
+    found = []
+    for item in map(os.fspath, given):
+        if os.path.isdir(item):
+            names = [os.path.join(item, name) for name in os.listdir(item) if name[0] not in "._"]
+            found += sorted(name for name in names if pathlib.Path(name).suffix in KINDS)
+        elif glob.has_magic(item) and not os.path.exists(item):
+            found += sorted(glob.glob(item, recursive=True))
+        else:
+            found.append(item)
+    if not found:
+        raise InputError(f"there are no files to read in {', '.join(map(str, given)) or 'an empty list'}")
+    return [os.path.abspath(path) for path in found]
+
+
+def describe(path, columns):
+    """The File of a path, from its size and, of parquet, its footer."""
+    kind = KINDS.get(pathlib.Path(path).suffix)
+    if kind is None:
+        raise InputError(f"{path}: the kind is read from the end of the name, which is none of {', '.join(KINDS)}")
+    try:
+        size = os.stat(path).st_size
+        groups = _groups(path, columns) if kind == "parquet" else 0
+    except OSError as error:
+        raise EnvError(f"{path}: {error.strerror or error}") from None
+    return File(path, kind, size, groups)
+
+
+def _groups(path, columns):
+    pyarrow = need_pyarrow()
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise InputError(f"{path}: {error}") from None
+    with file:
+        names = file.schema_arrow.names
+        for column in columns:
+            if column not in names:
+                raise InputError(f"{path}: there is no column \"{column}\"; the columns are {', '.join(names)}")
+        return file.metadata.num_row_groups
+
+
+def parts_of(files, part_bytes):
+    """The parts in the order of the files; their numbers name their outputs."""
+    found = []
+    for file in files:
+        if file.kind == "parquet":
+            ranges = [(0, 0)] * file.groups
+        else:
+            ranges = [(begin, min(begin + part_bytes, file.size)) for begin in range(0, file.size, part_bytes)]
+        for index, (begin, end) in enumerate(ranges):
+            found.append(Part(len(found), file.path, file.kind, index, begin, end, file.size))
+    return found
+
+
+def parts(inputs, *, columns=(), part_bytes=PART_BYTES):
+    """The parts of a corpus. columns: those that parquet files must have."""
+    return parts_of([describe(path, columns) for path in paths(inputs)], part_bytes)
+
+
+def output_name(part, suffix):
+    return f"part-{part.number:06d}{suffix}"
+
+
+# ---- the rows of a part ----
+
+def read(part, column, keep):
+    """The Rows of a part."""
+    if os.stat(part.path).st_size != part.size:
+        raise InputError(f"{part.path}: the file has another size than when the job began")
+    return _read_group(part, column, keep) if part.kind == "parquet" else _read_lines(part, column, keep)
+
+
+def _read_group(part, column, keep):
+    pyarrow = need_pyarrow()
+    with pyarrow.parquet.ParquetFile(part.path) as file:
+        table = file.read_row_group(part.place, columns=[column, *(k for k in keep if k != column)])
+    return Rows(table[column].to_pylist(), {name: table[name] for name in keep}, {})
+
+
+def _lines(part):
+    """The lines that begin in the part's range of bytes, without their ends."""
+    with open(part.path, "rb") as file:
+        if part.begin:
+            file.seek(part.begin - 1)
+            file.readline()  # the rest of a line that begins before; just its end if a line begins here
+        at = file.tell()
+        while at < part.end and (line := file.readline()):
+            at += len(line)
+            yield line.rstrip(b"\n").removesuffix(b"\r")
+
+
+def _read_lines(part, column, keep):
+    texts, kept, reasons = [], {name: [] for name in keep}, {}
+    for row, line in enumerate(_lines(part)):
+        text, record = None, {}
+        try:
+            if part.kind == "text":
+                text = line.decode()
+            else:
+                record = json.loads(line)
+                text = record[column]
+        except UnicodeDecodeError as error:
+            reasons[row] = f"the line is no UTF-8: {error.reason} at byte {error.start}"
+        except ValueError as error:
+            reasons[row] = f"the line is no JSON: {error}"
+        except (KeyError, TypeError):
+            reasons[row] = (f"there is no \"{column}\"" if isinstance(record, dict) else "the line is no JSON object")
+        texts.append(text)
+        for name in keep:
+            kept[name].append(record.get(name) if isinstance(record, dict) else None)
+    return Rows(texts, kept, reasons)
+
+
+# ---- the output of a part ----
+
+@contextlib.contextmanager
+def whole(path):
+    """A file that appears under this name with all that was written to it, or not at all."""
+    path = pathlib.Path(path)
+    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def clean(folder):
+    """Removes what writers of this machine left that are no more."""
+    end = f".{socket.gethostname()}."
+    for entry in os.scandir(folder):
+        head, _, pid = entry.name.removesuffix(".tmp").rpartition(".")
+        if not entry.name.endswith(".tmp") or not f"{head}.".endswith(end) or not pid.isdigit():
+            continue
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry.path)
+        except PermissionError:
+            pass  # it lives, and is somebody else's
+
+
+def write(path, rows, name, values, reasons):
+    """The kept columns and one column more, in the order of the rows; null where there is a reason."""
+    with whole(path) as file:
+        (_write_parquet if path.suffix == ".parquet" else _write_lines)(file, rows, name, values, reasons)
+
+
+def _write_parquet(file, rows, name, values, reasons):
+    pyarrow = need_pyarrow()
+    made = np.ones(len(rows.texts), bool)
+    made[list(reasons)] = False
+    if isinstance(values, np.ndarray):
+        flat = pyarrow.array(values.reshape(-1))
+        column = pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pyarrow.array(~made))
+    else:
+        column = pyarrow.array(values, pyarrow.string())
+    columns = {key: value if isinstance(value, pyarrow.ChunkedArray) else pyarrow.array(value)
+               for key, value in rows.kept.items()}
+    # Vectors have few equal numbers: dictionaries and compression of them cost time and save nothing.
+    texts = [*rows.kept, *([] if isinstance(values, np.ndarray) else [name])]
+    pyarrow.parquet.write_table(pyarrow.table({**columns, name: column}), file, use_dictionary=list(rows.kept),
+                                compression={key: "snappy" for key in texts} or "none")
+
+
+def _write_lines(file, rows, name, values, reasons):
+    kept = {key: value if isinstance(value, list) else value.to_pylist() for key, value in rows.kept.items()}
+    is_vectors = isinstance(values, np.ndarray)
+    numbers = "[" + ", ".join(["%.9g"] * values.shape[1]) + "]" if is_vectors else ""  # 9 digits are all of an f32
+    for row in range(len(rows.texts)):
+        head = json.dumps({key: value[row] for key, value in kept.items()}, ensure_ascii=False, default=str)
+        if row in reasons:
+            value = "null"
+        else:
+            value = numbers % tuple(values[row].tolist()) if is_vectors else json.dumps(values[row], ensure_ascii=False)
+        comma = ", " if kept else ""
+        file.write(f"{head[:-1]}{comma}{json.dumps(name)}: {value}}}\n".encode("utf-8", "backslashreplace"))

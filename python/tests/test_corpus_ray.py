@@ -1,0 +1,73 @@
+"""Corpora by actors of Ray, and its datasets through tfmc.ray: the bytes are those of one process."""
+import os
+import random
+import threading
+import unittest
+
+import numpy as np
+
+import tfmc
+from test_corpus import KILLS, CorpusCase, lines, outputs, pyarrow, records, write_lines
+
+try:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "240")
+    import ray
+    import ray.data
+except ImportError:
+    ray = None
+
+
+@unittest.skipUnless(ray and pyarrow, "not run: the package ray or pyarrow is missing")
+class OnRay(CorpusCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        cls.addClassCleanup(ray.shutdown)
+
+    def test_bytes_are_those_of_one_process(self):
+        output = self.out()
+        summary = tfmc.corpus.embed(self.input, output, engine="ray", workers=2, **self.given)
+        self.assertEqual((summary.rows, summary.workers), (600, 2))
+        self.assertEqual(outputs(output), self.expected)
+        for path in sorted(output.glob("part-*"))[::2]:
+            path.unlink()
+        tfmc.corpus.embed(self.input, output, engine="ray", workers=1, batch_tokens=5, **self.given)
+        self.assertEqual(outputs(output), self.expected)
+
+    def test_actors_that_are_killed(self):
+        from tfmc.corpus import _engines
+        path = write_lines(self.checkpoint.folder / "ray.jsonl", lines(600 + 200 * KILLS))
+        good, output, choose, killed = self.out(), self.out(), random.Random(8), []
+        tfmc.corpus.embed(path, good, engine="here", **self.given)
+
+        class Engine(_engines.Ray):
+            """An engine whose actors are killed at random moments, in the middle of parts."""
+            def wait(self, seconds):
+                working = [actor for actor, parts in self.actors.items() if parts]
+                if working and len(killed) < KILLS and choose.random() < 0.3:
+                    killed.append(working[0])
+                    threading.Timer(choose.random() * 0.02, ray.kill, [working[0]]).start()
+                return super().wait(seconds)
+        self.addCleanup(_engines.ENGINES.update, ray=_engines.Ray)
+        _engines.ENGINES["ray"] = Engine
+        summary = tfmc.corpus.embed(path, output, engine="ray", workers=2, retries=10 ** 6, **self.given)
+        self.assertTrue(killed and summary.deaths)
+        self.assertEqual(outputs(output), outputs(good))
+
+    def test_what_cannot_begin_is_refused(self):
+        self.refused(tfmc.EnvError, ["no worker can begin", "tokenizer.json"], tfmc.corpus.embed, self.input,
+                     self.out(), engine="ray", workers=1, **{**self.given, "tokenizer": self.folder()})
+
+    def test_datasets(self):
+        import tfmc.ray
+        texts = [record["id"] for record in records(self.whole)]
+        dataset = ray.data.read_json(str(self.input)).map_batches(
+            tfmc.ray.Embedder, fn_constructor_args=(str(self.model),),
+            fn_constructor_kwargs={"tokenizer": str(self.checkpoint.folder)}, batch_size=50, num_cpus=1,
+            compute=ray.data.ActorPoolStrategy(size=1))  # reading needs the other CPU
+        made = sorted(dataset.take_all(), key=lambda row: row["id"])
+        self.assertEqual([row["id"] for row in made], texts)
+        wanted = np.array([record["embedding"] for record in records(self.whole)], np.float32)
+        self.assertEqual(np.array([row["embedding"] for row in made], np.float32).tobytes(), wanted.tobytes())
