@@ -317,6 +317,27 @@ class Decoders(Case):
             self.refused(tfmc.InputError, "", decoder.step, [(9, [1])])
         self.refused(tfmc.UsageError, "the decoder is closed", decoder.join)
 
+    def test_forked_rows_share_their_beginning(self):
+        c = Checkpoint("gpt2")
+        ids = c.inputs["input_ids"].astype(np.int32)[:, :6]
+        branches = np.repeat(ids[:1], 3, 0)
+        branches[1, 4:] = ids[1, 4:]
+        branches[2, 5] = (ids[0, 5] + 1) % 20
+        whole = c.model(branches)
+        with c.model.decoder(max_rows=4, max_length=8) as decoder:
+            other, row = decoder.join(), decoder.join()
+            decoder.step([(other, ids[1, :3]), (row, ids[0, :4])])
+            rows = [row, decoder.fork(row), decoder.fork(row)]
+            self.assertEqual(rows, [1, 2, 3])
+            self.assertEqual([decoder.length(r) for r in range(4)], [3, 4, 4, 4])
+            logits = decoder.step([(r, branches[i, 4:]) for i, r in enumerate(rows)], kept=2)
+            np.testing.assert_array_equal(logits, whole[:, 4:6])
+            np.testing.assert_array_equal(decoder.step([(other, ids[1, 3:6])])[0, 0], c.model(ids[1:])[0, 5])
+            self.refused(tfmc.InputError, "room for 4 rows", decoder.fork, row)
+            decoder.leave(row)
+            self.refused(tfmc.InputError, "no row 1", decoder.fork, row)
+            self.assertEqual(decoder.fork(rows[1]), row)
+
     def test_sources(self):
         c = Checkpoint("marian")
         ids = c.inputs["decoder_input_ids"].astype(np.int32)

@@ -54,16 +54,24 @@ static tfm_status read_item(const tfm_decoder *decoder, int64_t item, int64_t *r
   return TFM_OK;
 }
 
-tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tfm_error *error) {
-  tfm_status status = check_begun(decoder, error);
-  if (!status && !row) status = tfm_refuse(error, TFM_E_USAGE, "there is no place for the row's number");
-  if (!status) status = read_item(decoder, item, &item, error);
-  if (status) return status;
+/* The first number that no row has. */
+static tfm_status find_room(const tfm_decoder *decoder, int64_t *row, tfm_error *error) {
+  if (!row) return tfm_refuse(error, TFM_E_USAGE, "there is no place for the row's number");
   int64_t number = 0;
   while (number < decoder->max_rows && decoder->rows[number].exists) number++;
   if (number == decoder->max_rows)
     return tfm_refuse(error, TFM_E_INPUT, "there is room for %lld rows, and all are there",
-                          (long long)decoder->max_rows);
+                      (long long)decoder->max_rows);
+  *row = number;
+  return TFM_OK;
+}
+
+tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tfm_error *error) {
+  tfm_status status = check_begun(decoder, error);
+  int64_t number;
+  if (!status) status = read_item(decoder, item, &item, error);
+  if (!status) status = find_room(decoder, row ? &number : NULL, error);
+  if (status) return status;
   decoder->rows[number].exists = true;
   decoder->rows[number].item = item;
   decoder->rows[number].length = 0;
@@ -102,20 +110,30 @@ static bool nothing_moves(const tfm_decoder *decoder, int64_t n, const int64_t *
 
 /* Copies refer to the pages of their parents. A row that writes to a page which others have too gets a copy of it; the
  * last row that has it writes in place. */
+static void copy_row(tfm_decoder *decoder, DecoderRow *row, const DecoderRow *parent) {
+  row->exists = true;
+  row->item = parent->item;
+  row->length = parent->length;
+  row->flat = parent->flat;
+  if (row->flat) page_keep(&decoder->flat_pages, row->flat);
+  page_list_copy(&decoder->own_pages, &row->own, &parent->own);
+}
+
+tfm_status tfm_decoder_fork(tfm_decoder *decoder, int64_t row, int64_t *copy, tfm_error *error) {
+  tfm_status status = decoder_check_row(decoder, row, error);
+  int64_t number;
+  if (!status) status = find_room(decoder, copy ? &number : NULL, error);
+  if (status) return status;
+  copy_row(decoder, &decoder->rows[number], &decoder->rows[row]);
+  *copy = number;
+  return tfm_succeed(error);
+}
+
 tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *parents, tfm_error *error) {
   tfm_status status = check_parents(decoder, n, parents, error);
   if (status) return status;
   if (nothing_moves(decoder, n, parents)) return tfm_succeed(error);
-  for (int64_t i = 0; i < n; i++) {
-    const DecoderRow *parent = &decoder->rows[parents[i]];
-    DecoderRow *row = &decoder->spare[i];
-    row->exists = true;
-    row->item = parent->item;
-    row->length = parent->length;
-    row->flat = parent->flat;
-    if (row->flat) page_keep(&decoder->flat_pages, row->flat);
-    page_list_copy(&decoder->own_pages, &row->own, &parent->own);
-  }
+  for (int64_t i = 0; i < n; i++) copy_row(decoder, &decoder->spare[i], &decoder->rows[parents[i]]);
   decoder_forget_rows(decoder);
   DecoderRow *before = decoder->rows;
   decoder->rows = decoder->spare;

@@ -282,13 +282,23 @@ static void join(Crowd *crowd) {
   crowd->rows[row] = (Row){item, draw(crowd->m, SEQUENCES), 0};
 }
 
+/* Any row, as often as there is room; the first free number is the copy's. */
+static void fork_row(Crowd *crowd) {
+  tfm_error error;
+  int64_t row, parent = draw(crowd->m, crowd->n);
+  if (crowd->rows[parent].length < 0) return;
+  ok(tfm_decoder_fork(crowd->decoder, parent, &row, &error), &error);
+  cr_assert_lt(crowd->rows[row].length, 0);
+  crowd->rows[row] = crowd->rows[parent];
+}
+
 static void change(Crowd *crowd) {
   tfm_error error;
   if (draw(crowd->m, 12) == 0) reorder(crowd);
   for (int64_t i = 0; i < crowd->n; i++) {
     Row *row = &crowd->rows[i];
     if (row->length < 0) {
-      if (draw(crowd->m, 2)) join(crowd);
+      if (draw(crowd->m, 2)) (draw(crowd->m, 4) ? join : fork_row)(crowd);
     } else if (draw(crowd->m, 20) == 0 || row->length == LENGTH) {
       ok(tfm_decoder_leave(crowd->decoder, i, &error), &error);
       row->length = -1;

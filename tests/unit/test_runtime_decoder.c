@@ -165,6 +165,56 @@ Test(runtime_decoder, copies_share_pages_until_they_differ) {
   teardown();
 }
 
+static void expect_error(tfm_status status, tfm_status expected, const tfm_error *error, const char *message) {
+  cr_expect_eq(status, expected, "%s: %d", error->message, status);
+  cr_expect_str_eq(error->message, message);
+}
+
+/* A copy takes the first number that is free; the others keep theirs. */
+Test(runtime_decoder, forked_rows_go_their_own_ways) {
+  enum { START = 35, ROWS = 4 };
+  static int32_t tokens[ROWS][WRITER_MOST];
+  float scores[WRITER_VOCAB];
+  setup(2);
+  begin(ROWS, 100);
+  tokens_fill(tokens[0], WRITER_MOST, 3);
+  tokens_fill(tokens[1], WRITER_MOST, 6);
+  step_one(join(1), tokens[0], START, 1, scores);
+  step_one(join(0), tokens[1], 50, 1, scores);
+  tfm_decoder_leave(fixture.decoder, join(0), NULL);
+  const int64_t before = pages_in_use();
+  int64_t copy = -1, second = -1;
+  cr_assert_eq(tfm_decoder_fork(fixture.decoder, 0, &copy, NULL), TFM_OK);
+  cr_assert_eq(tfm_decoder_fork(fixture.decoder, copy, &second, NULL), TFM_OK);
+  cr_expect(copy == 2 && second == 3);
+  cr_expect_eq(tfm_decoder_length(fixture.decoder, second), START);
+  cr_expect_eq(pages_in_use(), before, "all pages are shared");
+  for (int64_t row = 2; row < ROWS; row++) memcpy(tokens[row], tokens[0], sizeof tokens[row]);
+  for (int64_t at = START; at < 70; at++)
+    for (int64_t row = 0; row < ROWS; row++) {
+      if (row != 1) tokens[row][at] = (int32_t)(at + 3 * row) % (WRITER_VOCAB - 1);
+      if (row == 1 && at < 50) continue;
+      step_one(row, tokens[row] + at, 1, 1, scores);
+      check_scores(scores, row != 1, tokens[row], at + 1);
+    }
+  tfm_error error;
+  expect_error(tfm_decoder_fork(fixture.decoder, 0, &copy, &error), TFM_E_INPUT, &error,
+               "there is room for 4 rows, and all are there");
+  tfm_decoder_leave(fixture.decoder, 0, NULL); /* what the copies share with it stays */
+  expect_error(tfm_decoder_fork(fixture.decoder, 0, &copy, &error), TFM_E_INPUT, &error, "there is no row 0");
+  expect_error(tfm_decoder_fork(fixture.decoder, 2, NULL, &error), TFM_E_USAGE, &error,
+               "there is no place for the row's number");
+  cr_assert_eq(tfm_decoder_fork(fixture.decoder, 2, &copy, NULL), TFM_OK);
+  cr_expect_eq(copy, 0);
+  cr_assert_eq(tfm_decoder_truncate(fixture.decoder, 0, 20, NULL), TFM_OK);
+  step_one(0, tokens[0] + 20, START - 20, 1, scores);
+  check_scores(scores, 1, tokens[0], START);
+  step_one(2, tokens[2], 1, 1, scores);
+  tokens[2][70] = tokens[2][0];
+  check_scores(scores, 1, tokens[2], 71);
+  teardown();
+}
+
 Test(runtime_decoder, truncated_rows_go_on) {
   static int32_t tokens[WRITER_MOST];
   float scores[WRITER_VOCAB], copy[WRITER_VOCAB];
@@ -321,9 +371,17 @@ static void random_change(Mirror *m) {
   if (what == 0) {
     random_reorder(m);
   } else if (m->length[row] < 0) {
-    int64_t item = draw(m, ITEMS), number = join(item);
-    m->length[number] = 0;
-    m->item[number] = item;
+    int64_t item = draw(m, ITEMS), parent = draw(m, CROWD), number;
+    if (m->length[parent] < 0 || draw(m, 2)) {
+      number = join(item);
+      m->length[number] = 0;
+      m->item[number] = item;
+    } else {
+      cr_assert_eq(tfm_decoder_fork(fixture.decoder, parent, &number, NULL), TFM_OK);
+      m->length[number] = m->length[parent];
+      m->item[number] = m->item[parent];
+      memcpy(m->tokens[number], m->tokens[parent], sizeof m->tokens[number]);
+    }
   } else if (what == 1) {
     cr_assert_eq(tfm_decoder_leave(fixture.decoder, row, NULL), TFM_OK);
     m->length[row] = -1;
@@ -350,11 +408,6 @@ Test(runtime_decoder, anything_in_any_order) {
 }
 
 /* --- Errors -------------------------------------------------------------------------------------------------------- */
-
-static void expect_error(tfm_status status, tfm_status expected, const tfm_error *error, const char *message) {
-  cr_expect_eq(status, expected, "%s: %d", error->message, status);
-  cr_expect_str_eq(error->message, message);
-}
 
 Test(runtime_decoder, errors_change_nothing) {
   enum { START = 20 };

@@ -62,6 +62,8 @@ static tfm_status use(tfm_decoder *decoder) {
     if (at % 5 == 0) status = tfm_decoder_reorder(decoder, ROWS, parents, NULL);
     if (!status && at % 31 == 0) status = tfm_decoder_leave(decoder, 4, NULL);
     if (!status && at % 31 == 0) status = tfm_decoder_join(decoder, 2, &row, NULL);
+    if (!status && at == 110) status = tfm_decoder_leave(decoder, ROWS - 1, NULL);
+    if (!status && at == 110) status = tfm_decoder_fork(decoder, 3, &row, NULL);
     int64_t n = at < 95 && at >= 90 ? ROWS : ROWS - 1;
     for (int64_t i = 0; i < n; i++) rows[i] = (tfm_decoder_row){i, tokens + at, 1};
     if (!status) status = tfm_decoder_step(decoder, n, rows, 1, scores, at % 2 ? logsumexp : NULL, NULL);

@@ -150,6 +150,17 @@ static PyObject *join(PyObject *object, PyObject *args) {
   return status ? raise_error(&error) : PyLong_FromLongLong(row);
 }
 
+static PyObject *fork_row(PyObject *object, PyObject *args) {
+  DecoderObject *self = (DecoderObject *)object;
+  long long row;
+  int64_t copy = -1;
+  tfm_error error;
+  if (!PyArg_ParseTuple(args, "L:fork", &row) || !enter(self)) return NULL;
+  const tfm_status status = tfm_decoder_fork(self->decoder, row, &copy, &error);
+  leave(self);
+  return status ? raise_error(&error) : PyLong_FromLongLong(copy);
+}
+
 static PyObject *leave_row(PyObject *object, PyObject *args) {
   DecoderObject *self = (DecoderObject *)object;
   long long row;
@@ -293,6 +304,7 @@ static PyObject *leave_with(PyObject *self, PyObject *unused) { return close_dec
 static PyMethodDef methods[] = {
     {"join", join, METH_VARARGS, "join(item=0): a new row, its number."},
     {"leave", leave_row, METH_VARARGS, "leave(row): the row is forgotten."},
+    {"fork", fork_row, METH_VARARGS, "fork(row): a copy of the row, its number; all other rows stay."},
     {"truncate", truncate_row, METH_VARARGS,
      "truncate(row, length): the tokens from number `length` on are forgotten."},
     {"length", length_of, METH_VARARGS, "length(row): its tokens."},

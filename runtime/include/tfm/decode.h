@@ -46,6 +46,10 @@ TFM_API tfm_status tfm_decoder_begin_ragged(tfm_decoder *decoder, const tfm_valu
 TFM_API tfm_status tfm_decoder_join(tfm_decoder *decoder, int64_t item, int64_t *row, tfm_error *error);
 /* Removes a row and gives its pages back. */
 TFM_API tfm_status tfm_decoder_leave(tfm_decoder *decoder, int64_t row, tfm_error *error);
+/* Adds a row that is a copy of `row`, with its tokens and its source; all other rows stay. *copy is its number. The two
+ * share pages: a page is copied when one of them is extended within it. TFM_E_INPUT: there is no such row, or no room
+ * for another one. */
+TFM_API tfm_status tfm_decoder_fork(tfm_decoder *decoder, int64_t row, int64_t *copy, tfm_error *error);
 /* Rows 0 to n - 1 become copies of the rows parents[0] to parents[n - 1] as they were before the call; all others
  * leave. Copies share pages, so that nothing is copied until a row is extended. */
 TFM_API tfm_status tfm_decoder_reorder(tfm_decoder *decoder, int64_t n, const int64_t *parents, tfm_error *error);
