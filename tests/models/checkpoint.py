@@ -1,7 +1,7 @@
 """A checkpoint of a case: its folder as transformers writes it, with weights that depend on their names alone.
 
 RandomState's stream of normal numbers never changes between versions of numpy, so a case keeps names and shapes, not
-numbers.
+numbers. A seed other than 0 gives other numbers, and turned() other inputs.
 """
 import json
 import zlib
@@ -10,18 +10,23 @@ import numpy as np
 from safetensors.numpy import save_file
 
 
-def weight(name, shape, gain):
-    noise = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
+def weight(name, shape, gain, seed=0):
+    noise = np.random.RandomState((zlib.crc32(name.encode()) + seed) % 2**32).standard_normal(shape).astype(np.float32)
     if len(shape) > 1:
         return np.float32(gain) * noise
     return np.float32(name.endswith(".weight")) + np.float32(0.1) * noise  # scales of norms are near 1
 
 
-def write(case, folder):
+def turned(array):
+    """The inputs of the second seed: rows of ids in the other order, numbers along their last axis."""
+    return np.flip(array, -1 if array.dtype.kind == "f" else 0).copy()
+
+
+def write(case, folder, seed=0):
     """config.json, generation_config.json and others, model.safetensors."""
     for name, content in case["files"].items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
-    tensors = {n: np.array(weight(n, s, case["gain"]), order="C") for n, s in case["weights"].items()}
+    tensors = {n: np.array(weight(n, s, case["gain"], seed), order="C") for n, s in case["weights"].items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -3,7 +3,8 @@
 
 Writes what test_models.py compares with: for each case the config of a tiny model of transformers, the names and shapes of its
 weights (their numbers come from checkpoint.py), inputs, and what transformers computes: outputs in f32 with eager
-attention and, for models that write, tokens, greedily and with 3 beams. Needs torch and transformers.
+attention and, for models that write, tokens, greedily and with 3 beams; then the same for other weights and inputs
+(`second`). Needs torch and transformers.
 """
 import json
 import os
@@ -25,7 +26,7 @@ hf.logging.disable_progress_bar()
 TARGET, ONLY = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
 
-def prepared(model, gain, files, sines):
+def prepared(model, gain, files, sines, seed, attention):
     """The model read back from a folder with the weights of checkpoint.py; the folder's files, names and shapes."""
     fixed = {name for name, p in model.named_parameters() if not (p.requires_grad or sines)}  # which the family computes
     with tempfile.TemporaryDirectory() as folder:
@@ -34,8 +35,8 @@ def prepared(model, gain, files, sines):
         with safe_open(folder / "model.safetensors", "numpy") as file:
             shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys() if name not in fixed}
         files = {p.name: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))} | files
-        checkpoint.write(dict(files=files, weights=shapes, gain=gain), folder)
-        return type(model).from_pretrained(folder, attn_implementation="eager").eval().float(), files, shapes
+        checkpoint.write(dict(files=files, weights=shapes, gain=gain), folder, seed)
+        return type(model).from_pretrained(folder, attn_implementation=attention).eval().float(), files, shapes
 
 
 def numbers(tensor):
@@ -48,21 +49,32 @@ def tokens(model, inputs, grows):
     found = {}
     for beams in (1, 3):
         given = {k: v for k, v in inputs.items() if k != grows or not model.config.is_encoder_decoder}
-        found[str(beams)] = model.generate(**given, num_beams=beams, do_sample=False, max_new_tokens=6).tolist()
+        made = hf.GenerationMixin.generate(model, **given, num_beams=beams, do_sample=False, max_new_tokens=6)
+        found[str(beams)] = made.tolist()
     return found
 
 
-def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False):
-    """outputs: names here -> names of transformers; masked: rows compared where this input is not 0."""
+def computed(model, inputs, outputs, grows, take):
+    made = take(model, inputs) if take else model(**inputs)
+    found = dict(outputs={k: numbers(made[v]) for k, v in outputs.items()})
+    return found | (dict(tokens=tokens(model, inputs, grows)) if grows else {})
+
+
+def case(name, model, inputs, outputs, masked=None, gain=0.25, grows=None, files={}, take=None, sines=False, options=(),
+         attention="eager"):
+    """outputs: names here -> names of transformers; masked: rows compared where this input is not 0; options: of tfmc."""
     if ONLY and name not in ONLY:
         return
     with torch.no_grad():
-        model, saved, shapes = prepared(model, gain, files, sines)
-        made = take(model, inputs) if take else model(**inputs)
-        case = dict(files=saved, weights=shapes, gain=gain, inputs={k: numbers(v) for k, v in inputs.items()},
-                    outputs={k: numbers(made[v]) for k, v in outputs.items()}, masked=masked)
+        ready, saved, shapes = prepared(model, gain, files, sines, 0, attention)
+        case = dict(files=saved, weights=shapes, gain=gain, inputs={k: numbers(v) for k, v in inputs.items()}, masked=masked)
+        case |= computed(ready, inputs, outputs, grows, take)
         if grows:
-            case |= dict(grows=grows, encoder=bool(model.config.is_encoder_decoder), tokens=tokens(model, inputs, grows))
+            case |= dict(grows=grows, encoder=bool(ready.config.is_encoder_decoder))
+        if options:
+            case["options"] = options
+        other = {k: torch.from_numpy(checkpoint.turned(v.numpy())) for k, v in inputs.items()}
+        case["second"] = computed(prepared(model, gain, files, sines, 1, attention)[0], other, outputs, grows, take)
     (TARGET / f"{name}.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
     print(name, (TARGET / f"{name}.json").stat().st_size, flush=True)
 
@@ -118,6 +130,46 @@ def encoders():
     case("mpnet", hf.MPNetModel(hf.MPNetConfig(**roberta), add_pooling_layer=False), inputs1, HIDDEN, masked="attention_mask")
 
 
+def debertas():
+    """v2 has a convolution beside the first layer and tables of their own for places; v3 shares those of the words."""
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=24, relative_attention=True, position_biased_input=False)
+    rows, mask = ids(2, [17, 9], 40)
+    inputs = dict(input_ids=rows, attention_mask=mask)
+    v3 = small | dict(position_buckets=6, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])
+    config, classify = hf.DebertaV2Config, hf.DebertaV2ForSequenceClassification
+    case("deberta_v3", hf.DebertaV2Model(config(**v3)), inputs, HIDDEN, masked="attention_mask")
+    case("deberta_v3_classify", classify(config(**v3, num_labels=3, type_vocab_size=2)), inputs, LOGITS)
+    case("deberta_v3_mask", hf.DebertaV2ForMaskedLM(config(**v3, legacy=False)), inputs, LOGITS, masked="attention_mask")
+    v2 = v3 | dict(share_att_key=False, conv_kernel_size=3, conv_act="gelu", embedding_size=16)
+    case("deberta_v2", hf.DebertaV2Model(config(**v2)), inputs, HIDDEN, masked="attention_mask")
+    case("deberta_v2_mask", hf.DebertaV2ForMaskedLM(config(**v2)), inputs, LOGITS, masked="attention_mask")
+    case("deberta_v2_tokens", hf.DebertaV2ForTokenClassification(config(**v2 | dict(pos_att_type=["c2p"]), num_labels=5)), inputs,
+         LOGITS, masked="attention_mask")
+    plain = small | dict(position_biased_input=True, norm_rel_ebd="none", max_relative_positions=-1, pos_att_type=["p2c"])
+    case("deberta_v2_answer", hf.DebertaV2ForQuestionAnswering(config(**plain)), inputs,
+         dict(start_logits="start_logits", end_logits="end_logits"), masked="attention_mask")
+
+
+def moderns():
+    """Encoders without tables of places: rotations, and windows in some layers."""
+    small = dict(vocab_size=40, hidden_size=24, num_hidden_layers=4, num_attention_heads=4, intermediate_size=40, bos_token_id=1,
+                 max_position_embeddings=64, pad_token_id=0, eos_token_id=2, cls_token_id=1, sep_token_id=2, local_attention=6)
+    rows, mask = ids(2, [11, 7], 40)
+    inputs = dict(input_ids=rows, attention_mask=mask)
+    config = hf.ModernBertConfig
+    case("modernbert", hf.ModernBertModel(config(**small)), inputs, HIDDEN, masked="attention_mask")
+    biases = small | dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, num_labels=3)
+    kinds = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]
+    case("modernbert_classify", hf.ModernBertForSequenceClassification(config(**biases, classifier_pooling="mean", layer_types=kinds)),
+         inputs, LOGITS)
+    case("modernbert_classify_cls", hf.ModernBertForSequenceClassification(config(**small, num_labels=3)), inputs, LOGITS)
+    case("modernbert_mask", hf.ModernBertForMaskedLM(config(**small)), inputs, LOGITS, masked="attention_mask")
+    case("modernbert_tokens", hf.ModernBertForTokenClassification(config(**small, num_labels=5)), inputs, LOGITS, masked="attention_mask")
+    nomic = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, head_dim=8)
+    case("nomic_bert", hf.NomicBertModel(hf.NomicBertConfig(**nomic)), inputs, HIDDEN, masked="attention_mask")
+
+
 def sentences(small, inputs, inputs1):
     """What sentence transformers add: pooling over the tokens that are there, and vectors of length 1."""
     def embed(how, normalize):
@@ -155,7 +207,9 @@ def writers():
     case("gpt2", hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64,
          bos_token_id=1, eos_token_id=2)), **more)
     llama, config = hf.LlamaForCausalLM, hf.LlamaConfig
+    yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
     case("llama", llama(config(**gqa)), **more)
+    case("llama_yarn", llama(config(**gqa, rope_parameters=yarn)), **more)
     case("llama3", llama(config(**gqa, rope_parameters=llama3)), **more)
     case("llama_linear", llama(config(**gqa, rope_parameters=linear)), **more)
     case("llama_tied", llama(config(**gqa, tie_word_embeddings=True)), **more)
@@ -164,9 +218,20 @@ def writers():
     case("qwen2", hf.Qwen2ForCausalLM(hf.Qwen2Config(**gqa)), **more)
     case("qwen3", hf.Qwen3ForCausalLM(hf.Qwen3Config(**gqa, head_dim=16)), **more)
     kinds = ["full_attention", "sliding_attention"]
+    slower = dict(rope_type="yarn", rope_theta=1000.0, factor=2.0, beta_fast=4.0, beta_slow=0.5, attention_factor=0.8)
+    case("qwen3_yarn", hf.Qwen3ForCausalLM(hf.Qwen3Config(**gqa, head_dim=16, rope_parameters=slower)), **more)
     case("qwen2_windows", hf.Qwen2ForCausalLM(hf.Qwen2Config(**gqa, use_sliding_window=True, sliding_window=5, layer_types=kinds)), **more)
     case("smollm3", hf.SmolLM3ForCausalLM(hf.SmolLM3Config(**gqa, no_rope_layers=[1, 0])), **more)
     case("phi3", hf.Phi3ForCausalLM(hf.Phi3Config(**gqa, sliding_window=5)), **more)
+    small_phi = gqa | dict(original_max_position_embeddings=16)
+    longrope = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.3, 1.5], long_factor=[1.0, 1.5, 3.0, 7.0])
+    case("phi3_longrope", hf.Phi3ForCausalLM(hf.Phi3Config(**small_phi, rope_parameters=longrope)), **more)
+    far, _ = ids(7, [19, 19], 40)
+    case("phi3_longrope_far", hf.Phi3ForCausalLM(hf.Phi3Config(**small_phi, rope_parameters=longrope)),
+         **more | dict(inputs=dict(input_ids=far), options=["-D", "long=true"]))
+    part = dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.3],
+                long_factor=[1.0, 1.5, 3.0])
+    case("phi4_mini", hf.Phi3ForCausalLM(hf.Phi3Config(**small_phi, rope_parameters=part, tie_word_embeddings=True)), **more)
     case("gemma", hf.GemmaForCausalLM(hf.GemmaConfig(**gqa, head_dim=16)), **more)
     four = gqa | dict(num_hidden_layers=4, head_dim=16, sliding_window=5, query_pre_attn_scalar=12)
     case("gemma2", hf.Gemma2ForCausalLM(hf.Gemma2Config(**four)), **more)
@@ -185,7 +250,26 @@ def writers():
                   alibi=False, max_position_embeddings=64, parallel_attn=True, bias=False)
     case("falcon", hf.FalconForCausalLM(hf.FalconConfig(**falcon, multi_query=True, new_decoder_architecture=False)), **more)
     case("falcon_new", hf.FalconForCausalLM(hf.FalconConfig(**falcon, num_kv_heads=2, new_decoder_architecture=True)), **more)
+    rw = falcon | dict(alibi=True, parallel_attn=False, bias=True, multi_query=False, new_decoder_architecture=False)
+    more["attention"] = "sdpa"  # eager attention adds the distances twice in transformers 5.23
+    case("falcon_rw", hf.FalconForCausalLM(hf.FalconConfig(**rw | dict(num_attention_heads=16))), **more)
+    case("falcon_rw_six", hf.FalconForCausalLM(hf.FalconConfig(**rw | dict(num_attention_heads=6, hidden_size=24))), **more)
+    del more["attention"]
     case("starcoder2", hf.Starcoder2ForCausalLM(hf.Starcoder2Config(**gqa, sliding_window=5)), **more)
+
+
+def mixtures():
+    small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                 max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, num_experts_per_tok=2)
+    rows, _ = ids(6, [9, 9], 40)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    case("mixtral", hf.MixtralForCausalLM(hf.MixtralConfig(**small, num_local_experts=4, sliding_window=5)), **more)
+    qwen = small | dict(num_experts=5, moe_intermediate_size=24)
+    case("qwen2_moe", hf.Qwen2MoeForCausalLM(hf.Qwen2MoeConfig(**qwen, shared_expert_intermediate_size=16)), **more)
+    windows = qwen | dict(num_hidden_layers=3, use_sliding_window=True, sliding_window=5, max_window_layers=2, mlp_only_layers=[1])
+    case("qwen2_moe_windows", hf.Qwen2MoeForCausalLM(hf.Qwen2MoeConfig(**windows, shared_expert_intermediate_size=16, norm_topk_prob=True,
+         layer_types=["sliding_attention", "full_attention", "sliding_attention"])), **more)
+    case("qwen3_moe", hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**qwen, head_dim=16, norm_topk_prob=True, decoder_sparse_step=2)), **more)
 
 
 def translators():
@@ -230,5 +314,5 @@ def pictures():
          dict(input_ids=rows, pixel_values=pixels), {k: k for k in ("logits_per_text", "text_embeds", "image_embeds")})
 
 
-for make in (encoders, writers, translators, pictures):
+for make in (encoders, debertas, moderns, writers, mixtures, translators, pictures):
     make()

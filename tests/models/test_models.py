@@ -3,8 +3,8 @@
 
 Every case is a folder of transformers, written anew with weights from checkpoint.py: `tfmc import` makes its model, and what
 `tfmc run` and `tfmc generate` compute is compared with what transformers computed (make_cases.py), outputs within 1e-5 of the
-largest number, tokens exactly, greedily and with 3 beams. --strict holds for all of them: no key of a config is left
-over. The last line is 'N passed, N failed'.
+largest number, tokens exactly, greedily and with 3 beams, with two sets of weights and inputs. --strict holds for all of
+them: no key of a config is left over. The last line is 'N passed, N failed'.
 """
 import json
 import pathlib
@@ -33,16 +33,16 @@ def arrays(values):
     return {k: np.ascontiguousarray(v, np.float32 if v.dtype.kind == "f" else np.int32) for k, v in found.items()}
 
 
-def compare_outputs(case, folder, model):
-    save_file(arrays(case["inputs"]), folder / "in.safetensors")
+def compare_outputs(case, inputs, run, folder, model):
+    save_file(inputs, folder / "in.safetensors")
     tfmc("run", *model, "--inputs", folder / "in.safetensors", "-o", folder / "out.safetensors")
-    made, wanted = load_file(folder / "out.safetensors"), arrays(case["outputs"])
+    made, wanted = load_file(folder / "out.safetensors"), arrays(run["outputs"])
     assert sorted(made) == sorted(wanted), f"outputs {sorted(made)}, wanted {sorted(wanted)}"
     for name, b in wanted.items():
         a = made[name]
         assert a.shape == b.shape, f"{name} is {a.shape}, wanted {b.shape}"
         if case["masked"]:
-            a, b = (x[np.array(case["inputs"][case["masked"]]) != 0] for x in (a, b))
+            a, b = (x[inputs[case["masked"]] != 0] for x in (a, b))
         worst = np.abs(a - b).max() / max(1, np.abs(b).max())
         assert worst < TOLERANCE, f"{name} differs by {worst:.2g}"
 
@@ -54,10 +54,9 @@ def ended(row):
     return row
 
 
-def compare_tokens(case, folder, model):
-    start = {k: v for k, v in case["inputs"].items() if k != case["grows"] or not case["encoder"]}
-    save_file(arrays(start), folder / "start.safetensors")
-    for beams, wanted in case["tokens"].items():
+def compare_tokens(case, inputs, run, folder, model):
+    save_file({k: v for k, v in inputs.items() if k != case["grows"] or not case["encoder"]}, folder / "start.safetensors")
+    for beams, wanted in run["tokens"].items():
         tfmc("generate", *model, "--inputs", folder / "start.safetensors", "--num-beams", beams, "--max-new-tokens", 6,
              "-o", folder / "tokens.safetensors")
         made = load_file(folder / "tokens.safetensors")["sequences"].tolist()
@@ -70,11 +69,16 @@ def run(case):
         checkpoint.write(case, folder)
         text = folder / "model.tfm"
         tfmc("import", folder, "-o", text, "--strict")
-        assert tfmc("import", folder, "--strict") == text.read_text()
-        model = [text, "--weights", folder, "-q", "--threads", 1]
-        compare_outputs(case, folder, model)
-        if "tokens" in case:
-            compare_tokens(case, folder, model)
+        model = [text, "--weights", folder, "-q", "--threads", 1, *case.get("options", [])]
+        inputs = arrays(case["inputs"])
+        for seed, run in enumerate((case, case["second"])):
+            if seed:
+                checkpoint.write(case, folder, seed)
+                assert tfmc("import", folder, "--strict") == text.read_text()
+                inputs = {k: checkpoint.turned(v) for k, v in inputs.items()}
+            compare_outputs(case, inputs, run, folder, model)
+            if "tokens" in run:
+                compare_tokens(case, inputs, run, folder, model)
 
 
 def main():
