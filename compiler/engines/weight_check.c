@@ -346,6 +346,12 @@ static bool is_below(const Map *paths, const char *name) {
   return false;
 }
 
+/* What stands for hidden squares while an encoder of images is trained; nothing else ever reads it. */
+static bool is_of_training(const char *name) {
+  const char *dot = strrchr(name, '.');
+  return dot && strcmp(dot + 1, "mask_token") == 0;
+}
+
 /* Only tensors below a module that the model declares are suspicious: the rest of a checkpoint (heads for other
  * tasks, an optimiser's state) is left behind on purpose, and so are buffers of ids. */
 static void warn_of_extra(const Comparison *c) {
@@ -356,7 +362,7 @@ static void warn_of_extra(const Comparison *c) {
     const WeightEntry *entry = &c->set->entries.items[i];
     const char *name = map_has(&c->graph->declared_weights, entry->tensor->name) ? entry->tensor->name : entry->name;
     /* Buffers of ids are left behind on purpose. */
-    bool may_be_weight = weight_entry_is_readable(entry) && !entry->is_part;
+    bool may_be_weight = weight_entry_is_readable(entry) && !entry->is_part && !is_of_training(name);
     if (!may_be_weight || map_has(&c->graph->declared_weights, name) || !is_below(&paths, name)) continue;
     if (++n > MOST_LISTED) continue;
     diag_warning_at(c->check->diag, entry->file->file.path, DIAG_WEIGHT_EXTRA,

@@ -166,6 +166,8 @@ def moderns():
     case("modernbert_classify_cls", hf.ModernBertForSequenceClassification(config(**small, num_labels=3)), inputs, LOGITS)
     case("modernbert_mask", hf.ModernBertForMaskedLM(config(**small)), inputs, LOGITS, masked="attention_mask")
     case("modernbert_tokens", hf.ModernBertForTokenClassification(config(**small, num_labels=5)), inputs, LOGITS, masked="attention_mask")
+    case("modernbert_answer", hf.ModernBertForQuestionAnswering(config(**small, num_labels=2)), inputs,
+         dict(start_logits="start_logits", end_logits="end_logits"), masked="attention_mask")
     nomic = dict(vocab_size=40, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, head_dim=8)
     case("nomic_bert", hf.NomicBertModel(hf.NomicBertConfig(**nomic)), inputs, HIDDEN, masked="attention_mask")
 
@@ -186,6 +188,13 @@ def sentences(small, inputs, inputs1):
                        pooling_mode_mean_tokens=how == "mean", pooling_mode_max_tokens=False)
         more = dict(outputs=dict(sentence_embedding="y"), take=embed(how, normalize),
                     files={"modules.json": modules, "1_Pooling/config.json": pooling})
+        modern = {k: v for k, v in small.items() if k != "max_position_embeddings"} | dict(local_attention=6, pad_token_id=0)
+        if how == "mean":
+            case("sentence_modernbert", hf.ModernBertModel(hf.ModernBertConfig(**modern)), inputs, **more)
+            case("sentence_nomic", hf.NomicBertModel(hf.NomicBertConfig(**small)), inputs, **more)
+        else:
+            case("sentence_deberta", hf.DebertaV2Model(hf.DebertaV2Config(**small, relative_attention=True, position_buckets=4,
+                 norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])), inputs, **more)
         case(f"sentence_{how}", hf.BertModel(hf.BertConfig(**small)), inputs, **more)
         if how == "mean":
             mpnet = small | dict(pad_token_id=1, max_position_embeddings=26)
@@ -262,7 +271,8 @@ def mixtures():
     small = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
                  max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, num_experts_per_tok=2)
     rows, _ = ids(6, [9, 9], 40)
-    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2)
+    more = dict(inputs=dict(input_ids=rows), outputs=LOGITS, grows="input_ids", gain=0.2,
+                options=["--require-fusion=experts"])
     case("mixtral", hf.MixtralForCausalLM(hf.MixtralConfig(**small, num_local_experts=4, sliding_window=5)), **more)
     qwen = small | dict(num_experts=5, moe_intermediate_size=24)
     case("qwen2_moe", hf.Qwen2MoeForCausalLM(hf.Qwen2MoeConfig(**qwen, shared_expert_intermediate_size=16)), **more)
@@ -298,8 +308,11 @@ def translators():
     whisper = bart | dict(num_mel_bins=8, max_source_positions=30, max_target_positions=40, scale_embedding=False,
                           suppress_tokens=None, begin_suppress_tokens=None)
     del whisper["max_position_embeddings"]
-    case("whisper", hf.WhisperForConditionalGeneration(hf.WhisperConfig(**whisper)),
-         dict(input_features=sound, decoder_input_ids=target[:1]), LOGITS, sines=True)
+    model = hf.WhisperForConditionalGeneration(hf.WhisperConfig(**whisper))
+    case("whisper", model, dict(input_features=sound, decoder_input_ids=target[:1]), LOGITS, sines=True, grows="decoder_input_ids")
+    model.generation_config.suppress_tokens = [30, 16, 24]
+    case("whisper_suppress", model,
+         dict(input_features=sound, decoder_input_ids=target[:1]), LOGITS, sines=True, grows="decoder_input_ids")
 
 
 def pictures():
@@ -312,6 +325,17 @@ def pictures():
                 max_position_embeddings=16, bos_token_id=37, eos_token_id=39, projection_dim=24)
     case("clip", hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=small, projection_dim=24)),
          dict(input_ids=rows, pixel_values=pixels), {k: k for k in ("logits_per_text", "text_embeds", "image_embeds")})
+    words = torch.tensor([[4, 9, 30, 39, 1, 1], [8, 20, 33, 7, 39, 1]])
+    del text["projection_dim"]
+    case("siglip", hf.SiglipModel(hf.SiglipConfig(text_config=text | dict(max_position_embeddings=6, projection_size=32),
+         vision_config=small)), dict(input_ids=words, pixel_values=pixels),
+         {k: k for k in ("logits_per_text", "text_embeds", "image_embeds")})
+    dino = {k: v for k, v in small.items() if k != "intermediate_size"}
+    case("dinov2", hf.Dinov2Model(hf.Dinov2Config(**dino, use_swiglu_ffn=True)), dict(pixel_values=pixels), POOLED)
+    case("dinov2_stretched", hf.Dinov2ForImageClassification(hf.Dinov2Config(**dino | dict(image_size=40), num_labels=5)),
+         dict(pixel_values=torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(6))), LOGITS, options=["-D", "size=24"])
+    case("dinov2_registers", hf.Dinov2WithRegistersForImageClassification(hf.Dinov2WithRegistersConfig(**dino, num_register_tokens=2,
+         num_labels=5)), dict(pixel_values=pixels), LOGITS)
 
 
 for make in (encoders, debertas, moderns, writers, mixtures, translators, pictures):
