@@ -1,10 +1,14 @@
 """Modules of torch as models: torch.nn's Transformer classes and classes of transformers against eager torch, at the
 traced sizes and at others; what is refused, and how. Not run without torch (and transformers, for its classes).
 """
+import collections
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -50,11 +54,43 @@ def prepared(make):
     return module
 
 
+def dump(text, *options):
+    with tempfile.NamedTemporaryFile("w", suffix=".tfm") as file:
+        file.write(text)
+        file.flush()
+        command = [os.environ.get("TFM_COMPILER", "tfmc"), "dump", *options, file.name]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(options)}: {done.stderr}\n{text}")
+    return done.stdout
+
+
+def nodes(text):
+    """The nodes of a text's graph, each as what it is and what its operands are: how many there are of each."""
+    known, found = {}, collections.Counter()
+    for line in dump(text, "--stage=graph").splitlines():
+        names, _, said = line.strip().partition(" = ")
+        said = re.sub(r"%\d+", lambda m: known[m[0]], said or names)
+        found[hash(said)] += 1
+        for i, name in enumerate(names.split(", ")):
+            known[name] = f"{hash(said)}.{i}"
+    return found
+
+
 class Case(Case):
+    def exported(self, module, inputs, **named):
+        """from_torch, whose text has the graph of the one with a statement an operation, node for node."""
+        from tfmc import _export
+        writers, write = [], _export.Writer.write
+        with mock.patch.object(_export.Writer, "write", lambda w, *a: writers.append(w) or write(w, *a)):
+            source = tfmc.from_torch(module, inputs, **named)
+        self.assertEqual(nodes(source.text), nodes(writers[0].flat(writers[0].frame[3])))
+        return source
+
     def same(self, make, *calls, sizes, **named):
         """The module, compiled with the first call's inputs, gives at each call what eager torch gives; the model."""
         module = prepared(make)
-        source = tfmc.from_torch(module, calls[0], sizes=sizes, **named)
+        source = self.exported(module, calls[0], sizes=sizes, **named)
         model = tfmc.compile(source)
         for inputs in calls:
             with torch.no_grad():
@@ -67,6 +103,10 @@ class Case(Case):
             worst = np.abs(got - wanted).max() / max(1, np.abs(wanted).max())
             self.assertLessEqual(worst, 1e-5)
         return source, model
+
+    def fused(self, source):
+        """No attention is left as products and a softmax."""
+        dump(source.text, "--stage=fused", "--require-fusion=attention")
 
 
 @unittest.skipIf(torch is None, "no torch")
@@ -82,8 +122,8 @@ class Modules(Case):
     def test_encoder_layers(self):
         for options in (dict(), dict(norm_first=True, activation="gelu"), dict(bias=False)):
             with self.subTest(options):
-                self.same(lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, **options),
-                          dict(src=floats(2, 9, 32)), dict(src=floats(3, 5, 32)), sizes=dict(src=BT))
+                self.fused(self.same(lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, **options),
+                                     dict(src=floats(2, 9, 32)), dict(src=floats(3, 5, 32)), sizes=dict(src=BT))[0])
 
     def test_encoder_with_padding(self):
         def padding(rows, columns):
@@ -91,9 +131,9 @@ class Modules(Case):
         def make():  # not the way with nested tensors, which gives zeros at padding
             layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
             return nn.TransformerEncoder(layer, 3, nn.LayerNorm(32), enable_nested_tensor=False)
-        self.same(make,
-                  *(dict(src=floats(r, c, 32), src_key_padding_mask=padding(r, c)) for r, c in ((2, 9), (3, 7))),
-                  sizes=dict(src=BT, src_key_padding_mask=BT))
+        self.fused(self.same(
+            make, *(dict(src=floats(r, c, 32), src_key_padding_mask=padding(r, c)) for r, c in ((2, 9), (3, 7))),
+            sizes=dict(src=BT, src_key_padding_mask=BT))[0])
 
     def test_decoder(self):
         class Causal(nn.Module):
@@ -104,9 +144,10 @@ class Modules(Case):
             def forward(self, tgt, memory):
                 mask = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1])
                 return self.decoder(tgt, memory, tgt_mask=mask, tgt_is_causal=True)
-        self.same(Causal, dict(tgt=floats(2, 5, 32), memory=floats(2, 9, 32)),
-                  dict(tgt=floats(3, 7, 32), memory=floats(3, 4, 32)),
-                  sizes=dict(tgt=BT, memory={0: "batch", 1: "source"}))
+        source, _ = self.same(Causal, dict(tgt=floats(2, 5, 32), memory=floats(2, 9, 32)),
+                              dict(tgt=floats(3, 7, 32), memory=floats(3, 4, 32)),
+                              sizes=dict(tgt=BT, memory={0: "batch", 1: "source"}))
+        self.fused(source)
 
     def test_decoder_layer(self):
         self.same(lambda: nn.TransformerDecoderLayer(32, 4, 64, batch_first=True),
@@ -124,8 +165,9 @@ class Modules(Case):
             def forward(self, src, tgt):
                 mask = torch.triu(torch.full((tgt.shape[1], tgt.shape[1]), float("-inf")), 1)
                 return self.o(self.t(self.e(src), self.e(tgt), tgt_mask=mask))
-        self.same(Seq, dict(src=ids(2, 7), tgt=ids(2, 5)), dict(src=ids(3, 4), tgt=ids(3, 6)),
-                  sizes=dict(src={0: "batch", 1: "source"}, tgt=BT))
+        source, _ = self.same(Seq, dict(src=ids(2, 7), tgt=ids(2, 5)), dict(src=ids(3, 4), tgt=ids(3, 6)),
+                              sizes=dict(src={0: "batch", 1: "source"}, tgt=BT))
+        self.fused(source)
 
     def test_multihead_attention(self):
         for options in (dict(), dict(kdim=16, vdim=24), dict(bias=False)):
@@ -150,8 +192,8 @@ class Modules(Case):
                 return self.o(torch.matmul(torch.softmax(e, -1), v).permute(0, 2, 1, 3).contiguous().view(b, t, d))
         mask = torch.ones(2, 9, dtype=torch.long)
         mask[1, 6:] = 0
-        self.same(Own, dict(x=floats(2, 9, 32), mask=mask), dict(x=floats(2, 4, 32), mask=mask[:, 3:7]),
-                  sizes=dict(x=BT, mask=BT))
+        self.fused(self.same(Own, dict(x=floats(2, 9, 32), mask=mask), dict(x=floats(2, 4, 32), mask=mask[:, 3:7]),
+                             sizes=dict(x=BT, mask=BT))[0])
 
     def test_operations(self):
         """Rows of the table that the models above do not use."""
@@ -206,6 +248,70 @@ class Modules(Case):
                 return nn.functional.hardtanh(x)[torch.arange(x.shape[0]), last] + x[last % 2, last]
         self.same(Filled, dict(x=floats(3, 5, 4), last=torch.tensor([-1, 4, 0])),
                   dict(x=floats(2, 7, 4), last=torch.tensor([3, -7])), sizes=dict(x=BT, last={0: "batch"}))
+
+    def test_layers_and_repetitions(self):
+        """Equal modules are one layer, numbers that differ its config; those in a row a repetition."""
+        class Half(nn.Module):
+            def __init__(self, d, n):
+                super().__init__()
+                self.linear, self.scale = nn.Linear(d, n), nn.Parameter(torch.ones(n))
+
+            def forward(self, x):
+                return torch.tanh(self.linear(x)) * self.scale
+
+        class Block(nn.Module):
+            def __init__(self, d):
+                super().__init__()
+                self.up, self.down, self.act = Half(d, 2 * d), Half(2 * d, d), nn.GELU()
+
+            def forward(self, x, gate):
+                return x + self.act(self.down(self.up(x))) * gate
+
+        class Net(nn.Module):
+            def __init__(self, depth):
+                super().__init__()
+                self.layer = nn.ModuleList(Block(8) for _ in range(depth))
+                self.again, self.net = Block(8), nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+
+            def forward(self, gate, x):
+                for part in self.layer:
+                    x = part(x, gate=gate)
+                for _ in range(3):
+                    x = self.again(x, gate)
+                return self.net(x) @ self.layer[1].up.linear.weight.t()
+        texts = []
+        for depth in (2, 5):
+            source, _ = self.same(lambda: Net(depth), dict(gate=floats(2, 1), x=floats(2, 8)),
+                                  dict(gate=floats(3, 1), x=floats(3, 8)), sizes=dict(gate={0: "n"}, x={0: "n"}))
+            self.assertEqual(len(source.weights), 6 * depth + 6 + 4)
+            texts.append(source.text.replace(f"layers = {depth} * ", "layers = N * "))
+        self.assertEqual(*texts)
+        for line in ("layer Half(d, d_2) {", "up = Half(8, 16)", "down = Half(16, 8)", "linear_ = Linear(d, d_2) as \"linear\"",
+                     "layers = N * Block() as \"layer\"", "net = Sequential()", "parts = 2 * Linear(8, 8) as \"\"", "(3 * again)(",
+                     "layers[1].up.linear_.weight"):
+            self.assertIn(line, texts[0])
+
+    def test_layers_called_in_between_and_by_others(self):
+        """What is no call of its own becomes part of its caller: lines that lie apart, modules of somebody else."""
+        class Part(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x, other):
+                return torch.relu(self.a(x)) + other(self.b(x)) + other.weight.sum(), self.a(x).max(-1).values
+
+        class Whole(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second, self.lent = Part(), Part(), nn.Linear(4, 4)
+
+            def forward(self, x):
+                y, top = self.first(x, self.lent)
+                z, _ = self.second(y * top[:, None], self.lent)
+                return z - y.topk(2, -1).values.sum(-1, keepdim=True), top
+        source, _ = self.same(Whole, dict(x=floats(3, 4)), dict(x=floats(5, 4)), sizes=dict(x={0: "n"}))
+        self.assertEqual(len(source.weights), 10)
 
     def test_outputs(self):
         class Two(nn.Module):
@@ -316,13 +422,6 @@ def first(make, key):
 class Transformers(Case):
     """Classes of transformers, from configurations."""
 
-    def fused(self, source):
-        """No attention is left as products and a softmax."""
-        path = source.write(self.folder())
-        done = subprocess.run([os.environ.get("TFM_COMPILER", "tfmc"), "dump", "--stage=fused",
-                               "--require-fusion=attention", str(path)], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
     def encoder(self, make, padding=True, fused=True):
         mask = torch.ones(2, 9, dtype=torch.long)
         mask[1, 6 if padding else 9:] = 0
@@ -342,10 +441,28 @@ class Transformers(Case):
     def translator(self, make):
         mask = torch.ones(2, 9, dtype=torch.long)
         source = {0: "batch", 1: "source"}
-        return self.same(first(make, "logits"),
-                         dict(input_ids=ids(2, 9), attention_mask=mask, decoder_input_ids=ids(2, 5)),
-                         dict(input_ids=ids(2, 7), attention_mask=mask[:, 2:], decoder_input_ids=ids(2, 6)),
-                         sizes=dict(input_ids=source, attention_mask=source, decoder_input_ids=BT))
+        source, _ = self.same(first(make, "logits"),
+                              dict(input_ids=ids(2, 9), attention_mask=mask, decoder_input_ids=ids(2, 5)),
+                              dict(input_ids=ids(2, 7), attention_mask=mask[:, 2:], decoder_input_ids=ids(2, 6)),
+                              sizes=dict(input_ids=source, attention_mask=source, decoder_input_ids=BT))
+        self.fused(source)
+
+    def test_texts_are_a_page(self):
+        """Whatever the number of layers, a text has at most 80 lines."""
+        for make, names in (
+                (lambda n: hf.BertModel(hf.BertConfig(**{**SMALL, "num_hidden_layers": n})),
+                 ["layers = 5 * BertLayer() as", "self = BertSelfAttention()", "intermediate = BertIntermediate()"]),
+                (lambda n: hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=60, n_embd=32, n_layer=n, n_head=4, n_positions=64)),
+                 ["h = 5 * GPT2Block()", "c_attn = Conv1D(32, 96)", "linear(transformer(input_ids), transformer.wte.weight)"]),
+                (lambda n: hf.LlamaForCausalLM(hf.LlamaConfig(**{**SMALL, "num_hidden_layers": n}, num_key_value_heads=2)),
+                 ["layers = 5 * LlamaDecoderLayer()", "mlp = LlamaMLP()", "embed_tokens = Embedding(60, 32)"])):
+            module = prepared(lambda: make(5))
+            module.config.use_cache = False
+            text = self.exported(module, dict(input_ids=ids(2, 9)), sizes=dict(input_ids=BT),
+                                 outputs=["last_hidden_state"] if "Bert" in names[0] else ["logits"]).text
+            self.assertLessEqual(text.count("\n"), 80, text)
+            for name in names:
+                self.assertIn(name, text)
 
     def test_bert(self):
         for how in ("eager", "sdpa"):
@@ -417,7 +534,9 @@ class Transformers(Case):
             decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=40)))
 
     def test_vit(self):
-        self.same(first(lambda: hf.ViTModel(hf.ViTConfig(image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2,
-                                                         num_attention_heads=4, intermediate_size=64)), "last_hidden_state"),
-                  dict(pixel_values=floats(2, 3, 32, 32)), dict(pixel_values=floats(3, 3, 32, 32)),
-                  sizes=dict(pixel_values={0: "batch"}))
+        source, _ = self.same(
+            first(lambda: hf.ViTModel(hf.ViTConfig(image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2,
+                                                   num_attention_heads=4, intermediate_size=64)), "last_hidden_state"),
+            dict(pixel_values=floats(2, 3, 32, 32)), dict(pixel_values=floats(3, 3, 32, 32)),
+            sizes=dict(pixel_values={0: "batch"}))
+        self.fused(source)

@@ -1,7 +1,8 @@
 """An nn.Module, exported by torch, as the text of a model: its inputs, weights, and one statement an ATen operation.
 
-_aten.py has the operations. Here are the names of values, the sizes, constants, and what is known of integers whose
-elements are their own places (masks and positions are made of them). Refused are sizes that the export fixed, outputs
+_aten.py and _aten_places.py have the operations, _fold.py makes layers of the statements. Here are the names of values,
+the sizes, constants, and what is known of integers whose elements are their own places (masks and positions are made of
+them). Refused are sizes that the export fixed, outputs
 that are no tensors, and types that the language lacks, each with its place in the module.
 """
 import contextlib
@@ -12,8 +13,12 @@ import sys
 import torch
 from torch.utils import _pytree as pytree
 
-from ._aten import ATEN, WHOLE
+from ._aten import WHOLE
+from ._aten_places import ATEN
 from ._errors import CompileError
+from ._fold import Folder, Line, Type
+from ._layers import Printer
+from ._torch import TAKEN
 
 DTYPES = {torch.float32: "f32", torch.int64: "i32", torch.int32: "i32", torch.bool: "bool"}
 FLOAT = "tfmc computes f32, i32 and bool: module.float()"
@@ -73,7 +78,7 @@ class Writer:
     def __init__(self, module, inputs, sizes):
         self.program, self.guards = exported(module, inputs, sizes)
         self.inputs, self.sizes, self.node = inputs, sizes, None
-        self.names, self.lines, self.weights, self.declared = {}, [], {}, []
+        self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
         signature = self.program.graph_signature
         self.kinds = {spec.arg.name: spec for spec in signature.input_specs}
@@ -213,6 +218,7 @@ class Writer:
                     raise CompileError(f"{node.name}: the module needs the sizes {known!r} and {name!r} to be equal: "
                                        "give them one name in sizes=")
             self.names[node.name] = node.name
+            self.types[node.name] = self.type(value)
             heads.append(f"{node.name}: {DTYPES[value.dtype]}[{', '.join(self.shape(node))}]")
             return
         tensor = self.state[spec.target]
@@ -232,11 +238,12 @@ class Writer:
     def weight(self, path, tensor):
         """The name of a weight that is declared; two paths of one tensor are one weight."""
         path = self.paths.get(self.memory(tensor), path)
-        name = "w_" + re.sub(r"\W", "_", path)
         if path not in self.weights:
-            self.weights[path] = tensor
-            self.declared.append(f'  weight {name}: [{", ".join(map(str, tensor.shape))}] as "{path}"')
-        return name
+            name = "w_" + re.sub(r"\W", "_", path)
+            while name in self.tokens:
+                name += "_"
+            self.weights[path], self.tokens[name] = tensor, (path, list(tensor.shape))
+        return next(name for name, (of, _) in self.tokens.items() if of == path)
 
     def whole(self, node, path, tensor):
         """Buffers of integers and booleans: those that can be computed are; others become weights of f32."""
@@ -282,7 +289,8 @@ class Writer:
             raise CompileError(f"outputs= names {len(outputs)}, the module returns {len(found)}: {', '.join(found)}")
         return dict(zip(outputs, found.values()))
 
-    def write(self, name, outputs, generate):
+    def write(self, name, outputs, generate, fold=True):
+        """The text; fold=False: one statement an operation, without layers."""
         results = self.results(outputs)
         needed, todo = set(), list(results.values())
         while todo:
@@ -297,9 +305,32 @@ class Writer:
                 self.placeholder(node, heads)
             elif node.op == "call_function" and node in needed:
                 self.statement(node)
-        self.lines.append("    return " + ", ".join(f"{o} = {self.text(r)}" for o, r in results.items()))
-        head = [f"model {name} {{", *self.declared, "", f"  forward({', '.join(heads)}) {{", *self.required()]
-        return "\n".join([*head, *self.lines, "  }", *([f"  generate {generate}"] if generate else []), "}"]) + "\n"
+        returned = {output: self.text(r) for output, r in results.items()}
+        tail = [f"  generate {generate}"] if generate else []
+        self.frame = name, ", ".join(heads), list(self.required()), returned, tail
+        self.folder = Folder(self.lines, self.types, self.tokens, set(self.symbols.values()), list(returned.values()))
+        return self.folded() if fold else self.flat(returned, tail)
+
+    def folded(self):
+        name, heads, required, returned, tail = self.frame
+        return Printer(self.folder, TAKEN, name).text((f"model {name}", heads), required, list(returned), tail)
+
+    def probes(self):
+        """A text that gives the results of each call of a module, and (path, names of results) of the calls."""
+        returned, calls = {}, []
+        for path, results in self.folder.ended():
+            results = [value for value in results if self.types[value].dtype == "f32"]
+            calls.append((path, [f"probe_{len(returned) + i}" for i in range(len(results))]))
+            returned.update(zip(calls[-1][1], results))
+        return (self.flat(returned) if returned else None), calls
+
+    def flat(self, returned, tail=()):
+        name, heads, required, _, _ = self.frame
+        weights = [f'  weight {token}: {shape} as "{path}"' for token, (path, shape) in self.tokens.items()]
+        lines = [f"    {', '.join(line.targets)} = {line.text}" for line in self.lines]
+        lines.append("    return " + ", ".join(f"{output} = {text}" for output, text in returned.items()))
+        head = [f"model {name} {{", *weights, "", f"  forward({heads}) {{", *required]
+        return "\n".join([*head, *lines, "  }", *tail, "}"]) + "\n"
 
     def required(self):
         """Conditions that the export found: the traced text holds for these sizes alone."""
@@ -338,8 +369,20 @@ class Writer:
             self.no(f"aten.{operation} with these arguments", str(error))
         if made is not None:
             self.names[node.name] = "t_" + node.name
-            self.lines.append(f"    t_{node.name} = {made}")
+            self.say(made, {"t_" + node.name: node.meta["val"]})
             self.follow(node, operation.split(".")[0])
+
+    def say(self, text, made):
+        """A line, whose results `made` are known by their names."""
+        stack = [(key, path.replace("L['self']", "").lstrip("."), getattr(kind, "__name__", str(kind)).split(".")[-1])
+                 for key, (path, kind) in self.node.meta.get("nn_module_stack", {}).items()]
+        if any(key.startswith("_empty") for key, _, _ in stack):  # made by a pass of torch: where the line before is
+            stack = self.lines[-1].stack if self.lines else ()
+        self.lines.append(Line(tuple(made), text, tuple(entry for entry in stack if entry[1])))
+        self.types.update((name, self.type(value)) for name, value in made.items())
+
+    def type(self, tensor):
+        return Type(DTYPES[tensor.dtype], [self.size(n) for n in tensor.shape])
 
     def follow(self, node, op):
         """self.iota: nodes whose elements are their places along one axis; self.uniform: those that are one number."""

@@ -15,7 +15,9 @@ linear embedding softmax log_softmax layer_norm rms_norm gelu gelu_tanh relu sil
 sqrt rsqrt sin cos floor ceil round abs where maximum minimum sum mean max min argmax cumsum topk gather
 concat stack reshape expand transpose positions arange causal_mask full f32 i32 bool any all clamp sign pad
 roll flip conv1d conv2d batch_norm group_norm logsumexp logsigmoid leaky_relu elu softplus mish relu6 selu
-hardswish hardsigmoid""".split())
+hardswish hardsigmoid include as from ragged then in checkpoint expect ignore axis keepdim stride padding dilation
+groups layer_norm pow var split_heads merge_heads rotary sinusoid shape rank dtype len masked_fill one_hot glu
+normalize quick_gelu instance_norm conv1d conv2d""".split())
 
 
 def _named(what, name):
@@ -63,12 +65,12 @@ def _check_inputs(inputs, sizes, torch):
                 raise UsageError(f"{size!r} is an input and a size: give the size another name")
 
 
-def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model"):
+def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Model", fold=True):
     """A module of torch as a Source, by torch.export.
 
     inputs: name of forward's parameter -> example; sizes: input -> {axis: name} of the sizes that runs may choose;
     outputs: names, chosen of the module's own or for its first results in their order; generate: the text after
-    `generate` in a model.
+    `generate` in a model; fold=False: one statement an operation, where else modules become layers.
     """
     try:
         import torch
@@ -80,9 +82,9 @@ def from_torch(module, inputs, *, sizes, outputs=None, generate=None, name="Mode
     _check_inputs(inputs, sizes, torch)
     from ._export import Writer
     writer = Writer(module, dict(inputs), sizes)
-    text = writer.write(_named("the model", name), outputs, generate)
-    if not writer.weights:
-        return Source(text, None, name)
-    return Source(text, {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}, name)
-
-
+    text = writer.write(_named("the model", name), outputs, generate, fold)
+    weights = {path: tensor.detach().cpu().contiguous() for path, tensor in writer.weights.items()}
+    source = Source(text, weights or None, name)
+    source.probed, source.probes = writer.probes()
+    source.versions = {path: tensor._version for path, tensor in weights.items()}
+    return source

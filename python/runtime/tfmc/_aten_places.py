@@ -1,0 +1,226 @@
+"""The second half of the table of ATen operations: shapes, places of elements, and tensors made from nothing.
+
+Rules are those of _aten.py. ATEN is complete once this is imported.
+"""
+import torch
+
+from ._aten import ATEN, WHOLE, aten, is_number, reduced
+
+# ---- shapes and places ----
+
+@aten("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "_reshape_alias")
+def view(w, node, x, *rest):
+    return f"reshape({w.text(x)}, [{', '.join(w.shape(node))}])"
+
+
+@aten("expand", "expand_as")
+def expand(w, node, x, *rest, **named):
+    return w.text(x) if w.shape(x) == w.shape(node) else f"expand({w.text(x)}, [{', '.join(w.shape(node))}])"
+
+
+@aten("transpose", "swapaxes")
+def transpose(w, node, x, i, j):
+    return f"transpose({w.text(x)}, {i}, {j})"
+
+
+@aten("t", "numpy_T", "mT")
+def turned(w, node, x):
+    return f"transpose({w.text(x)}, -2, -1)" if w.rank(x) >= 2 else w.text(x)
+
+
+@aten("permute")
+def permute(w, node, x, order):
+    return w.permuted(x, [w.axis(x, n) for n in order])
+
+
+@aten("unsqueeze")
+def unsqueeze(w, node, x, axis):
+    return w.at(x, w.axis(node, axis), "none")
+
+
+@aten("squeeze")
+def squeeze(w, node, x, axis=None):
+    if not isinstance(axis, int):
+        return view(w, node, x)
+    axis = w.axis(x, axis)
+    return w.at(x, axis, "0") if w.shape(x)[axis] == "1" else w.text(x)
+
+
+@aten("slice")
+def cut(w, node, x, axis=0, start=None, end=None, step=1):
+    axis = w.axis(x, axis)
+    n = x.meta["val"].shape[axis]
+    if w.shape(node)[axis] == w.shape(x)[axis]:
+        return w.text(x)
+    first = "" if start in (None, 0) else w.text(start)
+    whole = end is None or isinstance(end, int) and (end > 1 << 62 or isinstance(n, int) and end >= n)
+    last = "" if whole else w.text(end)
+    if isinstance(start, int) and isinstance(n, int) and start < -n:
+        first = ""
+    return w.at(x, axis, f"{first}:{last}" + ("" if step == 1 else f":{step}"))
+
+
+@aten("select")
+def select(w, node, x, axis, i):
+    return w.at(x, w.axis(x, axis), w.text(i))
+
+
+@aten("split", "split_with_sizes", "chunk", "tensor_split")
+def split(w, node, x, widths, axis=0):
+    axis, place = w.axis(x, axis), 0
+    for i, part in enumerate(node.meta["val"]):
+        if not isinstance(part.shape[axis], int):
+            w.no("a split of a size that is known when running alone", "use slices")
+        w.result(node, i, w.at(x, axis, f"{place}:{place + part.shape[axis]}"))
+        place += part.shape[axis]
+
+
+@aten("unbind")
+def unbind(w, node, x, axis=0):
+    for i in range(len(node.meta["val"])):
+        w.result(node, i, w.at(x, w.axis(x, axis), str(i)))
+
+
+@aten("cat", "concat")
+def cat(w, node, xs, axis=0):
+    kind = node.meta["val"].dtype
+    xs = [x for x in xs if tuple(x.meta["val"].shape) != (0,)]
+    return f"concat({', '.join(w.cast(x, kind) for x in xs)}, axis = {axis})"
+
+
+@aten("stack")
+def stack(w, node, xs, axis=0):
+    return f"stack({', '.join(map(w.text, xs))}, axis = {axis})"
+
+
+@aten("repeat_interleave")
+def repeat_interleave(w, node, x, times, axis=None, **named):
+    if not isinstance(times, int) or axis is None:
+        w.no("repeat_interleave with a tensor, or without an axis", "give a number and dim=")
+    axis, shape = w.axis(x, axis), w.shape(x)
+    apart = ", ".join([*shape[:axis + 1], str(times), *shape[axis + 1:]])
+    return f"reshape(expand({w.at(x, axis + 1, 'none')}, [{apart}]), [{', '.join(w.shape(node))}])"
+
+
+@aten("repeat")
+def repeat(w, node, x, times):
+    shape = ["1"] * (len(times) - w.rank(x)) + w.shape(x)
+    before = ", ".join(f"1, {n}" for n in shape)
+    after = ", ".join(f"{w.text(t)}, {n}" for t, n in zip(times, shape))
+    return f"reshape(expand(reshape({w.text(x)}, [{before}]), [{after}]), [{', '.join(w.shape(node))}])"
+
+
+@aten("roll", "flip")
+def rolled(w, node, x, *numbers):
+    lists = [[n] if isinstance(n, int) else list(n) for n in numbers]
+    name, text = node.target.__name__.split(".")[0], w.text(x)
+    if name == "roll" and len(lists) < 2:
+        w.no("roll without axes", "give dims=")
+    for each in zip(*lists):
+        text = f"{name}({text}, {', '.join(map(w.text, each))})"
+    return text
+
+
+@aten("pad", "constant_pad_nd")
+def pad(w, node, x, widths, *rest):
+    if rest and isinstance(rest[0], str):
+        if rest[0] != "constant":
+            w.no(f"padding by {rest[0]}", 'use mode="constant"')
+        rest = rest[1:]
+    value = rest[0] if rest and rest[0] is not None else 0.0
+    made = f"pad({w.cast(x, torch.float32)}, [{', '.join(map(w.text, widths))}], {w.text(float(value))})"
+    return w.as_kind(made, torch.float32, node.meta["val"].dtype)
+
+
+@aten("tril", "triu")
+def triangle(w, node, x, diagonal=0):
+    rows, columns = w.shape(x)[-2:]
+    sign = ">=" if "tril" in node.target.__name__ else "<="
+    kept = f"arange({rows})[:, none] + {w.text(diagonal)} {sign} arange({columns})[none, :]"
+    kind = w.dtype(x)
+    return f"({kept}) and {w.text(x)}" if kind == torch.bool else f"where({kept}, {w.text(x)}, {w.cast(0, kind)})"
+
+
+@aten("gather")
+def gather(w, node, x, axis, ids, **named):
+    if x in w.uniform:
+        return filled(w, node, w.uniform[x])
+    # torch leaves out what lies beyond the indices along the other axes
+    axis, pairs = w.axis(x, axis), enumerate(zip(w.shape(x), w.shape(ids)))
+    marks = [":" if n == m or a == axis else f":{m}" for a, (n, m) in pairs]
+    part = f"[{', '.join(marks)}]" if set(marks) != {":"} else ""
+    return f"gather({w.text(x)}{part}, {w.text(ids)}, {axis})"
+
+
+@aten("index_select")
+def index_select(w, node, x, axis, ids):
+    return taken(w, x, w.axis(x, axis), ids)
+
+
+def taken(w, x, axis, ids):
+    """Elements along one axis by a row of ids: that axis comes to the front and goes back."""
+    if axis == 0:
+        return f"{w.text(x)}[{w.text(ids)}]"
+    return f"transpose(transpose({w.text(x)}, 0, {axis})[{w.text(ids)}], 0, {axis})"
+
+
+@aten("index")
+def index(w, node, x, indices):
+    given = [i for i in indices if i is not None]
+    if any(w.dtype(i) == torch.bool for i in given):
+        w.no("an index by booleans, whose result's size depends on values", "use torch.where")
+    if len(given) == 1 and (indices[0] is not None or w.rank(given[0]) == 1):
+        return taken(w, x, len(indices) - 1, given[0])
+    if len(given) == len(indices) == w.rank(x) and all(i in w.iota for i in given):
+        made = places(w, node, x, given)
+        if made:
+            return made
+    if len(given) == len(indices):  # x[i, j]: rows of x with its first axes as one
+        shape, at = w.shape(x), "0"
+        for n, i in zip(map(w.factor, shape), given):
+            from_end = "" if i in w.iota else f" + i32({w.text(i)} < 0) * {n}"
+            at = f"({at}) * {n} + {w.text(i)}{from_end}" if at != "0" else f"{w.text(i)}{from_end}"
+        first = " * ".join(map(w.factor, shape[:len(given)]))
+        return f"reshape({w.text(x)}, [{', '.join([first, *shape[len(given):]])}])[{at}]"
+    w.no("an index with tensors for axes that are not the first", "permute them to the front before")
+
+
+def places(w, node, x, given):
+    """x[i, j] with i and j the places along axes of their own: x with its axes in other places."""
+    rank = w.rank(node)
+    axes = [w.iota[i] + rank - w.rank(i) for i in given]
+    if len(set(axes)) != len(axes) or any(w.shape(x)[k] != w.shape(node)[a] for k, a in enumerate(axes)):
+        return None
+    order = sorted(range(len(axes)), key=lambda k: axes[k])
+    text = f"({w.permuted(x, order)})[{', '.join(':' if a in axes else 'none' for a in range(rank))}]"
+    if all(a in axes or n == 1 for a, n in enumerate(node.meta["val"].shape)):
+        return text
+    return f"expand({text}, [{', '.join(w.shape(node))}])"
+
+
+# ---- tensors from nothing ----
+
+@aten("arange")
+def arange(w, node, *args, **named):
+    start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
+    kind, made = node.meta["val"].dtype, f"arange({w.shape(node)[0]})"
+    made = w.as_kind(made, torch.int64, kind)
+    made = made if step == 1 else f"{made} * {w.cast(step, kind)}"
+    return made if is_number(start, 0) else f"{made} + {w.cast(start, kind)}"
+
+
+def filled(w, node, value):
+    kind = node.meta["val"].dtype
+    return w.as_kind(f"full([{', '.join(w.shape(node))}], {w.text(float(value))})", torch.float32, kind)
+
+
+@aten("full", "new_full", "full_like")
+def full(w, node, x, *rest, **named):
+    if isinstance(rest[-1], torch.fx.Node):
+        w.no("a tensor filled with a value", "use expand")
+    return filled(w, node, rest[-1])
+
+
+ATEN.update(dict.fromkeys(("zeros", "new_zeros", "zeros_like"), lambda w, node, *a, **k: filled(w, node, 0)))
+ATEN.update(dict.fromkeys(("ones", "new_ones", "ones_like"), lambda w, node, *a, **k: filled(w, node, 1)))
+ATEN["scalar_tensor"] = lambda w, node, value, **k: w.cast(value, node.meta["val"].dtype)
