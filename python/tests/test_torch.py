@@ -327,6 +327,80 @@ class Modules(Case):
 
 
 @unittest.skipIf(torch is None, "no torch")
+class Verifying(Case):
+    """verify_torch: the same module, one with a weight changed, one changed after it was compiled, models of others."""
+
+    def made(self, shift=None):
+        module = prepared(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3,
+                                                        nn.LayerNorm(16), enable_nested_tensor=False))
+        if shift:
+            with torch.no_grad():
+                module.get_parameter(shift)[0] += 0.1
+        return module
+
+    def test_equal_modules_and_one_changed_weight(self):
+        inputs = dict(src=floats(2, 5, 16))
+        module = self.made()
+        model = tfmc.compile(self.exported(module, inputs, sizes=dict(src=BT)))
+        for other in (inputs, dict(src=floats(3, 7, 16))):
+            found = tfmc.verify_torch(model, module, other)
+            self.assertTrue(found and found.same and found.module is None, found)
+            self.assertIn("agree", found.text)
+        for weight, named in (("layers.1.linear2.bias", "layers.1.linear2"), ("norm.weight", "norm"),
+                              ("layers.2.norm1.bias", "layers.2.norm1"), ("layers.0.linear1.weight", "layers.0.linear1"),
+                              ("layers.1.self_attn.in_proj_bias", "layers.1.self_attn")):
+            with self.subTest(weight):
+                found = tfmc.verify_torch(model, self.made(shift=weight), inputs)
+                self.assertFalse(found)
+                self.assertEqual(found.module, named, found.text)
+                self.assertGreater(found.distance, 1e-4)
+                self.assertIn("the first module that differs is " + named, found.text)
+        self.assertTrue(tfmc.verify_torch(model, self.made(shift="norm.bias"), inputs, tolerance=1.0))
+
+    def test_modules_of_other_operations(self):
+        """The weights are equal, what is done with them is not."""
+        inputs, module = dict(src=floats(2, 5, 16)), self.made()
+        model = tfmc.compile(self.exported(module, inputs, sizes=dict(src=BT)))
+        module.layers[1].norm2.eps = 0.5
+        self.assertEqual(tfmc.verify_torch(model, module, inputs).module, "layers.1.norm2")
+        module.layers[1].norm2.eps = 1e-5
+        self.assertTrue(tfmc.verify_torch(model, module, inputs))
+
+    def test_modules_that_are_called_twice(self):
+        class Twice(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                return {"y": self.last(torch.relu(self.part(self.part(x)))), "x": x}
+        module, inputs = prepared(Twice), dict(x=floats(3, 4))
+        model = tfmc.compile(self.exported(module, inputs, sizes=dict(x={0: "n"})))
+        self.assertTrue(tfmc.verify_torch(model, module, inputs))
+        other = prepared(Twice)
+        with torch.no_grad():
+            other.last.bias += 0.5
+        self.assertEqual(tfmc.verify_torch(model, other, inputs).module, "last")
+        with torch.no_grad():
+            other.part.bias += 0.5
+        self.assertEqual(tfmc.verify_torch(model, other, inputs).module, "part")
+
+    def test_changed_in_place_and_sources_of_others(self):
+        module, inputs = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).eval(), dict(input=floats(3, 4))
+        source = self.exported(module, inputs, sizes=dict(input={0: "n"}))
+        model, text = tfmc.compile(source), tfmc.compile(source.text, weights=source.weights)
+        with torch.no_grad():
+            module[1].bias += 0.5
+        found = tfmc.verify_torch(model, module, inputs)
+        self.assertEqual((found.same, found.module), (False, "1"))
+        self.assertIn("1.bias was changed after the model was made", found.text)
+        found = tfmc.verify_torch(text, module, inputs)
+        self.assertEqual((found.same, found.module), (False, None))
+        self.assertIn("no module can be named", found.text)
+        self.refused(tfmc.UsageError, "not a str", tfmc.verify_torch, model, "module", inputs)
+
+
+@unittest.skipIf(torch is None, "no torch")
 class Refusals(Case):
     def refuses(self, forward, words, inputs=None, sizes=None, kind=tfmc.CompileError, **named):
         class Given(nn.Module):

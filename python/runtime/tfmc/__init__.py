@@ -12,9 +12,10 @@ from ._generate import Generated, Generation, Token, TokenStream
 from ._model import CompileWarning, Model, TensorType, compile, load
 from ._source import Source
 from ._torch import from_torch
+from ._verify import Verified, verify_torch
 
 __version__ = _core.version()
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
            "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
-           "TensorType", "Token", "TokenStream", "UsageError", "build", "check", "compile", "from_pretrained",
-           "from_torch", "import_model", "load"]
+           "TensorType", "Token", "TokenStream", "UsageError", "Verified", "build", "check", "compile",
+           "from_pretrained", "from_torch", "import_model", "load", "verify_torch"]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 __version__: str
 __all__ = ["Cancelled", "CompileError", "CompileWarning", "Decoder", "Description", "Diagnostic", "EnvError", "Error",
            "Generated", "Generation", "InputError", "InternalError", "Model", "OutOfMemory", "Pool", "Source",
-           "TensorType", "Token", "TokenStream", "UsageError", "build", "check", "compile", "from_pretrained",
-           "from_torch", "import_model", "load"]
+           "TensorType", "Token", "TokenStream", "UsageError", "Verified", "build", "check", "compile",
+           "from_pretrained", "from_torch", "import_model", "load", "verify_torch"]
 
 class _DLPack(Protocol):
     def __dlpack__(self, *args: Any, **named: Any) -> Any: ...
@@ -133,6 +133,7 @@ _GenerationConfig = str | os.PathLike[str] | Mapping[str, Any] | None
 
 class Model:
     folder: pathlib.Path  # of models from from_pretrained
+    source: Source | None
     def __init__(self, *args: Never, **named: Never) -> None: ...  # made by compile and load
     generation: Generation | None
     name: str
@@ -190,4 +191,15 @@ def from_pretrained(folder: str | os.PathLike[str], *, task: str | None = None, 
                     **more_config: _ConfigValue) -> Model: ...
 # module: a torch.nn.Module; torch is no dependency, so that its types are not named here.
 def from_torch(module: Any, inputs: Mapping[str, Any], *, sizes: Mapping[str, Mapping[int, str]],
-               outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model") -> Source: ...
+               outputs: Sequence[str] | None = None, generate: str | None = None, name: str = "Model",
+               fold: bool = True) -> Source: ...
+
+class Verified:
+    same: bool
+    distance: float
+    module: str | None
+    text: str
+    def __init__(self, distance: float, tolerance: float, module: str | None, text: str) -> None: ...
+    def __bool__(self) -> bool: ...
+
+def verify_torch(model: Model, module: Any, inputs: Mapping[str, Any], *, tolerance: float = 1e-5) -> Verified: ...

@@ -58,8 +58,10 @@ class Model(_core.Model):
     """A compiled model. It is constant: any number of threads may call it at once.
 
     Calling it takes the inputs by place or by name and returns the output, or a named tuple of several. Made by
-    tfmc.compile and tfmc.load.
+    tfmc.compile and tfmc.load. `source` is the Source that it was compiled from, if it was one.
     """
+
+    source = None
 
     def __init__(self, *args, **named):
         raise UsageError("a model is made by tfmc.compile or tfmc.load")
@@ -280,4 +282,5 @@ def compile(source, *, weights=None, weights_prefix="", model=None, march=None, 
         "compile", {"source": text if path is None else os.path.abspath(path), "weights_prefix": weights_prefix,
                     "weights": None if weights is None else os.path.abspath(os.fspath(weights)), "model": model,
                     "march": march, "quantize": rules, "config": settings})
+    made.source = source if isinstance(source, _source.Source) else None
     return made._begin(origin, threads, pool)

@@ -10,6 +10,7 @@ class Source:
 
     def __init__(self, text, weights=None, name="<text>"):
         self.text, self.weights, self.name = text, weights, name
+        self.probed, self.probes, self.versions = None, (), {}  # of from_torch, for verify_torch
 
     def write(self, folder):
         """Writes model.tfm into the folder, which is made if it is not there; returns the file's path."""

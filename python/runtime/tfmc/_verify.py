@@ -1,0 +1,160 @@
+"""verify_torch: whether a compiled model gives what a module of torch gives, and if not, which module is the first that
+differs.
+
+The outputs are those of the compiled model. Values inside are those of the reference interpreter, which computes the
+text that from_torch made with a result for each call of a module; forward hooks have torch's. Of a model that no Source
+of from_torch is known of only the outputs are compared.
+"""
+import contextlib
+import json
+import os
+import tempfile
+
+import numpy as np
+
+from . import _find
+from ._errors import UsageError
+
+
+class Verified:
+    """same; distance: the largest of an output from torch's, relative to its largest value; module: the path of the
+    first module whose output differs, or None; text: all of it in words."""
+
+    def __init__(self, distance, tolerance, module, text):
+        self.same, self.distance, self.module, self.text = distance <= tolerance, distance, module, text
+
+    def __bool__(self):
+        return self.same
+
+    def __repr__(self):
+        return f"<tfmc.Verified: {self.text}>"
+
+
+def _distance(got, wanted):
+    """Relative to the largest value, or to 1; infinite if the shapes differ or one alone is no number."""
+    got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+    if got.shape != wanted.shape or not (np.isfinite(got) == np.isfinite(wanted)).all():
+        return np.inf
+    both = np.isfinite(wanted)
+    return float(np.abs(got[both] - wanted[both]).max(initial=0) / max(1, np.abs(wanted[both]).max(initial=0)))
+
+
+# ---- torch's values ----
+
+def _arrays(made):
+    """name -> array of the tensors in what a module returns, in order."""
+    from torch.utils import _pytree as pytree
+    found = {}
+    for path, value in pytree.tree_flatten_with_path(made)[0]:
+        if hasattr(value, "detach"):
+            name = "_".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", "")))) for k in path)
+            found[name or "output0"] = value.detach().cpu().float().numpy()
+    return found
+
+
+@contextlib.contextmanager
+def _watched(module, calls):
+    """While this runs each call of a part puts its tensors into calls: path -> a list with an entry for each call."""
+    def hook(path):
+        return lambda part, inputs, made: calls.setdefault(path, []).append(list(_arrays(made).values()))
+    hooks = [part.register_forward_hook(hook(path)) for path, part in module.named_modules() if path]
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()
+
+
+# ---- the reference interpreter's ----
+
+NAMES = {"float32": "F32", "int32": "I32", "bool": "BOOL"}
+
+
+def _write(path, tensors):
+    head, at = {}, 0
+    for name, value in tensors.items():
+        head[name] = {"dtype": NAMES[value.dtype.name], "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        at += value.nbytes
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for value in tensors.values():
+            file.write(np.ascontiguousarray(value).tobytes())
+
+
+def _read(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    size = int.from_bytes(data[:8], "little")
+    kinds = {name: dtype for dtype, name in NAMES.items()}
+    return {name: np.frombuffer(data[8 + size:][slice(*t["data_offsets"])], kinds[t["dtype"]]).reshape(t["shape"])
+            for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+
+
+def _reference(text, weights, inputs):
+    """What the interpreter gives for a text, by name."""
+    with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
+        files = [os.path.join(folder, name) for name in ("weights.safetensors", "inputs.safetensors", "out.safetensors")]
+        _write(files[0], {name: value.numpy() for name, value in weights.items()})
+        _write(files[1], inputs)
+        _find.command(["run", "-q", "--engine=reference", f"--weights={files[0]}", f"--inputs={files[1]}",
+                       f"--output={files[2]}", _find.TEXT], text=text)
+        return _read(files[2])
+
+
+def _first(source, module, inputs, calls, tolerance):
+    """(path, class, distance) of the first call that ended with another result than torch's, or None."""
+    given = {name: value.astype(np.int32) if value.dtype == np.int64 else value for name, value in inputs.items()}
+    got = _reference(source.probed, dict(source.weights or {}), given)
+    kinds, counts, seen = dict(module.named_modules()), {}, {}
+    for path, _ in source.probes:
+        counts[path] = counts.get(path, 0) + 1
+    for path, names in source.probes:
+        nth = seen[path] = seen.get(path, -1) + 1
+        if len(calls.get(path, [])) != counts[path]:
+            continue  # the export left out some of its calls
+        for name in names:
+            like = [v for v in calls[path][nth] if v.shape == got[name].shape]
+            distance = min((_distance(got[name], v) for v in like), default=0)
+            if distance > tolerance:
+                return path, type(kinds[path]).__name__, distance
+    return None
+
+
+def verify_torch(model, module, inputs, *, tolerance=1e-5):
+    """Compares a compiled model with a module of torch on these inputs: a Verified, which is true if they agree.
+
+    inputs: name -> tensor, as for from_torch; tolerance: of each output's distance, relative to its largest value.
+    """
+    import torch
+
+    from ._export import patched
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"verify_torch takes a torch.nn.Module, not a {type(module).__name__}")
+    arrays, calls = {name: value.detach().cpu().numpy() for name, value in inputs.items()}, {}
+    with torch.no_grad(), patched(), _watched(module, calls):
+        wanted = _arrays(module(**inputs))
+    got = model.run(arrays)
+    if len(got) > len(wanted):
+        raise UsageError(f"the model has {len(got)} outputs, the module returns {len(wanted)} tensors")
+    by_name = set(got) <= set(wanted)
+    pairs = {name: wanted[name] if by_name else list(wanted.values())[i] for i, name in enumerate(got)}
+    far = {name: _distance(got[name], value) for name, value in pairs.items()}
+    worst = max(far, key=far.get)
+    if far[worst] <= tolerance:
+        return Verified(far[worst], tolerance, None, f"the outputs agree within {far[worst]:.2g}")
+    said, source = f"the output {worst} differs by {far[worst]:.2g}", getattr(model, "source", None)
+    if not getattr(source, "probes", None):
+        return Verified(far[worst], tolerance, None, said + "; the model was not compiled from a Source of from_torch, "
+                        "so that no module can be named")
+    changed = [path for path, value in source.weights.items() if value._version != source.versions[path]]
+    if changed:
+        owner = changed[0].rpartition(".")[0]
+        return Verified(far[worst], tolerance, owner, f"{said}; {changed[0]} was changed after the model was made")
+    first = _first(source, module, arrays, calls, tolerance)
+    if first is None:
+        return Verified(far[worst], tolerance, None, said + "; every module agrees with the reference interpreter")
+    path, kind, distance = first
+    return Verified(far[worst], tolerance, path, f"{said}; the first module that differs is {path} ({kind}), by "
+                    f"{distance:.2g}")
