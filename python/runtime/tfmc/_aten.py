@@ -194,11 +194,6 @@ def addmm(w, node, c, x, y, beta=1, alpha=1):
     return f"{product} + {w.text(c)}" + ("" if beta == 1 else f" * {w.text(float(beta))}")
 
 
-@aten("einsum")
-def einsum(w, node, *rest):
-    w.no("torch.einsum", "write it with @ and transpose")
-
-
 @aten("embedding")
 def embedding(w, node, table, ids, *rest):
     return f"{w.text(table)}[{w.text(ids)}]"
@@ -325,9 +320,10 @@ def greatest(w, node, x, axis=None, keepdim=False):
 
 @aten("argmax")
 def argmax(w, node, x, axis=None, keepdim=False):
-    if axis is None or keepdim:
-        w.no("argmax without an axis, or that keeps it", "give dim=, and unsqueeze its result")
-    return f"argmax({w.text(x)}, {axis})"
+    if axis is None:
+        w.no("argmax without an axis", "give dim=")
+    marks = f"[{', '.join([':'] * w.axis(x, axis) + ['none'])}]" if keepdim else ""
+    return f"argmax({w.text(x)}, {axis}){marks}"
 
 
 @aten("cumsum")

@@ -4,7 +4,8 @@ Rules are those of _aten.py. ATEN is complete once this is imported.
 """
 import torch
 
-from ._aten import ATEN, WHOLE, aten, is_number, reduced
+from ._aten import ATEN, WHOLE, aten, is_number
+from ._fold import Type
 
 # ---- shapes and places ----
 
@@ -224,3 +225,124 @@ def full(w, node, x, *rest, **named):
 ATEN.update(dict.fromkeys(("zeros", "new_zeros", "zeros_like"), lambda w, node, *a, **k: filled(w, node, 0)))
 ATEN.update(dict.fromkeys(("ones", "new_ones", "ones_like"), lambda w, node, *a, **k: filled(w, node, 1)))
 ATEN["scalar_tensor"] = lambda w, node, value, **k: w.cast(value, node.meta["val"].dtype)
+
+
+# ---- places that values decide ----
+
+@aten("sort", "argsort")
+def ordered(w, node, x, *rest, stable=None, dim=None, descending=None):
+    """By topk of all; equal ones keep their order, as with stable=True."""
+    axis = dim if dim is not None else rest[0] if rest else -1
+    falls = descending if descending is not None else rest[1] if len(rest) > 1 else False
+    n = w.shape(x)[w.axis(x, axis)]
+    if w.dtype(x) != torch.float32 or not n.isdigit():
+        w.no("a sort of integers, or along an axis whose size runs choose", "sort f32 along another axis, or use topk")
+    names = [f"t_{node.name}_{i}" for i in range(2)]
+    single = node.target.__name__.startswith("argsort")
+    values, places = (None, node.meta["val"]) if single else node.meta["val"]
+    w.say(f"topk({'' if falls else '-'}{w.text(x)}, {n}, {axis})",
+          {names[0]: x.meta["val"] if single else values, names[1]: places})
+    if single:
+        return names[1]
+    w.names.update({f"{node.name}.0": names[0] if falls else f"(-{names[0]})", f"{node.name}.1": names[1]})
+
+
+@aten("scatter", "scatter_add")
+def scatter(w, node, x, axis, ids, value, **named):
+    """Each place of x looks for the ids that name it: those of one value, the last one, or all of them."""
+    axis, name = w.axis(x, axis), node.target.__name__
+    if named or any(a != axis and n != m for a, (n, m) in enumerate(zip(w.shape(x), w.shape(ids)))):
+        w.no("a scatter that reduces, or into a part of the other axes", "use scatter_add, or slice before")
+    kind, after = w.dtype(x), ", ".join(["none"] * (w.rank(x) - axis - 1))
+    spread = f"[{', '.join([':'] * (axis + 1) + ['none'])}]"
+    places = f"arange({w.shape(x)[axis]})" + (f"[:, {after}]" if after else "")
+    hit = f"{w.text(ids)}{spread} == {places}"
+    if w.dtype(value) is None:
+        return f"where(any({hit}, {axis}), {w.cast(value, kind)}, {w.text(x)})"
+    marks = [":" if n == m else f":{m}" for n, m in zip(w.shape(value), w.shape(ids))]  # torch takes as many as ids
+    given = w.text(value) + (f"[{', '.join(marks)}]" if set(marks) != {":"} else "")
+    if name.startswith("scatter_add"):
+        return f"{w.text(x)} + sum(where({hit}, ({given}){spread}, {w.cast(0, kind)}), {axis})"
+    order = f"arange({w.shape(ids)[axis]})" + (f"[:, none{', ' + after if after else ''}]")
+    w.say(f"max(where({hit}, {order}, -1), {axis})", {f"t_{node.name}_last": Type("i32", w.shape(x))})
+    last = f"t_{node.name}_last"
+    return f"where({last} >= 0, gather({given}, maximum({last}, 0), {axis}), {w.text(x)})"
+
+
+@aten("glu")
+def glu(w, node, x, axis=-1):
+    return f"glu({w.text(x)}, {axis})"
+
+
+# ---- einsum ----
+
+@aten("einsum")
+def einsum(w, node, equation, xs, **named):
+    """Products of two at a time, from the left: what both have and later ones lack is contracted by @."""
+    takes, arrow, gives = equation.replace(" ", "").partition("->")
+    takes = takes.split(",")
+    many = max((w.rank(x) - len(t.replace("...", "")) for t, x in zip(takes, xs) if "..." in t), default=0)
+    more = [chr(0x391 + i) for i in range(many)]  # letters for the axes that `...` stands for
+
+    def letters(text, rank):
+        n = rank - len(text.replace("...", ""))
+        return text.replace("...", "".join(more[len(more) - n:]))
+    takes = [letters(t, w.rank(x)) for t, x in zip(takes, xs)]
+    if not arrow:
+        used = "".join(takes)
+        gives = "".join(more) + "".join(sorted(c for c in set(used) if used.count(c) == 1 and c not in more))
+    gives = gives.replace("...", "".join(more))
+    sizes = {}
+    for axes, x in zip(takes, xs):
+        if len(set(axes)) != len(axes):
+            w.no("an einsum with a diagonal", "multiply by an identity before")
+        for c, n in zip(axes, w.shape(x)):
+            if sizes.setdefault(c, n) != n:
+                w.no("an einsum with an axis of 1 that is repeated", "expand it before")
+    axes, text = takes[0], w.text(xs[0])
+    for i in range(1, len(xs)):
+        left = set("".join(takes[i + 1:]) + gives)
+        axes, text = multiplied(sizes, axes, text, takes[i], w.text(xs[i]), left)
+    axes, text = summed(axes, text, set(gives))
+    return moved(text, axes, gives)
+
+
+def moved(text, axes, wanted):
+    """The axes in another order."""
+    axes = list(axes)
+    for i, c in enumerate(wanted):
+        j = axes.index(c)
+        if i != j:
+            text = f"transpose({text}, {i}, {j})"
+            axes[i], axes[j] = axes[j], axes[i]
+    return text
+
+
+def summed(axes, text, kept):
+    for i in reversed(range(len(axes))):
+        if axes[i] not in kept:
+            text, axes = f"sum({text}, {i})", axes[:i] + axes[i + 1:]
+    return axes, text
+
+
+def multiplied(sizes, a, x, b, y, left):
+    """(axes, text) of the product: [both, of a, of b]; axes that one alone has and nobody wants are summed before."""
+    a, x = summed(a, x, left | set(b))
+    b, y = summed(b, y, left | set(a))
+    both = [c for c in a if c in b and c in left]
+    inner = [c for c in a if c in b and c not in left]
+    rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
+
+    def shaped(text, axes, order, groups):
+        """The axes in this order, each group as one."""
+        text = moved(text, axes, order)
+        if all(len(group) == 1 for group in groups):
+            return text
+        dims = [sizes[c] for c in both] + [" * ".join(f"({sizes[c]})" for c in group) or "1" for group in groups]
+        return f"reshape({text}, [{', '.join(dims)}])"
+    x = shaped(x, a, both + rows + inner, (rows, inner))
+    y = shaped(y, b, both + inner + columns, (inner, columns))
+    text, made = f"({x} @ {y})", both + rows + columns
+    if len(rows) != 1 or len(columns) != 1:
+        text = f"reshape({text}, [{', '.join(sizes[c] for c in made)}])"
+    return "".join(made), text

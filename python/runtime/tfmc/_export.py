@@ -379,7 +379,7 @@ class Writer:
         if any(key.startswith("_empty") for key, _, _ in stack):  # made by a pass of torch: where the line before is
             stack = self.lines[-1].stack if self.lines else ()
         self.lines.append(Line(tuple(made), text, tuple(entry for entry in stack if entry[1])))
-        self.types.update((name, self.type(value)) for name, value in made.items())
+        self.types.update((name, v if isinstance(v, Type) else self.type(v)) for name, v in made.items())
 
     def type(self, tensor):
         return Type(DTYPES[tensor.dtype], [self.size(n) for n in tensor.shape])

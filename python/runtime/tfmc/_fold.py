@@ -289,9 +289,9 @@ class Folder:
             place = step.layer and PLACE.fullmatch(step.member)
             if place:
                 made[place[1] or ""][int(place[2])].setdefault((step.layer, *layer.values(step.numbers)), step)
-        layer.lists = {base: [next(iter(places[i].values())) for i in range(len(places))] for base, places in made.items()
-                       if sorted(places) == list(range(len(places))) and len(places) > 1
-                       and all(len(one) == 1 for one in places.values())}
+        layer.lists = {base: [next(iter(at[i].values())) for i in range(len(at))] for base, at in made.items()
+                       if sorted(at) == list(range(len(at))) and len(at) > 1
+                       and all(len(one) == 1 for one in at.values())}
         uses = collections.Counter(w for step in layer.steps for w in self.used(step))
         uses.update(layer.results)
         uses.update(w for text in self.results for w in self.words(text) if not layer.kind)

@@ -160,8 +160,8 @@ class Printer:
                 continue
             dtype, dims = self.folder.type_of(value).dtype, layer.dims[value]
             names[value] = self.local(dtype, self.scopes[layer], names.values())
-            is_typed = self.folder.is_plain(value) and dims
-            yield names[value] + (f": {dtype}[{', '.join(self.renamed(dim, names) for dim in dims)}]" if is_typed else "")
+            said = ", ".join(self.renamed(dim, names) for dim in dims)
+            yield names[value] + (f": {dtype}[{said}]" if dims and self.folder.is_plain(value) else "")
 
     def shown(self, layer, head, params=None, required=(), outputs=(), tail=()):
         scope = self.scopes[layer]
@@ -180,7 +180,8 @@ class Printer:
         if not lines and not outputs and len(layer.results) == 1 and len(short) <= LINE:
             body = [short]
         members = list(self.members(layer))
-        return "\n".join([head + " {", *members, *([""] if members and len(members + body) > LONG else []), *body, *tail, "}"])
+        between = [""] if members and len(members + body) > LONG else []
+        return "\n".join([head + " {", *members, *between, *body, *tail, "}"])
 
     def renamed(self, text, names):
         return WORD.sub(lambda m: names.get(m.group(), m.group()), text)

@@ -73,7 +73,7 @@ NAMES = {"float32": "F32", "int32": "I32", "bool": "BOOL"}
 def _write(path, tensors):
     head, at = {}, 0
     for name, value in tensors.items():
-        head[name] = {"dtype": NAMES[value.dtype.name], "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        head[name] = {"dtype": NAMES[value.dtype.name], "shape": value.shape, "data_offsets": [at, at + value.nbytes]}
         at += value.nbytes
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
@@ -95,7 +95,7 @@ def _read(path):
 def _reference(text, weights, inputs):
     """What the interpreter gives for a text, by name."""
     with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
-        files = [os.path.join(folder, name) for name in ("weights.safetensors", "inputs.safetensors", "out.safetensors")]
+        files = [os.path.join(folder, f"{name}.safetensors") for name in ("weights", "inputs", "outputs")]
         _write(files[0], {name: value.numpy() for name, value in weights.items()})
         _write(files[1], inputs)
         _find.command(["run", "-q", "--engine=reference", f"--weights={files[0]}", f"--inputs={files[1]}",
