@@ -8,7 +8,6 @@ of from_torch is known of only the outputs are compared.
 import contextlib
 import json
 import os
-import tempfile
 
 import numpy as np
 
@@ -94,6 +93,7 @@ def _read(path):
 
 def _reference(text, weights, inputs):
     """What the interpreter gives for a text, by name."""
+    import tempfile
     with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
         files = [os.path.join(folder, f"{name}.safetensors") for name in ("weights", "inputs", "outputs")]
         _write(files[0], {name: value.numpy() for name, value in weights.items()})
