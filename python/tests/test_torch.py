@@ -331,6 +331,32 @@ class Modules(Case):
                      "layers[1].up.linear_.weight"):
             self.assertIn(line, texts[0])
 
+    def test_names_that_mean_something(self):
+        """Classes, members and inputs that are called like words of the language, or like each other."""
+        class layer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                for name in ("then", "model", "größe", "x", "mask", "time", "weight"):
+                    self.add_module(name, nn.Linear(4, 4))
+                self.relu = nn.ReLU()
+
+            def forward(self, x, mask):
+                for part in self.children():
+                    x = part(x)
+                return torch.relu(x) * mask[..., None]
+
+        class Linear(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b_c, self.mask = layer(), layer(), layer()
+                self.b = nn.ModuleDict({"c": nn.Linear(4, 4), "softmax": nn.Linear(4, 4)})
+
+            def forward(self, x, mask):
+                return torch.softmax(self.b["softmax"](self.b["c"](self.mask(self.b_c(self.a(x, mask), mask), mask))), -1)
+        source, _ = self.same(Linear, dict(x=floats(2, 3, 4), mask=floats(2, 3)), dict(x=floats(4, 5, 4), mask=floats(4, 5)),
+                              sizes=dict(x=BT, mask=BT), name="Own")
+        self.assertIn("a.größe.bias", source.weights)
+
     def test_layers_called_in_between_and_by_others(self):
         """What is no call of its own becomes part of its caller: lines that lie apart, modules of somebody else."""
         class Part(nn.Module):

@@ -27,8 +27,9 @@ def use(folder: pathlib.Path) -> list[int]:
     except tfmc.CompileError as error:
         print(error.place, [d.line for d in error.diagnostics], shape, results)
     hits = tfmc.text.Reranker(folder).rank("who?", ["she", "it"], top_k=1)
+    same: bool = tfmc.verify_torch(model, None, {"x": y}, tolerance=1e-4).same
     german: list[str] = tfmc.text.Translator(folder).translate(["Who?"], target="de", num_beams=4)
     summary = tfmc.corpus.embed([folder / "a.jsonl"], "out", model=folder, keep=["id"], part="0/2", progress=print)
     print(summary.rows, [part.number for part in tfmc.corpus.parts(folder)])
-    print(hits[0]["corpus_id"], german, tfmc.text.Translator(folder)("Who?").upper())
+    print(hits[0]["corpus_id"], german, same, tfmc.text.Translator(folder)("Who?").upper())
     return [*tokens, *map(int, rows[0]), *logits.shape]

@@ -239,7 +239,7 @@ class Writer:
         """The name of a weight that is declared; two paths of one tensor are one weight."""
         path = self.paths.get(self.memory(tensor), path)
         if path not in self.weights:
-            name = "w_" + re.sub(r"\W", "_", path)
+            name = "w_" + re.sub(r"\W", "_", path, flags=re.ASCII)
             while name in self.tokens:
                 name += "_"
             self.weights[path], self.tokens[name] = tensor, (path, list(tensor.shape))

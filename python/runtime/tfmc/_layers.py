@@ -61,7 +61,7 @@ class Names:
         return (step.member,) if step.span else (step.member, step.layer, *(self.numbers[n] for n in step.numbers))
 
     def name(self, path, is_list=False, is_weight=False):
-        name = re.sub(r"\W", "_", path) or "parts"
+        name = re.sub(r"\W", "_", path, flags=re.ASCII) or "parts"
         name = f"part_{name}" if name[0].isdigit() else name
         name += ("s" if is_list else "_") if name in self.taken and not (is_weight and name == "weight") else ""
         return self.unique(name) if name != "weight" else name
@@ -79,9 +79,9 @@ class Printer:
     def __init__(self, folder, taken, name):
         self.folder, self.taken = folder, {*taken, *folder.sizes, *(w for w in folder.types if w[:2] != "t_")}
         self.model, self.layers = folder.folded()
-        used, self.kinds, self.scopes = {name, *STANDARD}, {}, {}
+        used, self.kinds, self.scopes = {name, *STANDARD, *self.taken}, {}, {}
         for layer in self.layers:
-            kind, n = re.sub(r"\W", "_", layer.kind), 1
+            kind, n = re.sub(r"\W", "_", layer.kind, flags=re.ASCII), 1
             while (kind if n == 1 else f"{kind}_{n}") in used:
                 n += 1
             self.kinds[layer] = kind if n == 1 else f"{kind}_{n}"
