@@ -84,6 +84,11 @@ if cmake --build build/release --target libtfm_limits test_decoding_bits bench-c
 else stage "libtfm_limits, test_decoding_bits, bench-compare" false; fi
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-600}"
 stage "wheels" scripts/wheels.sh build/wheels
+corpus() {
+  [ -d build/release/python/CMakeFiles/tfm_python.dir ] || return 77 # no headers of Python
+  cmake --build build/release --target python_package >/dev/null && scripts/corpus-tests.sh
+}
+stage "corpora: kills, parquet, Ray" corpus
 stage "cost of compiling" python3 tests/e2e/test_compile_cost.py build/release/tfmc
 stage "faults and kills" python3 tests/e2e/test_faults.py build/release/tfmc 1000
 stage "faults and kills of compile and pack" python3 tests/e2e/test_library_faults.py build/release/tfmc 400

@@ -140,6 +140,7 @@ class Job:
         self.flying -= part is not None
         if kind == "ready":
             self._agree_on_bits(value)
+            self.progress.ready()
         elif kind == "done":
             for name, number in (("parts", 1), ("rows", value.rows), ("tokens", value.tokens)):
                 self.done[name] += number

@@ -16,7 +16,12 @@ class Progress:
         self.is_terminal = to is True and sys.stderr.isatty()
 
     def begin(self, workers):
-        self.workers, self.start = workers, time.monotonic()
+        self.workers = workers
+
+    def ready(self):
+        """A worker can begin: what is counted in a second is counted from the first one on."""
+        if not self.here:
+            self.start = time.monotonic()
 
     def add(self, counts):
         self.done += 1
