@@ -13,7 +13,8 @@ import warnings
 import numpy as np
 
 import tfmc
-from support import IDS, KEEP, ONE, ONE_WEIGHTS, PAIR, PAIR_WEIGHTS, X, Case, one, pair, pair_expected, python, save_file
+from support import (IDS, KEEP, ONE, ONE_WEIGHTS, PAIR, PAIR_WEIGHTS, X, Case, one, pair, pair_expected, python,
+                     save_file, weights)
 
 
 class Calls(Case):
@@ -171,6 +172,58 @@ class Compiling(Case):
         def fails(message):
             raise RuntimeError("mine")
         self.refused(RuntimeError, "mine", tfmc.compile, text, weights=more, on_message=fails)
+
+
+class Inspecting(Case):
+    """dump, report and profile run the command on what the model was made from."""
+
+    def test_stages_and_what_was_fused(self):
+        model = pair()
+        self.assertIn("gather", model.dump())
+        self.assertNotEqual(model.dump("graph"), model.dump())
+        self.assertIn(model.march.split("-vnni")[0], model.dump("plan"))
+        self.assertIn("epilogue", model.report())
+        self.refused(tfmc.UsageError, "--stage", model.dump, "none")
+
+    def test_configuration_and_weights_are_the_models_own(self):
+        folder = pathlib.Path(self.folder())
+        (folder / "pair.tfm").write_text(PAIR)
+        save_file(PAIR_WEIGHTS, folder / "pair.safetensors")
+        model = tfmc.compile(folder / "pair.tfm", weights=folder / "pair.safetensors", threads=1, quantize="f32")
+        self.assertIn("f32[n, 4]", model.dump("graph"))
+        wide = tfmc.compile(ONE, weights={"product.weight": np.zeros((7, 7), np.float32)}, d=7)
+        self.assertIn("f32[n, 7]", wide.dump("graph"))
+        for inputs in ({"x": X, "ids": IDS.tolist(), "keep": KEEP}, {"x": "5x4", "ids": "5", "keep": "5"}):
+            said = model.profile(iterations=2, **inputs)
+            self.assertRegex(said, r"Pair: a run takes [\d.]+ .s in \d+ steps, median of 2, .*, 1 thread")
+        self.assertIn("One: a run takes", wide.profile({"x": np.ones((2, 7))}, iterations=1))
+
+    def test_refused(self):
+        model = pair()
+        self.refused(tfmc.UsageError, "no input \"z\"", model.profile, z=X)
+        self.refused(tfmc.InputError, "ids", model.profile, x=X, ids=IDS + 9, keep=KEEP)
+        loaded = tfmc.load(model.save(pathlib.Path(self.folder()) / "pair.tfmm"))
+        for call in (loaded.dump, loaded.report, loaded.profile):
+            self.refused(tfmc.UsageError, "its source is not known", call)
+        with tfmc.compile(ONE, weights=ONE_WEIGHTS) as closed:
+            pass
+        self.refused(tfmc.UsageError, "the model is closed", closed.report)
+
+    def test_steps_of_decoding(self):
+        writer = tfmc.compile("""model Writer(vocab = 20, d = 8) {
+  words = Embedding(vocab, d)
+  body = Encoder(d, 2, 1, 16)
+  forward(ids: i32[batch, time]) { return logits = linear(words(ids) -> body(is_causal = true), words.weight) }
+  generate ids from logits { bos = 1  eos = 2  pad = 0 }
+}
+""", weights=weights({"words.weight": (20, 8), "body.layers.0.self_attn.in_proj_weight": (24, 8),
+                      "body.layers.0.self_attn.in_proj_bias": (24,), "body.layers.0.self_attn.out_proj.weight": (8, 8),
+                      "body.layers.0.self_attn.out_proj.bias": (8,), "body.layers.0.linear1.weight": (16, 8),
+                      "body.layers.0.linear1.bias": (16,), "body.layers.0.linear2.weight": (8, 16),
+                      "body.layers.0.linear2.bias": (8,), **{f"body.layers.0.norm{i}.{part}": (8,) for i in (1, 2)
+                                                             for part in ("weight", "bias")}}))
+        self.assertIn("step", writer.dump("step-plan"))
+        self.assertIn("a decoding step of 1 row takes", writer.profile(ids=[[3, 4]], decode=True, iterations=1))
 
 
 class Libraries(Case):

@@ -21,6 +21,7 @@ def use(folder: pathlib.Path) -> list[int]:
         tokens = [token.token for token in writer.stream([[1]], max_new_tokens=3)]
         with writer.decoder(max_rows=1, max_length=9) as decoder:
             logits = decoder.step([(decoder.join(), [1, 2])])
+    print(model.report(), model.dump("plan"), model.profile(ids="4x16", x=y, iterations=3).splitlines())
     path: pathlib.Path = model.save(folder / "model.tfmm")
     try:
         tfmc.load(path, threads=1)

@@ -67,6 +67,43 @@ def _arguments(source, weights, weights_prefix, model, quantize, settings):
     return arguments + ["--", path or _find.TEXT], text
 
 
+# ---- about a model that was compiled ----
+
+def of_model(model, command, options, weights=False):
+    """What a command prints about the source of a model; with `weights`, for a command that computes."""
+    if model.closed:
+        raise UsageError("the model is closed")
+    if model._made_from is None:
+        raise UsageError("the model was loaded, and its source is not known: `tfmc.compile` makes models that have one")
+    made, compiler = model._made_from
+    arguments, text = _arguments(**{**made, "weights": made["weights"] if weights else None})
+    if weights and not made["weights"]:
+        options = [*options, "--random-weights=1"]
+    return _find.command([command, f"-march={model.march}", *options, *arguments], given=compiler, text=text,
+                         on_message=lambda message: None)
+
+
+def profile(model, inputs, iterations, decode):
+    import tempfile
+
+    import numpy as np
+    kinds = {"f32": np.float32, "i32": np.int32, "bool": np.bool_}
+    options = [f"--iterations={iterations}", *(["--decode"] if decode else []),
+               *([f"--threads={model._pool_threads}"] if model._pool_threads else [])]
+    with tempfile.TemporaryDirectory(prefix="tfmc-") as folder:
+        for number, (name, value) in enumerate(inputs.items()):
+            if name not in model.inputs:
+                raise UsageError(f"there is no input \"{name}\"; the inputs are {', '.join(model.inputs)}")
+            if not isinstance(value, str):
+                path = os.path.join(folder, f"{number}.npy")
+                np.save(path, np.asarray(value).astype(kinds[model.inputs[name].dtype], order="C"))
+                value = f"@{path}"
+            options.append(f"--input={name}={value}")
+        return of_model(model, "profile", options, weights=True)
+
+
+# ---- without a model ----
+
 def check(source, *, weights=None, weights_prefix="", model=None, compiler=None, on_message=None, config={},
           **more_config):
     """What a model takes, gives and needs, or its errors; no code is made. With weights, each is compared."""

@@ -62,13 +62,16 @@ class Model(_core.Model):
     """
 
     source = None
+    _made_from = None  # by compile: the arguments of commands about it, and the compiler
 
     def __init__(self, *args, **named):
         raise UsageError("a model is made by tfmc.compile or tfmc.load")
 
     def _begin(self, origin, threads, pool):
         """What every way of opening ends with. `origin`: how another process opens it, or a text that says why not."""
-        description, self.march, vocab, bos = self._setup(_pool_for(threads, pool), 2 * (os.cpu_count() or 1))
+        pool = _pool_for(threads, pool)
+        description, self.march, vocab, bos = self._setup(pool, 2 * (os.cpu_count() or 1))
+        self._pool_threads = pool.threads
         data = json.loads(description)
         writes = data.get("generate")
         self._starts = bos >= 0
@@ -121,6 +124,24 @@ class Model(_core.Model):
         path = pathlib.Path(path)
         self._save(os.fsencode(path))
         return path
+
+    def dump(self, stage="fused"):
+        """A stage of compilation as text: ast, graph, fused, plan, llvm, asm; of models that write also step, step-plan
+        and others. Of models made by tfmc.compile; a source that is a file is read again."""
+        from . import _commands
+        return _commands.of_model(self, "dump", [f"--stage={stage}"])
+
+    def report(self):
+        """What was fused, what was not, and why, as text. Of models made by tfmc.compile."""
+        from . import _commands
+        return _commands.of_model(self, "dump", ["--stage=fused", "--report"])
+
+    def profile(self, inputs=None, /, *, iterations=20, decode=False, **named):
+        """Where the time of a run goes, as text: measured by the command, in a process of its own, with the model's
+        number of threads. Inputs are arrays, or texts such as "4x16": random ones with these sizes. Weights that came
+        from memory are random too. decode: of each new token, after the inputs as prompts."""
+        from . import _commands
+        return _commands.profile(self, {**(inputs or {}), **named}, iterations, decode)
 
     def _all_sizes(self, sizes):
         if set(sizes) != set(self.sizes):
@@ -283,4 +304,7 @@ def compile(source, *, weights=None, weights_prefix="", model=None, march=None, 
                     "weights": None if weights is None else os.path.abspath(os.fspath(weights)), "model": model,
                     "march": march, "quantize": rules, "config": settings})
     made.source = source if isinstance(source, _source.Source) else None
+    made._made_from = {"source": text if path is None else os.path.abspath(path), "weights_prefix": weights_prefix,
+                       "weights": None if in_memory or weights is None else os.path.abspath(os.fspath(weights)),
+                       "model": model, "quantize": rules, "settings": settings}, compiler
     return made._begin(origin, threads, pool)
