@@ -28,9 +28,9 @@ static bool is_loaded(const Elf64_Shdr *header) {
 
 /* Sections whose meaning is more than their bytes would be dropped silently. */
 static bool section_is_known(ElfObjects *objects, const ElfSection *section) {
-  const Elf64_Shdr *header = section->header;
-  if (!(header->sh_flags & SHF_TLS) && header->sh_type != SHT_INIT_ARRAY && header->sh_type != SHT_FINI_ARRAY)
-    return true;
+  const uint32_t type = section->header->sh_type;
+  const bool is_called = type == SHT_INIT_ARRAY || type == SHT_FINI_ARRAY || strncmp(section->name, ".ctors", 6) == 0;
+  if (!is_called && !(section->header->sh_flags & SHF_TLS)) return true;
   diag_error_at(objects->diag, NULL, DIAG_TOOL, "section %s needs a linker: give one with --cc", section->name);
   return false;
 }

@@ -1,0 +1,141 @@
+/* Shared libraries that are written without a linker, of modules by hand: data, zeroes, pointers to functions outside,
+ * which libraries of models lack or seldom have; and what is refused. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <llvm-c/IRReader.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../support/first_message.h"
+#include "aot/elf_library.h"
+#include "codegen/codegen.h"
+#include "target/target.h"
+
+typedef struct Bench {
+  Arena *arena;
+  Diag diag;
+} Bench;
+
+static Bench bench_new(void) {
+  Arena *arena = arena_create();
+  return (Bench){.arena = arena, .diag = diag_new(arena)};
+}
+
+static Bytes object_of(Bench *bench, const char *ir) {
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMMemoryBufferRef text = LLVMCreateMemoryBufferWithMemoryRangeCopy(ir, strlen(ir), "by hand");
+  LLVMModuleRef module = NULL;
+  char *said = NULL;
+  cr_assert_eq(LLVMParseIRInContext(context, text, &module, &said), 0, "%s", said);
+  LLVMTargetMachineRef machine = target_machine(&bench->diag, target_find("x86-64"));
+  LLVMMemoryBufferRef buffer = emit_object(&bench->diag, module, machine, false);
+  cr_assert(buffer, "%s", first_message(&bench->diag));
+  const size_t size = LLVMGetBufferSize(buffer);
+  const Bytes object = {arena_copy(bench->arena, LLVMGetBufferStart(buffer), size), size};
+  LLVMDisposeMemoryBuffer(buffer);
+  LLVMDisposeTargetMachine(machine);
+  LLVMDisposeModule(module);
+  LLVMContextDispose(context);
+  return object;
+}
+
+static Bytes library_of(Bench *bench, const char *first, const char *second) {
+  Bytes objects[2] = {object_of(bench, first)};
+  if (second) objects[1] = object_of(bench, second);
+  return elf_library(bench->arena, &bench->diag, "m", "libm.so", objects, second ? 2 : 1);
+}
+
+static void *opened(Bytes library) {
+  char path[] = "/tmp/test_elf_library-XXXXXX";
+  const int file = mkstemp(path);
+  cr_assert(file >= 0 && write(file, library.data, library.size) == (ssize_t)library.size);
+  close(file);
+  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  unlink(path);
+  cr_assert(handle, "%s", dlerror());
+  return handle;
+}
+
+/* The result of a function without arguments. */
+static uint64_t result(void *handle, const char *name) {
+  uint64_t (*function)(void);
+  *(void **)&function = dlsym(handle, name);
+  cr_assert(function, "%s", dlerror());
+  return function();
+}
+
+static const char first[] =
+    "@table = hidden constant [3 x ptr] [ptr @free, ptr @m_count, ptr getelementptr (i8, ptr @zeroes, i64 8)]\n"
+    "@counter = hidden global i64 5\n"
+    "@zeroes = internal global [4 x i64] zeroinitializer\n"
+    "@other = external hidden global i64\n"
+    "declare ptr @memset(ptr, i32, i64)\n"
+    "declare void @free(ptr)\n"
+    "declare hidden i64 @helper()\n"
+    "define i64 @m_count() { %a = load i64, ptr @counter %b = add i64 %a, 1 store i64 %b, ptr @counter ret i64 %b }\n"
+    "define ptr @m_table() { ret ptr @table }\n"
+    "define ptr @m_free() { ret ptr @free }\n"
+    "define ptr @m_self() { ret ptr @m_count }\n"
+    "define ptr @m_clear() { %a = call ptr @memset(ptr @zeroes, i32 7, i64 16) ret ptr %a }\n"
+    "define i64 @m_helper() { %a = call i64 @helper() %b = load i64, ptr @other %c = add i64 %a, %b ret i64 %c }\n"
+    "define i64 @elsewhere() { ret i64 1 }\n"
+    "define hidden i64 @m_hidden() { ret i64 1 }\n";
+static const char second[] =
+    "@other = hidden global i64 30\n"
+    "define hidden i64 @helper() { ret i64 12 }\n"
+    "define hidden i64 @unused() { %a = call i64 @nobody() ret i64 %a }\n"
+    "declare i64 @nobody()\n";
+
+Test(elf_library, data_zeroes_and_functions_outside) {
+  Bench bench = bench_new();
+  /* All code of an object is one section here: what `unused` calls would be missing. */
+  char *used = arena_strdup(bench.arena, second);
+  *strstr(used, "define hidden i64 @unused") = '\0';
+  const Bytes library = library_of(&bench, first, used);
+  cr_assert(library.data, "%s", first_message(&bench.diag));
+  void *handle = opened(library), *again = opened(library_of(&bench, first, used));
+  cr_expect_eq(result(handle, "m_count"), 6);
+  cr_expect_eq(result(handle, "m_count"), 7);
+  cr_expect_eq(result(again, "m_count"), 6, "each has data of its own");
+  cr_expect_eq(result(handle, "m_helper"), 42);
+  void *const *table = (void *const *)result(handle, "m_table");
+  void *outside = dlsym(RTLD_DEFAULT, "free");
+  cr_expect_eq(table[0], outside);
+  cr_expect_eq(table[1], dlsym(handle, "m_count"));
+  cr_expect_eq(result(handle, "m_free"), (uint64_t)outside);
+  cr_expect_eq(result(handle, "m_self"), (uint64_t)dlsym(handle, "m_count"));
+  const uint64_t *zeroes = (const uint64_t *)result(handle, "m_clear");
+  cr_expect_eq(table[2], (const void *)(zeroes + 1));
+  cr_expect(zeroes[0] == 0x0707070707070707 && zeroes[1] == zeroes[0] && zeroes[2] == 0 && zeroes[3] == 0);
+  cr_expect_null(dlsym(handle, "elsewhere"));
+  cr_expect_null(dlsym(handle, "m_hidden"));
+  cr_expect_null(dlsym(handle, "helper"));
+  dlclose(handle);
+  dlclose(again);
+  arena_destroy(bench.arena);
+}
+
+static void refused(const char *ir, const char *message) {
+  Bench bench = bench_new();
+  cr_expect_null(library_of(&bench, ir, NULL).data, "%s", ir);
+  cr_assert_eq(bench.diag.n_errors, 1, "%s", ir);
+  cr_expect_str_eq(first_message(&bench.diag), message);
+  arena_destroy(bench.arena);
+}
+
+Test(elf_library, what_needs_a_linker_is_refused) {
+  refused("declare i64 @nobody()\ndefine i64 @m_call() { %a = call i64 @nobody() ret i64 %a }\n",
+          "nothing defines 'nobody', which the library needs: a linker may, with --cc");
+  refused("@own = hidden thread_local global i64 1\ndefine i64 @m_own() { %a = load i64, ptr @own ret i64 %a }\n",
+          "section .tdata needs a linker: give one with --cc");
+  refused(
+      "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 1, ptr @f, ptr null }]\n"
+      "define internal void @f() { ret void }\ndefine i64 @m_one() { ret i64 1 }\n",
+      "section .ctors.65534 needs a linker: give one with --cc");
+  refused(
+      "@far = hidden global [2147483647 x i8] zeroinitializer\n@end = hidden global i64 0\n"
+      "@more = hidden global [2147483647 x i8] zeroinitializer\n@last = hidden global i64 0\n"
+      "define i64 @m_far() { %a = load i64, ptr @last ret i64 %a }\n",
+      "the library is larger than 2 GB: leave its weights in a file of their own");
+}
