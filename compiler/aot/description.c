@@ -160,8 +160,7 @@ static json_t *describe_generation(const LibraryParts *parts) {
 
 /* Bytes of packed weights by their type. NULL: all are f32. */
 static json_t *describe_types(const LibraryPlans *plans) {
-  static const char *const names[] = {"f32", "bf16", "f16", "int8", "int4"}; /* in the order of tfm_form */
-  uint64_t bytes[sizeof names / sizeof *names] = {0};
+  uint64_t bytes[TFM_N_FORMS] = {0};
   const PlanList list = library_plan_list(plans);
   for (uint32_t i = 0; i < list.n; i++)
     for (size_t k = 0; k < list.plans[i]->recipes.n; k++) {
@@ -170,8 +169,8 @@ static json_t *describe_types(const LibraryPlans *plans) {
     }
   json_t *types = json_object();
   bool is_plain = true;
-  for (size_t form = 0; form < sizeof names / sizeof *names; form++) {
-    if (bytes[form]) json_object_set_new(types, names[form], json_integer((json_int_t)bytes[form]));
+  for (uint8_t form = 0; form < TFM_N_FORMS; form++) {
+    if (bytes[form]) json_object_set_new(types, tfm_form_name(form), json_integer((json_int_t)bytes[form]));
     is_plain = is_plain && (!bytes[form] || form == TFM_FORM_F32);
   }
   if (!is_plain) return types;

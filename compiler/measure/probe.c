@@ -1,7 +1,7 @@
-/* In: an instruction set, threads, bytes. Out: multiply-adds and bytes per second of this machine, now. See probe.h
+/* In: an instruction set, threads, bytes. Out: multiply-adds, of floats and of bytes, and bytes read per second of this machine, now. See probe.h
  * for what is measured and why medians of short pieces count.
  *
- * All threads begin a round together and take its two parts together: a core alone may run at a higher clock, and
+ * All threads begin a round together and take its three parts together: a core alone may run at a higher clock, and
  * memory is shared, so figures of single threads must not be added up. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "measure/probe.h"
@@ -40,12 +40,14 @@ typedef struct Prober { /* one thread */
   pthread_t thread;
   Start *start;
   uint32_t lanes;
+  const char *dot_bytes; /* as in the target: NULL: words are multiplied */
   bool touched;
   char *bytes;
   size_t n_bytes, at;
   Probe round;
   volatile int64_t steps; /* of a piece: volatile, as the sinks are, so that no compiler drops or moves the work */
   volatile float float_sink;
+  volatile int32_t whole_sink;
   volatile uint64_t word_sink;
 } Prober;
 
@@ -79,6 +81,10 @@ static double median(double *seconds, size_t n) {
  * converges, so no operand ever becomes infinite or subnormal and slow. The SSE form has no fused multiply-add and
  * counts the two instructions as the two operations that they are.
  *
+ * run_dots takes as many steps of chains of whole numbers: four products of bytes in each lane where there is an
+ * instruction for them (`has_bytes`), else two of words, which are added to the chain. CHANGED keeps the compiler from
+ * taking these products, of the same operands again and again, out of the loop.
+ *
  * read_memory reads `size` bytes, a multiple of PROBE_LINE, once, in order; `bytes` must be 64-byte aligned. The words
  * are combined by XOR, which costs less than the loads and depends on every one of them. */
 #if defined(__x86_64__)
@@ -87,9 +93,11 @@ static double median(double *seconds, size_t n) {
 #define EACH_CHAIN(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define EACH_LOAD(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 
-#define CHAINS_FUNCTION(name, Vector, splat, STEP, first)             \
-  static float name(int64_t n) {                                     \
-    const Vector x = splat(0.999f), y = splat(1e-6f);                \
+#define CHANGED(vector) __asm__ volatile("" : "+v"(vector));
+
+#define CHAINS_FUNCTION(name, Number, Vector, splat, a, b, STEP, first) \
+  static Number name(int64_t n) {                                    \
+    Vector x = splat(a), y = splat(b);                               \
     EACH_CHAIN(DECLARE_##name)                                       \
     for (int64_t step = 0; step < n; step++) { EACH_CHAIN(STEP) }    \
     Vector sum = y;                                                  \
@@ -116,18 +124,47 @@ static double median(double *seconds, size_t n) {
 #define STEP_16(i) s##i = _mm512_fmadd_ps(s##i, x, y);
 #define SUM_chains_of_16(i) sum = _mm512_add_ps(sum, s##i);
 __attribute__((target("avx512f")))
-CHAINS_FUNCTION(chains_of_16, __m512, _mm512_set1_ps, STEP_16, _mm512_cvtss_f32)
+CHAINS_FUNCTION(chains_of_16, float, __m512, _mm512_set1_ps, 0.999f, 1e-6f, STEP_16, _mm512_cvtss_f32)
 
 #define DECLARE_chains_of_8(i) __m256 s##i = _mm256_set1_ps((float)i);
 #define STEP_8(i) s##i = _mm256_fmadd_ps(s##i, x, y);
 #define SUM_chains_of_8(i) sum = _mm256_add_ps(sum, s##i);
 __attribute__((target("avx2,fma")))
-CHAINS_FUNCTION(chains_of_8, __m256, _mm256_set1_ps, STEP_8, _mm256_cvtss_f32)
+CHAINS_FUNCTION(chains_of_8, float, __m256, _mm256_set1_ps, 0.999f, 1e-6f, STEP_8, _mm256_cvtss_f32)
 
 #define DECLARE_chains_of_4(i) __m128 s##i = _mm_set1_ps((float)i);
 #define STEP_4(i) s##i = _mm_add_ps(_mm_mul_ps(s##i, x), y);
 #define SUM_chains_of_4(i) sum = _mm_add_ps(sum, s##i);
-CHAINS_FUNCTION(chains_of_4, __m128, _mm_set1_ps, STEP_4, _mm_cvtss_f32)
+CHAINS_FUNCTION(chains_of_4, float, __m128, _mm_set1_ps, 0.999f, 1e-6f, STEP_4, _mm_cvtss_f32)
+
+#define DECLARE_bytes_of_16(i) __m512i s##i = _mm512_set1_epi32(i);
+#define STEP_bytes_of_16(i) s##i = _mm512_dpbusd_epi32(s##i, x, y);
+#define SUM_bytes_of_16(i) sum = _mm512_add_epi32(sum, s##i);
+__attribute__((target("avx512f,avx512vnni")))
+CHAINS_FUNCTION(bytes_of_16, int32_t, __m512i, _mm512_set1_epi32, 0x01010101, 1, STEP_bytes_of_16, _mm512_cvtsi512_si32)
+
+#define DECLARE_words_of_16(i) __m512i s##i = _mm512_set1_epi32(i);
+#define STEP_words_of_16(i) CHANGED(x) s##i = _mm512_add_epi32(s##i, _mm512_madd_epi16(x, y)); CHANGED(s##i)
+#define SUM_words_of_16(i) sum = _mm512_add_epi32(sum, s##i);
+__attribute__((target("avx512f,avx512bw")))
+CHAINS_FUNCTION(words_of_16, int32_t, __m512i, _mm512_set1_epi32, 0x01010101, 1, STEP_words_of_16, _mm512_cvtsi512_si32)
+
+#define DECLARE_bytes_of_8(i) __m256i s##i = _mm256_set1_epi32(i);
+#define STEP_bytes_of_8(i) s##i = _mm256_dpbusd_avx_epi32(s##i, x, y);
+#define SUM_bytes_of_8(i) sum = _mm256_add_epi32(sum, s##i);
+__attribute__((target("avx2,avxvnni")))
+CHAINS_FUNCTION(bytes_of_8, int32_t, __m256i, _mm256_set1_epi32, 0x01010101, 1, STEP_bytes_of_8, _mm256_cvtsi256_si32)
+
+#define DECLARE_words_of_8(i) __m256i s##i = _mm256_set1_epi32(i);
+#define STEP_words_of_8(i) CHANGED(x) s##i = _mm256_add_epi32(s##i, _mm256_madd_epi16(x, y)); CHANGED(s##i)
+#define SUM_words_of_8(i) sum = _mm256_add_epi32(sum, s##i);
+__attribute__((target("avx2")))
+CHAINS_FUNCTION(words_of_8, int32_t, __m256i, _mm256_set1_epi32, 0x01010101, 1, STEP_words_of_8, _mm256_cvtsi256_si32)
+
+#define DECLARE_words_of_4(i) __m128i s##i = _mm_set1_epi32(i);
+#define STEP_words_of_4(i) CHANGED(x) s##i = _mm_add_epi32(s##i, _mm_madd_epi16(x, y)); CHANGED(s##i)
+#define SUM_words_of_4(i) sum = _mm_add_epi32(sum, s##i);
+CHAINS_FUNCTION(words_of_4, int32_t, __m128i, _mm_set1_epi32, 0x01010101, 1, STEP_words_of_4, _mm_cvtsi128_si32)
 
 #define DECLARE_read_by_16(i) __m512i s##i = _mm512_setzero_si512();
 #define LOAD_read_by_16(i) s##i = _mm512_xor_si512(s##i, _mm512_load_si512(v + i));
@@ -150,6 +187,12 @@ static float run_chains(uint32_t lanes, int64_t n) {
   return lanes == 16 ? chains_of_16(n) : lanes == 8 ? chains_of_8(n) : chains_of_4(n);
 }
 
+static int32_t run_dots(uint32_t lanes, bool has_bytes, int64_t n) {
+  if (lanes == 16) return has_bytes ? bytes_of_16(n) : words_of_16(n);
+  if (lanes == 8) return has_bytes ? bytes_of_8(n) : words_of_8(n);
+  return words_of_4(n);
+}
+
 static uint64_t read_memory(uint32_t lanes, const char *bytes, size_t size) {
   return lanes == 16 ? read_by_16(bytes, size) : lanes == 8 ? read_by_8(bytes, size) : read_by_4(bytes, size);
 }
@@ -162,6 +205,13 @@ static float run_chains(uint32_t lanes, int64_t n) {
   for (int64_t step = 0; step < n; step++)
     for (uint32_t i = 0; i < PROBE_CHAINS * lanes; i++) sums[i] = sums[i] * 0.999f + 1e-6f;
   return sums[0];
+}
+
+static int32_t run_dots(uint32_t lanes, bool has_bytes, int64_t n) {
+  uint32_t sums[PROBE_CHAINS * 16] = {0};
+  for (int64_t step = 0; step < n; step++)
+    for (uint32_t i = 0; i < PROBE_CHAINS * lanes; i++) sums[i] = sums[i] * (has_bytes ? 4u : 2u) + 1u;
+  return (int32_t)sums[0];
 }
 
 static uint64_t read_memory(uint32_t lanes, const char *bytes, size_t size) {
@@ -200,6 +250,18 @@ static double measure_flops(Prober *prober) {
   return 2.0 * PROBE_CHAINS * prober->lanes * PIECE_STEPS / median(seconds, FLOP_PIECES);
 }
 
+/* Two operations for each product of a lane. */
+static double measure_whole(Prober *prober) {
+  double seconds[FLOP_PIECES];
+  for (int i = 0; i < FLOP_PIECES; i++) {
+    double start = now();
+    prober->whole_sink = run_dots(prober->lanes, prober->dot_bytes != NULL, prober->steps);
+    seconds[i] = now() - start;
+  }
+  const double products = prober->dot_bytes ? 4 : 2;
+  return 2 * products * PROBE_CHAINS * prober->lanes * PIECE_STEPS / median(seconds, FLOP_PIECES);
+}
+
 /* As many pieces as it takes to read all of the thread's memory once, so a share that is larger than the caches is
  * never read from them. */
 static double measure_bytes(Prober *prober) {
@@ -225,6 +287,8 @@ static void *probe_main(void *argument) {
   if (go < 0) return NULL;
   pthread_barrier_wait(&prober->start->barrier);
   prober->round.flops = measure_flops(prober);
+  pthread_barrier_wait(&prober->start->barrier);
+  prober->round.whole = measure_whole(prober);
   pthread_barrier_wait(&prober->start->barrier);
   prober->round.bytes = measure_bytes(prober);
   return NULL;
@@ -264,6 +328,7 @@ ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   madvise(set->bytes, all, MADV_HUGEPAGE); /* as packed weights have; only faster */
   for (int32_t i = 0; i < n; i++) {
     set->probers[i].lanes = target->vector_floats;
+    set->probers[i].dot_bytes = target->dot_bytes;
     set->probers[i].steps = PIECE_STEPS;
     set->probers[i].bytes = set->bytes + share * (size_t)i;
     set->probers[i].n_bytes = share;
@@ -273,10 +338,11 @@ ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
 
 /* The figures of the threads are added up: they ran at the same time. */
 bool probe_round(ProbeSet *set, Probe *probe) {
-  *probe = (Probe){0, 0};
+  *probe = (Probe){0};
   if (!run_probers(set->probers, set->n)) return false;
   for (int32_t i = 0; i < set->n; i++) {
     probe->flops += set->probers[i].round.flops;
+    probe->whole += set->probers[i].round.whole;
     probe->bytes += set->probers[i].round.bytes;
   }
   return true;
@@ -292,11 +358,12 @@ void probe_close(ProbeSet *set) {
 bool probe_measure(const TargetInfo *target, int32_t threads, size_t bytes, Probe *probe) {
   ProbeSet *set = probe_open(target, threads, bytes);
   bool done = set != NULL;
-  *probe = (Probe){0, 0};
+  *probe = (Probe){0};
   for (int round = 0; round < ROUNDS && done; round++) {
     Probe one;
     done = probe_round(set, &one);
     if (done && one.flops > probe->flops) probe->flops = one.flops;
+    if (done && one.whole > probe->whole) probe->whole = one.whole;
     if (done && one.bytes > probe->bytes) probe->bytes = one.bytes;
   }
   probe_close(set);

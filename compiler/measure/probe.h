@@ -1,4 +1,5 @@
-/* Probe: what this machine can do at most, measured: arithmetic and reading from memory, by n threads at once.
+/* Probe: what this machine can do at most, measured: arithmetic in f32 and of bytes, and reading from memory, by n
+ * threads at once.
  *
  * In: an instruction set, a number of threads, an amount of memory. Out: operations and bytes per second. A measurement
  * is only compared with a probe of the same minute.
@@ -18,6 +19,7 @@
 
 typedef struct Probe {
   double flops; /* per second: f32 multiplications and additions of all threads */
+  double whole; /* the same of bytes, by the instructions that int8 takes on this instruction set */
   double bytes; /* per second */
 } Probe;
 

@@ -22,6 +22,21 @@ static double median(const uint64_t *nanoseconds, size_t runs, size_t n_steps, s
   return (double)times[runs / 2];
 }
 
+/* Of the weights or rows that a product multiplies. */
+static uint8_t form_of(const tfm_program *program, const tfm_step *step) {
+  if (step->kind == TFM_STEP_GEMM) return program->gemms[step->index].form;
+  if (step->kind == TFM_STEP_ATTENTION) return program->attentions[step->index].form;
+  return TFM_FORM_F32;
+}
+
+/* "linear", or "linear int8" where the numbers are not f32. */
+static const char *operation_of(Arena *arena, const tfm_program *program, const tfm_step *step) {
+  const int length = (int)strcspn(step->name, " ");
+  const uint8_t form = form_of(program, step);
+  if (form == TFM_FORM_F32) return arena_strndup(arena, step->name, (size_t)length);
+  return arena_printf(arena, "%.*s %s", length, step->name, tfm_form_name(form));
+}
+
 /* The name of a step is "operation path" (plan_step); the median of each step counts, so the sum is not the median of
  * whole runs, but nearly. */
 Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *nanoseconds, size_t runs, int threads,
@@ -32,9 +47,9 @@ Profile *profile_new(Arena *arena, const tfm_program *program, const uint64_t *n
   profile->isa = arena_strdup(arena, program->isa);
   uint64_t *times = ARENA_ARRAY(arena, uint64_t, runs);
   for (uint32_t i = 0; i < program->n_steps; i++) {
-    const char *name = arena_strdup(arena, program->steps[i].name), *space = strchr(name, ' ');
-    ProfiledStep step = {.operation = space ? arena_strndup(arena, name, (size_t)(space - name)) : name,
-                         .path = space ? space + 1 : "",
+    const char *space = strchr(program->steps[i].name, ' ');
+    ProfiledStep step = {.operation = operation_of(arena, program, &program->steps[i]),
+                         .path = space ? arena_strdup(arena, space + 1) : "",
                          .microseconds = median(nanoseconds, runs, program->n_steps, i, times) * 1e-3,
                          .prepare = program->steps[i].prepare};
     vec_push(arena, &profile->steps, step);

@@ -104,10 +104,14 @@ static double product_of(const Sizes *sizes, const tfm_size *dims, uint8_t rank)
   return product;
 }
 
+/* Rows are bytes in both: int4 widens its weights while it multiplies. */
+static bool is_whole(uint8_t form) { return form == TFM_FORM_INT8 || form == TFM_FORM_INT4; }
+
 /* A packed weight is read once, whatever the number of rows: panels are walked in the order in which they lie. */
 static Work gemm_work(const Sizes *sizes, const tfm_gemm_step *step) {
-  double rows = value_of(sizes, step->rows);
-  return (Work){.flops = 2 * rows * (double)step->n * (double)step->k,
+  const double flops = 2 * value_of(sizes, step->rows) * (double)step->n * (double)step->k;
+  return (Work){.flops = flops,
+                .whole = is_whole(step->form) ? flops : 0,
                 .weight_bytes = (double)sizes->program->weights[step->weight].bytes};
 }
 
@@ -126,7 +130,8 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
   double pairs = product_of(sizes, step->dims, step->rank);
   if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
-  return (Work){.flops = 2 * pairs * (double)(step->h + step->e), .cache_bytes = cache_bytes(sizes, step)};
+  const double flops = 2 * pairs * (double)(step->h + step->e);
+  return (Work){.flops = flops, .whole = is_whole(step->form) ? flops : 0, .cache_bytes = cache_bytes(sizes, step)};
 }
 
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation
@@ -147,10 +152,19 @@ Work roofline_work_at(const tfm_program *program, const int64_t *symbols) {
   for (uint32_t i = 0; i < program->n_steps; i++) {
     Work work = step_work(&sizes, &program->steps[i]);
     sum.flops += work.flops;
+    sum.whole += work.whole;
     sum.weight_bytes += work.weight_bytes;
     sum.cache_bytes += work.cache_bytes;
   }
   return sum;
+}
+
+static double computing_seconds(const Work *work, const Probe *most) {
+  return (work->flops - work->whole) / most->flops + (work->whole > 0 ? work->whole / most->whole : 0);
+}
+
+double roofline_rate(const Work *work, const Probe *most) {
+  return work->flops > 0 ? work->flops / computing_seconds(work, most) : most->flops;
 }
 
 /* Each step is bound by whichever takes longer, and steps do not overlap: a barrier stands between them. */
@@ -159,7 +173,7 @@ double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, c
   double sum = 0;
   for (uint32_t i = 0; i < program->n_steps; i++) {
     Work work = step_work(&sizes, &program->steps[i]);
-    double computing = work.flops / most->flops, reading = (work.weight_bytes + work.cache_bytes) / most->bytes;
+    double computing = computing_seconds(&work, most), reading = (work.weight_bytes + work.cache_bytes) / most->bytes;
     sum += computing > reading ? computing : reading;
   }
   return sum;
@@ -247,7 +261,7 @@ void bench_probe(Arena *arena, const tfm_program *program, const EvalInputs *inp
   if (target && probe_measure(target, threads, (size_t)bytes, &bench->most))
     bench->least_possible = roofline_seconds(program, dims, &bench->most);
   else
-    bench->most = (Probe){0, 0};
+    bench->most = (Probe){0};
 }
 
 // ---- printing ----
@@ -260,9 +274,11 @@ void bench_text(StrBuf *out, const Bench *bench) {
                 bench->seconds[0] * 1e3, bench->seconds[bench->n - 1] * 1e3);
   if (bench->flops > 0) {
     strbuf_printf(out, "%.3f GFLOP a run in matrix products, %.1f GFLOP/s", bench->flops * 1e-9, flops * 1e-9);
-    if (most.flops > 0)
-      strbuf_printf(out, ", %.0f %% of the %.1f that these threads can do", 100 * flops / most.flops,
-                    most.flops * 1e-9);
+    const double rate = most.flops > 0 ? roofline_rate(&bench->work, &most) : 0;
+    if (rate > 0)
+      strbuf_printf(out, ", %.0f %% of the %.1f that these threads can do", 100 * flops / rate, rate * 1e-9);
+    if (rate > 0 && bench->work.whole > 0)
+      strbuf_printf(out, " (%.1f in f32, %.1f in int8)", most.flops * 1e-9, most.whole * 1e-9);
     strbuf_add_char(out, '\n');
   }
   if (bench->work.weight_bytes > 0 && most.bytes > 0)
@@ -287,6 +303,8 @@ void bench_json(StrBuf *out, const Bench *bench) {
   strbuf_printf(out, ", \"most_seconds\": %.9f", bench->seconds[bench->n - 1]);
   strbuf_printf(out, ", \"flop\": %.0f, \"flop_per_second\": %.0f, \"machine_flop_per_second\": %.0f", bench->flops,
                 bench->flops / median, bench->most.flops);
+  strbuf_printf(out, ", \"int8_flop\": %.0f, \"machine_int8_flop_per_second\": %.0f", bench->work.whole,
+                bench->most.whole);
   strbuf_printf(out, ", \"weight_bytes\": %.0f, \"weight_bytes_per_second\": %.0f, \"machine_bytes_per_second\": %.0f",
                 bench->work.weight_bytes, bench->work.weight_bytes / median, bench->most.bytes);
   strbuf_printf(out, ", \"roofline_seconds\": %.9f", bench->least_possible);

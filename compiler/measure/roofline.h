@@ -11,7 +11,8 @@
 #include "tfm/program.h"
 
 typedef struct Work {
-  double flops, weight_bytes, cache_bytes; /* of one run; every row reads caches of its own */
+  double flops, whole;              /* of one run; those of them that are of whole numbers (int8, int4) */
+  double weight_bytes, cache_bytes; /* of one run; every row reads caches of its own */
 } Work;
 
 /* `dims`: one per input of the program, in its order; NULL for one that was left out. */
@@ -22,6 +23,9 @@ double roofline_seconds(const tfm_program *program, const int64_t *const *dims, 
  * program's sizes, in its order. */
 Work roofline_work_at(const tfm_program *program, const int64_t *symbols);
 double roofline_seconds_at(const tfm_program *program, const int64_t *symbols, const Probe *most);
+
+/* What such a machine does per second of the arithmetic of `work`, its types mixed as they are there. */
+double roofline_rate(const Work *work, const Probe *most);
 
 /* The multiplications and additions of all matrix products of a graph (two for each multiply-add), as the model is
  * written, padding and masked keys included, with the sizes of these inputs. */

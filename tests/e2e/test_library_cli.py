@@ -368,6 +368,10 @@ class Measuring(Case):
             about = json.loads(self.tfmc("bench", file, "--json", *self.given).out)
             self.assertEqual((about["model"], about["runs"]), ("L", 3))
             self.assertGreater(about["flop"], 0)
+            self.assertEqual(about["int8_flop"], 0)
+        about = json.loads(self.tfmc("bench", "l.tfm", "--json", "--quantize=int8", *self.given).out)
+        self.assertEqual(about["int8_flop"], about["flop"])
+        self.assertGreater(about["machine_int8_flop_per_second"], 0)
         self.tfmc("bench", "libl.so", "--input=x=2x5x16", code=3, says="tfmc pack")
 
     def test_profile_table(self):
@@ -375,6 +379,11 @@ class Measuring(Case):
             text = self.tfmc("profile", file, *self.given).out
             for word in ["L: ", "a run takes", "median of 3,", "operations", "modules", "steps", "layers.0.linear1", "layers.1.self_attn", "attention"]:
                 self.assertIn(word, text)
+            for word in ["linear int8", "attention int8"]:
+                self.assertNotIn(word, text)
+        text = self.tfmc("profile", "l.tfm", *self.given, "--quantize=int8,layers.0.linear1=f32").out
+        for word in ["attention int8 layers.1.self_attn", "linear int8 layers.0.linear2", "linear layers.0.linear1"]:
+            self.assertIn(word, text)
         self.tfmc("profile", "l.tfm", *self.given, "--engine=reference", code=2, says="--engine")
         self.tfmc("profile", "l.tfm", *self.given, "--format=dot", code=2, says="table, chrome or html")
         self.tfmc("graph", "l.tfm", "--format=html", code=2, says="dot, svg, png or pdf")

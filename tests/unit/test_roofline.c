@@ -36,7 +36,7 @@ Test(roofline, each_step_takes_the_longer_of_the_two) {
   const Plan *plan = plan_of("bench/models/kernels.tfm", "ColdGemm", &depth, 1);
   const int64_t dims[] = {10, 768}, *const inputs[] = {dims};
   Work work = roofline_work(&plan->program, inputs);
-  const Probe no_memory = {1e9, 1e30}, no_arithmetic = {1e30, 1e9}, both = {1e9, 1e6};
+  const Probe no_memory = {1e9, 4e9, 1e30}, no_arithmetic = {1e30, 1e30, 1e9}, both = {1e9, 4e9, 1e6};
   double computing = roofline_seconds(&plan->program, inputs, &no_memory);
   double reading = roofline_seconds(&plan->program, inputs, &no_arithmetic);
   cr_expect_float_eq(computing, work.flops / 1e9, 1e-9);
@@ -50,7 +50,7 @@ Test(roofline, a_probe_finds_something) {
   cr_assert(set);
   for (int round = 0; round < 3; round++) {
     cr_assert(probe_round(set, &probe));
-    cr_expect(probe.flops > 0 && probe.bytes > 0);
+    cr_expect(probe.flops > 0 && probe.whole > 0 && probe.bytes > 0);
   }
   probe_close(set);
   cr_expect(probe_measure(target_find("x86-64"), 1, 1, &probe));

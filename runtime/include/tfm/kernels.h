@@ -46,6 +46,13 @@ typedef void (*tfm_row_kernel)(const tfm_row_args *args);
  * [width][TFM_GROUPS] bytes, the numbers of the groups (0 where there are fewer), and for each 8 k of them [width][4]
  * bytes, f + 8 of the first four in the lower halves and of the other four in the upper ones; then the scales. */
 typedef enum tfm_form { TFM_FORM_F32, TFM_FORM_BF16, TFM_FORM_F16, TFM_FORM_INT8, TFM_FORM_INT4 } tfm_form;
+enum { TFM_N_FORMS = TFM_FORM_INT4 + 1 };
+
+/* As users write it. */
+static inline const char *tfm_form_name(uint8_t form) {
+  static const char *const names[TFM_N_FORMS] = {"f32", "bf16", "f16", "int8", "int4"};
+  return names[form];
+}
 
 enum { TFM_GROUP = 32, TFM_GROUPS = 4 };
 
