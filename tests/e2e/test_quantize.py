@@ -565,6 +565,8 @@ class Trials:
                     self.check(f"attention {sizes} {of} {where}", far < 2e-4, far)
         said = self.tfm("dump", "a.tfm", "--stage=plan", "--report", "--quantize=int8")
         self.check("report of attention", "0 products, 0 weights, 2 attentions" in said and " e 16 over [b*n, t, s] int8" in said, said)
+        said = self.tfm("check", "a.tfm", "--quantize=int8")
+        self.check("check of attention", "0 products, 0 weights, 2 attentions" in said, said)
 
     def int8_attention_of_masked_keys(self):
         """What stands at keys that nobody may see moves nothing, and a row that sees none is zero."""

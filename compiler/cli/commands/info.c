@@ -169,7 +169,8 @@ void command_check(Session *session) {
   print_model(&text, graph, &weights, option_given(&session->options, OPTION_VERBOSE));
   conditions_warn(&session->diag, graph);
   check_file(session, graph, &text);
-  passes_report_numbers(&text, graph);
+  passes_run(graph, &session->diag, &(PassOptions){.level = 2, .stop_after = "fuse-attention"}, NULL);
+  passes_report_numbers(&text, graph); /* of products and attentions as they are found, not as they are written */
   if (!option_given(&session->options, OPTION_QUIET)) session_print(&text);
 }
 
