@@ -1,5 +1,5 @@
-/* In: an instruction set, threads, bytes. Out: multiply-adds, of floats and of bytes, and bytes read per second of this machine, now. See probe.h
- * for what is measured and why medians of short pieces count.
+/* In: an instruction set, threads, bytes. Out: multiply-adds, of floats and of bytes, and bytes read per second of this
+ * machine, now. See probe.h for what is measured and why medians of short pieces count.
  *
  * All threads begin a round together and take its three parts together: a core alone may run at a higher clock, and
  * memory is shared, so figures of single threads must not be added up. */
