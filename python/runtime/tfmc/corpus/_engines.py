@@ -6,6 +6,7 @@ ready, a part's counts, a part's failure, a worker's end with the part that it h
 engine only carries.
 """
 import collections
+import contextlib
 import json
 import os
 import selectors
@@ -146,13 +147,12 @@ class Processes:
 
 
 def _serve(answers, settings, output):
-    """A child's life. It ends with its standard input, that is, with its parent."""
+    """A child's life. It ends with its standard input, that is, with its parent. `answers`: a descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     _worker.limit_tokenizers(settings.threads)
 
     def say(kind, value):
-        answers.write(json.dumps([kind, value]).encode() + b"\n")
-        answers.flush()
+        os.write(answers, json.dumps([kind, value]).encode() + b"\n")
     try:
         worker = Worker(settings)
         say("ready", worker.probe())
@@ -161,19 +161,18 @@ def _serve(answers, settings, output):
         return
     for line in sys.stdin.buffer:
         try:
-            say("done", list(worker.run(Part(*json.loads(line)), output)))
-        except BrokenPipeError:
-            return
-        except Exception as error:
-            say(*failure(error))
+            answer = "done", list(worker.run(Part(*json.loads(line)), output))
+        except Exception as error:  # whatever it is, the next part may do
+            answer = failure(error)
+        say(*answer)
 
 
 def child():
     """The program of a child."""
     given, output = json.loads(sys.argv[2])
     settings = Settings(*given)
-    with os.fdopen(int(sys.argv[1]), "wb") as answers:
-        _serve(answers, settings._replace(keep=tuple(settings.keep)), output)
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone
+        _serve(int(sys.argv[1]), settings._replace(keep=tuple(settings.keep)), output)
 
 
 # ---- Ray ----

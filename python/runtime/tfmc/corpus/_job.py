@@ -66,6 +66,7 @@ class Job:
         self.done = {"parts": 0, "rows": 0, "tokens": 0, "deaths": 0}
         self.skipped = len(self.mine) - len(self.todo)
         self.tries, self.failed, self.flying = collections.Counter(), {}, 0
+        self.errors = self._count_errors()  # of earlier calls too
         self.progress = Progress(len(self.mine), self.skipped, progress)
 
     def _agree_on_files(self, inputs):
@@ -145,8 +146,9 @@ class Job:
             for name, number in (("parts", 1), ("rows", value.rows), ("tokens", value.tokens)):
                 self.done[name] += number
             self.progress.add(value)
-            if value.errors and self.max_errors is not None and self._count_errors() > self.max_errors:
-                raise InputError(f"{self.output}: {self._count_errors()} rows have no result, and max_errors is "
+            self.errors += value.errors
+            if value.errors and self.max_errors is not None and self.errors > self.max_errors:
+                raise InputError(f"{self.output}: {self.errors} rows have no result, and max_errors is "
                                  f"{self.max_errors}: {self._collect_errors()}")
         elif kind == "returned":
             self.todo.appendleft(part)
