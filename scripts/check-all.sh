@@ -105,6 +105,8 @@ random_decoding_bits() {
 }
 stage "bits of decoding, random models" random_decoding_bits
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
+stage "import, configs of all types with every key changed" build/venv/bin/python tests/models/fuzz_configs.py \
+  build/release/tfmc tests/models/cases
 stage_alone "bare machines: Debian 12 and 13" env TFM_BARE_CHECK=yes scripts/bare-debian.sh
 
 echo "$passed passed, $failed failed"

@@ -64,8 +64,11 @@ void value_print(StrBuf *out, const json_t *value) {
     case JSON_INTEGER:
       strbuf_printf(out, "%lld", (long long)json_integer_value(value));
       break;
-    case JSON_REAL:
-      number_add(out, json_real_value(value));
+    case JSON_REAL: /* 10000.0, as people write it, not 1e+04 */
+      if (fabs(json_real_value(value)) < 1e9 && json_real_value(value) == floor(json_real_value(value)))
+        strbuf_printf(out, "%lld.0", (long long)json_real_value(value));
+      else
+        number_add(out, json_real_value(value));
       break;
     case JSON_STRING:
       strbuf_add_quoted(out, json_string_value(value));
@@ -271,13 +274,34 @@ static json_t *one_of_value(Facts *f, const Ast *call) {
   return json_false();
 }
 
+/* Whether every element of a list is one of what follows; a missing list has none. */
+static json_t *all_of_value(Facts *f, const Ast *call) {
+  json_t *list = call->n_children > 1 ? evaluate(f, argument(call, 0)) : NULL, *item;
+  if (!list || json_is_null(list)) return list ? json_true() : NULL;
+  if (!json_is_array(list))
+    return fault(f, call, "%s: %s is %s, where a list is expected", f->file,
+                 expression_keys(f->arena, argument(call, 0)), value_kind(list));
+  size_t i, known = 0;
+  json_array_foreach(list, i, item) {
+    for (uint32_t k = 1; k + 1 < call->n_children; k++) {
+      json_t *other = evaluate(f, argument(call, k));
+      if (!other) return NULL;
+      if (!values_are_equal(item, other)) continue;
+      known++;
+      break;
+    }
+  }
+  return json_boolean(known == json_array_size(list));
+}
+
 static json_t *call_value(Facts *f, const Ast *call) {
   const char *name = call->children[0]->kind == AST_NAME ? call->children[0]->name : "";
   if (strcmp(name, "has") == 0) return weight_value(f, call, false);
   if (strcmp(name, "dims") == 0) return weight_value(f, call, true);
   if (strcmp(name, "first") == 0) return first_value(f, call);
   if (strcmp(name, "one_of") == 0) return one_of_value(f, call);
-  return fault(f, call, "a checkpoint block has the functions has, dims, first and one_of, no others");
+  if (strcmp(name, "all_of") == 0) return all_of_value(f, call);
+  return fault(f, call, "a checkpoint block has the functions has, dims, first, one_of and all_of, no others");
 }
 
 // ---- all kinds ----

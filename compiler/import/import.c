@@ -125,6 +125,7 @@ typedef struct Evaluation {
   ImportValues *values;
   Facts facts;
   Map known; /* keys that the block names, and those that change nothing */
+  Map read;  /* keys that decide values of the model */
 } Evaluation;
 
 static const char *printed(Arena *arena, const json_t *value) {
@@ -148,27 +149,51 @@ static int find_param(const Ast *params, const char *name) {
   return -1;
 }
 
-/* What the default says about the kind of value; NULL: it fits, or the default is an expression. */
-static const char *wanted_kind(const Ast *otherwise, const json_t *value) {
-  if (!otherwise) return NULL;
-  switch (otherwise->kind) {
+/* Whether the `generate` block takes a setting from the parameter: several tokens may end a row. */
+static bool is_of_generation(const Ast *model, const char *name) {
+  const Ast *members = model->children[1];
+  for (uint32_t i = 0; i < members->n_children; i++) {
+    const Ast *block = members->children[i];
+    for (uint32_t k = 0; block->kind == AST_GENERATE && k < block->n_children; k++) {
+      const Ast *value = block->children[k]->children[0];
+      if (value->kind == AST_NAME && value->name == name) return true;
+    }
+  }
+  return false;
+}
+
+/* Whether the default of parameter i is a whole number, as far as it shows without evaluating it: `4 * d` of one is
+ * one. A default may use what stands before it, so that the search ends. */
+static bool is_whole(const Ast *params, int i, const Ast *otherwise) {
+  if (!otherwise) return false;
+  if (otherwise->kind == AST_NUMBER) return otherwise->is_integer;
+  if (otherwise->kind == AST_NAME) {
+    int before = find_param(params, otherwise->name);
+    return before >= 0 && before < i && is_whole(params, before, params->children[before]->children[1]);
+  }
+  if (otherwise->kind != AST_BINARY || strcmp(otherwise->name, "/") == 0) return false;
+  return is_whole(params, i, otherwise->children[0]) && is_whole(params, i, otherwise->children[1]);
+}
+
+/* What the default of parameter i says about the kind of value; NULL: it fits, or the default says nothing. Sizes,
+ * counts and ids are from 0 on. */
+static const char *wanted_kind(const Ast *model, int i, const json_t *value) {
+  const Ast *params = model->children[0], *param = params->children[i], *otherwise = param->children[1];
+  bool is_list = json_is_array(value) && json_array_size(value) > 0 && is_of_generation(model, param->name);
+  switch (otherwise ? otherwise->kind : AST_NONE) {
     case AST_TRUE:
     case AST_FALSE:
       return json_is_boolean(value) ? NULL : "true or false";
     case AST_STRING:
       return json_is_string(value) ? NULL : "a string";
-    case AST_NUMBER:
-      if (otherwise->is_integer) return json_is_integer(value) || json_is_array(value) ? NULL : "a whole number";
-      return json_is_number(value) ? NULL : "a number";
+    case AST_LIST:
+      return json_is_array(value) ? NULL : "a list";
     default:
-      return json_is_number(value) || json_is_array(value) ? NULL : "a number";
+      if (!otherwise || is_list) return NULL;
+      if (!is_whole(params, i, otherwise)) return json_is_number(value) ? NULL : "a number";
+      if (!json_is_integer(value)) return "a whole number";
+      return json_integer_value(value) < 0 ? "a number from 0 on" : NULL;
   }
-}
-
-/* A size, a count or an id: negative ones mean nothing here. */
-static bool is_negative(const Ast *otherwise, const json_t *value) {
-  bool is_count = otherwise && otherwise->kind == AST_NUMBER && otherwise->is_integer;
-  return is_count && json_is_integer(value) && json_integer_value(value) < 0;
 }
 
 static void report_missing(Evaluation *e, const Ast *setting, const Ast *param) {
@@ -195,9 +220,7 @@ static void evaluate_setting(Evaluation *e, const Ast *setting) {
     report_missing(e, setting, params->children[i]);
     return;
   }
-  const Ast *otherwise = params->children[i]->children[1];
-  const char *wanted = wanted_kind(otherwise, value);
-  if (!wanted && is_negative(otherwise, value)) wanted = "a number from 0 on";
+  const char *wanted = wanted_kind(e->values->family->model, i, value);
   if (!wanted) {
     e->values->of_params[i] = value;
     return;
@@ -230,6 +253,7 @@ static void evaluate_require(Evaluation *e, const Ast *entry) {
 
 static void evaluate_entry(Evaluation *e, const Ast *entry) {
   if (entry->kind == AST_SETTING) evaluate_setting(e, entry);
+  if (entry->kind == AST_SETTING) expression_add_keys(&e->read, entry->children[0]);
   if (entry->kind == AST_EXPECT) evaluate_expect(e, entry);
   if (entry->kind == AST_REQUIRE) evaluate_require(e, entry);
   for (uint32_t i = 0; entry->kind == AST_IGNORE && i < entry->n_children; i++)
@@ -268,6 +292,25 @@ static void report_unread(Evaluation *e, const json_t *object, const char *path,
   }
 }
 
+static bool has_key(Arena *arena, const json_t *object, const char *path) {
+  const char *dot = strchr(path, '.');
+  const char *key = dot ? arena_printf(arena, "%.*s", (int)(dot - path), path) : path;
+  const json_t *value = json_object_get(object, key);
+  return value && !json_is_null(value) && (!dot || has_key(arena, value, dot + 1));
+}
+
+/* The keys that would decide values of the model, were they there: what the family takes without them may be wrong. */
+static const char *lacking_keys(Evaluation *e) {
+  StrBuf out = strbuf_new(e->arena);
+  for (size_t i = 0; i < e->read.n; i++) {
+    const char *key = e->read.items[i].key;
+    bool is_other_file = strncmp(key, "generation", 10) == 0 || strncmp(key, "sentence", 8) == 0;
+    if (!is_other_file && !has_key(e->arena, e->folder->names, key))
+      strbuf_printf(&out, "%s\"%s\"", out.length ? ", " : "", key);
+  }
+  return out.text;
+}
+
 static void check_sentence(Evaluation *e) {
   const char *others = json_string_value(json_object_get(json_object_get(e->folder->names, "sentence"), "others"));
   if (!others) return;
@@ -293,9 +336,11 @@ static void set_task(Evaluation *e) {
 bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folder *folder, const ImportOptions *options,
                      ImportValues *values) {
   const Ast *block = family->checkpoint->children[1];
-  *values = (ImportValues){family, ARENA_ARRAY(arena, json_t *, family->model->children[0]->n_children), json_array()};
+  *values =
+      (ImportValues){family, ARENA_ARRAY(arena, json_t *, family->model->children[0]->n_children), json_array(), ""};
   Evaluation e = {.arena = arena, .diag = diag, .folder = folder, .options = options, .values = values};
   e.known = map_new(arena);
+  e.read = map_new(arena);
   e.facts = (Facts){.arena = arena,
                     .diag = diag,
                     .names = folder->names,
@@ -306,6 +351,7 @@ bool import_evaluate(Arena *arena, Diag *diag, const Family *family, const Folde
   set_task(&e);
   check_sentence(&e);
   report_unread(&e, folder->config, "", 0);
+  values->lacking = lacking_keys(&e);
   return !diag_has_errors(diag);
 }
 

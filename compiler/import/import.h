@@ -32,6 +32,7 @@ typedef struct ImportValues {
   const Family *family;
   json_t **of_params; /* for each parameter of the model; NULL: its default stays */
   json_t *owned;      /* an array with what was computed */
+  const char *lacking; /* the keys that would decide values, but are missing: "\"a\", \"b.c\"", or "" */
 } ImportValues;
 
 /* What the family's block makes of the checkpoint. False after an error; either way json_decref(values->owned). */

@@ -194,17 +194,37 @@ class Import(unittest.TestCase):
         self.tfmc(self.folder, says=["config.json", 'warning: nothing reads "scale_of_dreams" (3)', "W0552"])
         self.refused('nothing reads "scale_of_dreams"', options=["--strict"])
         llama = self.take("llama3")
-        llama["rope_parameters"]["mscale"] = 2
+        llama["rope_parameters"]["magnitude"] = 2
         self.write(llama)
-        self.refused('nothing reads "rope_parameters.mscale" (2)', options=["--strict"])
+        self.refused('nothing reads "rope_parameters.magnitude" (2)', options=["--strict"])
+
+    def test_M10_layers_of_an_unknown_kind(self):
+        for name in ("qwen2_windows", "gemma3", "modernbert", "qwen2_moe_windows"):
+            config = self.take(name)
+            for kinds in (["chunked_attention"] * len(config["layer_types"]), [7] * len(config["layer_types"])):
+                self.write(config | dict(layer_types=kinds))
+                self.refused('neither full_attention nor sliding_attention ("layer_types")')
+            self.write(config | dict(layer_types=config["layer_types"][1:]))
+            self.tfmc(self.folder, code=1, says="kinds has another length than depth")
+
+    def test_M10_windows_said_by_numbers(self):
+        """Older configs count: Qwen2 has whole layers first, Gemma 3 one in each `sliding_window_pattern`."""
+        config = self.take("qwen2_windows")
+        del config["layer_types"]
+        self.write(config | dict(max_window_layers=1))
+        self.assertIn("whole = 1", self.tfmc(self.folder, "--strict").stdout)
+        config = self.take("gemma3")
+        del config["layer_types"]
+        self.write(config | dict(sliding_window_pattern=3))
+        self.assertIn("pattern = 3", self.tfmc(self.folder, "--strict").stdout)
 
     def test_M04_values_that_the_family_lacks(self):
         self.write(self.take("bert") | dict(position_embedding_type="relative_key"))
         self.refused('"position_embedding_type" is "relative_key"; this family computes "absolute" only', "models/bert.tfm:")
         llama = self.take("llama3")
-        llama["rope_parameters"]["rope_type"] = "yarn"
+        llama["rope_parameters"]["rope_type"] = "dynamic"
         self.write(llama)
-        self.refused("the scaling of positions is none of default, linear, llama3", '"rope_parameters.rope_type"')
+        self.refused("the scaling of positions is none of default, linear, llama3, yarn", '"rope_parameters.rope_type"')
         self.write(self.take("gpt2") | dict(architectures=["GPT2ForSequenceClassification"]))
         self.refused("the head that writes text only")
 
@@ -268,6 +288,7 @@ class Import(unittest.TestCase):
         """`rope_theta` beside `rope_scaling`, as before transformers 5: the same model."""
         config = self.take("llama3")
         newer = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn("base = 500000.0,", newer)
         rope = config.pop("rope_parameters")
         config["rope_theta"] = rope.pop("rope_theta")
         rope["type"] = rope.pop("rope_type")
@@ -313,7 +334,10 @@ class Import(unittest.TestCase):
         self.mine(dict(sizes=dict(width=4)), FAMILY.replace("first(depth, 2)", "depth + 1"), code=1,
                   says='"depth" is missing; a number is needed here')
         self.mine({}, FAMILY.replace("deep = first", "dep = first"), code=1, says="model Mine has no config value 'dep'")
-        self.mine({}, FAMILY.replace("first(depth", "last(depth"), code=1, says="has, dims, first and one_of")
+        self.mine({}, FAMILY.replace("first(depth", "last(depth"), code=1, says="has, dims, first, one_of and all_of")
+        circle = FAMILY.replace("d = 4, deep = 1", "d = deep, deep = d")
+        self.mine(dict(sizes=dict(width=4), depth=2), circle)
+        self.mine(dict(sizes=dict(width=4)), circle.replace("first(depth, 2)", "depth"))
         self.mine({}, FAMILY.split("}\n\n", 1)[1], code=1, says="1 models, 0 blocks")
 
     def test_list(self):

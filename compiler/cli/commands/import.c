@@ -28,7 +28,11 @@ static void write_model(Session *session, const Family *family, const Folder *fo
   StrBuf text = strbuf_new(session->arena);
   if (import_evaluate(session->arena, &session->diag, family, folder, &options, &values)) {
     import_write(&text, &values, folder, &options);
-    if (fits_weights(session, &text, folder)) session_write(session, &text);
+    if (fits_weights(session, &text, folder))
+      session_write(session, &text);
+    else if (*values.lacking)
+      diag_warning_at(&session->diag, folder->config_path, DIAG_CHECKPOINT_KEY,
+                      "these keys are missing, and the family's defaults may be what does not fit: %s", values.lacking);
   }
   json_decref(values.owned);
 }
