@@ -84,14 +84,14 @@ class Case(Case):
         writers, write = [], _export.Writer.write
         with mock.patch.object(_export.Writer, "write", lambda w, *a: writers.append(w) or write(w, *a)):
             source = tfmc.from_torch(module, inputs, **named)
-        self.assertEqual(nodes(source.text), nodes(writers[0].flat(writers[0].frame[3])))
+        self.assertEqual(nodes(source.text), nodes(writers[0].flat(*writers[0].frame[3:])))
         return source
 
     def same(self, make, *calls, sizes, **named):
         """The module, compiled with the first call's inputs, gives at each call what eager torch gives; the model."""
         module = prepared(make)
         source = self.exported(module, calls[0], sizes=sizes, **named)
-        model = tfmc.compile(source)
+        model = tfmc.compile(source, on_message=lambda message: self.fail(str(message)))
         for inputs in calls:
             with torch.no_grad():
                 expected = module(**inputs)
@@ -356,6 +356,32 @@ class Modules(Case):
         source, _ = self.same(Linear, dict(x=floats(2, 3, 4), mask=floats(2, 3)), dict(x=floats(4, 5, 4), mask=floats(4, 5)),
                               sizes=dict(x=BT, mask=BT), name="Own")
         self.assertIn("a.größe.bias", source.weights)
+
+    def test_layers_that_take_turns(self):
+        """Elements of a list whose arguments alternate are a loop; in which what it names stays as it is."""
+        class Part(nn.Module):
+            def __init__(self, scale):
+                super().__init__()
+                self.linear, self.scale = nn.Linear(4, 4), scale
+
+            def forward(self, x, near, far=None):
+                return (self.linear(x) + near) * self.scale + (0 if far is None else far)
+
+        class Net(nn.Module):
+            def __init__(self, first):
+                super().__init__()
+                self.parts, self.first = nn.ModuleList(Part(2 + i) for i in range(6 + first)), first
+
+            def forward(self, x, y):
+                a, b = torch.tanh(y), torch.sin(y + 1)
+                for i, part in enumerate(self.parts):
+                    x = part(x, a, y) if i < self.first else part(x, b if i % 3 == 2 else a)
+                return x + b
+        for first in (0, 1):
+            source, _ = self.same(lambda: Net(first), *(dict(x=floats(n, 4), y=floats(n, 4, seed=6)) for n in (2, 3)),
+                                  sizes=dict(x={0: "n"}, y={0: "n"}))
+            place, turn = (r"i \+ 1", 1) if first else ("i", 2)
+            self.assertRegex(source.text, rf"for i in 6 {{ (\w) = parts\[{place}\]\(\1, if i % 3 == {turn} then \w else \w\)")
 
     def test_layers_called_in_between_and_by_others(self):
         """What is no call of its own becomes part of its caller: lines that lie apart, modules of somebody else."""

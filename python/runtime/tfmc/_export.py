@@ -309,6 +309,8 @@ class Writer:
         tail = [f"  generate {generate}"] if generate else []
         self.frame = name, ", ".join(heads), list(self.required()), returned, tail
         self.folder = Folder(self.lines, self.types, self.tokens, set(self.symbols.values()), list(returned.values()))
+        used = self.folder.used_weights()
+        self.weights = {path: tensor for path, tensor in self.weights.items() if path in used}
         return self.folded() if fold else self.flat(returned, tail)
 
     def folded(self):

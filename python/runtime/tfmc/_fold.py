@@ -15,6 +15,7 @@ import re
 WORD = re.compile(r'"[^"]*"|(?<![\w.])[A-Za-z_]\w*(?!\w|\s*=(?!=))')
 NUMBER = re.compile(r'"[^"]*"|(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])')
 SMALL = 3  # a module without weights is written where it is called if it has no more lines
+MANY = 4  # elements of a list that take turns become a loop if they are as many
 PLACE = re.compile(r"(?:(.*)\.)?(\d+)")
 STANDARD = [  # a module of one line -> the layer of std.tfm
     (r"linear\((?P<x>\w+), (?P<weight>w_\w+)(, (?P<b>w_\w+))?\)", "Linear"),
@@ -43,11 +44,14 @@ class Step:
     """A statement of a layer: `text`, or `layer` with the config `numbers`, applied as the member of the path `member`.
 
     Of several members in a row `member` is the path of the list and `span` the places; `times`: one applied again.
+    In a loop over the places `passed` is the place of the argument that each gives to the next, and `turns` has of
+    arguments that alternate: place -> (n, k, value), for the value that every n-th gets, from the k-th on.
     """
 
     def __init__(self, targets, text=None, member=None, layer=None, args=(), numbers=()):
         self.targets, self.text, self.member, self.layer = targets, text, member, layer
         self.args, self.numbers, self.span, self.times = list(args), list(numbers), None, 1
+        self.passed, self.turns = None, {}
 
 
 class Layer:
@@ -131,6 +135,10 @@ class Folder:
                 self.uses[word].append(len(lines))
         self.root = tree(lines)
 
+    def used_weights(self):
+        """Paths of the weights that the text names."""
+        return {self.weights[word][0] for word in self.uses if word in self.weights}
+
     def known(self, word):
         return word in self.types or word in self.weights or word in self.sizes
 
@@ -174,7 +182,9 @@ class Folder:
         return model, layers
 
     def used(self, step):
-        return step.args if step.layer else self.words(step.text)
+        if step.layer is None:
+            return self.words(step.text)
+        return step.args + [value for _, _, value in step.turns.values()]
 
     def steps_of(self, call):
         steps = []
@@ -295,24 +305,71 @@ class Folder:
         uses = collections.Counter(w for step in layer.steps for w in self.used(step))
         uses.update(layer.results)
         uses.update(w for text in self.results for w in self.words(text) if not layer.kind)
-        steps = []
         for step in layer.steps:
             place = step.layer and PLACE.fullmatch(step.member)
-            in_list = place and (place[1] or "") in layer.lists
-            if in_list:
+            if place and (place[1] or "") in layer.lists:
                 step.member, step.span = place[1] or "", (int(place[2]), int(place[2]) + 1)
+        steps = []
+        for step in self.loops(layer.steps, uses):
             if not (steps and step.layer and self.goes_on(layer, steps[-1], step, uses)):
                 steps.append(step)
                 continue
-            if in_list:
+            if step.span:
                 steps[-1].span = (steps[-1].span[0], step.span[1])
             else:
                 steps[-1].times += 1
             steps[-1].targets = step.targets
         layer.steps = steps
 
+    def loops(self, steps, uses):
+        """Elements of a list that take turns with their arguments become one step."""
+        steps = list(steps)
+        made = []
+        while steps:
+            ends = (n for n in range(1, len(steps)) if not self.takes_turns(steps[n - 1], steps[n], uses))
+            n = next(ends, len(steps))
+            turns = self.turns(steps[:n]) if n >= MANY else None
+            if not turns:
+                made.append(steps.pop(0))
+                continue
+            first, last = steps[0], steps[n - 1]
+            first.turns, first.passed = turns, last.args.index(steps[n - 2].targets[0])
+            first.targets, first.span = last.targets, (first.span[0], last.span[1])
+            made, steps = [*made, first], steps[n:]
+        return made
+
+    def takes_turns(self, before, step, uses):
+        if not (before.span and step.span and before.member == step.member and before.layer is step.layer):
+            return False
+        if before.span[1] - before.span[0] != 1 or step.span != (before.span[1], before.span[1] + 1):
+            return False
+        if len(before.targets) != 1 or len(step.targets) != 1 or len(before.args) != len(step.args):
+            return False
+        return uses[before.targets[0]] == 1 and before.targets[0] in step.args
+
+    @staticmethod
+    def turns(steps):
+        """place -> turn of the arguments that differ, or None if there is no rule."""
+        turns, passed = {}, {step.args.index(before.targets[0]) for before, step in zip(steps, steps[1:])}
+        if len(passed) != 1:
+            return None
+        for place in set(range(len(steps[0].args))) - passed:
+            given = [step.args[place] for step in steps]
+            if len(set(given)) == 1:
+                continue
+            rules = [(n, k, given[k]) for n in range(2, len(steps)) for k in range(n)
+                     if all((value == given[k]) == (i % n == k) for i, value in enumerate(given))]
+            if len(set(given)) != 2 or not rules or rules[0][0] > len(steps) // 2:
+                return None
+            turns[place] = rules[0]
+        for place, (_, _, value) in turns.items():
+            steps[0].args[place] = next(step.args[place] for step in steps if step.args[place] != value)
+        return turns
+
     def goes_on(self, layer, before, step, uses):
         """Whether `step` does with the result of `before` what `before` did: the next of a list, or the same member."""
+        if before.passed is not None or step.passed is not None:
+            return False
         if before.member != step.member or len(before.numbers) != len(step.numbers):
             return False
         if not before.span and layer.values(before.numbers) != layer.values(step.numbers):

@@ -10,8 +10,9 @@ from ._fold import WORD
 
 # Columns of a forward's head, of a statement, and of what is written into a statement that uses other values too.
 LINE, WIDTH, SHORT = 110, 100, 32
+LOOP = "\0"
 LONG = 12  # lines of a layer that get an empty one between
-NAMES = {"f32": "x y z u v p q r s a b c d".split(), "i32": "n m i j".split(), "bool": "mask other given".split()}
+NAMES = {"f32": "x y z u v p q r s a b c d".split(), "i32": "n m j k".split(), "bool": "mask other given".split()}
 STANDARD = """Linear Embedding LayerNorm RMSNorm PositionalEncoding MultiheadAttention EncoderLayer DecoderLayer Encoder
 Decoder Transformer Conv1d Conv2d BatchNorm1d BatchNorm2d GroupNorm GLU""".split()
 SIMPLE = re.compile(r"[\w.]+")
@@ -56,6 +57,7 @@ class Names:
         for step in layer.steps:
             if step.layer and self.key(step) not in self.members:
                 self.members[self.key(step)] = self.name(step.member, step.span is not None)
+        self.place = self.unique("i") if any(step.passed is not None for step in layer.steps) else None
 
     def key(self, step):
         return (step.member,) if step.span else (step.member, step.layer, *(self.numbers[n] for n in step.numbers))
@@ -146,11 +148,24 @@ class Printer:
         if step.layer is None:
             return step.text
         name = self.scopes[layer].members[self.scopes[layer].key(step)]
+        if step.passed is not None:
+            return self.loop(step, name, self.scopes[layer].place)
         if step.span and step.span != (0, len(layer.lists[step.member])):
             first, last = step.span
             name += f"[{first}]" if last == first + 1 else f"[{first}:{last}]"
         name = f"({step.times} * {name})" if step.times > 1 else name
         return f"{name}({', '.join(step.layer.order(step.args))})"
+
+    @staticmethod
+    def loop(step, name, i):
+        """What the loop begins with, LOOP, and its head and body, in which LOOP stands for what is passed on."""
+        args = [f"if {i} % {step.turns[at][0]} == {step.turns[at][1]} then {step.turns[at][2]} else {value}"
+                if at in step.turns else value for at, value in enumerate(step.args)]
+        args[step.passed] = LOOP
+        first, last = step.span
+        at = i if first == 0 else f"{i} + {first}"
+        return f"{step.args[step.passed]}{LOOP}for {i} in {last - first} {{ {LOOP} = " \
+               f"{name}[{at}]({', '.join(step.layer.order(args))}) }}"
 
     def params(self, layer, names):
         """The parameters of its forward, as written; their names are added to `names`."""
@@ -201,12 +216,18 @@ class Printer:
             last.update(dict.fromkeys(self.folder.words(text), at))
         live = dict(names)
         for at, (targets, text) in enumerate(statements):
-            said = self.renamed(bare(text), names)
+            first, _, body = text.partition(LOOP)
+            if body:  # each turn of it uses what its body names
+                last.update((word, max(last[word], at + 1)) for word in self.folder.words(body))
+            said = self.renamed(bare(first), names)
             live = {value: name for value, name in live.items()
                     if value not in self.folder.types or last.get(value, -1) > at}
             for target in targets:
                 names[target] = live[target] = self.local(self.folder.types[target].dtype, scope, live.values())
-            yield f"    {', '.join(names[t] for t in targets)} = {said}"
+            if (name := ", ".join(names[t] for t in targets)) != said:
+                yield f"    {name} = {said}"
+            if body:
+                yield "    " + self.renamed(body, names).replace(LOOP, name)
 
     def inlined(self, statements, results):
         """Statements, and results as those without targets; values that are used once stand where they are used."""
@@ -218,13 +239,13 @@ class Printer:
         for targets, text in everything:
             values = [w for w in words(text) if w in self.folder.types]
             for value in values:
-                if value not in at or counts[value] != 1:
+                if value not in at or counts[value] != 1 or value not in words(text.partition(LOOP)[0]):
                     continue
                 inner = made[at[value]][1]
                 filled = self.filled(text, value, inner)
                 if self.width(filled) <= WIDTH and (len(values) == 1 or self.width(inner) <= SHORT):
                     text, made[at[value]] = filled, None
-            if len(targets) == 1:
+            if len(targets) == 1 and LOOP not in text:
                 at[targets[0]] = len(made)
             made.append((targets, text))
         return [one for one in made if one]
