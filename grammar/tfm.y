@@ -57,6 +57,7 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %token <text> NAME "name" STRING "string"
 %token <node> NUMBER "number"
 %token INCLUDE "include" LAYER "layer" MODEL "model" WEIGHT "weight" FN "fn" FORWARD "forward" GENERATE "generate"
+%token TRAIN "train" FORWARD_CALLED "forward()"
 %token FROM "from" RETURN "return" IF "if" THEN "then" ELSE "else" REQUIRE "require" AS "as" RAGGED "ragged"
 %token FOR "for" IN "in"
 %token CHECKPOINT "checkpoint" EXPECT "expect" IGNORE "ignore"
@@ -69,7 +70,7 @@ static void tfm_yyerror(const SrcSpan *at, Parser *parser, const char *message);
 %type <list> file params params1 sizes sizes1 dims dims1 members settings stmts names results args args1 indices items
 %type <list> items1 texts entries
 %type <node> top config header param annot default type size member else_m block_m body block_s stmt else_s result expr
-%type <node> text entry key pipe or and not cmp sum product unary power postfix arg index opt atom item setting
+%type <node> initial text entry key pipe or and not cmp sum product unary power postfix arg index opt atom item setting
 %type <text> as word cmpop mulop
 
 %%
@@ -137,11 +138,12 @@ dims1: expr                          { $$ = list_add(parser, list_new(parser), $
 members: %empty                      { $$ = list_new(parser); }
  | members member                    { $$ = list_add(parser, $1, $2); } ;
 member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); $$->text = $4; }
- | "weight" word ":" "[" dims "]" as {
+ | "weight" word ":" "[" dims "]" initial as {
      Ast *shape = NODE_OF(LIST, span_join(@4, @6), NULL, NULL, $5);
-     $$ = NODE(WEIGHT, span_join(@1, @2), $2, CHILDREN(shape));
-     $$->text = $7;
+     $$ = NODE(WEIGHT, span_join(@1, @2), $2, CHILDREN(shape, $7));
+     $$->text = $8;
    }
+ | "weight" "*" "=" expr             { $$ = NODE(INITIAL, span_join(@1, @2), NULL, CHILDREN($4)); }
  | "require" expr "," STRING         { $$ = NODE(REQUIRE, @$, NULL, CHILDREN($2)); $$->text = $4; }
  | "if" expr block_m else_m          { $$ = NODE(IF, @$, NULL, CHILDREN($2, $3, $4)); }
  | "fn" NAME header body             { $$ = NODE(FN, span_join(@1, @2), $2, CHILDREN($3, $4)); }
@@ -150,11 +152,14 @@ member: NAME "=" expr as             { $$ = NODE(MEMBER, @1, $1, CHILDREN($3)); 
      $$->flag = true;
    }
  | "generate" NAME "from" NAME "{" settings "}" { $$ = NODE_OF(GENERATE, @$, $2, NULL, $6); $$->text = $4; }
+ | "train" NAME "{" settings "}"     { $$ = NODE_OF(TRAIN, span_join(@1, @2), $2, NULL, $4); }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
 settings: %empty                     { $$ = list_new(parser); }
  | settings setting                  { $$ = list_add(parser, $1, $2); } ;
 setting: NAME "=" expr               { $$ = NODE(SETTING, @1, $1, CHILDREN($3)); }
  | error SYNC                        { $$ = NULL; yyerrok; } ;
+initial: %empty                      { $$ = NULL; }
+ | "=" expr                          { $$ = $2; } ;
 as: %empty                           { $$ = NULL; }
  | "as" STRING                       { $$ = $2; } ;
 block_m: "{" members "}"             { $$ = NODE_OF(BLOCK, @$, NULL, NULL, $2); } ;
@@ -183,7 +188,9 @@ results: result                      { $$ = list_add(parser, list_new(parser), $
 result: expr                         { $$ = NODE(RESULT, @$, NULL, CHILDREN($1)); }
  | NAME "=" expr                     { $$ = NODE(RESULT, @$, $1, CHILDREN($3)); } ;
 
-/* Expressions, loosest first; each rule's left operand is its own level, its right one the next, which makes operators
+/* `forward` is a keyword that begins a member; where an operand is expected the TokenStream makes "forward()" of it.
+ *
+ * Expressions, loosest first; each rule's left operand is its own level, its right one the next, which makes operators
  * associate to the left. `**` alone associates to the right, and its exponent may have a sign. `cmp` has no recursion,
  * so a < b < c is an error rather than a surprise, and `unary` takes one sign. The target of a pipe is a product:
  * `x -> f + y` is refused, because (x -> f) + y and x -> (f + y) are equally likely to be meant. */
@@ -231,6 +238,7 @@ index: expr
 opt: %empty                          { $$ = NULL; }
  | expr ;
 atom: word                           { $$ = NODE(NAME, @$, $1, NO_CHILDREN); }
+ | "forward()"                       { $$ = NODE(NAME, @$, intern(parser, "forward"), NO_CHILDREN); }
  | NUMBER
  | STRING                            { $$ = NODE(STRING, @$, NULL, NO_CHILDREN); $$->text = $1; }
  | "none"                            { $$ = NODE(NONE, @$, NULL, NO_CHILDREN); }
@@ -247,7 +255,8 @@ item: expr
  | expr "as" STRING                  { $$ = NODE(PLACED, @$, NULL, CHILDREN($1)); $$->text = $3; } ;
 /* `weight` begins a member and is also the usual name of a weight; it is the only keyword that may be a name. */
 word: NAME
- | "weight"                          { $$ = intern(parser, "weight"); } ;
+ | "weight"                          { $$ = intern(parser, "weight"); }
+ | "train"                           { $$ = intern(parser, "train"); } ;
 %%
 
 /* bison calls this when its stack is exhausted; with `parse.error custom`, syntax errors go to the function below. */

@@ -332,8 +332,11 @@ static void print_fn(StrBuf *out, const Ast *node, unsigned indent) {
 }
 
 /* The settings stand one a line like statements, but they are no block of the tree. */
-static void print_generate(StrBuf *out, const Ast *node, unsigned indent) {
-  strbuf_printf(out, "generate %s from %s {\n", node->name, node->text);
+static void print_settings(StrBuf *out, const Ast *node, unsigned indent) {
+  if (node->kind == AST_GENERATE)
+    strbuf_printf(out, "generate %s from %s {\n", node->name, node->text);
+  else
+    strbuf_printf(out, "train %s {\n", node->name);
   for (uint32_t i = 0; i < node->n_children; i++) {
     strbuf_printf(out, "%*s", (int)(2 * indent + 2), "");
     print_named(out, node->children[i]);
@@ -375,7 +378,15 @@ static void print_weight(StrBuf *out, const Ast *node, unsigned indent) {
   (void)indent;
   strbuf_printf(out, "weight %s: ", node->name);
   print_expression(out, node->children[0], LEVEL_CHOICE);
+  if (node->children[1]) strbuf_add(out, " = ");
+  if (node->children[1]) print_expression(out, node->children[1], LEVEL_CHOICE);
   print_as(out, node);
+}
+
+static void print_initial(StrBuf *out, const Ast *node, unsigned indent) {
+  (void)indent;
+  strbuf_add(out, "weight * = ");
+  print_expression(out, node->children[0], LEVEL_CHOICE);
 }
 
 /* The left side of an assignment. */
@@ -453,9 +464,10 @@ static void (*const item_printers[N_AST_KINDS])(StrBuf *, const Ast *, unsigned)
     [AST_PARAMS] = print_params,     [AST_PARAM] = print_param,     [AST_BLOCK] = print_block,
     [AST_MEMBER] = print_value,      [AST_SETTING] = print_value,   [AST_WEIGHT] = print_weight,
     [AST_REQUIRE] = print_require,   [AST_IF] = print_if,           [AST_FN] = print_fn,
-    [AST_GENERATE] = print_generate, [AST_ASSIGN] = print_assign,   [AST_NAMES] = print_names,
+    [AST_GENERATE] = print_settings, [AST_ASSIGN] = print_assign,   [AST_NAMES] = print_names,
     [AST_RETURN] = print_return,     [AST_FOR] = print_for,         [AST_CHECKPOINT] = print_checkpoint,
-    [AST_EXPECT] = print_expect,     [AST_IGNORE] = print_ignore,
+    [AST_EXPECT] = print_expect,     [AST_IGNORE] = print_ignore,   [AST_TRAIN] = print_settings,
+    [AST_INITIAL] = print_initial,
 };
 
 static void print_item(StrBuf *out, const Ast *node, unsigned indent) {

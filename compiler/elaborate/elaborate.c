@@ -9,6 +9,7 @@
 
 #include "elaborate/inputs.h"
 #include "elaborate/modules.h"
+#include "elaborate/objective.h"
 #include "elaborate/primitives.h"
 
 extern const char std_tfm[];
@@ -175,7 +176,7 @@ static void run_forward(Elaborator *e, Module *model) {
   Arguments arguments;
   SrcSpan saved = e->here;
   e->here = model->forward->ast->span;
-  if (declare_inputs(e, model, &arguments)) {
+  if (declare_inputs(e, model, model->forward, &arguments)) {
     Result result = call_function(e, model->forward, model->layer->name, &arguments, model->forward->ast);
     declare_outputs(e, &result);
     if (!diag_has_errors(e->diag)) declare_generate(e, model);
@@ -192,7 +193,10 @@ static void elaborate_model(Elaborator *e, Layer *layer, const Overrides *overri
   if (is_poison(value)) return;
   Module *model = value.as.module;
   if (model->is_refused) return;
-  if (model->forward) run_forward(e, model);
+  if (e->objective) {
+    if (model->train) declare_objective(e, model);
+  } else if (model->forward)
+    run_forward(e, model);
   else if (!model->is_faulty) fail(e, DIAG_KIND, "model %s has no forward, which declares its inputs and outputs",
                                   layer->name);
 }
@@ -290,25 +294,44 @@ static Elaborator elaborator_new(Arena *arena, Map *names, Diag *diag, const cha
                       .diag = diag,
                       .weights_prefix = weights_prefix ? weights_prefix : "",
                       .weights = map_new(arena),
+                      .initials = map_new(arena),
                       .reported = map_new(arena),
                       .checked = map_new(arena)};
+}
+
+/* False after an error. */
+static bool elaborate_entry(Elaborator *e, const ParsedProgram *program, const ElaborateOptions *options) {
+  Layers models = {0};
+  Overrides overrides = {0};
+  int errors = e->diag->n_errors;
+  if (!declare_all(e, program, &models)) return false;
+  Layer *model = choose_model(e, program, &models, options->model);
+  if (!model || !read_definitions(e, options, model, &overrides)) return false;
+  e->graph = graph_new(e->arena, model->name);
+  e->sizes = e->graph->sizes;
+  e->builder.graph = e->graph;
+  elaborate_model(e, model, &overrides);
+  if (e->diag->n_errors != errors) return false;
+  delete_unneeded(e->graph);
+  return true;
 }
 
 /* Warnings need a model without errors: after a fault, what looks unused may be used by the faulty part. */
 Graph *elaborate(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program, const ElaborateOptions *options) {
   Elaborator e = elaborator_new(arena, names, diag, options->weights_prefix);
-  Layers models = {0};
-  Overrides overrides = {0};
-  int errors = diag->n_errors;
-  if (!declare_all(&e, program, &models)) return NULL;
-  Layer *model = choose_model(&e, program, &models, options->model);
-  if (!model || !read_definitions(&e, options, model, &overrides)) return NULL;
-  e.graph = graph_new(arena, model->name);
-  e.sizes = e.graph->sizes;
-  e.builder.graph = e.graph;
-  elaborate_model(&e, model, &overrides);
-  if (diag->n_errors != errors) return NULL;
+  if (!elaborate_entry(&e, program, options)) return NULL;
   warn_unused(&e, program);
-  delete_unneeded(e.graph);
   return e.graph;
+}
+
+/* Without warnings: they are those of the model, which its commands have given. */
+Objective *elaborate_objective(Arena *arena, Map *names, Diag *diag, const ParsedProgram *program,
+                               const ElaborateOptions *options, bool is_training, const char **name) {
+  Elaborator e = elaborator_new(arena, names, diag, options->weights_prefix);
+  e.objective = ARENA_NEW(arena, Objective);
+  e.is_training = is_training;
+  if (!elaborate_entry(&e, program, options)) return NULL;
+  e.objective->graph = e.graph;
+  *name = e.graph->name;
+  return e.objective->name ? e.objective : NULL;
 }

@@ -22,6 +22,11 @@ enum {
 static const int64_t MAX_DIMENSION = INT32_MAX;
 static const int64_t MAX_ELEMENTS = (int64_t)1 << 40;
 
+typedef struct InitialOfAll { /* `weight * = value` */
+  const char *path;           /* of the module that says so */
+  const struct Initial *initial;
+} InitialOfAll;
+
 typedef struct Elaborator {
   Arena *arena;
   Map *names;
@@ -42,6 +47,10 @@ typedef struct Elaborator {
   Value dtypes[N_DTYPES]; /* the primitives f32, i32, bool */
   bool stopped;       /* after too many errors or a limit: nothing is evaluated any more */
   Map weights;        /* path without prefix -> WEIGHT node */
+  Map initials;       /* path without prefix -> Initial *, of weights that say theirs */
+  VEC(InitialOfAll) initials_of_all;
+  struct Objective *objective; /* what is elaborated, in place of forward; NULL: it is forward */
+  bool is_training;            /* dropout drops */
   Map reported;       /* places that have an error already */
   Map checked;        /* comparisons that every run checks already */
 } Elaborator;

@@ -62,7 +62,16 @@ Value name_value(Elaborator *e, const char *name, const Scope *scope) {
   return fail(e, DIAG_UNKNOWN_NAME, "unknown name '%s'%s", name, did_you_mean(e, nearest));
 }
 
-static Value leaf_name(Elaborator *e, const Ast *node, Scope *scope) { return name_value(e, node->name, scope); }
+/* `forward` is a word of the language, so no scope has it: it is that of the module whose text says it. */
+static Value leaf_name(Elaborator *e, const Ast *node, Scope *scope) {
+  if (strcmp(node->name, "forward") != 0) return name_value(e, node->name, scope);
+  const Module *m = scope->module;
+  if (m && m->forward) return (Value){VALUE_FUNCTION, {.function = m->forward}};
+  if (m && m->is_faulty) return POISON;
+  return fail(e, DIAG_UNKNOWN_NAME,
+              m ? "there is no forward above this line in %s" : "'forward' stands in a layer only",
+              m ? m->layer->name : "");
+}
 
 static Value leaf_number(Elaborator *e, const Ast *node, Scope *scope) {
   (void)e, (void)scope;

@@ -175,8 +175,8 @@ static bool check_batch(Elaborator *e) {
 
 /* The order matters: sizes are bound before anything is evaluated, and the batch is known before forward runs, since
  * operations ask which axis must not be mixed. */
-bool declare_inputs(Elaborator *e, Module *model, Arguments *arguments) {
-  const Ast *params = model->forward->ast->children[0];
+bool declare_inputs(Elaborator *e, Module *model, const Function *entry, Arguments *arguments) {
+  const Ast *params = entry->ast->children[0];
   Scope *scope = scope_new(e->arena, model->scope, NULL);
   bool good = true;
   *arguments = (Arguments){.n = params->n_children, .items = ARENA_ARRAY(e->arena, Argument, params->n_children)};

@@ -16,6 +16,7 @@
 #include "elaborate/call.h"
 #include "elaborate/eval.h"
 #include "elaborate/lists.h"
+#include "elaborate/objective.h"
 #include "elaborate/tensors.h"
 
 /* Templates given to templates as config values; making them recurses once per level. */
@@ -384,10 +385,23 @@ static Node *weight_of(Elaborator *e, const Ast *node, Module *m, const char *pa
   return NULL;
 }
 
+/* Of a weight that is declared twice the first initial value holds. */
+static void declare_initial(Elaborator *e, const Ast *node, Module *m, const char *path, const Node *weight) {
+  const Initial *initial = node->children[1] ? initial_of(e, node->children[1], m->scope) : NULL;
+  if (!initial) return;
+  if (initial->kind >= INITIAL_XAVIER_UNIFORM && weight->rank < 2) {
+    fail_at(e, node->children[1]->span, DIAG_SHAPE,
+            "weight '%s' %T: xavier and kaiming need two axes or more; uniform and normal do not", path, weight);
+  } else if (!map_has(&e->initials, path)) {
+    map_put(&e->initials, path, (void *)initial);
+  }
+}
+
 static void member_weight(Elaborator *e, const Ast *node, Module *m) {
   if (!is_new_name(e, m, node)) return;
   const char *part = node->text ? filled_path(e, node->text, m->scope) : node->name;
   Node *weight = part ? weight_of(e, node, m, part) : NULL;
+  if (weight) declare_initial(e, node, m, join_path(e, m->path, part), weight);
   if (part) map_put(&m->weights, part, weight);
   define(e, m, node, value_tensor(weight));
 }
@@ -447,9 +461,27 @@ static void member_generate(Elaborator *e, const Ast *node, Module *m) {
   }
 }
 
+static void member_train(Elaborator *e, const Ast *node, Module *m) {
+  if (!m->layer->is_model) {
+    fail(e, DIAG_INPUT_DECLARATION, "only a model can have a train block; %s is a layer", m->layer->name);
+  } else if (m->train) {
+    fail_with_note(e, node->span, DIAG_REDEFINED, m->train->span, "the first one is here",
+                   "a model can have only one train block");
+  } else {
+    m->train = node;
+  }
+}
+
+/* Which weights it is for is decided when all modules are made. */
+static void member_initial(Elaborator *e, const Ast *node, Module *m) {
+  const Initial *initial = initial_of(e, node->children[0], m->scope);
+  if (initial) vec_push(e->arena, &e->initials_of_all, (InitialOfAll){m->path, initial});
+}
+
 static const Member members[N_AST_KINDS] = {
-    [AST_MEMBER] = member_value, [AST_WEIGHT] = member_weight, [AST_REQUIRE] = member_require,
-    [AST_IF] = member_if,        [AST_FN] = member_fn,         [AST_GENERATE] = member_generate,
+    [AST_MEMBER] = member_value, [AST_WEIGHT] = member_weight,   [AST_REQUIRE] = member_require,
+    [AST_IF] = member_if,        [AST_FN] = member_fn,           [AST_GENERATE] = member_generate,
+    [AST_TRAIN] = member_train,  [AST_INITIAL] = member_initial,
 };
 
 void run_members(Elaborator *e, const Ast *block, Module *m) {

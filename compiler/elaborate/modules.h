@@ -26,6 +26,8 @@ bool parameters_differ(Elaborator *e, const char *what, const Ast *params);
 
 /* The members of an AST_BLOCK, in order. After an error the next one is evaluated; the faulty one is poison. */
 void run_members(Elaborator *e, const Ast *block, Module *m);
+/* What may stand as an initial value: a number, or what primitives of that name give. NULL after an error. */
+const struct Initial *initial_of(Elaborator *e, const Ast *expression, Scope *scope);
 /* a.b; an empty part adds nothing. */
 const char *join_path(Elaborator *e, const char *a, const char *b);
 

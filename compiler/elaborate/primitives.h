@@ -7,7 +7,7 @@
 
 #include "elaborate/elaborator.h"
 
-enum { MAX_PARAMETERS = 4 };
+enum { MAX_PARAMETERS = 5 };
 
 typedef struct PrimitiveCall {
   const Primitive *primitive;

@@ -9,23 +9,24 @@
 #include "graph/graph.h"
 
 /* VALUE(Enum, "what messages call it") */
-#define VALUE_KINDS(VALUE)                                \
-  VALUE(POISON, "a value in error")                       \
-  VALUE(MISSING, "nothing") /* an argument not given */   \
-  VALUE(NONE, "none")                                     \
-  VALUE(BOOL, "a boolean")                                \
-  VALUE(INTEGER, "a number")                              \
-  VALUE(NUMBER, "a number")                               \
-  VALUE(SIZE, "a run-time size") /* never constant */     \
-  VALUE(CONDITION, "a comparison of run-time sizes")      \
-  VALUE(STRING, "a string")                               \
-  VALUE(LIST, "a list")                                   \
-  VALUE(PRIMITIVE, "a function")                          \
-  VALUE(FUNCTION, "a function")                           \
-  VALUE(LAYER, "a layer")                                 \
-  VALUE(TEMPLATE, "a module")                             \
-  VALUE(MODULE, "a module")                               \
-  VALUE(TENSOR, "a tensor")                               \
+#define VALUE_KINDS(VALUE)                              \
+  VALUE(POISON, "a value in error")                     \
+  VALUE(MISSING, "nothing") /* an argument not given */ \
+  VALUE(NONE, "none")                                   \
+  VALUE(BOOL, "a boolean")                              \
+  VALUE(INTEGER, "a number")                            \
+  VALUE(NUMBER, "a number")                             \
+  VALUE(SIZE, "a run-time size") /* never constant */   \
+  VALUE(CONDITION, "a comparison of run-time sizes")    \
+  VALUE(STRING, "a string")                             \
+  VALUE(INITIAL, "an initial value")                    \
+  VALUE(LIST, "a list")                                 \
+  VALUE(PRIMITIVE, "a function")                        \
+  VALUE(FUNCTION, "a function")                         \
+  VALUE(LAYER, "a layer")                               \
+  VALUE(TEMPLATE, "a module")                           \
+  VALUE(MODULE, "a module")                             \
+  VALUE(TENSOR, "a tensor")                             \
   VALUE(TUPLE, "a tuple of tensors")
 
 typedef enum ValueKind {
@@ -62,6 +63,7 @@ typedef struct Value {
     const Size *size;
     const Cond *condition;
     const char *string;
+    const struct Initial *initial;
     const List *list;
     const Primitive *primitive;
     Function *function;
@@ -118,7 +120,7 @@ struct Module {
   const char *path; /* "layers.3.self_attn"; "" for the model */
   Scope *scope;
   Function *forward;
-  const Ast *generate;
+  const Ast *generate, *train;
   bool is_faulty; /* a member has an error: what seems to be missing may be that one */
   bool is_refused; /* a `require` among the members failed: nothing else is said about the module */
   Map parts;       /* path below this module -> PathPart */

@@ -122,13 +122,15 @@ static const Group groups[] = {
     {TOK_NUMBER,
      "an expression",
      {TOK_NAME, TOK_NUMBER, TOK_STRING, TOK_WEIGHT, TOK_NONE, TOK_TRUE, TOK_FALSE, TOK_LPAREN, TOK_LBRACKET, TOK_MINUS,
-      TOK_NOT, TOK_IF}},
+      TOK_NOT, TOK_IF, TOK_FORWARD_CALLED, TOK_TRAIN}},
     {TOK_PLUS, operator_text, {TOK_LPAREN, TOK_LBRACKET, TOK_DOT, TOK_PLUS,  TOK_MINUS, TOK_STAR, TOK_SLASH,
                                TOK_DSLASH, TOK_PERCENT,  TOK_AT,  TOK_POWER, TOK_EQ,    TOK_NE,   TOK_LT,
                                TOK_GT,     TOK_LE,       TOK_GE,  TOK_AND,   TOK_OR,    TOK_ARROW}},
     {TOK_RETURN, "a statement", {TOK_NAME, TOK_RETURN, TOK_REQUIRE, TOK_IF, TOK_FOR}},
     {TOK_EXPECT, "an entry", {TOK_NAME, TOK_EXPECT, TOK_REQUIRE, TOK_IGNORE}},
-    {TOK_FORWARD, "a member", {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE}},
+    {TOK_GENERATE,
+     "a member",
+     {TOK_NAME, TOK_WEIGHT, TOK_REQUIRE, TOK_IF, TOK_FN, TOK_FORWARD, TOK_GENERATE, TOK_TRAIN}},
 };
 
 static bool contains(const int *tokens, int n, int token) {
@@ -227,7 +229,7 @@ static bool is_after(const Parser *parser, SrcSpan span, char sign) {
 static bool add_hint_of_python(StrBuf *out, const Parser *parser, int token, SrcSpan span, const int *expected, int n) {
   if (token == TOK_FN && contains(expected, n, TOK_RETURN))
     strbuf_add(out, "; a function stands beside 'forward', not within it");
-  else if (token == TOK_COMMA && contains(expected, n, TOK_FORWARD))
+  else if (token == TOK_COMMA && contains(expected, n, TOK_GENERATE))
     strbuf_add(out, "; several results are written '{ return a, b }'");
   else if (token == TOK_COMMA && contains(expected, n, TOK_RBRACE) && !contains(expected, n, TOK_RETURN))
     strbuf_add(out, "; settings stand side by side without commas, as in '{ eos = 2  pad = 0 }'");

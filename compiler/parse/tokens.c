@@ -88,7 +88,7 @@ static void note_head(TokenStream *stream, int kind) {
     stream->next_block = BLOCK_MEMBERS;
   else if (kind == TOK_FN || kind == TOK_FORWARD)
     stream->next_block = BLOCK_STATEMENTS;
-  else if (kind == TOK_GENERATE)
+  else if (kind == TOK_GENERATE || kind == TOK_TRAIN)
     stream->next_block = BLOCK_SETTINGS;
   else if (kind == TOK_CHECKPOINT)
     stream->next_block = BLOCK_ENTRIES;
@@ -157,12 +157,30 @@ static int word_of_checkpoint(const TokenStream *stream, const Token *token) {
   return strcmp(word, "expect") == 0 ? TOK_EXPECT : strcmp(word, "ignore") == 0 ? TOK_IGNORE : TOK_NAME;
 }
 
+static bool is_first_on_line(const Source *source, uint32_t offset);
+
+/* `forward` begins a member, except where the word before it leaves something open: there it is the function. On a
+ * line of its own among members it begins one all the same, so that a line that breaks off is found where it does. */
+static bool is_called(const TokenStream *stream, const Token *forward) {
+  static const int leaves_open[] = {TOK_ASSIGN, TOK_ARROW, TOK_LPAREN, TOK_LBRACKET, TOK_COMMA, TOK_RETURN, TOK_IF,
+                                    TOK_THEN,   TOK_ELSE,  TOK_NOT,    TOK_AND,      TOK_OR,    TOK_PLUS,   TOK_MINUS,
+                                    TOK_STAR,   TOK_SLASH, TOK_DSLASH, TOK_PERCENT,  TOK_AT,    TOK_POWER,  TOK_EQ,
+                                    TOK_NE,     TOK_LT,    TOK_GT,     TOK_LE,       TOK_GE,    TOK_COLON,  TOK_IN};
+  const bool in_header = stream->n_open && stream->open[stream->n_open - 1].is_header;
+  const bool among_members = block_of(stream) == BLOCK_MEMBERS && is_in_braces(stream);
+  if (in_header || (among_members && is_first_on_line(forward->span.source, forward->span.begin))) return false;
+  for (size_t i = 0; i < sizeof leaves_open / sizeof *leaves_open; i++)
+    if (stream->newest.kind == leaves_open[i]) return true;
+  return false;
+}
+
 static Token scan(Parser *parser) {
   TokenStream *stream = parser->tokens;
   Token token = end_of_text(parser);
   if (!stream->is_at_end) token.kind = scanner_next(parser, stream->scanner, &token.value, &token.span);
   if (token.kind == TOK_YYEOF) stream->is_at_end = true;
   if (token.kind == TOK_NAME && is_in_braces(stream)) token.kind = word_of_checkpoint(stream, &token);
+  if (token.kind == TOK_FORWARD && is_called(stream, &token)) token.kind = TOK_FORWARD_CALLED;
   return token;
 }
 
@@ -280,6 +298,7 @@ static unsigned blocks_begun_by(int kind) {
       {TOK_FN, IN(BLOCK_TOP) | IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
       {TOK_FORWARD, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
       {TOK_GENERATE, IN(BLOCK_MEMBERS) | IN(BLOCK_STATEMENTS) | IN(BLOCK_SETTINGS)},
+      {TOK_TRAIN, IN(BLOCK_MEMBERS)},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].kind == kind) return rows[i].blocks;
@@ -296,7 +315,8 @@ static bool begins_item(Parser *parser, const Search *search, const Token *token
   if (begins_file_item(token->kind)) return true;
   if (search->n_deeper > 0 || !(blocks_begun_by(token->kind) & IN(search->block))) return false;
   /* In brackets these may go on with an expression. */
-  if (token->kind == TOK_IF || token->kind == TOK_FOR || token->kind == TOK_WEIGHT) return !search->is_in_round;
+  if (token->kind == TOK_IF || token->kind == TOK_FOR || token->kind == TOK_WEIGHT || token->kind == TOK_TRAIN)
+    return !search->is_in_round;
   if (token->kind != TOK_NAME) return true;
   if (goes_on_with_list(parser->source, token->span.begin)) return false;
   char mark = next_mark(parser->source, token->span.end);

@@ -87,11 +87,13 @@ Test(ast_print, every_model_of_the_project) {
 Test(ast_print, layout) {
   expect_printed(
       "include \"a\\\"b.tfm\" layer A{} model M(a:f32[n,ragged t],b=1.0){weight weight:[2]as\"\" x=a[:,1:,:2,...]"
-      "if a{}else if b{y=1}else{z=2} forward(q)=q fn f(){return a,b=2 c,d=f()}generate g from h{i=1}}",
+      "if a{}else if b{y=1}else{z=2} forward(q)=q fn f(){return a,b=2 c,d=f()}generate g from h{i=1}"
+      "train f{lr=1}weight w:[]=normal(0)as\"v\" weight*=0}",
       "include \"a\\\"b.tfm\"\n\nlayer A {\n}\n\nmodel M(a: f32[n, ragged t], b = 1.0) {\n"
       "  weight weight: [2] as \"\"\n  x = a[:, 1 :, :2, ...]\n  if a {\n  } else if b {\n    y = 1\n"
       "  } else {\n    z = 2\n  }\n  forward(q) = q\n  fn f() {\n    return a, b = 2\n    c, d = f()\n  }\n"
-      "  generate g from h {\n    i = 1\n  }\n}\n");
+      "  generate g from h {\n    i = 1\n  }\n  train f {\n    lr = 1\n  }\n"
+      "  weight w: [] = normal(0) as \"v\"\n  weight * = 0\n}\n");
 }
 
 Test(ast_print, numbers_keep_their_kind) {

@@ -452,7 +452,7 @@ Test(elaborate, messages_say_which_calls_led_there) {
                  "layer Outer { inner = Inner()  forward(x) = x -> inner }\n"
                  "model M {\n  outer = Outer()\n  forward(x: f32[n, 4]) { return y = outer(x) }\n}",
                  "model.tfm:5:11: note: input 'x' is declared f32[n, 4] here\n"
-                 "<std>:5:3: note: weight 'outer.inner.proj.weight' is declared f32[3, 3] here\n"
+                 "<std>:6:3: note: weight 'outer.inner.proj.weight' is declared f32[3, 3] here\n"
                  "model.tfm:1:49: note: in Linear, called here\n"
                  "model.tfm:2:50: note: in Inner, called here\n"
                  "model.tfm:5:38: note: in Outer, called here\n");

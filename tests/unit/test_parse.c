@@ -179,7 +179,7 @@ Test(parse, layers) {
   expect_file("model M(a, b = 2,) { }", "(file (layer:M! (params (param:a - -) (param:b - 2)) (block)))");
   expect_file("layer A { m = B(1) as \"x.y\" n = 2 as \"\" weight weight: [a, 2] as \"w\" weight v: [] }",
               "(file (layer:A (params) (block (member:m\"x.y\" (call B (arg 1))) (member:n\"\" 2) "
-              "(weight:weight\"w\" (list a 2)) (weight:v (list)))))");
+              "(weight:weight\"w\" (list a 2) -) (weight:v (list) -))))");
   expect_file("layer A { if a { b = 1 } else if c { } else { d = 2 } require a, \"t\" }",
               "(file (layer:A (params) (block (if a (block (member:b 1)) (if c (block) (block (member:d 2)))) "
               "(require\"t\" a))))");
@@ -191,6 +191,14 @@ Test(parse, functions) {
       "(file (layer:A (params) (block (fn:f (params (param:x - -) (param:y - (none))) (+ x y)) "
       "(fn:forward! (params (param:ids (type:i32 batch (ragged time)) -)) "
       "(block (assign (names a b) (call f (arg ids))) (return (result:y a) (result b)))))))");
+}
+
+Test(parse, train_and_initial_values) {
+  expect_file("model M { weight w: [2] = normal() as \"v\" weight * = 0 weight train: [] train f { lr = 1 } "
+              "fn f(x) = x.train -> forward forward(x) = x }",
+              "(file (layer:M! (params) (block (weight:w\"v\" (list 2) (call normal)) (initial 0) (weight:train (list) -) "
+              "(train:f (setting:lr 1)) (fn:f (params (param:x - -)) (pipe (dot:train x) forward)) "
+              "(fn:forward! (params (param:x - -)) x))))");
 }
 
 Test(parse, generate) {

@@ -249,7 +249,7 @@ Test(parse_errors, D31_every_fault_is_reported_once) {
       "10:10: unexpected name 'y', expected ')', ',', ':' or '='\n"
       "11:3: unexpected '=', expected a member or '}'\n"
       "14:1: unexpected 'layer', expected a statement, '}', ',' or '='\n"
-      "14:18: unexpected '[', expected a name or 'weight'\n");
+      "14:18: unexpected '[', expected a name, 'weight', 'train' or '*'\n");
 }
 
 Test(parse_errors, D31_broken_expressions) {

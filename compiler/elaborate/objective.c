@@ -1,0 +1,325 @@
+/* The train block of a model and the function that it names.
+ *
+ * In: a model whose members are made. Out: INPUT nodes and outputs of the objective in the graph; its settings,
+ * checked; the initial value of each weight. See objective.h. */
+#include "elaborate/objective.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <string.h>
+
+#include "elaborate/eval.h"
+#include "elaborate/inputs.h"
+#include "elaborate/modules.h"
+#include "elaborate/tensors.h"
+
+// ---- the settings ----
+
+typedef enum SettingKind {
+  SETTING_POSITIVE,  /* a number greater than 0 */
+  SETTING_FROM_ZERO, /* a number of 0 or more */
+  SETTING_BELOW_ONE, /* a number in [0, 1) */
+  SETTING_COUNT,     /* a whole number of 0 or more */
+  SETTING_BETAS,     /* two numbers in [0, 1) */
+  SETTING_TRUTH,
+  SETTING_PATTERNS, /* a list of strings */
+  SETTING_OPTIMIZER,
+  SETTING_SCHEDULE
+} SettingKind;
+
+typedef struct SettingRow {
+  const char *name;
+  SettingKind kind;
+  size_t offset; /* in TrainSettings */
+} SettingRow;
+
+static const SettingRow rows[] = {
+    {"optimizer", SETTING_OPTIMIZER, offsetof(TrainSettings, optimizer)},
+    {"lr", SETTING_POSITIVE, offsetof(TrainSettings, lr)},
+    {"betas", SETTING_BETAS, offsetof(TrainSettings, beta1)},
+    {"eps", SETTING_POSITIVE, offsetof(TrainSettings, eps)},
+    {"weight_decay", SETTING_FROM_ZERO, offsetof(TrainSettings, weight_decay)},
+    {"momentum", SETTING_BELOW_ONE, offsetof(TrainSettings, momentum)},
+    {"nesterov", SETTING_TRUTH, offsetof(TrainSettings, nesterov)},
+    {"schedule", SETTING_SCHEDULE, offsetof(TrainSettings, schedule)},
+    {"warmup", SETTING_COUNT, offsetof(TrainSettings, warmup)},
+    {"steps", SETTING_COUNT, offsetof(TrainSettings, steps)},
+    {"final_lr", SETTING_FROM_ZERO, offsetof(TrainSettings, final_lr)},
+    {"model_size", SETTING_POSITIVE, offsetof(TrainSettings, model_size)},
+    {"gamma", SETTING_POSITIVE, offsetof(TrainSettings, gamma)},
+    {"clip_norm", SETTING_POSITIVE, offsetof(TrainSettings, clip_norm)},
+    {"freeze", SETTING_PATTERNS, offsetof(TrainSettings, freeze)},
+    {"no_decay", SETTING_PATTERNS, offsetof(TrainSettings, no_decay)},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static const char *const optimizers[] = {"sgd", "adam", "adamw"};
+static const char *const schedules[] = {"constant", "linear", "cosine", "exponential", "noam", "inverse_sqrt"};
+
+/* "a, b, c" */
+static const char *listed(Elaborator *e, uint32_t n, const char *const *words) {
+  StrBuf text = strbuf_new(e->arena);
+  for (uint32_t i = 0; i < n; i++) strbuf_printf(&text, "%s%s", i ? ", " : "", words[i]);
+  return text.text;
+}
+
+/* The index of a word; -1 after an error. */
+static int word_of(Elaborator *e, const char *name, Value v, uint32_t n, const char *const *words) {
+  for (uint32_t i = 0; v.kind == VALUE_STRING && i < n; i++)
+    if (strcmp(words[i], v.as.string) == 0) return (int)i;
+  if (v.kind != VALUE_STRING)
+    fail(e, DIAG_KIND, "%s must be a string, one of %s, not %K", name, listed(e, n, words), v);
+  else
+    fail(e, DIAG_RANGE, "%s has no value \"%V\"%s; it has %s", name, v,
+         did_you_mean(e, diag_nearest(v.as.string, words, n)), listed(e, n, words));
+  return -1;
+}
+
+/* What the kind asks of a number, as the end of a message. */
+static const char *range_of(SettingKind kind) {
+  switch (kind) {
+    case SETTING_POSITIVE:
+      return "greater than 0";
+    case SETTING_FROM_ZERO:
+      return "0 or greater";
+    case SETTING_COUNT:
+      return "a whole number of 0 or more";
+    default:
+      return "in [0, 1)";
+  }
+}
+
+static bool is_in_range(SettingKind kind, double x) {
+  switch (kind) {
+    case SETTING_POSITIVE:
+      return x > 0 && isfinite(x);
+    case SETTING_FROM_ZERO:
+      return x >= 0 && isfinite(x);
+    case SETTING_COUNT:
+      return x >= 0 && x < 0x1p53 && x == floor(x);
+    default:
+      return x >= 0 && x < 1;
+  }
+}
+
+static void set_number(Elaborator *e, const char *name, SettingKind kind, Value v, double *to) {
+  double x = 0;
+  if (!real_of(e, v, name, &x)) return;
+  if (!is_in_range(kind, x)) fail(e, DIAG_RANGE, "%s must be %s, not %V", name, range_of(kind), v);
+  *to = x;
+}
+
+static void set_betas(Elaborator *e, Value v, TrainSettings *settings) {
+  if (v.kind != VALUE_LIST || v.as.list->n != 2) {
+    fail(e, DIAG_KIND, "betas must be a list of two numbers, not %V", v);
+    return;
+  }
+  set_number(e, "betas", SETTING_BETAS, v.as.list->items[0], &settings->beta1);
+  set_number(e, "betas", SETTING_BETAS, v.as.list->items[1], &settings->beta2);
+}
+
+static void set_patterns(Elaborator *e, const char *name, Value v, Patterns *to) {
+  bool good = v.kind == VALUE_LIST;
+  for (uint32_t i = 0; good && i < v.as.list->n; i++) {
+    good = v.as.list->items[i].kind == VALUE_STRING;
+    if (good) vec_push(e->arena, &to->texts, v.as.list->items[i].as.string);
+  }
+  if (!good) fail(e, DIAG_KIND, "%s must be a list of strings, patterns of weight paths, not %V", name, v);
+}
+
+static void set_one(Elaborator *e, const SettingRow *row, Value v, TrainSettings *settings) {
+  void *to = (char *)settings + row->offset;
+  int word;
+  switch (row->kind) {
+    case SETTING_OPTIMIZER:
+      word = word_of(e, row->name, v, sizeof optimizers / sizeof *optimizers, optimizers);
+      if (word >= 0) settings->optimizer = (Optimizer)word;
+      break;
+    case SETTING_SCHEDULE:
+      word = word_of(e, row->name, v, sizeof schedules / sizeof *schedules, schedules);
+      if (word >= 0) settings->schedule = (Schedule)word;
+      break;
+    case SETTING_BETAS:
+      set_betas(e, v, settings);
+      break;
+    case SETTING_PATTERNS:
+      set_patterns(e, row->name, v, to);
+      break;
+    case SETTING_TRUTH:
+      if (v.kind != VALUE_BOOL)
+        fail(e, DIAG_KIND, "%s must be true or false, not %K", row->name, v);
+      else
+        *(bool *)to = v.as.boolean;
+      break;
+    default:
+      set_number(e, row->name, row->kind, v, to);
+      break;
+  }
+}
+
+/* The row of a setting; NULL after an error. */
+static const SettingRow *row_of(Elaborator *e, const char *name) {
+  const char *names[N_ROWS];
+  for (uint32_t i = 0; i < N_ROWS; i++) {
+    names[i] = rows[i].name;
+    if (strcmp(names[i], name) == 0) return &rows[i];
+  }
+  const char *nearest = diag_nearest(name, names, N_ROWS);
+  fail(e, DIAG_INPUT_DECLARATION, "train has no setting '%s'%s; it has %s", name, did_you_mean(e, nearest),
+       listed(e, N_ROWS, names));
+  return NULL;
+}
+
+/* What a schedule cannot do without. */
+static void check_schedule(Elaborator *e, const TrainSettings *s) {
+  const char *name = schedules[s->schedule], *missing = NULL;
+  const bool has_peak = s->schedule == SCHEDULE_NOAM || s->schedule == SCHEDULE_INVERSE_SQRT;
+  const bool has_end = s->schedule == SCHEDULE_LINEAR || s->schedule == SCHEDULE_COSINE;
+  if (has_peak && !(s->warmup > 0)) missing = "warmup";
+  if (s->schedule == SCHEDULE_NOAM && !(s->model_size > 0)) missing = "model_size";
+  if (has_end && !(s->steps > 0)) missing = "steps";
+  if (s->schedule == SCHEDULE_EXPONENTIAL && !(s->gamma > 0)) missing = "gamma";
+  if (missing)
+    fail(e, DIAG_INPUT_DECLARATION, "the schedule \"%s\" needs the setting '%s', greater than 0", name, missing);
+  else if (has_end && s->steps <= s->warmup)
+    fail(e, DIAG_RANGE, "the schedule \"%s\" ends at steps, which must be greater than warmup", name);
+  if (s->nesterov && (s->optimizer != OPTIMIZER_SGD || !(s->momentum > 0)))
+    fail(e, DIAG_INPUT_DECLARATION, "nesterov needs momentum greater than 0, and the optimizer \"sgd\"");
+}
+
+static const double UNSET = -1;
+
+static void read_settings(Elaborator *e, const Ast *node, Scope *scope, TrainSettings *s) {
+  Map seen = map_new(e->arena);
+  *s = (TrainSettings){
+      .optimizer = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = UNSET};
+  for (uint32_t i = 0; i < node->n_children; i++) {
+    const Ast *setting = node->children[i];
+    e->here = setting->span;
+    const SettingRow *row = row_of(e, setting->name);
+    if (!row) continue;
+    if (map_has(&seen, row->name)) fail(e, DIAG_REDEFINED, "the setting '%s' appears twice", row->name);
+    map_put(&seen, row->name, NULL);
+    Value v = eval(e, setting->children[0], scope);
+    if (!is_poison(v) && v.kind != VALUE_NONE) set_one(e, row, v, s);
+  }
+  e->here = node->span;
+  if (s->weight_decay == UNSET) s->weight_decay = s->optimizer == OPTIMIZER_ADAMW ? 0.01 : 0;
+  if (!diag_has_errors(e->diag)) check_schedule(e, s);
+}
+
+// ---- patterns ----
+
+bool patterns_match(const Patterns *patterns, const char *path) {
+  for (size_t i = 0; i < patterns->texts.n; i++)
+    if (fnmatch(patterns->texts.items[i], path, FNM_NOESCAPE) == 0) return true;
+  return false;
+}
+
+/* A pattern that matches nothing is probably a slip. */
+static void check_patterns(Elaborator *e, const char *name, const Patterns *patterns) {
+  for (size_t i = 0; i < patterns->texts.n; i++) {
+    const Patterns one = {.texts = {.items = &patterns->texts.items[i], .n = 1}};
+    size_t k = 0;
+    while (k < e->weights.n && !patterns_match(&one, e->weights.items[k].key)) k++;
+    if (k == e->weights.n)
+      fail(e, DIAG_INPUT_DECLARATION, "%s: no weight matches \"%s\"", name, patterns->texts.items[i]);
+  }
+}
+
+// ---- initial values ----
+
+static bool is_below(const char *path, const char *module) {
+  size_t n = strlen(module);
+  return n == 0 || (strncmp(path, module, n) == 0 && path[n] == '.');
+}
+
+/* `weight * = x` holds for matrices only; the outermost such line, whose path is the shortest, wins. */
+static const Initial *initial_of_weight(const Elaborator *e, const char *path, const Node *weight) {
+  const InitialOfAll *outermost = NULL;
+  for (size_t i = 0; weight->rank > 1 && i < e->initials_of_all.n; i++) {
+    const InitialOfAll *all = &e->initials_of_all.items[i];
+    if (is_below(path, all->path) && (!outermost || strlen(all->path) < strlen(outermost->path))) outermost = all;
+  }
+  return outermost ? outermost->initial : map_get(&e->initials, path);
+}
+
+static void note_initials(Elaborator *e, Objective *objective) {
+  objective->initials = map_new(e->arena);
+  for (size_t i = 0; i < e->weights.n; i++) {
+    const Node *weight = e->weights.items[i].value;
+    if (!weight) continue;
+    const Initial *initial = initial_of_weight(e, e->weights.items[i].key, weight);
+    if (initial) map_put(&objective->initials, weight->attr.name, (void *)initial);
+  }
+}
+
+// ---- the function ----
+
+/* The function of the model that the block names; NULL after an error. */
+static Function *function_of(Elaborator *e, const Module *model) {
+  const Binding *binding = scope_find(model->scope, model->train->name);
+  VEC(const char *) known = {0};
+  if (binding && binding->value.kind == VALUE_FUNCTION) return binding->value.as.function;
+  for (size_t i = 0; i < model->scope->bindings.n; i++) {
+    const Binding *b = &model->scope->bindings.items[i];
+    if (b->value.kind == VALUE_FUNCTION) vec_push(e->arena, &known, b->name);
+  }
+  if (model->is_faulty) return NULL;
+  fail(e, DIAG_UNKNOWN_NAME, "train: %s has no function '%s'%s", model->layer->name, model->train->name,
+       did_you_mean(e, diag_nearest(model->train->name, known.items, known.n)));
+  return NULL;
+}
+
+static void check_results(Elaborator *e, const Function *f) {
+  const Graph *graph = e->graph;
+  e->here = f->ast->span;
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    Node *x = graph->outputs.items[i].node;
+    const char *what = i ? "the metric" : "the loss", *name = graph->outputs.items[i].name;
+    if (x->rank)
+      fail(e, DIAG_SHAPE, "%s '%s' must be a scalar, an f32 without axes, not %T", what, name, x);
+    else if (x->dtype != DTYPE_F32)
+      fail(e, DIAG_DTYPE, "%s '%s' must be f32, not %s", what, name, dtype_names[x->dtype]);
+  }
+}
+
+/* The size called batch, else the one that is the first axis of every input. */
+static int32_t batch_of(const Elaborator *e, size_t n_inputs) {
+  int32_t first = -1;
+  for (uint32_t i = 0; i < e->sizes->n_symbols; i++)
+    if (strcmp(e->sizes->symbols[i], "batch") == 0) return (int32_t)i;
+  for (size_t i = 0; i < n_inputs; i++) {
+    const Node *x = e->graph->inputs.items[i];
+    int32_t symbol = x->rank ? size_symbol_of(x->dims[0]) : -1;
+    if (symbol < 0 || (i && symbol != first)) return -1;
+    first = symbol;
+  }
+  return first;
+}
+
+static bool refuse_ragged(Elaborator *e, const Function *f) {
+  if (e->graph->ragged_batch < 0) return true;
+  fail_at(e, f->ast->span, DIAG_RAGGED, "an objective cannot have ragged sizes: pad the inputs and mask the padding");
+  return false;
+}
+
+void declare_objective(Elaborator *e, Module *model) {
+  Objective *objective = e->objective;
+  Arguments arguments;
+  e->here = model->train->span;
+  read_settings(e, model->train, model->scope, &objective->settings);
+  e->here = model->train->span;
+  Function *f = function_of(e, model);
+  if (!f) return;
+  check_patterns(e, "freeze", &objective->settings.freeze);
+  check_patterns(e, "no_decay", &objective->settings.no_decay);
+  e->here = f->ast->span;
+  objective->name = f->name;
+  if (!declare_inputs(e, model, f, &arguments) || !refuse_ragged(e, f)) return;
+  objective->batch = batch_of(e, e->graph->inputs.n);
+  Result result = call_function(e, f, f->name, &arguments, f->ast);
+  declare_outputs(e, &result);
+  if (!diag_has_errors(e->diag)) check_results(e, f);
+  note_initials(e, objective);
+}
