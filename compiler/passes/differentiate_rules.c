@@ -1,0 +1,512 @@
+/* What each operation gives its inputs: one function for each, and the table of them. See differentiate.h.
+ *
+ * In: a forward node y = op(x, ...) and its cotangent g, of the shape of y. Out: nodes at the end of the graph, given
+ * to the inputs. Operations that fusion makes have no rule, because the backward half is made before it. */
+#include <math.h>
+#include <string.h>
+
+#include "passes/differentiate.h"
+
+static const double PI = 3.14159265358979323846;
+
+// ---- giving ----
+
+/* The product of the first n dims; NULL on overflow. */
+static const Size *leading_product(SizeTable *sizes, const Node *x, uint32_t n) {
+  const Size *product = size_const(sizes, 1);
+  for (uint32_t i = 0; i < n && product; i++) product = size_mul(sizes, product, x->dims[i]);
+  return product;
+}
+
+/* The axes that g has in front of those of x are summed as one, if their number of elements can be said. */
+static Node *sum_leading(Builder *b, Node *g, uint32_t n) {
+  const Size *dims[MAX_RANK], *rows = leading_product(b->graph->sizes, g, n);
+  if (n > 1 && rows) {
+    dims[0] = rows;
+    for (uint32_t i = n; i < g->rank; i++) dims[i - n + 1] = g->dims[i];
+    g = build_reshape(b, g, g->rank - n + 1, dims);
+    n = 1;
+  }
+  for (; n; n--) g = build_reduce(b, OP_SUM, g, 0, false);
+  return g;
+}
+
+/* Sums g over what x was broadcast along; two names of one size are made one. */
+static Node *sum_to(Builder *b, Node *g, const Node *x) {
+  bool is_same = true;
+  if (g->rank > x->rank) g = sum_leading(b, g, g->rank - x->rank);
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if (size_equals(x->dims[i], 1) && !size_equals(g->dims[i], 1)) g = build_reduce(b, OP_SUM, g, (int32_t)i, true);
+    is_same &= g->dims[i] == x->dims[i];
+  }
+  return is_same ? g : build_reshape(b, g, x->rank, (const Size *const *)x->dims);
+}
+
+void backward_give(Backward *d, Node *x, Node *g) {
+  if (!d->active[x->id]) return;
+  g = sum_to(&d->builder, g, x);
+  Node *sum = d->cotangents[x->id];
+  d->cotangents[x->id] = sum ? build_binary(&d->builder, OP_ADD, sum, g) : g;
+}
+
+// ---- writing formulas ----
+
+static Node *number(Backward *d, double x) { return build_scalar(&d->builder, DTYPE_F32, x, 0); }
+static Node *whole(Backward *d, int64_t x) { return build_scalar(&d->builder, DTYPE_I32, 0, x); }
+static Node *unary(Backward *d, OpKind op, Node *x) { return build_unary(&d->builder, op, x); }
+static Node *binary(Backward *d, OpKind op, Node *x, Node *y) { return build_binary(&d->builder, op, x, y); }
+static Node *add(Backward *d, Node *x, Node *y) { return binary(d, OP_ADD, x, y); }
+static Node *sub(Backward *d, Node *x, Node *y) { return binary(d, OP_SUB, x, y); }
+static Node *mul(Backward *d, Node *x, Node *y) { return binary(d, OP_MUL, x, y); }
+static Node *scale(Backward *d, Node *x, double by) { return mul(d, x, number(d, by)); }
+static Node *plus(Backward *d, Node *x, double more) { return add(d, x, number(d, more)); }
+static Node *where(Backward *d, Node *c, Node *x, Node *y) { return build_where(&d->builder, c, x, y); }
+static Node *below_zero(Backward *d, OpKind op, Node *x) { return binary(d, op, x, number(d, 0)); }
+
+static Node *reduce(Backward *d, OpKind op, Node *x, int32_t axis) {
+  return build_reduce(&d->builder, op, x, axis, true);
+}
+
+static Node *reshape(Backward *d, Node *x, uint32_t rank, const Size *const *dims) {
+  return build_reshape(&d->builder, x, rank, dims);
+}
+
+static Node *like(Backward *d, Node *x, const Node *shape) {
+  return reshape(d, x, shape->rank, (const Size *const *)shape->dims);
+}
+
+/* x repeated to the shape of `shape`, which it broadcasts to. */
+static Node *expand(Backward *d, Node *x, const Node *shape) {
+  return mul(d, x, build_full(&d->builder, 1, shape->rank, (const Size *const *)shape->dims));
+}
+
+/* [1, ..., n, ..., 1]: 0, 1, 2, ... along one of `rank` axes. */
+static Node *positions_along(Backward *d, const Size *n, uint32_t rank, uint32_t axis) {
+  const Size *dims[MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++) dims[i] = i == axis ? n : size_const(d->builder.graph->sizes, 1);
+  return reshape(d, build_positions(&d->builder, n), rank, dims);
+}
+
+static Node *turned(Backward *d, Node *x) { return build_transpose(&d->builder, x, x->rank - 2u, x->rank - 1u); }
+
+/* The reduced axis of y, or of g, as an axis of 1 again. */
+static Node *with_axis(Backward *d, Node *y, const Node *x, int32_t axis) {
+  const Size *dims[MAX_RANK];
+  for (uint32_t i = 0; i < x->rank; i++)
+    dims[i] = i == (uint32_t)axis ? size_const(d->builder.graph->sizes, 1) : x->dims[i];
+  return reshape(d, y, x->rank, dims);
+}
+
+static void refuse(Backward *d, const Node *node, const char *why) {
+  diag_error(d->diag, origin_place(&node->origin), DIAG_KIND, "%s cannot be differentiated here: %s",
+             op_table[node->op].name, why);
+}
+
+// ---- one operand, element by element ----
+
+static void rule_neg(Backward *d, Node *y, Node *g) { backward_give(d, y->inputs.items[0], unary(d, OP_NEG, g)); }
+
+static void rule_exp(Backward *d, Node *y, Node *g) { backward_give(d, y->inputs.items[0], mul(d, g, y)); }
+
+static void rule_log(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  backward_give(d, x, binary(d, OP_DIV, g, x));
+}
+
+static void rule_sqrt(Backward *d, Node *y, Node *g) {
+  backward_give(d, y->inputs.items[0], binary(d, OP_DIV, scale(d, g, 0.5), y));
+}
+
+static void rule_rsqrt(Backward *d, Node *y, Node *g) {
+  backward_give(d, y->inputs.items[0], mul(d, scale(d, g, -0.5), mul(d, mul(d, y, y), y)));
+}
+
+/* 0 at 0; a NaN stays. */
+static void rule_abs(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  Node *other = where(d, below_zero(d, OP_LT, x), unary(d, OP_NEG, g), mul(d, g, x));
+  backward_give(d, x, where(d, below_zero(d, OP_GT, x), g, other));
+}
+
+static void rule_sin(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  backward_give(d, x, mul(d, g, unary(d, OP_COS, x)));
+}
+
+static void rule_cos(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  backward_give(d, x, unary(d, OP_NEG, mul(d, g, unary(d, OP_SIN, x))));
+}
+
+static void rule_tanh(Backward *d, Node *y, Node *g) {
+  backward_give(d, y->inputs.items[0], mul(d, g, sub(d, number(d, 1), mul(d, y, y))));
+}
+
+static void rule_sigmoid(Backward *d, Node *y, Node *g) {
+  backward_give(d, y->inputs.items[0], mul(d, g, mul(d, y, sub(d, number(d, 1), y))));
+}
+
+static void rule_erf(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  Node *bell = unary(d, OP_EXP, unary(d, OP_NEG, mul(d, x, x)));
+  backward_give(d, x, mul(d, scale(d, g, 2 / sqrt(PI)), bell));
+}
+
+static void rule_relu(Backward *d, Node *y, Node *g) {
+  backward_give(d, y->inputs.items[0], where(d, below_zero(d, OP_LE, y), number(d, 0), g));
+}
+
+/* Of x s(c x), s the sigmoid: s (1 + c x (1 - s)). */
+static Node *gated_slope(Backward *d, Node *x, double c) {
+  Node *cx = scale(d, x, c), *s = unary(d, OP_SIGMOID, cx);
+  return mul(d, s, plus(d, mul(d, cx, sub(d, number(d, 1), s)), 1));
+}
+
+static void rule_silu(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  backward_give(d, x, mul(d, g, gated_slope(d, x, 1)));
+}
+
+static void rule_quick_gelu(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  backward_give(d, x, mul(d, g, gated_slope(d, x, 1.702)));
+}
+
+static void rule_gelu(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  Node *share = scale(d, plus(d, unary(d, OP_ERF, scale(d, x, sqrt(0.5))), 1), 0.5);
+  Node *bell = unary(d, OP_EXP, scale(d, mul(d, x, x), -0.5));
+  backward_give(d, x, mul(d, g, add(d, share, scale(d, mul(d, x, bell), 1 / sqrt(2 * PI)))));
+}
+
+static void rule_gelu_tanh(Backward *d, Node *y, Node *g) {
+  const double c = sqrt(2 / PI), cube = 0.044715;
+  Node *x = y->inputs.items[0], *xx = mul(d, x, x);
+  Node *t = unary(d, OP_TANH, scale(d, mul(d, x, plus(d, scale(d, xx, cube), 1)), c));
+  Node *inner = scale(d, plus(d, scale(d, xx, 3 * cube), 1), c);
+  Node *slope = mul(d, mul(d, scale(d, x, 0.5), sub(d, number(d, 1), mul(d, t, t))), inner);
+  backward_give(d, x, mul(d, g, add(d, scale(d, plus(d, t, 1), 0.5), slope)));
+}
+
+static void rule_to_f32(Backward *d, Node *y, Node *g) { backward_give(d, y->inputs.items[0], g); }
+
+// ---- several operands ----
+
+static void rule_add(Backward *d, Node *y, Node *g) {
+  backward_give(d, y->inputs.items[0], g);
+  backward_give(d, y->inputs.items[1], g);
+}
+
+static void rule_sub(Backward *d, Node *y, Node *g) {
+  backward_give(d, y->inputs.items[0], g);
+  if (d->active[y->inputs.items[1]->id]) backward_give(d, y->inputs.items[1], unary(d, OP_NEG, g));
+}
+
+static void rule_mul(Backward *d, Node *y, Node *g) {
+  Node *a = y->inputs.items[0], *b = y->inputs.items[1];
+  if (d->active[a->id]) backward_give(d, a, mul(d, g, b));
+  if (d->active[b->id]) backward_give(d, b, mul(d, g, a));
+}
+
+static void rule_div(Backward *d, Node *y, Node *g) {
+  Node *a = y->inputs.items[0], *b = y->inputs.items[1];
+  Node *quotient = binary(d, OP_DIV, g, b);
+  backward_give(d, a, quotient);
+  if (d->active[b->id]) backward_give(d, b, unary(d, OP_NEG, mul(d, quotient, y)));
+}
+
+/* Equal operands share. */
+static void rule_extreme(Backward *d, Node *y, Node *g) {
+  const OpKind loses = y->op == OP_MAXIMUM ? OP_LT : OP_GT;
+  for (uint32_t i = 0; i < 2; i++) {
+    Node *a = y->inputs.items[i], *b = y->inputs.items[1 - i];
+    if (!d->active[a->id]) continue;
+    Node *kept = where(d, binary(d, OP_EQ, a, b), scale(d, g, 0.5), g);
+    backward_give(d, a, where(d, binary(d, loses, a, b), number(d, 0), kept));
+  }
+}
+
+static void rule_where(Backward *d, Node *y, Node *g) {
+  Node *c = y->inputs.items[0], *a = y->inputs.items[1], *b = y->inputs.items[2];
+  if (d->active[a->id]) backward_give(d, a, where(d, c, g, number(d, 0)));
+  if (d->active[b->id]) backward_give(d, b, where(d, c, number(d, 0), g));
+}
+
+/* x to the e: g e x^(e-1); for e: g y log x, and 0 where x is 0 and e > 0. */
+static void rule_power(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0], *e = y->inputs.items[1];
+  if (d->active[x->id]) backward_give(d, x, mul(d, g, mul(d, e, binary(d, OP_POWER, x, plus(d, e, -1)))));
+  if (!d->active[e->id]) return;
+  Node *is_flat = binary(d, OP_AND, below_zero(d, OP_EQ, x), below_zero(d, OP_GT, e));
+  backward_give(d, e, where(d, is_flat, number(d, 0), mul(d, g, mul(d, y, unary(d, OP_LOG, x)))));
+}
+
+// ---- views and places ----
+
+/* Zeros of the shape of g, but `n` along the axis. */
+static Node *zeros(Backward *d, const Node *g, uint32_t axis, const Size *n) {
+  const Size *dims[MAX_RANK];
+  memcpy(dims, g->dims, sizeof dims);
+  dims[axis] = n;
+  return build_full(&d->builder, 0, g->rank, dims);
+}
+
+static void rule_slice(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  SizeTable *sizes = d->builder.graph->sizes;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    const Size *before = y->attr.starts[i], *end = size_add(sizes, before, y->dims[i]);
+    const Size *after = end ? size_sub(sizes, x->dims[i], end) : NULL;
+    Node *parts[3];
+    uint32_t n = 0;
+    if (!after) {
+      refuse(d, y, "a size is too large to be computed");
+      return;
+    }
+    if (!size_equals(before, 0)) parts[n++] = zeros(d, g, i, before);
+    parts[n++] = g;
+    if (!size_equals(after, 0)) parts[n++] = zeros(d, g, i, after);
+    if (n > 1) g = build_concat(&d->builder, n, parts, (int32_t)i);
+  }
+  backward_give(d, x, g);
+}
+
+static void rule_reshape(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  backward_give(d, x, like(d, g, x));
+}
+
+static void rule_permute(Backward *d, Node *y, Node *g) {
+  uint8_t axes[MAX_RANK];
+  for (uint8_t i = 0; i < y->rank; i++) axes[y->attr.axes[i]] = i;
+  backward_give(d, y->inputs.items[0], build_permute(&d->builder, g, axes));
+}
+
+static void rule_concat(Backward *d, Node *y, Node *g) {
+  SizeTable *sizes = d->builder.graph->sizes;
+  const Size *starts[MAX_RANK];
+  for (uint32_t i = 0; i < y->rank; i++) starts[i] = size_const(sizes, 0);
+  for (size_t i = 0; i < y->inputs.n; i++) {
+    Node *x = y->inputs.items[i];
+    if (d->active[x->id]) backward_give(d, x, build_slice(&d->builder, g, starts, (const Size *const *)x->dims));
+    starts[y->attr.axis] = size_add(sizes, starts[y->attr.axis], x->dims[y->attr.axis]);
+  }
+}
+
+/* Rows of a table: ones stand where a row was read, and the product with them adds up what came back to it. */
+static void rule_gather(Backward *d, Node *y, Node *g) {
+  Node *table = y->inputs.items[0], *ids = y->inputs.items[1];
+  SizeTable *sizes = d->builder.graph->sizes;
+  const Size *reads = node_elements(sizes, ids), *width = size_const(sizes, 1), *one = width;
+  for (uint32_t i = 1; i < table->rank && width; i++) width = size_mul(sizes, width, table->dims[i]);
+  if (!reads || !width) {
+    refuse(d, y, "a size is too large to be computed");
+    return;
+  }
+  Node *line = reshape(d, ids, 2, (const Size *const[]){one, reads});
+  Node *is_read = binary(d, OP_EQ, positions_along(d, table->dims[0], 2, 0), line);
+  Node *rows = reshape(d, g, 2, (const Size *const[]){reads, width});
+  backward_give(d, table, like(d, build_matmul(&d->builder, unary(d, OP_TO_F32, is_read), rows), table));
+}
+
+/* Elements along an axis: each place of x adds up what was taken from it. With one id for each line there is nothing to
+ * add up. */
+static void rule_take(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0], *ids = y->inputs.items[1];
+  const uint32_t axis = (uint32_t)y->attr.axis;
+  const Size *n = x->dims[axis];
+  if (size_equals(y->dims[axis], 1)) {
+    Node *is_taken = binary(d, OP_EQ, positions_along(d, n, x->rank, axis), ids);
+    backward_give(d, x, where(d, is_taken, g, number(d, 0)));
+    return;
+  }
+  if (x->rank == MAX_RANK) {
+    refuse(d, y, "it has as many axes as a tensor can have");
+    return;
+  }
+  const Size *dims[2][MAX_RANK];
+  Node *taken[2] = {ids, g};
+  for (uint32_t k = 0; k < 2; k++) {
+    for (uint32_t i = 0; i <= x->rank; i++)
+      dims[k][i] = i == axis ? size_const(d->builder.graph->sizes, 1) : taken[k]->dims[i - (i > axis)];
+    taken[k] = reshape(d, taken[k], x->rank + 1u, dims[k]);
+  }
+  Node *is_taken = binary(d, OP_EQ, positions_along(d, n, x->rank + 1u, axis), taken[0]);
+  Node *all = where(d, is_taken, taken[1], number(d, 0));
+  backward_give(d, x, build_reduce(&d->builder, OP_SUM, all, (int32_t)axis + 1, false));
+}
+
+/* Every s-th element: the others get 0. */
+static void rule_every(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  const uint32_t axis = (uint32_t)y->attr.axis;
+  int64_t step = 1;
+  size_is_const(y->attr.size, &step);
+  Node *places = positions_along(d, x->dims[axis], x->rank, axis);
+  Node *came = build_take(&d->builder, g, binary(d, OP_FLOORDIV, places, whole(d, step)), (int32_t)axis);
+  Node *is_one = binary(d, OP_EQ, binary(d, OP_FLOORMOD, places, whole(d, step)), whole(d, 0));
+  backward_give(d, x, where(d, is_one, came, number(d, 0)));
+}
+
+/* The running sum from the other end. */
+static void rule_cumsum(Backward *d, Node *y, Node *g) {
+  const uint32_t axis = (uint32_t)y->attr.axis;
+  SizeTable *sizes = d->builder.graph->sizes;
+  const Size *n = y->dims[axis], *last = size_sub(sizes, n, size_const(sizes, 1));
+  if (!last) {
+    refuse(d, y, "a size is too large to be computed");
+    return;
+  }
+  Node *ids = sub(d, build_size(&d->builder, DTYPE_I32, last), positions_along(d, n, y->rank, axis));
+  Node *sums = build_cumsum(&d->builder, build_take(&d->builder, g, ids, (int32_t)axis), (int32_t)axis);
+  backward_give(d, y->inputs.items[0], build_take(&d->builder, sums, ids, (int32_t)axis));
+}
+
+// ---- along an axis ----
+
+static void rule_sum(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  backward_give(d, x, expand(d, with_axis(d, g, x, y->attr.axis), x));
+}
+
+static void rule_mean(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0], *n = build_size(&d->builder, DTYPE_F32, x->dims[y->attr.axis]);
+  backward_give(d, x, expand(d, with_axis(d, binary(d, OP_DIV, g, n), x, y->attr.axis), x));
+}
+
+/* Of equal ones the first has won. */
+static void rule_greatest(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0];
+  const int32_t axis = y->attr.axis;
+  Node *of = y->op == OP_MAX ? x : unary(d, OP_NEG, x);
+  Node *winner = with_axis(d, build_reduce(&d->builder, OP_ARGMAX, of, axis, false), x, axis);
+  Node *is_winner = binary(d, OP_EQ, positions_along(d, x->dims[axis], x->rank, (uint32_t)axis), winner);
+  backward_give(d, x, where(d, is_winner, with_axis(d, g, x, axis), number(d, 0)));
+}
+
+static void rule_softmax(Backward *d, Node *y, Node *g) {
+  Node *sum = reduce(d, OP_SUM, mul(d, g, y), y->attr.axis);
+  backward_give(d, y->inputs.items[0], mul(d, y, sub(d, g, sum)));
+}
+
+static void rule_log_softmax(Backward *d, Node *y, Node *g) {
+  Node *sum = reduce(d, OP_SUM, g, y->attr.axis);
+  backward_give(d, y->inputs.items[0], sub(d, g, mul(d, unary(d, OP_EXP, y), sum)));
+}
+
+/* h is x centred (layer_norm) and times r; x gets r (q - mean q - h mean(q h)), without `mean q` for rms_norm. */
+static void rule_norm(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0], *centred = x;
+  const int32_t last = x->rank - 1;
+  const bool is_layer_norm = y->op == OP_LAYER_NORM;
+  Node *w = y->attr.has_weight ? y->inputs.items[1] : NULL;
+  Node *b = y->attr.has_bias ? y->inputs.items[y->inputs.n - 1] : NULL;
+  if (is_layer_norm) centred = sub(d, x, reduce(d, OP_MEAN, x, last));
+  Node *variance = reduce(d, OP_MEAN, mul(d, centred, centred), last);
+  Node *r = unary(d, OP_RSQRT, plus(d, variance, y->attr.eps)), *h = mul(d, centred, r);
+  if (w && d->active[w->id]) backward_give(d, w, mul(d, g, h));
+  if (b) backward_give(d, b, g);
+  if (!d->active[x->id]) return;
+  Node *q = w ? mul(d, g, w) : g;
+  Node *rest = sub(d, q, mul(d, h, reduce(d, OP_MEAN, mul(d, q, h), last)));
+  if (is_layer_norm) rest = sub(d, rest, reduce(d, OP_MEAN, q, last));
+  backward_give(d, x, mul(d, r, rest));
+}
+
+// ---- products, rotations ----
+
+static bool is_same_rows(const Node *a, const Node *g) {
+  bool is_same = a->rank == g->rank;
+  for (uint32_t i = 0; is_same && i + 1 < a->rank; i++) is_same = a->dims[i] == g->dims[i];
+  return is_same;
+}
+
+/* x with all axes but the last as one; NULL (after reporting) if that is too large. */
+static Node *as_rows(Backward *d, const Node *y, Node *x) {
+  SizeTable *sizes = d->builder.graph->sizes;
+  const Size *rows = size_const(sizes, 1);
+  for (uint32_t i = 0; i + 1 < x->rank && rows; i++) rows = size_mul(sizes, rows, x->dims[i]);
+  if (rows) return x->rank == 2 ? x : reshape(d, x, 2, (const Size *const[]){rows, x->dims[x->rank - 1]});
+  refuse(d, y, "a size is too large to be computed");
+  return NULL;
+}
+
+/* A matrix that all items share gets one product over the rows of all items. */
+static void rule_matmul(Backward *d, Node *y, Node *g) {
+  Node *a = y->inputs.items[0], *b = y->inputs.items[1];
+  if (d->active[a->id]) backward_give(d, a, build_matmul(&d->builder, g, turned(d, b)));
+  if (!d->active[b->id]) return;
+  if (b->rank == 2 && a->rank > 2 && is_same_rows(a, g)) {
+    Node *rows = as_rows(d, y, a), *of = rows ? as_rows(d, y, g) : NULL;
+    if (of) backward_give(d, b, build_matmul(&d->builder, turned(d, rows), of));
+  } else {
+    backward_give(d, b, build_matmul(&d->builder, turned(d, a), g));
+  }
+}
+
+static void rule_linear(Backward *d, Node *y, Node *g) {
+  Node *x = y->inputs.items[0], *w = y->inputs.items[1];
+  Node *rows = as_rows(d, y, x), *of = rows ? as_rows(d, y, g) : NULL;
+  if (!of) return;
+  if (d->active[x->id]) backward_give(d, x, like(d, build_matmul(&d->builder, of, w), x));
+  if (d->active[w->id]) backward_give(d, w, build_matmul(&d->builder, turned(d, of), rows));
+}
+
+/* Turned back by the same angles. */
+static void rule_rotary(Backward *d, Node *y, Node *g) {
+  Node *pos = y->inputs.items[1];
+  if (d->active[pos->id]) refuse(d, y, "its positions depend on a trained weight");
+  Node *back = unary(d, OP_NEG, pos);
+  backward_give(d, y->inputs.items[0], build_rotary(&d->builder, g, back, y->attr.base, y->attr.interleaved));
+}
+
+// ---- the table ----
+
+static const BackwardRule rules[N_OPS] = {
+    [OP_NEG] = rule_neg,
+    [OP_EXP] = rule_exp,
+    [OP_LOG] = rule_log,
+    [OP_SQRT] = rule_sqrt,
+    [OP_RSQRT] = rule_rsqrt,
+    [OP_ABS] = rule_abs,
+    [OP_SIN] = rule_sin,
+    [OP_COS] = rule_cos,
+    [OP_TANH] = rule_tanh,
+    [OP_SIGMOID] = rule_sigmoid,
+    [OP_ERF] = rule_erf,
+    [OP_RELU] = rule_relu,
+    [OP_SILU] = rule_silu,
+    [OP_GELU] = rule_gelu,
+    [OP_GELU_TANH] = rule_gelu_tanh,
+    [OP_QUICK_GELU] = rule_quick_gelu,
+    [OP_TO_F32] = rule_to_f32,
+    [OP_ADD] = rule_add,
+    [OP_SUB] = rule_sub,
+    [OP_MUL] = rule_mul,
+    [OP_DIV] = rule_div,
+    [OP_MAXIMUM] = rule_extreme,
+    [OP_MINIMUM] = rule_extreme,
+    [OP_WHERE] = rule_where,
+    [OP_POWER] = rule_power,
+    [OP_SLICE] = rule_slice,
+    [OP_RESHAPE] = rule_reshape,
+    [OP_PERMUTE] = rule_permute,
+    [OP_CONCAT] = rule_concat,
+    [OP_GATHER] = rule_gather,
+    [OP_TAKE] = rule_take,
+    [OP_EVERY] = rule_every,
+    [OP_CUMSUM] = rule_cumsum,
+    [OP_SUM] = rule_sum,
+    [OP_MEAN] = rule_mean,
+    [OP_MAX] = rule_greatest,
+    [OP_MIN] = rule_greatest,
+    [OP_SOFTMAX] = rule_softmax,
+    [OP_LOG_SOFTMAX] = rule_log_softmax,
+    [OP_LAYER_NORM] = rule_norm,
+    [OP_RMS_NORM] = rule_norm,
+    [OP_MATMUL] = rule_matmul,
+    [OP_LINEAR] = rule_linear,
+    [OP_ROTARY] = rule_rotary,
+};
+
+BackwardRule backward_rule(OpKind op) { return rules[op]; }

@@ -1,0 +1,101 @@
+/* Which quotients a loss is made of. See differentiate.h.
+ *
+ * From the result down through sums, differences and numbers, which are linear, to quotients by something that is no
+ * number and to means along the batch. What is divided by there depends on the batch, so it is taken out; everything
+ * else stays in the top. A mean over the batch becomes a sum. */
+#include "passes/differentiate.h"
+#include "passes/match.h"
+
+typedef struct Splitter {
+  Builder builder;
+  int32_t batch;
+  LossParts *parts;
+} Splitter;
+
+/* Whether the value depends on a weight. */
+static bool has_weight(Arena *scratch, const Node *of) {
+  VEC(const Node *) waiting = {0};
+  Map seen = map_new(scratch);
+  vec_push(scratch, &waiting, of);
+  while (waiting.n) {
+    const Node *node = waiting.items[--waiting.n];
+    if (node->op == OP_WEIGHT) return true;
+    if (map_find(&seen, &node, sizeof node)) continue;
+    map_put_n(&seen, &node, sizeof node, NULL);
+    for (size_t i = 0; i < node->inputs.n; i++) vec_push(scratch, &waiting, node->inputs.items[i]);
+  }
+  return false;
+}
+
+static Node *times(Splitter *s, Node *a, Node *b) { return a ? build_binary(&s->builder, OP_MUL, a, b) : b; }
+
+static Node *size_node(Splitter *s, const Size *size) { return build_size(&s->builder, DTYPE_F32, size); }
+
+static void add_part(Splitter *s, double factor, Node *top, Node *bottom) {
+  vec_push(s->builder.graph->arena, &s->parts->parts, (LossPart){factor, top, bottom});
+}
+
+static const Size *reduced_size(const Node *mean) { return mean->inputs.items[0]->dims[mean->attr.axis]; }
+
+static bool is_batch_mean(const Splitter *s, const Node *x) {
+  return x->op == OP_MEAN && s->batch >= 0 && size_involves(reduced_size(x), (uint32_t)s->batch);
+}
+
+/* A sum, or a mean whose size does not involve the batch: a mean over the batch may stand further down the line. The
+ * first one that is found is undone by a factor. */
+static void split_sum(Splitter *s, Node *t, double factor, Node *bottom) {
+  for (const Node *x = t->inputs.items[0]; x->op == OP_SUM || x->op == OP_MEAN; x = x->inputs.items[0]) {
+    if (!is_batch_mean(s, x)) continue;
+    Node *size = size_node(s, reduced_size(x));
+    add_part(s, factor, times(s, t, size), times(s, bottom, size));
+    return;
+  }
+  add_part(s, factor, t, bottom);
+}
+
+static void split(Splitter *s, Node *t, double factor, Node *bottom);
+
+static void split_quotient(Splitter *s, Node *t, double factor, Node *bottom) {
+  Node *divisor = t->inputs.items[1];
+  double number;
+  if (match_number(divisor, &number))
+    split(s, t->inputs.items[0], factor / number, bottom);
+  else if (!has_weight(s->builder.graph->arena, divisor))
+    split(s, t->inputs.items[0], factor, times(s, bottom, divisor));
+  else {
+    if (!s->parts->whole.source) s->parts->whole = origin_place(&t->origin);
+    add_part(s, factor, t, bottom);
+  }
+}
+
+/* Recursion goes down the operations of one formula; a loss is written by hand. */
+static void split(Splitter *s, Node *t, double factor, Node *bottom) {
+  Node *const *in = t->inputs.items;
+  double number;
+  s->builder.origin = t->origin;
+  if ((t->op == OP_ADD || t->op == OP_SUB) && !bottom) {
+    split(s, in[0], factor, NULL);
+    split(s, in[1], t->op == OP_SUB ? -factor : factor, NULL);
+  } else if (t->op == OP_NEG) {
+    split(s, in[0], -factor, bottom);
+  } else if (t->op == OP_MUL && match_number(in[1], &number)) {
+    split(s, in[0], factor * number, bottom);
+  } else if (t->op == OP_MUL && match_number(in[0], &number)) {
+    split(s, in[1], factor * number, bottom);
+  } else if (t->op == OP_DIV) {
+    split_quotient(s, t, factor, bottom);
+  } else if (is_batch_mean(s, t)) {
+    Node *sum = build_reduce(&s->builder, OP_SUM, in[0], t->attr.axis, t->attr.keepdim);
+    split_sum(s, sum, factor, times(s, bottom, size_node(s, reduced_size(t))));
+  } else if (t->op == OP_SUM || t->op == OP_MEAN) {
+    split_sum(s, t, factor, bottom);
+  } else {
+    add_part(s, factor, t, bottom);
+  }
+}
+
+void loss_parts(Graph *graph, Node *result, int32_t batch, LossParts *parts) {
+  Splitter s = {.builder = {.graph = graph, .origin = result->origin}, .batch = batch, .parts = parts};
+  *parts = (LossParts){0};
+  split(&s, result, 1, NULL);
+}
