@@ -109,6 +109,32 @@ Graph *model_load(Session *session) {
   return NULL;
 }
 
+/* `*name` is the model's if there is no error. */
+static Objective *find_objective(Session *session, bool is_training, const char **name) {
+  ModelText *text = ARENA_NEW(session->arena, ModelText);
+  if (session->model)
+    *text = *session->model;
+  else if (!read_file(session, text))
+    return NULL;
+  session->model = text;
+  return elaborate_objective(session->arena, &session->names, &session->diag, text->program, &text->options,
+                             is_training, name);
+}
+
+Objective *model_objective(Session *session, bool is_training) {
+  const char *name;
+  return find_objective(session, is_training, &name);
+}
+
+Objective *training_objective(Session *session, bool is_training) {
+  const char *name = NULL;
+  Objective *objective = find_objective(session, is_training, &name);
+  if (!objective && !diag_has_errors(&session->diag))
+    diag_error_at(&session->diag, session->options.files.items[0], DIAG_INPUT_DECLARATION,
+                  "model %s has no train block: 'train NAME { }' names the function that is its objective", name);
+  return objective;
+}
+
 // ---- passes ----
 
 PassOptions passes_options(const Options *options) {
@@ -208,7 +234,7 @@ Engine *session_engine_of(Session *session, const EngineKind *kind, Graph *graph
   return engine_create(kind, settings, graph, weights);
 }
 
-static const EngineKind *chosen_kind(const Session *session) {
+const EngineKind *session_engine_kind(const Session *session) {
   if (session->library) return &engine_library;
   return option_is(&session->options, OPTION_ENGINE, "native", "native") ? &engine_native : &engine_reference;
 }
@@ -220,7 +246,7 @@ bool report_no_passes(Session *session, Graph *graph) {
 
 /* The interpreter runs no passes: that is all there is to report of it. */
 Engine *session_engine(Session *session, Graph *graph, WeightSource *weights) {
-  const EngineKind *kind = chosen_kind(session);
+  const EngineKind *kind = session_engine_kind(session);
   if (kind == &engine_reference && !report_no_passes(session, graph)) return NULL;
   return session_engine_of(session, kind, graph, weights);
 }
@@ -228,7 +254,7 @@ Engine *session_engine(Session *session, Graph *graph, WeightSource *weights) {
 Engine *session_engine_again(Session *session, Graph *graph, WeightSource *weights) {
   EngineSettings *settings = engine_settings(session);
   settings->compile.report = NULL;
-  return engine_create(chosen_kind(session), settings, graph, weights);
+  return engine_create(session_engine_kind(session), settings, graph, weights);
 }
 
 WeightCheck session_weight_check(Session *session) {

@@ -7,6 +7,7 @@
 #define TFM_CLI_MODEL_H
 
 #include "cli/session.h"
+#include "elaborate/objective.h"
 #include "engines/engine.h"
 #include "parse/include.h"
 #include "target/target.h"
@@ -16,6 +17,10 @@ ParsedProgram *model_parse(Session *session);
 /* Its graph, elaborated with -D, --model and --weights-prefix. If the file is a compiled library (and the verb is one
  * of V_LIBRARY), the graph of the model in it, and session->library. NULL after an error. */
 Graph *model_load(Session *session);
+/* What the train block of the model names; `is_training`: with dropout. NULL after an error; if there is no such
+ * block, too, which is an error for training_objective. */
+Objective *model_objective(Session *session, bool is_training);
+Objective *training_objective(Session *session, bool is_training);
 
 // ---- what the options say about passes and libraries ----
 
@@ -42,6 +47,8 @@ bool report_no_passes(Session *session, Graph *graph);
 
 // ---- what the options say about engines ----
 
+/* That of --engine or of the library. */
+const EngineKind *session_engine_kind(const Session *session);
 /* In the session's arena. */
 EngineSettings *engine_settings(Session *session);
 /* An engine of this kind, or that of --engine or of the library. NULL after an error; else engine_destroy when done. */

@@ -23,7 +23,8 @@ enum {
 #include "cli/verbs.def"
   V_EXECUTE = V_RUN | V_GENERATE | V_VERIFY | V_BENCH | V_PROFILE,
   V_TRIED = V_EXECUTE | V_CHECK, /* check runs nothing, but it takes the options of run, so that a line can be tried */
-  V_LIBRARY = V_TRIED | V_PACK,  /* what takes a compiled library in place of a .tfm file */
+  V_TRAINING = V_TRAIN | V_EVALUATE,
+  V_LIBRARY = V_TRIED | V_PACK, /* what takes a compiled library in place of a .tfm file */
   V_MODEL = V_EXECUTE | V_CHECK | V_DUMP | V_GRAPH | V_COMPILE | V_PACK | V_WORKER,
   V_PASSES = V_DUMP | V_OPT | V_COMPILE | V_PACK,
   V_ALL = (1 << N_VERBS) - 1
@@ -38,7 +39,7 @@ typedef enum Option {
 /* What --stage may name. */
 typedef struct StageInfo {
   const char *name;
-  enum StagePart { PART_MODEL, PART_ENCODER, PART_STEP } part;
+  enum StagePart { PART_MODEL, PART_TRAINING, PART_ENCODER, PART_STEP } part;
   enum StageForm { FORM_AST, FORM_GRAPH, FORM_FUSED, FORM_PLAN, FORM_LLVM, FORM_ASM } form;
   const char *line;
 } StageInfo;

@@ -10,7 +10,7 @@ import re
 import sys
 
 LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights import jit aot compile "
-          "engines measure api cli").split()
+          "engines train measure api cli").split()
 RUNTIME_LAYERS = "include core decode generate library".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

@@ -16,6 +16,7 @@
 #include "cli/model.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
+#include "train/graphs.h"
 #include "weights/files.h"
 
 // ---- tfmc dump ----
@@ -80,6 +81,13 @@ static Graph *find_part(Session *session, const Graph *graph, const StageInfo *s
   return part;
 }
 
+/* NULL after an error. */
+static Graph *find_gradients(Session *session) {
+  Objective *objective = training_objective(session, true);
+  const TrainGraphs *graphs = objective ? train_graphs(session->arena, &session->diag, objective, true) : NULL;
+  return graphs ? graphs->gradients : NULL;
+}
+
 static void print_stage(Session *session, StrBuf *text) {
   const StageInfo *stage = stage_of(&session->options);
   if (stage->form == FORM_AST) {
@@ -89,8 +97,11 @@ static void print_stage(Session *session, StrBuf *text) {
     return;
   }
   Graph *graph = model_load(session);
-  if (graph && stage->part != PART_MODEL) graph = find_part(session, graph, stage);
-  if (graph && stage->form == FORM_GRAPH && stage->part == PART_MODEL) report_no_passes(session, graph);
+  if (graph && stage->part == PART_TRAINING)
+    graph = find_gradients(session);
+  else if (graph && stage->part != PART_MODEL)
+    graph = find_part(session, graph, stage);
+  if (graph && stage->form == FORM_GRAPH && stage->part <= PART_TRAINING) report_no_passes(session, graph);
   if (!graph || (stage->form != FORM_GRAPH && !run_passes(session, graph))) return;
   if (stage->form == FORM_GRAPH || stage->form == FORM_FUSED) print_graph(session, text, graph);
   else print_plan(session, text, graph, stage->form);

@@ -16,6 +16,7 @@
 #include "cli/commands/commands.h"
 #include "cli/model.h"
 #include "tfm/weights_file.h"
+#include "train/graphs.h"
 #include "weights/weight_set.h"
 
 // ---- conditions of a model ----
@@ -159,6 +160,13 @@ static void check_file(Session *session, Graph *graph, StrBuf *out) {
   weight_set_close(set);
 }
 
+/* Differentiates too, without running anything: what cannot be trained is refused here. */
+static void check_objective(Session *session, StrBuf *out) {
+  Objective *objective = model_objective(session, true);
+  const TrainGraphs *graphs = objective ? train_graphs(session->arena, &session->diag, objective, true) : NULL;
+  if (graphs) train_graphs_print(out, graphs);
+}
+
 /* -march is checked for its spelling alone, so that a command line for another machine can be tried here. */
 void command_check(Session *session) {
   if (option_given(&session->options, OPTION_MARCH) && !host_choose_target(session, false)) return;
@@ -169,6 +177,7 @@ void command_check(Session *session) {
   print_model(&text, graph, &weights, option_given(&session->options, OPTION_VERBOSE));
   conditions_warn(&session->diag, graph);
   check_file(session, graph, &text);
+  if (!session->library) check_objective(session, &text);
   passes_run(graph, &session->diag, &(PassOptions){.level = 2, .stop_after = "fuse-attention"}, NULL);
   passes_report_numbers(&text, graph); /* of products and attentions as they are found, not as they are written */
   if (!option_given(&session->options, OPTION_QUIET)) session_print(&text);

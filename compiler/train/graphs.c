@@ -1,0 +1,189 @@
+/* From an objective to graphs that engines run. See graphs.h. */
+#include "train/graphs.h"
+
+#include <string.h>
+
+typedef struct Maker {
+  Arena *arena;
+  Diag *diag;
+  Objective *objective;
+  Graph *graph;
+  TrainGraphs *made;
+  VEC(GraphOutput) tops, bottoms;
+  VEC(Seed) seeds;
+} Maker;
+
+// ---- results ----
+
+static void add_result(Maker *m, const GraphOutput *output) {
+  LossParts split;
+  ResultParts result = {.name = output->name};
+  loss_parts(m->graph, output->node, m->objective->batch, &split);
+  for (size_t i = 0; i < split.parts.n; i++) {
+    const LossPart *part = &split.parts.items[i];
+    ResultPart made = {part->factor, (uint32_t)m->tops.n, part->bottom ? (uint32_t)m->bottoms.n : NO_OUTPUT};
+    const char *name = arena_printf(m->arena, "%s.%zu", output->name, i);
+    vec_push(m->arena, &m->tops, (GraphOutput){.name = name, .node = part->top});
+    if (part->bottom) vec_push(m->arena, &m->bottoms, (GraphOutput){.name = name, .node = part->bottom});
+    vec_push(m->arena, &result.parts, made);
+  }
+  if (!m->made->whole.source) m->made->whole = split.whole;
+  vec_push(m->arena, &m->made->results, result);
+}
+
+/* The outputs of the graph from here on. */
+static void set_outputs(Graph *graph, const GraphOutput *items, size_t n) {
+  graph->outputs.n = 0;
+  for (size_t i = 0; i < n; i++) vec_push(graph->arena, &graph->outputs, items[i]);
+}
+
+// ---- gradients ----
+
+/* Patterns are of paths; a name is the path after --weights-prefix, which training does not take. */
+static bool is_trained(const void *context, const Node *weight) {
+  const Objective *objective = context;
+  return !patterns_match(&objective->settings.freeze, weight->attr.name);
+}
+
+static void add_seeds(Maker *m) {
+  Builder builder = {.graph = m->graph};
+  const ResultParts *loss = &m->made->results.items[0];
+  for (size_t i = 0; i < loss->parts.n; i++) {
+    Node *top = m->tops.items[loss->parts.items[i].top].node;
+    builder.origin = top->origin;
+    Node *seed = build_input(&builder, arena_printf(m->arena, "train.seed.%zu", i), DTYPE_F32, 0, NULL);
+    vec_push(m->arena, &m->seeds, (Seed){top, seed});
+    vec_push(m->arena, &m->made->seeds, seed->attr.name);
+  }
+}
+
+static Map stopped_nodes(const Maker *m) {
+  Map stopped = map_new(m->arena);
+  for (size_t i = 0; i < m->objective->stopped.n; i++) {
+    const Node *node = m->objective->stopped.items[i];
+    map_put_n(&stopped, &node, sizeof node, NULL);
+  }
+  return stopped;
+}
+
+/* Adds the gradients as outputs behind the tops. False after an error. */
+static bool add_gradients(Maker *m) {
+  Gradients gradients;
+  const Map stopped = stopped_nodes(m);
+  add_seeds(m);
+  const DifferentiateRequest request = {.graph = m->graph,
+                                        .diag = m->diag,
+                                        .seeds = m->seeds.items,
+                                        .n_seeds = (uint32_t)m->seeds.n,
+                                        .stopped = &stopped,
+                                        .is_trained = is_trained,
+                                        .context = m->objective};
+  if (!differentiate(&request, &gradients)) return false;
+  if (!gradients.items.n) {
+    diag_error(m->diag, origin_place(&m->tops.items[0].node->origin), DIAG_INPUT_DECLARATION,
+               "no trained weight reaches the loss '%s': there is nothing to train", m->made->results.items[0].name);
+    return false;
+  }
+  for (size_t i = 0; i < gradients.items.n; i++) {
+    const Gradient *g = &gradients.items.items[i];
+    for (size_t k = 0; k < m->made->parameters.n; k++)
+      if (strcmp(m->made->parameters.items[k].path, g->weight->attr.name) == 0)
+        m->made->parameters.items[k].gradient = (uint32_t)m->graph->outputs.n;
+    const char *name = arena_printf(m->arena, "grad.%s", g->weight->attr.name);
+    vec_push(m->graph->arena, &m->graph->outputs, (GraphOutput){.name = name, .node = g->gradient});
+  }
+  return true;
+}
+
+// ---- weights ----
+
+static void list_parameters(Maker *m) {
+  for (const Node *node = m->graph->first; node; node = node->next) {
+    if (node->op != OP_WEIGHT) continue;
+    Parameter p = {.path = node->attr.name, .rank = node->rank, .elements = 1, .gradient = NO_OUTPUT};
+    p.input = arena_printf(m->arena, "weight.%s", p.path);
+    for (uint32_t i = 0; i < node->rank; i++) {
+      size_is_const(node->dims[i], &p.dims[i]);
+      p.elements *= p.dims[i];
+    }
+    vec_push(m->arena, &m->made->parameters, p);
+  }
+}
+
+/* Weights become inputs: nothing that depends on them may be computed before a run. */
+static void free_weights(Arena *arena, Graph *graph) {
+  for (Node *node = graph->first, *next; node; node = next) {
+    next = node->next;
+    if (node->op != OP_WEIGHT) continue;
+    Builder builder = {.graph = graph, .before = node, .origin = node->origin};
+    Node *input = build_input(&builder, arena_printf(arena, "weight.%s", node->attr.name), DTYPE_F32, node->rank,
+                              (const Size *const *)node->dims);
+    graph_replace_uses(graph, node, input);
+    graph_delete(graph, node);
+  }
+  graph->declared_weights = map_new(graph->arena);
+}
+
+/* Nodes that no output needs: a rule may compute what it does not use. */
+static void delete_unneeded(Graph *graph) {
+  for (Node *node = graph->last, *prev; node; node = prev) {
+    prev = node->prev;
+    if (node->op != OP_INPUT && node->users.n == 0 && !graph_is_output(graph, node)) graph_delete(graph, node);
+  }
+  graph_renumber(graph);
+}
+
+static Graph *counts_graph(Maker *m) {
+  if (!m->bottoms.n) return NULL;
+  set_outputs(m->graph, m->bottoms.items, m->bottoms.n);
+  graph_renumber(m->graph);
+  Graph *counts = graph_clone(m->arena, m->graph);
+  free_weights(m->arena, counts);
+  delete_unneeded(counts);
+  return counts;
+}
+
+TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool has_gradients) {
+  Maker m = {.arena = arena, .diag = diag, .objective = objective, .graph = objective->graph};
+  m.made = ARENA_NEW(arena, TrainGraphs);
+  m.made->objective = objective;
+  m.made->n_inputs = (uint32_t)(objective->graph->inputs.n - objective->masks.n);
+  list_parameters(&m);
+  const size_t n = m.graph->outputs.n;
+  const GraphOutput *results = arena_copy(arena, m.graph->outputs.items, n * sizeof *results);
+  for (size_t i = 0; i < n; i++) add_result(&m, &results[i]);
+  m.made->counts = counts_graph(&m);
+  set_outputs(m.graph, m.tops.items, m.tops.n);
+  if (has_gradients && !add_gradients(&m)) return NULL;
+  free_weights(arena, m.graph);
+  delete_unneeded(m.graph);
+  m.made->gradients = m.graph;
+  return m.made;
+}
+
+// ---- for people ----
+
+static void print_part(StrBuf *out, const ResultPart *part, bool is_first) {
+  strbuf_add(out, is_first ? " " : " + ");
+  if (part->factor != 1) strbuf_printf(out, "%g * ", part->factor);
+  strbuf_printf(out, "top %u", part->top);
+  if (part->bottom != NO_OUTPUT) strbuf_printf(out, " / bottom %u", part->bottom);
+}
+
+void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
+  uint32_t n_trained = 0;
+  int64_t numbers = 0;
+  strbuf_printf(out, "objective %s, of sums over the batches of a step:\n", graphs->objective->name);
+  for (size_t i = 0; i < graphs->results.n; i++) {
+    const ResultParts *result = &graphs->results.items[i];
+    strbuf_printf(out, "  %-24s", result->name);
+    for (size_t k = 0; k < result->parts.n; k++) print_part(out, &result->parts.items[k], k == 0);
+    strbuf_add_char(out, '\n');
+  }
+  for (size_t i = 0; i < graphs->parameters.n; i++) {
+    if (graphs->parameters.items[i].gradient == NO_OUTPUT) continue;
+    n_trained++;
+    numbers += graphs->parameters.items[i].elements;
+  }
+  strbuf_printf(out, "trained: %u of %zu tensors, %lld numbers\n", n_trained, graphs->parameters.n, (long long)numbers);
+}

@@ -1,0 +1,42 @@
+/* Trainer: weights, their moments, and the steps that change them.
+ *
+ * In: the graphs of an objective, an engine to run them, batches of inputs. Out: the results of the objective,
+ * gradients, and weights that have been trained. The batches of a step count as one: what their losses are divided by
+ * is added up first. Refuses a step without anything to divide by, and one whose loss or gradient is not finite: then
+ * the weights are as before. */
+#ifndef TFM_TRAIN_TRAINER_H
+#define TFM_TRAIN_TRAINER_H
+
+#include "engines/engine.h"
+#include "train/graphs.h"
+
+typedef struct Trainer Trainer;
+
+typedef struct TrainerOptions {
+  const EngineKind *kind;
+  const EngineSettings *settings; /* must outlive the trainer */
+  uint64_t seed;
+} TrainerOptions;
+
+typedef struct StepResult {
+  double *results; /* of the objective, in the order of graphs->results; the caller's */
+  double norm, rate;
+} StepResult;
+
+/* NULL after an error. The graphs become the engines'. */
+Trainer *trainer_new(const TrainerOptions *options, TrainGraphs *graphs);
+void trainer_free(Trainer *trainer); /* NULL is ignored */
+
+/* What a parameter is at present, to be read or filled in. */
+float *trainer_weight(Trainer *trainer, uint32_t parameter);
+/* As the last step computed it, before clipping; only of trained parameters. */
+const float *trainer_gradient(Trainer *trainer, uint32_t parameter);
+/* Initial values for all. False after naming every weight that has none. */
+bool trainer_draw(Trainer *trainer);
+
+/* The results over n batches; the weights stay. */
+bool trainer_evaluate(Trainer *trainer, const EvalInputs *batches, uint32_t n, double *results);
+/* A step over n batches, in epoch `epoch` (from 0). */
+bool trainer_step(Trainer *trainer, const EvalInputs *batches, uint32_t n, int64_t epoch, StepResult *result);
+
+#endif
