@@ -57,6 +57,8 @@ goldens() {
     tests/goldens/lang11 tests/cases "$@"
 }
 
+train_goldens() { "$python" tests/goldens/check_train.py "$tfmc" tests/goldens/train "$@"; }
+
 # A word, if the Python package is part of this build (python/CMakeLists.txt).
 has_package() { [ -d "$build/python/CMakeFiles/tfm_python.dir" ] && echo "$1"; }
 
@@ -91,8 +93,10 @@ else
     lacks=$("$tfmc" info | sed -n "s/^-march=$march cannot run here: //p")
     if [ -n "$lacks" ]; then not_run "golden cases with -march=$march" "$lacks"; continue; fi
     stage "golden cases, -march=$march" goldens "--option=-march=$march"
+    stage "golden cases of training, -march=$march" train_goldens "--option=-march=$march"
   done
   stage "golden cases, nothing fused" goldens --option=-O0
+  stage "golden cases of training, nothing fused" train_goldens --option=-O0
   stage "golden cases, one thread" goldens --option=--threads=1
   stage "golden cases, reference interpreter" goldens --option=--engine=reference
   stage "golden cases through libraries" env GOLDEN_WEIGHTS="$made/weights" "$python" tests/e2e/test_library_goldens.py \

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""tfmc train and tfmc evaluate beside the golden cases: what they print and write, that a step does not depend on how its
+items are cut into batches, what is refused, and that nothing is written then.
+
+usage: test_train.py TFMC          The last line is 'N passed, N failed'.
+"""
+import array
+import json
+import math
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+MODEL = """model Tiny(vocab = 7, d = 4, p = 0.0) {
+  embed = Embedding(vocab, d)
+  head  = Linear(d, vocab)
+
+  forward(ids: i32[batch, time]) {
+    logits = ids -> embed -> Dropout(p) -> head
+    return logits
+  }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    logits = forward(ids)
+    return loss = cross_entropy(logits, labels, ignore_index = 0), right = sum(sum(f32(argmax(logits) == labels)))
+  }
+  train objective { SETTINGS }
+}
+"""
+TYPES = {"F32": "f", "I32": "i"}
+
+
+def write_tensors(path, tensors):
+    """tensors: {name: (dtype, shape, numbers)}"""
+    header, data = {}, b""
+    for name, (dtype, shape, numbers) in tensors.items():
+        packed = array.array(TYPES[dtype], numbers).tobytes()
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_tensors(path):
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    out = {}
+    for name, entry in json.loads(data[8:8 + n]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            out[name] = array.array(TYPES[entry["dtype"]], data[8 + n + begin:8 + n + end])
+    return out
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.work = pathlib.Path(self.folder.name)
+        self.model('optimizer = "sgd"  lr = 0.1')
+        rng = random.Random(1)
+        ids = [rng.randrange(7) for _ in range(24)]
+        labels = [rng.randrange(7) for _ in range(24)]
+        self.ids, self.labels = ids, labels
+        self.batches("one", [(0, 6)])
+        self.batches("cut", [(0, 1), (1, 4), (4, 6)])
+
+    def model(self, settings, text=MODEL):
+        (self.work / "m.tfm").write_text(text.replace("SETTINGS", settings))
+
+    def batches(self, name, cuts):
+        tensors = {}
+        for i, (a, b) in enumerate(cuts):
+            at = f"@{i}" if len(cuts) > 1 else ""
+            tensors["ids" + at] = "I32", [b - a, 4], self.ids[4 * a:4 * b]
+            tensors["labels" + at] = "I32", [b - a, 4], self.labels[4 * a:4 * b]
+        write_tensors(self.work / f"{name}.safetensors", tensors)
+
+    def tfmc(self, *args, code=0):
+        done = subprocess.run([TFMC, *args], cwd=self.work, capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr if code else done.stdout
+
+    def train(self, *args, **more):
+        return self.tfmc("train", "m.tfm", *args, **more)
+
+    def refused(self, *words, code=1, command="train", args=("--batches=one.safetensors",)):
+        message = self.tfmc(command, "m.tfm", *args, "-o", "out.safetensors", code=code)
+        for word in words:
+            self.assertIn(word, message)
+        self.assertFalse((self.work / "out.safetensors").exists())
+
+    def close(self, a, b, tolerance=2e-6):
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertLessEqual(abs(x - y), tolerance * max(1, abs(y)))
+
+    def test_the_loss_falls_and_the_weights_can_be_run(self):
+        text = self.train("--batches=one.safetensors", "--steps=40", "-o", "w.safetensors")
+        lines = text.splitlines()
+        self.assertEqual(len(lines), 40)
+        losses = [float(line.split()[3]) for line in lines]
+        self.assertLess(losses[-1], losses[0])
+        self.assertIn("right ", lines[0])
+        write_tensors(self.work / "in.safetensors", {"ids": ("I32", [1, 4], [1, 2, 3, 4])})
+        self.tfmc("run", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--inputs=in.safetensors")
+        self.assertEqual(self.train("--batches=one.safetensors", "--quiet"), "")
+
+    def test_a_step_does_not_depend_on_its_batches(self):
+        for p in ("0.0", "0.5"):
+            for engine in ("--engine=reference", "--engine=native"):
+                made = []
+                for name, n in (("one", 1), ("cut", 3)):
+                    self.train("-D", f"p={p}", f"--batches={name}.safetensors", f"--accumulate={n}", "--steps=3", "--seed=5", engine,
+                               "--gradients", "-o", f"{name}.out")
+                    made.append(read_tensors(self.work / f"{name}.out"))
+                self.assertEqual(made[0].keys(), made[1].keys())
+                self.assertEqual(len(made[0]["losses"]), 3)
+                for name in made[0]:
+                    self.close(made[0][name], made[1][name])
+
+    def test_evaluate_adds_batches_up_and_drops_nothing(self):
+        self.train("--steps=0", "-o", "w.safetensors")
+        weights = {n.removeprefix("after."): v for n, v in read_tensors(self.work / "w.safetensors").items()}
+        shapes = {"embed.weight": [7, 4], "head.weight": [7, 4], "head.bias": [7]}
+        write_tensors(self.work / "v.safetensors", {n: ("F32", shapes[n], v) for n, v in weights.items()})
+        made = []
+        for name in ("one", "cut"):
+            self.tfmc("evaluate", "m.tfm", "-D", "p=0.9", "--weights=v.safetensors", f"--batches={name}.safetensors", "-o", "e")
+            made.append(read_tensors(self.work / "e"))
+        self.assertEqual(made[0]["right"], made[1]["right"])
+        self.close(made[0]["loss"], made[1]["loss"])
+        self.assertLess(abs(made[0]["loss"][0] - math.log(7)), 2)
+        text = self.tfmc("evaluate", "m.tfm", "--weights=v.safetensors", "--batches=one.safetensors")
+        self.assertRegex(text, r"^loss \d")
+
+    def test_initial_values_follow_the_seed(self):
+        for seed in ("1", "1", "2"):
+            self.train("--steps=0", f"--seed={seed}", "-o", f"s{seed}")
+        first, other = read_tensors(self.work / "s1"), read_tensors(self.work / "s2")
+        self.assertNotEqual(first["after.embed.weight"], other["after.embed.weight"])
+        self.assertEqual(set(first), {"after.embed.weight", "after.head.weight", "after.head.bias"})
+
+    def test_check_and_dump_show_the_objective(self):
+        text = self.tfmc("check", "m.tfm")
+        self.assertIn("objective objective", text)
+        self.assertIn("trained: 3 of 3 tensors, 63 numbers", text)
+        graph = self.tfmc("dump", "m.tfm", "--stage=gradients")
+        self.assertIn("grad.head.weight", graph)
+        (self.work / "g.graph").write_text(graph)
+        self.assertIn("grad.embed.weight", self.tfmc("opt", "g.graph", "-O0"))
+        self.tfmc("dump", "m.tfm", "--stage=gradients-plan")
+
+    def test_a_model_without_train_is_what_it_was(self):
+        self.model("", MODEL[:MODEL.index("  fn objective")] + "}\n")
+        self.assertNotIn("objective", self.tfmc("check", "m.tfm"))
+        self.refused("Tiny has no train block")
+        self.refused("Tiny has no train block", command="evaluate")
+        self.refused("Tiny has no train block", command="dump", args=("--stage=gradients",))
+
+    def test_batches_that_do_not_fit(self):
+        def given(**tensors):
+            write_tensors(self.work / "bad.safetensors", {n.replace("_at_", "@"): t for n, t in tensors.items()})
+            return ("--batches=bad.safetensors",)
+        ids = "I32", [1, 4], [1, 2, 3, 4]
+        self.refused('input "labels"', "is not given", args=given(ids=ids))
+        self.refused('no input "labls"', 'did you mean "labels"', args=given(ids=ids, labls=ids))
+        self.refused("type F32", args=given(ids=("F32", [1, 4], [1, 2, 3, 4]), labels=ids))
+        self.refused("batch 1", args=given(ids_at_0=ids, labels_at_0=ids, ids_at_1=ids))
+        self.refused("number of a batch", args=given(ids_at_x=ids, labels=ids))
+        self.refused("id", args=given(ids=("I32", [1, 4], [1, 2, 3, 9]), labels=ids))
+        self.refused("the labels of cross_entropy", "batch 0", args=given(ids=ids, labels=("I32", [1, 4], [1, 2, 3, 9])))
+        self.refused("labels", args=given(ids=ids, labels=("I32", [1, 3], [1, 2, 3])))
+        self.refused("--batches", code=2, args=())
+        self.refused("none.safetensors", code=3, args=("--batches=none.safetensors",))
+
+    def test_a_loss_that_is_not_finite(self):
+        self.model('optimizer = "sgd"  lr = 1e30')
+        self.refused("diverged in step", args=("--batches=one.safetensors", "--steps=50", "--quiet"))
+
+    def test_weights_without_initial_values(self):
+        self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
+                   "  fn f(x: f32[3]) { return loss = sum(forward(x)) }\n  train f { SETTINGS }\n}\n")
+        self.refused("'w' has no initial value", args=("--steps=0",))
+
+    def test_settings(self):
+        for settings, *words in [('optimizer = "adm"', "adm", "adam"), ("schedule = 3", "schedule", "string"),
+                                 ('schedule = "cosine"', "steps"), ('schedule = "linear"  steps = 3  warmup = 3', "warmup"),
+                                 ('schedule = "exponential"', "gamma"), ("warmup = 1.5", "whole number"), ("betas = 0.9", "two numbers"),
+                                 ("nesterov = true", "momentum"), ("freeze = 3", "list of strings"), ('freeze = ["*"]', "no trained weight"),
+                                 ('no_decay = ["x"]', "no_decay", '"x"'), ("lr = 1  lr = 2", "twice"), ("clip_norm = -1", "clip_norm", "-1"),
+                                 ("lr = lr", "unknown name"), ("average = 0.5", "no setting 'average'")]:
+            self.model(settings)
+            message = self.tfmc("check", "m.tfm", code=1)
+            for word in words:
+                self.assertIn(word, message, settings)
+
+    def test_operations_without_a_gradient(self):
+        self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
+                   "  fn f(x: f32[3]) { return loss = sum(sum(sinusoid(w, 4))) }\n  train f { SETTINGS }\n}\n")
+        self.assertIn("sinusoid cannot be differentiated", self.tfmc("check", "m.tfm", code=1))
+
+
+if __name__ == "__main__":
+    TFMC = os.path.abspath(sys.argv.pop(1))
+    result = unittest.main(exit=False, verbosity=0).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    sys.exit(bad != 0)
