@@ -14,6 +14,7 @@ struct Trainer {
   TrainerOptions options;
   TrainGraphs *graphs;
   Engine *gradients, *counts;
+  WeightSource *none; /* engines ask for weights; the graphs have none */
   uint32_t n_tops, n_outputs, n_bottoms;
   const Graph *given; /* a copy of the graph: inputs and sizes, which engines rewrite */
   int64_t *offsets;   /* of the parameters in each block */
@@ -51,8 +52,7 @@ Trainer *trainer_new(const TrainerOptions *options, TrainGraphs *graphs) {
   Arena *arena = options->settings->compile.arena;
   Trainer *t = ARENA_NEW(arena, Trainer);
   *t = (Trainer){.options = *options, .graphs = graphs};
-  WeightSource *none = ARENA_NEW(arena, WeightSource);
-  *none = (WeightSource){.arena = arena, .diag = options->settings->compile.diag};
+  const WeightRequest request = {.check = {.arena = arena, .diag = options->settings->compile.diag}, .is_random = true};
   t->n_outputs = (uint32_t)graphs->gradients->outputs.n;
   for (size_t i = 0; i < graphs->results.n; i++) t->n_tops += (uint32_t)graphs->results.items[i].parts.n;
   t->n_bottoms = graphs->counts ? (uint32_t)graphs->counts->outputs.n : 0;
@@ -61,8 +61,9 @@ Trainer *trainer_new(const TrainerOptions *options, TrainGraphs *graphs) {
   t->seeds = ARENA_ARRAY(arena, double, graphs->seeds.n + 1);
   t->given = graph_clone(arena, graphs->gradients);
   lay_out(t);
-  t->gradients = engine_create(options->kind, options->settings, graphs->gradients, none);
-  if (t->gradients && graphs->counts) t->counts = engine_create(options->kind, options->settings, graphs->counts, none);
+  t->none = weight_source_open(&request, graphs->gradients);
+  t->gradients = t->none ? engine_create(options->kind, options->settings, graphs->gradients, t->none) : NULL;
+  if (t->gradients && graphs->counts) t->counts = engine_create(options->kind, options->settings, graphs->counts, t->none);
   if (t->gradients && (t->counts || !graphs->counts)) return t;
   trainer_free(t);
   return NULL;
@@ -72,6 +73,7 @@ void trainer_free(Trainer *t) {
   if (!t) return;
   engine_destroy(t->gradients);
   engine_destroy(t->counts);
+  weight_source_close(t->none);
 }
 
 float *trainer_weight(Trainer *t, uint32_t parameter) { return t->weights + t->offsets[parameter]; }

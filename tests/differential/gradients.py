@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Gradients of random models: compiled code, fused and not, against the reference interpreter; and the interpreter against
+central differences along a random direction.
+
+usage: gradients.py TFMC [--count N] [--seed S] [--keep FOLDER]
+
+A model is a chain of random layers on [batch, time, 6] with a loss of one to three parts, all of them smooth. Every weight
+w stands as w + h * dw, h and dw being inputs, and the loss is multiplied by the input c: batches of different h and c add
+up to a central difference in one run of `tfmc evaluate`. The last line is 'N passed, N failed'; a model that fails is kept
+in --keep. Needs Python's own library alone.
+"""
+import argparse
+import array
+import json
+import math
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+D, HEADS, ROWS = 6, 2, 9
+STEP = 0.02
+SAME, DIFFERENCE = 1e-5, 2e-3  # of the largest gradient; of the gradient's length
+TYPES = {"F32": "f", "I32": "i", "BOOL": "B"}
+
+
+def write_tensors(path, tensors):
+    """tensors: {name: (dtype, shape, numbers)}"""
+    header, data = {}, b""
+    for name, (dtype, shape, numbers) in sorted(tensors.items(), key=lambda item: item[1][0] == "BOOL"):
+        packed = array.array(TYPES[dtype], numbers).tobytes()
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_tensors(path):
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    return {name: array.array("f", data[8 + n + e["data_offsets"][0]:8 + n + e["data_offsets"][1]])
+            for name, e in json.loads(data[8:8 + n]).items() if name != "__metadata__"}
+
+
+class Program:
+    def __init__(self, rng):
+        self.rng, self.weights, self.lines = rng, {}, []
+        x = "x"
+        for i in range(rng.randint(1, 4)):
+            self.lines.append(f"h{i} = {self.layer(x)}")
+            x = f"h{i}"
+        parts = [self.part(x) for _ in range(rng.randint(1, 3))]
+        self.loss = " + ".join(f"{rng.choice(['', '0.5 * ', '2 * '])}({p})" for p in parts)
+
+    def weight(self, *shape):
+        name = f"w{len(self.weights)}"
+        self.weights[name] = list(shape)
+        return f"({name} + h * d_{name})"
+
+    def layer(self, x):
+        w, rng = self.weight, self.rng
+        unary = ["tanh(X)", "sigmoid(X)", "sin(X)", "cos(X)", "erf(X)", "gelu(X)", "gelu_tanh(X)", "silu(X)", "quick_gelu(X)",
+                 "exp(X * 0.3)", "log(X * X + 1)", "sqrt(X * X + 1)", "rsqrt(X * X + 1)", "(X * X + 1) ** 1.5", "X ** 3 * 0.1",
+                 "softmax(X) * 4", "softmax(X, axis = 1) * 4", "log_softmax(X)", "log_softmax(X, axis = 1) * 0.3", "X - mean(X, -1, true)",
+                 "X - mean(X, 1, true)", "X / (sum(X * X, -1, true) + 1)", "cumsum(X) * 0.3", "cumsum(X, axis = 1) * 0.3", "flip(X)",
+                 "roll(X, 2)", "concat(X[..., 3:], X[..., :3])", "concat(X[..., ::2], X[..., 1::2])",
+                 "transpose(reshape(X, [shape(X, 0), shape(X, 1), 3, 2]), 2, 3) -> reshape([shape(X, 0), shape(X, 1), 6])",
+                 "where(mask[..., none], X, -X * 0.5)", "stop_gradient(X) * 0.3 + X", "rotary(X, positions(X, 1))",
+                 "rotary(X, positions(X, 1), layout = \"interleaved\")", "gather(X, picks[..., none] * f32_one, axis = 1)",
+                 "layer_norm(X, none, none, 1e-2)", "rms_norm(X, none, 1e-2)", "stack(X, X * X, axis = 0)[1] * 0.3"]
+        unary = [u for u in unary if "f32_one" not in u]
+        others = [
+            lambda: f"linear(X, {w(D, D)}, {w(D)})", lambda: f"linear(tanh(linear(X, {w(10, D)})), {w(D, 10)})",
+            lambda: f"X @ {w(D, D)}", lambda: f"X * {w(D)} + {w(1)}", lambda: f"X / ({w(D)} ** 2 + 1)", lambda: f"X - {w(ROWS, D)}[ids]",
+            lambda: f"X + {w(ROWS, D)}[positions(X, 1)]", lambda: f"layer_norm(X, {w(D)}, {w(D)}, 1e-2)",
+            lambda: f"rms_norm(X, {w(D)}, 1e-2)", lambda: f"gather(X, {'picks'}[..., none], axis = -1) * {w(D)}",
+            lambda: f"softmax(X @ transpose(X * {w(D)}, -1, -2) * 0.4) @ X",
+            lambda: (f"merge_heads(softmax(where(causal_mask(X, X), -inf, split_heads(X @ {w(D, D)}, {HEADS}) @ "
+                     f"transpose(split_heads(X, {HEADS}), -1, -2) * 0.6)) @ split_heads(linear(X, {w(D, D)}), {HEADS}))"),
+            lambda: (f"merge_heads(softmax(where(pad[:, none, none, :], -inf, split_heads(X @ {w(D, D)}, {HEADS}) @ "
+                     f"transpose(split_heads(X, {HEADS}), -1, -2))) @ split_heads(X, {HEADS}))"),
+            lambda: f"where(mask[..., none], X * {w(D)}, {w(D)})"]
+        text = rng.choice(unary) if rng.random() < 0.4 else rng.choice(others)()
+        text = text.replace("X", x)
+        return f"{x} + {text}" if rng.random() < 0.5 else text
+
+    def part(self, x):
+        return self.rng.choice([
+            lambda: f"sum(sum(sum({x} * y))) * 0.1", lambda: f"mean(mean(mean({x} * {x})))", lambda: f"mean(sum(mean({x} * y)))",
+            lambda: f"sum(sum(mean({x} * y) * f32(mask))) / (sum(sum(f32(mask))) + 1)",
+            lambda: f"cross_entropy(linear({x}, {self.weight(ROWS, D)}), ids, ignore_index = 0)",
+            lambda: f"cross_entropy({x}, ids % {D}, label_smoothing = 0.2)",
+            lambda: f"cross_entropy({x}, ids % {D}, reduction = \"sum\") * 0.1",
+            lambda: f"-mean(mean(sum(log_softmax({x}) * {self.weight(D)})))"])()
+
+    def text(self):
+        inputs = [f"x: f32[batch, time, {D}]", f"y: f32[batch, time, {D}]", "ids: i32[batch, time]", f"picks: i32[batch, time]",
+                  "mask: bool[batch, time]", "pad: bool[batch, time]", "h: f32[1]", "c: f32[]"]
+        inputs += [f"d_{n}: f32[{', '.join(map(str, s))}]" for n, s in self.weights.items()]
+        weights = "\n".join(f"  weight {n}: [{', '.join(map(str, s))}]" for n, s in self.weights.items())
+        lines = "\n".join("    " + line for line in self.lines)
+        return (f"model M {{\n{weights}\n  forward(x: f32[n]) {{ return out = x }}\n  fn objective({', '.join(inputs)}) {{\n{lines}\n"
+                f"    return loss = ({self.loss}) * c\n  }}\n  train objective {{ optimizer = \"sgd\"  lr = 1 }}\n}}\n")
+
+
+def floats(rng, shape, scale=0.7):
+    return "F32", list(shape), [struct.unpack("f", struct.pack("f", rng.uniform(-scale, scale)))[0] for _ in range(math.prod(shape))]
+
+
+def run(tfmc, folder, *args):
+    done = subprocess.run([tfmc, *args], cwd=folder, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(args)}: {done.stderr}")
+
+
+def prepare(rng, folder):
+    program = Program(rng)
+    while not program.weights:
+        program = Program(rng)
+    batch, time = rng.randint(1, 4), rng.randint(3, 7)
+    (folder / "model.tfm").write_text(program.text())
+    write_tensors(folder / "weights.safetensors", {n: floats(rng, s) for n, s in program.weights.items()})
+    directions = {f"d_{n}": floats(rng, s) for n, s in program.weights.items()}
+    shape = [batch, time]
+    pad = [int(t > 0 and rng.random() < 0.3) for _ in range(batch) for t in range(time)]
+    common = directions | {"x": floats(rng, shape + [D], 1.5), "y": floats(rng, shape + [D]), "pad": ("BOOL", shape, pad),
+                           "ids": ("I32", shape, [rng.randrange(ROWS) for _ in pad]),
+                           "picks": ("I32", shape, [rng.randrange(D) for _ in pad]),
+                           "mask": ("BOOL", shape, [rng.randrange(2) for _ in pad])}
+    common["ids"][2][0] = 1  # a label that counts
+    write_tensors(folder / "inputs.safetensors", common | {"h": ("F32", [1], [0.0]), "c": ("F32", [], [1.0])})
+    cuts = {}
+    for i, (k, c) in enumerate([(1, 8), (-1, -8), (2, -1), (-2, 1)]):
+        batch_of = common | {"h": ("F32", [1], [k * STEP]), "c": ("F32", [], [c / (12 * STEP)])}
+        cuts |= {f"{n}@{i}": t for n, t in batch_of.items()}
+    write_tensors(folder / "cuts.safetensors", cuts)
+    return program, directions
+
+
+def fault(tfmc, rng, folder):
+    """None, or what is wrong."""
+    program, directions = prepare(rng, folder)
+    engines = {"reference": "--engine=reference", "O0": "-O0", "O2": "-O2"}
+    for name, option in engines.items():
+        run(tfmc, folder, "train", "model.tfm", "--weights=weights.safetensors", "--batches=inputs.safetensors", "--gradients", option,
+            "--quiet", "-o", name)
+    made = {name: read_tensors(folder / name) for name in engines}
+    gradients = {n: g for n, g in made["reference"].items() if n.startswith("grad.")}
+    largest = max(abs(x) for g in gradients.values() for x in g)
+    for name in ("O0", "O2"):
+        if {n for n in made[name] if n.startswith("grad.")} != set(gradients):
+            return f"{name} has other gradients"
+        for n, g in gradients.items():
+            worst = max(abs(a - b) for a, b in zip(g, made[name][n]))
+            if not worst <= SAME * largest:
+                return f"{n} of {name} is off by {worst:.3g}, the largest gradient is {largest:.3g}"
+    run(tfmc, folder, "evaluate", "model.tfm", "--weights=weights.safetensors", "--batches=cuts.safetensors", "--engine=reference", "-o", "slope")
+    slope = read_tensors(folder / "slope")["loss"][0]
+    claimed = sum(a * b for n, g in gradients.items() for a, b in zip(g, directions["d_" + n[5:]][2]))
+    length = math.sqrt(sum(x * x for g in gradients.values() for x in g))
+    if "stop_gradient" not in program.text() and not abs(slope - claimed) <= DIFFERENCE * (length + 0.1):
+        return f"the slope is {slope:.6g}, the gradient says {claimed:.6g}, its length is {length:.3g}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tfmc")
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=pathlib.Path)
+    options = parser.parse_args()
+    tfmc, bad = str(pathlib.Path(options.tfmc).resolve()), 0
+    for i in range(options.count):
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work)
+            try:
+                why = fault(tfmc, random.Random(f"{options.seed}.{i}"), folder)
+            except Exception as error:  # what stops the test is a failure, too
+                why = repr(error)
+            if why:
+                bad += 1
+                print(f"FAIL --seed {options.seed}, number {i}: {why}\n{(folder / 'model.tfm').read_text()}", flush=True)
+                if options.keep:
+                    shutil.copytree(folder, options.keep / f"{options.seed}-{i}", dirs_exist_ok=True)
+    print(f"{options.count - bad} passed, {bad} failed")
+    return bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
