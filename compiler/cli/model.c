@@ -109,6 +109,23 @@ Graph *model_load(Session *session) {
   return NULL;
 }
 
+/* Splits each --set at its first "=". False after an error. */
+static bool read_settings(Session *session, ElaborateOptions *options) {
+  const OptionValues *values = &session->options.values[OPTION_SET];
+  Definition *settings = ARENA_ARRAY(session->arena, Definition, values->texts.n);
+  for (size_t i = 0; i < values->texts.n; i++) {
+    const char *text = values->texts.items[i], *equals = strchr(text, '=');
+    if (!equals || equals == text) {
+      option_error(&session->diag, OPTION_SET, "%s: expected NAME=VALUE", text);
+      return false;
+    }
+    settings[i] = (Definition){arena_strndup(session->arena, text, (size_t)(equals - text)), equals + 1};
+  }
+  options->settings = settings;
+  options->n_settings = (uint32_t)values->texts.n;
+  return true;
+}
+
 /* `*name` is the model's if there is no error. */
 static Objective *find_objective(Session *session, bool is_training, const char **name) {
   ModelText *text = ARENA_NEW(session->arena, ModelText);
@@ -117,6 +134,7 @@ static Objective *find_objective(Session *session, bool is_training, const char 
   else if (!read_file(session, text))
     return NULL;
   session->model = text;
+  if (!read_settings(session, &text->options)) return NULL;
   return elaborate_objective(session->arena, &session->names, &session->diag, text->program, &text->options,
                              is_training, name);
 }

@@ -330,6 +330,7 @@ Objective *elaborate_objective(Arena *arena, Map *names, Diag *diag, const Parse
   Elaborator e = elaborator_new(arena, names, diag, options->weights_prefix);
   e.objective = ARENA_NEW(arena, Objective);
   e.is_training = is_training;
+  e.options = options;
   if (!elaborate_entry(&e, program, options)) return NULL;
   e.objective->graph = e.graph;
   *name = e.graph->name;

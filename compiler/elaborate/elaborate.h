@@ -19,6 +19,8 @@ typedef struct ElaborateOptions {
   const Definition *definitions;
   uint32_t n_definitions;
   const char *weights_prefix; /* put before every weight path; NULL: nothing */
+  const Definition *settings; /* of an objective, in place of those of its train block */
+  uint32_t n_settings;
 } ElaborateOptions;
 
 /* NULL after an error. */

@@ -51,6 +51,7 @@ typedef struct Elaborator {
   VEC(InitialOfAll) initials_of_all;
   struct Objective *objective; /* what is elaborated, in place of forward; NULL: it is forward */
   bool is_training;            /* dropout drops */
+  const ElaborateOptions *options;
   Map reported;       /* places that have an error already */
   Map checked;        /* comparisons that every run checks already */
 } Elaborator;

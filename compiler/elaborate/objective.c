@@ -187,6 +187,21 @@ static void check_schedule(Elaborator *e, const TrainSettings *s) {
     fail(e, DIAG_INPUT_DECLARATION, "nesterov needs momentum greater than 0, and the optimizer \"sgd\"");
 }
 
+static void read_setting(Elaborator *e, const char *name, const Ast *expression, Scope *scope, TrainSettings *s) {
+  const SettingRow *row = row_of(e, name);
+  Value v = row ? eval(e, expression, scope) : POISON;
+  if (!is_poison(v) && v.kind != VALUE_NONE) set_one(e, row, v, s);
+}
+
+/* What the command line says in place of the block. */
+static void read_given(Elaborator *e, const Definition *given, Scope *scope, TrainSettings *s) {
+  const char *text = arena_strdup(e->arena, given->expression);
+  Source *source = source_new(e->arena, arena_printf(e->arena, "--set %s", given->name), text, (uint32_t)strlen(text));
+  const Ast *expression = parse_expression(e->arena, e->names, e->diag, source);
+  e->here = (SrcSpan){source, 0, source->size};
+  if (expression) read_setting(e, given->name, expression, scope, s);
+}
+
 static const double UNSET = -1;
 
 static void read_settings(Elaborator *e, const Ast *node, Scope *scope, TrainSettings *s) {
@@ -196,13 +211,11 @@ static void read_settings(Elaborator *e, const Ast *node, Scope *scope, TrainSet
   for (uint32_t i = 0; i < node->n_children; i++) {
     const Ast *setting = node->children[i];
     e->here = setting->span;
-    const SettingRow *row = row_of(e, setting->name);
-    if (!row) continue;
-    if (map_has(&seen, row->name)) fail(e, DIAG_REDEFINED, "the setting '%s' appears twice", row->name);
-    map_put(&seen, row->name, NULL);
-    Value v = eval(e, setting->children[0], scope);
-    if (!is_poison(v) && v.kind != VALUE_NONE) set_one(e, row, v, s);
+    if (map_has(&seen, setting->name)) fail(e, DIAG_REDEFINED, "the setting '%s' appears twice", setting->name);
+    map_put(&seen, setting->name, NULL);
+    read_setting(e, setting->name, setting->children[0], scope, s);
   }
+  for (uint32_t i = 0; i < e->options->n_settings; i++) read_given(e, &e->options->settings[i], scope, s);
   e->here = node->span;
   if (s->weight_decay == UNSET) s->weight_decay = s->optimizer == OPTIMIZER_ADAMW ? 0.01 : 0;
   if (!diag_has_errors(e->diag)) check_schedule(e, s);

@@ -102,6 +102,8 @@ static void refuse(Backward *d, const Node *node, const char *why) {
              op_table[node->op].name, why);
 }
 
+static void refuse_size(Backward *d, const Node *node) { refuse(d, node, "a size is too large to be computed"); }
+
 // ---- one operand, element by element ----
 
 static void rule_neg(Backward *d, Node *y, Node *g) { backward_give(d, y->inputs.items[0], unary(d, OP_NEG, g)); }
@@ -260,7 +262,7 @@ static void rule_slice(Backward *d, Node *y, Node *g) {
     Node *parts[3];
     uint32_t n = 0;
     if (!after) {
-      refuse(d, y, "a size is too large to be computed");
+      refuse_size(d, y);
       return;
     }
     if (!size_equals(before, 0)) parts[n++] = zeros(d, g, i, before);
@@ -300,7 +302,7 @@ static void rule_gather(Backward *d, Node *y, Node *g) {
   const Size *reads = node_elements(sizes, ids), *width = size_const(sizes, 1), *one = width;
   for (uint32_t i = 1; i < table->rank && width; i++) width = size_mul(sizes, width, table->dims[i]);
   if (!reads || !width) {
-    refuse(d, y, "a size is too large to be computed");
+    refuse_size(d, y);
     return;
   }
   Node *line = reshape(d, ids, 2, (const Size *const[]){one, reads});
@@ -354,7 +356,7 @@ static void rule_cumsum(Backward *d, Node *y, Node *g) {
   SizeTable *sizes = d->builder.graph->sizes;
   const Size *n = y->dims[axis], *last = size_sub(sizes, n, size_const(sizes, 1));
   if (!last) {
-    refuse(d, y, "a size is too large to be computed");
+    refuse_size(d, y);
     return;
   }
   Node *ids = sub(d, build_size(&d->builder, DTYPE_I32, last), positions_along(d, n, y->rank, axis));
@@ -427,7 +429,7 @@ static Node *as_rows(Backward *d, const Node *y, Node *x) {
   const Size *rows = size_const(sizes, 1);
   for (uint32_t i = 0; i + 1 < x->rank && rows; i++) rows = size_mul(sizes, rows, x->dims[i]);
   if (rows) return x->rank == 2 ? x : reshape(d, x, 2, (const Size *const[]){rows, x->dims[x->rank - 1]});
-  refuse(d, y, "a size is too large to be computed");
+  refuse_size(d, y);
   return NULL;
 }
 

@@ -112,15 +112,17 @@ void draw_mask(const DropoutMask *dropout, SizeTable *sizes, int32_t batch, cons
   const uint32_t key[2] = {(uint32_t)place->seed, (uint32_t)(place->seed >> 32) ^ dropout->number};
   const int32_t last = (int32_t)axes.rank - 1;
   int64_t index[2 * MAX_RANK] = {0};
+  uint32_t words[4], drawn[4] = {0};
   uint8_t *kept = mask->data;
   for (int64_t i = 0, n = tensor_elements(mask); i < n; i++) {
-    uint32_t r = 0, words[4];
+    uint32_t r = 0;
     for (int32_t a = 0; a < last; a++)
       if (a != axes.batch) r = r * axes.fold[a] + (uint32_t)index[a];
     const uint32_t column = last >= 0 && last != axes.batch ? (uint32_t)index[last] : 0;
     const int64_t item = place->first_item + (axes.batch >= 0 ? index[axes.batch] : 0);
     const uint32_t counter[4] = {column / 4, r, (uint32_t)item, place->step};
-    philox(counter, key, words);
+    if (!i || memcmp(counter, drawn, sizeof drawn) != 0) philox(counter, key, words); /* four columns share one */
+    memcpy(drawn, counter, sizeof drawn);
     kept[i] = words[column % 4] >= limit;
     for (int32_t a = last; a >= 0 && ++index[a] == axes.dims[a]; a--) index[a] = 0;
   }

@@ -17,6 +17,7 @@ struct Trainer {
   WeightSource *none; /* engines ask for weights; the graphs have none */
   uint32_t n_tops, n_outputs, n_bottoms;
   const Graph *given; /* a copy of the graph: inputs and sizes, which engines rewrite */
+  bool counts_drops;  /* a divisor depends on dropout */
   int64_t *offsets;   /* of the parameters in each block */
   int64_t floats;     /* of a block */
   float *weights, *sums, *first, *second;
@@ -60,10 +61,13 @@ Trainer *trainer_new(const TrainerOptions *options, TrainGraphs *graphs) {
   t->bottoms = ARENA_ARRAY(arena, double, t->n_bottoms + 1);
   t->seeds = ARENA_ARRAY(arena, double, graphs->seeds.n + 1);
   t->given = graph_clone(arena, graphs->gradients);
+  for (size_t i = 0; graphs->counts && i < graphs->objective->masks.n; i++)
+    t->counts_drops |= graphs->counts->inputs.items[graphs->n_inputs + i]->users.n > 0;
   lay_out(t);
   t->none = weight_source_open(&request, graphs->gradients);
   t->gradients = t->none ? engine_create(options->kind, options->settings, graphs->gradients, t->none) : NULL;
-  if (t->gradients && graphs->counts) t->counts = engine_create(options->kind, options->settings, graphs->counts, t->none);
+  if (t->gradients && graphs->counts)
+    t->counts = engine_create(options->kind, options->settings, graphs->counts, t->none);
   if (t->gradients && (t->counts || !graphs->counts)) return t;
   trainer_free(t);
   return NULL;
@@ -123,7 +127,8 @@ static void give(Given *given, const char *name, const Tensor *tensor) {
   given->tensors[given->n++] = *tensor;
 }
 
-static void give_masks(const Trainer *t, Given *given, const int64_t *symbols, int64_t first_item) {
+/* Masks that nothing reads are given without being drawn, for the shapes of all inputs are checked. */
+static void give_masks(const Trainer *t, Given *given, const int64_t *symbols, int64_t first_item, bool are_drawn) {
   const Objective *objective = t->graphs->objective;
   const MaskPlace place = {t->options.seed, (uint32_t)(t->t + 1), first_item};
   for (size_t i = 0; i < objective->masks.n; i++) {
@@ -133,7 +138,7 @@ static void give_masks(const Trainer *t, Given *given, const int64_t *symbols, i
     for (uint32_t axis = 0; axis < mask.input->rank; axis++)
       if (!size_value(mask.input->dims[axis], symbols, &dims[axis])) dims[axis] = 0;
     Tensor *tensor = tensor_new_named(given->arena, "input", mask.input->attr.name, DTYPE_BOOL, mask.input->rank, dims);
-    draw_mask(&mask, t->given->sizes, objective->batch, symbols, &place, tensor);
+    if (are_drawn) draw_mask(&mask, t->given->sizes, objective->batch, symbols, &place, tensor);
     give(given, mask.input->attr.name, tensor);
   }
 }
@@ -147,7 +152,7 @@ static bool run(Trainer *t, Engine *engine, Arena *arena, const EvalInputs *batc
   Given given = {arena, ARENA_ARRAY(arena, const char *, most), ARENA_ARRAY(arena, Tensor, most), 0};
   bind_sizes(t, batch, symbols);
   for (uint32_t i = 0; i < batch->n; i++) give(&given, batch->names[i], &batch->tensors[i]);
-  give_masks(t, &given, symbols, *first_item);
+  give_masks(t, &given, symbols, *first_item, engine == t->gradients || t->counts_drops);
   for (size_t i = 0; i < graphs->seeds.n && engine == t->gradients; i++) {
     Tensor *seed = tensor_new(arena, DTYPE_F32, 0, NULL);
     *(float *)seed->data = (float)t->seeds[i];
