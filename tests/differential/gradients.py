@@ -70,14 +70,13 @@ class Program:
                  "roll(X, 2)", "concat(X[..., 3:], X[..., :3])", "concat(X[..., ::2], X[..., 1::2])",
                  "transpose(reshape(X, [shape(X, 0), shape(X, 1), 3, 2]), 2, 3) -> reshape([shape(X, 0), shape(X, 1), 6])",
                  "where(mask[..., none], X, -X * 0.5)", "stop_gradient(X) * 0.3 + X", "rotary(X, positions(X, 1))",
-                 "rotary(X, positions(X, 1), layout = \"interleaved\")", "gather(X, picks[..., none] * f32_one, axis = 1)",
+                 "rotary(X, positions(X, 1), layout = \"interleaved\")",
                  "layer_norm(X, none, none, 1e-2)", "rms_norm(X, none, 1e-2)", "stack(X, X * X, axis = 0)[1] * 0.3"]
-        unary = [u for u in unary if "f32_one" not in u]
         others = [
             lambda: f"linear(X, {w(D, D)}, {w(D)})", lambda: f"linear(tanh(linear(X, {w(10, D)})), {w(D, 10)})",
             lambda: f"X @ {w(D, D)}", lambda: f"X * {w(D)} + {w(1)}", lambda: f"X / ({w(D)} ** 2 + 1)", lambda: f"X - {w(ROWS, D)}[ids]",
             lambda: f"X + {w(ROWS, D)}[positions(X, 1)]", lambda: f"layer_norm(X, {w(D)}, {w(D)}, 1e-2)",
-            lambda: f"rms_norm(X, {w(D)}, 1e-2)", lambda: f"gather(X, {'picks'}[..., none], axis = -1) * {w(D)}",
+            lambda: f"rms_norm(X, {w(D)}, 1e-2)", lambda: f"gather(X, picks[..., none], axis = -1) * {w(D)}",
             lambda: f"softmax(X @ transpose(X * {w(D)}, -1, -2) * 0.4) @ X",
             lambda: (f"merge_heads(softmax(where(causal_mask(X, X), -inf, split_heads(X @ {w(D, D)}, {HEADS}) @ "
                      f"transpose(split_heads(X, {HEADS}), -1, -2) * 0.6)) @ split_heads(linear(X, {w(D, D)}), {HEADS}))"),
@@ -86,7 +85,7 @@ class Program:
             lambda: f"where(mask[..., none], X * {w(D)}, {w(D)})"]
         text = rng.choice(unary) if rng.random() < 0.4 else rng.choice(others)()
         text = text.replace("X", x)
-        return f"{x} + {text}" if rng.random() < 0.5 else text
+        return f"{x} + ({text})" if rng.random() < 0.5 else text
 
     def part(self, x):
         return self.rng.choice([
@@ -98,7 +97,7 @@ class Program:
             lambda: f"-mean(mean(sum(log_softmax({x}) * {self.weight(D)})))"])()
 
     def text(self):
-        inputs = [f"x: f32[batch, time, {D}]", f"y: f32[batch, time, {D}]", "ids: i32[batch, time]", f"picks: i32[batch, time]",
+        inputs = [f"x: f32[batch, time, {D}]", f"y: f32[batch, time, {D}]", "ids: i32[batch, time]", "picks: i32[batch, time]",
                   "mask: bool[batch, time]", "pad: bool[batch, time]", "h: f32[1]", "c: f32[]"]
         inputs += [f"d_{n}: f32[{', '.join(map(str, s))}]" for n, s in self.weights.items()]
         weights = "\n".join(f"  weight {n}: [{', '.join(map(str, s))}]" for n, s in self.weights.items())

@@ -199,10 +199,35 @@ class Train(unittest.TestCase):
             for word in words:
                 self.assertIn(word, message, settings)
 
+    def test_settings_of_the_command_line(self):
+        steps = "--batches=one.safetensors", "--steps=2", "--gradients"
+        self.model('optimizer = "adam"  lr = 0.25  clip_norm = 1')
+        self.train(*steps, "-o", "block")
+        self.model('optimizer = "sgd"  lr = 3')
+        self.train(*steps, '--set=optimizer="adam"', "--set=lr=1 / 4", "--set", "clip_norm=1", "-o", "set")
+        self.assertEqual(read_tensors(self.work / "block"), read_tensors(self.work / "set"))
+        self.refused("--set rate", "no setting 'rate'", args=("--steps=0", "--set=rate=1"))
+        self.refused("lr must be", "-1", args=("--steps=0", "--set=lr=-1"))
+        self.refused("expected NAME=VALUE", code=2, args=("--steps=0", "--set=lr"))
+
+    def test_threads_change_no_bits(self):
+        made = []
+        for n in (1, 2, 3):
+            self.train("--batches=cut.safetensors", "--steps=4", "--accumulate=2", "-D", "p=0.5", f"--threads={n}", "--gradients", "-o", "t")
+            made.append((self.work / "t").read_bytes())
+        self.assertEqual(made[0], made[1])
+        self.assertEqual(made[0], made[2])
+
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
                    "  fn f(x: f32[3]) { return loss = sum(sum(sinusoid(w, 4))) }\n  train f { SETTINGS }\n}\n")
         self.assertIn("sinusoid cannot be differentiated", self.tfmc("check", "m.tfm", code=1))
+        for loss, why in [("sum(sum(rotary(stack(w, w, axis = -1), w)))", "positions depend on a trained weight"),
+                          ("sum(reshape(gather(reshape(w, [1, 1, 1, 1, 1, 1, 1, 3]), reshape(ids, [1, 1, 1, 1, 1, 1, 1, 2])), [2]))",
+                           "as many axes as a tensor can have")]:
+            self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
+                       f"  fn f(ids: i32[2]) {{ return loss = {loss} }}\n  train f {{ SETTINGS }}\n}}\n")
+            self.assertIn(why, self.tfmc("check", "m.tfm", code=1))
 
 
 if __name__ == "__main__":
