@@ -10,6 +10,7 @@ typedef struct Splitter {
   Builder builder;
   int32_t batch;
   LossParts *parts;
+  VEC(LossPart) waiting;
 } Splitter;
 
 /* Whether the value depends on a weight. */
@@ -53,35 +54,36 @@ static void split_sum(Splitter *s, Node *t, double factor, Node *bottom) {
   add_part(s, factor, t, bottom);
 }
 
-static void split(Splitter *s, Node *t, double factor, Node *bottom);
+/* Later: a part of the formula that is still to be split. */
+static void later(Splitter *s, Node *t, double factor, Node *bottom) {
+  vec_push(s->builder.graph->arena, &s->waiting, (LossPart){factor, t, bottom});
+}
 
 static void split_quotient(Splitter *s, Node *t, double factor, Node *bottom) {
   Node *divisor = t->inputs.items[1];
   double number;
-  if (match_number(divisor, &number))
-    split(s, t->inputs.items[0], factor / number, bottom);
+  if (match_number(divisor, &number)) later(s, t->inputs.items[0], factor / number, bottom);
   else if (!has_weight(s->builder.graph->arena, divisor))
-    split(s, t->inputs.items[0], factor, times(s, bottom, divisor));
+    later(s, t->inputs.items[0], factor, times(s, bottom, divisor));
   else {
     if (!s->parts->whole.source) s->parts->whole = origin_place(&t->origin);
     add_part(s, factor, t, bottom);
   }
 }
 
-/* Recursion goes down the operations of one formula; a loss is written by hand. */
 static void split(Splitter *s, Node *t, double factor, Node *bottom) {
   Node *const *in = t->inputs.items;
   double number;
   s->builder.origin = t->origin;
   if ((t->op == OP_ADD || t->op == OP_SUB) && !bottom) {
-    split(s, in[0], factor, NULL);
-    split(s, in[1], t->op == OP_SUB ? -factor : factor, NULL);
+    later(s, in[1], t->op == OP_SUB ? -factor : factor, NULL);
+    later(s, in[0], factor, NULL);
   } else if (t->op == OP_NEG) {
-    split(s, in[0], -factor, bottom);
+    later(s, in[0], -factor, bottom);
   } else if (t->op == OP_MUL && match_number(in[1], &number)) {
-    split(s, in[0], factor * number, bottom);
+    later(s, in[0], factor * number, bottom);
   } else if (t->op == OP_MUL && match_number(in[0], &number)) {
-    split(s, in[1], factor * number, bottom);
+    later(s, in[1], factor * number, bottom);
   } else if (t->op == OP_DIV) {
     split_quotient(s, t, factor, bottom);
   } else if (is_batch_mean(s, t)) {
@@ -97,5 +99,9 @@ static void split(Splitter *s, Node *t, double factor, Node *bottom) {
 void loss_parts(Graph *graph, Node *result, int32_t batch, LossParts *parts) {
   Splitter s = {.builder = {.graph = graph, .origin = result->origin}, .batch = batch, .parts = parts};
   *parts = (LossParts){0};
-  split(&s, result, 1, NULL);
+  later(&s, result, 1, NULL);
+  while (s.waiting.n) { /* a sum may have as many terms as a graph has nodes, so this does not recurse */
+    const LossPart part = s.waiting.items[--s.waiting.n];
+    split(&s, part.top, part.factor, part.bottom);
+  }
 }

@@ -15,13 +15,38 @@ typedef struct Maker {
 
 // ---- results ----
 
+/* "sum at 10:19": the operation, and where the text of the user has it. A size is itself. */
+static void describe(StrBuf *out, const Graph *graph, const Node *node) {
+  const SrcSpan span = origin_place(&node->origin);
+  if (node->op == OP_SIZE) {
+    strbuf_add_char(out, '(');
+    size_print(out, graph->sizes, node->attr.size);
+    strbuf_add_char(out, ')');
+    return;
+  }
+  strbuf_add(out, op_table[node->op].name);
+  if (!span.source) return;
+  const SrcPlace place = source_place(span.source, span.begin);
+  strbuf_printf(out, " at %u:%u", place.line, place.column);
+}
+
+static const char *description(const Maker *m, const LossPart *part) {
+  StrBuf text = strbuf_new(m->arena);
+  if (part->factor != 1) strbuf_printf(&text, "%g * ", part->factor);
+  describe(&text, m->graph, part->top);
+  if (part->bottom) strbuf_add(&text, " / ");
+  if (part->bottom) describe(&text, m->graph, part->bottom);
+  return text.text;
+}
+
 static void add_result(Maker *m, const GraphOutput *output) {
   LossParts split;
   ResultParts result = {.name = output->name};
   loss_parts(m->graph, output->node, m->objective->batch, &split);
   for (size_t i = 0; i < split.parts.n; i++) {
     const LossPart *part = &split.parts.items[i];
-    ResultPart made = {part->factor, (uint32_t)m->tops.n, part->bottom ? (uint32_t)m->bottoms.n : NO_OUTPUT};
+    ResultPart made = {.factor = part->factor, .what = description(m, part), .top = (uint32_t)m->tops.n};
+    made.bottom = part->bottom ? (uint32_t)m->bottoms.n : NO_OUTPUT;
     const char *name = arena_printf(m->arena, "%s.%zu", output->name, i);
     vec_push(m->arena, &m->tops, (GraphOutput){.name = name, .node = part->top});
     if (part->bottom) vec_push(m->arena, &m->bottoms, (GraphOutput){.name = name, .node = part->bottom});
@@ -163,21 +188,15 @@ TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool h
 
 // ---- for people ----
 
-static void print_part(StrBuf *out, const ResultPart *part, bool is_first) {
-  strbuf_add(out, is_first ? " " : " + ");
-  if (part->factor != 1) strbuf_printf(out, "%g * ", part->factor);
-  strbuf_printf(out, "top %u", part->top);
-  if (part->bottom != NO_OUTPUT) strbuf_printf(out, " / bottom %u", part->bottom);
-}
-
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs) {
   uint32_t n_trained = 0;
   int64_t numbers = 0;
-  strbuf_printf(out, "objective %s, of sums over the batches of a step:\n", graphs->objective->name);
+  strbuf_printf(out, "objective %s, each part summed over the batches of a step:\n", graphs->objective->name);
   for (size_t i = 0; i < graphs->results.n; i++) {
     const ResultParts *result = &graphs->results.items[i];
-    strbuf_printf(out, "  %-24s", result->name);
-    for (size_t k = 0; k < result->parts.n; k++) print_part(out, &result->parts.items[k], k == 0);
+    strbuf_printf(out, "  %-24s ", result->name);
+    for (size_t k = 0; k < result->parts.n; k++)
+      strbuf_printf(out, "%s%s", k ? " + " : "", result->parts.items[k].what);
     strbuf_add_char(out, '\n');
   }
   for (size_t i = 0; i < graphs->parameters.n; i++) {

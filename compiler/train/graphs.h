@@ -14,6 +14,7 @@ enum { NO_OUTPUT = UINT32_MAX };
 
 typedef struct ResultPart {
   double factor;
+  const char *what; /* of people: "sum at 10:19 / sum at 10:19" */
   uint32_t top;    /* output of the gradients */
   uint32_t bottom; /* output of the counts; NO_OUTPUT: the divisor is 1 */
 } ResultPart;
@@ -42,7 +43,7 @@ typedef struct TrainGraphs {
 
 /* `has_gradients`: else only the results. The objective's graph is used up. NULL after an error. */
 TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool has_gradients);
-/* "loss: 12.0 * sum / ...": what each result is made of, for people. */
+/* What each result is made of, and how much is trained, for people. */
 void train_graphs_print(StrBuf *out, const TrainGraphs *graphs);
 
 #endif
