@@ -149,6 +149,7 @@ class Train(unittest.TestCase):
         text = self.tfmc("check", "m.tfm")
         self.assertIn("objective objective", text)
         self.assertIn("trained: 3 of 3 tensors, 63 numbers", text)
+        self.assertRegex(text, r"loss +sum at 11:\d+ / sum at 11:\d+\n")
         graph = self.tfmc("dump", "m.tfm", "--stage=gradients")
         self.assertIn("grad.head.weight", graph)
         (self.work / "g.graph").write_text(graph)

@@ -143,7 +143,8 @@ static void run_case(const char *folder, const char *name) {
   c.path = arena_printf(c.arena, "%s/%s", folder, name);
   c.source = read_text(c.arena, c.path);
   read_expectations(&c);
-  ElaborateOptions options = {c.model, c.definitions.items, (uint32_t)c.definitions.n, NULL};
+  ElaborateOptions options = {
+      .model = c.model, .definitions = c.definitions.items, .n_definitions = (uint32_t)c.definitions.n};
   Graph *graph = elaborate_file(c.arena, &diag, c.path, &options);
   cr_expect_eq(graph == NULL, diag_has_errors(&diag), "%s", name);
   cr_expect(!diag_has_errors(&diag) || diag.exit_code == 1, "%s: exit code %d", name, diag.exit_code);
