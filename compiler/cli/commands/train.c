@@ -205,16 +205,31 @@ static void print_results(StrBuf *out, const TrainGraphs *graphs, const double *
 // ---- tfmc train ----
 
 typedef struct Log { /* what each step gave */
-  double *losses, *norms, *rates;
+  VEC(double) losses, norms, rates;
 } Log;
 
+/* In an arena of its own: there may be many steps. */
 static void print_step(const Training *t, uint64_t step, uint64_t steps, const StepResult *result) {
-  StrBuf line = strbuf_new(t->session->arena);
   if (option_given(&t->session->options, OPTION_QUIET)) return;
+  Arena *arena = arena_create();
+  StrBuf line = strbuf_new(arena);
   strbuf_printf(&line, "step %llu/%llu  ", (unsigned long long)step + 1, (unsigned long long)steps);
   print_results(&line, t->graphs, result->results);
   strbuf_printf(&line, "  lr %.4g  norm %.4g\n", result->rate, result->norm);
   session_print(&line);
+  arena_destroy(arena);
+}
+
+static void log_step(Arena *arena, Log *log, const StepResult *result) {
+  vec_push(arena, &log->losses, result->results[0]);
+  vec_push(arena, &log->norms, result->norm);
+  vec_push(arena, &log->rates, result->rate);
+}
+
+static void add_log(Written *w, const Log *log) {
+  add_numbers(w, "losses", 1, (int64_t)log->losses.n, log->losses.items);
+  add_numbers(w, "norms", 1, (int64_t)log->norms.n, log->norms.items);
+  add_numbers(w, "rates", 1, (int64_t)log->rates.n, log->rates.items);
 }
 
 /* Steps take the batches in turn, `accumulate` at a time, round and round. */
@@ -224,22 +239,17 @@ static bool run_steps(Training *t, const Batches *batches, uint64_t steps, Writt
   const uint64_t accumulate = option_count(options, OPTION_ACCUMULATE, 1), n = batches->items.n;
   const bool has_gradients = option_given(options, OPTION_GRADIENTS);
   EvalInputs *chosen = ARENA_ARRAY(arena, EvalInputs, accumulate);
-  Log log = {ARENA_ARRAY(arena, double, steps), ARENA_ARRAY(arena, double, steps), ARENA_ARRAY(arena, double, steps)};
+  Log log = {0};
   StepResult result = {.results = ARENA_ARRAY(arena, double, t->graphs->results.n)};
   for (uint64_t k = 0; k < steps; k++) {
     for (uint64_t i = 0; i < accumulate; i++) chosen[i] = batches->items.items[(k * accumulate + i) % n];
     if (!trainer_step(t->trainer, chosen, (uint32_t)accumulate, (int64_t)(k * accumulate / n), &result)) return false;
     if (k == 0) add_results(w, t->graphs, result.results);
     if (k == 0 && has_gradients) add_parameters(w, t, true);
-    log.losses[k] = result.results[0];
-    log.norms[k] = result.norm;
-    log.rates[k] = result.rate;
+    if (has_gradients) log_step(arena, &log, &result);
     print_step(t, k, steps, &result);
   }
-  if (!has_gradients) return true;
-  add_numbers(w, "losses", 1, (int64_t)steps, log.losses);
-  add_numbers(w, "norms", 1, (int64_t)steps, log.norms);
-  add_numbers(w, "rates", 1, (int64_t)steps, log.rates);
+  if (has_gradients) add_log(w, &log);
   return true;
 }
 
