@@ -169,6 +169,14 @@ PROGRAMS = [
           forward(tgt: i32[batch, time]) { return logits = linear(block(embed(tgt)), embed.weight) }
           generate tgt from logits { bos = 1  eos = 2  pad = 0  max_length = 128 }
         }"""),
+    ("--input x=2x4", """
+        model Trained(d = 4) {
+          weight * = normal(0, 0.02)
+          weight w: [d, d] = xavier_uniform()
+          forward(x: f32[batch, d]) { return y = x @ w }
+          fn objective(x: f32[batch, d]) { return loss = mean(mean(forward(x) * x)) }
+          train objective { optimizer = "adam"  lr = 1e-3 }
+        }"""),
     ("--input x=2x6x8x8", """
         model Convolutions {
           one = Conv1d(8, 4, 3, stride = 2, padding = 1)
