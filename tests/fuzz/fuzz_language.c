@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as a .tfm file, from text to the fused graph, to those of the incremental form, to a plan, and
- * to results of the reference interpreter.
+/* Fuzz target: any bytes as a .tfm file, from text to the fused graph, to those of the incremental form and of training,
+ * to a plan, and to results of the reference interpreter.
  *
  * The elaborator must come back with a graph or with messages, never both or neither; every graph must satisfy the
  * verifier, before and after the passes; all messages must render. A run, before the passes and after them, and a plan
@@ -10,6 +10,7 @@
 #include "incremental/incremental.h"
 #include "plan/plan.h"
 #include "same_values.h"
+#include "train/graphs.h"
 
 enum {
   MAX_NODES = 3000, /* of graphs that go through the passes: size alone finds nothing */
@@ -84,6 +85,22 @@ static void check_all(Arena *arena, Diag *diag, Graph *graph) {
   check_plan(arena, graph);
 }
 
+/* Loss, gradients and divisors of a model with a train block. */
+static void check_training(Arena *arena, Map *names, const ParsedProgram *program) {
+  Diag diag = diag_new(arena);
+  const ElaborateOptions options = {0};
+  const char *name = NULL;
+  Objective *objective = elaborate_objective(arena, names, &diag, program, &options, true, &name);
+  if (objective && diag_has_errors(&diag)) fail(arena, "both an objective and messages", &diag);
+  if (!objective || graph_count(objective->graph) > MAX_NODES) return;
+  const TrainGraphs *made = train_graphs(arena, &diag, objective, true);
+  if ((made != NULL) == diag_has_errors(&diag)) fail(arena, "neither gradients nor messages, or both", &diag);
+  if (!made) return;
+  check_run(arena, made->gradients, made->gradients);
+  check_graph(arena, &diag, made->gradients);
+  if (made->counts) check_graph(arena, &diag, made->counts);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   Arena *arena = arena_create();
   Diag diag = diag_new(arena);
@@ -95,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     if ((graph != NULL) == diag_has_errors(&diag)) fail(arena, "neither a graph nor messages, or both", &diag);
     if (graph && graph->generate_input && graph_count(graph) <= MAX_NODES) check_incremental(arena, &diag, graph);
     if (graph) check_all(arena, &diag, graph);
+    check_training(arena, &names, program);
   }
   StrBuf out = strbuf_new(arena);
   render_text(&out, &diag, true);
