@@ -33,6 +33,49 @@ model Mine(d = 4, deep = 1) {
 }
 """
 
+DECIDED = """checkpoint "mine" {
+  d    = sizes.width
+  kind = kind
+  twice = twice
+}
+
+model Mine(kind = "a", d = 4, twice = false, free = false, other = 2) {
+  l = Linear(d, d)
+  if kind == "a" {
+    # The first one.
+    m = Linear(d, d)
+  } else if free { n = Linear(d, d) } else {
+    o = Linear(d, d)
+  }
+  if twice and free { p = Linear(d, d) }
+  if not twice or free { q = Linear(d, d) as "l" } # both
+
+  forward(x: f32[n, d]) {
+    y = (if kind == "a" then x -> l else l(x)) * 2
+    if kind == "b" { return y = y * other }
+    if not twice {
+      y = y + 1
+      if d > 3 { return y = y + q(x) }
+    }
+    return y
+  }
+}
+"""
+# What is left of it for kind a, and not twice.
+LEFT = """model Mine(d = 4) {
+  l = Linear(d, d)
+  # The first one.
+  m = Linear(d, d)
+  q = Linear(d, d) as "l" # both
+
+  forward(x: f32[n, d]) {
+    y = (x -> l) * 2
+    y = y + 1
+    return y = y + q(x)
+  }
+}
+"""
+
 
 class Import(unittest.TestCase):
     def setUp(self):
@@ -314,7 +357,8 @@ class Import(unittest.TestCase):
 
     def test_sentence_modules(self):
         self.take("sentence_mean")
-        self.assertIn('pooling = "mean", normalize = true', self.tfmc(self.folder, "--strict").stdout)
+        text = self.tfmc(self.folder, "--strict").stdout
+        self.assertIn("\n    sentence = sum(where(real[:, :, none], hidden, 0), axis = 1) / n\n    sentence = sentence / max", text)
         (self.folder / "modules.json").write_text(json.dumps([dict(type="x.Transformer", path=""), dict(type="x.Dense", path="2")]))
         self.tfmc(self.folder, code=1, says=["modules.json", '"type": a module Dense is not known'])
 
@@ -339,6 +383,16 @@ class Import(unittest.TestCase):
         self.mine(dict(sizes=dict(width=4), depth=2), circle)
         self.mine(dict(sizes=dict(width=4)), circle.replace("first(depth, 2)", "depth"))
         self.mine({}, FAMILY.split("}\n\n", 1)[1], code=1, says="1 models, 0 blocks")
+
+    def test_what_is_decided_is_left_out(self):
+        decided = dict(sizes=dict(width=4), kind="a", twice=False)
+        text = self.mine(decided, DECIDED.replace("m = Lin", "m = 0 # Lin"))
+        self.assertEqual(text.split("#\n", 1)[1], LEFT.replace("m = Lin", "m = 0 # Lin"))
+        text = self.mine(decided | dict(kind="c"), DECIDED)
+        self.assertIn("\n  if free { n = Linear(d, d) } else {\n    o = Linear(d, d)\n  }\n  q = ", text)
+        self.assertNotIn("other", text)
+        hidden = DECIDED.replace("    y = (if", "    kind = d\n    y = (if").replace('kind == "a" then', "kind == 4 then")
+        self.assertIn("if kind == 4 then x -> l else l(x)", self.mine(decided, hidden.replace('kind == "b"', "kind == 5")))
 
     def test_list(self):
         lines = self.tfmc("--list").stdout.splitlines()
