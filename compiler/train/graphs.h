@@ -10,7 +10,7 @@
 #include "elaborate/objective.h"
 #include "passes/differentiate.h"
 
-enum { NO_OUTPUT = UINT32_MAX };
+#define NO_OUTPUT UINT32_MAX
 
 typedef struct ResultPart {
   double factor;

@@ -1,0 +1,248 @@
+/* The written model: a family's text with the values of a checkpoint.
+ *
+ * In: the family, the values of its model's parameters. Out: text. It is edited, not printed anew, so comments and
+ * layout stay: values take the place of defaults, the checkpoint block goes, and so does what the values decide against
+ * in the model: branches that are not taken, and parameters that nothing reads then. */
+#include <ctype.h>
+#include <string.h>
+
+#include "import/expression.h"
+#include "import/import.h"
+
+typedef struct Writer {
+  StrBuf *out;
+  const Source *source;
+  uint32_t at;    /* what stands before it is written */
+  Facts *decided; /* the model's parameters that the checkpoint gives, as names */
+} Writer;
+
+static void copy_to(Writer *w, uint32_t end) {
+  if (end > w->at) strbuf_add_n(w->out, w->source->text + w->at, end - w->at);
+  if (end > w->at) w->at = end;
+}
+
+static void skip_blank_lines(Writer *w) {
+  while (w->at < w->source->size && (w->source->text[w->at] == '\n' || w->source->text[w->at] == '\r')) w->at++;
+}
+
+// ---- what the checkpoint decides ----
+
+/* A parameter that a name within the model hides is none of those that decide. */
+static void remove_hidden(json_t *names, const Ast *node) {
+  if (!node) return;
+  bool names_one = node->kind == AST_FOR || node->kind == AST_COMPREHENSION || node->kind == AST_PARAM ||
+                   node->kind == AST_MEMBER || node->kind == AST_FN;
+  if (names_one && node->name) json_object_del(names, node->name);
+  for (uint32_t i = 0; i < node->n_children; i++) {
+    if (node->kind == AST_NAMES) json_object_del(names, node->children[i]->name);
+    remove_hidden(names, node->children[i]);
+  }
+}
+
+/* Whether an expression has nothing but decided names and constants. */
+static bool is_decided(const json_t *names, const Ast *node) {
+  static const AstKind plain[] = {AST_NUMBER, AST_STRING, AST_TRUE, AST_FALSE, AST_NONE, AST_COMPARE, AST_BINARY};
+  bool is_plain = node->kind == AST_NAME && json_object_get(names, node->name);
+  for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) is_plain = is_plain || node->kind == plain[i];
+  for (uint32_t i = 0; is_plain && i < node->n_children; i++) is_plain = is_decided(names, node->children[i]);
+  return is_plain;
+}
+
+/* 1, 0, or -1: the checkpoint does not decide it. One side may decide an `and` or an `or` alone. */
+static int decided_truth(Facts *facts, const Ast *node) {
+  if (node->kind == AST_NOT) {
+    int truth = decided_truth(facts, node->children[0]);
+    return truth < 0 ? -1 : !truth;
+  }
+  if (node->kind != AST_AND && node->kind != AST_OR)
+    return is_decided(facts->names, node) ? expression_truth(facts, node) : -1;
+  int left = decided_truth(facts, node->children[0]), right = decided_truth(facts, node->children[1]);
+  int decisive = node->kind == AST_OR;
+  if (left == decisive || right == decisive) return decisive;
+  return left < 0 || right < 0 ? -1 : !decisive;
+}
+
+static bool write_tree(Writer *w, const Ast *node);
+
+static void write_choice(Writer *w, const Ast *choice, const Ast *chosen) {
+  bool is_one = chosen->flag || chosen->kind == AST_NAME || chosen->kind == AST_CALL || chosen->kind == AST_NUMBER;
+  bool in_brackets = choice->flag && !is_one;
+  copy_to(w, choice->span.begin);
+  if (in_brackets) strbuf_add_char(w->out, '(');
+  w->at = chosen->span.begin;
+  write_tree(w, chosen);
+  copy_to(w, chosen->span.end);
+  if (in_brackets) strbuf_add_char(w->out, ')');
+  w->at = choice->span.end;
+}
+
+/* Where the line of a place begins, if nothing but spaces stands before it; else the place itself. */
+static uint32_t line_of(const Source *source, uint32_t place) {
+  uint32_t begin = place;
+  while (begin > 0 && source->text[begin - 1] == ' ') begin--;
+  return begin > 0 && source->text[begin - 1] == '\n' ? begin : place;
+}
+
+/* The lines of a block two columns to the left, in the place of the `if`. */
+static void write_lines(Writer *w, const Ast *branch, const char *text, size_t length) {
+  while (length && strchr(" \n", text[length - 1])) length--;
+  while (length && *text == ' ') text++, length--;
+  bool has_lines = length && *text == '\n';
+  copy_to(w, has_lines ? line_of(w->source, branch->span.begin) : branch->span.begin);
+  for (size_t i = has_lines; i < length; i++) {
+    bool at_line = has_lines && text[i - 1] == '\n';
+    if (at_line && strncmp(text + i, "  ", 2) == 0) i += 2;
+    strbuf_add_char(w->out, text[i]);
+  }
+}
+
+static void leave_out(Writer *w, const Ast *branch) {
+  uint32_t line = line_of(w->source, branch->span.begin), end = branch->span.end;
+  copy_to(w, line);
+  while (line < branch->span.begin && end < w->source->size && w->source->text[end] != '\n') end++;
+  w->at = end + (line < branch->span.begin && end < w->source->size);
+}
+
+/* The branch that is taken in the place of an `if`. True if it ends in a return, behind which nothing is read. */
+static bool write_branch(Writer *w, const Ast *branch) {
+  const Ast *taken = branch;
+  int truth = -1;
+  while (taken && taken->kind == AST_IF && (truth = decided_truth(w->decided, taken->children[0])) >= 0)
+    taken = taken->children[truth ? 1 : 2];
+  if (!taken || !(taken->kind == AST_IF || taken->n_children)) {
+    leave_out(w, branch);
+    return false;
+  }
+  if (taken->kind == AST_IF) { /* undecided: it becomes the first one */
+    copy_to(w, branch->span.begin);
+    w->at = taken->span.begin;
+    for (uint32_t i = 0; i < taken->n_children; i++) write_tree(w, taken->children[i]);
+    copy_to(w, branch->span.end);
+    return false;
+  }
+  StrBuf text = strbuf_new(w->out->arena);
+  Writer inner = {&text, w->source, taken->span.begin + 1, w->decided};
+  bool ends = write_tree(&inner, taken);
+  copy_to(&inner, taken->span.end - 1);
+  write_lines(w, branch, text.text, text.length);
+  w->at = branch->span.end;
+  return ends;
+}
+
+/* A block up to its first return that is not under a condition. */
+static bool write_block(Writer *w, const Ast *block) {
+  for (uint32_t i = 0; i < block->n_children; i++) {
+    if (!write_tree(w, block->children[i])) continue;
+    if (i + 1 == block->n_children) return true;
+    copy_to(w, block->children[i]->span.end);
+    uint32_t end = block->span.end - 1;
+    while (end > w->at && strchr(" \n", w->source->text[end - 1])) end--;
+    w->at = end;
+    return true;
+  }
+  return false;
+}
+
+/* Writes what stands before and in a node, without what the checkpoint decides against. True: it returns. */
+static bool write_tree(Writer *w, const Ast *node) {
+  if (!node) return false;
+  if (node->kind == AST_BLOCK) return write_block(w, node);
+  int truth = node->kind == AST_IF || node->kind == AST_CHOICE ? decided_truth(w->decided, node->children[0]) : -1;
+  if (truth >= 0 && node->kind == AST_IF) return write_branch(w, node);
+  if (truth >= 0) write_choice(w, node, node->children[truth ? 1 : 2]);
+  for (uint32_t i = 0; truth < 0 && i < node->n_children; i++) write_tree(w, node->children[i]);
+  return node->kind == AST_RETURN;
+}
+
+/* The members of the model, as the checkpoint decides them. */
+static void write_members(Writer *w, const ImportValues *values) {
+  const Ast *model = values->family->model, *params = model->children[0];
+  Diag unheard = diag_new(w->out->arena); /* what cannot be evaluated is not decided */
+  json_t *names = json_object();
+  Facts facts = {.arena = w->out->arena, .diag = &unheard, .names = names, .file = "", .values = values->owned};
+  for (uint32_t i = 0; i < params->n_children; i++)
+    if (values->of_params[i]) json_object_set(names, params->children[i]->name, values->of_params[i]);
+  remove_hidden(names, model->children[1]);
+  w->decided = &facts;
+  write_tree(w, model->children[1]);
+  json_decref(names);
+}
+
+// ---- its parameters ----
+
+static bool has_word(const char *text, const char *word) {
+  size_t length = strlen(word);
+  for (const char *at = strstr(text, word); at; at = strstr(at + 1, word)) {
+    bool begins = at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_');
+    if (begins && !(isalnum((unsigned char)at[length]) || at[length] == '_')) return true;
+  }
+  return false;
+}
+
+/* Whether a parameter still means anything: in what follows, or in another one's default. */
+static bool is_needed(const Writer *w, const ImportValues *values, uint32_t i, const char *members) {
+  const Ast *params = values->family->model->children[0];
+  const char *name = params->children[i]->name;
+  bool needed = has_word(members, name);
+  for (uint32_t k = i + 1; !needed && k < params->n_children; k++) {
+    const Ast *otherwise = params->children[k]->children[1];
+    if (values->of_params[k] || !otherwise) continue;
+    int length = (int)(otherwise->span.end - otherwise->span.begin);
+    needed = has_word(arena_printf(w->out->arena, "%.*s", length, w->source->text + otherwise->span.begin), name);
+  }
+  return needed;
+}
+
+/* ` = 12` behind a parameter without a default, or 12 in the place of one. What nothing reads any more is left out. */
+static void write_params(Writer *w, const ImportValues *values, const char *members) {
+  const Ast *params = values->family->model->children[0];
+  for (uint32_t i = 0; i < params->n_children; i++) {
+    const Ast *param = params->children[i], *otherwise = param->children[1];
+    if (!is_needed(w, values, i, members)) {
+      copy_to(w, param->span.begin);
+      if (i + 1 < params->n_children) {
+        w->at = params->children[i + 1]->span.begin;
+        continue;
+      }
+      while (w->out->length && strchr(", \n", w->out->text[w->out->length - 1])) w->out->text[--w->out->length] = 0;
+      w->at = otherwise ? otherwise->span.end : param->span.end;
+      continue;
+    }
+    if (!values->of_params[i]) continue;
+    copy_to(w, otherwise ? otherwise->span.begin : param->span.end);
+    if (!otherwise) strbuf_add(w->out, " = ");
+    value_print(w->out, values->of_params[i]);
+    if (otherwise) w->at = otherwise->span.end;
+  }
+}
+
+static void write_head(StrBuf *out, const Folder *folder, const ImportOptions *options) {
+  const char *class = json_string_value(json_array_get(json_object_get(folder->config, "architectures"), 0));
+  StrBuf quoted = strbuf_new(out->arena);
+  strbuf_add_quoted(&quoted, folder->path);
+  strbuf_printf(out, "# Imported from %s", quoted.text);
+  if (class) strbuf_add(out, " (");
+  if (class) {
+    StrBuf name = strbuf_new(out->arena);
+    strbuf_add_quoted(&name, class);
+    strbuf_printf(out, "%.*s)", (int)name.length - 2, name.text + 1);
+  }
+  strbuf_printf(out, " by tfmc %s. To go on:\n#   tfmc compile THIS_FILE --weights %s -o libmodel.so\n#\n",
+                options->version, quoted.text);
+}
+
+void import_write(StrBuf *out, const ImportValues *values, const Folder *folder, const ImportOptions *options) {
+  const Ast *block = values->family->checkpoint;
+  uint32_t body = values->family->model->children[1]->span.begin;
+  StrBuf members = strbuf_new(out->arena);
+  Writer w = {.out = out, .source = values->family->source}, after = {&members, w.source, body, NULL};
+  write_members(&after, values);
+  copy_to(&after, w.source->size);
+  write_head(out, folder, options);
+  copy_to(&w, block->span.begin);
+  w.at = block->span.end;
+  skip_blank_lines(&w);
+  write_params(&w, values, members.text);
+  copy_to(&w, body);
+  strbuf_add(out, members.text);
+}
