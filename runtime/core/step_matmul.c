@@ -226,7 +226,7 @@ static int64_t fetched_bytes(int64_t lines, int64_t block) { return lines * (blo
 static Fetch share_of_strip(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t k) {
   const int64_t *strides = m->x->strides + m->step->rank - 2;
   const int64_t line = m->k * (int64_t)sizeof(float), next = row + rows;
-  if (m->step->x_stays || strides[0] != line || strides[1] != sizeof(float)) return (Fetch){0};
+  if (m->step->x_stays || m->k < 4 || strides[0] != line || strides[1] != sizeof(float)) return (Fetch){0};
   const int64_t panels = unit->end_panel - unit->first_panel, blocks = ceil_div(m->k, TFM_KEY_BLOCK);
   const int64_t all = least_of(rows, m->rows - next) * line;
   const int64_t lines = least_of(ceil_div(all, fetched_bytes(panels * blocks, TFM_KEY_BLOCK)), TFM_PREFETCH_LINES);
