@@ -137,6 +137,8 @@ class Train(unittest.TestCase):
         self.assertLess(abs(made[0]["loss"][0] - math.log(7)), 2)
         text = self.tfmc("evaluate", "m.tfm", "--weights=v.safetensors", "--batches=one.safetensors")
         self.assertRegex(text, r"^loss \d")
+        same = self.tfmc("evaluate", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--batches=one.safetensors")
+        self.assertEqual(same, text)
 
     def test_initial_values_follow_the_seed(self):
         for seed in ("1", "1", "2"):
