@@ -255,18 +255,19 @@ class Jobs(CorpusCase):
 
     def test_translations(self):
         checkpoint = Checkpoint("marian")
-        write_tokenizer(checkpoint.folder, checkpoint.case["files"]["config.json"]["vocab_size"])
-        model = checkpoint.folder / "m.tfmm"
+        folder = checkpoint.copy(self.out())
+        write_tokenizer(folder, checkpoint.case["files"]["config.json"]["vocab_size"])
+        model = folder / "m.tfmm"
         checkpoint.model.save(model)
-        path = write_lines(checkpoint.folder / "corpus.jsonl", lines(40))
-        given = dict(model=model, tokenizer=checkpoint.folder, part_bytes=700, progress=False, max_new_tokens=5,
+        path = write_lines(folder / "corpus.jsonl", lines(40))
+        given = dict(model=model, tokenizer=folder, part_bytes=700, progress=False, max_new_tokens=5,
                      num_beams=3)
         one, two = self.out(), self.out()
         tfmc.corpus.translate(path, one, engine="here", **given)
         tfmc.corpus.translate(path, two, workers=2, batch_tokens=9, **given)
         self.assertEqual(outputs(one), outputs(two))
         texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
-        wanted = tfmc.text.Translator(checkpoint.model).translate(texts, max_new_tokens=5, num_beams=3)
+        wanted = tfmc.text.Translator(checkpoint.model, folder=folder).translate(texts, max_new_tokens=5, num_beams=3)
         self.assertEqual([record["translation"] for record in records(one)], wanted)
         self.assertTrue(any(wanted))
 

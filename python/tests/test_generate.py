@@ -50,8 +50,10 @@ class Checkpoint:
             self.inputs = {k: np.array(v) for k, v in self.case["inputs"].items()}
         return cls.made[name]
 
-    def __getnewargs__(self):
-        return (self.name,)
+    def copy(self, folder):
+        """Its folder as a new one below `folder`, for tests that add files."""
+        import shutil
+        return pathlib.Path(shutil.copytree(self.folder, pathlib.Path(folder) / "copy"))
 
 
 def ended(rows):

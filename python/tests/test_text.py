@@ -281,8 +281,9 @@ class Translating(Case):
 
     def test_marian_with_pieces(self):
         checkpoint = Checkpoint("marian")
-        write_pieces(checkpoint.folder)
-        translator = tfmc.text.Translator(checkpoint.model)
+        folder = checkpoint.copy(self.folder())
+        write_pieces(folder)
+        translator = tfmc.text.Translator(checkpoint.model, folder=folder)
         ids = [[8, 3, 4, 0]]
         row = checkpoint.model.generate(input_ids=ids, attention_mask=[[1] * 4], max_new_tokens=5,
                                         config=checkpoint.folder)[0]
