@@ -311,6 +311,22 @@ class Kills(CorpusCase):
             thread.join()
         self.assertGreater(deaths, 0)
 
+    def test_a_worker_dies_before_it_is_given_a_part(self):
+        """Its pipe is closed already when the part is written: the part is a dead worker's, as if it had begun."""
+        give, killed = _engines._Child.give, []
+
+        def late(child, part):
+            if not killed:
+                killed.append(child.process.pid)
+                child.process.kill()
+                child.process.wait()
+            give(child, part)
+        self.addCleanup(setattr, _engines._Child, "give", give)
+        _engines._Child.give = late
+        output = self.out()
+        self.assertEqual(tfmc.corpus.embed(self.input, output, workers=2, retries=2, **self.given).deaths, 1)
+        self.assertEqual(outputs(output), self.expected)
+
     def test_drivers(self):
         output, choose = self.out(), random.Random(6)
         for _ in range(KILLS):

@@ -68,7 +68,9 @@ class _Child:
         program = "from tfmc.corpus._engines import child; child()"
         command = [sys.executable, "-c", program, str(write), json.dumps([list(settings), str(output)])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, pass_fds=[write], env=environment)
+        # Without a buffer: what a dead worker did not take would come up again, as an error, when the pipe is closed.
+        self.process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=2, pass_fds=[write],
+                                        env=environment)
         os.close(write)
         self.lines, self.part, self.is_ready = os.fdopen(read, "rb"), None, False
 
@@ -76,7 +78,6 @@ class _Child:
         self.part = part
         try:
             self.process.stdin.write(json.dumps(list(part)).encode() + b"\n")
-            self.process.stdin.flush()
         except BrokenPipeError:
             pass  # its end is noticed where its answers are read
 
