@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+
 // ---- a child process ----
 
 extern char **environ;
@@ -265,18 +267,15 @@ bool parts_are_whole(const Mapping *parts) {
   return is_whole(parts) && ranges_are_sound(parts, (const PartsHeader *)(const void *)parts->data);
 }
 
-/* FNV-1a of a range; the hash of the range before it goes in. */
 static uint64_t hash_range(const Mapping *parts, PartsRange range, uint64_t hash) {
-  for (uint64_t i = 0; i < range.size; i++)
-    hash = (hash ^ (unsigned char)parts->data[range.offset + i]) * UINT64_C(0x100000001b3);
-  return hash;
+  return hash_bytes(hash, parts->data + range.offset, range.size);
 }
 
 /* Of the code, which would crash the process if it were damaged, of where things lie and of the file's size. Weights
  * are not read: their header has a hash of its own, and a damaged number is no danger. */
 uint64_t parts_hash(const Mapping *parts) {
   const PartsHeader *header = (const PartsHeader *)(const void *)parts->data;
-  uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ parts->size;
+  uint64_t hash = HASH_BEGIN ^ parts->size;
   hash = hash_range(parts, (PartsRange){0, offsetof(PartsHeader, hash)}, hash);
   hash = hash_range(parts, header->symbol, hash);
   for (uint32_t i = 0; i < header->n_objects; i++) hash = hash_range(parts, header->objects[i], hash);

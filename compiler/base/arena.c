@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/map.h"
 #include "base/vec.h"
 
@@ -167,15 +168,13 @@ _Noreturn void internal_error(const char *file, int line, const char *format, ..
 
 // ---- maps ----
 
-/* FNV-1a over the bytes (offset basis and prime are those of its 64-bit form), folded so that its high bits reach the
- * mask. The seed differs from process to process, so that a model cannot be written to make all its names collide;
+/* Folded so that the high bits of the hash reach the mask. The seed differs from process to process, so that a model cannot be written to make all its names collide;
  * the order of entries does not depend on it. */
 static uint64_t hash_of(const void *key, size_t length) {
   static const char place;
   static uint64_t seed;
   if (!seed) seed = ((uint64_t)(uintptr_t)&place * 0x9e3779b97f4a7c15u ^ (uint64_t)time(NULL)) | 1;
-  uint64_t hash = 0xcbf29ce484222325u ^ seed;
-  for (size_t i = 0; i < length; i++) hash = (hash ^ ((const unsigned char *)key)[i]) * 0x100000001b3u;
+  const uint64_t hash = hash_bytes(HASH_BEGIN ^ seed, key, length);
   return hash ^ hash >> 29;
 }
 

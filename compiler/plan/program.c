@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/checked_size.h"
+#include "base/hash.h"
 #include "plan/planner.h"
 
 // ---- polynomials: number 0 is the constant 0, number 1 the constant 1 ----
@@ -70,21 +71,15 @@ tfm_size plan_size(Planner *p, const Size *size) { return plan_scaled(p, size, 1
 
 // ---- steps ----
 
-/* FNV-1a. The name of a kernel depends on the text of its spec alone, so that it is the same in every plan and on
- * every machine. */
-static uint64_t hash_text(const StrBuf *text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < text->length; i++) hash = (hash ^ (unsigned char)text->text[i]) * 0x100000001b3u;
-  return hash;
-}
-
 uint32_t plan_kernel(Planner *p, const KernelSpec *spec) {
   StrBuf text = strbuf_new(p->arena);
   kernel_spec_print(&text, spec);
   MapEntry *known = map_find(&p->kernels, text.text, text.length);
   if (known) return (uint32_t)(uintptr_t)known->value;
   uint32_t index = (uint32_t)p->plan->kernels.n;
-  const char *name = arena_printf(p->arena, "tfm_%s_%016" PRIx64, kernel_families[spec->family].name, hash_text(&text));
+  /* By the text of its spec alone: the same name in every plan and on every machine. */
+  const char *name = arena_printf(p->arena, "tfm_%s_%016" PRIx64, kernel_families[spec->family].name,
+                                  hash_bytes(HASH_BEGIN, text.text, text.length));
   vec_push(p->arena, &p->plan->kernels, (PlannedKernel){*spec, name});
   map_put_n(&p->kernels, text.text, text.length, (void *)(uintptr_t)index);
   return index;
