@@ -168,8 +168,8 @@ _Noreturn void internal_error(const char *file, int line, const char *format, ..
 
 // ---- maps ----
 
-/* Folded so that the high bits of the hash reach the mask. The seed differs from process to process, so that a model cannot be written to make all its names collide;
- * the order of entries does not depend on it. */
+/* Folded so that the high bits of the hash reach the mask. The seed differs from process to process, so that a model
+ * cannot be written to make all its names collide; the order of entries does not depend on it. */
 static uint64_t hash_of(const void *key, size_t length) {
   static const char place;
   static uint64_t seed;
