@@ -1,13 +1,13 @@
-/* Trainer: weights, their moments, and the steps that change them.
+/* Trainer: the runtime's trainer (tfm/train.h) on the engines of this compiler.
  *
- * In: the graphs of an objective, an engine to run them, batches of inputs. Out: the results of the objective,
- * gradients, and weights that have been trained. The batches of a step count as one: what their losses are divided by
- * is added up first. Refuses a step without anything to divide by, and one whose loss or gradient is not finite: then
- * the weights are as before. */
+ * In: the graphs of an objective, an engine to run them, batches of inputs by name. Out: the results of the objective,
+ * gradients, and weights that have been trained. The batches of a step count as one. Errors of the runtime become
+ * messages; after a failed step the weights are as before. */
 #ifndef TFM_TRAIN_TRAINER_H
 #define TFM_TRAIN_TRAINER_H
 
 #include "engines/engine.h"
+#include "tfm/train.h"
 #include "train/graphs.h"
 
 typedef struct Trainer Trainer;
@@ -31,6 +31,8 @@ void trainer_free(Trainer *trainer); /* NULL is ignored */
 float *trainer_weight(Trainer *trainer, uint32_t parameter);
 /* As the last step computed it, before clipping; only of trained parameters. */
 const float *trainer_gradient(Trainer *trainer, uint32_t parameter);
+/* Any of its tensors; NULL: there is none. */
+float *trainer_tensor(Trainer *trainer, uint32_t parameter, tfm_train_tensor which);
 /* Initial values for all. False after naming every weight that has none. */
 bool trainer_draw(Trainer *trainer);
 

@@ -11,7 +11,7 @@ import sys
 
 LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights import jit aot compile "
           "engines train measure api cli").split()
-RUNTIME_LAYERS = "include core decode generate library".split()
+RUNTIME_LAYERS = "include core decode generate library train".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 

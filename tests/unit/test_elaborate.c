@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "../support/compiled_graph.h"
+#include "elaborate/objective.h"
 
 static ElaborateOptions options;
 static Definition definitions[4];
@@ -489,4 +490,11 @@ Test(elaborate, long_chains_need_no_stack) {
   for (int i = 0; i < 3000; i++) strbuf_add(&text, " + x");
   strbuf_add(&text, " return y } }");
   cr_expect_eq(graph_count(good(text.text)), 3001);
+}
+
+Test(elaborate, patterns_of_weight_paths) {
+  static const char *texts[] = {"*.bias", "embed.*", "a"};
+  const Patterns p = {.texts = {.items = texts, .n = 3}};
+  cr_expect(patterns_match(&p, "layers.0.bias") && patterns_match(&p, "embed.weight") && patterns_match(&p, "a"));
+  cr_expect(!patterns_match(&p, "bias") && !patterns_match(&p, "a.b") && !patterns_match(&p, "embedding.weight"));
 }

@@ -23,7 +23,8 @@ typedef enum tfm_status {
   TFM_E_USAGE = 2,     /* the function was called wrongly: the calling program has a mistake */
   TFM_E_ENV = 3,       /* a file, the CPU, the system or a version does not fit */
   TFM_E_NOMEM = 4,     /* there is not enough memory */
-  TFM_E_CANCELLED = 6, /* tfm_context_cancel or tfm_decoder_cancel ended the call */
+  TFM_E_CANCELLED = 6, /* tfm_context_cancel, tfm_decoder_cancel or tfm_trainer_cancel ended the call */
+  TFM_E_DIVERGED = 7,  /* a loss or a gradient of training is not finite: the weights are as before */
   TFM_E_INTERNAL = 70  /* a mistake of the runtime or the compiler */
 } tfm_status;
 

@@ -1,0 +1,155 @@
+/* tfm/train.h: what a model is trained for, as the runtime sees it, and the trainer. C99.
+ *
+ * A tfm_training is constant data, like a tfm_program: made in memory for `tfmc train`, emitted into a library by `tfmc
+ * compile --training`. The trainer owns weights, gradients and moments, and calls programs for everything that the
+ * model computes; random numbers, the order of sums, schedules and optimizers are its own. */
+#ifndef TFM_TRAIN_H
+#define TFM_TRAIN_H
+
+#include "tfm/library.h"
+#include "tfm/train_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- weights ----
+
+typedef enum tfm_initial_kind {
+  TFM_INITIAL_CONSTANT,
+  TFM_INITIAL_UNIFORM,
+  TFM_INITIAL_NORMAL,
+  TFM_INITIAL_XAVIER_UNIFORM,
+  TFM_INITIAL_XAVIER_NORMAL,
+  TFM_INITIAL_KAIMING_UNIFORM,
+  TFM_INITIAL_KAIMING_NORMAL,
+  TFM_INITIAL_NONE /* it has to come from a file */
+} tfm_initial_kind;
+
+typedef struct tfm_initial {
+  uint32_t kind;
+  double a, b; /* the value; low, high; mean, std; gain; a of kaiming */
+} tfm_initial;
+
+typedef struct tfm_parameter {
+  const char *path; /* first, for the compiler emits pointers in order */
+  uint64_t offset;  /* in each block of the trainer, in elements: a multiple of 16 */
+  int64_t elements, dims[TFM_MAX_RANK];
+  tfm_initial initial;
+  uint32_t gradient;    /* output of the gradients; TFM_NONE: it is not trained */
+  uint8_t rank, decays; /* decays: weight_decay is for it too */
+} tfm_parameter;
+
+// ---- dropout ----
+
+/* An input that says which elements are kept. One axis may count items: `per_item` times as many as there are. Axes are
+ * folded by their size if it was known when compiling, else by 2^20. */
+typedef struct tfm_dropout {
+  double p;
+  uint32_t number;          /* of the dropout in the model */
+  uint32_t rank, item_axis; /* item_axis TFM_NONE: there is none */
+  uint32_t per_item;
+  uint32_t fold[TFM_MAX_RANK];
+} tfm_dropout;
+
+// ---- graphs ----
+
+typedef enum tfm_train_source { TFM_FROM_BATCH, TFM_FROM_DROPOUT, TFM_FROM_SEED, TFM_FROM_PARAMETER } tfm_train_source;
+
+typedef struct tfm_train_input {
+  uint32_t source, number; /* of the objective's inputs, the dropouts, the parts of the loss, the parameters */
+} tfm_train_input;
+
+typedef struct tfm_train_graph {
+  const tfm_train_input *inputs;
+  const tfm_program *const *programs; /* one per instruction set, as of the library; NULL: the engine knows the graph */
+  const void *weights;                /* packed: constants of the text */
+  uint32_t n_inputs, n_outputs;       /* n_outputs 0: there is no graph */
+  uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */
+} tfm_train_graph;
+
+typedef struct tfm_result_part { /* factor * top / bottom, summed over all parts of a step before dividing */
+  double factor;
+  uint32_t top, bottom; /* outputs of the two graphs; bottom TFM_NONE: 1 */
+} tfm_result_part;
+
+typedef struct tfm_train_result {
+  const char *name;
+  uint32_t first_part, n_parts;
+} tfm_train_result;
+
+typedef struct tfm_objective { /* the loss first */
+  const tfm_train_result *results;
+  const tfm_result_part *parts;
+  tfm_train_graph tops, bottoms; /* tops: behind the tops of the parts come gradients */
+  uint32_t n_results, n_tops;
+} tfm_objective;
+
+typedef enum tfm_optimizer { TFM_OPTIMIZER_SGD, TFM_OPTIMIZER_ADAM, TFM_OPTIMIZER_ADAMW } tfm_optimizer;
+
+typedef struct tfm_training {
+  const tfm_library *library; /* NULL: there is none, and graphs have no programs */
+  const tfm_parameter *parameters;
+  const tfm_dropout *dropouts;
+  const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
+  const char *whole;              /* "model.tfm:12:5": a divisor depends on weights here; NULL: none does */
+  tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
+  uint64_t floats;                /* of a block */
+  uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss, in order */
+  uint32_t n_inputs, n_sizes;                 /* of the objective */
+  uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
+  uint32_t args_size, optimizer;
+  tfm_train_settings settings;
+} tfm_training;
+
+// ---- the trainer ----
+
+typedef struct tfm_trainer tfm_trainer;
+
+typedef struct tfm_train_part { /* some of the items of a step */
+  const tfm_value *inputs;      /* of the objective */
+  const int64_t *sizes;         /* run-time sizes: dims of inputs are not read then; NULL: they follow from dims */
+} tfm_train_part;
+
+/* What runs graphs: a context for each, made by the caller, or functions. */
+typedef struct tfm_train_engine {
+  tfm_context *step_tops, *step_bottoms, *tops, *bottoms; /* of the objective in a step; as it is evaluated */
+  void *user;
+  /* Sets the dims of the inputs that are masks, and the number of items. */
+  tfm_status (*bind)(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items, tfm_error *error);
+  tfm_status (*run)(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
+                    tfm_error *error);
+} tfm_train_engine;
+
+/* The settings of `options` may be NULL: those of the block. Weights are zeroes at first. What is given outlives the
+ * trainer, but for the options. */
+tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engine *engine,
+                              const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error);
+void tfm_trainer_destroy(tfm_trainer *trainer); /* NULL is ignored */
+/* Initial values for all weights, from the seed. */
+tfm_status tfm_trainer_draw(tfm_trainer *trainer, tfm_error *error);
+/* A tensor of a parameter, to be read or written; NULL: the trainer has none. */
+float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
+/* Steps that are done; a number greater than 0 is given to trainers that go on from a saved state. */
+int64_t tfm_trainer_steps(const tfm_trainer *trainer);
+void tfm_trainer_set_steps(tfm_trainer *trainer, int64_t steps);
+void tfm_trainer_set_epoch(tfm_trainer *trainer, int64_t epoch); /* from 0; for schedules that ask */
+/* Gradients over n parts of a step, whose first item is number `first_item` of it; results: of the objective, in their
+ * order. TFM_E_INPUT: nothing to divide by, or an input is refused; weights are as before. */
+tfm_status tfm_trainer_gradients(tfm_trainer *trainer, const tfm_train_part *parts, int64_t n, int64_t first_item,
+                                 double *results, tfm_error *error);
+/* One step of the optimizer with these gradients. TFM_E_DIVERGED: the loss or the norm is not finite; the weights are
+ * as before. */
+tfm_status tfm_trainer_update(tfm_trainer *trainer, double loss, double *norm, double *rate, tfm_error *error);
+/* The results over n parts, without dropout. */
+tfm_status tfm_trainer_evaluate(tfm_trainer *trainer, const tfm_train_part *parts, int64_t n, double *results,
+                                tfm_error *error);
+void tfm_trainer_cancel(tfm_trainer *trainer); /* from any thread or signal handler */
+
+/* Philox4x32-10 (Salmon et al. 2011). */
+void tfm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+/* tfm/train_types.h: the types that train.h and the headers of compiled models that train share. C99 and C++.
+ *
+ * The text between the guards is also pasted into generated headers, which stand alone; whichever comes first wins. */
+#ifndef TFM_TRAIN_TYPES_H
+#define TFM_TRAIN_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TFM_MAX_RESULTS = 16 };
+
+typedef enum tfm_schedule {
+  TFM_SCHEDULE_CONSTANT,
+  TFM_SCHEDULE_LINEAR,
+  TFM_SCHEDULE_COSINE,
+  TFM_SCHEDULE_EXPONENTIAL,
+  TFM_SCHEDULE_NOAM,
+  TFM_SCHEDULE_INVERSE_SQRT
+} tfm_schedule;
+
+typedef struct tfm_train_settings { /* of the train block; the optimizer and the frozen weights are the library's */
+  size_t struct_size;
+  double lr, beta1, beta2, eps, weight_decay, momentum;
+  double clip_norm;                                  /* 0: none */
+  double warmup, steps, final_lr, model_size, gamma; /* of the schedule */
+  int32_t schedule, nesterov;
+} tfm_train_settings;
+
+typedef struct tfm_trainer_options { /* zeroes: the defaults */
+  size_t struct_size;                /* sizeof(tfm_trainer_options) */
+  uint64_t seed;                     /* of initial values and of dropout */
+  int32_t threads;                   /* as in tfm_context_options, like the next three */
+  int32_t spin_us;
+  tfm_pool *pool;
+  tfm_allocator allocator;
+  const tfm_train_settings *settings; /* NULL: those of the train block. Read during the call only */
+} tfm_trainer_options;
+
+typedef struct tfm_step_result {
+  size_t struct_size;              /* sizeof(tfm_step_result) */
+  int64_t step;                    /* steps that are done, this one included */
+  double loss, norm, rate;         /* norm: of all gradients, before clipping */
+  double results[TFM_MAX_RESULTS]; /* of the objective, the loss first */
+} tfm_step_result;
+
+typedef enum tfm_train_tensor { /* what a trainer has of each weight */
+                                TFM_TENSOR_WEIGHT,
+                                TFM_TENSOR_GRADIENT, /* of the last step, before clipping */
+                                TFM_TENSOR_FIRST,    /* moments of the optimizer */
+                                TFM_TENSOR_SECOND
+} tfm_train_tensor;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

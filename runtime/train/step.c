@@ -1,0 +1,300 @@
+/* Steps of training: gradients over the parts of a step, the update, and results without either.
+ *
+ * In: a trainer, parts of a batch. Out: results of the objective, gradients, weights that have been trained. The parts
+ * of a step count as one: what their losses are divided by is added up first. Refused: a step without anything to
+ * divide by, and one whose loss or gradient is not finite; then the weights are as before, as they are after any other
+ * error. Memory is taken only when parts are larger, or more, than any before. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "binding.h"
+#include "error.h"
+#include "training.h"
+
+static tfm_status check_cancelled(const tfm_trainer *t, tfm_error *error) {
+  return atomic_load(&t->cancelled) ? tfm_refuse(error, TFM_E_CANCELLED, "the step was cancelled") : TFM_OK;
+}
+
+// ---- a run ----
+
+typedef struct Run {
+  tfm_trainer *t;
+  const tfm_train_graph *graph;
+  tfm_context *context; /* NULL: the engine's functions */
+  const tfm_train_part *part;
+  int64_t first_item, items;
+} Run;
+
+/* Sizes from axes that are one size and nothing more. Whether all axes agree is looked at when their shapes are
+ * compared with those that follow from the sizes. */
+static void find_sizes(const Run *run, int64_t *sizes) {
+  const tfm_program *program = run->context->program;
+  for (uint32_t i = 0; i < program->n_inputs; i++) {
+    const tfm_train_input *input = &run->graph->inputs[i];
+    const tfm_value *value = input->source == TFM_FROM_BATCH ? &run->part->inputs[input->number] : NULL;
+    for (int32_t axis = 0; value && value->rank == program->inputs[i].rank && axis < value->rank; axis++) {
+      const tfm_polynomial *size = &program->polynomials[program->inputs[i].dims[axis]];
+      const tfm_term *term = &program->terms[size->first_term];
+      if (size->n_terms == 1 && term->coefficient == 1 && term->degree == 1 && term->symbols[0] < TFM_FIRST_FLOOR)
+        sizes[term->symbols[0]] = value->dims[axis];
+    }
+  }
+}
+
+static tfm_status bind_context(Run *run, tfm_error *error) {
+  tfm_trainer *t = run->t;
+  const tfm_program *program = run->context->program;
+  memset(t->sizes, 0, t->training->n_sizes * sizeof *t->sizes);
+  if (run->part->sizes)
+    memcpy(t->sizes, run->part->sizes, t->training->n_sizes * sizeof *t->sizes);
+  else
+    find_sizes(run, t->sizes);
+  tfm_status status = context_bind_symbols(run->context, t->sizes, error);
+  if (status) return status;
+  for (uint32_t i = 0; i < program->n_inputs; i++) {
+    if (run->graph->inputs[i].source == TFM_FROM_BATCH && !run->part->sizes) continue;
+    t->values[i].dims = run->context->binding.input_dims + (size_t)i * TFM_MAX_RANK;
+    t->values[i].dtype = program->inputs[i].dtype;
+    t->values[i].rank = program->inputs[i].rank;
+  }
+  run->items = t->training->batch == TFM_NONE ? 0 : t->sizes[t->training->batch];
+  return TFM_OK;
+}
+
+static int64_t elements_of(const tfm_value *value) {
+  int64_t n = 1;
+  for (int32_t axis = 0; axis < value->rank; axis++) n *= value->dims[axis];
+  return n;
+}
+
+/* Masks that nothing reads are given without being drawn. */
+static tfm_status give_masks(const Run *run, tfm_error *error) {
+  enum { ALIGN = 64 };
+  tfm_trainer *t = run->t;
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < run->graph->n_inputs; i++)
+    if (run->graph->inputs[i].source == TFM_FROM_DROPOUT) bytes += round_up(elements_of(&t->values[i]), ALIGN);
+  if (bytes > t->mask_bytes) {
+    char *more = allocate(&t->allocator, (size_t)bytes, ALIGN);
+    if (!more) return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld bytes of dropout", (long long)bytes);
+    release(&t->allocator, t->masks, (size_t)t->mask_bytes);
+    t->masks = more;
+    t->mask_bytes = bytes;
+  }
+  char *at = t->masks;
+  const MaskPlace place = {t->seed, (uint32_t)(t->t + 1), run->first_item};
+  for (uint32_t i = 0; i < run->graph->n_inputs; i++) {
+    const tfm_train_input *input = &run->graph->inputs[i];
+    if (input->source != TFM_FROM_DROPOUT) continue;
+    t->values[i].data = at;
+    if (run->graph->draws)
+      draw_mask(t->pool, &t->training->dropouts[input->number], t->values[i].dims, &place, (uint8_t *)at);
+    at += round_up(elements_of(&t->values[i]), ALIGN);
+  }
+  return TFM_OK;
+}
+
+static void give_inputs(const Run *run) {
+  tfm_trainer *t = run->t;
+  for (uint32_t i = 0; i < run->graph->n_inputs; i++) {
+    const tfm_train_input *input = &run->graph->inputs[i];
+    tfm_value *value = &t->values[i];
+    *value = (tfm_value){.dims = t->dims + (size_t)i * TFM_MAX_RANK};
+    if (input->source == TFM_FROM_BATCH) {
+      *value = run->part->inputs[input->number];
+    } else if (input->source == TFM_FROM_SEED) {
+      value->data = &t->seeds[input->number];
+    } else if (input->source == TFM_FROM_PARAMETER) {
+      const tfm_parameter *p = &t->training->parameters[input->number];
+      *value = (tfm_value){.data = t->blocks[TFM_TENSOR_WEIGHT] + p->offset, .rank = p->rank, .dims = p->dims};
+    }
+  }
+}
+
+/* As tfm_context_run, for a context that is bound. A cancellation that came before is not forgotten. */
+static tfm_status run_context(const Run *run, tfm_error *error) {
+  tfm_context *context = run->context;
+  const tfm_program *program = context->program;
+  tfm_status status = context_set_inputs(context, run->t->values, error);
+  if (!status) status = ids_check_inputs(context, run->t->values, error);
+  if (status) return status;
+  for (uint32_t i = 0; i < program->n_inputs; i++) context->run.callers[i] = run->t->values[i].data;
+  for (uint32_t i = 0; i < program->n_outputs; i++)
+    context->run.callers[program->n_inputs + i] = run->t->results[i].data;
+  run_forget_cancelled(context);
+  status = check_cancelled(run->t, error);
+  return status ? status : run_steps(context, error);
+}
+
+/* Runs a graph on a part, to where `results` of the trainer say. */
+static tfm_status run_part(Run *run, tfm_error *error) {
+  tfm_trainer *t = run->t;
+  const tfm_train_engine *engine = &t->engine;
+  give_inputs(run);
+  tfm_status status = check_cancelled(t, error);
+  if (!status)
+    status =
+        run->context ? bind_context(run, error) : engine->bind(engine->user, run->graph, t->values, &run->items, error);
+  if (!status) status = give_masks(run, error);
+  if (status) return status;
+  return run->context ? run_context(run, error) : engine->run(engine->user, run->graph, t->values, t->results, error);
+}
+
+// ---- results ----
+
+/* Which part it was, and what computed ids may be: programs know neither. */
+static tfm_status explain(const tfm_trainer *t, tfm_status status, int64_t part, tfm_error *error) {
+  if (!error || status == TFM_E_CANCELLED || status == TFM_E_NOMEM) return status;
+  const size_t length = strlen(error->message);
+  snprintf(error->message + length, sizeof error->message - length, "%sin step %lld, in batch %lld of it%s",
+           length ? "; " : "", (long long)t->t + 1, (long long)part,
+           error->reason == TFM_REASON_VALUE
+               ? "; the labels of cross_entropy are ids too, all but those that are its ignore_index"
+               : "");
+  return status;
+}
+
+static tfm_status count(tfm_trainer *t, const tfm_objective *objective, tfm_context *context,
+                        const tfm_train_part *parts, int64_t n, int64_t first_item, tfm_error *error) {
+  Run run = {.t = t, .graph = &objective->bottoms, .context = context, .first_item = first_item};
+  const uint32_t outputs = objective->bottoms.n_outputs;
+  memset(t->bottoms, 0, outputs * sizeof *t->bottoms);
+  for (uint32_t k = 0; k < outputs; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
+  for (int64_t i = 0; i < n && outputs; i++) {
+    run.part = &parts[i];
+    const tfm_status status = run_part(&run, error);
+    if (status) return explain(t, status, i, error);
+    for (uint32_t k = 0; k < outputs; k++) t->bottoms[k] += (double)t->outputs[k];
+    run.first_item += run.items;
+  }
+  return TFM_OK;
+}
+
+/* A loss without a value is an error; a metric is NaN then. */
+static tfm_status check_divisors(const tfm_trainer *t, const tfm_objective *objective, tfm_error *error) {
+  const tfm_train_result *loss = &objective->results[0];
+  for (uint32_t i = 0; i < loss->n_parts; i++) {
+    const tfm_result_part *part = &objective->parts[loss->first_part + i];
+    if (part->bottom == TFM_NONE || t->bottoms[part->bottom] != 0) continue;
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, NULL,
+                    "'%s' has no value in step %lld: what it is divided by is 0, so there is no label that counts",
+                    loss->name, (long long)t->t + 1);
+  }
+  return TFM_OK;
+}
+
+static double factor_of(const tfm_trainer *t, const tfm_result_part *part) {
+  return part->bottom == TFM_NONE ? part->factor : part->factor / t->bottoms[part->bottom];
+}
+
+static void sum_results(const tfm_trainer *t, const tfm_objective *objective, double *results) {
+  for (uint32_t i = 0; i < objective->n_results; i++) {
+    const tfm_train_result *result = &objective->results[i];
+    results[i] = 0;
+    for (uint32_t k = 0; k < result->n_parts; k++) {
+      const tfm_result_part *part = &objective->parts[result->first_part + k];
+      results[i] += factor_of(t, part) * t->tops[part->top];
+    }
+  }
+}
+
+// ---- gradients ----
+
+/* The gradients of the first part go to their block, those of the others beside it. */
+static void aim_gradients(tfm_trainer *t, float *block) {
+  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
+    const tfm_parameter *p = &t->training->parameters[i];
+    if (p->gradient != TFM_NONE) t->results[p->gradient] = (tfm_value){.data = block + p->offset};
+  }
+}
+
+static void add_gradients(void *argument, PoolMember *member) {
+  const tfm_trainer *t = argument;
+  const int64_t n = (int64_t)t->training->floats;
+  float *sum = t->blocks[TFM_TENSOR_GRADIENT];
+  for (int64_t i = n * member->thread / member->active; i < n * (member->thread + 1) / member->active; i++)
+    sum[i] += t->part[i];
+}
+
+static tfm_status make_part(tfm_trainer *t, tfm_error *error) {
+  int64_t bytes = (int64_t)(t->training->floats * sizeof(float));
+  if (t->part) return TFM_OK;
+  t->part = allocate_room(&t->allocator, &bytes);
+  t->part_bytes = bytes;
+  if (!t->part) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the gradients of several parts");
+  memset(t->part, 0, (size_t)t->training->floats * sizeof(float));
+  return TFM_OK;
+}
+
+/* The sums over all parts: tops of the results and, in a step, gradients. */
+static tfm_status run_parts(tfm_trainer *t, const tfm_objective *objective, tfm_context *context,
+                            const tfm_train_part *parts, int64_t n, int64_t first_item, tfm_error *error) {
+  Run run = {.t = t, .graph = &objective->tops, .context = context, .first_item = first_item};
+  const bool is_step = objective == &t->training->step;
+  memset(t->tops, 0, objective->n_tops * sizeof *t->tops);
+  if (is_step) aim_gradients(t, t->blocks[TFM_TENSOR_GRADIENT]);
+  for (uint32_t k = 0; k < objective->n_tops; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
+  for (int64_t i = 0; i < n; i++) {
+    if (is_step && i == 1) aim_gradients(t, t->part);
+    run.part = &parts[i];
+    const tfm_status status = run_part(&run, error);
+    if (status) return explain(t, status, i, error);
+    for (uint32_t k = 0; k < objective->n_tops; k++) t->tops[k] += (double)t->outputs[k];
+    if (is_step && i) train_share(t->pool, add_gradients, t);
+    run.first_item += run.items;
+  }
+  return TFM_OK;
+}
+
+tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_part *parts, int64_t n, int64_t first_item,
+                                 double *results, tfm_error *error) {
+  const tfm_objective *objective = &t->training->step;
+  const tfm_train_engine *engine = &t->engine;
+  t->has_gradients = false;
+  atomic_store(&t->cancelled, false);
+  if (n < 1) return tfm_refuse(error, TFM_E_USAGE, "a step needs at least one part");
+  if (n > 1 && t->training->whole)
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, t->training->whole,
+                    "this divisor depends on weights, so parts cannot be added up: a step must be one part");
+  tfm_status status = n > 1 ? make_part(t, error) : TFM_OK;
+  if (!status) status = count(t, objective, engine->step_bottoms, parts, n, first_item, error);
+  if (!status) status = check_divisors(t, objective, error);
+  if (status) return status;
+  const tfm_train_result *loss = &objective->results[0];
+  for (uint32_t i = 0; i < loss->n_parts; i++)
+    t->seeds[i] = (float)factor_of(t, &objective->parts[loss->first_part + i]);
+  status = run_parts(t, objective, engine->step_tops, parts, n, first_item, error);
+  if (status) return status;
+  sum_results(t, objective, results);
+  t->has_gradients = true;
+  return tfm_succeed(error);
+}
+
+tfm_status tfm_trainer_evaluate(tfm_trainer *t, const tfm_train_part *parts, int64_t n, double *results,
+                                tfm_error *error) {
+  const tfm_objective *objective = &t->training->evaluation;
+  atomic_store(&t->cancelled, false);
+  tfm_status status = count(t, objective, t->engine.bottoms, parts, n, 0, error);
+  if (!status) status = check_divisors(t, objective, error);
+  if (!status) status = run_parts(t, objective, t->engine.tops, parts, n, 0, error);
+  if (status) return status;
+  sum_results(t, objective, results);
+  return tfm_succeed(error);
+}
+
+tfm_status tfm_trainer_update(tfm_trainer *t, double loss, double *norm, double *rate, tfm_error *error) {
+  const tfm_train_settings *s = &t->settings;
+  if (!t->has_gradients) return tfm_refuse(error, TFM_E_USAGE, "there are no gradients to update the weights with");
+  t->has_gradients = false;
+  *norm = optimizer_norm(t);
+  if (!isfinite(loss) || !isfinite(*norm))
+    return tfm_fail(error, TFM_E_DIVERGED, TFM_REASON_CHECK, NULL,
+                    "training diverged in step %lld: the loss is %g, the norm of the gradient %g; a smaller lr, warmup "
+                    "or clip_norm may help",
+                    (long long)t->t + 1, loss, *norm);
+  t->t++;
+  *rate = optimizer_rate(s, t->t, t->epoch);
+  optimizer_update(t, s->clip_norm > 0 ? fmin(1, s->clip_norm / (*norm + 1e-6)) : 1, *rate);
+  return tfm_succeed(error);
+}

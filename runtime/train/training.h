@@ -1,0 +1,69 @@
+/* What a trainer consists of: blocks of numbers (trainer.c), steps (step.c), random numbers (random.c), the optimizer
+ * (optimizer.c). */
+#ifndef TFM_RUNTIME_TRAINING_H
+#define TFM_RUNTIME_TRAINING_H
+
+#include <stdatomic.h>
+
+#include "allocate.h"
+#include "context.h"
+#include "fp_mode.h"
+#include "tfm/train.h"
+#include "threads.h"
+
+enum { N_TENSORS = TFM_TENSOR_SECOND + 1 };
+
+struct tfm_trainer {
+  const tfm_training *training;
+  tfm_train_engine engine;
+  tfm_train_settings settings;
+  tfm_allocator allocator;
+  Pool *pool; /* NULL: one thread */
+  uint64_t seed;
+  int64_t t, epoch;         /* steps done */
+  int64_t bytes;            /* of the memory that the trainer and its arrays lie in */
+  float *blocks[N_TENSORS]; /* each `floats` long; NULL: not needed */
+  float *part;              /* the gradients of one part of several; a block too, made when it is needed */
+  int64_t part_bytes;
+  double *tops, *bottoms; /* of the results, summed over parts */
+  float *outputs;         /* those of rank 0 of one run */
+  float *seeds;
+  double *chunk_sums; /* of squares of the gradients */
+  int64_t n_chunks;
+  tfm_value *values, *results; /* what a run is given */
+  int64_t *dims;               /* TFM_MAX_RANK for each input, where no context has them */
+  int64_t *sizes;
+  char *masks; /* of a run, one behind the other */
+  int64_t mask_bytes;
+  bool has_gradients; /* of a step that is not over */
+  _Atomic bool cancelled, running;
+};
+
+// ---- random.c ----
+
+typedef struct MaskPlace { /* which elements of which step a mask is for */
+  uint64_t seed;
+  uint32_t step; /* from 1 */
+  int64_t first_item;
+} MaskPlace;
+
+/* The first values of a weight. */
+void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values);
+/* The mask of a dropout with these dims, 1 where the element is kept. The threads of the pool share the work. */
+void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, const MaskPlace *place, uint8_t *mask);
+
+// ---- optimizer.c ----
+
+/* The rate of step t (from 1), in epoch `epoch` (from 0). */
+double optimizer_rate(const tfm_train_settings *settings, int64_t t, int64_t epoch);
+/* How many doubles chunk_sums has. */
+int64_t optimizer_chunks(const tfm_training *training);
+/* The norm of all gradients. */
+double optimizer_norm(tfm_trainer *trainer);
+/* Changes weights and moments; `clip` multiplies gradients, `rate` is that of step trainer->t. */
+void optimizer_update(tfm_trainer *trainer, double clip, double rate);
+
+/* Calls `work` with the threads of the pool, or with the caller alone if it is busy. */
+void train_share(Pool *pool, PoolWork work, void *argument);
+
+#endif

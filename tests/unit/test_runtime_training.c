@@ -1,0 +1,233 @@
+/* The trainer of the runtime by itself: random numbers, schedules, the norm, optimizers, and steps whose graphs are functions
+ * of this file. Known answers, and formulas written out a second time. Gradients of models are golden cases
+ * (tests/goldens/train). */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "training.h"
+
+Test(training, philox_known_answers) {
+  static const struct {
+    uint32_t counter[4], key[2], words[4];
+  } rows[] = {
+      {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+      {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    uint32_t words[4];
+    tfm_philox(rows[i].counter, rows[i].key, words);
+    cr_expect(memcmp(words, rows[i].words, sizeof words) == 0, "row %zu: %08x", i, words[0]);
+  }
+}
+
+Test(training, initial_values_stay_in_their_range) {
+  tfm_parameter p = {.path = "a.weight", .rank = 2, .dims = {40, 60}, .elements = 2400};
+  const double bound = sqrt(6.0 / 100);
+  static float values[2400], again[2400];
+  double sum = 0, squares = 0;
+  p.initial = (tfm_initial){TFM_INITIAL_XAVIER_UNIFORM, 1, 0};
+  draw_initial(&p, 5, values);
+  draw_initial(&p, 5, again);
+  cr_expect(memcmp(values, again, sizeof values) == 0);
+  for (int i = 0; i < 2400; i++) {
+    cr_expect(fabs((double)values[i]) <= bound);
+    sum += (double)values[i];
+    squares += (double)values[i] * (double)values[i];
+  }
+  cr_expect(fabs(sum / 2400) < 0.02);
+  cr_expect(fabs(squares / 2400 - bound * bound / 3) < 0.002);
+  p.initial = (tfm_initial){TFM_INITIAL_CONSTANT, 0.5, 0};
+  draw_initial(&p, 5, values);
+  cr_expect(values[0] == 0.5f && values[2399] == 0.5f);
+}
+
+Test(training, rates_of_schedules) {
+  tfm_train_settings s = {.lr = 2, .warmup = 4, .steps = 12, .final_lr = 1, .model_size = 16, .gamma = 0.5};
+  cr_expect(optimizer_rate(&s, 2, 0) == 1.0 && optimizer_rate(&s, 4, 0) == 2.0 && optimizer_rate(&s, 100, 0) == 2.0);
+  s.schedule = TFM_SCHEDULE_LINEAR;
+  cr_expect(optimizer_rate(&s, 8, 0) == 1.5 && optimizer_rate(&s, 12, 0) == 1.0 && optimizer_rate(&s, 50, 0) == 1.0);
+  s.schedule = TFM_SCHEDULE_COSINE;
+  cr_expect(fabs(optimizer_rate(&s, 8, 0) - 1.5) < 1e-12 && fabs(optimizer_rate(&s, 12, 0) - 1) < 1e-12);
+  s.schedule = TFM_SCHEDULE_EXPONENTIAL;
+  cr_expect(optimizer_rate(&s, 3, 2) == 1.5 && optimizer_rate(&s, 50, 0) == 2.0 && optimizer_rate(&s, 50, 2) == 0.5);
+  s.schedule = TFM_SCHEDULE_NOAM;
+  cr_expect(fabs(optimizer_rate(&s, 4, 0) - 0.25) < 1e-12 && fabs(optimizer_rate(&s, 2, 0) - 0.125) < 1e-12 &&
+            fabs(optimizer_rate(&s, 16, 0) - 0.125) < 1e-12);
+  s.schedule = TFM_SCHEDULE_INVERSE_SQRT;
+  cr_expect(optimizer_rate(&s, 2, 0) == 1.0 && optimizer_rate(&s, 16, 0) == 1.0);
+}
+
+// ---- a trainer of one weight ----
+
+/* Its graphs: the loss is the number of the part, the gradient a value for each part and step, and what is divided by the
+ * number of items in the part, which its only input holds. */
+typedef struct Toy {
+  int64_t n; /* elements of the weight */
+  tfm_parameter parameter;
+  tfm_training training;
+  const float *gradients;
+  int runs;
+} Toy;
+
+static tfm_status toy_bind(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items, tfm_error *error) {
+  (void)user, (void)graph, (void)error;
+  *items = *(const int32_t *)inputs[0].data;
+  return TFM_OK;
+}
+
+static tfm_status toy_run(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
+                          tfm_error *error) {
+  Toy *toy = user;
+  (void)error;
+  if (graph == &toy->training.step.bottoms) {
+    *(float *)outputs[0].data = (float)*(const int32_t *)inputs[0].data;
+    return TFM_OK;
+  }
+  for (int64_t i = 0; i < toy->n; i++) ((float *)outputs[1].data)[i] = toy->gradients[toy->runs];
+  *(float *)outputs[0].data = (float)(toy->runs + 1) * *(const float *)inputs[1].data;
+  toy->runs++;
+  return TFM_OK;
+}
+
+static tfm_trainer *toy_new(Toy *toy, int64_t n, const float *gradients) {
+  static const tfm_train_input inputs[] = {{TFM_FROM_BATCH, 0}, {TFM_FROM_SEED, 0}};
+  static const tfm_result_part part = {1, 0, 0};
+  static const tfm_train_result result = {"loss", 0, 1};
+  tfm_trainer *trainer;
+  tfm_error error;
+  toy->n = n;
+  toy->gradients = gradients;
+  toy->parameter = (tfm_parameter){.path = "w", .elements = n, .rank = 1, .dims = {n}, .gradient = 1, .decays = 1};
+  tfm_training *training = &toy->training;
+  training->parameters = &toy->parameter;
+  training->floats = (uint64_t)(n + 15) / 16 * 16;
+  training->n_parameters = training->n_inputs = training->n_seeds = 1;
+  training->batch = 0;
+  training->step = (tfm_objective){.results = &result, .parts = &part, .n_results = 1, .n_tops = 1};
+  training->step.tops = (tfm_train_graph){.inputs = inputs, .n_inputs = 2, .n_outputs = 2};
+  training->step.bottoms = (tfm_train_graph){.inputs = inputs, .n_inputs = 1, .n_outputs = 1};
+  const tfm_train_engine engine = {.user = toy, .bind = toy_bind, .run = toy_run};
+  cr_assert(tfm_trainer_create(training, &engine, NULL, &trainer, &error) == TFM_OK, "%s", error.message);
+  return trainer;
+}
+
+/* Gradients over parts of so many items. */
+static tfm_status toy_gradients(tfm_trainer *trainer, const int32_t *items, int n, double *loss, tfm_error *error) {
+  tfm_value values[8];
+  tfm_train_part parts[8];
+  for (int i = 0; i < n; i++) {
+    values[i] = (tfm_value){.data = (void *)&items[i], .dtype = TFM_I32};
+    parts[i] = (tfm_train_part){.inputs = &values[i]};
+  }
+  return tfm_trainer_gradients(trainer, parts, n, 0, loss, error);
+}
+
+static const tfm_train_settings plain = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+
+/* The loss and its gradient are divided by the items of all parts; the norm is that of the sum. */
+Test(training, parts_are_one_step) {
+  static const float gradients[] = {3, -1};
+  Toy toy = {.training = {.settings = plain}};
+  tfm_trainer *trainer = toy_new(&toy, 10007, gradients);
+  double loss, norm, rate;
+  cr_assert(toy_gradients(trainer, (const int32_t[]){6, 2}, 2, &loss, NULL) == TFM_OK);
+  cr_expect(loss == (1 + 2) * 0.125 / 8, "%g", loss);
+  cr_expect(tfm_trainer_data(trainer, 0, TFM_TENSOR_GRADIENT)[10006] == 2);
+  cr_assert(tfm_trainer_update(trainer, loss, &norm, &rate, NULL) == TFM_OK);
+  cr_expect(norm == 2 * sqrt(10007.0) && rate == 0.1 && tfm_trainer_steps(trainer) == 1);
+  cr_expect(tfm_trainer_update(trainer, loss, &norm, &rate, NULL) == TFM_E_USAGE, "gradients are used once");
+  tfm_trainer_destroy(trainer);
+}
+
+Test(training, a_step_without_a_divisor_changes_nothing) {
+  static const float gradients[] = {1, INFINITY};
+  Toy toy = {.training = {.settings = plain}};
+  tfm_trainer *trainer = toy_new(&toy, 3, gradients);
+  tfm_error error;
+  double loss, norm, rate;
+  cr_expect(toy_gradients(trainer, (const int32_t[]){0, 0}, 2, &loss, &error) == TFM_E_INPUT);
+  cr_expect(strstr(error.message, "no label that counts"), "%s", error.message);
+  cr_assert(toy_gradients(trainer, (const int32_t[]){1, 1}, 2, &loss, &error) == TFM_OK);
+  cr_expect(tfm_trainer_update(trainer, loss, &norm, &rate, &error) == TFM_E_DIVERGED);
+  cr_expect(tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT)[0] == 0 && tfm_trainer_steps(trainer) == 0);
+  toy.training.whole = "m.tfm:1:2";
+  cr_expect(toy_gradients(trainer, (const int32_t[]){1, 1}, 2, &loss, &error) == TFM_E_INPUT);
+  cr_expect(strcmp(error.place, "m.tfm:1:2") == 0);
+  tfm_trainer_destroy(trainer);
+}
+
+Test(training, settings_out_of_range_are_refused) {
+  Toy toy = {.training = {.settings = plain}};
+  tfm_trainer *trainer = toy_new(&toy, 3, NULL);
+  tfm_trainer_destroy(trainer);
+  for (int k = 0; k < 6; k++) {
+    tfm_train_settings s = plain;
+    tfm_error error;
+    if (k == 0) s.lr = NAN;
+    if (k == 1) s.beta2 = 1;
+    if (k == 2) s.schedule = TFM_SCHEDULE_NOAM;
+    if (k == 3) s.schedule = TFM_SCHEDULE_COSINE;
+    if (k == 4) s.clip_norm = -1;
+    if (k == 5) s.schedule = 77;
+    const tfm_trainer_options options = {.struct_size = sizeof options, .settings = &s};
+    cr_expect(tfm_trainer_create(&toy.training, &(tfm_train_engine){0}, &options, &trainer, &error) == TFM_E_INPUT, "%d", k);
+    cr_expect(!trainer && strstr(error.message, "settings of training"), "%s", error.message);
+  }
+}
+
+/* Two steps of each optimizer on one number, in double. */
+Test(training, updates_of_one_number) {
+  static const float g[] = {0.5f, -0.25f};
+  const double lr = 0.1, decay = 0.01;
+  for (int k = 0; k < 5; k++) {
+    Toy toy = {.training = {.optimizer = k < 3 ? TFM_OPTIMIZER_SGD : k == 3 ? TFM_OPTIMIZER_ADAM : TFM_OPTIMIZER_ADAMW,
+                            .settings = plain}};
+    toy.training.settings.momentum = k == 0 ? 0 : 0.9;
+    toy.training.settings.nesterov = k == 2;
+    toy.training.settings.weight_decay = decay;
+    toy.training.settings.clip_norm = 0.125; /* halves the second gradient, quarters the first */
+    tfm_trainer *trainer = toy_new(&toy, 1, g);
+    float *weight = tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT);
+    *weight = 1;
+    double p = 1, m = 0, v = 0, loss, norm, rate;
+    for (int t = 1; t <= 2; t++) {
+      cr_assert(toy_gradients(trainer, (const int32_t[]){1}, 1, &loss, NULL) == TFM_OK);
+      cr_assert(tfm_trainer_update(trainer, loss, &norm, &rate, NULL) == TFM_OK);
+      double d = (t == 1 ? 0.125 : -0.125) + (k == 4 ? 0 : decay * p);
+      if (k < 3) {
+        m = t == 1 ? d : 0.9 * m + d;
+        p -= lr * (k == 0 ? d : k == 1 ? m : d + 0.9 * m);
+        continue;
+      }
+      if (k == 4) p *= 1 - lr * decay;
+      m = 0.9 * m + 0.1 * d;
+      v = 0.99 * v + 0.01 * d * d;
+      p -= lr * (m / (1 - pow(0.9, t))) / (sqrt(v / (1 - pow(0.99, t))) + 1e-8);
+    }
+    cr_expect(fabs((double)*weight - p) < 2e-6, "optimizer %d: %g, wanted %g", k, (double)*weight, p);
+    tfm_trainer_destroy(trainer);
+  }
+}
+
+/* Threads share lines of a mask; no element depends on who draws it. Items that are the last axis, too. */
+Test(training, masks_do_not_depend_on_threads) {
+  static uint8_t alone[2][64 * 7 * 40], shared[2][64 * 7 * 40];
+  const int64_t dims[] = {64, 7, 40};
+  const MaskPlace place = {.seed = 9, .step = 3, .first_item = 5};
+  tfm_pool *pool;
+  cr_assert(tfm_pool_create(3, &pool, NULL) == TFM_OK);
+  for (int k = 0; k < 2; k++) {
+    const tfm_dropout dropout = {.p = 0.25, .number = 1, .rank = 3, .item_axis = k ? 2 : 0, .per_item = k ? 1 : 2,
+                                 .fold = {1 << 20, 7, 40}};
+    int kept = 0;
+    draw_mask(NULL, &dropout, dims, &place, alone[k]);
+    draw_mask(pool, &dropout, dims, &place, shared[k]);
+    for (size_t i = 0; i < sizeof alone[k]; i++) kept += alone[k][i];
+    cr_expect(memcmp(alone[k], shared[k], sizeof alone[k]) == 0);
+    cr_expect(abs(kept - (int)sizeof alone[k] * 3 / 4) < 400, "%d", kept);
+  }
+  cr_expect(memcmp(alone[0], alone[1], sizeof alone[0]) != 0);
+  tfm_pool_destroy(pool);
+}
