@@ -18,6 +18,7 @@ static LibraryParts parts_of(const AotRequest *request, const ArgsNames *names) 
                         .ragged = request->ragged,
                         .ragged_sources = request->ragged_sources,
                         .weights = request->weights,
+                        .training = request->training,
                         .version = request->version,
                         .text = request->text};
 }

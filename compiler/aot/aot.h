@@ -19,6 +19,7 @@ typedef struct AotRequest {
   const char *ragged;               /* the name of the generated length if it is ragged, else NULL */
   const bool *ragged_sources;       /* by symbol of forward: the other ragged sizes; NULL: none */
   const void *weights;              /* packed, to be embedded; NULL: they come from a file */
+  const TrainingParts *training;    /* NULL: the library does not train */
   const char *version;              /* of tfmc */
   const ModelText *text;            /* what the plans were made from; NULL: `tfmc pack` cannot use the library */
   const char *compiler;             /* the C compiler, which links; NULL: libraries are written without one */

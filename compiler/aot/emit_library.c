@@ -7,6 +7,7 @@
 #include "aot/description.h"
 #include "aot/emit_program.h"
 #include "aot/library_file.h"
+#include "base/check.h"
 
 // ---- the generate block ----
 
@@ -56,12 +57,12 @@ tfm_generation *generation_of(Arena *arena, const Graph *graph) {
 
 typedef struct FunctionInfo {
   const char *suffix, *runtime;
-  bool gets_library;
+  int gets; /* LIBRARY, TRAINING: a constant before the other arguments */
   LibraryKind least;
   const char *result, *arguments;
 } FunctionInfo;
 
-enum { LIBRARY = 1, PLAIN = 0 };
+enum { PLAIN, LIBRARY, TRAINING };
 
 static const FunctionInfo functions[] = {
 #define FUNCTION(suffix, runtime, kind, least, result, parameters, arguments, comment) \
@@ -88,13 +89,14 @@ static LLVMTypeRef result_of(LLVMContextRef context, const char *result) {
   return type_of(context, strcmp(result, "tfm_status") == 0 ? 'w' : strcmp(result, "int64_t") == 0 ? 'i' : 'p');
 }
 
-/* <prefix>_<suffix>: passes its arguments on to the runtime, behind the library if that function takes it. A tail
+/* <prefix>_<suffix>: passes its arguments on to the runtime, behind the library or its training if that function takes
+ * it. A tail
  * call, so a profile shows the runtime's function alone. The runtime's function is hidden: two libraries in one
  * process each have a runtime of their own. */
 static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix, const FunctionInfo *info,
-                         LLVMValueRef library) {
+                         LLVMValueRef constant) {
   LLVMContextRef context = LLVMGetModuleContext(module);
-  unsigned n = (unsigned)strlen(info->arguments), first = info->gets_library;
+  unsigned n = (unsigned)strlen(info->arguments), first = info->gets != PLAIN;
   LLVMTypeRef types[8] = {LLVMPointerTypeInContext(context, 0)};
   for (unsigned i = 0; i < n; i++) types[first + i] = type_of(context, info->arguments[i]);
   LLVMTypeRef result = result_of(context, info->result);
@@ -105,7 +107,7 @@ static void emit_wrapper(Arena *arena, LLVMModuleRef module, const char *prefix,
   LLVMValueRef outer = LLVMAddFunction(module, arena_printf(arena, "%s_%s", prefix, info->suffix), outer_type);
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
   LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, outer, ""));
-  LLVMValueRef arguments[8] = {library};
+  LLVMValueRef arguments[8] = {constant};
   for (unsigned i = 0; i < n; i++) arguments[first + i] = LLVMGetParam(outer, i);
   LLVMValueRef call = LLVMBuildCall2(builder, inner_type, inner, arguments, first + n, "");
   LLVMSetTailCall(call, true);
@@ -204,12 +206,127 @@ static LLVMValueRef emit_tfm_library(Arena *arena, LLVMModuleRef module, const L
   return blob_finish(&top, "library", &library, sizeof library);
 }
 
+// ---- training: pointers of a struct are added in the order of its members, which blob_pointer checks ----
+
+typedef struct Training {
+  Arena *arena;
+  LLVMModuleRef module;
+  const LibraryParts *parts;
+  const tfm_training *table;
+  Blob top;
+} Training;
+
+static LLVMValueRef plain(const Training *e, const char *name, const void *items, size_t bytes) {
+  return blob_plain(e->arena, e->module, name, items, bytes);
+}
+
+/* Structs that begin with a text. */
+static LLVMValueRef named(const Training *e, const char *name, const void *items, size_t n, size_t size) {
+  Blob blob = blob_new(e->arena, e->module);
+  for (size_t i = 0; i < n; i++) {
+    const char *text;
+    memcpy(&text, (const char *)items + i * size, sizeof text);
+    blob_text(&blob, i * size, text);
+  }
+  return blob_finish(&blob, name, items, n * size);
+}
+
+/* Names of steps are for profiles, those of weights and masks for messages: nobody sees them here, and each would be a
+ * text and a relocation. */
+static Plan without_names(const Training *e, const Plan *plan) {
+  Plan copy = *plan;
+  tfm_program *p = &copy.program;
+  tfm_step *steps = arena_copy(e->arena, p->steps, p->n_steps * sizeof *steps);
+  tfm_tensor_info *inputs = arena_copy(e->arena, p->inputs, p->n_inputs * sizeof *inputs);
+  tfm_tensor_info *outputs = arena_copy(e->arena, p->outputs, p->n_outputs * sizeof *outputs);
+  for (uint32_t i = 0; i < p->n_steps; i++) steps[i].name = NULL;
+  for (uint32_t i = e->table->n_inputs; i < p->n_inputs; i++) inputs[i].name = inputs[i].shape = NULL;
+  for (uint32_t i = 0; i < p->n_outputs; i++) outputs[i].name = outputs[i].shape = NULL;
+  p->steps = steps;
+  p->inputs = inputs;
+  p->outputs = outputs;
+  return copy;
+}
+
+/* One program for each instruction set. The trainer gives sizes and inputs by their numbers in the graph, so a program
+ * must not have others. */
+static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_graph *graph) {
+  const LibraryParts *parts = e->parts;
+  void **nothing = ARENA_ARRAY(e->arena, void *, parts->n_plans);
+  Blob blob = blob_new(e->arena, e->module);
+  for (uint32_t i = 0; i < parts->n_plans; i++) {
+    const Plan *plan = parts->plans[i].training[which];
+    CHECK(plan->program.n_symbols == e->table->n_sizes && plan->program.n_inputs == graph->n_inputs &&
+              plan->program.n_outputs == graph->n_outputs,
+          "a program of training that differs from its graph");
+    const char *suffix = library_kernel_suffix(e->arena, parts->plans[i].forward);
+    const Plan bare = without_names(e, plan);
+    blob_pointer(&blob, i * sizeof *nothing, emit_program(e->arena, e->module, &bare, suffix));
+  }
+  return blob_finish(&blob, "programs", nothing, parts->n_plans * sizeof *nothing);
+}
+
+/* Constants that are nothing but zeroes take no room in the file. */
+static LLVMValueRef constants(const Training *e, const void *bytes, uint64_t size) {
+  const char *data = bytes;
+  if (!size) return NULL;
+  if (data[0] || memcmp(data, data + 1, size - 1) != 0) return plain(e, "train_constants", bytes, size);
+  LLVMContextRef context = LLVMGetModuleContext(e->module);
+  LLVMValueRef zeroes = LLVMAddGlobal(e->module, LLVMArrayType2(LLVMInt8TypeInContext(context), size), "train_zeroes");
+  LLVMSetInitializer(zeroes, LLVMConstNull(LLVMGlobalGetValueType(zeroes)));
+  LLVMSetLinkage(zeroes, LLVMPrivateLinkage);
+  LLVMSetAlignment(zeroes, 64);
+  return zeroes;
+}
+
+/* The members of a graph, which lies at `offset` of the tfm_training. */
+static void add_graph(Training *e, size_t offset, uint32_t which, const tfm_train_graph *graph) {
+  if (!graph->n_outputs) return;
+  const uint64_t bytes = e->parts->plans[0].training[which]->program.weights_bytes;
+  blob_pointer(&e->top, offset + offsetof(tfm_train_graph, inputs),
+               plain(e, "train_inputs", graph->inputs, graph->n_inputs * sizeof *graph->inputs));
+  blob_pointer(&e->top, offset + offsetof(tfm_train_graph, programs), programs(e, which, graph));
+  blob_pointer(&e->top, offset + offsetof(tfm_train_graph, weights),
+               constants(e, e->parts->training->weights[which], bytes));
+}
+
+static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_objective *objective) {
+  blob_pointer(&e->top, offset + offsetof(tfm_objective, results),
+               named(e, "train_results", objective->results, objective->n_results, sizeof *objective->results));
+  blob_pointer(&e->top, offset + offsetof(tfm_objective, parts),
+               plain(e, "train_parts", objective->parts, objective->n_tops * sizeof *objective->parts));
+  add_graph(e, offset + offsetof(tfm_objective, tops), which, &objective->tops);
+  add_graph(e, offset + offsetof(tfm_objective, bottoms), which + 1, &objective->bottoms);
+}
+
+static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
+  const tfm_training *t = parts->training->table;
+  Training e = {.arena = arena, .module = module, .parts = parts, .table = t, .top = blob_new(arena, module)};
+  blob_pointer(&e.top, offsetof(tfm_training, library), library);
+  blob_pointer(&e.top, offsetof(tfm_training, parameters),
+               named(&e, "parameters", t->parameters, t->n_parameters, sizeof *t->parameters));
+  blob_pointer(&e.top, offsetof(tfm_training, dropouts),
+               plain(&e, "dropouts", t->dropouts, t->n_dropouts * sizeof *t->dropouts));
+  blob_pointer(&e.top, offsetof(tfm_training, sizes),
+               plain(&e, "objective_sizes", t->sizes, t->n_sizes * sizeof *t->sizes));
+  blob_pointer(&e.top, offsetof(tfm_training, inputs),
+               plain(&e, "objective_inputs", t->inputs, t->n_inputs * sizeof *t->inputs));
+  blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
+  add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);
+  add_objective(&e, offsetof(tfm_training, evaluation), TRAINING_EVALUATE, &t->evaluation);
+  return blob_finish(&e.top, "training", t, sizeof *t);
+}
+
+// ---- the module ----
+
 LLVMModuleRef emit_library(Arena *arena, LLVMContextRef context, const LibraryParts *parts) {
   LLVMModuleRef module = LLVMModuleCreateWithNameInContext("library", context);
   LLVMValueRef library = emit_tfm_library(arena, module, parts);
+  LLVMValueRef training = parts->training ? emit_training(arena, module, parts, library) : NULL;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-    if (functions[i].least <= library_kind(parts))
-      emit_wrapper(arena, module, parts->names->prefix, &functions[i], library);
+    if (library_has(parts, functions[i].least))
+      emit_wrapper(arena, module, parts->names->prefix, &functions[i],
+                   functions[i].gets == TRAINING ? training : library);
   return module;
 }
 
@@ -222,6 +339,8 @@ static bool has_step(const LibraryPlans *plans, uint32_t n_plans, tfm_step_kind 
     n += plans[i].forward->n_steps[kind];
     if (decoding) n += decoding->step->n_steps[kind];
     if (decoding && decoding->encoder) n += decoding->encoder->n_steps[kind];
+    for (uint32_t k = 0; k < N_TRAINING_PLANS; k++)
+      if (plans[i].training[k]) n += plans[i].training[k]->n_steps[kind];
   }
   return n > 0;
 }

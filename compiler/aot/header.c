@@ -7,8 +7,8 @@
 
 #include "base/map.h"
 
-/* runtime/include/tfm/types.h and generate_types.h, embedded by the build */
-extern const char types_h[], generate_types_h[];
+/* runtime/include/tfm/types.h, generate_types.h and train_types.h, embedded by the build */
+extern const char types_h[], generate_types_h[], train_types_h[];
 
 // ---- names ----
 
@@ -109,6 +109,10 @@ LibraryKind library_kind(const LibraryParts *parts) {
   return parts->plans[0].decoding ? LIBRARY_DECODES : LIBRARY_WRITES;
 }
 
+bool library_has(const LibraryParts *parts, LibraryKind least) {
+  return least == LIBRARY_TRAINS ? parts->training != NULL : least <= library_kind(parts);
+}
+
 // ---- the args struct ----
 
 /* Says which ids an input may hold, "; ids in [0, 30522)", where that is a number. The runtime checks it in any
@@ -122,11 +126,10 @@ static void add_limit(StrBuf *out, const tfm_program *p, uint32_t input) {
   }
 }
 
-static void add_inputs(StrBuf *out, const LibraryParts *parts) {
-  const tfm_program *p = &parts->plans[0].forward->program;
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
+static void add_inputs(StrBuf *out, const tfm_program *p, uint32_t n, const ArgsNames *names) {
+  for (uint32_t i = 0; i < n; i++) {
     const tfm_tensor_info *input = &p->inputs[i];
-    strbuf_printf(out, "  const %s *%s; /* %s", c_types[input->dtype], parts->names->inputs[i], input->shape);
+    strbuf_printf(out, "  const %s *%s; /* %s", c_types[input->dtype], names->inputs[i], input->shape);
     add_limit(out, p, i);
     if (input->dtype == TFM_BOOL) strbuf_add(out, "; a byte each, 0 or 1; in an attention mask 1 means: not allowed");
     strbuf_add(out, " */\n");
@@ -193,10 +196,31 @@ static void add_args(StrBuf *out, const LibraryParts *parts) {
   strbuf_printf(out, " */\ntypedef struct %s_args {\n", prefix);
   strbuf_printf(out, "  size_t struct_size; /* sizeof(%s_args), or 0 */\n", prefix);
   for (uint32_t i = 0; i < p->n_symbols; i++) strbuf_printf(out, "  int64_t %s;\n", parts->names->symbols[i]);
-  add_inputs(out, parts);
+  add_inputs(out, p, p->n_inputs, parts->names);
   add_outputs(out, parts);
   add_lengths(out, parts);
   strbuf_printf(out, "} %s_args;\n\n", prefix);
+}
+
+/* The inputs of the objective are the first of the program that computes its gradients; masks, weights and cotangents
+ * are the trainer's. */
+static void add_objective(StrBuf *out, const LibraryParts *parts) {
+  const char *prefix = parts->names->prefix;
+  tfm_program p = parts->plans[0].training[TRAINING_STEP]->program;
+  p.n_inputs = parts->training->table->n_inputs;
+  p.n_outputs = 0;
+  const ArgsNames names = args_names(out->arena, &p, NULL);
+  strbuf_printf(out,
+                "/* What a part of a step takes: some items, and the sizes that they have. */\n"
+                "typedef struct %s_objective_args {\n"
+                "  size_t struct_size; /* sizeof(%s_objective_args), or 0 */\n",
+                prefix, prefix);
+  for (uint32_t i = 0; i < p.n_symbols; i++) strbuf_printf(out, "  int64_t %s;\n", names.symbols[i]);
+  add_inputs(out, &p, p.n_inputs, &names);
+  strbuf_printf(out, "} %s_objective_args;\n\n", prefix);
+  strbuf_printf(out,
+                "typedef struct %s_trainer %s_trainer; /* weights, gradients, moments: one caller at a time */\n\n",
+                prefix, prefix);
 }
 
 // ---- functions ----
@@ -224,7 +248,7 @@ static void add_functions(StrBuf *out, const LibraryParts *parts) {
   };
   const char *prefix = parts->names->prefix;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-    if (functions[i].least > library_kind(parts)) continue;
+    if (!library_has(parts, functions[i].least)) continue;
     strbuf_add(out, "/* ");
     add_text(out, functions[i].comment, prefix);
     strbuf_printf(out, " */\n%s%s%s_%s(", functions[i].result, strchr(functions[i].result, '*') ? "" : " ", prefix,
@@ -247,6 +271,7 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
   strbuf_printf(out, "#ifndef %s_MODEL_H\n#define %s_MODEL_H\n\n", guard, guard);
   strbuf_add(out, types_h);
   if (library_kind(parts) != LIBRARY_ANY) strbuf_add(out, generate_types_h);
+  if (parts->training) strbuf_add(out, train_types_h);
   strbuf_printf(out, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
                      "typedef struct %s_model %s_model;     /* code and weights */\n"
                      "typedef struct %s_context %s_context; /* what one caller runs it with */\n\n",
@@ -255,6 +280,7 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
     strbuf_printf(out, "#define %s_VOCAB %lld /* tokens: the length of a row of logits */\n\n", guard,
                   (long long)parts->generation->vocab);
   add_args(out, parts);
+  if (parts->training) add_objective(out, parts);
   add_functions(out, parts);
   strbuf_printf(out, "\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }

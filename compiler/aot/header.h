@@ -10,6 +10,7 @@
 #include "aot/packed_weights.h"
 #include "base/strbuf.h"
 #include "tfm/library.h"
+#include "tfm/train.h"
 
 // ---- names ----
 
@@ -31,6 +32,11 @@ ArgsNames args_names(Arena *arena, const tfm_program *program, const bool *ragge
 
 typedef struct ModelText ModelText; /* description.h */
 
+typedef struct TrainingParts {           /* what trains; its plans stand in LibraryPlans */
+  const tfm_training *table;             /* without programs and weights */
+  const void *weights[N_TRAINING_PLANS]; /* packed: constants of the text; NULL: none */
+} TrainingParts;
+
 typedef struct LibraryParts {
   const LibraryPlans *plans; /* one per instruction set, the best first; they differ in kernels and tiles only */
   uint32_t n_plans;
@@ -40,18 +46,22 @@ typedef struct LibraryParts {
   const char *ragged;               /* the name of the generated length if it is ragged, else NULL */
   const bool *ragged_sources;       /* by symbol of forward: the other ragged sizes; NULL: none */
   const void *weights;              /* packed, to be embedded; NULL: they come from a file */
+  const TrainingParts *training;    /* NULL: the library does not train */
   const char *version;
   const ModelText *text;            /* for `tfmc pack` */
 } LibraryParts;
 
 /* What a library can do. Each kind has the functions of those before it. */
 typedef enum LibraryKind {
-  LIBRARY_ANY,    /* forward */
-  LIBRARY_WRITES, /* generate */
-  LIBRARY_DECODES /* begin, step ...: results for earlier tokens are cached */
+  LIBRARY_ANY,     /* forward */
+  LIBRARY_WRITES,  /* generate */
+  LIBRARY_DECODES, /* begin, step ...: results for earlier tokens are cached */
+  LIBRARY_TRAINS   /* apart from the others: trainer_new ... */
 } LibraryKind;
 
 LibraryKind library_kind(const LibraryParts *parts);
+/* Whether it has the functions of this kind. */
+bool library_has(const LibraryParts *parts, LibraryKind least);
 
 // ---- header ----
 

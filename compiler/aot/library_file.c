@@ -161,6 +161,9 @@ Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
   for (uint32_t i = 0; i < list.n; i++)
     for (size_t k = 0; k < list.plans[i]->kernels.n; k++)
       vec_push(arena, &all.kernels, list.plans[i]->kernels.items[k]);
+  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
+    for (size_t k = 0; plans->training[i] && k < plans->training[i]->kernels.n; k++)
+      vec_push(arena, &all.kernels, plans->training[i]->kernels.items[k]);
   return all;
 }
 

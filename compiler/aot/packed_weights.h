@@ -12,9 +12,12 @@
 
 // ---- layout ----
 
+enum { TRAINING_STEP, TRAINING_COUNTS, TRAINING_EVALUATE, TRAINING_EVALUATE_COUNTS, N_TRAINING_PLANS };
+
 typedef struct LibraryPlans { /* what a library does for one instruction set */
   Plan *forward;                /* NULL: only code for this process can do without it */
   const DecodingPlan *decoding; /* NULL: the model does not generate, or runs all of forward for every token */
+  Plan *training[N_TRAINING_PLANS]; /* NULL: the library does not train, or there is no such graph */
 } LibraryPlans;
 
 typedef struct PlanList {

@@ -24,6 +24,7 @@
 #include "api/run.h"
 #include "tfm/generate.h"
 #include "tfm/library.h"
+#include "tfm/train.h"
 
 struct tfm_compiled {
   Mapping parts; /* the packed weights stay in it */

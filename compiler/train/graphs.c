@@ -163,8 +163,8 @@ static Graph *counts_graph(Maker *m) {
   set_outputs(m->graph, m->bottoms.items, m->bottoms.n);
   graph_renumber(m->graph);
   Graph *counts = graph_clone(m->arena, m->graph);
+  delete_unneeded(counts); /* with the weights that no divisor depends on */
   free_weights(m->arena, counts);
-  delete_unneeded(counts);
   return counts;
 }
 

@@ -164,19 +164,18 @@ bool trainer_draw(Trainer *t) {
 // ---- steps ----
 
 /* Batches name their inputs; the trainer knows them by number. In `arena`. */
-static const tfm_train_part *parts_of(const Trainer *t, Arena *arena, const EvalInputs *batches, uint32_t n) {
-  tfm_train_part *parts = ARENA_ARRAY(arena, tfm_train_part, n);
+static tfm_train_parts parts_of(const Trainer *t, Arena *arena, const EvalInputs *batches, uint32_t n) {
+  const uint32_t n_inputs = t->graphs->n_inputs;
+  tfm_value *values = ARENA_ARRAY(arena, tfm_value, (size_t)n * n_inputs + 1);
   for (uint32_t i = 0; i < n; i++) {
-    tfm_value *values = ARENA_ARRAY(arena, tfm_value, t->graphs->n_inputs);
-    for (uint32_t k = 0; k < t->graphs->n_inputs; k++) {
+    for (uint32_t k = 0; k < n_inputs; k++) {
       uint32_t at = 0;
       while (strcmp(batches[i].names[at], t->given_tops->inputs.items[k]->attr.name) != 0) at++;
       const Tensor *tensor = &batches[i].tensors[at];
-      values[k] = (tfm_value){tensor->data, (int32_t)tensor->dtype, (int32_t)tensor->rank, tensor->dims};
+      values[i * n_inputs + k] = (tfm_value){tensor->data, (int32_t)tensor->dtype, (int32_t)tensor->rank, tensor->dims};
     }
-    parts[i].inputs = values;
   }
-  return parts;
+  return (tfm_train_parts){.n = n, .values = values};
 }
 
 /* The text of the model stands beside this message. */
@@ -192,7 +191,8 @@ bool trainer_evaluate(Trainer *t, const EvalInputs *batches, uint32_t n, double 
   tfm_error error;
   if (!may_be_cut(t, n)) return false;
   Arena *arena = arena_create();
-  const tfm_status status = tfm_trainer_evaluate(t->made, parts_of(t, arena, batches, n), n, results, &error);
+  const tfm_train_parts parts = parts_of(t, arena, batches, n);
+  const tfm_status status = tfm_trainer_evaluate(t->made, &parts, results, &error);
   arena_destroy(arena);
   return !status || report(t, &error);
 }
@@ -201,8 +201,9 @@ bool trainer_step(Trainer *t, const EvalInputs *batches, uint32_t n, int64_t epo
   tfm_error error;
   if (!may_be_cut(t, n)) return false;
   Arena *arena = arena_create();
+  const tfm_train_parts parts = parts_of(t, arena, batches, n);
   tfm_trainer_set_epoch(t->made, epoch);
-  tfm_status status = tfm_trainer_gradients(t->made, parts_of(t, arena, batches, n), n, 0, result->results, &error);
+  tfm_status status = tfm_trainer_gradients(t->made, &parts, 0, result->results, &error);
   arena_destroy(arena);
   if (!status) status = tfm_trainer_update(t->made, result->results[0], &result->norm, &result->rate, &error);
   return !status || report(t, &error);

@@ -1,9 +1,11 @@
 /* In: graphs of an objective. Out: tables of its weights, masks, inputs and results. See training.h. */
 #include "train/training.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "engines/weight_source.h"
 
 _Static_assert((int)TFM_INITIAL_NONE == (int)N_INITIALS && (int)TFM_INITIAL_NORMAL == (int)INITIAL_NORMAL &&
                    (int)TFM_OPTIMIZER_ADAMW == (int)OPTIMIZER_ADAMW &&
@@ -179,4 +181,52 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   if (step) training->step = objective_of(arena, training, step);
   if (evaluation) training->evaluation = objective_of(arena, training, evaluation);
   return training;
+}
+
+// ---- for libraries ----
+
+bool training_model_make(const CompileRequest *request, TrainGraphs *step, TrainGraphs *evaluation,
+                         TrainingModel *model) {
+  *model = (TrainingModel){.table = training_make(request->arena, step, evaluation)};
+  Graph *const graphs[] = {[TRAINING_STEP] = step->gradients,
+                           [TRAINING_COUNTS] = step->counts,
+                           [TRAINING_EVALUATE] = evaluation->gradients,
+                           [TRAINING_EVALUATE_COUNTS] = evaluation->counts};
+  CompileRequest silent = *request; /* the report is of what the model computes */
+  silent.report = NULL;
+  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++) {
+    if (graphs[i] && !compile_fuse(&silent, graphs[i], NULL)) return false;
+    if (graphs[i]) graphs[i]->is_portable = true;
+    model->graphs[i] = graphs[i];
+  }
+  return true;
+}
+
+bool training_model_plan(const CompileRequest *request, const TrainingModel *model, LibraryPlans *plans) {
+  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++) {
+    LibraryPlans alone;
+    if (!model->graphs[i]) continue;
+    if (!compile_plans(request, model->graphs[i], NULL, &alone)) return false;
+    plans->training[i] = alone.forward;
+  }
+  return true;
+}
+
+/* Weights are inputs of these graphs: what is packed depends on nothing but the text. */
+bool training_model_pack(const CompileRequest *request, const LibraryPlans *plans, const void **weights) {
+  const WeightRequest none = {.check = {.arena = request->arena, .diag = request->diag}, .is_random = true};
+  WeightSource *source = weight_source_open(&none, plans->training[TRAINING_STEP]->graph);
+  bool good = source != NULL;
+  for (uint32_t i = 0; i < N_TRAINING_PLANS && good; i++) {
+    const LibraryPlans alone = {.forward = plans->training[i]};
+    if (!alone.forward || !alone.forward->program.weights_bytes) continue;
+    CompileRequest packing = *request;
+    packing.weights = weight_source_reader(source);
+    char *packed = compile_pack(&packing, &alone);
+    good = packed != NULL;
+    if (good) weights[i] = arena_copy(request->arena, packed, alone.forward->program.weights_bytes);
+    free(packed);
+  }
+  weight_source_close(source);
+  return good;
 }

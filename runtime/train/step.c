@@ -22,9 +22,22 @@ typedef struct Run {
   tfm_trainer *t;
   const tfm_train_graph *graph;
   tfm_context *context; /* NULL: the engine's functions */
-  const tfm_train_part *part;
-  int64_t first_item, items;
+  const tfm_train_parts *parts;
+  int64_t part, first_item, items;
 } Run;
+
+void training_read_sizes(const tfm_training *training, const void *args, int64_t *sizes) {
+  for (uint32_t i = 0; i < training->n_sizes; i++)
+    memcpy(&sizes[i], (const char *)args + training->sizes[i], sizeof sizes[i]);
+}
+
+static const tfm_value *value_of_part(const Run *run, uint32_t input) {
+  return &run->parts->values[run->part * run->t->training->n_inputs + input];
+}
+
+static const char *args_of(const Run *run) {
+  return (const char *)run->parts->args + (size_t)run->part * run->parts->stride;
+}
 
 /* Sizes from axes that are one size and nothing more. Whether all axes agree is looked at when their shapes are
  * compared with those that follow from the sizes. */
@@ -32,7 +45,7 @@ static void find_sizes(const Run *run, int64_t *sizes) {
   const tfm_program *program = run->context->program;
   for (uint32_t i = 0; i < program->n_inputs; i++) {
     const tfm_train_input *input = &run->graph->inputs[i];
-    const tfm_value *value = input->source == TFM_FROM_BATCH ? &run->part->inputs[input->number] : NULL;
+    const tfm_value *value = input->source == TFM_FROM_BATCH ? value_of_part(run, input->number) : NULL;
     for (int32_t axis = 0; value && value->rank == program->inputs[i].rank && axis < value->rank; axis++) {
       const tfm_polynomial *size = &program->polynomials[program->inputs[i].dims[axis]];
       const tfm_term *term = &program->terms[size->first_term];
@@ -46,14 +59,14 @@ static tfm_status bind_context(Run *run, tfm_error *error) {
   tfm_trainer *t = run->t;
   const tfm_program *program = run->context->program;
   memset(t->sizes, 0, t->training->n_sizes * sizeof *t->sizes);
-  if (run->part->sizes)
-    memcpy(t->sizes, run->part->sizes, t->training->n_sizes * sizeof *t->sizes);
-  else
+  if (run->parts->values)
     find_sizes(run, t->sizes);
+  else
+    training_read_sizes(t->training, args_of(run), t->sizes);
   tfm_status status = context_bind_symbols(run->context, t->sizes, error);
   if (status) return status;
   for (uint32_t i = 0; i < program->n_inputs; i++) {
-    if (run->graph->inputs[i].source == TFM_FROM_BATCH && !run->part->sizes) continue;
+    if (run->graph->inputs[i].source == TFM_FROM_BATCH && run->parts->values) continue;
     t->values[i].dims = run->context->binding.input_dims + (size_t)i * TFM_MAX_RANK;
     t->values[i].dtype = program->inputs[i].dtype;
     t->values[i].rank = program->inputs[i].rank;
@@ -68,20 +81,29 @@ static int64_t elements_of(const tfm_value *value) {
   return n;
 }
 
+enum { MASK_ALIGNMENT = 64 };
+
+static int64_t mask_bytes(const tfm_value *mask) { return round_up(elements_of(mask), MASK_ALIGNMENT); }
+
+tfm_status training_reserve_masks(tfm_trainer *t, const tfm_train_graph *graph, const tfm_value *inputs,
+                                  tfm_error *error) {
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < graph->n_inputs; i++)
+    if (graph->inputs[i].source == TFM_FROM_DROPOUT) bytes += mask_bytes(&inputs[i]);
+  if (bytes <= t->mask_bytes) return TFM_OK;
+  char *more = allocate(&t->allocator, (size_t)bytes, MASK_ALIGNMENT);
+  if (!more) return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld bytes of dropout", (long long)bytes);
+  release(&t->allocator, t->masks, (size_t)t->mask_bytes);
+  t->masks = more;
+  t->mask_bytes = bytes;
+  return TFM_OK;
+}
+
 /* Masks that nothing reads are given without being drawn. */
 static tfm_status give_masks(const Run *run, tfm_error *error) {
-  enum { ALIGN = 64 };
   tfm_trainer *t = run->t;
-  int64_t bytes = 0;
-  for (uint32_t i = 0; i < run->graph->n_inputs; i++)
-    if (run->graph->inputs[i].source == TFM_FROM_DROPOUT) bytes += round_up(elements_of(&t->values[i]), ALIGN);
-  if (bytes > t->mask_bytes) {
-    char *more = allocate(&t->allocator, (size_t)bytes, ALIGN);
-    if (!more) return tfm_refuse(error, TFM_E_NOMEM, "no memory for %lld bytes of dropout", (long long)bytes);
-    release(&t->allocator, t->masks, (size_t)t->mask_bytes);
-    t->masks = more;
-    t->mask_bytes = bytes;
-  }
+  const tfm_status status = training_reserve_masks(t, run->graph, t->values, error);
+  if (status) return status;
   char *at = t->masks;
   const MaskPlace place = {t->seed, (uint32_t)(t->t + 1), run->first_item};
   for (uint32_t i = 0; i < run->graph->n_inputs; i++) {
@@ -90,7 +112,7 @@ static tfm_status give_masks(const Run *run, tfm_error *error) {
     t->values[i].data = at;
     if (run->graph->draws)
       draw_mask(t->pool, &t->training->dropouts[input->number], t->values[i].dims, &place, (uint8_t *)at);
-    at += round_up(elements_of(&t->values[i]), ALIGN);
+    at += mask_bytes(&t->values[i]);
   }
   return TFM_OK;
 }
@@ -101,8 +123,10 @@ static void give_inputs(const Run *run) {
     const tfm_train_input *input = &run->graph->inputs[i];
     tfm_value *value = &t->values[i];
     *value = (tfm_value){.dims = t->dims + (size_t)i * TFM_MAX_RANK};
-    if (input->source == TFM_FROM_BATCH) {
-      *value = run->part->inputs[input->number];
+    if (input->source == TFM_FROM_BATCH && run->parts->values) {
+      *value = *value_of_part(run, input->number);
+    } else if (input->source == TFM_FROM_BATCH) {
+      memcpy(&value->data, args_of(run) + t->training->inputs[input->number], sizeof value->data);
     } else if (input->source == TFM_FROM_SEED) {
       value->data = &t->seeds[input->number];
     } else if (input->source == TFM_FROM_PARAMETER) {
@@ -156,13 +180,13 @@ static tfm_status explain(const tfm_trainer *t, tfm_status status, int64_t part,
 }
 
 static tfm_status count(tfm_trainer *t, const tfm_objective *objective, tfm_context *context,
-                        const tfm_train_part *parts, int64_t n, int64_t first_item, tfm_error *error) {
-  Run run = {.t = t, .graph = &objective->bottoms, .context = context, .first_item = first_item};
+                        const tfm_train_parts *parts, int64_t first_item, tfm_error *error) {
+  Run run = {.t = t, .graph = &objective->bottoms, .context = context, .parts = parts, .first_item = first_item};
   const uint32_t outputs = objective->bottoms.n_outputs;
   memset(t->bottoms, 0, outputs * sizeof *t->bottoms);
   for (uint32_t k = 0; k < outputs; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
-  for (int64_t i = 0; i < n && outputs; i++) {
-    run.part = &parts[i];
+  for (int64_t i = 0; i < parts->n && outputs; i++) {
+    run.part = i;
     const tfm_status status = run_part(&run, error);
     if (status) return explain(t, status, i, error);
     for (uint32_t k = 0; k < outputs; k++) t->bottoms[k] += (double)t->outputs[k];
@@ -229,15 +253,15 @@ static tfm_status make_part(tfm_trainer *t, tfm_error *error) {
 
 /* The sums over all parts: tops of the results and, in a step, gradients. */
 static tfm_status run_parts(tfm_trainer *t, const tfm_objective *objective, tfm_context *context,
-                            const tfm_train_part *parts, int64_t n, int64_t first_item, tfm_error *error) {
-  Run run = {.t = t, .graph = &objective->tops, .context = context, .first_item = first_item};
+                            const tfm_train_parts *parts, int64_t first_item, tfm_error *error) {
+  Run run = {.t = t, .graph = &objective->tops, .context = context, .parts = parts, .first_item = first_item};
   const bool is_step = objective == &t->training->step;
   memset(t->tops, 0, objective->n_tops * sizeof *t->tops);
   if (is_step) aim_gradients(t, t->blocks[TFM_TENSOR_GRADIENT]);
   for (uint32_t k = 0; k < objective->n_tops; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
-  for (int64_t i = 0; i < n; i++) {
+  for (int64_t i = 0; i < parts->n; i++) {
     if (is_step && i == 1) aim_gradients(t, t->part);
-    run.part = &parts[i];
+    run.part = i;
     const tfm_status status = run_part(&run, error);
     if (status) return explain(t, status, i, error);
     for (uint32_t k = 0; k < objective->n_tops; k++) t->tops[k] += (double)t->outputs[k];
@@ -247,37 +271,37 @@ static tfm_status run_parts(tfm_trainer *t, const tfm_objective *objective, tfm_
   return TFM_OK;
 }
 
-tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_part *parts, int64_t n, int64_t first_item,
-                                 double *results, tfm_error *error) {
+tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_parts *parts, int64_t first_item, double *results,
+                                 tfm_error *error) {
   const tfm_objective *objective = &t->training->step;
   const tfm_train_engine *engine = &t->engine;
   t->has_gradients = false;
   atomic_store(&t->cancelled, false);
-  if (n < 1) return tfm_refuse(error, TFM_E_USAGE, "a step needs at least one part");
-  if (n > 1 && t->training->whole)
+  if (parts->n < 1) return tfm_refuse(error, TFM_E_USAGE, "a step needs at least one part");
+  if (parts->n > 1 && t->training->whole)
     return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, t->training->whole,
                     "this divisor depends on weights, so parts cannot be added up: a step must be one part");
-  tfm_status status = n > 1 ? make_part(t, error) : TFM_OK;
-  if (!status) status = count(t, objective, engine->step_bottoms, parts, n, first_item, error);
+  tfm_status status = parts->n > 1 ? make_part(t, error) : TFM_OK;
+  if (!status) status = count(t, objective, engine->step_bottoms, parts, first_item, error);
   if (!status) status = check_divisors(t, objective, error);
   if (status) return status;
   const tfm_train_result *loss = &objective->results[0];
   for (uint32_t i = 0; i < loss->n_parts; i++)
     t->seeds[i] = (float)factor_of(t, &objective->parts[loss->first_part + i]);
-  status = run_parts(t, objective, engine->step_tops, parts, n, first_item, error);
+  status = run_parts(t, objective, engine->step_tops, parts, first_item, error);
   if (status) return status;
   sum_results(t, objective, results);
+  t->loss = results[0];
   t->has_gradients = true;
   return tfm_succeed(error);
 }
 
-tfm_status tfm_trainer_evaluate(tfm_trainer *t, const tfm_train_part *parts, int64_t n, double *results,
-                                tfm_error *error) {
+tfm_status tfm_trainer_evaluate(tfm_trainer *t, const tfm_train_parts *parts, double *results, tfm_error *error) {
   const tfm_objective *objective = &t->training->evaluation;
   atomic_store(&t->cancelled, false);
-  tfm_status status = count(t, objective, t->engine.bottoms, parts, n, 0, error);
+  tfm_status status = count(t, objective, t->engine.bottoms, parts, 0, error);
   if (!status) status = check_divisors(t, objective, error);
-  if (!status) status = run_parts(t, objective, t->engine.tops, parts, n, 0, error);
+  if (!status) status = run_parts(t, objective, t->engine.tops, parts, 0, error);
   if (status) return status;
   sum_results(t, objective, results);
   return tfm_succeed(error);

@@ -1,12 +1,16 @@
-/* The life of a trainer: its options, its memory, its tensors, initial values, cancelling.
+/* The life of a trainer, and the functions behind <model>_trainer_new, <model>_trainer_step and the like.
  *
- * In: a tfm_training, what runs its graphs, a tfm_trainer_options of any version. Out: a trainer whose weights are
- * zeroes until they are drawn or filled in. Refused: settings out of range, weights without an initial value. The
- * trainer, its arrays and its blocks are one block of memory. */
+ * In: a tfm_training, what runs its graphs, a tfm_trainer_options of any version; structs of args for the parts of a
+ * step. Out: a trainer, whose weights are zeroes until they are drawn or filled in; results. Refused: settings out of
+ * range, weights without an initial value; args that are missing or too short, a weight that the model does not have, a
+ * trainer that another thread is using. The trainer, its arrays and its blocks are one block of memory. */
 #include <math.h>
 #include <string.h>
 
 #include "error.h"
+#include "library_calls.h"
+#include "machine.h"
+#include "model.h"
 #include "training.h"
 
 // ---- making ----
@@ -46,6 +50,7 @@ static int64_t place_arrays(tfm_trainer *t, char *block) {
 #define ARRAY(field, count) (t->field = layout_take(&layout, (count), sizeof *t->field))
   ARRAY(tops, outputs);
   ARRAY(bottoms, outputs);
+  ARRAY(numbers, (int64_t)training->step.n_results + training->evaluation.n_results);
   ARRAY(outputs, outputs);
   ARRAY(seeds, training->n_seeds);
   ARRAY(chunk_sums, t->n_chunks);
@@ -86,7 +91,11 @@ static tfm_status check_settings(const tfm_train_settings *s, tfm_error *error) 
 tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engine *engine,
                               const tfm_trainer_options *given, tfm_trainer **trainer, tfm_error *error) {
   const tfm_trainer_options options = read_options(given);
-  tfm_trainer shape = {.training = training, .engine = *engine, .allocator = options.allocator, .seed = options.seed};
+  tfm_trainer shape = {.training = training,
+                       .engine = *engine,
+                       .allocator = options.allocator,
+                       .seed = options.seed,
+                       .fills = options.fills};
   *trainer = NULL;
   shape.settings = options.settings ? *options.settings : training->settings;
   tfm_status status = check_settings(&shape.settings, error);
@@ -105,9 +114,23 @@ tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engi
   return tfm_succeed(error);
 }
 
+int64_t trainer_bytes(const tfm_training *training, const tfm_trainer_options *options) {
+  tfm_trainer shape = {.training = training, .n_chunks = optimizer_chunks(training)};
+  const tfm_trainer_options known = read_options(options);
+  shape.settings = known.settings ? *known.settings : training->settings;
+  return place_arrays(&shape, NULL);
+}
+
 void tfm_trainer_destroy(tfm_trainer *t) {
   if (!t) return;
   const tfm_allocator allocator = t->allocator;
+  if (t->owns_contexts) {
+    tfm_context_destroy(t->engine.step_tops);
+    tfm_context_destroy(t->engine.step_bottoms);
+    tfm_context_destroy(t->engine.tops);
+    tfm_context_destroy(t->engine.bottoms);
+    pool_destroy(t->own_pool);
+  }
   release_room(&allocator, t->part, t->part_bytes);
   release(&allocator, t->masks, (size_t)t->mask_bytes);
   release_room(&allocator, t, t->bytes);
@@ -116,6 +139,7 @@ void tfm_trainer_destroy(tfm_trainer *t) {
 tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
+    if (p->initial.kind == TFM_INITIAL_NONE && t->fills) continue;
     if (p->initial.kind == TFM_INITIAL_NONE)
       return tfm_refuse(error, TFM_E_INPUT, "weight '%s' has no initial value", p->path);
     draw_initial(p, t->seed, tfm_trainer_data(t, i, TFM_TENSOR_WEIGHT));
@@ -139,4 +163,253 @@ void tfm_trainer_cancel(tfm_trainer *t) {
   tfm_context_cancel(t->engine.step_bottoms);
   tfm_context_cancel(t->engine.tops);
   tfm_context_cancel(t->engine.bottoms);
+}
+
+// ---- what a library exports: a trainer with contexts of its own ----
+
+static tfm_context_options options_of(const tfm_trainer_options *options, tfm_pool *pool) {
+  return (tfm_context_options){
+      .struct_size = sizeof(tfm_context_options), .pool = pool, .allocator = options->allocator};
+}
+
+/* Which of the programs of each graph this CPU runs. */
+static tfm_status choose(const tfm_training *training, uint32_t *number, tfm_error *error) {
+  const tfm_program *program = NULL;
+  const tfm_status status = model_choose(training->library, cpu_features(), &program, error);
+  *number = 0;
+  while (!status && training->library->programs[*number] != program) ++*number;
+  return status;
+}
+
+static tfm_status make_context(const tfm_train_graph *graph, uint32_t number, const tfm_context_options *options,
+                               tfm_context **context, tfm_error *error) {
+  if (!graph->n_outputs) return TFM_OK;
+  const tfm_status status = tfm_context_create(graph->programs[number], graph->weights, options, context, error);
+  if (!status) (*context)->memory.keeps_room = true;
+  return status;
+}
+
+static tfm_status make_contexts(const tfm_training *training, const tfm_context_options *options,
+                                tfm_train_engine *engine, tfm_error *error) {
+  uint32_t number;
+  tfm_status status = choose(training, &number, error);
+  if (!status) status = make_context(&training->step.tops, number, options, &engine->step_tops, error);
+  if (!status) status = make_context(&training->step.bottoms, number, options, &engine->step_bottoms, error);
+  if (!status) status = make_context(&training->evaluation.tops, number, options, &engine->tops, error);
+  if (!status) status = make_context(&training->evaluation.bottoms, number, options, &engine->bottoms, error);
+  return status;
+}
+
+/* What a failure leaves is freed as a trainer would be. */
+static tfm_status make(const tfm_training *training, const tfm_trainer_options *options, tfm_trainer **trainer,
+                       tfm_error *error) {
+  tfm_trainer parts = {.owns_contexts = true};
+  tfm_pool *pool = options->pool;
+  if (!pool)
+    pool = parts.own_pool =
+        pool_create(pool_threads_wanted(options->threads), pool_spin_ns(options->spin_us), &options->allocator);
+  if (!pool) return tfm_refuse(error, TFM_E_NOMEM, "no memory for threads");
+  const tfm_context_options given = options_of(options, pool);
+  tfm_status status = make_contexts(training, &given, &parts.engine, error);
+  if (!status) status = tfm_trainer_create(training, &parts.engine, options, trainer, error);
+  if (status) {
+    tfm_context_destroy(parts.engine.step_tops);
+    tfm_context_destroy(parts.engine.step_bottoms);
+    tfm_context_destroy(parts.engine.tops);
+    tfm_context_destroy(parts.engine.bottoms);
+    pool_destroy(parts.own_pool);
+    return status;
+  }
+  (*trainer)->owns_contexts = true;
+  (*trainer)->own_pool = parts.own_pool;
+  return TFM_OK;
+}
+
+void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings) {
+  if (settings) *settings = training->settings;
+}
+
+tfm_status tfm_library_trainer_new(const tfm_training *training, const tfm_trainer_options *given,
+                                   tfm_trainer **trainer, tfm_error *error) {
+  tfm_trainer_options options = {0};
+  if (!trainer) return library_usage(error, "there is no place for the trainer");
+  *trainer = NULL;
+  if (given) memcpy(&options, given, least_of((int64_t)given->struct_size, sizeof options));
+  options.struct_size = sizeof options;
+  if (!options.allocator.allocate != !options.allocator.release)
+    return library_usage(error, "an allocator needs both functions");
+  tfm_status status = make(training, &options, trainer, error);
+  if (!status) status = tfm_trainer_draw(*trainer, error);
+  if (!status) return tfm_succeed(error);
+  tfm_trainer_destroy(*trainer);
+  *trainer = NULL;
+  return status;
+}
+
+// ---- calls ----
+
+/* Makes the trainer the caller's until leave. */
+static tfm_status enter(tfm_trainer *t, tfm_error *error) {
+  if (!t) return library_usage(error, "the trainer is a null pointer");
+  if (atomic_exchange_explicit(&t->running, true, memory_order_acquire))
+    return library_usage(error, "another thread is using this trainer");
+  return TFM_OK;
+}
+
+static tfm_status leave(tfm_trainer *t, tfm_status status) {
+  atomic_store_explicit(&t->running, false, memory_order_release);
+  return status;
+}
+
+/* Structs of args follow each other as far apart as the caller's compiler has them: its struct_size, or the library's
+ * own if that is 0. */
+static tfm_status read_parts(const tfm_training *training, const void *args, int64_t n, tfm_train_parts *parts,
+                             tfm_error *error) {
+  *parts = (tfm_train_parts){.n = n, .args = args, .stride = training->args_size};
+  if (!args || n < 1) return library_usage(error, "there are no args: at least one part is needed");
+  for (int64_t i = 0; i < n; i++) {
+    size_t size;
+    memcpy(&size, (const char *)args + (size_t)i * parts->stride, sizeof size);
+    if (size && size < training->args_size) return library_usage(error, "struct_size of args is too small");
+    if (size && !i) parts->stride = size;
+  }
+  return TFM_OK;
+}
+
+/* Members beyond the caller's struct_size are not written. */
+static void give(const tfm_trainer *t, const tfm_objective *objective, const double *results, double norm, double rate,
+                 tfm_step_result *result) {
+  if (!result) return;
+  tfm_step_result made = {.step = t->t, .loss = t->loss, .norm = norm, .rate = rate};
+  made.struct_size = result->struct_size && result->struct_size < sizeof made ? result->struct_size : sizeof made;
+  if (results) made.loss = results[0];
+  for (uint32_t i = 0; results && i < objective->n_results && i < TFM_MAX_RESULTS; i++) made.results[i] = results[i];
+  memcpy(result, &made, made.struct_size);
+}
+
+static tfm_status gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item, double *results,
+                            tfm_error *error) {
+  tfm_train_parts parts;
+  tfm_status status = read_parts(t->training, args, n, &parts, error);
+  return status ? status : tfm_trainer_gradients(t, &parts, first_item, results, error);
+}
+
+tfm_status tfm_library_trainer_gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
+                                         tfm_step_result *result, tfm_error *error) {
+  tfm_status status = enter(t, error);
+  if (status) return status;
+  status = gradients(t, args, n, first_item, t->numbers, error);
+  if (!status) give(t, &t->training->step, t->numbers, 0, 0, result);
+  return leave(t, status);
+}
+
+tfm_status tfm_library_trainer_update(tfm_trainer *t, tfm_step_result *result, tfm_error *error) {
+  double norm, rate;
+  tfm_status status = enter(t, error);
+  if (status) return status;
+  status = tfm_trainer_update(t, t->loss, &norm, &rate, error);
+  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
+  return leave(t, status);
+}
+
+tfm_status tfm_library_trainer_step(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
+                                    tfm_step_result *result, tfm_error *error) {
+  double norm, rate;
+  tfm_status status = enter(t, error);
+  if (status) return status;
+  status = gradients(t, args, n, first_item, t->numbers, error);
+  if (!status) status = tfm_trainer_update(t, t->loss, &norm, &rate, error);
+  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
+  return leave(t, status);
+}
+
+tfm_status tfm_library_trainer_evaluate(tfm_trainer *t, const void *args, int64_t n, tfm_step_result *result,
+                                        tfm_error *error) {
+  tfm_train_parts parts;
+  tfm_status status = enter(t, error);
+  if (status) return status;
+  double *results = t->numbers + t->training->step.n_results;
+  status = read_parts(t->training, args, n, &parts, error);
+  if (!status) status = tfm_trainer_evaluate(t, &parts, results, error);
+  if (!status) give(t, &t->training->evaluation, results, 0, 0, result);
+  return leave(t, status);
+}
+
+// ---- memory ----
+
+static tfm_status reserve(tfm_trainer *t, const tfm_train_graph *graph, tfm_context *context, tfm_error *error) {
+  if (!context) return TFM_OK;
+  const tfm_program *program = context->program;
+  const tfm_status status = context_reserve_symbols(context, t->sizes, 1, error);
+  for (uint32_t i = 0; i < program->n_inputs; i++)
+    t->values[i] =
+        (tfm_value){.rank = program->inputs[i].rank, .dims = context->binding.input_dims + (size_t)i * TFM_MAX_RANK};
+  return status ? status : training_reserve_masks(t, graph, t->values, error);
+}
+
+tfm_status tfm_library_trainer_reserve(tfm_trainer *t, const void *largest, tfm_error *error) {
+  tfm_train_parts parts;
+  tfm_status status = enter(t, error);
+  if (status) return status;
+  status = read_parts(t->training, largest, 1, &parts, error);
+  if (!status) training_read_sizes(t->training, largest, t->sizes);
+  if (!status) status = reserve(t, &t->training->step.bottoms, t->engine.step_bottoms, error);
+  if (!status) status = reserve(t, &t->training->step.tops, t->engine.step_tops, error);
+  return leave(t, status ? status : tfm_succeed(error));
+}
+
+/* Contexts without a pool are enough to measure. */
+static int64_t measure(const tfm_train_graph *graph, uint32_t number, int32_t threads, const int64_t *sizes) {
+  if (!graph->n_outputs) return 0;
+  tfm_context *context = context_new(graph->programs[number], &(tfm_allocator){0}, threads);
+  if (!context) return -1;
+  const int64_t bytes = context_measure(context, sizes);
+  int64_t masks = 0;
+  for (uint32_t i = 0; i < graph->n_inputs; i++) {
+    int64_t n = graph->inputs[i].source == TFM_FROM_DROPOUT;
+    for (uint32_t axis = 0; axis < context->program->inputs[i].rank; axis++)
+      n *= context->binding.input_dims[(size_t)i * TFM_MAX_RANK + axis];
+    masks += n;
+  }
+  tfm_context_destroy(context);
+  return bytes < 0 ? -1 : bytes + masks;
+}
+
+int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_trainer_options *options,
+                                  const void *largest) {
+  int64_t sizes[64] = {0};
+  uint32_t number;
+  tfm_train_parts parts;
+  if (read_parts(training, largest, 1, &parts, NULL) || choose(training, &number, NULL) || training->n_sizes > 64)
+    return -1;
+  training_read_sizes(training, largest, sizes);
+  const int32_t threads = pool_threads_wanted(options ? options->threads : 0);
+  const int64_t own = trainer_bytes(training, options);
+  const int64_t tops = measure(&training->step.tops, number, threads, sizes);
+  const int64_t bottoms = measure(&training->step.bottoms, number, threads, sizes);
+  return own < 0 || tops < 0 || bottoms < 0 ? -1 : own + tops + bottoms;
+}
+
+// ---- tensors ----
+
+const char *tfm_library_trainer_path(const tfm_trainer *t, int64_t parameter) {
+  const bool is_there = t && parameter >= 0 && parameter < (int64_t)t->training->n_parameters;
+  return is_there ? t->training->parameters[parameter].path : NULL;
+}
+
+tfm_status tfm_library_trainer_tensor(tfm_trainer *t, const char *path, int32_t which, float **data, int64_t *dims,
+                                      int32_t *rank, tfm_error *error) {
+  if (!t || !path || !data) return library_usage(error, "a trainer, a path and a place for the tensor are needed");
+  *data = NULL;
+  if (which < TFM_TENSOR_WEIGHT || which > TFM_TENSOR_SECOND) return library_usage(error, "there is no such tensor");
+  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
+    const tfm_parameter *p = &t->training->parameters[i];
+    if (strcmp(p->path, path) != 0) continue;
+    *data = tfm_trainer_data(t, i, (tfm_train_tensor)which);
+    if (dims) memcpy(dims, p->dims, sizeof p->dims);
+    if (rank) *rank = p->rank;
+    if (*data) return tfm_succeed(error);
+    return tfm_refuse(error, TFM_E_INPUT, "weight '%s' is not trained, or the optimizer keeps no such number", path);
+  }
+  return tfm_refuse(error, TFM_E_INPUT, "the objective has no weight '%s'", path);
 }

@@ -1,5 +1,4 @@
-/* What a trainer consists of: blocks of numbers (trainer.c), steps (step.c), random numbers (random.c), the optimizer
- * (optimizer.c). */
+/* What a trainer consists of: its life (trainer.c), steps (step.c), arithmetic (formulas.c). */
 #ifndef TFM_RUNTIME_TRAINING_H
 #define TFM_RUNTIME_TRAINING_H
 
@@ -26,6 +25,7 @@ struct tfm_trainer {
   float *part;              /* the gradients of one part of several; a block too, made when it is needed */
   int64_t part_bytes;
   double *tops, *bottoms; /* of the results, summed over parts */
+  double *numbers;        /* results of the last step, then those of the last evaluation */
   float *outputs;         /* those of rank 0 of one run */
   float *seeds;
   double *chunk_sums; /* of squares of the gradients */
@@ -35,11 +35,23 @@ struct tfm_trainer {
   int64_t *sizes;
   char *masks; /* of a run, one behind the other */
   int64_t mask_bytes;
+  double loss;        /* of these gradients */
+  bool fills;         /* of the options */
   bool has_gradients; /* of a step that is not over */
+  bool owns_contexts; /* those of `engine`, and the pool if it is not the caller's */
+  Pool *own_pool;
   _Atomic bool cancelled, running;
 };
 
-// ---- random.c ----
+// ---- step.c ----
+
+/* The run-time sizes that a struct of args holds. */
+void training_read_sizes(const tfm_training *training, const void *args, int64_t *sizes);
+/* Room for the masks of dropout that these inputs are. */
+tfm_status training_reserve_masks(tfm_trainer *trainer, const tfm_train_graph *graph, const tfm_value *inputs,
+                                  tfm_error *error);
+
+// ---- formulas.c: random numbers ----
 
 typedef struct MaskPlace { /* which elements of which step a mask is for */
   uint64_t seed;
@@ -52,7 +64,7 @@ void draw_initial(const tfm_parameter *parameter, uint64_t seed, float *values);
 /* The mask of a dropout with these dims, 1 where the element is kept. The threads of the pool share the work. */
 void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, const MaskPlace *place, uint8_t *mask);
 
-// ---- optimizer.c ----
+// ---- formulas.c: optimizers ----
 
 /* The rate of step t (from 1), in epoch `epoch` (from 0). */
 double optimizer_rate(const tfm_train_settings *settings, int64_t t, int64_t epoch);
@@ -62,6 +74,9 @@ int64_t optimizer_chunks(const tfm_training *training);
 double optimizer_norm(tfm_trainer *trainer);
 /* Changes weights and moments; `clip` multiplies gradients, `rate` is that of step trainer->t. */
 void optimizer_update(tfm_trainer *trainer, double clip, double rate);
+
+/* The least size of what is the trainer's without its contexts; -1: it is too large to count. */
+int64_t trainer_bytes(const tfm_training *training, const tfm_trainer_options *options);
 
 /* Calls `work` with the threads of the pool, or with the caller alone if it is busy. */
 void train_share(Pool *pool, PoolWork work, void *argument);

@@ -116,12 +116,9 @@ static tfm_trainer *toy_new(Toy *toy, int64_t n, const float *gradients) {
 /* Gradients over parts of so many items. */
 static tfm_status toy_gradients(tfm_trainer *trainer, const int32_t *items, int n, double *loss, tfm_error *error) {
   tfm_value values[8];
-  tfm_train_part parts[8];
-  for (int i = 0; i < n; i++) {
-    values[i] = (tfm_value){.data = (void *)&items[i], .dtype = TFM_I32};
-    parts[i] = (tfm_train_part){.inputs = &values[i]};
-  }
-  return tfm_trainer_gradients(trainer, parts, n, 0, loss, error);
+  for (int i = 0; i < n; i++) values[i] = (tfm_value){.data = (void *)&items[i], .dtype = TFM_I32};
+  const tfm_train_parts parts = {.n = n, .values = values};
+  return tfm_trainer_gradients(trainer, &parts, 0, loss, error);
 }
 
 static const tfm_train_settings plain = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};

@@ -12,6 +12,7 @@
 #include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"
+#include "train/training.h"
 #include "weights/files.h"
 
 enum { MAX_TARGETS = 8 };
@@ -21,6 +22,8 @@ typedef struct Compilation {
   const char *output, *header, *weights_path; /* what is written; weights_path NULL: no weights */
   const TargetInfo *targets[MAX_TARGETS];     /* the best first */
   LibraryModel model;
+  TrainingModel training; /* without --training: zeroes */
+  TrainingParts trains;
   LibraryPlans plans[MAX_TARGETS];
   uint32_t n_targets;
   char *packed;
@@ -75,6 +78,8 @@ static bool choose_one_file(Compilation *c) {
     option_error(&session->diag, OPTION_MARCH, "a .tfmm file holds the code of one instruction set");
   else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "lib") != 0)
     option_error(&session->diag, OPTION_EMIT, "code alone is not a .tfmm file: name the output otherwise");
+  else if (option_given(&session->options, OPTION_TRAINING))
+    option_error(&session->diag, OPTION_TRAINING, "a .tfmm file does not train: make a library, -o libNAME.so");
   else
     return session_check_output(session, c->output, inputs, inputs[1] ? 2 : 1);
   return false;
@@ -112,15 +117,32 @@ static bool choose_files(Compilation *c) {
 
 // ---- making it ----
 
-/* One derivation and one fusion serve all instruction sets; only plans and kernels differ. */
+/* The objective is elaborated twice: with dropout, to be differentiated, and without. */
+static bool make_training(Compilation *c) {
+  Session *session = c->session;
+  if (!option_given(&session->options, OPTION_TRAINING)) return true;
+  const CompileRequest request = compile_request(session, NULL);
+  TrainGraphs *made[2] = {NULL, NULL};
+  for (int i = 0; i < 2; i++) {
+    Objective *objective = training_objective(session, i == 0);
+    made[i] = objective ? train_graphs(session->arena, &session->diag, objective, i == 0) : NULL;
+    if (!made[i]) return false;
+  }
+  return training_model_make(&request, made[0], made[1], &c->training);
+}
+
+/* One derivation and one fusion serve all instruction sets; only plans and kernels differ. Constants that training
+ * needs are the same for all. */
 static bool make_plans(Compilation *c, Graph *graph) {
   CompileRequest request = compile_request(c->session, NULL);
-  bool done = make_library_model(c->session, graph, &c->model);
+  bool done = make_library_model(c->session, graph, &c->model) && make_training(c);
   for (uint32_t i = 0; i < c->n_targets && done; i++) {
     request.target = c->targets[i];
-    done = library_model_plan(&request, &c->model, &c->plans[i]);
+    done = library_model_plan(&request, &c->model, &c->plans[i]) &&
+           training_model_plan(&request, &c->training, &c->plans[i]);
   }
-  return done;
+  c->trains.table = c->training.table;
+  return done && (!c->training.table || training_model_pack(&request, &c->plans[0], c->trains.weights));
 }
 
 /* Writes a file, complete or not at all. */
@@ -178,6 +200,7 @@ static void write_library(Compilation *c) {
                         .ragged = c->model.ragged,
                         .ragged_sources = c->model.ragged_sources,
                         .weights = c->embeds ? c->packed : NULL,
+                        .training = c->trains.table ? &c->trains : NULL,
                         .compiler = compiler_of(c)};
   const CompileRequest compile = compile_request(session, NULL);
   Bytes code = makes_object(c) ? aot_object(session->arena, &session->diag, &request)

@@ -106,10 +106,13 @@ typedef struct tfm_training {
 
 typedef struct tfm_trainer tfm_trainer;
 
-typedef struct tfm_train_part { /* some of the items of a step */
-  const tfm_value *inputs;      /* of the objective */
-  const int64_t *sizes;         /* run-time sizes: dims of inputs are not read then; NULL: they follow from dims */
-} tfm_train_part;
+/* Some of the items of a step each: [n][n_inputs] values of the objective's inputs, or structs of args. */
+typedef struct tfm_train_parts {
+  int64_t n;
+  const tfm_value *values;
+  const void *args; /* read if `values` is NULL: n structs, `stride` bytes apart */
+  size_t stride;
+} tfm_train_parts;
 
 /* What runs graphs: a context for each, made by the caller, or functions. */
 typedef struct tfm_train_engine {
@@ -134,17 +137,36 @@ float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tens
 int64_t tfm_trainer_steps(const tfm_trainer *trainer);
 void tfm_trainer_set_steps(tfm_trainer *trainer, int64_t steps);
 void tfm_trainer_set_epoch(tfm_trainer *trainer, int64_t epoch); /* from 0; for schedules that ask */
-/* Gradients over n parts of a step, whose first item is number `first_item` of it; results: of the objective, in their
- * order. TFM_E_INPUT: nothing to divide by, or an input is refused; weights are as before. */
-tfm_status tfm_trainer_gradients(tfm_trainer *trainer, const tfm_train_part *parts, int64_t n, int64_t first_item,
+/* Gradients over the parts of a step, whose first item is number `first_item` of it; results: of the objective, in
+ * their order. TFM_E_INPUT: nothing to divide by, or an input is refused; weights are as before. */
+tfm_status tfm_trainer_gradients(tfm_trainer *trainer, const tfm_train_parts *parts, int64_t first_item,
                                  double *results, tfm_error *error);
 /* One step of the optimizer with these gradients. TFM_E_DIVERGED: the loss or the norm is not finite; the weights are
  * as before. */
 tfm_status tfm_trainer_update(tfm_trainer *trainer, double loss, double *norm, double *rate, tfm_error *error);
-/* The results over n parts, without dropout. */
-tfm_status tfm_trainer_evaluate(tfm_trainer *trainer, const tfm_train_part *parts, int64_t n, double *results,
+/* The results over all parts, without dropout. */
+tfm_status tfm_trainer_evaluate(tfm_trainer *trainer, const tfm_train_parts *parts, double *results,
                                 tfm_error *error);
 void tfm_trainer_cancel(tfm_trainer *trainer); /* from any thread or signal handler */
+
+// ---- what a library that trains exports, as <model>_trainer_new and so on ----
+
+void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings);
+tfm_status tfm_library_trainer_new(const tfm_training *training, const tfm_trainer_options *options,
+                                   tfm_trainer **trainer, tfm_error *error);
+tfm_status tfm_library_trainer_reserve(tfm_trainer *trainer, const void *largest, tfm_error *error);
+tfm_status tfm_library_trainer_step(tfm_trainer *trainer, const void *parts, int64_t n, int64_t first_item,
+                                    tfm_step_result *result, tfm_error *error);
+tfm_status tfm_library_trainer_gradients(tfm_trainer *trainer, const void *parts, int64_t n, int64_t first_item,
+                                         tfm_step_result *result, tfm_error *error);
+tfm_status tfm_library_trainer_update(tfm_trainer *trainer, tfm_step_result *result, tfm_error *error);
+tfm_status tfm_library_trainer_evaluate(tfm_trainer *trainer, const void *parts, int64_t n, tfm_step_result *result,
+                                        tfm_error *error);
+tfm_status tfm_library_trainer_tensor(tfm_trainer *trainer, const char *path, int32_t which, float **data,
+                                      int64_t *dims, int32_t *rank, tfm_error *error);
+const char *tfm_library_trainer_path(const tfm_trainer *trainer, int64_t parameter);
+int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_trainer_options *options,
+                                  const void *largest);
 
 /* Philox4x32-10 (Salmon et al. 2011). */
 void tfm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);

@@ -38,6 +38,7 @@ typedef struct tfm_trainer_options { /* zeroes: the defaults */
   tfm_pool *pool;
   tfm_allocator allocator;
   const tfm_train_settings *settings; /* NULL: those of the train block. Read during the call only */
+  int32_t fills; /* 1: weights without an initial value are zeroes, which the caller fills in; 0: they are an error */
 } tfm_trainer_options;
 
 typedef struct tfm_step_result {
@@ -47,11 +48,12 @@ typedef struct tfm_step_result {
   double results[TFM_MAX_RESULTS]; /* of the objective, the loss first */
 } tfm_step_result;
 
-typedef enum tfm_train_tensor { /* what a trainer has of each weight */
-                                TFM_TENSOR_WEIGHT,
-                                TFM_TENSOR_GRADIENT, /* of the last step, before clipping */
-                                TFM_TENSOR_FIRST,    /* moments of the optimizer */
-                                TFM_TENSOR_SECOND
+/* What a trainer has of each weight: itself, its gradient of the last step, before clipping, and moments. */
+typedef enum tfm_train_tensor {
+  TFM_TENSOR_WEIGHT,
+  TFM_TENSOR_GRADIENT,
+  TFM_TENSOR_FIRST,
+  TFM_TENSOR_SECOND
 } tfm_train_tensor;
 
 #ifdef __cplusplus

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Training in a compiled library, by a C program (host/training.c): every golden case of training gives the bytes that `tfmc
+train` gives for it, and those are compared with PyTorch's elsewhere (goldens/check_train.py). What a library that trains depends
+on, what it refuses, and that a model without --training stays as it is.
+
+usage: test_train_library.py TFMC SOURCE          The last line is 'N passed, N failed'.
+"""
+import array
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+CASES = HERE.parent / "goldens" / "train"
+TYPES = {"F32": ("f", "float"), "I32": ("i", "int32_t"), "BOOL": ("B", "uint8_t"), "U8": ("B", "uint8_t"), "I64": ("q", "int64_t")}
+MODEL = """model Tiny(vocab = 7, d = 4, p = 0.1) {
+  embed = Embedding(vocab, d)
+  head  = Linear(d, vocab)
+
+  forward(ids: i32[batch, time]) {
+    logits = ids -> embed -> Dropout(p) -> head
+    return logits
+  }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    return loss = cross_entropy(forward(ids), labels, ignore_index = 0)
+  }
+  train objective { lr = 0.1 }
+}
+"""
+
+
+def read_tensors(path):
+    """{name: (dtype, shape, numbers)}"""
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    out = {}
+    for name, entry in json.loads(data[8:8 + n]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            out[name] = entry["dtype"], entry["shape"], array.array(TYPES[entry["dtype"]][0], data[8 + n + begin:8 + n + end])
+    return out
+
+
+def members_of(header, prefix):
+    """The sizes of the args of the objective; name and dims of each input."""
+    body = re.search(r"typedef struct %s_objective_args \{(.*?)\}" % prefix, header, re.S)[1]
+    sizes = re.findall(r"^  int64_t (\w+);$", body, re.M)
+    inputs = re.findall(r"^  const (\w+) \*(\w+); /\* \w+(?:\[(.*?)\])?", body, re.M)
+    return sizes, [(kind, name, [d.strip() for d in dims.split(",")] if dims else []) for kind, name, dims in inputs]
+
+
+def number(x):
+    return "INFINITY" if x == float("inf") else "-INFINITY" if x == float("-inf") else float(x).hex() if isinstance(x, float) else str(x)
+
+
+def batches_text(header, prefix, batches):
+    """batches.c: an args struct for each batch; batches: [{name: (shape, numbers)}]"""
+    sizes, inputs = members_of(header, prefix)
+    rows, most = [], dict.fromkeys(sizes, 0)
+    for batch in batches:
+        values = dict.fromkeys(sizes, 0)
+        fields = []
+        for kind, name, dims in inputs:
+            shape, numbers = batch[name]
+            values.update((d, n) for d, n in zip(dims, shape) if d in values)
+            items = ", ".join(map(number, numbers)) or "0"
+            fields.append(f".{name} = (const {kind}[]){{{items}}}")
+        most = {s: max(most[s], values[s]) for s in sizes}
+        rows.append("{" + ", ".join([f".struct_size = sizeof({prefix}_objective_args)"] + [f".{s} = {values[s]}" for s in sizes] + fields) + "}")
+    reserve = ", ".join(f".{s} = {n}" for s, n in most.items()) or ".struct_size = 0"
+    return (f"#include <math.h>\nstatic const {prefix}_objective_args batches[] = {{\n  " + ",\n  ".join(rows) + "};\n"
+            f"int64_t n_batches = {len(rows)};\nstatic const {prefix}_objective_args largest = {{{reserve}}};\n")
+
+
+class Library:
+    """A library that trains, and the program that calls it with these batches."""
+
+    def __init__(self, work, model, options=(), batches=None, flags=()):
+        self.work, self.so, self.program = work, work / "libx.so", work / "training"
+        run([TFMC, "compile", "--training", "--quiet", model, "-o", self.so, *options])
+        self.header = (work / "x.h").read_text()
+        self.prefix = re.search(r"/\* (\w+)\.h: the model", self.header)[1]
+        if batches is not None:
+            self.build(batches, flags)
+
+    def build(self, batches, flags=()):
+        (self.work / "batches.c").write_text(batches_text(self.header, self.prefix, batches))
+        run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-O1", f"-DM_(name)={self.prefix}_##name",
+             "-include", self.work / "x.h", "-I", self.work, *flags, HERE / "host" / "training.c", "-o", self.program, self.so, "-lm",
+             f"-Wl,-rpath,{self.work}"])
+
+    def run(self, steps=1, accumulate=1, seed=0, threads=1, mode="train"):
+        """{name: f32 numbers} that the program wrote"""
+        for file in self.work.glob("out.*"):
+            file.unlink()
+        run([self.program, self.work, steps, accumulate, seed, threads, mode])
+        return {f.name[4:]: array.array("f", f.read_bytes()) for f in self.work.glob("out.*")}
+
+
+def run(words, **options):
+    proc = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600, **options)
+    if proc.returncode:
+        raise AssertionError(f"{words[0]}: exit {proc.returncode}: {proc.stderr[:2000]}")
+    return proc
+
+
+def split_batches(tensors):
+    """{"ids@1": ...} as a list of {"ids": (shape, numbers)}"""
+    batches = {}
+    for name, (_, shape, numbers) in tensors.items():
+        name, _, k = name.partition("@")
+        batches.setdefault(int(k or 0), {})[name] = shape, numbers
+    return [batches[k] for k in sorted(batches)]
+
+
+def batch(ids, labels):
+    return {"ids": ([len(ids) // 3, 3], ids), "labels": ([len(ids) // 3, 3], labels)}
+
+
+class Goldens(unittest.TestCase):
+    def case(self, folder, threads):
+        spec = json.loads((folder / "case.json").read_text())
+        train = spec.get("train", {})
+        mode = train.get("mode", "train")
+        with tempfile.TemporaryDirectory() as work:
+            work = pathlib.Path(work)
+            defines = [w for name, value in spec.get("defines", {}).items() for w in ("-D", f"{name}={value}")]
+            files = folder / "inputs.safetensors", folder / "weights.safetensors"
+            words = [TFMC, "evaluate" if mode == "evaluate" else "train", folder / "model.tfm", "-o", work / "command.safetensors", *defines]
+            library = Library(work, folder / "model.tfm", defines)
+            library.build(split_batches(read_tensors(files[0])) if files[0].exists() else [])
+            if files[0].exists():
+                words += ["--batches", files[0]]
+            if files[1].exists():
+                words += ["--weights", files[1]]
+                for name, (_, _, numbers) in read_tensors(files[1]).items():
+                    (work / f"weight.{name}").write_bytes(numbers.tobytes())
+            steps, accumulate, seed = 0 if mode == "initial" else train.get("steps", 1), train.get("accumulate", 1), train.get("seed", 0)
+            if mode != "evaluate":
+                words += ["--quiet", "--gradients", "--steps", steps, "--accumulate", accumulate, "--seed", seed]
+            run(words)
+            wanted = read_tensors(work / "command.safetensors")
+            got = library.run(steps, accumulate, seed, threads, mode)
+            results = [n for n in wanted if not n.startswith(("after.", "grad.")) and n not in ("losses", "norms", "rates")]
+            for name in set(wanted) - set(results) - {"losses", "norms", "rates"}:
+                self.assertEqual(got[name].tobytes(), wanted[name][2].tobytes(), name)
+            names = [name for name in re.findall(r"(\w+) *=", (folder / "model.tfm").read_text()) if name in results]
+            if results:  # in the order of the objective, which a safetensors file does not keep
+                self.assertLessEqual({wanted[n][2].tobytes() for n in results}, {got["results"][i:i + 1].tobytes() for i in range(16)}, names)
+            self.assertEqual({n for n in got if n.startswith(("after.", "grad."))}, {n for n in wanted if n.startswith(("after.", "grad."))})
+
+
+def add_golden(folder, threads):
+    setattr(Goldens, "test_" + folder.name.replace("-", "_"), lambda self: self.case(folder, threads))
+
+
+for i, case in enumerate(sorted(CASES.glob("train-*"))):
+    add_golden(case, 1 + i % 3)
+
+
+class Trains(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.work = pathlib.Path(self.folder.name)
+        (self.work / "m.tfm").write_text(MODEL)
+
+    def test_refusals(self):
+        good, ids = [1, 2, 3, 4, 5, 6], [1, 2, 3, 3, 2, 1]
+        library = Library(self.work, self.work / "m.tfm", ["-Dp=0.0"], [batch(ids, good), batch(ids, [1, 2, 3, 4, 5, 99]), batch(ids, [0] * 6)],
+                          ["-DREFUSALS"])
+        library.run(mode="refusals")
+
+    def test_threads_sets_and_cuts_change_nothing(self):
+        """The bits of 20 steps: threads, an instruction set, a library that was written without a linker."""
+        ids = [(5 * i + i // 7) % 7 for i in range(60)]
+        whole = [batch(ids, ids[::-1])]
+        first = None
+        for options in ([], ["-march=x86-64-v3,x86-64-v4"], ["--cc=none"]):
+            library = Library(self.work, self.work / "m.tfm", options, whole)
+            for threads in (1, 2, 3):
+                got = {name: data.tobytes() for name, data in library.run(20, 1, 5, threads).items()}
+                first = first or got
+                self.assertEqual(got, first, (options, threads))
+        library.build([batch(ids[:9], ids[::-1][:9]), batch(ids[9:12], ids[::-1][9:12]), batch(ids[12:], ids[::-1][12:])])
+        for name, data in library.run(20, 3, 5, 2).items():
+            for x, y in zip(data, array.array("f", first[name])):
+                self.assertLess(abs(x - y), 1e-4 * (1 + abs(y)), name)
+
+    def test_the_program_of_the_page(self):
+        page = (HERE.parents[1] / "docs" / "training.md").read_text()
+        (self.work / "tagger.tfm").write_text(re.search(r"```tfm\n(model Tagger.*?)```", page, re.S)[1])
+        (self.work / "train.c").write_text(re.search(r"```c\n(.*?)```", page, re.S)[1])
+        run([TFMC, "compile", "--training", "--quiet", "tagger.tfm", "-o", "libtagger.so"], cwd=self.work)
+        run(["cc", "-std=c99", "-Wall", "-Werror", "train.c", "-o", "train", "-L.", "-ltagger", "-lm", "-Wl,-rpath,."], cwd=self.work)
+        said = run(["./train"], cwd=self.work).stdout
+        self.assertRegex(said, "^step 300: loss [0-9.]+$")
+        self.assertLess(float(said.split()[-1]), 0.5)
+
+    def test_what_a_library_depends_on(self):
+        library = Library(self.work, self.work / "m.tfm")
+        needed = re.findall(r"NEEDED.*\[(.*)\]", run(["readelf", "-d", library.so]).stdout)
+        self.assertLessEqual({re.sub(r"\.so.*", "", n) for n in needed}, {"libc", "libm", "libpthread", "ld-linux-x86-64"})
+        self.assertLess(library.so.stat().st_size, 400000)
+
+    def test_a_model_without_training_stays_as_it_is(self):
+        (self.work / "n.tfm").write_text(re.sub(r"  fn objective.*?\n  }\n|  train .*?}\n", "", MODEL, flags=re.S))
+        for name in "mn":
+            (self.work / f"{name}.tfm").rename(self.work / "x.tfm")
+            run([TFMC, "compile", "--strip-source", "--quiet", self.work / "x.tfm", "-o", self.work / "libx.so"])
+            (self.work / "libx.so").rename(self.work / f"lib{name}.so")
+        self.assertEqual((self.work / "libm.so").read_bytes(), (self.work / "libn.so").read_bytes())
+        self.assertNotIn("trainer", (self.work / "x.h").read_text().replace("tfm_trainer_cancel", ""))
+
+    def test_models_that_do_not_train_are_refused(self):
+        (self.work / "n.tfm").write_text("model N() {\n  forward(x: f32[n]) { return y = x }\n}\n")
+        proc = subprocess.run([TFMC, "compile", "--training", self.work / "n.tfm", "-o", self.work / "libn.so"], capture_output=True, text=True)
+        self.assertEqual(proc.returncode, 1)
+        self.assertIn("has no train block", proc.stderr)
+        self.assertFalse((self.work / "libn.so").exists())
+
+
+if __name__ == "__main__":
+    TFMC = os.path.abspath(sys.argv[1])
+    result = unittest.main(argv=sys.argv[:1] + sys.argv[3:], exit=False).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    sys.exit(bad != 0)
