@@ -108,7 +108,7 @@ static void walk(void *argument, PoolMember *member) {
   uint64_t start = profile ? now_ns() : 0;
   bool any = false, others = false; /* steps before this one: any at all; the last one by all threads */
   uint32_t last = 0;                /* the last one, counted from 1 */
-  uint64_t fp_mode = fp_mode_enter();
+  uint64_t fp_mode = fp_mode_enter_as(context->run.flushes);
   for (uint32_t i = 0; i < context->program->n_steps; i++) {
     if (step_is_idle(context, i)) continue;
     bool shared = step_is_shared(context, i, member->active);

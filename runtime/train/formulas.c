@@ -218,7 +218,7 @@ static void walk(void *argument, PoolMember *member) {
   const int64_t n = job->trainer->n_chunks;
   const int64_t from = n * member->thread / member->active, to = n * (member->thread + 1) / member->active;
   int64_t number = 0;
-  const uint64_t fp_mode = fp_mode_enter();
+  const uint64_t fp_mode = fp_mode_enter_as(true);
   for (uint32_t i = 0; i < training->n_parameters && number < to; i++) {
     const tfm_parameter *p = &training->parameters[i];
     const int64_t chunks = chunks_of(p);

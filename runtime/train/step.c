@@ -288,6 +288,7 @@ tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_parts *parts, i
   const tfm_train_result *loss = &objective->results[0];
   for (uint32_t i = 0; i < loss->n_parts; i++)
     t->seeds[i] = (float)factor_of(t, &objective->parts[loss->first_part + i]);
+  if (engine->step_tops) engine->step_tops->run.flushes = true;
   status = run_parts(t, objective, engine->step_tops, parts, first_item, error);
   if (status) return status;
   sum_results(t, objective, results);

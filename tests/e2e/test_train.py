@@ -221,6 +221,24 @@ class Train(unittest.TestCase):
         self.assertEqual(made[0], made[1])
         self.assertEqual(made[0], made[2])
 
+    def test_subnormal_numbers_are_zero_in_a_step_only(self):
+        """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
+        self.model('optimizer = "sgd"  lr = 1', """model Line {
+  weight w: [4] = 1
+  forward(x: f32[batch, 4]) = x * w
+  fn objective(x: f32[batch, 4]) { return loss = sum(sum(forward(x))) }
+  train objective { SETTINGS }
+}
+""")
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [2, 4], [1e-40, 2, 0, 1e-30] * 2)})
+        self.train("--batches=x.safetensors", "--gradients", "-o", "w.safetensors")
+        gradient = read_tensors(self.work / "w.safetensors")["grad.w"]
+        self.assertEqual(gradient, array.array("f", [0, 4, 0, 2e-30]))
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [1, 4], [1e-40, 0, 0, 0])})
+        self.tfmc("evaluate", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--batches=x.safetensors",
+                  "-o", "e.safetensors")
+        self.assertGreater(read_tensors(self.work / "e.safetensors")["loss"][0], 0)
+
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
                    "  fn f(x: f32[3]) { return loss = sum(sum(sinusoid(w, 4))) }\n  train f { SETTINGS }\n}\n")
