@@ -185,6 +185,12 @@ Node *build_cumsum(Builder *b, Node *x, int32_t axis) {
   return finish(b, &d);
 }
 
+Node *build_scatter(Builder *b, Node *x, Node *ids, Node *sums, const Size *n) {
+  Draft d = draft(OP_SCATTER, sums ? 3 : 2, x, ids, sums);
+  shape(&d, DTYPE_F32, 2, (const Size *const[]){n, x->dims[1]});
+  return finish(b, &d);
+}
+
 Node *build_topk(Builder *b, Node *x, int64_t k, int32_t axis) {
   Draft d = draft(OP_TOPK, 1, x, NULL, NULL);
   shape(&d, DTYPE_I32, x->rank, (const Size *const *)x->dims);

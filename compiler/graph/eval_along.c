@@ -62,6 +62,21 @@ bool eval_every(const EvalNode *in, Tensor *out) {
   return true;
 }
 
+bool eval_scatter(const EvalNode *in, Tensor *out) {
+  const Tensor *x = in->inputs[0], *ids = in->inputs[1], *sums = in->node->inputs.n > 2 ? in->inputs[2] : NULL;
+  const int64_t n = out->dims[0], width = out->dims[1];
+  const size_t bytes = (size_t)tensor_elements(out) * sizeof(float);
+  if (sums && bytes) memcpy(out->data, sums->data, bytes);
+  if (!sums && bytes) memset(out->data, 0, bytes);
+  for (int64_t i = 0; i < x->dims[0]; i++) {
+    const int32_t id = ((const int32_t *)ids->data)[i];
+    if (id < 0 || id >= n) return eval_fault(in, DIAG_INPUT_VALUE, "id %d is not in [0, %lld)", id, (long long)n);
+    float *row = (float *)out->data + id * width;
+    for (int64_t k = 0; k < width; k++) row[k] += ((const float *)x->data)[i * width + k];
+  }
+  return true;
+}
+
 /* The first sum is the first element itself: -0 stays -0. */
 bool eval_cumsum(const EvalNode *in, Tensor *out) {
   const Tensor *x = in->inputs[0];

@@ -104,6 +104,7 @@ bool eval_take(const EvalNode *in, Tensor *out);
 bool eval_every(const EvalNode *in, Tensor *out);
 bool eval_cumsum(const EvalNode *in, Tensor *out);
 bool eval_topk(const EvalNode *in, Tensor *out);
+bool eval_scatter(const EvalNode *in, Tensor *out);
 bool eval_places(const EvalNode *in, Tensor *out);
 bool eval_power(const EvalNode *in, Tensor *out);
 

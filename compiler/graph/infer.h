@@ -53,6 +53,7 @@ const char *infer_take(const Infer *in);
 const char *infer_every(const Infer *in);
 const char *infer_cumsum(const Infer *in);
 const char *infer_topk(const Infer *in);
+const char *infer_scatter(const Infer *in);
 const char *infer_places(const Infer *in);
 const char *infer_reduce(const Infer *in);
 const char *infer_norm(const Infer *in);

@@ -385,3 +385,17 @@ const char *infer_topk(const Infer *in) {
   in->type->dims[axis] = node->dims[axis];
   return NULL;
 }
+
+/* How many rows the result has is the node's own word. */
+const char *infer_scatter(const Infer *in) {
+  const Node *x = input(in, 0), *ids = input(in, 1), *node = in->node;
+  if (x->rank != 2 || ids->dtype != DTYPE_I32 || ids->rank != 1 || ids->dims[0] != x->dims[0])
+    return "it needs rows [t, d] and i32 ids [t]";
+  if (node->rank != 2 || !node->dims[0] || node->dims[1] != x->dims[1]) return "the result has rows like those of x";
+  *in->type = type_of(x);
+  in->type->dims[0] = node->dims[0];
+  if (node->inputs.n == 2) return NULL;
+  const Node *sums = input(in, 2);
+  bool is_alike = sums->dtype == DTYPE_F32 && sums->rank == 2 && sums->dims[0] == node->dims[0];
+  return is_alike && sums->dims[1] == node->dims[1] ? NULL : "the sums have the shape of the result";
+}

@@ -295,20 +295,22 @@ static void rule_concat(Backward *d, Node *y, Node *g) {
   }
 }
 
-/* Rows of a table: ones stand where a row was read, and the product with them adds up what came back to it. */
+/* Rows of a table: what came back is added to the rows that were read, in the order of the reads. What the table has
+ * already got is added to first, so that a table that is also an output layer's weight needs no second one. */
 static void rule_gather(Backward *d, Node *y, Node *g) {
-  Node *table = y->inputs.items[0], *ids = y->inputs.items[1];
+  Node *table = y->inputs.items[0], *ids = y->inputs.items[1], *before = d->cotangents[table->id];
   SizeTable *sizes = d->builder.graph->sizes;
-  const Size *reads = node_elements(sizes, ids), *width = size_const(sizes, 1), *one = width;
+  const Size *reads = node_elements(sizes, ids), *width = size_const(sizes, 1);
   for (uint32_t i = 1; i < table->rank && width; i++) width = size_mul(sizes, width, table->dims[i]);
+  if (!d->active[table->id]) return;
   if (!reads || !width) {
     refuse_size(d, y);
     return;
   }
-  Node *line = reshape(d, ids, 2, (const Size *const[]){one, reads});
-  Node *is_read = binary(d, OP_EQ, positions_along(d, table->dims[0], 2, 0), line);
-  Node *rows = reshape(d, g, 2, (const Size *const[]){reads, width});
-  backward_give(d, table, like(d, build_matmul(&d->builder, unary(d, OP_TO_F32, is_read), rows), table));
+  const Size *n = table->dims[0], *dims[2] = {reads, width};
+  Node *line = reshape(d, ids, 1, dims), *rows = reshape(d, g, 2, dims);
+  if (before) before = reshape(d, before, 2, (const Size *const[]){n, width});
+  d->cotangents[table->id] = like(d, build_scatter(&d->builder, rows, line, before, n), table);
 }
 
 /* Elements along an axis: each place of x adds up what was taken from it. With one id for each line there is nothing to

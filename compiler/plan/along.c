@@ -1,6 +1,7 @@
-/* In: TAKE, CUMSUM, TOPK, PLACES, BEFORE, POWER, EVERY, reductions of i32, products with a triangle of ones, look-ups
- * in packed tables. Out: along steps, which the runtime computes line by line; of EVERY only a view with longer
- * strides. Ids that could lie outside of the axis are checked before an element is read by them. Refused: nothing. */
+/* In: TAKE, SCATTER, CUMSUM, TOPK, PLACES, BEFORE, POWER, EVERY, reductions of i32, products with a triangle of ones,
+ * look-ups in packed tables. Out: along steps, which the runtime computes line by line; of EVERY a view with longer
+ * strides. Ids that could lie outside of the axis are checked before an element is read or written by them. Refused:
+ * nothing. */
 #include <string.h>
 
 #include "base/check.h"
@@ -42,6 +43,7 @@ static void add_step(Planner *p, tfm_along what, uint32_t axis, const View *x, c
   step.dims[0] = plan_size(p, p->math.one);
   for (uint32_t i = 0; i < rank; i++) step.dims[i] = plan_size(p, c->dims[axis_at(rank, axis, i)]);
   const Size *lines = math_product(&p->math, rank, c->dims);
+  if (what == TFM_ALONG_SCATTER) lines = math_add(&p->math, lines, math_product(&p->math, x->rank, x->dims));
   bool reads_more = what == TFM_ALONG_TOPK || (what >= TFM_ALONG_SUM && what <= TFM_ALONG_MIN);
   tfm_size work = cost_along(p, what, reads_more ? math_mul(&p->math, lines, n) : lines);
   vec_push(p->arena, &p->alongs, step);
@@ -60,6 +62,29 @@ void plan_along(Planner *p, const Node *node) {
   View x = plan_view(p, inputs[0]), y = plan_view(p, inputs[1]);
   const Size *n = is_power ? p->math.one : inputs[0]->dims[axis];
   add_step(p, (tfm_along)kinds[node->op], axis, &x, &y, &c, n);
+}
+
+// ---- rows that are added ----
+
+/* The sums are where the result is, if nothing else reads them (values.c): then nothing is copied. */
+void plan_scatter(Planner *p, const Node *node) {
+  const Node *rows = node->inputs.items[0];
+  plan_check_ids(p, node, plan_scattered_ids(node), node->dims[0]);
+  View x = plan_view(p, rows), y = plan_view(p, node->inputs.items[1]);
+  if (!view_has_contiguous_columns(&x)) {
+    View copy = layout_new(p, DTYPE_F32, 2, (const Size *const *)rows->dims);
+    plan_copy(p, &x, &copy, "copy");
+    x = copy;
+  }
+  View c = layout_result(p, node, layout_has_columns, NULL, NULL);
+  if (node->inputs.n > 2) {
+    View sums = plan_view(p, node->inputs.items[2]);
+    if (!view_equal(&sums, &c)) plan_copy(p, &sums, &c, "copy");
+  }
+  y.dims[y.rank] = p->math.one;
+  y.strides[y.rank++] = p->math.zero;
+  add_step(p, TFM_ALONG_SCATTER, 0, &x, &y, &c, x.dims[0]);
+  p->alongs.items[p->alongs.n - 1].form = node->inputs.n == 2;
 }
 
 // ---- rows of packed tables ----

@@ -135,6 +135,9 @@ void plan_triangle(Planner *p, const Node *node);
 void plan_attention(Planner *p, const Node *node);
 void plan_table(Planner *p, const Node *node);
 void plan_along(Planner *p, const Node *node);
+void plan_scatter(Planner *p, const Node *node);
+/* Of a scatter: the ids as the model has them, before they were made a line. */
+const Node *plan_scattered_ids(const Node *scatter);
 void plan_every(Planner *p, const Node *node);
 /* A REDUCE of i32, of which `x` has the elements and the domain's axes; `result`: the same with a 1 at the axis. */
 void plan_integer_reduce(Planner *p, OpKind reduction, uint32_t axis, const View *x, const View *result);

@@ -204,7 +204,8 @@ static void print_along(StrBuf *out, const Plan *plan, const tfm_along_step *alo
       [TFM_ALONG_CUMSUM] = "cumsum",     [TFM_ALONG_TOPK] = "topk",      [TFM_ALONG_TAKE] = "take",
       [TFM_ALONG_POWER] = "power",       [TFM_ALONG_PLACES] = "places",  [TFM_ALONG_BEFORE] = "before",
       [TFM_ALONG_SUM] = "sum",           [TFM_ALONG_MAX] = "max",        [TFM_ALONG_MIN] = "min",
-      [TFM_ALONG_TRIANGLE] = "triangle", [TFM_ALONG_LOOK_UP] = "look-up"};
+      [TFM_ALONG_TRIANGLE] = "triangle", [TFM_ALONG_LOOK_UP] = "look-up",
+      [TFM_ALONG_SCATTER] = "scatter"};
   strbuf_printf(out, " %s of ", names[along->what]);
   plan_print_size(out, plan, along->n);
   print_over(out, plan, along);

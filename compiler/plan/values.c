@@ -125,32 +125,40 @@ static Destination destination_in_output(Planner *p, const Node *node, bool is_r
 
 static Destination wanted(Planner *p, const Node *node);
 
-/* Returns the part of a concat's memory that is for this input. The first input that asks gives the concat its memory,
- * before the concat itself is planned. */
-static Destination part_of_concat(Planner *p, const Node *concat, const Node *input) {
-  Value *value = &p->values[concat->id];
+/* The memory of a result that an input of it is made in. The first input that asks gives the result its memory, before
+ * the result itself is planned. */
+static View memory_of(Planner *p, const Node *node) {
+  Value *value = &p->values[node->id];
   if (!value->has_view) {
-    Destination whole = wanted(p, concat);
-    take_destination(p, concat->dtype, &whole);
-    plan_set_view(p, concat, &whole.view);
+    Destination whole = wanted(p, node);
+    take_destination(p, node->dtype, &whole);
+    plan_set_view(p, node, &whole.view);
   }
+  return value->view;
+}
+
+/* Returns the part of a concat's memory that is for this input. */
+static Destination part_of_concat(Planner *p, const Node *concat, const Node *input) {
+  const View whole = memory_of(p, concat);
   const Size *starts[MAX_RANK];
   for (uint32_t i = 0; i < concat->rank; i++) starts[i] = p->math.zero;
   for (size_t i = 0; concat->inputs.items[i] != input; i++) {
     const Node *before = concat->inputs.items[i];
     starts[concat->attr.axis] = math_add(&p->math, starts[concat->attr.axis], before->dims[concat->attr.axis]);
   }
-  return (Destination){.view = view_slice(&p->math, &value->view, starts, (const Size *const *)input->dims)};
+  return (Destination){.view = view_slice(&p->math, &whole, starts, (const Size *const *)input->dims)};
 }
 
-/* Follows the only user as far as it is a view or a concat, and turns its wish back through the view. A value is not
- * placed in memory with another life: prepared values outlive a run, others do not. */
+/* Follows the only user as far as it is a view, a concat or a scatter that adds to the value, and turns its wish back
+ * through the view. A value is not placed in memory with another life: prepared values outlive a run, others do not. */
 static Destination wanted(Planner *p, const Node *node) {
   uint32_t n_uses;
   const Node *user = only_user(p, node, &n_uses);
   if (may_be_in_output(p, node, n_uses == 1 && !user)) return destination_in_output(p, node, n_uses > 1);
   bool same_life = user && p->values[user->id].is_prepare == p->values[node->id].is_prepare;
   if (same_life && user->op == OP_CONCAT && !caches_has(p, user)) return part_of_concat(p, user, node);
+  if (same_life && user->op == OP_SCATTER && user->inputs.n > 2 && user->inputs.items[2] == node)
+    return (Destination){.view = memory_of(p, user)};
   if (same_life && user->op == OP_PERMUTE) {
     Destination to = wanted(p, user);
     to.view = view_unpermute(&to.view, user->attr.axes);
@@ -425,9 +433,34 @@ void plan_check_gathers(Planner *p, const Node *node) {
   }
 }
 
+/* Whether a gather from a table of as many rows reads by these ids too, so that they are checked for it. */
+static bool are_read_by(Planner *p, const Node *ids, const Size *limit) {
+  for (size_t i = 0; i < ids->users.n; i++) {
+    const Node *user = ids->users.items[i];
+    if (!user->attr.expr || !p->values[user->id].is_live) continue;
+    const ExprList list = expr_list(p->arena, user->attr.expr);
+    for (uint32_t k = 0; k < list.n; k++) {
+      const Expr *expr = list.items[k];
+      if (expr->kind != EXPR_GATHER || user->inputs.items[expr->ids] != ids) continue;
+      if (user->inputs.items[expr->input]->dims[0] == limit) return true;
+    }
+  }
+  return false;
+}
+
+const Node *plan_scattered_ids(const Node *scatter) {
+  const Node *ids = scatter->inputs.items[1];
+  while (ids->op == OP_RESHAPE) ids = ids->inputs.items[0];
+  return ids;
+}
+
 /* Faults are an id out of range, found by a step, and an integer division by zero. */
 bool plan_can_fail(Planner *p, const Node *node) {
   if (node->op == OP_TAKE) return plan_needs_check(node) && !whole_input(node->inputs.items[1]);
+  if (node->op == OP_SCATTER) {
+    const Node *ids = plan_scattered_ids(node);
+    return !whole_input(ids) && !are_read_by(p, ids, node->dims[0]);
+  }
   if (!node->attr.expr) return false;
   ExprList list = expr_list(p->arena, node->attr.expr);
   for (uint32_t i = 0; i < list.n; i++) {

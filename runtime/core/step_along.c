@@ -1,5 +1,6 @@
 /* Steps that the runtime computes itself, line by line along the last axis: running sums, the greatest elements,
- * where the true ones stand, elements picked by ids, rows of packed tables, powers, reductions of i32.
+ * where the true ones stand, elements picked by ids, rows of packed tables, rows that are added to others, powers,
+ * reductions of i32.
  *
  * In: operands resolved to bytes. Out: the result. Threads share lines, and a line is walked from its first element to
  * its last by one of them, so no number depends on how many there are. Ids were checked by the step before. Nothing is
@@ -236,6 +237,26 @@ static void look_up(const Line *line, const tfm_along_step *along) {
   rotate(row, k);
 }
 
+// ---- rows that are added ----
+
+/* Threads share columns, each of which gets its numbers in the order of the rows. The axis before the last is that of
+ * columns, which are neighbours; the last one is that of the rows of c. */
+static void scatter(const Walker *walker, const tfm_along_step *along, const Line *line) {
+  const int64_t columns = value_of(walker->context, along->dims[0]), blocks = ceil_div(columns, BESIDE);
+  const int64_t first = blocks * walker->thread / walker->threads * BESIDE;
+  const int64_t n = least_of(columns, blocks * (walker->thread + 1) / walker->threads * BESIDE) - first;
+  char *c = line->c + first * (int64_t)sizeof(float);
+  const char *x = line->x + first * (int64_t)sizeof(float);
+  if (n <= 0) return;
+  for (int64_t row = 0; along->form && row < line->count; row++)
+    memset(c + row * line->c_stride, 0, (size_t)n * sizeof(float));
+  for (int64_t i = 0; i < line->n; i++) {
+    float *restrict to = (float *)(void *)(c + i32_at(line->y + i * line->y_stride) * line->c_stride);
+    const float *restrict from = (const float *)(const void *)(x + i * line->x_stride);
+    for (int64_t j = 0; j < n; j++) to[j] += from[j];
+  }
+}
+
 // ---- the step ----
 
 static void compute_line(const Line *line, const tfm_along_step *along, char *scratch, int width) {
@@ -250,9 +271,8 @@ static void compute_line(const Line *line, const tfm_along_step *along, char *sc
     case TFM_ALONG_POWER: power(line); break;
     case TFM_ALONG_PLACES: places(line); break;
     case TFM_ALONG_BEFORE: before(line); break;
-    case TFM_ALONG_LOOK_UP:
-      look_up(line, along);
-      break;
+    case TFM_ALONG_LOOK_UP: look_up(line, along); break;
+    case TFM_ALONG_SCATTER: break; /* not line by line */
     case TFM_ALONG_SUM:
     case TFM_ALONG_MAX:
     case TFM_ALONG_MIN: reduce(line, (tfm_along)along->what); break;
@@ -325,6 +345,11 @@ void step_along(Walker *walker, const tfm_step *step) {
                .count = value_of(context, along->dims[last]), .bytes = operands->c.bytes};
   if (takes_rows(along, operands)) {
     take_rows(walker, along, operands, &line);
+    return;
+  }
+  if (along->what == TFM_ALONG_SCATTER) {
+    place_line(context, along, operands, 0, 0, &line);
+    scatter(walker, along, &line);
     return;
   }
   int64_t lines = line.count ? product_of_dims(context, along, last) : 0;

@@ -28,6 +28,19 @@ Test(eval_along, elements_are_taken_along_an_axis_while_the_others_broadcast) {
   WANT_F32(SHAPE(2, 2), 30, 10, 20, 20);
 }
 
+Test(eval_along, rows_are_added_to_those_that_ids_name_one_after_the_other) {
+  F32("x", SHAPE(4, 2), 1e8f, 1, 2, 2, -1e8f, 3, 5, 4);
+  I32("i", SHAPE(4), 2, 0, 2, 2);
+  run("%0 = input \"x\" : f32[4, 2]\n%1 = input \"i\" : i32[4]\n%2 = scatter %0, %1 : f32[3, 2]\noutput y = %2");
+  WANT_F32(SHAPE(3, 2), 2, 2, 0, 0, 5, 8);
+  F32("x", SHAPE(2, 1), -1e8f, 1);
+  I32("i", SHAPE(2), 1, 1);
+  F32("s", SHAPE(2, 1), 7, 1e8f);
+  run("%0 = input \"x\" : f32[2, 1]\n%1 = input \"i\" : i32[2]\n%2 = input \"s\" : f32[2, 1]\n"
+      "%3 = scatter %0, %1, %2 : f32[2, 1]\noutput y = %3");
+  WANT_F32(SHAPE(2, 1), 7, 1);
+}
+
 Test(eval_along, every_second_element) {
   I32("x", SHAPE(5, 1), 1, 2, 3, 4, 5);
   run("%0 = input \"x\" : i32[5, 1]\n%1 = every %0, 2, axis=0 : i32[3, 1]\noutput y = %1");

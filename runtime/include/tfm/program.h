@@ -309,12 +309,12 @@ typedef enum tfm_along {
   TFM_ALONG_BEFORE, /* i32: how many true elements of x, bool, stand before each */
   TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN, /* of x, i32: one result a line */
   TFM_ALONG_LOOK_UP, /* rows of a packed table x, of n numbers each, that y (i32) names: ids were checked before */
-  TFM_ALONG_TRIANGLE /* running sums of x with the bits of a product with ones on and below the diagonal, 0 above */
+  TFM_ALONG_TRIANGLE, /* running sums of x with the bits of a product with ones on and below the diagonal, 0 above */
+  TFM_ALONG_SCATTER /* rows of x, n of them, are added to those of c that y (i32) names; form 1: c is made 0 first */
 } tfm_along;
 
 typedef struct tfm_along_step {
-  uint8_t what; /* tfm_along */
-  uint8_t rank; /* 1 or more */
+  uint8_t what, rank; /* tfm_along; 1 or more */
   uint8_t form, panel; /* LOOK_UP: as of a gemm's weight (BF16, INT8, INT4); rows of whole numbers are rotated back */
   tfm_operand x, y, c; /* y: TAKE and POWER; else the same as x */
   tfm_size n;          /* elements of x along the last axis */
