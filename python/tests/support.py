@@ -72,7 +72,8 @@ def save_file(tensors, path):
 def python(code, **named):
     """Runs a program in a Python of its own; its standard output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=100, **named)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=900,
+                          **named)
     if done.returncode:
         raise AssertionError(f"the program ended with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout

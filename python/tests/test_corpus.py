@@ -3,6 +3,7 @@
 TFM_CORPUS_KILLS: how many random moments each test of a kill has.
 """
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ import numpy as np
 
 import tfmc
 from support import Case
-from test_generate import Checkpoint
+from test_generate import Checkpoint, hear_interrupts
 from test_text import tokenizers, write_tokenizer
 
 if tokenizers:
@@ -56,6 +57,20 @@ def outputs(folder):
     return found
 
 
+def hears_interrupts(pid):
+    """Whether Ctrl-C would end it."""
+    try:
+        fields = dict(line.split(":\t") for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+        return not (int(fields["SigBlk"], 16) | int(fields["SigIgn"], 16)) >> (signal.SIGINT - 1) & 1
+    except OSError:
+        return False
+
+
+def environment():
+    """That of a process that finds the package and these tests."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
 def records(folder):
     return [json.loads(line) for _, data in sorted(outputs(folder).items()) for line in data.splitlines()]
 
@@ -71,6 +86,14 @@ def children(pid):
         except OSError:
             pass
     return found
+
+
+def lives(pid):
+    """Whether it still does something; one that has ended waits, as a zombie, for whoever adopted it."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 @unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
@@ -98,14 +121,21 @@ class CorpusCase(Case):
                 f"--model={self.model}", f"--tokenizer={self.checkpoint.folder}", "--keep=id", "--part-bytes=1500",
                 *more]
 
-    def start(self, output, *more, **named):
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        return subprocess.Popen(self.command(output, *more), env=environment, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, **named)
+    def start(self, output, *more, command=None, given=None, **named):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command or self.command(output, *more, given=given), env=environment(), text=True,
+                                **{**pipes, **named})
 
     def finish(self, process):
-        out, error = process.communicate(timeout=300)
+        out, error = process.communicate(timeout=900)
         return process.returncode, out, error
+
+    def instead(self, owner, name, value):
+        """Until the end of the test the owner has this value; what it had before."""
+        before = getattr(owner, name)
+        self.addCleanup(setattr, owner, name, before)
+        setattr(owner, name, value)
+        return before
 
 
 class Parts(CorpusCase):
@@ -131,6 +161,76 @@ class Parts(CorpusCase):
         self.refused(tfmc.InputError, "e.csv", tfmc.corpus.parts, folder / "e.csv")
         self.refused(tfmc.EnvError, "none.txt", tfmc.corpus.parts, folder / "none.txt")
         self.refused(tfmc.InputError, "no files", tfmc.corpus.parts, str(folder / "*.parquet"))
+
+
+class Writers(CorpusCase):
+    """Files that several write, or that nobody writes any more."""
+
+    def test_two_of_one_process(self):
+        path = pathlib.Path(self.folder()) / "a"
+        with _parts.whole(path) as one:
+            one.write(b"who")
+            with _parts.whole(path) as two:
+                two.write(b"whole")
+            self.assertEqual(path.read_bytes(), b"whole")
+            one.write(b"le")
+        self.assertEqual((path.read_bytes(), os.listdir(path.parent)), (b"whole", ["a"]))
+
+    def test_the_first_is_right(self):
+        path = pathlib.Path(self.folder()) / "a"
+        _parts.put(path, b"first")
+        _parts.put(path, b"second")
+        self.assertEqual((path.read_bytes(), os.listdir(path.parent)), (b"first", ["a"]))
+
+        def no_links(*names):
+            raise PermissionError(1, "Operation not permitted")
+        self.instead(os, "link", no_links)
+        for data in (b"first", b"second"):
+            _parts.put(path.with_name("b"), data)
+        self.assertEqual((path.with_name("b").read_bytes(), sorted(os.listdir(path.parent))), (b"first", ["a", "b"]))
+
+    def test_what_the_dead_left_is_removed(self):
+        """Wherever they ran, in all folders; not what somebody writes, though its name may be that of a dead one."""
+        output = self.out()
+        tfmc.corpus.embed(self.input, output, part="0/9", **self.given)
+        (output / "_job" / "errors").mkdir(exist_ok=True)
+        left = [folder / ".part-000001.jsonl.elsewhere.1.tmp" for folder in
+                (output, output / "_job", output / "_job" / "errors")]
+        for path in left:
+            path.write_bytes(b"{")
+        with _parts.whole(output / "part-000002.jsonl") as file:
+            file.write(self.expected["part-000002.jsonl"])
+            written = next(path for path in output.glob(".part-000002*"))
+            dead = written.with_name(f".part-000002.jsonl.{os.uname().nodename}.{2 ** 22}.tmp")  # a pid that nobody has
+            written.rename(dead)
+            tfmc.corpus.embed(self.input, output, part="1/9", **self.given)
+            self.assertEqual([path for path in left if path.exists()], [])
+            self.assertTrue(dead.exists())
+            dead.rename(written)
+        tfmc.corpus.embed(self.input, output, **self.given)
+        self.assertEqual(outputs(output), self.expected)
+
+    def test_a_file_that_is_taken_for_dead_is_begun_again(self):
+        path, lock = pathlib.Path(self.folder()) / "a", fcntl.flock
+
+        def late(file, how):
+            if how == fcntl.LOCK_EX and not late.cleaned:
+                late.cleaned = True
+                _parts.clean(path.parent)
+            lock(file, how)
+        late.cleaned = False
+        self.instead(fcntl, "flock", late)
+        with _parts.whole(path) as file:
+            file.write(b"whole")
+        self.assertEqual((late.cleaned, path.read_bytes(), os.listdir(path.parent)), (True, b"whole", ["a"]))
+
+    def test_errors_of_a_part_that_died_before_its_rows_count_once(self):
+        path = write_lines(self.checkpoint.folder / "odd3.jsonl", ODD[:3] + lines(100))
+        output = self.out()
+        tfmc.corpus.embed(path, output, engine="here", **self.given)
+        (output / "part-000000.jsonl").unlink()
+        summary = tfmc.corpus.embed(path, output, engine="here", max_errors=3, **self.given)
+        self.assertEqual((summary.done, summary.errors), (1, 3))
 
 
 class Jobs(CorpusCase):
@@ -284,6 +384,84 @@ class Jobs(CorpusCase):
         self.assertEqual(self.finish(self.start(output, "--engine=spark"))[0], 2)
 
 
+# A process that dies after a random number of bytes, of those that it writes, and of calls, which count as 300 bytes.
+MOMENTS = """if True:
+    import os, pathlib, random, signal, sys
+    from tfmc.corpus import _parts, _worker
+    from tfmc.corpus.__main__ import main
+    output, good, times = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    left, choose = [0], random.Random(7)
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def pays(call):
+        def paying(*args, **named):
+            left[0] -= 150
+            if left[0] < 0: die()
+            result = call(*args, **named)
+            left[0] -= 150
+            if left[0] < 0: die()
+            return result
+        return paying
+
+    class File:
+        def __init__(self, file): self.file = file
+        def __getattr__(self, name): return getattr(self.file, name)
+        def __enter__(self): return self
+        def __exit__(self, *error): self.file.close()
+        def write(self, data):
+            data = bytes(data)
+            if len(data) > left[0]:
+                self.file.write(data[:left[0]])
+                self.file.flush()
+                die()
+            left[0] -= len(data)
+            return self.file.write(data)
+
+    _parts.open = lambda *args, **named: File(pays(open)(*args, **named)) if args[1] == "xb" else open(*args, **named)
+    names = ("fsync", "rename", "unlink", "link")
+    _parts.os = type("os", (), {**vars(os), **{name: staticmethod(pays(getattr(os, name))) for name in names}})
+    wanted = {path.name: path.read_bytes() for path in good.glob("part-*")}
+    all_of_it = sum(map(len, wanted.values())) + 1200 * len(wanted)
+    killed = 0
+    while killed < times:
+        left[0] = choose.randrange(all_of_it)
+        child = os.fork()
+        if child == 0:
+            os.dup2(2, 1)
+            os._exit(main(sys.argv[4:]))
+        status = os.waitpid(child, 0)[1]
+        assert status in (0, signal.SIGKILL), status
+        killed += status == signal.SIGKILL
+        found = [path for path in output.iterdir() if path.name != "_job"] if output.exists() else []
+        for path in found:
+            assert path.suffix == ".tmp" or path.read_bytes() == wanted[path.name], path
+        assert status or len(found) == len(wanted)
+        if len(found) > len(wanted) / 2:
+            for path in found:
+                if path.suffix != ".tmp": path.unlink()
+    print(killed, "times")
+"""
+
+# A job on a disk that is full, and again when it has room.
+FULL = """if True:
+    import pathlib, subprocess, sys
+    from tfmc.corpus.__main__ import main
+    room, good, arguments = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+    def parts(folder): return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "_job"}
+    wanted, out = parts(good), pathlib.Path(room, "out")
+    for _ in range(2):
+        assert main(arguments) == 1
+        done = parts(out)
+        assert 0 < len(done) < len(wanted) and done.items() < wanted.items(), done.keys()
+        assert not list((out / "_job").rglob(".*")), list((out / "_job").rglob(".*"))
+    subprocess.run(["mount", "-o", "remount,size=10m", room], check=True)
+    assert main(arguments) == 0 and parts(out) == wanted
+    print("whole")
+"""
+
+
 class Kills(CorpusCase):
     """Whoever is killed: every row is there once, in the bytes that one process makes."""
 
@@ -292,40 +470,159 @@ class Kills(CorpusCase):
         stop, killed, choose = threading.Event(), [], random.Random(5)
 
         def kill():
-            while not stop.wait(choose.random() * 0.6) and len(killed) < KILLS:
+            while not stop.wait(choose.random() * 0.6):
                 for pid in children(os.getpid())[:1]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                         killed.append(pid)
-        self.addCleanup(setattr, _engines, "FALSE_STARTS", _engines.FALSE_STARTS)
-        _engines.FALSE_STARTS = 10 ** 6
+        self.instead(_engines, "FALSE_STARTS", 10 ** 6)
         thread, deaths = threading.Thread(target=kill), 0
         thread.start()
         try:
-            while len(killed) < KILLS:
+            while len(killed) < KILLS or not deaths:  # a worker may be killed when it is not needed any more
                 output = self.out()
                 deaths += tfmc.corpus.embed(self.input, output, workers=2, retries=10 ** 6, **self.given).deaths
                 self.assertEqual(outputs(output), self.expected)
         finally:
             stop.set()
             thread.join()
-        self.assertGreater(deaths, 0)
 
     def test_a_worker_dies_before_it_is_given_a_part(self):
         """Its pipe is closed already when the part is written: the part is a dead worker's, as if it had begun."""
-        give, killed = _engines._Child.give, []
+        left = [signal.SIGKILL, signal.SIGRTMIN + 3, signal.SIGTERM]  # one of them has no name
 
         def late(child, part):
-            if not killed:
-                killed.append(child.process.pid)
-                child.process.kill()
+            if left:
+                child.process.send_signal(left.pop())
                 child.process.wait()
             give(child, part)
-        self.addCleanup(setattr, _engines._Child, "give", give)
-        _engines._Child.give = late
+        give = self.instead(_engines._Child, "give", late)
         output = self.out()
-        self.assertEqual(tfmc.corpus.embed(self.input, output, workers=2, retries=2, **self.given).deaths, 1)
+        self.assertEqual(tfmc.corpus.embed(self.input, output, workers=2, retries=3, **self.given).deaths, 3)
         self.assertEqual(outputs(output), self.expected)
+
+    def test_a_worker_dies_in_the_middle_of_an_answer(self):
+        """Of its first one, of the one that a part is done, and of the one that a part has failed."""
+        scratch = self.folder()
+        self.instead(_engines._Child, "program", f"""if True:
+            import os, signal
+            from tfmc.corpus import _engines
+            write = os.write
+            def half(file, data):
+                try:
+                    os.close(os.open({scratch!r} + "/" + data[2:6].decode(), os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    return write(file, data)
+                write(file, data[:9])
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.write = half
+            _engines.child()
+        """)
+        output = self.out()
+        summary = tfmc.corpus.embed(self.input, output, workers=2, **self.given)
+        self.assertEqual((summary.deaths, summary.failed, summary.done + summary.skipped), (2, 0, len(self.expected)))
+        self.assertEqual(outputs(output), self.expected)
+        path = write_lines(self.checkpoint.folder / "gone.jsonl", lines(9))
+        output = self.out()
+        tfmc.corpus.embed([self.input, path], output, part="0/99", **self.given)
+        path.unlink()
+        self.refused(tfmc.EnvError, ["failed 3 times", "gone.jsonl"], tfmc.corpus.embed, [self.input, path], output,
+                     workers=2, **self.given)
+        self.assertEqual(sorted(os.listdir(scratch)), ["done", "fail", "read"])
+        self.assertEqual(outputs(output), self.expected)
+
+    def test_starts_that_fail(self):
+        """Workers that die before they are ready end the job if no other start worked between them."""
+        scratch = self.folder()
+        program = f"""if True:
+            import os, signal
+            from tfmc.corpus import _engines
+            count = len(os.listdir({scratch!r}))
+            open({scratch!r} + f"/{{count}}-{{os.getpid()}}", "w").close()
+            if count in %s: os.kill(os.getpid(), signal.SIGKILL)
+            _engines.child()
+        """
+        self.instead(_engines._Child, "program", program % "range(3)")
+        output = self.out()
+        self.assertEqual(tfmc.corpus.embed(self.input, output, workers=1, **self.given).deaths, 3)
+        self.assertEqual(outputs(output), self.expected)
+        _engines._Child.program = program % "range(100)"
+        self.refused(tfmc.EnvError, ["4 died", "SIGKILL"], tfmc.corpus.embed, self.input, self.out(), workers=1,
+                     **self.given)
+
+    def test_a_worker_that_cannot_be_started(self):
+        """Those before it end, and it is said."""
+        begun, popen = [], subprocess.Popen
+
+        def second_fails(*args, **named):
+            if begun:
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            begun.append(popen(*args, **named))
+            return begun[0]
+        self.instead(subprocess, "Popen", second_fails)
+        before = len(os.listdir("/proc/self/fd"))
+        self.refused(tfmc.EnvError, ["cannot be started", "temporarily"], tfmc.corpus.embed, self.input, self.out(),
+                     workers=2, **self.given)
+        self.assertIsNotNone(begun[0].returncode)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
+    def test_workers_that_stand_still_end_too(self):
+        """Ctrl-C while a worker is stopped, as a debugger or a batch system does it."""
+        output, stopped = self.out(), []
+
+        def stop(facts):
+            if stopped:
+                return  # it is told of the end too
+            stopped.extend(children(os.getpid()))
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            raise KeyboardInterrupt
+        self.instead(tfmc.corpus._progress, "EVERY", {False: 0})
+        given = {**self.given, "progress": stop}
+        with self.assertRaises(KeyboardInterrupt):
+            tfmc.corpus.embed(self.input, output, workers=2, **given)
+        self.assertFalse(any(map(lives, stopped)))
+        self.assertTrue(stopped)
+        tfmc.corpus.embed(self.input, output, workers=2, **self.given)
+        self.assertEqual(outputs(output), self.expected)
+
+    def interrupted(self, output, path, until):
+        """The job is begun, and the process and its workers get Ctrl-C, as a terminal gives it to all of them."""
+        process = self.start(output, "--workers=2", given=path, start_new_session=True, preexec_fn=hear_interrupts)
+        while process.poll() is None and not until(process.pid):
+            time.sleep(0.001)
+        self.assertEqual([pid for pid in children(process.pid) if hears_interrupts(pid)], [])
+        os.killpg(process.pid, signal.SIGINT)
+        code, _, error = self.finish(process)
+        self.assertEqual(code, 130, error)
+        self.assertIn("interrupted", error)
+        self.assertNotIn("Traceback", error)  # of a worker
+
+    def test_ctrl_c(self):
+        """While workers begin, and while they work."""
+        path = write_lines(self.checkpoint.folder / "long.jsonl", lines(6000))
+        output, good = self.out(), self.out()
+        self.interrupted(output, path, children)
+        self.assertEqual(outputs(output), {})
+        self.interrupted(output, path, lambda pid: any(output.glob("part-*")))
+        some = outputs(output)
+        tfmc.corpus.embed(path, good, engine="here", **self.given)
+        self.assertEqual(some, {name: data for name, data in outputs(good).items() if name in some})
+        tfmc.corpus.embed(path, output, workers=2, **self.given)
+        self.assertEqual(outputs(output), outputs(good))
+
+    def test_nobody_listens(self):
+        """Who reads the progress and the summary is gone, or was never there."""
+        def without_errors():
+            os.close(2)
+        for named in ({}, {"stderr": None, "preexec_fn": without_errors}):
+            output = self.out()
+            process = self.start(output, "--workers=2", **named)
+            process.stdout.close()
+            if process.stderr:
+                process.stderr.close()
+            self.assertEqual(process.wait(), 0)
+            self.assertEqual(outputs(output), self.expected)
 
     def test_drivers(self):
         output, choose = self.out(), random.Random(6)
@@ -338,7 +635,7 @@ class Kills(CorpusCase):
             workers = children(process.pid)
             process.kill()
             process.communicate()
-            while any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers):  # they end with it
+            while any(map(lives, workers)):  # they end with it
                 time.sleep(0.01)
             if len(list(output.glob("part-*"))) == len(self.expected):
                 for path in sorted(output.glob("part-*"))[::2]:
@@ -347,45 +644,50 @@ class Kills(CorpusCase):
         self.assertEqual(outputs(output), self.expected)
 
     def test_in_the_middle_of_a_write(self):
-        """At the first fsync, the first rename, and after so many bytes of a file."""
-        output = self.out()
-        program = """if True:
-            import os, signal, sys
-            import tfmc.corpus
-            from tfmc.corpus import _parts, _worker
-            def die(*args, **named): os.kill(os.getpid(), signal.SIGKILL)
-            def lines(file, *args): file.write(b"{\\"id\\": 0, "); file.flush(); die()
-            where = sys.argv.pop(1)
-            if where == "write": _parts._write_lines = lines
-            else: _worker._parts.write.__globals__["os"] = type("os", (), {**vars(os), where: staticmethod(die)})
-            from tfmc.corpus.__main__ import main
-            main(sys.argv[1:])
-        """
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        for where in ("write", "fsync", "rename"):
-            command = self.command(output, "--engine=here", "--no-progress")
-            done = subprocess.run([sys.executable, "-c", program, where, *command[3:]], env=environment, timeout=100)
-            self.assertEqual(done.returncode, -signal.SIGKILL, where)
-            left = [path for path in output.iterdir() if path.name != "_job"]
-            self.assertEqual([path.suffix for path in left], [".tmp"], where)
-        tfmc.corpus.embed(self.input, output, engine="here", **self.given)
-        self.assertEqual(outputs(output), self.expected)
+        """At random moments between two bytes of a file, and before and after calls of the system."""
+        for format in ("jsonl", "parquet")[:2 if pyarrow else 1]:
+            output, good = self.out(), self.out()
+            tfmc.corpus.embed(self.input, good, engine="here", format=format, **self.given)
+            command = self.command(output, "--engine=here", "--no-progress", f"--format={format}")
+            _, out, error = self.finish(self.start(
+                output, command=[sys.executable, "-c", MOMENTS, str(output), str(good), str(KILLS), *command[3:]]))
+            self.assertEqual(out, f"{KILLS} times\n", error)
+            tfmc.corpus.embed(self.input, output, engine="here", format=format, **self.given)
+            self.assertEqual(outputs(output), outputs(good))
+            self.assertEqual([path for path in (output / "_job").rglob(".*")], [])
+
+    def test_files_can_get_no_longer(self):
+        """As far as a process can tell, the disk is full: at the first file of the job, and at a part."""
+        for engine, most in (("here", 4000), ("processes", 4000), ("here", 10)):
+            output = self.out()
+            limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
+            program = limit + "from tfmc.corpus.__main__ import main; import sys; sys.exit(main(sys.argv[1:]))"
+            command = [sys.executable, "-c", program, *self.command(output, f"--engine={engine}")[3:]]
+            code, _, error = self.finish(self.start(output, command=command))
+            self.assertEqual(code, 1, error)
+            self.assertIn("File too large", error)
+            self.assertIn(str(output), error)
+            self.assertNotIn("Traceback", error)
+            self.assertEqual(outputs(output), {})
+            tfmc.corpus.embed(self.input, output, engine="here", **self.given)
+            self.assertEqual(outputs(output), self.expected)
 
     def test_the_disk_is_full(self):
-        """As far as a process can tell: no file may have more than 4,000 bytes."""
-        output = self.out()
-        (output / "_job").mkdir(parents=True)
+        """A file system in memory with room for half of the parts, and later for all of them."""
+        room, half = self.folder(), sum(-len(data) // 4096 * -4096 for data in self.expected.values()) // 2
+        mount = f"mount -t tmpfs -o size={half} tmpfs '{room}'"
+        inside = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c"]
+        try:
+            subprocess.run([*inside, mount], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.skipTest(f"no file system can be mounted here: {getattr(error, 'stderr', error)}")
         for engine in ("here", "processes"):
-            limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
-            program = limit + "from tfmc.corpus.__main__ import main; import sys; sys.exit(main(sys.argv[1:]))"
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-            done = subprocess.run([sys.executable, "-c", program, *self.command(output, f"--engine={engine}")[3:]],
-                                  env=environment, timeout=100, capture_output=True, text=True)
-            self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertIn("File too large", done.stderr)
-            self.assertEqual(outputs(output), {})
-        tfmc.corpus.embed(self.input, output, engine="here", **self.given)
-        self.assertEqual(outputs(output), self.expected)
+            command = [*inside, f"{mount} && exec \"$@\"", "sh", sys.executable, "-c", FULL, room,
+                       str(self.whole), *self.command(f"{room}/out", f"--engine={engine}", "--no-progress")[3:]]
+            code, out, error = self.finish(self.start(None, command=command))
+            self.assertEqual((code, out.splitlines()[-1:]), (0, ["whole"]), error)
+            self.assertIn("No space left on device", error)
+            self.assertNotIn("Traceback", error)
 
     def test_two_jobs_in_one_folder(self):
         output = self.out()

@@ -367,7 +367,7 @@ class Threads(Case):
         def work():
             begun.wait()
             try:
-                for _ in range(1000):
+                for _ in range(10 ** 6):  # closed long before, however late this one gets a processor
                     model(x)
             except tfmc.UsageError as error:
                 ends.append(str(error))
@@ -392,7 +392,9 @@ class Threads(Case):
             sys.setswitchinterval(1000)  # only who gives the GIL up lets the other thread run
             go.set()
             before = list(seen)
-            model(x)
+            for _ in range(1000):  # the other one may have to wait for a processor
+                if not seen:
+                    model(x)
             during = list(seen)
         finally:
             sys.setswitchinterval(interval)

@@ -6,6 +6,7 @@ The last line of the standard output is the summary, a JSON object. The exit cod
 import argparse
 import inspect
 import json
+import os
 import sys
 
 from .. import corpus
@@ -62,7 +63,10 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("tfmc.corpus: interrupted; the same call goes on", file=sys.stderr)
         return 130
-    print(json.dumps(summary._asdict()))
+    try:
+        print(json.dumps(summary._asdict()), flush=True)
+    except BrokenPipeError:  # nobody wants to know; the parts are done all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes it once more at its end
     return 0
 
 

@@ -19,7 +19,8 @@ from . import _worker
 from ._parts import FATAL, Part
 from ._worker import Counts, Settings, Worker
 
-FALSE_STARTS = 3  # workers that may die before they are ready
+FALSE_STARTS = 3  # workers that may die, one after the other, before one is ready
+MOST_WORDS = 600  # characters of a worker's complaint: its line stays below the size that a pipe takes whole (4,096)
 
 # kind: a worker is "ready", or was "refused"; a part is "done", has "failed", failed as all would ("fatal"), or is
 # "returned" untouched; a worker "died"; "nothing" happened.
@@ -60,19 +61,36 @@ class Here:
 
 # ---- processes ----
 
+@contextlib.contextmanager
+def _without_interrupts():
+    """What is started here does not end by Ctrl-C, not even before it can say that it ignores it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Child:
     """A worker of this machine: it reads parts from its standard input and answers by a pipe of its own."""
 
+    program = "from tfmc.corpus._engines import child; child()"
+
     def __init__(self, settings, output):
+        self.part, self.is_ready = None, False
         read, write = os.pipe()
-        program = "from tfmc.corpus._engines import child; child()"
-        command = [sys.executable, "-c", program, str(write), json.dumps([list(settings), str(output)])]
+        self.lines = os.fdopen(read, "rb")
+        command = [sys.executable, "-c", self.program, str(write), json.dumps([list(settings), str(output)])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        # Without a buffer: what a dead worker did not take would come up again, as an error, when the pipe is closed.
-        self.process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=2, pass_fds=[write],
-                                        env=environment)
-        os.close(write)
-        self.lines, self.part, self.is_ready = os.fdopen(read, "rb"), None, False
+        try:
+            # Without a buffer: what a dead worker did not take would come up again, an error of close().
+            self.process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=_errors_go_to(),
+                                            pass_fds=[write], env=environment)
+        except BaseException:
+            self.lines.close()
+            raise
+        finally:
+            os.close(write)
 
     def give(self, part):
         self.part = part
@@ -85,18 +103,35 @@ class _Child:
         """What it said; its end, if it says no more."""
         line = self.lines.readline()
         if not line.endswith(b"\n"):
-            code = self.process.wait()
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            return Event("died", self.part, how)
+            self.process.kill()  # it lives if it closed the pipe alone
+            return Event("died", self.part, _how(self.process.wait()))
         kind, value = json.loads(line)
         part, self.part = self.part, None
         self.is_ready = True
         return Event(kind, part, Counts(*value) if kind == "done" else value)
 
     def close(self):
+        self.process.kill()  # nothing is lost by it, and who is stopped, or hangs, ends by nothing else
         self.process.stdin.close()
         self.process.wait()
         self.lines.close()
+
+
+def _errors_go_to():
+    """Where a worker's prints go: to the standard error, if there is one."""
+    try:
+        os.fstat(2)
+        return 2
+    except OSError:
+        return subprocess.DEVNULL
+
+
+def _how(code):
+    """How a process ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"signal {names.get(-code, -code)}"  # signals of real time have no names
 
 
 class Processes:
@@ -107,13 +142,21 @@ class Processes:
         if os.path.isdir(settings.model):
             _worker.compiled(settings.model)  # before many wait for it
         self.selector, self.children, self.false_starts = selectors.DefaultSelector(), [], 0
-        for _ in range(workers):
-            self._add()
+        try:
+            for _ in range(workers):
+                self._add()
+        except BaseException:  # the fifth cannot be started, or Ctrl-C: nobody else knows of the first four
+            self.close()
+            raise
 
     def _add(self):
-        child = _Child(self.settings, self.output)
-        self.children.append(child)
-        self.selector.register(child.lines, selectors.EVENT_READ, child)
+        try:
+            with _without_interrupts():  # until close() knows of it
+                child = _Child(self.settings, self.output)
+                self.children.append(child)
+                self.selector.register(child.lines, selectors.EVENT_READ, child)
+        except OSError as error:
+            raise EnvError(f"a worker cannot be started: {error}") from None
 
     def free(self):
         return any(child.is_ready and child.part is None for child in self.children)
@@ -127,6 +170,8 @@ class Processes:
             return Event("nothing", None, None)
         child = ready[0][0].data
         event = child.take()
+        if event.kind == "ready":
+            self.false_starts = 0
         if event.kind == "died":
             self._remove(child)
             self.false_starts += not child.is_ready
@@ -141,8 +186,9 @@ class Processes:
         child.close()
 
     def close(self):
+        for child in self.children:
+            child.process.kill()  # all of them before the first one is waited for
         for child in list(self.children):
-            child.process.terminate()
             self._remove(child)
         self.selector.close()
 
@@ -150,10 +196,14 @@ class Processes:
 def _serve(answers, settings, output):
     """A child's life. It ends with its standard input, that is, with its parent. `answers`: a descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    os.set_inheritable(answers, False)  # what it starts itself, a compiler, must not keep the pipe open
     _worker.limit_tokenizers(settings.threads)
 
     def say(kind, value):
-        os.write(answers, json.dumps([kind, value]).encode() + b"\n")
+        if isinstance(value, str):
+            value = value[:MOST_WORDS]
+        os.write(answers, json.dumps([kind, value], ensure_ascii=False).encode(errors="replace") + b"\n")
     try:
         worker = Worker(settings)
         say("ready", worker.probe())
@@ -208,7 +258,10 @@ class Ray:
             raise EnvError("the engine ray needs the package ray: pip install ray") from None
         self.ray, self.output, self.workers = ray, os.path.abspath(output), workers
         if not ray.is_initialized():
-            ray.init(include_dashboard=False, log_to_driver=False)
+            try:
+                ray.init(include_dashboard=False, log_to_driver=False)
+            except (OSError, RuntimeError) as error:
+                raise EnvError(f"Ray cannot be reached: {error}") from None
         self.settings = settings
         self.kind = ray.remote(num_cpus=settings.threads)(_Actor)
         self.actors, self.asked = {}, {}  # actor -> its parts, None until it is ready; answer -> (actor, part)
@@ -239,13 +292,12 @@ class Ray:
         actor, part = self.asked.pop(ready[0])
         try:
             value = self.ray.get(ready[0])
-        except self.ray.exceptions.RayActorError as error:
-            return self._died(actor, part, error)
-        except self.ray.exceptions.RayError as error:  # the actor could not be made
-            self.actors.pop(actor, None)
+        except self.ray.exceptions.RayTaskError as error:  # its probe raised; run gives its errors back
             return Event("refused", part, str(getattr(error, "cause", error)))
+        except self.ray.exceptions.RayError as error:  # it, its node or its memory is gone
+            return self._died(actor, part, error)
         if part is None:
-            self.actors[actor] = []
+            self.actors[actor], self.false_starts = [], 0
             return Event("ready", None, value)
         self.actors[actor].remove(part)
         return Event(value[0], part, value[1])
@@ -253,6 +305,8 @@ class Ray:
     def _died(self, actor, part, error):
         """The part that it was doing has failed; those that it had not begun are given back without blame."""
         parts = self.actors.pop(actor, None)
+        with contextlib.suppress(Exception):
+            self.ray.kill(actor)  # one that cannot be reached may live, and would keep its CPU
         self.false_starts += parts is None
         if self.false_starts > FALSE_STARTS or (parts is None and getattr(error, "actor_init_failed", False)):
             return Event("refused", part, str(error))
@@ -264,7 +318,8 @@ class Ray:
 
     def close(self):
         for actor in self.actors:
-            self.ray.kill(actor)
+            with contextlib.suppress(Exception):  # the cluster may be gone, and that is what is being told
+                self.ray.kill(actor)
 
 
 ENGINES = {"here": Here, "processes": Processes, "ray": Ray}

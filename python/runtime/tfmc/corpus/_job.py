@@ -32,18 +32,6 @@ def _agreement(settings, files):
     return {"version": VERSION, **decided, "keep": list(settings.keep), "files": [list(file) for file in files]}
 
 
-def _put(path, content):
-    """Writes the file if there is none: the first one who does is right."""
-    beside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
-    with open(beside, "w", encoding="utf-8") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):
-        os.link(beside, path)
-    os.unlink(beside)
-
-
 def _read(path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -61,7 +49,8 @@ class Job:
         self.retries, self.max_errors = retries, max_errors
         self.suffix = ".parquet" if settings.format == "parquet" else ".jsonl"
         self.folder = self.output / "_job"
-        self._agree_on_files(inputs)
+        with self._in_folder():
+            self._agree_on_files(inputs)
         self.todo = collections.deque(part for part in self.mine if not self._is_done(part))
         self.done = {"parts": 0, "rows": 0, "tokens": 0, "deaths": 0}
         self.skipped = len(self.mine) - len(self.todo)
@@ -80,7 +69,7 @@ class Job:
             if self.settings.format == "parquet":
                 _parts.need_pyarrow()
             self.folder.mkdir(parents=True, exist_ok=True)
-            _put(self.folder / "job.json", _agreement(self.settings, files))
+            _parts.put(self.folder / "job.json", json.dumps(_agreement(self.settings, files)).encode())
             known = _read(self.folder / "job.json")
         files = [_parts.File(*file) for file in known["files"]]
         wanted = _agreement(self.settings, files)
@@ -97,11 +86,20 @@ class Job:
     def _is_done(self, part):
         return (self.output / _parts.output_name(part, self.suffix)).exists()
 
+    @contextlib.contextmanager
+    def _in_folder(self):
+        """What the system refuses here, it refuses of the folder of the output."""
+        try:
+            yield
+        except OSError as error:
+            raise EnvError(f"{self.output}: {error}") from None
+
     def _agree_on_bits(self, probe):
         """Parts by machines or models that compute other bits may not stand side by side."""
         path = self.folder / "probe.json"
         if _read(path) is None:
-            _put(path, probe)
+            with self._in_folder():
+                _parts.put(path, json.dumps(probe).encode())
         if _read(path) != probe:
             raise EnvError(f"{self.output}: the model computes other bits here than where the job began: it is another "
                            f"model or tokenizer, or this machine has no fused multiply-add ({path})")
@@ -110,7 +108,7 @@ class Job:
 
     def run(self, engine, workers):
         start = time.monotonic()
-        _parts.clean(self.output)
+        self._clean()
         if self.todo:
             running = ENGINES[engine](self.settings, self.output, min(workers, len(self.todo)))
             try:
@@ -118,9 +116,13 @@ class Job:
                 self._go(running)
             finally:
                 running.close()
-                _parts.clean(self.output)
+                self._clean()
                 self.progress.end()
         return self._end(time.monotonic() - start, workers if self.todo or self.done["parts"] else 0)
+
+    def _clean(self):
+        for folder in (self.output, self.folder, self.folder / "errors"):
+            _parts.clean(folder)
 
     def _go(self, engine):
         while self.todo or self.flying:
@@ -128,6 +130,7 @@ class Job:
                 part = self.todo.popleft()
                 if self._is_done(part):  # by another job, meanwhile
                     self.skipped += 1
+                    self.errors += _count_lines(self._errors_of(part))
                     self.progress.skip()
                     continue
                 self.flying += 1
@@ -170,17 +173,22 @@ class Job:
     # ---- errors and the end ----
 
     def _error_files(self):
-        return sorted((self.folder / "errors").glob("part-*.jsonl"))
+        """Those of parts that are done: a part whose worker died between its errors and its rows says them again."""
+        found = sorted((self.folder / "errors").glob("part-*.jsonl"))
+        return [path for path in found if (self.output / path.with_suffix(self.suffix).name).exists()]
 
     def _count_errors(self):
-        return sum(path.read_bytes().count(b"\n") for path in self._error_files())
+        return sum(map(_count_lines, self._error_files()))
+
+    def _errors_of(self, part):
+        return self.folder / "errors" / _parts.output_name(part, ".jsonl")
 
     def _collect_errors(self):
         """Writes errors.jsonl anew until no other call has added to it meanwhile; whoever comes last has all."""
         path, files = self.folder / "errors.jsonl", None
         while files != (found := self._error_files()):
             files = found
-            with _parts.whole(path) as file:
+            with self._in_folder(), _parts.whole(path) as file:
                 for part in files:
                     file.write(part.read_bytes())
         return path
@@ -191,7 +199,7 @@ class Job:
                           self.done["rows"], self.done["tokens"], self._count_errors(), round(seconds, 3), workers,
                           self.done["deaths"])
         name = "summary.json" if self.share is None else f"summary-{self.share[0]}-of-{self.share[1]}.json"
-        with _parts.whole(self.folder / name) as file:
+        with self._in_folder(), _parts.whole(self.folder / name) as file:
             failed = [{"part": part.number, "path": part.path, "place": part.place, "reason": reason}
                       for part, reason in self.failed.items()]
             file.write(json.dumps({**summary._asdict(), "failed_parts": failed}, indent=1).encode() + b"\n")
@@ -200,6 +208,13 @@ class Job:
             raise EnvError(f"{len(self.failed)} of {len(self.mine)} parts failed {self.retries + 1} times; part "
                            f"{part.number} ({part.path}, {_where(part)}): {reason}")
         return summary
+
+
+def _count_lines(path):
+    try:
+        return path.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
 
 
 def _where(part):

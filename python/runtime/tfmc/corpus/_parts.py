@@ -9,11 +9,11 @@ Refused: files of other kinds, columns that are not there, files that changed af
 import collections
 import contextlib
 import errno
+import fcntl
 import glob
 import json
 import os
 import pathlib
-import socket
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .._errors import EnvError, InputError, UsageError
 KINDS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text"}
 PART_BYTES = 1 << 20
 FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}  # another try, or another part, would fail too
+UNLINKABLE = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}  # what file systems without links say
 
 Part = collections.namedtuple("Part", "number path kind place begin end size")
 File = collections.namedtuple("File", "path kind size groups")
@@ -158,21 +159,56 @@ def _read_lines(part, column, keep):
 
 # ---- the output of a part ----
 
+def _create(path):
+    """(file, its name): a new one that nobody else writes, locked, so that others see that its writer lives."""
+    while True:
+        name = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        file = open(name, "xb")
+        with contextlib.suppress(OSError):  # a file system without locks, where nobody is taken for dead
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if name.exists():
+            return file, name
+        file.close()  # somebody took it for a dead writer's before it was locked
+
+
+@contextlib.contextmanager
+def _beside(path):
+    """(file, its name), which is removed at the end if it still has this name."""
+    file, name = _create(path)
+    try:
+        with file:
+            yield file, name
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def put(path, data):
+    """Writes the file if there is none: the first one who does is right."""
+    with _beside(path) as (file, name):
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        try:
+            os.link(name, path)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno not in UNLINKABLE:
+                raise
+            if not path.exists():
+                os.rename(name, path)
+
+
 @contextlib.contextmanager
 def whole(path):
     """A file that appears under this name with all that was written to it, or not at all."""
     path = pathlib.Path(path)
-    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
+    with _beside(path) as (file, name):
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        os.rename(name, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -181,19 +217,13 @@ def whole(path):
 
 
 def clean(folder):
-    """Removes what writers of this machine left that are no more."""
-    end = f".{socket.gethostname()}."
-    for entry in os.scandir(folder):
-        head, _, pid = entry.name.removesuffix(".tmp").rpartition(".")
-        if not entry.name.endswith(".tmp") or not f"{head}.".endswith(end) or not pid.isdigit():
-            continue
-        try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(entry.path)
-        except PermissionError:
-            pass  # it lives, and is somebody else's
+    """Removes what dead writers left. A file that somebody writes is locked, wherever that one runs."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(folder):
+            if entry.name.startswith(".") and entry.name.endswith(".tmp"):
+                with contextlib.suppress(OSError), open(entry.path, "r+b") as file:  # or it lives, or it is gone
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
 
 
 def write(path, rows, name, values, reasons):

@@ -13,7 +13,9 @@ class Progress:
         self.parts, self.done, self.to = parts, done, to
         self.here = self.rows = self.tokens = self.workers = 0
         self.start = self.shown = time.monotonic()
-        self.is_terminal = to is True and sys.stderr.isatty()
+        if to is True and sys.stderr is None:
+            self.to = False
+        self.is_terminal = self.to is True and sys.stderr.isatty()
 
     def begin(self, workers):
         self.workers = workers
@@ -47,7 +49,14 @@ class Progress:
         self.shown, facts = now, self.facts()
         if self.to is not True:
             self.to(facts)
-        elif not self.is_terminal:
+            return
+        try:
+            self._print(facts, is_last)
+        except OSError:  # who listened is gone, or the disk of the log is full; the parts are not lost for that
+            self.to = False
+
+    def _print(self, facts, is_last):
+        if not self.is_terminal:
             print(json.dumps(facts), file=sys.stderr, flush=True)
         else:
             left = "?" if facts["seconds_left"] is None else f"{facts['seconds_left']} s"

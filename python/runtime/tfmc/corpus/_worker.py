@@ -55,7 +55,7 @@ def cache_folder():
                   os.path.join(tempfile.gettempdir(), f"tfmc-corpus-{os.getuid()}")):
         with contextlib.suppress(OSError):
             os.makedirs(place, mode=0o700, exist_ok=True)
-            if os.access(place, os.W_OK):
+            if os.access(place, os.W_OK) and os.stat(place).st_uid == os.getuid():  # code of others is not run
                 return pathlib.Path(place)
     raise EnvError("there is no folder for compiled models that can be written; TFMC_CORPUS_CACHE names one")
 
