@@ -3,12 +3,16 @@ import json
 import os
 import random
 import threading
+import types
 import unittest
 
 import numpy as np
 
 import tfmc
-from test_corpus import KILLS, CorpusCase, lines, outputs, pyarrow, records, write_lines
+from test_corpus import KILLS, CorpusCase, lines, outputs, pyarrow, records, tokenizers, write_lines
+
+if tokenizers:
+    from tfmc.corpus import _engines
 
 try:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -38,7 +42,6 @@ class OnRay(CorpusCase):
         self.assertEqual(outputs(output), self.expected)
 
     def test_actors_that_are_killed(self):
-        from tfmc.corpus import _engines
         path = write_lines(self.checkpoint.folder / "ray.jsonl", lines(600 + 200 * KILLS))
         good, output, choose, killed = self.out(), self.out(), random.Random(8), []
         tfmc.corpus.embed(path, good, engine="here", **self.given)
@@ -56,6 +59,30 @@ class OnRay(CorpusCase):
         summary = tfmc.corpus.embed(path, output, engine="ray", workers=2, retries=10 ** 6, **self.given)
         self.assertTrue(killed and summary.deaths)
         self.assertEqual(outputs(output), outputs(good))
+
+    def test_what_ray_ends_is_done_by_another(self):
+        """An actor that Ray's guard of memory ends, and a node that is gone: no errors of actors, to Ray."""
+        left = [ray.exceptions.OutOfMemoryError("little memory"), ray.exceptions.NodeDiedError("no node")]
+
+        class Engine(_engines.Ray):
+            def begin(self, part):
+                super().begin(part)
+                self.ray = types.SimpleNamespace(**{**vars(ray), "get": self.get})
+
+            def get(self, answer):
+                value = ray.get(answer)
+                if left and self.asked_part is not None:
+                    raise left.pop()
+                return value
+
+            def wait(self, seconds):
+                self.asked_part = next(iter(self.asked.values()))[1] if self.asked else None
+                return super().wait(seconds)
+        self.addCleanup(_engines.ENGINES.update, ray=_engines.Ray)
+        _engines.ENGINES["ray"] = Engine
+        output = self.out()
+        summary = tfmc.corpus.embed(self.input, output, engine="ray", workers=1, **self.given)
+        self.assertEqual((left, summary.deaths, outputs(output)), ([], 2, self.expected))
 
     def test_what_cannot_begin_is_refused(self):
         self.refused(tfmc.EnvError, ["no worker can begin", "tokenizer.json"], tfmc.corpus.embed, self.input,
