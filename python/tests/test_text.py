@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import random
 import shutil
 import unittest
 
@@ -57,6 +58,28 @@ class Embedding(Case):
         cut = tfmc.text.Embedder(self.checkpoint.model, batch_tokens=1).encode(TEXTS * 7)
         self.assertEqual(whole.tobytes(), cut.tobytes())
         self.assertEqual(self.embedder.encode([]).shape, (0, self.embedder.dimension))
+
+    def test_runs_have_little_padding(self):
+        """Every row once, runs of what is allowed; for many rows hardly more cells than tokens, for few a single run
+        rather than several that wait for the weights."""
+        def cut(lengths, batch_tokens, threads):
+            rows = [[0] * n for n in lengths]
+            found = list(tfmc.text._folder.even_runs(rows, batch_tokens, threads))
+            self.assertEqual(sorted(i for run in found for i in run), list(range(len(rows))))
+            cells = [len(run) * max(1, *(lengths[i] for i in run)) for run in found]
+            for run, size in zip(found, cells):
+                self.assertTrue(len(run) == 1 or size <= batch_tokens, (lengths, run))
+            return len(found), sum(cells)
+        choose = random.Random(3)
+        for count in (0, 1, 2, 9, 100):
+            for most in (1, 7, 64, 512):
+                cut([choose.randint(0, 90) for _ in range(count)], most, choose.choice((1, 2, 64)))
+        lengths = [choose.randint(1, 60) for _ in range(1000)]
+        self.assertLess(cut(lengths, 512, 2)[1], 1.01 * sum(lengths))
+        lengths = [max(3, int(choose.expovariate(1 / 20))) for _ in range(150)]
+        self.assertLess(cut(lengths, 512, 1)[1], 1.05 * sum(lengths))
+        self.assertEqual(cut([3, 4, 5, 6], 512, 1)[0], 1)
+        self.assertEqual(cut([8] * 10 + [9] * 10, 512, 1)[0], 2)
 
     def test_long_texts_are_cut_or_refused(self):
         limit = self.embedder.max_length

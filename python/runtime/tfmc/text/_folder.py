@@ -114,8 +114,51 @@ class Cutter:
         return cuts.encode_batch_fast(texts)
 
 
+LEAST_CELLS = 32  # a thread that reads all weights for fewer tokens waits for memory: a run takes as long as with these
+RUN_CELLS = 8     # what a run costs beside its tokens, in tokens
+
+
+def threads_of(model):
+    return model._pool_threads or len(os.sched_getaffinity(0))
+
+
+def _cuts(lengths, ends, most, least):
+    """For rows that are sorted by length, in groups of equal length that end before `ends`: for each group, at which
+    one the run begins that ends with it, if all up to it cost the least. A run costs its cells, padding included."""
+    costs, begins, tokens = [0], [], [0]
+    for last, end in enumerate(ends):
+        longest, best = lengths[end - 1], None
+        tokens.append(tokens[-1] + (end - (ends[last - 1] if last else 0)) * longest)
+        for first in range(last, -1, -1):
+            cells = (end - (ends[first - 1] if first else 0)) * longest
+            if cells - tokens[-1] + tokens[first] > (last - first + 1) * (least + RUN_CELLS):
+                break  # a run for each group would cost less, and more padding makes it no better
+            cost = costs[first] + max(least, cells) + RUN_CELLS * -(-cells // most)
+            if best is None or cost < best:
+                best, begin = cost, first
+        costs.append(best)
+        begins.append(begin)
+    return begins
+
+
+def even_runs(rows, batch_tokens, threads):
+    """Lists of numbers of rows, as many as batch_tokens allows, with little padding: rows of one length make a run,
+    and with others only where they are too few to be worth one."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    lengths = [max(1, len(rows[i])) for i in order]
+    ends = [k for k in range(1, len(order) + 1) if k == len(order) or lengths[k] != lengths[k - 1]]
+    begins = _cuts(lengths, ends, max(1, batch_tokens), min(batch_tokens, LEAST_CELLS * threads))
+    group = len(ends)
+    while group:
+        end, group = ends[group - 1], begins[group - 1]
+        many = max(1, batch_tokens // lengths[end - 1])
+        for k in range(ends[group - 1] if group else 0, end, many):
+            yield order[k:min(k + many, end)]
+
+
 def runs(rows, batch_tokens):
-    """Lists of numbers of rows: those of like length together, as many as batch_tokens allows."""
+    """Lists of numbers of rows: those of like length together, as many as batch_tokens allows. For decoders, which
+    gain more by many rows than they lose by padding."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     run, tokens = [], 0
     for i in order:

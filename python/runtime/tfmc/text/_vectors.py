@@ -43,7 +43,7 @@ class Embedder:
 
     def _vectors(self, rows, normalize):
         vectors = np.empty((len(rows), self.dimension), np.float32)
-        for run in _folder.runs(rows, self.batch_tokens):
+        for run in _folder.even_runs(rows, self.batch_tokens, _folder.threads_of(self.model)):
             ids, mask = _folder.padded([rows[i] for i in run])
             vectors[run] = self.model(input_ids=ids, attention_mask=mask)
         if normalize:
@@ -151,7 +151,7 @@ class Reranker:
         encoded = self._cutter.encode(pairs, truncate, self.max_length)
         rows = [row.ids for row in encoded]
         logits = np.empty((len(rows), self.num_labels), np.float32)
-        for run in _folder.runs(rows, self.batch_tokens):
+        for run in _folder.even_runs(rows, self.batch_tokens, _folder.threads_of(self.model)):
             masks = [np.add(encoded[i].type_ids, 1) for i in run] if self._has_segments else None
             ids, mask = _folder.padded([rows[i] for i in run], masks)
             logits[run] = self.model(input_ids=ids, attention_mask=mask)
