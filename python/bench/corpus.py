@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
-"""Rows a second of a corpus: usage: corpus.py FOLDER WAY [SENTENCES] [REALTIME]
+"""Rows a second of a corpus, all ways in turns: usage: corpus.py FOLDER [--sentences N] [--rounds N] [--realtime]
+[--ways WAY,...] [--python WAY=PYTHON]...
 
-FOLDER: a sentence encoder (all-MiniLM-L6-v2). WAY: here (one process, two threads), processes or ray (two workers of one
-thread), peer (sentence-transformers' pool of two processes of one thread). Sentences have 3 words and more, 20 in the
-mean, in parts of 16 KB of JSON lines. Workers are made, and warm, before the clock starts; tokenising, reading and
-writing are counted. REALTIME: all processes of this one run before everything else, so that a loaded machine measures
-them too (as root, for seconds only). Printed: rows a second of clock and of CPU, and the peak memory of a worker. It measures, and is
-not a test.
+FOLDER: a sentence encoder (all-MiniLM-L6-v2). Ways: here (one process of two threads), processes and ray (two workers
+of one thread), ray-data (two actors of tfmc.ray.Embedder in map_batches), peer (sentence-transformers' pool of two
+processes of one thread), peer-ray-data (sentence-transformers in map_batches, two actors of one thread). --python: the
+interpreter of a way whose packages are in another environment; a way whose packages are missing is left out, and says
+so.
+
+Sentences have 3 words and more, 20 in the mean. tfmc's own engines read JSON lines and write JSON lines, the others
+leave their vectors in memory. Workers are made, and warm, before the clock starts. --realtime: all processes of this
+one run before everything else while the clock runs, so that a loaded machine measures them too (as root, for seconds only).
+Printed: for each run a line of JSON with rows a second of clock and of CPU and the peak memory of a worker; at the end
+medians and what the others are beside them. It measures, and is not a test.
 """
+import argparse
 import json
 import os
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -65,20 +73,22 @@ def timed(rows, work, pids, realtime, way):
     for pid in first:
         subprocess.run(["chrt", "-a", "-p", "-o", "0", str(pid)], check=False)
     print(json.dumps({"way": way, "rows": rows, "rows_per_second": round(rows / seconds, 1),
-                      "rows_per_cpu_second": round(rows / max(after - before, 1e-9), 1), "peak_mb": round(peak)}))
+                      "rows_per_cpu_second": round(rows / max(after - before, 1e-9), 1), "peak_mb": round(peak)}),
+          flush=True)
 
 
 def ours(folder, way, rows, realtime):
     from tfmc.corpus import Settings, _engines, parts
     with tempfile.TemporaryDirectory() as scratch:
         given, output = os.path.join(scratch, "a.jsonl"), pathlib.Path(scratch, "out")
+        size = max(16384, rows * 100 // 48)  # of a part: 24 and more for each worker
         with open(given, "w") as file:
             file.writelines(json.dumps({"text": text}) + "\n" for text in texts(rows))
         (output / "_job").mkdir(parents=True)
         threads, workers = (2, 1) if way == "here" else (1, 2)
-        settings = Settings("embed", folder, None, "text", (), "jsonl", 16384, True, {}, None, threads)
+        settings = Settings("embed", folder, None, "text", (), "jsonl", size, True, {}, None, threads)
         engine = _engines.ENGINES[way](settings, output, workers)
-        ready, todo = 0, parts(given, part_bytes=16384)
+        ready, todo = 0, parts(given, part_bytes=size)
         while ready < workers:
             ready += engine.wait(1).kind == "ready"
         if way == "here":
@@ -102,21 +112,121 @@ def ours(folder, way, rows, realtime):
         engine.close()
 
 
-def peer(folder, rows, realtime):
+def peer(folder, way, rows, realtime):
     import sentence_transformers
     model, given = sentence_transformers.SentenceTransformer(folder, device="cpu"), texts(rows)
     pool = model.start_multi_process_pool(["cpu", "cpu"])
     model.encode(given[:200], pool=pool, chunk_size=100)
     pids = {process.pid for process in pool["processes"]}
-    timed(rows, lambda: model.encode(given, pool=pool, chunk_size=500, batch_size=32), pids, realtime, "peer")
+    chunk = max(500, min(5000, rows // 20))
+    timed(rows, lambda: model.encode(given, pool=pool, chunk_size=chunk, batch_size=32), pids, realtime, way)
     model.stop_multi_process_pool(pool)
 
 
+class Actor:
+    """What map_batches calls, with the times of each batch: Ray Data computes ahead of whoever reads."""
+
+    def __init__(self, folder, is_peer):
+        if is_peer:  # what is written for map_batches with sentence-transformers
+            import sentence_transformers
+            import torch
+            torch.set_num_threads(1)
+            model = sentence_transformers.SentenceTransformer(folder, device="cpu")
+            self.made = lambda batch: {**batch, "embedding": model.encode(list(batch["text"]), batch_size=32)}
+        else:
+            import tfmc.ray
+            self.made = tfmc.ray.Embedder(folder)
+
+    def __call__(self, batch):
+        import numpy
+        begin, cpu = time.time(), time.process_time()
+        made = self.made(batch)
+        facts = [os.getpid(), begin, time.time(), time.process_time() - cpu, cpu_and_peak([os.getpid()])[1]]
+        return {**made, "facts": numpy.tile(facts, (len(batch["text"]), 1))}
+
+
+def ray_data(folder, way, rows, realtime):
+    import ray
+    import ray.data
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    if realtime:
+        for pid in descendants(os.getpid()):  # what they start runs so too
+            subprocess.run(["chrt", "-a", "-p", "-f", "50", str(pid)], check=False)
+    size = max(50, min(1024, rows // 20))
+    given = [{"text": text} for text in texts(rows)]
+    made = ray.data.from_items(given, override_num_blocks=-(-rows // size)).map_batches(
+        Actor, fn_constructor_args=(folder, way == "peer-ray-data"), batch_size=size, num_cpus=1,
+        compute=ray.data.ActorPoolStrategy(size=2))
+    batches = {}
+    for row in made.iter_rows():
+        batches.setdefault(tuple(row["facts"]), 0)
+        batches[tuple(row["facts"])] += 1
+    seen, counted = set(), []
+    for facts, count in sorted(batches.items(), key=lambda item: item[0][1]):
+        if facts[0] in seen:  # the first batch of an actor warms it
+            counted.append((count, *facts))
+        seen.add(facts[0])
+    count, seconds = sum(row[0] for row in counted), max(row[3] for row in counted) - min(row[2] for row in counted)
+    print(json.dumps({"way": way, "rows": count, "rows_per_second": round(count / seconds, 1),
+                      "rows_per_cpu_second": round(count / sum(row[4] for row in counted), 1),
+                      "peak_mb": round(max(row[5] for row in counted))}), flush=True)
+    ray.shutdown()
+
+
+WAYS = {"here": ours, "processes": ours, "ray": ours, "ray-data": ray_data, "peer": peer, "peer-ray-data": ray_data}
+BESIDE = [("processes", "here"), ("ray", "here"), ("processes", "peer"), ("ray", "peer"), ("ray", "peer-ray-data"),
+          ("ray-data", "peer-ray-data")]
+
+
+def one(given):
+    """A way, in this process."""
+    try:
+        __import__("sentence_transformers" if given.way.startswith("peer") else "tfmc.text")
+        WAYS[given.way](given.folder, given.way, given.sentences, given.realtime)
+    except ImportError as error:
+        print(f"not run: {given.way}: {error}", file=sys.stderr)
+        return 77
+    return 0
+
+
+def main(given):
+    pythons = dict(item.split("=", 1) for item in given.python)
+    ways, made = given.ways.split(","), {}
+    for _ in range(given.rounds):
+        for way in random.sample(ways, len(ways)):
+            command = [pythons.get(way, sys.executable), __file__, given.folder, f"--way={way}",
+                       f"--sentences={given.sentences}", *["--realtime"] * given.realtime]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+            lines = [line for line in done.stdout.splitlines() if line.startswith('{"way"')]
+            if done.returncode == 77:
+                ways.remove(way)
+            elif done.returncode or not lines:
+                print(f"{way} ended with {done.returncode}", file=sys.stderr)
+            else:
+                print(lines[-1], flush=True)
+                made.setdefault(way, []).append(json.loads(lines[-1]))
+    middle = {way: {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "way"}
+              for way, runs in made.items()}
+    for way in filter(middle.get, WAYS):
+        print(f"{way}: {middle[way]['rows_per_second']:.0f} rows/s, {middle[way]['rows_per_cpu_second']:.0f} rows a "
+              f"second of CPU, {middle[way]['peak_mb']:.0f} MB")
+    for way, other in BESIDE:
+        if way in middle and other in middle:
+            rows, peak = (middle[way][key] / middle[other][key] for key in ("rows_per_second", "peak_mb"))
+            print(f"{way} beside {other}: {rows:.2f} of its rows a second, {peak:.2f} of its peak memory")
+    return 0
+
+
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    path, kind, *more = sys.argv[1:]
-    count, first = int(more[0]) if more else 2000, len(more) > 1
-    if kind == "peer":
-        peer(path, count, first)
-    else:
-        ours(path, kind, count, first)
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("folder", type=os.path.abspath)
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--python", action="append", default=[], metavar="WAY=PYTHON")
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    settings = parser.parse_args()
+    sys.exit(one(settings) if settings.way else main(settings))
