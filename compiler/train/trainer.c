@@ -150,16 +150,31 @@ const float *trainer_gradient(Trainer *t, uint32_t parameter) {
   return trainer_tensor(t, parameter, TFM_TENSOR_GRADIENT);
 }
 
-bool trainer_draw(Trainer *t) {
-  const int errors = diag_of(t)->n_errors;
+bool trainer_draw(Trainer *t, uint32_t parameter) {
   tfm_error error;
-  for (uint32_t i = 0; i < t->training->n_parameters; i++)
-    if (t->training->parameters[i].initial.kind == TFM_INITIAL_NONE)
-      diag_error_at(diag_of(t), "train", DIAG_WEIGHT_MISSING,
-                    "weight '%s' has no initial value: write 'weight ...: [...] = xavier_uniform()', or give --weights",
-                    t->training->parameters[i].path);
-  return diag_of(t)->n_errors == errors && (!tfm_trainer_draw(t->made, &error) || report(t, &error));
+  if (t->training->parameters[parameter].initial.kind != TFM_INITIAL_NONE)
+    return !tfm_trainer_draw_one(t->made, parameter, &error) || report(t, &error);
+  diag_error_at(diag_of(t), "train", DIAG_WEIGHT_MISSING,
+                "weight '%s' has no initial value: write 'weight ...: [...] = xavier_uniform()', or give --weights",
+                t->training->parameters[parameter].path);
+  return false;
 }
+
+/* Where a block begins: a tensor of it, less its offset. Weights that are not trained have no moments. */
+static float *block_of(const Trainer *t, tfm_train_tensor which) {
+  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
+    float *tensor = tfm_trainer_data(t->made, i, which);
+    if (tensor) return tensor - t->training->parameters[i].offset;
+  }
+  return NULL;
+}
+
+TrainerState trainer_state(Trainer *t) {
+  return (TrainerState){block_of(t, TFM_TENSOR_WEIGHT), block_of(t, TFM_TENSOR_FIRST), block_of(t, TFM_TENSOR_SECOND),
+                        (int64_t)t->training->floats};
+}
+
+void trainer_set_steps(Trainer *t, int64_t steps) { tfm_trainer_set_steps(t->made, steps); }
 
 // ---- steps ----
 

@@ -33,8 +33,17 @@ float *trainer_weight(Trainer *trainer, uint32_t parameter);
 const float *trainer_gradient(Trainer *trainer, uint32_t parameter);
 /* Any of its tensors; NULL: there is none. */
 float *trainer_tensor(Trainer *trainer, uint32_t parameter, tfm_train_tensor which);
-/* Initial values for all. False after naming every weight that has none. */
-bool trainer_draw(Trainer *trainer);
+/* The initial value of a parameter; an error, which names it, if it has none. */
+bool trainer_draw(Trainer *trainer, uint32_t parameter);
+/* What a run goes on from: blocks of `floats` numbers, in which the tensors of all parameters lie in their order. A
+ * moment that the optimizer does not have is NULL. */
+typedef struct TrainerState {
+  float *weights, *first, *second;
+  int64_t floats;
+} TrainerState;
+TrainerState trainer_state(Trainer *trainer);
+/* Steps that are done, for a trainer that goes on. */
+void trainer_set_steps(Trainer *trainer, int64_t steps);
 
 /* The results over n batches; the weights stay. */
 bool trainer_evaluate(Trainer *trainer, const EvalInputs *batches, uint32_t n, double *results);

@@ -132,6 +132,17 @@ static void add_names_in_pytorch(Arena *arena, WeightSet *set) {
   }
 }
 
+/* `tfmc train -o` calls the weights after.PATH, since it writes gradients and losses beside them: they are found
+ * without that too. */
+static void add_names_of_training(WeightSet *set) {
+  static const char prefix[] = "after.";
+  for (size_t i = 0; i < set->entries.n; i++) {
+    const char *name = set->entries.items[i].tensor->name;
+    if (strncmp(name, prefix, strlen(prefix)) != 0 || map_has(&set->by_name, name + strlen(prefix))) continue;
+    map_put(&set->by_name, name + strlen(prefix), (void *)(uintptr_t)(i + 1));
+  }
+}
+
 // ---- weights that are quantized already ----
 
 enum { SCALE_BLOCK = 128 }; /* what DeepSeek and transformers write, and what compressed-tensors calls a block */
@@ -295,6 +306,7 @@ WeightSet *weight_set_open(Arena *arena, Diag *diag, const char *path) {
     return NULL;
   }
   add_names_in_pytorch(arena, set);
+  add_names_of_training(set);
   add_scales(arena, set);
   return set;
 }

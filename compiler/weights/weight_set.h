@@ -4,10 +4,10 @@
  * (model.safetensors.index.json) is JSON: {"weight_map": {"tensor": "file", ...}}. It may come from strangers, so the
  * names in it must stay in its own folder or below: absolute paths and `..` are refused, as is a tensor that its file
  * does not have. Symbolic links are followed. Each file is opened once. `LayerNorm.gamma` and `LayerNorm.beta`, as the
- * first BERTs have them, are found as `LayerNorm.weight` and `LayerNorm.bias` too, unless there are such. Tensors in
- * F8_E4M3 and I8 have a scale if there is NAME_scale or NAME_scale_inv, as compressed-tensors, transformers and vLLM
- * write them: a number, one for each row ([n] or [n, 1]), for each group of columns ([n, groups]) or block of 128 by
- * 128. */
+ * first BERTs have them, are found as `LayerNorm.weight` and `LayerNorm.bias` too, and `after.NAME`, which `tfmc train`
+ * writes beside gradients, as NAME, unless there are such. Tensors in F8_E4M3 and I8 have a scale if there is
+ * NAME_scale or NAME_scale_inv, as compressed-tensors, transformers and vLLM write them: a number, one for each row
+ * ([n] or [n, 1]), for each group of columns ([n, groups]) or block of 128 by 128. */
 #ifndef TFM_WEIGHTS_WEIGHT_SET_H
 #define TFM_WEIGHTS_WEIGHT_SET_H
 

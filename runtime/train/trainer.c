@@ -136,15 +136,20 @@ void tfm_trainer_destroy(tfm_trainer *t) {
   release_room(&allocator, t, t->bytes);
 }
 
-tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
-  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
-    const tfm_parameter *p = &t->training->parameters[i];
-    if (p->initial.kind == TFM_INITIAL_NONE && t->fills) continue;
-    if (p->initial.kind == TFM_INITIAL_NONE)
-      return tfm_refuse(error, TFM_E_INPUT, "weight '%s' has no initial value", p->path);
-    draw_initial(p, t->seed, tfm_trainer_data(t, i, TFM_TENSOR_WEIGHT));
-  }
+tfm_status tfm_trainer_draw_one(tfm_trainer *t, uint32_t parameter, tfm_error *error) {
+  const tfm_parameter *p = &t->training->parameters[parameter];
+  if (p->initial.kind == TFM_INITIAL_NONE)
+    return tfm_refuse(error, TFM_E_INPUT, "weight '%s' has no initial value", p->path);
+  draw_initial(p, t->seed, tfm_trainer_data(t, parameter, TFM_TENSOR_WEIGHT));
   return tfm_succeed(error);
+}
+
+tfm_status tfm_trainer_draw(tfm_trainer *t, tfm_error *error) {
+  tfm_status status = tfm_succeed(error);
+  for (uint32_t i = 0; i < t->training->n_parameters && !status; i++)
+    if (t->training->parameters[i].initial.kind != TFM_INITIAL_NONE || !t->fills)
+      status = tfm_trainer_draw_one(t, i, error);
+  return status;
 }
 
 float *tfm_trainer_data(tfm_trainer *t, uint32_t parameter, tfm_train_tensor which) {

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/training.h"
 #include "cli/model.h"
 #include "cli/outputs.h"
-#include "train/trainer.h"
 #include "weights/safetensors.h"
 
 // ---- batches ----
@@ -112,51 +112,6 @@ static Batches *batches_load(Session *session, const Graph *graph, uint32_t n) {
   return diag_has_errors(&session->diag) ? NULL : batches;
 }
 
-// ---- a trainer from the command line ----
-
-typedef struct Training {
-  Session *session;
-  TrainGraphs *graphs;
-  Trainer *trainer;
-  Graph *graph; /* of the objective: its inputs first */
-  uint32_t n_inputs;
-} Training;
-
-/* All weights from the file, or their initial values. */
-static bool fill_weights(Training *t, WeightSource *weights) {
-  if (!weights) return trainer_draw(t->trainer);
-  for (uint32_t i = 0; i < t->graphs->parameters.n; i++) {
-    const Parameter *p = &t->graphs->parameters.items[i];
-    const Tensor *tensor = weight_source_get(weights, p->path);
-    if (!tensor) return false;
-    if (p->elements) memcpy(trainer_weight(t->trainer, i), tensor->data, (size_t)p->elements * sizeof(float));
-  }
-  return true;
-}
-
-/* False after an error. The weights are opened before the graphs are made, while the objective's has WEIGHT nodes. */
-static bool training_begin(Training *t, Session *session, bool is_training) {
-  const Options *options = &session->options;
-  *t = (Training){.session = session};
-  Objective *objective = training_objective(session, is_training);
-  if (!objective) return false;
-  const bool has_file = option_given(options, OPTION_WEIGHTS) || !is_training;
-  WeightSource *weights = has_file ? session_weights(session, objective->graph) : NULL;
-  if (has_file && !weights) return false;
-  t->graphs = train_graphs(session->arena, &session->diag, objective, is_training);
-  if (t->graphs) {
-    const TrainerOptions with = {.kind = session_engine_kind(session),
-                                 .settings = engine_settings(session),
-                                 .seed = option_count(options, OPTION_SEED, 0)};
-    t->graph = graph_clone(session->arena, t->graphs->gradients);
-    t->n_inputs = t->graphs->n_inputs;
-    t->trainer = trainer_new(&with, t->graphs);
-  }
-  bool good = t->trainer && fill_weights(t, weights);
-  weight_source_close(weights);
-  return good;
-}
-
 // ---- outputs ----
 
 typedef struct Written {
@@ -253,12 +208,26 @@ static bool run_steps(Training *t, const Batches *batches, uint64_t steps, Writt
   return true;
 }
 
+/* Options that say something about --data alone. */
+static bool check_no_data(Session *session) {
+  const Option of_data[] = {OPTION_OUT,        OPTION_VALID,       OPTION_EPOCHS,      OPTION_RESUME,
+                            OPTION_SAVE_EVERY, OPTION_VALID_EVERY, OPTION_BATCH_ITEMS, OPTION_BATCH_TOKENS};
+  for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
+    if (option_given(&session->options, of_data[i]))
+      option_error(&session->diag, of_data[i], "it needs --data, the items to train on");
+  return !diag_has_errors(&session->diag);
+}
+
 void command_train(Session *session) {
   Training t;
   Written written = {.arena = session->arena};
   const uint64_t steps = option_count(&session->options, OPTION_STEPS, 1);
-  if (!outputs_check_files(session)) return;
-  bool good = training_begin(&t, session, true);
+  if (option_given(&session->options, OPTION_DATA)) {
+    train_on_data(session);
+    return;
+  }
+  if (!check_no_data(session) || !outputs_check_files(session)) return;
+  bool good = training_begin(&t, session, true, true);
   if (good && steps) {
     const Batches *batches = batches_load(session, t.graph, t.n_inputs);
     good = batches && run_steps(&t, batches, steps, &written);
@@ -272,14 +241,24 @@ void command_train(Session *session) {
 
 // ---- tfmc evaluate ----
 
+static bool evaluated_batches(Training *t, EvalInputs **batches, uint32_t *n) {
+  if (option_given(&t->session->options, OPTION_DATA)) return batches_of_data(t, batches, n);
+  Batches *loaded = batches_load(t->session, t->graph, t->n_inputs);
+  if (!loaded) return false;
+  *batches = loaded->items.items;
+  *n = (uint32_t)loaded->items.n;
+  return true;
+}
+
 void command_evaluate(Session *session) {
   Training t;
   Written written = {.arena = session->arena};
   if (!outputs_check_files(session)) return;
-  if (training_begin(&t, session, false)) {
-    const Batches *batches = batches_load(session, t.graph, t.n_inputs);
+  if (training_begin(&t, session, false, true)) {
+    EvalInputs *batches;
+    uint32_t n;
     double *results = ARENA_ARRAY(session->arena, double, t.graphs->results.n);
-    if (batches && trainer_evaluate(t.trainer, batches->items.items, (uint32_t)batches->items.n, results)) {
+    if (evaluated_batches(&t, &batches, &n) && trainer_evaluate(t.trainer, batches, n, results)) {
       StrBuf text = strbuf_new(session->arena);
       add_results(&written, t.graphs, results);
       print_results(&text, t.graphs, results);

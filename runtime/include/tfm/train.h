@@ -131,6 +131,7 @@ tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engi
 void tfm_trainer_destroy(tfm_trainer *trainer); /* NULL is ignored */
 /* Initial values for all weights, from the seed. */
 tfm_status tfm_trainer_draw(tfm_trainer *trainer, tfm_error *error);
+tfm_status tfm_trainer_draw_one(tfm_trainer *trainer, uint32_t parameter, tfm_error *error);
 /* A tensor of a parameter, to be read or written; NULL: the trainer has none. */
 float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
 /* Steps that are done; a number greater than 0 is given to trainers that go on from a saved state. */

@@ -1,0 +1,400 @@
+/* In: a trainer and data. Out: steps, validations, checkpoints, in their order. See course.h. */
+#define _GNU_SOURCE /* flock */
+#include "train/course.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "checkpoint.h"
+#include "train/journal.h"
+
+typedef struct Course {
+  const CourseRequest *request;
+  Journal *journal;
+  int lock; /* the folder, open; -1: not */
+  tfm_state_head head;
+  uint32_t n_results;
+  Arena *epoch; /* of the order */
+  Order *order;
+  int64_t ordered; /* the epoch of the order; -1: none */
+  Record since;    /* tokens, items and padding since the newest line of the log */
+  double *results, *judged;
+  EvalInputs *valid; /* all batches of --valid */
+  uint32_t n_valid;
+  int64_t saved; /* the step of the newest checkpoint; -1: none of this process */
+  bool ended_epoch, has_stopped;
+} Course;
+
+static Diag *diag_of(const Course *c) { return c->request->diag; }
+
+static bool fails(const Course *c, DiagCode code, const tfm_error *error) {
+  diag_error_at(diag_of(c), "train", code, "%s", error->message);
+  return false;
+}
+
+// ---- signals ----
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void on_signal(int number) { asked_to_stop = number; }
+
+/* The second signal of a kind does what it does without us: it kills. */
+static void listen(bool listens) {
+  struct sigaction action = {.sa_handler = listens ? on_signal : SIG_DFL, .sa_flags = (int)SA_RESETHAND};
+  sigemptyset(&action.sa_mask);
+  if (listens) asked_to_stop = 0;
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+}
+
+// ---- what a checkpoint must be of ----
+
+static uint64_t hash_number(uint64_t hash, double number) { return hash_bytes(hash, &number, sizeof number); }
+
+static uint64_t hash_patterns(uint64_t hash, const Patterns *patterns) {
+  for (size_t i = 0; i < patterns->texts.n; i++)
+    hash = hash_bytes(hash, patterns->texts.items[i], strlen(patterns->texts.items[i]) + 1);
+  return hash_number(hash, (double)patterns->texts.n);
+}
+
+static uint64_t hash_of_settings(const TrainSettings *s) {
+  const double numbers[] = {s->optimizer, s->schedule,     s->lr,       s->beta1,     s->beta2,
+                            s->eps,       s->weight_decay, s->momentum, s->warmup,    s->steps,
+                            s->final_lr,  s->model_size,   s->gamma,    s->clip_norm, s->nesterov};
+  uint64_t hash = hash_bytes(HASH_BEGIN, numbers, sizeof numbers);
+  hash = hash_patterns(hash, &s->freeze);
+  return hash_patterns(hash, &s->no_decay);
+}
+
+static uint64_t hash_of_data(const CourseRequest *request) {
+  const int64_t cut[] = {request->order.batch_tokens, request->order.batch_items, request->order.pool};
+  return hash_bytes(request->data->hash, cut, sizeof cut);
+}
+
+static tfm_state_head first_head(const CourseRequest *request) {
+  return (tfm_state_head){.model = request->model,
+                          .settings = hash_of_settings(&request->graphs->objective->settings),
+                          .data = hash_of_data(request),
+                          .seed = request->order.seed,
+                          .best = INFINITY};
+}
+
+static bool is_of_this_run(const Course *c, const tfm_state_file *file) {
+  const tfm_state_head *now = &c->head, *then = &file->head;
+  const char *what = NULL;
+  if (now->model != then->model)
+    what = "another model, or another -D";
+  else if (now->settings != then->settings)
+    what = "other settings of the train block, or another --set";
+  else if (now->seed != then->seed)
+    what = "another --seed";
+  else if (now->data != then->data)
+    what = "other data, or another --batch-tokens, --batch-items, --pool or --window";
+  if (what) diag_error_at(diag_of(c), file->path, DIAG_STATE, "this checkpoint is of a run with %s", what);
+  return !what;
+}
+
+// ---- the folder ----
+
+static bool open_folder(Course *c) {
+  const char *folder = c->request->folder;
+  if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+    diag_error_at(diag_of(c), folder, DIAG_FILE, "cannot make the folder: %s", strerror(errno));
+    return false;
+  }
+  c->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (c->lock >= 0 && flock(c->lock, LOCK_EX | LOCK_NB) == 0 && access(folder, W_OK) == 0) return true;
+  diag_error_at(diag_of(c), folder, DIAG_FILE, "%s",
+                errno == EWOULDBLOCK ? "another process trains in this folder" : strerror(errno));
+  return false;
+}
+
+static bool load(Course *c, const char *path) {
+  tfm_error error;
+  tfm_state_file file;
+  const TrainerState state = trainer_state(c->request->trainer);
+  float *const blocks[] = {state.weights, state.first, state.second};
+  if (tfm_state_open(&file, path, &error)) return fails(c, DIAG_STATE, &error);
+  bool good = is_of_this_run(c, &file);
+  for (int i = 0; i < 3 && good; i++) {
+    good = file.bytes[i] == (blocks[i] ? (uint64_t)state.floats * sizeof(float) : 0);
+    if (!good) diag_error_at(diag_of(c), path, DIAG_STATE, "this checkpoint is of a run with another model");
+  }
+  for (int i = 0; i < 3 && good; i++)
+    good = !blocks[i] || !tfm_state_read(&file, (tfm_state_block)i, blocks[i], &error) || fails(c, DIAG_STATE, &error);
+  if (good) c->head = file.head;
+  if (good) trainer_set_steps(c->request->trainer, c->head.step);
+  tfm_state_close(&file);
+  return good;
+}
+
+/* Goes on from the latest checkpoint, or begins in a folder without one. */
+static bool find_beginning(Course *c) {
+  tfm_error error;
+  char latest[PATH_MAX];
+  const char *folder = c->request->folder;
+  if (tfm_checkpoint_latest(folder, latest, sizeof latest, &error)) return fails(c, DIAG_FILE, &error);
+  if (*latest && !c->request->resumes)
+    diag_error_at(diag_of(c), folder, DIAG_STATE,
+                  "the folder holds a run already: --resume goes on with it, a new run needs a new folder");
+  else if (!*latest && c->request->resumes)
+    diag_error_at(diag_of(c), folder, DIAG_STATE, "there is no checkpoint to resume from");
+  else
+    return !*latest || load(c, arena_printf(c->request->arena, "%s/" TFM_CHECKPOINT_STATE, latest));
+  return false;
+}
+
+// ---- writing ----
+
+static tfm_named_tensor *named_weights(const Course *c) {
+  const TrainGraphs *graphs = c->request->graphs;
+  tfm_named_tensor *tensors = ARENA_ARRAY(c->request->arena, tfm_named_tensor, graphs->parameters.n + 1);
+  for (uint32_t i = 0; i < graphs->parameters.n; i++) {
+    const Parameter *p = &graphs->parameters.items[i];
+    tensors[i] = (tfm_named_tensor){p->path, trainer_weight(c->request->trainer, i), p->dims, (int32_t)p->rank};
+  }
+  return tensors;
+}
+
+/* The weights that people take: the best by validation, or the newest. */
+static bool write_weights(Course *c) {
+  tfm_error error;
+  const char *path = arena_printf(c->request->arena, "%s/" TFM_CHECKPOINT_WEIGHTS, c->request->folder);
+  if (!tfm_write_tensors(path, named_weights(c), (int64_t)c->request->graphs->parameters.n, &error)) return true;
+  return fails(c, DIAG_FILE, &error);
+}
+
+static bool save(Course *c) {
+  tfm_error error;
+  const CourseRequest *request = c->request;
+  const TrainerState state = trainer_state(request->trainer);
+  const uint64_t bytes = (uint64_t)state.floats * sizeof(float);
+  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {
+      {state.weights, bytes}, {state.first, state.first ? bytes : 0}, {state.second, state.second ? bytes : 0}};
+  const Record record = {.kind = RECORD_CHECKPOINT, .step = c->head.step, .epoch = c->head.epoch};
+  if (c->saved == c->head.step) return true;
+  if (tfm_checkpoint_save(request->folder, &c->head, blocks, named_weights(c), (int64_t)request->graphs->parameters.n,
+                          &error))
+    return fails(c, DIAG_FILE, &error);
+  tfm_checkpoint_tidy(request->folder, request->keep);
+  c->saved = c->head.step;
+  journal_write(c->journal, &record);
+  if (!request->judge && !write_weights(c)) return false;
+  return journal_draw(c->journal);
+}
+
+// ---- validation ----
+
+/* All batches are made once and stay: they are the same each time. */
+static bool make_valid(Course *c) {
+  const CourseRequest *request = c->request;
+  const Order *order = request->judge ? order_of_file(request->arena, request->valid, &request->order) : NULL;
+  c->n_valid = order ? (uint32_t)order->batches.n : 0;
+  c->valid = ARENA_ARRAY(request->arena, EvalInputs, c->n_valid + 1);
+  for (uint32_t i = 0; i < c->n_valid; i++) {
+    const Batch batch = order->batches.items[i];
+    if (!data_batch(request->valid, request->arena, order->items + batch.first, batch.n, &c->valid[i])) return false;
+  }
+  return true;
+}
+
+/* The judge's objective is elaborated anew, so the order of its weights may be another. */
+static void lend_weights(const Course *c) {
+  const TrainGraphs *from = c->request->graphs, *to = c->request->judge_graphs;
+  for (uint32_t i = 0; i < to->parameters.n; i++) {
+    const Parameter *p = &to->parameters.items[i];
+    uint32_t k = 0;
+    while (k + 1 < from->parameters.n && strcmp(from->parameters.items[k].path, p->path) != 0) k++;
+    memcpy(trainer_weight(c->request->judge, i), trainer_weight(c->request->trainer, k),
+           (size_t)p->elements * sizeof(float));
+  }
+}
+
+static bool validate(Course *c) {
+  const Record record = {.kind = RECORD_VALID, .step = c->head.step, .epoch = c->head.epoch, .results = c->judged};
+  lend_weights(c);
+  if (!trainer_evaluate(c->request->judge, c->valid, c->n_valid, c->judged)) return false;
+  journal_write(c->journal, &record);
+  const bool is_better = c->judged[0] < c->head.best;
+  Arena *arena = arena_create();
+  StrBuf text = strbuf_new(arena);
+  journal_results(&text, c->journal, c->judged);
+  journal_say(c->journal, "step %lld  epoch %lld  validation  %s%s", (long long)c->head.step, (long long)c->head.epoch,
+              text.text, is_better ? "  best" : "");
+  arena_destroy(arena);
+  c->head.stale = is_better ? 0 : c->head.stale + 1;
+  if (is_better) c->head.best = c->judged[0];
+  if (is_better) c->head.best_step = c->head.step;
+  c->has_stopped = c->request->patience && c->head.stale >= c->request->patience;
+  return (!is_better || write_weights(c)) && journal_draw(c->journal);
+}
+
+// ---- steps ----
+
+static void order_epoch(Course *c) {
+  if (c->ordered == c->head.epoch) return;
+  arena_destroy(c->epoch);
+  c->epoch = arena_create();
+  c->order = order_of_epoch(c->epoch, c->request->data, &c->request->order, c->head.epoch);
+  c->ordered = c->head.epoch;
+}
+
+/* What the tensors of a part hold beside the items themselves is padding. */
+static void count_part(Course *c, const EvalInputs *inputs) {
+  for (uint32_t i = 0; i < inputs->n; i++)
+    if (c->request->data->inputs[i].symbol >= 0)
+      c->since.padding += inputs->tensors[i].dims[0] * inputs->tensors[i].dims[1];
+}
+
+static bool take_step(Course *c, Arena *arena, StepResult *result) {
+  const CourseRequest *request = c->request;
+  const Batch *batch = &c->order->batches.items[c->head.batch];
+  Order parts;
+  order_cut(arena, request->data, c->order, batch, request->part_tokens, &parts);
+  EvalInputs *inputs = ARENA_ARRAY(arena, EvalInputs, parts.batches.n);
+  for (size_t i = 0; i < parts.batches.n; i++) {
+    const Batch part = parts.batches.items[i];
+    if (!data_batch(request->data, arena, parts.items + part.first, part.n, &inputs[i])) return false;
+    count_part(c, &inputs[i]);
+  }
+  for (int64_t i = 0; i < batch->n; i++) {
+    const int64_t tokens = data_tokens(request->data, c->order->items[batch->first + i]);
+    c->since.tokens += tokens;
+    c->since.padding -= tokens;
+  }
+  c->since.items += batch->n;
+  return trainer_step(request->trainer, inputs, (uint32_t)parts.batches.n, c->head.epoch, result);
+}
+
+static bool explain_stop(const Course *c) {
+  tfm_error error;
+  char latest[PATH_MAX];
+  if (!tfm_checkpoint_latest(c->request->folder, latest, sizeof latest, &error) && *latest)
+    diag_note(diag_of(c), NO_SPAN, "the last checkpoint is %s", latest);
+  return false;
+}
+
+static bool step(Course *c) {
+  Arena *arena = arena_create();
+  StepResult result = {.results = c->results};
+  order_epoch(c);
+  c->since.epoch = c->head.epoch;
+  const bool good = take_step(c, arena, &result) || explain_stop(c);
+  arena_destroy(arena);
+  if (!good) return false;
+  c->head.step++;
+  c->ended_epoch = ++c->head.batch == (int64_t)c->order->batches.n;
+  if (c->ended_epoch) c->head.epoch++;
+  if (c->ended_epoch) c->head.batch = 0;
+  c->since.kind = RECORD_STEP;
+  c->since.step = c->head.step;
+  c->since.results = c->results;
+  c->since.rate = result.rate;
+  c->since.norm = result.norm;
+  journal_show(c->journal, &c->since);
+  return true;
+}
+
+static bool is_due(const Course *c, int64_t every) { return every ? c->head.step % every == 0 : c->ended_epoch; }
+
+static bool is_over(const Course *c) {
+  const CourseRequest *request = c->request;
+  return c->has_stopped || (request->steps && c->head.step >= request->steps) ||
+         (request->epochs && c->head.epoch >= request->epochs);
+}
+
+static bool after_step(Course *c) {
+  const CourseRequest *request = c->request;
+  if (is_due(c, request->log_every) || is_over(c)) {
+    journal_write(c->journal, &c->since);
+    c->since = (Record){0};
+  }
+  const bool is_last = is_over(c);
+  if (request->judge && (is_due(c, request->valid_every) || is_last) && !validate(c)) return false;
+  return !(is_due(c, request->save_every) || is_over(c) || asked_to_stop) || save(c);
+}
+
+static bool go(Course *c, int *signal) {
+  bool good = true;
+  listen(true);
+  while (good && !asked_to_stop && !is_over(c)) good = step(c) && after_step(c);
+  listen(false);
+  *signal = good && !is_over(c) ? asked_to_stop : 0;
+  return good;
+}
+
+static bool begin(Course *c) {
+  const CourseRequest *request = c->request;
+  const char **names = ARENA_ARRAY(request->arena, const char *, c->n_results + 1);
+  for (uint32_t i = 0; i < c->n_results; i++) names[i] = request->graphs->results.items[i].name;
+  if (!open_folder(c) || !find_beginning(c)) return false;
+  tfm_checkpoint_tidy(request->folder, 0);
+  order_epoch(c);
+  const int64_t steps = request->steps ? request->steps : request->epochs * (int64_t)c->order->batches.n;
+  const JournalRequest journal = {request->arena, request->diag,   request->folder,  names, c->n_results, c->head.step,
+                                  steps,          request->epochs, request->is_quiet};
+  c->journal = journal_open(&journal);
+  return c->journal && make_valid(c);
+}
+
+bool course_run(const CourseRequest *request, int *signal) {
+  Course c = {.request = request, .lock = -1, .head = first_head(request), .ordered = -1, .saved = -1};
+  c.n_results = (uint32_t)request->graphs->results.n;
+  c.results = ARENA_ARRAY(request->arena, double, c.n_results + 1);
+  c.judged = ARENA_ARRAY(request->arena, double, c.n_results + 1);
+  *signal = 0;
+  bool good = begin(&c) && go(&c, signal);
+  if (good && *signal)
+    journal_say(c.journal, "stopped after step %lld: --resume goes on", (long long)c.head.step);
+  else if (good)
+    journal_say(c.journal, "step %lld  epoch %lld  weights in %s/" TFM_CHECKPOINT_WEIGHTS, (long long)c.head.step,
+                (long long)c.head.epoch, request->folder);
+  good = journal_close(c.journal) && good;
+  if (c.lock >= 0) close(c.lock);
+  arena_destroy(c.epoch);
+  return good;
+}
+
+// ---- for people ----
+
+void course_describe(StrBuf *out, const CourseRequest *request) {
+  Arena *arena = arena_create();
+  const DataSet *data = request->data;
+  const Order *order = order_of_epoch(arena, data, &request->order, 0);
+  int64_t real = 0, all = 0, parts = 0;
+  for (size_t b = 0; b < order->batches.n; b++) {
+    Order cut;
+    order_cut(arena, data, order, &order->batches.items[b], request->part_tokens, &cut);
+    parts += (int64_t)cut.batches.n;
+    for (size_t p = 0; p < cut.batches.n; p++) {
+      const Batch part = cut.batches.items[p];
+      int64_t longest[SIZE_MAX_SYMBOLS] = {0};
+      for (int64_t i = 0; i < part.n; i++) {
+        const int64_t item = order->items[part.first + i];
+        real += data_tokens(data, item);
+        for (uint32_t k = 0; k < data->request.n_inputs; k++) {
+          const DataInput *input = &data->inputs[k];
+          if (input->symbol >= 0 && input->lengths[item] > longest[input->symbol])
+            longest[input->symbol] = input->lengths[item];
+        }
+      }
+      for (uint32_t k = 0; k < data->request.n_inputs; k++)
+        if (data->inputs[k].symbol >= 0) all += part.n * longest[data->inputs[k].symbol];
+    }
+  }
+  strbuf_printf(out, "data: %lld items", (long long)data->n_items);
+  if (data->n_skipped) strbuf_printf(out, ", %lld left out as too long", (long long)data->n_skipped);
+  strbuf_printf(out, ", %lld tokens\nan epoch: %zu batches in %lld parts", (long long)real, order->batches.n,
+                (long long)parts);
+  if (all) strbuf_printf(out, ", %.1f %% padding", 100 * (1 - (double)real / (double)all));
+  strbuf_add_char(out, '\n');
+  arena_destroy(arena);
+}

@@ -1,0 +1,40 @@
+/* Course: a training run from data to trained weights.
+ *
+ * In: a trainer, data, how long and how often, the folder of the run. Out: the trained weights in the trainer, and in
+ * the folder checkpoints (checkpoint.h of the runtime), weights.safetensors, the log and the curve (journal.h). A run
+ * that goes on from a checkpoint gives the bits of one that was never stopped: all else is a function of the seed, the
+ * step, the epoch and the batch. Refuses a folder that holds another run, and a checkpoint that is damaged or of
+ * another model, setting, seed or data. */
+#ifndef TFM_TRAIN_COURSE_H
+#define TFM_TRAIN_COURSE_H
+
+#include "train/order.h"
+#include "train/trainer.h"
+
+typedef struct CourseRequest {
+  Arena *arena;
+  Diag *diag;
+  Trainer *trainer;
+  const TrainGraphs *graphs;
+  const DataSet *data;
+  Trainer *judge; /* of the same objective without dropout, for `valid`; NULL: nothing is validated */
+  const TrainGraphs *judge_graphs;
+  const DataSet *valid;
+  OrderRequest order;
+  int64_t part_tokens;                        /* 0: a batch is one part */
+  int64_t steps, epochs;                      /* when the run ends; 0: not by these */
+  int64_t valid_every, save_every, log_every; /* in steps; 0: with each epoch */
+  int64_t keep;                               /* checkpoints; 0: all */
+  int64_t patience;                           /* validations without a better loss that end the run; 0: none do */
+  const char *folder;
+  bool resumes, is_quiet;
+  uint64_t model; /* hash of what is trained */
+} CourseRequest;
+
+/* SIGINT and SIGTERM end the step, and a checkpoint is written; *signal is which it was, else 0. False after an
+ * error. */
+bool course_run(const CourseRequest *request, int *signal);
+/* What the data make: batches, parts, padding. For people. */
+void course_describe(StrBuf *out, const CourseRequest *request);
+
+#endif

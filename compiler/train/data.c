@@ -1,0 +1,483 @@
+/* In: safetensors files. Out: items, checked, and batches of them. See data.h. */
+#include "train/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked_size.h"
+#include "base/hash.h"
+#include "weights/safetensors.h"
+
+static Arena *arena_of(const DataSet *data) { return data->request.arena; }
+static Diag *diag_of(const DataSet *data) { return data->request.diag; }
+static const char *name_of(const DataInput *input) { return input->node->attr.name; }
+
+// ---- what the objective says about its inputs ----
+
+static bool refuse_input(const DataSet *data, const Node *node, const char *why) {
+  StrBuf shape = strbuf_new(arena_of(data));
+  node_print_shape(&shape, data->request.graph->sizes, node);
+  diag_error(diag_of(data), origin_place(&node->origin), DIAG_INPUT_DECLARATION,
+             "input '%s', %s, cannot be read from --data: %s", node->attr.name, shape.text, why);
+  return false;
+}
+
+/* The batch, then perhaps one size that differs from item to item, then numbers. */
+static bool describe_input(const DataSet *data, DataInput *input) {
+  const Node *node = input->node;
+  const bool has_batch = node->rank && size_symbol_of(node->dims[0]) == data->request.batch;
+  if (data->request.batch < 0 || !has_batch) return refuse_input(data, node, "its first axis must be the batch");
+  input->symbol = node->rank > 1 ? size_symbol_of(node->dims[1]) : -1;
+  input->numbers = 1;
+  input->limit = -1;
+  for (uint32_t i = input->symbol >= 0 ? 2 : 1; i < node->rank; i++) {
+    int64_t dim;
+    if (!size_is_const(node->dims[i], &dim))
+      return refuse_input(data, node, "behind the batch one size may be of the run, and it must come first");
+    if (!checked_mul(input->numbers, dim, &input->numbers)) return refuse_input(data, node, "it is too large");
+  }
+  return true;
+}
+
+/* `where(x != number, x, ...)`, as cross_entropy says which labels it leaves out. */
+static bool is_ignoring(const Node *where, const Node *value, int64_t *ignored) {
+  if (where->op != OP_WHERE || where->inputs.items[1] != value) return false;
+  const Node *condition = where->inputs.items[0];
+  const Node *number = condition->op == OP_NE ? condition->inputs.items[1] : NULL;
+  if (!number || number->op != OP_FULL || condition->inputs.items[0] != value) return false;
+  *ignored = number->attr.integer;
+  return true;
+}
+
+/* Follows the value of an input to where its elements are used as numbers of rows; views show the same elements. What
+ * is computed from ids is checked when it is used. */
+static void find_limit(DataInput *input, const Node *value, uint32_t depth) {
+  enum { DEEPEST = 16 };
+  for (size_t i = 0; i < value->users.n && depth < DEEPEST; i++) {
+    const Node *user = value->users.items[i];
+    const bool is_table = user->op == OP_GATHER || user->op == OP_TAKE;
+    int64_t limit, ignored;
+    if (is_table && user->inputs.items[1] == value) {
+      const Node *table = user->inputs.items[0];
+      const Size *rows = table->dims[user->op == OP_TAKE ? user->attr.axis : 0];
+      if (size_is_const(rows, &limit) && (input->limit < 0 || limit < input->limit)) input->limit = limit;
+    } else if (op_table[user->op].category == CATEGORY_VIEW) {
+      find_limit(input, user, depth + 1);
+    } else if (is_ignoring(user, value, &ignored)) {
+      input->has_ignored = true;
+      input->ignored = ignored;
+      find_limit(input, user, depth + 1);
+    }
+  }
+}
+
+static bool describe_inputs(DataSet *data) {
+  bool good = true;
+  data->inputs = ARENA_ARRAY(arena_of(data), DataInput, data->request.n_inputs + 1);
+  for (uint32_t i = 0; i < data->request.n_inputs; i++) {
+    data->inputs[i].node = data->request.graph->inputs.items[i];
+    good = describe_input(data, &data->inputs[i]) && good;
+    if (data->inputs[i].node->dtype == DTYPE_I32) find_limit(&data->inputs[i], data->inputs[i].node, 0);
+  }
+  return good;
+}
+
+// ---- the tensors of a file ----
+
+/* The shape that the tensor of an input must have: "i32[*, 64]". */
+static const char *wanted(const DataSet *data, const DataInput *input) {
+  StrBuf out = strbuf_new(arena_of(data));
+  strbuf_printf(&out, "%s[%s", dtype_names[input->node->dtype], input->symbol >= 0 ? "sum of the lengths" : "items");
+  for (uint32_t i = input->symbol >= 0 ? 2 : 1; i < input->node->rank; i++) {
+    strbuf_add(&out, ", ");
+    size_print(&out, data->request.graph->sizes, input->node->dims[i]);
+  }
+  strbuf_add_char(&out, ']');
+  return out.text;
+}
+
+static bool has_shape(const DataInput *input, const FileTensor *tensor) {
+  const uint32_t skipped = input->symbol >= 0 ? 1 : 0;
+  if (tensor->rank + skipped != input->node->rank) return false;
+  for (uint32_t i = 1; i < tensor->rank; i++)
+    if (!size_equals(input->node->dims[i + skipped], tensor->dims[i])) return false;
+  return true;
+}
+
+/* NULL after an error. */
+static const FileTensor *find_tensor(const DataSet *data, const TensorFile *file, const DataInput *input) {
+  const char *path = file->file.path, *name = name_of(input);
+  const FileTensor *tensor = tensor_file_find(file, name);
+  if (!tensor) {
+    diag_error_at(diag_of(data), path, DIAG_INPUT_MISSING, "input \"%s\": %s is not there", name, wanted(data, input));
+    return NULL;
+  }
+  const DType dtype = input->node->dtype;
+  const bool is_type = can_convert(tensor->dtype, dtype) && (dtype != DTYPE_F32 || tensor->dtype == FILE_F32);
+  if (!is_type)
+    diag_error_at(diag_of(data), path, DIAG_INPUT_TYPE, "input \"%s\": type %s, the objective wants %s", name,
+                  tensor->dtype_name, dtype_names[dtype]);
+  else if (!has_shape(input, tensor))
+    diag_error_at(diag_of(data), path, DIAG_INPUT_SHAPE, "input \"%s\": the tensor must be %s", name,
+                  wanted(data, input));
+  else
+    return tensor;
+  return NULL;
+}
+
+typedef struct Items { /* of one input in one file */
+  int64_t n;
+  int64_t *starts, *lengths;
+} Items;
+
+static Items *items_new(const DataSet *data, int64_t n) {
+  Items *items = ARENA_NEW(arena_of(data), Items);
+  *items = (Items){n, ARENA_ARRAY(arena_of(data), int64_t, n + 1), ARENA_ARRAY(arena_of(data), int64_t, n + 1)};
+  return items;
+}
+
+/* Windows of T + 1 places that begin every T: the last of one is the first of the next, as labels want it. */
+static Items *cut_windows(const DataSet *data, int64_t places) {
+  const int64_t width = data->request.window;
+  Items *items = items_new(data, places > width ? (places - 1) / width : 0);
+  for (int64_t i = 0; i < items->n; i++) {
+    items->starts[i] = i * width;
+    items->lengths[i] = width + 1;
+  }
+  return items;
+}
+
+/* NULL after an error. */
+static Items *read_lengths(const DataSet *data, const TensorFile *file, const DataInput *input, int64_t places) {
+  const char *path = file->file.path;
+  const char *name = arena_printf(arena_of(data), "%s.lengths", name_of(input));
+  const FileTensor *tensor = tensor_file_find(file, name);
+  if (!tensor && data->request.window) return cut_windows(data, places);
+  if (!tensor || tensor->rank != 1 || !can_convert(tensor->dtype, DTYPE_I32)) {
+    diag_error_at(diag_of(data), path, tensor ? DIAG_INPUT_SHAPE : DIAG_INPUT_MISSING,
+                  "\"%s\": i32[items] is needed, how long each item of \"%s\" is%s", name, name_of(input),
+                  tensor ? "" : "; or --window for one long text");
+    return NULL;
+  }
+  Items *items = items_new(data, tensor->elements);
+  int32_t *lengths = ARENA_ARRAY(arena_of(data), int32_t, tensor->elements + 1);
+  if (!tensor_file_read(file, diag_of(data), tensor, DTYPE_I32, lengths)) return NULL;
+  int64_t sum = 0;
+  for (int64_t i = 0; i < items->n; i++) {
+    items->starts[i] = sum;
+    items->lengths[i] = lengths[i];
+    sum += lengths[i];
+    if (lengths[i] >= 0) continue;
+    diag_error_at(diag_of(data), path, DIAG_INPUT_VALUE, "\"%s\": item %lld has the length %d", name, (long long)i,
+                  lengths[i]);
+    return NULL;
+  }
+  if (sum == places) return items;
+  diag_error_at(diag_of(data), path, DIAG_INPUT_SHAPE, "\"%s\": the lengths add up to %lld, but \"%s\" has %lld", name,
+                (long long)sum, name_of(input), (long long)places);
+  return NULL;
+}
+
+static Items *items_of(const DataSet *data, const TensorFile *file, const DataInput *input) {
+  const FileTensor *tensor = find_tensor(data, file, input);
+  if (!tensor) return NULL;
+  if (input->symbol >= 0) return read_lengths(data, file, input, tensor->dims[0]);
+  Items *items = items_new(data, tensor->dims[0]);
+  for (int64_t i = 0; i < items->n; i++) items->starts[i] = i;
+  return items;
+}
+
+/* Inputs have as many items as each other; those that share a size, the same lengths. */
+static bool agree(const DataSet *data, const char *path, Items *const *of) {
+  for (uint32_t i = 0; i < data->request.n_inputs; i++) {
+    for (uint32_t k = 0; k < i; k++) {
+      const DataInput *a = &data->inputs[k], *b = &data->inputs[i];
+      if (of[k]->n != of[i]->n) {
+        diag_error_at(diag_of(data), path, DIAG_INPUT_SHAPE, "\"%s\" has %lld items, \"%s\" has %lld", name_of(a),
+                      (long long)of[k]->n, name_of(b), (long long)of[i]->n);
+        return false;
+      }
+      for (int64_t item = 0; a->symbol >= 0 && a->symbol == b->symbol && item < of[i]->n; item++) {
+        if (of[k]->lengths[item] == of[i]->lengths[item]) continue;
+        diag_error_at(diag_of(data), path, DIAG_INPUT_SHAPE,
+                      "item %lld: \"%s\" has the length %lld, \"%s\" %lld, but both are the size '%s'", (long long)item,
+                      name_of(a), (long long)of[k]->lengths[item], name_of(b), (long long)of[i]->lengths[item],
+                      data->request.graph->sizes->symbols[a->symbol]);
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// ---- what the tensors hold ----
+
+static bool check_ids(const DataSet *data, const TensorFile *file, const DataInput *input, const Items *items,
+                      const int32_t *ids, int64_t first, int64_t n) {
+  for (int64_t i = 0; i < n && input->limit >= 0; i++) {
+    if ((ids[i] >= 0 && ids[i] < input->limit) || (input->has_ignored && ids[i] == input->ignored)) continue;
+    const int64_t place = (first + i) / input->numbers;
+    int64_t item = 0;
+    while (item + 1 < items->n && items->starts[item + 1] <= place) item++;
+    diag_error_at(diag_of(data), file->file.path, DIAG_INPUT_VALUE,
+                  "\"%s\": item %lld holds the id %d at place %lld; ids must be in 0..%lld", name_of(input),
+                  (long long)item, ids[i], (long long)(place - items->starts[item]), (long long)input->limit - 1);
+    return false;
+  }
+  return true;
+}
+
+/* A part of a tensor. What needs no conversion comes straight from the file. */
+static bool read_part(const DataSet *data, const TensorFile *file, const DataInput *input, int64_t first, int64_t n,
+                      void *to) {
+  static const FileDType same[N_DTYPES] = {[DTYPE_F32] = FILE_F32, [DTYPE_I32] = FILE_I32};
+  const FileTensor *tensor = tensor_file_find(file, name_of(input));
+  const DType dtype = input->node->dtype;
+  const int64_t bytes = (int64_t)dtype_bytes[dtype];
+  if (dtype == DTYPE_BOOL || tensor->dtype != same[dtype])
+    return tensor_file_read_part(file, diag_of(data), tensor, first, n, dtype, to);
+  return in_file_read(&file->file, diag_of(data), file->data_begin + tensor->begin + first * bytes, to,
+                      (size_t)(n * bytes));
+}
+
+/* Every number is read once, so that nothing is found out in the middle of a run. */
+static bool scan(DataSet *data, const TensorFile *file, const DataInput *input, const Items *items) {
+  enum { PIECE = 1 << 16 };
+  Arena *arena = arena_create();
+  const FileTensor *tensor = tensor_file_find(file, name_of(input));
+  const DType dtype = input->node->dtype;
+  void *piece = arena_array(arena, PIECE, dtype_bytes[dtype]);
+  bool good = true;
+  data->hash = hash_bytes(data->hash, name_of(input), strlen(name_of(input)) + 1);
+  for (int64_t i = 0; i < items->n; i++) {
+    const int64_t extent[] = {items->starts[i], items->lengths[i]};
+    data->hash = hash_bytes(data->hash, extent, sizeof extent);
+  }
+  for (int64_t first = 0; first < tensor->elements && good; first += PIECE) {
+    const int64_t n = tensor->elements - first < PIECE ? tensor->elements - first : PIECE;
+    good = read_part(data, file, input, first, n, piece) &&
+           (dtype != DTYPE_I32 || check_ids(data, file, input, items, piece, first, n));
+    data->hash = hash_bytes(data->hash, piece, (size_t)n * dtype_bytes[dtype]);
+  }
+  arena_destroy(arena);
+  return good;
+}
+
+static int64_t *joined(const DataSet *data, const int64_t *a, const int64_t *b, int64_t n) {
+  int64_t *all = ARENA_ARRAY(arena_of(data), int64_t, data->n_items + n + 1);
+  if (data->n_items) memcpy(all, a, (size_t)data->n_items * sizeof *all);
+  if (n) memcpy(all + data->n_items, b, (size_t)n * sizeof *all);
+  return all;
+}
+
+/* The metadata NAME.pad; 0 without. */
+static double padding_of(const TensorFile *file, const char *name) {
+  const size_t n = strlen(name);
+  for (size_t i = 0; i < file->metadata.n; i++) {
+    const FileMetadata *entry = &file->metadata.items[i];
+    if (strncmp(entry->key, name, n) == 0 && strcmp(entry->key + n, ".pad") == 0) return number_read(entry->value);
+  }
+  return 0;
+}
+
+static bool add_file(DataSet *data, const char *path) {
+  const uint32_t n = data->request.n_inputs;
+  TensorFile *file = safetensors_open(arena_of(data), diag_of(data), path);
+  if (!file) return false;
+  vec_push(arena_of(data), &data->files, file);
+  vec_push(arena_of(data), &data->firsts, data->n_items);
+  Items **of = ARENA_ARRAY(arena_of(data), Items *, n + 1);
+  bool good = true;
+  for (uint32_t i = 0; i < n; i++) {
+    of[i] = items_of(data, file, &data->inputs[i]);
+    good = good && of[i];
+  }
+  if (!good || !n || !agree(data, path, of)) return false;
+  for (uint32_t i = 0; i < n; i++) {
+    DataInput *input = &data->inputs[i];
+    input->padding = padding_of(file, name_of(input));
+    data->hash = hash_bytes(data->hash, &input->padding, sizeof input->padding);
+    if (!scan(data, file, input, of[i])) return false;
+    input->starts = joined(data, input->starts, of[i]->starts, of[i]->n);
+    input->lengths = joined(data, input->lengths, of[i]->lengths, of[i]->n);
+  }
+  data->n_items += of[0]->n;
+  return true;
+}
+
+// ---- items that are too long ----
+
+int64_t data_tokens(const DataSet *data, int64_t item) {
+  int64_t sum = 0;
+  bool has_lengths = false;
+  for (uint32_t i = 0; i < data->request.n_inputs; i++) {
+    if (data->inputs[i].symbol < 0) continue;
+    has_lengths = true;
+    sum += data->inputs[i].lengths[item];
+  }
+  return has_lengths ? sum : 1;
+}
+
+static bool holds(const Cond *cond, const int64_t *symbols) {
+  int64_t left = 0, right = 0;
+  switch (cond->kind) {
+    case COND_AND:
+      return holds(cond->a, symbols) && holds(cond->b, symbols);
+    case COND_OR:
+      return holds(cond->a, symbols) || holds(cond->b, symbols);
+    case COND_NOT:
+      return !holds(cond->a, symbols);
+    default:
+      break;
+  }
+  if (!size_value(cond->left, symbols, &left) || !size_value(cond->right, symbols, &right)) return true;
+  return cond->op == OP_EQ   ? left == right
+         : cond->op == OP_NE ? left != right
+         : cond->op == OP_LT ? left < right
+         : cond->op == OP_GT ? left > right
+         : cond->op == OP_LE ? left <= right
+                             : left >= right;
+}
+
+/* What the model requires of sizes and a batch of this item alone does not meet; NULL: it meets all. */
+static const Check *broken_check(const DataSet *data, int64_t item) {
+  const Graph *graph = data->request.graph;
+  int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
+  symbols[data->request.batch] = 1;
+  for (uint32_t i = 0; i < data->request.n_inputs; i++)
+    if (data->inputs[i].symbol >= 0) symbols[data->inputs[i].symbol] = data->inputs[i].lengths[item];
+  for (size_t i = 0; i < graph->checks.n; i++)
+    if (!holds(graph->checks.items[i].condition, symbols)) return &graph->checks.items[i];
+  return NULL;
+}
+
+static void explain_check(StrBuf *out, const DataSet *data, const Check *check, int64_t item) {
+  int64_t symbols[SIZE_MAX_SYMBOLS] = {0}, value;
+  symbols[data->request.batch] = 1;
+  for (uint32_t i = 0; i < data->request.n_inputs; i++)
+    if (data->inputs[i].symbol >= 0) symbols[data->inputs[i].symbol] = data->inputs[i].lengths[item];
+  for (size_t i = 0; i < check->message.n; i++) {
+    const CheckPart *part = &check->message.items[i];
+    if (part->text) strbuf_add(out, part->text);
+    if (!part->size || !size_value(part->size, symbols, &value)) continue;
+    if (part->named && !size_is_const(part->size, NULL)) {
+      size_print(out, data->request.graph->sizes, part->size);
+      strbuf_add(out, " = ");
+    }
+    strbuf_printf(out, "%lld", (long long)value);
+  }
+}
+
+/* False after an error; *is_kept says whether the item fits. */
+static bool judge(const DataSet *data, const char *path, int64_t item, int64_t place, bool *is_kept) {
+  const int64_t tokens = data_tokens(data, item), most = data->request.most_tokens;
+  const Check *broken = broken_check(data, item);
+  *is_kept = !broken && (!most || tokens <= most);
+  if (*is_kept || data->request.skips_long) return true;
+  StrBuf why = strbuf_new(arena_of(data));
+  if (broken)
+    explain_check(&why, data, broken, item);
+  else
+    strbuf_printf(&why, "it has %lld tokens, --batch-tokens is %lld", (long long)tokens, (long long)most);
+  diag_error_at(diag_of(data), path, DIAG_INPUT_SHAPE, "item %lld cannot be trained on: %s; --skip-long leaves it out",
+                (long long)place, why.text);
+  return false;
+}
+
+/* Leaves out what does not fit; items keep their order. */
+static bool keep_items(DataSet *data) {
+  int64_t kept = 0;
+  data->places = ARENA_ARRAY(arena_of(data), int64_t, data->n_items + 1);
+  for (size_t f = 0; f < data->files.n; f++) {
+    const int64_t from = data->firsts.items[f], to = f + 1 < data->files.n ? data->firsts.items[f + 1] : data->n_items;
+    data->firsts.items[f] = kept;
+    for (int64_t item = from; item < to; item++) {
+      bool is_kept;
+      if (!judge(data, data->files.items[f]->file.path, item, item - from, &is_kept)) return false;
+      data->places[kept] = item;
+      for (uint32_t i = 0; i < data->request.n_inputs; i++) {
+        data->inputs[i].starts[kept] = data->inputs[i].starts[item];
+        data->inputs[i].lengths[kept] = data->inputs[i].lengths[item];
+      }
+      kept += is_kept;
+    }
+  }
+  data->n_skipped = data->n_items - kept;
+  data->n_items = kept;
+  data->hash = hash_bytes(data->hash, data->places, (size_t)kept * sizeof *data->places);
+  return true;
+}
+
+// ---- opening ----
+
+DataSet *data_open(const DataRequest *request) {
+  DataSet *data = ARENA_NEW(request->arena, DataSet);
+  *data = (DataSet){.request = *request, .hash = HASH_BEGIN};
+  bool good = describe_inputs(data);
+  for (size_t i = 0; i < request->n_paths && good; i++) good = add_file(data, request->paths[i]);
+  good = good && keep_items(data);
+  if (good && !data->n_items) {
+    diag_error_at(request->diag, request->paths[0], DIAG_INPUT_SHAPE, "there is no item to train on%s",
+                  data->n_skipped ? ": all were left out" : "");
+    good = false;
+  }
+  if (good) return data;
+  data_close(data);
+  return NULL;
+}
+
+void data_close(DataSet *data) {
+  for (size_t i = 0; data && i < data->files.n; i++) tensor_file_close(data->files.items[i]);
+}
+
+// ---- batches ----
+
+static const TensorFile *file_of(const DataSet *data, int64_t item) {
+  size_t f = data->files.n - 1;
+  while (data->firsts.items[f] > item) f--;
+  return data->files.items[f];
+}
+
+static void fill(Tensor *tensor, double value) {
+  const int64_t n = tensor_elements(tensor);
+  if (value == 0) return; /* memory of an arena is zero */
+  for (int64_t i = 0; i < n; i++) {
+    if (tensor->dtype == DTYPE_F32) ((float *)tensor->data)[i] = (float)value;
+    if (tensor->dtype == DTYPE_I32) ((int32_t *)tensor->data)[i] = (int32_t)value;
+    if (tensor->dtype == DTYPE_BOOL) ((uint8_t *)tensor->data)[i] = value != 0;
+  }
+}
+
+/* The longest item of those that share the size decides; a size that has its name twice is the same for both. */
+static bool read_input(const DataSet *data, const DataInput *input, Arena *arena, const int64_t *items, int64_t n,
+                       Tensor *to) {
+  int64_t dims[MAX_RANK] = {n}, longest = 0;
+  for (int64_t i = 0; i < n && input->symbol >= 0; i++)
+    if (input->lengths[items[i]] > longest) longest = input->lengths[items[i]];
+  for (uint32_t axis = 1; axis < input->node->rank; axis++)
+    if (!size_is_const(input->node->dims[axis], &dims[axis])) dims[axis] = longest;
+  *to = *tensor_new_named(arena, "input", name_of(input), input->node->dtype, input->node->rank, dims);
+  fill(to, input->padding);
+  const int64_t row = input->symbol >= 0 ? longest * input->numbers : input->numbers;
+  for (int64_t i = 0; i < n; i++) {
+    const TensorFile *file = file_of(data, items[i]);
+    const int64_t places = input->symbol >= 0 ? input->lengths[items[i]] : 1;
+    void *at = (char *)to->data + (size_t)(i * row) * dtype_bytes[to->dtype];
+    if (places * input->numbers > 0 &&
+        !read_part(data, file, input, input->starts[items[i]] * input->numbers, places * input->numbers, at))
+      return false;
+  }
+  return true;
+}
+
+bool data_batch(const DataSet *data, Arena *arena, const int64_t *items, int64_t n, EvalInputs *inputs) {
+  const uint32_t n_inputs = data->request.n_inputs;
+  const char **names = ARENA_ARRAY(arena, const char *, n_inputs + 1);
+  Tensor *tensors = ARENA_ARRAY(arena, Tensor, n_inputs + 1);
+  *inputs = (EvalInputs){names, tensors, n_inputs};
+  for (uint32_t i = 0; i < n_inputs; i++) {
+    names[i] = name_of(&data->inputs[i]);
+    if (!read_input(data, &data->inputs[i], arena, items, n, &tensors[i])) return false;
+  }
+  return true;
+}

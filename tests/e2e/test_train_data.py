@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""tfmc train --data: what data are refused, the order of batches (computed anew here from docs/training.md), checkpoints
+and going on from them at every step, checkpoints that were damaged, kills and signals, validation, log and curve.
+
+usage: test_train_data.py TFMC          The last line is 'N passed, N failed'.
+"""
+import array
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree
+
+MODEL = """model Pairs(vocab = 9, d = 4, p = 0.25, most = 8) {
+  embed = Embedding(vocab, d)
+  head  = Linear(d, vocab)
+
+  forward(src: i32[batch, source], tgt: i32[batch, time]) {
+    require source <= most, "a source has at most {most} ids, not {source}"
+    context = mean(embed(src), axis = 1, keepdim = true)
+    return logits = embed(tgt) + context -> Dropout(p) -> head
+  }
+  fn objective(src: i32[batch, source], sentence: i32[batch, n]) {
+    labels = sentence[:, 1:]
+    logits = forward(src, sentence[:, :-1])
+    return loss = cross_entropy(logits, labels, ignore_index = 0), nll = cross_entropy(logits, labels, ignore_index = 0)
+  }
+  train objective { SETTINGS }
+}
+"""
+TYPES = {"F32": "f", "I32": "i", "I64": "q"}
+
+
+def write_tensors(path, tensors, metadata=None):
+    """tensors: {name: (dtype, shape, numbers)}"""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
+    for name, (dtype, shape, numbers) in tensors.items():
+        packed = array.array(TYPES[dtype], numbers).tobytes()
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_tensors(path):
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    return {name: (entry["shape"], data[8 + n + entry["data_offsets"][0]:8 + n + entry["data_offsets"][1]])
+            for name, entry in json.loads(data[8:8 + n]).items() if name != "__metadata__"}
+
+
+def items_of(pairs, dtype="I32"):
+    """The tensors of a data file, from [(source, sentence)]."""
+    tensors = {}
+    for name, rows in (("src", [a for a, _ in pairs]), ("sentence", [b for _, b in pairs])):
+        tensors[name] = dtype, [sum(map(len, rows))], [x for row in rows for x in row]
+        tensors[name + ".lengths"] = dtype, [len(rows)], list(map(len, rows))
+    return tensors
+
+
+# ---- the order of batches, as the documents say it ----
+
+def philox(counter, key):
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        p, q = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+        c = [(q >> 32) ^ c[1] ^ k[0], q & 0xFFFFFFFF, (p >> 32) ^ c[3] ^ k[1], p & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def shuffle(items, seed, epoch, what):
+    for i in range(len(items) - 1, 0, -1):
+        w = philox([i & 0xFFFFFFFF, i >> 32, epoch, what], [seed & 0xFFFFFFFF, (seed >> 32) ^ 0xFFFFFFFF])
+        j = (w[0] + (w[1] << 32)) * (i + 1) >> 64
+        items[i], items[j] = items[j], items[i]
+
+
+def order(lengths, seed, epoch, tokens=None, count=None, pool=100):
+    """lengths: of each item, those of its inputs. The batches of an epoch as lists of items."""
+    left = list(range(len(lengths)))
+    shuffle(left, seed, epoch, 0)
+    out, number = [], 0
+    while left:
+        n = pool * count if count else 1
+        while tokens and n < len(left) and sum(sum(lengths[i]) for i in left[:n + 1]) <= pool * tokens:
+            n += 1
+        here, left = left[:n], left[n:]
+        here = [i for _, i in sorted(enumerate(here), key=lambda e: (sorted(lengths[e[1]], reverse=True), e[0]))]
+        batches = []
+        while here:
+            n = count or 1
+            while tokens and n < len(here) and (n + 1) * sum(map(max, zip(*(lengths[i] for i in here[:n + 1])))) <= tokens:
+                n += 1
+            batches.append(here[:n])
+            here = here[n:]
+        number += 1
+        shuffle(batches, seed, epoch, number)
+        out += batches
+    return out
+
+
+class TrainData(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.work = pathlib.Path(self.folder.name)
+        self.model('optimizer = "adam"  lr = 0.01')
+        rng = random.Random(1)
+        self.pairs = [([rng.randrange(9) for _ in range(rng.randint(1, 8))], [rng.randrange(1, 9) for _ in range(rng.randint(2, 6))])
+                      for _ in range(23)]
+        self.data("d", self.pairs)
+        self.data("v", self.pairs[:7])
+
+    def model(self, settings, text=MODEL):
+        (self.work / "m.tfm").write_text(text.replace("SETTINGS", settings))
+
+    def data(self, name, pairs, **more):
+        write_tensors(self.work / f"{name}.safetensors", items_of(pairs, **more))
+
+    def tfmc(self, *args, code=0):
+        done = subprocess.run([TFMC, *args], cwd=self.work, capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stderr if code else done.stdout
+
+    def train(self, *args, out="out", data="d", code=0):
+        return self.tfmc("train", "m.tfm", f"--data={data}.safetensors", f"--out={out}", "--batch-tokens=30", "--threads=1", *args,
+                         code=code)
+
+    def refused(self, *words, args=(), code=1, tensors=None):
+        if tensors:
+            write_tensors(self.work / "bad.safetensors", tensors)
+        message = self.train("--steps=1", *args, data="bad" if tensors else "d", out="refused", code=code)
+        for word in words:
+            self.assertIn(word, message)
+        self.assertFalse((self.work / "refused" / "weights.safetensors").exists())
+
+    def weights(self, folder):
+        return (self.work / folder / "weights.safetensors").read_bytes()
+
+    def log(self, folder, kind):
+        lines = (self.work / folder / "log.jsonl").read_text().splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+
+    # ---- data ----
+
+    def test_data_that_do_not_fit(self):
+        good = items_of(self.pairs)
+
+        def but(**more):
+            made = {name: entry for name, entry in good.items()}
+            made.update({name.replace("_lengths", ".lengths"): entry for name, entry in more.items()})
+            return {name: entry for name, entry in made.items() if entry}
+        n = len(self.pairs)
+        lengths = good["src.lengths"][2]
+        self.refused('input "sentence"', "is not there", tensors=but(sentence=None))
+        self.refused('"src.lengths"', "--window", tensors=but(src_lengths=None))
+        self.refused("add up to", tensors=but(src_lengths=("I32", [n], [lengths[0] + 1, *lengths[1:]])))
+        self.refused("item 2 has the length -1", tensors=but(src_lengths=("I32", [n], [*lengths[:2], -1, *lengths[3:]])))
+        self.refused(f'"src" has {n} items, "sentence" has 1', tensors=but(sentence=("I32", [2], [1, 2]), sentence_lengths=("I32", [1], [2])))
+        self.refused("type F32", tensors=but(src=("F32", good["src"][1], good["src"][2])))
+        self.refused("i32[sum of the lengths]", tensors=but(src=("I32", [*good["src"][1], 1], good["src"][2])))
+        ids = list(good["sentence"][2])
+        at = sum(good["sentence.lengths"][2][:3]) + 1
+        self.refused('"sentence": item 3 holds the id 9 at place 1; ids must be in 0..8',
+                     tensors=but(sentence=("I32", good["sentence"][1], [*ids[:at], 9, *ids[at + 1:]])))
+        self.refused("item 0 holds the id -1 at place 0", tensors=but(src=("I32", good["src"][1], [-1, *good["src"][2][1:]])))
+        self.refused("no item", tensors=items_of([]))
+        long = items_of([*self.pairs, ([1] * 9, [1, 2])])
+        self.refused(f"item {n} cannot be trained on: a source has at most 8 ids, not 9", "--skip-long", tensors=long)
+        self.refused("it has 31 tokens, --batch-tokens is 30", tensors=items_of([([1] * 8, [1] * 23)]))
+        write_tensors(self.work / "long.safetensors", long)
+        text = self.train("--steps=0", "--skip-long", data="long")
+        self.assertIn(f"{n} items, 1 left out", text)
+        self.refused("none.safetensors", args=("--data=none.safetensors",), code=3)
+
+    def test_labels_that_are_ignored_may_be_anything(self):
+        self.model("", MODEL.replace("ignore_index = 0", "ignore_index = -100").replace("[:, :-1]", "[:, :-1] * 0"))
+        write_tensors(self.work / "d.safetensors", items_of([([1, 2], [3, -100, 4])]))
+        self.train("--steps=1")
+        write_tensors(self.work / "d.safetensors", items_of([([1, 2], [3, -99, 4])]))
+        self.refused("holds the id -99")
+
+    def test_options_that_do_not_fit(self):
+        for words, args in [("not both", ["--epochs=1"]), ("not both", ["--batch-items=1"]), ("nothing to validate", ["--valid-every=1"]),
+                            ("nothing to validate", ["--early-stopping=1"]), ("without --weights", ["--new=x"]),
+                            ("does not go with --data", ["--gradients"])]:
+            self.refused(words, args=args, code=2)
+        self.assertIn("--out", self.tfmc("train", "m.tfm", "--data=d.safetensors", "--steps=1", code=2))
+        self.assertIn("how long", self.tfmc("train", "m.tfm", "--data=d.safetensors", "--out=o", code=2))
+        self.assertIn("needs --data", self.tfmc("train", "m.tfm", "--steps=1", "--out=o", code=2))
+
+    def test_an_input_without_a_batch(self):
+        self.model("", MODEL.replace("sentence: i32[batch, n])", "sentence: i32[batch, n], scale: f32[3])")
+                   .replace("return loss = ", "return loss = sum(scale) * "))
+        self.refused("'scale', f32[3], cannot be read", "first axis must be the batch")
+
+    def test_several_files_and_kinds_of_numbers(self):
+        self.data("a", self.pairs[:9], dtype="I64")
+        self.data("b", self.pairs[9:])
+        self.train("--steps=3", out="one")
+        self.tfmc("train", "m.tfm", "--data=a.safetensors", "--data=b.safetensors", "--out=two", "--batch-tokens=30", "--steps=3")
+        self.assertEqual(read_tensors(self.work / "one/weights.safetensors"), read_tensors(self.work / "two/weights.safetensors"))
+
+    def test_windows(self):
+        self.model("lr = 0.1", "model Text { embed = Embedding(5, 5)\n  forward(ids: i32[batch, time]) { return logits = embed(ids) }\n"
+                   "  fn f(text: i32[batch, n]) { return loss = cross_entropy(forward(text[:, :-1]), text[:, 1:]) }\n  train f { SETTINGS }\n}\n")
+        write_tensors(self.work / "t.safetensors", {"text": ("I32", [23], [i % 5 for i in range(23)])})
+        self.assertIn("5 items, 25 tokens", self.tfmc("train", "m.tfm", "--data=t.safetensors", "--window=4", "--steps=0"))
+        self.tfmc("train", "m.tfm", "--data=t.safetensors", "--window=4", "--epochs=30", "--out=w", "--batch-items=2", "--log-every=1")
+        losses = [entry["loss"] for entry in self.log("w", "step")]
+        self.assertEqual(len(losses), 90)
+        self.assertLess(losses[-1], losses[0] / 2)
+
+    # ---- the order ----
+
+    def batches(self, n, seed, *args):
+        """What the steps of a run took: a model whose metrics are sums over the items tells."""
+        self.model('optimizer = "sgd"  lr = 1e-20', "model Sums {\n  weight w: [1] = 1\n  forward(x: f32[batch, time]) { return y = x * w }\n"
+                   "  fn f(x: f32[batch, a], z: f32[batch, b]) { return loss = sum(sum(forward(x))), padded = sum(sum(x == 0 and true)),\n"
+                   "    bits = sum(sum(x)) }\n  train f { SETTINGS }\n}\n".replace("padded = sum(sum(x == 0 and true)),\n    ", ""))
+        self.tfmc("train", "m.tfm", "--data=s.safetensors", "--out=s", f"--steps={n}", f"--seed={seed}", "--log-every=1", "--keep=1", *args)
+        return [entry["bits"] for entry in self.log("s", "step")]
+
+    def test_the_order_of_batches(self):
+        rng = random.Random(5)
+        lengths = [(rng.randint(1, 6), rng.randint(1, 9)) for _ in range(24)]
+        tensors = {"x": ("F32", [sum(a for a, _ in lengths)], [2.0 ** i if k == 0 else 0 for i, (a, _) in enumerate(lengths) for k in range(a)]),
+                   "z": ("F32", [sum(b for _, b in lengths)], [0] * sum(b for _, b in lengths))}
+        for name, which in (("x", 0), ("z", 1)):
+            tensors[name + ".lengths"] = "I32", [24], [pair[which] for pair in lengths]
+        write_tensors(self.work / "s.safetensors", tensors)
+        for seed, args, law in [(3, ["--batch-tokens=30", "--pool=2"], {"tokens": 30, "pool": 2}), (3 << 33 | 1, ["--batch-tokens=40"], {"tokens": 40}),
+                                (7, ["--batch-items=5", "--pool=2"], {"count": 5, "pool": 2})]:
+            want = [batch for epoch in range(2) for batch in order(lengths, seed, epoch, **law)]
+            got = self.batches(len(want), seed, *args)
+            self.assertEqual(got, [float(sum(2 ** i for i in batch)) for batch in want])
+            shutil.rmtree(self.work / "s")
+
+    # ---- checkpoints ----
+
+    def test_going_on_at_every_step_gives_the_same_bytes(self):
+        n = 9
+        self.train(f"--steps={n}", "--save-every=1", "--keep=0", "--log-every=1", "--seed=4", out="whole")
+        for k in range(1, n):
+            folder = self.work / "part"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            shutil.copytree(self.work / f"whole/step-{k:08}", folder / f"step-{k:08}")
+            shutil.copy(self.work / "whole/log.jsonl", folder)
+            self.train(f"--steps={n}", "--log-every=1", "--seed=4", "--resume", "--part-tokens=10000", out="part")
+            for name in ("state.tfmt", "weights.safetensors"):
+                self.assertEqual((folder / f"step-{n:08}" / name).read_bytes(), (self.work / f"whole/step-{n:08}" / name).read_bytes(), k)
+            self.assertEqual([{**e, "seconds": 0} for e in self.log("part", "step")], [{**e, "seconds": 0} for e in self.log("whole", "step")])
+
+    def test_the_weights_are_everybodys(self):
+        self.train("--steps=2")
+        self.assertEqual({name: shape for name, (shape, _) in read_tensors(self.work / "out/weights.safetensors").items()},
+                         {"embed.weight": [9, 4], "head.weight": [9, 4], "head.bias": [9]})
+        self.assertEqual(self.weights("out"), self.weights("out/step-00000002"))
+        write_tensors(self.work / "in.safetensors", {"src": ("I32", [1, 2], [1, 2]), "tgt": ("I32", [1, 2], [3, 4])})
+        self.tfmc("run", "m.tfm", "--weights=out/weights.safetensors", "--inputs=in.safetensors")
+        loss = float(self.tfmc("evaluate", "m.tfm", "--weights=out/weights.safetensors", "--data=d.safetensors").split()[1])
+        self.assertTrue(0 < loss < 5)
+        self.tfmc("train", "m.tfm", "--steps=0", "--weights=out/weights.safetensors", "-o", "written.safetensors")
+        self.train("--steps=1", "--weights=written.safetensors", out="again")
+        self.train("--steps=1", "--weights=out/weights.safetensors", out="same")
+        self.assertEqual(self.weights("again"), self.weights("same"))
+
+    def test_some_weights_begin_anew(self):
+        self.train("--steps=2")
+        full = read_tensors(self.work / "out/weights.safetensors")
+        write_tensors(self.work / "w.safetensors", {"embed.weight": ("F32", [9, 4], array.array("f", full["embed.weight"][1]))})
+        self.refused("head.bias", args=("--weights=w.safetensors",))
+        self.refused("no weight of the objective", args=("--weights=w.safetensors", "--new=haed.*", "--new=head.*"), code=2)
+        self.model('optimizer = "sgd"  lr = 1e-30')
+        self.train("--steps=1", "--weights=w.safetensors", "--new=head.*", out="new")
+        self.tfmc("train", "m.tfm", "--steps=0", "-o", "first.safetensors")
+        first, made = read_tensors(self.work / "first.safetensors"), read_tensors(self.work / "new/weights.safetensors")
+        self.assertEqual(made["embed.weight"], full["embed.weight"])
+        self.assertEqual(made["head.weight"], first["after.head.weight"])
+
+    def test_another_run_is_refused(self):
+        self.train("--steps=2")
+        before = self.weights("out")
+        again = ("--steps=4", "--resume")
+        self.assertIn("holds a run already", self.train("--steps=4", code=1))
+        self.assertIn("no checkpoint", self.train(*again, out="empty", code=1))
+        for word, args in [("another model", ["-D", "p=0.5"]), ("other settings", ["--set=lr=1"]), ("another --seed", ["--seed=9"]),
+                           ("other data", ["--pool=2"]), ("has its weights", ["--weights=out/weights.safetensors"])]:
+            self.assertIn(word, self.train(*again, *args, code=2 if "weights" in word else 1), args)
+        self.data("other", self.pairs[1:])
+        self.assertIn("other data", self.train(*again, data="other", code=1))
+        self.assertEqual(self.weights("out"), before)
+        self.train(*again)
+
+    def test_checkpoints_that_are_kept(self):
+        self.train("--steps=7", "--save-every=1", "--keep=2")
+        self.assertEqual(sorted(path.name for path in (self.work / "out").iterdir()),
+                         ["curve.svg", "latest", "log.jsonl", "step-00000006", "step-00000007", "weights.safetensors"])
+        self.assertEqual((self.work / "out/latest").read_text(), "step-00000007\n")
+
+    def test_a_damaged_checkpoint(self):
+        self.train("--steps=1")
+        path = self.work / "out/step-00000001/state.tfmt"
+        whole = path.read_bytes()
+        for damaged in (whole[:-1], whole[:100], b"", whole + b"\0", whole[:700] + bytes([whole[700] ^ 1]) + whole[701:]):
+            path.write_bytes(damaged)
+            self.assertIn("E0410", self.train("--steps=2", "--resume", code=1))
+        path.write_bytes(whole)
+        self.train("--steps=2", "--resume")
+
+    def test_kills_leave_a_whole_checkpoint(self):
+        """In a run that does little but save, processes are killed at random moments. What `latest` names can always be gone on from."""
+        command = [TFMC, "train", "m.tfm", "--data=d.safetensors", "--out=k", "--batch-items=2", "--threads=1", "--steps=1000000", "--save-every=1"]
+        rng = random.Random(3)
+        steps = []
+        for i in range(KILLS):
+            latest = self.work / "k/latest"
+            process = subprocess.Popen(command + (["--resume"] if latest.exists() else []), cwd=self.work, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE)
+            before = latest.read_text() if latest.exists() else ""
+            deadline = time.monotonic() + 60
+            while process.poll() is None and time.monotonic() < deadline and (latest.read_text() if latest.exists() else "") == before:
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0, 0.02))
+            self.assertIsNone(process.poll(), process.stderr.read() if process.poll() is not None else "")
+            process.kill()
+            process.communicate()
+            steps.append(int(latest.read_text()[5:]))
+            self.assertEqual((self.work / "k" / latest.read_text().strip() / "state.tfmt").exists(), True)
+        self.assertEqual(steps, sorted(set(steps)))
+        self.tfmc(*command[1:-2], f"--steps={steps[-1] + 1}", "--resume")
+        self.assertFalse(list((self.work / "k").glob(".step-*")))
+
+    def test_signals(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            shutil.rmtree(self.work / "g", ignore_errors=True)
+            process = subprocess.Popen([TFMC, "train", "m.tfm", "--data=d.safetensors", "--out=g", "--batch-items=2", "--threads=1",
+                                        "--steps=100000000", "--log-every=1", "--save-every=1000000000"], cwd=self.work, stdout=subprocess.PIPE, text=True)
+            log = self.work / "g/log.jsonl"
+            while process.poll() is None and not (log.exists() and log.read_text()):
+                time.sleep(0.01)
+            process.send_signal(number)
+            text, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, code)
+            step = int((self.work / "g/latest").read_text()[5:])
+            self.assertIn(f"stopped after step {step}: --resume goes on", text)
+            self.assertEqual(self.log("g", "step")[-1]["step"], step)
+
+    def test_a_folder_that_cannot_be_written(self):
+        (self.work / "file").write_text("")
+        self.assertIn("file", self.train("--steps=1", out="file", code=3))
+        self.assertIn("no/such", self.train("--steps=1", out="no/such", code=3))
+
+    # ---- what one sees ----
+
+    def test_log_validation_and_curve(self):
+        text = self.train("--steps=40", "--valid=v.safetensors", "--valid-every=10", "--log-every=4", "--save-every=20")
+        steps, valid = self.log("out", "step"), self.log("out", "valid")
+        self.assertEqual([entry["step"] for entry in steps], list(range(4, 41, 4)))
+        self.assertEqual([entry["step"] for entry in valid], [10, 20, 30, 40])
+        self.assertEqual([entry["step"] for entry in self.log("out", "checkpoint")], [20, 40])
+        self.assertTrue(all({"epoch", "loss", "nll", "lr", "norm", "tokens", "items", "padding", "seconds"} <= set(entry) for entry in steps))
+        self.assertEqual(text.count("validation  loss"), 4)
+        self.assertIn("(ppl ", text)
+        tree = xml.etree.ElementTree.parse(self.work / "out/curve.svg")
+        lines = [node for node in tree.iter() if node.tag.endswith("polyline")]
+        self.assertEqual([len(node.get("points").split()) for node in lines], [10, 4])
+        said = self.tfmc("evaluate", "m.tfm", "--weights=out/weights.safetensors", "--data=v.safetensors", "--batch-tokens=30")
+        self.assertAlmostEqual(float(said.split()[1]), min(entry["loss"] for entry in valid), places=5)
+
+    def test_the_best_weights_and_early_stopping(self):
+        self.model('optimizer = "sgd"  lr = 0.3')
+        rng = random.Random(2)
+        self.data("noise", [([rng.randrange(9)], [rng.randrange(1, 9) for _ in range(6)]) for _ in range(6)])
+        self.train("--steps=4000", "--valid=noise.safetensors", "--valid-every=3", "--early-stopping=3", "-D", "p=0.0")
+        valid = [entry["loss"] for entry in self.log("out", "valid")]
+        self.assertLess(len(valid), 1000)
+        self.assertEqual(valid.index(min(valid)), len(valid) - 4)
+        text = self.tfmc("evaluate", "m.tfm", "--weights=out/weights.safetensors", "--data=noise.safetensors")
+        self.assertAlmostEqual(float(text.split()[1]), min(valid), places=4)
+
+    def test_a_loss_that_is_not_finite(self):
+        self.model('optimizer = "sgd"  lr = 1e30')
+        message = self.train("--steps=50", "--save-every=1", "-q", code=1)
+        self.assertIn("diverged in step", message)
+        self.assertRegex(message, r"the last checkpoint is out/step-0000000\d")
+
+
+if __name__ == "__main__":
+    KILLS = int(os.environ.get("TFM_TRAIN_KILLS", 10))
+    TFMC = os.path.abspath(sys.argv.pop(1))
+    result = unittest.main(exit=False, verbosity=0).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    sys.exit(bad > 0)
