@@ -30,11 +30,6 @@ typedef struct JournalRequest {
   bool is_quiet;
 } JournalRequest;
 
-typedef struct Point {
-  int64_t step;
-  double loss;
-} Point;
-
 typedef struct Journal Journal;
 
 /* NULL after an error. */
@@ -51,8 +46,5 @@ void journal_results(StrBuf *out, const Journal *journal, const double *results)
 bool journal_draw(Journal *journal);
 /* False if the log could not be written. */
 bool journal_close(Journal *journal); /* NULL is ignored */
-
-/* The picture: both lists in the order of steps (curve.c). */
-void curve_draw(StrBuf *out, const Point *steps, size_t n_steps, const Point *valid, size_t n_valid);
 
 #endif

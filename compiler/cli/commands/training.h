@@ -21,7 +21,7 @@ typedef struct Training {
  * the trainer must be freed all the same. */
 bool training_begin(Training *training, Session *session, bool is_training, bool fills);
 
-/* tfmc train --data (train_data.c). */
+/* tfmc train --data. */
 void train_on_data(Session *session);
 /* The batches of --data for `tfmc evaluate`, in the order of the files' lengths. False after an error. */
 bool batches_of_data(Training *training, EvalInputs **batches, uint32_t *n);
