@@ -2,6 +2,7 @@
 # make check      everything that is quick: unit tests, golden cases on every instruction set, the command line
 # make check-all  what takes long too: sanitizers, fuzzing, fault injection, other compilers, bare machines
 # make demo       a compiled model in a C program: written dates to ISO dates
+# make train-demo trains that model from nothing, in two minutes or so, and uses it
 # make demo-minilm  sentence search with a trained model (downloads 84 MB)
 # make bench      how fast models run
 # make install    into PREFIX (/usr/local), below DESTDIR if that is given
@@ -20,7 +21,7 @@ COMPILER := $(if $(filter default undefined,$(origin CC)),,$(CC))
 export TFM_WORK := $(if $(filter build/release,$(BUILD)),build,$(BUILD))
 
 .NOTPARALLEL:
-.PHONY: all install package wheels check check-all demo demo-minilm bench clean configure
+.PHONY: all install package wheels check check-all demo train-demo demo-minilm bench clean configure
 
 all: configure
 	ninja -C "$(BUILD)" tfmc
@@ -54,6 +55,9 @@ check-all: check
 
 demo: all
 	@examples/dates/demo.sh "$(TFMC)"
+
+train-demo: all
+	@examples/dates/train_demo.sh "$(TFMC)"
 
 demo-minilm: all
 	@examples/minilm/demo.sh "$(TFMC)"

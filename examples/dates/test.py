@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""usage: test.py TFMC [COUNT]
+"""usage: test.py TFMC [COUNT [WEIGHTS]]
 
-Builds the C program, gives it COUNT written dates (2,000) of years that training never saw, and counts how many it
+Builds the C program (with dates.safetensors, or WEIGHTS), gives it COUNT written dates (2,000) of years that training never saw, and counts how many it
 translates exactly; at least 99 % must be right. Then lines that it must refuse, and weights that are not there. Needs
 Python alone. The last line is 'N passed, N failed'.
 """
@@ -47,9 +47,9 @@ def without_weights(program):
     return run.returncode == 3 and "nowhere.tfmw" in run.stderr and run.stdout == ""
 
 
-def main(tfmc, count=2000):
+def main(tfmc, count=2000, *weights):
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([pathlib.Path(__file__).with_name("build.sh"), tfmc, folder], check=True)
+        subprocess.run([pathlib.Path(__file__).with_name("build.sh"), tfmc, folder, *weights], check=True)
         program = pathlib.Path(folder, "dates")
         results = {"dates of years held out": held_out(program, int(count)), "lines that are no dates": refused(program),
                    "no weights": without_weights(program)}
@@ -62,6 +62,6 @@ def main(tfmc, count=2000):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) not in (2, 3, 4):
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))
