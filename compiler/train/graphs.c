@@ -122,17 +122,28 @@ static bool add_gradients(Maker *m) {
 
 // ---- weights ----
 
+static void list_parameter(Maker *m, const Node *node, bool is_reached) {
+  Parameter p = {.path = node->attr.name, .rank = node->rank, .elements = 1, .gradient = NO_OUTPUT};
+  p.is_reached = is_reached;
+  p.input = arena_printf(m->arena, "weight.%s", p.path);
+  for (uint32_t i = 0; i < node->rank; i++) {
+    size_is_const(node->dims[i], &p.dims[i]);
+    p.elements *= p.dims[i];
+  }
+  vec_push(m->arena, &m->made->parameters, p);
+}
+
+/* Those that the objective does not reach come last: they keep their values, and whoever runs the model needs them. */
 static void list_parameters(Maker *m) {
+  const Map *declared = &m->graph->declared_weights;
+  Map listed = map_new(m->arena);
   for (const Node *node = m->graph->first; node; node = node->next) {
     if (node->op != OP_WEIGHT) continue;
-    Parameter p = {.path = node->attr.name, .rank = node->rank, .elements = 1, .gradient = NO_OUTPUT};
-    p.input = arena_printf(m->arena, "weight.%s", p.path);
-    for (uint32_t i = 0; i < node->rank; i++) {
-      size_is_const(node->dims[i], &p.dims[i]);
-      p.elements *= p.dims[i];
-    }
-    vec_push(m->arena, &m->made->parameters, p);
+    map_put(&listed, node->attr.name, NULL);
+    list_parameter(m, node, true);
   }
+  for (size_t i = 0; i < declared->n; i++)
+    if (!map_has(&listed, declared->items[i].key)) list_parameter(m, declared->items[i].value, false);
 }
 
 /* Weights become inputs: nothing that depends on them may be computed before a run. */

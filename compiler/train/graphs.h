@@ -29,6 +29,7 @@ typedef struct Parameter {
   uint32_t rank;
   int64_t dims[MAX_RANK], elements;
   uint32_t gradient; /* output of the gradients; NO_OUTPUT: it is not trained */
+  bool is_reached;   /* the objective depends on it; else it is only kept with the others */
 } Parameter;
 
 typedef struct TrainGraphs {
@@ -36,7 +37,7 @@ typedef struct TrainGraphs {
   Graph *gradients, *counts; /* counts NULL: nothing is divided by */
   uint32_t n_inputs;         /* those of the objective, the first of either graph */
   VEC(ResultParts) results;  /* the loss first */
-  VEC(Parameter) parameters; /* all weights that the objective needs */
+  VEC(Parameter) parameters; /* all weights of the model */
   VEC(const char *) seeds;   /* the inputs with the cotangents of the parts of the loss; empty: no gradients */
   SrcSpan whole;             /* a divisor of the loss depends on weights here; no source: none does */
 } TrainGraphs;

@@ -276,6 +276,22 @@ class TrainData(unittest.TestCase):
         self.train("--steps=1", "--weights=out/weights.safetensors", out="same")
         self.assertEqual(self.weights("again"), self.weights("same"))
 
+    def test_weights_that_the_objective_does_not_reach(self):
+        """They are written too, with their initial values or those of the file: the model needs them in a run."""
+        self.model("lr = 0.1", "model M(v = 9, d = 4) { embed = Embedding(v, d)  head = Linear(d, v)  pool = Linear(d, d)\n"
+                   "  fn logits(ids: i32[batch, time]) = ids -> embed -> head\n"
+                   "  forward(ids: i32[batch, time]) { return y = logits(ids), pooled = embed(ids) -> pool }\n"
+                   "  fn f(sentence: i32[batch, n]) { return loss = cross_entropy(logits(sentence[:, :-1]), sentence[:, 1:]) }\n"
+                   "  train f { SETTINGS }\n}\n")
+        self.train("--steps=1")
+        self.tfmc("run", "m.tfm", "--weights=out/weights.safetensors", "--input=ids=2x3")
+        first = read_tensors(self.work / "out/weights.safetensors")
+        self.assertEqual(first["pool.weight"][0], [4, 4])
+        self.train("--steps=1", "--seed=5", "--weights=out/weights.safetensors", out="more")
+        self.assertEqual(read_tensors(self.work / "more/weights.safetensors")["pool.weight"], first["pool.weight"])
+        self.train("--steps=1", "--seed=5", out="other")
+        self.assertNotEqual(read_tensors(self.work / "other/weights.safetensors")["pool.weight"], first["pool.weight"])
+
     def test_some_weights_begin_anew(self):
         self.train("--steps=2")
         full = read_tensors(self.work / "out/weights.safetensors")
@@ -379,6 +395,22 @@ class TrainData(unittest.TestCase):
         said = self.tfmc("evaluate", "m.tfm", "--weights=out/weights.safetensors", "--data=v.safetensors", "--batch-tokens=30")
         self.assertAlmostEqual(float(said.split()[1]), min(entry["loss"] for entry in valid), places=5)
 
+    def test_the_line_of_a_terminal(self):
+        ours, theirs = os.openpty()
+        process = subprocess.Popen([TFMC, "train", "m.tfm", "--data=d.safetensors", "--out=t", "--batch-tokens=30", "--steps=30"], cwd=self.work,
+                                   stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        os.close(ours)
+        self.assertEqual(process.wait(), 0)
+        last = text.decode().split("\r")[-2]
+        self.assertRegex(last, r"^step 30/30  epoch \d+  loss \S+  nll \S+ \(ppl \S+\)  lr 0\.01  norm \S+  \d+ tok/s  eta 00:00\x1b\[K$")
+
     def test_the_best_weights_and_early_stopping(self):
         self.model('optimizer = "sgd"  lr = 0.3')
         rng = random.Random(2)
@@ -398,7 +430,7 @@ class TrainData(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    KILLS = int(os.environ.get("TFM_TRAIN_KILLS", 10))
+    KILLS = int(os.environ.get("TFM_TRAIN_KILLS", 200))
     TFMC = os.path.abspath(sys.argv.pop(1))
     result = unittest.main(exit=False, verbosity=0).result
     bad = len(result.failures) + len(result.errors)

@@ -54,22 +54,34 @@ static bool check_new(Session *session, const TrainGraphs *graphs) {
 
 // ---- weights, trainer ----
 
-/* From the file, or initial values. */
-static bool fill_weights(Training *t, WeightSource *weights) {
-  for (uint32_t i = 0; i < t->graphs->parameters.n; i++) {
-    const Parameter *p = &t->graphs->parameters.items[i];
-    if (weights && !is_new(t->session, p->path)) continue;
-    trainer_draw(t->trainer, i);
-  }
-  if (diag_has_errors(&t->session->diag)) return false;
-  for (uint32_t i = 0; weights && i < t->graphs->parameters.n; i++) {
-    const Parameter *p = &t->graphs->parameters.items[i];
-    if (is_new(t->session, p->path)) continue;
-    const Tensor *tensor = weight_source_get(weights, p->path);
-    if (!tensor) return false;
-    if (p->elements) memcpy(trainer_weight(t->trainer, i), tensor->data, (size_t)p->elements * sizeof(float));
-  }
-  return true;
+/* Of a weight that only a run of the model needs: from the file, if it is there. */
+static bool read_unreached(const Training *t, const WeightSource *weights, uint32_t i) {
+  const Parameter *p = &t->graphs->parameters.items[i];
+  const WeightEntry *entry = weights->set ? weight_set_find(weights->set, p->path) : NULL;
+  if (!entry || !weight_entry_is_readable(entry)) return trainer_draw(t->trainer, i);
+  bool fits = entry->tensor->rank == p->rank;
+  for (uint32_t axis = 0; axis < p->rank && fits; axis++) fits = entry->tensor->dims[axis] == p->dims[axis];
+  if (fits) return weight_entry_read_part(entry, &t->session->diag, 0, p->elements, trainer_weight(t->trainer, i));
+  diag_error_at(&t->session->diag, entry->file->file.path, DIAG_WEIGHT_SHAPE,
+                "tensor \"%s\" does not have the shape of the model's weight", p->path);
+  return false;
+}
+
+static bool fill_weight(const Training *t, WeightSource *weights, uint32_t i) {
+  const Parameter *p = &t->graphs->parameters.items[i];
+  if (!weights || is_new(t->session, p->path)) return trainer_draw(t->trainer, i);
+  if (!p->is_reached) return read_unreached(t, weights, i);
+  const Tensor *tensor = weight_source_get(weights, p->path);
+  if (tensor && p->elements) memcpy(trainer_weight(t->trainer, i), tensor->data, (size_t)p->elements * sizeof(float));
+  return tensor != NULL;
+}
+
+/* From the file, or initial values; every one that has neither is named. An evaluation needs those that it reaches. */
+static bool fill_weights(Training *t, WeightSource *weights, bool is_training) {
+  bool good = true;
+  for (uint32_t i = 0; i < t->graphs->parameters.n; i++)
+    if (is_training || t->graphs->parameters.items[i].is_reached) good = fill_weight(t, weights, i) && good;
+  return good;
 }
 
 /* The weights are opened before the graphs are made, while the objective's has WEIGHT nodes. */
@@ -94,7 +106,7 @@ bool training_begin(Training *t, Session *session, bool is_training, bool fills)
     t->n_inputs = t->graphs->n_inputs;
     t->trainer = trainer_new(&with, t->graphs);
   }
-  bool good = t->trainer && (!fills || fill_weights(t, weights));
+  bool good = t->trainer && (!fills || fill_weights(t, weights, is_training));
   weight_source_close(weights);
   return good;
 }
