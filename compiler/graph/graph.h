@@ -177,7 +177,7 @@ Node *graph_input_with(const Graph *graph, Role role);
 const GraphOutput *graph_output_with(const Graph *graph, Role role);
 const Size *graph_size_with(const Graph *graph, SizeRole role);
 
-/* Text form (print.c, read.c, cond.c): what is printed is read back to the same text. */
+/* Text form (print.c, read.c, text.c): what is printed is read back to the same text. */
 void check_print(StrBuf *out, const SizeTable *table, const Check *check);
 void cond_print(StrBuf *out, const SizeTable *table, const Cond *cond); /* "time <= 64" */
 /* Reads what follows the word "check" at *text, which is moved past it; the origin is left alone. False after an error:

@@ -4,7 +4,7 @@
  * stand wherever blanks may.
  *
  * The sections follow the text from the inside out: words, nodes, checks, the header, statements, the whole. Limits:
- * axes and sizes are counted against MAX_RANK and SIZE_MAX_SYMBOLS, and recursion is bounded (cond.c, expr.c), so a
+ * axes and sizes are counted against MAX_RANK and SIZE_MAX_SYMBOLS, and recursion is bounded (text.c, expr.c), so a
  * hostile text costs no more than its length. All memory is the arena's, also after an error. */
 #include <string.h>
 
