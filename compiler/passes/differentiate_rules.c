@@ -18,6 +18,18 @@ static const Size *leading_product(SizeTable *sizes, const Node *x, uint32_t n) 
   return product;
 }
 
+/* Sums down the first axis, as a product with a row of ones: one chain for each column, from the first item to the
+ * last, so that zeros which padding brings change no bits. */
+static Node *sum_down(Builder *b, Node *g) {
+  SizeTable *sizes = b->graph->sizes;
+  const Size *one = size_const(sizes, 1), *width = one;
+  for (uint32_t i = 1; i < g->rank && width; i++) width = size_mul(sizes, width, g->dims[i]);
+  if (!width) return build_reduce(b, OP_SUM, g, 0, false);
+  Node *rows = build_reshape(b, g, 2, (const Size *const[]){g->dims[0], width});
+  Node *ones = build_full(b, 1, 2, (const Size *const[]){one, g->dims[0]});
+  return build_reshape(b, build_matmul(b, ones, rows), g->rank - 1u, (const Size *const *)g->dims + 1);
+}
+
 /* The axes that g has in front of those of x are summed as one, if their number of elements can be said. */
 static Node *sum_leading(Builder *b, Node *g, uint32_t n) {
   const Size *dims[MAX_RANK], *rows = leading_product(b->graph->sizes, g, n);
@@ -27,7 +39,7 @@ static Node *sum_leading(Builder *b, Node *g, uint32_t n) {
     g = build_reshape(b, g, g->rank - n + 1, dims);
     n = 1;
   }
-  for (; n; n--) g = build_reduce(b, OP_SUM, g, 0, false);
+  for (; n; n--) g = sum_down(b, g);
   return g;
 }
 

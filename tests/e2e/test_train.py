@@ -56,6 +56,23 @@ def read_tensors(path):
     return out
 
 
+TAGGER = """model Tagger(vocab = 9, d = 16) {
+  embed   = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 2, 24, gelu, dropout = 0.2)
+  head    = Linear(d, vocab)
+
+  forward(ids: i32[batch, time]) {
+    logits = encoder(embed(ids), src_key_padding_mask = ids == 0) -> head
+    return logits
+  }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    return loss = cross_entropy(forward(ids), labels, ignore_index = 0)
+  }
+  train objective { SETTINGS }
+}
+"""
+
+
 class Train(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -238,6 +255,38 @@ class Train(unittest.TestCase):
         self.tfmc("evaluate", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--batches=x.safetensors",
                   "-o", "e.safetensors")
         self.assertGreater(read_tensors(self.work / "e.safetensors")["loss"][0], 0)
+
+    def tagged(self, name, cuts, padding=0):
+        """Eight items of up to 11 tokens, 0 where there is none, cut into batches."""
+        rng, length, tensors = random.Random(2), 11 + padding, {}
+        lengths = [rng.randrange(1, 12) for _ in range(8)]
+        lines = {of: [[rng.randrange(1, 9) for _ in range(n)] + [0] * (length - n) for n in lengths]
+                 for of in ("ids", "labels")}
+        for i, (a, b) in enumerate(cuts):
+            for of, rows in lines.items():
+                at = f"{of}@{i}" if len(cuts) > 1 else of
+                tensors[at] = "I32", [b - a, length], sum(rows[a:b], [])
+        write_tensors(self.work / name, tensors)
+
+    def same_bytes(self, cuts, padding, *args):
+        self.tagged("b.safetensors", cuts, padding)
+        self.train("--batches=b.safetensors", f"--accumulate={len(cuts)}", "--gradients", "--seed=4", *args, "-o",
+                   "w.safetensors")
+        found = {name: data for name, data in read_tensors(self.work / "w.safetensors").items() if "." in name}
+        wanted = self.__dict__.setdefault("wanted", found)
+        self.assertEqual(found.keys(), wanted.keys())
+        self.assertEqual([name for name in wanted if wanted[name].tobytes() != found[name].tobytes()], [])
+
+    def test_gradients_have_the_same_bytes(self):
+        """Each is one chain of sums in the order of tokens, whatever padding follows and however threads share it."""
+        self.model('optimizer = "adamw"', TAGGER)
+        whole = [(0, 8)]
+        self.same_bytes(whole, 0)
+        for padding in 0, 5:
+            for threads in 1, 2, 3:
+                self.same_bytes(whole, padding, f"--threads={threads}")
+        if " avx2 " in pathlib.Path("/proc/cpuinfo").read_text():
+            self.same_bytes(whole, 2, "--march=x86-64-v3")
 
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
