@@ -179,22 +179,6 @@ static tfm_status explain(const tfm_trainer *t, tfm_status status, int64_t part,
   return status;
 }
 
-static tfm_status count(tfm_trainer *t, const tfm_objective *objective, tfm_context *context,
-                        const tfm_train_parts *parts, int64_t first_item, tfm_error *error) {
-  Run run = {.t = t, .graph = &objective->bottoms, .context = context, .parts = parts, .first_item = first_item};
-  const uint32_t outputs = objective->bottoms.n_outputs;
-  memset(t->bottoms, 0, outputs * sizeof *t->bottoms);
-  for (uint32_t k = 0; k < outputs; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
-  for (int64_t i = 0; i < parts->n && outputs; i++) {
-    run.part = i;
-    const tfm_status status = run_part(&run, error);
-    if (status) return explain(t, status, i, error);
-    for (uint32_t k = 0; k < outputs; k++) t->bottoms[k] += (double)t->outputs[k];
-    run.first_item += run.items;
-  }
-  return TFM_OK;
-}
-
 /* A loss without a value is an error; a metric is NaN then. */
 static tfm_status check_divisors(const tfm_trainer *t, const tfm_objective *objective, tfm_error *error) {
   const tfm_train_result *loss = &objective->results[0];
@@ -223,9 +207,32 @@ static void sum_results(const tfm_trainer *t, const tfm_objective *objective, do
   }
 }
 
-// ---- gradients ----
+// ---- sums over parts, shards, ranks ----
 
-/* The gradients of the first part go to their block, those of the others beside it. */
+/* The parts of a rank are cut into equal shards, each a chain of its own. Shards are added as a binary tree of neighbours:
+ * at depth d of the tree stands the sum of one subtree, in numbers[d] and gradients[d]. */
+typedef struct Sum {
+  Run run;
+  double *numbers; /* [depth][n_numbers]: those of rank 0 among the outputs */
+  uint32_t n_numbers;
+  bool has_gradients;
+  int64_t parts_of_shard;
+} Sum;
+
+static void add_floats(void *argument, PoolMember *member) {
+  float *const *blocks = argument;
+  float *sum = blocks[0];
+  const float *more = blocks[1];
+  const int64_t n = (int64_t)((const tfm_trainer *)(const void *)blocks[2])->training->floats;
+  for (int64_t i = n * member->thread / member->active; i < n * (member->thread + 1) / member->active; i++)
+    sum[i] += more[i];
+}
+
+static void add_block(tfm_trainer *t, float *sum, float *more) {
+  float *blocks[] = {sum, more, (float *)(void *)t};
+  train_share(t->pool, add_floats, blocks);
+}
+
 static void aim_gradients(tfm_trainer *t, float *block) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
@@ -233,41 +240,103 @@ static void aim_gradients(tfm_trainer *t, float *block) {
   }
 }
 
-static void add_gradients(void *argument, PoolMember *member) {
-  const tfm_trainer *t = argument;
-  const int64_t n = (int64_t)t->training->floats;
-  float *sum = t->blocks[TFM_TENSOR_GRADIENT];
-  for (int64_t i = n * member->thread / member->active; i < n * (member->thread + 1) / member->active; i++)
-    sum[i] += t->part[i];
-}
-
-static tfm_status make_part(tfm_trainer *t, tfm_error *error) {
+static tfm_status make_block(tfm_trainer *t, float **block, tfm_error *error) {
   int64_t bytes = (int64_t)(t->training->floats * sizeof(float));
-  if (t->part) return TFM_OK;
-  t->part = allocate_room(&t->allocator, &bytes);
-  t->part_bytes = bytes;
-  if (!t->part) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the gradients of several parts");
-  memset(t->part, 0, (size_t)t->training->floats * sizeof(float));
+  if (*block) return TFM_OK;
+  *block = allocate_room(&t->allocator, &bytes);
+  t->block_bytes = bytes;
+  if (!*block) return tfm_refuse(error, TFM_E_NOMEM, "no memory for the gradients of several parts");
+  memset(*block, 0, (size_t)t->training->floats * sizeof(float));
   return TFM_OK;
 }
 
-/* The sums over all parts: tops of the results and, in a step, gradients. */
-static tfm_status run_parts(tfm_trainer *t, const tfm_objective *objective, tfm_context *context,
-                            const tfm_train_parts *parts, int64_t first_item, tfm_error *error) {
-  Run run = {.t = t, .graph = &objective->tops, .context = context, .parts = parts, .first_item = first_item};
-  const bool is_step = objective == &t->training->step;
-  memset(t->tops, 0, objective->n_tops * sizeof *t->tops);
-  if (is_step) aim_gradients(t, t->blocks[TFM_TENSOR_GRADIENT]);
-  for (uint32_t k = 0; k < objective->n_tops; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
-  for (int64_t i = 0; i < parts->n; i++) {
-    if (is_step && i == 1) aim_gradients(t, t->part);
-    run.part = i;
-    const tfm_status status = run_part(&run, error);
+static float *gradients_at(tfm_trainer *t, int depth) {
+  return depth ? t->levels[depth] : t->blocks[TFM_TENSOR_GRADIENT];
+}
+
+/* The gradients of the first part go to their block, those of the others beside it. */
+static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) {
+  tfm_trainer *t = s->run.t;
+  double *numbers = s->numbers + (size_t)depth * s->n_numbers;
+  const int64_t from = shard * s->parts_of_shard, to = from + s->parts_of_shard;
+  memset(numbers, 0, s->n_numbers * sizeof *numbers);
+  if (s->has_gradients) aim_gradients(t, gradients_at(t, depth));
+  for (uint32_t k = 0; k < s->n_numbers; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
+  for (int64_t i = from; i < to; i++) {
+    if (s->has_gradients && i == from + 1) aim_gradients(t, t->part);
+    s->run.part = i;
+    const tfm_status status = run_part(&s->run, error);
     if (status) return explain(t, status, i, error);
-    for (uint32_t k = 0; k < objective->n_tops; k++) t->tops[k] += (double)t->outputs[k];
-    if (is_step && i) train_share(t->pool, add_gradients, t);
-    run.first_item += run.items;
+    for (uint32_t k = 0; k < s->n_numbers; k++) numbers[k] += (double)t->outputs[k];
+    if (s->has_gradients && i > from) add_block(t, gradients_at(t, depth), t->part);
+    s->run.first_item += s->run.items;
   }
+  return TFM_OK;
+}
+
+static tfm_status sum_tree(Sum *s, int64_t first, int64_t n, int depth, tfm_error *error) {
+  tfm_trainer *t = s->run.t;
+  if (n == 1) return sum_shard(s, first, depth, error);
+  tfm_status status = s->has_gradients ? make_block(t, &t->levels[depth + 1], error) : TFM_OK;
+  if (!status) status = sum_tree(s, first, n / 2, depth, error);
+  if (!status) status = sum_tree(s, first + n / 2, n / 2, depth + 1, error);
+  if (status) return status;
+  double *numbers = s->numbers + (size_t)depth * s->n_numbers;
+  for (uint32_t k = 0; k < s->n_numbers; k++) numbers[k] += numbers[s->n_numbers + k];
+  if (s->has_gradients) add_block(t, gradients_at(t, depth), gradients_at(t, depth + 1));
+  return TFM_OK;
+}
+
+static tfm_status hook_failed(tfm_status status, const char *name, tfm_error *error) {
+  return tfm_fail(error, status, TFM_REASON_OTHER, NULL, "%s, the function of the caller, failed", name);
+}
+
+/* With `exchange` the tree goes on: partners add the same two numbers, so they get the same bits. */
+static tfm_status sum_ranks(tfm_trainer *t, void *data, void *other, int64_t n, bool is_double, tfm_error *error) {
+  const Ranks *ranks = &t->ranks;
+  if (ranks->ranks < 2 || !n) return TFM_OK;
+  if (!ranks->exchange) {
+    const tfm_status status = ranks->sum(ranks->user, data, n, is_double);
+    return status ? hook_failed(status, "sum", error) : TFM_OK;
+  }
+  const int64_t bytes = n * (int64_t)(is_double ? sizeof(double) : sizeof(float));
+  for (int32_t bit = 1; bit < ranks->ranks; bit *= 2) {
+    const tfm_status status = ranks->exchange(ranks->user, ranks->rank ^ bit, data, other, bytes);
+    if (status) return hook_failed(status, "exchange", error);
+    if (!is_double) add_block(t, data, other);
+    for (int64_t i = 0; is_double && i < n; i++) ((double *)data)[i] += ((const double *)other)[i];
+  }
+  return TFM_OK;
+}
+
+/* Outputs of rank 0 to numbers[0], over all ranks; in a step, gradients. */
+static tfm_status sum_all(tfm_trainer *t, const tfm_train_graph *graph, tfm_context *context,
+                          const tfm_train_parts *parts, int64_t first_item, uint32_t n_numbers, double *numbers,
+                          tfm_error *error) {
+  const bool has_gradients = graph == &t->training->step.tops;
+  const int64_t shards = t->ranks.shards;
+  Sum s = {.run = {.t = t, .graph = graph, .context = context, .parts = parts, .first_item = first_item},
+           .numbers = numbers,
+           .n_numbers = n_numbers,
+           .has_gradients = has_gradients,
+           .parts_of_shard = parts->n / shards};
+  const bool needs_other = has_gradients && (s.parts_of_shard > 1 || t->ranks.exchange);
+  if (!graph->n_outputs) return TFM_OK;
+  tfm_status status = needs_other ? make_block(t, &t->part, error) : TFM_OK;
+  if (!status) status = sum_tree(&s, 0, shards, 0, error);
+  if (!status && has_gradients)
+    status = sum_ranks(t, t->blocks[TFM_TENSOR_GRADIENT], t->part, (int64_t)t->training->floats, false, error);
+  return status ? status : sum_ranks(t, numbers, numbers + n_numbers, n_numbers, true, error);
+}
+
+static tfm_status check_parts(const tfm_trainer *t, const tfm_train_parts *parts, tfm_error *error) {
+  if (parts->n < 1) return tfm_refuse(error, TFM_E_USAGE, "a step needs at least one part");
+  if (parts->n % t->ranks.shards)
+    return tfm_refuse(error, TFM_E_USAGE, "%lld parts cannot be cut into %d shards of equally many",
+                      (long long)parts->n, t->ranks.shards);
+  if (t->training->whole && (parts->n > 1 || t->ranks.ranks > 1))
+    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, t->training->whole,
+                    "this divisor depends on weights, so parts cannot be added up: a step must be one part");
   return TFM_OK;
 }
 
@@ -277,19 +346,17 @@ tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_parts *parts, i
   const tfm_train_engine *engine = &t->engine;
   t->has_gradients = false;
   atomic_store(&t->cancelled, false);
-  if (parts->n < 1) return tfm_refuse(error, TFM_E_USAGE, "a step needs at least one part");
-  if (parts->n > 1 && t->training->whole)
-    return tfm_fail(error, TFM_E_INPUT, TFM_REASON_CHECK, t->training->whole,
-                    "this divisor depends on weights, so parts cannot be added up: a step must be one part");
-  tfm_status status = parts->n > 1 ? make_part(t, error) : TFM_OK;
-  if (!status) status = count(t, objective, engine->step_bottoms, parts, first_item, error);
+  tfm_status status = check_parts(t, parts, error);
+  if (!status)
+    status = sum_all(t, &objective->bottoms, engine->step_bottoms, parts, first_item, objective->bottoms.n_outputs,
+                     t->bottoms, error);
   if (!status) status = check_divisors(t, objective, error);
   if (status) return status;
   const tfm_train_result *loss = &objective->results[0];
   for (uint32_t i = 0; i < loss->n_parts; i++)
     t->seeds[i] = (float)factor_of(t, &objective->parts[loss->first_part + i]);
   if (engine->step_tops) engine->step_tops->run.flushes = true;
-  status = run_parts(t, objective, engine->step_tops, parts, first_item, error);
+  status = sum_all(t, &objective->tops, engine->step_tops, parts, first_item, objective->n_tops, t->tops, error);
   if (status) return status;
   sum_results(t, objective, results);
   t->loss = results[0];
@@ -300,12 +367,35 @@ tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_parts *parts, i
 tfm_status tfm_trainer_evaluate(tfm_trainer *t, const tfm_train_parts *parts, double *results, tfm_error *error) {
   const tfm_objective *objective = &t->training->evaluation;
   atomic_store(&t->cancelled, false);
-  tfm_status status = count(t, objective, t->engine.bottoms, parts, 0, error);
+  tfm_status status = check_parts(t, parts, error);
+  if (!status)
+    status = sum_all(t, &objective->bottoms, t->engine.bottoms, parts, 0, objective->bottoms.n_outputs, t->bottoms,
+                     error);
   if (!status) status = check_divisors(t, objective, error);
-  if (!status) status = run_parts(t, objective, t->engine.tops, parts, 0, error);
+  if (!status) status = sum_all(t, &objective->tops, t->engine.tops, parts, 0, objective->n_tops, t->tops, error);
   if (status) return status;
   sum_results(t, objective, results);
   return tfm_succeed(error);
+}
+
+/* Weights that were equal stay so; what ranks do not have in common is a fault of the machine or of a caller that gave
+ * them different things. Numbers below 2^32 are added exactly. */
+static tfm_status compare_ranks(tfm_trainer *t, tfm_error *error) {
+  enum { EVERY = 100 };
+  uint64_t h = 14695981039346656037u; /* FNV-1a, of words */
+  if (t->ranks.ranks < 2 || t->t % EVERY) return TFM_OK;
+  for (uint64_t i = 0; i < t->training->floats; i++) {
+    uint32_t word;
+    memcpy(&word, &t->blocks[TFM_TENSOR_WEIGHT][i], sizeof word);
+    h = (h ^ word) * 1099511628211u;
+  }
+  const double own = (double)(uint32_t)(h >> 32);
+  double sum[2] = {own, 0};
+  tfm_status status = sum_ranks(t, sum, sum + 1, 1, true, error);
+  sum[0] = sum[0] != own * t->ranks.ranks;
+  if (!status) status = sum_ranks(t, sum, sum + 1, 1, true, error);
+  if (status || sum[0] == 0) return status;
+  return tfm_refuse(error, TFM_E_USAGE, "the ranks do not have the same weights after step %lld", (long long)t->t);
 }
 
 tfm_status tfm_trainer_update(tfm_trainer *t, double loss, double *norm, double *rate, tfm_error *error) {
@@ -321,5 +411,6 @@ tfm_status tfm_trainer_update(tfm_trainer *t, double loss, double *norm, double 
   t->t++;
   *rate = optimizer_rate(s, t->t, t->epoch);
   optimizer_update(t, s->clip_norm > 0 ? fmin(1, s->clip_norm / (*norm + 1e-6)) : 1, *rate);
-  return tfm_succeed(error);
+  const tfm_status status = compare_ranks(t, error);
+  return status ? status : tfm_succeed(error);
 }

@@ -48,8 +48,8 @@ static int64_t place_arrays(tfm_trainer *t, char *block) {
     t->blocks[i] =
         needs(t, (tfm_train_tensor)i) ? layout_take(&layout, (int64_t)training->floats, sizeof(float)) : NULL;
 #define ARRAY(field, count) (t->field = layout_take(&layout, (count), sizeof *t->field))
-  ARRAY(tops, outputs);
-  ARRAY(bottoms, outputs);
+  ARRAY(tops, (int64_t)outputs * (MOST_LEVELS + 1));
+  ARRAY(bottoms, (int64_t)outputs * (MOST_LEVELS + 1));
   ARRAY(numbers, (int64_t)training->step.n_results + training->evaluation.n_results);
   ARRAY(outputs, outputs);
   ARRAY(seeds, training->n_seeds);
@@ -88,6 +88,21 @@ static tfm_status check_settings(const tfm_train_settings *s, tfm_error *error) 
   return wrong ? tfm_refuse(error, TFM_E_INPUT, "settings of training: %s", wrong) : TFM_OK;
 }
 
+static bool is_power(int32_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+static tfm_status read_ranks(const tfm_trainer_options *o, Ranks *ranks, tfm_error *error) {
+  const int32_t n = o->ranks ? o->ranks : 1, shards = o->shards ? o->shards : 1;
+  const char *wrong = NULL;
+  *ranks = (Ranks){o->rank, n, shards > n ? shards / n : 1, o->sum, o->exchange, o->user};
+  if (n < 1 || o->rank < 0 || o->rank >= n) wrong = "rank lies in [0, ranks)";
+  else if (n > 1 && !o->sum && !o->exchange) wrong = "several ranks need sum or exchange";
+  else if (!is_power(shards)) wrong = "shards are a power of two";
+  else if (o->exchange && n > 1 && (shards % n || !is_power(n))) wrong = "with exchange, ranks divide shards";
+  else if (!o->exchange && n > 1 && shards > 1) wrong = "shards of several ranks need exchange";
+  else if (ranks->shards >= 1 << MOST_LEVELS) wrong = "a rank has at most 1024 shards";
+  return wrong ? tfm_refuse(error, TFM_E_USAGE, "options of training: %s", wrong) : TFM_OK;
+}
+
 tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engine *engine,
                               const tfm_trainer_options *given, tfm_trainer **trainer, tfm_error *error) {
   const tfm_trainer_options options = read_options(given);
@@ -99,6 +114,7 @@ tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engi
   *trainer = NULL;
   shape.settings = options.settings ? *options.settings : training->settings;
   tfm_status status = check_settings(&shape.settings, error);
+  if (!status) status = read_ranks(&options, &shape.ranks, error);
   if (status) return status;
   shape.pool = engine->step_tops ? engine->step_tops->pool : NULL;
   shape.n_chunks = optimizer_chunks(training);
@@ -131,7 +147,8 @@ void tfm_trainer_destroy(tfm_trainer *t) {
     tfm_context_destroy(t->engine.bottoms);
     pool_destroy(t->own_pool);
   }
-  release_room(&allocator, t->part, t->part_bytes);
+  release_room(&allocator, t->part, t->block_bytes);
+  for (int i = 0; i < MOST_LEVELS; i++) release_room(&allocator, t->levels[i], t->block_bytes);
   release(&allocator, t->masks, (size_t)t->mask_bytes);
   release_room(&allocator, t, t->bytes);
 }

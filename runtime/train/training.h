@@ -12,18 +12,30 @@
 
 enum { N_TENSORS = TFM_TENSOR_SECOND + 1 };
 
+enum { MOST_LEVELS = 11 }; /* 1,024 shards of a rank */
+
+typedef struct Ranks { /* processes that train together */
+  int32_t rank, ranks;
+  int32_t shards; /* of this rank */
+  tfm_sum sum;
+  tfm_exchange exchange;
+  void *user;
+} Ranks;
+
 struct tfm_trainer {
   const tfm_training *training;
   tfm_train_engine engine;
   tfm_train_settings settings;
   tfm_allocator allocator;
   Pool *pool; /* NULL: one thread */
+  Ranks ranks;
   uint64_t seed;
   int64_t t, epoch;         /* steps done */
   int64_t bytes;            /* of the memory that the trainer and its arrays lie in */
   float *blocks[N_TENSORS]; /* each `floats` long; NULL: not needed */
-  float *part;              /* the gradients of one part of several; a block too, made when it is needed */
-  int64_t part_bytes;
+  float *part;              /* the gradients of one part of several, or of another rank; made when it is needed */
+  float *levels[MOST_LEVELS]; /* sums of shards, made when they are needed; [0] is not used */
+  int64_t block_bytes;      /* of each of these */
   double *tops, *bottoms; /* of the results, summed over parts */
   double *numbers;        /* results of the last step, then those of the last evaluation */
   float *outputs;         /* those of rank 0 of one run */

@@ -3,6 +3,8 @@
  * (tests/goldens/train). */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "training.h"
@@ -91,7 +93,7 @@ static tfm_status toy_run(void *user, const tfm_train_graph *graph, const tfm_va
   return TFM_OK;
 }
 
-static tfm_trainer *toy_new(Toy *toy, int64_t n, const float *gradients) {
+static tfm_trainer *toy_with(Toy *toy, int64_t n, const float *gradients, const tfm_trainer_options *options) {
   static const tfm_train_input inputs[] = {{TFM_FROM_BATCH, 0}, {TFM_FROM_SEED, 0}};
   static const tfm_result_part part = {1, 0, 0};
   static const tfm_train_result result = {"loss", 0, 1};
@@ -109,13 +111,15 @@ static tfm_trainer *toy_new(Toy *toy, int64_t n, const float *gradients) {
   training->step.tops = (tfm_train_graph){.inputs = inputs, .n_inputs = 2, .n_outputs = 2};
   training->step.bottoms = (tfm_train_graph){.inputs = inputs, .n_inputs = 1, .n_outputs = 1};
   const tfm_train_engine engine = {.user = toy, .bind = toy_bind, .run = toy_run};
-  cr_assert(tfm_trainer_create(training, &engine, NULL, &trainer, &error) == TFM_OK, "%s", error.message);
+  cr_assert(tfm_trainer_create(training, &engine, options, &trainer, &error) == TFM_OK, "%s", error.message);
   return trainer;
 }
 
+static tfm_trainer *toy_new(Toy *toy, int64_t n, const float *gradients) { return toy_with(toy, n, gradients, NULL); }
+
 /* Gradients over parts of so many items. */
 static tfm_status toy_gradients(tfm_trainer *trainer, const int32_t *items, int n, double *loss, tfm_error *error) {
-  tfm_value values[8];
+  tfm_value values[16];
   for (int i = 0; i < n; i++) values[i] = (tfm_value){.data = (void *)&items[i], .dtype = TFM_I32};
   const tfm_train_parts parts = {.n = n, .values = values};
   return tfm_trainer_gradients(trainer, &parts, 0, loss, error);
@@ -227,4 +231,154 @@ Test(training, masks_do_not_depend_on_threads) {
   }
   cr_expect(memcmp(alone[0], alone[1], sizeof alone[0]) != 0);
   tfm_pool_destroy(pool);
+}
+
+// ---- several ranks, each a thread ----
+
+enum { MOST_RANKS = 4, SHARDS = 4, PARTS = 16, STEPS = 3, ELEMENTS = 40 };
+
+typedef struct Meeting {
+  pthread_barrier_t barrier;
+  int32_t ranks;
+  void *out[MOST_RANKS];
+} Meeting;
+
+typedef struct Member { /* a rank, and what comes of it */
+  Meeting *meeting;
+  int32_t rank, shards, steps;
+  bool sums, spoils, fails;
+  tfm_status status;
+  tfm_error error;
+  double loss, norm;
+  float weights[ELEMENTS];
+} Member;
+
+static float numbers[STEPS * PARTS];
+
+static tfm_status exchange(void *user, int32_t peer, const void *out, void *in, int64_t bytes) {
+  const Member *m = user;
+  m->meeting->out[m->rank] = (void *)out;
+  pthread_barrier_wait(&m->meeting->barrier);
+  memcpy(in, m->meeting->out[peer], (size_t)bytes);
+  pthread_barrier_wait(&m->meeting->barrier);
+  return TFM_OK;
+}
+
+static tfm_status sum(void *user, void *data, int64_t n, int32_t is_double) {
+  const Member *m = user;
+  if (m->fails) return TFM_E_ENV;
+  m->meeting->out[m->rank] = data;
+  pthread_barrier_wait(&m->meeting->barrier);
+  double *total = calloc((size_t)n, sizeof *total);
+  for (int32_t r = 0; r < m->meeting->ranks; r++)
+    for (int64_t i = 0; i < n; i++)
+      total[i] += is_double ? ((double *)m->meeting->out[r])[i] : (double)((float *)m->meeting->out[r])[i];
+  pthread_barrier_wait(&m->meeting->barrier);
+  for (int64_t i = 0; i < n; i++) {
+    if (is_double) ((double *)data)[i] = total[i];
+    else ((float *)data)[i] = (float)total[i];
+  }
+  free(total);
+  return TFM_OK;
+}
+
+/* Each step has PARTS parts of one item, cut over the ranks. */
+static void *train_rank(void *argument) {
+  Member *m = argument;
+  const int32_t ranks = m->meeting->ranks, n = PARTS / ranks;
+  int32_t items[PARTS];
+  float own[STEPS * PARTS];
+  Toy toy = {.training = {.optimizer = TFM_OPTIMIZER_ADAM, .settings = plain}};
+  const tfm_trainer_options options = {.struct_size = sizeof options, .rank = m->rank, .ranks = ranks, .shards = m->shards,
+                                       .sum = m->sums ? sum : NULL, .exchange = m->sums ? NULL : exchange, .user = m};
+  for (int i = 0; i < PARTS; i++) items[i] = 1;
+  for (int step = 0; step < STEPS; step++)
+    memcpy(own + step * n, numbers + step * PARTS + m->rank * n, (size_t)n * sizeof *own);
+  tfm_trainer *trainer = toy_with(&toy, ELEMENTS, own, &options);
+  for (int step = 0; step < m->steps && !m->status; step++) {
+    double rate;
+    if (m->spoils && step == 50) tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT)[3] = 0.5f;
+    toy.runs = step % STEPS * n;
+    m->status = toy_gradients(trainer, items, n, &m->loss, &m->error);
+    if (!m->status) m->status = tfm_trainer_update(trainer, m->loss, &m->norm, &rate, &m->error);
+  }
+  memcpy(m->weights, tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT), sizeof m->weights);
+  tfm_trainer_destroy(trainer);
+  return NULL;
+}
+
+static void train_ranks(int32_t ranks, const Member *like, Member *members) {
+  Meeting meeting = {.ranks = ranks};
+  pthread_t threads[MOST_RANKS];
+  pthread_barrier_init(&meeting.barrier, NULL, (unsigned)ranks);
+  srand(7);
+  for (size_t i = 0; i < STEPS * PARTS; i++) numbers[i] = (float)rand() / (float)RAND_MAX - 0.3f;
+  for (int32_t r = 0; r < ranks; r++) {
+    members[r] = *like;
+    members[r].meeting = &meeting;
+    members[r].rank = r;
+    members[r].spoils = like->spoils && r == 0;
+    pthread_create(&threads[r], NULL, train_rank, &members[r]);
+  }
+  for (int32_t r = 0; r < ranks; r++) pthread_join(threads[r], NULL);
+  pthread_barrier_destroy(&meeting.barrier);
+}
+
+Test(training, ranks_that_exchange_give_the_bits_of_one) {
+  Member one[MOST_RANKS], members[MOST_RANKS];
+  train_ranks(1, &(Member){.shards = SHARDS, .steps = STEPS}, one);
+  cr_assert(one[0].status == TFM_OK, "%s", one[0].error.message);
+  for (int32_t ranks = 2; ranks <= MOST_RANKS; ranks *= 2) {
+    train_ranks(ranks, &(Member){.shards = SHARDS, .steps = STEPS}, members);
+    for (int32_t r = 0; r < ranks; r++) {
+      cr_assert(members[r].status == TFM_OK, "%s", members[r].error.message);
+      cr_expect(memcmp(members[r].weights, one[0].weights, sizeof one[0].weights) == 0, "%d of %d", r, ranks);
+      cr_expect(members[r].norm == one[0].norm);
+    }
+  }
+  train_ranks(1, &(Member){.shards = 1, .steps = STEPS}, members);
+  cr_expect(members[0].norm != one[0].norm, "another tree rounds otherwise");
+}
+
+Test(training, ranks_that_sum) {
+  Member one[MOST_RANKS], members[MOST_RANKS];
+  train_ranks(1, &(Member){.steps = STEPS}, one);
+  train_ranks(4, &(Member){.sums = true, .steps = STEPS}, members);
+  for (int32_t r = 0; r < 4; r++) {
+    cr_assert(members[r].status == TFM_OK, "%s", members[r].error.message);
+    cr_expect(memcmp(members[r].weights, members[0].weights, sizeof members[0].weights) == 0);
+    cr_expect(fabs(members[r].norm - one[0].norm) < 1e-5 * one[0].norm);
+  }
+}
+
+Test(training, ranks_that_fail_or_disagree) {
+  Member members[MOST_RANKS];
+  train_ranks(2, &(Member){.sums = true, .fails = true, .steps = 1}, members);
+  cr_expect(members[1].status == TFM_E_ENV && strstr(members[1].error.message, "sum, the function of the caller"));
+  train_ranks(2, &(Member){.sums = true, .spoils = true, .steps = 120}, members);
+  for (int32_t r = 0; r < 2; r++) {
+    cr_expect(members[r].status == TFM_E_USAGE, "%d", members[r].status);
+    cr_expect(strstr(members[r].error.message, "do not have the same weights after step 100"), "%s", members[r].error.message);
+  }
+}
+
+Test(training, ranks_and_shards_are_checked) {
+  static const tfm_trainer_options wrong[] = {{.ranks = 2, .rank = 2, .sum = sum}, {.ranks = 2}, {.shards = 3}, {.shards = 2048},
+                                              {.ranks = 3, .shards = 4, .exchange = exchange}, {.ranks = 2, .exchange = exchange},
+                                              {.ranks = 2, .shards = 2, .sum = sum}, {.rank = -1}};
+  Toy toy = {.training = {.settings = plain}};
+  tfm_trainer *trainer = toy_new(&toy, 3, numbers);
+  double loss;
+  tfm_error error;
+  tfm_trainer_destroy(trainer);
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    tfm_trainer_options options = wrong[i];
+    options.struct_size = sizeof options;
+    cr_expect(tfm_trainer_create(&toy.training, &(tfm_train_engine){0}, &options, &trainer, &error) == TFM_E_USAGE, "%zu", i);
+    cr_expect(strstr(error.message, "options of training"), "%s", error.message);
+  }
+  trainer = toy_with(&toy, 3, numbers, &(tfm_trainer_options){.struct_size = sizeof(tfm_trainer_options), .shards = 2});
+  cr_expect(toy_gradients(trainer, (const int32_t[]){1, 1, 1}, 3, &loss, &error) == TFM_E_USAGE);
+  cr_expect(strstr(error.message, "3 parts cannot be cut into 2 shards"), "%s", error.message);
+  tfm_trainer_destroy(trainer);
 }

@@ -30,6 +30,13 @@ typedef struct tfm_train_settings { /* of the train block; the optimizer and the
   int32_t schedule, nesterov;
 } tfm_train_settings;
 
+/* What processes that train together do with each other, called by steps on the thread that called them. Another result
+ * than TFM_OK ends the step.
+ * tfm_sum: data[n], doubles or floats, become their sums over all ranks (MPI_Allreduce, dist.all_reduce).
+ * tfm_exchange: `bytes` bytes go to the rank `peer`, and as many come from it (MPI_Sendrecv). */
+typedef tfm_status (*tfm_sum)(void *user, void *data, int64_t n, int32_t is_double);
+typedef tfm_status (*tfm_exchange)(void *user, int32_t peer, const void *out, void *in, int64_t bytes);
+
 typedef struct tfm_trainer_options { /* zeroes: the defaults */
   size_t struct_size;                /* sizeof(tfm_trainer_options) */
   uint64_t seed;                     /* of initial values and of dropout */
@@ -38,6 +45,13 @@ typedef struct tfm_trainer_options { /* zeroes: the defaults */
   tfm_pool *pool;
   tfm_allocator allocator;
   const tfm_train_settings *settings; /* NULL: those of the train block. Read during the call only */
+  /* Of several processes with equal options but for `rank`, each calls the same steps with parts of its own. Without
+   * `exchange` sums are those of `sum`. With it the result is the same, to the bit, for all numbers of ranks that divide
+   * `shards`, a power of two (0: 1): the parts of a rank are shards / ranks runs of equally many. */
+  int32_t rank, ranks, shards; /* ranks 0: 1 */
+  tfm_sum sum;
+  tfm_exchange exchange;
+  void *user;
   int32_t fills; /* 1: weights without an initial value are zeroes, which the caller fills in; 0: they are an error */
 } tfm_trainer_options;
 
