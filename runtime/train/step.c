@@ -209,8 +209,8 @@ static void sum_results(const tfm_trainer *t, const tfm_objective *objective, do
 
 // ---- sums over parts, shards, ranks ----
 
-/* The parts of a rank are cut into equal shards, each a chain of its own. Shards are added as a binary tree of neighbours:
- * at depth d of the tree stands the sum of one subtree, in numbers[d] and gradients[d]. */
+/* The parts of a rank are cut into equal shards, each a chain of its own. Shards are added as a binary tree of
+ * neighbours: at depth d of the tree stands the sum of one subtree, in numbers[d] and gradients[d]. */
 typedef struct Sum {
   Run run;
   double *numbers; /* [depth][n_numbers]: those of rank 0 among the outputs */
@@ -369,8 +369,8 @@ tfm_status tfm_trainer_evaluate(tfm_trainer *t, const tfm_train_parts *parts, do
   atomic_store(&t->cancelled, false);
   tfm_status status = check_parts(t, parts, error);
   if (!status)
-    status = sum_all(t, &objective->bottoms, t->engine.bottoms, parts, 0, objective->bottoms.n_outputs, t->bottoms,
-                     error);
+    status =
+        sum_all(t, &objective->bottoms, t->engine.bottoms, parts, 0, objective->bottoms.n_outputs, t->bottoms, error);
   if (!status) status = check_divisors(t, objective, error);
   if (!status) status = sum_all(t, &objective->tops, t->engine.tops, parts, 0, objective->n_tops, t->tops, error);
   if (status) return status;

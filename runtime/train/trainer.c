@@ -94,12 +94,18 @@ static tfm_status read_ranks(const tfm_trainer_options *o, Ranks *ranks, tfm_err
   const int32_t n = o->ranks ? o->ranks : 1, shards = o->shards ? o->shards : 1;
   const char *wrong = NULL;
   *ranks = (Ranks){o->rank, n, shards > n ? shards / n : 1, o->sum, o->exchange, o->user};
-  if (n < 1 || o->rank < 0 || o->rank >= n) wrong = "rank lies in [0, ranks)";
-  else if (n > 1 && !o->sum && !o->exchange) wrong = "several ranks need sum or exchange";
-  else if (!is_power(shards)) wrong = "shards are a power of two";
-  else if (o->exchange && n > 1 && (shards % n || !is_power(n))) wrong = "with exchange, ranks divide shards";
-  else if (!o->exchange && n > 1 && shards > 1) wrong = "shards of several ranks need exchange";
-  else if (ranks->shards >= 1 << MOST_LEVELS) wrong = "a rank has at most 1024 shards";
+  if (n < 1 || o->rank < 0 || o->rank >= n)
+    wrong = "rank lies in [0, ranks)";
+  else if (n > 1 && !o->sum && !o->exchange)
+    wrong = "several ranks need sum or exchange";
+  else if (!is_power(shards))
+    wrong = "shards are a power of two";
+  else if (o->exchange && n > 1 && (shards % n || !is_power(n)))
+    wrong = "with exchange, ranks divide shards";
+  else if (!o->exchange && n > 1 && shards > 1)
+    wrong = "shards of several ranks need exchange";
+  else if (ranks->shards >= 1 << MOST_LEVELS)
+    wrong = "a rank has at most 1024 shards";
   return wrong ? tfm_refuse(error, TFM_E_USAGE, "options of training: %s", wrong) : TFM_OK;
 }
 

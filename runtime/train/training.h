@@ -35,7 +35,7 @@ struct tfm_trainer {
   float *blocks[N_TENSORS]; /* each `floats` long; NULL: not needed */
   float *part;              /* the gradients of one part of several, or of another rank; made when it is needed */
   float *levels[MOST_LEVELS]; /* sums of shards, made when they are needed; [0] is not used */
-  int64_t block_bytes;      /* of each of these */
+  int64_t block_bytes;        /* of each of these */
   double *tops, *bottoms; /* of the results, summed over parts */
   double *numbers;        /* results of the last step, then those of the last evaluation */
   float *outputs;         /* those of rank 0 of one run */

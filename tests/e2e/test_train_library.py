@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -195,13 +196,33 @@ class Trains(unittest.TestCase):
 
     def test_the_program_of_the_page(self):
         page = (HERE.parents[1] / "docs" / "training.md").read_text()
-        (self.work / "tagger.tfm").write_text(re.search(r"```tfm\n(model Tagger.*?)```", page, re.S)[1])
+        self.tagger()
         (self.work / "train.c").write_text(re.search(r"```c\n(.*?)```", page, re.S)[1])
-        run([TFMC, "compile", "--training", "--quiet", "tagger.tfm", "-o", "libtagger.so"], cwd=self.work)
         run(["cc", "-std=c99", "-Wall", "-Werror", "train.c", "-o", "train", "-L.", "-ltagger", "-lm", "-Wl,-rpath,."], cwd=self.work)
         said = run(["./train"], cwd=self.work).stdout
         self.assertRegex(said, "^step 300: loss [0-9.]+$")
         self.assertLess(float(said.split()[-1]), 0.5)
+
+    def tagger(self):
+        page = (HERE.parents[1] / "docs" / "training.md").read_text()
+        (self.work / "tagger.tfm").write_text(re.search(r"```tfm\n(model Tagger.*?)```", page, re.S)[1])
+        run([TFMC, "compile", "--training", "--quiet", "tagger.tfm", "-o", "libtagger.so"], cwd=self.work)
+
+    @unittest.skipUnless(os.environ.get("TFM_TORCH"), "TFM_TORCH names no Python with PyTorch")
+    def test_ranks_of_gloo(self):
+        self.tagger()
+        words = [os.environ["TFM_TORCH"], HERE.parents[1] / "examples" / "train_gloo.py", self.work / "libtagger.so"]
+        said = [run([*words, n]).stdout for n in (1, 2, 4)]
+        self.assertRegex(said[0], "^step 20: loss .*, weights [0-9a-f]{16}$")
+        self.assertEqual(said, said[:1] * 3)
+
+    @unittest.skipUnless(shutil.which("mpicc") and shutil.which("mpirun"), "there is no MPI")
+    def test_ranks_of_mpi(self):
+        self.tagger()
+        run(["mpicc", "-O2", "-I.", HERE.parents[1] / "examples" / "train_mpi.c", "-L.", "-ltagger", "-lm", "-Wl,-rpath,.", "-o", "train_mpi"],
+            cwd=self.work)
+        said = [run(["mpirun", "--oversubscribe", "-n", n, "./train_mpi"], cwd=self.work).stdout for n in (1, 2, 4)]
+        self.assertEqual(said, said[:1] * 3)
 
     def test_what_a_library_depends_on(self):
         library = Library(self.work, self.work / "m.tfm")

@@ -46,8 +46,8 @@ typedef struct tfm_trainer_options { /* zeroes: the defaults */
   tfm_allocator allocator;
   const tfm_train_settings *settings; /* NULL: those of the train block. Read during the call only */
   /* Of several processes with equal options but for `rank`, each calls the same steps with parts of its own. Without
-   * `exchange` sums are those of `sum`. With it the result is the same, to the bit, for all numbers of ranks that divide
-   * `shards`, a power of two (0: 1): the parts of a rank are shards / ranks runs of equally many. */
+   * `exchange` sums are those of `sum`. With it the result is the same, to the bit, for all numbers of ranks that
+   * divide `shards`, a power of two (0: 1): the parts of a rank are shards / ranks runs of equally many. */
   int32_t rank, ranks, shards; /* ranks 0: 1 */
   tfm_sum sum;
   tfm_exchange exchange;
