@@ -1,6 +1,7 @@
 /* The trainer of the runtime, with the engines of this compiler. See trainer.h. */
 #include "train/trainer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "train/training.h"
@@ -12,7 +13,7 @@ struct Trainer {
   tfm_trainer *made;
   Engine *tops, *bottoms;                  /* bottoms NULL: nothing is divided by */
   WeightSource *none;                      /* engines ask for weights; the graphs have none */
-  const Graph *given_tops, *given_bottoms; /* copies of the graphs: inputs and sizes, which engines rewrite */
+  Graph *given_tops, *given_bottoms;       /* copies of the graphs: inputs and sizes, which engines rewrite */
 };
 
 static Arena *arena_of(const Trainer *t) { return t->options.settings->compile.arena; }
@@ -24,7 +25,7 @@ static bool is_of_counts(const Trainer *t, const tfm_train_graph *graph) {
   return graph == &t->training->step.bottoms || graph == &t->training->evaluation.bottoms;
 }
 
-static const Graph *given(const Trainer *t, const tfm_train_graph *graph) {
+static Graph *given(const Trainer *t, const tfm_train_graph *graph) {
   return is_of_counts(t, graph) ? t->given_bottoms : t->given_tops;
 }
 
@@ -60,10 +61,19 @@ static tfm_status bind(void *user, const tfm_train_graph *graph, tfm_value *inpu
   return TFM_OK;
 }
 
-/* Errors are in the diag already: the status has no message. */
-static tfm_status run(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
-                      tfm_error *error) {
+/* What computes the outputs of a graph of the trainer. */
+typedef bool (*Compute)(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,
+                        Tensor *results);
+
+static bool compute_by_engine(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,
+                              Tensor *results) {
   const Trainer *t = user;
+  return engine_run(is_of_counts(t, graph) ? t->bottoms : t->tops, arena, inputs, results);
+}
+
+/* Errors are in the diag already: the status has no message. */
+static tfm_status run_by(const Trainer *t, Compute compute, void *user, const tfm_train_graph *graph,
+                         const tfm_value *inputs, const tfm_value *outputs, tfm_error *error) {
   const Graph *from = given(t, graph);
   Arena *arena = arena_create();
   const char **names = ARENA_ARRAY(arena, const char *, graph->n_inputs);
@@ -75,13 +85,18 @@ static tfm_status run(void *user, const tfm_train_graph *graph, const tfm_value 
     if (inputs[i].rank) memcpy(tensors[i].dims, inputs[i].dims, (size_t)inputs[i].rank * sizeof *inputs[i].dims);
   }
   const EvalInputs all = {names, tensors, graph->n_inputs};
-  const bool good = engine_run(is_of_counts(t, graph) ? t->bottoms : t->tops, arena, &all, results);
+  const bool good = compute(user, graph, arena, &all, results);
   for (uint32_t i = 0; good && i < graph->n_outputs; i++)
     if (tensor_elements(&results[i]))
       memcpy(outputs[i].data, results[i].data, (size_t)tensor_elements(&results[i]) * sizeof(float));
   arena_destroy(arena);
   *error = (tfm_error){.status = good ? TFM_OK : TFM_E_INTERNAL};
   return error->status;
+}
+
+static tfm_status run(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
+                      tfm_error *error) {
+  return run_by(user, compute_by_engine, user, graph, inputs, outputs, error);
 }
 
 /* What the runtime says of an error that it did not find itself is a note. */
@@ -212,6 +227,109 @@ bool trainer_evaluate(Trainer *t, const EvalInputs *batches, uint32_t n, double 
   return !status || report(t, &error);
 }
 
+// ---- where a step went wrong ----
+
+typedef struct Search { /* the interpreter's run of a step that diverged */
+  Trainer *trainer;
+  Map odd;                 /* nodes whose value is not finite, as keys */
+  const Node *first, *nan; /* the first that made such a value of finite ones; the first NaN of none */
+  Map nans;
+} Search;
+
+static bool is_among(const Map *map, const Node *node) { return map_find(map, &node, sizeof node) != NULL; }
+
+static bool has_any(const Map *map, const Node *node) {
+  for (size_t i = 0; i < node->inputs.n; i++)
+    if (is_among(map, node->inputs.items[i])) return true;
+  return false;
+}
+
+/* An infinite constant is a mask, and what masks reach is as it should be: an operation is to blame that makes what is
+ * not finite of what is, or NaN of what is none. */
+static void look_at(void *context, const Node *node, const Tensor *value) {
+  Search *search = context;
+  if (value->dtype != DTYPE_F32 || search->first) return;
+  const float *numbers = value->data;
+  bool is_odd = false, has_nan = false;
+  for (int64_t i = 0, n = tensor_elements(value); i < n; i++) {
+    is_odd |= !isfinite(numbers[i]);
+    has_nan |= isnan(numbers[i]) != 0;
+  }
+  if (is_odd) map_put_n(&search->odd, &node, sizeof node, NULL);
+  if (has_nan) map_put_n(&search->nans, &node, sizeof node, NULL);
+  if (is_odd && node->op != OP_FULL && !has_any(&search->odd, node)) search->first = node;
+  if (has_nan && !search->nan && !has_any(&search->nans, node)) search->nan = node;
+}
+
+static tfm_status bind_again(void *user, const tfm_train_graph *graph, tfm_value *inputs, int64_t *items,
+                             tfm_error *error) {
+  return bind(((Search *)user)->trainer, graph, inputs, items, error);
+}
+
+static bool interpret(void *user, const tfm_train_graph *graph, Arena *arena, const EvalInputs *inputs,
+                      Tensor *results) {
+  Search *search = user;
+  const Trainer *t = search->trainer;
+  const EvalOptions options = {.observer = look_at, .observer_context = search};
+  return graph_eval_with(arena, diag_of(t), given(t, graph), NULL, NULL, inputs, &options, results);
+}
+
+static tfm_status run_again(void *user, const tfm_train_graph *graph, const tfm_value *inputs, const tfm_value *outputs,
+                            tfm_error *error) {
+  return run_by(((Search *)user)->trainer, interpret, user, graph, inputs, outputs, error);
+}
+
+/* Multiplications of a run with these sizes, about; the interpreter does some hundred million a second. */
+static double work_of(const Graph *graph, const int64_t *symbols) {
+  double work = 0;
+  for (const Node *node = graph->first; node; node = node->next) {
+    int64_t dim;
+    double each = 1;
+    for (uint32_t i = 0; i < node->rank; i++) each *= size_value(node->dims[i], symbols, &dim) ? (double)dim : 1;
+    const Node *x = op_table[node->op].category == CATEGORY_CONTRACT ? node->inputs.items[0] : NULL;
+    if (x && x->rank && size_value(x->dims[x->rank - 1], symbols, &dim)) each *= (double)dim;
+    work += each;
+  }
+  return work;
+}
+
+/* Runs the step once more in a trainer without compiled code, and names the operation that is to blame. */
+static void find_fault(Trainer *t, const tfm_train_parts *parts, int64_t epoch, double *results) {
+  Search search = {.trainer = t, .odd = map_new(arena_of(t)), .nans = map_new(arena_of(t))};
+  const tfm_train_engine engine = {.user = &search, .bind = bind_again, .run = run_again};
+  const tfm_trainer_options options = {.struct_size = sizeof options, .seed = t->options.seed, .fills = 1};
+  tfm_trainer *again;
+  tfm_error error;
+  if (tfm_trainer_create(t->training, &engine, &options, &again, &error)) return;
+  for (uint32_t i = 0; i < t->training->n_parameters; i++)
+    memcpy(tfm_trainer_data(again, i, TFM_TENSOR_WEIGHT), tfm_trainer_data(t->made, i, TFM_TENSOR_WEIGHT),
+           (size_t)t->training->parameters[i].elements * sizeof(float));
+  tfm_trainer_set_steps(again, tfm_trainer_steps(t->made));
+  tfm_trainer_set_epoch(again, epoch);
+  tfm_trainer_gradients(again, parts, 0, results, &error);
+  tfm_trainer_destroy(again);
+  const Node *node = search.first ? search.first : search.nan;
+  if (!node) return;
+  const char *path = node->origin.path;
+  if (node->op == OP_INPUT)
+    diag_note(diag_of(t), NO_SPAN, "'%s' is not finite", node->attr.name);
+  else
+    diag_note(diag_of(t), origin_place(&node->origin), "the first result that is not finite is that of '%s'%s%s",
+              op_table[node->op].name, *path ? ", in " : "", path);
+}
+
+/* Only where the interpreter has an answer within half a minute or so. */
+static void explain(Trainer *t, const tfm_train_parts *parts, int64_t epoch, double *results) {
+  const double most = 4e9;
+  double work = 0;
+  for (int64_t i = 0; i < parts->n; i++) {
+    int64_t symbols[SIZE_MAX_SYMBOLS] = {0};
+    bind_sizes(t->given_tops, t->graphs->n_inputs, parts->values + i * t->graphs->n_inputs, symbols);
+    work += work_of(t->given_tops, symbols);
+  }
+  if (work < most) find_fault(t, parts, epoch, results);
+}
+
 bool trainer_step(Trainer *t, const EvalInputs *batches, uint32_t n, int64_t epoch, StepResult *result) {
   tfm_error error;
   if (!may_be_cut(t, n)) return false;
@@ -219,7 +337,9 @@ bool trainer_step(Trainer *t, const EvalInputs *batches, uint32_t n, int64_t epo
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   tfm_trainer_set_epoch(t->made, epoch);
   tfm_status status = tfm_trainer_gradients(t->made, &parts, 0, result->results, &error);
-  arena_destroy(arena);
   if (!status) status = tfm_trainer_update(t->made, result->results[0], &result->norm, &result->rate, &error);
-  return !status || report(t, &error);
+  if (status) report(t, &error);
+  if (status == TFM_E_DIVERGED) explain(t, &parts, epoch, result->results);
+  arena_destroy(arena);
+  return !status;
 }

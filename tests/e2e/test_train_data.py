@@ -10,6 +10,7 @@ import math
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import struct
@@ -358,6 +359,19 @@ class TrainData(unittest.TestCase):
         self.tfmc(*command[1:-2], f"--steps={steps[-1] + 1}", "--resume")
         self.assertFalse(list((self.work / "k").glob(".step-*")))
 
+    def test_a_disk_that_is_full(self):
+        """A file cannot grow beyond 1,000 bytes, which no state fits into: what was there stays, and can be gone on from."""
+        self.train("--steps=1", "--log-every=1000")
+        before = self.weights("out")
+        process = subprocess.run([TFMC, "train", "m.tfm", "--data=d.safetensors", "--out=out", "--batch-tokens=30", "--steps=2", "--resume"],
+                                 cwd=self.work, capture_output=True, text=True, restore_signals=False, env={**os.environ, "TFM_CACHE_DIR": ""},
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+        self.assertEqual(process.returncode, 3, process.stderr)
+        self.assertIn("state.tfmt: cannot write the file: File too large", process.stderr)
+        self.assertEqual(sorted(path.name for path in (self.work / "out").glob("*step*")), ["step-00000001"])
+        self.assertEqual(self.weights("out"), before)
+        self.train("--steps=2", "--resume")
+
     def test_signals(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             shutil.rmtree(self.work / "g", ignore_errors=True)
@@ -427,6 +441,17 @@ class TrainData(unittest.TestCase):
         message = self.train("--steps=50", "--save-every=1", "-q", code=1)
         self.assertIn("diverged in step", message)
         self.assertRegex(message, r"the last checkpoint is out/step-0000000\d")
+        self.assertRegex(message, r"m\.tfm:\d+:\d+: note: the first result that is not finite is that of '\w+'")
+
+    def test_a_mask_of_infinities_is_not_to_blame(self):
+        self.model("lr = 1e-3", "model M(v = 9, d = 4) { embed = Embedding(v, d)  head = Linear(d, v)\n"
+                   "  forward(ids: i32[batch, time]) {\n    x = embed(ids)\n    masked = reshape(ids == 0, [batch, time, 1])\n"
+                   "    share = softmax(where(masked, -inf, sum(x, axis = -1, keepdim = true)), axis = 1)\n"
+                   "    return y = head(x * share) + log(0 * share)\n  }\n"
+                   "  fn f(sentence: i32[batch, n]) { return loss = cross_entropy(forward(sentence[:, :-1]), sentence[:, 1:]) }\n"
+                   "  train f { SETTINGS }\n}\n")
+        self.data("d", [([1], [0, *sentence]) for _, sentence in self.pairs])
+        self.assertIn("m.tfm:6:34: note: the first result that is not finite is that of 'log'", self.train("--steps=5", code=1))
 
 
 if __name__ == "__main__":
