@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "tfm/tiles.h"
 
 // ---- the host ----
 
@@ -17,7 +18,7 @@
 static const char *const features[] = {"sse2",    "avx",      "avx2",     "fma",      "f16c",
                                        "bmi",     "bmi2",     "lzcnt",    "movbe",    "popcnt",
                                        "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd",
-                                       "avxvnni", "avx512vnni"};
+                                       "avxvnni", "avx512vnni", "amx-tile", "amx-int8"};
 enum { N_FEATURES = sizeof features / sizeof *features };
 
 static bool list_has(const char *list, const char *feature, size_t length) {
@@ -55,6 +56,7 @@ const char *host_lacks(const TargetInfo *target) {
     at += n + (at[n] == ',');
   }
   LLVMDisposeMessage(present);
+  if (!missing && target->matrix_rows && !tfm_tiles_granted()) missing = feature_name("amx-tile", strlen("amx-tile"));
   return missing;
 }
 

@@ -20,6 +20,7 @@
 #include "codegen/emitter.h"
 #include "codegen/vector.h"
 #include "kernels/emit.h"
+#include "kernels/matrix_tile.h"
 
 enum { MAX_VECTORS = 32, UNROLL = 4, AHEAD = 8 };
 _Static_assert(TFM_PREFETCH_LINES % UNROLL == 0, "lines that are fetched together");
@@ -518,6 +519,10 @@ static unsigned vectors_at_once(const Tile *t, unsigned all) {
 }
 
 void emit_TILE(Emitter *e, const KernelSpec *spec, const char *name) {
+  if (spec->is_matrix) {
+    emit_matrix_tile(e, spec, name);
+    return;
+  }
   LLVMTypeRef types[N_ARGS] = {e->pointer, e->pointer, e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer, e->i64};
   Tile t = {.e = e, .spec = spec, .lanes = e->target->vector_floats};
   unsigned all = spec->width / t.lanes;

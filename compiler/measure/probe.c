@@ -17,6 +17,8 @@
 #include <immintrin.h>
 #endif
 
+#include "tfm/tiles.h"
+
 enum {
   PROBE_CHAINS = 12, /* enough to hide the latency of two multiply-add units */
   PROBE_LINE = 512,  /* bytes that one turn of a reading loop takes at most */
@@ -41,7 +43,7 @@ typedef struct Prober { /* one thread */
   Start *start;
   uint32_t lanes;
   const char *dot_bytes; /* as in the target: NULL: words are multiplied */
-  bool touched;
+  bool has_tiles, touched;
   char *bytes;
   size_t n_bytes, at;
   Probe round;
@@ -193,11 +195,33 @@ static int32_t run_dots(uint32_t lanes, bool has_bytes, int64_t n) {
   return words_of_4(n);
 }
 
+/* Products of tile registers into four of them: as many steps as take about as long as those of vectors. */
+enum { TILE_PRODUCTS = 16 * 16 * 64, TILE_SUMS = 4, TILE_SHARE = 8 };
+__attribute__((target("amx-tile,amx-int8")))
+static int32_t run_tiles(int64_t n) {
+  int32_t sums[16 * 16];
+  tfm_tiles_begin();
+  _tile_zero(4);
+  _tile_zero(5);
+  for (int64_t step = 0; step < n / TILE_SHARE; step++) {
+    _tile_dpbsud(0, 4, 5);
+    _tile_dpbsud(1, 4, 5);
+    _tile_dpbsud(2, 4, 5);
+    _tile_dpbsud(3, 4, 5);
+  }
+  _tile_stored(0, sums, 64);
+  tfm_tiles_end();
+  return sums[0];
+}
+
 static uint64_t read_memory(uint32_t lanes, const char *bytes, size_t size) {
   return lanes == 16 ? read_by_16(bytes, size) : lanes == 8 ? read_by_8(bytes, size) : read_by_4(bytes, size);
 }
 
 #else
+
+enum { TILE_PRODUCTS, TILE_SUMS, TILE_SHARE = 1 };
+static int32_t run_tiles(int64_t n) { return (int32_t)n; } /* no target has them */
 
 /* Other machines: plain C, which the compiler vectorises as it can. The figures are lower bounds there. */
 static float run_chains(uint32_t lanes, int64_t n) {
@@ -255,11 +279,13 @@ static double measure_whole(Prober *prober) {
   double seconds[FLOP_PIECES];
   for (int i = 0; i < FLOP_PIECES; i++) {
     double start = now();
-    prober->whole_sink = run_dots(prober->lanes, prober->dot_bytes != NULL, prober->steps);
+    prober->whole_sink = prober->has_tiles ? run_tiles(prober->steps)
+                                           : run_dots(prober->lanes, prober->dot_bytes != NULL, prober->steps);
     seconds[i] = now() - start;
   }
-  const double products = prober->dot_bytes ? 4 : 2;
-  return 2 * products * PROBE_CHAINS * prober->lanes * PIECE_STEPS / median(seconds, FLOP_PIECES);
+  const double products = prober->has_tiles ? (double)TILE_PRODUCTS * TILE_SUMS / TILE_SHARE
+                                            : (prober->dot_bytes ? 4.0 : 2.0) * PROBE_CHAINS * prober->lanes;
+  return 2 * products * PIECE_STEPS / median(seconds, FLOP_PIECES);
 }
 
 /* As many pieces as it takes to read all of the thread's memory once, so a share that is larger than the caches is
@@ -329,6 +355,7 @@ ProbeSet *probe_open(const TargetInfo *target, int32_t threads, size_t bytes) {
   for (int32_t i = 0; i < n; i++) {
     set->probers[i].lanes = target->vector_floats;
     set->probers[i].dot_bytes = target->dot_bytes;
+    set->probers[i].has_tiles = target->matrix_rows > 0;
     set->probers[i].steps = PIECE_STEPS;
     set->probers[i].bytes = set->bytes + share * (size_t)i;
     set->probers[i].n_bytes = share;

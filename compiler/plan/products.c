@@ -21,6 +21,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
                        .b_is_signed = kind->b_is_signed,
+                       .is_matrix = kind->is_matrix && rows >= COST_LEAST_MATRIX_ROWS,
                        .exact_zero = kind->exact_zero};
     tiles[rows] = plan_kernel(p, &spec);
   }
@@ -220,10 +221,12 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   const Size *rows, *c_rows, *c_stride;
   const uint8_t form = p->plan->recipes.items[weight].form;
   const bool is_whole = form >= TFM_FORM_INT8;
+  const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix_rows;
   TileShape shape = (is_whole ? target_whole_tile : target_panel_tile)(p->target, panel);
   if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
+  if (is_matrix) shape = (TileShape){p->target->matrix_rows, (uint8_t)panel};
   const uint8_t whole_bytes = p->target->dot_bytes ? 1 : 2;
-  TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form};
+  TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form, .is_matrix = is_matrix};
   kind.a_stride = row_stride(p, a, &rows, k, is_whole);
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = shape.rows,
@@ -231,6 +234,7 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
                         .panel = (uint8_t)panel,
                         .form = form,
                         .a_bytes = is_whole ? whole_bytes : sizeof(float),
+                        .is_matrix = is_matrix,
                         .rank = (uint8_t)nest->rank,
                         .n_operands = (uint8_t)nest->n_operands,
                         .weight = weight,

@@ -29,6 +29,7 @@ typedef struct TargetInfo {
   const char *dot_bytes;     /* LLVM's name of acc += x w, of four neighbouring bytes each; NULL: there is none */
   const char *dot_words;     /* of x w + x w, of two neighbouring words each */
   TileShape word_tile;       /* of products of words; its width divides every panel */
+  uint8_t matrix_rows;       /* rows of a tile register, which takes 64 bytes of each; 0: there are none */
   const char *scalef;        /* LLVM's name of the intrinsic; NULL: there is none */
   uint8_t row_unroll, long_row_unroll, softmax_unroll; /* vectors of 16 lanes that are computed together */
   uint8_t exact_tile_vectors; /* registers of a row that an exact tile computes together; 0: all */

@@ -3,6 +3,7 @@
  * Features come from cpuid and xgetbv; an instruction set whose registers the system does not save counts as missing.
  * Processors are counted by the affinity mask and the quota of the control groups (version 2: every group from the
  * process's own up to the root; version 1: its cpu group). What cannot be read does not limit. */
+#define _DEFAULT_SOURCE /* syscall */
 #include "machine.h"
 
 #include <sched.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tfm/tiles.h"
 #include "threads.h"
 
 // ---- instruction sets ----
@@ -28,6 +30,7 @@ static const struct {
 #if defined(__x86_64__)
     {"x86-64", 0}, {"x86-64-v3", LEVEL_3}, {"x86-64-v4", LEVEL_4},
     {"x86-64-v3-vnni", LEVEL_3 | CPU_AVX_VNNI}, {"x86-64-v4-vnni", LEVEL_4 | CPU_AVX512_VNNI},
+    {"x86-64-v4-amx", LEVEL_4 | CPU_AVX512_VNNI | CPU_AMX},
 #endif
 #if defined(__aarch64__)
     {"aarch64", 0},
@@ -37,7 +40,7 @@ static const struct {
 
 static const char *const names[] = {"AVX",      "AVX2",     "FMA",      "F16C",     "BMI1",     "BMI2",
                                     "LZCNT",    "MOVBE",    "POPCNT",   "AVX512F",  "AVX512BW", "AVX512CD",
-                                    "AVX512DQ", "AVX512VL", "AVX-VNNI", "AVX512-VNNI"};
+                                    "AVX512DQ", "AVX512VL", "AVX-VNNI", "AVX512-VNNI", "AMX-INT8"};
 
 /* Bits of CpuFeature are in the order of `names`. */
 const char *cpu_missing(const char *isa, uint32_t features, bool *known) {
@@ -62,6 +65,12 @@ static uint64_t saved_registers(void) {
 
 static uint32_t when(bool present, uint32_t feature) { return present ? feature : 0; }
 
+/* Leaf 7: edx bits 24 (tiles) and 25 (of bytes); XCR0 bits 17 and 18. */
+static bool has_tiles(uint64_t saved, uint32_t features) {
+  const uint64_t state = UINT64_C(3) << 17;
+  return (saved & state) == state && (features >> 24 & 3) == 3 && tfm_tiles_granted();
+}
+
 /* Bits of cpuid leaves 1, 7 (0 and 1) and 0x80000001 (Intel SDM volume 2, CPUID). AVX needs XCR0 bits 1 and 2, AVX-512
  * also 5 to 7. */
 uint32_t cpu_features(void) {
@@ -76,7 +85,8 @@ uint32_t cpu_features(void) {
     features |= when(avx && b & 1u << 5, CPU_AVX2) | when(b & 1u << 3, CPU_BMI1) | when(b & 1u << 8, CPU_BMI2) |
                 when(avx512 && b & 1u << 16, CPU_AVX512F) | when(avx512 && b & 1u << 17, CPU_AVX512DQ) |
                 when(avx512 && b & 1u << 28, CPU_AVX512CD) | when(avx512 && b & 1u << 30, CPU_AVX512BW) |
-                when(avx512 && b & 1u << 31, CPU_AVX512VL) | when(avx512 && c & 1u << 11, CPU_AVX512_VNNI);
+                when(avx512 && b & 1u << 31, CPU_AVX512VL) | when(avx512 && c & 1u << 11, CPU_AVX512_VNNI) |
+                when(has_tiles(saved, d), CPU_AMX);
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) features |= when(avx && a & 1u << 4, CPU_AVX_VNNI);
   if (__get_cpuid(0x80000001, &a, &b, &c, &d)) features |= when(c & 1u << 5, CPU_LZCNT);
   return features;

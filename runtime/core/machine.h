@@ -21,7 +21,8 @@ typedef enum CpuFeature {
   CPU_AVX512DQ = 1 << 12,
   CPU_AVX512VL = 1 << 13,
   CPU_AVX_VNNI = 1 << 14,
-  CPU_AVX512_VNNI = 1 << 15
+  CPU_AVX512_VNNI = 1 << 15,
+  CPU_AMX = 1 << 16 /* tiles of bytes, which the system has granted to this process */
 } CpuFeature;
 
 /* Bits of CpuFeature that this CPU has and the system lets programs use. */

@@ -18,6 +18,7 @@
 #include "live_rows.h"
 #include "partial_sums.h"
 #include "steps.h"
+#include "tfm/tiles.h"
 
 enum {
   WHOLE_K_BLOCK = 4096, /* of whole numbers: such a piece of a panel stays in a second-level cache too */
@@ -80,8 +81,10 @@ static int64_t k_block_of(const tfm_gemm_step *step) { return is_whole_numbers(s
 static int64_t turn_of(const tfm_gemm_step *step) {
   return step->form == TFM_FORM_INT4 ? TFM_GROUP : is_whole_numbers(step) ? 16 : 4;
 }
-/* The steps of k in a call are a multiple of these. */
-static int64_t unit_of(const tfm_gemm_step *step) { return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : 4; }
+/* The steps of k in a call are a multiple of these; of bytes, of what a tile register has of a row. */
+static int64_t unit_of(const tfm_gemm_step *step) {
+  return step->form == TFM_FORM_INT4 ? TFM_GROUP * TFM_GROUPS : step->form == TFM_FORM_INT8 ? 64 : 4;
+}
 static int64_t chains_of(const tfm_gemm_step *step) { return is_whole_numbers(step) ? 1 : partial_chains(step->k); }
 
 static bool is_short(const Gemm *gemm) { return gemm->step->k <= SHORT_K; }
@@ -121,21 +124,26 @@ static void add_tile(Block *block, int64_t row, int64_t rows) {
   block->rows += rows;
 }
 
-/* A run of rows in tiles of nearly equal height. */
+/* The first row of a tile of a run. Tiles have nearly equal heights; but tile registers are set up for whole ones, and
+ * take as long for fewer rows. */
+static int64_t first_of_tile(const tfm_gemm_step *step, int64_t rows, int64_t tile, int64_t tiles) {
+  return step->is_matrix ? least_of(rows, tile * step->tile_rows) : rows * tile / tiles;
+}
+
 static void cut_run(const Gemm *gemm, Block *block, int64_t row, int64_t rows) {
   int64_t tiles = ceil_div(rows, gemm->step->tile_rows);
   for (int64_t tile = 0; tile < tiles; tile++) {
-    int64_t first = rows * tile / tiles;
-    add_tile(block, row + first, rows * (tile + 1) / tiles - first);
+    int64_t first = first_of_tile(gemm->step, rows, tile, tiles);
+    add_tile(block, row + first, first_of_tile(gemm->step, rows, tile + 1, tiles) - first);
   }
 }
 
-/* Tiles of nearly equal height over all rows: a short last tile would use the registers badly. */
+/* Tiles over all rows: a short last one would use the registers badly. */
 static void cut_all_rows(const Gemm *gemm, Block *block) {
   int64_t end = gemm->tiles * (block->number + 1) / gemm->blocks;
   for (int64_t tile = gemm->tiles * block->number / gemm->blocks; tile < end; tile++) {
-    int64_t row = gemm->rows * tile / gemm->tiles;
-    add_tile(block, row, gemm->rows * (tile + 1) / gemm->tiles - row);
+    int64_t row = first_of_tile(gemm->step, gemm->rows, tile, gemm->tiles);
+    add_tile(block, row, first_of_tile(gemm->step, gemm->rows, tile + 1, gemm->tiles) - row);
   }
 }
 
@@ -465,10 +473,12 @@ void step_gemm(Walker *walker, const tfm_step *step) {
   Block block; /* its tiles are set when it is entered */
   block.number = -1;
   block.cursor = (LiveCursor){0};
+  if (info->is_matrix) tfm_tiles_begin();
   for (int64_t number, group; share_claim(&claimer, &number, &group);) {
     enter_block(&gemm, &block, number);
     (gemm.consumer ? run_consumed : run_unit)(walker, &gemm, &claimer, &block, group);
   }
+  if (info->is_matrix) tfm_tiles_end();
 }
 
 // ---- rows of whole numbers ----

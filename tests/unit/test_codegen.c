@@ -49,6 +49,9 @@ static void add_whole_tiles(KernelBench *bench) {
       spec.a_stride = 208, spec.b_stride = panel;
       kernel_add(bench, spec);
     }
+    for (uint8_t rows = 1; rows <= bench->plan.target->matrix_rows; rows++)
+      kernel_add(bench, (KernelSpec){.family = KERNEL_TILE, .rows = rows, .width = panel, .b_form = TFM_FORM_INT8,
+                                     .a_stride = 208, .b_stride = panel, .is_matrix = true});
   }
 }
 

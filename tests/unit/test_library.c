@@ -121,6 +121,7 @@ Test(library, a_missing_feature_is_named) {
   cr_expect_str_eq(cpu_missing("x86-64-v4", UINT32_MAX & ~(uint32_t)CPU_AVX512VL, &known), "AVX512VL");
   cr_expect_str_eq(cpu_missing("x86-64-v4-vnni", UINT32_MAX & ~(uint32_t)CPU_AVX512_VNNI, &known), "AVX512-VNNI");
   cr_expect_str_eq(cpu_missing("x86-64-v3-vnni", UINT32_MAX & ~(uint32_t)CPU_AVX_VNNI, &known), "AVX-VNNI");
+  cr_expect_str_eq(cpu_missing("x86-64-v4-amx", UINT32_MAX & ~(uint32_t)CPU_AMX, &known), "AMX-INT8");
   cr_expect_null(cpu_missing("x86-64-v9", UINT32_MAX, &known));
   cr_expect_not(known);
 }

@@ -1,6 +1,7 @@
 /* Tiles against chains of fmaf (or of rounded products) in plain C: equal bits, for all rows, lengths and tails. */
 #include "../support/kernel_bench.h"
 #include "base/int8.h"
+#include "tfm/tiles.h"
 
 enum { MAX_K = 768, PAD = 5 };
 
@@ -245,8 +246,9 @@ static void check_whole(KernelBench *bench, const Whole *whole, size_t tile, int
     }
 }
 
-static void check_whole_numbers(const char *name, tfm_form form) {
-  static const int64_t lengths_of_8[] = {1, 2, 3, 8, 20, 37, 64, 96},
+/* `is_matrix`: on tile registers. */
+static void check_whole_numbers(const char *name, tfm_form form, bool is_matrix) {
+  static const int64_t lengths_of_8[] = {1, 2, 3, 20, 37, 64, 96, 207},
                        lengths_of_4[] = {32, 64, 96, 128, 160, 224, 256, 288};
   const int64_t *lengths = form == TFM_FORM_INT8 ? lengths_of_8 : lengths_of_4;
   if (!host_runs(name)) return;
@@ -264,13 +266,16 @@ static void check_whole_numbers(const char *name, tfm_form form) {
   for (int i = 0; i < 3; i++) {
     shapes[i] = target_whole_tile(target, panels[i]);
     if (form == TFM_FORM_INT4) shapes[i].rows /= 2;
+    if (is_matrix) shapes[i] = (TileShape){target->matrix_rows, (uint8_t)panels[i]};
     for (int rows = 1; rows <= shapes[i].rows; rows++) {
       KernelSpec spec = {.family = KERNEL_TILE, .rows = (uint8_t)rows, .width = shapes[i].width};
       spec.a_stride = MOST_FLOATS, spec.b_stride = spec.width, spec.b_form = (uint8_t)form;
+      spec.is_matrix = is_matrix;
       tiles[i][rows] = kernel_add(&bench, spec);
     }
   }
   kernels_compile(&bench);
+  if (is_matrix) tfm_tiles_begin();
   static Whole whole;
   for (int l = 0; l < 8; l++) {
     whole.k = lengths[l];
@@ -283,15 +288,21 @@ static void check_whole_numbers(const char *name, tfm_form form) {
         check_whole(&bench, &whole, tiles[i][rows], rows, shape.width, bytes);
     }
   }
+  if (is_matrix) tfm_tiles_end();
   kernel_bench_free(&bench);
 }
 
 Test(tile, whole_numbers) {
-  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT8);
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT8, false);
+}
+
+Test(tile, whole_numbers_on_tile_registers) {
+  for (const TargetInfo *target = targets; target->name; target++)
+    if (target->matrix_rows) check_whole_numbers(target->name, TFM_FORM_INT8, true);
 }
 
 Test(tile, numbers_of_4_bits) {
-  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT4);
+  for (const TargetInfo *target = targets; target->name; target++) check_whole_numbers(target->name, TFM_FORM_INT4, false);
 }
 
 /* Rows of queries, keys and values: short ones of whole vectors stay in registers. */
