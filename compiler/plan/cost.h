@@ -28,8 +28,6 @@ int64_t cost_row_stride(int64_t n);
 /* Whether rows at this distance can be read where they lie. `is_callers`: the memory belongs to the caller, so its
  * layout is not ours to choose. */
 bool cost_may_stay(int64_t stride, bool is_callers);
-/* Fewer rows of bytes are faster in vectors: tile registers take as long as for 16. */
-enum { COST_LEAST_MATRIX_ROWS = 4 };
 /* Products that read their factors where they lie. With rows side by side a square costs 64 shuffles (AVX-512), as much
  * as the FMAs of a tile of 16 columns for the same numbers, so it is for fewer columns, and not for so few rows or
  * steps that most of a square is empty. A kernel for a static number of rows has its results in so many registers. */

@@ -21,7 +21,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
                        .b_form = kind->b_form,
                        .b_is_page = kind->b_is_page,
                        .b_is_signed = kind->b_is_signed,
-                       .is_matrix = kind->is_matrix && rows >= COST_LEAST_MATRIX_ROWS,
+                       .is_matrix = kind->least_matrix_rows && rows >= kind->least_matrix_rows,
                        .exact_zero = kind->exact_zero};
     tiles[rows] = plan_kernel(p, &spec);
   }
@@ -224,9 +224,11 @@ static void add_gemm(Planner *p, const Nest *nest, const View *a, const View *c,
   const bool is_matrix = form == TFM_FORM_INT8 && p->target->matrix_rows;
   TileShape shape = (is_whole ? target_whole_tile : target_panel_tile)(p->target, panel);
   if (form == TFM_FORM_INT4) shape.rows /= 2; /* the sums of a group take registers too */
+  const uint8_t vector_rows = shape.rows; /* so few are faster in vectors: tile registers take as long as for 16 */
   if (is_matrix) shape = (TileShape){p->target->matrix_rows, (uint8_t)panel};
   const uint8_t whole_bytes = p->target->dot_bytes ? 1 : 2;
-  TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form, .is_matrix = is_matrix};
+  TileKind kind = {.shape = shape, .b_stride = panel, .b_form = form,
+                   .least_matrix_rows = is_matrix ? (uint8_t)(vector_rows + 1) : 0};
   kind.a_stride = row_stride(p, a, &rows, k, is_whole);
   CHECK(view_collapse(&p->math, c, &c_rows, &c_stride), "a gemm whose rows are not one axis");
   tfm_gemm_step step = {.tile_rows = shape.rows,

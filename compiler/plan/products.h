@@ -14,7 +14,7 @@ typedef struct TileKind {
   int64_t a_stride, b_stride, a_step; /* a_step 0: the numbers of a row of a are neighbours */
   uint8_t b_form; /* tfm_form */
   bool b_is_page, exact_zero, b_is_signed;
-  bool is_matrix; /* tiles of many rows take the tile registers of the target */
+  uint8_t least_matrix_rows; /* tiles of so many rows and more take the tile registers of the target; 0: none do */
 } TileKind;
 
 /* Sets tiles[r] to the kernel for r rows, for 1 to shape.rows; TFM_NONE for the rest. Every number of rows has a
