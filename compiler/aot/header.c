@@ -271,7 +271,8 @@ void write_header(StrBuf *out, const LibraryParts *parts) {
   strbuf_printf(out, "#ifndef %s_MODEL_H\n#define %s_MODEL_H\n\n", guard, guard);
   strbuf_add(out, types_h);
   if (library_kind(parts) != LIBRARY_ANY) strbuf_add(out, generate_types_h);
-  if (parts->training) strbuf_add(out, train_types_h);
+  /* Without the include before its guard: those types have been pasted. */
+  if (parts->training) strbuf_add(out, strstr(train_types_h, "#ifndef TFM_TRAIN_TYPES_H"));
   strbuf_printf(out, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
                      "typedef struct %s_model %s_model;     /* code and weights */\n"
                      "typedef struct %s_context %s_context; /* what one caller runs it with */\n\n",

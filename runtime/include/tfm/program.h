@@ -190,8 +190,7 @@ typedef struct tfm_row_step {
 typedef struct tfm_gemm_step {
   uint32_t tiles[TFM_MAX_TILE_ROWS + 1]; /* kernel by number of rows; TFM_NONE beyond tile_rows */
   uint8_t tile_rows, width, panel, form, rank, n_operands; /* form: tfm_form of the panels */
-  uint8_t a_bytes; /* of one step of k in a row of a: 4, or what a row of whole numbers has (INT8, INT4) */
-  uint8_t is_matrix; /* tiles take the tile registers (tfm/tiles.h) */
+  uint8_t a_bytes, is_matrix; /* of one k in a row of a: 4, of whole numbers fewer; tiles take tile registers */
   uint32_t weight;
   tfm_size rows;
   int64_t k, n;

@@ -1,6 +1,8 @@
 /* tfm/train_types.h: the types that train.h and the headers of compiled models that train share. C99 and C++.
  *
  * The text between the guards is also pasted into generated headers, which stand alone; whichever comes first wins. */
+#include "tfm/types.h"
+
 #ifndef TFM_TRAIN_TYPES_H
 #define TFM_TRAIN_TYPES_H
 
