@@ -67,7 +67,7 @@ def train(rank, ranks, path):
         if status:
             raise RuntimeError(error.message.decode())
 
-    must(lib.tagger_trainer_new(c.byref(options), c.byref(trainer), c.byref(error)))
+    must(lib.tagger_trainer_new(None, c.byref(options), c.byref(trainer), c.byref(error)))
     rng, mine = random.Random(3), ITEMS // ranks
     for _ in range(STEPS):
         ids = torch.tensor([[rng.randrange(1, 100) for _ in range(TIME)] for _ in range(ITEMS)], dtype=torch.int32)

@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const tfm_trainer_options options = {.struct_size = sizeof options, .seed = 1, .threads = 1, .rank = rank,
                                        .ranks = ranks, .shards = SHARDS, .exchange = exchange};
-  int status = tagger_trainer_new(&options, &trainer, &error);
+  int status = tagger_trainer_new(NULL, &options, &trainer, &error);
   const int n = SHARDS / ranks, each = ITEMS / SHARDS, first = rank * (ITEMS / ranks);
   for (int step = 0; step < STEPS && !status; step++) {
     make_batch(step, ids, labels);

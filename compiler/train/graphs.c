@@ -1,6 +1,8 @@
 /* From an objective to graphs that engines run. See graphs.h. */
 #include "train/graphs.h"
 
+#include "base/hash.h"
+
 #include <string.h>
 
 typedef struct Maker {
@@ -179,9 +181,16 @@ static Graph *counts_graph(Maker *m) {
   return counts;
 }
 
+static uint64_t hash_of_text(Arena *arena, Graph *graph) {
+  StrBuf text = strbuf_new(arena);
+  graph_print(&text, graph);
+  return hash_bytes(HASH_BEGIN, text.text, text.length);
+}
+
 TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool has_gradients) {
   Maker m = {.arena = arena, .diag = diag, .objective = objective, .graph = objective->graph};
   m.made = ARENA_NEW(arena, TrainGraphs);
+  m.made->model = hash_of_text(arena, objective->graph);
   m.made->objective = objective;
   m.made->n_inputs = (uint32_t)(objective->graph->inputs.n - objective->masks.n);
   list_parameters(&m);

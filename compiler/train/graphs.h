@@ -39,6 +39,7 @@ typedef struct TrainGraphs {
   VEC(ResultParts) results;  /* the loss first */
   VEC(Parameter) parameters; /* all weights of the model */
   VEC(const char *) seeds;   /* the inputs with the cotangents of the parts of the loss; empty: no gradients */
+  uint64_t model;            /* hash of the objective's graph: states of another do not fit */
   SrcSpan whole;             /* a divisor of the loss depends on weights here; no source: none does */
 } TrainGraphs;
 

@@ -172,6 +172,7 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
   add_parameters(arena, training, either);
   set_settings(training, &either->objective->settings);
   training->whole = place_of(arena, either->whole);
+  training->model = either->model;
   training->batch = batch < 0 ? TFM_NONE : (uint32_t)batch;
   training->n_inputs = either->n_inputs;
   training->n_sizes = either->gradients->sizes->n_symbols;

@@ -6,7 +6,9 @@
  * trainer that another thread is using. The trainer, its arrays and its blocks are one block of memory. */
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "checkpoint.h"
 #include "error.h"
 #include "library_calls.h"
 #include "machine.h"
@@ -156,6 +158,7 @@ void tfm_trainer_destroy(tfm_trainer *t) {
   release_room(&allocator, t->part, t->block_bytes);
   for (int i = 0; i < MOST_LEVELS; i++) release_room(&allocator, t->levels[i], t->block_bytes);
   release(&allocator, t->masks, (size_t)t->mask_bytes);
+  release(&allocator, t->note, (size_t)t->note_bytes);
   release_room(&allocator, t, t->bytes);
 }
 
@@ -257,7 +260,82 @@ void tfm_library_training_defaults(const tfm_training *training, tfm_train_setti
   if (settings) *settings = training->settings;
 }
 
-tfm_status tfm_library_trainer_new(const tfm_training *training, const tfm_trainer_options *given,
+// ---- states ----
+
+enum { N_SAVED = TFM_STATE_SECOND + 1 };
+
+static const tfm_train_tensor saved[N_SAVED] = {TFM_TENSOR_WEIGHT, TFM_TENSOR_FIRST, TFM_TENSOR_SECOND};
+
+static uint64_t saved_bytes(const tfm_trainer *t, int i) {
+  return t->blocks[saved[i]] ? t->training->floats * sizeof(float) : 0;
+}
+
+static tfm_status check_state(const tfm_trainer *t, const tfm_state_file *file, tfm_error *error) {
+  bool fits = file->head.model == t->training->model;
+  for (int i = 0; i < N_SAVED; i++) fits = fits && file->bytes[i] == saved_bytes(t, i);
+  return fits ? TFM_OK
+              : tfm_refuse(error, TFM_E_ENV, "%s: this state is of another model, another -D or another optimizer",
+                           file->path);
+}
+
+static tfm_status read_note(tfm_trainer *t, const tfm_state_file *file, tfm_error *error) {
+  const int64_t bytes = (int64_t)file->bytes[TFM_STATE_NOTE];
+  if (!bytes) return TFM_OK;
+  t->note = allocate(&t->allocator, (size_t)bytes, sizeof(void *));
+  if (!t->note) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a note of %lld bytes", (long long)bytes);
+  t->note_bytes = bytes;
+  return tfm_state_read(file, TFM_STATE_NOTE, t->note, error);
+}
+
+/* The file is whole when it is open: all of it has been compared with its hashes. */
+static tfm_status load_state(tfm_trainer *t, const char *path, tfm_error *error) {
+  tfm_state_file file;
+  tfm_status status = tfm_state_open(&file, path, error);
+  if (status) return status;
+  status = check_state(t, &file, error);
+  for (int i = 0; i < N_SAVED && !status; i++)
+    if (file.bytes[i]) status = tfm_state_read(&file, (tfm_state_block)i, t->blocks[saved[i]], error);
+  if (!status) status = read_note(t, &file, error);
+  t->head = file.head;
+  t->t = file.head.step;
+  t->epoch = file.head.epoch;
+  t->seed = file.head.seed;
+  tfm_state_close(&file);
+  return status;
+}
+
+static tfm_status save_state(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
+                             tfm_error *error) {
+  const uint32_t n = t->training->n_parameters;
+  tfm_named_tensor *tensors = allocate(&t->allocator, (n + 1) * sizeof *tensors, ALIGNMENT);
+  tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {0};
+  if (!tensors) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
+  for (uint32_t i = 0; i < n; i++) {
+    const tfm_parameter *p = &t->training->parameters[i];
+    tensors[i] = (tfm_named_tensor){p->path, tfm_trainer_data(t, i, TFM_TENSOR_WEIGHT), p->dims, p->rank};
+  }
+  for (int i = 0; i < N_SAVED; i++) blocks[i] = (tfm_state_bytes){t->blocks[saved[i]], saved_bytes(t, i)};
+  if (note) blocks[TFM_STATE_NOTE] = (tfm_state_bytes){note, (uint64_t)note_bytes};
+  tfm_state_head head = t->head;
+  head.model = t->training->model;
+  head.seed = t->seed;
+  head.step = t->t;
+  head.epoch = t->epoch;
+  if (!t->head.model) head.best = INFINITY;
+  mkdir(folder, 0777); /* it may be there */
+  const tfm_status status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
+  release(&t->allocator, tensors, (n + 1) * sizeof *tensors);
+  return status;
+}
+
+const void *tfm_library_trainer_note(const tfm_trainer *t, int64_t *bytes) {
+  if (bytes) *bytes = t ? t->note_bytes : 0;
+  return t ? t->note : NULL;
+}
+
+// ---- making one ----
+
+tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *given,
                                    tfm_trainer **trainer, tfm_error *error) {
   tfm_trainer_options options = {0};
   if (!trainer) return library_usage(error, "there is no place for the trainer");
@@ -267,7 +345,7 @@ tfm_status tfm_library_trainer_new(const tfm_training *training, const tfm_train
   if (!options.allocator.allocate != !options.allocator.release)
     return library_usage(error, "an allocator needs both functions");
   tfm_status status = make(training, &options, trainer, error);
-  if (!status) status = tfm_trainer_draw(*trainer, error);
+  if (!status) status = state ? load_state(*trainer, state, error) : tfm_trainer_draw(*trainer, error);
   if (!status) return tfm_succeed(error);
   tfm_trainer_destroy(*trainer);
   *trainer = NULL;
@@ -361,6 +439,17 @@ tfm_status tfm_library_trainer_evaluate(tfm_trainer *t, const void *args, int64_
   if (!status) status = tfm_trainer_evaluate(t, &parts, results, error);
   if (!status) give(t, &t->training->evaluation, results, 0, 0, result);
   return leave(t, status);
+}
+
+tfm_status tfm_library_trainer_save(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
+                                    tfm_error *error) {
+  tfm_status status = enter(t, error);
+  if (status) return status;
+  if (!folder || note_bytes < 0)
+    status = library_usage(error, "a folder is needed, and a note has no negative number of bytes");
+  else
+    status = save_state(t, folder, note, note_bytes, error);
+  return leave(t, status ? status : tfm_succeed(error));
 }
 
 // ---- memory ----

@@ -7,6 +7,7 @@
 #include "allocate.h"
 #include "context.h"
 #include "fp_mode.h"
+#include "state_file.h"
 #include "tfm/train.h"
 #include "threads.h"
 
@@ -48,6 +49,9 @@ struct tfm_trainer {
   char *masks; /* of a run, one behind the other */
   int64_t mask_bytes;
   double loss;        /* of these gradients */
+  tfm_state_head head; /* of the state that it began with */
+  void *note;          /* of that; NULL: none */
+  int64_t note_bytes;
   bool fills;         /* of the options */
   bool has_gradients; /* of a step that is not over */
   bool owns_contexts; /* those of `engine`, and the pool if it is not the caller's */

@@ -48,6 +48,17 @@ def read_tensors(path):
     return out
 
 
+def write_tensors(path, tensors):
+    """tensors: {name: (shape, i32 numbers)}"""
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        packed = array.array("i", numbers).tobytes()
+        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def members_of(header, prefix):
     """The sizes of the args of the objective; name and dims of each input."""
     body = re.search(r"typedef struct %s_objective_args \{(.*?)\}" % prefix, header, re.S)[1]
@@ -96,11 +107,11 @@ class Library:
              "-include", self.work / "x.h", "-I", self.work, *flags, HERE / "host" / "training.c", "-o", self.program, self.so, "-lm",
              f"-Wl,-rpath,{self.work}"])
 
-    def run(self, steps=1, accumulate=1, seed=0, threads=1, mode="train"):
+    def run(self, steps=1, accumulate=1, seed=0, threads=1, mode="train", *more):
         """{name: f32 numbers} that the program wrote"""
         for file in self.work.glob("out.*"):
             file.unlink()
-        run([self.program, self.work, steps, accumulate, seed, threads, mode])
+        run([self.program, self.work, steps, accumulate, seed, threads, mode, *more])
         return {f.name[4:]: array.array("f", f.read_bytes()) for f in self.work.glob("out.*")}
 
 
@@ -202,6 +213,42 @@ class Trains(unittest.TestCase):
         said = run(["./train"], cwd=self.work).stdout
         self.assertRegex(said, "^step 300: loss [0-9.]+$")
         self.assertLess(float(said.split()[-1]), 0.5)
+
+    def test_states(self):
+        """A run that stops after every step ends like one that never does; its weights run; damaged and foreign files are refused."""
+        ids = [(5 * i + i // 7) % 7 for i in range(60)]
+        library = Library(self.work, self.work / "m.tfm", [], [batch(ids, ids[::-1])])
+        whole = {name: data.tobytes() for name, data in library.run(6, 1, 5).items() if name.startswith("after.")}
+        stopped = {name: data.tobytes() for name, data in library.run(6, 1, 5, 1, "stops").items()}
+        self.assertEqual(stopped, whole)
+        last = self.work / "checkpoints" / "step-00000006"
+        written = read_tensors(last / "weights.safetensors")
+        self.assertEqual({"after." + n: data.tobytes() for n, (_, _, data) in written.items()}, whole)
+        run([TFMC, "pack", library.so, "--weights", last / "weights.safetensors"])
+        run([TFMC, "run", library.so, "--input", "ids=2x3", "-o", self.work / "logits.safetensors"])
+        state = (last / "state.tfmt").read_bytes()
+        bad = self.work / "bad.tfmt"
+        for at in (0, 9, 100, 330, len(state) - 1):
+            bad.write_bytes(state[:at] + bytes([state[at] ^ 4]) + state[at + 1:])
+            with self.assertRaisesRegex(AssertionError, "new: status 3: .*bad.tfmt"):
+                library.run(0, 1, 0, 1, "load", bad)
+        bad.write_bytes(state[:-70])
+        with self.assertRaisesRegex(AssertionError, "new: status 3: .*bad.tfmt"):
+            library.run(0, 1, 0, 1, "load", bad)
+        other = Library(self.work, self.work / "m.tfm", ["-Dd=8"], [batch(ids, ids[::-1])])
+        with self.assertRaisesRegex(AssertionError, "this state is of another model, another -D"):
+            other.run(0, 1, 0, 1, "load", last / "state.tfmt")
+
+    def test_states_of_the_command(self):
+        """A library goes on from a state that `tfmc train` wrote."""
+        ids = [(5 * i + i // 7) % 7 for i in range(60)]
+        library = Library(self.work, self.work / "m.tfm", [], [batch(ids, ids[::-1])])
+        write_tensors(self.work / "data.safetensors", {"ids": ([60], ids), "ids.lengths": ([20], [3] * 20),
+                                                            "labels": ([60], ids[::-1]), "labels.lengths": ([20], [3] * 20)})
+        run([TFMC, "train", self.work / "m.tfm", "--data", self.work / "data.safetensors", "--out", self.work / "run", "--steps", 3, "--quiet"])
+        written = read_tensors(self.work / "run" / "step-00000003" / "weights.safetensors")
+        got = library.run(0, 1, 0, 1, "load", self.work / "run" / "step-00000003" / "state.tfmt")
+        self.assertEqual({n: data.tobytes() for n, data in got.items()}, {"after." + n: data.tobytes() for n, (_, _, data) in written.items()})
 
     def tagger(self):
         page = (HERE.parents[1] / "docs" / "training.md").read_text()

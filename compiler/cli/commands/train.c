@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "cli/commands/commands.h"
 #include "cli/model.h"
 #include "cli/outputs.h"
@@ -24,7 +23,6 @@ typedef struct Training {
   Trainer *trainer;
   Graph *graph; /* of the objective: its inputs first */
   uint32_t n_inputs;
-  uint64_t model; /* hash of the objective */
 } Training;
 
 /* Whether the weight begins anew, whatever the file has: a --new names it. */
@@ -108,9 +106,6 @@ static bool training_begin(Training *t, Session *session, bool is_training, bool
   Graph *needing = option_given(options, OPTION_NEW) ? without_new(session, objective->graph) : objective->graph;
   WeightSource *weights = has_file ? session_weights(session, needing) : NULL;
   if (has_file && !weights) return false;
-  StrBuf text = strbuf_new(session->arena);
-  graph_print(&text, objective->graph);
-  t->model = hash_bytes(HASH_BEGIN, text.text, text.length);
   t->graphs = train_graphs(session->arena, &session->diag, objective, is_training);
   if (t->graphs && check_new(session, t->graphs)) {
     const TrainerOptions with = {.kind = session_engine_kind(session),
@@ -230,7 +225,7 @@ static bool fill_request(const Training *t, CourseRequest *request) {
                              .folder = option_text(&session->options, OPTION_OUT, NULL),
                              .resumes = given(session, OPTION_RESUME),
                              .is_quiet = given(session, OPTION_QUIET),
-                             .model = t->model};
+                             .model = t->graphs->model};
   if (request->steps || request->epochs || given(session, OPTION_STEPS)) return true;
   return refuse(session, OPTION_STEPS, "how long? Give --steps or --epochs, or `steps` in the train block");
 }

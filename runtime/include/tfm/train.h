@@ -94,6 +94,7 @@ typedef struct tfm_training {
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
   const char *whole;              /* "model.tfm:12:5": a divisor depends on weights here; NULL: none does */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
+  uint64_t model;                 /* hash of the objective: states of another do not fit */
   uint64_t floats;                /* of a block */
   uint32_t n_parameters, n_dropouts, n_seeds; /* seeds: the parts of the loss, in order */
   uint32_t n_inputs, n_sizes;                 /* of the objective */
@@ -153,8 +154,11 @@ void tfm_trainer_cancel(tfm_trainer *trainer); /* from any thread or signal hand
 // ---- what a library that trains exports, as <model>_trainer_new and so on ----
 
 void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings);
-tfm_status tfm_library_trainer_new(const tfm_training *training, const tfm_trainer_options *options,
+tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *options,
                                    tfm_trainer **trainer, tfm_error *error);
+tfm_status tfm_library_trainer_save(tfm_trainer *trainer, const char *folder, const void *note, int64_t note_bytes,
+                                    tfm_error *error);
+const void *tfm_library_trainer_note(const tfm_trainer *trainer, int64_t *bytes);
 tfm_status tfm_library_trainer_reserve(tfm_trainer *trainer, const void *largest, tfm_error *error);
 tfm_status tfm_library_trainer_step(tfm_trainer *trainer, const void *parts, int64_t n, int64_t first_item,
                                     tfm_step_result *result, tfm_error *error);

@@ -1,7 +1,8 @@
 /* Trains by a compiled library. Compiled with -DM_(name)=<prefix>_##name, -include of the model's header, and batches.c beside
  * it, which defines `batches`, `n_batches` and `largest`.
  *
- * usage: training FOLDER STEPS ACCUMULATE SEED THREADS [evaluate | initial | refusals]
+ * usage: training FOLDER STEPS ACCUMULATE SEED THREADS [evaluate | initial | refusals | stops | load FILE]
+ * stops: after each step the trainer is saved and ended, and another goes on from the file.
  * Weights are read from FOLDER/weight.PATH where that file exists; results, gradients of the first step and weights at the end are
  * written to FOLDER/out.NAME as raw f32. From the second step on nothing may be allocated. Exit code 1 and a line on stderr after
  * an error. */
@@ -111,6 +112,25 @@ static void train(M_(trainer) *trainer, int64_t steps, int64_t accumulate) {
   }
 }
 
+/* Each step by another trainer, which knows no more than the file of the one before. */
+static M_(trainer) *stop_and_go(M_(trainer) *trainer, int64_t steps) {
+  tfm_step_result result = {.struct_size = sizeof result};
+  tfm_error error;
+  char checkpoints[4096], state[8192];
+  int64_t bytes;
+  snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", folder);
+  for (int64_t k = 0; k < steps; k++) {
+    if (M_(trainer_step)(trainer, &batches[k % n_batches], 1, 0, &result, &error)) fail("step", &error);
+    if (M_(trainer_save)(trainer, checkpoints, &k, sizeof k, &error)) fail("save", &error);
+    M_(trainer_free)(trainer);
+    snprintf(state, sizeof state, "%s/step-%08lld/state.tfmt", checkpoints, (long long)k + 1);
+    if (M_(trainer_new)(state, NULL, &trainer, &error)) fail("new", &error);
+    const void *note = M_(trainer_note)(trainer, &bytes);
+    if (!note || bytes != sizeof k || memcmp(note, &k, sizeof k) != 0 || M_(trainer_steps)(trainer) != k + 1) abort();
+  }
+  return trainer;
+}
+
 #ifdef REFUSALS
 static void expect(int got, tfm_status wanted, const char *what, const char *words, const tfm_error *error) {
   if (got == (int)wanted && strstr(error->message, words)) return;
@@ -150,10 +170,10 @@ static void refusals(M_(trainer) *trainer) {
   M_(training_defaults)(&settings);
   settings.lr = -1;
   const tfm_trainer_options options = {.struct_size = sizeof options, .settings = &settings};
-  expect(M_(trainer_new)(&options, &other, &error), TFM_E_INPUT, "settings", "lr and eps", &error);
+  expect(M_(trainer_new)(NULL, &options, &other, &error), TFM_E_INPUT, "settings", "lr and eps", &error);
   settings.lr = 1e30;
   settings.clip_norm = 0;
-  if (M_(trainer_new)(&options, &other, &error)) fail("new", &error);
+  if (M_(trainer_new)(NULL, &options, &other, &error)) fail("new", &error);
   int status = 0;
   for (int i = 0; i < 9 && !status; i++) status = M_(trainer_step)(other, batches, 1, 0, &result, &error);
   expect(status, TFM_E_DIVERGED, "diverged", "training diverged in step", &error);
@@ -176,7 +196,7 @@ int main(int n, char **words) {
                                        .allocator = {count_allocate, count_release, NULL}};
   M_(trainer) *trainer;
   tfm_error error;
-  if (M_(trainer_new)(&options, &trainer, &error)) fail("new", &error);
+  if (M_(trainer_new)(strcmp(mode, "load") == 0 ? words[7] : NULL, &options, &trainer, &error)) fail("new", &error);
   read_weights(trainer);
   if (strcmp(mode, "evaluate") == 0) {
     tfm_step_result result = {.struct_size = sizeof result};
@@ -186,7 +206,9 @@ int main(int n, char **words) {
 #ifdef REFUSALS
     refusals(trainer);
 #endif
-  } else if (strcmp(mode, "initial") != 0) {
+  } else if (strcmp(mode, "stops") == 0) {
+    trainer = stop_and_go(trainer, strtoll(words[2], NULL, 10));
+  } else if (strcmp(mode, "initial") != 0 && strcmp(mode, "load") != 0) {
     train(trainer, strtoll(words[2], NULL, 10), strtoll(words[3], NULL, 10));
   }
   if (strcmp(mode, "evaluate") != 0) put_tensors(trainer, TFM_TENSOR_WEIGHT, "after");
