@@ -197,6 +197,7 @@ class TrainData(unittest.TestCase):
                             ("does not go with --data", ["--gradients"])]:
             self.refused(words, args=args, code=2)
         self.assertIn("--out", self.tfmc("train", "m.tfm", "--data=d.safetensors", "--steps=1", code=2))
+        self.assertIn("not both", self.tfmc("evaluate", "m.tfm", "--data=d.safetensors", "--batches=d.safetensors", "--weights=w", code=2))
         self.assertIn("how long", self.tfmc("train", "m.tfm", "--data=d.safetensors", "--out=o", code=2))
         self.assertIn("needs --data", self.tfmc("train", "m.tfm", "--steps=1", "--out=o", code=2))
 

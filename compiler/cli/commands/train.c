@@ -5,6 +5,7 @@
  * NAME@0, NAME@1 ... Out: that folder, or a safetensors file with the results, the weights and, if asked for,
  * gradients, losses, norms and rates; or a summary. Refuses batches that lack an input, and, before anything is read,
  * options that do not fit together. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -245,7 +246,9 @@ static bool add_judge(Training *judge, CourseRequest *request, DataSet **valid) 
 static void describe(const CourseRequest *request) {
   StrBuf text = strbuf_new(request->arena);
   course_describe(&text, request);
-  if (!request->is_quiet) session_print(&text);
+  if (request->is_quiet) return;
+  session_print(&text);
+  fflush(stdout); /* a log shows it while the first steps run */
 }
 
 /* 128 and the number of the signal, as a shell gives it for a process that the signal killed. */
@@ -512,7 +515,9 @@ static bool evaluated_batches(Training *t, EvalInputs **batches, uint32_t *n) {
 void command_evaluate(Session *session) {
   Training t;
   Written written = {.arena = session->arena};
-  if (!outputs_check_files(session)) return;
+  if (given(session, OPTION_DATA) && given(session, OPTION_BATCHES))
+    option_error(&session->diag, OPTION_BATCHES, "give --data or --batches, not both");
+  if (diag_has_errors(&session->diag) || !outputs_check_files(session)) return;
   if (training_begin(&t, session, false, true)) {
     EvalInputs *batches;
     uint32_t n;
