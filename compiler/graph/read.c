@@ -79,7 +79,7 @@ static bool read_role(GraphReader *r, Role *role) {
     *role = (Role){(RoleKind)i, (uint32_t)number};
     return true;
   }
-  return read_fault(r, "expected a role: tokens, cache, encoded, logits or logsumexp");
+  return read_fault(r, "expected a role: tokens, cache, encoded, logits, logsumexp or gradient");
 }
 
 /* "%3", a node that an earlier line defined. */

@@ -26,7 +26,7 @@ typedef enum SizeRole {
 
 typedef struct RoleInfo {
   const char *text;
-  enum RolePlace { IN_STEP = 1, OUT_OF_STEP = 2, OUT_OF_ENCODER = 4 } where;
+  enum RolePlace { IN_STEP = 1, OUT_OF_STEP = 2, OUT_OF_ENCODER = 4, OUT_OF_OBJECTIVE = 8 } where;
   bool is_numbered;
 } RoleInfo;
 

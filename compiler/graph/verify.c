@@ -208,7 +208,7 @@ static void check_places_of_all(Verifier *v) {
     names[n_in + i] = graph->outputs.items[i].name;
   }
   check_places(v, n_in, roles, names, is_step(v) ? IN_STEP : 0);
-  unsigned out = is_step(v) ? OUT_OF_STEP : graph->generate_input ? 0 : OUT_OF_ENCODER;
+  unsigned out = is_step(v) ? OUT_OF_STEP : graph->generate_input ? 0 : OUT_OF_ENCODER | OUT_OF_OBJECTIVE;
   check_places(v, n_out, roles + n_in, names + n_in, out);
 }
 

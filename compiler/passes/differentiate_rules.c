@@ -265,8 +265,43 @@ static Node *zeros(Backward *d, const Node *g, uint32_t axis, const Size *n) {
   return build_full(&d->builder, 0, g->rank, dims);
 }
 
+/* Puts g where what x has got so far, parts along the axis, has nothing but zeros: the parts of a packed projection
+ * become one concat. NULL if it does not fit. */
+static Node *filled_in(Backward *d, const Node *x, uint32_t axis, int64_t before, Node *g) {
+  const Node *sum = d->cotangents[x->id];
+  int64_t at = 0, dim, width;
+  uint32_t n = 0;
+  if (!sum || sum->op != OP_CONCAT || (uint32_t)sum->attr.axis != axis) return NULL;
+  if (!size_is_const(g->dims[axis], &width)) return NULL;
+  SizeTable *sizes = d->builder.graph->sizes;
+  Node **parts = ARENA_ARRAY(d->builder.graph->arena, Node *, sum->inputs.n + 2);
+  bool is_in = false;
+  for (size_t i = 0; i < sum->inputs.n; i++, at += dim) {
+    Node *part = sum->inputs.items[i];
+    if (!size_is_const(part->dims[axis], &dim)) return NULL;
+    if (part->op != OP_FULL || part->attr.number != 0 || before < at || before + width > at + dim) {
+      parts[n++] = part;
+      continue;
+    }
+    if (before > at) parts[n++] = zeros(d, g, axis, size_const(sizes, before - at));
+    parts[n++] = g;
+    if (before + width < at + dim) parts[n++] = zeros(d, g, axis, size_const(sizes, at + dim - before - width));
+    is_in = true;
+  }
+  return is_in ? build_concat(&d->builder, n, parts, (int32_t)axis) : NULL;
+}
+
 static void rule_slice(Backward *d, Node *y, Node *g) {
-  Node *x = y->inputs.items[0];
+  Node *x = y->inputs.items[0], *filled = NULL;
+  int64_t start;
+  for (uint32_t i = 0, n = 0; i < x->rank && d->active[x->id]; i++) {
+    if (x->dims[i] == y->dims[i]) continue;
+    filled = ++n == 1 && size_is_const(y->attr.starts[i], &start) ? filled_in(d, x, i, start, g) : NULL;
+  }
+  if (filled) {
+    d->cotangents[x->id] = filled;
+    return;
+  }
   SizeTable *sizes = d->builder.graph->sizes;
   for (uint32_t i = 0; i < x->rank; i++) {
     const Size *before = y->attr.starts[i], *end = size_add(sizes, before, y->dims[i]);

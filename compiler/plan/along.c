@@ -84,7 +84,7 @@ void plan_scatter(Planner *p, const Node *node) {
   y.dims[y.rank] = p->math.one;
   y.strides[y.rank++] = p->math.zero;
   add_step(p, TFM_ALONG_SCATTER, 0, &x, &y, &c, x.dims[0]);
-  p->alongs.items[p->alongs.n - 1].form = node->inputs.n == 2;
+  if (node->inputs.n == 2) p->alongs.items[p->alongs.n - 1].form = plan_is_gradient(p, &c) ? 2 : 1;
 }
 
 // ---- rows of packed tables ----

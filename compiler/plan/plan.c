@@ -116,6 +116,46 @@ static bool plan_nodes(Planner *p) {
   return !diag_has_errors(p->diag);
 }
 
+// ---- gradients ----
+
+enum { GOES_ON = 1, BEGINS_ANEW = 2 };
+
+static void note_writer(uint8_t *found, const tfm_operand *c, uint8_t what) {
+  if (c->space == TFM_SPACE_OUTPUT) found[c->index] |= what;
+}
+
+/* What the steps that write outputs do in a run that goes on. Rows that are added to a product follow what it does. */
+static uint8_t *find_writers(const Planner *p) {
+  uint8_t *found = ARENA_ARRAY(p->arena, uint8_t, p->outputs.n);
+  for (size_t i = 0; i < p->matmuls.n; i++)
+    note_writer(found, &p->matmuls.items[i].c, p->matmuls.items[i].in_order ? GOES_ON : BEGINS_ANEW);
+  for (size_t i = 0; i < p->alongs.n; i++) {
+    const tfm_along_step *along = &p->alongs.items[i];
+    const bool is_scatter = along->what == TFM_ALONG_SCATTER && along->form != 1;
+    note_writer(found, &along->c, !is_scatter ? BEGINS_ANEW : along->form ? GOES_ON : 0);
+  }
+  for (size_t i = 0; i < p->rows.n; i++)
+    note_writer(found, &p->operands.items[p->rows.items[i].first_operand], BEGINS_ANEW);
+  for (size_t i = 0; i < p->gemms.n; i++) note_writer(found, &p->gemms.items[i].c, BEGINS_ANEW);
+  for (size_t i = 0; i < p->attentions.n; i++) note_writer(found, &p->attentions.items[i].c, BEGINS_ANEW);
+  for (size_t i = 0; i < p->tables.n; i++) note_writer(found, &p->tables.items[i].c, BEGINS_ANEW);
+  return found;
+}
+
+/* A gradient goes on only if every step that writes it does. */
+static void settle_gradients(Planner *p, tfm_tensor_info *outputs) {
+  const uint8_t *found = find_writers(p);
+  for (size_t i = 0; i < p->outputs.n; i++) outputs[i].goes_on = found[i] == GOES_ON;
+  for (size_t i = 0; i < p->matmuls.n; i++) {
+    tfm_matmul_step *step = &p->matmuls.items[i];
+    step->in_order = step->in_order && outputs[step->c.index].goes_on;
+  }
+  for (size_t i = 0; i < p->alongs.n; i++) {
+    tfm_along_step *step = &p->alongs.items[i];
+    if (step->what == TFM_ALONG_SCATTER && step->form == 2 && !outputs[step->c.index].goes_on) step->form = 1;
+  }
+}
+
 // ---- the program ----
 
 static void describe_tensors(Planner *p) {
@@ -137,6 +177,7 @@ static void describe_tensors(Planner *p) {
     outputs[i].stand_in = p->stand_ins[i];
     output_roles[i] = output->role;
   }
+  settle_gradients(p, outputs);
   program->inputs = inputs;
   program->outputs = outputs;
   p->plan->input_roles = input_roles;

@@ -136,6 +136,8 @@ void plan_attention(Planner *p, const Node *node);
 void plan_table(Planner *p, const Node *node);
 void plan_along(Planner *p, const Node *node);
 void plan_scatter(Planner *p, const Node *node);
+/* Whether the result lies where a gradient is wanted, and may be added to what is there. */
+bool plan_is_gradient(const Planner *p, const View *c);
 /* Of a scatter: the ids as the model has them, before they were made a line. */
 const Node *plan_scattered_ids(const Node *scatter);
 void plan_every(Planner *p, const Node *node);

@@ -162,6 +162,7 @@ static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *m
   static const char *const forms[] = {"", ", direct by columns", ", direct by rows", ", direct by rows of y"};
   strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width,
                 matmul->x_stays ? matmul->y_stays ? ", x and y in place" : ", x in place" : "", forms[matmul->direct]);
+  if (matmul->in_order) strbuf_add(out, " in order");
   print_over(out, plan, matmul);
   print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
   print_kernel(out, plan, "direct", matmul->direct_kernel);

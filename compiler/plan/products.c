@@ -365,7 +365,8 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.x.strides[last] = plan_size(p, x->strides[x->rank - 1]);
   step.y.strides[last] = plan_size(p, nest->others[1].strides[last]);
   step.direct_kernel = TFM_NONE;
-  if (!exact_zero) choose_direct(p, nest, x, y, &step);
+  step.in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c);
+  if (!exact_zero && !step.in_order) choose_direct(p, nest, x, y, &step);
   if (needs_tiles(&step, n)) {
     step.pack = y_stays ? TFM_NONE : contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);
     contract_tiles(p, &kind, step.tiles);

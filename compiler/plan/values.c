@@ -83,6 +83,10 @@ static uint32_t output_number(const Planner *p, const Node *node) {
   return i;
 }
 
+bool plan_is_gradient(const Planner *p, const View *c) {
+  return c->space == TFM_SPACE_OUTPUT && p->outputs.items[c->index].role.kind == ROLE_GRADIENT;
+}
+
 /* Whether only pointwise work and reductions read the value. Those read rows in any layout; other steps might need a
  * copy. */
 static bool only_rows_read(Planner *p, const Node *node) {

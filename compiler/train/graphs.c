@@ -117,7 +117,7 @@ static bool add_gradients(Maker *m) {
       if (strcmp(m->made->parameters.items[k].path, g->weight->attr.name) == 0)
         m->made->parameters.items[k].gradient = (uint32_t)m->graph->outputs.n;
     const char *name = arena_printf(m->arena, "grad.%s", g->weight->attr.name);
-    vec_push(m->graph->arena, &m->graph->outputs, (GraphOutput){.name = name, .node = g->gradient});
+    vec_push(m->graph->arena, &m->graph->outputs, (GraphOutput){name, g->gradient, {ROLE_GRADIENT, (uint32_t)i}});
   }
   return true;
 }

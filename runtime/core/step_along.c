@@ -248,7 +248,8 @@ static void scatter(const Walker *walker, const tfm_along_step *along, const Lin
   char *c = line->c + first * (int64_t)sizeof(float);
   const char *x = line->x + first * (int64_t)sizeof(float);
   if (n <= 0) return;
-  for (int64_t row = 0; along->form && row < line->count; row++)
+  const bool begins = along->form == 1 || (along->form && !walker->context->run.goes_on);
+  for (int64_t row = 0; begins && row < line->count; row++)
     memset(c + row * line->c_stride, 0, (size_t)n * sizeof(float));
   for (int64_t i = 0; i < line->n; i++) {
     float *restrict to = (float *)(void *)(c + i32_at(line->y + i * line->y_stride) * line->c_stride);

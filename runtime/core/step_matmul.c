@@ -30,7 +30,8 @@ typedef struct Matmul {
   int64_t items, rows, columns, k;
   int64_t strips, panels, panels_per_group, strip_units;
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
-  bool y_stays, is_direct, by_blocks;
+  int64_t chain;    /* steps of k that are one chain */
+  bool y_stays, is_direct, by_blocks, goes_on;
   Epilogue epilogue;
 } Matmul;
 
@@ -52,7 +53,9 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   m.strips = ceil_div(m.rows, info->tile_rows);
   m.panels = ceil_div(m.columns, info->width);
   m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
-  m.by_blocks = !m.is_direct && m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.k <= TFM_CHAIN &&
+  m.chain = info->in_order ? greatest_of(m.k, TFM_CHAIN) : TFM_CHAIN;
+  m.goes_on = info->in_order && context->run.goes_on;
+  m.by_blocks = !m.is_direct && m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.k <= m.chain &&
                 m.rows * m.columns <= group_bytes() / 4 / (int64_t)sizeof(float);
   m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
   m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
@@ -259,23 +262,23 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
     const int64_t column = unit->first_panel * step->width;
     run_direct(walker, m, unit->x + row * m->x->strides[step->rank - 2],
                unit->y + column * m->y->strides[step->rank - 1], (char *)c, c_stride * (int64_t)sizeof(float), 1, rows,
-               least_of(m->columns, unit->end_panel * step->width) - column, chain * TFM_CHAIN,
-               least_of(m->k, (chain + 1) * TFM_CHAIN));
+               least_of(m->columns, unit->end_panel * step->width) - column, chain * m->chain,
+               least_of(m->k, (chain + 1) * m->chain));
     return;
   }
-  int64_t first = chain * TFM_CHAIN, end = least_of(m->k, first + TFM_CHAIN), k = first;
+  int64_t first = chain * m->chain, end = least_of(m->k, first + m->chain), k = first;
   do { /* once if there are no steps at all: zeroes */
     int64_t block = least_of(TFM_KEY_BLOCK, end - k);
     const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
     const Fetch fetch = unit->next_x ? share_of_next(m, unit, row) : share_of_strip(m, unit, row, rows, k);
-    run_tiles(walker, m, unit, strip, panels, rows, block, k > first, c, c_stride, fetch);
+    run_tiles(walker, m, unit, strip, panels, rows, block, k > first || m->goes_on, c, c_stride, fetch);
     k += block;
   } while (k < end);
 }
 
 static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
   const tfm_matmul_step *step = m->step;
-  int64_t c_stride = m->c->strides[step->rank - 2], chains = partial_chains(m->k);
+  int64_t c_stride = m->c->strides[step->rank - 2], chains = m->chain < m->k ? partial_chains(m->k) : 1;
   int64_t column = unit->first_panel * step->width, end = least_of(m->columns, unit->end_panel * step->width);
   char *c = unit->c + row * c_stride + column * (int64_t)sizeof(float);
   const PartialSums sums = {.c = (float *)c,
@@ -321,7 +324,8 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
       float *c = (float *)(unit->c + row * c_stride) + column;
       const int64_t n = unit->end_panel - unit->first_panel;
       const Fetch fetch = share_of_block(m, unit, k + block, (tile - first) * n, (end - first) * n);
-      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0, c, c_stride / (int64_t)sizeof(float), fetch);
+      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0 || m->goes_on, c,
+                c_stride / (int64_t)sizeof(float), fetch);
     }
   }
   const int64_t row = m->rows * first / m->strips, end_row = m->rows * end / m->strips;

@@ -233,10 +233,28 @@ static void add_block(tfm_trainer *t, float *sum, float *more) {
   train_share(t->pool, add_floats, blocks);
 }
 
-static void aim_gradients(tfm_trainer *t, float *block) {
+/* Whether the program adds the gradient of a further part to what is there. */
+static bool goes_on(const tfm_trainer *t, const tfm_parameter *p) {
+  const tfm_context *context = t->engine.step_tops;
+  return context && context->program->outputs[p->gradient].goes_on;
+}
+
+/* The gradients of a shard's first part go to its sums, and those of others that do not go on there beside them. */
+static void aim_gradients(tfm_trainer *t, float *sums, bool is_first) {
   for (uint32_t i = 0; i < t->training->n_parameters; i++) {
     const tfm_parameter *p = &t->training->parameters[i];
-    if (p->gradient != TFM_NONE) t->results[p->gradient] = (tfm_value){.data = block + p->offset};
+    if (p->gradient == TFM_NONE) continue;
+    t->results[p->gradient] = (tfm_value){.data = (is_first || goes_on(t, p) ? sums : t->part) + p->offset};
+  }
+  if (t->engine.step_tops) t->engine.step_tops->run.goes_on = !is_first;
+}
+
+/* Adds those of a part that were made beside the sums. */
+static void add_part(const tfm_trainer *t, float *sums) {
+  for (uint32_t i = 0; i < t->training->n_parameters; i++) {
+    const tfm_parameter *p = &t->training->parameters[i];
+    if (p->gradient == TFM_NONE || goes_on(t, p)) continue;
+    for (uint64_t k = p->offset; k < p->offset + (uint64_t)p->elements; k++) sums[k] += t->part[k];
   }
 }
 
@@ -254,21 +272,20 @@ static float *gradients_at(tfm_trainer *t, int depth) {
   return depth ? t->levels[depth] : t->blocks[TFM_TENSOR_GRADIENT];
 }
 
-/* The gradients of the first part go to their block, those of the others beside it. */
 static tfm_status sum_shard(Sum *s, int64_t shard, int depth, tfm_error *error) {
   tfm_trainer *t = s->run.t;
   double *numbers = s->numbers + (size_t)depth * s->n_numbers;
   const int64_t from = shard * s->parts_of_shard, to = from + s->parts_of_shard;
   memset(numbers, 0, s->n_numbers * sizeof *numbers);
-  if (s->has_gradients) aim_gradients(t, gradients_at(t, depth));
+  if (s->has_gradients) aim_gradients(t, gradients_at(t, depth), true);
   for (uint32_t k = 0; k < s->n_numbers; k++) t->results[k] = (tfm_value){.data = &t->outputs[k]};
   for (int64_t i = from; i < to; i++) {
-    if (s->has_gradients && i == from + 1) aim_gradients(t, t->part);
+    if (s->has_gradients && i == from + 1) aim_gradients(t, gradients_at(t, depth), false);
     s->run.part = i;
     const tfm_status status = run_part(&s->run, error);
     if (status) return explain(t, status, i, error);
     for (uint32_t k = 0; k < s->n_numbers; k++) numbers[k] += (double)t->outputs[k];
-    if (s->has_gradients && i > from) add_block(t, gradients_at(t, depth), t->part);
+    if (s->has_gradients && i > from) add_part(t, gradients_at(t, depth));
     s->run.first_item += s->run.items;
   }
   return TFM_OK;

@@ -297,29 +297,6 @@ Test(plan, tables_of_8_bits_are_looked_up_where_a_product_has_them) {
   }
 }
 
-/* The gradient of a table that is an output layer's weight too: rows are added where the product has left its own. */
-Test(plan, rows_are_added_in_the_memory_of_the_sums) {
-  const tfm_program *p = plan("graph G(sizes t) {\n"
-                              "  %0 = input \"ids\" : i32[t]\n"
-                              "  %1 = input \"g\" : f32[t, 100]\n"
-                              "  %2 = input \"x\" : f32[t, 64]\n"
-                              "  %3 = permute %1, axes=[1, 0] : f32[100, t]\n"
-                              "  %4 = matmul %3, %2 : f32[100, 64]\n"
-                              "  %5 = scatter %2, %0, %4 : f32[100, 64]\n"
-                              "  %6 = scatter %2, %0 : f32[50, 64]\n"
-                              "  output y = %5\n"
-                              "  output z = %6\n"
-                              "}\n");
-  cr_assert_eq(p->n_steps, 3);
-  cr_expect_eq(p->alongs[0].what, TFM_ALONG_SCATTER);
-  cr_expect_eq(p->alongs[0].form, 0);
-  cr_expect_eq(p->alongs[1].form, 1);
-  cr_expect_eq(p->matmuls[0].c.space, TFM_SPACE_OUTPUT);
-  cr_expect_eq(p->alongs[0].c.space, TFM_SPACE_OUTPUT);
-  cr_expect_eq(p->alongs[0].c.index, p->matmuls[0].c.index);
-  cr_expect_eq(p->n_id_limits, 2); /* ids are an input: they are checked before the run, for each table */
-}
-
 // ---- products ----
 
 #define LINEAR(shape, expr, dtype)                                   \

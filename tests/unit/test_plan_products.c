@@ -168,3 +168,59 @@ Test(plan_products, a_product_with_a_triangle_of_ones_is_running_sums) {
     cr_expect_eq(p->steps[p->n_steps - 1].kind, TFM_STEP_MATMUL, "%s", others[i]);
   }
 }
+
+// ---- gradients ----
+
+/* The gradient of a table that is an output layer's weight too: rows are added where the product has left its own. */
+Test(plan_products, rows_are_added_in_the_memory_of_the_sums) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"ids\" : i32[t]\n"
+                              "  %1 = input \"g\" : f32[t, 100]\n"
+                              "  %2 = input \"x\" : f32[t, 64]\n"
+                              "  %3 = permute %1, axes=[1, 0] : f32[100, t]\n"
+                              "  %4 = matmul %3, %2 : f32[100, 64]\n"
+                              "  %5 = scatter %2, %0, %4 : f32[100, 64]\n"
+                              "  %6 = scatter %2, %0 : f32[50, 64]\n"
+                              "  output y = %5\n"
+                              "  output z = %6\n"
+                              "}\n");
+  cr_assert_eq(p->n_steps, 3);
+  cr_expect_eq(p->alongs[0].what, TFM_ALONG_SCATTER);
+  cr_expect_eq(p->alongs[0].form, 0);
+  cr_expect_eq(p->alongs[1].form, 1);
+  cr_expect_eq(p->matmuls[0].c.space, TFM_SPACE_OUTPUT);
+  cr_expect_eq(p->alongs[0].c.space, TFM_SPACE_OUTPUT);
+  cr_expect_eq(p->alongs[0].c.index, p->matmuls[0].c.index);
+  cr_expect_eq(p->n_id_limits, 2); /* ids are an input: they are checked before the run, for each table */
+}
+
+/* Runs of further parts of a step add to what is there, if all steps that write the output can. */
+Test(plan_products, gradients_go_on_where_products_and_scatters_write_them) {
+  const tfm_program *p = plan("graph G(sizes t) {\n"
+                              "  %0 = input \"ids\" : i32[t]\n"
+                              "  %1 = input \"g\" : f32[100, t]\n"
+                              "  %2 = input \"x\" : f32[t, 64]\n"
+                              "  %3 = matmul %1, %2 : f32[100, 64]\n"
+                              "  %4 = scatter %2, %0 : f32[50, 64]\n"
+                              "  %5 = pointwise %1, { exp($0) } : f32[100, t]\n"
+                              "  %6 = matmul_fused %5, %2, { exp(acc) } : f32[100, 64]\n"
+                              "  output loss = %3\n"
+                              "  output a as gradient 0 = %4\n"
+                              "  output b as gradient 1 = %6\n"
+                              "  output c as gradient 2 = %3\n"
+                              "}\n");
+  cr_assert_eq(p->n_outputs, 4);
+  cr_expect_not(p->outputs[0].goes_on || p->outputs[2].goes_on || p->outputs[3].goes_on);
+  cr_expect(p->outputs[1].goes_on);
+  cr_expect_eq(p->alongs[0].form, 2);
+  p = plan("graph G(sizes t) {\n"
+           "  %0 = input \"ids\" : i32[t]\n"
+           "  %1 = input \"g\" : f32[100, t]\n"
+           "  %2 = input \"x\" : f32[t, 64]\n"
+           "  %3 = matmul %1, %2 : f32[100, 64]\n"
+           "  %4 = scatter %2, %0, %3 : f32[100, 64]\n"
+           "  output a as gradient 0 = %4\n"
+           "}\n");
+  cr_expect(p->outputs[0].goes_on && p->matmuls[0].in_order);
+  cr_expect_eq(p->matmuls[0].direct, TFM_DIRECT_NONE);
+}

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 14 };
+enum { TFM_PROGRAM_VERSION = 15 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -50,10 +50,9 @@ typedef struct tfm_floor { /* numerator / divisor, rounded down */
 
 typedef struct tfm_tensor_info { /* an input or output of the model */
   const char *name;
-  uint8_t dtype, rank;
+  uint8_t dtype, rank, goes_on; /* goes_on: an output that runs which go on (RunState) add to */
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t stand_in; /* of an output that later steps read: 1 + the buffer that holds it in runs that do not want it;
-                        0: no step reads it */
+  uint32_t stand_in; /* 1 + the buffer that holds an output in runs that do not want it; 0: no step reads it */
   const char *shape; /* for messages: "f32[batch, time, 64]" */
 } tfm_tensor_info;
 
@@ -228,6 +227,7 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
+  uint8_t in_order; /* each result is one chain, however long, and adds to c in a run that goes on */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue;
@@ -310,7 +310,7 @@ typedef enum tfm_along {
   TFM_ALONG_SUM, TFM_ALONG_MAX, TFM_ALONG_MIN, /* of x, i32: one result a line */
   TFM_ALONG_LOOK_UP, /* rows of a packed table x, of n numbers each, that y (i32) names: ids were checked before */
   TFM_ALONG_TRIANGLE, /* running sums of x with the bits of a product with ones on and below the diagonal, 0 above */
-  TFM_ALONG_SCATTER /* rows of x, n of them, are added to those of c that y (i32) names; form 1: c is made 0 first */
+  TFM_ALONG_SCATTER /* n rows of x are added to those of c that y names; form 1: to 0; 2: to 0 unless the run goes on */
 } tfm_along;
 
 typedef struct tfm_along_step {
