@@ -1,5 +1,4 @@
-/* In: the state of a run and its weights. Out: the state in a file (state_file.h), and folders of checkpoints
- * (checkpoint.h). */
+/* In: the state of a run and its weights. Out: folders of checkpoints, and files of weights. See checkpoint.h. */
 #include "checkpoint.h"
 
 #include <dirent.h>
@@ -14,260 +13,6 @@
 #include <unistd.h>
 
 #include "error.h"
-
-static const char MAGIC[8] = "TFMSTATE";
-
-static tfm_status refuse(tfm_error *error, const char *path, const char *why) {
-  return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "%s: %s", path, why);
-}
-
-static tfm_status failed(tfm_error *error, const char *path, const char *what) {
-  return tfm_fail(error, TFM_E_ENV, TFM_REASON_OTHER, NULL, "%s: cannot %s: %s", path, what, strerror(errno));
-}
-
-// ---- the hash ----
-
-enum { LANES = 8, UNIT = LANES * (int)sizeof(uint64_t) };
-
-/* FNV-1a on words in eight lanes, as fast as memory. Every step is a bijection of the lane and of the word, so a word
- * that differs, and nothing else, always gives another hash. */
-typedef struct Hash {
-  uint64_t lanes[LANES];
-} Hash;
-
-static const uint64_t PRIME = UINT64_C(0x100000001b3);
-
-static Hash hash_begin(void) {
-  Hash hash;
-  for (int i = 0; i < LANES; i++) hash.lanes[i] = UINT64_C(0xcbf29ce484222325) + (uint64_t)i;
-  return hash;
-}
-
-/* n is a multiple of UNIT. */
-static void hash_add(Hash *hash, const unsigned char *bytes, uint64_t n) {
-  uint64_t lanes[LANES], words[LANES];
-  memcpy(lanes, hash->lanes, sizeof lanes);
-  for (uint64_t at = 0; at < n; at += UNIT) {
-    memcpy(words, bytes + at, sizeof words);
-    for (int i = 0; i < LANES; i++) lanes[i] = (lanes[i] ^ words[i]) * PRIME;
-  }
-  memcpy(hash->lanes, lanes, sizeof lanes);
-}
-
-static uint64_t hash_end(const Hash *hash) {
-  uint64_t all = UINT64_C(0xcbf29ce484222325);
-  for (int i = 0; i < LANES; i++) all = (all ^ hash->lanes[i]) * PRIME;
-  return all;
-}
-
-/* Of a block with the zeros behind it. */
-static uint64_t hash_of(const void *bytes, uint64_t n) {
-  Hash hash = hash_begin();
-  unsigned char last[UNIT] = {0};
-  const uint64_t whole = n / UNIT * UNIT;
-  hash_add(&hash, bytes, whole);
-  if (n > whole) memcpy(last, (const char *)bytes + whole, n - whole);
-  if (n > whole) hash_add(&hash, last, UNIT);
-  return hash_end(&hash);
-}
-
-// ---- the header ----
-
-typedef struct Header {
-  unsigned char bytes[TFM_STATE_HEADER_BYTES];
-  size_t at;
-} Header;
-
-static void put(Header *header, uint64_t value) {
-  for (int i = 0; i < 8; i++) header->bytes[header->at++] = (unsigned char)(value >> 8 * i);
-}
-
-static uint64_t take(Header *header) {
-  uint64_t value = 0;
-  for (int i = 8; i-- > 0;) value = value << 8 | header->bytes[header->at + (size_t)i];
-  header->at += 8;
-  return value;
-}
-
-static uint64_t bits_of(double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static double double_of(uint64_t bits) {
-  double value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static uint64_t padded(uint64_t n) { return (n + TFM_STATE_ALIGNMENT - 1) / TFM_STATE_ALIGNMENT * TFM_STATE_ALIGNMENT; }
-
-/* The hash of the header stands in its last eight bytes, which are zero while it is computed. */
-static uint64_t seal(const Header *header) {
-  Header copy = *header;
-  memset(copy.bytes + TFM_STATE_HEADER_BYTES - 8, 0, 8);
-  return hash_of(copy.bytes, TFM_STATE_HEADER_BYTES);
-}
-
-static void put_head(Header *header, const tfm_state_head *head) {
-  const uint64_t values[] = {head->model,
-                             head->settings,
-                             head->data,
-                             head->seed,
-                             (uint64_t)head->step,
-                             (uint64_t)head->epoch,
-                             (uint64_t)head->batch,
-                             bits_of(head->best),
-                             (uint64_t)head->best_step,
-                             (uint64_t)head->stale};
-  for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(header, values[i]);
-}
-
-static void take_head(Header *header, tfm_state_head *head) {
-  head->model = take(header);
-  head->settings = take(header);
-  head->data = take(header);
-  head->seed = take(header);
-  head->step = (int64_t)take(header);
-  head->epoch = (int64_t)take(header);
-  head->batch = (int64_t)take(header);
-  head->best = double_of(take(header));
-  head->best_step = (int64_t)take(header);
-  head->stale = (int64_t)take(header);
-}
-
-// ---- writing ----
-
-static bool write_all(int fd, const void *bytes, uint64_t n) {
-  for (uint64_t done = 0; done < n;) {
-    const ssize_t written = write(fd, (const char *)bytes + done, (size_t)(n - done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = EIO;
-    if (written <= 0) return false;
-    done += (uint64_t)written;
-  }
-  return true;
-}
-
-static void fill_header(Header *header, const tfm_state_head *head, const tfm_state_bytes blocks[TFM_STATE_BLOCKS]) {
-  uint64_t offset = TFM_STATE_HEADER_BYTES;
-  *header = (Header){.at = sizeof MAGIC};
-  memcpy(header->bytes, MAGIC, sizeof MAGIC);
-  put(header, TFM_STATE_VERSION);
-  put_head(header, head);
-  for (int i = 0; i < TFM_STATE_BLOCKS; i++) {
-    put(header, offset);
-    put(header, blocks[i].n);
-    put(header, hash_of(blocks[i].bytes, blocks[i].n));
-    offset += padded(blocks[i].n);
-  }
-  put(header, offset);
-  header->at = TFM_STATE_HEADER_BYTES - 8;
-  put(header, seal(header));
-}
-
-tfm_status tfm_state_write(const char *path, const tfm_state_head *head, const tfm_state_bytes blocks[TFM_STATE_BLOCKS],
-                           tfm_error *error) {
-  static const char zeros[TFM_STATE_ALIGNMENT];
-  Header header;
-  const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return failed(error, path, "write the file");
-  fill_header(&header, head, blocks);
-  bool good = write_all(fd, header.bytes, sizeof header.bytes);
-  for (int i = 0; i < TFM_STATE_BLOCKS && good; i++)
-    good = write_all(fd, blocks[i].bytes, blocks[i].n) && write_all(fd, zeros, padded(blocks[i].n) - blocks[i].n);
-  good = good && fsync(fd) == 0;
-  const tfm_status status = good ? tfm_succeed(error) : failed(error, path, "write the file");
-  if (close(fd) != 0 && good) return failed(error, path, "write the file");
-  return status;
-}
-
-// ---- reading ----
-
-static tfm_status read_at(const tfm_state_file *file, uint64_t offset, void *to, uint64_t n, tfm_error *error) {
-  for (uint64_t done = 0; done < n;) {
-    const ssize_t got = pread(file->fd, (char *)to + done, (size_t)(n - done), (off_t)(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed(error, file->path, "read the file");
-    if (got == 0) return refuse(error, file->path, "the checkpoint is damaged: it was cut off");
-    done += (uint64_t)got;
-  }
-  return TFM_OK;
-}
-
-/* The blocks follow one another, and nothing follows the last: no sum of what the header says can overflow then. */
-static tfm_status read_blocks(tfm_state_file *file, Header *header, uint64_t size, tfm_error *error) {
-  uint64_t offset = TFM_STATE_HEADER_BYTES;
-  for (int i = 0; i < TFM_STATE_BLOCKS; i++) {
-    file->offsets[i] = take(header);
-    file->bytes[i] = take(header);
-    file->hashes[i] = take(header);
-    if (file->offsets[i] != offset || file->bytes[i] > size - offset || padded(file->bytes[i]) > size - offset)
-      return refuse(error, file->path, "the checkpoint is damaged: it is shorter than its header says");
-    offset += padded(file->bytes[i]);
-  }
-  if (offset != size || take(header) != size)
-    return refuse(error, file->path, "the checkpoint is damaged: it is longer than its header says");
-  return TFM_OK;
-}
-
-static tfm_status read_header(tfm_state_file *file, uint64_t size, tfm_error *error) {
-  Header header = {.at = 0};
-  if (size < TFM_STATE_HEADER_BYTES) return refuse(error, file->path, "this is no checkpoint, or it was cut off");
-  tfm_status status = read_at(file, 0, header.bytes, TFM_STATE_HEADER_BYTES, error);
-  if (status) return status;
-  if (memcmp(header.bytes, MAGIC, sizeof MAGIC) != 0) return refuse(error, file->path, "this is no checkpoint");
-  header.at = TFM_STATE_HEADER_BYTES - 8;
-  if (take(&header) != seal(&header)) return refuse(error, file->path, "the header of the checkpoint is damaged");
-  header.at = sizeof MAGIC;
-  if (take(&header) != TFM_STATE_VERSION)
-    return refuse(error, file->path, "the checkpoint was written by another version of tfmc");
-  take_head(&header, &file->head);
-  return read_blocks(file, &header, size, error);
-}
-
-/* The zeros behind a block are hashed with it. */
-static tfm_status check_block(const tfm_state_file *file, int block, tfm_error *error) {
-  enum { PIECE = 1 << 14 };
-  unsigned char piece[PIECE];
-  Hash hash = hash_begin();
-  const uint64_t all = padded(file->bytes[block]);
-  for (uint64_t done = 0; done < all;) {
-    const uint64_t n = all - done < PIECE ? all - done : PIECE;
-    tfm_status status = read_at(file, file->offsets[block] + done, piece, n, error);
-    if (status) return status;
-    hash_add(&hash, piece, n);
-    done += n;
-  }
-  if (hash_end(&hash) == file->hashes[block]) return TFM_OK;
-  return refuse(error, file->path, "the checkpoint is damaged: it does not have the hash that its header says");
-}
-
-tfm_status tfm_state_open(tfm_state_file *file, const char *path, tfm_error *error) {
-  struct stat about;
-  *file = (tfm_state_file){.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
-  if (file->fd < 0) return failed(error, path, "read the file");
-  tfm_status status = fstat(file->fd, &about) == 0 && S_ISREG(about.st_mode)
-                          ? read_header(file, (uint64_t)about.st_size, error)
-                          : refuse(error, path, "this is no file");
-  for (int i = 0; i < TFM_STATE_BLOCKS && !status; i++) status = check_block(file, i, error);
-  if (status) tfm_state_close(file);
-  return status ? status : tfm_succeed(error);
-}
-
-tfm_status tfm_state_read(const tfm_state_file *file, tfm_state_block block, void *bytes, tfm_error *error) {
-  const tfm_status status = read_at(file, file->offsets[block], bytes, file->bytes[block], error);
-  if (status) return status;
-  if (hash_of(bytes, file->bytes[block]) != file->hashes[block])
-    return refuse(error, file->path, "the file changed while it was read");
-  return tfm_succeed(error);
-}
-
-void tfm_state_close(tfm_state_file *file) {
-  if (file->fd >= 0) close(file->fd);
-  file->fd = -1;
-}
 
 // ---- paths ----
 
@@ -369,10 +114,10 @@ tfm_status tfm_write_tensors(const char *path, const tfm_named_tensor *tensors, 
   Path part, folder;
   const int length = snprintf(part, sizeof part, "%s.%ld.tmp", path, (long)getpid());
   if (length >= (int)sizeof part) errno = ENAMETOOLONG;
-  if (length >= (int)sizeof part) return failed(error, path, "write the file");
+  if (length >= (int)sizeof part) return tfm_file_failed(error, path, "write the file");
   folder_of(folder, path);
   if (write_tensors(part, tensors, n) && rename(part, path) == 0 && sync_folder(folder)) return tfm_succeed(error);
-  const tfm_status status = failed(error, path, "write the file");
+  const tfm_status status = tfm_file_failed(error, path, "write the file");
   unlink(part);
   return status;
 }
@@ -416,11 +161,11 @@ static tfm_status write_files(const char *made, const tfm_state_head *head,
   Path state, weights;
   if (!join(state, made, TFM_CHECKPOINT_STATE) || !join(weights, made, TFM_CHECKPOINT_WEIGHTS) ||
       mkdir(made, 0777) != 0)
-    return failed(error, made, "write a checkpoint");
+    return tfm_file_failed(error, made, "write a checkpoint");
   const tfm_status status = tfm_state_write(state, head, blocks, error);
   if (status) return status;
-  if (!write_tensors(weights, tensors, n_tensors)) return failed(error, weights, "write the file");
-  return sync_folder(made) ? TFM_OK : failed(error, made, "write a checkpoint");
+  if (!write_tensors(weights, tensors, n_tensors)) return tfm_file_failed(error, weights, "write the file");
+  return sync_folder(made) ? TFM_OK : tfm_file_failed(error, made, "write a checkpoint");
 }
 
 tfm_status tfm_checkpoint_save(const char *folder, const tfm_state_head *head,
@@ -430,11 +175,12 @@ tfm_status tfm_checkpoint_save(const char *folder, const tfm_state_head *head,
   Path made, path;
   snprintf(name, sizeof name, "step-%08lld", (long long)head->step);
   snprintf(hidden, sizeof hidden, HIDDEN "%08lld.%ld", (long long)head->step, (long)getpid());
-  if (!join(made, folder, hidden) || !join(path, folder, name)) return failed(error, folder, "write a checkpoint");
+  if (!join(made, folder, hidden) || !join(path, folder, name))
+    return tfm_file_failed(error, folder, "write a checkpoint");
   remove_hidden(made); /* of a process of the same number that was killed */
   tfm_status status = write_files(made, head, blocks, tensors, n_tensors, error);
   if (!status && (!put_in_place(made, path) || !sync_folder(folder) || !write_latest(folder, name)))
-    status = failed(error, path, "write a checkpoint");
+    status = tfm_file_failed(error, path, "write a checkpoint");
   if (status) remove_hidden(made);
   return status ? status : tfm_succeed(error);
 }
@@ -466,9 +212,9 @@ tfm_status tfm_checkpoint_latest(const char *folder, char *path, size_t bytes, t
   Path latest;
   char name[64] = "";
   *path = 0;
-  if (!join(latest, folder, "latest")) return failed(error, folder, "read the folder");
+  if (!join(latest, folder, "latest")) return tfm_file_failed(error, folder, "read the folder");
   FILE *file = fopen(latest, "re");
-  if (!file && errno != ENOENT) return failed(error, latest, "read the file");
+  if (!file && errno != ENOENT) return tfm_file_failed(error, latest, "read the file");
   if (file && !fgets(name, sizeof name, file)) *name = 0;
   if (file) fclose(file);
   name[strcspn(name, "\n")] = 0;
@@ -478,7 +224,7 @@ tfm_status tfm_checkpoint_latest(const char *folder, char *path, size_t bytes, t
   if (newest >= 0) snprintf(name, sizeof name, "step-%08lld", (long long)newest);
   if (*name && snprintf(path, bytes, "%s/%s", folder, name) >= (int)bytes) {
     errno = ENAMETOOLONG;
-    return failed(error, folder, "read the folder");
+    return tfm_file_failed(error, folder, "read the folder");
   }
   return tfm_succeed(error);
 }

@@ -54,4 +54,7 @@ tfm_status tfm_state_open(tfm_state_file *file, const char *path, tfm_error *err
 tfm_status tfm_state_read(const tfm_state_file *file, tfm_state_block block, void *bytes, tfm_error *error);
 void tfm_state_close(tfm_state_file *file);
 
+/* "PATH: cannot WHAT: ", and what the system says. */
+tfm_status tfm_file_failed(tfm_error *error, const char *path, const char *what);
+
 #endif

@@ -1,0 +1,163 @@
+/* In: items and their lengths. Out: the batches of an epoch: shuffled, sorted by length in pools, cut, shuffled again.
+ * See order.h. Refuses nothing: an item that is longer than a batch makes one of its own. */
+#include "train/order.h"
+
+#include <stdlib.h>
+
+#include "tfm/train.h"
+
+// ---- shuffling ----
+
+typedef struct Shuffle {
+  uint64_t seed;
+  uint32_t epoch, what; /* 0: the items; 1 + number of the pool: its batches */
+} Shuffle;
+
+/* A number of 0..n-1: 64 random bits times n, the upper half of the 128. */
+static uint64_t draw(const Shuffle *shuffle, uint64_t i, uint64_t n) {
+  const uint32_t counter[4] = {(uint32_t)i, (uint32_t)(i >> 32), shuffle->epoch, shuffle->what};
+  const uint32_t key[2] = {(uint32_t)shuffle->seed, (uint32_t)(shuffle->seed >> 32) ^ 0xFFFFFFFFu};
+  uint32_t words[4];
+  tfm_philox(counter, key, words);
+  __extension__ typedef unsigned __int128 wide;
+  return (uint64_t)((wide)(words[0] | (uint64_t)words[1] << 32) * n >> 64);
+}
+
+/* Fisher and Yates, from the end. */
+static void shuffle_items(const Shuffle *shuffle, int64_t *items, int64_t n) {
+  for (int64_t i = n - 1; i > 0; i--) {
+    const int64_t k = (int64_t)draw(shuffle, (uint64_t)i, (uint64_t)i + 1), held = items[i];
+    items[i] = items[k];
+    items[k] = held;
+  }
+}
+
+static void shuffle_batches(const Shuffle *shuffle, Batch *batches, int64_t n) {
+  for (int64_t i = n - 1; i > 0; i--) {
+    const int64_t k = (int64_t)draw(shuffle, (uint64_t)i, (uint64_t)i + 1);
+    const Batch held = batches[i];
+    batches[i] = batches[k];
+    batches[k] = held;
+  }
+}
+
+// ---- sorting ----
+
+typedef struct Key { /* an item with its lengths, the longest first, and its place before sorting */
+  int64_t item, place;
+  const int64_t *lengths;
+  uint32_t n;
+} Key;
+
+static int descending(const void *a, const void *b) {
+  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x < y) - (x > y);
+}
+
+static int by_length(const void *a, const void *b) {
+  const Key *x = a, *y = b;
+  for (uint32_t i = 0; i < x->n; i++)
+    if (x->lengths[i] != y->lengths[i]) return x->lengths[i] < y->lengths[i] ? -1 : 1;
+  return (x->place > y->place) - (x->place < y->place);
+}
+
+static Key key_of(Arena *arena, const DataSet *data, int64_t item, int64_t place) {
+  int64_t *lengths = ARENA_ARRAY(arena, int64_t, data->request.n_inputs + 1);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < data->request.n_inputs; i++)
+    if (data->inputs[i].symbol >= 0) lengths[n++] = data->inputs[i].lengths[item];
+  qsort(lengths, n, sizeof *lengths, descending);
+  return (Key){item, place, lengths, n};
+}
+
+static void sort_items(const DataSet *data, int64_t *items, int64_t n) {
+  Arena *arena = arena_create();
+  Key *keys = ARENA_ARRAY(arena, Key, n + 1);
+  for (int64_t i = 0; i < n; i++) keys[i] = key_of(arena, data, items[i], i);
+  qsort(keys, (size_t)n, sizeof *keys, by_length);
+  for (int64_t i = 0; i < n; i++) items[i] = keys[i].item;
+  arena_destroy(arena);
+}
+
+// ---- cutting ----
+
+/* How many of n items, at least one, fit into `tokens` once they are padded to the longest of them. */
+static int64_t fitting(const DataSet *data, const int64_t *items, int64_t n, int64_t tokens) {
+  int64_t longest[SIZE_MAX_SYMBOLS] = {0};
+  for (int64_t i = 0; i < n; i++) {
+    int64_t width = 0;
+    bool has_lengths = false;
+    for (uint32_t k = 0; k < data->request.n_inputs; k++) {
+      const DataInput *input = &data->inputs[k];
+      if (input->symbol < 0) continue;
+      has_lengths = true;
+      if (input->lengths[items[i]] > longest[input->symbol]) longest[input->symbol] = input->lengths[items[i]];
+      width += longest[input->symbol];
+    }
+    if (i && (i + 1) * (has_lengths ? width : 1) > tokens) return i;
+  }
+  return n;
+}
+
+/* How many of n items, at least one, make a pool: their lengths count, not their padding. */
+static int64_t pool_size(const DataSet *data, const OrderRequest *request, const int64_t *items, int64_t n) {
+  if (request->batch_items) return request->pool <= n / request->batch_items ? request->pool * request->batch_items : n;
+  const double most = (double)request->pool * (double)request->batch_tokens;
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) {
+    sum += (double)data_tokens(data, items[i]);
+    if (i && sum > most) return i;
+  }
+  return n;
+}
+
+static void cut_pool(Arena *arena, const DataSet *data, const OrderRequest *request, Order *order, int64_t first,
+                     int64_t n) {
+  for (int64_t at = 0; at < n;) {
+    int64_t taken = request->batch_items < n - at ? request->batch_items : n - at;
+    if (!request->batch_items) taken = fitting(data, order->items + first + at, n - at, request->batch_tokens);
+    vec_push(arena, &order->batches, ((Batch){first + at, taken}));
+    at += taken;
+  }
+}
+
+static Order *all_items(Arena *arena, const DataSet *data) {
+  Order *order = ARENA_NEW(arena, Order);
+  order->items = ARENA_ARRAY(arena, int64_t, data->n_items + 1);
+  for (int64_t i = 0; i < data->n_items; i++) order->items[i] = i;
+  return order;
+}
+
+Order *order_of_epoch(Arena *arena, const DataSet *data, const OrderRequest *request, int64_t epoch) {
+  Order *order = all_items(arena, data);
+  Shuffle shuffle = {request->seed, (uint32_t)epoch, 0};
+  shuffle_items(&shuffle, order->items, data->n_items);
+  for (int64_t first = 0; first < data->n_items;) {
+    const int64_t n = pool_size(data, request, order->items + first, data->n_items - first);
+    const size_t before = order->batches.n;
+    sort_items(data, order->items + first, n);
+    cut_pool(arena, data, request, order, first, n);
+    shuffle.what++;
+    shuffle_batches(&shuffle, order->batches.items + before, (int64_t)(order->batches.n - before));
+    first += n;
+  }
+  return order;
+}
+
+Order *order_of_file(Arena *arena, const DataSet *data, const OrderRequest *request) {
+  Order *order = all_items(arena, data);
+  sort_items(data, order->items, data->n_items);
+  cut_pool(arena, data, request, order, 0, data->n_items);
+  return order;
+}
+
+void order_cut(Arena *arena, const DataSet *data, const Order *order, const Batch *batch, int64_t part_tokens,
+               Order *parts) {
+  *parts = (Order){.items = order->items};
+  for (int64_t at = 0; at < batch->n;) {
+    int64_t n = batch->n - at;
+    if (part_tokens) n = fitting(data, order->items + batch->first + at, n, part_tokens);
+    vec_push(arena, &parts->batches, ((Batch){batch->first + at, n}));
+    at += n;
+  }
+}
