@@ -18,9 +18,8 @@ import unittest
 import numpy as np
 
 import tfmc
-from support import Case
 from test_generate import Checkpoint, hear_interrupts
-from test_text import tokenizers, write_tokenizer
+from test_text import TextCase, tokenizers, write_tokenizer
 
 if tokenizers:
     import tfmc.corpus
@@ -96,14 +95,14 @@ def lives(pid):
         return False
 
 
-@unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
-class CorpusCase(Case):
+class CorpusCase(TextCase):
     """A tiny sentence encoder as a file, its tokenizer's folder, and the bytes that one process makes of 600 lines."""
+
+    kind = "sentence_mean"
 
     @classmethod
     def setUpClass(cls):
-        cls.checkpoint = Checkpoint("sentence_mean")
-        write_tokenizer(cls.checkpoint.folder, cls.checkpoint.case["files"]["config.json"]["vocab_size"])
+        super().setUpClass()
         cls.model = cls.checkpoint.folder / "sentences.tfmm"
         cls.checkpoint.model.save(cls.model)
         cls.input = write_lines(cls.checkpoint.folder / "corpus.jsonl", lines(600))

