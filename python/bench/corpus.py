@@ -152,7 +152,7 @@ def ray_data(folder, way, rows, realtime):
     if realtime:
         for pid in descendants(os.getpid()):  # what they start runs so too
             subprocess.run(["chrt", "-a", "-p", "-f", "50", str(pid)], check=False)
-    size = max(50, min(1024, rows // 20))
+    size = max(250, min(1024, rows // 20))
     given = [{"text": text} for text in texts(rows)]
     made = ray.data.from_items(given, override_num_blocks=-(-rows // size)).map_batches(
         Actor, fn_constructor_args=(folder, way == "peer-ray-data"), batch_size=size, num_cpus=1,

@@ -18,7 +18,7 @@ from . import _parts, _worker
 from ._engines import ENGINES
 from ._progress import Progress
 
-VERSION = 1
+VERSION = 2
 
 Summary = collections.namedtuple(
     "Summary", "output parts done skipped failed rows tokens errors seconds workers deaths")
@@ -218,4 +218,6 @@ def _count_lines(path):
 
 
 def _where(part):
-    return f"row group {part.place}" if part.kind == "parquet" else f"bytes {part.begin} to {part.end}"
+    if part.kind != "parquet":
+        return f"bytes {part.begin} to {part.end}"
+    return f"row group {part.place}, rows {part.begin} to {part.end}"

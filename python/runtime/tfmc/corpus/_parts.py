@@ -1,7 +1,7 @@
 """The parts of a corpus: what they are by metadata alone, the rows of one, and the file that is made of it.
 
-A part is a row group of a parquet file, or the lines that begin in a range of bytes of a file of text or JSON lines. So
-the list of parts costs no reading of rows, and every process that makes it gets the same one. The output of a part is
+A part is a range of rows of a row group of a parquet file, all of them if they are not too many, or the lines that begin
+in a range of bytes of a file of text or JSON lines. So the list of parts costs no reading of rows, and every process that makes it gets the same one. The output of a part is
 written under another name, brought to the disk and then renamed: whoever dies leaves a whole file or none.
 
 Refused: files of other kinds, columns that are not there, files that changed after the job began.
@@ -21,11 +21,13 @@ from .._errors import EnvError, InputError, UsageError
 
 KINDS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text"}
 PART_BYTES = 1 << 20
+ROW_BYTES = 128  # for which a row of parquet counts
 FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}  # another try, or another part, would fail too
 UNLINKABLE = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}  # what file systems without links say
 
 Part = collections.namedtuple("Part", "number path kind place begin end size")
-File = collections.namedtuple("File", "path kind size groups")
+# of a part: `place` is its row group, or its number in the file; begin and end are rows of the group, or bytes
+File = collections.namedtuple("File", "path kind size groups")  # groups: the rows of each row group
 # texts: a list; kept: columns by name; reasons: of rows without a text, by their numbers
 Rows = collections.namedtuple("Rows", "texts kept reasons")
 
@@ -65,7 +67,7 @@ def describe(path, columns):
         raise InputError(f"{path}: the kind is read from the end of the name, which is none of {', '.join(KINDS)}")
     try:
         size = os.stat(path).st_size
-        groups = _groups(path, columns) if kind == "parquet" else 0
+        groups = _groups(path, columns) if kind == "parquet" else []
     except OSError as error:
         raise EnvError(f"{path}: {error.strerror or error}") from None
     return File(path, kind, size, groups)
@@ -82,7 +84,7 @@ def _groups(path, columns):
         for column in columns:
             if column not in names:
                 raise InputError(f"{path}: there is no column \"{column}\"; the columns are {', '.join(names)}")
-        return file.metadata.num_row_groups
+        return [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
 
 
 def parts_of(files, part_bytes):
@@ -90,12 +92,16 @@ def parts_of(files, part_bytes):
     found = []
     for file in files:
         if file.kind == "parquet":
-            ranges = [(0, 0)] * file.groups
+            ranges = [(group, *rows) for group, count in enumerate(file.groups)
+                      for rows in _ranges(count, max(1, part_bytes // ROW_BYTES))]
         else:
-            ranges = [(begin, min(begin + part_bytes, file.size)) for begin in range(0, file.size, part_bytes)]
-        for index, (begin, end) in enumerate(ranges):
-            found.append(Part(len(found), file.path, file.kind, index, begin, end, file.size))
+            ranges = [(i, *of) for i, of in enumerate(_ranges(file.size, part_bytes))]
+        found += [Part(len(found) + i, file.path, file.kind, *of, file.size) for i, of in enumerate(ranges)]
     return found
+
+
+def _ranges(size, step):
+    return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
 def parts(inputs, *, columns=(), part_bytes=PART_BYTES):
@@ -120,6 +126,7 @@ def _read_group(part, column, keep):
     pyarrow = need_pyarrow()
     with pyarrow.parquet.ParquetFile(part.path) as file:
         table = file.read_row_group(part.place, columns=[column, *(k for k in keep if k != column)])
+    table = table.slice(part.begin, part.end - part.begin)
     return Rows(table[column].to_pylist(), {name: table[name] for name in keep}, {})
 
 
