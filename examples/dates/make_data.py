@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """usage: make_data.py FOLDER [COUNT]
 
-Writes what `tfmc train` reads: COUNT written dates (256,000) of the years that are not held out, to train.safetensors,
+Writes what `tfmc train` reads: COUNT written dates (512,000) of the years that are not held out, to train.safetensors,
 and 500 others of those years, to valid.safetensors. `src` holds the ids of all texts, one behind the other, `sentence`
 those of the ISO dates with their beginning and end; `src.lengths` and `sentence.lengths` say how long each is. Needs
 Python alone.
@@ -44,7 +44,7 @@ def items(writer, count):
     return {"src": src, "src.lengths": src_lengths, "sentence": sentence, "sentence.lengths": sentence_lengths}
 
 
-def main(folder, count=256000):
+def main(folder, count=512000):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / "train.safetensors", items(data.Writer(SEED, held=False), int(count)))

@@ -8,7 +8,7 @@ tfmc=$1 steps=${2:-4000}
 made=${TFM_WORK:-build}/train-dates
 rm -rf "$made"
 began=$SECONDS
-echo "== 256,000 written dates"
+echo "== 512,000 written dates"
 python3 examples/dates/make_data.py "$made"
 echo "== tfmc train"
 "$tfmc" train examples/dates/dates.tfm --data "$made/train.safetensors" --valid "$made/valid.safetensors" \
