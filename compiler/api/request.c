@@ -83,12 +83,23 @@ tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *e
                          "a file in memory cannot be written");
 }
 
+/* A page that the kernel is busy with, on its way to disk or to another place, makes it refuse the seal for a moment. */
+static bool seal(int file) {
+  enum { TRIES = 50 };
+  for (int i = 0; i < TRIES; i++) {
+    if (fcntl(file, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) == 0) return true;
+    if (errno != EBUSY) return false;
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+  }
+  return false;
+}
+
 /* Seals first, then maps: a compiler that is still alive, or a copy of the descriptor anywhere, can no longer change
  * what is about to be checked. */
 tfm_status nameless_map(int file, Mapping *mapping, tfm_error *error) {
   *mapping = (Mapping){0};
   struct stat status;
-  if (fcntl(file, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) || fstat(file, &status))
+  if (!seal(file) || fstat(file, &status))
     return fault_of_system(error, TFM_E_ENV, errno, "what the compiler made cannot be read");
   if (status.st_size <= 0) return TFM_OK;
   void *data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
