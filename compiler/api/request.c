@@ -83,7 +83,7 @@ tfm_status nameless_write(int file, const void *bytes, size_t size, tfm_error *e
                          "a file in memory cannot be written");
 }
 
-/* A page that the kernel is busy with, on its way to disk or to another place, makes it refuse the seal for a moment. */
+/* A page that the kernel is busy with, on its way to another place, makes it refuse the seal for a moment. */
 static bool seal(int file) {
   enum { TRIES = 50 };
   for (int i = 0; i < TRIES; i++) {
