@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+import tensor_files
+
 # The lengths of sums: longer than a block of k and odd, then even, odd and single ones.
 WIDTHS = [801, 100, 7, 3, 2, 1, 50]
 MODEL = """model M(vocab = 11) {{
@@ -88,13 +90,9 @@ def tensors(widths=WIDTHS):
 
 def write_tensors(path, tensors):
     """`tensors`: {name: (shape, values)} or, with values that are exact in another type, {name: (shape, values, type)}."""
-    header, data = {}, b""
-    for name, (shape, values, *kind) in tensors.items():
-        begin = len(data)
-        data += PACK[kind[0] if kind else "f32"](values)
-        header[name] = {"dtype": kind[0].upper() if kind else "F32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    tensor_files.write_tensors(path, {
+        name: (kind[0].upper() if kind else "F32", shape, PACK[kind[0] if kind else "f32"](values))
+        for name, (shape, values, *kind) in tensors.items()})
 
 
 def write_weights(path, change=None):

@@ -5,16 +5,16 @@ items are cut into batches, what is refused, and that nothing is written then.
 usage: test_train.py TFMC          The last line is 'N passed, N failed'.
 """
 import array
-import json
 import math
 import os
 import pathlib
 import random
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from tensor_files import read_tensors, write_tensors
 
 MODEL = """model Tiny(vocab = 7, d = 4, p = 0.0) {
   embed = Embedding(vocab, d)
@@ -31,29 +31,10 @@ MODEL = """model Tiny(vocab = 7, d = 4, p = 0.0) {
   train objective { SETTINGS }
 }
 """
-TYPES = {"F32": "f", "I32": "i"}
 
 
-def write_tensors(path, tensors):
-    """tensors: {name: (dtype, shape, numbers)}"""
-    header, data = {}, b""
-    for name, (dtype, shape, numbers) in tensors.items():
-        packed = array.array(TYPES[dtype], numbers).tobytes()
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
-        data += packed
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_tensors(path):
-    data = path.read_bytes()
-    n = struct.unpack("<Q", data[:8])[0]
-    out = {}
-    for name, entry in json.loads(data[8:8 + n]).items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            out[name] = array.array(TYPES[entry["dtype"]], data[8 + n + begin:8 + n + end])
-    return out
+def numbers_of(path):
+    return {name: numbers for name, (_, _, numbers) in read_tensors(path).items()}
 
 
 TAGGER = """model Tagger(vocab = 9, d = 16) {
@@ -134,7 +115,7 @@ class Train(unittest.TestCase):
                 for name, n in (("one", 1), ("cut", 3)):
                     self.train("-D", f"p={p}", f"--batches={name}.safetensors", f"--accumulate={n}", "--steps=3", "--seed=5", engine,
                                "--gradients", "-o", f"{name}.out")
-                    made.append(read_tensors(self.work / f"{name}.out"))
+                    made.append(numbers_of(self.work / f"{name}.out"))
                 self.assertEqual(made[0].keys(), made[1].keys())
                 self.assertEqual(len(made[0]["losses"]), 3)
                 for name in made[0]:
@@ -142,13 +123,13 @@ class Train(unittest.TestCase):
 
     def test_evaluate_adds_batches_up_and_drops_nothing(self):
         self.train("--steps=0", "-o", "w.safetensors")
-        weights = {n.removeprefix("after."): v for n, v in read_tensors(self.work / "w.safetensors").items()}
+        weights = {n.removeprefix("after."): v for n, v in numbers_of(self.work / "w.safetensors").items()}
         shapes = {"embed.weight": [7, 4], "head.weight": [7, 4], "head.bias": [7]}
         write_tensors(self.work / "v.safetensors", {n: ("F32", shapes[n], v) for n, v in weights.items()})
         made = []
         for name in ("one", "cut"):
             self.tfmc("evaluate", "m.tfm", "-D", "p=0.9", "--weights=v.safetensors", f"--batches={name}.safetensors", "-o", "e")
-            made.append(read_tensors(self.work / "e"))
+            made.append(numbers_of(self.work / "e"))
         self.assertEqual(made[0]["right"], made[1]["right"])
         self.close(made[0]["loss"], made[1]["loss"])
         self.assertLess(abs(made[0]["loss"][0] - math.log(7)), 2)
@@ -160,7 +141,7 @@ class Train(unittest.TestCase):
     def test_initial_values_follow_the_seed(self):
         for seed in ("1", "1", "2"):
             self.train("--steps=0", f"--seed={seed}", "-o", f"s{seed}")
-        first, other = read_tensors(self.work / "s1"), read_tensors(self.work / "s2")
+        first, other = numbers_of(self.work / "s1"), numbers_of(self.work / "s2")
         self.assertNotEqual(first["after.embed.weight"], other["after.embed.weight"])
         self.assertEqual(set(first), {"after.embed.weight", "after.head.weight", "after.head.bias"})
 
@@ -225,7 +206,7 @@ class Train(unittest.TestCase):
         self.train(*steps, "-o", "block")
         self.model('optimizer = "sgd"  lr = 3')
         self.train(*steps, '--set=optimizer="adam"', "--set=lr=1 / 4", "--set", "clip_norm=1", "-o", "set")
-        self.assertEqual(read_tensors(self.work / "block"), read_tensors(self.work / "set"))
+        self.assertEqual(numbers_of(self.work / "block"), numbers_of(self.work / "set"))
         self.refused("--set rate", "no setting 'rate'", args=("--steps=0", "--set=rate=1"))
         self.refused("lr must be", "-1", args=("--steps=0", "--set=lr=-1"))
         self.refused("expected NAME=VALUE", code=2, args=("--steps=0", "--set=lr"))
@@ -249,12 +230,12 @@ class Train(unittest.TestCase):
 """)
         write_tensors(self.work / "x.safetensors", {"x": ("F32", [2, 4], [1e-40, 2, 0, 1e-30] * 2)})
         self.train("--batches=x.safetensors", "--gradients", "-o", "w.safetensors")
-        gradient = read_tensors(self.work / "w.safetensors")["grad.w"]
+        gradient = numbers_of(self.work / "w.safetensors")["grad.w"]
         self.assertEqual(gradient, array.array("f", [0, 4, 0, 2e-30]))
         write_tensors(self.work / "x.safetensors", {"x": ("F32", [1, 4], [1e-40, 0, 0, 0])})
         self.tfmc("evaluate", "m.tfm", "--weights=w.safetensors", "--weights-prefix=after.", "--batches=x.safetensors",
                   "-o", "e.safetensors")
-        self.assertGreater(read_tensors(self.work / "e.safetensors")["loss"][0], 0)
+        self.assertGreater(numbers_of(self.work / "e.safetensors")["loss"][0], 0)
 
     def tagged(self, name, cuts, padding=0):
         """Eight items of up to 11 tokens, 0 where there is none, cut into batches."""
@@ -272,7 +253,7 @@ class Train(unittest.TestCase):
         self.tagged("b.safetensors", cuts, padding)
         self.train("--batches=b.safetensors", f"--accumulate={len(cuts)}", "--gradients", "--seed=4", *args, "-o",
                    "w.safetensors")
-        found = {name: data for name, data in read_tensors(self.work / "w.safetensors").items() if "." in name}
+        found = {name: data for name, data in numbers_of(self.work / "w.safetensors").items() if "." in name}
         wanted = self.__dict__.setdefault("wanted", found)
         self.assertEqual(found.keys(), wanted.keys())
         self.assertEqual([name for name in wanted if wanted[name].tobytes() != found[name].tobytes()], [])

@@ -11,15 +11,15 @@ import os
 import pathlib
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
+from tensor_files import read_tensors, write_tensors
+
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = HERE.parent / "goldens" / "train"
-TYPES = {"F32": ("f", "float"), "I32": ("i", "int32_t"), "BOOL": ("B", "uint8_t"), "U8": ("B", "uint8_t"), "I64": ("q", "int64_t")}
 MODEL = """model Tiny(vocab = 7, d = 4, p = 0.1) {
   embed = Embedding(vocab, d)
   head  = Linear(d, vocab)
@@ -34,29 +34,6 @@ MODEL = """model Tiny(vocab = 7, d = 4, p = 0.1) {
   train objective { lr = 0.1 }
 }
 """
-
-
-def read_tensors(path):
-    """{name: (dtype, shape, numbers)}"""
-    data = path.read_bytes()
-    n = struct.unpack("<Q", data[:8])[0]
-    out = {}
-    for name, entry in json.loads(data[8:8 + n]).items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            out[name] = entry["dtype"], entry["shape"], array.array(TYPES[entry["dtype"]][0], data[8 + n + begin:8 + n + end])
-    return out
-
-
-def write_tensors(path, tensors):
-    """tensors: {name: (shape, i32 numbers)}"""
-    header, data = {}, b""
-    for name, (shape, numbers) in tensors.items():
-        packed = array.array("i", numbers).tobytes()
-        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
-        data += packed
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def members_of(header, prefix):
@@ -243,8 +220,8 @@ class Trains(unittest.TestCase):
         """A library goes on from a state that `tfmc train` wrote."""
         ids = [(5 * i + i // 7) % 7 for i in range(60)]
         library = Library(self.work, self.work / "m.tfm", [], [batch(ids, ids[::-1])])
-        write_tensors(self.work / "data.safetensors", {"ids": ([60], ids), "ids.lengths": ([20], [3] * 20),
-                                                            "labels": ([60], ids[::-1]), "labels.lengths": ([20], [3] * 20)})
+        write_tensors(self.work / "data.safetensors", {"ids": ("I32", [60], ids), "ids.lengths": ("I32", [20], [3] * 20),
+                                                            "labels": ("I32", [60], ids[::-1]), "labels.lengths": ("I32", [20], [3] * 20)})
         run([TFMC, "train", self.work / "m.tfm", "--data", self.work / "data.safetensors", "--out", self.work / "run", "--steps", 3, "--quiet"])
         written = read_tensors(self.work / "run" / "step-00000003" / "weights.safetensors")
         got = library.run(0, 1, 0, 1, "load", self.work / "run" / "step-00000003" / "state.tfmt")

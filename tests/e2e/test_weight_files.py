@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+from tensor_files import read_tensors, write_tensors
+
 U16, U32, TEXT, LIST = 2, 4, 8, 9
 TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "BF16": 30}
 MODEL = """layer Block(d, hidden) {
@@ -156,22 +158,8 @@ def write_gguf(path, tensors, alignment=None, version=3):
     path.write_bytes(head + bytes(-len(head) % alignment) + data)
 
 
-def write_safetensors(path, tensors):
-    """`tensors`: {name: (type, shape, bytes)}."""
-    header, data = {}, b""
-    for name, (kind, shape, content) in tensors.items():
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    head = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(head)) + head + data)
-
-
-def read_safetensors(path):
-    content = path.read_bytes()
-    n = struct.unpack("<Q", content[:8])[0]
-    return {name: list(struct.unpack(f"<{(t['data_offsets'][1] - t['data_offsets'][0]) // 4}f",
-                                     content[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]))
-            for name, t in json.loads(content[8:8 + n]).items()}
+def numbers_of(path):
+    return {name: list(numbers) for name, (_, _, numbers) in read_tensors(path).items()}
 
 
 def floats(values):
@@ -231,7 +219,7 @@ class Trials:
             others[name] = (kind, shape, content) if kind in NUMBERS else ("F32", shape, floats(values))
         paths = self.folder / "w.gguf", self.folder / "w.safetensors"
         write_gguf(paths[0], ours, **how)
-        write_safetensors(paths[1], others)
+        write_tensors(paths[1], others)
         return paths
 
     def types_of_gguf(self):
@@ -258,7 +246,7 @@ class Trials:
                 self.same(f"parts of {kinds}", model, gguf, safetensors, "x=3x128", *options)
             self.outputs(model, gguf, "x=3x128", "-O0")
             values = random_tensor(kinds[0], 64 * 256, random.Random(5))[1]
-            raw = read_safetensors(self.folder / "y.safetensors")["raw"]
+            raw = numbers_of(self.folder / "y.safetensors")["raw"]
             self.check(f"values of {kinds[0]}", raw == [f32(v) for v in values], "other values")
 
     def libraries_of_gguf(self):
@@ -282,7 +270,7 @@ class Trials:
             path = self.folder / "r.gguf"
             write_gguf(path, {f"blk.0.attn_{name}.weight": ("F32", [d, d], b"".join(map(floats, w))) for name, w in weights.items()})
             self.outputs(self.model(ROTARY.format(layout, layout)), path, "x=2x5x64")
-            scores.append(read_safetensors(self.folder / "y.safetensors")["scores"])
+            scores.append(numbers_of(self.folder / "y.safetensors")["scores"])
         self.check("rows of Llama", all(abs(a - b) < 1e-4 for a, b in zip(*scores)) and max(map(abs, scores[0])) > 0.1,
                    max(abs(a - b) for a, b in zip(*scores)))
 
@@ -330,8 +318,8 @@ class Trials:
         values = [f32(value_of(content[i]) * (scales[factor_of(i // k, i % k)] if scale_name else 1)) for i in range(n * k)]
         scale = {scale_name: (scale_type, scale_shape, b"".join(map(packed, scales)))} if scale_name else {}
         paths = self.folder / "q.safetensors", self.folder / "f.safetensors"
-        write_safetensors(paths[0], {"p.score.weight": (kind, [n, k], content), **scale, **(more or {})})
-        write_safetensors(paths[1], {"p.score.weight": ("F32", [n, k], floats(values))})
+        write_tensors(paths[0], {"p.score.weight": (kind, [n, k], content), **scale, **(more or {})})
+        write_tensors(paths[1], {"p.score.weight": ("F32", [n, k], floats(values))})
         return (*paths, values)
 
     def weights_with_scales(self):
@@ -347,7 +335,7 @@ class Trials:
             for options in [], ["--quantize=int8"], ["--engine=reference"]:
                 self.same(f"{case[:3]}", model, few, full, "x=3x256", *options)
             self.outputs(model, few, "x=1x256")
-            self.check(f"values of {case[:3]}", read_safetensors(self.folder / "y.safetensors")["raw"] == values, "others")
+            self.check(f"values of {case[:3]}", numbers_of(self.folder / "y.safetensors")["raw"] == values, "others")
         few, full, _ = self.pair(*cases[3])
         library = self.folder / "libs.so"
         self.tfm("compile", model, "--weights", few, "-o", library, "--quantize=int8")
@@ -372,10 +360,10 @@ class Trials:
             told = self.tfm("run", model, "--weights", few, "--input", "x=1x256", code=1)
             self.check(words, words in told and "[E0405]" in told, told)
         content = {name: ("F8_E4M3", [200, 256], bytes(51200)), f"{name}_scale": ("I32", [1], bytes(4))}
-        write_safetensors(self.folder / "q.safetensors", content)
+        write_tensors(self.folder / "q.safetensors", content)
         told = self.tfm("check", model, "--weights", self.folder / "q.safetensors", code=1)
         self.check("the type of a scale", f'its scale "{name}_scale" has the type I32; F32, BF16 and F16 are read' in told, told)
-        write_safetensors(self.folder / "q.safetensors", {f"{name}_packed": ("I32", [200, 32], bytes(25600))})
+        write_tensors(self.folder / "q.safetensors", {f"{name}_packed": ("I32", [200, 32], bytes(25600))})
         told = self.tfm("check", model, "--weights", self.folder / "q.safetensors", code=1)
         self.check("packed ones", f'there is no tensor "{name}", but "{name}_packed": weights packed so are not read' in told, told)
         more = {"p.score.input_scale": ("F32", [1], bytes(4))}
