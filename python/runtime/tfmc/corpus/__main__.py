@@ -4,6 +4,7 @@ The last line of the standard output is the summary, a JSON object. The exit cod
 2 if the call is wrong.
 """
 import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -63,11 +64,20 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("tfmc.corpus: interrupted; the same call goes on", file=sys.stderr)
         return 130
-    try:
+    with contextlib.suppress(OSError):  # nobody wants to know; the parts are done all the same
         print(json.dumps(summary._asdict()), flush=True)
-    except BrokenPipeError:  # nobody wants to know; the parts are done all the same
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes it once more at its end
+    _give_up_unheard()
     return 0
+
+
+def _give_up_unheard():
+    """What could not be said goes nowhere: the interpreter would try again at its end, and exit with 120."""
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            if stream:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 if __name__ == "__main__":
