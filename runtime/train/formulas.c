@@ -8,6 +8,9 @@
 #include <string.h>
 
 #include "training.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 static const double PI = 3.14159265358979323846;
 
@@ -98,14 +101,55 @@ typedef struct MaskAxes {
   uint32_t fold[TFM_MAX_RANK + 1]; /* the size by which coordinates are folded */
 } MaskAxes;
 
-typedef struct MaskDrawing {
+enum { GROUPS = 256 };
+
+/* Places of groups of four elements along the last axis, which share a drawing. */
+typedef struct Groups {
+  uint32_t column[GROUPS], row[GROUPS], item[GROUPS];
+} Groups;
+
+typedef struct MaskDrawing MaskDrawing;
+typedef void (*GroupDrawer)(const MaskDrawing *drawing, const Groups *groups, int64_t n, uint32_t *kept);
+
+struct MaskDrawing {
   MaskAxes axes;
   MaskPlace place;
+  GroupDrawer draw;
   uint64_t limit; /* words from here on are kept */
   uint32_t key[2];
-  int64_t lines, columns;
+  int64_t lines, columns; /* `lines` lie one behind the other, each along the last axis */
   uint8_t *mask;
-} MaskDrawing;
+};
+
+#if defined(__x86_64__)
+#define TOGETHER 2
+#define TARGET
+#define MULTIPLY(x, y) ((Words)_mm_mul_epu32((__m128i)(x), (__m128i)(y)))
+#include "philox.h"
+#define TOGETHER 4
+#define TARGET __attribute__((target("avx2")))
+#define MULTIPLY(x, y) ((Words)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
+#include "philox.h"
+#define TOGETHER 8
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl")))
+#define MULTIPLY(x, y) ((Words)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
+#include "philox.h"
+#else
+#define TOGETHER 2
+#define TARGET
+#define MULTIPLY(x, y) (((x) & UINT32_MAX) * (y))
+#include "philox.h"
+#endif
+
+/* What the kernels may use, this may use too. */
+static GroupDrawer drawer_for(const char *isa) {
+#if defined(__x86_64__)
+  if (!strncmp(isa, "x86-64-v4", 9)) return draw_groups_8;
+  if (!strncmp(isa, "x86-64-v3", 9)) return draw_groups_4;
+#endif
+  (void)isa;
+  return draw_groups_2;
+}
 
 static void add_axis(MaskAxes *axes, int64_t dim, uint32_t fold) {
   axes->fold[axes->rank] = fold;
@@ -124,37 +168,78 @@ static MaskAxes axes_of(const tfm_dropout *dropout, const int64_t *dims) {
     add_axis(&axes, dims[i] / dropout->per_item, UNKNOWN);
     if (dropout->per_item != 1) add_axis(&axes, dropout->per_item, dropout->per_item);
   }
-  if (!axes.rank) add_axis(&axes, 1, 1);
+  /* Along the axis of items nothing is shared. */
+  if (!axes.rank || axes.items == (int32_t)axes.rank - 1) add_axis(&axes, 1, 1);
   return axes;
 }
 
-/* One line along the last axis, which begins at these coordinates. Four columns share a drawing, unless they are
- * items. */
-static void draw_line(const MaskDrawing *d, const int64_t *index, uint8_t *kept) {
-  const int32_t last = (int32_t)d->axes.rank - 1, items = d->axes.items;
-  uint32_t r = 0, words[4];
-  for (int32_t a = 0; a < last; a++)
-    if (a != items) r = r * d->axes.fold[a] + (uint32_t)index[a];
-  const int64_t item = d->place.first_item + (items >= 0 && items != last ? index[items] : 0);
-  for (int64_t i = 0; i < d->columns; i++) {
-    const uint32_t column = last != items ? (uint32_t)i : 0;
-    const int64_t of = last != items ? item : item + i;
-    const uint32_t counter[4] = {column / 4, r, (uint32_t)of, d->place.step};
-    if (last == items || i % 4 == 0) tfm_philox(counter, d->key, words);
-    kept[i] = words[column % 4] >= d->limit;
+/* Where a thread stands: the lines that are left, the next group of the first of them. */
+typedef struct MaskCursor {
+  int64_t lines, column, index[TFM_MAX_RANK + 1];
+  uint32_t row, item;
+} MaskCursor;
+
+static void begin_line(const MaskDrawing *d, MaskCursor *at) {
+  const int32_t items = d->axes.items;
+  at->column = 0;
+  at->row = 0;
+  for (int32_t a = 0; a + 1 < (int32_t)d->axes.rank; a++)
+    if (a != items) at->row = at->row * d->axes.fold[a] + (uint32_t)at->index[a];
+  at->item = (uint32_t)(d->place.first_item + (items >= 0 ? at->index[items] : 0));
+}
+
+/* The next groups, of several lines if these are short; returns how many. */
+static int64_t next_groups(const MaskDrawing *d, MaskCursor *at, Groups *groups) {
+  const int64_t of_line = (d->columns + 3) / 4;
+  int64_t n = 0;
+  while (n < GROUPS && at->lines) {
+    const int64_t more = least_of(of_line - at->column, GROUPS - n);
+    for (int64_t i = 0; i < more; i++) {
+      groups->column[n + i] = (uint32_t)(at->column + i);
+      groups->row[n + i] = at->row;
+      groups->item[n + i] = at->item;
+    }
+    n += more;
+    at->column += more;
+    if (at->column < of_line) break;
+    at->lines--;
+    for (int32_t a = (int32_t)d->axes.rank - 2; a >= 0 && ++at->index[a] == d->axes.dims[a]; a--) at->index[a] = 0;
+    begin_line(d, at);
   }
+  return n;
+}
+
+/* The last group of a line may have fewer than four elements. Returns where the next one begins. */
+static uint8_t *write_groups(const MaskDrawing *d, const Groups *groups, const uint32_t *drawn, int64_t n,
+                             uint8_t *kept) {
+  if (d->columns % 4 == 0) {
+    memcpy(kept, drawn, (size_t)n * 4);
+    return kept + n * 4;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t left = d->columns - 4 * (int64_t)groups->column[i];
+    if (left >= 4)
+      memcpy(kept, &drawn[i], 4);
+    else
+      memcpy(kept, &drawn[i], (size_t)left);
+    kept += left < 4 ? left : 4;
+  }
+  return kept;
 }
 
 static void draw_lines(void *argument, PoolMember *member) {
   const MaskDrawing *d = argument;
-  const int64_t from = d->lines * member->thread / member->active,
-                to = d->lines * (member->thread + 1) / member->active;
-  int64_t index[TFM_MAX_RANK + 1] = {0}, rest = from;
-  for (int32_t a = (int32_t)d->axes.rank - 2; a >= 0 && d->axes.dims[a]; rest /= d->axes.dims[a--])
-    index[a] = rest % d->axes.dims[a];
-  for (int64_t line = from; line < to; line++) {
-    draw_line(d, index, d->mask + line * d->columns);
-    for (int32_t a = (int32_t)d->axes.rank - 2; a >= 0 && ++index[a] == d->axes.dims[a]; a--) index[a] = 0;
+  const int64_t from = d->lines * member->thread / member->active;
+  MaskCursor at = {.lines = d->lines * (member->thread + 1) / member->active - from};
+  Groups groups = {.column = {0}};
+  uint32_t drawn[GROUPS];
+  int64_t rest = from;
+  for (int32_t a = (int32_t)d->axes.rank - 2; a >= 0; rest /= d->axes.dims[a--]) at.index[a] = rest % d->axes.dims[a];
+  begin_line(d, &at);
+  uint8_t *kept = d->mask + from * d->columns;
+  for (int64_t n; (n = next_groups(d, &at, &groups)) > 0;) {
+    d->draw(d, &groups, n, drawn);
+    kept = write_groups(d, &groups, drawn, n, kept);
   }
 }
 
@@ -162,12 +247,14 @@ void draw_mask(Pool *pool, const tfm_dropout *dropout, const int64_t *dims, cons
   enum { WORTH_SHARING = 1 << 14 };
   MaskDrawing d = {.axes = axes_of(dropout, dims),
                    .place = *place,
+                   .draw = drawer_for(place->isa),
                    .limit = (uint64_t)(dropout->p * 0x1p32),
                    .key = {(uint32_t)place->seed, (uint32_t)(place->seed >> 32) ^ dropout->number},
                    .lines = 1,
                    .mask = mask};
   d.columns = d.axes.dims[d.axes.rank - 1];
   for (uint32_t a = 0; a + 1 < d.axes.rank; a++) d.lines *= d.axes.dims[a];
+  if (!d.lines || !d.columns) return;
   train_share(d.lines * d.columns < WORTH_SHARING ? NULL : pool, draw_lines, &d);
 }
 
