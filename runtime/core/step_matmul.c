@@ -14,7 +14,10 @@
 
 enum {
   LONG_BLOCKS = 4,     /* of k: then panels of all of it, and the lines of x between them, do not stay near */
+  LEAST_BLOCKS = 2,    /* of k, where few panels of all of it stay near: */
+  FEW_PANELS = 8,      /* x comes from far for each group of them */
   LEAST_STRIPS = 8,    /* of a unit, so that packing its panels is worth it */
+  MOST_WAITING = 1 << 20, /* floats of results, for chains whose sums wait */
   ITEMS_TOGETHER = 64, /* of direct products, so that their epilogue finds them near */
   CLAIMS = 16          /* of a thread, of many items each */
 };
@@ -35,6 +38,26 @@ typedef struct Matmul {
   Epilogue epilogue;
 } Matmul;
 
+/* How results are cut if k is done block by block: so that the panels of a unit stay near for a block, and, if there are
+ * several chains, not too much waits. Each further group of panels reads x once more; each further part of the strips
+ * reads y, and packs it too. */
+static void cut_blocks(Matmul *m, int32_t threads) {
+  const int64_t near = group_bytes() / (int64_t)sizeof(float) / TFM_KEY_BLOCK / m->step->width;
+  const int64_t units = threads > 1 ? ceil_div(4 * (int64_t)threads, greatest_of(1, m->items)) : 1;
+  int64_t groups = greatest_of(1, ceil_div(m->panels, greatest_of(1, near))), parts = 1;
+  for (;;) {
+    const int64_t columns = ceil_div(m->panels, groups) * m->step->width;
+    const int64_t rows = ceil_div(m->strips, parts) * m->step->tile_rows;
+    const bool can_group = groups < m->panels, can_part = m->strips / (parts + 1) >= LEAST_STRIPS;
+    if (groups * parts >= units && (m->k <= m->chain || rows * columns <= MOST_WAITING)) break;
+    if (!can_group && !can_part) break;
+    if (can_group && (!can_part || m->rows * groups < 2 * m->columns * parts)) groups++;
+    else parts++;
+  }
+  m->panels_per_group = greatest_of(1, ceil_div(m->panels, groups));
+  m->strip_units = parts;
+}
+
 /* Sizes of the step and how it is cut: strips only where items and groups are too few for the threads, because every
  * unit packs its panels again. */
 static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
@@ -51,27 +74,34 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
               .k = value_of(context, info->k)};
   for (int axis = 0; axis < info->rank - 2; axis++) m.items *= value_of(context, info->dims[axis]);
   m.strips = ceil_div(m.rows, info->tile_rows);
-  m.panels = ceil_div(m.columns, info->width);
+  m.panels = greatest_of(1, ceil_div(m.columns, info->width));
   m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
   m.chain = info->in_order ? greatest_of(m.k, TFM_CHAIN) : TFM_CHAIN;
   m.goes_on = info->in_order && context->run.goes_on;
-  m.by_blocks = !m.is_direct && m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.k <= m.chain &&
-                m.rows * m.columns <= group_bytes() / 4 / (int64_t)sizeof(float);
+  const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_BLOCKS * TFM_KEY_BLOCK;
+  m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
+                                 m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
   m.packed_k = m.strips == 1 || m.is_direct || m.by_blocks ? least_of(m.k, TFM_KEY_BLOCK) : m.k;
   m.y_stays = info->y_stays || (m.columns == info->width && m.y->strides[info->rank - 1] == sizeof(float) &&
                                 m.y->strides[info->rank - 2] == info->width * (int64_t)sizeof(float));
   int64_t panel_bytes = greatest_of(1, m.packed_k * info->width * (int64_t)sizeof(float));
   m.panels_per_group = greatest_of(1, least_of(m.panels, group_bytes() / panel_bytes));
+  m.panels_per_group = ceil_div(m.panels, ceil_div(m.panels, m.panels_per_group)); /* about equal groups */
   int64_t units = m.items * ceil_div(m.panels, m.panels_per_group);
   m.strip_units = 1;
-  if (units > 0 && units < 4 * (int64_t)threads)
+  if (m.by_blocks)
+    cut_blocks(&m, threads);
+  else if (units > 0 && units < 4 * (int64_t)threads)
     m.strip_units = greatest_of(1, least_of(ceil_div(4 * (int64_t)threads, units), m.strips / LEAST_STRIPS));
   m.epilogue = epilogue_of(context, info->epilogue, info->rank, info->n_operands, info->first_operand, info->dims);
   return m;
 }
 
-/* Of a strip of results, for chains whose sums wait. */
-static int64_t waiting_floats(const Matmul *m) { return m->step->tile_rows * m->panels_per_group * m->step->width; }
+/* Of the results of a strip, or of a unit, for chains whose sums wait. */
+static int64_t waiting_floats(const Matmul *m) {
+  const int64_t strips = m->by_blocks ? ceil_div(m->strips, m->strip_units) : 1;
+  return strips * m->step->tile_rows * m->panels_per_group * m->step->width;
+}
 
 /* A strip of x, what waits, and the panels of a group; -1 where k is too large to count. */
 int64_t matmul_scratch_bytes(const tfm_context *context, const tfm_step *step) {
@@ -310,27 +340,44 @@ static Fetch share_of_block(const Matmul *m, const MatmulUnit *unit, int64_t k, 
   return (Fetch){begin < of_y ? unit->y + k * y_line + begin : unit->x + k * x_line + begin - of_y, lines};
 }
 
-/* Block of k by block of k, all strips [first, end) for each: their chains go on in c. */
+/* A block of k of a chain, all strips [first, end), whose results begin at c. */
+static void run_block(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t first, int64_t end,
+                      int64_t k, int64_t block, int64_t accumulate, float *c, int64_t c_stride) {
+  const float *panels = panels_at(m, unit, k, block);
+  const int64_t first_row = m->rows * first / m->strips, n = unit->end_panel - unit->first_panel;
+  for (int64_t tile = first; tile < end; tile++) {
+    const int64_t row = m->rows * tile / m->strips, rows = m->rows * (tile + 1) / m->strips - row;
+    const float *strip = strip_at(m, unit, row, rows, k, block);
+    const Fetch fetch = share_of_block(m, unit, k + block, (tile - first) * n, (end - first) * n);
+    run_tiles(walker, m, unit, strip, panels, rows, block, accumulate, c + (row - first_row) * c_stride, c_stride,
+              fetch);
+  }
+}
+
+/* Block of k by block of k, all strips [first, end) for each: their chains go on where the results are. */
 static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t first, int64_t end) {
   const tfm_matmul_step *step = m->step;
   const int64_t c_stride = m->c->strides[step->rank - 2], column = unit->first_panel * step->width;
-  const int64_t columns = least_of(m->columns, unit->end_panel * step->width) - column;
-  for (int64_t k = 0; k < m->k; k += TFM_KEY_BLOCK) {
-    const int64_t block = least_of(TFM_KEY_BLOCK, m->k - k);
-    const float *panels = panels_at(m, unit, k, block);
-    for (int64_t tile = first; tile < end; tile++) {
-      const int64_t row = m->rows * tile / m->strips, rows = m->rows * (tile + 1) / m->strips - row;
-      const float *strip = strip_at(m, unit, row, rows, k, block);
-      float *c = (float *)(unit->c + row * c_stride) + column;
-      const int64_t n = unit->end_panel - unit->first_panel;
-      const Fetch fetch = share_of_block(m, unit, k + block, (tile - first) * n, (end - first) * n);
-      run_tiles(walker, m, unit, strip, panels, rows, block, k > 0 || m->goes_on, c,
-                c_stride / (int64_t)sizeof(float), fetch);
-    }
+  const int64_t row = m->rows * first / m->strips, rows = m->rows * end / m->strips - row;
+  char *c = unit->c + row * c_stride + column * (int64_t)sizeof(float);
+  const PartialSums sums = {.c = (float *)c,
+                            .c_stride = c_stride / (int64_t)sizeof(float),
+                            .waiting = unit->waiting,
+                            .stride = m->panels_per_group * step->width,
+                            .level = waiting_floats(m),
+                            .rows = rows,
+                            .columns = least_of(m->columns, unit->end_panel * step->width) - column};
+  const int64_t chains = ceil_div(m->k, m->chain);
+  for (int64_t chain = 0; chain < chains; chain++) {
+    int64_t stride;
+    float *place = partial_place(&sums, chain, &stride);
+    const int64_t begin = chain * m->chain, end_k = least_of(m->k, begin + m->chain);
+    for (int64_t k = begin; k < end_k; k += TFM_KEY_BLOCK)
+      run_block(walker, m, unit, first, end, k, least_of(TFM_KEY_BLOCK, end_k - k), k > begin || m->goes_on, place,
+                stride);
+    partial_add(&sums, chain, chains);
   }
-  const int64_t row = m->rows * first / m->strips, end_row = m->rows * end / m->strips;
-  epilogue_run(walker, &m->epilogue, unit->c + row * c_stride + column * (int64_t)sizeof(float), c_stride,
-               unit->item * m->rows + row, end_row - row, column, columns);
+  epilogue_run(walker, &m->epilogue, c, c_stride, unit->item * m->rows + row, rows, column, sums.columns);
 }
 
 /* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */

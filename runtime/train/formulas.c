@@ -358,7 +358,8 @@ static void sgd(const Job *job, const Chunk *chunk) {
   const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
   float *restrict first = t->blocks[TFM_TENSOR_FIRST];
-  for (int64_t i = 0; i < chunk->n; i++) {
+  const int64_t n = chunk->n; /* no store changes it, for all that the compiler knows */
+  for (int64_t i = 0; i < n; i++) {
     float g = gradient[i] * clip;
     if (decay != 0) g = g + weight[i] * decay;
     if (first) {
@@ -386,7 +387,8 @@ static void adam(const Job *job, const Chunk *chunk) {
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
   float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;
   float *restrict second = t->blocks[TFM_TENSOR_SECOND] + chunk->at;
-  for (int64_t i = 0; i < chunk->n; i++) {
+  const int64_t n = chunk->n;
+  for (int64_t i = 0; i < n; i++) {
     float p = weight[i] * shrink, g = gradient[i] * clip;
     if (decay != 0) g = g + p * decay;
     const float m = first[i] + (g - first[i]) * rest1;
