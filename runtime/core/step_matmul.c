@@ -13,13 +13,13 @@
 #include "steps.h"
 
 enum {
-  LONG_BLOCKS = 4,     /* of k: then panels of all of it, and the lines of x between them, do not stay near */
-  LEAST_BLOCKS = 2,    /* of k, where few panels of all of it stay near: */
-  FEW_PANELS = 8,      /* x comes from far for each group of them */
-  LEAST_STRIPS = 8,    /* of a unit, so that packing its panels is worth it */
+  LONG_BLOCKS = 4,        /* of k: then panels of all of it, and the lines of x between them, do not stay near */
+  LEAST_BLOCKS = 2,       /* of k, where few panels of all of it stay near: */
+  FEW_PANELS = 8,         /* x comes from far for each group of them */
+  LEAST_STRIPS = 8,       /* of a unit, so that packing its panels is worth it */
   MOST_WAITING = 1 << 20, /* floats of results, for chains whose sums wait */
-  ITEMS_TOGETHER = 64, /* of direct products, so that their epilogue finds them near */
-  CLAIMS = 16          /* of a thread, of many items each */
+  ITEMS_TOGETHER = 64,    /* of direct products, so that their epilogue finds them near */
+  CLAIMS = 16             /* of a thread, of many items each */
 };
 _Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
 
@@ -38,9 +38,9 @@ typedef struct Matmul {
   Epilogue epilogue;
 } Matmul;
 
-/* How results are cut if k is done block by block: so that the panels of a unit stay near for a block, and, if there are
- * several chains, not too much waits. Each further group of panels reads x once more; each further part of the strips
- * reads y, and packs it too. */
+/* How results are cut if k is done block by block: so that the panels of a unit stay near for a block, and, if there
+ * are several chains, not too much waits. Each further group of panels reads x once more; each further part of the
+ * strips reads y, and packs it too. */
 static void cut_blocks(Matmul *m, int32_t threads) {
   const int64_t near = group_bytes() / (int64_t)sizeof(float) / TFM_KEY_BLOCK / m->step->width;
   const int64_t units = threads > 1 ? ceil_div(4 * (int64_t)threads, greatest_of(1, m->items)) : 1;
@@ -51,8 +51,10 @@ static void cut_blocks(Matmul *m, int32_t threads) {
     const bool can_group = groups < m->panels, can_part = m->strips / (parts + 1) >= LEAST_STRIPS;
     if (groups * parts >= units && (m->k <= m->chain || rows * columns <= MOST_WAITING)) break;
     if (!can_group && !can_part) break;
-    if (can_group && (!can_part || m->rows * groups < 2 * m->columns * parts)) groups++;
-    else parts++;
+    if (can_group && (!can_part || m->rows * groups < 2 * m->columns * parts))
+      groups++;
+    else
+      parts++;
   }
   m->panels_per_group = greatest_of(1, ceil_div(m->panels, groups));
   m->strip_units = parts;

@@ -86,6 +86,11 @@ static void matmul_program(HandProgram *hand, tfm_direct direct) {
   hand_close(hand);
 }
 
+static float tree(const float *chains, int64_t n, int64_t first, int64_t width) {
+  if (width == 1) return first < n ? chains[first] : 0;
+  return tree(chains, n, first, width / 2) + tree(chains, n, first + width / 2, width / 2);
+}
+
 static void matmul_check_form(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t threads, tfm_direct direct) {
   static HandProgram hand;
   matmul_program(&hand, direct);
@@ -97,9 +102,9 @@ static void matmul_check_form(int64_t batch, int64_t m, int64_t n, int64_t k, in
   cr_assert_eq(run(context, inputs, c, &error), TFM_OK, "%s", error.message);
   for (int64_t i = 0; i < batch * m * n; i++) {
     const float *row = x + i / n * k, *column = y + (i / (m * n) * n + i % n) * k;
-    float sum = 0, later = 0; /* of the first chain, and of a second */
-    for (int64_t j = 0; j < k; j++) *(j < TFM_CHAIN ? &sum : &later) += row[j] * column[j];
-    sum += later;
+    float chains[4] = {0};
+    for (int64_t j = 0; j < k; j++) chains[j / TFM_CHAIN] += row[j] * column[j];
+    float sum = tree(chains, k / TFM_CHAIN + 1, 0, 4);
     if (direct) sum += 1;
     cr_assert_eq(c[i], sum, "%lld x %lld x %lld, %d threads, element %lld", (long long)m, (long long)n, (long long)k,
                  threads, (long long)i);
@@ -134,7 +139,8 @@ Test(runtime_steps, products_of_activations) {
     matmul_check(3, 9, 13, 1100, threads);
     matmul_check(1, 70, 300, 40, threads);
     matmul_check(2, 30, 40, 3000, threads);  /* block of k by block of k, all strips for each */
-    matmul_check(1, 50, 40, 20000, threads); /* panels that do not fit into one group */
+    matmul_check(1, 50, 40, 20000, threads); /* so too, in two chains, and in three: */
+    matmul_check(1, 70, 45, 3 * TFM_CHAIN - 700, threads);
     matmul_check(2, HAND_TILE_ROWS, 5 * HAND_WIDTH + 1, 20000, threads); /* one strip: y is packed block by block */
     matmul_check(2, 3, 5, 0, threads);
     matmul_check(0, 3, 5, 7, threads);
@@ -192,11 +198,6 @@ Test(runtime_steps, reductions_along_rows) {
 }
 
 /* --- Running sums -------------------------------------------------------------------------------------------------- */
-
-static float tree(const float *chains, int64_t n, int64_t first, int64_t width) {
-  if (width == 1) return first < n ? chains[first] : 0;
-  return tree(chains, n, first, width / 2) + tree(chains, n, first + width / 2, width / 2);
-}
 
 /* Row `row` of ones on and below the diagonal times a column of x. */
 static float product_with_ones(const float *x, int64_t time, int64_t width, int64_t row) {
