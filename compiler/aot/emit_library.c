@@ -233,14 +233,14 @@ static LLVMValueRef named(const Training *e, const char *name, const void *items
 
 /* Names of steps are for profiles, those of weights and masks for messages: nobody sees them here, and each would be a
  * text and a relocation. */
-static Plan without_names(const Training *e, const Plan *plan) {
+static Plan without_names(const Training *e, const Plan *plan, uint32_t n_named) {
   Plan copy = *plan;
   tfm_program *p = &copy.program;
   tfm_step *steps = arena_copy(e->arena, p->steps, p->n_steps * sizeof *steps);
   tfm_tensor_info *inputs = arena_copy(e->arena, p->inputs, p->n_inputs * sizeof *inputs);
   tfm_tensor_info *outputs = arena_copy(e->arena, p->outputs, p->n_outputs * sizeof *outputs);
   for (uint32_t i = 0; i < p->n_steps; i++) steps[i].name = NULL;
-  for (uint32_t i = e->table->n_inputs; i < p->n_inputs; i++) inputs[i].name = inputs[i].shape = NULL;
+  for (uint32_t i = n_named; i < p->n_inputs; i++) inputs[i].name = inputs[i].shape = NULL;
   for (uint32_t i = 0; i < p->n_outputs; i++) outputs[i].name = outputs[i].shape = NULL;
   p->steps = steps;
   p->inputs = inputs;
@@ -256,11 +256,11 @@ static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_
   Blob blob = blob_new(e->arena, e->module);
   for (uint32_t i = 0; i < parts->n_plans; i++) {
     const Plan *plan = parts->plans[i].training[which];
-    CHECK(plan->program.n_symbols == e->table->n_sizes && plan->program.n_inputs == graph->n_inputs &&
-              plan->program.n_outputs == graph->n_outputs,
+    CHECK((which >= TRAINING_PACKING || plan->program.n_symbols == e->table->n_sizes) &&
+              plan->program.n_inputs == graph->n_inputs && plan->program.n_outputs == graph->n_outputs,
           "a program of training that differs from its graph");
     const char *suffix = library_kernel_suffix(e->arena, parts->plans[i].forward);
-    const Plan bare = without_names(e, plan);
+    const Plan bare = without_names(e, plan, which >= TRAINING_PACKING ? 0 : e->table->n_inputs);
     blob_pointer(&blob, i * sizeof *nothing, emit_program(e->arena, e->module, &bare, suffix));
   }
   return blob_finish(&blob, "programs", nothing, parts->n_plans * sizeof *nothing);
@@ -299,6 +299,28 @@ static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_
   add_graph(e, offset + offsetof(tfm_objective, bottoms), which + 1, &objective->bottoms);
 }
 
+/* How the model's own weights are packed. Its graphs stand in a blob of their own, so `top` is that for a while. */
+static LLVMValueRef emit_packing(const Training *training, const tfm_packing *p) {
+  Training e = *training;
+  e.top = blob_new(e.arena, e.module);
+  uint64_t n_bytes = 0, n_places = 0, n_pieces = 0;
+  for (uint32_t i = 0; i < p->n_constants; i++) n_bytes += p->constants[i].bytes;
+  for (uint32_t i = 0; i < p->n_tensors; i++) n_pieces += p->tensors[i].n_pieces;
+  for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++) n_places += p->graphs[i].n_outputs;
+#define ARRAY(member, n) \
+  blob_pointer(&e.top, offsetof(tfm_packing, member), plain(&e, "packing_" #member, p->member, (n) * sizeof *p->member))
+  ARRAY(constants, p->n_constants);
+  ARRAY(bytes_of_constants, n_bytes);
+  ARRAY(tensors, p->n_tensors);
+  ARRAY(pieces, n_pieces);
+  ARRAY(places, n_places);
+#undef ARRAY
+  blob_text(&e.top, offsetof(tfm_packing, refused), p->refused);
+  for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++)
+    add_graph(&e, offsetof(tfm_packing, graphs) + i * sizeof *p->graphs, TRAINING_PACKING + i, &p->graphs[i]);
+  return blob_finish(&e.top, "packing", p, sizeof *p);
+}
+
 static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
   const tfm_training *t = parts->training->table;
   Training e = {.arena = arena, .module = module, .parts = parts, .table = t, .top = blob_new(arena, module)};
@@ -314,6 +336,7 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);
   add_objective(&e, offsetof(tfm_training, evaluation), TRAINING_EVALUATE, &t->evaluation);
+  blob_pointer(&e.top, offsetof(tfm_training, packing), emit_packing(&e, t->packing));
   return blob_finish(&e.top, "training", t, sizeof *t);
 }
 

@@ -12,7 +12,14 @@
 
 // ---- layout ----
 
-enum { TRAINING_STEP, TRAINING_COUNTS, TRAINING_EVALUATE, TRAINING_EVALUATE_COUNTS, N_TRAINING_PLANS };
+enum {
+  TRAINING_STEP,
+  TRAINING_COUNTS,
+  TRAINING_EVALUATE,
+  TRAINING_EVALUATE_COUNTS,
+  TRAINING_PACKING, /* three: for each of the plans that library_plan_list gives */
+  N_TRAINING_PLANS = TRAINING_PACKING + 3
+};
 
 typedef struct LibraryPlans { /* what a library does for one instruction set */
   Plan *forward;                /* NULL: only code for this process can do without it */

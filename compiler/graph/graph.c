@@ -141,6 +141,16 @@ void graph_delete(Graph *graph, Node *node) {
   node->deleted = true;
 }
 
+void graph_delete_inputs(Graph *graph) {
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    Node *node = graph->inputs.items[i];
+    CHECK(node->users.n == 0 && !graph_is_output(graph, node), "%%%u is deleted, but has uses", node->id);
+    unlink_node(graph, node);
+    node->deleted = true;
+  }
+  graph->inputs.n = 0;
+}
+
 bool graph_is_output(const Graph *graph, const Node *node) {
   for (size_t i = 0; i < graph->outputs.n; i++) {
     if (graph->outputs.items[i].node == node) return true;

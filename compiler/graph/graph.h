@@ -137,6 +137,8 @@ void graph_set_inputs(Graph *graph, Node *node, uint32_t n, Node *const *inputs)
 void graph_replace_uses(Graph *graph, Node *node, Node *by);
 /* Unlinks a node that has no uses left and is no INPUT; its own inputs lose a use. */
 void graph_delete(Graph *graph, Node *node);
+/* Of a graph in which nothing uses its inputs: it has none then. */
+void graph_delete_inputs(Graph *graph);
 bool graph_is_output(const Graph *graph, const Node *node);
 /* Moves a node in the list to just before another, which must come after all of its inputs. */
 void graph_move_before(Graph *graph, Node *node, Node *before);

@@ -148,8 +148,7 @@ static void list_parameters(Maker *m) {
     if (!map_has(&listed, declared->items[i].key)) list_parameter(m, declared->items[i].value, false);
 }
 
-/* Weights become inputs: nothing that depends on them may be computed before a run. */
-static void free_weights(Arena *arena, Graph *graph) {
+void train_free_weights(Arena *arena, Graph *graph) {
   for (Node *node = graph->first, *next; node; node = next) {
     next = node->next;
     if (node->op != OP_WEIGHT) continue;
@@ -162,8 +161,7 @@ static void free_weights(Arena *arena, Graph *graph) {
   graph->declared_weights = map_new(graph->arena);
 }
 
-/* Nodes that no output needs: a rule may compute what it does not use. */
-static void delete_unneeded(Graph *graph) {
+void train_delete_unneeded(Graph *graph) {
   for (Node *node = graph->last, *prev; node; node = prev) {
     prev = node->prev;
     if (node->op != OP_INPUT && node->users.n == 0 && !graph_is_output(graph, node)) graph_delete(graph, node);
@@ -176,8 +174,8 @@ static Graph *counts_graph(Maker *m) {
   set_outputs(m->graph, m->bottoms.items, m->bottoms.n);
   graph_renumber(m->graph);
   Graph *counts = graph_clone(m->arena, m->graph);
-  delete_unneeded(counts); /* with the weights that no divisor depends on */
-  free_weights(m->arena, counts);
+  train_delete_unneeded(counts); /* with the weights that no divisor depends on */
+  train_free_weights(m->arena, counts);
   return counts;
 }
 
@@ -200,8 +198,8 @@ TrainGraphs *train_graphs(Arena *arena, Diag *diag, Objective *objective, bool h
   m.made->counts = counts_graph(&m);
   set_outputs(m.graph, m.tops.items, m.tops.n);
   if (has_gradients && !add_gradients(&m)) return NULL;
-  free_weights(arena, m.graph);
-  delete_unneeded(m.graph);
+  train_free_weights(arena, m.graph);
+  train_delete_unneeded(m.graph);
   m.made->gradients = m.graph;
   return m.made;
 }

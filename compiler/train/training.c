@@ -195,7 +195,7 @@ bool training_model_make(const CompileRequest *request, TrainGraphs *step, Train
                            [TRAINING_EVALUATE_COUNTS] = evaluation->counts};
   CompileRequest silent = *request; /* the report is of what the model computes */
   silent.report = NULL;
-  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++) {
+  for (uint32_t i = 0; i < TRAINING_PACKING; i++) {
     if (graphs[i] && !compile_fuse(&silent, graphs[i], NULL)) return false;
     if (graphs[i]) graphs[i]->is_portable = true;
     model->graphs[i] = graphs[i];

@@ -16,7 +16,7 @@ tfm_training *training_make(Arena *arena, const TrainGraphs *step, const TrainGr
 // ---- for libraries ----
 
 typedef struct TrainingModel {
-  const tfm_training *table;
+  tfm_training *table;
   Graph *graphs[N_TRAINING_PLANS]; /* after the passes; NULL: nothing is divided by */
 } TrainingModel;
 

@@ -63,8 +63,7 @@ static const tfm_decoding *decoding_of(const tfm_library *library, const tfm_pro
   return library->decodings ? library->decodings[i] : NULL;
 }
 
-/* A model without weights. */
-static tfm_status new_model(const tfm_library *library, tfm_model **model, tfm_error *error) {
+tfm_status model_new(const tfm_library *library, tfm_model **model, tfm_error *error) {
   const tfm_program *program = NULL;
   tfm_status status = check_library(library, model, error);
   if (!status) status = model_choose(library, cpu_features(), &program, error);
@@ -93,7 +92,7 @@ static tfm_status weights_of_library(const tfm_library *library, Weights *weight
 }
 
 tfm_status tfm_library_open(const tfm_library *library, const char *path, tfm_model **model, tfm_error *error) {
-  tfm_status status = new_model(library, model, error);
+  tfm_status status = model_new(library, model, error);
   if (status) return status;
   status = path ? weights_map(library, path, &(*model)->weights, error)
                 : weights_of_library(library, &(*model)->weights, error);
@@ -102,7 +101,7 @@ tfm_status tfm_library_open(const tfm_library *library, const char *path, tfm_mo
 
 tfm_status tfm_library_open_memory(const tfm_library *library, const void *bytes, uint64_t size, tfm_model **model,
                                    tfm_error *error) {
-  tfm_status status = new_model(library, model, error);
+  tfm_status status = model_new(library, model, error);
   if (status) return status;
   return finish(model, weights_in_memory(library, bytes, size, &(*model)->weights, error), error);
 }

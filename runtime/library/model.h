@@ -31,6 +31,9 @@ struct tfm_model {
  * best first. TFM_E_ENV names the first feature that is missing. */
 tfm_status model_choose(const tfm_library *library, uint32_t features, const tfm_program **program, tfm_error *error);
 
+/* A model without weights, once the library and the CPU have been checked. */
+tfm_status model_new(const tfm_library *library, tfm_model **model, tfm_error *error);
+
 /* One user more; one less, and the last one frees the model and unloads its library. */
 void model_keep(tfm_model *model);
 void model_release(tfm_model *model);

@@ -203,8 +203,7 @@ static tfm_context_options options_of(const tfm_trainer_options *options, tfm_po
       .struct_size = sizeof(tfm_context_options), .pool = pool, .allocator = options->allocator};
 }
 
-/* Which of the programs of each graph this CPU runs. */
-static tfm_status choose(const tfm_training *training, uint32_t *number, tfm_error *error) {
+tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error) {
   const tfm_program *program = NULL;
   const tfm_status status = model_choose(training->library, cpu_features(), &program, error);
   *number = 0;
@@ -223,7 +222,7 @@ static tfm_status make_context(const tfm_train_graph *graph, uint32_t number, co
 static tfm_status make_contexts(const tfm_training *training, const tfm_context_options *options,
                                 tfm_train_engine *engine, tfm_error *error) {
   uint32_t number;
-  tfm_status status = choose(training, &number, error);
+  tfm_status status = training_choose(training, &number, error);
   if (!status) status = make_context(&training->step.tops, number, options, &engine->step_tops, error);
   if (!status) status = make_context(&training->step.bottoms, number, options, &engine->step_bottoms, error);
   if (!status) status = make_context(&training->evaluation.tops, number, options, &engine->tops, error);
@@ -354,15 +353,14 @@ tfm_status tfm_library_trainer_new(const tfm_training *training, const char *sta
 
 // ---- calls ----
 
-/* Makes the trainer the caller's until leave. */
-static tfm_status enter(tfm_trainer *t, tfm_error *error) {
+tfm_status training_enter(tfm_trainer *t, tfm_error *error) {
   if (!t) return library_usage(error, "the trainer is a null pointer");
   if (atomic_exchange_explicit(&t->running, true, memory_order_acquire))
     return library_usage(error, "another thread is using this trainer");
   return TFM_OK;
 }
 
-static tfm_status leave(tfm_trainer *t, tfm_status status) {
+tfm_status training_leave(tfm_trainer *t, tfm_status status) {
   atomic_store_explicit(&t->running, false, memory_order_release);
   return status;
 }
@@ -402,54 +400,54 @@ static tfm_status gradients(tfm_trainer *t, const void *args, int64_t n, int64_t
 
 tfm_status tfm_library_trainer_gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
                                          tfm_step_result *result, tfm_error *error) {
-  tfm_status status = enter(t, error);
+  tfm_status status = training_enter(t, error);
   if (status) return status;
   status = gradients(t, args, n, first_item, t->numbers, error);
   if (!status) give(t, &t->training->step, t->numbers, 0, 0, result);
-  return leave(t, status);
+  return training_leave(t, status);
 }
 
 tfm_status tfm_library_trainer_update(tfm_trainer *t, tfm_step_result *result, tfm_error *error) {
   double norm, rate;
-  tfm_status status = enter(t, error);
+  tfm_status status = training_enter(t, error);
   if (status) return status;
   status = tfm_trainer_update(t, t->loss, &norm, &rate, error);
   if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
-  return leave(t, status);
+  return training_leave(t, status);
 }
 
 tfm_status tfm_library_trainer_step(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
                                     tfm_step_result *result, tfm_error *error) {
   double norm, rate;
-  tfm_status status = enter(t, error);
+  tfm_status status = training_enter(t, error);
   if (status) return status;
   status = gradients(t, args, n, first_item, t->numbers, error);
   if (!status) status = tfm_trainer_update(t, t->loss, &norm, &rate, error);
   if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
-  return leave(t, status);
+  return training_leave(t, status);
 }
 
 tfm_status tfm_library_trainer_evaluate(tfm_trainer *t, const void *args, int64_t n, tfm_step_result *result,
                                         tfm_error *error) {
   tfm_train_parts parts;
-  tfm_status status = enter(t, error);
+  tfm_status status = training_enter(t, error);
   if (status) return status;
   double *results = t->numbers + t->training->step.n_results;
   status = read_parts(t->training, args, n, &parts, error);
   if (!status) status = tfm_trainer_evaluate(t, &parts, results, error);
   if (!status) give(t, &t->training->evaluation, results, 0, 0, result);
-  return leave(t, status);
+  return training_leave(t, status);
 }
 
 tfm_status tfm_library_trainer_save(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
                                     tfm_error *error) {
-  tfm_status status = enter(t, error);
+  tfm_status status = training_enter(t, error);
   if (status) return status;
   if (!folder || note_bytes < 0)
     status = library_usage(error, "a folder is needed, and a note has no negative number of bytes");
   else
     status = save_state(t, folder, note, note_bytes, error);
-  return leave(t, status ? status : tfm_succeed(error));
+  return training_leave(t, status ? status : tfm_succeed(error));
 }
 
 // ---- memory ----
@@ -466,13 +464,13 @@ static tfm_status reserve(tfm_trainer *t, const tfm_train_graph *graph, tfm_cont
 
 tfm_status tfm_library_trainer_reserve(tfm_trainer *t, const void *largest, tfm_error *error) {
   tfm_train_parts parts;
-  tfm_status status = enter(t, error);
+  tfm_status status = training_enter(t, error);
   if (status) return status;
   status = read_parts(t->training, largest, 1, &parts, error);
   if (!status) training_read_sizes(t->training, largest, t->sizes);
   if (!status) status = reserve(t, &t->training->step.bottoms, t->engine.step_bottoms, error);
   if (!status) status = reserve(t, &t->training->step.tops, t->engine.step_tops, error);
-  return leave(t, status ? status : tfm_succeed(error));
+  return training_leave(t, status ? status : tfm_succeed(error));
 }
 
 /* Contexts without a pool are enough to measure. */
@@ -497,7 +495,8 @@ int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_traine
   int64_t sizes[64] = {0};
   uint32_t number;
   tfm_train_parts parts;
-  if (read_parts(training, largest, 1, &parts, NULL) || choose(training, &number, NULL) || training->n_sizes > 64)
+  if (read_parts(training, largest, 1, &parts, NULL) || training_choose(training, &number, NULL) ||
+      training->n_sizes > 64)
     return -1;
   training_read_sizes(training, largest, sizes);
   const int32_t threads = pool_threads_wanted(options ? options->threads : 0);

@@ -59,6 +59,14 @@ struct tfm_trainer {
   _Atomic bool cancelled, running;
 };
 
+// ---- trainer.c ----
+
+/* Which of the programs of each graph this CPU runs. */
+tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error);
+/* Makes the trainer the caller's until training_leave, which returns `status`. */
+tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
+tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
+
 // ---- step.c ----
 
 /* The run-time sizes that a struct of args holds. */

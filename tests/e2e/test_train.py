@@ -15,23 +15,7 @@ import tempfile
 import unittest
 
 from tensor_files import read_tensors, write_tensors
-
-MODEL = """model Tiny(vocab = 7, d = 4, p = 0.0) {
-  embed = Embedding(vocab, d)
-  head  = Linear(d, vocab)
-
-  forward(ids: i32[batch, time]) {
-    logits = ids -> embed -> Dropout(p) -> head
-    return logits
-  }
-  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
-    logits = forward(ids)
-    return loss = cross_entropy(logits, labels, ignore_index = 0), right = sum(sum(f32(argmax(logits) == labels)))
-  }
-  train objective { SETTINGS }
-}
-"""
-
+from train_models import TINY
 
 def numbers_of(path):
     return {name: numbers for name, (_, _, numbers) in read_tensors(path).items()}
@@ -67,7 +51,7 @@ class Train(unittest.TestCase):
         self.batches("one", [(0, 6)])
         self.batches("cut", [(0, 1), (1, 4), (4, 6)])
 
-    def model(self, settings, text=MODEL):
+    def model(self, settings, text=TINY):
         (self.work / "m.tfm").write_text(text.replace("SETTINGS", settings))
 
     def batches(self, name, cuts):
@@ -157,7 +141,7 @@ class Train(unittest.TestCase):
         self.tfmc("dump", "m.tfm", "--stage=gradients-plan")
 
     def test_a_model_without_train_is_what_it_was(self):
-        self.model("", MODEL[:MODEL.index("  fn objective")] + "}\n")
+        self.model("", TINY[:TINY.index("  fn objective")] + "}\n")
         self.assertNotIn("objective", self.tfmc("check", "m.tfm"))
         self.refused("Tiny has no train block")
         self.refused("Tiny has no train block", command="evaluate")

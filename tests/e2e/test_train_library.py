@@ -6,6 +6,7 @@ on, what it refuses, and that a model without --training stays as it is.
 usage: test_train_library.py TFMC SOURCE          The last line is 'N passed, N failed'.
 """
 import array
+import ctypes
 import json
 import os
 import pathlib
@@ -17,23 +18,13 @@ import tempfile
 import unittest
 
 from tensor_files import read_tensors, write_tensors
+from train_models import TINY
 
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = HERE.parent / "goldens" / "train"
-MODEL = """model Tiny(vocab = 7, d = 4, p = 0.1) {
-  embed = Embedding(vocab, d)
-  head  = Linear(d, vocab)
-
-  forward(ids: i32[batch, time]) {
-    logits = ids -> embed -> Dropout(p) -> head
-    return logits
-  }
-  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
-    return loss = cross_entropy(forward(ids), labels, ignore_index = 0)
-  }
-  train objective { lr = 0.1 }
-}
-"""
+MODEL = TINY.replace("p = 0.0", "p = 0.1").replace("SETTINGS", "lr = 0.1")
+# Goldens whose models compute packed weights of others: kernels do it in a library, the interpreter does it for `tfmc pack`.
+COMPUTED = {"train-pointwise", "train-products", "train-reductions", "train-rows", "train-views"}
 
 
 def members_of(header, prefix):
@@ -83,6 +74,11 @@ class Library:
         run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-O1", f"-DM_(name)={self.prefix}_##name",
              "-include", self.work / "x.h", "-I", self.work, *flags, HERE / "host" / "training.c", "-o", self.program, self.so, "-lm",
              f"-Wl,-rpath,{self.work}"])
+
+    def shapes(self):
+        """{path: shape} of the weights"""
+        return dict((n, [int(d) for d in dims.split("x")] if dims else [])
+                    for n, dims in (line.split(" ") for line in (self.work / "shapes").read_text().splitlines()))
 
     def run(self, steps=1, accumulate=1, seed=0, threads=1, mode="train", *more):
         """{name: f32 numbers} that the program wrote"""
@@ -142,7 +138,24 @@ class Goldens(unittest.TestCase):
             names = [name for name in re.findall(r"(\w+) *=", (folder / "model.tfm").read_text()) if name in results]
             if results:  # in the order of the objective, which a safetensors file does not keep
                 self.assertLessEqual({wanted[n][2].tobytes() for n in results}, {got["results"][i:i + 1].tobytes() for i in range(16)}, names)
+            self.same_model(library, got, folder.name in COMPUTED)
             self.assertEqual({n for n in got if n.startswith(("after.", "grad."))}, {n for n in wanted if n.startswith(("after.", "grad."))})
+
+
+    def same_model(self, library, got, is_close):
+        """The packed weights of the trainer's model are those that `tfmc pack` makes of the weights it has."""
+        weights = {n: ("F32", library.shapes()[n], got["after." + n]) for n in library.shapes() if "after." + n in got}
+        if not weights or "packed" not in got:
+            return
+        write_tensors(library.work / "after.safetensors", weights)
+        run([TFMC, "pack", library.so, "--weights", library.work / "after.safetensors", "-o", library.work / "after.tfmw", "--quiet"])
+        wanted, packed = (library.work / "after.tfmw").read_bytes()[4096:], got["packed"].tobytes()
+        self.assertGreaterEqual(len(packed), len(wanted))
+        if is_close:
+            for x, y in zip(array.array("f", wanted), got["packed"]):
+                self.assertTrue(abs(x - y) <= 1e-6 * (1 + abs(x)) or x == y or x != x and y != y)
+        else:
+            self.assertEqual(packed[:len(wanted)], wanted)
 
 
 def add_golden(folder, threads):
@@ -196,7 +209,7 @@ class Trains(unittest.TestCase):
         ids = [(5 * i + i // 7) % 7 for i in range(60)]
         library = Library(self.work, self.work / "m.tfm", [], [batch(ids, ids[::-1])])
         whole = {name: data.tobytes() for name, data in library.run(6, 1, 5).items() if name.startswith("after.")}
-        stopped = {name: data.tobytes() for name, data in library.run(6, 1, 5, 1, "stops").items()}
+        stopped = {name: data.tobytes() for name, data in library.run(6, 1, 5, 1, "stops").items() if name.startswith("after.")}
         self.assertEqual(stopped, whole)
         last = self.work / "checkpoints" / "step-00000006"
         written = read_tensors(last / "weights.safetensors")
@@ -225,7 +238,36 @@ class Trains(unittest.TestCase):
         run([TFMC, "train", self.work / "m.tfm", "--data", self.work / "data.safetensors", "--out", self.work / "run", "--steps", 3, "--quiet"])
         written = read_tensors(self.work / "run" / "step-00000003" / "weights.safetensors")
         got = library.run(0, 1, 0, 1, "load", self.work / "run" / "step-00000003" / "state.tfmt")
-        self.assertEqual({n: data.tobytes() for n, data in got.items()}, {"after." + n: data.tobytes() for n, (_, _, data) in written.items()})
+        self.assertEqual({n: data.tobytes() for n, data in got.items() if n != "packed"}, {"after." + n: data.tobytes() for n, (_, _, data) in written.items()})
+
+    def test_the_model_of_a_trainer(self):
+        """It runs as `tfmc run` does with the weights that are saved, keeps its weights while the trainer goes on, and outlives it."""
+        ids = [(5 * i + i // 7) % 7 for i in range(6)]
+        library = Library(self.work, self.work / "m.tfm")
+        write_tensors(self.work / "in.safetensors", {"ids": ("I32", [2, 3], ids)})
+
+        class Args(ctypes.Structure):
+            _fields_ = [("struct_size", ctypes.c_size_t), ("batch", ctypes.c_int64), ("time", ctypes.c_int64),
+                        ("ids", ctypes.c_void_p), ("other", ctypes.c_void_p), ("room", ctypes.c_int64)]
+        lib, error = ctypes.CDLL(str(library.so)), ctypes.create_string_buffer(1024)
+        given, out = (ctypes.c_int32 * 6)(*ids), (ctypes.c_float * 42)()
+        part = Args(0, 2, 3, ctypes.addressof(given), ctypes.addressof(given))
+        trainer, model, context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        step = lambda: lib.tiny_trainer_step(trainer, ctypes.byref(part), ctypes.c_int64(1), ctypes.c_int64(0), None, error)  # noqa: E731
+        self.assertEqual(lib.tiny_trainer_new(None, None, ctypes.byref(trainer), error), 0)
+        self.assertEqual(step(), 0)
+        self.assertEqual(lib.tiny_trainer_model(trainer, ctypes.byref(model), error), 0)
+        self.assertEqual(lib.tiny_trainer_save(trainer, str(self.work).encode(), None, ctypes.c_int64(0), error), 0)
+        self.assertEqual(step(), 0)
+        lib.tiny_trainer_free(trainer)
+        self.assertEqual(lib.tiny_context_new(model, None, ctypes.byref(context), error), 0)
+        lib.tiny_close(model)
+        args = Args(0, 2, 3, ctypes.addressof(given), ctypes.addressof(out), 42)
+        self.assertEqual(lib.tiny_forward(context, ctypes.byref(args), error), 0)
+        lib.tiny_context_free(context)
+        run([TFMC, "run", self.work / "m.tfm", "--weights", self.work / "step-00000001" / "weights.safetensors", "--inputs",
+             self.work / "in.safetensors", "--march=x86-64-v3", "-o", self.work / "out.safetensors"])
+        self.assertEqual(bytes(out), read_tensors(self.work / "out.safetensors")["logits"][2].tobytes())
 
     def tagger(self):
         page = (HERE.parents[1] / "docs" / "training.md").read_text()

@@ -12,7 +12,7 @@
 #include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"
-#include "train/training.h"
+#include "train/packing.h"
 #include "weights/files.h"
 
 enum { MAX_TARGETS = 8 };
@@ -139,6 +139,7 @@ static bool make_plans(Compilation *c, Graph *graph) {
   for (uint32_t i = 0; i < c->n_targets && done; i++) {
     request.target = c->targets[i];
     done = library_model_plan(&request, &c->model, &c->plans[i]) &&
+           (i || training_model_packing(&request, &c->plans[0], &c->training)) &&
            training_model_plan(&request, &c->training, &c->plans[i]);
   }
   c->trains.table = c->training.table;

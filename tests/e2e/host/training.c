@@ -48,34 +48,64 @@ static size_t elements(const int64_t *dims, int32_t rank) {
   return n;
 }
 
-static void read_weights(M_(trainer) *trainer) {
-  const char *name;
-  for (int64_t i = 0; (name = M_(trainer_path)(trainer, i)); i++) {
-    char path[4096];
+/* Calls `visit` for each weight that has such a tensor, with its name and its numbers. */
+static void each_tensor(M_(trainer) * trainer, tfm_train_tensor which, const char *prefix,
+                        void (*visit)(const char *name, float *data, size_t n)) {
+  const char *path;
+  for (int64_t i = 0; (path = M_(trainer_path)(trainer, i)); i++) {
+    char name[4096];
     int64_t dims[8];
     int32_t rank;
     float *data;
-    tfm_error error;
-    snprintf(path, sizeof path, "%s/weight.%s", folder, name);
-    FILE *file = fopen(path, "rb");
-    if (!file) continue;
-    if (M_(trainer_tensor)(trainer, name, TFM_TENSOR_WEIGHT, &data, dims, &rank, &error)) fail(name, &error);
-    if (fread(data, sizeof *data, elements(dims, rank), file) != elements(dims, rank)) abort();
-    fclose(file);
+    snprintf(name, sizeof name, "%s%s", prefix, path);
+    if (!M_(trainer_tensor)(trainer, path, which, &data, dims, &rank, NULL)) visit(name, data, elements(dims, rank));
   }
 }
 
-/* Only of weights that have such a tensor. */
-static void put_tensors(M_(trainer) *trainer, tfm_train_tensor which, const char *prefix) {
+static void read_weight(const char *name, float *data, size_t n) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "rb");
+  if (!file) return;
+  if (fread(data, sizeof *data, n, file) != n) abort();
+  fclose(file);
+}
+
+static void put_weight(const char *name, float *data, size_t n) { put(name, data, n); }
+
+/* A line for each weight: its path, and its sizes with an x between. */
+static void put_shapes(M_(trainer) * trainer) {
+  char path[4096];
   const char *name;
-  for (int64_t i = 0; (name = M_(trainer_path)(trainer, i)); i++) {
-    char out[4096];
+  snprintf(path, sizeof path, "%s/shapes", folder);
+  FILE *file = fopen(path, "w");
+  for (int64_t i = 0; file && (name = M_(trainer_path)(trainer, i)); i++) {
     int64_t dims[8];
     int32_t rank;
     float *data;
-    snprintf(out, sizeof out, "%s.%s", prefix, name);
-    if (!M_(trainer_tensor)(trainer, name, which, &data, dims, &rank, NULL)) put(out, data, elements(dims, rank));
+    if (M_(trainer_tensor)(trainer, name, TFM_TENSOR_WEIGHT, &data, dims, &rank, NULL)) abort();
+    fprintf(file, "%s ", name);
+    for (int32_t k = 0; k < rank; k++) fprintf(file, "%s%lld", k ? "x" : "", (long long)dims[k]);
+    fprintf(file, "\n");
   }
+  if (!file || fclose(file)) abort();
+}
+
+/* As runtime/library/model.h has it: a model whose weights a trainer packed has them in a block of its own. */
+struct packed_model {
+  const void *library, *program, *decoding, *packed;
+  void *mapping;
+  size_t mapping_bytes;
+};
+
+/* The packed weights of the model that the trainer makes, and perhaps what they were made of. */
+static void put_model(M_(trainer) * trainer) {
+  M_(model) * made;
+  tfm_error error;
+  if (M_(trainer_model)(trainer, &made, &error)) fail("model", &error);
+  const struct packed_model *model = (const void *)made;
+  if (model->mapping) put("packed", model->packed, model->mapping_bytes / sizeof(float));
+  M_(close)(made);
 }
 
 static void put_results(const tfm_step_result *result) {
@@ -100,7 +130,7 @@ static void train(M_(trainer) *trainer, int64_t steps, int64_t accumulate) {
     } else {
       if (M_(trainer_gradients)(trainer, parts, accumulate, 0, &result, &error)) fail("gradients", &error);
       put_results(&result);
-      put_tensors(trainer, TFM_TENSOR_GRADIENT, "grad");
+      each_tensor(trainer, TFM_TENSOR_GRADIENT, "grad.", put_weight);
       if (M_(trainer_update)(trainer, &result, &error)) fail("update", &error);
       after_first = allocations;
     }
@@ -197,7 +227,8 @@ int main(int n, char **words) {
   M_(trainer) *trainer;
   tfm_error error;
   if (M_(trainer_new)(strcmp(mode, "load") == 0 ? words[7] : NULL, &options, &trainer, &error)) fail("new", &error);
-  read_weights(trainer);
+  put_shapes(trainer);
+  each_tensor(trainer, TFM_TENSOR_WEIGHT, "weight.", read_weight);
   if (strcmp(mode, "evaluate") == 0) {
     tfm_step_result result = {.struct_size = sizeof result};
     if (M_(trainer_evaluate)(trainer, batches, n_batches, &result, &error)) fail("evaluate", &error);
@@ -211,7 +242,8 @@ int main(int n, char **words) {
   } else if (strcmp(mode, "initial") != 0 && strcmp(mode, "load") != 0) {
     train(trainer, strtoll(words[2], NULL, 10), strtoll(words[3], NULL, 10));
   }
-  if (strcmp(mode, "evaluate") != 0) put_tensors(trainer, TFM_TENSOR_WEIGHT, "after");
+  if (strcmp(mode, "evaluate") != 0) each_tensor(trainer, TFM_TENSOR_WEIGHT, "after.", put_weight);
+  put_model(trainer);
   M_(trainer_free)(trainer);
   return 0;
 }

@@ -1,0 +1,113 @@
+/* <model>_trainer_model: the model with the weights of a trainer.
+ *
+ * In: parameters, and the table of where each of their numbers goes (tfm_packing). Out: a model with a block of packed
+ * weights of its own: the bytes that `tfmc pack` makes of the same weights, but for what the model computes of weights
+ * other than copies, which kernels do here and the interpreter there. Refused: libraries whose weights have fewer bits
+ * than f32. */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "library_calls.h"
+#include "machine.h"
+#include "model.h"
+#include "training.h"
+
+// ---- pieces ----
+
+static const float *data_of(tfm_trainer *t, const tfm_packed_piece *piece, const char *block) {
+  if (piece->source == TFM_PIECE_NUMBER) return &piece->number;
+  const float *data = (const float *)(const void *)block;
+  if (piece->source != TFM_PIECE_MADE) data = tfm_trainer_data(t, piece->source, TFM_TENSOR_WEIGHT);
+  return data + piece->first;
+}
+
+/* Rows from number `row` of the tensor on. In a panel the numbers of a row are `width` apart. */
+static void put_piece(const tfm_packed_tensor *tensor, const tfm_packed_piece *piece, const float *data, int64_t row,
+                      float *to) {
+  const int64_t columns = tensor->columns, width = tensor->width, step = width ? width : 1;
+  for (int64_t i = 0; i < piece->rows; i++, row++, data += piece->row_stride) {
+    float *line = to + (width ? row / width * width * columns + row % width : row * columns);
+    for (int64_t k = 0; k < columns; k++) {
+      float value = data[k * piece->column_stride];
+      for (uint32_t f = 0; f < piece->n_factors; f++) value *= piece->factors[f];
+      line[k * step] = value;
+    }
+  }
+}
+
+static void put_tensors(tfm_trainer *t, char *block) {
+  const tfm_packing *p = t->training->packing;
+  for (uint32_t i = 0; i < p->n_tensors; i++) {
+    const tfm_packed_tensor *tensor = &p->tensors[i];
+    int64_t row = 0;
+    for (uint32_t k = tensor->first_piece; k < tensor->first_piece + tensor->n_pieces; row += p->pieces[k++].rows)
+      put_piece(tensor, &p->pieces[k], data_of(t, &p->pieces[k], block), row,
+                (float *)(void *)(block + tensor->offset));
+  }
+}
+
+// ---- what is computed of weights ----
+
+static tfm_status compute(tfm_trainer *t, const tfm_train_graph *graph, const uint64_t *places, char *block,
+                          tfm_error *error) {
+  uint32_t number;
+  tfm_context *context;
+  const tfm_context_options options = {.struct_size = sizeof options, .pool = t->pool, .allocator = t->allocator};
+  tfm_status status = training_choose(t->training, &number, error);
+  if (status) return status;
+  const size_t bytes = (graph->n_inputs + graph->n_outputs + 1) * sizeof(tfm_value);
+  tfm_value *values = allocate(&t->allocator, bytes, ALIGNMENT), *results = values + graph->n_inputs;
+  if (!values) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
+  status = tfm_context_create(graph->programs[number], graph->weights, &options, &context, error);
+  for (uint32_t i = 0; i < graph->n_inputs && !status; i++) {
+    const tfm_parameter *p = &t->training->parameters[graph->inputs[i].number];
+    values[i] = (tfm_value){
+        .data = tfm_trainer_data(t, graph->inputs[i].number, TFM_TENSOR_WEIGHT), .rank = p->rank, .dims = p->dims};
+  }
+  for (uint32_t i = 0; i < graph->n_outputs; i++) results[i] = (tfm_value){.data = block + places[i]};
+  if (!status) status = tfm_context_bind(context, values, error);
+  if (!status) status = tfm_context_run(context, values, results, error);
+  if (context) tfm_context_destroy(context);
+  release(&t->allocator, values, bytes);
+  return status;
+}
+
+// ---- the model ----
+
+static tfm_status fill(tfm_trainer *t, char *block, tfm_error *error) {
+  const tfm_packing *p = t->training->packing;
+  const uint64_t *places = p->places;
+  tfm_status status = TFM_OK;
+  for (uint32_t i = 0; i < p->n_constants; i++)
+    memcpy(block + p->constants[i].offset, p->bytes_of_constants + p->constants[i].from, p->constants[i].bytes);
+  for (int i = 0; i < TFM_PACKING_GRAPHS && !status; places += p->graphs[i++].n_outputs)
+    if (p->graphs[i].n_outputs) status = compute(t, &p->graphs[i], places, block, error);
+  const uint64_t mode = fp_mode_enter();
+  if (!status) put_tensors(t, block);
+  fp_mode_leave(mode);
+  return status;
+}
+
+/* The block is the model's, which unmaps it. */
+static tfm_status make(tfm_trainer *t, tfm_model *model, tfm_error *error) {
+  const size_t bytes = (size_t)t->training->packing->bytes;
+  if (!bytes) return TFM_OK;
+  void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED) return tfm_refuse(error, TFM_E_NOMEM, "no memory for %zu bytes of weights", bytes);
+  model->weights = (Weights){.packed = block, .mapping = block, .mapping_bytes = bytes};
+  return fill(t, block, error);
+}
+
+tfm_status tfm_library_trainer_model(tfm_trainer *t, tfm_model **model, tfm_error *error) {
+  if (!model) return library_usage(error, "there is no place for the model");
+  *model = NULL;
+  tfm_status status = training_enter(t, error);
+  if (status) return status;
+  const char *why = t->training->packing->refused;
+  status = why ? tfm_refuse(error, TFM_E_USAGE, "%s: save the trainer, and `tfmc pack` makes its weights ready", why)
+               : model_new(t->training->library, model, error);
+  if (!status) status = make(t, *model, error);
+  if (status) tfm_model_close(*model);
+  if (status) *model = NULL;
+  return training_leave(t, status ? status : tfm_succeed(error));
+}
