@@ -299,26 +299,23 @@ static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_
   add_graph(e, offset + offsetof(tfm_objective, bottoms), which + 1, &objective->bottoms);
 }
 
-/* How the model's own weights are packed. Its graphs stand in a blob of their own, so `top` is that for a while. */
-static LLVMValueRef emit_packing(const Training *training, const tfm_packing *p) {
-  Training e = *training;
-  e.top = blob_new(e.arena, e.module);
+/* How the model's own weights are packed. */
+static LLVMValueRef emit_packing(const Training *e, const tfm_packing *p) {
+  Blob top = blob_new(e->arena, e->module);
   uint64_t n_bytes = 0, n_places = 0, n_pieces = 0;
   for (uint32_t i = 0; i < p->n_constants; i++) n_bytes += p->constants[i].bytes;
   for (uint32_t i = 0; i < p->n_tensors; i++) n_pieces += p->tensors[i].n_pieces;
-  for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++) n_places += p->graphs[i].n_outputs;
+  for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++) n_places += e->table->packing_graphs[i].n_outputs;
 #define ARRAY(member, n) \
-  blob_pointer(&e.top, offsetof(tfm_packing, member), plain(&e, "packing_" #member, p->member, (n) * sizeof *p->member))
+  blob_pointer(&top, offsetof(tfm_packing, member), plain(e, "packing_" #member, p->member, (n) * sizeof *p->member))
   ARRAY(constants, p->n_constants);
   ARRAY(bytes_of_constants, n_bytes);
   ARRAY(tensors, p->n_tensors);
   ARRAY(pieces, n_pieces);
   ARRAY(places, n_places);
 #undef ARRAY
-  blob_text(&e.top, offsetof(tfm_packing, refused), p->refused);
-  for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++)
-    add_graph(&e, offsetof(tfm_packing, graphs) + i * sizeof *p->graphs, TRAINING_PACKING + i, &p->graphs[i]);
-  return blob_finish(&e.top, "packing", p, sizeof *p);
+  blob_text(&top, offsetof(tfm_packing, refused), p->refused);
+  return blob_finish(&top, "packing", p, sizeof *p);
 }
 
 static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
@@ -336,6 +333,9 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
   blob_text(&e.top, offsetof(tfm_training, whole), t->whole);
   add_objective(&e, offsetof(tfm_training, step), TRAINING_STEP, &t->step);
   add_objective(&e, offsetof(tfm_training, evaluation), TRAINING_EVALUATE, &t->evaluation);
+  for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++)
+    add_graph(&e, offsetof(tfm_training, packing_graphs) + i * sizeof *t->packing_graphs, TRAINING_PACKING + i,
+              &t->packing_graphs[i]);
   blob_pointer(&e.top, offsetof(tfm_training, packing), emit_packing(&e, t->packing));
   return blob_finish(&e.top, "training", t, sizeof *t);
 }

@@ -175,7 +175,7 @@ static bool add_graph(Packing *p, uint32_t number, const Plan *plan, TrainingMod
   for (size_t i = 0; i < graph->inputs.n; i++)
     inputs[i] =
         (tfm_train_input){TFM_FROM_PARAMETER, parameter_of(p, graph->inputs.items[i]->attr.name + strlen("weight."))};
-  p->made->graphs[number] = (tfm_train_graph){
+  model->table->packing_graphs[number] = (tfm_train_graph){
       .inputs = inputs, .n_inputs = (uint32_t)graph->inputs.n, .n_outputs = (uint32_t)graph->outputs.n};
   model->graphs[TRAINING_PACKING + number] = graph;
   return true;

@@ -7,6 +7,7 @@
 #define TFM_TRAIN_H
 
 #include "tfm/library.h"
+#include "tfm/packing.h"
 #include "tfm/train_types.h"
 
 #ifdef __cplusplus
@@ -87,42 +88,6 @@ typedef struct tfm_objective { /* the loss first */
 
 typedef enum tfm_optimizer { TFM_OPTIMIZER_SGD, TFM_OPTIMIZER_ADAM, TFM_OPTIMIZER_ADAMW } tfm_optimizer;
 
-enum { TFM_PACKING_GRAPHS = 3 };
-
-// ---- the packed weights of the model, made of parameters ----
-
-enum { TFM_PIECE_MADE = UINT32_MAX, TFM_PIECE_NUMBER = UINT32_MAX - 1 };
-
-/* Rows of a packed tensor: element [i][j] is number first + i row_stride + j column_stride of the parameter `source`,
- * or of the block itself (MADE), or it is `number`; times the factors, one by one. */
-typedef struct tfm_packed_piece {
-  int64_t rows, first, row_stride, column_stride;
-  uint32_t source, n_factors;
-  float number, factors[4];
-} tfm_packed_piece;
-
-typedef struct tfm_packed_tensor { /* panels [rows / width][columns][width]; width 0: [rows][columns] */
-  uint64_t offset;
-  int64_t columns;
-  uint32_t width, first_piece, n_pieces;
-} tfm_packed_tensor;
-
-typedef struct tfm_packed_constant { /* bytes that no weight changes: a piece of `constants` */
-  uint64_t offset, bytes, from;
-} tfm_packed_constant;
-
-typedef struct tfm_packing {
-  const tfm_packed_constant *constants;
-  const uint8_t *bytes_of_constants;
-  const tfm_packed_tensor *tensors;
-  const tfm_packed_piece *pieces;
-  const uint64_t *places;                     /* where in the block the outputs of the graphs go */
-  const char *refused;                        /* why there is none; NULL: there is */
-  tfm_train_graph graphs[TFM_PACKING_GRAPHS]; /* what is computed of weights; those of the incremental form follow */
-  uint64_t bytes;                             /* of the block: the packed weights, then what pieces are made of */
-  uint32_t n_constants, n_tensors;
-} tfm_packing;
-
 typedef struct tfm_training {
   const tfm_library *library; /* NULL: there is none, and graphs have no programs */
   const tfm_parameter *parameters;
@@ -130,6 +95,8 @@ typedef struct tfm_training {
   const uint32_t *sizes, *inputs; /* offsets in the args struct of the objective: run-time sizes, its inputs */
   const char *whole;              /* "model.tfm:12:5": a divisor depends on weights here; NULL: none does */
   tfm_objective step, evaluation; /* with dropout and gradients; without. n_results 0: it is not there */
+  tfm_train_graph
+      packing_graphs[TFM_PACKING_GRAPHS]; /* packed weights that are computed of others; n_outputs 0: none */
   const tfm_packing *packing;     /* NULL: there is no library */
   uint64_t model;                 /* hash of the objective: states of another do not fit */
   uint64_t floats;                /* of a block */
