@@ -106,6 +106,24 @@ Lanes math_log(Emitter *e, Lanes x) {
   return lanes_rare_meet(e, &branch, result, any);
 }
 
+// ---- rsqrt ----
+
+/* The square root keeps the divider busy, so the reciprocal is computed without it. Of a positive normal x the root
+ * lies within what lanes_reciprocal takes; vectors with other x divide. So does a single vector, of which a kernel has
+ * few. */
+Lanes math_rsqrt(Emitter *e, Lanes x) {
+  const uint32_t least = 0x00800000, infinity = 0x7f800000;
+  Lanes one = lanes_number(e, 1), root = lanes_sqrt(e, x);
+  if (!e->target->reciprocal || e->n_vectors == 1) return lanes_div(e, one, root);
+  Lanes above = lanes_binary(e, LLVMBuildSub, lanes_as_i32(e, x), lanes_bits(e, least));
+  Lanes rare = lanes_icompare(e, LLVMIntUGE, above, lanes_bits(e, infinity - least));
+  Lanes result = lanes_reciprocal(e, root);
+  RareLanes branch = lanes_rare_begin(e, rare);
+  Lanes divided = lanes_div(e, one, root);
+  lanes_rare_end(e, &branch);
+  return lanes_rare_meet(e, &branch, result, divided);
+}
+
 // ---- erf, tanh ----
 
 /* Near 0: x + x p(x^2). Else 1 - exp(-(|x| + |x| q(|x|))). Beyond 3.95 erf is 1 in f32, and the bound keeps q where it
@@ -139,13 +157,14 @@ static Lanes exp_double_plus_one(Emitter *e, Lanes a) {
 }
 
 /* Near 0: x + x^3 p(x^2), because 1 - 2 / (exp(2 |x|) + 1), which is used elsewhere, would cancel there. |x| is
- * bounded by 20: far beyond that of the result being 1, and below overflow. */
+ * bounded by 20: far beyond that of the result being 1, and below overflow. The square decides where 0.625 ends, whose
+ * own is exact; that of NaN chooses the formula that keeps it. */
 Lanes math_tanh(Emitter *e, Lanes x) {
   static const float near[] = {-0x1.55552ep-2f, 0x1.110614p-3f, -0x1.b81740p-5f, 0x1.512de6p-6f, -0x1.7172ecp-8f};
-  Lanes a = lanes_abs(e, x), square = lanes_mul(e, a, a), one = lanes_number(e, 1);
-  Lanes small = lanes_fma(e, lanes_mul(e, POLYNOMIAL(e, square, near), square), a, a);
-  Lanes quotient = lanes_div(e, lanes_number(e, 2), exp_double_plus_one(e, at_most(e, a, 20)));
-  Lanes is_far = lanes_compare(e, LLVMRealOGT, a, lanes_number(e, 0.625));
+  Lanes square = lanes_mul(e, x, x), one = lanes_number(e, 1);
+  Lanes small = lanes_fma(e, lanes_mul(e, POLYNOMIAL(e, square, near), square), x, x);
+  Lanes quotient = lanes_div(e, lanes_number(e, 2), exp_double_plus_one(e, lanes_least_magnitude(e, x, 20)));
+  Lanes is_far = lanes_compare(e, LLVMRealOGT, square, lanes_number(e, 0.625 * 0.625));
   return lanes_with_sign(e, lanes_select(e, is_far, lanes_sub(e, one, quotient), small), x);
 }
 

@@ -17,6 +17,7 @@ Lanes math_exp(Emitter *e, Lanes x);
 /* exp of x <= 0, and 0 for x < -87.25, where results come near the denormal numbers. For softmax, sigmoid, erf. */
 Lanes math_exp_nonpositive(Emitter *e, Lanes x);
 Lanes math_log(Emitter *e, Lanes x);
+Lanes math_rsqrt(Emitter *e, Lanes x); /* 1 / sqrt(x), each rounded */
 Lanes math_erf(Emitter *e, Lanes x);
 Lanes math_tanh(Emitter *e, Lanes x);
 Lanes math_sigmoid(Emitter *e, Lanes x); /* 0 for x < -87.25 */

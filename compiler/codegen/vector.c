@@ -192,6 +192,52 @@ Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole) {
   return e->target->scalef ? scalef(e, a, n) : lanes_mul(e, a, power_of_two(e, whole));
 }
 
+// ---- magnitudes ----
+
+Lanes lanes_least_magnitude(Emitter *e, Lanes a, double bound) {
+  Lanes limit = lanes_number(e, bound), r = {{NULL}};
+  if (!e->target->range) {
+    Lanes size = lanes_abs(e, a);
+    return lanes_select(e, lanes_compare(e, LLVMRealOGT, size, limit), limit, size);
+  }
+  for (unsigned i = 0; i < e->n_vectors; i++) {
+    LLVMValueRef magnitude = emit_i32(e, 8 | 2), all = LLVMConstAllOnes(e->i16), current_rounding = emit_i32(e, 4);
+    LLVMValueRef none = LLVMConstNull(lanes_type(e->f32));
+    LLVMValueRef arguments[] = {a.v[i], limit.v[i], magnitude, none, all, current_rounding};
+    r.v[i] = emit_intrinsic(e, e->target->range, NULL, 6, arguments);
+  }
+  return r;
+}
+
+// ---- reciprocals ----
+
+/* a * b + c, rounded upwards. */
+static Lanes fma_upwards(Emitter *e, Lanes a, Lanes b, Lanes c) {
+  Lanes r = {{NULL}};
+  for (unsigned i = 0; i < e->n_vectors; i++) {
+    LLVMValueRef upwards = emit_i32(e, 8 | 2); /* and no exceptions */
+    r.v[i] = emit_intrinsic(e, e->target->rounded_fma, NULL, 4, (LLVMValueRef[]){a.v[i], b.v[i], c.v[i], upwards});
+  }
+  return r;
+}
+
+/* The divider takes 16 cycles a vector. Newton's step turns an estimate within 2^-14 into one within a unit in the last
+ * place, and a second one, whose residue is exact, into the nearest number (P. Markstein, "Computation of elementary
+ * functions on the IBM RISC System/6000 processor", 1990), but for a mantissa of ones alone, whose reciprocal lies
+ * just above the middle of two numbers: there the first step must not end below, so it rounds upwards. */
+Lanes lanes_reciprocal(Emitter *e, Lanes a) {
+  Lanes one = lanes_number(e, 1), minus = lanes_neg(e, a), r = {{NULL}};
+  if (!e->target->reciprocal) return lanes_div(e, one, a);
+  for (unsigned i = 0; i < e->n_vectors; i++) {
+    LLVMValueRef all = LLVMConstAllOnes(e->i16), arguments[] = {a.v[i], LLVMConstNull(lanes_type(e->f32)), all};
+    r.v[i] = emit_intrinsic(e, e->target->reciprocal, NULL, 3, arguments);
+  }
+  Lanes error = lanes_fma(e, minus, r, one);
+  r = fma_upwards(e, error, r, r);
+  error = lanes_fma(e, minus, r, one);
+  return lanes_fma(e, error, r, r);
+}
+
 // ---- numbers of 16 bits ----
 
 LLVMValueRef emit_widened_bf16(Emitter *e, LLVMValueRef halves, unsigned n) {

@@ -71,5 +71,9 @@ Lanes lanes_round_product(Emitter *e, Lanes a, Lanes b, Lanes *whole); /* a * b,
 Lanes lanes_scale(Emitter *e, Lanes a, Lanes n, Lanes whole);
 /* The same for n in [-126, 127]; elsewhere any number, or NaN if a is. */
 Lanes lanes_scale_normal(Emitter *e, Lanes a, Lanes n, Lanes whole);
+/* The lesser of |a| and `bound`; NaN gives NaN or the bound. */
+Lanes lanes_least_magnitude(Emitter *e, Lanes a, double bound);
+/* 1 / a with the bits of a division, for a in [2^-126, 2^126]; elsewhere any number. */
+Lanes lanes_reciprocal(Emitter *e, Lanes a);
 
 #endif

@@ -24,6 +24,7 @@ FUNCTION(sqrt, lanes_sqrt)
 FUNCTION(abs, lanes_abs)
 FUNCTION(sin, math_sin)
 FUNCTION(cos, math_cos)
+FUNCTION(rsqrt, math_rsqrt)
 FUNCTION(tanh, math_tanh)
 FUNCTION(sigmoid, math_sigmoid)
 FUNCTION(erf, math_erf)
@@ -34,11 +35,6 @@ FUNCTION(quick_gelu, math_quick_gelu)
 
 static Lanes emit_op_neg(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
   return is_integer(expr) ? lanes_unary(emitter->e, LLVMBuildNeg, args[0]) : lanes_neg(emitter->e, args[0]);
-}
-
-static Lanes emit_op_rsqrt(ExprEmitter *emitter, const Expr *expr, const Lanes *args) {
-  (void)expr;
-  return lanes_div(emitter->e, lanes_number(emitter->e, 1), lanes_sqrt(emitter->e, args[0]));
 }
 
 /* The comparison fails for NaN, which therefore stays. */

@@ -30,7 +30,10 @@ typedef struct TargetInfo {
   const char *dot_words;     /* of x w + x w, of two neighbouring words each */
   TileShape word_tile;       /* of products of words; its width divides every panel */
   uint8_t matrix_rows;       /* rows of a tile register, which takes 64 bytes of each; 0: there are none */
-  const char *scalef;        /* LLVM's name of the intrinsic; NULL: there is none */
+  const char *scalef;        /* LLVM's name of a * 2^n; NULL: there is none */
+  const char *reciprocal;    /* of an estimate of 1/a, within 2^-14; NULL: there is none */
+  const char *rounded_fma;   /* of a fused product and sum with a rounding mode; NULL: there is none */
+  const char *range;         /* of the lesser of two magnitudes; NULL: there is none */
   uint8_t row_unroll, long_row_unroll, softmax_unroll; /* vectors of 16 lanes that are computed together */
   uint8_t exact_tile_vectors; /* registers of a row that an exact tile computes together; 0: all */
   uint32_t cache_line;        /* bytes */

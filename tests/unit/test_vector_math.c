@@ -176,9 +176,26 @@ static void check_angles(const KernelBench *bench, double slack) {
   }
 }
 
+/* The roots of [1, 4) have every mantissa: a reciprocal without a division must have the bits of one for all of them. */
+static void check_reciprocals(const KernelBench *bench) {
+  static float x[BATCH], y[BATCH];
+  size_t k = 0;
+  while (functions[k].op != OP_RSQRT) k++;
+  for (uint32_t from = 0; from < 1u << 24; from += BATCH) {
+    for (uint32_t i = 0; i < BATCH; i++) {
+      uint32_t bits = 0x3f800000 + from + i;
+      memcpy(&x[i], &bits, sizeof bits);
+    }
+    run(bench, k, x, y, BATCH);
+    for (int i = 0; i < BATCH; i++)
+      cr_assert(same_float(y[i], 1 / sqrtf(x[i])), "%s rsqrt(%a)", bench->plan.target->name, (double)x[i]);
+  }
+}
+
 static void check_target(const char *name, double slack) {
   if (!host_runs(name)) return;
   KernelBench bench = compile(name);
+  check_reciprocals(&bench);
   for (size_t i = 0; i < N_FUNCTIONS; i++) check_function(&bench, i, slack);
   check_special(&bench);
   check_neighbours(&bench);
