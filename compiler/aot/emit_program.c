@@ -177,7 +177,7 @@ static void steps(Emission *e, const Plan *plan) {
 }
 
 /* Its name is what makes the linker take it from the runtime. */
-static LLVMValueRef whole_attention(LLVMModuleRef module, const char *name) {
+static LLVMValueRef runtime_function(LLVMModuleRef module, const char *name) {
   LLVMValueRef known = LLVMGetNamedFunction(module, name);
   if (known) return known;
   LLVMTypeRef pointer = LLVMPointerTypeInContext(LLVMGetModuleContext(module), 0);
@@ -209,7 +209,9 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
   steps(e, plan);
   PLAIN(caches, p->n_caches);
   const char *whole = plan_whole_attention(plan);
-  if (whole) blob_pointer(&e->top, MEMBER(whole_attention), whole_attention(e->module, whole));
+  if (whole) blob_pointer(&e->top, MEMBER(whole_attention), runtime_function(e->module, whole));
+  if (plan_has_attention_grad(plan))
+    blob_pointer(&e->top, MEMBER(attention_grad), runtime_function(e->module, "tfm_attention_grad"));
 }
 
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix) {

@@ -28,7 +28,7 @@ typedef struct EvalRun {
   int64_t symbols[SIZE_MAX_SYMBOLS];
   bool bound[SIZE_MAX_SYMBOLS];
   EvalValue *values;     /* by id */
-  Tensor *probabilities; /* by id: of an ATTENTION whose ATTENTION_WEIGHTS are needed */
+  Tensor *probabilities; /* by id: of an ATTENTION whose ATTENTION_WEIGHTS are needed; also parts of an ATTENTION_GRAD */
 } EvalRun;
 
 typedef struct EvalNode {
@@ -122,6 +122,8 @@ bool eval_reduce_node(const EvalNode *in, Tensor *out);
 bool eval_norm_node(const EvalNode *in, Tensor *out);
 bool eval_attention(const EvalNode *in, Tensor *out);
 bool eval_attention_weights(const EvalNode *in, Tensor *out);
+bool eval_attention_grad(const EvalNode *in, Tensor *out);
+bool eval_attention_grad_part(const EvalNode *in, Tensor *out);
 
 // ---- eval_run.c ----
 

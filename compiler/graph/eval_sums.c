@@ -443,3 +443,101 @@ bool eval_attention_weights(const EvalNode *in, Tensor *out) {
   if (bytes) memcpy(out->data, kept->data, bytes);
   return true;
 }
+
+// ---- the gradient of attention ----
+
+/* A tensor of the scores' leading axes and these last two; no memory if there is no room for it. */
+static Tensor part_of(const EvalNode *in, const Tensor *out, int64_t rows, int64_t columns) {
+  Tensor part = *out;
+  part.dims[part.rank - 2] = rows;
+  part.dims[part.rank - 1] = columns;
+  part.data = NULL;
+  return eval_allocate(in->run, in->node, &part) ? part : (Tensor){0};
+}
+
+static bool eval_term(const EvalNode *in, Expr *term, const Tensor *acc, Tensor *out) {
+  Node node = *in->node;
+  node.attr.expr = term;
+  const EvalNode of = {in->run, &node, in->inputs};
+  return eval_expr(&of, acc, out);
+}
+
+/* Row by row: p (x - sum of x p). */
+static void through_softmax(const Tensor *p, Tensor *x) {
+  const int64_t n = from_last(p, 1), rows = n ? tensor_elements(p) / n : 0;
+  for (int64_t i = 0; i < rows; i++) {
+    const float *of_p = (const float *)p->data + i * n;
+    float *of_x = (float *)x->data + i * n;
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++) sum += (double)of_p[j] * (double)of_x[j];
+    for (int64_t j = 0; j < n; j++) of_x[j] = of_p[j] * (of_x[j] - (float)sum);
+  }
+}
+
+/* xT y over the last two axes; both have the leading axes of the result, or broadcast. */
+static bool transposed_times(const EvalNode *in, const Tensor *x, const Tensor *y, Tensor *out) {
+  const int64_t t = from_last(x, 2), s = from_last(x, 1), elements = tensor_elements(x);
+  Tensor turned = part_of(in, x, s, t);
+  if (!turned.rank) return false;
+  for (int64_t i = 0; i < elements; i++)
+    ((float *)turned.data)[i / (t * s) * t * s + i % s * t + i / s % t] = ((const float *)x->data)[i];
+  matmul_tensor(&turned, y, false, out);
+  free(turned.data);
+  return true;
+}
+
+typedef struct GradTensors { /* of the shape of the scores */
+  Tensor acc, p, kept, back;
+} GradTensors;
+
+/* p, what is kept of it, and what q kT gets, in `back`. */
+static bool attention_back(const EvalNode *in, Expr *const *terms, GradTensors *t) {
+  matmul_transposed(in->inputs[0], in->inputs[1], &t->acc);
+  if (!eval_term(in, terms[ATTENTION_SCORE], &t->acc, &t->kept)) return false;
+  reduce_tensor(OP_SOFTMAX, t->p.rank - 1, &t->kept, &t->p);
+  matmul_transposed(in->inputs[3], in->inputs[2], &t->acc);
+  if (!eval_term(in, terms[ATTENTION_KEEP], &t->p, &t->kept)) return false;
+  if (!eval_term(in, terms[ATTENTION_KEEP], &t->acc, &t->back)) return false;
+  through_softmax(&t->p, &t->back);
+  memcpy(t->acc.data, t->back.data, (size_t)tensor_elements(&t->acc) * sizeof(float));
+  return eval_term(in, terms[ATTENTION_BACK], &t->acc, &t->back);
+}
+
+/* The parts for k and v are kept for the nodes that read them, until the run ends. */
+static bool give_parts(const EvalNode *in, const GradTensors *t, const Tensor *out) {
+  for (size_t i = 0; i < in->node->users.n; i++) {
+    const Node *user = in->node->users.items[i];
+    const bool is_k = user->op == OP_ATTENTION_GRAD_K;
+    if ((!is_k && user->op != OP_ATTENTION_GRAD_V) || in->run->probabilities[user->id].data) continue;
+    Tensor part = part_of(in, out, from_last(&t->p, 1), from_last(in->inputs[is_k ? 0 : 3], 1));
+    if (!part.rank) return false;
+    in->run->probabilities[user->id] = part;
+    if (!transposed_times(in, is_k ? &t->back : &t->kept, in->inputs[is_k ? 0 : 3], &part)) return false;
+  }
+  return true;
+}
+
+bool eval_attention_grad(const EvalNode *in, Tensor *out) {
+  Expr *terms[ATTENTION_TERMS];
+  if (!expr_attention_terms(in->node->attr.expr, terms)) return false;
+  const int64_t queries = from_last(out, 2), keys = from_last(in->inputs[1], 2);
+  GradTensors t;
+  Tensor *const all[] = {&t.acc, &t.p, &t.kept, &t.back};
+  bool ok = true;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    *all[i] = part_of(in, out, queries, keys);
+    ok &= all[i]->rank != 0;
+  }
+  ok = ok && attention_back(in, terms, &t);
+  if (ok) matmul_tensor(&t.back, in->inputs[1], false, out);
+  ok = ok && give_parts(in, &t, out);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->data);
+  return ok;
+}
+
+bool eval_attention_grad_part(const EvalNode *in, Tensor *out) {
+  const Tensor *kept = &in->run->probabilities[in->node->id];
+  const size_t bytes = (size_t)tensor_elements(out) * sizeof(float);
+  if (bytes) memcpy(out->data, kept->data, bytes);
+  return true;
+}

@@ -184,6 +184,21 @@ bool expr_uses_acc(const Expr *expr) {
   return uses;
 }
 
+bool expr_attention_terms(const Expr *expr, Expr *terms[ATTENTION_TERMS]) {
+  const bool is_sum = expr && expr->kind == EXPR_OP && expr->op == OP_ADD && expr->dtype == DTYPE_F32 &&
+                      expr->args[0]->kind == EXPR_OP && expr->args[0]->op == OP_ADD;
+  if (!is_sum) return false;
+  terms[ATTENTION_SCORE] = expr->args[0]->args[0];
+  terms[ATTENTION_KEEP] = expr->args[0]->args[1];
+  terms[ATTENTION_BACK] = expr->args[1];
+  return true;
+}
+
+Expr *expr_of_attention_terms(Arena *arena, Expr *const terms[ATTENTION_TERMS]) {
+  Expr *two = expr_op(arena, OP_ADD, DTYPE_F32, terms[ATTENTION_SCORE], terms[ATTENTION_KEEP], NULL);
+  return expr_op(arena, OP_ADD, DTYPE_F32, two, terms[ATTENTION_BACK], NULL);
+}
+
 // ---- printing ----
 
 typedef struct Printer {

@@ -52,6 +52,10 @@ bool expr_equal(const Expr *a, const Expr *b);
 Expr *expr_rename(Arena *arena, const Expr *expr, const uint32_t *inputs, Expr *acc);
 uint32_t expr_count(const Expr *expr); /* operations in it, shared ones once */
 bool expr_uses_acc(const Expr *expr);
+/* Of an attention_grad: the scores, what is kept, what q kT gets. False: the expression is no such sum. */
+enum { ATTENTION_SCORE, ATTENTION_KEEP, ATTENTION_BACK, ATTENTION_TERMS };
+bool expr_attention_terms(const Expr *expr, Expr *terms[ATTENTION_TERMS]);
+Expr *expr_of_attention_terms(Arena *arena, Expr *const terms[ATTENTION_TERMS]);
 
 /* The distinct subexpressions of `root`, each after its arguments; `root` is the last. */
 typedef struct ExprList {

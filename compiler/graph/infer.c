@@ -164,6 +164,35 @@ static const char *infer_attention_weights(const Infer *in) {
   return score_domain(&of, in->type);
 }
 
+/* The three terms of an attention_grad are of the scores' shape, and so is their sum, which nobody takes. */
+static const char *infer_attention_grad(const Infer *in) {
+  NodeType domain;
+  const char *fault = score_domain(in, &domain);
+  if (fault) return fault;
+  const Node *g = input(in, 3);
+  Expr *terms[ATTENTION_TERMS];
+  if (!is_matrix(g) || g->rank != domain.rank || !size_may_equal(in->sizes, from_last(g, 2), domain.dims[domain.rank - 2]) ||
+      !size_may_equal(in->sizes, from_last(g, 1), from_last(input(in, 2), 1)))
+    return "g must have the shape of the attention's result";
+  if (!expr_attention_terms(in->node->attr.expr, terms)) return "its expression must be a sum of three terms in f32";
+  fault = infer_epilogue(in, &domain);
+  *in->type = domain;
+  in->type->dims[domain.rank - 1] = from_last(input(in, 0), 1);
+  return fault;
+}
+
+static const char *infer_attention_grad_part(const Infer *in) {
+  const Node *grad = input(in, 0);
+  if (grad->op != OP_ATTENTION_GRAD) return "its input must be an attention_grad";
+  Infer of = {.sizes = in->sizes, .node = grad, .type = in->type};
+  const char *fault = score_domain(&of, in->type);
+  if (fault) return fault;
+  const uint8_t rank = in->type->rank;
+  in->type->dims[rank - 2] = in->type->dims[rank - 1];
+  in->type->dims[rank - 1] = from_last(grad->inputs.items[in->node->op == OP_ATTENTION_GRAD_K ? 1 : 2], 1);
+  return NULL;
+}
+
 // ---- expressions with a shape of their own ----
 
 /* For nodes whose domain is not that of a product: there is no acc, and the sizes are the node's own word. */

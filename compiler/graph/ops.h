@@ -64,6 +64,11 @@ static inline bool op_is_pointwise(OpKind op) {
   return category == CATEGORY_UNARY || category == CATEGORY_BINARY || category == CATEGORY_TERNARY;
 }
 
+/* A second result of the operation that is its input. */
+static inline bool op_is_part(OpKind op) {
+  return op == OP_ATTENTION_WEIGHTS || op == OP_ATTENTION_GRAD_K || op == OP_ATTENTION_GRAD_V;
+}
+
 /* Whether computing an element again costs no more than storing and reading it. */
 static inline bool op_is_cheap(OpKind op) { return op_table[op].cost == COST_CHEAP; }
 

@@ -115,6 +115,12 @@ static MaskHints mask_hints(Planner *p, const Nest *nest) {
   return hints;
 }
 
+bool attention_is_causal(Planner *p, const Nest *nest, const Size **offset) {
+  const MaskHints hints = mask_hints(p, nest);
+  *offset = hints.causal_offset;
+  return hints.causal;
+}
+
 // ---- the tensors of the step ----
 
 enum { MOST_VALUE_VECTORS = 8 }; /* of a row of values that one tile takes */
@@ -168,6 +174,11 @@ static View result_layout(Planner *p, const Node *node, const Size **elements) {
   view.strides[0] = size_equals(node->dims[0], 1) ? p->math.zero : item;
   *elements = math_mul(&p->math, item, node->dims[0]);
   return view;
+}
+
+const View *attention_layout(Planner *p, const Node *node, View *view, const Size **elements) {
+  *view = result_layout(p, node, elements);
+  return *elements ? view : NULL;
 }
 
 /* Tiles load the columns of values as vectors, so these must be neighbours; the distance of their rows may be
@@ -444,8 +455,9 @@ void plan_attention(Planner *p, const Node *node) {
   find_keys_and_values(p, &a);
   a.has_mask = live_queries(p, node, &a.mask);
   const Size *elements;
-  View layout = result_layout(p, node, &elements);
-  a.c = layout_result(p, node, layout_has_columns, elements ? &layout : NULL, elements);
+  View layout;
+  const View *wanted = attention_layout(p, node, &layout, &elements);
+  a.c = layout_result(p, node, layout_has_columns, wanted, elements);
   if (a.weights) a.weights_view = layout_result(p, a.weights, layout_has_columns, NULL, NULL);
   Nest nest;
   if (!init_nest(p, &a, &nest)) return;

@@ -10,7 +10,7 @@
 
 #include "plan/planner.h"
 
-enum { NEST_MAX_OTHERS = 6 }; /* attention has the most: q, k, v, c, probabilities, mask */
+enum { NEST_MAX_OTHERS = 7 }; /* the gradient of attention has the most: q, k, v, g and what three of them get */
 
 typedef struct NestOperand {
   uint8_t space; /* tfm_space */

@@ -97,13 +97,13 @@ static const Node *last_that_can_fail(Planner *p) {
   return NULL;
 }
 
-/* Views, inputs and probabilities of attention have no step of their own: the steps that use them resolve them. */
+/* Views, inputs and second results have no step of their own: the steps that use or write them resolve them. */
 static bool plan_nodes(Planner *p) {
   const Node *last = last_that_can_fail(p);
   for (const Node *node = p->graph->first; node && !diag_has_errors(p->diag); node = node->next) {
     const Value *value = &p->values[node->id];
     bool is_resolved_on_use = op_table[node->op].category == CATEGORY_VIEW || node->op == OP_INPUT ||
-                              node->op == OP_ATTENTION_WEIGHTS;
+                              op_is_part(node->op);
     if (!value->is_live || value->is_static || is_resolved_on_use) continue;
     CHECK(plan_node[node->op], "%s is no operation of a fused graph", op_table[node->op].name);
     p->node = node;
@@ -272,3 +272,5 @@ const char *plan_whole_attention(const Plan *plan) {
     if (tfm_cache_form(&plan->program.caches[i]) == TFM_FORM_INT8) return "tfm_whole_pages";
   return name;
 }
+
+bool plan_has_attention_grad(const Plan *plan) { return plan->n_steps[TFM_STEP_ATTENTION_GRAD] > 0; }

@@ -133,6 +133,7 @@ void plan_matmul(Planner *p, const Node *node);
 bool plan_is_triangle(const Planner *p, const Node *node);
 void plan_triangle(Planner *p, const Node *node);
 void plan_attention(Planner *p, const Node *node);
+void plan_attention_grad(Planner *p, const Node *node);
 void plan_table(Planner *p, const Node *node);
 void plan_along(Planner *p, const Node *node);
 void plan_scatter(Planner *p, const Node *node);

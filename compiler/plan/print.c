@@ -194,6 +194,21 @@ static void print_attention(StrBuf *out, const Plan *plan, const tfm_attention_s
   print_kernel(out, plan, "score", attention->score);
 }
 
+static void print_attention_grad(StrBuf *out, const Plan *plan, const tfm_attention_grad_step *grad) {
+  strbuf_printf(out, " h %" PRId64 " e %" PRId64, grad->h, grad->e);
+  print_dims(out, plan, grad->dims, grad->rank);
+  if (grad->causal) strbuf_add(out, " causal");
+  strbuf_add_char(out, '\n');
+  print_tiles(out, plan, "qk tile", grad->qk_tiles, grad->tile_rows);
+  print_tiles(out, plan, "gv tile", grad->gv_tiles, grad->tile_rows);
+  print_tiles(out, plan, "q tile", grad->q_tiles, grad->tile_rows);
+  print_tiles(out, plan, "k tile", grad->k_tiles, grad->tile_rows);
+  print_tiles(out, plan, "v tile", grad->v_tiles, grad->tile_rows);
+  print_kernel(out, plan, "score", grad->score);
+  print_kernel(out, plan, "keep", grad->keep);
+  print_kernel(out, plan, "back", grad->back);
+}
+
 static void print_table(StrBuf *out, const Plan *plan, const tfm_table_step *table) {
   strbuf_printf(out, " %s d %" PRId64 " base %g",
                 table->rotary ? "rotary" : table->interleaved ? "interleaved" : "concatenated", table->d, table->base);

@@ -43,4 +43,11 @@ Epilogue contract_begin(Planner *p, const Node *node, LayoutTest test);
 uint32_t contract_kernel(Planner *p, const Nest *nest);
 void contract_finish(Planner *p, const Node *node, Epilogue *epilogue);
 
+// ---- attention.c, for its gradient ----
+
+/* Whether the expression of scores over [..., t, s] hides every key after the query's own position + offset. */
+bool attention_is_causal(Planner *p, const Nest *nest, const Size **offset);
+/* The layout that a result of an attention has; NULL: the default. */
+const View *attention_layout(Planner *p, const Node *node, View *view, const Size **elements);
+
 #endif

@@ -63,13 +63,13 @@ static uint32_t count_outputs(const Planner *p, const Node *node) {
 }
 
 /* Returns the only live user, or NULL if there are none or several. `n` gets the number of uses, as an output
- * included. The probabilities of an attention are a second result of its step and not a use of its first. */
+ * included. A second result of its step is not a use of its first. */
 static const Node *only_user(Planner *p, const Node *node, uint32_t *n) {
   const Node *only = NULL;
   *n = 0;
   for (size_t i = 0; i < node->users.n; i++) {
     const Node *user = node->users.items[i];
-    if (!p->values[user->id].is_live || user->op == OP_ATTENTION_WEIGHTS) continue;
+    if (!p->values[user->id].is_live || op_is_part(user->op)) continue;
     only = user;
     ++*n;
   }

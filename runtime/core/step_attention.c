@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention_grad.h"
 #include "partial_sums.h"
 #include "whole_attention.h"
 
@@ -564,4 +565,15 @@ void step_attention(Walker *walker, const tfm_step *step) {
       run_part(walker, &a, &scratch, &item, unit % a.parts);
     }
   }
+}
+
+// ---- the gradient ----
+
+/* What the program points to, so that libraries without gradients do not have it. */
+void step_attention_grad(Walker *walker, const tfm_step *step) {
+  walker->context->program->attention_grad()->run(walker, step);
+}
+
+int64_t attention_grad_scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  return context->program->attention_grad()->scratch_bytes(context, step);
 }

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 15 };
+enum { TFM_PROGRAM_VERSION = 16 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -329,10 +329,10 @@ typedef struct tfm_ids_step { /* every element of `ids` must lie in [0, limit); 
   const char *place;
 } tfm_ids_step;
 
+#include "tfm/gradient_steps.h"
 // ---- the program ----
 
-/* Gives the functions of the runtime for attention of form INT8; tfm_whole_pages, for caches of it too. Programs that
- * have some point to one of them; libraries of others do without. */
+/* Functions for attention of form INT8; pages: for caches of it too. Programs that have some point to one of them. */
 const struct tfm_whole_attention *tfm_whole_attention(void);
 const struct tfm_whole_attention *tfm_whole_pages(void);
 
@@ -360,10 +360,10 @@ typedef struct tfm_program {
   const tfm_live_rows *live;
 #define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
 #include "tfm/steps.def"
-  uint32_t n_caches;
-  const tfm_cache *caches;
+  uint32_t n_caches; const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
+  const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
 } tfm_program;
 
 // ---- decoding ----

@@ -1,0 +1,199 @@
+/* In: ATTENTION_GRAD, and the ATTENTION_GRAD_K and ATTENTION_GRAD_V that read it. Out: one step that writes what
+ * queries, keys and values get. Its three expressions share the loops over [..., t, s] and their operands, so that one
+ * list of operands serves three row kernels. Refused: heads whose size is not known; expressions with too many tensors.
+ *
+ * All products are tiles of attention's kinds: scores and g vT read q and g in place, as attention reads q; the other
+ * three read strips of the scores' shape, two of them transposed, which costs a tile nothing. */
+#include "base/check.h"
+#include "plan/cost.h"
+#include "plan/products.h"
+
+typedef struct Grad {
+  const Node *node;
+  View q, k, v, g, c, dk, dv;
+  int64_t h, e;
+} Grad;
+
+enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_G, OTHER_C, OTHER_DK, OTHER_DV };
+
+// ---- tensors ----
+
+/* Where a part of the result lies: in memory of its own if nobody reads it. */
+static View part_view(Planner *p, const Grad *a, OpKind op, const View *like, int64_t columns) {
+  const Size *elements;
+  View layout;
+  for (size_t i = 0; i < a->node->users.n; i++) {
+    const Node *user = a->node->users.items[i];
+    if (user->op != op || !p->values[user->id].is_live) continue;
+    const View *wanted = attention_layout(p, user, &layout, &elements);
+    return layout_result(p, user, layout_has_columns, wanted, elements);
+  }
+  const Size *dims[MAX_RANK];
+  const uint32_t rank = a->node->rank;
+  for (uint32_t i = 0; i + 2 < rank; i++) dims[i] = a->node->dims[i];
+  dims[rank - 2] = like->dims[rank - 2];
+  dims[rank - 1] = math_const(&p->math, columns);
+  return layout_new(p, DTYPE_F32, rank, dims);
+}
+
+/* Rows of q, g and what q gets over [..., t, s]. */
+static View queries_of(Planner *p, const View *view) { return view_drop(&p->math, view, view->rank - 1); }
+
+/* Rows of keys and values: their position axis is the axis s. */
+static View keys_of(Planner *p, const View *view) {
+  View keys = *view;
+  keys.dims[view->rank - 1] = view->dims[view->rank - 2];
+  keys.strides[view->rank - 1] = view->strides[view->rank - 2];
+  return view_drop(&p->math, &keys, view->rank - 2);
+}
+
+static bool init_nest(Planner *p, const Grad *a, Nest *nest) {
+  const uint32_t rank = a->node->rank;
+  const Size *dims[MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++) dims[i] = a->node->dims[i];
+  dims[rank - 1] = a->k.dims[rank - 2];
+  Body body = body_new(a->node, rank, dims, a->node->attr.expr);
+  body_split_gathers(p, &body);
+  if (!body_split(p, &body, TFM_MAX_OPERANDS - 1)) {
+    plan_limit(p, "the gradient of this attention depends on too many tensors");
+    return false;
+  }
+  const View strip = {.dtype = DTYPE_F32, .rank = 2, .dims = {dims[rank - 2], dims[rank - 1]}, .offset = p->math.zero,
+                      .strides = {math_const(&p->math, TFM_STRIP_STRIDE), p->math.one}};
+  nest_init(p, nest, &body, &strip);
+  const View others[NEST_MAX_OTHERS] = {queries_of(p, &a->q), keys_of(p, &a->k),  keys_of(p, &a->v), queries_of(p, &a->g),
+                                        queries_of(p, &a->c), keys_of(p, &a->dk), keys_of(p, &a->dv)};
+  for (uint32_t i = 0; i < NEST_MAX_OTHERS; i++) nest_add_other(p, nest, &others[i]);
+  nest_simplify(p, nest, 2, 2);
+  return true;
+}
+
+/* Strides over the batch axes, then over t or s (`axis` of the nest). */
+static tfm_operand row_operand(Planner *p, const Nest *nest, const View *view, uint32_t other, uint32_t axis) {
+  tfm_operand operand = plan_operand(p, view);
+  for (uint32_t i = 0; i + 2 < nest->rank; i++) operand.strides[i] = plan_size(p, nest->others[other].strides[i]);
+  operand.strides[nest->rank - 2] = plan_size(p, nest->others[other].strides[axis]);
+  return operand;
+}
+
+// ---- kernels ----
+
+/* The widest tile that divides the columns, or the last of the table: panels are padded with zeros. */
+static uint8_t choose_width(const Planner *p, int64_t columns) {
+  const uint32_t *widths = p->target->attention_value_widths;
+  uint32_t width = widths[0];
+  for (size_t i = 0; i < sizeof p->target->attention_value_widths / sizeof *widths && widths[i]; i++) {
+    width = widths[i];
+    if (columns % width == 0) break;
+  }
+  return (uint8_t)width;
+}
+
+static int64_t row_stride(const View *view) {
+  int64_t floats = 0;
+  CHECK(size_is_const(view->strides[view->rank - 2], &floats), "rows of no static distance");
+  return floats;
+}
+
+static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *step) {
+  const TileShape keys = p->target->attention_keys, h = {keys.rows, step->h_width}, e = {keys.rows, step->e_width};
+  const TileKind qk = {.shape = keys, .a_stride = row_stride(&a->q), .b_stride = keys.width};
+  const TileKind gv = {.shape = keys, .a_stride = row_stride(&a->g), .b_stride = keys.width};
+  const TileKind of_q = {.shape = h, .a_stride = TFM_STRIP_STRIDE, .b_stride = h.width};
+  const TileKind of_k = {.shape = h, .a_stride = 1, .a_step = TFM_STRIP_STRIDE, .b_stride = h.width};
+  const TileKind of_v = {.shape = e, .a_stride = 1, .a_step = TFM_STRIP_STRIDE, .b_stride = e.width};
+  contract_tiles(p, &qk, step->qk_tiles);
+  contract_tiles(p, &gv, step->gv_tiles);
+  contract_tiles(p, &of_q, step->q_tiles);
+  contract_tiles(p, &of_k, step->k_tiles);
+  contract_tiles(p, &of_v, step->v_tiles);
+  const Size *far = math_const(&p->math, TFM_STRIP_STRIDE);
+  step->pack_columns = contract_pack(p, keys.width, p->math.one, far);
+  step->pack_h = contract_pack(p, h.width, far, p->math.one);
+  step->pack_e = contract_pack(p, e.width, far, p->math.one);
+}
+
+/* A row kernel over strips: its operands are contiguous but for the last, of which there is one number a row. */
+static uint32_t strip_kernel(Planner *p, OpKind reduction, uint8_t n, bool last_is_number, Expr *expr) {
+  KernelSpec spec = {.family = KERNEL_ROW, .reduction = reduction, .reduce = reduction != OP_POINTWISE, .n_operands = n,
+                     .expr = expr};
+  for (uint8_t i = 0; i < n; i++) spec.operands[i] = (RowOperandSpec){.dtype = DTYPE_F32, .access = COLUMN_CONTIGUOUS};
+  if (last_is_number) spec.operands[n - 1].access = COLUMN_BROADCAST;
+  return plan_kernel(p, &spec);
+}
+
+static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *step) {
+  Expr *terms[ATTENTION_TERMS], *in[4];
+  CHECK(expr_attention_terms(nest->expr, terms), "an attention_grad without its terms");
+  const Size *offset = NULL;
+  uint32_t *const kernels[] = {&step->score, &step->keep, &step->back};
+  for (uint32_t i = 0; i < ATTENTION_TERMS; i++) {
+    nest->expr = terms[i];
+    *kernels[i] = contract_kernel(p, nest);
+    if (i != ATTENTION_SCORE) continue;
+    step->causal = attention_is_causal(p, nest, &offset);
+    step->causal_offset = step->causal ? plan_size(p, offset) : 0;
+  }
+  for (uint32_t i = 1; i < 4; i++) in[i] = expr_input(p->arena, DTYPE_F32, i);
+  Expr *product = expr_op(p->arena, OP_MUL, DTYPE_F32, in[1], in[2], NULL);
+  Expr *rest = expr_op(p->arena, OP_SUB, DTYPE_F32, in[2], in[3], NULL);
+  step->softmax = plan_kernel(p, &(KernelSpec){.family = KERNEL_SOFTMAX});
+  step->scale_rows = strip_kernel(p, OP_POINTWISE, 3, true, product);
+  step->sum_products = strip_kernel(p, OP_SUM, 3, false, product);
+  step->through = strip_kernel(p, OP_POINTWISE, 4, true, expr_op(p->arena, OP_MUL, DTYPE_F32, in[1], rest, NULL));
+}
+
+// ---- the step ----
+
+static void add_step(Planner *p, const Grad *a, Nest *nest) {
+  const TileShape keys = p->target->attention_keys;
+  const uint32_t t = nest->rank - 2, s = nest->rank - 1;
+  tfm_attention_grad_step step = {.tile_rows = keys.rows,
+                                  .key_width = keys.width,
+                                  .h_width = choose_width(p, a->h),
+                                  .e_width = choose_width(p, a->e),
+                                  .rank = (uint8_t)nest->rank,
+                                  .n_operands = (uint8_t)nest->n_operands,
+                                  .h = a->h,
+                                  .e = a->e,
+                                  .q = row_operand(p, nest, &a->q, OTHER_Q, t),
+                                  .k = row_operand(p, nest, &a->k, OTHER_K, s),
+                                  .v = row_operand(p, nest, &a->v, OTHER_V, s),
+                                  .g = row_operand(p, nest, &a->g, OTHER_G, t),
+                                  .c = row_operand(p, nest, &a->c, OTHER_C, t),
+                                  .dk = row_operand(p, nest, &a->dk, OTHER_DK, s),
+                                  .dv = row_operand(p, nest, &a->dv, OTHER_DV, s)};
+  choose_tiles(p, a, &step);
+  choose_row_kernels(p, nest, &step);
+  step.first_operand = (uint32_t)p->operands.n;
+  /* Operand 0 is the strip, which belongs to the runtime; an operand that is never read stands for it here. */
+  vec_push(p->arena, &p->operands, (tfm_operand){.space = TFM_SPACE_SIZE});
+  for (uint32_t i = 1; i < nest->n_operands; i++)
+    vec_push(p->arena, &p->operands, nest_operand(p, nest, &nest->operands[i]));
+  nest_dims(p, nest, step.dims);
+  vec_push(p->arena, &p->attention_grads, step);
+  plan_step(p, TFM_STEP_ATTENTION_GRAD, p->attention_grads.n - 1, cost_attention(p, nest, 3 * a->h, 2 * a->e),
+            "attention_grad");
+}
+
+void plan_attention_grad(Planner *p, const Node *node) {
+  Node *const *in = node->inputs.items;
+  Grad a = {.node = node};
+  if (!size_is_const(in[0]->dims[node->rank - 1], &a.h) || !size_is_const(in[2]->dims[in[2]->rank - 1], &a.e)) {
+    plan_limit(p, "the size of a head must be known when the model is compiled");
+    return;
+  }
+  plan_check_gathers(p, node);
+  a.q = plan_compact(p, in[0], false, a.h);
+  a.k = plan_compact(p, in[1], false, a.h);
+  a.v = plan_compact(p, in[2], false, a.e);
+  a.g = plan_compact(p, in[3], false, a.e);
+  const Size *elements;
+  View layout;
+  const View *wanted = attention_layout(p, node, &layout, &elements);
+  a.c = layout_result(p, node, layout_has_columns, wanted, elements);
+  a.dk = part_view(p, &a, OP_ATTENTION_GRAD_K, &a.k, a.h);
+  a.dv = part_view(p, &a, OP_ATTENTION_GRAD_V, &a.v, a.e);
+  Nest nest;
+  if (init_nest(p, &a, &nest)) add_step(p, &a, &nest);
+}

@@ -1,0 +1,349 @@
+/* The gradient of attention: what queries, keys and values get, without any matrix of the scores' shape in memory.
+ *
+ * A unit is one batch item (a head of a sequence); units divide results, never sums. Keys and values are packed once,
+ * as columns and as rows. Then blocks of queries pass: their probabilities are computed again as attention computes
+ * them, in blocks of TFM_KEY_BLOCK keys counted from key 0, with the maximum of the whole row in the end, and kept as
+ * strips; beside them what they get. Results for a query are one chain over the keys, those for a key one chain over
+ * the queries that goes on in memory from block to block. So how queries are cut into blocks changes nothing.
+ *
+ * Keys after the last query of a block in causal attention have probability 0 and are left out of all of its sums. */
+#include "attention_grad.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK_STRIPS = 8 }; /* of queries: their strips of 512 keys stay in the second-level cache */
+
+typedef struct Grad {
+  const tfm_attention_grad_step *step;
+  const struct attention_grad_operands *operands;
+  int64_t items, queries, keys, causal_offset;
+  int64_t key_blocks, block_rows; /* rows: of queries */
+  int64_t strip_floats;           /* of a block of keys of all rows of a block of queries */
+  Epilogue score, keep, back;
+} Grad;
+
+typedef struct GradScratch { /* of one thread */
+  float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed */
+  float *p, *kept, *back; /* strips, [block of keys][row]; kept is p if nothing is taken */
+  float *maximum, *sum, *scale, *products; /* a number per row of a strip */
+} GradScratch;
+
+typedef struct GradItem {
+  int64_t number;
+  const char *q, *k, *v, *g;
+  char *c, *dk, *dv;
+} GradItem;
+
+// ---- sizes ----
+
+static Grad grad_of(const tfm_context *context, const tfm_step *step) {
+  const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
+  Grad a = {.step = info,
+            .operands = &operands_of(context, step)->attention_grad,
+            .items = 1,
+            .queries = value_of(context, info->dims[info->rank - 2]),
+            .keys = value_of(context, info->dims[info->rank - 1]),
+            .causal_offset = value_of(context, info->causal_offset)};
+  for (int axis = 0; axis < info->rank - 2; axis++) a.items *= value_of(context, info->dims[axis]);
+  a.key_blocks = ceil_div(a.keys, TFM_KEY_BLOCK);
+  a.block_rows = least_of(BLOCK_STRIPS * info->tile_rows, greatest_of(1, a.queries));
+  a.strip_floats = a.block_rows * TFM_STRIP_STRIDE;
+  a.score = epilogue_of(context, info->score, info->rank, info->n_operands, info->first_operand, info->dims);
+  a.keep = epilogue_of(context, info->keep, info->rank, info->n_operands, info->first_operand, info->dims);
+  a.back = epilogue_of(context, info->back, info->rank, info->n_operands, info->first_operand, info->dims);
+  return a;
+}
+
+static int64_t panels_floats(int64_t columns, int64_t width, int64_t k) { return round_up(columns, width) * k; }
+
+/* The parts of a thread's scratch, one behind the other from `base`; returns their bytes. */
+static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
+  const tfm_attention_grad_step *step = a->step;
+  const int64_t strips = a->key_blocks * a->strip_floats;
+  const int64_t floats[] = {panels_floats(a->keys, step->key_width, step->h),
+                            panels_floats(a->keys, step->key_width, step->e),
+                            panels_floats(step->h, step->h_width, a->keys),
+                            panels_floats(step->h, step->h_width, a->block_rows),
+                            panels_floats(step->e, step->e_width, a->block_rows),
+                            strips,
+                            a->keep.kernel ? strips : 0,
+                            strips,
+                            TFM_MAX_TILE_ROWS,
+                            TFM_MAX_TILE_ROWS,
+                            TFM_MAX_TILE_ROWS,
+                            2 * TFM_MAX_TILE_ROWS};
+  float **places[] = {&scratch->key_columns, &scratch->value_columns, &scratch->key_rows, &scratch->query_rows,
+                      &scratch->g_rows,      &scratch->p,             &scratch->kept,     &scratch->back,
+                      &scratch->maximum,     &scratch->sum,           &scratch->scale,    &scratch->products};
+  int64_t bytes = 0;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    if (base) *places[i] = (float *)(base + bytes);
+    bytes += round_up(floats[i] * (int64_t)sizeof(float), ALIGNMENT);
+  }
+  if (base && !a->keep.kernel) scratch->kept = scratch->p;
+  return bytes;
+}
+
+/* Bounds the product first: sizes that would overflow are refused before the layout is computed. */
+static int64_t scratch_bytes(const tfm_context *context, const tfm_step *step) {
+  const tfm_attention_grad_step *info = &context->program->attention_grads[step->index];
+  const int64_t keys = value_of(context, info->dims[info->rank - 1]);
+  const int64_t per_key = 64 * (info->h + info->e + 64) + 64 * BLOCK_STRIPS * TFM_MAX_TILE_ROWS;
+  int64_t product;
+  if (keys < 0 || __builtin_mul_overflow(keys, per_key, &product)) return -1;
+  GradScratch scratch;
+  const Grad a = grad_of(context, step);
+  return lay_out(&a, NULL, &scratch);
+}
+
+// ---- items ----
+
+static char *address_at(const tfm_context *context, const Grad *a, const Operand *operand, int64_t item) {
+  int64_t offset = 0;
+  for (int axis = a->step->rank - 3; axis >= 0; axis--) {
+    const int64_t dim = value_of(context, a->step->dims[axis]);
+    offset += item % dim * operand->strides[axis];
+    item /= dim;
+  }
+  return element_address(context, operand, offset);
+}
+
+static int64_t stride_of(const Grad *a, const Operand *operand) { return operand->strides[a->step->rank - 2]; }
+static int64_t floats_of(const Grad *a, const Operand *operand) {
+  return stride_of(a, operand) / (int64_t)sizeof(float);
+}
+
+/* Rows of keys as columns of panels. */
+static void pack_columns(const Walker *walker, const Grad *a, const char *rows, int64_t stride, int64_t columns,
+                         float *packed) {
+  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, a->step->pack_columns);
+  for (int64_t key = 0; key < a->keys; key += a->step->key_width)
+    pack((const float *)rows + key * stride, 1, stride, columns, least_of(a->step->key_width, a->keys - key),
+         packed + key * columns);
+}
+
+/* n rows as rows of panels. */
+static void pack_rows(const Walker *walker, uint32_t kernel, const char *rows, int64_t stride, int64_t n,
+                      int64_t columns, int64_t width, float *packed) {
+  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, kernel);
+  for (int64_t column = 0; column < columns; column += width)
+    pack((const float *)rows + column, stride, 1, n, least_of(width, columns - column), packed + column * n);
+}
+
+static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
+  for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
+}
+
+static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratch *scratch, int64_t number) {
+  const tfm_context *context = walker->context;
+  const tfm_attention_grad_step *step = a->step;
+  const struct attention_grad_operands *of = a->operands;
+  const GradItem item = {.number = number,
+                         .q = address_at(context, a, &of->q, number),
+                         .k = address_at(context, a, &of->k, number),
+                         .v = address_at(context, a, &of->v, number),
+                         .g = address_at(context, a, &of->g, number),
+                         .c = address_at(context, a, &of->c, number),
+                         .dk = address_at(context, a, &of->dk, number),
+                         .dv = address_at(context, a, &of->dv, number)};
+  pack_columns(walker, a, item.k, floats_of(a, &of->k), step->h, scratch->key_columns);
+  pack_columns(walker, a, item.v, floats_of(a, &of->v), step->e, scratch->value_columns);
+  pack_rows(walker, step->pack_h, item.k, floats_of(a, &of->k), a->keys, step->h, step->h_width, scratch->key_rows);
+  clear_rows(item.dk, stride_of(a, &of->dk), a->keys, step->h);
+  clear_rows(item.dv, stride_of(a, &of->dv), a->keys, step->e);
+  return item;
+}
+
+// ---- one strip of queries ----
+
+typedef struct Strip {
+  int64_t row, rows; /* of the item */
+  int64_t at;        /* its first row in the strips of a block */
+  int64_t seen;      /* keys */
+} Strip;
+
+static float *strip_at(const Grad *a, float *strips, const Strip *strip, int64_t block) {
+  return strips + block * a->strip_floats + strip->at * TFM_STRIP_STRIDE;
+}
+
+static int64_t keys_of_block(int64_t seen, int64_t block) {
+  return least_of(TFM_KEY_BLOCK, seen - block * TFM_KEY_BLOCK);
+}
+
+/* A row kernel over rows of strips; the last operand is a number per row if `number` is given. */
+static void run_rows(const Walker *walker, uint32_t kernel, int64_t rows, int64_t columns, float *const *strips, int n,
+                     float *number) {
+  const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
+  tfm_row_args args;
+  memset(args.coordinates, 0, sizeof args.coordinates);
+  args.rows = rows;
+  args.columns = columns;
+  args.faults = (int32_t *)&walker->context->run.faults;
+  for (int i = 0; i < n; i++) args.operands[i] = (tfm_row_operand){(char *)strips[i], row_bytes, sizeof(float)};
+  if (number) args.operands[n] = (tfm_row_operand){(char *)number, sizeof(float), 0};
+  KERNEL_OF(tfm_row_kernel, walker->context, kernel)(&args);
+}
+
+static void scale_strip(const Walker *walker, const Grad *a, float *strip, int64_t rows, int64_t n, float *factor) {
+  bool all_one = true;
+  for (int64_t i = 0; i < rows; i++) all_one &= factor[i] == 1;
+  if (!all_one) run_rows(walker, a->step->scale_rows, rows, n, (float *const[]){strip, strip}, 2, factor);
+}
+
+/* The rows times a block of panels: scores, or g vT. */
+static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t *tiles, const char *rows,
+                             int64_t columns, const Strip *strip, int64_t block, const float *packed, float *to) {
+  const int64_t n = keys_of_block(strip->seen, block), first = block * TFM_KEY_BLOCK, width = a->step->key_width;
+  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, tiles[strip->rows]);
+  for (int64_t key = 0; key < n; key += width) {
+    const float *panel = packed + (first + key) * columns;
+    kernel((const float *)rows, panel, to + key, TFM_STRIP_STRIDE, columns, 0, least_of(width, n - key), panel, 0);
+  }
+}
+
+static void run_epilogue(const Walker *walker, const Grad *a, const Epilogue *epilogue, const GradItem *item,
+                         const Strip *strip, int64_t block, float *tile) {
+  epilogue_run(walker, epilogue, (char *)tile, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
+               item->number * a->queries + strip->row, strip->rows, block * TFM_KEY_BLOCK,
+               keys_of_block(strip->seen, block));
+}
+
+/* The probabilities of the strip: what attention has after its last block, divided by the sum. A row whose keys are all
+ * masked has the sum 0, and probabilities 0. */
+static void find_probabilities(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+                               const Strip *strip) {
+  const char *q = item->q + strip->row * stride_of(a, &a->operands->q);
+  for (int64_t i = 0; i < strip->rows; i++) {
+    scratch->maximum[i] = -INFINITY;
+    scratch->sum[i] = 0;
+  }
+  const int64_t blocks = ceil_div(strip->seen, TFM_KEY_BLOCK);
+  for (int64_t block = 0; block < blocks; block++) {
+    float *p = strip_at(a, scratch->p, strip, block);
+    multiply_columns(walker, a, a->step->qk_tiles, q, a->step->h, strip, block, scratch->key_columns, p);
+    run_epilogue(walker, a, &a->score, item, strip, block, p);
+    KERNEL_OF(tfm_softmax_kernel, walker->context, a->step->softmax)
+    (p, strip->rows, keys_of_block(strip->seen, block), scratch->maximum, scratch->sum, scratch->scale);
+    for (int64_t before = 0; before < block; before++)
+      scale_strip(walker, a, strip_at(a, scratch->p, strip, before), strip->rows, TFM_KEY_BLOCK, scratch->scale);
+  }
+  for (int64_t i = 0; i < strip->rows; i++) scratch->scale[i] = scratch->sum[i] == 0 ? 0 : 1 / scratch->sum[i];
+  for (int64_t block = 0; block < blocks; block++)
+    scale_strip(walker, a, strip_at(a, scratch->p, strip, block), strip->rows, keys_of_block(strip->seen, block),
+                scratch->scale);
+}
+
+/* What is kept of p, and what p gets; in `products` the sums of p times that. */
+static void find_gradient(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+                          const Strip *strip) {
+  const char *g = item->g + strip->row * stride_of(a, &a->operands->g);
+  float *block_sums = scratch->products + TFM_MAX_TILE_ROWS;
+  memset(scratch->products, 0, TFM_MAX_TILE_ROWS * sizeof(float));
+  for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
+    const int64_t n = keys_of_block(strip->seen, block);
+    float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
+    multiply_columns(walker, a, a->step->gv_tiles, g, a->step->e, strip, block, scratch->value_columns, back);
+    run_epilogue(walker, a, &a->keep, item, strip, block, back);
+    if (a->keep.kernel) {
+      float *kept = strip_at(a, scratch->kept, strip, block);
+      for (int64_t i = 0; i < strip->rows; i++)
+        memcpy(kept + i * TFM_STRIP_STRIDE, p + i * TFM_STRIP_STRIDE, (size_t)n * sizeof(float));
+      run_epilogue(walker, a, &a->keep, item, strip, block, kept);
+    }
+    tfm_row_args args;
+    memset(args.coordinates, 0, sizeof args.coordinates);
+    const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
+    args.rows = strip->rows;
+    args.columns = n;
+    args.faults = (int32_t *)&walker->context->run.faults;
+    args.operands[0] = (tfm_row_operand){(char *)block_sums, sizeof(float), sizeof(float)};
+    args.operands[1] = (tfm_row_operand){(char *)p, row_bytes, sizeof(float)};
+    args.operands[2] = (tfm_row_operand){(char *)back, row_bytes, sizeof(float)};
+    KERNEL_OF(tfm_row_kernel, walker->context, a->step->sum_products)(&args);
+    for (int64_t i = 0; i < strip->rows; i++) scratch->products[i] += block_sums[i];
+  }
+}
+
+/* What q kT gets, and from it what q gets: a chain over the keys. */
+static void give_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+                         const Strip *strip) {
+  const tfm_attention_grad_step *step = a->step;
+  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->q_tiles[strip->rows]);
+  float *c = (float *)(item->c + strip->row * stride_of(a, &a->operands->c));
+  for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
+    const int64_t n = keys_of_block(strip->seen, block);
+    float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
+    run_rows(walker, step->through, strip->rows, n, (float *const[]){back, p, back}, 3, scratch->products);
+    run_epilogue(walker, a, &a->back, item, strip, block, back);
+    for (int64_t column = 0; column < step->h; column += step->h_width) {
+      const float *panel = scratch->key_rows + column * a->keys + block * TFM_KEY_BLOCK * step->h_width;
+      kernel(back, panel, c + column, floats_of(a, &a->operands->c), n, block > 0,
+             least_of(step->h_width, step->h - column), panel, 0);
+    }
+  }
+}
+
+// ---- blocks of queries ----
+
+/* to[keys] += strips transposed times rows: chains over the queries, which go on from block to block. */
+static void give_keys(const Walker *walker, const Grad *a, const uint32_t *tiles, float *strips, int64_t rows,
+                      int64_t seen, const float *packed, int64_t columns, int64_t width, char *to, int64_t stride) {
+  for (int64_t key = 0, n; key < seen; key += n) {
+    const int64_t block = key / TFM_KEY_BLOCK, within = key % TFM_KEY_BLOCK;
+    n = least_of(least_of(a->step->tile_rows, seen - key), TFM_KEY_BLOCK - within);
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, tiles[n]);
+    const float *strip = strips + block * a->strip_floats + within;
+    float *c = (float *)(to + key * stride);
+    for (int64_t column = 0; column < columns; column += width) {
+      const float *panel = packed + column * rows;
+      kernel(strip, panel, c + column, stride / (int64_t)sizeof(float), rows, 1, least_of(width, columns - column),
+             panel, 0);
+    }
+  }
+}
+
+static void run_block(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+                      int64_t first, int64_t rows) {
+  const tfm_attention_grad_step *step = a->step;
+  const struct attention_grad_operands *of = a->operands;
+  const int64_t last = first + rows + a->causal_offset;
+  const int64_t seen = step->causal ? least_of(a->keys, greatest_of(0, last)) : a->keys;
+  if (seen == 0) {
+    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), rows, step->h);
+    return;
+  }
+  pack_rows(walker, step->pack_h, item->q + first * stride_of(a, &of->q), floats_of(a, &of->q), rows, step->h,
+            step->h_width, scratch->query_rows);
+  pack_rows(walker, step->pack_e, item->g + first * stride_of(a, &of->g), floats_of(a, &of->g), rows, step->e,
+            step->e_width, scratch->g_rows);
+  for (int64_t at = 0; at < rows; at += step->tile_rows) {
+    const Strip strip = {first + at, least_of(step->tile_rows, rows - at), at, seen};
+    find_probabilities(walker, a, scratch, item, &strip);
+    find_gradient(walker, a, scratch, item, &strip);
+    give_queries(walker, a, scratch, item, &strip);
+  }
+  give_keys(walker, a, step->v_tiles, scratch->kept, rows, seen, scratch->g_rows, step->e, step->e_width, item->dv,
+            stride_of(a, &of->dv));
+  give_keys(walker, a, step->k_tiles, scratch->back, rows, seen, scratch->query_rows, step->h, step->h_width, item->dk,
+            stride_of(a, &of->dk));
+}
+
+static void run(Walker *walker, const tfm_step *step) {
+  const Grad a = grad_of(walker->context, step);
+  if (a.items <= 0) return;
+  GradScratch scratch;
+  lay_out(&a, walker->scratch, &scratch);
+  Claimer claimer = walker_claimer(walker, 1, a.items);
+  int64_t ignored, number;
+  while (share_claim(&claimer, &ignored, &number)) {
+    const GradItem item = enter_item(walker, &a, &scratch, number);
+    for (int64_t row = 0; row < a.queries; row += a.block_rows)
+      run_block(walker, &a, &scratch, &item, row, least_of(a.block_rows, a.queries - row));
+  }
+}
+
+const struct tfm_attention_grad *tfm_attention_grad(void) {
+  static const struct tfm_attention_grad functions = {.run = run, .scratch_bytes = scratch_bytes};
+  return &functions;
+}

@@ -1,0 +1,34 @@
+/* tfm/gradient_steps.h: the steps that only programs of gradients have. C99. A part of tfm/program.h, which includes it
+ * where operands are known. */
+#ifndef TFM_GRADIENT_STEPS_H
+#define TFM_GRADIENT_STEPS_H
+
+/* What q, k and v get if softmax(score(q kT)) v gets g, over batch axes dims[0..rank-2); dims[rank-2] is t (queries),
+ * dims[rank-1] is s (keys). Strides as in tfm_attention_step: q, g, c: batch axes, t; k, v, dk, dv: batch axes, s; the
+ * columns of all are contiguous. c is what q gets.
+ * score, keep, back: pointwise row kernels in place on a strip, as an attention's score, all with the same operands
+ * [first_operand + 1, + n_operands - 1): of the scores, of probabilities and of g vT alike, of what q kT gets. */
+typedef struct tfm_attention_grad_step {
+  uint32_t qk_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = q in place, b = packed keys */
+  uint32_t gv_tiles[TFM_MAX_TILE_ROWS + 1]; /* a = g in place, b = packed values */
+  uint32_t q_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, b = rows of k, packed h_width wide */
+  uint32_t k_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of q, likewise */
+  uint32_t v_tiles[TFM_MAX_TILE_ROWS + 1];  /* a = a strip, read transposed, b = rows of g, packed e_width wide */
+  uint32_t pack_columns, pack_h, pack_e;    /* keys and values as columns; rows of k and q; of g */
+  uint32_t score, keep, back;               /* TFM_NONE: nothing is done */
+  uint32_t softmax, scale_rows;
+  uint32_t sum_products; /* row kernel, one result a row: the sum of operand 1 * operand 2 */
+  uint32_t through;      /* row kernel: operand 1 * (operand 2 - operand 3), one number a row */
+  uint8_t tile_rows, key_width, h_width, e_width, rank, n_operands;
+  uint8_t causal; /* as in tfm_attention_step */
+  tfm_size causal_offset;
+  int64_t h, e;
+  tfm_operand q, k, v, g, c, dk, dv;
+  uint32_t first_operand;
+  tfm_size dims[TFM_MAX_RANK];
+} tfm_attention_grad_step;
+
+/* Gives the functions of the runtime for these steps. Programs that have some point to it; others do without. */
+const struct tfm_attention_grad *tfm_attention_grad(void);
+
+#endif
