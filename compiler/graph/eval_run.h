@@ -28,7 +28,8 @@ typedef struct EvalRun {
   int64_t symbols[SIZE_MAX_SYMBOLS];
   bool bound[SIZE_MAX_SYMBOLS];
   EvalValue *values;     /* by id */
-  Tensor *probabilities; /* by id: of an ATTENTION whose ATTENTION_WEIGHTS are needed; also parts of an ATTENTION_GRAD */
+  Tensor
+      *probabilities; /* by id: of an ATTENTION whose ATTENTION_WEIGHTS are needed; also parts of an ATTENTION_GRAD */
 } EvalRun;
 
 typedef struct EvalNode {

@@ -171,7 +171,8 @@ static const char *infer_attention_grad(const Infer *in) {
   if (fault) return fault;
   const Node *g = input(in, 3);
   Expr *terms[ATTENTION_TERMS];
-  if (!is_matrix(g) || g->rank != domain.rank || !size_may_equal(in->sizes, from_last(g, 2), domain.dims[domain.rank - 2]) ||
+  if (!is_matrix(g) || g->rank != domain.rank ||
+      !size_may_equal(in->sizes, from_last(g, 2), domain.dims[domain.rank - 2]) ||
       !size_may_equal(in->sizes, from_last(g, 1), from_last(input(in, 2), 1)))
     return "g must have the shape of the attention's result";
   if (!expr_attention_terms(in->node->attr.expr, terms)) return "its expression must be a sum of three terms in f32";

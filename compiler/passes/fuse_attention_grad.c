@@ -3,10 +3,9 @@
  *   %1 = matmul %g, %vt                         %p: attention_weights, or softmax of what is made of q kT
  *   %2 = sum (mul %1, %p), axis=3, keepdim
  *   %3 = mul %p, (sub %1, %2)
- *   %4 = where %mask, 0, (mul %3, 0.125)        dq = matmul %4, %k        %5 = attention_grad %q, %k, %v, %g, %mask, ...
- *                                               dk = matmul %4T, %q      becomes attention_grad_k %5
- *                                               dv = matmul %pT, %g      becomes attention_grad_v %5
- * Dropout between %p and the values stands at %1 too, and at %pT.
+ *   %4 = where %mask, 0, (mul %3, 0.125)        dq = matmul %4, %k        %5 = attention_grad %q, %k, %v, %g, %mask,
+ * ... dk = matmul %4T, %q      becomes attention_grad_k %5 dv = matmul %pT, %g      becomes attention_grad_v %5 Dropout
+ * between %p and the values stands at %1 too, and at %pT.
  *
  * Legal:
  *   1. p is a softmax over the keys, of an expression of one product q kT, and the four products around it have the
@@ -34,7 +33,8 @@ typedef struct Seen {
 static Seen seen_as(const Node *node, bool swapped) {
   Seen seen = {.of = node};
   for (uint32_t i = 0; i < node->rank; i++) seen.axes[i] = (uint8_t)i;
-  if (swapped) seen.axes[node->rank - 1] = (uint8_t)(node->rank - 2), seen.axes[node->rank - 2] = (uint8_t)(node->rank - 1);
+  if (swapped)
+    seen.axes[node->rank - 1] = (uint8_t)(node->rank - 2), seen.axes[node->rank - 2] = (uint8_t)(node->rank - 1);
   for (; seen.of->op == OP_PERMUTE; seen.of = seen.of->inputs.items[0])
     for (uint32_t i = 0; i < node->rank; i++) seen.axes[i] = seen.of->attr.axes[seen.axes[i]];
   return seen;
@@ -50,12 +50,12 @@ static bool is_same(const Node *x, const Node *y, bool swapped) {
 // ---- the pattern ----
 
 typedef struct Gradient {
-  Node *p, *mul;     /* the probabilities; p (x - sum of x p) */
-  Node *x;           /* what the softmax's rule gets */
-  Node *gv;          /* g vT */
-  Node *back;        /* what q kT gets */
+  Node *p, *mul; /* the probabilities; p (x - sum of x p) */
+  Node *x;       /* what the softmax's rule gets */
+  Node *gv;      /* g vT */
+  Node *back;    /* what q kT gets */
   Node *q, *k, *g;
-  Node *dq, *dk, *dv; /* products */
+  Node *dq, *dk, *dv;        /* products */
   bool dk_turned, dv_turned; /* they give the transposed */
   Expr *terms[ATTENTION_TERMS];
   VEC(Node *) inputs;
@@ -176,7 +176,8 @@ static Node *find_turned(const Node *node, const Node *factor, bool *turned) {
     for (size_t j = 0; j < user->users.n; j++) {
       Node *product = user->users.items[j];
       *turned = false;
-      if (product->op == OP_MATMUL && product->inputs.items[0] == user && is_same(product->inputs.items[1], factor, false))
+      if (product->op == OP_MATMUL && product->inputs.items[0] == user &&
+          is_same(product->inputs.items[1], factor, false))
         return product;
     }
   }
@@ -202,13 +203,15 @@ static bool find_values(Pass *pass, Gradient *m) {
       if (same && expr_equal(same, m->terms[ATTENTION_KEEP])) m->dv = find_turned(kept, m->g, &m->dv_turned);
     }
   }
-  return m->dv || refuse(pass, m->mul, "the gradient of the values is no product of the probabilities that it should be");
+  return m->dv ||
+         refuse(pass, m->mul, "the gradient of the values is no product of the probabilities that it should be");
 }
 
 /* What q kT gets: the end of the pointwise work on it that nobody else reads. */
 static bool find_back(Pass *pass, Gradient *m) {
   m->back = m->mul;
-  for (Node *user; (user = match_only_user(pass, m->back)) && op_is_pointwise(user->op) && node_same_shape(user, m->mul);)
+  for (Node *user;
+       (user = match_only_user(pass, m->back)) && op_is_pointwise(user->op) && node_same_shape(user, m->mul);)
     m->back = user;
   m->dk = find_turned(m->back, m->q, &m->dk_turned);
   for (size_t i = 0; i < m->back->users.n; i++) {
@@ -216,7 +219,8 @@ static bool find_back(Pass *pass, Gradient *m) {
     if (user->op == OP_MATMUL && user->inputs.items[0] == m->back && is_same(user->inputs.items[1], m->k, false))
       m->dq = user;
   }
-  if (!m->dq || !m->dk) return refuse(pass, m->mul, "the scores' gradient does not go to the queries and keys as they are");
+  if (!m->dq || !m->dk)
+    return refuse(pass, m->mul, "the scores' gradient does not go to the queries and keys as they are");
   if (graph_is_output(pass->graph, m->back) || m->back->users.n != 2)
     return refuse(pass, m->mul, "the scores' gradient is used elsewhere too, so it must be written out");
   m->terms[ATTENTION_BACK] = grow_term(pass, m, m->back, m->mul, NULL);
@@ -258,8 +262,8 @@ static void replace_by_gradient(Pass *pass, Gradient *m) {
   m->inputs.items[1] = m->k;
   m->inputs.items[2] = match_swap_last_two(&b, m->gv->inputs.items[1]);
   m->inputs.items[3] = m->g;
-  Node *grad = graph_add(pass->graph, m->dq, OP_ATTENTION_GRAD, DTYPE_F32, m->dq->rank, (const Size *const *)m->dq->dims,
-                         (uint32_t)m->inputs.n, m->inputs.items, m->dq->origin);
+  Node *grad = graph_add(pass->graph, m->dq, OP_ATTENTION_GRAD, DTYPE_F32, m->dq->rank,
+                         (const Size *const *)m->dq->dims, (uint32_t)m->inputs.n, m->inputs.items, m->dq->origin);
   grad->attr.expr = expr_of_attention_terms(pass->graph->arena, m->terms);
   Node *k = add_part(pass, grad, OP_ATTENTION_GRAD_K, m->dk, m->dk_turned);
   Node *v = add_part(pass, grad, OP_ATTENTION_GRAD_V, m->dv, m->dv_turned);

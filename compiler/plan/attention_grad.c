@@ -58,11 +58,15 @@ static bool init_nest(Planner *p, const Grad *a, Nest *nest) {
     plan_limit(p, "the gradient of this attention depends on too many tensors");
     return false;
   }
-  const View strip = {.dtype = DTYPE_F32, .rank = 2, .dims = {dims[rank - 2], dims[rank - 1]}, .offset = p->math.zero,
+  const View strip = {.dtype = DTYPE_F32,
+                      .rank = 2,
+                      .dims = {dims[rank - 2], dims[rank - 1]},
+                      .offset = p->math.zero,
                       .strides = {math_const(&p->math, TFM_STRIP_STRIDE), p->math.one}};
   nest_init(p, nest, &body, &strip);
-  const View others[NEST_MAX_OTHERS] = {queries_of(p, &a->q), keys_of(p, &a->k),  keys_of(p, &a->v), queries_of(p, &a->g),
-                                        queries_of(p, &a->c), keys_of(p, &a->dk), keys_of(p, &a->dv)};
+  const View others[NEST_MAX_OTHERS] = {queries_of(p, &a->q), keys_of(p, &a->k),    keys_of(p, &a->v),
+                                        queries_of(p, &a->g), queries_of(p, &a->c), keys_of(p, &a->dk),
+                                        keys_of(p, &a->dv)};
   for (uint32_t i = 0; i < NEST_MAX_OTHERS; i++) nest_add_other(p, nest, &others[i]);
   nest_simplify(p, nest, 2, 2);
   return true;
@@ -115,8 +119,8 @@ static void choose_tiles(Planner *p, const Grad *a, tfm_attention_grad_step *ste
 
 /* A row kernel over strips: its operands are contiguous but for the last, of which there is one number a row. */
 static uint32_t strip_kernel(Planner *p, OpKind reduction, uint8_t n, bool last_is_number, Expr *expr) {
-  KernelSpec spec = {.family = KERNEL_ROW, .reduction = reduction, .reduce = reduction != OP_POINTWISE, .n_operands = n,
-                     .expr = expr};
+  KernelSpec spec = {
+      .family = KERNEL_ROW, .reduction = reduction, .reduce = reduction != OP_POINTWISE, .n_operands = n, .expr = expr};
   for (uint8_t i = 0; i < n; i++) spec.operands[i] = (RowOperandSpec){.dtype = DTYPE_F32, .access = COLUMN_CONTIGUOUS};
   if (last_is_number) spec.operands[n - 1].access = COLUMN_BROADCAST;
   return plan_kernel(p, &spec);

@@ -102,8 +102,8 @@ static bool plan_nodes(Planner *p) {
   const Node *last = last_that_can_fail(p);
   for (const Node *node = p->graph->first; node && !diag_has_errors(p->diag); node = node->next) {
     const Value *value = &p->values[node->id];
-    bool is_resolved_on_use = op_table[node->op].category == CATEGORY_VIEW || node->op == OP_INPUT ||
-                              op_is_part(node->op);
+    bool is_resolved_on_use =
+        op_table[node->op].category == CATEGORY_VIEW || node->op == OP_INPUT || op_is_part(node->op);
     if (!value->is_live || value->is_static || is_resolved_on_use) continue;
     CHECK(plan_node[node->op], "%s is no operation of a fused graph", op_table[node->op].name);
     p->node = node;

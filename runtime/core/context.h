@@ -15,8 +15,8 @@
 
 enum {
   ALIGNMENT = 64,
-  MOST_RESULTS = 3,      /* operands that a step writes */
-  FAULT_IDS = 1 << 16,   /* beside the bits of tfm_fault: a computed id is out of its range */
+  MOST_RESULTS = 3,    /* operands that a step writes */
+  FAULT_IDS = 1 << 16, /* beside the bits of tfm_fault: a computed id is out of its range */
   FAULT_CANCELLED = 1 << 17
 };
 

@@ -23,9 +23,9 @@ typedef struct Grad {
   Epilogue score, keep, back;
 } Grad;
 
-typedef struct GradScratch { /* of one thread */
+typedef struct GradScratch {                                           /* of one thread */
   float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed */
-  float *p, *kept, *back; /* strips, [block of keys][row]; kept is p if nothing is taken */
+  float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
   float *maximum, *sum, *scale, *products; /* a number per row of a strip */
 } GradScratch;
 
@@ -73,9 +73,10 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
                             TFM_MAX_TILE_ROWS,
                             TFM_MAX_TILE_ROWS,
                             2 * TFM_MAX_TILE_ROWS};
-  float **places[] = {&scratch->key_columns, &scratch->value_columns, &scratch->key_rows, &scratch->query_rows,
-                      &scratch->g_rows,      &scratch->p,             &scratch->kept,     &scratch->back,
-                      &scratch->maximum,     &scratch->sum,           &scratch->scale,    &scratch->products};
+  float **places[] = {&scratch->key_columns, &scratch->value_columns, &scratch->key_rows,
+                      &scratch->query_rows,  &scratch->g_rows,        &scratch->p,
+                      &scratch->kept,        &scratch->back,          &scratch->maximum,
+                      &scratch->sum,         &scratch->scale,         &scratch->products};
   int64_t bytes = 0;
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     if (base) *places[i] = (float *)(base + bytes);

@@ -341,7 +341,7 @@ typedef struct tfm_program {
   const char *name;
   const char *isa; /* what the code was generated for: "x86-64", "x86-64-v3", "x86-64-v4" (core/machine.c) */
   uint32_t n_symbols, n_polynomials, n_inputs, n_outputs, n_checks, n_id_limits, n_weights, n_buffers, n_kernels,
-      n_steps, n_operands, n_live, n_floors;
+      n_steps, n_operands, n_live, n_floors, n_caches;
   const char *const *symbols; /* names of the run-time sizes */
   const tfm_term *terms;
   const tfm_polynomial *polynomials;
@@ -360,7 +360,7 @@ typedef struct tfm_program {
   const tfm_live_rows *live;
 #define STEP(KIND, name, array, ...) const tfm_##name##_step *array;
 #include "tfm/steps.def"
-  uint32_t n_caches; const tfm_cache *caches;
+  const tfm_cache *caches;
   int64_t own_page_floats, encoder_page_floats; /* sizes of the two kinds of pages */
   const struct tfm_whole_attention *(*whole_attention)(void); /* NULL: no attention is of form INT8 */
   const struct tfm_attention_grad *(*attention_grad)(void);   /* NULL: there is no such step */
