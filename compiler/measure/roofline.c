@@ -134,6 +134,14 @@ static Work attention_work(const Sizes *sizes, const tfm_attention_step *step) {
   return (Work){.flops = flops, .whole = is_whole(step->form) ? flops : 0, .cache_bytes = cache_bytes(sizes, step)};
 }
 
+/* Five products: those of the attention again, or with g for q, and one for each of q, k and v. */
+static Work attention_grad_work(const Sizes *sizes, const tfm_attention_grad_step *step) {
+  double queries = value_of(sizes, step->dims[step->rank - 2]), keys = value_of(sizes, step->dims[step->rank - 1]);
+  double pairs = product_of(sizes, step->dims, step->rank);
+  if (step->causal && queries == keys && keys > 0) pairs *= (keys + 1) / (2 * keys);
+  return (Work){.flops = 2 * pairs * (double)(3 * step->h + 2 * step->e)};
+}
+
 /* Elementwise work and reductions are free: they are bound by activations, which stay in caches. Steps of preparation
  * do not count, since a run does not repeat them. */
 static Work step_work(const Sizes *sizes, const tfm_step *step) {
@@ -141,6 +149,7 @@ static Work step_work(const Sizes *sizes, const tfm_step *step) {
   if (step->prepare) return (Work){0};
   if (step->kind == TFM_STEP_GEMM) return gemm_work(sizes, &program->gemms[step->index]);
   if (step->kind == TFM_STEP_ATTENTION) return attention_work(sizes, &program->attentions[step->index]);
+  if (step->kind == TFM_STEP_ATTENTION_GRAD) return attention_grad_work(sizes, &program->attention_grads[step->index]);
   if (step->kind != TFM_STEP_MATMUL) return (Work){0};
   const tfm_matmul_step *matmul = &program->matmuls[step->index];
   return (Work){.flops = 2 * value_of(sizes, matmul->k) * product_of(sizes, matmul->dims, matmul->rank)};

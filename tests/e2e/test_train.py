@@ -38,6 +38,24 @@ TAGGER = """model Tagger(vocab = 9, d = 16) {
 """
 
 
+LONG = """model Long(vocab = 9, d = 20) {
+  weight * = uniform(-0.6, 0.6)
+  embed     = Embedding(vocab, d)
+  attention = MultiheadAttention(d, 2)
+  head      = Linear(d, vocab)
+
+  forward(ids: i32[batch, time]) {
+    logits = attention(embed(ids), is_causal = true, key_padding_mask = ids == 0) -> head
+    return logits
+  }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    return loss = cross_entropy(forward(ids), labels, ignore_index = 0)
+  }
+  train objective { SETTINGS }
+}
+"""
+
+
 class Train(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -254,6 +272,32 @@ class Train(unittest.TestCase):
                     self.same_bytes(cuts, padding, f"--threads={threads}")
         if " avx2 " in pathlib.Path("/proc/cpuinfo").read_text():
             self.same_bytes(whole, 2, "--march=x86-64-v3")
+
+    def test_attention_is_differentiated_as_one_operation(self):
+        """Beyond 512 keys its softmax has several blocks. -O0 differentiates the operations that it is made of. Nothing
+        that has a number for each query and key is in memory."""
+        self.model('optimizer = "sgd"', LONG)
+        rng, lengths = random.Random(3), (1100, 570)
+        rows = {name: [[rng.randrange(1, 9) for _ in range(n)] for n in lengths] for name in ("ids", "labels")}
+        made = []
+        for padding, *options in (0, "--threads=1"), (0, "--threads=3"), (37, "--threads=2"), (0, "-march=x86-64-v3"), (0, "-O0"):
+            if "-march=x86-64-v3" in options and " avx2 " not in pathlib.Path("/proc/cpuinfo").read_text():
+                continue
+            length = lengths[0] + padding
+            tensors = {name: ("I32", [2, length], sum((row + [0] * (length - len(row)) for row in of), []))
+                       for name, of in rows.items()}
+            write_tensors(self.work / "long.safetensors", tensors)
+            self.train("--batches=long.safetensors", "--gradients", "--seed=5", *options, "-o", "w.safetensors")
+            made.append({k: v for k, v in numbers_of(self.work / "w.safetensors").items() if k.startswith("grad.")})
+        for other in made[1:-1]:
+            self.assertEqual([name for name in made[0] if made[0][name].tobytes() != other[name].tobytes()], [])
+        for name, numbers in made[-1].items():
+            size = max(map(abs, numbers))
+            self.assertGreater(size, 0, name)
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(made[0][name], numbers)), 2e-5 * size, name)
+        buffers = [line for line in self.tfmc("dump", "m.tfm", "--stage=gradients-plan").splitlines() if " buffer " in line]
+        self.assertTrue(buffers)
+        self.assertEqual([line for line in buffers if "time*time" in line], [])
 
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
