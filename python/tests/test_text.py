@@ -4,6 +4,8 @@ import os
 import pathlib
 import random
 import shutil
+import threading
+import types
 import unittest
 
 import numpy as np
@@ -112,6 +114,43 @@ class Embedding(TextCase):
         self.assertLess(cut(lengths, 512, 1)[1], 1.05 * sum(lengths))
         self.assertEqual(cut([3, 4, 5, 6], 512, 1)[0], 1)
         self.assertEqual(cut([8] * 10 + [9] * 10, 512, 1)[0], 2)
+
+    def test_many_runs_are_computed_side_by_side(self):
+        """Each by one thread, every row once; what one thread raises is raised, and ends the others."""
+        model = types.SimpleNamespace(_pool_threads=2, _call_alone="alone")
+        rows, seen, met, places = [[0]] * 40, [], threading.Barrier(2), threading.local()
+
+        def work(call, run):
+            if not hasattr(places, "met"):
+                places.met = met.wait(60)  # until another thread has a run too
+            seen.append((call, run))
+        tfmc.text._folder.each_run(model, rows, 1, work)
+        self.assertEqual(sorted(i for _, run in seen for i in run), list(range(40)))
+        self.assertEqual({call for call, _ in seen}, {"alone"})
+        seen.clear()
+        tfmc.text._folder.each_run(model, rows[:7], 1, lambda call, run: seen.extend([call] * len(run)))
+        self.assertEqual(seen, [model] * 7)
+
+        def fail(call, run):
+            if threading.current_thread() is not threading.main_thread():
+                raise KeyError("the other")
+            for thread in set(threading.enumerate()) - others:
+                if thread is not threading.main_thread():
+                    thread.join(60)
+            seen.append(run)
+        others = set(threading.enumerate())
+        seen.clear()
+        with self.assertRaisesRegex(KeyError, "the other"):
+            tfmc.text._folder.each_run(model, rows, 1, fail)
+        self.assertLessEqual(len(seen), 1)
+
+    def test_a_call_without_other_threads_gives_the_same_bits(self):
+        ids = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
+        made = [call(input_ids=ids, attention_mask=np.ones_like(ids))
+                for call in (self.checkpoint.model, self.checkpoint.model._call_alone)]
+        self.assertEqual(made[0].tobytes(), made[1].tobytes())
+        with self.assertRaisesRegex(tfmc.UsageError, "attention_mask"):
+            self.checkpoint.model._call_alone(ids)
 
     def test_long_texts_are_cut_or_refused(self):
         limit = self.embedder.max_length

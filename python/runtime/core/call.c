@@ -10,6 +10,7 @@
 typedef struct Call {
   ModelObject *model;
   Slot *slot;
+  bool alone; /* without the threads of the pool */
   uint32_t n_inputs, n_outputs;
   PyObject *given[MOST_TENSORS]; /* borrowed */
   PyObject *out[MOST_TENSORS];   /* borrowed; NULL: a new array */
@@ -19,8 +20,9 @@ typedef struct Call {
 } Call;
 
 /* Only what the model has is cleared: a Call is large. */
-static void begin(Call *call, ModelObject *model) {
+static void begin(Call *call, ModelObject *model, bool alone) {
   call->model = model;
+  call->alone = alone;
   call->slot = NULL;
   call->n_inputs = model->program->n_inputs;
   call->n_outputs = model->program->n_outputs;
@@ -98,7 +100,7 @@ static bool make_outputs(Call *call, tfm_value *values) {
 
 static bool run(Call *call) {
   tfm_value inputs[MOST_TENSORS], outputs[MOST_TENSORS];
-  call->slot = slot_take(call->model);
+  call->slot = slot_take(call->model, call->alone);
   if (!call->slot ||
       !arrays_read(call->slot, call->inputs, call->given, call->model->program->inputs, call->n_inputs) ||
       !bind(call, inputs) || !make_outputs(call, outputs))
@@ -166,14 +168,21 @@ static PyObject *result_of(Call *call) {
   return result;
 }
 
-PyObject *model_call(PyObject *self, PyObject *args, PyObject *named) {
-  ModelObject *model = (ModelObject *)self;
+static PyObject *call_with(ModelObject *model, PyObject *args, PyObject *named, bool alone) {
   Call call;
   if (!model->model || !model->outputs) return raise_status(TFM_E_USAGE, "the model is closed");
-  begin(&call, model);
+  begin(&call, model, alone);
   PyObject *result = read_arguments(&call, args, named) && run(&call) ? result_of(&call) : NULL;
   end(&call);
   return result;
+}
+
+PyObject *model_call(PyObject *self, PyObject *args, PyObject *named) {
+  return call_with((ModelObject *)self, args, named, false);
+}
+
+PyObject *model_call_alone(PyObject *self, PyObject *args, PyObject *named) {
+  return call_with((ModelObject *)self, args, named, true);
 }
 
 // ---- _run(inputs, wanted, out) ----
@@ -185,7 +194,7 @@ PyObject *model_run(PyObject *self, PyObject *args) {
   Call call;
   if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &given, &PyTuple_Type, &wanted)) return NULL;
   if (!model->model || !model->outputs) return raise_status(TFM_E_USAGE, "the model is closed");
-  begin(&call, model);
+  begin(&call, model, false);
   if (PyTuple_Size(given) != (Py_ssize_t)call.n_inputs || PyTuple_Size(wanted) != (Py_ssize_t)call.n_outputs)
     return raise_status(TFM_E_USAGE, "the inputs or outputs do not fit");
   for (uint32_t i = 0; i < call.n_inputs; i++) call.given[i] = PyTuple_GetItem(given, i);
@@ -232,7 +241,7 @@ PyObject *model_reserve(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &sizes)) return NULL;
   if (!model->model) return raise_status(TFM_E_USAGE, "the model is closed");
   char *struct_args = sizes_as_args(model, sizes);
-  Slot *slot = struct_args ? slot_take(model) : NULL;
+  Slot *slot = struct_args ? slot_take(model, false) : NULL;
   if (slot) {
     tfm_error error;
     if (tfm_library_reserve(slot->context, struct_args, &error)) raise_error(&error);

@@ -62,6 +62,7 @@ tfm_pool *pool_get(PoolObject *pool);
 typedef struct Slot { /* a context and its scratch: one call at a time */
   struct Slot *next;
   tfm_context *context;
+  bool alone; /* it has no threads but its caller's */
   char *scratch; /* copies of ids and flags */
   size_t scratch_size;
   unsigned long generation; /* of the process that made it */
@@ -80,8 +81,8 @@ typedef struct ModelObject {
   PoolObject *pool;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  Slot *free;
-  int made, most; /* contexts */
+  Slot *free[2]; /* contexts: those with the threads of the pool, and those that are alone */
+  int made[2], most;
   int busy;       /* calls and decoders that use the model */
   unsigned long generation;
   struct DecoderObject *decoders; /* that are open: the model ends them */
@@ -103,8 +104,9 @@ void decoder_end(DecoderObject *self);
 /* Counts a call, so that close() waits for it. False after an exception: the model is closed. */
 bool model_enter(ModelObject *self);
 void model_leave(ModelObject *self);
-/* The same with a context, which may have to be waited for. NULL after an exception. */
-Slot *slot_take(ModelObject *self);
+/* The same with a context, which may have to be waited for. NULL after an exception. `alone`: the caller's thread computes
+ * all; several such calls are faster than as many that use all threads one after the other. */
+Slot *slot_take(ModelObject *self, bool alone);
 void slot_give(ModelObject *self, Slot *slot);
 /* Room for `bytes` at slot->scratch; false after an exception. */
 bool slot_reserve(Slot *slot, size_t bytes);
@@ -144,6 +146,7 @@ bool arrays_read(Slot *slot, Array *arrays, PyObject *const *objects, const tfm_
 // ---- calls (call.c), compiling (compile.c), generation (generate.c), decoders (decoder.c) ----
 
 PyObject *model_call(PyObject *self, PyObject *args, PyObject *named);
+PyObject *model_call_alone(PyObject *self, PyObject *args, PyObject *named);
 PyObject *model_run(PyObject *self, PyObject *args);
 PyObject *model_reserve(PyObject *self, PyObject *args);
 PyObject *model_workspace_bytes(PyObject *self, PyObject *args);

@@ -399,7 +399,7 @@ static PyObject *generate(Call *call, Lists *lists) {
   tfm_generate_options options;
   tfm_library_generate_defaults(call->model->library, &options);
   const int64_t *prompt_lengths;
-  call->slot = slot_take(call->model);
+  call->slot = slot_take(call->model, false);
   if (!call->slot || !arrays_read(call->slot, call->inputs, call->objects, program->inputs, program->n_inputs) ||
       !fill_args(call, &prompt_lengths) || !read_options(call->options, &options, lists))
     return NULL;

@@ -23,8 +23,8 @@ static void forget_parent(ModelObject *self) {
   if (self->generation == shared.generation) return;
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->changed, NULL);
-  self->free = NULL;
-  self->made = self->busy = 0;
+  self->free[0] = self->free[1] = NULL;
+  self->made[0] = self->made[1] = self->busy = 0;
   self->generation = shared.generation;
 }
 
@@ -52,34 +52,35 @@ void model_leave(ModelObject *self) {
   pthread_mutex_unlock(&self->lock);
 }
 
-static Slot *make_slot(ModelObject *self) {
+static Slot *make_slot(ModelObject *self, bool alone) {
   tfm_error error;
-  tfm_context_options options = {.struct_size = sizeof options, .pool = pool_get(self->pool)};
-  Slot *slot = options.pool ? calloc(1, sizeof *slot) : NULL;
-  if (options.pool && !slot) PyErr_NoMemory();
+  tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
+  if (!alone && !(options.pool = pool_get(self->pool))) return NULL;
+  Slot *slot = calloc(1, sizeof *slot);
+  if (!slot) PyErr_NoMemory();
   if (slot && tfm_model_context(self->model, &options, &slot->context, &error)) {
     raise_error(&error);
     free(slot);
     slot = NULL;
   }
-  if (slot) slot->generation = shared.generation;
+  if (slot) slot->generation = shared.generation, slot->alone = alone;
   return slot;
 }
 
 /* A callback that calls its own model may go over the limit: the context that it waited for could be its own. */
-Slot *slot_take(ModelObject *self) {
+Slot *slot_take(ModelObject *self, bool alone) {
   if (!model_enter(self)) return NULL;
   pthread_mutex_lock(&self->lock);
-  while (!self->free && self->made >= self->most && !in_callback_of(self)) wait_for_change(self);
-  Slot *slot = self->free;
-  if (slot) self->free = slot->next;
-  else self->made++;
+  while (!self->free[alone] && self->made[alone] >= self->most && !in_callback_of(self)) wait_for_change(self);
+  Slot *slot = self->free[alone];
+  if (slot) self->free[alone] = slot->next;
+  else self->made[alone]++;
   pthread_mutex_unlock(&self->lock);
   if (slot) return slot;
-  slot = make_slot(self);
+  slot = make_slot(self, alone);
   if (slot) return slot;
   pthread_mutex_lock(&self->lock);
-  self->made--;
+  self->made[alone]--;
   pthread_mutex_unlock(&self->lock);
   model_leave(self);
   return NULL;
@@ -89,11 +90,10 @@ Slot *slot_take(ModelObject *self) {
 void slot_give(ModelObject *self, Slot *slot) {
   if (slot->generation != shared.generation) return;
   pthread_mutex_lock(&self->lock);
-  slot->next = self->free;
-  self->free = slot;
+  slot->next = self->free[slot->alone];
+  self->free[slot->alone] = slot;
   self->busy--;
-  pthread_cond_signal(&self->changed);
-  if (self->busy == 0) pthread_cond_broadcast(&self->changed);
+  pthread_cond_broadcast(&self->changed); /* who waits may wait for the other kind */
   pthread_mutex_unlock(&self->lock);
 }
 
@@ -208,14 +208,16 @@ static PyObject *set_outputs_type(PyObject *object, PyObject *type) {
 // ---- closing ----
 
 static void free_slots(ModelObject *self) {
-  for (Slot *slot = self->free, *next; slot; slot = next) {
-    next = slot->next;
-    tfm_context_destroy(slot->context);
-    free(slot->scratch);
-    free(slot);
+  for (int kind = 0; kind < 2; kind++) {
+    for (Slot *slot = self->free[kind], *next; slot; slot = next) {
+      next = slot->next;
+      tfm_context_destroy(slot->context);
+      free(slot->scratch);
+      free(slot);
+    }
+    self->free[kind] = NULL;
+    self->made[kind] = 0;
   }
-  self->free = NULL;
-  self->made = 0;
 }
 
 /* In the child of a fork the contexts are left behind, and the model with them, whose users they are. */
@@ -292,6 +294,7 @@ static PyMethodDef methods[] = {
     {"_setup", set_up, METH_VARARGS, NULL},
     {"_set_outputs_type", set_outputs_type, METH_O, NULL},
     {"_run", model_run, METH_VARARGS, NULL},
+    {"_call_alone", (PyCFunction)(void (*)(void))model_call_alone, METH_VARARGS | METH_KEYWORDS, NULL},
     {"_reserve", model_reserve, METH_VARARGS, NULL},
     {"_workspace_bytes", model_workspace_bytes, METH_VARARGS, NULL},
     {"_close", close_model, METH_NOARGS, NULL},

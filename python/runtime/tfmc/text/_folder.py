@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import threading
 
 import numpy as np
 
@@ -154,6 +155,38 @@ def even_runs(rows, batch_tokens, threads):
         many = max(1, batch_tokens // lengths[end - 1])
         for k in range(ends[group - 1] if group else 0, end, many):
             yield order[k:min(k + many, end)]
+
+
+MANY_RUNS = 4  # of each thread: from here on threads that each have a run of their own are done at about the same time
+
+
+def each_run(model, rows, batch_tokens, work):
+    """work(model or what is called like it, a run) for the runs of all rows. Many runs are computed side by side, each by
+    one thread, which wait for each other less than threads that share every run; few are shared by all threads."""
+    threads = threads_of(model)
+    alone = list(even_runs(rows, batch_tokens, 1)) if threads > 1 else []
+    if len(alone) < MANY_RUNS * threads:
+        for run in even_runs(rows, batch_tokens, threads):
+            work(model, run)
+        return
+    alone, errors = iter(alone), []
+
+    def work_alone():
+        try:
+            for run in alone:  # an iterator of a list gives each to one thread
+                if errors:
+                    break
+                work(model._call_alone, run)
+        except BaseException as error:  # raised again by the thread that was called
+            errors.append(error)
+    others = [threading.Thread(target=work_alone, daemon=True) for _ in range(threads - 1)]
+    for other in others:
+        other.start()
+    work_alone()
+    for other in others:
+        other.join()
+    if errors:
+        raise errors[0]
 
 
 def runs(rows, batch_tokens):

@@ -4,7 +4,7 @@ import numpy as np
 from .._errors import InputError, UsageError
 from . import _folder
 
-BATCH_TOKENS = 512  # that one run takes together: enough for all threads, and what they write stays in their caches
+BATCH_TOKENS = 512  # that one run takes together: enough for a thread, and what it writes stays in its cache
 
 
 class Embedder:
@@ -43,9 +43,11 @@ class Embedder:
 
     def _vectors(self, rows, normalize):
         vectors = np.empty((len(rows), self.dimension), np.float32)
-        for run in _folder.even_runs(rows, self.batch_tokens, _folder.threads_of(self.model)):
+
+        def compute(model, run):
             ids, mask = _folder.padded([rows[i] for i in run])
-            vectors[run] = self.model(input_ids=ids, attention_mask=mask)
+            vectors[run] = model(input_ids=ids, attention_mask=mask)
+        _folder.each_run(self.model, rows, self.batch_tokens, compute)
         if normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
@@ -151,10 +153,12 @@ class Reranker:
         encoded = self._cutter.encode(pairs, truncate, self.max_length)
         rows = [row.ids for row in encoded]
         logits = np.empty((len(rows), self.num_labels), np.float32)
-        for run in _folder.even_runs(rows, self.batch_tokens, _folder.threads_of(self.model)):
+
+        def compute(model, run):
             masks = [np.add(encoded[i].type_ids, 1) for i in run] if self._has_segments else None
             ids, mask = _folder.padded([rows[i] for i in run], masks)
-            logits[run] = self.model(input_ids=ids, attention_mask=mask)
+            logits[run] = model(input_ids=ids, attention_mask=mask)
+        _folder.each_run(self.model, rows, self.batch_tokens, compute)
         return logits
 
     def predict(self, sentences, batch_size=None, show_progress_bar=None, activation_fn=None, apply_softmax=False,
