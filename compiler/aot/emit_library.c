@@ -252,7 +252,7 @@ static Plan without_names(const Training *e, const Plan *plan, uint32_t n_named)
  * must not have others. */
 static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_graph *graph) {
   const LibraryParts *parts = e->parts;
-  void **nothing = ARENA_ARRAY(e->arena, void *, parts->n_plans);
+  tfm_packed_program *made = ARENA_ARRAY(e->arena, tfm_packed_program, parts->n_plans);
   Blob blob = blob_new(e->arena, e->module);
   for (uint32_t i = 0; i < parts->n_plans; i++) {
     const Plan *plan = parts->plans[i].training[which];
@@ -260,10 +260,11 @@ static LLVMValueRef programs(const Training *e, uint32_t which, const tfm_train_
               plan->program.n_inputs == graph->n_inputs && plan->program.n_outputs == graph->n_outputs,
           "a program of training that differs from its graph");
     const char *suffix = library_kernel_suffix(e->arena, parts->plans[i].forward);
-    const Plan bare = without_names(e, plan, which >= TRAINING_PACKING ? 0 : e->table->n_inputs);
-    blob_pointer(&blob, i * sizeof *nothing, emit_program(e->arena, e->module, &bare, suffix));
+    const uint32_t n_named = which >= TRAINING_PACKING ? 0 : e->table->n_inputs;
+    const Plan bare = without_names(e, plan, n_named);
+    emit_packed_program(&blob, i * sizeof *made, &bare, suffix, n_named, &made[i]);
   }
-  return blob_finish(&blob, "programs", nothing, parts->n_plans * sizeof *nothing);
+  return blob_finish(&blob, "packed_programs", made, parts->n_plans * sizeof *made);
 }
 
 /* Constants that are nothing but zeroes take no room in the file. */

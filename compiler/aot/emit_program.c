@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "aot/packed_tables.h"
 #include "base/check.h"
 
 static LLVMContextRef context_of(LLVMModuleRef module) { return LLVMGetModuleContext(module); }
@@ -75,31 +76,50 @@ typedef struct Emission {
   LLVMModuleRef module;
   const tfm_program *program;
   Blob top; /* the tfm_program itself; its pointers are added in the order of its members */
+  PackedTables *packed; /* NULL: tables are constants of their own */
 } Emission;
 
-static void plain(Emission *e, size_t member, const char *name, const void *items, size_t bytes) {
-  blob_pointer(&e->top, member, blob_plain(e->arena, e->module, name, items, bytes));
+static void plain(Emission *e, size_t member, const char *name, const void *items, size_t count, size_t size) {
+  const bool is_packed = e->packed && count && size % sizeof(uint32_t) == 0;
+  if (is_packed) pack_table(e->packed, member, items, count, size);
+  blob_pointer(&e->top, member, is_packed ? NULL : blob_plain(e->arena, e->module, name, items, count * size));
 }
 
 /* `count` items of `size` bytes, each with a const char * at `offset`. */
 static void with_text(Emission *e, size_t member, const char *name, const void *items, size_t count, size_t size,
                       size_t offset) {
   Blob blob = blob_new(e->arena, e->module);
+  bool has_text = false;
   for (size_t i = 0; i < count; i++) {
     const char *text;
     memcpy(&text, (const char *)items + i * size + offset, sizeof text);
     blob_text(&blob, i * size + offset, text);
+    has_text |= text != NULL;
   }
-  blob_pointer(&e->top, member, blob_finish(&blob, name, items, count * size));
+  if (e->packed && !has_text)
+    plain(e, member, name, items, count, size);
+  else
+    blob_pointer(&e->top, member, blob_finish(&blob, name, items, count * size));
 }
 
-static void tensors(Emission *e, size_t member, const char *name, const tfm_tensor_info *items, size_t count) {
-  Blob blob = blob_new(e->arena, e->module);
+static LLVMValueRef named_tensors(Arena *arena, LLVMModuleRef module, const char *name, const tfm_tensor_info *items,
+                                  size_t count) {
+  Blob blob = blob_new(arena, module);
   for (size_t i = 0; i < count; i++) {
     blob_text(&blob, i * sizeof *items + offsetof(tfm_tensor_info, name), items[i].name);
     blob_text(&blob, i * sizeof *items + offsetof(tfm_tensor_info, shape), items[i].shape);
   }
-  blob_pointer(&e->top, member, blob_finish(&blob, name, items, count * sizeof *items));
+  return blob_finish(&blob, name, items, count * sizeof *items);
+}
+
+static void tensors(Emission *e, size_t member, const char *name, const tfm_tensor_info *items, size_t count) {
+  if (e->packed) {
+    tfm_tensor_info *bare = arena_copy(e->arena, items, count * sizeof *items);
+    for (size_t i = 0; i < count; i++) bare[i].name = bare[i].shape = NULL;
+    plain(e, member, name, bare, count, sizeof *items);
+    return;
+  }
+  blob_pointer(&e->top, member, named_tensors(e->arena, e->module, name, items, count));
 }
 
 static void texts(Emission *e, size_t member, const char *name, const char *const *items, size_t count) {
@@ -150,7 +170,7 @@ static Lengths measure(const tfm_program *p) {
 // ---- the program ----
 
 #define MEMBER(field) offsetof(tfm_program, field)
-#define PLAIN(field, count) plain(e, MEMBER(field), #field, p->field, (count) * sizeof *p->field)
+#define PLAIN(field, count) plain(e, MEMBER(field), #field, p->field, (count), sizeof *p->field)
 #define WITH_TEXT(field, count, Type, text) \
   with_text(e, MEMBER(field), #field, p->field, (count), sizeof(Type), offsetof(Type, text))
 
@@ -214,14 +234,34 @@ static void emit_tables(Emission *e, const Plan *plan, const char *suffix) {
     blob_pointer(&e->top, MEMBER(attention_grad), runtime_function(e->module, "tfm_attention_grad"));
 }
 
-LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix) {
+static LLVMValueRef emit_with(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix,
+                              PackedTables *packed) {
   tfm_program copy = plan->program;
   copy.n_kernels = (uint32_t)plan->kernels.n;
-  Emission e = {.arena = arena, .module = module, .program = &copy, .top = blob_new(arena, module)};
+  Emission e = {.arena = arena, .module = module, .program = &copy, .top = blob_new(arena, module), .packed = packed};
   blob_text(&e.top, MEMBER(name), copy.name);
   blob_text(&e.top, MEMBER(isa), copy.isa);
   emit_tables(&e, plan, suffix);
   return blob_finish(&e.top, "program", &copy, sizeof copy);
+}
+
+LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix) {
+  return emit_with(arena, module, plan, suffix, NULL);
+}
+
+void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, uint32_t n_named,
+                         tfm_packed_program *made) {
+  Arena *arena = blob->arena;
+  LLVMModuleRef module = blob->module;
+  PackedTables tables = {.arena = arena};
+  const LLVMValueRef program = emit_with(arena, module, plan, suffix, &tables);
+  const PackedBytes bytes = pack_tables(&tables, made);
+  made->n_named = n_named;
+  blob_pointer(blob, offset + offsetof(tfm_packed_program, program), program);
+  blob_pointer(blob, offset + offsetof(tfm_packed_program, packed),
+               blob_plain(arena, module, "packed_tables", bytes.items, bytes.n));
+  blob_pointer(blob, offset + offsetof(tfm_packed_program, named),
+               named_tensors(arena, module, "named_inputs", plan->program.inputs, n_named));
 }
 
 // ---- decoding and generation ----

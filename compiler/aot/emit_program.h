@@ -12,6 +12,7 @@
 #include "base/vec.h"
 #include "plan/decoding.h"
 #include "tfm/library.h"
+#include "tfm/packed_program.h"
 
 // ---- blobs ----
 
@@ -43,6 +44,9 @@ LLVMValueRef module_null(LLVMModuleRef module);
 
 /* Returns a constant tfm_program. Its kernels are external functions, each called name + suffix. */
 LLVMValueRef emit_program(Arena *arena, LLVMModuleRef module, const Plan *plan, const char *suffix);
+/* A tfm_packed_program, to be added to the blob of several, at `offset`. Of its inputs the first n_named have names. */
+void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char *suffix, uint32_t n_named,
+                         tfm_packed_program *made);
 /* Returns a constant tfm_decoding with its two programs. */
 LLVMValueRef emit_decoding(Arena *arena, LLVMModuleRef module, const DecodingPlan *plan, const char *suffix);
 /* Returns a constant tfm_generation; `forward` is the program that it generates with. */

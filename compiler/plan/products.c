@@ -11,7 +11,7 @@ void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TIL
   CHECK(kind->shape.rows <= TFM_MAX_TILE_ROWS, "a tile of too many rows");
   for (uint32_t rows = 0; rows <= TFM_MAX_TILE_ROWS; rows++) {
     tiles[rows] = TFM_NONE;
-    if (rows < 1 || rows > kind->shape.rows) continue;
+    if (rows < 1 || rows < kind->least_rows || rows > kind->shape.rows) continue;
     KernelSpec spec = {.family = KERNEL_TILE,
                        .rows = (uint8_t)rows,
                        .width = kind->shape.width,
@@ -328,6 +328,15 @@ static bool panels_may_stay(const TileKind *kind, const View *y, const Size *n, 
          cost_may_stay(*floats, y->space == TFM_SPACE_INPUT);
 }
 
+/* Rows whose number is known are cut into strips that differ by one row at most (step_matmul.c), so two heights do. */
+static void limit_rows(TileKind *kind, const Size *rows) {
+  int64_t n, height = kind->shape.rows;
+  if (!size_is_const(rows, &n) || n < 1) return;
+  const int64_t strips = (n + height - 1) / height;
+  kind->shape.rows = (uint8_t)((n + strips - 1) / strips);
+  kind->least_rows = (uint8_t)(n / strips);
+}
+
 /* Panels of y are packed into scratch memory of each thread, and strips of x are copied to rows of TFM_STRIP_STRIDE
  * floats unless these may stay, so the strides of the tiles are constants whatever the strides of the factors are. */
 static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *y, const View *c, bool exact_zero) {
@@ -335,7 +344,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   const Size *k = x->dims[x->rank - 1], *y_k_stride = y->strides[y->rank - 2], *n = nest->dims[last];
   TileKind kind = {.shape = product_tile(p, n), .a_stride = TFM_STRIP_STRIDE, .exact_zero = exact_zero};
   kind.b_stride = kind.shape.width;
-  if (size_equals(nest->dims[last - 1], 1)) kind.shape.rows = 1;
+  limit_rows(&kind, nest->dims[last - 1]);
   int64_t floats = 0;
   bool stays = rows_may_stay(x, nest->others[0].strides[last - 1], &floats);
   if (stays) kind.a_stride = floats;

@@ -14,12 +14,12 @@ typedef struct TileKind {
   int64_t a_stride, b_stride, a_step; /* a_step 0: the numbers of a row of a are neighbours */
   uint8_t b_form; /* tfm_form */
   bool b_is_page, exact_zero, b_is_signed;
+  uint8_t least_rows;        /* of the heights that are needed, up to shape.rows; 0: all are */
   uint8_t least_matrix_rows; /* tiles of so many rows and more take the tile registers of the target; 0: none do */
 } TileKind;
 
-/* Sets tiles[r] to the kernel for r rows, for 1 to shape.rows; TFM_NONE for the rest. Every number of rows has a
- * kernel of
- * its own, because the rows of a tile are registers and cannot be counted at run time. */
+/* Sets tiles[r] to the kernel for r rows, for least_rows to shape.rows; TFM_NONE for the rest. Every number of rows has
+ * a kernel of its own, because the rows of a tile are registers and cannot be counted at run time. */
 void contract_tiles(Planner *p, const TileKind *kind, uint32_t tiles[TFM_MAX_TILE_ROWS + 1]);
 /* Returns the kernel that packs panels from a matrix with these strides. */
 uint32_t contract_pack(Planner *p, uint32_t width, const Size *k_stride, const Size *column_stride);

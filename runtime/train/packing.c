@@ -58,7 +58,7 @@ static tfm_status compute(tfm_trainer *t, const tfm_train_graph *graph, const ui
   const size_t bytes = (graph->n_inputs + graph->n_outputs + 1) * sizeof(tfm_value);
   tfm_value *values = allocate(&t->allocator, bytes, ALIGNMENT), *results = values + graph->n_inputs;
   if (!values) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
-  status = tfm_context_create(graph->programs[number], graph->weights, &options, &context, error);
+  status = training_context(graph, number, &options, &context, error);
   for (uint32_t i = 0; i < graph->n_inputs && !status; i++) {
     const tfm_parameter *p = &t->training->parameters[graph->inputs[i].number];
     values[i] = (tfm_value){
@@ -67,7 +67,7 @@ static tfm_status compute(tfm_trainer *t, const tfm_train_graph *graph, const ui
   for (uint32_t i = 0; i < graph->n_outputs; i++) results[i] = (tfm_value){.data = block + places[i]};
   if (!status) status = tfm_context_bind(context, values, error);
   if (!status) status = tfm_context_run(context, values, results, error);
-  if (context) tfm_context_destroy(context);
+  training_context_free(context);
   release(&t->allocator, values, bytes);
   return status;
 }

@@ -145,14 +145,18 @@ int64_t trainer_bytes(const tfm_training *training, const tfm_trainer_options *o
   return place_arrays(&shape, NULL);
 }
 
+static void free_contexts(const tfm_train_engine *engine) {
+  training_context_free(engine->step_tops);
+  training_context_free(engine->step_bottoms);
+  training_context_free(engine->tops);
+  training_context_free(engine->bottoms);
+}
+
 void tfm_trainer_destroy(tfm_trainer *t) {
   if (!t) return;
   const tfm_allocator allocator = t->allocator;
   if (t->owns_contexts) {
-    tfm_context_destroy(t->engine.step_tops);
-    tfm_context_destroy(t->engine.step_bottoms);
-    tfm_context_destroy(t->engine.tops);
-    tfm_context_destroy(t->engine.bottoms);
+    free_contexts(&t->engine);
     pool_destroy(t->own_pool);
   }
   release_room(&allocator, t->part, t->block_bytes);
@@ -203,30 +207,14 @@ static tfm_context_options options_of(const tfm_trainer_options *options, tfm_po
       .struct_size = sizeof(tfm_context_options), .pool = pool, .allocator = options->allocator};
 }
 
-tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error) {
-  const tfm_program *program = NULL;
-  const tfm_status status = model_choose(training->library, cpu_features(), &program, error);
-  *number = 0;
-  while (!status && training->library->programs[*number] != program) ++*number;
-  return status;
-}
-
-static tfm_status make_context(const tfm_train_graph *graph, uint32_t number, const tfm_context_options *options,
-                               tfm_context **context, tfm_error *error) {
-  if (!graph->n_outputs) return TFM_OK;
-  const tfm_status status = tfm_context_create(graph->programs[number], graph->weights, options, context, error);
-  if (!status) (*context)->memory.keeps_room = true;
-  return status;
-}
-
 static tfm_status make_contexts(const tfm_training *training, const tfm_context_options *options,
                                 tfm_train_engine *engine, tfm_error *error) {
   uint32_t number;
   tfm_status status = training_choose(training, &number, error);
-  if (!status) status = make_context(&training->step.tops, number, options, &engine->step_tops, error);
-  if (!status) status = make_context(&training->step.bottoms, number, options, &engine->step_bottoms, error);
-  if (!status) status = make_context(&training->evaluation.tops, number, options, &engine->tops, error);
-  if (!status) status = make_context(&training->evaluation.bottoms, number, options, &engine->bottoms, error);
+  if (!status) status = training_context(&training->step.tops, number, options, &engine->step_tops, error);
+  if (!status) status = training_context(&training->step.bottoms, number, options, &engine->step_bottoms, error);
+  if (!status) status = training_context(&training->evaluation.tops, number, options, &engine->tops, error);
+  if (!status) status = training_context(&training->evaluation.bottoms, number, options, &engine->bottoms, error);
   return status;
 }
 
@@ -243,10 +231,7 @@ static tfm_status make(const tfm_training *training, const tfm_trainer_options *
   tfm_status status = make_contexts(training, &given, &parts.engine, error);
   if (!status) status = tfm_trainer_create(training, &parts.engine, options, trainer, error);
   if (status) {
-    tfm_context_destroy(parts.engine.step_tops);
-    tfm_context_destroy(parts.engine.step_bottoms);
-    tfm_context_destroy(parts.engine.tops);
-    tfm_context_destroy(parts.engine.bottoms);
+    free_contexts(&parts.engine);
     pool_destroy(parts.own_pool);
     return status;
   }
@@ -473,23 +458,6 @@ tfm_status tfm_library_trainer_reserve(tfm_trainer *t, const void *largest, tfm_
   return training_leave(t, status ? status : tfm_succeed(error));
 }
 
-/* Contexts without a pool are enough to measure. */
-static int64_t measure(const tfm_train_graph *graph, uint32_t number, int32_t threads, const int64_t *sizes) {
-  if (!graph->n_outputs) return 0;
-  tfm_context *context = context_new(graph->programs[number], &(tfm_allocator){0}, threads);
-  if (!context) return -1;
-  const int64_t bytes = context_measure(context, sizes);
-  int64_t masks = 0;
-  for (uint32_t i = 0; i < graph->n_inputs; i++) {
-    int64_t n = graph->inputs[i].source == TFM_FROM_DROPOUT;
-    for (uint32_t axis = 0; axis < context->program->inputs[i].rank; axis++)
-      n *= context->binding.input_dims[(size_t)i * TFM_MAX_RANK + axis];
-    masks += n;
-  }
-  tfm_context_destroy(context);
-  return bytes < 0 ? -1 : bytes + masks;
-}
-
 int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_trainer_options *options,
                                   const void *largest) {
   int64_t sizes[64] = {0};
@@ -501,8 +469,8 @@ int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_traine
   training_read_sizes(training, largest, sizes);
   const int32_t threads = pool_threads_wanted(options ? options->threads : 0);
   const int64_t own = trainer_bytes(training, options);
-  const int64_t tops = measure(&training->step.tops, number, threads, sizes);
-  const int64_t bottoms = measure(&training->step.bottoms, number, threads, sizes);
+  const int64_t tops = training_measure(&training->step.tops, number, threads, sizes);
+  const int64_t bottoms = training_measure(&training->step.bottoms, number, threads, sizes);
   return own < 0 || tops < 0 || bottoms < 0 ? -1 : own + tops + bottoms;
 }
 

@@ -59,10 +59,22 @@ struct tfm_trainer {
   _Atomic bool cancelled, running;
 };
 
-// ---- trainer.c ----
+// ---- programs.c ----
 
 /* Which of the programs of each graph this CPU runs. */
 tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_error *error);
+/* The program with its tables, in memory of its own; NULL: there is no memory. */
+const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_allocator *allocator);
+void training_free_unpacked(const tfm_program *program);
+/* A context for that program of a graph, which keeps its memory when it is bound again; NULL where there is none. */
+tfm_status training_context(const tfm_train_graph *graph, uint32_t number, const tfm_context_options *options,
+                            tfm_context **context, tfm_error *error);
+void training_context_free(tfm_context *context); /* NULL is ignored */
+/* The memory that a context and its masks take for these sizes; -1: it cannot be said. */
+int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t threads, const int64_t *sizes);
+
+// ---- trainer.c ----
+
 /* Makes the trainer the caller's until training_leave, which returns `status`. */
 tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
 tfm_status training_leave(tfm_trainer *trainer, tfm_status status);

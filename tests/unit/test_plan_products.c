@@ -81,6 +81,27 @@ Test(plan_products, small_and_narrow_products_are_direct) {
   cr_assert_eq(spec(p, p->matmuls[2].direct_kernel)->width, 2);
 }
 
+/* Strips of a known number of rows have two heights at most; of others, any. */
+Test(plan_products, known_rows_need_few_tiles) {
+  const tfm_program *p = plan(
+      "graph G(sizes t) {\n"
+      "  %0 = input \"x\" : f32[t, 61]\n"
+      "  %1 = input \"y\" : f32[t, 96]\n"
+      "  %2 = input \"z\" : f32[96, 80]\n"
+      "  %3 = permute %0, axes=[1, 0] : f32[61, t]\n"
+      "  %4 = matmul %3, %1 : f32[61, 96]\n"
+      "  %5 = matmul %1, %2 : f32[t, 80]\n"
+      "  output c0 = %4\n"
+      "  output c1 = %5\n"
+      "}\n");
+  const tfm_matmul_step *known = &p->matmuls[0], *other = &p->matmuls[1];
+  const int height = other->tile_rows, strips = (61 + height - 1) / height;
+  for (int rows = 1; rows <= TFM_MAX_TILE_ROWS; rows++) {
+    cr_expect_eq(known->tiles[rows] != TFM_NONE, rows == 61 / strips || rows == 61 / strips + 1, "%d", rows);
+    cr_expect_eq(other->tiles[rows] != TFM_NONE, rows <= height, "%d", rows);
+  }
+}
+
 /* Beside a transposed factor the other one is not packed, if it is a few whole panels. */
 Test(plan_products, panels_stay_beside_lines_of_columns) {
   const tfm_program *p = plan(

@@ -7,6 +7,7 @@
 #define TFM_TRAIN_H
 
 #include "tfm/library.h"
+#include "tfm/packed_program.h"
 #include "tfm/packing.h"
 #include "tfm/train_types.h"
 
@@ -63,7 +64,7 @@ typedef struct tfm_train_input {
 
 typedef struct tfm_train_graph {
   const tfm_train_input *inputs;
-  const tfm_program *const *programs; /* one per instruction set, as of the library; NULL: the engine knows the graph */
+  const tfm_packed_program *programs; /* one per instruction set, as of the library; NULL: the engine knows the graph */
   const void *weights;                /* packed: constants of the text */
   uint32_t n_inputs, n_outputs;       /* n_outputs 0: there is no graph */
   uint32_t draws;                     /* it reads masks of dropout; else their content does not matter */

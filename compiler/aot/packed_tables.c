@@ -1,0 +1,107 @@
+/* Runs of new bytes and of old ones, found by a hash of the next few bytes. See packed_tables.h.
+ *
+ * Tables of a gradient are long: a step for each operation of each layer, where hardly more than numbers of buffers
+ * differ from those of the layer before. As differences from item to item even these are often the same. */
+#include "aot/packed_tables.h"
+
+#include <string.h>
+
+enum {
+  LEAST = 5,          /* bytes of an old run: fewer take more room than they save */
+  HASHES = 1 << 16,   /* a power of two */
+  MOST_TRIED = 64,    /* places that begin alike */
+  LONG_ENOUGH = 2048, /* of a run: no longer one is looked for */
+  PLACES = 8          /* offsets of tables are multiples of this */
+};
+
+void pack_table(PackedTables *to, size_t member, const void *items, size_t count, size_t size) {
+  while (to->bytes.n % PLACES) vec_push(to->arena, &to->bytes, 0);
+  const tfm_packed_table table = {(uint32_t)member, (uint32_t)size, to->bytes.n, count * size};
+  vec_push(to->arena, &to->tables, table);
+  for (size_t at = 0; at < count * size; at += sizeof(uint32_t)) {
+    uint32_t word, before = 0;
+    memcpy(&word, (const char *)items + at, sizeof word);
+    if (at >= size) memcpy(&before, (const char *)items + at - size, sizeof before);
+    word -= before;
+    for (int shift = 0; shift < 32; shift += 8) vec_push(to->arena, &to->bytes, (uint8_t)(word >> shift));
+  }
+}
+
+// ---- runs ----
+
+typedef struct Runs {
+  Arena *arena;
+  const uint8_t *bytes;
+  size_t n;
+  uint32_t *newest, *before; /* places by the hash of what begins there, plus 1: the last one; the one before each */
+  PackedBytes out;
+} Runs;
+
+static uint32_t hash_at(const Runs *runs, size_t at) {
+  uint32_t h = 0;
+  for (int i = 0; i < LEAST; i++) h = (h ^ runs->bytes[at + (size_t)i]) * 0x9E3779B1u;
+  return (h ^ h >> 16) % HASHES;
+}
+
+static void remember(Runs *runs, size_t at) {
+  if (at + LEAST > runs->n) return;
+  uint32_t *newest = &runs->newest[hash_at(runs, at)];
+  runs->before[at] = *newest;
+  *newest = (uint32_t)at + 1;
+}
+
+/* How many bytes at `at` stood before, and where. */
+static size_t longest(const Runs *runs, size_t at, size_t *from) {
+  size_t best = 0;
+  if (at + LEAST > runs->n) return 0;
+  uint32_t place = runs->newest[hash_at(runs, at)];
+  for (int tried = 0; place && tried < MOST_TRIED && best < LONG_ENOUGH; tried++, place = runs->before[place - 1]) {
+    size_t n = 0;
+    while (at + n < runs->n && runs->bytes[place - 1 + n] == runs->bytes[at + n]) n++;
+    if (n > best) best = n, *from = place - 1;
+  }
+  return best;
+}
+
+static void write_number(Runs *runs, size_t number) {
+  for (; number >= 128; number >>= 7) vec_push(runs->arena, &runs->out, (uint8_t)(number | 128));
+  vec_push(runs->arena, &runs->out, (uint8_t)number);
+}
+
+static void write_new(Runs *runs, size_t from, size_t end) {
+  write_number(runs, end - from);
+  for (; from < end; from++) vec_push(runs->arena, &runs->out, runs->bytes[from]);
+}
+
+static void write_runs(Runs *runs) {
+  size_t at = 0, written = 0, from = 0;
+  while (at < runs->n) {
+    const size_t n = longest(runs, at, &from);
+    if (n < LEAST) {
+      remember(runs, at++);
+      continue;
+    }
+    write_new(runs, written, at);
+    write_number(runs, n);
+    write_number(runs, at - from);
+    for (size_t i = 0; i < n; i++) remember(runs, at + i);
+    at += n;
+    written = at;
+  }
+  if (written < runs->n) write_new(runs, written, runs->n);
+}
+
+PackedBytes pack_tables(PackedTables *t, tfm_packed_program *made) {
+  const size_t head = t->tables.n * sizeof *t->tables.items;
+  for (size_t i = 0; i < t->tables.n; i++) t->tables.items[i].offset += head;
+  Runs runs = {.arena = t->arena, .n = head + t->bytes.n};
+  uint8_t *bytes = ARENA_ARRAY(t->arena, uint8_t, runs.n + 1);
+  if (head) memcpy(bytes, t->tables.items, head);
+  if (t->bytes.n) memcpy(bytes + head, t->bytes.items, t->bytes.n);
+  runs.bytes = bytes;
+  runs.newest = ARENA_ARRAY(t->arena, uint32_t, HASHES);
+  runs.before = ARENA_ARRAY(t->arena, uint32_t, runs.n + 1);
+  write_runs(&runs);
+  *made = (tfm_packed_program){.bytes = runs.n, .n_tables = (uint32_t)t->tables.n};
+  return runs.out;
+}

@@ -1,0 +1,27 @@
+/* Programs of training in a library.
+ *
+ * A program whose tables are packed: they are long, and much of them is the same from layer to layer. Their bytes come
+ * in runs, of new ones and of ones that stood there before: how many new ones, these, how many old ones, how far back
+ * they begin, and so on; numbers are in seven bits at a time, the lowest first. What comes out begins with their
+ * descriptions; a table is words, and each stands for the difference to the word `stride` bytes before it.
+ * compiler/aot/packed_tables.c packs, runtime/train/programs.c unpacks. */
+#ifndef TFM_PACKED_PROGRAM_H
+#define TFM_PACKED_PROGRAM_H
+
+#include "tfm/program.h"
+
+typedef struct tfm_packed_table {
+  uint32_t member;        /* offset in the program of the pointer to it */
+  uint32_t stride;        /* of its items */
+  uint64_t offset, bytes; /* from the beginning of what comes out; offsets are multiples of 8 */
+} tfm_packed_table;
+
+typedef struct tfm_packed_program {
+  const tfm_program *program; /* NULL in place of the tables */
+  const uint8_t *packed;
+  const tfm_tensor_info *named; /* the first inputs, which have names that messages tell; the table has none */
+  uint64_t bytes;               /* of what comes out */
+  uint32_t n_tables, n_named;
+} tfm_packed_program;
+
+#endif

@@ -1,0 +1,57 @@
+/* Tables of programs of training: what the compiler packs, the runtime unpacks. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "aot/packed_tables.h"
+#include "training.h"
+
+enum { ITEMS = 3000 };
+
+static uint32_t random_word(uint32_t *state) { return *state = *state * 1664525u + 1013904223u; }
+
+/* Items that are like those of the layer before, but for some numbers that rise; `noise`: one in so many words. */
+static void fill(void *items, size_t bytes, size_t period, uint32_t noise, uint32_t seed) {
+  uint32_t *words = items, state = seed;
+  for (size_t i = 0; i < bytes / sizeof *words; i++) {
+    words[i] = i < period ? random_word(&state) % 100 : words[i - period] + (i % 7 == 0 ? 3 : 0);
+    if (noise && random_word(&state) / 16 % noise == 0) words[i] = random_word(&state);
+  }
+}
+
+static void check(uint32_t n_buffers, uint32_t n_operands, size_t period, uint32_t noise) {
+  static tfm_buffer buffers[ITEMS];
+  static tfm_operand operands[ITEMS];
+  static const tfm_tensor_info named[] = {{.name = "x", .shape = "f32[n]"}};
+  tfm_tensor_info inputs[3] = {{.rank = 1}, {.rank = 2}, {.rank = 3}};
+  Arena *arena = arena_create();
+  PackedTables tables = {.arena = arena};
+  fill(buffers, sizeof buffers, period, noise, 1);
+  fill(operands, sizeof operands, period, noise, 2);
+  if (n_buffers) pack_table(&tables, offsetof(tfm_program, buffers), buffers, n_buffers, sizeof *buffers);
+  if (n_operands) pack_table(&tables, offsetof(tfm_program, operands), operands, n_operands, sizeof *operands);
+  pack_table(&tables, offsetof(tfm_program, inputs), inputs, 3, sizeof *inputs);
+  const tfm_program bare = {.version = 5, .n_buffers = n_buffers, .n_operands = n_operands};
+  tfm_packed_program packed;
+  const PackedBytes bytes = pack_tables(&tables, &packed);
+  packed.program = &bare;
+  packed.packed = bytes.items;
+  packed.named = named;
+  packed.n_named = 1;
+  const tfm_program *made = training_unpack(&packed, &(tfm_allocator){0});
+  cr_assert(made && made->version == 5);
+  cr_expect(memcmp(made->buffers, buffers, n_buffers * sizeof *buffers) == 0);
+  cr_expect(memcmp(made->operands, operands, n_operands * sizeof *operands) == 0);
+  cr_expect(made->inputs[0].name == named[0].name && made->inputs[2].rank == 3 && !made->inputs[1].name);
+  if (period == 300 && !noise && n_operands == ITEMS) cr_expect_lt(bytes.n, packed.bytes / 20);
+  training_free_unpacked(made);
+  arena_destroy(arena);
+}
+
+Test(packed_tables, come_out_as_they_were) {
+  check(1, 1, 1, 0);
+  check(ITEMS, ITEMS, 1, 0);
+  check(ITEMS, ITEMS, 300, 0);
+  check(ITEMS, 17, 300, 50);
+  check(5, ITEMS, 300, 2);
+  check(ITEMS, ITEMS, 11, 1);
+}
