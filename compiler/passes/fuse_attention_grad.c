@@ -3,9 +3,14 @@
  *   %1 = matmul %g, %vt                         %p: attention_weights, or softmax of what is made of q kT
  *   %2 = sum (mul %1, %p), axis=3, keepdim
  *   %3 = mul %p, (sub %1, %2)
- *   %4 = where %mask, 0, (mul %3, 0.125)        dq = matmul %4, %k        %5 = attention_grad %q, %k, %v, %g, %mask,
- * ... dk = matmul %4T, %q      becomes attention_grad_k %5 dv = matmul %pT, %g      becomes attention_grad_v %5 Dropout
- * between %p and the values stands at %1 too, and at %pT.
+ *   %4 = where %mask, 0, (mul %3, 0.125)
+ *   dq = matmul %4, %k;  dk = matmul %4T, %q;  dv = matmul %pT, %g
+ *
+ * becomes
+ *
+ *   dq = attention_grad %q, %k, %v, %g, %mask, ...;  dk = attention_grad_k dq;  dv = attention_grad_v dq
+ *
+ * Dropout between %p and the values stands at %1 too, and at %pT.
  *
  * Legal:
  *   1. p is a softmax over the keys, of an expression of one product q kT, and the four products around it have the
