@@ -104,6 +104,9 @@ random_decoding_bits() {
     TFM_DECODING_CASES="$PWD/build/causal" build/release/tests/test_decoding_bits
 }
 stage "bits of decoding, random models" random_decoding_bits
+stage "random gradients" build/venv/bin/python tests/differential/gradients.py build/release/tfmc --seed 2 --count 2000
+training() { "${PYTHON:-build/venv/bin/python}" tests/differential/training.py build/release/tfmc "$1"; }
+for run in 00{0..4} 00{0..4}-dropout gpt2 dates; do stage "training, $run" training "$run"; done
 stage "random programs" build/venv/bin/python tests/differential/run.py build/release/tfmc --first 1000 --count 500
 stage "import, configs of all types with every key changed" build/venv/bin/python tests/models/fuzz_configs.py \
   build/release/tfmc tests/models/cases

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Gradients of random models: compiled code, fused and not, against the reference interpreter; and the interpreter against
-central differences along a random direction.
+"""Gradients of random models: compiled code, fused and not, for three instruction sets in turn, against the reference interpreter;
+and the interpreter against central differences along a random direction.
 
 usage: gradients.py TFMC [--count N] [--seed S] [--keep FOLDER]
 
@@ -140,13 +140,19 @@ def prepare(rng, folder):
     return program, directions
 
 
-def fault(tfmc, rng, folder):
+def sets_of(tfmc):
+    """The options for instruction sets that this machine has."""
+    info = subprocess.run([tfmc, "info"], capture_output=True, text=True, check=True).stdout
+    return [s for s in ("-march=native", "-march=x86-64-v3", "-march=x86-64") if f"{s} cannot run here" not in info]
+
+
+def fault(tfmc, march, rng, folder):
     """None, or what is wrong."""
     program, directions = prepare(rng, folder)
-    engines = {"reference": "--engine=reference", "O0": "-O0", "O2": "-O2"}
-    for name, option in engines.items():
-        run(tfmc, folder, "train", "model.tfm", "--weights=weights.safetensors", "--batches=inputs.safetensors", "--gradients", option,
-            "--quiet", "-o", name)
+    engines = {"reference": ["--engine=reference"], "O0": ["-O0", march], "O2": ["-O2", march]}
+    for name, chosen in engines.items():
+        run(tfmc, folder, "train", "model.tfm", "--weights=weights.safetensors", "--batches=inputs.safetensors", "--gradients", *chosen,
+            "--threads=1", "--quiet", "-o", name)
     made = {name: read_tensors(folder / name) for name in engines}
     gradients = {n: g for n, g in made["reference"].items() if n.startswith("grad.")}
     largest = max(abs(x) for g in gradients.values() for x in g)
@@ -156,7 +162,7 @@ def fault(tfmc, rng, folder):
         for n, g in gradients.items():
             worst = max(abs(a - b) for a, b in zip(g, made[name][n]))
             if not worst <= SAME * largest:
-                return f"{n} of {name} is off by {worst:.3g}, the largest gradient is {largest:.3g}"
+                return f"{n} of {name} {march} is off by {worst:.3g}, the largest gradient is {largest:.3g}"
     run(tfmc, folder, "evaluate", "model.tfm", "--weights=weights.safetensors", "--batches=cuts.safetensors", "--engine=reference", "-o", "slope")
     slope = read_tensors(folder / "slope")["loss"][0]
     claimed = sum(a * b for n, g in gradients.items() for a, b in zip(g, directions["d_" + n[5:]][2]))
@@ -174,11 +180,12 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path)
     options = parser.parse_args()
     tfmc, bad = str(pathlib.Path(options.tfmc).resolve()), 0
+    sets = sets_of(tfmc)
     for i in range(options.count):
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work)
             try:
-                why = fault(tfmc, random.Random(f"{options.seed}.{i}"), folder)
+                why = fault(tfmc, sets[i % len(sets)], random.Random(f"{options.seed}.{i}"), folder)
             except Exception as error:  # what stops the test is a failure, too
                 why = repr(error)
             if why:
