@@ -163,7 +163,7 @@ static bool take_scores(Pass *pass, Gradient *m) {
 
 // ---- the products around it ----
 
-/* What uses all of p, perhaps less what dropout takes, beside the softmax's rule. NULL: there is more than one. */
+/* Whether a user of p belongs to the softmax's rule. */
 static bool is_of_rule(const Gradient *m, const Node *user) {
   if (user == m->mul) return true;
   return user->op == OP_MUL && (user->inputs.items[0] == m->x || user->inputs.items[1] == m->x);
@@ -232,8 +232,7 @@ static bool find_back(Pass *pass, Gradient *m) {
   return m->terms[ATTENTION_BACK] || refuse(pass, m->mul, "what follows softmax's gradient is too large");
 }
 
-/* Operands of the scores' shape that are computed anyway, such as a nonlinearity's results, are read; but q kT itself
- * would then be there twice. */
+/* Strips and panels are laid out for widths that are known, and items walk the batch axes of all operands together. */
 static bool shapes_fit(Pass *pass, const Gradient *m) {
   const Node *v = m->gv->inputs.items[1];
   const Node *all[] = {m->q, m->k, m->g};
