@@ -18,6 +18,7 @@ TARGET static void NAMED(draw_groups, TOGETHER)(const MaskDrawing *d, const Grou
     Words a = __builtin_convertvector(column, Words), b = __builtin_convertvector(row, Words);
     Words c = __builtin_convertvector(item, Words), e = (Words){0} + d->place.step;
     uint32_t k[2] = {d->key[0], d->key[1]};
+#pragma GCC unroll 10
     for (int round = 0; round < 10; round++) {
       const Words p = MULTIPLY(a, p_factor), q = MULTIPLY(c, q_factor);
       a = (q >> 32) ^ b ^ k[0];
