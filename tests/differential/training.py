@@ -158,7 +158,7 @@ class Translation002(Tutorial):
     file, pads = "seed-002-translator.tfm", (1, 2, 3)
     sizes = dict(src_vocab_size=37, tgt_vocab_size=41, d_model=32, nhead=8, num_encoder_layers=6, num_decoder_layers=6,
                  dim_feedforward=50)
-    settings = 'optimizer = "adam"  lr = 1e-3  betas = [0.9, 0.98]  eps = 1e-9'
+    settings = 'optimizer = "adam"  lr = 1e-4  betas = [0.9, 0.98]  eps = 1e-9'
     objective = """  fn objective(src: i32[batch, source], tgt: i32[batch, time], labels: i32[batch, time]) {
     return loss = cross_entropy(forward(src, tgt), labels, ignore_index = pad)
   }
@@ -168,7 +168,7 @@ class Translation002(Tutorial):
         return super().text(0).replace("num_decoder_layers, dim_feedforward)", f"num_decoder_layers, dim_feedforward, dropout = {p})")
 
     def optimizer(self, torch, parameters):
-        return torch.optim.Adam(parameters, lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
+        return torch.optim.Adam(parameters, lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
 
     def module(self, torch, seeds, p):
         return torch.nn.ModuleDict(dict(
