@@ -17,6 +17,9 @@
 #include "checkpoint.h"
 #include "tfm/train.h"
 #include "train/journal.h"
+#include "train/valid_command.h"
+
+#define VALID_WEIGHTS ".valid.safetensors" /* while --valid-command runs */
 
 // ---- a run ----
 
@@ -78,6 +81,12 @@ static uint64_t hash_of_settings(const TrainSettings *s) {
   return hash_patterns(hash, &s->no_decay);
 }
 
+/* Shards decide how sums are rounded; one is the run without them. */
+static uint64_t hash_of_run(const CourseRequest *request) {
+  const uint64_t hash = hash_of_settings(&request->graphs->objective->settings);
+  return request->parts.shards > 1 ? hash_number(hash, (double)request->parts.shards) : hash;
+}
+
 static uint64_t hash_of_data(const CourseRequest *request) {
   const int64_t cut[] = {request->order.batch_tokens, request->order.batch_items, request->order.pool};
   return hash_bytes(request->data->hash, cut, sizeof cut);
@@ -85,23 +94,27 @@ static uint64_t hash_of_data(const CourseRequest *request) {
 
 static tfm_state_head first_head(const CourseRequest *request) {
   return (tfm_state_head){.model = request->model,
-                          .settings = hash_of_settings(&request->graphs->objective->settings),
+                          .settings = hash_of_run(request),
                           .data = hash_of_data(request),
                           .seed = request->order.seed,
-                          .best = INFINITY};
+                          .best = INFINITY,
+                          .best_score = -INFINITY};
 }
 
 static bool is_of_this_run(const Course *c, const tfm_state_file *file) {
   const tfm_state_head *now = &c->head, *then = &file->head;
+  const CourseRequest *request = c->request;
   const char *what = NULL;
   if (now->model != then->model)
     what = "another model, or another -D";
-  else if (now->settings != then->settings)
-    what = "other settings of the train block, or another --set";
+  else if (now->settings != then->settings && !request->resets_optimizer && !request->resets_schedule)
+    what =
+        "other settings of the train block, another --set or other --shards (--reset=schedule or --reset=optimizer "
+        "takes new ones)";
   else if (now->seed != then->seed)
     what = "another --seed";
-  else if (now->data != then->data)
-    what = "other data, or another --batch-tokens, --batch-items, --pool or --window";
+  else if (now->data != then->data && !request->resets_data)
+    what = "other data, or another --batch-tokens, --batch-items, --pool or --window (--reset=data takes new ones)";
   if (what) diag_error_at(diag_of(c), file->path, DIAG_STATE, "this checkpoint is of a run with %s", what);
   return !what;
 }
@@ -121,21 +134,47 @@ static bool open_folder(Course *c) {
   return false;
 }
 
+/* Where the run goes on from, less what begins anew. The schedule counts epochs of its own: those of new data go on
+ * where the old ones were, unless the schedule begins anew too. */
+static void go_on_from(Course *c, const tfm_state_head *then) {
+  const CourseRequest *request = c->request;
+  const tfm_state_head now = c->head;
+  c->head = *then;
+  c->head.settings = now.settings;
+  c->head.data = now.data;
+  if (request->resets_schedule) c->head.origin.schedule = then->step;
+  if (request->resets_schedule) c->head.origin.epoch = then->epoch;
+  if (request->resets_optimizer) c->head.origin.optimizer = then->step;
+  if (request->resets_data) {
+    c->head.origin.epoch -= then->epoch;
+    c->head.epoch = c->head.batch = 0;
+  }
+  trainer_set_steps(request->trainer, c->head.step, &c->head.origin);
+}
+
+/* Moments that begin anew are zeroes, which they are already. */
+static bool load_blocks(Course *c, const tfm_state_file *file) {
+  tfm_error error;
+  const TrainerState state = trainer_state(c->request->trainer);
+  float *const blocks[] = {state.weights, state.first, state.second};
+  const int n = c->request->resets_optimizer ? 1 : 3;
+  for (int i = 0; i < n; i++) {
+    if (file->bytes[i] == (blocks[i] ? (uint64_t)state.floats * sizeof(float) : 0)) continue;
+    diag_error_at(diag_of(c), file->path, DIAG_STATE, "this checkpoint is of a run with another %s",
+                  i ? "optimizer: --reset=optimizer begins with a new one" : "model");
+    return false;
+  }
+  for (int i = 0; i < n; i++)
+    if (blocks[i] && tfm_state_read(file, (tfm_state_block)i, blocks[i], &error)) return fails(c, DIAG_STATE, &error);
+  return true;
+}
+
 static bool load(Course *c, const char *path) {
   tfm_error error;
   tfm_state_file file;
-  const TrainerState state = trainer_state(c->request->trainer);
-  float *const blocks[] = {state.weights, state.first, state.second};
   if (tfm_state_open(&file, path, &error)) return fails(c, DIAG_STATE, &error);
-  bool good = is_of_this_run(c, &file);
-  for (int i = 0; i < 3 && good; i++) {
-    good = file.bytes[i] == (blocks[i] ? (uint64_t)state.floats * sizeof(float) : 0);
-    if (!good) diag_error_at(diag_of(c), path, DIAG_STATE, "this checkpoint is of a run with another model");
-  }
-  for (int i = 0; i < 3 && good; i++)
-    good = !blocks[i] || !tfm_state_read(&file, (tfm_state_block)i, blocks[i], &error) || fails(c, DIAG_STATE, &error);
-  if (good) c->head = file.head;
-  if (good) trainer_set_steps(c->request->trainer, c->head.step);
+  const bool good = is_of_this_run(c, &file) && load_blocks(c, &file);
+  if (good) go_on_from(c, &file.head);
   tfm_state_close(&file);
   return good;
 }
@@ -222,10 +261,41 @@ static void lend_weights(const Course *c) {
   }
 }
 
+/* The command sees the weights of this step, which need not be the best. False if they cannot be written. */
+static bool run_command(Course *c, double *score) {
+  tfm_error error;
+  const CourseRequest *request = c->request;
+  const char *path = arena_printf(request->arena, "%s/" VALID_WEIGHTS, request->folder);
+  if (tfm_write_tensors(path, named_weights(c), (int64_t)request->graphs->parameters.n, &error))
+    return fails(c, DIAG_FILE, &error);
+  const char *fault = valid_command_run(request->arena, request->valid_command, path, c->head.step, score);
+  unlink(path);
+  if (fault)
+    journal_say(c->journal, "step %lld  --valid-command %s", (long long)c->head.step, fault);
+  else
+    journal_say(c->journal, "step %lld  score %g", (long long)c->head.step, *score);
+  return true;
+}
+
+/* With a command its score counts, the greater the better; one without a number changes nothing. */
+static void judge(Course *c, bool is_better, double score) {
+  if (c->request->valid_command && isnan(score)) return;
+  if (c->request->valid_command) is_better = score > c->head.best_score;
+  if (c->request->valid_command && is_better) c->head.best_score = score;
+  c->head.stale = is_better ? 0 : c->head.stale + 1;
+}
+
 static bool validate(Course *c) {
-  const Record record = {.kind = RECORD_VALID, .step = c->head.step, .epoch = c->head.epoch, .results = c->judged};
   lend_weights(c);
   if (!trainer_evaluate(c->request->judge, c->valid, c->n_valid, c->judged)) return false;
+  double score = NAN;
+  if (c->request->valid_command && !run_command(c, &score)) return false;
+  const Record record = {.kind = RECORD_VALID,
+                         .step = c->head.step,
+                         .epoch = c->head.epoch,
+                         .results = c->judged,
+                         .has_score = !isnan(score),
+                         .score = score};
   journal_write(c->journal, &record);
   const bool is_better = c->judged[0] < c->head.best;
   Arena *arena = arena_create();
@@ -234,7 +304,7 @@ static bool validate(Course *c) {
   journal_say(c->journal, "step %lld  epoch %lld  validation  %s%s", (long long)c->head.step, (long long)c->head.epoch,
               text.text, is_better ? "  best" : "");
   arena_destroy(arena);
-  c->head.stale = is_better ? 0 : c->head.stale + 1;
+  judge(c, is_better, score);
   if (is_better) c->head.best = c->judged[0];
   if (is_better) c->head.best_step = c->head.step;
   c->has_stopped = c->request->patience && c->head.stale >= c->request->patience;
@@ -262,7 +332,12 @@ static bool take_step(Course *c, Arena *arena, StepResult *result) {
   const CourseRequest *request = c->request;
   const Batch *batch = &c->order->batches.items[c->head.batch];
   Order parts;
-  order_cut(arena, request->data, c->order, batch, request->part_tokens, &parts);
+  if (!order_cut(arena, request->data, c->order, batch, &request->parts, &parts)) {
+    diag_error_at(diag_of(c), "train", DIAG_USAGE, "batch %lld of epoch %lld has %lld items, fewer than --shards=%lld",
+                  (long long)c->head.batch, (long long)c->head.epoch, (long long)batch->n,
+                  (long long)request->parts.shards);
+    return false;
+  }
   EvalInputs *inputs = ARENA_ARRAY(arena, EvalInputs, parts.batches.n);
   for (size_t i = 0; i < parts.batches.n; i++) {
     const Batch part = parts.batches.items[i];
@@ -376,7 +451,7 @@ void course_describe(StrBuf *out, const CourseRequest *request) {
   int64_t real = 0, all = 0, parts = 0;
   for (size_t b = 0; b < order->batches.n; b++) {
     Order cut;
-    order_cut(arena, data, order, &order->batches.items[b], request->part_tokens, &cut);
+    order_cut(arena, data, order, &order->batches.items[b], &request->parts, &cut);
     parts += (int64_t)cut.batches.n;
     for (size_t p = 0; p < cut.batches.n; p++) {
       const Batch part = cut.batches.items[p];

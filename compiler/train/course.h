@@ -21,13 +21,15 @@ typedef struct CourseRequest {
   const TrainGraphs *judge_graphs;
   const DataSet *valid;
   OrderRequest order;
-  int64_t part_tokens;                        /* 0: a batch is one part */
+  PartRequest parts;
   int64_t steps, epochs;                      /* when the run ends; 0: not by these */
   int64_t valid_every, save_every, log_every; /* in steps; 0: with each epoch */
   int64_t keep;                               /* checkpoints; 0: all */
   int64_t patience;                           /* validations without a better loss that end the run; 0: none do */
   const char *folder;
+  const char *valid_command; /* run after each validation; NULL: none */
   bool resumes, is_quiet;
+  bool resets_optimizer, resets_schedule, resets_data; /* what a run that is resumed begins anew */
   uint64_t model; /* hash of what is trained */
 } CourseRequest;
 

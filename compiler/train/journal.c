@@ -130,6 +130,7 @@ void journal_write(Journal *journal, const Record *record) {
     add_count(&out, "items", record->items);
     add_count(&out, "padding", record->padding);
   }
+  if (record->has_score) add_number(&out, "score", record->score);
   add_number(&out, "seconds", journal->before + now() - journal->begun);
   strbuf_add(&out, "}\n");
   if (record->results) add_point(journal, record->kind == RECORD_VALID, record->step, record->results[0]);

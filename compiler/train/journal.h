@@ -16,6 +16,8 @@ typedef struct Record {
   int64_t step, epoch;
   const double *results; /* of the objective, the loss first; NULL: none */
   double rate, norm;
+  double score; /* that --valid-command gave */
+  bool has_score;
   int64_t tokens, items, padding; /* since the last record of steps */
 } Record;
 

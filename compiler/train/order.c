@@ -151,13 +151,44 @@ Order *order_of_file(Arena *arena, const DataSet *data, const OrderRequest *requ
   return order;
 }
 
-void order_cut(Arena *arena, const DataSet *data, const Order *order, const Batch *batch, int64_t part_tokens,
-               Order *parts) {
-  *parts = (Order){.items = order->items};
-  for (int64_t at = 0; at < batch->n;) {
-    int64_t n = batch->n - at;
-    if (part_tokens) n = fitting(data, order->items + batch->first + at, n, part_tokens);
-    vec_push(arena, &parts->batches, ((Batch){batch->first + at, n}));
+/* As large as `tokens` allows. */
+static void cut_share(Arena *arena, const DataSet *data, const Batch *share, int64_t tokens, Order *parts) {
+  for (int64_t at = 0; at < share->n;) {
+    int64_t n = share->n - at;
+    if (tokens) n = fitting(data, parts->items + share->first + at, n, tokens);
+    vec_push(arena, &parts->batches, ((Batch){share->first + at, n}));
     at += n;
   }
+}
+
+/* Share number i of n: items [n i / shares, n (i + 1) / shares), as ranks take them. */
+static Batch share_of(const Batch *batch, int64_t i, int64_t shares) {
+  const int64_t from = batch->n * i / shares, to = batch->n * (i + 1) / shares;
+  return (Batch){batch->first + from, to - from};
+}
+
+/* Shares have equally many parts: as many as the one that needs most, or one for each item of the smallest. */
+bool order_cut(Arena *arena, const DataSet *data, const Order *order, const Batch *batch, const PartRequest *request,
+               Order *parts) {
+  const int64_t shards = request->shards ? request->shards : 1;
+  int64_t most = 1;
+  *parts = (Order){.items = order->items};
+  if (batch->n < shards) return false;
+  if (shards == 1) {
+    cut_share(arena, data, batch, request->tokens, parts);
+    return true;
+  }
+  for (int64_t i = 0; i < shards; i++) {
+    const Batch share = share_of(batch, i, shards);
+    parts->batches.n = 0;
+    cut_share(arena, data, &share, request->tokens, parts);
+    if ((int64_t)parts->batches.n > most) most = (int64_t)parts->batches.n;
+  }
+  if (most > batch->n / shards) most = batch->n / shards;
+  parts->batches.n = 0;
+  for (int64_t i = 0; i < shards; i++) {
+    const Batch share = share_of(batch, i, shards);
+    for (int64_t k = 0; k < most; k++) vec_push(arena, &parts->batches, share_of(&share, k, most));
+  }
+  return true;
 }

@@ -28,8 +28,13 @@ typedef struct Order {
 Order *order_of_epoch(Arena *arena, const DataSet *data, const OrderRequest *request, int64_t epoch);
 /* Items by length, then as the files have them: for data that are measured, not learned. */
 Order *order_of_file(Arena *arena, const DataSet *data, const OrderRequest *request);
-/* The parts of a batch, as large as `part_tokens` allows but at least of one item; 0: it is one part. */
-void order_cut(Arena *arena, const DataSet *data, const Order *order, const Batch *batch, int64_t part_tokens,
+typedef struct PartRequest {
+  int64_t tokens; /* of a part at most, but for one of a single item; 0: any number */
+  int64_t shards; /* a batch is cut into so many shares of neighbours, each into as many parts; 0: 1 */
+} PartRequest;
+
+/* The parts of a batch. False: it has fewer items than there are shards. */
+bool order_cut(Arena *arena, const DataSet *data, const Order *order, const Batch *batch, const PartRequest *request,
                Order *parts);
 
 #endif

@@ -2,7 +2,11 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "state_file.h"
 
 #include "train/training.h"
 
@@ -134,7 +138,8 @@ static bool make(Trainer *t) {
                                    .user = t,
                                    .bind = bind,
                                    .run = run};
-  const tfm_trainer_options options = {.struct_size = sizeof options, .seed = t->options.seed};
+  const tfm_trainer_options options = {
+      .struct_size = sizeof options, .seed = t->options.seed, .shards = t->options.shards};
   tfm_error error;
   return !tfm_trainer_create(t->training, &engine, &options, &t->made, &error) || report(t, &error);
 }
@@ -189,7 +194,25 @@ TrainerState trainer_state(Trainer *t) {
                         (int64_t)t->training->floats};
 }
 
-void trainer_set_steps(Trainer *t, int64_t steps) { tfm_trainer_set_steps(t->made, steps); }
+void trainer_set_steps(Trainer *t, int64_t steps, const tfm_trainer_origin *origin) {
+  tfm_trainer_set_steps(t->made, steps);
+  tfm_trainer_set_origin(t->made, origin);
+}
+
+/* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
+bool trainer_write_start(Trainer *t, const char *path) {
+  const TrainerState state = trainer_state(t);
+  const tfm_state_head head = {
+      .model = t->graphs->model, .seed = t->options.seed, .best = INFINITY, .best_score = -INFINITY};
+  const tfm_state_bytes blocks[TFM_STATE_BLOCKS] = {{state.weights, (uint64_t)state.floats * sizeof(float)}};
+  const char *part = arena_printf(arena_of(t), "%s.%ld.tmp", path, (long)getpid());
+  tfm_error error;
+  tfm_status status = tfm_state_write(part, &head, blocks, &error);
+  if (!status && rename(part, path) != 0) status = tfm_file_failed(&error, path, "write the file");
+  if (status) unlink(part);
+  if (status) diag_error_at(diag_of(t), "pack", DIAG_FILE, "%s", error.message);
+  return !status;
+}
 
 // ---- steps ----
 

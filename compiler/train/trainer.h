@@ -16,6 +16,7 @@ typedef struct TrainerOptions {
   const EngineKind *kind;
   const EngineSettings *settings; /* must outlive the trainer */
   uint64_t seed;
+  int32_t shards; /* chains of sums that a step is cut into; 0: 1 */
 } TrainerOptions;
 
 typedef struct StepResult {
@@ -42,8 +43,10 @@ typedef struct TrainerState {
   int64_t floats;
 } TrainerState;
 TrainerState trainer_state(Trainer *trainer);
-/* Steps that are done, for a trainer that goes on. */
-void trainer_set_steps(Trainer *trainer, int64_t steps);
+/* Steps that are done, for a trainer that goes on, and when the optimizer and the schedule began. */
+void trainer_set_steps(Trainer *trainer, int64_t steps, const tfm_trainer_origin *origin);
+/* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
+bool trainer_write_start(Trainer *trainer, const char *path);
 
 /* The results over n batches; the weights stay. */
 bool trainer_evaluate(Trainer *trainer, const EvalInputs *batches, uint32_t n, double *results);

@@ -354,7 +354,7 @@ static void sgd(const Job *job, const Chunk *chunk) {
   const tfm_trainer *t = job->trainer;
   const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
   const float mu = (float)t->settings.momentum;
-  const bool is_first = t->t == 1, nesterov = t->settings.nesterov;
+  const bool is_first = t->t - t->head.origin.optimizer == 1, nesterov = t->settings.nesterov;
   const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
   float *restrict first = t->blocks[TFM_TENSOR_FIRST];
@@ -381,8 +381,8 @@ static void adam(const Job *job, const Chunk *chunk) {
   const float clip = (float)job->clip, decay = is_apart ? 0 : (float)taken, eps = (float)s->eps;
   const float shrink = is_apart ? (float)(1 - job->rate * taken) : 1;
   const float rest1 = (float)(1 - s->beta1), beta2 = (float)s->beta2, rest2 = (float)(1 - s->beta2);
-  const float rate = (float)(job->rate / (1 - pow(s->beta1, (double)t->t)));
-  const float correction = (float)(1 / sqrt(1 - pow(s->beta2, (double)t->t)));
+  const float rate = (float)(job->rate / (1 - pow(s->beta1, (double)(t->t - t->head.origin.optimizer))));
+  const float correction = (float)(1 / sqrt(1 - pow(s->beta2, (double)(t->t - t->head.origin.optimizer))));
   const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
   float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
   float *restrict first = t->blocks[TFM_TENSOR_FIRST] + chunk->at;

@@ -115,7 +115,11 @@ static void put_head(Header *header, const tfm_state_head *head) {
                              (uint64_t)head->batch,
                              bits_of(head->best),
                              (uint64_t)head->best_step,
-                             (uint64_t)head->stale};
+                             (uint64_t)head->stale,
+                             (uint64_t)head->origin.optimizer,
+                             (uint64_t)head->origin.schedule,
+                             (uint64_t)head->origin.epoch,
+                             bits_of(head->best_score)};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(header, values[i]);
 }
 
@@ -130,6 +134,10 @@ static void take_head(Header *header, tfm_state_head *head) {
   head->best = double_of(take(header));
   head->best_step = (int64_t)take(header);
   head->stale = (int64_t)take(header);
+  head->origin.optimizer = (int64_t)take(header);
+  head->origin.schedule = (int64_t)take(header);
+  head->origin.epoch = (int64_t)take(header);
+  head->best_score = double_of(take(header));
 }
 
 // ---- writing ----

@@ -9,9 +9,9 @@
 #ifndef TFM_RUNTIME_STATE_FILE_H
 #define TFM_RUNTIME_STATE_FILE_H
 
-#include "tfm/tfm.h"
+#include "tfm/train.h"
 
-enum { TFM_STATE_VERSION = 1, TFM_STATE_HEADER_BYTES = 320, TFM_STATE_ALIGNMENT = 64 };
+enum { TFM_STATE_VERSION = 2, TFM_STATE_HEADER_BYTES = 320, TFM_STATE_ALIGNMENT = 64 };
 
 typedef enum tfm_state_block {
   TFM_STATE_WEIGHTS,
@@ -29,6 +29,8 @@ typedef struct tfm_state_head {
   int64_t epoch, batch;     /* of the next step, from 0 */
   double best;              /* the least loss of validation; infinite: there was none */
   int64_t best_step, stale; /* when it was; validations since then */
+  tfm_trainer_origin origin;
+  double best_score; /* the greatest that --valid-command gave; -infinite: there was none */
 } tfm_state_head;
 
 typedef struct tfm_state_bytes { /* what a block holds; none: {NULL, 0} */

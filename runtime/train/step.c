@@ -427,7 +427,7 @@ tfm_status tfm_trainer_update(tfm_trainer *t, double loss, double *norm, double 
                     "or clip_norm may help",
                     (long long)t->t + 1, loss, *norm);
   t->t++;
-  *rate = optimizer_rate(s, t->t, t->epoch);
+  *rate = optimizer_rate(s, t->t - t->head.origin.schedule, t->epoch - t->head.origin.epoch);
   optimizer_update(t, s->clip_norm > 0 ? fmin(1, s->clip_norm / (*norm + 1e-6)) : 1, *rate);
   const tfm_status status = compare_ranks(t, error);
   return status ? status : tfm_succeed(error);

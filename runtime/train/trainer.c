@@ -190,6 +190,7 @@ float *tfm_trainer_data(tfm_trainer *t, uint32_t parameter, tfm_train_tensor whi
 
 int64_t tfm_trainer_steps(const tfm_trainer *t) { return t->t; }
 void tfm_trainer_set_steps(tfm_trainer *t, int64_t steps) { t->t = steps; }
+void tfm_trainer_set_origin(tfm_trainer *t, const tfm_trainer_origin *origin) { t->head.origin = *origin; }
 void tfm_trainer_set_epoch(tfm_trainer *t, int64_t epoch) { t->epoch = epoch; }
 
 void tfm_trainer_cancel(tfm_trainer *t) {
@@ -256,7 +257,10 @@ static uint64_t saved_bytes(const tfm_trainer *t, int i) {
 
 static tfm_status check_state(const tfm_trainer *t, const tfm_state_file *file, tfm_error *error) {
   bool fits = file->head.model == t->training->model;
-  for (int i = 0; i < N_SAVED; i++) fits = fits && file->bytes[i] == saved_bytes(t, i);
+  for (int i = 0; i < N_SAVED; i++) {
+    const bool begins = i && !file->head.step && !file->bytes[i]; /* a start from `tfmc pack`: moments are zeroes */
+    fits = fits && (begins || file->bytes[i] == saved_bytes(t, i));
+  }
   return fits ? TFM_OK
               : tfm_refuse(error, TFM_E_ENV, "%s: this state is of another model, another -D or another optimizer",
                            file->path);
@@ -306,6 +310,7 @@ static tfm_status save_state(tfm_trainer *t, const char *folder, const void *not
   head.step = t->t;
   head.epoch = t->epoch;
   if (!t->head.model) head.best = INFINITY;
+  if (!t->head.model) head.best_score = -INFINITY;
   mkdir(folder, 0777); /* it may be there */
   const tfm_status status = tfm_checkpoint_save(folder, &head, blocks, tensors, n, error);
   release(&t->allocator, tensors, (n + 1) * sizeof *tensors);

@@ -308,6 +308,71 @@ class TrainData(unittest.TestCase):
                          ["curve.svg", "latest", "log.jsonl", "step-00000006", "step-00000007", "weights.safetensors"])
         self.assertEqual((self.work / "out/latest").read_text(), "step-00000007\n")
 
+    def test_a_run_that_begins_anew_in_part(self):
+        """--reset=optimizer: moments and their corrections as in a first step; schedule: its first rates; data: other items from the
+        first epoch on. What is not reset goes on, and a run that does so can be stopped and resumed to the same bytes."""
+        self.model('optimizer = "adam"  lr = 0.01  schedule = "linear"  warmup = 4  steps = 100')
+        rate = lambda out: {entry["step"]: entry["lr"] for entry in self.log(out, "step")}  # noqa: E731
+        self.train("--steps=3", "--log-every=1", "-D", "p=0.0")
+        shutil.copytree(self.work / "out", self.work / "schedule")
+        again = ("--resume", "--log-every=1", "-D", "p=0.0")
+        self.train("--steps=6", *again, "--reset=schedule", "--set=lr=0.02", out="schedule")
+        self.assertEqual([rate("schedule")[k] for k in (4, 5, 6)], [2 * rate("schedule")[k] for k in (1, 2, 3)])
+        self.assertIn("other settings", self.train("--steps=6", *again, "--set=lr=0.02", code=1))
+        self.assertIn("another optimizer", self.train("--steps=6", *again, '--set=optimizer="sgd"', "--reset=schedule", code=1))
+        shutil.copytree(self.work / "out", self.work / "sgd")
+        self.train("--steps=6", *again, '--set=optimizer="sgd"', "--reset=optimizer", out="sgd")
+        # the first step of Adam is the rate, whatever the gradient is
+        before = read_tensors(self.work / "out/step-00000003/weights.safetensors")
+        self.train("--steps=4", *again, "--reset=optimizer", "--save-every=1")
+        after = read_tensors(self.work / "out/step-00000004/weights.safetensors")
+        moved = [abs(a - b) for name in before for a, b in zip(before[name][2], after[name][2]) if a != b]
+        self.assertTrue(moved and all(abs(x - rate("out")[4]) < 1e-3 * rate("out")[4] for x in moved), moved)
+        # stopped after the fourth step: the corrections still count from the third
+        shutil.copytree(self.work / "out", self.work / "two")
+        self.train("--steps=7", *again)
+        self.train("--steps=5", *again, out="two")
+        self.train("--steps=7", *again, out="two")
+        self.assertEqual(self.weights("two"), self.weights("out"))
+        self.data("other", self.pairs[5:])
+        self.train("--steps=8", *again, "--reset=data", data="other")
+        self.assertEqual([entry["epoch"] for entry in self.log("out", "step")][-1], 0)
+        self.assertIn("--resume", self.train("--steps=8", "--reset=data", out="fresh", code=2))
+        self.assertIn("optimizer, schedule or data", self.train("--steps=8", "--resume", "--reset=all", code=2))
+
+    def test_a_command_that_scores(self):
+        """It sees the weights and the step; its score is logged and stops the run, whatever the loss does; faults are told."""
+        (self.work / "score.sh").write_text('test -s "$TFM_WEIGHTS" || exit 9\ncp "$TFM_WEIGHTS" seen-$TFM_STEP\n'
+                                            'echo noise\necho "BLEU = $((TFM_STEP == 4 ? 30 : 20)).5"\n')
+        text = self.train("--steps=40", "--valid=v.safetensors", "--valid-every=2", "--valid-command=sh score.sh", "--early-stopping=3")
+        valid = self.log("out", "valid")
+        self.assertEqual([(entry["step"], entry["score"]) for entry in valid], [(2, 20.5), (4, 30.5), (6, 20.5), (8, 20.5), (10, 20.5)])
+        self.assertIn("step 4  score 30.5", text)
+        self.assertEqual(read_tensors(self.work / "seen-10"), read_tensors(self.work / "out/step-00000010/weights.safetensors"))
+        self.assertFalse((self.work / "out/.valid.safetensors").exists())
+        for command, words in (("exit 3", "failed with exit code 3"), ("echo none", "no number"), ("kill $$", "ended by signal 15")):
+            text = self.train("--steps=3", "--valid=v.safetensors", "--valid-every=1", "--early-stopping=1", f"--valid-command={command}",
+                              out=command.split()[0])
+            self.assertEqual(text.count(words), 3)
+        self.assertIn("--valid names", self.train("--steps=3", "--valid-command=true", out="x", code=2))
+
+    def test_shards_are_those_of_ranks(self):
+        """A chain of sums for each: other bits than one, the same however often the run is stopped; too few items are refused."""
+        for n, out in ((1, "one"), (4, "four")):
+            self.tfmc("train", "m.tfm", "--data=d.safetensors", f"--out={out}", "--batch-items=8", "--steps=6", f"--shards={n}",
+                      "--threads=1")
+        close = read_tensors(self.work / "one/weights.safetensors"), read_tensors(self.work / "four/weights.safetensors")
+        for name, (_, _, numbers) in close[0].items():
+            for a, b in zip(numbers, close[1][name][2]):
+                self.assertLess(abs(a - b), 1e-3)
+        run = ("train", "m.tfm", "--data=d.safetensors", "--out=part", "--batch-items=8", "--shards=4", "--threads=2")
+        self.tfmc(*run, "--steps=2")
+        self.assertIn("other --shards", self.tfmc(*run[:-2], "--shards=2", "--resume", "--steps=6", code=1))
+        self.tfmc(*run, "--steps=6", "--resume")
+        self.assertEqual(self.weights("part"), self.weights("four"))
+        self.assertIn("power of two", self.tfmc(*run[:3], "--out=x", "--steps=1", "--shards=3", code=2))
+        self.assertIn("fewer than --shards=16", self.tfmc(*run[:3], "--out=x", "--batch-items=8", "--steps=1", "--shards=16", code=2))
+
     def test_a_damaged_checkpoint(self):
         self.train("--steps=1")
         path = self.work / "out/step-00000001/state.tfmt"

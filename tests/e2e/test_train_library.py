@@ -18,6 +18,7 @@ import tempfile
 import unittest
 
 from tensor_files import read_tensors, write_tensors
+from test_train_data import order
 from train_models import TINY
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -228,6 +229,71 @@ class Trains(unittest.TestCase):
         other = Library(self.work, self.work / "m.tfm", ["-Dd=8"], [batch(ids, ids[::-1])])
         with self.assertRaisesRegex(AssertionError, "this state is of another model, another -D"):
             other.run(0, 1, 0, 1, "load", last / "state.tfmt")
+
+    def test_a_state_to_begin_with(self):
+        """`tfmc pack --training` of a library or its text: weights of a checkpoint, some of them new; any optimizer goes on from it."""
+        ids = [(5 * i + i // 7) % 7 for i in range(60)]
+        library = Library(self.work, self.work / "m.tfm", ["--set", 'optimizer="sgd"'], [batch(ids, ids[::-1])])
+        weights = {"embed.weight": ("F32", [7, 4], [i / 8 for i in range(28)]), "head.bias": ("F32", [7], [i / 4 for i in range(7)])}
+        write_tensors(self.work / "w.safetensors", weights)
+        pack = [TFMC, "pack", "--training", library.so, "--weights", self.work / "w.safetensors"]
+        proc = subprocess.run([str(w) for w in pack], capture_output=True, text=True)
+        self.assertEqual(proc.returncode, 1)
+        self.assertIn("head.weight", proc.stderr)
+        self.assertFalse((self.work / "x.tfmt").exists())
+        run([*pack, "--new", "head.weight", "--seed", 7])
+        first = library.run(0, 1, 7, 1, "initial")
+        got = library.run(0, 1, 0, 1, "load", self.work / "x.tfmt")
+        for name, (_, _, numbers) in weights.items():
+            self.assertEqual(list(got["after." + name]), numbers)
+        self.assertEqual(got["after.head.weight"], first["after.head.weight"])
+        run([TFMC, "pack", "--training", self.work / "m.tfm", "--weights", self.work / "w.safetensors", "--new", "head.*", "--seed", 7,
+             "-o", self.work / "y.tfmt", "--quiet"])
+        adam = Library(self.work, self.work / "m.tfm", [], [batch(ids, ids[::-1])])
+        for name, data in weights.items():
+            (self.work / f"weight.{name}").write_bytes(array.array("f", data[2]).tobytes())
+        (self.work / "weight.head.weight").write_bytes(first["after.head.weight"].tobytes())
+        set_by_hand = adam.run(5, 1, 7)
+        for file in self.work.glob("weight.*"):
+            file.unlink()
+        started = adam.run(5, 1, 0, 1, "train", self.work / "x.tfmt")
+        self.assertEqual(started, set_by_hand)
+        for words in (["--new", "x.*"], ["--strip-nothing"]):
+            self.assertNotEqual(subprocess.run([str(w) for w in [*pack, *words]], capture_output=True).returncode, 0)
+        proc = subprocess.run([str(w) for w in [TFMC, "pack", library.so, "--weights", self.work / "w.safetensors", "--new", "head.*"]],
+                              capture_output=True, text=True)
+        self.assertIn("it goes with --training", proc.stderr)
+
+    def test_shards_of_the_command(self):
+        """`tfmc train --shards` cuts a batch as the shards of a library's trainer are, which are those of ranks."""
+        ids = [(5 * i + i // 7) % 7 for i in range(24)]
+        library = Library(self.work, self.work / "m.tfm", ["-Dp=0.3"])
+        write_tensors(self.work / "d.safetensors", {"ids": ("I32", [24], ids), "ids.lengths": ("I32", [8], [3] * 8),
+                                                    "labels": ("I32", [24], ids[::-1]), "labels.lengths": ("I32", [8], [3] * 8)})
+        run([TFMC, "train", self.work / "m.tfm", "-Dp=0.3", "--data", self.work / "d.safetensors", "--out", self.work / "run", "--steps", 1,
+             "--batch-items", 8, "--shards", 4, "--seed", 9, "--march=x86-64-v3", "--quiet"])
+
+        class Args(ctypes.Structure):
+            _fields_ = [("struct_size", ctypes.c_size_t), ("batch", ctypes.c_int64), ("time", ctypes.c_int64),
+                        ("ids", ctypes.c_void_p), ("labels", ctypes.c_void_p)]
+
+        class Options(ctypes.Structure):
+            _fields_ = [("struct_size", ctypes.c_size_t), ("seed", ctypes.c_uint64), ("threads", ctypes.c_int32), ("spin", ctypes.c_int32),
+                        ("pool", ctypes.c_void_p), ("allocator", ctypes.c_void_p * 3), ("settings", ctypes.c_void_p),
+                        ("rank", ctypes.c_int32), ("ranks", ctypes.c_int32), ("shards", ctypes.c_int32), ("hooks", ctypes.c_void_p * 3),
+                        ("fills", ctypes.c_int32)]
+        items, = order([(3, 3)] * 8, 9, 0, count=8)
+        taken = [[x for i in items for x in row[3 * i:3 * i + 3]] for row in (ids, ids[::-1])]
+        rows = [(ctypes.c_int32 * 24)(*row) for row in taken]
+        parts = (Args * 4)(*(Args(0, 2, 3, *(ctypes.addressof(row) + 24 * i for row in rows)) for i in range(4)))
+        lib, error, trainer = ctypes.CDLL(str(library.so)), ctypes.create_string_buffer(1024), ctypes.c_void_p()
+        options = Options(ctypes.sizeof(Options), 9, 1, shards=4)
+        self.assertEqual(lib.tiny_trainer_new(None, ctypes.byref(options), ctypes.byref(trainer), error), 0)
+        self.assertEqual(lib.tiny_trainer_step(trainer, parts, ctypes.c_int64(4), ctypes.c_int64(0), None, error), 0, error.raw[4:200])
+        self.assertEqual(lib.tiny_trainer_save(trainer, str(self.work).encode(), None, ctypes.c_int64(0), error), 0)
+        lib.tiny_trainer_free(trainer)
+        self.assertEqual((self.work / "step-00000001" / "weights.safetensors").read_bytes(),
+                         (self.work / "run" / "step-00000001" / "weights.safetensors").read_bytes())
 
     def test_states_of_the_command(self):
         """A library goes on from a state that `tfmc train` wrote."""

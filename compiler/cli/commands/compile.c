@@ -9,6 +9,7 @@
 #include "aot/aot.h"
 #include "cli/commands/commands.h"
 #include "cli/model.h"
+#include "cli/training.h"
 #include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"
@@ -283,14 +284,39 @@ static void pack(Session *session, Graph *graph, WeightSource *weights, const ch
   free(packed);
 }
 
+/* A state for a library that trains: nothing is compiled, and any optimizer may go on from it. */
+static void pack_state(Session *session, const char *path) {
+  Training t = {.session = session};
+  const TrainingWish wish = {.is_training = true, .fills = true, .only_weights = true};
+  if (!model_load(session)) return;
+  if (training_begin(&t, session, &wish) && trainer_write_start(t.trainer, path)) {
+    session->wrote_output = true;
+    StrBuf text = strbuf_new(session->arena);
+    strbuf_printf(&text, "%s: %zu weights to begin with\n", path, t.graphs->parameters.n);
+    if (!option_given(&session->options, OPTION_QUIET)) session_print(&text);
+  }
+  trainer_free(t.trainer);
+}
+
 void command_pack(Session *session) {
   const char *file = session->options.files.items[0], *given = option_text(&session->options, OPTION_WEIGHTS, NULL);
-  const char *path = option_text(&session->options, OPTION_OUTPUT, file_beside(session->arena, file, ".tfmw"));
+  const bool trains = option_given(&session->options, OPTION_TRAINING);
+  const char *path =
+      option_text(&session->options, OPTION_OUTPUT, file_beside(session->arena, file, trains ? ".tfmt" : ".tfmw"));
+  const Option of_training[] = {OPTION_NEW, OPTION_SEED};
+  for (size_t i = 0; i < 2; i++)
+    if (!trains && option_given(&session->options, of_training[i]))
+      option_error(&session->diag, of_training[i], "it goes with --training");
+  if (diag_has_errors(&session->diag)) return;
   if (!given) {
     option_error(&session->diag, OPTION_WEIGHTS, "missing: name the file with the weights to pack");
     return;
   }
   if (!session_check_output(session, path, (const char *[]){file, given}, 2)) return;
+  if (trains) {
+    pack_state(session, path);
+    return;
+  }
   Graph *graph = model_load(session);
   WeightSource *weights = graph ? session_weights(session, graph) : NULL;
   if (weights) pack(session, graph, weights, path);

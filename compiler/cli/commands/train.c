@@ -10,116 +10,10 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
-#include "cli/model.h"
 #include "cli/outputs.h"
-#include "graph/build.h"
+#include "cli/training.h"
 #include "train/course.h"
 #include "weights/safetensors.h"
-
-// ---- a trainer from the command line ----
-
-typedef struct Training {
-  Session *session;
-  TrainGraphs *graphs;
-  Trainer *trainer;
-  Graph *graph; /* of the objective: its inputs first */
-  uint32_t n_inputs;
-} Training;
-
-/* Whether the weight begins anew, whatever the file has: a --new names it. */
-static bool is_new(const Session *session, const char *path) {
-  const OptionValues *values = &session->options.values[OPTION_NEW];
-  Patterns patterns = {0};
-  for (size_t i = 0; i < values->texts.n; i++) vec_push(session->arena, &patterns.texts, values->texts.items[i]);
-  return patterns_match(&patterns, path);
-}
-
-/* The objective's graph, in which weights that begin anew are none: the file need not have them. */
-static Graph *without_new(Session *session, const Graph *given) {
-  Graph *graph = graph_clone(session->arena, given);
-  for (Node *node = graph->first, *next; node; node = next) {
-    next = node->next;
-    if (node->op != OP_WEIGHT || !is_new(session, node->attr.name)) continue;
-    Builder builder = {.graph = graph, .before = node, .origin = node->origin};
-    Node *input = build_input(&builder, arena_printf(session->arena, "new.%s", node->attr.name), DTYPE_F32, node->rank,
-                              (const Size *const *)node->dims);
-    graph_replace_uses(graph, node, input);
-    graph_delete(graph, node);
-  }
-  return graph;
-}
-
-/* Each --new must name something. */
-static bool check_new(Session *session, const TrainGraphs *graphs) {
-  const OptionValues *values = &session->options.values[OPTION_NEW];
-  for (size_t i = 0; i < values->texts.n; i++) {
-    Patterns pattern = {0};
-    size_t k = 0;
-    vec_push(session->arena, &pattern.texts, values->texts.items[i]);
-    while (k < graphs->parameters.n && !patterns_match(&pattern, graphs->parameters.items[k].path)) k++;
-    if (k == graphs->parameters.n)
-      option_error(&session->diag, OPTION_NEW, "no weight of the objective is called \"%s\"", values->texts.items[i]);
-  }
-  return !diag_has_errors(&session->diag);
-}
-
-// ---- weights, trainer ----
-
-/* Of a weight that only a run of the model needs: from the file, if it is there. */
-static bool read_unreached(const Training *t, const WeightSource *weights, uint32_t i) {
-  const Parameter *p = &t->graphs->parameters.items[i];
-  const WeightEntry *entry = weights->set ? weight_set_find(weights->set, p->path) : NULL;
-  if (!entry || !weight_entry_is_readable(entry)) return trainer_draw(t->trainer, i);
-  bool fits = entry->tensor->rank == p->rank;
-  for (uint32_t axis = 0; axis < p->rank && fits; axis++) fits = entry->tensor->dims[axis] == p->dims[axis];
-  if (fits) return weight_entry_read_part(entry, &t->session->diag, 0, p->elements, trainer_weight(t->trainer, i));
-  diag_error_at(&t->session->diag, entry->file->file.path, DIAG_WEIGHT_SHAPE,
-                "tensor \"%s\" does not have the shape of the model's weight", p->path);
-  return false;
-}
-
-static bool fill_weight(const Training *t, WeightSource *weights, uint32_t i) {
-  const Parameter *p = &t->graphs->parameters.items[i];
-  if (!weights || is_new(t->session, p->path)) return trainer_draw(t->trainer, i);
-  if (!p->is_reached) return read_unreached(t, weights, i);
-  const Tensor *tensor = weight_source_get(weights, p->path);
-  if (tensor && p->elements) memcpy(trainer_weight(t->trainer, i), tensor->data, (size_t)p->elements * sizeof(float));
-  return tensor != NULL;
-}
-
-/* From the file, or initial values; every one that has neither is named. An evaluation needs those that it reaches. */
-static bool fill_weights(Training *t, WeightSource *weights, bool is_training) {
-  bool good = true;
-  for (uint32_t i = 0; i < t->graphs->parameters.n; i++)
-    if (is_training || t->graphs->parameters.items[i].is_reached) good = fill_weight(t, weights, i) && good;
-  return good;
-}
-
-/* `fills`: with the weights of --weights, or initial values; else they are left for the caller. False after an error;
- * the trainer must be freed all the same. The weights are opened before the graphs are made, while the objective's has
- * WEIGHT nodes. */
-static bool training_begin(Training *t, Session *session, bool is_training, bool fills) {
-  const Options *options = &session->options;
-  *t = (Training){.session = session};
-  Objective *objective = training_objective(session, is_training);
-  if (!objective) return false;
-  const bool has_file = fills && (option_given(options, OPTION_WEIGHTS) || !is_training);
-  Graph *needing = option_given(options, OPTION_NEW) ? without_new(session, objective->graph) : objective->graph;
-  WeightSource *weights = has_file ? session_weights(session, needing) : NULL;
-  if (has_file && !weights) return false;
-  t->graphs = train_graphs(session->arena, &session->diag, objective, is_training);
-  if (t->graphs && check_new(session, t->graphs)) {
-    const TrainerOptions with = {.kind = session_engine_kind(session),
-                                 .settings = engine_settings(session),
-                                 .seed = option_count(options, OPTION_SEED, 0)};
-    t->graph = graph_clone(session->arena, t->graphs->gradients);
-    t->n_inputs = t->graphs->n_inputs;
-    t->trainer = trainer_new(&with, t->graphs);
-  }
-  bool good = t->trainer && (!fills || fill_weights(t, weights, is_training));
-  weight_source_close(weights);
-  return good;
-}
 
 // ---- numbers of the command line ----
 
@@ -182,7 +76,29 @@ static bool refuse(Session *session, Option option, const char *why) {
   return false;
 }
 
+static bool resets(const Session *session, const char *what) {
+  const OptionValues *values = &session->options.values[OPTION_RESET];
+  for (size_t i = 0; i < values->texts.n; i++)
+    if (strcmp(values->texts.items[i], what) == 0) return true;
+  return false;
+}
+
+/* Every --reset is one of the three; shards are a power of two. */
+static bool check_words(Session *session) {
+  static const char *const words[] = {"optimizer", "schedule", "data"};
+  const OptionValues *values = &session->options.values[OPTION_RESET];
+  const int64_t shards = count(session, OPTION_SHARDS, 1);
+  for (size_t i = 0; i < values->texts.n; i++) {
+    size_t k = 0;
+    while (k < 3 && strcmp(values->texts.items[i], words[k]) != 0) k++;
+    if (k == 3) return refuse(session, OPTION_RESET, "it is optimizer, schedule or data");
+  }
+  if (shards & (shards - 1)) return refuse(session, OPTION_SHARDS, "shards are a power of two");
+  return true;
+}
+
 static bool check_options(Session *session) {
+  if (!check_words(session)) return false;
   const bool only_looks = given(session, OPTION_STEPS) && !count(session, OPTION_STEPS, 0);
   const Option others[] = {OPTION_BATCHES, OPTION_ACCUMULATE, OPTION_GRADIENTS, OPTION_OUTPUT};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -200,6 +116,10 @@ static bool check_options(Session *session) {
     return refuse(session, OPTION_WEIGHTS, "a run that is resumed has its weights");
   if (given(session, OPTION_NEW) && !given(session, OPTION_WEIGHTS))
     return refuse(session, OPTION_NEW, "without --weights all weights are new");
+  if (given(session, OPTION_VALID_COMMAND) && !given(session, OPTION_VALID))
+    return refuse(session, OPTION_VALID_COMMAND, "it is run after each validation: --valid names the data");
+  if (given(session, OPTION_RESET) && !given(session, OPTION_RESUME))
+    return refuse(session, OPTION_RESET, "a new run begins anew in everything: it goes with --resume");
   if (!given(session, OPTION_OUT) && !only_looks)
     return refuse(session, OPTION_OUT, "the folder for checkpoints, weights and the log is needed");
   return true;
@@ -215,7 +135,7 @@ static bool fill_request(const Training *t, CourseRequest *request) {
                              .trainer = t->trainer,
                              .graphs = t->graphs,
                              .order = order_request(session),
-                             .part_tokens = count(session, OPTION_PART_TOKENS, 0),
+                             .parts = {count(session, OPTION_PART_TOKENS, 0), count(session, OPTION_SHARDS, 1)},
                              .steps = count(session, OPTION_STEPS, given(session, OPTION_EPOCHS) ? 0 : planned),
                              .epochs = count(session, OPTION_EPOCHS, 0),
                              .valid_every = count(session, OPTION_VALID_EVERY, 0),
@@ -224,7 +144,11 @@ static bool fill_request(const Training *t, CourseRequest *request) {
                              .keep = count(session, OPTION_KEEP, KEEP),
                              .patience = count(session, OPTION_EARLY_STOPPING, 0),
                              .folder = option_text(&session->options, OPTION_OUT, NULL),
+                             .valid_command = option_text(&session->options, OPTION_VALID_COMMAND, NULL),
                              .resumes = given(session, OPTION_RESUME),
+                             .resets_optimizer = resets(session, "optimizer"),
+                             .resets_schedule = resets(session, "schedule"),
+                             .resets_data = resets(session, "data"),
                              .is_quiet = given(session, OPTION_QUIET),
                              .model = t->graphs->model};
   if (request->steps || request->epochs || given(session, OPTION_STEPS)) return true;
@@ -235,7 +159,7 @@ static bool fill_request(const Training *t, CourseRequest *request) {
 static bool add_judge(Training *judge, CourseRequest *request, DataSet **valid) {
   Session *session = judge->session;
   if (!given(session, OPTION_VALID)) return true;
-  if (!training_begin(judge, session, false, false)) return false;
+  if (!training_begin(judge, session, &(TrainingWish){0})) return false;
   *valid = open_data(judge, OPTION_VALID);
   request->judge = judge->trainer;
   request->judge_graphs = judge->graphs;
@@ -261,7 +185,8 @@ static void train_on_data(Session *session) {
   if (!check_options(session)) return;
   const bool resumes = given(session, OPTION_RESUME);
   DataSet *data = NULL, *valid = NULL;
-  bool good = training_begin(&t, session, true, !resumes) && fill_request(&t, &request);
+  bool good = training_begin(&t, session, &(TrainingWish){.is_training = true, .fills = !resumes}) &&
+              fill_request(&t, &request);
   if (good) data = open_data(&t, OPTION_DATA);
   request.data = data;
   good = good && data && add_judge(&judge, &request, &valid);
@@ -472,8 +397,9 @@ static bool run_steps(Training *t, const Batches *batches, uint64_t steps, Writt
 
 /* Options that say something about --data alone. */
 static bool check_no_data(Session *session) {
-  const Option of_data[] = {OPTION_OUT,        OPTION_VALID,       OPTION_EPOCHS,      OPTION_RESUME,
-                            OPTION_SAVE_EVERY, OPTION_VALID_EVERY, OPTION_BATCH_ITEMS, OPTION_BATCH_TOKENS};
+  const Option of_data[] = {OPTION_OUT,        OPTION_VALID,        OPTION_EPOCHS,      OPTION_RESUME,
+                            OPTION_SAVE_EVERY, OPTION_VALID_EVERY,  OPTION_BATCH_ITEMS, OPTION_BATCH_TOKENS,
+                            OPTION_RESET,      OPTION_VALID_COMMAND};
   for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
     if (option_given(&session->options, of_data[i]))
       option_error(&session->diag, of_data[i], "it needs --data, the items to train on");
@@ -489,7 +415,7 @@ void command_train(Session *session) {
     return;
   }
   if (!check_no_data(session) || !outputs_check_files(session)) return;
-  bool good = training_begin(&t, session, true, true);
+  bool good = training_begin(&t, session, &(TrainingWish){.is_training = true, .fills = true});
   if (good && steps) {
     const Batches *batches = batches_load(session, t.graph, t.n_inputs);
     good = batches && run_steps(&t, batches, steps, &written);
@@ -518,7 +444,7 @@ void command_evaluate(Session *session) {
   if (given(session, OPTION_DATA) && given(session, OPTION_BATCHES))
     option_error(&session->diag, OPTION_BATCHES, "give --data or --batches, not both");
   if (diag_has_errors(&session->diag) || !outputs_check_files(session)) return;
-  if (training_begin(&t, session, false, true)) {
+  if (training_begin(&t, session, &(TrainingWish){.fills = true})) {
     EvalInputs *batches;
     uint32_t n;
     double *results = ARENA_ARRAY(session->arena, double, t.graphs->results.n);

@@ -144,6 +144,11 @@ float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tens
 int64_t tfm_trainer_steps(const tfm_trainer *trainer);
 void tfm_trainer_set_steps(tfm_trainer *trainer, int64_t steps);
 void tfm_trainer_set_epoch(tfm_trainer *trainer, int64_t epoch); /* from 0; for schedules that ask */
+/* After how many steps, and in which epoch, the moments were zero and the schedule began anew; zeroes: at the start. */
+typedef struct tfm_trainer_origin {
+  int64_t optimizer, schedule, epoch;
+} tfm_trainer_origin;
+void tfm_trainer_set_origin(tfm_trainer *trainer, const tfm_trainer_origin *origin);
 /* Gradients over the parts of a step, whose first item is number `first_item` of it; results: of the objective, in
  * their order. TFM_E_INPUT: nothing to divide by, or an input is refused; weights are as before. */
 tfm_status tfm_trainer_gradients(tfm_trainer *trainer, const tfm_train_parts *parts, int64_t first_item,

@@ -1,11 +1,11 @@
-/* Trains by a compiled library. Compiled with -DM_(name)=<prefix>_##name, -include of the model's header, and batches.c beside
- * it, which defines `batches`, `n_batches` and `largest`.
+/* Trains by a compiled library. Compiled with -DM_(name)=<prefix>_##name, -include of the model's header, and batches.c
+ * beside it, which defines `batches`, `n_batches` and `largest`.
  *
- * usage: training FOLDER STEPS ACCUMULATE SEED THREADS [evaluate | initial | refusals | stops | load FILE]
+ * usage: training FOLDER STEPS ACCUMULATE SEED THREADS [[evaluate | initial | refusals | stops | load | train] [FILE]]
  * stops: after each step the trainer is saved and ended, and another goes on from the file.
- * Weights are read from FOLDER/weight.PATH where that file exists; results, gradients of the first step and weights at the end are
- * written to FOLDER/out.NAME as raw f32. From the second step on nothing may be allocated. Exit code 1 and a line on stderr after
- * an error. */
+ * Weights are read from FOLDER/weight.PATH where that file exists; results, gradients of the first step and weights at
+ * the end are written to FOLDER/out.NAME as raw f32. From the second step on nothing may be allocated. Exit code 1 and
+ * a line on stderr after an error. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,7 +226,7 @@ int main(int n, char **words) {
                                        .allocator = {count_allocate, count_release, NULL}};
   M_(trainer) *trainer;
   tfm_error error;
-  if (M_(trainer_new)(strcmp(mode, "load") == 0 ? words[7] : NULL, &options, &trainer, &error)) fail("new", &error);
+  if (M_(trainer_new)(n > 7 ? words[7] : NULL, &options, &trainer, &error)) fail("new", &error);
   put_shapes(trainer);
   each_tensor(trainer, TFM_TENSOR_WEIGHT, "weight.", read_weight);
   if (strcmp(mode, "evaluate") == 0) {
