@@ -359,6 +359,7 @@ class TrainData(unittest.TestCase):
     def test_shards_are_those_of_ranks(self):
         """A chain of sums for each: other bits than one, the same however often the run is stopped; too few items are refused."""
         self.model('optimizer = "sgd"  lr = 0.1')
+        self.data("d", [((src * 4)[:4], tgt) for src, tgt in self.pairs])  # sources are averaged with their padding
         for n, out in ((1, "one"), (4, "four")):
             self.tfmc("train", "m.tfm", "--data=d.safetensors", f"--out={out}", "--batch-items=8", "--steps=6", f"--shards={n}",
                       "--threads=1")
