@@ -151,11 +151,13 @@ Order *order_of_file(Arena *arena, const DataSet *data, const OrderRequest *requ
   return order;
 }
 
-/* As large as `tokens` allows. */
-static void cut_share(Arena *arena, const DataSet *data, const Batch *share, int64_t tokens, Order *parts) {
+/* As large as the request allows; halves of halves are near enough to what would just fit. */
+static void cut_share(Arena *arena, const DataSet *data, const Batch *share, const PartRequest *request, Order *parts) {
   for (int64_t at = 0; at < share->n;) {
+    const int64_t *items = parts->items + share->first + at;
     int64_t n = share->n - at;
-    if (tokens) n = fitting(data, parts->items + share->first + at, n, tokens);
+    if (request->tokens) n = fitting(data, items, n, request->tokens);
+    while (request->fits && n > 1 && !request->fits(request->fits_context, items, n)) n = (n + 1) / 2;
     vec_push(arena, &parts->batches, ((Batch){share->first + at, n}));
     at += n;
   }
@@ -175,13 +177,13 @@ bool order_cut(Arena *arena, const DataSet *data, const Order *order, const Batc
   *parts = (Order){.items = order->items};
   if (batch->n < shards) return false;
   if (shards == 1) {
-    cut_share(arena, data, batch, request->tokens, parts);
+    cut_share(arena, data, batch, request, parts);
     return true;
   }
   for (int64_t i = 0; i < shards; i++) {
     const Batch share = share_of(batch, i, shards);
     parts->batches.n = 0;
-    cut_share(arena, data, &share, request->tokens, parts);
+    cut_share(arena, data, &share, request, parts);
     if ((int64_t)parts->batches.n > most) most = (int64_t)parts->batches.n;
   }
   if (most > batch->n / shards) most = batch->n / shards;
@@ -191,4 +193,80 @@ bool order_cut(Arena *arena, const DataSet *data, const Order *order, const Batc
     for (int64_t k = 0; k < most; k++) vec_push(arena, &parts->batches, share_of(&share, k, most));
   }
   return true;
+}
+
+// ---- room ----
+
+/* The run-time sizes of a batch of these items. */
+static void sizes_of(const DataSet *data, const int64_t *items, int64_t n, int64_t *sizes) {
+  const int32_t batch = data->request.batch;
+  for (uint32_t k = 0; k < data->request.n_inputs; k++) {
+    const DataInput *input = &data->inputs[k];
+    for (int64_t i = 0; i < n && input->symbol >= 0; i++)
+      if (input->lengths[items[i]] > sizes[input->symbol]) sizes[input->symbol] = input->lengths[items[i]];
+  }
+  if (batch >= 0) sizes[batch] = n;
+}
+
+static int64_t bytes_of(const Trainer *trainer, const DataSet *data, const int64_t *items, int64_t n) {
+  int64_t sizes[SIZE_MAX_SYMBOLS] = {0};
+  sizes_of(data, items, n, sizes);
+  const int64_t bytes = trainer_part_bytes(trainer, sizes);
+  return bytes < 0 ? INT64_MAX : bytes;
+}
+
+bool room_has(const Room *room, const int64_t *items, int64_t n) {
+  return bytes_of(room->request.trainer, room->request.data, items, n) <= room->left;
+}
+
+/* Validation is not cut: its largest batch. */
+static int64_t bytes_of_validation(const RoomRequest *request) {
+  int64_t most = 0;
+  if (!request->judge) return 0;
+  Arena *arena = arena_create();
+  const Order *order = order_of_file(arena, request->valid, request->order);
+  for (size_t i = 0; i < order->batches.n; i++) {
+    const Batch *batch = &order->batches.items[i];
+    const int64_t bytes = bytes_of(request->judge, request->valid, order->items + batch->first, batch->n);
+    if (bytes > most) most = bytes;
+  }
+  arena_destroy(arena);
+  return most;
+}
+
+static bool refuse(const Room *room, const char *what, int64_t needed) {
+  diag_error_at(room->request.diag, "--memory", DIAG_MEMORY, "%s: at least %lld bytes are needed, %lld are allowed",
+                what, (long long)needed, (long long)room->request.bytes);
+  return false;
+}
+
+/* Most data have no item that is too large: then one of the longest lengths together fits, and no other is looked at.
+ */
+static bool check_items(const Room *room) {
+  const DataSet *data = room->request.data;
+  int64_t sizes[SIZE_MAX_SYMBOLS] = {0};
+  for (int64_t i = 0; i < data->n_items; i++) sizes_of(data, &i, 1, sizes);
+  const int64_t largest = trainer_part_bytes(room->request.trainer, sizes);
+  if (largest >= 0 && largest <= room->left) return true;
+  for (int64_t i = 0; i < data->n_items; i++) {
+    const int64_t bytes = bytes_of(room->request.trainer, data, &i, 1);
+    if (bytes <= room->left) continue;
+    Arena *arena = arena_create();
+    refuse(room, arena_printf(arena, "item %lld by itself, beside the state of the run", (long long)data->places[i]),
+           bytes == INT64_MAX ? bytes : room->request.bytes - room->left + bytes);
+    arena_destroy(arena);
+    return false;
+  }
+  return true;
+}
+
+bool room_make(const RoomRequest *request, Room *room) {
+  const int64_t state =
+      trainer_state_bytes(request->trainer) + (request->judge ? trainer_state_bytes(request->judge) : 0);
+  const int64_t validation = bytes_of_validation(request);
+  *room = (Room){.request = *request, .left = request->bytes - state - validation};
+  if (state > request->bytes) return refuse(room, "weights, gradients and moments", state);
+  if (validation > request->bytes - state)
+    return refuse(room, "the largest batch of --valid, beside weights, gradients and moments", state + validation);
+  return check_items(room);
 }

@@ -8,6 +8,7 @@
 #define TFM_TRAIN_ORDER_H
 
 #include "train/data.h"
+#include "train/trainer.h"
 
 typedef struct OrderRequest {
   int64_t batch_tokens, batch_items; /* one of them is 0 */
@@ -30,11 +31,36 @@ Order *order_of_epoch(Arena *arena, const DataSet *data, const OrderRequest *req
 Order *order_of_file(Arena *arena, const DataSet *data, const OrderRequest *request);
 typedef struct PartRequest {
   int64_t tokens; /* of a part at most, but for one of a single item; 0: any number */
+  bool (*fits)(const void *context, const int64_t *items, int64_t n); /* whether they may be one part; NULL: they may */
+  const void *fits_context;
   int64_t shards; /* a batch is cut into so many shares of neighbours, each into as many parts; 0: 1 */
 } PartRequest;
 
 /* The parts of a batch. False: it has fewer items than there are shards. */
 bool order_cut(Arena *arena, const DataSet *data, const Order *order, const Batch *batch, const PartRequest *request,
                Order *parts);
+
+// ---- room: how much of a batch is computed at a time ----
+
+/* A run within the bytes of --memory. Refused: a bound that the weights, gradients and moments, a single item, or a
+ * batch of the validation exceed; the message says what is needed. What the interpreter takes is not known, so with it
+ * nothing is bounded. */
+typedef struct RoomRequest {
+  Diag *diag;
+  const Trainer *trainer, *judge; /* judge NULL: nothing is validated */
+  const DataSet *data, *valid;
+  const OrderRequest *order;
+  int64_t bytes;
+} RoomRequest;
+
+typedef struct Room {
+  RoomRequest request;
+  int64_t left; /* for a part */
+} Room;
+
+/* False after an error. */
+bool room_make(const RoomRequest *request, Room *room);
+/* Whether these n items may be one part. */
+bool room_has(const Room *room, const int64_t *items, int64_t n);
 
 #endif

@@ -199,6 +199,10 @@ void trainer_set_steps(Trainer *t, int64_t steps, const tfm_trainer_origin *orig
   tfm_trainer_set_origin(t->made, origin);
 }
 
+int64_t trainer_state_bytes(const Trainer *t) { return tfm_trainer_state_bytes(t->made); }
+
+int64_t trainer_part_bytes(const Trainer *t, const int64_t *sizes) { return tfm_trainer_part_bytes(t->made, sizes); }
+
 /* There are no moments in it, which a trainer that begins takes for zeroes, whatever its optimizer is. */
 bool trainer_write_start(Trainer *t, const char *path) {
   const TrainerState state = trainer_state(t);

@@ -45,6 +45,10 @@ typedef struct TrainerState {
 TrainerState trainer_state(Trainer *trainer);
 /* Steps that are done, for a trainer that goes on, and when the optimizer and the schedule began. */
 void trainer_set_steps(Trainer *trainer, int64_t steps, const tfm_trainer_origin *origin);
+/* Bytes of what a trainer keeps, and of the run of a part whose run-time sizes are these, by symbol; -1: one is out of
+ * range. With the interpreter parts count nothing. */
+int64_t trainer_state_bytes(const Trainer *trainer);
+int64_t trainer_part_bytes(const Trainer *trainer, const int64_t *sizes);
 /* Writes the state of a run that begins with these weights; the file is replaced whole or not at all. */
 bool trainer_write_start(Trainer *trainer, const char *path);
 

@@ -106,11 +106,9 @@ void training_context_free(tfm_context *context) {
 }
 
 /* Contexts without a pool are enough to measure. */
-int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t threads, const int64_t *sizes) {
-  const tfm_allocator usual = {0};
-  if (!graph->n_outputs) return 0;
-  const tfm_program *program = training_unpack(&graph->programs[number], &usual);
-  tfm_context *context = program ? context_new(program, &usual, threads) : NULL;
+int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *program, int32_t threads,
+                             const int64_t *sizes) {
+  tfm_context *context = context_new(program, &(tfm_allocator){0}, threads);
   int64_t bytes = context ? context_measure(context, sizes) : -1, more = 0;
   for (uint32_t i = 0; context && i < graph->n_inputs; i++) {
     int64_t n = graph->inputs[i].source == TFM_FROM_DROPOUT;
@@ -118,8 +116,16 @@ int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t 
       n *= context->binding.input_dims[(size_t)i * TFM_MAX_RANK + axis];
     more += n;
   }
-  if (bytes >= 0) bytes += more + (int64_t)unpacked_bytes(&graph->programs[number]);
   tfm_context_destroy(context);
+  return bytes < 0 ? -1 : bytes + more;
+}
+
+int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t threads, const int64_t *sizes) {
+  const tfm_allocator usual = {0};
+  if (!graph->n_outputs) return 0;
+  const tfm_program *program = training_unpack(&graph->programs[number], &usual);
+  int64_t bytes = program ? training_measure_run(graph, program, threads, sizes) : -1;
+  if (bytes >= 0) bytes += (int64_t)unpacked_bytes(&graph->programs[number]);
   if (program) training_free_unpacked(program);
   return bytes;
 }

@@ -479,6 +479,26 @@ int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_traine
   return own < 0 || tops < 0 || bottoms < 0 ? -1 : own + tops + bottoms;
 }
 
+/* Of a trainer of either kind: one has contexts for steps, one for evaluations. */
+int64_t tfm_trainer_part_bytes(const tfm_trainer *t, const int64_t *sizes) {
+  const bool steps = t->engine.step_tops != NULL;
+  const tfm_objective *objective = steps ? &t->training->step : &t->training->evaluation;
+  const tfm_context *tops = steps ? t->engine.step_tops : t->engine.tops;
+  const tfm_context *bottoms = steps ? t->engine.step_bottoms : t->engine.bottoms;
+  if (!tops) return 0;
+  const int64_t upper = training_measure_run(&objective->tops, tops->program, tops->threads, sizes);
+  const int64_t lower =
+      bottoms ? training_measure_run(&objective->bottoms, bottoms->program, bottoms->threads, sizes) : 0;
+  return upper < 0 || lower < 0 ? -1 : upper + lower;
+}
+
+/* With the blocks that sums over parts and shards need. */
+int64_t tfm_trainer_state_bytes(const tfm_trainer *t) {
+  int64_t blocks = t->blocks[TFM_TENSOR_GRADIENT] != NULL;
+  for (int32_t shards = 1; shards < t->ranks.shards; shards *= 2) blocks += blocks > 0;
+  return t->bytes + blocks * (int64_t)(t->training->floats * sizeof(float));
+}
+
 // ---- tensors ----
 
 const char *tfm_library_trainer_path(const tfm_trainer *t, int64_t parameter) {

@@ -72,6 +72,9 @@ tfm_status training_context(const tfm_train_graph *graph, uint32_t number, const
 void training_context_free(tfm_context *context); /* NULL is ignored */
 /* The memory that a context and its masks take for these sizes; -1: it cannot be said. */
 int64_t training_measure(const tfm_train_graph *graph, uint32_t number, int32_t threads, const int64_t *sizes);
+/* The same without what the program itself takes. */
+int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *program, int32_t threads,
+                             const int64_t *sizes);
 
 // ---- trainer.c ----
 

@@ -130,27 +130,28 @@ static bool check_options(Session *session) {
 static bool fill_request(const Training *t, CourseRequest *request) {
   Session *session = t->session;
   const int64_t planned = (int64_t)t->graphs->objective->settings.steps;
-  *request = (CourseRequest){.arena = session->arena,
-                             .diag = &session->diag,
-                             .trainer = t->trainer,
-                             .graphs = t->graphs,
-                             .order = order_request(session),
-                             .parts = {count(session, OPTION_PART_TOKENS, 0), count(session, OPTION_SHARDS, 1)},
-                             .steps = count(session, OPTION_STEPS, given(session, OPTION_EPOCHS) ? 0 : planned),
-                             .epochs = count(session, OPTION_EPOCHS, 0),
-                             .valid_every = count(session, OPTION_VALID_EVERY, 0),
-                             .save_every = count(session, OPTION_SAVE_EVERY, count(session, OPTION_VALID_EVERY, 0)),
-                             .log_every = count(session, OPTION_LOG_EVERY, LOG_EVERY),
-                             .keep = count(session, OPTION_KEEP, KEEP),
-                             .patience = count(session, OPTION_EARLY_STOPPING, 0),
-                             .folder = option_text(&session->options, OPTION_OUT, NULL),
-                             .valid_command = option_text(&session->options, OPTION_VALID_COMMAND, NULL),
-                             .resumes = given(session, OPTION_RESUME),
-                             .resets_optimizer = resets(session, "optimizer"),
-                             .resets_schedule = resets(session, "schedule"),
-                             .resets_data = resets(session, "data"),
-                             .is_quiet = given(session, OPTION_QUIET),
-                             .model = t->graphs->model};
+  *request = (CourseRequest){
+      .arena = session->arena,
+      .diag = &session->diag,
+      .trainer = t->trainer,
+      .graphs = t->graphs,
+      .order = order_request(session),
+      .parts = {.tokens = count(session, OPTION_PART_TOKENS, 0), .shards = count(session, OPTION_SHARDS, 1)},
+      .steps = count(session, OPTION_STEPS, given(session, OPTION_EPOCHS) ? 0 : planned),
+      .epochs = count(session, OPTION_EPOCHS, 0),
+      .valid_every = count(session, OPTION_VALID_EVERY, 0),
+      .save_every = count(session, OPTION_SAVE_EVERY, count(session, OPTION_VALID_EVERY, 0)),
+      .log_every = count(session, OPTION_LOG_EVERY, LOG_EVERY),
+      .keep = count(session, OPTION_KEEP, KEEP),
+      .patience = count(session, OPTION_EARLY_STOPPING, 0),
+      .folder = option_text(&session->options, OPTION_OUT, NULL),
+      .valid_command = option_text(&session->options, OPTION_VALID_COMMAND, NULL),
+      .resumes = given(session, OPTION_RESUME),
+      .resets_optimizer = resets(session, "optimizer"),
+      .resets_schedule = resets(session, "schedule"),
+      .resets_data = resets(session, "data"),
+      .is_quiet = given(session, OPTION_QUIET),
+      .model = t->graphs->model};
   if (request->steps || request->epochs || given(session, OPTION_STEPS)) return true;
   return refuse(session, OPTION_STEPS, "how long? Give --steps or --epochs, or `steps` in the train block");
 }
@@ -165,6 +166,24 @@ static bool add_judge(Training *judge, CourseRequest *request, DataSet **valid) 
   request->judge_graphs = judge->graphs;
   request->valid = *valid;
   return *valid != NULL;
+}
+
+static bool fits(const void *room, const int64_t *items, int64_t n) { return room_has(room, items, n); }
+
+/* Bounds the parts by --memory, if it is given. */
+static bool make_room(Session *session, CourseRequest *request) {
+  if (!given(session, OPTION_MEMORY)) return true;
+  Room *room = ARENA_NEW(session->arena, Room);
+  const RoomRequest wanted = {.diag = &session->diag,
+                              .trainer = request->trainer,
+                              .judge = request->judge,
+                              .data = request->data,
+                              .valid = request->valid,
+                              .order = &request->order,
+                              .bytes = count(session, OPTION_MEMORY, 0)};
+  request->parts.fits = fits;
+  request->parts.fits_context = room;
+  return room_make(&wanted, room);
 }
 
 static void describe(const CourseRequest *request) {
@@ -189,7 +208,7 @@ static void train_on_data(Session *session) {
               fill_request(&t, &request);
   if (good) data = open_data(&t, OPTION_DATA);
   request.data = data;
-  good = good && data && add_judge(&judge, &request, &valid);
+  good = good && data && add_judge(&judge, &request, &valid) && make_room(session, &request);
   if (good) describe(&request);
   if (good && (request.steps || request.epochs) && course_run(&request, &signal) && signal)
     session->diag.exit_code = EXIT_BY_SIGNAL + signal;
@@ -397,9 +416,9 @@ static bool run_steps(Training *t, const Batches *batches, uint64_t steps, Writt
 
 /* Options that say something about --data alone. */
 static bool check_no_data(Session *session) {
-  const Option of_data[] = {OPTION_OUT,        OPTION_VALID,        OPTION_EPOCHS,      OPTION_RESUME,
-                            OPTION_SAVE_EVERY, OPTION_VALID_EVERY,  OPTION_BATCH_ITEMS, OPTION_BATCH_TOKENS,
-                            OPTION_RESET,      OPTION_VALID_COMMAND};
+  const Option of_data[] = {OPTION_OUT,        OPTION_VALID,         OPTION_EPOCHS,      OPTION_RESUME,
+                            OPTION_SAVE_EVERY, OPTION_VALID_EVERY,   OPTION_BATCH_ITEMS, OPTION_BATCH_TOKENS,
+                            OPTION_RESET,      OPTION_VALID_COMMAND, OPTION_MEMORY};
   for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
     if (option_given(&session->options, of_data[i]))
       option_error(&session->diag, of_data[i], "it needs --data, the items to train on");

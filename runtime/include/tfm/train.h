@@ -159,6 +159,9 @@ tfm_status tfm_trainer_update(tfm_trainer *trainer, double loss, double *norm, d
 /* The results over all parts, without dropout. */
 tfm_status tfm_trainer_evaluate(tfm_trainer *trainer, const tfm_train_parts *parts, double *results,
                                 tfm_error *error);
+/* Bytes of what a trainer keeps, and of the run of a part with these run-time sizes (-1: one is out of range). */
+int64_t tfm_trainer_state_bytes(const tfm_trainer *trainer);
+int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes);
 void tfm_trainer_cancel(tfm_trainer *trainer); /* from any thread or signal handler */
 
 // ---- what a library that trains exports, as <model>_trainer_new and so on ----
