@@ -335,6 +335,23 @@ class Trains(unittest.TestCase):
              self.work / "in.safetensors", "--march=x86-64-v3", "-o", self.work / "out.safetensors"])
         self.assertEqual(bytes(out), read_tensors(self.work / "out.safetensors")["logits"][2].tobytes())
 
+    def test_the_dates_program(self):
+        """examples/dates/train.c: the weights of `tfmc train`, byte for byte, over an epoch's end, and a model that writes."""
+        dates = HERE.parents[1] / "examples" / "dates"
+        run([sys.executable, dates / "make_data.py", self.work / "data", 900])
+        run([TFMC, "compile", "--training", "--quiet", dates / "dates.tfm", "-o", self.work / "libdates.so"])
+        run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", self.work, dates / "train.c", "-L", self.work, "-ldates",
+             f"-Wl,-rpath,{self.work}", "-o", self.work / "train"])
+        data = self.work / "data" / "train.safetensors"
+        run([TFMC, "train", dates / "dates.tfm", "--data", data, "--out", self.work / "run", "--steps", 12, "--seed", 1, "--quiet",
+             "--march=x86-64-v3"])
+        said = run([self.work / "train", data, 12, self.work / "own"], input="3rd of May 2001\n!\n")
+        first, own = (self.work / name / "step-00000012" / "weights.safetensors" for name in ("run", "own"))
+        self.assertEqual(first.read_bytes(), own.read_bytes())
+        self.assertEqual(len(said.stdout.splitlines()), 2)
+        self.assertIn("a date is written with", said.stderr)
+        self.assertEqual(subprocess.run([self.work / "train", dates / "dates.c", "1"], capture_output=True).returncode, 1)
+
     def tagger(self):
         page = (HERE.parents[1] / "docs" / "training.md").read_text()
         (self.work / "tagger.tfm").write_text(re.search(r"```tfm\n(model Tagger.*?)```", page, re.S)[1])
