@@ -28,4 +28,10 @@ bool training_model_plan(const CompileRequest *request, const TrainingModel *mod
 /* The packed constants of these plans, in the arena; NULL where there are none. */
 bool training_model_pack(const CompileRequest *request, const LibraryPlans *plans, const void **weights);
 
+/* How a library that trains makes the packed weights of its model, without a compiler: which numbers of which
+ * parameters go where (tfm_packing); constants of the text as bytes; graphs for the few weights that the model computes
+ * of others. Where weights are kept in fewer bits, the table says that they cannot be made. `plans` are those of any
+ * instruction set, since all have one layout. Adds to the model. False after an error. */
+bool training_model_packing(const CompileRequest *request, const LibraryPlans *plans, TrainingModel *model);
+
 #endif

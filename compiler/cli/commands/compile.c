@@ -13,7 +13,7 @@
 #include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"
-#include "train/packing.h"
+#include "train/training.h"
 #include "weights/files.h"
 
 enum { MAX_TARGETS = 8 };
