@@ -138,6 +138,11 @@ static uint8_t *find_writers(const Planner *p) {
     note_writer(found, &p->operands.items[p->rows.items[i].first_operand], BEGINS_ANEW);
   for (size_t i = 0; i < p->gemms.n; i++) note_writer(found, &p->gemms.items[i].c, BEGINS_ANEW);
   for (size_t i = 0; i < p->attentions.n; i++) note_writer(found, &p->attentions.items[i].c, BEGINS_ANEW);
+  for (size_t i = 0; i < p->attention_grads.n; i++) {
+    note_writer(found, &p->attention_grads.items[i].c, BEGINS_ANEW);
+    note_writer(found, &p->attention_grads.items[i].dk, BEGINS_ANEW);
+    note_writer(found, &p->attention_grads.items[i].dv, BEGINS_ANEW);
+  }
   for (size_t i = 0; i < p->tables.n; i++) note_writer(found, &p->tables.items[i].c, BEGINS_ANEW);
   return found;
 }

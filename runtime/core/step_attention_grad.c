@@ -151,8 +151,6 @@ static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratc
   pack_columns(walker, a, item.k, floats_of(a, &of->k), step->h, scratch->key_columns);
   pack_columns(walker, a, item.v, floats_of(a, &of->v), step->e, scratch->value_columns);
   pack_rows(walker, step->pack_h, item.k, floats_of(a, &of->k), a->keys, step->h, step->h_width, scratch->key_rows);
-  clear_rows(item.dk, stride_of(a, &of->dk), a->keys, step->h);
-  clear_rows(item.dv, stride_of(a, &of->dv), a->keys, step->e);
   return item;
 }
 
@@ -192,17 +190,6 @@ static void scale_strip(const Walker *walker, const Grad *a, float *strip, int64
   if (!all_one) run_rows(walker, a->step->scale_rows, rows, n, (float *const[]){strip, strip}, 2, factor);
 }
 
-/* The rows times a block of panels: scores, or g vT. */
-static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t *tiles, const char *rows,
-                             int64_t columns, const Strip *strip, int64_t block, const float *packed, float *to) {
-  const int64_t n = keys_of_block(strip->seen, block), first = block * TFM_KEY_BLOCK, width = a->step->key_width;
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, tiles[strip->rows]);
-  for (int64_t key = 0; key < n; key += width) {
-    const float *panel = packed + (first + key) * columns;
-    kernel((const float *)rows, panel, to + key, TFM_STRIP_STRIDE, columns, 0, least_of(width, n - key), panel, 0);
-  }
-}
-
 static void run_epilogue(const Walker *walker, const Grad *a, const Epilogue *epilogue, const GradItem *item,
                          const Strip *strip, int64_t block, float *tile) {
   epilogue_run(walker, epilogue, (char *)tile, TFM_STRIP_STRIDE * (int64_t)sizeof(float),
@@ -210,11 +197,10 @@ static void run_epilogue(const Walker *walker, const Grad *a, const Epilogue *ep
                keys_of_block(strip->seen, block));
 }
 
-/* The probabilities of the strip: what attention has after its last block, divided by the sum. A row whose keys are all
+/* Scores become probabilities: what attention has after its last block, divided by the sum. A row whose keys are all
  * masked has the sum 0, and probabilities 0. */
 static void find_probabilities(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
                                const Strip *strip) {
-  const char *q = item->q + strip->row * stride_of(a, &a->operands->q);
   for (int64_t i = 0; i < strip->rows; i++) {
     scratch->maximum[i] = -INFINITY;
     scratch->sum[i] = 0;
@@ -222,7 +208,6 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
   const int64_t blocks = ceil_div(strip->seen, TFM_KEY_BLOCK);
   for (int64_t block = 0; block < blocks; block++) {
     float *p = strip_at(a, scratch->p, strip, block);
-    multiply_columns(walker, a, a->step->qk_tiles, q, a->step->h, strip, block, scratch->key_columns, p);
     run_epilogue(walker, a, &a->score, item, strip, block, p);
     KERNEL_OF(tfm_softmax_kernel, walker->context, a->step->softmax)
     (p, strip->rows, keys_of_block(strip->seen, block), scratch->maximum, scratch->sum, scratch->scale);
@@ -235,28 +220,29 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
                 scratch->scale);
 }
 
-/* What is kept of p, and what p gets; in `products` the sums of p times that. */
+static void keep(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+                 const Strip *strip, int64_t block) {
+  const float *p = strip_at(a, scratch->p, strip, block);
+  float *kept = strip_at(a, scratch->kept, strip, block);
+  const size_t bytes = (size_t)keys_of_block(strip->seen, block) * sizeof(float);
+  for (int64_t i = 0; i < strip->rows; i++) memcpy(kept + i * TFM_STRIP_STRIDE, p + i * TFM_STRIP_STRIDE, bytes);
+  run_epilogue(walker, a, &a->keep, item, strip, block, kept);
+}
+
+/* What is kept of p, and what p gets of g vT; in `products` the sums of p times that. */
 static void find_gradient(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
                           const Strip *strip) {
-  const char *g = item->g + strip->row * stride_of(a, &a->operands->g);
+  const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
   float *block_sums = scratch->products + TFM_MAX_TILE_ROWS;
   memset(scratch->products, 0, TFM_MAX_TILE_ROWS * sizeof(float));
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    const int64_t n = keys_of_block(strip->seen, block);
     float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
-    multiply_columns(walker, a, a->step->gv_tiles, g, a->step->e, strip, block, scratch->value_columns, back);
     run_epilogue(walker, a, &a->keep, item, strip, block, back);
-    if (a->keep.kernel) {
-      float *kept = strip_at(a, scratch->kept, strip, block);
-      for (int64_t i = 0; i < strip->rows; i++)
-        memcpy(kept + i * TFM_STRIP_STRIDE, p + i * TFM_STRIP_STRIDE, (size_t)n * sizeof(float));
-      run_epilogue(walker, a, &a->keep, item, strip, block, kept);
-    }
+    if (a->keep.kernel) keep(walker, a, scratch, item, strip, block);
     tfm_row_args args;
     memset(args.coordinates, 0, sizeof args.coordinates);
-    const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
     args.rows = strip->rows;
-    args.columns = n;
+    args.columns = keys_of_block(strip->seen, block);
     args.faults = (int32_t *)&walker->context->run.faults;
     args.operands[0] = (tfm_row_operand){(char *)block_sums, sizeof(float), sizeof(float)};
     args.operands[1] = (tfm_row_operand){(char *)p, row_bytes, sizeof(float)};
@@ -287,47 +273,88 @@ static void give_queries(const Walker *walker, const Grad *a, const GradScratch 
 
 // ---- blocks of queries ----
 
-/* to[keys] += strips transposed times rows: chains over the queries, which go on from block to block. */
-static void give_keys(const Walker *walker, const Grad *a, const uint32_t *tiles, float *strips, int64_t rows,
-                      int64_t seen, const float *packed, int64_t columns, int64_t width, char *to, int64_t stride) {
-  for (int64_t key = 0, n; key < seen; key += n) {
-    const int64_t block = key / TFM_KEY_BLOCK, within = key % TFM_KEY_BLOCK;
-    n = least_of(least_of(a->step->tile_rows, seen - key), TFM_KEY_BLOCK - within);
-    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, tiles[n]);
-    const float *strip = strips + block * a->strip_floats + within;
-    float *c = (float *)(to + key * stride);
-    for (int64_t column = 0; column < columns; column += width) {
-      const float *panel = packed + column * rows;
-      kernel(strip, panel, c + column, stride / (int64_t)sizeof(float), rows, 1, least_of(width, columns - column),
-             panel, 0);
+typedef struct Rows { /* of a block of queries, of q or g */
+  const char *from;
+  int64_t stride, n, columns;
+} Rows;
+
+/* Rows times packed columns: scores, or g vT. A panel serves all strips while it is near. */
+static void multiply_columns(const Walker *walker, const Grad *a, const uint32_t *tiles, const Rows *rows, int64_t seen,
+                             const float *packed, float *strips) {
+  const int64_t width = a->step->key_width, tile_rows = a->step->tile_rows;
+  for (int64_t key = 0; key < seen; key += width) {
+    const float *panel = packed + key * rows->columns;
+    float *to = strips + key / TFM_KEY_BLOCK * a->strip_floats + key % TFM_KEY_BLOCK;
+    for (int64_t at = 0; at < rows->n; at += tile_rows) {
+      tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, tiles[least_of(tile_rows, rows->n - at)]);
+      kernel((const float *)(rows->from + at * rows->stride), panel, to + at * TFM_STRIP_STRIDE, TFM_STRIP_STRIDE,
+             rows->columns, 0, least_of(width, seen - key), panel, 0);
     }
   }
 }
 
+typedef struct Given { /* what keys or values get */
+  char *to;
+  int64_t stride, columns, width;
+  const uint32_t *tiles;
+} Given;
+
+/* to[keys] (+)= strips transposed times rows: chains over the queries, which go on from block to block. Keys from
+ * `begun` on begin theirs. */
+static void give_keys(const Walker *walker, const Grad *a, const Given *given, const float *strips, int64_t rows,
+                      int64_t begun, int64_t seen, const float *packed) {
+  for (int64_t key = 0, n; key < seen; key += n) {
+    const int64_t within = key % TFM_KEY_BLOCK;
+    n = least_of(least_of(a->step->tile_rows, (key < begun ? begun : seen) - key), TFM_KEY_BLOCK - within);
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, given->tiles[n]);
+    const float *strip = strips + key / TFM_KEY_BLOCK * a->strip_floats + within;
+    float *c = (float *)(given->to + key * given->stride);
+    for (int64_t column = 0; column < given->columns; column += given->width) {
+      const float *panel = packed + column * rows;
+      kernel(strip, panel, c + column, given->stride / (int64_t)sizeof(float), rows, key < begun,
+             least_of(given->width, given->columns - column), panel, 0);
+    }
+  }
+}
+
+/* Keys that some query of the block may see. */
+static int64_t keys_seen(const Grad *a, int64_t end_row) {
+  return a->step->causal ? least_of(a->keys, greatest_of(0, end_row + a->causal_offset)) : a->keys;
+}
+
 static void run_block(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
-                      int64_t first, int64_t rows) {
+                      int64_t first, int64_t n) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
-  const int64_t last = first + rows + a->causal_offset;
-  const int64_t seen = step->causal ? least_of(a->keys, greatest_of(0, last)) : a->keys;
+  const int64_t seen = keys_seen(a, first + n), begun = first ? keys_seen(a, first) : 0;
+  const Rows q = {item->q + first * stride_of(a, &of->q), stride_of(a, &of->q), n, step->h};
+  const Rows g = {item->g + first * stride_of(a, &of->g), stride_of(a, &of->g), n, step->e};
   if (seen == 0) {
-    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), rows, step->h);
+    clear_rows(item->c + first * stride_of(a, &of->c), stride_of(a, &of->c), n, step->h);
     return;
   }
-  pack_rows(walker, step->pack_h, item->q + first * stride_of(a, &of->q), floats_of(a, &of->q), rows, step->h,
-            step->h_width, scratch->query_rows);
-  pack_rows(walker, step->pack_e, item->g + first * stride_of(a, &of->g), floats_of(a, &of->g), rows, step->e,
-            step->e_width, scratch->g_rows);
-  for (int64_t at = 0; at < rows; at += step->tile_rows) {
-    const Strip strip = {first + at, least_of(step->tile_rows, rows - at), at, seen};
+  pack_rows(walker, step->pack_h, q.from, floats_of(a, &of->q), n, step->h, step->h_width, scratch->query_rows);
+  pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
+  multiply_columns(walker, a, step->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
+  multiply_columns(walker, a, step->gv_tiles, &g, seen, scratch->value_columns, scratch->back);
+  for (int64_t at = 0; at < n; at += step->tile_rows) {
+    const Strip strip = {first + at, least_of(step->tile_rows, n - at), at, seen};
     find_probabilities(walker, a, scratch, item, &strip);
     find_gradient(walker, a, scratch, item, &strip);
     give_queries(walker, a, scratch, item, &strip);
   }
-  give_keys(walker, a, step->v_tiles, scratch->kept, rows, seen, scratch->g_rows, step->e, step->e_width, item->dv,
-            stride_of(a, &of->dv));
-  give_keys(walker, a, step->k_tiles, scratch->back, rows, seen, scratch->query_rows, step->h, step->h_width, item->dk,
-            stride_of(a, &of->dk));
+  const Given to_k = {item->dk, stride_of(a, &of->dk), step->h, step->h_width, step->k_tiles};
+  const Given to_v = {item->dv, stride_of(a, &of->dv), step->e, step->e_width, step->v_tiles};
+  give_keys(walker, a, &to_v, scratch->kept, n, begun, seen, scratch->g_rows);
+  give_keys(walker, a, &to_k, scratch->back, n, begun, seen, scratch->query_rows);
+}
+
+/* Keys that no query sees get nothing. */
+static void clear_unseen(const Grad *a, const GradItem *item) {
+  const int64_t seen = a->queries > 0 ? keys_seen(a, a->queries) : 0;
+  const int64_t k = stride_of(a, &a->operands->dk), v = stride_of(a, &a->operands->dv);
+  clear_rows(item->dk + seen * k, k, a->keys - seen, a->step->h);
+  clear_rows(item->dv + seen * v, v, a->keys - seen, a->step->e);
 }
 
 static void run(Walker *walker, const tfm_step *step) {
@@ -341,6 +368,7 @@ static void run(Walker *walker, const tfm_step *step) {
     const GradItem item = enter_item(walker, &a, &scratch, number);
     for (int64_t row = 0; row < a.queries; row += a.block_rows)
       run_block(walker, &a, &scratch, &item, row, least_of(a.block_rows, a.queries - row));
+    clear_unseen(&a, &item);
   }
 }
 

@@ -299,6 +299,31 @@ class Train(unittest.TestCase):
         self.assertTrue(buffers)
         self.assertEqual([line for line in buffers if "time*time" in line], [])
 
+    def test_queries_that_are_a_part_of_a_weight(self):
+        """Its gradient is one tensor, of which a product that goes on from part to part writes the rest."""
+        self.model('optimizer = "sgd"  lr = 1', """model Pool {
+  weight w: [8, 4] = uniform(-1, 1)
+  forward(x: f32[time, 4]) {
+    keys = reshape(x @ w[4:8], [1, time, 4])
+    y = softmax(reshape(w[0:4], [1, 4, 4]) @ transpose(keys, 1, 2)) @ keys
+    return y
+  }
+  fn objective(x: f32[time, 4], c: f32[1, 4, 4]) { return loss = sum(sum(sum(forward(x) * c))) }
+  train objective { SETTINGS }
+}
+""")
+        rng, tensors = random.Random(4), {}
+        for i, time in enumerate((5, 3)):
+            tensors[f"x@{i}"] = "F32", [time, 4], [rng.uniform(-1, 1) for _ in range(4 * time)]
+            tensors[f"c@{i}"] = "F32", [1, 4, 4], [rng.uniform(-1, 1) for _ in range(16)]
+        write_tensors(self.work / "x.safetensors", tensors)
+        made = []
+        for option in "-O2", "-O0":
+            self.train("--batches=x.safetensors", "--accumulate=2", "--gradients", option, "-o", "w.safetensors")
+            made.append(numbers_of(self.work / "w.safetensors")["grad.w"])
+        self.close(*made)
+        self.assertIn("attention_grad", self.tfmc("dump", "m.tfm", "--stage=gradients-plan"))
+
     def test_operations_without_a_gradient(self):
         self.model("lr = 1", "model M {\n  weight w: [3]\n  forward(x: f32[3]) { return y = x * w }\n"
                    "  fn f(x: f32[3]) { return loss = sum(sum(sinusoid(w, 4))) }\n  train f { SETTINGS }\n}\n")
