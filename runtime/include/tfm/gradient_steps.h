@@ -1,6 +1,8 @@
 /* tfm/gradient_steps.h: the steps that only programs of gradients have. C99. A part of tfm/program.h, which includes it
- * where operands are known. */
-#ifndef TFM_GRADIENT_STEPS_H
+ * where operands are known; who includes this file alone gets all of that one. */
+#ifndef TFM_PROGRAM_H
+#include "tfm/program.h"
+#elif !defined(TFM_GRADIENT_STEPS_H)
 #define TFM_GRADIENT_STEPS_H
 
 /* What q, k and v get if softmax(score(q kT)) v gets g, over batch axes dims[0..rank-2); dims[rank-2] is t (queries),
