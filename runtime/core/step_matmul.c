@@ -308,25 +308,31 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
   } while (k < end);
 }
 
+/* Where chains of the panels of a unit are added up, in `rows` rows from c on. */
+static PartialSums sums_at(const Matmul *m, const MatmulUnit *unit, char *c, int64_t rows) {
+  const int64_t width = m->step->width;
+  return (PartialSums){.c = (float *)c,
+                       .c_stride = m->c->strides[m->step->rank - 2] / (int64_t)sizeof(float),
+                       .waiting = unit->waiting,
+                       .stride = m->panels_per_group * width,
+                       .level = waiting_floats(m),
+                       .rows = rows,
+                       .columns = least_of(m->columns, unit->end_panel * width) - unit->first_panel * width};
+}
+
 static void run_strip(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows) {
   const tfm_matmul_step *step = m->step;
   int64_t c_stride = m->c->strides[step->rank - 2], chains = m->chain < m->k ? partial_chains(m->k) : 1;
-  int64_t column = unit->first_panel * step->width, end = least_of(m->columns, unit->end_panel * step->width);
+  const int64_t column = unit->first_panel * step->width;
   char *c = unit->c + row * c_stride + column * (int64_t)sizeof(float);
-  const PartialSums sums = {.c = (float *)c,
-                            .c_stride = c_stride / (int64_t)sizeof(float),
-                            .waiting = unit->waiting,
-                            .stride = m->panels_per_group * step->width,
-                            .level = waiting_floats(m),
-                            .rows = rows,
-                            .columns = end - column};
+  const PartialSums sums = sums_at(m, unit, c, rows);
   for (int64_t chain = 0; chain < chains; chain++) {
     int64_t stride;
     float *place = partial_place(&sums, chain, &stride);
     run_chain(walker, m, unit, row, rows, chain, place, stride);
     partial_add(&sums, chain, chains);
   }
-  epilogue_run(walker, &m->epilogue, c, c_stride, unit->item * m->rows + row, rows, column, end - column);
+  epilogue_run(walker, &m->epilogue, c, c_stride, unit->item * m->rows + row, rows, column, sums.columns);
 }
 
 /* What one of `calls` tiles brings nearer of the block of k after the next `k` steps: of y, which is packed first, then
@@ -362,13 +368,7 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
   const int64_t c_stride = m->c->strides[step->rank - 2], column = unit->first_panel * step->width;
   const int64_t row = m->rows * first / m->strips, rows = m->rows * end / m->strips - row;
   char *c = unit->c + row * c_stride + column * (int64_t)sizeof(float);
-  const PartialSums sums = {.c = (float *)c,
-                            .c_stride = c_stride / (int64_t)sizeof(float),
-                            .waiting = unit->waiting,
-                            .stride = m->panels_per_group * step->width,
-                            .level = waiting_floats(m),
-                            .rows = rows,
-                            .columns = least_of(m->columns, unit->end_panel * step->width) - column};
+  const PartialSums sums = sums_at(m, unit, c, rows);
   const int64_t chains = ceil_div(m->k, m->chain);
   for (int64_t chain = 0; chain < chains; chain++) {
     int64_t stride;
