@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "aot/packed_weights.h"
+#include "base/check.h"
 #include "plan/memory.h"
 #include "weights/files.h"
 
@@ -22,16 +23,19 @@
  * any. MOST_NAMES: the names of 65,536 sections, 256 bytes each. */
 enum { MOST_SECTIONS = 65536, MOST_BYTES = 256 << 20, MOST_NAMES = 16 << 20 };
 
-bool is_elf_file(Arena *arena, const char *path) {
+bool file_begins_with(Arena *arena, const char *path, const char *bytes, size_t n) {
   Diag silent = diag_new(arena);
   InFile file;
-  char magic[SELFMAG];
+  char begin[8];
+  CHECK(n <= sizeof begin, "a magic of %zu bytes", n);
   if (!in_file_open(&file, &silent, path)) return false;
-  bool is_elf =
-      file.size >= SELFMAG && in_file_read(&file, &silent, 0, magic, SELFMAG) && memcmp(magic, ELFMAG, SELFMAG) == 0;
+  bool is_same =
+      file.size >= (int64_t)n && in_file_read(&file, &silent, 0, begin, n) && memcmp(begin, bytes, n) == 0;
   in_file_close(&file);
-  return is_elf;
+  return is_same;
 }
+
+bool is_elf_file(Arena *arena, const char *path) { return file_begins_with(arena, path, ELFMAG, SELFMAG); }
 
 /* Reads `size` bytes from `offset` on and appends a NUL. NULL if they reach beyond the file or are more than any
  * library of ours has: a damaged table of sections must not make us allocate whatever it says. */
@@ -122,7 +126,10 @@ LibraryFile *library_file_open(Arena *arena, Diag *diag, const char *path) {
   size_t size = 0;
   const char *text = elf_section(arena, diag, &file, LIBRARY_SECTION, &size);
   in_file_close(&file);
-  if (diag->n_errors != n_errors) return NULL;
+  return diag->n_errors == n_errors ? library_file_read(arena, diag, path, text) : NULL;
+}
+
+LibraryFile *library_file_read(Arena *arena, Diag *diag, const char *path, const char *text) {
   LibraryFile *library = ARENA_NEW(arena, LibraryFile);
   library->path = path;
   json_t *json = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
@@ -214,12 +221,5 @@ bool weights_file_write(Diag *diag, const char *path, const char *model, const u
 
 /* Only the magic is looked at; the runtime checks the rest when it maps the file. */
 bool is_packed_file(Arena *arena, const char *path) {
-  Diag silent = diag_new(arena);
-  InFile file;
-  char magic[sizeof TFM_WEIGHTS_MAGIC];
-  if (!in_file_open(&file, &silent, path)) return false;
-  bool is_packed = file.size >= (int64_t)sizeof magic && in_file_read(&file, &silent, 0, magic, sizeof magic) &&
-                   memcmp(magic, TFM_WEIGHTS_MAGIC, sizeof magic) == 0;
-  in_file_close(&file);
-  return is_packed;
+  return file_begins_with(arena, path, TFM_WEIGHTS_MAGIC, sizeof TFM_WEIGHTS_MAGIC);
 }

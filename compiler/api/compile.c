@@ -190,13 +190,20 @@ static tfm_status check_file(const char *path, const Mapping *parts, tfm_error *
   return TFM_OK;
 }
 
+tfm_status parts_map(const char *path, Mapping *parts, tfm_error *error) {
+  *parts = (Mapping){0};
+  tfm_status status = map_file(path, parts, error);
+  if (status == TFM_OK) status = check_file(path, parts, error);
+  if (status != TFM_OK) mapping_free(parts);
+  return status;
+}
+
 tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *error) {
   if (!compiled || !path) return fault(error, TFM_E_USAGE, "the path or the place for the model is a null pointer");
   *compiled = NULL;
   tfm_compiled *made = calloc(1, sizeof *made);
   if (!made) return fault(error, TFM_E_NOMEM, "not enough memory for a model");
-  tfm_status status = map_file(path, &made->parts, error);
-  if (status == TFM_OK) status = check_file(path, &made->parts, error);
+  tfm_status status = parts_map(path, &made->parts, error);
   if (status == TFM_OK) status = load(made, error);
   if (status == TFM_OK)
     *compiled = made;

@@ -37,6 +37,9 @@ bool parts_are_whole(const Mapping *parts);
 /* What stands in `hash` of the header of a .tfmm file with these parts; never 0. */
 uint64_t parts_hash(const Mapping *parts);
 
+/* Maps a .tfmm file: whole, undamaged and of this version. The message of an error names the file. */
+tfm_status parts_map(const char *path, Mapping *parts, tfm_error *error);
+
 /* The path of a file of this installation from its place as seen from libtfm; "" if it is too long. */
 void installed_path(const char *relative, char *path, size_t size);
 

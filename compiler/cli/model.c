@@ -59,6 +59,15 @@ static bool read_file(Session *session, ModelText *text) {
 
 // ---- from a library ----
 
+bool names_library(Session *session, const char *path) {
+  return is_elf_file(session->arena, path) || is_one_file(session->arena, path);
+}
+
+LibraryFile *library_of_file(Session *session, const char *path) {
+  return is_one_file(session->arena, path) ? one_file_open(session->arena, &session->diag, path)
+                                           : library_file_open(session->arena, &session->diag, path);
+}
+
 /* What was decided when the library was made cannot be chosen again; ignoring such an option would mislead. */
 static bool check_fixed(Session *session) {
   static const Option fixed[] = {OPTION_DEFINE, OPTION_MODEL,    OPTION_WEIGHTS_PREFIX, OPTION_ENGINE,
@@ -73,14 +82,14 @@ static bool check_fixed(Session *session) {
 /* An error in the text of a library means that the language has changed since it was made: the message names both
  * versions. */
 static bool read_library(Session *session, ModelText *text) {
-  LibraryFile *library = session->library =
-      library_file_open(session->arena, &session->diag, session->options.files.items[0]);
+  LibraryFile *library = session->library = library_of_file(session, session->options.files.items[0]);
   if (!library || !check_fixed(session)) return false;
   const json_t *source = json_object_get(library->description, "source");
   if (!json_is_object(source)) {
     diag_error_at(&session->diag, library->path, DIAG_LIBRARY,
-                  "compiled with --strip-source, the library does not contain the model's source, which `tfmc %s` "
-                  "needs: name the .tfm file instead of the library",
+                  "compiled with --strip-source, the %s does not contain the model's source, which `tfmc %s` needs: "
+                  "name the .tfm file instead of it",
+                  library->is_one_file ? "file" : "library",
                   verb_table[session->options.verb].name);
     return false;
   }
@@ -95,7 +104,7 @@ static bool read_library(Session *session, ModelText *text) {
  * it as a text. */
 Graph *model_load(Session *session) {
   bool may_be_library = V_LIBRARY & 1u << session->options.verb && !session->text;
-  bool is_library = may_be_library && is_elf_file(session->arena, session->options.files.items[0]);
+  bool is_library = may_be_library && names_library(session, session->options.files.items[0]);
   ModelText *text = ARENA_NEW(session->arena, ModelText);
   const char *purpose = arena_set_purpose(session->arena, "while reading the model");
   bool is_read = is_library ? read_library(session, text) : read_file(session, text);
@@ -291,9 +300,25 @@ static void note_types(Session *session, const WeightSource *weights, Graph *gra
   session->model = text;
 }
 
+/* A .tfmm file computes with its own weights alone. check compares others with the model in it, and verify gives those
+ * that they were made from to the interpreter. */
+static bool check_own_weights(Session *session) {
+  static const struct {
+    Option option;
+    unsigned verbs; /* that take it */
+  } others[] = {{OPTION_WEIGHTS, V_CHECK | V_VERIFY}, {OPTION_RANDOM_WEIGHTS, V_CHECK}};
+  if (!session->library || !session->library->is_one_file) return true;
+  for (size_t i = 0; i < 2; i++)
+    if (option_given(&session->options, others[i].option) && !(others[i].verbs & 1u << session->options.verb))
+      option_error(&session->diag, others[i].option,
+                   "a .tfmm file holds its weights: leave this out, or name the .tfm file");
+  return !diag_has_errors(&session->diag);
+}
+
 /* pack and check want the tensors themselves, so a packed file does not serve them. */
 WeightSource *session_weights(Session *session, Graph *graph) {
   const Options *options = &session->options;
+  if (!check_own_weights(session)) return NULL;
   const WeightRequest request = {
       .check = session_weight_check(session),
       .path = option_text(options, OPTION_WEIGHTS, NULL),

@@ -17,6 +17,10 @@ ParsedProgram *model_parse(Session *session);
 /* Its graph, elaborated with -D, --model and --weights-prefix. If the file is a compiled library (and the verb is one
  * of V_LIBRARY), the graph of the model in it, and session->library. NULL after an error. */
 Graph *model_load(Session *session);
+/* Whether the file is a compiled library or a .tfmm file, by its first bytes or its ending; and what it says of itself,
+ * which the caller closes. NULL after an error. */
+bool names_library(Session *session, const char *path);
+LibraryFile *library_of_file(Session *session, const char *path);
 /* What the train block of the model names; `is_training`: with dropout. NULL after an error; if there is no such
  * block, too, which is an error for training_objective. */
 Objective *model_objective(Session *session, bool is_training);

@@ -99,7 +99,9 @@ static PartsRange range_at(uint64_t *offset, uint64_t size) {
 
 static bool write_objects(Worker *w, uint64_t *offset) {
   Session *session = w->session;
+  const bool is_stripped = option_given(&session->options, OPTION_STRIP_SOURCE);
   AotRequest request = {.plans = &w->plans, .n_plans = 1, .version = TFM_VERSION, .generation = w->model.generation,
+                        .text = is_stripped ? NULL : session->model,
                         .not_incremental = w->model.not_incremental, .ragged = w->model.ragged,
                         .ragged_sources = w->model.ragged_sources};
   const Bytes *objects = aot_objects(session->arena, &session->diag, &request);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "aot/emit_library.h"
+#include "api/run.h"
 #include "base/check.h"
 #include "graph/graph.h"
 
@@ -104,6 +105,49 @@ bool library_plans_again(const CompileRequest *request, const LibraryFile *libra
                   "tfmc %s packs weights in another way than tfmc %s, which made the library: compile it again",
                   version, library->version);
   return false;
+}
+
+// ---- files of code and weights ----
+
+bool is_one_file(Arena *arena, const char *path) {
+  const size_t length = strlen(path), ending = strlen(ONE_FILE_ENDING);
+  return (length > ending && strcmp(path + length - ending, ONE_FILE_ENDING) == 0) ||
+         file_begins_with(arena, path, PARTS_MAGIC, sizeof PARTS_MAGIC);
+}
+
+/* The description lies in one of the objects; which one is the worker's affair. */
+static const char *description_in(Arena *arena, Diag *diag, const InFile *file, const PartsHeader *header) {
+  const char *text = NULL;
+  size_t size;
+  for (uint32_t i = 0; !text && i < header->n_objects; i++) {
+    const InFile object = in_file_part(file, (int64_t)header->objects[i].offset, (int64_t)header->objects[i].size);
+    text = elf_section(arena, diag, &object, LIBRARY_SECTION, &size);
+  }
+  return text;
+}
+
+/* libtfm's own check comes first: nobody could tell what code would do of which a byte has changed. */
+static LibraryFile *read_one_file(Arena *arena, Diag *diag, const InFile *file) {
+  Mapping parts;
+  tfm_error error;
+  if (parts_map(file->path, &parts, &error) != TFM_OK) {
+    diag_error_at(diag, NULL, DIAG_LIBRARY, "%s", error.message); /* it names the file */
+    return NULL;
+  }
+  const int n_errors = diag->n_errors;
+  const char *text = description_in(arena, diag, file, (const PartsHeader *)(const void *)parts.data);
+  mapping_free(&parts);
+  LibraryFile *library = diag->n_errors == n_errors ? library_file_read(arena, diag, file->path, text) : NULL;
+  if (library) library->is_one_file = library->weights_embedded = true;
+  return library;
+}
+
+LibraryFile *one_file_open(Arena *arena, Diag *diag, const char *path) {
+  InFile file;
+  if (!in_file_open(&file, diag, path)) return NULL;
+  LibraryFile *library = read_one_file(arena, diag, &file);
+  in_file_close(&file);
+  return library;
 }
 
 // ---- files of weights ----

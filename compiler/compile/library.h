@@ -33,6 +33,16 @@ bool library_model_plan(const CompileRequest *request, const LibraryModel *model
 bool library_plans_again(const CompileRequest *request, const LibraryFile *library, const ModelText *text, Graph *graph,
                          const char *version, LibraryPlans *plans);
 
+// ---- files of code and weights ----
+
+#define ONE_FILE_ENDING ".tfmm"
+
+/* Whether the path names a .tfmm file, or one that begins like it. Reports nothing. */
+bool is_one_file(Arena *arena, const char *path);
+/* What the library in a .tfmm file says of itself. NULL after an error: it is damaged, cut off, or of another version
+ * of tfmc. The caller closes it. */
+LibraryFile *one_file_open(Arena *arena, Diag *diag, const char *path);
+
 // ---- files of weights ----
 
 /* "out/libx.so" and ".h" give "out/x.h"; for /dev/null, which is not replaced, the path itself. */

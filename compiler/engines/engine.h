@@ -8,6 +8,7 @@
 
 #include "compile/library.h"
 #include "engines/weight_source.h"
+#include "tfm/compile.h"
 #include "tfm/tfm.h"
 
 typedef struct EngineSettings {
@@ -59,8 +60,14 @@ tfm_context_options context_options(const EngineSettings *settings);
 bool engine_request(const EngineSettings *settings, WeightSource *weights, CompileRequest *request);
 /* Reports an error of the runtime at the place that it names, with the code of its status or reason. */
 void report_runtime_error(Diag *diag, const tfm_error *error);
-/* The model of settings->library with its weights: the packed ones beside or in it, or `weights`, packed now. The
- * graph becomes the library's. NULL after an error; the caller closes it with tfm_model_close. */
-tfm_model *library_open(const EngineSettings *settings, Graph *graph, WeightSource *weights);
+typedef struct OpenLibrary {
+  tfm_model *model;   /* NULL: it is not open */
+  tfm_compiled *file; /* of a .tfmm file, which holds the model; else NULL */
+} OpenLibrary;
+
+/* The model of settings->library with its weights: the packed ones beside or in it, or `weights`, packed now; of a
+ * .tfmm file always its own. The graph becomes the library's. False after an error; the caller closes it then, too. */
+bool library_open(const EngineSettings *settings, Graph *graph, WeightSource *weights, OpenLibrary *library);
+void library_close(OpenLibrary *library);
 
 #endif

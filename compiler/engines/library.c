@@ -1,9 +1,9 @@
-/* The engine that runs a compiled library.
+/* The engine that runs a compiled library, or a .tfmm file.
  *
  * In: the library of the settings, and weights: the .tfmw file beside it, those embedded in it, a .tfmw file of
- * --weights, or tensors of --weights. Out: the outputs of its forward. Tensors are packed into a file without a name,
- * which the runtime maps like any other .tfmw file and which goes away with this process. Refuses weights of another
- * layout, and a CPU that none of the library's instruction sets suits. */
+ * --weights, or tensors of --weights; a .tfmm file has its own. Out: the outputs of its forward. Tensors are packed
+ * into a file without a name, which the runtime maps like any other .tfmw file and which goes away with this process.
+ * Refuses weights of another layout, and a CPU that none of the library's instruction sets suits. */
 #define _GNU_SOURCE /* memfd_create */
 #include <errno.h>
 #include <string.h>
@@ -18,14 +18,14 @@
 
 typedef struct LibraryEngine {
   Engine base;
-  tfm_model *model;
+  OpenLibrary library;
 } LibraryEngine;
 
 /* The context holds pointers into the model, so it goes first. */
 static void destroy(Engine *base) {
   LibraryEngine *engine = (LibraryEngine *)base;
   tfm_context_destroy(base->context);
-  tfm_model_close(engine->model);
+  library_close(&engine->library);
 }
 
 // ---- weights that are packed now ----
@@ -130,8 +130,7 @@ static tfm_model *open_model(const EngineSettings *settings, const char *weights
 
 /* A descriptor is handed over as a path below /proc/self/fd; once the runtime has mapped the file, the descriptor is
  * no longer needed. */
-tfm_model *library_open(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
-  if (!check_cpu(settings)) return NULL;
+static tfm_model *open_shared(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   int fd = weights->is_packed ? -1 : pack_nameless(settings, graph, weights);
   if (!weights->is_packed && fd < 0) return NULL;
   const char *path =
@@ -141,11 +140,35 @@ tfm_model *library_open(const EngineSettings *settings, Graph *graph, WeightSour
   return model;
 }
 
+static tfm_model *open_one_file(const EngineSettings *settings, OpenLibrary *library) {
+  tfm_error error = {0};
+  if (tfm_model_map(settings->library->path, &library->file, &error) == TFM_OK)
+    return tfm_compiled_model(library->file);
+  error.place = settings->library->path;
+  report_runtime_error(settings->compile.diag, &error);
+  return NULL;
+}
+
+bool library_open(const EngineSettings *settings, Graph *graph, WeightSource *weights, OpenLibrary *library) {
+  *library = (OpenLibrary){0};
+  if (!check_cpu(settings)) return false;
+  library->model =
+      settings->library->is_one_file ? open_one_file(settings, library) : open_shared(settings, graph, weights);
+  return library->model != NULL;
+}
+
+void library_close(OpenLibrary *library) {
+  if (library->file)
+    tfm_compiled_free(library->file); /* the model is its own */
+  else
+    tfm_model_close(library->model);
+}
+
 static bool make_context(LibraryEngine *engine, const EngineSettings *settings) {
   tfm_error error;
   tfm_context_options options = context_options(settings);
-  engine->base.program = tfm_model_program(engine->model);
-  if (tfm_model_context(engine->model, &options, &engine->base.context, &error) == TFM_OK) return true;
+  engine->base.program = tfm_model_program(engine->library.model);
+  if (tfm_model_context(engine->library.model, &options, &engine->base.context, &error) == TFM_OK) return true;
   error.place = settings->library->path;
   report_runtime_error(settings->compile.diag, &error);
   return false;
@@ -154,8 +177,8 @@ static bool make_context(LibraryEngine *engine, const EngineSettings *settings) 
 /* destroy() serves for a half-made engine, too: NULL members are ignored. */
 static Engine *create(const EngineSettings *settings, Graph *graph, WeightSource *weights) {
   LibraryEngine *engine = ARENA_NEW(settings->compile.arena, LibraryEngine);
-  engine->model = library_open(settings, graph, weights);
-  if (engine->model && make_context(engine, settings)) return &engine->base;
+  if (library_open(settings, graph, weights, &engine->library) && make_context(engine, settings))
+    return &engine->base;
   destroy(&engine->base);
   return NULL;
 }

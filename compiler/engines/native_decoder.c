@@ -11,7 +11,7 @@
 struct NativeDecoder {
   const EngineSettings *settings;
   Compiled compiled;
-  tfm_model *model; /* of a library, in place of what was compiled */
+  OpenLibrary library; /* in place of what was compiled */
   tfm_decoding decoding;
   tfm_decoder *decoder;
 };
@@ -21,7 +21,7 @@ void native_decoder_destroy(NativeDecoder *decoder) {
   if (!decoder) return;
   tfm_decoder_destroy(decoder->decoder);
   compiled_free(&decoder->compiled);
-  tfm_model_close(decoder->model);
+  library_close(&decoder->library);
 }
 
 // ---- memory ----
@@ -92,10 +92,9 @@ static bool open_decoder(NativeDecoder *decoder) {
 static bool open_library(NativeDecoder *decoder, Graph *graph, WeightSource *weights) {
   tfm_error error;
   tfm_context_options options = context_options(decoder->settings);
-  decoder->model = library_open(decoder->settings, graph, weights);
-  if (!decoder->model) return false;
-  decoder->decoding = *tfm_model_decoding(decoder->model);
-  if (tfm_model_decoder(decoder->model, &options, &decoder->decoder, &error) == TFM_OK) return true;
+  if (!library_open(decoder->settings, graph, weights, &decoder->library)) return false;
+  decoder->decoding = *tfm_model_decoding(decoder->library.model);
+  if (tfm_model_decoder(decoder->library.model, &options, &decoder->decoder, &error) == TFM_OK) return true;
   report_runtime_error(decoder->settings->compile.diag, &error);
   return false;
 }

@@ -45,7 +45,7 @@ bool in_file_open(InFile *file, Diag *diag, const char *path) {
 bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, size_t size) {
   char *to = bytes;
   while (size) {
-    ssize_t n = pread(file->fd, to, size, (off_t)offset);
+    ssize_t n = pread(file->fd, to, size, (off_t)(file->from + offset));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       diag_error_at(diag, file->path, DIAG_FILE, "cannot read the file: %s",
@@ -71,6 +71,13 @@ char *in_file_text(Diag *diag, const char *path, int64_t most, DiagCode code, si
     text = NULL;
   in_file_close(&file);
   return text;
+}
+
+InFile in_file_part(const InFile *file, int64_t from, int64_t size) {
+  InFile part = *file;
+  part.from += from;
+  part.size = size;
+  return part;
 }
 
 void in_file_close(InFile *file) {

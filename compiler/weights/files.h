@@ -19,6 +19,7 @@
 typedef struct InFile {
   int fd; /* -1: not open */
   int64_t size;
+  int64_t from;     /* where it begins in the file; 0 unless it is a part of one */
   const char *path; /* as the user gave it; the place of messages */
 } InFile;
 
@@ -28,6 +29,9 @@ bool in_file_open(InFile *file, Diag *diag, const char *path);
  * caller has checked `size` against the file's before it allocated. */
 bool in_file_read(const InFile *file, Diag *diag, int64_t offset, void *bytes, size_t size);
 void in_file_close(InFile *file);
+/* A part of an open file, read as if it were a file; the caller has checked that it lies within, and closes the
+ * whole. */
+InFile in_file_part(const InFile *file, int64_t from, int64_t size);
 /* The whole text of a file, `size` bytes and a NUL, in the arena of the diag. NULL after an error: also, of `code`, if
  * it has more bytes than `most`, which is looked at before memory is allocated for it. */
 char *in_file_text(Diag *diag, const char *path, int64_t most, DiagCode code, size_t *size);

@@ -11,6 +11,7 @@ import unittest
 import numpy as np
 
 import tfmc
+from tfmc._find import compiler
 from support import IDS, KEEP, ONE, ONE_WEIGHTS, PAIR, PAIR_WEIGHTS, X, Case, one, pair, save_file
 
 
@@ -47,6 +48,14 @@ class Files(Case):
         self.refused(tfmc.UsageError, "holds the weights too", tfmc.build, source, folder / "pair.tfmm")
         loaded = tfmc.load(pickle.loads(pickle.dumps(whole)).save(self.path))
         np.testing.assert_array_equal(loaded(X, IDS, KEEP).y, whole(X, IDS, KEEP).y)
+
+    def test_the_command_runs_it(self):
+        """What Model.save wrote: the bits of the model."""
+        one().save(self.path)
+        given, out = self.path.parent / "x.safetensors", self.path.parent / "y.npy"
+        save_file({"x": X}, given)
+        subprocess.run([compiler(), "run", self.path, "--inputs", given, "-o", f"y=@{out}"], check=True)
+        np.testing.assert_array_equal(np.load(out), one()(X))
 
     def test_pickles_by_its_path(self):
         one().save(self.path)

@@ -110,7 +110,7 @@ class Pack(Case):
 
 
 class OneFile(Case):
-    """-o NAME.tfmm. That the file computes is tested with the Python package, in python/tests/test_file.py."""
+    """-o NAME.tfmm: code and weights in one file. The Python package's own tests of it are in test_file.py."""
 
     def test_it_is_written_alone(self):
         said = self.compile_with_weights(out="m.tfmm").out
@@ -136,6 +136,62 @@ class OneFile(Case):
         self.compile("--weights", "few.safetensors", out="m.tfmm", code=1, says="up.weight")
         self.path("few.safetensors").unlink()
         self.assertEqual(self.files(), before)
+
+    def test_run_as_a_library(self):
+        want = self.run_model().out
+        for march in "x86-64", "x86-64-v3", "native":
+            self.compile_with_weights(f"-march={march}", out="m.tfmm")
+            self.assertEqual(self.tfmc("run", "m.tfmm", *RUN).out, want if march != "x86-64" else self.run_model("-march=x86-64").out)
+        self.path("m.tfmm").rename(self.path("called.otherwise"))
+        self.assertEqual(self.tfmc("run", "called.otherwise", *RUN, "-o", "g.safetensors").out, "")
+        self.run_model("-o", "want.safetensors")
+        self.assertEqual(self.bytes("g.safetensors"), self.bytes("want.safetensors"))
+        self.compile_with_weights(out="m.tfmm")
+        self.tfmc("verify", "m.tfmm", *RUN, "--golden", "g.safetensors")
+        self.tfmc("verify", "m.tfmm", *RUN, "--weights", "w.safetensors")
+        self.assertIn("has all of them", self.tfmc("check", "m.tfmm", "--weights", "w.safetensors").out)
+        for verb in "bench", "profile":
+            self.assertIn("M: ", self.tfmc(verb, "m.tfmm", *RUN, "--iterations=1", "--warmup=0").out)
+        for verb, option in [("run", "--weights=w.safetensors"), ("bench", "--random-weights=1"), ("verify", "--random-weights=1"),
+                             ("pack", "--weights=w.safetensors")]:
+            self.tfmc(verb, "m.tfmm", *(RUN if verb != "pack" else []), option, code=2, says=["a .tfmm file holds its weights", "leave this out"])
+        self.tfmc("run", "m.tfmm", *RUN, "-Dn=3", code=2, says="this was fixed")
+        self.tfmc("run", "m.tfmm", *RUN, "-o", "m.tfmm", code=2, says="would overwrite")
+
+    def test_info(self):
+        self.compile_with_weights(out="m.tfmm")
+        for words in ["the model M, made by tfmc 0.", "code and weights in one file", ", in the file\n", "source: in the file, as text: model.tfm;"]:
+            self.assertIn(words, self.tfmc("info", "m.tfmm").out)
+        self.assertEqual(json.loads(self.tfmc("info", "m.tfmm", "--json").out)["instruction_sets"], ["x86-64-v3"])
+        self.compile_with_weights("--strip-source", out="m.tfmm")
+        self.assertNotIn(b"forward(", self.bytes("m.tfmm"))
+        self.assertIn("source: not in the file", self.tfmc("info", "m.tfmm").out)
+        self.tfmc("run", "m.tfmm", *RUN, code=1, says=["--strip-source, the file does not contain", "name the .tfm file"])
+
+    def test_files_that_cannot_be_run(self):
+        self.compile_with_weights(out="m.tfmm")
+        whole = self.bytes("m.tfmm")
+        code = whole.index(b"\x7fELF") + 70
+        for name, data, says in [("empty", b"", "is no .tfmm file"), ("foreign", b"PK" + whole[2:], "is no .tfmm file"),
+                                 ("cut", whole[:5000], "is damaged or was cut off"), ("short", whole[:-1], "is damaged or was cut off"),
+                                 ("longer", whole + b"x", "is damaged or was cut off"),
+                                 ("changed", whole[:code] + bytes([whole[code] ^ 1]) + whole[code + 1:], "is damaged or was cut off"),
+                                 ("other", whole.replace(b"0.1.0\0", b"0.0.9\0", 1), "was made by tfmc 0.0.9, this is")]:
+            self.path(f"{name}.tfmm").write_bytes(data)
+            for verb in "run", "info", "check":
+                self.tfmc(verb, f"{name}.tfmm", code=1, says=f"{name}.tfmm {says}")
+        self.tfmc("run", "none.tfmm", code=3, says="none.tfmm: error: cannot open the file")
+        os.mkdir(self.path("folder.tfmm"))
+        self.tfmc("run", "folder.tfmm", code=3, says="it is a folder")
+
+    def test_another_cpu(self):
+        lacking = re.findall(r"-march=(\S+) cannot run here: the CPU lacks (.*)", self.tfmc("info").out)
+        if not lacking:
+            self.skipTest("this CPU runs the code of every instruction set")
+        march, feature = lacking[-1]
+        self.compile_with_weights(f"-march={march}", out="m.tfmm")
+        self.assertIn(f"cannot run here: the CPU lacks {feature}", self.tfmc("info", "m.tfmm").out)
+        self.tfmc("run", "m.tfmm", *RUN, code=3, says=f"this CPU cannot run {march} code: it lacks {feature}")
 
     def test_a_write_that_fails_leaves_what_was_there(self):
         self.path("m.tfmm").write_text("old")
@@ -639,6 +695,10 @@ class Generation(Case):
         self.compile_with_weights("--embed-weights", out="libwhole.so")
         self.assertEqual(self.generate("libwhole.so"), self.wanted)
         self.assertFalse(self.path("whole.tfmw").exists())
+        self.compile_with_weights(out="m.tfmm")
+        self.assertEqual(self.generate("m.tfmm"), self.wanted)
+        self.assertEqual(self.generate("m.tfmm", "--recompute"), self.wanted)
+        self.assertIn("a decoding step of 2 rows", self.tfmc("profile", "m.tfmm", "--decode", "--input=src=2x3", "--input=tgt=2x2", "--iterations=2").out)
         self.save_weights("v.safetensors", 2)
         self.assertNotEqual(self.generate("libm.so", "--weights", "v.safetensors"), self.wanted)
 

@@ -9,8 +9,8 @@ import pathlib
 import re
 import sys
 
-LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights import jit aot compile "
-          "engines train measure api cli").split()
+LAYERS = ("base diag target ast parse graph elaborate passes incremental plan codegen kernels weights import jit aot api "
+          "compile engines train measure cli").split()
 RUNTIME_LAYERS = "include core decode generate library train".split()
 MAY_USE_LLVM = {"codegen", "kernels", "jit", "aot"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

@@ -353,6 +353,8 @@ static void print_rules(StrBuf *out, const LibraryFile *library) {
   }
 }
 
+static const char *what_it_is(const LibraryFile *library) { return library->is_one_file ? "file" : "library"; }
+
 /* The file that is opened when none is named, as far as it can be told from its header. */
 static void print_weights(Session *session, StrBuf *out, const LibraryFile *library) {
   strbuf_printf(out, "weights: %llu bytes", (unsigned long long)library->weights_bytes);
@@ -360,7 +362,7 @@ static void print_weights(Session *session, StrBuf *out, const LibraryFile *libr
   strbuf_printf(out, ", layout %s", layout_text(session->arena, library->layout));
   const char *beside = file_beside(session->arena, library->path, ".tfmw");
   if (library->weights_embedded)
-    strbuf_add(out, ", in the library\n");
+    strbuf_printf(out, ", in the %s\n", what_it_is(library));
   else if (library->weights_bytes)
     strbuf_printf(out, ", from %s%s\n", beside, access(beside, R_OK) ? ", which is not there" : "");
   else
@@ -372,10 +374,10 @@ static void print_weights(Session *session, StrBuf *out, const LibraryFile *libr
 static void print_source(StrBuf *out, const LibraryFile *library) {
   const json_t *files = json_object_get(json_object_get(library->description, "source"), "files");
   if (!json_array_size(files)) {
-    strbuf_add(out, "source: not in the library\n");
+    strbuf_printf(out, "source: not in the %s\n", what_it_is(library));
     return;
   }
-  strbuf_add(out, "source: in the library, as text:");
+  strbuf_printf(out, "source: in the %s, as text:", what_it_is(library));
   for (size_t i = 0; i < json_array_size(files); i++)
     strbuf_printf(out, "%s %s", i ? "," : "", text_of(json_array_get(files, i), "name"));
   strbuf_add(out, "; tfmc compile --strip-source leaves it out\n");
@@ -394,14 +396,16 @@ static void print_library_json(StrBuf *out, const LibraryFile *library) {
 
 /* Reads the file; no code of the library is run. */
 static void tell_library(Session *session, StrBuf *out, const char *path) {
-  LibraryFile *library = session->library = library_file_open(session->arena, &session->diag, path);
+  LibraryFile *library = session->library = library_of_file(session, path);
   if (!library) return;
   if (option_given(&session->options, OPTION_JSON)) {
     print_library_json(out, library);
     return;
   }
-  strbuf_printf(out, "%s: the model %s, made by tfmc %s; functions %s_...\n", path,
-                text_of(library->description, "model"), library->version, library->prefix);
+  strbuf_printf(out, "%s: the model %s, made by tfmc %s; ", path, text_of(library->description, "model"),
+                library->version);
+  if (library->is_one_file) strbuf_add(out, "code and weights in one file\n");
+  else strbuf_printf(out, "functions %s_...\n", library->prefix);
   print_tensors(out, "inputs", json_object_get(library->description, "inputs"));
   print_tensors(out, "outputs", json_object_get(library->description, "outputs"));
   print_generation(out, json_object_get(library->description, "generate"));
@@ -455,7 +459,7 @@ static void tell_machine(Session *session, StrBuf *out) {
 void command_info(Session *session) {
   StrBuf text = strbuf_new(session->arena);
   const char *path = session->options.files.n ? session->options.files.items[0] : NULL;
-  if (path && is_elf_file(session->arena, path)) tell_library(session, &text, path);
+  if (path && names_library(session, path)) tell_library(session, &text, path);
   else if (path && is_packed_file(session->arena, path)) tell_packed(session, &text, path);
   else if (path) tell_file(session, &text, path);
   else tell_machine(session, &text);
