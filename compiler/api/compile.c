@@ -29,7 +29,8 @@
 struct tfm_compiled {
   Mapping parts; /* the packed weights stay in it */
   LoadedCode code;
-  tfm_model *model;
+  tfm_model *model;             /* NULL: it trains */
+  const tfm_training *training; /* NULL: it does not */
 };
 
 /* The functions of the runtime that a compiled model's own functions call, or its programs point to. */
@@ -79,6 +80,12 @@ static tfm_status make_parts(const tfm_compile_options *options, Mapping *parts,
 
 // ---- what it made ----
 
+/* Weights to begin with are a block of the trainer. */
+static tfm_status check_begin(const tfm_compiled *compiled, const PartsHeader *header, tfm_error *error) {
+  if (!header->weights.size || header->weights.size == compiled->training->floats * sizeof(float)) return TFM_OK;
+  return fault(error, TFM_E_INTERNAL, "the compiler left weights of another model");
+}
+
 /* The entry is a function of the loaded code that returns its tables, as the generated function of a shared library
  * does; from there on both are opened in the same way. */
 static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
@@ -91,6 +98,11 @@ static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
                                    sizeof runtime_functions / sizeof *runtime_functions, data + header->symbol.offset,
                                    &compiled->code, error);
   if (status != TFM_OK) return status;
+  if (header->trains) {
+    const tfm_training *(*training)(void) = (const tfm_training *(*)(void))compiled->code.entry;
+    compiled->training = training();
+    return check_begin(compiled, header, error);
+  }
   const tfm_library *(*library)(void) = (const tfm_library *(*)(void))compiled->code.entry;
   return tfm_library_open_memory(library(), data + header->weights.offset, header->weights.size, &compiled->model,
                                  error);
@@ -210,6 +222,40 @@ tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *e
   else
     tfm_compiled_free(made);
   return status;
+}
+
+// ---- trainers ----
+
+/* From the file that the compiler made, which has all weights. */
+static tfm_status begin_with(const tfm_compiled *compiled, const tfm_trainer_options *given, const float *weights,
+                             tfm_trainer **trainer, tfm_error *error) {
+  const tfm_training *training = compiled->training;
+  tfm_trainer_options options = {0};
+  if (given) memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
+  options.struct_size = sizeof options;
+  options.fills = 1;
+  const tfm_status status = tfm_library_trainer_new(training, NULL, &options, trainer, error);
+  for (uint32_t i = 0; i < training->n_parameters && status == TFM_OK; i++) {
+    const tfm_parameter *p = &training->parameters[i];
+    if (p->elements)
+      memcpy(tfm_trainer_data(*trainer, i, TFM_TENSOR_WEIGHT), weights + p->offset,
+             (size_t)p->elements * sizeof(float));
+  }
+  return status;
+}
+
+tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state, const tfm_trainer_options *options,
+                                tfm_trainer **trainer, tfm_error *error) {
+  if (!compiled || !trainer)
+    return fault(error, TFM_E_USAGE, "the model or the place for the trainer is a null pointer");
+  *trainer = NULL;
+  if (!compiled->training)
+    return fault(error, TFM_E_USAGE, "the model was not compiled to be trained: set `training` of the options");
+  const PartsRange weights = header_of(&compiled->parts)->weights;
+  if (!state && weights.size)
+    return begin_with(compiled, options, (const float *)(const void *)(compiled->parts.data + weights.offset), trainer,
+                      error);
+  return tfm_library_trainer_new(compiled->training, state, options, trainer, error);
 }
 
 // ---- the model ----

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-  PARTS_FORM = 2,
+  PARTS_FORM = 3,
   PARTS_ALIGNMENT = 4096,
   PARTS_MAX_OBJECTS = 4,
   PARTS_VERSION_BYTES = 32,
@@ -30,9 +30,11 @@ typedef struct PartsHeader {
   int32_t exit_code;                  /* of the command; unless it is 0 there is nothing but the message */
   char version[PARTS_VERSION_BYTES];  /* of tfmc */
   char message[PARTS_MESSAGE_BYTES];  /* the first error */
-  PartsRange symbol;                  /* name of the function that returns the tfm_library, with its NUL */
-  PartsRange weights;                 /* what would be a .tfmw file */
-  uint32_t n_objects;
+  PartsRange symbol;                  /* name of the function that returns the tfm_library, or the tfm_training of a
+                                         model that trains, with its NUL */
+  PartsRange weights;                 /* what would be a .tfmw file; of a model that trains: weights to begin with, as a
+                                         block of its trainer, or nothing */
+  uint32_t n_objects, trains;
   PartsRange objects[PARTS_MAX_OBJECTS];
   uint64_t hash; /* of a .tfmm file: parts_hash; else 0 */
 } PartsHeader;

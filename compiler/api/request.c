@@ -241,6 +241,7 @@ static void fill_arguments(const tfm_compile_options *options, Request *request)
   add_option(request, "--weights-prefix", options->weights_prefix);
   add_option(request, "--quantize", options->quantize);
   add_option(request, "--weights", options->n_weights ? request->weights : options->weights_path);
+  if (options->training) add(request, "--training");
   if (options->memory_limit && !options->in_process) add_option(request, "--memory-limit", request->memory_limit);
   for (size_t i = 0; i < options->n_definitions; i++) add_option(request, "-D", options->definitions[i]);
   add(request, "--");

@@ -100,3 +100,15 @@ bool training_begin(Training *t, Session *session, const TrainingWish *wish) {
   weight_source_close(weights);
   return good;
 }
+
+/* The objective is elaborated twice: with dropout, to be differentiated, and without. */
+bool training_of_library(Session *session, TrainingModel *model) {
+  const CompileRequest request = compile_request(session, NULL);
+  TrainGraphs *made[2] = {NULL, NULL};
+  for (int i = 0; i < 2; i++) {
+    Objective *objective = training_objective(session, i == 0);
+    made[i] = objective ? train_graphs(session->arena, &session->diag, objective, i == 0) : NULL;
+    if (!made[i]) return false;
+  }
+  return training_model_make(&request, made[0], made[1], model);
+}

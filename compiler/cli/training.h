@@ -8,6 +8,7 @@
 
 #include "cli/model.h"
 #include "train/trainer.h"
+#include "train/training.h"
 
 typedef struct Training {
   Session *session;
@@ -26,5 +27,8 @@ typedef struct TrainingWish {
 /* False after an error; the trainer must be freed all the same. The weights are opened before the graphs are made,
  * while the objective's has WEIGHT nodes. */
 bool training_begin(Training *t, Session *session, const TrainingWish *wish);
+
+/* The graphs of a library that trains. False after an error. */
+bool training_of_library(Session *session, TrainingModel *model);
 
 #endif

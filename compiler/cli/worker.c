@@ -27,6 +27,7 @@
 #include "api/run.h"
 #include "cli/commands/commands.h"
 #include "cli/model.h"
+#include "cli/training.h"
 #include "diag/render.h"
 #include "tfm/weights_file.h"
 #include "weights/files.h"
@@ -37,7 +38,9 @@ typedef struct Worker {
   TargetInfo target;
   LibraryModel model;
   LibraryPlans plans;
-  WeightSource *weights; /* NULL after an error */
+  TrainingModel training; /* without --training: zeroes */
+  TrainingParts trains;
+  WeightSource *weights; /* NULL: none are packed */
   PartsHeader header;
 } Worker;
 
@@ -68,11 +71,12 @@ static bool make_plans(Worker *w) {
   Session *session = w->session;
   Graph *graph = model_load(session);
   if (!graph) return false;
-  w->weights = session_weights(session, graph);
-  CompileRequest request = compile_request(session, NULL);
-  request.target = &w->target;
-  return w->weights && make_library_model(session, graph, &w->model) &&
-         library_model_plan(&request, &w->model, &w->plans);
+  const bool trains = option_given(&session->options, OPTION_TRAINING);
+  const TargetInfo *target = &w->target;
+  const CompileRequest request = compile_request(session, NULL);
+  if (!trains && !(w->weights = session_weights(session, graph))) return false;
+  return make_library_model(session, graph, &w->model) && (!trains || training_of_library(session, &w->training)) &&
+         training_plans(&request, &w->model, &w->training, &target, 1, &w->plans, &w->trains);
 }
 
 // ---- what goes out ----
@@ -103,7 +107,8 @@ static bool write_objects(Worker *w, uint64_t *offset) {
   AotRequest request = {.plans = &w->plans, .n_plans = 1, .version = TFM_VERSION, .generation = w->model.generation,
                         .text = is_stripped ? NULL : session->model,
                         .not_incremental = w->model.not_incremental, .ragged = w->model.ragged,
-                        .ragged_sources = w->model.ragged_sources};
+                        .ragged_sources = w->model.ragged_sources,
+                        .training = w->trains.table ? &w->trains : NULL};
   const Bytes *objects = aot_objects(session->arena, &session->diag, &request);
   w->header.n_objects = objects ? 2 : 0;
   bool ok = objects != NULL;
@@ -137,13 +142,31 @@ static bool write_weights(Worker *w, uint64_t *offset) {
   return ok;
 }
 
+/* The weights that training begins with, if there are any, as a block of a trainer. Nothing is compiled for it. */
+static bool write_beginning(Worker *w, uint64_t *offset) {
+  Training t = {.session = w->session};
+  const TrainingWish wish = {.is_training = true, .fills = true, .only_weights = true};
+  w->header.trains = 1;
+  if (!option_given(&w->session->options, OPTION_WEIGHTS)) return true;
+  bool ok = training_begin(&t, w->session, &wish);
+  if (ok) {
+    const TrainerState state = trainer_state(t.trainer);
+    w->header.weights = range_at(offset, (uint64_t)state.floats * sizeof *state.weights);
+    ok = write_at(w, state.weights, w->header.weights.size, w->header.weights.offset);
+  }
+  trainer_free(t.trainer);
+  return ok;
+}
+
 static bool write_parts(Worker *w) {
   Arena *arena = w->session->arena;
   uint64_t offset = PARTS_ALIGNMENT;
-  const char *symbol = arena_printf(arena, "%s_program", model_prefix(arena, w->plans.forward->program.name));
+  const bool trains = w->trains.table != NULL;
+  const char *prefix = model_prefix(arena, w->plans.forward->program.name);
+  const char *symbol = arena_printf(arena, "%s_%s", prefix, trains ? "training" : "program");
   w->header.symbol = range_at(&offset, strlen(symbol) + 1);
   return write_at(w, symbol, strlen(symbol) + 1, w->header.symbol.offset) && write_objects(w, &offset) &&
-         write_weights(w, &offset);
+         (trains ? write_beginning(w, &offset) : write_weights(w, &offset));
 }
 
 /* The first error in one line: "model.tfm:3:7: unknown name 'x' [E0202]". It has to be enough for a C program that

@@ -249,7 +249,7 @@ bool trainer_evaluate(Trainer *t, const EvalInputs *batches, uint32_t n, double 
   if (!may_be_cut(t, n)) return false;
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
-  const tfm_status status = tfm_trainer_evaluate(t->made, &parts, results, &error);
+  const tfm_status status = tfm_train_evaluate(t->made, &parts, results, &error);
   arena_destroy(arena);
   return !status || report(t, &error);
 }
@@ -333,7 +333,7 @@ static void find_fault(Trainer *t, const tfm_train_parts *parts, int64_t epoch, 
            (size_t)t->training->parameters[i].elements * sizeof(float));
   tfm_trainer_set_steps(again, tfm_trainer_steps(t->made));
   tfm_trainer_set_epoch(again, epoch);
-  tfm_trainer_gradients(again, parts, 0, results, &error);
+  tfm_train_gradients(again, parts, 0, results, &error);
   tfm_trainer_destroy(again);
   const Node *node = search.first ? search.first : search.nan;
   if (!node) return;
@@ -363,8 +363,8 @@ bool trainer_step(Trainer *t, const EvalInputs *batches, uint32_t n, int64_t epo
   Arena *arena = arena_create();
   const tfm_train_parts parts = parts_of(t, arena, batches, n);
   tfm_trainer_set_epoch(t->made, epoch);
-  tfm_status status = tfm_trainer_gradients(t->made, &parts, 0, result->results, &error);
-  if (!status) status = tfm_trainer_update(t->made, result->results[0], &result->norm, &result->rate, &error);
+  tfm_status status = tfm_train_gradients(t->made, &parts, 0, result->results, &error);
+  if (!status) status = tfm_train_update(t->made, result->results[0], &result->norm, &result->rate, &error);
   if (status) report(t, &error);
   if (status == TFM_E_DIVERGED) explain(t, &parts, epoch, result->results);
   arena_destroy(arena);

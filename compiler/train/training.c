@@ -206,7 +206,7 @@ bool training_model_make(const CompileRequest *request, TrainGraphs *step, Train
   return true;
 }
 
-bool training_model_plan(const CompileRequest *request, const TrainingModel *model, LibraryPlans *plans) {
+static bool plan_training(const CompileRequest *request, const TrainingModel *model, LibraryPlans *plans) {
   for (uint32_t i = 0; i < N_TRAINING_PLANS; i++) {
     LibraryPlans alone;
     if (!model->graphs[i]) continue;
@@ -216,8 +216,9 @@ bool training_model_plan(const CompileRequest *request, const TrainingModel *mod
   return true;
 }
 
-/* Weights are inputs of these graphs: what is packed depends on nothing but the text. */
-bool training_model_pack(const CompileRequest *request, const LibraryPlans *plans, const void **weights) {
+/* The packed constants of these plans, in the arena; NULL where there are none. Weights are inputs of these graphs:
+ * what is packed depends on nothing but the text. */
+static bool pack_constants(const CompileRequest *request, const LibraryPlans *plans, const void **weights) {
   const WeightRequest none = {.check = {.arena = request->arena, .diag = request->diag}, .is_random = true};
   WeightSource *source = weight_source_open(&none, plans->training[TRAINING_STEP]->graph);
   bool good = source != NULL;
@@ -422,8 +423,11 @@ static bool add_plan(Packing *p, uint32_t number, const Plan *plan, TrainingMode
   return add_packing_graph(p, number, plan, model);
 }
 
-bool training_model_packing(const CompileRequest *request, const LibraryPlans *plans, TrainingModel *model) {
-  if (!model->table) return true;
+/* How a library that trains makes the packed weights of its model, without a compiler: which numbers of which
+ * parameters go where (tfm_packing); constants of the text as bytes; graphs for the few weights that the model computes
+ * of others. Where weights are kept in fewer bits, the table says that they cannot be made. `plans` are those of any
+ * instruction set, since all have one layout. */
+static bool add_packing(const CompileRequest *request, const LibraryPlans *plans, TrainingModel *model) {
   Packing p = {.request = request, .training = model->table, .made = ARENA_NEW(request->arena, tfm_packing)};
   const PlanList list = library_plan_list(plans);
   bool good = true;
@@ -438,4 +442,21 @@ bool training_model_packing(const CompileRequest *request, const LibraryPlans *p
   p.made->places = p.places.items;
   model->table->packing = p.made;
   return good;
+}
+
+// ---- plans of a library ----
+
+/* Only plans and kernels differ between instruction sets; the constants that training needs are the same for all. */
+bool training_plans(const CompileRequest *given, const LibraryModel *model, TrainingModel *training,
+                    const TargetInfo *const *sets, uint32_t n_sets, LibraryPlans *plans, TrainingParts *parts) {
+  CompileRequest request = *given;
+  parts->table = training->table;
+  for (uint32_t i = 0; i < n_sets; i++) {
+    request.target = sets[i];
+    if (!library_model_plan(&request, model, &plans[i])) return false;
+    if (!training->table) continue;
+    if (!i && !add_packing(&request, plans, training)) return false;
+    if (!plan_training(&request, training, &plans[i])) return false;
+  }
+  return !training->table || pack_constants(&request, plans, parts->weights);
 }

@@ -6,7 +6,8 @@
 #ifndef TFM_TRAIN_TRAINING_H
 #define TFM_TRAIN_TRAINING_H
 
-#include "compile/compile.h"
+#include "aot/header.h"
+#include "compile/library.h"
 #include "tfm/train.h"
 #include "train/graphs.h"
 
@@ -23,15 +24,9 @@ typedef struct TrainingModel {
 /* The graphs become the model's. False after an error. */
 bool training_model_make(const CompileRequest *request, TrainGraphs *step, TrainGraphs *evaluation,
                          TrainingModel *model);
-/* Plans for the target of the request, to plans->training. */
-bool training_model_plan(const CompileRequest *request, const TrainingModel *model, LibraryPlans *plans);
-/* The packed constants of these plans, in the arena; NULL where there are none. */
-bool training_model_pack(const CompileRequest *request, const LibraryPlans *plans, const void **weights);
-
-/* How a library that trains makes the packed weights of its model, without a compiler: which numbers of which
- * parameters go where (tfm_packing); constants of the text as bytes; graphs for the few weights that the model computes
- * of others. Where weights are kept in fewer bits, the table says that they cannot be made. `plans` are those of any
- * instruction set, since all have one layout. Adds to the model. False after an error. */
-bool training_model_packing(const CompileRequest *request, const LibraryPlans *plans, TrainingModel *model);
+/* Plans of a library for each instruction set, in the order given: those of the model and, if table is not NULL, of its
+ * training; then how training packs, and its constants, to `parts`, which is zeroes at first. False after an error. */
+bool training_plans(const CompileRequest *request, const LibraryModel *model, TrainingModel *training,
+                    const TargetInfo *const *sets, uint32_t n_sets, LibraryPlans *plans, TrainingParts *parts);
 
 #endif

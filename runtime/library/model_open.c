@@ -65,22 +65,30 @@ static tfm_status open_with_weights(const tfm_library *library, const char *libr
   return status;
 }
 
-/* The library stays loaded as long as the model has users: its code and constants are part of the model. */
-tfm_status tfm_model_open(const char *library_path, const char *weights_path, tfm_model **model, tfm_error *error) {
-  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
-  *model = NULL;
-  if (!library_path) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the path is a null pointer");
+tfm_status library_load(const char *path, const char *suffix, void **handle, const void **table, tfm_error *error) {
+  if (!path) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "the path is a null pointer");
   char *symbol = NULL;
-  tfm_status status = elf_find_export(library_path, "_program", &symbol, error);
+  tfm_status status = elf_find_export(path, suffix, &symbol, error);
   if (status) return status;
-  void *handle = load(library_path, error);
+  *handle = load(path, error);
   union { /* converting a pointer to an object into one to a function is no C */
     void *object;
-    const tfm_library *(*function)(void);
-  } program = {handle ? dlsym(handle, symbol) : NULL};
+    const void *(*function)(void);
+  } found = {*handle ? dlsym(*handle, symbol) : NULL};
   free(symbol);
-  if (!handle) return TFM_E_ENV;
-  status = open_with_weights(program.object ? program.function() : NULL, library_path, weights_path, model, error);
+  *table = found.object ? found.function() : NULL;
+  return *handle ? TFM_OK : TFM_E_ENV;
+}
+
+/* The library stays loaded as long as the model has users: its code and constants are part of the model. */
+tfm_status tfm_model_open(const char *library_path, const char *weights_path, tfm_model **model, tfm_error *error) {
+  void *handle;
+  const void *library;
+  if (!model) return tfm_fail(error, TFM_E_USAGE, TFM_REASON_OTHER, NULL, "there is no place for the model");
+  *model = NULL;
+  tfm_status status = library_load(library_path, "_program", &handle, &library, error);
+  if (status) return status;
+  status = open_with_weights(library, library_path, weights_path, model, error);
   if (status) {
     dlclose(handle);
     return status;

@@ -99,7 +99,20 @@ static tfm_status make(tfm_trainer *t, tfm_model *model, tfm_error *error) {
   return fill(t, block, error);
 }
 
-tfm_status tfm_library_trainer_model(tfm_trainer *t, tfm_model **model, tfm_error *error) {
+static int release_owner(void *owner) {
+  model_release(owner);
+  return 0;
+}
+
+/* The model is of the trainer's library, so it keeps that loaded as the trainer does. */
+static void keep_owner(const tfm_trainer *t, tfm_model *model) {
+  if (!t->owner) return;
+  model_keep(t->owner);
+  model->handle = t->owner;
+  model->unload = release_owner;
+}
+
+tfm_status tfm_trainer_model(tfm_trainer *t, tfm_model **model, tfm_error *error) {
   if (!model) return library_usage(error, "there is no place for the model");
   *model = NULL;
   tfm_status status = training_enter(t, error);
@@ -107,6 +120,7 @@ tfm_status tfm_library_trainer_model(tfm_trainer *t, tfm_model **model, tfm_erro
   const char *why = t->training->packing->refused;
   status = why ? tfm_refuse(error, TFM_E_USAGE, "%s: save the trainer, and `tfmc pack` makes its weights ready", why)
                : model_new(t->training->library, model, error);
+  if (!status) keep_owner(t, *model);
   if (!status) status = make(t, *model, error);
   if (status) tfm_model_close(*model);
   if (status) *model = NULL;

@@ -41,12 +41,13 @@ static const char *args_of(const Run *run) {
 
 /* Sizes from axes that are one size and nothing more. Whether all axes agree is looked at when their shapes are
  * compared with those that follow from the sizes. */
-static void find_sizes(const Run *run, int64_t *sizes) {
-  const tfm_program *program = run->context->program;
+void training_find_sizes(const tfm_train_graph *graph, const tfm_program *program, const tfm_value *values,
+                         int64_t *sizes) {
   for (uint32_t i = 0; i < program->n_inputs; i++) {
-    const tfm_train_input *input = &run->graph->inputs[i];
-    const tfm_value *value = input->source == TFM_FROM_BATCH ? value_of_part(run, input->number) : NULL;
-    for (int32_t axis = 0; value && value->rank == program->inputs[i].rank && axis < value->rank; axis++) {
+    const tfm_train_input *input = &graph->inputs[i];
+    const tfm_value *value = input->source == TFM_FROM_BATCH ? &values[input->number] : NULL;
+    const bool fits = value && value->dims && value->rank == program->inputs[i].rank;
+    for (int32_t axis = 0; fits && axis < value->rank; axis++) {
       const tfm_polynomial *size = &program->polynomials[program->inputs[i].dims[axis]];
       const tfm_term *term = &program->terms[size->first_term];
       if (size->n_terms == 1 && term->coefficient == 1 && term->degree == 1 && term->symbols[0] < TFM_FIRST_FLOOR)
@@ -60,7 +61,7 @@ static tfm_status bind_context(Run *run, tfm_error *error) {
   const tfm_program *program = run->context->program;
   memset(t->sizes, 0, t->training->n_sizes * sizeof *t->sizes);
   if (run->parts->values)
-    find_sizes(run, t->sizes);
+    training_find_sizes(run->graph, program, value_of_part(run, 0), t->sizes);
   else
     training_read_sizes(t->training, args_of(run), t->sizes);
   tfm_status status = context_bind_symbols(run->context, t->sizes, error);
@@ -358,7 +359,7 @@ static tfm_status check_parts(const tfm_trainer *t, const tfm_train_parts *parts
   return TFM_OK;
 }
 
-tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_parts *parts, int64_t first_item, double *results,
+tfm_status tfm_train_gradients(tfm_trainer *t, const tfm_train_parts *parts, int64_t first_item, double *results,
                                  tfm_error *error) {
   const tfm_objective *objective = &t->training->step;
   const tfm_train_engine *engine = &t->engine;
@@ -382,7 +383,7 @@ tfm_status tfm_trainer_gradients(tfm_trainer *t, const tfm_train_parts *parts, i
   return tfm_succeed(error);
 }
 
-tfm_status tfm_trainer_evaluate(tfm_trainer *t, const tfm_train_parts *parts, double *results, tfm_error *error) {
+tfm_status tfm_train_evaluate(tfm_trainer *t, const tfm_train_parts *parts, double *results, tfm_error *error) {
   const tfm_objective *objective = &t->training->evaluation;
   atomic_store(&t->cancelled, false);
   tfm_status status = check_parts(t, parts, error);
@@ -416,7 +417,7 @@ static tfm_status compare_ranks(tfm_trainer *t, tfm_error *error) {
   return tfm_refuse(error, TFM_E_USAGE, "the ranks do not have the same weights after step %lld", (long long)t->t);
 }
 
-tfm_status tfm_trainer_update(tfm_trainer *t, double loss, double *norm, double *rate, tfm_error *error) {
+tfm_status tfm_train_update(tfm_trainer *t, double loss, double *norm, double *rate, tfm_error *error) {
   const tfm_train_settings *s = &t->settings;
   if (!t->has_gradients) return tfm_refuse(error, TFM_E_USAGE, "there are no gradients to update the weights with");
   t->has_gradients = false;

@@ -152,9 +152,11 @@ static void free_contexts(const tfm_train_engine *engine) {
   training_context_free(engine->bottoms);
 }
 
+/* The library goes last: its tables say what there is to free. */
 void tfm_trainer_destroy(tfm_trainer *t) {
   if (!t) return;
   const tfm_allocator allocator = t->allocator;
+  tfm_model *owner = t->owner;
   if (t->owns_contexts) {
     free_contexts(&t->engine);
     pool_destroy(t->own_pool);
@@ -164,6 +166,7 @@ void tfm_trainer_destroy(tfm_trainer *t) {
   release(&allocator, t->masks, (size_t)t->mask_bytes);
   release(&allocator, t->note, (size_t)t->note_bytes);
   release_room(&allocator, t, t->bytes);
+  tfm_model_close(owner);
 }
 
 tfm_status tfm_trainer_draw_one(tfm_trainer *t, uint32_t parameter, tfm_error *error) {
@@ -241,6 +244,8 @@ static tfm_status make(const tfm_training *training, const tfm_trainer_options *
   return TFM_OK;
 }
 
+const tfm_training *tfm_library_training_self(const tfm_training *training) { return training; }
+
 void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings) {
   if (settings) *settings = training->settings;
 }
@@ -317,7 +322,7 @@ static tfm_status save_state(tfm_trainer *t, const char *folder, const void *not
   return status;
 }
 
-const void *tfm_library_trainer_note(const tfm_trainer *t, int64_t *bytes) {
+const void *tfm_trainer_note(const tfm_trainer *t, int64_t *bytes) {
   if (bytes) *bytes = t ? t->note_bytes : 0;
   return t ? t->note : NULL;
 }
@@ -357,13 +362,13 @@ tfm_status training_leave(tfm_trainer *t, tfm_status status) {
 
 /* Structs of args follow each other as far apart as the caller's compiler has them: its struct_size, or the library's
  * own if that is 0. */
-static tfm_status read_parts(const tfm_training *training, const void *args, int64_t n, tfm_train_parts *parts,
-                             tfm_error *error) {
-  *parts = (tfm_train_parts){.n = n, .args = args, .stride = training->args_size};
-  if (!args || n < 1) return library_usage(error, "there are no args: at least one part is needed");
-  for (int64_t i = 0; i < n; i++) {
+static tfm_status read_parts(const tfm_training *training, tfm_train_parts *parts, tfm_error *error) {
+  parts->stride = training->args_size;
+  if (parts->n < 1 || (!parts->args && !parts->values))
+    return library_usage(error, "there are no parts: at least one is needed");
+  for (int64_t i = 0; i < parts->n && !parts->values; i++) {
     size_t size;
-    memcpy(&size, (const char *)args + (size_t)i * parts->stride, sizeof size);
+    memcpy(&size, (const char *)parts->args + (size_t)i * parts->stride, sizeof size);
     if (size && size < training->args_size) return library_usage(error, "struct_size of args is too small");
     if (size && !i) parts->stride = size;
   }
@@ -381,55 +386,66 @@ static void give(const tfm_trainer *t, const tfm_objective *objective, const dou
   memcpy(result, &made, made.struct_size);
 }
 
-static tfm_status gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item, double *results,
-                            tfm_error *error) {
-  tfm_train_parts parts;
-  tfm_status status = read_parts(t->training, args, n, &parts, error);
-  return status ? status : tfm_trainer_gradients(t, &parts, first_item, results, error);
+static tfm_status gradients(tfm_trainer *t, tfm_train_parts *parts, int64_t first_item, tfm_error *error) {
+  tfm_status status = read_parts(t->training, parts, error);
+  return status ? status : tfm_train_gradients(t, parts, first_item, t->numbers, error);
 }
 
-tfm_status tfm_library_trainer_gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
-                                         tfm_step_result *result, tfm_error *error) {
+tfm_status training_gradients(tfm_trainer *t, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
+                              tfm_error *error) {
   tfm_status status = training_enter(t, error);
   if (status) return status;
-  status = gradients(t, args, n, first_item, t->numbers, error);
+  status = gradients(t, &parts, first_item, error);
   if (!status) give(t, &t->training->step, t->numbers, 0, 0, result);
   return training_leave(t, status);
 }
 
-tfm_status tfm_library_trainer_update(tfm_trainer *t, tfm_step_result *result, tfm_error *error) {
+tfm_status tfm_library_trainer_gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
+                                         tfm_step_result *result, tfm_error *error) {
+  return training_gradients(t, (tfm_train_parts){.n = n, .args = args}, first_item, result, error);
+}
+
+tfm_status tfm_trainer_update(tfm_trainer *t, tfm_step_result *result, tfm_error *error) {
   double norm, rate;
   tfm_status status = training_enter(t, error);
   if (status) return status;
-  status = tfm_trainer_update(t, t->loss, &norm, &rate, error);
+  status = tfm_train_update(t, t->loss, &norm, &rate, error);
+  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
+  return training_leave(t, status);
+}
+
+tfm_status training_step(tfm_trainer *t, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
+                         tfm_error *error) {
+  double norm, rate;
+  tfm_status status = training_enter(t, error);
+  if (status) return status;
+  status = gradients(t, &parts, first_item, error);
+  if (!status) status = tfm_train_update(t, t->loss, &norm, &rate, error);
   if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
   return training_leave(t, status);
 }
 
 tfm_status tfm_library_trainer_step(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
                                     tfm_step_result *result, tfm_error *error) {
-  double norm, rate;
+  return training_step(t, (tfm_train_parts){.n = n, .args = args}, first_item, result, error);
+}
+
+tfm_status training_evaluate(tfm_trainer *t, tfm_train_parts parts, tfm_step_result *result, tfm_error *error) {
   tfm_status status = training_enter(t, error);
   if (status) return status;
-  status = gradients(t, args, n, first_item, t->numbers, error);
-  if (!status) status = tfm_trainer_update(t, t->loss, &norm, &rate, error);
-  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
+  double *results = t->numbers + t->training->step.n_results;
+  status = read_parts(t->training, &parts, error);
+  if (!status) status = tfm_train_evaluate(t, &parts, results, error);
+  if (!status) give(t, &t->training->evaluation, results, 0, 0, result);
   return training_leave(t, status);
 }
 
 tfm_status tfm_library_trainer_evaluate(tfm_trainer *t, const void *args, int64_t n, tfm_step_result *result,
                                         tfm_error *error) {
-  tfm_train_parts parts;
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  double *results = t->numbers + t->training->step.n_results;
-  status = read_parts(t->training, args, n, &parts, error);
-  if (!status) status = tfm_trainer_evaluate(t, &parts, results, error);
-  if (!status) give(t, &t->training->evaluation, results, 0, 0, result);
-  return training_leave(t, status);
+  return training_evaluate(t, (tfm_train_parts){.n = n, .args = args}, result, error);
 }
 
-tfm_status tfm_library_trainer_save(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
+tfm_status tfm_trainer_save(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
                                     tfm_error *error) {
   tfm_status status = training_enter(t, error);
   if (status) return status;
@@ -452,23 +468,35 @@ static tfm_status reserve(tfm_trainer *t, const tfm_train_graph *graph, tfm_cont
   return status ? status : training_reserve_masks(t, graph, t->values, error);
 }
 
-tfm_status tfm_library_trainer_reserve(tfm_trainer *t, const void *largest, tfm_error *error) {
-  tfm_train_parts parts;
+static void read_sizes(tfm_trainer *t, const tfm_train_parts *parts) {
+  const tfm_context *context = t->engine.step_tops;
+  memset(t->sizes, 0, t->training->n_sizes * sizeof *t->sizes);
+  if (parts->values)
+    training_find_sizes(&t->training->step.tops, context->program, parts->values, t->sizes);
+  else
+    training_read_sizes(t->training, parts->args, t->sizes);
+}
+
+tfm_status training_reserve(tfm_trainer *t, tfm_train_parts largest, tfm_error *error) {
   tfm_status status = training_enter(t, error);
   if (status) return status;
-  status = read_parts(t->training, largest, 1, &parts, error);
-  if (!status) training_read_sizes(t->training, largest, t->sizes);
+  status = read_parts(t->training, &largest, error);
+  if (!status) read_sizes(t, &largest);
   if (!status) status = reserve(t, &t->training->step.bottoms, t->engine.step_bottoms, error);
   if (!status) status = reserve(t, &t->training->step.tops, t->engine.step_tops, error);
   return training_leave(t, status ? status : tfm_succeed(error));
+}
+
+tfm_status tfm_library_trainer_reserve(tfm_trainer *t, const void *largest, tfm_error *error) {
+  return training_reserve(t, (tfm_train_parts){.n = 1, .args = largest}, error);
 }
 
 int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_trainer_options *options,
                                   const void *largest) {
   int64_t sizes[64] = {0};
   uint32_t number;
-  tfm_train_parts parts;
-  if (read_parts(training, largest, 1, &parts, NULL) || training_choose(training, &number, NULL) ||
+  tfm_train_parts parts = {.n = 1, .args = largest};
+  if (read_parts(training, &parts, NULL) || training_choose(training, &number, NULL) ||
       training->n_sizes > 64)
     return -1;
   training_read_sizes(training, largest, sizes);
@@ -501,12 +529,12 @@ int64_t tfm_trainer_state_bytes(const tfm_trainer *t) {
 
 // ---- tensors ----
 
-const char *tfm_library_trainer_path(const tfm_trainer *t, int64_t parameter) {
+const char *tfm_trainer_path(const tfm_trainer *t, int64_t parameter) {
   const bool is_there = t && parameter >= 0 && parameter < (int64_t)t->training->n_parameters;
   return is_there ? t->training->parameters[parameter].path : NULL;
 }
 
-tfm_status tfm_library_trainer_tensor(tfm_trainer *t, const char *path, int32_t which, float **data, int64_t *dims,
+tfm_status tfm_trainer_tensor(tfm_trainer *t, const char *path, int32_t which, float **data, int64_t *dims,
                                       int32_t *rank, tfm_error *error) {
   if (!t || !path || !data) return library_usage(error, "a trainer, a path and a place for the tensor are needed");
   *data = NULL;

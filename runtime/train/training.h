@@ -55,6 +55,7 @@ struct tfm_trainer {
   bool fills;         /* of the options */
   bool has_gradients; /* of a step that is not over */
   bool owns_contexts; /* those of `engine`, and the pool if it is not the caller's */
+  tfm_model *owner;   /* keeps the library loaded that the trainer was opened from; NULL: the caller does */
   Pool *own_pool;
   _Atomic bool cancelled, running;
 };
@@ -82,10 +83,20 @@ int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *pr
 tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
 tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
 
+/* The calls that trainers with headers and without have in common: each enters and leaves the trainer. */
+tfm_status training_step(tfm_trainer *trainer, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
+                         tfm_error *error);
+tfm_status training_gradients(tfm_trainer *trainer, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
+                              tfm_error *error);
+tfm_status training_evaluate(tfm_trainer *trainer, tfm_train_parts parts, tfm_step_result *result, tfm_error *error);
+tfm_status training_reserve(tfm_trainer *trainer, tfm_train_parts largest, tfm_error *error);
+
 // ---- step.c ----
 
-/* The run-time sizes that a struct of args holds. */
+/* The run-time sizes that a struct of args holds, or that values of the graph's inputs from the batch have. */
 void training_read_sizes(const tfm_training *training, const void *args, int64_t *sizes);
+void training_find_sizes(const tfm_train_graph *graph, const tfm_program *program, const tfm_value *values,
+                         int64_t *sizes);
 /* Room for the masks of dropout that these inputs are. */
 tfm_status training_reserve_masks(tfm_trainer *trainer, const tfm_train_graph *graph, const tfm_value *inputs,
                                   tfm_error *error);

@@ -122,7 +122,7 @@ static tfm_status toy_gradients(tfm_trainer *trainer, const int32_t *items, int 
   tfm_value values[16];
   for (int i = 0; i < n; i++) values[i] = (tfm_value){.data = (void *)&items[i], .dtype = TFM_I32};
   const tfm_train_parts parts = {.n = n, .values = values};
-  return tfm_trainer_gradients(trainer, &parts, 0, loss, error);
+  return tfm_train_gradients(trainer, &parts, 0, loss, error);
 }
 
 static const tfm_train_settings plain = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
@@ -136,9 +136,9 @@ Test(training, parts_are_one_step) {
   cr_assert(toy_gradients(trainer, (const int32_t[]){6, 2}, 2, &loss, NULL) == TFM_OK);
   cr_expect(loss == (1 + 2) * 0.125 / 8, "%g", loss);
   cr_expect(tfm_trainer_data(trainer, 0, TFM_TENSOR_GRADIENT)[10006] == 2);
-  cr_assert(tfm_trainer_update(trainer, loss, &norm, &rate, NULL) == TFM_OK);
+  cr_assert(tfm_train_update(trainer, loss, &norm, &rate, NULL) == TFM_OK);
   cr_expect(norm == 2 * sqrt(10007.0) && rate == 0.1 && tfm_trainer_steps(trainer) == 1);
-  cr_expect(tfm_trainer_update(trainer, loss, &norm, &rate, NULL) == TFM_E_USAGE, "gradients are used once");
+  cr_expect(tfm_train_update(trainer, loss, &norm, &rate, NULL) == TFM_E_USAGE, "gradients are used once");
   tfm_trainer_destroy(trainer);
 }
 
@@ -151,7 +151,7 @@ Test(training, a_step_without_a_divisor_changes_nothing) {
   cr_expect(toy_gradients(trainer, (const int32_t[]){0, 0}, 2, &loss, &error) == TFM_E_INPUT);
   cr_expect(strstr(error.message, "no label that counts"), "%s", error.message);
   cr_assert(toy_gradients(trainer, (const int32_t[]){1, 1}, 2, &loss, &error) == TFM_OK);
-  cr_expect(tfm_trainer_update(trainer, loss, &norm, &rate, &error) == TFM_E_DIVERGED);
+  cr_expect(tfm_train_update(trainer, loss, &norm, &rate, &error) == TFM_E_DIVERGED);
   cr_expect(tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT)[0] == 0 && tfm_trainer_steps(trainer) == 0);
   toy.training.whole = "m.tfm:1:2";
   cr_expect(toy_gradients(trainer, (const int32_t[]){1, 1}, 2, &loss, &error) == TFM_E_INPUT);
@@ -195,7 +195,7 @@ Test(training, updates_of_one_number) {
     double p = 1, m = 0, v = 0, loss, norm, rate;
     for (int t = 1; t <= 2; t++) {
       cr_assert(toy_gradients(trainer, (const int32_t[]){1}, 1, &loss, NULL) == TFM_OK);
-      cr_assert(tfm_trainer_update(trainer, loss, &norm, &rate, NULL) == TFM_OK);
+      cr_assert(tfm_train_update(trainer, loss, &norm, &rate, NULL) == TFM_OK);
       double d = (t == 1 ? 0.125 : -0.125) + (k == 4 ? 0 : decay * p);
       if (k < 3) {
         m = t == 1 ? d : 0.9 * m + d;
@@ -328,7 +328,7 @@ static void *train_rank(void *argument) {
     if (m->spoils && step == 50) tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT)[3] = 0.5f;
     toy.runs = step % STEPS * n;
     m->status = toy_gradients(trainer, items, n, &m->loss, &m->error);
-    if (!m->status) m->status = tfm_trainer_update(trainer, m->loss, &m->norm, &rate, &m->error);
+    if (!m->status) m->status = tfm_train_update(trainer, m->loss, &m->norm, &rate, &m->error);
   }
   memcpy(m->weights, tfm_trainer_data(trainer, 0, TFM_TENSOR_WEIGHT), sizeof m->weights);
   tfm_trainer_destroy(trainer);

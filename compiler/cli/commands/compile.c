@@ -13,7 +13,6 @@
 #include "cli/worker.h"
 #include "codegen/codegen.h"
 #include "engines/weight_source.h"
-#include "train/training.h"
 #include "weights/files.h"
 
 enum { MAX_TARGETS = 8 };
@@ -80,7 +79,8 @@ static bool choose_one_file(Compilation *c) {
   else if (option_given(&session->options, OPTION_OBJECT) || strcmp(emitted(c), "lib") != 0)
     option_error(&session->diag, OPTION_EMIT, "code alone is not a .tfmm file: name the output otherwise");
   else if (option_given(&session->options, OPTION_TRAINING))
-    option_error(&session->diag, OPTION_TRAINING, "a .tfmm file does not train: make a library, -o libNAME.so");
+    option_error(&session->diag, OPTION_TRAINING,
+                 "a .tfmm file that trains is made by libtfm (tfm_compiled_save): make a library, -o libNAME.so");
   else
     return session_check_output(session, c->output, inputs, inputs[1] ? 2 : 1);
   return false;
@@ -118,33 +118,13 @@ static bool choose_files(Compilation *c) {
 
 // ---- making it ----
 
-/* The objective is elaborated twice: with dropout, to be differentiated, and without. */
-static bool make_training(Compilation *c) {
-  Session *session = c->session;
-  if (!option_given(&session->options, OPTION_TRAINING)) return true;
-  const CompileRequest request = compile_request(session, NULL);
-  TrainGraphs *made[2] = {NULL, NULL};
-  for (int i = 0; i < 2; i++) {
-    Objective *objective = training_objective(session, i == 0);
-    made[i] = objective ? train_graphs(session->arena, &session->diag, objective, i == 0) : NULL;
-    if (!made[i]) return false;
-  }
-  return training_model_make(&request, made[0], made[1], &c->training);
-}
-
-/* One derivation and one fusion serve all instruction sets; only plans and kernels differ. Constants that training
- * needs are the same for all. */
+/* One derivation and one fusion serve all instruction sets. */
 static bool make_plans(Compilation *c, Graph *graph) {
-  CompileRequest request = compile_request(c->session, NULL);
-  bool done = make_library_model(c->session, graph, &c->model) && make_training(c);
-  for (uint32_t i = 0; i < c->n_targets && done; i++) {
-    request.target = c->targets[i];
-    done = library_model_plan(&request, &c->model, &c->plans[i]) &&
-           (i || training_model_packing(&request, &c->plans[0], &c->training)) &&
-           training_model_plan(&request, &c->training, &c->plans[i]);
-  }
-  c->trains.table = c->training.table;
-  return done && (!c->training.table || training_model_pack(&request, &c->plans[0], c->trains.weights));
+  Session *session = c->session;
+  const CompileRequest request = compile_request(session, NULL);
+  return make_library_model(session, graph, &c->model) &&
+         (!option_given(&session->options, OPTION_TRAINING) || training_of_library(session, &c->training)) &&
+         training_plans(&request, &c->model, &c->training, c->targets, c->n_targets, c->plans, &c->trains);
 }
 
 /* Writes a file, complete or not at all. */

@@ -150,6 +150,10 @@ static PyObject *map_file(PyObject *object, PyObject *args) {
   tfm_compiled *compiled = NULL;
   Py_BEGIN_ALLOW_THREADS status = tfm_model_map(path, &compiled, &error);
   Py_END_ALLOW_THREADS if (status) return raise_error(&error);
+  if (!tfm_compiled_model(compiled)) {
+    tfm_compiled_free(compiled);
+    return raise_status(TFM_E_ENV, "this file is for training, which C programs do (tfm_compiled_trainer)");
+  }
   self->compiled = compiled;
   self->model = tfm_compiled_model(compiled);
   Py_RETURN_NONE;

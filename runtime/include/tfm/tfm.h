@@ -1,7 +1,7 @@
-/* tfm/tfm.h: running compiled models. C99 and C++.
+/* tfm/tfm.h: running compiled models, and training them. C99 and C++.
  *
- * Threads: a model is constant and may be shared by any number of threads. A context belongs to one caller at a time;
- * only tfm_context_cancel may be called while another function works with it.
+ * Threads: a model is constant and may be shared by any number of threads. A context, or a trainer, belongs to one
+ * caller at a time; only tfm_context_cancel or tfm_trainer_cancel may be called while another function works with it.
  *
  * Errors: every function that can fail returns a tfm_status and fills the caller's tfm_error, which may be NULL. After
  * a failure the outputs are untouched and the context stays usable. No function prints, exits, installs handlers or
@@ -9,6 +9,7 @@
 #ifndef TFM_TFM_H
 #define TFM_TFM_H
 
+#include "tfm/train_types.h"
 #include "tfm/types.h"
 
 #ifdef __cplusplus
@@ -80,6 +81,84 @@ TFM_API const struct tfm_library *tfm_model_library(const tfm_model *model);
 /* A context for the model, as tfm_context_create makes it. */
 TFM_API tfm_status tfm_model_context(tfm_model *model, const tfm_context_options *options, tfm_context **context,
                                      tfm_error *error);
+
+/* --- Training, without the header of a library --- */
+
+/* Weights, their gradients and the moments of the optimizer, for the objective that the model's train block names.
+ * Weights and all numbers are f32, results are double. tfm_compiled_trainer (tfm/compile.h) makes one of a text. */
+typedef struct tfm_trainer tfm_trainer;
+
+/* A trainer of a library made by `tfmc compile --training`, which it keeps loaded. `state` NULL: the weights have their
+ * initial values for options->seed; else the path of a state.tfmt that tfm_trainer_save, `tfmc train` or `tfmc pack
+ * --training` wrote: the next step is as if the run had never stopped, with the seed of the file. `options` NULL: the
+ * defaults. The caller owns *trainer and ends it with tfm_trainer_destroy; *trainer is NULL after a failure.
+ * TFM_E_ENV: a file cannot be read, is damaged or of another model, the library does not train, or it is not meant for
+ * this runtime or this CPU. TFM_E_INPUT: settings out of range, a weight without an initial value (options->fills
+ * makes it zeroes). Loading a library runs its code: open only what you trust. */
+TFM_API tfm_status tfm_trainer_open(const char *library_path, const char *state, const tfm_trainer_options *options,
+                                    tfm_trainer **trainer, tfm_error *error);
+/* NULL is ignored. Models that tfm_trainer_model gave stay usable. */
+TFM_API void tfm_trainer_destroy(tfm_trainer *trainer);
+
+/* The inputs of the objective, *n of them, in its order: their names, types and shapes (tfm/program.h). The array
+ * belongs to the trainer. */
+TFM_API const struct tfm_tensor_info *tfm_trainer_inputs(const tfm_trainer *trainer, uint32_t *n);
+/* The name of result number 0 (the loss), 1 ... of the objective; NULL: there are no more. */
+TFM_API const char *tfm_trainer_result(const tfm_trainer *trainer, int64_t result);
+/* The path of weight number 0, 1 ...; NULL: there are no more. Weights that are not trained are among them. */
+TFM_API const char *tfm_trainer_path(const tfm_trainer *trainer, int64_t weight);
+/* The settings that the trainer has: those of the train block, or those of its options. */
+TFM_API void tfm_trainer_settings(const tfm_trainer *trainer, tfm_train_settings *settings);
+
+/* One step: gradients over n parts, then the update. parts[n][inputs] are values of the inputs, in the order of
+ * tfm_trainer_inputs, whose data and dims are read during the call only; their order of axes is row-major. The parts
+ * count as one batch, whose first item is number `first_item` of the step (0, unless several processes share it): with
+ * one part or many, the step has the same bits. `result` may be NULL; else the caller sets its struct_size, and `norm`
+ * is that of the gradient before clipping, `rate` the learning rate. After an error the weights are as before.
+ * TFM_E_INPUT: an input, size or id is refused, or no label counts. TFM_E_DIVERGED: the loss or the norm is not
+ * finite. TFM_E_NOMEM: there is no memory for these sizes. */
+TFM_API tfm_status tfm_trainer_step(tfm_trainer *trainer, const tfm_value *parts, int64_t n, int64_t first_item,
+                                    tfm_step_result *result, tfm_error *error);
+/* The halves of a step; between them gradients can be read and changed (tfm_trainer_tensor). `norm` and `rate` come
+ * from the second. TFM_E_USAGE: an update without gradients. */
+TFM_API tfm_status tfm_trainer_gradients(tfm_trainer *trainer, const tfm_value *parts, int64_t n, int64_t first_item,
+                                         tfm_step_result *result, tfm_error *error);
+TFM_API tfm_status tfm_trainer_update(tfm_trainer *trainer, tfm_step_result *result, tfm_error *error);
+/* The results of the objective over n parts, without dropout; no weight changes. */
+TFM_API tfm_status tfm_trainer_evaluate(tfm_trainer *trainer, const tfm_value *parts, int64_t n,
+                                        tfm_step_result *result, tfm_error *error);
+
+/* Makes room for parts with the dims of `largest`, a value for each input (data is not looked at): steps within them
+ * allocate nothing, but for a second part the first time that a step has one. */
+TFM_API tfm_status tfm_trainer_reserve(tfm_trainer *trainer, const tfm_value *largest, tfm_error *error);
+/* Bytes of memory for steps with parts of these dims, that of the trainer included, without what evaluation takes; -1
+ * if a dim is out of range. */
+TFM_API int64_t tfm_trainer_bytes(const tfm_trainer *trainer, const tfm_value *largest);
+
+/* A tensor of the weight `path`, row-major, to be read or written between calls; it lies where it is until the trainer
+ * is destroyed. `which`: a tfm_train_tensor. dims[8] and rank may be NULL. TFM_E_INPUT: there is no such weight, it is
+ * not trained, or the optimizer keeps no such moment. */
+TFM_API tfm_status tfm_trainer_tensor(tfm_trainer *trainer, const char *path, int32_t which, float **data,
+                                      int64_t *dims, int32_t *rank, tfm_error *error);
+/* The model with the weights as they are now, which stay its own whatever the trainer does. The caller owns *model and
+ * ends it with tfm_model_close; it may outlive the trainer. TFM_E_USAGE: the model keeps weights in fewer bits. */
+TFM_API tfm_status tfm_trainer_model(tfm_trainer *trainer, tfm_model **model, tfm_error *error);
+/* Writes folder/step-XXXXXXXX, whole or not at all: state.tfmt, and weights.safetensors for everybody else. `folder` is
+ * made if it is not there. The note, which may be NULL, is the caller's own: note_bytes bytes. TFM_E_ENV: it cannot be
+ * written. */
+TFM_API tfm_status tfm_trainer_save(tfm_trainer *trainer, const char *folder, const void *note, int64_t note_bytes,
+                                    tfm_error *error);
+/* The note of the state that the trainer began with, *bytes long; NULL: there is none. It belongs to the trainer. */
+TFM_API const void *tfm_trainer_note(const tfm_trainer *trainer, int64_t *bytes);
+
+/* Steps that are done; a caller that sets weights and moments itself can set them too. */
+TFM_API int64_t tfm_trainer_steps(const tfm_trainer *trainer);
+TFM_API void tfm_trainer_set_steps(tfm_trainer *trainer, int64_t steps);
+/* The epoch, from 0, for schedules that depend on it. */
+TFM_API void tfm_trainer_set_epoch(tfm_trainer *trainer, int64_t epoch);
+/* Ends the call that is under way with this trainer, from any thread or signal handler: it soon returns
+ * TFM_E_CANCELLED, with the weights as before. */
+TFM_API void tfm_trainer_cancel(tfm_trainer *trainer);
 
 #ifdef __cplusplus
 }

@@ -110,8 +110,6 @@ typedef struct tfm_training {
 
 // ---- the trainer ----
 
-typedef struct tfm_trainer tfm_trainer;
-
 /* Some of the items of a step each: [n][n_inputs] values of the objective's inputs, or structs of args. */
 typedef struct tfm_train_parts {
   int64_t n;
@@ -134,16 +132,11 @@ typedef struct tfm_train_engine {
  * trainer, but for the options. */
 tfm_status tfm_trainer_create(const tfm_training *training, const tfm_train_engine *engine,
                               const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error);
-void tfm_trainer_destroy(tfm_trainer *trainer); /* NULL is ignored */
 /* Initial values for all weights, from the seed. */
 tfm_status tfm_trainer_draw(tfm_trainer *trainer, tfm_error *error);
 tfm_status tfm_trainer_draw_one(tfm_trainer *trainer, uint32_t parameter, tfm_error *error);
 /* A tensor of a parameter, to be read or written; NULL: the trainer has none. */
 float *tfm_trainer_data(tfm_trainer *trainer, uint32_t parameter, tfm_train_tensor which);
-/* Steps that are done; a number greater than 0 is given to trainers that go on from a saved state. */
-int64_t tfm_trainer_steps(const tfm_trainer *trainer);
-void tfm_trainer_set_steps(tfm_trainer *trainer, int64_t steps);
-void tfm_trainer_set_epoch(tfm_trainer *trainer, int64_t epoch); /* from 0; for schedules that ask */
 /* After how many steps, and in which epoch, the moments were zero and the schedule began anew; zeroes: at the start. */
 typedef struct tfm_trainer_origin {
   int64_t optimizer, schedule, epoch;
@@ -151,42 +144,35 @@ typedef struct tfm_trainer_origin {
 void tfm_trainer_set_origin(tfm_trainer *trainer, const tfm_trainer_origin *origin);
 /* Gradients over the parts of a step, whose first item is number `first_item` of it; results: of the objective, in
  * their order. TFM_E_INPUT: nothing to divide by, or an input is refused; weights are as before. */
-tfm_status tfm_trainer_gradients(tfm_trainer *trainer, const tfm_train_parts *parts, int64_t first_item,
+tfm_status tfm_train_gradients(tfm_trainer *trainer, const tfm_train_parts *parts, int64_t first_item,
                                  double *results, tfm_error *error);
 /* One step of the optimizer with these gradients. TFM_E_DIVERGED: the loss or the norm is not finite; the weights are
  * as before. */
-tfm_status tfm_trainer_update(tfm_trainer *trainer, double loss, double *norm, double *rate, tfm_error *error);
+tfm_status tfm_train_update(tfm_trainer *trainer, double loss, double *norm, double *rate, tfm_error *error);
 /* The results over all parts, without dropout. */
-tfm_status tfm_trainer_evaluate(tfm_trainer *trainer, const tfm_train_parts *parts, double *results,
+tfm_status tfm_train_evaluate(tfm_trainer *trainer, const tfm_train_parts *parts, double *results,
                                 tfm_error *error);
 /* Bytes of what a trainer keeps, and of the run of a part with these run-time sizes (-1: one is out of range). */
 int64_t tfm_trainer_state_bytes(const tfm_trainer *trainer);
 int64_t tfm_trainer_part_bytes(const tfm_trainer *trainer, const int64_t *sizes);
-void tfm_trainer_cancel(tfm_trainer *trainer); /* from any thread or signal handler */
 
 // ---- what a library that trains exports, as <model>_trainer_new and so on ----
 
+/* With those of tfm.h that take no values: tfm_trainer_update, tfm_trainer_save and others. */
 void tfm_library_training_defaults(const tfm_training *training, tfm_train_settings *settings);
 tfm_status tfm_library_trainer_new(const tfm_training *training, const char *state, const tfm_trainer_options *options,
                                    tfm_trainer **trainer, tfm_error *error);
-tfm_status tfm_library_trainer_save(tfm_trainer *trainer, const char *folder, const void *note, int64_t note_bytes,
-                                    tfm_error *error);
-const void *tfm_library_trainer_note(const tfm_trainer *trainer, int64_t *bytes);
 tfm_status tfm_library_trainer_reserve(tfm_trainer *trainer, const void *largest, tfm_error *error);
 tfm_status tfm_library_trainer_step(tfm_trainer *trainer, const void *parts, int64_t n, int64_t first_item,
                                     tfm_step_result *result, tfm_error *error);
 tfm_status tfm_library_trainer_gradients(tfm_trainer *trainer, const void *parts, int64_t n, int64_t first_item,
                                          tfm_step_result *result, tfm_error *error);
-tfm_status tfm_library_trainer_update(tfm_trainer *trainer, tfm_step_result *result, tfm_error *error);
 tfm_status tfm_library_trainer_evaluate(tfm_trainer *trainer, const void *parts, int64_t n, tfm_step_result *result,
                                         tfm_error *error);
-tfm_status tfm_library_trainer_tensor(tfm_trainer *trainer, const char *path, int32_t which, float **data,
-                                      int64_t *dims, int32_t *rank, tfm_error *error);
-const char *tfm_library_trainer_path(const tfm_trainer *trainer, int64_t parameter);
-/* The model with the weights as they are, which stay its own whatever the trainer does. */
-tfm_status tfm_library_trainer_model(tfm_trainer *trainer, tfm_model **model, tfm_error *error);
 int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_trainer_options *options,
                                   const void *largest);
+/* The library's own table, from which tfm_trainer_open makes trainers. */
+const tfm_training *tfm_library_training_self(const tfm_training *training);
 
 /* Philox4x32-10 (Salmon et al. 2011). */
 void tfm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);

@@ -49,14 +49,24 @@ typedef struct tfm_compile_options {
   int (*stop)(void *user);        /* asked some 20 times a second, by the thread that called, while the child works: not
                                      0 stops it, and the status is TFM_E_CANCELLED; NULL: nobody is asked */
   void *stop_user;
+  int32_t training; /* not 0: the model is compiled to be trained, as its train block says (tfm_compiled_trainer). Then
+                       weights are those that training begins with; without any, initial values */
 } tfm_compile_options;
 
 /* TFM_E_INPUT: the model, a definition or the weights are wrong, error->message is the first fault. TFM_E_ENV: a file
  * cannot be read, or the command cannot be started. TFM_E_NOMEM, TFM_E_CANCELLED (deadline_ms), TFM_E_INTERNAL. */
 TFM_API tfm_status tfm_compile(const tfm_compile_options *options, tfm_compiled **compiled, tfm_error *error);
-/* The model; it belongs to `compiled` and must not be closed. */
+/* The model; it belongs to `compiled` and must not be closed. NULL if it was compiled to be trained: then
+ * tfm_trainer_model gives it. */
 TFM_API tfm_model *tfm_compiled_model(const tfm_compiled *compiled);
-/* NULL is ignored. The model's contexts must be gone. */
+/* A trainer for tfm_trainer_step and others of tfm/tfm.h; any number may be made. `state` is the path of a state.tfmt
+ * as tfm_trainer_open takes it. NULL: the trainer begins with the weights that the model was compiled with, or with
+ * initial values for options->seed. `options` NULL: the defaults. The caller owns *trainer and ends it with
+ * tfm_trainer_destroy; it is NULL after a failure. TFM_E_USAGE: the model was not compiled to be trained. TFM_E_INPUT:
+ * settings out of range, or a weight without an initial value. TFM_E_ENV: the state does not fit. TFM_E_NOMEM. */
+TFM_API tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state,
+                                        const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error);
+/* NULL is ignored. The model's contexts must be gone, and so must trainers and the models that they gave. */
 TFM_API void tfm_compiled_free(tfm_compiled *compiled);
 
 /* Writes the model, code and packed weights in one file (by custom named .tfmm), for tfm_model_map on machines of the
