@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -49,15 +50,15 @@ static bool fails(const Course *c, DiagCode code, const tfm_error *error) {
 
 // ---- signals ----
 
-static volatile sig_atomic_t asked_to_stop;
+static atomic_int asked_to_stop; /* the command has a thread of its own, and signals come to the first */
 
-static void on_signal(int number) { asked_to_stop = number; }
+static void on_signal(int number) { atomic_store(&asked_to_stop, number); }
 
 /* The second signal of a kind does what it does without us: it kills. */
 static void listen(bool listens) {
   struct sigaction action = {.sa_handler = listens ? on_signal : SIG_DFL, .sa_flags = (int)SA_RESETHAND};
   sigemptyset(&action.sa_mask);
-  if (listens) asked_to_stop = 0;
+  if (listens) atomic_store(&asked_to_stop, 0);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
 }
@@ -390,7 +391,7 @@ static bool is_over(const Course *c) {
          (request->epochs && c->head.epoch >= request->epochs);
 }
 
-static bool after_step(Course *c) {
+static bool after_step(Course *c, bool stops) {
   const CourseRequest *request = c->request;
   if (is_due(c, request->log_every) || is_over(c)) {
     journal_write(c->journal, &c->since);
@@ -398,15 +399,21 @@ static bool after_step(Course *c) {
   }
   const bool is_last = is_over(c);
   if (request->judge && (is_due(c, request->valid_every) || is_last) && !validate(c)) return false;
-  return !(is_due(c, request->save_every) || is_over(c) || asked_to_stop) || save(c);
+  return !(is_due(c, request->save_every) || is_over(c) || stops) || save(c);
 }
 
+/* Signals are looked at once a step, so that a run never ends without the checkpoint of its last step. */
 static bool go(Course *c, int *signal) {
   bool good = true;
+  int stop = 0;
   listen(true);
-  while (good && !asked_to_stop && !is_over(c)) good = step(c) && after_step(c);
+  while (good && !stop && !is_over(c)) {
+    good = step(c);
+    stop = atomic_load(&asked_to_stop);
+    good = good && after_step(c, stop != 0);
+  }
   listen(false);
-  *signal = good && !is_over(c) ? asked_to_stop : 0;
+  *signal = good && !is_over(c) ? stop : 0;
   return good;
 }
 
