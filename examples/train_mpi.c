@@ -34,6 +34,21 @@ static void make_batch(int step, int32_t ids[ITEMS][TIME], int32_t labels[ITEMS]
   }
 }
 
+/* A hash (FNV-1a) of the bytes of all weights. */
+static uint64_t hash_of(tagger_trainer *trainer) {
+  uint64_t hash = 14695981039346656037u;
+  const char *path;
+  for (int64_t i = 0; (path = tagger_trainer_path(trainer, i)); i++) {
+    int64_t dims[8], bytes = sizeof(float);
+    int32_t rank;
+    float *data;
+    if (tagger_trainer_tensor(trainer, path, TFM_TENSOR_WEIGHT, &data, dims, &rank, NULL)) return 0;
+    for (int32_t axis = 0; axis < rank; axis++) bytes *= dims[axis];
+    for (int64_t k = 0; k < bytes; k++) hash = (hash ^ ((const unsigned char *)data)[k]) * 1099511628211u;
+  }
+  return hash;
+}
+
 int main(int argc, char **argv) {
   static int32_t ids[ITEMS][TIME], labels[ITEMS][TIME];
   tagger_objective_args parts[SHARDS];
@@ -56,7 +71,9 @@ int main(int argc, char **argv) {
     status = tagger_trainer_step(trainer, parts, n, first, &result, &error);
   }
   if (status) fprintf(stderr, "rank %d: %s\n", rank, error.message);
-  else if (rank == 0) printf("step %lld: loss %.17g, norm %.17g\n", (long long)result.step, result.loss, result.norm);
+  else if (rank == 0)
+    printf("step %lld: loss %.17g, norm %.17g, weights %016llx\n", (long long)result.step, result.loss, result.norm,
+           (unsigned long long)hash_of(trainer));
   tagger_trainer_free(trainer);
   if (status) MPI_Abort(MPI_COMM_WORLD, 1);
   MPI_Finalize();

@@ -49,11 +49,19 @@ threaded_generation() {
   build/venv/bin/python tests/goldens/check.py build/tsan/tfmc tests/goldens --generate --option=--threads=8 | tail -n 5
 }
 
+# sanitized_training SANITIZER OPTION...: gradients, steps and refusals of training.
+sanitized_training() {
+  local sanitizer=$1
+  shift
+  python3 tests/goldens/check_train.py "build/$sanitizer/tfmc" tests/goldens/train "$@" | tail -n 5
+}
+
 stage_alone "warnings of clang" preset clang tfmc unit_tests
 if preset asan tfmc unit_tests; then
   stage_alone "unit tests, addresses and undefined behaviour" tests_of asan
   stage "golden cases, the same" sanitized_goldens
   stage "golden cases, the same, reference interpreter" sanitized_goldens tests/goldens/ragged --option=--engine=reference
+  stage "golden cases of training, the same" sanitized_training asan
 else
   stage "build with the address sanitizer" false
 fi
@@ -61,6 +69,7 @@ if preset tsan tfmc unit_tests; then
   stage_alone "threads" tests_of tsan
   stage "golden cases, four threads" threaded_goldens
   stage "golden cases of generation, eight threads" threaded_generation
+  stage "golden cases of training, four threads" sanitized_training tsan --option=--threads=4
 else
   stage "build with the thread sanitizer" false
 fi
@@ -77,6 +86,9 @@ stage "the same, and a million runs of each alone" threads_of_libraries --alone=
 writing() { python3 tests/e2e/test_library_writing.py build/release/tfmc . "$@"; }
 stage "generative libraries, thread sanitizer" writing --runs=100 --sanitize=thread
 stage "the same, addresses and undefined behaviour" writing --runs=100 --sanitize=address --sanitize=undefined
+threads_of_training() { python3 tests/e2e/test_train_threads.py build/release/tfmc . "$@"; }
+stage "training by many threads, thread sanitizer" threads_of_training --runs=6 --sanitize=thread
+stage "the same, addresses and undefined behaviour" threads_of_training --runs=6 --sanitize=address --sanitize=undefined
 if cmake --build build/release --target libtfm_limits test_decoding_bits bench-compare >/dev/null; then
   stage "a thousand models compiled, run and freed" env TFM_TEST_CYCLES=1000 TFM_COMPILER=build/release/tfmc \
     build/release/tests/libtfm/libtfm_limits

@@ -56,8 +56,9 @@ static tfm_status compute(tfm_trainer *t, const tfm_train_graph *graph, const ui
   tfm_status status = training_choose(t->training, &number, error);
   if (status) return status;
   const size_t bytes = (graph->n_inputs + graph->n_outputs + 1) * sizeof(tfm_value);
-  tfm_value *values = allocate(&t->allocator, bytes, ALIGNMENT), *results = values + graph->n_inputs;
+  tfm_value *values = allocate(&t->allocator, bytes, ALIGNMENT);
   if (!values) return tfm_refuse(error, TFM_E_NOMEM, "no memory for a list of weights");
+  tfm_value *results = values + graph->n_inputs;
   status = training_context(graph, number, &options, &context, error);
   for (uint32_t i = 0; i < graph->n_inputs && !status; i++) {
     const tfm_parameter *p = &t->training->parameters[graph->inputs[i].number];
