@@ -115,6 +115,8 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state) {
 
 // ---- passes along lines ----
 
+static bool is_operand(const RowKernel *k) { return k->program.n == 1; }
+
 /* The accumulators are one vector of 16 lanes along a row. Along columns they are 16 rows of numbers on the stack, for
  * the rows modulo 16: each column then has the 16 lanes that a row of the same numbers would have. */
 
@@ -179,73 +181,101 @@ static void lines_along_rows(RowKernel *k, const LinePass *passes) {
 
 // ---- along columns ----
 
-/* How many columns go together: rows are read in pieces of up to 1.5 KB, and 16 rows of accumulators, 24 KB, stay in
- * L1. */
-enum { COLUMNS_TOGETHER = 384 };
+/* How many columns go together: rows are read in pieces of up to 2 KB, because memory is read ahead only while it is
+ * read in one piece. 16 rows of accumulators take 32 KB of the stack, so those of two numbers (argmax) take half as
+ * many columns. */
+enum { COLUMNS_TOGETHER = 512 };
+
+/* Rows of a lane that are added in one turn, so that its accumulators are loaded and stored once for all of them. */
+enum { MOST_ROWS = 4 };
 
 typedef struct Columns { /* that go together: a pass over their rows */
   const LinePass *pass;
-  LLVMValueRef stacks[REDUCER_MAX_STATE]; /* [LANES][COLUMNS_TOGETHER] */
-  LLVMValueRef numbers[LINE_NUMBERS];     /* [COLUMNS_TOGETHER] */
-  LLVMValueRef lane;                      /* of the row, or that is filled */
+  unsigned together;                      /* how many */
+  LLVMValueRef stacks[REDUCER_MAX_STATE]; /* [LANES][together] */
+  LLVMValueRef numbers[LINE_NUMBERS];     /* [together] */
+  LLVMValueRef lane;                      /* of the rows, or that is filled */
   bool is_first;                          /* the row is the first one of its lane */
+  unsigned n_rows;                        /* of one lane, that go together */
+  RowKernel rows[MOST_ROWS];              /* which stand in them */
 } Columns;
 
 /* Of vector `v` of the walk, in line `lane` of the array. */
-static LLVMValueRef slot(RowKernel *k, LLVMValueRef array, LLVMValueRef lane, unsigned v) {
+static LLVMValueRef slot(RowKernel *k, const Columns *columns, LLVMValueRef array, LLVMValueRef lane, unsigned v) {
   Emitter *e = k->e;
   LLVMValueRef column = emit_add(e, emit_sub(e, k->column, k->first), emit_i64(e, (int64_t)v * LANES));
-  LLVMValueRef at = emit_add(e, emit_mul(e, lane, emit_i64(e, COLUMNS_TOGETHER)), column);
+  LLVMValueRef at = emit_add(e, emit_mul(e, lane, emit_i64(e, columns->together)), column);
   return emit_offset(e, array, emit_mul(e, at, emit_i64(e, 4)));
 }
 
 static void load_state(RowKernel *k, const Columns *columns, LLVMValueRef lane, unsigned v, LLVMValueRef *state) {
   for (unsigned i = 0; i < columns->pass->reducer->n_state; i++)
-    state[i] = emit_load(k->e, reducer_type(k->e, i), slot(k, columns->stacks[i], lane, v), 64);
+    state[i] = emit_load(k->e, reducer_type(k->e, i), slot(k, columns, columns->stacks[i], lane, v), 64);
 }
 
 static void store_state(RowKernel *k, const Columns *columns, unsigned v, const LLVMValueRef *state) {
   for (unsigned i = 0; i < columns->pass->reducer->n_state; i++)
-    emit_store(k->e, state[i], slot(k, columns->stacks[i], columns->lane, v), 64);
+    emit_store(k->e, state[i], slot(k, columns, columns->stacks[i], columns->lane, v), 64);
 }
 
 /* The numbers that the passes before have stored. */
 static void load_numbers(RowKernel *k, const Columns *columns, Lanes *values) {
+  LLVMValueRef first = emit_i64(k->e, 0);
   for (unsigned i = 0; i < LINE_NUMBERS; i++) {
     values[i] = lanes_same(NULL);
     for (unsigned v = 0; v < k->e->n_vectors; v++)
-      values[i].v[v] = emit_load(k->e, lanes_type(k->e->f32), slot(k, columns->numbers[i], emit_i64(k->e, 0), v), 64);
+      values[i].v[v] = emit_load(k->e, lanes_type(k->e->f32), slot(k, columns, columns->numbers[i], first, v), 64);
   }
+}
+
+/* The element of row `r` of those that go together, at the vectors of the walk. */
+static Lanes element_of(RowKernel *k, Columns *columns, unsigned r, const Lanes *values) {
+  RowKernel *row = &columns->rows[r];
+  row->first = k->first, row->column = k->column, row->count = k->count, row->mask = k->mask;
+  row->stage = k->stage;
+  Lanes x = columns->pass->element(row, values);
+  k->stage = row->stage;
+  return x;
 }
 
 static void column_body(RowKernel *k, void *context, LLVMValueRef *unused) {
   (void)unused;
-  const Columns *columns = context;
+  Columns *columns = context;
   const Reducer *reducer = columns->pass->reducer;
   Emitter *e = k->e;
-  Lanes values[LINE_NUMBERS];
+  Lanes values[LINE_NUMBERS], x[MOST_ROWS];
+  LLVMValueRef index[MOST_ROWS];
   load_numbers(k, columns, values);
-  Lanes x = columns->pass->element(k, values);
-  if (!reducer) return;
-  LLVMValueRef index = emit_splat(e, LLVMBuildTrunc(e->builder, k->row, e->i32, ""), LANES);
-  for (unsigned v = 0; v < e->n_vectors; v++) {
+  for (unsigned r = 0; r < columns->n_rows; r++) {
+    x[r] = element_of(k, columns, r, values);
+    index[r] = emit_splat(e, LLVMBuildTrunc(e->builder, columns->rows[r].row, e->i32, ""), LANES);
+  }
+  for (unsigned v = 0; reducer && v < e->n_vectors; v++) {
     LLVMValueRef state[REDUCER_MAX_STATE];
     if (columns->is_first) reducer_begin(e, reducer, state);
     else load_state(k, columns, columns->lane, v, state);
-    reducer->step(e, state, x.v[v], index);
+    for (unsigned r = 0; r < columns->n_rows; r++) reducer->step(e, state, x[r].v[v], index[r]);
     store_state(k, columns, v, state);
   }
 }
 
-/* Row i goes to lane i mod 16, as element i of a row does. */
-static void pass_rows(RowKernel *k, Columns *columns, LLVMValueRef begin, LLVMValueRef end, bool is_first) {
+/* Row i goes to lane i mod 16, as element i of a row does. `n_rows` rows of a lane go together; returns the first row
+ * behind the last whole group of such rows for all lanes (n_rows = 1: the last row). */
+static LLVMValueRef pass_rows(RowKernel *k, Columns *columns, LLVMValueRef begin, LLVMValueRef end, unsigned n_rows) {
   Emitter *e = k->e;
-  columns->is_first = is_first;
-  Loop rows = loop_begin(e, begin, end, 1);
-  row_begin(k, rows.index);
-  columns->lane = LLVMBuildAnd(e->builder, rows.index, emit_i64(e, LANES - 1), "");
+  int64_t group = n_rows > 1 ? n_rows * LANES : 1, lanes_of_group = group / n_rows;
+  Loop groups = loop_begin(e, begin, emit_sub(e, end, emit_i64(e, group - 1)), group);
+  Loop lanes = loop_begin(e, groups.index, emit_add(e, groups.index, emit_i64(e, lanes_of_group)), 1);
+  columns->lane = LLVMBuildAnd(e->builder, lanes.index, emit_i64(e, LANES - 1), "");
+  columns->n_rows = n_rows;
+  for (unsigned r = 0; r < n_rows; r++) {
+    columns->rows[r] = *k;
+    row_begin(&columns->rows[r], emit_add(e, lanes.index, emit_i64(e, r * LANES)));
+  }
   row_walk(k, row_unroll(k), column_body, columns, 0, NULL);
-  loop_end(e, &rows);
+  loop_end(e, &lanes);
+  loop_end(e, &groups);
+  return groups.last;
 }
 
 static void fill_body(RowKernel *k, void *context, LLVMValueRef *unused) {
@@ -276,7 +306,7 @@ static void number_body(RowKernel *k, void *context, LLVMValueRef *unused) {
   combine_lanes(k, columns, 0, 1, state);
   LLVMValueRef number = pass->number(k, state);
   if (pass->yields == LINE_RESULT) row_store(k, lanes_same(number));
-  else emit_store(k->e, number, slot(k, columns->numbers[pass->yields], emit_i64(k->e, 0), 0), 64);
+  else emit_store(k->e, number, slot(k, columns, columns->numbers[pass->yields], emit_i64(k->e, 0), 0), 64);
 }
 
 /* The first rows begin their lanes, so that these need not be filled before; lanes without a row are. */
@@ -284,30 +314,35 @@ static void pass_along_columns(RowKernel *k, Columns *columns) {
   Emitter *e = k->e;
   LLVMValueRef zero = emit_i64(e, 0), begun = emit_least(e, k->rows, emit_i64(e, LANES));
   if (!columns->pass->reducer) {
-    pass_rows(k, columns, zero, k->rows, false);
+    pass_rows(k, columns, zero, k->rows, 1);
     return;
   }
-  pass_rows(k, columns, zero, begun, true);
+  columns->is_first = true;
+  pass_rows(k, columns, zero, begun, 1);
+  columns->is_first = false;
   Loop lanes = loop_begin(e, begun, emit_i64(e, LANES), 1);
   columns->lane = lanes.index;
   row_walk(k, 1, fill_body, columns, 0, NULL);
   loop_end(e, &lanes);
-  pass_rows(k, columns, begun, k->rows, false);
+  LLVMValueRef row = begun;
+  if (is_operand(k)) row = pass_rows(k, columns, row, k->rows, MOST_ROWS);
+  pass_rows(k, columns, row, k->rows, 1);
   row_begin(k, zero);
   row_walk(k, 1, number_body, columns, 0, NULL);
 }
 
 static void lines_along_columns(RowKernel *k, const LinePass *passes) {
   Emitter *e = k->e;
-  Columns columns = {.pass = passes};
-  for (unsigned i = 0; i < passes->reducer->n_state; i++)
-    columns.stacks[i] = emit_stack(e, LLVMArrayType2(reducer_type(e, i), COLUMNS_TOGETHER), 64);
+  unsigned n_state = passes->reducer->n_state, together = COLUMNS_TOGETHER / n_state;
+  Columns columns = {.pass = passes, .together = together};
+  for (unsigned i = 0; i < n_state; i++)
+    columns.stacks[i] = emit_stack(e, LLVMArrayType2(reducer_type(e, i), together), 64);
   for (unsigned i = 0; i < LINE_NUMBERS; i++)
-    columns.numbers[i] = emit_stack(e, LLVMArrayType2(e->f32, COLUMNS_TOGETHER), 64);
+    columns.numbers[i] = emit_stack(e, LLVMArrayType2(e->f32, together), 64);
   LLVMValueRef all = k->columns;
-  Loop pieces = loop_begin(e, emit_i64(e, 0), all, COLUMNS_TOGETHER);
+  Loop pieces = loop_begin(e, emit_i64(e, 0), all, together);
   k->first = pieces.index;
-  k->columns = emit_least(e, all, emit_add(e, pieces.index, emit_i64(e, COLUMNS_TOGETHER)));
+  k->columns = emit_least(e, all, emit_add(e, pieces.index, emit_i64(e, together)));
   do pass_along_columns(k, &columns);
   while (!is_last(columns.pass++));
   loop_end(e, &pieces);
@@ -319,8 +354,6 @@ void row_lines(RowKernel *k, const LinePass *passes) {
 }
 
 // ---- values for several passes ----
-
-static bool is_operand(const RowKernel *k) { return k->program.n == 1; }
 
 /* An expression that is a mere operand is read again in later passes; anything else is stored in the result's row, so
  * that it is computed once. */

@@ -64,7 +64,7 @@ int64_t live_next(const LiveRows *live, LiveCursor *cursor, int64_t rows, int64_
 
 enum {
   COLUMN_CUT = 64,    /* columns are cut at multiples of this, so that threads share no cache line of a result */
-  LONG_CUT = 384      /* of a reduction along rows: what its kernel takes together */
+  LONG_CUT = 512      /* of a reduction along rows: what its kernel takes together */
 };
 
 /* Points the arguments from operand number `first` on at row `row` of the outer index `outer`, and at column
