@@ -7,6 +7,7 @@
 #include "aot/description.h"
 #include "aot/emit_program.h"
 #include "aot/library_file.h"
+#include "aot/packed_tables.h"
 #include "base/check.h"
 
 // ---- the generate block ----
@@ -214,6 +215,7 @@ typedef struct Training {
   const LibraryParts *parts;
   const tfm_training *table;
   Blob top;
+  PackedTables tables;
 } Training;
 
 static LLVMValueRef plain(const Training *e, const char *name, const void *items, size_t bytes) {
@@ -280,12 +282,18 @@ static LLVMValueRef constants(const Training *e, const void *bytes, uint64_t siz
   return zeroes;
 }
 
+/* A table that is packed. In place of its pointer stands NULL. */
+static void add_table(Training *e, Blob *blob, size_t offset, size_t member, const void *items, size_t n, size_t size) {
+  blob_pointer(blob, offset, NULL);
+  if (n) pack_table(&e->tables, member, items, n, size);
+}
+
 /* The members of a graph, which lies at `offset` of the tfm_training. */
 static void add_graph(Training *e, size_t offset, uint32_t which, const tfm_train_graph *graph) {
   if (!graph->n_outputs) return;
   const uint64_t bytes = e->parts->plans[0].training[which]->program.weights_bytes;
-  blob_pointer(&e->top, offset + offsetof(tfm_train_graph, inputs),
-               plain(e, "train_inputs", graph->inputs, graph->n_inputs * sizeof *graph->inputs));
+  const size_t inputs = offset + offsetof(tfm_train_graph, inputs);
+  add_table(e, &e->top, inputs, inputs, graph->inputs, graph->n_inputs, sizeof *graph->inputs);
   blob_pointer(&e->top, offset + offsetof(tfm_train_graph, programs), programs(e, which, graph));
   blob_pointer(&e->top, offset + offsetof(tfm_train_graph, weights),
                constants(e, e->parts->training->weights[which], bytes));
@@ -301,32 +309,55 @@ static void add_objective(Training *e, size_t offset, uint32_t which, const tfm_
 }
 
 /* How the model's own weights are packed. */
-static LLVMValueRef emit_packing(const Training *e, const tfm_packing *p) {
+static LLVMValueRef emit_packing(Training *e, const tfm_packing *p) {
   Blob top = blob_new(e->arena, e->module);
   uint64_t n_bytes = 0, n_places = 0, n_pieces = 0;
   for (uint32_t i = 0; i < p->n_constants; i++) n_bytes += p->constants[i].bytes;
   for (uint32_t i = 0; i < p->n_tensors; i++) n_pieces += p->tensors[i].n_pieces;
   for (uint32_t i = 0; i < TFM_PACKING_GRAPHS; i++) n_places += e->table->packing_graphs[i].n_outputs;
-#define ARRAY(member, n) \
-  blob_pointer(&top, offsetof(tfm_packing, member), plain(e, "packing_" #member, p->member, (n) * sizeof *p->member))
-  ARRAY(constants, p->n_constants);
-  ARRAY(bytes_of_constants, n_bytes);
-  ARRAY(tensors, p->n_tensors);
-  ARRAY(pieces, n_pieces);
-  ARRAY(places, n_places);
-#undef ARRAY
+#define TABLE(member, n)                                                                                             \
+  add_table(e, &top, offsetof(tfm_packing, member), sizeof(tfm_training) + offsetof(tfm_packing, member), p->member, \
+            (n), sizeof *p->member)
+  TABLE(constants, p->n_constants);
+  blob_pointer(&top, offsetof(tfm_packing, bytes_of_constants),
+               plain(e, "packing_bytes_of_constants", p->bytes_of_constants, n_bytes));
+  TABLE(tensors, p->n_tensors);
+  TABLE(pieces, n_pieces);
+  TABLE(places, n_places);
+#undef TABLE
   blob_text(&top, offsetof(tfm_packing, refused), p->refused);
   return blob_finish(&top, "packing", p, sizeof *p);
 }
 
+/* Weights without their paths, which follow as one text. */
+static void add_parameters(Training *e) {
+  enum { WORD = sizeof(uint32_t) };
+  const tfm_training *t = e->table;
+  tfm_parameter *parameters = arena_copy(e->arena, t->parameters, t->n_parameters * sizeof *parameters);
+  StrBuf paths = strbuf_new(e->arena);
+  for (uint32_t i = 0; i < t->n_parameters; i++) {
+    strbuf_add_n(&paths, parameters[i].path, strlen(parameters[i].path) + 1);
+    parameters[i].path = NULL;
+  }
+  while (paths.length % WORD) strbuf_add_n(&paths, "", 1);
+  pack_table(&e->tables, offsetof(tfm_training, paths), paths.text, 1, paths.length);
+  add_table(e, &e->top, offsetof(tfm_training, parameters), offsetof(tfm_training, parameters), parameters,
+            t->n_parameters, sizeof *parameters);
+}
+
 static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const LibraryParts *parts, LLVMValueRef library) {
-  const tfm_training *t = parts->training->table;
-  Training e = {.arena = arena, .module = module, .parts = parts, .table = t, .top = blob_new(arena, module)};
+  tfm_training made = *parts->training->table;
+  const tfm_training *t = &made;
+  Training e = {.arena = arena,
+                .module = module,
+                .parts = parts,
+                .table = t,
+                .top = blob_new(arena, module),
+                .tables = {.arena = arena}};
   blob_pointer(&e.top, offsetof(tfm_training, library), library);
-  blob_pointer(&e.top, offsetof(tfm_training, parameters),
-               named(&e, "parameters", t->parameters, t->n_parameters, sizeof *t->parameters));
-  blob_pointer(&e.top, offsetof(tfm_training, dropouts),
-               plain(&e, "dropouts", t->dropouts, t->n_dropouts * sizeof *t->dropouts));
+  add_parameters(&e);
+  add_table(&e, &e.top, offsetof(tfm_training, dropouts), offsetof(tfm_training, dropouts), t->dropouts, t->n_dropouts,
+            sizeof *t->dropouts);
   blob_pointer(&e.top, offsetof(tfm_training, sizes),
                plain(&e, "objective_sizes", t->sizes, t->n_sizes * sizeof *t->sizes));
   blob_pointer(&e.top, offsetof(tfm_training, inputs),
@@ -338,6 +369,9 @@ static LLVMValueRef emit_training(Arena *arena, LLVMModuleRef module, const Libr
     add_graph(&e, offsetof(tfm_training, packing_graphs) + i * sizeof *t->packing_graphs, TRAINING_PACKING + i,
               &t->packing_graphs[i]);
   blob_pointer(&e.top, offsetof(tfm_training, packing), emit_packing(&e, t->packing));
+  const PackedBytes bytes = pack_tables(&e.tables, &made.tables);
+  blob_pointer(&e.top, offsetof(tfm_training, tables.packed), plain(&e, "packed_training", bytes.items, bytes.n));
+  blob_pointer(&e.top, offsetof(tfm_training, paths), NULL);
   return blob_finish(&e.top, "training", t, sizeof *t);
 }
 

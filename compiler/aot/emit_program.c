@@ -255,10 +255,10 @@ void emit_packed_program(Blob *blob, size_t offset, const Plan *plan, const char
   LLVMModuleRef module = blob->module;
   PackedTables tables = {.arena = arena};
   const LLVMValueRef program = emit_with(arena, module, plan, suffix, &tables);
-  const PackedBytes bytes = pack_tables(&tables, made);
+  const PackedBytes bytes = pack_tables(&tables, &made->tables);
   made->n_named = n_named;
   blob_pointer(blob, offset + offsetof(tfm_packed_program, program), program);
-  blob_pointer(blob, offset + offsetof(tfm_packed_program, packed),
+  blob_pointer(blob, offset + offsetof(tfm_packed_program, tables.packed),
                blob_plain(arena, module, "packed_tables", bytes.items, bytes.n));
   blob_pointer(blob, offset + offsetof(tfm_packed_program, named),
                named_tensors(arena, module, "named_inputs", plan->program.inputs, n_named));

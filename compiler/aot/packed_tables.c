@@ -91,7 +91,7 @@ static void write_runs(Runs *runs) {
   if (written < runs->n) write_new(runs, written, runs->n);
 }
 
-PackedBytes pack_tables(PackedTables *t, tfm_packed_program *made) {
+PackedBytes pack_tables(PackedTables *t, tfm_packed_tables *made) {
   const size_t head = t->tables.n * sizeof *t->tables.items;
   for (size_t i = 0; i < t->tables.n; i++) t->tables.items[i].offset += head;
   Runs runs = {.arena = t->arena, .n = head + t->bytes.n};
@@ -102,6 +102,7 @@ PackedBytes pack_tables(PackedTables *t, tfm_packed_program *made) {
   runs.newest = ARENA_ARRAY(t->arena, uint32_t, HASHES);
   runs.before = ARENA_ARRAY(t->arena, uint32_t, runs.n + 1);
   write_runs(&runs);
-  *made = (tfm_packed_program){.bytes = runs.n, .n_tables = (uint32_t)t->tables.n};
+  made->bytes = runs.n; /* nothing else: its padding is emitted too */
+  made->n_tables = (uint32_t)t->tables.n;
   return runs.out;
 }

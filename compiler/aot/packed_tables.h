@@ -1,4 +1,4 @@
-/* Tables of a program as few bytes, for tfm_packed_program, where their form is described.
+/* Tables of a program, or of what a library trains for, as few bytes: tfm_packed_tables, where their form is described.
  *
  * In: arrays of structs without pointers. Out: bytes that runtime/train/programs.c unpacks. Refuses nothing. */
 #ifndef TFM_AOT_PACKED_TABLES_H
@@ -15,9 +15,9 @@ typedef struct PackedTables { /* that are being put together */
   PackedBytes bytes; /* of the tables so far, each a difference */
 } PackedTables;
 
-/* Adds `count` items of `size` bytes, a multiple of four, which the program's pointer at `member` names. */
+/* Adds `count` items of `size` bytes, a multiple of four, which the pointer at `member` of their struct names. */
 void pack_table(PackedTables *to, size_t member, const void *items, size_t count, size_t size);
 /* Ends it: returns the packed bytes, and writes how much comes out. */
-PackedBytes pack_tables(PackedTables *tables, tfm_packed_program *made);
+PackedBytes pack_tables(PackedTables *tables, tfm_packed_tables *made);
 
 #endif

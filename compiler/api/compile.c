@@ -226,7 +226,7 @@ tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *e
 
 // ---- trainers ----
 
-/* From the file that the compiler made, which has all weights. */
+/* From the file that the compiler made, which has all weights; the first one begins the block. */
 static tfm_status begin_with(const tfm_compiled *compiled, const tfm_trainer_options *given, const float *weights,
                              tfm_trainer **trainer, tfm_error *error) {
   const tfm_training *training = compiled->training;
@@ -235,12 +235,8 @@ static tfm_status begin_with(const tfm_compiled *compiled, const tfm_trainer_opt
   options.struct_size = sizeof options;
   options.fills = 1;
   const tfm_status status = tfm_library_trainer_new(training, NULL, &options, trainer, error);
-  for (uint32_t i = 0; i < training->n_parameters && status == TFM_OK; i++) {
-    const tfm_parameter *p = &training->parameters[i];
-    if (p->elements)
-      memcpy(tfm_trainer_data(*trainer, i, TFM_TENSOR_WEIGHT), weights + p->offset,
-             (size_t)p->elements * sizeof(float));
-  }
+  if (status == TFM_OK && training->floats)
+    memcpy(tfm_trainer_data(*trainer, 0, TFM_TENSOR_WEIGHT), weights, training->floats * sizeof(float));
   return status;
 }
 

@@ -20,14 +20,14 @@ tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_e
 
 // ---- unpacking ----
 
-typedef struct Unpacked { /* the tables follow it */
+typedef struct Unpacked { /* a program; the tables follow it */
   tfm_program program;
   tfm_allocator allocator;
   uint64_t bytes; /* of all */
   uint64_t tables[];
 } Unpacked;
 
-static uint64_t unpacked_bytes(const tfm_packed_program *packed) { return sizeof(Unpacked) + packed->bytes; }
+static uint64_t unpacked_bytes(const tfm_packed_program *packed) { return sizeof(Unpacked) + packed->tables.bytes; }
 
 static uint64_t read_number(const uint8_t **at) {
   uint64_t number = 0;
@@ -56,6 +56,17 @@ static void add_differences(uint32_t *words, const tfm_packed_table *table) {
   for (uint64_t i = stride; i < n; i++) words[i] += words[i - stride];
 }
 
+/* Unpacks to `start`; pointers of the struct `whole` name the tables then. */
+static void read_tables(const tfm_packed_tables *packed, char *start, char *whole) {
+  read_runs(packed->packed, (uint8_t *)start, packed->bytes);
+  const tfm_packed_table *tables = (const tfm_packed_table *)(const void *)start;
+  for (uint32_t i = 0; i < packed->n_tables; i++) {
+    void *table = start + tables[i].offset;
+    add_differences(table, &tables[i]);
+    memcpy(whole + tables[i].member, &table, sizeof table);
+  }
+}
+
 const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_allocator *allocator) {
   const uint64_t bytes = unpacked_bytes(packed);
   Unpacked *made = allocate(allocator, bytes, ALIGNMENT);
@@ -63,21 +74,48 @@ const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_a
   made->program = *packed->program;
   made->allocator = *allocator;
   made->bytes = bytes;
-  char *start = (char *)made->tables;
-  read_runs(packed->packed, (uint8_t *)start, packed->bytes);
-  const tfm_packed_table *tables = (const tfm_packed_table *)(const void *)start;
-  for (uint32_t i = 0; i < packed->n_tables; i++) {
-    void *table = start + tables[i].offset;
-    add_differences(table, &tables[i]);
-    if (tables[i].member == offsetof(tfm_program, inputs) && packed->n_named)
-      memcpy(table, packed->named, packed->n_named * sizeof *packed->named);
-    memcpy((char *)&made->program + tables[i].member, &table, sizeof table);
-  }
+  read_tables(&packed->tables, (char *)made->tables, (char *)&made->program);
+  if (packed->n_named)
+    memcpy((tfm_tensor_info *)(uintptr_t)made->program.inputs, packed->named, packed->n_named * sizeof *packed->named);
   return &made->program;
 }
 
 void training_free_unpacked(const tfm_program *program) {
   Unpacked *made = (Unpacked *)(void *)program;
+  const tfm_allocator allocator = made->allocator;
+  release(&allocator, made, made->bytes);
+}
+
+typedef struct UnpackedTraining { /* the tables follow it */
+  tfm_training training;
+  tfm_packing packing;
+  tfm_allocator allocator;
+  uint64_t bytes; /* of all */
+  uint64_t tables[];
+} UnpackedTraining;
+
+_Static_assert(offsetof(UnpackedTraining, packing) == sizeof(tfm_training), "where packed tables say that it is");
+
+const tfm_training *training_unpack_tables(const tfm_training *training, const tfm_allocator *allocator) {
+  if (!training->tables.packed) return training;
+  const uint64_t bytes = sizeof(UnpackedTraining) + training->tables.bytes;
+  UnpackedTraining *made = allocate(allocator, bytes, ALIGNMENT);
+  if (!made) return NULL;
+  made->training = *training;
+  made->packing = *training->packing;
+  made->allocator = *allocator;
+  made->bytes = bytes;
+  read_tables(&training->tables, (char *)made->tables, (char *)made);
+  made->training.packing = &made->packing;
+  tfm_parameter *parameters = (tfm_parameter *)(uintptr_t)made->training.parameters;
+  const char *path = made->training.paths;
+  for (uint32_t i = 0; i < training->n_parameters; i++, path += strlen(path) + 1) parameters[i].path = path;
+  return &made->training;
+}
+
+void training_free_tables(const tfm_training *training) {
+  if (!training || !training->tables.packed) return;
+  UnpackedTraining *made = (UnpackedTraining *)(void *)training;
   const tfm_allocator allocator = made->allocator;
   release(&allocator, made, made->bytes);
 }

@@ -161,11 +161,13 @@ void tfm_trainer_destroy(tfm_trainer *t) {
     free_contexts(&t->engine);
     pool_destroy(t->own_pool);
   }
+  const tfm_training *training = t->owns_contexts ? t->training : NULL;
   release_room(&allocator, t->part, t->block_bytes);
   for (int i = 0; i < MOST_LEVELS; i++) release_room(&allocator, t->levels[i], t->block_bytes);
   release(&allocator, t->masks, (size_t)t->mask_bytes);
   release(&allocator, t->note, (size_t)t->note_bytes);
   release_room(&allocator, t, t->bytes);
+  training_free_tables(training);
   tfm_model_close(owner);
 }
 
@@ -222,25 +224,33 @@ static tfm_status make_contexts(const tfm_training *training, const tfm_context_
   return status;
 }
 
-/* What a failure leaves is freed as a trainer would be. */
-static tfm_status make(const tfm_training *training, const tfm_trainer_options *options, tfm_trainer **trainer,
-                       tfm_error *error) {
-  tfm_trainer parts = {.owns_contexts = true};
-  tfm_pool *pool = options->pool;
-  if (!pool)
-    pool = parts.own_pool =
-        pool_create(pool_threads_wanted(options->threads), pool_spin_ns(options->spin_us), &options->allocator);
-  if (!pool) return tfm_refuse(error, TFM_E_NOMEM, "no memory for threads");
+static tfm_status make_with(const tfm_training *training, tfm_pool *pool, const tfm_trainer_options *options,
+                            tfm_trainer **trainer, tfm_error *error) {
+  tfm_train_engine engine = {0};
   const tfm_context_options given = options_of(options, pool);
-  tfm_status status = make_contexts(training, &given, &parts.engine, error);
-  if (!status) status = tfm_trainer_create(training, &parts.engine, options, trainer, error);
+  tfm_status status = make_contexts(training, &given, &engine, error);
+  if (!status) status = tfm_trainer_create(training, &engine, options, trainer, error);
+  if (status) free_contexts(&engine);
+  return status;
+}
+
+/* What a failure leaves is freed as a trainer would be. */
+static tfm_status make(const tfm_training *packed, const tfm_trainer_options *options, tfm_trainer **trainer,
+                       tfm_error *error) {
+  Pool *own = NULL;
+  const tfm_training *training = training_unpack_tables(packed, &options->allocator);
+  if (training && !options->pool)
+    own = pool_create(pool_threads_wanted(options->threads), pool_spin_ns(options->spin_us), &options->allocator);
+  tfm_pool *pool = options->pool ? options->pool : own;
+  const tfm_status status = training && pool ? make_with(training, pool, options, trainer, error)
+                                             : tfm_refuse(error, TFM_E_NOMEM, "no memory for tables and threads");
   if (status) {
-    free_contexts(&parts.engine);
-    pool_destroy(parts.own_pool);
+    pool_destroy(own);
+    training_free_tables(training);
     return status;
   }
   (*trainer)->owns_contexts = true;
-  (*trainer)->own_pool = parts.own_pool;
+  (*trainer)->own_pool = own;
   return TFM_OK;
 }
 
@@ -491,20 +501,27 @@ tfm_status tfm_library_trainer_reserve(tfm_trainer *t, const void *largest, tfm_
   return training_reserve(t, (tfm_train_parts){.n = 1, .args = largest}, error);
 }
 
-int64_t tfm_library_trainer_bytes(const tfm_training *training, const tfm_trainer_options *options,
-                                  const void *largest) {
-  int64_t sizes[64] = {0};
+static int64_t measure(const tfm_training *training, const tfm_trainer_options *options, const int64_t *sizes) {
   uint32_t number;
-  tfm_train_parts parts = {.n = 1, .args = largest};
-  if (read_parts(training, &parts, NULL) || training_choose(training, &number, NULL) ||
-      training->n_sizes > 64)
-    return -1;
-  training_read_sizes(training, largest, sizes);
+  if (training_choose(training, &number, NULL)) return -1;
   const int32_t threads = pool_threads_wanted(options ? options->threads : 0);
   const int64_t own = trainer_bytes(training, options);
   const int64_t tops = training_measure(&training->step.tops, number, threads, sizes);
   const int64_t bottoms = training_measure(&training->step.bottoms, number, threads, sizes);
   return own < 0 || tops < 0 || bottoms < 0 ? -1 : own + tops + bottoms;
+}
+
+int64_t tfm_library_trainer_bytes(const tfm_training *packed, const tfm_trainer_options *options,
+                                  const void *largest) {
+  const tfm_allocator usual = {0};
+  int64_t sizes[64] = {0};
+  tfm_train_parts parts = {.n = 1, .args = largest};
+  if (read_parts(packed, &parts, NULL) || packed->n_sizes > 64) return -1;
+  training_read_sizes(packed, largest, sizes);
+  const tfm_training *training = training_unpack_tables(packed, &usual);
+  const int64_t bytes = training ? measure(training, options, sizes) : -1;
+  training_free_tables(training);
+  return bytes;
 }
 
 /* Of a trainer of either kind: one has contexts for steps, one for evaluations. */

@@ -67,6 +67,9 @@ tfm_status training_choose(const tfm_training *training, uint32_t *number, tfm_e
 /* The program with its tables, in memory of its own; NULL: there is no memory. */
 const tfm_program *training_unpack(const tfm_packed_program *packed, const tfm_allocator *allocator);
 void training_free_unpacked(const tfm_program *program);
+/* The same training with its tables, in memory of its own; itself if they are not packed. NULL: there is no memory. */
+const tfm_training *training_unpack_tables(const tfm_training *training, const tfm_allocator *allocator);
+void training_free_tables(const tfm_training *training); /* NULL, and what is not packed, is ignored */
 /* A context for that program of a graph, which keeps its memory when it is bound again; NULL where there is none. */
 tfm_status training_context(const tfm_train_graph *graph, uint32_t number, const tfm_context_options *options,
                             tfm_context **context, tfm_error *error);

@@ -32,9 +32,9 @@ static void check(uint32_t n_buffers, uint32_t n_operands, size_t period, uint32
   pack_table(&tables, offsetof(tfm_program, inputs), inputs, 3, sizeof *inputs);
   const tfm_program bare = {.version = 5, .n_buffers = n_buffers, .n_operands = n_operands};
   tfm_packed_program packed;
-  const PackedBytes bytes = pack_tables(&tables, &packed);
+  const PackedBytes bytes = pack_tables(&tables, &packed.tables);
   packed.program = &bare;
-  packed.packed = bytes.items;
+  packed.tables.packed = bytes.items;
   packed.named = named;
   packed.n_named = 1;
   const tfm_program *made = training_unpack(&packed, &(tfm_allocator){0});
@@ -42,7 +42,7 @@ static void check(uint32_t n_buffers, uint32_t n_operands, size_t period, uint32
   cr_expect(memcmp(made->buffers, buffers, n_buffers * sizeof *buffers) == 0);
   cr_expect(memcmp(made->operands, operands, n_operands * sizeof *operands) == 0);
   cr_expect(made->inputs[0].name == named[0].name && made->inputs[2].rank == 3 && !made->inputs[1].name);
-  if (period == 300 && !noise && n_operands == ITEMS) cr_expect_lt(bytes.n, packed.bytes / 20);
+  if (period == 300 && !noise && n_operands == ITEMS) cr_expect_lt(bytes.n, packed.tables.bytes / 20);
   training_free_unpacked(made);
   arena_destroy(arena);
 }

@@ -1,6 +1,6 @@
-/* Programs of training in a library.
+/* Tables of training in a library: those of its programs, and of its tfm_training.
  *
- * A program whose tables are packed: they are long, and much of them is the same from layer to layer. Their bytes come
+ * They are packed, for they are long, and much of them is the same from layer to layer. Their bytes come
  * in runs, of new ones and of ones that stood there before: how many new ones, these, how many old ones, how far back
  * they begin, and so on; numbers are in seven bits at a time, the lowest first. What comes out begins with their
  * descriptions; a table is words, and each stands for the difference to the word `stride` bytes before it.
@@ -11,17 +11,22 @@
 #include "tfm/program.h"
 
 typedef struct tfm_packed_table {
-  uint32_t member;        /* offset in the program of the pointer to it */
+  uint32_t member;        /* offset in the struct of the pointer to it */
   uint32_t stride;        /* of its items */
   uint64_t offset, bytes; /* from the beginning of what comes out; offsets are multiples of 8 */
 } tfm_packed_table;
 
+typedef struct tfm_packed_tables {
+  const uint8_t *packed;
+  uint64_t bytes; /* of what comes out */
+  uint32_t n_tables;
+} tfm_packed_tables;
+
 typedef struct tfm_packed_program {
   const tfm_program *program; /* NULL in place of the tables */
-  const uint8_t *packed;
+  tfm_packed_tables tables;
   const tfm_tensor_info *named; /* the first inputs, which have names that messages tell; the table has none */
-  uint64_t bytes;               /* of what comes out */
-  uint32_t n_tables, n_named;
+  uint32_t n_named;
 } tfm_packed_program;
 
 #endif

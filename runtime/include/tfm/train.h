@@ -34,7 +34,7 @@ typedef struct tfm_initial {
 } tfm_initial;
 
 typedef struct tfm_parameter {
-  const char *path; /* first, for the compiler emits pointers in order */
+  const char *path;
   uint64_t offset;  /* in each block of the trainer, in elements: a multiple of 16 */
   int64_t elements, dims[TFM_MAX_RANK];
   tfm_initial initial;
@@ -106,6 +106,10 @@ typedef struct tfm_training {
   uint32_t batch;                             /* the run-time size that counts items; TFM_NONE: there is none */
   uint32_t args_size, optimizer;
   tfm_train_settings settings;
+  /* In a library: the tables of weights, masks and inputs of graphs, and those of `packing`, whose members count from
+   * the end of this struct. NULL stands in their place, and in that of paths. */
+  tfm_packed_tables tables;
+  const char *paths; /* one behind the other, each with its NUL; NULL where weights have theirs */
 } tfm_training;
 
 // ---- the trainer ----
