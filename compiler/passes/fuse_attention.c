@@ -27,9 +27,10 @@
 // ---- views between the parts ----
 
 /* In [b, h, t, s] the axes before the last two may be regrouped as [b*h, t, s] between the parts of an attention. The
- * product moves to the other side of such a reshape, which is legal because each matrix of a product depends on the
- * matrices at the same place of the operands alone. Operands that broadcast are refused: their axes cannot be
- * regrouped. */
+ * product moves to the other side of such a reshape, and so does what is made of the scores between the two: legal,
+ * because each matrix of the result depends on the matrices at the same place of the operands alone. An operand whose
+ * axes before the last two are all 1 broadcasts on either side; one that broadcasts along some of them is refused: its
+ * axes cannot be regrouped. */
 
 /* Whether a reshape leaves the last two axes alone. */
 static bool regroups(const Node *reshape) {
@@ -61,17 +62,109 @@ static Node *with_lead_of(Builder *b, Node *x, const Node *like) {
   return match_reshape(b, x, like->rank, dims);
 }
 
-/* reshape(q kT) -> (reshape q)(reshape k)T; the node itself if that is not legal. */
+/* No axis before the last two tells elements apart. */
+static bool is_one_matrix(const Node *x) {
+  for (uint32_t i = 0; i + 2u < x->rank; i++)
+    if (!dim_is_one(x->dims[i])) return false;
+  return true;
+}
+
+/* What is only repeated along axes before the last two (x * 1, ids + 0 of a larger shape), before it is. */
+static Node *before_repetition(Node *x) {
+  double number;
+  int64_t integer;
+  const bool repeats = (x->op == OP_MUL && match_number(x->inputs.items[1], &number) && number == 1) ||
+                       (x->op == OP_ADD && match_integer(x->inputs.items[1], &integer) && integer == 0);
+  Node *inner = repeats ? x->inputs.items[0] : x;
+  const bool same_matrix = inner->rank == x->rank && x->rank >= 2 && dim_from_end(inner, 0) == dim_from_end(x, 0) &&
+                           dim_from_end(inner, 1) == dim_from_end(x, 1);
+  return same_matrix ? inner : x;
+}
+
+typedef struct Regroup {
+  Pass *pass;
+  Builder b;
+  const Node *from, *to; /* whose axes before the last two x has, and is to have */
+} Regroup;
+
+/* The operands of these broadcast by themselves: a repetition may be left out. */
+static bool repeats_operands(const Node *node) { return node->op == OP_MATMUL || node->op == OP_TAKE; }
+
+/* Whether each matrix of the node's result depends on the matrices at the same place of its operands alone. */
+static bool may_regroup_operands(const Regroup *r, const Node *node) {
+  const bool takes = node->op == OP_TAKE && (uint32_t)node->attr.axis + 2 >= node->rank;
+  if (!op_is_pointwise(node->op) && !takes && node->op != OP_MATMUL) return false;
+  bool tells_apart = false;
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    Node *x = node->inputs.items[i];
+    if (has_lead_of(x, r->from)) tells_apart = true;
+    else if (!is_one_matrix(x)) return false;
+  }
+  return tells_apart && (!takes || has_lead_of(node->inputs.items[0], r->from));
+}
+
+static Node *regrouped(Regroup *r, Node *x, const Node *user);
+
+static Node *regrouped_operand(Regroup *r, Node *x, const Node *node) {
+  const Node *like = r->to;
+  if (repeats_operands(node)) x = before_repetition(x);
+  if (has_lead_of(x, r->from)) {
+    x = regrouped(r, x, node);
+    return repeats_operands(node) ? before_repetition(x) : x;
+  }
+  if (x->rank <= 2 && !repeats_operands(node)) return x; /* it broadcasts to any rank */
+  const Size *dims[MAX_RANK];
+  for (uint32_t i = 0; i < like->rank; i++) {
+    const uint32_t last = like->rank - 1u - i;
+    dims[i] = last < 2 ? dim_from_end(x, last) : size_const(r->b.graph->sizes, 1);
+  }
+  return match_reshape(&r->b, x, like->rank, dims);
+}
+
+/* x, which has the axes of r->from before its last two, with those of r->to. What something else needs too is not
+ * computed again. */
+static Node *regrouped(Regroup *r, Node *x, const Node *user) {
+  if (swaps_last_two(x)) {
+    Node *inner = regrouped(r, x->inputs.items[0], x);
+    return match_swap_last_two(&r->b, repeats_operands(user) ? before_repetition(inner) : inner);
+  }
+  if (match_only_user(r->pass, x) != user || !may_regroup_operands(r, x)) return with_lead_of(&r->b, x, r->to);
+  Node **operands = ARENA_ARRAY(r->pass->scratch, Node *, x->inputs.n);
+  for (size_t i = 0; i < x->inputs.n; i++) operands[i] = regrouped_operand(r, x->inputs.items[i], x);
+  const Size *dims[MAX_RANK];
+  memcpy(dims, r->to->dims, sizeof dims);
+  dims[r->to->rank - 1] = dim_from_end(x, 0);
+  dims[r->to->rank - 2] = dim_from_end(x, 1);
+  Node *by = graph_add(r->b.graph, r->b.before, x->op, x->dtype, r->to->rank, dims, (uint32_t)x->inputs.n, operands,
+                       x->origin);
+  by->attr = x->attr;
+  by->attr.axis = x->attr.axis + (int32_t)r->to->rank - (int32_t)x->rank;
+  return by;
+}
+
+/* Whether a node that one other uses is a product, or pointwise work on one, perhaps regrouped. */
+static bool leads_to_product(const Pass *pass, const Node *node, const Node *user, unsigned depth) {
+  if (!depth || match_only_user(pass, node) != user) return false;
+  if (node->op == OP_MATMUL) return true;
+  const bool is_passed = op_is_pointwise(node->op) || (node->op == OP_RESHAPE && regroups(node));
+  bool leads = false;
+  for (size_t i = 0; is_passed && i < node->inputs.n && !leads; i++)
+    leads = leads_to_product(pass, node->inputs.items[i], node, depth - 1);
+  return leads;
+}
+
+static bool regroups_scores(const Pass *pass, const Node *node) {
+  enum { MAX_DEPTH = 8 };
+  return node->op == OP_RESHAPE && regroups(node) && leads_to_product(pass, node->inputs.items[0], node, MAX_DEPTH);
+}
+
+/* reshape(f(q kT)) -> f((reshape q)(reshape k)T); the node itself if that is not legal. */
 static Node *attention_sink_reshape(Pass *pass, Node *reshape) {
-  Node *product = reshape->inputs.items[0];
-  if (product->op != OP_MATMUL || !regroups(reshape) || match_only_user(pass, product) != reshape) return reshape;
-  Node *q = product->inputs.items[0], *k = product->inputs.items[1];
-  if (!has_lead_of(q, product) || !has_lead_of(k, product)) return reshape;
-  Builder b = pass_builder(pass, reshape, product);
-  q = with_lead_of(&b, q, reshape);
-  k = with_lead_of(&b, k, reshape);
-  Node *by = build_matmul(&b, q, k);
-  by->attr.is_int8 = product->attr.is_int8;
+  if (!regroups_scores(pass, reshape)) return reshape;
+  Node *scores = reshape->inputs.items[0];
+  Regroup r = {pass, pass_builder(pass, reshape, scores), scores, reshape};
+  if (!may_regroup_operands(&r, scores)) return reshape;
+  Node *by = regrouped(&r, scores, reshape);
   match_replace(pass, reshape, by);
   return by;
 }
@@ -87,6 +180,22 @@ static Node *attention_lift_reshape(Pass *pass, Node *matmul) {
   by->attr.is_int8 = matmul->attr.is_int8;
   match_replace(pass, matmul, match_reshape(&b, by, matmul->rank, matmul->dims));
   return by;
+}
+
+/* softmax(reshape x) v -> reshape(softmax(x) (reshape v)), where what x is made of broadcasts in a way that keeps the
+ * reshape from moving to the operands. The node itself if that is not legal. */
+static Node *attention_lift_softmax(Pass *pass, Node *matmul) {
+  Node *softmax = matmul->inputs.items[0], *reshape = softmax->inputs.items[0];
+  if ((uint32_t)softmax->attr.axis + 1 != softmax->rank || !regroups_scores(pass, reshape)) return matmul;
+  Node *scores = reshape->inputs.items[0];
+  const Regroup r = {.pass = pass, .from = scores, .to = reshape};
+  if (may_regroup_operands(&r, scores) || !has_lead_of(matmul->inputs.items[1], softmax)) return matmul;
+  Builder b = pass_builder(pass, softmax, softmax);
+  Node *by = build_softmax(&b, OP_SOFTMAX, scores, (int32_t)scores->rank - 1);
+  by->attr = softmax->attr;
+  by->attr.axis = (int32_t)scores->rank - 1;
+  match_replace(pass, softmax, match_reshape(&b, by, softmax->rank, softmax->dims));
+  return attention_lift_reshape(pass, matmul);
 }
 
 typedef struct Attention {
@@ -424,6 +533,7 @@ bool pass_fuse_attention(Pass *pass) {
     next = node->next;
     if (node->op != OP_MATMUL) continue;
     Node *matmul = attention_lift_reshape(pass, node);
+    if (matmul->inputs.items[0]->op == OP_SOFTMAX) matmul = attention_lift_softmax(pass, matmul);
     if (matmul->inputs.items[0]->op == OP_SOFTMAX) changed |= fuse(pass, matmul);
     changed |= matmul != node;
   }

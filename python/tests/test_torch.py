@@ -195,6 +195,47 @@ class Modules(Case):
         self.fused(self.same(Own, dict(x=floats(2, 9, 32), mask=mask), dict(x=floats(2, 4, 32), mask=mask[:, 3:7]),
                              sizes=dict(x=BT, mask=BT))[0])
 
+    def test_attention_with_heads_in_the_batch(self):
+        """bmm over batch * heads, and masks, biases and distances that come before, after or between views."""
+        def mask_between(q, k, v, mask, x):
+            b, h, t, _ = q.shape
+            q, k, v = (y.reshape(b * h, -1, 8) for y in (q * 8 ** -0.5, k, v))
+            e = torch.bmm(q, k.transpose(1, 2)).view(b, h, t, t) + mask[:, None, None]
+            return torch.bmm(torch.softmax(e.view(b * h, t, t), -1), v)
+
+        def scores_on_a_bias(q, k, v, mask, x):
+            b, h, t, _ = q.shape
+            q, k, v = (y.reshape(b * h, -1, 8) for y in (q, k, v))
+            slopes = torch.tensor([0.1, 0.3, 0.6, 1.0])[None, :, None].expand(b, h, 1).reshape(b * h, 1, 1)
+            e = torch.baddbmm(torch.arange(t)[None, None] * slopes, q, k.transpose(1, 2), alpha=8 ** -0.5)
+            return torch.bmm(torch.softmax(e.view(b, h, t, t) + mask[:, None, None], -1).view(b * h, t, t), v)
+
+        def gathered(q, k, v, mask, x):
+            b, h, t, _ = q.shape
+            places = x[:1, :3].mean((0, 1)).view(4, 1, 8).repeat(1, 5, 1).repeat(b, 1, 1)
+            q, k, v = (y.reshape(b * h, -1, 8) for y in (q, k, v))
+            ids = (torch.arange(t)[:, None] - torch.arange(t)[None]).clamp(-2, 2) + 2
+            e = torch.bmm(q, k.transpose(1, 2)) / 8 ** 0.5
+            e = e + torch.gather(q @ places.transpose(1, 2), -1, ids[None].expand(b * h, t, t))
+            return torch.softmax(e.view(b, h, t, t) + mask[:, None, None], -1).view(b * h, t, t) @ v
+
+        class Own(nn.Module):
+            def __init__(self, attention):
+                super().__init__()
+                self.attention = attention
+                self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+
+            def forward(self, x, mask):
+                b, t, d = x.shape
+                q, k, v = (f(x).view(b, t, 4, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+                return self.o(self.attention(q, k, v, mask, x).view(b, 4, t, 8).transpose(1, 2).reshape(b, t, d))
+        mask = torch.zeros(2, 9)
+        mask[1, 6:] = -1e30
+        for attention in (mask_between, scores_on_a_bias, gathered):
+            with self.subTest(attention.__name__):
+                self.fused(self.same(lambda: Own(attention), dict(x=floats(2, 9, 32), mask=mask), dict(x=floats(2, 4, 32), mask=mask[:, 3:7]),
+                                     sizes=dict(x=BT, mask=BT))[0])
+
     def test_operations(self):
         """Rows of the table that the models above do not use."""
         class Many(nn.Module):
@@ -588,14 +629,13 @@ def first(make, key):
 class Transformers(Case):
     """Classes of transformers, from configurations."""
 
-    def encoder(self, make, padding=True, fused=True):
+    def encoder(self, make, padding=True):
         mask = torch.ones(2, 9, dtype=torch.long)
         mask[1, 6 if padding else 9:] = 0
         source, _ = self.same(first(make, "last_hidden_state"), dict(input_ids=ids(2, 9), attention_mask=mask),
                               dict(input_ids=ids(3, 7), attention_mask=torch.ones(3, 7, dtype=torch.long)),
                               sizes=dict(input_ids=BT, attention_mask=BT))
-        if fused:
-            self.fused(source)
+        self.fused(source)
 
     def causal(self, make):
         source, model = self.same(first(make, "logits"), dict(input_ids=ids(2, 9)), dict(input_ids=ids(3, 7)),
@@ -654,10 +694,10 @@ class Transformers(Case):
             **SMALL, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)))
 
     def test_deberta_v2(self):
-        """Its queries at padding see no key: zeros here, the mean of all values there. Its scores are gathered, which
-        attention as one step does not do."""
-        self.encoder(lambda: hf.DebertaV2Model(hf.DebertaV2Config(
-            **SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8)), padding=False, fused=False)
+        """Its queries at padding see no key: zeros here, the mean of all values there."""
+        for more in (dict(), dict(share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0)):
+            self.encoder(lambda: hf.DebertaV2Model(hf.DebertaV2Config(
+                **SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, **more)), padding=False)
 
     def test_t5_encoder(self):
         self.encoder(lambda: hf.T5EncoderModel(hf.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)))

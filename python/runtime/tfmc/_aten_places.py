@@ -105,10 +105,18 @@ def repeat_interleave(w, node, x, times, axis=None, **named):
 
 @aten("repeat")
 def repeat(w, node, x, times):
-    shape = ["1"] * (len(times) - w.rank(x)) + w.shape(x)
-    before = ", ".join(f"1, {n}" for n in shape)
-    after = ", ".join(f"{w.text(t)}, {n}" for t, n in zip(times, shape))
-    return f"reshape(expand(reshape({w.text(x)}, [{before}]), [{after}]), [{', '.join(w.shape(node))}])"
+    marks, apart, extra = [], [], len(times) - w.rank(x)
+    for i, (t, n) in enumerate(zip(map(w.text, times), ["1"] * extra + w.shape(x))):
+        if i >= extra and t != "1" and n != "1":  # an axis of its own before the one that is repeated
+            marks.append("none")
+            apart.append(t)
+        marks.append(":" if i >= extra else "none")
+        apart.append(t if n == "1" else n)
+    while marks and marks[-1] == ":":
+        marks.pop()
+    text = f"{w.text(x)}[{', '.join(marks)}]" if marks else w.text(x)
+    text = text if all(t == 1 for t in times) else f"expand({text}, [{', '.join(apart)}])"
+    return text if apart == w.shape(node) else f"reshape({text}, [{', '.join(w.shape(node))}])"
 
 
 @aten("roll", "flip")
