@@ -1,9 +1,10 @@
-/* Operations that select or add up along one axis, by their definitions, and powers.
+/* Operations that select or add up along one axis, by their definitions, gradients of norms, and powers.
  *
  * In: tensors. Out: elements picked by ids or by a step; running sums, each addition rounded to f32 as the language
  * defines it; the indices of the greatest and of the true elements; powers in double, rounded
  * once. Refused: ids beyond the axis. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "graph/eval_run.h"
@@ -165,4 +166,72 @@ bool eval_power(const EvalNode *in, Tensor *out) {
     ((float *)out->data)[i] = (float)pow((double)x, (double)y);
   }
   return true;
+}
+
+// ---- gradients by rows ----
+
+typedef struct GradRow {
+  int64_t n;
+  const float *x, *w, *g; /* of log_softmax, x is its result */
+  float *out, *second;    /* what x gets; what w gets, NULL: nobody asks */
+} GradRow;
+
+static void norm_grad_row(OpKind norm, double eps, GradRow row) {
+  double mean = 0, squares = 0, sum = 0, product = 0;
+  for (int64_t i = 0; norm == OP_LAYER_NORM && i < row.n; i++) mean += (double)row.x[i] / (double)row.n;
+  for (int64_t i = 0; i < row.n; i++) squares += (row.x[i] - mean) * (row.x[i] - mean);
+  const double r = 1 / sqrt(squares / (double)row.n + eps);
+  for (int64_t i = 0; i < row.n; i++) {
+    const double q = (double)row.g[i] * (row.w ? (double)row.w[i] : 1);
+    sum += q;
+    product += q * (row.x[i] - mean) * r;
+  }
+  if (norm == OP_RMS_NORM) sum = 0;
+  for (int64_t i = 0; i < row.n; i++) {
+    const double q = (double)row.g[i] * (row.w ? (double)row.w[i] : 1), h = (row.x[i] - mean) * r;
+    row.out[i] = (float)(r * (q - sum / (double)row.n - h * product / (double)row.n));
+    if (row.second) row.second[i] = (float)((double)row.g[i] * h);
+  }
+}
+
+static void log_softmax_grad_row(GradRow row) {
+  double sum = 0;
+  for (int64_t i = 0; i < row.n; i++) sum += (double)row.g[i];
+  for (int64_t i = 0; i < row.n; i++) row.out[i] = (float)((double)row.g[i] - exp((double)row.x[i]) * sum);
+}
+
+/* Memory for what w gets, kept for the nodes that read it until the run ends. False: there is no room for it. */
+static bool second_result(const EvalNode *in, const Tensor *out, float **second) {
+  *second = NULL;
+  for (size_t i = 0; i < in->node->users.n; i++) {
+    const Node *user = in->node->users.items[i];
+    Tensor *kept = &in->run->probabilities[user->id];
+    if (user->op != OP_ROW_GRAD_W) continue;
+    if (!kept->data) {
+      Tensor part = *out;
+      if (!eval_allocate(in->run, in->node, &part)) return false;
+      *kept = part;
+    }
+    *second = kept->data;
+  }
+  return true;
+}
+
+bool eval_row_grad(const EvalNode *in, Tensor *out) {
+  const NodeAttr *attr = &in->node->attr;
+  const size_t n = in->node->inputs.n;
+  const float *w = attr->has_weight ? in->inputs[n - 1]->data : NULL, *x = in->inputs[n - 1 - attr->has_weight]->data;
+  const int64_t columns = out->dims[out->rank - 1];
+  Tensor g = *out;
+  float *second;
+  if (!second_result(in, out, &second) || !eval_allocate(in->run, in->node, &g)) return false;
+  const bool ok = eval_expr(in, NULL, &g);
+  for (int64_t i = 0; ok && columns && i < tensor_elements(out); i += columns) {
+    const GradRow row = {columns, x + i, w, (const float *)g.data + i, (float *)out->data + i,
+                         second ? second + i : NULL};
+    if (attr->reduction == OP_LOG_SOFTMAX) log_softmax_grad_row(row);
+    else norm_grad_row(attr->reduction, attr->eps, row);
+  }
+  free(g.data);
+  return ok;
 }

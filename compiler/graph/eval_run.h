@@ -29,7 +29,7 @@ typedef struct EvalRun {
   bool bound[SIZE_MAX_SYMBOLS];
   EvalValue *values;     /* by id */
   Tensor
-      *probabilities; /* by id: of an ATTENTION whose ATTENTION_WEIGHTS are needed; also parts of an ATTENTION_GRAD */
+      *probabilities; /* by id: of an ATTENTION whose ATTENTION_WEIGHTS are needed; also parts of gradients */
 } EvalRun;
 
 typedef struct EvalNode {
@@ -124,7 +124,8 @@ bool eval_norm_node(const EvalNode *in, Tensor *out);
 bool eval_attention(const EvalNode *in, Tensor *out);
 bool eval_attention_weights(const EvalNode *in, Tensor *out);
 bool eval_attention_grad(const EvalNode *in, Tensor *out);
-bool eval_attention_grad_part(const EvalNode *in, Tensor *out);
+bool eval_row_grad(const EvalNode *in, Tensor *out);
+bool eval_second_result(const EvalNode *in, Tensor *out);
 
 // ---- eval_run.c ----
 

@@ -535,7 +535,7 @@ bool eval_attention_grad(const EvalNode *in, Tensor *out) {
   return ok;
 }
 
-bool eval_attention_grad_part(const EvalNode *in, Tensor *out) {
+bool eval_second_result(const EvalNode *in, Tensor *out) {
   const Tensor *kept = &in->run->probabilities[in->node->id];
   const size_t bytes = (size_t)tensor_elements(out) * sizeof(float);
   if (bytes) memcpy(out->data, kept->data, bytes);

@@ -213,6 +213,33 @@ static const char *infer_pointwise_node(const Infer *in) {
   return fault;
 }
 
+/* The gradient of a norm, or of log_softmax, by rows: x has the shape of the result, w that of a row. */
+static const char *infer_row_grad(const Infer *in) {
+  const NodeAttr *attr = &in->node->attr;
+  const bool is_norm = attr->reduction == OP_LAYER_NORM || attr->reduction == OP_RMS_NORM;
+  if (!is_norm && (attr->reduction != OP_LOG_SOFTMAX || attr->has_weight))
+    return "reduction must be layer_norm, rms_norm, or log_softmax without a weight";
+  const char *fault = expr_over(in, in->type);
+  if (fault) return fault;
+  const size_t n = in->node->inputs.n, n_fixed = 1u + attr->has_weight;
+  if (attr->expr->dtype != DTYPE_F32 || in->type->rank < 1 || n < n_fixed) return "a row of numbers is missing";
+  const Node *x = input(in, n - n_fixed), *w = input(in, n - 1);
+  bool fits = x->dtype == DTYPE_F32 && x->rank == in->type->rank;
+  for (uint32_t i = 0; fits && i < x->rank; i++) fits = size_may_equal(in->sizes, x->dims[i], in->type->dims[i]);
+  if (!fits) return "x must have the shape of the result";
+  fits = !attr->has_weight || (w->dtype == DTYPE_F32 && w->rank == 1 &&
+                               size_may_equal(in->sizes, w->dims[0], in->type->dims[in->type->rank - 1]));
+  return fits ? NULL : "the weight must be a row";
+}
+
+static const char *infer_row_grad_w(const Infer *in) {
+  const Node *grad = input(in, 0);
+  if (grad->op != OP_ROW_GRAD || grad->attr.reduction == OP_LOG_SOFTMAX)
+    return "its input must be a row_grad of a norm";
+  *in->type = type_of(grad);
+  return NULL;
+}
+
 static const char *infer_norm_node(const Infer *in) {
   OpKind norm = in->node->attr.reduction;
   if (norm != OP_LAYER_NORM && norm != OP_RMS_NORM) return "reduction must be layer_norm or rms_norm";

@@ -171,7 +171,7 @@ void row_pass(RowKernel *k, const LinePass *pass, Lanes *values) {
 }
 
 static void lines_along_rows(RowKernel *k, const LinePass *passes) {
-  Lanes values[LINE_NUMBERS];
+  Lanes values[ROW_NUMBERS];
   Loop rows = loop_begin(k->e, emit_i64(k->e, 0), k->rows, 1);
   row_begin(k, rows.index);
   do row_pass(k, passes, values);

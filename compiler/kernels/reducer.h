@@ -43,7 +43,7 @@ void reducer_tree(Emitter *e, const Reducer *reducer, LLVMValueRef *state);
  * numbers of the passes before. */
 typedef Lanes (*RowElement)(RowKernel *k, const Lanes *values);
 
-enum { LINE_NUMBERS = 2, LINE_RESULT = LINE_NUMBERS };
+enum { LINE_NUMBERS = 2, ROW_NUMBERS = 4, LINE_RESULT = ROW_NUMBERS }; /* along columns there is room for the former */
 
 typedef struct LinePass {
   const Reducer *reducer; /* NULL: the element has stored the results; the last pass */

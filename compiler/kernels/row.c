@@ -225,16 +225,16 @@ Lanes row_load(RowKernel *k, uint32_t i) {
   return lanes_icompare(e, LLVMIntNE, lanes, zero);
 }
 
-void row_store(RowKernel *k, Lanes values) {
+static void store(RowKernel *k, uint32_t i, Lanes values) {
   Emitter *e = k->e;
-  const RowOperandSpec *operand = &k->spec->operands[0];
+  const RowOperandSpec *operand = &k->spec->operands[i];
   unsigned bytes = bytes_of(operand->dtype);
   if (operand->dtype == DTYPE_BOOL) values = lanes_convert(e, LLVMZExt, values, e->i8);
   for (unsigned v = 0; v < e->n_vectors; v++) {
-    LLVMValueRef pointer = vector_pointer(k, 0, v);
+    LLVMValueRef pointer = vector_pointer(k, i, v);
     if (is_staged(k, operand)) {
       emit_store(e, values.v[v], stage_of(k), 16);
-      copy_staged(k, 0, pointer, false);
+      copy_staged(k, i, pointer, false);
     } else if (k->mask) {
       emit_store_masked(e, values.v[v], pointer, k->mask, bytes);
     } else {
@@ -242,6 +242,10 @@ void row_store(RowKernel *k, Lanes values) {
     }
   }
 }
+
+void row_store(RowKernel *k, Lanes values) { store(k, 0, values); }
+
+void row_store_second(RowKernel *k, Lanes values) { store(k, k->spec->second, values); }
 
 void row_store_scalar(RowKernel *k, LLVMValueRef value) {
   emit_store(k->e, value, k->pointers[0], bytes_of(k->spec->operands[0].dtype));

@@ -43,6 +43,7 @@ Lanes row_values(RowKernel *k);
 /* Operand `i` at the vectors of the walk. */
 Lanes row_load(RowKernel *k, uint32_t i);
 void row_store(RowKernel *k, Lanes values);             /* operand 0 */
+void row_store_second(RowKernel *k, Lanes values);      /* the operand that the spec names so */
 void row_store_scalar(RowKernel *k, LLVMValueRef value); /* operand 0, first column of the row */
 
 /* Calls `body` for all columns of the row, with k->column, count, mask and e->n_vectors (up to `unroll`) set. `state`

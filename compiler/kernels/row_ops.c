@@ -171,7 +171,7 @@ enum { NORM_ROWS = 4 };
 
 typedef struct NormRows {
   LLVMValueRef first, end;
-  LLVMValueRef numbers[2]; /* on the stack: NORM_MEAN and NORM_FACTOR of each row, in all lanes */
+  LLVMValueRef numbers[ROW_NUMBERS]; /* on the stack: those that passes yield for each row, in all lanes */
 } NormRows;
 
 /* The numbers of a row, among those of the NORM_ROWS rows of the block. */
@@ -182,7 +182,7 @@ static LLVMValueRef address_of_number(RowKernel *k, const NormRows *rows, unsign
 
 static void run_pass_on_rows(RowKernel *k, const LinePass *passes, unsigned n, const NormRows *rows) {
   Emitter *e = k->e;
-  Lanes values[2];
+  Lanes values[ROW_NUMBERS];
   Loop loop = loop_begin(e, rows->first, rows->end, 1);
   row_begin(k, loop.index);
   for (unsigned i = 0; i < n; i++) {
@@ -194,11 +194,11 @@ static void run_pass_on_rows(RowKernel *k, const LinePass *passes, unsigned n, c
   loop_end(e, &loop);
 }
 
-static void norm_rows(RowKernel *k) {
+static void norm_rows(RowKernel *k, const LinePass *passes, unsigned n_numbers) {
   Emitter *e = k->e;
-  const LinePass *passes = norm_passes(k);
   NormRows rows;
-  for (unsigned i = 0; i < 2; i++) rows.numbers[i] = emit_stack(e, LLVMArrayType2(lanes_type(e->f32), NORM_ROWS), 64);
+  LLVMTypeRef numbers = LLVMArrayType2(lanes_type(e->f32), NORM_ROWS);
+  for (unsigned i = 0; i < n_numbers; i++) rows.numbers[i] = emit_stack(e, numbers, 64);
   Loop blocks = loop_begin(e, emit_i64(e, 0), k->rows, NORM_ROWS);
   rows.first = blocks.index;
   rows.end = emit_least(e, emit_add(e, blocks.index, emit_i64(e, NORM_ROWS)), k->rows);
@@ -206,6 +206,82 @@ static void norm_rows(RowKernel *k) {
   do run_pass_on_rows(k, passes, n, &rows);
   while (passes[n++].reducer);
   loop_end(e, &blocks);
+}
+
+// ---- gradients ----
+
+/* Of y = norm(x) w, if y gets g: with q = g w, h = norm(x), and r, the factor of the norm,
+ *
+ *   x gets r (q - mean q - h mean(q h)), without `mean q` for rms_norm;  each row gives w g h.
+ *
+ * Both results come from one walk, after the walks that yield the four numbers. Of y = log_softmax(x): x gets
+ * g - exp(y) sum g. There g is computed twice and not kept, so that the result may lie where y does. */
+
+enum { GRAD_MEAN = NORM_FACTOR + 1, GRAD_PRODUCT, GRAD_SUM = 0 }; /* mean q, mean(q h); log_softmax: sum g */
+
+static Lanes grad_x(RowKernel *k, const Lanes *values) {
+  (void)values;
+  return row_load(k, k->spec->grad_of);
+}
+
+static Lanes grad_centred(RowKernel *k, const Lanes *values) {
+  Lanes x = grad_x(k, values);
+  return k->spec->reduction == OP_LAYER_NORM ? lanes_sub(k->e, x, values[NORM_MEAN]) : x;
+}
+
+static Lanes grad_normal(RowKernel *k, const Lanes *values) {
+  return lanes_mul(k->e, grad_centred(k, values), values[NORM_FACTOR]);
+}
+
+static Lanes grad_weighted(RowKernel *k, Lanes g) {
+  return k->spec->weight ? lanes_mul(k->e, g, row_load(k, k->spec->weight)) : g;
+}
+
+static Lanes grad_first(RowKernel *k, const Lanes *values) { return grad_weighted(k, row_first_value(k, values)); }
+
+static Lanes grad_product(RowKernel *k, const Lanes *values) {
+  const bool is_first = k->spec->reduction == OP_RMS_NORM;
+  Lanes g = is_first ? row_first_value(k, values) : row_value_again(k);
+  return lanes_mul(k->e, grad_weighted(k, g), grad_normal(k, values));
+}
+
+static Lanes grad_results(RowKernel *k, const Lanes *values) {
+  Emitter *e = k->e;
+  Lanes g = row_value_again(k), h = grad_normal(k, values);
+  Lanes x = lanes_sub(e, grad_weighted(k, g), lanes_mul(e, h, values[GRAD_PRODUCT]));
+  if (k->spec->reduction == OP_LAYER_NORM) x = lanes_sub(e, x, values[GRAD_MEAN]);
+  row_store(k, lanes_mul(e, x, values[NORM_FACTOR]));
+  if (k->spec->second) row_store_second(k, lanes_mul(e, g, h));
+  return x;
+}
+
+static Lanes grad_of_softmax(RowKernel *k, const Lanes *values) {
+  Emitter *e = k->e;
+  Lanes power = math_exp(e, row_load(k, k->spec->grad_of));
+  Lanes x = lanes_sub(e, row_values(k), lanes_mul(e, power, values[GRAD_SUM]));
+  row_store(k, x);
+  return x;
+}
+
+static LLVMValueRef total(RowKernel *k, const LLVMValueRef *state) {
+  (void)k;
+  return state[0];
+}
+
+static const LinePass layer_norm_grad[] = {{&reducer_sum, grad_x, NORM_MEAN, mean},
+                                           {&reducer_squares, grad_centred, NORM_FACTOR, factor},
+                                           {&reducer_sum, grad_first, GRAD_MEAN, mean},
+                                           {&reducer_sum, grad_product, GRAD_PRODUCT, mean},
+                                           {NULL, grad_results, 0, NULL}};
+static const LinePass rms_norm_grad[] = {{&reducer_squares, grad_centred, NORM_FACTOR, factor},
+                                         {&reducer_sum, grad_product, GRAD_PRODUCT, mean},
+                                         {NULL, grad_results, 0, NULL}};
+static const LinePass log_softmax_grad[] = {{&reducer_sum, element, GRAD_SUM, total},
+                                            {NULL, grad_of_softmax, 0, NULL}};
+
+static void emit_gradient(RowKernel *k) {
+  if (k->spec->reduction == OP_LOG_SOFTMAX) row_lines(k, log_softmax_grad);
+  else norm_rows(k, k->spec->reduction == OP_LAYER_NORM ? layer_norm_grad : rms_norm_grad, ROW_NUMBERS);
 }
 
 // ---- the family ----
@@ -222,7 +298,8 @@ void emit_ROW(Emitter *e, const KernelSpec *spec, const char *name) {
   RowKernel k = row_kernel_begin(e, spec, name);
   bool is_norm = spec->reduction == OP_LAYER_NORM || spec->reduction == OP_RMS_NORM;
   if (spec->reduction == OP_POINTWISE) emit_pointwise(&k);
-  else if (is_norm && spec->reduce == 1) norm_rows(&k);
+  else if (spec->grad_of) emit_gradient(&k);
+  else if (is_norm && spec->reduce == 1) norm_rows(&k, norm_passes(&k), LINE_NUMBERS);
   else emit_lines(&k);
   row_kernel_end(&k);
 }

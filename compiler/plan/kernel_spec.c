@@ -108,6 +108,7 @@ static void print_FINITE(StrBuf *out, const KernelSpec *spec) {
 static void print_ROW(StrBuf *out, const KernelSpec *spec) {
   strbuf_printf(out, " %s reduce %d weight %d bias %d eps %a\n", op_table[spec->reduction].name, spec->reduce,
                 spec->weight, spec->bias, spec->eps);
+  if (spec->grad_of) strbuf_printf(out, "  gradient of %d second %d\n", spec->grad_of, spec->second);
   for (uint32_t i = 0; i < spec->n_operands; i++) {
     const RowOperandSpec *operand = &spec->operands[i];
     strbuf_printf(out, "  operand %u: %s %s%s", i, dtype_names[operand->dtype], access_names[operand->access],

@@ -56,6 +56,8 @@ typedef struct KernelSpec {
    * tfm_row_args.coordinates; the input of EXPR_GATHER is the operand of the table. */
   Expr *expr;
   uint8_t weight, bias;       /* norms: numbers of the operands w, b; 0: none */
+  uint8_t grad_of;            /* of the operand x, if the kernel gives what x gets; 0: it does not */
+  uint8_t second;             /* of the operand that gets the second result: what each row gives w; 0: none */
   double eps;
 } KernelSpec;
 

@@ -126,6 +126,7 @@ void plan_limit(Planner *p, const char *what);
 void plan_pointwise(Planner *p, const Node *node);
 void plan_reduce(Planner *p, const Node *node);
 void plan_norm(Planner *p, const Node *node);
+void plan_row_grad(Planner *p, const Node *node);
 void plan_concat(Planner *p, const Node *node);
 void plan_linear(Planner *p, const Node *node);
 void plan_matmul(Planner *p, const Node *node);

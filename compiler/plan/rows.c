@@ -185,6 +185,74 @@ void plan_norm(Planner *p, const Node *node) {
   plan_row_step(p, &nest, &spec, op_table[spec.reduction].name);
 }
 
+// ---- gradients by rows ----
+
+/* Where what each row gives w lies; false: nobody reads it. */
+static bool second_result(Planner *p, const Node *node, View *view) {
+  for (size_t i = 0; i < node->users.n; i++) {
+    const Node *user = node->users.items[i];
+    if (user->op != OP_ROW_GRAD_W || !p->values[user->id].is_live) continue;
+    if (!p->values[user->id].has_view) {
+      const View fresh = layout_new(p, DTYPE_F32, user->rank, dims_of(user));
+      plan_set_view(p, user, &fresh);
+    }
+    *view = p->values[user->id].view;
+    return true;
+  }
+  return false;
+}
+
+/* Whether nothing reads the value, through views too, after `node` does: then the result may lie in its place. */
+static bool dies_in(const Planner *p, const Node *value, const Node *node) {
+  for (size_t i = 0; i < p->outputs.n; i++)
+    if (p->outputs.items[i].node == value) return false;
+  for (size_t i = 0; i < value->users.n; i++) {
+    const Node *user = value->users.items[i];
+    if (user == node || !p->values[user->id].is_live) continue;
+    const bool is_read_later = op_table[user->op].category == CATEGORY_VIEW ? !dies_in(p, user, node)
+                                                                            : user->id > node->id;
+    if (is_read_later) return false;
+  }
+  return true;
+}
+
+/* Logits are the largest values of a step, and what they get takes the place of their log_softmax. */
+static View grad_layout(Planner *p, const Node *node, const Node *x) {
+  const View view = plan_view(p, x);
+  const bool is_free = node->attr.reduction == OP_LOG_SOFTMAX && view.space == TFM_SPACE_BUFFER &&
+                       x->op == OP_REDUCE && !p->values[node->id].has_view && view_has_contiguous_columns(&view) &&
+                       !p->prepare && !p->values[x->id].is_prepare && node_same_shape(x, node) && dies_in(p, x, node);
+  if (is_free) plan_set_view(p, node, &view);
+  return layout_result(p, node, layout_has_columns, NULL, NULL);
+}
+
+void plan_row_grad(Planner *p, const Node *node) {
+  const uint32_t n_fixed = 1u + node->attr.has_weight;
+  Node *const *fixed = node->inputs.items + node->inputs.n - n_fixed;
+  Body body = body_new(node, node->rank, dims_of(node), node->attr.expr);
+  plan_check_gathers(p, node);
+  body_split(p, &body, TFM_MAX_OPERANDS - 2 - n_fixed);
+  View result = grad_layout(p, node, fixed[0]), second;
+  const bool has_second = second_result(p, node, &second);
+  Nest nest;
+  nest_init(p, &nest, &body, &result);
+  uint32_t numbers[2] = {0}, second_number = 0;
+  for (uint32_t i = 0; i < n_fixed; i++) {
+    View view = plan_view(p, fixed[i]);
+    numbers[i] = nest_add(p, &nest, &view);
+  }
+  if (has_second) second_number = nest_add(p, &nest, &second);
+  nest_simplify(p, &nest, 1, 1);
+  KernelSpec spec = nest_spec(&nest);
+  spec.reduction = node->attr.reduction;
+  spec.reduce = 1;
+  spec.eps = node->attr.eps;
+  spec.grad_of = (uint8_t)numbers[0];
+  spec.weight = (uint8_t)numbers[1];
+  spec.second = (uint8_t)second_number;
+  plan_row_step(p, &nest, &spec, op_table[node->op].name);
+}
+
 // ---- concat and outputs ----
 
 /* An input that was written into the concat's memory (values.c) needs no copy. */

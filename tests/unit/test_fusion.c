@@ -410,7 +410,7 @@ Test(fusion, a_required_fusion_that_does_not_exist) {
   cr_assert(strstr(fault(), "did you mean \"attention\""), "%s", fault());
   diag = diag_new(arena);
   cr_assert(!passes_require(&diag, &fusion_log, "incremental"), "no pass does it");
-  const char *all = "attention, attention-grad, experts, qkv, weight-fold, epilogue, prologue, pointwise, rows, live-rows";
+  const char *all = "attention, attention-grad, row-grad, experts, qkv, weight-fold, epilogue, prologue, pointwise, rows, live-rows";
   cr_assert(strstr(fault(), "there are "), "%s", fault());
   cr_assert(strstr(fault(), all), "%s", fault());
 }
