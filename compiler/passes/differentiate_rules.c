@@ -495,11 +495,12 @@ static void rule_matmul(Backward *d, Node *y, Node *g) {
   }
 }
 
+/* What x gets has the axes of x at once: behind a reshape no epilogue would find the product. */
 static void rule_linear(Backward *d, Node *y, Node *g) {
   Node *x = y->inputs.items[0], *w = y->inputs.items[1];
   Node *rows = as_rows(d, y, x), *of = rows ? as_rows(d, y, g) : NULL;
   if (!of) return;
-  if (d->active[x->id]) backward_give(d, x, like(d, build_matmul(&d->builder, of, w), x));
+  if (d->active[x->id]) backward_give(d, x, like(d, build_matmul(&d->builder, x->rank > 1 ? g : of, w), x));
   if (d->active[w->id]) backward_give(d, w, build_matmul(&d->builder, turned(d, of), rows));
 }
 
