@@ -699,6 +699,26 @@ class Transformers(Case):
             self.encoder(lambda: hf.DebertaV2Model(hf.DebertaV2Config(
                 **SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, **more)), padding=False)
 
+    def test_texts_of_translators(self):
+        """What the first layer computes for all is computed before them: then layers are equal, however many there are."""
+        def t5(n):
+            return hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=64, num_layers=n, num_heads=4))
+
+        def bart(n):
+            return hf.BartForConditionalGeneration(hf.BartConfig(
+                vocab_size=60, d_model=32, encoder_layers=n, decoder_layers=n, encoder_attention_heads=4,
+                decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=40))
+        source, bias = {0: "batch", 1: "source"}, "block.0.layer.0.SelfAttention.relative_attention_bias"
+        for make, lines, names in (
+                (t5, 140, ["block = 5 * T5Block()", f'relative_attention_bias = Embedding(32, 4) as "{bias}"', "block(x[n], mask, y)"]),
+                (bart, 120, ["layers = 5 * BartEncoderLayer()", "layers = 5 * BartDecoderLayer()"])):
+            text = self.exported(prepared(first(lambda: make(5), "logits")),
+                                 dict(input_ids=ids(2, 9), attention_mask=torch.ones(2, 9, dtype=torch.long), decoder_input_ids=ids(2, 5)),
+                                 sizes=dict(input_ids=source, attention_mask=source, decoder_input_ids=BT)).text
+            self.assertLessEqual(text.count("\n"), lines, text)
+            for name in names:
+                self.assertIn(name, text)
+
     def test_t5_encoder(self):
         self.encoder(lambda: hf.T5EncoderModel(hf.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)))
 

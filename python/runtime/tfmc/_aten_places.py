@@ -86,7 +86,8 @@ def unbind(w, node, x, axis=0):
 def cat(w, node, xs, axis=0):
     kind = node.meta["val"].dtype
     xs = [x for x in xs if tuple(x.meta["val"].shape) != (0,)]
-    return f"concat({', '.join(w.cast(x, kind) for x in xs)}, axis = {axis})"
+    parts = [w.cast(x, kind) for x in xs]
+    return f"concat({', '.join(parts)}, axis = {axis})" if len(parts) > 1 else parts[0]
 
 
 @aten("stack")

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from ._aten import WHOLE
 from ._aten_places import ATEN, moved
 from ._errors import CompileError
-from ._fold import Folder, Line, Type
+from ._fold import Folder, Line, Type, hoisted
 from ._layers import Printer
 from ._torch import TAKEN
 
@@ -302,6 +302,7 @@ class Writer:
         returned = {output: self.text(r) for output, r in results.items()}
         tail = [f"  generate {generate}"] if generate else []
         self.frame = name, ", ".join(heads), list(self.required()), returned, tail
+        self.lines = hoisted(self.lines, self.types)
         self.folder = Folder(self.lines, self.types, self.tokens, set(self.symbols.values()), list(returned.values()))
         used = self.folder.used_weights()
         self.weights = {path: tensor for path, tensor in self.weights.items() if path in used}

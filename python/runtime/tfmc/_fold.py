@@ -118,6 +118,38 @@ def tree(lines):
             return root
 
 
+def hoisted(lines, types):
+    """Lines that need no input stand before a call, not within it, if what they make is used after it too (a bias of
+    positions, made by the first layer for all others): then such calls differ no longer. A call of nothing else stays.
+    """
+    words = [[m.group() for m in WORD.finditer(line.text)] for line in lines]
+    made = {t: at for at, line in enumerate(lines) for t in line.targets}
+    free, bound = set(), set()  # lines without an input; calls that need one
+    for at, line in enumerate(lines):
+        if all(word not in types or made.get(word) in free for word in words[at]):
+            free.add(at)
+        else:
+            bound.update(key for key, _, _ in line.stack)
+    left = {at: set() for at in free}  # the calls that each leaves
+    for at, line in enumerate(lines):
+        inside = {key for key, _, _ in line.stack}
+        for word in words[at]:
+            if made.get(word) in free:
+                left[made[word]].update(k for k, _, _ in lines[made[word]].stack if k in bound and k not in inside)
+    for at in sorted(free, reverse=True):  # what they are made of leaves with them
+        for word in words[at] if left[at] else ():
+            if word in made:
+                left[made[word]].update(k for k, _, _ in lines[made[word]].stack if k in left[at])
+    first, before = {}, collections.defaultdict(list)
+    for at, line in enumerate(lines):
+        for key, _, _ in line.stack:
+            first.setdefault(key, at)
+        if left.get(at):
+            stack = tuple(entry for entry in line.stack if entry[0] not in left[at])
+            before[min(first[key] for key in left[at])].append(line._replace(stack=stack))
+    return [one for at, line in enumerate(lines) for one in [*before[at], *([] if left.get(at) else [line])]]
+
+
 class Folder:
     """types: value -> Type; weights: value -> (path, dims); sizes: names; results: texts of the model's outputs."""
 

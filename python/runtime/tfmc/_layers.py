@@ -11,6 +11,7 @@ from ._fold import WORD
 # Columns of a forward's head, of a statement, and of what is written into a statement that uses other values too.
 LINE, WIDTH, SHORT = 110, 100, 32
 LOOP = "\0"
+MOST_DOTS = 2  # in the path of a member: beyond, the last part is its name
 LONG = 12  # lines of a layer that get an empty one between
 NAMES = {"f32": "x y z u v p q r s a b c d".split(), "i32": "n m j k".split(), "bool": "mask other given".split()}
 STANDARD = """Linear Embedding LayerNorm RMSNorm PositionalEncoding MultiheadAttention EncoderLayer DecoderLayer Encoder
@@ -45,6 +46,17 @@ def bare(text):
     return "".join(c for i, c in enumerate(text) if i not in pairs)
 
 
+def filled_lines(params, width):
+    """Parameters of a forward, in as few lines as hold them."""
+    lines = []
+    for param in re.split(r", (?![^\[]*\])", params):
+        if lines and len(lines[-1]) + 2 + len(param) <= width:
+            lines[-1] += f", {param}"
+        else:
+            lines.append(param)
+    return lines
+
+
 class Names:
     """The names of a layer's config, members and weights. taken: words that are none."""
 
@@ -63,6 +75,7 @@ class Names:
         return (step.member,) if step.span else (step.member, step.layer, *(self.numbers[n] for n in step.numbers))
 
     def name(self, path, is_list=False, is_weight=False):
+        path = path.rpartition(".")[2] if path.count(".") > MOST_DOTS else path
         name = re.sub(r"\W", "_", path, flags=re.ASCII) or "parts"
         name = f"part_{name}" if name[0].isdigit() else name
         name += ("s" if is_list else "_") if name in self.taken and not (is_weight and name == "weight") else ""
@@ -189,7 +202,7 @@ class Printer:
         lines = [*required, *self.named(statements, returned, names, scope)]
         returned = [self.renamed(bare(text), names) for text in returned]
         returned = ", ".join(map("{} = {}".format, outputs, returned) if outputs else returned)
-        params = params if len(params) <= LINE else params.replace("], ", "],\n          ")
+        params = params if len(params) <= LINE else ",\n          ".join(filled_lines(params, LINE))
         body = [f"  forward({params}) {{", *lines, f"    return {returned}", "  }"]
         short = f"  forward({params}) = {returned}"
         if not lines and not outputs and len(layer.results) == 1 and len(short) <= LINE:
