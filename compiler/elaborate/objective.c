@@ -30,28 +30,39 @@ typedef enum SettingKind {
 typedef struct SettingRow {
   const char *name;
   SettingKind kind;
-  size_t offset; /* in TrainSettings */
+  size_t offset;           /* in TrainSettings */
+  unsigned of_optimizers;  /* which of them use it, as bits; 0: all */
+  unsigned of_schedules;   /* the same */
 } SettingRow;
 
-static const SettingRow rows[] = {
-    {"optimizer", SETTING_OPTIMIZER, offsetof(TrainSettings, optimizer)},
-    {"lr", SETTING_POSITIVE, offsetof(TrainSettings, lr)},
-    {"betas", SETTING_BETAS, offsetof(TrainSettings, beta1)},
-    {"eps", SETTING_POSITIVE, offsetof(TrainSettings, eps)},
-    {"weight_decay", SETTING_FROM_ZERO, offsetof(TrainSettings, weight_decay)},
-    {"momentum", SETTING_BELOW_ONE, offsetof(TrainSettings, momentum)},
-    {"nesterov", SETTING_TRUTH, offsetof(TrainSettings, nesterov)},
-    {"schedule", SETTING_SCHEDULE, offsetof(TrainSettings, schedule)},
-    {"warmup", SETTING_COUNT, offsetof(TrainSettings, warmup)},
-    {"steps", SETTING_COUNT, offsetof(TrainSettings, steps)},
-    {"final_lr", SETTING_FROM_ZERO, offsetof(TrainSettings, final_lr)},
-    {"model_size", SETTING_POSITIVE, offsetof(TrainSettings, model_size)},
-    {"gamma", SETTING_POSITIVE, offsetof(TrainSettings, gamma)},
-    {"clip_norm", SETTING_POSITIVE, offsetof(TrainSettings, clip_norm)},
-    {"freeze", SETTING_PATTERNS, offsetof(TrainSettings, freeze)},
-    {"no_decay", SETTING_PATTERNS, offsetof(TrainSettings, no_decay)},
+enum {
+  OF_ADAM = 1 << OPTIMIZER_ADAM | 1 << OPTIMIZER_ADAMW,
+  OF_SGD = 1 << OPTIMIZER_SGD,
+  OF_ENDING = 1 << SCHEDULE_LINEAR | 1 << SCHEDULE_COSINE,
+  OF_NOAM = 1 << SCHEDULE_NOAM,
+  OF_EXPONENTIAL = 1 << SCHEDULE_EXPONENTIAL
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
+
+/* `steps` says how long a run is, whatever the schedule. */
+static const SettingRow rows[] = {
+    {"optimizer", SETTING_OPTIMIZER, offsetof(TrainSettings, optimizer), 0, 0},
+    {"lr", SETTING_POSITIVE, offsetof(TrainSettings, lr), 0, 0},
+    {"betas", SETTING_BETAS, offsetof(TrainSettings, beta1), OF_ADAM, 0},
+    {"eps", SETTING_POSITIVE, offsetof(TrainSettings, eps), OF_ADAM, 0},
+    {"weight_decay", SETTING_FROM_ZERO, offsetof(TrainSettings, weight_decay), 0, 0},
+    {"momentum", SETTING_BELOW_ONE, offsetof(TrainSettings, momentum), OF_SGD, 0},
+    {"nesterov", SETTING_TRUTH, offsetof(TrainSettings, nesterov), OF_SGD, 0},
+    {"schedule", SETTING_SCHEDULE, offsetof(TrainSettings, schedule), 0, 0},
+    {"warmup", SETTING_COUNT, offsetof(TrainSettings, warmup), 0, 0},
+    {"steps", SETTING_COUNT, offsetof(TrainSettings, steps), 0, 0},
+    {"final_lr", SETTING_FROM_ZERO, offsetof(TrainSettings, final_lr), 0, OF_ENDING},
+    {"model_size", SETTING_POSITIVE, offsetof(TrainSettings, model_size), 0, OF_NOAM},
+    {"gamma", SETTING_POSITIVE, offsetof(TrainSettings, gamma), 0, OF_EXPONENTIAL},
+    {"clip_norm", SETTING_POSITIVE, offsetof(TrainSettings, clip_norm), 0, 0},
+    {"freeze", SETTING_PATTERNS, offsetof(TrainSettings, freeze), 0, 0},
+    {"no_decay", SETTING_PATTERNS, offsetof(TrainSettings, no_decay), 0, 0},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows, ROW_OPTIMIZER = 0, ROW_SCHEDULE = 7 };
 
 static const char *const optimizers[] = {"sgd", "adam", "adamw"};
 static const char *const schedules[] = {"constant", "linear", "cosine", "exponential", "noam", "inverse_sqrt"};
@@ -187,37 +198,113 @@ static void check_schedule(Elaborator *e, const TrainSettings *s) {
     fail(e, DIAG_INPUT_DECLARATION, "nesterov needs momentum greater than 0, and the optimizer \"sgd\"");
 }
 
-static void read_setting(Elaborator *e, const char *name, const Ast *expression, Scope *scope, TrainSettings *s) {
+// ---- settings that nothing uses ----
+
+typedef struct GivenSetting { /* of a row: who sets it */
+  bool is_given, is_of_command;
+  SrcSpan span;
+} GivenSetting;
+
+/* What is set but not used is a slip, so it is an error. If the command line chose another optimizer or schedule than
+ * the block, what the block says for its own is only told of. */
+static void complain(Elaborator *e, const SettingRow *row, const GivenSetting *given, const SettingRow *chooser,
+                     bool chooser_is_of_command, const char *chosen, const char *users) {
+  const char *text = arena_printf(e->arena, "the %s \"%s\" does not use '%s', which is for %s", chooser->name, chosen,
+                                  row->name, users);
+  if (chooser_is_of_command && !given->is_of_command)
+    diag_warning(e->diag, given->span, DIAG_UNUSED, "%s", text);
+  else
+    fail_at(e, given->span, DIAG_INPUT_DECLARATION, "%s", text);
+}
+
+/* "a, b" */
+static const char *users_of(Elaborator *e, unsigned bits, const char *const *words, uint32_t n) {
+  const char *users[N_ROWS];
+  uint32_t n_users = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (bits >> i & 1) users[n_users++] = words[i];
+  return listed(e, n_users, users);
+}
+
+static void check_uses(Elaborator *e, const GivenSetting *given, const TrainSettings *s) {
+  enum { N_OPTIMIZERS = sizeof optimizers / sizeof *optimizers, N_SCHEDULES = sizeof schedules / sizeof *schedules };
+  for (uint32_t i = 0; i < N_ROWS; i++) {
+    const unsigned by_optimizer = rows[i].of_optimizers, by_schedule = rows[i].of_schedules;
+    if (!given[i].is_given) continue;
+    if (by_optimizer && !(by_optimizer >> s->optimizer & 1))
+      complain(e, &rows[i], &given[i], &rows[ROW_OPTIMIZER], given[ROW_OPTIMIZER].is_of_command,
+               optimizers[s->optimizer], users_of(e, by_optimizer, optimizers, N_OPTIMIZERS));
+    if (by_schedule && !(by_schedule >> s->schedule & 1))
+      complain(e, &rows[i], &given[i], &rows[ROW_SCHEDULE], given[ROW_SCHEDULE].is_of_command, schedules[s->schedule],
+               users_of(e, by_schedule, schedules, N_SCHEDULES));
+  }
+}
+
+// ---- reading them ----
+
+typedef struct SettingReader {
+  Scope *scope;
+  TrainSettings *settings;
+  GivenSetting given[N_ROWS];
+  bool is_of_command; /* what is read now */
+} SettingReader;
+
+static const double UNSET = -1;
+static const TrainSettings defaults = {
+    .optimizer = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = UNSET};
+
+static size_t bytes_of(SettingKind kind) {
+  switch (kind) {
+    case SETTING_OPTIMIZER:
+      return sizeof defaults.optimizer;
+    case SETTING_SCHEDULE:
+      return sizeof defaults.schedule;
+    case SETTING_BETAS:
+      return sizeof defaults.beta1 + sizeof defaults.beta2;
+    case SETTING_PATTERNS:
+      return sizeof defaults.freeze;
+    case SETTING_TRUTH:
+      return sizeof defaults.nesterov;
+    default:
+      return sizeof(double);
+  }
+}
+
+/* `none` takes back what the block says. */
+static void read_setting(Elaborator *e, SettingReader *r, const char *name, const Ast *expression) {
   const SettingRow *row = row_of(e, name);
-  Value v = row ? eval(e, expression, scope) : POISON;
-  if (!is_poison(v) && v.kind != VALUE_NONE) set_one(e, row, v, s);
+  Value v = row ? eval(e, expression, r->scope) : POISON;
+  if (!row || is_poison(v)) return;
+  memcpy((char *)r->settings + row->offset, (const char *)&defaults + row->offset, bytes_of(row->kind));
+  if (v.kind != VALUE_NONE) set_one(e, row, v, r->settings);
+  r->given[row - rows] = (GivenSetting){v.kind != VALUE_NONE, r->is_of_command, e->here};
 }
 
 /* What the command line says in place of the block. */
-static void read_given(Elaborator *e, const Definition *given, Scope *scope, TrainSettings *s) {
+static void read_given(Elaborator *e, SettingReader *r, const Definition *given) {
   const char *text = arena_strdup(e->arena, given->expression);
   Source *source = source_new(e->arena, arena_printf(e->arena, "--set %s", given->name), text, (uint32_t)strlen(text));
   const Ast *expression = parse_expression(e->arena, e->names, e->diag, source);
   e->here = (SrcSpan){source, 0, source->size};
-  if (expression) read_setting(e, given->name, expression, scope, s);
+  if (expression) read_setting(e, r, given->name, expression);
 }
-
-static const double UNSET = -1;
 
 static void read_settings(Elaborator *e, const Ast *node, Scope *scope, TrainSettings *s) {
   Map seen = map_new(e->arena);
-  *s = (TrainSettings){
-      .optimizer = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = UNSET};
+  SettingReader reader = {.scope = scope, .settings = s};
+  *s = defaults;
   for (uint32_t i = 0; i < node->n_children; i++) {
     const Ast *setting = node->children[i];
     e->here = setting->span;
     if (map_has(&seen, setting->name)) fail(e, DIAG_REDEFINED, "the setting '%s' appears twice", setting->name);
     map_put(&seen, setting->name, NULL);
-    read_setting(e, setting->name, setting->children[0], scope, s);
+    read_setting(e, &reader, setting->name, setting->children[0]);
   }
-  for (uint32_t i = 0; i < e->options->n_settings; i++) read_given(e, &e->options->settings[i], scope, s);
+  reader.is_of_command = true;
+  for (uint32_t i = 0; i < e->options->n_settings; i++) read_given(e, &reader, &e->options->settings[i]);
   e->here = node->span;
   if (s->weight_decay == UNSET) s->weight_decay = s->optimizer == OPTIMIZER_ADAMW ? 0.01 : 0;
+  if (!diag_has_errors(e->diag)) check_uses(e, reader.given, s);
   if (!diag_has_errors(e->diag)) check_schedule(e, s);
 }
 

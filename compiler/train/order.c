@@ -235,8 +235,13 @@ static int64_t bytes_of_validation(const RoomRequest *request) {
 }
 
 static bool refuse(const Room *room, const char *what, int64_t needed) {
-  diag_error_at(room->request.diag, "--memory", DIAG_MEMORY, "%s: at least %lld bytes are needed, %lld are allowed",
-                what, (long long)needed, (long long)room->request.bytes);
+  const long long least = needed, most = room->request.bytes;
+  if (room->request.note)
+    strbuf_printf(room->request.note, "%s: at least %lld bytes are needed, half of this machine's memory is %lld\n",
+                  what, least, most);
+  else
+    diag_error_at(room->request.diag, "--memory", DIAG_MEMORY, "%s: at least %lld bytes are needed, %lld are allowed",
+                  what, least, most);
   return false;
 }
 
@@ -258,6 +263,30 @@ static bool check_items(const Room *room) {
     return false;
   }
   return true;
+}
+
+/* The bytes for the longest items of these data, as many as the largest batch has. */
+static int64_t bytes_at_most(const RoomRequest *request, const Trainer *trainer, const DataSet *data, bool in_order) {
+  int64_t sizes[SIZE_MAX_SYMBOLS] = {0}, most = 0;
+  Arena *arena = arena_create();
+  const Order *order =
+      in_order ? order_of_file(arena, data, request->order) : order_of_epoch(arena, data, request->order, 0);
+  for (size_t i = 0; i < order->batches.n; i++)
+    if (order->batches.items[i].n > most) most = order->batches.items[i].n;
+  arena_destroy(arena);
+  for (int64_t i = 0; i < data->n_items; i++) sizes_of(data, &i, 1, sizes);
+  if (data->request.batch >= 0) sizes[data->request.batch] = 2 * most; /* other epochs have other batches */
+  return trainer_part_bytes(trainer, sizes);
+}
+
+bool room_is_ample(const RoomRequest *request) {
+  int64_t left = request->bytes - trainer_state_bytes(request->trainer);
+  const int64_t part = bytes_at_most(request, request->trainer, request->data, false);
+  if (part < 0 || part > left) return false;
+  left -= part;
+  if (!request->judge) return true;
+  const int64_t judged = bytes_at_most(request, request->judge, request->valid, true);
+  return judged >= 0 && judged <= left - trainer_state_bytes(request->judge);
 }
 
 bool room_make(const RoomRequest *request, Room *room) {

@@ -7,6 +7,7 @@
 #ifndef TFM_TRAIN_ORDER_H
 #define TFM_TRAIN_ORDER_H
 
+#include "base/strbuf.h"
 #include "train/data.h"
 #include "train/trainer.h"
 
@@ -43,14 +44,15 @@ bool order_cut(Arena *arena, const DataSet *data, const Order *order, const Batc
 // ---- room: how much of a batch is computed at a time ----
 
 /* A run within the bytes of --memory. Refused: a bound that the weights, gradients and moments, a single item, or a
- * batch of the validation exceed; the message says what is needed. What the interpreter takes is not known, so with it
- * nothing is bounded. */
+ * batch of the validation exceed; the message says what is needed. If nobody asked for the bound, it goes to `note`,
+ * and nothing is bounded. What the interpreter takes is not known, so with it nothing is bounded either. */
 typedef struct RoomRequest {
   Diag *diag;
   const Trainer *trainer, *judge; /* judge NULL: nothing is validated */
   const DataSet *data, *valid;
   const OrderRequest *order;
   int64_t bytes;
+  StrBuf *note; /* NULL: the bound was asked for */
 } RoomRequest;
 
 typedef struct Room {
@@ -58,7 +60,10 @@ typedef struct Room {
   int64_t left; /* for a part */
 } Room;
 
-/* False after an error. */
+/* Whether all is within the bound however a batch may be cut: of the longest items, as many as a batch has. It costs
+ * little, while a room measures each part. */
+bool room_is_ample(const RoomRequest *request);
+/* False after an error, or after a note. */
 bool room_make(const RoomRequest *request, Room *room);
 /* Whether these n items may be one part. */
 bool room_has(const Room *room, const int64_t *items, int64_t n);

@@ -194,7 +194,10 @@ class Train(unittest.TestCase):
         for settings, *words in [('optimizer = "adm"', "adm", "adam"), ("schedule = 3", "schedule", "string"),
                                  ('schedule = "cosine"', "steps"), ('schedule = "linear"  steps = 3  warmup = 3', "warmup"),
                                  ('schedule = "exponential"', "gamma"), ("warmup = 1.5", "whole number"), ("betas = 0.9", "two numbers"),
-                                 ("nesterov = true", "momentum"), ("freeze = 3", "list of strings"), ('freeze = ["*"]', "no trained weight"),
+                                 ('optimizer = "sgd"  nesterov = true', "momentum"),
+                                 ("nesterov = true", '"adamw"', "'nesterov'", "for sgd"), ('optimizer = "sgd"  betas = [0.8, 0.9]', "betas", "for adam, adamw"),
+                                 ("gamma = 0.5", '"constant"', "for exponential"), ('schedule = "cosin"', "did you mean", "cosine"),
+                                 ('schedule = "noam"  warmup = 3  model_size = 4  final_lr = 0.1', "final_lr", "for linear, cosine"), ("freeze = 3", "list of strings"), ('freeze = ["*"]', "no trained weight"),
                                  ('no_decay = ["x"]', "no_decay", '"x"'), ("lr = 1  lr = 2", "twice"), ("clip_norm = -1", "clip_norm", "-1"),
                                  ("lr = lr", "unknown name"), ("average = 0.5", "no setting 'average'")]:
             self.model(settings)
@@ -209,6 +212,12 @@ class Train(unittest.TestCase):
         self.model('optimizer = "sgd"  lr = 3')
         self.train(*steps, '--set=optimizer="adam"', "--set=lr=1 / 4", "--set", "clip_norm=1", "-o", "set")
         self.assertEqual(numbers_of(self.work / "block"), numbers_of(self.work / "set"))
+        self.model('optimizer = "adam"  betas = [0.5, 0.5]  clip_norm = 1e-9  lr = 3')
+        self.train(*steps, '--set=optimizer="sgd"', "--set=clip_norm=none", "-o", "other")
+        self.model('optimizer = "sgd"  lr = 3')
+        self.train(*steps, "-o", "plain")
+        self.assertEqual(numbers_of(self.work / "other"), numbers_of(self.work / "plain"))
+        self.refused("--set momentum", "'momentum'", "for sgd", args=("--steps=0", '--set=optimizer="adam"', "--set=momentum=0.5"))
         self.refused("--set rate", "no setting 'rate'", args=("--steps=0", "--set=rate=1"))
         self.refused("lr must be", "-1", args=("--steps=0", "--set=lr=-1"))
         self.refused("expected NAME=VALUE", code=2, args=("--steps=0", "--set=lr"))

@@ -385,6 +385,22 @@ class TrainData(unittest.TestCase):
         self.assertIn("largest batch of --valid", run(least, 4, "--valid=d.safetensors"))
         self.assertFalse((self.work / "o1").exists())
 
+    def test_half_of_the_machines_memory(self):
+        """It is the bound if nothing is said; an item that exceeds it by itself is told of, and --part-tokens is an answer."""
+        half, words = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2, 200000
+        describe = lambda *more: self.tfmc("train", "m.tfm", "--data=d.safetensors", "--steps=0", "-D", f"vocab={words}", *more)  # noqa: E731
+        length = 2 * half // (4 * words)
+        self.data("d", [([1], [2] * length)])
+        text = describe("--batch-items=3")
+        least, bound = re.search(r"item 0 by itself.*: at least (\d+) bytes are needed, half of this machine's memory is (\d+)", text).groups()
+        self.assertEqual(int(bound), half)
+        self.assertNotIn("by itself", describe("--batch-items=3", "--part-tokens=100000000"))
+        self.data("d", [([1], [2] * int(length * half / int(least) / 3))] * 9)
+        text = describe("--batch-items=9")
+        self.assertNotIn("by itself", text)
+        self.assertGreater(int(re.search(r"1 batches in (\d+) parts", text)[1]), 1)
+        self.assertIn("1 batches in 1 parts", describe("--batch-items=9", "--part-tokens=100000000"))
+
     def test_shards_are_those_of_ranks(self):
         """A chain of sums for each: other bits than one, the same however often the run is stopped; too few items are refused."""
         self.model('optimizer = "sgd"  lr = 0.1')

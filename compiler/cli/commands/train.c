@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands/commands.h"
 #include "cli/outputs.h"
@@ -170,9 +171,18 @@ static bool add_judge(Training *judge, CourseRequest *request, DataSet **valid) 
 
 static bool fits(const void *room, const int64_t *items, int64_t n) { return room_has(room, items, n); }
 
-/* Bounds the parts by --memory, if it is given. */
-static bool make_room(Session *session, CourseRequest *request) {
-  if (!given(session, OPTION_MEMORY)) return true;
+/* Half of what the machine has; 0: nobody knows. */
+static int64_t half_of_memory(void) {
+  const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && bytes > 0 ? (int64_t)pages * bytes / 2 : 0;
+}
+
+/* Bounds the parts by --memory. Without it, and without --part-tokens, half of the machine's memory is the bound, so
+ * that a batch that is too large is computed in parts and nothing is swapped out. */
+static bool make_room(Session *session, CourseRequest *request, StrBuf *note) {
+  const bool is_asked_for = given(session, OPTION_MEMORY);
+  const int64_t bytes = is_asked_for ? count(session, OPTION_MEMORY, 0) : half_of_memory();
+  if (!bytes || (!is_asked_for && given(session, OPTION_PART_TOKENS))) return true;
   Room *room = ARENA_NEW(session->arena, Room);
   const RoomRequest wanted = {.diag = &session->diag,
                               .trainer = request->trainer,
@@ -180,15 +190,19 @@ static bool make_room(Session *session, CourseRequest *request) {
                               .data = request->data,
                               .valid = request->valid,
                               .order = &request->order,
-                              .bytes = count(session, OPTION_MEMORY, 0)};
+                              .bytes = bytes,
+                              .note = is_asked_for ? NULL : note};
+  if (!is_asked_for && room_is_ample(&wanted)) return true;
+  if (!room_make(&wanted, room)) return !is_asked_for;
   request->parts.fits = fits;
   request->parts.fits_context = room;
-  return room_make(&wanted, room);
+  return true;
 }
 
-static void describe(const CourseRequest *request) {
+static void describe(const CourseRequest *request, const StrBuf *note) {
   StrBuf text = strbuf_new(request->arena);
   course_describe(&text, request);
+  strbuf_add_n(&text, note->text, note->length);
   if (request->is_quiet) return;
   session_print(&text);
   fflush(stdout); /* a log shows it while the first steps run */
@@ -200,6 +214,7 @@ enum { EXIT_BY_SIGNAL = 128 };
 static void train_on_data(Session *session) {
   Training t = {0}, judge = {.session = session};
   CourseRequest request = {0};
+  StrBuf note = strbuf_new(session->arena);
   int signal = 0;
   if (!check_options(session)) return;
   const bool resumes = given(session, OPTION_RESUME);
@@ -208,8 +223,8 @@ static void train_on_data(Session *session) {
               fill_request(&t, &request);
   if (good) data = open_data(&t, OPTION_DATA);
   request.data = data;
-  good = good && data && add_judge(&judge, &request, &valid) && make_room(session, &request);
-  if (good) describe(&request);
+  good = good && data && add_judge(&judge, &request, &valid) && make_room(session, &request, &note);
+  if (good) describe(&request, &note);
   if (good && (request.steps || request.epochs) && course_run(&request, &signal) && signal)
     session->diag.exit_code = EXIT_BY_SIGNAL + signal;
   data_close(data);
@@ -354,7 +369,7 @@ static void add_parameters(Written *w, Training *t, bool are_gradients) {
   }
 }
 
-static void write(Session *session, const Written *w) {
+static void write_results(Session *session, const Written *w) {
   outputs_write_named(session, w->names.items, w->tensors.items, (uint32_t)w->names.n);
 }
 
@@ -441,7 +456,7 @@ void command_train(Session *session) {
   }
   if (good) {
     add_parameters(&written, &t, false);
-    write(session, &written);
+    write_results(session, &written);
   }
   trainer_free(t.trainer);
 }
@@ -472,7 +487,7 @@ void command_evaluate(Session *session) {
       add_results(&written, t.graphs, results);
       print_results(&text, t.graphs, results);
       strbuf_add_char(&text, '\n');
-      write(session, &written);
+      write_results(session, &written);
       if (!option_given(&session->options, OPTION_OUTPUT)) session_print(&text);
     }
   }
