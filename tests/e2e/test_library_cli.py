@@ -605,8 +605,8 @@ class Host(Case):
 
     def test_size_of_a_library_that_trains(self):
         """Layers that are alike take little room: their tables are packed, and their kernels are the same."""
-        def size(layers):
-            text = f"model T(v = 45, d = 64, n = {layers}) {{ e = Embedding(v, d)\n net = Transformer(d, 4, n, n, 2 * d)\n"
+        def size(layers, v=45, d=64, heads=4, wide=128):
+            text = f"model T(v = {v}, d = {d}, n = {layers}) {{ e = Embedding(v, d)\n net = Transformer(d, {heads}, n, n, {wide})\n"
             text += " h = Linear(d, v)\n forward(x: i32[b, s], y: i32[b, t]) { z = h(net(e(x), e(y), tgt_is_causal = true))"
             text += " return z }\n fn loss(x: i32[b, s], y: i32[b, t], labels: i32[b, t]) {"
             text += " return loss = cross_entropy(forward(x, y), labels) }\n train loss { lr = 1 } }"
@@ -614,8 +614,9 @@ class Host(Case):
             self.compile("--training", "-march=x86-64-v3", model="t.tfm", out="libt.so")
             return len(self.bytes("libt.so"))
         two = size(2)
-        self.assertLess(two, 400_000)
-        self.assertLess(size(6) - two, 4 * 30_000)
+        self.assertLess(two, 350_000)
+        self.assertLess(size(6) - two, 4 * 15_000)
+        self.assertLess(size(6, 32000, 512, 8, 2048), 400_000)  # Transformer-base
 
 
 class Headers(Case):
