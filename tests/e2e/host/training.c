@@ -178,7 +178,7 @@ static void refusals(M_(trainer) *trainer) {
   before = *data;
   expect(M_(trainer_step)(NULL, &part, 1, 0, &result, &error), TFM_E_USAGE, "no trainer", "trainer is a null", &error);
   expect(M_(trainer_step)(trainer, NULL, 1, 0, &result, &error), TFM_E_USAGE, "no args", "at least one is needed", &error);
-  expect(M_(trainer_step)(trainer, &part, 0, 0, &result, &error), TFM_E_USAGE, "no part", "at least one part", &error);
+  expect(M_(trainer_step)(trainer, &part, 0, 0, &result, &error), TFM_E_USAGE, "no part", "at least one is needed", &error);
   expect(M_(trainer_update)(trainer, &result, &error), TFM_E_USAGE, "update", "no gradients", &error);
   expect(M_(trainer_tensor)(trainer, "a.b", 0, &data, NULL, NULL, &error), TFM_E_INPUT, "tensor", "no weight 'a.b'", &error);
   part.struct_size = 8;
