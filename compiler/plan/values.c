@@ -279,11 +279,24 @@ static View contiguous_copy(Planner *p, const View *from, const char *operation)
   return copy;
 }
 
+/* Whether another reshape of the same value, for which a copy was made, can be seen in this shape too. */
+static bool copied_before(Planner *p, const Node *node, View *view) {
+  const Node *from = node->inputs.items[0];
+  for (size_t i = 0; i < from->users.n; i++) {
+    const Node *user = from->users.items[i];
+    const Value *value = &p->values[user->id];
+    if (user->op != OP_RESHAPE || !value->has_view || value->is_prepare != p->values[node->id].is_prepare) continue;
+    if (view_reshape(&p->math, &value->view, node->rank, (const Size *const *)node->dims, view)) return true;
+  }
+  return false;
+}
+
 /* A reshape that strides cannot express needs a copy. The copy is made as if the reshape were planned now: under its
  * name, and prepared if it is, because a run-time step must not own what a prepared one reads. */
 static View reshaped(Planner *p, const Node *node) {
   View from = plan_view(p, node->inputs.items[0]), view;
   if (view_reshape(&p->math, &from, node->rank, (const Size *const *)node->dims, &view)) return view;
+  if (copied_before(p, node, &view)) return view;
   const Node *outer = p->node;
   bool outer_prepare = p->prepare;
   p->node = node;
