@@ -19,6 +19,7 @@ enum {
   LEAST_STRIPS = 8,       /* of a unit, so that packing its panels is worth it */
   MOST_WAITING = 1 << 20, /* floats of results, for chains whose sums wait */
   ITEMS_TOGETHER = 64,    /* of direct products, so that their epilogue finds them near */
+  LINES_TOGETHER = 16,    /* of y */
   CLAIMS = 16             /* of a thread, of many items each */
 };
 _Static_assert(TFM_CHAIN % TFM_KEY_BLOCK == 0, "a chain is whole blocks");
@@ -128,16 +129,22 @@ static char *item_address(const tfm_context *context, const tfm_matmul_step *ste
   return element_address(context, operand, offset);
 }
 
-/* The steps [k, end) of panels: [k][width] for each, columns beyond the last zero. */
+/* The steps [k, end) of panels: [k][width] for each, columns beyond the last zero. Of lines of y, a few are packed for
+ * all panels before the next ones: what fetches ahead then has a line to follow, and not a piece in each page. */
 static void pack_panels(const Matmul *m, const char *y, int64_t first_panel, int64_t end_panel, int64_t k, int64_t end,
                         float *packed) {
   int rank = m->step->rank;
   int64_t k_stride = m->y->strides[rank - 2] / (int64_t)sizeof(float);
   int64_t column_stride = m->y->strides[rank - 1] / (int64_t)sizeof(float);
-  for (int64_t panel = first_panel; panel < end_panel; panel++) {
-    int64_t column = panel * m->step->width, columns = least_of(m->step->width, m->columns - column);
-    m->pack((const float *)y + k * k_stride + column * column_stride, k_stride, column_stride, end - k, columns,
-            packed + (panel - first_panel) * m->packed_k * m->step->width);
+  const bool is_wide = column_stride == 1 && end_panel - first_panel > 1;
+  const int64_t together = is_wide ? LINES_TOGETHER : greatest_of(1, end - k);
+  for (int64_t line = k; line < end; line += together) {
+    float *to = packed + (line - k) * m->step->width;
+    for (int64_t panel = first_panel; panel < end_panel; panel++, to += m->packed_k * m->step->width) {
+      const int64_t column = panel * m->step->width, columns = least_of(m->step->width, m->columns - column);
+      m->pack((const float *)y + line * k_stride + column * column_stride, k_stride, column_stride,
+              least_of(together, end - line), columns, to);
+    }
   }
 }
 
@@ -270,15 +277,27 @@ static Fetch share_of_strip(const Matmul *m, const MatmulUnit *unit, int64_t row
   return (Fetch){unit->x + next * line + begin, lines};
 }
 
+/* Brings lines [k, end) of the rows behind the strip nearer, where x is read in place and its rows are neighbours: each
+ * step of k is then a line in a page of its own, which no prefetcher foresees. */
+static void fetch_lines(const Matmul *m, const float *strip, int64_t rows, int64_t k, int64_t end) {
+  const int64_t line = m->x->strides[m->step->rank - 1];
+  const char *next = (const char *)(strip + rows);
+  for (int64_t i = k; i < end; i++) __builtin_prefetch(next + i * line, 0, 2);
+}
+
 /* A strip, for a block of k, against all panels of the group. */
 static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
                       const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c, int64_t c_stride,
                       Fetch fetch) {
   const tfm_matmul_step *step = m->step;
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
-  for (int64_t panel = 0; panel < unit->end_panel - unit->first_panel; panel++) {
+  const int64_t panels_of_unit = unit->end_panel - unit->first_panel;
+  const bool is_sideways = step->x_stays && m->x->strides[step->rank - 2] == sizeof(float);
+  for (int64_t panel = 0; panel < panels_of_unit; panel++) {
     const float *packed = panels + panel * (m->y_stays ? 1 : m->packed_k) * step->width;
     int64_t column = (unit->first_panel + panel) * step->width;
+    if (is_sideways)
+      fetch_lines(m, strip, rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
     kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate,
            least_of(step->width, m->columns - column), fetch.from, fetch.lines);
     if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
