@@ -45,7 +45,7 @@ model Translator(vocab, d, heads, layers, ff, p = 0.1) {
 CLASSIFIER = """model Classifier(vocab = 30522, d = 768, heads = 12, layers = 12, ff = 3072, p = 0.1, classes = 4) {
   table   = Embedding(vocab, d)
   places  = Embedding(512, d)
-  encoder = Encoder(d, heads, layers, ff, dropout = p, activation = "gelu")
+  encoder = Encoder(d, heads, layers, ff, dropout = p, activation = gelu)
   head    = Linear(d, classes)
   forward(ids: i32[batch, time]) {
     x = encoder(table(ids) + places(positions(ids, 1)), src_key_padding_mask = ids == 0)
