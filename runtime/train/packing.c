@@ -78,12 +78,12 @@ static tfm_status compute(tfm_trainer *t, const tfm_train_graph *graph, const ui
 static tfm_status fill(tfm_trainer *t, char *block, tfm_error *error) {
   const tfm_packing *p = t->training->packing;
   const tfm_train_graph *graphs = t->training->packing_graphs;
-  const uint64_t *places = p->places;
+  uint32_t first = 0; /* place of a graph's; without any there is no list of places */
   tfm_status status = TFM_OK;
   for (uint32_t i = 0; i < p->n_constants; i++)
     memcpy(block + p->constants[i].offset, p->bytes_of_constants + p->constants[i].from, p->constants[i].bytes);
-  for (int i = 0; i < TFM_PACKING_GRAPHS && !status; places += graphs[i++].n_outputs)
-    if (graphs[i].n_outputs) status = compute(t, &graphs[i], places, block, error);
+  for (int i = 0; i < TFM_PACKING_GRAPHS && !status; first += graphs[i++].n_outputs)
+    if (graphs[i].n_outputs) status = compute(t, &graphs[i], p->places + first, block, error);
   const uint64_t mode = fp_mode_enter();
   if (!status) put_tensors(t, block);
   fp_mode_leave(mode);
