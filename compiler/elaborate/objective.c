@@ -211,10 +211,11 @@ static void complain(Elaborator *e, const SettingRow *row, const GivenSetting *g
                      bool chooser_is_of_command, const char *chosen, const char *users) {
   const char *text = arena_printf(e->arena, "the %s \"%s\" does not use '%s', which is for %s", chooser->name, chosen,
                                   row->name, users);
-  if (chooser_is_of_command && !given->is_of_command)
-    diag_warning(e->diag, given->span, DIAG_UNUSED, "%s", text);
-  else
+  const bool is_error = !chooser_is_of_command || given->is_of_command;
+  if (is_error)
     fail_at(e, given->span, DIAG_INPUT_DECLARATION, "%s", text);
+  else if (e->is_training) /* once: an objective is often elaborated without dropout too */
+    diag_warning(e->diag, given->span, DIAG_UNUSED, "%s", text);
 }
 
 /* "a, b" */
