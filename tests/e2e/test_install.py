@@ -7,6 +7,7 @@ pkg-config. Needs nothing but Python's own library; what a machine lacks (pkg-co
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -185,6 +186,19 @@ class Install(unittest.TestCase):
         self.assertEqual(run(program, "model.tfm", "w.safetensors", "here", cwd=self.project, env=env), EXPECTED)
         command = run("pkg-config", "--variable=tfmc", "tfm", env=env).strip()
         self.assertTrue(os.path.samefile(command, self.prefix / "bin/tfmc"))
+
+    def test_training_as_documented(self):
+        """docs/training.md: a model that is a text, trained by a C program."""
+        page = (pathlib.Path(__file__).resolve().parents[2] / "docs/training.md").read_text()
+        folder = self.project / "trained"
+        folder.mkdir()
+        (folder / "tagger.tfm").write_text(re.search(r"```tfm\n(model Tagger.*?)```", page, re.S)[1])
+        (folder / "train_text.c").write_text(re.search(r"```c\n(/\* train_text.c.*?)```", page, re.S)[1])
+        library = self.find("libtfm.so").parent
+        run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-o", "train_text", "train_text.c", f"-I{self.prefix}/include",
+            f"-L{library}", "-ltfm", f"-Wl,-rpath,{library}", cwd=folder)
+        self.assertRegex(run("./train_text", cwd=folder), r"^step 300: loss 0\.\d+\n$")
+        self.assertTrue((folder / "run/step-00000300/weights.safetensors").is_file())
 
     def test_object_and_runtime_archive(self):
         folder = self.project / "object"
