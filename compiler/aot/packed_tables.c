@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-  LEAST = 5,          /* bytes of an old run: fewer take more room than they save */
+  LEAST = TFM_LEAST_RUN, /* bytes of an old run: fewer take more room than they save */
   HASHES = 1 << 16,   /* a power of two */
   MOST_TRIED = 64,    /* places that begin alike */
   LONG_ENOUGH = 2048, /* of a run: no longer one is looked for */
@@ -68,9 +68,18 @@ static void write_number(Runs *runs, size_t number) {
   vec_push(runs->arena, &runs->out, (uint8_t)number);
 }
 
-static void write_new(Runs *runs, size_t from, size_t end) {
-  write_number(runs, end - from);
+static size_t at_most(size_t n, size_t most) { return n < most ? n : most; }
+
+/* The new bytes from `from` to `end`, and the old ones behind them, `back` bytes back; n_old 0: there are none. */
+static void write_run(Runs *runs, size_t from, size_t end, size_t n_old, size_t back) {
+  const size_t n_new = end - from, old = n_old ? n_old - LEAST : 0;
+  const size_t told_new = at_most(n_new, TFM_MOST_NEW), told_old = at_most(old, TFM_MOST_OLD);
+  vec_push(runs->arena, &runs->out, (uint8_t)(told_new << TFM_NEW_SHIFT | told_old));
+  if (told_new == TFM_MOST_NEW) write_number(runs, n_new - told_new);
   for (; from < end; from++) vec_push(runs->arena, &runs->out, runs->bytes[from]);
+  if (!n_old) return;
+  if (told_old == TFM_MOST_OLD) write_number(runs, old - told_old);
+  write_number(runs, back);
 }
 
 static void write_runs(Runs *runs) {
@@ -81,14 +90,12 @@ static void write_runs(Runs *runs) {
       remember(runs, at++);
       continue;
     }
-    write_new(runs, written, at);
-    write_number(runs, n);
-    write_number(runs, at - from);
+    write_run(runs, written, at, n, at - from);
     for (size_t i = 0; i < n; i++) remember(runs, at + i);
     at += n;
     written = at;
   }
-  if (written < runs->n) write_new(runs, written, runs->n);
+  if (written < runs->n) write_run(runs, written, runs->n, 0, 0);
 }
 
 PackedBytes pack_tables(PackedTables *t, tfm_packed_tables *made) {

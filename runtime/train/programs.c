@@ -38,15 +38,20 @@ static uint64_t read_number(const uint8_t **at) {
   }
 }
 
+static uint64_t read_count(const uint8_t **at, uint64_t told, uint64_t most) {
+  return told < most ? told : told + read_number(at);
+}
+
 static void read_runs(const uint8_t *from, uint8_t *to, uint64_t bytes) {
   const uint8_t *end = to + bytes;
   while (to < end) {
-    uint64_t n = read_number(&from);
+    const uint8_t run = *from++;
+    uint64_t n = read_count(&from, run >> TFM_NEW_SHIFT, TFM_MOST_NEW);
     memcpy(to, from, n);
     to += n;
     from += n;
     if (to == end) return;
-    n = read_number(&from);
+    n = read_count(&from, run & TFM_MOST_OLD, TFM_MOST_OLD) + TFM_LEAST_RUN;
     for (const uint8_t *old = to - read_number(&from); n; n--) *to++ = *old++; /* they may overlap */
   }
 }
