@@ -146,14 +146,51 @@ static void write_dynamic(Linker *l) {
   put_part(l, DYNAMIC, l->dynamic.items);
 }
 
+/* A row says how far a function and its entry are from the table. */
+typedef struct FrameRow {
+  int32_t function, entry;
+} FrameRow;
+
+static int compare_rows(const void *a, const void *b) {
+  const FrameRow *x = a, *y = b;
+  return x->function < y->function ? -1 : x->function > y->function;
+}
+
+/* The table is searched by halves: its rows stand in the order of functions. Its head says how the numbers are written
+ * (DW_EH_PE_*): distances in 4 bytes, from where they stand (the entries) or from the table (the rows). */
+static void write_frames(Linker *l) {
+  const uint64_t table = l->out[FRAME_TABLE].sh_addr, frames = l->out[FRAMES].sh_addr;
+  const size_t n = l->frame_list.n;
+  if (!n) return;
+  FrameRow *rows = ARENA_ARRAY(l->arena, FrameRow, n);
+  put_part(l, FRAMES, l->frames.text);
+  for (size_t i = 0; i < n; i++) {
+    const Frame *frame = &l->frame_list.items[i];
+    const uint64_t function = address_of(l, &frame->function), entry = frames + frame->offset;
+    const int32_t distance = (int32_t)(function - (entry + FRAME_BEGIN));
+    memcpy(bytes_at(l, FRAMES, entry) + FRAME_BEGIN, &distance, sizeof distance);
+    rows[i] = (FrameRow){(int32_t)(function - table), (int32_t)(entry - table)};
+  }
+  qsort(rows, n, sizeof *rows, compare_rows);
+  static const unsigned char forms[4] = {1, 0x1b, 0x03, 0x3b};
+  const int32_t to_frames = (int32_t)(frames - (table + sizeof forms)), count = (int32_t)n;
+  char *at = bytes_at(l, FRAME_TABLE, table);
+  memcpy(at, forms, sizeof forms);
+  memcpy(at + 4, &to_frames, sizeof to_frames);
+  memcpy(at + 8, &count, sizeof count);
+  memcpy(at + FRAME_TABLE_HEAD, rows, n * sizeof *rows);
+}
+
 static void write_segments(Linker *l) {
   const uint64_t at = l->pointers_offset, address = at + l->shift, file = l->data_end - at;
-  const Elf64_Shdr *dynamic = &l->out[DYNAMIC];
+  const Elf64_Shdr *dynamic = &l->out[DYNAMIC], *table = &l->out[FRAME_TABLE];
   const Elf64_Phdr segments[N_SEGMENTS] = {
       {PT_LOAD, PF_R | PF_X, 0, 0, 0, l->code_end, l->code_end, PAGE},
       {PT_LOAD, PF_R | PF_W, at, address, address, file, l->memory_end - address, PAGE},
       {PT_DYNAMIC, PF_R | PF_W, dynamic->sh_offset, dynamic->sh_addr, dynamic->sh_addr, dynamic->sh_size,
        dynamic->sh_size, 8},
+      {table->sh_size ? PT_GNU_EH_FRAME : PT_NULL, PF_R, table->sh_offset, table->sh_addr, table->sh_addr,
+       table->sh_size, table->sh_size, 4},
       {PT_GNU_STACK, PF_R | PF_W, 0, 0, 0, 0, 0, 16},
       {PT_GNU_RELRO, PF_R, at, address, address, l->data_offset - at, l->data_offset - at, 1}};
   memcpy(l->file + sizeof(Elf64_Ehdr), segments, sizeof segments);
@@ -196,6 +233,7 @@ static bool write_all(Linker *l) {
   write_hash(l);
   write_symbols(l);
   write_dynamic(l);
+  write_frames(l);
   write_headers(l);
   return true;
 }
@@ -207,7 +245,8 @@ Bytes elf_library(Arena *arena, Diag *diag, const char *prefix, const char *sona
               .objects = elf_objects_new(arena, diag),
               .texts = strbuf_new(arena),
               .needs = strbuf_new(arena),
-              .names = strbuf_new(arena)};
+              .names = strbuf_new(arena),
+              .frames = strbuf_new(arena)};
   if (!linked_lay_out(&l, prefix, soname, objects, n_objects) || !write_all(&l)) return (Bytes){0};
   return (Bytes){l.file, l.file_bytes};
 }

@@ -21,6 +21,8 @@ static const struct {
     [STUBS] = {".plt", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0, 16, STUB_BYTES},
     [CODE] = {".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0, 1, 0},
     [CONSTANTS] = {".rodata", SHT_PROGBITS, SHF_ALLOC, 0, 1, 0},
+    [FRAME_TABLE] = {".eh_frame_hdr", SHT_PROGBITS, SHF_ALLOC, 0, 4, 0},
+    [FRAMES] = {".eh_frame", SHT_PROGBITS, SHF_ALLOC, 0, 8, 0},
     [DESCRIPTION] = {LIBRARY_SECTION, SHT_PROGBITS, SHF_ALLOC, 0, 1, 0},
     [POINTERS] = {".data.rel.ro", SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, 0, 1, 0},
     [DYNAMIC] = {".dynamic", SHT_DYNAMIC, SHF_ALLOC | SHF_WRITE, TEXTS, 8, sizeof(Elf64_Dyn)},
@@ -199,6 +201,62 @@ static void make_dynamic(Linker *l, const char *soname) {
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) vec_push(l->arena, &l->dynamic, entries[i]);
 }
 
+// ---- tables for unwinding: of the functions that go in, for debuggers and profilers ----
+
+static uint32_t word_at(const char *bytes, uint64_t offset) {
+  uint32_t word;
+  memcpy(&word, bytes + offset, sizeof word);
+  return word;
+}
+
+/* What a function's entry says where it begins; NULL unless it is a distance in 4 bytes to code that goes in. */
+static const Elf64_Rela *begin_of_frame(const Linker *l, const ElfSection *section, uint64_t at, ElfTarget *function) {
+  for (size_t i = 0; i < section->n_relocations; i++) {
+    const Elf64_Rela *relocation = &section->relocations[i];
+    if (relocation->r_offset != at + FRAME_BEGIN || ELF64_R_TYPE(relocation->r_info) != R_X86_64_PC32) continue;
+    *function = elf_target(&l->objects, section, relocation);
+    function->value += (uint64_t)relocation->r_addend;
+    return function->section && function->section->is_needed ? relocation : NULL;
+  }
+  return NULL;
+}
+
+/* The offset in l->frames of what entries have in common: equal ones of several objects stand there once. */
+static uint32_t add_common(Linker *l, const char *common) {
+  const size_t bytes = 4 + (size_t)word_at(common, 0);
+  for (uint32_t at = 0; at + bytes <= l->frames.length; at += 4 + word_at(l->frames.text, at))
+    if (memcmp(l->frames.text + at, common, bytes) == 0) return at;
+  const uint32_t offset = (uint32_t)l->frames.length;
+  strbuf_add_n(&l->frames, common, bytes);
+  return offset;
+}
+
+/* Entries of a form that no compiler here makes are left out: a function without one only ends a backtrace. */
+static void add_frames(Linker *l, const ElfSection *section) {
+  const char *bytes = section->object->data + section->header->sh_offset;
+  for (uint64_t at = 0; at + FRAME_BEGIN + 8 <= section->header->sh_size; at += 4 + word_at(bytes, at)) {
+    const uint32_t length = word_at(bytes, at), common = word_at(bytes, at + FRAME_COMMON);
+    ElfTarget function;
+    if (!length) return;
+    if (!common || !begin_of_frame(l, section, at, &function)) continue;
+    if (strcmp(bytes + at + FRAME_COMMON - common + 9, "zR") != 0) continue;
+    const uint32_t to = add_common(l, bytes + at + FRAME_COMMON - common);
+    const Frame frame = {(uint32_t)l->frames.length, function};
+    strbuf_add_n(&l->frames, bytes + at, 4 + (size_t)length);
+    const uint32_t distance = frame.offset + FRAME_COMMON - to;
+    memcpy(l->frames.text + frame.offset + FRAME_COMMON, &distance, sizeof distance);
+    vec_push(l->arena, &l->frame_list, frame);
+  }
+}
+
+static void choose_frames(Linker *l) {
+  for (size_t i = 0; i < l->objects.items.n; i++)
+    for (uint32_t k = 0; k < l->objects.items.items[i]->n_sections; k++) {
+      const ElfSection *section = &l->objects.items.items[i]->sections[k];
+      if (strcmp(section->name, ".eh_frame") == 0 && section->header->sh_size) add_frames(l, section);
+    }
+}
+
 static bool choose(Linker *l, const char *prefix, const char *soname, const Bytes *objects, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!elf_objects_add(&l->objects, objects[i])) return false;
@@ -206,6 +264,7 @@ static bool choose(Linker *l, const char *prefix, const char *soname, const Byte
   make_symbols(l);
   for (size_t i = 0; i < l->libraries.n; i++) add_needs(l, l->libraries.items[i], i + 1 == l->libraries.n);
   count_relocations(l);
+  choose_frames(l);
   make_dynamic(l, soname);
   return true;
 }
@@ -250,6 +309,8 @@ static void begin_parts(Linker *l) {
   l->out[NEEDS].sh_size = l->needs.length;
   l->out[RELOCATIONS].sh_size = l->n_pointers * sizeof(Elf64_Rela);
   l->out[STUBS].sh_size = l->n_outside * STUB_BYTES;
+  l->out[FRAMES].sh_size = l->frames.length;
+  l->out[FRAME_TABLE].sh_size = l->frame_list.n ? FRAME_TABLE_HEAD + l->frame_list.n * FRAME_TABLE_ROW : 0;
   l->out[DYNAMIC].sh_size = l->dynamic.n * sizeof(Elf64_Dyn);
   l->out[GOT].sh_size = (l->n_outside + l->own_slots.n) * 8;
 }

@@ -6,7 +6,7 @@
 #include "aot/elf_objects.h"
 #include "base/strbuf.h"
 
-enum { PAGE = 4096, STUB_BYTES = 8, BLOOM_WORDS = 4, BLOOM_SHIFT = 6, N_SEGMENTS = 5 };
+enum { PAGE = 4096, STUB_BYTES = 8, BLOOM_WORDS = 4, BLOOM_SHIFT = 6, N_SEGMENTS = 6 };
 
 /* The sections of the library, in their order. Up to DESCRIPTION they are read-only, up to GOT once it is loaded. */
 typedef enum Part {
@@ -19,6 +19,8 @@ typedef enum Part {
   STUBS,
   CODE,
   CONSTANTS,
+  FRAME_TABLE,
+  FRAMES,
   DESCRIPTION,
   POINTERS,
   DYNAMIC,
@@ -39,6 +41,15 @@ typedef struct Version { /* of a library of the system; its number is its index 
   const char *library, *name;
 } Version;
 
+/* How the caller of a function is found (its FDE): 4 bytes length, 4 of what it has in common with others, then where
+ * the function begins. */
+typedef struct Frame {
+  uint32_t offset; /* in l->frames */
+  ElfTarget function;
+} Frame;
+
+enum { FRAME_COMMON = 4, FRAME_BEGIN = 8, FRAME_TABLE_HEAD = 12, FRAME_TABLE_ROW = 8 };
+
 typedef struct Linker {
   Arena *arena;
   Diag *diag;
@@ -53,7 +64,8 @@ typedef struct Linker {
   VEC(Elf64_Dyn) dynamic;
   uint32_t n_outside;
   size_t n_pointers; /* relocations that the dynamic linker has to do for pointers */
-  StrBuf texts, needs, names;
+  VEC(Frame) frame_list;
+  StrBuf texts, needs, names, frames;
   Elf64_Shdr out[N_PARTS];
   uint64_t code_end, pointers_offset, data_offset, data_end, headers_offset, file_bytes; /* in the file */
   uint64_t shift;      /* from the offset of what can be written to its address */

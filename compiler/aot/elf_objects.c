@@ -21,7 +21,7 @@ ElfObjects elf_objects_new(Arena *arena, Diag *diag) {
 
 // ---- one object ----
 
-/* Tables for unwinding are not loaded: nothing in a library throws. */
+/* Tables for unwinding are made anew, of what goes in (elf_library_layout.c). */
 static bool is_loaded(const Elf64_Shdr *header) {
   return header->sh_flags & SHF_ALLOC && (header->sh_type == SHT_PROGBITS || header->sh_type == SHT_NOBITS);
 }

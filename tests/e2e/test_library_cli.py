@@ -703,6 +703,12 @@ class Generation(Case):
         self.save_weights("v.safetensors", 2)
         self.assertNotEqual(self.generate("libm.so", "--weights", "v.safetensors"), self.wanted)
 
+    def test_a_backtrace_from_a_callback(self):
+        self.compile_with_weights()
+        self.shell("cc", "-std=gnu11", *STRICT, "-I.", HOST / "unwind.c", "-o", "unwind", "./libm.so", "-Wl,-rpath,.")
+        self.assertEqual(self.shell("./unwind", "m.tfmw"), "main is reached\n")
+        self.assertIn("GNU_EH_FRAME", self.shell("readelf", "-lW", "libm.so"))
+
     def test_each_instruction_set_writes_the_same(self):
         for march in "x86-64", "x86-64-v3", "native":
             self.compile_with_weights(f"-march={march}")
