@@ -3,7 +3,7 @@
 ranks (host/train_threads.c). Each learns what a trainer with one thread learns, bit by bit. The model is an object (tfmc
 compile -c) in one program; the runtime is compiled from its source, so that sanitizers can watch it.
 
-usage: test_train_threads.py TFMC SOURCE [--runs=4] [--sanitize=thread]...
+usage: test_train_threads.py TFMC SOURCE [--runs=1] [--sanitize=thread]...
 Needs Python's own library and a C compiler (clang-14 with --sanitize). The last line is 'N passed, N failed'.
 """
 import argparse
@@ -51,7 +51,7 @@ def main():
     options = argparse.ArgumentParser()
     options.add_argument("tfmc", type=os.path.abspath)
     options.add_argument("source", type=lambda path: pathlib.Path(path).resolve())
-    options.add_argument("--runs", default="4")
+    options.add_argument("--runs", default="1")
     options.add_argument("--sanitize", action="append", default=[])
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
