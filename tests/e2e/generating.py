@@ -9,6 +9,8 @@ import unittest
 import numpy as np
 from safetensors.numpy import save_file
 
+import tally
+
 TFMC = os.path.abspath(sys.argv[1])
 
 LANGUAGE = """
@@ -117,7 +119,4 @@ def anew(case):
 
 def main():
     del sys.argv[1]
-    result = unittest.main(exit=False, verbosity=1).result
-    bad = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - bad} passed, {bad} failed")
-    return bad != 0
+    return tally.run(verbosity=1)

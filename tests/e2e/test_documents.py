@@ -16,6 +16,8 @@ import sys
 import tempfile
 import unittest
 
+import tally
+
 BUILD = None
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "docs" / "library.md"
@@ -176,7 +178,4 @@ class Language(Page):
 
 if __name__ == "__main__":
     BUILD = os.path.abspath(sys.argv.pop(1))
-    run = unittest.main(exit=False).result
-    failed = len(run.failures) + len(run.errors)
-    print(f"{run.testsRun - failed} passed, {failed} failed")
-    sys.exit(failed != 0)
+    sys.exit(tally.run(verbosity=1))

@@ -11,6 +11,8 @@ import unittest
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+import tally
+
 TFMC = None
 
 EMBED = """
@@ -245,7 +247,4 @@ class Quotients(Case):
 
 if __name__ == "__main__":
     TFMC = sys.argv.pop(1)
-    result = unittest.main(exit=False, verbosity=0).result
-    bad = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - bad} passed, {bad} failed")
-    sys.exit(bad != 0)
+    sys.exit(tally.run())

@@ -16,6 +16,8 @@ import unittest
 import numpy as np
 from safetensors.numpy import load_file
 
+import tally
+
 TFMC = None
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (PROJECT / "docs" / "language.md").read_text()
@@ -354,7 +356,4 @@ class Page(unittest.TestCase):
 
 if __name__ == "__main__":
     TFMC = os.path.abspath(sys.argv.pop(1))
-    run = unittest.main(exit=False).result
-    failed = len({case.id().split(" ")[0] for case, _ in run.failures + run.errors})
-    print(f"{run.testsRun - failed} passed, {failed} failed")
-    sys.exit(failed != 0)
+    sys.exit(tally.run(verbosity=1))

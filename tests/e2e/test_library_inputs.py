@@ -18,6 +18,7 @@ import unittest
 import numpy as np
 from safetensors.numpy import save_file
 
+import tally
 from compiled import CANCELLED, ENV, INPUT, OK, USAGE, Library, compile_model
 
 TFMC = None
@@ -501,8 +502,4 @@ class Hosts(Case):
 
 if __name__ == "__main__":
     TFMC = os.path.abspath(sys.argv.pop(1))
-    result = unittest.main(exit=False, verbosity=1).result
-    bad = len(result.failures) + len(result.errors)
-    skipped = len(result.skipped)
-    print(f"{result.testsRun - bad - skipped} passed, {bad} failed" + (f", {skipped} not run" if skipped else ""))
-    sys.exit(bad > 0)
+    sys.exit(tally.run())

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 
+import tally
 from tensor_files import read_tensors, write_tensors
 from train_models import TINY
 
@@ -348,7 +349,4 @@ class Train(unittest.TestCase):
 
 if __name__ == "__main__":
     TFMC = os.path.abspath(sys.argv.pop(1))
-    result = unittest.main(exit=False, verbosity=0).result
-    bad = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - bad} passed, {bad} failed")
-    sys.exit(bad != 0)
+    sys.exit(tally.run())

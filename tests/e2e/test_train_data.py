@@ -20,6 +20,7 @@ import time
 import unittest
 import xml.etree.ElementTree
 
+import tally
 from tensor_files import read_tensors, write_tensors
 
 MODEL = """model Pairs(vocab = 9, d = 4, p = 0.25, most = 8) {
@@ -552,7 +553,4 @@ class TrainData(unittest.TestCase):
 if __name__ == "__main__":
     KILLS = int(os.environ.get("TFM_TRAIN_KILLS", 200))
     TFMC = os.path.abspath(sys.argv.pop(1))
-    result = unittest.main(exit=False, verbosity=0).result
-    bad = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - bad} passed, {bad} failed")
-    sys.exit(bad > 0)
+    sys.exit(tally.run())

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import unittest
 
+import tally
 from tensor_files import read_tensors, write_tensors
 from test_train_data import order
 from train_models import TINY
@@ -402,9 +403,4 @@ class Trains(unittest.TestCase):
 
 if __name__ == "__main__":
     TFMC = os.path.abspath(sys.argv[1])
-    result = unittest.main(argv=sys.argv[:1] + sys.argv[3:], exit=False).result
-    bad = len(result.failures) + len(result.errors)
-    for test, why in result.skipped:
-        print(f"not run: {test.id().rpartition('.')[2]}: {why}")
-    print(f"{result.testsRun - bad - len(result.skipped)} passed, {bad} failed")
-    sys.exit(bad != 0)
+    sys.exit(tally.run(argv=sys.argv[:1] + sys.argv[3:]))

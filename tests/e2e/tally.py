@@ -1,0 +1,17 @@
+"""The end of a file of unittest cases: runs them, and says how many passed as scripts/check.sh counts it."""
+import unittest
+
+
+def run(argv=None, verbosity=0):
+    """Runs the cases of the main module and prints why some were skipped and 'N passed, N failed'. True if one failed.
+
+    A case of which several subtests fail has failed once; one that was skipped has not passed.
+    """
+    result = unittest.main(argv=argv, exit=False, verbosity=verbosity).result
+    failed = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors})
+    not_run = len(result.skipped)
+    for case, why in result.skipped:
+        print(f"not run: {case.id().rpartition('.')[2]}: {why}")
+    passed = result.testsRun - failed - not_run
+    print(f"{passed} passed, {failed} failed" + (f", {not_run} not run" if not_run else ""))
+    return failed != 0
