@@ -1,9 +1,11 @@
-/* The life of a trainer, and the functions behind <model>_trainer_new, <model>_trainer_step and the like.
+/* The life of a trainer: <model>_trainer_new, tfm_trainer_open, states that it begins with and leaves behind, and what
+ * can be read of it.
  *
- * In: a tfm_training, what runs its graphs, a tfm_trainer_options of any version; structs of args for the parts of a
- * step. Out: a trainer, whose weights are zeroes until they are drawn or filled in; results. Refused: settings out of
- * range, weights without an initial value; args that are missing or too short, a weight that the model does not have, a
- * trainer that another thread is using. The trainer, its arrays and its blocks are one block of memory. */
+ * In: a tfm_training, or the path of a library that has one; what runs its graphs, a tfm_trainer_options of any
+ * version. Out: a trainer, whose weights are zeroes until they are drawn or filled in. Refused: settings out of range,
+ * weights without an initial value, a state of another model, a library that does not train or is of another version; a
+ * weight that the model does not have. The trainer, its arrays and its blocks are one block of memory. */
+#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -356,7 +358,41 @@ tfm_status tfm_library_trainer_new(const tfm_training *training, const char *sta
   return status;
 }
 
-// ---- calls ----
+/* A model without weights keeps the library loaded; making it compares versions, so it comes before anything else of
+ * the table is read than where the library is. */
+static tfm_status open_table(const tfm_training *training, void *handle, const char *state,
+                             const tfm_trainer_options *options, tfm_trainer **trainer, tfm_error *error) {
+  tfm_model *owner = NULL;
+  tfm_status status = model_new(training->library, &owner, error);
+  if (!status) status = tfm_library_trainer_new(training, state, options, trainer, error);
+  if (status) {
+    tfm_model_close(owner);
+    return status;
+  }
+  owner->handle = handle;
+  owner->unload = dlclose;
+  (*trainer)->owner = owner;
+  return TFM_OK;
+}
+
+tfm_status tfm_trainer_open(const char *library_path, const char *state, const tfm_trainer_options *options,
+                            tfm_trainer **trainer, tfm_error *error) {
+  void *handle;
+  const void *table;
+  if (!trainer) return library_usage(error, "there is no place for the trainer");
+  *trainer = NULL;
+  tfm_status status = library_load(library_path, "_program", &handle, &table, error);
+  if (status) return status;
+  dlclose(handle); /* it is a model: what follows says whether it trains */
+  if (library_load(library_path, "_training", &handle, &table, NULL))
+    return tfm_refuse(error, TFM_E_ENV, "%s: this model does not train: it was compiled without --training",
+                      library_path);
+  status = open_table(table, handle, state, options, trainer, error);
+  if (status) dlclose(handle);
+  return status;
+}
+
+// ---- using one ----
 
 tfm_status training_enter(tfm_trainer *t, tfm_error *error) {
   if (!t) return library_usage(error, "the trainer is a null pointer");
@@ -370,93 +406,8 @@ tfm_status training_leave(tfm_trainer *t, tfm_status status) {
   return status;
 }
 
-/* Structs of args follow each other as far apart as the caller's compiler has them: its struct_size, or the library's
- * own if that is 0. */
-static tfm_status read_parts(const tfm_training *training, tfm_train_parts *parts, tfm_error *error) {
-  parts->stride = training->args_size;
-  if (parts->n < 1 || (!parts->args && !parts->values))
-    return library_usage(error, "there are no parts: at least one is needed");
-  for (int64_t i = 0; i < parts->n && !parts->values; i++) {
-    size_t size;
-    memcpy(&size, (const char *)parts->args + (size_t)i * parts->stride, sizeof size);
-    if (size && size < training->args_size) return library_usage(error, "struct_size of args is too small");
-    if (size && !i) parts->stride = size;
-  }
-  return TFM_OK;
-}
-
-/* Members beyond the caller's struct_size are not written. */
-static void give(const tfm_trainer *t, const tfm_objective *objective, const double *results, double norm, double rate,
-                 tfm_step_result *result) {
-  if (!result) return;
-  tfm_step_result made = {.step = t->t, .loss = t->loss, .norm = norm, .rate = rate};
-  made.struct_size = result->struct_size && result->struct_size < sizeof made ? result->struct_size : sizeof made;
-  if (results) made.loss = results[0];
-  for (uint32_t i = 0; results && i < objective->n_results && i < TFM_MAX_RESULTS; i++) made.results[i] = results[i];
-  memcpy(result, &made, made.struct_size);
-}
-
-static tfm_status gradients(tfm_trainer *t, tfm_train_parts *parts, int64_t first_item, tfm_error *error) {
-  tfm_status status = read_parts(t->training, parts, error);
-  return status ? status : tfm_train_gradients(t, parts, first_item, t->numbers, error);
-}
-
-tfm_status training_gradients(tfm_trainer *t, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
-                              tfm_error *error) {
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  status = gradients(t, &parts, first_item, error);
-  if (!status) give(t, &t->training->step, t->numbers, 0, 0, result);
-  return training_leave(t, status);
-}
-
-tfm_status tfm_library_trainer_gradients(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
-                                         tfm_step_result *result, tfm_error *error) {
-  return training_gradients(t, (tfm_train_parts){.n = n, .args = args}, first_item, result, error);
-}
-
-tfm_status tfm_trainer_update(tfm_trainer *t, tfm_step_result *result, tfm_error *error) {
-  double norm, rate;
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  status = tfm_train_update(t, t->loss, &norm, &rate, error);
-  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
-  return training_leave(t, status);
-}
-
-tfm_status training_step(tfm_trainer *t, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
-                         tfm_error *error) {
-  double norm, rate;
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  status = gradients(t, &parts, first_item, error);
-  if (!status) status = tfm_train_update(t, t->loss, &norm, &rate, error);
-  if (!status) give(t, &t->training->step, t->numbers, norm, rate, result);
-  return training_leave(t, status);
-}
-
-tfm_status tfm_library_trainer_step(tfm_trainer *t, const void *args, int64_t n, int64_t first_item,
-                                    tfm_step_result *result, tfm_error *error) {
-  return training_step(t, (tfm_train_parts){.n = n, .args = args}, first_item, result, error);
-}
-
-tfm_status training_evaluate(tfm_trainer *t, tfm_train_parts parts, tfm_step_result *result, tfm_error *error) {
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  double *results = t->numbers + t->training->step.n_results;
-  status = read_parts(t->training, &parts, error);
-  if (!status) status = tfm_train_evaluate(t, &parts, results, error);
-  if (!status) give(t, &t->training->evaluation, results, 0, 0, result);
-  return training_leave(t, status);
-}
-
-tfm_status tfm_library_trainer_evaluate(tfm_trainer *t, const void *args, int64_t n, tfm_step_result *result,
-                                        tfm_error *error) {
-  return training_evaluate(t, (tfm_train_parts){.n = n, .args = args}, result, error);
-}
-
 tfm_status tfm_trainer_save(tfm_trainer *t, const char *folder, const void *note, int64_t note_bytes,
-                                    tfm_error *error) {
+                            tfm_error *error) {
   tfm_status status = training_enter(t, error);
   if (status) return status;
   if (!folder || note_bytes < 0)
@@ -466,82 +417,21 @@ tfm_status tfm_trainer_save(tfm_trainer *t, const char *folder, const void *note
   return training_leave(t, status ? status : tfm_succeed(error));
 }
 
-// ---- memory ----
+// ---- what the objective is ----
 
-static tfm_status reserve(tfm_trainer *t, const tfm_train_graph *graph, tfm_context *context, tfm_error *error) {
-  if (!context) return TFM_OK;
-  const tfm_program *program = context->program;
-  const tfm_status status = context_reserve_symbols(context, t->sizes, 1, error);
-  for (uint32_t i = 0; i < program->n_inputs; i++)
-    t->values[i] =
-        (tfm_value){.rank = program->inputs[i].rank, .dims = context->binding.input_dims + (size_t)i * TFM_MAX_RANK};
-  return status ? status : training_reserve_masks(t, graph, t->values, error);
+const tfm_tensor_info *tfm_trainer_inputs(const tfm_trainer *t, uint32_t *n) {
+  const tfm_context *context = t ? t->engine.step_tops : NULL;
+  if (n) *n = context ? t->training->n_inputs : 0;
+  return context ? context->program->inputs : NULL;
 }
 
-static void read_sizes(tfm_trainer *t, const tfm_train_parts *parts) {
-  const tfm_context *context = t->engine.step_tops;
-  memset(t->sizes, 0, t->training->n_sizes * sizeof *t->sizes);
-  if (parts->values)
-    training_find_sizes(&t->training->step.tops, context->program, parts->values, t->sizes);
-  else
-    training_read_sizes(t->training, parts->args, t->sizes);
+const char *tfm_trainer_result(const tfm_trainer *t, int64_t result) {
+  const bool is_there = t && result >= 0 && result < (int64_t)t->training->step.n_results;
+  return is_there ? t->training->step.results[result].name : NULL;
 }
 
-tfm_status training_reserve(tfm_trainer *t, tfm_train_parts largest, tfm_error *error) {
-  tfm_status status = training_enter(t, error);
-  if (status) return status;
-  status = read_parts(t->training, &largest, error);
-  if (!status) read_sizes(t, &largest);
-  if (!status) status = reserve(t, &t->training->step.bottoms, t->engine.step_bottoms, error);
-  if (!status) status = reserve(t, &t->training->step.tops, t->engine.step_tops, error);
-  return training_leave(t, status ? status : tfm_succeed(error));
-}
-
-tfm_status tfm_library_trainer_reserve(tfm_trainer *t, const void *largest, tfm_error *error) {
-  return training_reserve(t, (tfm_train_parts){.n = 1, .args = largest}, error);
-}
-
-static int64_t measure(const tfm_training *training, const tfm_trainer_options *options, const int64_t *sizes) {
-  uint32_t number;
-  if (training_choose(training, &number, NULL)) return -1;
-  const int32_t threads = pool_threads_wanted(options ? options->threads : 0);
-  const int64_t own = trainer_bytes(training, options);
-  const int64_t tops = training_measure(&training->step.tops, number, threads, sizes);
-  const int64_t bottoms = training_measure(&training->step.bottoms, number, threads, sizes);
-  return own < 0 || tops < 0 || bottoms < 0 ? -1 : own + tops + bottoms;
-}
-
-int64_t tfm_library_trainer_bytes(const tfm_training *packed, const tfm_trainer_options *options,
-                                  const void *largest) {
-  const tfm_allocator usual = {0};
-  int64_t sizes[64] = {0};
-  tfm_train_parts parts = {.n = 1, .args = largest};
-  if (read_parts(packed, &parts, NULL) || packed->n_sizes > 64) return -1;
-  training_read_sizes(packed, largest, sizes);
-  const tfm_training *training = training_unpack_tables(packed, &usual);
-  const int64_t bytes = training ? measure(training, options, sizes) : -1;
-  training_free_tables(training);
-  return bytes;
-}
-
-/* Of a trainer of either kind: one has contexts for steps, one for evaluations. */
-int64_t tfm_trainer_part_bytes(const tfm_trainer *t, const int64_t *sizes) {
-  const bool steps = t->engine.step_tops != NULL;
-  const tfm_objective *objective = steps ? &t->training->step : &t->training->evaluation;
-  const tfm_context *tops = steps ? t->engine.step_tops : t->engine.tops;
-  const tfm_context *bottoms = steps ? t->engine.step_bottoms : t->engine.bottoms;
-  if (!tops) return 0;
-  const int64_t upper = training_measure_run(&objective->tops, tops->program, tops->threads, sizes);
-  const int64_t lower =
-      bottoms ? training_measure_run(&objective->bottoms, bottoms->program, bottoms->threads, sizes) : 0;
-  return upper < 0 || lower < 0 ? -1 : upper + lower;
-}
-
-/* With the blocks that sums over parts and shards need. */
-int64_t tfm_trainer_state_bytes(const tfm_trainer *t) {
-  int64_t blocks = t->blocks[TFM_TENSOR_GRADIENT] != NULL;
-  for (int32_t shards = 1; shards < t->ranks.shards; shards *= 2) blocks += blocks > 0;
-  return t->bytes + blocks * (int64_t)(t->training->floats * sizeof(float));
+void tfm_trainer_settings(const tfm_trainer *t, tfm_train_settings *settings) {
+  if (t && settings) *settings = t->settings;
 }
 
 // ---- tensors ----
@@ -552,7 +442,7 @@ const char *tfm_trainer_path(const tfm_trainer *t, int64_t parameter) {
 }
 
 tfm_status tfm_trainer_tensor(tfm_trainer *t, const char *path, int32_t which, float **data, int64_t *dims,
-                                      int32_t *rank, tfm_error *error) {
+                              int32_t *rank, tfm_error *error) {
   if (!t || !path || !data) return library_usage(error, "a trainer, a path and a place for the tensor are needed");
   *data = NULL;
   if (which < TFM_TENSOR_WEIGHT || which > TFM_TENSOR_SECOND) return library_usage(error, "there is no such tensor");

@@ -1,4 +1,4 @@
-/* What a trainer consists of: its life (trainer.c), steps (step.c), arithmetic (formulas.c). */
+/* What a trainer consists of: its life (trainer.c), calls (trainer_calls.c), steps (step.c), arithmetic (formulas.c). */
 #ifndef TFM_RUNTIME_TRAINING_H
 #define TFM_RUNTIME_TRAINING_H
 
@@ -85,14 +85,6 @@ int64_t training_measure_run(const tfm_train_graph *graph, const tfm_program *pr
 /* Makes the trainer the caller's until training_leave, which returns `status`. */
 tfm_status training_enter(tfm_trainer *trainer, tfm_error *error);
 tfm_status training_leave(tfm_trainer *trainer, tfm_status status);
-
-/* The calls that trainers with headers and without have in common: each enters and leaves the trainer. */
-tfm_status training_step(tfm_trainer *trainer, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
-                         tfm_error *error);
-tfm_status training_gradients(tfm_trainer *trainer, tfm_train_parts parts, int64_t first_item, tfm_step_result *result,
-                              tfm_error *error);
-tfm_status training_evaluate(tfm_trainer *trainer, tfm_train_parts parts, tfm_step_result *result, tfm_error *error);
-tfm_status training_reserve(tfm_trainer *trainer, tfm_train_parts largest, tfm_error *error);
 
 // ---- step.c ----
 
