@@ -83,7 +83,7 @@ static tfm_status make_parts(const tfm_compile_options *options, Mapping *parts,
 /* Weights to begin with are a block of the trainer. */
 static tfm_status check_begin(const tfm_compiled *compiled, const PartsHeader *header, tfm_error *error) {
   if (!header->weights.size || header->weights.size == compiled->training->floats * sizeof(float)) return TFM_OK;
-  return fault(error, TFM_E_INTERNAL, "the compiler left weights of another model");
+  return api_fault(error, TFM_E_INTERNAL, "the compiler left weights of another model");
 }
 
 /* The entry is a function of the loaded code that returns its tables, as the generated function of a shared library
@@ -110,11 +110,11 @@ static tfm_status load(tfm_compiled *compiled, tfm_error *error) {
 
 /* The options as this version knows them: what the caller's struct lacks is zero. */
 static tfm_status read_options(const tfm_compile_options *given, tfm_compile_options *options, tfm_error *error) {
-  if (!given) return fault(error, TFM_E_USAGE, "the options are a null pointer");
+  if (!given) return api_fault(error, TFM_E_USAGE, "the options are a null pointer");
   const size_t first_version = offsetof(tfm_compile_options, quantize);
   size_t size = given->struct_size ? given->struct_size : first_version;
   if (size < offsetof(tfm_compile_options, model))
-    return fault(error, TFM_E_USAGE, "struct_size of the options is too small");
+    return api_fault(error, TFM_E_USAGE, "struct_size of the options is too small");
   *options = (tfm_compile_options){0};
   memcpy(options, given, size < sizeof *options ? size : sizeof *options);
   return TFM_OK;
@@ -122,13 +122,13 @@ static tfm_status read_options(const tfm_compile_options *given, tfm_compile_opt
 
 /* `compiled` is NULL after every error, so that a caller may free it without looking at the status. */
 tfm_status tfm_compile(const tfm_compile_options *given, tfm_compiled **compiled, tfm_error *error) {
-  if (!compiled) return fault(error, TFM_E_USAGE, "the pointer to the compiled model is null");
+  if (!compiled) return api_fault(error, TFM_E_USAGE, "the pointer to the compiled model is null");
   *compiled = NULL;
   tfm_compile_options options;
   tfm_status status = read_options(given, &options, error);
   if (status != TFM_OK) return status;
   tfm_compiled *made = calloc(1, sizeof *made);
-  if (!made) return fault(error, TFM_E_NOMEM, "not enough memory for a model");
+  if (!made) return api_fault(error, TFM_E_NOMEM, "not enough memory for a model");
   status = make_parts(&options, &made->parts, error);
   if (status == TFM_OK) status = load(made, error);
   if (status == TFM_OK) *compiled = made;
@@ -158,7 +158,7 @@ static tfm_status refuse_file(tfm_error *error, const char *path, const char *wh
 /* The name of the file beside is this process's and this call's own. */
 tfm_status tfm_compiled_save(const tfm_compiled *compiled, const char *path, tfm_error *error) {
   static _Atomic unsigned calls;
-  if (!compiled || !path) return fault(error, TFM_E_USAGE, "the model or the path is a null pointer");
+  if (!compiled || !path) return api_fault(error, TFM_E_USAGE, "the model or the path is a null pointer");
   char beside[MOST_PATH];
   int length = snprintf(beside, sizeof beside, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&calls, 1u));
   if (length < 0 || (size_t)length >= sizeof beside) return refuse_file(error, path, "cannot be written", ENAMETOOLONG);
@@ -181,7 +181,7 @@ static tfm_status map_file(const char *path, Mapping *parts, tfm_error *error) {
   if (fstat(file, &info))
     status = refuse_file(error, path, "cannot be read", errno);
   else if (!S_ISREG(info.st_mode) || (size_t)info.st_size < sizeof(PartsHeader))
-    status = fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
+    status = api_fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
   void *data = status == TFM_OK ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
   if (status == TFM_OK && data == MAP_FAILED) status = refuse_file(error, path, "cannot be mapped", errno);
   if (status == TFM_OK) *parts = (Mapping){data, (size_t)info.st_size};
@@ -193,12 +193,12 @@ static tfm_status map_file(const char *path, Mapping *parts, tfm_error *error) {
 static tfm_status check_file(const char *path, const Mapping *parts, tfm_error *error) {
   const PartsHeader *header = header_of(parts);
   if (memcmp(header->magic, PARTS_MAGIC, sizeof header->magic) != 0)
-    return fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
+    return api_fault(error, TFM_E_ENV, "%s is no .tfmm file", path);
   if (header->form != PARTS_FORM || strncmp(header->version, TFM_VERSION, sizeof header->version) != 0)
-    return fault(error, TFM_E_ENV, "%s was made by tfmc %.31s, this is " TFM_VERSION ": compile the model again", path,
-                 header->version);
+    return api_fault(error, TFM_E_ENV, "%s was made by tfmc %.31s, this is " TFM_VERSION ": compile the model again",
+                     path, header->version);
   if (!parts_are_whole(parts) || header->exit_code || header->hash != parts_hash(parts))
-    return fault(error, TFM_E_ENV, "%s is damaged or was cut off", path);
+    return api_fault(error, TFM_E_ENV, "%s is damaged or was cut off", path);
   return TFM_OK;
 }
 
@@ -211,10 +211,10 @@ tfm_status parts_map(const char *path, Mapping *parts, tfm_error *error) {
 }
 
 tfm_status tfm_model_map(const char *path, tfm_compiled **compiled, tfm_error *error) {
-  if (!compiled || !path) return fault(error, TFM_E_USAGE, "the path or the place for the model is a null pointer");
+  if (!compiled || !path) return api_fault(error, TFM_E_USAGE, "the path or the place for the model is a null pointer");
   *compiled = NULL;
   tfm_compiled *made = calloc(1, sizeof *made);
-  if (!made) return fault(error, TFM_E_NOMEM, "not enough memory for a model");
+  if (!made) return api_fault(error, TFM_E_NOMEM, "not enough memory for a model");
   tfm_status status = parts_map(path, &made->parts, error);
   if (status == TFM_OK) status = load(made, error);
   if (status == TFM_OK)
@@ -243,10 +243,10 @@ static tfm_status begin_with(const tfm_compiled *compiled, const tfm_trainer_opt
 tfm_status tfm_compiled_trainer(const tfm_compiled *compiled, const char *state, const tfm_trainer_options *options,
                                 tfm_trainer **trainer, tfm_error *error) {
   if (!compiled || !trainer)
-    return fault(error, TFM_E_USAGE, "the model or the place for the trainer is a null pointer");
+    return api_fault(error, TFM_E_USAGE, "the model or the place for the trainer is a null pointer");
   *trainer = NULL;
   if (!compiled->training)
-    return fault(error, TFM_E_USAGE, "the model was not compiled to be trained: set `training` of the options");
+    return api_fault(error, TFM_E_USAGE, "the model was not compiled to be trained: set `training` of the options");
   const PartsRange weights = header_of(&compiled->parts)->weights;
   if (!state && weights.size)
     return begin_with(compiled, options, (const float *)(const void *)(compiled->parts.data + weights.offset), trainer,

@@ -115,7 +115,7 @@ typedef struct Linker {
 } Linker;
 
 static tfm_status broken(Linker *l, const char *what) {
-  return fault(l->error, TFM_E_INTERNAL, "the compiler made an object that cannot be loaded: %s", what);
+  return api_fault(l->error, TFM_E_INTERNAL, "the compiler made an object that cannot be loaded: %s", what);
 }
 
 // ---- where sections lie ----
@@ -165,7 +165,7 @@ static tfm_status make_image(Linker *l) {
   l->size = round_up(place(l, false, l->code_size), PAGE);
   if (l->size > INT32_MAX) return broken(l, "it is too large");
   void *memory = mmap(NULL, l->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return fault(l->error, TFM_E_NOMEM, "not enough memory for %zu bytes of code", l->size);
+  if (memory == MAP_FAILED) return api_fault(l->error, TFM_E_NOMEM, "not enough memory for %zu bytes of code", l->size);
   l->memory = memory;
   place(l, true, 0);
   place(l, false, l->code_size);
@@ -263,7 +263,7 @@ static tfm_status finish(Linker *l, const char *symbol, LoadedCode *code) {
   if (!entry || entry >= l->memory + l->code_size) return broken(l, "it lacks its entry");
   if (mprotect(l->memory, l->code_size, PROT_READ | PROT_EXEC) ||
       (l->size > l->code_size && mprotect(l->memory + l->code_size, l->size - l->code_size, PROT_READ)))
-    return fault(
+    return api_fault(
         l->error, TFM_E_ENV,
         "this system forbids code that is generated at run time; use a library made by `tfmc compile`");
   *code = (LoadedCode){.memory = l->memory, .size = l->size};
@@ -275,7 +275,7 @@ static tfm_status read_files(Linker *l, const Object *objects) {
   for (size_t i = 0; i < l->n; i++) {
     if (!object_file_read(&objects[i], &l->files[i])) return broken(l, "it is malformed, or for another machine");
     l->files[i].addresses = calloc(l->files[i].n_sections + 1, sizeof(char *));
-    if (!l->files[i].addresses) return fault(l->error, TFM_E_NOMEM, "not enough memory to load the code");
+    if (!l->files[i].addresses) return api_fault(l->error, TFM_E_NOMEM, "not enough memory to load the code");
   }
   return TFM_OK;
 }
@@ -286,7 +286,7 @@ tfm_status objects_load(const Object *objects, size_t n, const OutsideFunction *
   *code = (LoadedCode){0};
   Linker l = {
       .n = n, .outside = outside, .n_outside = n_outside, .error = error, .files = calloc(n + 1, sizeof *l.files)};
-  if (!l.files) return fault(error, TFM_E_NOMEM, "not enough memory to load the code");
+  if (!l.files) return api_fault(error, TFM_E_NOMEM, "not enough memory to load the code");
   tfm_status status = read_files(&l, objects);
   if (status == TFM_OK) status = make_image(&l);
   if (status == TFM_OK) status = relocate_all(&l);

@@ -23,7 +23,7 @@
 
 // ---- what went wrong ----
 
-tfm_status fault(tfm_error *error, tfm_status status, const char *format, ...) {
+tfm_status api_fault(tfm_error *error, tfm_status status, const char *format, ...) {
   if (!error) return status;
   *error = (tfm_error){.status = status};
   va_list args;
@@ -36,7 +36,7 @@ tfm_status fault(tfm_error *error, tfm_status status, const char *format, ...) {
 /* strerror is not safe among threads. This is the form of strerror_r that _GNU_SOURCE chooses. */
 tfm_status fault_of_system(tfm_error *error, tfm_status status, int number, const char *what) {
   char text[128];
-  return fault(error, status, "%s: %s", what, strerror_r(number, text, sizeof text));
+  return api_fault(error, status, "%s: %s", what, strerror_r(number, text, sizeof text));
 }
 
 // ---- nameless files ----
@@ -139,11 +139,11 @@ static int64_t bytes_of(const tfm_tensor *tensor) {
 static tfm_status check_tensors(const tfm_tensor *tensors, size_t n, tfm_error *error) {
   int64_t total = 0;
   for (size_t i = 0; i < n; i++) {
-    if (!tensors[i].name) return fault(error, TFM_E_USAGE, "tensor %zu of the weights has no name", i);
+    if (!tensors[i].name) return api_fault(error, TFM_E_USAGE, "tensor %zu of the weights has no name", i);
     int64_t bytes = bytes_of(&tensors[i]);
     if (bytes < 0 || __builtin_add_overflow(total, bytes, &total))
-      return fault(error, TFM_E_USAGE, "weight %s: its type or its dims cannot be used", tensors[i].name);
-    if (bytes && !tensors[i].data) return fault(error, TFM_E_USAGE, "weight %s has no data", tensors[i].name);
+      return api_fault(error, TFM_E_USAGE, "weight %s: its type or its dims cannot be used", tensors[i].name);
+    if (bytes && !tensors[i].data) return api_fault(error, TFM_E_USAGE, "weight %s has no data", tensors[i].name);
   }
   return TFM_OK;
 }
@@ -186,7 +186,7 @@ tfm_status tensors_write(int file, const tfm_tensor *tensors, size_t n, tfm_erro
   if (out) print_header(out, tensors, n);
   bool ok = out && !ferror(out);
   if (out && fclose(out)) ok = false;
-  if (!ok) status = fault(error, TFM_E_NOMEM, "not enough memory for the names of the weights");
+  if (!ok) status = api_fault(error, TFM_E_NOMEM, "not enough memory for the names of the weights");
   unsigned char length[8];
   for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)size >> (8 * i));
   if (status == TFM_OK) status = nameless_write(file, length, sizeof length, error);
@@ -204,15 +204,15 @@ enum { MOST_FIXED_ARGUMENTS = 26 };
 /* Only what would crash this process is checked; everything else is for the compiler, which has the better message. */
 static tfm_status check_options(const tfm_compile_options *options, tfm_error *error) {
   if (!options->path && !options->text)
-    return fault(error, TFM_E_USAGE, "there is neither a path nor a text to compile");
+    return api_fault(error, TFM_E_USAGE, "there is neither a path nor a text to compile");
   if (options->n_definitions && !options->definitions)
-    return fault(error, TFM_E_USAGE, "the definitions are a null pointer");
+    return api_fault(error, TFM_E_USAGE, "the definitions are a null pointer");
   for (size_t i = 0; i < options->n_definitions; i++)
-    if (!options->definitions[i]) return fault(error, TFM_E_USAGE, "definition %zu is a null pointer", i);
-  if (options->n_weights && !options->weights) return fault(error, TFM_E_USAGE, "the weights are a null pointer");
+    if (!options->definitions[i]) return api_fault(error, TFM_E_USAGE, "definition %zu is a null pointer", i);
+  if (options->n_weights && !options->weights) return api_fault(error, TFM_E_USAGE, "the weights are a null pointer");
   if (options->n_weights && options->weights_path)
-    return fault(error, TFM_E_USAGE, "weights are given both as a file and in memory");
-  if (options->deadline_ms < 0) return fault(error, TFM_E_USAGE, "the deadline is negative");
+    return api_fault(error, TFM_E_USAGE, "weights are given both as a file and in memory");
+  if (options->deadline_ms < 0) return api_fault(error, TFM_E_USAGE, "the deadline is negative");
   return TFM_OK;
 }
 
@@ -255,9 +255,9 @@ static tfm_status make_arguments(const tfm_compile_options *options, Request *re
   int descriptor = options->in_process ? request->tensors : CHILD_TENSORS;
   snprintf(request->weights, sizeof request->weights, "/proc/self/fd/%d", descriptor);
   snprintf(request->memory_limit, sizeof request->memory_limit, "%llu", (unsigned long long)options->memory_limit);
-  if (options->n_definitions > INT32_MAX / 4) return fault(error, TFM_E_USAGE, "too many definitions");
+  if (options->n_definitions > INT32_MAX / 4) return api_fault(error, TFM_E_USAGE, "too many definitions");
   request->arguments = calloc(MOST_FIXED_ARGUMENTS + 2 * options->n_definitions, sizeof *request->arguments);
-  if (!request->arguments) return fault(error, TFM_E_NOMEM, "not enough memory for the request");
+  if (!request->arguments) return api_fault(error, TFM_E_NOMEM, "not enough memory for the request");
   fill_arguments(options, request);
   return TFM_OK;
 }

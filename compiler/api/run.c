@@ -165,7 +165,7 @@ tfm_status in_process_run(const Request *request, int *exit_code, tfm_error *err
   installed_path(TFM_WORKER_FROM_LIBRARY, path, sizeof path);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   void *symbol = library ? dlsym(library, "tfm_worker") : NULL;
-  if (!symbol) return fault(error, TFM_E_ENV, "the compiler cannot be loaded into this process: %s", dlerror());
+  if (!symbol) return api_fault(error, TFM_E_ENV, "the compiler cannot be loaded into this process: %s", dlerror());
   WorkerFunction worker;
   memcpy(&worker, &symbol, sizeof worker);
   *exit_code = worker(request->n_arguments, request->arguments, request->text, request->output, request->messages);
@@ -181,7 +181,7 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_ENVIRONMENT = 3, EXIT_MEMORY = 4, LA
 /* The line lies in a mapping that must not be written, and the caller wants a C string, so it is copied. */
 static tfm_status pass_on(const tfm_compile_options *options, const char *line, size_t length, tfm_error *error) {
   char *copy = malloc(length + 1);
-  if (!copy) return fault(error, TFM_E_NOMEM, "not enough memory for the compiler's messages");
+  if (!copy) return api_fault(error, TFM_E_NOMEM, "not enough memory for the compiler's messages");
   memcpy(copy, line, length);
   copy[length] = '\0';
   options->message(options->message_user, copy);
@@ -223,15 +223,16 @@ static tfm_status untimely(const ChildEnd *end, const Mapping *messages, const c
   int sign = end->is_known && WIFSIGNALED(end->wait_status) ? WTERMSIG(end->wait_status) : 0;
   const char *separator = *last ? ": " : "";
   if (code == EXIT_MEMORY || is_about_memory(messages))
-    return fault(error, TFM_E_NOMEM, "not enough memory for compiling%s%s", separator, last);
+    return api_fault(error, TFM_E_NOMEM, "not enough memory for compiling%s%s", separator, last);
   if (sign == SIGKILL)
-    return fault(error, TFM_E_NOMEM, "the compiler was killed, probably because the system ran out of memory");
+    return api_fault(error, TFM_E_NOMEM, "the compiler was killed, probably because the system ran out of memory");
   if (code == EXIT_ENVIRONMENT)
-    return fault(error, TFM_E_ENV, "the compiler could not write its result%s%s", separator, last);
+    return api_fault(error, TFM_E_ENV, "the compiler could not write its result%s%s", separator, last);
   if (code == EXIT_USAGE)
-    return fault(error, TFM_E_USAGE, "the compiler refuses the request: %.400s", messages->data ? messages->data : "");
-  if (sign) return fault(error, TFM_E_INTERNAL, "the compiler died of signal %d%s%s", sign, separator, last);
-  return fault(error, TFM_E_INTERNAL, "the compiler ended with %d and without a result%s%s", code, separator, last);
+    return api_fault(error, TFM_E_USAGE, "the compiler refuses the request: %.400s",
+                     messages->data ? messages->data : "");
+  if (sign) return api_fault(error, TFM_E_INTERNAL, "the compiler died of signal %d%s%s", sign, separator, last);
+  return api_fault(error, TFM_E_INTERNAL, "the compiler ended with %d and without a result%s%s", code, separator, last);
 }
 
 static tfm_status status_of(int32_t exit_code) {
@@ -286,9 +287,10 @@ uint64_t parts_hash(const Mapping *parts) {
 static tfm_status judge(const Mapping *parts, tfm_error *error) {
   const PartsHeader *header = (const PartsHeader *)(const void *)parts->data;
   if (header->form != PARTS_FORM || strcmp(header->version, TFM_VERSION) != 0)
-    return fault(error, TFM_E_ENV, "the compiler is tfmc %s, this library is libtfm " TFM_VERSION, header->version);
-  if (header->exit_code) return fault(error, status_of(header->exit_code), "%s", header->message);
-  if (!ranges_are_sound(parts, header)) return fault(error, TFM_E_INTERNAL, "the compiler left an incomplete result");
+    return api_fault(error, TFM_E_ENV, "the compiler is tfmc %s, this library is libtfm " TFM_VERSION, header->version);
+  if (header->exit_code) return api_fault(error, status_of(header->exit_code), "%s", header->message);
+  if (!ranges_are_sound(parts, header))
+    return api_fault(error, TFM_E_INTERNAL, "the compiler left an incomplete result");
   return TFM_OK;
 }
 
@@ -300,8 +302,8 @@ tfm_status outcome_read(const Request *request, const tfm_compile_options *optio
   tfm_status status = nameless_map(request->messages, &messages, error);
   if (status == TFM_OK) status = read_messages(&messages, options, last, error);
   if (status == TFM_OK && end->was_too_slow)
-    status = fault(error, TFM_E_CANCELLED, "compiling took longer than %lld ms", (long long)options->deadline_ms);
-  if (status == TFM_OK && end->was_stopped) status = fault(error, TFM_E_CANCELLED, "compiling was stopped");
+    status = api_fault(error, TFM_E_CANCELLED, "compiling took longer than %lld ms", (long long)options->deadline_ms);
+  if (status == TFM_OK && end->was_stopped) status = api_fault(error, TFM_E_CANCELLED, "compiling was stopped");
   if (status == TFM_OK) status = nameless_map(request->output, parts, error);
   if (status == TFM_OK) status = is_whole(parts) ? judge(parts, error) : untimely(end, &messages, last, error);
   if (status != TFM_OK) mapping_free(parts);

@@ -1,5 +1,5 @@
-/* What a trainer consists of: its life (trainer.c), what it is asked to do (trainer_calls.c), steps (step.c), arithmetic
- * (formulas.c). */
+/* What a trainer consists of: its life (trainer.c), what it is asked to do (trainer_calls.c), steps (step.c),
+ * arithmetic (formulas.c). */
 #ifndef TFM_RUNTIME_TRAINING_H
 #define TFM_RUNTIME_TRAINING_H
 
