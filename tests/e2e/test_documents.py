@@ -5,7 +5,7 @@ Writes the files that docs/library.md shows (blocks whose first line names one),
 commands, in their order and in one shell. README.md: the commands on its own model, and on a
 checkpoint of BERT. Needs numpy and safetensors. model.py runs if TFM_TORCH names a Python with PyTorch; else random weights stand for trained ones, and the reference interpreter
 says what PyTorch would. The page makes all other files itself, in a folder that holds nothing but those that it shows.
-No other page has blocks of commands. Of the README's, `make` and what follows it are run by scripts/bare-debian.sh.
+Of the other pages docs/training.md alone has a block of commands, which test_install.py runs. Of the README's, `make` and what follows it are run by scripts/bare-debian.sh.
 """
 import os
 import pathlib
@@ -23,6 +23,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "docs" / "library.md"
 README = PROJECT / "README.md"
 LANGUAGE = PROJECT / "docs" / "language.md"
+TRAINING = PROJECT / "docs" / "training.md"
 BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?:# |/\* )([\w.]+)(?: \*/)?\n")
 # usage: STAND_IN TFMC MODEL WEIGHTS INPUTS OUTPUTS: writes the three files and prints the best class of each token.
@@ -152,7 +153,7 @@ class Others(unittest.TestCase):
         pages = [page for part in ("*.md", "docs/**/*.md", "examples/**/*.md", "bench/*.md", "grammar/*.md") for page in PROJECT.glob(part)]
         self.assertGreater(len(pages), 20)
         commands = {page for page in pages if any(kind in ("sh", "bash", "console", "shell") for kind, _ in blocks(page))}
-        self.assertEqual(commands, {README, PAGE})
+        self.assertEqual(commands, {README, PAGE, TRAINING})
 
 
 class Language(Page):

@@ -194,10 +194,13 @@ class Install(unittest.TestCase):
         folder.mkdir()
         (folder / "tagger.tfm").write_text(re.search(r"```tfm\n(model Tagger.*?)```", page, re.S)[1])
         (folder / "train_text.c").write_text(re.search(r"```c\n(/\* train_text.c.*?)```", page, re.S)[1])
-        library = self.find("libtfm.so").parent
-        run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-o", "train_text", "train_text.c", f"-I{self.prefix}/include",
-            f"-L{library}", "-ltfm", f"-Wl,-rpath,{library}", cwd=folder)
-        self.assertRegex(run("./train_text", cwd=folder), r"^step 300: loss 0\.\d+\n$")
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        env = {"PKG_CONFIG_PATH": str(self.find("tfm.pc").parent), "LD_LIBRARY_PATH": str(self.find("libtfm.so").parent)}
+        run("sh", "-c", re.search(r"```sh\n(cc [^\n]* -o train_text)\n```", page)[1], cwd=folder, env=env)
+        run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "train_text.c", f"-I{self.prefix}/include",
+            cwd=folder)
+        self.assertRegex(run("./train_text", cwd=folder, env=env), r"^step 300: loss 0\.\d+\n$")
         self.assertTrue((folder / "run/step-00000300/weights.safetensors").is_file())
 
     def test_object_and_runtime_archive(self):
