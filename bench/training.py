@@ -11,7 +11,6 @@ processor, which other work on the machine disturbs less. --priority: steps run 
 (root, one thread). Needs torch, for gpt2 transformers; without torch it ends with 77.
 """
 import argparse
-import ctypes
 import json
 import os
 import pathlib
@@ -22,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from trainer_library import TrainerLibrary
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRANSLATOR = """layer Table(vocab, d) {
@@ -101,30 +102,11 @@ def batch_of(work):
 # ---- engines: each prepares (a step, what else there is to say) ----
 
 def by_tfmc(work, threads, tfmc, folder):
-    """A library, called by ctypes: all members of its args are eight bytes long."""
     kind, items, lengths, sizes = WORKS[work]
     (folder / "m.tfm").write_text(text_of(kind))
-    begin = time.monotonic()
-    defines = [word for name, value in sizes.items() for word in ("-D", f"{name}={value}")]
-    subprocess.run([tfmc, "compile", "--training", "--quiet", "-march=native", "m.tfm", "-o", "libm.so", *defines], cwd=folder, check=True,
-                   env={**os.environ, "TFM_CACHE_DIR": ""})
-    said = {"prepare": time.monotonic() - begin, "size": (folder / "libm.so").stat().st_size}
-    prefix = re.search(r"typedef struct (\w+)_trainer ", (folder / "m.h").read_text())[1]
-    lib, error = ctypes.CDLL(str(folder / "libm.so")), ctypes.create_string_buffer(4096)
-    batch = {name: (ctypes.c_int32 * len(ids))(*ids) for name, (_, ids) in batch_of(work).items()}
-    args = (ctypes.c_int64 * (2 + len(lengths) + len(batch)))(0, items, *lengths, *map(ctypes.addressof, batch.values()))
-    options = (ctypes.c_int64 * 3)(24, 1, threads)
-    trainer, result = ctypes.c_void_p(), (ctypes.c_double * 24)()
-    call = lambda name, *given: getattr(lib, f"{prefix}_trainer_{name}")(*given, error)
-
-    def step():
-        ctypes.cast(result, ctypes.POINTER(ctypes.c_int64))[0] = ctypes.sizeof(result)
-        if call("step", trainer, args, ctypes.c_int64(1), ctypes.c_int64(0), result):
-            raise RuntimeError(error.raw[4:].split(b"\0")[0].decode())
-        return result[2], batch
-    if call("new", None, options, ctypes.byref(trainer)):
-        raise RuntimeError(error.raw[4:].split(b"\0")[0].decode())
-    return step, said
+    library = TrainerLibrary(tfmc, folder / "m.tfm", folder, sizes)
+    library.begin([items, *lengths], [ids for _, ids in batch_of(work).values()], threads)
+    return library.step, {"prepare": library.seconds, "size": library.size}
 
 
 def torch_model(torch, work):
@@ -189,7 +171,7 @@ def by_torch(work, threads, is_compiled):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
         optimizer.step()
-        return loss.item(), batch
+        return loss.item()
     begin = time.monotonic()
     step()
     return step, {"prepare": time.monotonic() - begin}
@@ -212,7 +194,7 @@ def work_as(engine, work, threads, tfmc, folder, priority):
             run_ahead(True)
         clock = time.process_time if threads == 1 else time.monotonic
         begin = clock()
-        loss, _ = step()
+        loss = step()
         seconds = clock() - begin
         if priority:
             run_ahead(False)
