@@ -299,20 +299,16 @@ static LLVMValueRef every_other_quarter(Emitter *e, unsigned n, LLVMValueRef a, 
   return shuffle(e, n, a, b, lanes);
 }
 
-/* After this, r[i] holds in quarter q what was lane i (i < 4) of rows 4 q ... 4 q + 3, and r[4 j + i] the lanes 4 q' +
- * i. */
-static void transpose_quarters(Emitter *e, unsigned n, LLVMValueRef *r) {
-  LLVMValueRef t[LANES];
-  for (unsigned i = 0; i < n; i += 4) {
-    for (unsigned j = 0; j < 2; j++) {
-      t[i + 2 * j] = unpack(e, n, r[i + 2 * j], r[i + 2 * j + 1], 1, false);
-      t[i + 2 * j + 1] = unpack(e, n, r[i + 2 * j], r[i + 2 * j + 1], 1, true);
-    }
-    r[i] = unpack(e, n, t[i], t[i + 2], 2, false);
-    r[i + 1] = unpack(e, n, t[i], t[i + 2], 2, true);
-    r[i + 2] = unpack(e, n, t[i + 1], t[i + 3], 2, false);
-    r[i + 3] = unpack(e, n, t[i + 1], t[i + 3], 2, true);
+void emit_transposed_quarters(Emitter *e, unsigned n, LLVMValueRef *r) {
+  LLVMValueRef t[4];
+  for (unsigned j = 0; j < 2; j++) {
+    t[2 * j] = unpack(e, n, r[2 * j], r[2 * j + 1], 1, false);
+    t[2 * j + 1] = unpack(e, n, r[2 * j], r[2 * j + 1], 1, true);
   }
+  r[0] = unpack(e, n, t[0], t[2], 2, false);
+  r[1] = unpack(e, n, t[0], t[2], 2, true);
+  r[2] = unpack(e, n, t[1], t[3], 2, false);
+  r[3] = unpack(e, n, t[1], t[3], 2, true);
 }
 
 /* Transposes the square of quarters. Each turn takes the even and the odd quarters of pairs, so log2(quarters) turns
@@ -333,7 +329,16 @@ static void transpose_squares(Emitter *e, unsigned n, LLVMValueRef *r) {
   }
 }
 
+LLVMValueRef emit_joined(Emitter *e, unsigned n, const LLVMValueRef *parts, unsigned n_parts) {
+  if (n_parts == 1) return parts[0];
+  LLVMValueRef lower = emit_joined(e, n / 2, parts, n_parts / 2);
+  LLVMValueRef upper = emit_joined(e, n / 2, parts + n_parts / 2, n_parts / 2);
+  unsigned lanes[LANES];
+  for (unsigned i = 0; i < n; i++) lanes[i] = i;
+  return shuffle(e, n, lower, upper, lanes);
+}
+
 void emit_transposed(Emitter *e, unsigned n, LLVMValueRef *rows) {
-  transpose_quarters(e, n, rows);
+  for (unsigned i = 0; i < n; i += 4) emit_transposed_quarters(e, n, rows + i);
   transpose_squares(e, n, rows);
 }

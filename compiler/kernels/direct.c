@@ -14,7 +14,10 @@
 #include "codegen/vector.h"
 #include "kernels/emit.h"
 
-enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4, AHEAD = 1024 /* bytes that are fetched ahead */ };
+enum { MAX_ROWS = 8, FEW_ROWS = 4, MAX_COLUMNS = 4 };
+
+/* Bytes that are fetched ahead: of one line after the other, and of rows that are read side by side. */
+enum { AHEAD = 1024, AHEAD_OF_ROWS = 2048 };
 
 /* The members of tfm_direct_args, in their order; all have eight bytes. */
 enum { X, Y, C, ITEMS, ROWS, COLUMNS, K, X_ITEM, X_ROW, X_STEP, Y_ITEM, Y_STEP, Y_COLUMN, C_ITEM, C_ROW, N_MEMBERS };
@@ -105,25 +108,38 @@ static void add_step(Direct *d, RowGroup *g, LLVMValueRef numbers, LLVMValueRef 
  * the rows those of the rows that come next. */
 static LLVMValueRef ahead_of(Direct *d, LLVMValueRef along) {
   Emitter *e = d->e;
-  LLVMValueRef at = emit_add(e, along, emit_i64(e, AHEAD));
+  LLVMValueRef at = emit_add(e, along, emit_i64(e, AHEAD_OF_ROWS));
   LLVMValueRef row = emit_mul(e, d->args[K], emit_i64(e, sizeof(float)));
   LLVMValueRef next = emit_sub(e, emit_mul(e, d->args[X_ROW], emit_i64(e, d->lanes)), row);
   return emit_select(e, emit_icmp(e, LLVMIntSLT, at, row), at, emit_add(e, at, next));
 }
 
+/* Numbers [0, 4) from `along` on of all rows, as four vectors with a lane for each row. A vector is put together from
+ * quarters as they are loaded, row i + 4 q in quarter q, so that only what lies within quarters changes places in
+ * registers: whole lines would take twice as many shuffles. */
+static void load_four(Direct *d, RowGroup *g, LLVMValueRef along, LLVMValueRef *r) {
+  Emitter *e = d->e;
+  LLVMTypeRef quarter = LLVMVectorType(e->f32, 4);
+  for (unsigned i = 0; i < 4; i++) {
+    LLVMValueRef quarters[LANES / 4];
+    for (unsigned q = 0; q < d->lanes / 4; q++)
+      quarters[q] = emit_load(e, quarter, emit_offset(e, g->x[i + 4 * q], along), 4);
+    r[i] = emit_joined(e, d->lanes, quarters, d->lanes / 4);
+  }
+  emit_transposed_quarters(e, d->lanes, r);
+}
+
 static void add_square(Direct *d, RowGroup *g, LLVMValueRef along) {
   Emitter *e = d->e;
-  LLVMValueRef r[LANES], y = g->y, ahead = ahead_of(d, along);
-  for (unsigned i = 0; i < d->lanes; i++) {
-    r[i] = emit_load(e, d->vector, emit_offset(e, g->x[i], along), 4);
-    emit_prefetch(e, emit_offset(e, g->x[i], ahead), 3);
+  LLVMValueRef r[4], ahead = ahead_of(d, along);
+  for (unsigned i = 0; i < d->lanes; i++) emit_prefetch(e, emit_offset(e, g->x[i], ahead), 2);
+  for (unsigned k = 0; k < d->lanes; k += 4) {
+    load_four(d, g, emit_add(e, along, emit_i64(e, k * 4)), r);
+    for (unsigned i = 0; i < 4; i++) {
+      add_step(d, g, r[i], g->y);
+      g->y = emit_offset(e, g->y, d->args[Y_STEP]);
+    }
   }
-  emit_transposed(e, d->lanes, r);
-  for (unsigned i = 0; i < d->lanes; i++) {
-    add_step(d, g, r[i], y);
-    y = emit_offset(e, y, d->args[Y_STEP]);
-  }
-  g->y = y;
 }
 
 static void add_single(Direct *d, RowGroup *g, LLVMValueRef along) {

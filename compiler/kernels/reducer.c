@@ -24,10 +24,15 @@ static void square_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMVal
   state[0] = emit_fma(e, x, x, state[0]);
 }
 
+/* x if it is beyond the state, which takes one instruction: then NaN does not count, and of 0 and -0 the first stays. */
+static LLVMValueRef number_beyond(Emitter *e, LLVMRealPredicate predicate, LLVMValueRef state, LLVMValueRef x) {
+  return choose(e, compare(e, predicate, x, state), x, state);
+}
+
 /* x if it is beyond the state or NaN. A NaN in the state is never beyond anything, so it stays. */
 static void extreme(Emitter *e, LLVMRealPredicate predicate, LLVMValueRef *state, LLVMValueRef x) {
-  LLVMValueRef beyond = compare(e, predicate, x, state[0]), none = compare(e, LLVMRealUNO, x, x);
-  state[0] = choose(e, LLVMBuildOr(e->builder, beyond, none, ""), x, state[0]);
+  LLVMValueRef none = compare(e, LLVMRealUNO, x, x);
+  state[0] = choose(e, none, x, number_beyond(e, predicate, state[0], x));
 }
 
 static void max(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other) {
@@ -39,6 +44,10 @@ static void max_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMValueR
   extreme(e, LLVMRealOGT, state, x);
 }
 
+static void max_number_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x) {
+  state[0] = number_beyond(e, LLVMRealOGT, state[0], x);
+}
+
 static void min(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other) {
   extreme(e, LLVMRealOLT, state, other[0]);
 }
@@ -48,9 +57,13 @@ static void min_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMValueR
   extreme(e, LLVMRealOLT, state, x);
 }
 
+static void min_number_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x) {
+  state[0] = number_beyond(e, LLVMRealOLT, state[0], x);
+}
+
 /* For softmax: a NaN is ignored here, because exp(NaN - maximum) makes the sum, and with it the row, NaN anyway. */
 static void number_max(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other) {
-  state[0] = choose(e, compare(e, LLVMRealOGT, other[0], state[0]), other[0], state[0]);
+  state[0] = number_beyond(e, LLVMRealOGT, state[0], other[0]);
 }
 
 static void number_max_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMValueRef index) {
@@ -78,12 +91,12 @@ static void argmax_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMVal
   argmax(e, state, (LLVMValueRef[]){x, index});
 }
 
-const Reducer reducer_sum = {1, 0, add_step, add};
-const Reducer reducer_squares = {1, 0, square_step, add};
-const Reducer reducer_max = {1, -__builtin_inf(), max_step, max};
-const Reducer reducer_min = {1, __builtin_inf(), min_step, min};
-const Reducer reducer_number_max = {1, -__builtin_inf(), number_max_step, number_max};
-const Reducer reducer_argmax = {2, -__builtin_inf(), argmax_step, argmax};
+const Reducer reducer_sum = {1, 0, add_step, add, NULL};
+const Reducer reducer_squares = {1, 0, square_step, add, NULL};
+const Reducer reducer_max = {1, -__builtin_inf(), max_step, max, max_number_step};
+const Reducer reducer_min = {1, __builtin_inf(), min_step, min, min_number_step};
+const Reducer reducer_number_max = {1, -__builtin_inf(), number_max_step, number_max, NULL};
+const Reducer reducer_argmax = {2, -__builtin_inf(), argmax_step, argmax, NULL};
 
 LLVMTypeRef reducer_type(Emitter *e, unsigned i) { return lanes_type(i == 0 ? e->f32 : e->i32); }
 
@@ -187,7 +200,7 @@ static void lines_along_rows(RowKernel *k, const LinePass *passes) {
 enum { COLUMNS_TOGETHER = 512 };
 
 /* Rows of a lane that are added in one turn, so that its accumulators are loaded and stored once for all of them. */
-enum { MOST_ROWS = 4 };
+enum { MOST_ROWS = 4 }; /* even */
 
 typedef struct Columns { /* that go together: a pass over their rows */
   const LinePass *pass;
@@ -238,6 +251,41 @@ static Lanes element_of(RowKernel *k, Columns *columns, unsigned r, const Lanes 
   return x;
 }
 
+/* Whether one of the elements at the vectors of the walk is NaN. A comparison takes two rows, of which there is an even
+ * number. */
+static LLVMValueRef any_nan(Emitter *e, const Lanes *x, unsigned n_rows) {
+  LLVMValueRef found = LLVMConstNull(lanes_type(e->i1));
+  for (unsigned v = 0; v < e->n_vectors; v++)
+    for (unsigned r = 0; r < n_rows; r += 2)
+      found = LLVMBuildOr(e->builder, found, compare(e, LLVMRealUNO, x[r].v[v], x[r + 1].v[v]), "");
+  LLVMTypeRef bits = LLVMIntTypeInContext(LLVMGetTypeContext(e->i32), LANES);
+  return emit_icmp(e, LLVMIntNE, LLVMBuildBitCast(e->builder, found, bits, ""), LLVMConstNull(bits));
+}
+
+/* Takes the elements of the rows that go together into the states of the vectors of the walk, which are stored. */
+static void reduce_columns(RowKernel *k, const Columns *columns, const Lanes *x, const LLVMValueRef *index) {
+  Emitter *e = k->e;
+  const Reducer *reducer = columns->pass->reducer;
+  LLVMValueRef before[LANES_MAX_VECTORS][REDUCER_MAX_STATE];
+  for (unsigned v = 0; v < e->n_vectors; v++) {
+    if (columns->is_first) reducer_begin(e, reducer, before[v]);
+    else load_state(k, columns, columns->lane, v, before[v]);
+  }
+  const bool by_numbers = reducer->number_step && columns->n_rows == MOST_ROWS;
+  for (unsigned v = 0; by_numbers && v < e->n_vectors; v++) {
+    LLVMValueRef state = before[v][0];
+    for (unsigned r = 0; r < columns->n_rows; r++) reducer->number_step(e, &state, x[r].v[v]);
+    store_state(k, columns, v, &state);
+  }
+  If again;
+  if (by_numbers) again = if_begin(e, any_nan(e, x, columns->n_rows));
+  for (unsigned v = 0; v < e->n_vectors; v++) {
+    for (unsigned r = 0; r < columns->n_rows; r++) reducer->step(e, before[v], x[r].v[v], index[r]);
+    store_state(k, columns, v, before[v]);
+  }
+  if (by_numbers) if_end(e, &again);
+}
+
 static void column_body(RowKernel *k, void *context, LLVMValueRef *unused) {
   (void)unused;
   Columns *columns = context;
@@ -250,13 +298,7 @@ static void column_body(RowKernel *k, void *context, LLVMValueRef *unused) {
     x[r] = element_of(k, columns, r, values);
     index[r] = emit_splat(e, LLVMBuildTrunc(e->builder, columns->rows[r].row, e->i32, ""), LANES);
   }
-  for (unsigned v = 0; reducer && v < e->n_vectors; v++) {
-    LLVMValueRef state[REDUCER_MAX_STATE];
-    if (columns->is_first) reducer_begin(e, reducer, state);
-    else load_state(k, columns, columns->lane, v, state);
-    for (unsigned r = 0; r < columns->n_rows; r++) reducer->step(e, state, x[r].v[v], index[r]);
-    store_state(k, columns, v, state);
-  }
+  if (reducer) reduce_columns(k, columns, x, index);
 }
 
 /* Row i goes to lane i mod 16, as element i of a row does. `n_rows` rows of a lane go together; returns the first row
@@ -310,21 +352,32 @@ static void number_body(RowKernel *k, void *context, LLVMValueRef *unused) {
 }
 
 /* The first rows begin their lanes, so that these need not be filled before; lanes without a row are. */
-static void pass_along_columns(RowKernel *k, Columns *columns) {
+static LLVMValueRef begin_lanes(RowKernel *k, Columns *columns) {
   Emitter *e = k->e;
-  LLVMValueRef zero = emit_i64(e, 0), begun = emit_least(e, k->rows, emit_i64(e, LANES));
-  if (!columns->pass->reducer) {
-    pass_rows(k, columns, zero, k->rows, 1);
-    return;
-  }
+  LLVMValueRef zero = emit_i64(e, 0), together = zero;
   columns->is_first = true;
-  pass_rows(k, columns, zero, begun, 1);
+  if (is_operand(k)) {
+    LLVMValueRef all = emit_i64(e, MOST_ROWS * LANES);
+    together = pass_rows(k, columns, zero, emit_least(e, k->rows, all), MOST_ROWS);
+  }
+  LLVMValueRef few = emit_least(e, k->rows, emit_i64(e, LANES));
+  LLVMValueRef begun = emit_select(e, emit_icmp(e, LLVMIntUGT, together, few), together, few);
+  pass_rows(k, columns, together, begun, 1);
   columns->is_first = false;
   Loop lanes = loop_begin(e, begun, emit_i64(e, LANES), 1);
   columns->lane = lanes.index;
   row_walk(k, 1, fill_body, columns, 0, NULL);
   loop_end(e, &lanes);
-  LLVMValueRef row = begun;
+  return begun;
+}
+
+static void pass_along_columns(RowKernel *k, Columns *columns) {
+  LLVMValueRef zero = emit_i64(k->e, 0);
+  if (!columns->pass->reducer) {
+    pass_rows(k, columns, zero, k->rows, 1);
+    return;
+  }
+  LLVMValueRef row = begin_lanes(k, columns);
   if (is_operand(k)) row = pass_rows(k, columns, row, k->rows, MOST_ROWS);
   pass_rows(k, columns, row, k->rows, 1);
   row_begin(k, zero);

@@ -20,6 +20,8 @@ typedef struct Reducer {
   /* `state` takes in x, whose numbers in the line are `index` (i32). */
   void (*step)(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMValueRef index);
   void (*combine)(Emitter *e, LLVMValueRef *state, const LLVMValueRef *other);
+  /* The step where x is no NaN, which takes less; NULL: there is no such step. */
+  void (*number_step)(Emitter *e, LLVMValueRef *state, LLVMValueRef x);
 } Reducer;
 
 extern const Reducer reducer_sum;     /* x + y */

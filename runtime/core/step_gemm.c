@@ -29,7 +29,8 @@ enum {
   NEAR_TILES = 3,           /* few enough to gain more from that than it costs to take up c again */
   NEAR_WIDE_TILES = 6,      /* the same of tiles that use what they load less often: */
   WIDE_COLUMNS_PER_ROW = 8, /* they have more columns than this for each row */
-  SHORT_K = 16,             /* so few steps that writing the results takes the time */
+  SHORT_K = 16,             /* so few steps that writing the results takes the time: */
+  TILES_AHEAD = 2,          /* whose results are fetched */
   LEAST_UNIT_WORK = 1 << 19 /* flops, some 10 us: a claim costs less than a hundredth of that */
 };
 
@@ -282,11 +283,12 @@ static void run_panels(const Walker *walker, const Gemm *gemm, const Block *bloc
   }
 }
 
-/* Where little is computed, what takes the time is fetching the lines that are written: those of the rows that come
- * next are asked for early, as they stand where the rows lie one behind the other. Beyond the end nothing happens. */
-static void fetch_results(const float *c, int64_t stride, int64_t rows, int64_t columns) {
-  for (int64_t row = 0; row < rows; row++, c += stride)
-    for (int64_t i = 0; i < columns; i += ALIGNMENT / (int64_t)sizeof(float)) __builtin_prefetch(c + i, 1);
+/* Where little is computed, what takes the time is fetching the lines that are written: those of a tile that comes
+ * later are asked for early, as they stand where the rows lie one behind the other. So a processor sees whole rows go
+ * by, as it does where numbers are only set, and not a piece of each of some rows. `part` of `parts`. */
+static void fetch_results(const float *c, int64_t floats, int64_t part, int64_t parts) {
+  const int64_t line = ALIGNMENT / (int64_t)sizeof(float), lines = ceil_div(floats, line);
+  for (int64_t i = lines * part / parts; i < lines * (part + 1) / parts; i++) __builtin_prefetch(c + i * line, 0, 2);
 }
 
 /* Few steps of k: tile by tile through all panels of the group, whose weights stay near. */
@@ -298,12 +300,15 @@ static void run_short_panels(const Walker *walker, const Gemm *gemm, const Block
     tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[tile->rows]);
     const float *a = gemm->a + tile->row * gemm->a_stride;
     Strip strip = {.column = first_panel * step->panel};
-    const int64_t end = least_of(step->n, end_panel * step->panel);
+    const int64_t end = least_of(step->n, end_panel * step->panel), strips = ceil_div(end - strip.column, step->width);
+    const float *later = results_at(gemm, tile, strip.column) + TILES_AHEAD * tile->rows * gemm->c_stride;
+    const int64_t floats = gemm->c_stride == step->n && end - strip.column == step->n ? tile->rows * step->n : 0;
+    int64_t number_of_strip = 0;
     for (int64_t in_panel = 0, panel = first_panel; strip.column < end; strip.column += step->width) {
       float *c = results_at(gemm, tile, strip.column);
       const char *weights = panel_at(gemm, panel, 0) + in_panel * tfm_form_bytes(step->form, 1);
       strip.columns = least_of(step->width, step->n - strip.column);
-      fetch_results(c + tile->rows * gemm->c_stride, gemm->c_stride, tile->rows, strip.columns);
+      fetch_results(later, floats, number_of_strip++, strips);
       kernel(a, weights, c, gemm->c_stride, step->k, 0, strip.columns, weights, 0);
       finish_tile(walker, gemm, (char *)c, tile, &strip);
       in_panel += step->width;
