@@ -4,6 +4,7 @@
  * a small model costs one malloc and a large one few. Nothing is freed singly. Running out of memory ends the process
  * with exit code 4, a failed CHECK with 70; nothing else below the command line ends it. A map is a hash table with
  * open addressing, whose entries stand in a second array in order of insertion; see map.h. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "base/arena.h"
 
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -22,7 +24,7 @@ typedef struct Chunk Chunk;
 struct Chunk {
   Chunk *next;
   size_t size, used;
-  _Alignas(16) char bytes[];
+  _Alignas(64) char bytes[];
 };
 
 struct Arena {
@@ -31,8 +33,17 @@ struct Arena {
 };
 
 /* Bytes. A chunk is at most 4 MiB, since what is left of it when the next one begins is lost. 16 bytes are the
- * strictest alignment that a C type needs (max_align_t), so one rule serves every caller. */
-enum { FIRST_CHUNK = 64 * 1024, LARGEST_CHUNK = 4 * 1024 * 1024, ALIGNMENT = 16 };
+ * strictest alignment that a C type needs (max_align_t), so one rule serves every caller. What is large may be the
+ * numbers of a tensor, whose vectors must not lie across two cache lines; what is very large is read faster from huge
+ * pages. */
+enum {
+  FIRST_CHUNK = 64 * 1024,
+  LARGEST_CHUNK = 4 * 1024 * 1024,
+  ALIGNMENT = 16,
+  CACHE_LINE = 64,
+  LARGE = 4096,
+  HUGE_PAGE = 2 * 1024 * 1024
+};
 
 _Noreturn void out_of_memory(const char *purpose, size_t bytes) {
   fprintf(stderr, "tfmc: error: out of memory%s%s", purpose ? " " : "", purpose ? purpose : "");
@@ -81,9 +92,12 @@ static Chunk *add_chunk(Arena *arena, size_t size) {
   size_t capacity = arena->chunks ? arena->chunks->size * 2 : FIRST_CHUNK;
   if (capacity > LARGEST_CHUNK) capacity = LARGEST_CHUNK;
   if (capacity < size) capacity = size;
-  if (capacity > SIZE_MAX - sizeof(Chunk)) out_of_memory(arena->purpose, SIZE_MAX);
-  Chunk *chunk = malloc(sizeof(Chunk) + capacity);
+  if (capacity > SIZE_MAX - sizeof(Chunk) - HUGE_PAGE) out_of_memory(arena->purpose, SIZE_MAX);
+  const size_t unit = size >= HUGE_PAGE ? HUGE_PAGE : CACHE_LINE;
+  const size_t bytes = (sizeof(Chunk) + capacity + unit - 1) / unit * unit;
+  Chunk *chunk = aligned_alloc(unit, bytes);
   if (!chunk) out_of_memory(arena->purpose, capacity);
+  if (unit == HUGE_PAGE) madvise(chunk, bytes, MADV_HUGEPAGE); /* only faster */
   chunk->size = capacity;
   chunk->used = 0;
   chunk->next = arena->chunks;
@@ -94,10 +108,12 @@ static Chunk *add_chunk(Arena *arena, size_t size) {
 void *arena_alloc(Arena *arena, size_t size) {
   if (size > SIZE_MAX - ALIGNMENT) out_of_memory(arena->purpose, SIZE_MAX);
   size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  const size_t alignment = size >= LARGE ? CACHE_LINE : ALIGNMENT;
   Chunk *chunk = arena->chunks;
-  if (!chunk || chunk->size - chunk->used < size) chunk = add_chunk(arena, size);
-  void *memory = chunk->bytes + chunk->used;
-  chunk->used += size;
+  size_t begin = chunk ? (chunk->used + alignment - 1) / alignment * alignment : 0;
+  if (!chunk || begin > chunk->size || chunk->size - begin < size) chunk = add_chunk(arena, size), begin = 0;
+  void *memory = chunk->bytes + begin;
+  chunk->used = begin + size;
   return memset(memory, 0, size);
 }
 
