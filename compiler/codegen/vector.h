@@ -31,8 +31,8 @@ LLVMValueRef emit_widened_bf16(Emitter *e, LLVMValueRef halves, unsigned n);
 LLVMValueRef emit_widened_f16(Emitter *e, LLVMValueRef halves, unsigned n);
 /* Transposes a square: lane i of rows[j] and lane j of rows[i] change places. `n` is 4, 8 or 16. */
 void emit_transposed(Emitter *e, unsigned n, LLVMValueRef *rows);
-/* Four vectors, and squares in quarters (4 lanes) of them: lane i of a quarter of r[j] and lane j of that of r[i] change
- * places. */
+/* Four vectors, of which each quarter of 4 lanes is a square: lane i of a quarter of r[j] and lane j of that of r[i]
+ * change places. */
 void emit_transposed_quarters(Emitter *e, unsigned n, LLVMValueRef *r);
 /* `n_parts` vectors, a power of two, one behind the other in one of n lanes. */
 LLVMValueRef emit_joined(Emitter *e, unsigned n, const LLVMValueRef *parts, unsigned n_parts);

@@ -24,7 +24,7 @@ static void square_step(Emitter *e, LLVMValueRef *state, LLVMValueRef x, LLVMVal
   state[0] = emit_fma(e, x, x, state[0]);
 }
 
-/* x if it is beyond the state, which takes one instruction: then NaN does not count, and of 0 and -0 the first stays. */
+/* x if it is beyond the state, which takes one instruction. NaN does not count, and of 0 and -0 the first stays. */
 static LLVMValueRef number_beyond(Emitter *e, LLVMRealPredicate predicate, LLVMValueRef state, LLVMValueRef x) {
   return choose(e, compare(e, predicate, x, state), x, state);
 }

@@ -91,3 +91,16 @@ Test(memory, attention_in_a_layout_that_nobody_asked_for) {
   cr_assert_eq(plan->program.n_buffers, 1);
   cr_assert_leq(plan_workspace_bytes(plan, symbols, NULL), (uint64_t)2 * 512 * (4 * 16 + 16) * 4);
 }
+
+/* The numbers of a tensor lie in whole cache lines, whatever was asked for before it. */
+Test(memory, large_pieces_begin_at_a_cache_line) {
+  static const size_t sizes[] = {4096, 70000, 4097, 3 << 20, 5000, 9 << 20, 4096};
+  Arena *own = arena_create();
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    cr_assert((uintptr_t)arena_alloc(own, 16 * (i + 1)) % 16 == 0);
+    char *large = arena_alloc(own, sizes[i]);
+    cr_assert((uintptr_t)large % 64 == 0, "%zu bytes begin at %p", sizes[i], (void *)large);
+    for (size_t at = 0; at < sizes[i]; at++) cr_assert(large[at] == 0);
+  }
+  arena_destroy(own);
+}
