@@ -320,7 +320,7 @@ static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nes
   contract_tiles(p, &qk, step->qk_tiles);
   contract_tiles(p, &pv, step->pv_tiles);
   for (uint32_t i = 0; i <= TFM_MAX_TILE_ROWS; i++) step->pv_exact_tiles[i] = TFM_NONE;
-  step->pack_keys = step->pack_values = step->one_query = TFM_NONE;
+  step->pack_keys = step->pack_values = step->keys_in_place = TFM_NONE;
   step->whole_q = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->h});
   step->whole_k = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->h, .as_bytes = true});
   step->whole_v = plan_kernel(p, &(KernelSpec){.family = KERNEL_QUANTIZE, .k = a->e, .as_bytes = true});
@@ -328,14 +328,14 @@ static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nes
   choose_row_kernels(p, nest, step);
 }
 
-/* Whether a single query may come with many keys, which then are not worth packing: where queries and keys have the
- * same number, one query means one key. */
-static bool may_have_one_query(const Attention *a, const Nest *nest) {
+/* Whether runs may have so few scores that keys are not worth packing: a single query with many keys, or, where a panel is
+ * wider than a vector, few queries and few keys. Where queries and keys have the same number, one query means one key. */
+static bool may_have_few_scores(const Attention *a, const Nest *nest, unsigned panel) {
   const Size *queries = nest->dims[nest->rank - 2], *keys = nest->dims[nest->rank - 1];
   int64_t known;
-  return !a->has_caches && queries != keys && (!size_is_const(queries, &known) || known == 1) &&
-         !a->v_packed && a->e <= TFM_STRIP_STRIDE && a->h >= COST_LEAST_DIRECT_K &&
-         size_equals(a->k.strides[a->k.rank - 1], 1);
+  if (queries == keys && panel <= TFM_NARROW_PANEL) return false;
+  return !a->has_caches && (!size_is_const(queries, &known) || known <= TFM_NARROW_PANEL) && !a->v_packed &&
+         a->e <= TFM_STRIP_STRIDE && a->h >= COST_LEAST_DIRECT_K && size_equals(a->k.strides[a->k.rank - 1], 1);
 }
 
 /* Two sets of p v tiles: plain ones for values that are all finite, which the FINITE kernel finds out, and exact ones,
@@ -353,9 +353,9 @@ static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm
   contract_tiles(p, &pv, step->pv_tiles);
   pv.exact_zero = true;
   contract_tiles(p, &pv, step->pv_exact_tiles);
-  step->pack_keys = step->pack_values = step->one_query = TFM_NONE;
-  if (may_have_one_query(a, nest))
-    step->one_query = plan_kernel(p, &(KernelSpec){.family = KERNEL_DIRECT, .width = 1, .y_is_line = true});
+  step->pack_keys = step->pack_values = step->keys_in_place = TFM_NONE;
+  if (may_have_few_scores(a, nest, keys.width))
+    step->keys_in_place = plan_kernel(p, &(KernelSpec){.family = KERNEL_DIRECT, .width = 1, .y_is_line = true});
   if (!a->has_caches)
     step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);
   if (a->v_packed)

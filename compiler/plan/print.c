@@ -190,7 +190,7 @@ static void print_attention(StrBuf *out, const Plan *plan, const tfm_attention_s
   print_tiles(out, plan, "pv exact tile", attention->pv_exact_tiles, attention->tile_rows);
   print_kernel(out, plan, "pack keys", attention->pack_keys);
   print_kernel(out, plan, "pack values", attention->pack_values);
-  print_kernel(out, plan, "one query", attention->one_query);
+  print_kernel(out, plan, "keys in place", attention->keys_in_place);
   print_kernel(out, plan, "score", attention->score);
 }
 

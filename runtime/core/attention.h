@@ -15,7 +15,8 @@ typedef struct Attention {
   const Operand *q, *k, *v, *c, *weights, *padding; /* weights NULL: not wanted; padding NULL: no hint */
   const Operand *mask; /* of live queries; NULL: all are */
   bool c_wanted;
-  bool in_place; /* one query, whose keys are read where they lie; whether values are finite is seen in the results */
+  bool keys_in_place; /* keys are not packed: there are few scores */
+  bool one_query;     /* so neither are values: whether they are finite is seen in the results */
   int64_t items, queries, keys, key_blocks;
   int64_t causal_offset;                       /* see tfm_attention_step */
   int64_t strips, parts;                       /* per item; parts: units of an item */

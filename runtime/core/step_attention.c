@@ -164,9 +164,9 @@ static void add_values(const Walker *walker, const Attention *attention, const A
   float *before = scratch->strip + TFM_STRIP_STRIDE;
   int64_t stride, v_stride = attention->v->strides[step->rank - 2];
   float *c = attention_place(attention, scratch, item, row, state, block, &stride);
-  if (attention->in_place) memcpy(before, c, (size_t)step->e * sizeof *c);
+  if (attention->one_query) memcpy(before, c, (size_t)step->e * sizeof *c);
   add_block(walker, attention, scratch, item, row, rows, state, block, n, slot);
-  if (!attention->in_place || are_finite(walker, attention, c, 0, 1)) return;
+  if (!attention->one_query || are_finite(walker, attention, c, 0, 1)) return;
   const float *values = (const float *)(item->v + block * TFM_KEY_BLOCK * v_stride);
   scratch->finite[slot] = are_finite(walker, attention, values, v_stride, n);
   if (scratch->finite[slot]) return;
@@ -200,23 +200,25 @@ void attention_end_block(const Attention *attention, const AttentionScratch *scr
   partial_add(&values, block / (TFM_CHAIN / TFM_KEY_BLOCK), chains);
 }
 
-/* The keys of a query are the lanes of vectors, so its chains are those of a tile. */
+/* Keys are the lanes of vectors, so the chains are those of a tile. */
 static void score_in_place(const Walker *walker, const Attention *a, const AttentionItem *item, int64_t row,
-                           int64_t first, int64_t n, float *strip) {
+                           int64_t rows, int64_t first, int64_t n, float *strip) {
   const tfm_attention_step *step = a->step;
-  const int64_t stride = a->k->strides[step->rank - 2];
+  const int64_t stride = a->k->strides[step->rank - 2], q_stride = a->q->strides[step->rank - 2];
   const tfm_direct_args args = {.x = item->k + first * stride,
-                                .y = item->q + row * a->q->strides[step->rank - 2],
+                                .y = item->q + row * q_stride,
                                 .c = (char *)strip,
-                                .items = 1,
+                                .items = rows,
                                 .rows = n,
                                 .columns = 1,
                                 .k = step->h,
                                 .x_row = stride,
                                 .x_step = sizeof(float),
+                                .y_item = q_stride,
                                 .y_step = sizeof(float),
+                                .c_item = TFM_STRIP_STRIDE * (int64_t)sizeof(float),
                                 .c_row = sizeof(float)};
-  KERNEL_OF(tfm_direct_kernel, walker->context, step->one_query)(&args);
+  KERNEL_OF(tfm_direct_kernel, walker->context, step->keys_in_place)(&args);
 }
 
 static void score(const Walker *walker, const Attention *attention, const AttentionScratch *scratch,
@@ -237,7 +239,7 @@ void attention_block(const Walker *walker, const Attention *attention, const Att
   if (n <= 0) return;
   const struct tfm_whole_attention *whole = whole_attention_of(walker->context, step);
   const float *keys = scratch->keys + slot * attention->key_slot_floats;
-  if (attention->in_place) score_in_place(walker, attention, item, row, first_key, n, scratch->strip);
+  if (attention->keys_in_place) score_in_place(walker, attention, item, row, rows, first_key, n, scratch->strip);
   else
     (whole ? whole->score : score)(walker, attention, scratch, item, row, rows, n, keys);
   if (!item->is_plain)
@@ -276,9 +278,21 @@ void attention_finish(const Walker *walker, const Attention *attention, const At
   for (int64_t i = 0; i < rows; i++) memset(item->c + (row + i) * stride, 0, (size_t)step->e * sizeof(float));
 }
 
+enum { FEW_PANELS = 4 };       /* of has_few_scores */
 enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even it out */
 
 // ---- sizes ----
+
+/* Whether reading an item's keys where they lie, once for each query, is less work than packing them and computing
+ * whole panels of scores. Measured for heads of 64: up to four panels of scores it was, for eight it was not, and packing
+ * into panels as narrow as a vector was never more work. */
+static bool has_few_scores(const Attention *attention) {
+  const tfm_attention_step *step = attention->step;
+  const int64_t most = FEW_PANELS * step->qk_width;
+  if (step->keys_in_place == TFM_NONE || step->qk_width <= TFM_NARROW_PANEL) return false;
+  return attention->queries <= most && attention->keys <= most &&
+         attention->queries * round_up(attention->keys, TFM_NARROW_PANEL) <= most;
+}
 
 /* How many packed blocks a thread holds: one where each is used once, else all of an item, so that no block is packed
  * twice. */
@@ -296,7 +310,8 @@ static void choose_slots(const tfm_context *context, Attention *attention) {
   bool keys_are_shared = step->rank > 2 && attention->k->strides[step->rank - 3] == 0;
   bool once = attention->strips <= CHUNK_STRIPS && !keys_are_shared;
   attention->slots = once ? least_of(1, attention->key_blocks) : attention->key_blocks;
-  attention->in_place = once && attention->queries == 1 && step->one_query != TFM_NONE;
+  attention->one_query = once && attention->queries == 1 && step->keys_in_place != TFM_NONE;
+  attention->keys_in_place = attention->one_query || has_few_scores(attention);
 }
 
 Attention attention_describe(const tfm_context *context, const tfm_step *step) {
@@ -442,6 +457,18 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
   return item;
 }
 
+static void pack_keys(const Walker *walker, const Attention *a, const AttentionItem *item, int64_t first, int64_t n,
+                      float *packed) {
+  const tfm_attention_step *step = a->step;
+  const int64_t *strides = a->k->strides + step->rank - 2;
+  const float *keys = (const float *)(item->k + first * strides[0]);
+  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, step->pack_keys);
+  int64_t key_stride = strides[0] / (int64_t)sizeof(float), h_stride = strides[1] / (int64_t)sizeof(float);
+  for (int64_t key = 0; key < n; key += step->qk_width)
+    pack(keys + key * key_stride, h_stride, key_stride, step->h, least_of(step->qk_width, n - key),
+         packed + key * step->h);
+}
+
 static void pack_values(const Walker *walker, const Attention *a, const float *values, int64_t n, float *packed) {
   const tfm_attention_step *step = a->step;
   tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, step->pack_values);
@@ -463,21 +490,14 @@ static int64_t load_block(const Walker *walker, const Attention *a, const Attent
     whole->load_block(walker, a, scratch, item, first, n, slot);
     return slot;
   }
-  if (a->in_place) {
+  if (a->one_query) {
     scratch->finite[slot] = true; /* until a result is not */
     return slot;
   }
-  const int64_t *k_strides = a->k->strides + step->rank - 2;
-  int64_t v_stride = a->v->strides[step->rank - 2];
-  const float *keys = (const float *)(item->k + first * k_strides[0]);
-  const float *values = (const float *)(item->v + first * v_stride);
-  float *packed = scratch->keys + slot * a->key_slot_floats;
-  tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, step->pack_keys);
-  int64_t key_stride = k_strides[0] / (int64_t)sizeof(float), h_stride = k_strides[1] / (int64_t)sizeof(float);
-  for (int64_t key = 0; key < n; key += step->qk_width)
-    pack(keys + key * key_stride, h_stride, key_stride, step->h, least_of(step->qk_width, n - key),
-         packed + key * step->h);
+  if (!a->keys_in_place) pack_keys(walker, a, item, first, n, scratch->keys + slot * a->key_slot_floats);
   if (!a->c_wanted) return slot;
+  int64_t v_stride = a->v->strides[step->rank - 2];
+  const float *values = (const float *)(item->v + first * v_stride);
   scratch->finite[slot] = are_finite(walker, a, values, v_stride, n);
   if (step->v_packed) pack_values(walker, a, values, n, scratch->values + slot * a->value_slot_floats);
   return slot;

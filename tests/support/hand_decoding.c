@@ -150,7 +150,7 @@ static void attention_step(HandProgram *hand, int cross, tfm_operand operand) {
                             .n_operands = 2, .causal = !cross, .padding = (uint8_t)cross, .padding_true = 1,
                             .k_cache = cross ? SOURCE_KEYS : OWN_KEYS, .v_cache = cross ? SOURCE_VALUES : OWN_VALUES,
                             .causal_offset = times(hand, 1, PAST), .h = H, .e = E, .pack_keys = TFM_NONE,
-                            .pack_values = TFM_NONE, .one_query = TFM_NONE};
+                            .pack_values = TFM_NONE, .keys_in_place = TFM_NONE};
   const tfm_size dims[] = {times(hand, 1, ROWS), hand_constant(hand, KV_HEADS), hand_constant(hand, GROUP),
                            times(hand, 1, FRESH), cross ? times(hand, 1, SOURCE) : sum_of(hand, 1, PAST, 1, FRESH)};
   memcpy(a->dims, dims, sizeof dims);

@@ -138,7 +138,7 @@ static void attention_kernels(HandProgram *hand, tfm_attention_step *attention, 
   hand_use_tiles(hand, HAND_A_H, attention->qk_tiles);
   hand_use_tiles(hand, HAND_A_STRIP, attention->pv_tiles);
   hand_use_tiles(hand, HAND_A_STRIP_EXACT, attention->pv_exact_tiles);
-  attention->one_query = TFM_NONE;
+  attention->keys_in_place = TFM_NONE;
   attention->pack_keys = attention->pack_values = hand_kernel(hand, (void (*)(void))hand_pack);
   attention->k_cache = attention->v_cache = TFM_NONE;
   attention->score = hand_kernel(hand, causal ? (void (*)(void))score_causal : (void (*)(void))score_padding);

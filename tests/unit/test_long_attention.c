@@ -269,13 +269,13 @@ Test(long_attention, same_bits) {
 
 enum { HEAD = 23, WIDE = 64, ROWS = 5, KEYS = 1100 }; /* two blocks of keys and a part */
 
-/* One query of `row`, or all of them; the results [rows][WIDE]. */
+/* The results of queries, [rows][WIDE]; `inputs` are keys, values and their mask. */
 static const float *answers(const Model *m, const tfm_value *inputs, const float *q, int64_t rows) {
   tfm_context_options options = {.struct_size = sizeof options, .threads = 1};
   tfm_context *context;
   tfm_error error;
   tfm_value values[] = {number_tensor(1, rows, HEAD), inputs[0], inputs[1], inputs[2]};
-  tfm_value outputs[] = {number_tensor(1, rows, WIDE), number_tensor(1, rows, KEYS)};
+  tfm_value outputs[] = {number_tensor(1, rows, WIDE), number_tensor(1, rows, inputs[0].dims[1])};
   const float *results = outputs[0].data;
   memcpy(values[0].data, q, (size_t)(rows * HEAD) * sizeof *q);
   outputs[1].data = NULL;
@@ -305,8 +305,8 @@ Test(long_attention, one_query_has_the_bits_of_many) {
   for (const TargetInfo *target = targets; target->name; target++) {
     if (host_lacks(target)) continue;
     Model m = model_of(target, "23", "64"), few = model_of(target, "8", "64");
-    cr_assert_neq(m.compiled.forward->attentions[0].one_query, TFM_NONE);
-    cr_assert_eq(few.compiled.forward->attentions[0].one_query, TFM_NONE);
+    cr_assert_neq(m.compiled.forward->attentions[0].keys_in_place, TFM_NONE);
+    cr_assert_eq(few.compiled.forward->attentions[0].keys_in_place, TFM_NONE);
     const tfm_value inputs[] = {number_tensor(1, KEYS, HEAD), number_tensor(1, KEYS, WIDE), mask_tensor(1, KEYS)};
     float *k = inputs[0].data, *v = inputs[1].data;
     uint8_t *pad = inputs[2].data;
@@ -325,6 +325,33 @@ Test(long_attention, one_query_has_the_bits_of_many) {
     check_one_query(&m, inputs, false, "a value that is no number");
     compiled_free(&m.compiled);
     compiled_free(&few.compiled);
+  }
+}
+
+/* Few queries read few keys where they lie; among others they share panels of keys that are packed. */
+Test(long_attention, few_scores_have_the_bits_of_many) {
+  enum { MANY = 70 };
+  static const int64_t shapes[][2] = {{1, 1}, {2, 5}, {4, 16}, {4, 64}, {5, 33}, {15, 17}, {16, 16}};
+  float q[MANY * HEAD];
+  for (int64_t i = 0; i < MANY * HEAD; i++) q[i] = mixed(i + 3);
+  for (const TargetInfo *target = targets; target->name; target++) {
+    if (host_lacks(target)) continue;
+    Model m = model_of(target, "23", "64");
+    for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
+      const int64_t rows = shapes[shape][0], keys = shapes[shape][1];
+      const tfm_value inputs[] = {number_tensor(1, keys, HEAD), number_tensor(1, keys, WIDE), mask_tensor(1, keys)};
+      for (int64_t i = 0; i < keys * HEAD; i++) ((float *)inputs[0].data)[i] = 3 * mixed(i);
+      for (int64_t i = 0; i < keys * WIDE; i++) ((float *)inputs[1].data)[i] = mixed(i + 1);
+      if (keys > 4) {
+        ((uint8_t *)inputs[2].data)[3] = 1;
+        ((float *)inputs[1].data)[3 * WIDE] = NAN;
+      }
+      const float *alone = answers(&m, inputs, q, rows), *all = answers(&m, inputs, q, MANY);
+      cr_assert_eq(memcmp(alone, all, (size_t)(rows * WIDE) * sizeof *all), 0, "%s: %lld queries, %lld keys",
+                   target->name, (long long)rows, (long long)keys);
+      cr_assert(isfinite(alone[0]));
+    }
+    compiled_free(&m.compiled);
   }
 }
 
