@@ -13,7 +13,10 @@
 #include "plan/memory.h"
 #include "weights/pack.h"
 
-enum { HUGE_PAGE = 2 * 1024 * 1024 }; /* weights on such pages are read about a tenth faster */
+enum {
+  HUGE_PAGE = 2 * 1024 * 1024, /* weights on such pages are read about a tenth faster */
+  MANY_WEIGHTS = 16 * 1024 * 1024 /* bytes: beside so many, what LLVM leaves behind counts */
+};
 
 // ---- graphs ----
 
@@ -112,8 +115,8 @@ char *compile_pack(const CompileRequest *request, const LibraryPlans *plans) {
     diag_error_at(request->diag, NULL, DIAG_MEMORY, "not enough memory for %zu bytes of weights", bytes);
     return NULL;
   }
-  if (alignment == HUGE_PAGE) madvise(packed, bytes, MADV_HUGEPAGE); /* only faster */
-  memset(packed, 0, bytes);
+  if (alignment == HUGE_PAGE) madvise(packed, needed / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* only faster */
+  memset(packed, 0, needed); /* what is behind it takes no memory */
   if (compile_pack_to(request, plans, packed)) return packed;
   free(packed);
   return NULL;
@@ -139,11 +142,14 @@ static bool make_all_code(const CompileRequest *request, Compiled *compiled) {
   return compiled->encoder_code != NULL;
 }
 
-/* Code comes before weights, which need the most memory. */
+/* Code comes before weights, which need the most memory. Giving back what the compiler needed takes a millisecond, so
+ * small models keep it. */
 static bool finish(const CompileRequest *request, Graph *forward, const Incremental *parts, Compiled *compiled) {
   *compiled = (Compiled){0};
-  bool done = compile_plans(request, forward, parts, &compiled->plans) && make_all_code(request, compiled) &&
-              (compiled->packed = compile_pack(request, &compiled->plans));
+  bool done = compile_plans(request, forward, parts, &compiled->plans) && make_all_code(request, compiled);
+  if (done && library_plan_list(&compiled->plans).plans[0]->program.weights_bytes >= MANY_WEIGHTS)
+    jit_give_back_memory();
+  done = done && (compiled->packed = compile_pack(request, &compiled->plans));
   if (!done) compiled_free(compiled);
   return done;
 }

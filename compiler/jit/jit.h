@@ -25,4 +25,9 @@ Jit *jit_create_cached(Arena *arena, Diag *diag, const Plan *plan, const CodeCac
 const tfm_program *jit_program(const Jit *jit);
 void jit_destroy(Jit *jit);
 
+/* The pages of LLVM's code leave the process, and with them what the heap holds free: some 65 MB after code was made,
+ * which would otherwise stand beside the weights for as long as the model does. What is called after all (to take code
+ * down, to make more) comes from the file again. */
+void jit_give_back_memory(void);
+
 #endif
