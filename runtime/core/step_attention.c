@@ -284,8 +284,8 @@ enum { UNITS_PER_THREAD = 8 }; /* causal parts differ in work: small units even 
 // ---- sizes ----
 
 /* Whether reading an item's keys where they lie, once for each query, is less work than packing them and computing
- * whole panels of scores. Measured for heads of 64: up to four panels of scores it was, for eight it was not, and packing
- * into panels as narrow as a vector was never more work. */
+ * whole panels of scores. Measured for heads of 64: up to four panels of scores it was, for eight it was not, and
+ * packing into panels as narrow as a vector was never more work. */
 static bool has_few_scores(const Attention *attention) {
   const tfm_attention_step *step = attention->step;
   const int64_t most = FEW_PANELS * step->qk_width;
