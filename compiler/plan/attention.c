@@ -328,8 +328,9 @@ static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nes
   choose_row_kernels(p, nest, step);
 }
 
-/* Whether runs may have so few scores that keys are not worth packing: a single query with many keys, or, where a panel is
- * wider than a vector, few queries and few keys. Where queries and keys have the same number, one query means one key. */
+/* Whether runs may have so few scores that keys are not worth packing: a single query with many keys, or, where a panel
+ * is wider than a vector, few queries and few keys. Where queries and keys have the same number, one query means one
+ * key. */
 static bool may_have_few_scores(const Attention *a, const Nest *nest, unsigned panel) {
   const Size *queries = nest->dims[nest->rank - 2], *keys = nest->dims[nest->rank - 1];
   int64_t known;
