@@ -22,12 +22,13 @@ typedef struct tfm_attention_grad_step {
   uint32_t sum_products; /* row kernel, one result a row: the sum of operand 1 * operand 2 */
   uint32_t through;      /* row kernel: operand 1 * (operand 2 - operand 3), one number a row */
   uint8_t tile_rows, key_width, h_width, e_width, rank, n_operands;
-  uint8_t causal; /* as in tfm_attention_step */
+  uint8_t causal, padding, padding_true; /* as in tfm_attention_step */
   tfm_size causal_offset;
   int64_t h, e;
   tfm_operand q, k, v, g, c, dk, dv;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
+  uint32_t live; /* tfm_live_rows of queries: the others get and give nothing */
 } tfm_attention_grad_step;
 
 /* Gives the functions of the runtime for these steps. Programs that have some point to it; others do without. */

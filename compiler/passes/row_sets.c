@@ -1,0 +1,241 @@
+/* Sets of rows. See row_sets.h.
+ *
+ * Terms that lie in another one are left out, and two that differ by one condition and its negation are one without it.
+ * Where there are too many terms, the last one keeps what it has in common with those that do not fit. With one term a
+ * set is what all users of a value agree on. */
+#include "passes/row_sets.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---- terms ----
+
+bool rows_same_mask(const RowMask *a, const RowMask *b) {
+  return a->node == b->node && a->where == b->where && a->start == b->start && a->end == b->end &&
+         a->n_axes == b->n_axes && !memcmp(a->axes, b->axes, a->n_axes);
+}
+
+static bool term_has(const RowTerm *term, const RowMask *mask) {
+  for (uint32_t i = 0; i < term->n; i++)
+    if (rows_same_mask(&term->masks[i], mask)) return true;
+  return false;
+}
+
+/* A mask too many is left out, which is safe: more rows count. */
+static void term_add(RowTerm *term, const RowMask *mask) {
+  if (term->n < ROWS_MOST_MASKS && !term_has(term, mask)) term->masks[term->n++] = *mask;
+}
+
+static bool term_within(const RowTerm *part, const RowTerm *whole) {
+  for (uint32_t i = 0; i < whole->n; i++)
+    if (!term_has(part, &whole->masks[i])) return false;
+  return true;
+}
+
+static RowTerm term_common(const RowTerm *a, const RowTerm *b) {
+  RowTerm common = {0};
+  for (uint32_t i = 0; i < a->n; i++)
+    if (term_has(b, &a->masks[i])) term_add(&common, &a->masks[i]);
+  return common;
+}
+
+/* Whether the terms differ by one mask, which is negated in the other. */
+static bool term_completes(const RowTerm *a, const RowTerm *b) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < a->n; i++) {
+    if (term_has(b, &a->masks[i])) continue;
+    RowMask negated = a->masks[i];
+    negated.where = !negated.where;
+    if (!negated.node || !term_has(b, &negated)) return false;
+    n++;
+  }
+  return a->n == b->n && n == 1;
+}
+
+static void merge(RowSet *set, uint32_t i, const RowTerm *term) {
+  set->terms[i] = term_common(&set->terms[i], term);
+  if (set->terms[i].n == 0) *set = ROWS_ALL;
+}
+
+static void remove_term(RowSet *set, uint32_t i) { set->terms[i] = set->terms[--set->n]; }
+
+static void add_term(RowSet *set, uint32_t most, const RowTerm *term) {
+  if (set->all) return;
+  if (term->n == 0) {
+    *set = ROWS_ALL;
+    return;
+  }
+  for (uint32_t i = 0; i < set->n && most > 1; i++) {
+    if (term_within(term, &set->terms[i])) return;
+    if (term_completes(term, &set->terms[i])) {
+      const RowTerm common = term_common(&set->terms[i], term);
+      remove_term(set, i);
+      add_term(set, most, &common);
+      return;
+    }
+    if (term_within(&set->terms[i], term)) remove_term(set, i--);
+  }
+  if (set->n < most && set->n < ROWS_MOST_TERMS) set->terms[set->n++] = *term;
+  else merge(set, set->n - 1u, term);
+}
+
+// ---- sets ----
+
+RowSet rows_union(uint32_t most, const RowSet *a, const RowSet *b) {
+  if (rows_are_none(a)) return *b;
+  RowSet joined = *a;
+  if (b->all) return ROWS_ALL;
+  for (uint32_t i = 0; i < b->n; i++) add_term(&joined, most, &b->terms[i]);
+  return joined;
+}
+
+RowSet rows_both(uint32_t most, const RowSet *a, const RowSet *b) {
+  if (a->all) return *b;
+  if (b->all) return *a;
+  RowSet both = ROWS_NONE;
+  for (uint32_t i = 0; i < a->n; i++)
+    for (uint32_t j = 0; j < b->n; j++) {
+      RowTerm term = a->terms[i];
+      for (uint32_t k = 0; k < b->terms[j].n; k++) term_add(&term, &b->terms[j].masks[k]);
+      add_term(&both, most, &term);
+    }
+  return both;
+}
+
+/* False: the other value has no such axis, or is needed along all of it. */
+static bool map_mask(RowMask *mask, const int32_t *axes) {
+  for (uint32_t i = 0; i < mask->n_axes && i < MAX_RANK; i++) {
+    int32_t axis = axes[mask->axes[i]];
+    if (axis < 0) return false;
+    mask->axes[i] = (uint8_t)axis;
+  }
+  return true;
+}
+
+RowSet rows_map(uint32_t most, const RowSet *set, const int32_t *axes) {
+  if (set->all) return ROWS_ALL;
+  RowSet mapped = ROWS_NONE;
+  for (uint32_t i = 0; i < set->n; i++) {
+    RowTerm term = {0};
+    for (uint32_t j = 0; j < set->terms[i].n; j++) {
+      RowMask mask = set->terms[i].masks[j];
+      if (map_mask(&mask, axes)) term_add(&term, &mask);
+    }
+    add_term(&mapped, most, &term);
+  }
+  return mapped;
+}
+
+RowSet rows_in_range(const RowSet *set, uint32_t axis, const Size *start, const Size *end) {
+  const RowMask range = {.start = start, .end = end, .n_axes = 1, .axes = {(uint8_t)axis}};
+  const RowSet within = {.n = 1, .terms = {{.n = 1, .masks = {range}}}};
+  return rows_both(ROWS_MOST_TERMS, set, &within);
+}
+
+bool rows_within(const RowSet *part, const RowSet *whole) {
+  if (whole->all || part->all) return whole->all;
+  for (uint32_t i = 0; i < part->n; i++) {
+    bool found = false;
+    for (uint32_t j = 0; j < whole->n; j++) found |= term_within(&part->terms[i], &whole->terms[j]);
+    if (!found) return false;
+  }
+  return true;
+}
+
+bool rows_equal(const RowSet *a, const RowSet *b) { return rows_within(a, b) && rows_within(b, a); }
+
+bool rows_have_axis(const RowSet *set, uint32_t axis) {
+  for (uint32_t i = 0; i < set->n; i++)
+    for (uint32_t j = 0; j < set->terms[i].n; j++)
+      if (memchr(set->terms[i].masks[j].axes, (int)axis, set->terms[i].masks[j].n_axes)) return true;
+  return false;
+}
+
+void rows_aligned_axes(const Node *operand, uint32_t rank, int32_t *axes) {
+  for (uint32_t i = 0; i < rank; i++) {
+    int32_t own = (int32_t)(i + operand->rank) - (int32_t)rank;
+    axes[i] = own < 0 || dim_is_one(operand->dims[own]) ? -1 : own;
+  }
+}
+
+void rows_widened_axes(const Node *operand, uint32_t rank, int32_t *axes) {
+  for (uint32_t i = 0; i < operand->rank; i++)
+    axes[i] = dim_is_one(operand->dims[i]) ? -1 : (int32_t)(i + rank) - (int32_t)operand->rank;
+}
+
+// ---- masks ----
+
+/* Whether two shapes differ by axes of 1 only. */
+static bool same_long_axes(const Node *a, const Node *b) {
+  uint32_t i = 0, j = 0;
+  for (;; i++, j++) {
+    while (i < a->rank && dim_is_one(a->dims[i])) i++;
+    while (j < b->rank && dim_is_one(b->dims[j])) j++;
+    if (i == a->rank || j == b->rank) return i == a->rank && j == b->rank;
+    if (a->dims[i] != b->dims[j]) return false;
+  }
+}
+
+static bool is_negation(const Node *node) {
+  return node->op == OP_POINTWISE && node->attr.expr->kind == EXPR_OP && node->attr.expr->op == OP_NOT &&
+         node->attr.expr->args[0]->kind == EXPR_INPUT && node->inputs.n == 1;
+}
+
+/* The masks without which the given mask does not hold: a conjunction holds only where each of its parts does. Found
+ * over the mask's own axes, given over those of the value. */
+static RowSet rows_of_parts(uint32_t most, const RowMask *mask, bool holds) {
+  const Node *node = mask->node;
+  if (node->op != OP_POINTWISE) return ROWS_ALL;
+  NodeType domain = type_of(node);
+  RowSet parts = rows_of_condition(most, node, &domain, node->attr.expr, holds, MAX_RANK);
+  int32_t axes[MAX_RANK];
+  for (uint32_t i = 0, k = 0; i < node->rank; i++) axes[i] = dim_is_one(node->dims[i]) ? -1 : mask->axes[k++];
+  return rows_map(most, &parts, axes);
+}
+
+/* The elements that are read where `operand` is `holds`. The mask is followed behind axes of 1 and negations, so that
+ * equal masks are one node. */
+static RowSet rows_of_mask(uint32_t most, const Node *operand, const NodeType *domain, bool holds, uint32_t apart) {
+  RowMask mask = {.node = operand, .where = holds};
+  for (uint32_t i = 0; i < operand->rank; i++) {
+    if (dim_is_one(operand->dims[i])) continue;
+    mask.axes[mask.n_axes++] = (uint8_t)(domain->rank - operand->rank + i);
+  }
+  while ((mask.node->op == OP_RESHAPE || is_negation(mask.node)) &&
+         same_long_axes(mask.node, mask.node->inputs.items[0])) {
+    if (mask.node->op != OP_RESHAPE) mask.where = !mask.where;
+    mask.node = mask.node->inputs.items[0];
+  }
+  if (mask.n_axes == 0 || memchr(mask.axes, (int)apart, mask.n_axes)) return ROWS_ALL;
+  RowSet need = {.n = 1, .terms = {{.n = 1, .masks = {mask}}}};
+  RowSet parts = rows_of_parts(most, &mask, mask.where);
+  return rows_both(most, &need, &parts);
+}
+
+RowSet rows_of_condition(uint32_t most, const Node *node, const NodeType *domain, const Expr *condition, bool holds,
+                         uint32_t apart) {
+  if (condition->kind == EXPR_INPUT && condition->dtype == DTYPE_BOOL)
+    return rows_of_mask(most, node->inputs.items[condition->input], domain, holds, apart);
+  if (condition->kind != EXPR_OP) return ROWS_ALL;
+  if (condition->op == OP_NOT) return rows_of_condition(most, node, domain, condition->args[0], !holds, apart);
+  if (condition->op != (holds ? OP_AND : OP_OR)) return ROWS_ALL;
+  RowSet a = rows_of_condition(most, node, domain, condition->args[0], holds, apart);
+  RowSet b = rows_of_condition(most, node, domain, condition->args[1], holds, apart);
+  return rows_both(most, &a, &b);
+}
+
+static bool is_minus_infinity(const Expr *expr) {
+  return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == -INFINITY;
+}
+
+RowSet rows_of_seen_keys(uint32_t most, const Node *node, const NodeType *scores, const Expr *expr) {
+  RowSet seen = ROWS_ALL;
+  while (expr && expr->kind == EXPR_OP && expr->op == OP_WHERE) {
+    bool masked = is_minus_infinity(expr->args[1]);
+    if (!masked && !is_minus_infinity(expr->args[2])) break;
+    RowSet need = rows_of_condition(most, node, scores, expr->args[0], !masked, scores->rank - 2);
+    seen = rows_both(most, &seen, &need);
+    expr = expr->args[masked ? 2 : 1];
+  }
+  return seen;
+}
