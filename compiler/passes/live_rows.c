@@ -38,18 +38,6 @@ typedef struct Choice {
   ProductSteps steps; /* are_steps */
 } Choice;
 
-typedef struct MaskView { /* a mask with the axes of 1 that a node's rows need */
-  const Node *mask;
-  Node *view;
-} MaskView;
-
-typedef VEC(Node *) NodeList;
-
-typedef struct SetMask { /* a set as a mask, made of others */
-  RowSet rows;
-  Node *mask;
-} SetMask;
-
 typedef struct LiveRows {
   Pass *pass;
   uint32_t most;   /* terms of a set */
@@ -58,8 +46,7 @@ typedef struct LiveRows {
   RowSet *needs;   /* by id */
   bool *has_input; /* by id: depends on an input of the model */
   Choice *choices; /* by id */
-  VEC(MaskView) views;
-  VEC(SetMask) sets;
+  RowMasks masks;
 } LiveRows;
 
 // ---- expressions ----
@@ -251,7 +238,8 @@ static void flow_attention_grad(LiveRows *r, const Node *node, const RowSet *nee
   int32_t axes[MAX_RANK];
   infer_domain(r->pass->graph->sizes, node, &scores);
   for (size_t i = 0; i < node->inputs.n; i++) operands[i] = ROWS_ALL;
-  if (!r->trains || !expr_attention_terms(node->attr.expr, terms) || !zero_only_products(&r->zero, node, terms)) return;
+  if (!r->trains || !expr_attention_terms(node->attr.expr, terms)) return;
+  if (!zero_only_products(&r->zero, node, terms)) return;
   const RowSet seen = rows_of_seen_keys(r->most, node, &scores, terms[ATTENTION_SCORE]);
   const RowSet queries = r->choices[node->id].is_made ? r->choices[node->id].rows : ROWS_ALL;
   for (uint32_t i = 0; i < 4; i++) {
@@ -310,8 +298,10 @@ static void flow_axes(LiveRows *r, const Node *node, const RowSet *need, RowSet 
   int32_t *made_of = ARENA_ARRAY(r->pass->scratch, int32_t, node->inputs.n);
   for (size_t i = 0; i < node->inputs.n; i++) {
     int32_t axes[MAX_RANK];
-    for (uint32_t axis = 0; axis < node->rank; axis++)
-      axes[axis] = rows_have_axis(need, axis) && narrow_axes(r->pass->graph->sizes, node, axis, made_of) ? made_of[i] : -1;
+    for (uint32_t axis = 0; axis < node->rank; axis++) {
+      const bool is_kept = rows_have_axis(need, axis) && narrow_axes(r->pass->graph->sizes, node, axis, made_of);
+      axes[axis] = is_kept ? made_of[i] : -1;
+    }
     RowSet mapped = rows_map(r->most, need, axes);
     operands[i] = rows_union(r->most, &operands[i], &mapped);
   }
@@ -368,7 +358,8 @@ static bool is_product(const Node *node) { return node->op == OP_MATMUL || node-
 /* The kernels that can leave rows out. A value that no input reaches is computed once, so there is nothing to save. */
 static bool can_skip_rows(const LiveRows *r, const Node *node) {
   enum { MOST_INPUTS = 200 }; /* rows_mask is a byte */
-  if (node->dtype != DTYPE_F32 || node->rank < 2 || !r->has_input[node->id] || node->inputs.n > MOST_INPUTS) return false;
+  if (node->dtype != DTYPE_F32 || node->rank < 2 || node->inputs.n > MOST_INPUTS) return false;
+  if (!r->has_input[node->id]) return false;
   if (node->op == OP_LINEAR) return !r->has_input[node->inputs.items[1]->id];
   if (node->op == OP_NORM || node->op == OP_POINTWISE || node->op == OP_ATTENTION) return true;
   if (!r->trains) return false;
@@ -452,104 +443,6 @@ static void find_inputs(LiveRows *r) {
 
 // ---- masks ----
 
-/* The mask's shape over these axes, 1 where it is the same. */
-static void shape_of_mask(LiveRows *r, const RowMask *mask, uint32_t rank, const Size *const *dims,
-                          const Size **shape) {
-  for (uint32_t i = 0; i < rank; i++)
-    shape[i] = memchr(mask->axes, (int)i, mask->n_axes) ? dims[i] : size_const(r->pass->graph->sizes, 1);
-}
-
-/* Attention skips queries within a head, whatever the other axes; the others skip rows, so the mask must tell each
- * row. */
-static bool names_all_rows(const Node *node, uint32_t rank, const Size *const *shape, const Size *const *dims) {
-  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return shape[rank - 1] == dims[rank - 1];
-  for (uint32_t i = 0; i < rank; i++)
-    if (shape[i] != dims[i] && !dim_is_one(dims[i])) return false;
-  return true;
-}
-
-/* The mask in the shape that a node's rows need; one view for all nodes that need the same. */
-static Node *view_of_mask(LiveRows *r, const Node *mask, uint32_t rank, const Size *const *dims) {
-  for (size_t i = 0; i < r->views.n; i++) {
-    Node *view = r->views.items[i].view;
-    if (r->views.items[i].mask == mask && view->rank == rank && !memcmp(view->dims, dims, rank * sizeof *dims))
-      return view;
-  }
-  Node *node = r->pass->graph->first;
-  while (node != mask) node = node->next;
-  Builder b = pass_builder(r->pass, node->next, node);
-  Node *view = match_reshape(&b, node, rank, dims);
-  vec_push(r->pass->scratch, &r->views, (MaskView){mask, view});
-  return view;
-}
-
-static Expr *size_expr(LiveRows *r, const Size *size) {
-  int64_t value;
-  Arena *arena = r->pass->graph->arena;
-  return size_is_const(size, &value) ? expr_integer(arena, DTYPE_I32, value) : expr_size(arena, DTYPE_I32, size);
-}
-
-static Expr *both_of(LiveRows *r, OpKind op, Expr *a, Expr *b) {
-  return a && b ? expr_op(r->pass->graph->arena, op, DTYPE_BOOL, a, b, NULL) : a ? a : b;
-}
-
-/* One condition over axes `dims`; what it reads becomes an input. */
-static Expr *expr_of_mask(LiveRows *r, const RowMask *mask, uint32_t rank, const Size *const *dims, NodeList *inputs) {
-  Arena *arena = r->pass->graph->arena;
-  const Size *shape[MAX_RANK];
-  if (!mask->node) {
-    Expr *index = expr_index(arena, rank - 1u - mask->axes[0]), *from = NULL, *to = NULL;
-    if (!size_equals(mask->start, 0))
-      from = expr_op(arena, OP_GE, DTYPE_BOOL, index, size_expr(r, mask->start), NULL);
-    if (mask->end != dims[mask->axes[0]])
-      to = expr_op(arena, OP_LT, DTYPE_BOOL, index, size_expr(r, mask->end), NULL);
-    return both_of(r, OP_AND, from, to);
-  }
-  shape_of_mask(r, mask, rank, dims, shape);
-  Node *view = view_of_mask(r, mask->node, rank, shape);
-  uint32_t number = 0;
-  while (number < inputs->n && inputs->items[number] != view) number++;
-  if (number == inputs->n) vec_push(r->pass->scratch, inputs, view);
-  Expr *expr = expr_input(arena, DTYPE_BOOL, number);
-  return mask->where ? expr : expr_op(arena, OP_NOT, DTYPE_BOOL, expr, NULL, NULL);
-}
-
-/* A mask that is true in the rows of the set, before `user`; one for all that need the same. */
-static Node *mask_of_set(LiveRows *r, Node *user, const RowSet *rows, uint32_t rank, const Size *const *dims) {
-  for (size_t i = 0; i < r->sets.n; i++) {
-    Node *mask = r->sets.items[i].mask;
-    if (rows_equal(&r->sets.items[i].rows, rows) && mask->rank == rank && !memcmp(mask->dims, dims, rank * sizeof *dims))
-      return mask;
-  }
-  NodeList inputs = {0};
-  Expr *all = NULL;
-  for (uint32_t i = 0; i < rows->n; i++) {
-    Expr *term = NULL;
-    for (uint32_t j = 0; j < rows->terms[i].n; j++)
-      term = both_of(r, OP_AND, term, expr_of_mask(r, &rows->terms[i].masks[j], rank, dims, &inputs));
-    all = both_of(r, OP_OR, all, term);
-  }
-  Node *mask = graph_add(r->pass->graph, user, OP_POINTWISE, DTYPE_BOOL, rank, dims, (uint32_t)inputs.n, inputs.items,
-                         user->origin);
-  mask->attr.expr = all;
-  vec_push(r->pass->scratch, &r->sets, (SetMask){*rows, mask});
-  return mask;
-}
-
-/* A mask of the rows that is `*where` in those of the set: a view of the only mask that it has, if that tells each
- * row and lies as it is told, else a new one. */
-static Node *mask_of(LiveRows *r, Node *node, const RowSet *rows, uint32_t rank, const Size *const *dims, bool *where) {
-  const RowMask *only = &rows->terms[0].masks[0];
-  const Size *shape[MAX_RANK];
-  *where = true;
-  if (rows->n != 1 || rows->terms[0].n != 1 || !only->node) return mask_of_set(r, node, rows, rank, dims);
-  const bool lies_so = !r->trains || only->node->op == OP_POINTWISE || only->node->op == OP_INPUT;
-  shape_of_mask(r, only, rank, dims, shape);
-  if (!lies_so || !names_all_rows(node, rank, shape, dims)) return mask_of_set(r, node, rows, rank, dims);
-  *where = only->where;
-  return view_of_mask(r, only->node, rank, shape);
-}
-
 /* The mask becomes an input: the last, but before x and the weights of a norm. */
 static void set_mask(LiveRows *r, Node *node, Node *mask, bool where) {
   size_t n = node->inputs.n, fixed = 0;
@@ -571,11 +464,11 @@ static void record(LiveRows *r, const Node *node, const Node *mask, bool where) 
   node_print_shape(&shape, r->pass->graph->sizes, mask);
   const char *holds = where ? "true" : "false";
   if (node->attr.rows_are_steps)
-    pass_record(r->pass, FUSION_LIVE_ROWS, true, node, "only terms of sums where the mask %s is %s are added: the others are 0",
-                shape.text, holds);
+    pass_record(r->pass, FUSION_LIVE_ROWS, true, node,
+                "only terms of sums where the mask %s is %s are added: the others are 0", shape.text, holds);
   else
-    pass_record(r->pass, FUSION_LIVE_ROWS, true, node, "only rows where the mask %s is %s are computed: %s", shape.text, holds,
-                node->attr.rows_zero && r->trains ? "the others are 0" : "nothing reads the others");
+    pass_record(r->pass, FUSION_LIVE_ROWS, true, node, "only rows where the mask %s is %s are computed: %s", shape.text,
+                holds, node->attr.rows_zero && r->trains ? "the others are 0" : "nothing reads the others");
 }
 
 // ---- what becomes of it ----
@@ -599,12 +492,10 @@ static RowSet need_unless_zero(const LiveRows *r, const Node *node) {
 static bool first_mask(LiveRows *r, const Node *node, const RowSet *need, RowSet *rows) {
   const Size *const *dims = (const Size *const *)node->dims;
   const uint32_t rank = node->rank - 1u;
-  const Size *shape[MAX_RANK];
   for (uint32_t i = 0; i < need->n && i < 1; i++)
     for (uint32_t j = 0; j < need->terms[i].n; j++) {
       const RowMask *mask = &need->terms[i].masks[j];
-      shape_of_mask(r, mask, rank, dims, shape);
-      if (!fits(r, node, mask, rank, dims) || !names_all_rows(node, rank, shape, dims) ||
+      if (!fits(r, node, mask, rank, dims) || !rows_tell_all(node, mask, rank, dims) ||
           match_depends(r->pass, mask->node, node))
         continue;
       *rows = (RowSet){.n = 1, .terms = {{.n = 1, .masks = {*mask}}}};
@@ -619,7 +510,7 @@ static bool skip_rows(LiveRows *r, Node *node) {
   bool is_zero = need.all && !expr_can_fail(r->pass->scratch, node->attr.expr), where;
   if (is_zero) need = need_unless_zero(r, node);
   if (!first_mask(r, node, &need, &rows)) return false;
-  Node *mask = mask_of(r, node, &rows, node->rank - 1u, (const Size *const *)node->dims, &where);
+  Node *mask = rows_as_mask(&r->masks, node, &rows, node->rank - 1u, (const Size *const *)node->dims, &where);
   set_mask(r, node, mask, where);
   node->attr.rows_zero = is_zero;
   record(r, node, mask, where);
@@ -637,12 +528,12 @@ static Node *mask_of_steps(LiveRows *r, Node *node, const Choice *choice, bool *
   }
   const uint32_t skipped = is_shared ? n_lead : 0;
   const RowSet rows = is_shared ? rows_map(r->most, &choice->rows, axes) : choice->rows;
-  Node *mask = mask_of(r, node, &rows, choice->rank - skipped, choice->dims + skipped, where);
+  Node *mask = rows_as_mask(&r->masks, node, &rows, choice->rank - skipped, choice->dims + skipped, where);
   const Size *dims[MAX_RANK];
   const uint32_t rank = node->rank - 1u - skipped;
   memcpy(dims, choice->dims, n_lead * sizeof *dims);
   dims[rank - 1] = input(node, 0)->dims[input(node, 0)->rank - 1];
-  return view_of_mask(r, mask, rank, dims);
+  return rows_mask_view(&r->masks, mask, rank, dims);
 }
 
 static bool apply_choice(LiveRows *r, Node *node) {
@@ -650,7 +541,7 @@ static bool apply_choice(LiveRows *r, Node *node) {
   bool where;
   if (!choice->is_made) return false;
   Node *mask = choice->are_steps ? mask_of_steps(r, node, choice, &where)
-                                 : mask_of(r, node, &choice->rows, choice->rank, choice->dims, &where);
+                                 : rows_as_mask(&r->masks, node, &choice->rows, choice->rank, choice->dims, &where);
   set_mask(r, node, mask, where);
   node->attr.rows_are_steps = choice->are_steps;
   node->attr.rows_zero = choice->is_zero;
@@ -673,10 +564,12 @@ bool pass_live_rows(Pass *pass) {
                 .most = 1,
                 .trains = has_gradients(graph),
                 .needs = ARENA_ARRAY(pass->scratch, RowSet, graph->next_id),
-                .has_input = ARENA_ARRAY(pass->scratch, bool, graph->next_id)};
+                .has_input = ARENA_ARRAY(pass->scratch, bool, graph->next_id),
+                .masks = {.pass = pass}};
   find_inputs(&r);
   if (r.trains) {
     r.most = ROWS_MOST_TERMS;
+    r.masks.needs_order = true;
     r.choices = ARENA_ARRAY(pass->scratch, Choice, graph->next_id);
     r.zero = zero_rows_find(pass);
   }

@@ -239,3 +239,101 @@ RowSet rows_of_seen_keys(uint32_t most, const Node *node, const NodeType *scores
   }
   return seen;
 }
+
+// ---- sets as masks ----
+
+/* The mask's shape over these axes, 1 where it is the same. */
+static void shape_of_mask(RowMasks *r, const RowMask *mask, uint32_t rank, const Size *const *dims,
+                          const Size **shape) {
+  for (uint32_t i = 0; i < rank; i++)
+    shape[i] = memchr(mask->axes, (int)i, mask->n_axes) ? dims[i] : size_const(r->pass->graph->sizes, 1);
+}
+
+bool rows_tell_all(const Node *node, const RowMask *mask, uint32_t rank, const Size *const *dims) {
+  const bool is_attention = node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
+  for (uint32_t i = is_attention ? rank - 1 : 0; i < rank; i++)
+    if (!memchr(mask->axes, (int)i, mask->n_axes) && !dim_is_one(dims[i])) return false;
+  return true;
+}
+
+Node *rows_mask_view(RowMasks *r, const Node *mask, uint32_t rank, const Size *const *dims) {
+  for (size_t i = 0; i < r->views.n; i++) {
+    Node *view = r->views.items[i].view;
+    if (r->views.items[i].mask == mask && view->rank == rank && !memcmp(view->dims, dims, rank * sizeof *dims))
+      return view;
+  }
+  Node *node = r->pass->graph->first;
+  while (node != mask) node = node->next;
+  Builder b = pass_builder(r->pass, node->next, node);
+  Node *view = match_reshape(&b, node, rank, dims);
+  vec_push(r->pass->scratch, &r->views, (MaskView){mask, view});
+  return view;
+}
+
+static Expr *size_expr(RowMasks *r, const Size *size) {
+  int64_t value;
+  Arena *arena = r->pass->graph->arena;
+  return size_is_const(size, &value) ? expr_integer(arena, DTYPE_I32, value) : expr_size(arena, DTYPE_I32, size);
+}
+
+static Expr *both_of(RowMasks *r, OpKind op, Expr *a, Expr *b) {
+  return a && b ? expr_op(r->pass->graph->arena, op, DTYPE_BOOL, a, b, NULL) : a ? a : b;
+}
+
+typedef VEC(Node *) NodeList;
+
+/* One condition over axes `dims`; what it reads becomes an input. */
+static Expr *expr_of_mask(RowMasks *r, const RowMask *mask, uint32_t rank, const Size *const *dims, NodeList *inputs) {
+  Arena *arena = r->pass->graph->arena;
+  const Size *shape[MAX_RANK];
+  if (!mask->node) {
+    Expr *index = expr_index(arena, rank - 1u - mask->axes[0]), *from = NULL, *to = NULL;
+    if (!size_equals(mask->start, 0))
+      from = expr_op(arena, OP_GE, DTYPE_BOOL, index, size_expr(r, mask->start), NULL);
+    if (mask->end != dims[mask->axes[0]])
+      to = expr_op(arena, OP_LT, DTYPE_BOOL, index, size_expr(r, mask->end), NULL);
+    return both_of(r, OP_AND, from, to);
+  }
+  shape_of_mask(r, mask, rank, dims, shape);
+  Node *view = rows_mask_view(r, mask->node, rank, shape);
+  uint32_t number = 0;
+  while (number < inputs->n && inputs->items[number] != view) number++;
+  if (number == inputs->n) vec_push(r->pass->scratch, inputs, view);
+  Expr *expr = expr_input(arena, DTYPE_BOOL, number);
+  return mask->where ? expr : expr_op(arena, OP_NOT, DTYPE_BOOL, expr, NULL, NULL);
+}
+
+/* A mask that is true in the rows of the set, before `user`; one for all that need the same. */
+static Node *mask_of_set(RowMasks *r, Node *user, const RowSet *rows, uint32_t rank, const Size *const *dims) {
+  for (size_t i = 0; i < r->sets.n; i++) {
+    Node *mask = r->sets.items[i].mask;
+    const bool has_shape = mask->rank == rank && !memcmp(mask->dims, dims, rank * sizeof *dims);
+    if (has_shape && rows_equal(&r->sets.items[i].rows, rows)) return mask;
+  }
+  NodeList inputs = {0};
+  Expr *all = NULL;
+  for (uint32_t i = 0; i < rows->n; i++) {
+    Expr *term = NULL;
+    for (uint32_t j = 0; j < rows->terms[i].n; j++)
+      term = both_of(r, OP_AND, term, expr_of_mask(r, &rows->terms[i].masks[j], rank, dims, &inputs));
+    all = both_of(r, OP_OR, all, term);
+  }
+  Node *mask = graph_add(r->pass->graph, user, OP_POINTWISE, DTYPE_BOOL, rank, dims, (uint32_t)inputs.n, inputs.items,
+                         user->origin);
+  mask->attr.expr = all;
+  vec_push(r->pass->scratch, &r->sets, (SetMask){*rows, mask});
+  return mask;
+}
+
+/* A view of the only mask that the set has, if that tells each row and lies as it is told, else a new one. */
+Node *rows_as_mask(RowMasks *r, Node *node, const RowSet *rows, uint32_t rank, const Size *const *dims, bool *where) {
+  const RowMask *only = &rows->terms[0].masks[0];
+  const Size *shape[MAX_RANK];
+  *where = true;
+  if (rows->n != 1 || rows->terms[0].n != 1 || !only->node) return mask_of_set(r, node, rows, rank, dims);
+  const bool lies_so = !r->needs_order || only->node->op == OP_POINTWISE || only->node->op == OP_INPUT;
+  shape_of_mask(r, only, rank, dims, shape);
+  if (!lies_so || !rows_tell_all(node, only, rank, dims)) return mask_of_set(r, node, rows, rank, dims);
+  *where = only->where;
+  return rows_mask_view(r, only->node, rank, shape);
+}

@@ -1,8 +1,9 @@
 /* RowSet: which elements of a value matter, as a union of conjunctions of masks and of ranges of positions.
  *
  * In: bool nodes, conditions of expressions, slices. Out: unions, intersections, the same set over the axes of another
- * value. A set may always grow: where a mask is forgotten, or `most` terms are not enough, more elements count than
- * must. Nothing is allocated and nothing is refused; the masks that sets name are nodes of the graph. */
+ * value; masks, added to the graph, that are true in the rows of a set. A set may always grow: where a mask is
+ * forgotten, or `most` terms are not enough, more elements count than must. Nothing is refused; the masks that sets
+ * name are nodes of the graph. */
 #ifndef TFM_PASSES_ROW_SETS_H
 #define TFM_PASSES_ROW_SETS_H
 
@@ -67,5 +68,34 @@ RowSet rows_of_condition(uint32_t most, const Node *node, const NodeType *domain
  * else, and a weight of 0 takes nothing from the value. Only selections around the whole expression count: below an
  * operation that could make something else of -inf they prove nothing. */
 RowSet rows_of_seen_keys(uint32_t most, const Node *node, const NodeType *scores, const Expr *expr);
+
+// ---- sets as masks ----
+
+typedef struct MaskView { /* a mask with the axes of 1 that a node's rows need */
+  const Node *mask;
+  Node *view;
+} MaskView;
+
+typedef struct SetMask { /* a set as a mask, made of others */
+  RowSet rows;
+  Node *mask;
+} SetMask;
+
+/* The masks that were made, each for all nodes that need the same. */
+typedef struct RowMasks {
+  Pass *pass;
+  bool needs_order; /* a mask lies in memory as its axes say */
+  VEC(MaskView) views;
+  VEC(SetMask) sets;
+} RowMasks;
+
+/* Whether the mask tells each row of a node over `rank` axes. Attention skips queries within a head, whatever the other
+ * axes. */
+bool rows_tell_all(const Node *node, const RowMask *mask, uint32_t rank, const Size *const *dims);
+/* The mask in this shape. */
+Node *rows_mask_view(RowMasks *masks, const Node *mask, uint32_t rank, const Size *const *dims);
+/* A mask over these axes, before `node`, that is `*where` in the rows of the set, which has some. */
+Node *rows_as_mask(RowMasks *masks, Node *node, const RowSet *rows, uint32_t rank, const Size *const *dims,
+                   bool *where);
 
 #endif

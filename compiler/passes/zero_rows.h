@@ -1,7 +1,7 @@
 /* ZeroRows: which rows of values are exactly zero in a graph with gradients.
  *
- * In: a fused graph whose cotangents depend on inputs "train.seed.*". Out: for each node where it may differ from 0, and
- * the steps of a product's sums that add anything. Private to live_rows.c, which says what becomes of it. Legal:
+ * In: a fused graph whose cotangents depend on inputs "train.seed.*". Out: for each node where it may differ from 0,
+ * and the steps of a product's sums that add anything. Private to live_rows.c, which says what becomes of it. Legal:
  *   1. a selection is 0 where it selects a 0, a softmax where its score is -inf, a concat where it has zeros;
  *   2. in what depends on a cotangent, 0 times anything is 0, and so is a sum, a row, a product of zeros: what gets
  *      nothing gives nothing, also to numbers that are infinite;

@@ -17,7 +17,8 @@ static const Node *mask_itself(const Node *mask) {
   return mask;
 }
 
-/* Of a product whose rows are steps of k, rows that it leaves out are such steps. Attention over pages computes all of its queries (live_queries), so it never skips rows. */
+/* Of a product with a mask of steps, the rows of a factor that are left out are such steps. Attention over pages
+ * computes all of its queries (live_queries), so it never skips rows. */
 static bool skips_same_rows(const Planner *p, const Node *node, const Node *user) {
   const Node *mask = user->attr.rows_mask ? user->inputs.items[user->attr.rows_mask - 1] : NULL;
   return mask && mask_itself(mask) == mask_itself(node_rows_mask(node)) &&

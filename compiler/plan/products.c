@@ -437,7 +437,8 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
   nest_add_other(p, &nest, &x_rows);
   nest_add_other(p, &nest, &y_columns);
   nest_simplify(p, &nest, 2, 1);
-  if (x.rank >= 2 && y.rank >= 2 && !node->attr.rows_mask && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
+  const bool may_turn = x.rank >= 2 && y.rank >= 2 && !node->attr.rows_mask;
+  if (may_turn && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
   add_matmul(p, &nest, &x, &y, &epilogue.c, exact_zero);
   contract_finish(p, node, &epilogue);
 }

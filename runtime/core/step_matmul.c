@@ -168,7 +168,8 @@ static void pack_live_panels(const Matmul *m, const MatmulUnit *unit, int64_t k,
   }
   int64_t first, n;
   for (int64_t at = k; (n = live_run(&unit->steps, true, at, end, &first)) > 0; at = first + n)
-    pack_panels(m, unit->y, unit->first_panel, unit->end_panel, first, first + n, packed + (first - k) * m->step->width);
+    pack_panels(m, unit->y, unit->first_panel, unit->end_panel, first, first + n,
+                packed + (first - k) * m->step->width);
 }
 
 /* packed[row][k], rows TFM_STRIP_STRIDE floats apart. Rows that lie side by side are read together. */
@@ -342,7 +343,9 @@ typedef struct StripCursor {
   int64_t tile, row; /* the next strip; if only some rows are live, the next row */
 } StripCursor;
 
-static StripCursor strips_from(const Matmul *m, int64_t tile) { return (StripCursor){tile, m->rows * tile / m->strips}; }
+static StripCursor strips_from(const Matmul *m, int64_t tile) {
+  return (StripCursor){tile, m->rows * tile / m->strips};
+}
 
 /* The rows of the next strip before strip `end`, from *row on; 0: there is none. They are cut from live rows. */
 static int64_t next_strip(const Matmul *m, const MatmulUnit *unit, int64_t end, StripCursor *cursor, int64_t *row) {
@@ -431,20 +434,20 @@ static void run_block(const Walker *walker, const Matmul *m, const MatmulUnit *u
     const float *strip = strip_at(m, unit, row, rows, k, block);
     const bool is_whole = !unit->rows.mask && !unit->steps.mask;
     const Fetch fetch = is_whole ? share_of_block(m, unit, k + block, i * n, (end - first) * n) : (Fetch){0};
-    run_live_tiles(walker, m, unit, k, strip, panels, rows, block, accumulate, c + (row - first_row) * c_stride, c_stride,
-                   fetch);
+    run_live_tiles(walker, m, unit, k, strip, panels, rows, block, accumulate, c + (row - first_row) * c_stride,
+                   c_stride, fetch);
   }
 }
 
 /* What follows the product in rows [row, end), whose results begin at c, if they are live. */
-static void finish_rows(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t end, char *c,
-                        int64_t column, int64_t columns) {
+static void finish_rows(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t end,
+                        char *c, int64_t column, int64_t columns) {
   const int64_t c_stride = m->c->strides[m->step->rank - 2];
   int64_t first = row, rows = end - row;
   for (int64_t at = row; at < end; at = first + rows) {
     if (unit->rows.mask && (rows = live_run(&unit->rows, true, at, end, &first)) == 0) return;
-    epilogue_run(walker, &m->epilogue, c + (first - row) * c_stride, c_stride, unit->item * m->rows + first, rows, column,
-                 columns);
+    epilogue_run(walker, &m->epilogue, c + (first - row) * c_stride, c_stride, unit->item * m->rows + first, rows,
+                 column, columns);
   }
 }
 
