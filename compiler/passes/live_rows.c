@@ -65,9 +65,9 @@ static bool expr_can_fail(Arena *scratch, const Expr *expr) {
  * would be known. */
 static RowSet need_of_conjunct(const LiveRows *r, const Node *node, const NodeType *domain, const Expr *expr,
                                uint32_t arg, const RowSet *need) {
-  RowSet second = rows_of_condition(r->most, node, domain, expr->args[1], true, domain->rank - 1);
+  RowSet second = rows_of_condition(r->most, node, domain, expr->args[1], true, rows_columns(domain));
   if (rows_are_some(&second)) return arg == 0 ? rows_both(r->most, need, &second) : *need;
-  RowSet first = rows_of_condition(r->most, node, domain, expr->args[0], true, domain->rank - 1);
+  RowSet first = rows_of_condition(r->most, node, domain, expr->args[0], true, rows_columns(domain));
   return arg == 1 ? rows_both(r->most, need, &first) : *need;
 }
 
@@ -76,7 +76,8 @@ static RowSet need_of_argument(const LiveRows *r, const Node *node, const NodeTy
                                uint32_t arg, const RowSet *need) {
   if (expr->op == OP_AND && r->trains) return need_of_conjunct(r, node, domain, expr, arg, need);
   if (expr->op != OP_WHERE || arg == 0) return *need;
-  const uint32_t apart = r->trains && node->op == OP_MATMUL_FUSED ? MAX_RANK : domain->rank - 1; /* columns are keys */
+  uint32_t apart = domain->rank - 1;
+  if (r->trains) apart = node->op == OP_MATMUL_FUSED ? MAX_RANK : rows_columns(domain); /* its columns may be keys */
   RowSet selected = rows_of_condition(r->most, node, domain, expr->args[0], arg == 1, apart);
   return rows_both(r->most, need, &selected);
 }
@@ -293,13 +294,22 @@ static void flow_slice(LiveRows *r, const Node *node, const RowSet *need, RowSet
   }
 }
 
-/* Permute, reshape and concat: the axes that narrow-rows knows. */
+/* Permute, reshape and concat: the axes that narrow-rows knows, and those behind which there are axes of 1 only. */
+static bool made_of_axes(const LiveRows *r, const Node *node, uint32_t axis, int32_t *made_of) {
+  SizeTable *sizes = r->pass->graph->sizes;
+  int32_t axes[MAX_RANK];
+  if (narrow_axes(sizes, node, axis, made_of)) return true;
+  if (!r->trains || node->op != OP_RESHAPE || rows_merged_axes(sizes, node, axis, axes) != 1) return false;
+  made_of[0] = axes[0];
+  return true;
+}
+
 static void flow_axes(LiveRows *r, const Node *node, const RowSet *need, RowSet *operands) {
   int32_t *made_of = ARENA_ARRAY(r->pass->scratch, int32_t, node->inputs.n);
   for (size_t i = 0; i < node->inputs.n; i++) {
     int32_t axes[MAX_RANK];
     for (uint32_t axis = 0; axis < node->rank; axis++) {
-      const bool is_kept = rows_have_axis(need, axis) && narrow_axes(r->pass->graph->sizes, node, axis, made_of);
+      const bool is_kept = rows_have_axis(need, axis) && made_of_axes(r, node, axis, made_of);
       axes[axis] = is_kept ? made_of[i] : -1;
     }
     RowSet mapped = rows_map(r->most, need, axes);

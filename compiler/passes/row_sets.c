@@ -11,7 +11,7 @@
 // ---- terms ----
 
 bool rows_same_mask(const RowMask *a, const RowMask *b) {
-  return a->node == b->node && a->where == b->where && a->start == b->start && a->end == b->end &&
+  return a->node == b->node && a->where == b->where && a->number == b->number && a->start == b->start && a->end == b->end &&
          a->n_axes == b->n_axes && !memcmp(a->axes, b->axes, a->n_axes);
 }
 
@@ -163,6 +163,26 @@ void rows_widened_axes(const Node *operand, uint32_t rank, int32_t *axes) {
     axes[i] = dim_is_one(operand->dims[i]) ? -1 : (int32_t)(i + rank) - (int32_t)operand->rank;
 }
 
+// ---- reshapes ----
+
+static const Size *elements(SizeTable *sizes, const Node *node, uint32_t from, uint32_t to) {
+  const Size *product = size_const(sizes, 1);
+  for (uint32_t i = from; i < to && product; i++) product = size_mul(sizes, product, node->dims[i]);
+  return product;
+}
+
+uint32_t rows_merged_axes(SizeTable *sizes, const Node *reshape, uint32_t axis, int32_t *axes) {
+  const Node *x = reshape->inputs.items[0];
+  const Size *before = elements(sizes, reshape, 0, axis);
+  uint32_t first = 0, n = 0;
+  while (first < x->rank && (elements(sizes, x, 0, first) != before || dim_is_one(x->dims[first]))) first++;
+  for (uint32_t end = first; before && end < x->rank; end++) {
+    axes[n++] = (int32_t)end;
+    if (elements(sizes, x, first, end + 1) == reshape->dims[axis]) return n;
+  }
+  return 0;
+}
+
 // ---- masks ----
 
 /* Whether two shapes differ by axes of 1 only. */
@@ -185,7 +205,7 @@ static bool is_negation(const Node *node) {
  * over the mask's own axes, given over those of the value. */
 static RowSet rows_of_parts(uint32_t most, const RowMask *mask, bool holds) {
   const Node *node = mask->node;
-  if (node->op != OP_POINTWISE) return ROWS_ALL;
+  if (node->op != OP_POINTWISE || node->dtype != DTYPE_BOOL) return ROWS_ALL;
   NodeType domain = type_of(node);
   RowSet parts = rows_of_condition(most, node, &domain, node->attr.expr, holds, MAX_RANK);
   int32_t axes[MAX_RANK];
@@ -193,19 +213,44 @@ static RowSet rows_of_parts(uint32_t most, const RowMask *mask, bool holds) {
   return rows_map(most, &parts, axes);
 }
 
-/* The elements that are read where `operand` is `holds`. The mask is followed behind axes of 1 and negations, so that
- * equal masks are one node. */
-static RowSet rows_of_mask(uint32_t most, const Node *operand, const NodeType *domain, bool holds, uint32_t apart) {
-  RowMask mask = {.node = operand, .where = holds};
+/* Whether the expression compares an i32 input with a number; `is_equal`: or is true where it differs. */
+static bool is_comparison(const Expr *expr, int64_t *number, bool *is_equal) {
+  if (expr->kind != EXPR_OP || (expr->op != OP_EQ && expr->op != OP_NE)) return false;
+  const Expr *input = expr->args[0], *constant = expr->args[1];
+  if (input->kind != EXPR_INPUT || input->dtype != DTYPE_I32 || constant->kind != EXPR_CONST) return false;
+  *number = constant->integer;
+  *is_equal = expr->op == OP_EQ;
+  return true;
+}
+
+/* A mask that only compares is what it compares, so that it equals a comparison within an expression. */
+static void look_behind_comparison(RowMask *mask) {
+  const Node *node = mask->node;
+  bool is_equal;
+  if (node->op != OP_POINTWISE || node->dtype != DTYPE_BOOL || node->inputs.n != 1) return;
+  if (!is_comparison(node->attr.expr, &mask->number, &is_equal)) return;
+  if (!same_long_axes(node, node->inputs.items[0])) return;
+  mask->where = mask->where == is_equal;
+  mask->node = node->inputs.items[0];
+  while (mask->node->op == OP_RESHAPE && same_long_axes(mask->node, mask->node->inputs.items[0]))
+    mask->node = mask->node->inputs.items[0];
+}
+
+/* The elements that are read where `operand` (if it is i32: whether it is `number`) is `holds`. The mask is followed
+ * behind axes of 1 and negations, so that equal masks are one node. */
+static RowSet rows_of_mask(uint32_t most, const Node *operand, int64_t number, const NodeType *domain, bool holds,
+                           uint32_t apart) {
+  RowMask mask = {.node = operand, .where = holds, .number = number};
   for (uint32_t i = 0; i < operand->rank; i++) {
     if (dim_is_one(operand->dims[i])) continue;
     mask.axes[mask.n_axes++] = (uint8_t)(domain->rank - operand->rank + i);
   }
-  while ((mask.node->op == OP_RESHAPE || is_negation(mask.node)) &&
+  while ((mask.node->op == OP_RESHAPE || (mask.node->dtype == DTYPE_BOOL && is_negation(mask.node))) &&
          same_long_axes(mask.node, mask.node->inputs.items[0])) {
     if (mask.node->op != OP_RESHAPE) mask.where = !mask.where;
     mask.node = mask.node->inputs.items[0];
   }
+  if (most > 1) look_behind_comparison(&mask);
   if (mask.n_axes == 0 || memchr(mask.axes, (int)apart, mask.n_axes)) return ROWS_ALL;
   RowSet need = {.n = 1, .terms = {{.n = 1, .masks = {mask}}}};
   RowSet parts = rows_of_parts(most, &mask, mask.where);
@@ -215,8 +260,12 @@ static RowSet rows_of_mask(uint32_t most, const Node *operand, const NodeType *d
 RowSet rows_of_condition(uint32_t most, const Node *node, const NodeType *domain, const Expr *condition, bool holds,
                          uint32_t apart) {
   if (condition->kind == EXPR_INPUT && condition->dtype == DTYPE_BOOL)
-    return rows_of_mask(most, node->inputs.items[condition->input], domain, holds, apart);
+    return rows_of_mask(most, node->inputs.items[condition->input], 0, domain, holds, apart);
   if (condition->kind != EXPR_OP) return ROWS_ALL;
+  int64_t number;
+  bool is_equal;
+  if (most > 1 && is_comparison(condition, &number, &is_equal))
+    return rows_of_mask(most, node->inputs.items[condition->args[0]->input], number, domain, holds == is_equal, apart);
   if (condition->op == OP_NOT) return rows_of_condition(most, node, domain, condition->args[0], !holds, apart);
   if (condition->op != (holds ? OP_AND : OP_OR)) return ROWS_ALL;
   RowSet a = rows_of_condition(most, node, domain, condition->args[0], holds, apart);
@@ -299,7 +348,11 @@ static Expr *expr_of_mask(RowMasks *r, const RowMask *mask, uint32_t rank, const
   uint32_t number = 0;
   while (number < inputs->n && inputs->items[number] != view) number++;
   if (number == inputs->n) vec_push(r->pass->scratch, inputs, view);
-  Expr *expr = expr_input(arena, DTYPE_BOOL, number);
+  Expr *expr = expr_input(arena, view->dtype, number);
+  if (view->dtype == DTYPE_I32) {
+    Expr *constant = expr_integer(arena, DTYPE_I32, mask->number);
+    return expr_op(arena, mask->where ? OP_EQ : OP_NE, DTYPE_BOOL, expr, constant, NULL);
+  }
   return mask->where ? expr : expr_op(arena, OP_NOT, DTYPE_BOOL, expr, NULL, NULL);
 }
 
@@ -325,15 +378,34 @@ static Node *mask_of_set(RowMasks *r, Node *user, const RowSet *rows, uint32_t r
   return mask;
 }
 
+/* The mask as a bool node that stands before `user`; NULL: there is none. */
+static const Node *bool_of(const RowMask *mask, const Node *user, bool *where) {
+  *where = mask->where;
+  if (mask->node->dtype == DTYPE_BOOL) return mask->node;
+  for (size_t i = 0; i < mask->node->users.n; i++) {
+    const Node *node = mask->node->users.items[i];
+    RowMask behind = {.node = node, .where = true};
+    if (node->dtype != DTYPE_BOOL || node->id >= user->id) continue;
+    look_behind_comparison(&behind);
+    if (behind.node != mask->node || behind.number != mask->number) continue;
+    *where = mask->where == behind.where;
+    return node;
+  }
+  return NULL;
+}
+
 /* A view of the only mask that the set has, if that tells each row and lies as it is told, else a new one. */
 Node *rows_as_mask(RowMasks *r, Node *node, const RowSet *rows, uint32_t rank, const Size *const *dims, bool *where) {
   const RowMask *only = &rows->terms[0].masks[0];
   const Size *shape[MAX_RANK];
   *where = true;
   if (rows->n != 1 || rows->terms[0].n != 1 || !only->node) return mask_of_set(r, node, rows, rank, dims);
-  const bool lies_so = !r->needs_order || only->node->op == OP_POINTWISE || only->node->op == OP_INPUT;
-  shape_of_mask(r, only, rank, dims, shape);
-  if (!lies_so || !rows_tell_all(node, only, rank, dims)) return mask_of_set(r, node, rows, rank, dims);
-  *where = only->where;
-  return rows_mask_view(r, only->node, rank, shape);
+  const Node *mask = bool_of(only, node, where);
+  const bool lies_so = mask && (!r->needs_order || mask->op == OP_POINTWISE || mask->op == OP_INPUT);
+  if (lies_so && rows_tell_all(node, only, rank, dims)) {
+    shape_of_mask(r, only, rank, dims, shape);
+    return rows_mask_view(r, mask, rank, shape);
+  }
+  *where = true;
+  return mask_of_set(r, node, rows, rank, dims);
 }

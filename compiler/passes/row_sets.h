@@ -10,11 +10,12 @@
 #include "graph/infer.h"
 #include "passes/match.h"
 
-/* One condition: the mask is `where`, or the position along the only axis lies in [start, end). A mask is a bool node;
- * its long axes (those that are not 1) are axes of the value. */
+/* One condition: the mask is `where`, or the position along the only axis lies in [start, end). A mask is a bool node,
+ * or an i32 node that is compared with a number; its long axes (those that are not 1) are axes of the value. */
 typedef struct RowMask {
   const Node *node; /* NULL: a range */
   bool where;
+  int64_t number; /* i32: the mask is true where the node is this */
   const Size *start, *end;
   uint8_t n_axes;
   uint8_t axes[MAX_RANK]; /* of the value, one for each long axis of the mask, in the mask's order */
@@ -59,6 +60,13 @@ bool rows_same_mask(const RowMask *a, const RowMask *b);
 /* The axes of a result as those of an operand that broadcasts to it, and the other way round. */
 void rows_aligned_axes(const Node *operand, uint32_t rank, int32_t *axes);
 void rows_widened_axes(const Node *operand, uint32_t rank, int32_t *axes);
+
+/* The axes of what is reshaped that axis `axis` of the reshape is made of. 0: they are not whole. */
+uint32_t rows_merged_axes(SizeTable *sizes, const Node *reshape, uint32_t axis, int32_t *axes);
+
+/* The axis of columns, along which rows are not told apart: masks of dropout are many there, and say nothing. A matrix
+ * of numbers per row, such as losses of tokens, has none: MAX_RANK. */
+static inline uint32_t rows_columns(const NodeType *domain) { return domain->rank > 2 ? domain->rank - 1u : MAX_RANK; }
 
 /* Where a condition over the domain may be `holds`. A mask along the axis `apart` is dropped: rows are not told apart
  * there (MAX_RANK: none is). The condition is an expression over the inputs of the node. */

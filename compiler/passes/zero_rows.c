@@ -63,11 +63,11 @@ static Apart of_operation(const ZeroRows *z, const Node *node, const NodeType *d
                           const Apart *const *args) {
   Apart of = anything;
   if (expr->op == OP_WHERE) {
-    of.nonzero = of_selection(node, domain, expr, &args[1]->nonzero, &args[2]->nonzero, domain->rank - 1);
+    of.nonzero = of_selection(node, domain, expr, &args[1]->nonzero, &args[2]->nonzero, rows_columns(domain));
     if (domain->rank >= 2)
       of.finite = of_selection(node, domain, expr, &args[1]->finite, &args[2]->finite, domain->rank - 2);
   } else if (expr->op == OP_TO_F32 && expr->args[0]->dtype == DTYPE_BOOL) {
-    of.nonzero = rows_of_condition(MOST, node, domain, expr->args[0], true, domain->rank - 1);
+    of.nonzero = rows_of_condition(MOST, node, domain, expr->args[0], true, rows_columns(domain));
   } else if (expr->dtype == DTYPE_F32) {
     of.nonzero = nonzero_of(z, node, expr, &args[0]->nonzero, &args[expr->n_args > 1]->nonzero);
   }
@@ -183,10 +183,12 @@ static RowSet of_slice(const ZeroRows *z, const Node *node) {
 }
 
 static RowSet of_moved_axes(const ZeroRows *z, const Node *node, const RowSet *sets) {
-  int32_t axes[MAX_RANK], made_of;
+  int32_t axes[MAX_RANK], made_of[MAX_RANK];
   for (uint32_t i = 0; i < MAX_RANK; i++) axes[i] = -1;
-  for (uint32_t axis = 0; axis < node->rank; axis++)
-    if (narrow_axes(z->pass->graph->sizes, node, axis, &made_of) && made_of >= 0) axes[made_of] = (int32_t)axis;
+  for (uint32_t axis = 0; axis < node->rank; axis++) {
+    if (node->op == OP_PERMUTE) axes[node->attr.axes[axis]] = (int32_t)axis;
+    else if (rows_merged_axes(z->pass->graph->sizes, node, axis, made_of) == 1) axes[made_of[0]] = (int32_t)axis;
+  }
   return rows_map(MOST, &sets[input(node, 0)->id], axes);
 }
 
@@ -257,32 +259,13 @@ typedef struct Factor {
   int32_t lead[MAX_RANK], k[MAX_RANK]; /* axes of the root; lead: -1: none */
 } Factor;
 
-static const Size *elements(SizeTable *sizes, const Node *node, uint32_t from, uint32_t to) {
-  const Size *product = size_const(sizes, 1);
-  for (uint32_t i = from; i < to && product; i++) product = size_mul(sizes, product, node->dims[i]);
-  return product;
-}
-
-/* The axes of what is reshaped that axis `axis` of the reshape is made of. 0: they are not whole. */
-static uint32_t merged_axes(SizeTable *sizes, const Node *reshape, uint32_t axis, int32_t *axes) {
-  const Node *x = input(reshape, 0);
-  const Size *before = elements(sizes, reshape, 0, axis);
-  uint32_t first = 0, n = 0;
-  while (first < x->rank && (elements(sizes, x, 0, first) != before || dim_is_one(x->dims[first]))) first++;
-  for (uint32_t end = first; before && end < x->rank; end++) {
-    axes[n++] = (int32_t)end;
-    if (elements(sizes, x, first, end + 1) == reshape->dims[axis]) return n;
-  }
-  return 0;
-}
-
 /* One view further back. False: k is no row of axes there. */
 static bool follow(SizeTable *sizes, Factor *f) {
   const Node *view = f->root;
   Factor next = {.root = input(view, 0), .n_lead = f->n_lead};
   for (uint32_t i = 0; i < f->n_k; i++) {
     int32_t axes[MAX_RANK] = {view->attr.axes[f->k[i]]};
-    const uint32_t n = view->op == OP_PERMUTE ? 1 : merged_axes(sizes, view, (uint32_t)f->k[i], axes);
+    const uint32_t n = view->op == OP_PERMUTE ? 1 : rows_merged_axes(sizes, view, (uint32_t)f->k[i], axes);
     if (n == 0 || next.n_k + n > MAX_RANK) return false;
     for (uint32_t j = 0; j < n; j++) next.k[next.n_k++] = axes[j];
   }
