@@ -11,8 +11,8 @@
 // ---- terms ----
 
 bool rows_same_mask(const RowMask *a, const RowMask *b) {
-  return a->node == b->node && a->where == b->where && a->number == b->number && a->start == b->start && a->end == b->end &&
-         a->n_axes == b->n_axes && !memcmp(a->axes, b->axes, a->n_axes);
+  return a->node == b->node && a->where == b->where && a->number == b->number && a->start == b->start &&
+         a->end == b->end && a->n_axes == b->n_axes && !memcmp(a->axes, b->axes, a->n_axes);
 }
 
 static bool term_has(const RowTerm *term, const RowMask *mask) {

@@ -451,7 +451,8 @@ static void finish_rows(const Walker *walker, const Matmul *m, const MatmulUnit 
   }
 }
 
-/* Rows of strips [tile, end) that are not live become 0 where somebody reads them. */
+/* Rows of strips [tile, end) that are not live become 0 where somebody reads them: after the sums of chains, which are
+ * added up in all rows. */
 static void clear_other_rows(const Matmul *m, const MatmulUnit *unit, int64_t tile, int64_t end) {
   const int64_t width = m->step->width, column = unit->first_panel * width, end_row = m->rows * end / m->strips;
   const int64_t columns = least_of(m->columns, unit->end_panel * width) - column;
@@ -512,19 +513,17 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
     pack_live_panels(m, &unit, 0, m->k, panels);
   *packed = group;
   int64_t first = m->strips * part / m->strip_units, end = m->strips * (part + 1) / m->strip_units;
-  if (unit.rows.mask && unit.rows.zeroed) clear_other_rows(m, &unit, first, end);
   if (m->is_direct && m->k <= TFM_CHAIN) { /* all strips at once */
     int64_t row = m->rows * first / m->strips;
     run_strip(walker, m, &unit, row, m->rows * end / m->strips - row);
     return;
   }
-  if (m->by_blocks) {
-    run_blocks(walker, m, &unit, first, end);
-    return;
-  }
   StripCursor cursor = strips_from(m, first);
   int64_t row, rows;
-  while ((rows = next_strip(m, &unit, end, &cursor, &row)) > 0) run_strip(walker, m, &unit, row, rows);
+  if (m->by_blocks) run_blocks(walker, m, &unit, first, end);
+  else
+    while ((rows = next_strip(m, &unit, end, &cursor, &row)) > 0) run_strip(walker, m, &unit, row, rows);
+  if (unit.rows.mask && unit.rows.zeroed) clear_other_rows(m, &unit, first, end);
 }
 
 void step_matmul(Walker *walker, const tfm_step *step) {
