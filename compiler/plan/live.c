@@ -111,7 +111,7 @@ uint32_t live_rows(Planner *p, const Node *node) {
 }
 
 uint32_t live_steps(Planner *p, const Node *node, uint8_t *how) {
-  const Node *mask = node_steps_mask(node);
+  const Node *mask = node->inputs.items[node->attr.rows_mask - 1];
   const View view = without_gaps(p, mask);
   *how = mask->rank > 1 ? TFM_STEPS_OF_ITEM : TFM_STEPS_SHARED;
   tfm_operand operand = plan_operand(p, &view);

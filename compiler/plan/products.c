@@ -375,7 +375,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.y.strides[last] = plan_size(p, nest->others[1].strides[last]);
   step.direct_kernel = TFM_NONE;
   step.in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c);
-  if (node_steps_mask(p->node)) step.live = live_steps(p, p->node, &step.live_steps);
+  if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
   else step.live = live_rows(p, p->node);
   if (!exact_zero && !step.in_order && !step.live) choose_direct(p, nest, x, y, &step);
   if (needs_tiles(&step, n)) {

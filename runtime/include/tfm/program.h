@@ -175,8 +175,7 @@ typedef struct tfm_live_rows {
  * 2 along rows (the row axis is then never split). A reduction along columns may write whole rows (softmax, norms). */
 typedef struct tfm_row_step {
   uint32_t kernel;
-  uint8_t rank, reduce, n_operands;
-  uint8_t second; /* the operand that is a second result; 0: there is none */
+  uint8_t rank, reduce, n_operands, second; /* second: the operand that is a second result; 0: there is none */
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
   uint32_t live; /* tfm_live_rows; 0 if reduce is 2 */
@@ -212,10 +211,6 @@ typedef struct tfm_quantize_step {
   uint32_t live; /* tfm_live_rows; what the others hold is never read, whether or not it is `zeroed` */
 } tfm_quantize_step;
 
-/* Steps of k that are not live are left out of all sums: what x and y hold there is not looked at. The mask is over
- * k alone, or over batch axes and k. */
-typedef enum tfm_live_steps { TFM_STEPS_ALL, TFM_STEPS_SHARED, TFM_STEPS_OF_ITEM } tfm_live_steps;
-
 /* c[..., m, n] = x[..., m, k] y[..., k, n] over batch axes dims[0..rank-2); dims[rank-2] is m, dims[rank-1] is n.
  * x.strides: batch axes, m, k; y.strides: batch axes, k, n; c: batch axes, m, n (n contiguous). Both operands are
  * packed into scratch: x with row stride TFM_STRIP_STRIDE in blocks of TFM_KEY_BLOCK k (unless x_stays: the tiles have
@@ -232,14 +227,12 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order; /* each result is one chain, however long, and adds to c in a run that goes on */
-  uint8_t live_steps; /* tfm_live_steps: what `live` says is said of the steps of k */
+  uint8_t in_order, live_steps; /* each result is one chain, and adds to c in a run that goes on; tfm_live_steps */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue;
-  uint32_t first_operand;
+  uint32_t first_operand, live; /* tfm_live_rows: of rows of x and c, or live_steps; the step is not direct then */
   tfm_size dims[TFM_MAX_RANK];
-  uint32_t live; /* tfm_live_rows, of rows of x and c unless there are live_steps; the step is not direct then */
 } tfm_matmul_step;
 
 /* softmax(score(q kT)) v over batch axes dims[0..rank-2); dims[rank-2] is t (queries), dims[rank-1] is s (keys).
