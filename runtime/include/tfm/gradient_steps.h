@@ -5,8 +5,8 @@
 #elif !defined(TFM_GRADIENT_STEPS_H)
 #define TFM_GRADIENT_STEPS_H
 
-/* Of a product: steps of k that are not live are left out of all sums: what x and y hold there is not looked at. The mask is over
- * k alone, or over batch axes and k. */
+/* Of a product: steps of k that are not live are left out of all sums, and what x and y hold there is not looked at.
+ * The mask is over k alone, or over batch axes and k. */
 typedef enum tfm_live_steps { TFM_STEPS_ALL, TFM_STEPS_SHARED, TFM_STEPS_OF_ITEM } tfm_live_steps;
 
 /* What q, k and v get if softmax(score(q kT)) v gets g, over batch axes dims[0..rank-2); dims[rank-2] is t (queries),
