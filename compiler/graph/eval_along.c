@@ -232,6 +232,9 @@ bool eval_row_grad(const EvalNode *in, Tensor *out) {
     if (attr->reduction == OP_LOG_SOFTMAX) log_softmax_grad_row(row);
     else norm_grad_row(attr->reduction, attr->eps, row);
   }
+  Tensor of_w = *out;
+  of_w.data = second;
+  if (ok && second) eval_spoil_rows(in, &of_w);
   free(g.data);
   return ok;
 }

@@ -170,16 +170,17 @@ static const EvalRule rules[N_OPS] = {
 #include "graph/ops.def"
 };
 
-/* Dead rows become NaN, so that a pass that was wrong about them shows in the outputs. */
-static void spoil_rows(const EvalNode *in, Tensor *out) {
-  const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
+void eval_spoil_rows(const EvalNode *in, Tensor *out) {
+  const Node *of = in->node;
+  if (!of->attr.rows_mask || of->attr.rows_are_steps) return;
+  const Tensor *mask = in->inputs[of->attr.rows_mask - 1];
   int64_t strides[MAX_RANK], columns = out->dims[out->rank - 1];
   broadcast_strides(mask->rank, mask->dims, 1, out->rank - 1, strides);
   Grid grid = grid_of(out->rank - 1, out->dims);
   for (int64_t row = 0; row < grid.points; row++, grid_next(&grid)) {
     bool holds = ((const uint8_t *)mask->data)[grid_offset(&grid, strides)] != 0;
-    for (int64_t i = 0; i < columns && holds != in->node->attr.rows_where; i++)
-      ((float *)out->data)[row * columns + i] = NAN;
+    for (int64_t i = 0; i < columns && holds != of->attr.rows_where; i++)
+      ((float *)out->data)[row * columns + i] = of->attr.rows_zero ? 0 : NAN;
   }
 }
 
@@ -187,7 +188,7 @@ static bool compute(const EvalNode *in, EvalValue *value) {
   value->owned = in->node->op != OP_INPUT && in->node->op != OP_WEIGHT; /* these stay with the caller */
   if (value->owned && !eval_allocate(in->run, in->node, &value->tensor)) return false;
   if (!rules[in->node->op](in, &value->tensor)) return false;
-  if (in->node->attr.rows_mask && !in->node->attr.rows_zero) spoil_rows(in, &value->tensor);
+  eval_spoil_rows(in, &value->tensor);
   return true;
 }
 

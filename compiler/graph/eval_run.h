@@ -129,6 +129,9 @@ bool eval_second_result(const EvalNode *in, Tensor *out);
 
 // ---- eval_run.c ----
 
+/* Rows that are not live become 0 if the node says so, else NaN, so that a pass that was wrong about them shows in the
+ * outputs. `out` has the shape of the result. */
+void eval_spoil_rows(const EvalNode *in, Tensor *out);
 EvalRun *eval_run_new(Arena *scratch, Diag *diag, const Graph *graph);
 /* Whether the graph's checks hold for the sizes of this run. */
 bool eval_checks(EvalRun *run);

@@ -145,15 +145,23 @@ bool eval_norm(const EvalNode *in, Tensor *out) {
 
 enum { ROWS = 8 }; /* of x that go over y together */
 
+typedef struct Steps { /* of k, that count; no mask: all of them */
+  const uint8_t *mask;
+  int64_t stride; /* from step to step */
+  bool where;
+  int64_t strides[MAX_RANK]; /* of the mask, over the leading axes of the result */
+} Steps;
+
 /* One matrix times one matrix. The loop over columns is innermost, so rows of y are read in order; each sum still runs
  * over k ascending. */
-static void multiply(int64_t m, int64_t k, int64_t n, const float *x, const float *y, bool skip_zeros, double *sums,
-                     float *out) {
+static void multiply(int64_t m, int64_t k, int64_t n, const float *x, const float *y, bool skip_zeros,
+                     const Steps *steps, double *sums, float *out) {
   for (int64_t i = 0; i < m; i++) {
     for (int64_t j = 0; j < n; j++) sums[j] = 0;
     for (int64_t l = 0; l < k; l++) {
       double factor = (double)x[i * k + l];
       if (skip_zeros && factor == 0) continue;
+      if (steps->mask && (steps->mask[l * steps->stride] != 0) != steps->where) continue;
       for (int64_t j = 0; j < n; j++) sums[j] += factor * (double)y[l * n + j];
     }
     for (int64_t j = 0; j < n; j++) out[i * n + j] = (float)sums[j];
@@ -183,8 +191,9 @@ static void lead_strides(const Tensor *x, const Tensor *out, int64_t *strides) {
   broadcast_strides(x->rank - 2, x->dims, from_last(x, 1) * from_last(x, 2), out->rank - 2, strides);
 }
 
-/* x y over the last two axes, for every index of the others, which broadcast. */
-static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Tensor *out) {
+/* x y over the last two axes, for every index of the others, which broadcast. Of the steps of k only those that count
+ * are added. */
+static void matmul_steps(const Tensor *x, const Tensor *y, bool skip_zeros, const Steps *steps, Tensor *out) {
   int64_t m = from_last(out, 2), n = from_last(out, 1), k = from_last(x, 1), of_x[MAX_RANK], of_y[MAX_RANK];
   lead_strides(x, out, of_x);
   lead_strides(y, out, of_y);
@@ -194,9 +203,15 @@ static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Ten
   for (int64_t i = 0; i < lead.points; i++, grid_next(&lead)) {
     const float *left = (const float *)x->data + grid_offset(&lead, of_x);
     const float *right = (const float *)y->data + grid_offset(&lead, of_y);
-    multiply(m, k, n, left, right, skip_zeros, sums, (float *)out->data + i * m * n);
+    Steps of_item = *steps;
+    if (of_item.mask) of_item.mask += grid_offset(&lead, steps->strides);
+    multiply(m, k, n, left, right, skip_zeros, &of_item, sums, (float *)out->data + i * m * n);
   }
   free(sums);
+}
+
+static void matmul_tensor(const Tensor *x, const Tensor *y, bool skip_zeros, Tensor *out) {
+  matmul_steps(x, y, skip_zeros, &(Steps){0}, out);
 }
 
 /* x yT: queries times keys, which stand in rows. */
@@ -235,8 +250,21 @@ static bool with_epilogue(const EvalNode *in, Tensor *out, void (*product)(const
 
 static void int8_matrix_product(const EvalNode *in, Tensor *out);
 
+static Steps steps_of(const EvalNode *in, const Tensor *out) {
+  if (!in->node->attr.rows_are_steps) return (Steps){0};
+  const Tensor *mask = in->inputs[in->node->attr.rows_mask - 1];
+  int64_t dims[MAX_RANK], strides[MAX_RANK];
+  const uint32_t lead = out->rank - 2;
+  memcpy(dims, out->dims, sizeof dims);
+  broadcast_strides(mask->rank, mask->dims, 1, lead + 1, strides);
+  Steps steps = {.mask = mask->data, .stride = strides[lead], .where = in->node->attr.rows_where};
+  memcpy(steps.strides, strides, lead * sizeof *strides);
+  return steps;
+}
+
 static void matrix_product(const EvalNode *in, Tensor *out) {
-  matmul_tensor(in->inputs[0], in->inputs[1], is_softmax(in->node->inputs.items[0]), out);
+  const Steps steps = steps_of(in, out);
+  matmul_steps(in->inputs[0], in->inputs[1], is_softmax(in->node->inputs.items[0]), &steps, out);
 }
 
 bool eval_matmul(const EvalNode *in, Tensor *out) {
@@ -462,15 +490,15 @@ static bool eval_term(const EvalNode *in, Expr *term, const Tensor *acc, Tensor 
   return eval_expr(&of, acc, out);
 }
 
-/* Row by row: p (x - sum of x p). */
+/* Row by row: p (x - sum of x p). A probability of 0 takes nothing, whatever x is there. */
 static void through_softmax(const Tensor *p, Tensor *x) {
   const int64_t n = from_last(p, 1), rows = n ? tensor_elements(p) / n : 0;
   for (int64_t i = 0; i < rows; i++) {
     const float *of_p = (const float *)p->data + i * n;
     float *of_x = (float *)x->data + i * n;
     double sum = 0;
-    for (int64_t j = 0; j < n; j++) sum += (double)of_p[j] * (double)of_x[j];
-    for (int64_t j = 0; j < n; j++) of_x[j] = of_p[j] * (of_x[j] - (float)sum);
+    for (int64_t j = 0; j < n; j++) sum += of_p[j] == 0 ? 0 : (double)of_p[j] * (double)of_x[j];
+    for (int64_t j = 0; j < n; j++) of_x[j] = of_p[j] == 0 ? 0 : of_p[j] * (of_x[j] - (float)sum);
   }
 }
 
@@ -481,7 +509,7 @@ static bool transposed_times(const EvalNode *in, const Tensor *x, const Tensor *
   if (!turned.rank) return false;
   for (int64_t i = 0; i < elements; i++)
     ((float *)turned.data)[i / (t * s) * t * s + i % s * t + i / s % t] = ((const float *)x->data)[i];
-  matmul_tensor(&turned, y, false, out);
+  matmul_tensor(&turned, y, true, out);
   free(turned.data);
   return true;
 }
@@ -501,6 +529,15 @@ static bool attention_back(const EvalNode *in, Expr *const *terms, GradTensors *
   through_softmax(&t->p, &t->back);
   memcpy(t->acc.data, t->back.data, (size_t)tensor_elements(&t->acc) * sizeof(float));
   return eval_term(in, terms[ATTENTION_BACK], &t->acc, &t->back);
+}
+
+/* Queries that are not live take and give nothing. */
+static void leave_queries_out(const EvalNode *in, GradTensors *t) {
+  Node zeroed = *in->node;
+  zeroed.attr.rows_zero = true;
+  const EvalNode of = {in->run, &zeroed, in->inputs};
+  eval_spoil_rows(&of, &t->back);
+  eval_spoil_rows(&of, &t->kept);
 }
 
 /* The parts for k and v are kept for the nodes that read them, until the run ends. */
@@ -529,7 +566,8 @@ bool eval_attention_grad(const EvalNode *in, Tensor *out) {
     ok &= all[i]->rank != 0;
   }
   ok = ok && attention_back(in, terms, &t);
-  if (ok) matmul_tensor(&t.back, in->inputs[1], false, out);
+  if (ok) leave_queries_out(in, &t);
+  if (ok) matmul_tensor(&t.back, in->inputs[1], true, out);
   ok = ok && give_parts(in, &t, out);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->data);
   return ok;

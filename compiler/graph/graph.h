@@ -51,8 +51,8 @@ typedef struct NodeAttr {
   const Size *dims_in[MAX_RANK];
   Expr *expr;                   /* fused nodes; NULL in LINEAR, MATMUL_FUSED: acc itself */
   uint8_t rows_mask;            /* 1 + the input that says which rows are live; 0: all are */
-  bool rows_where;              /* the value of the mask in the live rows */
-  bool rows_zero;               /* the others are 0, as the expression says; else they may hold anything */
+  bool rows_where, rows_zero;   /* the value of the mask in the live rows; the others are 0, not anything */
+  bool rows_are_steps;          /* MATMUL: the mask is over [..., k] and says which steps of its sums count */
 } NodeAttr;
 
 typedef struct Node Node;
@@ -164,7 +164,7 @@ SrcSpan origin_place(const Origin *origin);
 bool node_same_shape(const Node *a, const Node *b);
 /* The bool input that marks the live rows of the node; NULL if all are live. */
 static inline Node *node_rows_mask(const Node *node) {
-  return node->attr.rows_mask ? node->inputs.items[node->attr.rows_mask - 1] : NULL;
+  return node->attr.rows_mask && !node->attr.rows_are_steps ? node->inputs.items[node->attr.rows_mask - 1] : NULL;
 }
 /* The tensor whose elements the node shows: past slices, reshapes and permutations. */
 static inline const Node *node_behind_views(const Node *node) {

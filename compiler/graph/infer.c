@@ -110,6 +110,8 @@ static const char *infer_matrix_product(const Infer *in) {
   bool fits = is_matrix(x) && is_matrix(y) && size_may_equal(in->sizes, from_last(x, 1), from_last(y, 2)) &&
               broadcast_lead(in, &type, x) && broadcast_lead(in, &type, y);
   if (!fits) return "it needs f32 [..., m, k] and [..., k, n] whose other axes agree";
+  if (in->node->inputs.n > 2u + (in->node->attr.rows_mask != 0) && !in->node->attr.expr)
+    return "it has operands but no expression";
   append(&type, from_last(x, 2));
   append(&type, from_last(y, 1));
   *in->type = type;
@@ -270,7 +272,7 @@ static const char *infer_reduce_node(const Infer *in) {
 const char *infer_domain(SizeTable *sizes, const Node *node, NodeType *domain) {
   Infer in = {.sizes = sizes, .node = node, .type = domain};
   *domain = type_of(node);
-  if (node->op == OP_ATTENTION) return score_domain(&in, domain);
+  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return score_domain(&in, domain);
   if (node->op == OP_REDUCE) {
     domain->rank = node->attr.rank_in;
     memcpy(domain->dims, node->attr.dims_in, sizeof domain->dims);
@@ -296,11 +298,22 @@ const char *infer_arity(SizeTable *sizes, const Node *node) {
   return fits ? NULL : infer_fault(&in, "it has %zu inputs", node->inputs.n);
 }
 
+/* The mask of the steps of a product's sums: bool over its leading axes and k. */
+static const char *infer_steps(const Infer *in, const Node *mask) {
+  NodeType steps = *in->type;
+  steps.rank--;
+  steps.dims[steps.rank - 1] = from_last(input(in, 0), 1);
+  bool fits = mask->dtype == DTYPE_BOOL &&
+              infer_broadcasts_to(in->sizes, mask->rank, (const Size *const *)mask->dims, &steps);
+  return fits ? NULL : "the mask of its steps must be a bool that broadcasts to them";
+}
+
 /* The mask of the live rows: bool over all axes but the last. */
 static const char *infer_rows(const Infer *in) {
   if (!in->node->attr.rows_mask) return NULL;
   if (in->node->attr.rows_mask > in->node->inputs.n) return "the mask of its rows is none of its inputs";
-  const Node *mask = node_rows_mask(in->node);
+  const Node *mask = in->node->inputs.items[in->node->attr.rows_mask - 1];
+  if (in->node->attr.rows_are_steps) return infer_steps(in, mask);
   NodeType rows = *in->type;
   if (rows.dtype != DTYPE_F32 || rows.rank < 2) return "only an f32 result of two or more axes has rows";
   rows.rank--;

@@ -65,7 +65,8 @@ static bool left_out(const NodeAttr *attr, Attribute attribute) {
       return !attr->is_int4;
     case ATTRIBUTE_STORED:
       return attr->stored == STORED_ANY;
-    case ATTRIBUTE_ROWS: return !attr->rows_mask;
+    case ATTRIBUTE_ROWS: return !attr->rows_mask || attr->rows_are_steps;
+    case ATTRIBUTE_STEPS: return !attr->rows_are_steps;
     case ATTRIBUTE_EXPR: return !attr->expr;
     default: return false;
   }
@@ -98,6 +99,7 @@ static void print_attribute(StrBuf *out, const SizeTable *table, const Node *nod
     case ATTRIBUTE_BASE: print_f64(out, attr->base); break;
     case ATTRIBUTE_DOMAIN: print_sizes(out, table, attr->rank_in, attr->dims_in); break;
     case ATTRIBUTE_ROWS:
+    case ATTRIBUTE_STEPS:
       strbuf_printf(out, "%s$%u%s", attr->rows_where ? "" : "not ", attr->rows_mask - 1u,
                     attr->rows_zero ? " else 0" : "");
       break;

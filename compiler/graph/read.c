@@ -222,6 +222,13 @@ static bool read_rows(GraphReader *r, Pending *p) {
   return !p->attr.rows_zero || read_expect(r, '0');
 }
 
+/* "$3", "not $3". */
+static bool read_steps(GraphReader *r, Pending *p) {
+  if (p->seen[ATTRIBUTE_ROWS]) return read_fault(r, "a product has rows or steps that count, not both");
+  p->attr.rows_are_steps = true;
+  return read_rows(r, p);
+}
+
 static bool read_expr(GraphReader *r, Pending *p) {
   if (!read_expect(r, '{')) return false;
   DType *types = ARENA_ARRAY(r->arena, DType, p->inputs.n);
@@ -247,6 +254,7 @@ static const ReadAttribute readers[N_ATTRIBUTES] = {[ATTRIBUTE_NAME] = read_node
                                                     [ATTRIBUTE_INTERLEAVED] = read_interleaved,
                                                     [ATTRIBUTE_DOMAIN] = read_domain,
                                                     [ATTRIBUTE_ROWS] = read_rows,
+                                                    [ATTRIBUTE_STEPS] = read_steps,
                                                     [ATTRIBUTE_EXPR] = read_expr,
                                                     [ATTRIBUTE_INT8] = read_int8,
                                                     [ATTRIBUTE_INT4] = read_int4,

@@ -330,7 +330,9 @@ static void add_attributes(StrBuf *key, const NodeAttr *attr) {
   add_bytes(key, &attr->eps, sizeof attr->eps);
   add_bytes(key, &attr->base, sizeof attr->base);
   add_bytes(key, &attr->stored, sizeof attr->stored);
-  bool flags[] = {attr->keepdim, attr->has_weight, attr->has_bias, attr->interleaved, attr->is_int8, attr->is_int4};
+  bool flags[] = {attr->keepdim,   attr->has_weight, attr->has_bias,       attr->interleaved,
+                  attr->is_int8,   attr->is_int4,    attr->rows_where,     attr->rows_zero,
+                  attr->rows_mask, attr->rows_are_steps};
   add_bytes(key, flags, sizeof flags);
   if (attr->name) strbuf_add(key, attr->name);
 }

@@ -18,13 +18,6 @@
  * every
  * value of the operands. The condition is taken apart at `or`, and at `and` where false means masked: in both cases one
  * side alone suffices. */
-typedef struct MaskHints {
-  bool causal;        /* every key after the query's row + causal_offset is -inf */
-  const Size *causal_offset;
-  uint8_t padding;    /* a bool operand without a stride along t; 0: none */
-  bool padding_true;  /* keys are -inf where it is true, else where it is false */
-  bool padding_only;  /* the scores of other keys stay as they are */
-} MaskHints;
 
 static bool is_minus_infinity(const Expr *expr) {
   return expr->kind == EXPR_CONST && expr->dtype == DTYPE_F32 && expr->number == -INFINITY;
@@ -101,7 +94,7 @@ static bool is_bool_operand(const Expr *expr) {
 }
 
 /* Walks the chain of where. The nest has the axes [..., t, s]. */
-static MaskHints mask_hints(Planner *p, const Nest *nest) {
+MaskHints attention_mask_hints(Planner *p, const Nest *nest) {
   MaskHints hints = {0};
   const Expr *expr = nest->expr;
   while (expr->kind == EXPR_OP && expr->op == OP_WHERE) {
@@ -113,12 +106,6 @@ static MaskHints mask_hints(Planner *p, const Nest *nest) {
     hints.padding_only = hints.padding && expr->kind == EXPR_ACC && nest->n_operands == 2 && is_bool_operand(condition);
   }
   return hints;
-}
-
-bool attention_is_causal(Planner *p, const Nest *nest, const Size **offset) {
-  const MaskHints hints = mask_hints(p, nest);
-  *offset = hints.causal_offset;
-  return hints.causal;
 }
 
 // ---- the tensors of the step ----
@@ -388,7 +375,7 @@ static void fill_operands(Planner *p, const Attention *a, const Nest *nest, tfm_
 }
 
 static void add_step(Planner *p, const Attention *a, const Nest *nest) {
-  MaskHints hints = mask_hints(p, nest);
+  MaskHints hints = attention_mask_hints(p, nest);
   TileShape keys = key_tile(p, a);
   tfm_attention_step step = {.tile_rows = keys.rows,
                              .qk_width = keys.width,

@@ -6,15 +6,17 @@
  * three read strips of the scores' shape, two of them transposed, which costs a tile nothing. */
 #include "base/check.h"
 #include "plan/cost.h"
+#include "plan/live.h"
 #include "plan/products.h"
 
 typedef struct Grad {
   const Node *node;
-  View q, k, v, g, c, dk, dv;
+  View q, k, v, g, c, dk, dv, mask;
   int64_t h, e;
+  bool has_mask; /* of queries */
 } Grad;
 
-enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_G, OTHER_C, OTHER_DK, OTHER_DV };
+enum { OTHER_Q, OTHER_K, OTHER_V, OTHER_G, OTHER_C, OTHER_DK, OTHER_DV, OTHER_MASK };
 
 // ---- tensors ----
 
@@ -66,8 +68,8 @@ static bool init_nest(Planner *p, const Grad *a, Nest *nest) {
   nest_init(p, nest, &body, &strip);
   const View others[NEST_MAX_OTHERS] = {queries_of(p, &a->q), keys_of(p, &a->k),    keys_of(p, &a->v),
                                         queries_of(p, &a->g), queries_of(p, &a->c), keys_of(p, &a->dk),
-                                        keys_of(p, &a->dv)};
-  for (uint32_t i = 0; i < NEST_MAX_OTHERS; i++) nest_add_other(p, nest, &others[i]);
+                                        keys_of(p, &a->dv),   a->mask};
+  for (uint32_t i = 0; i < (uint32_t)OTHER_MASK + a->has_mask; i++) nest_add_other(p, nest, &others[i]);
   nest_simplify(p, nest, 2, 2);
   return true;
 }
@@ -129,14 +131,16 @@ static uint32_t strip_kernel(Planner *p, OpKind reduction, uint8_t n, bool last_
 static void choose_row_kernels(Planner *p, Nest *nest, tfm_attention_grad_step *step) {
   Expr *terms[ATTENTION_TERMS], *in[4];
   CHECK(expr_attention_terms(nest->expr, terms), "an attention_grad without its terms");
-  const Size *offset = NULL;
   uint32_t *const kernels[] = {&step->score, &step->keep, &step->back};
   for (uint32_t i = 0; i < ATTENTION_TERMS; i++) {
     nest->expr = terms[i];
     *kernels[i] = contract_kernel(p, nest);
     if (i != ATTENTION_SCORE) continue;
-    step->causal = attention_is_causal(p, nest, &offset);
-    step->causal_offset = step->causal ? plan_size(p, offset) : 0;
+    const MaskHints hints = attention_mask_hints(p, nest);
+    step->causal = hints.causal;
+    step->causal_offset = hints.causal ? plan_size(p, hints.causal_offset) : 0;
+    step->padding = hints.padding;
+    step->padding_true = hints.padding_true;
   }
   for (uint32_t i = 1; i < 4; i++) in[i] = expr_input(p->arena, DTYPE_F32, i);
   Expr *product = expr_op(p->arena, OP_MUL, DTYPE_F32, in[1], in[2], NULL);
@@ -169,6 +173,10 @@ static void add_step(Planner *p, const Grad *a, Nest *nest) {
                                   .dv = row_operand(p, nest, &a->dv, OTHER_DV, s)};
   choose_tiles(p, a, &step);
   choose_row_kernels(p, nest, &step);
+  if (a->has_mask) {
+    const tfm_operand mask = row_operand(p, nest, &a->mask, OTHER_MASK, t);
+    step.live = live_by_operand(p, a->node, &mask);
+  }
   step.first_operand = (uint32_t)p->operands.n;
   /* Operand 0 is the strip, which belongs to the runtime; an operand that is never read stands for it here. */
   vec_push(p->arena, &p->operands, (tfm_operand){.space = TFM_SPACE_SIZE});
@@ -198,6 +206,7 @@ void plan_attention_grad(Planner *p, const Node *node) {
   a.c = layout_result(p, node, layout_has_columns, wanted, elements);
   a.dk = part_view(p, &a, OP_ATTENTION_GRAD_K, &a.k, a.h);
   a.dv = part_view(p, &a, OP_ATTENTION_GRAD_V, &a.v, a.e);
+  a.has_mask = live_queries(p, node, &a.mask);
   Nest nest;
   if (init_nest(p, &a, &nest)) add_step(p, &a, &nest);
 }

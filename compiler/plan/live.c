@@ -17,9 +17,10 @@ static const Node *mask_itself(const Node *mask) {
   return mask;
 }
 
-/* Attention over pages computes all of its queries (live_queries), so it never skips rows. */
+/* Of a product with a mask of steps, the rows of a factor that are left out are such steps. Attention over pages
+ * computes all of its queries (live_queries), so it never skips rows. */
 static bool skips_same_rows(const Planner *p, const Node *node, const Node *user) {
-  const Node *mask = node_rows_mask(user);
+  const Node *mask = user->attr.rows_mask ? user->inputs.items[user->attr.rows_mask - 1] : NULL;
   return mask && mask_itself(mask) == mask_itself(node_rows_mask(node)) &&
          user->attr.rows_where == node->attr.rows_where && !(user->op == OP_ATTENTION && caches_serve(p, user));
 }
@@ -27,7 +28,8 @@ static bool skips_same_rows(const Planner *p, const Node *node, const Node *user
 /* Whether `user`, through its input `i`, reads rows that the node leaves out. Keys and values (inputs 1 and 2) are
  * read whatever the mask of the queries says. */
 static bool reads_all_rows(const Planner *p, const Node *node, const Node *user, size_t i) {
-  return (user->op == OP_ATTENTION && (i == 1 || i == 2)) || !skips_same_rows(p, node, user);
+  const bool is_attention = user->op == OP_ATTENTION || user->op == OP_ATTENTION_GRAD;
+  return (is_attention && (i == 1 || i == 2)) || !skips_same_rows(p, node, user);
 }
 
 /* Whether anything reads rows that `node` leaves out. `value` is the node or a view of it. */
@@ -35,8 +37,9 @@ static bool others_are_read(const Planner *p, const Node *node, const Node *valu
   for (size_t i = 0; i < value->users.n; i++) {
     const Node *user = value->users.items[i];
     if (!p->values[user->id].is_live) continue;
-    if (op_table[user->op].category == CATEGORY_VIEW && others_are_read(p, node, user)) return true;
-    if (op_table[user->op].category == CATEGORY_VIEW) continue;
+    const bool has_same_rows = op_table[user->op].category == CATEGORY_VIEW || user->op == OP_ROW_GRAD_W;
+    if (has_same_rows && others_are_read(p, node, user)) return true;
+    if (has_same_rows || op_is_part(user->op)) continue; /* what keys and values get is written whole */
     for (size_t j = 0; j < user->inputs.n; j++)
       if (user->inputs.items[j] == value && reads_all_rows(p, node, user, j)) return true;
   }
@@ -52,6 +55,15 @@ static bool has_no_gaps(Planner *p, const View *view) {
     expected = math_mul(&p->math, expected, view->dims[i]);
   }
   return true;
+}
+
+/* The mask, copied if it must be one run of bytes and is not. */
+static View without_gaps(Planner *p, const Node *mask) {
+  View view = plan_view(p, mask);
+  if (has_no_gaps(p, &view)) return view;
+  View copy = layout_new(p, DTYPE_BOOL, mask->rank, (const Size *const *)mask->dims);
+  plan_copy(p, &view, &copy, "copy");
+  return copy;
 }
 
 static bool has_all_rows(const Node *node, const View *mask) {
@@ -76,8 +88,9 @@ bool live_are_same(const Planner *p, uint32_t a, uint32_t b) {
 
 /* Equal entries are shared, so that the runtime lists the rows of one mask once per run. */
 uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask) {
+  const bool are_steps = node->attr.rows_are_steps;
   const tfm_live_rows wanted = {.where = node->attr.rows_where,
-                                  .zeroed = node->attr.rows_zero || others_are_read(p, node, node),
+                                  .zeroed = !are_steps && (node->attr.rows_zero || others_are_read(p, node, node)),
                                   .mask = *mask};
   for (size_t i = 0; i < p->live.n; i++) {
     const tfm_live_rows *known = &p->live.items[i];
@@ -91,8 +104,16 @@ uint32_t live_by_operand(Planner *p, const Node *node, const tfm_operand *mask) 
 uint32_t live_rows(Planner *p, const Node *node) {
   const Node *mask = node_rows_mask(node);
   if (!mask) return 0;
-  View view = plan_view(p, mask);
+  View view = node->attr.rows_zero ? without_gaps(p, mask) : plan_view(p, mask);
   if (!has_all_rows(node, &view) || !has_no_gaps(p, &view)) return 0;
+  tfm_operand operand = plan_operand(p, &view);
+  return live_by_operand(p, node, &operand);
+}
+
+uint32_t live_steps(Planner *p, const Node *node, uint8_t *how) {
+  const Node *mask = node->inputs.items[node->attr.rows_mask - 1];
+  const View view = without_gaps(p, mask);
+  *how = mask->rank > 1 ? TFM_STEPS_OF_ITEM : TFM_STEPS_SHARED;
   tfm_operand operand = plan_operand(p, &view);
   return live_by_operand(p, node, &operand);
 }

@@ -279,6 +279,7 @@ void plan_row_step(Planner *p, Nest *nest, const KernelSpec *spec, const char *o
                        .rank = (uint8_t)nest->rank,
                        .reduce = spec->reduce,
                        .n_operands = (uint8_t)nest->n_operands,
+                       .second = spec->second,
                        .first_operand = nest_operands(p, nest),
                        .live = nest->live};
   nest_dims(p, nest, step.dims);

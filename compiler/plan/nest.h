@@ -10,7 +10,7 @@
 
 #include "plan/planner.h"
 
-enum { NEST_MAX_OTHERS = 7 }; /* the gradient of attention has the most: q, k, v, g and what three of them get */
+enum { NEST_MAX_OTHERS = 8 }; /* the gradient of attention has the most: q, k, v, g, what three of them get, a mask */
 
 typedef struct NestOperand {
   uint8_t space; /* tfm_space */

@@ -109,7 +109,8 @@ static bool plan_nodes(Planner *p) {
     p->node = node;
     p->prepare = value->is_prepare;
     p->may_write_outputs = !last || node->id > last->id;
-    if (node->attr.rows_mask) plan_view(p, node_rows_mask(node)); /* before the step: it may need a copy */
+    /* Before the step: the mask may need a copy. */
+    if (node->attr.rows_mask) plan_view(p, node->inputs.items[node->attr.rows_mask - 1]);
     plan_node[node->op](p, node);
     if (p->math.overflowed) plan_limit(p, "a size of this value is too large for the runtime");
   }

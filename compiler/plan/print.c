@@ -124,6 +124,11 @@ static void print_over_dims(StrBuf *out, const Plan *plan, const tfm_size *dims,
 #define print_over(out, plan, step) print_over_dims((out), (plan), (step)->dims, (step)->rank)
 
 /* Prints which rows of the result are computed; numbers count from 1, and 0 says all. */
+static void print_live_steps(StrBuf *out, const tfm_matmul_step *matmul) {
+  static const char *const whose[] = {"", ", some steps", ", some steps of each item"};
+  strbuf_add(out, whose[matmul->live_steps]);
+}
+
 static void print_live_rows(StrBuf *out, const Plan *plan, uint32_t number, uint32_t n_strides) {
   if (!number) return;
   const tfm_live_rows *live = &plan->program.live[number - 1];
@@ -163,6 +168,7 @@ static void print_matmul(StrBuf *out, const Plan *plan, const tfm_matmul_step *m
   strbuf_printf(out, " tile %dx%d%s%s", matmul->tile_rows, matmul->width,
                 matmul->x_stays ? matmul->y_stays ? ", x and y in place" : ", x in place" : "", forms[matmul->direct]);
   if (matmul->in_order) strbuf_add(out, " in order");
+  print_live_steps(out, matmul);
   print_over(out, plan, matmul);
   print_tiles(out, plan, "tile", matmul->tiles, matmul->tile_rows);
   print_kernel(out, plan, "direct", matmul->direct_kernel);
@@ -198,6 +204,7 @@ static void print_attention_grad(StrBuf *out, const Plan *plan, const tfm_attent
   strbuf_printf(out, " h %" PRId64 " e %" PRId64, grad->h, grad->e);
   print_dims(out, plan, grad->dims, grad->rank);
   if (grad->causal) strbuf_add(out, " causal");
+  if (grad->padding) strbuf_printf(out, " padding %d", grad->padding);
   strbuf_add_char(out, '\n');
   print_tiles(out, plan, "qk tile", grad->qk_tiles, grad->tile_rows);
   print_tiles(out, plan, "gv tile", grad->gv_tiles, grad->tile_rows);

@@ -344,7 +344,7 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   const Size *k = x->dims[x->rank - 1], *y_k_stride = y->strides[y->rank - 2], *n = nest->dims[last];
   TileKind kind = {.shape = product_tile(p, n), .a_stride = TFM_STRIP_STRIDE, .exact_zero = exact_zero};
   kind.b_stride = kind.shape.width;
-  limit_rows(&kind, nest->dims[last - 1]);
+  if (!node_rows_mask(p->node)) limit_rows(&kind, nest->dims[last - 1]); /* runs of rows may have any length */
   int64_t floats = 0;
   bool stays = rows_may_stay(x, nest->others[0].strides[last - 1], &floats);
   if (stays) kind.a_stride = floats;
@@ -375,7 +375,9 @@ static void add_matmul(Planner *p, const Nest *nest, const View *x, const View *
   step.y.strides[last] = plan_size(p, nest->others[1].strides[last]);
   step.direct_kernel = TFM_NONE;
   step.in_order = nest->expr->kind == EXPR_ACC && plan_is_gradient(p, c);
-  if (!exact_zero && !step.in_order) choose_direct(p, nest, x, y, &step);
+  if (p->node->attr.rows_are_steps) step.live = live_steps(p, p->node, &step.live_steps);
+  else step.live = live_rows(p, p->node);
+  if (!exact_zero && !step.in_order && !step.live) choose_direct(p, nest, x, y, &step);
   if (needs_tiles(&step, n)) {
     step.pack = y_stays ? TFM_NONE : contract_pack(p, kind.shape.width, y_k_stride, nest->others[1].strides[last]);
     contract_tiles(p, &kind, step.tiles);
@@ -435,7 +437,8 @@ static void plan_product(Planner *p, const Node *node, const Node *x_node, View 
   nest_add_other(p, &nest, &x_rows);
   nest_add_other(p, &nest, &y_columns);
   nest_simplify(p, &nest, 2, 1);
-  if (x.rank >= 2 && y.rank >= 2 && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
+  const bool may_turn = x.rank >= 2 && y.rank >= 2 && !node->attr.rows_mask;
+  if (may_turn && is_one_row(&nest, exact_zero)) turn_round(p, &nest, &x, &y);
   add_matmul(p, &nest, &x, &y, &epilogue.c, exact_zero);
   contract_finish(p, node, &epilogue);
 }

@@ -45,8 +45,15 @@ void contract_finish(Planner *p, const Node *node, Epilogue *epilogue);
 
 // ---- attention.c, for its gradient ----
 
-/* Whether the expression of scores over [..., t, s] hides every key after the query's own position + offset. */
-bool attention_is_causal(Planner *p, const Nest *nest, const Size **offset);
+/* What the expression of scores over [..., t, s] says about keys that are masked, whatever else it computes. */
+typedef struct MaskHints {
+  bool causal;        /* every key after the query's row + causal_offset is -inf */
+  const Size *causal_offset;
+  uint8_t padding;    /* a bool operand without a stride along t; 0: none */
+  bool padding_true;  /* keys are -inf where it is true, else where it is false */
+  bool padding_only;  /* the scores of other keys stay as they are */
+} MaskHints;
+MaskHints attention_mask_hints(Planner *p, const Nest *nest);
 /* The layout that a result of an attention has; NULL: the default. */
 const View *attention_layout(Planner *p, const Node *node, View *view, const Size **elements);
 

@@ -24,7 +24,7 @@ void plan_body(Planner *p, const Node *node, Body *body) {
   View result = layout_result(p, node, layout_has_columns, NULL, NULL);
   Nest nest;
   nest_init(p, &nest, body, &result);
-  bool has_mask = node->op == OP_POINTWISE && node->attr.rows_mask;
+  bool has_mask = (node->op == OP_POINTWISE || node->op == OP_MATMUL_FUSED) && node_rows_mask(node);
   uint32_t fixed = has_mask ? 1 : fixed_axes(p, body);
   nest_simplify(p, &nest, fixed, fixed);
   if (has_mask) nest.live = live_rows(p, node);
@@ -85,8 +85,8 @@ static uint32_t column_axis(Planner *p, const Nest *nest, uint32_t reduced, bool
 
 /* Makes the reduced axis the columns if vectors go along it, else the rows: columns are then reduced side by side, in
  * the same order of additions as a row would be (kernels/reducer.h). Returns `reduce`. */
-static uint8_t arrange(Planner *p, Nest *nest, uint32_t axis, bool writes_rows) {
-  uint32_t columns = column_axis(p, nest, axis, writes_rows);
+static uint8_t arrange(Planner *p, Nest *nest, uint32_t axis, bool writes_rows, bool has_mask) {
+  uint32_t columns = has_mask ? axis : column_axis(p, nest, axis, writes_rows);
   nest_move_axis(p, nest, columns, 1);
   if (columns == axis) {
     nest_simplify(p, nest, 1, 1);
@@ -151,7 +151,8 @@ void plan_reduce(Planner *p, const Node *node) {
   View result = layout_reduced(p, node, &body), over = over_domain(p, node, &result);
   Nest nest;
   nest_init(p, &nest, &body, &over);
-  uint8_t reduce = arrange(p, &nest, axis, writes_rows(reduction));
+  uint8_t reduce = arrange(p, &nest, axis, writes_rows(reduction), node->attr.rows_mask);
+  nest.live = live_rows(p, node);
   KernelSpec spec = nest_spec(&nest);
   spec.reduction = reduction;
   spec.reduce = reduce;
@@ -243,6 +244,7 @@ void plan_row_grad(Planner *p, const Node *node) {
   }
   if (has_second) second_number = nest_add(p, &nest, &second);
   nest_simplify(p, &nest, 1, 1);
+  nest.live = live_rows(p, node);
   KernelSpec spec = nest_spec(&nest);
   spec.reduction = node->attr.reduction;
   spec.reduce = 1;

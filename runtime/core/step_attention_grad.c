@@ -9,6 +9,8 @@
  * Keys after the last query of a block in causal attention have probability 0 and are left out of all of its sums. */
 #include "attention_grad.h"
 
+#include "live_rows.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -33,6 +35,9 @@ typedef struct GradItem {
   int64_t number;
   const char *q, *k, *v, *g;
   char *c, *dk, *dv;
+  int64_t limit; /* one past the last key that is no padding; those behind it get nothing and are not read */
+  int64_t begun; /* keys whose chains have begun */
+  LiveRows live; /* of its queries; no mask: all */
 } GradItem;
 
 // ---- sizes ----
@@ -116,11 +121,11 @@ static int64_t floats_of(const Grad *a, const Operand *operand) {
 }
 
 /* Rows of keys as columns of panels. */
-static void pack_columns(const Walker *walker, const Grad *a, const char *rows, int64_t stride, int64_t columns,
-                         float *packed) {
+static void pack_columns(const Walker *walker, const Grad *a, const char *rows, int64_t stride, int64_t n,
+                         int64_t columns, float *packed) {
   tfm_pack_kernel pack = KERNEL_OF(tfm_pack_kernel, walker->context, a->step->pack_columns);
-  for (int64_t key = 0; key < a->keys; key += a->step->key_width)
-    pack((const float *)rows + key * stride, 1, stride, columns, least_of(a->step->key_width, a->keys - key),
+  for (int64_t key = 0; key < n; key += a->step->key_width)
+    pack((const float *)rows + key * stride, 1, stride, columns, least_of(a->step->key_width, n - key),
          packed + key * columns);
 }
 
@@ -136,6 +141,25 @@ static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < n; i++) memset(rows + i * stride, 0, (size_t)columns * sizeof(float));
 }
 
+static int64_t last_key(const tfm_context *context, const Grad *a, int64_t item) {
+  if (!a->step->padding) return a->keys;
+  const Operand *operand = &context->run.operands[a->step->first_operand + a->step->padding];
+  const char *padding = address_at(context, a, operand, item);
+  const int64_t stride = operand->strides[a->step->rank - 1];
+  int64_t key = a->keys;
+  while (key > 0 && (padding[(key - 1) * stride] != 0) == a->step->padding_true) key--;
+  return key;
+}
+
+static LiveRows live_queries_of(const tfm_context *context, const Grad *a, int64_t item) {
+  if (!a->step->live) return (LiveRows){0};
+  const tfm_live_rows *info = &context->program->live[a->step->live - 1];
+  return (LiveRows){.mask = address_at(context, a, &a->operands->mask, item),
+                    .stride = stride_of(a, &a->operands->mask),
+                    .where = info->where,
+                    .zeroed = info->zeroed};
+}
+
 static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratch *scratch, int64_t number) {
   const tfm_context *context = walker->context;
   const tfm_attention_grad_step *step = a->step;
@@ -147,10 +171,12 @@ static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratc
                          .g = address_at(context, a, &of->g, number),
                          .c = address_at(context, a, &of->c, number),
                          .dk = address_at(context, a, &of->dk, number),
-                         .dv = address_at(context, a, &of->dv, number)};
-  pack_columns(walker, a, item.k, floats_of(a, &of->k), step->h, scratch->key_columns);
-  pack_columns(walker, a, item.v, floats_of(a, &of->v), step->e, scratch->value_columns);
-  pack_rows(walker, step->pack_h, item.k, floats_of(a, &of->k), a->keys, step->h, step->h_width, scratch->key_rows);
+                         .dv = address_at(context, a, &of->dv, number),
+                         .limit = last_key(context, a, number),
+                         .live = live_queries_of(context, a, number)};
+  pack_columns(walker, a, item.k, floats_of(a, &of->k), item.limit, step->h, scratch->key_columns);
+  pack_columns(walker, a, item.v, floats_of(a, &of->v), item.limit, step->e, scratch->value_columns);
+  pack_rows(walker, step->pack_h, item.k, floats_of(a, &of->k), item.limit, step->h, step->h_width, scratch->key_rows);
   return item;
 }
 
@@ -264,7 +290,7 @@ static void give_queries(const Walker *walker, const Grad *a, const GradScratch 
     run_rows(walker, step->through, strip->rows, n, (float *const[]){back, p, back}, 3, scratch->products);
     run_epilogue(walker, a, &a->back, item, strip, block, back);
     for (int64_t column = 0; column < step->h; column += step->h_width) {
-      const float *panel = scratch->key_rows + column * a->keys + block * TFM_KEY_BLOCK * step->h_width;
+      const float *panel = scratch->key_rows + column * item->limit + block * TFM_KEY_BLOCK * step->h_width;
       kernel(back, panel, c + column, floats_of(a, &a->operands->c), n, block > 0,
              least_of(step->h_width, step->h - column), panel, 0);
     }
@@ -318,15 +344,15 @@ static void give_keys(const Walker *walker, const Grad *a, const Given *given, c
 }
 
 /* Keys that some query of the block may see. */
-static int64_t keys_seen(const Grad *a, int64_t end_row) {
-  return a->step->causal ? least_of(a->keys, greatest_of(0, end_row + a->causal_offset)) : a->keys;
+static int64_t keys_seen(const Grad *a, const GradItem *item, int64_t end_row) {
+  return a->step->causal ? least_of(item->limit, greatest_of(0, end_row + a->causal_offset)) : item->limit;
 }
 
-static void run_block(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
-                      int64_t first, int64_t n) {
+static void run_block(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item, int64_t first,
+                      int64_t n) {
   const tfm_attention_grad_step *step = a->step;
   const struct attention_grad_operands *of = a->operands;
-  const int64_t seen = keys_seen(a, first + n), begun = first ? keys_seen(a, first) : 0;
+  const int64_t seen = keys_seen(a, item, first + n), begun = item->begun;
   const Rows q = {item->q + first * stride_of(a, &of->q), stride_of(a, &of->q), n, step->h};
   const Rows g = {item->g + first * stride_of(a, &of->g), stride_of(a, &of->g), n, step->e};
   if (seen == 0) {
@@ -347,11 +373,35 @@ static void run_block(const Walker *walker, const Grad *a, const GradScratch *sc
   const Given to_v = {item->dv, stride_of(a, &of->dv), step->e, step->e_width, step->v_tiles};
   give_keys(walker, a, &to_v, scratch->kept, n, begun, seen, scratch->g_rows);
   give_keys(walker, a, &to_k, scratch->back, n, begun, seen, scratch->query_rows);
+  item->begun = seen;
+}
+
+/* The queries in [row, end) that are live, block by block. */
+static void run_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item, int64_t row,
+                        int64_t end) {
+  for (int64_t n; row < end; row += n) {
+    n = least_of(a->block_rows, end - row);
+    run_block(walker, a, scratch, item, row, n);
+  }
+}
+
+static void run_live_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, GradItem *item) {
+  const int64_t stride = stride_of(a, &a->operands->c);
+  int64_t first, rows;
+  if (!item->live.mask) {
+    run_queries(walker, a, scratch, item, 0, a->queries);
+    return;
+  }
+  for (int64_t row = 0; (rows = live_run(&item->live, true, row, a->queries, &first)) > 0; row = first + rows)
+    run_queries(walker, a, scratch, item, first, first + rows);
+  if (!item->live.zeroed) return;
+  for (int64_t row = 0; (rows = live_run(&item->live, false, row, a->queries, &first)) > 0; row = first + rows)
+    clear_rows(item->c + first * stride, stride, rows, a->step->h);
 }
 
 /* Keys that no query sees get nothing. */
 static void clear_unseen(const Grad *a, const GradItem *item) {
-  const int64_t seen = a->queries > 0 ? keys_seen(a, a->queries) : 0;
+  const int64_t seen = item->begun;
   const int64_t k = stride_of(a, &a->operands->dk), v = stride_of(a, &a->operands->dv);
   clear_rows(item->dk + seen * k, k, a->keys - seen, a->step->h);
   clear_rows(item->dv + seen * v, v, a->keys - seen, a->step->e);
@@ -365,9 +415,8 @@ static void run(Walker *walker, const tfm_step *step) {
   Claimer claimer = walker_claimer(walker, 1, a.items);
   int64_t ignored, number;
   while (share_claim(&claimer, &ignored, &number)) {
-    const GradItem item = enter_item(walker, &a, &scratch, number);
-    for (int64_t row = 0; row < a.queries; row += a.block_rows)
-      run_block(walker, &a, &scratch, &item, row, least_of(a.block_rows, a.queries - row));
+    GradItem item = enter_item(walker, &a, &scratch, number);
+    run_live_queries(walker, &a, &scratch, &item);
     clear_unseen(&a, &item);
   }
 }

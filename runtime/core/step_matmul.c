@@ -8,6 +8,7 @@
  * Small and narrow products are direct: their kernel reads both factors where they lie, for many items at a time. */
 #include <string.h>
 
+#include "live_rows.h"
 #include "machine.h"
 #include "partial_sums.h"
 #include "steps.h"
@@ -36,6 +37,7 @@ typedef struct Matmul {
   int64_t packed_k; /* of a panel: all, or a block of k after the other */
   int64_t chain;    /* steps of k that are one chain */
   bool y_stays, is_direct, by_blocks, goes_on;
+  LiveRows live; /* of all items: rows, or steps if there are live_steps */
   Epilogue epilogue;
 } Matmul;
 
@@ -61,6 +63,15 @@ static void cut_blocks(Matmul *m, int32_t threads) {
   m->strip_units = parts;
 }
 
+typedef struct MatmulUnit {
+  const char *x, *y;
+  char *c;
+  const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
+  int64_t item, first_panel, end_panel;
+  float *panels, *strip, *waiting;
+  LiveRows rows, steps; /* of the item; no mask: all */
+} MatmulUnit;
+
 /* Sizes of the step and how it is cut: strips only where items and groups are too few for the threads, because every
  * unit packs its panels again. */
 static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_t threads) {
@@ -81,6 +92,7 @@ static Matmul matmul_of(const tfm_context *context, const tfm_step *step, int32_
   m.is_direct = info->direct > TFM_DIRECT_COLUMNS || (info->direct && m.columns <= info->direct_columns);
   m.chain = info->in_order ? greatest_of(m.k, TFM_CHAIN) : TFM_CHAIN;
   m.goes_on = info->in_order && context->run.goes_on;
+  m.live = live_rows_of(context, &operands->mask, info->live);
   const int64_t near = group_bytes() / (int64_t)sizeof(float), least = LEAST_BLOCKS * TFM_KEY_BLOCK;
   m.by_blocks = !m.is_direct && ((m.k >= LONG_BLOCKS * TFM_KEY_BLOCK && m.rows * m.columns <= near / 4) ||
                                  m.k >= greatest_of(least, near / (FEW_PANELS * info->width)));
@@ -146,6 +158,18 @@ static void pack_panels(const Matmul *m, const char *y, int64_t first_panel, int
               least_of(together, end - line), columns, to);
     }
   }
+}
+
+/* The same, of steps that are live. */
+static void pack_live_panels(const Matmul *m, const MatmulUnit *unit, int64_t k, int64_t end, float *packed) {
+  if (!unit->steps.mask) {
+    pack_panels(m, unit->y, unit->first_panel, unit->end_panel, k, end, packed);
+    return;
+  }
+  int64_t first, n;
+  for (int64_t at = k; (n = live_run(&unit->steps, true, at, end, &first)) > 0; at = first + n)
+    pack_panels(m, unit->y, unit->first_panel, unit->end_panel, first, first + n,
+                packed + (first - k) * m->step->width);
 }
 
 /* packed[row][k], rows TFM_STRIP_STRIDE floats apart. Rows that lie side by side are read together. */
@@ -218,14 +242,6 @@ static void run_items(const Walker *walker, const Matmul *m, int64_t first, int6
 
 // ---- units ----
 
-typedef struct MatmulUnit {
-  const char *x, *y;
-  char *c;
-  const char *next_x, *next_y; /* of the next item, if factors are read where they lie; NULL: nothing is fetched */
-  int64_t item, first_panel, end_panel;
-  float *panels, *strip, *waiting;
-} MatmulUnit;
-
 /* The rows of a strip for a block of k. */
 static const float *strip_at(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t k,
                              int64_t block) {
@@ -242,7 +258,7 @@ static const float *panels_at(const Matmul *m, const MatmulUnit *unit, int64_t k
     return (const float *)(unit->y + k * m->y->strides[m->step->rank - 2] + column);
   }
   if (m->packed_k == m->k) return unit->panels + k * m->step->width;
-  pack_panels(m, unit->y, unit->first_panel, unit->end_panel, k, k + block, unit->panels);
+  pack_live_panels(m, unit, k, k + block, unit->panels);
   return unit->panels;
 }
 
@@ -304,6 +320,46 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
   }
 }
 
+/* The same for the live steps of the block [k, k + block), run by run. The chain goes on from one to the next in c; one
+ * that begins without any is 0. */
+static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t k, const float *strip,
+                           const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c,
+                           int64_t c_stride, Fetch fetch) {
+  if (!unit->steps.mask) {
+    run_tiles(walker, m, unit, strip, panels, rows, block, accumulate, c, c_stride, fetch);
+    return;
+  }
+  const int64_t size = (int64_t)sizeof(float), rank = m->step->rank;
+  const int64_t x_step = m->step->x_stays ? m->x->strides[rank - 1] / size : 1;
+  const int64_t y_step = m->y_stays ? m->y->strides[rank - 2] / size : m->step->width;
+  int64_t first, n, at = k;
+  for (; (n = live_run(&unit->steps, true, at, k + block, &first)) > 0; at = first + n, accumulate = 1)
+    run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, rows, n, accumulate, c,
+              c_stride, (Fetch){0});
+  if (!accumulate) run_tiles(walker, m, unit, strip, panels, rows, 0, 0, c, c_stride, (Fetch){0});
+}
+
+typedef struct StripCursor {
+  int64_t tile, row; /* the next strip; if only some rows are live, the next row */
+} StripCursor;
+
+static StripCursor strips_from(const Matmul *m, int64_t tile) {
+  return (StripCursor){tile, m->rows * tile / m->strips};
+}
+
+/* The rows of the next strip before strip `end`, from *row on; 0: there is none. They are cut from live rows. */
+static int64_t next_strip(const Matmul *m, const MatmulUnit *unit, int64_t end, StripCursor *cursor, int64_t *row) {
+  const int64_t end_row = m->rows * end / m->strips;
+  if (unit->rows.mask) {
+    const int64_t rows = least_of(m->step->tile_rows, live_run(&unit->rows, true, cursor->row, end_row, row));
+    cursor->row = *row + rows;
+    return rows;
+  }
+  if (cursor->tile == end) return 0;
+  *row = m->rows * cursor->tile / m->strips;
+  return m->rows * ++cursor->tile / m->strips - *row;
+}
+
 /* All panels of the group for each block of k of a chain, so that the packed strip is used while it is near; a chain
  * goes on from block to block in c. */
 static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows,
@@ -322,7 +378,7 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
     int64_t block = least_of(TFM_KEY_BLOCK, end - k);
     const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
     const Fetch fetch = unit->next_x ? share_of_next(m, unit, row) : share_of_strip(m, unit, row, rows, k);
-    run_tiles(walker, m, unit, strip, panels, rows, block, k > first || m->goes_on, c, c_stride, fetch);
+    run_live_tiles(walker, m, unit, k, strip, panels, rows, block, k > first || m->goes_on, c, c_stride, fetch);
     k += block;
   } while (k < end);
 }
@@ -372,13 +428,47 @@ static void run_block(const Walker *walker, const Matmul *m, const MatmulUnit *u
                       int64_t k, int64_t block, int64_t accumulate, float *c, int64_t c_stride) {
   const float *panels = panels_at(m, unit, k, block);
   const int64_t first_row = m->rows * first / m->strips, n = unit->end_panel - unit->first_panel;
-  for (int64_t tile = first; tile < end; tile++) {
-    const int64_t row = m->rows * tile / m->strips, rows = m->rows * (tile + 1) / m->strips - row;
+  StripCursor cursor = strips_from(m, first);
+  int64_t row, rows;
+  for (int64_t i = 0; (rows = next_strip(m, unit, end, &cursor, &row)) > 0; i++) {
     const float *strip = strip_at(m, unit, row, rows, k, block);
-    const Fetch fetch = share_of_block(m, unit, k + block, (tile - first) * n, (end - first) * n);
-    run_tiles(walker, m, unit, strip, panels, rows, block, accumulate, c + (row - first_row) * c_stride, c_stride,
-              fetch);
+    const bool is_whole = !unit->rows.mask && !unit->steps.mask;
+    const Fetch fetch = is_whole ? share_of_block(m, unit, k + block, i * n, (end - first) * n) : (Fetch){0};
+    run_live_tiles(walker, m, unit, k, strip, panels, rows, block, accumulate, c + (row - first_row) * c_stride,
+                   c_stride, fetch);
   }
+}
+
+/* What follows the product in rows [row, end), whose results begin at c, if they are live. */
+static void finish_rows(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t end,
+                        char *c, int64_t column, int64_t columns) {
+  const int64_t c_stride = m->c->strides[m->step->rank - 2];
+  int64_t first = row, rows = end - row;
+  for (int64_t at = row; at < end; at = first + rows) {
+    if (unit->rows.mask && (rows = live_run(&unit->rows, true, at, end, &first)) == 0) return;
+    epilogue_run(walker, &m->epilogue, c + (first - row) * c_stride, c_stride, unit->item * m->rows + first, rows,
+                 column, columns);
+  }
+}
+
+/* Rows of strips [tile, end) that are not live become 0 where somebody reads them: after the sums of chains, which are
+ * added up in all rows. */
+static void clear_other_rows(const Matmul *m, const MatmulUnit *unit, int64_t tile, int64_t end) {
+  const int64_t width = m->step->width, column = unit->first_panel * width, end_row = m->rows * end / m->strips;
+  const int64_t columns = least_of(m->columns, unit->end_panel * width) - column;
+  int64_t first, rows, row = m->rows * tile / m->strips;
+  for (; (rows = live_run(&unit->rows, false, row, end_row, &first)) > 0; row = first + rows)
+    for (int64_t i = first; i < first + rows; i++)
+      memset(unit->c + i * m->c->strides[m->step->rank - 2] + column * (int64_t)sizeof(float), 0,
+             (size_t)columns * sizeof(float));
+}
+
+/* The masks of the unit's item. */
+static void find_live(const Matmul *m, MatmulUnit *unit) {
+  if (!m->live.mask) return;
+  LiveRows *live = m->step->live_steps ? &unit->steps : &unit->rows;
+  *live = m->live;
+  if (m->step->live_steps != TFM_STEPS_SHARED) live->mask += unit->item * (m->step->live_steps ? m->k : m->rows);
 }
 
 /* Block of k by block of k, all strips [first, end) for each: their chains go on where the results are. */
@@ -398,7 +488,7 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
                 stride);
     partial_add(&sums, chain, chains);
   }
-  epilogue_run(walker, &m->epilogue, c, c_stride, unit->item * m->rows + row, rows, column, sums.columns);
+  finish_rows(walker, m, unit, row, row + rows, c, column, sums.columns);
 }
 
 /* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */
@@ -414,12 +504,13 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
   unit.x = item_address(context, m->step, m->x, unit.item);
   unit.y = item_address(context, m->step, m->y, unit.item);
   unit.c = item_address(context, m->step, m->c, unit.item);
-  if (m->y_stays && m->step->x_stays && unit.item + 1 < m->items) {
+  find_live(m, &unit);
+  if (m->y_stays && m->step->x_stays && !m->live.mask && unit.item + 1 < m->items) {
     unit.next_x = item_address(context, m->step, m->x, unit.item + 1);
     unit.next_y = item_address(context, m->step, m->y, unit.item + 1);
   }
   if (*packed != group && !m->y_stays && !m->is_direct && m->packed_k == m->k)
-    pack_panels(m, unit.y, unit.first_panel, unit.end_panel, 0, m->k, panels);
+    pack_live_panels(m, &unit, 0, m->k, panels);
   *packed = group;
   int64_t first = m->strips * part / m->strip_units, end = m->strips * (part + 1) / m->strip_units;
   if (m->is_direct && m->k <= TFM_CHAIN) { /* all strips at once */
@@ -427,14 +518,12 @@ static void run_unit(const Walker *walker, const Matmul *m, int64_t number, int6
     run_strip(walker, m, &unit, row, m->rows * end / m->strips - row);
     return;
   }
-  if (m->by_blocks) {
-    run_blocks(walker, m, &unit, first, end);
-    return;
-  }
-  for (int64_t tile = first; tile < end; tile++) {
-    int64_t row = m->rows * tile / m->strips;
-    run_strip(walker, m, &unit, row, m->rows * (tile + 1) / m->strips - row);
-  }
+  StripCursor cursor = strips_from(m, first);
+  int64_t row, rows;
+  if (m->by_blocks) run_blocks(walker, m, &unit, first, end);
+  else
+    while ((rows = next_strip(m, &unit, end, &cursor, &row)) > 0) run_strip(walker, m, &unit, row, rows);
+  if (unit.rows.mask && unit.rows.zeroed) clear_other_rows(m, &unit, first, end);
 }
 
 void step_matmul(Walker *walker, const tfm_step *step) {

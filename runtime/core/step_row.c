@@ -145,9 +145,11 @@ static void share_rows(const Walker *walker, const RowWork *work) {
 /* Row number `row` of all outer axes and the row axis taken as one becomes 0. */
 static void clear_row(const Walker *walker, const RowWork *work, int64_t row) {
   tfm_row_args args;
-  place_block(walker->context, &args, work->operands, 0, 1, work->step->dims, work->step->rank, row / work->rows,
-              row % work->rows, 0);
+  const uint8_t second = work->step->second;
+  place_block(walker->context, &args, work->operands, 0, second + 1u, work->step->dims, work->step->rank,
+              row / work->rows, row % work->rows, 0);
   memset(args.operands[0].base, 0, (size_t)(work->columns * work->operands[0].bytes));
+  if (second) memset(args.operands[second].base, 0, (size_t)(work->columns * work->operands[second].bytes));
 }
 
 /* Rows that are not live are cleared by position, live ones shared by number, so that each thread computes equally

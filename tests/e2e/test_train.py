@@ -39,6 +39,21 @@ TAGGER = """model Tagger(vocab = 9, d = 16) {
 """
 
 
+POOLED = """model Pooled(vocab = 9, d = 16, p = 0.2) {
+  embed   = Embedding(vocab, d)
+  encoder = Encoder(d, 4, 2, 24, gelu, dropout = p)
+  head    = Linear(d, 3)
+
+  fn hidden(ids) = encoder(embed(ids), src_key_padding_mask = ids == 0)
+  forward(ids: i32[batch, time]) { return logits = head(POOL) }
+  fn objective(ids: i32[batch, time], labels: i32[batch, time]) {
+    return loss = cross_entropy(forward(ids), labels[:, 0] % 3)
+  }
+  train objective { SETTINGS }
+}
+"""
+
+
 LONG = """model Long(vocab = 9, d = 20) {
   weight * = uniform(-0.6, 0.6)
   embed     = Embedding(vocab, d)
@@ -283,6 +298,50 @@ class Train(unittest.TestCase):
                     self.same_bytes(cuts, padding, f"--threads={threads}")
         if " avx2 " in pathlib.Path("/proc/cpuinfo").read_text():
             self.same_bytes(whole, 2, "--march=x86-64-v3")
+
+    def rows_left_out(self, text, *kinds):
+        """The bits do not depend on the pass that leaves out rows; padding is behind the tokens, before and among them."""
+        self.model('optimizer = "adamw"', text)
+        rng, length = random.Random(6), 23
+        ids = [[rng.randrange(1, 9) if rng.random() < 0.8 else 0 for _ in range(n)] + [0] * (length - n) for n in (23, 9, 0, 1, 14)]
+        ids[3][0], ids[4][0] = 5, 0
+        labels = [[rng.randrange(9) if i else 0 for i in row] for row in ids]
+        write_tensors(self.work / "b.safetensors", {"ids": ("I32", [5, length], sum(ids, [])),
+                                                    "labels": ("I32", [5, length], sum(labels, []))})
+        made = []
+        for options in ["--disable=live-rows"], [], ["--threads=3"]:
+            self.train("--batches=b.safetensors", "--steps=3", "--gradients", "--seed=4", *options, "-o", "w.safetensors")
+            made.append((self.work / "w.safetensors").read_bytes())
+        self.assertEqual(made[0], made[1])
+        self.assertEqual(made[0], made[2])
+        report = self.tfmc("dump", "m.tfm", "--stage=gradients-fused", "--report")
+        for kind in kinds:
+            self.assertRegex(report, kind)
+        self.assertNotRegex(self.tfmc("dump", "m.tfm", "--stage=gradients-fused", "--disable=live-rows"), "rows=|steps=")
+
+    def test_rows_of_padding_are_left_out(self):
+        everywhere = ("only terms of sums where the mask bool.batch.time. is", "attention_grad .*rows=", "row_grad .*rows=")
+        self.rows_left_out(TAGGER, *everywhere)
+        self.rows_left_out(TAGGER.replace("0.2", "0.0"), *everywhere)
+        for pool in "hidden(ids)[:, 0]", "sum(where((ids != 0)[..., none], hidden(ids), 0.0), 1)", "sum(hidden(ids) * f32(ids != 0)[..., none], 1)":
+            self.rows_left_out(POOLED.replace("POOL", pool), *everywhere)
+        self.rows_left_out(POOLED.replace("POOL", "hidden(ids)[:, 0]"), r"or\(lt\(index0, 1\), ne\(\$0, 0\)\)")
+
+    def test_numbers_that_get_nothing_may_be_infinite(self):
+        """What a cotangent of 0 is multiplied by is not looked at, as an attention takes nothing of a value that is masked."""
+        self.model('optimizer = "sgd"  lr = 1', """model M {
+  weight w: [4, 4] = uniform(-1, 1)
+  forward(x: f32[batch, time, 4], m: bool[batch, time]) { return y = linear(x, w) }
+  fn objective(x: f32[batch, time, 4], m: bool[batch, time]) {
+    return loss = sum(sum(sum(where(m[..., none], forward(x, m), 0.0))))
+  }
+  train objective { SETTINGS }
+}
+""")
+        write_tensors(self.work / "x.safetensors", {"x": ("F32", [1, 3, 4], [1.0] * 4 + [math.inf] * 4 + [2.0] * 4),
+                                                    "m": ("BOOL", [1, 3], [1, 0, 1])})
+        self.train("--batches=x.safetensors", "--gradients", "-o", "w.safetensors")
+        self.assertEqual(numbers_of(self.work / "w.safetensors")["grad.w"], array.array("f", [3.0] * 16))
 
     def test_attention_is_differentiated_as_one_operation(self):
         """Beyond 512 keys its softmax has several blocks. -O0 differentiates the operations that it is made of. Nothing

@@ -86,6 +86,22 @@ static void matmul_program(HandProgram *hand, tfm_direct direct) {
   hand_close(hand);
 }
 
+/* The same with a mask: of rows, zeroed elsewhere, or of steps, one for all items or one for each. */
+static void masked_program(HandProgram *hand, tfm_live_steps how) {
+  static tfm_live_rows live;
+  matmul_program(hand, TFM_DIRECT_NONE);
+  const tfm_size sizes[] = {hand->matmuls[0].dims[0], how ? hand->matmuls[0].k : hand->matmuls[0].dims[1]};
+  const bool is_shared = how == TFM_STEPS_SHARED;
+  hand_input(hand, "mask", TFM_BOOL, "bool[batch, time]", is_shared ? 1 : 2, is_shared ? sizes + 1 : sizes);
+  live = (tfm_live_rows){.where = 1, .zeroed = !how,
+                         .mask = hand_operand(TFM_SPACE_INPUT, 2, TFM_BOOL, 1, (const tfm_size[]){1})};
+  hand->program.live = &live;
+  hand->program.n_live = 1;
+  hand->matmuls[0].live = 1;
+  hand->matmuls[0].live_steps = (uint8_t)how;
+  hand_close(hand);
+}
+
 static float tree(const float *chains, int64_t n, int64_t first, int64_t width) {
   if (width == 1) return first < n ? chains[first] : 0;
   return tree(chains, n, first, width / 2) + tree(chains, n, first + width / 2, width / 2);
@@ -117,6 +133,56 @@ static void matmul_check_form(int64_t batch, int64_t m, int64_t n, int64_t k, in
 
 static void matmul_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t threads) {
   matmul_check_form(batch, m, n, k, threads, TFM_DIRECT_NONE);
+}
+
+/* What is left out holds NaN in both factors. */
+static void masked_check(int64_t batch, int64_t m, int64_t n, int64_t k, int32_t threads, tfm_live_steps how) {
+  static HandProgram hand;
+  masked_program(&hand, how);
+  const int64_t length = how ? k : m, items = how == TFM_STEPS_SHARED ? 1 : batch;
+  float *x = floats_new(batch * m * k, 1), *y = floats_new(batch * n * k, 2), *c = floats_new(batch * m * n, 3);
+  uint8_t *mask = malloc((size_t)(items * length + 1));
+  uint32_t random = 7;
+  for (int64_t i = 0; i < items * length; i++) mask[i] = (random = random * 1664525 + 1013904223) >> 8 & (i / 30 % 2 ? 1 : 3) ? 1 : 0;
+  const uint8_t *const of = mask;
+#define IS_LIVE(item, at) of[(items == 1 ? 0 : (item)) * length + (at)]
+  for (int64_t i = 0; i < batch * m * k; i++)
+    if (!IS_LIVE(i / (m * k), how ? i % k : i / k % m)) x[i] = NAN;
+  for (int64_t i = 0; i < batch * n * k && how; i++)
+    if (!IS_LIVE(i / (n * k), i % k)) y[i] = NAN;
+  const int64_t x_dims[] = {batch, m, k}, y_dims[] = {batch, n, k}, dims[] = {batch, length};
+  const tfm_value inputs[] = {{x, TFM_F32, 3, x_dims}, {y, TFM_F32, 3, y_dims},
+                              {mask, TFM_BOOL, how == TFM_STEPS_SHARED ? 1 : 2, dims + (how == TFM_STEPS_SHARED)}};
+  tfm_context *context = context_new(&hand, threads);
+  tfm_error error;
+  cr_assert_eq(run(context, inputs, c, &error), TFM_OK, "%s", error.message);
+  for (int64_t i = 0; i < batch * m * n; i++) {
+    const int64_t item = i / (m * n), row = i / n % m;
+    float chains[4] = {0};
+    for (int64_t j = 0; j < k; j++)
+      if (IS_LIVE(item, how ? j : row)) chains[j / TFM_CHAIN] += x[i / n * k + j] * y[(item * n + i % n) * k + j];
+    cr_assert_eq(c[i], tree(chains, k / TFM_CHAIN + 1, 0, 4), "%lld x %lld x %lld, %d threads, element %lld, mask %d",
+                 (long long)m, (long long)n, (long long)k, threads, (long long)i, how);
+  }
+#undef IS_LIVE
+  tfm_context_destroy(context);
+  free(mask);
+  free(x);
+  free(y);
+  free(c);
+}
+
+Test(runtime_steps, products_with_rows_or_steps_left_out) {
+  for (int32_t threads = 1; threads <= 3; threads++)
+    for (tfm_live_steps how = TFM_STEPS_ALL; how <= TFM_STEPS_OF_ITEM; how++) {
+      masked_check(1, 1, 1, 1, threads, how);
+      masked_check(3, 9, 13, 1100, threads, how);
+      masked_check(1, 70, 300, 40, threads, how);
+      masked_check(2, 30, 40, 3000, threads, how);
+      masked_check(1, 50, 40, 20000, threads, how);
+      masked_check(2, HAND_TILE_ROWS, 5 * HAND_WIDTH + 1, 20000, threads, how);
+      masked_check(2, 3, 5, 0, threads, how);
+    }
 }
 
 /* Items together, cut by rows, and chain by chain; with too many columns side by side, tiles; turned, one row. */

@@ -5,6 +5,10 @@
 #elif !defined(TFM_GRADIENT_STEPS_H)
 #define TFM_GRADIENT_STEPS_H
 
+/* Of a product: steps of k that are not live are left out of all sums, and what x and y hold there is not looked at.
+ * The mask is over k alone, or over batch axes and k. */
+typedef enum tfm_live_steps { TFM_STEPS_ALL, TFM_STEPS_SHARED, TFM_STEPS_OF_ITEM } tfm_live_steps;
+
 /* What q, k and v get if softmax(score(q kT)) v gets g, over batch axes dims[0..rank-2); dims[rank-2] is t (queries),
  * dims[rank-1] is s (keys). Strides as in tfm_attention_step: q, g, c: batch axes, t; k, v, dk, dv: batch axes, s; the
  * columns of all are contiguous. c is what q gets.
@@ -22,12 +26,13 @@ typedef struct tfm_attention_grad_step {
   uint32_t sum_products; /* row kernel, one result a row: the sum of operand 1 * operand 2 */
   uint32_t through;      /* row kernel: operand 1 * (operand 2 - operand 3), one number a row */
   uint8_t tile_rows, key_width, h_width, e_width, rank, n_operands;
-  uint8_t causal; /* as in tfm_attention_step */
+  uint8_t causal, padding, padding_true; /* as in tfm_attention_step */
   tfm_size causal_offset;
   int64_t h, e;
   tfm_operand q, k, v, g, c, dk, dv;
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
+  uint32_t live; /* tfm_live_rows of queries: the others get and give nothing */
 } tfm_attention_grad_step;
 
 /* Gives the functions of the runtime for these steps. Programs that have some point to it; others do without. */

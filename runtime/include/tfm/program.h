@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { TFM_PROGRAM_VERSION = 16 };
+enum { TFM_PROGRAM_VERSION = 17 };
 #define TFM_NONE UINT32_MAX
 
 typedef enum tfm_dtype { TFM_F32, TFM_I32, TFM_BOOL } tfm_dtype; /* bool: one byte, 0 or 1 */
@@ -175,7 +175,7 @@ typedef struct tfm_live_rows {
  * 2 along rows (the row axis is then never split). A reduction along columns may write whole rows (softmax, norms). */
 typedef struct tfm_row_step {
   uint32_t kernel;
-  uint8_t rank, reduce, n_operands;
+  uint8_t rank, reduce, n_operands, second; /* second: the operand that is a second result; 0: there is none */
   uint32_t first_operand;
   tfm_size dims[TFM_MAX_RANK];
   uint32_t live; /* tfm_live_rows; 0 if reduce is 2 */
@@ -227,11 +227,11 @@ typedef struct tfm_matmul_step {
   uint32_t pack, direct_kernel;
   uint8_t tile_rows, width, rank, n_operands, x_stays, y_stays; /* y_stays: y has whole panels; no pack */
   uint8_t direct, direct_columns; /* tfm_direct; direct_columns: of columns side by side */
-  uint8_t in_order; /* each result is one chain, however long, and adds to c in a run that goes on */
+  uint8_t in_order, live_steps; /* each result is one chain, and adds to c in a run that goes on; tfm_live_steps */
   tfm_size k;
   tfm_operand x, y, c;
   uint32_t epilogue;
-  uint32_t first_operand;
+  uint32_t first_operand, live; /* tfm_live_rows: of rows of x and c, or live_steps; the step is not direct then */
   tfm_size dims[TFM_MAX_RANK];
 } tfm_matmul_step;
 
