@@ -284,13 +284,13 @@ static int64_t fetched_bytes(int64_t lines, int64_t block) { return lines * (blo
 static Fetch share_of_strip(const Matmul *m, const MatmulUnit *unit, int64_t row, int64_t rows, int64_t k) {
   const int64_t *strides = m->x->strides + m->step->rank - 2;
   const int64_t line = m->k * (int64_t)sizeof(float), next = row + rows;
-  if (m->step->x_stays || m->k < 4 || strides[0] != line || strides[1] != sizeof(float)) return (Fetch){0};
+  if (m->k < 4 || strides[0] < line || strides[0] > line + line / 8 || strides[1] != sizeof(float)) return (Fetch){0};
   const int64_t panels = unit->end_panel - unit->first_panel, blocks = ceil_div(m->k, TFM_KEY_BLOCK);
-  const int64_t all = least_of(rows, m->rows - next) * line;
+  const int64_t all = least_of(rows, m->rows - next) * strides[0];
   const int64_t lines = least_of(ceil_div(all, fetched_bytes(panels * blocks, TFM_KEY_BLOCK)), TFM_PREFETCH_LINES);
   const int64_t begin = fetched_bytes(lines * panels, TFM_KEY_BLOCK) * (k / TFM_KEY_BLOCK);
   if (begin >= all) return (Fetch){0};
-  return (Fetch){unit->x + next * line + begin, lines};
+  return (Fetch){unit->x + next * strides[0] + begin, lines};
 }
 
 /* Brings lines [k, end) of the rows behind the strip nearer, where x is read in place and its rows are neighbours: each
@@ -301,21 +301,22 @@ static void fetch_lines(const Matmul *m, const float *strip, int64_t rows, int64
   for (int64_t i = k; i < end; i++) __builtin_prefetch(next + i * line, 0, 2);
 }
 
-/* A strip, for a block of k, against all panels of the group. */
+/* A strip, for a block of k, against all panels of the group. If it is the last block, the epilogue follows in the rows
+ * from `finished` on (else -1): what that reads comes from far away, and has the time of a tile for it. */
 static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, const float *strip,
                       const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c, int64_t c_stride,
-                      Fetch fetch) {
+                      Fetch fetch, int64_t finished) {
   const tfm_matmul_step *step = m->step;
   tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->tiles[rows]);
   const int64_t panels_of_unit = unit->end_panel - unit->first_panel;
   const bool is_sideways = step->x_stays && m->x->strides[step->rank - 2] == sizeof(float);
   for (int64_t panel = 0; panel < panels_of_unit; panel++) {
     const float *packed = panels + panel * (m->y_stays ? 1 : m->packed_k) * step->width;
-    int64_t column = (unit->first_panel + panel) * step->width;
+    int64_t column = (unit->first_panel + panel) * step->width, columns = least_of(step->width, m->columns - column);
     if (is_sideways)
       fetch_lines(m, strip, rows, block * panel / panels_of_unit, block * (panel + 1) / panels_of_unit);
-    kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate,
-           least_of(step->width, m->columns - column), fetch.from, fetch.lines);
+    if (finished >= 0) epilogue_fetch(walker, &m->epilogue, finished, rows, column, columns);
+    kernel(strip, packed, c + panel * step->width, c_stride, block, accumulate, columns, fetch.from, fetch.lines);
     if (fetch.lines) fetch.from += fetched_bytes(fetch.lines, block);
   }
 }
@@ -323,10 +324,11 @@ static void run_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *u
 /* The same for the live steps of the block [k, k + block), run by run. The chain goes on from one to the next in c; one
  * that begins without any is 0. */
 static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t k, const float *strip,
-                           const float *panels, int64_t rows, int64_t block, int64_t accumulate, float *c,
+                           const float *panels, int64_t row, int64_t rows, int64_t block, int64_t accumulate, float *c,
                            int64_t c_stride, Fetch fetch) {
   if (!unit->steps.mask) {
-    run_tiles(walker, m, unit, strip, panels, rows, block, accumulate, c, c_stride, fetch);
+    const int64_t finished = k + block == m->k ? unit->item * m->rows + row : -1;
+    run_tiles(walker, m, unit, strip, panels, rows, block, accumulate, c, c_stride, fetch, finished);
     return;
   }
   const int64_t size = (int64_t)sizeof(float), rank = m->step->rank;
@@ -335,8 +337,8 @@ static void run_live_tiles(const Walker *walker, const Matmul *m, const MatmulUn
   int64_t first, n, at = k;
   for (; (n = live_run(&unit->steps, true, at, k + block, &first)) > 0; at = first + n, accumulate = 1)
     run_tiles(walker, m, unit, strip + (first - k) * x_step, panels + (first - k) * y_step, rows, n, accumulate, c,
-              c_stride, (Fetch){0});
-  if (!accumulate) run_tiles(walker, m, unit, strip, panels, rows, 0, 0, c, c_stride, (Fetch){0});
+              c_stride, (Fetch){0}, -1);
+  if (!accumulate) run_tiles(walker, m, unit, strip, panels, rows, 0, 0, c, c_stride, (Fetch){0}, -1);
 }
 
 typedef struct StripCursor {
@@ -378,7 +380,7 @@ static void run_chain(const Walker *walker, const Matmul *m, const MatmulUnit *u
     int64_t block = least_of(TFM_KEY_BLOCK, end - k);
     const float *strip = strip_at(m, unit, row, rows, k, block), *panels = panels_at(m, unit, k, block);
     const Fetch fetch = unit->next_x ? share_of_next(m, unit, row) : share_of_strip(m, unit, row, rows, k);
-    run_live_tiles(walker, m, unit, k, strip, panels, rows, block, k > first || m->goes_on, c, c_stride, fetch);
+    run_live_tiles(walker, m, unit, k, strip, panels, row, rows, block, k > first || m->goes_on, c, c_stride, fetch);
     k += block;
   } while (k < end);
 }
@@ -423,7 +425,8 @@ static Fetch share_of_block(const Matmul *m, const MatmulUnit *unit, int64_t k, 
   return (Fetch){begin < of_y ? unit->y + k * y_line + begin : unit->x + k * x_line + begin - of_y, lines};
 }
 
-/* A block of k of a chain, all strips [first, end), whose results begin at c. */
+/* A block of k of a chain, all strips [first, end), whose results begin at c. If it is the last one of the only chain,
+ * each strip's epilogue follows at once. */
 static void run_block(const Walker *walker, const Matmul *m, const MatmulUnit *unit, int64_t first, int64_t end,
                       int64_t k, int64_t block, int64_t accumulate, float *c, int64_t c_stride) {
   const float *panels = panels_at(m, unit, k, block);
@@ -434,8 +437,12 @@ static void run_block(const Walker *walker, const Matmul *m, const MatmulUnit *u
     const float *strip = strip_at(m, unit, row, rows, k, block);
     const bool is_whole = !unit->rows.mask && !unit->steps.mask;
     const Fetch fetch = is_whole ? share_of_block(m, unit, k + block, i * n, (end - first) * n) : (Fetch){0};
-    run_live_tiles(walker, m, unit, k, strip, panels, rows, block, accumulate, c + (row - first_row) * c_stride,
-                   c_stride, fetch);
+    float *results = c + (row - first_row) * c_stride;
+    run_live_tiles(walker, m, unit, k, strip, panels, row, rows, block, accumulate, results, c_stride, fetch);
+    if (k + block < m->k || m->chain < m->k) continue;
+    const int64_t column = unit->first_panel * m->step->width;
+    epilogue_run(walker, &m->epilogue, (char *)results, c_stride * (int64_t)sizeof(float), unit->item * m->rows + row,
+                 rows, column, least_of(m->columns, unit->end_panel * m->step->width) - column);
   }
 }
 
@@ -488,7 +495,7 @@ static void run_blocks(const Walker *walker, const Matmul *m, const MatmulUnit *
                 stride);
     partial_add(&sums, chain, chains);
   }
-  finish_rows(walker, m, unit, row, row + rows, c, column, sums.columns);
+  if (m->chain < m->k) finish_rows(walker, m, unit, row, row + rows, c, column, sums.columns);
 }
 
 /* Unit `number` of items x groups x strip units; `packed` is the group whose panels are in scratch. */

@@ -271,6 +271,20 @@ void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, in
   }
 }
 
+void epilogue_fetch(const Walker *walker, const Epilogue *epilogue, int64_t row, int64_t rows, int64_t column,
+                    int64_t columns) {
+  if (!epilogue->kernel || epilogue->rank != 2) return;
+  for (uint8_t i = 1; i < epilogue->n_operands; i++) {
+    const Operand *operand = &epilogue->operands[i];
+    const int64_t size = operand->strides[1], stride = operand->strides[0];
+    if (operand->gathered || !stride || size < 1 || size > (int64_t)sizeof(float)) continue;
+    const char *first = element_address(walker->context, operand, row * stride + column * size);
+    for (int64_t k = 0; k < rows; k++)
+      for (int64_t byte = 0; byte < columns * size; byte += ALIGNMENT)
+        __builtin_prefetch(first + k * stride + byte, 0, 2);
+  }
+}
+
 // ---- tables ----
 
 /* Sinusoid (Vaswani et al., Attention is all you need, 2017) and the angles of rotary (Su et al., RoFormer, 2021),

@@ -92,6 +92,9 @@ Epilogue epilogue_of(const tfm_context *context, uint32_t kernel, uint8_t rank, 
                      uint32_t first_operand, const tfm_size *dims);
 void epilogue_run(const Walker *walker, const Epilogue *epilogue, char *tile, int64_t tile_stride, int64_t row,
                   int64_t rows, int64_t column, int64_t columns);
+/* Brings nearer what it will read for this tile beside the tile itself. */
+void epilogue_fetch(const Walker *walker, const Epilogue *epilogue, int64_t row, int64_t rows, int64_t column,
+                    int64_t columns);
 
 static inline void *kernel_of(const tfm_context *context, uint32_t kernel) {
   return kernel == TFM_NONE ? NULL : context->program->kernels[kernel];
