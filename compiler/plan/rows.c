@@ -135,6 +135,40 @@ static View integers_of(Planner *p, Body *body) {
   return result;
 }
 
+/* Whether nothing reads the value, through views too, after `node` does: then the result may lie in its place. */
+static bool dies_in(const Planner *p, const Node *value, const Node *node) {
+  for (size_t i = 0; i < p->outputs.n; i++)
+    if (p->outputs.items[i].node == value) return false;
+  for (size_t i = 0; i < value->users.n; i++) {
+    const Node *user = value->users.items[i];
+    if (user == node || !p->values[user->id].is_live) continue;
+    const bool is_read_later = op_table[user->op].category == CATEGORY_VIEW ? !dies_in(p, user, node)
+                                                                            : user->id > node->id;
+    if (is_read_later) return false;
+  }
+  return true;
+}
+
+static bool has_gradients(const Planner *p) {
+  for (size_t i = 0; i < p->outputs.n; i++)
+    if (p->outputs.items[i].role.kind == ROLE_GRADIENT) return true;
+  return false;
+}
+
+/* Of a step of training, logits are the largest values by far: their log_softmax takes the place of what a product has
+ * made for it alone. */
+static void lay_over_logits(Planner *p, const Node *node) {
+  const Expr *expr = node->attr.expr;
+  if (node->attr.reduction != OP_LOG_SOFTMAX || expr->kind != EXPR_INPUT || !has_gradients(p)) return;
+  const Node *x = node->inputs.items[expr->input];
+  const View view = plan_view(p, x);
+  const bool is_free = op_table[x->op].category == CATEGORY_CONTRACT && view.space == TFM_SPACE_BUFFER &&
+                       !p->values[node->id].has_view && view_has_contiguous_columns(&view) && !p->prepare &&
+                       !p->values[x->id].is_prepare && (uint32_t)node->attr.axis + 1 == node->rank &&
+                       node_same_shape(x, node) && dies_in(p, x, node);
+  if (is_free) plan_set_view(p, node, &view);
+}
+
 void plan_reduce(Planner *p, const Node *node) {
   OpKind reduction = node->attr.reduction;
   uint32_t axis = (uint32_t)node->attr.axis;
@@ -148,6 +182,7 @@ void plan_reduce(Planner *p, const Node *node) {
   }
   free_columns(p, &body, axis);
   body_split(p, &body, TFM_MAX_OPERANDS - 1);
+  lay_over_logits(p, node);
   View result = layout_reduced(p, node, &body), over = over_domain(p, node, &result);
   Nest nest;
   nest_init(p, &nest, &body, &over);
@@ -201,20 +236,6 @@ static bool second_result(Planner *p, const Node *node, View *view) {
     return true;
   }
   return false;
-}
-
-/* Whether nothing reads the value, through views too, after `node` does: then the result may lie in its place. */
-static bool dies_in(const Planner *p, const Node *value, const Node *node) {
-  for (size_t i = 0; i < p->outputs.n; i++)
-    if (p->outputs.items[i].node == value) return false;
-  for (size_t i = 0; i < value->users.n; i++) {
-    const Node *user = value->users.items[i];
-    if (user == node || !p->values[user->id].is_live) continue;
-    const bool is_read_later = op_table[user->op].category == CATEGORY_VIEW ? !dies_in(p, user, node)
-                                                                            : user->id > node->id;
-    if (is_read_later) return false;
-  }
-  return true;
 }
 
 /* Logits are the largest values of a step, and what they get takes the place of their log_softmax. */
