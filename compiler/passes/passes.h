@@ -21,6 +21,7 @@ typedef struct PassOptions {
   FILE *print_to;
   bool time_passes;             /* a table on print_to */
   bool verify_each;
+  bool keeps_values;            /* recompute does not run */
   const char *dump_dir;         /* NULL, or a folder for NN-pass.graph files */
 } PassOptions;
 

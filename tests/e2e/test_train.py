@@ -246,6 +246,25 @@ class Train(unittest.TestCase):
         self.assertEqual(made[0], made[1])
         self.assertEqual(made[0], made[2])
 
+    def test_what_is_computed_again_changes_no_bits(self):
+        """Steps of the gradients that are there twice, where they write, and the same bytes."""
+        self.model('optimizer = "sgd"  lr = 0.1', TAGGER)
+        made, plans = [], []
+        for word in "none", "cheap":
+            self.train("--batches=one.safetensors", "--steps=2", "--seed=3", "--gradients", f"--recompute={word}", "-o", "t")
+            made.append((self.work / "t").read_bytes())
+            plans.append(self.tfmc("dump", "m.tfm", "--stage=gradients-plan", f"--recompute={word}"))
+        self.assertEqual(*made)
+        norms, products = ([plan.count(word) for plan in plans] for word in (": layer_norm ", " in order "))
+        self.assertGreater(norms[1], norms[0])
+        self.assertEqual(*products)
+        self.assertNotIn(": output ", plans[1])
+        lines = plans[1].splitlines()  # log_softmax lies where the logits were
+        at = next(i for i, line in enumerate(lines) if ": log_softmax" in line)
+        result, logits = (line.split(": ")[1].split(" [")[0] for line in lines[at + 2:at + 4])
+        self.assertEqual(result, logits)
+        self.tfmc("train", "m.tfm", "--recompute=all", code=2)
+
     def test_subnormal_numbers_are_zero_in_a_step_only(self):
         """They would make a step many times slower. A loss that is evaluated has them, as every run has."""
         self.model('optimizer = "sgd"  lr = 1', """model Line {
