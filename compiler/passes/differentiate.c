@@ -253,7 +253,7 @@ static Node *copy_before(Graph *graph, const Node *node, Node *const *inputs, No
   Node *copy = graph_add(graph, before, node->op, node->dtype, node->rank, (const Size *const *)node->dims,
                          (uint32_t)node->inputs.n, inputs, node->origin);
   copy->attr = node->attr;
-  copy->id = before->id; /* until the ids are given anew */
+  copy->id = before->id; /* its place, until all ids are given anew */
   return copy;
 }
 
@@ -285,5 +285,6 @@ bool pass_recompute(Pass *pass) {
     lead_over(pass->graph, node, copy, end, readers.first);
     changed = true;
   }
+  if (changed) graph_renumber(pass->graph);
   return changed;
 }
