@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 
-MOST_FILES, LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 220, 150, 30, 120, 4
+MOST_FILES, LEAST_MEDIAN, MOST_FUNCTION_P90, MOST_COLUMNS, MOST_CIRCLES = 221, 150, 30, 120, 4
 LEAST_COMMENTS, MOST_COMMENTS = 0.12, 0.18
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')

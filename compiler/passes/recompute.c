@@ -1,0 +1,116 @@
+/* RECOMPUTE: values of the forward half that are cheap to compute are not kept for the backward half, but computed once
+ * more in front of it. Comes last, when all that can be fused is.
+ *
+ * A norm or pointwise work whose value both halves use, such as an activation or its dropout,
+ *
+ *   %2 = pointwise %1;  %3 = linear %2, ...;  ...  %9 = linear %g, %2
+ *
+ * is computed again: %9 reads a copy of %2 in front of it, and %2 ends with the forward half.
+ *
+ * Legal: always; a copy computes the same bits. Refused is what can fail (ids, divisors): its second check would come
+ * behind steps that write results.
+ * Pays: where what it is computed of is in memory then anyway, a pass over it takes the place of memory that would be
+ * held from one half to the other. */
+#include "passes/match.h"
+#include "passes/pass.h"
+
+/* The greatest id of a result; what comes behind it is of the backward half. 0: there are no gradients. */
+static uint32_t end_of_forward(const Graph *graph) {
+  uint32_t end = 0;
+  bool has_gradients = false;
+  for (size_t i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.items[i];
+    if (output->role.kind == ROLE_GRADIENT) has_gradients = true;
+    else if (output->node->id > end) end = output->node->id;
+  }
+  return has_gradients ? end : 0;
+}
+
+/* The first and the last node that read the value, through views too, behind `end`; NULL: none does. */
+typedef struct Readers {
+  Node *first, *last;
+} Readers;
+
+static bool is_view(const Node *node) { return op_table[node->op].category == CATEGORY_VIEW; }
+
+static void find_readers(const Node *value, uint32_t end, Readers *readers) {
+  for (size_t i = 0; i < value->users.n; i++) {
+    Node *user = value->users.items[i];
+    if (is_view(user)) {
+      find_readers(user, end, readers);
+      continue;
+    }
+    if (user->id <= end) continue;
+    if (!readers->first || user->id < readers->first->id) readers->first = user;
+    if (!readers->last || user->id > readers->last->id) readers->last = user;
+  }
+}
+
+/* A second check of ids, or of a divisor, would come behind steps that write results. */
+static bool can_fail(Arena *scratch, const Node *node) {
+  const ExprList list = expr_list(scratch, node->attr.expr);
+  for (uint32_t i = 0; i < list.n; i++) {
+    const Expr *expr = list.items[i];
+    if (expr->kind == EXPR_GATHER) return true;
+    if (expr->kind == EXPR_OP && (expr->op == OP_FLOORDIV || expr->op == OP_FLOORMOD)) return true;
+  }
+  return false;
+}
+
+/* Whether what the node is computed of is there when `reader` runs, whether the node is computed again or not. */
+static bool has_its_inputs(Pass *pass, const Node *node, uint32_t end, const Node *reader) {
+  for (size_t i = 0; i < node->inputs.n; i++) {
+    const Node *input = node_behind_views(node->inputs.items[i]);
+    Readers readers = {0};
+    if (input->op == OP_INPUT || match_is_static(pass, input)) continue;
+    find_readers(input, end, &readers);
+    if (!readers.last || readers.last->id < reader->id) return false;
+  }
+  return true;
+}
+
+static bool is_cheap(Pass *pass, const Node *node) {
+  if ((node->op != OP_POINTWISE && node->op != OP_NORM) || node->dtype != DTYPE_F32 || !node->rank) return false;
+  if (match_is_static(pass, node)) return false;
+  return !graph_is_output(pass->graph, node) && !can_fail(pass->scratch, node);
+}
+
+static Node *copy_before(Graph *graph, const Node *node, Node *const *inputs, Node *before) {
+  Node *copy = graph_add(graph, before, node->op, node->dtype, node->rank, (const Size *const *)node->dims,
+                         (uint32_t)node->inputs.n, inputs, node->origin);
+  copy->attr = node->attr;
+  copy->id = before->id; /* its place, until all ids are given anew */
+  return copy;
+}
+
+/* Readers of `value` behind `end` read `copy` instead, through copies of the views between. */
+static void lead_over(Graph *graph, Node *value, Node *copy, uint32_t end, Node *before) {
+  const size_t n = value->users.n;
+  Node **users = arena_copy(graph->arena, value->users.items, n * sizeof *users);
+  for (size_t i = 0; i < n; i++) {
+    Readers readers = {0};
+    if (users[i] == copy) continue;
+    if (is_view(users[i])) find_readers(users[i], end, &readers);
+    if (readers.first)
+      lead_over(graph, users[i], copy_before(graph, users[i], &copy, before), end, before);
+    else if (!is_view(users[i]) && users[i]->id > end)
+      for (uint32_t k = 0; k < users[i]->inputs.n; k++)
+        if (users[i]->inputs.items[k] == value) graph_set_input(users[i], k, copy);
+  }
+}
+
+bool pass_recompute(Pass *pass) {
+  const uint32_t end = end_of_forward(pass->graph);
+  bool changed = false;
+  for (Node *node = pass->graph->first; node && node->id <= end && end; node = node->next) {
+    Readers readers = {0};
+    if (!is_cheap(pass, node)) continue;
+    find_readers(node, end, &readers);
+    if (!readers.first || !has_its_inputs(pass, node, end, readers.first)) continue;
+    Node *copy = copy_before(pass->graph, node, node->inputs.items, readers.first);
+    lead_over(pass->graph, node, copy, end, readers.first);
+    changed = true;
+  }
+  if (changed) graph_renumber(pass->graph);
+  return changed;
+}
