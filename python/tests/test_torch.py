@@ -657,7 +657,7 @@ class Transformers(Case):
         """Whatever the number of layers, a text has at most 80 lines."""
         for make, names in (
                 (lambda n: hf.BertModel(hf.BertConfig(**{**SMALL, "num_hidden_layers": n})),
-                 ["layers = 5 * BertLayer() as", "self = BertSelfAttention()", "intermediate = BertIntermediate()"]),
+                 ["layers = 5 * BertLayer() as", "self = BertSelfAttention()", 'intermediate_dense = Linear(32, 64) as "intermediate.dense"']),
                 (lambda n: hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=60, n_embd=32, n_layer=n, n_head=4, n_positions=64)),
                  ["h = 5 * GPT2Block()", "c_attn = Conv1D(32, 96)", "linear(transformer(input_ids), transformer.wte.weight)"]),
                 (lambda n: hf.LlamaForCausalLM(hf.LlamaConfig(**{**SMALL, "num_hidden_layers": n}, num_key_value_heads=2)),
@@ -710,12 +710,17 @@ class Transformers(Case):
                 decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=40))
         source, bias = {0: "batch", 1: "source"}, "block.0.layer.0.SelfAttention.relative_attention_bias"
         for make, lines, names in (
-                (t5, 140, ["block = 5 * T5Block()", f'relative_attention_bias = Embedding(32, 4) as "{bias}"', "block(x[n], mask, y)"]),
-                (bart, 120, ["layers = 5 * BartEncoderLayer()", "layers = 5 * BartDecoderLayer()"])):
+                (t5, 96, ["block = 5 * T5Block()", f'relative_attention_bias = Embedding(32, 4) as "{bias}"', "block(x[n], mask, y)",
+                          'EncDecAttention = T5Attention() as "layer.1.EncDecAttention"', "x + SelfAttention(z, z, mask, y)",
+                          'layer_norm_1 = T5LayerNorm() as "layer.1.layer_norm"']),
+                (bart, 80, ["layers = 5 * BartEncoderLayer()", "layers = 5 * BartDecoderLayer()", "self_attn(x, x, mask)",
+                            "encoder_attn(x, y, other)", 'encoder = BartEncoder() as "m.model.encoder"'])):
             text = self.exported(prepared(first(lambda: make(5), "logits")),
                                  dict(input_ids=ids(2, 9), attention_mask=torch.ones(2, 9, dtype=torch.long), decoder_input_ids=ids(2, 5)),
                                  sizes=dict(input_ids=source, attention_mask=source, decoder_input_ids=BT)).text
             self.assertLessEqual(text.count("\n"), lines, text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 130, text)
+            self.assertEqual(text.count("Attention {"), 1, text)
             for name in names:
                 self.assertIn(name, text)
 
