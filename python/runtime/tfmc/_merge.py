@@ -13,12 +13,12 @@ WORDS = re.compile(r'"[^"]*"|[A-Za-z_]\w*')
 
 
 def repeated(steps):
-    """Members that are elements of a list with another element of the same layer: those become a repetition."""
+    """Lists with several elements of one class, by both: those are lists in the text too."""
     found = collections.Counter()
     for step in steps:
         place = step.layer and PLACE.fullmatch(step.member)
         if place:
-            found[place[1] or "", step.layer] += 1
+            found[place[1] or "", step.layer.kind] += 1
     return {key for key, count in found.items() if count > 1}
 
 
@@ -33,7 +33,7 @@ def to_open(layers):
                 continue
             places[step.layer].add((layer, step.member))
             place = PLACE.fullmatch(step.member)
-            if times[step.member] > 1 or place and (place[1] or "", step.layer) in lists:
+            if times[step.member] > 1 or place and (place[1] or "", step.layer.kind) in lists:
                 kept.add(step.layer)
     return {layer for layer, at in places.items() if layer not in kept and layer.standard is None
             and len(layer.steps) <= FEW and len(at) <= PLACES}
