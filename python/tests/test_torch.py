@@ -338,7 +338,7 @@ class Modules(Case):
                 self.linear, self.scale = nn.Linear(d, n), nn.Parameter(torch.ones(n))
 
             def forward(self, x):
-                return torch.tanh(self.linear(x)) * self.scale
+                return torch.tanh(torch.sin(torch.cos(torch.tanh(self.linear(x))))) * self.scale  # more than a caller takes in
 
         class Block(nn.Module):
             def __init__(self, d):
@@ -368,9 +368,54 @@ class Modules(Case):
             texts.append(source.text.replace(f"layers = {depth} * ", "layers = N * "))
         self.assertEqual(*texts)
         for line in ("layer Half(d, d_2) {", "up = Half(8, 16)", "down = Half(16, 8)", "linear_ = Linear(d, d_2) as \"linear\"",
-                     "layers = N * Block() as \"layer\"", "net = Sequential()", "parts = 2 * Linear(8, 8) as \"\"", "(3 * again)(",
+                     "layers = N * Block() as \"layer\"", "net = 2 * Linear(8, 8)", "(3 * again)(",
                      "layers[1].up.linear_.weight"):
             self.assertIn(line, texts[0])
+
+    def test_small_modules_and_general_ones(self):
+        """Small modules stand where they are called, but for elements of lists of their class; calls of one class that
+        differ in which arguments are equal are one layer."""
+        class Mix(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x, y):
+                z = torch.tanh(self.one(x)) + torch.sin(self.two(y))
+                return torch.cos(z) * 0.5 + torch.tanh(z)
+
+        class Small(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+            def forward(self, x):
+                return torch.tanh(self.inner(x)) * self.scale
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mix, self.other, self.few = Mix(), Mix(), nn.ModuleList(Small() for _ in range(3))
+                self.first, self.last = Small(), Small()
+
+            def forward(self, x, y):
+                x = self.other(self.mix(self.first(x), y), y)
+                x = self.mix(x, x)
+                for few in self.few:
+                    x = few(x)
+                return self.last(x)
+
+        class Once(Net):
+            def forward(self, x, y):
+                return self.last(self.mix(self.first(x), y)) + self.other(y, y)
+        for make in (Net, Once):
+            source, _ = self.same(make, dict(x=floats(2, 4), y=floats(2, 4)), dict(x=floats(3, 4), y=floats(3, 4)),
+                                  sizes=dict(x={0: "n"}, y={0: "n"}))
+            self.assertEqual(source.text.count("layer Mix {"), 1, source.text)
+            self.assertIn("mix(z, z)" if make is Net else "other(y, y)", source.text)
+            self.assertEqual(source.text.count("layer Small {"), int(make is Net), source.text)
+        self.assertIn('first_inner = Linear(4, 4) as "first.inner"', source.text)
+        self.assertIn('weight last_scale: [4] as "last.scale"', source.text)
 
     def test_names_that_mean_something(self):
         """Classes, members and inputs that are called like words of the language, or like each other."""
@@ -657,11 +702,11 @@ class Transformers(Case):
         """Whatever the number of layers, a text has at most 80 lines."""
         for make, names in (
                 (lambda n: hf.BertModel(hf.BertConfig(**{**SMALL, "num_hidden_layers": n})),
-                 ["layers = 5 * BertLayer() as", "self = BertSelfAttention()", "intermediate = BertIntermediate()"]),
+                 ["layers = 5 * BertLayer() as", "self = BertSelfAttention()", 'intermediate_dense = Linear(32, 64) as "intermediate.dense"']),
                 (lambda n: hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=60, n_embd=32, n_layer=n, n_head=4, n_positions=64)),
                  ["h = 5 * GPT2Block()", "c_attn = Conv1D(32, 96)", "linear(transformer(input_ids), transformer.wte.weight)"]),
                 (lambda n: hf.LlamaForCausalLM(hf.LlamaConfig(**{**SMALL, "num_hidden_layers": n}, num_key_value_heads=2)),
-                 ["layers = 5 * LlamaDecoderLayer()", "mlp = LlamaMLP()", "embed_tokens = Embedding(60, 32)"])):
+                 ["layers = 5 * LlamaDecoderLayer()", 'gate_proj = Linear(32, 64, bias = false) as "mlp.gate_proj"', "embed_tokens = Embedding(60, 32)"])):
             module = prepared(lambda: make(5))
             module.config.use_cache = False
             text = self.exported(module, dict(input_ids=ids(2, 9)), sizes=dict(input_ids=BT),
@@ -710,12 +755,17 @@ class Transformers(Case):
                 decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=40))
         source, bias = {0: "batch", 1: "source"}, "block.0.layer.0.SelfAttention.relative_attention_bias"
         for make, lines, names in (
-                (t5, 140, ["block = 5 * T5Block()", f'relative_attention_bias = Embedding(32, 4) as "{bias}"', "block(x[n], mask, y)"]),
-                (bart, 120, ["layers = 5 * BartEncoderLayer()", "layers = 5 * BartDecoderLayer()"])):
+                (t5, 96, ["block = 5 * T5Block()", f'relative_attention_bias = Embedding(32, 4) as "{bias}"', "block(x[n], mask, y)",
+                          'EncDecAttention = T5Attention() as "layer.1.EncDecAttention"', "x + SelfAttention(z, z, mask, y)",
+                          'layer_norm_1 = T5LayerNorm() as "layer.1.layer_norm"']),
+                (bart, 80, ["layers = 5 * BartEncoderLayer()", "layers = 5 * BartDecoderLayer()", "self_attn(x, x, mask)",
+                            "encoder_attn(x, y, other)", 'encoder = BartEncoder() as "m.model.encoder"'])):
             text = self.exported(prepared(first(lambda: make(5), "logits")),
                                  dict(input_ids=ids(2, 9), attention_mask=torch.ones(2, 9, dtype=torch.long), decoder_input_ids=ids(2, 5)),
                                  sizes=dict(input_ids=source, attention_mask=source, decoder_input_ids=BT)).text
             self.assertLessEqual(text.count("\n"), lines, text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 130, text)
+            self.assertEqual(text.count("Attention {"), 1, text)
             for name in names:
                 self.assertIn(name, text)
 

@@ -11,12 +11,13 @@ use a result. Numbers are no part of what tells layers from each other: those th
 import collections
 import re
 
+from ._merge import PLACE, in_order, merged, to_open
+
 # Names that stand for values in a text: not those before `=`, in strings, after a dot.
 WORD = re.compile(r'"[^"]*"|(?<![\w.])[A-Za-z_]\w*(?!\w|\s*=(?!=))')
 NUMBER = re.compile(r'"[^"]*"|(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])')
 SMALL = 3  # a module without weights is written where it is called if it has no more lines
 MANY = 4  # elements of a list that take turns become a loop if they are as many
-PLACE = re.compile(r"(?:(.*)\.)?(\d+)")
 STANDARD = [  # a module of one line -> the layer of std.tfm
     (r"linear\((?P<x>\w+), (?P<weight>w_\w+)(, (?P<b>w_\w+))?\)", "Linear"),
     (r"layer_norm\((?P<x>\w+), (?P<weight>w_\w+), ((?P<b>w_\w+)|none), (?P<eps>\S+)\)", "LayerNorm"),
@@ -203,11 +204,17 @@ class Folder:
 
     def folded(self):
         """The model as a Layer, and the layers that it is made of in the order in which they are made."""
-        steps = self.steps_of(self.root)
-        used = [w for step in steps for w in self.used(step)] + [w for text in self.results for w in self.words(text)]
-        weights = {self.weights[w][0]: w for w in used if w in self.weights}
-        model = self.numbered(Layer("", steps, [], [], weights))
-        layers = [layer for layer in self.layers.values() if layer.standard is None]
+        self.opened, found = set(), None
+        while found is None or found:
+            self.layers, self.calls = {}, collections.defaultdict(set)
+            steps = self.steps_of(self.root)
+            used = [w for s in steps for w in self.used(s)] + [w for text in self.results for w in self.words(text)]
+            weights = {self.weights[w][0]: w for w in used if w in self.weights}
+            model = self.numbered(Layer("", steps, [], [], weights))
+            found = {key for layer in to_open([*self.layers.values(), model]) for key in self.calls[layer]}
+            self.opened |= found
+        merged(self, [*self.layers.values(), model])
+        layers = in_order([layer for layer in self.layers.values() if layer.standard is None])
         for layer in [*layers, model]:
             layer.decide()
             self.join(layer)
@@ -218,9 +225,17 @@ class Folder:
             return self.words(step.text)
         return step.args + [value for _, _, value in step.turns.values()]
 
+    def items_of(self, call):
+        """Its lines and calls, with those of calls that are written where they are called."""
+        for item in call.items:
+            if isinstance(item, Call) and item.key in self.opened:
+                yield from self.items_of(item)
+            else:
+                yield item
+
     def steps_of(self, call):
         steps = []
-        for item in call.items:
+        for item in self.items_of(call):
             if isinstance(item, Line):
                 steps.append(Step(item.targets, item.text))
             elif self.is_small(item):
@@ -264,6 +279,7 @@ class Folder:
             return found[0], params, results, found[1]
         made = self.numbered(Layer(call.kind, steps, params, results, weights))
         layer, numbers = self.layers.setdefault(self.key(made), made), list(made.numbers.values())
+        self.calls[layer].add(call.key)
         layer.calls[tuple(numbers)] = True
         return layer, params, results, numbers
 

@@ -11,7 +11,7 @@ from ._fold import WORD
 # Columns of a forward's head, of a statement, and of what is written into a statement that uses other values too.
 LINE, WIDTH, SHORT = 110, 100, 32
 LOOP = "\0"
-MOST_DOTS = 2  # in the path of a member: beyond, the last part is its name
+ALONE = 64  # of what one statement is made into, even if what is written into it is longer than SHORT
 LONG = 12  # lines of a layer that get an empty one between
 NAMES = {"f32": "x y z u v p q r s a b c d".split(), "i32": "n m j k".split(), "bool": "mask other given".split()}
 STANDARD = """Linear Embedding LayerNorm RMSNorm PositionalEncoding MultiheadAttention EncoderLayer DecoderLayer Encoder
@@ -62,6 +62,7 @@ class Names:
 
     def __init__(self, layer, taken):
         self.taken, self.members, self.weights = set(taken), {}, {}
+        self.paths = {*layer.weights, *(step.member for step in layer.steps if step.layer)}
         config = {one: self.unique("d" if layer.numbers[one].isdigit() else "c")
                   for one in dict.fromkeys(layer.config.values())}
         self.config = list(config.values())  # config and other numbers: name in the texts -> as it is written
@@ -74,9 +75,18 @@ class Names:
     def key(self, step):
         return (step.member,) if step.span else (step.member, step.layer, *(self.numbers[n] for n in step.numbers))
 
+    def ending(self, path):
+        """As many of the last parts of the path as no other one here ends with, places in lists behind names."""
+        parts = path.split(".")
+        for n in range(2 if parts[-1] in ("weight", "bias") else 1, len(parts)):
+            ends = [other for other in self.paths if f".{other}".endswith("." + ".".join(parts[-n:]))]
+            if len(ends) < 2 and not all(part.isdigit() for part in parts[-n:]):
+                parts = parts[-n:]
+                break
+        return ".".join(sorted(parts, key=str.isdigit) if not parts[-1].isdigit() else parts)
+
     def name(self, path, is_list=False, is_weight=False):
-        path = path.rpartition(".")[2] if path.count(".") > MOST_DOTS else path
-        name = re.sub(r"\W", "_", path, flags=re.ASCII) or "parts"
+        name = re.sub(r"\W", "_", self.ending(path), flags=re.ASCII) or "parts"
         name = f"part_{name}" if name[0].isdigit() else name
         name += ("s" if is_list else "_") if name in self.taken and not (is_weight and name == "weight") else ""
         return self.unique(name) if name != "weight" else name
@@ -196,6 +206,7 @@ class Printer:
         names = {**scope.numbers, **{w: scope.weights[path] for path, w in layer.weights.items()}}
         params = ", ".join(self.params(layer, names)) if params is None else params
         returned = self.folder.results if layer is self.model else layer.results
+        self.in_model = layer is self.model  # where inputs have names of their own
         statements = self.inlined([(s.targets, self.statement(layer, s)) for s in layer.steps], returned)
         returned = [text for targets, text in statements if not targets]
         statements = [(targets, text) for targets, text in statements if targets]
@@ -256,7 +267,7 @@ class Printer:
                     continue
                 inner = made[at[value]][1]
                 filled = self.filled(text, value, inner)
-                if self.width(filled) <= WIDTH and (len(values) == 1 or self.width(inner) <= SHORT):
+                if self.width(filled) <= (WIDTH if len(values) == 1 or self.width(inner) <= SHORT else ALONE):
                     text, made[at[value]] = filled, None
             if len(targets) == 1 and LOOP not in text:
                 at[targets[0]] = len(made)
@@ -266,7 +277,8 @@ class Printer:
     def width(self, text):
         def short(match):
             word = match.group()
-            return "x" if word in self.folder.types else "weight" if word in self.folder.weights else word
+            is_value = word in self.folder.types and (word[:2] == "t_" or not self.in_model)
+            return "x" if is_value else "weight" if word in self.folder.weights else word
         return len(WORD.sub(short, text))
 
     @staticmethod
