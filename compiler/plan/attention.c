@@ -315,15 +315,14 @@ static void choose_whole_kernels(Planner *p, const Attention *a, const Nest *nes
   choose_row_kernels(p, nest, step);
 }
 
-/* Whether runs may have so few scores that keys are not worth packing: a single query with many keys, or, where a panel
- * is wider than a vector, few queries and few keys. Where queries and keys have the same number, one query means one
- * key. */
-static bool may_have_few_scores(const Attention *a, const Nest *nest, unsigned panel) {
+/* Whether runs may have so few scores that keys are not worth packing: a single query with many keys, or few of both.
+ * Where queries and keys have the same number, packing a short text costs too little for a kernel more. */
+static bool may_have_few_scores(const Attention *a, const Nest *nest) {
   const Size *queries = nest->dims[nest->rank - 2], *keys = nest->dims[nest->rank - 1];
   int64_t known;
-  if (queries == keys && panel <= TFM_NARROW_PANEL) return false;
-  return !a->has_caches && (!size_is_const(queries, &known) || known <= TFM_NARROW_PANEL) && !a->v_packed &&
-         a->e <= TFM_STRIP_STRIDE && a->h >= COST_LEAST_DIRECT_K && size_equals(a->k.strides[a->k.rank - 1], 1);
+  return !a->has_caches && queries != keys && (!size_is_const(queries, &known) || known <= TFM_NARROW_PANEL) &&
+         !a->v_packed && a->e <= TFM_STRIP_STRIDE && a->h >= COST_LEAST_DIRECT_K &&
+         size_equals(a->k.strides[a->k.rank - 1], 1);
 }
 
 /* Two sets of p v tiles: plain ones for values that are all finite, which the FINITE kernel finds out, and exact ones,
@@ -342,7 +341,7 @@ static void choose_kernels(Planner *p, const Attention *a, const Nest *nest, tfm
   pv.exact_zero = true;
   contract_tiles(p, &pv, step->pv_exact_tiles);
   step->pack_keys = step->pack_values = step->keys_in_place = TFM_NONE;
-  if (may_have_few_scores(a, nest, keys.width))
+  if (may_have_few_scores(a, nest))
     step->keys_in_place = plan_kernel(p, &(KernelSpec){.family = KERNEL_DIRECT, .width = 1, .y_is_line = true});
   if (!a->has_caches)
     step->pack_keys = contract_pack(p, keys.width, k->strides[k->rank - 1], k->strides[k->rank - 2]);

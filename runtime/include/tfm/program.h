@@ -272,8 +272,7 @@ typedef struct tfm_attention_step {
   tfm_size causal_offset;
   int64_t h, e;
   tfm_operand q, k, v, c, weights;
-  uint32_t first_operand;
-  uint32_t keys_in_place; /* a direct kernel, for runs with few scores; TFM_NONE: keys are always packed */
+  uint32_t first_operand, keys_in_place; /* keys_in_place: a direct kernel, for few scores; TFM_NONE: always packed */
   tfm_size dims[TFM_MAX_RANK];
   uint32_t live; /* tfm_live_rows of queries; 0 with has_weights or caches */
 } tfm_attention_step;
