@@ -74,13 +74,14 @@ def fuses(tfmc, folder):
 
 
 def random_weights(tfmc, folder, seed):
+    """Matrices and kernels of convolutions by the number of terms that a result sums, so that results keep the size of their inputs."""
     dump = subprocess.run([tfmc, "dump", f"{folder}/model.tfm"], capture_output=True, text=True, timeout=300).stdout
     rng, weights = np.random.default_rng(seed), {}
     for name, dims in re.findall(r'= weight "?([\w.]+)"?.*?: f32\[([^\]]*)\]', dump):
         shape = [int(dim) for dim in dims.split(",") if dim.strip()]
         values = rng.standard_normal(shape)
         if len(shape) > 1:
-            values /= np.sqrt(shape[-1])
+            values /= np.sqrt(np.prod(shape[1:]))
         elif name.endswith("weight"):
             values = 1 + values / 4
         elif name.endswith("running_var"):
