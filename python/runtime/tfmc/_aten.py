@@ -63,11 +63,32 @@ def arithmetic(sign):
             return f"{w.cast(x, kind)} {'and' if sign == '*' else 'or'} {w.cast(y, kind)}"
         if rounding_mode is not None:
             return divided(w, node, x, y, rounding_mode)
+        if sign == "*" and (found := rms(w, x, y) or rms(w, y, x)):
+            return found
         left, right = w.cast(x, kind), w.cast(y, kind)
         if is_number(y, 1 if sign in "*/" else None if kind == torch.float32 else 0):
             return left
         return f"{left} {sign} {right}" if alpha == 1 else f"{left} {sign} {right} * {w.cast(alpha, kind)}"
     return write
+
+
+def rms(w, weight, x):
+    """weight * (x * rsqrt(mean(x**2) + eps)), or None."""
+    def made_by(node, name):
+        node = w.origin(node)
+        return node.args if isinstance(node, torch.fx.Node) and w.operation(node) == name else None
+    product = made_by(x, "mul")
+    if w.dtype(weight) != torch.float32 or w.rank(weight) != 1 or not product:
+        return None
+    for of, scale in (product, product[::-1]):
+        total = made_by(scale, "rsqrt")
+        total = total and made_by(total[0], "add")
+        mean = total and isinstance(total[1], float) and made_by(total[0], "mean")
+        square = mean and mean[2:] == (True,) and made_by(mean[0], "pow")
+        if square and w.origin(square[0]) is w.origin(of) and square[1] == 2 and w.shape(weight) == w.shape(of)[-1:] and (
+                [w.axis(of, a) for a in mean[1]] == [w.rank(of) - 1]):
+            return f"rms_norm({w.text(w.origin(of))}, {w.text(weight)}, {total[1]!r})"
+    return None
 
 
 def is_number(value, wanted):
@@ -97,6 +118,12 @@ def logical(sign):
     def write(w, node, x, y):
         if node.meta["val"].dtype != torch.bool:
             w.no("an operation on the bits of integers", "use comparisons and booleans")
+        for one, other in ((x, y), (y, x)) if sign == "and" else ():
+            if w.uniform.get(one) and other not in w.uniform:  # true and what the other says
+                same = w.shape(other) == w.shape(node)
+                w.low[node] = w.low.get(other, 0) if same else 0
+                made = w.cast(other, torch.bool)
+                return made if same else f"expand({made}, [{', '.join(w.shape(node))}])"
         return f"{w.cast(x, torch.bool)} {sign} {w.cast(y, torch.bool)}"
     return write
 
@@ -196,7 +223,7 @@ def addmm(w, node, c, x, y, beta=1, alpha=1):
 
 @aten("embedding")
 def embedding(w, node, table, ids, *rest):
-    return f"{w.text(table)}[{w.text(ids)}]"
+    return f"{w.text(table)}[{w.given(ids)}]"
 
 
 @aten("layer_norm")
@@ -231,7 +258,8 @@ def batch_norm(w, node, x, weight, bias, mean, variance, *rest):
 @aten("softmax", "_softmax", "log_softmax", "_log_softmax")
 def softmax(w, node, x, axis, *rest, **named):
     name = "log_softmax" if "log" in node.target.__name__ else "softmax"
-    return f"{name}({w.cast(x, torch.float32)}, {axis})"
+    last = name == "softmax" and w.axis(x, axis) == w.rank(x) - 1
+    return f"{name}({w.cast(x, torch.float32)}{'' if last else f', {axis}'})"
 
 
 @aten("scaled_dot_product_attention")
@@ -242,7 +270,7 @@ def attention(w, node, q, k, v, mask=None, dropout=0.0, is_causal=False, scale=N
     if enable_gqa and w.shape(q)[-3] != w.shape(k)[-3]:  # each head of keys is that of several queries in a row
         key, value = (repeated(w, x, int(w.shape(q)[-3]) // int(w.shape(x)[-3])) for x in (k, v))
     scale = 1 / math.sqrt(q.meta["val"].shape[-1]) if scale is None else scale
-    scores = f"({query} @ transpose({key}, -1, -2)) * {w.text(float(scale))}"
+    scores = f"({query} @ transpose({key}, -1, -2))" + (f" * {w.text(float(scale))}" if scale != 1 else "")
     if is_causal:
         scores = f"where(causal_mask({query}, {key}), -inf, {scores})"
     if mask is not None and w.dtype(mask) == torch.bool:
@@ -309,7 +337,7 @@ def variance(w, node, x, axes=None, unbiased=True, keepdim=False, *, correction=
 def greatest(w, node, x, axis=None, keepdim=False):
     function = node.target.__name__[:3]
     if isinstance(axis, torch.fx.Node):
-        return f"{function}imum({w.text(x)}, {w.text(axis)})"
+        return extreme(w, node, x, axis)
     if axis is None:
         return reduced(w, function, x, None, False, w.dtype(x))
     w.result(node, 0, reduced(w, function, x, axis, keepdim, w.dtype(x)))

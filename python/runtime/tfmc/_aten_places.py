@@ -9,19 +9,61 @@ from ._fold import Type
 
 # ---- shapes and places ----
 
+def same(w, node, x):
+    """One more name of a value."""
+    w.low[node] = w.low.get(x, 0)
+    if x in w.marks:
+        w.marks[node] = w.marks[x]
+    return w.names[x.name]
+
+
 @aten("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "_reshape_alias")
 def view(w, node, x, *rest):
-    return f"reshape({w.text(x)}, [{', '.join(w.shape(node))}])"
+    shape, of = w.shape(node), w.origin(x)
+    if w.shape(x) == shape:
+        return same(w, node, x)
+    if w.operation(of) == "addmm" and not of.kwargs and w.shape(of)[1:] == shape[-1:]:  # rows of a matrix of all rows
+        rows = of.args[1].args[0] if w.operation(of.args[1]) in ("view", "reshape") else of.args[1]
+        if w.shape(rows)[:-1] == shape[:-1] and w.shape(rows)[-1] == w.shape(of.args[1])[-1]:
+            return f"{w.text(rows)} @ {w.text(of.args[2])} + {w.text(of.args[0])}"
+    if turns_heads(w, of) and [*w.shape(of)[:-2], product(w.shape(of)[-2:])] == shape:
+        return f"merge_heads({w.text(of.args[0])})"
+    return f"reshape({w.text(x)}, [{', '.join(shape)}])"
+
+
+def product(dims):
+    return str(int(dims[0]) * int(dims[1])) if all(d.isdigit() for d in dims) else None
+
+
+def turns_heads(w, node):
+    """Whether a transpose exchanges the second and the third of the last three axes."""
+    rank, order = w.rank(node), list(range(w.rank(node)))
+    if rank < 3 or w.operation(node) not in ("transpose", "swapaxes", "permute"):
+        return False
+    order[rank - 3:rank - 1] = order[rank - 2], order[rank - 3]
+    if w.operation(node) == "permute":
+        return [w.axis(node, a) for a in node.args[1]] == order
+    return sorted(w.axis(node, a) for a in node.args[1:3]) == [rank - 3, rank - 2]
+
+
+def heads_of(w, node):
+    """The text of a transpose that brings heads to the front of the places, or None."""
+    of = w.origin(node.args[0])
+    if turns_heads(w, node) and w.operation(of) in ("view", "reshape") and w.rank(of.args[0]) == w.rank(node) - 1:
+        *lead, heads, width = w.shape(of)
+        if w.shape(of.args[0]) == [*lead, product([heads, width])]:
+            return f"split_heads({w.text(of.args[0])}, {heads})"
+    return None
 
 
 @aten("expand", "expand_as")
 def expand(w, node, x, *rest, **named):
-    return w.text(x) if w.shape(x) == w.shape(node) else f"expand({w.text(x)}, [{', '.join(w.shape(node))}])"
+    return same(w, node, x) if w.shape(x) == w.shape(node) else f"expand({w.names[x.name]}, [{', '.join(w.shape(node))}])"
 
 
 @aten("transpose", "swapaxes")
 def transpose(w, node, x, i, j):
-    return f"transpose({w.text(x)}, {i}, {j})"
+    return heads_of(w, node) or f"transpose({w.text(x)}, {i}, {j})"
 
 
 @aten("t", "numpy_T", "mT")
@@ -31,12 +73,22 @@ def turned(w, node, x):
 
 @aten("permute")
 def permute(w, node, x, order):
-    return w.permuted(x, [w.axis(x, n) for n in order])
+    return heads_of(w, node) or w.permuted(x, [w.axis(x, n) for n in order])
 
 
 @aten("unsqueeze")
 def unsqueeze(w, node, x, axis):
-    return w.at(x, w.axis(node, axis), "none")
+    axis, less = w.axis(node, axis), w.low.get(x, 0)
+    if w.dtype(x) == torch.float32 or not less and axis:
+        return w.at(x, axis, "none")
+    w.low[node] = less + (axis <= less)
+    name, marks = w.marks.get(x, (w.names[x.name], [":"] * (w.rank(x) - less)))
+    if axis > less:
+        marks = [*marks[:axis - less], "none", *marks[axis - less:]]
+    if "none" in marks:
+        w.marks[node] = name, marks
+        return f"{name}[{', '.join(marks)}]"
+    return name
 
 
 @aten("squeeze")
@@ -52,7 +104,11 @@ def cut(w, node, x, axis=0, start=None, end=None, step=1):
     axis = w.axis(x, axis)
     n = x.meta["val"].shape[axis]
     if w.shape(node)[axis] == w.shape(x)[axis]:
-        return w.text(x)
+        return same(w, node, x)
+    if w.iota.get(x) == axis and start in (None, 0) and step == 1:
+        w.low[node], w.marks[node] = axis, (f"arange({w.shape(node)[axis]})", [":"] + ["none"] * (w.rank(x) - axis - 1))
+        name, marks = w.marks[node]
+        return f"{name}[{', '.join(marks)}]" if marks[1:] else name
     first = "" if start in (None, 0) else w.text(start)
     whole = end is None or isinstance(end, int) and (end > 1 << 62 or isinstance(n, int) and end >= n)
     last = "" if whole else w.text(end)
@@ -72,8 +128,12 @@ def split(w, node, x, widths, axis=0):
     for i, part in enumerate(node.meta["val"]):
         if not isinstance(part.shape[axis], int):
             w.no("a split of a size that is known when running alone", "use slices")
-        w.result(node, i, w.at(x, axis, f"{place}:{place + part.shape[axis]}"))
+        w.result(node, i, w.at(x, axis, span(place, place + part.shape[axis], x.meta["val"].shape[axis])))
         place += part.shape[axis]
+
+
+def span(first, end, of):
+    return f"{first or ''}:{'' if end == of else end}"
 
 
 @aten("unbind")
@@ -85,7 +145,7 @@ def unbind(w, node, x, axis=0):
 @aten("cat", "concat")
 def cat(w, node, xs, axis=0):
     kind = node.meta["val"].dtype
-    xs = [x for x in xs if tuple(x.meta["val"].shape) != (0,)]
+    xs = [x for x in xs if tuple(x.meta["val"].shape) != (0,) and w.shape(x)[axis] != "0"] or xs[:1]
     parts = [w.cast(x, kind) for x in xs]
     return f"concat({', '.join(parts)}, axis = {axis})" if len(parts) > 1 else parts[0]
 

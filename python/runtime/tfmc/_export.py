@@ -26,6 +26,11 @@ SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.tr
             operator.floordiv: "//", operator.mod: "%"}
 KEEPING = {"to", "_to_copy", "clone", "contiguous", "alias", "expand", "view", "reshape", "slice", "select",
            "unsqueeze", "add", "mul", "detach", "lift_fresh_copy"}
+COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand", "view", "reshape", "detach", "dropout"}
+# Operations on elements, whose operands may have fewer axes than the result.
+SPREAD = {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "bitwise_and", "logical_and", "__and__", "bitwise_or",
+          "logical_or", "__or__", "where", "masked_fill", "maximum", "minimum", "clamp", "logical_not", "bitwise_not",
+          "neg", "abs", "div", "floor_divide", "remainder", "to", "_to_copy", "clone", "contiguous", "alias"}
 
 
 @contextlib.contextmanager
@@ -80,6 +85,7 @@ class Writer:
         self.inputs, self.sizes, self.node = inputs, sizes, None
         self.names, self.lines, self.types, self.weights, self.tokens = {}, [], {}, {}, {}
         self.iota, self.uniform, self.symbols = {}, {}, {}
+        self.low, self.marks, self.spread = {}, {}, False
         signature = self.program.graph_signature
         self.kinds = {spec.arg.name: spec for spec in signature.input_specs}
         self.state = {**self.program.state_dict, **self.program.constants}
@@ -142,7 +148,9 @@ class Writer:
             made = value.meta.get("val")
             if isinstance(made, torch.SymInt) or isinstance(made, int):
                 return self.factor(self.size(value))
-            return self.symbolic(value) if isinstance(made, torch.SymFloat) else self.names[value.name]
+            if isinstance(made, torch.SymFloat):
+                return self.symbolic(value)
+            return self.names[value.name] if self.spread else self.whole_rank(value)
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, float):
@@ -154,6 +162,14 @@ class Writer:
         if isinstance(value, torch.SymInt):
             return self.factor(self.size(value))
         return f"({value})" if value < 0 else str(value)
+
+    def whole_rank(self, x):
+        """The text of a value with all its axes."""
+        name, marks = self.marks.get(x, (self.names[x.name], []))
+        marks = ["none"] * self.low.get(x, 0) + marks
+        while marks and marks[-1] == ":":
+            marks.pop()
+        return f"{name}[{', '.join(marks)}]" if marks else self.names[x.name]
 
     def symbolic(self, node):
         """A number computed from sizes."""
@@ -177,6 +193,8 @@ class Writer:
     def cast(self, value, want):
         """An operand in the type in which torch computes."""
         have = self.dtype(value)
+        if self.spread and value in self.numbers:
+            value, have = self.uniform[value], None
         if have is not None:
             made = self.as_kind(self.text(value), have, want)
             return f"({made})" if want == torch.bool and have != want else made
@@ -187,8 +205,48 @@ class Writer:
             return str(bool(value)).lower()
         return self.text(float(value) if want == torch.float32 else int(value))
 
+    def given(self, x):
+        """The name of an argument of this module with all its axes, which it gets before the call."""
+        text, name = self.text(x), f"t_{self.node.name}_at"
+        if text == self.names[x.name]:
+            return text
+        self.say(text, {name: x.meta["val"]})
+        self.lines[-1] = self.lines[-1]._replace(stack=self.lines[-1].stack[:-1])
+        return name
+
     def at(self, x, axis, what):
-        return f"{self.text(x)}[{', '.join([':'] * axis + [what])}]"
+        is_last = axis > 1 and axis == self.rank(x) - (what != "none")
+        return f"{self.text(x)}[{', '.join(['...'] if is_last else [':'] * axis)}{', ' if axis else ''}{what}]"
+
+    def is_spread(self, node):
+        two = self.operation(node) in ("min", "max") and isinstance((node.args + (0,))[1], torch.fx.Node)
+        return two or self.operation(node) in SPREAD
+
+    def broadcast(self, node, tensors):
+        """Whether an operation on elements may take its operands without their first axes of 1, as the result lacks
+        them too, or has them of another operand. Numbers stand for tensors of one, beside one that has all elements.
+        """
+        whole = [x for x in tensors if x not in self.uniform]
+        self.numbers = {x for x in tensors if x in self.uniform and whole and (
+            not x.meta["val"].ndim or self.dtype(x) != torch.float32 and any(
+                self.shape(y) == self.shape(node) for y in whole))}
+        ranks = [self.rank(x) - self.low.get(x, 0) for x in tensors if x not in self.numbers]
+        less = self.rank(node) - max(ranks, default=0)
+        if less and self.dtype(node) != torch.float32:
+            self.low[node] = less
+        return not less or node in self.low
+
+    def origin(self, x):
+        """x, or what it is a copy of."""
+        while isinstance(x, torch.fx.Node) and x.args and isinstance(x.args[0], torch.fx.Node) and (
+                self.operation(x) in COPIES) and self.dtype(x) == self.dtype(x.args[0]) and (
+                self.shape(x) == self.shape(x.args[0])):
+            x = x.args[0]
+        return x
+
+    @staticmethod
+    def operation(node):
+        return getattr(node.target, "__name__", str(node.target)).split(".")[0]
 
     def result(self, node, i, text):
         self.names[f"{node.name}.{i}"] = f"({text})"
@@ -359,14 +417,18 @@ class Writer:
         if self.dtype(node) is not None and self.dtype(node) not in DTYPES:
             self.no(f"aten.{operation} in {str(self.dtype(node))[6:]}", FLOAT)
         try:
+            self.spread = self.is_spread(node) and self.broadcast(
+                node, [x for x in node.all_input_nodes if self.dtype(x) is not None])
             made = write(self, node, *node.args, **node.kwargs)
         except TypeError as error:  # arguments of the operation that its row does not name
             if "argument" not in str(error):
                 raise
             self.no(f"aten.{operation} with these arguments", str(error))
+        self.spread = False
         if made is not None:
             self.names[node.name] = "t_" + node.name
-            self.say(made, {"t_" + node.name: node.meta["val"]})
+            made_type = self.type(node.meta["val"])
+            self.say(made, {"t_" + node.name: made_type._replace(dims=made_type.dims[self.low.get(node, 0):])})
             self.follow(node, operation.split(".")[0])
 
     def say(self, text, made):
@@ -387,10 +449,14 @@ class Writer:
         x = args[0] if args and isinstance(args[0], torch.fx.Node) else None
         if op == "arange" and (len(args) == 1 or len(args) == 2 and args[0] == 0):
             self.iota[node] = 0
-        elif op == "full" and isinstance(args[1], (int, float)):
-            self.uniform[node] = args[1]
+        elif op in ("full", "full_like", "new_full") and isinstance(args[-1], (int, float)):
+            self.uniform[node] = args[-1]
         elif op in ("ones", "new_ones", "ones_like", "zeros", "new_zeros", "zeros_like"):
             self.uniform[node] = int("ones" in op)
+        elif op == "ge" and x in self.iota and isinstance(args[1], int) and args[1] <= 0:
+            self.uniform[node] = True
+        elif op in ("bitwise_and", "logical_and", "__and__") and all(a in self.uniform for a in args[:2]):
+            self.uniform[node] = bool(self.uniform[args[0]] and self.uniform[args[1]])
         elif x in self.uniform and op in KEEPING - {"add", "mul"}:
             self.uniform[node] = self.uniform[x]
         elif x in self.iota and op in KEEPING:

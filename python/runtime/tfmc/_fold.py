@@ -156,6 +156,7 @@ class Folder:
 
     def __init__(self, lines, types, weights, sizes, results):
         self.types, self.weights, self.sizes = types, weights, sizes
+        self.said = {line.targets[0]: line.text for line in lines}
         lines, self.results = self.needed(*self.without_copies(lines, results))
         self.layers = {}
         self.uses, self.places = collections.defaultdict(list), {}

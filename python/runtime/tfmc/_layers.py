@@ -17,6 +17,12 @@ NAMES = {"f32": "x y z u v p q r s a b c d".split(), "i32": "n m j k".split(), "
 STANDARD = """Linear Embedding LayerNorm RMSNorm PositionalEncoding MultiheadAttention EncoderLayer DecoderLayer Encoder
 Decoder Transformer Conv1d Conv2d BatchNorm1d BatchNorm2d GroupNorm GLU""".split()
 SIMPLE = re.compile(r"[\w.]+")
+TOKEN = re.compile(r'"[^"]*"|\d+(?:\.\d+)?(?:e[+-]?\d+)?|\w+|\*\*|//|[=!<>]=|\.\.\.|\S')
+# How firmly operators bind; a sign binds less than a power. Of STRICT ones neither operand is one of them.
+LEVELS = {"or": 1, "and": 2, "not": 3, **dict.fromkeys("== != < > <= >=".split(), 4), "+": 5, "-": 5,
+          **dict.fromkeys("* / // % @".split(), 6), "**": 8}
+SIGN, ATOM, STRICT = 7, 9, {"==", "!=", "<", ">", "<=", ">=", "**"}
+OPEN, CLOSE, WORDS = ("(", "[", "{", ",", "=", ":"), (")", "]", "}", ",", ":"), {"if", "then", "else", "in", "for", "return"}
 
 
 def is_closed(text):
@@ -30,20 +36,52 @@ def is_closed(text):
     return bool(found) or text.startswith("(")
 
 
+def level(tokens, n):
+    """How firmly the operator at a place of the tokens binds; None for what is none."""
+    word, before = tokens[n], tokens[n - 1] if n else "("
+    if word == "-" and (before in LEVELS or before in OPEN):
+        return SIGN
+    return LEVELS.get(word)
+
+
+def says_nothing(tokens, first, last):
+    """Whether parentheses at two places of the tokens may go."""
+    before, after = tokens[first - 1] if first else "(", tokens[last + 1] if last + 1 < len(tokens) else ")"
+    if re.fullmatch(r".*[\w)\]]", before) and before not in LEVELS and before not in WORDS:
+        return False  # a call
+    inner, depth, lowest = tokens[first + 1:last], 0, ATOM
+    for n, word in enumerate(inner):
+        depth -= word in CLOSE[:3]
+        found = 0 if word in WORDS else level(inner, n)
+        lowest = min(lowest, found) if depth == 0 and found is not None else lowest
+        depth += word in OPEN[:3]
+    if before in OPEN and after in CLOSE:
+        return True
+    left = -1 if before in OPEN else 0 if before in WORDS else level(tokens, first - 1)
+    right = -1 if after in CLOSE else 0 if after in WORDS else ATOM - 1 if after in ("[", "(", ".") else LEVELS.get(after)
+    if None in (left, right) or inner[0] == "-" and left >= 0 and before not in WORDS:
+        return False
+    left = LEVELS["**"] if left == SIGN else LEVELS["and"] if before == "not" else left
+    return lowest > left and (lowest > right or lowest == right and after not in STRICT)
+
+
 def bare(text):
-    """The text without parentheses that say nothing: around all of it, an argument or a name."""
-    opened, pairs = [], []
-    for i, c in enumerate(text):
-        if c in "([{":
-            opened.append(i)
-        elif c in ")]}":
-            first = opened.pop()
-            before, after = text[:first].rstrip()[-1:], text[i + 1:].lstrip()[:1]
-            called = re.search(r"[\w)\]]$", text[:first])
-            is_argument = before in ("", "(", ",", "[") and after in ("", ")", ",", "]")
-            if c == ")" and not called and (is_argument or is_closed(text[first + 1:i])):
-                pairs += [first, i]
-    return "".join(c for i, c in enumerate(text) if i not in pairs)
+    """The text without parentheses that say nothing: around all of it, around an argument, or what binds firmly."""
+    again = True
+    while again:
+        again, opened, found = False, [], list(TOKEN.finditer(text))
+        tokens = [m.group() for m in found]
+        for last, word in enumerate(tokens):
+            if word in OPEN[:3]:
+                opened.append(last)
+            elif word in CLOSE[:3]:
+                first = opened.pop()
+                if word == ")" and says_nothing(tokens, first, last):
+                    inner = text[found[first].end():found[last].start()]
+                    text = text[:found[first].start()] + inner + text[found[last].end():]
+                    again = True
+                    break
+    return text
 
 
 def filled_lines(params, width):
@@ -197,7 +235,7 @@ class Printer:
                 yield value
                 continue
             dtype, dims = self.folder.type_of(value).dtype, layer.dims[value]
-            names[value] = self.local(dtype, self.scopes[layer], names.values())
+            names[value] = self.local(value, self.scopes[layer], names.values(), True)
             said = ", ".join(self.renamed(dim, names) for dim in dims)
             yield names[value] + (f": {dtype}[{said}]" if dims and self.folder.is_plain(value) else "")
 
@@ -225,7 +263,15 @@ class Printer:
     def renamed(self, text, names):
         return WORD.sub(lambda m: names.get(m.group(), m.group()), text)
 
-    def local(self, dtype, scope, used):
+    def local(self, value, scope, used, is_param=False):
+        """A name for a value: inputs, weights, cosines and sines keep theirs, others have that of their type."""
+        inputs = {w for w in self.folder.types if w[:2] != "t_"}
+        said, dtype = self.folder.said.get(value, ""), self.folder.type_of(value).dtype
+        wish = value if value in inputs and is_param else {"cos(": "cosine", "sin(": "sine"}.get(said[:4])
+        if value in self.folder.weights:
+            wish = re.sub(r"\W", "_", ".".join(self.folder.weights[value][0].split(".")[-2:]), flags=re.ASCII)
+        if wish and wish not in used and wish not in scope.taken - inputs:
+            return wish
         used, n = {*used, *scope.taken}, 1
         while True:
             for name in NAMES[dtype]:
@@ -247,7 +293,7 @@ class Printer:
             live = {value: name for value, name in live.items()
                     if value not in self.folder.types or last.get(value, -1) > at}
             for target in targets:
-                names[target] = live[target] = self.local(self.folder.types[target].dtype, scope, live.values())
+                names[target] = live[target] = self.local(target, scope, live.values())
             if (name := ", ".join(names[t] for t in targets)) != said:
                 yield f"    {name} = {said}"
             if body:
