@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Rows a second of a corpus, all ways in turns: usage: corpus.py FOLDER [--sentences N] [--rounds N] [--realtime]
-[--ways WAY,...] [--python WAY=PYTHON]...
+"""Rows a second of a corpus, all ways in turns: usage: corpus.py FOLDER [--sentences N] [--rounds N] [--texts FILE]
+[--realtime] [--ways WAY,...] [--python WAY=PYTHON]...
 
 FOLDER: a sentence encoder (all-MiniLM-L6-v2). Ways: here (one process of two threads), processes and ray (two workers
 of one thread), ray-data (two actors of tfmc.ray.Embedder in map_batches), peer (sentence-transformers' pool of two
@@ -8,7 +8,7 @@ processes of one thread), peer-ray-data (sentence-transformers in map_batches, t
 interpreter of a way whose packages are in another environment; a way whose packages are missing is left out, and says
 so.
 
-Sentences have 3 words and more, 20 in the mean. tfmc's own engines read JSON lines and write JSON lines, the others
+Sentences are the lines of FILE, N others in each round, or made of words, 3 and more, 20 in the mean. tfmc's own engines read JSON lines and write JSON lines, the others
 leave their vectors in memory. Workers are made, and warm, before the clock starts. --realtime: all processes of this
 one run before everything else while the clock runs, so that a loaded machine measures them too (as root, for seconds only).
 Printed: for each run a line of JSON with rows a second of clock and of CPU and the peak memory of a worker; at the end
@@ -28,7 +28,16 @@ import time
 WORDS = "the model reads a row of tokens and writes one vector for each text that it was given in Rome by train".split()
 
 
-def texts(count):
+def texts(given):
+    """The sentences of a round."""
+    count = given.sentences
+    if given.texts:
+        with open(given.texts) as file:
+            return file.read().splitlines()[given.round * count:(given.round + 1) * count]
+    return made_up(count)
+
+
+def made_up(count):
     choose = random.Random(2)
     return [" ".join(choose.choices(WORDS, k=max(3, int(choose.expovariate(1 / 20))))) for _ in range(count)]
 
@@ -77,13 +86,13 @@ def timed(rows, work, pids, realtime, way):
           flush=True)
 
 
-def ours(folder, way, rows, realtime):
+def ours(folder, way, lines, realtime):
     from tfmc.corpus import Settings, _engines, parts
     with tempfile.TemporaryDirectory() as scratch:
         given, output = os.path.join(scratch, "a.jsonl"), pathlib.Path(scratch, "out")
-        size = max(16384, rows * 100 // 48)  # of a part: 24 and more for each worker
         with open(given, "w") as file:
-            file.writelines(json.dumps({"text": text}) + "\n" for text in texts(rows))
+            file.writelines(json.dumps({"text": text}) + "\n" for text in lines)
+        size = max(16384, os.path.getsize(given) // 16)  # of a part: 8 for each worker, or so
         (output / "_job").mkdir(parents=True)
         threads, workers = (2, 1) if way == "here" else (1, 2)
         settings = Settings("embed", folder, None, "text", (), "jsonl", size, True, {}, None, threads)
@@ -108,13 +117,13 @@ def ours(folder, way, rows, realtime):
                 event = engine.wait(5)
                 assert event.kind in ("done", "nothing"), event
                 flying -= event.kind == "done"
-        timed(rows, work, pids, realtime, way)
+        timed(len(lines), work, pids, realtime, way)
         engine.close()
 
 
-def peer(folder, way, rows, realtime):
+def peer(folder, way, given, realtime):
     import sentence_transformers
-    model, given = sentence_transformers.SentenceTransformer(folder, device="cpu"), texts(rows)
+    model, rows = sentence_transformers.SentenceTransformer(folder, device="cpu"), len(given)
     pool = model.start_multi_process_pool(["cpu", "cpu"])
     model.encode(given[:200], pool=pool, chunk_size=100)
     pids = {process.pid for process in pool["processes"]}
@@ -145,16 +154,16 @@ class Actor:
         return {**made, "facts": numpy.tile(facts, (len(batch["text"]), 1))}
 
 
-def ray_data(folder, way, rows, realtime):
+def ray_data(folder, way, lines, realtime):
     import ray
     import ray.data
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     if realtime:
         for pid in descendants(os.getpid()):  # what they start runs so too
             subprocess.run(["chrt", "-a", "-p", "-f", "50", str(pid)], check=False)
-    size = max(250, min(1024, rows // 20))
-    given = [{"text": text} for text in texts(rows)]
-    made = ray.data.from_items(given, override_num_blocks=-(-rows // size)).map_batches(
+    size = max(250, min(1024, len(lines) // 20))
+    given = [{"text": text} for text in lines]
+    made = ray.data.from_items(given, override_num_blocks=-(-len(lines) // size)).map_batches(
         Actor, fn_constructor_args=(folder, way == "peer-ray-data"), batch_size=size, num_cpus=1,
         compute=ray.data.ActorPoolStrategy(size=2))
     batches = {}
@@ -182,7 +191,7 @@ def one(given):
     """A way, in this process."""
     try:
         __import__("sentence_transformers" if given.way.startswith("peer") else "tfmc.text")
-        WAYS[given.way](given.folder, given.way, given.sentences, given.realtime)
+        WAYS[given.way](given.folder, given.way, texts(given), given.realtime)
     except ImportError as error:
         print(f"not run: {given.way}: {error}", file=sys.stderr)
         return 77
@@ -192,10 +201,11 @@ def one(given):
 def main(given):
     pythons = dict(item.split("=", 1) for item in given.python)
     ways, made = given.ways.split(","), {}
-    for _ in range(given.rounds):
+    for n in range(given.rounds):
         for way in random.sample(ways, len(ways)):
             command = [pythons.get(way, sys.executable), __file__, given.folder, f"--way={way}",
-                       f"--sentences={given.sentences}", *["--realtime"] * given.realtime]
+                       f"--sentences={given.sentences}", f"--round={n}", *["--realtime"] * given.realtime]
+            command += [f"--texts={given.texts}"] * bool(given.texts)
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
             lines = [line for line in done.stdout.splitlines() if line.startswith('{"way"')]
             if done.returncode == 77:
@@ -223,10 +233,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("folder", type=os.path.abspath)
     parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--texts", metavar="FILE")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--python", action="append", default=[], metavar="WAY=PYTHON")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--round", type=int, default=0, help=argparse.SUPPRESS)
     settings = parser.parse_args()
     sys.exit(one(settings) if settings.way else main(settings))

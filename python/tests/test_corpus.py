@@ -348,6 +348,10 @@ class Jobs(CorpusCase):
         self.assertEqual(vectors.tobytes(), wanted.tobytes())
         kept = os.environ["TFMC_CORPUS_CACHE"]
         self.assertEqual(sorted(name.rpartition(".")[2] for name in os.listdir(kept)), ["lock", "tfmm"])
+        file, again = next(pathlib.Path(kept).glob("*.tfmm")), self.out()
+        file.write_bytes(file.read_bytes()[:5000])  # what this build cannot open is compiled again
+        tfmc.corpus.embed(path, again, model=self.checkpoint.folder, workers=2, progress=False)
+        self.assertEqual(outputs(again), outputs(output))
         self.refused(tfmc.UsageError, "columns", tfmc.corpus.embed, path, self.out(), model=self.model, keep=["id"],
                      tokenizer=self.checkpoint.folder, progress=False)
         self.refused(tfmc.EnvError, "tokenizer=", tfmc.corpus.embed, path, self.out(), model=self.model, progress=False)

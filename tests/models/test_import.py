@@ -241,6 +241,15 @@ class Import(unittest.TestCase):
         self.write(llama)
         self.refused('nothing reads "rope_parameters.magnitude" (2)', options=["--strict"])
 
+    def test_M09_code_of_its_own(self):
+        """It is never run: a known family does without it, an unknown one is refused, with the way that there is."""
+        config = self.take("bert") | dict(auto_map=dict(AutoModel="modeling_own.OwnModel"))
+        self.write(config)
+        (self.folder / "modeling_own.py").write_text("raise SystemExit(3)\n")
+        self.assertNotIn("auto_map", self.tfmc(self.folder).stderr)
+        self.write(config | dict(model_type="own"))
+        self.refused('"auto_map": the model is Python code', "not run", "tfmc.from_torch")
+
     def test_M10_layers_of_an_unknown_kind(self):
         for name in ("qwen2_windows", "gemma3", "modernbert", "qwen2_moe_windows"):
             config = self.take(name)

@@ -41,9 +41,14 @@ static void import_folder(Session *session, const char *path) {
   Folder *folder = folder_open(session->arena, &session->diag, path);
   if (!folder) return;
   const char *type = json_string_value(json_object_get(folder->config, "model_type"));
-  Family *family = family_choose(session->arena, &session->names, &session->diag, type,
-                                 option_text(&session->options, OPTION_FAMILY, NULL), folder->config_path);
-  if (family) write_model(session, family, folder);
+  const char *named = option_text(&session->options, OPTION_FAMILY, NULL);
+  Family *family = family_choose(session->arena, &session->names, &session->diag, type, named, folder->config_path);
+  if (family)
+    write_model(session, family, folder);
+  else if (!named && json_object_get(folder->config, "auto_map"))
+    diag_error_at(&session->diag, folder->config_path, DIAG_CHECKPOINT,
+                  "\"auto_map\": the model is Python code of its own, which is not run here; in Python, "
+                  "tfmc.from_torch takes its module");
   folder_close(folder);
 }
 

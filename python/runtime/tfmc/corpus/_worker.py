@@ -60,6 +60,13 @@ def cache_folder():
     raise EnvError("there is no folder for compiled models that can be written; TFMC_CORPUS_CACHE names one")
 
 
+def _opens(path):
+    """Whether a file that was kept is one of this build, and whole."""
+    with contextlib.suppress(EnvError), load(path):
+        return True
+    return False
+
+
 def compiled(folder):
     """The .tfmm file of a checkpoint's folder, made by the first who asks on this machine; the others wait for it."""
     folder = pathlib.Path(folder).resolve()
@@ -68,7 +75,7 @@ def compiled(folder):
     path = cache_folder() / f"{_key(folder)}.tfmm"
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
+        if not path.exists() or not _opens(path):
             with from_pretrained(folder) as model:
                 model.save(path)
     return path
