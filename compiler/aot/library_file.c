@@ -162,6 +162,74 @@ PlanList library_plan_list(const LibraryPlans *plans) {
   return list;
 }
 
+// ---- kernels ----
+
+/* The tiles of a step that are worth code of their own: of one row, and of so many rows that a product of more rows
+ * takes them. Others are for 2, 3 or 7 rows in all. */
+static void keep_tiles(Map *kept, const Plan *plan, const uint32_t *tiles, uint32_t tile_rows, bool keeps_low) {
+  for (uint32_t rows = 1; rows <= tile_rows; rows++)
+    if (tiles[rows] != TFM_NONE && (keeps_low || rows == 1 || rows > 3 || 2 * rows > tile_rows))
+      map_put(kept, plan->kernels.items[tiles[rows]].name, (void *)(uintptr_t)1);
+}
+
+/* Of attention with one query, which is known before, only the tile of one row runs. Values that are not finite have
+ * the slow way (pv_exact_tiles), which gives the same bits. */
+static void keep_attention(Map *kept, const Plan *plan, const tfm_attention_step *step) {
+  const uint32_t rows = step->dims[step->rank - 2] == 1 ? 1 : step->tile_rows; /* size 1 is the number 1 */
+  keep_tiles(kept, plan, step->qk_tiles, rows, step->k_cache != TFM_NONE);
+  keep_tiles(kept, plan, step->pv_tiles, rows, step->k_cache != TFM_NONE);
+}
+
+static void keep_attention_grad(Map *kept, const Plan *plan, const tfm_attention_grad_step *step) {
+  const uint32_t *const tiles[] = {step->qk_tiles, step->gv_tiles, step->q_tiles, step->k_tiles, step->v_tiles};
+  for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) keep_tiles(kept, plan, tiles[i], step->tile_rows, false);
+}
+
+static void keep_what_is_used(Map *kept, const Plan *plan, bool trains) {
+  const tfm_program *program = &plan->program;
+  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_GEMM]; i++)
+    keep_tiles(kept, plan, program->gemms[i].tiles, program->gemms[i].tile_rows, true);
+  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_MATMUL]; i++)
+    keep_tiles(kept, plan, program->matmuls[i].tiles, program->matmuls[i].tile_rows, !trains);
+  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_ATTENTION]; i++)
+    keep_attention(kept, plan, &program->attentions[i]);
+  for (uint32_t i = 0; i < plan->n_steps[TFM_STEP_ATTENTION_GRAD]; i++)
+    keep_attention_grad(kept, plan, &program->attention_grads[i]);
+}
+
+/* The text of the tile of one row, for which the distance of rows means nothing. */
+static const char *text_of_tile(Arena *arena, const KernelSpec *spec) {
+  KernelSpec of_one_row = *spec;
+  StrBuf text = strbuf_new(arena);
+  of_one_row.rows = 1;
+  of_one_row.a_stride = 0;
+  of_one_row.of_one_row = NULL;
+  kernel_spec_print(&text, &of_one_row);
+  return text.text;
+}
+
+static bool is_float_tile(const KernelSpec *spec) {
+  return spec->family == KERNEL_TILE && spec->b_form == TFM_FORM_F32;
+}
+
+/* A library that trains has the tiles of four programs. Those that are not kept call the tile of one row, so a tile
+ * takes 0.1 KB in place of 2; and there is one tile of one row for all distances. */
+static void shrink_tiles(Plan *all, const Map *kept) {
+  Map of_one_row = map_new(all->arena);
+  for (size_t i = 0; i < all->kernels.n; i++) {
+    const PlannedKernel *kernel = &all->kernels.items[i];
+    const char *text = text_of_tile(all->arena, &kernel->spec);
+    if (is_float_tile(&kernel->spec) && kernel->spec.rows == 1 && !map_has(&of_one_row, text))
+      map_put(&of_one_row, text, (void *)(uintptr_t)kernel->name);
+  }
+  for (size_t i = 0; i < all->kernels.n; i++) {
+    PlannedKernel *kernel = &all->kernels.items[i];
+    if (!is_float_tile(&kernel->spec) || (kernel->spec.rows > 1 && map_has(kept, kernel->name))) continue;
+    const char *row = map_get(&of_one_row, text_of_tile(all->arena, &kernel->spec));
+    if (row && strcmp(row, kernel->name) != 0) kernel->spec.of_one_row = row;
+  }
+}
+
 Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
   const PlanList list = library_plan_list(plans);
   Plan all = {.arena = arena, .graph = plans->forward->graph, .target = plans->forward->target};
@@ -171,6 +239,12 @@ Plan library_kernels(Arena *arena, const LibraryPlans *plans) {
   for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
     for (size_t k = 0; plans->training[i] && k < plans->training[i]->kernels.n; k++)
       vec_push(arena, &all.kernels, plans->training[i]->kernels.items[k]);
+  if (!plans->training[TRAINING_STEP]) return all;
+  Map kept = map_new(arena);
+  for (uint32_t i = 0; i < list.n; i++) keep_what_is_used(&kept, list.plans[i], false);
+  for (uint32_t i = 0; i < N_TRAINING_PLANS; i++)
+    if (plans->training[i]) keep_what_is_used(&kept, plans->training[i], true);
+  shrink_tiles(&all, &kept);
   return all;
 }
 

@@ -72,6 +72,7 @@ static void print_TILE(StrBuf *out, const KernelSpec *spec) {
                 (long long)spec->b_stride, form_names[spec->b_form], spec->b_is_signed ? " signed" : "",
                 spec->is_matrix ? " matrix" : "",
                 spec->b_is_page ? " page" : "", spec->exact_zero ? " exact_zero" : "");
+  if (spec->of_one_row) strbuf_printf(out, "  row by row: %s\n", spec->of_one_row);
   if (spec->a_step) strbuf_printf(out, "  a step %lld\n", (long long)spec->a_step);
 }
 

@@ -40,6 +40,7 @@ typedef struct KernelSpec {
   bool exact_zero;            /* an element of a that is 0 contributes 0 whatever b holds */
   bool b_is_signed;           /* form INT8: b is values of attention */
   bool is_matrix;             /* form INT8: on the tile registers of the target */
+  const char *of_one_row;     /* the kernel that this one calls for each row; NULL: all rows are computed at once */
   int64_t k;                  /* QUANTIZE: numbers of a row */
   bool is_rotated, as_bytes;  /* QUANTIZE: before it is rounded; numbers are bytes whatever tiles take */
   bool is_grouped;            /* QUANTIZE: for b of form INT4 */

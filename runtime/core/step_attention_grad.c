@@ -14,7 +14,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK_STRIPS = 8 }; /* of queries: their strips of 512 keys stay in the second-level cache */
+enum {
+  BLOCK_STRIPS = 8,  /* of queries: their strips of 512 keys stay in the second-level cache */
+  MOST_FETCHED = 1 << 15, /* floats of an item that are fetched while the one before it is computed */
+  NEAR_SCORES = 2048 /* of the rows that row kernels take together: all of them stay in the nearest cache */
+};
 
 typedef struct Grad {
   const tfm_attention_grad_step *step;
@@ -28,7 +32,7 @@ typedef struct Grad {
 typedef struct GradScratch {                                           /* of one thread */
   float *key_columns, *value_columns, *key_rows, *query_rows, *g_rows; /* packed */
   float *p, *kept, *back;                  /* strips, [block of keys][row]; kept is p if nothing is taken */
-  float *maximum, *sum, *scale, *products; /* a number per row of a strip */
+  float *maximum, *sum, *scale, *products; /* a number per row of a strip; of products two */
 } GradScratch;
 
 typedef struct GradItem {
@@ -74,10 +78,10 @@ static int64_t lay_out(const Grad *a, char *base, GradScratch *scratch) {
                             strips,
                             a->keep.kernel ? strips : 0,
                             strips,
-                            TFM_MAX_TILE_ROWS,
-                            TFM_MAX_TILE_ROWS,
-                            TFM_MAX_TILE_ROWS,
-                            2 * TFM_MAX_TILE_ROWS};
+                            a->block_rows,
+                            a->block_rows,
+                            a->block_rows,
+                            2 * a->block_rows};
   float **places[] = {&scratch->key_columns, &scratch->value_columns, &scratch->key_rows,
                       &scratch->query_rows,  &scratch->g_rows,        &scratch->p,
                       &scratch->kept,        &scratch->back,          &scratch->maximum,
@@ -182,6 +186,7 @@ static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratc
 
 // ---- one strip of queries ----
 
+/* Of one tile or, if there are few keys, of several: a call for more rows costs less by the row. */
 typedef struct Strip {
   int64_t row, rows; /* of the item */
   int64_t at;        /* its first row in the strips of a block */
@@ -223,6 +228,14 @@ static void run_epilogue(const Walker *walker, const Grad *a, const Epilogue *ep
                keys_of_block(strip->seen, block));
 }
 
+/* The kernel takes so many rows as a tile may have at most. */
+static void soften(const Walker *walker, const Grad *a, const GradScratch *scratch, float *p, int64_t rows, int64_t n) {
+  tfm_softmax_kernel softmax = KERNEL_OF(tfm_softmax_kernel, walker->context, a->step->softmax);
+  for (int64_t at = 0; at < rows; at += TFM_MAX_TILE_ROWS)
+    softmax(p + at * TFM_STRIP_STRIDE, least_of(TFM_MAX_TILE_ROWS, rows - at), n, scratch->maximum + at,
+            scratch->sum + at, scratch->scale + at);
+}
+
 /* Scores become probabilities: what attention has after its last block, divided by the sum. A row whose keys are all
  * masked has the sum 0, and probabilities 0. */
 static void find_probabilities(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
@@ -235,8 +248,7 @@ static void find_probabilities(const Walker *walker, const Grad *a, const GradSc
   for (int64_t block = 0; block < blocks; block++) {
     float *p = strip_at(a, scratch->p, strip, block);
     run_epilogue(walker, a, &a->score, item, strip, block, p);
-    KERNEL_OF(tfm_softmax_kernel, walker->context, a->step->softmax)
-    (p, strip->rows, keys_of_block(strip->seen, block), scratch->maximum, scratch->sum, scratch->scale);
+    soften(walker, a, scratch, p, strip->rows, keys_of_block(strip->seen, block));
     for (int64_t before = 0; before < block; before++)
       scale_strip(walker, a, strip_at(a, scratch->p, strip, before), strip->rows, TFM_KEY_BLOCK, scratch->scale);
   }
@@ -259,8 +271,8 @@ static void keep(const Walker *walker, const Grad *a, const GradScratch *scratch
 static void find_gradient(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
                           const Strip *strip) {
   const int64_t row_bytes = TFM_STRIP_STRIDE * (int64_t)sizeof(float);
-  float *block_sums = scratch->products + TFM_MAX_TILE_ROWS;
-  memset(scratch->products, 0, TFM_MAX_TILE_ROWS * sizeof(float));
+  float *block_sums = scratch->products + a->block_rows;
+  memset(scratch->products, 0, (size_t)strip->rows * sizeof(float));
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
     float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
     run_epilogue(walker, a, &a->keep, item, strip, block, back);
@@ -278,22 +290,33 @@ static void find_gradient(const Walker *walker, const Grad *a, const GradScratch
   }
 }
 
+/* What q gets of a block of keys, tile by tile. */
+static void multiply_keys(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
+                          const Strip *strip, int64_t block) {
+  const tfm_attention_grad_step *step = a->step;
+  const int64_t stride = floats_of(a, &a->operands->c);
+  for (int64_t at = 0, rows; at < strip->rows; at += rows) {
+    rows = least_of(step->tile_rows, strip->rows - at);
+    tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->q_tiles[rows]);
+    const float *back = strip_at(a, scratch->back, strip, block) + at * TFM_STRIP_STRIDE;
+    float *c = (float *)item->c + (strip->row + at) * stride;
+    for (int64_t column = 0; column < step->h; column += step->h_width) {
+      const float *panel = scratch->key_rows + column * item->limit + block * TFM_KEY_BLOCK * step->h_width;
+      kernel(back, panel, c + column, stride, keys_of_block(strip->seen, block), block > 0,
+             least_of(step->h_width, step->h - column), panel, 0);
+    }
+  }
+}
+
 /* What q kT gets, and from it what q gets: a chain over the keys. */
 static void give_queries(const Walker *walker, const Grad *a, const GradScratch *scratch, const GradItem *item,
                          const Strip *strip) {
-  const tfm_attention_grad_step *step = a->step;
-  tfm_tile_kernel kernel = KERNEL_OF(tfm_tile_kernel, walker->context, step->q_tiles[strip->rows]);
-  float *c = (float *)(item->c + strip->row * stride_of(a, &a->operands->c));
   for (int64_t block = 0; block * TFM_KEY_BLOCK < strip->seen; block++) {
-    const int64_t n = keys_of_block(strip->seen, block);
     float *p = strip_at(a, scratch->p, strip, block), *back = strip_at(a, scratch->back, strip, block);
-    run_rows(walker, step->through, strip->rows, n, (float *const[]){back, p, back}, 3, scratch->products);
+    run_rows(walker, a->step->through, strip->rows, keys_of_block(strip->seen, block),
+             (float *const[]){back, p, back}, 3, scratch->products);
     run_epilogue(walker, a, &a->back, item, strip, block, back);
-    for (int64_t column = 0; column < step->h; column += step->h_width) {
-      const float *panel = scratch->key_rows + column * item->limit + block * TFM_KEY_BLOCK * step->h_width;
-      kernel(back, panel, c + column, floats_of(a, &a->operands->c), n, block > 0,
-             least_of(step->h_width, step->h - column), panel, 0);
-    }
+    multiply_keys(walker, a, scratch, item, strip, block);
   }
 }
 
@@ -363,8 +386,9 @@ static void run_block(const Walker *walker, const Grad *a, const GradScratch *sc
   pack_rows(walker, step->pack_e, g.from, floats_of(a, &of->g), n, step->e, step->e_width, scratch->g_rows);
   multiply_columns(walker, a, step->qk_tiles, &q, seen, scratch->key_columns, scratch->p);
   multiply_columns(walker, a, step->gv_tiles, &g, seen, scratch->value_columns, scratch->back);
-  for (int64_t at = 0; at < n; at += step->tile_rows) {
-    const Strip strip = {first + at, least_of(step->tile_rows, n - at), at, seen};
+  const int64_t tiles = greatest_of(1, NEAR_SCORES / (least_of(seen, TFM_KEY_BLOCK) * step->tile_rows));
+  for (int64_t at = 0; at < n; at += tiles * step->tile_rows) {
+    const Strip strip = {first + at, least_of(tiles * step->tile_rows, n - at), at, seen};
     find_probabilities(walker, a, scratch, item, &strip);
     find_gradient(walker, a, scratch, item, &strip);
     give_queries(walker, a, scratch, item, &strip);
@@ -407,6 +431,24 @@ static void clear_unseen(const Grad *a, const GradItem *item) {
   clear_rows(item->dv + seen * v, v, a->keys - seen, a->step->e);
 }
 
+static void fetch_rows(const Grad *a, const char *rows, const Operand *operand, int64_t n, int64_t columns) {
+  const int64_t stride = stride_of(a, operand);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t byte = 0; byte < columns * (int64_t)sizeof(float); byte += ALIGNMENT)
+      __builtin_prefetch(rows + i * stride + byte, 0, 2);
+}
+
+/* What the next item reads comes from far away, row by row, and has the time of this one for it. */
+static void fetch_next(const tfm_context *context, const Grad *a, int64_t number) {
+  const tfm_attention_grad_step *step = a->step;
+  const struct attention_grad_operands *of = a->operands;
+  if (number >= a->items || (a->keys + a->queries) * (step->h + step->e) > MOST_FETCHED) return;
+  fetch_rows(a, address_at(context, a, &of->k, number), &of->k, a->keys, step->h);
+  fetch_rows(a, address_at(context, a, &of->v, number), &of->v, a->keys, step->e);
+  fetch_rows(a, address_at(context, a, &of->q, number), &of->q, a->queries, step->h);
+  fetch_rows(a, address_at(context, a, &of->g, number), &of->g, a->queries, step->e);
+}
+
 static void run(Walker *walker, const tfm_step *step) {
   const Grad a = grad_of(walker->context, step);
   if (a.items <= 0) return;
@@ -416,6 +458,7 @@ static void run(Walker *walker, const tfm_step *step) {
   int64_t ignored, number;
   while (share_claim(&claimer, &ignored, &number)) {
     GradItem item = enter_item(walker, &a, &scratch, number);
+    fetch_next(walker->context, &a, number + 1);
     run_live_queries(walker, &a, &scratch, &item);
     clear_unseen(&a, &item);
   }

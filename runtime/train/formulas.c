@@ -350,25 +350,32 @@ static double decay_of(const tfm_trainer *t, const Chunk *chunk) {
   return chunk->parameter->decays ? t->settings.weight_decay : 0;
 }
 
+/* m = g at first, then m mu + g; g becomes what the weight moves by. */
+static void add_momentum(const tfm_trainer *t, float *restrict m, float *restrict g, int64_t n) {
+  const float mu = (float)t->settings.momentum;
+  if (t->t - t->head.origin.optimizer == 1) memcpy(m, g, (size_t)n * sizeof *m);
+  else
+    for (int64_t i = 0; i < n; i++) m[i] = m[i] * mu + g[i];
+  if (!t->settings.nesterov) memcpy(g, m, (size_t)n * sizeof *g);
+  else
+    for (int64_t i = 0; i < n; i++) g[i] = g[i] + mu * m[i];
+}
+
+/* Step by step in the nearest cache: one loop for all settings would be five times the code. */
 static void sgd(const Job *job, const Chunk *chunk) {
+  enum { AT_ONCE = 512 };
   const tfm_trainer *t = job->trainer;
   const float clip = (float)job->clip, decay = (float)decay_of(t, chunk), rate = (float)job->rate;
-  const float mu = (float)t->settings.momentum;
-  const bool is_first = t->t - t->head.origin.optimizer == 1, nesterov = t->settings.nesterov;
-  const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + chunk->at;
-  float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + chunk->at;
-  float *restrict first = t->blocks[TFM_TENSOR_FIRST];
-  const int64_t n = chunk->n; /* no store changes it, for all that the compiler knows */
-  for (int64_t i = 0; i < n; i++) {
-    float g = gradient[i] * clip;
-    if (decay != 0) g = g + weight[i] * decay;
-    if (first) {
-      float *at = &first[chunk->at + (uint64_t)i];
-      const float m = is_first ? g : *at * mu + g;
-      *at = m;
-      g = nesterov ? g + mu * m : m;
-    }
-    weight[i] = weight[i] - rate * g;
+  float g[AT_ONCE];
+  for (int64_t from = 0; from < chunk->n; from += AT_ONCE) {
+    const uint64_t at = chunk->at + (uint64_t)from;
+    const int64_t n = least_of(chunk->n - from, AT_ONCE);
+    const float *restrict gradient = t->blocks[TFM_TENSOR_GRADIENT] + at;
+    float *restrict weight = t->blocks[TFM_TENSOR_WEIGHT] + at;
+    for (int64_t i = 0; i < n; i++) g[i] = gradient[i] * clip;
+    for (int64_t i = 0; i < n && decay != 0; i++) g[i] = g[i] + weight[i] * decay;
+    if (t->blocks[TFM_TENSOR_FIRST]) add_momentum(t, t->blocks[TFM_TENSOR_FIRST] + at, g, n);
+    for (int64_t i = 0; i < n; i++) weight[i] = weight[i] - rate * g[i];
   }
 }
 

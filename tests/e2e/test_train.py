@@ -388,6 +388,19 @@ class Train(unittest.TestCase):
         self.assertTrue(buffers)
         self.assertEqual([line for line in buffers if "time*time" in line], [])
 
+    def test_attention_with_few_keys(self):
+        """Rows of several tiles go through its row kernels together, more than a softmax takes at once."""
+        self.model('optimizer = "sgd"', LONG)
+        rng, made = random.Random(6), []
+        write_tensors(self.work / "b.safetensors", {name: ("I32", [3, 44], [rng.randrange(1, 9) for _ in range(132)])
+                                                    for name in ("ids", "labels")})
+        for option in "-O2", "-O0":
+            self.train("--batches=b.safetensors", "--gradients", "--seed=5", option, "-o", "w.safetensors")
+            made.append({k: v for k, v in numbers_of(self.work / "w.safetensors").items() if k.startswith("grad.")})
+        for name, numbers in made[1].items():
+            size = max(map(abs, numbers))
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(made[0][name], numbers)), 2e-5 * size, name)
+
     def test_queries_that_are_a_part_of_a_weight(self):
         """Its gradient is one tensor, of which a product that goes on from part to part writes the rest."""
         self.model('optimizer = "sgd"  lr = 1', """model Pool {

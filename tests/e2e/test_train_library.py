@@ -17,7 +17,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import tally
+import training
 from tensor_files import read_tensors, write_tensors
 from test_train_data import order
 from train_models import TINY
@@ -383,6 +385,14 @@ class Trains(unittest.TestCase):
         needed = re.findall(r"NEEDED.*\[(.*)\]", run(["readelf", "-d", library.so]).stdout)
         self.assertLessEqual({re.sub(r"\.so.*", "", n) for n in needed}, {"libc", "libm", "libpthread", "ld-linux-x86-64"})
         self.assertLess(library.so.stat().st_size, 400000)
+
+    def test_size(self):
+        """Of models of the sizes of those that bench/training.py measures, with the widest tiles."""
+        for work in ("base", "bert", "004"):
+            (self.work / "w.tfm").write_text(training.text_of(training.WORKS[work][0]))
+            defines = [word for name, n in training.WORKS[work][3].items() for word in ("-D", f"{name}={n}")]
+            run([TFMC, "compile", "--training", "--quiet", "-march=x86-64-v4", *defines, self.work / "w.tfm", "-o", self.work / "libw.so"])
+            self.assertLess((self.work / "libw.so").stat().st_size, 400000, work)
 
     def test_a_model_without_training_stays_as_it_is(self):
         (self.work / "n.tfm").write_text(re.sub(r"  fn objective.*?\n  }\n|  train .*?}\n", "", MODEL, flags=re.S))

@@ -81,6 +81,20 @@ static void add(KernelBench *bench, Case *cases, size_t *n, TileShape shape, int
   }
 }
 
+/* Tiles that call the tile of one row: of another distance between rows, exact, and read down the columns. */
+static void add_row_by_row(KernelBench *bench, Case *cases, size_t *n) {
+  const TileShape shape = bench->plan.target->gemm_tiles[0];
+  for (int kind = 0; kind < 3; kind++) {
+    KernelSpec spec = {.family = KERNEL_TILE, .rows = 1, .width = shape.width, .a_stride = kind ? 1 : MAX_K + 16,
+                       .b_stride = shape.width, .a_step = kind == 2 ? 19 : 0, .exact_zero = kind == 1};
+    const size_t row = kernel_add(bench, spec);
+    if (kind < 2) spec.a_stride = MAX_K + 3;
+    spec.of_one_row = bench->plan.kernels.items[row].name;
+    for (spec.rows = kind == 2 ? 2 : 1; spec.rows <= shape.rows; spec.rows++)
+      cases[*n] = (Case){spec, kernel_add(bench, spec)}, ++*n;
+  }
+}
+
 static void check_target(const char *name) {
   if (!host_runs(name)) return;
   KernelBench bench = kernel_bench_new(name);
@@ -103,6 +117,7 @@ static void check_target(const char *name) {
   KernelSpec transposed = {.family = KERNEL_TILE, .rows = 5, .width = target->gemm_tiles[0].width, .a_stride = 1};
   transposed.a_step = 19, transposed.b_stride = transposed.width;
   cases[n++] = (Case){transposed, kernel_add(&bench, transposed)};
+  add_row_by_row(&bench, cases, &n);
   kernels_compile(&bench);
   for (size_t i = 0; i < n; i++) check_case(&bench, &cases[i]);
   kernel_bench_free(&bench);
