@@ -269,7 +269,8 @@ class Modules(Case):
                 ("(x + y)[:, none]", "(x + y)[:, none]"), ("(f(x))[n]", "f(x)[n]"), ("-(a + b) * c", "-(a + b) * c"),
                 ("(-x) ** 2.0", "(-x) ** 2.0"), ("(a ** b) ** c", "(a ** b) ** c"), ("a + (-1.0)", "a + (-1.0)"),
                 ("(a < b) and (c < d)", "a < b and c < d"), ("(a < b) == c", "(a < b) == c"), ("(a or b) and c", "(a or b) and c"),
-                ("not (a and b)", "not (a and b)"), ("rsqrt((a * b) + 1e-06)", "rsqrt(a * b + 1e-06)"),
+                ("not (a and b)", "not (a and b)"), ("not (not a)", "not (not a)"),
+                ("rsqrt((a * b) + 1e-06)", "rsqrt(a * b + 1e-06)"),
                 ("(f(x, axis = 1) + c) * d", "(f(x, axis = 1) + c) * d"), ("model_(x + y)", "model_(x + y)"),
                 ("(5 * h)(x, y)", "(5 * h)(x, y)"), ("if (a) == b then (c) else (d + e)", "if a == b then c else d + e"),
                 ("x[(a + b):(c)]", "x[a + b:c]"), ("where(m, (a @ b) * 2.0, (-inf))", "where(m, a @ b * 2.0, -inf)")):
@@ -295,6 +296,29 @@ class Modules(Case):
         for which in range(16):
             with self.subTest(which):
                 self.same(lambda: Places(which), dict(x=floats(2, 9, 4)), dict(x=floats(3, 5, 4)), sizes=dict(x=BT), outputs=["y"])
+
+    def test_positions_in_f32(self):
+        """Places along an axis that have become f32 stay f32 where a part of them is taken."""
+        class Scaled(nn.Module):
+            def forward(self, x):
+                places = torch.arange(12).float()[None]
+                return x * (places[:, :5] - 1)[:, :, None]
+        self.same(Scaled, dict(x=floats(2, 5, 4)), dict(x=floats(3, 5, 4)), sizes=dict(x={0: "batch"}), outputs=["y"])
+
+    def test_rms_norm_by_hand(self):
+        """It is written as rms_norm where that is what it computes."""
+        class Norm(nn.Module):
+            def __init__(self, **named):
+                super().__init__()
+                self.weight, self.named = nn.Parameter(floats(4)), named
+
+            def forward(self, x):
+                mean = x.pow(2).mean(-1, keepdim=True)
+                return self.weight * (x * torch.rsqrt(torch.add(mean, 0.5, **self.named)))
+        for named, wanted in ({}, True), (dict(alpha=2), False):
+            source, _ = self.same(lambda: Norm(**named), dict(x=floats(2, 5, 4)), dict(x=floats(3, 6, 4)), sizes=dict(x=BT),
+                                  outputs=["y"])
+            self.assertEqual("rms_norm(" in source.text or "RMSNorm(" in source.text, wanted, source.text)
 
     def test_places_that_values_decide(self):
         class Sorted(nn.Module):

@@ -76,7 +76,7 @@ def rms(w, weight, x):
     """weight * (x * rsqrt(mean(x**2) + eps)), or None."""
     def made_by(node, name):
         node = w.origin(node)
-        return node.args if isinstance(node, torch.fx.Node) and w.operation(node) == name else None
+        return node.args if isinstance(node, torch.fx.Node) and w.operation(node) == name and not node.kwargs else None
     product = made_by(x, "mul")
     if w.dtype(weight) != torch.float32 or w.rank(weight) != 1 or not product:
         return None

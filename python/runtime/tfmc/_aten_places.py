@@ -105,7 +105,7 @@ def cut(w, node, x, axis=0, start=None, end=None, step=1):
     n = x.meta["val"].shape[axis]
     if w.shape(node)[axis] == w.shape(x)[axis]:
         return same(w, node, x)
-    if w.iota.get(x) == axis and start in (None, 0) and step == 1:
+    if w.iota.get(x) == axis and start in (None, 0) and step == 1 and w.dtype(x) != torch.float32:
         w.low[node], w.marks[node] = axis, (f"arange({w.shape(node)[axis]})", [":"] + ["none"] * (w.rank(x) - axis - 1))
         name, marks = w.marks[node]
         return f"{name}[{', '.join(marks)}]" if marks[1:] else name

@@ -59,7 +59,7 @@ def says_nothing(tokens, first, last):
         return True
     left = -1 if before in OPEN else 0 if before in WORDS else level(tokens, first - 1)
     right = -1 if after in CLOSE else 0 if after in WORDS else ATOM - 1 if after in ("[", "(", ".") else LEVELS.get(after)
-    if None in (left, right) or inner[0] == "-" and left >= 0 and before not in WORDS:
+    if None in (left, right) or inner[0] == "-" and left >= 0 and before not in WORDS or before == inner[0] == "not":
         return False
     left = LEVELS["**"] if left == SIGN else LEVELS["and"] if before == "not" else left
     return lowest > left and (lowest > right or lowest == right and after not in STRICT)
