@@ -17,6 +17,16 @@ typedef struct LiveCursor { /* a position among the rows; zeroes: the first */
   int64_t row, before;      /* before: live rows in front of it */
 } LiveCursor;
 
+/* The live rows that a mask describes; `number`: the step's member `live`, not 0. */
+static inline LiveRows live_rows_at(const tfm_context *context, uint32_t number, const char *mask, int64_t stride) {
+  const tfm_live_rows *info = &context->program->live[number - 1];
+  return (LiveRows){.mask = mask, .stride = stride, .where = info->where, .zeroed = info->zeroed};
+}
+/* One past the last of `keys` keys that padding, a byte every `stride` bytes, does not leave out. */
+static inline int64_t last_live_key(const char *padding, int64_t stride, int64_t keys, bool left_out) {
+  while (keys > 0 && (padding[(keys - 1) * stride] != 0) == left_out) keys--;
+  return keys;
+}
 /* The live rows of a step whose mask has no gaps; `number`: the step's member `live`. */
 LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number);
 /* The number of live rows among the first `rows`. */

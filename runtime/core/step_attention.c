@@ -415,9 +415,7 @@ char *attention_address(const tfm_context *context, const Attention *a, const Op
 int64_t attention_last_key(const tfm_context *context, const Attention *a, int64_t item) {
   if (!a->padding) return a->keys;
   const char *padding = attention_address(context, a, a->padding, item);
-  int64_t stride = a->padding->strides[a->step->rank - 1], key = a->keys;
-  while (key > 0 && (padding[(key - 1) * stride] != 0) == a->step->padding_true) key--;
-  return key;
+  return last_live_key(padding, a->padding->strides[a->step->rank - 1], a->keys, a->step->padding_true);
 }
 
 /* Whether the scores of all keys before `limit` are used as they are. */
@@ -427,14 +425,6 @@ static bool has_plain_scores(const Attention *a, const char *padding, int64_t li
   for (int64_t key = 0; key < limit; key++)
     if ((padding[key * stride] != 0) == a->step->padding_true) return false;
   return true;
-}
-
-static LiveRows live_queries_of(const tfm_context *context, const Attention *a, const int64_t *at) {
-  const tfm_live_rows *info = &context->program->live[a->step->live - 1];
-  return (LiveRows){.mask = address_at(context, a, a->mask, at),
-                      .stride = a->mask->strides[a->step->rank - 2],
-                      .where = info->where,
-                      .zeroed = info->zeroed};
 }
 
 /* Forgets what is packed if the item has other keys or values than the one before. */
@@ -449,7 +439,9 @@ static AttentionItem enter_item(const tfm_context *context, const Attention *a, 
                         .v = address_at(context, a, a->v, at),
                         .c = address_at(context, a, a->c, at),
                         .weights = a->weights ? address_at(context, a, a->weights, at) : NULL};
-  if (a->mask) item.live = live_queries_of(context, a, at);
+  if (a->mask)
+    item.live = live_rows_at(context, a->step->live, address_at(context, a, a->mask, at),
+                             a->mask->strides[a->step->rank - 2]);
   item.is_plain = has_plain_scores(a, a->padding ? address_at(context, a, a->padding, at) : NULL, item.limit);
   bool same = before->k == item.k && before->v == item.v && before->limit == item.limit;
   if (!same)

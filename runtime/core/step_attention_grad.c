@@ -148,20 +148,14 @@ static void clear_rows(char *rows, int64_t stride, int64_t n, int64_t columns) {
 static int64_t last_key(const tfm_context *context, const Grad *a, int64_t item) {
   if (!a->step->padding) return a->keys;
   const Operand *operand = &context->run.operands[a->step->first_operand + a->step->padding];
-  const char *padding = address_at(context, a, operand, item);
-  const int64_t stride = operand->strides[a->step->rank - 1];
-  int64_t key = a->keys;
-  while (key > 0 && (padding[(key - 1) * stride] != 0) == a->step->padding_true) key--;
-  return key;
+  return last_live_key(address_at(context, a, operand, item), operand->strides[a->step->rank - 1], a->keys,
+                       a->step->padding_true);
 }
 
 static LiveRows live_queries_of(const tfm_context *context, const Grad *a, int64_t item) {
   if (!a->step->live) return (LiveRows){0};
-  const tfm_live_rows *info = &context->program->live[a->step->live - 1];
-  return (LiveRows){.mask = address_at(context, a, &a->operands->mask, item),
-                    .stride = stride_of(a, &a->operands->mask),
-                    .where = info->where,
-                    .zeroed = info->zeroed};
+  return live_rows_at(context, a->step->live, address_at(context, a, &a->operands->mask, item),
+                      stride_of(a, &a->operands->mask));
 }
 
 static GradItem enter_item(const Walker *walker, const Grad *a, const GradScratch *scratch, int64_t number) {

@@ -15,12 +15,7 @@
 // ---- live rows ----
 
 LiveRows live_rows_of(const tfm_context *context, const Operand *mask, uint32_t number) {
-  if (!number) return (LiveRows){0};
-  const tfm_live_rows *info = &context->program->live[number - 1];
-  return (LiveRows){.mask = operand_address(context, mask),
-                      .stride = 1,
-                      .where = info->where,
-                      .zeroed = info->zeroed};
+  return number ? live_rows_at(context, number, operand_address(context, mask), 1) : (LiveRows){0};
 }
 
 static bool is_live(const LiveRows *live, int64_t row) {

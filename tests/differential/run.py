@@ -74,7 +74,7 @@ def fuses(tfmc, folder):
 
 
 def random_weights(tfmc, folder, seed):
-    """Matrices and kernels of convolutions by the number of terms that a result sums, so that results keep the size of their inputs."""
+    """Matrices and kernels of convolutions are divided by the root of how many terms a result sums."""
     dump = subprocess.run([tfmc, "dump", f"{folder}/model.tfm"], capture_output=True, text=True, timeout=300).stdout
     rng, weights = np.random.default_rng(seed), {}
     for name, dims in re.findall(r'= weight "?([\w.]+)"?.*?: f32\[([^\]]*)\]', dump):
