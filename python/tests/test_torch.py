@@ -292,8 +292,9 @@ class Modules(Case):
                 return (i, i + j, mask, far.float() + x[..., :1], torch.cat([i, j.transpose(1, 2)], 1),
                         torch.where(mask, x @ x.transpose(1, 2), 0.0), i[0] * 2, i.expand(b, 3, t), (i - j)[:, 1:, :2] + 1,
                         far.view(t, t), x[:, :, :1] * (mask & (x[..., :1] > 0)), j[..., 0] + i[:, 0], mask.sum(-1), ~mask[0],
-                        torch.zeros(1, t, 1) + i, (far == torch.full((1, 1, 1), 2)).float().mean() * x)[self.which]
-        for which in range(16):
+                        torch.zeros(1, t, 1) + i, (far == torch.full((1, 1, 1), 2)).float().mean() * x,
+                        torch.zeros(1, 1, 1, dtype=torch.bool) & mask, true | mask)[self.which]
+        for which in range(18):
             with self.subTest(which):
                 self.same(lambda: Places(which), dict(x=floats(2, 9, 4)), dict(x=floats(3, 5, 4)), sizes=dict(x=BT), outputs=["y"])
 

@@ -27,10 +27,11 @@ SYMBOLIC = {operator.mul: "*", operator.add: "+", operator.sub: "-", operator.tr
 KEEPING = {"to", "_to_copy", "clone", "contiguous", "alias", "expand", "view", "reshape", "slice", "select",
            "unsqueeze", "add", "mul", "detach", "lift_fresh_copy"}
 COPIES = {"to", "_to_copy", "type_as", "clone", "contiguous", "alias", "expand", "view", "reshape", "detach", "dropout"}
+LOGICAL = {"bitwise_and", "logical_and", "__and__", "bitwise_or", "logical_or", "__or__"}
 # Operations on elements, whose operands may have fewer axes than the result.
-SPREAD = {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "bitwise_and", "logical_and", "__and__", "bitwise_or",
-          "logical_or", "__or__", "where", "masked_fill", "maximum", "minimum", "clamp", "logical_not", "bitwise_not",
-          "neg", "abs", "div", "floor_divide", "remainder", "to", "_to_copy", "clone", "contiguous", "alias"}
+SPREAD = LOGICAL | {"add", "sub", "mul", "eq", "ne", "lt", "gt", "le", "ge", "where", "masked_fill", "maximum", "minimum",
+                    "clamp", "logical_not", "bitwise_not", "neg", "abs", "div", "floor_divide", "remainder", "to",
+                    "_to_copy", "clone", "contiguous", "alias"}
 
 
 @contextlib.contextmanager
@@ -224,9 +225,10 @@ class Writer:
 
     def broadcast(self, node, tensors):
         """Whether an operation on elements may take its operands without their first axes of 1, as the result lacks
-        them too, or has them of another operand. Numbers stand for tensors of one, beside one that has all elements.
+        them too, or has them of another operand. Numbers stand for tensors of one, beside one that has all elements;
+        not for booleans beside booleans, where the language would take `false and mask` for a boolean too.
         """
-        whole = [x for x in tensors if x not in self.uniform]
+        whole = [] if self.operation(node) in LOGICAL else [x for x in tensors if x not in self.uniform]
         self.numbers = {x for x in tensors if x in self.uniform and whole and (
             not x.meta["val"].ndim or self.dtype(x) != torch.float32 and any(
                 self.shape(y) == self.shape(node) for y in whole))}
