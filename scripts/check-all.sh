@@ -96,6 +96,15 @@ if cmake --build build/release --target libtfm_limits test_decoding_bits bench-c
 else stage "libtfm_limits, test_decoding_bits, bench-compare" false; fi
 stage "fuzzing" scripts/fuzz.sh "${TFM_FUZZ_SECONDS:-600}"
 stage "wheels" scripts/wheels.sh build/wheels
+package_long() {
+  [ -d build/release/python/CMakeFiles/tfm_python.dir ] || return 77 # no headers of Python
+  cmake --build build/release --target python_package >/dev/null &&
+    TFM_LONG=1 PYTHONPATH=build/release/python TFM_COMPILER=build/release/tfmc build/venv/bin/python python/tests/run.py \
+      test_generate.Streams test_file
+}
+stage "the Python package, 10,000 streams and 100 kills" package_long
+stage "the Python package, addresses and undefined behaviour" scripts/python-sanitized.sh address
+stage "the Python package, threads" scripts/python-sanitized.sh thread
 corpus() {
   [ -d build/release/python/CMakeFiles/tfm_python.dir ] || return 77 # no headers of Python
   cmake --build build/release --target python_package >/dev/null && scripts/corpus-tests.sh

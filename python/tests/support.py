@@ -29,6 +29,8 @@ ONE = """model One(d = 4) {
 }
 """
 
+LONG = "TFM_LONG" in os.environ  # as make check-all asks for: more kills, more streams
+
 
 def weights(shapes, seed=1):
     random = np.random.default_rng(seed)
@@ -67,6 +69,12 @@ def save_file(tensors, path):
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text + b"".join(a.tobytes() for a in tensors.values()))
+
+
+def resident():
+    """Bytes of this process in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def python(code, **named):

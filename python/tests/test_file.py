@@ -2,6 +2,7 @@
 import os
 import pathlib
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 
 import tfmc
 from tfmc._find import compiler
-from support import IDS, KEEP, ONE, ONE_WEIGHTS, PAIR, PAIR_WEIGHTS, X, Case, one, pair, save_file
+from support import IDS, KEEP, LONG, ONE, ONE_WEIGHTS, PAIR, PAIR_WEIGHTS, X, Case, one, pair, save_file
 
 
 class Files(Case):
@@ -114,7 +115,8 @@ model = tfmc.compile(ONE, weights={"product.weight": np.ones((1024, 1024), np.fl
 print("ready", flush=True)
 while True: model.save(sys.argv[1])
 """
-        for delay in (0.0, 0.004, 0.011, 0.03):
+        delays = [random.random() * 0.05 for _ in range(100)] if LONG else (0.0, 0.004, 0.011, 0.03)
+        for delay in delays:
             child = subprocess.Popen([sys.executable, "-c", code, str(self.path)], stdout=subprocess.PIPE,
                                      env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
             child.stdout.readline()

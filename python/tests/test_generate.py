@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 import tfmc
-from support import ONE, ONE_WEIGHTS, X, Case, one, python, save_file
+from support import LONG, ONE, ONE_WEIGHTS, X, Case, one, python, resident, save_file
 
 CASES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "cases"
 
@@ -281,7 +281,9 @@ class Streams(Case):
     def test_dropped_streams_leave_nothing(self):
         next(self.model.stream(self.prompts, max_new_tokens=30))
         before = threading.active_count()
-        for i in range(200):
+        for i in range(10000 if LONG else 200):
+            if i == 100:
+                descriptors, kept = len(os.listdir("/proc/self/fd")), resident()
             stream = self.model.stream(self.prompts, max_new_tokens=40)
             next(stream)
             if i % 2:
@@ -291,6 +293,9 @@ class Streams(Case):
             if thread is not threading.current_thread():
                 thread.join(300)
         self.assertLessEqual(threading.active_count(), before)
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), descriptors)
+        if "TFM_SANITIZED" not in os.environ:  # a sanitizer keeps memory of its own
+            self.assertLess(resident() - kept, 4 << 20)
         self.assertEqual(self.model.generate(self.prompts, max_new_tokens=1).n_tokens, 2)
 
 

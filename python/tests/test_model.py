@@ -14,7 +14,7 @@ import numpy as np
 
 import tfmc
 from support import (IDS, KEEP, ONE, ONE_WEIGHTS, PAIR, PAIR_WEIGHTS, X, Case, one, pair, pair_expected, python,
-                     save_file, weights)
+                     resident, save_file, weights)
 
 
 class Calls(Case):
@@ -340,6 +340,24 @@ class Threads(Case):
             thread.join()
         self.assertEqual(wrong, [])
 
+    def test_many_threads_on_models_that_have_threads(self):
+        text, shape = ONE.replace("d = 4", "d = 128"), (128, 128)
+        models = [tfmc.compile(text, weights=weights({"product.weight": shape}, seed), threads=2) for seed in range(4)]
+        x, wrong = weights({"x": shape})["x"], []
+        expected = [model(x) for model in models]
+
+        def work(number):
+            for call in range(50 if "TFM_SANITIZED" in os.environ else 2000):
+                chosen = (number + call) % 4
+                if not np.array_equal(models[chosen](x), expected[chosen]):
+                    wrong.append((number, call))
+        threads = [threading.Thread(target=work, args=[number]) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
     def test_ids_are_copied_before_they_are_used(self):
         ids, stop, model = np.zeros(3000, np.int32), threading.Event(), pair()
         x, keep = np.ones((3000, 4), np.float32), np.ones(3000, np.bool_)
@@ -402,11 +420,7 @@ class Threads(Case):
         self.assertEqual((before, during), ([], ["it ran"]))
 
 
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
-
-
+@unittest.skipIf("TFM_SANITIZED" in os.environ, "a sanitizer keeps memory of its own")
 class Leaks(Case):
     def test_calls_and_errors_keep_nothing(self):
         model, x = pair(), np.ones((500, 4), np.float32)
