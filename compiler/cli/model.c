@@ -174,7 +174,9 @@ PassOptions passes_options(const Options *options) {
                        .stop_after = option_text(options, OPTION_STOP_AFTER, NULL),
                        .print_after = option_text(options, OPTION_PRINT_AFTER, NULL),
                        .print_to = stdout,
-                       .keeps_values = option_is(options, OPTION_GRADIENT_VALUES, "cheap", "none"),
+                       .recompute = option_is(options, OPTION_GRADIENT_VALUES, "cheap", "none")    ? RECOMPUTE_NONE
+                                    : option_is(options, OPTION_GRADIENT_VALUES, "cheap", "layer") ? RECOMPUTE_LAYER
+                                                                                                   : RECOMPUTE_CHEAP,
                        .time_passes = option_given(options, OPTION_TIME_PASSES),
                        .dump_dir = option_text(options, OPTION_DUMP_DIR, NULL)};
 }

@@ -103,8 +103,9 @@ static uint32_t count_needed(const Graph *graph) {
 /* --disable wins over --only; --only runs rows whatever their level. */
 static bool selected(const PassOptions *options, const PassRow *row, uint32_t needed) {
   if (listed(options->disabled, options->n_disabled, row->name)) return false;
-  if (options->keeps_values && row->run == pass_recompute) return false;
   if (options->n_only) return listed(options->only, options->n_only, row->name);
+  if (row->run == pass_recompute_layers && options->recompute != RECOMPUTE_LAYER) return false;
+  if (row->run == pass_recompute && options->recompute == RECOMPUTE_NONE) return false;
   return row->least <= options->level || row - rows < needed;
 }
 

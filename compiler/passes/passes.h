@@ -10,6 +10,9 @@
 
 #include "graph/graph.h"
 
+/* What is computed again for the backward half, so that it is not kept from the forward half. */
+typedef enum Recompute { RECOMPUTE_CHEAP, RECOMPUTE_NONE, RECOMPUTE_LAYER /* and what is cheap */ } Recompute;
+
 typedef struct PassOptions {
   int level;                    /* -O: 0 runs only what later stages need, 2 everything */
   const char *const *only;      /* run these alone; n_only 0: all */
@@ -21,7 +24,7 @@ typedef struct PassOptions {
   FILE *print_to;
   bool time_passes;             /* a table on print_to */
   bool verify_each;
-  bool keeps_values;            /* recompute does not run */
+  Recompute recompute;
   const char *dump_dir;         /* NULL, or a folder for NN-pass.graph files */
 } PassOptions;
 

@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -250,14 +251,22 @@ class Train(unittest.TestCase):
         """Steps of the gradients that are there twice, where they write, and the same bytes."""
         self.model('optimizer = "sgd"  lr = 0.1', TAGGER)
         made, plans = [], []
-        for word in "none", "cheap":
+        for word in "none", "cheap", "layer":
             self.train("--batches=one.safetensors", "--steps=2", "--seed=3", "--gradients", f"--recompute={word}", "-o", "t")
             made.append((self.work / "t").read_bytes())
             plans.append(self.tfmc("dump", "m.tfm", "--stage=gradients-plan", f"--recompute={word}"))
-        self.assertEqual(*made)
-        norms, products = ([plan.count(word) for plan in plans] for word in (": layer_norm ", " in order "))
+        self.assertEqual(made, made[:1] * 3)
+        norms, products = ([plan.count(word) for plan in plans] for word in (": layer_norm ", ": matmul "))
         self.assertGreater(norms[1], norms[0])
-        self.assertEqual(*products)
+        self.assertEqual(products[0], products[1])
+        self.assertGreater(products[2], products[1])
+        kept = []  # f32 for each token that are there when the backward half begins
+        for plan in plans:
+            middle = int(re.search(r"(\d+): log_softmax", plan)[1])
+            buffers = re.findall(r"buffer \d+: f32\[(?:(\d+)\*)?batch\*time\] steps (\d+)-(\d+)", plan)
+            kept.append(sum(int(many or 1) for many, begin, end in buffers if int(begin) < middle < int(end)))
+        self.assertGreater(kept[0], kept[1])
+        self.assertGreater(kept[1], 2 * kept[2])
         self.assertNotIn(": output ", plans[1])
         lines = plans[1].splitlines()  # log_softmax lies where the logits were
         at = next(i for i, line in enumerate(lines) if ": log_softmax" in line)
