@@ -354,7 +354,7 @@ class Jobs(CorpusCase):
         self.assertEqual(outputs(again), outputs(output))
         self.refused(tfmc.UsageError, "columns", tfmc.corpus.embed, path, self.out(), model=self.model, keep=["id"],
                      tokenizer=self.checkpoint.folder, progress=False)
-        self.refused(tfmc.EnvError, "tokenizer=", tfmc.corpus.embed, path, self.out(), model=self.model, progress=False)
+        self.refused(tfmc.UsageError, "tokenizer=", tfmc.corpus.embed, path, self.out(), model=self.model, progress=False)
 
     def test_translations(self):
         checkpoint = Checkpoint("marian")
