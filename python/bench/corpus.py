@@ -101,6 +101,19 @@ def begun(engine, way, workers):
             raise RuntimeError(f"{way}: {ready} of {workers} workers began within {PATIENCE:g} s: {engine.waits_for()}")
 
 
+def do(engine, way, parts):
+    """All parts, by workers that are ready."""
+    left, flying = list(reversed(parts)), 0
+    while left or flying:
+        while left and engine.free():
+            engine.begin(left.pop())
+            flying += 1
+        event = engine.wait(5)
+        if event.kind not in ("done", "nothing"):
+            raise RuntimeError(f"{way}: a part {event.kind}: {event.value}")
+        flying -= event.kind == "done"
+
+
 def ours(folder, way, lines, realtime):
     from tfmc.corpus import Settings, _engines, parts
     with tempfile.TemporaryDirectory() as scratch:
@@ -121,18 +134,7 @@ def ours(folder, way, lines, realtime):
             else:
                 names = {p: pathlib.Path(f"/proc/{p}/cmdline").read_bytes() for p in descendants(os.getpid())}
                 pids = {p for p, name in names.items() if name.startswith(b"ray::_Actor")}
-
-            def work():
-                left, flying = list(reversed(todo)), 0
-                while left or flying:
-                    while left and engine.free():
-                        engine.begin(left.pop())
-                        flying += 1
-                    event = engine.wait(5)
-                    if event.kind not in ("done", "nothing"):
-                        raise RuntimeError(f"{way}: a part {event.kind}: {event.value}")
-                    flying -= event.kind == "done"
-            timed(len(lines), work, pids, realtime, way)
+            timed(len(lines), lambda: do(engine, way, todo), pids, realtime, way)
 
 
 def peer(folder, way, given, realtime):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import unittest
 
 import tfmc
@@ -138,6 +139,19 @@ class Waiting(CorpusCase):
         self.assertEqual(summary.workers, 2)
         self.assertEqual(tfmc.corpus.embed(self.input, output, engine="here", workers=9, **self.given).workers, 1)
         self.assertEqual(outputs(output), self.expected)
+
+    def test_a_token_that_ray_wants(self):
+        """Its own message does not name it."""
+        def init(**named):
+            try:
+                raise RuntimeError("Last connection error: ray.exceptions.AuthenticationError: RPC error")
+            except RuntimeError as error:
+                raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379") from error
+        before = sys.modules.get("ray")
+        sys.modules["ray"] = types.SimpleNamespace(is_initialized=lambda: False, init=init)
+        self.addCleanup(lambda: sys.modules.pop("ray") and before and sys.modules.update(ray=before))
+        self.refused(tfmc.EnvError, ["10.0.0.1", "RAY_AUTH_MODE=token"], tfmc.corpus.embed, self.input, self.out(),
+                     engine="ray", **self.given)
 
     def bench(self, folder, **more):
         """What the bench says that cannot begin."""

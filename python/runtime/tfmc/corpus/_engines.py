@@ -272,7 +272,7 @@ class Ray:
             try:
                 ray.init(include_dashboard=False, log_to_driver=False)
             except (OSError, RuntimeError) as error:
-                raise EnvError(f"Ray cannot be reached: {error}") from None
+                raise EnvError(f"Ray cannot be reached: {error}{_token_is_missing(error)}") from None
         self.settings = settings
         self.kind = ray.remote(num_cpus=settings.threads)(_Actor)
         self.actors, self.asked = {}, {}  # actor -> its parts, None until it is ready; answer -> (actor, part)
@@ -337,6 +337,16 @@ class Ray:
         for actor in self.actors:
             with contextlib.suppress(Exception):  # the cluster may be gone, and that is what is being told
                 self.ray.kill(actor)
+
+
+def _token_is_missing(error):
+    """What Ray does not say where its head wants a token, as it does if its machine had one when it began."""
+    while error is not None:
+        if "AuthenticationError" in f"{type(error).__name__} {error}":
+            return ("; it wants a token: all its machines and this one need RAY_AUTH_MODE=token and the same "
+                    "~/.ray/auth_token, or all of them RAY_AUTH_MODE=disabled")
+        error = error.__cause__
+    return ""
 
 
 ENGINES = {"here": Here, "processes": Processes, "ray": Ray}
